@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nvfp4/quantize.h"
+
+/// Whole model folders: quantize, inspect, compare, sample.
+namespace nvfp4 {
+
+enum class Scheme : std::uint8_t {
+  nvfp4,     ///< W4A4: weights and, at run time, activations; writes input scales
+  nvfp4a16,  ///< weights only
+};
+
+struct Progress {
+  std::string tensor;  ///< the one that was just finished
+  std::int64_t tensors_done = 0, tensors_total = 0;
+  std::uint64_t bytes_done = 0, bytes_total = 0;  ///< of the input
+};
+
+struct QuantizeCheckpointOptions {
+  std::filesystem::path input, output;
+  Scheme scheme = Scheme::nvfp4;
+  std::string format = "modelopt";  ///< or "compressed-tensors"
+  Quantizer quantizer = Quantizer::mse;
+  /// Exact tensor or module name, glob (`*`, `?`), or "re:" and an ECMAScript regular expression.
+  std::vector<std::string> ignore, include;
+  /// Comma-separated last name components that share one global scale: "w1,w3".
+  std::vector<std::string> fuse;
+  /// JSON object: module name, glob or re: -> activation amax. Others get 2688 (input_scale 1).
+  std::optional<std::filesystem::path> input_amax;
+  bool resume = false, overwrite = false, dry_run = false;
+  std::string backend;
+  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
+};
+
+struct TensorReport {
+  std::string name;
+  std::string action;  ///< "quantized" or "kept"
+  std::string kind;    ///< "linear", "norm", "embedding", ...
+  std::string reason;  ///< why it was kept
+  std::vector<std::int64_t> shape;
+  std::uint64_t bytes_before = 0, bytes_after = 0;
+  double squared_error = 0, squared_norm = 0;  ///< of quantized tensors
+};
+
+struct QuantizeReport {
+  std::vector<TensorReport> tensors;
+  std::uint64_t bytes_before = 0, bytes_after = 0;
+  double seconds = 0;
+  std::uint64_t peak_memory_bytes = 0;  ///< largest resident size of this process
+  std::string backend;
+  int threads = 0;
+  int shards = 0, shards_reused = 0;  ///< reused: finished by an earlier, interrupted run
+  bool dry_run = false;
+};
+
+/// Quantizes a Hugging Face model folder (or one .safetensors file) in bounded memory.
+/// Throws IoError, FormatError, ValueError, UnsupportedError. Nothing incomplete is left under a
+/// final name; an interrupted run goes on with `resume`.
+QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options);
+
+/// The report as JSON, for --report and --json.
+std::string to_json(const QuantizeReport& report);
+
+struct InspectedTensor {
+  std::string name;
+  std::string dtype;                ///< as stored
+  std::string scheme;               ///< "nvfp4" or "" for a plain tensor
+  std::vector<std::int64_t> shape;  ///< of the matrix that it stands for
+  std::uint64_t bytes = 0;          ///< with its scales
+  std::string file;
+  double global_scale = 0;            ///< as a multiplier
+  std::optional<double> input_scale;  ///< as a multiplier
+  double scale_min = 0, scale_max = 0;
+  std::vector<std::uint64_t> codes;  ///< 16 counts; only filled on request
+};
+
+struct InspectReport {
+  std::string path, format, scheme, model_type;
+  bool complete = true;  ///< false: an interrupted quantization left this folder
+  std::vector<InspectedTensor> tensors;
+  std::uint64_t bytes = 0, parameters = 0;
+};
+
+struct InspectOptions {
+  std::filesystem::path path;
+  std::optional<std::string> tensor;  ///< only this one
+  bool histograms = true;             ///< read every code and scale
+};
+InspectReport inspect_checkpoint(const InspectOptions& options);
+std::string to_json(const InspectReport& report);
+
+struct TensorDifference {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  double relative_error = 0;  ///< ‖a − b‖ / ‖a‖ (L2)
+  double sqnr_db = 0;
+  double max_error = 0;
+  double squared_error = 0, squared_norm = 0;
+};
+
+struct CompareReport {
+  std::vector<TensorDifference> tensors;  ///< worst first
+  std::vector<std::string> only_in_a, only_in_b, shape_mismatch;
+  double relative_error = 0, sqnr_db = 0, max_error = 0;  ///< over all tensors that differ in form
+};
+/// Compares two checkpoints tensor by tensor, dequantizing where needed, in bounded memory.
+CompareReport compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b);
+std::string to_json(const CompareReport& report);
+
+struct SampleOptions {
+  std::filesystem::path output;
+  std::string arch = "llama";  ///< or "deepseek-v3"
+  int layers = 0;              ///< 0: 2
+  double scale = 0.125;        ///< of every width of the real model; 1 is the real size
+  std::uint64_t seed = 0;
+  int shards = 0;  ///< 0: one for each 4 GB
+  bool overwrite = false;
+};
+struct SampleReport {
+  std::int64_t tensors = 0;
+  std::uint64_t bytes = 0, parameters = 0;
+  int shards = 0;
+};
+/// Writes a synthetic BF16 checkpoint with real names and shapes and heavy-tailed weights.
+SampleReport sample_checkpoint(const SampleOptions& options);
+
+}  // namespace nvfp4

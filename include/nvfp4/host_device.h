@@ -1,0 +1,9 @@
+#pragma once
+
+/// Marks a function that runs on the host and, when nvcc compiles it, on the device.
+/// Such functions use no `std::` function and no static arrays: nvcc would drop or reject them.
+#if defined(__CUDACC__)
+#define NVFP4_HD __host__ __device__
+#else
+#define NVFP4_HD
+#endif

@@ -1,0 +1,190 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+#include "nvfp4/format.h"
+#include "nvfp4/layout.h"
+
+/// Matrices and quantized matrices: shape, type, layout and device are part of the value.
+/// Views do not own and are cheap to copy; owners move and do not copy.
+namespace nvfp4 {
+
+enum class DType : std::uint8_t { f32, bf16, f16 };
+
+constexpr std::int64_t dtype_size(DType t) { return t == DType::f32 ? 4 : 2; }
+constexpr std::string_view dtype_name(DType t) {
+  return t == DType::f32 ? "f32" : t == DType::bf16 ? "bf16" : "f16";
+}
+
+enum class DeviceType : std::uint8_t { cpu, cuda };
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+/// Row-major [rows, cols]; `stride` is the distance between rows in elements, >= cols.
+template <class Void>
+struct BasicMatrixView {
+  Void* data = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t rows = 0, cols = 0, stride = 0;
+  Device device{};
+
+  BasicMatrixView() = default;
+  BasicMatrixView(Void* data_, DType dtype_, std::int64_t rows_, std::int64_t cols_,
+                  std::int64_t stride_ = -1)
+      : data(data_),
+        dtype(dtype_),
+        rows(rows_),
+        cols(cols_),
+        stride(stride_ < 0 ? cols_ : stride_) {}
+  /// A mutable view reads as a const one.
+  template <class Other>
+    requires(std::is_const_v<Void> && !std::is_const_v<Other>)
+  BasicMatrixView(const BasicMatrixView<Other>& o)  // NOLINT: implicit on purpose
+      : data(o.data),
+        dtype(o.dtype),
+        rows(o.rows),
+        cols(o.cols),
+        stride(o.stride),
+        device(o.device) {}
+
+  std::int64_t size() const { return rows * cols; }
+  /// Element (row, col) as FP32. For tests and error messages, not for loops that must be fast.
+  float at(std::int64_t row, std::int64_t col) const {
+    const std::int64_t i = row * stride + col;
+    if (dtype == DType::f32) return static_cast<const float*>(data)[i];
+    const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[i];
+    return dtype == DType::bf16 ? BF16{bits}.to_float() : FP16{bits}.to_float();
+  }
+};
+using MatrixView = BasicMatrixView<const void>;  ///< read only
+using MatrixSpan = BasicMatrixView<void>;        ///< written through
+
+/// Owns a dense matrix, 64-byte aligned, zero at first.
+class Matrix {
+ public:
+  Matrix() = default;
+  Matrix(DType dtype, std::int64_t rows, std::int64_t cols);
+  Matrix(Matrix&&) noexcept = default;
+  Matrix& operator=(Matrix&&) noexcept = default;
+
+  MatrixView view() const { return {data_.get(), dtype_, rows_, cols_}; }
+  MatrixSpan span() { return {data_.get(), dtype_, rows_, cols_}; }
+  std::int64_t rows() const { return rows_; }
+  std::int64_t cols() const { return cols_; }
+  DType dtype() const { return dtype_; }
+  template <class T>
+  T* data() {
+    return reinterpret_cast<T*>(data_.get());
+  }
+  template <class T>
+  const T* data() const {
+    return reinterpret_cast<const T*>(data_.get());
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+  friend class QuantizedMatrix;
+  static std::unique_ptr<std::byte[], Free> allocate(std::int64_t bytes);
+
+  std::unique_ptr<std::byte[], Free> data_;
+  DType dtype_ = DType::f32;
+  std::int64_t rows_ = 0, cols_ = 0;
+};
+
+/// Which way the blocks run. `rows`: along a row, K = cols (activations, weights stored [N, K]).
+/// `columns`: down a column, K = rows (weights stored [K, N]).
+enum class BlockAxis : std::uint8_t { rows, columns };
+
+/// One global scale for the tensor, or one for each vector of blocks (row, or column if the blocks
+/// run down the columns).
+enum class GlobalScope : std::uint8_t { tensor, vector };
+
+/// Everything about a quantized matrix but its bytes.
+struct QuantizedShape {
+  std::int64_t rows = 0, cols = 0;  ///< of the matrix that it stands for
+  BlockAxis axis = BlockAxis::rows;
+  int block = kBlock;  ///< 16, or 32 for the search quantizers
+  ScaleLayout layout = ScaleLayout::linear;
+  GlobalScope scope = GlobalScope::tensor;
+
+  std::int64_t vectors() const { return axis == BlockAxis::rows ? rows : cols; }  ///< M or N
+  std::int64_t depth() const { return axis == BlockAxis::rows ? cols : rows; }    ///< K
+  std::int64_t blocks() const { return depth() / block; }                         ///< in a vector
+  std::int64_t code_bytes() const { return rows * cols / 2; }
+  /// With axis = columns the linear layout is [blocks, cols], as the codes are; the others are as
+  /// for the transposed matrix, since a GEMM operand is addressed by (vector, block).
+  std::int64_t scale_bytes() const { return nvfp4::scale_bytes(layout, vectors(), blocks()); }
+  std::int64_t scale_offset(std::int64_t vector, std::int64_t b) const {
+    if (layout == ScaleLayout::linear && axis == BlockAxis::columns) return b * cols + vector;
+    return nvfp4::scale_offset(layout, vector, b, vectors(), blocks());
+  }
+  std::int64_t global_count() const { return scope == GlobalScope::tensor ? 1 : vectors(); }
+  bool operator==(const QuantizedShape&) const = default;
+};
+
+/// x ≈ e2m1 · scale · global_scale: all scales multiply.
+///
+/// codes         axis rows: [rows, cols/2]; axis columns: [rows/2, cols]. The element with the even
+///               K index is in the low nibble.
+/// scales        E4M3, sign never set, shape.scale_bytes() bytes; padding is zero.
+/// global_scale  shape.global_count() FP32 multipliers.
+template <class Byte, class Float>
+struct BasicQuantizedView {
+  QuantizedShape shape;
+  Byte* codes = nullptr;
+  Byte* scales = nullptr;
+  Float* global_scale = nullptr;
+  Device device{};
+
+  BasicQuantizedView() = default;
+  BasicQuantizedView(const QuantizedShape& s, Byte* c, Byte* sc, Float* g)
+      : shape(s), codes(c), scales(sc), global_scale(g) {}
+  template <class B, class F>
+    requires(std::is_const_v<Byte> && !std::is_const_v<B>)
+  BasicQuantizedView(const BasicQuantizedView<B, F>& o)  // NOLINT: implicit on purpose
+      : shape(o.shape),
+        codes(o.codes),
+        scales(o.scales),
+        global_scale(o.global_scale),
+        device(o.device) {}
+
+  float global_of(std::int64_t vector) const {
+    return global_scale[shape.scope == GlobalScope::tensor ? 0 : vector];
+  }
+};
+using QuantizedView = BasicQuantizedView<const std::uint8_t, const float>;
+using QuantizedSpan = BasicQuantizedView<std::uint8_t, float>;
+
+/// Owns codes, scales and global scales; zero at first.
+class QuantizedMatrix {
+ public:
+  QuantizedMatrix() = default;
+  explicit QuantizedMatrix(const QuantizedShape& shape);
+  QuantizedMatrix(QuantizedMatrix&&) noexcept = default;
+  QuantizedMatrix& operator=(QuantizedMatrix&&) noexcept = default;
+
+  const QuantizedShape& shape() const { return shape_; }
+  QuantizedView view() const { return {shape_, codes(), scales(), global_scale()}; }
+  QuantizedSpan span() { return {shape_, codes(), scales(), global_scale()}; }
+  std::uint8_t* codes() const { return reinterpret_cast<std::uint8_t*>(codes_.get()); }
+  std::uint8_t* scales() const { return reinterpret_cast<std::uint8_t*>(scales_.get()); }
+  float* global_scale() const { return reinterpret_cast<float*>(global_.get()); }
+  /// Same shape and same bytes.
+  bool operator==(const QuantizedMatrix& other) const;
+
+ private:
+  using Bytes = std::unique_ptr<std::byte[], Matrix::Free>;
+  QuantizedShape shape_;
+  Bytes codes_, scales_, global_;
+};
+
+}  // namespace nvfp4

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nvfp4 {
+
+/// One implementation of the operations. "reference" defines the right answer; "cpu" is the best
+/// SIMD target of this machine; "cpu-avx512", "cpu-avx2", "cpu-sse4", "cpu-neon" force one.
+struct BackendInfo {
+  std::string name;
+  bool available = false;
+  std::string reason;       ///< why not, when it is not available
+  std::string description;  ///< for people
+};
+
+/// Every backend of this build, those that cannot run here too, best first.
+std::vector<BackendInfo> backends();
+
+/// The backend that `name` selects: "" means NVFP4_BACKEND from the environment, and without it
+/// the best available one. Throws UnsupportedError, with the reason, if it cannot run here.
+BackendInfo select_backend(std::string_view name = {});
+
+/// Threads of the one pool that every operation shares, the caller's included. 0 means
+/// NVFP4_THREADS from the environment, else the CPUs this process may use. Results never depend
+/// on it. Not to be called while an operation runs.
+void set_threads(int threads);
+int threads();
+
+const char* version();
+
+}  // namespace nvfp4

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "nvfp4/error.h"
+
+namespace nvfp4 {
+
+/// Throws E with a formatted message unless `ok`. Say argument, value and rule:
+/// require<ShapeError>(k % 16 == 0, "quantize: K = {}, must be a multiple of 16", k);
+template <class E, class... Args>
+void require(bool ok, fmt::format_string<Args...> message, Args&&... args) {
+  if (!ok) [[unlikely]]
+    throw E(fmt::format(message, std::forward<Args>(args)...));
+}
+
+}  // namespace nvfp4
