@@ -79,6 +79,14 @@ float amax(MatrixView x, std::string_view backend = {});
 void dequantize_into(QuantizedView q, MatrixSpan out, std::string_view backend = {});
 Matrix dequantize(QuantizedView q, DType dtype = DType::f32, std::string_view backend = {});
 
+struct QuantizationError {
+  double squared_error = 0;  ///< Σ (x − x̂)²
+  double squared_norm = 0;   ///< Σ x²
+};
+/// What `q` loses of `x`. The same bits on every backend and for any number of threads.
+/// Throws ShapeError, UnsupportedError.
+QuantizationError quantization_error(MatrixView x, QuantizedView q, std::string_view backend = {});
+
 /// Moves block scales from one layout to another; every padding byte of `out` is written as zero.
 /// `rows` and `blocks` are those of the scale matrix; `in` and `out` must not overlap.
 /// Throws ShapeError if a buffer's size is not scale_bytes() of its layout.

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "nvfp4/quantize.h"
+
+/// What a backend provides: functions on one tile, called from many threads, arguments already
+/// validated. A null function means unsupported.
+namespace nvfp4 {
+
+/// Part of a quantized matrix: vectors [v0, v1), blocks [b0, b1) of each.
+struct Tile {
+  std::int64_t v0, v1, b0, b1;
+};
+
+struct EncodeJob {
+  MatrixView x;
+  QuantizedSpan out;
+  Quantizer quantizer;
+  const float* divisors;  ///< one, or one for each vector: out.shape.scope
+  const float* weights;   ///< K of them, the largest in [1, 2); or null
+  float divisor_of(std::int64_t vector) const {
+    return divisors[out.shape.scope == GlobalScope::tensor ? 0 : vector];
+  }
+};
+
+struct AmaxResult {
+  float amax = 0;      ///< NaN ignored
+  bool finite = true;  ///< neither NaN nor infinity was seen
+};
+
+struct Backend {
+  std::string_view name;
+  std::string_view description;
+  /// Writes the tile's codes and scales. Padding scales are the caller's.
+  void (*encode)(const EncodeJob& job, const Tile& tile);
+  void (*decode)(const QuantizedView& q, const MatrixSpan& out, const Tile& tile);
+  /// Of rows [r0, r1).
+  AmaxResult (*amax)(const MatrixView& x, std::int64_t r0, std::int64_t r1);
+  /// out[c] = max(out[c], largest magnitude of column c in rows [r0, r1)).
+  void (*column_amax)(const MatrixView& x, std::int64_t r0, std::int64_t r1, float* out);
+  /// Σ (x − x̂)² and Σ x² over the tile; the order of additions is fixed.
+  QuantizationError (*error)(const MatrixView& x, const QuantizedView& q, const Tile& tile);
+};
+
+/// Selected by name, "" for the default. Throws UnsupportedError if it cannot run here.
+const Backend& find_backend(std::string_view name);
+
+}  // namespace nvfp4

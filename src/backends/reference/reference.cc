@@ -1,0 +1,122 @@
+#include "backends/reference/reference.h"
+
+#include "quantizers/encode_block.h"
+
+namespace nvfp4::reference {
+namespace {
+
+/// Element k of vector v, whichever way the blocks run.
+float element(const MatrixView& x, BlockAxis axis, std::int64_t v, std::int64_t k) {
+  return axis == BlockAxis::rows ? x.at(v, k) : x.at(k, v);
+}
+
+/// Byte and nibble of element k of vector v.
+struct CodePosition {
+  std::int64_t byte;
+  int shift;
+};
+CodePosition code_position(const QuantizedShape& s, std::int64_t v, std::int64_t k) {
+  const int shift = k % 2 == 0 ? 0 : 4;
+  if (s.axis == BlockAxis::rows) return {v * (s.cols / 2) + k / 2, shift};
+  return {k / 2 * s.cols + v, shift};
+}
+
+template <class F>
+void for_each_block(const Tile& tile, F&& f) {
+  for (std::int64_t v = tile.v0; v < tile.v1; ++v)
+    for (std::int64_t b = tile.b0; b < tile.b1; ++b) f(v, b);
+}
+
+void encode(const EncodeJob& job, const Tile& tile) {
+  const QuantizedShape& s = job.out.shape;
+  for_each_block(tile, [&](std::int64_t v, std::int64_t b) {
+    float x[kLargestBlock];
+    std::uint8_t codes[kLargestBlock / 2];
+    const std::int64_t k0 = b * s.block;
+    for (int i = 0; i < s.block; ++i) x[i] = element(job.x, s.axis, v, k0 + i);
+    const float divisor = job.divisor_of(v);
+    const float* weights = job.weights ? job.weights + k0 : nullptr;
+    const E4M3 scale = choose_scale(job.quantizer, x, weights, s.block, divisor);
+    encode_elements(x, s.block, scale, divisor, codes);
+    for (int i = 0; i < s.block; i += 2)
+      job.out.codes[code_position(s, v, k0 + i).byte] = codes[i / 2];
+    job.out.scales[s.scale_offset(v, b)] = scale.bits;
+  });
+}
+
+float decoded(const QuantizedView& q, std::int64_t v, std::int64_t k) {
+  const CodePosition p = code_position(q.shape, v, k);
+  const E2M1 code{static_cast<std::uint8_t>(q.codes[p.byte] >> p.shift & 0xF)};
+  const E4M3 scale{q.scales[q.shape.scale_offset(v, k / q.shape.block)]};
+  return decode_element(code, scale, q.global_of(v));
+}
+
+void decode(const QuantizedView& q, const MatrixSpan& out, const Tile& tile) {
+  for_each_block(tile, [&](std::int64_t v, std::int64_t b) {
+    for (std::int64_t k = b * q.shape.block; k < (b + 1) * q.shape.block; ++k) {
+      const float value = decoded(q, v, k);
+      const std::int64_t i =
+          q.shape.axis == BlockAxis::rows ? v * out.stride + k : k * out.stride + v;
+      if (out.dtype == DType::f32)
+        static_cast<float*>(out.data)[i] = value;
+      else
+        static_cast<std::uint16_t*>(out.data)[i] =
+            out.dtype == DType::bf16 ? BF16::from_float(value).bits : FP16::from_float(value).bits;
+    }
+  });
+}
+
+AmaxResult amax(const MatrixView& x, std::int64_t r0, std::int64_t r1) {
+  AmaxResult result;
+  for (std::int64_t r = r0; r < r1; ++r)
+    for (std::int64_t c = 0; c < x.cols; ++c) {
+      const float value = x.at(r, c);
+      result.finite &= value - value == 0;
+      const float a = block_amax(&value, 1);
+      if (a > result.amax) result.amax = a;
+    }
+  return result;
+}
+
+void column_amax(const MatrixView& x, std::int64_t r0, std::int64_t r1, float* out) {
+  for (std::int64_t r = r0; r < r1; ++r)
+    for (std::int64_t c = 0; c < x.cols; ++c) {
+      const float value = x.at(r, c);
+      const float a = block_amax(&value, 1);
+      if (a > out[c]) out[c] = a;
+    }
+}
+
+/// Within a block FP32 in four interleaved sums, as block_cost; blocks add up in double.
+QuantizationError error(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
+  QuantizationError sums;
+  for_each_block(tile, [&](std::int64_t v, std::int64_t b) {
+    float squares[4] = {0, 0, 0, 0}, norms[4] = {0, 0, 0, 0};
+    for (int i = 0; i < q.shape.block; ++i) {
+      const std::int64_t k = b * q.shape.block + i;
+      const float value = element(x, q.shape.axis, v, k);
+      const float d = value - decoded(q, v, k);
+      squares[i % 4] = squares[i % 4] + d * d;
+      norms[i % 4] = norms[i % 4] + value * value;
+    }
+    sums.squared_error +=
+        static_cast<double>((squares[0] + squares[1]) + (squares[2] + squares[3]));
+    sums.squared_norm += static_cast<double>((norms[0] + norms[1]) + (norms[2] + norms[3]));
+  });
+  return sums;
+}
+
+}  // namespace
+
+const Backend& backend() {
+  static constexpr Backend kBackend{.name = "reference",
+                                    .description = "plain loops, the definition",
+                                    .encode = encode,
+                                    .decode = decode,
+                                    .amax = amax,
+                                    .column_amax = column_amax,
+                                    .error = error};
+  return kBackend;
+}
+
+}  // namespace nvfp4::reference

@@ -1,0 +1,46 @@
+#include "nvfp4/matrix.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "core/require.h"
+
+namespace nvfp4 {
+
+void Matrix::Free::operator()(std::byte* p) const { std::free(p); }
+
+std::unique_ptr<std::byte[], Matrix::Free> Matrix::allocate(std::int64_t bytes) {
+  constexpr std::size_t kAlign = 64;
+  const auto size = static_cast<std::size_t>(round_up(bytes, kAlign));
+  if (size == 0) return nullptr;
+  auto* p = static_cast<std::byte*>(std::aligned_alloc(kAlign, size));
+  if (p == nullptr) throw std::bad_alloc();
+  std::memset(p, 0, size);
+  return std::unique_ptr<std::byte[], Free>(p);
+}
+
+Matrix::Matrix(DType dtype, std::int64_t rows, std::int64_t cols)
+    : dtype_(dtype), rows_(rows), cols_(cols) {
+  require<ShapeError>(rows >= 0 && cols >= 0, "Matrix: shape = [{}, {}], must not be negative",
+                      rows, cols);
+  data_ = allocate(rows * cols * dtype_size(dtype));
+}
+
+QuantizedMatrix::QuantizedMatrix(const QuantizedShape& shape)
+    : shape_(shape),
+      codes_(Matrix::allocate(shape.code_bytes())),
+      scales_(Matrix::allocate(shape.scale_bytes())),
+      global_(Matrix::allocate(shape.global_count() * static_cast<std::int64_t>(sizeof(float)))) {}
+
+bool QuantizedMatrix::operator==(const QuantizedMatrix& other) const {
+  const auto same = [](const void* a, const void* b, std::int64_t bytes) {
+    return bytes == 0 || std::memcmp(a, b, static_cast<std::size_t>(bytes)) == 0;
+  };
+  return shape_ == other.shape_ && same(codes(), other.codes(), shape_.code_bytes()) &&
+         same(scales(), other.scales(), shape_.scale_bytes()) &&
+         same(global_scale(), other.global_scale(),
+              shape_.global_count() * static_cast<std::int64_t>(sizeof(float)));
+}
+
+}  // namespace nvfp4

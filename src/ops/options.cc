@@ -1,0 +1,122 @@
+#include "ops/options.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/require.h"
+
+namespace nvfp4 {
+namespace {
+constexpr std::int64_t kTileBytes = 512 * 1024;
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;
+}  // namespace
+
+void require_matrix(const char* op, const char* argument, const MatrixView& x) {
+  require<ShapeError>(x.rows >= 0 && x.cols >= 0, "{}: {} has shape [{}, {}], must not be negative",
+                      op, argument, x.rows, x.cols);
+  require<ShapeError>(x.stride >= x.cols, "{}: {}.stride = {}, must be at least cols = {}", op,
+                      argument, x.stride, x.cols);
+  require<ShapeError>(x.rows == 0 || x.stride <= kMaxElements / x.rows,
+                      "{}: {} has shape [{}, {}], more than 2^48 elements", op, argument, x.rows,
+                      x.cols);
+  require<ShapeError>(x.size() == 0 || x.data != nullptr, "{}: {}.data is null", op, argument);
+  require<ShapeError>(
+      reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(dtype_size(x.dtype)) ==
+          0,
+      "{}: {}.data = {}, must be aligned to its {} elements", op, argument, x.data,
+      dtype_name(x.dtype));
+  require<UnsupportedError>(x.device.type == DeviceType::cpu,
+                            "{}: {} is on a GPU, the selected backend works on the CPU", op,
+                            argument);
+}
+
+QuantizedShape quantized_shape(const char* op, const MatrixView& x,
+                               const QuantizeOptions& options) {
+  require_matrix(op, "x", x);
+  require<ValueError>(
+      options.block == 16 || (options.block == 32 && options.quantizer != Quantizer::max),
+      "{}: block = {}, must be 16 (or 32 with four_over_six and mse)", op, options.block);
+  const QuantizedShape shape{.rows = x.rows,
+                             .cols = x.cols,
+                             .axis = options.axis,
+                             .block = options.block,
+                             .layout = options.layout,
+                             .scope = options.scope};
+  require<ShapeError>(
+      shape.depth() % shape.block == 0, "{}: K = x.{} = {}, must be a multiple of {}", op,
+      options.axis == BlockAxis::rows ? "cols" : "rows", shape.depth(), shape.block);
+  const auto globals = static_cast<std::int64_t>(options.global.size());
+  require<ShapeError>(globals == 0 || globals == shape.global_count(),
+                      "{}: {} global scales given, must be none or {}", op, globals,
+                      shape.global_count());
+  const auto weights = static_cast<std::int64_t>(options.weights.size());
+  require<ShapeError>(weights == 0 || weights == shape.depth(),
+                      "{}: {} weights given, must be none or K = {}", op, weights, shape.depth());
+  require<ValueError>(weights == 0 || options.quantizer == Quantizer::mse,
+                      "{}: weights are for the mse quantizer, not for {}", op,
+                      quantizer_name(options.quantizer));
+  for (const GlobalScale& g : options.global)
+    require<ValueError>(std::isfinite(g.divisor) && g.divisor > 0 && std::isfinite(g.multiplier) &&
+                            g.multiplier > 0,
+                        "{}: global scale = {} (divisor {}), must be finite and positive", op,
+                        g.multiplier, g.divisor);
+  return shape;
+}
+
+void require_quantized(const char* op, const char* argument, const QuantizedView& q) {
+  const QuantizedShape& s = q.shape;
+  require<ShapeError>(
+      s.rows >= 0 && s.cols >= 0 && (s.block == 16 || s.block == 32) && s.depth() % s.block == 0,
+      "{}: {} has shape [{}, {}] in blocks of {}, K must be a multiple of the block", op, argument,
+      s.rows, s.cols, s.block);
+  require<ShapeError>(s.code_bytes() == 0 ||
+                          (q.codes != nullptr && q.scales != nullptr && q.global_scale != nullptr),
+                      "{}: {} has a null pointer", op, argument);
+}
+
+std::vector<Tile> make_tiles(const QuantizedShape& s, std::int64_t element_bytes) {
+  std::vector<Tile> tiles;
+  const std::int64_t vectors = s.vectors(), blocks = s.blocks();
+  if (vectors == 0 || blocks == 0) return tiles;
+  const std::int64_t block_bytes = s.block * element_bytes;
+  // Rows: whole rows if they fit. Columns: whole block rows, else ranges of columns.
+  std::int64_t v_step, b_step;
+  if (s.axis == BlockAxis::rows) {
+    b_step = std::clamp<std::int64_t>(kTileBytes / block_bytes, 1, blocks);
+    v_step = std::clamp<std::int64_t>(kTileBytes / (blocks * block_bytes), 1, vectors);
+  } else {
+    v_step =
+        std::clamp<std::int64_t>(round_up(kTileBytes / block_bytes, 64), 64, round_up(vectors, 64));
+    b_step = std::clamp<std::int64_t>(kTileBytes / (vectors * block_bytes), 1, blocks);
+  }
+  for (std::int64_t v = 0; v < vectors; v += v_step)
+    for (std::int64_t b = 0; b < blocks; b += b_step)
+      tiles.push_back({v, std::min(v + v_step, vectors), b, std::min(b + b_step, blocks)});
+  return tiles;
+}
+
+std::vector<std::int64_t> row_cuts(std::int64_t rows, std::int64_t row_bytes) {
+  const std::int64_t step =
+      std::max<std::int64_t>(1, kTileBytes / std::max<std::int64_t>(1, row_bytes));
+  std::vector<std::int64_t> cuts;
+  for (std::int64_t r = 0; r < rows; r += step) cuts.push_back(r);
+  cuts.push_back(rows);
+  return cuts;
+}
+
+std::vector<float> normalized_weights(std::span<const float> weights) {
+  float largest = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    require<ValueError>(std::isfinite(weights[i]) && weights[i] >= 0,
+                        "quantize: weights[{}] = {}, must be finite and not negative", i,
+                        weights[i]);
+    largest = std::max(largest, weights[i]);
+  }
+  require<ValueError>(largest > 0, "quantize: all weights are 0, one must be positive");
+  std::vector<float> scaled(weights.begin(), weights.end());
+  const int exponent = std::ilogb(largest);
+  for (float& w : scaled) w = std::ldexp(w, -exponent);
+  return scaled;
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backends/backend.h"
+#include "nvfp4/quantize.h"
+
+namespace nvfp4 {
+
+/// Throws ShapeError unless the view describes memory that can hold it.
+void require_matrix(const char* op, const char* argument, const MatrixView& x);
+
+/// The quantized shape that `x` and `options` imply; throws ShapeError or ValueError if none.
+QuantizedShape quantized_shape(const char* op, const MatrixView& x, const QuantizeOptions& options);
+
+/// Throws ShapeError unless all pointers that the shape needs are there.
+void require_quantized(const char* op, const char* argument, const QuantizedView& q);
+
+/// Cuts [0, vectors) × [0, blocks) so that a tile is about half an L2 cache of input and lies in
+/// contiguous memory; the same cut for any number of threads.
+std::vector<Tile> make_tiles(const QuantizedShape& shape, std::int64_t element_bytes);
+
+/// Row ranges [i, i + 1) of the same size.
+std::vector<std::int64_t> row_cuts(std::int64_t rows, std::int64_t row_bytes);
+
+/// `weights` times the power of two that brings the largest into [1, 2). Throws ValueError.
+std::vector<float> normalized_weights(std::span<const float> weights);
+
+}  // namespace nvfp4

@@ -1,0 +1,165 @@
+#include "nvfp4/quantize.h"
+
+#include <atomic>
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+#include "core/parallel_for.h"
+#include "core/require.h"
+#include "ops/options.h"
+
+namespace nvfp4 {
+namespace {
+
+[[noreturn]] void throw_first_non_finite(const MatrixView& x) {
+  for (std::int64_t r = 0; r < x.rows; ++r)
+    for (std::int64_t c = 0; c < x.cols; ++c)
+      if (const float value = x.at(r, c); !std::isfinite(value))
+        throw ValueError(
+            fmt::format("quantize: x[{}, {}] = {}, all elements must be finite", r, c, value));
+  throw ValueError("quantize: x changed while it was read");
+}
+
+AmaxResult matrix_amax(const Backend& backend, const MatrixView& x) {
+  const std::vector<std::int64_t> cuts = row_cuts(x.rows, x.cols * dtype_size(x.dtype));
+  std::vector<AmaxResult> parts(cuts.size() - 1);
+  parallel_for(static_cast<std::int64_t>(parts.size()), [&](std::int64_t i) {
+    const auto j = static_cast<std::size_t>(i);
+    parts[j] = backend.amax(x, cuts[j], cuts[j + 1]);
+  });
+  AmaxResult all;
+  for (const AmaxResult& part : parts) {
+    all.amax = std::max(all.amax, part.amax);
+    all.finite &= part.finite;
+  }
+  return all;
+}
+
+std::vector<float> vector_amax(const Backend& backend, const MatrixView& x, BlockAxis axis) {
+  const std::vector<std::int64_t> cuts = row_cuts(x.rows, x.cols * dtype_size(x.dtype));
+  const auto tasks = static_cast<std::int64_t>(cuts.size()) - 1;
+  if (axis == BlockAxis::rows) {
+    std::vector<float> result(static_cast<std::size_t>(x.rows));
+    parallel_for(tasks, [&](std::int64_t i) {
+      const auto j = static_cast<std::size_t>(i);
+      for (std::int64_t r = cuts[j]; r < cuts[j + 1]; ++r)
+        result[static_cast<std::size_t>(r)] = backend.amax(x, r, r + 1).amax;
+    });
+    return result;
+  }
+  // One task for each range of columns, so that no result is shared between threads.
+  constexpr std::int64_t kColumns = 1024;
+  std::vector<float> result(static_cast<std::size_t>(x.cols), 0.0f);
+  parallel_for(ceil_div(x.cols, kColumns), [&](std::int64_t i) {
+    MatrixView part = x;
+    const std::int64_t c0 = i * kColumns;
+    part.data = static_cast<const std::byte*>(x.data) + c0 * dtype_size(x.dtype);
+    part.cols = std::min(kColumns, x.cols - c0);
+    backend.column_amax(part, 0, x.rows, result.data() + c0);
+  });
+  return result;
+}
+
+/// Given or measured, in the sense that the encoder wants; stores the multipliers.
+std::vector<float> global_divisors(const Backend& backend, const MatrixView& x,
+                                   const QuantizeOptions& options, const QuantizedSpan& out) {
+  const auto n = static_cast<std::size_t>(out.shape.global_count());
+  std::vector<float> divisors(n);
+  const auto store = [&](std::size_t i, const GlobalScale& g) {
+    divisors[i] = g.divisor;
+    out.global_scale[i] = g.multiplier;
+  };
+  if (!options.global.empty()) {
+    if (options.check_finite && !matrix_amax(backend, x).finite) throw_first_non_finite(x);
+    for (std::size_t i = 0; i < n; ++i) store(i, options.global[i]);
+  } else if (out.shape.scope == GlobalScope::tensor) {
+    const AmaxResult measured = matrix_amax(backend, x);
+    if (options.check_finite && !measured.finite) throw_first_non_finite(x);
+    store(0, GlobalScale::from_amax(measured.amax, options.quantizer));
+  } else {
+    if (options.check_finite && !matrix_amax(backend, x).finite) throw_first_non_finite(x);
+    const std::vector<float> measured = vector_amax(backend, x, options.axis);
+    for (std::size_t i = 0; i < n; ++i)
+      store(i, GlobalScale::from_amax(measured[i], options.quantizer));
+  }
+  return divisors;
+}
+
+}  // namespace
+
+float scale_max(Quantizer q) { return q == Quantizer::max ? 448.0f : 256.0f; }
+
+GlobalScale GlobalScale::from_amax(float amax, Quantizer q) {
+  require<ValueError>(amax >= 0, "GlobalScale::from_amax: amax = {}, must be a number >= 0", amax);
+  const float largest = E2M1::kMax * scale_max(q);
+  const float divisor = largest / amax;
+  if (amax == 0 || divisor == 0) return {};
+  if (divisor > FLT_MAX) return {1.0f / FLT_MAX, FLT_MAX};
+  return {amax / largest, divisor};
+}
+
+GlobalScale GlobalScale::from_multiplier(float multiplier) {
+  require<ValueError>(std::isfinite(multiplier) && multiplier > 0,
+                      "GlobalScale: multiplier = {}, must be finite and positive", multiplier);
+  return {multiplier, std::min(1.0f / multiplier, FLT_MAX)};
+}
+
+GlobalScale GlobalScale::from_divisor(float divisor) {
+  require<ValueError>(std::isfinite(divisor) && divisor > 0,
+                      "GlobalScale: divisor = {}, must be finite and positive", divisor);
+  return {std::min(1.0f / divisor, FLT_MAX), divisor};
+}
+
+namespace {
+constexpr std::string_view kNames[] = {"max", "four_over_six", "mse"};
+}
+std::string_view quantizer_name(Quantizer q) { return kNames[static_cast<int>(q)]; }
+
+std::vector<std::string> quantizer_names() { return {std::begin(kNames), std::end(kNames)}; }
+
+Quantizer quantizer_from_name(std::string_view name) {
+  for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i)
+    if (kNames[i] == name) return static_cast<Quantizer>(i);
+  throw ValueError(
+      fmt::format("quantizer = '{}', must be one of {}", name, fmt::join(kNames, ", ")));
+}
+
+float amax(MatrixView x, std::string_view backend) {
+  require_matrix("amax", "x", x);
+  return matrix_amax(find_backend(backend), x).amax;
+}
+
+void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& options) {
+  const QuantizedShape shape = quantized_shape("quantize", x, options);
+  require<ShapeError>(out.shape == shape,
+                      "quantize: out.shape is [{}, {}] in blocks of {}, layout {}; x and options "
+                      "imply [{}, {}] in blocks of {}, layout {}, and the same axis and scope",
+                      out.shape.rows, out.shape.cols, out.shape.block,
+                      layout_name(out.shape.layout), shape.rows, shape.cols, shape.block,
+                      layout_name(shape.layout));
+  require_quantized("quantize", "out", out);
+  require<ShapeError>(shape.global_count() == 0 || out.global_scale != nullptr,
+                      "quantize: out.global_scale is null");
+  const Backend& backend = find_backend(options.backend);
+
+  const std::vector<float> divisors = global_divisors(backend, x, options, out);
+  std::vector<float> weights;
+  if (!options.weights.empty()) weights = normalized_weights(options.weights);
+  if (shape.layout != ScaleLayout::linear && shape.scale_bytes() > 0)
+    std::memset(out.scales, 0, static_cast<std::size_t>(shape.scale_bytes()));
+
+  const EncodeJob job{x, out, options.quantizer, divisors.data(),
+                      weights.empty() ? nullptr : weights.data()};
+  const std::vector<Tile> tiles = make_tiles(shape, dtype_size(x.dtype));
+  parallel_for(static_cast<std::int64_t>(tiles.size()),
+               [&](std::int64_t i) { backend.encode(job, tiles[static_cast<std::size_t>(i)]); });
+}
+
+QuantizedMatrix quantize(MatrixView x, const QuantizeOptions& options) {
+  QuantizedMatrix out(quantized_shape("quantize", x, options));
+  quantize_into(x, out.span(), options);
+  return out;
+}
+
+}  // namespace nvfp4
