@@ -23,7 +23,11 @@ struct Batch {
   alignas(64) float weights[B * kLanes];             // set only where weights are in use
   alignas(64) std::uint32_t packed[B / 8 * kLanes];  // eight codes a word, the first one lowest
   alignas(64) std::uint32_t scale[kLanes];
+  alignas(64) float factor[kLanes];
 };
+
+/// Batches in flight: what one of them waits for (a division, a chain of roundings) the others use.
+inline constexpr int kGroup = 4;
 
 HWY_INLINE VF row(const float* p, int i) {
   return hn::Load(F32(), p + static_cast<std::size_t>(i) * kLanes);
@@ -55,23 +59,27 @@ HWY_INLINE VU lanes_scale_for(VF amax, VF divisor, float reciprocal) {
   return e4m3_encode(min_or_limit(scale, set_f32(FLT_MAX)));
 }
 
-/// Packs the codes of a batch whose scales are chosen.
+/// Sets the scale of each block and what its elements are multiplied by.
 template <int B>
-HWY_INLINE void encode_elements(Batch<B>& batch, VU scale) {
-  const VF divisor = hn::Load(F32(), batch.divisor);
+HWY_INLINE void set_scale(Batch<B>& batch, VU scale) {
   const VF one = set_f32(1.0f);
-  const VF factor = min_or_limit(hn::Div(one, hn::Mul(e4m3_decode(scale), hn::Div(one, divisor))),
-                                 set_f32(FLT_MAX));
+  const VF divisor = hn::Load(F32(), batch.divisor);
+  const VF factor = hn::Div(one, hn::Mul(e4m3_decode(scale), hn::Div(one, divisor)));
+  hn::Store(scale, U32(), batch.scale);
+  hn::Store(min_or_limit(factor, set_f32(FLT_MAX)), F32(), batch.factor);
+}
+
+template <int B>
+HWY_INLINE void pack_codes(Batch<B>& batch) {
+  const VF factor = hn::Load(F32(), batch.factor);
   HWY_UNROLL(4)
   for (int word = 0; word < B / 8; ++word) {
-    VU packed = e2m1_encode(hn::Mul(row(batch.x, 8 * word + 7), factor));
-    HWY_UNROLL(7)
-    for (int i = 6; i >= 0; --i)
-      packed = hn::Or(hn::ShiftLeft<4>(packed),
-                      e2m1_encode(hn::Mul(row(batch.x, 8 * word + i), factor)));
+    VU packed = hn::Zero(U32());
+    HWY_UNROLL(8)
+    for (int i = 0; i < 8; ++i)
+      packed = push_code(packed, e2m1_encode(hn::Mul(row(batch.x, 8 * word + i), factor)));
     hn::Store(packed, U32(), batch.packed + static_cast<std::size_t>(word) * kLanes);
   }
-  hn::Store(scale, U32(), batch.scale);
 }
 
 /// The costs' view of x, as cost_magnitude().
@@ -174,32 +182,40 @@ HWY_INLINE VU mse_scale_exact(const float* HWY_RESTRICT u, const float* HWY_REST
   return hn::BitCast(U32(), best);
 }
 
-/// Chooses scales and encodes, without shortcuts that could be wrong: every quantizer, any input.
+/// Chooses the scales of `n` batches without shortcuts that could be wrong, and encodes.
 template <int B>
-HWY_NOINLINE void encode_batch(Quantizer quantizer, bool weighted, Batch<B>& batch) {
-  const VF amax = batch_amax<B>(batch.x);
-  const VF divisor = hn::Load(F32(), batch.divisor);
-  VU scale = lanes_scale_for(amax, divisor, kSixth);
-  if (quantizer != Quantizer::max) {
-    alignas(64) float u[B * kLanes];
-    cost_magnitudes(batch, u);
-    if (quantizer == Quantizer::mse) {
-      scale = weighted ? mse_scale_exact<B, true>(u, batch.weights)
-                       : mse_scale_exact<B, false>(u, batch.weights);
-    } else {
-      const VU four = lanes_scale_for(amax, divisor, 0.25f);
-      const VF cost_six = batch_cost<B, false>(u, nullptr, e4m3_decode(scale));
-      const VF cost_four = batch_cost<B, false>(u, nullptr, e4m3_decode(four));
-      scale = hn::IfThenElse(hn::RebindMask(U32(), hn::Lt(cost_four, cost_six)), four, scale);
+HWY_NOINLINE void encode_group(Quantizer quantizer, bool weighted, Batch<B>* batches, int n) {
+  for (int g = 0; g < n; ++g) {
+    Batch<B>& batch = batches[g];
+    const VF amax = batch_amax<B>(batch.x);
+    const VF divisor = hn::Load(F32(), batch.divisor);
+    VU scale = lanes_scale_for(amax, divisor, kSixth);
+    if (quantizer != Quantizer::max) {
+      alignas(64) float u[B * kLanes];
+      cost_magnitudes(batch, u);
+      if (quantizer == Quantizer::mse) {
+        scale = weighted ? mse_scale_exact<B, true>(u, batch.weights)
+                         : mse_scale_exact<B, false>(u, batch.weights);
+      } else {
+        const VU four = lanes_scale_for(amax, divisor, 0.25f);
+        const VF cost_six = batch_cost<B, false>(u, nullptr, e4m3_decode(scale));
+        const VF cost_four = batch_cost<B, false>(u, nullptr, e4m3_decode(four));
+        scale = hn::IfThenElse(hn::RebindMask(U32(), hn::Lt(cost_four, cost_six)), four, scale);
+      }
     }
+    set_scale(batch, scale);
   }
-  encode_elements(batch, scale);
+  for (int g = 0; g < n; ++g) pack_codes(batches[g]);
 }
 
 /// The same for Quantizer::max and blocks of 16, the path that must be fast.
-inline HWY_NOINLINE void encode_batch_max(Batch<16>& batch) {
-  const VF amax = batch_amax<16>(batch.x);
-  encode_elements(batch, lanes_scale_for(amax, hn::Load(F32(), batch.divisor), kSixth));
+inline HWY_NOINLINE void encode_group_max(Batch<16>* batches, int n) {
+  for (int g = 0; g < n; ++g) {
+    const VF amax = batch_amax<16>(batches[g].x);
+    const VF divisor = hn::Load(F32(), batches[g].divisor);
+    set_scale(batches[g], lanes_scale_for(amax, divisor, kSixth));
+  }
+  for (int g = 0; g < n; ++g) pack_codes(batches[g]);
 }
 
 #endif  // NVFP4_HAVE_LANES

@@ -88,21 +88,32 @@ HWY_INLINE VU e2m1_binade(VF a) {
 /// E2M1 bits of y, as E2M1::from_float but for NaN with a sign, which the caller removes.
 /// Adding 2^(e+22) makes the FP32 adder round a = |y| < 2^(e+1) to a multiple of 2^(e-1).
 HWY_INLINE VU e2m1_encode(VF y) {
-  const VF a = min_or_limit(hn::Abs(y), set_f32(E2M1::kMax));
 #if HWY_TARGET <= HWY_AVX3
   // The magic number of binades 2^0, 2^1, 2^2, with the code's 2e already in its low bits.
   alignas(64) static constexpr float kMagic[16] = {
       0x1p23f + 2, 0x1p24f + 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x1p22f};
+  constexpr int kSmallerMagnitudePositive = 0b1010;
+  const __m512 a = _mm512_range_ps(y.raw, _mm512_set1_ps(E2M1::kMax), kSmallerMagnitudePositive);
   const __m512i exponent =
-      _mm512_srli_epi32(_mm512_castps_si512(_mm512_max_ps(a.raw, _mm512_set1_ps(1.0f))), 23);
-  const VF magic{_mm512_permutexvar_ps(exponent, _mm512_load_ps(kMagic))};
-  const VU code = bits(hn::Add(a, magic));
+      _mm512_srli_epi32(_mm512_castps_si512(_mm512_max_ps(a, _mm512_set1_ps(1.0f))), 23);
+  const __m512 magic = _mm512_permutexvar_ps(exponent, _mm512_load_ps(kMagic));
+  const VU code{_mm512_castps_si512(_mm512_add_ps(a, magic))};
 #else
+  const VF a = min_or_limit(hn::Abs(y), set_f32(E2M1::kMax));
   const VU binade = e2m1_binade(a);
   const VF magic = floats(hn::Add(binade, set_u32(22u << 23)));
   const VU code = hn::Add(hn::Add(bits(hn::Add(a, magic)), set_u32(2)), hn::ShiftRight<22>(binade));
 #endif
   return select_bits(set_u32(7), code, hn::ShiftRight<28>(bits(y)));
+}
+
+/// packed >> 4 with the new code on top: the first of eight ends up lowest.
+HWY_INLINE VU push_code(VU packed, VU code) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  return VU{_mm512_shrdi_epi32(packed.raw, code.raw, 4)};
+#else
+  return hn::Or(hn::ShiftRight<4>(packed), hn::ShiftLeft<28>(code));
+#endif
 }
 
 HWY_INLINE VF bf16_low(VU pair) { return floats(hn::ShiftLeft<16>(pair)); }
@@ -159,6 +170,18 @@ HWY_INLINE VF load_lanes(const Half* p) {
 /// A vector whose 128-bit part j is the four words at p + 4 j stride.
 template <class D>
 HWY_INLINE hn::Vec<D> load_quads(D d, const std::uint32_t* p, std::size_t stride) {
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (hn::MaxLanes(d) == 16) {  // loads and blends only, no shuffles
+    const auto quad = [&](std::size_t j) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 4 * j * stride));
+    };
+    __m512i v = _mm512_castsi128_si512(quad(0));
+    v = _mm512_mask_broadcast_i32x4(v, 0x00F0, quad(1));
+    v = _mm512_mask_broadcast_i32x4(v, 0x0F00, quad(2));
+    v = _mm512_mask_broadcast_i32x4(v, 0xF000, quad(3));
+    return hn::Vec<D>{v};
+  }
+#endif
   if constexpr (hn::MaxLanes(d) == 4) {
     return hn::LoadU(d, p);
   } else {

@@ -10,7 +10,11 @@
 #include "backends/cpu/encode-inl.h"
 #include "backends/cpu/mse_tables.h"
 
+#if HWY_TARGET <= HWY_AVX3_DL  // Highway checks for VNNI but does not always enable it
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
+#else
 HWY_BEFORE_NAMESPACE();
+#endif
 namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 
@@ -22,7 +26,9 @@ using VU16 = hn::Vec<U16>;
 
 /// Adds to each 32-bit lane the squares of its two halves.
 HWY_INLINE VI add_squares(VI sum, VI16 d) {
-#if HWY_TARGET == HWY_NEON
+#if HWY_TARGET <= HWY_AVX3_DL
+  return VI{_mm512_dpwssd_epi32(sum.raw, d.raw, d.raw)};
+#elif HWY_TARGET == HWY_NEON
   const int32x4_t low = vmull_s16(vget_low_s16(d.raw), vget_low_s16(d.raw));
   return hn::Add(sum, VI(vpaddq_s32(low, vmull_high_s16(d.raw, d.raw))));
 #else
@@ -31,17 +37,29 @@ HWY_INLINE VI add_squares(VI sum, VI16 d) {
 #endif
 }
 
-/// The table's entry m (0..7) for each lane.
-HWY_INLINE VU lookup8(const std::uint32_t* HWY_RESTRICT table, VU m) {
+/// Nearest integer, ties to even; out of range it is any number.
+HWY_INLINE VU nearest_int(VF v) {
+#if HWY_TARGET <= HWY_AVX3  // Highway's spends four more instructions on saturation
+  return VU{_mm512_cvtps_epi32(v.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return VU{_mm256_cvtps_epi32(v.raw)};
+#elif HWY_TARGET == HWY_SSE4
+  return VU{_mm_cvtps_epi32(v.raw)};
+#else
+  return hn::BitCast(U32(), hn::NearestInt(v));
+#endif
+}
+
+/// The table's entry for each lane.
+HWY_INLINE VU lookup(const std::uint32_t* HWY_RESTRICT table, VU entry) {
 #if HWY_TARGET <= HWY_AVX3
-  return VU{_mm512_permutexvar_epi32(
-      m.raw, _mm512_castsi256_si512(_mm256_load_si256(reinterpret_cast<const __m256i*>(table))))};
+  return VU{_mm512_permutexvar_epi32(entry.raw, _mm512_load_si512(table))};
 #elif HWY_TARGET == HWY_AVX2
   return VU{_mm256_permutevar8x32_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(table)),
-                                        m.raw)};
+                                        entry.raw)};
 #else
   alignas(64) std::uint32_t index[kLanes], value[kLanes];
-  hn::Store(m, U32(), index);
+  hn::Store(entry, U32(), index);
   for (std::size_t i = 0; i < kLanes; ++i) value[i] = table[index[i]];
   return hn::Load(U32(), value);
 #endif
@@ -78,11 +96,11 @@ struct FilterResult {
 };
 
 template <int kOffset>
-HWY_INLINE void try_candidate(const VU16 (&y)[8], VU mantissa, VI& best_cost, VI& second,
+HWY_INLINE void try_candidate(const VU16 (&y)[8], VU entry, VI& best_cost, VI& second,
                               VI& best_offset) {
   constexpr const CandidateTables& tables = kCandidates[kOffset - kFirstOffset];
-  const VU16 reciprocal = hn::BitCast(U16(), lookup8(tables.reciprocal, mantissa));
-  const VU16 candidate = hn::BitCast(U16(), lookup8(tables.candidate, mantissa));
+  const VU16 reciprocal = hn::BitCast(U16(), lookup(tables.reciprocal, entry));
+  const VU16 candidate = hn::BitCast(U16(), lookup(tables.candidate, entry));
   VI sum0 = hn::Zero(I32()), sum1 = hn::Zero(I32());
   HWY_UNROLL(4)
   for (int i = 0; i < 8; i += 2) {
@@ -99,43 +117,73 @@ HWY_INLINE void try_candidate(const VU16 (&y)[8], VU mantissa, VI& best_cost, VI
 }
 
 template <int kOffset>
-HWY_INLINE void try_candidates(const VU16 (&y)[8], VU mantissa, VI& best_cost, VI& second,
+HWY_INLINE void try_candidates(const VU16 (&y)[8], VU entry, VI& best_cost, VI& second,
                                VI& best_offset) {
-  try_candidate<kOffset>(y, mantissa, best_cost, second, best_offset);
+  try_candidate<kOffset>(y, entry, best_cost, second, best_offset);
   if constexpr (kOffset < kLastOffset)
-    try_candidates<kOffset + 1>(y, mantissa, best_cost, second, best_offset);
+    try_candidates<kOffset + 1>(y, entry, best_cost, second, best_offset);
 }
 
-/// Works in units of 2^e0 / 2048, 2^e0 the binade of base = RNE_e4m3(amax / 6): candidates are then
-/// exact and |x| is off by at most half a unit, so √cost is off by at most 2.
-/// `amax` is the largest u of each block.
-HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT u, VF amax) {
-  const VU base = e4m3_encode(hn::Mul(amax, set_f32(kSixth)));
+/// Chooses the scale of each block of x by integer costs and says for which blocks that is proven
+/// right. Works in units of 2^e0 / 2048, 2^e0 the binade of base = RNE_e4m3(amax / 6): candidates
+/// are then exact and |x| is off by at most half a unit, so √cost is off by at most 2.
+HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT x, VF divisor) {
+  VI largest = hn::Zero(I32());
+  HWY_UNROLL(16)
+  for (int i = 0; i < 16; ++i) largest = hn::Max(largest, signed_bits(bits(hn::Abs(row(x, i)))));
+  const VF amax = hn::Mul(hn::BitCast(F32(), largest), divisor);
+  // NaN, infinities and scales out of range end as uncertain lanes; until then any base will do.
+  const VU base = e4m3_encode(min_or_limit(hn::Mul(amax, set_f32(kSixth)), set_f32(E4M3::kMax)));
   const VU mantissa = hn::And(base, set_u32(7));
   const VU exponent = hn::ShiftRight<3>(base);
   const VF unit = floats(hn::ShiftLeft<23>(hn::Sub(set_u32(127 + 18), exponent)));
+  const VF amax_units = hn::Mul(amax, unit);
+  VU entry = mantissa;
+#if HWY_TARGET <= HWY_AVX3
+  const auto beyond = hn::Gt(amax_units, floats(lookup(kReach.value, mantissa)));
+  const auto shifted =
+      hn::And(hn::RebindMask(I32(), beyond), hn::Eq(signed_bits(mantissa), hn::Set(I32(), 1)));
+  entry = hn::IfThenElse(hn::RebindMask(U32(), shifted), set_u32(kShiftedEntry), mantissa);
+#endif
 
+  // A power of two: the products are those of cost_magnitude(), scaled.
+  const VF factor = hn::Mul(divisor, unit);
   VU16 y[8];
   HWY_UNROLL(8)
   for (int i = 0; i < 8; ++i) {
-    const VU even = hn::BitCast(U32(), hn::NearestInt(hn::Mul(row(u, 2 * i), unit)));
-    const VU odd = hn::BitCast(U32(), hn::NearestInt(hn::Mul(row(u, 2 * i + 1), unit)));
-    y[i] = hn::BitCast(U16(), hn::Or(hn::And(even, set_u32(0xFFFF)), hn::ShiftLeft<16>(odd)));
+    const auto units = [&](int j) { return nearest_int(hn::Mul(hn::Abs(row(x, j)), factor)); };
+    y[i] = hn::BitCast(U16(), hn::Or(units(2 * i), hn::ShiftLeft<16>(units(2 * i + 1))));
   }
   VI best_cost = hn::Set(I32(), 0x7FFFFFFF), second = best_cost, best_offset = hn::Zero(I32());
-  try_candidates<kFirstOffset>(y, mantissa, best_cost, second, best_offset);
+  try_candidates<kFirstOffset>(y, entry, best_cost, second, best_offset);
 
   const VF error = set_f32(2.005f), slack = set_f32(1.00001f);
   const VF worst = hn::Mul(hn::Add(hn::Sqrt(hn::ConvertTo(F32(), best_cost)), error), slack);
   const VF runner_up = hn::Sub(hn::Sqrt(hn::ConvertTo(F32(), second)), error);
-  const VF below = floats(lookup8(kSixTimesBelow.value, mantissa));
-  const VF clipped = hn::Sub(hn::Mul(amax, unit), below);
+  const VF clipped = hn::Sub(amax_units, floats(lookup(kSixTimesBelow.value, entry)));
   const VI code = signed_bits(base);
-  const auto in_range = hn::And(hn::Gt(code, hn::Set(I32(), kFirstBase - 1)),
-                                hn::Lt(code, hn::Set(I32(), kLastBase + 1)));
-  const auto certain = hn::And(hn::RebindMask(F32(), in_range),
-                               hn::And(hn::Gt(runner_up, worst), hn::Gt(clipped, worst)));
-  return {hn::BitCast(U32(), hn::Add(code, best_offset)), certain};
+  const auto in_range = hn::And(hn::RebindMask(F32(), hn::Gt(code, hn::Set(I32(), kFirstBase - 1))),
+                                hn::RebindMask(F32(), hn::Lt(code, hn::Set(I32(), kLastBase + 1))));
+  const auto finite = hn::And(hn::Le(amax_units, floats(lookup(kReach.value, entry))),
+                              hn::Lt(divisor, set_f32(0x1p100f)));
+  const auto proven = hn::And(hn::Gt(runner_up, worst), hn::Gt(clipped, worst));
+  VI chosen = hn::Add(code, best_offset);
+#if HWY_TARGET <= HWY_AVX3
+  chosen = hn::IfThenElse(shifted, hn::Add(chosen, hn::Set(I32(), 1)), chosen);
+#endif
+  return {hn::BitCast(U32(), chosen), hn::And(hn::And(in_range, finite), proven)};
+}
+
+/// Encodes `n` batches; bit i of open[g] says that block i's scale is not proven to be the best.
+inline HWY_NOINLINE void encode_group_mse(Batch<16>* batches, int n, std::uint64_t* open) {
+  for (int g = 0; g < n; ++g) {
+    const FilterResult found = mse_filter(batches[g].x, hn::Load(F32(), batches[g].divisor));
+    set_scale(batches[g], found.scale);
+    std::uint64_t certain = 0;
+    hn::StoreMaskBits(F32(), found.certain, reinterpret_cast<std::uint8_t*>(&certain));
+    open[g] = ~certain & ((1ull << kLanes) - 1);
+  }
+  for (int g = 0; g < n; ++g) pack_codes(batches[g]);
 }
 
 #endif  // NVFP4_HAVE_LANES

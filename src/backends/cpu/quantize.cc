@@ -116,25 +116,38 @@ HWY_INLINE void store_scales(const std::uint32_t* scale, std::int64_t n, std::ui
   std::memcpy(out, bytes, static_cast<std::size_t>(n));
 }
 
+/// Batch g of the group that starts at block i of n: its first block, and how many it has.
+HWY_INLINE std::int64_t at(std::int64_t i, int g) {
+  return i + g * static_cast<std::int64_t>(kLanes);
+}
+HWY_INLINE std::int64_t lanes_of(std::int64_t n, std::int64_t i, int g) {
+  return HWY_MIN(static_cast<std::int64_t>(kLanes), n - at(i, g));
+}
+HWY_INLINE int group_size(std::int64_t left) {
+  return static_cast<int>(HWY_MIN(kGroup, ceil_div(left, static_cast<std::int64_t>(kLanes))));
+}
+
 /// Encodes n blocks; scales[i] is that of block i.
 template <int B, class Blocks>
 void encode_run(const Blocks& blocks, std::int64_t n, Quantizer quantizer, bool weighted,
                 std::uint8_t* scales) {
-  const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
-  Batch<B> batch;
-  for (std::int64_t i = 0; i < n; i += lanes) {
-    const std::int64_t count = HWY_MIN(lanes, n - i);
-    blocks.load(i, count, batch);
+  constexpr std::int64_t kStep = static_cast<std::int64_t>(kLanes) * kGroup;
+  Batch<B> batches[kGroup];
+  for (std::int64_t i = 0; i < n; i += kStep) {
+    const int count = group_size(n - i);
+    for (int g = 0; g < count; ++g) blocks.load(at(i, g), lanes_of(n, i, g), batches[g]);
     if constexpr (B == 16) {
       if (quantizer == Quantizer::max)
-        encode_batch_max(batch);
+        encode_group_max(batches, count);
       else
-        encode_batch<B>(quantizer, weighted, batch);
+        encode_group<B>(quantizer, weighted, batches, count);
     } else {
-      encode_batch<B>(quantizer, weighted, batch);
+      encode_group<B>(quantizer, weighted, batches, count);
     }
-    blocks.store(i, count, batch);
-    store_scales(batch.scale, count, scales + i);
+    for (int g = 0; g < count; ++g) {
+      blocks.store(at(i, g), lanes_of(n, i, g), batches[g]);
+      store_scales(batches[g].scale, lanes_of(n, i, g), scales + at(i, g));
+    }
   }
 }
 
@@ -156,7 +169,7 @@ class Undecided {
       for (std::size_t i = 0; i < 16; ++i) batch_.x[i * kLanes + lane] = batch_.x[i * kLanes];
       batch_.divisor[lane] = batch_.divisor[0];
     }
-    encode_batch<16>(Quantizer::mse, false, batch_);
+    encode_group<16>(Quantizer::mse, false, &batch_, 1);
     for (std::size_t lane = 0; lane < count_; ++lane) {
       blocks.store_one(index_[lane], batch_, lane);
       scales[index_[lane]] = static_cast<std::uint8_t>(batch_.scale[lane]);
@@ -170,34 +183,25 @@ class Undecided {
   std::size_t count_ = 0;
 };
 
-HWY_NOINLINE std::uint64_t encode_batch_mse(Batch<16>& batch) {
-  alignas(64) float u[16 * kLanes];
-  const VF amax = batch_amax<16>(batch.x);
-  cost_magnitudes(batch, u);
-  const VF divisor = hn::Load(F32(), batch.divisor);
-  const FilterResult found = mse_filter(u, hn::Min(hn::Mul(amax, divisor), set_f32(kCostClamp)));
-  encode_elements(batch, found.scale);
-  std::uint64_t certain = 0;
-  hn::StoreMaskBits(F32(), found.certain, reinterpret_cast<std::uint8_t*>(&certain));
-  return ~certain & ((1ull << kLanes) - 1);
-}
-
 /// encode_run() for mse without weights.
 template <class Blocks>
 void encode_run_mse(const Blocks& blocks, std::int64_t n, std::uint8_t* scales) {
-  const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
-  Batch<16> batch;
+  constexpr std::int64_t kStep = static_cast<std::int64_t>(kLanes) * kGroup;
+  Batch<16> batches[kGroup];
+  std::uint64_t open[kGroup];
   Undecided undecided;
-  for (std::int64_t i = 0; i < n; i += lanes) {
-    const std::int64_t count = HWY_MIN(lanes, n - i);
-    blocks.load(i, count, batch);
-    std::uint64_t open = encode_batch_mse(batch);
-    blocks.store(i, count, batch);
-    store_scales(batch.scale, count, scales + i);
-    if (count < lanes) open &= (1ull << count) - 1;
-    for (; open != 0; open &= open - 1) {
-      const auto lane = static_cast<std::size_t>(__builtin_ctzll(open));
-      undecided.add(blocks, scales, i + static_cast<std::int64_t>(lane), batch, lane);
+  for (std::int64_t i = 0; i < n; i += kStep) {
+    const int count = group_size(n - i);
+    for (int g = 0; g < count; ++g) blocks.load(at(i, g), lanes_of(n, i, g), batches[g]);
+    encode_group_mse(batches, count, open);
+    for (int g = 0; g < count; ++g) {
+      const std::int64_t first = at(i, g), lanes = lanes_of(n, i, g);
+      blocks.store(first, lanes, batches[g]);
+      store_scales(batches[g].scale, lanes, scales + first);
+      for (std::uint64_t bits = open[g] & ((1ull << lanes) - 1); bits != 0; bits &= bits - 1) {
+        const auto lane = static_cast<std::size_t>(__builtin_ctzll(bits));
+        undecided.add(blocks, scales, first + static_cast<std::int64_t>(lane), batches[g], lane);
+      }
     }
   }
   undecided.flush(blocks, scales);
