@@ -67,9 +67,113 @@ HWY_INLINE void unpack_codes(const std::uint8_t* codes, std::uint8_t* HWY_RESTRI
   hn::Store(hn::And(hn::BitCast(d, pairs), hn::Set(d, 0x0F)), d, out);
 }
 
+#if HWY_TARGET <= HWY_AVX3
+/// Two E4M3 values as FP32, eight lanes each.
+HWY_INLINE __m512 two_scales(std::uint8_t low, std::uint8_t high) {
+  return _mm512_mask_broadcastss_ps(_mm512_set1_ps(kE4M3.value[low]), 0xFF00,
+                                    _mm_load_ss(&kE4M3.value[high]));
+}
+
+/// Past the caches: what will not be read again soon need not be read before it is written.
+HWY_INLINE void store_or_stream(__m512i v, void* out, bool stream) {
+  if (stream)
+    _mm512_stream_si512(static_cast<__m512i*>(out), v);
+  else
+    _mm512_storeu_si512(out, v);
+}
+
+/// Two blocks of 16 to BF16 or FP16. The eight magnitudes of each are scaled and rounded once, and
+/// the codes then index these 32 values. No NaN among scale and global.
+template <class T>
+HWY_INLINE void decode_two_blocks(const std::uint8_t* codes, __m512 scales, __m512 global, T* out,
+                                  bool stream) {
+  const __m512 magnitudes =
+      _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
+  const __m512 values = _mm512_mul_ps(_mm512_mul_ps(magnitudes, scales), global);
+  __m512i table;
+  if constexpr (std::is_same_v<T, BF16>) {
+    const __m512i u = _mm512_castps_si512(values);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), odd);
+    // The upper halves: those of block 0 twice, those of block 1 twice.
+    const __m512i upper =
+        _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11,
+                         9, 7, 5, 3, 1, 15, 13, 11, 9, 7, 5, 3, 1);
+    table = _mm512_permutexvar_epi16(upper, rounded);
+  } else {
+    const __m256i half = _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    table = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_permute4x64_epi64(half, 0b01000100)),
+                               _mm256_permute4x64_epi64(half, 0b11101110), 1);
+  }
+  const __m512i sign = _mm512_set_epi64(
+      static_cast<long long>(0x8000800080008000), static_cast<long long>(0x8000800080008000), 0, 0,
+      static_cast<long long>(0x8000800080008000), static_cast<long long>(0x8000800080008000), 0, 0);
+  table = _mm512_or_si512(table, sign);
+  // One byte a lane becomes two indices: the low nibble, the high nibble, 16 more for block 1.
+  const __m512i bytes =
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+  const __m512i both = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
+  const __m512i second = _mm512_set_epi64(0x0010001000100010, 0x0010001000100010,
+                                          0x0010001000100010, 0x0010001000100010, 0, 0, 0, 0);
+  const __m512i index =
+      _mm512_or_si512(_mm512_and_si512(both, _mm512_set1_epi32(0x000F000F)), second);
+  store_or_stream(_mm512_permutexvar_epi16(index, table), out, stream);
+}
+
+/// One block of 16 to FP32.
+HWY_INLINE void decode_block(const std::uint8_t* codes, float scale, __m512 global, float* out,
+                             bool stream) {
+  const __m512 values =
+      _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
+  const __m512 table = _mm512_mul_ps(_mm512_mul_ps(values, _mm512_set1_ps(scale)), global);
+  const __m512i bytes =
+      _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
+  const __m512i index = _mm512_or_si512(bytes, _mm512_slli_epi64(bytes, 28));  // low 4 bits count
+  store_or_stream(_mm512_castps_si512(_mm512_permutexvar_ps(index, table)), out, stream);
+}
+
+/// Row-major scales without NaN, blocks of 16: the common case.
+template <class T>
+bool decode_row_fast(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0,
+                     std::int64_t b1) {
+  const QuantizedShape& s = q.shape;
+  const float g = q.global_of(v);
+  if (s.layout != ScaleLayout::linear || s.block != 16 || !(g - g == 0)) return false;
+  const std::uint8_t* scales = q.scales + v * s.blocks();
+  std::uint8_t nan = 0;
+  for (std::int64_t b = b0; b < b1; ++b) nan |= (scales[b] & 0x7F) == E4M3::kNaN;
+  if (nan) return false;
+  const std::uint8_t* codes = q.codes + v * (s.cols / 2) + b0 * 8;
+  const __m512 global = _mm512_set1_ps(g);
+  constexpr std::int64_t kBeyondCaches = 16 << 20;
+  const bool stream = s.rows * s.cols * static_cast<std::int64_t>(sizeof(T)) > kBeyondCaches &&
+                      reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
+  std::int64_t b = b0;
+  if constexpr (std::is_same_v<T, float>) {
+    for (; b < b1; ++b, codes += 8, out += 16)
+      decode_block(codes, kE4M3.value[scales[b]], global, out, stream);
+  } else {
+    for (; b + 2 <= b1; b += 2, codes += 16, out += 32)
+      decode_two_blocks(codes, two_scales(scales[b], scales[b + 1]), global, out, stream);
+    if (b < b1) {
+      alignas(64) T both[32];
+      alignas(16) std::uint8_t padded[16] = {};
+      std::memcpy(padded, codes, 8);
+      decode_two_blocks(padded, two_scales(scales[b], 0), global, both, false);
+      std::memcpy(out, both, 16 * sizeof(T));
+    }
+  }
+  if (stream) _mm_sfence();
+  return true;
+}
+#endif
+
 /// Blocks [b0, b1) of row v; `out` is where the first one goes.
 template <class T>
 void decode_row(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0, std::int64_t b1) {
+#if HWY_TARGET <= HWY_AVX3
+  if (decode_row_fast(q, out, v, b0, b1)) return;
+#endif
   const QuantizedShape& s = q.shape;
   const hn::Rebind<std::uint8_t, F32> d8;
   const VF global = set_f32(q.global_of(v));
