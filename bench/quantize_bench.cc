@@ -79,7 +79,7 @@ void dequantize_case(benchmark::State& state, const std::string& backend, DType 
 const bool registered = [] {
   const auto add = [](const std::string& name, std::function<void(benchmark::State&)> f) {
     for (const int threads : {1, 2})
-      benchmark::RegisterBenchmark(name.c_str(), std::move(f))
+      benchmark::RegisterBenchmark(name.c_str(), f)
           ->Arg(threads)
           ->UseRealTime()
           ->Unit(benchmark::kMillisecond);

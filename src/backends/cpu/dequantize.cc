@@ -108,7 +108,7 @@ HWY_INLINE void decode_two_blocks(const std::uint8_t* codes, __m512 scales, __m5
   const __m512i sign = _mm512_set_epi64(
       static_cast<long long>(0x8000800080008000), static_cast<long long>(0x8000800080008000), 0, 0,
       static_cast<long long>(0x8000800080008000), static_cast<long long>(0x8000800080008000), 0, 0);
-  table = _mm512_or_si512(table, sign);
+  table = _mm512_xor_si512(table, sign);  // scales from files may be negative
   // One byte a lane becomes two indices: the low nibble, the high nibble, 16 more for block 1.
   const __m512i bytes =
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
