@@ -5,5 +5,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
 tools/setup.sh
+case $preset in clang | fuzz) tools/setup.sh tools/packages_clang.txt ;; esac
 cmake --preset "$preset"
 cmake --build --preset "$preset"
