@@ -42,10 +42,11 @@ def check_text(file: Path):
 
 
 def check_format(files):
-    """What clang-format would change."""
+    """One line for each file that clang-format would change."""
     run = subprocess.run([CLANG_FORMAT, "--dry-run", "-Werror", *files],
                          capture_output=True, text=True, check=False)
-    return [line for line in run.stderr.splitlines() if "error:" in line]
+    changed = {line.split(":")[0] for line in run.stderr.splitlines() if "error:" in line}
+    return [f"{file}: not formatted; tools/format.sh does it" for file in sorted(changed)]
 
 
 def main(root: Path):

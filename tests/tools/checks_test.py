@@ -1,5 +1,6 @@
 """The source checks must find what they are there to find: each test plants one fault."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -76,6 +77,10 @@ class Style(unittest.TestCase):
 
     def test_finds_unfinished_work(self):
         self.expect({"tools/a.sh": "true\n# FIX" + "ME later\n"}, "tools/a.sh:2:")
+
+    @unittest.skipUnless(shutil.which("clang-format-16"), "clang-format-16 is not installed")
+    def test_finds_a_file_that_is_not_formatted(self):
+        self.expect({"src/a.cc": "int  a=1;\n"}, "src/a.cc: not formatted")
 
 
 if __name__ == "__main__":
