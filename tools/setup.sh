@@ -42,4 +42,4 @@ apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock
 "${apt[@]}" install -y --no-install-recommends $names || die "apt-get could not install: $names"
 
 missing=$(needed)
-[ -z "$missing" ] || die "too old on this system, needed at least: $(tr '\n' ',' <<<"$missing")"
+[ -z "$missing" ] || die "too old on this system, needed at least: $(paste -sd, <<<"$missing")"
