@@ -4,7 +4,6 @@
 
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/kernels.h"
-#include "backends/reference/reference.h"
 #include "hwy/highway.h"
 
 namespace nvfp4::cpu {

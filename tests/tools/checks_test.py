@@ -1,0 +1,87 @@
+"""The source checks must find what they are there to find: each test plants one fault."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parent.parent.parent / "tools"
+
+
+def run_check(name, files):
+    """(exit code, output) of tools/<name>.py on a tree that holds `files`."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            (Path(root) / path).parent.mkdir(parents=True, exist_ok=True)
+            (Path(root) / path).write_text(text)
+        run = subprocess.run([sys.executable, TOOLS / f"{name}.py", root],
+                             capture_output=True, text=True, check=False)
+        return run.returncode, run.stdout
+
+
+class Includes(unittest.TestCase):
+    TREE = {
+        "include/nvfp4/a.h": "#include <vector>\n",
+        "include/nvfp4/b.h": '#include "nvfp4/a.h"\n',
+        "src/core/c.h": '#include <fmt/format.h>\n#include "nvfp4/b.h"\n',
+        "src/backends/backend.h": '#include "core/c.h"\n',
+        "src/backends/cpu/k.cc": '#include "hwy/highway.h"\n#include "backends/backend.h"\n',
+        "src/backends/reference/r.h": '#include "backends/backend.h"\n',
+        "src/backends/registry.cc": '#include "backends/reference/r.h"\n',
+        "src/checkpoint/schemes/s.cc": '#include "core/c.h"\n',
+        "cli/main.cc": '#include "nvfp4/a.h"\n',
+    }
+
+    def expect(self, extra, problem):
+        code, output = run_check("check_includes", {**self.TREE, **extra})
+        self.assertIn(problem, output)
+        self.assertEqual(code, 1)
+
+    def test_accepts_includes_that_point_up(self):
+        self.assertEqual(run_check("check_includes", self.TREE)[0], 0)
+
+    def test_finds_an_include_that_points_down(self):
+        self.expect({"src/core/bad.h": '\n#include "backends/backend.h"\n'},
+                    "src/core/bad.h:2: src/backends/backend.h is further down")
+
+    def test_finds_one_backend_including_another(self):
+        self.expect({"src/backends/cpu/bad.cc": '#include "backends/reference/r.h"\n'},
+                    "belongs to another backend")
+
+    def test_finds_a_public_header_that_needs_a_library(self):
+        self.expect({"include/nvfp4/bad.h": "#include <fmt/format.h>\n"}, "only nvfp4/ and")
+
+    def test_finds_a_public_header_that_needs_a_private_one(self):
+        self.expect({"include/nvfp4/bad.h": '#include "core/c.h"\n'}, "may not include src/core/c.h")
+
+    def test_finds_an_include_of_nothing(self):
+        self.expect({"cli/bad.cc": '#include "no_such.h"\n'}, "not a file of this project")
+
+    def test_finds_a_folder_in_no_layer(self):
+        self.expect({"src/other/x.h": ""}, "in no layer")
+
+
+class Style(unittest.TestCase):
+    def expect(self, files, problem):
+        code, output = run_check("check_style", files)
+        self.assertIn(problem, output)
+        self.assertEqual(code, 1)
+
+    def test_accepts_a_tidy_file(self):
+        self.assertEqual(run_check("check_style", {"src/a.cc": "int a = 1;\n"})[0], 0)
+
+    def test_finds_a_file_that_is_too_long(self):
+        self.expect({"src/a.cc": "\n" * 501}, "src/a.cc: 501 lines")
+
+    def test_finds_unfinished_work(self):
+        self.expect({"tools/a.sh": "true\n# FIX" + "ME later\n"}, "tools/a.sh:2:")
+
+    @unittest.skipUnless(shutil.which("clang-format-16"), "clang-format-16 is not installed")
+    def test_finds_a_file_that_is_not_formatted(self):
+        self.expect({"src/a.cc": "int  a=1;\n"}, "src/a.cc: not formatted")
+
+
+if __name__ == "__main__":
+    unittest.main()

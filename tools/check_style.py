@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Checks what the compiler does not: length of files, unfinished work, formatting.
+
+usage: check_style.py [ROOT]    exit code 1 and one line for each problem
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+MAX_LINES = 500
+CPP = {".h", ".cc", ".cuh", ".cu"}
+CODE = CPP | {".py", ".sh", ".cmake"}
+FOLDERS = ("include", "src", "cli", "python", "tests", "bench", "tools", "cmake")
+# Two halves, so that this file passes its own check.
+UNFINISHED = re.compile(
+    "|".join([r"\bTO" + r"DO\b", r"\bFIX" + r"ME\b", r"\bX" + r"XX\b", r"\bHA" + r"CK\b",
+              r"\bfor " + r"now\b", r"\bnot " + r"implemented\b", r"\bplace" + r"holder\b"]))
+# Other versions break lines elsewhere, so only this one may judge.
+CLANG_FORMAT = "clang-format-16"
+
+
+def code_files(root: Path):
+    """Every source file, and CMakeLists.txt."""
+    for folder in FOLDERS:
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix in CODE or file.name == "CMakeLists.txt":
+                yield file
+
+
+def check_text(file: Path):
+    """Problems of one file: too long, or a word that marks unfinished work."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    if len(lines) > MAX_LINES:
+        yield f"{file}: {len(lines)} lines, at most {MAX_LINES} are allowed"
+    for number, line in enumerate(lines, 1):
+        match = UNFINISHED.search(line)
+        if match:
+            yield f"{file}:{number}: '{match.group()}' marks unfinished work"
+
+
+def check_format(files):
+    """One line for each file that clang-format would change."""
+    run = subprocess.run([CLANG_FORMAT, "--dry-run", "-Werror", *files],
+                         capture_output=True, text=True, check=False)
+    changed = {line.split(":")[0] for line in run.stderr.splitlines() if "error:" in line}
+    return [f"{file}: not formatted; tools/format.sh does it" for file in sorted(changed)]
+
+
+def main(root: Path):
+    files = list(code_files(root))
+    problems = [problem for file in files for problem in check_text(file)]
+    cpp = [file for file in files if file.suffix in CPP]
+    can_format = shutil.which(CLANG_FORMAT) is not None
+    if can_format and cpp:
+        problems += check_format(cpp)
+    for problem in problems:
+        print(problem.removeprefix(f"{root}/"))
+    if not problems and not can_format:
+        print(f"skipped: {CLANG_FORMAT} is not installed; length and wording are fine")
+    elif not problems:
+        print(f"{len(files)} files: length, wording and formatting are fine")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    start = sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    sys.exit(main(Path(start).resolve()))
