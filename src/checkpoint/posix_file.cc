@@ -116,9 +116,11 @@ void PartialFile::commit() {
   if (retry([&] { return ::fsync(fd_.get()); }) != 0) throw_io_error(partial_, "fsync", errno);
   // EINTR from close leaves the descriptor closed on Linux, and the data is on the disk.
   if (::close(fd_.release()) != 0 && errno != EINTR) throw_io_error(partial_, "close", errno);
-  if (::rename(partial_.c_str(), path_.c_str()) != 0)
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
     throw_io_error(partial_, fmt::format("rename to {}", printable(path_.filename().native())),
-                   errno);
+                   error);
+  }
   committed_ = true;
   const auto folder = folder_of(path_);
   const Descriptor dir(
