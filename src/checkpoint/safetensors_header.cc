@@ -16,6 +16,7 @@ namespace nvfp4::safetensors {
 namespace {
 
 constexpr std::uint64_t kMaxExtent = std::numeric_limits<std::int64_t>::max();
+constexpr int kMaxDepth = 4;  // a valid header has three; one more to say what is wrong
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   constexpr std::size_t kShown = 16;
@@ -59,7 +60,7 @@ class HeaderVisitor final : public JsonVisitor {
   Header take() { return std::move(header_); }
 
   void begin_object(int depth) override {
-    if (depth == 3) refuse_value("an object");
+    if (depth > 2) refuse_value(depth == 3 ? "an object" : "an array with an object");
     inside_entry_ = depth == 2;
   }
   void key(std::string name, int depth) override {
@@ -86,7 +87,8 @@ class HeaderVisitor final : public JsonVisitor {
     inside_entry_ = false;
   }
   void begin_array(int depth) override {
-    if (depth != 3 || in_metadata_ || field_ == Field::dtype) refuse_value("an array");
+    if (depth > 3) refuse_value("an array with an array");
+    if (depth < 3 || in_metadata_ || field_ == Field::dtype) refuse_value("an array");
   }
   void end_array(int) override {}
   void value(JsonScalar scalar, int depth) override {
@@ -226,7 +228,7 @@ Header parse_header(std::span<const std::byte> start, std::uint64_t file_bytes,
   const std::uint64_t data_begin = kLengthBytes + length;
   const std::uint64_t data_bytes = file_bytes - data_begin;
   HeaderVisitor visitor(where, data_bytes);
-  visit_json(json, 3, where, visitor);
+  visit_json(json, kMaxDepth, where, visitor);
   Header header = visitor.take();
   header.data_begin = data_begin;
   // A tensor without elements goes before the one that begins at the same byte.

@@ -61,12 +61,11 @@ TEST(SafetensorsHeader, ReadsAFileWithoutTensors) {
 }
 
 TEST(SafetensorsHeader, ReadsScalarsAndTensorsWithoutElements) {
-  const Header h = parse_json(
-      R"({"full":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
-      R"("scalar":{"dtype":"F32","shape":[],"data_offsets":[3,7]},)"
-      R"("none":{"dtype":"F64","shape":[5,0,7],"data_offsets":[3,3]},)"
-      R"("last":{"dtype":"F4","shape":[0],"data_offsets":[7,7]}})",
-      7);
+  const Header h = parse_json(R"({"full":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},)"
+                              R"("scalar":{"dtype":"F32","shape":[],"data_offsets":[3,7]},)"
+                              R"("none":{"dtype":"F64","shape":[5,0,7],"data_offsets":[3,3]},)"
+                              R"("last":{"dtype":"F4","shape":[0],"data_offsets":[7,7]}})",
+                              7);
   ASSERT_EQ(h.tensors.size(), 4u);
   EXPECT_EQ(h.tensors[0].name, "full");
   EXPECT_EQ(h.tensors[1].name, "none");
@@ -95,10 +94,9 @@ TEST(SafetensorsHeader, KnowsEveryDtypeByNameAndSize) {
 }
 
 TEST(SafetensorsHeader, ReadsDtypesNarrowerThanAByte) {
-  EXPECT_EQ(parse_json(tensor(R"("dtype":"F4","shape":[2,3],"data_offsets":[0,3])"), 3)
-                .tensors[0]
-                .bytes,
-            3u);
+  EXPECT_EQ(
+      parse_json(tensor(R"("dtype":"F4","shape":[2,3],"data_offsets":[0,3])"), 3).tensors[0].bytes,
+      3u);
   expect_refused(tensor(R"("dtype":"F4","shape":[3],"data_offsets":[0,2])"), 2,
                  {"tensor 'layer.w'", "[3]", "F4", "12 bits", "must be whole bytes"});
   expect_refused(tensor(R"("dtype":"F6_E2M3","shape":[2],"data_offsets":[0,2])"), 2,
@@ -137,10 +135,10 @@ TEST(SafetensorsHeader, RefusesAHeaderThatIsNoObject) {
 }
 
 TEST(SafetensorsHeader, RefusesInvalidJson) {
-  for (const char* json : {"{", "{]", "{}}", "{} x", "{\"a\"}", "{\"a\":}", "{,}", "{\"a\":{},}",
-                           "{'a':{}}", "{\"__metadata__\":{\"a\":\"b\"}", "{}//",
-                           "{\"__metadata__\":{\"a\":\"\n\"}}", "{\"__metadata__\":{\"a\":\"\\x\"}}",
-                           "{\"__metadata__\":{\"a\":\"\\ud800\"}}"})
+  for (const char* json :
+       {"{", "{]", "{}}", "{} x", "{\"a\"}", "{\"a\":}", "{,}", "{\"__metadata__\":{},}",
+        "{'a':{}}", "{\"__metadata__\":{\"a\":\"b\"}", "{}//", "{\"__metadata__\":{\"a\":\"\n\"}}",
+        "{\"__metadata__\":{\"a\":\"\\x\"}}", "{\"__metadata__\":{\"a\":\"\\ud800\"}}"})
     expect_refused(json, 0, {"invalid JSON at byte "});
 }
 
@@ -165,7 +163,8 @@ TEST(SafetensorsHeader, RefusesDuplicateNames) {
 
 TEST(SafetensorsHeader, RefusesDuplicateKeysAtAnyLevel) {
   expect_refused(R"({"__metadata__":{},"__metadata__":{}})", 0, {"'__metadata__' appears twice"});
-  expect_refused(R"({"__metadata__":{"a":"1","a":"1"}})", 0, {"__metadata__: key 'a' appears twice"});
+  expect_refused(R"({"__metadata__":{"a":"1","a":"1"}})", 0,
+                 {"__metadata__: key 'a' appears twice"});
   expect_refused(tensor(R"("dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1])"), 1,
                  {"tensor 'layer.w': key 'dtype' appears twice"});
 }
@@ -207,9 +206,9 @@ TEST(SafetensorsHeader, RefusesAnEntryThatIsNoObject) {
 }
 
 TEST(SafetensorsHeader, RefusesAShapeThatIsNotOfNonNegativeIntegers) {
-  for (const char* shape : {"[-1]", "[-0]", "[1.0]", "[1e0]", "[\"1\"]", "[null]", "[true]",
-                            "[[1]]", "[{}]", "4", "null", "\"[4]\"", "{}",
-                            "[18446744073709551616]"})
+  for (const char* shape :
+       {"[-1]", "[-0]", "[1.0]", "[1e0]", "[\"1\"]", "[null]", "[true]", "[[1]]", "[{}]", "4",
+        "null", "\"[4]\"", "{}", "[18446744073709551616]"})
     expect_refused(tensor(fmt::format(R"("dtype":"U8","shape":{},"data_offsets":[0,1])", shape)), 1,
                    {"tensor 'layer.w'", "shape", "must be"});
   expect_refused(tensor(R"("dtype":"U8","shape":[9223372036854775808],"data_offsets":[0,1])"), 1,
@@ -240,32 +239,29 @@ TEST(SafetensorsHeader, RefusesOffsetsOutsideTheFile) {
   expect_refused(tensor(R"("dtype":"U8","shape":[4],"data_offsets":[0,4])"), 3,
                  {"tensor 'layer.w'", "[0, 4]", "3 bytes of data"});
   expect_refused(
-      tensor(R"("dtype":"U8","shape":[1],"data_offsets":[18446744073709551614,18446744073709551615])"),
+      tensor(
+          R"("dtype":"U8","shape":[1],"data_offsets":[18446744073709551614,18446744073709551615])"),
       4, {"tensor 'layer.w'", "18446744073709551615", "4 bytes of data"});
 }
 
 TEST(SafetensorsHeader, RefusesOverlappingTensors) {
-  expect_refused(
-      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-      R"("b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})",
-      7, {"tensor 'b'", "[3, 7]", "overlap", "tensor 'a'"});
-  expect_refused(
-      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-      R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
-      4, {"tensor 'b'", "overlap", "tensor 'a'"});
-  expect_refused(
-      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-      R"("inside":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})",
-      4, {"tensor 'inside'", "overlap", "tensor 'a'"});
+  expect_refused(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                 R"("b":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})",
+                 7, {"tensor 'b'", "[3, 7]", "overlap", "tensor 'a'"});
+  expect_refused(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                 R"("b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
+                 4, {"tensor 'b'", "overlap", "tensor 'a'"});
+  expect_refused(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                 R"("inside":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})",
+                 4, {"tensor 'inside'", "overlap", "tensor 'a'"});
 }
 
 TEST(SafetensorsHeader, RefusesBytesThatBelongToNoTensor) {
   expect_refused(tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1,2])"), 2,
                  {"tensor 'layer.w'", "begin at 1, must begin at 0"});
-  expect_refused(
-      R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
-      R"("b":{"dtype":"U8","shape":[1],"data_offsets":[5,6]}})",
-      6, {"tensor 'b'", "begin at 5, must begin at 4"});
+  expect_refused(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                 R"("b":{"dtype":"U8","shape":[1],"data_offsets":[5,6]}})",
+                 6, {"tensor 'b'", "begin at 5, must begin at 4"});
   expect_refused(tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1])"), 2,
                  {"end at byte 1", "all 2 bytes"});
   expect_refused("{}", 1, {"end at byte 0", "all 1 bytes"});

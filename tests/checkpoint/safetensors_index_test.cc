@@ -79,8 +79,8 @@ TEST(SafetensorsIndex, RefusesDuplicateKeys) {
 }
 
 TEST(SafetensorsIndex, RefusesFileNamesThatLeaveTheFolder) {
-  for (const char* name : {"", ".", "..", "/etc/passwd", "../a", "a/b", "a\\\\b", "a\\u0000b",
-                           "./a", "a/"})
+  for (const char* name :
+       {"", ".", "..", "/etc/passwd", "../a", "a/b", "a\\\\b", "a\\u0000b", "./a", "a/"})
     expect_refused(fmt::format(R"({{"weight_map":{{"layer.w":"{}"}}}})", name),
                    {"tensor 'layer.w'", "must be the name of a file"});
   EXPECT_EQ(parse_index(R"({"weight_map":{"a":"..a..b"}})", "i").weight_map.at("a"), "..a..b");
