@@ -66,7 +66,7 @@ int run(int argc, char** argv) {
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_help_flag("-h,--help", "show this help");
   app.set_version_flag("--version", fmt::format("nvfp4 {}", version()), "show the version");
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.footer(kFooter);
   add_quantize(app);
   add_inspect(app);
@@ -76,6 +76,7 @@ int run(int argc, char** argv) {
   add_help(app);
   try {
     app.parse(argc, argv);
+    if (app.get_subcommands().empty()) throw CLI::RequiredError("a command");
     return 0;
   } catch (const CLI::CallForHelp&) {
     const auto commands = app.get_subcommands();

@@ -13,6 +13,7 @@
 namespace nvfp4 {
 namespace {
 
+using namespace checkpoint;
 constexpr std::uint64_t kChunkBytes = 4 << 20;
 using ByteCounts = std::array<std::uint64_t, 256>;
 
@@ -123,15 +124,15 @@ InspectedTensor describe(const LogicalTensor& t) {
 }  // namespace
 
 InspectReport inspect_checkpoint(const InspectOptions& options) {
-  const CheckpointReader checkpoint(options.path);
+  const CheckpointReader reader(options.path);
   InspectReport report;
   report.path = options.path.string();
-  report.complete = checkpoint.complete();
-  report.model_type = checkpoint.model_type();
+  report.complete = reader.complete();
+  report.model_type = reader.model_type();
   report.format = "safetensors";
   std::vector<const LogicalTensor*> shown;
   bool input_scales = false;
-  for (const LogicalTensor& t : checkpoint.tensors()) {
+  for (const LogicalTensor& t : reader.tensors()) {
     report.bytes += t.bytes;
     report.parameters += static_cast<std::uint64_t>(t.elements());
     if (t.is_nvfp4()) {

@@ -12,7 +12,7 @@
 #include "core/require.h"
 #include "nvfp4/quantize.h"
 
-namespace nvfp4 {
+namespace nvfp4::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -105,10 +105,11 @@ float element_to_float(StoredType dtype, const std::byte* p) {
       return static_cast<float>(as(std::int64_t{}));
     case StoredType::u64:
       return static_cast<float>(as(std::uint64_t{}));
-    case StoredType::f4:
+    default:
       break;
   }
-  throw UnsupportedError("elements of dtype F4 cannot be read one by one");
+  throw UnsupportedError(fmt::format("elements of dtype {} cannot be read as numbers",
+                                     safetensors::dtype_name(dtype)));
 }
 
 }  // namespace
@@ -119,7 +120,19 @@ std::string LogicalTensor::form_name() const {
 
 std::int64_t LogicalTensor::elements() const { return product(shape); }
 
-bool LogicalTensor::readable() const { return is_nvfp4() || data.info->dtype != StoredType::f4; }
+bool LogicalTensor::readable() const {
+  switch (data.info->dtype) {
+    case StoredType::f4:
+    case StoredType::f6_e2m3:
+    case StoredType::f6_e3m2:
+    case StoredType::f8_e4m3fnuz:
+    case StoredType::f8_e5m2fnuz:
+    case StoredType::c64:
+      return false;
+    default:
+      return true;
+  }
+}
 
 bool LogicalTensor::exact_as_float() const {
   const StoredType dtype = data.info->dtype;
@@ -127,8 +140,8 @@ bool LogicalTensor::exact_as_float() const {
 }
 
 void LogicalTensor::read_bytes(std::int64_t first, std::span<std::byte> out) const {
-  const auto size = static_cast<std::uint64_t>(safetensors::dtype_bits(data.info->dtype)) / 8;
-  data.file->read(*data.info, static_cast<std::uint64_t>(first) * size, out);
+  const auto bits = static_cast<std::uint64_t>(safetensors::dtype_bits(data.info->dtype));
+  data.file->read(*data.info, static_cast<std::uint64_t>(first) * bits / 8, out);
 }
 
 void LogicalTensor::read(std::int64_t first, std::span<float> out) const {
@@ -317,4 +330,4 @@ const LogicalTensor* CheckpointReader::find(std::string_view name) const {
   return it == by_name_.end() ? nullptr : &tensors_[it->second];
 }
 
-}  // namespace nvfp4
+}  // namespace nvfp4::checkpoint

@@ -11,7 +11,7 @@
 
 #include "nvfp4/safetensors.h"
 
-namespace nvfp4 {
+namespace nvfp4::checkpoint {
 
 struct StoredTensor {
   const safetensors::File* file = nullptr;
@@ -36,14 +36,14 @@ struct LogicalTensor {
   bool is_nvfp4() const { return form != Form::plain; }
   std::string form_name() const;  ///< "NVFP4" or the dtype
   std::int64_t elements() const;
-  /// False for dtypes whose elements share bytes (F4).
+  /// False for dtypes whose elements are not read as numbers: F4, F6_*, F8_*FNUZ, C64.
   bool readable() const;
   /// False for dtypes that FP32 rounds (64 bits, 32-bit integers).
   bool exact_as_float() const;
   /// Elements [first, first + out.size()) in row-major order as FP32. For NVFP4 both ends are
   /// multiples of 16. Thread-safe. Throws IoError.
   void read(std::int64_t first, std::span<float> out) const;
-  /// The bytes of the same range of a plain tensor.
+  /// The bytes that start at element `first`, a multiple of 8, of a plain tensor.
   void read_bytes(std::int64_t first, std::span<std::byte> out) const;
 };
 
@@ -77,4 +77,4 @@ class CheckpointReader {
   std::string model_type_;
 };
 
-}  // namespace nvfp4
+}  // namespace nvfp4::checkpoint

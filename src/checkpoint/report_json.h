@@ -2,8 +2,9 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
 
-namespace nvfp4 {
+namespace nvfp4::checkpoint {
 
 /// JSON has no NaN and no infinity.
 inline nlohmann::ordered_json finite_or_null(double x) {
@@ -15,4 +16,4 @@ inline std::string dump_json(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-}  // namespace nvfp4
+}  // namespace nvfp4::checkpoint

@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <filesystem>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <system_error>
 
 #include "checkpoint/sample_models.h"
@@ -15,7 +16,9 @@
 namespace nvfp4 {
 namespace {
 
+using namespace checkpoint;
 namespace fs = std::filesystem;
+
 constexpr std::uint64_t kShardBytes = 4'000'000'000;
 constexpr std::int64_t kChunkElements = 1 << 21;
 
@@ -53,7 +56,7 @@ void make_folder(const fs::path& folder, bool overwrite) {
   std::vector<fs::path> old;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     require<ValueError>(overwrite,
-                        "sample: output '{}' is not empty; choose another or pass overwrite",
+                        "sample: output '{}' is not empty; choose another or overwrite it",
                         folder.string());
     const std::string name = entry.path().filename().string();
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
@@ -94,6 +97,49 @@ void write_vector(safetensors::Writer& writer, std::size_t index, const SampleTe
   writer.write(index, 0, std::as_bytes(std::span(bf16)));
 }
 
+/// Called after each chunk: its tensor, its bytes, whether it was the last one of the tensor.
+using Written = std::function<void(const SampleTensor&, std::uint64_t, bool)>;
+
+void write_shard(const fs::path& path, std::span<const SampleTensor> tensors, std::uint64_t seed,
+                 const Written& written) {
+  std::vector<safetensors::TensorSpec> specs;
+  for (const SampleTensor& t : tensors)
+    specs.push_back({t.name, t.f32 ? safetensors::DType::f32 : safetensors::DType::bf16, t.shape});
+  safetensors::Writer writer(path, specs, {{"format", "pt"}});
+
+  struct State {
+    std::once_flag once;
+    std::optional<SampleWeights> weights;
+    std::atomic<std::int64_t> rows_done = 0;
+  };
+  std::vector<State> states(tensors.size());
+  const std::vector<Chunk> chunks = chunks_of(tensors);
+  parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
+    const Chunk& c = chunks[static_cast<std::size_t>(i)];
+    const SampleTensor& t = tensors[c.tensor];
+    State& state = states[c.tensor];
+    if (t.fill != SampleTensor::Fill::weight) {
+      write_vector(writer, c.tensor, t, seed);
+      return written(t, bytes(t), true);
+    }
+    const std::int64_t cols = t.shape[1];
+    std::call_once(state.once, [&] { state.weights.emplace(seed, t.name, cols, t.sigma); });
+    thread_local std::vector<std::uint16_t> buffer;
+    buffer.resize(static_cast<std::size_t>(c.rows * cols));
+    state.weights->fill(c.first_row, buffer);
+    const auto data = std::as_bytes(std::span(buffer));
+    writer.write(c.tensor, static_cast<std::uint64_t>(c.first_row * cols) * 2, data);
+    const bool last = state.rows_done.fetch_add(c.rows) + c.rows == t.shape[0];
+    if (last) state.weights.reset();
+    written(t, data.size(), last);
+  });
+  writer.commit();
+}
+
+void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
+  safetensors::write_file_atomically(path, json.dump(2) + "\n");
+}
+
 }  // namespace
 
 SampleReport sample_checkpoint(const SampleOptions& options) {
@@ -107,76 +153,42 @@ SampleReport sample_checkpoint(const SampleOptions& options) {
   }
   const auto fewest = static_cast<int>((report.bytes + kShardBytes - 1) / kShardBytes);
   report.shards = options.shards == 0 ? fewest : options.shards;
-  require<ValueError>(
-      report.shards >= 1 && report.shards <= std::min<std::int64_t>(report.tensors, 99999),
-      "sample: shards = {}, must be in 1..{} (tensors of the model)", options.shards,
-      report.tensors);
+  const std::int64_t most = std::min<std::int64_t>(report.tensors, 99999);
+  require<ValueError>(report.shards >= 1 && report.shards <= most,
+                      "sample: shards = {}, must be in 1..{} (tensors of the model)",
+                      options.shards, most);
   make_folder(options.output, options.overwrite);
 
   Progress progress;
   progress.tensors_total = report.tensors;
   progress.bytes_total = report.bytes;
   std::mutex mutex;
+  const Written written = [&](const SampleTensor& t, std::uint64_t size, bool last) {
+    const std::lock_guard lock(mutex);
+    progress.tensor = t.name;
+    progress.tensors_done += last;
+    progress.bytes_done += size;
+    if (options.progress) options.progress(progress);
+  };
   safetensors::Index index;
   index.total_size = report.bytes;
   std::size_t begin = 0, shard = 0;
   for (const std::size_t end :
        split(model.tensors, static_cast<std::size_t>(report.shards), report.bytes)) {
-    const std::span tensors = std::span(model.tensors).subspan(begin, end - begin);
-    begin = end;
     const std::string name = report.shards == 1 ? "model.safetensors"
                                                 : fmt::format("model-{:05}-of-{:05}.safetensors",
                                                               ++shard, report.shards);
-    std::vector<safetensors::TensorSpec> specs;
-    std::vector<std::unique_ptr<SampleWeights>> weights(tensors.size());
-    for (const SampleTensor& t : tensors) {
-      specs.push_back(
-          {t.name, t.f32 ? safetensors::DType::f32 : safetensors::DType::bf16, t.shape});
-      index.weight_map[t.name] = name;
-    }
-    safetensors::Writer writer(options.output / name, specs, {{"format", "pt"}});
-    const std::vector<Chunk> chunks = chunks_of(tensors);
-    std::vector<std::once_flag> once(tensors.size());
-    std::vector<std::atomic<std::int64_t>> rows_done(tensors.size());
-    parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
-      const Chunk& c = chunks[static_cast<std::size_t>(i)];
-      const SampleTensor& t = tensors[c.tensor];
-      const std::int64_t rows = t.shape.size() == 1 ? 1 : t.shape[0];
-      std::uint64_t written = bytes(t);
-      if (t.fill == SampleTensor::Fill::weight) {
-        const std::int64_t cols = t.shape[1];
-        std::call_once(once[c.tensor], [&] {
-          weights[c.tensor] = std::make_unique<SampleWeights>(options.seed, t.name, cols, t.sigma);
-        });
-        thread_local std::vector<std::uint16_t> buffer;
-        buffer.resize(static_cast<std::size_t>(c.rows * cols));
-        weights[c.tensor]->fill(c.first_row, buffer);
-        const auto data = std::as_bytes(std::span(buffer));
-        writer.write(c.tensor, static_cast<std::uint64_t>(c.first_row * cols) * 2, data);
-        written = data.size();
-      } else {
-        write_vector(writer, c.tensor, t, options.seed);
-      }
-      const bool last = rows_done[c.tensor].fetch_add(c.rows) + c.rows == rows;
-      if (last) weights[c.tensor].reset();
-      const std::lock_guard lock(mutex);
-      progress.tensor = t.name;
-      progress.tensors_done += last;
-      progress.bytes_done += written;
-      if (options.progress) options.progress(progress);
-    });
-    writer.commit();
+    const std::span tensors = std::span(model.tensors).subspan(begin, end - begin);
+    for (const SampleTensor& t : tensors) index.weight_map[t.name] = name;
+    write_shard(options.output / name, tensors, options.seed, written);
+    begin = end;
   }
-
-  const auto write_json = [&](const char* name, const nlohmann::ordered_json& json) {
-    safetensors::write_file_atomically(options.output / name, json.dump(2) + "\n");
-  };
   if (report.shards > 1)
     safetensors::write_file_atomically(options.output / "model.safetensors.index.json",
                                        safetensors::index_json(index));
-  write_json("generation_config.json", model.generation_config);
-  write_json("tokenizer_config.json", model.tokenizer_config);
-  write_json("config.json", model.config);
+  write_json(options.output / "generation_config.json", model.generation_config);
+  write_json(options.output / "tokenizer_config.json", model.tokenizer_config);
+  write_json(options.output / "config.json", model.config);
   return report;
 }
 

@@ -5,7 +5,7 @@
 
 #include "core/require.h"
 
-namespace nvfp4 {
+namespace nvfp4::checkpoint {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -237,4 +237,4 @@ SampleModel sample_model(std::string_view arch, int layers, double scale) {
   return deepseek_v3(layers, scale);
 }
 
-}  // namespace nvfp4
+}  // namespace nvfp4::checkpoint

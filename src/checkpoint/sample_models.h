@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace nvfp4 {
+namespace nvfp4::checkpoint {
 
 struct SampleTensor {
   enum class Fill : std::uint8_t { weight, norm, bias };
@@ -27,4 +27,4 @@ struct SampleModel {
 /// Throws ValueError for an unknown arch or an argument out of range.
 SampleModel sample_model(std::string_view arch, int layers, double scale);
 
-}  // namespace nvfp4
+}  // namespace nvfp4::checkpoint

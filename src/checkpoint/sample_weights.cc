@@ -8,7 +8,7 @@
 
 #include "nvfp4/format.h"
 
-namespace nvfp4 {
+namespace nvfp4::checkpoint {
 namespace {
 
 constexpr int kTableBits = 12;
@@ -126,4 +126,4 @@ std::vector<float> sample_vector(std::uint64_t seed, std::string_view tensor, st
   return out;
 }
 
-}  // namespace nvfp4
+}  // namespace nvfp4::checkpoint

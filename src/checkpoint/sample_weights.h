@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace nvfp4 {
+namespace nvfp4::checkpoint {
 
 /// Synthetic weights that quantize like trained ones: Student-t with five degrees of freedom, times
 /// a lognormal factor for each row and each column. Every element is a pure function of (seed,
@@ -29,4 +29,4 @@ class SampleWeights {
 std::vector<float> sample_vector(std::uint64_t seed, std::string_view tensor, std::int64_t size,
                                  double mean, double spread);
 
-}  // namespace nvfp4
+}  // namespace nvfp4::checkpoint

@@ -7,7 +7,7 @@
 
 #include "checkpoint/quantized_tensors.h"
 
-namespace nvfp4 {
+namespace nvfp4::checkpoint {
 
 /// A matrix inside a tensor: all of it, or one expert's part of a stack.
 struct TensorSlice {
@@ -37,4 +37,4 @@ struct TensorPairs {
 /// either way round) and the other stores one by one ("experts.0.gate_proj.weight") are paired too.
 TensorPairs pair_tensors(const CheckpointReader& a, const CheckpointReader& b);
 
-}  // namespace nvfp4
+}  // namespace nvfp4::checkpoint
