@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/json_text.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -98,11 +99,11 @@ std::string with_quantization_config(const ModelConfig& config, const Json& quan
   // A key that is there is null, or parse_model_config() would have refused it.
   if (config.text.empty() || json.contains(kKey)) {
     json[kKey] = quantization;
-    return json.dump(2) + "\n";
+    return dump_pretty(json) + "\n";
   }
   const std::size_t brace = config.text.rfind('}');
   const std::size_t last = config.text.find_last_not_of(" \t\r\n", brace - 1);
-  std::string value = quantization.dump(2);
+  std::string value = dump_pretty(quantization);
   for (std::size_t i = 0; (i = value.find('\n', i)) != std::string::npos; i += 3)
     value.insert(i + 1, "  ");
   return config.text.substr(0, last + 1) + (config.text[last] == '{' ? "" : ",") + "\n  \"" + kKey +

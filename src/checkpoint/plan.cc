@@ -7,6 +7,7 @@
 
 #include "checkpoint/fuse.h"
 #include "checkpoint/input_amax.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/schemes/excludes.h"
 #include "checkpoint/text_file.h"
 #include "core/require.h"
@@ -197,7 +198,7 @@ class Planner {
     const ConfigFacts facts = {options_.scheme, kept_, quantized_};
     const Json quantization = format_.quantization_config(facts);
     plan_.config_json = with_quantization_config(config_, quantization);
-    if (format_.hf_quant_config) plan_.hf_quant_json = format_.hf_quant_config(facts).dump(4) + "\n";
+    if (format_.hf_quant_config) plan_.hf_quant_json = dump_pretty(format_.hf_quant_config(facts), 4) + "\n";
     if (config_.text.empty())
       plan_.warnings.push_back("the input has no config.json, the output gets a bare one");
     if (quantized_.empty()) plan_.warnings.push_back("no tensor is quantized");
