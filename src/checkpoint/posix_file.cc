@@ -1,0 +1,134 @@
+#include "checkpoint/posix_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "checkpoint/printable.h"
+#include "core/require.h"
+
+namespace nvfp4 {
+namespace {
+
+// Linux moves at most 2 GiB - 4 KiB in a call; others refuse more than 2 GiB.
+constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
+// Start writeback after so much: fsync then has little left, and dirty pages stay few.
+constexpr std::uint64_t kFlushEvery = std::uint64_t{32} << 20;
+
+/// Repeats a system call that a signal interrupted.
+template <class Call>
+auto retry(Call call) {
+  decltype(call()) result;
+  do {
+    result = call();
+  } while (result == -1 && errno == EINTR);
+  return result;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  const auto parent = path.parent_path();
+  return parent.empty() ? "." : parent;
+}
+
+}  // namespace
+
+void throw_io_error(const std::filesystem::path& path, const std::string& action, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT;
+  throw IoError(fmt::format("{}: cannot {}: {}{}", printable(path.native(), 4096), action,
+                            full ? "disk full: " : "", std::generic_category().message(error)));
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void read_at(int fd, const std::filesystem::path& path, std::uint64_t offset,
+             std::span<std::byte> out) {
+  const std::uint64_t end = offset + out.size();
+  while (!out.empty()) {
+    const ssize_t n = retry([&] {
+      return ::pread(fd, out.data(), std::min(out.size(), kMaxTransfer),
+                     static_cast<off_t>(offset));
+    });
+    if (n < 0) throw_io_error(path, "read", errno);
+    require<IoError>(n > 0, "{}: became shorter: ends at byte {}, must have {}",
+                     printable(path.native(), 4096), offset, end);
+    offset += static_cast<std::uint64_t>(n);
+    out = out.subspan(static_cast<std::size_t>(n));
+  }
+}
+
+PartialFile::PartialFile(std::filesystem::path path) : path_(std::move(path)), partial_(path_) {
+  partial_ += ".partial";
+  // A new inode, never through a link that waits under this name.
+  if (::unlink(partial_.c_str()) != 0 && errno != ENOENT)
+    throw_io_error(partial_, "remove the stale file", errno);
+  fd_ = Descriptor(retry(
+      [&] { return ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); }));
+  if (fd_.get() < 0) throw_io_error(partial_, "create", errno);
+}
+
+PartialFile::~PartialFile() {
+  if (!committed_) ::unlink(partial_.c_str());
+}
+
+void PartialFile::reserve(std::uint64_t bytes) {
+  if (bytes == 0) return;
+  const auto size = static_cast<off_t>(bytes);
+  const std::string action = fmt::format("reserve {} bytes", bytes);
+#ifdef __linux__
+  // Not posix_fallocate: where the file system cannot, that one writes to every block.
+  if (retry([&] { return ::fallocate(fd_.get(), 0, 0, size); }) == 0) return;
+  if (errno != EOPNOTSUPP && errno != ENOSYS) throw_io_error(partial_, action, errno);
+#endif
+  if (retry([&] { return ::ftruncate(fd_.get(), size); }) != 0)
+    throw_io_error(partial_, action, errno);
+}
+
+void PartialFile::write_at(std::uint64_t offset, std::span<const std::byte> data) {
+  const std::uint64_t bytes = data.size();
+  while (!data.empty()) {
+    const ssize_t n = retry([&] {
+      return ::pwrite(fd_.get(), data.data(), std::min(data.size(), kMaxTransfer),
+                      static_cast<off_t>(offset));
+    });
+    if (n < 0) throw_io_error(partial_, "write", errno);
+    offset += static_cast<std::uint64_t>(n);
+    data = data.subspan(static_cast<std::size_t>(n));
+  }
+#ifdef __linux__
+  if (unflushed_.fetch_add(bytes) + bytes >= kFlushEvery) {
+    unflushed_ = 0;
+    // A hint: what fails to reach the disk is reported by fsync.
+    ::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+  }
+#endif
+}
+
+void PartialFile::commit() {
+  if (retry([&] { return ::fsync(fd_.get()); }) != 0) throw_io_error(partial_, "fsync", errno);
+  // EINTR from close leaves the descriptor closed on Linux, and the data is on the disk.
+  if (::close(fd_.release()) != 0 && errno != EINTR) throw_io_error(partial_, "close", errno);
+  if (::rename(partial_.c_str(), path_.c_str()) != 0)
+    throw_io_error(partial_, fmt::format("rename to {}", printable(path_.filename().native())),
+                   errno);
+  committed_ = true;
+  const auto folder = folder_of(path_);
+  const Descriptor dir(
+      retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (dir.get() < 0) throw_io_error(folder, "open", errno);
+  // Some file systems cannot sync a folder and say EINVAL.
+  if (retry([&] { return ::fsync(dir.get()); }) != 0 && errno != EINVAL)
+    throw_io_error(folder, "fsync", errno);
+}
+
+}  // namespace nvfp4

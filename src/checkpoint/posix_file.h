@@ -1,0 +1,65 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+
+/// What the C++ library lacks: files read and written at any offset from any thread, and errors
+/// that say which file and why.
+namespace nvfp4 {
+
+/// Throws IoError "<path>: cannot <action>: <reason of errno value>".
+[[noreturn]] void throw_io_error(const std::filesystem::path& path, const std::string& action,
+                                 int error);
+
+/// An open file descriptor, or -1.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor();
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+/// Reads exactly `out.size()` bytes at `offset`. Throws IoError, also where the file ends before.
+void read_at(int fd, const std::filesystem::path& path, std::uint64_t offset,
+             std::span<std::byte> out);
+
+/// A file under construction: named "<path>.partial" until commit(), removed if never committed.
+class PartialFile {
+ public:
+  /// Replaces a stale partial file. Throws IoError.
+  explicit PartialFile(std::filesystem::path path);
+  PartialFile(const PartialFile&) = delete;
+  PartialFile& operator=(const PartialFile&) = delete;
+  ~PartialFile();
+
+  /// The final name.
+  const std::filesystem::path& path() const { return path_; }
+  bool is_committed() const { return committed_; }
+  /// Takes `bytes` of disk now, so that a full disk shows before the work and not after. Where the
+  /// file system cannot do that, only sets the size.
+  void reserve(std::uint64_t bytes);
+  /// Thread-safe.
+  void write_at(std::uint64_t offset, std::span<const std::byte> data);
+  /// fsync, close, rename, fsync of the folder.
+  void commit();
+
+ private:
+  std::filesystem::path path_, partial_;
+  Descriptor fd_;
+  bool committed_ = false;
+  std::atomic<std::uint64_t> unflushed_ = 0;
+};
+
+}  // namespace nvfp4

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nvfp4/safetensors.h"
+
+namespace nvfp4::safetensors {
+
+inline constexpr std::uint64_t kDataAlignment = 64;
+inline constexpr std::uint64_t kLengthBytes = 8;
+inline constexpr std::string_view kMetadataKey = "__metadata__";
+
+/// The start of a file to write, and where its tensors lie.
+struct FilePlan {
+  std::string start;                ///< length and header: everything before the data
+  std::vector<TensorInfo> tensors;  ///< in the order given
+  std::uint64_t file_bytes = 0;
+};
+
+/// Throws ValueError that starts with `file`.
+FilePlan plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata,
+                   const std::string& file);
+
+}  // namespace nvfp4::safetensors
