@@ -61,13 +61,11 @@ const std::byte* read_rows(const File& file, const TensorInfo& t, const WeightSl
                   .subspan(static_cast<std::size_t>(k * width * size),
                            static_cast<std::size_t>(width * size)));
   if (size == 4)
-    transpose(reinterpret_cast<const std::uint32_t*>(buffers.strip.data()), width,
-              slice.row_stride, rows, slice.cols,
-              reinterpret_cast<std::uint32_t*>(buffers.input.data()));
+    transpose(reinterpret_cast<const std::uint32_t*>(buffers.strip.data()), width, slice.row_stride,
+              rows, slice.cols, reinterpret_cast<std::uint32_t*>(buffers.input.data()));
   else
-    transpose(reinterpret_cast<const std::uint16_t*>(buffers.strip.data()), width,
-              slice.row_stride, rows, slice.cols,
-              reinterpret_cast<std::uint16_t*>(buffers.input.data()));
+    transpose(reinterpret_cast<const std::uint16_t*>(buffers.strip.data()), width, slice.row_stride,
+              rows, slice.cols, reinterpret_cast<std::uint16_t*>(buffers.input.data()));
   return buffers.input.data();
 }
 
@@ -114,8 +112,9 @@ void throw_non_finite(const File& file, const TensorInfo& tensor, std::int64_t b
     std::int64_t rest = begin + i;
     for (std::size_t d = tensor.shape.size(); d-- > 0; rest /= tensor.shape[d])
       index = fmt::format("{}{}{}", rest % tensor.shape[d], index.empty() ? "" : ", ", index);
-    throw ValueError(fmt::format("{}: {}[{}] = {}, must be finite; --ignore keeps a tensor as it is",
-                                 file.path().string(), printable(tensor.name), index, value));
+    throw ValueError(
+        fmt::format("{}: {}[{}] = {}, must be finite; --ignore keeps a tensor as it is",
+                    file.path().string(), printable(tensor.name), index, value));
   }
   throw IoError(fmt::format("{}: {} changed while it was read", file.path().string(),
                             printable(tensor.name)));
@@ -124,8 +123,8 @@ void throw_non_finite(const File& file, const TensorInfo& tensor, std::int64_t b
 EncodedChunk encode_chunk(const File& file, const TensorInfo& tensor, const WeightSlice& slice,
                           std::int64_t row, std::int64_t rows, const QuantizeOptions& options,
                           Buffers& buffers) {
-  const MatrixView x(read_rows(file, tensor, slice, row, rows, buffers),
-                     matrix_dtype(tensor.dtype), rows, slice.cols);
+  const MatrixView x(read_rows(file, tensor, slice, row, rows, buffers), matrix_dtype(tensor.dtype),
+                     rows, slice.cols);
   const QuantizedShape shape{.rows = rows, .cols = slice.cols};
   const auto code_bytes = static_cast<std::size_t>(shape.code_bytes());
   const auto scale_bytes = static_cast<std::size_t>(shape.scale_bytes());

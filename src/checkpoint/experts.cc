@@ -12,7 +12,8 @@ namespace {
 /// True for [E, K, N], as x · W needs it; false for [E, N, K], as a linear layer stores it.
 bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfig& config) {
   const std::int64_t hidden = config.hidden_size, d1 = t.shape[1], d2 = t.shape[2];
-  const std::int64_t n = down ? d1 : d2, k = down ? d2 : d1;  // where hidden is, if [E, N, K] or not
+  const std::int64_t n = down ? d1 : d2,
+                     k = down ? d2 : d1;  // where hidden is, if [E, N, K] or not
   if (hidden > 0 && d1 != d2) {
     // gate and up read the hidden state (K = hidden), down writes it (N = hidden).
     const bool plain = down ? n == hidden : d2 == hidden;
@@ -44,8 +45,9 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
   const std::int64_t all_rows = tensor.shape[transposed ? 2 : 1];
   const std::int64_t cols = tensor.shape[transposed ? 1 : 2];
   const std::int64_t parts = fused ? 2 : 1;
-  require<ValueError>(all_rows % parts == 0, "{}: {} rows of gate and up, must be even; --ignore it",
-                      tensor.name, all_rows);
+  require<ValueError>(all_rows % parts == 0,
+                      "{}: {} rows of gate and up, must be even; --ignore it", tensor.name,
+                      all_rows);
   const bool interleaved = fused && config.is("gpt_oss");
   require<ValueError>(!interleaved || transposed, "{}: gpt_oss stores [experts, in, out]",
                       tensor.name);

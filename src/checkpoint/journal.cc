@@ -19,8 +19,8 @@ Json input_of(const ModelFolder& model) {
     std::uint64_t hash = fingerprint("");
     for (const auto& t : file.tensors()) {
       hash = fingerprint(t.name, hash);
-      hash = fingerprint(fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), t.begin, t.bytes),
-                         hash);
+      hash = fingerprint(
+          fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), t.begin, t.bytes), hash);
     }
     files[model.file_names[f]] = {{"bytes", file.file_bytes()},
                                   {"modified_ns", file.modified_ns()},
@@ -75,9 +75,9 @@ void Journal::resume(const std::string& text, const std::string& file) {
   }
   require<FormatError>(before.is_object() && before.value("version", Json()) == kVersion,
                        "{}: not a journal of this version", file);
-  require<ValueError>(before.value("state", Json()) != "clearing",
-                      "{}: an old output was being removed, nothing can be resumed; use --overwrite",
-                      file);
+  require<ValueError>(
+      before.value("state", Json()) != "clearing",
+      "{}: an old output was being removed, nothing can be resumed; use --overwrite", file);
   for (const char* part : {"options", "input"}) {
     const Json old = before.value(part, Json());
     require<FormatError>(old.is_object(), "{}: {} is missing", file, part);

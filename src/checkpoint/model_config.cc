@@ -29,8 +29,10 @@ std::string without_python_numbers(const std::string& text) {
         continue;
       }
     }
-    if (in_string && text[i] == '\\' && i + 1 < text.size()) out += text[i++];
-    else if (text[i] == '"') in_string = !in_string;
+    if (in_string && text[i] == '\\' && i + 1 < text.size())
+      out += text[i++];
+    else if (text[i] == '"')
+      in_string = !in_string;
     out += text[i++];
   }
   return out;

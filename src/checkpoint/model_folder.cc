@@ -17,8 +17,8 @@ constexpr std::string_view kWeights = ".safetensors";
 
 /// The same weights in another container: carrying them over would undo the saving.
 bool is_other_weight_format(const fs::path& path) {
-  static const std::set<std::string> extensions = {".bin",  ".pth",     ".pt",  ".ckpt",
-                                                   ".gguf", ".msgpack", ".h5",  ".onnx",
+  static const std::set<std::string> extensions = {".bin",  ".pth",     ".pt",       ".ckpt",
+                                                   ".gguf", ".msgpack", ".h5",       ".onnx",
                                                    ".ot",   ".tflite",  ".onnx_data"};
   const std::string name = path.filename().string();
   return extensions.count(path.extension().string()) != 0 || name.starts_with("consolidated");
@@ -51,7 +51,8 @@ void collect_others(const fs::path& root, const fs::path& relative, std::set<fs:
       continue;
     }
     if (!fs::is_regular_file(status)) {
-      out.warnings.push_back(fmt::format("{}: not a regular file, not carried over", path.string()));
+      out.warnings.push_back(
+          fmt::format("{}: not a regular file, not carried over", path.string()));
       continue;
     }
     const bool top = relative.empty();
@@ -112,8 +113,9 @@ void check_unique(const ModelFolder& model) {
   for (std::size_t f = 0; f < model.files.size(); ++f)
     for (const auto& tensor : model.files[f].tensors()) {
       const auto [it, fresh] = owner.try_emplace(tensor.name, f);
-      require<FormatError>(fresh, "{}: {} is in {} too", (model.root / model.file_names[f]).string(),
-                           tensor.name, fresh ? "" : model.file_names[it->second]);
+      require<FormatError>(fresh, "{}: {} is in {} too",
+                           (model.root / model.file_names[f]).string(), tensor.name,
+                           fresh ? "" : model.file_names[it->second]);
     }
 }
 
@@ -133,8 +135,8 @@ ModelFolder open_model_folder(const fs::path& input) try {
   ModelFolder model;
   require<IoError>(fs::exists(input), "{}: no such file or folder", input.string());
   if (!fs::is_directory(input)) {
-    require<FormatError>(input.extension() == kWeights, "{}: must be a folder or a .safetensors file",
-                         input.string());
+    require<FormatError>(input.extension() == kWeights,
+                         "{}: must be a folder or a .safetensors file", input.string());
     model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
     model.file_names = {input.filename().string()};
     open_files(model);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -96,15 +95,13 @@ OutputFolder::~OutputFolder() {
     fs::remove(path_ / kJournalName, ignored);
     if (created_) fs::remove(path_, ignored);
   }
-  if (lock_ >= 0) ::close(lock_);
 }
 
 void OutputFolder::lock() {
-  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0) throw_io_error(path_, "open", errno);
+  lock_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock_.get() < 0) throw_io_error(path_, "open", errno);
   // File systems without locks report other errors; then nothing guards against two runs.
-  const bool busy = ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  if (busy) ::close(std::exchange(lock_, -1));
+  const bool busy = ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   require<IoError>(!busy, "{}: another process is writing to it", path_.string());
 }
 
@@ -131,20 +128,22 @@ void OutputFolder::clear_old_output() {
 bool OutputFolder::is_finished(const PlannedShard& shard) const {
   const fs::path path = path_ / shard.file;
   if (!fs::is_regular_file(fs::symlink_status(path))) return false;
-  // It got its name only after its last byte was on the disk, so the header tells all.
-  const safetensors::File file = safetensors::File::open(path);
-  if (file.metadata() != shard.metadata || file.tensors().size() != shard.specs.size())
+  try {
+    // It got its name only after its last byte was on the disk, so the header tells all.
+    const safetensors::File file = safetensors::File::open(path);
+    if (file.metadata() != shard.metadata || file.tensors().size() != shard.specs.size())
+      return false;
+    return std::all_of(shard.specs.begin(), shard.specs.end(), [&](const auto& spec) {
+      const safetensors::TensorInfo* t = file.find(spec.name);
+      return t != nullptr && t->dtype == spec.dtype && t->shape == spec.shape;
+    });
+  } catch (const FormatError&) {
     return false;
-  // Tensors of no bytes share their offset, so that their order is open.
-  return std::all_of(shard.specs.begin(), shard.specs.end(), [&](const auto& spec) {
-    const safetensors::TensorInfo* t = file.find(spec.name);
-    return t != nullptr && t->dtype == spec.dtype && t->shape == spec.shape;
-  });
+  }
 }
 
 void OutputFolder::find_finished_shards() {
-  for (std::size_t s = 0; s < plan_.shards.size(); ++s)
-    done_[s] = is_finished(plan_.shards[s]);
+  for (std::size_t s = 0; s < plan_.shards.size(); ++s) done_[s] = is_finished(plan_.shards[s]);
   any_shard_ = std::find(done_.begin(), done_.end(), true) != done_.end();
 }
 

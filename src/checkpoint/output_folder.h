@@ -7,6 +7,7 @@
 
 #include "checkpoint/journal.h"
 #include "checkpoint/plan.h"
+#include "checkpoint/posix_file.h"
 
 namespace nvfp4::checkpoint {
 
@@ -55,7 +56,7 @@ class OutputFolder {
   std::vector<std::string> warnings_;
   bool complete_ = false, created_ = false, started_empty_ = false, any_shard_ = false;
   bool finished_ = false;
-  int lock_ = -1;
+  Descriptor lock_;
 };
 
 /// Throws ValueError if one of the folders is the other or inside of it.

@@ -37,7 +37,8 @@ struct CopyTask {
 
 /// A part of one shard.
 struct Window {
-  std::size_t shard = 0;
+  explicit Window(std::size_t shard_) : shard(shard_) {}
+  std::size_t shard;
   std::vector<std::size_t> units;
   std::vector<MeasureTask> measure;  // also of partners in other windows and shards
   std::vector<EncodeTask> encode;
@@ -124,14 +125,14 @@ class Pipeline {
                                             position_ == plan_.shards[shard_].tensors)) {
       if (!(*done_)[shard_] && plan_.shards[shard_].tensors == 0 && !empty_given_) {
         empty_given_ = true;  // a shard without tensors is a file too
-        return Window{.shard = shard_};
+        return Window(shard_);
       }
       ++shard_;
       position_ = 0;
       empty_given_ = false;
     }
     if (shard_ == plan_.shards.size()) return std::nullopt;
-    Window window{.shard = shard_};
+    Window window(shard_);
     const PlannedShard& shard = plan_.shards[shard_];
     std::uint64_t bytes = 0;
     while (position_ < shard.tensors && bytes < kWindowBytes) {
@@ -212,8 +213,8 @@ class Pipeline {
     options.quantizer = options_.quantizer;
     options.backend = options_.backend;
     options.global = {&globals_[unit.group], 1};
-    const EncodedChunk chunk = encode_chunk(file_of(unit.tensor), info, unit.slice, task.row,
-                                            task.rows, options, buffers);
+    const EncodedChunk chunk =
+        encode_chunk(file_of(unit.tensor), info, unit.slice, task.row, task.rows, options, buffers);
     window.errors[i] = chunk.error;
     const std::int64_t elements = task.row * unit.slice.cols;
     writer.write(unit.codes, static_cast<std::uint64_t>(elements / 2), chunk.codes);

@@ -178,9 +178,9 @@ class Planner {
     for (const KeptModule& kept : kept_) {
       const std::string key = rules.key(kept.name);
       if (const auto it = group_of.find(key); it != group_of.end() && kept.linear)
-        plan_.warnings.push_back(fmt::format(
-            "{} is kept but {} is quantized: loaders that fuse them refuse that", kept.name,
-            plan_.units[plan_.groups[it->second].units[0]].slice.module));
+        plan_.warnings.push_back(
+            fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
+                        kept.name, plan_.units[plan_.groups[it->second].units[0]].slice.module));
     }
   }
 
@@ -198,7 +198,8 @@ class Planner {
     const ConfigFacts facts = {options_.scheme, kept_, quantized_};
     const Json quantization = format_.quantization_config(facts);
     plan_.config_json = with_quantization_config(config_, quantization);
-    if (format_.hf_quant_config) plan_.hf_quant_json = dump_pretty(format_.hf_quant_config(facts), 4) + "\n";
+    if (format_.hf_quant_config)
+      plan_.hf_quant_json = dump_pretty(format_.hf_quant_config(facts), 4) + "\n";
     if (config_.text.empty())
       plan_.warnings.push_back("the input has no config.json, the output gets a bare one");
     if (quantized_.empty()) plan_.warnings.push_back("no tensor is quantized");

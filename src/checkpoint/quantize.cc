@@ -50,8 +50,8 @@ void check_options(const QuantizeCheckpointOptions& options) {
 void write_model(const ModelFolder& model, const Plan& plan,
                  const QuantizeCheckpointOptions& options, QuantizeReport& report) {
   OutputFolder output(model, plan, options);
-  report.shards_reused = static_cast<int>(
-      std::count(output.done().begin(), output.done().end(), true));
+  report.shards_reused =
+      static_cast<int>(std::count(output.done().begin(), output.done().end(), true));
   const auto& early = output.warnings();
   report.warnings.insert(report.warnings.end(), early.begin(), early.end());
   if (output.complete()) {
@@ -89,8 +89,7 @@ QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options) try
   report.threads = threads();
   report.dry_run = options.dry_run;
   if (!options.dry_run) write_model(model, plan, options, report);
-  report.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.peak_memory_bytes = peak_memory();
   return report;
 } catch (const std::filesystem::filesystem_error& e) {

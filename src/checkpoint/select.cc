@@ -31,13 +31,16 @@ bool any_of_last(const Parts& parts, std::size_t n, Predicate predicate) {
 }
 
 bool is_vision(const Parts& module) {
-  return any_part(module, [](std::string_view p) {
-           return p.starts_with("visual") || p.starts_with("vision") || p == "vit" || p == "vpm" ||
-                  one_of(p, {"image_encoder", "img_processor", "img_projection", "patch_merger",
-                             "multi_modal_projector", "multimodal_projector", "mm_projector",
-                             "modality_projection", "resampler", "embed_vision", "aligner",
-                             "connector", "image_newline"});
-         }) ||
+  return any_part(module,
+                  [](std::string_view p) {
+                    return p.starts_with("visual") || p.starts_with("vision") || p == "vit" ||
+                           p == "vpm" ||
+                           one_of(p,
+                                  {"image_encoder", "img_processor", "img_projection",
+                                   "patch_merger", "multi_modal_projector", "multimodal_projector",
+                                   "mm_projector", "modality_projection", "resampler",
+                                   "embed_vision", "aligner", "connector", "image_newline"});
+                  }) ||
          module.front() == "mlp1";
 }
 
@@ -91,9 +94,8 @@ bool is_mtp_joint(const Parts& module) {
   const std::string_view last = module.back();
   if (one_of(last, {"eh_proj", "mtp_linear_proj"})) return true;
   return one_of(last, {"fc", "input_proj", "e_proj", "h_proj"}) &&
-         any_part(module, [](std::string_view p) {
-           return p.starts_with("mtp") || contains(p, "nextn");
-         });
+         any_part(module,
+                  [](std::string_view p) { return p.starts_with("mtp") || contains(p, "nextn"); });
 }
 
 bool is_number(std::string_view p) {
@@ -113,8 +115,8 @@ bool is_stacked_experts(const safetensors::TensorInfo& t, const Parts& module) {
 }
 
 Selection keep(std::string kind, std::string reason, bool linear = true) {
-  return {.quantize = false, .kind = std::move(kind), .reason = std::move(reason),
-          .linear = linear};
+  return {
+      .quantize = false, .kind = std::move(kind), .reason = std::move(reason), .linear = linear};
 }
 
 /// Why the tensor can never become an NVFP4 matrix; empty if it can. The depth of stacked experts
@@ -154,8 +156,8 @@ Selection classify(const safetensors::TensorInfo& t, std::string_view model_type
   if (is_norm(module)) return keep("norm", "norms are small and sensitive", rank == 2);
   const bool stacked = is_stacked_experts(t, module);
   if (!stacked && (rank > 2 || contains(last, "conv")))
-    return keep("convolution", rank > 2 ? fmt::format("{}-D, not a known expert layout", rank)
-                                        : "convolution");
+    return keep("convolution",
+                rank > 2 ? fmt::format("{}-D, not a known expert layout", rank) : "convolution");
   if (one_of(model_type, {"gpt2", "openai-gpt", "imagegpt"}) && last.starts_with("c_"))
     return keep("convolution", "Conv1D stores [in, out]");
   if (is_head(module)) return keep("lm_head", "loaders expect an unquantized output head");
@@ -198,8 +200,9 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
         s.kind == "convolution" && tensor.shape.size() == 2 && s.reason.starts_with("Conv1D")
             ? s.reason
             : obstacle(tensor, s.kind == "stacked experts");
-    require<ValueError>(why.empty() || !include_[i].exact(), "--include {}: {} cannot be quantized: {}",
-                        include_[i].text(), tensor.name, why);
+    require<ValueError>(why.empty() || !include_[i].exact(),
+                        "--include {}: {} cannot be quantized: {}", include_[i].text(), tensor.name,
+                        why);
     if (!why.empty()) continue;
     include_used_[i] = true;
     s.forced = s.forced || !s.quantize;
