@@ -21,15 +21,21 @@ CodePosition code_position(const QuantizedShape& s, std::int64_t v, std::int64_t
   return {k / 2 * s.cols + v, shift};
 }
 
+/// In the order in which the blocks lie in memory: quantization_error() adds up in it.
 template <class F>
-void for_each_block(const Tile& tile, F&& f) {
-  for (std::int64_t v = tile.v0; v < tile.v1; ++v)
-    for (std::int64_t b = tile.b0; b < tile.b1; ++b) f(v, b);
+void for_each_block(BlockAxis axis, const Tile& tile, F&& f) {
+  if (axis == BlockAxis::rows) {
+    for (std::int64_t v = tile.v0; v < tile.v1; ++v)
+      for (std::int64_t b = tile.b0; b < tile.b1; ++b) f(v, b);
+  } else {
+    for (std::int64_t b = tile.b0; b < tile.b1; ++b)
+      for (std::int64_t v = tile.v0; v < tile.v1; ++v) f(v, b);
+  }
 }
 
 void encode(const EncodeJob& job, const Tile& tile) {
   const QuantizedShape& s = job.out.shape;
-  for_each_block(tile, [&](std::int64_t v, std::int64_t b) {
+  for_each_block(s.axis, tile, [&](std::int64_t v, std::int64_t b) {
     float x[kLargestBlock];
     std::uint8_t codes[kLargestBlock / 2];
     const std::int64_t k0 = b * s.block;
@@ -52,7 +58,7 @@ float decoded(const QuantizedView& q, std::int64_t v, std::int64_t k) {
 }
 
 void decode(const QuantizedView& q, const MatrixSpan& out, const Tile& tile) {
-  for_each_block(tile, [&](std::int64_t v, std::int64_t b) {
+  for_each_block(q.shape.axis, tile, [&](std::int64_t v, std::int64_t b) {
     for (std::int64_t k = b * q.shape.block; k < (b + 1) * q.shape.block; ++k) {
       const float value = decoded(q, v, k);
       const std::int64_t i =
@@ -90,7 +96,7 @@ void column_amax(const MatrixView& x, std::int64_t r0, std::int64_t r1, float* o
 /// Within a block FP32 in four interleaved sums, as block_cost; blocks add up in double.
 QuantizationError error(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
   QuantizationError sums;
-  for_each_block(tile, [&](std::int64_t v, std::int64_t b) {
+  for_each_block(q.shape.axis, tile, [&](std::int64_t v, std::int64_t b) {
     float squares[4] = {0, 0, 0, 0}, norms[4] = {0, 0, 0, 0};
     for (int i = 0; i < q.shape.block; ++i) {
       const std::int64_t k = b * q.shape.block + i;

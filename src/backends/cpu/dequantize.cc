@@ -1,0 +1,257 @@
+// Dequantization on the CPU, and the error of a quantized matrix.
+#include "backends/cpu/kernels.h"
+#include "quantizers/encode_block.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/dequantize.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
+#include "hwy/highway.h"
+// After foreach_target.h, so that it is compiled for each target:
+#include "backends/cpu/lanes-inl.h"
+
+#ifndef NVFP4_CPU_E4M3_VALUES
+#define NVFP4_CPU_E4M3_VALUES
+namespace nvfp4::cpu {
+/// Every byte, NaN and signs too: scales come from files.
+struct E4M3Values {
+  float value[256];
+};
+inline constexpr E4M3Values kE4M3 = [] {
+  E4M3Values t{};
+  for (int i = 0; i < 256; ++i) t.value[i] = E4M3{static_cast<std::uint8_t>(i)}.to_float();
+  return t;
+}();
+}  // namespace nvfp4::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace nvfp4::cpu::HWY_NAMESPACE {
+#if NVFP4_HAVE_LANES
+namespace {  // the other files of this folder have functions of the same names
+
+/// E2M1 values of codes in 0..15, one a lane.
+HWY_INLINE VF e2m1_decode(VU code) {
+#if HWY_TARGET <= HWY_AVX3
+  alignas(64) static constexpr float kValues[16] = {0,    0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                                    -0.f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  return VF{_mm512_permutexvar_ps(code.raw, _mm512_load_ps(kValues))};
+#else
+  // 1, 1.5, 2, 3, 4, 6 are normal with one mantissa bit; 0 and 0.5 are not.
+  const VU magnitude = hn::And(code, set_u32(7));
+  const VU normal = hn::ShiftLeft<22>(hn::Add(magnitude, set_u32(252)));
+  const VU small = hn::And(hn::Sub(hn::Zero(U32()), magnitude), bits(set_f32(0.5f)));
+  const auto is_small = hn::Lt(signed_bits(magnitude), hn::Set(I32(), 2));
+  const VU value = hn::IfThenElse(hn::RebindMask(U32(), is_small), small, normal);
+  return floats(hn::Or(value, hn::ShiftLeft<28>(hn::And(code, set_u32(8)))));
+#endif
+}
+
+template <class T>
+HWY_INLINE void store_lanes(VF v, T* p) {
+  if constexpr (std::is_same_v<T, float>) {
+    hn::StoreU(v, F32(), p);
+  } else {
+    const hn::Rebind<std::uint16_t, F32> d16;
+    const VU half = std::is_same_v<T, BF16> ? bf16_encode(v) : f16_encode(v);
+    hn::StoreU(hn::DemoteTo(d16, signed_bits(half)), d16, reinterpret_cast<std::uint16_t*>(p));
+  }
+}
+
+/// The sixteen codes of eight bytes, in order, one a byte.
+HWY_INLINE void unpack_codes(const std::uint8_t* codes, std::uint8_t* HWY_RESTRICT out) {
+  const hn::FixedTag<std::uint8_t, 16> d;
+  const hn::FixedTag<std::uint8_t, 8> d8;
+  const hn::FixedTag<std::uint16_t, 8> d16;
+  const auto wide = hn::PromoteTo(d16, hn::LoadU(d8, codes));
+  const auto pairs = hn::Or(wide, hn::ShiftLeft<4>(wide));  // 0xhhHl: bits 0-3 low, 8-11 high
+  hn::Store(hn::And(hn::BitCast(d, pairs), hn::Set(d, 0x0F)), d, out);
+}
+
+/// Blocks [b0, b1) of row v; `out` is where the first one goes.
+template <class T>
+void decode_row(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0, std::int64_t b1) {
+  const QuantizedShape& s = q.shape;
+  const hn::Rebind<std::uint8_t, F32> d8;
+  const VF global = set_f32(q.global_of(v));
+  alignas(16) std::uint8_t unpacked[16];
+  visit_layout(s.layout, [&](auto layout) {
+    for (std::int64_t b = b0; b < b1; ++b) {
+      const VF scale =
+          set_f32(kE4M3.value[q.scales[decltype(layout)::offset(v, b, s.rows, s.blocks())]]);
+      for (std::int64_t k = b * s.block; k < (b + 1) * s.block; k += 16) {
+        unpack_codes(q.codes + v * (s.cols / 2) + k / 2, unpacked);
+        HWY_UNROLL(4)
+        for (std::size_t i = 0; i < 16; i += kLanes) {
+          const VU code = hn::PromoteTo(U32(), hn::Load(d8, unpacked + i));
+          const VF value = hn::Mul(hn::Mul(e2m1_decode(code), scale), global);
+          store_lanes(value, out + (k - b0 * s.block) + static_cast<std::int64_t>(i));
+        }
+      }
+    }
+  });
+}
+
+/// Scales of one block row, columns v + lane, as FP32; n of them.
+HWY_INLINE void column_scales(const QuantizedView& q, std::int64_t v, std::int64_t n,
+                              std::int64_t b, float* scale, float* global) {
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(kLanes); ++i) {
+    const std::int64_t column = v + (i < n ? i : 0);
+    scale[i] = kE4M3.value[q.scales[q.shape.scale_offset(column, b)]];
+    global[i] = q.global_of(column);
+  }
+}
+
+/// `out` is where the tile's first element goes.
+template <class T>
+void decode_columns(const QuantizedView& q, T* out, std::int64_t stride, const Tile& tile) {
+  const QuantizedShape& s = q.shape;
+  const auto lanes = static_cast<std::int64_t>(kLanes);
+  const hn::Rebind<std::uint8_t, F32> d8;
+  alignas(64) float scales[kLanes], globals[kLanes];
+  alignas(64) std::uint8_t bytes[kLanes];
+  alignas(64) T part[kLanes];
+  for (std::int64_t b = tile.b0; b < tile.b1; ++b)
+    for (std::int64_t v = tile.v0; v < tile.v1; v += lanes) {
+      const std::int64_t n = HWY_MIN(lanes, tile.v1 - v);
+      column_scales(q, v, n, b, scales, globals);
+      const VF scale = hn::Load(F32(), scales), global = hn::Load(F32(), globals);
+      for (std::int64_t k = b * s.block; k < (b + 1) * s.block; k += 2) {
+        std::memcpy(bytes, q.codes + k / 2 * s.cols + v, static_cast<std::size_t>(n));
+        const VU pair = hn::PromoteTo(U32(), hn::Load(d8, bytes));
+        for (int half = 0; half < 2; ++half) {
+          const VU code = half == 0 ? hn::And(pair, set_u32(0xF)) : hn::ShiftRight<4>(pair);
+          store_lanes(hn::Mul(hn::Mul(e2m1_decode(code), scale), global), part);
+          std::memcpy(out + (k + half - tile.b0 * s.block) * stride + (v - tile.v0), part,
+                      static_cast<std::size_t>(n) * sizeof(T));
+        }
+      }
+    }
+}
+
+template <class T>
+void decode_dtype(const QuantizedView& q, const MatrixSpan& out, const Tile& tile) {
+  T* data = static_cast<T*>(out.data);
+  const std::int64_t k0 = tile.b0 * q.shape.block;
+  if (q.shape.axis == BlockAxis::columns)
+    return decode_columns(q, data + k0 * out.stride + tile.v0, out.stride, tile);
+  for (std::int64_t v = tile.v0; v < tile.v1; ++v)
+    decode_row(q, data + v * out.stride + k0, v, tile.b0, tile.b1);
+}
+
+void decode(const QuantizedView& q, const MatrixSpan& out, const Tile& tile) {
+  switch (out.dtype) {
+    case DType::f32:
+      return decode_dtype<float>(q, out, tile);
+    case DType::bf16:
+      return decode_dtype<BF16>(q, out, tile);
+    case DType::f16:
+      return decode_dtype<FP16>(q, out, tile);
+  }
+}
+
+/// Sums of one batch: x and y hold B rows of kLanes values, a lane a block; n lanes count.
+template <int B>
+HWY_INLINE void add_error(const float* x, const float* y, std::int64_t n, QuantizationError& sums) {
+  VF squares[4], norms[4];
+  for (int j = 0; j < 4; ++j) squares[j] = norms[j] = hn::Zero(F32());
+  for (int i = 0; i < B; ++i) {
+    const VF value = hn::Load(F32(), x + static_cast<std::size_t>(i) * kLanes);
+    const VF d = hn::Sub(value, hn::Load(F32(), y + static_cast<std::size_t>(i) * kLanes));
+    squares[i % 4] = hn::Add(squares[i % 4], hn::Mul(d, d));
+    norms[i % 4] = hn::Add(norms[i % 4], hn::Mul(value, value));
+  }
+  alignas(64) float error[kLanes], norm[kLanes];
+  hn::Store(hn::Add(hn::Add(squares[0], squares[1]), hn::Add(squares[2], squares[3])), F32(),
+            error);
+  hn::Store(hn::Add(hn::Add(norms[0], norms[1]), hn::Add(norms[2], norms[3])), F32(), norm);
+  for (std::int64_t i = 0; i < n; ++i) {
+    sums.squared_error += static_cast<double>(error[i]);
+    sums.squared_norm += static_cast<double>(norm[i]);
+  }
+}
+
+template <class T, int B>
+QuantizationError row_error(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
+  const auto lanes = static_cast<std::int64_t>(kLanes);
+  alignas(64) float decoded[B * kLanes], a[B * kLanes], b[B * kLanes];
+  alignas(64) T part[B * kLanes];
+  QuantizationError sums;
+  for (std::int64_t v = tile.v0; v < tile.v1; ++v)
+    for (std::int64_t first = tile.b0; first < tile.b1; first += lanes) {
+      const std::int64_t n = HWY_MIN(lanes, tile.b1 - first);
+      const T* from = static_cast<const T*>(x.data) + v * x.stride + first * B;
+      if (n < lanes) {
+        std::memset(decoded, 0, sizeof decoded);
+        std::memset(static_cast<void*>(part), 0, sizeof part);
+        std::memcpy(part, from, static_cast<std::size_t>(n * B) * sizeof(T));
+        from = part;
+      }
+      decode_row(q, decoded, v, first, first + n);
+      load_blocks<B>(from, a);
+      load_blocks<B>(decoded, b);
+      add_error<B>(a, b, n, sums);
+    }
+  return sums;
+}
+
+template <class T, int B>
+QuantizationError column_error(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
+  const auto lanes = static_cast<std::int64_t>(kLanes);
+  alignas(64) float a[B * kLanes], b[B * kLanes];
+  alignas(64) T part[kLanes];
+  QuantizationError sums;
+  for (std::int64_t block = tile.b0; block < tile.b1; ++block)
+    for (std::int64_t v = tile.v0; v < tile.v1; v += lanes) {
+      const std::int64_t n = HWY_MIN(lanes, tile.v1 - v);
+      std::memset(b, 0, sizeof b);
+      std::memset(static_cast<void*>(part), 0, sizeof part);
+      decode_columns(q, b, lanes, {v, v + n, block, block + 1});
+      for (int i = 0; i < B; ++i) {
+        std::memcpy(part, static_cast<const T*>(x.data) + (block * B + i) * x.stride + v,
+                    static_cast<std::size_t>(n) * sizeof(T));
+        hn::Store(load_lanes(part), F32(), a + static_cast<std::size_t>(i) * kLanes);
+      }
+      add_error<B>(a, b, n, sums);
+    }
+  return sums;
+}
+
+template <class T>
+QuantizationError error_dtype(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
+  const bool rows = q.shape.axis == BlockAxis::rows;
+  if (q.shape.block == 16)
+    return rows ? row_error<T, 16>(x, q, tile) : column_error<T, 16>(x, q, tile);
+  return rows ? row_error<T, 32>(x, q, tile) : column_error<T, 32>(x, q, tile);
+}
+
+QuantizationError error(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
+  switch (x.dtype) {
+    case DType::bf16:
+      return error_dtype<BF16>(x, q, tile);
+    case DType::f16:
+      return error_dtype<FP16>(x, q, tile);
+    case DType::f32:
+      break;
+  }
+  return error_dtype<float>(x, q, tile);
+}
+
+}  // namespace
+
+bool fill_decode_here(Backend& backend) {
+  backend.decode = decode;
+  backend.error = error;
+  return true;
+}
+#else
+bool fill_decode_here(Backend&) { return false; }
+#endif  // NVFP4_HAVE_LANES
+}  // namespace nvfp4::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace nvfp4::cpu {
+HWY_EXPORT(fill_decode_here);
+bool fill_decode(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_decode_here)(backend); }
+}  // namespace nvfp4::cpu
+#endif

@@ -1,0 +1,225 @@
+// The block formulas of quantizers/encode_block.h on lanes: kLanes blocks at a time.
+#if defined(NVFP4_ENCODE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef NVFP4_ENCODE_INL_H
+#undef NVFP4_ENCODE_INL_H
+#else
+#define NVFP4_ENCODE_INL_H
+#endif
+
+#include <cfloat>
+
+#include "backends/cpu/lanes-inl.h"
+#include "quantizers/encode_block.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nvfp4::cpu::HWY_NAMESPACE {
+#if NVFP4_HAVE_LANES
+
+/// kLanes blocks of B elements and what becomes of them. Rows of kLanes values, one lane a block.
+template <int B>
+struct Batch {
+  alignas(64) float x[B * kLanes];
+  alignas(64) float divisor[kLanes];
+  alignas(64) float weights[B * kLanes];             // set only where weights are in use
+  alignas(64) std::uint32_t packed[B / 8 * kLanes];  // eight codes a word, the first one lowest
+  alignas(64) std::uint32_t scale[kLanes];
+  alignas(64) float factor[kLanes];
+};
+
+/// Batches in flight: what one of them waits for (a division, a chain of roundings) the others use.
+inline constexpr int kGroup = 4;
+
+HWY_INLINE VF row(const float* p, int i) {
+  return hn::Load(F32(), p + static_cast<std::size_t>(i) * kLanes);
+}
+
+/// Largest magnitude of each block, NaN ignored. Where there is a NaN its sign is removed from x,
+/// so that the encoder gives +6.
+template <int B>
+HWY_INLINE VF batch_amax(float* HWY_RESTRICT x) {
+  VI largest = hn::Zero(I32());
+  HWY_UNROLL(16)
+  for (int i = 0; i < B; ++i) largest = hn::Max(largest, signed_bits(bits(hn::Abs(row(x, i)))));
+  if (HWY_UNLIKELY(!hn::AllFalse(I32(), hn::Gt(largest, hn::Set(I32(), 0x7F800000))))) {
+    VF amax = hn::Zero(F32());
+    for (int i = 0; i < B; ++i) {
+      const VF a = hn::Abs(row(x, i));
+      const auto is_nan = hn::IsNaN(a);
+      hn::Store(hn::IfThenElse(is_nan, a, row(x, i)), F32(),
+                x + static_cast<std::size_t>(i) * kLanes);
+      amax = hn::IfThenElse(hn::Gt(a, amax), a, amax);
+    }
+    return amax;
+  }
+  return hn::BitCast(F32(), largest);
+}
+
+HWY_INLINE VU lanes_scale_for(VF amax, VF divisor, float reciprocal) {
+  const VF scale = hn::Mul(amax, hn::Mul(divisor, set_f32(reciprocal)));
+  return e4m3_encode(min_or_limit(scale, set_f32(FLT_MAX)));
+}
+
+/// Sets the scale of each block and what its elements are multiplied by.
+template <int B>
+HWY_INLINE void set_scale(Batch<B>& batch, VU scale) {
+  const VF one = set_f32(1.0f);
+  const VF divisor = hn::Load(F32(), batch.divisor);
+  const VF factor = hn::Div(one, hn::Mul(e4m3_decode(scale), hn::Div(one, divisor)));
+  hn::Store(scale, U32(), batch.scale);
+  hn::Store(min_or_limit(factor, set_f32(FLT_MAX)), F32(), batch.factor);
+}
+
+template <int B>
+HWY_INLINE void pack_codes(Batch<B>& batch) {
+  const VF factor = hn::Load(F32(), batch.factor);
+  HWY_UNROLL(4)
+  for (int word = 0; word < B / 8; ++word) {
+    VU packed = hn::Zero(U32());
+    HWY_UNROLL(8)
+    for (int i = 0; i < 8; ++i)
+      packed = push_code(packed, e2m1_encode(hn::Mul(row(batch.x, 8 * word + i), factor)));
+    hn::Store(packed, U32(), batch.packed + static_cast<std::size_t>(word) * kLanes);
+  }
+}
+
+/// The costs' view of x, as cost_magnitude().
+template <int B>
+HWY_INLINE void cost_magnitudes(const Batch<B>& batch, float* HWY_RESTRICT u) {
+  const VF divisor = hn::Load(F32(), batch.divisor);
+  for (int i = 0; i < B; ++i) {
+    const VF a = hn::Mul(hn::Abs(row(batch.x, i)), divisor);
+    // A NaN fails the comparison and leaves zero bits.
+    const VF clamped =
+        hn::Min(hn::IfThenElseZero(hn::Ge(a, hn::Zero(F32())), a), set_f32(kCostClamp));
+    hn::Store(clamped, F32(), u + static_cast<std::size_t>(i) * kLanes);
+  }
+}
+
+/// Distance of u to the nearest E2M1 magnitude times `scale`, as in block_cost(). Division picks a
+/// code that is nearest or, at a tie within rounding, next to nearest; there both differences are
+/// exact (Sterbenz), so the smaller one is the answer.
+HWY_INLINE VF nearest_distance(VF u, VF scale, VF reciprocal) {
+  const VF six = set_f32(E2M1::kMax);
+  const VF v = hn::Min(hn::Mul(u, reciprocal), six);
+  const VU binade = e2m1_binade(v);
+  const VF magic = floats(hn::Add(binade, set_u32(22u << 23)));
+  const VF q = hn::Sub(hn::Add(v, magic), magic);
+  const VF step = floats(hn::Sub(binade, set_u32(1u << 23)));
+  const VF distance = hn::Abs(hn::Sub(u, hn::Mul(q, scale)));
+  const VF other = hn::Abs(hn::Sub(hn::Mul(step, scale), distance));
+  return hn::IfThenElse(hn::Lt(v, six), hn::Min(distance, other), distance);
+}
+
+/// block_cost() of every block with its own scale. Scale 0 is allowed.
+template <int B, bool kWeighted>
+HWY_INLINE VF batch_cost(const float* HWY_RESTRICT u, const float* HWY_RESTRICT weights, VF scale) {
+  const VF reciprocal = hn::Div(set_f32(1.0f), hn::Max(scale, set_f32(0x1p-20f)));
+  VF sum[4] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
+  for (int i = 0; i < B; i += 4) {
+    HWY_UNROLL(4)
+    for (int j = 0; j < 4; ++j) {
+      const VF d = nearest_distance(row(u, i + j), scale, reciprocal);
+      VF square;
+      if constexpr (kWeighted)
+        square = hn::Mul(hn::Mul(row(weights, i + j), d), d);
+      else
+        square = hn::Mul(d, d);
+      sum[j] = hn::Add(sum[j], square);
+    }
+  }
+  return hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
+}
+
+/// Σ w (u − 6·scale)² over the u that scale clips: no smaller scale can cost less.
+template <int B, bool kWeighted>
+HWY_INLINE VF clip_cost(const float* HWY_RESTRICT u, const float* HWY_RESTRICT weights, VF scale) {
+  const VF limit = hn::Mul(scale, set_f32(E2M1::kMax));
+  VF sum[4] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
+  for (int i = 0; i < B; ++i) {
+    const VF d = hn::Max(hn::Sub(row(u, i), limit), hn::Zero(F32()));
+    VF square;
+    if constexpr (kWeighted)
+      square = hn::Mul(hn::Mul(row(weights, i), d), d);
+    else
+      square = hn::Mul(d, d);
+    sum[i % 4] = hn::Add(sum[i % 4], square);
+  }
+  return hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
+}
+
+/// The cheapest of all 126 scales, the lowest on a tie, without trying all of them.
+/// Upwards: where no |x| exceeds 3.5 scale, scale / 2 has all the values in use, so a code that
+/// can be halved (>= 16) cannot win; 7 codes above RNE(amax / 6) reach past that.
+/// Downwards: once what is clipped alone costs more than the best, so does every smaller scale.
+/// Both hold in rounded arithmetic too, since rounding is monotone.
+template <int B, bool kWeighted>
+HWY_INLINE VU mse_scale_exact(const float* HWY_RESTRICT u, const float* HWY_RESTRICT weights) {
+  VF amax = row(u, 0);
+  for (int i = 1; i < B; ++i) amax = hn::Max(amax, row(u, i));
+  const VU nearest = e4m3_encode(hn::Mul(amax, set_f32(kSixth)));
+  const VI start =
+      hn::Min(hn::Add(hn::Max(signed_bits(nearest), hn::Set(I32(), 8)), hn::Set(I32(), 7)),
+              hn::Set(I32(), E4M3::kMaxBits));
+  // A block of zeros costs nothing under any scale: the lowest one wins at once.
+  const auto all_zero = hn::RebindMask(I32(), hn::Eq(amax, hn::Zero(F32())));
+  VI code = hn::IfThenElse(all_zero, hn::Set(I32(), 1), start), best = code;
+  VF best_cost = set_f32(FLT_MAX);
+  for (;;) {
+    const VF scale = e4m3_decode(hn::BitCast(U32(), code));
+    const VF cost = batch_cost<B, kWeighted>(u, weights, scale);
+    // Lanes that are done stay at code 1, whose cost is theirs already or cannot win.
+    const auto better = hn::Le(cost, best_cost);
+    best = hn::IfThenElse(hn::RebindMask(I32(), better), code, best);
+    best_cost = hn::IfThenElse(better, cost, best_cost);
+    const VI next = hn::Sub(code, hn::Set(I32(), 1));
+    const auto positive = hn::Gt(next, hn::Zero(I32()));
+    const VI lower = hn::IfThenElse(positive, next, hn::Set(I32(), 1));
+    const VF clipped = clip_cost<B, kWeighted>(u, weights, e4m3_decode(hn::BitCast(U32(), lower)));
+    const auto may_win = hn::RebindMask(I32(), hn::Le(clipped, best_cost));
+    if (hn::AllFalse(I32(), hn::And(positive, may_win))) break;
+    code = lower;
+  }
+  return hn::BitCast(U32(), best);
+}
+
+/// Chooses the scales of `n` batches without shortcuts that could be wrong, and encodes.
+template <int B>
+HWY_NOINLINE void encode_group(Quantizer quantizer, bool weighted, Batch<B>* batches, int n) {
+  for (int g = 0; g < n; ++g) {
+    Batch<B>& batch = batches[g];
+    const VF amax = batch_amax<B>(batch.x);
+    const VF divisor = hn::Load(F32(), batch.divisor);
+    VU scale = lanes_scale_for(amax, divisor, kSixth);
+    if (quantizer != Quantizer::max) {
+      alignas(64) float u[B * kLanes];
+      cost_magnitudes(batch, u);
+      if (quantizer == Quantizer::mse) {
+        scale = weighted ? mse_scale_exact<B, true>(u, batch.weights)
+                         : mse_scale_exact<B, false>(u, batch.weights);
+      } else {
+        const VU four = lanes_scale_for(amax, divisor, 0.25f);
+        const VF cost_six = batch_cost<B, false>(u, nullptr, e4m3_decode(scale));
+        const VF cost_four = batch_cost<B, false>(u, nullptr, e4m3_decode(four));
+        scale = hn::IfThenElse(hn::RebindMask(U32(), hn::Lt(cost_four, cost_six)), four, scale);
+      }
+    }
+    set_scale(batch, scale);
+  }
+  for (int g = 0; g < n; ++g) pack_codes(batches[g]);
+}
+
+/// The same for Quantizer::max and blocks of 16, the path that must be fast.
+inline HWY_NOINLINE void encode_group_max(Batch<16>* batches, int n) {
+  for (int g = 0; g < n; ++g) {
+    const VF amax = batch_amax<16>(batches[g].x);
+    const VF divisor = hn::Load(F32(), batches[g].divisor);
+    set_scale(batches[g], lanes_scale_for(amax, divisor, kSixth));
+  }
+  for (int g = 0; g < n; ++g) pack_codes(batches[g]);
+}
+
+#endif  // NVFP4_HAVE_LANES
+}  // namespace nvfp4::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // NVFP4_ENCODE_INL_H

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "backends/backend.h"
+
+namespace nvfp4::cpu {
+
+/// Each fills its operations for the SIMD target that Highway has chosen at the time of the call;
+/// false if the target has no lanes to work on.
+bool fill_encode(Backend& backend);
+bool fill_decode(Backend& backend);
+bool fill_measure(Backend& backend);
+
+}  // namespace nvfp4::cpu

@@ -1,0 +1,193 @@
+// The exact mse search at speed: integer costs settle nearly every block, the rest are decided by
+// mse_scale_exact(). docs/numerics.md, "The integer filter", has the error bounds used here.
+#if defined(NVFP4_MSE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef NVFP4_MSE_INL_H
+#undef NVFP4_MSE_INL_H
+#else
+#define NVFP4_MSE_INL_H
+#endif
+
+#include "backends/cpu/encode-inl.h"
+#include "backends/cpu/mse_tables.h"
+
+#if HWY_TARGET <= HWY_AVX3_DL  // Highway checks for VNNI but does not always enable it
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
+#else
+HWY_BEFORE_NAMESPACE();
+#endif
+namespace nvfp4::cpu::HWY_NAMESPACE {
+#if NVFP4_HAVE_LANES
+
+using I16 = hn::Repartition<std::int16_t, F32>;
+using U16 = hn::Repartition<std::uint16_t, F32>;
+using U8 = hn::Repartition<std::uint8_t, F32>;
+using VI16 = hn::Vec<I16>;
+using VU16 = hn::Vec<U16>;
+
+/// Adds to each 32-bit lane the squares of its two halves.
+HWY_INLINE VI add_squares(VI sum, VI16 d) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  return VI{_mm512_dpwssd_epi32(sum.raw, d.raw, d.raw)};
+#elif HWY_TARGET == HWY_NEON
+  const int32x4_t low = vmull_s16(vget_low_s16(d.raw), vget_low_s16(d.raw));
+  return hn::Add(sum, VI(vpaddq_s32(low, vmull_high_s16(d.raw, d.raw))));
+#else
+  VI unused = hn::Zero(I32());
+  return hn::ReorderWidenMulAccumulate(I32(), d, d, sum, unused);
+#endif
+}
+
+/// Nearest integer, ties to even; out of range it is any number.
+HWY_INLINE VU nearest_int(VF v) {
+#if HWY_TARGET <= HWY_AVX3  // Highway's spends four more instructions on saturation
+  return VU{_mm512_cvtps_epi32(v.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return VU{_mm256_cvtps_epi32(v.raw)};
+#elif HWY_TARGET == HWY_SSE4
+  return VU{_mm_cvtps_epi32(v.raw)};
+#else
+  return hn::BitCast(U32(), hn::NearestInt(v));
+#endif
+}
+
+/// The table's entry for each lane.
+HWY_INLINE VU lookup(const std::uint32_t* HWY_RESTRICT table, VU entry) {
+#if HWY_TARGET <= HWY_AVX3
+  return VU{_mm512_permutexvar_epi32(entry.raw, _mm512_load_si512(table))};
+#elif HWY_TARGET == HWY_AVX2
+  return VU{_mm256_permutevar8x32_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(table)),
+                                        entry.raw)};
+#else
+  alignas(64) std::uint32_t index[kLanes], value[kLanes];
+  hn::Store(entry, U32(), index);
+  for (std::size_t i = 0; i < kLanes; ++i) value[i] = table[index[i]];
+  return hn::Load(U32(), value);
+#endif
+}
+
+/// q · candidate in fixed point, q the E2M1 magnitude that y / candidate rounds to.
+template <bool kFine>  // candidate > base: the index counts eighths, else quarters
+HWY_INLINE VU16 nearest_product(VU16 y, VU16 reciprocal, VU16 candidate) {
+  const VU16 v = hn::MulHigh(y, reciprocal);  // its high byte is the index
+#if HWY_TARGET <= HWY_AVX3_DL
+  const __m512i table =
+      _mm512_load_si512(kFine ? kMagnitudeOfEighths.value : kMagnitudeOfQuarters.value);
+  const VU16 q{_mm512_maskz_permutexvar_epi8(0xAAAAAAAAAAAAAAAA, v.raw, table)};
+  return hn::MulHigh(q, candidate);
+#else
+  const U16 d;
+  const VU16 index = hn::ShiftRight<(kFine ? 9 : 8)>(v);
+  const VU16 low = hn::Min(index, hn::Set(d, 15));
+  VU16 halves = hn::BitCast(d, hn::TableLookupBytes(hn::LoadDup128(U8(), kHalvesOfQuarters.value),
+                                                    hn::BitCast(U8(), low)));
+  const auto is_six = hn::Gt(hn::BitCast(I16(), index), hn::Set(I16(), 19));
+  const VI16 extra = hn::And(hn::VecFromMask(I16(), is_six), hn::Set(I16(), 4));
+  halves = hn::Add(halves, hn::BitCast(d, extra));
+  const VU16 product = hn::BitCast(
+      d, hn::Mul(hn::BitCast(I16(), halves),
+                 hn::BitCast(I16(), hn::ShiftRight<4>(candidate))));  // low 16 bits: no overflow
+  return product;
+#endif
+}
+
+struct FilterResult {
+  VU scale;               ///< the cheapest code
+  hn::Mask<F32> certain;  ///< lanes where it is proven to be
+};
+
+template <int kOffset>
+HWY_INLINE void try_candidate(const VU16 (&y)[8], VU entry, VI& best_cost, VI& second,
+                              VI& best_offset) {
+  constexpr const CandidateTables& tables = kCandidates[kOffset - kFirstOffset];
+  const VU16 reciprocal = hn::BitCast(U16(), lookup(tables.reciprocal, entry));
+  const VU16 candidate = hn::BitCast(U16(), lookup(tables.candidate, entry));
+  VI sum0 = hn::Zero(I32()), sum1 = hn::Zero(I32());
+  HWY_UNROLL(4)
+  for (int i = 0; i < 8; i += 2) {
+    const VU16 p0 = nearest_product<(kOffset > 0)>(y[i], reciprocal, candidate);
+    const VU16 p1 = nearest_product<(kOffset > 0)>(y[i + 1], reciprocal, candidate);
+    sum0 = add_squares(sum0, hn::BitCast(I16(), hn::Sub(y[i], p0)));
+    sum1 = add_squares(sum1, hn::BitCast(I16(), hn::Sub(y[i + 1], p1)));
+  }
+  const VI cost = hn::Add(sum0, sum1);
+  const auto better = hn::Lt(cost, best_cost);
+  second = hn::Min(second, hn::Max(cost, best_cost));
+  best_cost = hn::Min(best_cost, cost);
+  best_offset = hn::IfThenElse(better, hn::Set(I32(), kOffset), best_offset);
+}
+
+template <int kOffset>
+HWY_INLINE void try_candidates(const VU16 (&y)[8], VU entry, VI& best_cost, VI& second,
+                               VI& best_offset) {
+  try_candidate<kOffset>(y, entry, best_cost, second, best_offset);
+  if constexpr (kOffset < kLastOffset)
+    try_candidates<kOffset + 1>(y, entry, best_cost, second, best_offset);
+}
+
+/// Chooses the scale of each block of x by integer costs and says for which blocks that is proven
+/// right. Works in units of 2^e0 / 2048, 2^e0 the binade of base = RNE_e4m3(amax / 6): candidates
+/// are then exact and |x| is off by at most half a unit, so √cost is off by at most 2.
+HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT x, VF divisor) {
+  VI largest = hn::Zero(I32());
+  HWY_UNROLL(16)
+  for (int i = 0; i < 16; ++i) largest = hn::Max(largest, signed_bits(bits(hn::Abs(row(x, i)))));
+  const VF amax = hn::Mul(hn::BitCast(F32(), largest), divisor);
+  // NaN, infinities and scales out of range end as uncertain lanes; until then any base will do.
+  const VU base = e4m3_encode(min_or_limit(hn::Mul(amax, set_f32(kSixth)), set_f32(E4M3::kMax)));
+  const VU mantissa = hn::And(base, set_u32(7));
+  const VU exponent = hn::ShiftRight<3>(base);
+  const VF unit = floats(hn::ShiftLeft<23>(hn::Sub(set_u32(127 + 18), exponent)));
+  const VF amax_units = hn::Mul(amax, unit);
+  VU entry = mantissa;
+#if HWY_TARGET <= HWY_AVX3
+  const auto beyond = hn::Gt(amax_units, floats(lookup(kReach.value, mantissa)));
+  const auto shifted =
+      hn::And(hn::RebindMask(I32(), beyond), hn::Eq(signed_bits(mantissa), hn::Set(I32(), 1)));
+  entry = hn::IfThenElse(hn::RebindMask(U32(), shifted), set_u32(kShiftedEntry), mantissa);
+#endif
+
+  // A power of two: the products are those of cost_magnitude(), scaled.
+  const VF factor = hn::Mul(divisor, unit);
+  VU16 y[8];
+  HWY_UNROLL(8)
+  for (int i = 0; i < 8; ++i) {
+    const auto units = [&](int j) { return nearest_int(hn::Mul(hn::Abs(row(x, j)), factor)); };
+    y[i] = hn::BitCast(U16(), hn::Or(units(2 * i), hn::ShiftLeft<16>(units(2 * i + 1))));
+  }
+  VI best_cost = hn::Set(I32(), 0x7FFFFFFF), second = best_cost, best_offset = hn::Zero(I32());
+  try_candidates<kFirstOffset>(y, entry, best_cost, second, best_offset);
+
+  const VF error = set_f32(2.005f), slack = set_f32(1.00001f);
+  const VF worst = hn::Mul(hn::Add(hn::Sqrt(hn::ConvertTo(F32(), best_cost)), error), slack);
+  const VF runner_up = hn::Sub(hn::Sqrt(hn::ConvertTo(F32(), second)), error);
+  const VF clipped = hn::Sub(amax_units, floats(lookup(kSixTimesBelow.value, entry)));
+  const VI code = signed_bits(base);
+  const auto in_range = hn::And(hn::RebindMask(F32(), hn::Gt(code, hn::Set(I32(), kFirstBase - 1))),
+                                hn::RebindMask(F32(), hn::Lt(code, hn::Set(I32(), kLastBase + 1))));
+  const auto finite = hn::And(hn::Le(amax_units, floats(lookup(kReach.value, entry))),
+                              hn::Lt(divisor, set_f32(0x1p100f)));
+  const auto proven = hn::And(hn::Gt(runner_up, worst), hn::Gt(clipped, worst));
+  VI chosen = hn::Add(code, best_offset);
+#if HWY_TARGET <= HWY_AVX3
+  chosen = hn::IfThenElse(shifted, hn::Add(chosen, hn::Set(I32(), 1)), chosen);
+#endif
+  return {hn::BitCast(U32(), chosen), hn::And(hn::And(in_range, finite), proven)};
+}
+
+/// Encodes `n` batches; bit i of open[g] says that block i's scale is not proven to be the best.
+inline HWY_NOINLINE void encode_group_mse(Batch<16>* batches, int n, std::uint64_t* open) {
+  for (int g = 0; g < n; ++g) {
+    const FilterResult found = mse_filter(batches[g].x, hn::Load(F32(), batches[g].divisor));
+    set_scale(batches[g], found.scale);
+    std::uint64_t certain = 0;
+    hn::StoreMaskBits(F32(), found.certain, reinterpret_cast<std::uint8_t*>(&certain));
+    open[g] = ~certain & ((1ull << kLanes) - 1);
+  }
+  for (int g = 0; g < n; ++g) pack_codes(batches[g]);
+}
+
+#endif  // NVFP4_HAVE_LANES
+}  // namespace nvfp4::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // NVFP4_MSE_INL_H

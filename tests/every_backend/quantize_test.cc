@@ -1,0 +1,216 @@
+#include "nvfp4/quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "nvfp4/error.h"
+#include "test_matrices.h"
+
+namespace nvfp4 {
+namespace {
+
+using test::Fill;
+using test::make;
+
+class EveryBackend : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, EveryBackend, testing::ValuesIn(test::available_backends()),
+                         [](const auto& info) { return test::identifier(info.param); });
+
+struct Case {
+  Quantizer quantizer;
+  int block;
+};
+constexpr Case kCases[] = {{Quantizer::max, 16},
+                           {Quantizer::four_over_six, 16},
+                           {Quantizer::four_over_six, 32},
+                           {Quantizer::mse, 16},
+                           {Quantizer::mse, 32}};
+
+std::string describe(const QuantizeOptions& o, Fill fill, std::int64_t rows, std::int64_t cols) {
+  return std::string(quantizer_name(o.quantizer)) + " block " + std::to_string(o.block) + " fill " +
+         std::to_string(static_cast<int>(fill)) + " [" + std::to_string(rows) + ", " +
+         std::to_string(cols) + "] axis " + std::to_string(static_cast<int>(o.axis)) + " scope " +
+         std::to_string(static_cast<int>(o.scope)) + " layout " +
+         std::string(layout_name(o.layout));
+}
+
+void expect_reference_bits(const MatrixView& x, QuantizeOptions options, const std::string& backend,
+                           const std::string& what) {
+  options.backend = backend;
+  const QuantizedMatrix got = quantize(x, options);
+  options.backend = "reference";
+  const QuantizedMatrix want = quantize(x, options);
+  ASSERT_TRUE(got == want) << what;
+}
+
+TEST_P(EveryBackend, GivesTheReferenceBitsForEveryInputKindAndDtype) {
+  std::uint64_t seed = 0;
+  for (const Case& c : kCases)
+    for (const Fill fill : test::kFills)
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+        for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns}) {
+          QuantizeOptions o{.quantizer = c.quantizer, .axis = axis, .block = c.block};
+          o.scope = ++seed % 3 == 0 ? GlobalScope::vector : GlobalScope::tensor;
+          // Crosses vector widths and 128x4 tiles.
+          const std::int64_t vectors = 37 + static_cast<std::int64_t>(seed % 5);
+          const std::int64_t depth = 32 * (9 + static_cast<std::int64_t>(seed % 4));
+          const std::int64_t rows = axis == BlockAxis::rows ? vectors : depth;
+          const std::int64_t cols = axis == BlockAxis::rows ? depth : vectors;
+          const Matrix x = make(fill, rows, cols, seed, dtype);
+          const GlobalScale one;
+          if (fill == Fill::saturated) {
+            o.scope = GlobalScope::tensor;
+            o.global = {&one, 1};
+          }
+          expect_reference_bits(x.view(), o, GetParam(), describe(o, fill, rows, cols));
+          if (HasFatalFailure()) return;
+        }
+}
+
+TEST_P(EveryBackend, GivesTheReferenceBitsInEveryLayout) {
+  for (const ScaleLayout layout :
+       {ScaleLayout::linear, ScaleLayout::tiled_128x4, ScaleLayout::tiled_8x4,
+        ScaleLayout::packed_row_major, ScaleLayout::packed_mn_major})
+    for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns})
+      for (const auto& [vectors, depth] :
+           {std::array<std::int64_t, 2>{1, 16}, {7, 48}, {129, 272}, {200, 80}}) {
+        const std::int64_t rows = axis == BlockAxis::rows ? vectors : depth;
+        const std::int64_t cols = axis == BlockAxis::rows ? depth : vectors;
+        const Matrix x = make(Fill::gaussian, rows, cols, 3, DType::bf16);
+        const QuantizeOptions o{.axis = axis, .layout = layout};
+        expect_reference_bits(x.view(), o, GetParam(), describe(o, Fill::gaussian, rows, cols));
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST_P(EveryBackend, GivesTheReferenceBitsForStridedRowsAndSmallShapes) {
+  for (const std::int64_t rows : {0, 1, 2, 7, 129})
+    for (const std::int64_t cols : {0, 16, 32, 112, 256, 272}) {
+      const Matrix wide = make(Fill::student, rows, cols + 24, 5, DType::bf16);
+      MatrixView x = wide.view();
+      x.cols = cols;
+      for (const Quantizer q : {Quantizer::max, Quantizer::mse}) {
+        expect_reference_bits(x, {.quantizer = q}, GetParam(),
+                              describe({.quantizer = q}, Fill::student, rows, cols));
+        expect_reference_bits(x, {.quantizer = q, .scope = GlobalScope::vector}, GetParam(),
+                              describe({.quantizer = q}, Fill::student, rows, cols));
+        if (HasFatalFailure()) return;
+      }
+    }
+}
+
+TEST_P(EveryBackend, GivesTheReferenceBitsForWeightedMse) {
+  std::uint64_t seed = 0;
+  for (const Fill fill : test::kFills)
+    for (const int block : {16, 32})
+      for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns}) {
+        const std::int64_t depth = 320, vectors = 19;
+        const std::int64_t rows = axis == BlockAxis::rows ? vectors : depth;
+        const std::int64_t cols = axis == BlockAxis::rows ? depth : vectors;
+        const Matrix x = make(fill, rows, cols, ++seed);
+        std::mt19937_64 rng(seed);
+        std::lognormal_distribution<float> lognormal(0, 2);
+        std::vector<float> weights(static_cast<std::size_t>(depth));
+        for (float& w : weights) w = rng() % 11 == 0 ? 0.0f : lognormal(rng);
+        const QuantizeOptions o{
+            .quantizer = Quantizer::mse, .axis = axis, .block = block, .weights = weights};
+        expect_reference_bits(x.view(), o, GetParam(), describe(o, fill, rows, cols));
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST_P(EveryBackend, DequantizesToTheReferenceBits) {
+  for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns})
+    for (const int block : {16, 32})
+      for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
+        for (const ScaleLayout layout : {ScaleLayout::linear, ScaleLayout::tiled_128x4}) {
+          QuantizedMatrix q({.rows = 96,
+                             .cols = 160,
+                             .axis = axis,
+                             .block = block,
+                             .layout = layout,
+                             .scope = scope});
+          std::mt19937_64 rng(11);
+          // Hostile bytes: any code, any scale, NaN and signs included.
+          for (std::int64_t i = 0; i < q.shape().code_bytes(); ++i)
+            q.codes()[i] = static_cast<std::uint8_t>(rng());
+          for (std::int64_t i = 0; i < q.shape().scale_bytes(); ++i)
+            q.scales()[i] = static_cast<std::uint8_t>(rng());
+          for (std::int64_t i = 0; i < q.shape().global_count(); ++i)
+            q.global_scale()[i] = std::ldexp(1.37f, static_cast<int>(rng() % 60) - 40);
+          for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+            const Matrix got = dequantize(q.view(), dtype, GetParam());
+            const Matrix want = dequantize(q.view(), dtype, "reference");
+            ASSERT_EQ(std::memcmp(got.data<char>(), want.data<char>(),
+                                  static_cast<std::size_t>(96 * 160 * dtype_size(dtype))),
+                      0)
+                << dtype_name(dtype) << " axis " << static_cast<int>(axis) << " block " << block;
+          }
+        }
+}
+
+TEST_P(EveryBackend, MeasuresAmaxAndErrorAsTheReference) {
+  for (const Fill fill : test::kFills)
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns}) {
+        const Matrix x = make(fill, 64, 160, 21, dtype);
+        EXPECT_EQ(amax(x.view(), GetParam()), amax(x.view(), "reference"));
+        if (fill == Fill::special) continue;  // NaN errors compare unequal
+        const QuantizedMatrix q = quantize(x.view(), {.axis = axis});
+        const auto got = quantization_error(x.view(), q.view(), GetParam());
+        const auto want = quantization_error(x.view(), q.view(), "reference");
+        EXPECT_EQ(got.squared_error, want.squared_error);
+        EXPECT_EQ(got.squared_norm, want.squared_norm);
+      }
+}
+
+// More than a million blocks against the search over all 126 scales, on every target.
+TEST(Quantize, MseEqualsBruteForce) {
+  constexpr std::int64_t kRows = 384, kCols = 16 * 256;
+  for (const Fill fill : test::kFills) {
+    const Matrix x = make(fill, kRows, kCols, 77, DType::f32);
+    QuantizeOptions o{.quantizer = Quantizer::mse};
+    const GlobalScale one;
+    if (fill == Fill::saturated) o.global = {&one, 1};
+    o.backend = "reference";
+    const QuantizedMatrix want = quantize(x.view(), o);
+    for (const std::string& backend : test::available_backends()) {
+      o.backend = backend;
+      if (backend == "reference") continue;
+      ASSERT_TRUE(quantize(x.view(), o) == want)
+          << backend << ": " << describe(o, fill, kRows, kCols);
+    }
+  }
+}
+
+TEST(Quantize, ThreadsDoNotChangeTheResult) {
+  const Matrix x = make(Fill::student, 700, 1040, 9, DType::bf16);
+  for (const Quantizer q : {Quantizer::max, Quantizer::mse}) {
+    set_threads(1);
+    const QuantizedMatrix one = quantize(x.view(), {.quantizer = q});
+    const auto error_one = quantization_error(x.view(), one.view());
+    set_threads(3);
+    EXPECT_TRUE(quantize(x.view(), {.quantizer = q}) == one);
+    EXPECT_EQ(quantization_error(x.view(), one.view()).squared_error, error_one.squared_error);
+  }
+  set_threads(0);
+}
+
+TEST(Quantize, EveryByteOfTheOutputIsWritten) {
+  const Matrix x = make(Fill::gaussian, 129, 272, 1);
+  const QuantizeOptions o{.layout = ScaleLayout::tiled_128x4};
+  const QuantizedMatrix want = quantize(x.view(), o);
+  QuantizedMatrix poisoned(want.shape());
+  std::memset(poisoned.codes(), 0xAA, static_cast<std::size_t>(want.shape().code_bytes()));
+  std::memset(poisoned.scales(), 0xAA, static_cast<std::size_t>(want.shape().scale_bytes()));
+  quantize_into(x.view(), poisoned.span(), o);
+  EXPECT_TRUE(poisoned == want);
+}
+
+}  // namespace
+}  // namespace nvfp4
