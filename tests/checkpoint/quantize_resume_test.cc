@@ -20,6 +20,7 @@ constexpr const char* kJournal = "nvfp4.partial.json";
 TEST(Child, DISABLED_Quantize) {
   auto options = quantize_options(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"));
   options.resume = !child_variable("CHILD_RESUME").empty();
+  if (child_variable("CHILD_MAX") == "1") options.quantizer = Quantizer::max;
   const std::string kill_after = child_variable("CHILD_KILL_AFTER");
   if (!kill_after.empty())
     options.progress = [&](const Progress& p) {
