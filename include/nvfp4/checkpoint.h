@@ -92,14 +92,17 @@ struct InspectReport {
 
 struct InspectOptions {
   std::filesystem::path path;
-  std::optional<std::string> tensor;  ///< only this one
-  bool histograms = true;             ///< read every code and scale
+  std::optional<std::string> tensor;              ///< only this one
+  bool histograms = true;                         ///< read every code and scale
+  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
+/// Throws IoError, FormatError, and ValueError if there is no such tensor.
 InspectReport inspect_checkpoint(const InspectOptions& options);
 std::string to_json(const InspectReport& report);
 
 struct TensorDifference {
   std::string name;
+  std::string form_a, form_b;  ///< dtype as stored, or "NVFP4"
   std::vector<std::int64_t> shape;
   double relative_error = 0;  ///< ‖a − b‖ / ‖a‖ (L2)
   double sqnr_db = 0;
@@ -108,12 +111,15 @@ struct TensorDifference {
 };
 
 struct CompareReport {
-  std::vector<TensorDifference> tensors;  ///< worst first
+  std::vector<TensorDifference> tensors;  ///< those not identical; largest relative error first
+  std::int64_t identical = 0;             ///< tensors with the same form and the same values
   std::vector<std::string> only_in_a, only_in_b, shape_mismatch;
-  double relative_error = 0, sqnr_db = 0, max_error = 0;  ///< over all tensors that differ in form
+  double relative_error = 0, sqnr_db = 0, max_error = 0;  ///< over all of `tensors`
 };
 /// Compares two checkpoints tensor by tensor, dequantizing where needed, in bounded memory.
-CompareReport compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b);
+/// Throws IoError, FormatError.
+CompareReport compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b,
+                                  const std::function<void(const Progress&)>& progress = {});
 std::string to_json(const CompareReport& report);
 
 struct SampleOptions {
@@ -124,13 +130,16 @@ struct SampleOptions {
   std::uint64_t seed = 0;
   int shards = 0;  ///< 0: one for each 4 GB
   bool overwrite = false;
+  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
 struct SampleReport {
   std::int64_t tensors = 0;
   std::uint64_t bytes = 0, parameters = 0;
   int shards = 0;
 };
-/// Writes a synthetic BF16 checkpoint with real names and shapes and heavy-tailed weights.
+/// Writes a synthetic BF16 checkpoint with real names and shapes and heavy-tailed weights, in
+/// bounded memory. The values depend on seed and architecture only, never on threads or shards.
+/// Throws IoError, ValueError.
 SampleReport sample_checkpoint(const SampleOptions& options);
 
 }  // namespace nvfp4

@@ -1,0 +1,189 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "commands.h"
+#include "nvfp4/error.h"
+#include "nvfp4/quantize.h"
+#include "nvfp4/runtime.h"
+#include "terminal.h"
+
+namespace nvfp4::cli {
+namespace {
+
+struct Arguments {
+  std::string device = "cpu", backend;
+};
+
+constexpr std::int64_t kRows = 8192, kReferenceRows = 128, kCols = 8192;
+constexpr double kPackedBytes = 0.5 + 1.0 / kBlock;  // of an element: code and block scale
+constexpr double kSecondsPerLine = 0.35;
+
+constexpr const char* kFooter = R"(
+Sizes are far beyond the caches; each figure is the best of several runs. "of
+copy" is bytes read and written against a plain copy with as many threads.
+
+Example:
+  nvfp4 bench
+)";
+
+/// Best time of one call, within kSecondsPerLine but at least twice.
+double seconds(const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  double best = 1e30, total = 0;
+  for (int i = 0; i < 2 || (total < kSecondsPerLine && i < 50); ++i) {
+    const auto start = Clock::now();
+    call();
+    const double s = std::chrono::duration<double>(Clock::now() - start).count();
+    best = std::min(best, s);
+    total += s;
+  }
+  return best;
+}
+
+/// Bytes read and written each second by memcpy on `threads` threads.
+double copy_bandwidth(int threads) {
+  constexpr std::size_t kBytes = 64 << 20;  // each thread, each way
+  std::vector<std::unique_ptr<std::byte[]>> from, to;
+  for (int t = 0; t < threads; ++t) {
+    from.push_back(std::make_unique<std::byte[]>(kBytes));  // zeroed: every page is there
+    to.push_back(std::make_unique<std::byte[]>(kBytes));
+  }
+  const double s = seconds([&] {
+    std::vector<std::jthread> workers;
+    for (std::size_t t = 0; t < from.size(); ++t)
+      workers.emplace_back([&, t] { std::memcpy(to[t].get(), from[t].get(), kBytes); });
+  });
+  return 2.0 * kBytes * threads / s;
+}
+
+void fill(Matrix& x) {
+  auto* data = x.data<std::uint16_t>();
+  std::uint32_t state = 1;
+  for (std::int64_t i = 0; i < x.rows() * x.cols(); ++i) {  // the sum of two uniforms is enough
+    state = state * 1664525u + 1013904223u;
+    const float v = static_cast<float>(state >> 16) + static_cast<float>(state & 0xFFFF);
+    data[i] = BF16::from_float((v - 65535.0f) * 0x1p-21f).bits;
+  }
+}
+
+/// A figure for a wrong result is worth nothing.
+void check(MatrixView x, const QuantizeOptions& options, std::string_view name) {
+  const MatrixView slice(x.data, x.dtype, 37, x.cols, x.stride);
+  QuantizeOptions reference = options;
+  reference.backend = "reference";
+  const QuantizedMatrix q = quantize(slice, options);
+  if (!(q == quantize(slice, reference)))
+    throw Error(fmt::format("bench: {} differs from the reference", name));
+  const Matrix a = dequantize(q.view(), DType::bf16, options.backend);
+  const Matrix b = dequantize(q.view(), DType::bf16, "reference");
+  if (std::memcmp(a.view().data, b.view().data, static_cast<std::size_t>(slice.size()) * 2) != 0)
+    throw Error("bench: dequantize differs from the reference");
+}
+
+struct Line {
+  std::string name;
+  double bytes;  ///< read and written for each element
+  std::function<void()> call;
+  std::vector<double> seconds;
+};
+
+void run(const Arguments& arguments) {
+  const BackendInfo backend = select_backend(arguments.backend);
+  const int all = threads();
+  const Style style(stdout);
+  // The reference is a hundred times slower, and no cache helps it.
+  const std::int64_t rows = backend.name == "reference" ? kReferenceRows : kRows;
+  Matrix x(DType::bf16, rows, kCols), back(DType::bf16, rows, kCols);
+  fill(x);
+  QuantizedMatrix packed(QuantizedShape{.rows = rows, .cols = kCols});
+  const float largest = amax(x.view(), backend.name);
+  std::vector<Line> lines;
+  const auto quantizer = [&](std::string name, Quantizer q, bool measured) {
+    QuantizeOptions options;
+    options.quantizer = q;
+    options.backend = backend.name;
+    check(x.view(), options, name);
+    if (!measured) options.global = {&global, 1};
+    const double input = measured ? 4 : 2;  // measuring the global scale reads it once more
+    lines.push_back({std::move(name),
+                     input + kPackedBytes,
+                     [&, options] { quantize_into(x.view(), packed.span(), options); },
+                     {}});
+  };
+  quantizer("quantize max", Quantizer::max, false);
+  quantizer("  and measure the global scale", Quantizer::max, true);
+  quantizer("quantize four_over_six", Quantizer::four_over_six, false);
+  quantizer("quantize mse", Quantizer::mse, false);
+  lines.push_back({"dequantize to BF16",
+                   2 + kPackedBytes,
+                   [&] { dequantize_into(packed.view(), back.span(), backend.name); },
+                   {}});
+
+  std::vector<int> counts{1};
+  if (all > 1) counts.push_back(all);
+  std::vector<double> copies;
+  for (const int n : counts) {
+    set_threads(n);
+    copies.push_back(copy_bandwidth(n));
+    for (Line& line : lines) line.seconds.push_back(seconds(line.call));
+  }
+
+  const double elements = static_cast<double>(rows * kCols);
+  Table table(counts.size() > 1 ? "lrrrrrr" : "lrrr");
+  std::vector<std::string> first{""}, second{style.dim(fmt::format("BF16, {} x {}", rows, kCols))},
+      copy{"copy"};
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const std::string threads_text =
+        fmt::format("{} thread{}", counts[i], counts[i] == 1 ? "" : "s");
+    first.insert(first.end(), {style.dim(threads_text), "", ""});
+    second.insert(second.end(), {style.dim("Gelem/s"), style.dim("GB/s"), style.dim("of copy")});
+    copy.insert(copy.end(), {"", fmt::format("{:.1f}", copies[i] / 1e9), ""});
+  }
+  table.add(first);
+  table.add(second);
+  table.add(copy);
+  for (const Line& line : lines) {
+    std::vector<std::string> cells{line.name};
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      const double rate = elements / line.seconds[i];
+      cells.insert(cells.end(), {style.bold(fmt::format("{:.2f}", rate / 1e9)),
+                                 fmt::format("{:.1f}", rate * line.bytes / 1e9),
+                                 fmt::format("{:.0f} %", 100 * rate * line.bytes / copies[i])});
+    }
+    table.add(cells);
+  }
+  print(fmt::format("{}  {}\n\n{}\n{}\n", style.bold(backend.name), backend.description,
+                    table.text(), style.dim("  every result was checked against the reference")));
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand("bench", "Measure this machine against its own memory bandwidth");
+  command->add_option("--device", arguments->device, "cpu")
+      ->option_text("NAME")
+      ->check(CLI::IsMember({"cpu"}));
+  std::vector<std::string> names;
+  for (const BackendInfo& b : backends()) names.push_back(b.name);
+  command
+      ->add_option("--backend", arguments->backend,
+                   fmt::format("one of {}; the best if not given", fmt::join(names, ", ")))
+      ->option_text("NAME")
+      ->check(CLI::IsMember(names));
+  add_threads(*command);
+  command->footer(kFooter);
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace nvfp4::cli

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+/// One function for each subcommand: declares its arguments; its callback calls one library
+/// function and prints the result. main() turns exceptions into exit codes.
+namespace nvfp4::cli {
+
+void add_quantize(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_compare(CLI::App& app);
+void add_sample(CLI::App& app);
+void add_bench(CLI::App& app);
+
+/// --threads, for the subcommands that compute.
+void add_threads(CLI::App& command);
+
+}  // namespace nvfp4::cli

@@ -1,0 +1,116 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "commands.h"
+#include "nvfp4/checkpoint.h"
+#include "terminal.h"
+
+namespace nvfp4::cli {
+namespace {
+
+struct Arguments {
+  std::string a, b;
+  bool json = false, quiet = false;
+  std::size_t top = 12;
+};
+
+constexpr const char* kFooter = R"(
+Relative error is |a - b| / |a| (L2); SQNR is 20 log10 of its inverse.
+
+Examples:
+  nvfp4 compare Llama-3.1-8B Llama-3.1-8B-NVFP4
+  nvfp4 compare a b --json | jq '.tensors[:3]'
+)";
+
+std::string form(const TensorDifference& t) {
+  return t.form_a == t.form_b ? t.form_a : fmt::format("{} {} {}", t.form_a, arrow(), t.form_b);
+}
+
+std::string list(const std::string& title, const std::vector<std::string>& names,
+                 const Style& style, std::size_t top) {
+  if (names.empty()) return {};
+  std::string out = fmt::format("\n{}\n", style.yellow(fmt::format("{}: {}", title, names.size())));
+  for (std::size_t i = 0; i < std::min(names.size(), top); ++i)
+    out += "  " + clean(names[i]) + '\n';
+  if (names.size() > top) out += fmt::format("  and {} more\n", names.size() - top);
+  return out;
+}
+
+std::string text(const CompareReport& report, const Arguments& arguments) {
+  const Style style(stdout);
+  std::string out = fmt::format("{} and {}\n", style.bold("a " + clean(arguments.a)),
+                                style.bold("b " + clean(arguments.b)));
+  const std::size_t shown = std::min(report.tensors.size(), arguments.top);
+  if (shown > 0) {
+    const auto width = static_cast<std::size_t>(columns(stdout));
+    Table numbers("lrrrl"), table("lrrrl");
+    const auto add = [&](Table& to, std::size_t name_width) {
+      to.add({style.dim(shown < report.tensors.size()
+                            ? fmt::format("worst {} of {}", shown, report.tensors.size())
+                            : "worst first"),
+              style.dim("rel. error"), style.dim("SQNR dB"), style.dim("max |err|"),
+              style.dim("form")});
+      for (std::size_t i = 0; i < shown; ++i) {
+        const TensorDifference& t = report.tensors[i];
+        to.add({shorten(clean(t.name), name_width), number(100 * t.relative_error, "{:.3f} %"),
+                number(t.sqnr_db, "{:.2f}"), number(t.max_error, "{:.3g}"), form(t)});
+      }
+    };
+    add(numbers, 0);
+    std::size_t other = 0;
+    const std::string sized = numbers.text();
+    for (std::size_t from = 0; from < sized.size();) {
+      const std::size_t end = sized.find('\n', from);
+      other = std::max(other, display_width(std::string_view(sized).substr(from, end - from)));
+      from = end + 1;
+    }
+    const std::size_t heading = 16;  // "worst 12 of 1234": what the empty names left there
+    add(table, std::max<std::size_t>(heading, width + heading - std::min(other, width)));
+    out += '\n' + table.text();
+  }
+  out += list("only in a", report.only_in_a, style, arguments.top);
+  out += list("only in b", report.only_in_b, style, arguments.top);
+  out += list("not comparable", report.shape_mismatch, style, arguments.top);
+
+  Table totals("ll");
+  totals.add({style.dim("different"),
+              report.tensors.empty()
+                  ? "none"
+                  : fmt::format("{} tensors: relative error {}, SQNR {} dB, max |err| {}",
+                                report.tensors.size(),
+                                style.bold(number(100 * report.relative_error, "{:.3f} %")),
+                                style.bold(number(report.sqnr_db, "{:.2f}")),
+                                number(report.max_error, "{:.3g}"))});
+  totals.add({style.dim("identical"), fmt::format("{} tensors", report.identical)});
+  return out + '\n' + totals.text();
+}
+
+void run(const Arguments& arguments) {
+  const CompareReport report = [&] {
+    ProgressBar progress("compare", arguments.quiet);
+    return compare_checkpoints(arguments.a, arguments.b, progress.callback());
+  }();
+  print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "compare", "Measure how far the tensors of two checkpoints are from each other");
+  command->add_option("A", arguments->a, "model folder or .safetensors file: the true values")
+      ->required();
+  command->add_option("B", arguments->b, "the one to judge; NVFP4 is dequantized")->required();
+  command->add_option("--top", arguments->top, "tensors to list, worst first; 12 if not given")
+      ->option_text("N");
+  command->add_flag("--json", arguments->json, "everything, as JSON");
+  add_threads(*command);
+  command->add_flag("-q,--quiet", arguments->quiet, "no progress");
+  command->footer(kFooter);
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace nvfp4::cli

@@ -1,0 +1,220 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "commands.h"
+#include "nvfp4/checkpoint.h"
+#include "terminal.h"
+
+namespace nvfp4::cli {
+namespace {
+
+struct Arguments {
+  InspectOptions options;
+  std::string tensor;
+  bool json = false, no_histogram = false, quiet = false;
+};
+
+constexpr const char* kFooter = R"(
+All scales are shown as multipliers: x = code * block scale * global scale.
+
+Examples:
+  nvfp4 inspect Llama-3.1-8B-NVFP4
+  nvfp4 inspect out --tensor model.layers.0.self_attn.q_proj.weight
+  nvfp4 inspect out --json | jq '.tensors[] | select(.scheme == "nvfp4") | .global_scale'
+)";
+
+class Range {
+ public:
+  void add(double x) {
+    low_ = std::min(low_, x);
+    high_ = std::max(high_, x);
+    nan_ |= std::isnan(x);
+  }
+  bool empty() const { return low_ > high_ && !nan_; }
+  std::string text() const {
+    if (nan_) return "some are NaN";
+    if (low_ == high_) return number(low_, "{:.4g}");
+    return number(low_, "{:.4g}") + " to " + number(high_, "{:.4g}");
+  }
+
+ private:
+  double low_ = std::numeric_limits<double>::infinity();
+  double high_ = -std::numeric_limits<double>::infinity();
+  bool nan_ = false;
+};
+
+std::string form(const InspectedTensor& t) { return t.scheme.empty() ? t.dtype : "NVFP4"; }
+
+/// "model.layers.3.mlp.gate_proj.weight" -> "model.layers.*.mlp.gate_proj"
+std::string pattern(std::string_view name) {
+  if (name.ends_with(".weight")) name.remove_suffix(7);
+  std::string out;
+  for (std::size_t i = 0; i <= name.size();) {
+    const std::size_t dot = std::min(name.find('.', i), name.size());
+    const std::string_view part = name.substr(i, dot - i);
+    const bool digits = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+    out += i == 0 ? "" : ".";
+    out += digits ? "*" : part;
+    i = dot + 1;
+  }
+  return out;
+}
+
+struct Group {
+  std::string name, form, shape;
+  std::int64_t count = 0;
+  std::uint64_t bytes = 0;
+};
+
+std::string group_table(const InspectReport& report, const Style& style) {
+  std::vector<Group> groups;
+  std::map<std::array<std::string, 3>, std::size_t> index;
+  for (const InspectedTensor& t : report.tensors) {
+    const std::array<std::string, 3> key{pattern(t.name), form(t), shape_text(t.shape)};
+    const auto [it, fresh] = index.try_emplace(key, groups.size());
+    if (fresh) groups.push_back({key[0], key[1], key[2]});
+    groups[it->second].count += 1;
+    groups[it->second].bytes += t.bytes;
+  }
+  std::size_t other = 2;
+  {
+    Table rest("rlll", 4);
+    for (const Group& g : groups)
+      rest.add({fmt::format("{}", g.count), g.form, g.shape, human_bytes(g.bytes)});
+    const std::string text = rest.text();
+    other = display_width(text.substr(0, text.find('\n')));
+    for (std::size_t from = 0; from < text.size(); from = text.find('\n', from) + 1)
+      other = std::max(other, text.find('\n', from) - from);
+  }
+  const auto width = static_cast<std::size_t>(columns(stdout));
+  const std::size_t names = std::max<std::size_t>(20, width - std::min(width, other + 2));
+  Table table("lrllr");
+  table.add({style.dim("tensors"), style.dim("count"), style.dim("form"), style.dim("shape"),
+             style.dim("size")});
+  for (const Group& g : groups)
+    table.add({shorten(clean(g.name), names), fmt::format("{}", g.count),
+               g.form == "NVFP4" ? style.green(g.form) : g.form, g.shape, human_bytes(g.bytes)});
+  return table.text();
+}
+
+std::string bar(double share, double largest, std::size_t width) {
+  const double eighths = largest > 0 ? share / largest * static_cast<double>(width) * 8 : 0;
+  const auto n = static_cast<std::size_t>(std::lround(eighths));
+  std::string out;
+  if (!utf8()) return std::string(n / 8, '#');
+  const char* part[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  for (std::size_t i = 0; i < n / 8; ++i) out += "█";
+  return out + part[n % 8];
+}
+
+std::string histogram(const std::array<std::uint64_t, 16>& codes, const Style& style) {
+  double total = 0, largest = 0;
+  for (const std::uint64_t n : codes) {
+    total += static_cast<double>(n);
+    largest = std::max(largest, static_cast<double>(n));
+  }
+  if (total == 0) return {};
+  Table table("rrlrl");
+  table.add({style.dim("code"), style.dim("-"), "", style.dim("+"), ""});
+  for (std::size_t m = 0; m < 8; ++m) {
+    const auto cell = [&](std::size_t code) {
+      return fmt::format("{:.2f} %", 100 * static_cast<double>(codes[code]) / total);
+    };
+    std::string negative = bar(static_cast<double>(codes[m + 8]), largest, 20);
+    negative.append(20 - std::min<std::size_t>(20, display_width(negative)), ' ');
+    table.add({number(E2M1{static_cast<std::uint8_t>(m)}.to_float(), "{}"), cell(m + 8),
+               style.cyan(negative), cell(m),
+               style.cyan(bar(static_cast<double>(codes[m]), largest, 20))});
+  }
+  return table.text();
+}
+
+std::string scheme_text(const InspectReport& r) {
+  if (r.scheme.empty()) return "not quantized";
+  return fmt::format("{}, {} ({})", r.format, r.scheme,
+                     r.scheme == "nvfp4" ? "4-bit weights and activations" : "4-bit weights");
+}
+
+std::string text(const InspectReport& report, const Arguments& arguments) {
+  const Style style(stdout);
+  std::set<std::string> files;
+  Range scales, globals, inputs;
+  std::array<std::uint64_t, 16> codes{};
+  for (const InspectedTensor& t : report.tensors) {
+    files.insert(t.file);
+    if (t.scheme.empty()) continue;
+    globals.add(t.global_scale);
+    if (t.input_scale) inputs.add(*t.input_scale);
+    if (t.codes.empty()) continue;
+    scales.add(t.scale_min);
+    scales.add(t.scale_max);
+    for (std::size_t c = 0; c < codes.size(); ++c) codes[c] += t.codes[c];
+  }
+  std::string out = style.bold(clean(report.path)) + '\n';
+  if (!report.complete)
+    out += style.yellow("incomplete: an interrupted quantization; quantize --resume finishes it") +
+           '\n';
+  Table facts("ll");
+  const auto fact = [&](const char* name, const std::string& value) {
+    facts.add({style.dim(name), value});
+  };
+  if (arguments.options.tensor) {
+    const InspectedTensor& t = report.tensors.front();
+    fact("tensor", clean(t.name));
+    fact("form", form(t));
+    fact("shape", shape_text(t.shape));
+    fact("size", human_bytes(t.bytes));
+    fact("file", clean(t.file));
+  } else {
+    fact("scheme", scheme_text(report));
+    if (!report.model_type.empty()) fact("model", clean(report.model_type));
+    fact("parameters", human_count(static_cast<double>(report.parameters)));
+    fact("size", fmt::format("{} in {} tensors, {} file{}", human_bytes(report.bytes),
+                             report.tensors.size(), files.size(), files.size() == 1 ? "" : "s"));
+  }
+  if (!scales.empty()) fact("block scales", scales.text());
+  if (!globals.empty()) fact("global scales", globals.text());
+  if (!inputs.empty()) fact("input scales", inputs.text());
+  out += '\n' + facts.text();
+  if (!arguments.options.tensor) out += '\n' + group_table(report, style);
+  const std::string counts = histogram(codes, style);
+  return out + (counts.empty() ? "" : '\n' + counts);
+}
+
+void run(Arguments& arguments) {
+  InspectOptions& options = arguments.options;
+  if (!arguments.tensor.empty()) options.tensor = arguments.tensor;
+  options.histograms = !arguments.no_histogram;
+  const InspectReport report = [&] {
+    ProgressBar progress("inspect", arguments.quiet);
+    options.progress = progress.callback();
+    return inspect_checkpoint(options);
+  }();
+  print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds");
+  command->add_option("PATH", arguments->options.path, "model folder, or one .safetensors file")
+      ->required();
+  command->add_option("--tensor", arguments->tensor, "only this tensor")->option_text("NAME");
+  command->add_flag("--json", arguments->json, "everything about each tensor, as JSON");
+  command->add_flag("--no-histogram", arguments->no_histogram,
+                    "read headers only: fast, no scale ranges and no codes");
+  add_threads(*command);
+  command->add_flag("-q,--quiet", arguments->quiet, "no progress");
+  command->footer(kFooter);
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace nvfp4::cli

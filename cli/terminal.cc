@@ -1,0 +1,264 @@
+#include "terminal.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "nvfp4/error.h"
+
+namespace nvfp4::cli {
+namespace {
+
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : value;
+}
+
+/// Bytes of the UTF-8 sequence that starts `text`; 0 if it is broken.
+std::size_t sequence_length(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  if (lead < 0x80) return 1;
+  const std::size_t n = lead >= 0xC2 && lead < 0xE0   ? 2
+                        : lead >= 0xE0 && lead < 0xF0 ? 3
+                        : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                      : 0;
+  if (n == 0 || text.size() < n) return 0;
+  for (std::size_t i = 1; i < n; ++i)
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
+  return n;
+}
+
+bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+}  // namespace
+
+bool is_terminal(std::FILE* stream) {
+  return isatty(fileno(stream)) == 1 && environment("TERM") != "dumb";
+}
+
+int columns(std::FILE* stream) {
+  winsize size{};
+  if (ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) return size.ws_col;
+  return 80;
+}
+
+bool utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string_view value = environment(name);
+    if (value.empty()) continue;
+    return value.find("UTF-8") != value.npos || value.find("utf8") != value.npos;
+  }
+  return false;
+}
+
+void print(std::string_view text) {
+  errno = 0;
+  const bool ok =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!ok && errno != EPIPE)
+    throw IoError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+}
+
+Style::Style(std::FILE* stream) : on_(is_terminal(stream) && environment("NO_COLOR").empty()) {}
+
+std::string Style::wrap(std::string_view code, std::string_view text) const {
+  return on_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
+std::string clean(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t n = sequence_length(text);
+    const auto c = static_cast<unsigned char>(text[0]);
+    // U+0080..U+009F are control characters too.
+    const bool control = c < 0x20 || c == 0x7F || (n == 2 && c == 0xC2 && text[1] < '\xA0');
+    out += n == 0 || control ? std::string_view("?") : text.substr(0, n);
+    text.remove_prefix(n == 0 ? 1 : n);
+  }
+  return out;
+}
+
+std::size_t display_width(std::string_view text) {
+  std::size_t width = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\x1b') {
+      while (i < text.size() && text[i] != 'm') ++i;
+    } else if (!continues(text[i])) {
+      ++width;
+    }
+  }
+  return width;
+}
+
+std::string shorten(std::string_view text, std::size_t width) {
+  if (display_width(text) <= width) return std::string(text);
+  const std::string dots = utf8() ? "…" : "..";
+  if (width <= display_width(dots)) return std::string(width, '.');
+  const std::size_t keep = width - display_width(dots), head = keep / 3;
+  // The end of a name says more than its beginning.
+  std::size_t from = text.size(), to = 0;
+  for (std::size_t n = 0; n < keep - head; ++n) do
+      --from;
+    while (continues(text[from]));
+  for (std::size_t n = 0; n < head; ++n) do
+      ++to;
+    while (continues(text[to]));
+  return fmt::format("{}{}{}", text.substr(0, to), dots, text.substr(from));
+}
+
+std::vector<std::string> wrap_words(std::string_view text, std::size_t width) {
+  std::vector<std::string> lines(1);
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    const std::size_t used = display_width(lines.back());
+    if (used != 0 && used + 1 + display_width(word) > width) lines.emplace_back();
+    if (!lines.back().empty()) lines.back() += ' ';
+    lines.back() += word;
+  }
+  return lines;
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  auto value = static_cast<double>(bytes);
+  const char* units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+  std::size_t unit = 0;
+  for (value /= 1000; value >= 999.5 && unit < 5; ++unit) value /= 1000;
+  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, units[unit]);
+}
+
+std::string human_count(double count) {
+  if (count < 1000) return fmt::format("{:.0f}", count);
+  const char* units[] = {"K", "M", "B", "T"};
+  std::size_t unit = 0;
+  for (count /= 1000; count >= 999.5 && unit < 3; ++unit) count /= 1000;
+  return fmt::format("{:.{}f} {}", count, count < 9.995 ? 2 : count < 99.95 ? 1 : 0, units[unit]);
+}
+
+std::string human_clock(double seconds) {
+  const auto s = static_cast<std::int64_t>(std::clamp(std::ceil(seconds), 0.0, 359999.0));
+  if (s < 3600) return fmt::format("{}:{:02}", s / 60, s % 60);
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+std::string human_duration(double seconds) {
+  if (seconds < 99.95) return fmt::format("{:.{}f} s", seconds, seconds < 9.995 ? 2 : 1);
+  return human_clock(seconds) + (seconds < 3600 ? " min" : " h");
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, " x "));
+}
+
+std::string number(double x, const char* format) {
+  if (std::isnan(x)) return "nan";
+  if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
+  return fmt::format(fmt::runtime(format), x);
+}
+
+std::string arrow() { return utf8() ? "→" : "->"; }
+
+std::vector<std::size_t> Table::widths() const {
+  std::vector<std::size_t> widths(alignment_.size());
+  for (const auto& row : rows_)
+    for (std::size_t c = 0; c < row.size(); ++c)
+      widths[c] = std::max(widths[c], display_width(row[c]));
+  return widths;
+}
+
+std::size_t Table::width_before_last() const {
+  const std::vector<std::size_t> all = widths();
+  std::size_t width = indent_;
+  for (std::size_t c = 0; c + 1 < all.size(); ++c) width += all[c] + 2;
+  return width;
+}
+
+std::string Table::text() const {
+  const std::vector<std::size_t> width = widths();
+  std::string out;
+  for (const auto& row : rows_) {
+    std::string line(indent_, ' ');
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const std::string padding(width[c] - display_width(row[c]), ' ');
+      if (c > 0) line += "  ";
+      line += alignment_[c] == 'r' ? padding + row[c] : row[c] + padding;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + '\n';
+  }
+  return out;
+}
+
+ProgressBar::ProgressBar(std::string_view verb, bool quiet)
+    : verb_(verb),
+      quiet_(quiet),
+      terminal_(is_terminal(stderr)),
+      style_(stderr),
+      start_(Clock::now()),
+      last_draw_(start_) {
+  window_.emplace_back(start_, 0);
+}
+
+ProgressBar::~ProgressBar() {
+  if (drawn_ && terminal_) fmt::print(stderr, "\r\x1b[K");
+}
+
+std::function<void(const Progress&)> ProgressBar::callback() {
+  if (quiet_) return {};
+  return [this](const Progress& p) { update(p); };
+}
+
+void ProgressBar::update(const Progress& p) {
+  const Clock::time_point now = Clock::now();
+  const double since = std::chrono::duration<double>(now - last_draw_).count();
+  const double fraction =
+      p.bytes_total == 0 ? 1
+                         : static_cast<double>(p.bytes_done) / static_cast<double>(p.bytes_total);
+  const bool due =
+      terminal_ ? since >= 0.1 : since >= 5 || (since >= 1 && fraction >= last_fraction_ + 0.1);
+  if (!due) return;
+  last_fraction_ = fraction;
+  last_draw_ = now;
+  window_.emplace_back(now, p.bytes_done);
+  while (window_.size() > 2 && now - window_.front().first > std::chrono::seconds(10))
+    window_.pop_front();
+  draw(p, now);
+}
+
+void ProgressBar::draw(const Progress& p, Clock::time_point now) {
+  const double span = std::chrono::duration<double>(now - window_.front().first).count();
+  const double rate =
+      static_cast<double>(p.bytes_done - std::min(p.bytes_done, window_.front().second)) / span;
+  const std::string left =
+      rate > 0 ? human_clock(static_cast<double>(p.bytes_total - p.bytes_done) / rate) + " left"
+               : "";
+  const std::string text =
+      fmt::format("{:3.0f} %  {}/{} tensors  {:.2f} GB/s  {}", 100 * last_fraction_, p.tensors_done,
+                  p.tensors_total, rate / 1e9, left);
+  drawn_ = true;
+  if (!terminal_) {
+    fmt::print(stderr, "{}: {}\n", verb_, text.substr(text.find_first_not_of(' ')));
+    return;
+  }
+  const int width = columns(stderr) - static_cast<int>(verb_.size() + text.size()) - 5;
+  std::string bar;
+  if (width >= 8) {
+    const int full = static_cast<int>(last_fraction_ * width);
+    for (int i = 0; i < full; ++i) bar += utf8() ? "━" : "=";
+    std::string rest;
+    for (int i = full; i < width; ++i) rest += utf8() ? "─" : "-";
+    bar = style_.green(bar) + style_.dim(rest) + "  ";
+  }
+  fmt::print(stderr, "\r{}  {}{}\x1b[K", style_.bold(verb_), bar, text);
+  std::fflush(stderr);
+}
+
+}  // namespace nvfp4::cli

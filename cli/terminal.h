@@ -1,0 +1,103 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nvfp4/checkpoint.h"
+
+/// What people see: colours, tables, a progress bar. Plain text when it goes elsewhere.
+namespace nvfp4::cli {
+
+/// A terminal that understands escape codes.
+bool is_terminal(std::FILE* stream);
+/// Of the terminal behind `stream`; 80 if there is none.
+int columns(std::FILE* stream);
+/// Whether the locale's encoding is UTF-8.
+bool utf8();
+
+/// Writes to stdout. A closed pipe is not an error; anything else throws IoError.
+void print(std::string_view text);
+
+/// Colours for one stream: none unless it is a terminal and NO_COLOR is unset or empty.
+class Style {
+ public:
+  explicit Style(std::FILE* stream);
+  std::string bold(std::string_view text) const { return wrap("1", text); }
+  std::string dim(std::string_view text) const { return wrap("2", text); }
+  std::string red(std::string_view text) const { return wrap("31", text); }
+  std::string green(std::string_view text) const { return wrap("32", text); }
+  std::string yellow(std::string_view text) const { return wrap("33", text); }
+  std::string cyan(std::string_view text) const { return wrap("36", text); }
+
+ private:
+  std::string wrap(std::string_view code, std::string_view text) const;
+  bool on_;
+};
+
+/// Text from a file, safe to show: control characters and broken UTF-8 become '?'.
+std::string clean(std::string_view text);
+/// Columns that `text` takes: code points, escape codes not counted.
+std::size_t display_width(std::string_view text);
+/// At most `width` columns of it, the middle left out. `text` has no escape codes.
+std::string shorten(std::string_view text, std::size_t width);
+/// Lines of at most `width` columns, broken at spaces.
+std::vector<std::string> wrap_words(std::string_view text, std::size_t width);
+
+std::string human_bytes(std::uint64_t bytes);  ///< "1.23 GB", powers of ten
+std::string human_count(double count);         ///< "8.03 B"
+std::string human_duration(double seconds);    ///< "0.42 s", "3:07 min"
+std::string human_clock(double seconds);       ///< "3:07"
+std::string shape_text(const std::vector<std::int64_t>& shape);
+std::string number(double x, const char* format);  ///< printf's; "-" for NaN
+std::string arrow();                               ///< "→" or "->"
+
+/// Columns as wide as their widest cell, two spaces between them.
+class Table {
+ public:
+  /// One letter for each column: 'l' or 'r'. `indent` spaces before each line.
+  explicit Table(std::string_view alignment, std::size_t indent = 2)
+      : alignment_(alignment), indent_(indent) {}
+  void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  /// Columns of a line when the cells of the last column are empty.
+  std::size_t width_before_last() const;
+  std::string text() const;
+
+ private:
+  std::vector<std::size_t> widths() const;
+  std::string alignment_;
+  std::size_t indent_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// Shows progress on stderr: a bar on a terminal, else a line now and then.
+class ProgressBar {
+ public:
+  ProgressBar(std::string_view verb, bool quiet);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void update(const Progress& p);
+  /// Empty if quiet.
+  std::function<void(const Progress&)> callback();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void draw(const Progress& p, Clock::time_point now);
+
+  std::string verb_;
+  bool quiet_, terminal_, drawn_ = false;
+  Style style_;
+  Clock::time_point start_, last_draw_;
+  double last_fraction_ = 0;
+  std::deque<std::pair<Clock::time_point, std::uint64_t>> window_;  ///< of the last seconds
+};
+
+}  // namespace nvfp4::cli

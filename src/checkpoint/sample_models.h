@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nvfp4::checkpoint {
+
+struct SampleTensor {
+  enum class Fill : std::uint8_t { weight, norm, bias };
+  std::string name;
+  std::vector<std::int64_t> shape;
+  Fill fill = Fill::weight;
+  double sigma = 0.02;
+  bool f32 = false;  ///< BF16 otherwise
+};
+
+/// A model to make up: what it holds, in order, and its small files.
+struct SampleModel {
+  std::vector<SampleTensor> tensors;
+  nlohmann::ordered_json config, generation_config, tokenizer_config;
+};
+
+/// Names and shapes of `arch` with `layers` decoder layers and every width times `scale`.
+/// Throws ValueError for an unknown arch or an argument out of range.
+SampleModel sample_model(std::string_view arch, int layers, double scale);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,207 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/stored_tensors.h"
+#include "checkpoint/temp_dir.h"
+#include "nvfp4/checkpoint.h"
+#include "nvfp4/error.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4 {
+namespace {
+
+using enum safetensors::DType;
+
+class Compare : public ::testing::Test {
+ protected:
+  CompareReport compare(const std::vector<Stored>& a, const std::vector<Stored>& b) {
+    write_stored(dir_ / "a.safetensors", a);
+    write_stored(dir_ / "b.safetensors", b);
+    return compare_checkpoints(dir_ / "a.safetensors", dir_ / "b.safetensors");
+  }
+  TempDir dir_;
+};
+
+Stored values_bf16(const std::string& name, std::vector<std::int64_t> shape,
+                   const std::vector<float>& values) {
+  std::vector<std::uint16_t> bits;
+  for (const float v : values) bits.push_back(BF16::from_float(v).bits);
+  return stored(name, bf16, std::move(shape), bits);
+}
+
+std::vector<float> waves(std::size_t n, float phase = 0) {
+  std::vector<float> values(n);
+  for (std::size_t i = 0; i < n; ++i)
+    values[i] = std::sin(0.37f * static_cast<float>(i % 100003) + phase);
+  return values;
+}
+
+TEST_F(Compare, MeasuresKnownDifferences) {
+  const CompareReport r =
+      compare({stored_f32("x", {4}, {3, 0, -4, 0}), stored_f32("y", {1}, {2})},
+              {stored_f32("x", {4}, {3, 0.3f, -4, -0.4f}), stored_f32("y", {1}, {1})});
+  ASSERT_EQ(r.tensors.size(), 2u);
+  EXPECT_EQ(r.tensors[0].name, "y") << "worst first";
+  EXPECT_EQ(r.tensors[0].relative_error, 0.5);
+  const TensorDifference& x = r.tensors[1];
+  EXPECT_NEAR(x.relative_error, 0.1, 1e-7);
+  EXPECT_NEAR(x.sqnr_db, 20, 1e-5);
+  EXPECT_FLOAT_EQ(static_cast<float>(x.max_error), 0.4f);
+  EXPECT_NEAR(x.squared_error, 0.25, 1e-7);
+  EXPECT_EQ(x.squared_norm, 25);
+  EXPECT_EQ(x.form_a, "F32");
+  EXPECT_NEAR(r.relative_error, std::sqrt(1.25 / 29), 1e-7);
+  EXPECT_NEAR(r.sqnr_db, 10 * std::log10(29 / 1.25), 1e-5);
+  EXPECT_EQ(r.max_error, 1);
+  EXPECT_EQ(r.identical, 0);
+}
+
+TEST_F(Compare, CountsIdenticalTensorsWhateverTheyHold) {
+  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
+  const std::vector<Stored> same{
+      stored_f32("x", {3}, {1, nan, inf}), stored("f4", f4, {16}, std::vector<std::uint8_t>(8)),
+      stored("none", bf16, {0, 4}, std::vector<std::uint16_t>()),
+      stored("n", i64, {2}, std::vector<std::int64_t>{1, std::int64_t{1} << 60})};
+  const CompareReport r = compare(same, same);
+  EXPECT_EQ(r.identical, 4);
+  EXPECT_TRUE(r.tensors.empty());
+  EXPECT_EQ(r.relative_error, 0);
+  EXPECT_EQ(r.max_error, 0);
+}
+
+TEST_F(Compare, SeesDifferencesThatFloatsCannotHold) {
+  const std::int64_t big = std::int64_t{1} << 60;
+  const CompareReport r = compare({stored("n", i64, {2}, std::vector<std::int64_t>{1, big})},
+                                  {stored("n", i64, {2}, std::vector<std::int64_t>{1, big + 1})});
+  EXPECT_EQ(r.identical, 0);
+  EXPECT_EQ(r.tensors.size(), 1u);
+}
+
+TEST_F(Compare, ListsAnotherDtypeOfTheSameValuesWithoutError) {
+  const CompareReport r = compare({stored_f32("x", {2}, {1, 2})}, {values_bf16("x", {2}, {1, 2})});
+  ASSERT_EQ(r.tensors.size(), 1u);
+  EXPECT_EQ(r.tensors[0].form_b, "BF16");
+  EXPECT_EQ(r.tensors[0].relative_error, 0);
+  EXPECT_EQ(r.tensors[0].sqnr_db, std::numeric_limits<double>::infinity());
+}
+
+TEST_F(Compare, ReadsEveryNumericDtype) {
+  const auto one = [&](Stored t, float value) {
+    const CompareReport r = compare({stored_f32("x", {1}, {value})}, {t});
+    ASSERT_EQ(r.tensors.size(), 1u);
+    EXPECT_EQ(r.tensors[0].max_error, 0) << r.tensors[0].form_b;
+  };
+  one(stored("x", u8, {1}, std::vector<std::uint8_t>{200}), 200);
+  one(stored("x", boolean, {1}, std::vector<std::uint8_t>{1}), 1);
+  one(stored("x", i8, {1}, std::vector<std::int8_t>{-3}), -3);
+  one(stored("x", i16, {1}, std::vector<std::int16_t>{-300}), -300);
+  one(stored("x", u16, {1}, std::vector<std::uint16_t>{60000}), 60000);
+  one(stored("x", i32, {1}, std::vector<std::int32_t>{-70000}), -70000);
+  one(stored("x", u32, {1}, std::vector<std::uint32_t>{70000}), 70000);
+  one(stored("x", i64, {1}, std::vector<std::int64_t>{-5}), -5);
+  one(stored("x", u64, {1}, std::vector<std::uint64_t>{5}), 5);
+  one(stored("x", f64, {1}, std::vector<double>{0.5}), 0.5f);
+  one(stored("x", f16, {1}, std::vector<std::uint16_t>{0x3800}), 0.5f);
+  one(stored("x", f8_e5m2, {1}, std::vector<std::uint8_t>{0x38}), 0.5f);
+  one(stored("x", f8_e4m3, {1}, std::vector<std::uint8_t>{0x30}), 0.5f);
+  one(stored("x", f8_e8m0, {1}, std::vector<std::uint8_t>{126}), 0.5f);
+}
+
+TEST_F(Compare, DequantizesBothFormats) {
+  constexpr std::int64_t kRows = 24, kCols = 64;
+  const std::vector<float> x = waves(kRows * kCols);
+  const QuantizedMatrix q = quantize({x.data(), DType::f32, kRows, kCols});
+  const std::vector<std::uint8_t> codes(q.codes(), q.codes() + kRows * kCols / 2);
+  const std::vector<std::uint8_t> scales(q.scales(), q.scales() + kRows * kCols / 16);
+  const Matrix back = dequantize(q.view());
+  double error = 0, norm = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    error += std::pow(static_cast<double>(x[i]) - back.data<float>()[i], 2);
+    norm += std::pow(static_cast<double>(x[i]), 2);
+  }
+  const auto plain = stored_f32("m.weight", {kRows, kCols}, x);
+  const auto modelopt = modelopt_layer("m", kRows, kCols, codes, scales, *q.global_scale());
+  const CompareReport r = compare({plain}, modelopt);
+  ASSERT_EQ(r.tensors.size(), 1u);
+  EXPECT_NEAR(r.tensors[0].relative_error, std::sqrt(error / norm), 1e-12);
+  EXPECT_GT(r.tensors[0].relative_error, 0.05);
+  EXPECT_LT(r.tensors[0].relative_error, 0.15);
+  EXPECT_EQ(r.tensors[0].form_a, "F32");
+  EXPECT_EQ(r.tensors[0].form_b, "NVFP4");
+  EXPECT_TRUE(r.only_in_b.empty()) << "scales are parts of the weight";
+
+  const auto other = compressed_tensors_layer("m", kRows, kCols, codes, scales, 4);
+  const auto same = modelopt_layer("m", kRows, kCols, codes, scales, 0.25f);
+  EXPECT_EQ(compare(same, other).identical, 1);
+  auto changed = same;
+  changed[1].bytes[95] ^= std::byte{1};
+  EXPECT_EQ(compare(same, changed).identical, 0);
+}
+
+TEST_F(Compare, PutsNaNFirstAndWritesNull) {
+  const CompareReport r = compare(
+      {stored_f32("x", {2}, {1, 1}), stored_f32("y", {2}, {1, 1}), stored_f32("z", {1}, {0})},
+      {stored_f32("x", {2}, {9, 9}), stored_f32("y", {2}, {1, std::nanf("")}),
+       stored_f32("z", {1}, {0})});
+  ASSERT_EQ(r.tensors.size(), 2u);
+  EXPECT_EQ(r.tensors[0].name, "y");
+  EXPECT_TRUE(std::isnan(r.tensors[0].max_error));
+  EXPECT_TRUE(std::isnan(r.max_error));
+  const auto json = nlohmann::json::parse(to_json(r));
+  EXPECT_TRUE(json.at("relative_error").is_null());
+  EXPECT_TRUE(json.at("tensors").at(0).at("max_error").is_null());
+  EXPECT_EQ(json.at("tensors").at(1).at("max_error"), 8);
+  EXPECT_EQ(json.at("identical"), 1);
+}
+
+TEST_F(Compare, ListsWhatCannotBeCompared) {
+  const CompareReport r = compare(
+      {stored_f32("a", {1}, {1}), stored_f32("s", {2}, {1, 1}), stored_f32("f", {2}, {1, 1})},
+      {stored_f32("b", {1}, {1}), stored_f32("s", {1, 2}, {1, 1}),
+       stored("f", f4, {2}, std::vector<std::uint8_t>(1))});
+  EXPECT_EQ(r.only_in_a, std::vector<std::string>{"a"});
+  EXPECT_EQ(r.only_in_b, std::vector<std::string>{"b"});
+  ASSERT_EQ(r.shape_mismatch.size(), 2u);
+  EXPECT_EQ(r.shape_mismatch[0], "s: [2] and [1, 2]");
+  EXPECT_NE(r.shape_mismatch[1].find("F4"), std::string::npos);
+  EXPECT_TRUE(r.tensors.empty());
+}
+
+TEST_F(Compare, DoesNotDependOnTheNumberOfThreads) {
+  constexpr std::size_t n = 3'500'003;  // several chunks, and a rest
+  write_stored(dir_ / "a.safetensors", {stored_f32("x", {n}, waves(n))});
+  write_stored(dir_ / "b.safetensors", {stored_f32("x", {n}, waves(n, 1e-3f))});
+  std::string results[2];
+  for (const int threads : {1, 3}) {
+    set_threads(threads);
+    results[threads == 3] =
+        to_json(compare_checkpoints(dir_ / "a.safetensors", dir_ / "b.safetensors"));
+  }
+  set_threads(0);
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST_F(Compare, ReportsProgressUpToTheEnd) {
+  write_stored(dir_ / "a.safetensors", {stored_f32("x", {2}, {1, 2}), stored_f32("y", {1}, {1})});
+  Progress last;
+  compare_checkpoints(dir_ / "a.safetensors", dir_ / "a.safetensors",
+                      [&](const Progress& p) { last = p; });
+  EXPECT_EQ(last.tensors_done, 2);
+  EXPECT_EQ(last.tensors_total, 2);
+  EXPECT_EQ(last.bytes_done, last.bytes_total);
+}
+
+TEST_F(Compare, NamesTheSideThatIsMissing) {
+  write_stored(dir_ / "a.safetensors", {stored_f32("x", {1}, {1})});
+  expect_error<IoError>([&] { compare_checkpoints(dir_ / "a.safetensors", dir_ / "nowhere"); },
+                        {"nowhere"});
+}
+
+}  // namespace
+}  // namespace nvfp4

@@ -1,0 +1,224 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/stored_tensors.h"
+#include "checkpoint/temp_dir.h"
+#include "nvfp4/checkpoint.h"
+#include "nvfp4/error.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4 {
+namespace {
+
+using enum safetensors::DType;
+using Tensors = std::vector<Stored>;
+
+const std::vector<std::uint8_t> kCodes(2 * 16, 0x9F);             // -0.5 above, -6 below
+const std::vector<std::uint8_t> kScales{0x38, 0x01, 0x7E, 0x40};  // 1, 2^-9, 448, 2
+
+Tensors layer() { return modelopt_layer("m.q", 2, 32, kCodes, kScales, 0.25f); }
+
+InspectReport inspect(const std::filesystem::path& path) {
+  InspectOptions options;
+  options.path = path;
+  return inspect_checkpoint(options);
+}
+
+TEST(Inspect, ReadsAModelOptTensor) {
+  const TempDir dir;
+  Tensors tensors = layer();
+  tensors.push_back(stored_f32("m.q.input_scale", {}, {0.5f}));
+  write_stored(dir / "model.safetensors", tensors);
+  write_text(dir / "config.json", R"({"model_type": "llama"})");
+
+  const InspectReport report = inspect(dir.path());
+  EXPECT_EQ(report.format, "modelopt");
+  EXPECT_EQ(report.scheme, "nvfp4");
+  EXPECT_EQ(report.model_type, "llama");
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.parameters, 64u);
+  EXPECT_EQ(report.bytes, 32u + 4 + 4 + 4);
+  ASSERT_EQ(report.tensors.size(), 1u);
+  const InspectedTensor& t = report.tensors[0];
+  EXPECT_EQ(t.name, "m.q.weight");
+  EXPECT_EQ(t.scheme, "nvfp4");
+  EXPECT_EQ(t.dtype, "U8");
+  EXPECT_EQ(t.shape, (std::vector<std::int64_t>{2, 32}));
+  EXPECT_EQ(t.bytes, report.bytes);
+  EXPECT_EQ(t.file, "model.safetensors");
+  EXPECT_EQ(t.global_scale, 0.25);
+  EXPECT_EQ(t.input_scale, 0.5);
+  EXPECT_EQ(t.scale_min, 0x1p-9);
+  EXPECT_EQ(t.scale_max, 448);
+  std::vector<std::uint64_t> codes(16, 0);
+  codes[0x9] = codes[0xF] = 32;
+  EXPECT_EQ(t.codes, codes);
+}
+
+TEST(Inspect, TurnsTheDivisorsOfCompressedTensorsIntoMultipliers) {
+  const TempDir dir;
+  Tensors tensors = compressed_tensors_layer("m.q", 2, 32, kCodes, kScales, 8);
+  write_stored(dir / "model.safetensors", tensors);
+  EXPECT_EQ(inspect(dir.path()).scheme, "nvfp4a16");
+
+  tensors.push_back(stored_f32("m.q.input_global_scale", {1}, {4}));
+  write_stored(dir / "model.safetensors", tensors);
+  const InspectReport report = inspect(dir.path());
+  EXPECT_EQ(report.format, "compressed-tensors");
+  EXPECT_EQ(report.scheme, "nvfp4");
+  ASSERT_EQ(report.tensors.size(), 1u);
+  EXPECT_EQ(report.tensors[0].name, "m.q.weight");
+  EXPECT_EQ(report.tensors[0].global_scale, 0.125);
+  EXPECT_EQ(report.tensors[0].input_scale, 0.25);
+}
+
+TEST(Inspect, CountsEveryCodeOfATensorOfManyChunksOnAnyNumberOfThreads) {
+  const TempDir dir;
+  constexpr std::int64_t kRows = 1030, kCols = 16384;  // 8.4 MB of codes
+  std::vector<std::uint8_t> codes(kRows * kCols / 2), scales(kRows * kCols / 16, 0x38);
+  std::vector<std::uint64_t> expected(16);
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<std::uint8_t>(i * i >> 7);
+    ++expected[codes[i] & 15];
+    ++expected[codes[i] >> 4];
+  }
+  scales.back() = 0x7E;
+  write_stored(dir / "a.safetensors", modelopt_layer("m", kRows, kCols, codes, scales, 1));
+  for (const int n : {1, 3}) {
+    set_threads(n);
+    const InspectReport report = inspect(dir / "a.safetensors");
+    EXPECT_EQ(report.tensors.at(0).codes, expected);
+    EXPECT_EQ(report.tensors.at(0).scale_max, 448);
+    EXPECT_EQ(report.tensors.at(0).scale_min, 1);
+  }
+  set_threads(0);
+}
+
+TEST(Inspect, LeavesTensorsOfOtherFormatsPlain) {
+  const TempDir dir;
+  write_stored(dir / "a.safetensors",
+               {stored("m.weight", f8_e4m3, {1, 16}, std::vector<std::uint8_t>(16)),
+                stored_f32("m.weight_scale", {}, {1}),
+                stored("n.weight_packed", i32, {1, 2}, std::vector<std::int32_t>(2)),
+                stored("n.weight_scale", f16, {1, 1}, std::vector<std::uint16_t>(1)),
+                stored("o.weight", u8, {16}, std::vector<std::uint8_t>(16))});
+  const InspectReport report = inspect(dir / "a.safetensors");
+  EXPECT_EQ(report.tensors.size(), 5u);
+  EXPECT_EQ(report.format, "safetensors");
+  EXPECT_EQ(report.scheme, "");
+}
+
+TEST(Inspect, ReadsOnlyTheOneTensorAskedForAndNamesAnUnknownOne) {
+  const TempDir dir;
+  Tensors tensors = layer();
+  tensors.push_back(stored_f32("m.norm.weight", {2}, {1, 1}));
+  write_stored(dir / "model.safetensors", tensors);
+  InspectOptions options;
+  options.path = dir.path();
+  options.tensor = "m.q";
+  options.histograms = false;
+  const InspectReport report = inspect_checkpoint(options);
+  ASSERT_EQ(report.tensors.size(), 1u);
+  EXPECT_EQ(report.tensors[0].name, "m.q.weight");
+  EXPECT_TRUE(report.tensors[0].codes.empty());
+  EXPECT_EQ(report.parameters, 66u) << "the whole checkpoint";
+  options.tensor = "m.k";
+  expect_error<ValueError>([&] { inspect_checkpoint(options); }, {"m.k", dir.path().string()});
+}
+
+TEST(Inspect, NamesTheTensorOfAMalformedTriple) {
+  const TempDir dir;
+  const std::filesystem::path file = dir / "a.safetensors";
+  const auto rejects = [&](Tensors tensors, std::initializer_list<std::string_view> parts) {
+    write_stored(file, tensors);
+    expect_error<FormatError>([&] { inspect(file); }, parts);
+  };
+  const Tensors good = layer();
+  rejects({good[0], good[1]}, {"m.q.weight", "m.q.weight_scale_2", "a.safetensors"});
+  rejects({good[0], good[2]}, {"m.q.weight", "m.q.weight_scale"});
+  rejects(
+      {good[0], stored("m.q.weight_scale", f8_e4m3, {2, 3}, std::vector<std::uint8_t>(6)), good[2]},
+      {"m.q.weight_scale", "[2, 3]", "[2, 2]"});
+  rejects({good[0], stored_f32("m.q.weight_scale", {2, 2}, {1, 1, 1, 1}), good[2]},
+          {"m.q.weight_scale", "F32", "F8_E4M3"});
+  rejects({good[0], good[1], stored("m.q.weight_scale_2", bf16, {}, std::vector<std::uint16_t>(1))},
+          {"m.q.weight_scale_2", "BF16"});
+  rejects({good[0], good[1], stored_f32("m.q.weight_scale_2", {3}, {1, 1, 1})},
+          {"m.q.weight_scale_2", "[3]"});
+  rejects({stored("m.q.weight", u8, {32}, std::vector<std::uint8_t>(32)),
+           stored("m.q.weight_scale", f8_e4m3, {4}, kScales), good[2]},
+          {"m.q.weight", "two dimensions"});
+  rejects({stored("m.q.weight", u8, {2, 12}, std::vector<std::uint8_t>(24)),
+           stored("m.q.weight_scale", f8_e4m3, {2, 1}, std::vector<std::uint8_t>(2)), good[2]},
+          {"m.q.weight_scale"});
+  Tensors both = compressed_tensors_layer("m.q", 2, 32, kCodes, kScales, 8);
+  rejects({both[0], both[2]}, {"m.q.weight_packed", "m.q.weight_scale"});
+  both.push_back(stored_f32("m.q.weight", {1}, {1}));
+  rejects(both, {"m.q.weight_packed", "'m.q.weight'"});
+}
+
+TEST(Inspect, ReadsAnInterruptedOutputAsIncomplete) {
+  const TempDir dir;
+  write_stored(dir / "model-00002-of-00002.safetensors", layer());
+  write_text(dir / "nvfp4.partial.json", "{}");
+  const InspectReport report = inspect(dir.path());
+  EXPECT_FALSE(report.complete);
+  EXPECT_EQ(report.tensors.size(), 1u);
+  std::filesystem::remove(dir / "model-00002-of-00002.safetensors");
+  EXPECT_FALSE(inspect(dir.path()).complete);
+}
+
+TEST(Inspect, FollowsTheIndexAndChecksIt) {
+  const TempDir dir;
+  write_stored(dir / "a.safetensors", layer());
+  write_stored(dir / "b.safetensors", {stored_f32("n", {1}, {1})});
+  write_stored(dir / "stale.safetensors", {stored_f32("n", {1}, {2})});
+  safetensors::Index index;
+  for (const char* name : {"m.q.weight", "m.q.weight_scale", "m.q.weight_scale_2"})
+    index.weight_map[name] = "a.safetensors";
+  index.weight_map["n"] = "b.safetensors";
+  const std::filesystem::path path = dir / "model.safetensors.index.json";
+  write_text(path, safetensors::index_json(index));
+  EXPECT_EQ(inspect(dir.path()).tensors.size(), 2u);
+
+  index.weight_map["n"] = "a.safetensors";
+  write_text(path, safetensors::index_json(index));
+  expect_error<FormatError>([&] { inspect(dir.path()); }, {"'n'", "a.safetensors"});
+  std::filesystem::remove(path);
+  expect_error<FormatError>([&] { inspect(dir.path()); }, {"'n'", "stale.safetensors"});
+}
+
+TEST(Inspect, SaysWhatCannotBeOpened) {
+  const TempDir dir;
+  expect_error<IoError>([&] { inspect(dir / "nowhere"); }, {"nowhere"});
+  expect_error<IoError>([&] { inspect(dir.path()); }, {dir.path().string(), ".safetensors"});
+  write_stored(dir / "model.safetensors", layer());
+  write_text(dir / "config.json", "[");
+  expect_error<FormatError>([&] { inspect(dir.path()); }, {"config.json"});
+}
+
+TEST(Inspect, WritesJsonWithoutNaN) {
+  const TempDir dir;
+  Tensors tensors = compressed_tensors_layer("m.q", 2, 32, kCodes, {0x38, 0x7F, 1, 1}, 0);
+  tensors.push_back(stored_f32("n", {1}, {1}));
+  write_stored(dir / "a.safetensors", tensors);
+  const InspectReport report = inspect(dir / "a.safetensors");
+  EXPECT_TRUE(std::isnan(report.tensors[0].scale_max)) << "a NaN scale must show";
+  const auto json = nlohmann::json::parse(to_json(report));
+  const auto& t = json.at("tensors").at(0);
+  EXPECT_TRUE(t.at("scale_max").is_null());
+  EXPECT_TRUE(t.at("global_scale").is_null()) << "1 / 0";
+  EXPECT_TRUE(t.at("input_scale").is_null());
+  EXPECT_EQ(t.at("codes").size(), 16u);
+  EXPECT_EQ(t.at("shape"), (std::vector<int>{2, 32}));
+  EXPECT_FALSE(json.at("tensors").at(1).contains("codes"));
+  EXPECT_EQ(json.at("parameters"), 65);
+}
+
+}  // namespace
+}  // namespace nvfp4
