@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -59,7 +58,6 @@ class PartialFile {
   std::filesystem::path path_, partial_;
   Descriptor fd_;
   bool committed_ = false;
-  std::atomic<std::uint64_t> unflushed_ = 0;
 };
 
 }  // namespace nvfp4

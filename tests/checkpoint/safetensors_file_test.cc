@@ -138,13 +138,12 @@ TEST_F(SafetensorsFile, RefusesAnEmptyFile) {
 }
 
 TEST_F(SafetensorsFile, RefusesEveryTruncation) {
-  const std::string content = sample_content();
-  for (std::size_t n = 0; n < 400; ++n) {
-    write_text(path_, std::string_view(content).substr(0, n));
+  fs::resize_file(path_, fs::file_size(path_) - 1);
+  expect_error<FormatError>([&] { File::open(path_); }, {path_.native(), "tensor 'b'"});
+  for (std::size_t bytes = 400; bytes-- > 0;) {
+    fs::resize_file(path_, bytes);
     expect_error<FormatError>([&] { File::open(path_); }, {path_.native()});
   }
-  write_text(path_, std::string_view(content).substr(0, content.size() - 1));
-  expect_error<FormatError>([&] { File::open(path_); }, {path_.native(), "tensor 'b'"});
 }
 
 TEST_F(SafetensorsFile, SaysWhenTheFileBecomesShorter) {
