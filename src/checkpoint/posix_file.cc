@@ -16,13 +16,8 @@ namespace {
 
 // Linux moves at most 2 GiB - 4 KiB in a call; others refuse more than 2 GiB.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
-<<<<<<< HEAD
 // Pieces of this size go to the disk at once, so that fsync has little left to wait for.
 constexpr off_t kFlushFrom = 1 << 20;
-=======
-// Start writeback after so much: fsync then has little left, and dirty pages stay few.
-constexpr std::uint64_t kFlushEvery = std::uint64_t{32} << 20;
->>>>>>> cli
 
 /// Repeats a system call that a signal interrupted.
 template <class Call>
@@ -100,12 +95,8 @@ void PartialFile::reserve(std::uint64_t bytes) {
 }
 
 void PartialFile::write_at(std::uint64_t offset, std::span<const std::byte> data) {
-<<<<<<< HEAD
   [[maybe_unused]] const auto begin = static_cast<off_t>(offset);
   [[maybe_unused]] const auto bytes = static_cast<off_t>(data.size());
-=======
-  const std::uint64_t bytes = data.size();
->>>>>>> cli
   while (!data.empty()) {
     const ssize_t n = retry([&] {
       return ::pwrite(fd_.get(), data.data(), std::min(data.size(), kMaxTransfer),
@@ -116,16 +107,8 @@ void PartialFile::write_at(std::uint64_t offset, std::span<const std::byte> data
     data = data.subspan(static_cast<std::size_t>(n));
   }
 #ifdef __linux__
-<<<<<<< HEAD
   // Only starts the transfer. A hint: what fails to reach the disk is reported by fsync.
   if (bytes >= kFlushFrom) ::sync_file_range(fd_.get(), begin, bytes, SYNC_FILE_RANGE_WRITE);
-=======
-  if (unflushed_.fetch_add(bytes) + bytes >= kFlushEvery) {
-    unflushed_ = 0;
-    // A hint: what fails to reach the disk is reported by fsync.
-    ::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
-  }
->>>>>>> cli
 #endif
 }
 
@@ -133,17 +116,11 @@ void PartialFile::commit() {
   if (retry([&] { return ::fsync(fd_.get()); }) != 0) throw_io_error(partial_, "fsync", errno);
   // EINTR from close leaves the descriptor closed on Linux, and the data is on the disk.
   if (::close(fd_.release()) != 0 && errno != EINTR) throw_io_error(partial_, "close", errno);
-<<<<<<< HEAD
   if (::rename(partial_.c_str(), path_.c_str()) != 0) {
     const int error = errno;
     throw_io_error(partial_, fmt::format("rename to {}", printable(path_.filename().native())),
                    error);
   }
-=======
-  if (::rename(partial_.c_str(), path_.c_str()) != 0)
-    throw_io_error(partial_, fmt::format("rename to {}", printable(path_.filename().native())),
-                   errno);
->>>>>>> cli
   committed_ = true;
   const auto folder = folder_of(path_);
   const Descriptor dir(

@@ -1,9 +1,5 @@
 #pragma once
 
-<<<<<<< HEAD
-=======
-#include <atomic>
->>>>>>> cli
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -62,10 +58,6 @@ class PartialFile {
   std::filesystem::path path_, partial_;
   Descriptor fd_;
   bool committed_ = false;
-<<<<<<< HEAD
-=======
-  std::atomic<std::uint64_t> unflushed_ = 0;
->>>>>>> cli
 };
 
 }  // namespace nvfp4
