@@ -52,12 +52,13 @@ struct TensorReport {
 
 struct QuantizeReport {
   std::vector<TensorReport> tensors;
+  std::vector<std::string> warnings;  ///< patterns without effect, files left behind, ...
   std::uint64_t bytes_before = 0, bytes_after = 0;
   double seconds = 0;
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident size of this process
   std::string backend;
   int threads = 0;
-  int shards = 0, shards_reused = 0;  ///< reused: finished by an earlier, interrupted run
+  int shards = 0, shards_reused = 0;  ///< reused: finished by an earlier run
   bool dry_run = false;
 };
 

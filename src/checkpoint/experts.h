@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_config.h"
+#include "nvfp4/safetensors.h"
+
+/// Experts stored as one 3-D tensor. They are written one matrix an expert, as loaders want them.
+namespace nvfp4::checkpoint {
+
+/// One [rows, cols] weight inside a tensor: element (n, k) is at
+/// offset + n * row_stride + k * col_stride, in elements.
+struct WeightSlice {
+  std::string module;  ///< that it becomes in the output
+  std::int64_t rows = 0, cols = 0;
+  std::int64_t offset = 0, row_stride = 0, col_stride = 1;
+  /// Contiguous elements that are read for its amax. The slices of one expert share a global
+  /// scale, so together these cover the expert and it does not matter how they divide it.
+  std::int64_t amax_begin = 0, amax_count = 0;
+};
+
+/// The slices of a 3-D expert tensor, expert by expert: gate before up. `[E, N, K]` or `[E, K, N]`
+/// follows from config.json's hidden_size, and for a square matrix from its model_type. Throws
+/// ValueError that names the tensor if neither tells.
+std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
+                                       const ModelConfig& config);
+
+}  // namespace nvfp4::checkpoint

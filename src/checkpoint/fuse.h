@@ -1,0 +1,28 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nvfp4::checkpoint {
+
+/// Which siblings must share one global scale because loaders fuse them into one matrix.
+/// Source: vLLM, SGLang and TensorRT-LLM read one scale for all of a fused matrix.
+class FuseRules {
+ public:
+  /// `extra`: comma-separated last name components, "w1,w3". Sets that overlap become one. Throws
+  /// ValueError for fewer than two components, or one that is empty or dotted.
+  explicit FuseRules(const std::vector<std::string>& extra);
+
+  /// Modules of one parent with equal keys share their scales. A module that shares with nothing
+  /// has its own name as key.
+  std::string key(std::string_view module) const;
+
+ private:
+  void add(const std::vector<std::string>& names);
+  std::map<std::string, int, std::less<>> set_of_;
+  int next_ = 0;
+};
+
+}  // namespace nvfp4::checkpoint

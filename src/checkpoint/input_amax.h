@@ -1,0 +1,36 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/pattern.h"
+
+namespace nvfp4::checkpoint {
+
+/// Calibrated activation amaxes: a JSON object from a module name, glob or re: to a number > 0.
+class InputAmax {
+ public:
+  InputAmax() = default;
+  /// Throws FormatError if `json` is not such an object, ValueError for a pattern or number that
+  /// is not valid.
+  InputAmax(const std::string& json, const std::string& file);
+
+  /// An exact name first, then the first pattern that matches; 0 if there is none.
+  float find(const std::string& module);
+  std::vector<std::string> warnings() const;
+
+ private:
+  struct Entry {
+    Pattern pattern;
+    float amax = 0;
+    bool used = false;
+  };
+  std::string file_;
+  std::vector<Entry> entries_;
+  std::map<std::string, std::size_t, std::less<>> exact_;  ///< name -> entry
+};
+
+}  // namespace nvfp4::checkpoint

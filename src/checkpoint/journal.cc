@@ -1,0 +1,125 @@
+#include "checkpoint/journal.h"
+
+#include "checkpoint/json_text.h"
+#include "checkpoint/text_file.h"
+#include "core/require.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+
+Json input_of(const ModelFolder& model) {
+  Json files = Json::object();
+  for (std::size_t f = 0; f < model.files.size(); ++f) {
+    const safetensors::File& file = model.files[f];
+    std::uint64_t hash = fingerprint("");
+    for (const auto& t : file.tensors()) {
+      hash = fingerprint(t.name, hash);
+      hash = fingerprint(
+          fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), t.begin, t.bytes), hash);
+    }
+    files[model.file_names[f]] = {{"bytes", file.file_bytes()},
+                                  {"modified_ns", file.modified_ns()},
+                                  {"tensors", fmt::format("{:016x}", hash)}};
+  }
+  return files;
+}
+
+Json options_of(const QuantizeCheckpointOptions& options) {
+  Json json = {{"program", std::string("nvfp4 ") + version()},
+               {"scheme", options.scheme == Scheme::nvfp4 ? "nvfp4" : "nvfp4a16"},
+               {"format", options.format},
+               {"quantizer", quantizer_name(options.quantizer)},
+               {"ignore", options.ignore},
+               {"include", options.include},
+               {"fuse", options.fuse},
+               {"input_amax", nullptr}};
+  if (options.input_amax)
+    json["input_amax"] = fmt::format("{:016x}", fingerprint(read_text_file(*options.input_amax)));
+  return json;
+}
+
+/// The first member that is not the same in both objects.
+std::string difference(const Json& before, const Json& now) {
+  for (const auto& [key, value] : now.items()) {
+    if (!before.contains(key)) return fmt::format("{} was absent, now {}", key, dump_line(value));
+    if (before[key] != value)
+      return fmt::format("{} was {}, now {}", key, dump_line(before[key]), dump_line(value));
+  }
+  for (const auto& [key, value] : before.items())
+    if (!now.contains(key)) return fmt::format("{} was {}, now absent", key, dump_line(value));
+  return {};
+}
+
+}  // namespace
+
+Journal::Journal(const ModelFolder& model, const QuantizeCheckpointOptions& options,
+                 const Plan& plan)
+    : json_({{"version", kVersion},
+             {"state", "writing"},
+             {"options", options_of(options)},
+             {"input", input_of(model)},
+             {"config", fmt::format("{:016x}", fingerprint(plan.config_json))},
+             {"shards", Json::object()}}) {}
+
+void Journal::resume(const std::string& text, const std::string& file) {
+  Json before;
+  try {
+    before = Json::parse(text);
+  } catch (const Json::exception& e) {
+    throw FormatError(fmt::format("{}: {}", file, e.what()));
+  }
+  require<FormatError>(before.is_object() && before.value("version", Json()) == kVersion,
+                       "{}: not a journal of this version", file);
+  require<ValueError>(
+      before.value("state", Json()) != "clearing",
+      "{}: an old output was being removed, nothing can be resumed; use --overwrite", file);
+  for (const char* part : {"options", "input"}) {
+    const Json old = before.value(part, Json());
+    require<FormatError>(old.is_object(), "{}: {} is missing", file, part);
+    const std::string changed = difference(old, json_[part]);
+    require<ValueError>(changed.empty(), "--resume: {} of the interrupted run differ: {}", part,
+                        changed);
+  }
+  require<ValueError>(before.value("config", Json()) == json_["config"],
+                      "--resume: config.json of the interrupted run differs");
+  require<FormatError>(before.value("shards", Json()).is_object(), "{}: shards is missing", file);
+  json_["shards"] = before["shards"];
+}
+
+void Journal::save(const std::filesystem::path& folder) const {
+  safetensors::write_file_atomically(folder / kJournalName, dump_line(json_) + "\n");
+}
+
+void Journal::save_clearing(const std::filesystem::path& folder) {
+  const Json json = {{"version", kVersion}, {"state", "clearing"}};
+  safetensors::write_file_atomically(folder / kJournalName, dump_line(json) + "\n");
+}
+
+void Journal::record(const PlannedShard& shard, const std::vector<QuantizationError>& all) {
+  Json errors = Json::array();
+  for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
+    errors.push_back({all[t].squared_error, all[t].squared_norm});
+  json_["shards"][shard.file] = std::move(errors);
+}
+
+bool Journal::recall(const PlannedShard& shard, std::vector<QuantizationError>& all) const {
+  const auto errors = json_["shards"].find(shard.file);
+  if (errors == json_["shards"].end() || !errors->is_array() || errors->size() != shard.tensors)
+    return false;
+  for (std::size_t i = 0; i < shard.tensors; ++i) {
+    const Json& pair = (*errors)[i];
+    if (!pair.is_array() || pair.size() != 2) return false;
+    // An infinite sum is stored as null.
+    QuantizationError& error = all[shard.first_tensor + i];
+    error.squared_error = pair[0].is_number() ? pair[0].get<double>() : 0;
+    error.squared_norm = pair[1].is_number() ? pair[1].get<double>() : 0;
+  }
+  return true;
+}
+
+}  // namespace nvfp4::checkpoint

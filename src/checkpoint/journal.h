@@ -1,0 +1,40 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/plan.h"
+
+/// nvfp4.partial.json: what an unfinished output folder is going to be. While it is there the
+/// folder is incomplete; it is written before anything else and removed last.
+namespace nvfp4::checkpoint {
+
+inline constexpr const char* kJournalName = "nvfp4.partial.json";
+
+class Journal {
+ public:
+  /// For a new run.
+  Journal(const ModelFolder& model, const QuantizeCheckpointOptions& options, const Plan& plan);
+
+  /// Takes over what an earlier run has done. Throws ValueError that names the first option or
+  /// input file that differs, FormatError for a journal that cannot be read.
+  void resume(const std::string& text, const std::string& file);
+
+  /// Writes it to the folder, atomically.
+  void save(const std::filesystem::path& folder) const;
+  /// Written before an old output is cleared: nothing can be resumed from it.
+  static void save_clearing(const std::filesystem::path& folder);
+
+  /// A shard's errors, tensor by tensor, so that the report of a resumed run is whole.
+  void record(const PlannedShard& shard, const std::vector<QuantizationError>& all);
+  /// False if the shard was not recorded.
+  bool recall(const PlannedShard& shard, std::vector<QuantizationError>& all) const;
+
+ private:
+  nlohmann::ordered_json json_;
+};
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace nvfp4::checkpoint {
+
+/// config.json: its text as it was, and the few facts that quantization needs.
+struct ModelConfig {
+  std::string text;  ///< empty if the model has none
+  std::string file;
+  std::vector<std::string> model_types;  ///< outermost first, then the language model's
+  std::int64_t hidden_size = 0;          ///< of the language model; 0 if unknown
+
+  bool is(std::string_view model_type) const;
+};
+
+/// Throws FormatError if it is not a JSON object, UnsupportedError if it says that the model is
+/// already quantized. Python's NaN and Infinity are accepted.
+ModelConfig parse_model_config(std::string text, const std::string& file);
+
+/// The text with "quantization_config" added; every other byte stays as it was.
+std::string with_quantization_config(const ModelConfig& config,
+                                     const nlohmann::ordered_json& quantization);
+
+}  // namespace nvfp4::checkpoint

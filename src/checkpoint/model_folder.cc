@@ -1,0 +1,195 @@
+#include "checkpoint/model_folder.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "checkpoint/pattern.h"
+#include "checkpoint/text_file.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWeights = ".safetensors";
+
+/// The same weights in another container: carrying them over would undo the saving.
+bool is_other_weight_format(const fs::path& path) {
+  static const std::set<std::string> extensions = {".bin",  ".pth",     ".pt",       ".ckpt",
+                                                   ".gguf", ".msgpack", ".h5",       ".onnx",
+                                                   ".ot",   ".tflite",  ".onnx_data"};
+  const std::string name = path.filename().string();
+  return extensions.count(path.extension().string()) != 0 || name.starts_with("consolidated");
+}
+
+bool is_left_behind(const std::string& name) {
+  return name == "config.json" || name == "hf_quant_config.json" || is_index_name(name) ||
+         name.ends_with(".partial") || name == "nvfp4.partial.json";
+}
+
+/// Regular files below `folder`. Links to folders are followed, but no folder is entered twice.
+void collect_others(const fs::path& root, const fs::path& relative, std::set<fs::path>& entered,
+                    ModelFolder& out) {
+  if (!entered.insert(fs::canonical(root / relative)).second) return;
+  std::vector<fs::path> names;
+  for (const auto& entry : fs::directory_iterator(root / relative))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  for (const fs::path& name : names) {
+    const fs::path path = relative / name;
+    const fs::file_status status = fs::status(root / path);
+    require<IoError>(status.type() != fs::file_type::not_found, "{}: a link that leads nowhere",
+                     (root / path).string());
+    if (fs::is_directory(status)) {
+      if (name == ".git" || name == ".cache" || name == ".huggingface" || name == "original") {
+        out.warnings.push_back(fmt::format("{}/ is not carried over", path.string()));
+        continue;
+      }
+      collect_others(root, path, entered, out);
+      continue;
+    }
+    if (!fs::is_regular_file(status)) {
+      out.warnings.push_back(
+          fmt::format("{}: not a regular file, not carried over", path.string()));
+      continue;
+    }
+    const bool top = relative.empty();
+    if (top && (is_left_behind(name.string()) || name.extension() == kWeights)) continue;
+    if (is_other_weight_format(name)) {
+      out.warnings.push_back(
+          fmt::format("{}: weights in another format, not carried over", path.string()));
+      continue;
+    }
+    out.others.push_back(path);
+  }
+}
+
+/// "model-00002-of-00003.safetensors" -> 3; 0 for other names.
+int shard_count_of(const std::string& name) {
+  const std::size_t of = name.rfind("-of-");
+  if (of == std::string::npos) return 0;
+  int count = 0;
+  for (std::size_t i = of + 4; i < name.size() && name[i] >= '0' && name[i] <= '9'; ++i)
+    count = std::min(count * 10 + (name[i] - '0'), 1'000'000);
+  return count;
+}
+
+std::vector<std::string> shards_without_index(const fs::path& root,
+                                              const std::vector<std::string>& found) {
+  if (std::find(found.begin(), found.end(), "model.safetensors") != found.end())
+    return {"model.safetensors"};
+  for (const std::string& name : found) {
+    const int count = shard_count_of(name);
+    require<FormatError>(count == 0 || count == static_cast<int>(found.size()),
+                         "{}: {} of {} shards are there, and no index", root.string(), found.size(),
+                         count);
+  }
+  return found;
+}
+
+void check_index(const fs::path& file, const safetensors::Index& index, const ModelFolder& model) {
+  for (std::size_t f = 0; f < model.files.size(); ++f) {
+    for (const auto& tensor : model.files[f].tensors()) {
+      const auto entry = index.weight_map.find(tensor.name);
+      require<FormatError>(entry != index.weight_map.end(), "{}: {} of {} is not in the index",
+                           file.string(), tensor.name, model.file_names[f]);
+      require<FormatError>(entry->second == model.file_names[f],
+                           "{}: {} is in {}, the index says {}", file.string(), tensor.name,
+                           model.file_names[f], entry->second);
+    }
+  }
+  for (const auto& [tensor, shard] : index.weight_map) {
+    const auto at = std::find(model.file_names.begin(), model.file_names.end(), shard);
+    const auto f = static_cast<std::size_t>(at - model.file_names.begin());
+    require<FormatError>(model.files[f].find(tensor) != nullptr, "{}: {} does not hold {}",
+                         file.string(), shard, tensor);
+  }
+}
+
+void check_unique(const ModelFolder& model) {
+  std::map<std::string_view, std::size_t> owner;
+  for (std::size_t f = 0; f < model.files.size(); ++f)
+    for (const auto& tensor : model.files[f].tensors()) {
+      const auto [it, fresh] = owner.try_emplace(tensor.name, f);
+      require<FormatError>(fresh, "{}: {} is in {} too",
+                           (model.root / model.file_names[f]).string(), tensor.name,
+                           fresh ? "" : model.file_names[it->second]);
+    }
+}
+
+void open_files(ModelFolder& model) {
+  for (const std::string& name : model.file_names) {
+    const fs::path path = model.root / name;
+    require<IoError>(fs::exists(path), "{}: missing, but the index names it", path.string());
+    model.files.push_back(safetensors::File::open(path));
+  }
+}
+
+}  // namespace
+
+bool is_index_name(const std::string& name) { return name.ends_with(".safetensors.index.json"); }
+
+ModelFolder open_model_folder(const fs::path& input) try {
+  ModelFolder model;
+  require<IoError>(fs::exists(input), "{}: no such file or folder", input.string());
+  if (!fs::is_directory(input)) {
+    require<FormatError>(input.extension() == kWeights,
+                         "{}: must be a folder or a .safetensors file", input.string());
+    model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
+    model.file_names = {input.filename().string()};
+    open_files(model);
+    return model;
+  }
+
+  model.root = input;
+  std::vector<std::string> shards, indexes;
+  for (const auto& entry : fs::directory_iterator(input)) {
+    const std::string name = entry.path().filename().string();
+    if (is_index_name(name)) indexes.push_back(name);
+    if (entry.path().extension() == kWeights) shards.push_back(name);
+  }
+  std::sort(shards.begin(), shards.end());
+  std::sort(indexes.begin(), indexes.end());
+  require<FormatError>(!shards.empty(), "{}: holds no .safetensors file", input.string());
+  if (std::find(indexes.begin(), indexes.end(), "model.safetensors.index.json") != indexes.end())
+    indexes = {"model.safetensors.index.json"};
+  require<FormatError>(indexes.size() <= 1, "{}: {} index files, must be one", input.string(),
+                       indexes.size());
+
+  safetensors::Index index;
+  if (!indexes.empty()) {
+    model.index_name = indexes[0];
+    const fs::path path = input / model.index_name;
+    index = safetensors::parse_index(read_text_file(path), path.string());
+    std::set<std::string> names;
+    for (const auto& [tensor, shard] : index.weight_map) names.insert(shard);
+    model.file_names.assign(names.begin(), names.end());
+    require<FormatError>(!names.empty(), "{}: names no tensor", path.string());
+  } else {
+    model.file_names = shards_without_index(input, shards);
+    if (model.file_names.size() > 1) {
+      model.index_name = "model.safetensors.index.json";
+      model.warnings.push_back("the shards have no index, the output gets one");
+    }
+  }
+  for (const std::string& name : shards)
+    if (std::find(model.file_names.begin(), model.file_names.end(), name) == model.file_names.end())
+      model.warnings.push_back(name + ": not a shard of the model, not carried over");
+  open_files(model);
+  if (!indexes.empty()) check_index(input / model.index_name, index, model);
+  check_unique(model);
+
+  require<UnsupportedError>(!fs::exists(input / "hf_quant_config.json"),
+                            "{}: has hf_quant_config.json, so it is already quantized",
+                            input.string());
+  if (fs::exists(input / "config.json")) model.config_text = read_text_file(input / "config.json");
+  std::set<fs::path> entered;
+  collect_others(input, {}, entered, model);
+  return model;
+} catch (const fs::filesystem_error& e) {
+  throw IoError(e.what());
+}
+
+}  // namespace nvfp4::checkpoint

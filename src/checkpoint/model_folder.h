@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "nvfp4/safetensors.h"
+
+namespace nvfp4::checkpoint {
+
+/// A model to read: a folder, or one .safetensors file by itself.
+struct ModelFolder {
+  std::filesystem::path root;  ///< the folder
+  std::vector<safetensors::File> files;
+  std::vector<std::string> file_names;  ///< in `root`, sorted
+  std::string index_name;               ///< "" if the model has none
+  std::string config_text;              ///< config.json; "" if there is none
+  /// Files to carry over, relative to `root`; empty for a single file.
+  std::vector<std::filesystem::path> others;
+  std::vector<std::string> warnings;  ///< what is not carried over, and why
+};
+
+/// Opens and checks every shard. The index must name exactly the tensors that the shards hold.
+/// Symbolic links are followed. Throws IoError, FormatError, UnsupportedError.
+ModelFolder open_model_folder(const std::filesystem::path& input);
+
+/// The index's own name if `name` is one ("model.safetensors.index.json").
+bool is_index_name(const std::string& name);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,182 @@
+#include "checkpoint/output_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+
+#include "checkpoint/posix_file.h"
+#include "checkpoint/text_file.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Files that make a folder a model, and that a stale copy of would make a wrong one.
+bool is_model_file(const std::string& name) {
+  return name == "config.json" || name == "hf_quant_config.json" || name == kJournalName ||
+         is_index_name(name) || name.ends_with(".safetensors") || name.ends_with(".partial");
+}
+
+bool is_inside(const fs::path& inner, const fs::path& outer) {
+  const auto [o, i] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return o == outer.end();
+}
+
+}  // namespace
+
+void require_apart(const fs::path& input, const fs::path& output) {
+  std::error_code ignored;
+  const fs::path in = fs::weakly_canonical(
+      fs::is_directory(input, ignored) ? input : fs::absolute(input).parent_path());
+  fs::path out = fs::weakly_canonical(fs::absolute(output));
+  if (!out.has_filename()) out = out.parent_path();
+  require<ValueError>(in != out, "output {} is the input folder, must be another", output.string());
+  require<ValueError>(!is_inside(out, in) || !fs::is_directory(input, ignored),
+                      "output {} is inside the input folder, must be apart", output.string());
+  require<ValueError>(!is_inside(in, out), "the input is inside output {}, must be apart",
+                      output.string());
+}
+
+OutputFolder::OutputFolder(const ModelFolder& model, const Plan& plan,
+                           const QuantizeCheckpointOptions& options)
+    : model_(model),
+      plan_(plan),
+      path_(options.output),
+      journal_(model, options, plan),
+      done_(plan.shards.size()) {
+  const bool exists = fs::exists(path_);
+  require<IoError>(!exists || fs::is_directory(path_), "{}: is a file, must be a folder",
+                   path_.string());
+  if (!exists) {
+    created_ = fs::create_directories(path_);
+    const fs::path parent = fs::absolute(path_).parent_path();
+    sync_folder(path_.has_filename() ? parent : parent.parent_path());
+  }
+  lock();
+  const std::vector<fs::path> entries = entries_of(path_);
+  started_empty_ = entries.empty();
+  require<IoError>(started_empty_ || options.resume || options.overwrite,
+                   "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
+                   path_.string(), entries.empty() ? "" : entries[0].string());
+  if (!started_empty_ && options.overwrite) {
+    clear_old_output();
+  } else if (!started_empty_) {
+    const fs::path journal = path_ / kJournalName;
+    const bool interrupted = fs::exists(journal);
+    if (interrupted) journal_.resume(read_text_file(journal), journal.string());
+    find_finished_shards();
+    complete_ = !interrupted && std::find(done_.begin(), done_.end(), false) == done_.end() &&
+                fs::exists(path_ / "config.json") &&
+                read_text_file(path_ / "config.json") == plan_.config_json;
+    require<ValueError>(interrupted || complete_,
+                        "{}: holds no interrupted run of these options; --overwrite replaces it",
+                        path_.string());
+    if (complete_) return;
+    remove_leftovers();
+  }
+  journal_.save(path_);
+}
+
+OutputFolder::~OutputFolder() {
+  if (started_empty_ && !any_shard_ && !finished_) {
+    std::error_code ignored;
+    fs::remove(path_ / kJournalName, ignored);
+    if (created_) fs::remove(path_, ignored);
+  }
+}
+
+void OutputFolder::lock() {
+  lock_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock_.get() < 0) throw_io_error(path_, "open", errno);
+  // File systems without locks report other errors; then nothing guards against two runs.
+  const bool busy = ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  require<IoError>(!busy, "{}: another process is writing to it", path_.string());
+}
+
+void OutputFolder::clear_old_output() {
+  const std::vector<fs::path> entries = entries_of(path_);
+  require<IoError>(std::any_of(entries.begin(), entries.end(),
+                               [](const fs::path& p) { return is_model_file(p.string()); }),
+                   "{}: does not look like a model folder; remove it yourself", path_.string());
+  // First what says that nothing here is complete, then what makes it look complete.
+  Journal::save_clearing(path_);
+  for (const fs::path& name : entries) {
+    if (name == kJournalName) continue;
+    if (is_model_file(name.string()) && !fs::is_directory(fs::symlink_status(path_ / name))) {
+      fs::remove(path_ / name);
+    } else if (std::none_of(model_.others.begin(), model_.others.end(),
+                            [&](const fs::path& other) { return *other.begin() == name; })) {
+      warnings_.push_back(
+          fmt::format("{}: was there before and is left there", (path_ / name).string()));
+    }
+  }
+  sync_folder(path_);
+}
+
+bool OutputFolder::is_finished(const PlannedShard& shard) const {
+  const fs::path path = path_ / shard.file;
+  if (!fs::is_regular_file(fs::symlink_status(path))) return false;
+  try {
+    // It got its name only after its last byte was on the disk, so the header tells all.
+    const safetensors::File file = safetensors::File::open(path);
+    if (file.metadata() != shard.metadata || file.tensors().size() != shard.specs.size())
+      return false;
+    return std::all_of(shard.specs.begin(), shard.specs.end(), [&](const auto& spec) {
+      const safetensors::TensorInfo* t = file.find(spec.name);
+      return t != nullptr && t->dtype == spec.dtype && t->shape == spec.shape;
+    });
+  } catch (const FormatError&) {
+    return false;
+  }
+}
+
+void OutputFolder::find_finished_shards() {
+  for (std::size_t s = 0; s < plan_.shards.size(); ++s) done_[s] = is_finished(plan_.shards[s]);
+  any_shard_ = std::find(done_.begin(), done_.end(), true) != done_.end();
+}
+
+void OutputFolder::remove_leftovers() const {
+  const auto remove = [&](const fs::path& name) {
+    fs::remove(fs::path((path_ / name).string() + ".partial"));
+  };
+  for (const PlannedShard& shard : plan_.shards) remove(shard.file);
+  for (const fs::path& other : model_.others) remove(other);
+  for (const char* name : {kJournalName, "config.json", "hf_quant_config.json"}) remove(name);
+  if (!model_.index_name.empty()) remove(model_.index_name);
+}
+
+void OutputFolder::before_commit(std::size_t shard, const std::vector<QuantizationError>& errors) {
+  journal_.record(plan_.shards[shard], errors);
+  journal_.save(path_);
+  any_shard_ = true;
+}
+
+void OutputFolder::finish() {
+  for (const fs::path& other : model_.others) {
+    fs::create_directories((path_ / other).parent_path());
+    copy_file_atomically(model_.root / other, path_ / other);
+  }
+  if (!plan_.hf_quant_json.empty())
+    safetensors::write_file_atomically(path_ / "hf_quant_config.json", plan_.hf_quant_json);
+  if (!model_.index_name.empty())
+    safetensors::write_file_atomically(path_ / model_.index_name,
+                                       safetensors::index_json(plan_.index));
+  safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
+  finished_ = true;
+  fs::remove(path_ / kJournalName);
+  sync_folder(path_);
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/journal.h"
+#include "checkpoint/plan.h"
+#include "checkpoint/posix_file.h"
+
+namespace nvfp4::checkpoint {
+
+/// The folder that a run writes, from the first byte to the last rename. Held exclusively.
+class OutputFolder {
+ public:
+  /// Creates the folder, or makes the one that is there fit. A folder that holds anything is
+  /// refused, except
+  ///   resume     with the journal of the same options and input, or a complete output of them;
+  ///   overwrite  if it looks like a model: its shards, index and configs are removed. Files that
+  ///              are not of a model stay, and are named in `warnings`.
+  /// Throws IoError, ValueError, FormatError.
+  OutputFolder(const ModelFolder& model, const Plan& plan,
+               const QuantizeCheckpointOptions& options);
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+  /// An unfinished run without a finished shard leaves nothing behind.
+  ~OutputFolder();
+
+  const std::filesystem::path& path() const { return path_; }
+  /// Nothing is left to do.
+  bool complete() const { return complete_; }
+  /// Shards that an earlier run has finished.
+  const std::vector<bool>& done() const { return done_; }
+  std::vector<std::string>& warnings() { return warnings_; }
+  Journal& journal() { return journal_; }
+
+  /// Saves the journal with the shard's errors: the shard may get its name now.
+  void before_commit(std::size_t shard, const std::vector<QuantizationError>& errors);
+  /// Carries the other files over and writes hf_quant_config.json, the index and, last,
+  /// config.json; then the output is complete and the journal is removed.
+  void finish();
+
+ private:
+  void lock();
+  void clear_old_output();
+  void find_finished_shards();
+  bool is_finished(const PlannedShard& shard) const;
+  void remove_leftovers() const;
+
+  const ModelFolder& model_;
+  const Plan& plan_;
+  std::filesystem::path path_;
+  Journal journal_;
+  std::vector<bool> done_;
+  std::vector<std::string> warnings_;
+  bool complete_ = false, created_ = false, started_empty_ = false, any_shard_ = false;
+  bool finished_ = false;
+  Descriptor lock_;
+};
+
+/// Throws ValueError if one of the folders is the other or inside of it.
+void require_apart(const std::filesystem::path& input, const std::filesystem::path& output);
+
+}  // namespace nvfp4::checkpoint

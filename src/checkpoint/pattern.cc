@@ -1,0 +1,79 @@
+#include "checkpoint/pattern.h"
+
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+
+std::string_view module_of(std::string_view tensor) {
+  constexpr std::string_view kSuffix = ".weight";
+  return tensor.ends_with(kSuffix) ? tensor.substr(0, tensor.size() - kSuffix.size()) : tensor;
+}
+
+std::vector<std::string_view> split_name(std::string_view name, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = name.find(separator, begin);
+    parts.push_back(name.substr(begin, end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+bool glob_matches(std::string_view pattern, std::string_view name) {
+  std::size_t p = 0, n = 0;
+  std::size_t star = std::string_view::npos, resume = 0;  // where to retry after the last '*'
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+Pattern::Pattern(std::string text) : text_(std::move(text)) {
+  require<ValueError>(!text_.empty(), "pattern: empty, must be a name, a glob or re:EXPRESSION");
+  if (text_.starts_with("re:")) {
+    kind_ = Kind::regex;
+    try {
+      regex_.assign(text_.substr(3), std::regex::ECMAScript | std::regex::optimize);
+    } catch (const std::regex_error& e) {
+      throw ValueError(
+          fmt::format("pattern: {} is not a valid regular expression: {}", text_, e.what()));
+    }
+  } else if (text_.find_first_of("*?") != std::string::npos) {
+    kind_ = Kind::glob;
+  }
+}
+
+bool Pattern::matches_whole(std::string_view name) const {
+  switch (kind_) {
+    case Kind::exact:
+      return name == text_;
+    case Kind::glob:
+      return glob_matches(text_, name);
+    case Kind::regex:
+      break;
+  }
+  return std::regex_match(name.begin(), name.end(), regex_);
+}
+
+bool Pattern::matches(std::string_view tensor) const {
+  const std::string_view module = module_of(tensor);
+  return matches_whole(tensor) || (module.size() != tensor.size() && matches_whole(module));
+}
+
+std::vector<Pattern> make_patterns(const std::vector<std::string>& texts) {
+  return {texts.begin(), texts.end()};
+}
+
+}  // namespace nvfp4::checkpoint

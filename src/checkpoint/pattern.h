@@ -1,0 +1,41 @@
+#pragma once
+
+#include <regex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nvfp4::checkpoint {
+
+/// The module of a tensor: its name less ".weight".
+std::string_view module_of(std::string_view tensor);
+
+/// The parts of a dotted name.
+std::vector<std::string_view> split_name(std::string_view name, char separator = '.');
+
+/// An exact name, a glob (`*` any run, `?` any one character, dots too), or "re:" and an ECMAScript
+/// regular expression. It must match the whole tensor name or the whole module name.
+class Pattern {
+ public:
+  /// Throws ValueError that quotes an empty pattern or an invalid expression.
+  explicit Pattern(std::string text);
+
+  bool matches(std::string_view tensor) const;
+  bool exact() const { return kind_ == Kind::exact; }
+  const std::string& text() const { return text_; }
+
+ private:
+  enum class Kind { exact, glob, regex };
+  bool matches_whole(std::string_view name) const;
+
+  std::string text_;
+  Kind kind_ = Kind::exact;
+  std::regex regex_;
+};
+
+std::vector<Pattern> make_patterns(const std::vector<std::string>& texts);
+
+/// True if `name` is matched by the glob `pattern`.
+bool glob_matches(std::string_view pattern, std::string_view name);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "checkpoint/plan.h"
+
+namespace nvfp4::checkpoint {
+
+struct PipelineOptions {
+  Scheme scheme = Scheme::nvfp4;
+  const CheckpointFormat* format = nullptr;
+  Quantizer quantizer = Quantizer::max;
+  std::string backend;
+  std::function<void(const Progress&)> progress;
+};
+
+/// Writes the shards whose `done` is false into `output`, in bounded memory: windows of about
+/// 100 MB of input, each measured, then encoded, while the next is measured. `before_commit` is
+/// called with each shard's number, when all its bytes are written and before it gets its name.
+/// Returns the error of each tensor of the shards it wrote. The result does not depend on the
+/// number of threads.
+std::vector<QuantizationError> write_shards(
+    const ModelFolder& model, const Plan& plan, const PipelineOptions& options,
+    const std::filesystem::path& output, const std::vector<bool>& done,
+    const std::function<void(std::size_t shard, const std::vector<QuantizationError>&)>&
+        before_commit);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,42 @@
+#include "checkpoint/json_text.h"
+#include "nvfp4/checkpoint.h"
+
+namespace nvfp4 {
+
+std::string to_json(const QuantizeReport& report) {
+  using Json = nlohmann::ordered_json;
+  Json tensors = Json::array();
+  double squared_error = 0, squared_norm = 0;
+  for (const TensorReport& t : report.tensors) {
+    Json tensor = {{"name", t.name},
+                   {"action", t.action},
+                   {"kind", t.kind},
+                   {"shape", t.shape},
+                   {"bytes_before", t.bytes_before},
+                   {"bytes_after", t.bytes_after}};
+    if (!t.reason.empty()) tensor["reason"] = t.reason;
+    if (t.action == "quantized" && !report.dry_run) {
+      tensor["squared_error"] = t.squared_error;
+      tensor["squared_norm"] = t.squared_norm;
+      squared_error += t.squared_error;
+      squared_norm += t.squared_norm;
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  const Json json = {{"bytes_before", report.bytes_before},
+                     {"bytes_after", report.bytes_after},
+                     {"squared_error", squared_error},
+                     {"squared_norm", squared_norm},
+                     {"seconds", report.seconds},
+                     {"peak_memory_bytes", report.peak_memory_bytes},
+                     {"backend", report.backend},
+                     {"threads", report.threads},
+                     {"shards", report.shards},
+                     {"shards_reused", report.shards_reused},
+                     {"dry_run", report.dry_run},
+                     {"warnings", report.warnings},
+                     {"tensors", tensors}};
+  return checkpoint::dump_pretty(json);
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,104 @@
+#include "checkpoint/schemes/excludes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "checkpoint/pattern.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// "a.experts.7.w1" and "a.experts.gate_up_proj" -> "a.experts"; empty for other names.
+std::string experts_of(const std::string& module) {
+  constexpr std::string_view kExperts = ".experts.";
+  const std::size_t at = module.find(kExperts);
+  return at == std::string::npos ? std::string() : module.substr(0, at + kExperts.size() - 1);
+}
+
+/// The experts of one layer are named alike: one of them stands for all. Loaders also see the
+/// names of fused layers.
+std::set<std::string> representative_names(std::span<const std::string> quantized) {
+  std::set<std::string> names;
+  for (const std::string& module : quantized) {
+    const std::string experts = experts_of(module);
+    const std::size_t dot = module.rfind('.');
+    const std::string parent = dot == std::string::npos ? "" : module.substr(0, dot + 1);
+    const std::string last = module.substr(dot == std::string::npos ? 0 : dot + 1);
+    if (!experts.empty()) {
+      names.insert(experts + ".0." + last);
+      continue;
+    }
+    names.insert(module);
+    if (last == "gate_proj") names.insert(parent + "gate_up_proj");
+    if (last == "q_proj") names.insert(parent + "qkv_proj");
+  }
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> linear_excludes(const ConfigFacts& facts,
+                                         std::string (*experts_entry)(const std::string&)) {
+  std::set<std::string> partly;  // layers where some experts are quantized
+  for (const std::string& module : facts.quantized)
+    if (const std::string experts = experts_of(module); !experts.empty()) partly.insert(experts);
+  std::vector<std::string> entries;
+  std::set<std::string> seen;
+  const auto add = [&](std::string entry) {
+    if (seen.insert(entry).second) entries.push_back(std::move(entry));
+  };
+  if (std::find(facts.quantized.begin(), facts.quantized.end(), "lm_head") == facts.quantized.end())
+    add("lm_head");
+  for (const KeptModule& module : facts.kept) {
+    if (!module.linear) continue;
+    const std::string experts = experts_of(module.name);
+    add(experts.empty() || partly.count(experts) != 0 ? module.name : experts_entry(experts));
+  }
+  return entries;
+}
+
+std::vector<std::string> other_excludes(const ConfigFacts& facts) {
+  const std::set<std::string> quantized = representative_names(facts.quantized);
+  std::map<std::string, std::vector<std::string>> by_last;
+  std::vector<std::string> order;
+  for (const KeptModule& module : facts.kept) {
+    if (module.linear) continue;
+    const std::string last = module.name.substr(module.name.rfind('.') + 1);
+    auto& names = by_last[last];
+    if (names.empty()) order.push_back(last);
+    names.push_back(module.name);
+  }
+  const auto harmless = [&](const std::string& entry) {
+    return std::none_of(quantized.begin(), quantized.end(), [&](const std::string& name) {
+      return glob_matches(entry, name) || name.find(entry) != std::string::npos;
+    });
+  };
+  std::vector<std::string> entries;
+  for (const std::string& last : order) {
+    const auto& names = by_last[last];
+    if (const std::string glob = "*." + last; names.size() > 1 && harmless(glob)) {
+      entries.push_back(glob);
+      continue;
+    }
+    std::copy_if(names.begin(), names.end(), std::back_inserter(entries), harmless);
+  }
+  return entries;
+}
+
+std::vector<std::string> exclude_conflicts(const std::vector<std::string>& excludes,
+                                           std::span<const std::string> quantized) {
+  const std::set<std::string> names = representative_names(quantized);
+  std::vector<std::string> lines;
+  for (const std::string& entry : excludes)
+    for (const std::string& name : names)
+      if (name.find(entry) != std::string::npos || glob_matches(entry, name)) {
+        lines.push_back(fmt::format(
+            "{} is kept, and loaders that look for substrings will also exclude {}", entry, name));
+        break;
+      }
+  return lines;
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nvfp4/checkpoint.h"
+#include "nvfp4/safetensors.h"
+
+/// How a quantized model is written: names, dtypes and shapes of its tensors, and its config.
+/// To add one: a file in this folder, and a line in registry.cc.
+namespace nvfp4::checkpoint {
+
+using Json = nlohmann::ordered_json;
+
+enum class Role : std::uint8_t { codes, scales, weight_global, input_global };
+
+struct OutputTensor {
+  Role role = Role::codes;
+  safetensors::TensorSpec spec;
+};
+
+/// A module that stays as it is, for the lists of exclusions.
+struct KeptModule {
+  std::string name;
+  bool linear = true;  ///< a loader may take it for a linear layer
+};
+
+struct ConfigFacts {
+  Scheme scheme = Scheme::nvfp4;
+  std::span<const KeptModule> kept;
+  std::span<const std::string> quantized;  ///< modules
+};
+
+/// A checkpoint format is a table of functions.
+struct CheckpointFormat {
+  std::string_view name;
+  /// The tensors of a quantized [rows, cols] weight.
+  std::vector<OutputTensor> (*tensors)(Scheme scheme, const std::string& module, std::int64_t rows,
+                                       std::int64_t cols);
+  /// The number that is stored for a global scale.
+  float (*stored_global)(const GlobalScale& scale);
+  /// config.json's "quantization_config".
+  Json (*quantization_config)(const ConfigFacts& facts);
+  /// hf_quant_config.json; null if the format has none.
+  Json (*hf_quant_config)(const ConfigFacts& facts);
+};
+
+extern const CheckpointFormat kModelOpt;
+extern const CheckpointFormat kCompressedTensors;
+
+std::span<const CheckpointFormat* const> checkpoint_formats();
+/// Throws ValueError that lists the known names.
+const CheckpointFormat& checkpoint_format(std::string_view name);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/pattern.h"
+#include "nvfp4/matrix.h"
+#include "nvfp4/safetensors.h"
+
+/// Which tensors are quantized, and why the others are not.
+namespace nvfp4::checkpoint {
+
+struct Selection {
+  bool quantize = false;
+  std::string kind;     ///< "linear", "expert", "stacked experts", "norm", ...
+  std::string reason;   ///< why it is kept; empty when quantized
+  bool forced = false;  ///< by an include pattern
+  bool linear = true;   ///< a loader may build this module as a linear layer
+};
+
+/// Decides by name, dtype and shape alone. `model_type` is config.json's, or empty.
+Selection classify(const safetensors::TensorInfo& tensor, std::string_view model_type = {});
+
+/// A float dtype that the quantizers read; nothing else can be quantized.
+bool is_float(safetensors::DType dtype);
+/// Requires is_float.
+DType matrix_dtype(safetensors::DType dtype);
+
+/// classify() and the user's patterns. `ignore` wins over `include`, which wins over the defaults.
+class Selector {
+ public:
+  /// Throws ValueError for an invalid pattern.
+  Selector(const std::vector<std::string>& ignore, const std::vector<std::string>& include,
+           std::string model_type);
+
+  /// Throws ValueError if an exact include pattern names a tensor that cannot be quantized. A glob
+  /// or expression passes over those.
+  Selection select(const safetensors::TensorInfo& tensor);
+
+  /// One line for each pattern that had no effect so far.
+  std::vector<std::string> warnings() const;
+
+ private:
+  std::vector<Pattern> ignore_, include_;
+  std::vector<bool> ignore_used_, include_used_;
+  std::string model_type_;
+};
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace nvfp4::checkpoint {
+
+/// The whole of a small file. Throws IoError, and FormatError above 256 MB.
+std::string read_text_file(const std::filesystem::path& path);
+
+/// FNV-1a, to see whether something changed; not against an adversary.
+std::uint64_t fingerprint(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325u);
+
+/// Copies through "<to>.partial" and a rename, so that `to` is whole or absent. Throws IoError.
+void copy_file_atomically(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// Makes renames and removals in the folder durable. Throws IoError.
+void sync_folder(const std::filesystem::path& folder);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+/// Runs a disabled test of this binary in a process of its own: it may be killed, and has its own
+/// memory and limits.
+namespace nvfp4 {
+
+using Environment = std::map<std::string, std::string>;
+
+/// The status that waitpid() gives.
+inline int run_child(const std::string& test, const Environment& environment) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+    const std::string filter = "--gtest_filter=" + test;
+    ::execl("/proc/self/exe", "nvfp4_tests", filter.c_str(), "--gtest_also_run_disabled_tests",
+            "--gtest_brief=1", nullptr);
+    ::_exit(127);
+  }
+  int status = -1;
+  ::waitpid(pid, &status, 0);
+  return status;
+}
+
+/// A variable that the parent has set, or "".
+inline std::string child_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,49 @@
+#include "checkpoint/fuse.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/expect_error.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+TEST(Fuse, SiblingsThatLoadersMergeShareAKey) {
+  const FuseRules rules({});
+  const std::vector<std::vector<std::string>> sets = {
+      {"q_proj", "k_proj", "v_proj"},
+      {"gate_proj", "up_proj"},
+      {"w1", "w3"},
+      {"q_a_proj", "kv_a_proj_with_mqa"},
+      {"to_q", "to_k", "to_v"},
+      {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}};
+  for (const auto& set : sets)
+    for (const std::string& name : set)
+      EXPECT_EQ(rules.key("model.layers.0.x." + name), rules.key("model.layers.0.x." + set[0]))
+          << name;
+}
+
+TEST(Fuse, OthersDoNot) {
+  const FuseRules rules({});
+  EXPECT_NE(rules.key("l.0.q_proj"), rules.key("l.1.q_proj"));
+  EXPECT_NE(rules.key("l.0.w1"), rules.key("l.0.w2"));
+  EXPECT_NE(rules.key("l.0.q_proj"), rules.key("l.0.gate_proj"));
+  EXPECT_NE(rules.key("l.0.experts.1.w1"), rules.key("l.0.experts.2.w1"));
+  EXPECT_EQ(rules.key("l.0.o_proj"), "l.0.o_proj");
+}
+
+TEST(Fuse, TheUserAddsSetsAndJoinsThem) {
+  const FuseRules rules({"gate_proj,down_proj", "a,b"});
+  EXPECT_EQ(rules.key("m.down_proj"), rules.key("m.up_proj"));
+  EXPECT_EQ(rules.key("m.a"), rules.key("m.b"));
+  EXPECT_EQ(rules.key("a"), rules.key("b"));
+}
+
+TEST(Fuse, RefusesWhatIsNotAList) {
+  expect_error<ValueError>([] { FuseRules({"w1"}); }, {"--fuse w1"});
+  expect_error<ValueError>([] { FuseRules({"w1,,w3"}); }, {"--fuse w1,,w3"});
+  expect_error<ValueError>([] { FuseRules({"a.w1,w3"}); }, {"--fuse a.w1,w3"});
+}
+
+}  // namespace
+}  // namespace nvfp4::checkpoint

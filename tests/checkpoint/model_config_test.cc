@@ -1,0 +1,55 @@
+#include "checkpoint/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/expect_error.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+TEST(ModelConfig, AddsTheQuantizationAndKeepsEveryOtherByte) {
+  const std::string text =
+      "{\n  \"b\": 1e-05,\n  \"a\": [0.0, Infinity],\n  \"c\": \"NaN \\\"}\"\n}\n";
+  const ModelConfig config = parse_model_config(text, "config.json");
+  const std::string out = with_quantization_config(config, Json{{"x", 1}});
+  EXPECT_TRUE(
+      out.starts_with("{\n  \"b\": 1e-05,\n  \"a\": [0.0, Infinity],\n  \"c\": \"NaN \\\"}\""))
+      << out;
+  EXPECT_TRUE(out.ends_with(",\n  \"quantization_config\": {\n    \"x\": 1\n  }\n}\n")) << out;
+}
+
+TEST(ModelConfig, AnEmptyObjectAndANullKeyStayJson) {
+  for (const char* text : {"{}", "{ }\n", "{\"quantization_config\": null, \"a\": 2}"}) {
+    const std::string out =
+        with_quantization_config(parse_model_config(text, "config.json"), Json{{"x", 1}});
+    EXPECT_EQ(Json::parse(out)["quantization_config"]["x"], 1) << out;
+  }
+  EXPECT_EQ(Json::parse(with_quantization_config({}, Json{{"x", 1}})),
+            Json::parse("{\"quantization_config\": {\"x\": 1}}"));
+}
+
+TEST(ModelConfig, ReadsTheLanguageModelOfAMultimodalOne) {
+  const ModelConfig config = parse_model_config(
+      R"({"model_type": "qwen3_vl_moe", "vision_config": {"hidden_size": 7},
+          "text_config": {"model_type": "qwen3_vl_moe_text", "hidden_size": 2048}})",
+      "config.json");
+  EXPECT_EQ(config.hidden_size, 2048);
+  EXPECT_TRUE(config.is("qwen3_vl_moe"));
+  EXPECT_TRUE(config.is("qwen3_vl_moe_text"));
+}
+
+TEST(ModelConfig, RefusesAQuantizedModelAndWhatIsNotAnObject) {
+  expect_error<UnsupportedError>(
+      [] {
+        parse_model_config(R"({"quantization_config": {"quant_method": "fp8"}})", "d/config.json");
+      },
+      {"d/config.json", "already quantized", "fp8"});
+  expect_error<FormatError>([] { parse_model_config("[1]", "config.json"); }, {"object"});
+  EXPECT_THROW(parse_model_config("{\"a\": ", "config.json"), FormatError);
+}
+
+}  // namespace
+}  // namespace nvfp4::checkpoint

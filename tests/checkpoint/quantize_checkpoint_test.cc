@@ -1,0 +1,367 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/error.h"
+#include "nvfp4/quantize.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using Names = std::vector<std::string>;
+
+/// The tensors of a group in the output, held against quantize() of the whole input tensors.
+void expect_quantized(const LoadedModel& in, const LoadedModel& out, const Names& group,
+                      Quantizer quantizer, bool modelopt = true) {
+  float largest = 0;
+  for (const std::string& name : group)
+    largest = std::max(largest, amax(in.matrix(name + ".weight")));
+  const GlobalScale global = GlobalScale::from_amax(largest, quantizer);
+  for (const std::string& name : group) {
+    const QuantizedMatrix expected =
+        quantize(in.matrix(name + ".weight"), {.quantizer = quantizer, .global = {&global, 1}});
+    const QuantizedShape& shape = expected.shape();
+    const auto& codes = out.at(name + (modelopt ? ".weight" : ".weight_packed"));
+    EXPECT_EQ(codes.dtype, safetensors::DType::u8);
+    EXPECT_EQ(codes.shape, (std::vector<std::int64_t>{shape.rows, shape.cols / 2})) << name;
+    EXPECT_EQ(std::memcmp(codes.bytes.data(), expected.codes(), codes.bytes.size()), 0) << name;
+    const auto& scales = out.at(name + ".weight_scale");
+    EXPECT_EQ(scales.dtype, safetensors::DType::f8_e4m3);
+    EXPECT_EQ(scales.shape, (std::vector<std::int64_t>{shape.rows, shape.cols / 16})) << name;
+    EXPECT_EQ(std::memcmp(scales.bytes.data(), expected.scales(), scales.bytes.size()), 0) << name;
+    if (modelopt) {
+      EXPECT_EQ(out.scalar(name + ".weight_scale_2"), global.multiplier) << name;
+      EXPECT_TRUE(out.at(name + ".weight_scale_2").shape.empty());
+    } else {
+      EXPECT_EQ(out.scalar(name + ".weight_global_scale"), global.divisor) << name;
+      EXPECT_EQ(out.at(name + ".weight_global_scale").shape, std::vector<std::int64_t>{1});
+    }
+  }
+}
+
+const std::vector<Names>& llama_groups() {
+  static const std::vector<Names> groups = [] {
+    std::vector<Names> all;
+    for (const std::string p : {"model.layers.0.", "model.layers.1."}) {
+      all.push_back({p + "self_attn.q_proj", p + "self_attn.k_proj", p + "self_attn.v_proj"});
+      all.push_back({p + "self_attn.o_proj"});
+      all.push_back({p + "mlp.gate_proj", p + "mlp.up_proj"});
+      all.push_back({p + "mlp.down_proj"});
+    }
+    return all;
+  }();
+  return groups;
+}
+
+const Names kKept = {"model.embed_tokens.weight", "model.layers.0.input_layernorm.weight",
+                     "model.norm.weight", "lm_head.weight"};
+
+TEST(QuantizeCheckpoint, WritesWhatQuantizeGivesForTheWholeTensors) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  const LoadedModel in(dir / "in");
+  for (const Quantizer quantizer : {Quantizer::max, Quantizer::mse}) {
+    auto options = quantize_options(dir / "in", dir / "out");
+    options.quantizer = quantizer;
+    options.overwrite = true;
+    const QuantizeReport report = quantize_checkpoint(options);
+    const LoadedModel out(dir / "out");
+    for (const Names& group : llama_groups()) expect_quantized(in, out, group, quantizer);
+    for (const std::string& name : kKept) EXPECT_EQ(out.at(name).bytes, in.at(name).bytes) << name;
+    EXPECT_EQ(out.scalar("model.layers.0.mlp.up_proj.input_scale"), 1.0f);
+    EXPECT_EQ(out.tensors.size(), 14u * 4 + 7);
+    EXPECT_EQ(report.shards, 3);
+    EXPECT_EQ(report.shards_reused, 0);
+  }
+}
+
+TEST(QuantizeCheckpoint, EveryTensorIsAlignedToItsElements) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  for (const auto& [name, t] : LoadedModel(dir / "out").tensors)
+    EXPECT_EQ(t.begin % static_cast<std::uint64_t>(safetensors::dtype_bits(t.dtype) / 8), 0u)
+        << name;
+}
+
+TEST(QuantizeCheckpoint, CompressedTensorsAndWeightsOnly) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  const LoadedModel in(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.format = "compressed-tensors";
+  quantize_checkpoint(options);
+  const LoadedModel out(dir / "out");
+  for (const Names& group : llama_groups())
+    expect_quantized(in, out, group, options.quantizer, false);
+  EXPECT_EQ(out.scalar("model.layers.0.mlp.up_proj.input_global_scale"), 1.0f);
+  EXPECT_FALSE(fs::exists(dir / "out" / "hf_quant_config.json"));
+
+  options.output = dir / "a16";
+  options.scheme = Scheme::nvfp4a16;
+  quantize_checkpoint(options);
+  const LoadedModel a16(dir / "a16");
+  EXPECT_FALSE(a16.has("model.layers.0.mlp.up_proj.input_global_scale"));
+  EXPECT_EQ(a16.tensors.size(), 14u * 3 + 7);
+}
+
+TEST(QuantizeCheckpoint, TheFolderIsWhole) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  const auto before = files_of(dir / "in");
+  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  EXPECT_EQ(files_of(dir / "in"), before);
+  const auto after = files_of(dir / "out");
+  Names names;
+  for (const auto& [name, content] : after) names.push_back(name);
+  EXPECT_EQ(names, (Names{"assets/LICENSE", "config.json", "hf_quant_config.json",
+                          "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                          "model-00003-of-00003.safetensors", "model.safetensors.index.json",
+                          "modeling_llama.py", "tokenizer.json"}));
+  for (const char* name : {"assets/LICENSE", "modeling_llama.py", "tokenizer.json"})
+    EXPECT_EQ(after.at(name), before.at(name));
+
+  const Json config = Json::parse(after.at("config.json"));
+  EXPECT_EQ(config["quantization_config"]["quant_algo"], "NVFP4");
+  EXPECT_TRUE(after.at("config.json")
+                  .starts_with(
+                      before.at("config.json").substr(0, before.at("config.json").rfind("1e-05"))));
+  const Json side = Json::parse(after.at("hf_quant_config.json"));
+  EXPECT_EQ(side["quantization"]["exclude_modules"], config["quantization_config"]["ignore"]);
+
+  const LoadedModel out(dir / "out");
+  const Json index = Json::parse(after.at("model.safetensors.index.json"));
+  std::uint64_t total = 0;
+  for (const auto& [name, t] : out.tensors) total += t.bytes.size();
+  EXPECT_EQ(index["metadata"]["total_size"], total);
+  EXPECT_EQ(index["weight_map"].size(), out.tensors.size());
+  for (const auto& [name, shard] : index["weight_map"].items())
+    EXPECT_NE(safetensors::File::open(dir / "out" / shard.get<std::string>()).find(name), nullptr);
+}
+
+TEST(QuantizeCheckpoint, FollowsTheLinksOfAHubCache) {
+  const TempDir dir;
+  write_tiny_llama(dir / "blobs");
+  fs::create_directories(dir / "snapshot");
+  for (const auto& entry : fs::directory_iterator(dir / "blobs"))
+    fs::create_symlink(fs::path("../blobs") / entry.path().filename(),
+                       dir / "snapshot" / entry.path().filename());
+  quantize_checkpoint(quantize_options(dir / "blobs", dir / "a"));
+  quantize_checkpoint(quantize_options(dir / "snapshot", dir / "b"));
+  EXPECT_EQ(files_of(dir / "a"), files_of(dir / "b"));
+  for (const auto& entry : fs::recursive_directory_iterator(dir / "b"))
+    EXPECT_FALSE(entry.is_symlink()) << entry.path();
+}
+
+TEST(QuantizeCheckpoint, TheNumberOfThreadsChangesNothing) {
+  const TempDir dir;
+  write_model(dir / "in",
+              {{random_tensor("a.q_proj.weight", {3000, 512}),
+                random_tensor("a.k_proj.weight", {1001, 512}, safetensors::DType::f32),
+                random_tensor("b.o_proj.weight", {777, 1040}, safetensors::DType::f16),
+                random_tensor("embed.weight", {2000, 512})}},
+              "{}");
+  QuantizeReport reports[2];
+  const int before = threads();
+  for (const int n : {1, 3}) {
+    set_threads(n);
+    reports[n / 2] = quantize_checkpoint(quantize_options(dir / "in", dir / std::to_string(n)));
+    EXPECT_EQ(reports[n / 2].threads, n);
+  }
+  set_threads(before);
+  EXPECT_EQ(files_of(dir / "1"), files_of(dir / "3"));
+  ASSERT_EQ(reports[0].tensors.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(reports[0].tensors[i].squared_error, reports[1].tensors[i].squared_error);
+    EXPECT_EQ(reports[0].tensors[i].squared_norm, reports[1].tensors[i].squared_norm);
+  }
+}
+
+TEST(QuantizeCheckpoint, TheReportSaysWhatWasDoneAndWhy) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.ignore = {"*.o_proj", "typo"};
+  const LoadedModel in(dir / "in");
+  std::int64_t last = 0;
+  options.progress = [&](const Progress& p) {
+    EXPECT_EQ(p.tensors_done, last + 1);
+    last = p.tensors_done;
+    EXPECT_EQ(p.tensors_total, 21);
+  };
+  const QuantizeReport report = quantize_checkpoint(options);
+  EXPECT_EQ(last, 21);
+  const LoadedModel out(dir / "out");
+  std::uint64_t before = 0, after = 0;
+  ASSERT_EQ(report.tensors.size(), 21u);
+  for (const TensorReport& t : report.tensors) {
+    before += t.bytes_before;
+    after += t.bytes_after;
+    EXPECT_EQ(t.action == "kept", !t.reason.empty()) << t.name;
+    EXPECT_EQ(t.bytes_before, in.at(t.name).bytes.size());
+    if (t.name.ends_with("o_proj.weight")) {
+      EXPECT_EQ(t.reason, "--ignore *.o_proj");
+    }
+    if (t.action != "quantized") continue;
+    double norm = 0, error = 0;
+    const MatrixView x = in.matrix(t.name);
+    const std::string module = t.name.substr(0, t.name.size() - 7);
+    for (std::int64_t r = 0; r < x.rows; ++r)
+      for (std::int64_t c = 0; c < x.cols; ++c) {
+        const auto byte = std::to_integer<std::uint8_t>(
+            out.at(t.name).bytes[static_cast<std::size_t>((r * x.cols + c) / 2)]);
+        const E2M1 code{static_cast<std::uint8_t>(c % 2 ? byte >> 4 : byte & 15)};
+        const E4M3 scale{std::to_integer<std::uint8_t>(
+            out.at(module + ".weight_scale")
+                .bytes[static_cast<std::size_t>((r * x.cols + c) / 16)])};
+        const float decoded =
+            code.to_float() * scale.to_float() * out.scalar(module + ".weight_scale_2");
+        norm += double{x.at(r, c)} * x.at(r, c);
+        error += (double{x.at(r, c)} - decoded) * (double{x.at(r, c)} - decoded);
+      }
+    EXPECT_NEAR(t.squared_norm, norm, 1e-5 * norm) << t.name;
+    EXPECT_NEAR(t.squared_error, error, 1e-4 * error) << t.name;
+    EXPECT_LT(error, 0.01 * norm);
+  }
+  EXPECT_EQ(report.bytes_before, before);
+  EXPECT_EQ(report.bytes_after, after);
+  EXPECT_GT(report.peak_memory_bytes, 0u);
+  EXPECT_FALSE(report.backend.empty());
+  ASSERT_EQ(report.warnings.size(), 1u) << report.warnings[0];
+  EXPECT_NE(report.warnings[0].find("typo"), std::string::npos);
+  const Json json = Json::parse(to_json(report));
+  EXPECT_EQ(json["tensors"].size(), 21u);
+  EXPECT_EQ(json["bytes_after"], after);
+}
+
+TEST(QuantizeCheckpoint, DryRunTellsTheSizesAndWritesNothing) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.dry_run = true;
+  const QuantizeReport dry = quantize_checkpoint(options);
+  EXPECT_TRUE(dry.dry_run);
+  EXPECT_FALSE(fs::exists(dir / "out"));
+  options.dry_run = false;
+  const QuantizeReport wet = quantize_checkpoint(options);
+  EXPECT_EQ(dry.bytes_before, wet.bytes_before);
+  EXPECT_EQ(dry.bytes_after, wet.bytes_after);
+}
+
+TEST(QuantizeCheckpoint, PartlyIgnoredFusedGroupsAreWarnedAbout) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.ignore = {"model.layers.0.self_attn.k_proj"};
+  options.dry_run = true;
+  const auto warnings = quantize_checkpoint(options).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("k_proj is kept"), std::string::npos) << warnings[0];
+}
+
+TEST(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  write_text(dir / "amax.json",
+             R"({"model.layers.0.self_attn.q_proj": 12.5, "re:.*1\\.mlp\\.down_proj": 5376,
+                 "model.layers.0.self_attn.k_proj": 21.0, "absent": 1})");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.input_amax = dir / "amax.json";
+  const QuantizeReport report = quantize_checkpoint(options);
+  const LoadedModel out(dir / "out");
+  for (const char* name : {"q_proj", "k_proj", "v_proj"})
+    EXPECT_EQ(out.scalar(std::string("model.layers.0.self_attn.") + name + ".input_scale"),
+              21.0f / 2688.0f);
+  EXPECT_EQ(out.scalar("model.layers.1.mlp.down_proj.input_scale"), 2.0f);
+  EXPECT_EQ(out.scalar("model.layers.0.mlp.down_proj.input_scale"), 1.0f);
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_NE(report.warnings[0].find("absent"), std::string::npos);
+
+  options.output = dir / "other";
+  write_text(dir / "amax.json", R"({"a": 0})");
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"amax.json", "a = 0"});
+  write_text(dir / "amax.json", "[]");
+  EXPECT_THROW(quantize_checkpoint(options), FormatError);
+  EXPECT_FALSE(fs::exists(dir / "other"));
+}
+
+/// [experts, k, n] -> the [n, k] matrix of one expert, rows `first`, first + step, ...
+std::vector<std::byte> transposed(const TestTensor& t, std::int64_t expert, std::int64_t first,
+                                  std::int64_t step, std::int64_t rows) {
+  const std::int64_t k = t.spec.shape[1], n = t.spec.shape[2];
+  std::vector<std::byte> out;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < k; ++c) {
+      const auto i = static_cast<std::size_t>(2 * ((expert * k + c) * n + first + r * step));
+      out.insert(out.end(), {t.bytes[i], t.bytes[i + 1]});
+    }
+  return out;
+}
+
+TEST(QuantizeCheckpoint, StackedExpertsAreWrittenOneByOne) {
+  for (const bool interleaved : {false, true}) {
+    const TempDir dir;
+    const TestTensor gate_up = random_tensor("l.mlp.experts.gate_up_proj", {3, 64, 96});
+    const TestTensor down = random_tensor("l.mlp.experts.down_proj", {3, 48, 64});
+    write_model(dir / "in", {{gate_up, down, random_tensor("l.mlp.router.weight", {3, 64})}},
+                interleaved ? R"({"model_type": "gpt_oss", "hidden_size": 64})"
+                            : R"({"model_type": "llama4", "text_config": {"hidden_size": 64}})");
+    const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+    EXPECT_EQ(report.tensors[0].kind, "stacked experts");
+    const LoadedModel out(dir / "out");
+    EXPECT_FALSE(out.has("l.mlp.experts.gate_up_proj"));
+    LoadedModel in(dir / "in");
+    for (std::int64_t e = 0; e < 3; ++e) {
+      const std::string p = "l.mlp.experts." + std::to_string(e) + ".";
+      const std::int64_t step = interleaved ? 2 : 1;
+      in.tensors[p + "gate_proj.weight"] = {
+          safetensors::DType::bf16, {48, 64}, transposed(gate_up, e, 0, step, 48)};
+      in.tensors[p + "up_proj.weight"] = {safetensors::DType::bf16,
+                                          {48, 64},
+                                          transposed(gate_up, e, interleaved ? 1 : 48, step, 48)};
+      in.tensors[p + "down_proj.weight"] = {
+          safetensors::DType::bf16, {64, 48}, transposed(down, e, 0, 1, 64)};
+      expect_quantized(in, out, {p + "gate_proj", p + "up_proj"}, Quantizer::mse);
+      expect_quantized(in, out, {p + "down_proj"}, Quantizer::mse);
+    }
+  }
+}
+
+TEST(QuantizeCheckpoint, OneFileByItself) {
+  const TempDir dir;
+  write_shard(dir / "x.safetensors", {random_tensor("a.weight", {32, 32})});
+  write_text(dir / "other.txt", "not of the model");
+  const auto report = quantize_checkpoint(quantize_options(dir / "x.safetensors", dir / "out"));
+  EXPECT_EQ(report.shards, 1);
+  Names names;
+  for (const auto& [name, content] : files_of(dir / "out")) names.push_back(name);
+  EXPECT_EQ(names, (Names{"config.json", "hf_quant_config.json", "x.safetensors"}));
+  EXPECT_TRUE(Json::parse(read_text(dir / "out" / "config.json")).contains("quantization_config"));
+}
+
+TEST(QuantizeCheckpoint, TensorsOfEveryOtherKindAreCopied) {
+  const TempDir dir;
+  const std::vector<TestTensor> tensors = {
+      {{"a.position_ids", safetensors::DType::i64, {3}}, std::vector<std::byte>(24)},
+      {{"a.flag", safetensors::DType::boolean, {}}, std::vector<std::byte>(1)},
+      {{"a.none", safetensors::DType::f32, {0, 16}}, {}},
+      {{"a.f8.weight", safetensors::DType::f8_e4m3, {16, 16}}, std::vector<std::byte>(256)},
+      random_tensor("a.proj.weight", {5, 16})};
+  write_model(dir / "in", {tensors}, "{}");
+  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  const LoadedModel out(dir / "out");
+  for (const TestTensor& t : tensors) {
+    if (t.spec.name == "a.proj.weight") continue;
+    EXPECT_EQ(out.at(t.spec.name).bytes, t.bytes) << t.spec.name;
+    EXPECT_EQ(out.at(t.spec.name).shape, t.spec.shape) << t.spec.name;
+  }
+  EXPECT_EQ(out.at("a.proj.weight").shape, (std::vector<std::int64_t>{5, 8}));
+}
+
+}  // namespace
+}  // namespace nvfp4

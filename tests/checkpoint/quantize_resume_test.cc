@@ -1,0 +1,263 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "checkpoint/child_process.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/error.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kJournal = "nvfp4.partial.json";
+
+/// In a child: quantizes as the environment says, and kills itself after some tensors.
+TEST(Child, DISABLED_Quantize) {
+  auto options = quantize_options(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"));
+  options.resume = !child_variable("CHILD_RESUME").empty();
+  const std::string kill_after = child_variable("CHILD_KILL_AFTER");
+  if (!kill_after.empty())
+    options.progress = [&](const Progress& p) {
+      if (p.tensors_done == std::stoll(kill_after)) ::kill(::getpid(), SIGKILL);
+    };
+  if (const std::string bytes = child_variable("CHILD_FILE_LIMIT"); !bytes.empty()) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {std::stoull(bytes), std::stoull(bytes)};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+    EXPECT_THROW(quantize_checkpoint(options), IoError);
+    return;
+  }
+  const QuantizeReport report = quantize_checkpoint(options);
+  if (const std::string limit = child_variable("CHILD_MEMORY_LIMIT"); !limit.empty()) {
+    EXPECT_LT(report.peak_memory_bytes, std::stoull(limit));
+  }
+}
+
+int quantize_in_child(const fs::path& in, const fs::path& out, Environment more = {}) {
+  more["CHILD_INPUT"] = in.string();
+  more["CHILD_OUTPUT"] = out.string();
+  return run_child("Child.DISABLED_Quantize", more);
+}
+
+bool exited_well(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
+
+struct Identity {
+  ino_t inode;
+  timespec modified;
+  bool operator==(const Identity& o) const {
+    return inode == o.inode && modified.tv_sec == o.modified.tv_sec &&
+           modified.tv_nsec == o.modified.tv_nsec;
+  }
+};
+std::map<std::string, Identity> shards_of(const fs::path& folder) {
+  std::map<std::string, Identity> shards;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    struct stat s {};
+    ::stat(entry.path().c_str(), &s);
+    shards[entry.path().filename().string()] = {s.st_ino, s.st_mtim};
+  }
+  return shards;
+}
+
+TEST(Resume, AfterAKillTheFolderIsIncompleteAndEndsByteIdentical) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  const QuantizeReport whole = quantize_checkpoint(quantize_options(dir / "in", dir / "whole"));
+  const auto expected = files_of(dir / "whole");
+  int with_finished_shards = 0;
+  for (int tensors = 1; tensors <= 21; ++tensors) {
+    const fs::path out = dir / ("out" + std::to_string(tensors));
+    const int status =
+        quantize_in_child(dir / "in", out, {{"CHILD_KILL_AFTER", std::to_string(tensors)}});
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << tensors;
+    EXPECT_TRUE(fs::exists(out / kJournal));
+    EXPECT_FALSE(fs::exists(out / "config.json"));
+    const auto finished = shards_of(out);
+    for (const auto& [name, identity] : finished)
+      EXPECT_EQ(read_text(out / name), expected.at(name)) << "half-written under its final name";
+    with_finished_shards += !finished.empty();
+
+    auto options = quantize_options(dir / "in", out);
+    expect_error<IoError>([&] { quantize_checkpoint(options); }, {out.string(), "--resume"});
+    options.resume = true;
+    const QuantizeReport report = quantize_checkpoint(options);
+    EXPECT_EQ(report.shards_reused, static_cast<int>(finished.size()));
+    EXPECT_EQ(files_of(out), expected) << tensors;
+    for (const auto& [name, identity] : finished) EXPECT_EQ(shards_of(out)[name], identity) << name;
+    for (std::size_t i = 0; i < report.tensors.size(); ++i) {
+      EXPECT_EQ(report.tensors[i].squared_error, whole.tensors[i].squared_error);
+      EXPECT_EQ(report.tensors[i].squared_norm, whole.tensors[i].squared_norm);
+    }
+  }
+  EXPECT_GT(with_finished_shards, 0);
+}
+
+TEST(Resume, OfACompleteOutputDoesNothing) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.resume = true;  // of nothing: starts
+  EXPECT_EQ(quantize_checkpoint(options).shards_reused, 0);
+  const auto shards = shards_of(dir / "out");
+  const QuantizeReport report = quantize_checkpoint(options);
+  EXPECT_EQ(report.shards_reused, 3);
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_NE(report.warnings[0].find("complete already"), std::string::npos);
+  EXPECT_EQ(shards_of(dir / "out"), shards);
+}
+
+TEST(Resume, OfOtherOptionsOrAChangedInputSaysWhatDiffers) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  quantize_in_child(dir / "in", dir / "out", {{"CHILD_KILL_AFTER", "15"}});
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.resume = true;
+  auto other = options;
+  other.quantizer = Quantizer::max;
+  expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"quantizer", "mse", "max"});
+  other = options;
+  other.ignore = {"*.o_proj"};
+  expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"ignore", "*.o_proj"});
+  write_shard(dir / "in" / "model-00001-of-00003.safetensors", [&] {
+    std::vector<TestTensor> tensors;
+    const auto file = safetensors::File::open(dir / "in" / "model-00001-of-00003.safetensors");
+    for (const auto& t : file.tensors())
+      tensors.push_back({{t.name, t.dtype, t.shape}, std::vector<std::byte>(t.bytes)});
+    return tensors;
+  }());
+  expect_error<ValueError>([&] { quantize_checkpoint(options); },
+                           {"input", "model-00001-of-00003.safetensors"});
+}
+
+TEST(Output, ThatHoldsAnythingIsRefusedUnlessOverwritten) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  fs::create_directories(dir / "out");
+  write_text(dir / "out" / "notes.txt", "mine");
+  expect_error<IoError>([&] { quantize_checkpoint(options); }, {"notes.txt", "--overwrite"});
+  options.resume = true;
+  EXPECT_THROW(quantize_checkpoint(options), ValueError);
+  options.resume = false;
+  options.overwrite = true;
+  expect_error<IoError>([&] { quantize_checkpoint(options); }, {"does not look like a model"});
+  EXPECT_EQ(files_of(dir / "out").size(), 1u);
+
+  write_text(dir / "out" / "config.json", "{}");
+  write_text(dir / "out" / "stale.safetensors", "old");
+  const QuantizeReport report = quantize_checkpoint(options);
+  EXPECT_FALSE(fs::exists(dir / "out" / "stale.safetensors"));
+  EXPECT_EQ(read_text(dir / "out" / "notes.txt"), "mine");
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_NE(report.warnings[0].find("notes.txt"), std::string::npos);
+  fs::remove(dir / "out" / "notes.txt");
+  quantize_checkpoint(quantize_options(dir / "in", dir / "fresh"));
+  EXPECT_EQ(files_of(dir / "out"), files_of(dir / "fresh"));
+}
+
+TEST(Output, MustBeApartFromTheInput) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  fs::create_symlink(dir / "in", dir / "link");
+  const auto before = files_of(dir / "in");
+  for (const fs::path& out :
+       {dir / "in", dir / "in" / "out", dir / "link", dir.path(), dir / "in" / ".." / "in"}) {
+    auto options = quantize_options(dir / "in", out);
+    options.overwrite = true;
+    EXPECT_THROW(quantize_checkpoint(options), ValueError) << out;
+  }
+  EXPECT_EQ(files_of(dir / "in"), before);
+}
+
+TEST(Output, AFullDiskIsAnErrorAndLeavesNothingUnderAFinalName) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  EXPECT_TRUE(
+      exited_well(quantize_in_child(dir / "in", dir / "out", {{"CHILD_FILE_LIMIT", "20000"}})));
+  EXPECT_FALSE(fs::exists(dir / "out" / "config.json"));
+  if (fs::exists(dir / "out")) {
+    for (const auto& entry : fs::directory_iterator(dir / "out"))
+      EXPECT_FALSE(entry.path().string().ends_with(".partial")) << entry.path();
+  }
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.resume = true;
+  quantize_checkpoint(options);
+  quantize_checkpoint(quantize_options(dir / "in", dir / "fresh"));
+  EXPECT_EQ(files_of(dir / "out"), files_of(dir / "fresh"));
+}
+
+TEST(Output, AFailedRunWithoutAFinishedShardLeavesNoFolder) {
+  const TempDir dir;
+  TestTensor bad = random_tensor("a.q_proj.weight", {32, 64});
+  const std::uint16_t nan = 0x7FC0;
+  std::memcpy(&bad.bytes[2 * (5 * 64 + 7)], &nan, 2);
+  write_model(dir / "in", {{random_tensor("a.k_proj.weight", {32, 64}), bad}}, "{}");
+  auto options = quantize_options(dir / "in", dir / "out");
+  expect_error<ValueError>([&] { quantize_checkpoint(options); },
+                           {"a.q_proj.weight[5, 7] = nan", "--ignore"});
+  EXPECT_FALSE(fs::exists(dir / "out"));
+  options.ignore = {"a.q_proj"};
+  quantize_checkpoint(options);
+  EXPECT_EQ(LoadedModel(dir / "out").at("a.q_proj.weight").bytes, bad.bytes);
+}
+
+TEST(Input, ThatChangesUnderfootIsAnErrorBeforeTheShardGetsItsName) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  const fs::path shard = dir / "in" / "model-00001-of-00003.safetensors";
+  bool changed = false;
+  options.progress = [&](const Progress&) {
+    if (!changed) fs::last_write_time(shard, fs::file_time_type::clock::now());
+    changed = true;
+  };
+  expect_error<IoError>([&] { quantize_checkpoint(options); },
+                        {"model-00001-of-00003.safetensors"});
+  EXPECT_FALSE(fs::exists(dir / "out" / "model-00001-of-00003.safetensors"));
+  EXPECT_FALSE(fs::exists(dir / "out" / "config.json"));
+}
+
+TEST(Input, ThatIsTruncatedUnderfootIsAnErrorNotACrash) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  const fs::path shard = dir / "in" / "model-00003-of-00003.safetensors";
+  bool changed = false;
+  options.progress = [&](const Progress&) {
+    if (!changed) fs::resize_file(shard, 4096);
+    changed = true;
+  };
+  EXPECT_THROW(quantize_checkpoint(options), IoError);
+  EXPECT_FALSE(fs::exists(dir / "out" / "config.json"));
+}
+
+TEST(Memory, PeakStaysBelowThreeTimesTheLargestTensorAnd512MiB) {
+  const TempDir dir;
+  std::vector<TestTensor> tensors;
+  const std::vector<std::byte> zeros(32 << 20);
+  for (int i = 0; i < 24; ++i) {  // 768 MiB, 1.5 times the bound
+    const std::string name = "l." + std::to_string(i);
+    tensors.push_back({{name + (i % 4 == 0 ? ".embed.weight" : ".o_proj.weight"),
+                        safetensors::DType::bf16,
+                        {4096, 4096}},
+                       {}});
+  }
+  fs::create_directories(dir / "in");
+  std::vector<safetensors::TensorSpec> specs;
+  for (const TestTensor& t : tensors) specs.push_back(t.spec);
+  safetensors::Writer writer(dir / "in" / "model.safetensors", specs);
+  for (std::size_t i = 0; i < specs.size(); ++i) writer.write(i, 0, zeros);
+  writer.commit();
+  const std::uint64_t limit = 3 * zeros.size() + (512u << 20);
+  EXPECT_TRUE(exited_well(
+      quantize_in_child(dir / "in", dir / "out", {{"CHILD_MEMORY_LIMIT", std::to_string(limit)}})));
+}
+
+}  // namespace
+}  // namespace nvfp4

@@ -1,0 +1,129 @@
+#include <gtest/gtest.h>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/schemes/excludes.h"
+#include "checkpoint/schemes/scheme.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+void expect_tensor(const OutputTensor& t, Role role, const std::string& name,
+                   safetensors::DType dtype, const Shape& shape) {
+  EXPECT_EQ(t.role, role) << name;
+  EXPECT_EQ(t.spec.name, name);
+  EXPECT_EQ(t.spec.dtype, dtype) << name;
+  EXPECT_EQ(t.spec.shape, shape) << name;
+}
+
+TEST(ModelOpt, TensorsAndScalars) {
+  using enum safetensors::DType;
+  const auto t = kModelOpt.tensors(Scheme::nvfp4, "a.q_proj", 48, 64);
+  ASSERT_EQ(t.size(), 4u);
+  expect_tensor(t[0], Role::codes, "a.q_proj.weight", u8, {48, 32});
+  expect_tensor(t[1], Role::scales, "a.q_proj.weight_scale", f8_e4m3, {48, 4});
+  expect_tensor(t[2], Role::weight_global, "a.q_proj.weight_scale_2", f32, {});
+  expect_tensor(t[3], Role::input_global, "a.q_proj.input_scale", f32, {});
+  EXPECT_EQ(kModelOpt.tensors(Scheme::nvfp4a16, "a", 48, 64).size(), 3u);
+  EXPECT_EQ(kModelOpt.stored_global({.multiplier = 0.25f, .divisor = 4.0f}), 0.25f);
+}
+
+TEST(CompressedTensors, TensorsAndScalars) {
+  using enum safetensors::DType;
+  const auto t = kCompressedTensors.tensors(Scheme::nvfp4, "a.q_proj", 48, 64);
+  ASSERT_EQ(t.size(), 4u);
+  expect_tensor(t[0], Role::codes, "a.q_proj.weight_packed", u8, {48, 32});
+  expect_tensor(t[1], Role::scales, "a.q_proj.weight_scale", f8_e4m3, {48, 4});
+  expect_tensor(t[2], Role::weight_global, "a.q_proj.weight_global_scale", f32, {1});
+  expect_tensor(t[3], Role::input_global, "a.q_proj.input_global_scale", f32, {1});
+  EXPECT_EQ(kCompressedTensors.tensors(Scheme::nvfp4a16, "a", 48, 64).size(), 3u);
+  EXPECT_EQ(kCompressedTensors.stored_global({.multiplier = 0.25f, .divisor = 4.0f}), 4.0f);
+}
+
+TEST(ModelOpt, ConfigsSayWhatLoadersDemand) {
+  const std::vector<std::string> quantized = {"m.q_proj"};
+  const ConfigFacts facts = {Scheme::nvfp4, {}, quantized};
+  const Json config = kModelOpt.quantization_config(facts);
+  const Json numbers =
+      Json::parse(R"({"dynamic": false, "num_bits": 4, "type": "float", "group_size": 16})");
+  EXPECT_EQ(config["config_groups"]["group_0"]["weights"], numbers);
+  EXPECT_EQ(config["config_groups"]["group_0"]["input_activations"], numbers);
+  EXPECT_EQ(config["config_groups"]["group_0"]["targets"], Json::parse(R"(["Linear"])"));
+  EXPECT_EQ(config["ignore"], Json::parse(R"(["lm_head"])"));
+  EXPECT_EQ(config["quant_algo"], "NVFP4");
+  EXPECT_EQ(config["quant_method"], "modelopt");
+  const Json side = kModelOpt.hf_quant_config(facts);
+  EXPECT_EQ(side["producer"]["name"], "modelopt");
+  EXPECT_EQ(side["quantization"],
+            Json::parse(R"({"quant_algo": "NVFP4", "kv_cache_quant_algo": null, "group_size": 16,
+                            "exclude_modules": ["lm_head"]})"));
+  const ConfigFacts a16 = {Scheme::nvfp4a16, {}, quantized};
+  EXPECT_EQ(kModelOpt.quantization_config(a16)["quant_algo"], "W4A16_NVFP4");
+  EXPECT_FALSE(
+      kModelOpt.quantization_config(a16)["config_groups"]["group_0"].contains("input_activations"));
+  EXPECT_EQ(kModelOpt.hf_quant_config(a16)["quantization"]["quant_algo"], "W4A16_NVFP4");
+}
+
+TEST(CompressedTensors, ConfigIsTheOneOfTheFormat) {
+  const Json config = kCompressedTensors.quantization_config({Scheme::nvfp4, {}, {}});
+  EXPECT_EQ(config, Json::parse(R"({
+    "config_groups": {"group_0": {"targets": ["Linear"],
+      "weights": {"num_bits": 4, "type": "float", "symmetric": true, "group_size": 16,
+        "strategy": "tensor_group", "block_structure": null, "dynamic": false, "actorder": null,
+        "scale_dtype": "torch.float8_e4m3fn", "zp_dtype": null, "observer": "static_minmax",
+        "observer_kwargs": {}},
+      "input_activations": {"num_bits": 4, "type": "float", "symmetric": true, "group_size": 16,
+        "strategy": "tensor_group", "block_structure": null, "dynamic": "local", "actorder": null,
+        "scale_dtype": "torch.float8_e4m3fn", "zp_dtype": null, "observer": "static_minmax",
+        "observer_kwargs": {}},
+      "output_activations": null, "format": null}},
+    "quant_method": "compressed-tensors", "kv_cache_scheme": null,
+    "format": "nvfp4-pack-quantized", "quantization_status": "compressed",
+    "global_compression_ratio": null, "ignore": ["lm_head"]})"));
+  EXPECT_TRUE(kCompressedTensors
+                  .quantization_config(
+                      {Scheme::nvfp4a16, {}, {}})["config_groups"]["group_0"]["input_activations"]
+                  .is_null());
+  EXPECT_EQ(kCompressedTensors.hf_quant_config, nullptr);
+}
+
+TEST(Excludes, LinearModulesByNameKeptExpertsByLayerOthersByGlob) {
+  const std::vector<KeptModule> kept = {{"m.0.mlp.gate", true},
+                                        {"m.0.mlp.experts.0.w1", true},
+                                        {"m.0.mlp.experts.1.w1", true},
+                                        {"m.0.norm", false},
+                                        {"m.1.norm", false},
+                                        {"embed", false}};
+  const std::vector<std::string> quantized = {"m.0.q_proj", "m.1.mlp.experts.0.w1"};
+  const ConfigFacts facts = {Scheme::nvfp4, kept, quantized};
+  EXPECT_EQ(kModelOpt.quantization_config(facts)["ignore"],
+            Json::parse(R"(["lm_head", "m.0.mlp.gate", "m.0.mlp.experts*", "*.norm", "embed"])"));
+  EXPECT_EQ(kCompressedTensors.quantization_config(facts)["ignore"],
+            Json::parse(R"(["lm_head", "m.0.mlp.gate", "re:^m\\.0\\.mlp\\.experts\\..*"])"));
+}
+
+TEST(Excludes, SomeExpertsOfALayerAreNamedOneByOne) {
+  const std::vector<KeptModule> kept = {{"m.experts.0.w1", true}};
+  const std::vector<std::string> quantized = {"m.experts.1.w1", "lm_head"};
+  EXPECT_EQ(kModelOpt.quantization_config({Scheme::nvfp4, kept, quantized})["ignore"],
+            Json::parse(R"(["m.experts.0.w1"])"));
+}
+
+TEST(Excludes, NameWhatASubstringSearchWouldExcludeToo) {
+  const std::vector<std::string> quantized = {"m.mlp.gate_proj"};
+  EXPECT_EQ(exclude_conflicts({"m.mlp.gate"}, quantized).size(), 1u);
+  EXPECT_TRUE(exclude_conflicts({"m.mlp.router"}, quantized).empty());
+  const std::vector<KeptModule> kept = {{"gate", false}};
+  EXPECT_TRUE(other_excludes({Scheme::nvfp4, kept, quantized}).empty());
+}
+
+TEST(CheckpointFormat, AnUnknownNameListsTheKnownOnes) {
+  EXPECT_EQ(&checkpoint_format("modelopt"), &kModelOpt);
+  expect_error<ValueError>([] { checkpoint_format("gguf"); },
+                           {"gguf", "modelopt", "compressed-tensors"});
+}
+
+}  // namespace
+}  // namespace nvfp4::checkpoint

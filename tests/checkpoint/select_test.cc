@@ -1,0 +1,175 @@
+#include "checkpoint/select.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/expect_error.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using safetensors::TensorInfo;
+using Shape = std::vector<std::int64_t>;
+constexpr auto kBf16 = safetensors::DType::bf16;
+
+TensorInfo tensor(std::string name, Shape shape, safetensors::DType dtype = kBf16) {
+  TensorInfo t;
+  t.name = std::move(name);
+  t.dtype = dtype;
+  t.shape = std::move(shape);
+  return t;
+}
+
+struct Case {
+  const char* name;
+  Shape shape;
+  bool quantize;
+  const char* kind;
+};
+
+void check(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    const Selection s = classify(tensor(c.name, c.shape));
+    EXPECT_EQ(s.quantize, c.quantize) << c.name << ": " << s.reason;
+    EXPECT_EQ(s.kind, c.kind) << c.name;
+    EXPECT_EQ(s.reason.empty(), c.quantize) << c.name << ": " << s.reason;
+  }
+}
+
+TEST(Select, Llama) {
+  check({{"model.embed_tokens.weight", {32000, 4096}, false, "embedding"},
+         {"model.layers.0.self_attn.q_proj.weight", {4096, 4096}, true, "linear"},
+         {"model.layers.0.self_attn.q_proj.bias", {4096}, false, "bias"},
+         {"model.layers.0.self_attn.rotary_emb.inv_freq", {64}, false, "vector"},
+         {"model.layers.0.mlp.gate_proj.weight", {14336, 4096}, true, "linear"},
+         {"model.layers.0.mlp.gate_up_proj.weight", {28672, 4096}, true, "linear"},
+         {"model.layers.0.mlp.down_proj.weight", {4096, 14336}, true, "linear"},
+         {"model.layers.0.input_layernorm.weight", {4096}, false, "norm"},
+         {"model.norm.weight", {4096}, false, "norm"},
+         {"lm_head.weight", {32000, 4096}, false, "lm_head"},
+         {"tok_embeddings.weight", {32000, 4096}, false, "embedding"},
+         {"layers.0.attention.wq.weight", {4096, 4096}, true, "linear"},
+         {"output.weight", {32000, 4096}, false, "lm_head"}});
+}
+
+TEST(Select, MixtureOfExperts) {
+  check({{"model.layers.3.mlp.gate.weight", {128, 2048}, false, "router"},
+         {"model.layers.3.mlp.experts.17.gate_proj.weight", {768, 2048}, true, "expert"},
+         {"model.layers.3.self_attn.q_norm.weight", {128}, false, "norm"},
+         {"model.layers.3.mlp.shared_expert_gate.weight", {1, 2048}, false, "router"},
+         {"model.layers.3.mlp.shared_expert.up_proj.weight", {512, 2048}, true, "linear"},
+         {"model.layers.3.block_sparse_moe.gate.weight", {8, 4096}, false, "router"},
+         {"model.layers.3.block_sparse_moe.experts.0.w2.weight", {4096, 14336}, true, "expert"},
+         {"layers.3.ffn.gate.weight", {256, 7168}, false, "router"},
+         {"layers.3.ffn.experts.5.w1.weight", {2048, 7168}, true, "expert"}});
+}
+
+TEST(Select, DeepSeekV3) {
+  check({{"model.layers.5.self_attn.q_a_proj.weight", {1536, 7168}, true, "linear"},
+         {"model.layers.5.self_attn.kv_a_proj_with_mqa.weight", {576, 7168}, true, "linear"},
+         {"model.layers.5.self_attn.kv_a_layernorm.weight", {512}, false, "norm"},
+         {"model.layers.5.self_attn.kv_b_proj.weight", {32768, 512}, true, "linear"},
+         {"model.layers.5.self_attn.indexer.weights_proj.weight", {64, 7168}, false, "indexer"},
+         {"model.layers.5.mlp.gate.e_score_correction_bias", {256}, false, "bias"},
+         {"model.layers.5.mlp.shared_experts.down_proj.weight", {7168, 2048}, true, "linear"},
+         {"model.layers.61.eh_proj.weight", {7168, 14336}, false, "mtp"},
+         {"model.layers.61.enorm.weight", {7168}, false, "norm"},
+         {"model.layers.61.embed_tokens.weight", {129280, 7168}, false, "embedding"},
+         {"model.layers.61.shared_head.head.weight", {129280, 7168}, false, "lm_head"},
+         {"model.layers.61.shared_head.norm.weight", {7168}, false, "norm"},
+         {"model.layers.61.mlp.experts.0.up_proj.weight", {2048, 7168}, true, "expert"},
+         {"mtp.fc.weight", {2048, 4096}, false, "mtp"}});
+}
+
+TEST(Select, StackedExperts) {
+  check({{"language_model.model.layers.1.feed_forward.experts.gate_up_proj",
+          {16, 5120, 16384},
+          true,
+          "stacked experts"},
+         {"language_model.model.layers.1.feed_forward.router.weight", {16, 5120}, false, "router"},
+         {"language_model.model.layers.1.feed_forward.shared_expert.up_proj.weight",
+          {8192, 5120},
+          true,
+          "linear"},
+         {"model.layers.1.mlp.experts.down_proj", {32, 2880, 2880}, true, "stacked experts"},
+         {"model.layers.1.mlp.experts.down_proj_bias", {32, 2880}, false, "bias"},
+         {"model.layers.1.mlp.router.weight", {32, 2880}, false, "router"},
+         {"model.layers.1.self_attn.sinks", {64}, false, "vector"},
+         {"model.layers.1.block_sparse_moe.input_linear.weight",
+          {32, 1024, 1536},
+          false,
+          "convolution"}});
+}
+
+TEST(Select, Multimodal) {
+  check({{"model.visual.blocks.0.attn.qkv.weight", {3456, 1152}, false, "vision"},
+         {"model.visual.patch_embed.proj.weight", {1152, 3, 2, 16, 16}, false, "vision"},
+         {"vision_tower.encoder.layers.0.mlp.fc1.weight", {4304, 1152}, false, "vision"},
+         {"multi_modal_projector.linear_1.weight", {5120, 1152}, false, "vision"},
+         {"audio_tower.layers.0.fc1.weight", {1280, 1280}, false, "audio"},
+         {"model.language_model.layers.0.mlp.experts.gate_up_proj",
+          {128, 2048, 1536},
+          true,
+          "stacked experts"}});
+}
+
+TEST(Select, HybridsAndDiffusion) {
+  check({{"backbone.embeddings.weight", {131072, 4480}, false, "embedding"},
+         {"backbone.layers.0.mixer.in_proj.weight", {22656, 4480}, true, "linear"},
+         {"backbone.layers.0.mixer.conv1d.weight", {12288, 1, 4}, false, "convolution"},
+         {"backbone.layers.0.mixer.A_log", {128}, false, "vector"},
+         {"backbone.layers.0.mixer.dt_bias", {128}, false, "bias"},
+         {"backbone.norm_f.weight", {4480}, false, "norm"},
+         {"model.layers.0.linear_attn.in_proj_qkv.weight", {8192, 2048}, true, "linear"},
+         {"model.layers.0.conv.in_proj.weight", {6144, 2048}, true, "linear"},
+         {"transformer_blocks.0.attn.to_q.weight", {3072, 3072}, true, "linear"},
+         {"transformer_blocks.0.ff.net.0.proj.weight", {12288, 3072}, true, "linear"},
+         {"transformer_blocks.0.norm1.linear.weight", {18432, 3072}, false, "norm"},
+         {"time_text_embed.timestep_embedder.linear_1.weight", {3072, 256}, false, "embedding"},
+         {"x_embedder.weight", {3072, 64}, false, "embedding"},
+         {"double_blocks.0.img_mod.lin.weight", {18432, 3072}, false, "modulation"},
+         {"proj_out.weight", {64, 3072}, false, "lm_head"}});
+}
+
+TEST(Select, DtypesAndDepthsThatCannotBeQuantized) {
+  const auto f8 = classify(tensor("a.q_proj.weight", {64, 64}, safetensors::DType::f8_e4m3));
+  EXPECT_FALSE(f8.quantize);
+  EXPECT_NE(f8.reason.find("F8_E4M3"), std::string::npos);
+  const auto odd = classify(tensor("a.q_proj.weight", {64, 72}));
+  EXPECT_FALSE(odd.quantize);
+  EXPECT_NE(odd.reason.find("72"), std::string::npos);
+  EXPECT_TRUE(classify(tensor("a.q_proj.weight", {64, 64}, safetensors::DType::f16)).quantize);
+  EXPECT_TRUE(classify(tensor("a.q_proj.weight", {64, 64}, safetensors::DType::f32)).quantize);
+  EXPECT_FALSE(classify(tensor("a.q_proj.weight", {0, 64})).quantize);
+  EXPECT_FALSE(classify(tensor("h.0.attn.c_attn.weight", {768, 2304}), "gpt2").quantize);
+}
+
+TEST(Select, IgnoreWinsOverIncludeWinsOverTheDefaults) {
+  Selector selector({"*.v_proj"}, {"lm_head", "*.v_proj"}, "");
+  EXPECT_TRUE(selector.select(tensor("lm_head.weight", {64, 64})).quantize);
+  const Selection v = selector.select(tensor("a.v_proj.weight", {64, 64}));
+  EXPECT_FALSE(v.quantize);
+  EXPECT_EQ(v.reason, "--ignore *.v_proj");
+  EXPECT_TRUE(selector.select(tensor("a.q_proj.weight", {64, 64})).quantize);
+}
+
+TEST(Select, IncludeOfWhatCannotBeQuantizedIsAnErrorIfExactAndPassedOverIfAGlob) {
+  Selector exact({}, {"model.norm"}, "");
+  expect_error<ValueError>([&] { exact.select(tensor("model.norm.weight", {64})); },
+                           {"--include model.norm", "1-D"});
+  Selector glob({}, {"model.*"}, "");
+  EXPECT_FALSE(glob.select(tensor("model.norm.weight", {64})).quantize);
+  EXPECT_TRUE(glob.select(tensor("model.embed_tokens.weight", {64, 64})).quantize);
+}
+
+TEST(Select, PatternsWithoutEffectAreNamed) {
+  Selector selector({"nothing.*"}, {"neither"}, "");
+  selector.select(tensor("a.q_proj.weight", {64, 64}));
+  const auto warnings = selector.warnings();
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_NE(warnings[0].find("nothing.*"), std::string::npos);
+  EXPECT_NE(warnings[1].find("neither"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace nvfp4::checkpoint
