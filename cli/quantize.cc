@@ -175,6 +175,9 @@ void run(Arguments& arguments) {
   }();
   if (!arguments.report.empty())
     safetensors::write_file_atomically(arguments.report, to_json(report) + "\n");
+  const Style style(stderr);
+  for (const std::string& warning : report.warnings)
+    fmt::print(stderr, "{} {}\n", style.yellow("nvfp4: warning:"), clean(warning));
   if (!arguments.quiet) print_summary(report, arguments);
 }
 

@@ -6,8 +6,8 @@
 #include <limits>
 #include <mutex>
 
+#include "checkpoint/json_text.h"
 #include "checkpoint/quantized_tensors.h"
-#include "checkpoint/report_json.h"
 #include "checkpoint/tensor_pairs.h"
 #include "core/parallel_for.h"
 #include "nvfp4/checkpoint.h"
@@ -74,7 +74,7 @@ std::vector<Chunk> chunks_of(const std::vector<TensorPair>& pairs) {
     std::int64_t elements = 1;
     for (const std::int64_t d : pairs[p].shape) elements *= d;
     std::int64_t step = kChunkElements;
-    if (pairs[p].a.transposed_stride != 0 || pairs[p].b.transposed_stride != 0)
+    if (!pairs[p].a.whole() || !pairs[p].b.whole())
       step = std::max<std::int64_t>(1, kChunkElements / pairs[p].shape[1]) * pairs[p].shape[1];
     for (std::int64_t i = 0; i < elements; i += step)
       chunks.push_back({p, i, std::min(step, elements - i)});
@@ -86,13 +86,13 @@ bool same_bytes(const TensorPair& pair, const Chunk& c) {
   const int bits = safetensors::dtype_bits(pair.a.tensor->data.info->dtype);
   const auto size = static_cast<std::size_t>(c.size) * static_cast<std::size_t>(bits) / 8;
   std::vector<std::byte> a(size), b(size);
-  pair.a.tensor->read_bytes(pair.a.first + c.begin, a);
-  pair.b.tensor->read_bytes(pair.b.first + c.begin, b);
+  pair.a.tensor->read_bytes(c.begin, a);
+  pair.b.tensor->read_bytes(c.begin, b);
   return a == b;
 }
 
 Sums measure(const TensorPair& pair, const Chunk& c) {
-  if (!pair.a.tensor->readable()) {
+  if (!pair.a.tensor->readable()) {  // then both are of the same dtype
     Sums sums;
     sums.identical = same_bytes(pair, c);
     if (!sums.identical) sums.squared_error = std::nan(""), sums.max_error = std::nanf("");
@@ -105,8 +105,8 @@ Sums measure(const TensorPair& pair, const Chunk& c) {
   pair.a.read(c.begin, cols, a);
   pair.b.read(c.begin, cols, b);
   Sums sums = measure(a, b);
-  if (sums.identical && pair.a.tensor->form_name() == pair.b.tensor->form_name() &&
-      !pair.a.tensor->exact_as_float())
+  if (sums.identical && pair.a.whole() && pair.b.whole() && !pair.a.tensor->exact_as_float() &&
+      pair.a.tensor->form_name() == pair.b.tensor->form_name())
     sums.identical = same_bytes(pair, c);
   return sums;
 }
@@ -198,20 +198,20 @@ std::string to_json(const CompareReport& report) {
                        {"shape", t.shape},
                        {"form_a", t.form_a},
                        {"form_b", t.form_b},
-                       {"relative_error", finite_or_null(t.relative_error)},
-                       {"sqnr_db", finite_or_null(t.sqnr_db)},
-                       {"max_error", finite_or_null(t.max_error)},
-                       {"squared_error", finite_or_null(t.squared_error)},
-                       {"squared_norm", finite_or_null(t.squared_norm)}});
-  return dump_json({{"relative_error", finite_or_null(report.relative_error)},
-                    {"sqnr_db", finite_or_null(report.sqnr_db)},
-                    {"max_error", finite_or_null(report.max_error)},
-                    {"identical", report.identical},
-                    {"different", report.tensors.size()},
-                    {"only_in_a", report.only_in_a},
-                    {"only_in_b", report.only_in_b},
-                    {"shape_mismatch", report.shape_mismatch},
-                    {"tensors", std::move(tensors)}});
+                       {"relative_error", t.relative_error},
+                       {"sqnr_db", t.sqnr_db},
+                       {"max_error", t.max_error},
+                       {"squared_error", t.squared_error},
+                       {"squared_norm", t.squared_norm}});
+  return dump_pretty({{"relative_error", report.relative_error},
+                      {"sqnr_db", report.sqnr_db},
+                      {"max_error", report.max_error},
+                      {"identical", report.identical},
+                      {"different", report.tensors.size()},
+                      {"only_in_a", report.only_in_a},
+                      {"only_in_b", report.only_in_b},
+                      {"shape_mismatch", report.shape_mismatch},
+                      {"tensors", std::move(tensors)}});
 }
 
 }  // namespace nvfp4

@@ -4,8 +4,8 @@
 #include <limits>
 #include <mutex>
 
+#include "checkpoint/json_text.h"
 #include "checkpoint/quantized_tensors.h"
-#include "checkpoint/report_json.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint.h"
@@ -143,8 +143,8 @@ InspectReport inspect_checkpoint(const InspectOptions& options) {
     if (!options.tensor || t.name == *options.tensor || t.name == *options.tensor + ".weight")
       shown.push_back(&t);
   }
-  require<ValueError>(!options.tensor || !shown.empty(), "inspect: '{}' holds no tensor '{}'",
-                      report.path, options.tensor.value_or(""));
+  require<ValueError>(!options.tensor || !shown.empty(), "{}: holds no tensor '{}'", report.path,
+                      options.tensor.value_or(""));
   for (const LogicalTensor* t : shown) report.tensors.push_back(describe(*t));
   if (options.histograms) read_histograms(shown, report.tensors, options.progress);
   return report;
@@ -156,22 +156,22 @@ std::string to_json(const InspectReport& report) {
     nlohmann::ordered_json j{{"name", t.name},   {"dtype", t.dtype}, {"scheme", t.scheme},
                              {"shape", t.shape}, {"bytes", t.bytes}, {"file", t.file}};
     if (!t.scheme.empty()) {
-      j["global_scale"] = finite_or_null(t.global_scale);
-      j["input_scale"] = t.input_scale ? finite_or_null(*t.input_scale) : nullptr;
-      j["scale_min"] = finite_or_null(t.scale_min);
-      j["scale_max"] = finite_or_null(t.scale_max);
+      j["global_scale"] = t.global_scale;
+      j["input_scale"] = t.input_scale ? nlohmann::ordered_json(*t.input_scale) : nullptr;
+      j["scale_min"] = t.scale_min;
+      j["scale_max"] = t.scale_max;
       if (!t.codes.empty()) j["codes"] = t.codes;
     }
     tensors.push_back(std::move(j));
   }
-  return dump_json({{"path", report.path},
-                    {"format", report.format},
-                    {"scheme", report.scheme},
-                    {"model_type", report.model_type},
-                    {"complete", report.complete},
-                    {"bytes", report.bytes},
-                    {"parameters", report.parameters},
-                    {"tensors", std::move(tensors)}});
+  return dump_pretty({{"path", report.path},
+                      {"format", report.format},
+                      {"scheme", report.scheme},
+                      {"model_type", report.model_type},
+                      {"complete", report.complete},
+                      {"bytes", report.bytes},
+                      {"parameters", report.parameters},
+                      {"tensors", std::move(tensors)}});
 }
 
 }  // namespace nvfp4

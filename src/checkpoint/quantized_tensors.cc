@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "checkpoint/journal.h"
+#include "checkpoint/printable.h"
+#include "checkpoint/text_file.h"
 #include "core/require.h"
 #include "nvfp4/quantize.h"
 
@@ -20,26 +22,11 @@ using StoredType = safetensors::DType;
 using safetensors::TensorInfo;
 using Form = LogicalTensor::Form;
 
-constexpr std::string_view kJournal = "nvfp4.partial.json";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
-constexpr std::uint64_t kMaxJsonBytes = 256'000'000;
 constexpr std::int64_t kMaxColumns = std::int64_t{1} << 40;  // twice this must not overflow
 
-std::string read_text(const fs::path& path) {
-  std::error_code error;
-  const std::uint64_t size = fs::file_size(path, error);
-  require<IoError>(!error, "cannot read '{}': {}", path.string(), error.message());
-  require<FormatError>(size <= kMaxJsonBytes, "'{}': {} bytes, must be at most {}", path.string(),
-                       size, kMaxJsonBytes);
-  std::ifstream in(path, std::ios::binary);
-  std::string text(size, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(size));
-  require<IoError>(static_cast<bool>(in), "cannot read '{}'", path.string());
-  return text;
-}
-
 std::string describe(const StoredTensor& t) {
-  return fmt::format("'{}': tensor '{}'", t.file->path().string(), t.info->name);
+  return fmt::format("{}: tensor '{}'", t.file->path().string(), printable(t.info->name));
 }
 
 std::int64_t product(std::span<const std::int64_t> shape) {
@@ -181,25 +168,27 @@ void LogicalTensor::read(std::int64_t first, std::span<float> out) const {
   }
 }
 
-CheckpointReader::CheckpointReader(const fs::path& path) {
+CheckpointReader::CheckpointReader(const fs::path& path) try {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  require<IoError>(fs::exists(status), "cannot open '{}': {}", path.string(),
+  require<IoError>(fs::exists(status), "{}: cannot open: {}", path.string(),
                    error ? error.message() : "no such file or folder");
   if (fs::is_directory(status))
     open_folder(path);
   else
     files_.push_back(safetensors::File::open(path));
   add_tensors();
+} catch (const fs::filesystem_error& e) {
+  throw IoError(e.what());
 }
 
 void CheckpointReader::open_folder(const fs::path& folder) {
-  complete_ = !fs::exists(folder / kJournal);
+  complete_ = !fs::exists(folder / kJournalName);
   std::vector<std::string> names;
   safetensors::Index index;
   if (complete_ && fs::exists(folder / kIndex)) {
     const fs::path path = folder / kIndex;
-    index = safetensors::parse_index(read_text(path), path.string());
+    index = safetensors::parse_index(read_text_file(path), path.string());
     for (const auto& [tensor, file] : index.weight_map) names.push_back(file);
   } else if (complete_ && fs::exists(folder / "model.safetensors")) {
     names.push_back("model.safetensors");
@@ -207,7 +196,7 @@ void CheckpointReader::open_folder(const fs::path& folder) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder))
       if (entry.path().extension() == ".safetensors")
         names.push_back(entry.path().filename().string());
-    require<IoError>(!names.empty() || !complete_, "'{}': holds no .safetensors file",
+    require<IoError>(!names.empty() || !complete_, "{}: holds no .safetensors file",
                      folder.string());
   }
   std::ranges::sort(names);
@@ -216,14 +205,16 @@ void CheckpointReader::open_folder(const fs::path& folder) {
   for (const auto& [tensor, file] : index.weight_map) {
     const auto at = static_cast<std::size_t>(std::ranges::lower_bound(names, file) - names.begin());
     require<FormatError>(files_[at].find(tensor) != nullptr,
-                         "'{}': tensor '{}' is not in '{}', where the index says it is",
-                         (folder / kIndex).string(), tensor, file);
+                         "{}: tensor '{}' is not in {}, where the index says it is",
+                         (folder / kIndex).string(), printable(tensor), file);
   }
 
   const fs::path config = folder / "config.json";
   if (!fs::exists(config)) return;
-  const auto json = nlohmann::json::parse(read_text(config), nullptr, /*allow_exceptions=*/false);
-  require<FormatError>(json.is_object(), "'{}': not a JSON object", config.string());
+  config_file_ = config.string();
+  config_text_ = read_text_file(config);
+  const auto json = nlohmann::json::parse(config_text_, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return;  // Python writes Infinity, which is no JSON
   const auto type = json.find("model_type");
   if (type != json.end() && type->is_string()) model_type_ = type->get<std::string>();
 }
@@ -245,9 +236,9 @@ LogicalTensor CheckpointReader::nvfp4_tensor(const StoredTensor& codes, const st
   const std::string global_name = module + (modelopt ? ".weight_scale_2" : ".weight_global_scale");
   const StoredTensor global = stored(global_name);
   require<FormatError>(static_cast<bool>(t.scales), "{}: no '{}.weight_scale' beside it",
-                       describe(codes), module);
+                       describe(codes), printable(module));
   require<FormatError>(static_cast<bool>(global), "{}: no '{}' beside it", describe(codes),
-                       global_name);
+                       printable(global_name));
   require<FormatError>(codes.info->dtype == StoredType::u8 && t.shape.size() >= 2 &&
                            t.shape.back() > 0 && t.shape.back() <= kMaxColumns,
                        "{}: {} [{}], NVFP4 codes must be U8 with two dimensions or more",
@@ -282,8 +273,8 @@ void CheckpointReader::add_tensors() {
   for (const safetensors::File& file : files_)
     for (const TensorInfo& info : file.tensors()) {
       const auto [it, fresh] = stored_.try_emplace(info.name, StoredTensor{&file, &info});
-      require<FormatError>(fresh, "'{}': tensor '{}' is in '{}' too", file.path().string(),
-                           info.name, it->second.file->path().string());
+      require<FormatError>(fresh, "{}: tensor '{}' is in {} too", file.path().string(),
+                           printable(info.name), it->second.file->path().string());
     }
 
   // Codes first: only then is known which tensors are parts of another one.
@@ -320,7 +311,8 @@ void CheckpointReader::add_tensors() {
         t.bytes = info.bytes;
       }
       const bool fresh = by_name_.try_emplace(t.name, tensors_.size()).second;
-      require<FormatError>(fresh, "{}: '{}' is there too, plain", describe(t.data), t.name);
+      require<FormatError>(fresh, "{}: '{}' is there too, plain", describe(t.data),
+                           printable(t.name));
       tensors_.push_back(std::move(t));
     }
 }

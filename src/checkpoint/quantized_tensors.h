@@ -61,6 +61,9 @@ class CheckpointReader {
   /// False if an interrupted quantization left this folder.
   bool complete() const { return complete_; }
   const std::string& model_type() const { return model_type_; }
+  /// config.json; empty if there is none.
+  const std::string& config_text() const { return config_text_; }
+  const std::string& config_file() const { return config_file_; }
 
  private:
   void open_folder(const std::filesystem::path& folder);
@@ -74,7 +77,7 @@ class CheckpointReader {
   std::vector<LogicalTensor> tensors_;
   std::unordered_map<std::string, std::size_t> by_name_;
   bool complete_ = true;
-  std::string model_type_;
+  std::string model_type_, config_text_, config_file_;
 };
 
 }  // namespace nvfp4::checkpoint

@@ -48,15 +48,14 @@ std::vector<std::size_t> split(const std::vector<SampleTensor>& tensors, std::si
 }
 
 /// Removes an earlier checkpoint, and nothing else, from the folder.
-void make_folder(const fs::path& folder, bool overwrite) {
+void make_folder(const fs::path& folder, bool overwrite) try {
   std::error_code error;
   fs::create_directories(folder, error);
-  require<IoError>(!error && fs::is_directory(folder), "sample: cannot create folder '{}': {}",
+  require<IoError>(!error && fs::is_directory(folder), "{}: cannot create the folder: {}",
                    folder.string(), error ? error.message() : "it is a file");
   std::vector<fs::path> old;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    require<ValueError>(overwrite,
-                        "sample: output '{}' is not empty; choose another or overwrite it",
+    require<ValueError>(overwrite, "{}: not empty; choose another output or overwrite it",
                         folder.string());
     const std::string name = entry.path().filename().string();
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
@@ -64,8 +63,10 @@ void make_folder(const fs::path& folder, bool overwrite) {
       old.push_back(entry.path());
   }
   for (const fs::path& path : old)
-    require<IoError>(fs::remove(path, error) && !error, "sample: cannot remove '{}': {}",
-                     path.string(), error.message());
+    require<IoError>(fs::remove(path, error) && !error, "{}: cannot remove: {}", path.string(),
+                     error.message());
+} catch (const fs::filesystem_error& e) {
+  throw IoError(e.what());
 }
 
 struct Chunk {

@@ -9,15 +9,15 @@
 
 namespace nvfp4::checkpoint {
 
-/// A matrix inside a tensor: all of it, or one expert's part of a stack.
+/// All of a tensor, or one expert's matrix inside a stack.
 struct TensorSlice {
   const LogicalTensor* tensor = nullptr;
-  std::int64_t first = 0;  ///< element at which it starts
-  /// 0: row-major and contiguous. Else the slice is stored transposed: its rows are this far from
-  /// each other's columns, that is element (i, j) is at first + j · transposed_stride + i.
-  std::int64_t transposed_stride = 0;
+  /// For a matrix inside a stack: element (i, j) is at first + i · row_stride + j · col_stride.
+  /// row_stride 0 means all of the tensor.
+  std::int64_t first = 0, row_stride = 0, col_stride = 1;
 
-  /// Elements [begin, begin + out.size()) of the slice whose rows are `cols` long.
+  bool whole() const { return row_stride == 0; }
+  /// Elements [begin, begin + out.size()); whole rows of `cols` elements unless whole().
   void read(std::int64_t begin, std::int64_t cols, std::span<float> out) const;
 };
 
@@ -33,8 +33,9 @@ struct TensorPairs {
   std::vector<std::string> only_in_a, only_in_b, shape_mismatch;
 };
 
-/// Pairs tensors by name. Experts that one side stacks in 3-D tensors ("experts.gate_up_proj",
-/// either way round) and the other stores one by one ("experts.0.gate_proj.weight") are paired too.
+/// Pairs tensors by name. Experts that one side stacks in 3-D tensors ("experts.gate_up_proj") and
+/// the other stores one by one ("experts.0.gate_proj.weight") are paired too, as quantization
+/// takes them apart.
 TensorPairs pair_tensors(const CheckpointReader& a, const CheckpointReader& b);
 
 }  // namespace nvfp4::checkpoint

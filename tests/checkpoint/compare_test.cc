@@ -144,6 +144,91 @@ TEST_F(Compare, DequantizesBothFormats) {
   EXPECT_EQ(compare(same, changed).identical, 0);
 }
 
+/// A folder with stacked experts and config.json, and one with the same values one by one.
+class CompareStacks : public Compare {
+ protected:
+  static constexpr std::int64_t kExperts = 2, kInner = 48, kHidden = 32;
+
+  /// gate_up is [E, 2 · inner, hidden], or [E, hidden, 2 · inner] if `transposed`.
+  void write_stacked(const char* model_type, bool transposed) {
+    std::filesystem::create_directories(dir_ / "stacked");
+    std::vector<float> gate_up(kExperts * 2 * kInner * kHidden), down(kExperts * kInner * kHidden);
+    for (std::int64_t e = 0; e < kExperts; ++e)
+      for (std::int64_t n = 0; n < 2 * kInner; ++n)
+        for (std::int64_t k = 0; k < kHidden; ++k) {
+          const std::int64_t at = transposed ? k * 2 * kInner + n : n * kHidden + k;
+          gate_up[static_cast<std::size_t>(e * 2 * kInner * kHidden + at)] = value(e, n, k);
+        }
+    for (std::int64_t e = 0; e < kExperts; ++e)
+      for (std::int64_t n = 0; n < kHidden; ++n)
+        for (std::int64_t k = 0; k < kInner; ++k) {
+          const std::int64_t at = transposed ? k * kHidden + n : n * kInner + k;
+          down[static_cast<std::size_t>(e * kInner * kHidden + at)] = value(e, 1000 + n, k);
+        }
+    using Shape = std::vector<std::int64_t>;
+    write_stored(dir_ / "stacked" / "model.safetensors",
+                 {stored_f32("mlp.experts.gate_up_proj",
+                             transposed ? Shape{kExperts, kHidden, 2 * kInner}
+                                        : Shape{kExperts, 2 * kInner, kHidden},
+                             gate_up),
+                  stored_f32("mlp.experts.down_proj",
+                             transposed ? Shape{kExperts, kInner, kHidden}
+                                        : Shape{kExperts, kHidden, kInner},
+                             down)});
+    write_text(dir_ / "stacked" / "config.json",
+               std::string(R"({"hidden_size": 32, "model_type": ")") + model_type + "\"}");
+  }
+
+  /// `change` is added to the last element of expert 1's up_proj.
+  void write_single(float change, bool all = true) {
+    std::vector<Stored> tensors;
+    for (std::int64_t e = 0; e < kExperts; ++e)
+      for (const int part : {0, 1, 2}) {
+        const std::int64_t rows = part == 2 ? kHidden : kInner, cols = part == 2 ? kInner : kHidden;
+        std::vector<float> x;
+        for (std::int64_t n = 0; n < rows; ++n)
+          for (std::int64_t k = 0; k < cols; ++k)
+            x.push_back(value(e, n + (part == 0 ? 0 : part == 1 ? kInner : 1000), k));
+        if (e == 1 && part == 1) x.back() += change;
+        const char* names[] = {"gate_proj", "up_proj", "down_proj"};
+        tensors.push_back(stored_f32(
+            "mlp.experts." + std::to_string(e) + "." + names[part] + ".weight", {rows, cols}, x));
+      }
+    if (!all) tensors.erase(tensors.begin());
+    std::filesystem::create_directories(dir_ / "single");
+    write_stored(dir_ / "single" / "model.safetensors", tensors);
+  }
+
+  static float value(std::int64_t e, std::int64_t n, std::int64_t k) {
+    return static_cast<float>(e * 100000 + n * 50 + k);
+  }
+};
+
+TEST_F(CompareStacks, PairsStackedExpertsWithSingleOnesEitherWayRound) {
+  write_single(0.5f);
+  for (const bool transposed : {false, true}) {
+    write_stacked(transposed ? "llama4" : "qwen3_moe", transposed);
+    for (const bool swapped : {false, true}) {
+      const CompareReport r = compare_checkpoints(dir_ / (swapped ? "single" : "stacked"),
+                                                  dir_ / (swapped ? "stacked" : "single"));
+      EXPECT_TRUE(r.only_in_a.empty() && r.only_in_b.empty());
+      EXPECT_EQ(r.identical, 5);
+      ASSERT_EQ(r.tensors.size(), 1u);
+      EXPECT_EQ(r.tensors[0].name, "mlp.experts.1.up_proj.weight");
+      EXPECT_EQ(r.tensors[0].max_error, 0.5);
+    }
+  }
+}
+
+TEST_F(CompareStacks, LeavesAStackAloneWhoseExpertsAreNotAllThere) {
+  write_stacked("qwen3_moe", false);
+  write_single(0, /*all=*/false);
+  const CompareReport r = compare_checkpoints(dir_ / "stacked", dir_ / "single");
+  EXPECT_EQ(r.only_in_a, std::vector<std::string>{"mlp.experts.gate_up_proj"});
+  EXPECT_EQ(r.only_in_b.size(), 3u);
+  EXPECT_EQ(r.identical, 2);
+}
+
 TEST_F(Compare, PutsNaNFirstAndWritesNull) {
   const CompareReport r = compare(
       {stored_f32("x", {2}, {1, 1}), stored_f32("y", {2}, {1, 1}), stored_f32("z", {1}, {0})},
