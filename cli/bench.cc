@@ -112,11 +112,14 @@ void run(const Arguments& arguments) {
     options.quantizer = q;
     options.backend = backend.name;
     check(x.view(), options, name);
-    if (!measured) options.global = {&global, 1};
     const double input = measured ? 4 : 2;  // measuring the global scale reads it once more
+    const GlobalScale global = GlobalScale::from_amax(largest, q);
     lines.push_back({std::move(name),
                      input + kPackedBytes,
-                     [&, options] { quantize_into(x.view(), packed.span(), options); },
+                     [&, options, measured, global]() mutable {
+                       if (!measured) options.global = {&global, 1};
+                       quantize_into(x.view(), packed.span(), options);
+                     },
                      {}});
   };
   quantizer("quantize max", Quantizer::max, false);

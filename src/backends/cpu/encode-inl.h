@@ -130,21 +130,23 @@ HWY_INLINE VF batch_cost(const float* HWY_RESTRICT u, const float* HWY_RESTRICT 
   return hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
 }
 
-/// Σ w (u − 6·scale)² over the u that scale clips: no smaller scale can cost less.
+/// A part of the cost that grows as the scale falls: no smaller scale can cost less than this.
+/// With weights all that is clipped, Σ w (u − 6·scale)²; without, the largest u alone is enough.
 template <int B, bool kWeighted>
-HWY_INLINE VF clip_cost(const float* HWY_RESTRICT u, const float* HWY_RESTRICT weights, VF scale) {
+HWY_INLINE VF clip_cost(const float* HWY_RESTRICT u, const float* HWY_RESTRICT weights, VF amax,
+                        VF scale) {
   const VF limit = hn::Mul(scale, set_f32(E2M1::kMax));
-  VF sum[4] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
-  for (int i = 0; i < B; ++i) {
-    const VF d = hn::Max(hn::Sub(row(u, i), limit), hn::Zero(F32()));
-    VF square;
-    if constexpr (kWeighted)
-      square = hn::Mul(hn::Mul(row(weights, i), d), d);
-    else
-      square = hn::Mul(d, d);
-    sum[i % 4] = hn::Add(sum[i % 4], square);
+  if constexpr (!kWeighted) {
+    const VF d = hn::Max(hn::Sub(amax, limit), hn::Zero(F32()));
+    return hn::Mul(d, d);
+  } else {
+    VF sum[4] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
+    for (int i = 0; i < B; ++i) {
+      const VF d = hn::Max(hn::Sub(row(u, i), limit), hn::Zero(F32()));
+      sum[i % 4] = hn::Add(sum[i % 4], hn::Mul(hn::Mul(row(weights, i), d), d));
+    }
+    return hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
   }
-  return hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
 }
 
 /// The cheapest of all 126 scales, the lowest on a tie, without trying all of them.
@@ -174,7 +176,8 @@ HWY_INLINE VU mse_scale_exact(const float* HWY_RESTRICT u, const float* HWY_REST
     const VI next = hn::Sub(code, hn::Set(I32(), 1));
     const auto positive = hn::Gt(next, hn::Zero(I32()));
     const VI lower = hn::IfThenElse(positive, next, hn::Set(I32(), 1));
-    const VF clipped = clip_cost<B, kWeighted>(u, weights, e4m3_decode(hn::BitCast(U32(), lower)));
+    const VF clipped =
+        clip_cost<B, kWeighted>(u, weights, amax, e4m3_decode(hn::BitCast(U32(), lower)));
     const auto may_win = hn::RebindMask(I32(), hn::Le(clipped, best_cost));
     if (hn::AllFalse(I32(), hn::And(positive, may_win))) break;
     code = lower;

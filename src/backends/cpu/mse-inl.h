@@ -66,27 +66,24 @@ HWY_INLINE VU lookup(const std::uint32_t* HWY_RESTRICT table, VU entry) {
 }
 
 /// q · candidate in fixed point, q the E2M1 magnitude that y / candidate rounds to.
-template <bool kFine>  // candidate > base: the index counts eighths, else quarters
 HWY_INLINE VU16 nearest_product(VU16 y, VU16 reciprocal, VU16 candidate) {
-  const VU16 v = hn::MulHigh(y, reciprocal);  // its high byte is the index
+  const VU16 v = hn::MulHigh(y, reciprocal);  // its high byte counts eighths
 #if HWY_TARGET <= HWY_AVX3_DL
-  const __m512i table =
-      _mm512_load_si512(kFine ? kMagnitudeOfEighths.value : kMagnitudeOfQuarters.value);
+  const __m512i table = _mm512_load_si512(kMagnitudeOfEighths.value);
   const VU16 q{_mm512_maskz_permutexvar_epi8(0xAAAAAAAAAAAAAAAA, v.raw, table)};
   return hn::MulHigh(q, candidate);
 #else
   const U16 d;
-  const VU16 index = hn::ShiftRight<(kFine ? 9 : 8)>(v);
-  const VU16 low = hn::Min(index, hn::Set(d, 15));
-  VU16 halves = hn::BitCast(d, hn::TableLookupBytes(hn::LoadDup128(U8(), kHalvesOfQuarters.value),
-                                                    hn::BitCast(U8(), low)));
-  const auto is_six = hn::Gt(hn::BitCast(I16(), index), hn::Set(I16(), 19));
+  const VU16 quarters = hn::ShiftRight<9>(v);
+  const VU16 low = hn::Min(quarters, hn::Set(d, 15));
+  const VU16 halves = hn::BitCast(
+      d,
+      hn::TableLookupBytes(hn::LoadDup128(U8(), kHalvesOfQuarters.value), hn::BitCast(U8(), low)));
+  const auto is_six = hn::Gt(hn::BitCast(I16(), quarters), hn::Set(I16(), 19));
   const VI16 extra = hn::And(hn::VecFromMask(I16(), is_six), hn::Set(I16(), 4));
-  halves = hn::Add(halves, hn::BitCast(d, extra));
-  const VU16 product = hn::BitCast(
-      d, hn::Mul(hn::BitCast(I16(), halves),
-                 hn::BitCast(I16(), hn::ShiftRight<4>(candidate))));  // low 16 bits: no overflow
-  return product;
+  // The low 16 bits of the product are all of it.
+  return hn::BitCast(d, hn::Mul(hn::Add(hn::BitCast(I16(), halves), extra),
+                                hn::BitCast(I16(), hn::ShiftRight<4>(candidate))));
 #endif
 }
 
@@ -99,13 +96,13 @@ template <int kOffset>
 HWY_INLINE void try_candidate(const VU16 (&y)[8], VU entry, VI& best_cost, VI& second,
                               VI& best_offset) {
   constexpr const CandidateTables& tables = kCandidates[kOffset - kFirstOffset];
-  const VU16 reciprocal = hn::BitCast(U16(), lookup(tables.reciprocal, entry));
-  const VU16 candidate = hn::BitCast(U16(), lookup(tables.candidate, entry));
+  const VU16 reciprocal = hn::BitCast(U16(), lookup(tables.reciprocal.value, entry));
+  const VU16 candidate = hn::BitCast(U16(), lookup(tables.candidate.value, entry));
   VI sum0 = hn::Zero(I32()), sum1 = hn::Zero(I32());
   HWY_UNROLL(4)
   for (int i = 0; i < 8; i += 2) {
-    const VU16 p0 = nearest_product<(kOffset > 0)>(y[i], reciprocal, candidate);
-    const VU16 p1 = nearest_product<(kOffset > 0)>(y[i + 1], reciprocal, candidate);
+    const VU16 p0 = nearest_product(y[i], reciprocal, candidate);
+    const VU16 p1 = nearest_product(y[i + 1], reciprocal, candidate);
     sum0 = add_squares(sum0, hn::BitCast(I16(), hn::Sub(y[i], p0)));
     sum1 = add_squares(sum1, hn::BitCast(I16(), hn::Sub(y[i + 1], p1)));
   }
@@ -125,26 +122,22 @@ HWY_INLINE void try_candidates(const VU16 (&y)[8], VU entry, VI& best_cost, VI& 
 }
 
 /// Chooses the scale of each block of x by integer costs and says for which blocks that is proven
-/// right. Works in units of 2^e0 / 2048, 2^e0 the binade of base = RNE_e4m3(amax / 6): candidates
-/// are then exact and |x| is off by at most half a unit, so √cost is off by at most 2.
+/// right. In its units the candidates are exact and |x| is off by at most a half, so that √cost is
+/// off by at most 2.
 HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT x, VF divisor) {
   VI largest = hn::Zero(I32());
   HWY_UNROLL(16)
   for (int i = 0; i < 16; ++i) largest = hn::Max(largest, signed_bits(bits(hn::Abs(row(x, i)))));
   const VF amax = hn::Mul(hn::BitCast(F32(), largest), divisor);
-  // NaN, infinities and scales out of range end as uncertain lanes; until then any base will do.
-  const VU base = e4m3_encode(min_or_limit(hn::Mul(amax, set_f32(kSixth)), set_f32(E4M3::kMax)));
-  const VU mantissa = hn::And(base, set_u32(7));
-  const VU exponent = hn::ShiftRight<3>(base);
-  const VF unit = floats(hn::ShiftLeft<23>(hn::Sub(set_u32(127 + 18), exponent)));
+  // E4M3 code of amax / 3.5, rounded down. What is no such code ends as an uncertain lane.
+  const VI code =
+      hn::Sub(signed_bits(hn::ShiftRight<20>(bits(hn::Mul(amax, set_f32(1.0f / 3.5f))))),
+              hn::Set(I32(), 120 << 3));
+  const VI top = hn::Min(hn::Max(code, hn::Set(I32(), kFirstTop)), hn::Set(I32(), kLastTop));
+  const VU mantissa = hn::And(hn::BitCast(U32(), top), set_u32(7));
+  const VU exponent = hn::ShiftRight<3>(hn::BitCast(U32(), top));
+  const VF unit = floats(hn::ShiftLeft<23>(hn::Sub(set_u32(127 + 7 + kUnitBits), exponent)));
   const VF amax_units = hn::Mul(amax, unit);
-  VU entry = mantissa;
-#if HWY_TARGET <= HWY_AVX3
-  const auto beyond = hn::Gt(amax_units, floats(lookup(kReach.value, mantissa)));
-  const auto shifted =
-      hn::And(hn::RebindMask(I32(), beyond), hn::Eq(signed_bits(mantissa), hn::Set(I32(), 1)));
-  entry = hn::IfThenElse(hn::RebindMask(U32(), shifted), set_u32(kShiftedEntry), mantissa);
-#endif
 
   // A power of two: the products are those of cost_magnitude(), scaled.
   const VF factor = hn::Mul(divisor, unit);
@@ -155,23 +148,19 @@ HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT x, VF divisor) {
     y[i] = hn::BitCast(U16(), hn::Or(units(2 * i), hn::ShiftLeft<16>(units(2 * i + 1))));
   }
   VI best_cost = hn::Set(I32(), 0x7FFFFFFF), second = best_cost, best_offset = hn::Zero(I32());
-  try_candidates<kFirstOffset>(y, entry, best_cost, second, best_offset);
+  try_candidates<kFirstOffset>(y, mantissa, best_cost, second, best_offset);
 
   const VF error = set_f32(2.005f), slack = set_f32(1.00001f);
   const VF worst = hn::Mul(hn::Add(hn::Sqrt(hn::ConvertTo(F32(), best_cost)), error), slack);
   const VF runner_up = hn::Sub(hn::Sqrt(hn::ConvertTo(F32(), second)), error);
-  const VF clipped = hn::Sub(amax_units, floats(lookup(kSixTimesBelow.value, entry)));
-  const VI code = signed_bits(base);
-  const auto in_range = hn::And(hn::RebindMask(F32(), hn::Gt(code, hn::Set(I32(), kFirstBase - 1))),
-                                hn::RebindMask(F32(), hn::Lt(code, hn::Set(I32(), kLastBase + 1))));
-  const auto finite = hn::And(hn::Le(amax_units, floats(lookup(kReach.value, entry))),
-                              hn::Lt(divisor, set_f32(0x1p100f)));
+  const VF clipped = hn::Sub(amax_units, floats(lookup(kSixTimesBelow.value, mantissa)));
+  // False for a NaN, too.
+  const auto in_reach = hn::Le(amax_units, floats(lookup(kReach.value, mantissa)));
+  const auto in_range =
+      hn::And(hn::RebindMask(F32(), hn::Eq(top, code)), hn::Lt(divisor, set_f32(0x1p100f)));
   const auto proven = hn::And(hn::Gt(runner_up, worst), hn::Gt(clipped, worst));
-  VI chosen = hn::Add(code, best_offset);
-#if HWY_TARGET <= HWY_AVX3
-  chosen = hn::IfThenElse(shifted, hn::Add(chosen, hn::Set(I32(), 1)), chosen);
-#endif
-  return {hn::BitCast(U32(), chosen), hn::And(hn::And(in_range, finite), proven)};
+  return {hn::BitCast(U32(), hn::Add(top, best_offset)),
+          hn::And(hn::And(in_range, in_reach), proven)};
 }
 
 /// Encodes `n` batches; bit i of open[g] says that block i's scale is not proven to be the best.

@@ -3,69 +3,81 @@
 #include <bit>
 #include <cstdint>
 
-/// Fixed-point tables of the mse filter, indexed by the mantissa m (0..7) of the base scale
-/// (1 + m/8) 2^e0 (8: see kShiftedEntry). Candidates are the codes base + offset; values are in
-/// units of 2^e0. docs/numerics.md, "The integer filter".
+/// Fixed-point tables of the mse filter. The candidates of a block are nine codes, an octave:
+/// `top`, the largest E4M3 code whose scale is below amax / 3.5, and the eight below it. Tables are
+/// indexed by the mantissa m (0..7) of top = (1 + m/8) 2^e0; values are in units of 2^e0.
+/// docs/numerics.md, "The integer filter".
 namespace nvfp4::cpu {
 
-inline constexpr int kFirstOffset = -3, kLastOffset = 6;
-/// Bases whose candidates are all normal and at most 448, whichever window they take.
-inline constexpr int kFirstBase = 16, kLastBase = 126 - kLastOffset - 1;
-/// With m = 1 and amax near the top of its cell the window moves up by one: entry 8 of each table.
-inline constexpr int kShiftedEntry = 8;
+inline constexpr int kFirstOffset = -8, kLastOffset = 0;
+/// Tops whose candidates, and the code below them, are normal.
+inline constexpr int kFirstTop = 8 - (kFirstOffset - 1), kLastTop = 126;
+/// |x| is counted in units of 2^e0 / 2^kUnitBits: amax < 3.5 · 2 · 2^e0 stays below 2^15.
+inline constexpr int kUnitBits = 12;
 
-struct alignas(64) CandidateTables {
-  std::uint32_t reciprocal[16];  ///< steps · 2^13 / value, in both halves
-  std::uint32_t candidate[16];   ///< value · 2^14, exact, in both halves
+/// Value of code top + offset, offsets from -9 to 1.
+constexpr double candidate_value(int m, int offset) {
+  const int k = m + offset;
+  return k < -8 ? (24 + k) / 32.0 : k < 0 ? (16 + k) / 16.0 : k < 8 ? (8 + k) / 8.0 : k / 4.0;
+}
+
+struct alignas(64) Words8 {
+  std::uint32_t value[16];  // eight in use, a whole vector so that it can be loaded as one
 };
 
-/// Value of code base + offset for a table's entry.
-constexpr double candidate_value(int entry, int offset) {
-  const int k = entry == kShiftedEntry ? 1 + offset + 1 : entry + offset;
-  if (k < 0) return (16 + k) / 16.0;
-  if (k < 8) return (8 + k) / 8.0;
-  return k / 4.0;
-}
+struct CandidateTables {
+  Words8 reciprocal;  ///< 2^15 / value in both halves: y times it, >> 16, counts eighths · 2^8
+  Words8 candidate;   ///< value · 2^15, exact, in both halves
+};
 
 constexpr CandidateTables candidate_tables(int offset) {
   CandidateTables t{};
-  const int steps = offset > 0 ? 8 : 4;
-  for (int m = 0; m <= kShiftedEntry; ++m) {
+  for (int m = 0; m < 8; ++m) {
     const double value = candidate_value(m, offset);
-    const auto reciprocal = static_cast<std::uint32_t>(steps * 8192 / value + 0.5);
-    const auto candidate = static_cast<std::uint32_t>(value * 16384);
-    t.reciprocal[m] = reciprocal | reciprocal << 16;
-    t.candidate[m] = candidate | candidate << 16;
+    const double inverse = 32768 / value + 0.5;
+    const auto reciprocal = static_cast<std::uint32_t>(inverse < 65535 ? inverse : 65535);
+    const auto candidate = static_cast<std::uint32_t>(value * 32768);
+    t.reciprocal.value[m] = reciprocal | reciprocal << 16;
+    t.candidate.value[m] = candidate | candidate << 16;
   }
   return t;
 }
 
 inline constexpr CandidateTables kCandidates[kLastOffset - kFirstOffset + 1] = {
-    candidate_tables(-3), candidate_tables(-2), candidate_tables(-1), candidate_tables(0),
-    candidate_tables(1),  candidate_tables(2),  candidate_tables(3),  candidate_tables(4),
-    candidate_tables(5),  candidate_tables(6)};
+    candidate_tables(-8), candidate_tables(-7), candidate_tables(-6),
+    candidate_tables(-5), candidate_tables(-4), candidate_tables(-3),
+    candidate_tables(-2), candidate_tables(-1), candidate_tables(0)};
 
-struct alignas(64) Words16 {
-  std::uint32_t value[16];
-};
-/// FP32 bits of 6 · (the code below the first candidate), in units of 2^e0 / 2048.
-inline constexpr Words16 kSixTimesBelow = [] {
-  Words16 t{};
-  for (int m = 0; m <= kShiftedEntry; ++m)
-    t.value[m] = std::bit_cast<std::uint32_t>(
-        static_cast<float>(6 * 2048 * candidate_value(m, kFirstOffset - 1)));
-  return t;
-}();
-/// FP32 bits of 3.5 · (the code above the last candidate): up to there no higher code can win.
-inline constexpr Words16 kReach = [] {
-  Words16 t{};
-  for (int m = 0; m <= kShiftedEntry; ++m)
-    t.value[m] = std::bit_cast<std::uint32_t>(
-        static_cast<float>(3.5 * 2048 * candidate_value(m, kLastOffset + 1)));
-  return t;
-}();
+/// A threshold t · candidate is an integer T <= 3.5 · 2 · 2^kUnitBits. The product of y with the
+/// rounded reciprocal is off by less than one y, so only y = T can fall on either side.
+constexpr bool reciprocals_are_sharp() {
+  for (int offset = kFirstOffset; offset <= kLastOffset; ++offset)
+    for (int m = 0; m < 8; ++m) {
+      const double exact = 32768 / candidate_value(m, offset);
+      const auto stored = kCandidates[offset - kFirstOffset].reciprocal.value[m] & 0xFFFF;
+      const double off = stored > exact ? stored - exact : exact - stored;
+      const double largest = 3.5 * candidate_value(m, 1) * (1 << kUnitBits) + 1;
+      if (largest * off / exact >= 1) return false;
+    }
+  return true;
+}
+static_assert(reciprocals_are_sharp());
 
-/// Twice the E2M1 magnitude that floor(4 v) / 4 <= v rounds to; a tie may go either way.
+/// FP32 bits of factor · (code top + offset), in the filter's units.
+constexpr Words8 bound_table(double factor, int offset) {
+  Words8 t{};
+  for (int m = 0; m < 8; ++m)
+    t.value[m] = std::bit_cast<std::uint32_t>(
+        static_cast<float>(factor * (1 << kUnitBits) * candidate_value(m, offset)));
+  return t;
+}
+/// What the code below the window can represent at most.
+inline constexpr Words8 kSixTimesBelow = bound_table(6, kFirstOffset - 1);
+/// Up to here the code above the window cannot win, nor can any higher one.
+inline constexpr Words8 kReach = bound_table(3.5, kLastOffset + 1);
+
+/// Twice the E2M1 magnitude that v in [quarters, quarters + 1) / 4 rounds to; a tie may go either
+/// way.
 constexpr int halves_of_quarters(int quarters) {
   return (quarters >= 1) + (quarters >= 3) + (quarters >= 5) + (quarters >= 7) +
          2 * (quarters >= 10) + 2 * (quarters >= 14) + 4 * (quarters >= 20);
@@ -74,16 +86,14 @@ constexpr int halves_of_quarters(int quarters) {
 struct alignas(64) Bytes64 {
   std::uint8_t value[64];
 };
-/// 16 · halves, so that as the high byte of 16 bits it is magnitude · 2^13.
-constexpr Bytes64 magnitude_table(int steps) {
+/// By eighths: 16 · halves, so that as the high byte of 16 bits it is magnitude · 2^13.
+inline constexpr Bytes64 kMagnitudeOfEighths = [] {
   Bytes64 t{};
   for (int i = 0; i < 64; ++i)
-    t.value[i] = static_cast<std::uint8_t>(16 * halves_of_quarters(i * 4 / steps));
+    t.value[i] = static_cast<std::uint8_t>(16 * halves_of_quarters(i / 2));
   return t;
-}
-inline constexpr Bytes64 kMagnitudeOfQuarters = magnitude_table(4);
-inline constexpr Bytes64 kMagnitudeOfEighths = magnitude_table(8);
-/// Halves of the first 16 quarters, for byte shuffles of 16 entries; 4 more from 5 upwards.
+}();
+/// Halves of the first 16 quarters, for byte shuffles of 16 entries; 4 more from quarter 20 on.
 inline constexpr Bytes64 kHalvesOfQuarters = [] {
   Bytes64 t{};
   for (int i = 0; i < 16; ++i) t.value[i] = static_cast<std::uint8_t>(halves_of_quarters(i));

@@ -1,0 +1,82 @@
+#include "core/parallel_for.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "nvfp4/runtime.h"
+
+namespace nvfp4 {
+namespace {
+
+TEST(ParallelFor, CallsEachIndexOnce) {
+  set_threads(4);
+  for (const std::int64_t n : {0, 1, 2, 3, 1000}) {
+    std::vector<std::atomic<int>> calls(static_cast<std::size_t>(n));
+    parallel_for(n, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+    for (const auto& c : calls) EXPECT_EQ(c.load(), 1);
+  }
+  set_threads(0);
+}
+
+TEST(ParallelFor, NestedCallsRunOnTheirOwnThread) {
+  set_threads(3);
+  std::atomic<int> wrong{0}, sum{0};
+  parallel_for(8, [&](std::int64_t) {
+    const auto here = std::this_thread::get_id();
+    parallel_for(5, [&](std::int64_t) {
+      wrong += std::this_thread::get_id() != here;
+      ++sum;
+    });
+  });
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(sum, 40);
+  set_threads(0);
+}
+
+TEST(ParallelFor, RethrowsTheFirstExceptionAndGoesOnWorking) {
+  set_threads(2);
+  EXPECT_THROW(parallel_for(100,
+                            [](std::int64_t i) {
+                              if (i == 7) throw std::runtime_error("seven");
+                            }),
+               std::runtime_error);
+  std::atomic<int> sum{0};
+  parallel_for(10, [&](std::int64_t) { ++sum; });
+  EXPECT_EQ(sum, 10);
+  set_threads(0);
+}
+
+TEST(ParallelFor, NeverUsesMoreThreadsThanSet) {
+  set_threads(2);
+  std::atomic<int> running{0}, most{0};
+  parallel_for(50, [&](std::int64_t) {
+    const int now = ++running;
+    int seen = most.load();
+    while (now > seen && !most.compare_exchange_weak(seen, now)) {
+    }
+    std::this_thread::yield();
+    --running;
+  });
+  EXPECT_LE(most, 2);
+  set_threads(0);
+}
+
+TEST(ParallelFor, SeveralCallersTakeTurns) {
+  set_threads(2);
+  std::atomic<int> sum{0};
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 4; ++t)
+    callers.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) parallel_for(16, [&](std::int64_t) { ++sum; });
+    });
+  for (std::thread& t : callers) t.join();
+  EXPECT_EQ(sum, 4 * 20 * 16);
+  set_threads(0);
+}
+
+}  // namespace
+}  // namespace nvfp4

@@ -1,0 +1,209 @@
+// What quantize() accepts and refuses, and what it does with values at the edges.
+#include <gtest/gtest.h>
+
+#include <cfloat>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "nvfp4/error.h"
+#include "nvfp4/quantize.h"
+#include "nvfp4/runtime.h"
+#include "test_matrices.h"
+
+namespace nvfp4 {
+namespace {
+
+/// The message of the E that f throws.
+template <class E, class F>
+std::string message(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "did not throw the expected error";
+  return "";
+}
+
+TEST(QuantizeOptions, RefusesKThatIsNotAMultipleOfTheBlock) {
+  const Matrix x(DType::f32, 2, 100);
+  EXPECT_NE(message<ShapeError>([&] { quantize(x.view()); }).find("100"), std::string::npos);
+  const Matrix y(DType::f32, 24, 16);
+  EXPECT_THROW(quantize(y.view(), {.axis = BlockAxis::columns}), ShapeError);
+  EXPECT_THROW(
+      quantize(Matrix(DType::f32, 2, 48).view(), {.quantizer = Quantizer::mse, .block = 32}),
+      ShapeError);
+}
+
+TEST(QuantizeOptions, RefusesBlockSizesWeightsAndGlobalsThatDoNotFit) {
+  const Matrix x = test::make(test::Fill::gaussian, 4, 64, 1);
+  EXPECT_THROW(quantize(x.view(), {.block = 32}), ValueError);  // max has blocks of 16 only
+  EXPECT_THROW(quantize(x.view(), {.quantizer = Quantizer::mse, .block = 8}), ValueError);
+  std::vector<float> weights(64, 1.0f);
+  EXPECT_THROW(quantize(x.view(), {.weights = weights}), ValueError);  // not for max
+  weights[7] = -1;
+  EXPECT_THROW(quantize(x.view(), {.quantizer = Quantizer::mse, .weights = weights}), ValueError);
+  weights.assign(64, 0.0f);
+  EXPECT_THROW(quantize(x.view(), {.quantizer = Quantizer::mse, .weights = weights}), ValueError);
+  weights.resize(63, 1.0f);
+  EXPECT_THROW(quantize(x.view(), {.quantizer = Quantizer::mse, .weights = weights}), ShapeError);
+  const GlobalScale globals[2];
+  EXPECT_THROW(quantize(x.view(), {.global = globals}), ShapeError);
+  const GlobalScale broken{NAN, 1};
+  EXPECT_THROW(quantize(x.view(), {.global = {&broken, 1}}), ValueError);
+}
+
+TEST(QuantizeOptions, RefusesMemoryThatCannotHoldTheMatrix) {
+  float data[32] = {};
+  EXPECT_THROW(quantize(MatrixView(nullptr, DType::f32, 2, 16)), ShapeError);
+  EXPECT_THROW(quantize(MatrixView(data, DType::f32, 2, 16, 8)), ShapeError);
+  EXPECT_THROW(quantize(MatrixView(data, DType::f32, -1, 16)), ShapeError);
+  EXPECT_THROW(quantize(MatrixView(reinterpret_cast<char*>(data) + 1, DType::f32, 1, 16)),
+               ShapeError);
+  MatrixView on_gpu(data, DType::f32, 2, 16);
+  on_gpu.device = {DeviceType::cuda, 0};
+  EXPECT_THROW(quantize(on_gpu), UnsupportedError);
+}
+
+TEST(QuantizeOptions, RefusesAnOutputOfAnotherShape) {
+  const Matrix x = test::make(test::Fill::gaussian, 4, 64, 1);
+  QuantizedMatrix out({.rows = 4, .cols = 48});
+  EXPECT_THROW(quantize_into(x.view(), out.span()), ShapeError);
+  Matrix back(DType::f32, 4, 48);
+  EXPECT_THROW(dequantize_into(quantize(x.view()).view(), back.span()), ShapeError);
+}
+
+TEST(QuantizeOptions, CheckFiniteNamesTheFirstOffendingIndex) {
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    Matrix x = test::make(test::Fill::gaussian, 5, 64, 1);
+    test::set(x.span(), 3, 17, bad);
+    test::set(x.span(), 4, 2, bad);
+    const std::string what =
+        message<ValueError>([&] { quantize(x.view(), {.check_finite = true}); });
+    EXPECT_NE(what.find("x[3, 17]"), std::string::npos) << what;
+    EXPECT_NO_THROW(quantize(x.view()));
+  }
+  EXPECT_NO_THROW(quantize(test::make(test::Fill::huge, 5, 64, 1).view(), {.check_finite = true}));
+}
+
+TEST(QuantizeOptions, NamesOfQuantizersGoThereAndBack) {
+  for (const std::string& name : quantizer_names())
+    EXPECT_EQ(quantizer_name(quantizer_from_name(name)), name);
+  EXPECT_NE(message<ValueError>([] { quantizer_from_name("best"); }).find("four_over_six"),
+            std::string::npos);
+}
+
+// The outcomes that quantize.h documents, on the bytes.
+TEST(QuantizeValues, AZeroBlockDecodesToZeroAndKeepsSigns) {
+  Matrix x(DType::f32, 1, 32);
+  test::set(x.span(), 0, 3, -0.0f);
+  test::set(x.span(), 0, 20, 1.0f);  // so that the tensor is not all zero
+  for (const auto& [quantizer, scale] :
+       {std::pair{Quantizer::max, 0}, {Quantizer::four_over_six, 0}, {Quantizer::mse, 1}}) {
+    const QuantizedMatrix q = quantize(x.view(), {.quantizer = quantizer});
+    EXPECT_EQ(q.scales()[0], scale);
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(q.codes()[i], i == 1 ? 0x80 : 0x00);
+  }
+}
+
+TEST(QuantizeValues, AnAllZeroTensorHasGlobalScaleOne) {
+  const QuantizedMatrix q = quantize(Matrix(DType::bf16, 2, 16).view());
+  EXPECT_EQ(q.global_scale()[0], 1.0f);
+}
+
+TEST(QuantizeValues, NanIsIgnoredByTheScaleAndBecomesPlusSix) {
+  Matrix x(DType::f32, 1, 16);
+  test::set(x.span(), 0, 0, 2688.0f);
+  test::set(x.span(), 0, 1, -NAN);
+  const QuantizedMatrix q = quantize(x.view());
+  EXPECT_EQ(q.global_scale()[0], 1.0f);
+  EXPECT_EQ(q.scales()[0], E4M3::kMaxBits);
+  EXPECT_EQ(q.codes()[0], 0x77);
+}
+
+TEST(QuantizeValues, AnInfinitySaturatesAndTheGlobalScaleIsOne) {
+  Matrix x(DType::f32, 1, 32);
+  test::set(x.span(), 0, 0, -INFINITY);
+  test::set(x.span(), 0, 16, 6.0f);
+  const QuantizedMatrix q = quantize(x.view());
+  EXPECT_EQ(q.global_scale()[0], 1.0f);
+  EXPECT_EQ(q.codes()[0], 0x0F);
+  EXPECT_EQ(q.scales()[0], E4M3::kMaxBits);
+  EXPECT_EQ(q.scales()[1], 0x38);
+}
+
+TEST(QuantizeValues, TheSmallestAndLargestFloatsSurvive) {
+  for (const float x : {FLT_MAX, FLT_MIN, FLT_TRUE_MIN * 1024, 1e-39f, 1e-9f, 1e37f})
+    for (const Quantizer quantizer : {Quantizer::max, Quantizer::four_over_six, Quantizer::mse}) {
+      Matrix m(DType::f32, 1, 16);
+      test::set(m.span(), 0, 5, x);
+      const QuantizedMatrix q = quantize(m.view(), {.quantizer = quantizer});
+      const float back = dequantize(q.view()).view().at(0, 5);
+      EXPECT_NEAR(back / x, 1.0, 0.07) << x << " " << quantizer_name(quantizer);
+    }
+}
+
+TEST(GlobalScale, KeepsBothSensesWithoutReciprocatingTwice) {
+  const GlobalScale g = GlobalScale::from_amax(3.7f, Quantizer::max);
+  EXPECT_EQ(g.multiplier, 3.7f / 2688);
+  EXPECT_EQ(g.divisor, 2688 / 3.7f);
+  EXPECT_EQ(GlobalScale::from_amax(3.7f, Quantizer::mse).multiplier, 3.7f / 1536);
+  EXPECT_EQ(GlobalScale::from_multiplier(0.3f).divisor, 1 / 0.3f);
+  EXPECT_EQ(GlobalScale::from_divisor(0.3f).multiplier, 1 / 0.3f);
+  for (const float bad : {0.0f, -1.0f, NAN, INFINITY}) {
+    EXPECT_THROW(GlobalScale::from_multiplier(bad), ValueError);
+    EXPECT_THROW(GlobalScale::from_divisor(bad), ValueError);
+  }
+  EXPECT_THROW(GlobalScale::from_amax(NAN, Quantizer::max), ValueError);
+}
+
+/// Sets an environment variable for the life of the object.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Environment() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(Backends, EnvironmentAndOptionSelectAndAMissingOneIsAnError) {
+  EXPECT_EQ(select_backend("reference").name, "reference");
+  {
+    const Environment env("NVFP4_BACKEND", "reference");
+    EXPECT_EQ(select_backend().name, "reference");
+    EXPECT_EQ(select_backend("cpu").name, "cpu");  // the option wins
+  }
+  const Environment env("NVFP4_BACKEND", "abacus");
+  EXPECT_NE(message<UnsupportedError>([] { select_backend(); }).find("abacus"), std::string::npos);
+  EXPECT_THROW(select_backend("cuda"), UnsupportedError);
+}
+
+TEST(Backends, OneThatCannotRunHereSaysWhy) {
+  for (const BackendInfo& b : backends()) {
+    EXPECT_EQ(b.available, b.reason.empty()) << b.name;
+    if (!b.available)
+      EXPECT_NE(message<UnsupportedError>([&] { select_backend(b.name); }).find(b.reason),
+                std::string::npos);
+  }
+}
+
+TEST(Threads, SetsAndResets) {
+  set_threads(3);
+  EXPECT_EQ(threads(), 3);
+  EXPECT_THROW(set_threads(-1), ValueError);
+  {
+    const Environment env("NVFP4_THREADS", "2");
+    set_threads(0);
+    EXPECT_EQ(threads(), 2);
+  }
+  const Environment env("NVFP4_THREADS", "two");
+  EXPECT_THROW(set_threads(0), ValueError);
+  unsetenv("NVFP4_THREADS");
+  set_threads(0);
+  EXPECT_GE(threads(), 1);
+}
+
+}  // namespace
+}  // namespace nvfp4
