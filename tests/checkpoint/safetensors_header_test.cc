@@ -218,7 +218,8 @@ TEST(SafetensorsHeader, RefusesAShapeThatIsNotOfNonNegativeIntegers) {
 TEST(SafetensorsHeader, RefusesAShapeWhoseProductOverflows) {
   for (const char* shape :
        {"[4294967296,4294967296]", "[9223372036854775807,2]", "[3,6148914691236517206]",
-        "[9223372036854775807]", "[0,4294967296,4294967296]", "[4294967296,4294967296,0]"})
+        "[9223372036854775807]", "[144115188075855872]", "[0,4294967296,4294967296]",
+        "[4294967296,4294967296,0]"})
     expect_refused(tensor(fmt::format(R"("dtype":"F64","shape":{},"data_offsets":[0,16])", shape)),
                    16, {"tensor 'layer.w'", "shape [", "overflows"});
 }

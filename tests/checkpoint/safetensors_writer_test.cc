@@ -122,6 +122,14 @@ TEST_F(SafetensorsWriter, TakesPiecesInAnyOrderFromManyThreads) {
   EXPECT_EQ(text_of(file.data(*file.find("b"))), b);
 }
 
+TEST_F(SafetensorsWriter, TakesPiecesOneAfterTheOther) {
+  Writer writer(path_, {{"a", DType::u8, {6}}});
+  for (std::uint64_t at = 0; at < 6; at += 2) writer.write(0, at, bytes_of("xy"));
+  writer.commit();
+  const File file = File::open(path_);
+  EXPECT_EQ(text_of(file.data(file.tensors()[0])), "xyxyxy");
+}
+
 TEST_F(SafetensorsWriter, HasNoFinalNameBeforeCommit) {
   Writer writer(path_, {{"a", DType::u8, {4}}});
   EXPECT_FALSE(fs::exists(path_));
