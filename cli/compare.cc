@@ -38,51 +38,57 @@ std::string list(const std::string& title, const std::vector<std::string>& names
   return out;
 }
 
+/// "model.layers.0.mlp.up_proj.weight" -> "model.layers.0.mlp.up_proj"
+std::string short_name(const std::string& name) {
+  return clean(name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name);
+}
+
+std::string worst_table(const CompareReport& report, std::size_t shown, bool one_form,
+                        const Style& style) {
+  const auto make = [&](std::size_t name_width) {
+    Table table("lrrrl");
+    table.add({style.dim(shown < report.tensors.size()
+                             ? fmt::format("worst {} of {}", shown, report.tensors.size())
+                             : "worst first"),
+               style.dim("rel. error"), style.dim("SQNR dB"), style.dim("max |err|"),
+               one_form ? "" : style.dim("form")});
+    for (std::size_t i = 0; i < shown; ++i) {
+      const TensorDifference& t = report.tensors[i];
+      table.add({shorten(short_name(t.name), name_width),
+                 number(100 * t.relative_error, "{:.3f} %"), number(t.sqnr_db, "{:.2f}"),
+                 number(t.max_error, "{:.3g}"), one_form ? "" : form(t)});
+    }
+    return table;
+  };
+  constexpr std::size_t kNarrow = 20;
+  const auto width = static_cast<std::size_t>(columns(stdout));
+  const std::size_t rest = make(kNarrow).width() - kNarrow;
+  return make(std::max(kNarrow, width - std::min(width, rest))).text();
+}
+
 std::string text(const CompareReport& report, const Arguments& arguments) {
   const Style style(stdout);
-  std::string out = fmt::format("{} and {}\n", style.bold("a " + clean(arguments.a)),
-                                style.bold("b " + clean(arguments.b)));
+  std::string out = fmt::format("{} (a) and {} (b)\n", style.bold(clean(arguments.a)),
+                                style.bold(clean(arguments.b)));
   const std::size_t shown = std::min(report.tensors.size(), arguments.top);
-  if (shown > 0) {
-    const auto width = static_cast<std::size_t>(columns(stdout));
-    Table numbers("lrrrl"), table("lrrrl");
-    const auto add = [&](Table& to, std::size_t name_width) {
-      to.add({style.dim(shown < report.tensors.size()
-                            ? fmt::format("worst {} of {}", shown, report.tensors.size())
-                            : "worst first"),
-              style.dim("rel. error"), style.dim("SQNR dB"), style.dim("max |err|"),
-              style.dim("form")});
-      for (std::size_t i = 0; i < shown; ++i) {
-        const TensorDifference& t = report.tensors[i];
-        to.add({shorten(clean(t.name), name_width), number(100 * t.relative_error, "{:.3f} %"),
-                number(t.sqnr_db, "{:.2f}"), number(t.max_error, "{:.3g}"), form(t)});
-      }
-    };
-    add(numbers, 0);
-    std::size_t other = 0;
-    const std::string sized = numbers.text();
-    for (std::size_t from = 0; from < sized.size();) {
-      const std::size_t end = sized.find('\n', from);
-      other = std::max(other, display_width(std::string_view(sized).substr(from, end - from)));
-      from = end + 1;
-    }
-    const std::size_t heading = 16;  // "worst 12 of 1234": what the empty names left there
-    add(table, std::max<std::size_t>(heading, width + heading - std::min(other, width)));
-    out += '\n' + table.text();
-  }
+  const bool one_form = std::ranges::all_of(
+      report.tensors, [&](const auto& t) { return form(t) == form(report.tensors.front()); });
+  if (shown > 0) out += '\n' + worst_table(report, shown, one_form, style);
   out += list("only in a", report.only_in_a, style, arguments.top);
   out += list("only in b", report.only_in_b, style, arguments.top);
   out += list("not comparable", report.shape_mismatch, style, arguments.top);
 
   Table totals("ll");
-  totals.add({style.dim("different"),
-              report.tensors.empty()
-                  ? "none"
-                  : fmt::format("{} tensors: relative error {}, SQNR {} dB, max |err| {}",
-                                report.tensors.size(),
+  if (report.tensors.empty()) {
+    totals.add({style.dim("different"), "none"});
+  } else {
+    const std::string forms = one_form ? ", " + form(report.tensors.front()) : "";
+    totals.add({style.dim("different"), fmt::format("{} tensors{}", report.tensors.size(), forms)});
+    totals.add({"", fmt::format("relative error {}, SQNR {} dB, max |err| {}",
                                 style.bold(number(100 * report.relative_error, "{:.3f} %")),
                                 style.bold(number(report.sqnr_db, "{:.2f}")),
                                 number(report.max_error, "{:.3g}"))});
+  }
   totals.add({style.dim("identical"), fmt::format("{} tensors", report.identical)});
   return out + '\n' + totals.text();
 }

@@ -83,25 +83,19 @@ std::string group_table(const InspectReport& report, const Style& style) {
     groups[it->second].count += 1;
     groups[it->second].bytes += t.bytes;
   }
-  std::size_t other = 2;
-  {
-    Table rest("rlll", 4);
+  const auto make = [&](std::size_t name_width) {
+    Table table("lrllr");
+    table.add({style.dim("tensors"), style.dim("count"), style.dim("form"), style.dim("shape"),
+               style.dim("size")});
     for (const Group& g : groups)
-      rest.add({fmt::format("{}", g.count), g.form, g.shape, human_bytes(g.bytes)});
-    const std::string text = rest.text();
-    other = display_width(text.substr(0, text.find('\n')));
-    for (std::size_t from = 0; from < text.size(); from = text.find('\n', from) + 1)
-      other = std::max(other, text.find('\n', from) - from);
-  }
+      table.add({shorten(clean(g.name), name_width), fmt::format("{}", g.count),
+                 g.form == "NVFP4" ? style.green(g.form) : g.form, g.shape, human_bytes(g.bytes)});
+    return table;
+  };
+  constexpr std::size_t kNarrow = 20;
   const auto width = static_cast<std::size_t>(columns(stdout));
-  const std::size_t names = std::max<std::size_t>(20, width - std::min(width, other + 2));
-  Table table("lrllr");
-  table.add({style.dim("tensors"), style.dim("count"), style.dim("form"), style.dim("shape"),
-             style.dim("size")});
-  for (const Group& g : groups)
-    table.add({shorten(clean(g.name), names), fmt::format("{}", g.count),
-               g.form == "NVFP4" ? style.green(g.form) : g.form, g.shape, human_bytes(g.bytes)});
-  return table.text();
+  const std::size_t rest = make(kNarrow).width() - kNarrow;
+  return make(std::max(kNarrow, width - std::min(width, rest))).text();
 }
 
 std::string bar(double share, double largest, std::size_t width) {

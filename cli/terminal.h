@@ -65,7 +65,8 @@ class Table {
   explicit Table(std::string_view alignment, std::size_t indent = 2)
       : alignment_(alignment), indent_(indent) {}
   void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  /// Columns of a line when the cells of the last column are empty.
+  /// Columns of the longest line, and where the last column starts.
+  std::size_t width() const { return width_before_last() + widths().back(); }
   std::size_t width_before_last() const;
   std::string text() const;
 

@@ -1,0 +1,359 @@
+#ifdef NVFP4_CLI_PATH
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/temp_dir.h"
+
+namespace nvfp4 {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Result {
+  int status = -1;  ///< exit code; 128 + signal if it was killed
+  std::string out, err;
+};
+
+/// Runs `nvfp4 <arguments>` in `folder`. With a terminal, all output goes there and into `out`.
+class Cli : public ::testing::Test {
+ protected:
+  Result run(const Words& arguments, const Words& environment = {}) {
+    return spawn(arguments, environment, dir_ / "stdout", dir_ / "stderr");
+  }
+
+  Result run_in_terminal(const Words& arguments, const Words& environment = {}) {
+    const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
+    EXPECT_TRUE(master >= 0 && ::grantpt(master) == 0 && ::unlockpt(master) == 0);
+    const std::string name = ::ptsname(master);
+    const int keep = ::open(name.c_str(), O_RDWR | O_NOCTTY);  // lest it hangs up before we read
+    const winsize size{24, 80, 0, 0};
+    ::ioctl(keep, TIOCSWINSZ, &size);
+    std::string text;
+    const pid_t pid = start(arguments, environment, name, name);
+    int status = 0;
+    // The process may fill the terminal's buffer: read while it runs.
+    ::fcntl(master, F_SETFL, O_NONBLOCK);
+    for (bool ended = false;;) {
+      std::array<char, 4096> buffer;
+      const ssize_t n = ::read(master, buffer.data(), buffer.size());
+      if (n > 0) {
+        text.append(buffer.data(), static_cast<std::size_t>(n));
+      } else if (ended) {
+        break;
+      } else {
+        ended = ::waitpid(pid, &status, WNOHANG) == pid;
+        if (!ended) ::usleep(2000);
+      }
+    }
+    ::close(keep);
+    ::close(master);
+    return {exit_code(status), text, ""};
+  }
+
+  /// Sends SIGINT as soon as `file` is there.
+  Result run_and_interrupt(const Words& arguments, const std::filesystem::path& file) {
+    const pid_t pid = start(arguments, {}, dir_ / "stdout", dir_ / "stderr");
+    for (int i = 0; i < 10000 && !std::filesystem::exists(file); ++i) ::usleep(1000);
+    ::kill(pid, SIGINT);
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return {exit_code(status), read_text(dir_ / "stdout"), read_text(dir_ / "stderr")};
+  }
+
+  /// The sample that most tests work on.
+  void make_sample() { ASSERT_EQ(run({"sample", "m", "--scale", "0.015625"}).status, 0); }
+
+  TempDir dir_;
+
+ private:
+  static int exit_code(int status) {
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  pid_t start(const Words& arguments, const Words& environment, const std::string& out,
+              const std::string& err) {
+    Words words{NVFP4_CLI_PATH};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    Words variables{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "TERM=xterm"};
+    variables.insert(variables.end(), environment.begin(), environment.end());
+    const auto pointers = [](Words& from) {
+      std::vector<char*> to;
+      for (std::string& s : from) to.push_back(s.data());
+      to.push_back(nullptr);
+      return to;
+    };
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addchdir_np(&actions, dir_.path().c_str());
+    ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_RDWR | O_CREAT | O_NOCTTY, 0600);
+    ::posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_RDWR | O_CREAT | O_NOCTTY, 0600);
+    pid_t pid = -1;
+    EXPECT_EQ(::posix_spawn(&pid, NVFP4_CLI_PATH, &actions, nullptr, pointers(words).data(),
+                            pointers(variables).data()),
+              0);
+    ::posix_spawn_file_actions_destroy(&actions);
+    return pid;
+  }
+
+  Result spawn(const Words& arguments, const Words& environment, const std::filesystem::path& out,
+               const std::filesystem::path& err) {
+    std::filesystem::remove(out);
+    std::filesystem::remove(err);
+    int status = 0;
+    ::waitpid(start(arguments, environment, out, err), &status, 0);
+    return {exit_code(status), read_text(out), read_text(err)};
+  }
+};
+
+const char* const kCommands[] = {"quantize", "inspect", "compare", "sample", "bench"};
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// One line that starts as every error does, and names each of `parts`.
+void expect_one_line_error(const Result& r, int status, const Words& parts) {
+  EXPECT_EQ(r.status, status) << r.err;
+  EXPECT_EQ(r.out, "");
+  EXPECT_TRUE(r.err.starts_with("nvfp4: error: ")) << r.err;
+  EXPECT_EQ(std::ranges::count(r.err, '\n'), 1) << r.err;
+  for (const std::string& part : parts) EXPECT_TRUE(has(r.err, part)) << part << " in " << r.err;
+}
+
+std::size_t longest_line(const std::string& text) {
+  std::size_t longest = 0, width = 0;
+  for (const char c : text) {
+    width = c == '\n' || c == '\r' ? 0 : width + ((c & 0xC0) != 0x80);
+    longest = std::max(longest, width);
+  }
+  return longest;
+}
+
+TEST_F(Cli, PrintsItsVersion) {
+  const Result r = run({"--version"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_EQ(r.out, "nvfp4 " NVFP4_CLI_VERSION "\n");
+}
+
+TEST_F(Cli, HelpsForEveryCommandWithAnExampleInEightyColumns) {
+  for (const char* command : kCommands) {
+    const Result r = run({"help", command});
+    EXPECT_EQ(r.status, 0) << command;
+    EXPECT_TRUE(has(r.out, std::string("Usage: nvfp4 ") + command)) << r.out;
+    EXPECT_TRUE(has(r.out, "Example") && has(r.out, std::string("\n  nvfp4 ") + command)) << r.out;
+    EXPECT_LE(longest_line(r.out), 80u) << r.out;
+    EXPECT_EQ(run({command, "--help"}).out, r.out);
+  }
+  const Result all = run({"help"});
+  EXPECT_EQ(all.status, 0);
+  for (const char* word : {"quantize", "inspect", "compare", "sample", "bench", "NVFP4_BACKEND",
+                           "NVFP4_THREADS", "NO_COLOR"})
+    EXPECT_TRUE(has(all.out, word)) << word;
+  EXPECT_EQ(run({"--help"}).out, all.out);
+  for (const char* option : {"--scheme", "--format", "--scale-search", "--ignore", "--include",
+                             "--fuse", "--input-amax", "--threads", "--device", "--backend",
+                             "--resume", "--overwrite", "--report", "--dry-run", "--quiet"})
+    EXPECT_TRUE(has(run({"help", "quantize"}).out, option)) << option;
+}
+
+TEST_F(Cli, CallsWrongUsageTwo) {
+  expect_one_line_error(run({}), 2, {"nvfp4 --help"});
+  expect_one_line_error(run({"frobnicate"}), 2, {"frobnicate"});
+  expect_one_line_error(run({"help", "frobnicate"}), 2, {"frobnicate"});
+  expect_one_line_error(run({"quantize"}), 2, {"INPUT", "nvfp4 quantize --help"});
+  expect_one_line_error(run({"quantize", "a", "b", "c"}), 2, {"c"});
+  expect_one_line_error(run({"quantize", "a", "b", "--bogus"}), 2, {"--bogus"});
+  expect_one_line_error(run({"quantize", "a", "b", "--scheme", "x"}), 2, {"--scheme", "nvfp4a16"});
+  expect_one_line_error(run({"quantize", "a", "b", "--format", "x"}), 2, {"--format", "modelopt"});
+  expect_one_line_error(run({"quantize", "a", "b", "--scale-search", "x"}), 2,
+                        {"--scale-search", "four_over_six"});
+  expect_one_line_error(run({"quantize", "a", "b", "--device", "cuda"}), 2, {"--device", "cpu"});
+  expect_one_line_error(run({"quantize", "a", "b", "--backend", "x"}), 2, {"--backend"});
+  expect_one_line_error(run({"quantize", "a", "b", "--threads", "0"}), 2, {"--threads"});
+  expect_one_line_error(run({"quantize", "a", "b", "--resume", "--overwrite"}), 2,
+                        {"--resume", "--overwrite"});
+  expect_one_line_error(run({"quantize", "a", "b", "--ignore", "re:("}), 2, {"--ignore", "re:("});
+  expect_one_line_error(run({"sample", "m", "--scale", "1000"}), 2, {"--scale"});
+  expect_one_line_error(run({"compare", "a"}), 2, {"B"});
+}
+
+TEST_F(Cli, CallsAFailedInputOne) {
+  write_text(dir_ / "bad.safetensors", "no header here");
+  expect_one_line_error(run({"quantize", "nowhere", "out"}), 1, {"nowhere"});
+  expect_one_line_error(run({"inspect", "nowhere"}), 1, {"nowhere"});
+  expect_one_line_error(run({"compare", "nowhere", "nowhere"}), 1, {"nowhere"});
+  expect_one_line_error(run({"inspect", "bad.safetensors"}), 1, {"bad.safetensors"});
+  expect_one_line_error(run({"inspect", "bad.safetensors"}, {"NVFP4_THREADS=many"}), 1, {});
+  make_sample();
+  expect_one_line_error(run({"sample", "m"}), 1, {"m", "not empty"});
+  expect_one_line_error(run({"inspect", "m", "--tensor", "nope"}), 1, {"nope"});
+  expect_one_line_error(run({"quantize", "m", "out", "--quiet"}, {"NVFP4_BACKEND=nope"}), 1,
+                        {"nope"});
+  expect_one_line_error(run({"quantize", "m", "out", "--report", "no/folder/r.json"}), 1,
+                        {"--report", "no/folder"});
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "out")) << "the report is checked first";
+}
+
+TEST_F(Cli, QuantizesComparesAndInspectsASample) {
+  make_sample();
+  const Result q = run({"quantize", "m", "out", "--report", "r.json"});
+  ASSERT_EQ(q.status, 0) << q.err;
+  for (const char* word :
+       {"quantized", "linear", "kept", "norm", "embedding", "lm_head", "total", "smaller",
+        "relative error", "SQNR", "bits each", "time", "memory", "thread", "out"})
+    EXPECT_TRUE(has(q.out, word)) << word << " in\n" << q.out;
+  EXPECT_FALSE(has(q.out, "\x1b"));
+  EXPECT_FALSE(has(q.err, "\x1b"));
+  EXPECT_LE(longest_line(q.out), 80u) << q.out;
+
+  const auto report = nlohmann::json::parse(read_text(dir_ / "r.json"));
+  EXPECT_EQ(report.at("tensors").size(), 21u);
+  const Result c = run({"compare", "m", "out", "--json"});
+  ASSERT_EQ(c.status, 0) << c.err;
+  const auto difference = nlohmann::json::parse(c.out);
+  EXPECT_EQ(difference.at("different"), 14);
+  EXPECT_EQ(difference.at("identical"), 7);
+  EXPECT_EQ(difference.at("only_in_b").size(), 0u);
+  double error = 0;
+  for (const auto& t : report.at("tensors")) error += t.value("squared_error", 0.0);
+  double compared = 0;
+  for (const auto& t : difference.at("tensors")) compared += t.at("squared_error").get<double>();
+  EXPECT_NEAR(error / compared, 1, 1e-6) << "the summary's error is that of the files";
+
+  const Result i = run({"inspect", "out", "--json"});
+  ASSERT_EQ(i.status, 0) << i.err;
+  const auto inspected = nlohmann::json::parse(i.out);
+  EXPECT_EQ(inspected.at("format"), "modelopt");
+  EXPECT_EQ(inspected.at("scheme"), "nvfp4");
+  EXPECT_EQ(inspected.at("tensors").size(), 21u);
+  for (const Words& words :
+       {Words{"inspect", "out"}, Words{"compare", "m", "out"},
+        Words{"inspect", "out", "--tensor", "model.layers.0.mlp.up_proj.weight"}}) {
+    const Result r = run(words);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_LE(longest_line(r.out), 80u) << r.out;
+    EXPECT_TRUE(has(r.out, "NVFP4")) << r.out;
+    EXPECT_FALSE(has(r.out, "\x1b"));
+  }
+}
+
+TEST_F(Cli, PassesEveryOptionOn) {
+  make_sample();
+  const Result r =
+      run({"quantize", "m", "out", "--scheme", "nvfp4a16", "--format", "compressed-tensors",
+           "--scale-search", "max", "--ignore", "*q_proj", "--include", "lm_head", "--threads", "1",
+           "--backend", "reference", "--device", "cpu"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "reference (1 thread)")) << r.out;
+  const auto inspected = nlohmann::json::parse(run({"inspect", "out", "--json"}).out);
+  EXPECT_EQ(inspected.at("format"), "compressed-tensors");
+  EXPECT_EQ(inspected.at("scheme"), "nvfp4a16");
+  for (const auto& t : inspected.at("tensors")) {
+    const std::string name = t.at("name");
+    const bool quantized = name == "lm_head.weight" || (has(name, "_proj") && !has(name, "q_proj"));
+    EXPECT_EQ(t.at("scheme"), quantized ? "nvfp4" : "") << name;
+  }
+}
+
+TEST_F(Cli, DoesNothingInADryRunButTellsTheSame) {
+  make_sample();
+  const Result r = run({"quantize", "m", "out", "--dry-run"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "out"));
+  EXPECT_TRUE(has(r.out, "dry run") && has(r.out, "smaller") && has(r.out, "linear")) << r.out;
+  EXPECT_FALSE(has(r.out, "relative error") || has(r.out, "time")) << r.out;
+}
+
+TEST_F(Cli, IsSilentWhenQuiet) {
+  EXPECT_EQ(run({"sample", "m", "--scale", "0.015625", "--quiet"}).out, "");
+  const Result r = run({"quantize", "m", "out", "-q"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_EQ(r.out + r.err, "");
+}
+
+TEST_F(Cli, RefusesAFullFolderAndReplacesItOnRequest) {
+  make_sample();
+  ASSERT_EQ(run({"quantize", "m", "out", "-q"}).status, 0);
+  expect_one_line_error(run({"quantize", "m", "out"}), 1, {"out"});
+  EXPECT_EQ(run({"quantize", "m", "out", "--overwrite"}).status, 0);
+  EXPECT_EQ(run({"quantize", "m", "out", "--resume"}).status, 0) << "it is complete";
+}
+
+TEST_F(Cli, SaysHowToGoOnWhenInterrupted) {
+  ASSERT_EQ(run({"sample", "m", "--scale", "0.0625", "--shards", "3"}).status, 0);
+  // The reference takes seconds for this, so that there is something to interrupt.
+  const Words arguments{"quantize", "m", "out", "--backend", "reference"};
+  const Result r = run_and_interrupt(arguments, dir_ / "out" / "nvfp4.partial.json");
+  EXPECT_EQ(r.status, 128 + SIGINT);
+  EXPECT_TRUE(has(r.err, "nvfp4 quantize 'm' 'out' --resume")) << r.err;
+  EXPECT_TRUE(has(run({"inspect", "out"}).out, "incomplete"));
+  expect_one_line_error(run({"quantize", "m", "out"}), 1, {"out"});
+  const Result resumed = run({"quantize", "m", "out", "--resume"});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_FALSE(has(run({"inspect", "out"}).out, "incomplete"));
+}
+
+TEST_F(Cli, ColoursOnlyATerminalThatWantsThem) {
+  make_sample();
+  const Result r = run_in_terminal({"inspect", "m"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_TRUE(has(r.out, "\x1b[1m")) << r.out;
+  EXPECT_FALSE(has(run_in_terminal({"inspect", "m"}, {"NO_COLOR=1"}).out, "\x1b["));
+  EXPECT_TRUE(has(run_in_terminal({"inspect", "m"}, {"NO_COLOR="}).out, "\x1b[1m"));
+  EXPECT_FALSE(has(run_in_terminal({"inspect", "m"}, {"TERM=dumb"}).out, "\x1b"));
+}
+
+TEST_F(Cli, UsesPlainCharactersOutsideUtf8) {
+  make_sample();
+  ASSERT_EQ(run({"quantize", "m", "out", "-q"}).status, 0);
+  for (const Words& words : {Words{"inspect", "out"}, Words{"compare", "m", "out"}}) {
+    const Result r = run(words, {"LC_ALL=C"});
+    EXPECT_TRUE(std::ranges::all_of(r.out, [](char c) { return c >= 0; })) << r.out;
+  }
+}
+
+TEST_F(Cli, ShowsProgressOnATerminal) {
+  const Result r = run_in_terminal({"sample", "m", "--scale", "0.25"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_TRUE(has(r.out, " tensors  ") && has(r.out, "GB/s") && has(r.out, "\r")) << r.out;
+  EXPECT_FALSE(has(run_in_terminal({"sample", "n", "--scale", "0.25", "-q"}).out, "GB/s"));
+}
+
+TEST_F(Cli, HidesControlCharactersOfNames) {
+  make_sample();
+  write_text(dir_ / "m" / "config.json", R"({"model_type": "a\u001b[31mb\u009b\n"})");
+  const Result r = run({"inspect", "m"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_TRUE(has(r.out, "a?[31mb??")) << r.out;
+}
+
+TEST_F(Cli, FailsWhenStandardOutputIsFull) {
+  make_sample();
+  if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  std::filesystem::create_symlink("/dev/full", dir_ / "full");
+  const std::string command = "cd '" + dir_.path().string() + "' && '" NVFP4_CLI_PATH "' ";
+  EXPECT_EQ(WEXITSTATUS(::system((command + "inspect m > full 2> err").c_str())), 1);
+  EXPECT_TRUE(has(read_text(dir_ / "err"), "nvfp4: error: ")) << read_text(dir_ / "err");
+  // A reader that has seen enough is no error.
+  EXPECT_EQ(WEXITSTATUS(::system((command + "inspect m 2> err | true").c_str())), 0);
+  EXPECT_EQ(read_text(dir_ / "err"), "");
+}
+
+}  // namespace
+}  // namespace nvfp4
+
+#endif  // NVFP4_CLI_PATH
