@@ -15,7 +15,7 @@ using safetensors::TensorInfo;
 
 constexpr std::int64_t kChunkElements = 1 << 18;
 /// A transposed chunk reads a piece of each column: wider pieces, fewer reads.
-constexpr std::int64_t kTransposedChunkElements = 1 << 21;
+constexpr std::int64_t kTransposedChunkElements = 1 << 20;
 
 std::int64_t element_bytes(const TensorInfo& t) { return safetensors::dtype_bits(t.dtype) / 8; }
 

@@ -19,7 +19,7 @@ InputAmax::InputAmax(const std::string& text, const std::string& file) : file_(f
   for (const auto& [name, value] : json.items()) {
     const float amax = value.is_number() ? value.get<float>() : -1.0f;
     require<ValueError>(amax > 0 && std::isfinite(amax), "{}: {} = {}, must be a number > 0", file,
-                        name, value.dump());
+                        name, value.is_number() ? value.dump() : value.type_name());
     entries_.push_back({Pattern(name), amax});
     if (entries_.back().pattern.exact()) exact_[name] = entries_.size() - 1;
   }

@@ -332,6 +332,19 @@ TEST(QuantizeCheckpoint, StackedExpertsAreWrittenOneByOne) {
   }
 }
 
+TEST(QuantizeCheckpoint, StackedExpertsOfAnOddDepthAreKept) {
+  const TempDir dir;
+  const TestTensor down = random_tensor("l.mlp.experts.down_proj", {2, 40, 64});
+  write_model(dir / "in", {{down}}, R"({"hidden_size": 64})");
+  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  EXPECT_EQ(report.tensors[0].action, "kept");
+  EXPECT_NE(report.tensors[0].reason.find("40 columns"), std::string::npos);
+  EXPECT_EQ(LoadedModel(dir / "out").at("l.mlp.experts.down_proj").bytes, down.bytes);
+  const Json config = Json::parse(read_text(dir / "out" / "config.json"));
+  EXPECT_EQ(config["quantization_config"]["ignore"],
+            Json::parse(R"(["lm_head", "l.mlp.experts*"])"));
+}
+
 TEST(QuantizeCheckpoint, OneFileByItself) {
   const TempDir dir;
   write_shard(dir / "x.safetensors", {random_tensor("a.weight", {32, 32})});

@@ -1,7 +1,12 @@
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <thread>
 
 #include "checkpoint/child_process.h"
 #include "checkpoint/expect_error.h"
@@ -33,19 +38,25 @@ TEST(Child, DISABLED_Quantize) {
     EXPECT_THROW(quantize_checkpoint(options), IoError);
     return;
   }
+  std::jthread killer;
+  if (const std::string file = child_variable("CHILD_KILL_WHEN_THERE"); !file.empty())
+    killer = std::jthread([=] {
+      while (!fs::exists(file)) std::this_thread::yield();
+      ::kill(::getpid(), SIGKILL);
+    });
   const QuantizeReport report = quantize_checkpoint(options);
   if (const std::string limit = child_variable("CHILD_MEMORY_LIMIT"); !limit.empty()) {
     EXPECT_LT(report.peak_memory_bytes, std::stoull(limit));
   }
 }
 
+bool exited_well(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
+
 int quantize_in_child(const fs::path& in, const fs::path& out, Environment more = {}) {
   more["CHILD_INPUT"] = in.string();
   more["CHILD_OUTPUT"] = out.string();
   return run_child("Child.DISABLED_Quantize", more);
 }
-
-bool exited_well(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 
 struct Identity {
   ino_t inode;
@@ -97,6 +108,27 @@ TEST(Resume, AfterAKillTheFolderIsIncompleteAndEndsByteIdentical) {
     }
   }
   EXPECT_GT(with_finished_shards, 0);
+}
+
+TEST(Resume, AKillWhileTheOtherFilesAreWrittenIsNoticedToo) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  quantize_checkpoint(quantize_options(dir / "in", dir / "whole"));
+  const auto expected = files_of(dir / "whole");
+  for (const std::string name : {"assets/LICENSE", "tokenizer.json", "hf_quant_config.json",
+                                 "model.safetensors.index.json", "config.json"}) {
+    const fs::path out = dir / ("out-" + fs::path(name).filename().string());
+    quantize_in_child(dir / "in", out, {{"CHILD_KILL_WHEN_THERE", (out / name).string()}});
+    // The kill comes at that file or a little later, so perhaps after the end.
+    if (!fs::exists(out / kJournal)) {
+      EXPECT_EQ(files_of(out), expected) << name;
+      continue;
+    }
+    auto options = quantize_options(dir / "in", out);
+    options.resume = true;
+    EXPECT_EQ(quantize_checkpoint(options).shards_reused, 3) << name;
+    EXPECT_EQ(files_of(out), expected) << name;
+  }
 }
 
 TEST(Resume, OfACompleteOutputDoesNothing) {
@@ -193,6 +225,54 @@ TEST(Output, AFullDiskIsAnErrorAndLeavesNothingUnderAFinalName) {
   EXPECT_EQ(files_of(dir / "out"), files_of(dir / "fresh"));
 }
 
+/// In a child: the output is a file system of 64 KiB.
+TEST(Child, DISABLED_QuantizeToASmallDisk) {
+  const fs::path out = child_variable("CHILD_OUTPUT");
+  if (::unshare(CLONE_NEWNS) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ::_exit(77);
+  if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(77);
+  if (::mount("small", out.c_str(), "tmpfs", 0, "size=64k") != 0) ::_exit(77);
+  auto options = quantize_options(child_variable("CHILD_INPUT"), out);
+  expect_error<IoError>([&] { quantize_checkpoint(options); }, {"disk full"});
+  for (const auto& entry : fs::recursive_directory_iterator(out)) {
+    EXPECT_NE(entry.path().filename(), "config.json");
+    EXPECT_FALSE(entry.path().string().ends_with(".partial")) << entry.path();
+  }
+  const struct statvfs free = [&] {
+    struct statvfs s {};
+    ::statvfs(out.c_str(), &s);
+    return s;
+  }();
+  EXPECT_GT(free.f_bavail, 0u) << "the unfinished shard still takes its place";
+}
+
+TEST(Output, OnATmpfsThatIsTooSmallIsADiskFullError) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  fs::create_directories(dir / "out");
+  const int status =
+      run_child("Child.DISABLED_QuantizeToASmallDisk",
+                {{"CHILD_INPUT", (dir / "in").string()}, {"CHILD_OUTPUT", (dir / "out").string()}});
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+    GTEST_SKIP() << "no permission to mount a tmpfs";
+  EXPECT_TRUE(exited_well(status));
+}
+
+TEST(Output, IsWrittenByOneRunAtATime) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  auto second = options;
+  second.resume = true;
+  int refused = 0;
+  options.progress = [&](const Progress& p) {
+    if (p.tensors_done != 1) return;
+    expect_error<IoError>([&] { quantize_checkpoint(second); }, {"another process"});
+    ++refused;
+  };
+  quantize_checkpoint(options);
+  EXPECT_EQ(refused, 1);
+}
+
 TEST(Output, AFailedRunWithoutAFinishedShardLeavesNoFolder) {
   const TempDir dir;
   TestTensor bad = random_tensor("a.q_proj.weight", {32, 64});
@@ -257,7 +337,8 @@ TEST(Memory, PeakStaysBelowThreeTimesTheLargestTensorAnd512MiB) {
   writer.commit();
   const std::uint64_t limit = 3 * zeros.size() + (512u << 20);
   EXPECT_TRUE(exited_well(
-      quantize_in_child(dir / "in", dir / "out", {{"CHILD_MEMORY_LIMIT", std::to_string(limit)}})));
+      quantize_in_child(dir / "in", dir / "out",
+                        {{"CHILD_MEMORY_LIMIT", std::to_string(limit)}, {"CHILD_MAX", "1"}})));
 }
 
 }  // namespace
