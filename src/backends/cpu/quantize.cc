@@ -6,6 +6,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/quantize.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 // After foreach_target.h, so that they are compiled for each target:
 #include "backends/cpu/encode-inl.h"
@@ -15,6 +16,13 @@ HWY_BEFORE_NAMESPACE();
 namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 namespace {  // the other files of this folder have functions of the same names
+
+/// How far ahead rows are fetched: their loads are too sparse for the hardware to run ahead enough.
+constexpr std::int64_t kPrefetchBatches = 8;
+
+HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(static_cast<const char*>(p) + i);
+}
 
 /// Blocks b0 + lane of one row (or of several rows that touch, taken as one).
 template <class T, int B>
@@ -26,6 +34,7 @@ struct RowBlocks {
 
   void load(std::int64_t first, std::int64_t n, Batch<B>& batch) const {
     const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
+    prefetch(x + (first + kPrefetchBatches * lanes) * B, sizeof(T) * B * kLanes);
     if (n == lanes) {
       load_blocks<B>(x + first * B, batch.x);
       if (weights != nullptr) load_blocks<B>(weights + first * B, batch.weights);
