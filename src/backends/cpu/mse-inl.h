@@ -92,10 +92,9 @@ struct FilterResult {
   hn::Mask<F32> certain;  ///< lanes where it is proven to be
 };
 
-template <int kOffset>
-HWY_INLINE void try_candidate(const VU16 (&y)[8], VU entry, VI& best_cost, VI& second,
-                              VI& best_offset) {
-  constexpr const CandidateTables& tables = kCandidates[kOffset - kFirstOffset];
+/// Adds one candidate to the two lowest costs seen so far.
+HWY_INLINE void try_candidate(const CandidateTables& tables, const VU16 (&y)[8], VU entry,
+                              VI offset, VI& best_cost, VI& second, VI& best_offset) {
   const VU16 reciprocal = hn::BitCast(U16(), lookup(tables.reciprocal.value, entry));
   const VU16 candidate = hn::BitCast(U16(), lookup(tables.candidate.value, entry));
   VI sum0 = hn::Zero(I32()), sum1 = hn::Zero(I32());
@@ -110,15 +109,7 @@ HWY_INLINE void try_candidate(const VU16 (&y)[8], VU entry, VI& best_cost, VI& s
   const auto better = hn::Lt(cost, best_cost);
   second = hn::Min(second, hn::Max(cost, best_cost));
   best_cost = hn::Min(best_cost, cost);
-  best_offset = hn::IfThenElse(better, hn::Set(I32(), kOffset), best_offset);
-}
-
-template <int kOffset>
-HWY_INLINE void try_candidates(const VU16 (&y)[8], VU entry, VI& best_cost, VI& second,
-                               VI& best_offset) {
-  try_candidate<kOffset>(y, entry, best_cost, second, best_offset);
-  if constexpr (kOffset < kLastOffset)
-    try_candidates<kOffset + 1>(y, entry, best_cost, second, best_offset);
+  best_offset = hn::IfThenElse(better, offset, best_offset);
 }
 
 /// Chooses the scale of each block of x by integer costs and says for which blocks that is proven
@@ -148,7 +139,11 @@ HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT x, VF divisor) {
     y[i] = hn::BitCast(U16(), hn::Or(units(2 * i), hn::ShiftLeft<16>(units(2 * i + 1))));
   }
   VI best_cost = hn::Set(I32(), 0x7FFFFFFF), second = best_cost, best_offset = hn::Zero(I32());
-  try_candidates<kFirstOffset>(y, mantissa, best_cost, second, best_offset);
+  VI offset = hn::Set(I32(), kFirstOffset);
+  for (const CandidateTables& tables : kCandidates) {  // unrolled it would spill
+    try_candidate(tables, y, mantissa, offset, best_cost, second, best_offset);
+    offset = hn::Add(offset, hn::Set(I32(), 1));
+  }
 
   const VF error = set_f32(2.005f), slack = set_f32(1.00001f);
   const VF worst = hn::Mul(hn::Add(hn::Sqrt(hn::ConvertTo(F32(), best_cost)), error), slack);
