@@ -87,85 +87,155 @@ HWY_INLINE VU16 nearest_product(VU16 y, VU16 reciprocal, VU16 candidate) {
 #endif
 }
 
-struct FilterResult {
-  VU scale;               ///< the cheapest code
-  hn::Mask<F32> certain;  ///< lanes where it is proven to be
+/// What the filter works on: |x| in its units, in pairs, and where the candidates lie.
+struct FilterInput {
+  VU16 y[8];
+  VI top;            ///< code of the highest candidate
+  VU mantissa;       ///< entry of the tables
+  VF amax;           ///< in units
+  hn::Mask<F32> ok;  ///< lanes where the window and the units hold; not for a NaN
 };
 
-/// Adds one candidate to the two lowest costs seen so far.
-HWY_INLINE void try_candidate(const CandidateTables& tables, const VU16 (&y)[8], VU entry,
-                              VI offset, VI& best_cost, VI& second, VI& best_offset) {
-  const VU16 reciprocal = hn::BitCast(U16(), lookup(tables.reciprocal.value, entry));
-  const VU16 candidate = hn::BitCast(U16(), lookup(tables.candidate.value, entry));
-  VI sum0 = hn::Zero(I32()), sum1 = hn::Zero(I32());
-  HWY_UNROLL(4)
-  for (int i = 0; i < 8; i += 2) {
-    const VU16 p0 = nearest_product(y[i], reciprocal, candidate);
-    const VU16 p1 = nearest_product(y[i + 1], reciprocal, candidate);
-    sum0 = add_squares(sum0, hn::BitCast(I16(), hn::Sub(y[i], p0)));
-    sum1 = add_squares(sum1, hn::BitCast(I16(), hn::Sub(y[i + 1], p1)));
-  }
-  const VI cost = hn::Add(sum0, sum1);
-  const auto better = hn::Lt(cost, best_cost);
-  second = hn::Min(second, hn::Max(cost, best_cost));
-  best_cost = hn::Min(best_cost, cost);
-  best_offset = hn::IfThenElse(better, offset, best_offset);
-}
-
-/// Chooses the scale of each block of x by integer costs and says for which blocks that is proven
-/// right. In its units the candidates are exact and |x| is off by at most a half, so that √cost is
-/// off by at most 2.
-HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT x, VF divisor) {
+/// In these units the candidates are exact and |x| is off by at most a half, so that √cost is off
+/// by at most 2.
+HWY_INLINE FilterInput filter_input(const float* HWY_RESTRICT x, VF divisor) {
+  FilterInput f;
   VI largest = hn::Zero(I32());
   HWY_UNROLL(16)
   for (int i = 0; i < 16; ++i) largest = hn::Max(largest, signed_bits(bits(hn::Abs(row(x, i)))));
   const VF amax = hn::Mul(hn::BitCast(F32(), largest), divisor);
-  // E4M3 code of amax / 3.5, rounded down. What is no such code ends as an uncertain lane.
-  const VI code =
-      hn::Sub(signed_bits(hn::ShiftRight<20>(bits(hn::Mul(amax, set_f32(1.0f / 3.5f))))),
-              hn::Set(I32(), 120 << 3));
-  const VI top = hn::Min(hn::Max(code, hn::Set(I32(), kFirstTop)), hn::Set(I32(), kLastTop));
-  const VU mantissa = hn::And(hn::BitCast(U32(), top), set_u32(7));
-  const VU exponent = hn::ShiftRight<3>(hn::BitCast(U32(), top));
+  // E4M3 code of amax / 3.5, rounded down. What is no such code ends as a lane that is not ok.
+  const VI code = hn::Sub(signed_bits(hn::ShiftRight<20>(bits(hn::Mul(amax, set_f32(1 / 3.5f))))),
+                          hn::Set(I32(), 120 << 3));
+  f.top = hn::Min(hn::Max(code, hn::Set(I32(), kFirstTop)), hn::Set(I32(), kLastTop));
+  f.mantissa = hn::And(hn::BitCast(U32(), f.top), set_u32(7));
+  const VU exponent = hn::ShiftRight<3>(hn::BitCast(U32(), f.top));
   const VF unit = floats(hn::ShiftLeft<23>(hn::Sub(set_u32(127 + 7 + kUnitBits), exponent)));
-  const VF amax_units = hn::Mul(amax, unit);
+  f.amax = hn::Mul(amax, unit);
+  const auto in_range =
+      hn::And(hn::RebindMask(F32(), hn::Eq(f.top, code)), hn::Lt(divisor, set_f32(0x1p100f)));
+  f.ok = hn::And(in_range, hn::Le(f.amax, floats(lookup(kReach.value, f.mantissa))));
 
   // A power of two: the products are those of cost_magnitude(), scaled.
   const VF factor = hn::Mul(divisor, unit);
-  VU16 y[8];
   HWY_UNROLL(8)
   for (int i = 0; i < 8; ++i) {
     const auto units = [&](int j) { return nearest_int(hn::Mul(hn::Abs(row(x, j)), factor)); };
-    y[i] = hn::BitCast(U16(), hn::Or(units(2 * i), hn::ShiftLeft<16>(units(2 * i + 1))));
+    f.y[i] = hn::BitCast(U16(), hn::Or(units(2 * i), hn::ShiftLeft<16>(units(2 * i + 1))));
   }
-  VI best_cost = hn::Set(I32(), 0x7FFFFFFF), second = best_cost, best_offset = hn::Zero(I32());
-  VI offset = hn::Set(I32(), kFirstOffset);
-  for (const CandidateTables& tables : kCandidates) {  // unrolled it would spill
-    try_candidate(tables, y, mantissa, offset, best_cost, second, best_offset);
-    offset = hn::Add(offset, hn::Set(I32(), 1));
-  }
-
-  const VF error = set_f32(2.005f), slack = set_f32(1.00001f);
-  const VF worst = hn::Mul(hn::Add(hn::Sqrt(hn::ConvertTo(F32(), best_cost)), error), slack);
-  const VF runner_up = hn::Sub(hn::Sqrt(hn::ConvertTo(F32(), second)), error);
-  const VF clipped = hn::Sub(amax_units, floats(lookup(kSixTimesBelow.value, mantissa)));
-  // False for a NaN, too.
-  const auto in_reach = hn::Le(amax_units, floats(lookup(kReach.value, mantissa)));
-  const auto in_range =
-      hn::And(hn::RebindMask(F32(), hn::Eq(top, code)), hn::Lt(divisor, set_f32(0x1p100f)));
-  const auto proven = hn::And(hn::Gt(runner_up, worst), hn::Gt(clipped, worst));
-  return {hn::BitCast(U32(), hn::Add(top, best_offset)),
-          hn::And(hn::And(in_range, in_reach), proven)};
+  return f;
 }
 
-/// Encodes `n` batches; bit i of open[g] says that block i's scale is not proven to be the best.
-inline HWY_NOINLINE void encode_group_mse(Batch<16>* batches, int n, std::uint64_t* open) {
+HWY_INLINE VI integer_cost(const CandidateTables& tables, const FilterInput& f) {
+  const VU16 reciprocal = hn::BitCast(U16(), lookup(tables.reciprocal.value, f.mantissa));
+  const VU16 candidate = hn::BitCast(U16(), lookup(tables.candidate.value, f.mantissa));
+  VI sum0 = hn::Zero(I32()), sum1 = hn::Zero(I32());
+  HWY_UNROLL(4)
+  for (int i = 0; i < 8; i += 2) {
+    const VU16 p0 = nearest_product(f.y[i], reciprocal, candidate);
+    const VU16 p1 = nearest_product(f.y[i + 1], reciprocal, candidate);
+    sum0 = add_squares(sum0, hn::BitCast(I16(), hn::Sub(f.y[i], p0)));
+    sum1 = add_squares(sum1, hn::BitCast(I16(), hn::Sub(f.y[i + 1], p1)));
+  }
+  return hn::Add(sum0, sum1);
+}
+
+/// √cost of what has this integer cost is at most this, with slack for the rounding of FP32 costs.
+HWY_INLINE VF largest_root(VI cost) {
+  return hn::Mul(hn::Add(hn::Sqrt(hn::ConvertTo(F32(), cost)), set_f32(2.005f)), set_f32(1.00001f));
+}
+
+/// Lanes where no scale below the window can have a root of `root` or less.
+HWY_INLINE hn::Mask<F32> clips_below(const FilterInput& f, VF root) {
+  return hn::Gt(hn::Sub(f.amax, floats(lookup(kSixTimesBelow.value, f.mantissa))), root);
+}
+
+struct FilterResult {
+  VU scale;                ///< the cheapest code by integer costs
+  hn::Mask<F32> certain;   ///< lanes where it is proven to be the cheapest
+  hn::Mask<F32> narrowed;  ///< lanes where the cheapest is proven to be among the candidates
+};
+
+HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT x, VF divisor) {
+  const FilterInput f = filter_input(x, divisor);
+  VI best = hn::Set(I32(), 0x7FFFFFFF), second = best, best_offset = hn::Zero(I32());
+  VI offset = hn::Set(I32(), kFirstOffset);
+  for (const CandidateTables& tables : kCandidates) {  // unrolled it would spill
+    const VI cost = integer_cost(tables, f);
+    const auto better = hn::Lt(cost, best);
+    second = hn::Min(second, hn::Max(cost, best));
+    best = hn::Min(best, cost);
+    best_offset = hn::IfThenElse(better, offset, best_offset);
+    offset = hn::Add(offset, hn::Set(I32(), 1));
+  }
+  const VF root = largest_root(best);
+  const VF runner_up = hn::Sub(hn::Sqrt(hn::ConvertTo(F32(), second)), set_f32(2.005f));
+  const auto narrowed = hn::And(f.ok, clips_below(f, root));
+  return {hn::BitCast(U32(), hn::Add(f.top, best_offset)),
+          hn::And(narrowed, hn::Gt(runner_up, root)), narrowed};
+}
+
+/// Scales of blocks that the filter has narrowed: the exact cost of those candidates alone whose
+/// integer costs are too close to the lowest to tell.
+inline HWY_NOINLINE void encode_narrowed(Batch<16>& batch) {
+  const VF divisor = hn::Load(F32(), batch.divisor);
+  const FilterInput f = filter_input(batch.x, divisor);
+  constexpr int kCount = kLastOffset - kFirstOffset + 1;
+  VI cost[kCount], lowest = hn::Set(I32(), 0x7FFFFFFF);
+  for (int i = 0; i < kCount; ++i) {
+    cost[i] = integer_cost(kCandidates[i], f);
+    lowest = hn::Min(lowest, cost[i]);
+  }
+  const VF limit = hn::Add(largest_root(lowest), set_f32(2.01f));
+  VI pending = hn::Zero(I32());
+  for (int i = 0; i < kCount; ++i) {
+    const auto close = hn::Le(hn::Sqrt(hn::ConvertTo(F32(), cost[i])), limit);
+    pending =
+        hn::Or(pending, hn::IfThenElseZero(hn::RebindMask(I32(), close), hn::Set(I32(), 1 << i)));
+  }
+
+  alignas(64) float u[16 * kLanes];
+  cost_magnitudes(batch, u);
+  VF best_cost = set_f32(FLT_MAX);
+  VI best = f.top;
+  // From below, so that a tie keeps the lower code.
+  while (!hn::AllTrue(I32(), hn::Eq(pending, hn::Zero(I32())))) {
+    const VI bit = hn::And(pending, hn::Neg(pending));
+    const VU exponent = hn::ShiftRight<23>(bits(hn::ConvertTo(F32(), bit)));
+    const auto some = hn::Ne(bit, hn::Zero(I32()));
+    const VI next =
+        hn::Add(f.top, hn::Sub(signed_bits(exponent), hn::Set(I32(), 127 - kFirstOffset)));
+    const VI code = hn::IfThenElse(some, next, best);
+    const VF exact = batch_cost<16, false>(u, nullptr, e4m3_decode(hn::BitCast(U32(), code)));
+    const auto better = hn::Lt(exact, best_cost);
+    best = hn::IfThenElse(hn::RebindMask(I32(), better), code, best);
+    best_cost = hn::Min(best_cost, exact);
+    pending = hn::Sub(pending, bit);
+  }
+  batch_amax<16>(batch.x);  // removes the signs of NaN
+  set_scale(batch, hn::BitCast(U32(), best));
+  pack_codes(batch);
+}
+
+HWY_INLINE std::uint64_t lane_bits(hn::Mask<F32> mask) {
+  std::uint64_t result = 0;
+  hn::StoreMaskBits(F32(), mask, reinterpret_cast<std::uint8_t*>(&result));
+  return result & ((1ull << kLanes) - 1);
+}
+
+/// Lanes of a batch whose scale is not decided yet.
+struct OpenLanes {
+  std::uint64_t narrowed;  ///< for encode_narrowed()
+  std::uint64_t other;     ///< for encode_group()
+};
+
+/// Encodes `n` batches but for the lanes in open[g].
+inline HWY_NOINLINE void encode_group_mse(Batch<16>* batches, int n, OpenLanes* open) {
   for (int g = 0; g < n; ++g) {
     const FilterResult found = mse_filter(batches[g].x, hn::Load(F32(), batches[g].divisor));
     set_scale(batches[g], found.scale);
-    std::uint64_t certain = 0;
-    hn::StoreMaskBits(F32(), found.certain, reinterpret_cast<std::uint8_t*>(&certain));
-    open[g] = ~certain & ((1ull << kLanes) - 1);
+    const std::uint64_t narrowed = lane_bits(found.narrowed);
+    open[g] = {narrowed & ~lane_bits(found.certain), ~narrowed & ((1ull << kLanes) - 1)};
   }
   for (int g = 0; g < n; ++g) pack_codes(batches[g]);
 }

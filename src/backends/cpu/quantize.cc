@@ -5,8 +5,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/quantize.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
 // After foreach_target.h, so that they are compiled for each target:
 #include "backends/cpu/encode-inl.h"
@@ -161,11 +161,21 @@ void encode_run(const Blocks& blocks, std::int64_t n, Quantizer quantizer, bool 
 }
 
 /// Blocks that the filter could not settle, collected until they fill the lanes.
+template <bool kNarrowed>
 class Undecided {
  public:
+  /// The lanes of `from`, whose first block is `first`.
   template <class Blocks>
-  void add(const Blocks& blocks, std::uint8_t* scales, std::int64_t index, const Batch<16>& from,
-           std::size_t lane) {
+  void add(const Blocks& blocks, std::uint8_t* scales, std::int64_t first, const Batch<16>& from,
+           std::uint64_t lanes) {
+    for (; lanes != 0; lanes &= lanes - 1) {
+      const auto lane = static_cast<std::size_t>(__builtin_ctzll(lanes));
+      add_one(blocks, scales, first + static_cast<std::int64_t>(lane), from, lane);
+    }
+  }
+  template <class Blocks>
+  void add_one(const Blocks& blocks, std::uint8_t* scales, std::int64_t index,
+               const Batch<16>& from, std::size_t lane) {
     for (std::size_t i = 0; i < 16; ++i) batch_.x[i * kLanes + count_] = from.x[i * kLanes + lane];
     batch_.divisor[count_] = from.divisor[lane];
     index_[count_] = index;
@@ -178,7 +188,10 @@ class Undecided {
       for (std::size_t i = 0; i < 16; ++i) batch_.x[i * kLanes + lane] = batch_.x[i * kLanes];
       batch_.divisor[lane] = batch_.divisor[0];
     }
-    encode_group<16>(Quantizer::mse, false, &batch_, 1);
+    if constexpr (kNarrowed)
+      encode_narrowed(batch_);
+    else
+      encode_group<16>(Quantizer::mse, false, &batch_, 1);
     for (std::size_t lane = 0; lane < count_; ++lane) {
       blocks.store_one(index_[lane], batch_, lane);
       scales[index_[lane]] = static_cast<std::uint8_t>(batch_.scale[lane]);
@@ -197,8 +210,9 @@ template <class Blocks>
 void encode_run_mse(const Blocks& blocks, std::int64_t n, std::uint8_t* scales) {
   constexpr std::int64_t kStep = static_cast<std::int64_t>(kLanes) * kGroup;
   Batch<16> batches[kGroup];
-  std::uint64_t open[kGroup];
-  Undecided undecided;
+  OpenLanes open[kGroup];
+  Undecided<true> narrowed;
+  Undecided<false> other;
   for (std::int64_t i = 0; i < n; i += kStep) {
     const int count = group_size(n - i);
     for (int g = 0; g < count; ++g) blocks.load(at(i, g), lanes_of(n, i, g), batches[g]);
@@ -207,13 +221,13 @@ void encode_run_mse(const Blocks& blocks, std::int64_t n, std::uint8_t* scales) 
       const std::int64_t first = at(i, g), lanes = lanes_of(n, i, g);
       blocks.store(first, lanes, batches[g]);
       store_scales(batches[g].scale, lanes, scales + first);
-      for (std::uint64_t bits = open[g] & ((1ull << lanes) - 1); bits != 0; bits &= bits - 1) {
-        const auto lane = static_cast<std::size_t>(__builtin_ctzll(bits));
-        undecided.add(blocks, scales, first + static_cast<std::int64_t>(lane), batches[g], lane);
-      }
+      const std::uint64_t present = (1ull << lanes) - 1;
+      narrowed.add(blocks, scales, first, batches[g], open[g].narrowed & present);
+      other.add(blocks, scales, first, batches[g], open[g].other & present);
     }
   }
-  undecided.flush(blocks, scales);
+  narrowed.flush(blocks, scales);
+  other.flush(blocks, scales);
 }
 
 template <int B, class Blocks>
