@@ -27,7 +27,7 @@ All scales are shown as multipliers: x = code * block scale * global scale.
 Examples:
   nvfp4 inspect Llama-3.1-8B-NVFP4
   nvfp4 inspect out --tensor model.layers.0.self_attn.q_proj.weight
-  nvfp4 inspect out --json | jq '.tensors[] | select(.scheme == "nvfp4") | .global_scale'
+  nvfp4 inspect out --json | jq '.tensors[].global_scale'
 )";
 
 class Range {

@@ -25,8 +25,10 @@ Environment:
   NVFP4_THREADS           threads when --threads is not given
   NO_COLOR                no colours, if set to anything
 
-Example:
-  nvfp4 sample tiny && nvfp4 quantize tiny tiny-nvfp4 && nvfp4 compare tiny tiny-nvfp4
+Example, with a small made-up model:
+  nvfp4 sample tiny
+  nvfp4 quantize tiny tiny-nvfp4
+  nvfp4 compare tiny tiny-nvfp4
 
 Exit status: 0 done, 1 an input or output failed, 2 wrong usage.
 )";

@@ -87,8 +87,8 @@ class Cli : public ::testing::Test {
               const std::string& err) {
     Words words{NVFP4_CLI_PATH};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    Words variables{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "TERM=xterm"};
-    variables.insert(variables.end(), environment.begin(), environment.end());
+    Words variables = environment;  // the first of a name counts
+    variables.insert(variables.end(), {"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "TERM=xterm"});
     const auto pointers = [](Words& from) {
       std::vector<char*> to;
       for (std::string& s : from) to.push_back(s.data());
@@ -160,6 +160,7 @@ TEST_F(Cli, HelpsForEveryCommandWithAnExampleInEightyColumns) {
   }
   const Result all = run({"help"});
   EXPECT_EQ(all.status, 0);
+  EXPECT_LE(longest_line(all.out), 80u) << all.out;
   for (const char* word : {"quantize", "inspect", "compare", "sample", "bench", "NVFP4_BACKEND",
                            "NVFP4_THREADS", "NO_COLOR"})
     EXPECT_TRUE(has(all.out, word)) << word;

@@ -244,6 +244,8 @@ LogicalTensor CheckpointReader::nvfp4_tensor(const StoredTensor& codes, const st
                        "{}: {} [{}], NVFP4 codes must be U8 with two dimensions or more",
                        describe(codes), safetensors::dtype_name(codes.info->dtype),
                        fmt::join(t.shape, ", "));
+  require<FormatError>(modelopt || !stored(t.name), "{}: '{}' is there too", describe(codes),
+                       printable(t.name));
   t.shape.back() *= 2;
   std::vector<std::int64_t> scale_shape = t.shape;
   scale_shape.back() /= kBlock;
@@ -310,9 +312,7 @@ void CheckpointReader::add_tensors() {
         t.data = {&file, &info};
         t.bytes = info.bytes;
       }
-      const bool fresh = by_name_.try_emplace(t.name, tensors_.size()).second;
-      require<FormatError>(fresh, "{}: '{}' is there too, plain", describe(t.data),
-                           printable(t.name));
+      by_name_.try_emplace(t.name, tensors_.size());
       tensors_.push_back(std::move(t));
     }
 }
