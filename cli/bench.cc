@@ -50,19 +50,18 @@ double seconds(const std::function<void()>& call) {
 }
 
 /// Bytes read and written each second by memcpy on `threads` threads.
-double copy_bandwidth(int threads) {
-  constexpr std::size_t kBytes = 64 << 20;  // each thread, each way
-  std::vector<std::unique_ptr<std::byte[]>> from, to;
-  for (int t = 0; t < threads; ++t) {
-    from.push_back(std::make_unique<std::byte[]>(kBytes));  // zeroed: every page is there
-    to.push_back(std::make_unique<std::byte[]>(kBytes));
-  }
+double copy_bandwidth(const Matrix& from, Matrix& to, int threads) {
+  const std::int64_t bytes = from.rows() * from.cols() * dtype_size(from.dtype());
   const double s = seconds([&] {
     std::vector<std::jthread> workers;
-    for (std::size_t t = 0; t < from.size(); ++t)
-      workers.emplace_back([&, t] { std::memcpy(to[t].get(), from[t].get(), kBytes); });
+    for (int t = 0; t < threads; ++t)
+      workers.emplace_back([&, t] {
+        const std::int64_t begin = bytes * t / threads, end = bytes * (t + 1) / threads;
+        std::memcpy(to.data<std::byte>() + begin, from.data<std::byte>() + begin,
+                    static_cast<std::size_t>(end - begin));
+      });
   });
-  return 2.0 * kBytes * threads / s;
+  return 2.0 * static_cast<double>(bytes) / s;
 }
 
 void fill(Matrix& x) {
@@ -122,11 +121,11 @@ void run(const Arguments& arguments) {
                      },
                      {}});
   };
-  quantizer("quantize max", Quantizer::max, false);
-  quantizer("  and measure the global scale", Quantizer::max, true);
-  quantizer("quantize four_over_six", Quantizer::four_over_six, false);
-  quantizer("quantize mse", Quantizer::mse, false);
-  lines.push_back({"dequantize to BF16",
+  quantizer("max", Quantizer::max, false);
+  quantizer("max, global measured", Quantizer::max, true);
+  quantizer("four_over_six", Quantizer::four_over_six, false);
+  quantizer("mse", Quantizer::mse, false);
+  lines.push_back({"dequantize",
                    2 + kPackedBytes,
                    [&] { dequantize_into(packed.view(), back.span(), backend.name); },
                    {}});
@@ -136,7 +135,7 @@ void run(const Arguments& arguments) {
   std::vector<double> copies;
   for (const int n : counts) {
     set_threads(n);
-    copies.push_back(copy_bandwidth(n));
+    copies.push_back(copy_bandwidth(x, back, n));
     for (Line& line : lines) line.seconds.push_back(seconds(line.call));
   }
 
@@ -158,7 +157,7 @@ void run(const Arguments& arguments) {
     std::vector<std::string> cells{line.name};
     for (std::size_t i = 0; i < counts.size(); ++i) {
       const double rate = elements / line.seconds[i];
-      cells.insert(cells.end(), {style.bold(fmt::format("{:.2f}", rate / 1e9)),
+      cells.insert(cells.end(), {style.bold(fmt::format("{:.3g}", rate / 1e9)),
                                  fmt::format("{:.1f}", rate * line.bytes / 1e9),
                                  fmt::format("{:.0f} %", 100 * rate * line.bytes / copies[i])});
     }
