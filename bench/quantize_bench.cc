@@ -39,6 +39,15 @@ void copy(benchmark::State& state) {
 }
 BENCHMARK(copy)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
 
+/// What this machine can read: the largest magnitude of 256 MiB, two instructions a vector.
+void read(benchmark::State& state) {
+  set_threads(static_cast<int>(state.range(0)));
+  const Matrix x = bench::gaussian(DType::f32, kRows, kCols);
+  for (auto _ : state) benchmark::DoNotOptimize(amax(x.view()));
+  report(state, kRows * kCols, kRows * kCols * 4);
+}
+BENCHMARK(read)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+
 struct QuantizeCase {
   std::string backend;
   Quantizer quantizer;
