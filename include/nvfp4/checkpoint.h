@@ -30,11 +30,16 @@ struct QuantizeCheckpointOptions {
   std::string format = "modelopt";  ///< or "compressed-tensors"
   Quantizer quantizer = Quantizer::mse;
   /// Exact tensor or module name, glob (`*`, `?`), or "re:" and an ECMAScript regular expression.
+  /// `ignore` wins over `include`, which wins over the defaults; nothing can include a tensor that
+  /// is not 2-D (or stacked experts), BF16, F16 or F32, and 16 · n deep.
   std::vector<std::string> ignore, include;
   /// Comma-separated last name components that share one global scale: "w1,w3".
   std::vector<std::string> fuse;
   /// JSON object: module name, glob or re: -> activation amax. Others get 2688 (input_scale 1).
   std::optional<std::filesystem::path> input_amax;
+  /// Resume: go on with an interrupted run of the same options and input; of a missing or empty
+  /// output, start. Overwrite: remove the weights, index and configs of the model in `output`;
+  /// files that are no part of a model stay. Neither: `output` must be missing or empty.
   bool resume = false, overwrite = false, dry_run = false;
   std::string backend;
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
