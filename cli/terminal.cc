@@ -69,7 +69,7 @@ void print(std::string_view text) {
 Style::Style(std::FILE* stream) : on_(is_terminal(stream) && environment("NO_COLOR").empty()) {}
 
 std::string Style::wrap(std::string_view code, std::string_view text) const {
-  return on_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+  return on_ && !text.empty() ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
 }
 
 std::string clean(std::string_view text) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/sample_models.h"
+#include "checkpoint/sample_weights.h"
 #include "checkpoint/temp_dir.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"
@@ -64,6 +66,16 @@ TEST(Sample, GivesTheSameBytesForAnyThreadsAndShards) {
   EXPECT_NE(one.at("lm_head.weight"), tensors_of(dir / "other seed").at("lm_head.weight"));
   EXPECT_NE(one.at("model.layers.0.mlp.up_proj.weight"),
             one.at("model.layers.1.mlp.up_proj.weight"));
+}
+
+TEST(Sample, FillsAnyRowsAsItFillsAll) {
+  constexpr std::size_t kCols = 33, kRows = 8;
+  const checkpoint::SampleWeights weights(7, "w", kCols, 0.02);
+  std::vector<std::uint16_t> all(kRows * kCols), part(3 * kCols);
+  weights.fill(0, all);
+  weights.fill(5, part);
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin() + 5 * kCols));
+  EXPECT_FALSE(std::equal(part.begin(), part.end(), all.begin()));
 }
 
 TEST(Sample, WritesAnExactIndexAndConfig) {
