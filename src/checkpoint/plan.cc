@@ -157,7 +157,7 @@ class Planner {
   }
 
   void make_groups() {
-    const FuseRules rules(options_.fuse);
+    FuseRules rules(options_.fuse);
     InputAmax amaxes;
     if (options_.input_amax)
       amaxes = InputAmax(read_text_file(*options_.input_amax), options_.input_amax->string());
@@ -168,6 +168,7 @@ class Planner {
           group_of.try_emplace(rules.key(unit.slice.module), plan_.groups.size());
       if (fresh) plan_.groups.emplace_back();
       unit.group = it->second;
+      rules.see(unit.slice.module);
       Group& group = plan_.groups[unit.group];
       group.units.push_back(u);
       group.input_amax = std::max(group.input_amax, amaxes.find(unit.slice.module));
@@ -175,6 +176,7 @@ class Planner {
     for (Group& group : plan_.groups)
       if (group.input_amax == 0) group.input_amax = kDefaultInputAmax;
     warn(amaxes.warnings());
+    warn(rules.warnings());
     for (const KeptModule& kept : kept_) {
       const std::string key = rules.key(kept.name);
       if (const auto it = group_of.find(key); it != group_of.end() && kept.linear)
