@@ -159,8 +159,13 @@ class Planner {
   void make_groups() {
     FuseRules rules(options_.fuse);
     InputAmax amaxes;
-    if (options_.input_amax)
-      amaxes = InputAmax(read_text_file(*options_.input_amax), options_.input_amax->string());
+    if (options_.input_amax) {
+      const std::string text = read_text_file(*options_.input_amax);
+      plan_.input_amax_fingerprint = fingerprint(text);
+      amaxes = InputAmax(text, options_.input_amax->string());
+      if (options_.scheme == Scheme::nvfp4a16)
+        plan_.warnings.push_back("--input-amax: no effect, scheme nvfp4a16 has no input scales");
+    }
     std::map<std::string, std::size_t> group_of;
     for (std::size_t u = 0; u < plan_.units.size(); ++u) {
       Unit& unit = plan_.units[u];
