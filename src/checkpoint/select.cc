@@ -190,7 +190,10 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
   for (std::size_t i = 0; i < ignore_.size(); ++i) {
     if (!ignore_[i].matches(tensor.name)) continue;
     ignore_used_[i] = true;
-    if (s.quantize) s.reason = "--ignore " + ignore_[i].text();
+    if (s.quantize) {
+      s.reason = "--ignore " + ignore_[i].text();
+      s.ignored = true;
+    }
     ignored = true;
     s.quantize = false;
   }

@@ -12,9 +12,10 @@ namespace nvfp4::checkpoint {
 
 struct Selection {
   bool quantize = false;
-  std::string kind;    ///< "linear", "expert", "stacked experts", "norm", ...
-  std::string reason;  ///< why it is kept; empty when quantized
-  bool linear = true;  ///< a loader may build this module as a linear layer
+  std::string kind;      ///< "linear", "expert", "stacked experts", "norm", ...
+  std::string reason;    ///< why it is kept; empty when quantized
+  bool ignored = false;  ///< by the user's pattern, or it would be quantized
+  bool linear = true;    ///< a loader may build this module as a linear layer
 };
 
 /// Decides by name, dtype and shape alone. `model_type` is config.json's, or empty.

@@ -4,25 +4,19 @@
 #include <map>
 #include <set>
 
+#include "checkpoint/expert_layers.h"
 #include "checkpoint/pattern.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-/// "a.experts.7.w1" and "a.experts.gate_up_proj" -> "a.experts"; empty for other names.
-std::string experts_of(const std::string& module) {
-  constexpr std::string_view kExperts = ".experts.";
-  const std::size_t at = module.find(kExperts);
-  return at == std::string::npos ? std::string() : module.substr(0, at + kExperts.size() - 1);
-}
-
 /// The experts of one layer are named alike: one of them stands for all. Loaders also see the
 /// names of fused layers.
 std::set<std::string> representative_names(std::span<const std::string> quantized) {
   std::set<std::string> names;
   for (const std::string& module : quantized) {
-    const std::string experts = experts_of(module);
+    const std::string experts = expert_layer_of(module);
     const std::size_t dot = module.rfind('.');
     const std::string parent = dot == std::string::npos ? "" : module.substr(0, dot + 1);
     const std::string last = module.substr(dot == std::string::npos ? 0 : dot + 1);
@@ -54,7 +48,8 @@ std::vector<std::string> linear_excludes(const ConfigFacts& facts,
                                          std::string (*experts_entry)(const std::string&)) {
   std::set<std::string> partly;  // layers where some experts are quantized
   for (const std::string& module : facts.quantized)
-    if (const std::string experts = experts_of(module); !experts.empty()) partly.insert(experts);
+    if (const std::string experts = expert_layer_of(module); !experts.empty())
+      partly.insert(experts);
   std::vector<std::string> entries;
   std::set<std::string> seen;
   const auto add = [&](std::string entry) {
@@ -64,7 +59,7 @@ std::vector<std::string> linear_excludes(const ConfigFacts& facts,
   if (std::none_of(facts.quantized.begin(), facts.quantized.end(), is_lm_head)) add("lm_head");
   for (const KeptModule& module : facts.kept) {
     if (!module.linear) continue;
-    const std::string experts = experts_of(module.name);
+    const std::string experts = expert_layer_of(module.name);
     add(experts.empty() || partly.count(experts) != 0 ? module.name : experts_entry(experts));
   }
   return entries;
