@@ -202,6 +202,7 @@ class Planner {
       group.units.push_back(u);
       group.input_amax = std::max(group.input_amax, amaxes.find(unit.slice.module));
     }
+    if (options_.input_amax && options_.scheme == Scheme::nvfp4) fill_experts(rules);
     for (Group& group : plan_.groups)
       if (group.input_amax == 0) group.input_amax = kDefaultInputAmax;
     warn(amaxes.warnings());
@@ -214,6 +215,31 @@ class Planner {
             fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
                         kept.name, plan_.units[plan_.groups[it->second].units[0]].slice.module));
     }
+  }
+
+  /// Calibration data need not reach every expert: one without an amax takes the largest of the
+  /// same projections of its layer's other experts. What still has none is warned about.
+  void fill_experts(const FuseRules& rules) {
+    std::map<std::string, float> largest;
+    const auto kind_of = [&](const Group& group) {
+      return without_expert_number(rules.key(plan_.units[group.units[0]].slice.module));
+    };
+    for (const Group& group : plan_.groups) {
+      float& amax = largest[kind_of(group)];
+      amax = std::max(amax, group.input_amax);
+    }
+    std::size_t missing = 0, first = kNone;
+    for (Group& group : plan_.groups) {
+      if (group.input_amax == 0) group.input_amax = largest[kind_of(group)];
+      if (group.input_amax != 0) continue;
+      missing += group.units.size();
+      first = std::min(first, group.units[0]);
+    }
+    if (missing > 0)
+      plan_.warnings.push_back(
+          fmt::format("{} of {} modules have no entry in {}, {} is used: {}{}", missing,
+                      plan_.units.size(), options_.input_amax->string(), kDefaultInputAmax,
+                      plan_.units[first].slice.module, missing > 1 ? ", ..." : ""));
   }
 
   void finish() {

@@ -93,5 +93,21 @@ TEST(ExpertLayers, APatternThatMixesThemIsWarnedAboutOnceForEachLayer) {
   EXPECT_TRUE(warnings[0].starts_with("l.mlp.experts: 1 of 2 tensors")) << warnings[0];
 }
 
+TEST(ExpertLayers, AnExpertWithoutAnInputAmaxTakesTheLargestOfItsLayer) {
+  const TempDir dir;
+  write_moe(dir / "in", 32);
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.ignore = {"l.1.mlp.experts.*"};
+  write_text(dir / "amax.json", R"({"l.0.mlp.experts.1.up_proj": 5376})");
+  options.input_amax = dir / "amax.json";
+  const QuantizeReport report = quantize_checkpoint(options);
+  const LoadedModel out(dir / "out");
+  for (const char* name : {"0.gate_proj", "0.up_proj", "1.gate_proj", "1.up_proj"})
+    EXPECT_EQ(out.scalar(std::string("l.0.mlp.experts.") + name + ".input_scale"), 2.0f) << name;
+  EXPECT_EQ(out.scalar("l.0.mlp.experts.0.down_proj.input_scale"), 1.0f);
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_NE(report.warnings[0].find("2 of 6 modules"), std::string::npos) << report.warnings[0];
+}
+
 }  // namespace
 }  // namespace nvfp4::checkpoint
