@@ -55,6 +55,36 @@ std::string check_pattern(const std::string& pattern) {
   }
 }
 
+std::string check_fuse(const std::string& names) {
+  int count = 0;
+  for (std::size_t begin = 0; begin <= names.size(); ++count) {
+    const std::size_t end = std::min(names.find(',', begin), names.size());
+    if (end == begin || names.substr(begin, end - begin).find('.') != std::string::npos)
+      return fmt::format("'{}' must be last name components separated by commas", names);
+    begin = end + 1;
+  }
+  return count >= 2 ? "" : fmt::format("'{}' is one component, needs two or more", names);
+}
+
+/// Lexically, after links are resolved; what else can be wrong with the folders is found later.
+void check_apart(const fs::path& input, const fs::path& output) {
+  std::error_code error;
+  const bool folder = fs::is_directory(input, error);
+  const fs::path given = fs::absolute(input, error);
+  const fs::path in = fs::weakly_canonical(folder ? given : given.parent_path(), error);
+  if (error) return;
+  const fs::path out = fs::weakly_canonical(fs::absolute(output, error), error);
+  if (error) return;
+  const auto inside = [](const fs::path& a, const fs::path& b) {
+    const fs::path way = a.lexically_relative(b);
+    return !way.empty() && *way.begin() != "..";
+  };
+  if (inside(in, out) || (folder && inside(out, in)))
+    throw CLI::ValidationError(
+        "OUTPUT", fmt::format("{} and INPUT {} must not be the same or inside each other",
+                              output.string(), input.string()));
+}
+
 struct Group {
   std::int64_t tensors = 0;
   std::uint64_t before = 0, after = 0;
@@ -158,6 +188,7 @@ void run(Arguments& arguments) {
   QuantizeCheckpointOptions& options = arguments.options;
   options.scheme = arguments.scheme == "nvfp4" ? Scheme::nvfp4 : Scheme::nvfp4a16;
   options.quantizer = quantizer_from_name(arguments.scale_search);
+  check_apart(options.input, options.output);
   if (!arguments.report.empty()) {  // better now than after an hour
     const fs::path folder = fs::absolute(arguments.report).parent_path();
     if (!fs::is_directory(folder))
@@ -215,7 +246,8 @@ void add_quantize(CLI::App& app) {
       ->option_text("PATTERN")
       ->check(pattern);
   patterns("--fuse", o.fuse, "modules that share one global scale, such as w1,w3; repeatable")
-      ->option_text("NAMES");
+      ->option_text("NAMES")
+      ->check(CLI::Validator(check_fuse, ""));
   command
       ->add_option("--input-amax", o.input_amax,
                    "JSON: module name or pattern to the largest activation; 2688 if not given")

@@ -188,6 +188,12 @@ TEST_F(Cli, CallsWrongUsageTwo) {
   expect_one_line_error(run({"quantize", "a", "b", "--resume", "--overwrite"}), 2,
                         {"--resume", "--overwrite"});
   expect_one_line_error(run({"quantize", "a", "b", "--ignore", "re:("}), 2, {"--ignore", "re:("});
+  for (const char* names : {"q_proj", "a.b,c", "a,,b", "a,", ""})
+    expect_one_line_error(run({"quantize", "a", "b", "--fuse", names}), 2, {"--fuse", names});
+  std::filesystem::create_directories(dir_ / "m/in");
+  for (const char* output : {"m/in", "m/in/", "m/in/out", "m", "m/../m/in"})
+    expect_one_line_error(run({"quantize", "m/in", output}), 2, {"OUTPUT", output});
+  expect_one_line_error(run({"quantize", "m/in", "m/in-nvfp4"}), 1, {"m/in"});
   expect_one_line_error(run({"sample", "m", "--scale", "1000"}), 2, {"--scale"});
   expect_one_line_error(run({"compare", "a"}), 2, {"B"});
 }

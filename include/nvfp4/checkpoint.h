@@ -35,7 +35,9 @@ struct QuantizeCheckpointOptions {
   std::vector<std::string> ignore, include;
   /// Comma-separated last name components that share one global scale: "w1,w3".
   std::vector<std::string> fuse;
-  /// JSON object: module name, glob or re: -> activation amax. Others get 2688 (input_scale 1).
+  /// JSON object: module name, glob or re: -> activation amax. Modules that share a scale take the
+  /// largest of theirs; an expert without one takes the largest of the same projections of its
+  /// layer's other experts; others get 2688 (input_scale 1).
   std::optional<std::filesystem::path> input_amax;
   /// Resume: go on with an interrupted run of the same options and input; of a missing or empty
   /// output, start. Overwrite: remove the weights, index and configs of the model in `output`;

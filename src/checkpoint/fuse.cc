@@ -11,6 +11,11 @@ std::string_view canonical(std::string_view component) {
   return component.starts_with("in_proj_") ? "in_proj_*" : component;
 }
 
+std::string_view last_component(std::string_view module) {
+  const std::size_t dot = module.rfind('.');
+  return dot == std::string_view::npos ? module : module.substr(dot + 1);
+}
+
 const std::vector<std::vector<std::string>>& default_sets() {
   static const std::vector<std::vector<std::string>> sets = {
       {"q_proj", "k_proj", "v_proj"},
@@ -53,15 +58,31 @@ FuseRules::FuseRules(const std::vector<std::string>& extra) {
     }
     require<ValueError>(names.size() >= 2, "--fuse {}: one component, needs two or more", text);
     add(names);
+    Extra& seen = extra_.emplace_back();
+    seen.text = text;
+    for (const std::string& name : names) seen.names.emplace(canonical(name));
   }
 }
 
+void FuseRules::see(std::string_view module) {
+  const std::string_view last = canonical(last_component(module));
+  for (Extra& extra : extra_) extra.used = extra.used || extra.names.count(last) != 0;
+}
+
+std::vector<std::string> FuseRules::warnings() const {
+  std::vector<std::string> lines;
+  for (const Extra& extra : extra_)
+    if (!extra.used)
+      lines.push_back(fmt::format("--fuse {}: matches no quantized module", extra.text));
+  return lines;
+}
+
 std::string FuseRules::key(std::string_view module) const {
-  const std::size_t dot = module.rfind('.');
-  const std::string_view last = dot == std::string_view::npos ? module : module.substr(dot + 1);
+  const std::string_view last = last_component(module);
   const auto it = set_of_.find(canonical(last));
   if (it == set_of_.end()) return std::string(module);
-  const std::string_view parent = module.substr(0, dot == std::string_view::npos ? 0 : dot);
+  const std::string_view parent =
+      module.substr(0, last.size() == module.size() ? 0 : module.size() - last.size() - 1);
   return fmt::format("{}.#{}", parent, it->second);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,10 +20,21 @@ class FuseRules {
   /// has its own name as key.
   std::string key(std::string_view module) const;
 
+  /// Takes note of a quantized module, for warnings().
+  void see(std::string_view module);
+  /// One line for each of `extra` that names no module seen so far.
+  std::vector<std::string> warnings() const;
+
  private:
+  struct Extra {
+    std::string text;
+    std::set<std::string, std::less<>> names;
+    bool used = false;
+  };
   void add(const std::vector<std::string>& names);
   std::map<std::string, int, std::less<>> set_of_;
   int next_ = 0;
+  std::vector<Extra> extra_;
 };
 
 }  // namespace nvfp4::checkpoint

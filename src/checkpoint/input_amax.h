@@ -14,8 +14,9 @@ namespace nvfp4::checkpoint {
 class InputAmax {
  public:
   InputAmax() = default;
-  /// Throws FormatError if `json` is not such an object, ValueError for a pattern or number that
-  /// is not valid.
+  /// Throws FormatError if `json` is not such an object or has a key twice, ValueError for a
+  /// pattern that is not valid and for a number whose input scale, amax / 2688, is not a normal
+  /// float.
   InputAmax(const std::string& json, const std::string& file);
 
   /// An exact name first, then the first pattern that matches; 0 if there is none.
@@ -23,6 +24,7 @@ class InputAmax {
   std::vector<std::string> warnings() const;
 
  private:
+  class Reader;
   struct Entry {
     Pattern pattern;
     float amax = 0;

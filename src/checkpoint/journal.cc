@@ -29,7 +29,7 @@ Json input_of(const ModelFolder& model) {
   return files;
 }
 
-Json options_of(const QuantizeCheckpointOptions& options) {
+Json options_of(const QuantizeCheckpointOptions& options, const Plan& plan) {
   Json json = {{"program", std::string("nvfp4 ") + version()},
                {"scheme", options.scheme == Scheme::nvfp4 ? "nvfp4" : "nvfp4a16"},
                {"format", options.format},
@@ -38,8 +38,8 @@ Json options_of(const QuantizeCheckpointOptions& options) {
                {"include", options.include},
                {"fuse", options.fuse},
                {"input_amax", nullptr}};
-  if (options.input_amax)
-    json["input_amax"] = fmt::format("{:016x}", fingerprint(read_text_file(*options.input_amax)));
+  if (plan.input_amax_fingerprint)
+    json["input_amax"] = fmt::format("{:016x}", *plan.input_amax_fingerprint);
   return json;
 }
 
@@ -61,7 +61,7 @@ Journal::Journal(const ModelFolder& model, const QuantizeCheckpointOptions& opti
                  const Plan& plan)
     : json_({{"version", kVersion},
              {"state", "writing"},
-             {"options", options_of(options)},
+             {"options", options_of(options, plan)},
              {"input", input_of(model)},
              {"config", fmt::format("{:016x}", fingerprint(plan.config_json))},
              {"shards", Json::object()}}) {}

@@ -43,8 +43,8 @@ Json parse(const std::string& text, const std::string& file) {
     Json json = Json::parse(without_python_numbers(text));
     require<FormatError>(json.is_object(), "{}: must be a JSON object", file);
     return json;
-  } catch (const Json::parse_error& e) {
-    throw FormatError(fmt::format("{}: {}", file, e.what()));
+  } catch (const Json::exception& e) {
+    throw FormatError(fmt::format("{}: {}", file, parse_failure(e)));
   }
 }
 

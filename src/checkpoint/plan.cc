@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "checkpoint/expert_layers.h"
 #include "checkpoint/fuse.h"
 #include "checkpoint/input_amax.h"
 #include "checkpoint/json_text.h"
@@ -51,9 +52,11 @@ class Planner {
   Plan run() {
     Selector selector(options_.ignore, options_.include,
                       config_.model_types.empty() ? "" : config_.model_types.front());
-    for (std::size_t f = 0; f < model_.files.size(); ++f) add_shard(f, selector);
+    select(selector);
     plan_.warnings = model_.warnings;
     warn(selector.warnings());
+    warn(keep_whole_layers());
+    for (std::size_t f = 0; f < model_.files.size(); ++f) add_shard(f);
     make_groups();
     finish();
     return std::move(plan_);
@@ -64,41 +67,62 @@ class Planner {
     plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
   }
 
-  void add_shard(std::size_t f, Selector& selector) {
+  struct Candidate {
+    Selection selection;
+    std::vector<WeightSlice> slices;  ///< if quantized
+  };
+
+  void select(Selector& selector) {
+    for (const safetensors::File& file : model_.files) {
+      std::vector<Candidate>& candidates = candidates_.emplace_back();
+      for (const TensorInfo& info : file.tensors()) {
+        require<FormatError>(info.name.size() <= kMaxNameBytes,
+                             "{}: a tensor name of {} bytes, at most {}", file.path().string(),
+                             info.name.size(), kMaxNameBytes);
+        Candidate& candidate = candidates.emplace_back();
+        candidate.selection = selector.select(info);
+        if (!candidate.selection.quantize) continue;
+        candidate.slices = slices_of(info, candidate.selection, config_);
+        const std::int64_t cols = candidate.slices[0].cols;
+        if (cols % kBlock == 0) continue;
+        candidate.selection.quantize = false;
+        candidate.selection.reason = fmt::format("{} columns, not a multiple of {}", cols, kBlock);
+      }
+    }
+  }
+
+  std::vector<std::string> keep_whole_layers() {
+    std::vector<Choice> choices;
+    for (std::size_t f = 0; f < candidates_.size(); ++f)
+      for (std::size_t t = 0; t < candidates_[f].size(); ++t)
+        choices.push_back({&model_.files[f].tensors()[t], &candidates_[f][t].selection});
+    return keep_expert_layers_whole(choices);
+  }
+
+  void add_shard(std::size_t f) {
     PlannedShard shard;
     shard.file = model_.file_names[f];
     shard.metadata = model_.files[f].metadata();
     shard.metadata.try_emplace("format", "pt");  // transformers refuses files that do not say it
     shard.first_tensor = plan_.tensors.size();
     const std::size_t first_unit = plan_.units.size();
-    for (const TensorInfo& info : model_.files[f].tensors()) {
-      require<FormatError>(info.name.size() <= kMaxNameBytes,
-                           "{}: a tensor name of {} bytes, at most {}",
-                           model_.files[f].path().string(), info.name.size(), kMaxNameBytes);
-      add_tensor(info, selector.select(info), shard);
-    }
+    for (std::size_t t = 0; t < candidates_[f].size(); ++t)
+      add_tensor(model_.files[f].tensors()[t], std::move(candidates_[f][t]), shard);
     shard.tensors = plan_.tensors.size() - shard.first_tensor;
     sort_by_alignment(shard, first_unit);
     plan_.shards.push_back(std::move(shard));
   }
 
-  void add_tensor(const TensorInfo& info, Selection selection, PlannedShard& shard) {
+  void add_tensor(const TensorInfo& info, Candidate candidate, PlannedShard& shard) {
+    Selection& selection = candidate.selection;
     PlannedTensor tensor;
     tensor.info = &info;
     tensor.shard = plan_.shards.size();
-    std::vector<WeightSlice> slices;
-    if (selection.quantize) {
-      slices = slices_of(info, selection, config_);
-      const std::int64_t cols = slices[0].cols;
-      if (cols % kBlock != 0) {
-        selection.quantize = false;
-        selection.reason = fmt::format("{} columns, not a multiple of {}", cols, kBlock);
-      }
-    }
     if (selection.quantize) {
       tensor.first_unit = plan_.units.size();
-      tensor.units = slices.size();
-      for (WeightSlice& slice : slices) tensor.bytes_after += add_unit(std::move(slice), shard);
+      tensor.units = candidate.slices.size();
+      for (WeightSlice& slice : candidate.slices)
+        tensor.bytes_after += add_unit(std::move(slice), shard);
     } else {
       tensor.copy = shard.specs.size();
       tensor.bytes_after = info.bytes;
@@ -157,10 +181,15 @@ class Planner {
   }
 
   void make_groups() {
-    const FuseRules rules(options_.fuse);
+    FuseRules rules(options_.fuse);
     InputAmax amaxes;
-    if (options_.input_amax)
-      amaxes = InputAmax(read_text_file(*options_.input_amax), options_.input_amax->string());
+    if (options_.input_amax) {
+      const std::string text = read_text_file(*options_.input_amax);
+      plan_.input_amax_fingerprint = fingerprint(text);
+      amaxes = InputAmax(text, options_.input_amax->string());
+      if (options_.scheme == Scheme::nvfp4a16)
+        plan_.warnings.push_back("--input-amax: no effect, scheme nvfp4a16 has no input scales");
+    }
     std::map<std::string, std::size_t> group_of;
     for (std::size_t u = 0; u < plan_.units.size(); ++u) {
       Unit& unit = plan_.units[u];
@@ -168,20 +197,49 @@ class Planner {
           group_of.try_emplace(rules.key(unit.slice.module), plan_.groups.size());
       if (fresh) plan_.groups.emplace_back();
       unit.group = it->second;
+      rules.see(unit.slice.module);
       Group& group = plan_.groups[unit.group];
       group.units.push_back(u);
       group.input_amax = std::max(group.input_amax, amaxes.find(unit.slice.module));
     }
+    if (options_.input_amax && options_.scheme == Scheme::nvfp4) fill_experts(rules);
     for (Group& group : plan_.groups)
       if (group.input_amax == 0) group.input_amax = kDefaultInputAmax;
     warn(amaxes.warnings());
+    warn(rules.warnings());
     for (const KeptModule& kept : kept_) {
       const std::string key = rules.key(kept.name);
+      if (!expert_layer_of(kept.name).empty()) continue;  // has its own warning
       if (const auto it = group_of.find(key); it != group_of.end() && kept.linear)
         plan_.warnings.push_back(
             fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
                         kept.name, plan_.units[plan_.groups[it->second].units[0]].slice.module));
     }
+  }
+
+  /// Calibration data need not reach every expert: one without an amax takes the largest of the
+  /// same projections of its layer's other experts. What still has none is warned about.
+  void fill_experts(const FuseRules& rules) {
+    std::map<std::string, float> largest;
+    const auto kind_of = [&](const Group& group) {
+      return without_expert_number(rules.key(plan_.units[group.units[0]].slice.module));
+    };
+    for (const Group& group : plan_.groups) {
+      float& amax = largest[kind_of(group)];
+      amax = std::max(amax, group.input_amax);
+    }
+    std::size_t missing = 0, first = kNone;
+    for (Group& group : plan_.groups) {
+      if (group.input_amax == 0) group.input_amax = largest[kind_of(group)];
+      if (group.input_amax != 0) continue;
+      missing += group.units.size();
+      first = std::min(first, group.units[0]);
+    }
+    if (missing > 0)
+      plan_.warnings.push_back(
+          fmt::format("{} of {} modules have no entry in {}, {} is used: {}{}", missing,
+                      plan_.units.size(), options_.input_amax->string(), kDefaultInputAmax,
+                      plan_.units[first].slice.module, missing > 1 ? ", ..." : ""));
   }
 
   void finish() {
@@ -205,7 +263,7 @@ class Planner {
     if (quantized_.empty()) plan_.warnings.push_back("no tensor is quantized");
     std::vector<std::string> linear;
     for (const auto& entry : linear_excludes(facts, [](const std::string& e) { return e + "*"; }))
-      linear.push_back(entry);
+      if (expert_layer_of(entry).empty()) linear.push_back(entry);
     warn(exclude_conflicts(linear, quantized_));
   }
 
@@ -213,6 +271,7 @@ class Planner {
   const QuantizeCheckpointOptions& options_;
   const CheckpointFormat& format_;
   ModelConfig config_;
+  std::vector<std::vector<Candidate>> candidates_;  ///< of each file
   Plan plan_;
   std::vector<KeptModule> kept_;
   std::vector<std::string> quantized_;

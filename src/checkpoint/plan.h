@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ struct Plan {
   std::vector<std::string> warnings;
   std::string config_json, hf_quant_json;  ///< contents; hf_quant_json may be empty
   safetensors::Index index;
+  std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once
 };
 
 /// Throws ValueError, FormatError, UnsupportedError.

@@ -181,6 +181,7 @@ Selector::Selector(const std::vector<std::string>& ignore, const std::vector<std
       include_(make_patterns(include)),
       ignore_used_(ignore.size()),
       include_used_(include.size()),
+      forced_(include.size()),
       model_type_(std::move(model_type)) {}
 
 Selection Selector::select(const safetensors::TensorInfo& tensor) {
@@ -189,7 +190,10 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
   for (std::size_t i = 0; i < ignore_.size(); ++i) {
     if (!ignore_[i].matches(tensor.name)) continue;
     ignore_used_[i] = true;
-    if (s.quantize) s.reason = "--ignore " + ignore_[i].text();
+    if (s.quantize) {
+      s.reason = "--ignore " + ignore_[i].text();
+      s.ignored = true;
+    }
     ignored = true;
     s.quantize = false;
   }
@@ -205,7 +209,7 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
                         why);
     if (!why.empty()) continue;
     include_used_[i] = true;
-    s.forced = s.forced || !s.quantize;
+    if (!s.quantize) forced_[i].push_back(fmt::format("{} ({})", module_of(tensor.name), s.kind));
     s.quantize = true;
     s.reason.clear();
   }
@@ -221,6 +225,13 @@ std::vector<std::string> Selector::warnings() const {
     if (!include_used_[i])
       lines.push_back(
           fmt::format("--include {}: matches no tensor that can be quantized", include_[i].text()));
+  for (std::size_t i = 0; i < include_.size(); ++i) {
+    const auto& names = forced_[i];
+    if (names.empty()) continue;
+    const std::string more = names.size() == 1 ? "" : fmt::format(" and {} more", names.size() - 1);
+    lines.push_back(fmt::format("--include {}: most loaders build {}{} unquantized",
+                                include_[i].text(), names[0], more));
+  }
   return lines;
 }
 

@@ -12,10 +12,10 @@ namespace nvfp4::checkpoint {
 
 struct Selection {
   bool quantize = false;
-  std::string kind;     ///< "linear", "expert", "stacked experts", "norm", ...
-  std::string reason;   ///< why it is kept; empty when quantized
-  bool forced = false;  ///< by an include pattern
-  bool linear = true;   ///< a loader may build this module as a linear layer
+  std::string kind;      ///< "linear", "expert", "stacked experts", "norm", ...
+  std::string reason;    ///< why it is kept; empty when quantized
+  bool ignored = false;  ///< by the user's pattern, or it would be quantized
+  bool linear = true;    ///< a loader may build this module as a linear layer
 };
 
 /// Decides by name, dtype and shape alone. `model_type` is config.json's, or empty.
@@ -37,12 +37,14 @@ class Selector {
   /// or expression passes over those.
   Selection select(const safetensors::TensorInfo& tensor);
 
-  /// One line for each pattern that had no effect so far.
+  /// One line for each pattern that had no effect so far, or that includes modules which loaders
+  /// do not expect to be quantized.
   std::vector<std::string> warnings() const;
 
  private:
   std::vector<Pattern> ignore_, include_;
   std::vector<bool> ignore_used_, include_used_;
+  std::vector<std::vector<std::string>> forced_;  ///< by each include pattern, against the defaults
   std::string model_type_;
 };
 

@@ -45,5 +45,13 @@ TEST(Fuse, RefusesWhatIsNotAList) {
   expect_error<ValueError>([] { FuseRules({"a.w1,w3"}); }, {"--fuse a.w1,w3"});
 }
 
+TEST(Fuse, SetsThatNameNoModuleAreWarnedAbout) {
+  FuseRules rules({"nosuch,nosuch2", "w1,w2"});
+  rules.see("a.w2");
+  rules.see("nosuch.w3");
+  EXPECT_EQ(rules.warnings(),
+            std::vector<std::string>{"--fuse nosuch,nosuch2: matches no quantized module"});
+}
+
 }  // namespace
 }  // namespace nvfp4::checkpoint

@@ -51,5 +51,20 @@ TEST(ModelConfig, RefusesAQuantizedModelAndWhatIsNotAnObject) {
   EXPECT_THROW(parse_model_config("{\"a\": ", "config.json"), FormatError);
 }
 
+TEST(ModelConfig, ErrorsInItsTextAreShort) {
+  for (const std::string& text : {"{\"a\": \"" + std::string(100'000, 'x'),
+                                  "{\"a\": 1e999" + std::string(100'000, '9') + "}"}) {
+    try {
+      parse_model_config(text, "config.json");
+      ADD_FAILURE() << "no error";
+    } catch (const FormatError& e) {
+      const std::string message = e.what();
+      EXPECT_TRUE(message.starts_with("config.json: ")) << message.substr(0, 500);
+      EXPECT_LT(message.size(), 400u);
+      EXPECT_EQ(message.find("json.exception"), message.npos) << message.substr(0, 500);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace nvfp4::checkpoint

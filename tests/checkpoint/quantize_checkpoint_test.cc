@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/tiny_model.h"
@@ -282,8 +285,10 @@ TEST(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
               21.0f / 2688.0f);
   EXPECT_EQ(out.scalar("model.layers.1.mlp.down_proj.input_scale"), 2.0f);
   EXPECT_EQ(out.scalar("model.layers.0.mlp.down_proj.input_scale"), 1.0f);
-  ASSERT_EQ(report.warnings.size(), 1u);
-  EXPECT_NE(report.warnings[0].find("absent"), std::string::npos);
+  ASSERT_EQ(report.warnings.size(), 2u);
+  EXPECT_NE(report.warnings[0].find("10 of 14 modules have no entry in"), std::string::npos);
+  EXPECT_NE(report.warnings[0].find("2688 is used: model.layers.0."), std::string::npos);
+  EXPECT_NE(report.warnings[1].find("absent"), std::string::npos);
 
   options.output = dir / "other";
   write_text(dir / "amax.json", R"({"a": 0})");
@@ -291,6 +296,61 @@ TEST(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
   write_text(dir / "amax.json", "[]");
   EXPECT_THROW(quantize_checkpoint(options), FormatError);
   EXPECT_FALSE(fs::exists(dir / "other"));
+}
+
+TEST(QuantizeCheckpoint, InputAmaxesThatCannotBeUsedAreRefused) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.input_amax = dir / "amax.json";
+  const auto refuses = [&]<class E>(const char* text, std::string_view part, const E*) {
+    write_text(dir / "amax.json", text);
+    expect_error<E>([&] { quantize_checkpoint(options); }, {"amax.json: ", part});
+  };
+  const ValueError* value = nullptr;
+  const FormatError* format = nullptr;
+  refuses(R"({"re:(": 1})", "re:(", value);
+  refuses(R"({"": 1})", "empty", value);
+  refuses(R"({"a": 1e-36})", "a = 1e-36", value);
+  refuses(R"({"a": 1e39})", "a = 1e+39", value);
+  refuses(R"({"a": -3})", "a = -3", value);
+  refuses(R"({"a": "1"})", "a = '1'", value);
+  refuses(R"({"a": [1]})", "a = an array", value);
+  refuses(R"({"a": {}})", "a = an object", value);
+  refuses(R"({"a": 1, "a": 2})", "'a' appears twice", format);
+  refuses("[]", "object", format);
+  refuses("3", "object", format);
+  refuses("{", "invalid JSON", format);
+  EXPECT_FALSE(fs::exists(dir / "out"));
+}
+
+TEST(QuantizeCheckpoint, InputAmaxesAreReadOnceAndMayComeFromAPipe) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.input_amax = dir / "pipe";
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  // A second reader would wait for a writer that does not come.
+  std::thread writer([&] {
+    std::ofstream pipe(dir / "pipe");
+    pipe << R"({"*": 5376})";
+  });
+  quantize_checkpoint(options);
+  writer.join();
+  EXPECT_EQ(LoadedModel(dir / "out").scalar("model.layers.0.mlp.up_proj.input_scale"), 2.0f);
+}
+
+TEST(QuantizeCheckpoint, InputAmaxesWithoutEffectAreWarnedAbout) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  write_text(dir / "amax.json", R"({"*": 5376})");
+  options.input_amax = dir / "amax.json";
+  options.scheme = Scheme::nvfp4a16;
+  options.dry_run = true;
+  const auto warnings = quantize_checkpoint(options).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("no effect"), std::string::npos) << warnings[0];
 }
 
 /// [experts, k, n] -> the [n, k] matrix of one expert, rows `first`, first + step, ...

@@ -111,6 +111,24 @@ TEST(Excludes, SomeExpertsOfALayerAreNamedOneByOne) {
             Json::parse(R"(["m.experts.0.w1"])"));
 }
 
+TEST(Excludes, AQuantizedHeadIsNotExcludedByItsLastName) {
+  const std::vector<std::string> quantized = {"language_model.lm_head"};
+  const ConfigFacts facts = {Scheme::nvfp4, {}, quantized};
+  EXPECT_EQ(kModelOpt.quantization_config(facts)["ignore"], Json::array());
+  EXPECT_EQ(kCompressedTensors.quantization_config(facts)["ignore"], Json::array());
+}
+
+TEST(Excludes, APredictionHeadIsAlsoNamedByItsPrefixInLoaders) {
+  const std::vector<KeptModule> kept = {{"model.layers.61.shared_head.head", true}};
+  const std::vector<std::string> quantized = {"model.layers.61.mlp.down_proj"};
+  EXPECT_EQ(
+      kModelOpt.quantization_config({Scheme::nvfp4, kept, quantized})["ignore"],
+      Json::parse(R"(["lm_head", "model.layers.61.shared_head.head", "model.layers.61.head"])"));
+  const std::vector<std::string> clash = {"model.layers.61.head_mixer"};
+  EXPECT_EQ(kModelOpt.quantization_config({Scheme::nvfp4, kept, clash})["ignore"],
+            Json::parse(R"(["lm_head", "model.layers.61.shared_head.head"])"));
+}
+
 TEST(Excludes, NameWhatASubstringSearchWouldExcludeToo) {
   const std::vector<std::string> quantized = {"m.mlp.gate_proj"};
   EXPECT_EQ(exclude_conflicts({"m.mlp.gate"}, quantized).size(), 1u);

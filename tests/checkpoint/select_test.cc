@@ -162,6 +162,19 @@ TEST(Select, IncludeOfWhatCannotBeQuantizedIsAnErrorIfExactAndPassedOverIfAGlob)
   EXPECT_TRUE(glob.select(tensor("model.embed_tokens.weight", {64, 64})).quantize);
 }
 
+TEST(Select, IncludedModulesThatLoadersDoNotExpectAreWarnedAbout) {
+  Selector selector({}, {"a.*", "lm_head", "*.q_proj"}, "");
+  selector.select(tensor("a.mlp.gate.weight", {8, 64}));
+  selector.select(tensor("a.embed_tokens.weight", {64, 64}));
+  selector.select(tensor("lm_head.weight", {64, 64}));
+  selector.select(tensor("b.q_proj.weight", {64, 64}));
+  EXPECT_EQ(selector.warnings(),
+            (std::vector<std::string>{
+                "--include a.*: most loaders build a.mlp.gate (router) and 1 more "
+                "unquantized",
+                "--include lm_head: most loaders build lm_head (lm_head) unquantized"}));
+}
+
 TEST(Select, PatternsWithoutEffectAreNamed) {
   Selector selector({"nothing.*"}, {"neither"}, "");
   selector.select(tensor("a.q_proj.weight", {64, 64}));

@@ -4,25 +4,19 @@
 #include <map>
 #include <set>
 
+#include "checkpoint/expert_layers.h"
 #include "checkpoint/pattern.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-/// "a.experts.7.w1" and "a.experts.gate_up_proj" -> "a.experts"; empty for other names.
-std::string experts_of(const std::string& module) {
-  constexpr std::string_view kExperts = ".experts.";
-  const std::size_t at = module.find(kExperts);
-  return at == std::string::npos ? std::string() : module.substr(0, at + kExperts.size() - 1);
-}
-
 /// The experts of one layer are named alike: one of them stands for all. Loaders also see the
 /// names of fused layers.
 std::set<std::string> representative_names(std::span<const std::string> quantized) {
   std::set<std::string> names;
   for (const std::string& module : quantized) {
-    const std::string experts = experts_of(module);
+    const std::string experts = expert_layer_of(module);
     const std::size_t dot = module.rfind('.');
     const std::string parent = dot == std::string::npos ? "" : module.substr(0, dot + 1);
     const std::string last = module.substr(dot == std::string::npos ? 0 : dot + 1);
@@ -37,23 +31,35 @@ std::set<std::string> representative_names(std::span<const std::string> quantize
   return names;
 }
 
+/// True if a loader that looks for globs or substrings finds the entry in one of the names.
+bool matches_any(const std::string& entry, const std::set<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return glob_matches(entry, name) || name.find(entry) != std::string::npos;
+  });
+}
+
+bool is_lm_head(const std::string& module) {
+  return module == "lm_head" || module.ends_with(".lm_head");
+}
+
 }  // namespace
 
 std::vector<std::string> linear_excludes(const ConfigFacts& facts,
                                          std::string (*experts_entry)(const std::string&)) {
   std::set<std::string> partly;  // layers where some experts are quantized
   for (const std::string& module : facts.quantized)
-    if (const std::string experts = experts_of(module); !experts.empty()) partly.insert(experts);
+    if (const std::string experts = expert_layer_of(module); !experts.empty())
+      partly.insert(experts);
   std::vector<std::string> entries;
   std::set<std::string> seen;
   const auto add = [&](std::string entry) {
     if (seen.insert(entry).second) entries.push_back(std::move(entry));
   };
-  if (std::find(facts.quantized.begin(), facts.quantized.end(), "lm_head") == facts.quantized.end())
-    add("lm_head");
+  // Loaders look for it as a substring, so that it would also exclude "language_model.lm_head".
+  if (std::none_of(facts.quantized.begin(), facts.quantized.end(), is_lm_head)) add("lm_head");
   for (const KeptModule& module : facts.kept) {
     if (!module.linear) continue;
-    const std::string experts = experts_of(module.name);
+    const std::string experts = expert_layer_of(module.name);
     add(experts.empty() || partly.count(experts) != 0 ? module.name : experts_entry(experts));
   }
   return entries;
@@ -70,11 +76,7 @@ std::vector<std::string> other_excludes(const ConfigFacts& facts) {
     if (names.empty()) order.push_back(last);
     names.push_back(module.name);
   }
-  const auto harmless = [&](const std::string& entry) {
-    return std::none_of(quantized.begin(), quantized.end(), [&](const std::string& name) {
-      return glob_matches(entry, name) || name.find(entry) != std::string::npos;
-    });
-  };
+  const auto harmless = [&](const std::string& entry) { return !matches_any(entry, quantized); };
   std::vector<std::string> entries;
   for (const std::string& last : order) {
     const auto& names = by_last[last];
@@ -83,6 +85,18 @@ std::vector<std::string> other_excludes(const ConfigFacts& facts) {
       continue;
     }
     std::copy_if(names.begin(), names.end(), std::back_inserter(entries), harmless);
+  }
+  return entries;
+}
+
+std::vector<std::string> mtp_head_excludes(const ConfigFacts& facts) {
+  constexpr std::string_view kStored = ".shared_head.head";
+  const std::set<std::string> quantized = representative_names(facts.quantized);
+  std::vector<std::string> entries;
+  for (const KeptModule& module : facts.kept) {
+    if (!module.name.ends_with(kStored)) continue;
+    std::string entry = module.name.substr(0, module.name.size() - kStored.size()) + ".head";
+    if (!matches_any(entry, quantized)) entries.push_back(std::move(entry));
   }
   return entries;
 }

@@ -26,6 +26,7 @@ Json producer() { return {{"name", "modelopt"}, {"version", "0.41.0"}}; }
 std::vector<std::string> excludes(const ConfigFacts& facts) {
   std::vector<std::string> entries =
       linear_excludes(facts, [](const std::string& experts) { return experts + "*"; });
+  for (std::string& entry : mtp_head_excludes(facts)) entries.push_back(std::move(entry));
   for (std::string& entry : other_excludes(facts)) entries.push_back(std::move(entry));
   return entries;
 }
