@@ -14,6 +14,6 @@ run() {
   printf '\n$ %s\n' "$*"
   "$@"
 }
-run "$nvfp4" sample "$demo/model"
+run "$nvfp4" sample "$demo/model" --layers 16 --scale 0.25 --shards 2
 run "$nvfp4" quantize "$demo/model" "$demo/model-nvfp4"
 run "$nvfp4" compare "$demo/model" "$demo/model-nvfp4"

@@ -5,4 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
 tools/build.sh "$preset"
-exec ctest --preset "$preset" -j "$(nproc)" "${@:2}"
+results=$PWD/build/$preset/tests.xml
+status=0
+ctest --preset "$preset" -j "$(nproc)" --output-junit "$results" "${@:2}" || status=$?
+tools/skip_reasons.py "$results"
+exit "$status"

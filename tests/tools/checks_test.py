@@ -1,4 +1,4 @@
-"""The source checks must find what they are there to find: each test plants one fault."""
+"""The scripts must find what they are there to find: each test plants one fault."""
 
 import shutil
 import subprocess
@@ -81,6 +81,24 @@ class Style(unittest.TestCase):
     @unittest.skipUnless(shutil.which("clang-format-16"), "clang-format-16 is not installed")
     def test_finds_a_file_that_is_not_formatted(self):
         self.expect({"src/a.cc": "int  a=1;\n"}, "src/a.cc: not formatted")
+
+
+class SkipReasons(unittest.TestCase):
+    def test_gives_the_reason_of_each_skipped_test(self):
+        results = """<testsuite>
+            <testcase name="A.Passes" status="run"><system-out>fine</system-out></testcase>
+            <testcase name="B.Skips" status="notrun"><skipped message=""/>
+              <system-out>[ RUN ]\na.cc:3: Skipped\nno disk here\n[ SKIPPED ]</system-out></testcase>
+            <testcase name="c" status="notrun"><skipped message=""/>
+              <system-out>skipped: no torch\n</system-out></testcase>
+            </testsuite>"""
+        with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+            file.write(results)
+            file.flush()
+            run = subprocess.run([sys.executable, TOOLS / "skip_reasons.py", file.name],
+                                 capture_output=True, text=True, check=True)
+        self.assertEqual(run.stdout.split("\n")[1:],
+                         ["Skipped, and why:", "  B.Skips: no disk here", "  c: no torch", ""])
 
 
 if __name__ == "__main__":
