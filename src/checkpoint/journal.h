@@ -12,8 +12,6 @@
 /// folder is incomplete; it is written before anything else and removed last.
 namespace nvfp4::checkpoint {
 
-inline constexpr const char* kJournalName = "nvfp4.partial.json";
-
 class Journal {
  public:
   /// For a new run.
