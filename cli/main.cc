@@ -101,6 +101,8 @@ int main(int argc, char** argv) {
   using namespace nvfp4::cli;
   // A closed pipe must not kill a quantization half-way: print() sees it as EPIPE.
   std::signal(SIGPIPE, SIG_IGN);
+  // A file size limit is an error like a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run(argc, argv);
   } catch (const nvfp4::Error& e) {

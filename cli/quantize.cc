@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <regex>
 #include <string>
 #include <tuple>
@@ -15,7 +16,7 @@
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
-#include "nvfp4/safetensors.h"
+#include "report_file.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {
@@ -143,12 +144,14 @@ void print_summary(const QuantizeReport& report, const Arguments& arguments) {
   out += tensor_table(report, style) + '\n';
 
   double weights = 0, bits = 0, error = 0, norm = 0;
+  bool measured = !report.dry_run;
   for (const TensorReport& t : report.tensors) {
     if (t.action != "quantized") continue;
     weights += static_cast<double>(elements(t));
     bits += static_cast<double>(t.bytes_after) * 8;
     error += t.squared_error;
     norm += t.squared_norm;
+    measured &= t.measured;
   }
   Table facts("ll");
   facts.add({style.dim("size"),
@@ -160,7 +163,7 @@ void print_summary(const QuantizeReport& report, const Arguments& arguments) {
                                                            report.bytes_after, 1)))))});
   if (weights > 0) {
     std::string text = fmt::format("{} at {:.2f} bits each", human_count(weights), bits / weights);
-    if (!report.dry_run)
+    if (measured)
       text += fmt::format(", relative error {}, SQNR {} dB",
                           style.bold(number(100 * std::sqrt(error / norm), "{:.2f} %")),
                           style.bold(number(10 * std::log10(norm / error), "{:.2f}")));
@@ -189,11 +192,8 @@ void run(Arguments& arguments) {
   options.scheme = arguments.scheme == "nvfp4" ? Scheme::nvfp4 : Scheme::nvfp4a16;
   options.quantizer = quantizer_from_name(arguments.scale_search);
   check_apart(options.input, options.output);
-  if (!arguments.report.empty()) {  // better now than after an hour
-    const fs::path folder = fs::absolute(arguments.report).parent_path();
-    if (!fs::is_directory(folder))
-      throw IoError(fmt::format("--report: there is no folder '{}'", folder.string()));
-  }
+  std::optional<ReportFile> report_file;
+  if (!arguments.report.empty()) report_file.emplace(arguments.report, options);
   if (!options.dry_run)
     on_interrupt(
         fmt::format("\nnvfp4: interrupted; to go on: nvfp4 quantize '{}' '{}' --resume "
@@ -204,8 +204,7 @@ void run(Arguments& arguments) {
     options.progress = progress.callback();
     return quantize_checkpoint(options);
   }();
-  if (!arguments.report.empty())
-    safetensors::write_file_atomically(arguments.report, to_json(report) + "\n");
+  if (report_file) report_file->write(to_json(report) + "\n");
   const Style style(stderr);
   for (const std::string& warning : report.warnings)
     fmt::print(stderr, "{} {}\n", style.yellow("nvfp4: warning:"), clean(warning));

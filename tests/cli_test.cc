@@ -5,6 +5,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -358,6 +359,53 @@ TEST_F(Cli, FailsWhenStandardOutputIsFull) {
   // A reader that has seen enough is no error.
   EXPECT_EQ(WEXITSTATUS(::system((command + "inspect m 2> err | true").c_str())), 0);
   EXPECT_EQ(read_text(dir_ / "err"), "");
+}
+
+TEST_F(Cli, ReplacesNoFileOfTheInputByTheReport) {
+  namespace fs = std::filesystem;
+  make_sample();
+  fs::create_symlink("m/config.json", dir_ / "link");
+  fs::create_directory(dir_ / "folder");
+  const std::string config = read_text(dir_ / "m" / "config.json");
+  for (const char* report : {"m/config.json", "m/new.json", "link", "folder", "m"}) {
+    expect_one_line_error(run({"quantize", "m", "out", "--report", report}), 2,
+                          {"--report", report});
+    EXPECT_FALSE(fs::exists(dir_ / "out")) << report;
+  }
+  EXPECT_EQ(read_text(dir_ / "m" / "config.json"), config);
+  EXPECT_FALSE(fs::exists(dir_ / "m" / "new.json"));
+}
+
+TEST_F(Cli, WritesTheReportThroughLinksPipesAndDescriptors) {
+  namespace fs = std::filesystem;
+  make_sample();
+  write_text(dir_ / "target.json", "old");
+  fs::create_symlink("target.json", dir_ / "link");
+  ASSERT_EQ(run({"quantize", "m", "a", "-q", "--report", "link"}).status, 0);
+  EXPECT_TRUE(fs::is_symlink(dir_ / "link"));
+  EXPECT_TRUE(nlohmann::json::accept(read_text(dir_ / "target.json")));
+
+  const Result r = run({"quantize", "m", "b", "-q", "--report", "/dev/stdout"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(nlohmann::json::accept(r.out)) << r.out;
+
+  ASSERT_EQ(::mkfifo((dir_ / "pipe").c_str(), 0600), 0);
+  const std::string command = "cd '" + dir_.path().string() +
+                              "' && (timeout 60 cat pipe > piped & '" +
+                              NVFP4_CLI_PATH "' quantize m c -q --report pipe; wait)";
+  ASSERT_EQ(::system(command.c_str()), 0);
+  EXPECT_TRUE(fs::is_fifo(dir_ / "pipe"));
+  EXPECT_TRUE(nlohmann::json::accept(read_text(dir_ / "piped")));
+}
+
+TEST_F(Cli, AFileSizeLimitIsAnErrorNotASignal) {
+  make_sample();
+  const std::string command = "cd '" + dir_.path().string() + "' && ulimit -f 8 && '" +
+                              NVFP4_CLI_PATH "' quantize m out -q 2> err";
+  const int status = ::system(command.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_TRUE(has(read_text(dir_ / "err"), "nvfp4: error: ")) << read_text(dir_ / "err");
 }
 
 }  // namespace

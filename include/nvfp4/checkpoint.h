@@ -55,6 +55,7 @@ struct TensorReport {
   std::vector<std::int64_t> shape;
   std::uint64_t bytes_before = 0, bytes_after = 0;
   double squared_error = 0, squared_norm = 0;  ///< of quantized tensors
+  bool measured = false;  ///< the two above are known: not in a dry run, nor of reused shards
 };
 
 struct QuantizeReport {

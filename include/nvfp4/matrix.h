@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "nvfp4/format.h"
 #include "nvfp4/layout.h"
@@ -19,6 +20,9 @@ constexpr std::int64_t dtype_size(DType t) { return t == DType::f32 ? 4 : 2; }
 constexpr std::string_view dtype_name(DType t) {
   return t == DType::f32 ? "f32" : t == DType::bf16 ? "bf16" : "f16";
 }
+
+/// No matrix, padding included, may have more elements: sizes in bytes then fit 64 bits.
+inline constexpr std::int64_t kMaxMatrixElements = std::int64_t{1} << 48;
 
 enum class DeviceType : std::uint8_t { cpu, cuda };
 struct Device {
@@ -71,8 +75,12 @@ class Matrix {
  public:
   Matrix() = default;
   Matrix(DType dtype, std::int64_t rows, std::int64_t cols);
-  Matrix(Matrix&&) noexcept = default;
-  Matrix& operator=(Matrix&&) noexcept = default;
+  Matrix(Matrix&& other) noexcept { swap(other); }
+  Matrix& operator=(Matrix&& other) noexcept {
+    Matrix(std::move(other)).swap(*this);
+    return *this;
+  }
+  void swap(Matrix& other) noexcept;
 
   MatrixView view() const { return {data_.get(), dtype_, rows_, cols_}; }
   MatrixSpan span() { return {data_.get(), dtype_, rows_, cols_}; }
@@ -164,13 +172,18 @@ struct BasicQuantizedView {
 using QuantizedView = BasicQuantizedView<const std::uint8_t, const float>;
 using QuantizedSpan = BasicQuantizedView<std::uint8_t, float>;
 
-/// Owns codes, scales and global scales; zero at first.
+/// Owns codes, scales and global scales; zero at first. Throws ShapeError for a shape that no
+/// matrix has.
 class QuantizedMatrix {
  public:
   QuantizedMatrix() = default;
   explicit QuantizedMatrix(const QuantizedShape& shape);
-  QuantizedMatrix(QuantizedMatrix&&) noexcept = default;
-  QuantizedMatrix& operator=(QuantizedMatrix&&) noexcept = default;
+  QuantizedMatrix(QuantizedMatrix&& other) noexcept { swap(other); }
+  QuantizedMatrix& operator=(QuantizedMatrix&& other) noexcept {
+    QuantizedMatrix(std::move(other)).swap(*this);
+    return *this;
+  }
+  void swap(QuantizedMatrix& other) noexcept;
 
   const QuantizedShape& shape() const { return shape_; }
   QuantizedView view() const { return {shape_, codes(), scales(), global_scale()}; }

@@ -1,5 +1,10 @@
 #include "checkpoint/journal.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
 #include "checkpoint/json_text.h"
 #include "checkpoint/text_file.h"
 #include "core/require.h"
@@ -43,6 +48,42 @@ Json options_of(const QuantizeCheckpointOptions& options, const Plan& plan) {
   return json;
 }
 
+std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+/// Times of files are left out, so that the same model gives the same bytes anywhere. Some values
+/// of each tensor instead: models of one architecture differ in nothing else.
+std::uint64_t content_of(const ModelFolder& model) {
+  constexpr std::uint64_t kSample = 64;
+  std::array<std::byte, kSample> sample;
+  std::uint64_t hash = fingerprint("");
+  for (std::size_t f = 0; f < model.files.size(); ++f) {
+    const safetensors::File& file = model.files[f];
+    hash = fingerprint(fmt::format("{} {}", model.file_names[f], file.file_bytes()), hash);
+    for (const auto& t : file.tensors()) {
+      hash = fingerprint(t.name, hash);
+      hash = fingerprint(fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), t.begin,
+                                     fmt::join(t.shape, ",")),
+                         hash);
+      const std::uint64_t bytes = std::min(t.bytes, kSample);
+      file.read(t, (t.bytes - bytes) / 2, std::span(sample.data(), bytes));
+      hash = fingerprint({reinterpret_cast<const char*>(sample.data()), bytes}, hash);
+    }
+  }
+  return hash;
+}
+
+Json parse_journal(const std::string& text, const std::string& file) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& e) {
+    throw FormatError(fmt::format("{}: {}", file, e.what()));
+  }
+  require<FormatError>(json.is_object() && json.value("version", Json()) == kVersion,
+                       "{}: not a journal of this version", file);
+  return json;
+}
+
 /// The first member that is not the same in both objects.
 std::string difference(const Json& before, const Json& now) {
   for (const auto& [key, value] : now.items()) {
@@ -64,20 +105,12 @@ Journal::Journal(const ModelFolder& model, const QuantizeCheckpointOptions& opti
              {"options", options_of(options, plan)},
              {"input", input_of(model)},
              {"config", fmt::format("{:016x}", fingerprint(plan.config_json))},
-             {"shards", Json::object()}}) {}
+             {"shards", Json::object()}}) {
+  run_ = hex(fingerprint(dump_line(json_["options"]) + plan.config_json, content_of(model)));
+}
 
 void Journal::resume(const std::string& text, const std::string& file) {
-  Json before;
-  try {
-    before = Json::parse(text);
-  } catch (const Json::exception& e) {
-    throw FormatError(fmt::format("{}: {}", file, e.what()));
-  }
-  require<FormatError>(before.is_object() && before.value("version", Json()) == kVersion,
-                       "{}: not a journal of this version", file);
-  require<ValueError>(
-      before.value("state", Json()) != "clearing",
-      "{}: an old output was being removed, nothing can be resumed; use --overwrite", file);
+  const Json before = parse_journal(text, file);
   for (const char* part : {"options", "input"}) {
     const Json old = before.value(part, Json());
     require<FormatError>(old.is_object(), "{}: {} is missing", file, part);
@@ -93,6 +126,10 @@ void Journal::resume(const std::string& text, const std::string& file) {
 
 void Journal::save(const std::filesystem::path& folder) const {
   safetensors::write_file_atomically(folder / kJournalName, dump_line(json_) + "\n");
+}
+
+bool Journal::is_clearing(const std::string& text, const std::string& file) {
+  return parse_journal(text, file).value("state", Json()) == "clearing";
 }
 
 void Journal::save_clearing(const std::filesystem::path& folder) {

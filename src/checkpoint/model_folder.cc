@@ -26,7 +26,7 @@ bool is_other_weight_format(const fs::path& path) {
 
 bool is_left_behind(const std::string& name) {
   return name == "config.json" || name == "hf_quant_config.json" || is_index_name(name) ||
-         name.ends_with(".partial") || name == "nvfp4.partial.json";
+         name.ends_with(".partial") || name == kJournalName;
 }
 
 /// Regular files below `folder`. Links to folders are followed, but no folder is entered twice.
@@ -119,6 +119,28 @@ void check_unique(const ModelFolder& model) {
     }
 }
 
+/// Weights that are quantized already, told by the scales that only such weights have.
+void check_not_quantized(const ModelFolder& model) {
+  using safetensors::DType;
+  std::set<std::string_view> names;
+  for (const safetensors::File& file : model.files)
+    for (const auto& tensor : file.tensors()) names.insert(tensor.name);
+  for (std::size_t f = 0; f < model.files.size(); ++f) {
+    const std::string file = (model.root / model.file_names[f]).string();
+    for (const auto& tensor : model.files[f].tensors()) {
+      const std::string& name = tensor.name;
+      require<UnsupportedError>(!name.ends_with(".weight_packed"), "{}: {} is already quantized",
+                                file, name);
+      const bool narrow = tensor.dtype == DType::u8 || tensor.dtype == DType::f8_e4m3;
+      if (!narrow || !name.ends_with(".weight")) continue;
+      for (const char* suffix : {"_scale", "_scale_inv"})
+        require<UnsupportedError>(names.count(name + suffix) == 0,
+                                  "{}: {} comes with {}{}, so it is already quantized", file, name,
+                                  name, suffix);
+    }
+  }
+}
+
 void open_files(ModelFolder& model) {
   for (const std::string& name : model.file_names) {
     const fs::path path = model.root / name;
@@ -140,10 +162,14 @@ ModelFolder open_model_folder(const fs::path& input) try {
     model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
     model.file_names = {input.filename().string()};
     open_files(model);
+    check_not_quantized(model);
     return model;
   }
 
   model.root = input;
+  require<UnsupportedError>(!fs::exists(input / kJournalName),
+                            "{}: holds {}, so it is the output of an interrupted run",
+                            input.string(), kJournalName);
   std::vector<std::string> shards, indexes;
   for (const auto& entry : fs::directory_iterator(input)) {
     const std::string name = entry.path().filename().string();
@@ -162,9 +188,13 @@ ModelFolder open_model_folder(const fs::path& input) try {
   if (!indexes.empty()) {
     model.index_name = indexes[0];
     const fs::path path = input / model.index_name;
-    index = safetensors::parse_index(read_text_file(path), path.string());
+    index = safetensors::parse_index(read_model_text(path), path.string());
     std::set<std::string> names;
-    for (const auto& [tensor, shard] : index.weight_map) names.insert(shard);
+    for (const auto& [tensor, shard] : index.weight_map) {
+      require<FormatError>(shard.ends_with(kWeights), "{}: {} is in {}, must end in {}",
+                           path.string(), tensor, shard, kWeights);
+      names.insert(shard);
+    }
     model.file_names.assign(names.begin(), names.end());
     require<FormatError>(!names.empty(), "{}: names no tensor", path.string());
   } else {
@@ -180,11 +210,12 @@ ModelFolder open_model_folder(const fs::path& input) try {
   open_files(model);
   if (!indexes.empty()) check_index(input / model.index_name, index, model);
   check_unique(model);
+  check_not_quantized(model);
 
   require<UnsupportedError>(!fs::exists(input / "hf_quant_config.json"),
                             "{}: has hf_quant_config.json, so it is already quantized",
                             input.string());
-  if (fs::exists(input / "config.json")) model.config_text = read_text_file(input / "config.json");
+  if (fs::exists(input / "config.json")) model.config_text = read_model_text(input / "config.json");
   std::set<fs::path> entered;
   collect_others(input, {}, entered, model);
   return model;

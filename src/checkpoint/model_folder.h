@@ -8,6 +8,9 @@
 
 namespace nvfp4::checkpoint {
 
+/// In a folder while it is incomplete.
+inline constexpr const char* kJournalName = "nvfp4.partial.json";
+
 /// A model to read: a folder, or one .safetensors file by itself.
 struct ModelFolder {
   std::filesystem::path root;  ///< the folder

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +16,9 @@ namespace nvfp4::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// In the metadata of every shard.
+constexpr const char* kRunKey = "nvfp4.run";
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> names;
@@ -49,52 +53,134 @@ void require_apart(const fs::path& input, const fs::path& output) {
                       output.string());
 }
 
-OutputFolder::OutputFolder(const ModelFolder& model, const Plan& plan,
+OutputFolder::OutputFolder(const ModelFolder& model, Plan& plan,
                            const QuantizeCheckpointOptions& options)
     : model_(model),
       plan_(plan),
       path_(options.output),
       journal_(model, options, plan),
-      done_(plan.shards.size()) {
-  const bool exists = fs::exists(path_);
-  require<IoError>(!exists || fs::is_directory(path_), "{}: is a file, must be a folder",
-                   path_.string());
-  if (!exists) {
-    created_ = fs::create_directories(path_);
-    const fs::path parent = fs::absolute(path_).parent_path();
-    sync_folder(path_.has_filename() ? parent : parent.parent_path());
-  }
-  lock();
-  const std::vector<fs::path> entries = entries_of(path_);
-  started_empty_ = entries.empty();
-  require<IoError>(started_empty_ || options.resume || options.overwrite,
-                   "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
-                   path_.string(), entries.empty() ? "" : entries[0].string());
-  if (!started_empty_ && options.overwrite) {
-    clear_old_output();
-  } else if (!started_empty_) {
-    const fs::path journal = path_ / kJournalName;
-    const bool interrupted = fs::exists(journal);
-    if (interrupted) journal_.resume(read_text_file(journal), journal.string());
-    find_finished_shards();
-    complete_ = !interrupted && std::find(done_.begin(), done_.end(), false) == done_.end() &&
-                fs::exists(path_ / "config.json") &&
-                read_text_file(path_ / "config.json") == plan_.config_json;
-    require<ValueError>(interrupted || complete_,
-                        "{}: holds no interrupted run of these options; --overwrite replaces it",
-                        path_.string());
-    if (complete_) return;
-    remove_leftovers();
-  }
-  journal_.save(path_);
+      done_(plan.shards.size()),
+      resume_(options.resume),
+      overwrite_(options.overwrite) {
+  for (PlannedShard& shard : plan.shards) shard.metadata[kRunKey] = journal_.run();
 }
 
 OutputFolder::~OutputFolder() {
-  if (started_empty_ && !any_shard_ && !finished_) {
-    std::error_code ignored;
-    fs::remove(path_ / kJournalName, ignored);
-    if (created_) fs::remove(path_, ignored);
+  if (!started_empty_ || any_shard_ || finished_) return;
+  std::error_code ignored;
+  fs::remove(path_ / kJournalName, ignored);
+  for (const fs::path& folder : created_) fs::remove(folder, ignored);  // only if it is empty
+}
+
+void OutputFolder::check() {
+  if (fs::exists(path_)) {
+    require<IoError>(fs::is_directory(path_), "{}: is a file, must be a folder", path_.string());
+    lock();
+    decide();
+    return;
   }
+  fs::path parent = fs::absolute(path_).parent_path();
+  while (!fs::exists(parent) && parent.has_relative_path()) parent = parent.parent_path();
+  require<IoError>(fs::is_directory(parent), "{}: is a file, must be a folder", parent.string());
+  if (::access(parent.c_str(), W_OK) != 0) throw_io_error(parent, "create a folder in", errno);
+}
+
+void OutputFolder::create() {
+  const bool exists = fs::exists(path_);
+  require<IoError>(!exists || fs::is_directory(path_), "{}: is a file, must be a folder",
+                   path_.string());
+  if (exists) return;
+  fs::path folder = fs::absolute(path_);
+  if (!folder.has_filename()) folder = folder.parent_path();
+  for (; !fs::exists(folder); folder = folder.parent_path()) created_.push_back(folder);
+  started_empty_ = true;  // so that the folders go if not all of them can be made
+  fs::create_directories(path_);
+  for (const fs::path& made : created_) sync_folder(made.parent_path());
+}
+
+void OutputFolder::open() {
+  create();
+  lock();
+  const Start start = decide();
+  complete_ = start == Start::complete;
+  if (complete_) return;
+  if (start == Start::clear) clear_old_output();
+  if (start == Start::go_on) remove_leftovers();
+  journal_.save(path_);
+  if (start == Start::finish_again) remove_leftovers();
+}
+
+/// What is to be done with the folder as it is.
+OutputFolder::Start OutputFolder::decide() {
+  const std::vector<fs::path> entries = entries_of(path_);
+  // A kill while the first journal is written leaves only this.
+  started_empty_ = entries.empty() || (resume_ && entries.size() == 1 &&
+                                       entries[0] == std::string(kJournalName) + ".partial");
+  if (started_empty_) return Start::fresh;
+  require<IoError>(resume_ || overwrite_,
+                   "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
+                   path_.string(), entries[0].string());
+  if (overwrite_) {
+    require<IoError>(std::any_of(entries.begin(), entries.end(),
+                                 [](const fs::path& p) { return is_model_file(p.string()); }),
+                     "{}: does not look like a model folder; remove it yourself", path_.string());
+    return Start::clear;
+  }
+  const fs::path journal = path_ / kJournalName;
+  if (fs::exists(journal)) {
+    const std::string text = read_model_text(journal);
+    if (Journal::is_clearing(text, journal.string())) return Start::clear;
+    journal_.resume(text, journal.string());
+    find_finished_shards();
+    return Start::go_on;
+  }
+  check_written_by_this_run();
+  find_finished_shards();
+  require<ValueError>(std::find(done_.begin(), done_.end(), false) == done_.end(),
+                      "{}: holds no interrupted run of these options; --overwrite replaces it",
+                      path_.string());
+  return rest_is_complete() ? Start::complete : Start::finish_again;
+}
+
+/// Without a journal only the shards can tell. Throws ValueError.
+void OutputFolder::check_written_by_this_run() const {
+  for (std::size_t s = 0; s < plan_.shards.size(); ++s) {
+    const fs::path path = path_ / plan_.shards[s].file;
+    require<ValueError>(fs::is_regular_file(fs::symlink_status(path)),
+                        "{}: holds no interrupted run and no {}; --overwrite replaces it",
+                        path_.string(), plan_.shards[s].file);
+    const safetensors::File file = safetensors::File::open(path);
+    const auto run = file.metadata().find(kRunKey);
+    require<ValueError>(run != file.metadata().end(),
+                        "{}: does not say which run wrote it, so --resume cannot go on; "
+                        "--overwrite replaces it",
+                        path.string());
+    require<ValueError>(run->second == journal_.run(),
+                        "{}: was written with other options or from another input, so --resume "
+                        "cannot go on; --overwrite replaces it",
+                        path.string());
+    require<ValueError>(model_.files[s].modified_ns() <= file.modified_ns(),
+                        "{}: is older than its input, so --resume cannot go on; --overwrite "
+                        "replaces it",
+                        path.string());
+  }
+}
+
+/// Everything but the shards.
+bool OutputFolder::rest_is_complete() const {
+  const auto holds = [&](const std::string& name, const std::string& text) {
+    const fs::path path = path_ / name;
+    return fs::is_regular_file(path) && read_model_text(path) == text;
+  };
+  if (!holds("config.json", plan_.config_json)) return false;
+  if (!plan_.hf_quant_json.empty() && !holds("hf_quant_config.json", plan_.hf_quant_json))
+    return false;
+  if (!model_.index_name.empty() && !holds(model_.index_name, safetensors::index_json(plan_.index)))
+    return false;
+  return std::all_of(model_.others.begin(), model_.others.end(), [&](const fs::path& other) {
+    return fs::is_regular_file(path_ / other) &&
+           fs::file_size(path_ / other) == fs::file_size(model_.root / other);
+  });
 }
 
 void OutputFolder::lock() {
@@ -102,14 +188,12 @@ void OutputFolder::lock() {
   if (lock_.get() < 0) throw_io_error(path_, "open", errno);
   // File systems without locks report other errors; then nothing guards against two runs.
   const bool busy = ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (busy) started_empty_ = false;  // it is theirs now, nothing there may be removed
   require<IoError>(!busy, "{}: another process is writing to it", path_.string());
 }
 
 void OutputFolder::clear_old_output() {
   const std::vector<fs::path> entries = entries_of(path_);
-  require<IoError>(std::any_of(entries.begin(), entries.end(),
-                               [](const fs::path& p) { return is_model_file(p.string()); }),
-                   "{}: does not look like a model folder; remove it yourself", path_.string());
   // First what says that nothing here is complete, then what makes it look complete.
   Journal::save_clearing(path_);
   for (const fs::path& name : entries) {

@@ -14,18 +14,23 @@ namespace nvfp4::checkpoint {
 /// The folder that a run writes, from the first byte to the last rename. Held exclusively.
 class OutputFolder {
  public:
+  /// Touches nothing yet. `plan` gets the metadata that tells which run wrote a shard. Throws
+  /// IoError.
+  OutputFolder(const ModelFolder& model, Plan& plan, const QuantizeCheckpointOptions& options);
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+  /// An unfinished run without a finished shard leaves nothing behind, not even a folder.
+  ~OutputFolder();
+
+  /// Throws what open() would throw for the folder as it is now. Changes nothing.
+  void check();
   /// Creates the folder, or makes the one that is there fit. A folder that holds anything is
   /// refused, except
   ///   resume     with the journal of the same options and input, or a complete output of them;
   ///   overwrite  if it looks like a model: its shards, index and configs are removed. Files that
   ///              are not of a model stay, and are named in `warnings`.
   /// Throws IoError, ValueError, FormatError.
-  OutputFolder(const ModelFolder& model, const Plan& plan,
-               const QuantizeCheckpointOptions& options);
-  OutputFolder(const OutputFolder&) = delete;
-  OutputFolder& operator=(const OutputFolder&) = delete;
-  /// An unfinished run without a finished shard leaves nothing behind.
-  ~OutputFolder();
+  void open();
 
   const std::filesystem::path& path() const { return path_; }
   /// Nothing is left to do.
@@ -42,7 +47,13 @@ class OutputFolder {
   void finish();
 
  private:
+  enum class Start { fresh, clear, go_on, finish_again, complete };
+
+  void create();
   void lock();
+  Start decide();
+  void check_written_by_this_run() const;
+  bool rest_is_complete() const;
   void clear_old_output();
   void find_finished_shards();
   bool is_finished(const PlannedShard& shard) const;
@@ -54,8 +65,9 @@ class OutputFolder {
   Journal journal_;
   std::vector<bool> done_;
   std::vector<std::string> warnings_;
-  bool complete_ = false, created_ = false, started_empty_ = false, any_shard_ = false;
-  bool finished_ = false;
+  std::vector<std::filesystem::path> created_;  ///< folders, the innermost first
+  bool resume_, overwrite_;
+  bool complete_ = false, started_empty_ = false, any_shard_ = false, finished_ = false;
   Descriptor lock_;
 };
 

@@ -47,9 +47,11 @@ void check_options(const QuantizeCheckpointOptions& options) {
   require_apart(options.input, options.output);
 }
 
-void write_model(const ModelFolder& model, const Plan& plan,
-                 const QuantizeCheckpointOptions& options, QuantizeReport& report) {
+void write_model(const ModelFolder& model, Plan& plan, const QuantizeCheckpointOptions& options,
+                 QuantizeReport& report) {
   OutputFolder output(model, plan, options);
+  if (options.dry_run) return output.check();
+  output.open();
   report.shards_reused =
       static_cast<int>(std::count(output.done().begin(), output.done().end(), true));
   const auto& early = output.warnings();
@@ -65,10 +67,14 @@ void write_model(const ModelFolder& model, const Plan& plan,
                    [&](std::size_t shard, const std::vector<QuantizationError>& all) {
                      output.before_commit(shard, all);
                    });
-  for (std::size_t s = 0; s < plan.shards.size(); ++s)
-    if (output.done()[s] && !output.journal().recall(plan.shards[s], errors))
-      report.warnings.push_back(plan.shards[s].file +
-                                ": finished earlier, its weight error is not known");
+  for (std::size_t s = 0; s < plan.shards.size(); ++s) {
+    const PlannedShard& shard = plan.shards[s];
+    const bool known = !output.done()[s] || output.journal().recall(shard, errors);
+    if (!known)
+      report.warnings.push_back(shard.file + ": finished earlier, its weight error is not known");
+    for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
+      report.tensors[t].measured = known;
+  }
   output.finish();
   for (std::size_t t = 0; t < errors.size(); ++t) {
     report.tensors[t].squared_error = errors[t].squared_error;
@@ -83,12 +89,12 @@ QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options) try
   check_options(options);
   const Backend& backend = find_backend(options.backend);
   const ModelFolder model = open_model_folder(options.input);
-  const Plan plan = make_plan(model, options);
+  Plan plan = make_plan(model, options);
   QuantizeReport report = report_of(plan);
   report.backend = backend.name;
   report.threads = threads();
   report.dry_run = options.dry_run;
-  if (!options.dry_run) write_model(model, plan, options, report);
+  write_model(model, plan, options, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.peak_memory_bytes = peak_memory();
   return report;

@@ -7,6 +7,7 @@ std::string to_json(const QuantizeReport& report) {
   using Json = nlohmann::ordered_json;
   Json tensors = Json::array();
   double squared_error = 0, squared_norm = 0;
+  bool all_measured = !report.dry_run;
   for (const TensorReport& t : report.tensors) {
     Json tensor = {{"name", t.name},
                    {"action", t.action},
@@ -16,8 +17,9 @@ std::string to_json(const QuantizeReport& report) {
                    {"bytes_after", t.bytes_after}};
     if (!t.reason.empty()) tensor["reason"] = t.reason;
     if (t.action == "quantized" && !report.dry_run) {
-      tensor["squared_error"] = t.squared_error;
-      tensor["squared_norm"] = t.squared_norm;
+      all_measured &= t.measured;
+      tensor["squared_error"] = t.measured ? Json(t.squared_error) : Json();
+      tensor["squared_norm"] = t.measured ? Json(t.squared_norm) : Json();
       squared_error += t.squared_error;
       squared_norm += t.squared_norm;
     }
@@ -25,8 +27,8 @@ std::string to_json(const QuantizeReport& report) {
   }
   const Json json = {{"bytes_before", report.bytes_before},
                      {"bytes_after", report.bytes_after},
-                     {"squared_error", squared_error},
-                     {"squared_norm", squared_norm},
+                     {"squared_error", all_measured ? Json(squared_error) : Json()},
+                     {"squared_norm", all_measured ? Json(squared_norm) : Json()},
                      {"seconds", report.seconds},
                      {"peak_memory_bytes", report.peak_memory_bytes},
                      {"backend", report.backend},

@@ -188,7 +188,7 @@ void CheckpointReader::open_folder(const fs::path& folder) {
   safetensors::Index index;
   if (complete_ && fs::exists(folder / kIndex)) {
     const fs::path path = folder / kIndex;
-    index = safetensors::parse_index(read_text_file(path), path.string());
+    index = safetensors::parse_index(read_model_text(path), path.string());
     for (const auto& [tensor, file] : index.weight_map) names.push_back(file);
   } else if (complete_ && fs::exists(folder / "model.safetensors")) {
     names.push_back("model.safetensors");
@@ -212,7 +212,7 @@ void CheckpointReader::open_folder(const fs::path& folder) {
   const fs::path config = folder / "config.json";
   if (!fs::exists(config)) return;
   config_file_ = config.string();
-  config_text_ = read_text_file(config);
+  config_text_ = read_model_text(config);
   const auto json = nlohmann::json::parse(config_text_, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return;  // Python writes Infinity, which is no JSON
   const auto type = json.find("model_type");

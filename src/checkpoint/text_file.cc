@@ -32,10 +32,16 @@ Descriptor open_to_read(const fs::path& path, int flags = 0) {
   return fd;
 }
 
-}  // namespace
+/// Without O_NONBLOCK a pipe would hold us until somebody writes to it.
+Descriptor open_regular_file(const fs::path& path) {
+  Descriptor fd = open_to_read(path, O_NONBLOCK);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) throw_io_error(path, "read the type of", errno);
+  require<IoError>(S_ISREG(status.st_mode), "{}: must be a regular file", path.string());
+  return fd;
+}
 
-std::string read_text_file(const fs::path& path) {
-  const Descriptor fd = open_to_read(path);
+std::string read_all(const Descriptor& fd, const fs::path& path) {
   std::string text;
   std::vector<char> buffer(1 << 16);
   while (const std::size_t n = read_some(fd, buffer, path)) {
@@ -46,13 +52,21 @@ std::string read_text_file(const fs::path& path) {
   return text;
 }
 
+}  // namespace
+
+std::string read_text_file(const fs::path& path) { return read_all(open_to_read(path), path); }
+
+std::string read_model_text(const fs::path& path) {
+  return read_all(open_regular_file(path), path);
+}
+
 std::uint64_t fingerprint(std::string_view text, std::uint64_t seed) {
   for (const char c : text) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return seed;
 }
 
 void copy_file_atomically(const fs::path& from, const fs::path& to) {
-  const Descriptor in = open_to_read(from);
+  const Descriptor in = open_regular_file(from);
   PartialFile out(to);
   std::vector<char> buffer(1 << 20);
   std::uint64_t offset = 0;

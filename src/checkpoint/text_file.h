@@ -10,6 +10,9 @@ namespace nvfp4::checkpoint {
 /// The whole of a small file. Throws IoError, and FormatError above 256 MB.
 std::string read_text_file(const std::filesystem::path& path);
 
+/// The same of a file of a model folder: anything but a regular file is an IoError.
+std::string read_model_text(const std::filesystem::path& path);
+
 /// FNV-1a, to see whether something changed; not against an adversary.
 std::uint64_t fingerprint(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325u);
 

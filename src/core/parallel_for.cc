@@ -1,6 +1,7 @@
 #include "core/parallel_for.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -62,20 +64,20 @@ struct Loop {
 class Pool {
  public:
   explicit Pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
-  }
-  ~Pool() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
+    try {
+      for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    } catch (const std::system_error& e) {
+      stop();
+      throw UnsupportedError(fmt::format("threads = {}: cannot start thread {}: {}", threads,
+                                         workers_.size() + 2, e.what()));
     }
-    wake_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
   }
+  ~Pool() { stop(); }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  bool works_here() const { return process_ == ::getpid(); }
 
   void run(Loop& loop) {
     const std::lock_guard one_loop_at_a_time(loop_mutex_);
@@ -95,6 +97,14 @@ class Pool {
   }
 
  private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+  }
   void work() {
     inside_pool = true;
     std::uint64_t seen = 0;
@@ -120,15 +130,22 @@ class Pool {
   std::uint64_t generation_ = 0;
   int busy_ = 0;
   bool stop_ = false;
+  pid_t process_ = ::getpid();
 };
 
 std::mutex pool_mutex;
+/// Never destroyed: at exit there may be no threads left to join, as in a forked child.
 std::unique_ptr<Pool>& pool_slot() {
-  static std::unique_ptr<Pool> pool;
-  return pool;
+  static auto* const pool = new std::unique_ptr<Pool>;
+  return *pool;
+}
+/// The threads of a parent process do not exist in its child: forget them there.
+void drop_foreign_pool() {
+  if (pool_slot() && !pool_slot()->works_here()) (void)pool_slot().release();
 }
 Pool& pool() {
   const std::lock_guard lock(pool_mutex);
+  drop_foreign_pool();
   if (!pool_slot()) pool_slot() = std::make_unique<Pool>(default_threads());
   return *pool_slot();
 }
@@ -153,6 +170,7 @@ void set_threads(int threads) {
                       threads);
   const int n = threads == 0 ? default_threads() : threads;
   const std::lock_guard lock(pool_mutex);
+  drop_foreign_pool();
   if (pool_slot() && pool_slot()->threads() == n) return;
   pool_slot().reset();
   pool_slot() = std::make_unique<Pool>(n);

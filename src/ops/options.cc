@@ -8,7 +8,6 @@
 namespace nvfp4 {
 namespace {
 constexpr std::int64_t kTileBytes = 512 * 1024;
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;
 }  // namespace
 
 void require_matrix(const char* op, const char* argument, const MatrixView& x) {
@@ -16,7 +15,7 @@ void require_matrix(const char* op, const char* argument, const MatrixView& x) {
                       op, argument, x.rows, x.cols);
   require<ShapeError>(x.stride >= x.cols, "{}: {}.stride = {}, must be at least cols = {}", op,
                       argument, x.stride, x.cols);
-  require<ShapeError>(x.rows == 0 || x.stride <= kMaxElements / x.rows,
+  require<ShapeError>(x.rows == 0 || x.stride <= kMaxMatrixElements / x.rows,
                       "{}: {} has shape [{}, {}], more than 2^48 elements", op, argument, x.rows,
                       x.cols);
   require<ShapeError>(x.size() == 0 || x.data != nullptr, "{}: {}.data is null", op, argument);
@@ -55,12 +54,17 @@ QuantizedShape quantized_shape(const char* op, const MatrixView& x,
   require<ValueError>(weights == 0 || options.quantizer == Quantizer::mse,
                       "{}: weights are for the mse quantizer, not for {}", op,
                       quantizer_name(options.quantizer));
-  for (const GlobalScale& g : options.global)
-    require<ValueError>(std::isfinite(g.divisor) && g.divisor > 0 && std::isfinite(g.multiplier) &&
-                            g.multiplier > 0,
-                        "{}: global scale = {} (divisor {}), must be finite and positive", op,
-                        g.multiplier, g.divisor);
+  for (const GlobalScale& g : options.global) require_usable(op, g);
   return shape;
+}
+
+void require_usable(const char* op, const GlobalScale& g) {
+  require<ValueError>(std::isfinite(g.divisor) && g.divisor > 0 && g.multiplier > 0 &&
+                          std::isfinite(E4M3::kMax * (1.0f / g.divisor)) &&
+                          std::isfinite(E4M3::kMax * g.multiplier),
+                      "{}: global scale = {} (divisor {}), both must be positive, and 448 times "
+                      "the scale finite",
+                      op, g.multiplier, g.divisor);
 }
 
 void require_quantized(const char* op, const char* argument, const QuantizedView& q) {
@@ -72,6 +76,9 @@ void require_quantized(const char* op, const char* argument, const QuantizedView
   require<ShapeError>(s.code_bytes() == 0 ||
                           (q.codes != nullptr && q.scales != nullptr && q.global_scale != nullptr),
                       "{}: {} has a null pointer", op, argument);
+  require<UnsupportedError>(q.device.type == DeviceType::cpu,
+                            "{}: {} is on a GPU, the selected backend works on the CPU", op,
+                            argument);
 }
 
 std::vector<Tile> make_tiles(const QuantizedShape& s, std::int64_t element_bytes) {

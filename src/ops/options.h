@@ -14,6 +14,10 @@ void require_matrix(const char* op, const char* argument, const MatrixView& x);
 /// The quantized shape that `x` and `options` imply; throws ShapeError or ValueError if none.
 QuantizedShape quantized_shape(const char* op, const MatrixView& x, const QuantizeOptions& options);
 
+/// Throws ValueError unless both senses are positive and the largest block scale times the
+/// multiplier is finite.
+void require_usable(const char* op, const GlobalScale& g);
+
 /// Throws ShapeError unless all pointers that the shape needs are there.
 void require_quantized(const char* op, const char* argument, const QuantizedView& q);
 

@@ -100,15 +100,15 @@ GlobalScale GlobalScale::from_amax(float amax, Quantizer q) {
 }
 
 GlobalScale GlobalScale::from_multiplier(float multiplier) {
-  require<ValueError>(std::isfinite(multiplier) && multiplier > 0,
-                      "GlobalScale: multiplier = {}, must be finite and positive", multiplier);
-  return {multiplier, std::min(1.0f / multiplier, FLT_MAX)};
+  const GlobalScale g{multiplier, 1.0f / multiplier};
+  require_usable("GlobalScale::from_multiplier", g);
+  return g;
 }
 
 GlobalScale GlobalScale::from_divisor(float divisor) {
-  require<ValueError>(std::isfinite(divisor) && divisor > 0,
-                      "GlobalScale: divisor = {}, must be finite and positive", divisor);
-  return {std::min(1.0f / divisor, FLT_MAX), divisor};
+  const GlobalScale g{1.0f / divisor, divisor};
+  require_usable("GlobalScale::from_divisor", g);
+  return g;
 }
 
 namespace {

@@ -51,6 +51,11 @@ void relayout_grouped_scales(std::span<const std::uint8_t> in, ScaleLayout in_la
                         previous);
     previous = row_ends[g];
   }
+  constexpr std::int64_t kMostScales = kMaxMatrixElements / kBlock;
+  require<ShapeError>(blocks == 0 || (previous <= kMostScales && blocks <= kMostScales &&
+                                      (previous == 0 || blocks <= kMostScales / previous)),
+                      "relayout_scales: {} rows of {} blocks, more than 2^44 scales", previous,
+                      blocks);
   const auto groups = static_cast<std::int64_t>(row_ends.size());
   require_size("in", in.size(), grouped_scale_base(in_layout, row_ends.data(), groups, blocks),
                in_layout);

@@ -1,6 +1,7 @@
 #include "checkpoint/model_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/tiny_model.h"
@@ -98,6 +99,61 @@ TEST(ModelFolder, RefusesWhatIsNoModel) {
   fs::remove(dir / "in" / "hf_quant_config.json");
   fs::create_symlink("nowhere", dir / "in" / "tokenizer.json");
   expect_error<IoError>([&] { open_model_folder(dir / "in"); }, {"tokenizer.json"});
+}
+
+TEST(ModelFolder, AShardOfTheIndexMustBeASafetensorsFile) {
+  for (const std::string name : {"model.weights", "generation_config.json"}) {
+    const TempDir dir;
+    fs::create_directories(dir / "in");
+    write_shard(dir / "in" / "model.safetensors", {random_tensor("x.weight", {16, 16})});
+    write_shard(dir / "in" / name, {random_tensor("y.weight", {16, 16})});
+    safetensors::Index index;
+    index.weight_map = {{"x.weight", "model.safetensors"}, {"y.weight", name}};
+    write_text(dir / "in" / "model.safetensors.index.json", safetensors::index_json(index));
+    expect_error<FormatError>([&] { open_model_folder(dir / "in"); }, {"y.weight", name});
+  }
+}
+
+TEST(ModelFolder, RefusesWeightsThatAreQuantizedAlready) {
+  using enum safetensors::DType;
+  const auto tensor = [](const std::string& name, safetensors::DType dtype) {
+    return TestTensor{{name, dtype, {16, 16}}, std::vector<std::byte>(256)};
+  };
+  const std::vector<std::vector<TestTensor>> models = {
+      {tensor("a.weight", u8), tensor("a.weight_scale", f8_e4m3)},
+      {tensor("a.weight_packed", u8)},
+      {tensor("a.weight", f8_e4m3), tensor("a.weight_scale_inv", f8_e4m3)},
+  };
+  for (const auto& tensors : models) {
+    const TempDir dir;
+    fs::create_directories(dir / "in");
+    write_shard(dir / "in" / "model.safetensors", tensors);
+    for (const fs::path& input : {dir / "in", dir / "in" / "model.safetensors"})
+      expect_error<UnsupportedError>([&] { open_model_folder(input); },
+                                     {tensors[0].spec.name, "already quantized"});
+  }
+  const TempDir dir;
+  fs::create_directories(dir / "in");
+  write_shard(dir / "in" / "model.safetensors",
+              {tensor("a.weight", u8), tensor("b.weight_scale", f8_e4m3)});
+  EXPECT_NO_THROW(open_model_folder(dir / "in"));
+}
+
+TEST(ModelFolder, RefusesTheOutputOfAnInterruptedRun) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  write_text(dir / "in" / "nvfp4.partial.json", "{}");
+  expect_error<UnsupportedError>([&] { open_model_folder(dir / "in"); }, {"nvfp4.partial.json"});
+}
+
+TEST(ModelFolder, APipeInsteadOfAFileIsAnErrorNotAHang) {
+  for (const std::string name : {"config.json", "model.safetensors.index.json"}) {
+    const TempDir dir;
+    write_tiny_llama(dir / "in");
+    fs::remove(dir / "in" / name);
+    ASSERT_EQ(::mkfifo((dir / "in" / name).c_str(), 0600), 0);
+    expect_error<IoError>([&] { open_model_folder(dir / "in"); }, {name, "regular file"});
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "checkpoint/child_process.h"
@@ -168,6 +169,132 @@ TEST(Resume, OfOtherOptionsOrAChangedInputSaysWhatDiffers) {
                            {"input", "model-00001-of-00003.safetensors"});
 }
 
+TEST(Resume, OfACompleteOutputClaimsNoErrorsThatItDidNotMeasure) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  const auto first = nlohmann::json::parse(to_json(quantize_checkpoint(options)));
+  EXPECT_GT(first.at("squared_norm"), 0);
+  options.resume = true;
+  const auto again = nlohmann::json::parse(to_json(quantize_checkpoint(options)));
+  EXPECT_TRUE(again.at("squared_error").is_null() && again.at("squared_norm").is_null());
+  for (const auto& tensor : again.at("tensors")) {
+    if (tensor.at("action") != "quantized") continue;
+    EXPECT_TRUE(tensor.at("squared_error").is_null()) << tensor;
+    EXPECT_TRUE(tensor.at("squared_norm").is_null()) << tensor;
+  }
+}
+
+TEST(Resume, OfACompleteOutputOfAnotherRunIsRefused) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  const auto options = [&] {
+    auto o = quantize_options(dir / "in", dir / "out");
+    o.resume = true;
+    return o;
+  }();
+  quantize_checkpoint(options);
+  const auto before = files_of(dir / "out");
+  auto other = options;
+  other.quantizer = Quantizer::max;
+  expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"options", "--overwrite"});
+  other = options;
+  other.input_amax = dir / "amax.json";
+  write_text(dir / "amax.json", R"({"*": 3})");
+  expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"options", "--overwrite"});
+
+  const fs::path shard = dir / "in" / "model-00001-of-00003.safetensors";
+  const auto time = fs::last_write_time(shard);
+  const std::string original = read_text(shard);
+  std::string changed = original;
+  for (std::size_t i = changed.size() / 2; i < changed.size(); ++i) changed[i] ^= 1;
+  write_text(shard, changed);
+  fs::last_write_time(shard, time);  // a copy may keep the time
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"input", "--overwrite"});
+  write_text(shard, original);
+  fs::last_write_time(shard, time + std::chrono::hours(1));
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"older", "--overwrite"});
+  fs::last_write_time(shard, time);
+  EXPECT_EQ(files_of(dir / "out"), before);
+
+  const fs::path written = dir / "out" / "model-00001-of-00003.safetensors";
+  write_shard(written, {random_tensor("x.weight", {16, 16})});
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"which run", "--overwrite"});
+}
+
+TEST(Resume, OfACompleteOutputWritesMissingFilesAgain) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.resume = true;
+  quantize_checkpoint(options);
+  const auto expected = files_of(dir / "out");
+  const auto shards = shards_of(dir / "out");
+  for (const char* name : {"config.json", "hf_quant_config.json", "model.safetensors.index.json",
+                           "tokenizer.json", "assets/LICENSE"}) {
+    fs::remove(dir / "out" / name);
+    EXPECT_EQ(quantize_checkpoint(options).shards_reused, 3) << name;
+    EXPECT_EQ(files_of(dir / "out"), expected) << name;
+    EXPECT_EQ(shards_of(dir / "out"), shards) << name;
+  }
+}
+
+TEST(Resume, TheBytesDependOnNoFolderAndNoTime) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  fs::copy(dir / "in", dir / "copy", fs::copy_options::recursive);
+  for (const auto& entry : fs::directory_iterator(dir / "copy"))
+    fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - std::chrono::hours(9));
+  quantize_checkpoint(quantize_options(dir / "in", dir / "a"));
+  quantize_checkpoint(quantize_options(dir / "copy", dir / "b"));
+  EXPECT_EQ(files_of(dir / "a"), files_of(dir / "b"));
+}
+
+TEST(Resume, GoesOnAfterAKillWhileAnOldOutputWasCleared) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  quantize_checkpoint(options);
+  const auto expected = files_of(dir / "out");
+  fs::remove(dir / "out" / "config.json");
+  write_text(dir / "out" / "stale.safetensors", "old");
+  write_text(dir / "out" / kJournal, R"({"version": 1, "state": "clearing"})");
+  options.resume = true;
+  quantize_checkpoint(options);
+  EXPECT_EQ(files_of(dir / "out"), expected);
+}
+
+TEST(Resume, StartsAfterAKillBeforeTheFirstJournalWasWhole) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  fs::create_directories(dir / "out");
+  write_text(dir / "out" / (std::string(kJournal) + ".partial"), "{\"ver");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.resume = true;
+  quantize_checkpoint(options);
+  quantize_checkpoint(quantize_options(dir / "in", dir / "fresh"));
+  EXPECT_EQ(files_of(dir / "out"), files_of(dir / "fresh"));
+}
+
+TEST(Output, IsCheckedByADryRunToo) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  fs::create_directories(dir / "out");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.dry_run = true;
+  EXPECT_NO_THROW(quantize_checkpoint(options));
+  write_text(dir / "out" / "notes.txt", "mine");
+  expect_error<IoError>([&] { quantize_checkpoint(options); }, {"notes.txt", "--overwrite"});
+  options.overwrite = true;
+  expect_error<IoError>([&] { quantize_checkpoint(options); }, {"does not look like a model"});
+  options.output = dir / "out" / "notes.txt" / "below";
+  EXPECT_THROW(quantize_checkpoint(options), IoError);
+  options.output = dir / "new" / "folder";
+  EXPECT_NO_THROW(quantize_checkpoint(options));
+  EXPECT_FALSE(fs::exists(dir / "new"));
+  EXPECT_EQ(files_of(dir / "out").size(), 1u);
+}
+
 TEST(Output, ThatHoldsAnythingIsRefusedUnlessOverwritten) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
@@ -283,6 +410,11 @@ TEST(Output, AFailedRunWithoutAFinishedShardLeavesNoFolder) {
   expect_error<ValueError>([&] { quantize_checkpoint(options); },
                            {"a.q_proj.weight[5, 7] = nan", "--ignore"});
   EXPECT_FALSE(fs::exists(dir / "out"));
+  fs::create_directories(dir / "mine");
+  options.output = dir / "mine" / "of" / "this" / "run" / "";
+  EXPECT_THROW(quantize_checkpoint(options), ValueError);
+  EXPECT_TRUE(fs::is_empty(dir / "mine"));
+  options.output = dir / "out";
   options.ignore = {"a.q_proj"};
   quantize_checkpoint(options);
   EXPECT_EQ(LoadedModel(dir / "out").at("a.q_proj.weight").bytes, bad.bytes);

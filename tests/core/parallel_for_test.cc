@@ -1,8 +1,11 @@
 #include "core/parallel_for.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -75,6 +78,23 @@ TEST(ParallelFor, SeveralCallersTakeTurns) {
     });
   for (std::thread& t : callers) t.join();
   EXPECT_EQ(sum, 4 * 20 * 16);
+  set_threads(0);
+}
+
+// The threads of the parent are not in the child; the child must neither wait for them nor at exit.
+TEST(ParallelFor, WorksInAForkedChild) {
+  set_threads(2);
+  parallel_for(8, [](std::int64_t) {});
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // a hang ends as a signal
+    std::atomic<int> sum{0};
+    parallel_for(8, [&](std::int64_t) { ++sum; });
+    std::exit(sum == 8 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   set_threads(0);
 }
 

@@ -124,6 +124,24 @@ TEST_P(EveryBackend, GivesTheReferenceBitsForWeightedMse) {
       }
 }
 
+TEST_P(EveryBackend, GivesTheReferenceBitsForAnyGivenGlobalScale) {
+  std::mt19937_64 rng(123);
+  for (int i = 0; i < 300; ++i) {
+    const Fill fill = test::kFills[i % std::size(test::kFills)];
+    const Matrix x = make(fill, 3, 16 * 40, static_cast<std::uint64_t>(i));
+    // Mostly near what the data would ask for, sometimes as far off as is allowed.
+    const int exponent =
+        i % 4 == 0 ? static_cast<int>(rng() % 200) - 100 : static_cast<int>(rng() % 16) - 8;
+    const float m = std::ldexp(1.0f + 0.001f * static_cast<float>(rng() % 1000), exponent);
+    const GlobalScale global = GlobalScale::from_multiplier(m);
+    for (const Quantizer q : {Quantizer::max, Quantizer::four_over_six, Quantizer::mse}) {
+      const QuantizeOptions o{.quantizer = q, .global = {&global, 1}};
+      expect_reference_bits(x.view(), o, GetParam(), describe(o, fill, 3, 640));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_P(EveryBackend, DequantizesToTheReferenceBits) {
   for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns})
     for (const int block : {16, 32})

@@ -74,6 +74,26 @@ TEST(QuantizeOptions, RefusesAnOutputOfAnotherShape) {
   EXPECT_THROW(dequantize_into(quantize(x.view()).view(), back.span()), ShapeError);
 }
 
+TEST(QuantizeOptions, RefusesShapesThatNoMatrixHas) {
+  EXPECT_THROW(QuantizedMatrix({.rows = 4, .cols = 16, .block = 0}), ShapeError);
+  EXPECT_THROW(QuantizedMatrix({.rows = -16, .cols = -16}), ShapeError);
+  EXPECT_THROW(QuantizedMatrix({.rows = 3, .cols = 17}), ShapeError);
+  const std::int64_t huge = std::int64_t{1} << 32;
+  EXPECT_THROW(Matrix(DType::f32, huge, huge), ShapeError);
+  EXPECT_THROW(relayout_scales({}, ScaleLayout::linear, {}, ScaleLayout::linear, huge, huge),
+               ShapeError);
+}
+
+TEST(QuantizeOptions, AMovedFromMatrixIsEmpty) {
+  QuantizedMatrix a({.rows = 4, .cols = 16});
+  const QuantizedMatrix b = std::move(a);
+  EXPECT_EQ(a.shape(), QuantizedShape{});  // NOLINT: that is the point
+  EXPECT_FALSE(a == b);
+  Matrix c(DType::f32, 2, 2);
+  const Matrix d = std::move(c);
+  EXPECT_EQ(c.rows(), 0);  // NOLINT
+}
+
 TEST(QuantizeOptions, CheckFiniteNamesTheFirstOffendingIndex) {
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     Matrix x = test::make(test::Fill::gaussian, 5, 64, 1);
@@ -165,6 +185,9 @@ TEST(GlobalScale, KeepsBothSensesWithoutReciprocatingTwice) {
     EXPECT_THROW(GlobalScale::from_multiplier(bad), ValueError);
     EXPECT_THROW(GlobalScale::from_divisor(bad), ValueError);
   }
+  for (const float far : {1e-40f, 1e37f})
+    EXPECT_THROW(GlobalScale::from_multiplier(far), ValueError);
+  EXPECT_THROW(GlobalScale::from_divisor(1e-39f), ValueError);
   EXPECT_THROW(GlobalScale::from_amax(NAN, Quantizer::max), ValueError);
 }
 

@@ -135,7 +135,7 @@ HWY_INLINE void decode_block(const std::uint8_t* codes, float scale, __m512 glob
 /// Row-major scales without NaN, blocks of 16: the common case.
 template <class T>
 bool decode_row_fast(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0,
-                     std::int64_t b1) {
+                     std::int64_t b1, bool stream) {
   const QuantizedShape& s = q.shape;
   const float g = q.global_of(v);
   if (s.layout != ScaleLayout::linear || s.block != 16 || !(g - g == 0)) return false;
@@ -145,9 +145,7 @@ bool decode_row_fast(const QuantizedView& q, T* out, std::int64_t v, std::int64_
   if (nan) return false;
   const std::uint8_t* codes = q.codes + v * (s.cols / 2) + b0 * 8;
   const __m512 global = _mm512_set1_ps(g);
-  constexpr std::int64_t kBeyondCaches = 16 << 20;
-  const bool stream = s.rows * s.cols * static_cast<std::int64_t>(sizeof(T)) > kBeyondCaches &&
-                      reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
+  stream = stream && reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
   std::int64_t b = b0;
   if constexpr (std::is_same_v<T, float>) {
     for (; b < b1; ++b, codes += 8, out += 16)
@@ -168,11 +166,13 @@ bool decode_row_fast(const QuantizedView& q, T* out, std::int64_t v, std::int64_
 }
 #endif
 
-/// Blocks [b0, b1) of row v; `out` is where the first one goes.
+/// Blocks [b0, b1) of row v; `out` is where the first one goes. `stream`: a hint that it will not
+/// be read soon.
 template <class T>
-void decode_row(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0, std::int64_t b1) {
+void decode_row(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0, std::int64_t b1,
+                [[maybe_unused]] bool stream) {
 #if HWY_TARGET <= HWY_AVX3
-  if (decode_row_fast(q, out, v, b0, b1)) return;
+  if (decode_row_fast(q, out, v, b0, b1, stream)) return;
 #endif
   const QuantizedShape& s = q.shape;
   const hn::Rebind<std::uint8_t, F32> d8;
@@ -238,8 +238,10 @@ void decode_dtype(const QuantizedView& q, const MatrixSpan& out, const Tile& til
   const std::int64_t k0 = tile.b0 * q.shape.block;
   if (q.shape.axis == BlockAxis::columns)
     return decode_columns(q, data + k0 * out.stride + tile.v0, out.stride, tile);
+  constexpr std::int64_t kBeyondCaches = 16 << 20;
+  const bool stream = out.size() * static_cast<std::int64_t>(sizeof(T)) > kBeyondCaches;
   for (std::int64_t v = tile.v0; v < tile.v1; ++v)
-    decode_row(q, data + v * out.stride + k0, v, tile.b0, tile.b1);
+    decode_row(q, data + v * out.stride + k0, v, tile.b0, tile.b1, stream);
 }
 
 void decode(const QuantizedView& q, const MatrixSpan& out, const Tile& tile) {
@@ -290,7 +292,7 @@ QuantizationError row_error(const MatrixView& x, const QuantizedView& q, const T
         std::memcpy(part, from, static_cast<std::size_t>(n * B) * sizeof(T));
         from = part;
       }
-      decode_row(q, decoded, v, first, first + n);
+      decode_row(q, decoded, v, first, first + n, false);
       load_blocks<B>(from, a);
       load_blocks<B>(decoded, b);
       add_error<B>(a, b, n, sums);

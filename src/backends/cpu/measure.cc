@@ -15,6 +15,14 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 namespace {  // the other files of this folder have functions of the same names
 
+/// Bits of |element|, whatever type the memory has.
+template <class Bits>
+Bits magnitude_bits(const Bits* p) {
+  Bits u;
+  std::memcpy(&u, p, sizeof u);
+  return static_cast<Bits>(u & (Bits(~Bits(0)) >> 1));
+}
+
 /// Largest |bits|, as integers: NaN above infinity above every finite value.
 template <class Bits>
 Bits largest_bits(const Bits* p, std::int64_t n) {
@@ -32,7 +40,7 @@ Bits largest_bits(const Bits* p, std::int64_t n) {
   hn::Store(hn::Max(hn::Max(m[0], m[1]), hn::Max(m[2], m[3])), d, all);
   Bits result = 0;
   for (std::int64_t j = 0; j < lanes; ++j) result = HWY_MAX(result, all[j]);
-  for (; i < n; ++i) result = HWY_MAX(result, static_cast<Bits>(p[i] & (Bits(~Bits(0)) >> 1)));
+  for (; i < n; ++i) result = HWY_MAX(result, magnitude_bits(p + i));
   return result;
 }
 
@@ -53,7 +61,7 @@ AmaxResult amax_of(const MatrixView& x, std::int64_t r0, std::int64_t r1, Bits i
   largest = 0;  // there is a NaN: the slow way round it
   for (std::int64_t r = r0; r < r1; ++r)
     for (std::int64_t c = 0; c < x.cols; ++c) {
-      const auto u = static_cast<Bits>(data[r * x.stride + c] & (Bits(~Bits(0)) >> 1));
+      const Bits u = magnitude_bits(data + r * x.stride + c);
       if (u <= infinity) largest = HWY_MAX(largest, u);
     }
   return {value_of(largest, x.dtype), false};

@@ -1,5 +1,5 @@
-// The exact mse search at speed: integer costs settle nearly every block, the rest are decided by
-// mse_scale_exact(). docs/numerics.md, "The integer filter", has the error bounds used here.
+// The exact mse search at speed: integer costs settle nearly every block, exact costs the rest.
+// docs/numerics.md, "The integer filter", has the error bounds used here.
 #if defined(NVFP4_MSE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NVFP4_MSE_INL_H
 #undef NVFP4_MSE_INL_H
