@@ -19,6 +19,9 @@ struct ValueError : Error {  ///< an argument or a tensor element outside its do
 struct UnsupportedError : Error {  ///< a valid request that nothing here can carry out
   using Error::Error;
 };
+struct DeviceError : Error {  ///< the CUDA runtime or driver refused; names the call
+  using Error::Error;
+};
 struct IoError : Error {  ///< the operating system refused: open, read, write, rename, disk full
   using Error::Error;
 };

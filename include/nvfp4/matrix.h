@@ -2,11 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include "nvfp4/device.h"
 #include "nvfp4/format.h"
 #include "nvfp4/layout.h"
 
@@ -24,13 +24,6 @@ constexpr std::string_view dtype_name(DType t) {
 /// No matrix, padding included, may have more elements: sizes in bytes then fit 64 bits.
 inline constexpr std::int64_t kMaxMatrixElements = std::int64_t{1} << 48;
 
-enum class DeviceType : std::uint8_t { cpu, cuda };
-struct Device {
-  DeviceType type = DeviceType::cpu;
-  int index = 0;
-  bool operator==(const Device&) const = default;
-};
-
 /// Row-major [rows, cols]; `stride` is the distance between rows in elements, >= cols.
 template <class Void>
 struct BasicMatrixView {
@@ -41,12 +34,13 @@ struct BasicMatrixView {
 
   BasicMatrixView() = default;
   BasicMatrixView(Void* data_, DType dtype_, std::int64_t rows_, std::int64_t cols_,
-                  std::int64_t stride_ = -1)
+                  std::int64_t stride_ = -1, Device device_ = {})
       : data(data_),
         dtype(dtype_),
         rows(rows_),
         cols(cols_),
-        stride(stride_ < 0 ? cols_ : stride_) {}
+        stride(stride_ < 0 ? cols_ : stride_),
+        device(device_) {}
   /// A mutable view reads as a const one.
   template <class Other>
     requires(std::is_const_v<Void> && !std::is_const_v<Other>)
@@ -59,7 +53,8 @@ struct BasicMatrixView {
         device(o.device) {}
 
   std::int64_t size() const { return rows * cols; }
-  /// Element (row, col) as FP32. For tests and error messages, not for loops that must be fast.
+  /// Element (row, col) as FP32, of a matrix on the CPU. For tests and error messages, not for
+  /// loops that must be fast.
   float at(std::int64_t row, std::int64_t col) const {
     const std::int64_t i = row * stride + col;
     if (dtype == DType::f32) return static_cast<const float*>(data)[i];
@@ -70,11 +65,35 @@ struct BasicMatrixView {
 using MatrixView = BasicMatrixView<const void>;  ///< read only
 using MatrixSpan = BasicMatrixView<void>;        ///< written through
 
+/// Owns device memory; moves, does not copy.
+class Buffer {
+ public:
+  Buffer() = default;
+  /// 64-byte aligned (256 on CUDA), zero. Throws std::bad_alloc, or DeviceError on CUDA.
+  Buffer(std::int64_t bytes, Device device);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer(std::move(other)).swap(*this);
+    return *this;
+  }
+  void swap(Buffer& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(device_, other.device_);
+  }
+  void* data() const { return data_; }
+  Device device() const { return device_; }
+
+ private:
+  void* data_ = nullptr;
+  Device device_{};
+};
+
 /// Owns a dense matrix, 64-byte aligned, zero at first.
 class Matrix {
  public:
   Matrix() = default;
-  Matrix(DType dtype, std::int64_t rows, std::int64_t cols);
+  Matrix(DType dtype, std::int64_t rows, std::int64_t cols, Device device = {});
   Matrix(Matrix&& other) noexcept { swap(other); }
   Matrix& operator=(Matrix&& other) noexcept {
     Matrix(std::move(other)).swap(*this);
@@ -82,28 +101,23 @@ class Matrix {
   }
   void swap(Matrix& other) noexcept;
 
-  MatrixView view() const { return {data_.get(), dtype_, rows_, cols_}; }
-  MatrixSpan span() { return {data_.get(), dtype_, rows_, cols_}; }
+  MatrixView view() const { return {data_.data(), dtype_, rows_, cols_, cols_, device()}; }
+  MatrixSpan span() { return {data_.data(), dtype_, rows_, cols_, cols_, device()}; }
   std::int64_t rows() const { return rows_; }
   std::int64_t cols() const { return cols_; }
   DType dtype() const { return dtype_; }
+  Device device() const { return data_.device(); }
   template <class T>
   T* data() {
-    return reinterpret_cast<T*>(data_.get());
+    return static_cast<T*>(data_.data());
   }
   template <class T>
   const T* data() const {
-    return reinterpret_cast<const T*>(data_.get());
+    return static_cast<const T*>(data_.data());
   }
 
  private:
-  struct Free {
-    void operator()(std::byte* p) const;
-  };
-  friend class QuantizedMatrix;
-  static std::unique_ptr<std::byte[], Free> allocate(std::int64_t bytes);
-
-  std::unique_ptr<std::byte[], Free> data_;
+  Buffer data_;
   DType dtype_ = DType::f32;
   std::int64_t rows_ = 0, cols_ = 0;
 };
@@ -154,8 +168,8 @@ struct BasicQuantizedView {
   Device device{};
 
   BasicQuantizedView() = default;
-  BasicQuantizedView(const QuantizedShape& s, Byte* c, Byte* sc, Float* g)
-      : shape(s), codes(c), scales(sc), global_scale(g) {}
+  BasicQuantizedView(const QuantizedShape& s, Byte* c, Byte* sc, Float* g, Device d = {})
+      : shape(s), codes(c), scales(sc), global_scale(g), device(d) {}
   template <class B, class F>
     requires(std::is_const_v<Byte> && !std::is_const_v<B>)
   BasicQuantizedView(const BasicQuantizedView<B, F>& o)  // NOLINT: implicit on purpose
@@ -177,7 +191,7 @@ using QuantizedSpan = BasicQuantizedView<std::uint8_t, float>;
 class QuantizedMatrix {
  public:
   QuantizedMatrix() = default;
-  explicit QuantizedMatrix(const QuantizedShape& shape);
+  explicit QuantizedMatrix(const QuantizedShape& shape, Device device = {});
   QuantizedMatrix(QuantizedMatrix&& other) noexcept { swap(other); }
   QuantizedMatrix& operator=(QuantizedMatrix&& other) noexcept {
     QuantizedMatrix(std::move(other)).swap(*this);
@@ -186,18 +200,27 @@ class QuantizedMatrix {
   void swap(QuantizedMatrix& other) noexcept;
 
   const QuantizedShape& shape() const { return shape_; }
-  QuantizedView view() const { return {shape_, codes(), scales(), global_scale()}; }
-  QuantizedSpan span() { return {shape_, codes(), scales(), global_scale()}; }
-  std::uint8_t* codes() const { return reinterpret_cast<std::uint8_t*>(codes_.get()); }
-  std::uint8_t* scales() const { return reinterpret_cast<std::uint8_t*>(scales_.get()); }
-  float* global_scale() const { return reinterpret_cast<float*>(global_.get()); }
-  /// Same shape and same bytes.
+  QuantizedView view() const { return {shape_, codes(), scales(), global_scale(), device()}; }
+  QuantizedSpan span() { return {shape_, codes(), scales(), global_scale(), device()}; }
+  Device device() const { return codes_.device(); }
+  std::uint8_t* codes() const { return static_cast<std::uint8_t*>(codes_.data()); }
+  std::uint8_t* scales() const { return static_cast<std::uint8_t*>(scales_.data()); }
+  float* global_scale() const { return static_cast<float*>(global_.data()); }
+  /// Same shape and same bytes; both on the CPU.
   bool operator==(const QuantizedMatrix& other) const;
 
  private:
-  using Bytes = std::unique_ptr<std::byte[], Matrix::Free>;
   QuantizedShape shape_;
-  Bytes codes_, scales_, global_;
+  Buffer codes_, scales_, global_;
 };
+
+/// Copies between devices, or within one, on the stream of whichever side is on CUDA. Shapes and
+/// dtypes must agree. Returns at once if a side is on CUDA: see synchronize(). Throws ShapeError,
+/// DeviceError.
+void copy(MatrixView from, MatrixSpan to, Stream stream = {});
+void copy(QuantizedView from, QuantizedSpan to, Stream stream = {});
+/// A copy on another device, complete when the call returns.
+Matrix to_device(MatrixView m, Device device);
+QuantizedMatrix to_device(QuantizedView q, Device device);
 
 }  // namespace nvfp4

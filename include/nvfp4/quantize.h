@@ -1,6 +1,8 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,6 +42,25 @@ struct GlobalScale {
 /// may then also round upwards without saturating.
 float scale_max(Quantizer q);
 
+/// Global scales that the caller gives: one for the tensor, or one for each vector. They lie on the
+/// device of the input; a single one may also lie on the host, and is then read during the call.
+struct GlobalScales {
+  const GlobalScale* data = nullptr;
+  std::size_t count = 0;
+  Device device{};
+
+  GlobalScales() = default;
+  GlobalScales(const GlobalScale* data_, std::size_t count_, Device device_ = {})
+      : data(data_), count(count_), device(device_) {}
+  template <class Range>
+    requires std::convertible_to<const Range&, std::span<const GlobalScale>>
+  GlobalScales(const Range& range)  // NOLINT: implicit on purpose
+      : data(std::data(range)), count(std::size(range)) {}
+  bool empty() const { return count == 0; }
+  std::size_t size() const { return count; }
+  const GlobalScale& operator[](std::size_t i) const { return data[i]; }  ///< on the CPU only
+};
+
 struct QuantizeOptions {
   Quantizer quantizer = Quantizer::max;
   BlockAxis axis = BlockAxis::rows;
@@ -47,12 +68,18 @@ struct QuantizeOptions {
   ScaleLayout layout = ScaleLayout::linear;
   GlobalScope scope = GlobalScope::tensor;
   /// Measured from x when empty; otherwise one for the tensor, or one for each vector.
-  std::span<const GlobalScale> global = {};
-  /// mse only: one weight >= 0 for each of the K positions; the cost is Σ w_k (x_k - x̂_k)².
+  GlobalScales global = {};
+  /// mse only: one weight >= 0 for each of the K positions; the cost is Σ w_k (x_k - x̂_k)². On the
+  /// device of x; on CUDA they are not checked.
   std::span<const float> weights = {};
-  /// Refuse NaN and infinities with a ValueError that names the first one's index.
+  /// mse only: FP32 [K, block], rows j·block … of it the symmetric block H_j of the Hessian for
+  /// block j of K (see gram_into); the cost is rᵀ H_j r, r = x - x̂. Excludes weights.
+  MatrixView hessian = {};
+  /// Refuse NaN and infinities with a ValueError that names the first one's index. Not on CUDA,
+  /// where it would have to wait for the device: UnsupportedError.
   bool check_finite = false;
-  std::string_view backend = {};  ///< "" takes NVFP4_BACKEND from the environment, else the best
+  std::string_view backend = {};  ///< of the CPU; "" takes NVFP4_BACKEND, else the best
+  Stream stream = {};
 };
 
 /// Quantizes `x` to NVFP4: E2M1 codes, an E4M3 scale for each block, FP32 global scales.
@@ -62,7 +89,10 @@ struct QuantizeOptions {
 /// Values  zero block: all codes ±0; its scale is 0 (max, four_over_six) or 2^-9 (mse). NaN is
 ///         ignored by every amax and becomes +6; with an infinity the measured global scale is 1
 ///         and the element saturates. See docs/numerics.md.
-/// Throws  ShapeError, ValueError, UnsupportedError.
+/// Device  that of x; on CUDA the call enqueues work on options.stream and returns. It allocates
+///         nothing (quantize() allocates its result), waits for nothing and can be captured in a
+///         graph.
+/// Throws  ShapeError, ValueError, UnsupportedError, DeviceError.
 /// Source  arXiv:2509.25149; docs/numerics.md.
 QuantizedMatrix quantize(MatrixView x, const QuantizeOptions& options = {});
 
@@ -70,13 +100,28 @@ QuantizedMatrix quantize(MatrixView x, const QuantizeOptions& options = {});
 /// ShapeError. Every byte of codes, scales (padding too) and global_scale is written.
 void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& options = {});
 
-/// Largest magnitude of the matrix; NaN is ignored, 0 for an empty one.
+/// Largest magnitude of the matrix, on the CPU; NaN is ignored, 0 for an empty one.
 float amax(MatrixView x, std::string_view backend = {});
+
+/// The same for the tensor (1 value) or for each vector of blocks, into memory on the device of x.
+/// Throws ShapeError, UnsupportedError, DeviceError.
+void amax_into(MatrixView x, float* out, GlobalScope scope = GlobalScope::tensor,
+               BlockAxis axis = BlockAxis::rows, std::string_view backend = {}, Stream stream = {});
+
+/// GlobalScale::from_amax for `count` values, amaxes and result on `device`; a NaN counts as 0.
+void global_scales_into(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
+                        Device device = {}, Stream stream = {});
+
+/// H_j = X_jᵀ X_j for every block j of `block` columns of X [T, K], one below the other in `out`,
+/// FP32 [K, block]. Added to what `out` holds if `accumulate`. The order of additions is part of
+/// docs/numerics.md. Throws ShapeError, UnsupportedError, DeviceError.
+void gram_into(MatrixView x, MatrixSpan out, bool accumulate = false, Stream stream = {});
 
 /// (e2m1 · scale) is exact; times global_scale rounds once to FP32; the cast rounds to nearest
 /// even. `out` has the shape of the matrix that `q` stands for. Throws ShapeError,
 /// UnsupportedError.
-void dequantize_into(QuantizedView q, MatrixSpan out, std::string_view backend = {});
+void dequantize_into(QuantizedView q, MatrixSpan out, std::string_view backend = {},
+                     Stream stream = {});
 Matrix dequantize(QuantizedView q, DType dtype = DType::f32, std::string_view backend = {});
 
 struct QuantizationError {
@@ -92,7 +137,7 @@ QuantizationError quantization_error(MatrixView x, QuantizedView q, std::string_
 /// Throws ShapeError if a buffer's size is not scale_bytes() of its layout.
 void relayout_scales(std::span<const std::uint8_t> in, ScaleLayout in_layout,
                      std::span<std::uint8_t> out, ScaleLayout out_layout, std::int64_t rows,
-                     std::int64_t blocks);
+                     std::int64_t blocks, Device device = {}, Stream stream = {});
 
 /// The same for operands in groups, one group's scales after the other's (numerics of the grouped
 /// GEMM). `row_ends` are the cumulative ends of the groups' rows. Throws ShapeError if they

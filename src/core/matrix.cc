@@ -4,33 +4,43 @@
 #include <cstring>
 #include <new>
 
+#include "core/device_memory.h"
 #include "core/require.h"
 
 namespace nvfp4 {
 
-void Matrix::Free::operator()(std::byte* p) const { std::free(p); }
-
-std::unique_ptr<std::byte[], Matrix::Free> Matrix::allocate(std::int64_t bytes) {
+Buffer::Buffer(std::int64_t bytes, Device device) : device_(device) {
+  if (device.type == DeviceType::cuda) {
+    if (bytes > 0) data_ = device_allocate(device, bytes);
+    return;
+  }
   constexpr std::size_t kAlign = 64;
   const auto size = static_cast<std::size_t>(round_up(bytes, kAlign));
-  if (size == 0) return nullptr;
-  auto* p = static_cast<std::byte*>(std::aligned_alloc(kAlign, size));
-  if (p == nullptr) throw std::bad_alloc();
-  std::memset(p, 0, size);
-  return std::unique_ptr<std::byte[], Free>(p);
+  if (size == 0) return;
+  data_ = std::aligned_alloc(kAlign, size);
+  if (data_ == nullptr) throw std::bad_alloc();
+  std::memset(data_, 0, size);
 }
 
-Matrix::Matrix(DType dtype, std::int64_t rows, std::int64_t cols)
+Buffer::~Buffer() {
+  if (data_ == nullptr) return;
+  if (device_.type == DeviceType::cuda)
+    device_free(device_, data_);
+  else
+    std::free(data_);
+}
+
+Matrix::Matrix(DType dtype, std::int64_t rows, std::int64_t cols, Device device)
     : dtype_(dtype), rows_(rows), cols_(cols) {
   require<ShapeError>(rows >= 0 && cols >= 0, "Matrix: shape = [{}, {}], must not be negative",
                       rows, cols);
   require<ShapeError>(rows == 0 || cols <= kMaxMatrixElements / rows,
                       "Matrix: shape = [{}, {}], more than 2^48 elements", rows, cols);
-  data_ = allocate(rows * cols * dtype_size(dtype));
+  data_ = Buffer(rows * cols * dtype_size(dtype), device);
 }
 
 void Matrix::swap(Matrix& other) noexcept {
-  std::swap(data_, other.data_);
+  data_.swap(other.data_);
   std::swap(dtype_, other.dtype_);
   std::swap(rows_, other.rows_);
   std::swap(cols_, other.cols_);
@@ -52,16 +62,16 @@ const QuantizedShape& checked(const QuantizedShape& s) {
 
 void QuantizedMatrix::swap(QuantizedMatrix& other) noexcept {
   std::swap(shape_, other.shape_);
-  std::swap(codes_, other.codes_);
-  std::swap(scales_, other.scales_);
-  std::swap(global_, other.global_);
+  codes_.swap(other.codes_);
+  scales_.swap(other.scales_);
+  global_.swap(other.global_);
 }
 
-QuantizedMatrix::QuantizedMatrix(const QuantizedShape& shape)
+QuantizedMatrix::QuantizedMatrix(const QuantizedShape& shape, Device device)
     : shape_(checked(shape)),
-      codes_(Matrix::allocate(shape.code_bytes())),
-      scales_(Matrix::allocate(shape.scale_bytes())),
-      global_(Matrix::allocate(shape.global_count() * static_cast<std::int64_t>(sizeof(float)))) {}
+      codes_(shape.code_bytes(), device),
+      scales_(shape.scale_bytes(), device),
+      global_(shape.global_count() * static_cast<std::int64_t>(sizeof(float)), device) {}
 
 bool QuantizedMatrix::operator==(const QuantizedMatrix& other) const {
   const auto same = [](const void* a, const void* b, std::int64_t bytes) {
@@ -71,6 +81,59 @@ bool QuantizedMatrix::operator==(const QuantizedMatrix& other) const {
          same(scales(), other.scales(), shape_.scale_bytes()) &&
          same(global_scale(), other.global_scale(),
               shape_.global_count() * static_cast<std::int64_t>(sizeof(float)));
+}
+
+namespace {
+void copy_bytes(Device to_device, void* to, std::int64_t to_stride, Device from_device,
+                const void* from, std::int64_t from_stride, std::int64_t row_bytes,
+                std::int64_t rows, Stream stream) {
+  if (rows == 0 || row_bytes == 0) return;
+  if (to_device.type == DeviceType::cuda || from_device.type == DeviceType::cuda)
+    return device_copy(to_device, to, to_stride, from_device, from, from_stride, row_bytes, rows,
+                       stream);
+  for (std::int64_t r = 0; r < rows; ++r)
+    std::memcpy(static_cast<std::byte*>(to) + r * to_stride,
+                static_cast<const std::byte*>(from) + r * from_stride,
+                static_cast<std::size_t>(row_bytes));
+}
+}  // namespace
+
+void copy(MatrixView from, MatrixSpan to, Stream stream) {
+  require<ShapeError>(from.rows == to.rows && from.cols == to.cols && from.dtype == to.dtype,
+                      "copy: from is {} [{}, {}], to is {} [{}, {}]", dtype_name(from.dtype),
+                      from.rows, from.cols, dtype_name(to.dtype), to.rows, to.cols);
+  const std::int64_t size = dtype_size(from.dtype);
+  copy_bytes(to.device, to.data, to.stride * size, from.device, from.data, from.stride * size,
+             from.cols * size, from.rows, stream);
+}
+
+void copy(QuantizedView from, QuantizedSpan to, Stream stream) {
+  require<ShapeError>(from.shape == to.shape, "copy: from and to have different quantized shapes");
+  const auto part = [&](void* out, const void* in, std::int64_t bytes) {
+    copy_bytes(to.device, out, bytes, from.device, in, bytes, bytes, 1, stream);
+  };
+  part(to.codes, from.codes, from.shape.code_bytes());
+  part(to.scales, from.scales, from.shape.scale_bytes());
+  part(to.global_scale, from.global_scale,
+       from.shape.global_count() * static_cast<std::int64_t>(sizeof(float)));
+}
+
+namespace {
+template <class View, class Owner>
+Owner copied(View from, Owner to, Device device) {
+  copy(from, to.span());
+  for (const Device side : {device, from.device})
+    if (side.type == DeviceType::cuda) synchronize(side);
+  return to;
+}
+}  // namespace
+
+Matrix to_device(MatrixView m, Device device) {
+  return copied(m, Matrix(m.dtype, m.rows, m.cols, device), device);
+}
+
+QuantizedMatrix to_device(QuantizedView q, Device device) {
+  return copied(q, QuantizedMatrix(q.shape, device), device);
 }
 
 }  // namespace nvfp4

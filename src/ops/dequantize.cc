@@ -1,15 +1,18 @@
+#include "backends/device_backend.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "ops/options.h"
 
 namespace nvfp4 {
 
-void dequantize_into(QuantizedView q, MatrixSpan out, std::string_view backend) {
+void dequantize_into(QuantizedView q, MatrixSpan out, std::string_view backend, Stream stream) {
   require_quantized("dequantize", "q", q);
   require_matrix("dequantize", "out", out);
   require<ShapeError>(out.rows == q.shape.rows && out.cols == q.shape.cols,
                       "dequantize: out has shape [{}, {}], must be [{}, {}]", out.rows, out.cols,
                       q.shape.rows, q.shape.cols);
+  require_on("dequantize", "out", out.device, q.device);
+  if (q.device.type == DeviceType::cuda) return device_backend(q.device).dequantize(q, out, stream);
   const Backend& chosen = find_backend(backend);
   const std::vector<Tile> tiles = make_tiles(q.shape, dtype_size(out.dtype));
   parallel_for(static_cast<std::int64_t>(tiles.size()),
@@ -18,7 +21,7 @@ void dequantize_into(QuantizedView q, MatrixSpan out, std::string_view backend) 
 
 Matrix dequantize(QuantizedView q, DType dtype, std::string_view backend) {
   require_quantized("dequantize", "q", q);
-  Matrix out(dtype, q.shape.rows, q.shape.cols);
+  Matrix out(dtype, q.shape.rows, q.shape.cols, q.device);
   dequantize_into(q, out.span(), backend);
   return out;
 }

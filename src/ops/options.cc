@@ -29,6 +29,17 @@ void require_matrix(const char* op, const char* argument, const MatrixView& x) {
                             argument);
 }
 
+void require_on(const char* op, const char* argument, Device device, Device expected,
+                bool host_will_do) {
+  require<DeviceError>(device == expected || (host_will_do && device.type == DeviceType::cpu),
+                       "{}: {} lies on {}, must lie on {} as the input does", op, argument,
+                       device_name(device), device_name(expected));
+}
+
+std::string device_name(Device device) {
+  return device.type == DeviceType::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
+}
+
 QuantizedShape quantized_shape(const char* op, const MatrixView& x,
                                const QuantizeOptions& options) {
   require_matrix(op, "x", x);
@@ -54,7 +65,9 @@ QuantizedShape quantized_shape(const char* op, const MatrixView& x,
   require<ValueError>(weights == 0 || options.quantizer == Quantizer::mse,
                       "{}: weights are for the mse quantizer, not for {}", op,
                       quantizer_name(options.quantizer));
-  for (const GlobalScale& g : options.global) require_usable(op, g);
+  require_on(op, "global", options.global.device, x.device, globals == 1);
+  if (options.global.device.type == DeviceType::cpu)
+    for (std::size_t i = 0; i < options.global.size(); ++i) require_usable(op, options.global[i]);
   return shape;
 }
 

@@ -1,12 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "backends/backend.h"
 #include "nvfp4/quantize.h"
 
 namespace nvfp4 {
+
+/// "cpu" or "cuda:0".
+std::string device_name(Device device);
+
+/// Throws DeviceError unless `device` is `expected`, or the CPU where that will do too.
+void require_on(const char* op, const char* argument, Device device, Device expected,
+                bool host_will_do = false);
 
 /// Throws ShapeError unless the view describes memory that can hold it.
 void require_matrix(const char* op, const char* argument, const MatrixView& x);

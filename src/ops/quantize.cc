@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backends/device_backend.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "ops/options.h"
@@ -86,6 +87,19 @@ std::vector<float> global_divisors(const Backend& backend, const MatrixView& x,
   return divisors;
 }
 
+void quantize_on_device(const MatrixView& x, const QuantizedSpan& out,
+                        const QuantizeOptions& options) {
+  require<UnsupportedError>(!options.check_finite,
+                            "quantize: check_finite would wait for the device; not on cuda");
+  device_backend(x.device).quantize({.x = x,
+                                     .out = out,
+                                     .quantizer = options.quantizer,
+                                     .global = options.global,
+                                     .weights = options.weights.data(),
+                                     .hessian = options.hessian,
+                                     .stream = options.stream});
+}
+
 }  // namespace
 
 float scale_max(Quantizer q) { return q == Quantizer::max ? 448.0f : 256.0f; }
@@ -141,6 +155,8 @@ void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& optio
   require_quantized("quantize", "out", out);
   require<ShapeError>(shape.global_count() == 0 || out.global_scale != nullptr,
                       "quantize: out.global_scale is null");
+  require_on("quantize", "out", out.device, x.device);
+  if (x.device.type == DeviceType::cuda) return quantize_on_device(x, out, options);
   const Backend& backend = find_backend(options.backend);
 
   const std::vector<float> divisors = global_divisors(backend, x, options, out);
@@ -157,7 +173,7 @@ void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& optio
 }
 
 QuantizedMatrix quantize(MatrixView x, const QuantizeOptions& options) {
-  QuantizedMatrix out(quantized_shape("quantize", x, options));
+  QuantizedMatrix out(quantized_shape("quantize", x, options), x.device);
   quantize_into(x, out.span(), options);
   return out;
 }

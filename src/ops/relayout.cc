@@ -1,11 +1,14 @@
 #include <cstring>
 
+#include "backends/device_backend.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "nvfp4/quantize.h"
 
 namespace nvfp4 {
 namespace {
+
+constexpr std::int64_t kMostScales = kMaxMatrixElements / kBlock;
 
 void relayout_one(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
                   ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks) {
@@ -35,7 +38,15 @@ void require_size(const char* argument, std::size_t size, std::int64_t expected,
 
 void relayout_scales(std::span<const std::uint8_t> in, ScaleLayout in_layout,
                      std::span<std::uint8_t> out, ScaleLayout out_layout, std::int64_t rows,
-                     std::int64_t blocks) {
+                     std::int64_t blocks, Device device, Stream stream) {
+  if (device.type == DeviceType::cuda) {
+    require<ShapeError>(rows >= 0 && blocks >= 0 && (rows == 0 || blocks <= kMostScales / rows),
+                        "relayout_scales: {} rows of {} blocks", rows, blocks);
+    require_size("in", in.size(), scale_bytes(in_layout, rows, blocks), in_layout);
+    require_size("out", out.size(), scale_bytes(out_layout, rows, blocks), out_layout);
+    return device_backend(device).relayout(in.data(), in_layout, out.data(), out_layout, rows,
+                                           blocks, device, stream);
+  }
   const std::int64_t ends[] = {rows};
   relayout_grouped_scales(in, in_layout, out, out_layout, ends, blocks);
 }
@@ -51,7 +62,6 @@ void relayout_grouped_scales(std::span<const std::uint8_t> in, ScaleLayout in_la
                         previous);
     previous = row_ends[g];
   }
-  constexpr std::int64_t kMostScales = kMaxMatrixElements / kBlock;
   require<ShapeError>(blocks == 0 || (previous <= kMostScales && blocks <= kMostScales &&
                                       (previous == 0 || blocks <= kMostScales / previous)),
                       "relayout_scales: {} rows of {} blocks, more than 2^44 scales", previous,

@@ -1,0 +1,32 @@
+// Stands in for the CUDA backend in a build without it.
+#include "backends/device_backend.h"
+#include "core/device_memory.h"
+#include "core/require.h"
+
+namespace nvfp4 {
+namespace {
+[[noreturn]] void refuse(Device device) {
+  throw UnsupportedError(
+      fmt::format("device = cuda:{}: {}", device.index, why_unavailable(device)));
+}
+}  // namespace
+
+std::vector<DeviceInfo> cuda_devices() { return {}; }
+
+std::string why_unavailable(Device device) {
+  return device.type == DeviceType::cpu ? "" : "this build of nvfp4 is without CUDA";
+}
+
+void synchronize(Device device, Stream) {
+  if (device.type != DeviceType::cpu) refuse(device);
+}
+
+const DeviceBackend& device_backend(Device device) { refuse(device); }
+void* device_allocate(Device device, std::int64_t) { refuse(device); }
+void device_free(Device, void*) noexcept {}
+void device_copy(Device to_device, void*, std::int64_t, Device from_device, const void*,
+                 std::int64_t, std::int64_t, std::int64_t, Stream) {
+  refuse(to_device.type == DeviceType::cpu ? from_device : to_device);
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "backends/row_job.h"
+#include "nvfp4/quantize.h"
+
+/// What a device other than the CPU provides: whole operations, enqueued on a stream. Arguments are
+/// validated and lie on `device`, but for pointers marked host.
+namespace nvfp4 {
+
+/// Plain quantization along rows or columns, with any quantizer.
+struct DeviceQuantizeJob {
+  MatrixView x;
+  QuantizedSpan out;
+  Quantizer quantizer = Quantizer::max;
+  GlobalScales global;             ///< empty: measured
+  const float* weights = nullptr;  ///< K of them, as the caller gave them, or null
+  MatrixView hessian;              ///< FP32 [K, block] or without data
+  Stream stream;
+};
+
+struct DeviceBackend {
+  void (*quantize)(const DeviceQuantizeJob& job);
+  void (*quantize_rows)(const RowQuantizeJob& job);
+  void (*store_rows)(const RowJob& job, const MatrixSpan& y, Stream stream);
+  void (*dequantize)(const QuantizedView& q, const MatrixSpan& out, Stream stream);
+  void (*amax)(const MatrixView& x, float* out, GlobalScope scope, BlockAxis axis, Stream stream);
+  void (*global_scales)(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
+                        Device device, Stream stream);
+  void (*gram)(const MatrixView& x, const MatrixSpan& out, bool accumulate, Stream stream);
+  void (*relayout)(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
+                   ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks, Device device,
+                   Stream stream);
+};
+
+/// Throws UnsupportedError with the reason if nothing can run on `device`.
+const DeviceBackend& device_backend(Device device);
+
+}  // namespace nvfp4

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+
+#include "nvfp4/format.h"
+
+/// THE formulas of the operations that are fused with quantization. IEEE single operations in a
+/// fixed order; fused multiply-add only where `fused` says so. docs/numerics.md says them in words.
+namespace nvfp4 {
+
+/// a·b + c, rounded once.
+NVFP4_HD inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+NVFP4_HD inline float root(float x) { return __builtin_sqrtf(x); }
+
+inline constexpr float kExpLowest = -104.0f, kExpHighest = 89.0f;  ///< beyond: 0 and infinity
+inline constexpr float kLog2E = 0x1.715476p+0f;
+inline constexpr float kLn2High = 0x1.62e4p-1f, kLn2Low = 0x1.7f7d1cp-20f;
+/// (e^r - 1 - r) / r², minimax in |r| <= ln 2 / 2, lowest power first; own fit.
+inline constexpr float kExp0 = 0x1.fffffcp-2f, kExp1 = 0x1.55549p-3f, kExp2 = 0x1.5558fap-5f,
+                       kExp3 = 0x1.123b6ap-7f, kExp4 = 0x1.6a21acp-10f;
+inline constexpr float kRoundMagic = 0x1.8p23f;  ///< added and taken away: rounds to an integer
+
+/// e^x, at most 2 ulp off; underflow is gradual, NaN stays NaN.
+NVFP4_HD inline float exponential(float x) {
+  x = x < kExpLowest ? kExpLowest : x;
+  x = x > kExpHighest ? kExpHighest : x;
+  const float shifted = fused(x, kLog2E, kRoundMagic);
+  const float n = shifted - kRoundMagic;
+  const float r = fused(n, -kLn2Low, fused(n, -kLn2High, x));
+  const float q = fused(fused(fused(fused(kExp4, r, kExp3), r, kExp2), r, kExp1), r, kExp0);
+  const float p = fused(q, r * r, r) + 1.0f;
+  // 2^n in two steps, so that each is a normal number; the first product is exact.
+  const auto exponent =
+      static_cast<std::int32_t>(float_bits(shifted)) - static_cast<std::int32_t>(0x4B400000);
+  const std::int32_t half = exponent >> 1;
+  return p * bits_float(static_cast<std::uint32_t>(half + 127) << 23) *
+         bits_float(static_cast<std::uint32_t>(exponent - half + 127) << 23);
+}
+
+NVFP4_HD inline float silu(float x) { return x / (1.0f + exponential(-x)); }
+
+/// NaN passes the clamp.
+NVFP4_HD inline float swiglu(float gate, float up, float limit) {
+  gate = gate > limit ? limit : gate;
+  up = up > limit ? limit : up;
+  up = up < -limit ? -limit : up;
+  return silu(gate) * up;
+}
+
+/// 1 / rms from the sum of squares, which is the balanced binary tree over the row: neighbours are
+/// added in pairs, then the pairs' sums, and so on, as if the row were padded with zeros to a power
+/// of two. Any machine can build it in any order.
+NVFP4_HD inline float reciprocal_rms(float sum_of_squares, std::int64_t n, float eps) {
+  return 1.0f / root(sum_of_squares / static_cast<float>(n) + eps);
+}
+
+NVFP4_HD inline float normalized(float x, float rstd, float weight) { return x * rstd * weight; }
+
+inline constexpr int kMostStreams = 4;
+
+/// Σ mix[h] · x[h], in the order of h.
+NVFP4_HD inline float mixed(const float* mix, const float* x, int streams) {
+  float sum = mix[0] * x[0];
+  for (int h = 1; h < streams; ++h) sum = sum + mix[h] * x[h];
+  return sum;
+}
+
+inline constexpr int kGramSums = 8;  ///< row t is added to sum t mod 8; then a balanced tree
+
+}  // namespace nvfp4
