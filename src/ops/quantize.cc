@@ -1,7 +1,6 @@
 #include "nvfp4/quantize.h"
 
 #include <atomic>
-#include <cfloat>
 #include <cmath>
 #include <cstring>
 
@@ -9,6 +8,7 @@
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "ops/options.h"
+#include "quantizers/encode_block.h"
 
 namespace nvfp4 {
 namespace {
@@ -102,15 +102,11 @@ void quantize_on_device(const MatrixView& x, const QuantizedSpan& out,
 
 }  // namespace
 
-float scale_max(Quantizer q) { return q == Quantizer::max ? 448.0f : 256.0f; }
+float scale_max(Quantizer q) { return largest_scale(q); }
 
 GlobalScale GlobalScale::from_amax(float amax, Quantizer q) {
   require<ValueError>(amax >= 0, "GlobalScale::from_amax: amax = {}, must be a number >= 0", amax);
-  const float largest = E2M1::kMax * scale_max(q);
-  const float divisor = largest / amax;
-  if (amax == 0 || divisor == 0) return {};
-  if (divisor > FLT_MAX) return {1.0f / FLT_MAX, FLT_MAX};
-  return {amax / largest, divisor};
+  return global_scale_for(amax, q);
 }
 
 GlobalScale GlobalScale::from_multiplier(float multiplier) {

@@ -17,6 +17,20 @@ inline constexpr int kLargestBlock = 32;
 /// whatever the value is, and infinities stay comparable.
 inline constexpr float kCostClamp = 16384.0f;
 
+/// The largest block scale that a measured global scale leaves room for.
+NVFP4_HD constexpr float largest_scale(Quantizer q) {
+  return q == Quantizer::max ? E4M3::kMax : 256.0f;
+}
+
+/// The measured global scale of what has the largest magnitude `amax`; NaN counts as 0.
+NVFP4_HD constexpr GlobalScale global_scale_for(float amax, Quantizer q) {
+  const float largest = E2M1::kMax * largest_scale(q);
+  const float divisor = largest / amax;
+  if (!(amax > 0) || divisor == 0) return {1.0f, 1.0f};
+  if (divisor > FLT_MAX) return {1.0f / FLT_MAX, FLT_MAX};
+  return {amax / largest, divisor};
+}
+
 /// The block scale that maps `amax` to 1 / `reciprocal` (6 or 4). Source: TransformerEngine,
 /// core_nvfp4.cuh.
 NVFP4_HD constexpr E4M3 scale_for(float amax, float divisor, float reciprocal) {
@@ -67,6 +81,45 @@ NVFP4_HD constexpr float block_cost(const float* u, const float* weights, int bl
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+/// x in units of the global scale, as hessian_cost() sees it: cost_magnitude() with the sign of x.
+NVFP4_HD constexpr float cost_value(float x, float divisor) {
+  const float u = cost_magnitude(x, divisor);
+  return x < 0 ? -u : u;
+}
+
+/// rᵀ H r, r = u − q·scale with the nearest codes q and the signs of `u`. Row i of H is at
+/// h + i · stride; its diagonal and what is below it are read. Four interleaved sums over i; the
+/// inner sums start at zero and run upwards. May round to below zero.
+NVFP4_HD constexpr float hessian_cost(const float* u, const float* h, std::int64_t stride,
+                                      int block, float scale) {
+  float r[kLargestBlock] = {};
+  float sum[4] = {0, 0, 0, 0};
+  for (int i = 0; i < block; ++i) {
+    const float magnitude = u[i] < 0 ? -u[i] : u[i];
+    const float d = magnitude - nearest_magnitude(magnitude, scale) * scale;
+    r[i] = u[i] < 0 ? -d : d;
+    float inner = 0;
+    for (int j = 0; j < i; ++j) inner = inner + h[i * stride + j] * r[j];
+    sum[i % 4] = sum[i % 4] + r[i] * (h[i * stride + i] * r[i] + 2.0f * inner);
+  }
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/// The cheapest of all 126 scales, the lowest on a tie. A NaN never wins, nor loses if it is first.
+template <class Cost>
+NVFP4_HD constexpr E4M3 cheapest_scale(Cost&& cost) {
+  E4M3 best{1};
+  float best_cost = cost(best.to_float());
+  for (std::uint8_t code = 2; code <= E4M3::kMaxBits; ++code) {
+    const float c = cost(E4M3{code}.to_float());
+    if (c < best_cost) {
+      best_cost = c;
+      best = {code};
+    }
+  }
+  return best;
+}
+
 /// The scale that `quantizer` chooses. Definition, not speed: mse tries all 126.
 NVFP4_HD constexpr E4M3 choose_scale(Quantizer quantizer, const float* x, const float* weights,
                                      int block, float divisor) {
@@ -83,16 +136,15 @@ NVFP4_HD constexpr E4M3 choose_scale(Quantizer quantizer, const float* x, const 
                ? four
                : six;
   }
-  E4M3 best{1};
-  float best_cost = block_cost(u, weights, block, best.to_float());
-  for (std::uint8_t code = 2; code <= E4M3::kMaxBits; ++code) {
-    const float cost = block_cost(u, weights, block, E4M3{code}.to_float());
-    if (cost < best_cost) {
-      best_cost = cost;
-      best = {code};
-    }
-  }
-  return best;
+  return cheapest_scale([&](float scale) { return block_cost(u, weights, block, scale); });
+}
+
+/// The same for mse with the Hessian of the block.
+NVFP4_HD constexpr E4M3 choose_scale_hessian(const float* x, const float* h, std::int64_t stride,
+                                             int block, float divisor) {
+  float u[kLargestBlock] = {};
+  for (int i = 0; i < block; ++i) u[i] = cost_value(x[i], divisor);
+  return cheapest_scale([&](float scale) { return hessian_cost(u, h, stride, block, scale); });
 }
 
 /// Codes of one block, the element with the even index in the low nibble.
