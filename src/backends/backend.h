@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "backends/gemm_kernels.h"
 #include "nvfp4/quantize.h"
 
 /// What a backend provides: functions on one tile, called from many threads, arguments already
@@ -42,6 +43,9 @@ struct Backend {
   void (*column_amax)(const MatrixView& x, std::int64_t r0, std::int64_t r1, float* out);
   /// Σ (x − x̂)² and Σ x² over the tile; the order of additions is fixed.
   QuantizationError (*error)(const MatrixView& x, const QuantizedView& q, const Tile& tile);
+  GemmKernels w4a4, w4a16;
+  /// For x in BF16, where the CPU multiplies BF16: exact products, sums as the instruction rounds.
+  GemmKernels w4a16_bf16;
 };
 
 /// Selected by name, "" for the default. Throws UnsupportedError if it cannot run here.

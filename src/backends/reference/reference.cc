@@ -1,5 +1,6 @@
 #include "backends/reference/reference.h"
 
+#include "backends/reference/gemm.h"
 #include "quantizers/encode_block.h"
 
 namespace nvfp4::reference {
@@ -115,13 +116,16 @@ QuantizationError error(const MatrixView& x, const QuantizedView& q, const Tile&
 }  // namespace
 
 const Backend& backend() {
-  static constexpr Backend kBackend{.name = "reference",
-                                    .description = "plain loops, the definition",
-                                    .encode = encode,
-                                    .decode = decode,
-                                    .amax = amax,
-                                    .column_amax = column_amax,
-                                    .error = error};
+  static const Backend kBackend{.name = "reference",
+                                .description = "plain loops, the definition",
+                                .encode = encode,
+                                .decode = decode,
+                                .amax = amax,
+                                .column_amax = column_amax,
+                                .error = error,
+                                .w4a4 = w4a4_kernels(),
+                                .w4a16 = w4a16_kernels(),
+                                .w4a16_bf16 = {}};
   return kBackend;
 }
 

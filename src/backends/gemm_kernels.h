@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "nvfp4/gemm.h"
+
+/// The part of a GEMM that differs from one backend to another. ops/gemm_loop.cc cuts a product
+/// into tiles and calls these from many threads.
+namespace nvfp4 {
+
+inline constexpr std::int64_t kPanelRows = PackedWeights::kPanelRows;
+inline constexpr std::int64_t kGroupBlocks = PackedWeights::kGroupBlocks;
+inline constexpr std::int64_t kGroupBytes = kPanelRows * kGroupBlocks * 9;
+
+/// Where block b of a panel of `blocks` blocks lies: WeightLayout::interleaved_16x4.
+struct PanelBlock {
+  std::int64_t scales;  ///< 16 bytes, one a row
+  std::int64_t codes;   ///< 2 x 16 words, one a row
+};
+constexpr PanelBlock panel_block(std::int64_t b, std::int64_t blocks) {
+  const std::int64_t group = b / kGroupBlocks, i = b % kGroupBlocks;
+  const std::int64_t left = blocks - group * kGroupBlocks;
+  const std::int64_t in_group = left < kGroupBlocks ? left : kGroupBlocks;
+  const std::int64_t base = group * kGroupBytes;
+  return {base + i * kPanelRows, base + in_group * kPanelRows + i * kPanelRows * 8};
+}
+
+/// x of one product: either elements, or codes and linear scales.
+struct Activations {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  std::int64_t stride = 0;  ///< in elements
+
+  const std::uint8_t *codes = nullptr, *scales = nullptr;
+  std::int64_t code_stride = 0, scale_stride = 0;  ///< in bytes
+  const float* global = nullptr;                   ///< null for elements
+  bool global_per_row = false;
+
+  std::int64_t rows = 0, blocks = 0;
+  bool operator==(const Activations&) const = default;
+};
+
+/// What happens to the sums.
+struct GemmOutput {
+  MatrixSpan out;
+  float alpha = 1.0f;
+  const float* x_global = nullptr;
+  bool x_global_per_row = false;
+  const float* w_global = nullptr;
+  bool w_global_per_row = false;
+  const float* bias = nullptr;
+
+  float factor(std::int64_t m, std::int64_t n) const {
+    const float w = w_global[w_global_per_row ? n : 0];
+    return alpha * (x_global == nullptr ? w : x_global[x_global_per_row ? m : 0] * w);
+  }
+};
+
+/// A part of the output: rows [m0, m0 + rows), columns [n0, n0 + cols).
+struct GemmPart {
+  std::int64_t m0, rows, n0, cols;
+};
+
+/// One arithmetic on one backend. A null `direct` means unsupported; a null `tile`, that `direct`
+/// is all there is.
+///
+/// Rows of x are prepared once into records, one for each row and block, [block][row] for up to
+/// `tile_rows` rows. `sums` has a row of `stride` floats for each row of x; kernels add to it.
+struct GemmKernels {
+  int tile_rows = 0;               ///< rows of x in a tile
+  int tile_panels = 0;             ///< panels of weights in a tile
+  std::int64_t record_bytes = 0;   ///< of a row and block
+  std::int64_t decoded_bytes = 0;  ///< of a panel and block
+  /// The largest M for which `direct` is the faster one, and whether its sums differ from `tile`'s.
+  std::int64_t direct_rows = 0;
+  bool direct_differs = false;
+
+  void (*prepare)(const Activations& x, std::int64_t row, int rows, std::byte* records) = nullptr;
+  /// Whole panel, straight from the packed bytes.
+  void (*direct)(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
+                 float* sums, std::int64_t stride) = nullptr;
+  /// Decodes `blocks` blocks of tile_panels panels, `panel_bytes` apart, from a group on.
+  void (*decode)(const std::uint8_t* panel, std::int64_t panel_bytes, std::int64_t blocks,
+                 std::byte* decoded) = nullptr;
+  void (*tile)(const std::byte* decoded, std::int64_t blocks, const std::byte* records, int rows,
+               float* sums, std::int64_t stride) = nullptr;
+  /// out = factor · sums + bias, rounded to its type.
+  void (*finish)(const GemmOutput& output, const float* sums, std::int64_t stride,
+                 const GemmPart& part) = nullptr;
+};
+
+}  // namespace nvfp4

@@ -1,0 +1,196 @@
+#include "ops/gemm_loop.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "core/parallel_for.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4 {
+namespace {
+
+struct FreeBytes {
+  void operator()(std::byte* p) const { std::free(p); }
+};
+
+/// Uninitialized, aligned for any vector; grows, and stays for the next task of its thread.
+class Scratch {
+ public:
+  std::byte* get(std::int64_t bytes) {
+    if (bytes > size_) {
+      const auto size = static_cast<std::size_t>(round_up(bytes, 64));
+      data_.reset(static_cast<std::byte*>(std::aligned_alloc(64, size)));
+      size_ = data_ ? static_cast<std::int64_t>(size) : 0;
+      if (!data_) throw std::bad_alloc();
+    }
+    return data_.get();
+  }
+
+ private:
+  std::unique_ptr<std::byte[], FreeBytes> data_;
+  std::int64_t size_ = 0;
+};
+
+/// Part of one product.
+struct Task {
+  std::size_t job;
+  std::int64_t row, rows;      // of x
+  std::int64_t panel, panels;  // of w
+};
+
+class Gemm {
+ public:
+  Gemm(const GemmKernels& kernels, std::span<const GemmJob> jobs, bool batch_invariant)
+      : kernels_(kernels), jobs_(jobs) {
+    const int pool = threads();
+    std::int64_t bytes = 0;
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      const Activations& x = jobs[j].x;
+      // Several products of the same x share its records.
+      const bool shared = j > 0 && jobs[j - 1].x == x;
+      record_base_.push_back(shared ? record_base_[j - 1] : bytes);
+      if (!shared) {
+        for (std::int64_t r = 0; r < x.rows; r += kernels.tile_rows) strips_.push_back({j, r});
+        bytes += round_up(x.rows * x.blocks * kernels.record_bytes, 64);
+      }
+      const PackedWeights& w = *jobs[j].w;
+      tilings_.push_back(
+          choose_gemm_tiling(kernels, x.rows, w.rows(), x.blocks, pool, batch_invariant));
+      const GemmTiling& t = tilings_.back();
+      for (std::int64_t r = 0; r < x.rows; r += t.rows)
+        for (std::int64_t p = 0; p < w.panels(); p += t.panels)
+          tasks_.push_back(
+              {j, r, std::min(t.rows, x.rows - r), p, std::min(t.panels, w.panels() - p)});
+    }
+    records_ = scratch_.get(std::max<std::int64_t>(bytes, 64));
+  }
+
+  void run() {
+    // A few strips a call: one is a microsecond of work for small K.
+    const auto strips = static_cast<std::int64_t>(strips_.size());
+    parallel_for(ceil_div(strips, kStripsPerCall), [&](std::int64_t i) {
+      for (std::int64_t s = i * kStripsPerCall; s < std::min(strips, (i + 1) * kStripsPerCall); ++s)
+        prepare(strips_[static_cast<std::size_t>(s)]);
+    });
+    parallel_for(static_cast<std::int64_t>(tasks_.size()),
+                 [&](std::int64_t i) { run_task(tasks_[static_cast<std::size_t>(i)]); });
+  }
+
+ private:
+  static constexpr std::int64_t kStripsPerCall = 4;
+
+  struct Strip {
+    std::size_t job;
+    std::int64_t row;
+  };
+
+  int strip_rows(const Activations& x, std::int64_t row) const {
+    return static_cast<int>(std::min<std::int64_t>(kernels_.tile_rows, x.rows - row));
+  }
+  /// Records of the strip that starts at `row`, from block b on.
+  std::byte* records(std::size_t job, std::int64_t row, std::int64_t b) const {
+    const Activations& x = jobs_[job].x;
+    return records_ + record_base_[job] +
+           (row * x.blocks + b * strip_rows(x, row)) * kernels_.record_bytes;
+  }
+
+  void prepare(const Strip& s) const {
+    const Activations& x = jobs_[s.job].x;
+    kernels_.prepare(x, s.row, strip_rows(x, s.row), records(s.job, s.row, 0));
+  }
+
+  void run_task(const Task& task) const {
+    static thread_local Scratch scratch;
+    const GemmJob& job = jobs_[task.job];
+    const GemmTiling& tiling = tilings_[task.job];
+    const std::int64_t width = round_up(task.panels, kernels_.tile_panels) * kPanelRows;
+    const std::int64_t sum_bytes = task.rows * width * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t decoded_bytes =
+        tiling.direct ? 0 : tiling.depth * kernels_.tile_panels * kernels_.decoded_bytes;
+    std::byte* decoded = scratch.get(round_up(decoded_bytes, 64) + sum_bytes);
+    auto* sums = reinterpret_cast<float*>(decoded + round_up(decoded_bytes, 64));
+    std::memset(sums, 0, static_cast<std::size_t>(sum_bytes));
+    if (tiling.direct)
+      run_direct(task, sums, width);
+    else
+      run_tiles(task, tiling.depth, decoded, sums, width);
+    const std::int64_t n0 = task.panel * kPanelRows;
+    kernels_.finish(
+        job.output, sums, width,
+        {task.row, task.rows, n0, std::min(task.panels * kPanelRows, job.w->rows() - n0)});
+  }
+
+  void run_direct(const Task& task, float* sums, std::int64_t width) const {
+    const GemmJob& job = jobs_[task.job];
+    for (std::int64_t p = 0; p < task.panels; ++p) {
+      const std::uint8_t* panel = job.w->data() + (task.panel + p) * job.w->panel_bytes();
+      for (std::int64_t r = 0; r < task.rows; r += kernels_.tile_rows)
+        kernels_.direct(panel, job.x.blocks, records(task.job, task.row + r, 0),
+                        strip_rows(job.x, task.row + r), sums + r * width + p * kPanelRows, width);
+    }
+  }
+
+  void run_tiles(const Task& task, std::int64_t depth, std::byte* decoded, float* sums,
+                 std::int64_t width) const {
+    const GemmJob& job = jobs_[task.job];
+    const std::int64_t bytes = job.w->panel_bytes();
+    for (std::int64_t b = 0; b < job.x.blocks; b += depth) {
+      const std::int64_t blocks = std::min(depth, job.x.blocks - b);
+      for (std::int64_t p = 0; p < task.panels; p += kernels_.tile_panels) {
+        const std::uint8_t* panel =
+            job.w->data() + (task.panel + p) * bytes + b / kGroupBlocks * kGroupBytes;
+        // Where panels are missing at the end, the last one is decoded again.
+        const bool whole = task.panels - p >= kernels_.tile_panels;
+        kernels_.decode(panel, whole ? bytes : 0, blocks, decoded);
+        for (std::int64_t r = 0; r < task.rows; r += kernels_.tile_rows)
+          kernels_.tile(decoded, blocks, records(task.job, task.row + r, b),
+                        strip_rows(job.x, task.row + r), sums + r * width + p * kPanelRows, width);
+      }
+    }
+  }
+
+  const GemmKernels& kernels_;
+  std::span<const GemmJob> jobs_;
+  std::vector<GemmTiling> tilings_;
+  std::vector<std::int64_t> record_base_;
+  std::vector<Strip> strips_;
+  std::vector<Task> tasks_;
+  Scratch scratch_;
+  std::byte* records_ = nullptr;
+};
+
+}  // namespace
+
+GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::int64_t n,
+                              std::int64_t blocks, int threads, bool batch_invariant) {
+  const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(n, kPanelRows));
+  const bool direct = kernels.tile == nullptr || m <= kernels.direct_rows ||
+                      (batch_invariant && kernels.direct_differs);
+  GemmTiling t{.direct = direct, .panels = 0, .rows = 0, .depth = 0};
+  // Sums and prepared rows of a task should stay in the L2 cache.
+  constexpr std::int64_t kRows = 256, kPanels = 16, kDecodedBytes = 24 * 1024;
+  t.rows = std::min(round_up(kRows, kernels.tile_rows), round_up(m, kernels.tile_rows));
+  const std::int64_t row_parts = ceil_div(m, std::max<std::int64_t>(1, t.rows));
+  // Enough tasks that no thread waits long for the last one.
+  constexpr std::int64_t kTasksPerThread = 8;
+  const std::int64_t wanted =
+      ceil_div(kTasksPerThread * threads, std::max<std::int64_t>(1, row_parts));
+  t.panels = std::clamp<std::int64_t>(panels / wanted, 1, kPanels);
+  if (!direct) {
+    t.panels = round_up(t.panels, kernels.tile_panels);
+    const std::int64_t most = kDecodedBytes / (kernels.tile_panels * kernels.decoded_bytes);
+    t.depth = std::max(kGroupBlocks, most / kGroupBlocks * kGroupBlocks);
+    t.depth = std::min(t.depth, round_up(blocks, kGroupBlocks));
+  }
+  return t;
+}
+
+void run_gemm(const GemmKernels& kernels, std::span<const GemmJob> jobs, bool batch_invariant) {
+  Gemm(kernels, jobs, batch_invariant).run();
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,263 @@
+#include "nvfp4/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "gemm_cases.h"
+
+namespace nvfp4 {
+namespace {
+
+using test::activations;
+using test::Fill;
+using test::make;
+using test::same_bits;
+using test::weights;
+using test::worst_error;
+
+constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16};
+
+struct Size {
+  std::int64_t m, n, k;
+};
+/// Odd M and N, every remainder of 4 blocks, and more than one step of every tile.
+constexpr Size kSizes[] = {{0, 5, 32},     {1, 1, 16},     {1, 33, 48},   {2, 16, 64},
+                           {3, 17, 80},    {5, 31, 112},   {7, 32, 128},  {8, 47, 336},
+                           {9, 129, 272},  {16, 65, 1040}, {17, 64, 96},  {33, 50, 1616},
+                           {65, 34, 2064}, {130, 81, 208}, {263, 19, 144}};
+
+std::string describe(const Size& s) {
+  return std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k);
+}
+
+class GemmOnEveryBackend : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(, GemmOnEveryBackend, testing::ValuesIn(test::available_backends()),
+                         [](const auto& p) { return test::identifier(p.param); });
+
+TEST_P(GemmOnEveryBackend, W4A16StaysWithinItsErrorBound) {
+  std::uint64_t seed = 0;
+  for (const Size& s : kSizes)
+    for (const DType in : kDTypes)
+      for (const bool batch_invariant : {false, true}) {
+        const DType to = kDTypes[++seed % 3];
+        const Matrix x = make(Fill::gaussian, s.m, s.k, seed, in);
+        const auto scope = seed % 2 ? GlobalScope::tensor : GlobalScope::vector;
+        const PackedWeights w = pack_weights(weights(s.n, s.k, seed, scope).view());
+        const std::vector<float> bias = test::random_floats(static_cast<std::size_t>(s.n), seed);
+        const GemmOptions o{.alpha = seed % 5 ? 1.0f : 0.37f,
+                            .bias = seed % 4 ? std::span<const float>{} : bias,
+                            .batch_invariant = batch_invariant,
+                            .backend = GetParam()};
+        const Matrix y = gemm(x.view(), w, to, o);
+        ASSERT_LE(worst_error(x.view(), w, y.view(), o.alpha, o.bias), 1.0)
+            << describe(s) << " " << dtype_name(in) << " -> " << dtype_name(to);
+      }
+}
+
+TEST_P(GemmOnEveryBackend, W4A4StaysWithinItsErrorBound) {
+  std::uint64_t seed = 0;
+  for (const Size& s : kSizes)
+    for (const auto x_scope : {GlobalScope::tensor, GlobalScope::vector})
+      for (const auto w_scope : {GlobalScope::tensor, GlobalScope::vector}) {
+        const DType to = kDTypes[++seed % 3];
+        const QuantizedMatrix x = activations(s.m, s.k, seed, x_scope);
+        const PackedWeights w = pack_weights(weights(s.n, s.k, seed, w_scope).view());
+        const std::vector<float> bias = test::random_floats(static_cast<std::size_t>(s.n), seed);
+        const GemmOptions o{.alpha = seed % 5 ? 1.0f : -1.7f,
+                            .bias = seed % 4 ? std::span<const float>{} : bias,
+                            .backend = GetParam()};
+        const Matrix y = gemm(x.view(), w, to, o);
+        ASSERT_LE(worst_error(x.view(), w, y.view(), o.alpha, o.bias), 1.0)
+            << describe(s) << " -> " << dtype_name(to);
+      }
+}
+
+TEST_P(GemmOnEveryBackend, W4A4GivesTheReferenceBits) {
+  std::uint64_t seed = 50;
+  for (const Size& s : kSizes)
+    for (const DType to : kDTypes) {
+      const auto scope = ++seed % 2 ? GlobalScope::tensor : GlobalScope::vector;
+      const QuantizedMatrix x = activations(s.m, s.k, seed, scope);
+      const PackedWeights w = pack_weights(weights(s.n, s.k, seed, scope).view());
+      const std::vector<float> bias = test::random_floats(static_cast<std::size_t>(s.n), seed);
+      GemmOptions o{.alpha = 0.7f, .bias = bias, .backend = "reference"};
+      const Matrix want = gemm(x.view(), w, to, o);
+      o.backend = GetParam();
+      ASSERT_TRUE(same_bits(gemm(x.view(), w, to, o), want))
+          << describe(s) << " -> " << dtype_name(to);
+    }
+}
+
+// One block only, all codes and all scales: the sum is one partial, which FP64 gives exactly.
+TEST_P(GemmOnEveryBackend, W4A4BlockPartialsAreExact) {
+  std::mt19937_64 rng(5);
+  const auto fill = [&](QuantizedMatrix& q) {
+    for (std::int64_t i = 0; i < q.shape().code_bytes(); ++i)
+      q.codes()[i] = static_cast<std::uint8_t>(rng());
+    for (std::int64_t i = 0; i < q.shape().scale_bytes(); ++i)
+      q.scales()[i] = static_cast<std::uint8_t>(i % 127);
+    for (std::int64_t i = 0; i < q.shape().global_count(); ++i) q.global_scale()[i] = 1.0f;
+  };
+  for (const std::int64_t m : {1, 5, 131}) {
+    QuantizedMatrix x({.rows = m, .cols = 16}), w({.rows = 127 * 2, .cols = 16});
+    fill(x);
+    fill(w);
+    for (int i = 0; i < 8; ++i)  // the largest magnitudes of either sign
+      x.codes()[i] = 0x77, w.codes()[i] = 0x77, w.codes()[8 + i] = 0xFF;
+    const Matrix y = gemm(x.view(), pack_weights(w.view()), DType::f32, {.backend = GetParam()});
+    const test::Table xs = test::values_of(x.view()), ws = test::values_of(w.view());
+    for (std::int64_t r = 0; r < m; ++r)
+      for (std::int64_t n = 0; n < w.shape().rows; ++n) {
+        double exact = 0;
+        for (std::int64_t k = 0; k < 16; ++k) exact += xs(r, k) * ws(n, k);
+        ASSERT_EQ(static_cast<double>(y.view().at(r, n)), exact) << r << ", " << n;
+      }
+  }
+}
+
+// The bounds would be worthless if a kernel that takes one scale of one block wrongly met them.
+TEST_P(GemmOnEveryBackend, OneWrongScaleInOneBlockBreaksTheBound) {
+  const Size s{9, 33, 1040};
+  for (const DType to : kDTypes)
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      QuantizedMatrix w = weights(s.n, s.k, seed);
+      const PackedWeights right = pack_weights(w.view());
+      std::mt19937_64 rng(seed);
+      const auto victim = static_cast<std::int64_t>(rng() % (33 * 65));
+      const std::uint8_t scale = w.scales()[victim];
+      // The smallest change there is, but for FP32 only: BF16 and FP16 hide it in their rounding.
+      w.scales()[victim] = static_cast<std::uint8_t>(
+          to == DType::f32 ? (scale < 0x7E ? scale + 1 : scale - 1) : scale ^ 0x20);
+      const PackedWeights wrong = pack_weights(w.view());
+      const QuantizedMatrix q = activations(s.m, s.k, seed);
+      const Matrix y4 = gemm(q.view(), wrong, to, {.backend = GetParam()});
+      EXPECT_LE(worst_error(q.view(), wrong, y4.view()), 1.0);
+      EXPECT_GT(worst_error(q.view(), right, y4.view()), 1.0) << "W4A4 " << dtype_name(to);
+      for (const DType in : kDTypes) {
+        const Matrix x = make(Fill::gaussian, s.m, s.k, seed, in);
+        const Matrix y16 = gemm(x.view(), wrong, to, {.backend = GetParam()});
+        EXPECT_LE(worst_error(x.view(), wrong, y16.view()), 1.0);
+        EXPECT_GT(worst_error(x.view(), right, y16.view()), 1.0) << "W4A16 " << dtype_name(to);
+      }
+    }
+}
+
+TEST_P(GemmOnEveryBackend, ThreadsDoNotChangeTheResult) {
+  const Size s{70, 200, 560};
+  const QuantizedMatrix q = activations(s.m, s.k, 3);
+  const PackedWeights w = pack_weights(weights(s.n, s.k, 3).view());
+  std::vector<Matrix> one;
+  for (const int threads : {1, 2, 5}) {
+    set_threads(threads);
+    for (const std::int64_t m : {std::int64_t{1}, s.m}) {
+      QuantizedView part = q.view();
+      part.shape.rows = m;
+      Matrix y = gemm(part, w, DType::f32, {.backend = GetParam()});
+      if (threads == 1)
+        one.push_back(std::move(y));
+      else
+        EXPECT_TRUE(same_bits(y, one[m == 1 ? 0 : 4]));
+      for (const DType in : kDTypes) {
+        const Matrix x = make(Fill::student, m, s.k, 4, in);
+        Matrix z = gemm(x.view(), w, DType::f32, {.backend = GetParam()});
+        if (threads == 1)
+          one.push_back(std::move(z));
+        else
+          EXPECT_TRUE(same_bits(z, one[(m == 1 ? 1u : 5u) + static_cast<unsigned>(in)]));
+      }
+    }
+  }
+  set_threads(0);
+}
+
+TEST_P(GemmOnEveryBackend, BatchInvarianceGivesARowTheSameBitsAtAnyM) {
+  const std::int64_t n = 49, k = 1104, most = 140;
+  const PackedWeights w = pack_weights(weights(n, k, 8).view());
+  const GemmOptions o{.batch_invariant = true, .backend = GetParam()};
+  const QuantizedMatrix q = activations(most, k, 8);
+  const Matrix all4 = gemm(q.view(), w, DType::f32, o);
+  for (const std::int64_t m : {1, 2, 3, 7, 8, 9, 16, 31, 64, 65, 139}) {
+    QuantizedView part = q.view();
+    part.shape.rows = m;
+    const Matrix y = gemm(part, w, DType::f32, o);
+    EXPECT_EQ(std::memcmp(y.data<float>(), all4.data<float>(),
+                          static_cast<std::size_t>(m * n) * sizeof(float)),
+              0)
+        << "W4A4, M = " << m;
+  }
+  for (const DType in : kDTypes) {
+    const Matrix x = make(Fill::gaussian, most, k, 2, in);
+    const Matrix all = gemm(x.view(), w, DType::f32, o);
+    for (const std::int64_t m : {1, 2, 3, 7, 8, 9, 16, 31, 64, 65, 139}) {
+      MatrixView part = x.view();
+      part.rows = m;
+      const Matrix y = gemm(part, w, DType::f32, o);
+      EXPECT_EQ(std::memcmp(y.data<float>(), all.data<float>(),
+                            static_cast<std::size_t>(m * n) * sizeof(float)),
+                0)
+          << dtype_name(in) << ", M = " << m;
+    }
+  }
+}
+
+TEST_P(GemmOnEveryBackend, ReadsStridedRowsAndWritesNothingElse) {
+  const std::int64_t m = 11, n = 37, k = 160;
+  const PackedWeights w = pack_weights(weights(n, k, 2).view());
+  const Matrix wide = make(Fill::gaussian, m, k + 8, 2, DType::bf16);
+  MatrixView x = wide.view();
+  x.cols = k;
+  for (const DType to : kDTypes) {
+    Matrix out(to, m, n + 19);
+    const auto bytes = static_cast<std::size_t>(out.view().size() * dtype_size(to));
+    std::memset(out.data<char>(), 0x5A, bytes);
+    MatrixSpan part = out.span();
+    part.cols = n;
+    gemm_into(x, w, part, {.backend = GetParam()});
+    EXPECT_LE(worst_error(x, w, part), 1.0);
+    for (std::int64_t r = 0; r < m; ++r)
+      for (std::int64_t i = (r * (n + 19) + n) * dtype_size(to);
+           i < (r + 1) * (n + 19) * dtype_size(to); ++i)
+        ASSERT_EQ(out.data<char>()[i], 0x5A) << r;
+  }
+}
+
+TEST_P(GemmOnEveryBackend, NaNAndInfinityReachTheRowsTheyBelongTo) {
+  const std::int64_t m = 3, n = 20, k = 64;
+  const PackedWeights w = pack_weights(weights(n, k, 4).view());
+  for (const DType in : kDTypes) {
+    Matrix x = make(Fill::gaussian, m, k, 4, in);
+    test::set(x.span(), 1, 17, NAN);
+    const Matrix y = gemm(x.view(), w, DType::f32, {.backend = GetParam()});
+    for (std::int64_t c = 0; c < n; ++c) {
+      EXPECT_TRUE(std::isfinite(y.view().at(0, c)));
+      EXPECT_TRUE(std::isnan(y.view().at(1, c)));
+      EXPECT_TRUE(std::isfinite(y.view().at(2, c)));
+    }
+  }
+  QuantizedMatrix q = activations(m, k, 4);
+  q.scales()[1 * (k / 16) + 2] = E4M3::kNaN;  // poisons the product of its block
+  const Matrix y = gemm(q.view(), w, DType::f32, {.backend = GetParam()});
+  for (std::int64_t c = 0; c < n; ++c) {
+    EXPECT_TRUE(std::isfinite(y.view().at(0, c)));
+    EXPECT_TRUE(std::isnan(y.view().at(1, c)));
+  }
+}
+
+TEST_P(GemmOnEveryBackend, BigSumsAreScaledBeforeTheyAreRounded) {
+  // Sums beyond the range of FP16, whose scaled value is far inside.
+  const std::int64_t k = 512;
+  QuantizedMatrix x({.rows = 1, .cols = k}), w({.rows = 3, .cols = k});
+  std::memset(x.codes(), 0x77, static_cast<std::size_t>(x.shape().code_bytes()));
+  std::memset(w.codes(), 0x77, static_cast<std::size_t>(w.shape().code_bytes()));
+  std::memset(x.scales(), 0x7E, static_cast<std::size_t>(x.shape().scale_bytes()));
+  std::memset(w.scales(), 0x7E, static_cast<std::size_t>(w.shape().scale_bytes()));
+  x.global_scale()[0] = 0x1p-20f;
+  w.global_scale()[0] = 0x1p-10f;
+  const Matrix y = gemm(x.view(), pack_weights(w.view()), DType::f16, {.backend = GetParam()});
+  const float want = static_cast<float>(k) * 2688 * 2688 * 0x1p-30f;
+  EXPECT_EQ(y.view().at(0, 2), FP16::from_float(want).to_float());
+}
+
+}  // namespace
+}  // namespace nvfp4

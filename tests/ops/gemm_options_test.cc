@@ -1,0 +1,212 @@
+// Packing, and what a GEMM refuses.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "gemm_cases.h"
+#include "nvfp4/error.h"
+#include "ops/gemm_loop.h"
+
+namespace nvfp4 {
+namespace {
+
+using test::activations;
+using test::Fill;
+using test::make;
+using test::weights;
+
+TEST(PackWeights, UnpackingGivesBackEveryBit) {
+  for (const std::int64_t n : {1, 15, 16, 17, 33, 128})
+    for (const std::int64_t k : {0, 16, 48, 64, 80, 112, 1024})
+      for (const auto scope : {GlobalScope::tensor, GlobalScope::vector}) {
+        const QuantizedMatrix q = weights(n, k, static_cast<std::uint64_t>(n + k), scope);
+        const PackedWeights packed = pack_weights(q.view());
+        EXPECT_TRUE(unpack_weights(packed) == q) << n << " x " << k;
+      }
+}
+
+TEST(PackWeights, TakesEveryLayoutAndTheTransposedMatrix) {
+  const std::int64_t n = 37, k = 144;
+  const Matrix w = make(Fill::gaussian, n, k, 1);
+  Matrix transposed(DType::f32, k, n);
+  for (std::int64_t r = 0; r < n; ++r)
+    for (std::int64_t c = 0; c < k; ++c) test::set(transposed.span(), c, r, w.view().at(r, c));
+  const QuantizedMatrix want = quantize(w.view(), {.scope = GlobalScope::vector});
+  for (const ScaleLayout layout :
+       {ScaleLayout::linear, ScaleLayout::tiled_128x4, ScaleLayout::packed_mn_major}) {
+    const QuantizeOptions rows{.layout = layout, .scope = GlobalScope::vector};
+    EXPECT_TRUE(unpack_weights(pack_weights(w.view(), rows)) == want);
+    QuantizeOptions columns = rows;
+    columns.axis = BlockAxis::columns;
+    EXPECT_TRUE(unpack_weights(pack_weights(transposed.view(), columns)) == want);
+  }
+}
+
+TEST(PackWeights, TakesNoMoreRoomThanTheCheckpoint) {
+  for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{4096, 7168},
+                             {1536, 8192},
+                             {2048, 7168},
+                             {7168, 2048},
+                             {129280, 64}}) {
+    const PackedWeights w(n, k, GlobalScope::tensor);
+    EXPECT_LE(static_cast<double>(w.bytes()), 1.02 * static_cast<double>(n * k / 2 + n * k / 16));
+  }
+}
+
+TEST(PackWeights, MovesAndLeavesNothingBehind) {
+  PackedWeights a = pack_weights(weights(20, 32, 1).view());
+  const PackedWeights b = std::move(a);
+  EXPECT_EQ(a.rows(), 0);  // NOLINT: what a moved-from value is, is specified here
+  EXPECT_EQ(b.rows(), 20);
+  EXPECT_THROW(gemm(make(Fill::gaussian, 1, 32, 1).view(), a), ShapeError);
+}
+
+TEST(PackWeights, RefusesScalesThatAreNaNOrNegative) {
+  for (const int bad : {0x7F, 0x80, 0xFF}) {
+    QuantizedMatrix q = weights(18, 64, 1);
+    q.scales()[17 * 4 + 3] = static_cast<std::uint8_t>(bad);
+    EXPECT_THROW(pack_weights(q.view()), ValueError) << bad;
+  }
+}
+
+TEST(PackWeights, RefusesOtherShapes) {
+  EXPECT_THROW(pack_weights(QuantizedMatrix({.rows = 0, .cols = 32}).view()), ShapeError);
+  EXPECT_THROW(pack_weights(QuantizedMatrix({.rows = 4, .cols = 32, .block = 32}).view()),
+               ShapeError);
+  EXPECT_THROW(PackedWeights(4, 24, GlobalScope::tensor), ShapeError);
+  EXPECT_THROW(PackedWeights(std::int64_t{1} << 40, std::int64_t{1} << 40, GlobalScope::tensor),
+               ShapeError);
+  QuantizedMatrix q = weights(4, 32, 1);
+  QuantizedView null = q.view();
+  null.scales = nullptr;
+  EXPECT_THROW(pack_weights(null), ShapeError);
+}
+
+class GemmErrors : public testing::Test {
+ protected:
+  std::int64_t m = 3, n = 20, k = 64;
+  QuantizedMatrix q = activations(m, k, 1);
+  Matrix x = make(Fill::gaussian, m, k, 1);
+  PackedWeights w = pack_weights(weights(n, k, 1).view());
+  Matrix out{DType::f32, m, n};
+};
+
+TEST_F(GemmErrors, Shapes) {
+  const Matrix other = make(Fill::gaussian, m, k + 16, 1), odd = make(Fill::gaussian, m, k + 8, 1);
+  EXPECT_THROW(gemm_into(other.view(), w, out.span()), ShapeError);
+  EXPECT_THROW(gemm_into(odd.view(), w, out.span()), ShapeError);
+  EXPECT_THROW(gemm_into(activations(m, k + 16, 1).view(), w, out.span()), ShapeError);
+  Matrix tall(DType::f32, m + 1, n), wide(DType::f32, m, n + 1);
+  EXPECT_THROW(gemm_into(x.view(), w, tall.span()), ShapeError);
+  EXPECT_THROW(gemm_into(q.view(), w, wide.span()), ShapeError);
+  const std::vector<float> bias(static_cast<std::size_t>(n) + 1);
+  EXPECT_THROW(gemm_into(x.view(), w, out.span(), {.bias = bias}), ShapeError);
+  EXPECT_THROW(gemm_into(x.view(), PackedWeights(), out.span()), ShapeError);
+}
+
+TEST_F(GemmErrors, PointersAndStrides) {
+  MatrixSpan null = out.span();
+  null.data = nullptr;
+  EXPECT_THROW(gemm_into(x.view(), w, null), ShapeError);
+  MatrixView view = x.view();
+  view.data = static_cast<const char*>(view.data) + 1;
+  EXPECT_THROW(gemm_into(view, w, out.span()), ShapeError);
+  view = x.view();
+  view.stride = k - 1;
+  EXPECT_THROW(gemm_into(view, w, out.span()), ShapeError);
+  QuantizedView quantized = q.view();
+  quantized.codes = nullptr;
+  EXPECT_THROW(gemm_into(quantized, w, out.span()), ShapeError);
+}
+
+TEST_F(GemmErrors, WhatActivationsMayNotBe) {
+  EXPECT_THROW(
+      gemm_into(quantize(x.view(), {.layout = ScaleLayout::tiled_128x4}).view(), w, out.span()),
+      ShapeError);
+  const Matrix transposed = make(Fill::gaussian, k, m, 1);
+  EXPECT_THROW(
+      gemm_into(quantize(transposed.view(), {.axis = BlockAxis::columns}).view(), w, out.span()),
+      ShapeError);
+  const QuantizeOptions by32{.quantizer = Quantizer::mse, .block = 32};
+  EXPECT_THROW(gemm_into(quantize(x.view(), by32).view(), w, out.span()), ShapeError);
+  MatrixView view = x.view();
+  view.dtype = static_cast<DType>(9);
+  EXPECT_THROW(gemm_into(view, w, out.span()), ValueError);
+  EXPECT_THROW(gemm(x.view(), w, static_cast<DType>(9)), ValueError);
+  view = x.view();
+  view.device.type = DeviceType::cuda;
+  EXPECT_THROW(gemm_into(view, w, out.span()), UnsupportedError);
+  EXPECT_THROW(gemm_into(x.view(), w, out.span(), {.backend = "abacus"}), UnsupportedError);
+}
+
+TEST_F(GemmErrors, Groups) {
+  std::vector<PackedWeights> two;
+  two.push_back(pack_weights(weights(n, k, 1).view()));
+  two.push_back(pack_weights(weights(n, k, 2).view()));
+  const auto run = [&](std::vector<std::int64_t> ends, const GroupedGemmOptions& o = {}) {
+    grouped_gemm_into(x.view(), two, ends, out.span(), o);
+  };
+  EXPECT_NO_THROW(run({1, 3}));
+  EXPECT_THROW(run({2, 1}), ShapeError);
+  EXPECT_THROW(run({-1, 1}), ShapeError);
+  EXPECT_THROW(run({1, 4}), ShapeError);
+  EXPECT_THROW(run({std::numeric_limits<std::int64_t>::max(), 3}), ShapeError);
+  EXPECT_THROW(run({1}), ShapeError);
+  EXPECT_THROW(run({1, 2, 3}), ShapeError);
+  const std::vector<float> one(1), bias(static_cast<std::size_t>(n));
+  EXPECT_THROW(run({1, 3}, {.alpha = one}), ShapeError);
+  EXPECT_THROW(run({1, 3}, {.bias = bias}), ShapeError);
+  EXPECT_THROW(grouped_gemm_into(x.view(), {}, {}, out.span()), ShapeError);
+  two[1] = pack_weights(weights(n + 1, k, 2).view());
+  EXPECT_THROW(run({1, 3}), ShapeError);
+  two[1] = PackedWeights();
+  EXPECT_THROW(run({1, 3}), ShapeError);
+}
+
+TEST_F(GemmErrors, EveryGroup) {
+  std::vector<PackedWeights> two;
+  two.push_back(pack_weights(weights(n, k, 1).view()));
+  two.push_back(pack_weights(weights(n, k, 2).view()));
+  Matrix right(DType::f32, m, 2 * n);
+  EXPECT_NO_THROW(gemm_every_group_into(x.view(), two, right.span()));
+  EXPECT_THROW(gemm_every_group_into(x.view(), two, out.span()), ShapeError);
+  const Matrix three = make(Fill::gaussian, m, 3 * k, 1);
+  EXPECT_THROW(gemm_every_group_into(three.view(), two, right.span()), ShapeError);
+}
+
+TEST(Gemm, OfNoColumnsIsTheBias) {
+  const PackedWeights w = pack_weights(QuantizedMatrix({.rows = 5, .cols = 0}).view());
+  const std::vector<float> bias = {1, 2, 3, 4, 5};
+  const Matrix y = gemm(Matrix(DType::f32, 2, 0).view(), w, DType::f32, {.bias = bias});
+  for (std::int64_t n = 0; n < 5; ++n)
+    EXPECT_EQ(y.view().at(1, n), bias[static_cast<std::size_t>(n)]);
+}
+
+TEST(GemmTiling, CoversEveryShapeWithWholeTiles) {
+  GemmKernels kernels;
+  kernels.tile_rows = 8;
+  kernels.tile_panels = 2;
+  kernels.decoded_bytes = 320;
+  kernels.direct_rows = 8;
+  kernels.tile = [](const std::byte*, std::int64_t, const std::byte*, int, float*, std::int64_t) {};
+  for (const std::int64_t m : {0, 1, 8, 9, 300, 5000})
+    for (const std::int64_t n : {1, 16, 33, 4096})
+      for (const std::int64_t blocks : {0, 1, 5, 448})
+        for (const int threads : {1, 2, 64}) {
+          const GemmTiling t = choose_gemm_tiling(kernels, m, n, blocks, threads, false);
+          EXPECT_EQ(t.direct, m <= 8);
+          EXPECT_EQ(t.rows % kernels.tile_rows, 0);
+          EXPECT_GE(t.panels, 1);
+          if (t.direct) continue;
+          EXPECT_EQ(t.panels % kernels.tile_panels, 0);
+          EXPECT_EQ(t.depth % kGroupBlocks, 0);
+          EXPECT_TRUE(blocks == 0 || t.depth > 0);
+        }
+  kernels.direct_differs = true;
+  EXPECT_TRUE(choose_gemm_tiling(kernels, 300, 64, 8, 2, true).direct);
+  EXPECT_FALSE(choose_gemm_tiling(kernels, 300, 64, 8, 2, false).direct);
+}
+
+}  // namespace
+}  // namespace nvfp4
