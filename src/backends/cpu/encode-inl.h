@@ -185,39 +185,33 @@ HWY_INLINE VU mse_scale_exact(const float* HWY_RESTRICT u, const float* HWY_REST
   return hn::BitCast(U32(), best);
 }
 
-/// Chooses the scales of `n` batches without shortcuts that could be wrong, and encodes.
-template <int B>
-HWY_NOINLINE void encode_group(Quantizer quantizer, bool weighted, Batch<B>* batches, int n) {
-  for (int g = 0; g < n; ++g) {
-    Batch<B>& batch = batches[g];
-    const VF amax = batch_amax<B>(batch.x);
-    const VF divisor = hn::Load(F32(), batch.divisor);
-    VU scale = lanes_scale_for(amax, divisor, kSixth);
-    if (quantizer != Quantizer::max) {
-      alignas(64) float u[B * kLanes];
-      cost_magnitudes(batch, u);
-      if (quantizer == Quantizer::mse) {
-        scale = weighted ? mse_scale_exact<B, true>(u, batch.weights)
-                         : mse_scale_exact<B, false>(u, batch.weights);
-      } else {
-        const VU four = lanes_scale_for(amax, divisor, 0.25f);
-        const VF cost_six = batch_cost<B, false>(u, nullptr, e4m3_decode(scale));
-        const VF cost_four = batch_cost<B, false>(u, nullptr, e4m3_decode(four));
-        scale = hn::IfThenElse(hn::RebindMask(U32(), hn::Lt(cost_four, cost_six)), four, scale);
-      }
+/// The quantizer's scales, without shortcuts that could be wrong.
+template <Quantizer kQuantizer, bool kWeighted, int B>
+HWY_INLINE VU choose_scale(Batch<B>& batch) {
+  const VF amax = batch_amax<B>(batch.x);
+  const VF divisor = hn::Load(F32(), batch.divisor);
+  const VU scale = lanes_scale_for(amax, divisor, kSixth);
+  if constexpr (kQuantizer == Quantizer::max) {
+    return scale;
+  } else {
+    alignas(64) float u[B * kLanes];
+    cost_magnitudes(batch, u);
+    if constexpr (kQuantizer == Quantizer::mse) {
+      return mse_scale_exact<B, kWeighted>(u, batch.weights);
+    } else {
+      const VU four = lanes_scale_for(amax, divisor, 0.25f);
+      const VF cost_six = batch_cost<B, false>(u, nullptr, e4m3_decode(scale));
+      const VF cost_four = batch_cost<B, false>(u, nullptr, e4m3_decode(four));
+      return hn::IfThenElse(hn::RebindMask(U32(), hn::Lt(cost_four, cost_six)), four, scale);
     }
-    set_scale(batch, scale);
   }
-  for (int g = 0; g < n; ++g) pack_codes(batches[g]);
 }
 
-/// The same for Quantizer::max and blocks of 16, the path that must be fast.
-inline HWY_NOINLINE void encode_group_max(Batch<16>* batches, int n) {
-  for (int g = 0; g < n; ++g) {
-    const VF amax = batch_amax<16>(batches[g].x);
-    const VF divisor = hn::Load(F32(), batches[g].divisor);
-    set_scale(batches[g], lanes_scale_for(amax, divisor, kSixth));
-  }
+/// Encodes `n` batches.
+template <Quantizer kQuantizer, bool kWeighted, int B>
+HWY_NOINLINE void encode_group(Batch<B>* batches, int n) {
+  for (int g = 0; g < n; ++g)
+    set_scale(batches[g], choose_scale<kQuantizer, kWeighted>(batches[g]));
   for (int g = 0; g < n; ++g) pack_codes(batches[g]);
 }
 

@@ -1,0 +1,105 @@
+// Quantizer::mse on the CPU.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/encode_mse.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
+#include "hwy/highway.h"
+// After foreach_target.h, so that they are compiled for each target:
+#include "backends/cpu/mse-inl.h"
+#include "backends/cpu/tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nvfp4::cpu::HWY_NAMESPACE {
+#if NVFP4_HAVE_LANES
+namespace {
+
+/// Blocks that the filter could not settle, collected until they fill the lanes.
+template <bool kNarrowed>
+class Undecided {
+ public:
+  /// The lanes of `from`, whose first block is `first`.
+  template <class Blocks>
+  void add(const Blocks& blocks, std::uint8_t* scales, std::int64_t first, const Batch<16>& from,
+           std::uint64_t lanes) {
+    for (; lanes != 0; lanes &= lanes - 1) {
+      const auto lane = static_cast<std::size_t>(__builtin_ctzll(lanes));
+      add_one(blocks, scales, first + static_cast<std::int64_t>(lane), from, lane);
+    }
+  }
+  template <class Blocks>
+  void add_one(const Blocks& blocks, std::uint8_t* scales, std::int64_t index,
+               const Batch<16>& from, std::size_t lane) {
+    for (std::size_t i = 0; i < 16; ++i) batch_.x[i * kLanes + count_] = from.x[i * kLanes + lane];
+    batch_.divisor[count_] = from.divisor[lane];
+    index_[count_] = index;
+    if (++count_ == kLanes) flush(blocks, scales);
+  }
+  template <class Blocks>
+  void flush(const Blocks& blocks, std::uint8_t* scales) {
+    if (count_ == 0) return;
+    for (std::size_t lane = count_; lane < kLanes; ++lane) {  // repeat the first one
+      for (std::size_t i = 0; i < 16; ++i) batch_.x[i * kLanes + lane] = batch_.x[i * kLanes];
+      batch_.divisor[lane] = batch_.divisor[0];
+    }
+    if constexpr (kNarrowed)
+      encode_narrowed(batch_);
+    else
+      encode_group<Quantizer::mse, false>(&batch_, 1);
+    for (std::size_t lane = 0; lane < count_; ++lane) {
+      blocks.store_one(index_[lane], batch_, lane);
+      scales[index_[lane]] = static_cast<std::uint8_t>(batch_.scale[lane]);
+    }
+    count_ = 0;
+  }
+
+ private:
+  Batch<16> batch_;
+  std::int64_t index_[kLanes];
+  std::size_t count_ = 0;
+};
+
+/// encode_run() with the filter.
+template <class Blocks>
+void encode_run_filtered(const Blocks& blocks, std::int64_t n, std::uint8_t* scales) {
+  constexpr std::int64_t kStep = static_cast<std::int64_t>(kLanes) * kGroup;
+  Batch<16> batches[kGroup];
+  OpenLanes open[kGroup];
+  Undecided<true> narrowed;
+  Undecided<false> other;
+  for (std::int64_t i = 0; i < n; i += kStep) {
+    const int count = group_size(n - i);
+    for (int g = 0; g < count; ++g) blocks.load(at(i, g), lanes_of(n, i, g), batches[g]);
+    encode_group_mse(batches, count, open);
+    for (int g = 0; g < count; ++g) {
+      const std::int64_t first = at(i, g), lanes = lanes_of(n, i, g);
+      blocks.store(first, lanes, batches[g]);
+      store_scales(batches[g].scale, lanes, scales + first);
+      const std::uint64_t present = (1ull << lanes) - 1;
+      narrowed.add(blocks, scales, first, batches[g], open[g].narrowed & present);
+      other.add(blocks, scales, first, batches[g], open[g].other & present);
+    }
+  }
+  narrowed.flush(blocks, scales);
+  other.flush(blocks, scales);
+}
+
+struct MseKernel {
+  static constexpr bool kBlocksOf32 = true;
+  template <int B, class Blocks>
+  static void run(const Blocks& blocks, std::int64_t n, const EncodeJob& job,
+                  std::uint8_t* scales) {
+    const bool weighted = job.weights != nullptr;
+    if constexpr (B == 16) {
+      if (!weighted) return encode_run_filtered(blocks, n, scales);
+    }
+    encode_run<B>(
+        blocks, n, scales,
+        weighted ? encode_group<Quantizer::mse, true, B> : encode_group<Quantizer::mse, false, B>);
+  }
+};
+
+}  // namespace
+
+void encode_mse(const EncodeJob& job, const Tile& tile) { encode_tile<MseKernel>(job, tile); }
+#endif  // NVFP4_HAVE_LANES
+}  // namespace nvfp4::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

@@ -1,0 +1,240 @@
+// Tiles of a matrix as runs of blocks: rows (blocks contiguous) and columns (blocks strided).
+#if defined(NVFP4_TILES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef NVFP4_TILES_INL_H
+#undef NVFP4_TILES_INL_H
+#else
+#define NVFP4_TILES_INL_H
+#endif
+
+#include <vector>
+
+#include "backends/backend.h"
+#include "backends/cpu/encode-inl.h"
+#include "hwy/cache_control.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nvfp4::cpu::HWY_NAMESPACE {
+
+/// One for each quantizer, in a file of its own.
+void encode_max(const EncodeJob& job, const Tile& tile);
+void encode_four_over_six(const EncodeJob& job, const Tile& tile);
+void encode_mse(const EncodeJob& job, const Tile& tile);
+
+#if NVFP4_HAVE_LANES
+
+/// How far ahead rows are fetched: their loads are too sparse for the hardware to run ahead enough.
+constexpr std::int64_t kPrefetchBatches = 8;
+
+HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(static_cast<const char*>(p) + i);
+}
+
+/// Blocks b0 + lane of one row (or of several rows that touch, taken as one).
+template <class T, int B>
+struct RowBlocks {
+  const T* x;            // first block of the run
+  const float* weights;  // of the first block's first element, or null
+  std::uint8_t* codes;   // of the first block
+  const float* divisor;  // one
+
+  void load(std::int64_t first, std::int64_t n, Batch<B>& batch) const {
+    const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
+    prefetch(x + (first + kPrefetchBatches * lanes) * B, sizeof(T) * B * kLanes);
+    if (n == lanes) {
+      load_blocks<B>(x + first * B, batch.x);
+      if (weights != nullptr) load_blocks<B>(weights + first * B, batch.weights);
+    } else {
+      alignas(64) T part[B * kLanes] = {};
+      std::memcpy(part, x + first * B, static_cast<std::size_t>(n * B) * sizeof(T));
+      load_blocks<B>(part, batch.x);
+      if (weights != nullptr) {
+        alignas(64) float w[B * kLanes] = {};
+        std::memcpy(w, weights + first * B, static_cast<std::size_t>(n * B) * sizeof(float));
+        load_blocks<B>(w, batch.weights);
+      }
+    }
+    hn::Store(set_f32(*divisor), F32(), batch.divisor);
+  }
+  void store(std::int64_t first, std::int64_t n, const Batch<B>& batch) const {
+    if (n == static_cast<std::int64_t>(kLanes)) {
+      auto* to = reinterpret_cast<std::uint32_t*>(codes + first * (B / 2));
+      if constexpr (B == 16) {
+        hn::StoreInterleaved2(hn::Load(U32(), batch.packed), hn::Load(U32(), batch.packed + kLanes),
+                              U32(), to);
+      } else {
+        hn::StoreInterleaved4(hn::Load(U32(), batch.packed), hn::Load(U32(), batch.packed + kLanes),
+                              hn::Load(U32(), batch.packed + 2 * kLanes),
+                              hn::Load(U32(), batch.packed + 3 * kLanes), U32(), to);
+      }
+      return;
+    }
+    for (std::int64_t i = 0; i < n; ++i) store_one(first + i, batch, static_cast<std::size_t>(i));
+  }
+  void store_one(std::int64_t index, const Batch<B>& batch, std::size_t lane) const {
+    for (std::size_t word = 0; word < B / 8; ++word)
+      std::memcpy(codes + index * (B / 2) + static_cast<std::int64_t>(4 * word),
+                  batch.packed + word * kLanes + lane, 4);
+  }
+};
+
+/// Block b of columns v0 + lane.
+template <class T, int B>
+struct ColumnBlocks {
+  const T* x;  // first row of the block, first column
+  std::int64_t stride;
+  const float* weights;  // of the block's B rows, or null
+  std::uint8_t* codes;   // first row of the block's codes, first column
+  std::int64_t code_stride;
+  const float* divisor;  // one, or one for each column
+  std::int64_t divisor_step;
+
+  void load(std::int64_t first, std::int64_t n, Batch<B>& batch) const {
+    const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
+    for (int i = 0; i < B; ++i) {
+      float* to = batch.x + static_cast<std::size_t>(i) * kLanes;
+      const T* from = x + i * stride + first;
+      if (n == lanes) {
+        hn::Store(load_lanes(from), F32(), to);
+      } else {
+        alignas(64) T part[kLanes] = {};
+        std::memcpy(part, from, static_cast<std::size_t>(n) * sizeof(T));
+        hn::Store(load_lanes(part), F32(), to);
+      }
+      if (weights != nullptr)
+        hn::Store(set_f32(weights[i]), F32(), batch.weights + static_cast<std::size_t>(i) * kLanes);
+    }
+    for (std::int64_t i = 0; i < lanes; ++i)
+      batch.divisor[i] = divisor[divisor_step * (first + (i < n ? i : 0))];
+  }
+  void store(std::int64_t first, std::int64_t n, const Batch<B>& batch) const {
+    const hn::Rebind<std::uint8_t, F32> d8;
+    alignas(64) std::uint8_t bytes[kLanes];
+    for (int i = 0; i < B / 2; ++i) {
+      const VU word = hn::Load(U32(), batch.packed + static_cast<std::size_t>(i / 4) * kLanes);
+      const VU byte = hn::And(hn::ShiftRightSame(word, 8 * (i % 4)), set_u32(0xFF));
+      hn::Store(hn::DemoteTo(d8, hn::BitCast(I32(), byte)), d8, bytes);
+      std::memcpy(codes + i * code_stride + first, bytes, static_cast<std::size_t>(n));
+    }
+  }
+  void store_one(std::int64_t index, const Batch<B>& batch, std::size_t lane) const {
+    for (std::size_t i = 0; i < B / 2; ++i)
+      codes[static_cast<std::int64_t>(i) * code_stride + index] =
+          static_cast<std::uint8_t>(batch.packed[i / 4 * kLanes + lane] >> 8 * (i % 4));
+  }
+};
+
+HWY_INLINE void store_scales(const std::uint32_t* scale, std::int64_t n, std::uint8_t* out) {
+  const hn::Rebind<std::uint8_t, F32> d8;
+  alignas(64) std::uint8_t bytes[kLanes];
+  hn::Store(hn::DemoteTo(d8, hn::BitCast(I32(), hn::Load(U32(), scale))), d8, bytes);
+  std::memcpy(out, bytes, static_cast<std::size_t>(n));
+}
+
+/// Batch g of the group that starts at block i of n: its first block, and how many it has.
+HWY_INLINE std::int64_t at(std::int64_t i, int g) {
+  return i + g * static_cast<std::int64_t>(kLanes);
+}
+HWY_INLINE std::int64_t lanes_of(std::int64_t n, std::int64_t i, int g) {
+  return HWY_MIN(static_cast<std::int64_t>(kLanes), n - at(i, g));
+}
+HWY_INLINE int group_size(std::int64_t left) {
+  return static_cast<int>(HWY_MIN(kGroup, ceil_div(left, static_cast<std::int64_t>(kLanes))));
+}
+
+/// Encodes n blocks; scales[i] is that of block i. encode(batches, count) fills the batches.
+template <int B, class Blocks, class Encode>
+void encode_run(const Blocks& blocks, std::int64_t n, std::uint8_t* scales, Encode encode) {
+  constexpr std::int64_t kStep = static_cast<std::int64_t>(kLanes) * kGroup;
+  Batch<B> batches[kGroup];
+  for (std::int64_t i = 0; i < n; i += kStep) {
+    const int count = group_size(n - i);
+    for (int g = 0; g < count; ++g) blocks.load(at(i, g), lanes_of(n, i, g), batches[g]);
+    encode(batches, count);
+    for (int g = 0; g < count; ++g) {
+      blocks.store(at(i, g), lanes_of(n, i, g), batches[g]);
+      store_scales(batches[g].scale, lanes_of(n, i, g), scales + at(i, g));
+    }
+  }
+}
+
+template <class Kernel, class T, int B>
+void encode_rows(const EncodeJob& job, const Tile& tile) {
+  const QuantizedShape& s = job.out.shape;
+  const std::int64_t blocks = tile.b1 - tile.b0;
+  const bool linear = s.layout == ScaleLayout::linear;
+  const T* x = static_cast<const T*>(job.x.data) + tile.b0 * B;
+  // Rows that touch, with one global scale and no weights, are one long run.
+  const bool joined = linear && blocks == s.blocks() && job.x.stride == job.x.cols &&
+                      s.scope == GlobalScope::tensor && job.weights == nullptr;
+  const std::int64_t runs = joined ? 1 : tile.v1 - tile.v0;
+  const std::int64_t length = joined ? blocks * (tile.v1 - tile.v0) : blocks;
+  std::vector<std::uint8_t> row(linear ? 0 : static_cast<std::size_t>(blocks));
+  for (std::int64_t i = 0; i < runs; ++i) {
+    const std::int64_t v = tile.v0 + i;
+    const float divisor = job.divisor_of(v);
+    const RowBlocks<T, B> run{x + v * job.x.stride,
+                              job.weights ? job.weights + tile.b0 * B : nullptr,
+                              job.out.codes + v * (s.cols / 2) + tile.b0 * (B / 2), &divisor};
+    std::uint8_t* scales = linear ? job.out.scales + v * s.blocks() + tile.b0 : row.data();
+    Kernel::template run<B>(run, length, job, scales);
+    if (!linear)
+      visit_layout(s.layout, [&](auto layout) {
+        for (std::int64_t b = 0; b < blocks; ++b)
+          job.out.scales[decltype(layout)::offset(v, tile.b0 + b, s.rows, s.blocks())] =
+              row[static_cast<std::size_t>(b)];
+      });
+  }
+}
+
+template <class Kernel, class T, int B>
+void encode_columns(const EncodeJob& job, const Tile& tile) {
+  const QuantizedShape& s = job.out.shape;
+  const bool linear = s.layout == ScaleLayout::linear;
+  const std::int64_t columns = tile.v1 - tile.v0;
+  const bool each = s.scope == GlobalScope::vector;
+  std::vector<std::uint8_t> row(linear ? 0 : static_cast<std::size_t>(columns));
+  for (std::int64_t b = tile.b0; b < tile.b1; ++b) {
+    const ColumnBlocks<T, B> run{static_cast<const T*>(job.x.data) + b * B * job.x.stride + tile.v0,
+                                 job.x.stride,
+                                 job.weights ? job.weights + b * B : nullptr,
+                                 job.out.codes + b * (B / 2) * s.cols + tile.v0,
+                                 s.cols,
+                                 job.divisors + (each ? tile.v0 : 0),
+                                 each ? 1 : 0};
+    std::uint8_t* scales = linear ? job.out.scales + b * s.cols + tile.v0 : row.data();
+    Kernel::template run<B>(run, columns, job, scales);
+    if (!linear)
+      for (std::int64_t v = 0; v < columns; ++v)
+        job.out.scales[s.scale_offset(tile.v0 + v, b)] = row[static_cast<std::size_t>(v)];
+  }
+}
+
+template <class Kernel, class T>
+void encode_dtype(const EncodeJob& job, const Tile& tile) {
+  const bool rows = job.out.shape.axis == BlockAxis::rows;
+  if constexpr (Kernel::kBlocksOf32) {
+    if (job.out.shape.block == 32)
+      return rows ? encode_rows<Kernel, T, 32>(job, tile)
+                  : encode_columns<Kernel, T, 32>(job, tile);
+  }
+  return rows ? encode_rows<Kernel, T, 16>(job, tile) : encode_columns<Kernel, T, 16>(job, tile);
+}
+
+/// Kernel::run<B>(blocks, n, job, scales) encodes n blocks of B; scales[i] is that of block i.
+template <class Kernel>
+void encode_tile(const EncodeJob& job, const Tile& tile) {
+  switch (job.x.dtype) {
+    case DType::f32:
+      return encode_dtype<Kernel, float>(job, tile);
+    case DType::bf16:
+      return encode_dtype<Kernel, BF16>(job, tile);
+    case DType::f16:
+      return encode_dtype<Kernel, FP16>(job, tile);
+  }
+}
+
+#endif  // NVFP4_HAVE_LANES
+}  // namespace nvfp4::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // NVFP4_TILES_INL_H
