@@ -66,8 +66,9 @@ void swiglu_quantize_into(MatrixView gate_up, QuantizedSpan out, const SwigluOpt
 
 /// Quantizes the rows of every group and writes zeros (codes and scales, all padding too) for the
 /// rows of none: group g is rows [starts[g], ends[g]), int32, on the device of x, in order and not
-/// overlapping; ranges outside x are cut off. Scales are addressed by the row of x. With measured
-/// tensor scope only the rows of groups count.
+/// overlapping; ranges outside x are cut off. At least one group. Scales are addressed by the row
+/// of x. Measured global scales: with tensor scope only the rows of groups count; with vector scope
+/// that of a row of no group is 1, as of a row of zeros. Given ones are stored as they are.
 void quantize_grouped_into(MatrixView x, std::span<const std::int32_t> starts,
                            std::span<const std::int32_t> ends, QuantizedSpan out,
                            const QuantizeOptions& options = {});

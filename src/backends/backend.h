@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "backends/gemm_kernels.h"
+#include "backends/row_job.h"
 #include "nvfp4/quantize.h"
 
 /// What a backend provides: functions on one tile, called from many threads, arguments already
@@ -19,8 +20,10 @@ struct EncodeJob {
   MatrixView x;
   QuantizedSpan out;
   Quantizer quantizer;
-  const float* divisors;  ///< one, or one for each vector: out.shape.scope
-  const float* weights;   ///< K of them, the largest in [1, 2); or null
+  const float* divisors;       ///< one, or one for each vector: out.shape.scope
+  const float* weights;        ///< K of them, the largest in [1, 2); or null
+  MatrixView hessian{};        ///< FP32 [K, block] or without data; see hessian_cost()
+  std::int64_t first_row = 0;  ///< of out, that x starts at; axis rows only
   float divisor_of(std::int64_t vector) const {
     return divisors[out.shape.scope == GlobalScope::tensor ? 0 : vector];
   }
@@ -43,6 +46,14 @@ struct Backend {
   void (*column_amax)(const MatrixView& x, std::int64_t r0, std::int64_t r1, float* out);
   /// Σ (x − x̂)² and Σ x² over the tile; the order of additions is fixed.
   QuantizationError (*error)(const MatrixView& x, const QuantizedView& q, const Tile& tile);
+  /// Makes rows [r0, r1), one after the other in `rows`, with all that the job wants beside them.
+  /// amax[r - r0] gets the largest magnitude of row r, NaN ignored.
+  void (*make_rows)(const RowJob& job, std::int64_t r0, std::int64_t r1, float* rows, float* amax);
+  /// Rounds rows [r0, r1) into y.
+  void (*store_rows)(const float* rows, std::int64_t r0, std::int64_t r1, const MatrixSpan& y);
+  /// Blocks [b0, b1) of gram_into().
+  void (*gram)(const MatrixView& x, const MatrixSpan& out, bool accumulate, std::int64_t b0,
+               std::int64_t b1);
   GemmKernels w4a4, w4a16;
   /// For x in BF16, where the CPU multiplies BF16: exact products, sums as the instruction rounds.
   GemmKernels w4a16_bf16;

@@ -13,14 +13,14 @@ enum class RowSource : std::uint8_t { plain, rms_norm, mix, mix_rms_norm, swiglu
 /// Makes rows of `cols` FP32 values; src/quantizers/row_math.h has the formulas.
 struct RowJob {
   RowSource source = RowSource::plain;
-  MatrixView x;           ///< [M, cols]; mix: [M, streams · cols]; swiglu: [M, 2 · cols]
+  MatrixView x = {};      ///< [M, cols]; mix: [M, streams · cols]; swiglu: [M, 2 · cols]
   std::int64_t cols = 0;  ///< of the row that is made
 
   const float* weight = nullptr;  ///< rms_norm: [cols]
-  RmsNormOptions norm;
-  MatrixView mix;  ///< FP32 [M, streams]
+  RmsNormOptions norm = {};
+  MatrixView mix = {};  ///< FP32 [M, streams]
   int streams = 0;
-  SwigluOptions swiglu;
+  SwigluOptions swiglu = {};
 
   bool normalizes() const {
     return source == RowSource::rms_norm || source == RowSource::mix_rms_norm;
@@ -35,14 +35,15 @@ struct RowGroups {
 };
 
 struct RowQuantizeJob {
-  RowJob rows;
-  QuantizedSpan out;  ///< axis rows
+  RowJob rows = {};
+  QuantizedSpan out = {};  ///< axis rows
   Quantizer quantizer = Quantizer::max;
-  GlobalScales global;  ///< empty: measured, for the tensor or for each row as out.shape.scope says
-  RowGroups groups;
-  Routing routing;  ///< top_k = 0: none to stage
-  StagedRouting staged;
-  Stream stream;
+  GlobalScales global =
+      {};  ///< empty: measured, for the tensor or for each row as out.shape.scope says
+  RowGroups groups = {};
+  Routing routing = {};  ///< top_k = 0: none to stage
+  StagedRouting staged = {};
+  Stream stream = {};
 };
 
 }  // namespace nvfp4

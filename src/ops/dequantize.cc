@@ -32,6 +32,8 @@ QuantizationError quantization_error(MatrixView x, QuantizedView q, std::string_
   require<ShapeError>(x.rows == q.shape.rows && x.cols == q.shape.cols,
                       "quantization_error: x has shape [{}, {}], must be [{}, {}]", x.rows, x.cols,
                       q.shape.rows, q.shape.cols);
+  require_cpu("quantization_error", "x", x.device);
+  require_cpu("quantization_error", "q", q.device);
   const Backend& chosen = find_backend(backend);
   const std::vector<Tile> tiles = make_tiles(q.shape, dtype_size(x.dtype));
   std::vector<QuantizationError> parts(tiles.size());

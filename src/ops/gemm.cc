@@ -18,6 +18,7 @@ void require_dtype(const char* op, const char* argument, DType t) {
 Activations activations(const char* op, const MatrixView& x) {
   require_dtype(op, "x", x.dtype);
   require_matrix(op, "x", x);
+  require_cpu(op, "x", x.device);
   return {.data = x.data,
           .dtype = x.dtype,
           .stride = x.stride,
@@ -27,6 +28,7 @@ Activations activations(const char* op, const MatrixView& x) {
 
 Activations activations(const char* op, const QuantizedView& x) {
   require_quantized(op, "x", x);
+  require_cpu(op, "x", x.device);
   const QuantizedShape& s = x.shape;
   require<ShapeError>(s.axis == BlockAxis::rows,
                       "{}: x has its blocks down the columns, must have "
@@ -94,6 +96,7 @@ const GemmKernels& kernels_for(const Backend& backend, const QuantizedView&, con
 void require_output(const char* op, const MatrixSpan& out, std::int64_t rows, std::int64_t cols) {
   require_dtype(op, "out", out.dtype);
   require_matrix(op, "out", out);
+  require_cpu(op, "out", out.device);
   require<ShapeError>(out.rows == rows && out.cols == cols,
                       "{}: out has shape [{}, {}], must be [{}, {}]", op, out.rows, out.cols, rows,
                       cols);

@@ -8,6 +8,7 @@
 namespace nvfp4 {
 namespace {
 constexpr std::int64_t kTileBytes = 512 * 1024;
+constexpr std::uintptr_t kDeviceAlignment = 16;
 }  // namespace
 
 void require_matrix(const char* op, const char* argument, const MatrixView& x) {
@@ -18,15 +19,29 @@ void require_matrix(const char* op, const char* argument, const MatrixView& x) {
   require<ShapeError>(x.rows == 0 || x.stride <= kMaxMatrixElements / x.rows,
                       "{}: {} has shape [{}, {}], more than 2^48 elements", op, argument, x.rows,
                       x.cols);
-  require<ShapeError>(x.size() == 0 || x.data != nullptr, "{}: {}.data is null", op, argument);
-  require<ShapeError>(
-      reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(dtype_size(x.dtype)) ==
-          0,
-      "{}: {}.data = {}, must be aligned to its {} elements", op, argument, x.data,
-      dtype_name(x.dtype));
-  require<UnsupportedError>(x.device.type == DeviceType::cpu,
-                            "{}: {} is on a GPU, the selected backend works on the CPU", op,
-                            argument);
+  require_memory(op, argument, x.data, x.size(), static_cast<std::size_t>(dtype_size(x.dtype)));
+  require_aligned(op, argument, x.data, x.device);
+}
+
+void require_memory(const char* op, const char* argument, const void* data, std::int64_t count,
+                    std::size_t alignment) {
+  require<ShapeError>(count == 0 || data != nullptr, "{}: {} is null", op, argument);
+  require<ShapeError>(reinterpret_cast<std::uintptr_t>(data) % alignment == 0,
+                      "{}: {} = {}, must be aligned to its elements of {} bytes", op, argument,
+                      data, alignment);
+}
+
+void require_aligned(const char* op, const char* argument, const void* data, Device device) {
+  require<ShapeError>(device.type == DeviceType::cpu ||
+                          reinterpret_cast<std::uintptr_t>(data) % kDeviceAlignment == 0,
+                      "{}: {}.data = {}, must be aligned to {} bytes on {}", op, argument, data,
+                      kDeviceAlignment, device_name(device));
+}
+
+void require_cpu(const char* op, const char* argument, Device device) {
+  require<UnsupportedError>(device.type == DeviceType::cpu,
+                            "{}: {} lies on {}, this operation works on the CPU only", op, argument,
+                            device_name(device));
 }
 
 void require_on(const char* op, const char* argument, Device device, Device expected,
@@ -43,32 +58,67 @@ std::string device_name(Device device) {
 QuantizedShape quantized_shape(const char* op, const MatrixView& x,
                                const QuantizeOptions& options) {
   require_matrix(op, "x", x);
-  require<ValueError>(
-      options.block == 16 || (options.block == 32 && options.quantizer != Quantizer::max),
-      "{}: block = {}, must be 16 (or 32 with four_over_six and mse)", op, options.block);
-  const QuantizedShape shape{.rows = x.rows,
-                             .cols = x.cols,
-                             .axis = options.axis,
-                             .block = options.block,
-                             .layout = options.layout,
-                             .scope = options.scope};
-  require<ShapeError>(
-      shape.depth() % shape.block == 0, "{}: K = x.{} = {}, must be a multiple of {}", op,
-      options.axis == BlockAxis::rows ? "cols" : "rows", shape.depth(), shape.block);
-  const auto globals = static_cast<std::int64_t>(options.global.size());
-  require<ShapeError>(globals == 0 || globals == shape.global_count(),
-                      "{}: {} global scales given, must be none or {}", op, globals,
-                      shape.global_count());
+  const QuantizedShape shape = quantized_shape(op, x.rows, x.cols, x.device, options);
   const auto weights = static_cast<std::int64_t>(options.weights.size());
   require<ShapeError>(weights == 0 || weights == shape.depth(),
                       "{}: {} weights given, must be none or K = {}", op, weights, shape.depth());
   require<ValueError>(weights == 0 || options.quantizer == Quantizer::mse,
                       "{}: weights are for the mse quantizer, not for {}", op,
                       quantizer_name(options.quantizer));
-  require_on(op, "global", options.global.device, x.device, globals == 1);
+  const MatrixView& hessian = options.hessian;
+  if (!is_given(hessian)) return shape;
+  require<ValueError>(options.quantizer == Quantizer::mse,
+                      "{}: a hessian is for the mse quantizer, not for {}", op,
+                      quantizer_name(options.quantizer));
+  require<ValueError>(weights == 0, "{}: weights and hessian given, must be one of them", op);
+  require_matrix(op, "hessian", hessian);
+  require_on(op, "hessian", hessian.device, x.device);
+  require<ValueError>(hessian.dtype == DType::f32, "{}: hessian.dtype = {}, must be f32", op,
+                      dtype_name(hessian.dtype));
+  require<ShapeError>(hessian.rows == shape.depth() && hessian.cols == shape.block,
+                      "{}: hessian has shape [{}, {}], must be [{}, {}]", op, hessian.rows,
+                      hessian.cols, shape.depth(), shape.block);
+  return shape;
+}
+
+QuantizedShape quantized_shape(const char* op, std::int64_t rows, std::int64_t cols, Device device,
+                               const QuantizeOptions& options) {
+  require<ValueError>(
+      options.block == 16 || (options.block == 32 && options.quantizer != Quantizer::max),
+      "{}: block = {}, must be 16 (or 32 with four_over_six and mse)", op, options.block);
+  const QuantizedShape shape{.rows = rows,
+                             .cols = cols,
+                             .axis = options.axis,
+                             .block = options.block,
+                             .layout = options.layout,
+                             .scope = options.scope};
+  require<ShapeError>(shape.depth() % shape.block == 0, "{}: K = {} = {}, must be a multiple of {}",
+                      op, options.axis == BlockAxis::rows ? "cols" : "rows", shape.depth(),
+                      shape.block);
+  const auto globals = static_cast<std::int64_t>(options.global.size());
+  require<ShapeError>(globals == 0 || globals == shape.global_count(),
+                      "{}: {} global scales given, must be none or {}", op, globals,
+                      shape.global_count());
+  require<ShapeError>(globals == 0 || options.global.data != nullptr, "{}: global.data is null",
+                      op);
+  if (globals > 0) require_on(op, "global", options.global.device, device, globals == 1);
   if (options.global.device.type == DeviceType::cpu)
     for (std::size_t i = 0; i < options.global.size(); ++i) require_usable(op, options.global[i]);
   return shape;
+}
+
+void require_output(const char* op, const QuantizedSpan& out, const QuantizedShape& shape,
+                    Device device) {
+  require<ShapeError>(out.shape == shape,
+                      "{}: out.shape is [{}, {}] in blocks of {}, layout {}; the input and options "
+                      "imply [{}, {}] in blocks of {}, layout {}, and the same axis and scope",
+                      op, out.shape.rows, out.shape.cols, out.shape.block,
+                      layout_name(out.shape.layout), shape.rows, shape.cols, shape.block,
+                      layout_name(shape.layout));
+  require_quantized(op, "out", out);
+  require<ShapeError>(shape.global_count() == 0 || out.global_scale != nullptr,
+                      "{}: out.global_scale is null", op);
+  require_on(op, "out", out.device, device);
 }
 
 void require_usable(const char* op, const GlobalScale& g) {
@@ -89,9 +139,7 @@ void require_quantized(const char* op, const char* argument, const QuantizedView
   require<ShapeError>(s.code_bytes() == 0 ||
                           (q.codes != nullptr && q.scales != nullptr && q.global_scale != nullptr),
                       "{}: {} has a null pointer", op, argument);
-  require<UnsupportedError>(q.device.type == DeviceType::cpu,
-                            "{}: {} is on a GPU, the selected backend works on the CPU", op,
-                            argument);
+  require_aligned(op, argument, q.codes, q.device);
 }
 
 std::vector<Tile> make_tiles(const QuantizedShape& s, std::int64_t element_bytes) {

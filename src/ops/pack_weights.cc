@@ -101,6 +101,7 @@ void PackedWeights::swap(PackedWeights& other) noexcept {
 
 PackedWeights pack_weights(QuantizedView w) {
   require_quantized("pack_weights", "w", w);
+  require_cpu("pack_weights", "w", w.device);
   const QuantizedShape& s = w.shape;
   require<ShapeError>(s.block == kBlock, "pack_weights: w has blocks of {}, must be 16", s.block);
   require<ShapeError>(w.global_scale != nullptr, "pack_weights: w.global_scale is null");

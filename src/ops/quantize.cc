@@ -7,7 +7,9 @@
 #include "backends/device_backend.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
+#include "ops/measure.h"
 #include "ops/options.h"
+#include "ops/rows.h"
 #include "quantizers/encode_block.h"
 
 namespace nvfp4 {
@@ -20,46 +22,6 @@ namespace {
         throw ValueError(
             fmt::format("quantize: x[{}, {}] = {}, all elements must be finite", r, c, value));
   throw ValueError("quantize: x changed while it was read");
-}
-
-AmaxResult matrix_amax(const Backend& backend, const MatrixView& x) {
-  const std::vector<std::int64_t> cuts = row_cuts(x.rows, x.cols * dtype_size(x.dtype));
-  std::vector<AmaxResult> parts(cuts.size() - 1);
-  parallel_for(static_cast<std::int64_t>(parts.size()), [&](std::int64_t i) {
-    const auto j = static_cast<std::size_t>(i);
-    parts[j] = backend.amax(x, cuts[j], cuts[j + 1]);
-  });
-  AmaxResult all;
-  for (const AmaxResult& part : parts) {
-    all.amax = std::max(all.amax, part.amax);
-    all.finite &= part.finite;
-  }
-  return all;
-}
-
-std::vector<float> vector_amax(const Backend& backend, const MatrixView& x, BlockAxis axis) {
-  const std::vector<std::int64_t> cuts = row_cuts(x.rows, x.cols * dtype_size(x.dtype));
-  const auto tasks = static_cast<std::int64_t>(cuts.size()) - 1;
-  if (axis == BlockAxis::rows) {
-    std::vector<float> result(static_cast<std::size_t>(x.rows));
-    parallel_for(tasks, [&](std::int64_t i) {
-      const auto j = static_cast<std::size_t>(i);
-      for (std::int64_t r = cuts[j]; r < cuts[j + 1]; ++r)
-        result[static_cast<std::size_t>(r)] = backend.amax(x, r, r + 1).amax;
-    });
-    return result;
-  }
-  // One task for each range of columns, so that no result is shared between threads.
-  constexpr std::int64_t kColumns = 1024;
-  std::vector<float> result(static_cast<std::size_t>(x.cols), 0.0f);
-  parallel_for(ceil_div(x.cols, kColumns), [&](std::int64_t i) {
-    MatrixView part = x;
-    const std::int64_t c0 = i * kColumns;
-    part.data = static_cast<const std::byte*>(x.data) + c0 * dtype_size(x.dtype);
-    part.cols = std::min(kColumns, x.cols - c0);
-    backend.column_amax(part, 0, x.rows, result.data() + c0);
-  });
-  return result;
 }
 
 /// Given or measured, in the sense that the encoder wants; stores the multipliers.
@@ -80,7 +42,8 @@ std::vector<float> global_divisors(const Backend& backend, const MatrixView& x,
     store(0, GlobalScale::from_amax(measured.amax, options.quantizer));
   } else {
     if (options.check_finite && !matrix_amax(backend, x).finite) throw_first_non_finite(x);
-    const std::vector<float> measured = vector_amax(backend, x, options.axis);
+    std::vector<float> measured(n);
+    vector_amax(backend, x, options.axis, measured.data());
     for (std::size_t i = 0; i < n; ++i)
       store(i, GlobalScale::from_amax(measured[i], options.quantizer));
   }
@@ -135,25 +98,18 @@ Quantizer quantizer_from_name(std::string_view name) {
       fmt::format("quantizer = '{}', must be one of {}", name, fmt::join(kNames, ", ")));
 }
 
-float amax(MatrixView x, std::string_view backend) {
-  require_matrix("amax", "x", x);
-  return matrix_amax(find_backend(backend), x).amax;
-}
-
 void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& options) {
   const QuantizedShape shape = quantized_shape("quantize", x, options);
-  require<ShapeError>(out.shape == shape,
-                      "quantize: out.shape is [{}, {}] in blocks of {}, layout {}; x and options "
-                      "imply [{}, {}] in blocks of {}, layout {}, and the same axis and scope",
-                      out.shape.rows, out.shape.cols, out.shape.block,
-                      layout_name(out.shape.layout), shape.rows, shape.cols, shape.block,
-                      layout_name(shape.layout));
-  require_quantized("quantize", "out", out);
-  require<ShapeError>(shape.global_count() == 0 || out.global_scale != nullptr,
-                      "quantize: out.global_scale is null");
-  require_on("quantize", "out", out.device, x.device);
+  require_output("quantize", out, shape, x.device);
   if (x.device.type == DeviceType::cuda) return quantize_on_device(x, out, options);
-  const Backend& backend = find_backend(options.backend);
+  const Backend& backend = find_backend(is_given(options.hessian) ? "reference" : options.backend);
+  if (options.global.empty() && shape.scope == GlobalScope::vector &&
+      shape.axis == BlockAxis::rows && options.weights.empty() && !is_given(options.hessian)) {
+    if (options.check_finite && !matrix_amax(backend, x).finite) throw_first_non_finite(x);
+    return quantize_rows(backend, {.rows = {.x = x, .cols = x.cols},
+                                   .out = out,
+                                   .quantizer = options.quantizer});  // each row is read once
+  }
 
   const std::vector<float> divisors = global_divisors(backend, x, options, out);
   std::vector<float> weights;
@@ -161,8 +117,12 @@ void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& optio
   if (shape.layout != ScaleLayout::linear && shape.scale_bytes() > 0)
     std::memset(out.scales, 0, static_cast<std::size_t>(shape.scale_bytes()));
 
-  const EncodeJob job{x, out, options.quantizer, divisors.data(),
-                      weights.empty() ? nullptr : weights.data()};
+  const EncodeJob job{x,
+                      out,
+                      options.quantizer,
+                      divisors.data(),
+                      weights.empty() ? nullptr : weights.data(),
+                      options.hessian};
   const std::vector<Tile> tiles = make_tiles(shape, dtype_size(x.dtype));
   parallel_for(static_cast<std::int64_t>(tiles.size()),
                [&](std::int64_t i) { backend.encode(job, tiles[static_cast<std::size_t>(i)]); });

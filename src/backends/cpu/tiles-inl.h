@@ -172,7 +172,7 @@ void encode_rows(const EncodeJob& job, const Tile& tile) {
   for (std::int64_t i = 0; i < runs; ++i) {
     const std::int64_t v = tile.v0 + i;
     const float divisor = job.divisor_of(v);
-    const RowBlocks<T, B> run{x + v * job.x.stride,
+    const RowBlocks<T, B> run{x + (v - job.first_row) * job.x.stride,
                               job.weights ? job.weights + tile.b0 * B : nullptr,
                               job.out.codes + v * (s.cols / 2) + tile.b0 * (B / 2), &divisor};
     std::uint8_t* scales = linear ? job.out.scales + v * s.blocks() + tile.b0 : row.data();

@@ -1,6 +1,7 @@
 #include "backends/reference/reference.h"
 
 #include "backends/reference/gemm.h"
+#include "backends/reference/rows.h"
 #include "quantizers/encode_block.h"
 
 namespace nvfp4::reference {
@@ -40,10 +41,13 @@ void encode(const EncodeJob& job, const Tile& tile) {
     float x[kLargestBlock];
     std::uint8_t codes[kLargestBlock / 2];
     const std::int64_t k0 = b * s.block;
-    for (int i = 0; i < s.block; ++i) x[i] = element(job.x, s.axis, v, k0 + i);
+    for (int i = 0; i < s.block; ++i) x[i] = element(job.x, s.axis, v - job.first_row, k0 + i);
     const float divisor = job.divisor_of(v);
     const float* weights = job.weights ? job.weights + k0 : nullptr;
-    const E4M3 scale = choose_scale(job.quantizer, x, weights, s.block, divisor);
+    const auto* hessian = static_cast<const float*>(job.hessian.data);
+    const E4M3 scale = hessian ? choose_scale_hessian(x, hessian + k0 * job.hessian.stride,
+                                                      job.hessian.stride, s.block, divisor)
+                               : choose_scale(job.quantizer, x, weights, s.block, divisor);
     encode_elements(x, s.block, scale, divisor, codes);
     for (int i = 0; i < s.block; i += 2)
       job.out.codes[code_position(s, v, k0 + i).byte] = codes[i / 2];
@@ -123,6 +127,9 @@ const Backend& backend() {
                                 .amax = amax,
                                 .column_amax = column_amax,
                                 .error = error,
+                                .make_rows = make_rows,
+                                .store_rows = store_rows,
+                                .gram = gram,
                                 .w4a4 = w4a4_kernels(),
                                 .w4a16 = w4a16_kernels(),
                                 .w4a16_bf16 = {}};

@@ -1,0 +1,237 @@
+#include "ops/rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/parallel_for.h"
+#include "ops/measure.h"
+#include "ops/options.h"
+
+namespace nvfp4 {
+namespace {
+
+/// Of FP32 rows in flight: they stay in the L2 cache until they are quantized.
+constexpr std::int64_t kSlabBytes = 128 * 1024;
+
+/// Memory of a thread for `bytes` bytes; kept, since to get it anew costs page faults.
+float* slab_memory(std::int64_t bytes) {
+  thread_local Buffer memory;
+  thread_local std::int64_t size = 0;
+  if (size < bytes) {
+    memory = Buffer(bytes, {});
+    size = bytes;
+  }
+  return static_cast<float*>(memory.data());
+}
+
+/// A few FP32 rows, and the largest magnitude of each.
+struct Slab {
+  float* rows;
+  float* amax;
+};
+
+/// The reference makes rows for backends that cannot.
+const Backend& maker(const Backend& backend) {
+  return backend.make_rows != nullptr ? backend : find_backend("reference");
+}
+
+/// Calls f(r0, r1, slab) on ranges that make up all rows, from many threads. `make`: the slab holds
+/// these rows; without, it has only place for the amaxes.
+template <class F>
+void for_each_slab(const Backend& backend, const RowJob& job, bool make, F&& f) {
+  const std::vector<std::int64_t> cuts = row_cuts(job.x.rows, job.x.cols * dtype_size(job.x.dtype));
+  constexpr std::int64_t kFloat = sizeof(float);
+  const std::int64_t row_bytes = std::max<std::int64_t>(1, job.cols) * kFloat;
+  parallel_for(static_cast<std::int64_t>(cuts.size()) - 1, [&](std::int64_t i) {
+    const std::int64_t end = cuts[static_cast<std::size_t>(i) + 1];
+    std::int64_t r0 = cuts[static_cast<std::size_t>(i)];
+    const std::int64_t step =
+        make ? std::clamp<std::int64_t>(kSlabBytes / row_bytes, 1, end - r0) : end - r0;
+    float* memory = slab_memory(make ? step * (row_bytes + kFloat) : step * kFloat);
+    const Slab slab{memory, make ? memory + step * job.cols : memory};
+    for (; r0 < end; r0 += step) {
+      const std::int64_t r1 = std::min(r0 + step, end);
+      if (make) maker(backend).make_rows(job, r0, r1, slab.rows, slab.amax);
+      f(r0, r1, slab);
+    }
+  });
+}
+
+/// Which rows count: those of any group, or all.
+class Members {
+ public:
+  Members(const RowGroups& groups, std::int64_t rows) {
+    if (groups.count == 0) return;
+    member_.assign(static_cast<std::size_t>(rows), false);
+    for (std::int64_t g = 0; g < groups.count; ++g)
+      for (std::int64_t r = std::max<std::int64_t>(0, groups.starts[g]);
+           r < std::min<std::int64_t>(rows, groups.ends[g]); ++r)
+        member_[static_cast<std::size_t>(r)] = true;
+  }
+  bool operator[](std::int64_t r) const {
+    return member_.empty() || member_[static_cast<std::size_t>(r)];
+  }
+  /// The end of the run of rows, up to `end`, that are as r is.
+  std::int64_t run_end(std::int64_t r, std::int64_t end) const {
+    const bool first = (*this)[r];
+    do ++r;
+    while (r < end && (*this)[r] == first);
+    return r;
+  }
+
+ private:
+  std::vector<bool> member_;
+};
+
+class RowQuantizer {
+ public:
+  RowQuantizer(const Backend& backend, const RowQuantizeJob& job)
+      : backend_(backend),
+        job_(job),
+        rows_(job.rows),
+        shape_(job.out.shape),
+        members_(job.groups, shape_.rows),
+        divisors_(static_cast<std::size_t>(shape_.global_count())) {}
+
+  void run() {
+    if (shape_.layout != ScaleLayout::linear && shape_.scale_bytes() > 0)
+      std::memset(job_.out.scales, 0, static_cast<std::size_t>(shape_.scale_bytes()));
+    if (!job_.global.empty())
+      for (std::size_t i = 0; i < divisors_.size(); ++i) set_global(i, job_.global[i]);
+    else if (shape_.scope == GlobalScope::tensor)
+      set_global(0, GlobalScale::from_amax(tensor_amax(), job_.quantizer));
+    for_each_slab(
+        backend_, rows_, !plain(),
+        [&](std::int64_t r0, std::int64_t r1, const Slab& slab) { quantize(r0, r1, slab); });
+  }
+
+ private:
+  bool plain() const { return rows_.source == RowSource::plain; }
+  bool measures_rows() const { return job_.global.empty() && shape_.scope == GlobalScope::vector; }
+  void set_global(std::size_t i, const GlobalScale& g) {
+    divisors_[i] = g.divisor;
+    job_.out.global_scale[i] = g.multiplier;
+  }
+
+  /// Of rows [r0, r1), into slab.amax; 0 for those that do not count.
+  void measure(std::int64_t r0, std::int64_t r1, const Slab& slab) {
+    for (std::int64_t r = r0; r < r1; ++r) {
+      if (!members_[r])
+        slab.amax[r - r0] = 0;
+      else if (plain())
+        slab.amax[r - r0] = backend_.amax(rows_.x, r, r + 1).amax;
+    }
+  }
+
+  /// Makes all rows once, only to measure them.
+  float tensor_amax() {
+    std::vector<float> amax(static_cast<std::size_t>(shape_.rows));
+    for_each_slab(backend_, rows_, !plain(),
+                  [&](std::int64_t r0, std::int64_t r1, const Slab& slab) {
+                    measure(r0, r1, slab);
+                    std::copy_n(slab.amax, r1 - r0, amax.data() + r0);
+                  });
+    if (rows_.norm.residual.data != nullptr) {  // which may be overwritten by now
+      rows_.x = rows_.norm.residual_out;
+      rows_.norm.residual = {};
+    }
+    return amax.empty() ? 0.0f : *std::max_element(amax.begin(), amax.end());
+  }
+
+  void quantize(std::int64_t r0, std::int64_t r1, const Slab& slab) {
+    EncodeJob encode{.x = rows_.x,
+                     .out = job_.out,
+                     .quantizer = job_.quantizer,
+                     .divisors = divisors_.data(),
+                     .weights = nullptr};
+    if (!plain()) {
+      encode.x = {slab.rows, DType::f32, r1 - r0, rows_.cols};
+      encode.first_row = r0;
+    }
+    if (measures_rows()) {
+      measure(r0, r1, slab);
+      for (std::int64_t r = r0; r < r1; ++r)
+        set_global(static_cast<std::size_t>(r),
+                   GlobalScale::from_amax(slab.amax[r - r0], job_.quantizer));
+    }
+    for (std::int64_t r = r0; r < r1;) {
+      const std::int64_t end = members_.run_end(r, r1);
+      if (members_[r])
+        backend_.encode(encode, {r, end, 0, shape_.blocks()});
+      else
+        clear(r, end);
+      r = end;
+    }
+  }
+
+  void clear(std::int64_t r0, std::int64_t r1) {
+    if (shape_.cols == 0) return;
+    const auto zero = [&](std::uint8_t* data, std::int64_t row_bytes) {
+      std::memset(data + r0 * row_bytes, 0, static_cast<std::size_t>((r1 - r0) * row_bytes));
+    };
+    zero(job_.out.codes, shape_.cols / 2);
+    if (shape_.layout == ScaleLayout::linear) zero(job_.out.scales, shape_.blocks());
+  }
+
+  const Backend& backend_;
+  const RowQuantizeJob& job_;
+  RowJob rows_;
+  QuantizedShape shape_;
+  Members members_;
+  std::vector<float> divisors_;
+};
+
+template <class T>
+void widen(const Routing& routing, const StagedRouting& staged) {
+  for (std::int64_t r = 0; r < routing.rows; ++r)
+    for (std::int64_t k = 0; k < routing.top_k; ++k)
+      staged.ids[r * staged.id_stride + k] =
+          static_cast<std::int64_t>(static_cast<const T*>(routing.ids)[r * routing.id_stride + k]);
+}
+
+void stage(const Routing& routing, const StagedRouting& staged) {
+  switch (routing.id_type) {
+    case IndexType::i8:
+      widen<std::int8_t>(routing, staged);
+      break;
+    case IndexType::u8:
+      widen<std::uint8_t>(routing, staged);
+      break;
+    case IndexType::i16:
+      widen<std::int16_t>(routing, staged);
+      break;
+    case IndexType::u16:
+      widen<std::uint16_t>(routing, staged);
+      break;
+    case IndexType::i32:
+      widen<std::int32_t>(routing, staged);
+      break;
+    case IndexType::u32:
+      widen<std::uint32_t>(routing, staged);
+      break;
+    case IndexType::i64:
+      widen<std::int64_t>(routing, staged);
+      break;
+    case IndexType::u64:
+      widen<std::uint64_t>(routing, staged);
+      break;
+  }
+  for (std::int64_t r = 0; r < routing.rows; ++r)
+    std::copy_n(routing.weights + r * routing.weight_stride, routing.top_k,
+                staged.weights + r * staged.weight_stride);
+}
+
+}  // namespace
+
+void quantize_rows(const Backend& backend, const RowQuantizeJob& job) {
+  RowQuantizer(backend, job).run();
+  if (job.routing.top_k > 0) stage(job.routing, job.staged);
+}
+
+void store_rows(const Backend& backend, const RowJob& job, const MatrixSpan& y) {
+  for_each_slab(backend, job, true, [&](std::int64_t r0, std::int64_t r1, const Slab& slab) {
+    maker(backend).store_rows(slab.rows, r0, r1, y);
+  });
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,333 @@
+#pragma once
+
+#include <algorithm>
+
+#include "placed.h"
+
+/// Cases of the operations that are not fused with another; placed.h says how to use them.
+namespace nvfp4::test {
+
+/// As X^T X of 48 rows whose channels differ by orders of magnitude: ill-conditioned.
+inline Matrix ill_conditioned_hessian(std::int64_t k, int block, std::uint64_t seed) {
+  Matrix x = make(Fill::gaussian, 48, k, seed);
+  std::mt19937_64 rng(seed);
+  for (std::int64_t c = 0; c < k; ++c) {
+    const float size = std::ldexp(1.0f, static_cast<int>(rng() % 15) - 7);
+    for (std::int64_t t = 0; t < 48; ++t) {  // neighbours are nearly parallel
+      const float shared = c % 2 != 0 ? x.view().at(t, c - 1) : 0.0f;
+      set(x.span(), t, c, size * (shared + 0.01f * x.view().at(t, c)));
+    }
+  }
+  Matrix h(DType::f32, k, block);
+  gram_into(x.view(), h.span());
+  return h;
+}
+
+inline Case quantize_case(std::uint64_t seed) {
+  Choice choose(seed);
+  struct Inputs {
+    Matrix x, hessian;
+    std::vector<float> weights;
+    QuantizeChoice quantized;
+    std::int64_t rows, cols;
+  };
+  const bool columns = choose.one_in(3);
+  const auto vectors = choose.of<std::int64_t>({0, 1, 2, 7, 33, 129, 200});
+  const auto depth = choose.of<std::int64_t>({16, 32, 48, 80, 256, 272, 1040});
+  const std::int64_t rows = columns ? depth : vectors, cols = columns ? vectors : depth;
+  const std::int64_t gap = choose.of<std::int64_t>({0, 0, 8, 24});
+  const Fill fill = choose.fill();
+  const DType dtype = choose.dtype();
+  QuantizeChoice quantized(choose, vectors, depth);
+  if (columns) quantized.options.axis = BlockAxis::columns;
+  Matrix hessian;
+  std::vector<float> weights;
+  std::string extra;
+  if (quantized.options.quantizer == Quantizer::mse && choose.one_in(2)) {
+    if (choose.one_in(2)) {
+      hessian = ill_conditioned_hessian(depth, quantized.options.block, seed);
+      extra = " hessian";
+    } else {
+      std::lognormal_distribution<float> lognormal(0, 2);
+      for (std::int64_t i = 0; i < depth; ++i)
+        weights.push_back(choose.one_in(11) && i > 0 ? 0.0f : lognormal(choose.rng));
+      extra = " weights";
+    }
+  }
+  auto in = std::make_shared<Inputs>(Inputs{strided(fill, rows, cols, gap, seed, dtype),
+                                            std::move(hessian), std::move(weights),
+                                            std::move(quantized), rows, cols});
+  Case c;
+  c.name = std::string("quantize ") + (columns ? "columns" : "rows") + " [" + std::to_string(rows) +
+           ", " + std::to_string(cols) + "] " + std::string(dtype_name(dtype)) + " fill " +
+           std::to_string(static_cast<int>(fill)) + " gap " + std::to_string(gap) + " " +
+           in->quantized.name() + extra + " seed " + std::to_string(seed);
+  c.run = [in](const Place& place) {
+    Result result;
+    Placed x = placed(in->x, in->cols, place.device);
+    Placed hessian = placed(in->hessian, in->hessian.cols(), place.device);
+    const Array<float> weights(in->weights, place.device);
+    QuantizedMatrix out = poisoned(in->quantized.shape(in->rows, in->cols), place.device);
+    in->quantized.at(place, [&](const QuantizeOptions& options) {
+      QuantizeOptions o = options;
+      if (!in->weights.empty()) o.weights = weights.span();
+      if (in->hessian.rows() > 0) o.hessian = hessian.span;
+      quantize_into(x.span, out.span(), o);
+    });
+    add(result, out.view());
+    return result;
+  };
+  return c;
+}
+
+inline Case dequantize_case(std::uint64_t seed) {
+  Choice choose(seed);
+  const QuantizedShape shape{
+      .rows = 32 * choose.of<std::int64_t>({0, 1, 3, 9}),
+      .cols = 32 * choose.of<std::int64_t>({1, 2, 9}),
+      .axis = choose.of({BlockAxis::rows, BlockAxis::rows, BlockAxis::columns}),
+      .block = choose.of({16, 32}),
+      .layout = choose.of({ScaleLayout::linear, ScaleLayout::tiled_128x4, ScaleLayout::tiled_8x4,
+                           ScaleLayout::packed_row_major, ScaleLayout::packed_mn_major}),
+      .scope = choose.of({GlobalScope::tensor, GlobalScope::vector})};
+  auto q = std::make_shared<QuantizedMatrix>(shape);
+  // Hostile bytes: any code and any scale but NaN, whose bits are not defined.
+  for (std::int64_t i = 0; i < shape.code_bytes(); ++i)
+    q->codes()[i] = static_cast<std::uint8_t>(choose.rng());
+  for (std::int64_t i = 0; i < shape.scale_bytes(); ++i)
+    q->scales()[i] = static_cast<std::uint8_t>(choose.rng());
+  for (std::int64_t i = 0; i < shape.global_count(); ++i)
+    q->global_scale()[i] = std::ldexp(1.37f, static_cast<int>(choose.rng() % 60) - 40);
+  const DType dtype = choose.dtype();
+  const auto gap = choose.of<std::int64_t>({0, 8, 24});
+  Case c;
+  c.name = "dequantize [" + std::to_string(shape.rows) + ", " + std::to_string(shape.cols) +
+           "] axis " + std::to_string(static_cast<int>(shape.axis)) + " block " +
+           std::to_string(shape.block) + " " + std::string(layout_name(shape.layout)) + " to " +
+           std::string(dtype_name(dtype)) + " gap " + std::to_string(gap) + " seed " +
+           std::to_string(seed);
+  c.run = [=](const Place& place) {
+    Result result;
+    const QuantizedMatrix moved = to_device(q->view(), place.device);
+    Placed out = poisoned(dtype, shape.rows, shape.cols, shape.cols + gap, place.device);
+    dequantize_into(moved.view(), out.span, place.backend, place.stream);
+    wait(place);
+    add(result, "x", out.span);
+    return result;
+  };
+  return c;
+}
+
+inline Case amax_case(std::uint64_t seed) {
+  Choice choose(seed);
+  const auto rows = choose.of<std::int64_t>({0, 1, 7, 129, 300});
+  const auto cols = choose.of<std::int64_t>({1, 16, 33, 272, 1040});
+  const auto gap = choose.of<std::int64_t>({0, 0, 8, 24});
+  const Fill fill = choose.fill();
+  const DType dtype = choose.dtype();
+  const GlobalScope scope = choose.of({GlobalScope::tensor, GlobalScope::vector});
+  const BlockAxis axis = choose.of({BlockAxis::rows, BlockAxis::columns});
+  const Quantizer quantizer = choose.of({Quantizer::max, Quantizer::mse});
+  auto x = std::make_shared<Matrix>(strided(fill, rows, cols, gap, seed, dtype));
+  Case c;
+  c.name = "amax [" + std::to_string(rows) + ", " + std::to_string(cols) + "] " +
+           std::string(dtype_name(dtype)) + " fill " + std::to_string(static_cast<int>(fill)) +
+           " gap " + std::to_string(gap) + " scope " + std::to_string(static_cast<int>(scope)) +
+           " axis " + std::to_string(static_cast<int>(axis)) + " seed " + std::to_string(seed);
+  c.run = [=](const Place& place) {
+    Result result;
+    const std::int64_t n = scope == GlobalScope::tensor ? 1 : axis == BlockAxis::rows ? rows : cols;
+    Placed moved = placed(*x, cols, place.device);
+    Placed amaxes = poisoned(DType::f32, 1, n, n, place.device);
+    Array<GlobalScale> globals(std::vector<GlobalScale>(static_cast<std::size_t>(n)), place.device);
+    amax_into(moved.span, amaxes.memory.data<float>(), scope, axis, place.backend, place.stream);
+    global_scales_into(amaxes.memory.data<float>(), globals.data(), n, quantizer, place.device,
+                       place.stream);
+    wait(place);
+    add(result, "amax", amaxes.span);
+    result.emplace_back("globals", globals.bytes());
+    return result;
+  };
+  return c;
+}
+
+inline Case gram_case(std::uint64_t seed) {
+  Choice choose(seed);
+  const int block = choose.of({16, 16, 32});
+  const auto rows = choose.of<std::int64_t>({0, 1, 7, 8, 9, 129, 300});
+  const std::int64_t cols = block * choose.of<std::int64_t>({1, 2, 5, 9});
+  const auto gap = choose.of<std::int64_t>({0, 8, 24});
+  const Fill fill = choose.of({Fill::gaussian, Fill::student, Fill::sparse, Fill::huge});
+  const DType dtype = choose.dtype();
+  const bool accumulate = choose.one_in(2);
+  auto x = std::make_shared<Matrix>(strided(fill, rows, cols, gap, seed, dtype));
+  auto before = std::make_shared<Matrix>(make(Fill::gaussian, cols, block, seed));
+  Case c;
+  c.name = "gram [" + std::to_string(rows) + ", " + std::to_string(cols) + "] block " +
+           std::to_string(block) + " " + std::string(dtype_name(dtype)) + " fill " +
+           std::to_string(static_cast<int>(fill)) + " gap " + std::to_string(gap) +
+           (accumulate ? " accumulate" : "") + " seed " + std::to_string(seed);
+  c.run = [=](const Place& place) {
+    Result result;
+    Placed moved = placed(*x, cols, place.device);
+    Placed out = accumulate ? placed(*before, block, place.device)
+                            : poisoned(DType::f32, cols, block, block, place.device);
+    gram_into(moved.span, out.span, accumulate, place.stream);
+    wait(place);
+    add(result, "gram", out.span);
+    return result;
+  };
+  return c;
+}
+
+inline Case relayout_case(std::uint64_t seed) {
+  Choice choose(seed);
+  const auto layout = [&] {
+    return choose.of({ScaleLayout::linear, ScaleLayout::tiled_128x4, ScaleLayout::tiled_8x4,
+                      ScaleLayout::packed_row_major, ScaleLayout::packed_mn_major});
+  };
+  const ScaleLayout from = layout(), to = layout();
+  const auto rows = choose.of<std::int64_t>({0, 1, 7, 129, 300});
+  const auto blocks = choose.of<std::int64_t>({1, 3, 4, 17, 64});
+  std::vector<std::uint8_t> in(static_cast<std::size_t>(scale_bytes(from, rows, blocks)), 0xFF);
+  for (std::int64_t r = 0; r < rows; ++r)  // padding holds anything
+    for (std::int64_t b = 0; b < blocks; ++b)
+      in[static_cast<std::size_t>(scale_offset(from, r, b, rows, blocks))] =
+          static_cast<std::uint8_t>(choose.rng() & 0x7F);
+  Case c;
+  c.name = "relayout " + std::string(layout_name(from)) + " to " + std::string(layout_name(to)) +
+           " [" + std::to_string(rows) + ", " + std::to_string(blocks) + "] seed " +
+           std::to_string(seed);
+  c.run = [=](const Place& place) {
+    const Array<std::uint8_t> source(in, place.device);
+    Array<std::uint8_t> out(
+        std::vector<std::uint8_t>(static_cast<std::size_t>(scale_bytes(to, rows, blocks)), 0xAA),
+        place.device);
+    relayout_scales(source.span(), from, {out.data(), out.span().size()}, to, rows, blocks,
+                    place.device, place.stream);
+    wait(place);
+    return Result{{"scales", out.bytes()}};
+  };
+  return c;
+}
+
+/// Groups with gaps between them, empty ones, and ends beyond the matrix.
+inline Case grouped_case(std::uint64_t seed) {
+  Choice choose(seed);
+  struct Inputs {
+    Matrix x;
+    std::vector<std::int32_t> starts, ends;
+    QuantizeChoice quantized;
+    std::int64_t rows, cols;
+  };
+  const auto rows = choose.of<std::int64_t>({0, 1, 33, 129, 260});
+  const auto cols = choose.of<std::int64_t>({16, 48, 272, 512});
+  const auto gap = choose.of<std::int64_t>({0, 8});
+  const Fill fill = choose.fill();
+  const DType dtype = choose.dtype();
+  auto in = std::make_shared<Inputs>(Inputs{strided(fill, rows, cols, gap, seed, dtype),
+                                            {},
+                                            {},
+                                            QuantizeChoice(choose, rows, cols),
+                                            rows,
+                                            cols});
+  const int groups = choose.of({1, 3, 8});
+  std::int32_t row = choose.of({-3, 0, 0, 5});
+  for (int g = 0; g < groups; ++g) {
+    in->starts.push_back(row);
+    row += static_cast<std::int32_t>(choose.rng() % static_cast<std::uint64_t>(rows + 2)) / 2;
+    in->ends.push_back(row);
+    row += choose.of({0, 0, 1, 20});
+  }
+  Case c;
+  c.name = "quantize_grouped [" + std::to_string(rows) + ", " + std::to_string(cols) + "] " +
+           std::to_string(groups) + " groups " + std::string(dtype_name(dtype)) + " fill " +
+           std::to_string(static_cast<int>(fill)) + " " + in->quantized.name() + " seed " +
+           std::to_string(seed);
+  c.run = [in](const Place& place) {
+    Result result;
+    Placed x = placed(in->x, in->cols, place.device);
+    const Array<std::int32_t> starts(in->starts, place.device), ends(in->ends, place.device);
+    QuantizedMatrix out = poisoned(in->quantized.shape(in->rows, in->cols), place.device);
+    in->quantized.at(place, [&](const QuantizeOptions& o) {
+      quantize_grouped_into(x.span, starts.span(), ends.span(), out.span(), o);
+    });
+    add(result, out.view());
+    return result;
+  };
+  return c;
+}
+
+inline Case staging_case(std::uint64_t seed) {
+  Choice choose(seed);
+  struct Inputs {
+    Matrix hidden;
+    std::vector<std::uint8_t> ids;
+    std::vector<float> weights;
+    Routing routing;
+    QuantizeChoice quantized;
+    std::int64_t rows, cols;
+  };
+  const auto rows = choose.of<std::int64_t>({0, 1, 7, 129});
+  const auto cols = choose.of<std::int64_t>({16, 48, 272, 512});
+  const auto top_k = choose.of<std::int64_t>({0, 1, 6, 8});
+  const auto type = static_cast<IndexType>(choose.rng() % 8);
+  const DType dtype = choose.dtype();
+  const std::int64_t id_stride = top_k + choose.of<std::int64_t>({0, 3});
+  const std::int64_t weight_stride = top_k + choose.of<std::int64_t>({0, 1});
+  QuantizeChoice quantized(choose, rows, cols);
+  if (quantized.globals.empty()) quantized.options.scope = GlobalScope::vector;
+  auto in = std::make_shared<Inputs>(
+      Inputs{make(choose.fill(), rows, cols, seed, dtype),
+             std::vector<std::uint8_t>(static_cast<std::size_t>(rows * id_stride) * 8),
+             row_of(Fill::gaussian, rows * weight_stride, seed),
+             {.id_type = type,
+              .id_stride = id_stride,
+              .weight_stride = weight_stride,
+              .rows = rows,
+              .top_k = top_k},
+             std::move(quantized),
+             rows,
+             cols});
+  for (std::uint8_t& byte : in->ids) byte = static_cast<std::uint8_t>(choose.rng());
+  Case c;
+  c.name = "stage_moe [" + std::to_string(rows) + ", " + std::to_string(cols) + "] top " +
+           std::to_string(top_k) + " ids of type " + std::to_string(static_cast<int>(type)) + " " +
+           std::string(dtype_name(dtype)) + " " + in->quantized.name() + " seed " +
+           std::to_string(seed);
+  c.run = [in](const Place& place) {
+    Result result;
+    const Routing& r = in->routing;
+    Placed hidden = placed(in->hidden, in->cols, place.device);
+    Array<std::uint8_t> ids(in->ids, place.device);
+    Array<float> weights(in->weights, place.device);
+    const auto n = static_cast<std::size_t>(in->rows * (r.top_k + 2));
+    Array<std::int64_t> staged_ids(std::vector<std::int64_t>(n, -7), place.device);
+    Array<float> staged_weights(std::vector<float>(n, -7.0f), place.device);
+    QuantizedMatrix out = poisoned(in->quantized.shape(in->rows, in->cols), place.device);
+    Routing routing = r;
+    routing.ids = ids.data();
+    routing.weights = weights.data();
+    in->quantized.at(place, [&](const QuantizeOptions& o) {
+      stage_moe_into(hidden.span, routing, out.span(),
+                     {staged_ids.data(), r.top_k + 2, staged_weights.data(), r.top_k + 2}, o);
+    });
+    add(result, out.view());
+    result.emplace_back("ids", staged_ids.bytes());
+    result.emplace_back("weights", staged_weights.bytes());
+    return result;
+  };
+  return c;
+}
+
+/// `count` of each operation.
+inline std::vector<Case> plain_cases(std::uint64_t seed, int count) {
+  std::vector<Case> cases;
+  for (int i = 0; i < count; ++i)
+    for (const auto& draw : {quantize_case, dequantize_case, amax_case, gram_case, relayout_case,
+                             grouped_case, staging_case})
+      cases.push_back(draw(seed + static_cast<std::uint64_t>(i)));
+  return cases;
+}
+
+}  // namespace nvfp4::test
