@@ -57,6 +57,9 @@ struct Backend {
   GemmKernels w4a4, w4a16;
   /// For x in BF16, where the CPU multiplies BF16: exact products, sums as the instruction rounds.
   GemmKernels w4a16_bf16;
+  /// The part of the output is factor · sums + bias, rounded to its type.
+  void (*finish_gemm)(const GemmOutput& output, const float* sums, std::int64_t stride,
+                      const GemmPart& part);
 };
 
 /// Selected by name, "" for the default. Throws UnsupportedError if it cannot run here.

@@ -80,14 +80,12 @@ struct GemmKernels {
   /// Whole panel, straight from the packed bytes.
   void (*direct)(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
                  float* sums, std::int64_t stride) = nullptr;
-  /// Decodes `blocks` blocks of tile_panels panels, `panel_bytes` apart, from a group on.
+  /// Decodes `blocks` blocks of tile_panels panels, `panel_bytes` apart, from the start of a group;
+  /// the panels have `blocks_left` blocks from there on.
   void (*decode)(const std::uint8_t* panel, std::int64_t panel_bytes, std::int64_t blocks,
-                 std::byte* decoded) = nullptr;
+                 std::int64_t blocks_left, std::byte* decoded) = nullptr;
   void (*tile)(const std::byte* decoded, std::int64_t blocks, const std::byte* records, int rows,
                float* sums, std::int64_t stride) = nullptr;
-  /// out = factor · sums + bias, rounded to its type.
-  void (*finish)(const GemmOutput& output, const float* sums, std::int64_t stride,
-                 const GemmPart& part) = nullptr;
 };
 
 }  // namespace nvfp4

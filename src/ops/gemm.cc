@@ -76,21 +76,22 @@ MatrixSpan part_of(MatrixSpan out, std::int64_t row, std::int64_t rows, std::int
   return out;
 }
 
-const GemmKernels& kernels_for(const Backend& backend, const MatrixView& x, const char* op) {
+const GemmKernels& kernels_for(const Backend& backend, const MatrixView& x) {
   const bool bf16 = x.dtype == DType::bf16 && backend.w4a16_bf16.direct != nullptr;
-  const GemmKernels& kernels = bf16                              ? backend.w4a16_bf16
-                               : backend.w4a16.direct != nullptr ? backend.w4a16
-                                                                 : find_backend("reference").w4a16;
-  require<UnsupportedError>(kernels.direct != nullptr, "{}: backend '{}' has no W4A16 kernels", op,
-                            backend.name);
-  return kernels;
+  return bf16 ? backend.w4a16_bf16 : backend.w4a16;
 }
-const GemmKernels& kernels_for(const Backend& backend, const QuantizedView&, const char* op) {
-  const GemmKernels& kernels =
-      backend.w4a4.direct != nullptr ? backend.w4a4 : find_backend("reference").w4a4;
-  require<UnsupportedError>(kernels.direct != nullptr, "{}: backend '{}' has no W4A4 kernels", op,
+const GemmKernels& kernels_for(const Backend& backend, const QuantizedView&) {
+  return backend.w4a4;
+}
+
+template <class X>
+void run(const char* op, std::string_view name, const X& x, std::span<const GemmJob> jobs,
+         bool batch_invariant) {
+  const Backend& backend = find_backend(name);
+  const GemmKernels& kernels = kernels_for(backend, x);
+  require<UnsupportedError>(kernels.direct != nullptr, "{}: backend '{}' has no such kernels", op,
                             backend.name);
-  return kernels;
+  run_gemm(backend, kernels, jobs, batch_invariant);
 }
 
 void require_output(const char* op, const MatrixSpan& out, std::int64_t rows, std::int64_t cols) {
@@ -138,10 +139,9 @@ void gemm_any(const X& x, const PackedWeights& w, const MatrixSpan& out,
   require_depth(kOp, cols_of(x), w.cols());
   require_output(kOp, out, a.rows, w.rows());
   require_bias(kOp, options.bias, w.rows());
-  const GemmKernels& kernels = kernels_for(find_backend(options.backend), x, kOp);
   const GemmJob job =
       make_job(a, w, out, options.alpha, options.bias.empty() ? nullptr : options.bias.data());
-  run_gemm(kernels, {&job, 1}, options.batch_invariant);
+  run(kOp, options.backend, x, {&job, 1}, options.batch_invariant);
 }
 
 /// Throws unless all groups have one shape.
@@ -191,7 +191,7 @@ void grouped_any(const X& x, std::span<const PackedWeights> w,
                                     part_of(out, row, end - row, 0, out.cols), options));
     row = end;
   }
-  run_gemm(kernels_for(find_backend(options.backend), x, kOp), jobs, options.batch_invariant);
+  run<X>(kOp, options.backend, x, jobs, options.batch_invariant);
 }
 
 template <class X>
@@ -212,7 +212,7 @@ void every_group_any(const X& x, std::span<const PackedWeights> w, const MatrixS
     jobs.push_back(make_group_job(part_of(a, 0, a.rows, shared ? 0 : g * (k / kBlock), k / kBlock),
                                   w, static_cast<std::size_t>(g), part_of(out, 0, a.rows, g * n, n),
                                   options));
-  run_gemm(kernels_for(find_backend(options.backend), x, kOp), jobs, options.batch_invariant);
+  run<X>(kOp, options.backend, x, jobs, options.batch_invariant);
 }
 
 }  // namespace

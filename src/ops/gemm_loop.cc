@@ -44,8 +44,9 @@ struct Task {
 
 class Gemm {
  public:
-  Gemm(const GemmKernels& kernels, std::span<const GemmJob> jobs, bool batch_invariant)
-      : kernels_(kernels), jobs_(jobs) {
+  Gemm(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
+       bool batch_invariant)
+      : backend_(backend), kernels_(kernels), jobs_(jobs) {
     const int pool = threads();
     std::int64_t bytes = 0;
     for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -66,7 +67,10 @@ class Gemm {
           tasks_.push_back(
               {j, r, std::min(t.rows, x.rows - r), p, std::min(t.panels, w.panels() - p)});
     }
-    records_ = scratch_.get(std::max<std::int64_t>(bytes, 64));
+    // The pages of a big allocation would be mapped anew for every call.
+    static thread_local Scratch kept;
+    constexpr std::int64_t kKept = std::int64_t{64} << 20;
+    records_ = (bytes <= kKept ? kept : scratch_).get(std::max<std::int64_t>(bytes, 64));
   }
 
   void run() {
@@ -119,7 +123,7 @@ class Gemm {
     else
       run_tiles(task, tiling.depth, decoded, sums, width);
     const std::int64_t n0 = task.panel * kPanelRows;
-    kernels_.finish(
+    backend_.finish_gemm(
         job.output, sums, width,
         {task.row, task.rows, n0, std::min(task.panels * kPanelRows, job.w->rows() - n0)});
   }
@@ -137,22 +141,42 @@ class Gemm {
   void run_tiles(const Task& task, std::int64_t depth, std::byte* decoded, float* sums,
                  std::int64_t width) const {
     const GemmJob& job = jobs_[task.job];
-    const std::int64_t bytes = job.w->panel_bytes();
+    const std::int64_t bytes = job.w->panel_bytes(), step = kernels_.tile_panels;
     for (std::int64_t b = 0; b < job.x.blocks; b += depth) {
       const std::int64_t blocks = std::min(depth, job.x.blocks - b);
-      for (std::int64_t p = 0; p < task.panels; p += kernels_.tile_panels) {
+      const std::int64_t next_blocks = std::min(depth, job.x.blocks - b - blocks);
+      for (std::int64_t p = 0; p < task.panels; p += step) {
         const std::uint8_t* panel =
             job.w->data() + (task.panel + p) * bytes + b / kGroupBlocks * kGroupBytes;
         // Where panels are missing at the end, the last one is decoded again.
-        const bool whole = task.panels - p >= kernels_.tile_panels;
-        kernels_.decode(panel, whole ? bytes : 0, blocks, decoded);
-        for (std::int64_t r = 0; r < task.rows; r += kernels_.tile_rows)
-          kernels_.tile(decoded, blocks, records(task.job, task.row + r, b),
-                        strip_rows(job.x, task.row + r), sums + r * width + p * kPanelRows, width);
+        const bool whole = task.panels - p >= step;
+        kernels_.decode(panel, whole ? bytes : 0, blocks, job.x.blocks - b, decoded);
+        for (std::int64_t r = 0; r < task.rows; r += kernels_.tile_rows) {
+          const std::int64_t row = task.row + r;
+          // What comes next is fetched a little with each tile, while the units multiply: the next
+          // panels from memory, and the next blocks of x from the last level of the caches.
+          if (p + step < task.panels)
+            for (std::int64_t i = 0; i < step; ++i)
+              prefetch_part(panel + (step + i) * bytes, blocks * kPanelRows * 9,
+                            r / kernels_.tile_rows, ceil_div(task.rows, kernels_.tile_rows));
+          prefetch_part(records(task.job, row, b + blocks),
+                        next_blocks * strip_rows(job.x, row) * kernels_.record_bytes, p / step,
+                        ceil_div(task.panels, step));
+          kernels_.tile(decoded, blocks, records(task.job, row, b), strip_rows(job.x, row),
+                        sums + r * width + p * kPanelRows, width);
+        }
       }
     }
   }
 
+  /// Part i of n of the bytes at p, into the L2 cache.
+  static void prefetch_part(const void* p, std::int64_t bytes, std::int64_t i, std::int64_t n) {
+    const auto* from = static_cast<const char*>(p);
+    for (std::int64_t line = i * bytes / n / 64 * 64; line < (i + 1) * bytes / n; line += 64)
+      __builtin_prefetch(from + line, 0, 2);
+  }
+
+  const Backend& backend_;
   const GemmKernels& kernels_;
   std::span<const GemmJob> jobs_;
   std::vector<GemmTiling> tilings_;
@@ -168,8 +192,8 @@ class Gemm {
 GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::int64_t n,
                               std::int64_t blocks, int threads, bool batch_invariant) {
   const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(n, kPanelRows));
-  const bool direct = kernels.tile == nullptr || m <= kernels.direct_rows ||
-                      (batch_invariant && kernels.direct_differs);
+  const bool direct = kernels.tile == nullptr ||
+                      (m <= kernels.direct_rows && !(batch_invariant && kernels.direct_differs));
   GemmTiling t{.direct = direct, .panels = 0, .rows = 0, .depth = 0};
   // Sums and prepared rows of a task should stay in the L2 cache.
   constexpr std::int64_t kRows = 256, kPanels = 16, kDecodedBytes = 24 * 1024;
@@ -189,8 +213,9 @@ GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::i
   return t;
 }
 
-void run_gemm(const GemmKernels& kernels, std::span<const GemmJob> jobs, bool batch_invariant) {
-  Gemm(kernels, jobs, batch_invariant).run();
+void run_gemm(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
+              bool batch_invariant) {
+  Gemm(backend, kernels, jobs, batch_invariant).run();
 }
 
 }  // namespace nvfp4

@@ -29,6 +29,7 @@ GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::i
                               std::int64_t blocks, int threads, bool batch_invariant);
 
 /// All products, on the threads of the pool.
-void run_gemm(const GemmKernels& kernels, std::span<const GemmJob> jobs, bool batch_invariant);
+void run_gemm(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
+              bool batch_invariant);
 
 }  // namespace nvfp4

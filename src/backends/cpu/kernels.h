@@ -9,5 +9,7 @@ namespace nvfp4::cpu {
 bool fill_encode(Backend& backend);
 bool fill_decode(Backend& backend);
 bool fill_measure(Backend& backend);
+bool fill_w4a4(Backend& backend);
+bool fill_w4a16(Backend& backend);
 
 }  // namespace nvfp4::cpu

@@ -79,6 +79,23 @@ HWY_INLINE VF e4m3_decode(VU code) {
   return hn::IfThenElse(hn::RebindMask(F32(), small), subnormal, normal);
 }
 
+/// E2M1 values of codes in 0..15, one a lane.
+HWY_INLINE VF e2m1_decode(VU code) {
+#if HWY_TARGET <= HWY_AVX3
+  alignas(64) static constexpr float kValues[16] = {0,    0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                                    -0.f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  return VF{_mm512_permutexvar_ps(code.raw, _mm512_load_ps(kValues))};
+#else
+  // 1, 1.5, 2, 3, 4, 6 are normal with one mantissa bit; 0 and 0.5 are not.
+  const VU magnitude = hn::And(code, set_u32(7));
+  const VU normal = hn::ShiftLeft<22>(hn::Add(magnitude, set_u32(252)));
+  const VU small = hn::And(hn::Sub(hn::Zero(U32()), magnitude), bits(set_f32(0.5f)));
+  const auto is_small = hn::Lt(signed_bits(magnitude), hn::Set(I32(), 2));
+  const VU value = hn::IfThenElse(hn::RebindMask(U32(), is_small), small, normal);
+  return floats(hn::Or(value, hn::ShiftLeft<28>(hn::And(code, set_u32(8)))));
+#endif
+}
+
 /// max(exponent field of a, that of 1.0): the binade whose E2M1 step applies.
 HWY_INLINE VU e2m1_binade(VF a) {
   return hn::BitCast(U32(), hn::Max(signed_bits(hn::And(bits(a), set_u32(0x7F800000))),
@@ -165,6 +182,18 @@ HWY_INLINE VF load_lanes(const Half* p) {
     return floats(hn::ShiftLeft<16>(h));
   else
     return f16_decode(h);
+}
+
+/// kLanes elements to contiguous memory, rounded to T.
+template <class T>
+HWY_INLINE void store_lanes(VF v, T* p) {
+  if constexpr (std::is_same_v<T, float>) {
+    hn::StoreU(v, F32(), p);
+  } else {
+    const hn::Rebind<std::uint16_t, F32> d16;
+    const VU half = std::is_same_v<T, BF16> ? bf16_encode(v) : f16_encode(v);
+    hn::StoreU(hn::DemoteTo(d16, signed_bits(half)), d16, reinterpret_cast<std::uint16_t*>(p));
+  }
 }
 
 /// A vector whose 128-bit part j is the four words at p + 4 j stride.

@@ -42,7 +42,8 @@ const Backend* kernels_of(std::int64_t target, const char* name, const char* des
   backend = {};
   backend.name = name;
   backend.description = description;
-  const bool ok = fill_encode(backend) && fill_decode(backend) && fill_measure(backend);
+  const bool ok = fill_encode(backend) && fill_decode(backend) && fill_measure(backend) &&
+                  fill_w4a4(backend) && fill_w4a16(backend);
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   if (!ok) return nullptr;

@@ -88,8 +88,12 @@ void direct_elements(const std::uint8_t* panel, std::int64_t blocks, const std::
       });
 }
 
-void finish(const GemmOutput& output, const float* sums, std::int64_t stride,
-            const GemmPart& part) {
+constexpr int kTileRows = 4;
+
+}  // namespace
+
+void finish_gemm(const GemmOutput& output, const float* sums, std::int64_t stride,
+                 const GemmPart& part) {
   for (std::int64_t t = 0; t < part.rows; ++t)
     for (std::int64_t j = 0; j < part.cols; ++j) {
       const std::int64_t m = part.m0 + t, n = part.n0 + j;
@@ -104,17 +108,12 @@ void finish(const GemmOutput& output, const float* sums, std::int64_t stride,
     }
 }
 
-constexpr int kTileRows = 4;
-
-}  // namespace
-
 const GemmKernels& w4a4_kernels() {
   static constexpr GemmKernels kKernels{.tile_rows = kTileRows,
                                         .tile_panels = 1,
                                         .record_bytes = sizeof(CodeRecord),
                                         .prepare = prepare_codes,
-                                        .direct = direct_codes,
-                                        .finish = finish};
+                                        .direct = direct_codes};
   return kKernels;
 }
 
@@ -123,8 +122,7 @@ const GemmKernels& w4a16_kernels() {
                                         .tile_panels = 1,
                                         .record_bytes = sizeof(ElementRecord),
                                         .prepare = prepare_elements,
-                                        .direct = direct_elements,
-                                        .finish = finish};
+                                        .direct = direct_elements};
   return kKernels;
 }
 

@@ -132,7 +132,8 @@ const Backend& backend() {
                                 .gram = gram,
                                 .w4a4 = w4a4_kernels(),
                                 .w4a16 = w4a16_kernels(),
-                                .w4a16_bf16 = {}};
+                                .w4a16_bf16 = {},
+                                .finish_gemm = finish_gemm};
   return kBackend;
 }
 

@@ -1,0 +1,188 @@
+// GEMM beside what the machine can do in the same run: reading from memory, and the peaks of the
+// instructions. N = 4096, K = 7168; so many copies of the weights that no cache holds them.
+// Names: gemm/<backend>/<w4a4 or w4a16>/M:<M>/threads:<threads>. The "max" rows are the best of
+// the repetitions.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench_matrix.h"
+#include "bench_peaks.h"
+#include "nvfp4/gemm.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4 {
+namespace {
+
+constexpr std::int64_t kN = 4096, kK = 7168;
+constexpr std::size_t kCopies = 72;  // 1.2 GB
+
+const std::vector<PackedWeights>& weight_copies() {
+  static const std::vector<PackedWeights> copies = [] {
+    const QuantizedMatrix q = quantize(bench::gaussian(DType::bf16, kN, kK).view());
+    std::vector<PackedWeights> list;
+    for (std::size_t i = 0; i < kCopies; ++i) list.push_back(pack_weights(q.view()));
+    return list;
+  }();
+  return copies;
+}
+
+double giga(double x) { return x * 1e-9; }
+
+void set_rate(benchmark::State& state, const char* name, double per_iteration) {
+  state.counters[name] =
+      benchmark::Counter(giga(per_iteration), benchmark::Counter::kIsIterationInvariantRate);
+}
+
+benchmark::internal::Benchmark* add(const std::string& name,
+                                    const std::function<void(benchmark::State&)>& f) {
+  return benchmark::RegisterBenchmark(name.c_str(), f)
+      ->ArgName("threads")
+      ->Arg(1)
+      ->Arg(2)
+      ->UseRealTime()
+      ->ComputeStatistics(
+          "max", [](const std::vector<double>& v) { return *std::max_element(v.begin(), v.end()); })
+      ->Unit(benchmark::kMicrosecond);
+}
+
+/// The copies of the weights, one after the other, as a GEMM with M = 1 must.
+void read_memory(benchmark::State& state) {
+  const std::vector<PackedWeights>& copies = weight_copies();
+  const auto threads = static_cast<std::size_t>(state.range(0));
+  const auto words = static_cast<std::size_t>(copies[0].bytes()) / sizeof(std::uint64_t);
+  std::size_t i = 0;
+  for (auto _ : state) {
+    const auto* data = reinterpret_cast<const std::uint64_t*>(copies[i++ % kCopies].data());
+    const auto part = [&](std::size_t t) {
+      const auto* p = data + words / threads * t;
+      benchmark::DoNotOptimize(std::accumulate(p, p + words / threads, std::uint64_t{0}));
+    };
+    std::vector<std::jthread> pool;
+    for (std::size_t t = 1; t < threads; ++t) pool.emplace_back(part, t);
+    part(0);
+  }
+  set_rate(state, "GB/s", static_cast<double>(copies[0].bytes()));
+}
+
+void copy_memory(benchmark::State& state) {
+  const auto threads = static_cast<std::size_t>(state.range(0));
+  constexpr std::size_t kBytes = std::size_t{1} << 30;
+  static std::vector<char> from(kBytes, 1), to(kBytes, 2);
+  const std::size_t part = kBytes / threads;
+  for (auto _ : state) {
+    std::vector<std::jthread> pool;
+    for (std::size_t t = 0; t < threads; ++t)
+      pool.emplace_back(
+          [&, t] { std::memcpy(to.data() + t * part, from.data() + t * part, part); });
+    pool.clear();
+    benchmark::DoNotOptimize(to.data());
+  }
+  set_rate(state, "GB/s", 2.0 * kBytes);
+}
+
+void peak(benchmark::State& state, const bench::Peak& p) {
+  const auto threads = static_cast<std::size_t>(state.range(0));
+  for (auto _ : state) {
+    std::vector<std::jthread> pool;
+    for (std::size_t t = 1; t < threads; ++t) pool.emplace_back(p.run);
+    p.run();
+  }
+  set_rate(state, "GFLOP/s", p.operations * static_cast<double>(threads));
+}
+
+/// A small product first: a wrong kernel must not be timed.
+template <class X>
+bool is_right(const X& x, const PackedWeights& w, const std::string& backend) {
+  const Matrix got = gemm(x, w, DType::f32, {.backend = backend});
+  const Matrix want = gemm(x, w, DType::f32, {.backend = "reference"});
+  double error = 0, norm = 0;
+  for (std::int64_t i = 0; i < got.view().size(); ++i) {
+    const double a = static_cast<double>(got.data<float>()[i]);
+    const double b = static_cast<double>(want.data<float>()[i]);
+    error += (a - b) * (a - b);
+    norm += b * b;
+  }
+  return error <= 1e-10 * norm;
+}
+
+template <class X>
+void run_gemm(benchmark::State& state, const std::string& backend, const X& x, const X& some,
+              std::int64_t m) {
+  set_threads(static_cast<int>(state.range(0)));
+  const PackedWeights small = pack_weights(bench::gaussian(DType::bf16, 48, kK, 2).view());
+  if (!is_right(some, small, backend)) return state.SkipWithError("wrong result");
+  const std::vector<PackedWeights>& copies = weight_copies();
+  Matrix out(DType::bf16, m, kN);
+  std::size_t i = 0;
+  for (auto _ : state) gemm_into(x, copies[i++ % kCopies], out.span(), {.backend = backend});
+  set_threads(0);
+  set_rate(state, "GFLOP/s", 2.0 * static_cast<double>(m * kN * kK));
+  set_rate(state, "GB/s", static_cast<double>(copies[0].bytes()));
+}
+
+void w4a16(benchmark::State& state, const std::string& backend, DType dtype, std::int64_t m) {
+  const Matrix x = bench::gaussian(dtype, m, kK, 3);
+  MatrixView some = x.view();
+  some.rows = std::min<std::int64_t>(m, 20);
+  run_gemm(state, backend, x.view(), some, m);
+}
+
+void w4a4(benchmark::State& state, const std::string& backend, std::int64_t m) {
+  const QuantizedMatrix x = quantize(bench::gaussian(DType::bf16, m, kK, 3).view());
+  QuantizedView some = x.view();
+  some.shape.rows = std::min<std::int64_t>(m, 20);
+  run_gemm(state, backend, x.view(), some, m);
+}
+
+/// BF16 weights to packed ones, bytes read and written.
+void pack(benchmark::State& state, const std::string& backend) {
+  set_threads(static_cast<int>(state.range(0)));
+  const Matrix w = bench::gaussian(DType::bf16, 16 * kN, kK);
+  std::int64_t bytes = 0;
+  for (auto _ : state) {
+    const PackedWeights packed = pack_weights(w.view(), {.backend = backend});
+    bytes = packed.bytes();
+  }
+  set_threads(0);
+  set_rate(state, "GB/s", static_cast<double>(w.view().size() * 2 + bytes));
+}
+
+/// Codes and scales of a checkpoint to packed ones, bytes read and written.
+void pack_codes(benchmark::State& state) {
+  set_threads(static_cast<int>(state.range(0)));
+  const QuantizedMatrix w = quantize(bench::gaussian(DType::bf16, 16 * kN, kK).view());
+  std::int64_t bytes = 0;
+  for (auto _ : state) bytes = pack_weights(w.view()).bytes();
+  set_threads(0);
+  set_rate(state, "GB/s", 2.0 * static_cast<double>(bytes));
+}
+
+const bool registered = [] {
+  add("gemm_limits/read", read_memory);
+  add("gemm_limits/copy", copy_memory);
+  for (const bench::Peak& p : bench::peaks())
+    add("gemm_limits/" + p.name, [p](benchmark::State& s) { peak(s, p); });
+  for (const BackendInfo& b : backends()) {
+    if (!b.available || b.name == "reference" || b.name == "cpu") continue;
+    const auto name = [&](const char* kind, std::int64_t m) {
+      return "gemm/" + b.name + "/" + kind + "/M:" + std::to_string(m);
+    };
+    for (const std::int64_t m : {1, 4, 16, 64, 256, 512}) {
+      add(name("w4a4", m), [b, m](benchmark::State& s) { w4a4(s, b.name, m); });
+      add(name("w4a16", m), [b, m](benchmark::State& s) { w4a16(s, b.name, DType::bf16, m); });
+    }
+    add(name("w4a16_f32", 256), [b](benchmark::State& s) { w4a16(s, b.name, DType::f32, 256); });
+    add("gemm_pack/" + b.name + "/bf16", [b](benchmark::State& s) { pack(s, b.name); });
+  }
+  add("gemm_pack/nvfp4", pack_codes);
+  return true;
+}();
+
+}  // namespace
+}  // namespace nvfp4
