@@ -23,32 +23,37 @@ using U16 = hn::Repartition<std::uint16_t, F32>;
 using U8 = hn::Repartition<std::uint8_t, F32>;
 using VI16 = hn::Vec<I16>;
 using VU16 = hn::Vec<U16>;
+using VU8 = hn::Vec<U8>;
 
-/// Adds to each 32-bit lane the squares of its two halves.
-HWY_INLINE VI add_squares(VI sum, VI16 d) {
+/// Adds to each 32-bit lane the products of its two halves.
+HWY_INLINE VI add_products(VI sum, VI16 a, VI16 b) {
 #if HWY_TARGET <= HWY_AVX3_DL
-  return VI{_mm512_dpwssd_epi32(sum.raw, d.raw, d.raw)};
+  return VI{_mm512_dpwssd_epi32(sum.raw, a.raw, b.raw)};
 #elif HWY_TARGET == HWY_NEON
-  const int32x4_t low = vmull_s16(vget_low_s16(d.raw), vget_low_s16(d.raw));
-  return hn::Add(sum, VI(vpaddq_s32(low, vmull_high_s16(d.raw, d.raw))));
+  const int32x4_t low = vmull_s16(vget_low_s16(a.raw), vget_low_s16(b.raw));
+  return hn::Add(sum, VI(vpaddq_s32(low, vmull_high_s16(a.raw, b.raw))));
 #else
   VI unused = hn::Zero(I32());
-  return hn::ReorderWidenMulAccumulate(I32(), d, d, sum, unused);
+  return hn::ReorderWidenMulAccumulate(I32(), a, b, sum, unused);
 #endif
 }
 
-/// Nearest integer, ties to even; out of range it is any number.
-HWY_INLINE VU nearest_int(VF v) {
-#if HWY_TARGET <= HWY_AVX3  // Highway's spends four more instructions on saturation
-  return VU{_mm512_cvtps_epi32(v.raw)};
+#if HWY_TARGET > HWY_AVX3_DL
+/// Adds to each 16-bit lane the products of its two bytes; b < 128.
+HWY_INLINE VI16 add_byte_products(VI16 sum, VU8 a, VU8 b) {
+#if HWY_TARGET == HWY_NEON
+  const uint16x8_t low = vmull_u8(vget_low_u8(a.raw), vget_low_u8(b.raw));
+  const VU16 pairs(vpaddq_u16(low, vmull_high_u8(a.raw, b.raw)));
+  return hn::Add(sum, hn::BitCast(I16(), pairs));
+#elif HWY_TARGET == HWY_AVX3
+  return hn::Add(sum, VI16{_mm512_maddubs_epi16(a.raw, b.raw)});
 #elif HWY_TARGET == HWY_AVX2
-  return VU{_mm256_cvtps_epi32(v.raw)};
-#elif HWY_TARGET == HWY_SSE4
-  return VU{_mm_cvtps_epi32(v.raw)};
+  return hn::Add(sum, VI16{_mm256_maddubs_epi16(a.raw, b.raw)});
 #else
-  return hn::BitCast(U32(), hn::NearestInt(v));
+  return hn::Add(sum, VI16{_mm_maddubs_epi16(a.raw, b.raw)});
 #endif
 }
+#endif
 
 /// The table's entry for each lane.
 HWY_INLINE VU lookup(const std::uint32_t* HWY_RESTRICT table, VU entry) {
@@ -65,39 +70,73 @@ HWY_INLINE VU lookup(const std::uint32_t* HWY_RESTRICT table, VU entry) {
 #endif
 }
 
-/// q · candidate in fixed point, q the E2M1 magnitude that y / candidate rounds to.
-HWY_INLINE VU16 nearest_product(VU16 y, VU16 reciprocal, VU16 candidate) {
-  const VU16 v = hn::MulHigh(y, reciprocal);  // its high byte counts eighths
-#if HWY_TARGET <= HWY_AVX3_DL
-  const __m512i table = _mm512_load_si512(kMagnitudeOfEighths.value);
-  const VU16 q{_mm512_maskz_permutexvar_epi8(0xAAAAAAAAAAAAAAAA, v.raw, table)};
-  return hn::MulHigh(q, candidate);
+#if HWY_TARGET <= HWY_AVX3
+/// In each 16 bytes, those of `mask` from where `from` says in b, the others from a.
+HWY_INLINE __m512i merge_bytes(__m512i a, __mmask64 mask, __m512i b, __m128i from) {
+  return _mm512_mask_shuffle_epi8(a, mask, b, _mm512_broadcast_i32x4(from));
+}
+#endif
+
+/// The low halves of the 32-bit lanes of a and b, side by side.
+HWY_INLINE VU16 low_halves(VU a, VU b) {
+#if HWY_TARGET <= HWY_AVX3
+  return VU16{merge_bytes(a.raw, 0xCCCCCCCCCCCCCCCC, b.raw,
+                          _mm_setr_epi8(0, 0, 0, 1, 0, 0, 4, 5, 0, 0, 8, 9, 0, 0, 12, 13))};
 #else
-  const U16 d;
-  const VU16 quarters = hn::ShiftRight<9>(v);
-  const VU16 low = hn::Min(quarters, hn::Set(d, 15));
-  const VU16 halves = hn::BitCast(
-      d,
-      hn::TableLookupBytes(hn::LoadDup128(U8(), kHalvesOfQuarters.value), hn::BitCast(U8(), low)));
-  const auto is_six = hn::Gt(hn::BitCast(I16(), quarters), hn::Set(I16(), 19));
-  const VI16 extra = hn::And(hn::VecFromMask(I16(), is_six), hn::Set(I16(), 4));
-  // The low 16 bits of the product are all of it.
-  return hn::BitCast(d, hn::Mul(hn::Add(hn::BitCast(I16(), halves), extra),
-                                hn::BitCast(I16(), hn::ShiftRight<4>(candidate))));
+  return hn::OddEven(hn::BitCast(U16(), hn::ShiftLeft<16>(b)), hn::BitCast(U16(), a));
+#endif
+}
+HWY_INLINE VU8 low_bytes(VU16 a, VU16 b) {
+#if HWY_TARGET <= HWY_AVX3
+  return VU8{merge_bytes(a.raw, 0xAAAAAAAAAAAAAAAA, b.raw,
+                         _mm_setr_epi8(0, 0, 0, 2, 0, 4, 0, 6, 0, 8, 0, 10, 0, 12, 0, 14))};
+#else
+  return hn::OddEven(hn::BitCast(U8(), hn::ShiftLeft<8>(b)), hn::BitCast(U8(), a));
+#endif
+}
+/// The high bytes of a >> kShift and b >> kShift.
+template <int kShift>
+HWY_INLINE VU8 high_bytes(VU16 a, VU16 b) {
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (kShift == 0)
+    return VU8{merge_bytes(b.raw, 0x5555555555555555, a.raw,
+                           _mm_setr_epi8(1, 0, 3, 0, 5, 0, 7, 0, 9, 0, 11, 0, 13, 0, 15, 0))};
+#endif
+  return hn::OddEven(hn::BitCast(U8(), hn::ShiftRight<kShift>(b)),
+                     hn::BitCast(U8(), hn::ShiftRight<8 + kShift>(a)));
+}
+
+/// Twice the E2M1 magnitudes that a and b, in units of 2^-11, or of 2^-10 if kHalved, round to.
+template <bool kHalved>
+HWY_INLINE VU8 nearest_halves(VU16 a, VU16 b) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  const Bytes64& table = kHalved ? kHalvesOfQuarters : kHalvesOfEighths;
+  return VU8{_mm512_permutexvar_epi8(high_bytes<0>(a, b).raw, _mm512_load_si512(table.value))};
+#else
+  // Byte shuffles have 16 entries; from quarter 14 to 19 it is 4, and 6 beyond.
+  const U8 d;
+  const VU8 quarters = high_bytes < kHalved ? 0 : 1 > (a, b);
+  const VU8 halves = hn::TableLookupBytes(hn::LoadDup128(d, kHalvesOfQuarters.value),
+                                          hn::Min(quarters, hn::Set(d, 15)));
+  const hn::RebindToSigned<U8> d8;
+  const auto is_six = hn::Gt(hn::BitCast(d8, quarters), hn::Set(d8, 19));
+  return hn::Add(halves, hn::IfThenElseZero(hn::RebindMask(d, is_six), hn::Set(d, 4)));
 #endif
 }
 
-/// What the filter works on: |x| in its units, in pairs, and where the candidates lie.
+/// What the filter works on: |x| in its units, and where the candidates lie.
 struct FilterInput {
-  VU16 y[8];
-  VI top;            ///< code of the highest candidate
-  VU mantissa;       ///< entry of the tables
-  VF amax;           ///< in units
-  hn::Mask<F32> ok;  ///< lanes where the window and the units hold; not for a NaN
+  VU16 y[8];            ///< two elements in each 32-bit lane
+  VU8 low[4], high[4];  ///< the bytes of y[2 j] and y[2 j + 1]
+  VU squares;           ///< Σ y² modulo 2^32
+  VI top;               ///< code of the highest candidate
+  VU mantissa;          ///< entry of the tables
+  VF amax;              ///< in units
+  hn::Mask<F32> ok;     ///< lanes where the window and the units hold; not for a NaN
 };
 
-/// In these units the candidates are exact and |x| is off by at most a half, so that √cost is off
-/// by at most 2.
+/// In these units the candidates are exact and |x| is off by at most a half (and 0.001), so that
+/// √cost is off by at most 2 (and 0.004).
 HWY_INLINE FilterInput filter_input(const float* HWY_RESTRICT x, VF divisor) {
   FilterInput f;
   VI largest = hn::Zero(I32());
@@ -116,33 +155,93 @@ HWY_INLINE FilterInput filter_input(const float* HWY_RESTRICT x, VF divisor) {
       hn::And(hn::RebindMask(F32(), hn::Eq(f.top, code)), hn::Lt(divisor, set_f32(0x1p100f)));
   f.ok = hn::And(in_range, hn::Le(f.amax, floats(lookup(kReach.value, f.mantissa))));
 
-  // A power of two: the products are those of cost_magnitude(), scaled.
-  const VF factor = hn::Mul(divisor, unit);
-  HWY_UNROLL(8)
-  for (int i = 0; i < 8; ++i) {
-    const auto units = [&](int j) { return nearest_int(hn::Mul(hn::Abs(row(x, j)), factor)); };
-    f.y[i] = hn::BitCast(U16(), hn::Or(units(2 * i), hn::ShiftLeft<16>(units(2 * i + 1))));
+  // The FP32 adder leaves the nearest integer, with its sign, in the low half.
+  const VF factor = hn::Mul(divisor, unit), magic = set_f32(0x1.8p23f);
+  VI squares = hn::Zero(I32());
+  HWY_UNROLL(4)
+  for (int j = 0; j < 4; ++j) {
+    for (int i = 2 * j; i < 2 * j + 2; ++i) {
+      const VU even = bits(hn::MulAdd(row(x, 2 * i), factor, magic));
+      const VU odd = bits(hn::MulAdd(row(x, 2 * i + 1), factor, magic));
+      const VI16 y = hn::Abs(hn::BitCast(I16(), low_halves(even, odd)));
+      squares = add_products(squares, y, y);
+      f.y[i] = hn::BitCast(U16(), y);
+    }
+    f.low[j] = low_bytes(f.y[2 * j], f.y[2 * j + 1]);
+    f.high[j] = high_bytes<0>(f.y[2 * j], f.y[2 * j + 1]);
   }
+  f.squares = hn::BitCast(U32(), squares);
   return f;
 }
 
-HWY_INLINE VI integer_cost(const CandidateTables& tables, const FilterInput& f) {
-  const VU16 reciprocal = hn::BitCast(U16(), lookup(tables.reciprocal.value, f.mantissa));
-  const VU16 candidate = hn::BitCast(U16(), lookup(tables.candidate.value, f.mantissa));
-  VI sum0 = hn::Zero(I32()), sum1 = hn::Zero(I32());
+/// (Σ (y - q c)² - Σ y²) / 4 modulo 2^32, with the candidate's index in the low bits, which are
+/// zero. It lies between -2^32 and 0, so that the lowest key is that of the lowest cost. h: 2 q.
+HWY_INLINE VU candidate_key(const FilterInput& f, const VU8* HWY_RESTRICT h, int index) {
+#if HWY_TARGET <= HWY_AVX3_DL
+  __m512i square = _mm512_setzero_si512(), low = square, high = square;
   HWY_UNROLL(4)
-  for (int i = 0; i < 8; i += 2) {
-    const VU16 p0 = nearest_product(f.y[i], reciprocal, candidate);
-    const VU16 p1 = nearest_product(f.y[i + 1], reciprocal, candidate);
-    sum0 = add_squares(sum0, hn::BitCast(I16(), hn::Sub(f.y[i], p0)));
-    sum1 = add_squares(sum1, hn::BitCast(I16(), hn::Sub(f.y[i + 1], p1)));
+  for (int j = 0; j < 4; ++j) {
+    square = _mm512_dpbusd_epi32(square, h[j].raw, h[j].raw);
+    low = _mm512_dpbusd_epi32(low, f.low[j].raw, h[j].raw);
+    high = _mm512_dpbusd_epi32(high, f.high[j].raw, h[j].raw);
   }
-  return hn::Add(sum0, sum1);
+  const VI sum_hh{square}, sum_hy = hn::Add(VI{low}, hn::ShiftLeft<8>(VI{high}));
+#else
+  VI16 square = hn::Zero(I16()), low = square, high = square;  // 8 · 12 · 255 fits
+  HWY_UNROLL(4)
+  for (int j = 0; j < 4; ++j) {
+    square = add_byte_products(square, h[j], h[j]);
+    high = add_byte_products(high, f.high[j], h[j]);
+    low = add_byte_products(low, f.low[j], h[j]);
+  }
+  const VI zero = hn::Zero(I32());
+  const VI sum_hh = add_products(zero, square, hn::Set(I16(), 1));
+  const VI sum_hy =
+      add_products(add_products(zero, high, hn::Set(I16(), 256)), low, hn::Set(I16(), 1));
+#endif
+  const VI factor = signed_bits(lookup(kCandidates[index].factor.value, f.mantissa));
+  const VI sum = add_products(sum_hy, hn::BitCast(I16(), sum_hh), hn::BitCast(I16(), factor));
+  return hn::BitCast(U32(), hn::Or(hn::Mul(factor, sum), hn::Set(I32(), index)));
+}
+inline constexpr std::uint32_t kIndexMask = 31;
+
+/// Calls add(index, key) for all candidates, not in order.
+template <class Keys>
+HWY_INLINE void add_keys(const FilterInput& f, Keys& keys) {
+  VU8 h[4];
+  for (int index = 1; index < kLast; ++index) {  // unrolled it would spill
+    const VU16 reciprocal =
+        hn::BitCast(U16(), lookup(kCandidates[index].reciprocal.value, f.mantissa));
+    HWY_UNROLL(4)
+    for (int j = 0; j < 4; ++j)
+      h[j] = nearest_halves<false>(hn::MulHigh(f.y[2 * j], reciprocal),
+                                   hn::MulHigh(f.y[2 * j + 1], reciprocal));
+    keys.add(index, candidate_key(f, h, index));
+  }
+  // The first candidate is half the last one.
+  const VU16 reciprocal =
+      hn::BitCast(U16(), lookup(kCandidates[kLast].reciprocal.value, f.mantissa));
+  VU8 of_half[4];
+  HWY_UNROLL(4)
+  for (int j = 0; j < 4; ++j) {
+    const VU16 a = hn::MulHigh(f.y[2 * j], reciprocal);
+    const VU16 b = hn::MulHigh(f.y[2 * j + 1], reciprocal);
+    h[j] = nearest_halves<false>(a, b);
+    of_half[j] = nearest_halves<true>(a, b);
+  }
+  keys.add(kLast, candidate_key(f, h, kLast));
+  keys.add(0, candidate_key(f, of_half, 0));
+}
+
+/// The cost of a key, as FP32.
+HWY_INLINE VF cost_of(const FilterInput& f, VU key) {
+  const VU cost = hn::Add(f.squares, hn::ShiftLeft<2>(hn::AndNot(set_u32(kIndexMask), key)));
+  return hn::ConvertTo(F32(), signed_bits(cost));
 }
 
 /// √cost of what has this integer cost is at most this, with slack for the rounding of FP32 costs.
-HWY_INLINE VF largest_root(VI cost) {
-  return hn::Mul(hn::Add(hn::Sqrt(hn::ConvertTo(F32(), cost)), set_f32(2.005f)), set_f32(1.00001f));
+HWY_INLINE VF largest_root(VF cost) {
+  return hn::Mul(hn::Add(hn::Sqrt(cost), set_f32(2.005f)), set_f32(1.00001f));
 }
 
 /// Lanes where no scale below the window can have a root of `root` or less.
@@ -156,40 +255,45 @@ struct FilterResult {
   hn::Mask<F32> narrowed;  ///< lanes where the cheapest is proven to be among the candidates
 };
 
+struct TwoLowest {
+  VU best, second;
+  HWY_INLINE void add(int, VU key) {
+    second = hn::Min(second, hn::Max(key, best));
+    best = hn::Min(best, key);
+  }
+};
+
 HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT x, VF divisor) {
   const FilterInput f = filter_input(x, divisor);
-  VI best = hn::Set(I32(), 0x7FFFFFFF), second = best, best_offset = hn::Zero(I32());
-  VI offset = hn::Set(I32(), kFirstOffset);
-  for (const CandidateTables& tables : kCandidates) {  // unrolled it would spill
-    const VI cost = integer_cost(tables, f);
-    const auto better = hn::Lt(cost, best);
-    second = hn::Min(second, hn::Max(cost, best));
-    best = hn::Min(best, cost);
-    best_offset = hn::IfThenElse(better, offset, best_offset);
-    offset = hn::Add(offset, hn::Set(I32(), 1));
-  }
-  const VF root = largest_root(best);
-  const VF runner_up = hn::Sub(hn::Sqrt(hn::ConvertTo(F32(), second)), set_f32(2.005f));
+  TwoLowest keys{set_u32(0xFFFFFFFF), set_u32(0xFFFFFFFF)};
+  add_keys(f, keys);
+  const VF root = largest_root(cost_of(f, keys.best));
+  const VF limit = hn::Add(root, set_f32(2.01f));  // what the runner-up's root must exceed
   const auto narrowed = hn::And(f.ok, clips_below(f, root));
-  return {hn::BitCast(U32(), hn::Add(f.top, best_offset)),
-          hn::And(narrowed, hn::Gt(runner_up, root)), narrowed};
+  const VI offset =
+      hn::Add(signed_bits(hn::And(keys.best, set_u32(kIndexMask))), hn::Set(I32(), kFirstOffset));
+  return {hn::BitCast(U32(), hn::Add(f.top, offset)),
+          hn::And(narrowed, hn::Gt(cost_of(f, keys.second), hn::Mul(limit, limit))), narrowed};
 }
+
+struct AllKeys {
+  VU key[kLast + 1];
+  HWY_INLINE void add(int index, VU k) { key[index] = k; }
+};
 
 /// Scales of blocks that the filter has narrowed: the exact cost of those candidates alone whose
 /// integer costs are too close to the lowest to tell.
 inline HWY_NOINLINE void encode_narrowed(Batch<16>& batch) {
   const VF divisor = hn::Load(F32(), batch.divisor);
   const FilterInput f = filter_input(batch.x, divisor);
-  constexpr int kCount = kLastOffset - kFirstOffset + 1;
-  VI cost[kCount], lowest = hn::Set(I32(), 0x7FFFFFFF);
-  for (int i = 0; i < kCount; ++i) {
-    cost[i] = integer_cost(kCandidates[i], f);
-    lowest = hn::Min(lowest, cost[i]);
-  }
-  const VF limit = hn::Add(largest_root(lowest), set_f32(2.01f));
+  AllKeys keys;
+  add_keys(f, keys);
+  VU lowest = keys.key[0];
+  for (int i = 1; i <= kLast; ++i) lowest = hn::Min(lowest, keys.key[i]);
+  const VF limit = hn::Add(largest_root(cost_of(f, lowest)), set_f32(2.01f));
   VI pending = hn::Zero(I32());
-  for (int i = 0; i < kCount; ++i) {
-    const auto close = hn::Le(hn::Sqrt(hn::ConvertTo(F32(), cost[i])), limit);
+  for (int i = 0; i <= kLast; ++i) {
+    const auto close = hn::Le(cost_of(f, keys.key[i]), hn::Mul(limit, limit));
     pending =
         hn::Or(pending, hn::IfThenElseZero(hn::RebindMask(I32(), close), hn::Set(I32(), 1 << i)));
   }

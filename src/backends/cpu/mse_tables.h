@@ -10,6 +10,7 @@
 namespace nvfp4::cpu {
 
 inline constexpr int kFirstOffset = -8, kLastOffset = 0;
+inline constexpr int kLast = kLastOffset - kFirstOffset;  ///< index of the highest candidate
 /// Tops whose candidates, and the code below them, are normal.
 inline constexpr int kFirstTop = 8 - (kFirstOffset - 1), kLastTop = 126;
 /// |x| is counted in units of 2^e0 / 2^kUnitBits: amax < 3.5 · 2 · 2^e0 stays below 2^15.
@@ -27,7 +28,7 @@ struct alignas(64) Words8 {
 
 struct CandidateTables {
   Words8 reciprocal;  ///< 2^15 / value in both halves: y times it, >> 16, counts eighths · 2^8
-  Words8 candidate;   ///< value · 2^15, exact, in both halves
+  Words8 factor;      ///< value · -2^10, exact: with Σ h y and Σ h², h = 2 q, it gives the cost
 };
 
 constexpr CandidateTables candidate_tables(int offset) {
@@ -36,14 +37,13 @@ constexpr CandidateTables candidate_tables(int offset) {
     const double value = candidate_value(m, offset);
     const double inverse = 32768 / value + 0.5;
     const auto reciprocal = static_cast<std::uint32_t>(inverse < 65535 ? inverse : 65535);
-    const auto candidate = static_cast<std::uint32_t>(value * 32768);
     t.reciprocal.value[m] = reciprocal | reciprocal << 16;
-    t.candidate.value[m] = candidate | candidate << 16;
+    t.factor.value[m] = static_cast<std::uint32_t>(static_cast<std::int32_t>(value * -1024));
   }
   return t;
 }
 
-inline constexpr CandidateTables kCandidates[kLastOffset - kFirstOffset + 1] = {
+inline constexpr CandidateTables kCandidates[kLast + 1] = {
     candidate_tables(-8), candidate_tables(-7), candidate_tables(-6),
     candidate_tables(-5), candidate_tables(-4), candidate_tables(-3),
     candidate_tables(-2), candidate_tables(-1), candidate_tables(0)};
@@ -86,17 +86,15 @@ constexpr int halves_of_quarters(int quarters) {
 struct alignas(64) Bytes64 {
   std::uint8_t value[64];
 };
-/// By eighths: 16 · halves, so that as the high byte of 16 bits it is magnitude · 2^13.
-inline constexpr Bytes64 kMagnitudeOfEighths = [] {
+/// By eighths and by quarters.
+inline constexpr Bytes64 kHalvesOfEighths = [] {
   Bytes64 t{};
-  for (int i = 0; i < 64; ++i)
-    t.value[i] = static_cast<std::uint8_t>(16 * halves_of_quarters(i / 2));
+  for (int i = 0; i < 64; ++i) t.value[i] = static_cast<std::uint8_t>(halves_of_quarters(i / 2));
   return t;
 }();
-/// Halves of the first 16 quarters, for byte shuffles of 16 entries; 4 more from quarter 20 on.
 inline constexpr Bytes64 kHalvesOfQuarters = [] {
   Bytes64 t{};
-  for (int i = 0; i < 16; ++i) t.value[i] = static_cast<std::uint8_t>(halves_of_quarters(i));
+  for (int i = 0; i < 64; ++i) t.value[i] = static_cast<std::uint8_t>(halves_of_quarters(i));
   return t;
 }();
 

@@ -23,7 +23,8 @@ void encode_mse(const EncodeJob& job, const Tile& tile);
 #if NVFP4_HAVE_LANES
 
 /// How far ahead rows are fetched: their loads are too sparse for the hardware to run ahead enough.
-constexpr std::int64_t kPrefetchBatches = 8;
+/// From one page ahead on it costs more than it gains.
+constexpr std::int64_t kPrefetchBytes = 3072;
 
 HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(static_cast<const char*>(p) + i);
@@ -39,7 +40,7 @@ struct RowBlocks {
 
   void load(std::int64_t first, std::int64_t n, Batch<B>& batch) const {
     const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
-    prefetch(x + (first + kPrefetchBatches * lanes) * B, sizeof(T) * B * kLanes);
+    prefetch(reinterpret_cast<const char*>(x + first * B) + kPrefetchBytes, sizeof(T) * B * kLanes);
     if (n == lanes) {
       load_blocks<B>(x + first * B, batch.x);
       if (weights != nullptr) load_blocks<B>(weights + first * B, batch.weights);
