@@ -5,10 +5,6 @@
 #include <string>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 /// What the arithmetic units can do: loops that stay in registers.
 namespace nvfp4::bench {
 
@@ -21,38 +17,26 @@ struct Peak {
 #if defined(__x86_64__)
 inline constexpr int kPeakSteps = 100'000, kPeakSums = 12;
 
-// Twelve sums, enough for two units of latency five. The empty asm keeps them in registers and the
-// loop as it is.
-#define NVFP4_PEAK(function, features, Vector, zero, step)                                         \
-  __attribute__((target(features))) inline void function() {                                       \
-    Vector s[kPeakSums], a = zero, b = zero;                                                       \
-    for (Vector & v : s) v = zero;                                                                 \
-    asm volatile("" : "+v"(a), "+v"(b));                                                           \
-    for (int i = 0; i < kPeakSteps; ++i) {                                                         \
-      _Pragma("GCC unroll 12") for (Vector & v : s) v = step;                                      \
-      asm volatile("" : "+v"(s[0]), "+v"(s[1]), "+v"(s[2]), "+v"(s[3]), "+v"(s[4]), "+v"(s[5]));   \
-      asm volatile("" : "+v"(s[6]), "+v"(s[7]), "+v"(s[8]), "+v"(s[9]), "+v"(s[10]), "+v"(s[11])); \
-    }                                                                                              \
+// Twelve sums, enough for two units of latency five, in registers.
+#define NVFP4_REPEAT(op)                                                                     \
+  op "0\n\t" op "1\n\t" op "2\n\t" op "3\n\t" op "4\n\t" op "5\n\t" op "6\n\t" op "7\n\t" op \
+     "8\n\t" op "9\n\t" op "10\n\t" op "11\n\t"
+#define NVFP4_PEAK(function, op)                                                                   \
+  inline void function() {                                                                         \
+    int steps = kPeakSteps;                                                                        \
+    asm volatile("vzeroall\n1:\n\t" NVFP4_REPEAT(op) "dec %0\n\tjnz 1b"                            \
+                 : "+r"(steps)                                                                     \
+                 :                                                                                 \
+                 : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", \
+                   "xmm10", "xmm11", "cc");                                                        \
   }
-NVFP4_PEAK(vnni_loop, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(),
-           _mm512_dpbusd_epi32(v, a, b))
-NVFP4_PEAK(fma512_loop, "avx512f", __m512, _mm512_setzero_ps(), _mm512_fmadd_ps(a, b, v))
-NVFP4_PEAK(fma256_loop, "avx2,fma", __m256, _mm256_setzero_ps(), _mm256_fmadd_ps(a, b, v))
-NVFP4_PEAK(maddubs_loop, "avx2", __m256i, _mm256_setzero_si256(), _mm256_maddubs_epi16(a, v))
+NVFP4_PEAK(vnni_loop, "vpdpbusd %%zmm14, %%zmm15, %%zmm")
+NVFP4_PEAK(bf16_loop, "vdpbf16ps %%zmm14, %%zmm15, %%zmm")
+NVFP4_PEAK(fma512_loop, "vfmadd231ps %%zmm14, %%zmm15, %%zmm")
+NVFP4_PEAK(fma256_loop, "vfmadd231ps %%ymm14, %%ymm15, %%ymm")
+NVFP4_PEAK(maddubs_loop, "vpmaddubsw %%ymm14, %%ymm15, %%ymm")
 #undef NVFP4_PEAK
-
-__attribute__((target("avx512f,avx512bf16"))) inline void bf16_loop() {
-  __m512 s[kPeakSums];
-  __m512i a = _mm512_setzero_si512(), b = a;
-  for (__m512& v : s) v = _mm512_setzero_ps();
-  asm volatile("" : "+v"(a), "+v"(b));
-  for (int i = 0; i < kPeakSteps; ++i) {
-    _Pragma("GCC unroll 12") for (__m512& v : s) v =
-        _mm512_dpbf16_ps(v, reinterpret_cast<__m512bh&>(a), reinterpret_cast<__m512bh&>(b));
-    asm volatile("" : "+v"(s[0]), "+v"(s[1]), "+v"(s[2]), "+v"(s[3]), "+v"(s[4]), "+v"(s[5]));
-    asm volatile("" : "+v"(s[6]), "+v"(s[7]), "+v"(s[8]), "+v"(s[9]), "+v"(s[10]), "+v"(s[11]));
-  }
-}
+#undef NVFP4_REPEAT
 
 /// A multiplication and an addition count as two.
 inline std::vector<Peak> peaks() {

@@ -1,11 +1,12 @@
 // GEMM beside what the machine can do in the same run: reading from memory, and the peaks of the
 // instructions. N = 4096, K = 7168; so many copies of the weights that no cache holds them.
-// Names: gemm/<backend>/<w4a4 or w4a16>/M:<M>/threads:<threads>. The "max" rows are the best of
-// the repetitions.
+// Names: gemm/<backend>/<w4a4 or w4a16>/M:<M>/threads:<threads>.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -32,22 +33,32 @@ const std::vector<PackedWeights>& weight_copies() {
   return copies;
 }
 
-double giga(double x) { return x * 1e-9; }
+/// A quantity of work that a call does, in units of 10^9 a second.
+struct Work {
+  const char* name;
+  double amount;
+};
 
-void set_rate(benchmark::State& state, const char* name, double per_iteration) {
-  state.counters[name] =
-      benchmark::Counter(giga(per_iteration), benchmark::Counter::kIsIterationInvariantRate);
+/// Times every call by itself: the counters are those of the fastest one, since other work on the
+/// machine only ever makes a call slower. The columns of times are means.
+void measure(benchmark::State& state, const std::vector<Work>& work,
+             const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  double best = std::numeric_limits<double>::infinity();
+  for (auto _ : state) {
+    const Clock::time_point start = Clock::now();
+    call();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  for (const Work& w : work) state.counters[w.name] = w.amount * 1e-9 / best;
 }
 
-benchmark::internal::Benchmark* add(const std::string& name,
-                                    const std::function<void(benchmark::State&)>& f) {
-  return benchmark::RegisterBenchmark(name.c_str(), f)
+void add(const std::string& name, const std::function<void(benchmark::State&)>& f) {
+  benchmark::RegisterBenchmark(name.c_str(), f)
       ->ArgName("threads")
       ->Arg(1)
       ->Arg(2)
       ->UseRealTime()
-      ->ComputeStatistics(
-          "max", [](const std::vector<double>& v) { return *std::max_element(v.begin(), v.end()); })
       ->Unit(benchmark::kMicrosecond);
 }
 
@@ -57,7 +68,7 @@ void read_memory(benchmark::State& state) {
   const auto threads = static_cast<std::size_t>(state.range(0));
   const auto words = static_cast<std::size_t>(copies[0].bytes()) / sizeof(std::uint64_t);
   std::size_t i = 0;
-  for (auto _ : state) {
+  measure(state, {{"GB/s", static_cast<double>(copies[0].bytes())}}, [&] {
     const auto* data = reinterpret_cast<const std::uint64_t*>(copies[i++ % kCopies].data());
     const auto part = [&](std::size_t t) {
       const auto* p = data + words / threads * t;
@@ -66,8 +77,7 @@ void read_memory(benchmark::State& state) {
     std::vector<std::jthread> pool;
     for (std::size_t t = 1; t < threads; ++t) pool.emplace_back(part, t);
     part(0);
-  }
-  set_rate(state, "GB/s", static_cast<double>(copies[0].bytes()));
+  });
 }
 
 void copy_memory(benchmark::State& state) {
@@ -75,25 +85,23 @@ void copy_memory(benchmark::State& state) {
   constexpr std::size_t kBytes = std::size_t{1} << 30;
   static std::vector<char> from(kBytes, 1), to(kBytes, 2);
   const std::size_t part = kBytes / threads;
-  for (auto _ : state) {
+  measure(state, {{"GB/s", 2.0 * kBytes}}, [&] {
     std::vector<std::jthread> pool;
     for (std::size_t t = 0; t < threads; ++t)
       pool.emplace_back(
           [&, t] { std::memcpy(to.data() + t * part, from.data() + t * part, part); });
     pool.clear();
     benchmark::DoNotOptimize(to.data());
-  }
-  set_rate(state, "GB/s", 2.0 * kBytes);
+  });
 }
 
 void peak(benchmark::State& state, const bench::Peak& p) {
   const auto threads = static_cast<std::size_t>(state.range(0));
-  for (auto _ : state) {
+  measure(state, {{"GFLOP/s", p.operations * static_cast<double>(threads)}}, [&] {
     std::vector<std::jthread> pool;
     for (std::size_t t = 1; t < threads; ++t) pool.emplace_back(p.run);
     p.run();
-  }
-  set_rate(state, "GFLOP/s", p.operations * static_cast<double>(threads));
+  });
 }
 
 /// A small product first: a wrong kernel must not be timed.
@@ -120,10 +128,11 @@ void run_gemm(benchmark::State& state, const std::string& backend, const X& x, c
   const std::vector<PackedWeights>& copies = weight_copies();
   Matrix out(DType::bf16, m, kN);
   std::size_t i = 0;
-  for (auto _ : state) gemm_into(x, copies[i++ % kCopies], out.span(), {.backend = backend});
+  measure(state,
+          {{"GFLOP/s", 2.0 * static_cast<double>(m * kN * kK)},
+           {"GB/s", static_cast<double>(copies[0].bytes())}},
+          [&] { gemm_into(x, copies[i++ % kCopies], out.span(), {.backend = backend}); });
   set_threads(0);
-  set_rate(state, "GFLOP/s", 2.0 * static_cast<double>(m * kN * kK));
-  set_rate(state, "GB/s", static_cast<double>(copies[0].bytes()));
 }
 
 void w4a16(benchmark::State& state, const std::string& backend, DType dtype, std::int64_t m) {
@@ -140,27 +149,24 @@ void w4a4(benchmark::State& state, const std::string& backend, std::int64_t m) {
   run_gemm(state, backend, x.view(), some, m);
 }
 
+constexpr double kPackedBytes = 8.0 * kN * kK * 9 / 16;
+
 /// BF16 weights to packed ones, bytes read and written.
 void pack(benchmark::State& state, const std::string& backend) {
   set_threads(static_cast<int>(state.range(0)));
-  const Matrix w = bench::gaussian(DType::bf16, 16 * kN, kK);
-  std::int64_t bytes = 0;
-  for (auto _ : state) {
-    const PackedWeights packed = pack_weights(w.view(), {.backend = backend});
-    bytes = packed.bytes();
-  }
+  const Matrix w = bench::gaussian(DType::bf16, 8 * kN, kK);
+  measure(state, {{"GB/s", 8.0 * kN * kK * 2 + kPackedBytes}},
+          [&] { benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).data()); });
   set_threads(0);
-  set_rate(state, "GB/s", static_cast<double>(w.view().size() * 2 + bytes));
 }
 
 /// Codes and scales of a checkpoint to packed ones, bytes read and written.
 void pack_codes(benchmark::State& state) {
   set_threads(static_cast<int>(state.range(0)));
-  const QuantizedMatrix w = quantize(bench::gaussian(DType::bf16, 16 * kN, kK).view());
-  std::int64_t bytes = 0;
-  for (auto _ : state) bytes = pack_weights(w.view()).bytes();
+  const QuantizedMatrix w = quantize(bench::gaussian(DType::bf16, 8 * kN, kK).view());
+  measure(state, {{"GB/s", 2 * kPackedBytes}},
+          [&] { benchmark::DoNotOptimize(pack_weights(w.view()).data()); });
   set_threads(0);
-  set_rate(state, "GB/s", 2.0 * static_cast<double>(bytes));
 }
 
 const bool registered = [] {

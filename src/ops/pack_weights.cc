@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -41,17 +42,42 @@ void load_codes(const QuantizedView& w, std::int64_t n, std::int64_t b, std::uin
   }
 }
 
-/// Row `r` of the panel; the scale bytes are returned or-ed into `seen`, see bad_scale().
-void pack_row(const QuantizedView& w, std::int64_t n, std::int64_t r, std::uint8_t* panel) {
-  const std::int64_t blocks = w.shape.blocks();
-  for (std::int64_t b = 0; b < blocks; ++b) {
-    const PanelBlock at = panel_block(b, blocks);
-    std::uint8_t codes[kCodeBytes];
-    load_codes(w, n, b, codes);
-    std::memcpy(panel + at.codes + r * 4, codes, 4);
-    std::memcpy(panel + at.codes + (kPanelRows + r) * 4, codes + 4, 4);
-    panel[at.scales + r] = w.scales[w.shape.scale_offset(n, b)];
+/// The blocks [b, b + n) of 16 rows from n0 on: a group, or what is left of one. Rows past the end
+/// are zero.
+void pack_group(const QuantizedView& w, std::int64_t n0, std::int64_t b, std::int64_t n,
+                std::uint8_t* group) {
+  std::uint32_t words[kPanelRows][kGroupBlocks * 2] = {};
+  std::uint8_t scales[kPanelRows][kGroupBlocks] = {};
+  const std::int64_t rows = std::min(kPanelRows, w.shape.vectors() - n0);
+  const bool plain = w.shape.axis == BlockAxis::rows && w.shape.layout == ScaleLayout::linear;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    if (plain) {
+      std::memcpy(words[r], w.codes + (n0 + r) * (w.shape.cols / 2) + b * kCodeBytes,
+                  static_cast<std::size_t>(n * kCodeBytes));
+      std::memcpy(scales[r], w.scales + (n0 + r) * w.shape.blocks() + b,
+                  static_cast<std::size_t>(n));
+      continue;
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      load_codes(w, n0 + r, b + i, reinterpret_cast<std::uint8_t*>(words[r] + 2 * i));
+      scales[r][i] = w.scales[w.shape.scale_offset(n0 + r, b + i)];
+    }
   }
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t r = 0; r < kPanelRows; ++r) *group++ = scales[r][i];
+  for (std::int64_t i = 0; i < 2 * n; ++i) {
+    std::uint32_t row[kPanelRows];
+    for (std::int64_t r = 0; r < kPanelRows; ++r) row[r] = words[r][i];
+    std::memcpy(group, row, sizeof row);
+    group += sizeof row;
+  }
+}
+
+void pack_panel(const QuantizedView& w, std::int64_t n0, std::uint8_t* panel) {
+  const std::int64_t blocks = w.shape.blocks();
+  for (std::int64_t b = 0; b < blocks; b += kGroupBlocks)
+    pack_group(w, n0, b, std::min(kGroupBlocks, blocks - b),
+               panel + b / kGroupBlocks * kGroupBytes);
 }
 
 /// NaN or sign set.
@@ -110,17 +136,44 @@ PackedWeights pack_weights(QuantizedView w) {
               static_cast<std::size_t>(packed.global_count()) * sizeof(float));
   parallel_for(packed.panels(), [&](std::int64_t p) {
     std::uint8_t* panel = packed.data() + p * packed.panel_bytes();
-    const std::int64_t n0 = p * kPanelRows;
-    const std::int64_t rows = std::min(kPanelRows, packed.rows() - n0);
-    if (rows < kPanelRows) std::memset(panel, 0, static_cast<std::size_t>(packed.panel_bytes()));
-    for (std::int64_t r = 0; r < rows; ++r) pack_row(w, n0 + r, r, panel);
+    pack_panel(w, p * kPanelRows, panel);
     if (has_bad_scale(panel, packed.blocks())) throw_bad_scale(w);
   });
   return packed;
 }
 
 PackedWeights pack_weights(MatrixView w, const QuantizeOptions& options) {
-  return pack_weights(quantize(w, options).view());
+  const QuantizedShape shape = quantized_shape("pack_weights", w, options);
+  // Errors that name an element, and blocks that run down the columns, need the whole matrix.
+  if (shape.axis != BlockAxis::rows || shape.block != kBlock || options.check_finite ||
+      w.device.type != DeviceType::cpu)
+    return pack_weights(quantize(w, options).view());
+
+  QuantizeOptions part_options = options;
+  part_options.layout = ScaleLayout::linear;
+  GlobalScale measured;
+  if (options.global.empty() && shape.scope == GlobalScope::tensor) {
+    measured = GlobalScale::from_amax(amax(w, options.backend), options.quantizer);
+    part_options.global = {&measured, 1};
+  }
+  PackedWeights packed(shape.rows, shape.cols, shape.scope);
+  // A panel at a time, so that its codes never leave the cache.
+  constexpr std::int64_t kRows = kPanelRows;
+  parallel_for(ceil_div(shape.rows, kRows), [&](std::int64_t i) {
+    const std::int64_t n0 = i * kRows, rows = std::min(kRows, shape.rows - n0);
+    MatrixView part = w;
+    part.data = static_cast<const std::byte*>(w.data) + n0 * w.stride * dtype_size(w.dtype);
+    part.rows = rows;
+    QuantizeOptions o = part_options;
+    if (shape.scope == GlobalScope::vector && !o.global.empty())
+      o.global = {o.global.data + n0, static_cast<std::size_t>(rows)};
+    const QuantizedMatrix q = quantize(part, o);
+    for (std::int64_t p = 0; p < rows; p += kPanelRows)
+      pack_panel(q.view(), p, packed.data() + (n0 + p) / kPanelRows * packed.panel_bytes());
+    std::copy_n(q.global_scale(), q.shape().global_count(),
+                packed.global_scale() + (shape.scope == GlobalScope::vector ? n0 : 0));
+  });
+  return packed;
 }
 
 QuantizedMatrix unpack_weights(const PackedWeights& w) {

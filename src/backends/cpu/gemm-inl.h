@@ -10,7 +10,6 @@
 
 #include "backends/cpu/lanes-inl.h"
 #include "backends/gemm_kernels.h"
-#include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nvfp4::cpu::HWY_NAMESPACE {
@@ -57,11 +56,13 @@ HWY_INLINE VU load_words(const std::uint8_t* p) {
   return hn::BitCast(U32(), hn::LoadU(hn::Repartition<std::uint8_t, F32>(), p));
 }
 
-/// Fetches the packed bytes that a kernel will want some blocks later.
-HWY_INLINE void prefetch_weights(const std::uint8_t* codes) {
-  constexpr std::int64_t kAhead = 4096;
-  hwy::Prefetch(codes + kAhead);
-  hwy::Prefetch(codes + kAhead + 64);
+/// Fetches the packed bytes that a kernel will want some blocks after block b at `codes`, nine
+/// lines for every four blocks.
+HWY_INLINE void prefetch_weights(const std::uint8_t* codes, std::int64_t b) {
+  constexpr std::int64_t kAhead = 2048;
+  __builtin_prefetch(codes + kAhead);
+  __builtin_prefetch(codes + kAhead + 64);
+  if (b % kGroupBlocks == 0) __builtin_prefetch(codes + kAhead + 512);
 }
 
 /// Calls f with `rows` as a constant of 1..kMost.

@@ -83,7 +83,7 @@ void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* r
     const Record* r = records;
     for (std::int64_t b = 0; b < blocks; ++b, r += kRows) {
       const PanelBlock at = panel_block(b, blocks);
-      prefetch_weights(panel + at.codes);
+      prefetch_weights(panel + at.codes, b);
       const std::uint8_t* codes = panel + at.codes + v * kCodeStep;
       VF part[kRows];
       const auto add = [&](int k, VF w) HWY_ATTR {

@@ -132,7 +132,7 @@ void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* r
     const Record* r = records;
     for (std::int64_t b = 0; b < blocks; ++b, r += kRows) {
       const PanelBlock at = panel_block(b, blocks);
-      prefetch_weights(panel + at.codes);
+      prefetch_weights(panel + at.codes, b);
       VU8 w[1][4];
       VF scale[1];
       load_block(panel, at, v, w[0], scale[0]);

@@ -12,10 +12,12 @@ namespace {
 struct Name {
   std::int64_t target;
   const char *name, *needs;
+  bool bf16 = false;  ///< with the kernels that multiply BF16
 };
 /// Best first. Highway's finer targets answer to the same name.
 constexpr Name kNames[] = {
 #if HWY_ARCH_X86
+    {HWY_AVX3_DL, "cpu-avx512bf16", "AVX-512 with VNNI, VBMI and BF16", true},
 #ifdef HWY_AVX3_SPR
     {HWY_AVX3_SPR, "cpu-avx512vnni", "AVX-512 with VNNI and VBMI"},
 #endif
@@ -33,17 +35,17 @@ constexpr Name kNames[] = {
 
 /// The kernels of one target, or null. Highway picks by what it believes the CPU has, so it is
 /// told to believe in this target alone while the tables are read.
-const Backend* kernels_of(std::int64_t target, const char* name, const char* description) {
-  hwy::SetSupportedTargetsForTest(target);
-  hwy::GetChosenTarget().Update(target);
+const Backend* kernels_of(const Name& n) {
+  hwy::SetSupportedTargetsForTest(n.target);
+  hwy::GetChosenTarget().Update(n.target);
   static Backend tables[std::size(kNames) + 1];
   static std::size_t used = 0;
   Backend& backend = tables[used];
   backend = {};
-  backend.name = name;
-  backend.description = description;
+  backend.name = n.name;
+  backend.description = n.needs;
   const bool ok = fill_encode(backend) && fill_decode(backend) && fill_measure(backend) &&
-                  fill_w4a4(backend) && fill_w4a16(backend);
+                  fill_w4a4(backend) && fill_w4a16(backend) && (!n.bf16 || fill_bf16(backend));
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   if (!ok) return nullptr;
@@ -66,14 +68,21 @@ const std::vector<Target>& targets() {
         if (same == list.end() && n.target != HWY_TARGETS)
           t.reason = std::string("built without ") + n.needs;
       } else if ((here & n.target) != 0) {
-        t.backend = kernels_of(n.target, n.name, n.needs);
-        t.reason = t.backend != nullptr ? "" : "no kernels for this target";
+        t.backend = kernels_of(n);
+        if (t.backend != nullptr)
+          t.reason.clear();
+        else if (!n.bf16)
+          t.reason = "no kernels for this target";
       }
       if (same != list.end())
         *same = t;
       else
         list.push_back(t);
     }
+#if HWY_ARCH_X86
+    // AMD multiplies BF16 at twice the rate of FP32, Intel (AMX aside) at half of it.
+    if (!__builtin_cpu_is("amd")) std::rotate(list.begin(), list.begin() + 1, list.begin() + 2);
+#endif
     const auto best = std::find_if(list.begin(), list.end(),
                                    [](const Target& t) { return t.backend != nullptr; });
     Target cpu{"cpu", nullptr, "this CPU has none of the SIMD targets", "the best SIMD target"};
