@@ -23,30 +23,31 @@ using VU8 = hn::Vec<U8>;
 /// Doubled codes; x86 multiplies unsigned by signed bytes, so it adds kCodeBias to the weights and
 /// lets the sum start at -kCodeBias times the sum of the row of x.
 inline constexpr int kCodeBias = HWY_ARCH_X86 ? 12 : 0;
-alignas(64) inline constexpr std::uint8_t kWeightTable[64] = {
-#define NVFP4_TABLE(b)                                                                        \
-  b + 0, b + 1, b + 2, b + 3, b + 4, b + 6, b + 8, b + 12, b - 0, b - 1, b - 2, b - 3, b - 4, \
-      b - 6, b - 8, b - 12
-#if HWY_ARCH_X86
-    NVFP4_TABLE(12), NVFP4_TABLE(12), NVFP4_TABLE(12), NVFP4_TABLE(12)
-#else
-    NVFP4_TABLE(256) & 0xFF
-#endif
-#undef NVFP4_TABLE
+/// Four times the sixteen codes.
+struct WeightTable {
+  alignas(64) std::uint8_t value[64];
 };
+inline constexpr WeightTable kWeightTable = [] {
+  WeightTable t{};
+  for (int i = 0; i < 64; ++i) {
+    const float doubled = 2 * E2M1{static_cast<std::uint8_t>(i % 16)}.to_float();
+    t.value[i] = static_cast<std::uint8_t>(static_cast<int>(doubled) + kCodeBias);
+  }
+  return t;
+}();
 
 /// The elements of the low and of the high nibbles of each word.
 HWY_INLINE void decode_codes(VU words, VU8& low, VU8& high) {
 #if HWY_TARGET <= HWY_AVX3_DL  // Highway checks for VNNI but does not always enable it
   // The table repeats every 16 entries, so the bits above the nibble do not matter.
-  const __m512i table = _mm512_load_si512(kWeightTable);
+  const __m512i table = _mm512_load_si512(kWeightTable.value);
   low = VU8{_mm512_permutexvar_epi8(words.raw, table)};
   high = VU8{_mm512_permutexvar_epi8(_mm512_srli_epi16(words.raw, 4), table)};
 #else
   const U8 d;
   const hn::Repartition<std::uint16_t, F32> d16;
   const VU8 mask = hn::Set(d, 0x0F);
-  const VU8 table = hn::LoadDup128(d, kWeightTable);
+  const VU8 table = hn::LoadDup128(d, kWeightTable.value);
   const VU8 bytes = hn::BitCast(d, words);
   low = hn::TableLookupBytes(table, hn::And(bytes, mask));
   high = hn::TableLookupBytes(
