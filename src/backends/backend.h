@@ -24,6 +24,7 @@ struct EncodeJob {
   const float* weights;        ///< K of them, the largest in [1, 2); or null
   MatrixView hessian{};        ///< FP32 [K, block] or without data; see hessian_cost()
   std::int64_t first_row = 0;  ///< of out, that x starts at; axis rows only
+  bool row_by_row = false;     ///< the next row is measured next, and may be fetched meanwhile
   float divisor_of(std::int64_t vector) const {
     return divisors[out.shape.scope == GlobalScope::tensor ? 0 : vector];
   }

@@ -92,8 +92,7 @@ void gram_into(MatrixView x, MatrixSpan out, bool accumulate, Stream stream) {
   require_on("gram", "out", out.device, x.device);
   if (x.device.type == DeviceType::cuda)
     return device_backend(x.device).gram(x, out, accumulate, stream);
-  const Backend& chosen = find_backend("");
-  const Backend& backend = chosen.gram != nullptr ? chosen : find_backend("reference");
+  const Backend& backend = find_backend("");
   parallel_for(x.cols / block, [&](std::int64_t b) { backend.gram(x, out, accumulate, b, b + 1); });
 }
 

@@ -102,7 +102,7 @@ void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& optio
   const QuantizedShape shape = quantized_shape("quantize", x, options);
   require_output("quantize", out, shape, x.device);
   if (x.device.type == DeviceType::cuda) return quantize_on_device(x, out, options);
-  const Backend& backend = find_backend(is_given(options.hessian) ? "reference" : options.backend);
+  const Backend& backend = find_backend(options.backend);
   if (options.global.empty() && shape.scope == GlobalScope::vector &&
       shape.axis == BlockAxis::rows && options.weights.empty() && !is_given(options.hessian)) {
     if (options.check_finite && !matrix_amax(backend, x).finite) throw_first_non_finite(x);

@@ -30,11 +30,6 @@ struct Slab {
   float* amax;
 };
 
-/// The reference makes rows for backends that cannot.
-const Backend& maker(const Backend& backend) {
-  return backend.make_rows != nullptr ? backend : find_backend("reference");
-}
-
 /// Calls f(r0, r1, slab) on ranges that make up all rows, from many threads. `make`: the slab holds
 /// these rows; without, it has only place for the amaxes.
 template <class F>
@@ -51,7 +46,7 @@ void for_each_slab(const Backend& backend, const RowJob& job, bool make, F&& f) 
     const Slab slab{memory, make ? memory + step * job.cols : memory};
     for (; r0 < end; r0 += step) {
       const std::int64_t r1 = std::min(r0 + step, end);
-      if (make) maker(backend).make_rows(job, r0, r1, slab.rows, slab.amax);
+      if (make) backend.make_rows(job, r0, r1, slab.rows, slab.amax);
       f(r0, r1, slab);
     }
   });
@@ -148,12 +143,18 @@ class RowQuantizer {
       encode.x = {slab.rows, DType::f32, r1 - r0, rows_.cols};
       encode.first_row = r0;
     }
-    if (measures_rows()) {
-      measure(r0, r1, slab);
-      for (std::int64_t r = r0; r < r1; ++r)
-        set_global(static_cast<std::size_t>(r),
-                   GlobalScale::from_amax(slab.amax[r - r0], job_.quantizer));
+    if (!measures_rows()) return encode_rows(encode, r0, r1);
+    // One after the other, while they are in the L1 cache.
+    encode.row_by_row = plain();
+    for (std::int64_t r = r0; r < r1; ++r) {
+      const Slab row{nullptr, slab.amax + (r - r0)};
+      measure(r, r + 1, row);
+      set_global(static_cast<std::size_t>(r), GlobalScale::from_amax(*row.amax, job_.quantizer));
+      encode_rows(encode, r, r + 1);
     }
+  }
+
+  void encode_rows(const EncodeJob& encode, std::int64_t r0, std::int64_t r1) {
     for (std::int64_t r = r0; r < r1;) {
       const std::int64_t end = members_.run_end(r, r1);
       if (members_[r])
@@ -230,7 +231,7 @@ void quantize_rows(const Backend& backend, const RowQuantizeJob& job) {
 
 void store_rows(const Backend& backend, const RowJob& job, const MatrixSpan& y) {
   for_each_slab(backend, job, true, [&](std::int64_t r0, std::int64_t r1, const Slab& slab) {
-    maker(backend).store_rows(slab.rows, r0, r1, y);
+    backend.store_rows(slab.rows, r0, r1, y);
   });
 }
 

@@ -20,6 +20,7 @@ template <int B>
 struct Batch {
   alignas(64) float x[B * kLanes];
   alignas(64) float divisor[kLanes];
+  alignas(64) float multiplier[kLanes];              // 1 / divisor
   alignas(64) float weights[B * kLanes];             // set only where weights are in use
   alignas(64) std::uint32_t packed[B / 8 * kLanes];  // eight codes a word, the first one lowest
   alignas(64) std::uint32_t scale[kLanes];
@@ -63,8 +64,8 @@ HWY_INLINE VU lanes_scale_for(VF amax, VF divisor, float reciprocal) {
 template <int B>
 HWY_INLINE void set_scale(Batch<B>& batch, VU scale) {
   const VF one = set_f32(1.0f);
-  const VF divisor = hn::Load(F32(), batch.divisor);
-  const VF factor = hn::Div(one, hn::Mul(e4m3_decode(scale), hn::Div(one, divisor)));
+  const VF multiplier = hn::Load(F32(), batch.multiplier);
+  const VF factor = hn::Div(one, hn::Mul(e4m3_decode(scale), multiplier));
   hn::Store(scale, U32(), batch.scale);
   hn::Store(min_or_limit(factor, set_f32(FLT_MAX)), F32(), batch.factor);
 }

@@ -30,6 +30,7 @@ class Undecided {
                const Batch<16>& from, std::size_t lane) {
     for (std::size_t i = 0; i < 16; ++i) batch_.x[i * kLanes + count_] = from.x[i * kLanes + lane];
     batch_.divisor[count_] = from.divisor[lane];
+    batch_.multiplier[count_] = from.multiplier[lane];
     index_[count_] = index;
     if (++count_ == kLanes) flush(blocks, scales);
   }
@@ -39,6 +40,7 @@ class Undecided {
     for (std::size_t lane = count_; lane < kLanes; ++lane) {  // repeat the first one
       for (std::size_t i = 0; i < 16; ++i) batch_.x[i * kLanes + lane] = batch_.x[i * kLanes];
       batch_.divisor[lane] = batch_.divisor[0];
+      batch_.multiplier[lane] = batch_.multiplier[0];
     }
     if constexpr (kNarrowed)
       encode_narrowed(batch_);

@@ -11,6 +11,8 @@ bool fill_decode(Backend& backend);
 bool fill_measure(Backend& backend);
 bool fill_w4a4(Backend& backend);
 bool fill_w4a16(Backend& backend);
+bool fill_rows(Backend& backend);
+bool fill_gram(Backend& backend);
 /// False if the CPU has no BF16 arithmetic.
 bool fill_bf16(Backend& backend);
 

@@ -20,7 +20,7 @@ void encode(const EncodeJob& job, const Tile& tile) {
     case Quantizer::four_over_six:
       return encode_four_over_six(job, tile);
     case Quantizer::mse:
-      return encode_mse(job, tile);
+      return job.hessian.data != nullptr ? encode_hessian(job, tile) : encode_mse(job, tile);
   }
 }
 

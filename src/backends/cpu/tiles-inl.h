@@ -19,6 +19,7 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 void encode_max(const EncodeJob& job, const Tile& tile);
 void encode_four_over_six(const EncodeJob& job, const Tile& tile);
 void encode_mse(const EncodeJob& job, const Tile& tile);
+void encode_hessian(const EncodeJob& job, const Tile& tile);
 
 #if NVFP4_HAVE_LANES
 
@@ -36,11 +37,12 @@ struct RowBlocks {
   const T* x;            // first block of the run
   const float* weights;  // of the first block's first element, or null
   std::uint8_t* codes;   // of the first block
-  const float* divisor;  // one
+  float divisor, multiplier;
+  std::int64_t ahead;  // bytes from what is read to what is fetched
 
   void load(std::int64_t first, std::int64_t n, Batch<B>& batch) const {
     const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
-    prefetch(reinterpret_cast<const char*>(x + first * B) + kPrefetchBytes, sizeof(T) * B * kLanes);
+    prefetch(reinterpret_cast<const char*>(x + first * B) + ahead, sizeof(T) * B * kLanes);
     if (n == lanes) {
       load_blocks<B>(x + first * B, batch.x);
       if (weights != nullptr) load_blocks<B>(weights + first * B, batch.weights);
@@ -54,7 +56,8 @@ struct RowBlocks {
         load_blocks<B>(w, batch.weights);
       }
     }
-    hn::Store(set_f32(*divisor), F32(), batch.divisor);
+    hn::Store(set_f32(divisor), F32(), batch.divisor);
+    hn::Store(set_f32(multiplier), F32(), batch.multiplier);
   }
   void store(std::int64_t first, std::int64_t n, const Batch<B>& batch) const {
     if (n == static_cast<std::int64_t>(kLanes)) {
@@ -106,6 +109,7 @@ struct ColumnBlocks {
     }
     for (std::int64_t i = 0; i < lanes; ++i)
       batch.divisor[i] = divisor[divisor_step * (first + (i < n ? i : 0))];
+    hn::Store(hn::Div(set_f32(1.0f), hn::Load(F32(), batch.divisor)), F32(), batch.multiplier);
   }
   void store(std::int64_t first, std::int64_t n, const Batch<B>& batch) const {
     const hn::Rebind<std::uint8_t, F32> d8;
@@ -169,13 +173,18 @@ void encode_rows(const EncodeJob& job, const Tile& tile) {
                       s.scope == GlobalScope::tensor && job.weights == nullptr;
   const std::int64_t runs = joined ? 1 : tile.v1 - tile.v0;
   const std::int64_t length = joined ? blocks * (tile.v1 - tile.v0) : blocks;
+  const std::int64_t ahead =
+      job.row_by_row ? job.x.stride * static_cast<std::int64_t>(sizeof(T)) : kPrefetchBytes;
   std::vector<std::uint8_t> row(linear ? 0 : static_cast<std::size_t>(blocks));
   for (std::int64_t i = 0; i < runs; ++i) {
     const std::int64_t v = tile.v0 + i;
     const float divisor = job.divisor_of(v);
     const RowBlocks<T, B> run{x + (v - job.first_row) * job.x.stride,
                               job.weights ? job.weights + tile.b0 * B : nullptr,
-                              job.out.codes + v * (s.cols / 2) + tile.b0 * (B / 2), &divisor};
+                              job.out.codes + v * (s.cols / 2) + tile.b0 * (B / 2),
+                              divisor,
+                              1.0f / divisor,
+                              ahead};
     std::uint8_t* scales = linear ? job.out.scales + v * s.blocks() + tile.b0 : row.data();
     Kernel::template run<B>(run, length, job, scales);
     if (!linear)
