@@ -110,7 +110,7 @@ struct OneDotProd {
   static HWY_INLINE VI dot(const VU8 (&w)[4], VI start, const VI (&x)[4]) {
     VI sum = start;
     for (int i = 0; i < 4; ++i)
-      asm(".arch_extension dotprod\n\tsdot %0.4s, %1.16b, %2.16b"
+      asm(".arch armv8.2-a+crypto+dotprod\n\tsdot %0.4s, %1.16b, %2.16b"
           : "+w"(sum.raw)
           : "w"(w[i].raw), "w"(x[i].raw));
     return sum;

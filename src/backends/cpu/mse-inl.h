@@ -126,13 +126,14 @@ HWY_INLINE VU8 nearest_halves(VU16 a, VU16 b) {
 
 /// What the filter works on: |x| in its units, and where the candidates lie.
 struct FilterInput {
-  VU16 y[8];            ///< two elements in each 32-bit lane
-  VU8 low[4], high[4];  ///< the bytes of y[2 j] and y[2 j + 1]
-  VU squares;           ///< Σ y² modulo 2^32
-  VI top;               ///< code of the highest candidate
-  VU mantissa;          ///< entry of the tables
-  VF amax;              ///< in units
-  hn::Mask<F32> ok;     ///< lanes where the window and the units hold; not for a NaN
+  HWY_INLINE FilterInput() {}  // the implicit one would not be compiled for the target
+  VU16 y[8];                   ///< two elements in each 32-bit lane
+  VU8 low[4], high[4];         ///< the bytes of y[2 j] and y[2 j + 1]
+  VU squares;                  ///< Σ y² modulo 2^32
+  VI top;                      ///< code of the highest candidate
+  VU mantissa;                 ///< entry of the tables
+  VF amax;                     ///< in units
+  hn::Mask<F32> ok;            ///< lanes where the window and the units hold; not for a NaN
 };
 
 /// In these units the candidates are exact and |x| is off by at most a half (and 0.001), so that
@@ -277,6 +278,7 @@ HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT x, VF divisor) {
 }
 
 struct AllKeys {
+  HWY_INLINE AllKeys() {}  // as above
   VU key[kLast + 1];
   HWY_INLINE void add(int index, VU k) { key[index] = k; }
 };
