@@ -138,10 +138,12 @@ struct QuantizedShape {
   ScaleLayout layout = ScaleLayout::linear;
   GlobalScope scope = GlobalScope::tensor;
 
-  std::int64_t vectors() const { return axis == BlockAxis::rows ? rows : cols; }  ///< M or N
-  std::int64_t depth() const { return axis == BlockAxis::rows ? cols : rows; }    ///< K
-  std::int64_t blocks() const { return depth() / block; }                         ///< in a vector
-  std::int64_t code_bytes() const { return rows * cols / 2; }
+  NVFP4_HD std::int64_t vectors() const {
+    return axis == BlockAxis::rows ? rows : cols;
+  }                                                                                      ///< M or N
+  NVFP4_HD std::int64_t depth() const { return axis == BlockAxis::rows ? cols : rows; }  ///< K
+  NVFP4_HD std::int64_t blocks() const { return depth() / block; }  ///< in a vector
+  NVFP4_HD std::int64_t code_bytes() const { return rows * cols / 2; }
   /// With axis = columns the linear layout is [blocks, cols], as the codes are; the others are as
   /// for the transposed matrix, since a GEMM operand is addressed by (vector, block).
   std::int64_t scale_bytes() const { return nvfp4::scale_bytes(layout, vectors(), blocks()); }

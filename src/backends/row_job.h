@@ -22,7 +22,7 @@ struct RowJob {
   int streams = 0;
   SwigluOptions swiglu = {};
 
-  bool normalizes() const {
+  NVFP4_HD bool normalizes() const {
     return source == RowSource::rms_norm || source == RowSource::mix_rms_norm;
   }
 };

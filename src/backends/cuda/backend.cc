@@ -1,0 +1,27 @@
+#include "backends/cuda/launchers.h"
+#include "backends/cuda/runtime.h"
+#include "core/require.h"
+
+namespace nvfp4 {
+
+void cuda::require_row_length(std::int64_t elements) {
+  require<UnsupportedError>(elements <= kMostRowElements,
+                            "cuda: rows of {} elements, at most {} fit a fused kernel", elements,
+                            kMostRowElements);
+}
+
+const DeviceBackend& device_backend(Device device) {
+  const std::string reason = why_unavailable(device);
+  require<UnsupportedError>(reason.empty(), "device = cuda:{}: {}", device.index, reason);
+  static constexpr DeviceBackend kBackend{.quantize = cuda::quantize,
+                                          .quantize_rows = cuda::quantize_rows,
+                                          .store_rows = cuda::store_rows,
+                                          .dequantize = cuda::dequantize,
+                                          .amax = cuda::amax,
+                                          .global_scales = cuda::global_scales,
+                                          .gram = cuda::gram,
+                                          .relayout = cuda::relayout};
+  return kBackend;
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,245 @@
+#pragma once
+
+#include "backends/cuda/quantize.cuh"
+
+/// The scale with the least rᵀ H r. All vectors share the H of a block of K, so a thread block
+/// takes one block of K and a thread a vector. Device code only.
+namespace nvfp4::cuda {
+
+inline constexpr int kHessianThreads = 256;
+
+/// H of the block in shared memory, and a floor under rᵀ H r / |r|².
+template <int kSize>
+struct SharedHessian {
+  float h[kSize][kSize];
+  float floor;
+};
+
+/// Whether H - shift·I is positive definite, by a Cholesky factorization: lane i holds row i.
+template <int kSize>
+__device__ inline bool is_definite(const SharedHessian<kSize>& s, float shift) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float row[kSize];
+#pragma unroll
+  for (int j = 0; j < kSize; ++j)
+    row[j] = lane < kSize ? s.h[lane][j] - (j == lane ? shift : 0.0f) : 0.0f;
+  bool definite = true;
+#pragma unroll
+  for (int k = 0; k < kSize; ++k) {
+    const float pivot = __shfl_sync(~0u, row[k], k);
+    definite = definite && pivot > 0;
+    const float l = row[k] / pivot;
+#pragma unroll
+    for (int j = k + 1; j < kSize; ++j) {
+      const float below = __shfl_sync(~0u, row[k], j);  // H_jk, j > k
+      if (lane > k) row[j] -= l * below;
+    }
+  }
+  return definite;
+}
+
+/// Sets `floor`: below the smallest eigenvalue by more than a cost can be off by rounding, or 0 if
+/// there is no such number. Each warp tries one shift a round.
+template <int kSize>
+__device__ inline void find_floor(SharedHessian<kSize>& s, float (&found)[kHessianThreads / 32]) {
+  constexpr int kWarps = kHessianThreads / 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  float smallest = INFINITY, trace = 0;
+  for (int i = 0; i < kSize; ++i) {
+    smallest = fminf(smallest, s.h[i][i]);
+    trace += s.h[i][i];
+  }
+  float low = 0, step = smallest / kWarps;
+  for (int round = 0; round < 2; ++round) {
+    const float shift = low + step * static_cast<float>(warp + 1);
+    const bool definite = is_definite(s, shift);
+    if (threadIdx.x % 32 == 0) found[warp] = definite ? shift : 0.0f;
+    __syncthreads();
+    for (int w = 0; w < kWarps; ++w) low = fmaxf(low, found[w]);
+    __syncthreads();
+    step /= kWarps;
+  }
+  // Rounding: 1e-5 of the trace bounds that of the factorization and of every cost.
+  if (threadIdx.x == 0) s.floor = trace < INFINITY ? fmaxf(low - 2e-5f * trace, 0.0f) : 0.0f;
+  __syncthreads();
+}
+
+/// The canonical cost: hessian_cost() of encode_block.h.
+template <int kSize>
+__device__ inline float cost_of(const SharedHessian<kSize>& s, const float (&u)[kSize],
+                                float scale) {
+  float r[kSize];
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) r[i] = u[i] - nearest_magnitude(u[i], scale) * scale;
+  float sum[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    float inner = 0;
+#pragma unroll
+    for (int j = 0; j < i; ++j) inner = inner + s.h[i][j] * r[j];
+    sum[i % 4] = sum[i % 4] + r[i] * (s.h[i][i] * r[i] + 2.0f * inner);
+  }
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/// |r|² within a relative error of 1e-4 (and 1e-9 of scale²), in fast arithmetic.
+template <int kSize>
+__device__ inline float squared_error(const float (&u)[kSize], float scale) {
+  const float reciprocal = __frcp_rn(scale);
+  float sum = 0;
+#pragma unroll
+  for (int j = 0; j < kSize; ++j) {
+    const float v = u[j] * reciprocal;
+    const float binade = fmaxf(__uint_as_float(__float_as_uint(v) & 0x7F800000u), 1.0f);
+    const float shifted = __fmaf_rn(binade, 0x1p22f, v);
+    const float d = v - fminf(__fmaf_rn(binade, -0x1p22f, shifted), 6.0f);
+    sum = __fmaf_rn(d, d, sum);
+  }
+  return sum * (scale * scale);
+}
+
+/// Blocks of 32 are too large to have it in every place of the search.
+template <int kSize>
+__device__ __noinline__ float cost_out_of_line(const SharedHessian<kSize>& s,
+                                               const float (&u)[kSize], float scale) {
+  return cost_of(s, u, scale);
+}
+
+template <int kSize>
+__device__ inline float cost(const SharedHessian<kSize>& s, const float (&u)[kSize], float scale) {
+  if constexpr (kSize == 16) return cost_of(s, u, scale);
+  return cost_out_of_line(s, u, scale);
+}
+
+struct BestScale {
+  float cost = INFINITY;
+  std::uint32_t code = 127;
+
+  __device__ void offer(float c, std::uint32_t candidate) {
+    if (c < cost || (c == cost && candidate < code)) {
+      cost = c;
+      code = candidate;
+    }
+  }
+};
+
+/// Skips a candidate only if floor · |r|² alone exceeds the best cost. Where 3.5 c >= amax the |r|²
+/// of c is at least that of c/2, so that a skipped scale takes its multiples by powers of two
+/// along.
+template <int kSize>
+__device__ inline std::uint32_t search_hessian(const SharedHessian<kSize>& s,
+                                               const float (&u)[kSize], float amax) {
+  if (amax == 0) return 1;
+  BestScale best;
+  const auto hopeless = [&](float squares, float scale) {
+    return s.floor * (squares * 0.9998f - 2e-9f * scale * scale) > best.cost;
+  };
+  // From here up every element rounds to zero, and all costs are equal: the lowest stands for all.
+  const auto all_zero = [&](std::uint32_t code) { return 0.25f * e4m3_value(code) >= amax; };
+  std::uint32_t top = min(126u, std::uint32_t{e4m3_bits(fminf(amax * (1.0f / 3.5f), 448.0f))});
+  if (3.5f * e4m3_value(top) < amax && top < 126) ++top;
+  if (!(s.floor > 0) || top < 24) {
+    for (std::uint32_t code = 1; code <= 126; ++code) {
+      best.offer(cost(s, u, e4m3_value(code)), code);
+      if (all_zero(code)) break;
+    }
+    return best.code;
+  }
+  // top: the lowest code with 3.5 c >= amax, or 126. First a good cost to prune by.
+  float least = INFINITY;
+  std::uint32_t start = top;
+#pragma unroll 1
+  for (std::uint32_t code = top; code > top - 10; --code) {
+    const float squares = squared_error(u, e4m3_value(code));
+    if (squares < least) {
+      least = squares;
+      start = code;
+    }
+  }
+  best.offer(cost(s, u, e4m3_value(start)), start);
+  // The octave [top, top + 7], each with its doubles.
+#pragma unroll 1
+  for (std::uint32_t first = top; first < top + 8 && first <= 126; ++first)
+    for (std::uint32_t code = first; code <= 126; code += 8) {
+      const float scale = e4m3_value(code);
+      if (hopeless(squared_error(u, scale), scale)) break;
+      best.offer(cost(s, u, scale), code);
+      if (all_zero(code)) break;
+    }
+#pragma unroll 1
+  for (std::uint32_t code = top - 1; code >= 1; --code) {
+    const float scale = e4m3_value(code);
+    const float clipped = fmaxf(amax - 6.0f * scale, 0.0f);
+    if (hopeless(clipped * clipped, 0.0f)) break;
+    if (code == start || hopeless(squared_error(u, scale), scale)) continue;
+    best.offer(cost(s, u, scale), code);
+  }
+  return best.code;
+}
+
+template <DType kType, int kSize>
+__global__ void __launch_bounds__(kHessianThreads) hessian_kernel(const QuantizeArgs a) {
+  __shared__ SharedHessian<kSize> shared;
+  __shared__ float found[kHessianThreads / 32];
+  const QuantizedShape& shape = a.out.shape;
+  const std::int64_t block = blockIdx.x;
+  for (int i = threadIdx.x; i < kSize * kSize; i += kHessianThreads)
+    shared.h[i / kSize][i % kSize] =
+        __ldg(a.hessian + (block * kSize + i / kSize) * a.hessian_stride + i % kSize);
+  __syncthreads();
+  find_floor(shared, found);
+
+  const bool rows = shape.axis == BlockAxis::rows;
+  const std::int64_t vectors = shape.vectors();
+  for (std::int64_t vector = std::int64_t{blockIdx.y} * kHessianThreads + threadIdx.x;
+       vector < vectors; vector += std::int64_t{gridDim.y} * kHessianThreads) {
+    float v[kSize], u[kSize];
+    bool has_nan = false;
+    float amax = 0;
+    const std::int64_t start =
+        rows ? vector * a.x.stride + block * kSize : block * kSize * a.x.stride + vector;
+    const std::int64_t step = rows ? 1 : a.x.stride;
+    if (rows && is_aligned<kType>(a.x)) {
+#pragma unroll
+      for (int h = 0; h < kSize / 16; ++h) {
+        const Block<kType> b = load_block<kType>(
+            static_cast<const char*>(a.x.data) + (start + 16 * h) * kElementBytes<kType>, true);
+#pragma unroll
+        for (int i = 0; i < 16; ++i) v[16 * h + i] = b.value(i);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) v[i] = load_element<kType>(a.x.data, start + i * step);
+    }
+    const GlobalScale global = a.globals.of(vector);
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      has_nan |= isnan(v[i]);
+      amax = fmaxf(amax, fabsf(v[i]));
+      u[i] = fminf(fmaxf(fabsf(v[i]) * global.divisor, 0.0f), kCostClamp);
+    }
+    const std::uint32_t code = search_hessian(shared, u, fminf(amax * global.divisor, kCostClamp));
+    const float factor = fminf(1.0f / (e4m3_value(code) * (1.0f / global.divisor)), FLT_MAX);
+#pragma unroll
+    for (int h = 0; h < kSize / 16; ++h) {
+      const uint2 codes = encode16(v + 16 * h, factor, has_nan);
+      if (rows) {
+        reinterpret_cast<uint2*>(
+            a.out.codes)[(vector * shape.blocks() + block) * (kSize / 16) + h] = codes;
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          a.out.codes[(block * (kSize / 2) + h * 8 + i) * shape.cols + vector] =
+              static_cast<std::uint8_t>((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
+      }
+    }
+    const std::int64_t offset =
+        shape.layout == ScaleLayout::linear && !rows
+            ? block * shape.cols + vector
+            : scale_offset_of(shape.layout, vector, block, vectors, shape.blocks());
+    a.out.scales[offset] = static_cast<std::uint8_t>(code);
+    if (a.write_globals && block == 0) write_global(a.out, vector, global);
+  }
+}
+
+}  // namespace nvfp4::cuda

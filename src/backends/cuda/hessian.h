@@ -1,0 +1,11 @@
+#pragma once
+
+#include "backends/cuda/quantize.cuh"
+
+namespace nvfp4::cuda {
+
+/// quantize with args.hessian; hessian.cu.
+template <DType kType>
+void launch_hessian(const QuantizeArgs& a, cudaStream_t stream);
+
+}  // namespace nvfp4::cuda

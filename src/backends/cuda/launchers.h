@@ -1,0 +1,30 @@
+#pragma once
+
+#include "backends/device_backend.h"
+
+/// One launcher for each operation of the table; each is in the .cu of its name.
+namespace nvfp4::cuda {
+
+void quantize(const DeviceQuantizeJob& job);
+void quantize_rows(const RowQuantizeJob& job);
+void store_rows(const RowJob& job, const MatrixSpan& y, Stream stream);
+void dequantize(const QuantizedView& q, const MatrixSpan& out, Stream stream);
+void amax(const MatrixView& x, float* out, GlobalScope scope, BlockAxis axis, Stream stream);
+void global_scales(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
+                   Device device, Stream stream);
+void gram(const MatrixView& x, const MatrixSpan& out, bool accumulate, Stream stream);
+void relayout(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
+              ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks, Device device,
+              Stream stream);
+
+/// Longer rows than this cannot be held by one thread block.
+inline constexpr std::int64_t kMostRowElements = 16 * 1024 * 8;
+
+/// The multipliers of given global scales -> out.
+void store_global_scales(const GlobalScales& given, const QuantizedSpan& out, Stream stream);
+/// amaxes -> multipliers, in place: the last step of a measured global scale.
+void finish_global_scales(float* values, std::int64_t count, Quantizer q, Stream stream);
+/// Zeroes the scales if the layout has padding that no block's kernel writes.
+void clear_padding(const QuantizedSpan& out, Stream stream);
+
+}  // namespace nvfp4::cuda

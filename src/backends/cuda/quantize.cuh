@@ -1,0 +1,173 @@
+#pragma once
+
+#include "backends/cuda/device/block.cuh"
+#include "backends/cuda/device/globals.cuh"
+#include "backends/cuda/device/search.cuh"
+#include "nvfp4/quantize.h"
+
+/// Plain quantization: a thread encodes a block of 16 or 32. Device code only.
+namespace nvfp4::cuda {
+
+struct QuantizeArgs {
+  MatrixView x;
+  QuantizedSpan out;
+  Quantizer quantizer;
+  Globals globals;
+  const float* weights;
+  const float* hessian;
+  std::int64_t hessian_stride;
+  bool write_globals;   ///< given ones: copied to out
+  std::uint32_t count;  ///< blocks of this launch
+  std::int64_t row0;    ///< its first row; its first block row if the blocks run down the columns
+  Divider per_row;      ///< blocks in a row, or columns
+};
+
+/// `weights` times the power of two that brings the largest of the K into [1, 2), as a factor.
+/// All threads of the block take part.
+__device__ inline float weight_normalizer(const float* weights, std::int64_t depth) {
+  __shared__ std::uint32_t largest;
+  if (threadIdx.x == 0) largest = 0;
+  __syncthreads();
+  std::uint32_t m = 0;
+  for (std::int64_t i = threadIdx.x; i < depth; i += blockDim.x)
+    m = max(m, __float_as_uint(__ldg(weights + i)) & 0x7FFFFFFFu);
+  atomicMax(&largest, m);
+  __syncthreads();
+  int exponent = 0;
+  frexpf(__uint_as_float(largest), &exponent);
+  return largest == 0 ? 1.0f : ldexpf(1.0f, 1 - exponent);
+}
+
+template <int kBlockSize>
+__device__ inline std::uint32_t choose_weighted(const QuantizeArgs& a, const float* x, float amax,
+                                                float divisor, std::int64_t block,
+                                                float normalizer) {
+  float w[kBlockSize];
+#pragma unroll
+  for (int i = 0; i < kBlockSize; ++i)
+    w[i] = __ldg(a.weights + block * kBlockSize + i) * normalizer;
+  return choose_code<kBlockSize>(a.quantizer, x, amax, divisor, w);
+}
+
+__device__ inline void write_global(const QuantizedSpan& out, std::int64_t vector,
+                                    const GlobalScale& g) {
+  if (out.shape.scope == GlobalScope::vector)
+    out.global_scale[vector] = g.multiplier;
+  else if (vector == 0)
+    out.global_scale[0] = g.multiplier;
+}
+
+/// kSearch: any quantizer but max, which is worth kernels of its own. kHalves 16s make a block.
+template <DType kType, bool kSearch, int kHalves, int kUnroll>
+__global__ void __launch_bounds__(256) quantize_rows_kernel(const QuantizeArgs a) {
+  constexpr int kBlockSize = 16 * kHalves;
+  const std::uint32_t blocks = a.per_row.divisor;
+  const std::uint32_t first = blockIdx.x * (blockDim.x * kUnroll) + threadIdx.x;
+  const bool aligned = is_aligned<kType>(a.x);
+  float normalizer = 1.0f;
+  if constexpr (kSearch)
+    if (a.weights) normalizer = weight_normalizer(a.weights, a.out.shape.depth());
+
+  Block<kType> loaded[kUnroll][kHalves];
+  std::int64_t rows[kUnroll];
+  std::uint32_t cols[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const std::uint32_t index = first + u * blockDim.x;
+    if (index >= a.count) break;
+    const std::uint32_t row = a.per_row.quotient(index);
+    rows[u] = a.row0 + row;
+    cols[u] = index - row * blocks;
+    const char* p =
+        static_cast<const char*>(a.x.data) +
+        (rows[u] * a.x.stride + std::int64_t{cols[u]} * kBlockSize) * kElementBytes<kType>;
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h)
+      loaded[u][h] = load_block<kType>(p + h * 16 * kElementBytes<kType>, aligned);
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    if (first + u * blockDim.x >= a.count) break;
+    const std::int64_t row = rows[u];
+    const GlobalScale global = a.globals.of(row);
+    float v[kBlockSize];
+    Loaded16 all;
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      const Loaded16 half = unpack<kType>(loaded[u][h], v + 16 * h);
+      all.amax = fmaxf(all.amax, half.amax);
+      all.has_nan |= half.has_nan;
+    }
+    std::uint32_t code;
+    if constexpr (!kSearch)
+      code = choose_code<kBlockSize>(Quantizer::max, v, all.amax, global.divisor, nullptr);
+    else if (a.weights)
+      code = choose_weighted<kBlockSize>(a, v, all.amax, global.divisor, cols[u], normalizer);
+    else
+      code = choose_code<kBlockSize>(a.quantizer, v, all.amax, global.divisor, nullptr);
+    const float factor = fminf(1.0f / (e4m3_value(code) * (1.0f / global.divisor)), FLT_MAX);
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h)
+      reinterpret_cast<uint2*>(a.out.codes)[(row * blocks + cols[u]) * kHalves + h] =
+          encode16(v + 16 * h, factor, all.has_nan);
+    a.out.scales[scale_offset_of(a.out.shape.layout, row, cols[u], a.out.shape.rows, blocks)] =
+        static_cast<std::uint8_t>(code);
+    if (a.write_globals && cols[u] == 0) write_global(a.out, row, global);
+  }
+}
+
+/// Blocks that run down the columns: neighbouring threads take neighbouring columns.
+template <DType kType, int kHalves>
+__global__ void __launch_bounds__(256) quantize_columns_kernel(const QuantizeArgs a) {
+  constexpr int kBlockSize = 16 * kHalves;
+  using Stored = std::conditional_t<kType == DType::f32, float, std::uint16_t>;
+  const float normalizer = a.weights ? weight_normalizer(a.weights, a.out.shape.depth()) : 1.0f;
+  const std::uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
+  if (index >= a.count) return;
+  const std::uint32_t down = a.per_row.quotient(index);
+  const std::uint32_t column = index - down * a.per_row.divisor;
+  const std::int64_t block = a.row0 + down;
+  const GlobalScale global = a.globals.of(column);
+  float v[kBlockSize];
+  const Stored* p = static_cast<const Stored*>(a.x.data) + block * kBlockSize * a.x.stride + column;
+#pragma unroll
+  for (int i = 0; i < kBlockSize; ++i) {
+    const Stored bits = __ldg(p + i * a.x.stride);
+    if constexpr (kType == DType::f32)
+      v[i] = bits;
+    else if constexpr (kType == DType::bf16)
+      v[i] = BF16{bits}.to_float();
+    else
+      v[i] = __half2float(__half(__half_raw{bits}));
+  }
+  bool has_nan = false;
+  float amax = 0;
+#pragma unroll
+  for (int i = 0; i < kBlockSize; ++i) {
+    has_nan |= isnan(v[i]);
+    amax = fmaxf(amax, fabsf(v[i]));
+  }
+  const std::uint32_t code =
+      a.weights ? choose_weighted<kBlockSize>(a, v, amax, global.divisor, block, normalizer)
+                : choose_code<kBlockSize>(a.quantizer, v, amax, global.divisor, nullptr);
+  const float factor = fminf(1.0f / (e4m3_value(code) * (1.0f / global.divisor)), FLT_MAX);
+  const QuantizedShape& s = a.out.shape;
+#pragma unroll
+  for (int h = 0; h < kHalves; ++h) {
+    const uint2 codes = encode16(v + 16 * h, factor, has_nan);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t word = i < 4 ? codes.x : codes.y;
+      a.out.codes[(block * (kBlockSize / 2) + h * 8 + i) * s.cols + column] =
+          static_cast<std::uint8_t>(word >> (i % 4 * 8));
+    }
+  }
+  const std::int64_t offset =
+      s.layout == ScaleLayout::linear
+          ? block * s.cols + column
+          : scale_offset_of(s.layout, column, block, s.cols, s.rows / kBlockSize);
+  a.out.scales[offset] = static_cast<std::uint8_t>(code);
+  if (a.write_globals && block == 0) write_global(a.out, column, global);
+}
+
+}  // namespace nvfp4::cuda

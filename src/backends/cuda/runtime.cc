@@ -1,0 +1,144 @@
+#include "backends/cuda/runtime.h"
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "core/device_memory.h"
+#include "core/require.h"
+
+namespace nvfp4 {
+namespace cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  (void)cudaGetLastError();  // or the next call would report it again
+  throw DeviceError(fmt::format("{}: {}", what, cudaGetErrorString(status)));
+}
+
+Current::Current(Device device) {
+  check(cudaGetDevice(&previous_), "cudaGetDevice");
+  if (previous_ == device.index) return;
+  check(cudaSetDevice(device.index), "cudaSetDevice");
+  changed_ = true;
+}
+
+Current::~Current() {
+  if (changed_) (void)cudaSetDevice(previous_);
+}
+
+namespace {
+
+/// Looked at once: what the driver shows does not change.
+struct Gpu {
+  DeviceInfo info;
+  int multiprocessors = 0;
+};
+
+/// Compute capabilities that the build has machine code for (CMakeLists.txt: 90a, 100f, 120f).
+bool has_kernels(int major) { return major == 9 || major == 10 || major == 12; }
+
+struct Gpus {
+  std::vector<Gpu> list;
+  std::string reason;  ///< why there is none
+};
+
+const Gpus& gpus() {
+  static const Gpus all = [] {
+    Gpus found;
+    int count = 0;
+    if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
+      (void)cudaGetLastError();
+      found.reason = cudaGetErrorString(status);
+      return found;
+    }
+    for (int i = 0; i < count; ++i) {
+      cudaDeviceProp properties{};
+      if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) break;
+      Gpu gpu;
+      gpu.info.device = Device::cuda(i);
+      gpu.info.name = properties.name;
+      gpu.info.architecture = fmt::format("sm_{}{}", properties.major, properties.minor);
+      gpu.info.available = has_kernels(properties.major);
+      if (!gpu.info.available)
+        gpu.info.reason = fmt::format("{} is {}; there are kernels for sm_90, sm_100 and sm_120",
+                                      gpu.info.name, gpu.info.architecture);
+      gpu.multiprocessors = properties.multiProcessorCount;
+      found.list.push_back(gpu);
+    }
+    if (found.list.empty()) found.reason = "no CUDA device";
+    return found;
+  }();
+  return all;
+}
+
+}  // namespace
+
+int multiprocessors(Device device) {
+  return gpus().list.at(static_cast<std::size_t>(device.index)).multiprocessors;
+}
+
+}  // namespace cuda
+
+std::vector<DeviceInfo> cuda_devices() {
+  std::vector<DeviceInfo> list;
+  for (const cuda::Gpu& gpu : cuda::gpus().list) list.push_back(gpu.info);
+  return list;
+}
+
+std::string why_unavailable(Device device) {
+  if (device.type == DeviceType::cpu) return "";
+  const cuda::Gpus& all = cuda::gpus();
+  if (all.list.empty()) return all.reason;
+  if (device.index < 0 || device.index >= static_cast<int>(all.list.size()))
+    return fmt::format("there are {} CUDA devices", all.list.size());
+  return all.list[static_cast<std::size_t>(device.index)].info.reason;
+}
+
+namespace {
+void require_available(Device device) {
+  const std::string reason = why_unavailable(device);
+  require<UnsupportedError>(reason.empty(), "device = cuda:{}: {}", device.index, reason);
+}
+}  // namespace
+
+void synchronize(Device device, Stream stream) {
+  if (device.type == DeviceType::cpu) return;
+  require_available(device);
+  const cuda::Current current(device);
+  cuda::check(cudaStreamSynchronize(cuda::stream_of(stream)), "cudaStreamSynchronize");
+}
+
+void* device_allocate(Device device, std::int64_t bytes) {
+  require_available(device);
+  const cuda::Current current(device);
+  void* memory = nullptr;
+  cuda::check(cudaMalloc(&memory, static_cast<std::size_t>(bytes)), "cudaMalloc");
+  cuda::check(cudaMemset(memory, 0, static_cast<std::size_t>(bytes)), "cudaMemset");
+  cuda::check(cudaStreamSynchronize(nullptr), "cudaMemset");
+  return memory;
+}
+
+void device_free(Device, void* memory) noexcept { (void)cudaFree(memory); }
+
+void device_copy(Device to_device, void* to, std::int64_t to_stride, Device from_device,
+                 const void* from, std::int64_t from_stride, std::int64_t row_bytes,
+                 std::int64_t rows, Stream stream) {
+  const Device gpu = to_device.type == DeviceType::cuda ? to_device : from_device;
+  require_available(gpu);
+  const cuda::Current current(gpu);
+  const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+  if (to_stride == row_bytes && from_stride == row_bytes)
+    cuda::check(cudaMemcpyAsync(to, from, size(row_bytes * rows), cudaMemcpyDefault,
+                                cuda::stream_of(stream)),
+                "cudaMemcpyAsync");
+  else
+    cuda::check(cudaMemcpy2DAsync(to, size(to_stride), from, size(from_stride), size(row_bytes),
+                                  size(rows), cudaMemcpyDefault, cuda::stream_of(stream)),
+                "cudaMemcpy2DAsync");
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "nvfp4/matrix.h"
+
+/// What launchers share. Host only.
+namespace nvfp4::cuda {
+
+/// Throws DeviceError that names the call.
+void check(cudaError_t status, const char* what);
+
+inline cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+/// Makes `device` current for the calling thread, and the previous one again at the end.
+class Current {
+ public:
+  explicit Current(Device device);
+  ~Current();
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  int previous_ = 0;
+  bool changed_ = false;
+};
+
+int multiprocessors(Device device);
+
+/// Throws UnsupportedError if a row is too long for the fused kernels.
+void require_row_length(std::int64_t elements);
+
+/// Calls `f` with the type as a constant, so that a kernel is written once for all of them.
+template <class F>
+void visit_dtype(DType type, F&& f) {
+  if (type == DType::f32)
+    f(std::integral_constant<DType, DType::f32>{});
+  else if (type == DType::bf16)
+    f(std::integral_constant<DType, DType::bf16>{});
+  else
+    f(std::integral_constant<DType, DType::f16>{});
+}
+
+}  // namespace nvfp4::cuda
