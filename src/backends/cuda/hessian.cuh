@@ -64,24 +64,6 @@ __device__ inline void find_floor(SharedHessian<kSize>& s, float (&found)[kHessi
   __syncthreads();
 }
 
-/// The canonical cost: hessian_cost() of encode_block.h.
-template <int kSize>
-__device__ inline float cost_of(const SharedHessian<kSize>& s, const float (&u)[kSize],
-                                float scale) {
-  float r[kSize];
-#pragma unroll
-  for (int i = 0; i < kSize; ++i) r[i] = u[i] - nearest_magnitude(u[i], scale) * scale;
-  float sum[4] = {0, 0, 0, 0};
-#pragma unroll
-  for (int i = 0; i < kSize; ++i) {
-    float inner = 0;
-#pragma unroll
-    for (int j = 0; j < i; ++j) inner = inner + s.h[i][j] * r[j];
-    sum[i % 4] = sum[i % 4] + r[i] * (s.h[i][i] * r[i] + 2.0f * inner);
-  }
-  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
 /// |r|² within a relative error of 1e-4 (and 1e-9 of scale²), in fast arithmetic.
 template <int kSize>
 __device__ inline float squared_error(const float (&u)[kSize], float scale) {
@@ -89,7 +71,7 @@ __device__ inline float squared_error(const float (&u)[kSize], float scale) {
   float sum = 0;
 #pragma unroll
   for (int j = 0; j < kSize; ++j) {
-    const float v = u[j] * reciprocal;
+    const float v = fabsf(u[j]) * reciprocal;
     const float binade = fmaxf(__uint_as_float(__float_as_uint(v) & 0x7F800000u), 1.0f);
     const float shifted = __fmaf_rn(binade, 0x1p22f, v);
     const float d = v - fminf(__fmaf_rn(binade, -0x1p22f, shifted), 6.0f);
@@ -102,12 +84,12 @@ __device__ inline float squared_error(const float (&u)[kSize], float scale) {
 template <int kSize>
 __device__ __noinline__ float cost_out_of_line(const SharedHessian<kSize>& s,
                                                const float (&u)[kSize], float scale) {
-  return cost_of(s, u, scale);
+  return hessian_cost(u, s.h[0], kSize, kSize, scale);
 }
 
 template <int kSize>
 __device__ inline float cost(const SharedHessian<kSize>& s, const float (&u)[kSize], float scale) {
-  if constexpr (kSize == 16) return cost_of(s, u, scale);
+  if constexpr (kSize == 16) return hessian_cost(u, s.h[0], kSize, kSize, scale);
   return cost_out_of_line(s, u, scale);
 }
 
@@ -139,10 +121,9 @@ __device__ inline std::uint32_t search_hessian(const SharedHessian<kSize>& s,
   std::uint32_t top = min(126u, std::uint32_t{e4m3_bits(fminf(amax * (1.0f / 3.5f), 448.0f))});
   if (3.5f * e4m3_value(top) < amax && top < 126) ++top;
   if (!(s.floor > 0) || top < 24) {
-    for (std::uint32_t code = 1; code <= 126; ++code) {
+    best = {cost(s, u, e4m3_value(1)), 1};  // stays if it is NaN, as in cheapest_scale()
+    for (std::uint32_t code = 2; code <= 126 && !all_zero(code - 1); ++code)
       best.offer(cost(s, u, e4m3_value(code)), code);
-      if (all_zero(code)) break;
-    }
     return best.code;
   }
   // top: the lowest code with 3.5 c >= amax, or 126. First a good cost to prune by.
@@ -216,7 +197,7 @@ __global__ void __launch_bounds__(kHessianThreads) hessian_kernel(const Quantize
     for (int i = 0; i < kSize; ++i) {
       has_nan |= isnan(v[i]);
       amax = fmaxf(amax, fabsf(v[i]));
-      u[i] = fminf(fmaxf(fabsf(v[i]) * global.divisor, 0.0f), kCostClamp);
+      u[i] = cost_value(v[i], global.divisor);
     }
     const std::uint32_t code = search_hessian(shared, u, fminf(amax * global.divisor, kCostClamp));
     const float factor = fminf(1.0f / (e4m3_value(code) * (1.0f / global.divisor)), FLT_MAX);

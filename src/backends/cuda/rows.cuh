@@ -123,7 +123,7 @@ struct RowInput {
 
 /// Which group `row` is in, if any: the groups are in order.
 __device__ inline bool in_a_group(const RowGroups& groups, std::int64_t row) {
-  if (groups.count == 0) return groups.starts == nullptr;
+  if (groups.count == 0) return true;
   std::int64_t low = 0, high = groups.count;  // the first group that ends after the row
   while (low < high) {
     const std::int64_t middle = (low + high) / 2;

@@ -1,0 +1,83 @@
+// The GPU's conversions against the formats' definition, over every FP32.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backends/cuda/device/convert.cuh"
+#include "nvfp4/device.h"
+#include "quantizers/row_math.h"
+
+namespace nvfp4 {
+namespace {
+
+/// Element i of each group of eight is the float with the bits 8·thread + i.
+__global__ void count_e2m1(unsigned long long* wrong) {
+  const std::uint32_t first = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+  float x[16];
+  bool has_nan = false;
+  for (int i = 0; i < 16; ++i) {
+    x[i] = __uint_as_float(first + i % 8);
+    has_nan |= isnan(x[i]);
+  }
+  const uint2 codes = cuda::encode16(x, 1.0f, has_nan);
+  for (int i = 0; i < 8; ++i) {
+    const std::uint32_t want = E2M1::from_float(x[i]).bits;
+    if ((codes.x >> 4 * i & 0xF) != want || (codes.y >> 4 * i & 0xF) != want)
+      atomicAdd(wrong, 1ull);
+  }
+}
+
+__global__ void count_e4m3(unsigned long long* wrong) {
+  const std::uint32_t u = blockIdx.x * blockDim.x + threadIdx.x;  // no sign: scales have none
+  const float x = __uint_as_float(u & 0x7FFFFFFFu);
+  const std::uint8_t got = cuda::e4m3_bits(x);
+  if (got != E4M3::from_float(x).bits) atomicAdd(wrong, 1ull);
+  if (got != E4M3::kNaN && cuda::e4m3_value(got) != E4M3{got}.to_float()) atomicAdd(wrong, 1ull);
+}
+
+/// Bits of the exponential, added up: the CPU must find the same sum.
+__global__ void sum_exponentials(unsigned long long* sum) {
+  const std::uint32_t u = (blockIdx.x * blockDim.x + threadIdx.x) * 61u;
+  const float e = exponential(__uint_as_float(u));
+  if (!isnan(e)) atomicAdd(sum, static_cast<unsigned long long>(__float_as_uint(e)));
+}
+
+unsigned long long run(void (*kernel)(unsigned long long*), std::uint32_t threads) {
+  unsigned long long* device = nullptr;
+  unsigned long long host = ~0ull;
+  EXPECT_EQ(cudaMalloc(&device, sizeof host), cudaSuccess);
+  EXPECT_EQ(cudaMemset(device, 0, sizeof host), cudaSuccess);
+  kernel<<<threads / 256, 256>>>(device);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_EQ(cudaMemcpy(&host, device, sizeof host, cudaMemcpyDefault), cudaSuccess);
+  EXPECT_EQ(cudaFree(device), cudaSuccess);
+  return host;
+}
+
+class CudaConversions : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_unavailable(Device::cuda()); !reason.empty())
+      GTEST_SKIP() << "no GPU to run on: " << reason;
+  }
+};
+
+TEST_F(CudaConversions, E2M1OfEveryFloat) { EXPECT_EQ(run(count_e2m1, 1u << 29), 0u); }
+
+TEST_F(CudaConversions, E4M3OfEveryFloatThatIsNotNegative) {
+  EXPECT_EQ(run(count_e4m3, 1u << 31), 0u);
+}
+
+TEST_F(CudaConversions, TheExponentialHasTheBitsOfTheCpu) {
+  constexpr std::uint32_t kCount = 1u << 26;
+  unsigned long long want = 0;
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    const float e = exponential(bits_float(i * 61u));
+    if (!std::isnan(e)) want += float_bits(e);
+  }
+  EXPECT_EQ(run(sum_exponentials, kCount), want);
+}
+
+}  // namespace
+}  // namespace nvfp4

@@ -1,0 +1,98 @@
+// Every operation on the GPU gives the bytes of the reference. Skipped, with the reason, without
+// one.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "fused_cases.h"
+#include "nvfp4/error.h"
+#include "plain_cases.h"
+
+namespace nvfp4 {
+namespace {
+
+using test::Place;
+
+class Cuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_unavailable(Device::cuda()); !reason.empty())
+      GTEST_SKIP() << "no GPU to run on: " << reason;
+  }
+  /// Fixed seeds, then fresh ones; a failure prints the seed.
+  static std::uint64_t fresh_seed() { return std::random_device{}() % 1'000'000; }
+  const Place gpu_{.device = Device::cuda()};
+};
+
+TEST_F(Cuda, PlainOperationsGiveTheReferenceBytes) {
+  for (const std::uint64_t seed : {std::uint64_t{1}, 1'000'000 + fresh_seed()})
+    for (const test::Case& c : test::plain_cases(seed, 60))
+      EXPECT_EQ(test::difference(c.run(gpu_), c.run(test::kReference)), "")
+          << c.name << " of seeds from " << seed;
+}
+
+TEST_F(Cuda, FusedOperationsGiveTheBytesOfTheReferenceAndOfTheirChain) {
+  for (const std::uint64_t seed : {std::uint64_t{1}, 1'000'000 + fresh_seed()})
+    for (const test::FusedCase& c : test::fused_cases(seed, 60)) {
+      const test::Result fused = c.fused(gpu_);
+      EXPECT_EQ(test::difference(fused, c.fused(test::kReference)), "")
+          << c.name << " of seeds from " << seed;
+      EXPECT_EQ(test::difference(fused, c.chain(gpu_)), "") << c.name << ", chain";
+      EXPECT_EQ(test::difference(c.stored(gpu_), c.stored(test::kReference)), "")
+          << c.name << ", stored";
+    }
+}
+
+TEST_F(Cuda, LargeInputsGiveTheBytesOfTheCpu) {
+  const std::uint64_t seed = fresh_seed();
+  const Matrix x = test::make(test::Fill::student, 2048, 7168, seed, DType::bf16);
+  const Matrix on_gpu = to_device(x.view(), Device::cuda());
+  for (const Quantizer q : {Quantizer::max, Quantizer::four_over_six, Quantizer::mse})
+    for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
+      for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns}) {
+        const QuantizeOptions o{.quantizer = q, .axis = axis, .scope = scope};
+        EXPECT_TRUE(to_device(quantize(on_gpu.view(), o).view(), {}) == quantize(x.view(), o))
+            << quantizer_name(q) << " seed " << seed;
+      }
+}
+
+TEST_F(Cuda, MseGivesTheBestOfAllScalesOnManyBlocks) {
+  for (const test::Fill fill : test::kFills)
+    for (const int block : {16, 32}) {
+      const Matrix x = test::make(fill, 512, 4096, fresh_seed());
+      const GlobalScale one;
+      QuantizeOptions o{.quantizer = Quantizer::mse, .block = block};
+      if (fill == test::Fill::saturated) o.global = {&one, 1};
+      EXPECT_TRUE(to_device(quantize(to_device(x.view(), Device::cuda()).view(), o).view(), {}) ==
+                  quantize(x.view(), o))
+          << static_cast<int>(fill) << " block " << block;
+    }
+}
+
+TEST_F(Cuda, RefusesWhatItCannotDo) {
+  const Matrix host = test::make(test::Fill::gaussian, 4, 64, 1);
+  const Matrix x = to_device(host.view(), Device::cuda());
+  QuantizedMatrix on_cpu({.rows = 4, .cols = 64});
+  EXPECT_THROW(quantize_into(x.view(), on_cpu.span()), DeviceError);
+  EXPECT_THROW(quantize(x.view(), {.check_finite = true}), UnsupportedError);
+  EXPECT_THROW(to_device(host.view(), Device::cuda(99)), UnsupportedError);
+  MatrixView null = x.view();
+  null.data = nullptr;
+  EXPECT_THROW(quantize(null), ShapeError);
+  const std::vector<GlobalScale> globals(4);
+  EXPECT_THROW(quantize(x.view(), {.scope = GlobalScope::vector, .global = globals}), DeviceError);
+}
+
+TEST(Devices, AreListedWithTheReasonWhyOneCannotBeUsed) {
+  for (const DeviceInfo& d : cuda_devices()) {
+    EXPECT_FALSE(d.name.empty());
+    EXPECT_EQ(d.available, d.reason.empty());
+    EXPECT_EQ(why_unavailable(d.device), d.reason);
+  }
+  EXPECT_EQ(why_unavailable({}), "");
+  EXPECT_NE(why_unavailable(Device::cuda(1000)), "");
+  EXPECT_THROW(Matrix(DType::f32, 1, 16, Device::cuda(1000)), UnsupportedError);
+}
+
+}  // namespace
+}  // namespace nvfp4
