@@ -4,10 +4,10 @@
 
 namespace nvfp4 {
 
-void cuda::require_row_length(std::int64_t elements) {
-  require<UnsupportedError>(elements <= kMostRowElements,
-                            "cuda: rows of {} elements, at most {} fit a fused kernel", elements,
-                            kMostRowElements);
+void cuda::require_row_size(std::int64_t rows, std::int64_t elements) {
+  require<UnsupportedError>(elements <= kMostRowElements && rows < (std::int64_t{1} << 31),
+                            "cuda: {} rows of {} elements, at most 2^31 - 1 of {} can be fused",
+                            rows, elements, kMostRowElements);
 }
 
 const DeviceBackend& device_backend(Device device) {

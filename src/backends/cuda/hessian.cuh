@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kHessianThreads) hessian_kernel(const Quantize
     const std::int64_t start =
         rows ? vector * a.x.stride + block * kSize : block * kSize * a.x.stride + vector;
     const std::int64_t step = rows ? 1 : a.x.stride;
-    if (rows && is_aligned<kType>(a.x)) {
+    if (rows && is_aligned(a.x)) {
 #pragma unroll
       for (int h = 0; h < kSize / 16; ++h) {
         const Block<kType> b = load_block<kType>(
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kHessianThreads) hessian_kernel(const Quantize
       u[i] = cost_value(v[i], global.divisor);
     }
     const std::uint32_t code = search_hessian(shared, u, fminf(amax * global.divisor, kCostClamp));
-    const float factor = fminf(1.0f / (e4m3_value(code) * (1.0f / global.divisor)), FLT_MAX);
+    const float factor = factor_of(code, 1.0f / global.divisor);
 #pragma unroll
     for (int h = 0; h < kSize / 16; ++h) {
       const uint2 codes = encode16(v + 16 * h, factor, has_nan);

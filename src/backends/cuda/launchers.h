@@ -18,7 +18,7 @@ void relayout(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
               Stream stream);
 
 /// Longer rows than this cannot be held by one thread block.
-inline constexpr std::int64_t kMostRowElements = 16 * 1024 * 8;
+inline constexpr std::int64_t kMostRowElements = 16 * 1024 * 4;
 
 /// The multipliers of given global scales -> out.
 void store_global_scales(const GlobalScales& given, const QuantizedSpan& out, Stream stream);

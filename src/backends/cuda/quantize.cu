@@ -12,7 +12,7 @@ constexpr int kThreads = 256;
 /// Blocks in one launch: a thread's index fits 31 bits.
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
-template <DType kType>
+template <DType kType, bool kAligned>
 void launch_rows(const QuantizeArgs& a, int block, cudaStream_t stream) {
   const auto grid = [&](int per_thread, int threads) {
     return static_cast<unsigned>(ceil_div(a.count, std::int64_t{threads} * per_thread));
@@ -20,13 +20,14 @@ void launch_rows(const QuantizeArgs& a, int block, cudaStream_t stream) {
   if (a.quantizer == Quantizer::max) {
     // Few blocks: one for each thread, small groups of threads on many multiprocessors.
     if (a.count < 128 * 1024)
-      quantize_rows_kernel<kType, false, 1, 1><<<grid(1, 64), 64, 0, stream>>>(a);
+      quantize_rows_kernel<kType, false, 1, 1, kAligned><<<grid(1, 64), 64, 0, stream>>>(a);
     else
-      quantize_rows_kernel<kType, false, 1, 2><<<grid(2, kThreads), kThreads, 0, stream>>>(a);
+      quantize_rows_kernel<kType, false, 1, 2, kAligned>
+          <<<grid(2, kThreads), kThreads, 0, stream>>>(a);
   } else if (block == 16) {
-    quantize_rows_kernel<kType, true, 1, 1><<<grid(1, kThreads), kThreads, 0, stream>>>(a);
+    quantize_rows_kernel<kType, true, 1, 1, false><<<grid(1, kThreads), kThreads, 0, stream>>>(a);
   } else {
-    quantize_rows_kernel<kType, true, 2, 1><<<grid(1, kThreads), kThreads, 0, stream>>>(a);
+    quantize_rows_kernel<kType, true, 2, 1, false><<<grid(1, kThreads), kThreads, 0, stream>>>(a);
   }
 }
 
@@ -43,7 +44,8 @@ template <DType kType>
 void launch(const QuantizeArgs& a, cudaStream_t stream) {
   const QuantizedShape& s = a.out.shape;
   if (s.axis == BlockAxis::rows)
-    launch_rows<kType>(a, s.block, stream);
+    a.aligned ? launch_rows<kType, true>(a, s.block, stream)
+              : launch_rows<kType, false>(a, s.block, stream);
   else
     launch_columns<kType>(a, s.block, stream);
   check(cudaGetLastError(), "quantize: kernel launch");
@@ -101,6 +103,8 @@ void quantize(const DeviceQuantizeJob& job) {
                  .hessian = static_cast<const float*>(job.hessian.data),
                  .hessian_stride = job.hessian.stride,
                  .write_globals = !measured,
+                 .aligned = is_aligned(job.x),
+                 .dense = job.x.stride == job.x.cols,
                  .count = 0,
                  .row0 = 0,
                  .per_row = {}};

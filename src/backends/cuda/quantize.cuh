@@ -17,6 +17,8 @@ struct QuantizeArgs {
   const float* hessian;
   std::int64_t hessian_stride;
   bool write_globals;   ///< given ones: copied to out
+  bool aligned;         ///< is_aligned(x)
+  bool dense;           ///< no gap between the rows of x
   std::uint32_t count;  ///< blocks of this launch
   std::int64_t row0;    ///< its first row; its first block row if the blocks run down the columns
   Divider per_row;      ///< blocks in a row, or columns
@@ -57,39 +59,46 @@ __device__ inline void write_global(const QuantizedSpan& out, std::int64_t vecto
     out.global_scale[0] = g.multiplier;
 }
 
-/// kSearch: any quantizer but max, which is worth kernels of its own. kHalves 16s make a block.
-template <DType kType, bool kSearch, int kHalves, int kUnroll>
+/// kSearch: any quantizer but max, which is worth kernels of its own; kAligned is theirs alone.
+/// kHalves 16s make a block.
+template <DType kType, bool kSearch, int kHalves, int kUnroll, bool kAligned>
 __global__ void __launch_bounds__(256) quantize_rows_kernel(const QuantizeArgs a) {
   constexpr int kBlockSize = 16 * kHalves;
   const std::uint32_t blocks = a.per_row.divisor;
   const std::uint32_t first = blockIdx.x * (blockDim.x * kUnroll) + threadIdx.x;
-  const bool aligned = is_aligned<kType>(a.x);
   float normalizer = 1.0f;
   if constexpr (kSearch)
     if (a.weights) normalizer = weight_normalizer(a.weights, a.out.shape.depth());
 
   Block<kType> loaded[kUnroll][kHalves];
-  std::int64_t rows[kUnroll];
-  std::uint32_t cols[kUnroll];
+  std::uint32_t rows[kUnroll], cols[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const std::uint32_t index = first + u * blockDim.x;
     if (index >= a.count) break;
-    const std::uint32_t row = a.per_row.quotient(index);
-    rows[u] = a.row0 + row;
-    cols[u] = index - row * blocks;
+    rows[u] = a.per_row.quotient(index);
+    cols[u] = index - rows[u] * blocks;
+    const std::int64_t element = a.dense
+                                     ? std::int64_t{index} * kBlockSize
+                                     : rows[u] * a.x.stride + std::int64_t{cols[u]} * kBlockSize;
     const char* p =
-        static_cast<const char*>(a.x.data) +
-        (rows[u] * a.x.stride + std::int64_t{cols[u]} * kBlockSize) * kElementBytes<kType>;
+        static_cast<const char*>(a.x.data) + (a.row0 * a.x.stride + element) * kElementBytes<kType>;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h)
-      loaded[u][h] = load_block<kType>(p + h * 16 * kElementBytes<kType>, aligned);
+      loaded[u][h] =
+          load_block<kType, !kAligned>(p + h * 16 * kElementBytes<kType>, kSearch && a.aligned);
   }
+  GlobalScale global = a.globals.of(a.row0 + (first < a.count ? rows[0] : 0));
+  float inverse = 1.0f / global.divisor;
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
-    if (first + u * blockDim.x >= a.count) break;
-    const std::int64_t row = rows[u];
-    const GlobalScale global = a.globals.of(row);
+    const std::uint32_t index = first + u * blockDim.x;
+    if (index >= a.count) break;
+    const std::int64_t row = a.row0 + rows[u];
+    if (u > 0 && a.globals.of_vectors) {
+      global = a.globals.of(row);
+      inverse = 1.0f / global.divisor;
+    }
     float v[kBlockSize];
     Loaded16 all;
 #pragma unroll
@@ -105,13 +114,16 @@ __global__ void __launch_bounds__(256) quantize_rows_kernel(const QuantizeArgs a
       code = choose_weighted<kBlockSize>(a, v, all.amax, global.divisor, cols[u], normalizer);
     else
       code = choose_code<kBlockSize>(a.quantizer, v, all.amax, global.divisor, nullptr);
-    const float factor = fminf(1.0f / (e4m3_value(code) * (1.0f / global.divisor)), FLT_MAX);
+    const float factor = factor_of(code, inverse);
+    uint2* codes =
+        reinterpret_cast<uint2*>(a.out.codes) + (a.row0 * blocks + std::int64_t{index}) * kHalves;
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h)
-      reinterpret_cast<uint2*>(a.out.codes)[(row * blocks + cols[u]) * kHalves + h] =
-          encode16(v + 16 * h, factor, all.has_nan);
-    a.out.scales[scale_offset_of(a.out.shape.layout, row, cols[u], a.out.shape.rows, blocks)] =
-        static_cast<std::uint8_t>(code);
+    for (int h = 0; h < kHalves; ++h) codes[h] = encode16(v + 16 * h, factor, all.has_nan);
+    const std::int64_t offset =
+        a.out.shape.layout == ScaleLayout::linear
+            ? a.row0 * blocks + index
+            : scale_offset_of(a.out.shape.layout, row, cols[u], a.out.shape.rows, blocks);
+    a.out.scales[offset] = static_cast<std::uint8_t>(code);
     if (a.write_globals && cols[u] == 0) write_global(a.out, row, global);
   }
 }
@@ -150,7 +162,7 @@ __global__ void __launch_bounds__(256) quantize_columns_kernel(const QuantizeArg
   const std::uint32_t code =
       a.weights ? choose_weighted<kBlockSize>(a, v, amax, global.divisor, block, normalizer)
                 : choose_code<kBlockSize>(a.quantizer, v, amax, global.divisor, nullptr);
-  const float factor = fminf(1.0f / (e4m3_value(code) * (1.0f / global.divisor)), FLT_MAX);
+  const float factor = factor_of(code, 1.0f / global.divisor);
   const QuantizedShape& s = a.out.shape;
 #pragma unroll
   for (int h = 0; h < kHalves; ++h) {

@@ -5,30 +5,57 @@
 
 namespace nvfp4::cuda {
 
-/// How a thread makes its part of a row: reading it (and normalizing it, if asked), adding up
-/// streams, or from gate and up.
-enum class RowKind : std::uint8_t { plain, mix, swiglu };
+/// How a thread makes its part of a row: reading it, normalizing it too, adding up streams (and
+/// normalizing the sum, if there are weights), or from gate and up.
+enum class RowKind : std::uint8_t { plain, norm, mix, swiglu };
 
 enum class RowMode : std::uint8_t { quantize, store, amax };
 
+/// What every row needs comes first: a kernel's arguments are fetched a cache line at a time.
 struct RowArgs {
-  RowJob rows;
-  std::int64_t blocks = 0;  ///< 16s in a row that is made
+  const char* x = nullptr;
+  std::int64_t x_stride = 0;  ///< bytes
+  std::int32_t rows = 0;
+  std::int32_t blocks = 0;  ///< 16s in a row that is made
+  bool aligned = false;     ///< every block of x starts at a multiple of 16 bytes
+  bool measure = false;     ///< the global scale of each row from the row
+  bool write_globals = false;
+  bool has_groups = false;
+  bool has_residual = false;
+  bool of_vectors = false;  ///< out has a global scale for each row
   RowMode mode = RowMode::quantize;
-  QuantizedSpan out;
   Quantizer quantizer = Quantizer::max;
-  bool measure = false;        ///< the global scale of each row from the row
-  bool write_globals = false;  ///< measured here or given: stored in out
+  ScaleLayout layout = ScaleLayout::linear;
+  std::int32_t block = 16;
+  std::int32_t top_k = 0;
+  std::uint8_t* codes = nullptr;
+  std::uint8_t* scales = nullptr;
+  float* global_scale = nullptr;
+
+  const float* weight = nullptr;
+  float* rstd = nullptr;
+  float eps = 0;
+  DType intermediate = DType::f32;
+  float limit = 0;
+  std::int32_t interleave = 0;
   Globals globals;
+
+  const float* mix = nullptr;
+  std::int64_t mix_stride = 0;
+  std::int32_t streams = 0;
+  MatrixView residual;
+  MatrixSpan residual_out;
   RowGroups groups;
   Routing routing;
   StagedRouting staged;
   MatrixSpan y;  ///< mode store
 };
 
-/// One for each kind, in a .cu of its own. Chooses the instance for dtype and row length.
-void launch_plain_rows(const RowArgs& a, Stream stream);
-void launch_mixed_rows(const RowArgs& a, Stream stream);
-void launch_swiglu_rows(const RowArgs& a, Stream stream);
+/// One for each kind, in a .cu of its own. Chooses the instance for dtype, number and length of
+/// rows.
+void launch_plain_rows(const RowArgs& a, DType dtype, Device device, Stream stream);
+void launch_norm_rows(const RowArgs& a, DType dtype, Device device, Stream stream);
+void launch_mix_rows(const RowArgs& a, DType dtype, Device device, Stream stream);
+void launch_swiglu_rows(const RowArgs& a, DType dtype, Device device, Stream stream);
 
 }  // namespace nvfp4::cuda

@@ -2,41 +2,49 @@
 
 #include <algorithm>
 
-#include "backends/cuda/launchers.h"
 #include "backends/cuda/rows.cuh"
 #include "backends/cuda/runtime.h"
 
 namespace nvfp4::cuda {
 
-template <RowKind kKind, DType kType, int kBlocks>
-void launch_instance(const RowArgs& a, Stream stream) {
-  const auto kernel = rows_kernel<kKind, kType, kBlocks>;
+template <RowForm kForm, RowKind kKind, DType kType, int kBlocks>
+void launch_instance(const RowArgs& a, Device device, Stream stream) {
+  const auto kernel = rows_kernel<kForm, kKind, kType, kBlocks>;
   const int threads =
       static_cast<int>(std::max<std::int64_t>(32, round_up(ceil_div(a.blocks, kBlocks), 32)));
   int resident = 1;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, 0),
         "rows: occupancy");
-  const auto grid = static_cast<unsigned>(std::min<std::int64_t>(
-      a.rows.x.rows, std::int64_t{multiprocessors(a.rows.x.device)} * std::max(resident, 1)));
+  const auto grid =
+      static_cast<unsigned>(std::min(a.rows, multiprocessors(device) * std::max(resident, 1)));
   kernel<<<grid, threads, 0, stream_of(stream)>>>(a);
   check(cudaGetLastError(), "rows: kernel launch");
 }
 
+inline bool is_fast(const RowArgs& a) {
+  return a.aligned && (a.quantizer == Quantizer::max || a.mode == RowMode::store) &&
+         (a.interleave == 0 || a.interleave >= 8) && (!a.has_residual || is_aligned(a.residual));
+}
+
+/// Few rows: a block of 16 for each thread, which takes the least time. Many: two, which shares the
+/// reductions. Long rows: four.
 template <RowKind kKind, DType kType>
-void launch_type(const RowArgs& a, Stream stream) {
-  if (a.blocks <= kMostThreads<1> && a.out.shape.block != 32)
-    launch_instance<kKind, kType, 1>(a, stream);
-  else if (a.blocks <= 4 * kMostThreads<4>)
-    launch_instance<kKind, kType, 4>(a, stream);
+void launch_type(const RowArgs& a, Device device, Stream stream) {
+  constexpr RowForm kFast = RowForm::fast;
+  const bool few = a.rows <= multiprocessors(device);
+  if (!is_fast(a) || a.blocks > 4 * kMostThreads<kFast, 4>)
+    launch_instance<RowForm::general, kKind, kType, 4>(a, device, stream);
+  else if (few && a.blocks <= kMostThreads<kFast, 1>)
+    launch_instance<kFast, kKind, kType, 1>(a, device, stream);
+  else if (a.blocks <= 2 * kMostThreads<kFast, 2>)
+    launch_instance<kFast, kKind, kType, 2>(a, device, stream);
   else
-    launch_instance<kKind, kType, 8>(a, stream);
+    launch_instance<kFast, kKind, kType, 4>(a, device, stream);
 }
 
 template <RowKind kKind>
-void launch_kind(const RowArgs& a, Stream stream) {
-  if (a.rows.x.rows == 0 || a.blocks == 0) return;
-  require_row_length(a.blocks * 16);
-  visit_dtype(a.rows.x.dtype, [&](auto type) { launch_type<kKind, type.value>(a, stream); });
+void launch_kind(const RowArgs& a, DType dtype, Device device, Stream stream) {
+  visit_dtype(dtype, [&](auto type) { launch_type<kKind, type.value>(a, device, stream); });
 }
 
 }  // namespace nvfp4::cuda

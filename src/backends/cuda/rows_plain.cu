@@ -2,6 +2,8 @@
 
 namespace nvfp4::cuda {
 
-void launch_plain_rows(const RowArgs& a, Stream stream) { launch_kind<RowKind::plain>(a, stream); }
+void launch_plain_rows(const RowArgs& a, DType dtype, Device device, Stream stream) {
+  launch_kind<RowKind::plain>(a, dtype, device, stream);
+}
 
 }  // namespace nvfp4::cuda

@@ -30,8 +30,8 @@ class Current {
 
 int multiprocessors(Device device);
 
-/// Throws UnsupportedError if a row is too long for the fused kernels.
-void require_row_length(std::int64_t elements);
+/// Throws UnsupportedError if the rows are too long or too many for the fused kernels.
+void require_row_size(std::int64_t rows, std::int64_t elements);
 
 /// Calls `f` with the type as a constant, so that a kernel is written once for all of them.
 template <class F>

@@ -72,43 +72,55 @@ __device__ inline float load_element(const void* data, std::int64_t i) {
   return __half2float(__half(__half_raw{bits}));
 }
 
-/// Reads elements 8·half … of a block from `p`; `aligned`: to 16 bytes.
+/// Element by element, `step` apart and in runs of `run`: what is not 16 consecutive elements that
+/// start at a multiple of 16 bytes. Slow, and out of line for that.
 template <DType kType>
-__device__ inline void load_half(Block<kType>& b, int half, const char* p, bool aligned) {
-  constexpr int kWords = Block<kType>::kWords / 2;
-  std::uint32_t* words = b.words + half * kWords;
-  if (aligned) {
-#pragma unroll
-    for (int i = 0; i < kWords; i += 4) {
-      const uint4 v = __ldg(reinterpret_cast<const uint4*>(p) + i / 4);
-      words[i] = v.x;
-      words[i + 1] = v.y;
-      words[i + 2] = v.z;
-      words[i + 3] = v.w;
+__device__ __noinline__ void load_scattered(const char* p, int run, int step, Block<kType>* b) {
+  for (int i = 0; i < 16; ++i) {
+    const std::int64_t at = i / run * step + i % run;
+    if constexpr (kType == DType::f32) {
+      b->words[i] = __ldg(reinterpret_cast<const std::uint32_t*>(p) + at);
+    } else {
+      const std::uint32_t bits = __ldg(reinterpret_cast<const std::uint16_t*>(p) + at);
+      b->words[i / 2] = i % 2 ? b->words[i / 2] | bits << 16 : bits;
     }
-  } else if constexpr (kType == DType::f32) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) words[i] = __ldg(reinterpret_cast<const std::uint32_t*>(p) + i);
-  } else {
-    const auto* h = reinterpret_cast<const std::uint16_t*>(p);
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      words[i] = std::uint32_t{__ldg(h + 2 * i)} | std::uint32_t{__ldg(h + 2 * i + 1)} << 16;
   }
 }
 
+/// Elements 8·half … of a block, from a multiple of 16 bytes.
 template <DType kType>
+__device__ inline void load_half(Block<kType>& b, int half, const char* p) {
+  constexpr int kWords = Block<kType>::kWords / 2;
+#pragma unroll
+  for (int i = 0; i < kWords; i += 4) {
+    const uint4 v = __ldg(reinterpret_cast<const uint4*>(p) + i / 4);
+    std::uint32_t* words = b.words + half * kWords + i;
+    words[0] = v.x;
+    words[1] = v.y;
+    words[2] = v.z;
+    words[3] = v.w;
+  }
+}
+
+/// The 16 consecutive elements at `p`; `aligned`: to 16 bytes, as it must be unless kAny.
+template <DType kType, bool kAny = true>
 __device__ inline Block<kType> load_block(const char* p, bool aligned) {
   Block<kType> b;
-  load_half(b, 0, p, aligned);
-  load_half(b, 1, p + 8 * kElementBytes<kType>, aligned);
+  if (!kAny || aligned) {
+    load_half(b, 0, p);
+    load_half(b, 1, p + 8 * kElementBytes<kType>);
+  } else if constexpr (kAny) {
+    Block<kType> copy;
+    load_scattered(p, 16, 16, &copy);
+    b = copy;
+  }
   return b;
 }
 
-template <DType kType>
-__device__ inline bool is_aligned(const MatrixView& x) {
+/// Whether every block of a row starts at a multiple of 16 bytes.
+__host__ __device__ inline bool is_aligned(const MatrixView& x) {
   return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
-         x.stride % (16 / kElementBytes<kType>) == 0;
+         x.stride % (x.dtype == DType::f32 ? 4 : 8) == 0;
 }
 
 struct Loaded16 {

@@ -2,6 +2,7 @@
 
 #include <cuda_fp16.h>
 
+#include <cfloat>
 #include <cstdint>
 
 #include "backends/cuda/device/arch.cuh"
@@ -30,14 +31,15 @@ __device__ inline float saturated_fma(float a, float b, float c) {
   return d;
 }
 
-/// 2^23 + the E2M1 code of |a|, as the bits of a float. a >= 0 or NaN (code 0). The grid has steps
-/// of 1/2 up to 2, of 1 up to 4, of 2 up to 6: three clamped pieces, each rounded to nearest even
-/// by the adder. The pieces are exact, and a piece begins where the code so far is even.
-__device__ inline std::uint32_t e2m1_magnitude(float a) {
-  const float to_2 = saturated_fma(a, 0.5f, 0.0f);
-  const float to_4 = saturated_fma(a, 0.5f, -1.0f);
-  const float to_6 = saturated_fma(a, 0.5f, -2.0f);
-  return __float_as_uint(to_6 + __fmaf_rn(to_4, 2.0f, __fmaf_rn(to_2, 4.0f, 0x1p23f)));
+/// The E2M1 code of a plus kCodeBias, as the bits of a float. a >= 0 or NaN (code 0).
+/// min(a, 4) is added to 2^23 - 2: the sum has steps of 1/2 below 2^23, where a < 2, and of 1
+/// above, as E2M1 has, and the adder rounds to nearest even. What exceeds 4, halved, then adds one
+/// or not.
+inline constexpr std::uint32_t kCodeBias = 0x4AFFFFFC;  ///< bits of 2^23 - 2
+__device__ inline std::uint32_t e2m1_biased(float a) {
+  const float to_4 = saturated_fma(a, 0.25f, 0.0f);
+  const float above = saturated_fma(a, 0.5f, -2.0f);
+  return __float_as_uint(above + __fmaf_rn(to_4, 4.0f, 0x1p23f - 2.0f));
 }
 
 /// Codes of eight elements times `factor` > 0, the first in the lowest nibble. No NaN among them,
@@ -57,8 +59,8 @@ __device__ inline std::uint32_t encode8(const float* x, float factor) {
 #else
   std::uint32_t sum = 0;
 #pragma unroll
-  for (int i = 7; i >= 0; --i) sum = (sum << 4) + e2m1_magnitude(fabsf(x[i]) * factor);
-  constexpr std::uint32_t kBias = 0x4B000000u + (0x4B000000u << 4);  // of 2^23; the rest shifts out
+  for (int i = 7; i >= 0; --i) sum = sum * 16 + e2m1_biased(fabsf(x[i]) * factor);
+  constexpr std::uint32_t kBias = kCodeBias * 0x11111111u;
   const auto sign_bytes = [](float a, float b, float c, float d) {
     const std::uint32_t ab = __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x0073);
     const std::uint32_t cd = __byte_perm(__float_as_uint(c), __float_as_uint(d), 0x0073);
@@ -67,6 +69,11 @@ __device__ inline std::uint32_t encode8(const float* x, float factor) {
   return (sum - kBias) | sign_bytes(x[0], x[2], x[4], x[6]) >> 4 |
          sign_bytes(x[1], x[3], x[5], x[7]);
 #endif
+}
+
+/// What the elements are multiplied by, from the code of the block scale.
+__device__ inline float factor_of(std::uint32_t code, float inverse_divisor) {
+  return fminf(1.0f / (e4m3_value(code) * inverse_divisor), FLT_MAX);
 }
 
 /// Codes of 16 elements, NaN or not.

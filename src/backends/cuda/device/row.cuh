@@ -1,0 +1,262 @@
+#pragma once
+
+#include "backends/cuda/device/block.cuh"
+#include "backends/cuda/device/search.cuh"
+#include "backends/cuda/row_args.h"
+#include "quantizers/row_math.h"
+
+/// What thread blocks do with a row that they hold in registers.
+namespace nvfp4::cuda {
+
+struct Largest {
+  __device__ float operator()(float x, float y) const { return fmaxf(x, y); }
+};
+struct Sum {
+  __device__ float operator()(float x, float y) const { return x + y; }
+};
+
+/// Over the threads, as the balanced binary tree. There are two buffers, so that one barrier for
+/// each reduction is enough: whoever writes a buffer again has passed the other's barrier since.
+struct RowReduction {
+  float (*buffers)[32];
+  int turn = 0;
+
+  template <class Combine>
+  __device__ float operator()(float v, Combine combine) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) v = combine(v, __shfl_xor_sync(~0u, v, step));
+    if (blockDim.x == 32) return v;
+    float* shared = buffers[turn];
+    turn ^= 1;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    if (lane == 0) shared[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = lane < static_cast<int>(blockDim.x) / 32 ? shared[lane] : 0.0f;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) v = combine(v, __shfl_xor_sync(~0u, v, step));
+    return v;
+  }
+};
+
+/// The balanced binary tree over `kCount` values, neighbours first; overwrites them.
+template <int kCount>
+__device__ inline float tree_sum(float (&v)[kCount]) {
+#pragma unroll
+  for (int step = 1; step < kCount; step *= 2)
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2 * step) v[i] = v[i] + v[i + step];
+  return v[0];
+}
+
+__device__ inline float rounded_to(DType type, float v) {
+  if (type == DType::f32) return v;
+  if (type == DType::bf16) return BF16{BF16::from_float(v).bits}.to_float();
+  return __half2float(__float2half_rn(v));
+}
+
+template <DType kType, bool kGeneral>
+__device__ inline void load_typed(const MatrixView& m, std::int64_t index, float* v) {
+  const Block<kType> b = load_block<kType, kGeneral>(
+      static_cast<const char*>(m.data) + index * kElementBytes<kType>, is_aligned(m));
+#pragma unroll
+  for (int i = 0; i < 16; ++i) v[i] = b.value(i);
+}
+
+/// v + residual, rounded to the dtype of residual_out, is stored there and replaces v.
+template <bool kGeneral>
+__device__ inline void add_residual(const RowArgs& a, std::int32_t row, std::int64_t k, float* v) {
+  float residual[16];
+  const std::int64_t index = row * a.residual.stride + k;
+  if (a.residual.dtype == DType::bf16)
+    load_typed<DType::bf16, kGeneral>(a.residual, index, residual);
+  else if (a.residual.dtype == DType::f16)
+    load_typed<DType::f16, kGeneral>(a.residual, index, residual);
+  else
+    load_typed<DType::f32, kGeneral>(a.residual, index, residual);
+#pragma unroll
+  for (int i = 0; i < 16; ++i) v[i] = rounded_to(a.residual_out.dtype, v[i] + residual[i]);
+  store_values(a.residual_out.data, a.residual_out.dtype, row * a.residual_out.stride + k, v);
+}
+
+/// Σ mix[h] · stream h, in the order of h.
+template <DType kType, bool kGeneral>
+__device__ inline void mix_block(const RowArgs& a, std::int32_t row, int block, float* v) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) v[i] = 0.0f;
+  if (block >= a.blocks) return;
+  const float* mix = a.mix + row * a.mix_stride;
+  const char* x = a.x + row * a.x_stride + std::int64_t{block} * 16 * kElementBytes<kType>;
+  const std::int64_t stream = std::int64_t{a.blocks} * 16 * kElementBytes<kType>;
+  Block<kType> loaded[kMostStreams];
+#pragma unroll
+  for (int h = 0; h < kMostStreams; ++h)
+    if (h < a.streams) loaded[h] = load_block<kType, kGeneral>(x + h * stream, a.aligned);
+#pragma unroll
+  for (int h = 0; h < kMostStreams; ++h) {
+    if (h >= a.streams) break;
+    const float weight = __ldg(mix + h);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float product = weight * loaded[h].value(i);
+      v[i] = h == 0 ? product : v[i] + product;
+    }
+  }
+}
+
+template <int kBlocks>
+__device__ inline void normalize(const RowArgs& a, std::int32_t row, int first,
+                                 RowReduction& reduce, float (&v)[16 * kBlocks]) {
+  float sums[kBlocks];
+#pragma unroll
+  for (int j = 0; j < kBlocks; ++j) {
+    float squares[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) squares[i] = v[16 * j + i] * v[16 * j + i];
+    sums[j] = tree_sum(squares);
+  }
+  const float rstd =
+      reciprocal_rms(reduce(tree_sum(sums), Sum{}), std::int64_t{a.blocks} * 16, a.eps);
+  if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
+#pragma unroll
+  for (int j = 0; j < kBlocks; ++j) {
+    if (first + j >= a.blocks) break;
+    const float* w = a.weight + std::int64_t{first + j} * 16;
+#pragma unroll
+    for (int i = 0; i < 16; i += 4) {
+      const float4 four = __ldg(reinterpret_cast<const float4*>(w + i));
+      float* to = v + 16 * j + i;
+      to[0] = normalized(to[0], rstd, four.x);
+      to[1] = normalized(to[1], rstd, four.y);
+      to[2] = normalized(to[2], rstd, four.z);
+      to[3] = normalized(to[3], rstd, four.w);
+    }
+  }
+  if (a.intermediate != DType::f32)
+#pragma unroll
+    for (int i = 0; i < 16 * kBlocks; ++i) v[i] = rounded_to(a.intermediate, v[i]);
+}
+
+/// Which group `row` is in, if any: the groups are in order.
+__device__ inline bool in_a_group(const RowGroups& groups, std::int64_t row) {
+  std::int64_t low = 0, high = groups.count;  // the first group that ends after the row
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if (__ldg(groups.ends + middle) > row)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low < groups.count && __ldg(groups.starts + low) <= row;
+}
+
+__device__ inline std::int64_t load_index(const void* data, IndexType type, std::int64_t i) {
+  switch (type) {
+    case IndexType::i8:
+      return static_cast<const std::int8_t*>(data)[i];
+    case IndexType::u8:
+      return static_cast<const std::uint8_t*>(data)[i];
+    case IndexType::i16:
+      return static_cast<const std::int16_t*>(data)[i];
+    case IndexType::u16:
+      return static_cast<const std::uint16_t*>(data)[i];
+    case IndexType::i32:
+      return static_cast<const std::int32_t*>(data)[i];
+    case IndexType::u32:
+      return static_cast<const std::uint32_t*>(data)[i];
+    default:
+      return static_cast<const std::int64_t*>(data)[i];
+  }
+}
+
+__device__ inline void stage_routing(const RowArgs& a, std::int64_t row) {
+  for (std::int64_t t = threadIdx.x; t < a.top_k; t += blockDim.x) {
+    a.staged.ids[row * a.staged.id_stride + t] =
+        load_index(a.routing.ids, a.routing.id_type, row * a.routing.id_stride + t);
+    a.staged.weights[row * a.staged.weight_stride + t] =
+        a.routing.weights[row * a.routing.weight_stride + t];
+  }
+}
+
+struct BlockMaximum {
+  float amax = 0;  ///< NaN ignored
+  bool has_nan = false;
+};
+
+__device__ inline BlockMaximum maximum_of(const float* v) {
+  float m = 0;
+#pragma unroll
+  for (int i = 0; i < 16; ++i)
+    asm("{ .reg .f32 a; abs.f32 a, %1; max.NaN.f32 %0, %0, a; }" : "+f"(m) : "f"(v[i]));
+  if (!isnan(m)) return {m, false};
+  m = 0;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) m = fmaxf(m, fabsf(v[i]));
+  return {m, true};
+}
+
+/// The same from what was loaded, two elements at a time.
+template <DType kType>
+__device__ inline BlockMaximum maximum_of(const Block<kType>& b, const float* v) {
+  const std::uint32_t bits = b.amax_bits();
+  if (bits <= Block<kType>::kInfinity) return {Block<kType>::magnitude(bits), false};
+  return maximum_of(v);
+}
+
+/// Any quantizer but max; out of line, for it would crowd the registers of every kernel.
+template <int kBlockSize>
+__device__ __noinline__ std::uint32_t choose_searched(Quantizer quantizer, const float* x,
+                                                      float amax, float divisor) {
+  return choose_code<kBlockSize>(quantizer, x, amax, divisor, nullptr);
+}
+
+/// Of block j of the thread; with blocks of 32 both of a pair find the same.
+template <int kBlocks>
+__device__ inline std::uint32_t search_code(const RowArgs& a, int j, const float (&v)[16 * kBlocks],
+                                            const BlockMaximum (&maxima)[kBlocks], float divisor) {
+  float x[32];
+  if (a.block == 16) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) x[i] = v[16 * j + i];
+    return choose_searched<16>(a.quantizer, x, maxima[j].amax, divisor);
+  }
+  if constexpr (kBlocks % 2 == 0) {
+    const int pair = j / 2 * 2;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) x[i] = v[16 * pair + i];
+    return choose_searched<32>(a.quantizer, x, fmaxf(maxima[pair].amax, maxima[pair + 1].amax),
+                               divisor);
+  }
+  return 0;  // the launcher gives blocks of 32 to threads that hold pairs
+}
+
+template <int kBlocks, bool kGeneral>
+__device__ inline void encode_row(const RowArgs& a, std::int64_t row, int first,
+                                  const float (&v)[16 * kBlocks],
+                                  const BlockMaximum (&maxima)[kBlocks],
+                                  const GlobalScale& global) {
+  const float inverse = 1.0f / global.divisor, sixth = global.divisor * kSixth;
+  uint2* codes = reinterpret_cast<uint2*>(a.codes) + row * a.blocks + first;
+#pragma unroll
+  for (int j = 0; j < kBlocks; ++j) {
+    if (first + j >= a.blocks) break;
+    std::uint32_t code = e4m3_bits(fminf(maxima[j].amax * sixth, FLT_MAX));
+    if constexpr (kGeneral)
+      if (a.quantizer != Quantizer::max)
+        code = search_code<kBlocks>(a, j, v, maxima, global.divisor);
+    codes[j] = encode16(v + 16 * j, factor_of(code, inverse), maxima[j].has_nan);
+    if (a.block == 16 && a.layout == ScaleLayout::linear)
+      a.scales[row * a.blocks + first + j] = static_cast<std::uint8_t>(code);
+    else if (a.block == 16 || j % 2 == 0)
+      a.scales[scale_offset_of(a.layout, row, (first + j) * 16 / a.block, a.rows,
+                               a.blocks * 16 / a.block)] = static_cast<std::uint8_t>(code);
+  }
+}
+
+__device__ inline void clear_row(const RowArgs& a, std::int64_t row) {
+  for (int b = static_cast<int>(threadIdx.x); b < a.blocks; b += static_cast<int>(blockDim.x)) {
+    reinterpret_cast<uint2*>(a.codes)[row * a.blocks + b] = {0, 0};
+    a.scales[scale_offset_of(a.layout, row, b * 16 / a.block, a.rows, a.blocks * 16 / a.block)] = 0;
+  }
+}
+
+}  // namespace nvfp4::cuda
