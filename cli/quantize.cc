@@ -44,6 +44,7 @@ Examples:
   nvfp4 quantize Llama-3.1-8B Llama-3.1-8B-NVFP4
   nvfp4 quantize DeepSeek-V3 out --ignore 're:.*self_attn.*' --report out.json
   nvfp4 quantize Llama-3.1-8B out --scheme nvfp4a16 --format compressed-tensors
+  nvfp4 quantize DeepSeek-V3 out --device auto
 )";
 
 std::string check_pattern(const std::string& pattern) {
@@ -67,6 +68,13 @@ std::string check_fuse(const std::string& names) {
   return count >= 2 ? "" : fmt::format("'{}' is one component, needs two or more", names);
 }
 
+std::string check_device(const std::string& name) try {
+  device_from_name(name);  // whether it can be used is not a question of usage
+  return {};
+} catch (const ValueError& e) {
+  return e.what();
+}
+
 /// Lexically, after links are resolved; what else can be wrong with the folders is found later.
 void check_apart(const fs::path& input, const fs::path& output) {
   std::error_code error;
@@ -84,6 +92,14 @@ void check_apart(const fs::path& input, const fs::path& output) {
     throw CLI::ValidationError(
         "OUTPUT", fmt::format("{} and INPUT {} must not be the same or inside each other",
                               output.string(), input.string()));
+}
+
+/// "cpu", or "cuda:0, NVIDIA H200".
+std::string describe(Device device) {
+  std::string text = device_name(device);
+  for (const DeviceInfo& gpu : cuda_devices())
+    if (gpu.device == device) text += ", " + gpu.name;
+  return text;
 }
 
 struct Group {
@@ -171,6 +187,7 @@ void print_summary(const QuantizeReport& report, const Arguments& arguments) {
   }
   facts.add({style.dim("scales"), fmt::format("{}, scheme {}, format {}", arguments.scale_search,
                                               arguments.scheme, options.format)});
+  facts.add({style.dim("device"), describe(report.device)});
   if (!report.dry_run) {
     facts.add(
         {style.dim("time"),
@@ -191,6 +208,7 @@ void run(Arguments& arguments) {
   QuantizeCheckpointOptions& options = arguments.options;
   options.scheme = arguments.scheme == "nvfp4" ? Scheme::nvfp4 : Scheme::nvfp4a16;
   options.quantizer = quantizer_from_name(arguments.scale_search);
+  options.device = device_from_name(arguments.device);
   check_apart(options.input, options.output);
   std::optional<ReportFile> report_file;
   if (!arguments.report.empty()) report_file.emplace(arguments.report, options);
@@ -252,14 +270,17 @@ void add_quantize(CLI::App& app) {
                    "JSON: module name or pattern to the largest activation; 2688 if not given")
       ->option_text("FILE");
   add_threads(*command);
-  command->add_option("--device", arguments->device, "cpu")
+  command
+      ->add_option("--device", arguments->device,
+                   "what encodes the weights: cpu, the default; cuda or cuda:N, a GPU; auto, the "
+                   "first GPU if it can be used. The output is the same")
       ->option_text("NAME")
-      ->check(CLI::IsMember({"cpu"}));
+      ->check(CLI::Validator(check_device, ""));
   std::vector<std::string> names;
   for (const BackendInfo& b : backends()) names.push_back(b.name);
   command
       ->add_option("--backend", o.backend,
-                   fmt::format("one of {}; the best if not given", fmt::join(names, ", ")))
+                   fmt::format("of the CPU: {}; the best if not given", fmt::join(names, ", ")))
       ->option_text("NAME")
       ->check(CLI::IsMember(names));
   CLI::Option* resume =

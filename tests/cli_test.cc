@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "checkpoint/temp_dir.h"
+#include "nvfp4/device.h"
 
 namespace nvfp4 {
 namespace {
@@ -183,7 +184,9 @@ TEST_F(Cli, CallsWrongUsageTwo) {
   expect_one_line_error(run({"quantize", "a", "b", "--format", "x"}), 2, {"--format", "modelopt"});
   expect_one_line_error(run({"quantize", "a", "b", "--scale-search", "x"}), 2,
                         {"--scale-search", "four_over_six"});
-  expect_one_line_error(run({"quantize", "a", "b", "--device", "cuda"}), 2, {"--device", "cpu"});
+  for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda0", "CPU", ""})
+    expect_one_line_error(run({"quantize", "a", "b", "--device", device}), 2,
+                          {"--device", std::string("'") + device + "'", "cpu, cuda, cuda:N"});
   expect_one_line_error(run({"quantize", "a", "b", "--backend", "x"}), 2, {"--backend"});
   expect_one_line_error(run({"quantize", "a", "b", "--threads", "0"}), 2, {"--threads"});
   expect_one_line_error(run({"quantize", "a", "b", "--resume", "--overwrite"}), 2,
@@ -207,6 +210,10 @@ TEST_F(Cli, CallsAFailedInputOne) {
   expect_one_line_error(run({"inspect", "bad.safetensors"}), 1, {"bad.safetensors"});
   expect_one_line_error(run({"inspect", "bad.safetensors"}, {"NVFP4_THREADS=many"}), 1, {});
   make_sample();
+  // No machine has so many; without a GPU or a build for one, the reason is another.
+  expect_one_line_error(run({"quantize", "m", "out", "--device", "cuda:999"}), 1,
+                        {"device = cuda:999: "});
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "out"));
   expect_one_line_error(run({"sample", "m"}), 1, {"m", "not empty"});
   expect_one_line_error(run({"inspect", "m", "--tensor", "nope"}), 1, {"nope"});
   expect_one_line_error(run({"quantize", "m", "out", "--quiet"}, {"NVFP4_BACKEND=nope"}), 1,
@@ -275,6 +282,20 @@ TEST_F(Cli, PassesEveryOptionOn) {
     const bool quantized = name == "lm_head.weight" || (has(name, "_proj") && !has(name, "q_proj"));
     EXPECT_EQ(t.at("scheme"), quantized ? "nvfp4" : "") << name;
   }
+}
+
+TEST_F(Cli, SaysWhichDeviceEncoded) {
+  make_sample();
+  const Result cpu = run({"quantize", "m", "a", "--report", "a.json"});
+  EXPECT_TRUE(has(cpu.out, "device   cpu\n")) << cpu.out;
+  EXPECT_EQ(nlohmann::json::parse(read_text(dir_ / "a.json")).at("device"), "cpu");
+  const Result any = run({"quantize", "m", "b", "--device", "auto", "--report", "b.json"});
+  ASSERT_EQ(any.status, 0) << any.err;
+  const Device device = device_from_name("auto");
+  EXPECT_TRUE(has(any.out, "device   " + device_name(device))) << any.out;
+  EXPECT_LE(longest_line(any.out), 80u) << any.out;
+  EXPECT_EQ(nlohmann::json::parse(read_text(dir_ / "b.json")).at("device"), device_name(device));
+  EXPECT_EQ(run({"compare", "a", "b"}).status, 0);
 }
 
 TEST_F(Cli, DoesNothingInADryRunButTellsTheSame) {

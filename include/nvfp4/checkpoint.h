@@ -43,7 +43,8 @@ struct QuantizeCheckpointOptions {
   /// output, start. Overwrite: remove the weights, index and configs of the model in `output`;
   /// files that are no part of a model stay. Neither: `output` must be missing or empty.
   bool resume = false, overwrite = false, dry_run = false;
-  std::string backend;
+  std::string backend;                            ///< of the CPU
+  Device device;                                  ///< that encodes; the output is the same on each
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
 
@@ -64,15 +65,19 @@ struct QuantizeReport {
   std::uint64_t bytes_before = 0, bytes_after = 0;
   double seconds = 0;
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident size of this process
-  std::string backend;
+  Device device;                        ///< that encoded
+  std::string backend;                  ///< of the CPU, which did the rest
   int threads = 0;
   int shards = 0, shards_reused = 0;  ///< reused: finished by an earlier run
   bool dry_run = false;
 };
 
-/// Quantizes a Hugging Face model folder (or one .safetensors file) in bounded memory.
-/// Throws IoError, FormatError, ValueError, UnsupportedError. Nothing incomplete is left under a
-/// final name; an interrupted run goes on with `resume`.
+/// Quantizes a Hugging Face model folder (or one .safetensors file) in bounded memory. On a GPU
+/// each thread keeps two chunks of rows under way, in memory taken once: one is read or written
+/// while the other is uploaded, encoded and downloaded on a stream of its own. Throws IoError,
+/// FormatError, ValueError, DeviceError, UnsupportedError (before anything is read if the device
+/// cannot be used). Nothing incomplete is left under a final name; an interrupted run goes on with
+/// `resume`.
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options);
 
 /// The report as JSON, for --report and --json.

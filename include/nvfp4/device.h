@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// Where data lies, and in which order work on it runs.
@@ -16,6 +17,12 @@ struct Device {
 
   static constexpr Device cuda(int index = 0) { return {DeviceType::cuda, index}; }
 };
+
+/// "cpu" or "cuda:0".
+std::string device_name(Device device);
+/// The device that "cpu", "cuda" (which is cuda:0) or "cuda:N" names, whether it can be used or
+/// not; "auto" is cuda:0 if that can be used, else the CPU. Throws ValueError for other names.
+Device device_from_name(std::string_view name);
 
 /// A CUDA stream, as cudaStream_t; null is the default stream. Operations on CUDA tensors are
 /// enqueued on it and return at once; their arguments must outlive the work. The CPU ignores it.

@@ -42,47 +42,7 @@ void transpose(const T* in, std::int64_t in_width, std::int64_t step, std::int64
           out[n * cols + k] = in[k * in_width + n * step];
 }
 
-/// The dense [rows, slice.cols] matrix of rows [row, row + rows).
-const std::byte* read_rows(const File& file, const TensorInfo& t, const WeightSlice& slice,
-                           std::int64_t row, std::int64_t rows, Buffers& buffers) {
-  const std::int64_t begin = slice.offset + row * slice.row_stride;
-  if (slice.col_stride == 1)
-    return read_elements(file, t, begin, rows * slice.cols, buffers.input).data();
-
-  const std::int64_t size = element_bytes(t);
-  const std::int64_t width = (rows - 1) * slice.row_stride + 1;
-  const auto strip_bytes = static_cast<std::size_t>(width * slice.cols * size);
-  const auto dense_bytes = static_cast<std::size_t>(rows * slice.cols * size);
-  if (buffers.strip.size() < strip_bytes) buffers.strip.resize(strip_bytes);
-  if (buffers.input.size() < dense_bytes) buffers.input.resize(dense_bytes);
-  for (std::int64_t k = 0; k < slice.cols; ++k)
-    file.read(t, static_cast<std::uint64_t>((begin + k * slice.col_stride) * size),
-              std::span(buffers.strip)
-                  .subspan(static_cast<std::size_t>(k * width * size),
-                           static_cast<std::size_t>(width * size)));
-  if (size == 4)
-    transpose(reinterpret_cast<const std::uint32_t*>(buffers.strip.data()), width, slice.row_stride,
-              rows, slice.cols, reinterpret_cast<std::uint32_t*>(buffers.input.data()));
-  else
-    transpose(reinterpret_cast<const std::uint16_t*>(buffers.strip.data()), width, slice.row_stride,
-              rows, slice.cols, reinterpret_cast<std::uint16_t*>(buffers.input.data()));
-  return buffers.input.data();
-}
-
 }  // namespace
-
-Buffers BufferPool::take() {
-  const std::lock_guard lock(mutex_);
-  if (free_.empty()) return {};
-  Buffers buffers = std::move(free_.back());
-  free_.pop_back();
-  return buffers;
-}
-
-void BufferPool::give(Buffers&& buffers) {
-  const std::lock_guard lock(mutex_);
-  free_.push_back(std::move(buffers));
-}
 
 std::int64_t rows_per_chunk(const Unit& unit) {
   const std::int64_t elements =
@@ -120,11 +80,34 @@ void throw_non_finite(const File& file, const TensorInfo& tensor, std::int64_t b
                             printable(tensor.name)));
 }
 
+void read_rows(const File& file, const TensorInfo& t, const WeightSlice& slice, std::int64_t row,
+               std::int64_t rows, std::vector<std::byte>& strip, std::span<std::byte> out) {
+  const std::int64_t begin = slice.offset + row * slice.row_stride, size = element_bytes(t);
+  if (slice.col_stride == 1) return file.read(t, static_cast<std::uint64_t>(begin * size), out);
+
+  const std::int64_t width = (rows - 1) * slice.row_stride + 1;
+  const auto strip_bytes = static_cast<std::size_t>(width * slice.cols * size);
+  if (strip.size() < strip_bytes) strip.resize(strip_bytes);
+  for (std::int64_t k = 0; k < slice.cols; ++k)
+    file.read(t, static_cast<std::uint64_t>((begin + k * slice.col_stride) * size),
+              std::span(strip).subspan(static_cast<std::size_t>(k * width * size),
+                                       static_cast<std::size_t>(width * size)));
+  if (size == 4)
+    transpose(reinterpret_cast<const std::uint32_t*>(strip.data()), width, slice.row_stride, rows,
+              slice.cols, reinterpret_cast<std::uint32_t*>(out.data()));
+  else
+    transpose(reinterpret_cast<const std::uint16_t*>(strip.data()), width, slice.row_stride, rows,
+              slice.cols, reinterpret_cast<std::uint16_t*>(out.data()));
+}
+
 EncodedChunk encode_chunk(const File& file, const TensorInfo& tensor, const WeightSlice& slice,
                           std::int64_t row, std::int64_t rows, const QuantizeOptions& options,
                           Buffers& buffers) {
-  const MatrixView x(read_rows(file, tensor, slice, row, rows, buffers), matrix_dtype(tensor.dtype),
-                     rows, slice.cols);
+  const auto input_bytes = static_cast<std::size_t>(rows * slice.cols * element_bytes(tensor));
+  if (buffers.input.size() < input_bytes) buffers.input.resize(input_bytes);
+  read_rows(file, tensor, slice, row, rows, buffers.strip,
+            std::span(buffers.input).first(input_bytes));
+  const MatrixView x(buffers.input.data(), matrix_dtype(tensor.dtype), rows, slice.cols);
   const QuantizedShape shape{.rows = rows, .cols = slice.cols};
   const auto code_bytes = static_cast<std::size_t>(shape.code_bytes());
   const auto scale_bytes = static_cast<std::size_t>(shape.scale_bytes());

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "backends/backend.h"
 #include "checkpoint/plan.h"
+#include "core/lending_pool.h"
 
 /// Rows of a matrix at a time: read, encoded, written, all while they are in a core's cache.
 namespace nvfp4::checkpoint {
@@ -15,29 +15,7 @@ struct Buffers {
   std::vector<std::byte> input, strip, codes, scales;
 };
 
-/// Lends Buffers to tasks, as many as run at a time.
-class BufferPool {
- public:
-  class Lease {
-   public:
-    explicit Lease(BufferPool& pool) : pool_(pool), buffers_(pool.take()) {}
-    ~Lease() { pool_.give(std::move(buffers_)); }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-    Buffers* operator->() { return &buffers_; }
-    Buffers& operator*() { return buffers_; }
-
-   private:
-    BufferPool& pool_;
-    Buffers buffers_;
-  };
-
- private:
-  Buffers take();
-  void give(Buffers&& buffers);
-  std::mutex mutex_;
-  std::vector<Buffers> free_;
-};
+using BufferPool = LendingPool<Buffers>;
 
 /// Rows of a unit that one task encodes.
 std::int64_t rows_per_chunk(const Unit& unit);
@@ -53,6 +31,11 @@ AmaxResult measure_chunk(const safetensors::File& file, const safetensors::Tenso
 [[noreturn]] void throw_non_finite(const safetensors::File& file,
                                    const safetensors::TensorInfo& tensor, std::int64_t begin,
                                    std::int64_t count);
+
+/// The dense [rows, slice.cols] matrix of rows [row, row + rows) into `out`, which has its size.
+void read_rows(const safetensors::File& file, const safetensors::TensorInfo& tensor,
+               const WeightSlice& slice, std::int64_t row, std::int64_t rows,
+               std::vector<std::byte>& strip, std::span<std::byte> out);
 
 struct EncodedChunk {
   std::span<const std::byte> codes, scales;

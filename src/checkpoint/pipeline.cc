@@ -8,7 +8,7 @@
 #include <optional>
 #include <set>
 
-#include "checkpoint/chunk.h"
+#include "checkpoint/device_chunk.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 
@@ -21,6 +21,9 @@ using safetensors::Writer;
 /// Input that is measured and then read again: small enough to stay in the page cache.
 constexpr std::uint64_t kWindowBytes = 100 << 20;
 constexpr std::uint64_t kCopyBytes = 1 << 20;
+/// Chunks that one thread brings through a device: all but the first are read, and all but the last
+/// written, while the device works.
+constexpr std::size_t kChunksInARow = 8;
 
 struct MeasureTask {
   std::size_t unit;
@@ -47,6 +50,12 @@ struct Window {
   std::vector<QuantizationError> errors;  // of `encode`
 };
 
+/// What one thread feeds a device with.
+struct Lane {
+  Lane(Device device, const ChunkBytes& most) : slots{{device, most}, {device, most}} {}
+  DeviceSlot slots[2];
+};
+
 class Pipeline {
  public:
   Pipeline(const ModelFolder& model, const Plan& plan, const PipelineOptions& options)
@@ -57,6 +66,9 @@ class Pipeline {
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
         errors_(plan.tensors.size()),
+        lanes_([device = options.device, most = largest_chunk(plan)] {
+          return std::make_unique<Lane>(device, most);
+        }),
         remaining_(std::make_unique<std::atomic<std::uint64_t>[]>(plan.tensors.size())) {}
 
   std::vector<QuantizationError> run(
@@ -187,11 +199,16 @@ class Pipeline {
 
   /// Encodes and copies `now` and measures `next`, in one loop so that no thread waits between.
   void run_tasks(Window* now, Writer* writer, Window* next) {
-    const std::size_t encodes = now ? now->encode.size() : 0;
+    const bool on_cpu = options_.device.type == DeviceType::cpu;
+    const std::size_t chunks = now ? now->encode.size() : 0;
+    const std::size_t encodes = on_cpu ? chunks : (chunks + kChunksInARow - 1) / kChunksInARow;
     const std::size_t copies = now ? now->copy.size() : 0;
     const std::size_t measures = next ? next->measure.size() : 0;
     parallel_for(static_cast<std::int64_t>(encodes + copies + measures), [&](std::int64_t task) {
       auto i = static_cast<std::size_t>(task);
+      if (i < encodes && !on_cpu)
+        return encode_on_device(*now, i * kChunksInARow, std::min((i + 1) * kChunksInARow, chunks),
+                                *writer);
       BufferPool::Lease buffers(pool_);
       if (i < encodes) return encode(*now, i, *writer, *buffers);
       i -= encodes;
@@ -208,19 +225,41 @@ class Pipeline {
   void encode(Window& window, std::size_t i, Writer& writer, Buffers& buffers) {
     const EncodeTask& task = window.encode[i];
     const Unit& unit = plan_.units[task.unit];
-    const safetensors::TensorInfo& info = *plan_.tensors[unit.tensor].info;
     QuantizeOptions options;
     options.quantizer = options_.quantizer;
     options.backend = options_.backend;
     options.global = {&globals_[unit.group], 1};
-    const EncodedChunk chunk =
-        encode_chunk(file_of(unit.tensor), info, unit.slice, task.row, task.rows, options, buffers);
+    finish_chunk(window, i, writer,
+                 encode_chunk(file_of(unit.tensor), *plan_.tensors[unit.tensor].info, unit.slice,
+                              task.row, task.rows, options, buffers));
+  }
+
+  /// Tasks [first, last).
+  void encode_on_device(Window& window, std::size_t first, std::size_t last, Writer& writer) {
+    LendingPool<std::unique_ptr<Lane>>::Lease lane(lanes_);
+    const auto slot = [&](std::size_t i) -> DeviceSlot& { return (*lane)->slots[i % 2]; };
+    const auto begin = [&](std::size_t i) {
+      const EncodeTask& task = window.encode[i];
+      const Unit& unit = plan_.units[task.unit];
+      slot(i).begin(file_of(unit.tensor), *plan_.tensors[unit.tensor].info, unit.slice, task.row,
+                    task.rows, options_.quantizer, globals_[unit.group]);
+    };
+    begin(first);
+    for (std::size_t i = first; i < last; ++i) {
+      if (i + 1 < last) begin(i + 1);
+      finish_chunk(window, i, writer, slot(i).finish(options_.backend));
+    }
+  }
+
+  void finish_chunk(Window& window, std::size_t i, Writer& writer, const EncodedChunk& chunk) {
+    const EncodeTask& task = window.encode[i];
+    const Unit& unit = plan_.units[task.unit];
     window.errors[i] = chunk.error;
     const std::int64_t elements = task.row * unit.slice.cols;
     writer.write(unit.codes, static_cast<std::uint64_t>(elements / 2), chunk.codes);
     writer.write(unit.scales, static_cast<std::uint64_t>(elements / kBlock), chunk.scales);
-    finish_part(unit.tensor, static_cast<std::uint64_t>(task.rows * unit.slice.cols *
-                                                        safetensors::dtype_bits(info.dtype) / 8));
+    const int bits = safetensors::dtype_bits(plan_.tensors[unit.tensor].info->dtype);
+    finish_part(unit.tensor, static_cast<std::uint64_t>(task.rows * unit.slice.cols * bits / 8));
   }
 
   void copy(const CopyTask& task, Writer& writer, Buffers& buffers) {
@@ -293,6 +332,7 @@ class Pipeline {
   std::vector<bool> scheduled_;       // groups whose amax is measured or being measured
   std::vector<QuantizationError> errors_;
   BufferPool pool_;
+  LendingPool<std::unique_ptr<Lane>> lanes_;
 
   // Where next_window() goes on.
   std::size_t shard_ = 0, position_ = 0;

@@ -13,6 +13,7 @@ struct PipelineOptions {
   const CheckpointFormat* format = nullptr;
   Quantizer quantizer = Quantizer::max;
   std::string backend;
+  Device device;  ///< that encodes; the CPU reads, measures, adds up errors and writes
   std::function<void(const Progress&)> progress;
 };
 
@@ -20,7 +21,7 @@ struct PipelineOptions {
 /// 100 MB of input, each measured, then encoded, while the next is measured. `before_commit` is
 /// called with each shard's number, when all its bytes are written and before it gets its name.
 /// Returns the error of each tensor of the shards it wrote. The result does not depend on the
-/// number of threads.
+/// number of threads, nor on the device.
 std::vector<QuantizationError> write_shards(
     const ModelFolder& model, const Plan& plan, const PipelineOptions& options,
     const std::filesystem::path& output, const std::vector<bool>& done,

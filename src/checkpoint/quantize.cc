@@ -44,6 +44,8 @@ void check_options(const QuantizeCheckpointOptions& options) {
   require<ValueError>(!options.resume || !options.overwrite,
                       "resume and overwrite are both set, must be one of them");
   checkpoint_format(options.format);
+  const std::string reason = why_unavailable(options.device);
+  require<UnsupportedError>(reason.empty(), "device = {}: {}", device_name(options.device), reason);
   require_apart(options.input, options.output);
 }
 
@@ -60,8 +62,9 @@ void write_model(const ModelFolder& model, Plan& plan, const QuantizeCheckpointO
     report.warnings.push_back("the output is complete already, nothing was done");
     return;
   }
-  const PipelineOptions pipeline = {options.scheme, &checkpoint_format(options.format),
-                                    options.quantizer, options.backend, options.progress};
+  const PipelineOptions pipeline = {options.scheme,    &checkpoint_format(options.format),
+                                    options.quantizer, options.backend,
+                                    options.device,    options.progress};
   std::vector<QuantizationError> errors =
       write_shards(model, plan, pipeline, output.path(), output.done(),
                    [&](std::size_t shard, const std::vector<QuantizationError>& all) {
@@ -93,6 +96,7 @@ QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options) try
   QuantizeReport report = report_of(plan);
   report.backend = backend.name;
   report.threads = threads();
+  report.device = options.device;
   report.dry_run = options.dry_run;
   write_model(model, plan, options, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -31,6 +31,7 @@ std::string to_json(const QuantizeReport& report) {
                      {"squared_norm", all_measured ? Json(squared_norm) : Json()},
                      {"seconds", report.seconds},
                      {"peak_memory_bytes", report.peak_memory_bytes},
+                     {"device", device_name(report.device)},
                      {"backend", report.backend},
                      {"threads", report.threads},
                      {"shards", report.shards},

@@ -51,10 +51,6 @@ void require_on(const char* op, const char* argument, Device device, Device expe
                        device_name(device), device_name(expected));
 }
 
-std::string device_name(Device device) {
-  return device.type == DeviceType::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
-}
-
 QuantizedShape quantized_shape(const char* op, const MatrixView& x,
                                const QuantizeOptions& options) {
   require_matrix(op, "x", x);

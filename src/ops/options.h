@@ -9,9 +9,6 @@
 
 namespace nvfp4 {
 
-/// "cpu" or "cuda:0".
-std::string device_name(Device device);
-
 /// Throws DeviceError unless `device` is `expected`, or the CPU where that will do too.
 void require_on(const char* op, const char* argument, Device device, Device expected,
                 bool host_will_do = false);

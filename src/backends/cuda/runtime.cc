@@ -141,4 +141,27 @@ void device_copy(Device to_device, void* to, std::int64_t to_stride, Device from
                 "cudaMemcpy2DAsync");
 }
 
+void* pinned_allocate(Device device, std::int64_t bytes) {
+  require_available(device);
+  const cuda::Current current(device);
+  void* memory = nullptr;
+  cuda::check(cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocDefault),
+              "cudaHostAlloc");
+  return memory;
+}
+
+void pinned_free(Device, void* memory) noexcept { (void)cudaFreeHost(memory); }
+
+Stream stream_create(Device device) {
+  require_available(device);
+  const cuda::Current current(device);
+  cudaStream_t stream = nullptr;
+  cuda::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  return {stream};
+}
+
+void stream_destroy(Device, Stream stream) noexcept {
+  (void)cudaStreamDestroy(cuda::stream_of(stream));
+}
+
 }  // namespace nvfp4

@@ -28,5 +28,9 @@ void device_copy(Device to_device, void*, std::int64_t, Device from_device, cons
                  std::int64_t, std::int64_t, std::int64_t, Stream) {
   refuse(to_device.type == DeviceType::cpu ? from_device : to_device);
 }
+void* pinned_allocate(Device device, std::int64_t) { refuse(device); }
+void pinned_free(Device, void*) noexcept {}
+Stream stream_create(Device device) { refuse(device); }
+void stream_destroy(Device, Stream) noexcept {}
 
 }  // namespace nvfp4

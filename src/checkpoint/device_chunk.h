@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "checkpoint/chunk.h"
+#include "core/device_memory.h"
+
+/// Chunks that a device other than the CPU encodes.
+namespace nvfp4::checkpoint {
+
+/// Bytes that hold any chunk of a plan.
+struct ChunkBytes {
+  std::int64_t input = 0, result = 0;
+};
+ChunkBytes largest_chunk(const Plan& plan);
+
+/// One chunk on its way through a device. Memory and stream are made once, for chunk after chunk;
+/// with two slots in turn, one is read and written while the device works on the other.
+class DeviceSlot {
+ public:
+  DeviceSlot(Device device, const ChunkBytes& most);
+  ~DeviceSlot();
+  DeviceSlot(const DeviceSlot&) = delete;
+  DeviceSlot& operator=(const DeviceSlot&) = delete;
+
+  /// Reads rows [row, row + rows) of the unit, and starts upload, kernels and download.
+  void begin(const safetensors::File& file, const safetensors::TensorInfo& tensor,
+             const WeightSlice& slice, std::int64_t row, std::int64_t rows, Quantizer quantizer,
+             const GlobalScale& global);
+  /// Waits for them. The same bytes as from encode_chunk(), and the error, added up on the CPU from
+  /// the codes that came back, has the same bits. The result lies in the slot until begin().
+  EncodedChunk finish(std::string_view backend);
+
+ private:
+  std::byte* host_result() const { return static_cast<std::byte*>(host_.data()) + input_bytes_; }
+
+  Device device_;
+  std::int64_t input_bytes_, result_bytes_;  // capacities
+  PinnedMemory host_;                        // input, codes and scales
+  Buffer memory_;                            // the same on the device, and a global scale
+  OwnedStream stream_;
+  std::vector<std::byte> strip_;
+  bool running_ = false;
+
+  // The chunk that is under way.
+  MatrixView x_;
+  QuantizedShape shape_;
+  GlobalScale global_;
+};
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,196 @@
+// Whole checkpoints through the GPU. Skipped, with the reason, without one.
+#include <gtest/gtest.h>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/error.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using safetensors::DType;
+
+class CudaCheckpoint : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_unavailable(Device::cuda()); !reason.empty())
+      GTEST_SKIP() << "no GPU to run on: " << reason;
+  }
+  void TearDown() override { set_threads(threads_); }
+
+  /// The same files, and the same numbers in the report.
+  void expect_same(QuantizeCheckpointOptions options, const std::string& name) {
+    options.output = dir_ / "cpu";
+    options.device = {};
+    options.overwrite = true;
+    const QuantizeReport cpu = quantize_checkpoint(options);
+    options.output = dir_ / "cuda";
+    options.device = Device::cuda();
+    const QuantizeReport cuda = quantize_checkpoint(options);
+    EXPECT_EQ(cuda.device, Device::cuda());
+    const auto expected = files_of(dir_ / "cpu"), files = files_of(dir_ / "cuda");
+    ASSERT_EQ(files.size(), expected.size()) << name;
+    for (const auto& [file, content] : expected)
+      EXPECT_TRUE(files.at(file) == content) << name << ": " << file;
+    ASSERT_EQ(cuda.tensors.size(), cpu.tensors.size());
+    for (std::size_t i = 0; i < cpu.tensors.size(); ++i) {
+      const TensorReport &a = cpu.tensors[i], &b = cuda.tensors[i];
+      EXPECT_EQ(a.squared_error, b.squared_error) << name << ": " << a.name;
+      EXPECT_EQ(a.squared_norm, b.squared_norm) << name << ": " << a.name;
+      EXPECT_EQ(a.action == "quantized", b.squared_norm > 0) << name << ": " << a.name;
+    }
+  }
+
+  const TempDir dir_;
+  const int threads_ = threads();
+};
+
+TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpu) {
+  write_tiny_llama(dir_ / "in");
+  for (const char* format : {"modelopt", "compressed-tensors"})
+    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16})
+      for (const std::string& quantizer : quantizer_names()) {
+        auto options = quantize_options(dir_ / "in", "");
+        options.format = format;
+        options.scheme = scheme;
+        options.quantizer = quantizer_from_name(quantizer);
+        expect_same(options, std::string(format) + " " + quantizer);
+      }
+}
+
+/// Many chunks, two windows; a chunk of few rows after a larger one; all dtypes; zeros,
+/// subnormals and the largest values.
+TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForManyChunksOnAnyNumberOfThreads) {
+  TestTensor extremes = random_tensor("d.proj.weight", {64, 64}, DType::f32);
+  const std::vector<float> special = {0.0f, -0.0f, 1e-45f, -1e-40f, 3.4028235e38f, -3.4028235e38f};
+  for (std::size_t i = 0; i < 64 * 16; ++i)
+    std::memcpy(extremes.bytes.data() + 4 * i, &special[i % special.size()], 4);
+  write_model(
+      dir_ / "in",
+      {{random_tensor("a.q_proj.weight", {3000, 512}),
+        random_tensor("a.k_proj.weight", {1001, 512}, DType::f32), random_tensor("norm", {77})},
+       {random_tensor("e.down_proj.weight", {5001, 2064}),
+        extremes,
+        random_tensor("b.o_proj.weight", {777, 1040}, DType::f16),
+        random_tensor("c.up_proj.weight", {1, 16}),
+        {{"c.down_proj.weight", DType::bf16, {48, 32}}, std::vector<std::byte>(48 * 32 * 2)},
+        random_tensor("embed.weight", {2000, 512})}},
+      "{}");
+  for (const int n : {1, 3, 8}) {
+    set_threads(n);
+    for (const std::string& quantizer : quantizer_names()) {
+      auto options = quantize_options(dir_ / "in", "");
+      options.quantizer = quantizer_from_name(quantizer);
+      options.ignore = {"c.down_proj"};  // its norm is 0
+      expect_same(options, quantizer + ", threads " + std::to_string(n));
+    }
+  }
+}
+
+TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForZeros) {
+  write_model(dir_ / "in",
+              {{{{"a.proj.weight", DType::bf16, {48, 32}}, std::vector<std::byte>(48 * 32 * 2)}}},
+              "{}");
+  for (const std::string& quantizer : quantizer_names()) {
+    auto options = quantize_options(dir_ / "in", dir_ / ("cpu-" + quantizer));
+    options.quantizer = quantizer_from_name(quantizer);
+    quantize_checkpoint(options);
+    options.output = dir_ / ("cuda-" + quantizer);
+    options.device = Device::cuda();
+    quantize_checkpoint(options);
+    EXPECT_EQ(files_of(dir_ / ("cpu-" + quantizer)), files_of(dir_ / ("cuda-" + quantizer)));
+  }
+}
+
+TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForStackedExperts) {
+  for (const char* config : {R"({"model_type": "gpt_oss", "hidden_size": 64})",
+                             R"({"model_type": "llama4", "text_config": {"hidden_size": 64}})"}) {
+    write_model(dir_ / "in",
+                {{random_tensor("l.mlp.experts.gate_up_proj", {3, 64, 96}),
+                  random_tensor("l.mlp.experts.down_proj", {3, 48, 64}, DType::f32),
+                  random_tensor("l.mlp.router.weight", {3, 64})}},
+                config);
+    auto options = quantize_options(dir_ / "in", dir_ / "cpu");
+    options.overwrite = true;
+    const QuantizeReport cpu = quantize_checkpoint(options);
+    options.output = dir_ / "cuda";
+    options.device = Device::cuda();
+    const QuantizeReport cuda = quantize_checkpoint(options);
+    EXPECT_EQ(files_of(dir_ / "cpu"), files_of(dir_ / "cuda")) << config;
+    EXPECT_EQ(cpu.tensors[0].squared_error, cuda.tensors[0].squared_error);
+  }
+}
+
+/// The first non-finite element, whichever thread met one first.
+TEST_F(CudaCheckpoint, RefusesNonFiniteWeightsInTheWordsOfTheCpu) {
+  TestTensor bad = random_tensor("a.proj.weight", {700, 512}, DType::f32);
+  for (const float value :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::quiet_NaN()}) {
+    for (const std::size_t i : {std::size_t{123} * 512 + 45, std::size_t{699} * 512 + 511})
+      std::memcpy(bad.bytes.data() + 4 * i, &value, 4);
+    fs::remove_all(dir_ / "in");
+    write_model(dir_ / "in", {{random_tensor("a.o_proj.weight", {64, 64}), bad}}, "{}");
+    auto options = quantize_options(dir_ / "in", dir_ / "out");
+    options.overwrite = true;
+    std::string messages[2];
+    for (const Device device : {Device{}, Device::cuda()}) {
+      options.device = device;
+      try {
+        quantize_checkpoint(options);
+      } catch (const ValueError& e) {
+        messages[device == Device::cuda()] = e.what();
+      }
+    }
+    EXPECT_NE(messages[0].find("a.proj.weight[123, 45] = "), std::string::npos) << messages[0];
+    EXPECT_EQ(messages[0], messages[1]);
+  }
+}
+
+/// The device is no part of the options that a resumed run must share.
+TEST_F(CudaCheckpoint, GoesOnWithARunOfTheCpu) {
+  write_tiny_llama(dir_ / "in");
+  quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "whole"));
+  auto options = quantize_options(dir_ / "in", dir_ / "out");
+  options.progress = [](const Progress& p) {
+    if (p.tensors_done == 15) throw IoError("stop");
+  };
+  EXPECT_THROW(quantize_checkpoint(options), IoError);
+  EXPECT_FALSE(fs::exists(dir_ / "out" / "config.json"));
+  options.progress = {};
+  options.resume = true;
+  options.device = Device::cuda();
+  quantize_checkpoint(options);
+  EXPECT_EQ(files_of(dir_ / "out"), files_of(dir_ / "whole"));
+}
+
+/// It fails while the next chunks are on the device; the next run is as if nothing had been.
+TEST_F(CudaCheckpoint, AFailureLeavesNothingUnderWay) {
+  write_model(
+      dir_ / "in",
+      {{random_tensor("a.proj.weight", {16, 16}), random_tensor("b.proj.weight", {9000, 512})}},
+      "{}");
+  for (int i = 0; i < 5; ++i) {
+    auto options = quantize_options(dir_ / "in", dir_ / "out");
+    options.overwrite = true;
+    options.device = Device::cuda();
+    options.progress = [](const Progress&) { throw IoError("stop"); };
+    EXPECT_THROW(quantize_checkpoint(options), IoError);
+  }
+  expect_same(quantize_options(dir_ / "in", ""), "after failures");
+}
+
+TEST(QuantizeCheckpointDevice, OneThatCannotBeUsedIsRefusedBeforeAnythingIsRead) {
+  const TempDir dir;
+  auto options = quantize_options(dir / "nowhere", dir / "out");
+  options.device = Device::cuda(999);
+  for (const bool dry_run : {false, true}) {
+    options.dry_run = dry_run;
+    expect_error<UnsupportedError>([&] { quantize_checkpoint(options); }, {"device = cuda:999: "});
+  }
+  EXPECT_FALSE(fs::exists(dir / "out"));
+}
+
+}  // namespace
+}  // namespace nvfp4
