@@ -4,13 +4,23 @@
 #include "backends/cuda/device/swiglu.cuh"
 
 /// The fused operations: a thread block makes a row, in registers, and quantizes or stores it. A
-/// thread holds kBlocks consecutive blocks of 16. Device code only.
+/// thread holds kBlocks blocks of 16. Device code only.
 namespace nvfp4::cuda {
 
 /// The fast form has the max quantizer and aligned rows, and calls nothing: a call, even one that
 /// is not taken, costs every row the registers that it would not preserve. The general form does
 /// the rest.
 enum class RowForm : std::uint8_t { fast, general };
+
+/// Block j of a thread. In the fast form neighbouring threads hold neighbouring blocks, so that
+/// they read neighbouring memory; the number of threads is then a power of two (unless kBlocks is
+/// 1), and a chunk of blocks is a subtree of the row's sums. In the general form a thread's blocks
+/// are neighbours, for a block of 32 may be two of them.
+template <RowForm kForm, int kBlocks>
+__device__ inline int block_of(int j) {
+  const int thread = static_cast<int>(threadIdx.x);
+  return kForm == RowForm::fast ? thread + j * static_cast<int>(blockDim.x) : thread * kBlocks + j;
+}
 
 /// Threads in a block at most, and blocks that must fit a multiprocessor at least: one computes
 /// while another waits.
@@ -19,9 +29,8 @@ inline constexpr int kMostThreads = kForm == RowForm::general ? 1024
                                     : kBlocks == 2            ? 256
                                                               : 512;
 template <RowForm kForm, RowKind kKind, int kBlocks>
-inline constexpr int kLeastResident = kForm == RowForm::general || kBlocks == 4 ? 1
-                                      : kKind == RowKind::swiglu                ? kBlocks
-                                                                                : kBlocks + 1;
+inline constexpr int kLeastResident =
+    kForm == RowForm::general || kBlocks == 4 || (kKind == RowKind::swiglu && kBlocks == 1) ? 1 : 2;
 
 /// What a thread reads of a row before it waits for anything.
 template <RowForm kForm, RowKind kKind, DType kType, int kBlocks>
@@ -30,12 +39,12 @@ struct RowInput {
   static constexpr int kOperands = kKind == RowKind::swiglu ? 2 : kKind == RowKind::mix ? 0 : 1;
   Block<kType> x[kBlocks][kOperands + 1];  // one more: no array of none
 
-  __device__ void load(const RowArgs& a, std::int32_t row, int first) {
+  __device__ void load(const RowArgs& a, std::int32_t row) {
     constexpr int kBytes = kElementBytes<kType>;
     const char* start = a.x + row * a.x_stride;
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      const int block = first + j;
+      const int block = block_of<kForm, kBlocks>(j);
       if (block >= a.blocks) {  // zeros leave no trace in sums and maxima
 #pragma unroll
         for (int o = 0; o < kOperands; ++o) x[j][o] = {};
@@ -72,22 +81,22 @@ struct RowInput {
 
 /// The values of a row before any normalization.
 template <RowForm kForm, RowKind kKind, DType kType, int kBlocks>
-__device__ inline void make_values(const RowArgs& a, std::int32_t row, int first,
+__device__ inline void make_values(const RowArgs& a, std::int32_t row,
                                    const RowInput<kForm, kKind, kType, kBlocks>& input,
                                    float (&v)[16 * kBlocks]) {
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j) {
-    const std::int64_t k = std::int64_t{first + j} * 16;
+    const int block = block_of<kForm, kBlocks>(j);
     if constexpr (kKind == RowKind::swiglu) {
       swiglu_block(input.x[j][0], input.x[j][1], a.limit, v + 16 * j);
     } else if constexpr (kKind == RowKind::mix) {
-      mix_block<kType, kForm == RowForm::general>(a, row, first + j, v + 16 * j);
+      mix_block<kType, kForm == RowForm::general>(a, row, block, v + 16 * j);
     } else {
 #pragma unroll
       for (int i = 0; i < 16; ++i) v[16 * j + i] = input.x[j][0].value(i);
       if constexpr (kKind == RowKind::norm)
-        if (a.has_residual && first + j < a.blocks)
-          add_residual<kForm == RowForm::general>(a, row, k, v + 16 * j);
+        if (a.has_residual && block < a.blocks)
+          add_residual<kForm == RowForm::general>(a, row, std::int64_t{block} * 16, v + 16 * j);
     }
   }
 }
@@ -98,31 +107,37 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
     rows_kernel(const RowArgs a) {
   constexpr int kValues = 16 * kBlocks;
   constexpr bool kNormalizes = kKind == RowKind::norm || kKind == RowKind::mix;
-  __shared__ float buffers[2][32];
+  __shared__ float buffers[2][4 * 32];
   RowReduction reduce{buffers};
-  const int first = static_cast<int>(threadIdx.x) * kBlocks;
+  int blocks[kBlocks];
+#pragma unroll
+  for (int j = 0; j < kBlocks; ++j) blocks[j] = block_of<kForm, kBlocks>(j);
+  float weights[kNormalizes ? kValues : 1];
+  if constexpr (kNormalizes)
+    if (a.weight != nullptr) load_weights<kBlocks>(a, blocks, weights);
   const auto step = static_cast<std::int32_t>(gridDim.x);
   float tensor_amax = 0;
   RowInput<kForm, kKind, kType, kBlocks> input;
-  input.load(a, static_cast<std::int32_t>(blockIdx.x), first);
+  input.load(a, static_cast<std::int32_t>(blockIdx.x));
 
   for (auto row = static_cast<std::int32_t>(blockIdx.x); row < a.rows; row += step) {
     RowInput<kForm, kKind, kType, kBlocks> next;
-    if (row + step < a.rows) next.load(a, row + step, first);
+    if (row + step < a.rows) next.load(a, row + step);
     if (a.top_k > 0) stage_routing(a, row);
     const bool counts = !a.has_groups || in_a_group(a.groups, row);
 
     float v[kValues];
-    make_values(a, row, first, input, v);
+    make_values(a, row, input, v);
     if constexpr (kNormalizes)
       if (kKind == RowKind::norm || a.weight != nullptr)
-        normalize<kBlocks>(a, row, first, reduce, v);
+        normalize<kBlocks, kForm == RowForm::fast>(a, row, reduce, weights, v);
 
     if (a.mode == RowMode::store) {
 #pragma unroll
       for (int j = 0; j < kBlocks; ++j)
-        if (first + j < a.blocks)
-          store_values(a.y.data, a.y.dtype, row * a.y.stride + (first + j) * 16, v + 16 * j);
+        if (blocks[j] < a.blocks)
+          store_values(a.y.data, a.y.dtype, row * a.y.stride + std::int64_t{blocks[j]} * 16,
+                       v + 16 * j);
     } else {
       BlockMaximum maxima[kBlocks];
       float thread_amax = 0;
@@ -132,18 +147,19 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
           maxima[j] = maximum_of(input.x[j][0], v + 16 * j);
         else
           maxima[j] = maximum_of(v + 16 * j);
-        thread_amax = fmaxf(thread_amax, first + j < a.blocks ? maxima[j].amax : 0.0f);
+        thread_amax = fmaxf(thread_amax, blocks[j] < a.blocks ? maxima[j].amax : 0.0f);
       }
       if (a.mode == RowMode::amax) {
         if (counts) tensor_amax = fmaxf(tensor_amax, thread_amax);
       } else {
         GlobalScale global{};
+        float row_amax[1] = {thread_amax};
         if (a.measure)
-          global = global_scale_for(counts ? reduce(thread_amax, Largest{}) : 0.0f, a.quantizer);
+          global = global_scale_for(counts ? reduce(row_amax, Largest{}) : 0.0f, a.quantizer);
         else
           global = a.globals.of(row);
         if (counts)
-          encode_row<kBlocks, kForm == RowForm::general>(a, row, first, v, maxima, global);
+          encode_row<kBlocks, kForm == RowForm::general>(a, row, blocks, v, maxima, global);
         else
           clear_row(a, row);
         if (a.write_globals && threadIdx.x == 0 && (a.of_vectors || row == 0))

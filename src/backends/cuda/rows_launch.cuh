@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 
 #include "backends/cuda/rows.cuh"
 #include "backends/cuda/runtime.h"
@@ -10,8 +11,10 @@ namespace nvfp4::cuda {
 template <RowForm kForm, RowKind kKind, DType kType, int kBlocks>
 void launch_instance(const RowArgs& a, Device device, Stream stream) {
   const auto kernel = rows_kernel<kForm, kKind, kType, kBlocks>;
-  const int threads =
-      static_cast<int>(std::max<std::int64_t>(32, round_up(ceil_div(a.blocks, kBlocks), 32)));
+  const auto needed = static_cast<unsigned>(ceil_div(a.blocks, kBlocks));
+  const bool power_of_two = kForm == RowForm::fast && kBlocks > 1;  // see block_of()
+  const auto threads =
+      std::max(32, static_cast<int>(power_of_two ? std::bit_ceil(needed) : round_up(needed, 32)));
   int resident = 1;
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, 0),
         "rows: occupancy");

@@ -15,38 +15,57 @@ struct Sum {
   __device__ float operator()(float x, float y) const { return x + y; }
 };
 
-/// Over the threads, as the balanced binary tree. There are two buffers, so that one barrier for
-/// each reduction is enough: whoever writes a buffer again has passed the other's barrier since.
-struct RowReduction {
-  float (*buffers)[32];
-  int turn = 0;
-
-  template <class Combine>
-  __device__ float operator()(float v, Combine combine) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) v = combine(v, __shfl_xor_sync(~0u, v, step));
-    if (blockDim.x == 32) return v;
-    float* shared = buffers[turn];
-    turn ^= 1;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane == 0) shared[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = lane < static_cast<int>(blockDim.x) / 32 ? shared[lane] : 0.0f;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) v = combine(v, __shfl_xor_sync(~0u, v, step));
-    return v;
-  }
-};
-
 /// The balanced binary tree over `kCount` values, neighbours first; overwrites them.
-template <int kCount>
-__device__ inline float tree_sum(float (&v)[kCount]) {
+template <int kCount, class Combine>
+__device__ inline float tree(float (&v)[kCount], Combine combine) {
 #pragma unroll
   for (int step = 1; step < kCount; step *= 2)
 #pragma unroll
-    for (int i = 0; i < kCount; i += 2 * step) v[i] = v[i] + v[i + step];
+    for (int i = 0; i < kCount; i += 2 * step) v[i] = combine(v[i], v[i + step]);
   return v[0];
 }
+
+/// Over the threads, as the balanced binary tree. There are two buffers, so that one barrier for
+/// each reduction is enough: whoever writes a buffer again has passed the other's barrier since.
+struct RowReduction {
+  float (*buffers)[4 * 32];
+  int turn = 0;
+
+  /// kCount values of each thread: value j of all threads is a tree, and the trees make one.
+  template <int kCount, class Combine>
+  __device__ float operator()(float (&v)[kCount], Combine combine) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j)
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2)
+        v[j] = combine(v[j], __shfl_xor_sync(~0u, v[j], step));
+    if (blockDim.x == 32) return tree(v, combine);
+    float* shared = buffers[turn];
+    turn ^= 1;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int warps = static_cast<int>(blockDim.x) / 32;
+    if (lane == 0)
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) shared[j * warps + threadIdx.x / 32] = v[j];
+    __syncthreads();
+    if constexpr (kCount == 1) {
+      v[0] = lane < warps ? shared[lane] : 0.0f;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2)
+        v[0] = combine(v[0], __shfl_xor_sync(~0u, v[0], step));
+      return v[0];
+    }
+    // Powers of two, all in one: kCount * warps <= 64 leaves.
+    float sum = lane < kCount * warps ? shared[lane] : 0.0f;
+    float more = lane + 32 < kCount * warps ? shared[lane + 32] : 0.0f;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      sum = combine(sum, __shfl_xor_sync(~0u, sum, step));
+      if (kCount * warps > 32) more = combine(more, __shfl_xor_sync(~0u, more, step));
+    }
+    return combine(sum, more);
+  }
+};
 
 __device__ inline float rounded_to(DType type, float v) {
   if (type == DType::f32) return v;
@@ -104,33 +123,47 @@ __device__ inline void mix_block(const RowArgs& a, std::int32_t row, int block, 
 }
 
 template <int kBlocks>
-__device__ inline void normalize(const RowArgs& a, std::int32_t row, int first,
-                                 RowReduction& reduce, float (&v)[16 * kBlocks]) {
+__device__ inline void load_weights(const RowArgs& a, const int (&blocks)[kBlocks],
+                                    float* weights) {
+#pragma unroll
+  for (int j = 0; j < kBlocks; ++j) {
+    if (blocks[j] >= a.blocks) continue;
+    const float* w = a.weight + std::int64_t{blocks[j]} * 16;
+#pragma unroll
+    for (int i = 0; i < 16; i += 4) {
+      const float4 four = __ldg(reinterpret_cast<const float4*>(w + i));
+      weights[16 * j + i] = four.x;
+      weights[16 * j + i + 1] = four.y;
+      weights[16 * j + i + 2] = four.z;
+      weights[16 * j + i + 3] = four.w;
+    }
+  }
+}
+
+/// kChunked: value j of all threads is a subtree of the row's sums; otherwise those of a thread
+/// are.
+template <int kBlocks, bool kChunked>
+__device__ inline void normalize(const RowArgs& a, std::int32_t row, RowReduction& reduce,
+                                 const float* weights, float (&v)[16 * kBlocks]) {
   float sums[kBlocks];
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j) {
     float squares[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) squares[i] = v[16 * j + i] * v[16 * j + i];
-    sums[j] = tree_sum(squares);
+    sums[j] = tree(squares, Sum{});
   }
-  const float rstd =
-      reciprocal_rms(reduce(tree_sum(sums), Sum{}), std::int64_t{a.blocks} * 16, a.eps);
+  float total;
+  if constexpr (kChunked) {
+    total = reduce(sums, Sum{});
+  } else {
+    float one[1] = {tree(sums, Sum{})};
+    total = reduce(one, Sum{});
+  }
+  const float rstd = reciprocal_rms(total, std::int64_t{a.blocks} * 16, a.eps);
   if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
 #pragma unroll
-  for (int j = 0; j < kBlocks; ++j) {
-    if (first + j >= a.blocks) break;
-    const float* w = a.weight + std::int64_t{first + j} * 16;
-#pragma unroll
-    for (int i = 0; i < 16; i += 4) {
-      const float4 four = __ldg(reinterpret_cast<const float4*>(w + i));
-      float* to = v + 16 * j + i;
-      to[0] = normalized(to[0], rstd, four.x);
-      to[1] = normalized(to[1], rstd, four.y);
-      to[2] = normalized(to[2], rstd, four.z);
-      to[3] = normalized(to[3], rstd, four.w);
-    }
-  }
+  for (int i = 0; i < 16 * kBlocks; ++i) v[i] = normalized(v[i], rstd, weights[i]);
   if (a.intermediate != DType::f32)
 #pragma unroll
     for (int i = 0; i < 16 * kBlocks; ++i) v[i] = rounded_to(a.intermediate, v[i]);
@@ -230,24 +263,24 @@ __device__ inline std::uint32_t search_code(const RowArgs& a, int j, const float
 }
 
 template <int kBlocks, bool kGeneral>
-__device__ inline void encode_row(const RowArgs& a, std::int64_t row, int first,
+__device__ inline void encode_row(const RowArgs& a, std::int64_t row, const int (&blocks)[kBlocks],
                                   const float (&v)[16 * kBlocks],
                                   const BlockMaximum (&maxima)[kBlocks],
                                   const GlobalScale& global) {
   const float inverse = 1.0f / global.divisor, sixth = global.divisor * kSixth;
-  uint2* codes = reinterpret_cast<uint2*>(a.codes) + row * a.blocks + first;
+  uint2* codes = reinterpret_cast<uint2*>(a.codes) + row * a.blocks;
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j) {
-    if (first + j >= a.blocks) break;
+    if (blocks[j] >= a.blocks) break;
     std::uint32_t code = e4m3_bits(fminf(maxima[j].amax * sixth, FLT_MAX));
     if constexpr (kGeneral)
       if (a.quantizer != Quantizer::max)
         code = search_code<kBlocks>(a, j, v, maxima, global.divisor);
-    codes[j] = encode16(v + 16 * j, factor_of(code, inverse), maxima[j].has_nan);
+    codes[blocks[j]] = encode16(v + 16 * j, factor_of(code, inverse), maxima[j].has_nan);
     if (a.block == 16 && a.layout == ScaleLayout::linear)
-      a.scales[row * a.blocks + first + j] = static_cast<std::uint8_t>(code);
+      a.scales[row * a.blocks + blocks[j]] = static_cast<std::uint8_t>(code);
     else if (a.block == 16 || j % 2 == 0)
-      a.scales[scale_offset_of(a.layout, row, (first + j) * 16 / a.block, a.rows,
+      a.scales[scale_offset_of(a.layout, row, blocks[j] * 16 / a.block, a.rows,
                                a.blocks * 16 / a.block)] = static_cast<std::uint8_t>(code);
   }
 }
