@@ -30,7 +30,9 @@ inline constexpr int kMostThreads = kForm == RowForm::general ? 1024
                                                               : 512;
 template <RowForm kForm, RowKind kKind, int kBlocks>
 inline constexpr int kLeastResident =
-    kForm == RowForm::general || kBlocks == 4 || (kKind == RowKind::swiglu && kBlocks == 1) ? 1 : 2;
+    kForm == RowForm::general || kBlocks == 4 || (kKind == RowKind::swiglu && kBlocks == 1) ? 1
+    : kKind == RowKind::plain && kBlocks == 2                                               ? 3
+                                                                                            : 2;
 
 /// What a thread reads of a row before it waits for anything.
 template <RowForm kForm, RowKind kKind, DType kType, int kBlocks>
