@@ -139,9 +139,11 @@ std::unique_ptr<Pool>& pool_slot() {
   static auto* const pool = new std::unique_ptr<Pool>;
   return *pool;
 }
-/// The threads of a parent process do not exist in its child: forget them there.
+/// The threads of a parent process do not exist in its child: forget them there. What cannot be
+/// destroyed stays reachable, so that it is no leak.
 void drop_foreign_pool() {
-  if (pool_slot() && !pool_slot()->works_here()) (void)pool_slot().release();
+  static auto* const foreign = new std::vector<Pool*>;
+  if (pool_slot() && !pool_slot()->works_here()) foreign->push_back(pool_slot().release());
 }
 Pool& pool() {
   const std::lock_guard lock(pool_mutex);
