@@ -62,7 +62,7 @@ TEST(QuantizeOptions, RefusesMemoryThatCannotHoldTheMatrix) {
   EXPECT_THROW(quantize(MatrixView(reinterpret_cast<char*>(data) + 1, DType::f32, 1, 16)),
                ShapeError);
   MatrixView on_gpu(data, DType::f32, 2, 16);
-  on_gpu.device = {DeviceType::cuda, 0};
+  on_gpu.device = Device::cuda(1000);  // no machine has it
   EXPECT_THROW(quantize(on_gpu), UnsupportedError);
 }
 
