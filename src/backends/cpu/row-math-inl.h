@@ -82,6 +82,7 @@ HWY_INLINE VF pair_sums(VF a, VF b) {
 /// two of a level make one of the next. What is missing at the end is zero.
 class TreeSum {
  public:
+  TreeSum() {}  // not the compiler's, which would not be compiled for the target
   void add(VF v) { push(v, 0); }
   /// After a multiple of four vectors only.
   void add4(VF a, VF b, VF c, VF d) { push(pair_sums(pair_sums(a, b), pair_sums(c, d)), 2); }
