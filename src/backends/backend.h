@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -24,7 +25,10 @@ struct EncodeJob {
   const float* weights;        ///< K of them, the largest in [1, 2); or null
   MatrixView hessian{};        ///< FP32 [K, block] or without data; see hessian_cost()
   std::int64_t first_row = 0;  ///< of out, that x starts at; axis rows only
-  bool row_by_row = false;     ///< the next row is measured next, and may be fetched meanwhile
+  /// If not null, what will be read after row v0 + i of a tile is at next + i · next_stride, of
+  /// next_bytes, and may be fetched meanwhile.
+  const std::byte* next = nullptr;
+  std::int64_t next_stride = 0, next_bytes = 0;
   float divisor_of(std::int64_t vector) const {
     return divisors[out.shape.scope == GlobalScope::tensor ? 0 : vector];
   }

@@ -10,8 +10,8 @@
 namespace nvfp4 {
 namespace {
 
-/// Of FP32 rows in flight: they stay in the L2 cache until they are quantized.
-constexpr std::int64_t kSlabBytes = 128 * 1024;
+/// Of FP32 rows in flight: they stay in the caches until they are quantized.
+constexpr std::int64_t kSlabBytes = 32 * 1024;
 
 /// Memory of a thread for `bytes` bytes; kept, since to get it anew costs page faults.
 float* slab_memory(std::int64_t bytes) {
@@ -143,15 +143,28 @@ class RowQuantizer {
       encode.x = {slab.rows, DType::f32, r1 - r0, rows_.cols};
       encode.first_row = r0;
     }
-    if (!measures_rows()) return encode_rows(encode, r0, r1);
-    // One after the other, while they are in the L1 cache.
-    encode.row_by_row = plain();
+    if (!measures_rows()) {
+      if (!plain()) fetch_while(encode, r1, r1 + (r1 - r0));
+      return encode_rows(encode, r0, r1);
+    }
     for (std::int64_t r = r0; r < r1; ++r) {
       const Slab row{nullptr, slab.amax + (r - r0)};
       measure(r, r + 1, row);
       set_global(static_cast<std::size_t>(r), GlobalScale::from_amax(*row.amax, job_.quantizer));
+      const std::int64_t next = r + (plain() ? 1 : r1 - r0);
+      fetch_while(encode, next, next + 1);
       encode_rows(encode, r, r + 1);
     }
+  }
+
+  /// Lets rows [r0, r1) of the input be fetched during `encode`: else reading them would wait.
+  void fetch_while(EncodeJob& encode, std::int64_t r0, std::int64_t r1) const {
+    const MatrixView& x = rows_.x;
+    encode.next = nullptr;
+    if (r1 > x.rows || (!plain() && rows_.source != RowSource::rms_norm)) return;
+    encode.next_bytes = x.cols * dtype_size(x.dtype);
+    encode.next_stride = x.stride * dtype_size(x.dtype);
+    encode.next = static_cast<const std::byte*>(x.data) + r0 * encode.next_stride;
   }
 
   void encode_rows(const EncodeJob& encode, std::int64_t r0, std::int64_t r1) {

@@ -147,6 +147,23 @@ TEST_P(ActivationValues, StagingWithoutGlobalScaleIsTheOneLevelFormat) {
   EXPECT_EQ(word, 0x50484038u);  // 1, 2, 4, 8
 }
 
+TEST_P(ActivationValues, NoColumnsAreNoWork) {
+  const Matrix x(DType::bf16, 3, 0), mix(DType::f32, 3, 2);
+  const QuantizeOptions o = options({.scope = GlobalScope::vector});
+  QuantizedMatrix q = test::poisoned({.rows = 3, .cols = 0, .scope = GlobalScope::vector}, {});
+  const auto expect_ones = [&] {
+    for (int r = 0; r < 3; ++r) EXPECT_EQ(q.global_scale()[r], 1.0f);
+  };
+  quantize_into(x.view(), q.span(), o);
+  expect_ones();
+  rms_norm_quantize_into(x.view(), {}, q.span(), {}, o);
+  expect_ones();
+  mix_rms_norm_quantize_into(x.view(), mix.view(), {}, q.span(), {}, o);
+  expect_ones();
+  swiglu_quantize_into(x.view(), q.span(), {}, o);
+  expect_ones();
+}
+
 TEST_P(ActivationValues, NanAndInfinityInARowStayInIt) {
   Matrix x = make(Fill::gaussian, 4, 64, 5);
   const Matrix clean = make(Fill::gaussian, 4, 64, 5);

@@ -16,24 +16,23 @@ namespace {  // the other files of this folder have functions of the same names
 
 constexpr auto kStep = static_cast<std::int64_t>(kLanes);
 
-/// Fetches the row after r of the input, a part with each step of r's work: else reading it would
-/// wait until r is encoded.
+/// Fetches the row after r of a matrix, a part with each of the steps in which row r is worked on:
+/// else reading it would wait until r is encoded.
 class NextRow {
  public:
-  NextRow(const RowJob& job, std::int64_t r)
-      : next_(static_cast<const char*>(job.x.data) +
-              (r + 1 < job.x.rows ? r + 1 : r) * job.x.stride * dtype_size(job.x.dtype)),
-        bytes_(job.x.cols * dtype_size(job.x.dtype) / (job.cols / kStep)) {
-    if (bytes_ > 128) bytes_ = 0;
-  }
-  HWY_INLINE void fetch(std::int64_t i) const {
-    const char* p = next_ + i / kStep * bytes_;
+  NextRow() = default;
+  NextRow(const MatrixView& m, std::int64_t r, std::int64_t steps)
+      : next_(static_cast<const char*>(m.data) +
+              (r + 1 < m.rows ? r + 1 : r) * m.stride * dtype_size(m.dtype)),
+        bytes_(steps > 0 ? m.cols * dtype_size(m.dtype) / steps : 0) {}
+  HWY_INLINE void fetch(std::int64_t step) const {
+    const char* p = next_ + step * bytes_;
     for (std::int64_t b = 0; b < bytes_; b += 64) hwy::Prefetch(p + b);
   }
 
  private:
-  const char* next_;
-  std::int64_t bytes_;  // in each step
+  const char* next_ = nullptr;
+  std::int64_t bytes_ = 0;  // in each step
 };
 
 template <class F>
@@ -113,7 +112,7 @@ float normalize(const T* x, const float* weight, float rstd, std::int64_t n, con
   const VF scale = set_f32(rstd);
   Amax amax;
   for (std::int64_t i = 0; i < n; i += kStep) {
-    next.fetch(i);
+    next.fetch(i / kStep);
     const VF y = hn::Mul(hn::Mul(load_lanes(x + i), scale), hn::LoadU(F32(), weight + i));
     const VF value = rounded<Intermediate>(y);
     amax.see(value);
@@ -127,8 +126,10 @@ template <class T>
 float norm_row(const RowJob& job, std::int64_t r, const T* x, float* row) {
   const float rstd = reciprocal_rms(sum_of_squares(x, job.cols), job.cols, job.norm.eps);
   if (job.norm.rstd != nullptr) job.norm.rstd[r] = rstd;
+  NextRow next;
+  if (job.norm.residual.data != nullptr) next = NextRow(job.norm.residual, r, job.cols / kStep);
   return visit_dtype(job.norm.intermediate, [&](auto to) {
-    return normalize<T, decltype(to)>(x, job.weight, rstd, job.cols, NextRow(job, r), row);
+    return normalize<T, decltype(to)>(x, job.weight, rstd, job.cols, next, row);
   });
 }
 
@@ -249,10 +250,10 @@ struct NarrowGroups {
 template <class GateUp>
 float swiglu_row(const GateUp& gate_up, const RowJob& job, std::int64_t r, float* row) {
   const VF limit = set_f32(job.swiglu.limit);
-  const NextRow next(job, r);
+  const NextRow next(job.x, r, job.cols / kStep);
   Amax amax;
   for (std::int64_t i = 0; i < job.cols; i += kStep) {
-    next.fetch(i);
+    next.fetch(i / kStep);
     VF gate, up;
     gate_up.load(i, gate, up);
     const VF y = lanes_swiglu(gate, up, limit);

@@ -38,11 +38,12 @@ struct RowBlocks {
   const float* weights;  // of the first block's first element, or null
   std::uint8_t* codes;   // of the first block
   float divisor, multiplier;
-  std::int64_t ahead;  // bytes from what is read to what is fetched
+  const std::byte* next;    // what is fetched meanwhile …
+  std::int64_t next_bytes;  // … for each block
 
   void load(std::int64_t first, std::int64_t n, Batch<B>& batch) const {
     const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
-    prefetch(reinterpret_cast<const char*>(x + first * B) + ahead, sizeof(T) * B * kLanes);
+    prefetch(next + first * next_bytes, static_cast<std::size_t>(next_bytes) * kLanes);
     if (n == lanes) {
       load_blocks<B>(x + first * B, batch.x);
       if (weights != nullptr) load_blocks<B>(weights + first * B, batch.weights);
@@ -173,18 +174,24 @@ void encode_rows(const EncodeJob& job, const Tile& tile) {
                       s.scope == GlobalScope::tensor && job.weights == nullptr;
   const std::int64_t runs = joined ? 1 : tile.v1 - tile.v0;
   const std::int64_t length = joined ? blocks * (tile.v1 - tile.v0) : blocks;
-  const std::int64_t ahead =
-      job.row_by_row ? job.x.stride * static_cast<std::int64_t>(sizeof(T)) : kPrefetchBytes;
   std::vector<std::uint8_t> row(linear ? 0 : static_cast<std::size_t>(blocks));
   for (std::int64_t i = 0; i < runs; ++i) {
     const std::int64_t v = tile.v0 + i;
     const float divisor = job.divisor_of(v);
-    const RowBlocks<T, B> run{x + (v - job.first_row) * job.x.stride,
+    const T* from = x + (v - job.first_row) * job.x.stride;
+    const std::byte* next = reinterpret_cast<const std::byte*>(from) + kPrefetchBytes;
+    std::int64_t next_bytes = sizeof(T) * B;
+    if (job.next != nullptr && blocks > 0) {
+      next = job.next + i * job.next_stride;
+      next_bytes = job.next_bytes / blocks;
+    }
+    const RowBlocks<T, B> run{from,
                               job.weights ? job.weights + tile.b0 * B : nullptr,
                               job.out.codes + v * (s.cols / 2) + tile.b0 * (B / 2),
                               divisor,
                               1.0f / divisor,
-                              ahead};
+                              next,
+                              next_bytes};
     std::uint8_t* scales = linear ? job.out.scales + v * s.blocks() + tile.b0 : row.data();
     Kernel::template run<B>(run, length, job, scales);
     if (!linear)
