@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "backends/cuda/gemm/fragment_layout.h"
+#include "nvfp4/matrix.h"
+
+/// Words of fragments_64x64 -> A operands. What comes out is e2m1 · scale · 2^-8, exactly.
+namespace nvfp4::cuda {
+
+/// Undone in the epilogue: keeps every factor of a BF16 or FP16 product normal.
+inline constexpr float kFragmentUnit = 256.0f;
+
+/// A multiplication by 16 that stays one: as a shift it would take the unit that decoding is short
+/// of (logic and shifts run at half the rate of the rest).
+struct Shift16 {
+  std::uint32_t factor;
+};
+
+/// Two widened scales, of rows g and g + 8: scale · 2^118 in BF16, scale · 2^6 in FP16.
+template <DType kType>
+__device__ __forceinline__ std::uint32_t scale_pair(std::uint32_t scales, int block,
+                                                    Shift16 shift) {
+  const std::uint32_t bytes =
+      block % 2 == 0 ? scales & 0x00FF00FFu : __byte_perm(scales, 0, 0x4341);
+  return kType == DType::bf16 ? bytes * shift.factor + 0x75807580u
+                              : bytes * (shift.factor * 8) + 0x2C002C00u;
+}
+
+/// e2m1 · 2^-126 (BF16) or e2m1 · 2^-14 (FP16), 0.5 as a subnormal number, times the scale of its
+/// row: the lower or the upper half of `scales`.
+template <DType kType, bool kUpper>
+__device__ __forceinline__ std::uint32_t scaled(std::uint32_t codes, std::uint32_t scales) {
+  std::uint32_t product;
+  if constexpr (kType == DType::bf16) {
+    const auto s = reinterpret_cast<const __nv_bfloat162&>(scales);
+    const __nv_bfloat162 v = __hmul2(reinterpret_cast<const __nv_bfloat162&>(codes),
+                                     kUpper ? __high2bfloat162(s) : __low2bfloat162(s));
+    product = reinterpret_cast<const std::uint32_t&>(v);
+  } else {
+    codes = (codes & 0x80008000u) | (codes << 3 & 0x0E000E00u);
+    const auto s = reinterpret_cast<const __half2&>(scales);
+    const __half2 v = __hmul2(reinterpret_cast<const __half2&>(codes),
+                              kUpper ? __high2half2(s) : __low2half2(s));
+    product = reinterpret_cast<const std::uint32_t&>(v);
+  }
+  return product;
+}
+
+__device__ __forceinline__ std::uint32_t rotated(std::uint32_t v, int by) {
+  return __funnelshift_l(v, v, by);
+}
+
+/// Two words: 16 rows x 32 columns of a warp.
+template <DType kType>
+__device__ __forceinline__ void decode_words(std::uint32_t u, std::uint32_t v,
+                                             std::uint32_t scales, Shift16 shift,
+                                             std::uint32_t (&a)[4], std::uint32_t (&b)[4]) {
+  // Rotations that lose nothing of what the mask keeps are shifts.
+  std::uint32_t shared;  // the mask ? u : v << 2
+  asm("lop3.b32 %0, %1, %2, %3, 0xE4;" : "=r"(shared) : "r"(u), "r"(v << 2), "r"(kSharedMask));
+  const std::uint32_t su = scale_pair<kType>(scales, 0, shift);
+  const std::uint32_t sv = scale_pair<kType>(scales, 1, shift);
+  a[0] = scaled<kType, false>(u & kPairMask, su);
+  a[1] = scaled<kType, true>(u << 4 & kPairMask, su);
+  a[2] = scaled<kType, false>(rotated(u, 10) & kPairMask, su);
+  a[3] = scaled<kType, true>(shared << 6 & kPairMask, su);
+  b[0] = scaled<kType, false>(v & kPairMask, sv);
+  b[1] = scaled<kType, true>(v << 4 & kPairMask, sv);
+  b[2] = scaled<kType, false>(rotated(v, 10) & kPairMask, sv);
+  b[3] = scaled<kType, true>(rotated(shared, 12) & kPairMask, sv);
+}
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,10 @@
+#include "backends/cuda/gemm/launch.cuh"
+
+namespace nvfp4::cuda {
+
+void launch_gemm_bf16(const FragmentTile& tile, const CUtensorMap& x, const FragmentGemm& p,
+                      int blocks, cudaStream_t stream) {
+  launch_tile<DType::bf16>(tile, x, p, blocks, stream);
+}
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "nvfp4/matrix.h"
+
+/// What the kernels are told. Host and device.
+namespace nvfp4::cuda {
+
+struct FragmentGemm {
+  // W: [groups][row tiles][chunks] tiles of fragments_64x64
+  const std::uint8_t* weights = nullptr;
+  std::int64_t group_bytes = 0;
+  int row_tiles = 0;  ///< of 64
+  int chunks = 0;     ///< of 64 columns
+  int n = 0;
+
+  const float* w_global = nullptr;
+  bool w_global_per_row = false;
+  const float* x_global = nullptr;  ///< null: 1
+  bool x_global_per_row = false;
+  const float* alpha = nullptr;  ///< null: 1; one for each group
+  float factor = 1.0f;
+  const float* bias = nullptr;  ///< null, or groups · n
+
+  // Rows of x and out: group g has rows [start_g, end_g).
+  int groups = 1;
+  const std::int32_t* starts = nullptr;  ///< null: the end of the group before
+  const std::int32_t* ends = nullptr;    ///< null: every group has all rows
+  int rows = 0;
+  bool x_whole_chunks = true;  ///< K % 64 == 0: the copy engine brings several chunks at once
+  bool x_of_group = false;  ///< group g reads slice g of x, else all the same
+  int out_group_cols = 0;   ///< group g writes its columns from g · this on
+
+  void* out = nullptr;
+  DType out_type = DType::bf16;
+  std::int64_t out_stride = 0;
+  bool wide_stores = false;  ///< rows of out allow 16 bytes at a time
+
+  int splits = 1;  ///< of the depth, one for each block of a cluster
+  std::uint32_t sixteen = 16;
+};
+
+/// How a product is cut up: a pure function of the problem (choose_tile).
+struct FragmentTile {
+  int tokens = 0;      ///< 8, 16, 32, 64, 128 or 256
+  int rows = 0;        ///< 64 or 128
+  int splits = 1;      ///< 1, 2, 4 or 8
+  bool operator==(const FragmentTile&) const = default;
+};
+
+}  // namespace nvfp4::cuda

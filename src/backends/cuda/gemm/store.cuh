@@ -1,0 +1,151 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "backends/cuda/gemm/async.cuh"
+#include "backends/cuda/gemm/decode.cuh"
+#include "backends/cuda/gemm/problem.h"
+#include "backends/cuda/gemm/schedule.cuh"
+
+/// Sums -> out: factors and bias in FP32, one rounding.
+namespace nvfp4::cuda {
+
+/// Floats between the tokens of a slab: no two lanes of a warp in one bank.
+inline constexpr int kSlabStride = 68;
+
+/// What the sums of four neighbouring rows of W are multiplied by, and what is added.
+struct Finish {
+  float factor[4], bias[4];
+
+  __device__ __forceinline__ Finish(const FragmentGemm& p, int group, int row) {
+    const float alpha = p.factor * (p.alpha == nullptr ? 1.0f : __ldg(p.alpha + group));
+    const std::int64_t at = static_cast<std::int64_t>(group) * p.n + row;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool inside = row + i < p.n;
+      factor[i] =
+          alpha * (!p.w_global_per_row ? __ldg(p.w_global + group) : inside ? __ldg(p.w_global + at + i) : 0.0f);
+      bias[i] = p.bias != nullptr && inside ? __ldg(p.bias + at + i) : 0.0f;
+    }
+  }
+};
+
+__device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&v);
+}
+__device__ __forceinline__ std::uint32_t pack_f16(float low, float high) {
+  const __half2 v = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&v);
+}
+
+/// Four neighbouring rows of W, one token.
+__device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& work, int token,
+                                           int row, float4 sum, const Finish& finish) {
+  const float* g = p.x_global;
+  const float x = g == nullptr ? 1.0f : __ldg(g + (p.x_global_per_row ? token : 0));
+  float v[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = v[i] * kFragmentUnit * (finish.factor[i] * x) + finish.bias[i];
+  const std::int64_t at = token * p.out_stride +
+                          static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
+  if (p.wide_stores && row + 4 <= p.n) {
+    if (p.out_type == DType::f32)
+      *reinterpret_cast<float4*>(static_cast<float*>(p.out) + at) = {v[0], v[1], v[2], v[3]};
+    else if (p.out_type == DType::bf16)
+      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(p.out) + at) = {
+          pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])};
+    else
+      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(p.out) + at) = {
+          pack_f16(v[0], v[1]), pack_f16(v[2], v[3])};
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (row + i >= p.n) break;
+    if (p.out_type == DType::f32)
+      static_cast<float*>(p.out)[at + i] = v[i];
+    else
+      static_cast<std::uint16_t*>(p.out)[at + i] = static_cast<std::uint16_t>(
+          p.out_type == DType::bf16 ? pack_bf16(v[i], 0) : pack_f16(v[i], 0));
+  }
+}
+
+/// Whole sums in registers: through shared memory, 32 tokens at a time, so that a warp writes rows
+/// of out.
+template <class Config>
+__device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& work,
+                                            const float (&d)[Config::kTokens / 2],
+                                            std::uint8_t* slabs, int row_group, int warp,
+                                            int lane) {
+  constexpr int kTokens = Config::kSlabTokens;
+  float* slab = reinterpret_cast<float*>(slabs) + row_group * kTokens * kSlabStride;
+  const int thread = warp * 32 + lane;
+  const int row = thread % 16 * 4;
+  const int out_row = (work.row_tile * Config::kRowGroups + row_group) * 64 + row;
+  const Finish finish(p, work.group, out_row);
+#pragma unroll
+  for (int t0 = 0; t0 < Config::kTokens; t0 += kTokens) {
+    part_sync(1 + row_group, 128);
+#pragma unroll
+    for (int j = 0; j < kTokens / 8; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        slab[(j * 8 + lane % 4 * 2 + i % 2) * kSlabStride + warp * 16 + lane / 4 + i / 2 * 8] =
+            d[(t0 / 8 + j) * 4 + i];
+    part_sync(1 + row_group, 128);
+    for (int t = thread / 16; t < kTokens; t += 8) {
+      const int token = work.token + t0 + t;
+      if (token < work.token_end && out_row < p.n)
+        store_four(p, work, token, out_row,
+                   *reinterpret_cast<const float4*>(slab + t * kSlabStride + row), finish);
+    }
+  }
+}
+
+/// Floats between the tokens of partial sums.
+template <class Config>
+inline constexpr int kPartialStride = Config::kRows + 4;
+
+template <class Config>
+__device__ __forceinline__ void store_partials(const float (&d)[Config::kTokens / 2],
+                                               float* partials, int row_group, int depth_group,
+                                               int warp, int lane) {
+  partials += depth_group * Config::kTokens * kPartialStride<Config> + row_group * 64;
+#pragma unroll
+  for (int j = 0; j < Config::kTokens / 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      partials[(j * 8 + lane % 4 * 2 + i % 2) * kPartialStride<Config> + warp * 16 + lane / 4 +
+               i / 2 * 8] = d[j * 4 + i];
+}
+
+/// Each block of the cluster adds up the tokens of its turn, in the order of the depth.
+template <class Config>
+__device__ __forceinline__ void reduce_partials(const FragmentGemm& p, const Work& work,
+                                                std::uint32_t partials, int rank) {
+  constexpr int kAcross = Config::kRows / 4;  // threads along a token
+  const int row = static_cast<int>(threadIdx.x) % kAcross * 4;
+  const int out_row = work.row_tile * Config::kRows + row;
+  if (out_row >= p.n) return;
+  const Finish finish(p, work.group, out_row);
+  for (int t = static_cast<int>(threadIdx.x) / kAcross * p.splits + rank; t < Config::kTokens;
+       t += 256 / kAcross * p.splits) {
+    if (work.token + t >= work.token_end) break;
+    float4 sum = {0, 0, 0, 0};
+    for (int r = 0; r < p.splits; ++r)
+#pragma unroll
+      for (int depth = 0; depth < Config::kDepthGroups; ++depth) {
+        const std::uint32_t at =
+            partials +
+            static_cast<std::uint32_t>(
+                ((depth * Config::kTokens + t) * kPartialStride<Config> + row) * 4);
+        const float4 v = load_of_rank(at, r);
+        sum = {sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w};
+      }
+    store_four(p, work, work.token + t, out_row, sum, finish);
+  }
+}
+
+}  // namespace nvfp4::cuda

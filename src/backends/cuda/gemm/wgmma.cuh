@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+
+#include "nvfp4/matrix.h"
+
+/// wgmma.mma_async m64nNk16 with A in registers, B K-major in shared memory with the 128-byte
+/// swizzle, FP32 sums (source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
+namespace nvfp4::cuda {
+
+/// B: rows of 128 bytes (64 columns), 8 of them a swizzle atom of 1024 bytes. The lower half of its
+/// descriptor holds the address in units of 16 bytes; only that half differs.
+__device__ __forceinline__ std::uint32_t descriptor_low(std::uint32_t address) {
+  return (address & 0x3FFFF) >> 4 | 1u << 16;
+}
+__device__ __forceinline__ std::uint64_t swizzled_descriptor(std::uint32_t low) {
+  return std::uint64_t{1024 >> 4 | 1u << 30} << 32 | low;
+}
+
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kInFlight>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kInFlight) : "memory");
+}
+
+#define NVFP4_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define NVFP4_D16(i) NVFP4_D4(i), NVFP4_D4(i + 4), NVFP4_D4(i + 8), NVFP4_D4(i + 12)
+#define NVFP4_D32(i) NVFP4_D16(i), NVFP4_D16(i + 16)
+#define NVFP4_D64(i) NVFP4_D32(i), NVFP4_D32(i + 32)
+#define NVFP4_T8(p) p "0, " p "1, " p "2, " p "3, " p "4, " p "5, " p "6, " p "7"
+#define NVFP4_T10(p) NVFP4_T8(p) ", " p "8, " p "9"
+#define NVFP4_LIST4 "%0, %1, %2, %3"
+#define NVFP4_LIST8 NVFP4_T8("%")
+#define NVFP4_LIST10 NVFP4_T10("%")
+#define NVFP4_LIST16 NVFP4_LIST10 ", %10, %11, %12, %13, %14, %15"
+#define NVFP4_LIST32 \
+  NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", %30, %31"
+#define NVFP4_LIST60                                                                       \
+  NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", " NVFP4_T10("%3") ", " NVFP4_T10( \
+      "%4") ", " NVFP4_T10("%5")
+#define NVFP4_LIST64 NVFP4_LIST60 ", %60, %61, %62, %63"
+#define NVFP4_LIST128                                                                         \
+  NVFP4_LIST60 ", " NVFP4_T10("%6") ", " NVFP4_T10("%7") ", " NVFP4_T10("%8") ", " NVFP4_T10( \
+      "%9") ", " NVFP4_T10("%10") ", " NVFP4_T10("%11") ", " NVFP4_T8("%12")
+
+#define NVFP4_WGMMA(N, TYPE, LIST, A0, A1, A2, A3, B, ...) \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"                                  \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" LIST "}, {" A0 \
+               ", " A1 ", " A2 ", " A3 "}, " B ", add, 1, 1, 0;\n}\n"                            \
+               : __VA_ARGS__ \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define NVFP4_WGMMA_TYPES(N, LIST, A0, A1, A2, A3, B, ...) \
+  if constexpr (kType == DType::bf16)                                   \
+    NVFP4_WGMMA(N, "bf16", LIST, A0, A1, A2, A3, B, __VA_ARGS__);                 \
+  else                                                                  \
+    NVFP4_WGMMA(N, "f16", LIST, A0, A1, A2, A3, B, __VA_ARGS__)
+
+/// d += a · b, asynchronously: 16 rows a warp, kN columns.
+template <DType kType, int kN>
+__device__ __forceinline__ void wgmma(float (&d)[kN / 2], const std::uint32_t (&a)[4],
+                                      std::uint64_t b) {
+  if constexpr (kN == 8) {
+    NVFP4_WGMMA_TYPES(8, NVFP4_LIST4, "%4", "%5", "%6", "%7", "%8", NVFP4_D4(0));
+  } else if constexpr (kN == 16) {
+    NVFP4_WGMMA_TYPES(16, NVFP4_LIST8, "%8", "%9", "%10", "%11", "%12",
+                      NVFP4_D4(0), NVFP4_D4(4));
+  } else if constexpr (kN == 32) {
+    NVFP4_WGMMA_TYPES(32, NVFP4_LIST16, "%16", "%17", "%18", "%19", "%20", NVFP4_D16(0));
+  } else if constexpr (kN == 64) {
+    NVFP4_WGMMA_TYPES(64, NVFP4_LIST32, "%32", "%33", "%34", "%35", "%36", NVFP4_D32(0));
+  } else if constexpr (kN == 128) {
+    NVFP4_WGMMA_TYPES(128, NVFP4_LIST64, "%64", "%65", "%66", "%67", "%68", NVFP4_D64(0));
+  } else {
+    static_assert(kN == 256);
+    NVFP4_WGMMA_TYPES(256, NVFP4_LIST128, "%128", "%129", "%130", "%131", "%132",
+                      NVFP4_D64(0), NVFP4_D64(64));
+  }
+}
+
+#undef NVFP4_WGMMA_TYPES
+#undef NVFP4_WGMMA
+
+}  // namespace nvfp4::cuda
