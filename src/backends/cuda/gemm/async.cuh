@@ -52,6 +52,21 @@ __device__ __forceinline__ void load_bulk(std::uint32_t to, const void* from, st
       : "memory");
 }
 
+/// Four 8 x 8 matrices of 16-bit elements, transposed; lane 8i + j holds the address of row j of
+/// matrix i.
+__device__ __forceinline__ void store_matrices(std::uint32_t to, std::uint32_t m0, std::uint32_t m1,
+                                               std::uint32_t m2, std::uint32_t m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+               : "memory");
+}
+__device__ __forceinline__ void store_two_matrices(std::uint32_t to, std::uint32_t m0,
+                                                   std::uint32_t m1) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(m0),
+               "r"(m1)
+               : "memory");
+}
+
 /// Threads of a part of the block; barrier 0 is __syncthreads().
 __device__ __forceinline__ void part_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -88,10 +103,7 @@ __device__ __forceinline__ uint4 load_shared(std::uint32_t address) {
 template <>
 __device__ __forceinline__ uint2 load_shared(std::uint32_t address) {
   uint2 v;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
-               : "=r"(v.x), "=r"(v.y)
-               : "r"(address)
-               : "memory");
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
   return v;
 }
 

@@ -43,8 +43,8 @@ __device__ __forceinline__ std::uint32_t scaled(std::uint32_t codes, std::uint32
   } else {
     codes = (codes & 0x80008000u) | (codes << 3 & 0x0E000E00u);
     const auto s = reinterpret_cast<const __half2&>(scales);
-    const __half2 v = __hmul2(reinterpret_cast<const __half2&>(codes),
-                              kUpper ? __high2half2(s) : __low2half2(s));
+    const __half2 v =
+        __hmul2(reinterpret_cast<const __half2&>(codes), kUpper ? __high2half2(s) : __low2half2(s));
     product = reinterpret_cast<const std::uint32_t&>(v);
   }
   return product;
@@ -56,9 +56,9 @@ __device__ __forceinline__ std::uint32_t rotated(std::uint32_t v, int by) {
 
 /// Two words: 16 rows x 32 columns of a warp.
 template <DType kType>
-__device__ __forceinline__ void decode_words(std::uint32_t u, std::uint32_t v,
-                                             std::uint32_t scales, Shift16 shift,
-                                             std::uint32_t (&a)[4], std::uint32_t (&b)[4]) {
+__device__ __forceinline__ void decode_words(std::uint32_t u, std::uint32_t v, std::uint32_t scales,
+                                             Shift16 shift, std::uint32_t (&a)[4],
+                                             std::uint32_t (&b)[4]) {
   // Rotations that lose nothing of what the mask keeps are shifts.
   std::uint32_t shared;  // the mask ? u : v << 2
   asm("lop3.b32 %0, %1, %2, %3, 0xE4;" : "=r"(shared) : "r"(u), "r"(v << 2), "r"(kSharedMask));

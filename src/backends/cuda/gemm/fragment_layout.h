@@ -31,8 +31,9 @@ inline constexpr int kTileScaleBytes = kTileRows * kTileCols / 16;
 inline constexpr int kTileBytes = kTileCodeBytes + kTileScaleBytes;
 
 inline constexpr std::uint32_t kPairMask = 0x81C081C0;  ///< sign and magnitude of a pair
-inline constexpr std::uint32_t kSharedMask = 0x06030603; ///< the fourth pairs' bits in the first word
-inline constexpr int kSharedRotation = 2;                ///< of the second word, to meet the first
+inline constexpr std::uint32_t kSharedMask =
+    0x06030603;                            ///< the fourth pairs' bits in the first word
+inline constexpr int kSharedRotation = 2;  ///< of the second word, to meet the first
 /// To the left: of pairs 0 to 2 of a word, and of the fourth pairs in both words' bits together.
 NVFP4_HOST_DEVICE constexpr int pair_rotation(int pair) {
   return pair == 0 ? 0 : pair == 1 ? 4 : 10;
@@ -71,15 +72,13 @@ NVFP4_HOST_DEVICE constexpr void split_words(const std::uint32_t (&words)[2],
     for (int p = 0; p < 3; ++p)
       bytes[w][p] = static_cast<std::uint8_t>(
           gather_pair(rotate_left(words[w], pair_rotation(p)) & kPairMask));
-    bytes[w][3] = static_cast<std::uint8_t>(
-        gather_pair(rotate_left(shared, fourth_rotation(w)) & kPairMask));
+    bytes[w][3] =
+        static_cast<std::uint8_t>(gather_pair(rotate_left(shared, fourth_rotation(w)) & kPairMask));
   }
 }
 
 /// The row (of 16) and the byte (of the 32 that 64 codes take) that pair p of word j belongs to.
-NVFP4_HOST_DEVICE constexpr int pair_row(int lane, int pair) {
-  return lane / 4 + (pair & 1) * 8;
-}
+NVFP4_HOST_DEVICE constexpr int pair_row(int lane, int pair) { return lane / 4 + (pair & 1) * 8; }
 NVFP4_HOST_DEVICE constexpr int pair_byte(int lane, int word, int pair) {
   return word * 8 + (pair & 2) * 2 + lane % 4;
 }

@@ -18,6 +18,8 @@
 /// the next one is decoded.
 namespace nvfp4::cuda {
 
+inline constexpr int kConsumers = 256;  ///< threads of the two warpgroups that multiply
+
 template <DType kTypeOf, int kTokensOf, int kRowsOf>
 struct FragmentConfig {
   static constexpr DType kType = kTypeOf;
@@ -26,22 +28,22 @@ struct FragmentConfig {
   static constexpr bool kLarge = kTokens >= 64;
   static constexpr int kBlocksPerSm = kLarge ? 1 : 2;
   /// Registers move between warpgroups, so in large tiles the copying warp is a whole group.
-  static constexpr int kThreads = kLarge ? 384 : 288;
-  /// Chunks of 64 columns in a stage: one thread cannot start many small copies fast enough.
-  static constexpr int kStageChunks = kTokens <= 16 ? 4 : kTokens <= 128 ? 2 : 1;
+  static constexpr int kThreads = kConsumers + (kLarge ? 128 : 32);
+  static constexpr int kConsumerRegisters = 224, kProducerRegisters = 56;
+  static constexpr int kStageChunks = stage_chunks(kTokens);
   static constexpr int kGroupChunks = kStageChunks / kDepthGroups;  ///< those of one warpgroup
   static constexpr int kXChunkBytes = kTokens * kTileCols * 2;
   static constexpr int kXBytes = kXChunkBytes * kStageChunks;
   static constexpr int kWRowBytes = kTileBytes * kStageChunks;  ///< of 64 rows
   static constexpr int kWBytes = kRowGroups * kWRowBytes;
   static constexpr int kStageBytes = kXBytes + kWBytes;
-  static constexpr int kSlabTokens = kTokens < 32 ? kTokens : 32;
-  static constexpr int kSlabBytes = kDepthGroups == 1 ? 2 * kSlabTokens * kSlabStride * 4 : 0;
+  static constexpr int kSlabTokens = kTokens < 64 ? kTokens : 64;
+  static constexpr int kSlabBytes =
+      kDepthGroups == 1 ? 2 * (kSlabTokens < 16 ? 16 : kSlabTokens) * kSlabTokenBytes : 0;
   static constexpr int kPartialBytes = kDepthGroups * kTokens * (kRows + 4) * 4;
-  static constexpr int kRingSpace = (kLarge ? 220 : 107) * 1024 - kSlabBytes;
-  static constexpr int kStages = kRingSpace / kStageBytes;
+  static constexpr int kStages = ((kLarge ? 220 : 107) * 1024 - kSlabBytes) / kStageBytes;
   static constexpr int kRingBytes =
-      kStages * kStageBytes > kPartialBytes ? kStages * kStageBytes : kPartialBytes;
+      kStages * kStageBytes > kPartialBytes ? kStages* kStageBytes : kPartialBytes;
   static constexpr int kSlabOffset = (kRingBytes + 127) / 128 * 128;
   static constexpr int kStateOffset = kSlabOffset + kSlabBytes;
   static constexpr int kSharedBytes = kStateOffset + sizeof(BlockState<kStages>);
@@ -66,11 +68,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   const std::uint32_t full = shared_address(state.full), empty = shared_address(state.empty);
   const int warpgroup = threadIdx.x / 128;
 
-  if (threadIdx.x >= 256 && threadIdx.x < 256 + Config::kStages) {
-    barrier_init(full + (threadIdx.x - 256) * 8, 1);
-    barrier_init(empty + (threadIdx.x - 256) * 8, 8);
+  if (threadIdx.x >= kConsumers && threadIdx.x < kConsumers + Config::kStages) {
+    barrier_init(full + (threadIdx.x - kConsumers) * 8, 1);
+    barrier_init(empty + (threadIdx.x - kConsumers) * 8, kConsumers / 32);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    if (threadIdx.x == 256)
+    if (threadIdx.x == kConsumers)
       asm volatile("prefetch.tensormap [%0];" ::"l"(&x_map) : "memory");
   }
   // The weights do not depend on the kernel before; all that it may have written does.
@@ -84,27 +86,31 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   const int stages = (p.chunks + kStageChunks - 1) / kStageChunks;
   const int rank = p.splits > 1 ? static_cast<int>(blockIdx.x) % p.splits : 0;
   const int first = stages * rank / p.splits, last = stages * (rank + 1) / p.splits;
+  const int whole = max(min(last, p.chunks / kStageChunks) - first, 0);
 
-  if (warpgroup == 2) {
-    if constexpr (Config::kLarge) shrink_registers<56>();
-    if (threadIdx.x == 256) {
+  if (warpgroup == kConsumers / 128) {
+    if constexpr (Config::kLarge) shrink_registers<Config::kProducerRegisters>();
+    if (threadIdx.x == kConsumers) {
       int slot = 0;
       std::uint32_t phase = 1;
       bool waited = false;
       for (Work work; schedule.next(work);) {
         const std::int64_t row_bytes = std::int64_t{p.chunks} * kTileBytes;
-        const std::uint8_t* from = p.weights + work.group * p.group_bytes +
-                                   work.row_tile * Config::kRowGroups * row_bytes;
-        const bool both = Config::kRowGroups == 2 && work.row_tile * 2 + 1 < p.row_tiles;
+        const std::uint8_t* from =
+            p.weights + work.group * p.group_bytes + work.row_tile * Config::kRowGroups * row_bytes;
+        const int tiles = min(Config::kRowGroups, p.row_tiles - work.row_tile * Config::kRowGroups);
         const int slice = p.x_of_group ? work.group : 0;
         const auto load_w = [&](int to_slot, int stage) {
           const std::uint32_t to = w_ring + to_slot * Config::kWBytes, bar = full + to_slot * 8;
           const int chunk = stage * kStageChunks;
           const int bytes = min(kStageChunks, p.chunks - chunk) * kTileBytes;
-          const std::uint8_t* const w = from + chunk * kTileBytes;
-          barrier_expect(bar, Config::kXBytes + (both ? 2 * bytes : bytes));
-          load_bulk(to, w, bytes, bar);
-          if (both) load_bulk(to + Config::kWRowBytes, w + row_bytes, bytes, bar);
+          const std::uint8_t* w = from + chunk * kTileBytes;
+          barrier_expect(bar, Config::kXBytes + max(tiles, 0) * bytes);
+#pragma unroll
+          for (int i = 0; i < Config::kRowGroups; ++i) {
+            if (i < tiles) load_bulk(to + i * Config::kWRowBytes, w, bytes, bar);
+            w += row_bytes;
+          }
         };
         const auto load_x = [&](int to_slot, int stage) {
           const std::uint32_t to = x_ring + to_slot * Config::kXBytes, bar = full + to_slot * 8;
@@ -116,20 +122,20 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
                        (stage * kStageChunks + i) * kTileCols, work.token, 0, slice, bar);
           }
         };
-        int stage = first;
+        int i = 0;
         if (!waited) {
           const int early = min(last - first, Config::kStages);
-          for (int i = 0; i < early; ++i) load_w(i, first + i);
+          for (int e = 0; e < early; ++e) load_w(e, first + e);
           wait_for_kernel_before();
           waited = true;
-          for (; stage < first + early; ++stage) load_x(stage - first, stage);
+          for (; i < early; ++i) load_x(i, first + i);
           slot = early % Config::kStages;
           phase ^= early == Config::kStages;
         }
-        for (; stage < last; ++stage) {
+        for (; i < last - first; ++i) {
           barrier_wait(empty + slot * 8, phase);
-          load_w(slot, stage);
-          load_x(slot, stage);
+          load_w(slot, first + i);
+          load_x(slot, first + i);
           if (++slot == Config::kStages) {
             slot = 0;
             phase ^= 1;
@@ -145,14 +151,13 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     return;
   }
 
-  if constexpr (Config::kLarge) grow_registers<224>();
+  if constexpr (Config::kLarge) grow_registers<Config::kConsumerRegisters>();
   constexpr int kGroupChunks = Config::kGroupChunks;
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int group = __shfl_sync(~0u, warpgroup, 0);
-  const int row_group = Config::kRowGroups == 2 ? group : 0;
-  const int depth_group = Config::kRowGroups == 2 ? 0 : group;
-  const std::uint32_t w_at = w_ring + row_group * Config::kWRowBytes +
-                             depth_group * (kGroupChunks * kTileBytes);
+  const int row_group = group % Config::kRowGroups, depth_group = group / Config::kRowGroups;
+  const std::uint32_t w_at =
+      w_ring + row_group * Config::kWRowBytes + depth_group * (kGroupChunks * kTileBytes);
   const std::uint32_t codes_at = w_at + warp * 512 + lane * 16;
   const std::uint32_t scales_at = w_at + kTileCodeBytes + warp * 64 + lane / 4 * 8;
   const std::uint32_t x_at =
@@ -163,17 +168,17 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   std::uint32_t a[2][4][4];
   int slot = 0, before = -1;
   std::uint32_t phase = 0;
-  const auto load = [&](int from, int chunk) {
-    const std::uint32_t at = from * Config::kWBytes + chunk * kTileBytes;
+  const auto load = [&](int chunk) {
+    const std::uint32_t at = slot * Config::kWBytes + chunk * kTileBytes;
     return LaneChunk{load_shared<uint4>(codes_at + at), load_shared<uint2>(scales_at + at)};
   };
-  const auto decode = [&](const LaneChunk& c, std::uint32_t (&f)[4][4]) {
+  const auto decode = [&](const LaneChunk& c, std::uint32_t(&f)[4][4]) {
     decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
     decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
-  const auto multiply = [&](const std::uint32_t (&f)[4][4], int from, int chunk) {
+  const auto multiply = [&](const std::uint32_t(&f)[4][4], int chunk) {
     const std::uint32_t x =
-        x_at + (from * (Config::kXBytes >> 4) + chunk * (Config::kXChunkBytes >> 4));
+        x_at + (slot * (Config::kXBytes >> 4) + chunk * (Config::kXChunkBytes >> 4));
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k)
@@ -189,42 +194,39 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     slot = wrap ? 0 : slot + 1;
     phase ^= wrap ? 1 : 0;
   };
+  // The tensor cores work on one chunk while the next is decoded.
+  const auto run_stage = [&](auto parity) {
+    barrier_wait(full + slot * 8, phase);
+    LaneChunk next = load(0);
+#pragma unroll
+    for (int c = 0; c < kGroupChunks; ++c) {
+      const LaneChunk chunk = next;
+      if (c + 1 < kGroupChunks) next = load(c + 1);
+      auto& f = a[(c + decltype(parity)::value * kGroupChunks) % 2];
+      decode(chunk, f);
+      multiply(f, c);
+      wgmma_wait<1>();
+      if (c == 0) release(before);
+    }
+    advance();
+  };
   for (Work work; schedule.next(work);) {
 #pragma unroll
     for (float& v : d) v = 0;
-    const int whole = min(last, p.chunks / kStageChunks);
     before = -1;
-    // The tensor cores work on one chunk while the next is decoded.
-    const auto run_stage = [&](auto parity) {
-      barrier_wait(full + slot * 8, phase);
-      LaneChunk next = load(slot, 0);
-#pragma unroll
-      for (int c = 0; c < kGroupChunks; ++c) {
-        const LaneChunk chunk = next;
-        if (c + 1 < kGroupChunks) next = load(slot, c + 1);
-        auto& f = a[(c + decltype(parity)::value * kGroupChunks) % 2];
-        decode(chunk, f);
-        multiply(f, slot, c);
-        wgmma_wait<1>();
-        if (c == 0) release(before);
-      }
-      advance();
-    };
-    constexpr std::integral_constant<int, 0> kEven{};
-    constexpr std::integral_constant<int, 1> kOdd{};
-    int stage = first;
+    int stage = 0;
     for (; stage + 1 < whole; stage += 2) {
-      run_stage(kEven);
-      run_stage(kOdd);
+      run_stage(std::integral_constant<int, 0>{});
+      run_stage(std::integral_constant<int, 1>{});
     }
-    if (stage < whole) run_stage(kEven);
-    if (whole < last) {
+    if (stage < whole) run_stage(std::integral_constant<int, 0>{});
+    if (whole < last - first) {
       barrier_wait(full + slot * 8, phase);
       const int left = p.chunks % kStageChunks - depth_group * kGroupChunks;
       for (int c = 0; c < min(left, kGroupChunks); ++c) {
         wgmma_wait<0>();
-        decode(load(slot, c), a[0]);
-        multiply(a[0], slot, c);
+        decode(load(c), a[0]);
+        multiply(a[0], c);
       }
       release(before);
       advance();
@@ -232,15 +234,18 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     wgmma_wait<0>();
     release(before);
     if (Config::kDepthGroups == 1 && p.splits == 1) {
-      store_slabs<Config>(p, work, d, ring + Config::kSlabOffset, row_group, warp, lane);
+      if (p.wide_stores && p.out_type != DType::f32)
+        store_rounded<Config>(p, work, d, x_ring + Config::kSlabOffset, row_group, warp, lane);
+      else
+        store_slabs<Config>(p, work, d, ring + Config::kSlabOffset, row_group, warp, lane);
     } else {
       // No more loads are on their way: the ring holds the partial sums.
-      part_sync(3, 256);
+      part_sync(7, kConsumers);
       store_partials<Config>(d, reinterpret_cast<float*>(ring), row_group, depth_group, warp, lane);
       if (p.splits > 1)
         cluster_sync();
       else
-        part_sync(3, 256);
+        part_sync(7, kConsumers);
       reduce_partials<Config>(p, work, x_ring, rank);
       if (p.splits > 1) cluster_sync();
     }

@@ -42,11 +42,16 @@ void launch_tile(const FragmentTile& tile, const CUtensorMap& x, const FragmentG
       launch_config<FragmentConfig<kType, kTokens, 128>>(x, p, blocks, stream);
   };
   switch (tile.tokens) {
-    case 8: return rows.template operator()<8>();
-    case 16: return rows.template operator()<16>();
-    case 32: return rows.template operator()<32>();
-    case 64: return rows.template operator()<64>();
-    case 128: return rows.template operator()<128>();
+    case 8:
+      return rows.template operator()<8>();
+    case 16:
+      return rows.template operator()<16>();
+    case 32:
+      return rows.template operator()<32>();
+    case 64:
+      return rows.template operator()<64>();
+    case 128:
+      return rows.template operator()<128>();
     default:
       launch_config<FragmentConfig<kType, 256, 128>>(x, p, blocks, stream);
   }

@@ -31,8 +31,8 @@ struct FragmentGemm {
   const std::int32_t* ends = nullptr;    ///< null: every group has all rows
   int rows = 0;
   bool x_whole_chunks = true;  ///< K % 64 == 0: the copy engine brings several chunks at once
-  bool x_of_group = false;  ///< group g reads slice g of x, else all the same
-  int out_group_cols = 0;   ///< group g writes its columns from g · this on
+  bool x_of_group = false;     ///< group g reads slice g of x, else all the same
+  int out_group_cols = 0;      ///< group g writes its columns from g · this on
 
   void* out = nullptr;
   DType out_type = DType::bf16;
@@ -45,10 +45,23 @@ struct FragmentGemm {
 
 /// How a product is cut up: a pure function of the problem (choose_tile).
 struct FragmentTile {
-  int tokens = 0;      ///< 8, 16, 32, 64, 128 or 256
-  int rows = 0;        ///< 64 or 128
-  int splits = 1;      ///< 1, 2, 4 or 8
+  int tokens = 0;  ///< 8, 16, 32, 64, 128 or 256
+  int rows = 0;    ///< 64 or 128
+  int splits = 1;  ///< 1, 2, 4 or 8
   bool operator==(const FragmentTile&) const = default;
 };
+
+/// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
+/// enough.
+constexpr int stage_chunks(int tokens) { return tokens <= 16 ? 4 : tokens <= 128 ? 2 : 1; }
+constexpr bool is_tile(const FragmentTile& t) {
+  const bool splits = t.splits == 1 || t.splits == 2 || t.splits == 4 || t.splits == 8;
+  const bool tokens = t.tokens == 8 || t.tokens == 16 || t.tokens == 32 || t.tokens == 64 ||
+                      t.tokens == 128 || t.tokens == 256;
+  return splits && tokens && (t.rows == 128 || (t.rows == 64 && t.tokens < 256));
+}
+/// Whether a block has but one tile: then its sums are put together in the memory of its stages.
+constexpr bool is_one_tile(const FragmentTile& t) { return t.splits > 1 || t.rows == 64; }
+constexpr int blocks_per_sm(const FragmentTile& t) { return t.tokens <= 32 ? 2 : 1; }
 
 }  // namespace nvfp4::cuda

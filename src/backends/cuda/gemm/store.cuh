@@ -11,8 +11,8 @@
 /// Sums -> out: factors and bias in FP32, one rounding.
 namespace nvfp4::cuda {
 
-/// Floats between the tokens of a slab: no two lanes of a warp in one bank.
-inline constexpr int kSlabStride = 68;
+/// Bytes of a token in a slab: 64 rows of FP32, and a shift so that no two lanes meet in one bank.
+inline constexpr int kSlabTokenBytes = 136, kSlabStride = 68;
 
 /// What the sums of four neighbouring rows of W are multiplied by, and what is added.
 struct Finish {
@@ -24,8 +24,9 @@ struct Finish {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool inside = row + i < p.n;
-      factor[i] =
-          alpha * (!p.w_global_per_row ? __ldg(p.w_global + group) : inside ? __ldg(p.w_global + at + i) : 0.0f);
+      factor[i] = alpha * (!p.w_global_per_row ? __ldg(p.w_global + group)
+                           : inside            ? __ldg(p.w_global + at + i)
+                                               : 0.0f);
       bias[i] = p.bias != nullptr && inside ? __ldg(p.bias + at + i) : 0.0f;
     }
   }
@@ -48,17 +49,17 @@ __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& wo
   float v[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) v[i] = v[i] * kFragmentUnit * (finish.factor[i] * x) + finish.bias[i];
-  const std::int64_t at = token * p.out_stride +
-                          static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
+  const std::int64_t at =
+      token * p.out_stride + static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
   if (p.wide_stores && row + 4 <= p.n) {
     if (p.out_type == DType::f32)
       *reinterpret_cast<float4*>(static_cast<float*>(p.out) + at) = {v[0], v[1], v[2], v[3]};
     else if (p.out_type == DType::bf16)
-      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(p.out) + at) = {
-          pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3])};
+      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(p.out) + at) = {pack_bf16(v[0], v[1]),
+                                                                            pack_bf16(v[2], v[3])};
     else
-      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(p.out) + at) = {
-          pack_f16(v[0], v[1]), pack_f16(v[2], v[3])};
+      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(p.out) + at) = {pack_f16(v[0], v[1]),
+                                                                            pack_f16(v[2], v[3])};
     return;
   }
 #pragma unroll
@@ -72,14 +73,14 @@ __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& wo
   }
 }
 
-/// Whole sums in registers: through shared memory, 32 tokens at a time, so that a warp writes rows
-/// of out.
+/// Whole sums in registers -> FP32 or rows that do not allow wide stores: through shared memory,
+/// half a slab of tokens at a time, so that a warp writes rows of out.
 template <class Config>
 __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& work,
                                             const float (&d)[Config::kTokens / 2],
                                             std::uint8_t* slabs, int row_group, int warp,
                                             int lane) {
-  constexpr int kTokens = Config::kSlabTokens;
+  constexpr int kTokens = Config::kSlabTokens / 2 < 8 ? 8 : Config::kSlabTokens / 2;
   float* slab = reinterpret_cast<float*>(slabs) + row_group * kTokens * kSlabStride;
   const int thread = warp * 32 + lane;
   const int row = thread % 16 * 4;
@@ -100,6 +101,76 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
       if (token < work.token_end && out_row < p.n)
         store_four(p, work, token, out_row,
                    *reinterpret_cast<const float4*>(slab + t * kSlabStride + row), finish);
+    }
+  }
+}
+
+/// The same for BF16 and FP16: rounded in registers, turned round by stmatrix.
+template <class Config>
+__device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work& work,
+                                              const float (&d)[Config::kTokens / 2],
+                                              std::uint32_t slabs, int row_group, int warp,
+                                              int lane) {
+  constexpr int kTokens = Config::kSlabTokens;
+  const std::uint32_t slab = slabs + row_group * kTokens * 128;
+  const int thread = warp * 32 + lane;
+  const int first_row = (work.row_tile * Config::kRowGroups + row_group) * 64;
+  const float alpha = p.factor * (p.alpha == nullptr ? 1.0f : __ldg(p.alpha + work.group));
+  float factor[2], bias[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = min(first_row + warp * 16 + lane / 4 + i * 8, p.n - 1);
+    const std::int64_t at = static_cast<std::int64_t>(work.group) * p.n + row;
+    factor[i] = alpha * __ldg(p.w_global + (p.w_global_per_row ? at : work.group));
+    bias[i] = p.bias == nullptr ? 0.0f : __ldg(p.bias + at);
+  }
+  const bool x_per_row = p.x_global != nullptr && p.x_global_per_row;
+  const float x_global = p.x_global == nullptr || x_per_row ? 1.0f : __ldg(p.x_global);
+  const bool bf16 = p.out_type == DType::bf16;
+  const int piece = thread % 8;  // 8 rows of W, 16 bytes
+  const bool inside = first_row + piece * 8 < p.n;
+  std::uint16_t* const out = static_cast<std::uint16_t*>(p.out) +
+                             static_cast<std::int64_t>(work.group) * p.out_group_cols + first_row +
+                             piece * 8;
+#pragma unroll
+  for (int t0 = 0; t0 < Config::kTokens; t0 += kTokens) {
+    std::uint32_t packed[kTokens / 8][2];
+#pragma unroll
+    for (int j = 0; j < kTokens / 8; ++j) {
+      float x[2] = {x_global, x_global};
+      if (x_per_row)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          x[i] = __ldg(p.x_global +
+                       min(work.token + t0 + j * 8 + lane % 4 * 2 + i, work.token_end - 1));
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float* v = d + (t0 / 8 + j) * 4 + r * 2;
+        const float low = v[0] * kFragmentUnit * (factor[r] * x[0]) + bias[r];
+        const float high = v[1] * kFragmentUnit * (factor[r] * x[1]) + bias[r];
+        packed[j][r] = bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+      }
+    }
+    part_sync(1 + row_group, 128);
+    // A token has 8 pieces of 16 bytes, in an order that depends on the token: no bank conflicts.
+    const auto address = [&](int token, int piece_of) {
+      return slab + token * 128 + ((piece_of ^ token % 8) << 4);
+    };
+#pragma unroll
+    for (int j = 0; j < kTokens / 8; j += 2) {
+      if constexpr (kTokens == 8)
+        store_two_matrices(address(lane % 8, warp * 2 + lane / 8 % 2), packed[0][0], packed[0][1]);
+      else
+        store_matrices(address(j * 8 + lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2),
+                       packed[j][0], packed[j][1], packed[j + 1][0], packed[j + 1][1]);
+    }
+    part_sync(1 + row_group, 128);
+#pragma unroll
+    for (int t = 0; t < kTokens; t += 16) {
+      const int in_slab = t + thread / 8, token = work.token + t0 + in_slab;
+      if (in_slab < kTokens && token < work.token_end && inside)
+        *reinterpret_cast<uint4*>(out + token * p.out_stride) =
+            load_shared<uint4>(address(in_slab, piece));
     }
   }
 }
@@ -138,9 +209,8 @@ __device__ __forceinline__ void reduce_partials(const FragmentGemm& p, const Wor
 #pragma unroll
       for (int depth = 0; depth < Config::kDepthGroups; ++depth) {
         const std::uint32_t at =
-            partials +
-            static_cast<std::uint32_t>(
-                ((depth * Config::kTokens + t) * kPartialStride<Config> + row) * 4);
+            partials + static_cast<std::uint32_t>(
+                           ((depth * Config::kTokens + t) * kPartialStride<Config> + row) * 4);
         const float4 v = load_of_rank(at, r);
         sum = {sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w};
       }

@@ -38,9 +38,8 @@ __device__ __forceinline__ void wgmma_wait() {
 #define NVFP4_LIST8 NVFP4_T8("%")
 #define NVFP4_LIST10 NVFP4_T10("%")
 #define NVFP4_LIST16 NVFP4_LIST10 ", %10, %11, %12, %13, %14, %15"
-#define NVFP4_LIST32 \
-  NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", %30, %31"
-#define NVFP4_LIST60                                                                       \
+#define NVFP4_LIST32 NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", %30, %31"
+#define NVFP4_LIST60                                                                          \
   NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", " NVFP4_T10("%3") ", " NVFP4_T10( \
       "%4") ", " NVFP4_T10("%5")
 #define NVFP4_LIST64 NVFP4_LIST60 ", %60, %61, %62, %63"
@@ -48,16 +47,17 @@ __device__ __forceinline__ void wgmma_wait() {
   NVFP4_LIST60 ", " NVFP4_T10("%6") ", " NVFP4_T10("%7") ", " NVFP4_T10("%8") ", " NVFP4_T10( \
       "%9") ", " NVFP4_T10("%10") ", " NVFP4_T10("%11") ", " NVFP4_T8("%12")
 
-#define NVFP4_WGMMA(N, TYPE, LIST, A0, A1, A2, A3, B, ...) \
-  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"                                  \
-               "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" LIST "}, {" A0 \
-               ", " A1 ", " A2 ", " A3 "}, " B ", add, 1, 1, 0;\n}\n"                            \
-               : __VA_ARGS__ \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-#define NVFP4_WGMMA_TYPES(N, LIST, A0, A1, A2, A3, B, ...) \
-  if constexpr (kType == DType::bf16)                                   \
-    NVFP4_WGMMA(N, "bf16", LIST, A0, A1, A2, A3, B, __VA_ARGS__);                 \
-  else                                                                  \
+#define NVFP4_WGMMA(N, TYPE, LIST, A0, A1, A2, A3, B, ...)                                        \
+  asm volatile(                                                                                   \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"                                              \
+      "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" LIST "}, {" A0 ", " A1 \
+      ", " A2 ", " A3 "}, " B ", add, 1, 1, 0;\n}\n"                                              \
+      : __VA_ARGS__                                                                               \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define NVFP4_WGMMA_TYPES(N, LIST, A0, A1, A2, A3, B, ...)        \
+  if constexpr (kType == DType::bf16)                             \
+    NVFP4_WGMMA(N, "bf16", LIST, A0, A1, A2, A3, B, __VA_ARGS__); \
+  else                                                            \
     NVFP4_WGMMA(N, "f16", LIST, A0, A1, A2, A3, B, __VA_ARGS__)
 
 /// d += a · b, asynchronously: 16 rows a warp, kN columns.
@@ -67,8 +67,7 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const std::uint32_t (&
   if constexpr (kN == 8) {
     NVFP4_WGMMA_TYPES(8, NVFP4_LIST4, "%4", "%5", "%6", "%7", "%8", NVFP4_D4(0));
   } else if constexpr (kN == 16) {
-    NVFP4_WGMMA_TYPES(16, NVFP4_LIST8, "%8", "%9", "%10", "%11", "%12",
-                      NVFP4_D4(0), NVFP4_D4(4));
+    NVFP4_WGMMA_TYPES(16, NVFP4_LIST8, "%8", "%9", "%10", "%11", "%12", NVFP4_D4(0), NVFP4_D4(4));
   } else if constexpr (kN == 32) {
     NVFP4_WGMMA_TYPES(32, NVFP4_LIST16, "%16", "%17", "%18", "%19", "%20", NVFP4_D16(0));
   } else if constexpr (kN == 64) {
@@ -77,8 +76,8 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const std::uint32_t (&
     NVFP4_WGMMA_TYPES(128, NVFP4_LIST64, "%64", "%65", "%66", "%67", "%68", NVFP4_D64(0));
   } else {
     static_assert(kN == 256);
-    NVFP4_WGMMA_TYPES(256, NVFP4_LIST128, "%128", "%129", "%130", "%131", "%132",
-                      NVFP4_D64(0), NVFP4_D64(64));
+    NVFP4_WGMMA_TYPES(256, NVFP4_LIST128, "%128", "%129", "%130", "%131", "%132", NVFP4_D64(0),
+                      NVFP4_D64(64));
   }
 }
 
