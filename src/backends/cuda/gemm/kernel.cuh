@@ -76,7 +76,6 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       asm volatile("prefetch.tensormap [%0];" ::"l"(&x_map) : "memory");
   }
   // The weights do not depend on the kernel before; all that it may have written does.
-  allow_next_kernel();
   if (p.ends != nullptr) wait_for_kernel_before();
   Schedule<Config> schedule(p, state.schedule);
   __syncthreads();
@@ -142,6 +141,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
           }
         }
       }
+      // The memory falls idle: time for the next kernel's weights. Any earlier, and blocks of that
+      // kernel would come to lie two on one multiprocessor and none on another.
+      allow_next_kernel();
     }
     if (p.splits > 1) {
       __syncwarp();
