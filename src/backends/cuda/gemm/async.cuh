@@ -107,6 +107,16 @@ __device__ __forceinline__ uint2 load_shared(std::uint32_t address) {
   return v;
 }
 
+/// Four 8 x 8 matrices of 16-bit elements; lane 8i + j holds the address of row j of matrix i.
+__device__ __forceinline__ uint4 load_matrices(std::uint32_t address) {
+  uint4 v;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
 /// Programmatic dependent launch: the next kernel of the stream may start while this one runs; what
 /// the kernel before has written is there after the wait.
 __device__ __forceinline__ void allow_next_kernel() {

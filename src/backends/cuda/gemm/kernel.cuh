@@ -26,6 +26,8 @@ struct FragmentConfig {
   static constexpr int kTokens = kTokensOf, kRows = kRowsOf;
   static constexpr int kRowGroups = kRows / 64, kDepthGroups = 2 / kRowGroups;
   static constexpr bool kLarge = kTokens >= 64;
+  /// For the fewest tokens, mma.sync has less to wait for than wgmma.
+  static constexpr bool kSync = kTokens == 8;
   static constexpr int kBlocksPerSm = kLarge ? 1 : 2;
   /// Registers move between warpgroups, so in large tiles the copying warp is a whole group.
   static constexpr int kThreads = kConsumers + (kLarge ? 128 : 32);
@@ -157,13 +159,17 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   constexpr int kGroupChunks = Config::kGroupChunks;
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int group = __shfl_sync(~0u, warpgroup, 0);
-  const int row_group = group % Config::kRowGroups, depth_group = group / Config::kRowGroups;
+  const int row_group = Config::kRowGroups == 2 ? group : 0;
+  const int depth_group = Config::kRowGroups == 2 ? 0 : group;
   const std::uint32_t w_at =
       w_ring + row_group * Config::kWRowBytes + depth_group * (kGroupChunks * kTileBytes);
   const std::uint32_t codes_at = w_at + warp * 512 + lane * 16;
   const std::uint32_t scales_at = w_at + kTileCodeBytes + warp * 64 + lane / 4 * 8;
   const std::uint32_t x_at =
       descriptor_low(x_ring + depth_group * (kGroupChunks * Config::kXChunkBytes));
+  // Rows of 128 bytes, their pieces of 16 bytes swizzled.
+  const std::uint32_t x_lane_at = x_ring + depth_group * (kGroupChunks * Config::kXChunkBytes) +
+                                  lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);
   const Shift16 shift{p.sixteen};
 
   float d[Config::kTokens / 2];
@@ -179,15 +185,31 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
   const auto multiply = [&](const std::uint32_t(&f)[4][4], int chunk) {
-    const std::uint32_t x =
-        x_at + (slot * (Config::kXBytes >> 4) + chunk * (Config::kXChunkBytes >> 4));
-    wgmma_fence();
+    const std::uint32_t x = slot * Config::kXBytes + chunk * Config::kXChunkBytes;
+    if constexpr (Config::kSync) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      wgmma<Config::kType, Config::kTokens>(d, f[k], swizzled_descriptor(x + k * 2));
-    wgmma_commit();
+      for (int j = 0; j < Config::kTokens / 8; ++j) {
+        const std::uint32_t at = x_lane_at + x + j * 1024;
+        const uint4 low = load_matrices(at), high = load_matrices(at ^ 64);
+        mma<Config::kType>(d + j * 4, f[0], low.x, low.y);
+        mma<Config::kType>(d + j * 4, f[1], low.z, low.w);
+        mma<Config::kType>(d + j * 4, f[2], high.x, high.y);
+        mma<Config::kType>(d + j * 4, f[3], high.z, high.w);
+      }
+    } else {
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        wgmma<Config::kType, Config::kTokens>(d, f[k],
+                                              swizzled_descriptor(x_at + (x >> 4) + k * 2));
+      wgmma_commit();
+    }
+  };
+  const auto settle = [&](auto in_flight) {
+    if constexpr (!Config::kSync) wgmma_wait<decltype(in_flight)::value>();
   };
   const auto release = [&](int of) {
+    if constexpr (Config::kSync) __syncwarp();
     if (of >= 0 && lane == 0) barrier_arrive(empty + of * 8);
   };
   const auto advance = [&] {
@@ -207,7 +229,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       auto& f = a[(c + decltype(parity)::value * kGroupChunks) % 2];
       decode(chunk, f);
       multiply(f, c);
-      wgmma_wait<1>();
+      settle(std::integral_constant<int, 1>{});
       if (c == 0) release(before);
     }
     advance();
@@ -226,14 +248,14 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       barrier_wait(full + slot * 8, phase);
       const int left = p.chunks % kStageChunks - depth_group * kGroupChunks;
       for (int c = 0; c < min(left, kGroupChunks); ++c) {
-        wgmma_wait<0>();
+        settle(std::integral_constant<int, 0>{});
         decode(load(c), a[0]);
         multiply(a[0], c);
       }
       release(before);
       advance();
     }
-    wgmma_wait<0>();
+    settle(std::integral_constant<int, 0>{});
     release(before);
     if (Config::kDepthGroups == 1 && p.splits == 1) {
       if (p.wide_stores && p.out_type != DType::f32)
