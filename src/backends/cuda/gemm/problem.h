@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
 
 #include "nvfp4/matrix.h"
@@ -31,8 +29,8 @@ struct FragmentGemm {
   const std::int32_t* ends = nullptr;    ///< null: every group has all rows
   int rows = 0;
   bool x_whole_chunks = true;  ///< K % 64 == 0: the copy engine brings several chunks at once
-  bool x_of_group = false;  ///< group g reads slice g of x, else all the same
-  int out_group_cols = 0;   ///< group g writes its columns from g · this on
+  bool x_of_group = false;     ///< group g reads slice g of x, else all the same
+  int out_group_cols = 0;      ///< group g writes its columns from g · this on
 
   void* out = nullptr;
   DType out_type = DType::bf16;
@@ -45,10 +43,29 @@ struct FragmentGemm {
 
 /// How a product is cut up: a pure function of the problem (choose_tile).
 struct FragmentTile {
-  int tokens = 0;      ///< 8, 16, 32, 64, 128 or 256
-  int rows = 0;        ///< 64 or 128
-  int splits = 1;      ///< 1, 2, 4 or 8
+  int tokens = 0;  ///< 8, 16, 32, 64, 128 or 256
+  int rows = 0;    ///< 64, 128 or 256 (see is_tile)
+  int splits = 1;  ///< 1, 2, 4 or 8
   bool operator==(const FragmentTile&) const = default;
 };
+
+// What the host must know of a tile's kernel.
+
+/// Chunks of 64 columns that are brought at once.
+constexpr int stage_chunks(int tokens, int /*rows*/) {
+  return tokens <= 16 ? 4 : tokens <= 128 ? 2 : 1;
+}
+/// Two blocks share the tokens of tiles this large: each brings half of them.
+constexpr bool is_multicast(int /*tokens*/) { return false; }
+constexpr int blocks_per_multiprocessor(int tokens) { return tokens >= 64 ? 1 : 2; }
+constexpr bool is_tile(const FragmentTile& t) {
+  const bool splits = t.splits == 1 || t.splits == 2 || t.splits == 4 || t.splits == 8;
+  const bool small =
+      t.tokens == 8 || t.tokens == 16 || t.tokens == 32 || t.tokens == 64 || t.tokens == 128;
+  return splits && ((small && t.rows == 64) || ((small || t.tokens == 256) && t.rows == 128));
+}
+/// Whether a block has but one tile: then its sums are put together from parts in the memory of its
+/// stages, and their order depends on the tile.
+constexpr bool is_one_tile(const FragmentTile& t) { return t.splits > 1 || t.rows == 64; }
 
 }  // namespace nvfp4::cuda
