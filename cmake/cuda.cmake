@@ -31,11 +31,16 @@ else()
   message(STATUS "CUDA backend: not built (NVFP4_CUDA=${NVFP4_CUDA})")
 endif()
 
-# IEEE arithmetic without contraction, as everywhere: the same bits as on the CPU.
+# IEEE arithmetic without contraction, as everywhere: the same bits as on the CPU. For all
+# architectures of the build, or those that follow.
 function(nvfp4_use_cuda target)
+  set(architectures ${ARGN})
+  if(NOT architectures)
+    set(architectures ${NVFP4_CUDA_ARCHITECTURES})
+  endif()
   set(options -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --threads=0
     --extended-lambda -Xcompiler=-Wall,-Wextra,-ffp-contract=off)
-  foreach(arch IN LISTS NVFP4_CUDA_ARCHITECTURES)
+  foreach(arch IN LISTS architectures)
     list(APPEND options "SHELL:-gencode arch=compute_${arch},code=sm_${arch}")
   endforeach()
   if(NVFP4_WERROR)

@@ -19,6 +19,9 @@ enum class WeightLayout : std::uint8_t {
   /// one of what is left). A group holds its scales, E4M3 [block][row], then its codes, as
   /// [block][half][row] words of 32 bits: the 8 elements of that half block, element 0 lowest.
   interleaved_16x4,
+  /// Tiles of 64 rows and 64 columns, padded with zeros, in the order of the registers of tensor
+  /// cores (tensor_core_gemm.h, docs/layouts.md).
+  fragments_64x64,
 };
 
 /// Weights in the order in which the kernels of every backend read them; 9 bytes for 16 elements,

@@ -4,6 +4,7 @@
 
 #include "backends/row_job.h"
 #include "nvfp4/quantize.h"
+#include "nvfp4/tensor_core_gemm.h"
 
 /// What a device other than the CPU provides: whole operations, enqueued on a stream. Arguments are
 /// validated and lie on `device`, but for pointers marked host.
@@ -20,10 +21,40 @@ struct DeviceQuantizeJob {
   Stream stream;
 };
 
+/// Rows [first_row, first_row + packed.rows()) of the vectors of w -> a group of `packed`, or back.
+struct FragmentPackJob {
+  QuantizedView w = {};
+  std::int64_t first_row = 0;
+  FragmentWeights* packed = nullptr;
+  std::int64_t group = 0;
+  /// Null, or raised on the device to the complement of the first bad scale's place.
+  std::uint64_t* bad_scale = nullptr;
+  Stream stream = {};
+};
+struct FragmentUnpackJob {
+  const FragmentWeights* packed = nullptr;
+  std::int64_t group = 0;
+  QuantizedSpan w = {};  ///< axis rows, linear scales
+  Stream stream = {};
+};
+
+/// Any product with FragmentWeights.
+struct FragmentGemmJob {
+  MatrixView x = {};  ///< BF16 or FP16
+  const FragmentWeights* w = nullptr;
+  MatrixSpan out = {};
+  const float* x_global = nullptr;  ///< null: 1
+  bool x_global_per_row = false;
+  const std::int32_t* starts = nullptr;  ///< null: the end of the group before
+  const std::int32_t* ends = nullptr;    ///< null: every group has all rows
+  TensorCoreGemmOptions options = {};
+};
+
 struct DeviceBackend {
   void (*quantize)(const DeviceQuantizeJob& job);
   void (*quantize_rows)(const RowQuantizeJob& job);
   void (*store_rows)(const RowJob& job, const MatrixSpan& y, Stream stream);
+  /// Without q.global_scale its value is 1.
   void (*dequantize)(const QuantizedView& q, const MatrixSpan& out, Stream stream);
   void (*amax)(const MatrixView& x, float* out, GlobalScope scope, BlockAxis axis, Stream stream);
   void (*global_scales)(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
@@ -32,6 +63,9 @@ struct DeviceBackend {
   void (*relayout)(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
                    ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks, Device device,
                    Stream stream);
+  void (*pack_fragments)(const FragmentPackJob& job);
+  void (*unpack_fragments)(const FragmentUnpackJob& job);
+  void (*fragment_gemm)(const FragmentGemmJob& job);
 };
 
 /// Throws UnsupportedError with the reason if nothing can run on `device`.

@@ -20,7 +20,10 @@ const DeviceBackend& device_backend(Device device) {
                                           .amax = cuda::amax,
                                           .global_scales = cuda::global_scales,
                                           .gram = cuda::gram,
-                                          .relayout = cuda::relayout};
+                                          .relayout = cuda::relayout,
+                                          .pack_fragments = cuda::pack_fragments,
+                                          .unpack_fragments = cuda::unpack_fragments,
+                                          .fragment_gemm = cuda::fragment_gemm};
   return kBackend;
 }
 

@@ -8,6 +8,11 @@
 namespace nvfp4::cuda {
 namespace {
 
+__device__ float global_of(const QuantizedView& q, std::int64_t vector) {
+  if (q.global_scale == nullptr) return 1.0f;
+  return __ldg(q.global_scale + (q.shape.scope == GlobalScope::tensor ? 0 : vector));
+}
+
 constexpr int kThreads = 256;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
@@ -56,8 +61,7 @@ __global__ void __launch_bounds__(kThreads)
     if (index >= count) break;
     const std::uint32_t down = per_row.quotient(index);
     const std::int64_t row = row0 + down;
-    const Decoder decode(scales[u],
-                         __ldg(q.global_scale + (q.shape.scope == GlobalScope::tensor ? 0 : row)));
+    const Decoder decode(scales[u], global_of(q, row));
     float v[16];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -82,8 +86,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t offset = s.layout == ScaleLayout::linear
                                   ? block * s.cols + column
                                   : scale_offset_of(s.layout, column, block, s.cols, s.blocks());
-  const Decoder decode(__ldg(q.scales + offset),
-                       __ldg(q.global_scale + (s.scope == GlobalScope::tensor ? 0 : column)));
+  const Decoder decode(__ldg(q.scales + offset), global_of(q, column));
   const std::uint32_t codes = __ldg(q.codes + pair * s.cols + column);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

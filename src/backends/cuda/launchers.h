@@ -16,6 +16,9 @@ void gram(const MatrixView& x, const MatrixSpan& out, bool accumulate, Stream st
 void relayout(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
               ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks, Device device,
               Stream stream);
+void pack_fragments(const FragmentPackJob& job);
+void unpack_fragments(const FragmentUnpackJob& job);
+void fragment_gemm(const FragmentGemmJob& job);
 
 /// Longer rows than this cannot be held by one thread block.
 inline constexpr std::int64_t kMostRowElements = 16 * 1024 * 4;

@@ -29,6 +29,8 @@ class Current {
 };
 
 int multiprocessors(Device device);
+/// 9 of sm_90.
+int compute_major(Device device);
 
 /// Throws UnsupportedError if the rows are too long or too many for the fused kernels.
 void require_row_size(std::int64_t rows, std::int64_t elements);

@@ -5,12 +5,6 @@
 
 #include "nvfp4/format.h"
 
-#ifdef __CUDACC__
-#define NVFP4_HOST_DEVICE __host__ __device__
-#else
-#define NVFP4_HOST_DEVICE
-#endif
-
 /// WeightLayout::fragments_64x64: what a warp multiplies as the A operand of mma and wgmma, in the
 /// order of its registers. Host and device.
 ///
@@ -35,25 +29,22 @@ inline constexpr std::uint32_t kSharedMask =
     0x06030603;                            ///< the fourth pairs' bits in the first word
 inline constexpr int kSharedRotation = 2;  ///< of the second word, to meet the first
 /// To the left: of pairs 0 to 2 of a word, and of the fourth pairs in both words' bits together.
-NVFP4_HOST_DEVICE constexpr int pair_rotation(int pair) {
-  return pair == 0 ? 0 : pair == 1 ? 4 : 10;
-}
-NVFP4_HOST_DEVICE constexpr int fourth_rotation(int word) { return word == 0 ? 6 : 12; }
+NVFP4_HD constexpr int pair_rotation(int pair) { return pair == 0 ? 0 : pair == 1 ? 4 : 10; }
+NVFP4_HD constexpr int fourth_rotation(int word) { return word == 0 ? 6 : 12; }
 
-NVFP4_HOST_DEVICE constexpr std::uint32_t rotate_left(std::uint32_t v, int by) {
+NVFP4_HD constexpr std::uint32_t rotate_left(std::uint32_t v, int by) {
   return by == 0 ? v : v << by | v >> (32 - by);
 }
 /// The codes of an even and the next odd column, as a BF16 pair has them.
-NVFP4_HOST_DEVICE constexpr std::uint32_t spread_pair(std::uint32_t byte) {
+NVFP4_HD constexpr std::uint32_t spread_pair(std::uint32_t byte) {
   return (byte & 8) << 12 | (byte & 7) << 6 | (byte & 0x80) << 24 | (byte & 0x70) << 18;
 }
-NVFP4_HOST_DEVICE constexpr std::uint32_t gather_pair(std::uint32_t pair) {
+NVFP4_HD constexpr std::uint32_t gather_pair(std::uint32_t pair) {
   return (pair >> 12 & 8) | (pair >> 6 & 7) | (pair >> 24 & 0x80) | (pair >> 18 & 0x70);
 }
 
 /// Two words of a lane from the bytes of their pairs, and back.
-NVFP4_HOST_DEVICE constexpr void join_words(const std::uint8_t (&bytes)[2][4],
-                                            std::uint32_t (&words)[2]) {
+NVFP4_HD constexpr void join_words(const std::uint8_t (&bytes)[2][4], std::uint32_t (&words)[2]) {
   std::uint32_t shared = 0;
   for (int w = 0; w < 2; ++w) {
     words[w] = 0;
@@ -64,8 +55,7 @@ NVFP4_HOST_DEVICE constexpr void join_words(const std::uint8_t (&bytes)[2][4],
   words[0] |= shared & kSharedMask;
   words[1] |= rotate_left(shared & ~kSharedMask, 32 - kSharedRotation);
 }
-NVFP4_HOST_DEVICE constexpr void split_words(const std::uint32_t (&words)[2],
-                                             std::uint8_t (&bytes)[2][4]) {
+NVFP4_HD constexpr void split_words(const std::uint32_t (&words)[2], std::uint8_t (&bytes)[2][4]) {
   const std::uint32_t shared =
       (words[0] & kSharedMask) | (rotate_left(words[1], kSharedRotation) & ~kSharedMask);
   for (int w = 0; w < 2; ++w) {
@@ -78,25 +68,25 @@ NVFP4_HOST_DEVICE constexpr void split_words(const std::uint32_t (&words)[2],
 }
 
 /// The row (of 16) and the byte (of the 32 that 64 codes take) that pair p of word j belongs to.
-NVFP4_HOST_DEVICE constexpr int pair_row(int lane, int pair) { return lane / 4 + (pair & 1) * 8; }
-NVFP4_HOST_DEVICE constexpr int pair_byte(int lane, int word, int pair) {
+NVFP4_HD constexpr int pair_row(int lane, int pair) { return lane / 4 + (pair & 1) * 8; }
+NVFP4_HD constexpr int pair_byte(int lane, int word, int pair) {
   return word * 8 + (pair & 2) * 2 + lane % 4;
 }
 
 /// Where the scale of a row (of 16) and block (of 4) is among the 64 bytes of a warp.
-NVFP4_HOST_DEVICE constexpr int scale_byte(int row, int block) {
+NVFP4_HD constexpr int scale_byte(int row, int block) {
   return row % 8 * 8 + block / 2 * 4 + row / 8 * 2 + block % 2;
 }
 
 /// Scales keep three bits of mantissa but get five of exponent: subnormal ones become normal, so
 /// that a shift and an addition make a BF16 or FP16 of them. 0 stays 0, and its codes are cleared.
-NVFP4_HOST_DEVICE constexpr std::uint8_t widen_scale(std::uint8_t bits) {
+NVFP4_HD constexpr std::uint8_t widen_scale(std::uint8_t bits) {
   if (bits >= 8) return static_cast<std::uint8_t>(bits + (3 << 3));
   if (bits >= 4) return static_cast<std::uint8_t>(3 << 3 | (bits & 3) << 1);
   if (bits >= 2) return static_cast<std::uint8_t>(2 << 3 | (bits & 1) << 2);
   return bits == 1 ? 1 << 3 : 0;
 }
-NVFP4_HOST_DEVICE constexpr std::uint8_t narrow_scale(std::uint8_t wide) {
+NVFP4_HD constexpr std::uint8_t narrow_scale(std::uint8_t wide) {
   if (wide >= 4 << 3) return static_cast<std::uint8_t>(wide - (3 << 3));
   if (wide >= 3 << 3) return static_cast<std::uint8_t>(4 | (wide >> 1 & 3));
   if (wide >= 2 << 3) return static_cast<std::uint8_t>(2 | (wide >> 2 & 1));

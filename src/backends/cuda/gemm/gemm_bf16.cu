@@ -1,3 +1,4 @@
+#include "backends/cuda/gemm/fragment_gemm.h"
 #include "backends/cuda/gemm/launch.cuh"
 
 namespace nvfp4::cuda {

@@ -1,21 +1,34 @@
 #pragma once
 
+#include <atomic>
+
 #include "backends/cuda/gemm/kernel.cuh"
 #include "backends/cuda/runtime.h"
 
 namespace nvfp4::cuda {
 
+/// Asks for the shared memory of a kernel, once on each device.
+template <class Config>
+void prepare() {
+  constexpr int kMostDevices = 64;
+  static std::atomic<bool> done[kMostDevices];
+  auto* const kernel = fragment_gemm_kernel<Config>;
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  if (device < kMostDevices && done[device].load(std::memory_order_relaxed)) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             Config::kSharedBytes),
+        "gemm: shared memory of the kernel");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100),
+        "gemm: shared memory of the kernel");
+  if (device < kMostDevices) done[device].store(true, std::memory_order_relaxed);
+}
+
 template <class Config>
 void launch_config(const CUtensorMap& x, const FragmentGemm& p, int blocks, cudaStream_t stream) {
+  static_assert(Config::kStageChunks == stage_chunks(Config::kTokens));
   auto* const kernel = fragment_gemm_kernel<Config>;
-  static const cudaError_t ready = [&] {
-    const cudaError_t size = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Config::kSharedBytes);
-    return size != cudaSuccess
-               ? size
-               : cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-  }();
-  check(ready, "gemm: shared memory of the kernel");
+  prepare<Config>();
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(Config::kThreads);

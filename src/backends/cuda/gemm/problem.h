@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cuda.h>
-
 #include <cstdint>
 
 #include "nvfp4/matrix.h"
@@ -51,17 +49,20 @@ struct FragmentTile {
   bool operator==(const FragmentTile&) const = default;
 };
 
+// What the host must know of a tile's kernel.
+
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
 constexpr int stage_chunks(int tokens) { return tokens <= 16 ? 4 : tokens <= 128 ? 2 : 1; }
+constexpr int blocks_per_multiprocessor(int tokens) { return tokens >= 64 ? 1 : 2; }
 constexpr bool is_tile(const FragmentTile& t) {
   const bool splits = t.splits == 1 || t.splits == 2 || t.splits == 4 || t.splits == 8;
-  const bool tokens = t.tokens == 8 || t.tokens == 16 || t.tokens == 32 || t.tokens == 64 ||
-                      t.tokens == 128 || t.tokens == 256;
-  return splits && tokens && (t.rows == 128 || (t.rows == 64 && t.tokens < 256));
+  const bool small =
+      t.tokens == 8 || t.tokens == 16 || t.tokens == 32 || t.tokens == 64 || t.tokens == 128;
+  return splits && ((small && t.rows == 64) || ((small || t.tokens == 256) && t.rows == 128));
 }
-/// Whether a block has but one tile: then its sums are put together in the memory of its stages.
+/// Whether a block has but one tile: then its sums are put together from parts in the memory of its
+/// stages, and their order depends on the tile.
 constexpr bool is_one_tile(const FragmentTile& t) { return t.splits > 1 || t.rows == 64; }
-constexpr int blocks_per_sm(const FragmentTile& t) { return t.tokens <= 32 ? 2 : 1; }
 
 }  // namespace nvfp4::cuda

@@ -1,0 +1,136 @@
+#include "backends/cuda/gemm/fragment_gemm.h"
+
+#include "backends/cuda/gemm/choose_tile.h"
+#include "backends/cuda/gemm/fragment_layout.h"
+#include "backends/cuda/launchers.h"
+#include "backends/cuda/runtime.h"
+#include "core/require.h"
+
+namespace nvfp4::cuda {
+namespace {
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+/// Asked of the runtime, so that nothing links against the driver.
+EncodeTiled tensor_map_encoder() {
+  static const EncodeTiled encoder = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    constexpr unsigned kSince = 12000;
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, kSince,
+                                           cudaEnableDefault, &found),
+          "cudaGetDriverEntryPointByVersion");
+    require<DeviceError>(found == cudaDriverEntryPointSuccess && entry != nullptr,
+                         "gemm: the driver has no cuTensorMapEncodeTiled");
+    return reinterpret_cast<EncodeTiled>(entry);
+  }();
+  return encoder;
+}
+
+/// x [rows, groups · K] as [group][chunk][row][column]: one copy brings the same rows of several
+/// chunks. If the last chunk is not whole, columns past the end of a group must not be read, so the
+/// chunks are one long row, and a copy brings one of them.
+CUtensorMap make_map(const MatrixView& x, std::int64_t k, bool of_group, bool whole_chunks,
+                     const FragmentTile& tile) {
+  constexpr std::uint64_t kChunkBytes = kTileCols * 2;
+  const auto size = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
+  const cuuint64_t groups = of_group ? size(x.cols / k) : 1;
+  const cuuint64_t dims[4] = {whole_chunks ? kTileCols : size(k), size(x.rows),
+                              whole_chunks ? size(k / kTileCols) : 1, groups};
+  const cuuint64_t strides[3] = {size(x.stride) * 2, kChunkBytes, size(k) * 2};
+  const int chunks = whole_chunks ? stage_chunks(tile.tokens) : 1;
+  const cuuint32_t box[4] = {kTileCols, static_cast<cuuint32_t>(tile.tokens),
+                             static_cast<cuuint32_t>(chunks), 1};
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  CUtensorMap map;
+  const CUresult status = tensor_map_encoder()(
+      &map,
+      x.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+      4, const_cast<void*>(x.data), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  require<DeviceError>(status == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error {}",
+                       static_cast<int>(status));
+  return map;
+}
+
+void require_hopper(Device device) {
+  const int major = compute_major(device);
+  require<UnsupportedError>(
+      major == 9, "gemm: {} is sm_{}0, products with fragments_64x64 weights run on sm_90 only",
+      device_name(device), major);
+}
+
+FragmentTile tile_of(const GemmTile& given, const TileProblem& problem) {
+  if (given.tokens == 0) return choose_tile(problem);
+  const FragmentTile tile{given.tokens, given.rows, given.splits};
+  require<ValueError>(is_tile(tile), "gemm: tile = {} tokens, {} rows, {} splits does not exist",
+                      tile.tokens, tile.rows, tile.splits);
+  require<ValueError>(!problem.batch_invariant || !is_one_tile(tile),
+                      "gemm: tile = {} tokens, {} rows, {} splits is not batch-invariant",
+                      tile.tokens, tile.rows, tile.splits);
+  return tile;
+}
+
+bool is_wide(const MatrixSpan& out, std::int64_t group_cols) {
+  const std::int64_t sixteen = 16 / dtype_size(out.dtype);
+  return reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0 && out.stride % sixteen == 0 &&
+         group_cols % sixteen == 0;
+}
+
+}  // namespace
+
+void fragment_gemm(const FragmentGemmJob& job) {
+  const FragmentWeights& w = *job.w;
+  require_hopper(w.device());
+  const MatrixView& x = job.x;
+  if (x.rows == 0) return;
+  const bool grouped = job.ends != nullptr;
+  const TensorCoreGemmOptions& options = job.options;
+  const TileProblem problem{.n = w.rows(),
+                            .k = w.cols(),
+                            .rows = x.rows,
+                            .groups = w.groups(),
+                            .grouped = grouped,
+                            .multiprocessors = multiprocessors(w.device()),
+                            .batch_invariant = options.batch_invariant};
+  const FragmentTile tile = tile_of(options.tile, problem);
+  const std::int64_t blocks = block_count(problem, tile);
+  require<UnsupportedError>(
+      blocks < std::int64_t{1} << 31,
+      "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", w.groups(), x.rows,
+      w.rows(), blocks);
+
+  FragmentGemm p;
+  p.weights = w.data();
+  p.group_bytes = w.group_bytes();
+  p.row_tiles = static_cast<int>(w.row_tiles());
+  p.chunks = static_cast<int>(w.col_tiles());
+  p.n = static_cast<int>(w.rows());
+  p.w_global = w.global_scale();
+  p.w_global_per_row = w.scope() == GlobalScope::vector;
+  p.x_global = job.x_global;
+  p.x_global_per_row = job.x_global_per_row;
+  p.alpha = options.group_alpha.empty() ? nullptr : options.group_alpha.data();
+  p.factor = options.alpha;
+  p.bias = options.bias.empty() ? nullptr : options.bias.data();
+  p.groups = static_cast<int>(w.groups());
+  p.starts = job.starts;
+  p.ends = job.ends;
+  p.rows = static_cast<int>(x.rows);
+  p.x_whole_chunks = w.cols() % kTileCols == 0;
+  p.x_of_group = x.cols != w.cols();
+  p.out_group_cols = grouped ? 0 : static_cast<int>(w.rows());
+  p.out = job.out.data;
+  p.out_type = job.out.dtype;
+  p.out_stride = job.out.stride;
+  p.wide_stores = is_wide(job.out, p.out_group_cols);
+  p.splits = tile.splits;
+
+  const Current current(w.device());
+  const CUtensorMap map = make_map(x, w.cols(), p.x_of_group, p.x_whole_chunks, tile);
+  const auto launch = x.dtype == DType::bf16 ? launch_gemm_bf16 : launch_gemm_f16;
+  launch(tile, map, p, static_cast<int>(blocks), stream_of(options.stream));
+}
+
+}  // namespace nvfp4::cuda

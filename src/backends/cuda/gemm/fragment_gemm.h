@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "backends/cuda/gemm/problem.h"
+
+/// The kernels; each is in the .cu of its name, since they take long to compile.
+namespace nvfp4::cuda {
+
+/// `x`: see make_map in fragment_gemm.cc.
+void launch_gemm_bf16(const FragmentTile& tile, const CUtensorMap& x, const FragmentGemm& p,
+                      int blocks, cudaStream_t stream);
+void launch_gemm_f16(const FragmentTile& tile, const CUtensorMap& x, const FragmentGemm& p,
+                     int blocks, cudaStream_t stream);
+
+}  // namespace nvfp4::cuda

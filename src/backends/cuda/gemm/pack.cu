@@ -1,0 +1,126 @@
+// fragments_64x64 from codes and scales, and back: one block of threads for each tile.
+#include "backends/cuda/device/block.cuh"
+#include "backends/cuda/gemm/fragment_tile.h"
+#include "backends/cuda/launchers.h"
+#include "backends/cuda/runtime.h"
+
+namespace nvfp4::cuda {
+namespace {
+
+constexpr int kThreads = kTileWarps * kTileLanes;
+
+/// 8 bytes of codes, and the scale, of a vector and block of any matrix.
+__device__ uint2 codes_of(const QuantizedView& w, std::int64_t vector, std::int64_t block) {
+  const QuantizedShape& s = w.shape;
+  if (s.axis == BlockAxis::rows)
+    return __ldg(reinterpret_cast<const uint2*>(w.codes) + vector * s.blocks() + block);
+  std::uint32_t words[2] = {};
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    words[i / 4] |= std::uint32_t{__ldg(w.codes + (block * 8 + i) * s.cols + vector)}
+                    << (i % 4 * 8);
+  return {words[0], words[1]};
+}
+__device__ std::uint8_t scale_of(const QuantizedView& w, std::int64_t vector, std::int64_t block) {
+  const QuantizedShape& s = w.shape;
+  return __ldg(w.scales +
+               (s.layout == ScaleLayout::linear && s.axis == BlockAxis::columns
+                    ? block * s.cols + vector
+                    : scale_offset_of(s.layout, vector, block, s.vectors(), s.blocks())));
+}
+
+__global__ void __launch_bounds__(kThreads)
+    pack_kernel(const QuantizedView w, std::int64_t first_row, std::int64_t rows,
+                std::int64_t col_tiles, std::uint8_t* out, unsigned long long* bad_scale) {
+  __shared__ __align__(16) TileValues values;
+  const std::int64_t tile = blockIdx.x;
+  const std::int64_t row0 = tile / col_tiles * kTileRows, block0 = tile % col_tiles * 4;
+  const std::int64_t blocks = w.shape.blocks();
+  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * 4; i += kThreads) {
+    // Neighbouring threads read what lies side by side.
+    const bool along = w.shape.axis == BlockAxis::rows;
+    const int r = along ? i / 4 : i % kTileRows, b = along ? i % 4 : i / kTileRows;
+    const std::int64_t vector = first_row + row0 + r, block = block0 + b;
+    const bool inside = row0 + r < rows && block < blocks;
+    const uint2 codes = inside ? codes_of(w, vector, block) : uint2{0, 0};
+    const std::uint8_t scale = inside ? scale_of(w, vector, block) : 0;
+    *reinterpret_cast<uint2*>(&values.codes[r][b * 8]) = codes;
+    values.scales[r][b] = scale;
+    if (bad_scale != nullptr && scale > E4M3::kMaxBits)
+      atomicMax(bad_scale, ~static_cast<unsigned long long>(vector * blocks + block));
+  }
+  __syncthreads();
+  std::uint8_t* const to = out + tile * kTileBytes;
+  const int warp = static_cast<int>(threadIdx.x) / kTileLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kTileLanes;
+  std::uint32_t words[4];
+  pack_lane(values, warp, lane, words);
+  *reinterpret_cast<uint4*>(to + words_at(warp, lane)) = {words[0], words[1], words[2], words[3]};
+  for (int i = static_cast<int>(threadIdx.x); i < kTileScaleBytes; i += kThreads) {
+    const int r = i / 4, b = i % 4;
+    to[scale_at(r, b)] = widen_scale(usable_scale(values.scales[r][b]));
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    unpack_kernel(const std::uint8_t* packed, std::int64_t col_tiles, const QuantizedSpan w) {
+  __shared__ __align__(16) TileValues values;
+  const std::int64_t tile = blockIdx.x;
+  const std::int64_t row0 = tile / col_tiles * kTileRows, block0 = tile % col_tiles * 4;
+  const std::uint8_t* const from = packed + tile * kTileBytes;
+  const int warp = static_cast<int>(threadIdx.x) / kTileLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kTileLanes;
+  const uint4 v = *reinterpret_cast<const uint4*>(from + words_at(warp, lane));
+  const std::uint32_t words[4] = {v.x, v.y, v.z, v.w};
+  unpack_lane(words, warp, lane, values);
+  __syncthreads();
+  const std::int64_t blocks = w.shape.blocks();
+  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * 4; i += kThreads) {
+    const int r = i / 4, b = i % 4;
+    if (row0 + r >= w.shape.rows || block0 + b >= blocks) continue;
+    const std::int64_t at = (row0 + r) * blocks + block0 + b;
+    reinterpret_cast<uint2*>(w.codes)[at] =
+        *reinterpret_cast<const uint2*>(&values.codes[r][b * 8]);
+    w.scales[at] = narrow_scale(from[scale_at(r, b)]);
+  }
+}
+
+unsigned tiles_of(const FragmentWeights& w) {
+  return static_cast<unsigned>(w.row_tiles() * w.col_tiles());
+}
+
+/// Copies come last: a product that follows may start before a kernel has ended, not before a copy.
+void copy_globals(float* to, const float* from, std::int64_t count, cudaStream_t stream) {
+  check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(count) * sizeof(float),
+                        cudaMemcpyDeviceToDevice, stream),
+        "cudaMemcpyAsync");
+}
+
+}  // namespace
+
+void pack_fragments(const FragmentPackJob& job) {
+  FragmentWeights& to = *job.packed;
+  const Current current(to.device());
+  const cudaStream_t stream = stream_of(job.stream);
+  static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
+  pack_kernel<<<tiles_of(to), kThreads, 0, stream>>>(
+      job.w, job.first_row, to.rows(), to.col_tiles(), to.data() + job.group * to.group_bytes(),
+      reinterpret_cast<unsigned long long*>(job.bad_scale));
+  check(cudaGetLastError(), "pack_fragments: kernel launch");
+  const bool per_row = to.scope() == GlobalScope::vector;
+  copy_globals(to.global_scale() + job.group * to.group_globals(),
+               job.w.global_scale + (per_row ? job.first_row : 0), to.group_globals(), stream);
+}
+
+void unpack_fragments(const FragmentUnpackJob& job) {
+  const FragmentWeights& from = *job.packed;
+  const Current current(from.device());
+  const cudaStream_t stream = stream_of(job.stream);
+  unpack_kernel<<<tiles_of(from), kThreads, 0, stream>>>(
+      from.data() + job.group * from.group_bytes(), from.col_tiles(), job.w);
+  check(cudaGetLastError(), "unpack_fragments: kernel launch");
+  copy_globals(job.w.global_scale, from.global_scale() + job.group * from.group_globals(),
+               from.group_globals(), stream);
+}
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,153 @@
+// How a product is cut up for a GPU. None is needed.
+#include "backends/cuda/gemm/choose_tile.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <tuple>
+#include <vector>
+
+#include "nvfp4/layout.h"
+
+namespace nvfp4::cuda {
+namespace {
+
+constexpr int kMultiprocessors = 132;
+constexpr int kTokens[] = {8, 16, 32, 64, 128, 256}, kRows[] = {64, 128, 256},
+              kSplits[] = {1, 2, 4, 8};
+
+std::vector<FragmentTile> all_tiles() {
+  std::vector<FragmentTile> tiles;
+  for (const int tokens : kTokens)
+    for (const int rows : kRows)
+      for (const int splits : kSplits)
+        if (const FragmentTile t{tokens, rows, splits}; is_tile(t)) tiles.push_back(t);
+  return tiles;
+}
+
+std::int64_t draw(std::mt19937_64& rng, std::int64_t most) {
+  const double exponent = std::uniform_real_distribution<>(0, std::log2(double(most)))(rng);
+  return std::min(most, static_cast<std::int64_t>(std::exp2(exponent)));
+}
+
+TileProblem draw_problem(std::mt19937_64& rng) {
+  return {.n = draw(rng, 200'000),
+          .k = 16 * draw(rng, 4096),
+          .rows = draw(rng, 100'000),
+          .groups = rng() % 2 ? 1 : draw(rng, 1024),
+          .grouped = rng() % 2 == 0,
+          .multiprocessors = rng() % 4 ? kMultiprocessors : static_cast<int>(1 + rng() % 200),
+          .batch_invariant = rng() % 4 == 0};
+}
+
+TEST(ChooseTile, GivesATileThatExistsForEveryProblem) {
+  std::mt19937_64 rng(1);
+  for (int i = 0; i < 3000; ++i) {
+    const TileProblem p = draw_problem(rng);
+    for (const FragmentTile& t : {choose_tile(p), estimate_tile(p)}) {
+      EXPECT_TRUE(is_tile(t)) << t.tokens << " " << t.rows << " " << t.splits;
+      EXPECT_TRUE(!p.batch_invariant || !is_one_tile(t));
+      // No larger a tile than twice what there is.
+      EXPECT_TRUE(t.tokens < 2 * p.rows || t.tokens == kTokens[0]) << t.tokens << " of " << p.rows;
+    }
+  }
+}
+
+TEST(ChooseTile, DoesNotSplitTheSumsOfABatchInvariantProductAtAnyNumberOfRows) {
+  for (const std::int64_t k : {16, 1536, 18432})
+    for (std::int64_t rows = 1; rows < 20'000; rows = rows * 5 / 4 + 1)
+      EXPECT_FALSE(is_one_tile(choose_tile({.n = 2112,
+                                            .k = k,
+                                            .rows = rows,
+                                            .multiprocessors = kMultiprocessors,
+                                            .batch_invariant = true})));
+}
+
+TEST(ChooseTile, TakesWhatWasMeasured) {
+  const auto tiles = measured_tiles();
+  ASSERT_FALSE(tiles.empty());
+  const auto key = [](const MeasuredTile& m) { return std::tuple(m.n, m.k, m.rows); };
+  for (std::size_t i = 0; i < tiles.size(); ++i) {
+    const MeasuredTile& m = tiles[i];
+    EXPECT_TRUE(is_tile(m.tile)) << m.n << "x" << m.k << " " << m.rows;
+    const bool first = i == 0 || tiles[i - 1].n != m.n || tiles[i - 1].k != m.k;
+    if (i > 0) {
+      EXPECT_LT(key(tiles[i - 1]), key(m));
+    }
+    TileProblem p{.n = m.n, .k = m.k, .rows = m.rows, .multiprocessors = kMultiprocessors};
+    EXPECT_EQ(choose_tile(p), m.tile);
+    p.rows = first ? 1 : tiles[i - 1].rows + 1;
+    EXPECT_EQ(choose_tile(p), m.tile) << "the first number of rows that the entry is for";
+    p.rows = m.rows;
+    p.multiprocessors = 78;
+    EXPECT_EQ(choose_tile(p), estimate_tile(p)) << "measured on another GPU";
+    p.multiprocessors = kMultiprocessors;
+    p.batch_invariant = true;
+    EXPECT_FALSE(is_one_tile(choose_tile(p)));
+  }
+  const MeasuredTile& last = tiles.back();
+  EXPECT_EQ(
+      choose_tile(
+          {.n = last.n, .k = last.k, .rows = last.rows * 10, .multiprocessors = kMultiprocessors}),
+      last.tile);
+}
+
+TEST(ChooseTile, EstimatesDoNotFallAsTheProblemGrows) {
+  std::mt19937_64 rng(2);
+  const auto least = [](const TileProblem& p) { return estimated_time(p, estimate_tile(p)); };
+  for (int i = 0; i < 1000; ++i) {
+    const TileProblem p = draw_problem(rng);
+    for (const auto grow : {&TileProblem::n, &TileProblem::k, &TileProblem::rows}) {
+      TileProblem larger = p;
+      larger.*grow += 16 * draw(rng, 1000);
+      if (p.grouped && grow == &TileProblem::rows) continue;  // rows fill up groups by chance
+      EXPECT_GE(least(larger), least(p));
+    }
+    for (const FragmentTile& t : all_tiles())
+      if (!p.batch_invariant || !is_one_tile(t)) {
+        EXPECT_LE(least(p), estimated_time(p, t));
+      }
+  }
+}
+
+TEST(ChooseTile, EstimatesAgreeWithWhatWasMeasured) {
+  double worst = 0;
+  for (const MeasuredTile& m : measured_tiles()) {
+    const TileProblem p{.n = m.n, .k = m.k, .rows = m.rows, .multiprocessors = kMultiprocessors};
+    worst = std::max(worst, estimated_time(p, m.tile) / estimated_time(p, estimate_tile(p)));
+  }
+  EXPECT_LT(worst, 1.3);
+}
+
+TEST(ChooseTile, ThereIsABlockForEveryTileHoweverTheRowsAreSharedOut) {
+  std::mt19937_64 rng(3);
+  for (int i = 0; i < 2000; ++i) {
+    TileProblem p = draw_problem(rng);
+    p.grouped = true;
+    // Few groups get most rows.
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(p.groups));
+    for (std::int64_t left = p.rows; left > 0;) {
+      const std::int64_t some = rng() % 2 ? 1 : draw(rng, left);
+      rows[rng() % rows.size()] += some;
+      left -= some;
+    }
+    for (const FragmentTile& t : all_tiles()) {
+      std::int64_t tiles = 0;
+      for (const std::int64_t m : rows) tiles += ceil_div(m, t.tokens);
+      tiles *= ceil_div(p.n, t.rows) * t.splits;
+      const std::int64_t blocks = block_count(p, t);
+      EXPECT_EQ(blocks % t.splits, 0);
+      if (is_one_tile(t)) {
+        EXPECT_GE(blocks, tiles);
+      } else {
+        EXPECT_GE(blocks, 1);
+        EXPECT_LE(blocks, std::max(2, p.multiprocessors * blocks_per_multiprocessor(t.tokens)));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nvfp4::cuda

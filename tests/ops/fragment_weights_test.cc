@@ -1,0 +1,203 @@
+// Packing for tensor cores, on the CPU. What the GPU packs is compared with this in tests/cuda.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "fragment_cases.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4 {
+namespace {
+
+using test::bytes_of;
+using test::random_weights;
+
+/// What comes back of packed weights: axis rows, linear scales, no magnitude under a scale of 0.
+QuantizedMatrix expected(const QuantizedView& w) {
+  const QuantizedShape& s = w.shape;
+  QuantizedMatrix q({.rows = s.vectors(), .cols = s.depth(), .scope = s.scope});
+  for (std::int64_t n = 0; n < s.vectors(); ++n)
+    for (std::int64_t k = 0; k < s.depth(); ++k) {
+      const bool rows = s.axis == BlockAxis::rows;
+      const std::int64_t byte = rows ? (n * s.cols + k) / 2 : k / 2 * s.cols + n;
+      const std::uint8_t scale = w.scales[s.scale_offset(n, k / 16)];
+      const int code = w.codes[byte] >> (k % 2 * 4) & (scale == 0 ? 8 : 15);
+      q.codes()[(n * s.depth() + k) / 2] |= static_cast<std::uint8_t>(code << (k % 2 * 4));
+      q.scales()[n * s.blocks() + k / 16] = scale;
+    }
+  std::memcpy(q.global_scale(), w.global_scale,
+              static_cast<std::size_t>(s.global_count()) * sizeof(float));
+  return q;
+}
+
+TEST(FragmentWeights, ComeBackFromEveryShapeAxisAndLayout) {
+  std::uint64_t seed = 1;
+  for (const std::int64_t n : {1, 7, 8, 15, 63, 64, 65, 130, 200})
+    for (const std::int64_t k : {16, 32, 48, 64, 80, 112, 128, 256, 400})
+      for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns}) {
+        const ScaleLayout layouts[] = {ScaleLayout::linear, ScaleLayout::tiled_128x4,
+                                       ScaleLayout::tiled_8x4, ScaleLayout::packed_row_major,
+                                       ScaleLayout::packed_mn_major};
+        QuantizedShape s{.rows = n, .cols = k, .axis = axis};
+        if (axis == BlockAxis::columns) std::swap(s.rows, s.cols);
+        s.layout = layouts[++seed % std::size(layouts)];
+        s.scope = seed / 3 % 2 ? GlobalScope::vector : GlobalScope::tensor;
+        const QuantizedMatrix w = random_weights(s, seed);
+        const FragmentWeights packed = pack_fragments(w.view());
+        EXPECT_EQ(packed.bytes(), round_up(n, 64) * round_up(k, 64) / 16 * 9);
+        EXPECT_TRUE(unpack_fragments(packed) == expected(w.view()))
+            << n << "x" << k << " " << layout_name(s.layout);
+      }
+}
+
+TEST(FragmentWeights, KeepEveryScaleAndCode) {
+  for (int scale = 0; scale <= E4M3::kMaxBits; ++scale) {
+    QuantizedMatrix w({.rows = 1, .cols = 16});
+    w.scales()[0] = static_cast<std::uint8_t>(scale);
+    w.global_scale()[0] = 1;
+    for (int i = 0; i < 8; ++i) w.codes()[i] = static_cast<std::uint8_t>((2 * i + 1) << 4 | 2 * i);
+    EXPECT_TRUE(unpack_fragments(pack_fragments(w.view())) == expected(w.view())) << scale;
+  }
+}
+
+TEST(FragmentWeights, ArePaddedWithZeros) {
+  const QuantizedMatrix w = random_weights({.rows = 70, .cols = 80}, 5);
+  QuantizedMatrix grown({.rows = 128, .cols = 128});
+  for (std::int64_t n = 0; n < 70; ++n) {
+    std::memcpy(grown.codes() + n * 64, w.codes() + n * 40, 40);
+    std::memcpy(grown.scales() + n * 8, w.scales() + n * 5, 5);
+  }
+  EXPECT_EQ(bytes_of(pack_fragments(w.view())), bytes_of(pack_fragments(grown.view())));
+}
+
+TEST(FragmentWeights, StackTheSameInEveryWay) {
+  for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
+    for (const std::int64_t n : {64, 24, 100}) {
+      constexpr std::int64_t kGroups = 5, kCols = 144;
+      const QuantizedMatrix stacked =
+          random_weights({.rows = kGroups * n, .cols = kCols, .scope = scope}, 7);
+      const FragmentWeights together = pack_fragments(stacked.view(), kGroups);
+      ASSERT_EQ(together.groups(), kGroups);
+      ASSERT_EQ(together.rows(), n);
+      std::vector<QuantizedView> parts;
+      for (std::int64_t g = 0; g < kGroups; ++g)
+        parts.emplace_back(QuantizedShape{.rows = n, .cols = kCols, .scope = scope},
+                           stacked.codes() + g * n * kCols / 2,
+                           stacked.scales() + g * n * kCols / 16,
+                           stacked.global_scale() + (scope == GlobalScope::vector ? g * n : 0));
+      const FragmentWeights apart = pack_fragments(parts);
+      EXPECT_EQ(bytes_of(apart), bytes_of(together));
+      FragmentWeights into(kGroups, n, kCols, scope);
+      for (std::int64_t g = 0; g < kGroups; ++g) {
+        const QuantizedView& part = parts[static_cast<std::size_t>(g)];
+        pack_fragments_into(part, into, g);
+        EXPECT_TRUE(unpack_fragments(together, g) == expected(part));
+      }
+      EXPECT_EQ(bytes_of(into), bytes_of(together));
+      EXPECT_EQ(bytes_of(to_device(into, {})), bytes_of(together));
+    }
+}
+
+/// The byte of one element's lowest magnitude bit, worked out by hand from docs/layouts.md.
+TEST(FragmentWeights, LieWhereTheDocumentationSays) {
+  struct Example {
+    int row, col, code, at, byte;
+  };
+  // Row 37 = 32 + 5: warp 2, g = 5; column 45 = 2·16 + 8 + 2·2 + 1: word 2, q = 2, the third pair.
+  // Lane 22 has its words from (2·32 + 22)·16 on; that pair is rotated by 10, bit 22 from bit 12.
+  for (const Example e : {Example{37, 45, 1, 1384 + 1, 0x10},
+                          Example{37, 44, 8, 1384 + 0, 0x20},  // a sign: bit 15 from bit 5
+                          Example{45, 45, 1, 1384 + 2, 0x01},  // the fourth pair, shared: bit 16
+                          Example{45, 45, 4, 1388 + 2, 0x01},  // its rest is in the other word
+                          Example{45, 61, 1, 1384 + 1, 0x04},  // of the second word: bit 10
+                          Example{37, 61, 1, 1388 + 1, 0x10}}) {
+    QuantizedMatrix w({.rows = 64, .cols = 64});
+    std::memset(w.scales(), 0x38, 256);
+    w.codes()[(e.row * 64 + e.col) / 2] = static_cast<std::uint8_t>(e.code << (e.col % 2 * 4));
+    const FragmentWeights packed = pack_fragments(w.view());
+    for (int i = 0; i < 2048; ++i)
+      EXPECT_EQ(packed.data()[i], i == e.at ? e.byte : 0) << e.row << " " << e.col << " at " << i;
+  }
+  QuantizedMatrix w({.rows = 64, .cols = 64});
+  w.scales()[37 * 4 + 2] = 0x38;
+  w.scales()[45 * 4 + 3] = 0x01;
+  const FragmentWeights packed = pack_fragments(w.view());
+  for (int i = 2048; i < 2304; ++i)
+    EXPECT_EQ(packed.data()[i], i == 2048 + 128 + 44   ? 0x38 + 0x18
+                                : i == 2048 + 128 + 47 ? 0x08
+                                                       : 0)
+        << i;
+}
+
+TEST(FragmentWeights, RefuseBadScalesAndShapes) {
+  for (const int bad : {0x7F, 0x80, 0xFF}) {
+    QuantizedMatrix w = random_weights({.rows = 70, .cols = 96}, 3);
+    w.scales()[69 * 6 + 5] = static_cast<std::uint8_t>(bad);
+    try {
+      pack_fragments(w.view());
+      ADD_FAILURE() << bad;
+    } catch (const ValueError& e) {
+      EXPECT_NE(std::string(e.what()).find("row 69, block 5"), std::string::npos) << e.what();
+    }
+  }
+  const QuantizedMatrix w = random_weights({.rows = 24, .cols = 32}, 4);
+  EXPECT_THROW(pack_fragments(w.view(), 0), ShapeError);
+  EXPECT_THROW(pack_fragments(w.view(), 5), ShapeError);
+  EXPECT_THROW(pack_fragments(std::span<const QuantizedView>{}), ShapeError);
+  const QuantizedMatrix other = random_weights({.rows = 24, .cols = 48}, 4);
+  EXPECT_THROW(pack_fragments(std::vector<QuantizedView>{w.view(), other.view()}), ShapeError);
+  FragmentWeights packed(2, 24, 32, GlobalScope::tensor);
+  EXPECT_THROW(pack_fragments_into(w.view(), packed, 2), ShapeError);
+  EXPECT_THROW(pack_fragments_into(w.view(), packed, -1), ShapeError);
+  EXPECT_THROW(pack_fragments_into(other.view(), packed, 0), ShapeError);
+  EXPECT_THROW(unpack_fragments(packed, 2), ShapeError);
+  EXPECT_THROW(FragmentWeights(0, 24, 32, GlobalScope::tensor), ShapeError);
+  EXPECT_THROW(FragmentWeights(1, 0, 32, GlobalScope::tensor), ShapeError);
+  EXPECT_THROW(FragmentWeights(1, 24, 24, GlobalScope::tensor), ShapeError);
+  EXPECT_THROW(FragmentWeights(1, 24, 0, GlobalScope::tensor), ShapeError);
+  EXPECT_THROW(FragmentWeights(1, std::int64_t{1} << 40, 1 << 20, GlobalScope::tensor), ShapeError);
+  QuantizedView null = w.view();
+  null.scales = nullptr;
+  EXPECT_THROW(pack_fragments(null), ShapeError);
+  const QuantizedMatrix wide({.rows = 4, .cols = 64, .block = 32});
+  EXPECT_THROW(pack_fragments(wide.view()), ShapeError);
+}
+
+TEST(FragmentWeights, OnTheCpuCannotBeMultiplied) {
+  const FragmentWeights w = pack_fragments(random_weights({.rows = 24, .cols = 32}, 4).view());
+  const Matrix x(DType::bf16, 2, 32);
+  Matrix out(DType::f32, 2, 24);
+  EXPECT_THROW(gemm_into(x.view(), w, out.span()), UnsupportedError);
+  EXPECT_THROW(gemm_into(x.view(), FragmentWeights{}, out.span()), ShapeError);
+}
+
+TEST(FragmentWeights, MoveAndLeaveNothingBehind) {
+  FragmentWeights a = pack_fragments(random_weights({.rows = 24, .cols = 32}, 4).view());
+  const auto bytes = bytes_of(a);
+  FragmentWeights b = std::move(a);
+  EXPECT_EQ(bytes_of(b), bytes);
+  EXPECT_EQ(a.groups(), 0);  // NOLINT: what a moved-from value promises
+  a = std::move(b);
+  EXPECT_EQ(bytes_of(a), bytes);
+  EXPECT_EQ(a.layout(), WeightLayout::fragments_64x64);
+}
+
+/// The bounds of products see a scale that is off by one step, in a single block.
+TEST(FragmentGemmBounds, CatchOneWrongScale) {
+  for (const std::int64_t k : {64, 480}) {
+    const QuantizedMatrix w = test::weights(40, k, 3);
+    const Matrix x = test::make(test::Fill::gaussian, 5, k, 4, DType::bf16);
+    const Matrix y = gemm(x.view(), pack_weights(w.view()), DType::f32);
+    EXPECT_LE(test::worst_tensor_core_error(x.view(), w.view(), y.view()), 1);
+    for (const std::int64_t block : {0, 7, 19}) {
+      QuantizedMatrix wrong = to_device(w.view(), {});
+      std::uint8_t& scale = wrong.scales()[block * (k / 16) % (40 * (k / 16))];
+      ASSERT_GT(scale, 0x10);
+      --scale;
+      EXPECT_GT(test::worst_tensor_core_error(x.view(), wrong.view(), y.view()), 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nvfp4

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Makes the table of measured tiles from what a benchmark of all tiles printed.
+
+usage: tile_table.py MEASURED > src/backends/cuda/gemm/measured_tiles.cc
+
+MEASURED has a line "== NxK ..." for each shape, and below it for each number of rows of x a line
+with "M=rows" and "[tokens,rows,splits]=microseconds" for each tile.
+"""
+
+import re
+import sys
+
+SHAPE = re.compile(r"^== (\d+)x(\d+)")
+ROWS = re.compile(r"\bM=(\d+)")
+TILE = re.compile(r"\[(\d+),(\d+),(\d+)\]=([\d.]+)")
+FEWEST = 8  # rows of x in the smallest tile: fewer are the same work
+
+HEAD = """\
+// Made by tools/tile_table.py from measurements on one H200.
+#include "backends/cuda/gemm/choose_tile.h"
+
+namespace nvfp4::cuda {
+
+std::span<const MeasuredTile> measured_tiles() {
+  // clang-format off
+  static constexpr MeasuredTile kTiles[] = {
+"""
+TAIL = """\
+  };
+  // clang-format on
+  return kTiles;
+}
+
+}  // namespace nvfp4::cuda
+"""
+
+
+def best_tiles(lines):
+    """{(n, k, rows): (tokens, rows, splits)} of the fastest tiles."""
+    best, shape = {}, None
+    for line in lines:
+        if match := SHAPE.match(line):
+            shape = int(match[1]), int(match[2])
+        elif (match := ROWS.search(line)) and shape:
+            times = {tuple(map(int, t[:3])): float(t[3]) for t in TILE.findall(line)}
+            if times:
+                best[(*shape, max(FEWEST, int(match[1])))] = min(times, key=times.get)
+    return best
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as file:
+        tiles = best_tiles(file)
+    print(HEAD, end="")
+    for (n, k, m), (tokens, rows, splits) in sorted(tiles.items()):
+        print(f"      {{{n}, {k}, {m}, {{{tokens}, {rows}, {splits}}}}},")
+    print(TAIL, end="")
