@@ -86,7 +86,7 @@ std::string to_json(const QuantizeReport& report);
 struct InspectedTensor {
   std::string name;
   std::string dtype;                ///< as stored
-  std::string scheme;               ///< "nvfp4" or "" for a plain tensor
+  std::string scheme;               ///< "nvfp4", "mxfp4", "fp8", or "" for a plain tensor
   std::vector<std::int64_t> shape;  ///< of the matrix that it stands for
   std::uint64_t bytes = 0;          ///< with its scales
   std::string file;
