@@ -9,14 +9,10 @@
 #include <vector>
 
 #include "nvfp4/quantize.h"
+#include "nvfp4/scheme.h"
 
 /// Whole model folders: quantize, inspect, compare, sample.
 namespace nvfp4 {
-
-enum class Scheme : std::uint8_t {
-  nvfp4,     ///< W4A4: weights and, at run time, activations; writes input scales
-  nvfp4a16,  ///< weights only
-};
 
 struct Progress {
   std::string tensor;  ///< the one that was just finished
