@@ -94,8 +94,9 @@ class Weight {
                     fmt::format("{}: '{}' is there too", t_.data.describe(), printable(t_.name)));
     t_.shape.back() *= 2;
     check_nvfp4_scales();
-    t_.globals = read_globals(t_.global, "weight");
-    if (t_.input) t_.inputs = read_globals(t_.input, "input");
+    const std::int64_t rows = t_.cols() > 0 ? t_.elements() / t_.cols() : 0;
+    t_.globals = read_globals(t_.global, "weight", rows);
+    if (t_.input) t_.inputs = read_globals(t_.input, "input", 0);
   }
 
   void check_nvfp4_scales() {
@@ -121,13 +122,14 @@ class Weight {
                        swizzled ? "; the size is that of 128x4 tiles" : ""));
   }
 
-  /// One FP32 scalar, or one for each matrix of a stack.
-  std::vector<GlobalScale> read_globals(const StoredTensor& t, const char* which) {
+  /// One FP32 scalar, one for each matrix of a stack, or one for each of `rows` rows.
+  std::vector<GlobalScale> read_globals(const StoredTensor& t, const char* which,
+                                        std::int64_t rows) {
     const std::int64_t matrices = t_.matrices();
     const std::int64_t count = product(t.info->shape);
     const bool dtype =
         t.info->dtype == DType::f32 || (names_.scheme == "quark" && t.info->dtype == DType::bf16);
-    if (!dtype || (count != 1 && count != matrices)) {
+    if (!dtype || (count != 1 && count != matrices && (rows == 0 || count != rows))) {
       defect(
           dtype ? "wrong-shape" : "wrong-dtype",
           fmt::format("{}: {}, the {} scale must be F32 with {} element(s)", t.describe(),

@@ -20,7 +20,7 @@ struct LogicalTensor {
   StoredTensor data;                   ///< values or codes
   StoredTensor scales;                 ///< of quantized ones
   StoredTensor global, input;          ///< of NVFP4
-  std::vector<GlobalScale> globals;    ///< one, or one for each matrix of a stack
+  std::vector<GlobalScale> globals;    ///< one, one for each matrix of a stack, or for each row
   std::vector<GlobalScale> inputs;     ///< empty if there is none
   std::int64_t block_rows = 0, block_cols = 0;  ///< that share a scale of FP8
   std::uint64_t bytes = 0;                      ///< with its scales

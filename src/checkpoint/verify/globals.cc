@@ -24,6 +24,10 @@ bool is_valid(const GlobalScale& scale) {
 }
 
 void check_one(const LogicalTensor& t, Findings& findings, std::int64_t& defaults) {
+  if (static_cast<std::int64_t>(t.globals.size()) > t.matrices())
+    findings.add("wrong-shape", t.module(),
+                 fmt::format("{}: {} global scales, one for each row; loaders read one",
+                             t.global.describe(), t.globals.size()));
   for (const GlobalScale& scale : t.globals) {
     if (!is_valid(scale)) {
       findings.add("global-scale-invalid", t.module(),
