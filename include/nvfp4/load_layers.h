@@ -38,8 +38,8 @@ class Checkpoint {
   std::unique_ptr<const Impl> impl_;
 };
 
-/// What becomes of weights that the checkpoint holds in BF16, F16, F32, FP8 or MXFP4: a FormatError,
-/// or they are quantized with the layer's weight_quantizer.
+/// What becomes of weights that the checkpoint holds in BF16, F16, F32, FP8 or MXFP4: a
+/// FormatError, or they are quantized with the layer's weight_quantizer.
 enum class Unquantized : std::uint8_t { refuse, quantize };
 
 /// Common to all: tensors are read where they are mapped. Global scales are those of the file, for

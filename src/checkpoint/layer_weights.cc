@@ -124,8 +124,7 @@ WeightView LayerWeights::converted(const LogicalTensor& t) {
 
 std::vector<WeightView> LayerWeights::stack(const LogicalTensor& t) {
   std::vector<WeightView> list;
-  for (std::int64_t e = 0; e < t.shape[0]; ++e)
-    list.push_back(quantized(t, e));
+  for (std::int64_t e = 0; e < t.shape[0]; ++e) list.push_back(quantized(t, e));
   return list;
 }
 
