@@ -3,10 +3,7 @@
 // Names: gemm/<backend>/<w4a4 or w4a16>/M:<M>/threads:<threads>.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <chrono>
 #include <functional>
-#include <limits>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -14,11 +11,15 @@
 
 #include "bench_matrix.h"
 #include "bench_peaks.h"
+#include "fastest.h"
 #include "nvfp4/gemm.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4 {
 namespace {
+
+using bench::measure;
+using bench::Work;
 
 constexpr std::int64_t kN = 4096, kK = 7168;
 constexpr std::size_t kCopies = 72;  // 1.2 GB
@@ -31,26 +32,6 @@ const std::vector<PackedWeights>& weight_copies() {
     return list;
   }();
   return copies;
-}
-
-/// A quantity of work that a call does, in units of 10^9 a second.
-struct Work {
-  const char* name;
-  double amount;
-};
-
-/// Times every call by itself: the counters are those of the fastest one, since other work on the
-/// machine only ever makes a call slower. The columns of times are means.
-void measure(benchmark::State& state, const std::vector<Work>& work,
-             const std::function<void()>& call) {
-  using Clock = std::chrono::steady_clock;
-  double best = std::numeric_limits<double>::infinity();
-  for (auto _ : state) {
-    const Clock::time_point start = Clock::now();
-    call();
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
-  }
-  for (const Work& w : work) state.counters[w.name] = w.amount * 1e-9 / best;
 }
 
 void add(const std::string& name, const std::function<void(benchmark::State&)>& f) {

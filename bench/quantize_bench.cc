@@ -1,5 +1,6 @@
 // Quantize and dequantize beside the copy bandwidth of the same run.
-// Arguments: threads. Input 8192 x 8192, so that it comes from memory.
+// Arguments: threads. Input 8192 x 8192, so that it comes from memory;
+// the figures are those of the fastest call.
 #include <benchmark/benchmark.h>
 
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "bench_matrix.h"
+#include "fastest.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4 {
@@ -15,27 +17,25 @@ namespace {
 
 constexpr std::int64_t kRows = 8192, kCols = 8192;
 
-void report(benchmark::State& state, std::int64_t elements, std::int64_t bytes) {
-  state.counters["Gelem/s"] = benchmark::Counter(static_cast<double>(elements) * 1e-9,
-                                                 benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(bytes) * 1e-9,
-                                              benchmark::Counter::kIsIterationInvariantRate);
+std::vector<bench::Work> work(std::int64_t elements, std::int64_t bytes) {
+  return {{"Gelem/s", static_cast<double>(elements)}, {"GB/s", static_cast<double>(bytes)}};
 }
 
+/// Between two matrices, since these are the memory that a user of the library has too.
 void copy(benchmark::State& state) {
   const auto threads = static_cast<std::size_t>(state.range(0));
-  constexpr std::size_t kBytes = std::size_t{1} << 28;
-  std::vector<char> from(kBytes, 1), to(kBytes, 2);
-  const std::size_t part = kBytes / threads;
-  for (auto _ : state) {
+  const Matrix from = bench::gaussian(DType::f32, kRows, kCols);
+  Matrix to(DType::f32, kRows, kCols);
+  const auto bytes = static_cast<std::size_t>(from.view().size()) * sizeof(float);
+  const std::size_t part = bytes / threads;
+  bench::measure(state, {{"GB/s", 2.0 * static_cast<double>(bytes)}}, [&] {
     std::vector<std::jthread> pool;
     for (std::size_t t = 0; t < threads; ++t)
       pool.emplace_back(
-          [&, t] { std::memcpy(to.data() + t * part, from.data() + t * part, part); });
+          [&, t] { std::memcpy(to.data<char>() + t * part, from.data<char>() + t * part, part); });
     pool.clear();
-    benchmark::DoNotOptimize(to.data());
-  }
-  report(state, 0, 2 * static_cast<std::int64_t>(kBytes));
+    benchmark::DoNotOptimize(to.data<char>());
+  });
 }
 BENCHMARK(copy)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
 
@@ -43,8 +43,8 @@ BENCHMARK(copy)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
 void read(benchmark::State& state) {
   set_threads(static_cast<int>(state.range(0)));
   const Matrix x = bench::gaussian(DType::f32, kRows, kCols);
-  for (auto _ : state) benchmark::DoNotOptimize(amax(x.view()));
-  report(state, kRows * kCols, kRows * kCols * 4);
+  bench::measure(state, work(kRows * kCols, kRows * kCols * 4),
+                 [&] { benchmark::DoNotOptimize(amax(x.view())); });
 }
 BENCHMARK(read)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
 
@@ -70,19 +70,20 @@ void quantize_case(benchmark::State& state, const QuantizeCase& c) {
   if (!(quantize(slice, options) == quantize(slice, reference)))
     return state.SkipWithError("wrong result");
   QuantizedMatrix out = quantize(x.view(), options);
-  for (auto _ : state) quantize_into(x.view(), out.span(), options);
-  report(state, kRows * kCols,
-         kRows * kCols * dtype_size(c.dtype) * (c.measured ? 2 : 1) + out.shape().code_bytes() +
-             out.shape().scale_bytes());
+  bench::measure(state,
+                 work(kRows * kCols, kRows * kCols * dtype_size(c.dtype) * (c.measured ? 2 : 1) +
+                                         out.shape().code_bytes() + out.shape().scale_bytes()),
+                 [&] { quantize_into(x.view(), out.span(), options); });
 }
 
 void dequantize_case(benchmark::State& state, const std::string& backend, DType dtype) {
   set_threads(static_cast<int>(state.range(0)));
   const QuantizedMatrix q = quantize(bench::gaussian(DType::bf16, kRows, kCols).view());
   Matrix out(dtype, kRows, kCols);
-  for (auto _ : state) dequantize_into(q.view(), out.span(), backend);
-  report(state, kRows * kCols,
-         kRows * kCols * dtype_size(dtype) + q.shape().code_bytes() + q.shape().scale_bytes());
+  bench::measure(state,
+                 work(kRows * kCols, kRows * kCols * dtype_size(dtype) + q.shape().code_bytes() +
+                                         q.shape().scale_bytes()),
+                 [&] { dequantize_into(q.view(), out.span(), backend); });
 }
 
 const bool registered = [] {

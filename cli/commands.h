@@ -9,8 +9,12 @@ namespace nvfp4::cli {
 void add_quantize(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_compare(CLI::App& app);
+void add_verify(CLI::App& app);
 void add_sample(CLI::App& app);
 void add_bench(CLI::App& app);
+
+/// Exit status of `verify` for a broken checkpoint, thrown as CLI::RuntimeError.
+inline constexpr int kBroken = 3;
 
 /// --threads, for the subcommands that compute.
 void add_threads(CLI::App& command);

@@ -50,7 +50,12 @@ class Range {
   bool nan_ = false;
 };
 
-std::string form(const InspectedTensor& t) { return t.scheme.empty() ? t.dtype : "NVFP4"; }
+std::string form(const InspectedTensor& t) {
+  std::string name = t.scheme.empty() ? t.dtype : t.scheme;
+  std::ranges::transform(name, name.begin(),
+                         [](char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c; });
+  return name;
+}
 
 /// "model.layers.3.mlp.gate_proj.weight" -> "model.layers.*.mlp.gate_proj"
 std::string pattern(std::string_view name) {
@@ -132,6 +137,7 @@ std::string histogram(const std::array<std::uint64_t, 16>& codes, const Style& s
 
 std::string scheme_text(const InspectReport& r) {
   if (r.scheme.empty()) return "not quantized";
+  if (!r.scheme.starts_with("nvfp4")) return r.format;
   return fmt::format("{}, {} ({})", r.format, r.scheme,
                      r.scheme == "nvfp4" ? "4-bit weights and activations" : "4-bit weights");
 }
@@ -143,7 +149,7 @@ std::string text(const InspectReport& report, const Arguments& arguments) {
   std::array<std::uint64_t, 16> codes{};
   for (const InspectedTensor& t : report.tensors) {
     files.insert(t.file);
-    if (t.scheme.empty()) continue;
+    if (t.scheme != "nvfp4") continue;
     globals.add(t.global_scale);
     if (t.input_scale) inputs.add(*t.input_scale);
     if (t.codes.empty()) continue;

@@ -30,7 +30,8 @@ Example, with a small made-up model:
   nvfp4 quantize tiny tiny-nvfp4
   nvfp4 compare tiny tiny-nvfp4
 
-Exit status: 0 done, 1 an input or output failed, 2 wrong usage.
+Exit status: 0 done, 1 an input or output failed, 2 wrong usage, 3 verify found
+the checkpoint broken.
 )";
 
 int fail(std::string message, int status) {
@@ -73,6 +74,7 @@ int run(int argc, char** argv) {
   add_quantize(app);
   add_inspect(app);
   add_compare(app);
+  add_verify(app);
   add_sample(app);
   add_bench(app);
   add_help(app);
@@ -89,6 +91,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& e) {
     print(fmt::format("{}\n", e.what()));
     return 0;
+  } catch (const CLI::RuntimeError& e) {
+    return e.get_exit_code();
   } catch (const CLI::ParseError& e) {
     return fail(fmt::format("{}; see '{}'", e.what(), help_of(app)), kUsage);
   }

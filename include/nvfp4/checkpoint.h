@@ -9,14 +9,10 @@
 #include <vector>
 
 #include "nvfp4/quantize.h"
+#include "nvfp4/scheme.h"
 
 /// Whole model folders: quantize, inspect, compare, sample.
 namespace nvfp4 {
-
-enum class Scheme : std::uint8_t {
-  nvfp4,     ///< W4A4: weights and, at run time, activations; writes input scales
-  nvfp4a16,  ///< weights only
-};
 
 struct Progress {
   std::string tensor;  ///< the one that was just finished
@@ -86,7 +82,7 @@ std::string to_json(const QuantizeReport& report);
 struct InspectedTensor {
   std::string name;
   std::string dtype;                ///< as stored
-  std::string scheme;               ///< "nvfp4" or "" for a plain tensor
+  std::string scheme;               ///< "nvfp4", "mxfp4", "fp8", or "" for a plain tensor
   std::vector<std::int64_t> shape;  ///< of the matrix that it stands for
   std::uint64_t bytes = 0;          ///< with its scales
   std::string file;

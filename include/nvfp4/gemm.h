@@ -73,6 +73,9 @@ class PackedWeights {
 ///         of 16, any scale layout, a global scale for the tensor or for each output.
 /// Throws  ShapeError; ValueError if a scale is NaN or has its sign set.
 PackedWeights pack_weights(QuantizedView w);
+/// The outputs of several weights of one K, one after the other. Each keeps its global scales:
+/// there is one for each output, unless a single one is that of all.
+PackedWeights pack_weights(std::span<const QuantizedView> parts);
 /// Quantizes, then packs. `options.axis` says where K is, as in quantize().
 PackedWeights pack_weights(MatrixView w, const QuantizeOptions& options = {});
 

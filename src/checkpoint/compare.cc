@@ -113,10 +113,10 @@ Sums measure(const TensorPair& pair, const Chunk& c) {
 
 /// Of the input, for the progress display.
 std::uint64_t bytes_read(const TensorPair& pair, const Chunk& c) {
-  double bits = 0;
+  double bytes = 0;  // of an element
   for (const LogicalTensor* t : {pair.a.tensor, pair.b.tensor})
-    bits += t->is_nvfp4() ? 4.5 : safetensors::dtype_bits(t->data.info->dtype);
-  return static_cast<std::uint64_t>(static_cast<double>(c.size) * bits / 8);
+    bytes += static_cast<double>(t->bytes) / static_cast<double>(t->elements());
+  return static_cast<std::uint64_t>(static_cast<double>(c.size) * bytes);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <set>
 
 #include "checkpoint/json_text.h"
 #include "checkpoint/quantized_tensors.h"
@@ -113,10 +116,15 @@ InspectedTensor describe(const LogicalTensor& t) {
   out.shape = t.shape;
   out.bytes = t.bytes;
   out.file = t.data.file->path().filename().string();
+  if (!t.is_plain()) {
+    out.scheme = t.form_name();
+    std::ranges::transform(out.scheme, out.scheme.begin(),
+                           [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  }
   if (!t.is_nvfp4()) return out;
-  out.scheme = "nvfp4";
-  if (!t.global_scales.empty()) out.global_scale = *std::ranges::max_element(t.global_scales);
-  if (t.input_scale) out.input_scale = *t.input_scale;
+  for (const GlobalScale& g : t.globals)
+    out.global_scale = std::max<double>(out.global_scale, g.multiplier);
+  out.input_scale = t.input_scale();
   out.scale_min = out.scale_max = std::nan("");
   return out;
 }
@@ -132,17 +140,21 @@ InspectReport inspect_checkpoint(const InspectOptions& options) {
   report.format = "safetensors";
   std::vector<const LogicalTensor*> shown;
   bool input_scales = false;
+  std::set<std::string> formats;
   for (const LogicalTensor& t : reader.tensors()) {
     report.bytes += t.bytes;
     report.parameters += static_cast<std::uint64_t>(t.elements());
+    if (!t.is_plain()) formats.insert(std::string(t.names->scheme));
     if (t.is_nvfp4()) {
-      report.format = t.form == LogicalTensor::Form::modelopt ? "modelopt" : "compressed-tensors";
-      input_scales |= t.input_scale.has_value();
+      input_scales |= t.input_scale().has_value();
       report.scheme = input_scales ? "nvfp4" : "nvfp4a16";
+    } else if (!t.is_plain() && report.scheme.empty()) {
+      report.scheme = t.names->scheme;
     }
     if (!options.tensor || t.name == *options.tensor || t.name == *options.tensor + ".weight")
       shown.push_back(&t);
   }
+  if (!formats.empty()) report.format = fmt::format("{}", fmt::join(formats, ", "));
   require<ValueError>(!options.tensor || !shown.empty(), "{}: holds no tensor '{}'", report.path,
                       options.tensor.value_or(""));
   for (const LogicalTensor* t : shown) report.tensors.push_back(describe(*t));
@@ -155,7 +167,7 @@ std::string to_json(const InspectReport& report) {
   for (const InspectedTensor& t : report.tensors) {
     nlohmann::ordered_json j{{"name", t.name},   {"dtype", t.dtype}, {"scheme", t.scheme},
                              {"shape", t.shape}, {"bytes", t.bytes}, {"file", t.file}};
-    if (!t.scheme.empty()) {
+    if (t.scheme == "nvfp4") {
       j["global_scale"] = t.global_scale;
       j["input_scale"] = t.input_scale ? nlohmann::ordered_json(*t.input_scale) : nullptr;
       j["scale_min"] = t.scale_min;

@@ -38,16 +38,6 @@ std::string without_python_numbers(const std::string& text) {
   return out;
 }
 
-Json parse(const std::string& text, const std::string& file) {
-  try {
-    Json json = Json::parse(without_python_numbers(text));
-    require<FormatError>(json.is_object(), "{}: must be a JSON object", file);
-    return json;
-  } catch (const Json::exception& e) {
-    throw FormatError(fmt::format("{}: {}", file, parse_failure(e)));
-  }
-}
-
 void refuse_quantized(const Json& json, const std::string& file) {
   const auto it = json.find(kKey);
   if (it == json.end() || it->is_null()) return;
@@ -59,16 +49,25 @@ void refuse_quantized(const Json& json, const std::string& file) {
       file, method));
 }
 
-/// The language model's own configuration inside a multimodal one.
-const Json& language_model(const Json& json) {
+}  // namespace
+
+Json parse_config_json(const std::string& text, const std::string& file) {
+  try {
+    Json json = Json::parse(without_python_numbers(text));
+    require<FormatError>(json.is_object(), "{}: must be a JSON object", file);
+    return json;
+  } catch (const Json::exception& e) {
+    throw FormatError(fmt::format("{}: {}", file, parse_failure(e)));
+  }
+}
+
+const Json& language_model_config(const Json& json) {
   for (const char* key : {"text_config", "llm_config", "language_config"})
     if (const auto it = json.find(key); it != json.end() && it->is_object()) return *it;
   if (const auto it = json.find("thinker_config"); it != json.end() && it->is_object())
-    return language_model(*it);
+    return language_model_config(*it);
   return json;
 }
-
-}  // namespace
 
 bool ModelConfig::is(std::string_view model_type) const {
   return std::find(model_types.begin(), model_types.end(), model_type) != model_types.end();
@@ -77,8 +76,8 @@ bool ModelConfig::is(std::string_view model_type) const {
 ModelConfig parse_model_config(std::string text, const std::string& file) {
   ModelConfig config;
   config.file = file;
-  const Json json = parse(text, file);
-  const Json& language = language_model(json);
+  const Json json = parse_config_json(text, file);
+  const Json& language = language_model_config(json);
   refuse_quantized(json, file);
   refuse_quantized(language, file);
   for (const Json* level : {&json, &language}) {
@@ -97,7 +96,7 @@ ModelConfig parse_model_config(std::string text, const std::string& file) {
 }
 
 std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {
-  Json json = config.text.empty() ? Json::object() : parse(config.text, config.file);
+  Json json = config.text.empty() ? Json::object() : parse_config_json(config.text, config.file);
   // A key that is there is null, or parse_model_config() would have refused it.
   if (config.text.empty() || json.contains(kKey)) {
     json[kKey] = quantization;

@@ -21,6 +21,11 @@ struct ModelConfig {
 /// already quantized. Python's NaN and Infinity are accepted.
 ModelConfig parse_model_config(std::string text, const std::string& file);
 
+/// A JSON object, as Python writes it. Throws FormatError.
+nlohmann::ordered_json parse_config_json(const std::string& text, const std::string& file);
+/// The language model's own configuration inside a multimodal one; else all of it.
+const nlohmann::ordered_json& language_model_config(const nlohmann::ordered_json& json);
+
 /// The text with "quantization_config" added; every other byte stays as it was.
 std::string with_quantization_config(const ModelConfig& config,
                                      const nlohmann::ordered_json& quantization);

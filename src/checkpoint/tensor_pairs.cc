@@ -24,7 +24,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 std::vector<TensorPair> unstack(const LogicalTensor& stacked, const ModelConfig& config,
                                 const CheckpointReader& other) try {
   std::vector<TensorPair> pairs;
-  for (const WeightSlice& slice : slice_experts(*stacked.data.info, config)) {
+  for (const WeightSlice& slice : slice_experts(stacked.plain_info(), config)) {
     const LogicalTensor* t = other.find(slice.module + ".weight");
     const std::vector<std::int64_t> shape{slice.rows, slice.cols};
     if (t == nullptr || t->shape != shape) return {};
@@ -42,7 +42,7 @@ void pair_stacks(const CheckpointReader& a, const CheckpointReader& b, bool swap
   std::optional<ModelConfig> config;
   for (const LogicalTensor& t : a.tensors()) {
     if (!left_a.contains(t.name) || t.is_nvfp4()) continue;
-    if (classify(*t.data.info, "").kind != "stacked experts") continue;
+    if (classify(t.plain_info(), "").kind != "stacked experts") continue;
     if (!config) config = parse_model_config(a.config_text(), a.config_file());
     std::vector<TensorPair> pairs = unstack(t, *config, b);
     if (pairs.empty()) continue;

@@ -123,31 +123,34 @@ void quantize(const char* op, RowQuantizeJob job, const QuantizeOptions& options
   quantize_rows(find_backend(options.backend), job);
 }
 
-std::int64_t index_size(IndexType t) { return std::int64_t{1} << static_cast<int>(t) / 2; }
+void require_stride(const char* op, const char* argument, std::int64_t stride,
+                    const Routing& routing) {
+  require<ShapeError>(stride >= routing.top_k, "{}: {} = {}, must be at least top_k = {}", op,
+                      argument, stride, routing.top_k);
+}
 
-void require_routing(const char* op, const Routing& routing, const StagedRouting& staged,
-                     std::int64_t rows) {
-  require<ShapeError>(routing.rows == rows, "{}: routing.rows = {}, must be hidden.rows = {}", op,
-                      routing.rows, rows);
-  require<ShapeError>(routing.top_k >= 0, "{}: routing.top_k = {}, must not be negative", op,
-                      routing.top_k);
-  const auto strided = [&](const char* argument, std::int64_t stride) {
-    require<ShapeError>(stride >= routing.top_k, "{}: {} = {}, must be at least top_k = {}", op,
-                        argument, stride, routing.top_k);
-  };
-  strided("routing.id_stride", routing.id_stride);
-  strided("routing.weight_stride", routing.weight_stride);
-  strided("staged.id_stride", staged.id_stride);
-  strided("staged.weight_stride", staged.weight_stride);
-  const std::int64_t n = rows > 0 ? routing.top_k : 0;
-  require_memory(op, "routing.ids", routing.ids, n,
-                 static_cast<std::size_t>(index_size(routing.id_type)));
-  require_array(op, "routing.weights", routing.weights, n);
+void require_staged(const char* op, const Routing& routing, const StagedRouting& staged) {
+  require_stride(op, "staged.id_stride", staged.id_stride, routing);
+  require_stride(op, "staged.weight_stride", staged.weight_stride, routing);
+  const std::int64_t n = routing.rows > 0 ? routing.top_k : 0;
   require_array(op, "staged.ids", staged.ids, n);
   require_array(op, "staged.weights", staged.weights, n);
 }
 
 }  // namespace
+
+void require_routing(const char* op, const Routing& routing, std::int64_t rows) {
+  require<ShapeError>(routing.rows == rows, "{}: routing.rows = {}, must be hidden.rows = {}", op,
+                      routing.rows, rows);
+  require<ShapeError>(routing.top_k >= 0, "{}: routing.top_k = {}, must not be negative", op,
+                      routing.top_k);
+  require_stride(op, "routing.id_stride", routing.id_stride, routing);
+  require_stride(op, "routing.weight_stride", routing.weight_stride, routing);
+  const std::int64_t n = rows > 0 ? routing.top_k : 0;
+  const auto id_bytes = std::size_t{1} << static_cast<int>(routing.id_type) / 2;
+  require_memory(op, "routing.ids", routing.ids, n, id_bytes);
+  require_array(op, "routing.weights", routing.weights, n);
+}
 
 void rms_norm_into(MatrixView x, std::span<const float> weight, MatrixSpan y,
                    const RmsNormOptions& norm, const QuantizeOptions& options) {
@@ -209,7 +212,8 @@ void stage_moe_into(MatrixView hidden, const Routing& routing, QuantizedSpan out
                     const StagedRouting& staged, const QuantizeOptions& options) {
   constexpr const char* kOp = "stage_moe";
   require_matrix(kOp, "hidden", hidden);
-  require_routing(kOp, routing, staged, hidden.rows);
+  require_routing(kOp, routing, hidden.rows);
+  require_staged(kOp, routing, staged);
   require<ValueError>(options.scope == GlobalScope::vector || !options.global.empty(),
                       "{}: scope = tensor, its global scale must be given", kOp);
   quantize(kOp, {.rows = plain_job(hidden), .out = out, .routing = routing, .staged = staged},

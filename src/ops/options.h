@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "nvfp4/activation.h"
 #include "nvfp4/quantize.h"
 
 namespace nvfp4 {
@@ -51,6 +52,9 @@ void require_usable(const char* op, const GlobalScale& g);
 
 /// Throws ShapeError unless all pointers that the shape needs are there.
 void require_quantized(const char* op, const char* argument, const QuantizedView& q);
+
+/// Throws ShapeError unless the routing is one of `rows` tokens.
+void require_routing(const char* op, const Routing& routing, std::int64_t rows);
 
 /// Cuts [0, vectors) × [0, blocks) so that a tile is about half an L2 cache of input and lies in
 /// contiguous memory; the same cut for any number of threads.

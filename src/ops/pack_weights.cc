@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -32,6 +33,13 @@ std::byte* allocate_weights(std::int64_t bytes) {
   return static_cast<std::byte*>(p);
 }
 
+/// An output of one of the weights that are packed.
+struct Source {
+  const QuantizedView* w = nullptr;  ///< null past the last output
+  std::int64_t n = 0;
+};
+using PanelSources = std::array<Source, kPanelRows>;
+
 /// The 8 code bytes of a block. Those of a column lie a row apart.
 void load_codes(const QuantizedView& w, std::int64_t n, std::int64_t b, std::uint8_t* codes) {
   if (w.shape.axis == BlockAxis::rows) {
@@ -42,25 +50,23 @@ void load_codes(const QuantizedView& w, std::int64_t n, std::int64_t b, std::uin
   }
 }
 
-/// The blocks [b, b + n) of 16 rows from n0 on: a group, or what is left of one. Rows past the end
-/// are zero.
-void pack_group(const QuantizedView& w, std::int64_t n0, std::int64_t b, std::int64_t n,
-                std::uint8_t* group) {
+/// The blocks [b, b + n) of 16 outputs: a group, or what is left of one. Missing outputs are zero.
+void pack_group(const PanelSources& sources, std::int64_t b, std::int64_t n, std::uint8_t* group) {
   std::uint32_t words[kPanelRows][kGroupBlocks * 2] = {};
   std::uint8_t scales[kPanelRows][kGroupBlocks] = {};
-  const std::int64_t rows = std::min(kPanelRows, w.shape.vectors() - n0);
-  const bool plain = w.shape.axis == BlockAxis::rows && w.shape.layout == ScaleLayout::linear;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    if (plain) {
-      std::memcpy(words[r], w.codes + (n0 + r) * (w.shape.cols / 2) + b * kCodeBytes,
+  for (std::size_t r = 0; r < sources.size(); ++r) {
+    if (sources[r].w == nullptr) break;
+    const QuantizedView& w = *sources[r].w;
+    const std::int64_t output = sources[r].n;
+    if (w.shape.axis == BlockAxis::rows && w.shape.layout == ScaleLayout::linear) {
+      std::memcpy(words[r], w.codes + output * (w.shape.cols / 2) + b * kCodeBytes,
                   static_cast<std::size_t>(n * kCodeBytes));
-      std::memcpy(scales[r], w.scales + (n0 + r) * w.shape.blocks() + b,
-                  static_cast<std::size_t>(n));
+      std::memcpy(scales[r], w.scales + output * w.shape.blocks() + b, static_cast<std::size_t>(n));
       continue;
     }
     for (std::int64_t i = 0; i < n; ++i) {
-      load_codes(w, n0 + r, b + i, reinterpret_cast<std::uint8_t*>(words[r] + 2 * i));
-      scales[r][i] = w.scales[w.shape.scale_offset(n0 + r, b + i)];
+      load_codes(w, output, b + i, reinterpret_cast<std::uint8_t*>(words[r] + 2 * i));
+      scales[r][i] = w.scales[w.shape.scale_offset(output, b + i)];
     }
   }
   for (std::int64_t i = 0; i < n; ++i)
@@ -73,11 +79,24 @@ void pack_group(const QuantizedView& w, std::int64_t n0, std::int64_t b, std::in
   }
 }
 
-void pack_panel(const QuantizedView& w, std::int64_t n0, std::uint8_t* panel) {
-  const std::int64_t blocks = w.shape.blocks();
+void pack_panel(const PanelSources& sources, std::int64_t blocks, std::uint8_t* panel) {
   for (std::int64_t b = 0; b < blocks; b += kGroupBlocks)
-    pack_group(w, n0, b, std::min(kGroupBlocks, blocks - b),
+    pack_group(sources, b, std::min(kGroupBlocks, blocks - b),
                panel + b / kGroupBlocks * kGroupBytes);
+}
+
+/// Outputs [n0, n0 + 16) of the parts, which follow one another.
+PanelSources panel_sources(std::span<const QuantizedView> parts, std::int64_t n0) {
+  PanelSources sources;
+  std::int64_t n = n0;
+  std::size_t p = 0;
+  while (p < parts.size() && n >= parts[p].shape.vectors()) n -= parts[p++].shape.vectors();
+  for (Source& s : sources) {
+    while (p < parts.size() && n == parts[p].shape.vectors()) ++p, n = 0;
+    if (p == parts.size()) break;
+    s = {&parts[p], n++};
+  }
+  return sources;
 }
 
 /// NaN or sign set.
@@ -90,14 +109,18 @@ bool has_bad_scale(const std::uint8_t* panel, std::int64_t blocks) {
   return bad != 0;
 }
 
-[[noreturn]] void throw_bad_scale(const QuantizedView& w) {
-  for (std::int64_t n = 0; n < w.shape.vectors(); ++n)
-    for (std::int64_t b = 0; b < w.shape.blocks(); ++b)
-      if (const int scale = w.scales[w.shape.scale_offset(n, b)]; scale > E4M3::kMaxBits)
-        throw ValueError(fmt::format(
-            "pack_weights: scale of output {}, block {} = 0x{:02X}, must be at most 0x7E (no NaN, "
-            "no sign)",
-            n, b, scale));
+[[noreturn]] void throw_bad_scale(std::span<const QuantizedView> parts) {
+  std::int64_t first = 0;
+  for (const QuantizedView& w : parts) {
+    for (std::int64_t n = 0; n < w.shape.vectors(); ++n)
+      for (std::int64_t b = 0; b < w.shape.blocks(); ++b)
+        if (const int scale = w.scales[w.shape.scale_offset(n, b)]; scale > E4M3::kMaxBits)
+          throw ValueError(fmt::format(
+              "pack_weights: scale of output {}, block {} = 0x{:02X}, must be at most 0x7E (no "
+              "NaN, no sign)",
+              first + n, b, scale));
+    first += w.shape.vectors();
+  }
   throw ValueError("pack_weights: w changed while it was read");
 }
 
@@ -125,19 +148,35 @@ void PackedWeights::swap(PackedWeights& other) noexcept {
   std::swap(scope_, other.scope_);
 }
 
-PackedWeights pack_weights(QuantizedView w) {
-  require_quantized("pack_weights", "w", w);
-  require_cpu("pack_weights", "w", w.device);
-  const QuantizedShape& s = w.shape;
-  require<ShapeError>(s.block == kBlock, "pack_weights: w has blocks of {}, must be 16", s.block);
-  require<ShapeError>(w.global_scale != nullptr, "pack_weights: w.global_scale is null");
-  PackedWeights packed(s.vectors(), s.depth(), s.scope);
-  std::memcpy(packed.global_scale(), w.global_scale,
-              static_cast<std::size_t>(packed.global_count()) * sizeof(float));
+PackedWeights pack_weights(QuantizedView w) { return pack_weights(std::span(&w, 1)); }
+
+PackedWeights pack_weights(std::span<const QuantizedView> parts) {
+  require<ShapeError>(!parts.empty(), "pack_weights: no parts, must be at least one");
+  std::int64_t rows = 0;
+  bool one_global = true;
+  for (const QuantizedView& w : parts) {
+    require_quantized("pack_weights", "w", w);
+    require_cpu("pack_weights", "w", w.device);
+    const QuantizedShape& s = w.shape;
+    require<ShapeError>(s.block == kBlock, "pack_weights: w has blocks of {}, must be 16", s.block);
+    require<ShapeError>(s.depth() == parts[0].shape.depth(),
+                        "pack_weights: a part has K = {}, must be {} as the first", s.depth(),
+                        parts[0].shape.depth());
+    require<ShapeError>(w.global_scale != nullptr, "pack_weights: w.global_scale is null");
+    one_global &= s.scope == GlobalScope::tensor &&
+                  float_bits(*w.global_scale) == float_bits(*parts[0].global_scale);
+    rows += s.vectors();
+  }
+  PackedWeights packed(rows, parts[0].shape.depth(),
+                       one_global ? GlobalScope::tensor : GlobalScope::vector);
+  float* global = packed.global_scale();
+  if (one_global) *global = *parts[0].global_scale;
+  for (const QuantizedView& w : parts)
+    for (std::int64_t n = 0; !one_global && n < w.shape.vectors(); ++n) *global++ = w.global_of(n);
   parallel_for(packed.panels(), [&](std::int64_t p) {
     std::uint8_t* panel = packed.data() + p * packed.panel_bytes();
-    pack_panel(w, p * kPanelRows, panel);
-    if (has_bad_scale(panel, packed.blocks())) throw_bad_scale(w);
+    pack_panel(panel_sources(parts, p * kPanelRows), packed.blocks(), panel);
+    if (has_bad_scale(panel, packed.blocks())) throw_bad_scale(parts);
   });
   return packed;
 }
@@ -168,8 +207,9 @@ PackedWeights pack_weights(MatrixView w, const QuantizeOptions& options) {
     if (shape.scope == GlobalScope::vector && !o.global.empty())
       o.global = {o.global.data + n0, static_cast<std::size_t>(rows)};
     const QuantizedMatrix q = quantize(part, o);
-    for (std::int64_t p = 0; p < rows; p += kPanelRows)
-      pack_panel(q.view(), p, packed.data() + (n0 + p) / kPanelRows * packed.panel_bytes());
+    const QuantizedView view = q.view();
+    pack_panel(panel_sources({&view, 1}, 0), packed.blocks(),
+               packed.data() + i * packed.panel_bytes());
     std::copy_n(q.global_scale(), q.shape().global_count(),
                 packed.global_scale() + (shape.scope == GlobalScope::vector ? n0 : 0));
   });

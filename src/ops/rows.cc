@@ -203,7 +203,9 @@ void widen(const Routing& routing, const StagedRouting& staged) {
           static_cast<std::int64_t>(static_cast<const T*>(routing.ids)[r * routing.id_stride + k]);
 }
 
-void stage(const Routing& routing, const StagedRouting& staged) {
+}  // namespace
+
+void stage_routing(const Routing& routing, const StagedRouting& staged) {
   switch (routing.id_type) {
     case IndexType::i8:
       widen<std::int8_t>(routing, staged);
@@ -235,11 +237,9 @@ void stage(const Routing& routing, const StagedRouting& staged) {
                 staged.weights + r * staged.weight_stride);
 }
 
-}  // namespace
-
 void quantize_rows(const Backend& backend, const RowQuantizeJob& job) {
   RowQuantizer(backend, job).run();
-  if (job.routing.top_k > 0) stage(job.routing, job.staged);
+  if (job.routing.top_k > 0) stage_routing(job.routing, job.staged);
 }
 
 void store_rows(const Backend& backend, const RowJob& job, const MatrixSpan& y) {

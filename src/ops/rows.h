@@ -9,4 +9,7 @@ namespace nvfp4 {
 void quantize_rows(const Backend& backend, const RowQuantizeJob& job);
 void store_rows(const Backend& backend, const RowJob& job, const MatrixSpan& y);
 
+/// Ids as int64 and weights, of validated arguments.
+void stage_routing(const Routing& routing, const StagedRouting& staged);
+
 }  // namespace nvfp4

@@ -172,6 +172,48 @@ TEST_P(EveryBackend, DequantizesToTheReferenceBits) {
         }
 }
 
+/// `copies` copies of m, one below the other.
+Matrix repeated(const Matrix& m, std::int64_t copies) {
+  Matrix all(m.dtype(), copies * m.rows(), m.cols());
+  const std::int64_t bytes = m.view().size() * dtype_size(m.dtype());
+  for (std::int64_t i = 0; i < copies; ++i)
+    std::memcpy(all.data<char>() + i * bytes, m.data<char>(), static_cast<std::size_t>(bytes));
+  return all;
+}
+
+/// Whether `all` is `part` again and again.
+::testing::AssertionResult repeats(const void* all, const void* part, std::int64_t part_bytes,
+                                   std::int64_t copies) {
+  for (std::int64_t i = 0; i < copies; ++i)
+    if (std::memcmp(static_cast<const char*>(all) + i * part_bytes, part,
+                    static_cast<std::size_t>(part_bytes)) != 0)
+      return ::testing::AssertionFailure() << "copy " << i << " of " << copies << " differs";
+  return ::testing::AssertionSuccess();
+}
+
+/// Results larger than the caches are stored by other instructions. Rows of 4104 bytes of codes, so
+/// that most do not start at a cache line.
+TEST_P(EveryBackend, GivesTheReferenceBitsForMatricesLargerThanTheCaches) {
+  if (GetParam() == "reference") return;
+  constexpr std::int64_t kCopies = 129, kRows = 32, kCols = 8208;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector}) {
+      const Matrix part = make(Fill::student, kRows, kCols, 11, dtype);
+      QuantizeOptions o{.scope = scope, .backend = "reference"};
+      const QuantizedMatrix want = quantize(part.view(), o);
+      o.backend = GetParam();
+      const QuantizedMatrix got = quantize(repeated(part, kCopies).view(), o);
+      ASSERT_GT(got.shape().code_bytes(), 16 << 20);
+      EXPECT_TRUE(repeats(got.codes(), want.codes(), want.shape().code_bytes(), kCopies));
+      EXPECT_TRUE(repeats(got.scales(), want.scales(), want.shape().scale_bytes(), kCopies));
+      if (scope == GlobalScope::vector) continue;
+      const Matrix values = dequantize(got.view(), dtype, GetParam());
+      const Matrix want_values = dequantize(want.view(), dtype, "reference");
+      EXPECT_TRUE(repeats(values.data<char>(), want_values.data<char>(),
+                          want_values.view().size() * dtype_size(dtype), kCopies));
+    }
+}
+
 TEST_P(EveryBackend, MeasuresAmaxAndErrorAsTheReference) {
   for (const Fill fill : test::kFills)
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})

@@ -1,4 +1,6 @@
 // Dequantization on the CPU, and the error of a quantized matrix.
+#include <climits>
+
 #include "backends/cpu/kernels.h"
 #include "quantizers/encode_block.h"
 
@@ -30,13 +32,13 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 namespace {  // the other files of this folder have functions of the same names
 
 /// The sixteen codes of eight bytes, in order, one a byte.
-HWY_INLINE void unpack_codes(const std::uint8_t* codes, std::uint8_t* HWY_RESTRICT out) {
+HWY_INLINE hn::Vec<hn::FixedTag<std::uint8_t, 16>> codes_of(const std::uint8_t* codes) {
   const hn::FixedTag<std::uint8_t, 16> d;
   const hn::FixedTag<std::uint8_t, 8> d8;
   const hn::FixedTag<std::uint16_t, 8> d16;
   const auto wide = hn::PromoteTo(d16, hn::LoadU(d8, codes));
   const auto pairs = hn::Or(wide, hn::ShiftLeft<4>(wide));  // 0xhhHl: bits 0-3 low, 8-11 high
-  hn::Store(hn::And(hn::BitCast(d, pairs), hn::Set(d, 0x0F)), d, out);
+  return hn::And(hn::BitCast(d, pairs), hn::Set(d, 0x0F));
 }
 
 #if HWY_TARGET <= HWY_AVX3
@@ -46,7 +48,6 @@ HWY_INLINE __m512 two_scales(std::uint8_t low, std::uint8_t high) {
                                     _mm_load_ss(&kE4M3.value[high]));
 }
 
-/// Past the caches: what will not be read again soon need not be read before it is written.
 HWY_INLINE void store_or_stream(__m512i v, void* out, bool stream) {
   if (stream)
     _mm512_stream_si512(static_cast<__m512i*>(out), v);
@@ -104,6 +105,101 @@ HWY_INLINE void decode_block(const std::uint8_t* codes, float scale, __m512 glob
   store_or_stream(_mm512_castps_si512(_mm512_permutexvar_ps(index, table)), out, stream);
 }
 
+/// Blocks [0, n) of a row. No NaN among scales and global.
+template <class T>
+HWY_INLINE void decode_blocks(const std::uint8_t* codes, const std::uint8_t* scales, float g,
+                              T* out, std::int64_t n, bool stream) {
+  const __m512 global = _mm512_set1_ps(g);
+  std::int64_t b = 0;
+  if constexpr (std::is_same_v<T, float>) {
+    for (; b < n; ++b, codes += 8, out += 16)
+      decode_block(codes, kE4M3.value[scales[b]], global, out, stream);
+  } else {
+    for (; b + 2 <= n; b += 2, codes += 16, out += 32)
+      decode_two_blocks(codes, two_scales(scales[b], scales[b + 1]), global, out, stream);
+    if (b < n) {
+      alignas(64) T both[32];
+      alignas(16) std::uint8_t padded[16] = {};
+      std::memcpy(padded, codes, 8);
+      decode_two_blocks(padded, two_scales(scales[b], 0), global, both, false);
+      std::memcpy(out, both, 16 * sizeof(T));
+    }
+  }
+}
+#else
+/// The eight magnitudes of a block, scaled and rounded, from the first-th on.
+template <class T>
+HWY_INLINE auto rounded_magnitudes(VF scale, VF global, int first) {
+  alignas(32) static constexpr float kMagnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  return half_bits<T>(hn::Mul(hn::Mul(hn::Load(F32(), kMagnitudes + first), scale), global));
+}
+
+/// One block of 16 to BF16 or FP16: the codes index the bytes of the eight values, the upper bytes
+/// with a sign.
+template <class T>
+HWY_INLINE void decode_block(const std::uint8_t* codes, VF scale, VF global, T* out, bool stream) {
+  const hn::FixedTag<std::uint8_t, 16> d;
+  const hn::FixedTag<std::uint16_t, 8> d16;
+  const hn::FixedTag<std::uint64_t, 2> d64;
+  hn::Vec<decltype(d16)> values;
+  if constexpr (kLanes == 8)
+    values = rounded_magnitudes<T>(scale, global, 0);
+  else
+    values = hn::Combine(d16, rounded_magnitudes<T>(scale, global, 4),
+                         rounded_magnitudes<T>(scale, global, 0));
+  alignas(16) static constexpr std::uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                          1, 3, 5, 7, 9, 11, 13, 15};
+  alignas(16) static constexpr std::uint64_t kSigns[2] = {0, 0x8080808080808080};
+  const auto split =
+      hn::BitCast(d64, hn::TableLookupBytes(hn::BitCast(d, values), hn::Load(d, kSplit)));
+  const auto low = hn::InterleaveLower(d64, split, split);
+  const auto high = hn::Xor(hn::InterleaveUpper(d64, split, split), hn::Load(d64, kSigns));
+  const auto index = codes_of(codes);
+  const auto lows = hn::TableLookupBytes(hn::BitCast(d, low), index);
+  const auto highs = hn::TableLookupBytes(hn::BitCast(d, high), index);
+  auto* to = reinterpret_cast<std::uint16_t*>(out);
+  store_or_stream(hn::BitCast(d16, hn::InterleaveLower(d, lows, highs)), d16, to, stream);
+  store_or_stream(hn::BitCast(d16, hn::InterleaveUpper(d, lows, highs)), d16, to + 8, stream);
+}
+
+/// One block of 16 to FP32.
+HWY_INLINE void decode_block(const std::uint8_t* codes, VF scale, VF global, float* out,
+                             bool stream) {
+#if HWY_TARGET == HWY_AVX2
+  const __m256 values = _mm256_mul_ps(
+      _mm256_mul_ps(_mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6), scale.raw), global.raw);
+  const __m256i shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+  for (int half = 0; half < 2; ++half) {
+    std::int32_t eight;
+    std::memcpy(&eight, codes + 4 * half, 4);
+    const __m256i code = _mm256_srlv_epi32(_mm256_set1_epi32(eight), shifts);  // low 4 bits count
+    const __m256i sign = _mm256_and_si256(_mm256_slli_epi32(code, 28), _mm256_set1_epi32(INT_MIN));
+    const __m256 value =
+        _mm256_xor_ps(_mm256_permutevar8x32_ps(values, code), _mm256_castsi256_ps(sign));
+    store_or_stream(VF{value}, F32(), out + 8 * half, stream);
+  }
+#else
+  const hn::FixedTag<std::uint8_t, 16> d;
+  const hn::Rebind<std::uint8_t, F32> d8;
+  alignas(16) std::uint8_t unpacked[16];
+  hn::Store(codes_of(codes), d, unpacked);
+  HWY_UNROLL(4)
+  for (std::size_t i = 0; i < 16; i += kLanes) {
+    const VF value = e2m1_decode(hn::PromoteTo(U32(), hn::Load(d8, unpacked + i)));
+    store_or_stream(hn::Mul(hn::Mul(value, scale), global), F32(), out + i, stream);
+  }
+#endif
+}
+
+/// Blocks [0, n) of a row. No NaN among scales and global.
+template <class T>
+HWY_INLINE void decode_blocks(const std::uint8_t* codes, const std::uint8_t* scales, float g,
+                              T* out, std::int64_t n, bool stream) {
+  for (std::int64_t b = 0; b < n; ++b, codes += 8, out += 16)
+    decode_block(codes, set_f32(kE4M3.value[scales[b]]), set_f32(g), out, stream);
+}
+#endif
+
 /// Row-major scales without NaN, blocks of 16: the common case.
 template <class T>
 bool decode_row_fast(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0,
@@ -115,37 +211,18 @@ bool decode_row_fast(const QuantizedView& q, T* out, std::int64_t v, std::int64_
   std::uint8_t nan = 0;
   for (std::int64_t b = b0; b < b1; ++b) nan |= (scales[b] & 0x7F) == E4M3::kNaN;
   if (nan) return false;
-  const std::uint8_t* codes = q.codes + v * (s.cols / 2) + b0 * 8;
-  const __m512 global = _mm512_set1_ps(g);
   stream = stream && reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
-  std::int64_t b = b0;
-  if constexpr (std::is_same_v<T, float>) {
-    for (; b < b1; ++b, codes += 8, out += 16)
-      decode_block(codes, kE4M3.value[scales[b]], global, out, stream);
-  } else {
-    for (; b + 2 <= b1; b += 2, codes += 16, out += 32)
-      decode_two_blocks(codes, two_scales(scales[b], scales[b + 1]), global, out, stream);
-    if (b < b1) {
-      alignas(64) T both[32];
-      alignas(16) std::uint8_t padded[16] = {};
-      std::memcpy(padded, codes, 8);
-      decode_two_blocks(padded, two_scales(scales[b], 0), global, both, false);
-      std::memcpy(out, both, 16 * sizeof(T));
-    }
-  }
-  if (stream) _mm_sfence();
+  decode_blocks(q.codes + v * (s.cols / 2) + b0 * 8, scales + b0, g, out, b1 - b0, stream);
+  if (stream) hwy::FlushStream();
   return true;
 }
-#endif
 
 /// Blocks [b0, b1) of row v; `out` is where the first one goes. `stream`: a hint that it will not
 /// be read soon.
 template <class T>
 void decode_row(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0, std::int64_t b1,
-                [[maybe_unused]] bool stream) {
-#if HWY_TARGET <= HWY_AVX3
+                bool stream) {
   if (decode_row_fast(q, out, v, b0, b1, stream)) return;
-#endif
   const QuantizedShape& s = q.shape;
   const hn::Rebind<std::uint8_t, F32> d8;
   const VF global = set_f32(q.global_of(v));
@@ -155,7 +232,8 @@ void decode_row(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0,
       const VF scale =
           set_f32(kE4M3.value[q.scales[decltype(layout)::offset(v, b, s.rows, s.blocks())]]);
       for (std::int64_t k = b * s.block; k < (b + 1) * s.block; k += 16) {
-        unpack_codes(q.codes + v * (s.cols / 2) + k / 2, unpacked);
+        hn::Store(codes_of(q.codes + v * (s.cols / 2) + k / 2), hn::FixedTag<std::uint8_t, 16>(),
+                  unpacked);
         HWY_UNROLL(4)
         for (std::size_t i = 0; i < 16; i += kLanes) {
           const VU code = hn::PromoteTo(U32(), hn::Load(d8, unpacked + i));
@@ -210,7 +288,6 @@ void decode_dtype(const QuantizedView& q, const MatrixSpan& out, const Tile& til
   const std::int64_t k0 = tile.b0 * q.shape.block;
   if (q.shape.axis == BlockAxis::columns)
     return decode_columns(q, data + k0 * out.stride + tile.v0, out.stride, tile);
-  constexpr std::int64_t kBeyondCaches = 16 << 20;
   const bool stream = out.size() * static_cast<std::int64_t>(sizeof(T)) > kBeyondCaches;
   for (std::int64_t v = tile.v0; v < tile.v1; ++v)
     decode_row(q, data + v * out.stride + k0, v, tile.b0, tile.b1, stream);

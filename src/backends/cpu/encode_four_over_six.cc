@@ -13,6 +13,7 @@ namespace {
 
 struct FourOverSixKernel {
   static constexpr bool kBlocksOf32 = true;
+  static constexpr bool kStoresOnce = true;
   template <int B, class Blocks>
   static void run(const Blocks& blocks, std::int64_t n, const EncodeJob&, std::uint8_t* scales) {
     encode_run<B>(blocks, n, scales, encode_group<Quantizer::four_over_six, false, B>);

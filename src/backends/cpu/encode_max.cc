@@ -13,6 +13,7 @@ namespace {
 
 struct MaxKernel {
   static constexpr bool kBlocksOf32 = false;
+  static constexpr bool kStoresOnce = true;
   template <int B, class Blocks>
   static void run(const Blocks& blocks, std::int64_t n, const EncodeJob&, std::uint8_t* scales) {
     encode_run<B>(blocks, n, scales, encode_group<Quantizer::max, false, B>);

@@ -62,30 +62,30 @@ class Undecided {
 /// encode_run() with the filter.
 template <class Blocks>
 void encode_run_filtered(const Blocks& blocks, std::int64_t n, std::uint8_t* scales) {
-  constexpr std::int64_t kStep = static_cast<std::int64_t>(kLanes) * kGroup;
   Batch<16> batches[kGroup];
   OpenLanes open[kGroup];
   Undecided<true> narrowed;
   Undecided<false> other;
-  for (std::int64_t i = 0; i < n; i += kStep) {
-    const int count = group_size(n - i);
-    for (int g = 0; g < count; ++g) blocks.load(at(i, g), lanes_of(n, i, g), batches[g]);
+  for_each_group<Blocks>(n, [&](std::int64_t first, std::int64_t step, int count) {
+    for (int g = 0; g < count; ++g)
+      blocks.load(first + g * step, lanes_of(n, first + g * step), batches[g]);
     encode_group_mse(batches, count, open);
     for (int g = 0; g < count; ++g) {
-      const std::int64_t first = at(i, g), lanes = lanes_of(n, i, g);
-      blocks.store(first, lanes, batches[g]);
-      store_scales(batches[g].scale, lanes, scales + first);
+      const std::int64_t i = first + g * step, lanes = lanes_of(n, i);
+      blocks.store(i, lanes, batches[g]);
+      store_scales(batches[g].scale, lanes, scales + i);
       const std::uint64_t present = (1ull << lanes) - 1;
-      narrowed.add(blocks, scales, first, batches[g], open[g].narrowed & present);
-      other.add(blocks, scales, first, batches[g], open[g].other & present);
+      narrowed.add(blocks, scales, i, batches[g], open[g].narrowed & present);
+      other.add(blocks, scales, i, batches[g], open[g].other & present);
     }
-  }
+  });
   narrowed.flush(blocks, scales);
   other.flush(blocks, scales);
 }
 
 struct MseKernel {
   static constexpr bool kBlocksOf32 = true;
+  static constexpr bool kStoresOnce = false;
   template <int B, class Blocks>
   static void run(const Blocks& blocks, std::int64_t n, const EncodeJob& job,
                   std::uint8_t* scales) {

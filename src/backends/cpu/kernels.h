@@ -4,6 +4,10 @@
 
 namespace nvfp4::cpu {
 
+/// Outputs of more bytes are stored past the caches: what will not be read again soon need not be
+/// read before it is written.
+inline constexpr std::int64_t kBeyondCaches = 16 << 20;
+
 /// Each fills its operations for the SIMD target that Highway has chosen at the time of the call;
 /// false if the target has no lanes to work on.
 bool fill_encode(Backend& backend);

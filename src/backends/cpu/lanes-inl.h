@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "nvfp4/format.h"
 
@@ -184,16 +185,30 @@ HWY_INLINE VF load_lanes(const Half* p) {
     return f16_decode(h);
 }
 
+/// The bits of v rounded to T, BF16 or FP16.
+template <class T>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, F32>> half_bits(VF v) {
+  const VU half = std::is_same_v<T, BF16> ? bf16_encode(v) : f16_encode(v);
+  return hn::DemoteTo(hn::Rebind<std::uint16_t, F32>(), signed_bits(half));
+}
+
 /// kLanes elements to contiguous memory, rounded to T.
 template <class T>
 HWY_INLINE void store_lanes(VF v, T* p) {
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<T, float>)
     hn::StoreU(v, F32(), p);
-  } else {
-    const hn::Rebind<std::uint16_t, F32> d16;
-    const VU half = std::is_same_v<T, BF16> ? bf16_encode(v) : f16_encode(v);
-    hn::StoreU(hn::DemoteTo(d16, signed_bits(half)), d16, reinterpret_cast<std::uint16_t*>(p));
-  }
+  else
+    hn::StoreU(half_bits<T>(v), hn::Rebind<std::uint16_t, F32>(),
+               reinterpret_cast<std::uint16_t*>(p));
+}
+
+/// `stream`: past the caches; p must be aligned to a vector then.
+template <class D, class V>
+HWY_INLINE void store_or_stream(V v, D d, hn::TFromD<D>* p, bool stream) {
+  if (stream)
+    hn::Stream(v, d, p);
+  else
+    hn::StoreU(v, d, p);
 }
 
 /// A vector whose 128-bit part j is the four words at p + 4 j stride.

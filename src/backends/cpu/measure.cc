@@ -5,6 +5,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/measure.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
 // After foreach_target.h, so that it is compiled for each target:
@@ -23,7 +24,8 @@ Bits magnitude_bits(const Bits* p) {
   return static_cast<Bits>(u & (Bits(~Bits(0)) >> 1));
 }
 
-/// Largest |bits|, as integers: NaN above infinity above every finite value.
+/// Largest |bits|, as integers: NaN above infinity above every finite value. Reads four parts at a
+/// time, and ahead of each: one stream alone does not keep the memory busy.
 template <class Bits>
 Bits largest_bits(const Bits* p, std::int64_t n) {
   const hn::ScalableTag<Bits> d;
@@ -31,10 +33,17 @@ Bits largest_bits(const Bits* p, std::int64_t n) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const V mask = hn::Set(d, static_cast<Bits>(Bits(~Bits(0)) >> 1));
   V m[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  std::int64_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes)
-    for (int j = 0; j < 4; ++j)
-      m[j] = hn::Max(m[j], hn::And(hn::LoadU(d, p + i + j * lanes), mask));
+  constexpr std::int64_t kAheadBytes = 1024, kLine = 64;
+  const std::int64_t step = kLine / static_cast<std::int64_t>(sizeof(Bits));
+  const std::int64_t part = n / (4 * step) * step;
+  for (std::int64_t i = 0; i < part; i += step)
+    for (int j = 0; j < 4; ++j) {
+      const Bits* line = p + j * part + i;
+      hwy::Prefetch(reinterpret_cast<const char*>(line) + kAheadBytes);
+      for (std::int64_t k = 0; k < step; k += lanes)
+        m[j] = hn::Max(m[j], hn::And(hn::LoadU(d, line + k), mask));
+    }
+  std::int64_t i = 4 * part;
   for (; i + lanes <= n; i += lanes) m[0] = hn::Max(m[0], hn::And(hn::LoadU(d, p + i), mask));
   alignas(64) Bits all[hn::MaxLanes(d)];
   hn::Store(hn::Max(hn::Max(m[0], m[1]), hn::Max(m[2], m[3])), d, all);

@@ -10,6 +10,7 @@
 
 #include "backends/backend.h"
 #include "backends/cpu/encode-inl.h"
+#include "backends/cpu/kernels.h"
 #include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -34,12 +35,16 @@ HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
 /// Blocks b0 + lane of one row (or of several rows that touch, taken as one).
 template <class T, int B>
 struct RowBlocks {
+  /// The batches of a group are far apart: FP32 is bound by memory, which is read faster in several
+  /// streams.
+  static constexpr bool kStreams = sizeof(T) == 4;
   const T* x;            // first block of the run
   const float* weights;  // of the first block's first element, or null
   std::uint8_t* codes;   // of the first block
   float divisor, multiplier;
   const std::byte* next;    // what is fetched meanwhile …
   std::int64_t next_bytes;  // … for each block
+  bool stream;              // whole batches of codes past the caches
 
   void load(std::int64_t first, std::int64_t n, Batch<B>& batch) const {
     const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
@@ -64,8 +69,12 @@ struct RowBlocks {
     if (n == static_cast<std::int64_t>(kLanes)) {
       auto* to = reinterpret_cast<std::uint32_t*>(codes + first * (B / 2));
       if constexpr (B == 16) {
+        alignas(64) std::uint32_t both[2 * kLanes];
         hn::StoreInterleaved2(hn::Load(U32(), batch.packed), hn::Load(U32(), batch.packed + kLanes),
-                              U32(), to);
+                              U32(), stream ? both : to);
+        if (stream)
+          for (std::size_t i = 0; i < 2 * kLanes; i += kLanes)
+            hn::Stream(hn::Load(U32(), both + i), U32(), to + i);
       } else {
         hn::StoreInterleaved4(hn::Load(U32(), batch.packed), hn::Load(U32(), batch.packed + kLanes),
                               hn::Load(U32(), batch.packed + 2 * kLanes),
@@ -85,6 +94,7 @@ struct RowBlocks {
 /// Block b of columns v0 + lane.
 template <class T, int B>
 struct ColumnBlocks {
+  static constexpr bool kStreams = false;
   const T* x;  // first row of the block, first column
   std::int64_t stride;
   const float* weights;  // of the block's B rows, or null
@@ -136,31 +146,36 @@ HWY_INLINE void store_scales(const std::uint32_t* scale, std::int64_t n, std::ui
   std::memcpy(out, bytes, static_cast<std::size_t>(n));
 }
 
-/// Batch g of the group that starts at block i of n: its first block, and how many it has.
-HWY_INLINE std::int64_t at(std::int64_t i, int g) {
-  return i + g * static_cast<std::int64_t>(kLanes);
+/// Calls f(first, step, count) for all of n blocks, in groups: batch g has those from first + g
+/// step on.
+template <class Blocks, class F>
+HWY_INLINE void for_each_group(std::int64_t n, F&& f) {
+  constexpr auto kStep = static_cast<std::int64_t>(kLanes);
+  const std::int64_t part = Blocks::kStreams ? n / (kStep * kGroup) * kStep : 0;
+  for (std::int64_t i = 0; i < part; i += kStep) f(i, part, kGroup);
+  for (std::int64_t i = part * kGroup; i < n; i += kStep * kGroup)
+    f(i, kStep, static_cast<int>(HWY_MIN(kGroup, ceil_div(n - i, kStep))));
 }
-HWY_INLINE std::int64_t lanes_of(std::int64_t n, std::int64_t i, int g) {
-  return HWY_MIN(static_cast<std::int64_t>(kLanes), n - at(i, g));
-}
-HWY_INLINE int group_size(std::int64_t left) {
-  return static_cast<int>(HWY_MIN(kGroup, ceil_div(left, static_cast<std::int64_t>(kLanes))));
+
+/// Of n blocks, those of the batch that starts at block i.
+HWY_INLINE std::int64_t lanes_of(std::int64_t n, std::int64_t i) {
+  return HWY_MIN(static_cast<std::int64_t>(kLanes), n - i);
 }
 
 /// Encodes n blocks; scales[i] is that of block i. encode(batches, count) fills the batches.
 template <int B, class Blocks, class Encode>
 void encode_run(const Blocks& blocks, std::int64_t n, std::uint8_t* scales, Encode encode) {
-  constexpr std::int64_t kStep = static_cast<std::int64_t>(kLanes) * kGroup;
   Batch<B> batches[kGroup];
-  for (std::int64_t i = 0; i < n; i += kStep) {
-    const int count = group_size(n - i);
-    for (int g = 0; g < count; ++g) blocks.load(at(i, g), lanes_of(n, i, g), batches[g]);
+  for_each_group<Blocks>(n, [&](std::int64_t first, std::int64_t step, int count) {
+    for (int g = 0; g < count; ++g)
+      blocks.load(first + g * step, lanes_of(n, first + g * step), batches[g]);
     encode(batches, count);
     for (int g = 0; g < count; ++g) {
-      blocks.store(at(i, g), lanes_of(n, i, g), batches[g]);
-      store_scales(batches[g].scale, lanes_of(n, i, g), scales + at(i, g));
+      const std::int64_t i = first + g * step;
+      blocks.store(i, lanes_of(n, i), batches[g]);
+      store_scales(batches[g].scale, lanes_of(n, i), scales + i);
     }
-  }
+  });
 }
 
 template <class Kernel, class T, int B>
@@ -174,6 +189,7 @@ void encode_rows(const EncodeJob& job, const Tile& tile) {
                       s.scope == GlobalScope::tensor && job.weights == nullptr;
   const std::int64_t runs = joined ? 1 : tile.v1 - tile.v0;
   const std::int64_t length = joined ? blocks * (tile.v1 - tile.v0) : blocks;
+  const bool stream = Kernel::kStoresOnce && B == 16 && s.code_bytes() > kBeyondCaches;
   std::vector<std::uint8_t> row(linear ? 0 : static_cast<std::size_t>(blocks));
   for (std::int64_t i = 0; i < runs; ++i) {
     const std::int64_t v = tile.v0 + i;
@@ -185,13 +201,12 @@ void encode_rows(const EncodeJob& job, const Tile& tile) {
       next = job.next + i * job.next_stride;
       next_bytes = job.next_bytes / blocks;
     }
-    const RowBlocks<T, B> run{from,
-                              job.weights ? job.weights + tile.b0 * B : nullptr,
-                              job.out.codes + v * (s.cols / 2) + tile.b0 * (B / 2),
-                              divisor,
-                              1.0f / divisor,
-                              next,
-                              next_bytes};
+    std::uint8_t* codes = job.out.codes + v * (s.cols / 2) + tile.b0 * (B / 2);
+    const RowBlocks<T, B> run{
+        from,           job.weights ? job.weights + tile.b0 * B : nullptr,
+        codes,          divisor,
+        1.0f / divisor, next,
+        next_bytes,     stream && reinterpret_cast<std::uintptr_t>(codes) % 64 == 0};
     std::uint8_t* scales = linear ? job.out.scales + v * s.blocks() + tile.b0 : row.data();
     Kernel::template run<B>(run, length, job, scales);
     if (!linear)
@@ -201,6 +216,7 @@ void encode_rows(const EncodeJob& job, const Tile& tile) {
               row[static_cast<std::size_t>(b)];
       });
   }
+  if (stream) hwy::FlushStream();
 }
 
 template <class Kernel, class T, int B>
@@ -238,6 +254,7 @@ void encode_dtype(const EncodeJob& job, const Tile& tile) {
 }
 
 /// Kernel::run<B>(blocks, n, job, scales) encodes n blocks of B; scales[i] is that of block i.
+/// kStoresOnce: it never comes back to codes that it has stored.
 template <class Kernel>
 void encode_tile(const EncodeJob& job, const Tile& tile) {
   switch (job.x.dtype) {

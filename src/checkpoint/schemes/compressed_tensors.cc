@@ -61,7 +61,23 @@ Json quantization_config(const ConfigFacts& facts) {
 
 float stored_global(const GlobalScale& scale) { return scale.divisor; }
 
+/// Other formats pack integers or MXFP4 under the same name.
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  const StoredTensor scales = table.find(module + ".weight_scale");
+  return table.find(module + ".weight_global_scale") ||
+         (codes.info->dtype == safetensors::DType::u8 && scales &&
+          scales.info->dtype == safetensors::DType::f8_e4m3);
+}
+
 }  // namespace
+
+const WeightNames kCompressedTensorsNames = {.scheme = "compressed-tensors",
+                                             .codes = ".weight_packed",
+                                             .scales = ".weight_scale",
+                                             .global = ".weight_global_scale",
+                                             .input = ".input_global_scale",
+                                             .divisors = true,
+                                             .claims = claims};
 
 const CheckpointFormat kCompressedTensors = {"compressed-tensors", tensors, stored_global,
                                              quantization_config, nullptr};

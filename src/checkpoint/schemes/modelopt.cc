@@ -55,7 +55,21 @@ Json hf_quant_config(const ConfigFacts& facts) {
 
 float stored_global(const GlobalScale& scale) { return scale.multiplier; }
 
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  const StoredTensor scales = table.find(module + ".weight_scale");
+  return codes.info->dtype == safetensors::DType::u8 &&
+         ((scales && scales.info->dtype == safetensors::DType::f8_e4m3) ||
+          table.find(module + ".weight_scale_2"));
+}
+
 }  // namespace
+
+const WeightNames kModelOptNames = {.scheme = "modelopt",
+                                    .codes = ".weight",
+                                    .scales = ".weight_scale",
+                                    .global = ".weight_scale_2",
+                                    .input = ".input_scale",
+                                    .claims = claims};
 
 const CheckpointFormat kModelOpt = {"modelopt", tensors, stored_global, quantization_config,
                                     hf_quant_config};

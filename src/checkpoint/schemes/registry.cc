@@ -11,6 +11,16 @@ std::span<const CheckpointFormat* const> checkpoint_formats() {
   return formats;
 }
 
+std::span<const WeightNames* const> weight_names() {
+  // Special cases before the general ones.
+  static const WeightNames* const names[] = {
+      &kComfyUiNames, &kQuarkNames,      &kModelOptNames,    &kCompressedTensorsNames,
+      &kGptOssNames,  &kMxfp4ShortNames, &kMxfp4PackedNames, &kFp8InverseNames,
+      &kFp8Names,     &kFp8ShortNames,
+  };
+  return names;
+}
+
 const CheckpointFormat& checkpoint_format(std::string_view name) {
   std::string known;
   for (const CheckpointFormat* format : checkpoint_formats()) {

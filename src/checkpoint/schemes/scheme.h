@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/schemes/weight_names.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/safetensors.h"
 
@@ -51,6 +52,10 @@ struct CheckpointFormat {
 
 extern const CheckpointFormat kModelOpt;
 extern const CheckpointFormat kCompressedTensors;
+
+extern const WeightNames kModelOptNames, kCompressedTensorsNames, kQuarkNames, kComfyUiNames;
+extern const WeightNames kFp8InverseNames, kFp8Names, kFp8ShortNames;
+extern const WeightNames kGptOssNames, kMxfp4ShortNames, kMxfp4PackedNames;
 
 std::span<const CheckpointFormat* const> checkpoint_formats();
 /// Throws ValueError that lists the known names.

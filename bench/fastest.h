@@ -1,0 +1,33 @@
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <vector>
+
+namespace nvfp4::bench {
+
+/// A quantity of work that a call does, in units of 10^9 a second.
+struct Work {
+  const char* name;
+  double amount;
+};
+
+/// Times every call by itself: the counters are those of the fastest one, since other work on the
+/// machine only ever makes a call slower. The columns of times are means.
+inline void measure(benchmark::State& state, const std::vector<Work>& work,
+                    const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  double best = std::numeric_limits<double>::infinity();
+  for (auto _ : state) {
+    const Clock::time_point start = Clock::now();
+    call();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  for (const Work& w : work) state.counters[w.name] = w.amount * 1e-9 / best;
+}
+
+}  // namespace nvfp4::bench

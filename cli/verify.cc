@@ -1,0 +1,136 @@
+#include "nvfp4/verify.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "commands.h"
+#include "nvfp4/error.h"
+#include "terminal.h"
+
+namespace nvfp4::cli {
+namespace {
+
+struct Arguments {
+  VerifyOptions options;
+  std::string source;
+  bool json = false, quiet = false;
+  std::size_t top = 3;
+};
+
+constexpr const char* kFooter = R"(
+docs/verify.md explains every code. Exit status: 0 nothing is broken (there may
+be warnings), 3 something is.
+
+Examples:
+  nvfp4 verify Llama-3.1-8B-NVFP4
+  nvfp4 verify out --source Llama-3.1-8B
+  nvfp4 verify out --for tensorrt-llm --json | jq '.findings[].code'
+)";
+
+std::string paint(Severity severity, std::string_view text, const Style& style) {
+  return severity == Severity::error     ? style.red(text)
+         : severity == Severity::warning ? style.yellow(text)
+                                         : style.cyan(text);
+}
+
+/// Findings of one kind.
+struct Group {
+  const Finding* first;
+  std::vector<const Finding*> all;
+};
+
+std::string wrapped(const std::string& label, const std::string& text, const Style& style) {
+  constexpr std::size_t kIndent = 12;
+  std::string out;
+  for (const std::string& line : wrap_words(clean(text), 80 - kIndent)) {
+    const std::string head = out.empty() ? "    " + label : "";
+    out +=
+        style.dim(head) + std::string(kIndent - std::min(kIndent, head.size()), ' ') + line + '\n';
+  }
+  return out;
+}
+
+std::string group_text(const Group& group, std::size_t top, const Style& style) {
+  const Finding& f = *group.first;
+  std::string out = fmt::format(
+      "{} {}{}\n", paint(f.severity, severity_name(f.severity), style), style.bold(f.code),
+      group.all.size() > 1 ? fmt::format(", {} times", group.all.size()) : "");
+  for (std::size_t i = 0; i < std::min(top, group.all.size()); ++i)
+    out += "  " + clean(group.all[i]->text) + '\n';
+  if (group.all.size() > top)
+    out += fmt::format("  {}\n", style.dim(fmt::format("and {} more", group.all.size() - top)));
+  return out + wrapped("loader", f.effect, style) + wrapped("fix", f.fix, style);
+}
+
+std::string text(const VerifyReport& report, const Arguments& arguments) {
+  const Style style(stdout);
+  std::vector<Group> groups;
+  std::map<std::string, std::size_t> index;
+  for (const Finding& f : report.findings) {
+    const auto [it, fresh] = index.try_emplace(f.code, groups.size());
+    if (fresh) groups.push_back({&f, {}});
+    groups[it->second].all.push_back(&f);
+  }
+  std::string out = style.bold(clean(report.path)) + '\n';
+  for (const Group& group : groups) out += '\n' + group_text(group, arguments.top, style);
+  const auto counted = [&](Severity severity) {
+    const std::int64_t n = report.count(severity);
+    return fmt::format("{} {}{}", n, severity_name(severity), n == 1 ? "" : "s");
+  };
+  const std::string form =
+      report.quantized == 0
+          ? "not quantized"
+          : fmt::format("{}{}{}", report.format, report.scheme.empty() ? "" : ", ", report.scheme);
+  out += fmt::format("\n{} tensors, {} of them quantized ({}), {}{}\n", report.tensors,
+                     report.quantized, clean(form), human_bytes(report.bytes),
+                     report.loader.empty() ? "" : ", judged for " + report.loader);
+  out += fmt::format("{}: {}, {}, {}\n",
+                     report.broken() ? style.red("broken") : style.green("not broken"),
+                     counted(Severity::error), counted(Severity::warning), counted(Severity::note));
+  return out;
+}
+
+void run(Arguments& arguments) {
+  if (!arguments.source.empty()) arguments.options.source = arguments.source;
+  const VerifyReport report = [&] {
+    ProgressBar progress("verify", arguments.quiet);
+    arguments.options.progress = progress.callback();
+    return verify_checkpoint(arguments.options);
+  }();
+  print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
+  if (report.broken()) throw CLI::RuntimeError(kBroken);
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  VerifyOptions& o = arguments->options;
+  CLI::App* command = app.add_subcommand(
+      "verify", "Find what is wrong with a quantized checkpoint, before a loader does");
+  command->add_option("PATH", o.path, "model folder, or one .safetensors file")->required();
+  command
+      ->add_option("--source", arguments->source,
+                   "what it was quantized from: every weight is compared")
+      ->option_text("DIR");
+  const auto loaders = known_loaders();
+  command
+      ->add_option(
+          "--for", o.loader,
+          fmt::format("judge for one loader: {}; for all if not given", fmt::join(loaders, ", ")))
+      ->option_text("LOADER")
+      ->check(CLI::IsMember(std::vector<std::string>(loaders.begin(), loaders.end())));
+  command->add_option("--top", arguments->top, "findings of a kind to show; 3 if not given")
+      ->option_text("N");
+  command->add_flag("--json", arguments->json, "everything, as JSON");
+  add_threads(*command);
+  command->add_flag("-q,--quiet", arguments->quiet, "no progress");
+  command->footer(kFooter);
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace nvfp4::cli

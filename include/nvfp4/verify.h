@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nvfp4/checkpoint.h"
+
+/// What is wrong with a quantized checkpoint, before a loader finds out or does not.
+namespace nvfp4 {
+
+enum class Severity : std::uint8_t {
+  error,    ///< a loader refuses it or computes something else
+  warning,  ///< likely a mistake, or wrong for some loaders
+  note,     ///< worth knowing
+};
+std::string_view severity_name(Severity severity);
+
+/// One kind of finding; docs/verify.md lists them all.
+struct FindingKind {
+  std::string_view code;
+  Severity severity;
+  std::string_view meaning;
+  std::string_view effect;  ///< what a loader does with it
+  std::string_view fix;
+};
+std::span<const FindingKind> finding_kinds();
+
+struct Finding {
+  std::string code;
+  Severity severity = Severity::error;
+  std::string tensor;  ///< tensor, module or file that it is about
+  std::string text;    ///< what was found, in one line
+  std::string effect, fix;
+};
+
+/// Loaders whose limits are known: "vllm", "sglang", "tensorrt-llm", "transformers", "llama.cpp".
+std::span<const std::string_view> known_loaders();
+
+struct VerifyOptions {
+  std::filesystem::path path;                     ///< model folder, or one file
+  std::optional<std::filesystem::path> source;    ///< what it was quantized from
+  std::string loader;                             ///< "" judges for all of them
+  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
+};
+
+struct VerifyReport {
+  std::string path, format, scheme, loader;
+  std::int64_t tensors = 0, quantized = 0;
+  std::uint64_t bytes = 0;
+  std::vector<Finding> findings;  ///< errors first
+
+  std::int64_t count(Severity severity) const;
+  bool broken() const { return count(Severity::error) > 0; }
+};
+
+/// Checks files, index, configs, shapes, dtypes and every block scale; with a source, every weight.
+/// Bounded memory. Throws IoError if the path cannot be read at all, ValueError for an unknown
+/// loader; everything else is a finding.
+VerifyReport verify_checkpoint(const VerifyOptions& options);
+std::string to_json(const VerifyReport& report);
+
+}  // namespace nvfp4

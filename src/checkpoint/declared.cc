@@ -1,0 +1,145 @@
+#include "checkpoint/declared.h"
+
+#include <algorithm>
+
+#include "checkpoint/model_config.h"
+#include "checkpoint/pattern.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+std::int64_t integer_of(const Json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_number_integer() ? it->get<std::int64_t>() : 0;
+}
+
+std::vector<std::string> strings_of(const Json& json, const char* key) {
+  std::vector<std::string> out;
+  const auto it = json.find(key);
+  if (it == json.end() || !it->is_array()) return out;
+  for (const Json& entry : *it)
+    if (entry.is_string()) out.push_back(entry.get<std::string>());
+  return out;
+}
+
+DeclaredGroup group_of(const Json& json) {
+  DeclaredGroup group;
+  group.targets = strings_of(json, "targets");
+  group.format = text_of(json, "format");
+  if (const auto weights = json.find("weights"); weights != json.end() && weights->is_object()) {
+    group.bits = integer_of(*weights, "num_bits");
+    group.group_size = integer_of(*weights, "group_size");
+    group.is_float = text_of(*weights, "type") == "float";
+  }
+  const auto input = json.find("input_activations");
+  group.activations = input != json.end() && input->is_object();
+  return group;
+}
+
+/// "layers.0.mlp" for "model.layers.0.mlp": writers leave prefixes out.
+template <class Predicate>
+bool any_suffix(const std::string& module, Predicate predicate) {
+  for (std::size_t at = 0;; ++at) {
+    if (predicate(std::string_view(module).substr(at))) return true;
+    at = module.find('.', at);
+    if (at == std::string::npos) return false;
+  }
+}
+
+Declared parse(const Json& json, const std::string& file) {
+  Declared d;
+  d.file = file;
+  d.json = json;
+  d.method = text_of(json, "quant_method");
+  d.algorithm = text_of(json, "quant_algo");
+  d.format = text_of(json, "format");
+  d.moe_algorithm = text_of(json, "moe_quant_algo");
+  for (const char* key : {"ignore", "exclude_modules", "modules_to_not_convert", "exclude"})
+    for (std::string& entry : strings_of(json, key)) d.ignore.push_back(std::move(entry));
+  if (json.contains("group_size") && json["group_size"].is_number_integer())
+    d.group_size = json["group_size"].get<std::int64_t>();
+  for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"})
+    if (json.contains(key)) d.kv_cache = json[key];
+  if (const auto groups = json.find("config_groups"); groups != json.end() && groups->is_object())
+    for (const auto& [name, group] : groups->items())
+      if (group.is_object()) d.groups.push_back(group_of(group));
+  const auto layers = json.find("quantized_layers");
+  if (layers != json.end() && layers->is_object())
+    for (const auto& [name, layer] : layers->items())
+      d.layers[name] = layer.is_object() ? text_of(layer, "quant_algo") : "";
+  return d;
+}
+
+}  // namespace
+
+bool entry_matches(const std::string& entry, const std::string& module) {
+  if (entry.starts_with("re:")) {
+    try {
+      return Pattern(entry).matches(module);
+    } catch (const Error&) {
+      return false;  // Python's expressions are not all ECMAScript's
+    }
+  }
+  const auto same = [&](std::string_view name) {
+    return name == entry || glob_matches(entry, name) ||
+           (entry.starts_with("model.") && glob_matches(entry.substr(6), name));
+  };
+  return any_suffix(module, same);
+}
+
+std::optional<bool> Declared::activations() const {
+  if (algorithm.starts_with("W4A16")) return false;
+  if (algorithm == "NVFP4" || algorithm.starts_with("NVFP4_") || moe_algorithm == "NVFP4")
+    return true;
+  for (const DeclaredGroup& group : groups)
+    if (group.is_nvfp4()) return group.activations;
+  return std::nullopt;
+}
+
+Declared::Match Declared::excludes(const std::string& module) const {
+  Match found = Match::none;
+  for (const std::string& entry : ignore) {
+    if (entry_matches(entry, module)) return Match::whole;
+    if (!is_compressed_tensors() && !entry.starts_with("re:") &&
+        module.find(entry) != std::string::npos)
+      found = Match::substring;
+  }
+  return found;
+}
+
+std::string Declared::exclusion_of(const std::string& module) const {
+  for (const std::string& entry : ignore)
+    if (entry_matches(entry, module)) return entry;
+  for (const std::string& entry : ignore)
+    if (module.find(entry) != std::string::npos) return entry;
+  return {};
+}
+
+std::optional<Declared> declared_in_config(const std::string& text, const std::string& file) {
+  const Json json = parse_config_json(text, file);
+  for (const Json* level : {&json, &language_model_config(json)})
+    if (const auto it = level->find("quantization_config"); it != level->end() && it->is_object())
+      return parse(*it, file);
+  return std::nullopt;
+}
+
+Declared declared_in_hf_quant_config(const std::string& text, const std::string& file) {
+  const Json json = parse_config_json(text, file);
+  const auto it = json.find("quantization");
+  require<FormatError>(it != json.end() && it->is_object(),
+                       "{}: quantization is missing, must be an object", file);
+  Declared d = parse(*it, file);
+  for (const char* key : {"group_size", "kv_cache_quant_algo", "exclude_modules"})
+    if (!it->contains(key)) d.missing_keys.push_back(key);
+  return d;
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nvfp4::checkpoint {
+
+/// Weights that a configuration says are quantized alike.
+struct DeclaredGroup {
+  std::vector<std::string> targets;  ///< "Linear", module names, or "re:" and an expression
+  std::string format;                ///< compressed-tensors
+  std::int64_t bits = 0, group_size = 0;
+  bool is_float = true;
+  bool activations = false;
+
+  bool is_nvfp4() const { return is_float && bits == 4 && (group_size == 16 || group_size == 0); }
+};
+
+/// What config.json ("quantization_config") or hf_quant_config.json says about quantization.
+struct Declared {
+  std::string file;
+  std::string method, algorithm, format, moe_algorithm;
+  std::vector<std::string> ignore;
+  std::vector<DeclaredGroup> groups;
+  std::map<std::string, std::string> layers;  ///< "quantized_layers": module -> algorithm
+  std::optional<std::int64_t> group_size;
+  nlohmann::ordered_json kv_cache;        ///< null if there is none
+  nlohmann::ordered_json json;            ///< all of it
+  std::vector<std::string> missing_keys;  ///< of hf_quant_config.json, that vLLM insists on
+
+  bool is_compressed_tensors() const { return method == "compressed-tensors"; }
+  bool is_mixed() const { return algorithm == "MIXED_PRECISION" || format == "mixed-precision"; }
+  /// Whether NVFP4 weights come with activations in four bits.
+  std::optional<bool> activations() const;
+
+  enum class Match : std::uint8_t { none, substring, whole };
+  /// How the exclusions match a module: some loaders look for substrings.
+  Match excludes(const std::string& module) const;
+  /// The whole entry that matches, for messages.
+  std::string exclusion_of(const std::string& module) const;
+};
+
+/// Whether an entry of `ignore` or `targets` (name, glob, or "re:" and an expression) is meant for
+/// a module. Writers leave prefixes such as "model." out.
+bool entry_matches(const std::string& entry, const std::string& module);
+
+/// Null if config.json says nothing. Throws FormatError for what is not JSON.
+std::optional<Declared> declared_in_config(const std::string& text, const std::string& file);
+/// Throws FormatError for what is not JSON or has no "quantization".
+Declared declared_in_hf_quant_config(const std::string& text, const std::string& file);
+
+}  // namespace nvfp4::checkpoint

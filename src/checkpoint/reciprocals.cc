@@ -1,0 +1,66 @@
+#include "checkpoint/reciprocals.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// No farther apart than rounding explains.
+bool agree(float a, float b) {
+  return std::isfinite(a) && std::isfinite(b) && std::fabs(a - b) <= std::fabs(b) * 0x1p-21f;
+}
+
+/// The bits that the file's metadata keeps for a tensor.
+const nlohmann::json* kept_bits(const safetensors::File& file, const std::string& tensor) {
+  thread_local std::string text;
+  thread_local nlohmann::json parsed;
+  const auto it = file.metadata().find(kReciprocalsKey);
+  if (it == file.metadata().end()) return nullptr;
+  if (text != it->second) {
+    text = it->second;
+    parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  }
+  if (!parsed.is_object()) return nullptr;
+  const auto entry = parsed.find(tensor);
+  return entry == parsed.end() || !entry->is_number_unsigned() ? nullptr : &*entry;
+}
+
+/// The number whose reciprocal is `value`: the nearest one, or a neighbour of it.
+float divisor_of(float value) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float nearest = 1.0f / value;
+  for (const float near :
+       {nearest, std::nextafter(nearest, kInfinity), std::nextafter(nearest, 0.0f)})
+    if (1.0f / near == value) return near;
+  return nearest;
+}
+
+/// The sense that is not stored, where no metadata says otherwise.
+float derived(float value, bool divisors) { return divisors ? 1.0f / value : divisor_of(value); }
+
+}  // namespace
+
+GlobalScale other_sense(const StoredTensor& t, std::size_t index, float value, bool divisors) {
+  float other = derived(value, divisors);
+  if (index == 0)
+    if (const nlohmann::json* bits = kept_bits(*t.file, t.info->name)) {
+      const float kept = bits_float(bits->get<std::uint32_t>());
+      if (agree(kept, other)) other = kept;
+    }
+  return divisors ? GlobalScale{.multiplier = other, .divisor = value}
+                  : GlobalScale{.multiplier = value, .divisor = other};
+}
+
+void Reciprocals::add(const std::string& tensor, const GlobalScale& scale, bool divisors) {
+  const float stored = divisors ? scale.divisor : scale.multiplier;
+  const float other = divisors ? scale.multiplier : scale.divisor;
+  if (float_bits(derived(stored, divisors)) != float_bits(other)) bits_[tensor] = float_bits(other);
+}
+
+std::string Reciprocals::text() const { return nlohmann::json(bits_).dump(); }
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "checkpoint/tensor_table.h"
+#include "nvfp4/quantize.h"
+
+/// Formats store a global scale as what one multiplies or as what one divides by. A reciprocal
+/// taken twice may be off by one unit in the last place, so that a conversion there and back would
+/// change a scale. Of a multiplier the divisor is therefore that neighbour of its reciprocal, if
+/// there is one, of which the multiplier is the reciprocal again, which is what loaders take. Where
+/// there is none, a shard's metadata keeps the bits of the other sense.
+namespace nvfp4::checkpoint {
+
+inline constexpr const char* kReciprocalsKey = "nvfp4.reciprocals";
+
+/// Both senses of the stored number `value`, element `index` of `t`, by the metadata if it has it.
+GlobalScale other_sense(const StoredTensor& t, std::size_t index, float value, bool divisors);
+
+/// Collects what must be kept, for one shard.
+class Reciprocals {
+ public:
+  void add(const std::string& tensor, const GlobalScale& scale, bool divisors);
+  bool empty() const { return bits_.empty(); }
+  std::string text() const;
+
+ private:
+  std::map<std::string, std::uint32_t> bits_;
+};
+
+}  // namespace nvfp4::checkpoint

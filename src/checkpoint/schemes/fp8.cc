@@ -1,0 +1,35 @@
+// FP8 weights. DeepSeek-V3 stores one scale for each 128 x 128 block, ModelOpt one for the matrix,
+// compressed-tensors one for the matrix or for each row. All of them multiply, "inv" or not.
+// Source: github.com/deepseek-ai/DeepSeek-V3, inference/fp8_cast_bf16.py.
+#include "checkpoint/schemes/scheme.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+template <const WeightNames& names>
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return codes.info->dtype == safetensors::DType::f8_e4m3 && codes.info->shape.size() == 2 &&
+         table.find(module + std::string(names.scales));
+}
+
+}  // namespace
+
+const WeightNames kFp8InverseNames = {.scheme = "fp8",
+                                      .encoding = Encoding::fp8,
+                                      .codes = ".weight",
+                                      .scales = ".weight_scale_inv",
+                                      .claims = claims<kFp8InverseNames>};
+const WeightNames kFp8Names = {.scheme = "fp8",
+                               .encoding = Encoding::fp8,
+                               .codes = ".weight",
+                               .scales = ".weight_scale",
+                               .input = ".input_scale",
+                               .claims = claims<kFp8Names>};
+/// DeepSeek-V4.
+const WeightNames kFp8ShortNames = {.scheme = "fp8",
+                                    .encoding = Encoding::fp8,
+                                    .codes = ".weight",
+                                    .scales = ".scale",
+                                    .claims = claims<kFp8ShortNames>};
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,22 @@
+// AMD Quark's NVFP4: ModelOpt's tensors under one other name.
+// Source: github.com/vllm-project/vllm, quantization/quark, quark_nvfp4.py.
+#include "checkpoint/schemes/scheme.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// Without an input scale it cannot be told from ModelOpt's, nor need it be.
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return kModelOptNames.claims(table, codes, module) && table.find(module + ".input_scale_2");
+}
+
+}  // namespace
+
+const WeightNames kQuarkNames = {.scheme = "quark",
+                                 .codes = ".weight",
+                                 .scales = ".weight_scale",
+                                 .global = ".weight_scale_2",
+                                 .input = ".input_scale_2",
+                                 .claims = claims};
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "checkpoint/declared.h"
+#include "checkpoint/logical_tensor.h"
+#include "nvfp4/verify.h"
+
+/// The checks of `nvfp4 verify`, each on its own file.
+namespace nvfp4::checkpoint {
+
+/// What is checked, as far as it could be read.
+struct Subject {
+  std::filesystem::path path;
+  bool folder = true;
+  std::vector<safetensors::File> files;
+  std::vector<std::string> file_names;
+  std::optional<safetensors::Index> index;
+  TensorTable table;
+  std::vector<LogicalTensor> tensors;
+  std::set<std::string> defective;  ///< names of tensors that must not be read
+  std::string config_file, model_type;
+  nlohmann::ordered_json config;  ///< null if there is none that can be read
+  std::optional<Declared> in_config, in_hf_quant;
+
+  /// What loaders go by: ModelOpt's own file comes first.
+  const Declared* declared() const {
+    return in_hf_quant ? &*in_hf_quant : in_config ? &*in_config : nullptr;
+  }
+  /// NVFP4 weights that can be read.
+  std::vector<const LogicalTensor*> nvfp4() const;
+};
+
+/// Collects findings, and knows which loader they are for.
+class Findings {
+ public:
+  explicit Findings(std::string loader) : loader_(std::move(loader)) {}
+  /// `code` is one of finding_kinds(). The extra effect replaces that of the kind.
+  void add(std::string_view code, std::string tensor, std::string text, std::string effect = {});
+  /// Whether the limits of this loader count.
+  bool judges_for(std::string_view loader) const { return loader_.empty() || loader_ == loader; }
+  std::vector<Finding> take();
+
+ private:
+  std::string loader_;
+  std::vector<Finding> findings_;
+};
+
+using OnProgress = std::function<void(const Progress&)>;
+
+/// Opens everything that can be opened.
+Subject open_subject(const std::filesystem::path& path, Findings& findings);
+void check_config(const Subject& subject, Findings& findings);
+/// Global and input scales, and whether fused partners agree on them.
+void check_globals(const Subject& subject, Findings& findings);
+void check_loaders(const Subject& subject, Findings& findings);
+/// Reads every block scale.
+void check_scales(const Subject& subject, Findings& findings, const OnProgress& progress);
+/// Reads every weight of both. Only for a subject without errors in its files.
+void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,
+                  const OnProgress& progress);
+
+}  // namespace nvfp4::checkpoint

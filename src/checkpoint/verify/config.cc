@@ -1,0 +1,211 @@
+// Whether the configuration says what the files hold.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "checkpoint/model_config.h"
+#include "checkpoint/pattern.h"
+#include "checkpoint/select.h"
+#include "checkpoint/verify/checks.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+class ConfigCheck {
+ public:
+  ConfigCheck(const Subject& subject, Findings& findings)
+      : subject_(subject), findings_(findings), nvfp4_(subject.nvfp4()) {}
+
+  void run() {
+    if (!subject_.folder) return;
+    check_mtp();
+    check_keys();
+    const Declared* declared = subject_.declared();
+    if (nvfp4_.empty()) return check_declared_only();
+    if (declared == nullptr) {
+      if (subject_.config.is_object())
+        findings_.add("undeclared", "config.json",
+                      fmt::format("{}: {} NVFP4 weights and no quantization_config",
+                                  subject_.config_file, nvfp4_.size()));
+      return;
+    }
+    for (const auto& each : {subject_.in_config, subject_.in_hf_quant})
+      if (each) check_one(*each);
+    check_agreement();
+    check_modules(*declared);
+    check_inputs(*declared);
+  }
+
+ private:
+  void check_declared_only() {
+    for (const auto& each : {subject_.in_config, subject_.in_hf_quant}) {
+      if (!each || !says_nvfp4(*each) || !subject_.defective.empty()) continue;
+      findings_.add("declared-only", std::filesystem::path(each->file).filename().string(),
+                    fmt::format("{}: says NVFP4, and no weight is", each->file));
+    }
+  }
+
+  static bool says_nvfp4(const Declared& d) {
+    return d.algorithm.find("NVFP4") != std::string::npos || d.moe_algorithm == "NVFP4" ||
+           d.format == "nvfp4-pack-quantized";
+  }
+
+  void check_keys() {
+    if (!subject_.in_hf_quant) return;
+    for (const std::string& key : subject_.in_hf_quant->missing_keys)
+      findings_.add("hf-quant-keys", "hf_quant_config.json",
+                    fmt::format("{}: quantization.{} is missing", subject_.in_hf_quant->file, key));
+  }
+
+  void check_one(const Declared& d) {
+    const std::string name = std::filesystem::path(d.file).filename().string();
+    const std::string_view scheme = nvfp4_.front()->names->scheme;
+    const bool from_modelopt_file = subject_.in_hf_quant && d.file == subject_.in_hf_quant->file;
+    const std::string method = from_modelopt_file ? "modelopt" : d.method;
+    const bool same = scheme == "modelopt"
+                          ? method.starts_with("modelopt") || method == "fp8" || method == "nvfp4"
+                          : method == scheme;
+    if (!same)
+      findings_.add("declared-format", name,
+                    fmt::format("{}: quant_method '{}', the weights are stored as {}", d.file,
+                                method, scheme));
+    if (d.group_size && *d.group_size != kBlock)
+      findings_.add("group-size", name,
+                    fmt::format("{}: group_size = {}, must be 16", d.file, *d.group_size));
+    for (const DeclaredGroup& group : d.groups)
+      if (group.is_float && group.bits == 4 && group.group_size != kBlock && group.group_size != 32)
+        findings_.add("group-size", name,
+                      fmt::format("{}: group_size = {} of 4-bit weights, must be 16", d.file,
+                                  group.group_size));
+  }
+
+  void check_agreement() {
+    if (!subject_.in_config || !subject_.in_hf_quant) return;
+    const Declared &a = *subject_.in_config, &b = *subject_.in_hf_quant;
+    if (a.algorithm != b.algorithm && !a.algorithm.empty())
+      findings_.add("configs-disagree", "hf_quant_config.json",
+                    fmt::format("quant_algo '{}' in config.json, '{}' in hf_quant_config.json",
+                                a.algorithm, b.algorithm));
+    const std::set<std::string> in_a(a.ignore.begin(), a.ignore.end()),
+        in_b(b.ignore.begin(), b.ignore.end());
+    std::vector<std::string> differ;
+    std::ranges::set_symmetric_difference(in_a, in_b, std::back_inserter(differ));
+    if (!differ.empty())
+      findings_.add("excludes-differ", "hf_quant_config.json",
+                    fmt::format("{} exclusions are in one file only, such as {}", differ.size(),
+                                differ.front()));
+  }
+
+  void check_modules(const Declared& d) {
+    std::set<std::string> quantized;
+    for (const LogicalTensor& t : subject_.tensors) {
+      const std::string module = t.module();
+      if (!t.is_plain()) quantized.insert(module);
+      if (t.is_nvfp4()) check_quantized(d, module);
+      if (t.is_plain()) check_kept(d, t, module);
+    }
+    for (const auto& [layer, algorithm] : d.layers) {
+      const bool there = layer.find('*') != std::string::npos ||
+                         std::ranges::any_of(quantized, [&](const std::string& module) {
+                           return module == layer || module.starts_with(layer + ".");
+                         });
+      if (!there)
+        findings_.add("quantized-layer-absent", layer,
+                      fmt::format("{}: quantized_layers names {}, no such weight is quantized",
+                                  d.file, layer));
+    }
+  }
+
+  void check_quantized(const Declared& d, const std::string& module) {
+    const Declared::Match match = d.excludes(module);
+    if (match == Declared::Match::whole)
+      findings_.add("excluded-quantized", module,
+                    fmt::format("{} is quantized, and excluded by '{}' of {}", module,
+                                d.exclusion_of(module), d.file));
+    if (match == Declared::Match::substring)
+      findings_.add("excluded-by-substring", module,
+                    fmt::format("{} is quantized, and '{}' of {} occurs in its name", module,
+                                d.exclusion_of(module), d.file));
+    if (!d.layers.empty() && !in_layers(d, module))
+      findings_.add(
+          "not-in-quantized-layers", module,
+          fmt::format("{} is quantized, and not in quantized_layers of {}", module, d.file));
+  }
+
+  static bool in_layers(const Declared& d, const std::string& module) {
+    return std::ranges::any_of(d.layers, [&](const auto& layer) {
+      return layer.first == module || module.starts_with(layer.first + ".") ||
+             glob_matches(layer.first, module);
+    });
+  }
+
+  void check_kept(const Declared& d, const LogicalTensor& t, const std::string& module) {
+    if (!t.name.ends_with(".weight") || t.shape.size() != 2 || !d.layers.empty()) return;
+    const bool is_experts_only = !d.moe_algorithm.empty();
+    if (is_experts_only) return;
+    const Selection s = classify(*t.data.info, subject_.model_type);
+    if (!is_float(t.data.info->dtype)) return;
+    if (s.kind != "linear" && s.kind != "expert" && s.kind != "lm_head") return;
+    if (d.excludes(module) != Declared::Match::none || !is_target(d, module)) return;
+    findings_.add("kept-not-excluded", module,
+                  fmt::format("{} is {} and not excluded in {}", module,
+                              safetensors::dtype_name(t.data.info->dtype), d.file));
+  }
+
+  static bool is_target(const Declared& d, const std::string& module) {
+    if (d.groups.empty()) return true;
+    return std::ranges::any_of(d.groups, [&](const DeclaredGroup& group) {
+      return std::ranges::any_of(group.targets, [&](const std::string& target) {
+        return target == "Linear" || entry_matches(target, module);
+      });
+    });
+  }
+
+  void check_inputs(const Declared& d) {
+    const std::optional<bool> wanted = d.activations();
+    if (!wanted) return;
+    for (const LogicalTensor* t : nvfp4_) {
+      if (*wanted && !t->input)
+        findings_.add("missing-input-scale", t->module(),
+                      fmt::format("{}: no '{}{}' beside it, and {} wants 4-bit activations",
+                                  t->data.describe(), t->module(), t->names->input, d.file));
+      if (!*wanted && t->input)
+        findings_.add("unexpected-input-scale", t->module(),
+                      fmt::format("{}: only weights are quantized", t->input.describe()));
+    }
+  }
+
+  void check_mtp() {
+    if (!subject_.config.is_object()) return;
+    const auto& config = language_model_config(subject_.config);
+    const auto integer = [&](const char* key) -> std::int64_t {
+      const auto it = config.find(key);
+      return it != config.end() && it->is_number_integer() ? it->template get<std::int64_t>() : 0;
+    };
+    const std::int64_t wanted =
+        std::max(integer("num_nextn_predict_layers"), integer("mtp_num_hidden_layers"));
+    if (wanted <= 0) return;
+    const std::string layer = fmt::format("layers.{}.", integer("num_hidden_layers"));
+    const bool there = std::ranges::any_of(subject_.tensors, [&](const LogicalTensor& t) {
+      return t.name.find(layer) != std::string::npos || t.name.find("mtp") != std::string::npos ||
+             t.name.find("nextn") != std::string::npos;
+    });
+    if (!there)
+      findings_.add("mtp-dropped", "config.json",
+                    fmt::format("{}: {} multi-token prediction layer(s), and no tensor of {}",
+                                subject_.config_file, wanted, layer));
+  }
+
+  const Subject& subject_;
+  Findings& findings_;
+  std::vector<const LogicalTensor*> nvfp4_;
+};
+
+}  // namespace
+
+void check_config(const Subject& subject, Findings& findings) {
+  ConfigCheck(subject, findings).run();
+}
+
+}  // namespace nvfp4::checkpoint

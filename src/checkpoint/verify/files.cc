@@ -1,0 +1,191 @@
+// Which files there are, and whether they and the index can be read and agree.
+#include <algorithm>
+
+#include "checkpoint/model_config.h"
+#include "checkpoint/model_folder.h"
+#include "checkpoint/printable.h"
+#include "checkpoint/text_file.h"
+#include "checkpoint/verify/checks.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Opener {
+ public:
+  Opener(const fs::path& path, Findings& findings) : findings_(findings) { subject_.path = path; }
+
+  Subject run() {
+    std::error_code error;
+    const fs::file_status status = fs::status(subject_.path, error);
+    require<IoError>(fs::exists(status), "{}: no such file or folder", subject_.path.string());
+    subject_.folder = fs::is_directory(status);
+    if (subject_.folder)
+      open_folder();
+    else
+      open(subject_.path);
+    for (const safetensors::File& file : subject_.files)
+      for (const safetensors::TensorInfo& info : file.tensors()) add({&file, &info});
+    FoundTensors found = find_tensors(subject_.table);
+    subject_.tensors = std::move(found.tensors);
+    for (const Defect& defect : found.defects) {
+      findings_.add(defect.code, defect.tensor, defect.text);
+      subject_.defective.insert(defect.tensor);
+    }
+    find_orphans();
+    if (subject_.index) check_index();
+    return std::move(subject_);
+  }
+
+ private:
+  bool open(const fs::path& path) {
+    try {
+      subject_.files.push_back(safetensors::File::open(path));
+      return true;
+    } catch (const Error& e) {
+      findings_.add("unreadable-file", path.filename().string(), e.what());
+      return false;
+    }
+  }
+
+  void open_folder() {
+    std::vector<std::string> shards;
+    std::string index_name;
+    for (const fs::directory_entry& entry : fs::directory_iterator(subject_.path)) {
+      const std::string name = entry.path().filename().string();
+      if (is_index_name(name) && (index_name.empty() || name == "model.safetensors.index.json"))
+        index_name = name;
+      if (entry.path().extension() == ".safetensors") shards.push_back(name);
+    }
+    std::ranges::sort(shards);
+    require<IoError>(
+        !shards.empty() || !index_name.empty() || fs::exists(subject_.path / kJournalName),
+        "{}: holds no .safetensors file", subject_.path.string());
+    if (fs::exists(subject_.path / kJournalName))
+      findings_.add("interrupted", kJournalName,
+                    fmt::format("{}: holds {}", subject_.path.string(), kJournalName));
+    if (!index_name.empty()) read_index(index_name);
+    if (subject_.index) {
+      std::set<std::string> named;
+      for (const auto& [tensor, file] : subject_.index->weight_map) named.insert(file);
+      for (const std::string& file : named)
+        if (!std::ranges::binary_search(shards, file))
+          findings_.add(
+              "unreadable-file", file,
+              fmt::format("{}: missing, but the index names it", (subject_.path / file).string()));
+      std::erase_if(shards, [&](const std::string& name) { return !named.contains(name); });
+    } else if (index_name.empty() && shards.size() > 1) {
+      findings_.add(
+          "no-index", "model.safetensors.index.json",
+          fmt::format("{}: {} shards and no index", subject_.path.string(), shards.size()));
+    }
+    for (const std::string& name : shards)
+      if (open(subject_.path / name)) subject_.file_names.push_back(name);
+    read_configs();
+  }
+
+  void read_index(const std::string& name) {
+    const fs::path path = subject_.path / name;
+    try {
+      subject_.index = safetensors::parse_index(read_model_text(path), path.string());
+    } catch (const Error& e) {
+      findings_.add("bad-index", name, e.what());
+    }
+  }
+
+  template <class Read>
+  void try_config(const char* name, Read read) {
+    const fs::path path = subject_.path / name;
+    if (!fs::exists(path)) return;
+    try {
+      read(read_model_text(path), path.string());
+    } catch (const Error& e) {
+      findings_.add("bad-config", name, e.what());
+    }
+  }
+
+  void read_configs() {
+    try_config("config.json", [&](const std::string& text, const std::string& file) {
+      subject_.config_file = file;
+      subject_.config = parse_config_json(text, file);
+      const auto type = subject_.config.find("model_type");
+      if (type != subject_.config.end() && type->is_string())
+        subject_.model_type = type->get<std::string>();
+      subject_.in_config = declared_in_config(text, file);
+    });
+    try_config("hf_quant_config.json", [&](const std::string& text, const std::string& file) {
+      subject_.in_hf_quant = declared_in_hf_quant_config(text, file);
+    });
+    if (!fs::exists(subject_.path / "config.json"))
+      findings_.add("no-config", "config.json",
+                    fmt::format("{}: no config.json", subject_.path.string()));
+  }
+
+  void add(const StoredTensor& tensor) {
+    if (subject_.table.add(tensor)) return;
+    findings_.add("stored-twice", tensor.info->name,
+                  fmt::format("{} is in {} too", tensor.describe(),
+                              subject_.table.find(tensor.info->name).file->path().string()));
+  }
+
+  /// Scales that only quantized weights have, and no weight beside them.
+  void find_orphans() {
+    for (const LogicalTensor& t : subject_.tensors) {
+      if (!t.is_plain()) continue;
+      for (const char* suffix : {".weight_scale", ".weight_scale_2", ".weight_global_scale",
+                                 ".weight_scale_inv", ".input_global_scale", ".input_scale"}) {
+        if (!t.name.ends_with(suffix)) continue;
+        const std::string module = t.name.substr(0, t.name.size() - std::string(suffix).size());
+        const StoredTensor weight = subject_.table.find(module + ".weight");
+        if (weight && weight.info->dtype == safetensors::DType::f8_e4m3) continue;
+        findings_.add("orphan-scale", t.name,
+                      fmt::format("{}: no codes beside it", t.data.describe()));
+      }
+    }
+  }
+
+  void check_index() {
+    const safetensors::Index& index = *subject_.index;
+    std::uint64_t total = 0;
+    for (const StoredTensor& t : subject_.table.all()) {
+      total += t.info->bytes;
+      const auto entry = index.weight_map.find(t.info->name);
+      if (entry == index.weight_map.end())
+        findings_.add("index-unlisted-tensor", t.info->name,
+                      fmt::format("{} is not in the index", t.describe()));
+    }
+    for (const auto& [tensor, file] : index.weight_map) {
+      const StoredTensor found = subject_.table.find(tensor);
+      const auto opened = std::ranges::find(subject_.file_names, file);
+      if (opened == subject_.file_names.end()) continue;  // it has its own finding
+      if (!found || found.file->path().filename() != file)
+        findings_.add("index-missing-tensor", tensor,
+                      fmt::format("{}: tensor '{}' is not there, where the index says it is", file,
+                                  printable(tensor)));
+    }
+    if (index.total_size != total && subject_.file_names.size() == subject_.files.size())
+      findings_.add(
+          "index-total-size", "model.safetensors.index.json",
+          fmt::format("total_size = {}, the tensors have {} bytes", index.total_size, total));
+  }
+
+  Findings& findings_;
+  Subject subject_;
+};
+
+}  // namespace
+
+std::vector<const LogicalTensor*> Subject::nvfp4() const {
+  std::vector<const LogicalTensor*> out;
+  for (const LogicalTensor& t : tensors)
+    if (t.is_nvfp4() && !defective.contains(t.name)) out.push_back(&t);
+  return out;
+}
+
+Subject open_subject(const fs::path& path, Findings& findings) {
+  return Opener(path, findings).run();
+}
+
+}  // namespace nvfp4::checkpoint

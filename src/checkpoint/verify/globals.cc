@@ -1,0 +1,122 @@
+// Global and input scales, one at a time and among the layers that loaders fuse.
+#include <cmath>
+#include <map>
+
+#include "checkpoint/fuse.h"
+#include "checkpoint/select.h"
+#include "checkpoint/verify/checks.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// An input scale of activations that large is a reciprocal, or close to useless.
+constexpr float kSuspiciousInput = 16.0f;
+
+std::string number_text(const LogicalTensor& t, const GlobalScale& scale) {
+  return fmt::format("{} = {}", t.names->divisors ? "divisor" : "multiplier",
+                     t.names->divisors ? scale.divisor : scale.multiplier);
+}
+
+bool is_valid(const GlobalScale& scale) {
+  const auto good = [](float x) { return std::isfinite(x) && x > 0; };
+  return good(scale.multiplier) && good(scale.divisor);
+}
+
+void check_one(const LogicalTensor& t, Findings& findings, std::int64_t& defaults) {
+  if (static_cast<std::int64_t>(t.globals.size()) > t.matrices())
+    findings.add("wrong-shape", t.module(),
+                 fmt::format("{}: {} global scales, one for each row; loaders read one",
+                             t.global.describe(), t.globals.size()));
+  for (const GlobalScale& scale : t.globals) {
+    if (!is_valid(scale)) {
+      findings.add("global-scale-invalid", t.module(),
+                   fmt::format("{}: {}", t.global.describe(), number_text(t, scale)));
+      break;
+    }
+    if (scale.multiplier >= 1) {
+      findings.add(
+          "global-scale-sense", t.module(),
+          fmt::format("{}: {}, so weights would reach {:.3g}", t.global.describe(),
+                      number_text(t, scale), 2688 * static_cast<double>(scale.multiplier)));
+      break;
+    }
+  }
+  for (const GlobalScale& scale : t.inputs) {
+    if (!is_valid(scale)) {
+      findings.add("input-scale-invalid", t.module(),
+                   fmt::format("{}: {}", t.input.describe(), number_text(t, scale)));
+      break;
+    }
+    if (scale.multiplier >= kSuspiciousInput) {
+      findings.add(
+          "input-scale-sense", t.module(),
+          fmt::format("{}: {}, for activations up to {:.3g}", t.input.describe(),
+                      number_text(t, scale), 2688 * static_cast<double>(scale.multiplier)));
+      break;
+    }
+    defaults += scale.multiplier == 1.0f;
+  }
+}
+
+std::string both(const LogicalTensor& a, const GlobalScale& x, const LogicalTensor& b,
+                 const GlobalScale& y) {
+  const double ratio = static_cast<double>(x.multiplier) / static_cast<double>(y.multiplier);
+  return fmt::format("{} has {:.6g}, {} has {:.6g} (as multipliers), {:.3g} times apart",
+                     a.module(), x.multiplier, b.module(), y.multiplier,
+                     ratio < 1 ? 1 / ratio : ratio);
+}
+
+/// A set of modules that loaders fuse.
+struct Partners {
+  std::vector<const LogicalTensor*> quantized;
+  std::string kept;  ///< the first that is not
+};
+
+void check_partners(const Partners& partners, Findings& findings) {
+  const auto& all = partners.quantized;
+  if (!partners.kept.empty() && !all.empty())
+    findings.add("fused-partly", partners.kept,
+                 fmt::format("{} is not quantized, {} is", partners.kept, all[0]->module()));
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    const LogicalTensor &a = *all[0], &b = *all[i];
+    if (!a.globals.empty() && !b.globals.empty() &&
+        a.globals[0].multiplier != b.globals[0].multiplier)
+      findings.add("fused-globals", b.module(), both(a, a.globals[0], b, b.globals[0]));
+    if (!a.inputs.empty() && !b.inputs.empty() && a.inputs[0].multiplier != b.inputs[0].multiplier)
+      findings.add("fused-input-scales", b.module(), both(a, a.inputs[0], b, b.inputs[0]));
+  }
+}
+
+}  // namespace
+
+void check_globals(const Subject& subject, Findings& findings) {
+  const FuseRules rules({});
+  std::map<std::string, Partners> groups;
+  std::int64_t defaults = 0;
+  std::string first_default;
+  for (const LogicalTensor& t : subject.tensors) {
+    if (t.is_nvfp4()) {
+      if (subject.defective.contains(t.name)) continue;
+      const std::int64_t before = defaults;
+      check_one(t, findings, defaults);
+      if (defaults > before && first_default.empty()) first_default = t.module();
+      groups[rules.key(t.module())].quantized.push_back(&t);
+    } else if (t.name.ends_with(".weight") && t.shape.size() == 2 &&
+               !subject.defective.contains(t.name)) {
+      std::string& kept = groups[rules.key(t.module())].kept;
+      if (kept.empty()) kept = t.module();
+    }
+  }
+  if (defaults > 0)
+    findings.add("input-scale-default", first_default,
+                 fmt::format("{} input scale{} of exactly 1, such as that of {}", defaults,
+                             defaults == 1 ? "" : "s", first_default));
+  // llama.cpp does not fuse.
+  if (!findings.judges_for("vllm") && !findings.judges_for("sglang") &&
+      !findings.judges_for("tensorrt-llm") && !findings.judges_for("transformers"))
+    return;
+  for (const auto& [key, partners] : groups) check_partners(partners, findings);
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,177 @@
+#include <algorithm>
+#include <array>
+
+#include "checkpoint/verify/checks.h"
+#include "core/require.h"
+
+namespace nvfp4 {
+namespace {
+
+using enum Severity;
+
+// code, severity, meaning, what a loader does, fix. docs/verify.md is this table.
+constexpr FindingKind kKinds[] = {
+    // Files
+    {"interrupted", error, "an interrupted run left the folder",
+     "it loads a part of the model, or fails on a missing shard",
+     "run the same command with --resume"},
+    {"unreadable-file", error, "a file that cannot be read as what it is named",
+     "it fails while loading", "copy or download the file again"},
+    {"bad-index", error, "the index is not what safetensors indexes are", "it fails while loading",
+     "nvfp4 repair rebuilds it"},
+    {"no-index", warning, "several shards without an index",
+     "some take the shards by name, others refuse", "nvfp4 repair writes it"},
+    {"index-missing-tensor", error, "the index names a tensor that its file does not hold",
+     "it fails with a key error", "nvfp4 repair rebuilds the index"},
+    {"index-unlisted-tensor", error, "a tensor that the index does not name",
+     "it is silently left out: a scale then keeps its initial value",
+     "nvfp4 repair rebuilds the index"},
+    {"index-total-size", warning, "the index's total_size is not the sum of the tensors",
+     "tools that plan memory by it are wrong", "nvfp4 repair rebuilds the index"},
+    {"stored-twice", error, "the same weight is stored twice",
+     "which one counts depends on the order of the files", "remove one of them"},
+    // Tensors of a weight
+    {"missing-scale", error, "codes without block scales",
+     "it fails, or leaves the scales uninitialized", "quantize the tensor again"},
+    {"missing-global-scale", error, "codes without a global scale",
+     "the scale stays uninitialized: garbage or NaN", "quantize the tensor again"},
+    {"orphan-scale", error, "a scale without the codes that it belongs to",
+     "it fails with an unexpected key, or the weight was lost", "find the codes or drop the scale"},
+    {"wrong-dtype", error, "codes or scales of a dtype that the format does not have",
+     "it fails, or reads the bytes as something else", "quantize the tensor again"},
+    {"wrong-shape", error, "scales that do not fit their codes", "it fails with a shape mismatch",
+     "quantize the tensor again"},
+    {"swizzled-scales", error, "block scales on disk in 128x4 tiles where row-major is meant",
+     "it tiles them once more: every weight gets a wrong scale", "nvfp4 repair puts them in order"},
+    {"scales-look-swizzled", warning,
+     "block scales vary along rows as only tiles read row by row would",
+     "if they are tiled, every weight gets a wrong scale",
+     "verify with --source to be sure; nvfp4 repair --scales swizzled"},
+    {"nibble-order", error, "the even column is in the high nibble",
+     "neighbouring weights change places", "nvfp4 repair puts them in order"},
+    // Values
+    {"scale-nan", error, "block scales that are NaN", "NaN in every output",
+     "quantize the tensor again"},
+    {"scale-negative", error, "block scales with the sign bit set",
+     "GPUs ignore the sign, others flip the block's weights", "nvfp4 repair clears the sign"},
+    {"scale-zero", warning, "block scales of zero over codes that are not",
+     "the weights of these blocks are zero", "quantize the tensor again"},
+    {"scale-subnormal", warning, "all block scales of a tensor are below 2^-6",
+     "kernels that flush them lose the tensor; at most three bits are left anyway",
+     "quantize the tensor again: its global scale is too large"},
+    {"global-scale-invalid", error, "a global scale that is NaN, infinite, zero or negative",
+     "NaN or zero weights", "quantize the tensor again"},
+    {"global-scale-sense", error,
+     "a global scale that would make the largest weight 2688 or more: divisor and multiplier mixed "
+     "up",
+     "weights are off by many orders of magnitude", "nvfp4 repair takes the reciprocal"},
+    {"missing-input-scale", error,
+     "no input scale though the configuration wants 4-bit activations",
+     "the scale stays uninitialized: NaN or gibberish", "nvfp4 repair supplies one"},
+    {"unexpected-input-scale", note, "an input scale though only weights are quantized",
+     "most ignore it", "none needed"},
+    {"input-scale-invalid", error, "an input scale that is NaN, infinite, zero or negative",
+     "NaN or zero activations", "nvfp4 repair supplies one"},
+    {"input-scale-sense", warning,
+     "an input scale for activations of 43008 or more: divisor and multiplier may be mixed up",
+     "blocks of activations below 0.09 become zero", "calibrate again"},
+    {"input-scale-default", note, "input scales of exactly 1: nobody measured activations",
+     "blocks of activations below 0.006 become zero", "calibrate, and quantize with --input-amax"},
+    // Fused layers
+    {"fused-globals", error, "layers that loaders fuse have different global scales",
+     "vLLM and SGLang take one of them for all; TensorRT-LLM stops",
+     "nvfp4 repair makes them equal"},
+    {"fused-input-scales", warning, "layers that loaders fuse have different input scales",
+     "vLLM and SGLang take the largest or the first; TensorRT-LLM stops",
+     "nvfp4 repair makes them equal"},
+    {"fused-partly", error, "one of the layers that loaders fuse is quantized, another is not",
+     "it refuses the model", "quantize or keep all of them"},
+    // Configuration
+    {"bad-config", error, "config.json or hf_quant_config.json is not what it must be",
+     "it fails while loading", "nvfp4 repair rebuilds it from the original config.json"},
+    {"no-config", warning, "no config.json", "it cannot tell the architecture",
+     "copy config.json of the original model, then nvfp4 repair"},
+    {"undeclared", error, "quantized tensors, and no configuration that says so",
+     "it takes the codes for plain weights and fails", "nvfp4 repair writes it"},
+    {"declared-format", error, "the configuration names another format than the files have",
+     "it looks for tensors that are not there", "nvfp4 repair rebuilds it"},
+    {"declared-only", error, "the configuration says NVFP4, and no tensor is quantized so",
+     "it looks for scales that are not there", "remove quantization_config"},
+    {"group-size", error, "the configuration's group_size is not 16", "it refuses or misreads",
+     "nvfp4 repair rebuilds it"},
+    {"hf-quant-keys", error, "hf_quant_config.json lacks a key that vLLM insists on",
+     "vLLM refuses the model", "nvfp4 repair rebuilds it"},
+    {"configs-disagree", error, "config.json and hf_quant_config.json name different algorithms",
+     "which one counts depends on the loader", "nvfp4 repair rebuilds both"},
+    {"excludes-differ", warning, "config.json and hf_quant_config.json exclude different modules",
+     "which one counts depends on the loader", "nvfp4 repair rebuilds both"},
+    {"excluded-quantized", error, "a quantized module that the configuration excludes",
+     "it builds a plain layer and fails on its shape", "nvfp4 repair rebuilds the list"},
+    {"excluded-by-substring", warning, "an exclusion that occurs in a quantized module's name",
+     "loaders that look for substrings build a plain layer and fail",
+     "write the exclusion as a whole name or a glob"},
+    {"kept-not-excluded", error, "a linear layer that is not quantized and not excluded",
+     "it waits for scales that are not there: a failure, or NaN", "nvfp4 repair rebuilds the list"},
+    {"not-in-quantized-layers", error, "a quantized module that quantized_layers does not name",
+     "it builds a plain layer and fails on its shape", "nvfp4 repair rebuilds the list"},
+    {"quantized-layer-absent", warning, "quantized_layers names a module that is not there",
+     "nothing, or a failure if the module exists unquantized", "nvfp4 repair rebuilds the list"},
+    {"mtp-dropped", warning,
+     "config.json counts multi-token prediction layers, the files have none",
+     "speculative decoding fails or uses random weights",
+     "add the tensors from the original, or set the count to 0"},
+    // Limits of loaders
+    {"loader-format", warning, "a format that the loader does not read", "it refuses the model",
+     "nvfp4 convert"},
+    {"columns-limit", warning, "a depth (columns) that a loader cannot cut or load",
+     "it stops on an assertion", "keep these layers: --ignore"},
+    {"rows-limit", warning, "a number of rows that a kernel does not take", "it stops or pads",
+     "keep these layers: --ignore"},
+    {"mixed-groups", warning, "weights quantized in more than one way",
+     "llama.cpp and older vLLM take one group of layers only", "nvfp4 convert"},
+    // Against the source
+    {"source-missing", error, "a weight of the source that is not here",
+     "it fails on a missing key, or uses random weights", "quantize the source again"},
+    {"source-extra", note, "a tensor that the source does not have", "most ignore it",
+     "none needed"},
+    {"source-differs", warning, "a tensor that was kept, and differs from the source",
+     "it computes something else", "check that this is the right source"},
+    {"far-from-source", error, "a weight that is farther from the source than 4 bits explain",
+     "it computes something else", "nvfp4 repair --source, or quantize again"},
+};
+
+constexpr std::string_view kLoaders[] = {"vllm", "sglang", "tensorrt-llm", "transformers",
+                                         "llama.cpp"};
+
+const FindingKind& kind_of(std::string_view code) {
+  const auto kind = std::ranges::find(kKinds, code, &FindingKind::code);
+  require<ValueError>(kind != std::end(kKinds), "finding code {}: unknown", code);
+  return *kind;
+}
+
+}  // namespace
+
+std::string_view severity_name(Severity severity) {
+  return severity == error ? "error" : severity == warning ? "warning" : "note";
+}
+
+std::span<const FindingKind> finding_kinds() { return kKinds; }
+std::span<const std::string_view> known_loaders() { return kLoaders; }
+
+namespace checkpoint {
+
+void Findings::add(std::string_view code, std::string tensor, std::string text,
+                   std::string effect) {
+  const FindingKind& kind = kind_of(code);
+  if (effect.empty()) effect = kind.effect;
+  findings_.push_back({std::string(code), kind.severity, std::move(tensor), std::move(text),
+                       std::move(effect), std::string(kind.fix)});
+}
+
+std::vector<Finding> Findings::take() {
+  std::ranges::stable_sort(findings_, {}, &Finding::severity);
+  return std::move(findings_);
+}
+
+}  // namespace checkpoint
+}  // namespace nvfp4

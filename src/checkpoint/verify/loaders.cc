@@ -1,0 +1,92 @@
+// What single loaders cannot take though the checkpoint is right.
+#include <array>
+#include <map>
+
+#include "checkpoint/expert_layers.h"
+#include "checkpoint/verify/checks.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// Source: what each loader asserts or reads, docs/verify.md.
+struct Loader {
+  std::string_view name;
+  std::array<std::string_view, 3> schemes;  ///< that it reads; "" ends the list
+  std::int64_t columns = kBlock;            ///< depth must be a multiple
+  std::int64_t expert_columns = kBlock;     ///< of experts' weights
+  std::int64_t rows = 1;
+};
+
+constexpr Loader kLoaders[] = {
+    {.name = "vllm",
+     .schemes = {"modelopt", "compressed-tensors", "quark"},
+     .columns = 32,
+     .rows = 32},
+    // modelopt_quant.py: "weight_scale.shape[2] % 16 == 0" of fused experts.
+    {.name = "sglang", .schemes = {"modelopt", "compressed-tensors"}, .expert_columns = 256},
+    {.name = "tensorrt-llm", .schemes = {"modelopt"}},
+    {.name = "transformers", .schemes = {"compressed-tensors"}},
+    // A block of its NVFP4 type holds 64 weights.
+    {.name = "llama.cpp", .schemes = {"modelopt", "compressed-tensors"}, .columns = 64},
+};
+
+class LoaderCheck {
+ public:
+  LoaderCheck(const Subject& subject, const Loader& loader, Findings& findings)
+      : subject_(subject), loader_(loader), findings_(findings) {}
+
+  void run(bool only) {
+    const auto weights = subject_.nvfp4();
+    if (weights.empty()) return;
+    if (only) check_scheme(weights.front()->names->scheme);
+    for (const LogicalTensor* t : weights) {
+      const bool expert = !expert_layer_of(t->module()).empty();
+      const std::int64_t columns =
+          expert ? std::max(loader_.columns, loader_.expert_columns) : loader_.columns;
+      if (t->cols() % columns != 0)
+        findings_.add("columns-limit", t->module(),
+                      fmt::format("{}: {} columns, {} needs a multiple of {}", t->module(),
+                                  t->cols(), loader_.name, columns));
+      if (t->rows() % loader_.rows != 0)
+        findings_.add("rows-limit", t->module(),
+                      fmt::format("{}: {} rows, {} needs a multiple of {}", t->module(), t->rows(),
+                                  loader_.name, loader_.rows));
+    }
+    if (loader_.name == "llama.cpp") check_groups();
+  }
+
+ private:
+  void check_scheme(std::string_view scheme) {
+    for (const std::string_view known : loader_.schemes)
+      if (known == scheme) return;
+    findings_.add(
+        "loader-format", std::string(scheme),
+        fmt::format("the weights are stored as {}, which {} does not read", scheme, loader_.name));
+  }
+
+  void check_groups() {
+    std::map<std::string, std::string> forms;  // and a weight of each
+    for (const LogicalTensor& t : subject_.tensors)
+      if (!t.is_plain()) forms.try_emplace(t.form_name(), t.module());
+    if (forms.size() < 2) return;
+    const auto first = forms.begin(), second = std::next(first);
+    findings_.add("mixed-groups", second->second,
+                  fmt::format("{} is {}, {} is {}", first->second, first->first, second->second,
+                              second->first));
+  }
+
+  const Subject& subject_;
+  const Loader& loader_;
+  Findings& findings_;
+};
+
+}  // namespace
+
+void check_loaders(const Subject& subject, Findings& findings) {
+  const bool all = findings.judges_for("vllm") && findings.judges_for("sglang");
+  for (const Loader& loader : kLoaders)
+    if (findings.judges_for(loader.name)) LoaderCheck(subject, loader, findings).run(!all);
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,181 @@
+// Every block scale of every NVFP4 weight.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <mutex>
+
+#include "checkpoint/verify/checks.h"
+#include "core/parallel_for.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+constexpr std::int64_t kChunkBlocks = 1 << 18;
+constexpr std::int64_t kSampledRows = 1024;
+
+struct Chunk {
+  std::size_t tensor;
+  std::int64_t begin, count;  // blocks
+};
+
+struct Counts {
+  std::int64_t nan = 0, negative = 0, zero = 0, normal = 0, positive = 0;
+
+  void add(const Counts& other) {
+    nan += other.nan;
+    negative += other.negative;
+    zero += other.zero;
+    normal += other.normal;
+    positive += other.positive;
+  }
+};
+
+/// Blocks with a scale of zero and a code that is not.
+std::int64_t lost_blocks(const std::vector<std::byte>& codes,
+                         const std::vector<std::byte>& scales) {
+  std::int64_t lost = 0;
+  for (std::size_t b = 0; b < scales.size(); ++b) {
+    if ((scales[b] & std::byte{0x7F}) != std::byte{0}) continue;
+    const auto begin = codes.begin() + static_cast<std::ptrdiff_t>(8 * b);
+    lost += std::any_of(begin, begin + 8,
+                        [](std::byte c) { return (c & std::byte{0x77}) != std::byte{0}; });
+  }
+  return lost;
+}
+
+Counts count(const LogicalTensor& t, const Chunk& chunk) {
+  thread_local std::vector<std::byte> codes, scales;
+  codes.clear();
+  scales.resize(static_cast<std::size_t>(chunk.count));
+  t.read_blocks(chunk.begin, {}, scales);
+  std::array<std::int64_t, 256> histogram{};
+  for (const std::byte s : scales) ++histogram[std::to_integer<std::size_t>(s)];
+  Counts counts;
+  for (std::size_t v = 0; v < 256; ++v) {
+    const std::size_t magnitude = v & 0x7F;
+    if (magnitude == E4M3::kNaN) counts.nan += histogram[v];
+    if (v > 0x80 && magnitude != E4M3::kNaN) counts.negative += histogram[v];
+    if (v > 0 && v < 0x7F) counts.positive += histogram[v];
+    if (magnitude >= 8 && magnitude != E4M3::kNaN) counts.normal += histogram[v];
+  }
+  if (histogram[0] + histogram[0x80] > 0) {
+    codes.resize(scales.size() * 8);
+    t.read_blocks(chunk.begin, codes, scales);
+    counts.zero = lost_blocks(codes, scales);
+  }
+  return counts;
+}
+
+/// Share of the variance of log2(scale) that the means of rows and columns explain.
+double explained(const std::vector<float>& x, std::int64_t rows, std::int64_t cols) {
+  std::vector<double> row(static_cast<std::size_t>(rows)), col(static_cast<std::size_t>(cols));
+  double sum = 0, squares = 0;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c) {
+      const double v = x[static_cast<std::size_t>(r * cols + c)];
+      row[static_cast<std::size_t>(r)] += v / static_cast<double>(cols);
+      col[static_cast<std::size_t>(c)] += v / static_cast<double>(rows);
+      sum += v;
+      squares += v * v;
+    }
+  const double n = static_cast<double>(rows * cols), mean = sum / n;
+  const double total = squares - n * mean * mean;
+  double between = 0;
+  for (const double m : row) between += static_cast<double>(cols) * (m - mean) * (m - mean);
+  for (const double m : col) between += static_cast<double>(rows) * (m - mean) * (m - mean);
+  return total <= 0 ? 0 : between / total;
+}
+
+/// Rows and columns of real weights have norms of their own. If their scales explain much more of
+/// the variance once they are taken out of tiles, the file holds tiles.
+bool looks_swizzled(const LogicalTensor& t) {
+  const std::int64_t blocks = t.cols() / kBlock;
+  const std::int64_t rows = std::min(kSampledRows, t.rows() / 128 * 128);
+  if (t.names->arrangement.scales != ScaleLayout::linear || t.rows() % 128 != 0 ||
+      blocks % 4 != 0 || blocks < 8 || rows == 0)
+    return false;
+  std::vector<std::byte> bytes(static_cast<std::size_t>(rows * blocks));
+  t.read_blocks(0, {}, bytes);
+  std::vector<float> linear(bytes.size()), tiled(bytes.size());
+  const auto value = [&](std::int64_t at) {
+    const auto bits =
+        std::to_integer<std::uint8_t>(bytes[static_cast<std::size_t>(at)] & std::byte{0x7F});
+    return std::log2(std::max(E4M3{bits}.to_float(), 0x1p-10f));
+  };
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const auto at = static_cast<std::size_t>(r * blocks + b);
+      linear[at] = value(r * blocks + b);
+      tiled[at] = value(scale_offset(ScaleLayout::tiled_128x4, r, b, rows, blocks));
+    }
+  if (std::ranges::any_of(linear, [](float v) { return std::isnan(v); })) return false;
+  // What chance alone explains: one degree of freedom for each row and column.
+  const double chance = static_cast<double>(rows + blocks) / static_cast<double>(rows * blocks);
+  const double as_linear = explained(linear, rows, blocks) - chance,
+               as_tiled = explained(tiled, rows, blocks) - chance;
+  return as_tiled > 0.2 && as_tiled > 3 * std::max(as_linear, 0.0);
+}
+
+std::string share(std::int64_t n, std::int64_t total) {
+  return fmt::format("{} of {} block scales", n, total);
+}
+
+void report(const LogicalTensor& t, const Counts& c, Findings& findings) {
+  const std::int64_t total = t.elements() / kBlock;
+  const std::string where = t.scales.describe();
+  if (c.nan > 0)
+    findings.add("scale-nan", t.module(),
+                 fmt::format("{}: {} are NaN", where, share(c.nan, total)));
+  if (c.negative > 0)
+    findings.add("scale-negative", t.module(),
+                 fmt::format("{}: {} are negative", where, share(c.negative, total)));
+  if (c.zero > 0)
+    findings.add(
+        "scale-zero", t.module(),
+        fmt::format("{}: {} are zero over codes that are not", where, share(c.zero, total)));
+  if (c.normal == 0 && c.positive > 0)
+    findings.add("scale-subnormal", t.module(),
+                 fmt::format("{}: all {} block scales are below 2^-6", where, total));
+}
+
+}  // namespace
+
+void check_scales(const Subject& subject, Findings& findings, const OnProgress& on_progress) {
+  const std::vector<const LogicalTensor*> weights = subject.nvfp4();
+  std::vector<Chunk> chunks;
+  std::vector<std::int64_t> left(weights.size());
+  Progress progress;
+  progress.tensors_total = static_cast<std::int64_t>(weights.size());
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::int64_t blocks = weights[i]->elements() / kBlock;
+    progress.bytes_total += static_cast<std::uint64_t>(blocks);
+    for (std::int64_t at = 0; at < blocks; at += kChunkBlocks, ++left[i])
+      chunks.push_back({i, at, std::min(kChunkBlocks, blocks - at)});
+  }
+  std::mutex mutex;
+  std::vector<Counts> counts(weights.size());
+  std::vector<char> swizzled(weights.size());
+  parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
+    const Chunk& chunk = chunks[static_cast<std::size_t>(i)];
+    const LogicalTensor& t = *weights[chunk.tensor];
+    const Counts mine = count(t, chunk);
+    const bool tiles = chunk.begin == 0 && looks_swizzled(t);
+    const std::lock_guard lock(mutex);
+    counts[chunk.tensor].add(mine);
+    swizzled[chunk.tensor] |= tiles;
+    progress.tensor = t.name;
+    progress.tensors_done += --left[chunk.tensor] == 0;
+    progress.bytes_done += static_cast<std::uint64_t>(chunk.count);
+    if (on_progress) on_progress(progress);
+  });
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    report(*weights[i], counts[i], findings);
+    if (swizzled[i] != 0)
+      findings.add("scales-look-swizzled", weights[i]->module(),
+                   fmt::format("{}: rows and columns of the scales look mixed up by 128x4 tiles",
+                               weights[i]->scales.describe()));
+  }
+}
+
+}  // namespace nvfp4::checkpoint

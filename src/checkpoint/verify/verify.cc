@@ -1,0 +1,74 @@
+#include "nvfp4/verify.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "checkpoint/json_text.h"
+#include "checkpoint/verify/checks.h"
+#include "core/require.h"
+
+namespace nvfp4 {
+
+using namespace checkpoint;
+
+std::int64_t VerifyReport::count(Severity severity) const {
+  return std::ranges::count(findings, severity, &Finding::severity);
+}
+
+VerifyReport verify_checkpoint(const VerifyOptions& options) try {
+  const auto loaders = known_loaders();
+  require<ValueError>(
+      options.loader.empty() || std::ranges::find(loaders, options.loader) != loaders.end(),
+      "loader = {}, must be one of {}", options.loader, fmt::join(loaders, ", "));
+  Findings findings(options.loader);
+  const Subject subject = open_subject(options.path, findings);
+  VerifyReport report;
+  report.path = options.path.string();
+  report.loader = options.loader;
+  report.tensors = static_cast<std::int64_t>(subject.tensors.size());
+  report.format = "safetensors";
+  for (const LogicalTensor& t : subject.tensors) {
+    report.bytes += t.bytes;
+    if (t.is_plain()) continue;
+    ++report.quantized;
+    if (report.format == "safetensors" || t.is_nvfp4()) report.format = t.names->scheme;
+    if (t.is_nvfp4() && report.scheme != "nvfp4") report.scheme = t.input ? "nvfp4" : "nvfp4a16";
+  }
+  check_config(subject, findings);
+  check_globals(subject, findings);
+  check_loaders(subject, findings);
+  check_scales(subject, findings, options.progress);
+  if (options.source && subject.defective.empty() &&
+      subject.files.size() >= subject.file_names.size())
+    check_source(subject, *options.source, findings, options.progress);
+  report.findings = findings.take();
+  return report;
+} catch (const std::filesystem::filesystem_error& e) {
+  throw IoError(e.what());
+}
+
+std::string to_json(const VerifyReport& report) {
+  nlohmann::ordered_json findings = nlohmann::ordered_json::array();
+  for (const Finding& f : report.findings)
+    findings.push_back({{"code", f.code},
+                        {"severity", severity_name(f.severity)},
+                        {"tensor", f.tensor},
+                        {"text", f.text},
+                        {"effect", f.effect},
+                        {"fix", f.fix}});
+  return dump_pretty({{"path", report.path},
+                      {"format", report.format},
+                      {"scheme", report.scheme},
+                      {"loader", report.loader},
+                      {"tensors", report.tensors},
+                      {"quantized", report.quantized},
+                      {"bytes", report.bytes},
+                      {"broken", report.broken()},
+                      {"errors", report.count(Severity::error)},
+                      {"warnings", report.count(Severity::warning)},
+                      {"notes", report.count(Severity::note)},
+                      {"findings", std::move(findings)}});
+}
+
+}  // namespace nvfp4
