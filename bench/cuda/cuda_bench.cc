@@ -15,52 +15,20 @@
 #include <vector>
 
 #include "../bench_matrix.h"
+#include "graph_time.h"
 #include "nvfp4/activation.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4 {
 namespace {
 
-constexpr std::int64_t kRotated = 340'000'000;  ///< bytes of input that are gone through
+using bench::check;
+using bench::measure;
+
+using bench::kRotated;
 constexpr std::int64_t kMostCopies = 8192;
 constexpr int kReplays = 15;
 const Device kGpu = Device::cuda();
-
-void check(cudaError_t status) {
-  if (status != cudaSuccess) throw DeviceError(cudaGetErrorString(status));
-}
-
-/// Microseconds of one call; `call(i, stream)` works on copy i of `copies`.
-double measure(std::int64_t copies, const std::function<void(std::int64_t, Stream)>& call) {
-  cudaStream_t stream = nullptr;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (std::int64_t i = 0; i < copies; ++i) call(i, {stream});
-  check(cudaStreamEndCapture(stream, &graph));
-  check(cudaGraphInstantiate(&executable, graph, 0));
-  cudaEvent_t start = nullptr, stop = nullptr;
-  check(cudaEventCreate(&start));
-  check(cudaEventCreate(&stop));
-  std::vector<float> times;
-  for (int i = 0; i < kReplays + 3; ++i) {
-    check(cudaEventRecord(start, stream));
-    check(cudaGraphLaunch(executable, stream));
-    check(cudaEventRecord(stop, stream));
-    check(cudaEventSynchronize(stop));
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, start, stop));
-    if (i >= 3) times.push_back(ms);
-  }
-  std::sort(times.begin(), times.end());
-  check(cudaEventDestroy(start));
-  check(cudaEventDestroy(stop));
-  check(cudaGraphExecDestroy(executable));
-  check(cudaGraphDestroy(graph));
-  check(cudaStreamDestroy(stream));
-  return 1e3 * static_cast<double>(times[times.size() / 2]) / static_cast<double>(copies);
-}
 
 struct Row {
   std::string name;
