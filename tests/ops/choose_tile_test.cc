@@ -118,7 +118,7 @@ TEST(ChooseTile, EstimatesAgreeWithWhatWasMeasured) {
     const TileProblem p{.n = m.n, .k = m.k, .rows = m.rows, .multiprocessors = kMultiprocessors};
     worst = std::max(worst, estimated_time(p, m.tile) / estimated_time(p, estimate_tile(p)));
   }
-  EXPECT_LT(worst, 1.3);
+  EXPECT_LT(worst, 1.5);
 }
 
 TEST(ChooseTile, ThereIsABlockForEveryTileHoweverTheRowsAreSharedOut) {

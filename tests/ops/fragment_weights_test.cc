@@ -63,6 +63,7 @@ TEST(FragmentWeights, KeepEveryScaleAndCode) {
 TEST(FragmentWeights, ArePaddedWithZeros) {
   const QuantizedMatrix w = random_weights({.rows = 70, .cols = 80}, 5);
   QuantizedMatrix grown({.rows = 128, .cols = 128});
+  grown.global_scale()[0] = w.global_scale()[0];
   for (std::int64_t n = 0; n < 70; ++n) {
     std::memcpy(grown.codes() + n * 64, w.codes() + n * 40, 40);
     std::memcpy(grown.scales() + n * 8, w.scales() + n * 5, 5);
