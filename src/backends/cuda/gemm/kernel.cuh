@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     if constexpr (!Config::kSync) wgmma_wait<decltype(in_flight)::value>();
   };
   const auto release = [&](int of) {
-    if constexpr (Config::kSync) __syncwarp();
+    __syncwarp();  // all have read
     if (of >= 0 && lane == 0) barrier_arrive(empty + of * 8);
   };
   const auto advance = [&] {
