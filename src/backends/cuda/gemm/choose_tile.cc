@@ -8,18 +8,17 @@
 namespace nvfp4::cuda {
 namespace {
 
-constexpr int kTokens[] = {8, 16, 32, 64, 128, 256}, kRows[] = {64, 128},
-              kSplits[] = {1, 2, 4, 8};
+constexpr int kTokens[] = {8, 16, 32, 64, 128, 256}, kRows[] = {64, 128}, kSplits[] = {1, 2, 4, 8};
 constexpr int kMeasuredMultiprocessors = 132;
 
 /// Microseconds, fitted to measurements on an H200 (least squares of the logarithms).
 struct Cost {
-  double launch = 0.77;
-  double bytes = 1.94e6;  ///< of weights in a microsecond
+  double launch = 0.068;
+  double bytes = 2.384e6;  ///< of weights in a microsecond
   // A chunk of 64 columns in one multiprocessor: its waiting, decoding 64 rows, 64 rows x a token.
-  double chunk = 0.0189, decode = 0.0338, multiply = 0.00107;
-  // A tile: its start and end, 64 rows x a token of them, the same for each doubling of splits.
-  double tile = 4.16, store = 0.0011, reduce = 0.0036;
+  double chunk = 0.0345, decode = 0.0375, multiply = 0.00097;
+  // A tile: its start and end, and 64 rows x a token of them for each doubling of splits.
+  double tile = 3.78, reduce = 0.0059;
 };
 constexpr Cost kCost;
 
@@ -49,7 +48,7 @@ std::int64_t most_token_tiles(const TileProblem& p, const FragmentTile& t) {
 }
 
 bool is_possible(const TileProblem& p, const FragmentTile& t) {
-  return is_tile(t) && (!p.batch_invariant || !is_one_tile(t));
+  return is_tile(t) && (!p.batch_invariant || is_batch_invariant(t));
 }
 
 }  // namespace
@@ -63,7 +62,7 @@ double estimated_time(const TileProblem& p, const FragmentTile& t) {
       static_cast<double>(ceil_div(blocks, processors * blocks_per_multiprocessor(t.tokens)));
   const double part = static_cast<double>(t.rows) / kTileRows, area = part * t.tokens;
   const double chunk = kCost.chunk + kCost.decode * part + kCost.multiply * area;
-  const double tile = kCost.tile + kCost.store * area + kCost.reduce * area * log2_of(t.splits);
+  const double tile = kCost.tile + kCost.reduce * area * log2_of(t.splits);
   const std::int64_t groups = p.grouped ? std::min(p.groups, p.rows) : p.groups;
   const double bytes = static_cast<double>(groups * ceil_div(p.n, kTileRows) * chunks) * kTileBytes;
   return kCost.launch +

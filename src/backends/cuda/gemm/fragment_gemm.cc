@@ -66,7 +66,7 @@ FragmentTile tile_of(const GemmTile& given, const TileProblem& problem) {
   const FragmentTile tile{given.tokens, given.rows, given.splits};
   require<ValueError>(is_tile(tile), "gemm: tile = {} tokens, {} rows, {} splits does not exist",
                       tile.tokens, tile.rows, tile.splits);
-  require<ValueError>(!problem.batch_invariant || !is_one_tile(tile),
+  require<ValueError>(!problem.batch_invariant || is_batch_invariant(tile),
                       "gemm: tile = {} tokens, {} rows, {} splits is not batch-invariant",
                       tile.tokens, tile.rows, tile.splits);
   return tile;

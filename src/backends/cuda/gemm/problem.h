@@ -64,5 +64,8 @@ constexpr bool is_tile(const FragmentTile& t) {
 /// Whether a block has but one tile: then its sums are put together from parts in the memory of its
 /// stages, and their order depends on the tile.
 constexpr bool is_one_tile(const FragmentTile& t) { return t.splits > 1 || t.rows == 64; }
+/// Whether a sum is made in the same way by all of these tiles. The smallest tile's mma.sync need
+/// not add as wgmma does.
+constexpr bool is_batch_invariant(const FragmentTile& t) { return !is_one_tile(t) && t.tokens > 8; }
 
 }  // namespace nvfp4::cuda
