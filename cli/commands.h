@@ -7,9 +7,11 @@
 namespace nvfp4::cli {
 
 void add_quantize(CLI::App& app);
+void add_convert(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_verify(CLI::App& app);
+void add_repair(CLI::App& app);
 void add_sample(CLI::App& app);
 void add_bench(CLI::App& app);
 

@@ -31,7 +31,7 @@ Example, with a small made-up model:
   nvfp4 compare tiny tiny-nvfp4
 
 Exit status: 0 done, 1 an input or output failed, 2 wrong usage, 3 verify found
-the checkpoint broken.
+the checkpoint broken, or repair left it so.
 )";
 
 int fail(std::string message, int status) {
@@ -72,9 +72,11 @@ int run(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.footer(kFooter);
   add_quantize(app);
+  add_convert(app);
   add_inspect(app);
   add_compare(app);
   add_verify(app);
+  add_repair(app);
   add_sample(app);
   add_bench(app);
   add_help(app);

@@ -55,7 +55,8 @@ void write_all(int fd, const fs::path& path, std::string_view text) {
 
 }  // namespace
 
-ReportFile::ReportFile(const fs::path& path, const QuantizeCheckpointOptions& options)
+ReportFile::ReportFile(const fs::path& path, const fs::path& input_folder,
+                       const std::optional<fs::path>& input_amax)
     : path_(fs::absolute(path)) {
   std::error_code error;
   for (int links = 0; descriptor_ < 0; ++links) {
@@ -68,10 +69,10 @@ ReportFile::ReportFile(const fs::path& path, const QuantizeCheckpointOptions& op
   }
   if (fs::is_directory(path_, error) || !path_.has_filename()) refuse(path, "is a folder");
   const fs::path real = fs::weakly_canonical(path_, error);
-  const fs::path input = fs::weakly_canonical(options.input, error);
+  const fs::path input = fs::weakly_canonical(input_folder, error);
   if (std::mismatch(input.begin(), input.end(), real.begin(), real.end()).first == input.end())
     refuse(path, "is in the input, which is never changed");
-  if (options.input_amax && fs::equivalent(path_, *options.input_amax, error))
+  if (input_amax && fs::equivalent(path_, *input_amax, error))
     refuse(path, "is the file of --input-amax");
   const fs::path folder = path_.parent_path();
   if (!fs::is_directory(folder, error))

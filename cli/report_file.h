@@ -1,9 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string_view>
-
-#include "nvfp4/checkpoint.h"
 
 namespace nvfp4::cli {
 
@@ -12,7 +11,8 @@ class ReportFile {
  public:
   /// Better refused now than after an hour. Throws CLI::ValidationError for a folder, a path
   /// inside of the input and a file that the run reads; IoError if its folder is not there.
-  ReportFile(const std::filesystem::path& path, const QuantizeCheckpointOptions& options);
+  ReportFile(const std::filesystem::path& path, const std::filesystem::path& input,
+             const std::optional<std::filesystem::path>& input_amax);
   /// Throws IoError.
   void write(std::string_view text) const;
 

@@ -8,7 +8,8 @@
 namespace nvfp4 {
 namespace {
 
-const char* const kCommands[] = {"quantize", "inspect", "compare", "verify", "sample", "bench"};
+const char* const kCommands[] = {"quantize", "convert", "inspect", "compare",
+                                 "verify",   "sample",  "bench"};
 
 TEST_F(Cli, PrintsItsVersion) {
   const Result r = run({"--version"});
@@ -28,8 +29,8 @@ TEST_F(Cli, HelpsForEveryCommandWithAnExampleInEightyColumns) {
   const Result all = run({"help"});
   EXPECT_EQ(all.status, 0);
   EXPECT_LE(longest_line(all.out), 80u) << all.out;
-  for (const char* word : {"quantize", "inspect", "compare", "verify", "sample", "bench",
-                           "NVFP4_BACKEND", "NVFP4_THREADS", "NO_COLOR"})
+  for (const char* word : {"quantize", "convert", "inspect", "compare", "verify", "repair",
+                           "sample", "bench", "NVFP4_BACKEND", "NVFP4_THREADS", "NO_COLOR"})
     EXPECT_TRUE(has(all.out, word)) << word;
   EXPECT_EQ(run({"--help"}).out, all.out);
   for (const char* option : {"--scheme", "--format", "--scale-search", "--ignore", "--include",

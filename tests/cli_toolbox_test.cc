@@ -32,6 +32,43 @@ TEST_F(Cli, VerifyTellsAHealthyCheckpointFromABrokenOne) {
   expect_one_line_error(run({"verify", "out", "--for", "ollama"}), 2, {"--for", "vllm"});
 }
 
+TEST_F(Cli, ConvertWritesAnotherFormAndSaysWhatItDid) {
+  make_sample();
+  ASSERT_EQ(run({"quantize", "m", "a", "-q"}).status, 0);
+  const Result r = run({"convert", "a", "b", "--to", "compressed-tensors"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "moved")) << r.out;
+  EXPECT_LE(longest_line(r.out), 80u);
+  EXPECT_EQ(run({"convert", "b", "c", "--to", "modelopt", "-q"}).status, 0);
+  EXPECT_EQ(read_text(dir_ / "a" / "config.json"), read_text(dir_ / "c" / "config.json"));
+  const Result compared = run({"compare", "a", "c", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(compared.out).at("different"), 0);
+  EXPECT_EQ(run({"convert", "c", "plain", "--to", "bf16", "--report", "r.json", "-q"}).status, 0);
+  EXPECT_TRUE(has(read_text(dir_ / "r.json"), "\"action\": \"dequantized\""));
+  expect_one_line_error(run({"convert", "a", "b", "--to", "bf16"}), 1, {"--overwrite"});
+  expect_one_line_error(run({"convert", "a", "d", "--to", "gptq"}), 2, {"--to", "modelopt"});
+  expect_one_line_error(run({"convert", "a", "a", "--to", "bf16"}), 2, {"OUTPUT"});
+  expect_one_line_error(run({"quantize", "a", "d"}), 1, {"already quantized", "nvfp4 convert"});
+}
+
+TEST_F(Cli, RepairSaysWhatItChanged) {
+  make_sample();
+  ASSERT_EQ(run({"quantize", "m", "a", "-q"}).status, 0);
+  fs::remove(dir_ / "a" / "hf_quant_config.json");
+  fs::copy_file(dir_ / "m" / "config.json", dir_ / "a" / "config.json",
+                fs::copy_options::overwrite_existing);
+  const Result dry = run({"repair", "a", "b", "--dry-run"});
+  EXPECT_EQ(dry.status, 0) << dry.err;
+  EXPECT_FALSE(fs::exists(dir_ / "b"));
+  const Result r = run({"repair", "a", "b"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "undeclared") && has(r.out, "0 errors")) << r.out;
+  EXPECT_EQ(run({"verify", "b", "-q"}).status, 0);
+  const Result json = run({"repair", "a", "b", "--overwrite", "--json", "-q"});
+  EXPECT_EQ(nlohmann::json::parse(json.out).at("changes").at(0).at("code"), "undeclared");
+  expect_one_line_error(run({"repair", "m", "c"}), 1, {"no NVFP4 weight"});
+}
+
 }  // namespace
 }  // namespace nvfp4
 

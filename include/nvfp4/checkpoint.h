@@ -27,7 +27,8 @@ struct QuantizeCheckpointOptions {
   Quantizer quantizer = Quantizer::mse;
   /// Exact tensor or module name, glob (`*`, `?`), or "re:" and an ECMAScript regular expression.
   /// `ignore` wins over `include`, which wins over the defaults; nothing can include a tensor that
-  /// is not 2-D (or stacked experts), BF16, F16 or F32, and 16 · n deep.
+  /// is not 2-D (or stacked experts), BF16, F16, F32, FP8 or MXFP4, and 16 · n deep. FP8 and MXFP4
+  /// weights that are not quantized are dequantized to BF16.
   std::vector<std::string> ignore, include;
   /// Comma-separated last name components that share one global scale: "w1,w3".
   std::vector<std::string> fuse;
@@ -46,13 +47,15 @@ struct QuantizeCheckpointOptions {
 
 struct TensorReport {
   std::string name;
-  std::string action;  ///< "quantized" or "kept"
+  /// "quantized", "kept", "converted" (MXFP4, without rounding), "dequantized", "moved" (NVFP4)
+  std::string action;
   std::string kind;    ///< "linear", "norm", "embedding", ...
   std::string reason;  ///< why it was kept
   std::vector<std::int64_t> shape;
   std::uint64_t bytes_before = 0, bytes_after = 0;
   double squared_error = 0, squared_norm = 0;  ///< of quantized tensors
-  bool measured = false;  ///< the two above are known: not in a dry run, nor of reused shards
+  std::uint64_t clamped_blocks = 0;            ///< MXFP4 blocks that NVFP4 could not hold exactly
+  bool measured = false;  ///< the three above are known: not in a dry run, nor of reused shards
 };
 
 struct QuantizeReport {

@@ -4,30 +4,23 @@
 #include <cmath>
 #include <cstring>
 
+#include "checkpoint/grow.h"
 #include "checkpoint/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-using safetensors::File;
-using safetensors::TensorInfo;
-
 constexpr std::int64_t kChunkElements = 1 << 18;
 /// A transposed chunk reads a piece of each column: wider pieces, fewer reads.
 constexpr std::int64_t kTransposedChunkElements = 1 << 20;
 
-std::int64_t element_bytes(const TensorInfo& t) { return safetensors::dtype_bits(t.dtype) / 8; }
+std::int64_t element_bytes(const LogicalTensor& t) { return dtype_size(read_dtype(t)); }
 
-/// Elements [begin, begin + count) of the tensor.
-std::span<const std::byte> read_elements(const File& file, const TensorInfo& t, std::int64_t begin,
-                                         std::int64_t count, std::vector<std::byte>& buffer) {
-  const std::int64_t size = element_bytes(t);
-  const auto bytes = static_cast<std::size_t>(count * size);
-  if (buffer.size() < bytes) buffer.resize(bytes);
-  const std::span<std::byte> out(buffer.data(), bytes);
-  file.read(t, static_cast<std::uint64_t>(begin * size), out);
-  return out;
+/// Elements that start at `begin`, in the read dtype.
+void read_elements(const LogicalTensor& t, std::int64_t begin, std::span<std::byte> out) {
+  if (t.is_plain()) return t.read_bytes(begin, out);
+  t.read(begin, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
 }
 
 /// out[n, k] = in[k, n * step], a tile at a time so that both sides stay in the cache.
@@ -44,27 +37,35 @@ void transpose(const T* in, std::int64_t in_width, std::int64_t step, std::int64
 
 }  // namespace
 
+DType read_dtype(const LogicalTensor& tensor) {
+  return tensor.is_plain() ? matrix_dtype(tensor.data.info->dtype) : DType::f32;
+}
+
 std::int64_t rows_per_chunk(const Unit& unit) {
   const std::int64_t elements =
       unit.slice.col_stride == 1 ? kChunkElements : kTransposedChunkElements;
-  return std::clamp<std::int64_t>(elements / unit.slice.cols, 1, unit.slice.rows);
+  return std::clamp<std::int64_t>(round_up(elements / unit.slice.cols, unit.row_multiple),
+                                  std::min(unit.row_multiple, unit.slice.rows), unit.slice.rows);
 }
 
-std::int64_t elements_per_measure(safetensors::DType dtype) {
-  return (std::int64_t{1} << 20) * 8 / safetensors::dtype_bits(dtype);
+std::int64_t elements_per_measure(const LogicalTensor& tensor) {
+  return (std::int64_t{1} << 20) * 8 /
+         (tensor.is_plain() ? safetensors::dtype_bits(tensor.data.info->dtype) : 32);
 }
 
-AmaxResult measure_chunk(const File& file, const TensorInfo& tensor, std::int64_t begin,
-                         std::int64_t count, const Backend& backend, Buffers& buffers) {
-  const auto bytes = read_elements(file, tensor, begin, count, buffers.input);
-  return backend.amax({bytes.data(), matrix_dtype(tensor.dtype), 1, count}, 0, 1);
+AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
+                         const Backend& backend, Buffers& buffers) {
+  const auto bytes = grow(buffers.input, count * element_bytes(tensor));
+  read_elements(tensor, begin, bytes);
+  return backend.amax({bytes.data(), read_dtype(tensor), 1, count}, 0, 1);
 }
 
-void throw_non_finite(const File& file, const TensorInfo& tensor, std::int64_t begin,
-                      std::int64_t count) {
+void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count) {
   std::vector<std::byte> buffer;
-  const auto bytes = read_elements(file, tensor, begin, count, buffer);
-  const MatrixView x(bytes.data(), matrix_dtype(tensor.dtype), 1, count);
+  const auto bytes = grow(buffer, count * element_bytes(tensor));
+  read_elements(tensor, begin, bytes);
+  const MatrixView x(bytes.data(), read_dtype(tensor), 1, count);
+  const std::string file = tensor.data.file->path().string();
   for (std::int64_t i = 0; i < count; ++i) {
     const float value = x.at(0, i);
     if (std::isfinite(value)) continue;
@@ -73,25 +74,28 @@ void throw_non_finite(const File& file, const TensorInfo& tensor, std::int64_t b
     for (std::size_t d = tensor.shape.size(); d-- > 0; rest /= tensor.shape[d])
       index = fmt::format("{}{}{}", rest % tensor.shape[d], index.empty() ? "" : ", ", index);
     throw ValueError(
-        fmt::format("{}: {}[{}] = {}, must be finite; --ignore keeps a tensor as it is",
-                    file.path().string(), printable(tensor.name), index, value));
+        fmt::format("{}: {}[{}] = {}, must be finite; --ignore keeps a tensor as it is", file,
+                    printable(tensor.name), index, value));
   }
-  throw IoError(fmt::format("{}: {} changed while it was read", file.path().string(),
-                            printable(tensor.name)));
+  throw IoError(fmt::format("{}: {} changed while it was read", file, printable(tensor.name)));
 }
 
-void read_rows(const File& file, const TensorInfo& t, const WeightSlice& slice, std::int64_t row,
+void read_rows(const LogicalTensor& t, const WeightSlice& slice, std::int64_t row,
                std::int64_t rows, std::vector<std::byte>& strip, std::span<std::byte> out) {
   const std::int64_t begin = slice.offset + row * slice.row_stride, size = element_bytes(t);
-  if (slice.col_stride == 1) return file.read(t, static_cast<std::uint64_t>(begin * size), out);
-
+  if (slice.col_stride == 1 && slice.row_stride == slice.cols) return read_elements(t, begin, out);
+  const auto part = [](std::span<std::byte> all, std::int64_t i, std::int64_t bytes) {
+    return all.subspan(static_cast<std::size_t>(i * bytes), static_cast<std::size_t>(bytes));
+  };
+  if (slice.col_stride == 1) {
+    for (std::int64_t i = 0; i < rows; ++i)
+      read_elements(t, begin + i * slice.row_stride, part(out, i, slice.cols * size));
+    return;
+  }
   const std::int64_t width = (rows - 1) * slice.row_stride + 1;
-  const auto strip_bytes = static_cast<std::size_t>(width * slice.cols * size);
-  if (strip.size() < strip_bytes) strip.resize(strip_bytes);
+  const auto columns = grow(strip, width * slice.cols * size);
   for (std::int64_t k = 0; k < slice.cols; ++k)
-    file.read(t, static_cast<std::uint64_t>((begin + k * slice.col_stride) * size),
-              std::span(strip).subspan(static_cast<std::size_t>(k * width * size),
-                                       static_cast<std::size_t>(width * size)));
+    read_elements(t, begin + k * slice.col_stride, part(columns, k, width * size));
   if (size == 4)
     transpose(reinterpret_cast<const std::uint32_t*>(strip.data()), width, slice.row_stride, rows,
               slice.cols, reinterpret_cast<std::uint32_t*>(out.data()));
@@ -100,26 +104,34 @@ void read_rows(const File& file, const TensorInfo& t, const WeightSlice& slice, 
               slice.cols, reinterpret_cast<std::uint16_t*>(out.data()));
 }
 
-EncodedChunk encode_chunk(const File& file, const TensorInfo& tensor, const WeightSlice& slice,
-                          std::int64_t row, std::int64_t rows, const QuantizeOptions& options,
-                          Buffers& buffers) {
-  const auto input_bytes = static_cast<std::size_t>(rows * slice.cols * element_bytes(tensor));
-  if (buffers.input.size() < input_bytes) buffers.input.resize(input_bytes);
-  read_rows(file, tensor, slice, row, rows, buffers.strip,
-            std::span(buffers.input).first(input_bytes));
-  const MatrixView x(buffers.input.data(), matrix_dtype(tensor.dtype), rows, slice.cols);
+EncodedChunk encode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
+                          std::int64_t rows, const QuantizeOptions& options, Buffers& buffers) {
+  const auto input = grow(buffers.input, rows * slice.cols * element_bytes(tensor));
+  read_rows(tensor, slice, row, rows, buffers.strip, input);
+  const MatrixView x(input.data(), read_dtype(tensor), rows, slice.cols);
   const QuantizedShape shape{.rows = rows, .cols = slice.cols};
-  const auto code_bytes = static_cast<std::size_t>(shape.code_bytes());
-  const auto scale_bytes = static_cast<std::size_t>(shape.scale_bytes());
-  if (buffers.codes.size() < code_bytes) buffers.codes.resize(code_bytes);
-  if (buffers.scales.size() < scale_bytes) buffers.scales.resize(scale_bytes);
+  const auto codes = grow(buffers.codes, shape.code_bytes());
+  const auto scales = grow(buffers.scales, shape.scale_bytes());
   float global = 0;
-  const QuantizedSpan out(shape, reinterpret_cast<std::uint8_t*>(buffers.codes.data()),
-                          reinterpret_cast<std::uint8_t*>(buffers.scales.data()), &global);
+  const QuantizedSpan out(shape, reinterpret_cast<std::uint8_t*>(codes.data()),
+                          reinterpret_cast<std::uint8_t*>(scales.data()), &global);
   quantize_into(x, out, options);
-  return {{buffers.codes.data(), code_bytes},
-          {buffers.scales.data(), scale_bytes},
-          quantization_error(x, out, options.backend)};
+  return {codes, scales, {quantization_error(x, out, options.backend)}};
+}
+
+EncodedChunk decode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
+                          std::int64_t rows, safetensors::DType dtype, Buffers& buffers) {
+  const std::int64_t elements = rows * slice.cols;
+  const auto input = grow(buffers.input, elements * element_bytes(tensor));
+  read_rows(tensor, slice, row, rows, buffers.strip, input);
+  const auto* const values = reinterpret_cast<const float*>(input.data());
+  if (dtype == safetensors::DType::f32) return {input, {}, {}};
+  const auto out = grow(buffers.codes, elements * 2);
+  auto* const bits = reinterpret_cast<std::uint16_t*>(out.data());
+  const bool bf16 = dtype == safetensors::DType::bf16;
+  for (std::int64_t i = 0; i < elements; ++i)
+    bits[i] = bf16 ? BF16::from_float(values[i]).bits : FP16::from_float(values[i]).bits;
+  return {out, {}, {}};
 }
 
 }  // namespace nvfp4::checkpoint

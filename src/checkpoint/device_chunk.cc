@@ -24,8 +24,9 @@ std::int64_t result_bytes(const QuantizedShape& shape) {
 ChunkBytes largest_chunk(const Plan& plan) {
   ChunkBytes most;
   for (const Unit& unit : plan.units) {
+    if (unit.work != Work::quantize) continue;
     const QuantizedShape shape{.rows = rows_per_chunk(unit), .cols = unit.slice.cols};
-    const DType dtype = matrix_dtype(plan.tensors[unit.tensor].info->dtype);
+    const DType dtype = read_dtype(*plan.tensors[unit.tensor].source);
     most.input = std::max(most.input, shape.rows * shape.cols * dtype_size(dtype));
     most.result = std::max(most.result, result_bytes(shape));
   }
@@ -49,17 +50,16 @@ DeviceSlot::~DeviceSlot() {
   }
 }
 
-void DeviceSlot::begin(const safetensors::File& file, const safetensors::TensorInfo& tensor,
-                       const WeightSlice& slice, std::int64_t row, std::int64_t rows,
-                       Quantizer quantizer, const GlobalScale& global) {
+void DeviceSlot::begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
+                       std::int64_t rows, Quantizer quantizer, const GlobalScale& global) {
   if (running_) synchronize(device_, stream_.get());  // a chunk that was given up
   running_ = true;
   shape_ = {.rows = rows, .cols = slice.cols};
   global_ = global;
-  const MatrixSpan here(host_.data(), matrix_dtype(tensor.dtype), rows, slice.cols);
+  const MatrixSpan here(host_.data(), read_dtype(tensor), rows, slice.cols);
   x_ = here;
   const std::int64_t bytes = here.size() * dtype_size(here.dtype);
-  read_rows(file, tensor, slice, row, rows, strip_,
+  read_rows(tensor, slice, row, rows, strip_,
             {static_cast<std::byte*>(here.data), static_cast<std::size_t>(bytes)});
 
   auto* const memory = static_cast<std::uint8_t*>(memory_.data());
@@ -80,13 +80,13 @@ void DeviceSlot::begin(const safetensors::File& file, const safetensors::TensorI
 EncodedChunk DeviceSlot::finish(std::string_view backend) {
   synchronize(device_, stream_.get());
   running_ = false;
-  const std::byte* const codes = host_result();
-  const std::byte* const scales = codes + scales_offset(shape_);
+  std::byte* const codes = host_result();
+  std::byte* const scales = codes + scales_offset(shape_);
   const QuantizedView q(shape_, reinterpret_cast<const std::uint8_t*>(codes),
                         reinterpret_cast<const std::uint8_t*>(scales), &global_.multiplier);
   return {{codes, static_cast<std::size_t>(shape_.code_bytes())},
           {scales, static_cast<std::size_t>(shape_.scale_bytes())},
-          quantization_error(x_, q, backend)};
+          {quantization_error(x_, q, backend)}};
 }
 
 }  // namespace nvfp4::checkpoint

@@ -25,9 +25,8 @@ class DeviceSlot {
   DeviceSlot& operator=(const DeviceSlot&) = delete;
 
   /// Reads rows [row, row + rows) of the unit, and starts upload, kernels and download.
-  void begin(const safetensors::File& file, const safetensors::TensorInfo& tensor,
-             const WeightSlice& slice, std::int64_t row, std::int64_t rows, Quantizer quantizer,
-             const GlobalScale& global);
+  void begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
+             std::int64_t rows, Quantizer quantizer, const GlobalScale& global);
   /// Waits for them. The same bytes as from encode_chunk(), and the error, added up on the CPU from
   /// the codes that came back, has the same bits. The result lies in the slot until begin().
   EncodedChunk finish(std::string_view backend);

@@ -33,14 +33,14 @@ bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfi
 }  // namespace
 
 std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
-                                       const ModelConfig& config) {
+                                       const ModelConfig& config, bool rows_first) {
   const std::string_view module = module_of(tensor.name);
   const std::size_t dot = module.rfind('.');
   const std::string_view last = module.substr(dot + 1);
   const std::string parent(module.substr(0, dot));
   const bool down = last == "down_proj" || last == "w2";
   const bool fused = last == "gate_up_proj";
-  const bool transposed = is_transposed(tensor, down, config);
+  const bool transposed = !rows_first && is_transposed(tensor, down, config);
   const std::int64_t experts = tensor.shape[0];
   const std::int64_t all_rows = tensor.shape[transposed ? 2 : 1];
   const std::int64_t cols = tensor.shape[transposed ? 1 : 2];
@@ -49,8 +49,8 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
                       "{}: {} rows of gate and up, must be even; --ignore it", tensor.name,
                       all_rows);
   const bool interleaved = fused && config.is("gpt_oss");
-  require<ValueError>(!interleaved || transposed, "{}: gpt_oss stores [experts, in, out]",
-                      tensor.name);
+  require<ValueError>(!interleaved || transposed || rows_first,
+                      "{}: gpt_oss stores [experts, in, out]", tensor.name);
   const std::int64_t rows = all_rows / parts;
 
   std::vector<WeightSlice> slices;
@@ -64,9 +64,10 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
       s.rows = rows;
       s.cols = cols;
       const std::int64_t begin = e * all_rows * cols;
-      s.row_stride = transposed ? (interleaved ? 2 : 1) : cols;
+      const std::int64_t row = transposed ? 1 : cols;
+      s.row_stride = interleaved ? 2 * row : row;
       s.col_stride = transposed ? all_rows : 1;
-      s.offset = begin + part * (interleaved ? 1 : transposed ? rows : rows * cols);
+      s.offset = begin + part * (interleaved ? row : rows * row);
       s.amax_begin = begin + part * rows * cols;
       s.amax_count = rows * cols;
       slices.push_back(std::move(s));

@@ -23,8 +23,9 @@ struct WeightSlice {
 
 /// The slices of a 3-D expert tensor, expert by expert: gate before up. `[E, N, K]` or `[E, K, N]`
 /// follows from config.json's hidden_size, and for a square matrix from its model_type. Throws
-/// ValueError that names the tensor if neither tells.
+/// ValueError that names the tensor if neither tells. `rows_first`: it is [E, N, K], as packed
+/// codes always are.
 std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
-                                       const ModelConfig& config);
+                                       const ModelConfig& config, bool rows_first = false);
 
 }  // namespace nvfp4::checkpoint

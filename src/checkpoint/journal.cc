@@ -34,9 +34,10 @@ Json input_of(const ModelFolder& model) {
   return files;
 }
 
-Json options_of(const QuantizeCheckpointOptions& options, const Plan& plan) {
+Json options_of(const TransformOptions& options, const Plan& plan) {
   Json json = {{"program", std::string("nvfp4 ") + version()},
                {"scheme", options.scheme == Scheme::nvfp4 ? "nvfp4" : "nvfp4a16"},
+               {"task", static_cast<int>(options.task)},
                {"format", options.format},
                {"quantizer", quantizer_name(options.quantizer)},
                {"ignore", options.ignore},
@@ -98,8 +99,7 @@ std::string difference(const Json& before, const Json& now) {
 
 }  // namespace
 
-Journal::Journal(const ModelFolder& model, const QuantizeCheckpointOptions& options,
-                 const Plan& plan)
+Journal::Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan)
     : json_({{"version", kVersion},
              {"state", "writing"},
              {"options", options_of(options, plan)},
@@ -137,24 +137,27 @@ void Journal::save_clearing(const std::filesystem::path& folder) {
   safetensors::write_file_atomically(folder / kJournalName, dump_line(json) + "\n");
 }
 
-void Journal::record(const PlannedShard& shard, const std::vector<QuantizationError>& all) {
+void Journal::record(const PlannedShard& shard, const std::vector<Outcome>& all) {
   Json errors = Json::array();
   for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
-    errors.push_back({all[t].squared_error, all[t].squared_norm});
+    errors.push_back(
+        {all[t].error.squared_error, all[t].error.squared_norm, all[t].clamped_blocks});
   json_["shards"][shard.file] = std::move(errors);
 }
 
-bool Journal::recall(const PlannedShard& shard, std::vector<QuantizationError>& all) const {
+bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const {
   const auto errors = json_["shards"].find(shard.file);
   if (errors == json_["shards"].end() || !errors->is_array() || errors->size() != shard.tensors)
     return false;
   for (std::size_t i = 0; i < shard.tensors; ++i) {
-    const Json& pair = (*errors)[i];
-    if (!pair.is_array() || pair.size() != 2) return false;
+    const Json& entry = (*errors)[i];
+    if (!entry.is_array() || entry.size() != 3) return false;
     // An infinite sum is stored as null.
-    QuantizationError& error = all[shard.first_tensor + i];
-    error.squared_error = pair[0].is_number() ? pair[0].get<double>() : 0;
-    error.squared_norm = pair[1].is_number() ? pair[1].get<double>() : 0;
+    Outcome& outcome = all[shard.first_tensor + i];
+    QuantizationError& error = outcome.error;
+    error.squared_error = entry[0].is_number() ? entry[0].get<double>() : 0;
+    error.squared_norm = entry[1].is_number() ? entry[1].get<double>() : 0;
+    outcome.clamped_blocks = entry[2].is_number_unsigned() ? entry[2].get<std::uint64_t>() : 0;
   }
   return true;
 }

@@ -15,7 +15,7 @@ namespace nvfp4::checkpoint {
 class Journal {
  public:
   /// For a new run.
-  Journal(const ModelFolder& model, const QuantizeCheckpointOptions& options, const Plan& plan);
+  Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan);
 
   /// Of the options and of the input's names, shapes and a sample of its values: what a finished
   /// shard carries to tell which run wrote it. Does not depend on folders or times of files.
@@ -33,9 +33,9 @@ class Journal {
   static bool is_clearing(const std::string& text, const std::string& file);
 
   /// A shard's errors, tensor by tensor, so that the report of a resumed run is whole.
-  void record(const PlannedShard& shard, const std::vector<QuantizationError>& all);
+  void record(const PlannedShard& shard, const std::vector<Outcome>& all);
   /// False if the shard was not recorded.
-  bool recall(const PlannedShard& shard, std::vector<QuantizationError>& all) const;
+  bool recall(const PlannedShard& shard, std::vector<Outcome>& all) const;
 
  private:
   std::string run_;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "checkpoint/grow.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -58,24 +59,13 @@ float element_to_float(StoredType dtype, const std::byte* p) {
                                      safetensors::dtype_name(dtype)));
 }
 
-void read_range(const StoredTensor& t, std::int64_t begin, std::span<std::byte> out) {
-  t.file->read(*t.info, static_cast<std::uint64_t>(begin), out);
-}
-
-/// Grown, never shrunk.
-std::span<std::byte> sized(std::vector<std::byte>& buffer, std::int64_t bytes) {
-  if (buffer.size() < static_cast<std::size_t>(bytes))
-    buffer.resize(static_cast<std::size_t>(bytes));
-  return {buffer.data(), static_cast<std::size_t>(bytes)};
-}
-
 void read_nvfp4(const LogicalTensor& t, std::int64_t first, std::span<float> out) {
   thread_local std::vector<std::byte> codes, scales;
   const std::int64_t matrix = t.elements() / static_cast<std::int64_t>(t.globals.size());
   while (!out.empty()) {  // a row-major run of blocks inside one matrix is itself a one-row matrix
     const std::int64_t left = matrix - first % matrix;
     const std::int64_t n = std::min<std::int64_t>(left, static_cast<std::int64_t>(out.size()));
-    const auto code_bytes = sized(codes, n / 2), scale_bytes = sized(scales, n / kBlock);
+    const auto code_bytes = grow(codes, n / 2), scale_bytes = grow(scales, n / kBlock);
     t.read_blocks(first / kBlock, code_bytes, scale_bytes);
     const QuantizedView view({.rows = 1, .cols = n},
                              reinterpret_cast<const std::uint8_t*>(code_bytes.data()),
@@ -94,9 +84,9 @@ void read_mxfp4(const LogicalTensor& t, std::int64_t first, std::span<float> out
   const auto n = static_cast<std::int64_t>(out.size());
   const std::int64_t first_block = first / kMxBlock,
                      blocks = (first + n - 1) / kMxBlock + 1 - first_block;
-  const auto code_bytes = sized(codes, n / 2), scale_bytes = sized(scales, blocks);
-  read_range(t.data, first / 2, code_bytes);
-  read_range(t.scales, first_block, scale_bytes);
+  const auto code_bytes = grow(codes, n / 2), scale_bytes = grow(scales, blocks);
+  t.data.read(first / 2, code_bytes);
+  t.scales.read(first_block, scale_bytes);
   for (std::int64_t i = 0; i < n; i += 2) {
     const float scale = element_to_float(
         StoredType::f8_e8m0,
@@ -125,12 +115,12 @@ void read_fp8(const LogicalTensor& t, std::int64_t first, std::span<float> out) 
                      high = (first + n - 1) / cols / t.block_rows;
   const int scale_size = safetensors::dtype_bits(t.scales.info->dtype) / 8;
   const std::int64_t count = (high - low + 1) * scale_cols;
-  const auto raw = sized(scale_bytes, count * scale_size);
-  read_range(t.scales, low * scale_cols * scale_size, raw);
+  const auto raw = grow(scale_bytes, count * scale_size);
+  t.scales.read(low * scale_cols * scale_size, raw);
   scales.resize(static_cast<std::size_t>(count));
   to_floats(t.scales.info->dtype, raw, scales);
-  const auto bytes = sized(codes, n);
-  read_range(t.data, first, bytes);
+  const auto bytes = grow(codes, n);
+  t.data.read(first, bytes);
   for (std::int64_t i = 0; i < n;) {  // a run of elements with one scale
     const std::int64_t row = (first + i) / cols, col = (first + i) % cols;
     const std::int64_t end = std::min({n, i + cols - col, i + t.block_cols - col % t.block_cols});
@@ -156,8 +146,8 @@ void read_tiled_scales(const LogicalTensor& t, std::int64_t first, std::span<std
                                                   static_cast<std::int64_t>(out.size() - done));
     const std::int64_t band = scale_bytes(layout, 128, row_blocks);
     const std::int64_t low = inside / row_blocks / 128, high = (inside + n - 1) / row_blocks / 128;
-    const auto bytes = sized(tiles, (high - low + 1) * band);
-    read_range(t.scales, matrix * scale_bytes(layout, rows, row_blocks) + low * band, bytes);
+    const auto bytes = grow(tiles, (high - low + 1) * band);
+    t.scales.read(matrix * scale_bytes(layout, rows, row_blocks) + low * band, bytes);
     for (std::int64_t i = inside; i < inside + n; ++i)
       out[done++] = bytes[static_cast<std::size_t>(
           scale_offset(layout, i / row_blocks, i % row_blocks, rows, row_blocks) - low * band)];
@@ -244,11 +234,11 @@ void LogicalTensor::read_bytes(std::int64_t first, std::span<std::byte> out) con
 
 void LogicalTensor::read_blocks(std::int64_t first, std::span<std::byte> codes,
                                 std::span<std::byte> scale_out) const {
-  read_range(data, first * (kBlock / 2), codes);
+  data.read(first * (kBlock / 2), codes);
   if (names->arrangement.high_nibble_first)
     for (std::byte& b : codes) b = b << 4 | b >> 4;
   if (names->arrangement.scales == ScaleLayout::linear)
-    read_range(scales, first, scale_out);
+    scales.read(first, scale_out);
   else
     read_tiled_scales(*this, first, scale_out);
 }
@@ -266,8 +256,8 @@ void LogicalTensor::read(std::int64_t first, std::span<float> out) const {
       break;
   }
   thread_local std::vector<std::byte> buffer;
-  const auto bytes = sized(buffer, static_cast<std::int64_t>(out.size()) *
-                                       safetensors::dtype_bits(data.info->dtype) / 8);
+  const auto bytes = grow(buffer, static_cast<std::int64_t>(out.size()) *
+                                      safetensors::dtype_bits(data.info->dtype) / 8);
   read_bytes(first, bytes);
   to_floats(data.info->dtype, bytes, out);
 }

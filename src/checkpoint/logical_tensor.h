@@ -12,6 +12,16 @@
 
 namespace nvfp4::checkpoint {
 
+/// What a repair changes of a weight.
+struct Correction {
+  std::optional<GlobalScale> global;  ///< in place of its own; the block scales make up for it
+  std::optional<GlobalScale> input;   ///< in place of its own
+  bool clear_signs = false;           ///< of block scales
+  bool requantize = false;            ///< it is a weight of the source, to be quantized
+
+  bool changes_scales() const { return global.has_value() || clear_signs; }
+};
+
 /// A tensor as the model sees it: stored as it is, or as codes with their scales.
 struct LogicalTensor {
   std::string name;                    ///< "<module>.weight", whatever the codes are called
@@ -24,10 +34,12 @@ struct LogicalTensor {
   std::vector<GlobalScale> inputs;     ///< empty if there is none
   std::int64_t block_rows = 0, block_cols = 0;  ///< that share a scale of FP8
   std::uint64_t bytes = 0;                      ///< with its scales
+  Correction correction;                        ///< what read() does not know of
 
   Encoding encoding() const { return names == nullptr ? Encoding::plain : names->encoding; }
   bool is_plain() const { return names == nullptr; }
   bool is_nvfp4() const { return encoding() == Encoding::nvfp4; }
+  bool is_four_bits() const { return is_nvfp4() || encoding() == Encoding::mxfp4; }
   std::string form_name() const;  ///< "NVFP4", "MXFP4", "FP8" or the dtype
   /// The name less ".weight".
   std::string module() const;

@@ -1,6 +1,7 @@
 #include "checkpoint/model_config.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "checkpoint/json_text.h"
 #include "core/require.h"
@@ -38,15 +39,45 @@ std::string without_python_numbers(const std::string& text) {
   return out;
 }
 
-void refuse_quantized(const Json& json, const std::string& file) {
-  const auto it = json.find(kKey);
-  if (it == json.end() || it->is_null()) return;
-  std::string method = "unknown";
-  if (it->is_object() && it->contains("quant_method") && (*it)["quant_method"].is_string())
-    method = (*it)["quant_method"].get<std::string>();
-  throw UnsupportedError(fmt::format(
-      "{}: the model is already quantized (quant_method {}), the input must be BF16, F16 or F32",
-      file, method));
+/// Bytes [begin, end) of a member of the outermost object, with the comma that goes with it.
+struct Range {
+  std::size_t begin = 0, end = 0;
+};
+
+/// Empty if there is no such member. `text` is an object.
+Range member_range(const std::string& text, std::string_view key) {
+  Range range;
+  int depth = 0;
+  std::size_t comma = std::string::npos;  // before the member, or the opening brace
+  bool inside = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      std::size_t end = i + 1;
+      while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+      const std::size_t after = text.find_first_not_of(" \t\r\n", end + 1);
+      const bool is_key = after != std::string::npos && text[after] == ':';
+      if (depth == 1 && is_key && text.compare(i + 1, end - i - 1, key) == 0 &&
+          end - i - 1 == key.size()) {
+        inside = true;
+        range.begin = text[comma] == ',' ? comma : comma + 1;
+      }
+      i = end;
+      continue;
+    }
+    const bool closes = c == '}' || c == ']';
+    if (inside && depth == 1 && (c == ',' || closes)) {
+      range.end = i;
+      if (text[comma] != ',' && c == ',') range.end = i + 1;  // it was the first of several
+      while (range.end > range.begin && closes && std::isspace(text[range.end - 1]) != 0)
+        --range.end;
+      return range;
+    }
+    if (c == '{' || c == '[') ++depth;
+    if (closes) --depth;
+    if (depth == 1 && (c == ',' || c == '{')) comma = i;
+  }
+  return {};
 }
 
 }  // namespace
@@ -78,8 +109,6 @@ ModelConfig parse_model_config(std::string text, const std::string& file) {
   config.file = file;
   const Json json = parse_config_json(text, file);
   const Json& language = language_model_config(json);
-  refuse_quantized(json, file);
-  refuse_quantized(language, file);
   for (const Json* level : {&json, &language}) {
     const auto type = level->find("model_type");
     if (type != level->end() && type->is_string())
@@ -95,20 +124,35 @@ ModelConfig parse_model_config(std::string text, const std::string& file) {
   return config;
 }
 
-std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {
-  Json json = config.text.empty() ? Json::object() : parse_config_json(config.text, config.file);
-  // A key that is there is null, or parse_model_config() would have refused it.
-  if (config.text.empty() || json.contains(kKey)) {
-    json[kKey] = quantization;
-    return dump_pretty(json) + "\n";
+std::string without_quantization_config(const ModelConfig& config) {
+  const Json json =
+      config.text.empty() ? Json::object() : parse_config_json(config.text, config.file);
+  const Json& language = language_model_config(json);
+  if (&language != &json && language.contains(kKey)) {  // rare enough to lose the formatting
+    Json whole = json;
+    for (auto& [key, value] : whole.items())
+      if (value.is_object()) value.erase(kKey);
+    whole.erase(kKey);
+    return dump_pretty(whole) + "\n";
   }
-  const std::size_t brace = config.text.rfind('}');
-  const std::size_t last = config.text.find_last_not_of(" \t\r\n", brace - 1);
+  std::string text = config.text;
+  if (json.contains(kKey)) {
+    const Range range = member_range(text, kKey);
+    text.erase(range.begin, range.end - range.begin);
+  }
+  return text;
+}
+
+std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {
+  if (config.text.empty()) return dump_pretty(Json{{kKey, quantization}}) + "\n";
+  const std::string text = without_quantization_config(config);
+  const std::size_t brace = text.rfind('}');
+  const std::size_t last = text.find_last_not_of(" \t\r\n", brace - 1);
   std::string value = dump_pretty(quantization);
   for (std::size_t i = 0; (i = value.find('\n', i)) != std::string::npos; i += 3)
     value.insert(i + 1, "  ");
-  return config.text.substr(0, last + 1) + (config.text[last] == '{' ? "" : ",") + "\n  \"" + kKey +
-         "\": " + value + "\n" + config.text.substr(brace);
+  return text.substr(0, last + 1) + (text[last] == '{' ? "" : ",") + "\n  \"" + kKey +
+         "\": " + value + "\n" + text.substr(brace);
 }
 
 }  // namespace nvfp4::checkpoint

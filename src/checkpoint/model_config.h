@@ -17,8 +17,7 @@ struct ModelConfig {
   bool is(std::string_view model_type) const;
 };
 
-/// Throws FormatError if it is not a JSON object, UnsupportedError if it says that the model is
-/// already quantized. Python's NaN and Infinity are accepted.
+/// Throws FormatError if it is not a JSON object. Python's NaN and Infinity are accepted.
 ModelConfig parse_model_config(std::string text, const std::string& file);
 
 /// A JSON object, as Python writes it. Throws FormatError.
@@ -26,8 +25,10 @@ nlohmann::ordered_json parse_config_json(const std::string& text, const std::str
 /// The language model's own configuration inside a multimodal one; else all of it.
 const nlohmann::ordered_json& language_model_config(const nlohmann::ordered_json& json);
 
-/// The text with "quantization_config" added; every other byte stays as it was.
+/// The text with "quantization_config" added, or replaced; every other byte stays as it was.
 std::string with_quantization_config(const ModelConfig& config,
                                      const nlohmann::ordered_json& quantization);
+/// The text without it, at the end of a line.
+std::string without_quantization_config(const ModelConfig& config);
 
 }  // namespace nvfp4::checkpoint

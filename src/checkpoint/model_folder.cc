@@ -1,7 +1,6 @@
 #include "checkpoint/model_folder.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "checkpoint/pattern.h"
@@ -108,36 +107,21 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
   }
 }
 
-void check_unique(const ModelFolder& model) {
-  std::map<std::string_view, std::size_t> owner;
-  for (std::size_t f = 0; f < model.files.size(); ++f)
-    for (const auto& tensor : model.files[f].tensors()) {
-      const auto [it, fresh] = owner.try_emplace(tensor.name, f);
-      require<FormatError>(fresh, "{}: {} is in {} too",
-                           (model.root / model.file_names[f]).string(), tensor.name,
-                           fresh ? "" : model.file_names[it->second]);
-    }
+void put_together(ModelFolder& model, bool to_repair) {
+  FoundTensors found = find_tensors(TensorTable(model.files));
+  if (!found.defects.empty() && !to_repair) throw FormatError(found.defects.front().text);
+  model.tensors = std::move(found.tensors);
+  model.defects = std::move(found.defects);
+  for (const LogicalTensor& t : model.tensors)
+    model.file_of.push_back(static_cast<std::size_t>(t.data.file - model.files.data()));
 }
 
-/// Weights that are quantized already, told by the scales that only such weights have.
-void check_not_quantized(const ModelFolder& model) {
-  using safetensors::DType;
-  std::set<std::string_view> names;
-  for (const safetensors::File& file : model.files)
-    for (const auto& tensor : file.tensors()) names.insert(tensor.name);
-  for (std::size_t f = 0; f < model.files.size(); ++f) {
-    const std::string file = (model.root / model.file_names[f]).string();
-    for (const auto& tensor : model.files[f].tensors()) {
-      const std::string& name = tensor.name;
-      require<UnsupportedError>(!name.ends_with(".weight_packed"), "{}: {} is already quantized",
-                                file, name);
-      const bool narrow = tensor.dtype == DType::u8 || tensor.dtype == DType::f8_e4m3;
-      if (!narrow || !name.ends_with(".weight")) continue;
-      for (const char* suffix : {"_scale", "_scale_inv"})
-        require<UnsupportedError>(names.count(name + suffix) == 0,
-                                  "{}: {} comes with {}{}, so it is already quantized", file, name,
-                                  name, suffix);
-    }
+bool can_be_parsed(const fs::path& index) {
+  try {
+    safetensors::parse_index(read_model_text(index), index.string());
+    return true;
+  } catch (const FormatError&) {
+    return false;
   }
 }
 
@@ -153,7 +137,7 @@ void open_files(ModelFolder& model) {
 
 bool is_index_name(const std::string& name) { return name.ends_with(".safetensors.index.json"); }
 
-ModelFolder open_model_folder(const fs::path& input) try {
+ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
   ModelFolder model;
   require<IoError>(fs::exists(input), "{}: no such file or folder", input.string());
   if (!fs::is_directory(input)) {
@@ -162,7 +146,7 @@ ModelFolder open_model_folder(const fs::path& input) try {
     model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
     model.file_names = {input.filename().string()};
     open_files(model);
-    check_not_quantized(model);
+    put_together(model, to_repair);
     return model;
   }
 
@@ -185,6 +169,7 @@ ModelFolder open_model_folder(const fs::path& input) try {
                        indexes.size());
 
   safetensors::Index index;
+  if (!indexes.empty() && to_repair && !can_be_parsed(input / indexes[0])) indexes.clear();
   if (!indexes.empty()) {
     model.index_name = indexes[0];
     const fs::path path = input / model.index_name;
@@ -208,14 +193,11 @@ ModelFolder open_model_folder(const fs::path& input) try {
     if (std::find(model.file_names.begin(), model.file_names.end(), name) == model.file_names.end())
       model.warnings.push_back(name + ": not a shard of the model, not carried over");
   open_files(model);
-  if (!indexes.empty()) check_index(input / model.index_name, index, model);
-  check_unique(model);
-  check_not_quantized(model);
-
-  require<UnsupportedError>(!fs::exists(input / "hf_quant_config.json"),
-                            "{}: has hf_quant_config.json, so it is already quantized",
-                            input.string());
+  if (!indexes.empty() && !to_repair) check_index(input / model.index_name, index, model);
+  put_together(model, to_repair);
   if (fs::exists(input / "config.json")) model.config_text = read_model_text(input / "config.json");
+  if (fs::exists(input / "hf_quant_config.json"))
+    model.hf_quant_text = read_model_text(input / "hf_quant_config.json");
   std::set<fs::path> entered;
   collect_others(input, {}, entered, model);
   return model;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/logical_tensor.h"
 #include "nvfp4/safetensors.h"
 
 namespace nvfp4::checkpoint {
@@ -17,15 +18,20 @@ struct ModelFolder {
   std::vector<safetensors::File> files;
   std::vector<std::string> file_names;  ///< in `root`, sorted
   std::string index_name;               ///< "" if the model has none
+  std::vector<LogicalTensor> tensors;   ///< of `files`, codes and scales put together
+  std::vector<std::size_t> file_of;     ///< in `files`, of each of `tensors`
+  std::vector<Defect> defects;          ///< of a folder that was opened to be repaired
   std::string config_text;              ///< config.json; "" if there is none
+  std::string hf_quant_text;            ///< hf_quant_config.json; "" if there is none
   /// Files to carry over, relative to `root`; empty for a single file.
   std::vector<std::filesystem::path> others;
   std::vector<std::string> warnings;  ///< what is not carried over, and why
 };
 
-/// Opens and checks every shard. The index must name exactly the tensors that the shards hold.
-/// Symbolic links are followed. Throws IoError, FormatError, UnsupportedError.
-ModelFolder open_model_folder(const std::filesystem::path& input);
+/// Opens and checks every shard. The index must name exactly the tensors that the shards hold, and
+/// quantized weights must be whole. Symbolic links are followed. Throws IoError, FormatError,
+/// UnsupportedError. To repair it, the index need not be right nor weights be whole.
+ModelFolder open_model_folder(const std::filesystem::path& input, bool to_repair = false);
 
 /// The index's own name if `name` is one ("model.safetensors.index.json").
 bool is_index_name(const std::string& name);

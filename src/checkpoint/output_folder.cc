@@ -33,6 +33,14 @@ bool is_model_file(const std::string& name) {
          is_index_name(name) || name.ends_with(".safetensors") || name.ends_with(".partial");
 }
 
+/// When the files that a shard's tensors come from were changed last.
+std::int64_t newest_input_of(const Plan& plan, const PlannedShard& shard) {
+  std::int64_t newest = 0;
+  for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
+    newest = std::max(newest, plan.tensors[t].source->data.file->modified_ns());
+  return newest;
+}
+
 bool is_inside(const fs::path& inner, const fs::path& outer) {
   const auto [o, i] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
   return o == outer.end();
@@ -53,8 +61,7 @@ void require_apart(const fs::path& input, const fs::path& output) {
                       output.string());
 }
 
-OutputFolder::OutputFolder(const ModelFolder& model, Plan& plan,
-                           const QuantizeCheckpointOptions& options)
+OutputFolder::OutputFolder(const ModelFolder& model, Plan& plan, const TransformOptions& options)
     : model_(model),
       plan_(plan),
       path_(options.output),
@@ -145,6 +152,7 @@ OutputFolder::Start OutputFolder::decide() {
 /// Without a journal only the shards can tell. Throws ValueError.
 void OutputFolder::check_written_by_this_run() const {
   for (std::size_t s = 0; s < plan_.shards.size(); ++s) {
+    const std::int64_t newest_input = newest_input_of(plan_, plan_.shards[s]);
     const fs::path path = path_ / plan_.shards[s].file;
     require<ValueError>(fs::is_regular_file(fs::symlink_status(path)),
                         "{}: holds no interrupted run and no {}; --overwrite replaces it",
@@ -159,7 +167,7 @@ void OutputFolder::check_written_by_this_run() const {
                         "{}: was written with other options or from another input, so --resume "
                         "cannot go on; --overwrite replaces it",
                         path.string());
-    require<ValueError>(model_.files[s].modified_ns() <= file.modified_ns(),
+    require<ValueError>(newest_input <= file.modified_ns(),
                         "{}: is older than its input, so --resume cannot go on; --overwrite "
                         "replaces it",
                         path.string());
@@ -172,10 +180,10 @@ bool OutputFolder::rest_is_complete() const {
     const fs::path path = path_ / name;
     return fs::is_regular_file(path) && read_model_text(path) == text;
   };
-  if (!holds("config.json", plan_.config_json)) return false;
+  if (!plan_.config_json.empty() && !holds("config.json", plan_.config_json)) return false;
   if (!plan_.hf_quant_json.empty() && !holds("hf_quant_config.json", plan_.hf_quant_json))
     return false;
-  if (!model_.index_name.empty() && !holds(model_.index_name, safetensors::index_json(plan_.index)))
+  if (!plan_.index_name.empty() && !holds(plan_.index_name, safetensors::index_json(plan_.index)))
     return false;
   return std::all_of(model_.others.begin(), model_.others.end(), [&](const fs::path& other) {
     return fs::is_regular_file(path_ / other) &&
@@ -238,10 +246,10 @@ void OutputFolder::remove_leftovers() const {
   for (const PlannedShard& shard : plan_.shards) remove(shard.file);
   for (const fs::path& other : model_.others) remove(other);
   for (const char* name : {kJournalName, "config.json", "hf_quant_config.json"}) remove(name);
-  if (!model_.index_name.empty()) remove(model_.index_name);
+  if (!plan_.index_name.empty()) remove(plan_.index_name);
 }
 
-void OutputFolder::before_commit(std::size_t shard, const std::vector<QuantizationError>& errors) {
+void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& errors) {
   journal_.record(plan_.shards[shard], errors);
   journal_.save(path_);
   any_shard_ = true;
@@ -254,10 +262,11 @@ void OutputFolder::finish() {
   }
   if (!plan_.hf_quant_json.empty())
     safetensors::write_file_atomically(path_ / "hf_quant_config.json", plan_.hf_quant_json);
-  if (!model_.index_name.empty())
-    safetensors::write_file_atomically(path_ / model_.index_name,
+  if (!plan_.index_name.empty())
+    safetensors::write_file_atomically(path_ / plan_.index_name,
                                        safetensors::index_json(plan_.index));
-  safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
+  if (!plan_.config_json.empty())
+    safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
   finished_ = true;
   fs::remove(path_ / kJournalName);
   sync_folder(path_);

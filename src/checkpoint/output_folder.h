@@ -16,7 +16,7 @@ class OutputFolder {
  public:
   /// Touches nothing yet. `plan` gets the metadata that tells which run wrote a shard. Throws
   /// IoError.
-  OutputFolder(const ModelFolder& model, Plan& plan, const QuantizeCheckpointOptions& options);
+  OutputFolder(const ModelFolder& model, Plan& plan, const TransformOptions& options);
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
   /// An unfinished run without a finished shard leaves nothing behind, not even a folder.
@@ -41,7 +41,7 @@ class OutputFolder {
   Journal& journal() { return journal_; }
 
   /// Saves the journal with the shard's errors: the shard may get its name now.
-  void before_commit(std::size_t shard, const std::vector<QuantizationError>& errors);
+  void before_commit(std::size_t shard, const std::vector<Outcome>& errors);
   /// Carries the other files over and writes hf_quant_config.json, the index and, last,
   /// config.json; then the output is complete and the journal is removed.
   void finish();

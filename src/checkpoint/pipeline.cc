@@ -9,6 +9,7 @@
 #include <set>
 
 #include "checkpoint/device_chunk.h"
+#include "checkpoint/transcode.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 
@@ -46,8 +47,8 @@ struct Window {
   std::vector<MeasureTask> measure;  // also of partners in other windows and shards
   std::vector<EncodeTask> encode;
   std::vector<CopyTask> copy;
-  std::vector<AmaxResult> amaxes;         // of `measure`
-  std::vector<QuantizationError> errors;  // of `encode`
+  std::vector<AmaxResult> amaxes;  // of `measure`
+  std::vector<Outcome> outcomes;   // of `encode`
 };
 
 /// What one thread feeds a device with.
@@ -58,23 +59,21 @@ struct Lane {
 
 class Pipeline {
  public:
-  Pipeline(const ModelFolder& model, const Plan& plan, const PipelineOptions& options)
-      : model_(model),
-        plan_(plan),
+  Pipeline(const Plan& plan, const PipelineOptions& options)
+      : plan_(plan),
         options_(options),
         backend_(find_backend(options.backend)),
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
-        errors_(plan.tensors.size()),
+        outcomes_(plan.tensors.size()),
         lanes_([device = options.device, most = largest_chunk(plan)] {
           return std::make_unique<Lane>(device, most);
         }),
         remaining_(std::make_unique<std::atomic<std::uint64_t>[]>(plan.tensors.size())) {}
 
-  std::vector<QuantizationError> run(
+  std::vector<Outcome> run(
       const std::filesystem::path& output, const std::vector<bool>& done,
-      const std::function<void(std::size_t, const std::vector<QuantizationError>&)>&
-          before_commit) {
+      const std::function<void(std::size_t, const std::vector<Outcome>&)>& before_commit) {
     done_ = &done;
     start_progress();
     std::future<void> committing;
@@ -84,7 +83,7 @@ class Pipeline {
       // In the background: fsync waits for the disk while the next shard is computed.
       committing = std::async(std::launch::async, [&, shard, w = std::move(*writer)]() mutable {
         check_inputs(shard);
-        before_commit(shard, errors_);
+        before_commit(shard, outcomes_);
         w.commit();
       });
       writer.reset();
@@ -99,35 +98,46 @@ class Pipeline {
       std::optional<Window> next = next_window();
       write_globals(*now, *writer);
       run_tasks(&*now, &*writer, next ? &*next : nullptr);
-      add_errors(*now);
+      add_outcomes(*now);
       if (!next || next->shard != now->shard) commit(now->shard);
       now = std::move(next);
     }
     if (committing.valid()) committing.get();
-    return std::move(errors_);
+    return std::move(outcomes_);
   }
 
  private:
-  const File& file_of(std::size_t tensor) const {
-    return model_.files[plan_.tensors[tensor].shard];
+  const LogicalTensor& source_of(std::size_t tensor) const { return *plan_.tensors[tensor].source; }
+  const LogicalTensor& source_of(const Unit& unit) const { return source_of(unit.tensor); }
+
+  /// What `finish_part` counts: bytes of copies, elements of units.
+  std::uint64_t work_of(std::size_t tensor) const {
+    const PlannedTensor& t = plan_.tensors[tensor];
+    return t.copy != kNone ? t.stored.info->bytes
+                           : static_cast<std::uint64_t>(t.source->elements());
   }
 
   void start_progress() {
     for (std::size_t t = 0; t < plan_.tensors.size(); ++t) {
-      remaining_[t] = plan_.tensors[t].info->bytes;
+      remaining_[t] = work_of(t);
       if ((*done_)[plan_.tensors[t].shard]) continue;
       ++progress_.tensors_total;
-      progress_.bytes_total += plan_.tensors[t].info->bytes;
+      progress_.bytes_total += plan_.tensors[t].bytes_before;
     }
   }
 
-  void finish_part(std::size_t tensor, std::uint64_t bytes) {
-    const bool whole = remaining_[tensor].fetch_sub(bytes) == bytes;
+  void finish_part(std::size_t tensor, std::uint64_t work) {
+    const bool whole = remaining_[tensor].fetch_sub(work) == work;
+    const PlannedTensor& t = plan_.tensors[tensor];
+    const double bytes = work == 0
+                             ? 0
+                             : static_cast<double>(work) * (static_cast<double>(t.bytes_before) /
+                                                            static_cast<double>(work_of(tensor)));
     const std::lock_guard lock(progress_mutex_);
-    progress_.bytes_done += bytes;
+    progress_.bytes_done += static_cast<std::uint64_t>(bytes);
     if (!whole) return;
     ++progress_.tensors_done;
-    progress_.tensor = plan_.tensors[tensor].info->name;
+    progress_.tensor = t.name;
     if (options_.progress) options_.progress(progress_);
   }
 
@@ -151,11 +161,11 @@ class Pipeline {
       const std::size_t t = shard.first_tensor + position_;
       const PlannedTensor& tensor = plan_.tensors[t];
       if (tensor.copy != kNone) {
-        const std::uint64_t n = std::min(tensor.info->bytes - part_, kWindowBytes);
+        const std::uint64_t n = std::min(tensor.stored.info->bytes - part_, kWindowBytes);
         add_copy(window, t, part_, n);
         bytes += n;
         part_ += n;
-        if (part_ < tensor.info->bytes) continue;
+        if (part_ < tensor.stored.info->bytes) continue;
       } else {
         const std::size_t u = tensor.first_unit + part_;
         bytes += add_unit(window, u);
@@ -165,7 +175,7 @@ class Pipeline {
       part_ = 0;
     }
     window.amaxes.resize(window.measure.size());
-    window.errors.resize(window.encode.size());
+    window.outcomes.resize(window.encode.size());
     return window;
   }
 
@@ -181,17 +191,20 @@ class Pipeline {
     const std::int64_t step = rows_per_chunk(unit);
     for (std::int64_t row = 0; row < unit.slice.rows; row += step)
       window.encode.push_back({u, row, std::min(step, unit.slice.rows - row)});
-    if (!scheduled_[unit.group]) {
+    const bool measured = unit.work == Work::quantize || unit.work == Work::transcode;
+    if (measured && !scheduled_[unit.group]) {
       scheduled_[unit.group] = true;
       for (const std::size_t member : plan_.groups[unit.group].units) add_measure(window, member);
     }
-    const int bits = safetensors::dtype_bits(plan_.tensors[unit.tensor].info->dtype);
-    return static_cast<std::uint64_t>(unit.slice.rows * unit.slice.cols * bits / 8);
+    const PlannedTensor& tensor = plan_.tensors[unit.tensor];
+    return static_cast<std::uint64_t>(static_cast<double>(unit.slice.rows * unit.slice.cols) /
+                                      static_cast<double>(tensor.source->elements()) *
+                                      static_cast<double>(tensor.bytes_before));
   }
 
   void add_measure(Window& window, std::size_t u) {
     const Unit& unit = plan_.units[u];
-    const std::int64_t step = elements_per_measure(plan_.tensors[unit.tensor].info->dtype);
+    const std::int64_t step = elements_per_measure(source_of(unit));
     for (std::int64_t at = 0; at < unit.slice.amax_count; at += step)
       window.measure.push_back(
           {u, unit.slice.amax_begin + at, std::min(step, unit.slice.amax_count - at)});
@@ -215,58 +228,93 @@ class Pipeline {
       if (i < copies) return copy(now->copy[i], *writer, *buffers);
       i -= copies;
       const MeasureTask& m = next->measure[i];
-      const std::size_t tensor = plan_.units[m.unit].tensor;
-      next->amaxes[i] = measure_chunk(file_of(tensor), *plan_.tensors[tensor].info, m.begin,
-                                      m.count, backend_, *buffers);
+      const Unit& unit = plan_.units[m.unit];
+      next->amaxes[i] = unit.work == Work::transcode
+                            ? measure_exponents(source_of(unit), m.begin, m.count, *buffers)
+                            : measure_chunk(source_of(unit), m.begin, m.count, backend_, *buffers);
     });
     if (next) set_globals(*next);
   }
 
   void encode(Window& window, std::size_t i, Writer& writer, Buffers& buffers) {
     const EncodeTask& task = window.encode[i];
-    const Unit& unit = plan_.units[task.unit];
+    finish_chunk(window, i, writer, chunk_of(plan_.units[task.unit], task, buffers));
+  }
+
+  EncodedChunk chunk_of(const Unit& unit, const EncodeTask& task, Buffers& buffers) const {
+    const LogicalTensor& source = source_of(unit);
+    switch (unit.work) {
+      case Work::transcode:
+        return transcode_chunk(source, unit.slice, task.row, task.rows, globals_[unit.group],
+                               buffers);
+      case Work::move:
+        return move_chunk(source, unit, task.row, task.rows, buffers);
+      case Work::decode:
+        return decode_chunk(source, unit.slice, task.row, task.rows, options_.plain, buffers);
+      case Work::quantize:
+        break;
+    }
     QuantizeOptions options;
     options.quantizer = options_.quantizer;
     options.backend = options_.backend;
     options.global = {&globals_[unit.group], 1};
-    finish_chunk(window, i, writer,
-                 encode_chunk(file_of(unit.tensor), *plan_.tensors[unit.tensor].info, unit.slice,
-                              task.row, task.rows, options, buffers));
+    return encode_chunk(source, unit.slice, task.row, task.rows, options, buffers);
   }
 
-  /// Tasks [first, last).
+  /// Tasks [first, last). What is not quantized is done by the CPU.
   void encode_on_device(Window& window, std::size_t first, std::size_t last, Writer& writer) {
+    std::vector<std::size_t> tasks;
+    for (std::size_t i = first; i < last; ++i) {
+      if (plan_.units[window.encode[i].unit].work == Work::quantize) {
+        tasks.push_back(i);
+        continue;
+      }
+      BufferPool::Lease buffers(pool_);
+      encode(window, i, writer, *buffers);
+    }
+    if (tasks.empty()) return;
     LendingPool<std::unique_ptr<Lane>>::Lease lane(lanes_);
     const auto slot = [&](std::size_t i) -> DeviceSlot& { return (*lane)->slots[i % 2]; };
     const auto begin = [&](std::size_t i) {
-      const EncodeTask& task = window.encode[i];
+      const EncodeTask& task = window.encode[tasks[i]];
       const Unit& unit = plan_.units[task.unit];
-      slot(i).begin(file_of(unit.tensor), *plan_.tensors[unit.tensor].info, unit.slice, task.row,
-                    task.rows, options_.quantizer, globals_[unit.group]);
+      slot(i).begin(source_of(unit), unit.slice, task.row, task.rows, options_.quantizer,
+                    globals_[unit.group]);
     };
-    begin(first);
-    for (std::size_t i = first; i < last; ++i) {
-      if (i + 1 < last) begin(i + 1);
-      finish_chunk(window, i, writer, slot(i).finish(options_.backend));
+    begin(0);
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      if (i + 1 < tasks.size()) begin(i + 1);
+      finish_chunk(window, tasks[i], writer, slot(i).finish(options_.backend));
     }
   }
 
-  void finish_chunk(Window& window, std::size_t i, Writer& writer, const EncodedChunk& chunk) {
+  void finish_chunk(Window& window, std::size_t i, Writer& writer, EncodedChunk chunk) {
     const EncodeTask& task = window.encode[i];
     const Unit& unit = plan_.units[task.unit];
-    window.errors[i] = chunk.error;
+    window.outcomes[i] = chunk.outcome;
     const std::int64_t elements = task.row * unit.slice.cols;
-    writer.write(unit.codes, static_cast<std::uint64_t>(elements / 2), chunk.codes);
-    writer.write(unit.scales, static_cast<std::uint64_t>(elements / kBlock), chunk.scales);
-    const int bits = safetensors::dtype_bits(plan_.tensors[unit.tensor].info->dtype);
-    finish_part(unit.tensor, static_cast<std::uint64_t>(task.rows * unit.slice.cols * bits / 8));
+    if (unit.work == Work::decode) {
+      const int bytes = safetensors::dtype_bits(options_.plain) / 8;
+      writer.write(unit.codes, static_cast<std::uint64_t>((unit.out_begin + elements) * bytes),
+                   chunk.codes);
+    } else {
+      const std::int64_t blocks = unit.slice.cols / kBlock;
+      const Arrangement& arrangement = options_.format->names->arrangement;
+      LendingPool<std::vector<std::byte>>::Lease tiles(tiles_);
+      arrange(arrangement, task.rows, blocks, chunk, *tiles);
+      writer.write(unit.codes, static_cast<std::uint64_t>(elements / 2), chunk.codes);
+      writer.write(unit.scales,
+                   static_cast<std::uint64_t>(scale_bytes(arrangement.scales, task.row, blocks)),
+                   chunk.scales);
+    }
+    finish_part(unit.tensor, static_cast<std::uint64_t>(task.rows * unit.slice.cols));
   }
 
   void copy(const CopyTask& task, Writer& writer, Buffers& buffers) {
     const PlannedTensor& tensor = plan_.tensors[task.tensor];
     if (buffers.input.size() < task.bytes) buffers.input.resize(task.bytes);
     const std::span<std::byte> bytes(buffers.input.data(), task.bytes);
-    file_of(task.tensor).read(*tensor.info, task.begin, bytes);
+    tensor.stored.file->read(*tensor.stored.info, task.begin, bytes);
     writer.write(tensor.copy, task.begin, bytes);
     finish_part(task.tensor, task.bytes);
   }
@@ -277,14 +325,15 @@ class Pipeline {
     for (std::size_t i = 0; i < window.measure.size(); ++i) {
       const MeasureTask& m = window.measure[i];
       const Unit& unit = plan_.units[m.unit];
-      if (!window.amaxes[i].finite)
-        throw_non_finite(file_of(unit.tensor), *plan_.tensors[unit.tensor].info, m.begin, m.count);
+      if (!window.amaxes[i].finite) throw_non_finite(source_of(unit), m.begin, m.count);
       if (amax_of.empty() || amax_of.back().first != unit.group)
         amax_of.emplace_back(unit.group, 0.0f);
       amax_of.back().second = std::max(amax_of.back().second, window.amaxes[i].amax);
     }
     for (const auto& [group, amax] : amax_of)
-      globals_[group] = GlobalScale::from_amax(amax, options_.quantizer);
+      globals_[group] = plan_.groups[group].work == Work::transcode
+                            ? global_for_exponents(amax)
+                            : GlobalScale::from_amax(amax, options_.quantizer);
   }
 
   void write_globals(const Window& window, Writer& writer) const {
@@ -295,42 +344,55 @@ class Pipeline {
     };
     for (const std::size_t u : window.units) {
       const Unit& unit = plan_.units[u];
-      write(unit.weight_global, globals_[unit.group]);
+      if (unit.work == Work::decode) continue;
+      const bool moved = unit.work == Work::move;
+      write(unit.weight_global, moved ? unit.global : globals_[unit.group]);
       // The activations' scale has the full range of E4M3, however the weights were encoded.
       write(unit.input_global,
-            GlobalScale::from_amax(plan_.groups[unit.group].input_amax, Quantizer::max));
+            unit.has_input
+                ? unit.input
+                : GlobalScale::from_amax(plan_.groups[unit.group].input_amax, Quantizer::max));
+      if (unit.marker != kNone)
+        writer.write(unit.marker, 0, std::as_bytes(std::span(options_.format->marker_text)));
     }
   }
 
   /// In the order of the tasks, so that the sum is the same for any number of threads.
-  void add_errors(const Window& window) {
+  void add_outcomes(const Window& window) {
     for (std::size_t i = 0; i < window.encode.size(); ++i) {
-      QuantizationError& sum = errors_[plan_.units[window.encode[i].unit].tensor];
-      sum.squared_error += window.errors[i].squared_error;
-      sum.squared_norm += window.errors[i].squared_norm;
+      Outcome& sum = outcomes_[plan_.units[window.encode[i].unit].tensor];
+      sum.error.squared_error += window.outcomes[i].error.squared_error;
+      sum.error.squared_norm += window.outcomes[i].error.squared_norm;
+      sum.clamped_blocks += window.outcomes[i].clamped_blocks;
     }
   }
 
-  /// The shard's own input, and those that hold partners of its tensors.
+  /// The files that the shard's tensors come from, and those that hold partners of them.
   void check_inputs(std::size_t shard) const {
-    std::set<std::size_t> inputs = {shard};
+    std::set<const File*> inputs;
+    const auto add = [&](const PlannedTensor& t) {
+      for (const StoredTensor& part : {t.stored, t.source->data, t.source->scales})
+        if (part) inputs.insert(part.file);
+    };
     const PlannedShard& s = plan_.shards[shard];
-    for (std::size_t t = s.first_tensor; t < s.first_tensor + s.tensors; ++t)
+    for (std::size_t t = s.first_tensor; t < s.first_tensor + s.tensors; ++t) {
+      add(plan_.tensors[t]);
       for (std::size_t u = 0; u < plan_.tensors[t].units; ++u)
         for (const std::size_t member :
              plan_.groups[plan_.units[plan_.tensors[t].first_unit + u].group].units)
-          inputs.insert(plan_.tensors[plan_.units[member].tensor].shard);
-    for (const std::size_t input : inputs) model_.files[input].check_unchanged();
+          add(plan_.tensors[plan_.units[member].tensor]);
+    }
+    for (const File* input : inputs) input->check_unchanged();
   }
 
-  const ModelFolder& model_;
   const Plan& plan_;
   const PipelineOptions& options_;
   const Backend& backend_;
   const std::vector<bool>* done_ = nullptr;
   std::vector<GlobalScale> globals_;  // of groups
   std::vector<bool> scheduled_;       // groups whose amax is measured or being measured
-  std::vector<QuantizationError> errors_;
+  std::vector<Outcome> outcomes_;
+  LendingPool<std::vector<std::byte>> tiles_;
   BufferPool pool_;
   LendingPool<std::unique_ptr<Lane>> lanes_;
 
@@ -346,11 +408,11 @@ class Pipeline {
 
 }  // namespace
 
-std::vector<QuantizationError> write_shards(
-    const ModelFolder& model, const Plan& plan, const PipelineOptions& options,
-    const std::filesystem::path& output, const std::vector<bool>& done,
-    const std::function<void(std::size_t, const std::vector<QuantizationError>&)>& before_commit) {
-  return Pipeline(model, plan, options).run(output, done, before_commit);
+std::vector<Outcome> write_shards(
+    const Plan& plan, const PipelineOptions& options, const std::filesystem::path& output,
+    const std::vector<bool>& done,
+    const std::function<void(std::size_t, const std::vector<Outcome>&)>& before_commit) {
+  return Pipeline(plan, options).run(output, done, before_commit);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -1,52 +1,85 @@
 #include "checkpoint/plan.h"
 
 #include <algorithm>
-#include <map>
+#include <cmath>
 #include <numeric>
 #include <set>
 
+#include "checkpoint/declared.h"
 #include "checkpoint/expert_layers.h"
-#include "checkpoint/fuse.h"
-#include "checkpoint/input_amax.h"
+#include "checkpoint/groups.h"
 #include "checkpoint/json_text.h"
+#include "checkpoint/reciprocals.h"
 #include "checkpoint/schemes/excludes.h"
-#include "checkpoint/text_file.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
+using Task = TransformOptions::Task;
 using safetensors::TensorInfo;
+using safetensors::TensorSpec;
 
-/// The activation amax that nobody measured: input_scale becomes 1.
-constexpr float kDefaultInputAmax = 2688.0f;
 /// Longer names exist in no model, and std::regex recurses once for each character.
 constexpr std::size_t kMaxNameBytes = 1024;
 
-std::vector<WeightSlice> slices_of(const TensorInfo& t, const Selection& s,
-                                   const ModelConfig& config) {
-  if (s.kind == "stacked experts") return slice_experts(t, config);
+WeightSlice whole(const LogicalTensor& t) {
   WeightSlice slice;
-  slice.module = module_of(t.name);
-  slice.rows = t.shape[0];
-  slice.cols = t.shape[1];
+  slice.module = t.module();
+  slice.cols = t.shape.empty() ? 1 : t.cols();
+  slice.rows = slice.cols == 0 ? 0 : t.elements() / slice.cols;
   slice.row_stride = slice.cols;
   slice.amax_count = slice.rows * slice.cols;
-  return {slice};
+  return slice;
 }
 
-std::uint64_t spec_bytes(const safetensors::TensorSpec& spec) {
+/// transformers stores the experts of GPT-OSS as [experts, in, out], and packs [experts, out, in].
+std::vector<WeightSlice> transposed(const LogicalTensor& t) {
+  std::vector<WeightSlice> slices;
+  for (std::int64_t e = 0; e < t.matrices(); ++e) {
+    WeightSlice& slice = slices.emplace_back();
+    slice.module = t.module();
+    slice.rows = t.cols();
+    slice.cols = t.rows();
+    slice.offset = e * slice.rows * slice.cols;
+    slice.row_stride = 1;
+    slice.col_stride = t.cols();
+  }
+  return slices;
+}
+
+std::uint64_t spec_bytes(const TensorSpec& spec) {
   std::uint64_t elements = 1;
   for (const std::int64_t d : spec.shape) elements *= static_cast<std::uint64_t>(d);
   return elements * static_cast<std::uint64_t>(safetensors::dtype_bits(spec.dtype)) / 8;
 }
 
+const char* action_of(Work work) {
+  switch (work) {
+    case Work::move:
+      return "moved";
+    case Work::transcode:
+      return "converted";
+    case Work::decode:
+      return "dequantized";
+    case Work::quantize:
+      break;
+  }
+  return "quantized";
+}
+
 class Planner {
  public:
-  Planner(const ModelFolder& model, const QuantizeCheckpointOptions& options)
-      : model_(model), options_(options), format_(checkpoint_format(options.format)) {
-    if (!model.config_text.empty())
-      config_ = parse_model_config(model.config_text, (model.root / "config.json").string());
+  Planner(const ModelFolder& model, const TransformOptions& options)
+      : model_(model),
+        options_(options),
+        format_(options.task == Task::decode ? nullptr : &checkpoint_format(options.format)) {
+    const std::string file = (model.root / "config.json").string();
+    if (!model.config_text.empty()) {
+      config_ = parse_model_config(model.config_text, file);
+      declared_ = declared_in_config(model.config_text, file);
+    }
+    for (const LogicalTensor& t : model.tensors) four_bits_ |= t.is_four_bits();
   }
 
   Plan run() {
@@ -55,103 +88,246 @@ class Planner {
     select(selector);
     plan_.warnings = model_.warnings;
     warn(selector.warnings());
-    warn(keep_whole_layers());
-    for (std::size_t f = 0; f < model_.files.size(); ++f) add_shard(f);
-    make_groups();
+    if (may_quantize()) warn(keep_whole_layers());
+    if (format_ != nullptr && !format_->single_file.empty()) {
+      add_shard(std::string(format_->single_file), 0, model_.files.size());
+    } else {
+      for (std::size_t f = 0; f < model_.files.size(); ++f)
+        add_shard(model_.file_names[f], f, f + 1);
+      plan_.index_name = model_.index_name;
+    }
+    make_groups(plan_, options_, kept_);
     finish();
     return std::move(plan_);
   }
 
  private:
-  void warn(const std::vector<std::string>& lines) {
-    plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
-  }
-
   struct Candidate {
+    const LogicalTensor* tensor = nullptr;
+    TensorInfo info;  ///< as if it were plain
     Selection selection;
     std::vector<WeightSlice> slices;  ///< if quantized
   };
 
+  void warn(const std::vector<std::string>& lines) {
+    plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
+  }
+
+  /// A conversion quantizes FP8 weights where nothing has four bits yet, else leaves them.
+  bool may_quantize() const {
+    return options_.task == Task::quantize || (options_.task == Task::convert && !four_bits_);
+  }
+
   void select(Selector& selector) {
-    for (const safetensors::File& file : model_.files) {
-      std::vector<Candidate>& candidates = candidates_.emplace_back();
-      for (const TensorInfo& info : file.tensors()) {
-        require<FormatError>(info.name.size() <= kMaxNameBytes,
-                             "{}: a tensor name of {} bytes, at most {}", file.path().string(),
-                             info.name.size(), kMaxNameBytes);
-        Candidate& candidate = candidates.emplace_back();
-        candidate.selection = selector.select(info);
-        if (!candidate.selection.quantize) continue;
-        candidate.slices = slices_of(info, candidate.selection, config_);
-        const std::int64_t cols = candidate.slices[0].cols;
-        if (cols % kBlock == 0) continue;
-        candidate.selection.quantize = false;
-        candidate.selection.reason = fmt::format("{} columns, not a multiple of {}", cols, kBlock);
+    candidates_.resize(model_.files.size());
+    for (std::size_t i = 0; i < model_.tensors.size(); ++i) {
+      const LogicalTensor& t = model_.tensors[i];
+      const std::string file = t.data.file->path().string();
+      require<FormatError>(t.name.size() <= kMaxNameBytes,
+                           "{}: a tensor name of {} bytes, at most {}", file, t.name.size(),
+                           kMaxNameBytes);
+      require<UnsupportedError>(
+          options_.task != Task::quantize || !t.is_nvfp4(),
+          "{}: {} is already quantized to NVFP4; nvfp4 convert changes the format", file, t.name);
+      Candidate& c = candidates_[model_.file_of[i]].emplace_back();
+      c.tensor = &t;
+      c.info = t.plain_info();
+      c.selection = selector.select(c.info);
+      if (t.correction.requantize) {
+        c.selection.quantize = true;
+        c.selection.reason.clear();
+      } else if (options_.task == Task::decode ||
+                 (options_.task == Task::convert && t.is_plain())) {
+        c.selection.quantize = false;
+        if (c.selection.reason.empty()) c.selection.reason = "not quantized in the input";
+      } else if (options_.task == Task::convert && t.is_four_bits()) {
+        c.selection.quantize = true;
+        c.selection.reason.clear();
       }
+      if (c.selection.quantize) slice(c);
     }
+  }
+
+  void slice(Candidate& c) {
+    const LogicalTensor& t = *c.tensor;
+    if (c.selection.kind == "stacked experts" && !t.is_nvfp4())
+      c.slices = slice_experts(c.info, config_, /*rows_first=*/!t.is_plain());
+    else
+      c.slices = {whole(t)};
+    require<UnsupportedError>(!t.is_nvfp4() || t.shape.size() == 2,
+                              "{}: a stack of {} matrices, only matrices can be converted",
+                              t.data.describe(), t.matrices());
+    const std::int64_t cols = c.slices[0].cols;
+    if (cols % kBlock == 0) return;
+    c.selection.quantize = false;
+    c.selection.reason = fmt::format("{} columns, not a multiple of {}", cols, kBlock);
   }
 
   std::vector<std::string> keep_whole_layers() {
     std::vector<Choice> choices;
-    for (std::size_t f = 0; f < candidates_.size(); ++f)
-      for (std::size_t t = 0; t < candidates_[f].size(); ++t)
-        choices.push_back({&model_.files[f].tensors()[t], &candidates_[f][t].selection});
+    for (std::vector<Candidate>& file : candidates_)
+      for (Candidate& c : file) choices.push_back({&c.info, &c.selection});
     return keep_expert_layers_whole(choices);
   }
 
-  void add_shard(std::size_t f) {
+  void add_shard(std::string name, std::size_t first_file, std::size_t end_file) {
     PlannedShard shard;
-    shard.file = model_.file_names[f];
-    shard.metadata = model_.files[f].metadata();
+    shard.file = std::move(name);
+    shard.metadata = model_.files[first_file].metadata();
+    shard.metadata.erase(kReciprocalsKey);
     shard.metadata.try_emplace("format", "pt");  // transformers refuses files that do not say it
     shard.first_tensor = plan_.tensors.size();
     const std::size_t first_unit = plan_.units.size();
-    for (std::size_t t = 0; t < candidates_[f].size(); ++t)
-      add_tensor(model_.files[f].tensors()[t], std::move(candidates_[f][t]), shard);
+    reciprocals_ = {};
+    for (std::size_t f = first_file; f < end_file; ++f)
+      for (Candidate& c : candidates_[f]) add_tensor(std::move(c), shard);
     shard.tensors = plan_.tensors.size() - shard.first_tensor;
+    if (!reciprocals_.empty()) shard.metadata[kReciprocalsKey] = reciprocals_.text();
     sort_by_alignment(shard, first_unit);
     plan_.shards.push_back(std::move(shard));
   }
 
-  void add_tensor(const TensorInfo& info, Candidate candidate, PlannedShard& shard) {
-    Selection& selection = candidate.selection;
-    PlannedTensor tensor;
-    tensor.info = &info;
+  PlannedTensor& new_tensor(const Candidate& c) {
+    PlannedTensor& tensor = plan_.tensors.emplace_back();
+    tensor.source = c.tensor;
+    tensor.name = c.tensor->name;
     tensor.shard = plan_.shards.size();
-    if (selection.quantize) {
-      tensor.first_unit = plan_.units.size();
-      tensor.units = candidate.slices.size();
-      for (WeightSlice& slice : candidate.slices)
-        tensor.bytes_after += add_unit(std::move(slice), shard);
-    } else {
-      tensor.copy = shard.specs.size();
-      tensor.bytes_after = info.bytes;
-      shard.specs.push_back({info.name, info.dtype, info.shape});
-      if (info.name.ends_with(".weight") || selection.kind == "stacked experts")
-        kept_.push_back({std::string(module_of(info.name)), selection.linear});
-    }
-    tensor.selection = std::move(selection);
-    plan_.tensors.push_back(std::move(tensor));
+    tensor.selection = c.selection;
+    tensor.bytes_before = c.tensor->bytes;
+    return tensor;
   }
 
-  std::uint64_t add_unit(WeightSlice slice, PlannedShard& shard) {
+  void add_tensor(Candidate c, PlannedShard& shard) {
+    const LogicalTensor& t = *c.tensor;
+    const bool keeps_fp8 = t.encoding() == Encoding::fp8 && !t.correction.requantize &&
+                           options_.task == Task::convert && four_bits_ &&
+                           format_->keeps_fp8 != nullptr && format_->keeps_fp8(t);
+    if (c.selection.quantize && !keeps_fp8) {
+      PlannedTensor& tensor = new_tensor(c);
+      const Work work = t.is_nvfp4()                      ? Work::move
+                        : t.encoding() == Encoding::mxfp4 ? Work::transcode
+                                                          : Work::quantize;
+      tensor.action = action_of(work);
+      tensor.first_unit = plan_.units.size();
+      tensor.units = c.slices.size();
+      for (WeightSlice& slice : c.slices)
+        tensor.bytes_after += add_unit(work, t, std::move(slice), shard);
+      return;
+    }
+    if (t.is_plain()) {
+      copy(c, t.data, t.data.info->name, shard);
+    } else if (keeps_fp8) {
+      add_fp8(c, shard);
+      return;
+    } else {
+      add_decoded(c, shard);
+    }
+    if (t.name.ends_with(".weight") || c.selection.kind == "stacked experts")
+      kept_.push_back({t.module(), c.selection.linear});
+  }
+
+  void copy(const Candidate& c, const StoredTensor& stored, const std::string& name,
+            PlannedShard& shard) {
+    PlannedTensor& tensor = new_tensor(c);
+    tensor.stored = stored;
+    tensor.name = name;
+    tensor.action = "kept";
+    tensor.copy = shard.specs.size();
+    tensor.bytes_before = tensor.bytes_after = stored.info->bytes;
+    shard.specs.push_back({name, stored.info->dtype, stored.info->shape});
+  }
+
+  void add_fp8(Candidate& c, PlannedShard& shard) {
+    const LogicalTensor& t = *c.tensor;
+    c.selection.reason = "FP8 in the input";
+    copy(c, t.data, t.data.info->name, shard);
+    copy(c, t.scales, t.module() + ".weight_scale", shard);
+    if (t.input) copy(c, t.input, t.input.info->name, shard);
+    using Scales = Fp8Module::Scales;
+    fp8_.push_back({t.module(),
+                    t.scales.info->shape.size() == 2 && t.block_rows > 1 ? Scales::block
+                    : t.block_rows == 1                                  ? Scales::channel
+                                                                         : Scales::tensor,
+                    static_cast<bool>(t.input)});
+  }
+
+  void add_decoded(const Candidate& c, PlannedShard& shard) {
+    const LogicalTensor& t = *c.tensor;
+    const bool transpose = t.names == &kGptOssNames;
+    const std::vector<WeightSlice> slices =
+        transpose ? transposed(t) : std::vector<WeightSlice>{whole(t)};
+    TensorSpec spec{t.name, options_.plain, t.shape};
+    if (transpose) std::swap(spec.shape[1], spec.shape[2]);
+    PlannedTensor& tensor = new_tensor(c);
+    tensor.action = action_of(Work::decode);
+    if (tensor.selection.reason.empty()) tensor.selection.reason = t.form_name() + " in the input";
+    tensor.first_unit = plan_.units.size();
+    tensor.units = slices.size();
+    tensor.bytes_after = spec_bytes(spec);
+    std::int64_t begin = 0;
+    for (const WeightSlice& slice : slices) {
+      Unit& unit = plan_.units.emplace_back();
+      unit.tensor = plan_.tensors.size() - 1;
+      unit.work = Work::decode;
+      unit.slice = slice;
+      unit.row_multiple = transpose ? 32 : 1;
+      unit.out_begin = begin;
+      unit.codes = shard.specs.size();
+      begin += slice.rows * slice.cols;
+    }
+    shard.specs.push_back(std::move(spec));
+  }
+
+  std::uint64_t add_unit(Work work, const LogicalTensor& t, WeightSlice slice,
+                         PlannedShard& shard) {
     Unit unit;
-    unit.tensor = plan_.tensors.size();
+    unit.tensor = plan_.tensors.size() - 1;
+    unit.work = work;
+    if (format_->names->arrangement.scales != ScaleLayout::linear) unit.row_multiple = 128;
+    if (work == Work::move) take_globals(t, unit);
+    if (t.correction.input) unit.input = *t.correction.input;
+    unit.has_input = work == Work::move || t.correction.input;
     std::uint64_t bytes = 0;
     for (OutputTensor& out :
-         format_.tensors(options_.scheme, slice.module, slice.rows, slice.cols)) {
+         format_->tensors(options_.scheme, slice.module, slice.rows, slice.cols)) {
       std::size_t& place = out.role == Role::codes           ? unit.codes
                            : out.role == Role::scales        ? unit.scales
                            : out.role == Role::weight_global ? unit.weight_global
-                                                             : unit.input_global;
+                           : out.role == Role::input_global  ? unit.input_global
+                                                             : unit.marker;
       place = shard.specs.size();
       bytes += spec_bytes(out.spec);
+      if (work == Work::move && out.role == Role::weight_global)
+        reciprocals_.add(out.spec.name, unit.global, format_->names->divisors);
+      if (work == Work::move && out.role == Role::input_global)
+        reciprocals_.add(out.spec.name, unit.input, format_->names->divisors);
       shard.specs.push_back(std::move(out.spec));
     }
     quantized_.push_back(slice.module);
     unit.slice = std::move(slice);
     plan_.units.push_back(std::move(unit));
     return bytes;
+  }
+
+  void take_globals(const LogicalTensor& t, Unit& unit) const {
+    const auto check = [](const StoredTensor& stored, const GlobalScale& scale) {
+      const bool good = std::isfinite(scale.multiplier) && std::isfinite(scale.divisor) &&
+                        scale.multiplier > 0 && scale.divisor > 0;
+      require<ValueError>(good,
+                          "{} = {} (as a multiplier), must be finite and > 0; nvfp4 verify "
+                          "says more",
+                          stored.describe(), scale.multiplier);
+    };
+    unit.global = t.correction.global.value_or(t.globals[0]);
+    check(t.global, unit.global);
+    unit.changes_scales = t.correction.changes_scales();
+    if (t.correction.global) unit.scale_ratio = t.globals[0].multiplier / unit.global.multiplier;
+    if (options_.scheme == Scheme::nvfp4a16 || t.correction.input) return;
+    require<ValueError>(!t.inputs.empty(),
+                        "{}: has no input scale, others have one; nvfp4 repair supplies it",
+                        t.data.describe());
+    unit.input = t.inputs[0];
+    check(t.input, unit.input);
   }
 
   /// Wide elements first: with no gaps between tensors, each then starts at a multiple of its
@@ -164,7 +340,7 @@ class Planner {
              safetensors::dtype_bits(shard.specs[b].dtype);
     });
     std::vector<std::size_t> place(order.size());
-    std::vector<safetensors::TensorSpec> sorted;
+    std::vector<TensorSpec> sorted;
     for (std::size_t i = 0; i < order.size(); ++i) {
       place[order[i]] = i;
       sorted.push_back(std::move(shard.specs[order[i]]));
@@ -175,77 +351,16 @@ class Planner {
       move_to(plan_.tensors[t].copy);
     for (std::size_t u = first_unit; u < plan_.units.size(); ++u) {
       Unit& unit = plan_.units[u];
-      for (std::size_t* i : {&unit.codes, &unit.scales, &unit.weight_global, &unit.input_global})
+      for (std::size_t* i :
+           {&unit.codes, &unit.scales, &unit.weight_global, &unit.input_global, &unit.marker})
         move_to(*i);
     }
-  }
-
-  void make_groups() {
-    FuseRules rules(options_.fuse);
-    InputAmax amaxes;
-    if (options_.input_amax) {
-      const std::string text = read_text_file(*options_.input_amax);
-      plan_.input_amax_fingerprint = fingerprint(text);
-      amaxes = InputAmax(text, options_.input_amax->string());
-      if (options_.scheme == Scheme::nvfp4a16)
-        plan_.warnings.push_back("--input-amax: no effect, scheme nvfp4a16 has no input scales");
-    }
-    std::map<std::string, std::size_t> group_of;
-    for (std::size_t u = 0; u < plan_.units.size(); ++u) {
-      Unit& unit = plan_.units[u];
-      const auto [it, fresh] =
-          group_of.try_emplace(rules.key(unit.slice.module), plan_.groups.size());
-      if (fresh) plan_.groups.emplace_back();
-      unit.group = it->second;
-      rules.see(unit.slice.module);
-      Group& group = plan_.groups[unit.group];
-      group.units.push_back(u);
-      group.input_amax = std::max(group.input_amax, amaxes.find(unit.slice.module));
-    }
-    if (options_.input_amax && options_.scheme == Scheme::nvfp4) fill_experts(rules);
-    for (Group& group : plan_.groups)
-      if (group.input_amax == 0) group.input_amax = kDefaultInputAmax;
-    warn(amaxes.warnings());
-    warn(rules.warnings());
-    for (const KeptModule& kept : kept_) {
-      const std::string key = rules.key(kept.name);
-      if (!expert_layer_of(kept.name).empty()) continue;  // has its own warning
-      if (const auto it = group_of.find(key); it != group_of.end() && kept.linear)
-        plan_.warnings.push_back(
-            fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
-                        kept.name, plan_.units[plan_.groups[it->second].units[0]].slice.module));
-    }
-  }
-
-  /// Calibration data need not reach every expert: one without an amax takes the largest of the
-  /// same projections of its layer's other experts. What still has none is warned about.
-  void fill_experts(const FuseRules& rules) {
-    std::map<std::string, float> largest;
-    const auto kind_of = [&](const Group& group) {
-      return without_expert_number(rules.key(plan_.units[group.units[0]].slice.module));
-    };
-    for (const Group& group : plan_.groups) {
-      float& amax = largest[kind_of(group)];
-      amax = std::max(amax, group.input_amax);
-    }
-    std::size_t missing = 0, first = kNone;
-    for (Group& group : plan_.groups) {
-      if (group.input_amax == 0) group.input_amax = largest[kind_of(group)];
-      if (group.input_amax != 0) continue;
-      missing += group.units.size();
-      first = std::min(first, group.units[0]);
-    }
-    if (missing > 0)
-      plan_.warnings.push_back(
-          fmt::format("{} of {} modules have no entry in {}, {} is used: {}{}", missing,
-                      plan_.units.size(), options_.input_amax->string(), kDefaultInputAmax,
-                      plan_.units[first].slice.module, missing > 1 ? ", ..." : ""));
   }
 
   void finish() {
     std::set<std::string_view> names;
     for (const PlannedShard& shard : plan_.shards) {
-      for (const safetensors::TensorSpec& spec : shard.specs) {
+      for (const TensorSpec& spec : shard.specs) {
         require<UnsupportedError>(names.insert(spec.name).second,
                                   "{}: {} is there already, the input seems to be quantized",
                                   shard.file, spec.name);
@@ -253,13 +368,22 @@ class Planner {
         plan_.index.total_size += spec_bytes(spec);
       }
     }
-    const ConfigFacts facts = {options_.scheme, kept_, quantized_};
-    const Json quantization = format_.quantization_config(facts);
-    plan_.config_json = with_quantization_config(config_, quantization);
-    if (format_.hf_quant_config)
-      plan_.hf_quant_json = dump_pretty(format_.hf_quant_config(facts), 4) + "\n";
-    if (config_.text.empty())
+    if (options_.task == Task::decode)
+      plan_.config_json = without_quantization_config(config_);
+    else
+      declare();
+    if (config_.text.empty() && !plan_.config_json.empty())
       plan_.warnings.push_back("the input has no config.json, the output gets a bare one");
+  }
+
+  void declare() {
+    const ConfigFacts facts = {options_.scheme, kept_, quantized_, fp8_, kv_cache()};
+    if (format_->quantization_config)
+      plan_.config_json = with_quantization_config(config_, format_->quantization_config(facts));
+    else
+      plan_.config_json = without_quantization_config(config_);
+    if (format_->hf_quant_config)
+      plan_.hf_quant_json = dump_pretty(format_->hf_quant_config(facts), 4) + "\n";
     if (quantized_.empty()) plan_.warnings.push_back("no tensor is quantized");
     std::vector<std::string> linear;
     for (const auto& entry : linear_excludes(facts, [](const std::string& e) { return e + "*"; }))
@@ -267,19 +391,28 @@ class Planner {
     warn(exclude_conflicts(linear, quantized_));
   }
 
+  std::string kv_cache() const {
+    if (!declared_ || declared_->kv_cache.is_null()) return {};
+    return declared_->kv_cache.is_string() ? declared_->kv_cache.get<std::string>() : "FP8";
+  }
+
   const ModelFolder& model_;
-  const QuantizeCheckpointOptions& options_;
-  const CheckpointFormat& format_;
+  const TransformOptions& options_;
+  const CheckpointFormat* format_;  ///< null if nothing stays quantized
   ModelConfig config_;
+  std::optional<Declared> declared_;
+  bool four_bits_ = false;                          ///< something in the input is NVFP4 or MXFP4
   std::vector<std::vector<Candidate>> candidates_;  ///< of each file
   Plan plan_;
+  Reciprocals reciprocals_;  ///< of the shard that is being planned
   std::vector<KeptModule> kept_;
+  std::vector<Fp8Module> fp8_;
   std::vector<std::string> quantized_;
 };
 
 }  // namespace
 
-Plan make_plan(const ModelFolder& model, const QuantizeCheckpointOptions& options) {
+Plan make_plan(const ModelFolder& model, const TransformOptions& options) {
   return Planner(model, options).run();
 }
 

@@ -17,22 +17,41 @@ namespace nvfp4::checkpoint {
 
 inline constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-/// One matrix to quantize.
+/// What becomes of a matrix.
+enum class Work : std::uint8_t {
+  quantize,   ///< to NVFP4
+  transcode,  ///< MXFP4 to NVFP4: the same values, but for blocks out of range
+  move,       ///< NVFP4 to NVFP4: codes and scales change places
+  decode,     ///< to a plain dtype
+};
+
+/// One matrix to write anew.
 struct Unit {
   std::size_t tensor = 0;  ///< in Plan::tensors
+  Work work = Work::quantize;
   WeightSlice slice;
-  std::size_t group = 0;  ///< in Plan::groups
+  std::int64_t row_multiple = 1;  ///< rows that must be written together
+  std::int64_t out_begin = 0;     ///< element of the output at which a decoded matrix starts
+  GlobalScale global, input;      ///< of `move`
+  float scale_ratio = 1;          ///< of `move`: block scales are multiplied by it
+  bool changes_scales = false;    ///< of `move`
+  bool has_input = false;         ///< `input` is known, whatever the work
+  std::size_t group = 0;          ///< in Plan::groups
   /// Tensors of the output shard; kNone where the scheme has no such tensor.
-  std::size_t codes = kNone, scales = kNone, weight_global = kNone, input_global = kNone;
+  std::size_t codes = kNone, scales = kNone, weight_global = kNone, input_global = kNone,
+              marker = kNone;
 };
 
 struct PlannedTensor {
-  const safetensors::TensorInfo* info = nullptr;
+  const LogicalTensor* source = nullptr;
+  StoredTensor stored;  ///< what is copied: the tensor, or a part of it
+  std::string name;     ///< for reports
   std::size_t shard = 0;
   Selection selection;
-  std::size_t first_unit = 0, units = 0;  ///< if quantized
-  std::size_t copy = kNone;               ///< tensor of the output shard, if kept
-  std::uint64_t bytes_after = 0;
+  std::string action;                     ///< "quantized", "kept", ...
+  std::size_t first_unit = 0, units = 0;  ///< if it is written anew
+  std::size_t copy = kNone;               ///< tensor of the output shard, if it is copied
+  std::uint64_t bytes_before = 0, bytes_after = 0;
 };
 
 struct PlannedShard {
@@ -42,9 +61,16 @@ struct PlannedShard {
   std::size_t first_tensor = 0, tensors = 0;
 };
 
+/// What became of a tensor.
+struct Outcome {
+  QuantizationError error;
+  std::uint64_t clamped_blocks = 0;  ///< of MXFP4, that NVFP4 cannot hold exactly
+};
+
 /// Units that share one weight global scale and one input global scale.
 struct Group {
   std::vector<std::size_t> units;
+  Work work = Work::quantize;
   float input_amax = 0;
 };
 
@@ -55,11 +81,23 @@ struct Plan {
   std::vector<Group> groups;
   std::vector<std::string> warnings;
   std::string config_json, hf_quant_json;  ///< contents; hf_quant_json may be empty
+  std::string index_name;                  ///< "" if the output has none
   safetensors::Index index;
   std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once
 };
 
+/// Quantization, and conversions, which are a kind of it.
+struct TransformOptions : QuantizeCheckpointOptions {
+  enum class Task : std::uint8_t {
+    quantize,  ///< plain weights become NVFP4
+    convert,   ///< plain weights stay
+    decode,    ///< nothing stays quantized
+  };
+  Task task = Task::quantize;
+  safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
+};
+
 /// Throws ValueError, FormatError, UnsupportedError.
-Plan make_plan(const ModelFolder& model, const QuantizeCheckpointOptions& options);
+Plan make_plan(const ModelFolder& model, const TransformOptions& options);
 
 }  // namespace nvfp4::checkpoint

@@ -24,7 +24,8 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 std::vector<TensorPair> unstack(const LogicalTensor& stacked, const ModelConfig& config,
                                 const CheckpointReader& other) try {
   std::vector<TensorPair> pairs;
-  for (const WeightSlice& slice : slice_experts(stacked.plain_info(), config)) {
+  for (const WeightSlice& slice :
+       slice_experts(stacked.plain_info(), config, !stacked.is_plain())) {
     const LogicalTensor* t = other.find(slice.module + ".weight");
     const std::vector<std::int64_t> shape{slice.rows, slice.cols};
     if (t == nullptr || t->shape != shape) return {};

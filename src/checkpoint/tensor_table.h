@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -16,6 +18,10 @@ struct StoredTensor {
   explicit operator bool() const { return info != nullptr; }
   /// For messages: "<file>: tensor '<name>'".
   std::string describe() const;
+  /// Bytes [offset, offset + out.size()) of the tensor. Thread-safe. Throws IoError.
+  void read(std::int64_t offset, std::span<std::byte> out) const {
+    file->read(*info, static_cast<std::uint64_t>(offset), out);
+  }
 };
 
 /// The tensors of all files of a model, by name. The files must outlive it and stay where they are.

@@ -41,12 +41,29 @@ TEST(ModelConfig, ReadsTheLanguageModelOfAMultimodalOne) {
   EXPECT_TRUE(config.is("qwen3_vl_moe_text"));
 }
 
-TEST(ModelConfig, RefusesAQuantizedModelAndWhatIsNotAnObject) {
-  expect_error<UnsupportedError>(
-      [] {
-        parse_model_config(R"({"quantization_config": {"quant_method": "fp8"}})", "d/config.json");
-      },
-      {"d/config.json", "already quantized", "fp8"});
+TEST(ModelConfig, ReplacesAQuantizationAndNothingElse) {
+  const Json ours = {{"x", 1}};
+  for (const std::string text : {
+           R"({"a": 1e-05, "quantization_config": {"b": ["}", {"c": "\"]"}]}, "d": Infinity})",
+           R"({"quantization_config": null, "a": 1e-05, "d": Infinity})",
+           "{\n  \"a\": 1e-05,\n  \"d\": Infinity,\n  \"quantization_config\": {}\n}\n",
+           R"({"a": 1e-05, "e": {"quantization_config": 7}, "d": Infinity})",
+       }) {
+    const ModelConfig config = parse_model_config(text, "config.json");
+    const std::string without = without_quantization_config(config);
+    EXPECT_EQ(without.find("\"b\""), std::string::npos) << without;
+    EXPECT_NE(without.find("\"a\": 1e-05"), std::string::npos) << without;
+    EXPECT_NE(without.find("\"d\": Infinity"), std::string::npos) << without;
+    const Json plain = parse_config_json(without, "config.json");
+    EXPECT_FALSE(plain.contains("quantization_config")) << without;
+    const std::string with = with_quantization_config(config, ours);
+    EXPECT_EQ(parse_config_json(with, "config.json").at("quantization_config"), ours);
+    // Once more changes nothing: conversions there and back end where they began.
+    EXPECT_EQ(with_quantization_config(parse_model_config(with, "config.json"), ours), with);
+  }
+}
+
+TEST(ModelConfig, RefusesWhatIsNotAnObject) {
   expect_error<FormatError>([] { parse_model_config("[1]", "config.json"); }, {"object"});
   EXPECT_THROW(parse_model_config("{\"a\": ", "config.json"), FormatError);
 }

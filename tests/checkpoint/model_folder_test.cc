@@ -94,9 +94,6 @@ TEST(ModelFolder, RefusesWhatIsNoModel) {
   write_text(dir / "x.txt", "x");
   expect_error<FormatError>([&] { open_model_folder(dir / "x.txt"); }, {"x.txt"});
   write_shard(dir / "in" / "model.safetensors", {random_tensor("x.weight", {16, 16})});
-  write_text(dir / "in" / "hf_quant_config.json", "{}");
-  expect_error<UnsupportedError>([&] { open_model_folder(dir / "in"); }, {"already quantized"});
-  fs::remove(dir / "in" / "hf_quant_config.json");
   fs::create_symlink("nowhere", dir / "in" / "tokenizer.json");
   expect_error<IoError>([&] { open_model_folder(dir / "in"); }, {"tokenizer.json"});
 }
@@ -114,29 +111,43 @@ TEST(ModelFolder, AShardOfTheIndexMustBeASafetensorsFile) {
   }
 }
 
-TEST(ModelFolder, RefusesWeightsThatAreQuantizedAlready) {
+TEST(ModelFolder, PutsQuantizedWeightsTogetherAndRefusesThoseThatAreNotWhole) {
   using enum safetensors::DType;
-  const auto tensor = [](const std::string& name, safetensors::DType dtype) {
-    return TestTensor{{name, dtype, {16, 16}}, std::vector<std::byte>(256)};
+  const auto tensor = [](const std::string& name, safetensors::DType dtype,
+                         std::vector<std::int64_t> shape) {
+    const auto bytes = element_count(shape) * safetensors::dtype_bits(dtype) / 8;
+    return TestTensor{{name, dtype, std::move(shape)},
+                      std::vector<std::byte>(static_cast<std::size_t>(bytes))};
   };
-  const std::vector<std::vector<TestTensor>> models = {
-      {tensor("a.weight", u8), tensor("a.weight_scale", f8_e4m3)},
-      {tensor("a.weight_packed", u8)},
-      {tensor("a.weight", f8_e4m3), tensor("a.weight_scale_inv", f8_e4m3)},
+  struct Case {
+    std::vector<TestTensor> tensors;
+    std::string form;  // or none
   };
-  for (const auto& tensors : models) {
+  const std::vector<Case> cases = {
+      {{tensor("a.weight", u8, {16, 16}), tensor("a.weight_scale", f8_e4m3, {16, 2}),
+        tensor("a.weight_scale_2", f32, {})},
+       "NVFP4"},
+      {{tensor("a.weight", f8_e4m3, {200, 16}), tensor("a.weight_scale_inv", f32, {2, 1})}, "FP8"},
+      {{tensor("a.weight", f8_e4m3, {200, 16}), tensor("a.weight_scale", bf16, {200, 1})}, "FP8"},
+      {{tensor("a.weight", i8, {16, 16}), tensor("a.scale", f8_e8m0, {16, 1})}, "MXFP4"},
+      {{tensor("a.weight", u8, {16, 16}), tensor("a.weight_scale", f8_e4m3, {16, 2})}, ""},
+      {{tensor("a.weight", f8_e4m3, {16, 16}), tensor("a.weight_scale", f32, {3, 5})}, ""},
+  };
+  for (const Case& c : cases) {
     const TempDir dir;
     fs::create_directories(dir / "in");
-    write_shard(dir / "in" / "model.safetensors", tensors);
-    for (const fs::path& input : {dir / "in", dir / "in" / "model.safetensors"})
-      expect_error<UnsupportedError>([&] { open_model_folder(input); },
-                                     {tensors[0].spec.name, "already quantized"});
+    write_shard(dir / "in" / "model.safetensors", c.tensors);
+    for (const fs::path& input : {dir / "in", dir / "in" / "model.safetensors"}) {
+      if (c.form.empty()) {
+        expect_error<FormatError>([&] { open_model_folder(input); }, {"model.safetensors", "'a."});
+        continue;
+      }
+      const ModelFolder model = open_model_folder(input);
+      ASSERT_EQ(model.tensors.size(), 1u);
+      EXPECT_EQ(model.tensors[0].form_name(), c.form);
+      EXPECT_EQ(model.tensors[0].name, "a.weight");
+    }
   }
-  const TempDir dir;
-  fs::create_directories(dir / "in");
-  write_shard(dir / "in" / "model.safetensors",
-              {tensor("a.weight", u8), tensor("b.weight_scale", f8_e4m3)});
-  EXPECT_NO_THROW(open_model_folder(dir / "in"));
 }
 
 TEST(ModelFolder, RefusesTheOutputOfAnInterruptedRun) {

@@ -1,5 +1,7 @@
 // compressed-tensors' "nvfp4-pack-quantized".
 // Source: github.com/vllm-project/compressed-tensors, compressors/nvfp4, quant_scheme.py.
+#include <fmt/format.h>
+
 #include "checkpoint/schemes/excludes.h"
 #include "checkpoint/schemes/scheme.h"
 
@@ -8,14 +10,7 @@ namespace {
 
 std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
                                   std::int64_t cols) {
-  using enum safetensors::DType;
-  std::vector<OutputTensor> out = {
-      {Role::codes, {module + ".weight_packed", u8, {rows, cols / 2}}},
-      {Role::scales, {module + ".weight_scale", f8_e4m3, {rows, cols / kBlock}}},
-      {Role::weight_global, {module + ".weight_global_scale", f32, {1}}}};
-  if (scheme == Scheme::nvfp4)
-    out.push_back({Role::input_global, {module + ".input_global_scale", f32, {1}}});
-  return out;
+  return nvfp4_tensors(kCompressedTensorsNames, scheme, module, rows, cols);
 }
 
 /// All kept experts of a layer, as an expression.
@@ -28,36 +23,81 @@ std::string experts_expression(const std::string& experts) {
   return "re:^" + escaped + "\\..*";
 }
 
-Json numbers(Json dynamic) {
-  return {{"num_bits", 4},
+Json numbers(int bits, const char* strategy, Json dynamic, Json group_size = nullptr) {
+  const bool block = std::string_view(strategy) == "block";
+  return {{"num_bits", bits},
           {"type", "float"},
           {"symmetric", true},
-          {"group_size", 16},
-          {"strategy", "tensor_group"},
-          {"block_structure", nullptr},
+          {"group_size", std::move(group_size)},
+          {"strategy", strategy},
+          {"block_structure", block ? Json({128, 128}) : Json(nullptr)},
           {"dynamic", std::move(dynamic)},
           {"actorder", nullptr},
-          {"scale_dtype", "torch.float8_e4m3fn"},
+          {"scale_dtype", bits == 4 ? Json("torch.float8_e4m3fn") : Json(nullptr)},
           {"zp_dtype", nullptr},
           {"observer", "static_minmax"},
           {"observer_kwargs", Json::object()}};
 }
 
+Json nvfp4(Json dynamic) { return numbers(4, "tensor_group", std::move(dynamic), 16); }
+
+Json group(Json targets, Json weights, Json inputs, Json format) {
+  return {{"targets", std::move(targets)},
+          {"weights", std::move(weights)},
+          {"input_activations", std::move(inputs)},
+          {"output_activations", nullptr},
+          {"format", std::move(format)}};
+}
+
+/// FP8 modules whose scales are of one kind.
+Json fp8_group(const ConfigFacts& facts, Fp8Module::Scales scales) {
+  using Scales = Fp8Module::Scales;
+  Json targets = Json::array();
+  bool measured = true;
+  for (const Fp8Module& module : facts.fp8) {
+    if (module.scales != scales) continue;
+    targets.push_back(module.name);
+    measured &= module.input;
+  }
+  if (targets.empty()) return nullptr;
+  switch (scales) {
+    case Scales::block:
+      return group(std::move(targets), numbers(8, "block", false), numbers(8, "group", true, 128),
+                   "float-quantized");
+    case Scales::channel:
+      return group(std::move(targets), numbers(8, "channel", false), numbers(8, "token", true),
+                   "float-quantized");
+    case Scales::tensor:
+      break;
+  }
+  return group(std::move(targets), numbers(8, "tensor", false),
+               numbers(8, measured ? "tensor" : "token", !measured), "float-quantized");
+}
+
 Json quantization_config(const ConfigFacts& facts) {
-  const Json group = {
-      {"targets", {"Linear"}},
-      {"weights", numbers(false)},
-      {"input_activations", facts.scheme == Scheme::nvfp4 ? numbers("local") : Json(nullptr)},
-      {"output_activations", nullptr},
-      {"format", nullptr}};
-  return {{"config_groups", {{"group_0", group}}},
+  const bool mixed = !facts.fp8.empty();
+  Json groups;
+  // Names win over "Linear", so that the second group takes its own.
+  groups["group_0"] =
+      group({"Linear"}, nvfp4(false), facts.scheme == Scheme::nvfp4 ? nvfp4("local") : Json(),
+            mixed ? Json("nvfp4-pack-quantized") : Json());
+  for (const auto scales :
+       {Fp8Module::Scales::tensor, Fp8Module::Scales::channel, Fp8Module::Scales::block})
+    if (Json fp8 = fp8_group(facts, scales); !fp8.is_null())
+      groups[fmt::format("group_{}", groups.size())] = std::move(fp8);
+  const Json cache = {{"num_bits", 8},        {"type", "float"},  {"strategy", "tensor"},
+                      {"symmetric", true},    {"dynamic", false}, {"observer", "static_minmax"},
+                      {"group_size", nullptr}};
+  return {{"config_groups", std::move(groups)},
           {"quant_method", "compressed-tensors"},
-          {"kv_cache_scheme", nullptr},
-          {"format", "nvfp4-pack-quantized"},
+          {"kv_cache_scheme", facts.kv_cache == "FP8" ? cache : Json()},
+          {"format", mixed ? "mixed-precision" : "nvfp4-pack-quantized"},
           {"quantization_status", "compressed"},
           {"global_compression_ratio", nullptr},
           {"ignore", linear_excludes(facts, experts_expression)}};
 }
+
+bool keeps_fp8(const LogicalTensor& /*t*/) { return true; }
 
 float stored_global(const GlobalScale& scale) { return scale.divisor; }
 
@@ -79,7 +119,12 @@ const WeightNames kCompressedTensorsNames = {.scheme = "compressed-tensors",
                                              .divisors = true,
                                              .claims = claims};
 
-const CheckpointFormat kCompressedTensors = {"compressed-tensors", tensors, stored_global,
-                                             quantization_config, nullptr};
+const CheckpointFormat kCompressedTensors = {.name = "compressed-tensors",
+                                             .names = &kCompressedTensorsNames,
+                                             .tensors = tensors,
+                                             .stored_global = stored_global,
+                                             .quantization_config = quantization_config,
+                                             .hf_quant_config = nullptr,
+                                             .keeps_fp8 = keeps_fp8};
 
 }  // namespace nvfp4::checkpoint

@@ -8,14 +8,7 @@ namespace {
 
 std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
                                   std::int64_t cols) {
-  using enum safetensors::DType;
-  std::vector<OutputTensor> out = {
-      {Role::codes, {module + ".weight", u8, {rows, cols / 2}}},
-      {Role::scales, {module + ".weight_scale", f8_e4m3, {rows, cols / kBlock}}},
-      {Role::weight_global, {module + ".weight_scale_2", f32, {}}}};
-  if (scheme == Scheme::nvfp4)
-    out.push_back({Role::input_global, {module + ".input_scale", f32, {}}});
-  return out;
+  return nvfp4_tensors(kModelOptNames, scheme, module, rows, cols);
 }
 
 const char* algorithm(Scheme scheme) { return scheme == Scheme::nvfp4 ? "NVFP4" : "W4A16_NVFP4"; }
@@ -31,26 +24,73 @@ std::vector<std::string> excludes(const ConfigFacts& facts) {
   return entries;
 }
 
+Json numbers(int bits) {
+  Json json = {{"dynamic", false}, {"num_bits", bits}, {"type", "float"}};
+  if (bits == 4) json["group_size"] = 16;
+  return json;
+}
+
+Json group(int bits, bool activations, Json targets) {
+  Json json = Json::object();
+  if (activations) json["input_activations"] = numbers(bits);
+  json["weights"] = numbers(bits);
+  json["targets"] = std::move(targets);
+  return json;
+}
+
+const char* fp8_algorithm(const Fp8Module& module) {
+  return module.scales == Fp8Module::Scales::tensor ? "FP8" : "FP8_PER_CHANNEL_PER_TOKEN";
+}
+
+/// Each layer by itself, which a checkpoint of two kinds needs.
+Json quantized_layers(const ConfigFacts& facts) {
+  Json layers = Json::object();
+  for (const std::string& module : facts.quantized)
+    layers[module] = {{"quant_algo", algorithm(facts.scheme)}, {"group_size", 16}};
+  for (const Fp8Module& module : facts.fp8)
+    layers[module.name] = {{"quant_algo", fp8_algorithm(module)}};
+  return layers;
+}
+
+const char* all_algorithm(const ConfigFacts& facts) {
+  return facts.fp8.empty() ? algorithm(facts.scheme) : "MIXED_PRECISION";
+}
+
 Json quantization_config(const ConfigFacts& facts) {
-  const Json numbers = {{"dynamic", false}, {"num_bits", 4}, {"type", "float"}, {"group_size", 16}};
-  Json group = Json::object();
-  if (facts.scheme == Scheme::nvfp4) group["input_activations"] = numbers;
-  group["weights"] = numbers;
-  group["targets"] = {"Linear"};
-  return {{"config_groups", {{"group_0", group}}},
-          {"ignore", excludes(facts)},
-          {"quant_algo", algorithm(facts.scheme)},
-          {"producer", producer()},
-          {"quant_method", "modelopt"}};
+  const bool activations = facts.scheme == Scheme::nvfp4;
+  Json groups;
+  if (facts.fp8.empty()) {
+    groups["group_0"] = group(4, activations, {"Linear"});
+  } else {
+    Json fp8 = Json::array();
+    for (const Fp8Module& module : facts.fp8) fp8.push_back(module.name);
+    groups["group_0"] = group(4, activations, facts.quantized);
+    groups["group_1"] = group(8, true, std::move(fp8));
+  }
+  Json json = {{"config_groups", std::move(groups)},
+               {"ignore", excludes(facts)},
+               {"quant_algo", all_algorithm(facts)},
+               {"producer", producer()},
+               {"quant_method", "modelopt"}};
+  if (!facts.fp8.empty()) json["quantized_layers"] = quantized_layers(facts);
+  if (facts.kv_cache == "FP8")
+    json["kv_cache_scheme"] = {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
+  return json;
 }
 
 Json hf_quant_config(const ConfigFacts& facts) {
-  return {{"producer", producer()},
-          {"quantization",
-           {{"quant_algo", algorithm(facts.scheme)},
-            {"kv_cache_quant_algo", nullptr},
-            {"group_size", 16},
-            {"exclude_modules", excludes(facts)}}}};
+  Json json = {
+      {"quant_algo", all_algorithm(facts)},
+      {"kv_cache_quant_algo", facts.kv_cache.empty() ? Json(nullptr) : Json(facts.kv_cache)},
+      {"group_size", 16},
+      {"exclude_modules", excludes(facts)}};
+  if (!facts.fp8.empty()) json["quantized_layers"] = quantized_layers(facts);
+  return {{"producer", producer()}, {"quantization", std::move(json)}};
+}
+
+/// How it names the tensors of block scales was not verified: those are dequantized.
+bool keeps_fp8(const LogicalTensor& t) {
+  return t.block_rows == 1 || t.scales.info->shape.size() < 2 || t.scales.info->bytes <= 4;
 }
 
 float stored_global(const GlobalScale& scale) { return scale.multiplier; }
@@ -71,7 +111,12 @@ const WeightNames kModelOptNames = {.scheme = "modelopt",
                                     .input = ".input_scale",
                                     .claims = claims};
 
-const CheckpointFormat kModelOpt = {"modelopt", tensors, stored_global, quantization_config,
-                                    hf_quant_config};
+const CheckpointFormat kModelOpt = {.name = "modelopt",
+                                    .names = &kModelOptNames,
+                                    .tensors = tensors,
+                                    .stored_global = stored_global,
+                                    .quantization_config = quantization_config,
+                                    .hf_quant_config = hf_quant_config,
+                                    .keeps_fp8 = keeps_fp8};
 
 }  // namespace nvfp4::checkpoint

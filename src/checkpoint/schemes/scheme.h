@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/logical_tensor.h"
 #include "checkpoint/schemes/weight_names.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/safetensors.h"
@@ -17,7 +18,7 @@ namespace nvfp4::checkpoint {
 
 using Json = nlohmann::ordered_json;
 
-enum class Role : std::uint8_t { codes, scales, weight_global, input_global };
+enum class Role : std::uint8_t { codes, scales, weight_global, input_global, marker };
 
 struct OutputTensor {
   Role role = Role::codes;
@@ -30,15 +31,26 @@ struct KeptModule {
   bool linear = true;  ///< a loader may take it for a linear layer
 };
 
+/// A module that stays FP8.
+struct Fp8Module {
+  enum class Scales : std::uint8_t { tensor, channel, block };
+  std::string name;
+  Scales scales = Scales::tensor;
+  bool input = false;  ///< it has an input scale
+};
+
 struct ConfigFacts {
   Scheme scheme = Scheme::nvfp4;
   std::span<const KeptModule> kept;
-  std::span<const std::string> quantized;  ///< modules
+  std::span<const std::string> quantized;  ///< modules in NVFP4
+  std::span<const Fp8Module> fp8 = {};
+  std::string kv_cache = {};  ///< "FP8" if the checkpoint has scales for it
 };
 
 /// A checkpoint format is a table of functions.
 struct CheckpointFormat {
   std::string_view name;
+  const WeightNames* names = nullptr;
   /// The tensors of a quantized [rows, cols] weight.
   std::vector<OutputTensor> (*tensors)(Scheme scheme, const std::string& module, std::int64_t rows,
                                        std::int64_t cols);
@@ -48,7 +60,18 @@ struct CheckpointFormat {
   Json (*quantization_config)(const ConfigFacts& facts);
   /// hf_quant_config.json; null if the format has none.
   Json (*hf_quant_config)(const ConfigFacts& facts);
+  /// Whether the configuration can say that such an FP8 weight stays; null: none can.
+  bool (*keeps_fp8)(const LogicalTensor& tensor) = nullptr;
+  /// Content of the tensor that says how a weight is stored.
+  std::string_view marker_text = {};
+  /// All tensors go into one file of this name.
+  std::string_view single_file = {};
 };
+
+/// The tensors of a [rows, cols] weight by the names and the arrangement of a scheme.
+std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
+                                        const std::string& module, std::int64_t rows,
+                                        std::int64_t cols);
 
 extern const CheckpointFormat kModelOpt;
 extern const CheckpointFormat kCompressedTensors;

@@ -63,9 +63,10 @@ void explain(const TensorPair& pair, double error, Findings& findings) {
       if (m.reciprocal)
         for (GlobalScale& g : other.globals) std::swap(g.multiplier, g.divisor);
       const double then = relative_error(pair, other);
-      if (then < kFar)
-        return findings.add(m.code, t.module(),
-                            fmt::format("{}, {:.1f} % {}", found, 100 * then, m.text));
+      if (!(then < kFar)) continue;
+      const std::string text = fmt::format("{}, {:.1f} % {}", found, 100 * then, m.text);
+      if (m.tiles && m.nibbles) findings.add("swizzled-scales", t.module(), text);
+      return findings.add(m.code, t.module(), text);
     }
   }
   findings.add("far-from-source", t.module(), found);

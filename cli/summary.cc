@@ -1,0 +1,167 @@
+#include "summary.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <tuple>
+
+#include "terminal.h"
+
+namespace nvfp4::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// "cpu", or "cuda:0, NVIDIA H200".
+std::string describe(Device device) {
+  std::string text = device_name(device);
+  for (const DeviceInfo& gpu : cuda_devices())
+    if (gpu.device == device) text += ", " + gpu.name;
+  return text;
+}
+
+/// In the order of the table.
+constexpr const char* kActions[] = {"quantized", "converted", "moved", "dequantized", "kept"};
+constexpr std::size_t kWritten = 3;  ///< the first of them that are not NVFP4
+
+std::size_t order_of(const std::string& action) {
+  return static_cast<std::size_t>(std::ranges::find(kActions, action) - std::begin(kActions));
+}
+
+struct Group {
+  std::int64_t tensors = 0;
+  std::uint64_t before = 0, after = 0;
+};
+
+std::int64_t elements(const TensorReport& t) {
+  std::int64_t n = 1;
+  for (const std::int64_t d : t.shape) n *= d;
+  return n;
+}
+
+std::string tensor_table(const QuantizeReport& report, const Style& style) {
+  std::map<std::tuple<std::size_t, std::string, std::string>, Group> groups;
+  Group total;
+  for (const TensorReport& t : report.tensors) {
+    Group& group = groups[{order_of(t.action), t.kind, t.reason}];
+    for (Group* g : {&group, &total}) {
+      g->tensors += 1;
+      g->before += t.bytes_before;
+      g->after += t.bytes_after;
+    }
+  }
+  // The reasons take what is left of the line, and more lines if need be.
+  Table narrow("llrrrl"), table("llrrrl");
+  const auto add = [&](Table& to, std::size_t reason_width) {
+    to.add({style.dim("tensors"), "", style.dim("count"), style.dim("before"), style.dim("after"),
+            ""});
+    std::string last_action;
+    for (const auto& [key, group] : groups) {
+      const auto& [order, kind, reason] = key;
+      const std::string action = kActions[order];
+      const auto lines = wrap_words(clean(reason), std::max<std::size_t>(reason_width, 12));
+      const std::string shown = action == last_action ? "" : action;
+      to.add({order < kWritten ? style.green(shown) : shown, clean(kind),
+              fmt::format("{}", group.tensors), human_bytes(group.before), human_bytes(group.after),
+              reason_width == 0 ? "" : style.dim(lines[0])});
+      for (std::size_t i = 1; i < lines.size() && reason_width > 0; ++i)
+        to.add({"", "", "", "", "", style.dim(lines[i])});
+      last_action = action;
+    }
+    to.add({style.bold("total"), "", style.bold(fmt::format("{}", total.tensors)),
+            style.bold(human_bytes(report.bytes_before)),
+            style.bold(human_bytes(report.bytes_after)), ""});
+  };
+  add(narrow, 0);
+  add(table, 80 - std::min<std::size_t>(narrow.width_before_last(), 68));
+  return table.text();
+}
+
+}  // namespace
+
+void check_apart(const fs::path& input, const fs::path& output) {
+  std::error_code error;
+  const bool folder = fs::is_directory(input, error);
+  const fs::path given = fs::absolute(input, error);
+  const fs::path in = fs::weakly_canonical(folder ? given : given.parent_path(), error);
+  if (error) return;
+  const fs::path out = fs::weakly_canonical(fs::absolute(output, error), error);
+  if (error) return;
+  const auto inside = [](const fs::path& a, const fs::path& b) {
+    const fs::path way = a.lexically_relative(b);
+    return !way.empty() && *way.begin() != "..";
+  };
+  if (inside(in, out) || (folder && inside(out, in)))
+    throw CLI::ValidationError(
+        "OUTPUT", fmt::format("{} and INPUT {} must not be the same or inside each other",
+                              output.string(), input.string()));
+}
+
+void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
+  const Style style(stdout);
+  std::string out =
+      fmt::format("{} {} {}\n\n", style.bold(clean(about.input.string())), arrow(),
+                  style.bold(clean(about.output.string())) + (report.dry_run ? "  (dry run)" : ""));
+  out += tensor_table(report, style) + '\n';
+
+  double weights = 0, bits = 0, error = 0, norm = 0;
+  std::uint64_t clamped = 0;
+  bool all_encoded = true;
+  bool measured = !report.dry_run;
+  for (const TensorReport& t : report.tensors) {
+    clamped += t.clamped_blocks;
+    if (t.action == "kept" || t.action == "dequantized") continue;
+    all_encoded &= t.action != "moved";
+    weights += static_cast<double>(elements(t));
+    bits += static_cast<double>(t.bytes_after) * 8;
+    error += t.squared_error;
+    norm += t.squared_norm;
+    measured &= t.measured;
+  }
+  Table facts("ll");
+  facts.add({style.dim("size"),
+             fmt::format(
+                 "{} {} {}, {} smaller", human_bytes(report.bytes_before), arrow(),
+                 human_bytes(report.bytes_after),
+                 style.bold(fmt::format("{:.2f}x", static_cast<double>(report.bytes_before) /
+                                                       static_cast<double>(std::max<std::uint64_t>(
+                                                           report.bytes_after, 1)))))});
+  if (weights > 0) {
+    std::string text = fmt::format("{} at {:.2f} bits each", human_count(weights), bits / weights);
+    if (measured && all_encoded && norm > 0)
+      text += fmt::format(", relative error {}, SQNR {} dB",
+                          style.bold(number(100 * std::sqrt(error / norm), "{:.2f} %")),
+                          style.bold(number(10 * std::log10(norm / error), "{:.2f}")));
+    facts.add({style.dim("weights"), text});
+  }
+  if (clamped > 0)
+    facts.add({style.dim("rounded"),
+               fmt::format("{} blocks too small for the scale of their tensor", clamped)});
+  facts.add({style.dim("scales"), about.scales});
+  facts.add({style.dim("device"), describe(report.device)});
+  if (!report.dry_run) {
+    facts.add(
+        {style.dim("time"),
+         fmt::format("{}, {:.2f} GB/s of input on {} ({} thread{})", human_duration(report.seconds),
+                     static_cast<double>(report.bytes_before) / report.seconds / 1e9,
+                     report.backend, report.threads, report.threads == 1 ? "" : "s")});
+    facts.add({style.dim("memory"), human_bytes(report.peak_memory_bytes) + " at most"});
+    std::string shards = fmt::format("{} shard{}", report.shards, report.shards == 1 ? "" : "s");
+    if (report.shards_reused > 0)
+      shards += fmt::format(", {} of them from the interrupted run", report.shards_reused);
+    facts.add({style.dim("output"), fmt::format("{} ({})", clean(about.output.string()), shards)});
+  }
+  print(out + facts.text());
+}
+
+void print_warnings(const QuantizeReport& report) {
+  const Style style(stderr);
+  for (const std::string& warning : report.warnings)
+    fmt::print(stderr, "{} {}\n", style.yellow("nvfp4: warning:"), clean(warning));
+}
+
+}  // namespace nvfp4::cli

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nvfp4/checkpoint.h"
+
+/// From one form of quantized checkpoints to another.
+namespace nvfp4 {
+
+struct ConvertOptions {
+  std::filesystem::path input, output;
+  std::string to;  ///< one of conversion_targets()
+  /// Of the output. Not given: that of the input's NVFP4 weights, else `nvfp4`.
+  std::optional<Scheme> scheme;
+  Quantizer quantizer = Quantizer::mse;  ///< for FP8 weights
+  /// As of QuantizeCheckpointOptions: activations of FP8 and MXFP4 weights, which have no scales.
+  std::optional<std::filesystem::path> input_amax;
+  bool resume = false, overwrite = false, dry_run = false;
+  std::string backend;
+  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
+};
+
+/// "modelopt", "compressed-tensors", ..., "bf16", "fp16".
+std::vector<std::string> conversion_targets();
+
+/// Writes the input in another form, in bounded memory, with the guarantees of
+/// quantize_checkpoint().
+///
+/// NVFP4   codes and scales only change places; both senses of the global scale are kept, so that
+///         there and back gives the same tensors, bit for bit.
+/// MXFP4   values stay: E2M1 codes as they are, powers of two as E4M3 scales. Blocks more than 2^17
+///         below the largest of their tensor are rounded, and counted in the report.
+/// FP8     quantized to NVFP4 as quantize_checkpoint() does; where the input holds 4-bit weights
+///         too, it stays FP8 if the target can say so, else becomes BF16.
+/// bf16, fp16: every quantized weight is dequantized.
+/// Other tensors are copied.
+///
+/// Throws IoError, FormatError, ValueError, UnsupportedError; what the target cannot hold is an
+/// error that names the tensor.
+QuantizeReport convert_checkpoint(const ConvertOptions& options);
+
+}  // namespace nvfp4

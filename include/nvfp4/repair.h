@@ -1,0 +1,58 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nvfp4/checkpoint.h"
+#include "nvfp4/verify.h"
+
+/// A broken NVFP4 checkpoint, put right.
+namespace nvfp4 {
+
+struct RepairOptions {
+  std::filesystem::path input, output;
+  /// What it was quantized from: weights that cannot be put right otherwise are quantized again.
+  std::optional<std::filesystem::path> source;
+  /// Take all block scales out of 128x4 tiles, all even columns from the high nibble. Without it
+  /// only where the sizes, or the source, show that they must be.
+  bool scales_swizzled = false, high_nibble_first = false;
+  std::optional<std::filesystem::path> input_amax;  ///< as of QuantizeCheckpointOptions
+  Quantizer quantizer = Quantizer::mse;             ///< for what is quantized again
+  bool resume = false, overwrite = false, dry_run = false;
+  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
+};
+
+struct RepairChange {
+  std::string code;    ///< of the finding that it answers
+  std::string tensor;  ///< tensor, module or file
+  std::string text;    ///< what was done
+  /// Relative error against the weights as they were, where the change rounds them.
+  std::optional<double> loss;
+};
+
+struct RepairReport {
+  QuantizeReport written;
+  std::vector<RepairChange> changes;
+  VerifyReport before, after;  ///< `after` is empty for a dry run
+};
+
+/// Writes the input again, in the same format and in bounded memory, with the guarantees of
+/// quantize_checkpoint():
+///
+/// fused partners get the largest of their global scales and of their input scales; their block
+///   scales are multiplied by the ratio and rounded to E4M3, codes stay. With a source they are
+///   quantized again instead;
+/// input scales that are missing or no positive numbers become the largest of their partners and
+///   of the other experts, else that of --input-amax, else 1;
+/// global scales in the wrong sense, tiled scales, swapped nibbles and signs of scales are put
+/// right; index and configurations are written anew. config.json but for quantization_config stays.
+///
+/// Throws IoError, FormatError, ValueError; UnsupportedError that names the tensor and the finding
+/// which only the source, or nothing, can put right.
+RepairReport repair_checkpoint(const RepairOptions& options);
+std::string to_json(const RepairReport& report);
+
+}  // namespace nvfp4

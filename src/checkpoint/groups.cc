@@ -1,0 +1,112 @@
+#include "checkpoint/groups.h"
+
+#include <algorithm>
+#include <map>
+
+#include "checkpoint/expert_layers.h"
+#include "checkpoint/fuse.h"
+#include "checkpoint/input_amax.h"
+#include "checkpoint/text_file.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// The activation amax that nobody measured: input_scale becomes 1.
+constexpr float kDefaultInputAmax = 2688.0f;
+
+class Grouper {
+ public:
+  Grouper(Plan& plan, const TransformOptions& options, std::span<const KeptModule> kept)
+      : plan_(plan), options_(options), kept_(kept), rules_(options.fuse) {}
+
+  void run() {
+    if (options_.input_amax) read_amaxes();
+    std::map<std::string, std::size_t> group_of;
+    for (std::size_t u = 0; u < plan_.units.size(); ++u) {
+      Unit& unit = plan_.units[u];
+      const std::string key =
+          unit.work == Work::decode ? fmt::format("#{}", u) : rules_.key(unit.slice.module);
+      const auto [it, fresh] = group_of.try_emplace(key, plan_.groups.size());
+      if (fresh) plan_.groups.emplace_back().work = unit.work;
+      unit.group = it->second;
+      rules_.see(unit.slice.module);
+      Group& group = plan_.groups[unit.group];
+      group.units.push_back(u);
+      // Partners of two kinds share a scale only if both are encoded anew.
+      if (group.work != unit.work) group.work = Work::quantize;
+      group.input_amax = std::max(group.input_amax, amaxes_.find(unit.slice.module));
+    }
+    for (Unit& unit : plan_.units)
+      if (unit.work == Work::transcode) unit.work = plan_.groups[unit.group].work;
+    if (options_.input_amax && options_.scheme == Scheme::nvfp4) fill_experts();
+    for (Group& group : plan_.groups)
+      if (group.input_amax == 0) group.input_amax = kDefaultInputAmax;
+    warn(amaxes_.warnings());
+    warn(rules_.warnings());
+    if (options_.task != TransformOptions::Task::decode) warn_of_partly_kept(group_of);
+  }
+
+ private:
+  void warn(const std::vector<std::string>& lines) {
+    plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
+  }
+
+  void read_amaxes() {
+    const std::string text = read_text_file(*options_.input_amax);
+    plan_.input_amax_fingerprint = fingerprint(text);
+    amaxes_ = InputAmax(text, options_.input_amax->string());
+    if (options_.scheme == Scheme::nvfp4a16)
+      plan_.warnings.push_back("--input-amax: no effect, scheme nvfp4a16 has no input scales");
+  }
+
+  void warn_of_partly_kept(const std::map<std::string, std::size_t>& group_of) {
+    for (const KeptModule& kept : kept_) {
+      const std::string key = rules_.key(kept.name);
+      if (!expert_layer_of(kept.name).empty()) continue;  // has its own warning
+      if (const auto it = group_of.find(key); it != group_of.end() && kept.linear)
+        plan_.warnings.push_back(
+            fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
+                        kept.name, plan_.units[plan_.groups[it->second].units[0]].slice.module));
+    }
+  }
+
+  /// Calibration data need not reach every expert: one without an amax takes the largest of the
+  /// same projections of its layer's other experts. What still has none is warned about.
+  void fill_experts() {
+    std::map<std::string, float> largest;
+    const auto kind_of = [&](const Group& group) {
+      return without_expert_number(rules_.key(plan_.units[group.units[0]].slice.module));
+    };
+    for (const Group& group : plan_.groups) {
+      float& amax = largest[kind_of(group)];
+      amax = std::max(amax, group.input_amax);
+    }
+    std::size_t missing = 0, first = kNone;
+    for (Group& group : plan_.groups) {
+      if (group.input_amax == 0) group.input_amax = largest[kind_of(group)];
+      if (group.input_amax != 0) continue;
+      missing += group.units.size();
+      first = std::min(first, group.units[0]);
+    }
+    if (missing > 0)
+      plan_.warnings.push_back(
+          fmt::format("{} of {} modules have no entry in {}, {} is used: {}{}", missing,
+                      plan_.units.size(), options_.input_amax->string(), kDefaultInputAmax,
+                      plan_.units[first].slice.module, missing > 1 ? ", ..." : ""));
+  }
+
+  Plan& plan_;
+  const TransformOptions& options_;
+  std::span<const KeptModule> kept_;
+  FuseRules rules_;
+  InputAmax amaxes_;
+};
+
+}  // namespace
+
+void make_groups(Plan& plan, const TransformOptions& options, std::span<const KeptModule> kept) {
+  Grouper(plan, options, kept).run();
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,121 @@
+#include "checkpoint/transform.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "backends/backend.h"
+#include "checkpoint/output_folder.h"
+#include "checkpoint/pipeline.h"
+#include "core/require.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+std::uint64_t peak_memory() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+QuantizeReport report_of(const Plan& plan) {
+  QuantizeReport report;
+  for (const PlannedTensor& t : plan.tensors) {
+    TensorReport& r = report.tensors.emplace_back();
+    r.name = t.name;
+    r.action = t.action;
+    r.kind = t.selection.kind;
+    r.reason = t.selection.reason;
+    r.shape = t.stored ? t.stored.info->shape : t.source->shape;
+    r.bytes_before = t.bytes_before;
+    r.bytes_after = t.bytes_after;
+    report.bytes_before += r.bytes_before;
+    report.bytes_after += r.bytes_after;
+  }
+  report.warnings = plan.warnings;
+  report.shards = static_cast<int>(plan.shards.size());
+  return report;
+}
+
+void check_options(const TransformOptions& options) {
+  require<ValueError>(!options.output.empty(), "output: empty, must name a folder");
+  require<ValueError>(!options.resume || !options.overwrite,
+                      "resume and overwrite are both set, must be one of them");
+  if (options.task != TransformOptions::Task::decode) checkpoint_format(options.format);
+  const std::string reason = why_unavailable(options.device);
+  require<UnsupportedError>(reason.empty(), "device = {}: {}", device_name(options.device), reason);
+  require_apart(options.input, options.output);
+}
+
+void write_model(const ModelFolder& model, Plan& plan, const TransformOptions& options,
+                 QuantizeReport& report) {
+  OutputFolder output(model, plan, options);
+  if (options.dry_run) return output.check();
+  output.open();
+  report.shards_reused =
+      static_cast<int>(std::count(output.done().begin(), output.done().end(), true));
+  const auto& early = output.warnings();
+  report.warnings.insert(report.warnings.end(), early.begin(), early.end());
+  if (output.complete()) {
+    report.warnings.push_back("the output is complete already, nothing was done");
+    return;
+  }
+  PipelineOptions pipeline;
+  pipeline.scheme = options.scheme;
+  if (options.task != TransformOptions::Task::decode)
+    pipeline.format = &checkpoint_format(options.format);
+  pipeline.quantizer = options.quantizer;
+  pipeline.plain = options.plain;
+  pipeline.backend = options.backend;
+  pipeline.device = options.device;
+  pipeline.progress = options.progress;
+  std::vector<Outcome> outcomes =
+      write_shards(plan, pipeline, output.path(), output.done(),
+                   [&](std::size_t shard, const std::vector<Outcome>& all) {
+                     output.before_commit(shard, all);
+                   });
+  for (std::size_t s = 0; s < plan.shards.size(); ++s) {
+    const PlannedShard& shard = plan.shards[s];
+    const bool known = !output.done()[s] || output.journal().recall(shard, outcomes);
+    if (!known)
+      report.warnings.push_back(shard.file + ": finished earlier, its weight error is not known");
+    for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
+      report.tensors[t].measured = known;
+  }
+  output.finish();
+  for (std::size_t t = 0; t < outcomes.size(); ++t) {
+    report.tensors[t].squared_error = outcomes[t].error.squared_error;
+    report.tensors[t].squared_norm = outcomes[t].error.squared_norm;
+    report.tensors[t].clamped_blocks = outcomes[t].clamped_blocks;
+  }
+}
+
+}  // namespace
+
+QuantizeReport transform_model(const ModelFolder& model, const TransformOptions& options) try {
+  const auto start = std::chrono::steady_clock::now();
+  check_options(options);
+  const Backend& backend = find_backend(options.backend);
+  Plan plan = make_plan(model, options);
+  QuantizeReport report = report_of(plan);
+  report.backend = backend.name;
+  report.threads = threads();
+  report.device = options.device;
+  report.dry_run = options.dry_run;
+  write_model(model, plan, options, report);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.peak_memory_bytes = peak_memory();
+  return report;
+} catch (const std::filesystem::filesystem_error& e) {
+  throw IoError(e.what());
+}
+
+QuantizeReport transform_checkpoint(const TransformOptions& options) {
+  check_options(options);  // before the input is opened
+  find_backend(options.backend);
+  return transform_model(open_model_folder(options.input), options);
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,393 @@
+#include "nvfp4/convert.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/loaded_folder.h"
+#include "checkpoint/packed_models.h"
+#include "nvfp4/error.h"
+#include "nvfp4/verify.h"
+
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using enum safetensors::DType;
+
+QuantizeReport convert(const fs::path& input, const fs::path& output, const std::string& to) {
+  ConvertOptions options;
+  options.input = input;
+  options.output = output;
+  options.to = to;
+  return convert_checkpoint(options);
+}
+
+void expect_same_tensors(const fs::path& a, const fs::path& b) {
+  const LoadedModel x(a), y(b);
+  ASSERT_EQ(x.tensors.size(), y.tensors.size());
+  for (const auto& [name, tensor] : x.tensors) {
+    ASSERT_TRUE(y.has(name)) << name;
+    EXPECT_EQ(tensor.dtype, y.at(name).dtype) << name;
+    EXPECT_EQ(tensor.shape, y.at(name).shape) << name;
+    EXPECT_EQ(tensor.bytes, y.at(name).bytes) << name;
+  }
+}
+
+void expect_verified(const fs::path& path) {
+  VerifyOptions options;
+  options.path = path;
+  for (const Finding& f : verify_checkpoint(options).findings)
+    EXPECT_TRUE(f.severity == Severity::note || f.code == "mixed-groups" ||
+                f.code.ends_with("-limit"))
+        << f.code << ": " << f.text;
+}
+
+/// A quantized tiny llama whose global and input scales are random floats, fused ones equal.
+void write_quantized(const fs::path& folder, const std::string& format, Scheme scheme) {
+  const TempDir dir;
+  write_tiny_llama(dir / "plain");
+  auto options = quantize_options(dir / "plain", dir / "q");
+  options.format = format;
+  options.scheme = scheme;
+  quantize_checkpoint(options);
+  LoadedFolder model(dir / "q");
+  std::mt19937 random(7);
+  std::uniform_real_distribution<float> factor(1, 2);
+  for (auto& [file, tensors] : model.shards)
+    for (TestTensor& t : tensors) {
+      const std::string& name = t.spec.name;
+      if (t.spec.dtype != f32) continue;
+      const bool fused = name.find("down") == name.npos && name.find("o_proj") == name.npos;
+      if (!fused) model.set_scalar(name, model.scalar(name) * factor(random));
+    }
+  model.write(folder);
+}
+
+TEST(Convert, ThereAndBackGivesTheSameTensorsAndConfigs) {
+  const std::string forms[] = {"modelopt", "compressed-tensors"};
+  for (const std::string& from : forms)
+    for (const std::string& to : forms)
+      for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+        const TempDir dir;
+        write_quantized(dir / "a", from, scheme);
+        const auto before = files_of(dir / "a");
+        const QuantizeReport report = convert(dir / "a", dir / "b", to);
+        expect_verified(dir / "b");
+        convert(dir / "b", dir / "c", from);
+        expect_same_tensors(dir / "a", dir / "c");
+        const auto after = files_of(dir / "c");
+        EXPECT_EQ(before, files_of(dir / "a")) << "the input is never changed";
+        for (const auto& [name, text] : before) {
+          if (name.ends_with(".safetensors")) continue;
+          if (name.ends_with("config.json"))  // the first one was formatted by the test
+            EXPECT_EQ(nlohmann::json::parse(text), nlohmann::json::parse(after.at(name))) << name;
+          else
+            EXPECT_EQ(text, after.at(name)) << name;
+        }
+        const auto compared = compare_checkpoints(dir / "a", dir / "b");
+        EXPECT_LE(compared.relative_error, 0x1p-23) << "no more than the rounding of a reciprocal";
+        std::int64_t moved = 0;
+        for (const TensorReport& t : report.tensors) moved += t.action == "moved";
+        EXPECT_EQ(moved, 14);
+      }
+}
+
+TEST(Convert, EveryGlobalScaleSurvivesItsReciprocal) {
+  const TempDir dir;
+  std::vector<TestTensor> tensors;
+  std::mt19937 random(3);
+  for (int i = 0; i < 500; ++i) {
+    const std::string module = fmt::format("m{}", i);
+    const float scale = std::ldexp(1 + static_cast<float>(random() % 8388608) * 0x1p-23f, -10);
+    tensors.push_back({{module + ".weight", u8, {1, 8}}, random_bytes(8, module, 0, 255)});
+    tensors.push_back({{module + ".weight_scale", f8_e4m3, {1, 1}}, {std::byte{0x38}}});
+    tensors.push_back({{module + ".weight_scale_2", f32, {}}, encode({scale}, f32)});
+  }
+  write_model(dir / "a", {tensors}, kLlamaConfig);
+  convert(dir / "a", dir / "b", "compressed-tensors");
+  const LoadedModel a(dir / "a"), b(dir / "b");
+  int exact = 0;
+  for (int i = 0; i < 500; ++i) {
+    const std::string module = fmt::format("m{}", i);
+    const float back = 1 / b.scalar(module + ".weight_global_scale");
+    exact += back == a.scalar(module + ".weight_scale_2");
+    EXPECT_NEAR(back / a.scalar(module + ".weight_scale_2"), 1, 0x1p-22);
+  }
+  EXPECT_GT(exact, 350) << "loaders that take the reciprocal get the scale itself where they can";
+  EXPECT_LT(exact, 500) << "or else the metadata was not needed";
+  convert(dir / "b", dir / "c", "modelopt");
+  expect_same_tensors(dir / "a", dir / "c");
+  convert(dir / "c", dir / "d", "compressed-tensors");
+  expect_same_tensors(dir / "b", dir / "d");
+}
+
+TEST(Convert, ToPlainDtypesIsTheDequantizedModel) {
+  const TempDir dir;
+  write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
+  const LoadedModel a(dir / "a");
+  for (const std::string to : {"bf16", "fp16"}) {
+    convert(dir / "a", dir / to, to);
+    EXPECT_FALSE(fs::exists(dir / to / "hf_quant_config.json"));
+    EXPECT_FALSE(LoadedFolder(dir / to).config.contains("quantization_config"));
+    const LoadedModel plain(dir / to);
+    EXPECT_EQ(plain.tensors.size(), 21u);
+    const std::string name = "model.layers.1.mlp.down_proj";
+    const auto& t = plain.at(name + ".weight");
+    EXPECT_EQ(t.dtype, to == "bf16" ? bf16 : f16);
+    const auto bytes = [&](const char* part) {
+      return reinterpret_cast<const std::uint8_t*>(a.at(name + part).bytes.data());
+    };
+    const float global = a.scalar(name + ".weight_scale_2");
+    const Matrix expected =
+        dequantize({{.rows = 64, .cols = 128}, bytes(".weight"), bytes(".weight_scale"), &global},
+                   to == "bf16" ? DType::bf16 : DType::f16);
+    EXPECT_EQ(std::memcmp(t.bytes.data(), expected.data<std::byte>(), t.bytes.size()), 0);
+  }
+}
+
+/// Weights of the converted model against what its input stands for: zero, but for `clamped`.
+void expect_lossless(const fs::path& a, const fs::path& b) {
+  const CompareReport report = compare_checkpoints(a, b);
+  EXPECT_EQ(report.relative_error, 0);
+  EXPECT_TRUE(report.only_in_a.empty() && report.only_in_b.empty() &&
+              report.shape_mismatch.empty());
+  for (const TensorDifference& t : report.tensors) EXPECT_EQ(t.max_error, 0) << t.name;
+}
+
+TEST(Convert, Mxfp4BecomesNvfp4WithTheSameValues) {
+  const TempDir dir;
+  std::vector<TestTensor> tensors = {random_tensor("model.norm.weight", {64})};
+  // 18 powers of two fit; the partners' ranges differ and share one scale.
+  append(tensors, mxfp4_matrix("layers.0.ffn.experts.0.w1", 48, 64, 110, 120));
+  append(tensors, mxfp4_matrix("layers.0.ffn.experts.0.w3", 48, 64, 103, 112));
+  append(tensors, mxfp4_matrix("layers.0.ffn.experts.0.w2", 64, 96, 100, 117));
+  write_model(dir / "a", {tensors}, kLlamaConfig);
+  const QuantizeReport report = convert(dir / "a", dir / "b", "modelopt");
+  for (const TensorReport& t : report.tensors) {
+    EXPECT_EQ(t.clamped_blocks, 0u) << t.name;
+    EXPECT_EQ(t.squared_error, 0) << t.name;
+    EXPECT_EQ(t.action, t.name.find("ffn") == t.name.npos ? "kept" : "converted");
+  }
+  expect_lossless(dir / "a", dir / "b");
+  expect_verified(dir / "b");
+  const LoadedModel b(dir / "b");
+  const std::string expert = "layers.0.ffn.experts.0.";
+  EXPECT_EQ(b.scalar(expert + "w1.weight_scale_2"), b.scalar(expert + "w3.weight_scale_2"));
+  EXPECT_EQ(b.scalar(expert + "w1.weight_scale_2"), std::ldexp(1.0f, 120 - 127 - 8));
+  EXPECT_EQ(b.at(expert + "w2.weight").bytes,
+            LoadedModel(dir / "a").at(expert + "w2.weight").bytes);
+  EXPECT_FALSE(b.has(expert + "w1.scale"));
+
+  auto options = quantize_options(dir / "a", dir / "q");
+  quantize_checkpoint(options);
+  expect_same_tensors(dir / "b", dir / "q");
+}
+
+TEST(Convert, CountsAndRoundsTheBlocksThatAreTooSmall) {
+  const TempDir dir;
+  PackedWeight w = mxfp4_matrix("w2", 4, 64, 110, 110);
+  auto& exponents = w.tensors[1].bytes;
+  exponents[0] = std::byte{120};       // the largest: 2^8
+  exponents[1] = std::byte{120 - 17};  // the smallest that fits
+  exponents[2] = std::byte{120 - 18};  // codes halved
+  exponents[3] = std::byte{0};         // all of it lost
+  exponents[4] = std::byte{0};         // but zeros lose nothing
+  std::fill_n(w.tensors[0].bytes.begin() + 64, 16, std::byte{0x80});
+  const auto codes = w.tensors[0].bytes;
+  write_model(dir / "a", {w.tensors}, kLlamaConfig);
+  const QuantizeReport report = convert(dir / "a", dir / "b", "modelopt");
+  ASSERT_EQ(report.tensors.size(), 1u);
+  EXPECT_EQ(report.tensors[0].clamped_blocks, 2u);
+  EXPECT_GT(report.tensors[0].squared_error, 0);
+  EXPECT_EQ(nlohmann::json::parse(to_json(report)).at("tensors").at(0).at("clamped_blocks"), 2);
+  const LoadedModel b(dir / "b");
+  const auto& scales = b.at("w2.weight_scale").bytes;
+  EXPECT_EQ(scales[0], std::byte{E4M3::from_float(256).bits});
+  EXPECT_EQ(scales[2], std::byte{1}) << "2^-9";
+  EXPECT_EQ(scales[4], std::byte{1});
+  const auto& out = b.at("w2.weight").bytes;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    if (i / 16 != 2 && i / 16 != 3) {
+      EXPECT_EQ(out[i], codes[i]) << i;
+      continue;
+    }
+    for (const int shift : {0, 4}) {
+      const auto nibble = [&](std::byte x) {
+        return static_cast<std::uint8_t>(std::to_integer<unsigned>(x) >> shift & 15);
+      };
+      const float value = E2M1{nibble(codes[i])}.to_float() * (i / 16 == 2 ? 0.5f : 0.0f);
+      EXPECT_EQ(E2M1{nibble(out[i])}.to_float(), E2M1::from_float(value).to_float()) << i;
+    }
+  }
+}
+
+const char* kGptOssConfig =
+    "{\"model_type\": \"gpt_oss\", \"hidden_size\": 64, \"quantization_config\": "
+    "{\"quant_method\": \"mxfp4\", \"modules_to_not_convert\": [\"model.layers.*.self_attn\"]}}";
+
+TEST(Convert, TakesTheStackedExpertsOfGptOssApart) {
+  const TempDir dir;
+  const std::string p = "model.layers.0.mlp.experts.";
+  std::vector<TestTensor> tensors;
+  const PackedWeight gate_up = mxfp4_weight(p + "gate_up_proj_blocks", p + "gate_up_proj_scales",
+                                            {3, 96, 2, 16}, {3, 96, 2}, 110, 120);
+  append(tensors, gate_up);
+  append(tensors, mxfp4_weight(p + "down_proj_blocks", p + "down_proj_scales", {3, 64, 3, 16},
+                               {3, 64, 3}, 112, 119));
+  tensors.push_back(random_tensor(p + "gate_up_proj_bias", {3, 96}));
+  tensors.push_back(random_tensor("model.layers.0.self_attn.q_proj.weight", {64, 64}));
+  write_model(dir / "a", {tensors}, kGptOssConfig);
+  convert(dir / "a", dir / "b", "modelopt");
+  expect_lossless(dir / "a", dir / "b");
+  const LoadedModel b(dir / "b");
+  EXPECT_EQ(b.at(p + "2.gate_proj.weight").shape, (std::vector<std::int64_t>{48, 32}));
+  EXPECT_EQ(b.at("model.layers.0.self_attn.q_proj.weight").dtype, bf16) << "convert keeps it";
+  EXPECT_EQ(LoadedFolder(dir / "b").quantization()["quant_method"], "modelopt");
+
+  convert(dir / "a", dir / "plain", "bf16");
+  expect_lossless(dir / "plain", dir / "b");
+  const LoadedModel plain(dir / "plain");
+  const auto& t = plain.at(p + "gate_up_proj");
+  EXPECT_EQ(t.shape, (std::vector<std::int64_t>{3, 64, 96})) << "as transformers stores it";
+  for (const std::int64_t e : {0, 2})
+    for (const std::int64_t n : {0, 1, 95})
+      for (const std::int64_t k : {0, 33, 63}) {
+        std::uint16_t bits;
+        std::memcpy(&bits, t.bytes.data() + 2 * ((e * 64 + k) * 96 + n), 2);
+        EXPECT_EQ(BF16{bits}.to_float(),
+                  gate_up.values[static_cast<std::size_t>((e * 96 + n) * 64 + k)]);
+      }
+}
+
+/// The model with FP8 weights against the same values in FP32.
+TEST(Convert, QuantizesFp8AsTheValuesThatItStandsFor) {
+  const TempDir dir;
+  std::vector<TestTensor> packed, plain;
+  const auto add = [&](const std::string& name, const PackedWeight& w, std::int64_t rows) {
+    append(packed, w);
+    plain.push_back(
+        {{name + ".weight", f32, {rows, static_cast<std::int64_t>(w.values.size()) / rows}},
+         encode(w.values, f32)});
+  };
+  const std::string p = "model.layers.0.";
+  add(p + "mlp.gate_proj", fp8_blocks(p + "mlp.gate_proj", 200, 144), 200);
+  add(p + "mlp.up_proj", fp8_blocks(p + "mlp.up_proj", 200, 144), 200);
+  add(p + "self_attn.o_proj",
+      fp8_weight(p + "self_attn.o_proj", 40, 64, ".weight_scale", {40, 1}, 1, 64), 40);
+  add(p + "mlp.down_proj", fp8_weight(p + "mlp.down_proj", 40, 64, ".weight_scale", {}, 40, 64),
+      40);
+  const char* config =
+      "{\"model_type\": \"deepseek_v3\", \"quantization_config\": {\"quant_method\": \"fp8\"}}";
+  write_model(dir / "fp8", {packed}, config);
+  write_model(dir / "f32", {plain}, "{\"model_type\": \"deepseek_v3\"}");
+  EXPECT_EQ(compare_checkpoints(dir / "f32", dir / "fp8").max_error, 0);
+  for (const std::string format : {"modelopt", "compressed-tensors"}) {
+    auto options = quantize_options(dir / "f32", dir / fmt::format("q32{}", format));
+    options.format = format;
+    quantize_checkpoint(options);
+    options.input = dir / "fp8";
+    options.output = dir / fmt::format("q8{}", format);
+    const QuantizeReport report = quantize_checkpoint(options);
+    EXPECT_GT(report.tensors[0].squared_norm, 0);
+    expect_same_tensors(dir / fmt::format("q32{}", format), options.output);
+    convert(dir / "fp8", dir / fmt::format("c8{}", format), format);
+    expect_same_tensors(options.output, dir / fmt::format("c8{}", format));
+    expect_verified(options.output);
+  }
+  auto options = quantize_options(dir / "fp8", dir / "kept");
+  options.ignore = {"*.down_proj"};
+  quantize_checkpoint(options);
+  const LoadedModel kept(dir / "kept");
+  std::vector<float> values(40 * 64);
+  std::memcpy(values.data(), plain[3].bytes.data(), plain[3].bytes.size());
+  EXPECT_EQ(kept.at(p + "mlp.down_proj.weight").bytes, encode(values, bf16)) << "not FP8 any more";
+  EXPECT_FALSE(kept.has(p + "mlp.down_proj.weight_scale"));
+}
+
+TEST(Convert, Fp8StaysBesideFourBitWeights) {
+  const TempDir dir;
+  write_quantized(dir / "plain", "compressed-tensors", Scheme::nvfp4);
+  LoadedFolder model(dir / "plain");
+  const std::string k = "model.layers.0.mlp.shared.", name = k + "down_proj";
+  append(model.shards.begin()->second, fp8_weight(name, 32, 64, ".weight_scale", {32, 1}, 1, 64));
+  model.write(dir / "a");
+  convert(dir / "a", dir / "b", "modelopt");
+  const LoadedModel a(dir / "a"), b(dir / "b");
+  EXPECT_EQ(b.at(name + ".weight").bytes, a.at(name + ".weight").bytes);
+  EXPECT_EQ(b.at(name + ".weight_scale").bytes, a.at(name + ".weight_scale").bytes);
+  LoadedFolder out(dir / "b");
+  EXPECT_EQ(out.quantization()["quant_algo"], "MIXED_PRECISION");
+  EXPECT_EQ(out.quantization()["quantized_layers"][name]["quant_algo"],
+            "FP8_PER_CHANNEL_PER_TOKEN");
+  EXPECT_EQ(out.quantization()["quantized_layers"].size(), 15u);
+  expect_verified(dir / "b");
+  convert(dir / "b", dir / "c", "compressed-tensors");
+  expect_same_tensors(dir / "a", dir / "c");
+  LoadedFolder back(dir / "c");
+  EXPECT_EQ(back.quantization()["format"], "mixed-precision");
+  EXPECT_EQ(back.quantization()["config_groups"]["group_1"]["targets"][0], name);
+  expect_verified(dir / "c");
+}
+
+TEST(Convert, NamesWhatCannotBeConverted) {
+  const TempDir dir;
+  write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
+  const std::string q = "model.layers.0.self_attn.q_proj";
+  const auto broken = [&](const std::function<void(LoadedFolder&)>& change) {
+    LoadedFolder model(dir / "a");
+    change(model);
+    fs::remove_all(dir / "bad");
+    model.write(dir / "bad");
+    convert(dir / "bad", dir / "out", "compressed-tensors");
+  };
+  expect_error<ValueError>([&] { broken([&](LoadedFolder& f) { f.remove(q + ".input_scale"); }); },
+                           {q + ".weight", "no input scale", "repair"});
+  expect_error<ValueError>(
+      [&] { broken([&](LoadedFolder& f) { f.set_scalar(q + ".weight_scale_2", 0); }); },
+      {q + ".weight_scale_2", "> 0"});
+  expect_error<FormatError>(
+      [&] { broken([&](LoadedFolder& f) { f.remove(q + ".weight_scale"); }); },
+      {q + ".weight", "weight_scale"});
+  EXPECT_FALSE(fs::exists(dir / "out")) << "nothing was begun";
+  expect_error<ValueError>([&] { convert(dir / "a", dir / "out", "gptq"); }, {"gptq", "modelopt"});
+  expect_error<UnsupportedError>(
+      [&] { quantize_checkpoint(quantize_options(dir / "a", dir / "out")); },
+      {"already quantized", "nvfp4 convert"});
+  PackedWeight nan = mxfp4_matrix("w2", 4, 64, 110, 110);
+  nan.tensors[1].bytes[5] = std::byte{255};
+  write_model(dir / "nan", {nan.tensors}, kLlamaConfig);
+  expect_error<ValueError>([&] { convert(dir / "nan", dir / "out", "modelopt"); },
+                           {"w2.weight[2, 32]", "finite"});
+}
+
+TEST(Convert, TreatsItsOutputAsQuantizeDoes) {
+  const TempDir dir;
+  write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
+  ConvertOptions options;
+  options.input = dir / "a";
+  options.output = dir / "out";
+  options.to = "compressed-tensors";
+  options.dry_run = true;
+  EXPECT_TRUE(convert_checkpoint(options).dry_run);
+  EXPECT_FALSE(fs::exists(options.output));
+  options.dry_run = false;
+  convert_checkpoint(options);
+  const auto first = files_of(options.output);
+  expect_error<IoError>([&] { convert_checkpoint(options); }, {"--overwrite"});
+  options.overwrite = true;
+  convert_checkpoint(options);
+  EXPECT_EQ(files_of(options.output), first) << "the same bytes each time";
+  options.overwrite = false;
+  options.resume = true;
+  EXPECT_EQ(convert_checkpoint(options).shards_reused, 3);
+  options.to = "bf16";
+  expect_error<ValueError>([&] { convert_checkpoint(options); }, {"other options"});
+  options.output = options.input / "inside";
+  expect_error<ValueError>([&] { convert_checkpoint(options); }, {"inside"});
+}
+
+}  // namespace
+}  // namespace nvfp4
