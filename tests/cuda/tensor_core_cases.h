@@ -1,0 +1,226 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/gemm/problem.h"
+#include "fragment_cases.h"
+#include "nvfp4/error.h"
+#include "placed.h"
+
+/// Products on tensor cores and FP64 ones of the unpacked weights.
+namespace nvfp4::test {
+
+inline const Device kGpu = Device::cuda();
+
+class CudaGemm : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_unavailable(kGpu); !reason.empty())
+      GTEST_SKIP() << "no GPU to run on: " << reason;
+    if (const std::string sm = cuda_devices()[0].architecture; sm != "sm_90")
+      GTEST_SKIP() << "wgmma is for sm_90 only, this GPU is " << sm;
+  }
+  static std::uint64_t fresh_seed() { return std::random_device{}() % 1'000'000; }
+};
+
+/// An operand of a product on the host, and how the product takes it.
+struct DenseX {
+  Matrix memory;  ///< a gap of NaN behind each row
+  std::int64_t cols;
+
+  DenseX(std::int64_t rows, std::int64_t k, DType type, std::uint64_t seed)
+      : memory(
+            strided(Fill::gaussian, rows, k, 8 * static_cast<std::int64_t>(seed % 3), seed, type)),
+        cols(k) {}
+  std::int64_t rows() const { return memory.rows(); }
+  MatrixView part(std::int64_t row, std::int64_t n, std::int64_t col, std::int64_t k) const {
+    MatrixView v = memory.view();
+    v.data = memory.data<char>() + (row * v.stride + col) * 2;
+    v.rows = n;
+    v.cols = k;
+    return v;
+  }
+  template <class F>
+  void on_gpu(const TensorCoreGemmOptions& o, F&& f) const {
+    const Placed x = placed(memory, cols, kGpu);
+    f(MatrixView(x.span), o);
+    synchronize(kGpu, o.stream);
+  }
+};
+
+struct QuantizedX {
+  QuantizedMatrix q;
+  std::int64_t cols;
+
+  QuantizedX(std::int64_t rows, std::int64_t k, GlobalScope scope, std::uint64_t seed)
+      : q(activations(rows, k, seed, scope)), cols(k) {}
+  std::int64_t rows() const { return q.shape().rows; }
+  QuantizedMatrix copy_of(std::int64_t row, std::int64_t n, std::int64_t col,
+                          std::int64_t k) const {
+    QuantizedMatrix p({.rows = n, .cols = k, .scope = q.shape().scope});
+    for (std::int64_t r = 0; r < n; ++r) {
+      std::memcpy(p.codes() + r * k / 2, q.codes() + ((row + r) * cols + col) / 2,
+                  static_cast<std::size_t>(k / 2));
+      std::memcpy(p.scales() + r * k / 16, q.scales() + ((row + r) * cols + col) / 16,
+                  static_cast<std::size_t>(k / 16));
+    }
+    const bool per_row = q.shape().scope == GlobalScope::vector;
+    for (std::int64_t r = 0; r < p.shape().global_count(); ++r)
+      p.global_scale()[r] = q.global_scale()[per_row ? row + r : 0];
+    return p;
+  }
+  template <class F>
+  void on_gpu(TensorCoreGemmOptions o, F&& f) const {
+    const QuantizedMatrix x = to_device(q.view(), kGpu);
+    const std::int64_t bytes = gemm_workspace_bytes(q.shape());
+    Matrix space = poisoned(DType::f32, 1, bytes / 4 + 4, bytes / 4 + 4, kGpu).memory;
+    o.workspace = {space.data<std::byte>(), static_cast<std::size_t>(bytes)};
+    f(x.view(), o);
+    synchronize(kGpu, o.stream);
+    const Matrix after = to_device(space.view(), {});
+    for (std::int64_t i = bytes; i < bytes + 16; ++i)
+      ASSERT_EQ(after.data<std::uint8_t>()[i], 0xAA) << "behind the workspace";
+  }
+};
+
+inline double error_of(const DenseX& x, std::int64_t row, std::int64_t n, std::int64_t col,
+                       std::int64_t k, const QuantizedView& w, const MatrixView& out, float alpha,
+                       std::span<const float> bias) {
+  return worst_tensor_core_error(x.part(row, n, col, k), w, out, alpha, bias);
+}
+inline double error_of(const QuantizedX& x, std::int64_t row, std::int64_t n, std::int64_t col,
+                       std::int64_t k, const QuantizedView& w, const MatrixView& out, float alpha,
+                       std::span<const float> bias) {
+  const QuantizedMatrix part = x.copy_of(row, n, col, k);
+  return worst_tensor_core_error(part.view(), w, out, alpha, bias);
+}
+
+/// G matrices [N, K] with all that may go with them.
+struct Weights {
+  std::int64_t groups, n, k;
+  QuantizedMatrix q;  ///< [G · N, K]
+  std::vector<float> alpha, bias;
+  FragmentWeights packed;
+
+  Weights(std::int64_t g, std::int64_t n_, std::int64_t k_, GlobalScope scope, std::uint64_t seed)
+      : groups(g), n(n_), k(k_), q(weights(g * n_, k_, seed, scope)) {
+    if (seed % 2) alpha = random_floats(static_cast<std::size_t>(g), seed + 1);
+    if (seed / 2 % 2) bias = random_floats(static_cast<std::size_t>(g * n_), seed + 2);
+    packed = pack_fragments(to_device(q.view(), kGpu).view(), g);
+  }
+  QuantizedView group(std::int64_t g) const {
+    const bool per_row = q.shape().scope == GlobalScope::vector;
+    return {{.rows = n, .cols = k, .scope = q.shape().scope},
+            q.codes() + g * n * k / 2,
+            q.scales() + g * n * k / 16,
+            q.global_scale() + (per_row ? g * n : 0)};
+  }
+  float alpha_of(std::int64_t g, float factor) const {
+    return alpha.empty() ? factor : factor * alpha[static_cast<std::size_t>(g)];
+  }
+  std::span<const float> bias_of(std::int64_t g) const {
+    if (bias.empty()) return {};
+    return {bias.data() + g * n, static_cast<std::size_t>(n)};
+  }
+};
+
+/// A result in poisoned memory: a gap behind each row, two rows more.
+struct Output {
+  Matrix host;
+  std::int64_t rows, cols;
+
+  MatrixView part(std::int64_t row, std::int64_t n, std::int64_t col, std::int64_t m) const {
+    MatrixView v = host.view();
+    v.data = host.data<char>() + (row * v.stride + col) * dtype_size(v.dtype);
+    v.rows = n;
+    v.cols = m;
+    return v;
+  }
+  bool untouched(std::int64_t row, std::int64_t col) const {
+    const std::int64_t size = dtype_size(host.dtype());
+    const auto* at = host.data<std::uint8_t>() + (row * host.cols() + col) * size;
+    return std::all_of(at, at + size, [](std::uint8_t b) { return b == 0xAA; });
+  }
+  void expect_untouched_outside() const {
+    for (std::int64_t r = 0; r < host.rows(); ++r)
+      for (std::int64_t c = r < rows ? cols : 0; c < host.cols(); ++c)
+        ASSERT_TRUE(untouched(r, c)) << "row " << r << " column " << c << " is outside of out";
+  }
+};
+
+inline constexpr float kAlpha = 0.75f;
+
+enum class Form { one, grouped, every_group };
+
+/// Runs one product on the GPU.
+template <class X>
+Output run(Form form, const X& x, const Weights& w, DType type, TensorCoreGemmOptions o = {},
+           const std::vector<std::int32_t>& starts = {}, const std::vector<std::int32_t>& ends = {},
+           std::int64_t gap = 5) {
+  const std::int64_t cols = form == Form::every_group ? w.groups * w.n : w.n;
+  Placed out = poisoned(type, x.rows() + 2, cols, cols + gap, kGpu);
+  MatrixSpan span = out.span;
+  span.rows = x.rows();
+  const Array<float> alpha(w.alpha, kGpu), bias(w.bias, kGpu);
+  const Array<std::int32_t> from(starts, kGpu), to(ends, kGpu);
+  o.alpha = kAlpha;
+  o.group_alpha = alpha.span();
+  o.bias = bias.span();
+  x.on_gpu(o, [&](auto view, const TensorCoreGemmOptions& all) {
+    if (form == Form::one)
+      gemm_into(view, w.packed, span, all);
+    else if (form == Form::grouped)
+      grouped_gemm_into(view, w.packed, from.span(), to.span(), span, all);
+    else
+      gemm_every_group_into(view, w.packed, span, all);
+  });
+  Output result{to_device(out.memory.view(), {}), x.rows(), cols};
+  result.expect_untouched_outside();
+  return result;
+}
+
+template <class X>
+void expect_product(const X& x, const Weights& w, DType type, const TensorCoreGemmOptions& o,
+                    std::int64_t gap, const std::string& what) {
+  const Output out = run(Form::one, x, w, type, o, {}, {}, gap);
+  EXPECT_LE(error_of(x, 0, x.rows(), 0, w.k, w.group(0), out.part(0, x.rows(), 0, w.n),
+                     w.alpha_of(0, kAlpha), w.bias_of(0)),
+            1)
+      << what;
+}
+
+struct Shape {
+  std::int64_t n, k;
+};
+inline constexpr Shape kShapes[] = {{8, 16},    {72, 80},   {13, 64},
+                                    {130, 256}, {200, 720}, {64, 1040}};
+inline constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
+inline constexpr std::int64_t kRows[] = {0, 1, 7, 17, 33, 65, 129, 300};
+
+inline std::string name_of(const Shape& s, std::int64_t m, std::uint64_t seed) {
+  return std::to_string(m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k) + " seed " +
+         std::to_string(seed);
+}
+
+inline std::vector<GemmTile> all_tiles() {
+  std::vector<GemmTile> tiles;
+  for (const int tokens : {8, 16, 32, 64, 128, 256})
+    for (const int rows : {64, 128, 256})
+      for (const int splits : {1, 2, 4, 8})
+        if (cuda::is_tile({tokens, rows, splits})) tiles.push_back({tokens, rows, splits});
+  return tiles;
+}
+
+inline std::string name_of(const GemmTile& t) {
+  return "tile " + std::to_string(t.tokens) + " " + std::to_string(t.rows) + " " +
+         std::to_string(t.splits);
+}
+
+}  // namespace nvfp4::test

@@ -1,0 +1,109 @@
+// Grouped products on tensor cores. Skipped without a Hopper GPU.
+#include "tensor_core_cases.h"
+
+namespace nvfp4::test {
+namespace {
+
+/// Rows of groups, contiguous or with gaps between them.
+struct Groups {
+  std::vector<std::int32_t> starts, ends;
+  std::int32_t rows = 0;
+
+  Groups(std::size_t count, bool padded, std::uint64_t seed) {
+    std::mt19937_64 rng(seed);
+    for (std::size_t g = 0; g < count; ++g) {
+      if (padded) rows += static_cast<std::int32_t>(rng() % 20);
+      if (padded) starts.push_back(rows);
+      const int some[] = {0, 0, 1, 3, 8, 40, 70, 200};
+      rows += some[rng() % std::size(some)];
+      ends.push_back(rows);
+    }
+    rows += 3;  // of no group
+  }
+  std::int32_t start(std::size_t g) const {
+    return !starts.empty() ? starts[g] : g == 0 ? 0 : ends[g - 1];
+  }
+};
+
+template <class X>
+void expect_groups(const X& x, const Weights& w, const Groups& groups, DType type,
+                   const TensorCoreGemmOptions& o, const std::string& what) {
+  const Output out = run(Form::grouped, x, w, type, o, groups.starts, groups.ends);
+  std::int64_t row = 0;
+  for (std::size_t g = 0; g < groups.ends.size(); ++g) {
+    const std::int64_t from = groups.start(g), rows = groups.ends[g] - from;
+    for (; row < from; ++row)
+      ASSERT_TRUE(out.untouched(row, 0)) << what << ": row " << row << " is of no group";
+    row = from + rows;
+    const auto i = static_cast<std::int64_t>(g);
+    EXPECT_LE(error_of(x, from, rows, 0, w.k, w.group(i), out.part(from, rows, 0, w.n),
+                       w.alpha_of(i, kAlpha), w.bias_of(i)),
+              1)
+        << what << " group " << g;
+  }
+  for (; row < out.rows; ++row) ASSERT_TRUE(out.untouched(row, 0)) << what << ": the last rows";
+}
+
+TEST_F(CudaGemm, GroupedIsRight) {
+  std::uint64_t seed = 10 * fresh_seed();
+  for (const Shape& s : {Shape{72, 80}, Shape{200, 256}, Shape{13, 320}})
+    for (const std::size_t count : {1, 7, 40})
+      for (const bool padded : {false, true}) {
+        ++seed;
+        const Groups groups(count, padded, seed);
+        const Weights w(static_cast<std::int64_t>(count), s.n, s.k,
+                        seed % 3 ? GlobalScope::vector : GlobalScope::tensor, seed);
+        const std::string what = std::to_string(count) + " groups, " + name_of(s, 0, seed);
+        expect_groups(DenseX(groups.rows, s.k, DType::bf16, seed), w, groups, kTypes[seed % 3], {},
+                      what);
+        expect_groups(QuantizedX(groups.rows, s.k, GlobalScope::vector, seed), w, groups,
+                      DType::f32, {}, what + " quantized");
+      }
+}
+
+TEST_F(CudaGemm, GroupedIsRightWithEveryTile) {
+  const std::uint64_t seed = 4 * fresh_seed() + 3;
+  const Groups groups(9, true, seed);
+  const Weights w(9, 136, 528, GlobalScope::vector, seed);
+  const DenseX x(groups.rows, 528, DType::bf16, seed);
+  for (const GemmTile& t : all_tiles())
+    expect_groups(x, w, groups, DType::f32, {.tile = t},
+                  name_of(t) + " seed " + std::to_string(seed));
+}
+
+TEST_F(CudaGemm, OfNoRowsInAnyGroupWritesNothing) {
+  const Weights w(5, 72, 64, GlobalScope::tensor, 1);
+  const DenseX x(20, 64, DType::bf16, 1);
+  for (const GemmTile& t : {GemmTile{}, GemmTile{8, 128, 4}, GemmTile{128, 128, 1}}) {
+    const Output out = run(Form::grouped, x, w, DType::bf16, {.tile = t}, {}, {0, 0, 0, 0, 0});
+    for (std::int64_t r = 0; r < 20; ++r) ASSERT_TRUE(out.untouched(r, 0));
+  }
+}
+
+template <class X>
+void expect_every_group(const X& x, const Weights& w, DType type, const std::string& what) {
+  const Output out = run(Form::every_group, x, w, type);
+  for (std::int64_t g = 0; g < w.groups; ++g)
+    EXPECT_LE(error_of(x, 0, x.rows(), x.cols == w.k ? 0 : g * w.k, w.k, w.group(g),
+                       out.part(0, x.rows(), g * w.n, w.n), w.alpha_of(g, kAlpha), w.bias_of(g)),
+              1)
+        << what << " group " << g;
+}
+
+TEST_F(CudaGemm, OfEveryGroupIsRight) {
+  std::uint64_t seed = 10 * fresh_seed();
+  for (const Shape& s : {Shape{72, 80}, Shape{200, 256}, Shape{13, 48}})
+    for (const std::int64_t m : {0, 1, 33, 150})
+      for (const bool shared : {false, true}) {
+        ++seed;
+        const Weights w(5, s.n, s.k, seed % 3 ? GlobalScope::vector : GlobalScope::tensor, seed);
+        const std::int64_t cols = shared ? s.k : 5 * s.k;
+        expect_every_group(DenseX(m, cols, DType::bf16, seed), w, kTypes[seed % 3],
+                           name_of(s, m, seed));
+        expect_every_group(QuantizedX(m, cols, GlobalScope::vector, seed), w, DType::f32,
+                           name_of(s, m, seed) + " quantized");
+      }
+}
+
+}  // namespace
+}  // namespace nvfp4::test
