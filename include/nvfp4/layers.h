@@ -14,6 +14,13 @@
 /// Linear layers with NVFP4 weights: y = x · Wᵀ + bias. They hold their weights packed, as the
 /// device wants them, are cheap to copy and never change; calls from many threads are fine.
 ///
+/// On a GPU (sm_90) calls enqueue work on their stream and return; x, out and all that a call reads
+/// lie there, x in BF16 or FP16 (W4A16), aligned as gemm_into() in tensor_core_gemm.h wants it.
+/// Calls of one layer share memory: on several streams, the caller must keep them from overlapping.
+/// With max_tokens they allocate nothing and can be captured in a graph; without, a larger input
+/// than any before takes memory, which waits for the device and must not happen in a capture, and
+/// graphs that were captured before it are void.
+///
 /// In scheme nvfp4 (W4A4) the input is quantized along its rows, or comes as a QuantizedActivation
 /// that several layers share; in nvfp4a16 it is used as it is. Results have the bits of gemm_into()
 /// and, for GroupedLinear, of its grouped forms. The mixture of experts is in moe.h, loading from a
@@ -154,6 +161,12 @@ class GroupedLinear {
   void forward_rows_into(MatrixView x, std::span<const std::int64_t> row_ends, MatrixSpan out,
                          Stream stream = {}) const;
   void forward_rows_into(const QuantizedActivation& x, std::span<const std::int64_t> row_ends,
+                         MatrixSpan out, Stream stream = {}) const;
+  /// The same with ends on the device of the layer; on a GPU the only form, and the ends are
+  /// neither checked nor waited for.
+  void forward_rows_into(MatrixView x, std::span<const std::int32_t> row_ends, MatrixSpan out,
+                         Stream stream = {}) const;
+  void forward_rows_into(const QuantizedActivation& x, std::span<const std::int32_t> row_ends,
                          MatrixSpan out, Stream stream = {}) const;
 
  private:

@@ -19,9 +19,10 @@ struct MoeOptions {
   Quantizer weight_quantizer = Quantizer::mse;      ///< of dense weights; one global scale for each
   /// Clamps gate and up before SwiGLU, as SwigluOptions::limit.
   float swiglu_limit = std::numeric_limits<float>::infinity();
-  DType intermediate = DType::bf16;  ///< W4A16: the type to which the input of `down` is rounded
-  bool batch_invariant = false;      ///< as in GemmOptions; W4A4 always is, but for tensor scope
-  std::int64_t max_tokens = 0;       ///< as in LinearOptions, for max_top_k experts a token
+  /// W4A16: the type to which the input of `down` is rounded; on a GPU not f32.
+  DType intermediate = DType::bf16;
+  bool batch_invariant = false;  ///< as in GemmOptions; W4A4 always is, but for tensor scope
+  std::int64_t max_tokens = 0;   ///< as in LinearOptions, for max_top_k experts a token
   std::int64_t max_top_k = 8;
   Device device = {};
   std::string backend = {};
@@ -36,6 +37,10 @@ struct MoeOptions {
 /// are FP32 until SwiGLU, as is their result until it is quantized (W4A4) or rounded to
 /// `intermediate` (W4A16). Results do not depend on the number of threads, nor, in W4A4, on the
 /// backend. An id may occur twice in a row: it counts twice.
+///
+/// On a GPU see layers.h; the routing lies there too, and there are at most 1024 routed experts.
+/// The order of these sums is the same, that within a product the tensor cores'. Ids cannot be
+/// checked: one outside 0 … E - 1 names no expert and counts nothing.
 class Moe {
  public:
   Moe() = default;
@@ -56,7 +61,8 @@ class Moe {
   QuantizedActivation quantize(MatrixView x, Stream stream = {}) const;
 
   /// x [M, K], out [M, K] of any dtypes; routing of M tokens, see activation.h. Throws ShapeError,
-  /// ValueError (an id outside 0 … E - 1; before anything is written), UnsupportedError.
+  /// ValueError (on the CPU an id outside 0 … E - 1; before anything is written), UnsupportedError,
+  /// DeviceError.
   void forward_into(MatrixView x, const Routing& routing, MatrixSpan out, Stream stream = {}) const;
   /// W4A4 only.
   void forward_into(const QuantizedActivation& x, const Routing& routing, MatrixSpan out,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "backends/moe_job.h"
 #include "backends/row_job.h"
 #include "nvfp4/quantize.h"
 #include "nvfp4/tensor_core_gemm.h"
@@ -66,6 +67,13 @@ struct DeviceBackend {
   void (*pack_fragments)(const FragmentPackJob& job);
   void (*unpack_fragments)(const FragmentUnpackJob& job);
   void (*fragment_gemm)(const FragmentGemmJob& job);
+  void (*dispatch)(const DispatchJob& job);
+  void (*gather_rows)(const GatherJob& job);
+  void (*combine_rows)(const CombineJob& job);
+  /// y += other: FP32, dense, a multiple of 4 columns.
+  void (*add_rows)(const MatrixView& other, const MatrixSpan& y, Stream stream);
+  /// Zeroes the rows of m, as in add_rows, from *first on, which lies on the device.
+  void (*clear_rows_from)(const std::int32_t* first, const MatrixSpan& m, Stream stream);
 };
 
 /// Throws UnsupportedError with the reason if nothing can run on `device`.

@@ -27,20 +27,32 @@ QuantizedActivation InputQuantizer::operator()(const char* op, Scheme scheme, co
   return quantize_activation(x, options(stream));
 }
 
-QuantizedSpan QuantizedRows::get(std::int64_t rows, std::int64_t cols, GlobalScope scope) {
+MatrixSpan Rows::get(DType dtype, std::int64_t rows, std::int64_t cols, Device device) {
+  const std::int64_t bytes = rows * cols * dtype_size(dtype);
+  if (bytes > bytes_) {
+    data_ = Buffer(bytes, device);
+    bytes_ = bytes;
+  }
+  return {data_.data(), dtype, rows, cols, cols, device};
+}
+
+QuantizedSpan QuantizedRows::get(std::int64_t rows, std::int64_t cols, GlobalScope scope,
+                                 Device device) {
   if (rows * cols > elements_) {
+    codes_ = Buffer(rows * cols / 2, device);
+    scales_ = Buffer(rows * cols / kBlock, device);
     elements_ = rows * cols;
-    codes_ = Buffer(elements_ / 2, {});
-    scales_ = Buffer(elements_ / kBlock, {});
   }
   if (std::max<std::int64_t>(rows, 1) > rows_) {
+    global_ =
+        Buffer(std::max<std::int64_t>(rows, 1) * static_cast<std::int64_t>(sizeof(float)), device);
     rows_ = std::max<std::int64_t>(rows, 1);
-    global_ = Buffer(rows_ * static_cast<std::int64_t>(sizeof(float)), {});
   }
   return {{.rows = rows, .cols = cols, .scope = scope},
           static_cast<std::uint8_t*>(codes_.data()),
           static_cast<std::uint8_t*>(scales_.data()),
-          static_cast<float*>(global_.data())};
+          static_cast<float*>(global_.data()),
+          device};
 }
 
 void require_tokens(const char* op, std::int64_t rows, std::int64_t max_tokens) {

@@ -26,11 +26,21 @@ struct InputQuantizer {
                                  Stream stream) const;
 };
 
-/// Memory for quantized rows that stays from call to call.
+/// Memory for a matrix that stays from call to call.
+class Rows {
+ public:
+  /// Uninitialized, or what an earlier call left; always on the same device.
+  MatrixSpan get(DType dtype, std::int64_t rows, std::int64_t cols, Device device = {});
+
+ private:
+  Buffer data_;
+  std::int64_t bytes_ = 0;
+};
+
+/// The same for quantized rows.
 class QuantizedRows {
  public:
-  /// Uninitialized, or what an earlier call left.
-  QuantizedSpan get(std::int64_t rows, std::int64_t cols, GlobalScope scope);
+  QuantizedSpan get(std::int64_t rows, std::int64_t cols, GlobalScope scope, Device device = {});
 
  private:
   Buffer codes_, scales_, global_;

@@ -5,6 +5,7 @@
 
 #include "core/lending_pool.h"
 #include "core/require.h"
+#include "layers/device_moe.h"
 #include "layers/dispatch.h"
 #include "layers/input.h"
 #include "layers/rows.h"
@@ -14,23 +15,6 @@
 
 namespace nvfp4 {
 namespace {
-
-/// Memory for a matrix that stays from call to call.
-class Rows {
- public:
-  MatrixSpan get(DType dtype, std::int64_t rows, std::int64_t cols) {
-    const std::int64_t bytes = rows * cols * dtype_size(dtype);
-    if (bytes > bytes_) {
-      data_ = Buffer(bytes, {});
-      bytes_ = bytes;
-    }
-    return {data_.data(), dtype, rows, cols};
-  }
-
- private:
-  Buffer data_;
-  std::int64_t bytes_ = 0;
-};
 
 /// What a call needs beside its arguments.
 struct Workspace {
@@ -55,18 +39,6 @@ struct Experts {
   }
 };
 
-void require_expert(const char* op, const ExpertWeights& e, std::int64_t k, std::int64_t i) {
-  const auto is = [&](const char* what, const WeightView& w, std::int64_t n, std::int64_t depth) {
-    require_weight(op, w);
-    require<ShapeError>(w.outputs() == n && w.inputs() == depth,
-                        "{}: {} has [N, K] = [{}, {}], must be [{}, {}] as its siblings", op,
-                        w.name.empty() ? what : w.name, w.outputs(), w.inputs(), n, depth);
-  };
-  is("gate", e.gate, i, k);
-  is("up", e.up, i, k);
-  is("down", e.down, k, i);
-}
-
 Experts make_experts(const char* op, std::span<const ExpertWeights> list, std::int64_t k,
                      const MoeOptions& options) {
   Experts experts;
@@ -85,6 +57,8 @@ Experts make_experts(const char* op, std::span<const ExpertWeights> list, std::i
 struct Moe::Impl {
   MoeOptions options;
   InputQuantizer input;
+  std::int64_t count = 0, shared_count = 0, hidden = 0, intermediate = 0, bytes = 0;
+  std::optional<DeviceMoe> on_device;  ///< on a GPU; else:
   Experts routed;
   std::vector<Experts> shared;  ///< one each
   mutable LendingPool<Workspace> workspaces;
@@ -190,21 +164,28 @@ struct Moe::Impl {
     combine_rows(shared_sum, y, weights, d.row_of, out);
   }
 
-  template <class X>
-  void forward(const char* op, const X& x, std::int64_t tokens, std::int64_t cols,
-               const Routing& routing, const MatrixSpan& out, Workspace& work) const {
+  void require_call(const char* op, std::int64_t tokens, std::int64_t cols, const Routing& routing,
+                    const MatrixSpan& out) const {
     require_tokens(op, tokens, options.max_tokens);
-    require<ShapeError>(cols == routed.hidden(), "{}: x.cols = {}, must be K = {}", op, cols,
-                        routed.hidden());
+    require<ShapeError>(cols == hidden, "{}: x.cols = {}, must be K = {}", op, cols, hidden);
     require_routing(op, routing, tokens);
     require<ShapeError>(options.max_tokens <= 0 || routing.top_k <= options.max_top_k,
                         "{}: routing.top_k = {}, must be at most max_top_k = {}", op, routing.top_k,
                         options.max_top_k);
     require_matrix(op, "out", out);
-    require_cpu(op, "out", out.device);
+    if (on_device)
+      require_on(op, "out", out.device, options.device);
+    else
+      require_cpu(op, "out", out.device);
     require<ShapeError>(out.rows == tokens && out.cols == cols,
                         "{}: out has shape [{}, {}], must be [{}, {}]", op, out.rows, out.cols,
                         tokens, cols);
+  }
+
+  template <class X>
+  void forward(const char* op, const X& x, std::int64_t tokens, std::int64_t cols,
+               const Routing& routing, const MatrixSpan& out, Workspace& work) const {
+    require_call(op, tokens, cols, routing, out);
     const std::int64_t top_k = routing.top_k;
     std::vector<std::int64_t> ids(static_cast<std::size_t>(tokens * top_k));
     std::vector<float> weights(ids.size());
@@ -260,15 +241,26 @@ Moe::Moe(std::span<const ExpertWeights> routed, std::span<const ExpertWeights> s
   auto impl = std::make_shared<Impl>();
   impl->options = options;
   const std::int64_t k = routed[0].gate.inputs();
-  impl->routed = make_experts(kOp, routed, k, options);
-  for (const ExpertWeights& e : shared)
-    impl->shared.push_back(make_experts(kOp, {&e, 1}, k, options));
   std::optional<GlobalScale> stored;
   for (const auto& list : {routed, shared})
     for (const ExpertWeights& e : list)
       stored = larger(larger(stored, e.gate.input_scale), e.up.input_scale);
   impl->input = {options.activation, stored, options.activation_quantizer, options.backend};
-  if (options.max_tokens > 0) impl->reserve();
+  impl->count = static_cast<std::int64_t>(routed.size());
+  impl->shared_count = static_cast<std::int64_t>(shared.size());
+  impl->hidden = k;
+  impl->intermediate = routed[0].gate.outputs();
+  if (options.device.type == DeviceType::cuda) {
+    impl->on_device.emplace(kOp, routed, shared, options, impl->input);
+    impl->bytes = impl->on_device->weight_bytes();
+  } else {
+    impl->routed = make_experts(kOp, routed, k, options);
+    for (const ExpertWeights& e : shared)
+      impl->shared.push_back(make_experts(kOp, {&e, 1}, k, options));
+    impl->bytes = impl->routed.weight_bytes();
+    for (const Experts& e : impl->shared) impl->bytes += e.weight_bytes();
+    if (options.max_tokens > 0) impl->reserve();
+  }
   impl_ = std::move(impl);
 }
 
@@ -277,17 +269,13 @@ const Moe::Impl& Moe::impl() const {
   return *impl_;
 }
 
-std::int64_t Moe::experts() const { return impl().routed.count(); }
-std::int64_t Moe::shared_experts() const { return static_cast<std::int64_t>(impl().shared.size()); }
-std::int64_t Moe::hidden() const { return impl().routed.hidden(); }
-std::int64_t Moe::intermediate() const { return impl().routed.intermediate(); }
+std::int64_t Moe::experts() const { return impl().count; }
+std::int64_t Moe::shared_experts() const { return impl().shared_count; }
+std::int64_t Moe::hidden() const { return impl().hidden; }
+std::int64_t Moe::intermediate() const { return impl().intermediate; }
 Scheme Moe::scheme() const { return impl().options.scheme; }
 Device Moe::device() const { return impl().options.device; }
-std::int64_t Moe::weight_bytes() const {
-  std::int64_t bytes = impl().routed.weight_bytes();
-  for (const Experts& s : impl().shared) bytes += s.weight_bytes();
-  return bytes;
-}
+std::int64_t Moe::weight_bytes() const { return impl().bytes; }
 
 QuantizedActivation Moe::quantize(MatrixView x, Stream stream) const {
   return impl().input("Moe::quantize", scheme(), x, stream);
@@ -296,6 +284,11 @@ QuantizedActivation Moe::quantize(MatrixView x, Stream stream) const {
 void Moe::forward_into(MatrixView x, const Routing& routing, MatrixSpan out, Stream stream) const {
   const Impl& m = impl();
   require_matrix("Moe", "x", x);
+  if (m.on_device) {
+    require_on("Moe", "x", x.device, device());
+    m.require_call("Moe", x.rows, x.cols, routing, out);
+    return m.on_device->forward(x, routing, out, stream);
+  }
   require_cpu("Moe", "x", x.device);
   LendingPool<Workspace>::Lease work(m.workspaces);
   if (!m.w4a4()) return m.forward("Moe", x, x.rows, x.cols, routing, out, *work);
@@ -307,15 +300,22 @@ void Moe::forward_into(MatrixView x, const Routing& routing, MatrixSpan out, Str
 }
 
 void Moe::forward_into(const QuantizedActivation& x, const Routing& routing, MatrixSpan out,
-                       Stream) const {
+                       Stream stream) const {
   const Impl& m = impl();
   require_w4a4("Moe", m.options.scheme);
   const QuantizedView view = x.view();
   require_quantized("Moe", "x", view);
-  require_cpu("Moe", "x", view.device);
+  if (m.on_device)
+    require_on("Moe", "x", view.device, device());
+  else
+    require_cpu("Moe", "x", view.device);
   require<ShapeError>(view.shape.axis == BlockAxis::rows && view.shape.block == kBlock &&
                           view.shape.layout == ScaleLayout::linear,
                       "Moe: x must have linear scales and blocks of 16 along its rows");
+  if (m.on_device) {
+    m.require_call("Moe", view.shape.rows, view.shape.cols, routing, out);
+    return m.on_device->forward(view, routing, out, stream);
+  }
   LendingPool<Workspace>::Lease work(m.workspaces);
   m.forward("Moe", view, view.shape.rows, view.shape.cols, routing, out, *work);
 }

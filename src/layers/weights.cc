@@ -12,8 +12,13 @@ std::string described(const WeightView& w) { return w.name.empty() ? "w" : w.nam
 }  // namespace
 
 void require_layer_device(const char* op, Device device) {
-  require<UnsupportedError>(device.type == DeviceType::cpu,
-                            "{}: device = {}, layers run on the CPU only", op, device_name(device));
+  if (device.type == DeviceType::cpu) return;
+  const std::string reason = why_unavailable(device);
+  require<UnsupportedError>(reason.empty(), "{}: device = {}: {}", op, device_name(device), reason);
+  for (const DeviceInfo& gpu : cuda_devices())
+    require<UnsupportedError>(gpu.device != device || gpu.architecture == "sm_90",
+                              "{}: device = {} is {}, layers run on the CPU and on sm_90 only", op,
+                              device_name(device), gpu.architecture);
 }
 
 void require_weight(const char* op, const WeightView& w) {
@@ -27,6 +32,18 @@ void require_weight(const char* op, const WeightView& w) {
   require<ShapeError>(w.outputs() >= 1 && w.inputs() >= 0 && w.inputs() % kBlock == 0,
                       "{}: {} has [N, K] = [{}, {}], N must be at least 1 and K a multiple of 16",
                       op, described(w), w.outputs(), w.inputs());
+}
+
+void require_expert(const char* op, const ExpertWeights& e, std::int64_t k, std::int64_t i) {
+  const auto is = [&](const char* what, const WeightView& w, std::int64_t n, std::int64_t depth) {
+    require_weight(op, w);
+    require<ShapeError>(w.outputs() == n && w.inputs() == depth,
+                        "{}: {} has [N, K] = [{}, {}], must be [{}, {}] as its siblings", op,
+                        w.name.empty() ? what : w.name, w.outputs(), w.inputs(), n, depth);
+  };
+  is("gate", e.gate, i, k);
+  is("up", e.up, i, k);
+  is("down", e.down, k, i);
 }
 
 PackedWeights pack_parts(const char* op, std::span<const WeightView> parts, Quantizer dense,

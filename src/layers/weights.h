@@ -5,6 +5,7 @@
 
 #include "nvfp4/gemm.h"
 #include "nvfp4/layers.h"
+#include "nvfp4/moe.h"
 
 /// From the weights that a caller has to those that a layer keeps.
 namespace nvfp4 {
@@ -14,6 +15,9 @@ void require_layer_device(const char* op, Device device);
 
 /// Throws ShapeError unless `w` is a matrix with N >= 1 and K % 16 == 0.
 void require_weight(const char* op, const WeightView& w);
+
+/// Throws ShapeError unless gate and up are [I, K] and down is [K, I].
+void require_expert(const char* op, const ExpertWeights& e, std::int64_t k, std::int64_t i);
 
 /// The outputs of the parts, one after the other. `dense`: how dense ones are quantized. Throws
 /// ShapeError, ValueError, UnsupportedError.

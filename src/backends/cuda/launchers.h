@@ -19,6 +19,11 @@ void relayout(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
 void pack_fragments(const FragmentPackJob& job);
 void unpack_fragments(const FragmentUnpackJob& job);
 void fragment_gemm(const FragmentGemmJob& job);
+void dispatch(const DispatchJob& job);
+void gather_rows(const GatherJob& job);
+void combine_rows(const CombineJob& job);
+void add_rows(const MatrixView& other, const MatrixSpan& y, Stream stream);
+void clear_rows_from(const std::int32_t* first, const MatrixSpan& m, Stream stream);
 
 /// Longer rows than this cannot be held by one thread block.
 inline constexpr std::int64_t kMostRowElements = 16 * 1024 * 4;

@@ -1,0 +1,312 @@
+// A mixture of experts: the order of its rows, gathering and combining them.
+#include "backends/cuda/device/row.cuh"
+#include "backends/cuda/launchers.h"
+#include "backends/cuda/runtime.h"
+
+namespace nvfp4::cuda {
+namespace {
+
+constexpr int kPairs = kDispatchPairs;  ///< of a block, one for each thread
+static_assert(kMostExperts == kPairs, "a thread counts the pairs of an expert");
+
+struct DispatchArgs {
+  Routing routing;
+  int pairs, top_k, experts;
+  std::int32_t *row_ends, *row_of, *token_of, *expert_of, *counts;
+};
+
+/// -1 if the id names none.
+__device__ int expert_of(const DispatchArgs& a, int pair) {
+  if (pair >= a.pairs) return -1;
+  const int token = pair / a.top_k, choice = pair - token * a.top_k;
+  const std::int64_t id = load_index(a.routing.ids, a.routing.id_type,
+                                     std::int64_t{token} * a.routing.id_stride + choice);
+  return id >= 0 && id < a.experts ? static_cast<int>(id) : -1;
+}
+
+/// How many pairs of the block, before that of this thread, have its expert.
+__device__ int rank_in_block(const int* experts, int expert) {
+  int rank = 0;
+  for (int i = 0; i < static_cast<int>(threadIdx.x); ++i) rank += experts[i] == expert;
+  return rank;
+}
+
+/// The sum of the values of this thread and of those before it, of kPairs threads.
+__device__ int sum_up_to_here(int value, int* warp_sums) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const auto scan = [lane](int v) {
+    for (int by = 1; by < 32; by *= 2) {
+      const int before = __shfl_up_sync(~0u, v, by);
+      if (lane >= by) v += before;
+    }
+    return v;
+  };
+  value = scan(value);
+  if (lane == 31) warp_sums[warp] = value;
+  __syncthreads();
+  if (warp == 0) warp_sums[lane] = scan(warp_sums[lane]);
+  __syncthreads();
+  return warp == 0 ? value : value + warp_sums[warp - 1];
+}
+
+/// `rows`: of all experts together. No two threads write the same.
+__device__ void place(const DispatchArgs& a, int pair, int expert, int row, int rows) {
+  if (pair >= a.pairs) return;
+  a.row_of[pair] = expert < 0 ? -1 : row;
+  if (expert >= 0) {
+    a.token_of[row] = pair / a.top_k;
+    a.expert_of[row] = expert;
+  }
+  if (pair >= rows) {  // this time as the number of a row
+    a.token_of[pair] = -1;
+    a.expert_of[pair] = 0;
+  }
+}
+
+/// Up to kPairs pairs: all in one block.
+__global__ void __launch_bounds__(kPairs) dispatch_few_kernel(const DispatchArgs a) {
+  __shared__ int experts[kPairs], starts[kPairs], warp_sums[32], rows;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int expert = expert_of(a, thread);
+  experts[thread] = expert;
+  starts[thread] = 0;
+  __syncthreads();
+  if (expert >= 0) atomicAdd(&starts[expert], 1);
+  __syncthreads();
+  const int count = starts[thread];
+  const int end = sum_up_to_here(count, warp_sums);
+  starts[thread] = end - count;
+  if (thread < a.experts) a.row_ends[thread] = end;
+  if (thread == kPairs - 1) rows = end;
+  __syncthreads();
+  const int row = expert < 0 ? -1 : starts[expert] + rank_in_block(experts, expert);
+  place(a, thread, expert, row, rows);
+}
+
+/// counts[block][expert]: the pairs of each block.
+__global__ void __launch_bounds__(kPairs) count_kernel(const DispatchArgs a) {
+  __shared__ int counts[kPairs];
+  const int thread = static_cast<int>(threadIdx.x);
+  counts[thread] = 0;
+  __syncthreads();
+  const int expert = expert_of(a, static_cast<int>(blockIdx.x) * kPairs + thread);
+  if (expert >= 0) atomicAdd(&counts[expert], 1);
+  __syncthreads();
+  if (thread < a.experts) a.counts[std::int64_t{blockIdx.x} * a.experts + thread] = counts[thread];
+}
+
+/// counts[block][expert] becomes the first row of that block's pairs of that expert.
+__global__ void __launch_bounds__(kPairs) start_kernel(const DispatchArgs a, int blocks) {
+  __shared__ int warp_sums[32];
+  const int thread = static_cast<int>(threadIdx.x);
+  const bool is_expert = thread < a.experts;
+  int count = 0;
+  for (int b = 0; is_expert && b < blocks; ++b)
+    count += a.counts[std::int64_t{b} * a.experts + thread];
+  const int end = sum_up_to_here(count, warp_sums);
+  if (!is_expert) return;
+  a.row_ends[thread] = end;
+  int row = end - count;
+  for (int b = 0; b < blocks; ++b) {
+    std::int32_t& of_block = a.counts[std::int64_t{b} * a.experts + thread];
+    const int pairs = of_block;
+    of_block = row;
+    row += pairs;
+  }
+}
+
+__global__ void __launch_bounds__(kPairs) place_kernel(const DispatchArgs a) {
+  __shared__ int experts[kPairs];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int pair = static_cast<int>(blockIdx.x) * kPairs + thread;
+  const int expert = expert_of(a, pair);
+  experts[thread] = expert;
+  __syncthreads();
+  int row = -1;
+  if (expert >= 0)
+    row = a.counts[std::int64_t{blockIdx.x} * a.experts + expert] + rank_in_block(experts, expert);
+  place(a, pair, expert, row, a.row_ends[a.experts - 1]);
+}
+
+constexpr int kThreads = 256;
+
+/// Threads x go along a row, threads y have rows of their own.
+template <class Word>
+__global__ void __launch_bounds__(kThreads) gather_kernel(const GatherJob job, std::int64_t words) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  if (row >= job.rows) return;
+  const std::int64_t index = job.index[row];
+  auto* const to = static_cast<Word*>(job.to) + row * words;
+  if (index < 0) {
+    for (std::int64_t i = threadIdx.x; i < words; i += blockDim.x) to[i] = Word{};
+    return;
+  }
+  const auto* const from =
+      reinterpret_cast<const Word*>(static_cast<const char*>(job.from) + index * job.from_stride);
+  for (std::int64_t i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
+}
+
+template <class Word>
+void launch_gather(const GatherJob& job) {
+  const std::int64_t words = job.row_bytes / static_cast<std::int64_t>(sizeof(Word));
+  unsigned across = 1;
+  while (across < words && across < kThreads) across *= 2;
+  const dim3 threads(across, kThreads / across);
+  const auto blocks = static_cast<unsigned>(ceil_div(job.rows, threads.y));
+  gather_kernel<Word><<<blocks, threads, 0, stream_of(job.stream)>>>(job, words);
+  check(cudaGetLastError(), "gather_rows: kernel launch");
+}
+
+constexpr int kCombineCols = 4 * kThreads;
+
+template <DType kType>
+__device__ void store_four(const MatrixSpan& out, std::int64_t index, const float (&v)[4],
+                           bool aligned) {
+  if constexpr (kType == DType::f32) {
+    float* const to = static_cast<float*>(out.data) + index;
+    if (aligned) {
+      *reinterpret_cast<float4*>(to) = {v[0], v[1], v[2], v[3]};
+    } else {
+      for (int i = 0; i < 4; ++i) to[i] = v[i];
+    }
+  } else {
+    std::uint16_t bits[4];
+    for (int i = 0; i < 4; ++i)
+      bits[i] = kType == DType::bf16 ? BF16::from_float(v[i]).bits : FP16::from_float(v[i]).bits;
+    std::uint16_t* const to = static_cast<std::uint16_t*>(out.data) + index;
+    if (aligned) {
+      *reinterpret_cast<ushort4*>(to) = {bits[0], bits[1], bits[2], bits[3]};
+    } else {
+      for (int i = 0; i < 4; ++i) to[i] = bits[i];
+    }
+  }
+}
+
+/// A thread has 4 columns of a token.
+template <DType kType>
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(const CombineJob job, unsigned pieces, bool aligned) {
+  const std::int64_t token = blockIdx.x / pieces, cols = job.out.cols;
+  const std::int64_t col =
+      std::int64_t{blockIdx.x % pieces} * kCombineCols + std::int64_t{threadIdx.x} * 4;
+  if (col >= cols) return;
+  float sum[4] = {};
+  if (job.first.data != nullptr) {
+    const float4 first = *reinterpret_cast<const float4*>(
+        static_cast<const float*>(job.first.data) + token * cols + col);
+    sum[0] = first.x;
+    sum[1] = first.y;
+    sum[2] = first.z;
+    sum[3] = first.w;
+  }
+  for (std::int64_t k = 0; k < job.top_k; ++k) {
+    const std::int64_t row = job.row_of[token * job.top_k + k];
+    if (row < 0) continue;
+    const float weight = job.weights[token * job.weight_stride + k];
+    const float4 v = *reinterpret_cast<const float4*>(static_cast<const float*>(job.rows.data) +
+                                                      row * cols + col);
+    sum[0] += weight * v.x;
+    sum[1] += weight * v.y;
+    sum[2] += weight * v.z;
+    sum[3] += weight * v.w;
+  }
+  store_four<kType>(job.out, token * job.out.stride + col, sum, aligned);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    add_kernel(const float4* other, float4* y, std::int64_t count) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= count) return;
+  const float4 a = y[i], b = other[i];
+  y[i] = {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+}
+
+__global__ void __launch_bounds__(kThreads)
+    clear_kernel(const std::int32_t* first, float4* m, std::int64_t words) {
+  const std::int64_t row = blockIdx.x;
+  if (row < *first) return;
+  for (std::int64_t i = threadIdx.x; i < words; i += kThreads) m[row * words + i] = {0, 0, 0, 0};
+}
+
+}  // namespace
+
+void dispatch(const DispatchJob& job) {
+  const std::int64_t pairs = job.routing.rows * job.routing.top_k;
+  if (pairs == 0) return;
+  const Current current(job.device);
+  const cudaStream_t stream = stream_of(job.stream);
+  const DispatchArgs a{.routing = job.routing,
+                       .pairs = static_cast<int>(pairs),
+                       .top_k = static_cast<int>(job.routing.top_k),
+                       .experts = static_cast<int>(job.experts),
+                       .row_ends = job.row_ends,
+                       .row_of = job.row_of,
+                       .token_of = job.token_of,
+                       .expert_of = job.expert_of,
+                       .counts = job.counts};
+  const auto blocks = static_cast<unsigned>(ceil_div(pairs, kPairs));
+  if (blocks == 1) {
+    dispatch_few_kernel<<<1, kPairs, 0, stream>>>(a);
+  } else {
+    count_kernel<<<blocks, kPairs, 0, stream>>>(a);
+    start_kernel<<<1, kPairs, 0, stream>>>(a, static_cast<int>(blocks));
+    place_kernel<<<blocks, kPairs, 0, stream>>>(a);
+  }
+  check(cudaGetLastError(), "dispatch: kernel launch");
+}
+
+void gather_rows(const GatherJob& job) {
+  if (job.rows == 0 || job.row_bytes == 0) return;
+  const Current current(job.device);
+  const auto fits = [&](std::int64_t bytes) {
+    return job.row_bytes % bytes == 0 && job.from_stride % bytes == 0 &&
+           reinterpret_cast<std::uintptr_t>(job.from) % static_cast<std::uintptr_t>(bytes) == 0 &&
+           reinterpret_cast<std::uintptr_t>(job.to) % static_cast<std::uintptr_t>(bytes) == 0;
+  };
+  if (fits(16))
+    launch_gather<uint4>(job);
+  else if (fits(8))
+    launch_gather<uint2>(job);
+  else if (fits(4))
+    launch_gather<std::uint32_t>(job);
+  else if (fits(2))
+    launch_gather<std::uint16_t>(job);
+  else
+    launch_gather<std::uint8_t>(job);
+}
+
+void combine_rows(const CombineJob& job) {
+  const MatrixSpan& out = job.out;
+  if (out.rows == 0 || out.cols == 0) return;
+  const Current current(out.device);
+  const std::int64_t four = 4 * dtype_size(out.dtype);
+  const bool aligned =
+      out.stride % 4 == 0 &&
+      reinterpret_cast<std::uintptr_t>(out.data) % static_cast<std::uintptr_t>(four) == 0;
+  const auto pieces = static_cast<unsigned>(ceil_div(out.cols, kCombineCols));
+  const auto blocks = static_cast<unsigned>(out.rows) * pieces;
+  visit_dtype(out.dtype, [&](auto type) {
+    combine_kernel<type.value>
+        <<<blocks, kThreads, 0, stream_of(job.stream)>>>(job, pieces, aligned);
+  });
+  check(cudaGetLastError(), "combine_rows: kernel launch");
+}
+
+void add_rows(const MatrixView& other, const MatrixSpan& y, Stream stream) {
+  const std::int64_t count = y.rows * y.cols / 4;
+  if (count == 0) return;
+  const Current current(y.device);
+  add_kernel<<<static_cast<unsigned>(ceil_div(count, kThreads)), kThreads, 0, stream_of(stream)>>>(
+      static_cast<const float4*>(other.data), static_cast<float4*>(y.data), count);
+  check(cudaGetLastError(), "add_rows: kernel launch");
+}
+
+void clear_rows_from(const std::int32_t* first, const MatrixSpan& m, Stream stream) {
+  if (m.rows == 0 || m.cols == 0) return;
+  const Current current(m.device);
+  clear_kernel<<<static_cast<unsigned>(m.rows), kThreads, 0, stream_of(stream)>>>(
+      first, static_cast<float4*>(m.data), m.cols / 4);
+  check(cudaGetLastError(), "clear_rows_from: kernel launch");
+}
+
+}  // namespace nvfp4::cuda
