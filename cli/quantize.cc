@@ -114,9 +114,11 @@ void add_quantize(CLI::App& app) {
                    "nvfp4: 4-bit weights and activations, the default; nvfp4a16: weights only")
       ->option_text("NAME")
       ->check(CLI::IsMember({"nvfp4", "nvfp4a16"}));
-  command->add_option("--format", o.format, "modelopt (the default) or compressed-tensors")
+  command
+      ->add_option("--format", o.format,
+                   "modelopt (the default), compressed-tensors, or comfyui: one file")
       ->option_text("NAME")
-      ->check(CLI::IsMember({"modelopt", "compressed-tensors"}));
+      ->check(CLI::IsMember({"modelopt", "compressed-tensors", "comfyui"}));
   command
       ->add_option("--scale-search", arguments->scale_search,
                    "how block scales are chosen: max, four_over_six, or mse, the default: least "

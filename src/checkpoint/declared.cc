@@ -80,13 +80,28 @@ Declared parse(const Json& json, const std::string& file) {
 
 }  // namespace
 
+namespace {
+
+/// Compiled once for all modules; null for what is no expression, or not in this dialect.
+const std::optional<Pattern>& expression_of(const std::string& entry) {
+  thread_local std::map<std::string, std::optional<Pattern>> compiled;
+  const auto [it, fresh] = compiled.try_emplace(entry);
+  if (fresh) {
+    try {
+      it->second.emplace(entry);
+    } catch (const Error&) {
+      it->second.reset();  // Python's expressions are not all ECMAScript's
+    }
+  }
+  return it->second;
+}
+
+}  // namespace
+
 bool entry_matches(const std::string& entry, const std::string& module) {
   if (entry.starts_with("re:")) {
-    try {
-      return Pattern(entry).matches(module);
-    } catch (const Error&) {
-      return false;  // Python's expressions are not all ECMAScript's
-    }
+    const std::optional<Pattern>& expression = expression_of(entry);
+    return expression && expression->matches(module);
   }
   const auto same = [&](std::string_view name) {
     return name == entry || glob_matches(entry, name) ||

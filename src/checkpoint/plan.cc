@@ -79,7 +79,11 @@ class Planner {
       config_ = parse_model_config(model.config_text, file);
       declared_ = declared_in_config(model.config_text, file);
     }
-    for (const LogicalTensor& t : model.tensors) four_bits_ |= t.is_four_bits();
+    for (const LogicalTensor& t : model.tensors) {
+      four_bits_ |= t.is_four_bits();
+      native_ |= t.names == &kMxfp4ShortNames;
+    }
+    native_ &= declared_ && declared_->method == "fp8" && format_ == &kModelOpt;
   }
 
   Plan run() {
@@ -133,7 +137,10 @@ class Planner {
       c.tensor = &t;
       c.info = t.plain_info();
       c.selection = selector.select(c.info);
-      if (t.correction.requantize) {
+      if (native_ && !is_native_expert(t)) {
+        c.selection.quantize = false;
+        c.selection.reason = "DeepSeek-V4 has 4-bit experts, all else stays";
+      } else if (t.correction.requantize) {
         c.selection.quantize = true;
         c.selection.reason.clear();
       } else if (options_.task == Task::decode ||
@@ -146,6 +153,11 @@ class Planner {
       }
       if (c.selection.quantize) slice(c);
     }
+  }
+
+  /// Of a decoder layer; the experts of multi-token prediction stay MXFP4.
+  static bool is_native_expert(const LogicalTensor& t) {
+    return t.is_four_bits() && !t.name.starts_with("mtp.");
   }
 
   void slice(Candidate& c) {
@@ -216,6 +228,10 @@ class Planner {
     }
     if (t.is_plain()) {
       copy(c, t.data, t.data.info->name, shard);
+    } else if (native_) {
+      for (const StoredTensor& part : {t.data, t.scales, t.global, t.input})
+        if (part) copy(c, part, part.info->name, shard);
+      return;
     } else if (keeps_fp8) {
       add_fp8(c, shard);
       return;
@@ -377,13 +393,14 @@ class Planner {
   }
 
   void declare() {
-    const ConfigFacts facts = {options_.scheme, kept_, quantized_, fp8_, kv_cache()};
+    const ConfigFacts facts = {
+        options_.scheme, kept_, quantized_, fp8_, kv_cache(), native_ ? &declared_->json : nullptr};
     if (format_->quantization_config)
       plan_.config_json = with_quantization_config(config_, format_->quantization_config(facts));
     else
       plan_.config_json = without_quantization_config(config_);
-    if (format_->hf_quant_config)
-      plan_.hf_quant_json = dump_pretty(format_->hf_quant_config(facts), 4) + "\n";
+    const Json side = format_->hf_quant_config ? format_->hf_quant_config(facts) : Json();
+    if (!side.is_null()) plan_.hf_quant_json = dump_pretty(side, 4) + "\n";
     if (quantized_.empty()) plan_.warnings.push_back("no tensor is quantized");
     std::vector<std::string> linear;
     for (const auto& entry : linear_excludes(facts, [](const std::string& e) { return e + "*"; }))
@@ -401,7 +418,8 @@ class Planner {
   const CheckpointFormat* format_;  ///< null if nothing stays quantized
   ModelConfig config_;
   std::optional<Declared> declared_;
-  bool four_bits_ = false;                          ///< something in the input is NVFP4 or MXFP4
+  bool native_ = false;     ///< DeepSeek-V4: only experts change, the configuration stays
+  bool four_bits_ = false;  ///< something in the input is NVFP4 or MXFP4
   std::vector<std::vector<Candidate>> candidates_;  ///< of each file
   Plan plan_;
   Reciprocals reciprocals_;  ///< of the shard that is being planned

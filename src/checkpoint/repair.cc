@@ -237,11 +237,9 @@ class Repairer {
     }
     for (auto& [key, members] : groups_) {
       std::optional<GlobalScale> largest;
-      bool differ = false;
       for (const LogicalTensor* t : members) {
         const auto input = inputs_.find(t);
         if (input == inputs_.end()) continue;
-        differ |= largest && largest->multiplier != input->second.multiplier;
         if (!largest || input->second.multiplier > largest->multiplier) largest = input->second;
       }
       std::string from = "that of its partners";

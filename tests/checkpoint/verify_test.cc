@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <limits>
+#include <random>
 #include <set>
 
 #include "checkpoint/expect_error.h"
@@ -386,6 +387,36 @@ TEST(Verify, ZeroBlocksMayHaveAScaleOfZero) {
   bed.only("m", {32, 64}, std::vector<float>(32 * 64));
   bed.edit([&](LoadedFolder& f) { f.at("m.weight_scale").bytes[0] = std::byte{0}; });
   EXPECT_FALSE(codes_of(verify_checkpoint(bed.options)).contains("scale-zero"));
+}
+
+TEST(Verify, SurvivesFuzzedConfigsIndexesAndHeaders) {
+  const TempDir dir;
+  Bed bed{dir / "source", dir / "output", {}};
+  write_tiny_llama(bed.source);
+  quantize_checkpoint(quantize_options(bed.source, bed.output));
+  bed.options.path = bed.output;
+  std::mt19937 random(11);
+  for (const std::string name :
+       {"config.json", "hf_quant_config.json", "model.safetensors.index.json",
+        "model-00002-of-00003.safetensors"}) {
+    const std::string good = read_text(bed.output / name);
+    for (int i = 0; i < 60; ++i) {
+      std::string text = good;
+      for (int edits = 1 + static_cast<int>(random() % 4); edits > 0; --edits) {
+        const std::size_t reach = std::min<std::size_t>(text.size(), 4000);  // a shard's header
+        const std::size_t at = random() % reach;
+        if (random() % 3 == 0)
+          text.erase(at, random() % 40);
+        else if (random() % 2 == 0)
+          text[at] = static_cast<char>(random());
+        else
+          text.insert(at, text.substr(random() % reach, random() % 60));
+      }
+      write_text(bed.output / name, text);
+      EXPECT_NO_THROW(verify_checkpoint(bed.options)) << name << '\n' << text.substr(0, 4000);
+    }
+    write_text(bed.output / name, good);
+  }
 }
 
 TEST(Verify, RefusesAnUnknownLoaderAndANonexistentPath) {

@@ -12,6 +12,21 @@ bool claims(const TensorTable& table, const StoredTensor& codes, const std::stri
           codes.file->metadata().count("_quantization_metadata") != 0);
 }
 
+/// What ComfyUI looks for beside a weight: JSON, as bytes.
+constexpr std::string_view kMarker = R"({"format": "nvfp4"})";
+
+std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
+                                  std::int64_t cols) {
+  std::vector<OutputTensor> out = nvfp4_tensors(kComfyUiNames, scheme, module, rows, cols);
+  out.push_back({Role::marker,
+                 {module + std::string(kComfyUiNames.marker),
+                  safetensors::DType::u8,
+                  {static_cast<std::int64_t>(kMarker.size())}}});
+  return out;
+}
+
+float stored_global(const GlobalScale& scale) { return scale.multiplier; }
+
 }  // namespace
 
 const WeightNames kComfyUiNames = {
@@ -23,5 +38,15 @@ const WeightNames kComfyUiNames = {
     .arrangement = {.high_nibble_first = true, .scales = ScaleLayout::tiled_128x4},
     .marker = ".comfy_quant",
     .claims = claims};
+
+/// Each weight says for itself that it is quantized: there is no configuration.
+const CheckpointFormat kComfyUi = {.name = "comfyui",
+                                   .names = &kComfyUiNames,
+                                   .tensors = tensors,
+                                   .stored_global = stored_global,
+                                   .quantization_config = nullptr,
+                                   .hf_quant_config = nullptr,
+                                   .marker_text = kMarker,
+                                   .single_file = "model.safetensors"};
 
 }  // namespace nvfp4::checkpoint

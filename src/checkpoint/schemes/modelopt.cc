@@ -1,5 +1,6 @@
 // NVIDIA ModelOpt's unified Hugging Face export.
 // Source: github.com/NVIDIA/Model-Optimizer, modelopt/torch/export, convert_hf_config.py.
+#include "checkpoint/expert_layers.h"
 #include "checkpoint/schemes/excludes.h"
 #include "checkpoint/schemes/scheme.h"
 
@@ -56,7 +57,28 @@ const char* all_algorithm(const ConfigFacts& facts) {
   return facts.fp8.empty() ? algorithm(facts.scheme) : "MIXED_PRECISION";
 }
 
+/// DeepSeek-V4: the experts change, FP8 attention, head and multi-token prediction stay.
+/// Source: github.com/NVIDIA/Model-Optimizer, examples/deepseek/deepseek_v4.
+Json native_config(const ConfigFacts& facts) {
+  Json json = *facts.native;
+  Json layers = Json::object();
+  for (const std::string& module : facts.quantized)
+    layers[expert_layer_of(module)] = {{"quant_algo", algorithm(facts.scheme)}, {"group_size", 16}};
+  Json targets = Json::array();
+  for (const auto& [layer, unused] : layers.items()) targets.push_back(layer + "*");
+  json["moe_quant_algo"] = "NVFP4";
+  json["quant_algo"] = "MIXED_PRECISION";
+  json["group_size"] = 16;
+  json["config_groups"] = {
+      {"group_0", group(4, facts.scheme == Scheme::nvfp4, std::move(targets))}};
+  json["quantized_layers"] = std::move(layers);
+  json["ignore"] = {"*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"};
+  json["producer"] = producer();
+  return json;
+}
+
 Json quantization_config(const ConfigFacts& facts) {
+  if (facts.native != nullptr) return native_config(facts);
   const bool activations = facts.scheme == Scheme::nvfp4;
   Json groups;
   if (facts.fp8.empty()) {
@@ -79,6 +101,7 @@ Json quantization_config(const ConfigFacts& facts) {
 }
 
 Json hf_quant_config(const ConfigFacts& facts) {
+  if (facts.native != nullptr) return nullptr;
   Json json = {
       {"quant_algo", all_algorithm(facts)},
       {"kv_cache_quant_algo", facts.kv_cache.empty() ? Json(nullptr) : Json(facts.kv_cache)},

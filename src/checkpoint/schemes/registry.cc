@@ -7,6 +7,7 @@ std::span<const CheckpointFormat* const> checkpoint_formats() {
   static const CheckpointFormat* const formats[] = {
       &kModelOpt,
       &kCompressedTensors,
+      &kComfyUi,
   };
   return formats;
 }

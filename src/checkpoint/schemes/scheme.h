@@ -45,6 +45,8 @@ struct ConfigFacts {
   std::span<const std::string> quantized;  ///< modules in NVFP4
   std::span<const Fp8Module> fp8 = {};
   std::string kv_cache = {};  ///< "FP8" if the checkpoint has scales for it
+  /// The input's own "quantization_config", which stays but for the experts: DeepSeek-V4.
+  const Json* native = nullptr;
 };
 
 /// A checkpoint format is a table of functions.
@@ -75,6 +77,7 @@ std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
 
 extern const CheckpointFormat kModelOpt;
 extern const CheckpointFormat kCompressedTensors;
+extern const CheckpointFormat kComfyUi;
 
 extern const WeightNames kModelOptNames, kCompressedTensorsNames, kQuarkNames, kComfyUiNames;
 extern const WeightNames kFp8InverseNames, kFp8Names, kFp8ShortNames;

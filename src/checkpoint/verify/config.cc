@@ -23,6 +23,7 @@ class ConfigCheck {
     check_keys();
     const Declared* declared = subject_.declared();
     if (nvfp4_.empty()) return check_declared_only();
+    if (!nvfp4_.front()->names->marker.empty()) return;  // each weight declares itself
     if (declared == nullptr) {
       if (subject_.config.is_object())
         findings_.add("undeclared", "config.json",
@@ -106,10 +107,8 @@ class ConfigCheck {
       if (t.is_plain()) check_kept(d, t, module);
     }
     for (const auto& [layer, algorithm] : d.layers) {
-      const bool there = layer.find('*') != std::string::npos ||
-                         std::ranges::any_of(quantized, [&](const std::string& module) {
-                           return module == layer || module.starts_with(layer + ".");
-                         });
+      const bool there = layer.find('*') != std::string::npos || quantized.contains(layer) ||
+                         holds_below(quantized, layer + ".");
       if (!there)
         findings_.add("quantized-layer-absent", layer,
                       fmt::format("{}: quantized_layers names {}, no such weight is quantized",
@@ -134,10 +133,18 @@ class ConfigCheck {
   }
 
   static bool in_layers(const Declared& d, const std::string& module) {
+    for (std::size_t end = module.size(); end != std::string::npos; end = module.rfind('.', end)) {
+      if (d.layers.contains(module.substr(0, end))) return true;
+      if (end-- == 0) break;
+    }
     return std::ranges::any_of(d.layers, [&](const auto& layer) {
-      return layer.first == module || module.starts_with(layer.first + ".") ||
-             glob_matches(layer.first, module);
+      return layer.first.find('*') != std::string::npos && glob_matches(layer.first, module);
     });
+  }
+
+  static bool holds_below(const std::set<std::string>& modules, const std::string& prefix) {
+    const auto first = modules.lower_bound(prefix);
+    return first != modules.end() && first->starts_with(prefix);
   }
 
   void check_kept(const Declared& d, const LogicalTensor& t, const std::string& module) {

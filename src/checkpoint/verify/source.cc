@@ -1,6 +1,8 @@
 // Every weight against what it was quantized from.
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <unordered_map>
 
 #include "checkpoint/quantized_tensors.h"
 #include "checkpoint/tensor_pairs.h"
@@ -78,6 +80,8 @@ void check_source(const Subject& subject, const std::filesystem::path& source, F
                   const OnProgress& progress) {
   const CheckpointReader a(source), b(subject.path);
   const TensorPairs matched = pair_tensors(a, b);
+  std::unordered_map<std::string_view, const TensorPair*> by_name;
+  for (const TensorPair& pair : matched.pairs) by_name.emplace(pair.name, &pair);
   const CompareReport report = compare_checkpoints(source, subject.path, progress);
   for (const std::string& name : report.only_in_a)
     findings.add("source-missing", name, fmt::format("{} is in the source only", name));
@@ -86,11 +90,12 @@ void check_source(const Subject& subject, const std::filesystem::path& source, F
   for (const std::string& name : report.only_in_b)
     findings.add("source-extra", name, fmt::format("{} is not in the source", name));
   for (const TensorDifference& t : report.tensors) {
-    const auto pair = std::ranges::find(matched.pairs, t.name, &TensorPair::name);
-    if (pair == matched.pairs.end()) continue;
-    const bool kept = pair->b.tensor->is_plain();
+    const auto found = by_name.find(t.name);
+    if (found == by_name.end()) continue;
+    const TensorPair& pair = *found->second;
+    const bool kept = pair.b.tensor->is_plain();
     if (!(t.relative_error <= kFar))
-      explain(*pair, t.relative_error, findings);
+      explain(pair, t.relative_error, findings);
     else if (kept && t.form_a == t.form_b)
       findings.add("source-differs", t.name,
                    fmt::format("{}: {:.2g} % from the source, and not quantized", t.name,

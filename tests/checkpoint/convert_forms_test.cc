@@ -1,0 +1,187 @@
+#include <gtest/gtest.h>
+
+#include "checkpoint/loaded_folder.h"
+#include "checkpoint/packed_models.h"
+#include "nvfp4/convert.h"
+#include "nvfp4/error.h"
+#include "nvfp4/verify.h"
+
+/// Conversions to and from ComfyUI, and of DeepSeek-V4.
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using enum safetensors::DType;
+
+QuantizeReport convert(const fs::path& input, const fs::path& output, const std::string& to) {
+  ConvertOptions options;
+  options.input = input;
+  options.output = output;
+  options.to = to;
+  return convert_checkpoint(options);
+}
+
+std::string findings_of(const fs::path& path) {
+  VerifyOptions options;
+  options.path = path;
+  std::string text;
+  for (const Finding& f : verify_checkpoint(options).findings)
+    if (f.severity != Severity::note && f.code != "mixed-groups" && !f.code.ends_with("-limit"))
+      text += f.code + ": " + f.text + "\n";
+  return text;
+}
+
+void expect_same_tensors(const fs::path& a, const fs::path& b) {
+  const LoadedModel x(a), y(b);
+  ASSERT_EQ(x.tensors.size(), y.tensors.size());
+  for (const auto& [name, tensor] : x.tensors)
+    EXPECT_TRUE(y.has(name) && tensor.bytes == y.at(name).bytes &&
+                tensor.shape == y.at(name).shape && tensor.dtype == y.at(name).dtype)
+        << name;
+}
+
+/// Three shards; k_proj has 32 rows, less than a tile.
+TEST(ComfyUi, OneFileWithHighNibblesFirstAndScalesInTiles) {
+  const TempDir dir;
+  write_tiny_llama(dir / "source");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  convert(dir / "a", dir / "b", "comfyui");
+  EXPECT_TRUE(fs::exists(dir / "b" / "model.safetensors"));
+  EXPECT_FALSE(fs::exists(dir / "b" / "model.safetensors.index.json"));
+  EXPECT_FALSE(LoadedFolder(dir / "b").config.contains("quantization_config"));
+  const LoadedModel a(dir / "a"), b(dir / "b");
+  for (const std::string name : {"model.layers.0.self_attn.k_proj", "model.layers.1.mlp.up_proj"}) {
+    const auto& codes = a.at(name + ".weight");
+    const auto& scales = a.at(name + ".weight_scale");
+    const auto& tiles = b.at(name + ".weight_scale");
+    const std::int64_t rows = scales.shape[0], blocks = scales.shape[1];
+    EXPECT_EQ(tiles.shape, (std::vector<std::int64_t>{128, 4}));
+    std::size_t filled = 0;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t k = 0; k < blocks; ++k, ++filled)
+        EXPECT_EQ(tiles.bytes[static_cast<std::size_t>(
+                      scale_offset(ScaleLayout::tiled_128x4, r, k, rows, blocks))],
+                  scales.bytes[static_cast<std::size_t>(r * blocks + k)]);
+    EXPECT_GE(static_cast<std::size_t>(std::ranges::count(tiles.bytes, std::byte{0})),
+              tiles.bytes.size() - filled)
+        << "padding is zero";
+    for (std::size_t i = 0; i < codes.bytes.size(); ++i)
+      EXPECT_EQ(b.at(name + ".weight").bytes[i], codes.bytes[i] << 4 | codes.bytes[i] >> 4);
+    const auto& marker = b.at(name + ".comfy_quant").bytes;
+    const std::string text(reinterpret_cast<const char*>(marker.data()), marker.size());
+    EXPECT_EQ(nlohmann::json::parse(text).at("format"), "nvfp4");
+  }
+  EXPECT_EQ(compare_checkpoints(dir / "a", dir / "b").tensors.size(), 0u) << "the same values";
+  EXPECT_EQ(findings_of(dir / "b"), "");
+  convert(dir / "b", dir / "c", "modelopt");
+  expect_same_tensors(dir / "a", dir / "c");
+  convert(dir / "c", dir / "d", "comfyui");
+  expect_same_tensors(dir / "b", dir / "d");
+
+  auto options = quantize_options(dir / "source", dir / "q");
+  options.format = "comfyui";
+  quantize_checkpoint(options);
+  expect_same_tensors(dir / "b", dir / "q");
+}
+
+TEST(ComfyUi, LargeMatricesAreTiledInChunks) {
+  const TempDir dir;
+  write_model(dir / "source", {{random_tensor("m.weight", {300, 4096})}}, kLlamaConfig);
+  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  convert(dir / "a", dir / "b", "comfyui");
+  EXPECT_EQ(compare_checkpoints(dir / "a", dir / "b").tensors.size(), 0u);
+  convert(dir / "b", dir / "c", "modelopt");
+  expect_same_tensors(dir / "a", dir / "c");
+}
+
+TEST(Quark, IsReadUnderItsOwnNames) {
+  const TempDir dir;
+  write_tiny_llama(dir / "source");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  LoadedFolder model(dir / "a");
+  for (auto& [file, tensors] : model.shards)
+    for (TestTensor& t : tensors)
+      if (t.spec.name.ends_with(".input_scale")) t.spec.name += "_2";
+  model.quantization() = {{"quant_method", "quark"}};
+  model.hf_quant = nullptr;
+  model.write(dir / "quark");
+  InspectOptions inspect;
+  inspect.path = dir / "quark";
+  EXPECT_EQ(inspect_checkpoint(inspect).format, "quark");
+  EXPECT_EQ(inspect_checkpoint(inspect).scheme, "nvfp4");
+  convert(dir / "quark", dir / "b", "modelopt");
+  expect_same_tensors(dir / "a", dir / "b");
+}
+
+/// Two layers' experts, shared experts and attention in FP8, a head, and multi-token prediction.
+void write_deepseek_v4(const fs::path& folder) {
+  std::vector<std::vector<TestTensor>> shards(2);
+  const auto fp8 = [](const std::string& name) {
+    PackedWeight w = fp8_weight(name, 128, 256, ".scale", {1, 2}, 128, 128);
+    w.tensors[1].spec.dtype = f8_e8m0;
+    w.tensors[1].bytes = {std::byte{118}, std::byte{120}};
+    return w;
+  };
+  for (const std::size_t layer : {0, 1}) {
+    const std::string p = "layers." + std::string(layer == 0 ? "0" : "1") + ".";
+    for (const char* e : {"0.", "1."}) {
+      const std::string expert = p + "ffn.experts." + e;
+      append(shards[layer], mxfp4_matrix(expert + "w1", 64, 64, 108, 118));
+      append(shards[1 - layer], mxfp4_matrix(expert + "w3", 64, 64, 112, 121));
+      append(shards[layer], mxfp4_matrix(expert + "w2", 64, 64, 110, 120));
+    }
+    append(shards[layer], fp8(p + "attn.wq_a"));
+    append(shards[layer], fp8(p + "ffn.shared_experts.w1"));
+    shards[layer].push_back(random_tensor(p + "ffn.gate.weight", {2, 64}));
+    shards[layer].push_back(random_tensor(p + "attn_norm.weight", {64}));
+  }
+  append(shards[1], mxfp4_matrix("mtp.0.ffn.experts.0.w1", 64, 64, 110, 120));
+  append(shards[1], fp8("mtp.0.attn.wq_a"));
+  shards[1].push_back(random_tensor("head.weight", {96, 64}));
+  write_model(folder, shards,
+              "{\"model_type\": \"deepseek_v4\", \"hidden_size\": 64, \"quantization_config\": "
+              "{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"scale_fmt\": \"ue8m0\", "
+              "\"weight_block_size\": [128, 128]}}\n");
+}
+
+TEST(DeepSeekV4, OnlyTheExpertsChange) {
+  const TempDir dir;
+  write_deepseek_v4(dir / "a");
+  convert(dir / "a", dir / "b", "modelopt");
+  const LoadedModel a(dir / "a"), b(dir / "b");
+  for (const auto& [name, t] : a.tensors) {
+    if (name.starts_with("layers.") && name.find(".experts.") != name.npos) continue;
+    ASSERT_TRUE(b.has(name)) << name;
+    EXPECT_EQ(b.at(name).bytes, t.bytes) << name;
+    EXPECT_EQ(b.at(name).dtype, t.dtype) << name;
+  }
+  for (const std::string p : {"layers.0.ffn.experts.1.", "layers.1.ffn.experts.0."}) {
+    EXPECT_EQ(b.scalar(p + "w1.weight_scale_2"), b.scalar(p + "w3.weight_scale_2"));
+    EXPECT_EQ(b.scalar(p + "w3.weight_scale_2"), std::ldexp(1.0f, 121 - 127 - 8));
+    EXPECT_TRUE(b.has(p + "w2.input_scale"));
+    EXPECT_FALSE(b.has(p + "w2.scale"));
+  }
+  EXPECT_EQ(compare_checkpoints(dir / "a", dir / "b").relative_error, 0);
+  LoadedFolder out(dir / "b");
+  EXPECT_EQ(out.shards.size(), 2u) << "the shards stay";
+  const auto& config = out.quantization();
+  EXPECT_EQ(config["quant_method"], "fp8");
+  EXPECT_EQ(config["scale_fmt"], "ue8m0") << "what was there stays";
+  EXPECT_EQ(config["moe_quant_algo"], "NVFP4");
+  EXPECT_EQ(config["quant_algo"], "MIXED_PRECISION");
+  EXPECT_EQ(config["group_size"], 16);
+  EXPECT_EQ(config["ignore"],
+            (std::vector<std::string>{"*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"}));
+  EXPECT_EQ(config["quantized_layers"].size(), 2u);
+  EXPECT_EQ(config["quantized_layers"]["layers.1.ffn.experts"]["quant_algo"], "NVFP4");
+  EXPECT_TRUE(out.hf_quant.is_null());
+  EXPECT_EQ(findings_of(dir / "b"), "");
+
+  quantize_checkpoint(quantize_options(dir / "a", dir / "q"));
+  expect_same_tensors(dir / "b", dir / "q");
+  convert(dir / "b", dir / "plain", "bf16");
+  EXPECT_EQ(compare_checkpoints(dir / "a", dir / "plain").only_in_a.size(), 0u);
+}
+
+}  // namespace
+}  // namespace nvfp4
