@@ -163,8 +163,10 @@ struct Bounded {
 };
 
 /// Row t of x (W4A16) times w, exact, with the bound of worst_error() in gemm_cases.h; the errors
-/// of x itself add up by the triangle inequality.
-inline std::vector<Bounded> bounded_product(const std::vector<Bounded>& x, const QuantizedView& w) {
+/// of x itself add up by the triangle inequality. On tensor cores that of worst_tensor_core_error()
+/// in fragment_cases.h.
+inline std::vector<Bounded> bounded_product(const std::vector<Bounded>& x, const QuantizedView& w,
+                                            bool tensor_cores = false) {
   const Table values = values_of(w);
   std::vector<Bounded> y;
   for (std::int64_t n = 0; n < values.rows; ++n) {
@@ -176,7 +178,8 @@ inline std::vector<Bounded> bounded_product(const std::vector<Bounded>& x, const
       spread += b.error * b.error * values(n, k) * values(n, k);
     }
     const double f = static_cast<double>(w.global_of(n));
-    const double roundings = 2 * std::sqrt(static_cast<double>(values.cols) + 6);
+    const double k_size = static_cast<double>(values.cols);
+    const double roundings = tensor_cores ? 2 * (k_size * 17 / 16 + 4) : 2 * std::sqrt(k_size + 6);
     y.push_back({f * sum, std::abs(f) * (2 * std::sqrt(spread) + kUnit * roundings * norm)});
   }
   return y;
@@ -201,17 +204,18 @@ inline std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate,
 
 /// The largest |got − exact| / bound of W4A16; above 1 is an error.
 inline double worst_moe_error(const MoeCase& c, const MatrixView& x, const MatrixView& got,
-                              float limit, DType intermediate) {
+                              float limit, DType intermediate, bool tensor_cores = false) {
   double worst = 0;
   for (std::int64_t t = 0; t < x.rows; ++t) {
     std::vector<Bounded> row, sum(static_cast<std::size_t>(x.cols));
     std::vector<double> norm(sum.size());
     for (std::int64_t k = 0; k < x.cols; ++k) row.push_back({static_cast<double>(x.at(t, k)), 0});
     const auto add = [&](const ExpertMatrices& e, double weight) {
-      const std::vector<Bounded> y = bounded_product(
-          bounded_swiglu(bounded_product(row, e.gate.view()), bounded_product(row, e.up.view()),
-                         static_cast<double>(limit), intermediate),
-          e.down.view());
+      const std::vector<Bounded> y =
+          bounded_product(bounded_swiglu(bounded_product(row, e.gate.view(), tensor_cores),
+                                         bounded_product(row, e.up.view(), tensor_cores),
+                                         static_cast<double>(limit), intermediate),
+                          e.down.view(), tensor_cores);
       for (std::size_t i = 0; i < y.size(); ++i) {
         sum[i].value += weight * y[i].value;
         sum[i].error += std::abs(weight) * y[i].error;

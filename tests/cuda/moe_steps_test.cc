@@ -1,0 +1,172 @@
+// The steps of a mixture of experts on a GPU give what those of the CPU give.
+#include <random>
+
+#include "backends/device_backend.h"
+#include "cuda/gpu_layers.h"
+#include "layers/dispatch.h"
+
+namespace nvfp4 {
+namespace {
+
+using test::Array;
+using test::kGpu;
+using test::make;
+using Fill = test::Fill;
+
+class CudaMoeSteps : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = why_unavailable(kGpu); !reason.empty())
+      GTEST_SKIP() << "no GPU to run on: " << reason;
+  }
+};
+
+template <class T>
+std::vector<T> values_of(const Array<T>& array) {
+  const std::vector<std::uint8_t> bytes = array.bytes();
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+/// The CPU's order of the pairs that name an expert.
+void expect_order(const std::vector<std::int64_t>& ids, std::int64_t top_k, std::int64_t experts) {
+  std::vector<std::int64_t> good;
+  std::vector<std::size_t> pair_of;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] >= 0 && ids[i] < experts) {
+      good.push_back(ids[i]);
+      pair_of.push_back(i);
+    }
+  const Dispatch d = dispatch(good, 1, experts);
+  std::vector<std::int32_t> row_of(ids.size(), -1), token_of(ids.size(), -1),
+      expert_of(ids.size(), 0);
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    const auto row = static_cast<std::size_t>(d.row_of[i]);
+    row_of[pair_of[i]] = static_cast<std::int32_t>(row);
+    token_of[row] = static_cast<std::int32_t>(pair_of[i]) / static_cast<std::int32_t>(top_k);
+    expert_of[row] = static_cast<std::int32_t>(good[i]);
+  }
+
+  const auto pairs = static_cast<std::int64_t>(ids.size());
+  const auto poison = [](std::int64_t n) {
+    return Array<std::int32_t>(std::vector<std::int32_t>(static_cast<std::size_t>(n), 0x5A5A5A5A),
+                               kGpu);
+  };
+  Array<std::int64_t> there(ids, kGpu);
+  Array<std::int32_t> ends = poison(experts), rows = poison(pairs), tokens = poison(pairs),
+                      owners = poison(pairs), counts = poison(dispatch_counts(pairs, experts));
+  device_backend(kGpu).dispatch({.routing = {.ids = there.data(),
+                                             .id_type = IndexType::i64,
+                                             .id_stride = top_k,
+                                             .rows = pairs / top_k,
+                                             .top_k = top_k},
+                                 .experts = experts,
+                                 .row_ends = ends.data(),
+                                 .row_of = rows.data(),
+                                 .token_of = tokens.data(),
+                                 .expert_of = owners.data(),
+                                 .counts = counts.data(),
+                                 .device = kGpu});
+  synchronize(kGpu);
+  EXPECT_EQ(values_of(ends), std::vector<std::int32_t>(d.row_ends.begin(), d.row_ends.end()));
+  EXPECT_EQ(values_of(rows), row_of);
+  EXPECT_EQ(values_of(tokens), token_of);
+  EXPECT_EQ(values_of(owners), expert_of);
+}
+
+TEST_F(CudaMoeSteps, RowsAreOrderedAsOnTheCpu) {
+  std::mt19937_64 rng(11);
+  for (const std::int64_t experts : {1, 7, 256, 1024})
+    for (const std::int64_t top_k : {1, 3, 8})
+      for (const std::int64_t tokens : {1, 2, 33, 128, 341, 342, 1025, 5000})
+        for (const bool some_bad : {false, true}) {
+          std::vector<std::int64_t> ids;
+          for (std::int64_t i = 0; i < tokens * top_k; ++i) {
+            // The squares make some experts much more popular than others.
+            const auto e = static_cast<double>(experts) *
+                           std::pow(static_cast<double>(rng() % 100'000) / 100'000, 2);
+            ids.push_back(static_cast<std::int64_t>(e));
+            if (some_bad && rng() % 5 == 0)
+              ids.back() = rng() % 2 ? experts : -static_cast<std::int64_t>(rng() >> 30);
+          }
+          SCOPED_TRACE(std::to_string(experts) + " experts, top " + std::to_string(top_k) + ", " +
+                       std::to_string(tokens) + " tokens");
+          expect_order(ids, top_k, experts);
+        }
+  expect_order(std::vector<std::int64_t>(3000, -1), 3, 16);  // no rows at all
+  expect_order(std::vector<std::int64_t>(3000, 15), 3, 16);  // all of one expert
+}
+
+TEST_F(CudaMoeSteps, RowsOfAnySizeAreGathered) {
+  std::mt19937_64 rng(12);
+  for (const std::int64_t bytes : {1, 2, 5, 6, 8, 20, 40, 64, 144, 4096, 14336})
+    for (const std::int64_t gap : {0, 8, 16})
+      for (const std::int64_t rows : {1, 3, 100}) {
+        constexpr std::int64_t kFrom = 9;
+        std::vector<std::uint8_t> from(static_cast<std::size_t>(kFrom * (bytes + gap)));
+        for (std::uint8_t& b : from) b = static_cast<std::uint8_t>(rng());
+        std::vector<std::int32_t> index;
+        std::vector<std::uint8_t> want(static_cast<std::size_t>(rows * bytes), 0);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          index.push_back(static_cast<std::int32_t>(rng() % (kFrom + 1)) - 1);
+          if (index.back() >= 0)
+            std::memcpy(want.data() + r * bytes, from.data() + index.back() * (bytes + gap),
+                        static_cast<std::size_t>(bytes));
+        }
+        Array<std::uint8_t> there(from, kGpu),
+            to(std::vector<std::uint8_t>(want.size(), 0xAA), kGpu);
+        Array<std::int32_t> index_there(index, kGpu);
+        device_backend(kGpu).gather_rows({.from = there.data(),
+                                          .from_stride = bytes + gap,
+                                          .row_bytes = bytes,
+                                          .index = index_there.data(),
+                                          .rows = rows,
+                                          .to = to.data(),
+                                          .device = kGpu});
+        synchronize(kGpu);
+        EXPECT_EQ(to.bytes(), want) << bytes << " bytes, gap " << gap << ", " << rows << " rows";
+      }
+}
+
+TEST_F(CudaMoeSteps, RowsAreCombinedWithTheBitsOfTheCpu) {
+  for (const std::int64_t tokens : {1, 37})
+    for (const std::int64_t cols : {16, 1024, 1040, 7168})
+      for (const DType type : {DType::f32, DType::bf16, DType::f16})
+        for (const std::int64_t gap : {0, 3}) {
+          constexpr std::int64_t kTopK = 3;
+          const Matrix y = make(Fill::gaussian, tokens * kTopK, cols, 1),
+                       first = make(Fill::gaussian, tokens, cols, 2);
+          const std::vector<float> weights =
+              test::random_floats(static_cast<std::size_t>(tokens * kTopK), 5);
+          std::vector<std::int64_t> row_of;
+          for (std::int64_t i = tokens * kTopK; i > 0; --i) row_of.push_back(i - 1);
+          std::vector<std::int32_t> small(row_of.begin(), row_of.end());
+          for (const bool with_first : {false, true}) {
+            Matrix want(type, tokens, cols + gap);
+            std::memset(want.data<char>(), 0xAA,
+                        static_cast<std::size_t>(want.view().size() * dtype_size(type)));
+            MatrixSpan part = want.span();
+            part.cols = cols;
+            combine_rows(with_first ? first.view() : MatrixView(), y.view(), weights, row_of, part);
+            test::Placed out = test::poisoned(type, tokens, cols, cols + gap, kGpu);
+            const Matrix y_there = to_device(y.view(), kGpu),
+                         first_there = to_device(first.view(), kGpu);
+            Array<float> weights_there(weights, kGpu);
+            Array<std::int32_t> row_of_there(small, kGpu);
+            device_backend(kGpu).combine_rows(
+                {.first = with_first ? first_there.view() : MatrixView(),
+                 .rows = y_there.view(),
+                 .weights = weights_there.data(),
+                 .weight_stride = kTopK,
+                 .row_of = row_of_there.data(),
+                 .top_k = kTopK,
+                 .out = out.span});
+            synchronize(kGpu);
+            EXPECT_TRUE(test::same_bits(to_device(out.memory.view(), {}), want));
+          }
+        }
+}
+
+}  // namespace
+}  // namespace nvfp4
