@@ -11,6 +11,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// std::regex recurses once for each character; no real model comes near.
+constexpr std::size_t kMaxExpressionBytes = 1024, kMaxNameBytes = 1024;
+
 std::string text_of(const Json& json, const char* key) {
   const auto it = json.find(key);
   return it != json.end() && it->is_string() ? it->get<std::string>() : "";
@@ -100,6 +103,7 @@ const std::optional<Pattern>& expression_of(const std::string& entry) {
 
 bool entry_matches(const std::string& entry, const std::string& module) {
   if (entry.starts_with("re:")) {
+    if (entry.size() > kMaxExpressionBytes || module.size() > kMaxNameBytes) return false;
     const std::optional<Pattern>& expression = expression_of(entry);
     return expression && expression->matches(module);
   }

@@ -393,6 +393,9 @@ class Planner {
   }
 
   void declare() {
+    require<UnsupportedError>(options_.task != Task::convert || !quantized_.empty(),
+                              "{}: holds no quantized weight to convert; nvfp4 quantize makes them",
+                              model_.root.string());
     const ConfigFacts facts = {
         options_.scheme, kept_, quantized_, fp8_, kv_cache(), native_ ? &declared_->json : nullptr};
     if (format_->quantization_config)

@@ -356,6 +356,9 @@ TEST(Convert, NamesWhatCannotBeConverted) {
   expect_error<UnsupportedError>(
       [&] { quantize_checkpoint(quantize_options(dir / "a", dir / "out")); },
       {"already quantized", "nvfp4 convert"});
+  write_tiny_llama(dir / "plain");
+  expect_error<UnsupportedError>([&] { convert(dir / "plain", dir / "out", "modelopt"); },
+                                 {"no quantized weight", "nvfp4 quantize"});
   PackedWeight nan = mxfp4_matrix("w2", 4, 64, 110, 110);
   nan.tensors[1].bytes[5] = std::byte{255};
   write_model(dir / "nan", {nan.tensors}, kLlamaConfig);

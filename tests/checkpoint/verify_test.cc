@@ -419,6 +419,21 @@ TEST(Verify, SurvivesFuzzedConfigsIndexesAndHeaders) {
   }
 }
 
+TEST(Verify, LongNamesMeetExpressionsWithoutEndlessRecursion) {
+  const TempDir dir;
+  Bed bed{dir / "source", dir / "output", {}};
+  write_tiny_llama(bed.source);
+  quantize_checkpoint(quantize_options(bed.source, bed.output));
+  bed.options.path = bed.output;
+  bed.edit([](LoadedFolder& f) {
+    f.shard_of("lm_head.weight")
+        .push_back(random_tensor(std::string(1'000'000, 'x') + ".weight", {16, 16}));
+    f.quantization()["ignore"] = {"re:.*y"};
+    f.hf_quant["quantization"]["exclude_modules"] = {"re:(.*x)*.*y"};
+  });
+  EXPECT_TRUE(codes_of(verify_checkpoint(bed.options)).contains("kept-not-excluded"));
+}
+
 TEST(Verify, RefusesAnUnknownLoaderAndANonexistentPath) {
   const TempDir dir;
   VerifyOptions options;
