@@ -2,7 +2,10 @@
 // BF16 checkpoint, quantizes it, loads the layer by its name, runs tokens through it in W4A16 and
 // W4A4, and compares with the BF16 layer, computed in FP32 from the original weights.
 //
-//     example_moe_layer [--scale S] [--tokens M] [--folder DIR]
+//     example_moe_layer [--scale S] [--tokens M] [--folder DIR] [--device cpu|cuda|cuda:N|auto]
+//
+// With a GPU (sm_90; auto takes one if there is one) the same layer runs there too, and the two
+// results are compared.
 //
 // With --folder the checkpoints are kept in DIR/bf16 and DIR/nvfp4, and used again; they are what
 //     nvfp4 sample DIR/bf16 --arch deepseek-v3 --layers 1 --scale S
@@ -37,7 +40,16 @@ struct Arguments {
   double scale = 0.125;
   std::int64_t tokens = 16;
   fs::path folder;  // empty: a temporary one
+  nvfp4::Device device;
 };
+
+nvfp4::Device device_of(const std::string& name) {
+  const nvfp4::Device device = nvfp4::device_from_name(name);
+  if (name != "auto") return device;
+  for (const nvfp4::DeviceInfo& gpu : nvfp4::cuda_devices())
+    if (gpu.device == device && gpu.architecture == "sm_90") return device;
+  return {};
+}
 
 Arguments parse(int argc, char** argv) {
   Arguments a;
@@ -49,6 +61,8 @@ Arguments parse(int argc, char** argv) {
       a.tokens = std::atoll(argv[i + 1]);
     else if (name == "--folder")
       a.folder = argv[i + 1];
+    else if (name == "--device")
+      a.device = device_of(argv[i + 1]);
     else
       throw std::runtime_error("unknown argument " + std::string(name));
   }
@@ -176,6 +190,28 @@ double relative_error(const nvfp4::MatrixView& got, const nvfp4::MatrixView& wan
   return std::sqrt(error / norm);
 }
 
+/// What the layer makes of x, wherever it runs; the best of five times.
+nvfp4::Matrix run_layer(const nvfp4::Moe& moe, const nvfp4::MatrixView& x, nvfp4::Routing routing,
+                        double& seconds) {
+  const nvfp4::Device device = moe.device();
+  const auto placed = [&](const void* data, std::int64_t words) {  // of 4 bytes
+    return to_device(nvfp4::MatrixView(data, nvfp4::DType::f32, routing.rows, words), device);
+  };
+  const nvfp4::Matrix there = to_device(x, device), ids = placed(routing.ids, 2 * routing.top_k),
+                      weights = placed(routing.weights, routing.top_k);
+  routing.ids = ids.data<float>();
+  routing.weights = weights.data<float>();
+  nvfp4::Matrix y(nvfp4::DType::bf16, x.rows, moe.hidden(), device);
+  seconds = INFINITY;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    moe.forward_into(there.view(), routing, y.span());
+    synchronize(device);
+    seconds = std::min(seconds, seconds_since(start));
+  }
+  return to_device(y.view(), {});
+}
+
 int run(const Arguments& a, const fs::path& folder) {
   if (!fs::exists(folder / "nvfp4" / "config.json")) {
     nvfp4::SampleOptions sample;
@@ -220,12 +256,14 @@ int run(const Arguments& a, const fs::path& folder) {
   bool good = true;
   for (const nvfp4::Scheme scheme : {nvfp4::Scheme::nvfp4a16, nvfp4::Scheme::nvfp4}) {
     const bool w4a4 = scheme == nvfp4::Scheme::nvfp4;
-    auto start = std::chrono::steady_clock::now();
     // The sample was quantized without measured activations: its input scales say nothing.
-    const nvfp4::Moe moe = nvfp4::load_moe(nvfp4_folder, kLayer,
-                                           {.scheme = scheme,
-                                            .activation = nvfp4::ActivationScale::measured(),
-                                            .down_activation = nvfp4::ActivationScale::measured()});
+    nvfp4::MoeOptions options{.scheme = scheme,
+                              .activation = nvfp4::ActivationScale::measured(),
+                              .down_activation = nvfp4::ActivationScale::measured(),
+                              .max_tokens = a.tokens,
+                              .max_top_k = Router::kTopK};
+    auto start = std::chrono::steady_clock::now();
+    const nvfp4::Moe moe = nvfp4::load_moe(nvfp4_folder, kLayer, options);
     const double load = seconds_since(start);
     if (!w4a4)
       std::printf("%lld experts and %lld shared, hidden %lld, intermediate %lld, %.1f MB packed\n",
@@ -233,18 +271,23 @@ int run(const Arguments& a, const fs::path& folder) {
                   static_cast<long long>(moe.shared_experts()),
                   static_cast<long long>(moe.hidden()), static_cast<long long>(moe.intermediate()),
                   static_cast<double>(moe.weight_bytes()) * 1e-6);
-    nvfp4::Matrix y(nvfp4::DType::bf16, a.tokens, moe.hidden());
-    double best = INFINITY;
-    for (int i = 0; i < 5; ++i) {
-      start = std::chrono::steady_clock::now();
-      moe.forward_into(x.view(), routing, y.span());
-      best = std::min(best, seconds_since(start));
-    }
+    double best = 0;
+    const nvfp4::Matrix y = run_layer(moe, x.view(), routing, best);
     const double error = relative_error(y.view(), want.view());
     std::printf("%s: relative error %.4f; loaded in %.2f s; %lld tokens in %.3f ms, %d threads\n",
                 w4a4 ? "W4A4 " : "W4A16", error, load, static_cast<long long>(a.tokens), best * 1e3,
                 nvfp4::threads());
     good &= error < (w4a4 ? 0.25 : 0.18);
+    if (a.device.type == nvfp4::DeviceType::cpu) continue;
+    options.device = a.device;
+    start = std::chrono::steady_clock::now();
+    const nvfp4::Moe there = nvfp4::load_moe(nvfp4_folder, kLayer, options);
+    const double load_there = seconds_since(start);
+    const nvfp4::Matrix y_there = run_layer(there, x.view(), routing, best);
+    const double apart = relative_error(y_there.view(), y.view());
+    std::printf("       on %s: %.2e from the CPU's; loaded in %.2f s; %.3f ms\n",
+                nvfp4::device_name(a.device).c_str(), apart, load_there, best * 1e3);
+    good &= apart < (w4a4 ? 0.03 : 0.01);
   }
   return good ? 0 : 1;
 }
