@@ -72,7 +72,7 @@ class Schedule {
     work.group = low;
     const int before = low == 0 ? 0 : state_.tile_ends[low - 1];
     work.token = start_of(low) + (token_tile - before) * Config::kTokens;
-    work.token_end = p_.ends[low];
+    work.token_end = min(p_.ends[low], p_.rows);  // whatever a caller's offsets say
     return true;
   }
 
@@ -81,7 +81,7 @@ class Schedule {
     return rows <= 0 ? 0 : (rows + Config::kTokens - 1) / Config::kTokens;
   }
   __device__ int start_of(int g) const {
-    return p_.starts != nullptr ? p_.starts[g] : g == 0 ? 0 : p_.ends[g - 1];
+    return max(0, p_.starts != nullptr ? p_.starts[g] : g == 0 ? 0 : p_.ends[g - 1]);
   }
 
   const FragmentGemm& p_;
