@@ -29,6 +29,8 @@ struct EncodeJob {
   /// next_bytes, and may be fetched meanwhile.
   const std::byte* next = nullptr;
   std::int64_t next_stride = 0, next_bytes = 0;
+  /// If given, packed weights of out.shape, which get codes and scales; see Backend::pack.
+  std::uint8_t* panels = nullptr;
   float divisor_of(std::int64_t vector) const {
     return divisors[out.shape.scope == GlobalScope::tensor ? 0 : vector];
   }
@@ -44,6 +46,8 @@ struct Backend {
   std::string_view description;
   /// Writes the tile's codes and scales. Padding scales are the caller's.
   void (*encode)(const EncodeJob& job, const Tile& tile);
+  /// The same into job.panels: whole panels, rows of one block of 16 after the other.
+  void (*pack)(const EncodeJob& job, const Tile& tile);
   void (*decode)(const QuantizedView& q, const MatrixSpan& out, const Tile& tile);
   /// Of rows [r0, r1).
   AmaxResult (*amax)(const MatrixView& x, std::int64_t r0, std::int64_t r1);

@@ -9,6 +9,7 @@
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "nvfp4/gemm.h"
+#include "ops/measure.h"
 #include "ops/options.h"
 
 #ifdef __linux__
@@ -50,6 +51,52 @@ void load_codes(const QuantizedView& w, std::int64_t n, std::int64_t b, std::uin
   }
 }
 
+using Words = std::uint32_t __attribute__((vector_size(16)));
+using Bytes = std::uint8_t __attribute__((vector_size(16)));
+
+template <class V>
+V load(const void* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+/// Transposes four words of four rows into rows that are 16 words apart.
+void store_transposed(Words r0, Words r1, Words r2, Words r3, std::uint8_t* to) {
+  const Words a = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
+  const Words b = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+  const Words c = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
+  const Words d = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+  const Words out[4] = {
+      __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+      __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+  for (std::size_t i = 0; i < 4; ++i) std::memcpy(to + i * 64, &out[i], 16);
+}
+
+/// Four blocks of 16 rows of a plain matrix from row n0 on.
+void pack_whole_group(const QuantizedView& w, std::int64_t n0, std::int64_t b,
+                      std::uint8_t* group) {
+  const std::int64_t code_stride = w.shape.cols / 2, scale_stride = w.shape.blocks();
+  const std::uint8_t* codes = w.codes + n0 * code_stride + b * kCodeBytes;
+  const std::uint8_t* scales = w.scales + n0 * scale_stride + b;
+  for (std::int64_t r = 0; r < kPanelRows; r += 4) {
+    Bytes four;  // scales of four rows
+    for (std::int64_t i = 0; i < 4; ++i)
+      std::memcpy(reinterpret_cast<std::uint8_t*>(&four) + 4 * i, scales + (r + i) * scale_stride,
+                  4);
+    four =
+        __builtin_shufflevector(four, four, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (std::int64_t i = 0; i < 4; ++i)
+      std::memcpy(group + i * kPanelRows + r, reinterpret_cast<std::uint8_t*>(&four) + 4 * i, 4);
+    const std::uint8_t* from = codes + r * code_stride;
+    for (std::int64_t half = 0; half < 2; ++half)
+      store_transposed(load<Words>(from + half * 16), load<Words>(from + code_stride + half * 16),
+                       load<Words>(from + 2 * code_stride + half * 16),
+                       load<Words>(from + 3 * code_stride + half * 16),
+                       group + 64 + half * 256 + r * 4);
+  }
+}
+
 /// The blocks [b, b + n) of 16 outputs: a group, or what is left of one. Missing outputs are zero.
 void pack_group(const PanelSources& sources, std::int64_t b, std::int64_t n, std::uint8_t* group) {
   std::uint32_t words[kPanelRows][kGroupBlocks * 2] = {};
@@ -58,12 +105,6 @@ void pack_group(const PanelSources& sources, std::int64_t b, std::int64_t n, std
     if (sources[r].w == nullptr) break;
     const QuantizedView& w = *sources[r].w;
     const std::int64_t output = sources[r].n;
-    if (w.shape.axis == BlockAxis::rows && w.shape.layout == ScaleLayout::linear) {
-      std::memcpy(words[r], w.codes + output * (w.shape.cols / 2) + b * kCodeBytes,
-                  static_cast<std::size_t>(n * kCodeBytes));
-      std::memcpy(scales[r], w.scales + output * w.shape.blocks() + b, static_cast<std::size_t>(n));
-      continue;
-    }
     for (std::int64_t i = 0; i < n; ++i) {
       load_codes(w, output, b + i, reinterpret_cast<std::uint8_t*>(words[r] + 2 * i));
       scales[r][i] = w.scales[w.shape.scale_offset(output, b + i)];
@@ -80,9 +121,17 @@ void pack_group(const PanelSources& sources, std::int64_t b, std::int64_t n, std
 }
 
 void pack_panel(const PanelSources& sources, std::int64_t blocks, std::uint8_t* panel) {
-  for (std::int64_t b = 0; b < blocks; b += kGroupBlocks)
-    pack_group(sources, b, std::min(kGroupBlocks, blocks - b),
-               panel + b / kGroupBlocks * kGroupBytes);
+  const QuantizedView& w = *sources[0].w;
+  const bool plain = sources.back().w == &w && w.shape.axis == BlockAxis::rows &&
+                     w.shape.layout == ScaleLayout::linear;
+  for (std::int64_t b = 0; b < blocks; b += kGroupBlocks) {
+    const std::int64_t n = std::min(kGroupBlocks, blocks - b);
+    std::uint8_t* group = panel + b / kGroupBlocks * kGroupBytes;
+    if (plain && n == kGroupBlocks)
+      pack_whole_group(w, sources[0].n, b, group);
+    else
+      pack_group(sources, b, n, group);
+  }
 }
 
 /// Outputs [n0, n0 + 16) of the parts, which follow one another.
@@ -183,35 +232,38 @@ PackedWeights pack_weights(std::span<const QuantizedView> parts) {
 
 PackedWeights pack_weights(MatrixView w, const QuantizeOptions& options) {
   const QuantizedShape shape = quantized_shape("pack_weights", w, options);
-  // Errors that name an element, and blocks that run down the columns, need the whole matrix.
-  if (shape.axis != BlockAxis::rows || shape.block != kBlock || options.check_finite ||
-      w.device.type != DeviceType::cpu)
+  const Backend& backend = find_backend(options.backend);
+  // Errors that name an element, blocks that run down the columns and Hessians need the whole
+  // matrix.
+  if (backend.pack == nullptr || shape.axis != BlockAxis::rows || shape.block != kBlock ||
+      options.check_finite || is_given(options.hessian) || w.device.type != DeviceType::cpu)
     return pack_weights(quantize(w, options).view());
 
-  QuantizeOptions part_options = options;
-  part_options.layout = ScaleLayout::linear;
-  GlobalScale measured;
-  if (options.global.empty() && shape.scope == GlobalScope::tensor) {
-    measured = GlobalScale::from_amax(amax(w, options.backend), options.quantizer);
-    part_options.global = {&measured, 1};
-  }
   PackedWeights packed(shape.rows, shape.cols, shape.scope);
-  // A panel at a time, so that its codes never leave the cache.
-  constexpr std::int64_t kRows = kPanelRows;
-  parallel_for(ceil_div(shape.rows, kRows), [&](std::int64_t i) {
-    const std::int64_t n0 = i * kRows, rows = std::min(kRows, shape.rows - n0);
-    MatrixView part = w;
-    part.data = static_cast<const std::byte*>(w.data) + n0 * w.stride * dtype_size(w.dtype);
-    part.rows = rows;
-    QuantizeOptions o = part_options;
-    if (shape.scope == GlobalScope::vector && !o.global.empty())
-      o.global = {o.global.data + n0, static_cast<std::size_t>(rows)};
-    const QuantizedMatrix q = quantize(part, o);
-    const QuantizedView view = q.view();
-    pack_panel(panel_sources({&view, 1}, 0), packed.blocks(),
-               packed.data() + i * packed.panel_bytes());
-    std::copy_n(q.global_scale(), q.shape().global_count(),
-                packed.global_scale() + (shape.scope == GlobalScope::vector ? n0 : 0));
+  std::vector<float> divisors(static_cast<std::size_t>(shape.global_count()));
+  const auto set_global = [&](std::int64_t i, const GlobalScale& g) {
+    divisors[static_cast<std::size_t>(i)] = g.divisor;
+    packed.global_scale()[i] = g.multiplier;
+  };
+  for (std::size_t i = 0; i < options.global.size(); ++i)
+    set_global(static_cast<std::int64_t>(i), options.global[i]);
+  const bool measured = options.global.empty();
+  const bool each_row = shape.scope == GlobalScope::vector;
+  if (measured && !each_row)
+    set_global(0, GlobalScale::from_amax(matrix_amax(backend, w).amax, options.quantizer));
+  std::vector<float> weights;
+  if (!options.weights.empty()) weights = normalized_weights(options.weights);
+  const EncodeJob job{.x = w,
+                      .out = {shape, nullptr, nullptr, nullptr},
+                      .quantizer = options.quantizer,
+                      .divisors = divisors.data(),
+                      .weights = weights.empty() ? nullptr : weights.data(),
+                      .panels = packed.data()};
+  parallel_for(packed.panels(), [&](std::int64_t p) {
+    const std::int64_t n0 = p * kPanelRows, n1 = std::min(shape.rows, n0 + kPanelRows);
+    for (std::int64_t n = n0; measured && each_row && n < n1; ++n)
+      set_global(n, GlobalScale::from_amax(backend.amax(w, n, n + 1).amax, options.quantizer));
+    if (shape.blocks() > 0) backend.pack(job, {n0, n1, 0, shape.blocks()});
   });
   return packed;
 }

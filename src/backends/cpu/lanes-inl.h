@@ -254,21 +254,23 @@ HWY_INLINE void load_transposed(const std::uint32_t* p, std::size_t stride, VU o
   out[3] = hn::BitCast(d, hn::InterleaveUpper(d64, hi01, hi23));
 }
 
-/// kLanes consecutive blocks of B elements: x[i kLanes + lane] = element i of block `lane`.
+/// kLanes blocks of B elements, `stride` words apart: x[i kLanes + lane] = element i of block
+/// `lane`.
 template <int B, class T>
-HWY_INLINE void load_blocks(const T* src, float* HWY_RESTRICT x) {
+HWY_INLINE void load_blocks(const T* src, float* HWY_RESTRICT x,
+                            std::size_t stride = B * sizeof(T) / 4) {
   const auto* words = reinterpret_cast<const std::uint32_t*>(src);
   const F32 d;
   VU w[4];
   if constexpr (sizeof(T) == 4) {
     for (int g = 0; g < B / 4; ++g) {
-      load_transposed(words + 4 * g, B, w);
+      load_transposed(words + 4 * g, stride, w);
       for (int i = 0; i < 4; ++i)
         hn::Store(floats(w[i]), d, x + static_cast<std::size_t>(4 * g + i) * kLanes);
     }
   } else {
     for (int g = 0; g < B / 8; ++g) {
-      load_transposed(words + 4 * g, B / 2, w);
+      load_transposed(words + 4 * g, stride, w);
       for (int i = 0; i < 4; ++i) {
         float* to = x + static_cast<std::size_t>(8 * g + 2 * i) * kLanes;
         if constexpr (std::is_same_v<T, BF16>) {

@@ -28,6 +28,7 @@ void encode(const EncodeJob& job, const Tile& tile) {
 
 bool fill_encode_here(Backend& backend) {
   backend.encode = encode;
+  backend.pack = encode;
   return true;
 }
 #else

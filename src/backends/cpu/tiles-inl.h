@@ -11,6 +11,7 @@
 #include "backends/backend.h"
 #include "backends/cpu/encode-inl.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/panels-inl.h"
 #include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -244,6 +245,7 @@ void encode_columns(const EncodeJob& job, const Tile& tile) {
 
 template <class Kernel, class T>
 void encode_dtype(const EncodeJob& job, const Tile& tile) {
+  if (job.panels != nullptr) return encode_panels<Kernel, T>(job, tile);
   const bool rows = job.out.shape.axis == BlockAxis::rows;
   if constexpr (Kernel::kBlocksOf32) {
     if (job.out.shape.block == 32)

@@ -123,6 +123,7 @@ const Backend& backend() {
   static const Backend kBackend{.name = "reference",
                                 .description = "plain loops, the definition",
                                 .encode = encode,
+                                .pack = nullptr,  // quantized, then packed
                                 .decode = decode,
                                 .amax = amax,
                                 .column_amax = column_amax,

@@ -1,0 +1,110 @@
+// Panels of packed weights: 16 rows at a time, encoded straight into the order in which GEMM reads.
+#if defined(NVFP4_PANELS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef NVFP4_PANELS_INL_H
+#undef NVFP4_PANELS_INL_H
+#else
+#define NVFP4_PANELS_INL_H
+#endif
+
+#include <vector>
+
+#include "backends/backend.h"
+#include "backends/cpu/encode-inl.h"
+#include "hwy/cache_control.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nvfp4::cpu::HWY_NAMESPACE {
+#if NVFP4_HAVE_LANES
+
+static_assert(kPanelRows % kLanes == 0, "the lanes hold rows of one block");
+
+/// Block i is block i / 16 of row i % 16 of the panel.
+template <class T>
+struct PanelBlocks {
+  static constexpr bool kStreams = false;
+  /// Rows are read in pieces of a line, too many of them for the hardware to run ahead.
+  static constexpr std::int64_t kAhead = 512;
+
+  const T* x;  // first row
+  std::int64_t stride, rows, blocks;
+  const float* weights;  // K, or null
+  std::uint8_t* panel;
+  alignas(64) float divisor[kPanelRows], multiplier[kPanelRows];
+
+  void load(std::int64_t first, std::int64_t, Batch<16>& batch) const {
+    constexpr auto kRows = static_cast<std::int64_t>(kLanes);
+    const std::int64_t b = first / kPanelRows, r0 = first % kPanelRows;
+    const T* from = x + r0 * stride + b * 16;
+    const bool in_words = sizeof(T) == 4 || stride % 2 == 0;
+    if (r0 + kRows <= rows && in_words) {
+      constexpr std::int64_t kBlocksInLine = 64 / (16 * sizeof(T));
+      if (b % kBlocksInLine == 0)
+        for (std::int64_t r = 0; r < kRows; ++r)
+          hwy::Prefetch(reinterpret_cast<const char*>(from + r * stride) + kAhead);
+      const std::int64_t words = stride * static_cast<std::int64_t>(sizeof(T)) / 4;
+      load_blocks<16>(from, batch.x, static_cast<std::size_t>(words));
+    } else {
+      alignas(64) T part[16 * kLanes] = {};
+      for (std::int64_t r = 0; r < HWY_MIN(kRows, rows - r0); ++r)
+        std::memcpy(part + 16 * r, from + r * stride, 16 * sizeof(T));
+      load_blocks<16>(part, batch.x);
+    }
+    if (weights != nullptr)
+      for (int i = 0; i < 16; ++i)
+        hn::Store(set_f32(weights[b * 16 + i]), F32(),
+                  batch.weights + static_cast<std::size_t>(i) * kLanes);
+    hn::Store(hn::Load(F32(), divisor + r0), F32(), batch.divisor);
+    hn::Store(hn::Load(F32(), multiplier + r0), F32(), batch.multiplier);
+  }
+  void store(std::int64_t first, std::int64_t, const Batch<16>& batch) const {
+    for (std::size_t half = 0; half < 2; ++half)
+      hn::StoreU(hn::Load(U32(), batch.packed + half * kLanes), U32(), words(first, half));
+  }
+  void store_one(std::int64_t index, const Batch<16>& batch, std::size_t lane) const {
+    for (std::size_t half = 0; half < 2; ++half)
+      std::memcpy(words(index, half), batch.packed + half * kLanes + lane, 4);
+  }
+
+ private:
+  std::uint32_t* words(std::int64_t index, std::size_t half) const {
+    const std::int64_t row = static_cast<std::int64_t>(half) * kPanelRows + index % kPanelRows;
+    return reinterpret_cast<std::uint32_t*>(panel + panel_block(index / kPanelRows, blocks).codes +
+                                            row * 4);
+  }
+};
+
+/// Rows [v0, v1) of a tile, v0 the first of a panel.
+template <class Kernel, class T>
+void encode_panels(const EncodeJob& job, const Tile& tile) {
+  const QuantizedShape& s = job.out.shape;
+  const std::int64_t blocks = s.blocks(), panel_bytes = kPanelRows * blocks * 9;
+  const bool each = s.scope == GlobalScope::vector;
+  thread_local std::vector<std::uint8_t> scales;
+  scales.resize(static_cast<std::size_t>(blocks * kPanelRows));
+  for (std::int64_t v = tile.v0; v < tile.v1; v += kPanelRows) {
+    PanelBlocks<T> run{static_cast<const T*>(job.x.data) + (v - job.first_row) * job.x.stride,
+                       job.x.stride,
+                       HWY_MIN(kPanelRows, tile.v1 - v),
+                       blocks,
+                       job.weights,
+                       job.panels + v / kPanelRows * panel_bytes,
+                       {},
+                       {}};
+    for (std::int64_t r = 0; r < kPanelRows; ++r) {
+      run.divisor[r] = job.divisors[each ? v + HWY_MIN(r, run.rows - 1) : 0];
+      run.multiplier[r] = 1.0f / run.divisor[r];
+    }
+    Kernel::template run<16>(run, blocks * kPanelRows, job, scales.data());
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      std::uint8_t* to = run.panel + panel_block(b, blocks).scales;
+      std::memcpy(to, scales.data() + b * kPanelRows, kPanelRows);
+      std::memset(to + run.rows, 0, static_cast<std::size_t>(kPanelRows - run.rows));
+    }
+  }
+}
+
+#endif  // NVFP4_HAVE_LANES
+}  // namespace nvfp4::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // NVFP4_PANELS_INL_H
