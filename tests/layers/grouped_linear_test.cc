@@ -28,8 +28,7 @@ QuantizedMatrix part(const QuantizedView& q, std::int64_t col, std::int64_t cols
     std::memcpy(p.scales() + r * cols / 16, q.scales + (r * q.shape.cols + col) / 16,
                 static_cast<std::size_t>(cols / 16));
   }
-  std::memcpy(p.global_scale(), q.global_scale,
-              4 * static_cast<std::size_t>(q.shape.global_count()));
+  std::copy_n(q.global_scale, q.shape.global_count(), p.global_scale());
   return p;
 }
 

@@ -19,5 +19,7 @@ bool fill_rows(Backend& backend);
 bool fill_gram(Backend& backend);
 /// False if the CPU has no BF16 arithmetic.
 bool fill_bf16(Backend& backend);
+/// False if the CPU has no AMX, or the kernel does not let this process use it.
+bool fill_amx(Backend& backend);
 
 }  // namespace nvfp4::cpu

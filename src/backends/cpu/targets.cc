@@ -12,12 +12,13 @@ namespace {
 struct Name {
   std::int64_t target;
   const char *name, *needs;
-  bool bf16 = false;  ///< with the kernels that multiply BF16
+  bool (*fill)(Backend& backend) = nullptr;  ///< kernels that multiply BF16
 };
 /// Best first. Highway's finer targets answer to the same name.
 constexpr Name kNames[] = {
 #if HWY_ARCH_X86
-    {HWY_AVX3_DL, "cpu-avx512bf16", "AVX-512 with VNNI, VBMI and BF16", true},
+    {HWY_AVX3_DL, "cpu-amx", "AVX-512 with VNNI and VBMI, and AMX with BF16", fill_amx},
+    {HWY_AVX3_DL, "cpu-avx512bf16", "AVX-512 with VNNI, VBMI and BF16", fill_bf16},
 #ifdef HWY_AVX3_SPR
     {HWY_AVX3_SPR, "cpu-avx512vnni", "AVX-512 with VNNI and VBMI"},
 #endif
@@ -46,7 +47,7 @@ const Backend* kernels_of(const Name& n) {
   backend.description = n.needs;
   const bool ok = fill_encode(backend) && fill_decode(backend) && fill_measure(backend) &&
                   fill_rows(backend) && fill_gram(backend) && fill_w4a4(backend) &&
-                  fill_w4a16(backend) && (!n.bf16 || fill_bf16(backend));
+                  fill_w4a16(backend) && (n.fill == nullptr || n.fill(backend));
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   if (!ok) return nullptr;
@@ -72,7 +73,7 @@ const std::vector<Target>& targets() {
         t.backend = kernels_of(n);
         if (t.backend != nullptr)
           t.reason.clear();
-        else if (!n.bf16)
+        else if (n.fill == nullptr)
           t.reason = "no kernels for this target";
       }
       if (same != list.end())
@@ -81,8 +82,8 @@ const std::vector<Target>& targets() {
         list.push_back(t);
     }
 #if HWY_ARCH_X86
-    // AMD multiplies BF16 at twice the rate of FP32, Intel (AMX aside) at half of it.
-    if (!__builtin_cpu_is("amd")) std::rotate(list.begin(), list.begin() + 1, list.begin() + 2);
+    // AMX is the fastest. AMD multiplies BF16 at twice the rate of FP32, Intel at half of it.
+    if (!__builtin_cpu_is("amd")) std::rotate(list.begin() + 1, list.begin() + 2, list.begin() + 3);
 #endif
     const auto best = std::find_if(list.begin(), list.end(),
                                    [](const Target& t) { return t.backend != nullptr; });

@@ -1,0 +1,184 @@
+// What the kernels that multiply BF16 share: x in pairs, E2M1 in BF16, products with few rows of x.
+#if defined(NVFP4_BF16_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef NVFP4_BF16_INL_H
+#undef NVFP4_BF16_INL_H
+#else
+#define NVFP4_BF16_INL_H
+#endif
+
+#include "backends/cpu/gemm-inl.h"
+
+#if HWY_TARGET <= HWY_AVX3_DL
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512bf16")
+#else
+HWY_BEFORE_NAMESPACE();
+#endif
+namespace nvfp4::cpu::HWY_NAMESPACE {
+#if HWY_TARGET <= HWY_AVX3_DL
+namespace {
+
+/// A row and block of x: of each half block the pairs (0, 4), (1, 5), (2, 6), (3, 7), as the
+/// nibbles of a 32-bit word lie in its two halves.
+struct Record {
+  std::uint32_t pairs[kBlock / 2];
+};
+
+/// Where the records of block b start, and how far those of two rows are apart: of `kTogether`
+/// blocks a row's records follow one another. What is left over at the end stands alone.
+struct RecordPlace {
+  std::int64_t first, step;
+};
+template <int kTogether>
+RecordPlace record_place(std::int64_t b, std::int64_t blocks, int rows) {
+  if (kTogether == 1 || b >= blocks / kTogether * kTogether) return {b * rows, 1};
+  return {b / kTogether * kTogether * rows + b % kTogether, kTogether};
+}
+
+template <int kTogether>
+void prepare(const Activations& x, std::int64_t row, int rows, std::byte* records) {
+  auto* out = reinterpret_cast<Record*>(records);
+  for (int t = 0; t < rows; ++t) {
+    const auto* from = static_cast<const std::uint16_t*>(x.data) + (row + t) * x.stride;
+    for (std::int64_t b = 0; b < x.blocks; ++b) {
+      const RecordPlace place = record_place<kTogether>(b, x.blocks, rows);
+      Record& to = out[place.first + t * place.step];
+      for (int j = 0; j < 2; ++j) {
+        const __m128i half =
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + b * kBlock + 8 * j));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to.pairs + 4 * j),
+                         _mm_unpacklo_epi16(half, _mm_srli_si128(half, 8)));
+      }
+    }
+  }
+}
+
+/// sum + the two products of each pair.
+HWY_INLINE __m512 dot2(__m512 sum, __m512i w, const std::uint32_t& pair) {
+#if HWY_COMPILER_CLANG
+  // clang 16 does not survive a broadcast that is cast to BF16.
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(pair));
+  return sum;
+#else
+  return _mm512_dpbf16_ps(sum, __builtin_bit_cast(__m512bh, w),
+                          __builtin_bit_cast(__m512bh, _mm512_set1_epi32(static_cast<int>(pair))));
+#endif
+}
+
+/// E2M1 in BF16; of 32 entries, so that the bit above the nibble does not matter.
+HWY_INLINE __m512i value_table() {
+  alignas(64) static constexpr std::uint16_t kValues[32] = {
+      0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0, 0x8000, 0xBF00, 0xBF80,
+      0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0, 0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040,
+      0x4080, 0x40C0, 0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080, 0xC0C0};
+  return _mm512_load_si512(kValues);
+}
+
+/// Pairs i of a half block of 16 rows.
+template <int i>
+HWY_INLINE __m512i decode_pair(__m512i words, __m512i table) {
+  return _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4 * i), table);
+}
+
+HWY_INLINE __m512 load_block_scales(const std::uint8_t* p) {
+  return _mm512_mul_ps(load_scales(p).raw, _mm512_set1_ps(1 << kScaleExponent));
+}
+
+/// For few rows of x: block partials without the scale, which is applied once to each.
+
+/// Records of two rows are kStep apart.
+template <int kRows, int kStep, int i = 0>
+HWY_INLINE void add_half(__m512i words, __m512i table, const Record* r, int j, __m512* part) {
+  const __m512i w = decode_pair<i>(words, table);
+  HWY_UNROLL(4)
+  for (int t = 0; t < kRows; ++t) part[t] = dot2(part[t], w, r[t * kStep].pairs[4 * j + i]);
+  if constexpr (i < 3) add_half<kRows, kStep, i + 1>(words, table, r, j, part);
+}
+
+/// Block b of a panel.
+template <int kRows, int kStep>
+HWY_INLINE void add_block(const std::uint8_t* panel, std::int64_t b, std::int64_t blocks,
+                          __m512i table, const Record* r, __m512* sum) {
+  const PanelBlock at = panel_block(b, blocks);
+  prefetch_weights(panel + at.codes, b);
+  __m512 part[kRows];
+  HWY_UNROLL(4)
+  for (int t = 0; t < kRows; ++t) part[t] = _mm512_setzero_ps();
+  add_half<kRows, kStep>(_mm512_loadu_si512(panel + at.codes), table, r, 0, part);
+  add_half<kRows, kStep>(_mm512_loadu_si512(panel + at.codes + kHalfBlock), table, r, 1, part);
+  const __m512 scale = load_block_scales(panel + at.scales);
+  HWY_UNROLL(4)
+  for (int t = 0; t < kRows; ++t) sum[t] = _mm512_fmadd_ps(part[t], scale, sum[t]);
+}
+
+template <int kRows, int kTogether>
+void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* r, float* sums,
+                 std::int64_t stride) {
+  const __m512i table = value_table();
+  __m512 sum[kRows];
+  HWY_UNROLL(4)
+  for (int t = 0; t < kRows; ++t) sum[t] = _mm512_loadu_ps(sums + t * stride);
+  std::int64_t b = 0;
+  if constexpr (kTogether > 1)
+    for (; b + kTogether <= blocks; b += kTogether, r += kTogether * kRows)
+      for (int i = 0; i < kTogether; ++i)
+        add_block<kRows, kTogether>(panel, b + i, blocks, table, r + i, sum);
+  for (; b < blocks; ++b, r += kRows) add_block<kRows, 1>(panel, b, blocks, table, r, sum);
+  HWY_UNROLL(4)
+  for (int t = 0; t < kRows; ++t) _mm512_storeu_ps(sums + t * stride, sum[t]);
+}
+
+/// Up to so many rows, decoding a panel for tiles costs more than it saves.
+constexpr int kDirectRows = 4;
+
+template <int kTogether>
+void direct_few(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
+                float* sums, std::int64_t stride) {
+  with_rows<kDirectRows>(rows, [&](auto n) {
+    direct_rows<decltype(n)::value, kTogether>(
+        panel, blocks, reinterpret_cast<const Record*>(records), sums, stride);
+  });
+}
+
+constexpr int kWide = 2;
+
+struct TileBlock {
+  __m512i w[kBlock / 2][kWide];  ///< pairs of e2m1 · scale
+};
+
+/// The products have six significant bits at most, so the lower halves of their FP32 are zero.
+HWY_INLINE __m512i scale_pair(__m512i pair, __m512 scale) {
+  const __m512 low = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
+  const __m512 high =
+      _mm512_castsi512_ps(_mm512_and_si512(pair, _mm512_set1_epi32(static_cast<int>(0xFFFF0000))));
+  return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(_mm512_mul_ps(low, scale)), 16),
+                         _mm512_castps_si512(_mm512_mul_ps(high, scale)));
+}
+
+template <int i = 0>
+HWY_INLINE void decode_half(__m512i words, __m512i table, __m512 scale, int half, int j,
+                            TileBlock* out) {
+  out->w[4 * half + i][j] = scale_pair(decode_pair<i>(words, table), scale);
+  if constexpr (i < 3) decode_half<i + 1>(words, table, scale, half, j, out);
+}
+
+void decode(const std::uint8_t* panel, std::int64_t panel_bytes, std::int64_t blocks,
+            std::int64_t blocks_left, std::byte* decoded) {
+  const __m512i table = value_table();
+  auto* out = reinterpret_cast<TileBlock*>(decoded);
+  for (std::int64_t b = 0; b < blocks; ++b, ++out) {
+    const PanelBlock at = panel_block(b, blocks_left);
+    for (int j = 0; j < kWide; ++j) {
+      const std::uint8_t* p = panel + j * panel_bytes;
+      const __m512 scale = load_block_scales(p + at.scales);
+      decode_half(_mm512_loadu_si512(p + at.codes), table, scale, 0, j, out);
+      decode_half(_mm512_loadu_si512(p + at.codes + kHalfBlock), table, scale, 1, j, out);
+    }
+  }
+}
+
+}  // namespace
+#endif  // HWY_AVX3_DL
+}  // namespace nvfp4::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // NVFP4_BF16_INL_H
