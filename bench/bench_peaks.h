@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "nvfp4/runtime.h"
+
 /// What the arithmetic units can do: loops that stay in registers.
 namespace nvfp4::bench {
 
@@ -38,6 +40,25 @@ NVFP4_PEAK(maddubs_loop, "vpmaddubsw %%ymm14, %%ymm15, %%ymm")
 #undef NVFP4_PEAK
 #undef NVFP4_REPEAT
 
+/// Four sums of 16 x 16, 32 products each; the palette of ldtilecfg: 8 tiles of 16 rows of 64
+/// bytes.
+inline void amx_loop() {
+  struct alignas(64) {
+    std::uint8_t palette = 1, zeros[15] = {};
+    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } const config;
+  int steps = kPeakSteps;
+  asm volatile(
+      "ldtilecfg %1\n1:\n\t"
+      "tdpbf16ps %%tmm4, %%tmm5, %%tmm0\n\ttdpbf16ps %%tmm4, %%tmm5, %%tmm1\n\t"
+      "tdpbf16ps %%tmm4, %%tmm5, %%tmm2\n\ttdpbf16ps %%tmm4, %%tmm5, %%tmm3\n\t"
+      "dec %0\n\tjnz 1b\n\ttilerelease"
+      : "+r"(steps)
+      : "m"(config)
+      : "cc");
+}
+
 /// A multiplication and an addition count as two.
 inline std::vector<Peak> peaks() {
   constexpr double kSteps = double{kPeakSteps} * kPeakSums;
@@ -46,6 +67,9 @@ inline std::vector<Peak> peaks() {
     list.push_back({"vpdpbusd_zmm", kSteps * 128, vnni_loop});
   if (__builtin_cpu_supports("avx512bf16"))
     list.push_back({"vdpbf16ps_zmm", kSteps * 64, bf16_loop});
+  for (const BackendInfo& b : backends())
+    if (b.name == "cpu-amx" && b.available)
+      list.push_back({"tdpbf16ps", double{kPeakSteps} * 4 * 16 * 16 * 32 * 2, amx_loop});
   if (__builtin_cpu_supports("avx512f")) list.push_back({"fma_zmm", kSteps * 32, fma512_loop});
   if (__builtin_cpu_supports("avx2")) {
     list.push_back({"fma_ymm", kSteps * 16, fma256_loop});

@@ -76,8 +76,7 @@ struct MoeCase {
 template <class X>
 Matrix run(const Moe& moe, const X& x, const Routing& routing, DType out = DType::f32) {
   Matrix y(out, routing.rows, moe.hidden());
-  std::memset(y.data<char>(), 0x5A,
-              static_cast<std::size_t>(y.rows() * y.cols() * dtype_size(out)));
+  std::fill_n(y.data<std::uint8_t>(), y.rows() * y.cols() * dtype_size(out), std::uint8_t{0x5A});
   moe.forward_into(x, routing, y.span());
   return y;
 }
