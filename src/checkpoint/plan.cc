@@ -326,6 +326,10 @@ class Planner {
   }
 
   void take_globals(const LogicalTensor& t, Unit& unit) const {
+    require<UnsupportedError>(static_cast<std::int64_t>(t.globals.size()) <= t.matrices(),
+                              "{}: {} global scales, one for each row, which no format written "
+                              "here has",
+                              t.global.describe(), t.globals.size());
     const auto check = [](const StoredTensor& stored, const GlobalScale& scale) {
       const bool good = std::isfinite(scale.multiplier) && std::isfinite(scale.divisor) &&
                         scale.multiplier > 0 && scale.divisor > 0;
