@@ -12,7 +12,7 @@
 /// Layers on a GPU; skipped, with the reason, where they cannot run.
 namespace nvfp4::test {
 
-inline constexpr Device kGpu = Device::cuda();
+inline const Device kGpu = Device::cuda();
 
 class OnHopper : public testing::Test {
  protected:
