@@ -21,9 +21,10 @@ LAYERS = [
     "src/layers",
     "src/checkpoint",
     "cli",
+    "python/src",
 ]
-ROOTS = ["include", "src", "cli", "."]
-LIBRARIES = ("hwy/", "fmt/", "nlohmann/", "CLI/")
+ROOTS = ["include", "src", "cli", "python/src", "."]
+LIBRARIES = ("hwy/", "fmt/", "nlohmann/", "CLI/", "nanobind/")
 SOURCES = {".h", ".cc", ".cuh", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 
@@ -79,7 +80,7 @@ def check_include(root: Path, file: Path, quoted, angled):
 def check(root: Path):
     """One line for each wrong include below `root`, and how many files were read."""
     problems, files = [], 0
-    for file in sorted(f for top in ("include", "src", "cli") for f in (root / top).rglob("*")):
+    for file in sorted(f for top in ("include", "src", "cli", "python") for f in (root / top).rglob("*")):
         if file.suffix not in SOURCES:
             continue
         files += 1

@@ -1,0 +1,29 @@
+"""NVFP4: quantize tensors and checkpoints, dequantize, multiply.
+
+x ≈ e2m1 · scale · global_scale: block scales and global scales MULTIPLY. The functions that carry
+FlashInfer's names keep FlashInfer's conventions; each says which way its global scale goes.
+"""
+
+from . import _core
+from ._checkpoint import compare, inspect, quantize_checkpoint, sample, verify
+from ._core import backends, devices, quantizer_names, set_threads, threads
+from ._errors import (DeviceError, Error, FormatError, InvalidValueError, IoError, ShapeError,
+                      UnsupportedError)
+from ._flashinfer import (SfLayout, add_rmsnorm_fp4quant, block_scale_interleave,
+                          e2m1_and_ufp8sf_scale_to_float, grouped_mm_fp4, mm_fp4, nvfp4_quantize,
+                          rmsnorm_fp4quant, silu_and_mul_nvfp4_quantize)
+from ._gemm import (PackedGroups, PackedWeights, gemm, grouped_gemm, pack_groups, pack_weights)
+from ._quantize import (QuantizedTensor, amax, dequantize, quantization_error, quantize,
+                        relayout_scales)
+
+__version__ = _core.version()
+
+__all__ = [
+    "DeviceError", "Error", "FormatError", "InvalidValueError", "IoError", "PackedGroups",
+    "PackedWeights", "QuantizedTensor", "SfLayout", "ShapeError", "UnsupportedError",
+    "add_rmsnorm_fp4quant", "amax", "backends", "block_scale_interleave", "compare", "dequantize",
+    "devices", "e2m1_and_ufp8sf_scale_to_float", "gemm", "grouped_gemm", "grouped_mm_fp4",
+    "inspect", "mm_fp4", "nvfp4_quantize", "pack_groups", "pack_weights", "quantization_error",
+    "quantize", "quantize_checkpoint", "quantizer_names", "relayout_scales", "rmsnorm_fp4quant",
+    "sample", "set_threads", "silu_and_mul_nvfp4_quantize", "threads", "verify",
+]

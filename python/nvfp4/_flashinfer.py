@@ -1,0 +1,282 @@
+"""FlashInfer's names, arguments and conventions.
+
+Its global scales have two senses, kept here: of nvfp4_quantize and silu_and_mul_nvfp4_quantize they
+are DIVISORS (448 · 6 / amax: x is multiplied by it), of rmsnorm_fp4quant, add_rmsnorm_fp4quant and
+e2m1_and_ufp8sf_scale_to_float MULTIPLIERS (amax / (448 · 6): the value is divided by it, or the
+result multiplied). Numbers agree with FlashInfer run with FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1,
+that is with TransformerEngine, bit for bit; its fast path uses the GPU's approximate reciprocal.
+"""
+
+from enum import Enum
+
+from . import _arrays, _core
+from ._errors import InvalidValueError, ShapeError, UnsupportedError
+from ._gemm import gemm, grouped_gemm, pack_groups, pack_weights
+from ._quantize import QuantizedTensor, allocate, dequantize, finished, globals_of
+
+
+class SfLayout(Enum):
+    """Where the block scales lie."""
+
+    layout_128x4 = 0  #: tiles of 128 rows by 4 blocks, as cuBLASLt, CUTLASS and tcgen05 read them
+    layout_8x4 = 1  #: tiles of 8 rows by 4 blocks, TensorRT-LLM at small M
+    layout_linear = 2  #: row-major, as in checkpoints
+
+
+_LAYOUTS = {
+    SfLayout.layout_128x4: "tiled_128x4",
+    SfLayout.layout_8x4: "tiled_8x4",
+    SfLayout.layout_linear: "linear",
+}
+
+
+def _require_16(sf_vec_size):
+    if sf_vec_size != 16:
+        raise UnsupportedError(f"sf_vec_size = {sf_vec_size}, must be 16: 32 is MXFP4")
+
+
+def _given_or_one(global_scale):
+    return 1.0 if global_scale is None else global_scale
+
+
+def _options(x, layout, stream, quantizer, backend, **scale):
+    return _core.Options(quantizer, layout=layout, backend=backend,
+                         stream=_arrays.framework(x).stream(x, stream), **globals_of(x, **scale))
+
+
+def nvfp4_quantize(x, global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=False, sf_vec_size=16,
+                   enable_pdl=None, *, quantizer="max", stream=None, backend=""):
+    """Quantizes x [..., K], float32, float16 or bfloat16.
+
+    global_sf   a DIVISOR, 448 · 6 / amax(x): x · global_sf is what the block scales and codes
+                stand for. A number or [1] float32.
+    sfLayout    of the block scales
+    quantizer   'max' is FlashInfer's; 'four_over_six' and 'mse' lose less
+    Returns (codes uint8 [..., K/2], scales uint8): [..., K/16] if linear, else the padded
+    [rows, blocks].
+    """
+    _require_16(sf_vec_size)
+    if do_shuffle:
+        raise UnsupportedError("do_shuffle = True is for TensorRT-LLM's weights, must be False")
+    layout = _LAYOUTS[SfLayout(sfLayout)]
+    source = _arrays.matrix("x", x)
+    q = allocate(x, _arrays.shape_of(x), layout=layout)
+    _core.quantize_into(source, q.span(),
+                        _options(x, layout, stream, quantizer, backend, divisor=global_sf))
+    q = finished(q, x)
+    return q.codes, q.scales
+
+
+def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_tensor=None,
+                                   sf_vec_size=16, ufp8_type=1, is_sf_swizzled_layout=True, *,
+                                   dtype="float32", stream=None, backend=""):
+    """Dequantizes codes [..., K/2] to float32.
+
+    global_scale_tensor  a MULTIPLIER, 1 / global_sf of nvfp4_quantize; 1 if not given
+    is_sf_swizzled_layout  True: 128x4 tiles; False: row-major
+    """
+    _require_16(sf_vec_size)
+    if ufp8_type != 1:
+        raise UnsupportedError(f"ufp8_type = {ufp8_type}, must be 1 (E4M3): 0 is MXFP4")
+    shape = _arrays.shape_of(e2m1_tensor)
+    factor = _arrays.framework(e2m1_tensor).empty((1,), "float32", e2m1_tensor)
+    if _arrays.framework(e2m1_tensor).is_cuda(e2m1_tensor) and hasattr(
+            global_scale_tensor, "reshape"):
+        factor[:] = global_scale_tensor.reshape(-1)
+    else:
+        factor[:] = _arrays.number("global_scale_tensor", _given_or_one(global_scale_tensor))
+    q = QuantizedTensor(e2m1_tensor, ufp8_scale_tensor, factor, (*shape[:-1], shape[-1] * 2),
+                        layout="tiled_128x4" if is_sf_swizzled_layout else "linear")
+    return dequantize(q, dtype, stream=stream, backend=backend)
+
+
+def block_scale_interleave(unswizzled_sf, *, stream=None):
+    """Row-major block scales [M, K/16], or [experts, M, K/16], uint8 or float8_e4m3fn, in 128x4
+    tiles: one dimension, padded with zeros, one expert's after the other's."""
+    kind = _arrays.framework(unswizzled_sf)
+    shape = _arrays.shape_of(unswizzled_sf)
+    if len(shape) not in (2, 3):
+        raise ShapeError(f"unswizzled_sf has shape {list(shape)}, must have 2 or 3 dimensions")
+    rows, blocks = shape[-2:]
+    experts = shape[0] if len(shape) == 3 else 1
+    dtype = _arrays.dtype_name(unswizzled_sf.dtype)
+    out = kind.empty((experts, _core.scale_bytes("tiled_128x4", rows, blocks)), dtype,
+                     unswizzled_sf)
+    source = unswizzled_sf if len(shape) == 3 else unswizzled_sf[None]
+    for expert in range(experts):
+        _core.relayout_scales(
+            _arrays.codes_or_scales("unswizzled_sf", source[expert]), "linear",
+            _arrays.codes_or_scales("out", out[expert]), "tiled_128x4", rows, blocks,
+            kind.stream(unswizzled_sf, stream))
+    return kind.finish(out.reshape(-1))
+
+
+def silu_and_mul_nvfp4_quantize(x, global_scale, sf_vec_size=16, is_sf_swizzled_layout=True, *,
+                                quantizer="max", stream=None, backend=""):
+    """silu(x[..., :K]) · x[..., K:], quantized without rounding in between; x [..., 2·K].
+
+    global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the product
+    Returns (codes uint8 [..., K/2], scales uint8).
+    """
+    _require_16(sf_vec_size)
+    shape = _arrays.shape_of(x)
+    if not shape or shape[-1] % 32:
+        raise ShapeError(f"x has shape {list(shape)}, the last must be a multiple of 32")
+    layout = "tiled_128x4" if is_sf_swizzled_layout else "linear"
+    source = _arrays.matrix("x", x)
+    q = allocate(x, (*shape[:-1], shape[-1] // 2), layout=layout)
+    _core.swiglu_quantize_into(source, q.span(),
+                               _options(x, layout, stream, quantizer, backend,
+                                        divisor=global_scale))
+    q = finished(q, x)
+    return q.codes, q.scales
+
+
+def _float_weight(weight):
+    """FP32, as the library reads it; a copy unless it is."""
+    if _arrays.dtype_name(weight.dtype) == "float32":
+        return weight
+    return weight.float() if hasattr(weight, "float") else weight.astype("float32")
+
+
+def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, block_size,
+                   scale_format, swizzled, quantizer, stream, backend):
+    _require_16(block_size)
+    if scale_format not in (None, "e4m3"):
+        raise UnsupportedError(f"scale_format = {scale_format!r}, must be 'e4m3'")
+    layout = "tiled_128x4" if swizzled else "linear"
+    source = _arrays.matrix("input", x)
+    shape = _arrays.shape_of(x)
+    q = allocate(x, shape, layout=layout, scale_dtype="float8_e4m3fn"
+                 if block_scale is None and _has_float8(x) else "uint8")
+    q.codes = q.codes if y_fp4 is None else y_fp4
+    q.scales = q.scales if block_scale is None else block_scale
+    # The FP32 copy of the weight must live until the work is enqueued.
+    weight32 = _float_weight(weight)
+    options = _options(x, layout, stream, quantizer, backend,
+                       multiplier=_given_or_one(global_scale))
+    total = None if residual is None else _arrays.matrix("residual", residual)
+    _core.rms_norm_quantize_into(source, _arrays.floats("weight", weight32), q.span(), options,
+                                 eps, "f32", total, total)
+    codes, scales = q.codes, q.scales
+    finish = _arrays.framework(x).finish
+    return (codes if y_fp4 is not None else finish(codes),
+            scales if block_scale is not None else finish(scales))
+
+
+def _has_float8(x):
+    try:
+        _arrays.framework(x).empty((0,), "float8_e4m3fn", x)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=None, eps=1e-6,
+                     block_size=16, scale_format=None, is_sf_swizzled_layout=False, *,
+                     quantizer="max", stream=None, backend=""):
+    """input / rms(input) · weight, quantized without rounding in between; input [..., K],
+    weight [K].
+
+    global_scale  a MULTIPLIER, amax / (448 · 6) of the normalized values, which are divided by it;
+                  1 if not given. The reciprocal of nvfp4_quantize's.
+    y_fp4, block_scale  outputs, if given
+    Returns (codes uint8 [..., K/2], scales float8_e4m3fn), or uint8 scales for NumPy without
+    ml_dtypes.
+    """
+    return _norm_quantize(input, weight, None, y_fp4, block_scale, global_scale, eps, block_size,
+                          scale_format, is_sf_swizzled_layout, quantizer, stream, backend)
+
+
+def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, global_scale=None,
+                         eps=1e-6, block_size=16, scale_format=None, is_sf_swizzled_layout=False,
+                         *, quantizer="max", stream=None, backend=""):
+    """residual += input, IN PLACE and rounded to its dtype; then rmsnorm_fp4quant of it.
+
+    global_scale  a MULTIPLIER, as of rmsnorm_fp4quant
+    JAX arrays cannot be changed in place: UnsupportedError.
+    """
+    if isinstance(_arrays.framework(residual), _arrays.Jax):
+        raise UnsupportedError("residual is a JAX array, which cannot be changed in place")
+    return _norm_quantize(input, weight, residual, y_fp4, block_scale, global_scale, eps,
+                          block_size, scale_format, is_sf_swizzled_layout, quantizer, stream,
+                          backend)
+
+
+def _ones(like, count=1):
+    ones = _arrays.framework(like).empty((count,), "float32", like)
+    ones[:] = 1.0
+    return ones
+
+
+def _flat(x):
+    return x.reshape(-1)
+
+
+def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=None, block_size=16,
+           use_8x4_sf_layout=False, backend="", use_nvfp4=True):
+    """alpha · a · b on the CPU: exact products of blocks, FP32 sums, rounded once.
+
+    a, b        codes [M, K/2] and [K/2, N], the latter the transpose of contiguous [N, K/2]
+                (b_fp4.T); or b a PackedWeights, which saves packing it in every call
+    a_descale, b_descale  block scales in 128x4 tiles as nvfp4_quantize returns them (b's may be
+                transposed, b_sf.T); a's in 8x4 tiles with use_8x4_sf_layout
+    alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf); 1 if not given
+    out_dtype   bfloat16 (NumPy: needs ml_dtypes), float16 or float32
+    """
+    _require_16(block_size)
+    if not use_nvfp4:
+        raise UnsupportedError("use_nvfp4 = False is MXFP4")
+    rows, half = _arrays.shape_of(a)
+    if isinstance(b, _core.PackedWeights):
+        packed = b
+    else:
+        if _arrays.shape_of(b)[0] != half:
+            raise ShapeError(f"b has shape {list(_arrays.shape_of(b))}, must be [{half}, N]: the "
+                             "transpose of [N, K/2]")
+        scales = b_descale if len(_arrays.shape_of(b_descale)) == 1 else b_descale.T
+        packed = pack_weights(QuantizedTensor(b.T, scales, _ones(a),
+                                              (_arrays.shape_of(b)[1], 2 * half),
+                                              layout="tiled_128x4"))
+    left = QuantizedTensor(a, a_descale, _ones(a), (rows, 2 * half),
+                           layout="tiled_8x4" if use_8x4_sf_layout else "tiled_128x4")
+    return gemm(left, packed, out_dtype=out_dtype, out=out, alpha=_given_or_one(alpha),
+                backend=backend)
+
+
+def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
+                   out_dtype="bfloat16", block_size=16, backend=""):
+    """out[s:e] = alpha · a[s:e] · b[g]ᵀ on the CPU, s, e = m_indptr[g], m_indptr[g + 1].
+
+    a, b        codes [M, K/2] and [G, N, K/2]; or b a PackedGroups, which saves packing it
+    a_descale   block scales of the whole of a, in 128x4 tiles
+    b_descale   those of each group, in 128x4 tiles: [G, padded N, padded K/16]
+    m_indptr    integers [G + 1], the first 0
+    alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf), one or one for each group
+    """
+    _require_16(block_size)
+    rows, half = _arrays.shape_of(a)
+    ends = [int(e) for e in m_indptr]
+    groups = len(ends) - 1
+    if groups < 1 or ends[0] != 0:
+        raise InvalidValueError("m_indptr must begin with 0 and have an end for each group")
+    packed = b
+    if not isinstance(b, _core.PackedGroups):
+        if _arrays.shape_of(b)[0] != groups:
+            raise ShapeError(f"b has {_arrays.shape_of(b)[0]} groups, m_indptr has {groups}")
+        n = _arrays.shape_of(b)[1]
+        scales = b_descale.reshape(groups, -1)
+        packed = pack_groups(
+            QuantizedTensor(b[g], scales[g], _ones(a), (n, 2 * half), layout="tiled_128x4")
+            for g in range(groups))
+    factors = None
+    if alpha is not None:
+        values = ([float(alpha)] if isinstance(alpha, (int, float))
+                  else _arrays.framework(alpha).host_floats(alpha).tolist())
+        factors = _arrays.NumPy().empty((groups,), "float32", None)
+        if len(values) not in (1, groups):
+            raise ShapeError(f"alpha has {len(values)} elements, must have 1 or {groups}")
+        factors[:] = values
+    left = QuantizedTensor(a, a_descale, _ones(a), (rows, 2 * half), layout="tiled_128x4")
+    return grouped_gemm(left, packed, ends[1:], out_dtype=out_dtype, out=out, alpha=factors,
+                        backend=backend)

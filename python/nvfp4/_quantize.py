@@ -1,0 +1,203 @@
+"""Quantize and dequantize: x ≈ e2m1 · scale · global_scale, all scales multiply."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Tuple
+
+import numpy as np
+
+from . import _arrays, _core
+from ._errors import InvalidValueError, ShapeError
+
+
+@dataclass
+class QuantizedTensor:
+    """An NVFP4 matrix: x ≈ e2m1(codes) · scales · global_scale, all of them multiply.
+
+    codes         uint8, two elements each, the one with the even K index in the low nibble:
+                  [..., K/2], or [K/2, cols] with axis='columns'
+    scales        E4M3 bytes, one for each `block` elements, in `layout`: [..., K/block] if linear
+    global_scale  float32 multipliers: [1], or one for each row or column with scope='vector'.
+                  ModelOpt's weight_scale_2; the reciprocal of compressed-tensors'
+                  weight_global_scale and of FlashInfer's global_sf.
+    shape         of the matrix that it stands for
+    """
+
+    codes: Any
+    scales: Any
+    global_scale: Any
+    shape: Tuple[int, ...]
+    axis: str = "rows"
+    block: int = 16
+    layout: str = "linear"
+    scope: str = "tensor"
+
+    @property
+    def rows(self):
+        return math.prod(self.shape[:-1])
+
+    @property
+    def cols(self):
+        return self.shape[-1]
+
+    def dequantize(self, dtype="float32", **options):
+        """See nvfp4.dequantize."""
+        return dequantize(self, dtype, **options)
+
+    def _bound(self, kind):
+        return kind(
+            _arrays.codes_or_scales("codes", self.codes),
+            _arrays.codes_or_scales("scales", self.scales),
+            _arrays.floats("global_scale", self.global_scale),
+            self.rows, self.cols, self.axis, self.block, self.layout, self.scope)
+
+    def view(self):
+        """The operand that the extension module reads."""
+        return self._bound(_core.QuantizedView)
+
+    def span(self):
+        """The operand that the extension module writes."""
+        return self._bound(_core.QuantizedSpan)
+
+
+def scale_shape(shape, axis, block, layout):
+    """Shape of the scales of a matrix."""
+    if axis == "columns":
+        vectors, depth = shape[1], shape[0]
+    else:
+        vectors, depth = math.prod(shape[:-1]), shape[-1]
+    blocks = depth // block
+    if layout == "linear":
+        return (blocks, vectors) if axis == "columns" else (*shape[:-1], blocks)
+    padded = -(-blocks // 4) * 4
+    if layout == "packed_mn_major":
+        return (padded // 4, -(-vectors // 4) * 4, 4)
+    return (_core.scale_bytes(layout, vectors, blocks) // max(padded, 1), padded)
+
+
+def allocate(like, shape, axis="rows", block=16, layout="linear", scope="tensor",
+             scale_dtype="uint8"):
+    """An uninitialized QuantizedTensor in the framework and on the device of `like`."""
+    if not shape or min(shape) < 0:
+        raise ShapeError(f"x has shape {list(shape)}, must have one dimension or more")
+    if axis == "columns" and len(shape) != 2:
+        raise ShapeError(f"x has shape {list(shape)}, must have two dimensions with axis='columns'")
+    if block not in (16, 32):
+        raise InvalidValueError(f"block = {block}, must be 16 or 32")
+    depth = shape[0] if axis == "columns" else shape[-1]
+    if depth % block:
+        raise ShapeError(f"x has shape {list(shape)}, K = {depth} must be a multiple of {block}")
+    make = _arrays.framework(like).empty
+    code_shape = (shape[0] // 2, shape[1]) if axis == "columns" else (*shape[:-1], shape[-1] // 2)
+    vectors = shape[1] if axis == "columns" else math.prod(shape[:-1])
+    return QuantizedTensor(
+        make(code_shape, "uint8", like),
+        make(scale_shape(shape, axis, block, layout), scale_dtype, like),
+        make((1 if scope == "tensor" else vectors,), "float32", like),
+        tuple(shape), axis, block, layout, scope)
+
+
+def finished(q, like):
+    """`q` as arrays of the caller's framework."""
+    finish = _arrays.framework(like).finish
+    q.codes, q.scales, q.global_scale = map(finish, (q.codes, q.scales, q.global_scale))
+    return q
+
+
+def globals_of(like, multiplier=None, divisor=None):
+    """Keyword arguments of _core.Options for global scales in one of the two senses."""
+    given = divisor if multiplier is None else multiplier
+    if given is None:
+        return {}
+    if not isinstance(given, (int, float)) and not np.isscalar(given):
+        kind = _arrays.framework(given)
+        if kind.is_cuda(given):
+            pairs = kind.device_pairs(multiplier, divisor)
+            return {"globals": kind.view(pairs)[0]}
+        given = kind.host_floats(given)
+    return {"globals": np.atleast_1d(np.asarray(given, np.float32)),
+            "divisor": multiplier is None}
+
+
+def quantize(x, quantizer="max", *, global_scale=None, axis="rows", block=16, layout="linear",
+             scope="tensor", scale_dtype="uint8", weights=None, hessian=None, check_finite=False,
+             out=None, stream=None, backend=""):
+    """Quantizes a matrix to NVFP4.
+
+    x             [..., K] float32, float16 or bfloat16, of NumPy, PyTorch, CuPy, JAX or anything
+                  that exports memory; not copied. Rows may be apart.
+    quantizer     'max' (amax/6, TransformerEngine's bits), 'four_over_six', 'mse' (of all 126
+                  scales of each block the one with the least squared error)
+    global_scale  a MULTIPLIER, x ≈ e2m1 · scale · global_scale: a number, [1], or one for each row
+                  with scope='vector'. Measured from x if not given. nvfp4_quantize takes the
+                  reciprocal.
+    axis          'rows': blocks along the rows; 'columns': down the columns of [K, N]
+    block         16, or 32 (not for 'max')
+    layout        of the scales: linear, tiled_128x4, tiled_8x4, packed_row_major, packed_mn_major
+    scale_dtype   'uint8' or 'float8_e4m3fn': the same bytes
+    weights       'mse': float32 [K], the cost of an error at each position
+    hessian       'mse': float32 [K, block], see gram_into in nvfp4/quantize.h
+    check_finite  refuse NaN and infinities (CPU)
+    out           a QuantizedTensor to write into
+    stream        CUDA: an integer cudaStream_t; default the framework's current stream
+    Returns a QuantizedTensor of the framework and device of x. Raises ShapeError,
+    InvalidValueError, UnsupportedError, TypeError.
+    """
+    source = _arrays.matrix("x", x)
+    kind = _arrays.framework(x)
+    q = out if out is not None else allocate(
+        x, _arrays.shape_of(x), axis, block, layout, scope, _arrays.dtype_name(scale_dtype))
+    options = _core.Options(
+        quantizer, axis, block, layout, scope,
+        weights=None if weights is None else _arrays.floats("weights", weights),
+        hessian=None if hessian is None else _arrays.matrix("hessian", hessian),
+        check_finite=check_finite, backend=backend, stream=kind.stream(x, stream),
+        **globals_of(x, multiplier=global_scale))
+    _core.quantize_into(source, q.span(), options)
+    return q if out is not None else finished(q, x)
+
+
+def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
+    """The matrix that `q` stands for: (e2m1 · scale) · global_scale, rounded once to FP32, then to
+    `dtype` (float32, float16, bfloat16). In the framework and on the device of q.codes."""
+    kind = _arrays.framework(q.codes)
+    name = _arrays.dtype_name(dtype)
+    if name not in _arrays.FLOATS:
+        raise TypeError(f"dtype = {name}, must be {' or '.join(_arrays.FLOATS)}")
+    y = kind.empty(q.shape, name, q.codes) if out is None else out
+    _core.dequantize_into(q.view(), _arrays.matrix("out", y), backend,
+                          kind.stream(q.codes, stream))
+    return kind.finish(y) if out is None else out
+
+
+def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
+    """Largest magnitude of x, float32 [1], or of each row or column with scope='vector'. NaN is
+    ignored."""
+    kind = _arrays.framework(x)
+    source = _arrays.matrix("x", x)
+    shape = _arrays.shape_of(x)
+    count = 1 if scope == "tensor" else shape[-1] if axis == "columns" else math.prod(shape[:-1])
+    out = kind.empty((count,), "float32", x)
+    _core.amax_into(source, _arrays.floats("out", out), scope, axis, backend, kind.stream(x, stream))
+    return kind.finish(out)
+
+
+def quantization_error(x, q, *, backend=""):
+    """(Σ (x − x̂)², Σ x²) of a matrix and its quantized form, on the CPU."""
+    return _core.quantization_error(_arrays.matrix("x", x), q.view(), backend)
+
+
+def relayout_scales(q, layout, *, stream=None):
+    """`q` with its block scales in another layout; the codes are shared, not copied."""
+    kind = _arrays.framework(q.scales)
+    vectors, depth = (q.cols, q.rows) if q.axis == "columns" else (q.rows, q.cols)
+    scales = kind.empty(scale_shape(q.shape, q.axis, q.block, layout),
+                        _arrays.dtype_name(q.scales.dtype), q.scales)
+    if q.axis == "columns":
+        raise InvalidValueError("relayout_scales: axis = 'columns', must be 'rows'")
+    _core.relayout_scales(
+        _arrays.codes_or_scales("scales", q.scales), q.layout,
+        _arrays.codes_or_scales("scales", scales), layout, vectors, depth // q.block,
+        kind.stream(q.scales, stream))
+    return QuantizedTensor(q.codes, kind.finish(scales), q.global_scale, q.shape, q.axis, q.block,
+                           layout, q.scope)

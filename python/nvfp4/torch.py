@@ -1,0 +1,176 @@
+"""PyTorch custom operators, torch.ops.nvfp4.*: opaque to torch.compile, which sees their shapes.
+
+import nvfp4.torch registers them. They take and return plain tensors on the CPU or on CUDA, and do
+what the functions of the same names in nvfp4 do; on CUDA they run on the current stream and can be
+captured in a graph (mm_fp4 and grouped_mm_fp4 are for the CPU).
+"""
+
+import math
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+
+import nvfp4 as _nvfp4
+from nvfp4 import SfLayout
+from nvfp4._quantize import scale_shape as _scale_shape
+
+
+def _codes(x, shape):
+    return x.new_empty((*shape[:-1], shape[-1] // 2), dtype=torch.uint8)
+
+
+def _scales(x, shape, layout, dtype=torch.uint8):
+    if layout == "linear":
+        return x.new_empty((*shape[:-1], shape[-1] // 16), dtype=dtype)
+    rows, blocks = math.prod(shape[:-1]), shape[-1] // 16
+    tile = {"tiled_128x4": 128, "tiled_8x4": 8}[layout]
+    return x.new_empty((-(-rows // tile) * tile, -(-blocks // 4) * 4), dtype=dtype)
+
+
+def _tiled(swizzled):
+    return "tiled_128x4" if swizzled else "linear"
+
+
+@torch.library.custom_op("nvfp4::quantize", mutates_args=())
+def quantize(x: Tensor, global_scale: Optional[Tensor] = None, quantizer: str = "max",
+             layout: str = "linear", scope: str = "tensor") -> Tuple[Tensor, Tensor, Tensor]:
+    """(codes, scales, global_scale) of nvfp4.quantize; global_scale is a MULTIPLIER."""
+    q = _nvfp4.quantize(x, quantizer, global_scale=global_scale, layout=layout, scope=scope)
+    return q.codes, q.scales, q.global_scale
+
+
+@quantize.register_fake
+def _(x, global_scale=None, quantizer="max", layout="linear", scope="tensor"):
+    count = 1 if scope == "tensor" else math.prod(x.shape[:-1])
+    if layout in ("linear", "tiled_128x4", "tiled_8x4"):
+        scales = _scales(x, x.shape, layout)
+    else:
+        scales = x.new_empty(_scale_shape(x.shape, "rows", 16, layout), dtype=torch.uint8)
+    return _codes(x, x.shape), scales, x.new_empty((count,), dtype=torch.float32)
+
+
+@torch.library.custom_op("nvfp4::dequantize", mutates_args=())
+def dequantize(codes: Tensor, scales: Tensor, global_scale: Tensor, dtype: torch.dtype,
+               layout: str = "linear") -> Tensor:
+    """nvfp4.dequantize of [..., K/2] codes; global_scale is a MULTIPLIER, [1] or one for each row."""
+    shape = (*codes.shape[:-1], codes.shape[-1] * 2)
+    scope = "tensor" if global_scale.numel() == 1 else "vector"
+    q = _nvfp4.QuantizedTensor(codes, scales, global_scale, shape, layout=layout, scope=scope)
+    return _nvfp4.dequantize(q, dtype)
+
+
+@dequantize.register_fake
+def _(codes, scales, global_scale, dtype, layout="linear"):
+    return codes.new_empty((*codes.shape[:-1], codes.shape[-1] * 2), dtype=dtype)
+
+
+@torch.library.custom_op("nvfp4::nvfp4_quantize", mutates_args=())
+def nvfp4_quantize(x: Tensor, global_sf: Tensor, sf_layout: int = 0,
+                   quantizer: str = "max") -> Tuple[Tensor, Tensor]:
+    """nvfp4.nvfp4_quantize; global_sf is a DIVISOR, sf_layout the value of an SfLayout."""
+    return _nvfp4.nvfp4_quantize(x, global_sf, SfLayout(sf_layout), quantizer=quantizer)
+
+
+@nvfp4_quantize.register_fake
+def _(x, global_sf, sf_layout=0, quantizer="max"):
+    layout = ("tiled_128x4", "tiled_8x4", "linear")[sf_layout]
+    return _codes(x, x.shape), _scales(x, x.shape, layout)
+
+
+@torch.library.custom_op("nvfp4::e2m1_and_ufp8sf_scale_to_float", mutates_args=())
+def e2m1_and_ufp8sf_scale_to_float(codes: Tensor, scales: Tensor, global_scale: Tensor,
+                                   is_sf_swizzled_layout: bool = True) -> Tensor:
+    """nvfp4.e2m1_and_ufp8sf_scale_to_float; global_scale is a MULTIPLIER."""
+    return _nvfp4.e2m1_and_ufp8sf_scale_to_float(
+        codes, scales, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout)
+
+
+@e2m1_and_ufp8sf_scale_to_float.register_fake
+def _(codes, scales, global_scale, is_sf_swizzled_layout=True):
+    return codes.new_empty((*codes.shape[:-1], codes.shape[-1] * 2), dtype=torch.float32)
+
+
+@torch.library.custom_op("nvfp4::block_scale_interleave", mutates_args=())
+def block_scale_interleave(scales: Tensor) -> Tensor:
+    """nvfp4.block_scale_interleave."""
+    return _nvfp4.block_scale_interleave(scales)
+
+
+@block_scale_interleave.register_fake
+def _(scales):
+    rows, blocks = scales.shape[-2:]
+    experts = scales.shape[0] if scales.dim() == 3 else 1
+    return scales.new_empty((experts * (-(-rows // 128) * 128) * (-(-blocks // 4) * 4),))
+
+
+@torch.library.custom_op("nvfp4::silu_and_mul_nvfp4_quantize", mutates_args=())
+def silu_and_mul_nvfp4_quantize(x: Tensor, global_scale: Tensor, is_sf_swizzled_layout: bool = True,
+                                quantizer: str = "max") -> Tuple[Tensor, Tensor]:
+    """nvfp4.silu_and_mul_nvfp4_quantize; global_scale is a DIVISOR."""
+    return _nvfp4.silu_and_mul_nvfp4_quantize(
+        x, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
+
+
+@silu_and_mul_nvfp4_quantize.register_fake
+def _(x, global_scale, is_sf_swizzled_layout=True, quantizer="max"):
+    shape = (*x.shape[:-1], x.shape[-1] // 2)
+    return _codes(x, shape), _scales(x, shape, _tiled(is_sf_swizzled_layout))
+
+
+@torch.library.custom_op("nvfp4::rmsnorm_fp4quant", mutates_args=())
+def rmsnorm_fp4quant(x: Tensor, weight: Tensor, global_scale: Tensor, eps: float = 1e-6,
+                     is_sf_swizzled_layout: bool = False,
+                     quantizer: str = "max") -> Tuple[Tensor, Tensor]:
+    """nvfp4.rmsnorm_fp4quant; global_scale is a MULTIPLIER."""
+    return _nvfp4.rmsnorm_fp4quant(
+        x, weight, global_scale=global_scale, eps=eps,
+        is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
+
+
+@rmsnorm_fp4quant.register_fake
+def _(x, weight, global_scale, eps=1e-6, is_sf_swizzled_layout=False, quantizer="max"):
+    return _codes(x, x.shape), _scales(x, x.shape, _tiled(is_sf_swizzled_layout),
+                                       torch.float8_e4m3fn)
+
+
+@torch.library.custom_op("nvfp4::add_rmsnorm_fp4quant", mutates_args=("residual",))
+def add_rmsnorm_fp4quant(x: Tensor, residual: Tensor, weight: Tensor, global_scale: Tensor,
+                         eps: float = 1e-6, is_sf_swizzled_layout: bool = False,
+                         quantizer: str = "max") -> Tuple[Tensor, Tensor]:
+    """nvfp4.add_rmsnorm_fp4quant: changes residual in place; global_scale is a MULTIPLIER."""
+    return _nvfp4.add_rmsnorm_fp4quant(
+        x, residual, weight, global_scale=global_scale, eps=eps,
+        is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
+
+
+@add_rmsnorm_fp4quant.register_fake
+def _(x, residual, weight, global_scale, eps=1e-6, is_sf_swizzled_layout=False, quantizer="max"):
+    return _codes(x, x.shape), _scales(x, x.shape, _tiled(is_sf_swizzled_layout),
+                                       torch.float8_e4m3fn)
+
+
+@torch.library.custom_op("nvfp4::mm_fp4", mutates_args=())
+def mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor, alpha: Tensor,
+           out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """nvfp4.mm_fp4: b [K/2, N] and its scales transposed; alpha is a MULTIPLIER."""
+    # The compiler may hand over other strides than the caller did.
+    return _nvfp4.mm_fp4(a, b.T.contiguous().T, a_descale, b_descale.T.contiguous().T, alpha,
+                         out_dtype)
+
+
+@mm_fp4.register_fake
+def _(a, b, a_descale, b_descale, alpha, out_dtype=torch.bfloat16):
+    return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)
+
+
+@torch.library.custom_op("nvfp4::grouped_mm_fp4", mutates_args=())
+def grouped_mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor, m_indptr: Tensor,
+                   alpha: Tensor, out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """nvfp4.grouped_mm_fp4; alpha is a MULTIPLIER, [1] or one for each group."""
+    return _nvfp4.grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha, None, out_dtype)
+
+
+@grouped_mm_fp4.register_fake
+def _(a, b, a_descale, b_descale, m_indptr, alpha, out_dtype=torch.bfloat16):
+    return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "nvfp4/matrix.h"
+
+/// Arrays of NumPy, PyTorch, CuPy, JAX …, by DLPack or the buffer protocol, as views of the
+/// library. Nothing is copied. uint16 stands for the bits of bfloat16, which NumPy cannot export.
+namespace nvfp4::python {
+
+namespace nb = nanobind;
+
+using Input = nb::ndarray<nb::ro>;  ///< any framework, dtype, shape and device; read only
+using Output = nb::ndarray<>;       ///< the same, written through
+
+Device device_of(const char* name, const Input& a);
+Device device_of(const char* name, const Output& a);
+
+/// [..., K] as [product of the others, K]; one dimension is one row. Rows may be apart, elements
+/// not. Throws ShapeError, nb::type_error.
+MatrixView matrix_of(const char* name, const Input& a);
+MatrixSpan matrix_of(const char* name, const Output& a);
+
+/// Contiguous uint8 of any shape.
+std::span<const std::uint8_t> bytes_of(const char* name, const Input& a);
+std::span<std::uint8_t> bytes_of(const char* name, const Output& a);
+
+/// Contiguous float32 of any shape; none is an empty span.
+std::span<const float> floats_of(const char* name, const std::optional<Input>& a);
+std::span<float> floats_of(const char* name, const Output& a);
+
+/// The same name that layout_name() gives. Throws ValueError that lists the known ones.
+ScaleLayout layout_from_name(std::string_view name);
+BlockAxis axis_from_name(std::string_view name);
+GlobalScope scope_from_name(std::string_view name);
+
+/// A cudaStream_t from the integer that frameworks give.
+inline Stream stream_of(std::uintptr_t handle) { return {reinterpret_cast<void*>(handle)}; }
+
+}  // namespace nvfp4::python

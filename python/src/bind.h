@@ -1,0 +1,15 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+/// One function for each part of the module. The GIL is released while the library works.
+namespace nvfp4::python {
+
+void bind_errors(nanobind::module_& m);
+void bind_runtime(nanobind::module_& m);
+void bind_quantize(nanobind::module_& m);
+void bind_activation(nanobind::module_& m);
+void bind_gemm(nanobind::module_& m);
+void bind_checkpoint(nanobind::module_& m);
+
+}  // namespace nvfp4::python

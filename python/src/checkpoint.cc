@@ -1,0 +1,109 @@
+#include "nvfp4/checkpoint.h"
+
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <functional>
+#include <utility>
+
+#include "arrays.h"
+#include "bind.h"
+#include "nvfp4/error.h"
+#include "nvfp4/verify.h"
+
+namespace nvfp4::python {
+namespace {
+
+using namespace nb::literals;
+namespace fs = std::filesystem;
+
+/// Calls a Python function from whichever thread reports; none reports nothing.
+std::function<void(const Progress&)> progress_of(const nb::object& callable) {
+  if (callable.is_none()) return {};
+  return [&callable](const Progress& p) {
+    nb::gil_scoped_acquire locked;
+    callable(p.tensor, p.tensors_done, p.tensors_total, p.bytes_done, p.bytes_total);
+  };
+}
+
+Scheme scheme_from_name(const std::string& name) {
+  if (name == "nvfp4") return Scheme::nvfp4;
+  if (name == "nvfp4a16") return Scheme::nvfp4a16;
+  throw ValueError("scheme = '" + name + "', must be nvfp4 or nvfp4a16");
+}
+
+std::string quantize_json(const fs::path& input, const fs::path& output, const std::string& scheme,
+                          const std::string& format, const std::string& quantizer,
+                          std::vector<std::string> ignore, std::vector<std::string> include,
+                          std::vector<std::string> fuse, std::optional<fs::path> input_amax,
+                          bool resume, bool overwrite, bool dry_run, const std::string& backend,
+                          const std::string& device, const nb::object& progress) {
+  QuantizeCheckpointOptions options;
+  options.input = input;
+  options.output = output;
+  options.scheme = scheme_from_name(scheme);
+  options.format = format;
+  options.quantizer = quantizer_from_name(quantizer);
+  options.ignore = std::move(ignore);
+  options.include = std::move(include);
+  options.fuse = std::move(fuse);
+  options.input_amax = std::move(input_amax);
+  options.resume = resume;
+  options.overwrite = overwrite;
+  options.dry_run = dry_run;
+  options.backend = backend;
+  options.device = device_from_name(device);
+  options.progress = progress_of(progress);
+  nb::gil_scoped_release unlocked;
+  return to_json(quantize_checkpoint(options));
+}
+
+}  // namespace
+
+void bind_checkpoint(nb::module_& m) {
+  m.def("quantize_checkpoint", &quantize_json, "input"_a, "output"_a, "scheme"_a = "nvfp4",
+        "format"_a = "modelopt", "quantizer"_a = "mse", "ignore"_a = std::vector<std::string>{},
+        "include"_a = std::vector<std::string>{}, "fuse"_a = std::vector<std::string>{},
+        "input_amax"_a = nb::none(), "resume"_a = false, "overwrite"_a = false, "dry_run"_a = false,
+        "backend"_a = "", "device"_a = "cpu", "progress"_a = nb::none());
+  m.def(
+      "verify",
+      [](const fs::path& path, const std::optional<fs::path>& source, const std::string& loader,
+         const nb::object& progress) {
+        const VerifyOptions options{path, source, loader, progress_of(progress)};
+        nb::gil_scoped_release unlocked;
+        return to_json(verify_checkpoint(options));
+      },
+      "path"_a, "source"_a = nb::none(), "loader"_a = "", "progress"_a = nb::none());
+  m.def(
+      "inspect",
+      [](const fs::path& path, const std::optional<std::string>& tensor, bool histograms,
+         const nb::object& progress) {
+        const InspectOptions options{path, tensor, histograms, progress_of(progress)};
+        nb::gil_scoped_release unlocked;
+        return to_json(inspect_checkpoint(options));
+      },
+      "path"_a, "tensor"_a = nb::none(), "histograms"_a = true, "progress"_a = nb::none());
+  m.def(
+      "compare",
+      [](const fs::path& a, const fs::path& b, const nb::object& progress) {
+        const auto report = progress_of(progress);
+        nb::gil_scoped_release unlocked;
+        return to_json(compare_checkpoints(a, b, report));
+      },
+      "a"_a, "b"_a, "progress"_a = nb::none());
+  m.def(
+      "sample",
+      [](const fs::path& output, const std::string& arch, int layers, double scale,
+         std::uint64_t seed, int shards, bool overwrite) {
+        SampleOptions options{output, arch, layers, scale, seed, shards, overwrite, {}};
+        nb::gil_scoped_release unlocked;
+        sample_checkpoint(options);
+      },
+      "output"_a, "arch"_a = "llama", "layers"_a = 0, "scale"_a = 0.125, "seed"_a = 0,
+      "shards"_a = 0, "overwrite"_a = false);
+}
+
+}  // namespace nvfp4::python

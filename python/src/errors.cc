@@ -1,0 +1,45 @@
+#include <exception>
+
+#include "bind.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4::python {
+namespace {
+
+namespace nb = nanobind;
+
+/// Raises the class of that name in nvfp4/_errors.py.
+void raise(const char* name, const char* text) {
+  try {
+    const nb::object type = nb::module_::import_("nvfp4._errors").attr(name);
+    PyErr_SetString(type.ptr(), text);
+  } catch (nb::python_error& e) {
+    e.restore();
+  }
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const ShapeError& e) {
+    raise("ShapeError", e.what());
+  } catch (const ValueError& e) {
+    raise("InvalidValueError", e.what());
+  } catch (const UnsupportedError& e) {
+    raise("UnsupportedError", e.what());
+  } catch (const DeviceError& e) {
+    raise("DeviceError", e.what());
+  } catch (const IoError& e) {
+    raise("IoError", e.what());
+  } catch (const FormatError& e) {
+    raise("FormatError", e.what());
+  } catch (const Error& e) {
+    raise("Error", e.what());
+  }
+}
+
+}  // namespace
+
+void bind_errors(nb::module_&) { nb::register_exception_translator(translate); }
+
+}  // namespace nvfp4::python

@@ -1,0 +1,12 @@
+#include "bind.h"
+
+NB_MODULE(_core, m) {
+  using namespace nvfp4::python;
+  m.doc() = "The library behind nvfp4: every function writes into arrays of the caller.";
+  bind_errors(m);
+  bind_runtime(m);
+  bind_quantize(m);
+  bind_activation(m);
+  bind_gemm(m);
+  bind_checkpoint(m);
+}

@@ -1,0 +1,52 @@
+#include "nvfp4/runtime.h"
+
+#include <nanobind/stl/string.h>
+
+#include "arrays.h"
+#include "bind.h"
+#include "nvfp4/device.h"
+
+namespace nvfp4::python {
+
+void bind_runtime(nb::module_& m) {
+  using namespace nb::literals;
+  m.def("version", &version);
+  m.def("threads", &threads, "Threads that every operation shares.");
+  m.def("set_threads", &set_threads, "count"_a,
+        "0 means NVFP4_THREADS, else the CPUs that this process may use.");
+  m.def("backends", [] {
+    nb::list all;
+    for (const BackendInfo& b : backends()) {
+      nb::dict d;
+      d["name"] = b.name;
+      d["available"] = b.available;
+      d["reason"] = b.reason;
+      d["description"] = b.description;
+      all.append(d);
+    }
+    return all;
+  });
+  m.def("devices", [] {
+    nb::list all;
+    for (const DeviceInfo& gpu : cuda_devices()) {
+      nb::dict d;
+      d["name"] = gpu.name;
+      d["device"] = device_name(gpu.device);
+      d["architecture"] = gpu.architecture;
+      d["available"] = gpu.available;
+      d["reason"] = gpu.reason;
+      all.append(d);
+    }
+    return all;
+  });
+  m.def(
+      "synchronize",
+      [](const std::string& device, std::uintptr_t stream) {
+        const Device d = device_from_name(device);
+        nb::gil_scoped_release unlocked;
+        synchronize(d, stream_of(stream));
+      },
+      "device"_a, "stream"_a = 0);
+}
+
+}  // namespace nvfp4::python

@@ -1,0 +1,66 @@
+"""Whole checkpoints, and the installed command."""
+
+import subprocess
+import sys
+
+import pytest
+
+import nvfp4
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "model"
+    nvfp4.sample(folder, layers=1, scale=1 / 32)
+    return folder
+
+
+def test_quantize_verify_compare_inspect(model, tmp_path):
+    seen = []
+    out = tmp_path / "out"
+    report = nvfp4.quantize_checkpoint(model, out, progress=lambda *args: seen.append(args))
+    assert seen and seen[-1][1] == seen[-1][2]
+    assert report["tensors"]
+    checked = nvfp4.verify(out, source=model)
+    assert not [f for f in checked["findings"] if f["severity"] == "error"]
+    assert nvfp4.compare(model, out)["tensors"]
+    assert nvfp4.inspect(out)["scheme"]
+
+
+def test_the_bytes_are_those_of_the_command(model, tmp_path):
+    nvfp4.quantize_checkpoint(str(model), str(tmp_path / "a"), format="compressed-tensors",
+                              scheme="nvfp4a16")
+    subprocess.run([sys.executable, "-m", "nvfp4._cli", "quantize", model, tmp_path / "b",
+                    "--format", "compressed-tensors", "--scheme", "nvfp4a16"],
+                   check=True, capture_output=True)
+    files = sorted(p.name for p in (tmp_path / "a").iterdir())
+    assert files == sorted(p.name for p in (tmp_path / "b").iterdir())
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_errors(model, tmp_path):
+    with pytest.raises(OSError):
+        nvfp4.quantize_checkpoint(tmp_path / "nothing", tmp_path / "out")
+    with pytest.raises(nvfp4.InvalidValueError, match="scheme"):
+        nvfp4.quantize_checkpoint(model, tmp_path / "out", scheme="w8a8")
+    (tmp_path / "broken.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{\"a\":12}")
+    with pytest.raises(nvfp4.FormatError):
+        nvfp4.quantize_checkpoint(tmp_path / "broken.safetensors", tmp_path / "out")
+    with pytest.raises(nvfp4.DeviceError if nvfp4.devices() else nvfp4.UnsupportedError):
+        nvfp4.quantize_checkpoint(model, tmp_path / "out", device="cuda:99")
+
+
+def test_an_exception_of_progress_comes_back(model, tmp_path):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        nvfp4.quantize_checkpoint(model, tmp_path / "out", progress=stop)
+    nvfp4.quantize_checkpoint(model, tmp_path / "out", resume=True)
+
+
+def test_the_command():
+    run = subprocess.run([sys.executable, "-m", "nvfp4._cli", "--version"], check=True,
+                         capture_output=True, text=True)
+    assert run.stdout.strip() == f"nvfp4 {nvfp4.__version__}"

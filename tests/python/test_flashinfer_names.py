@@ -1,0 +1,151 @@
+"""The functions with FlashInfer's names: arguments, shapes, senses of the global scales."""
+
+import numpy as np
+import pytest
+
+import nvfp4
+from nvfp4 import SfLayout
+from reference import decode, divisor, normal, tile_128x4
+
+
+def rms_norm(x, weight, eps=1e-6):
+    x = x.astype(np.float64)
+    return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps) * weight
+
+
+def close_to_one_step(codes, scales, global_scale, y):
+    """Each value within half of E2M1's widest gap (2 of 6), plus the rounding of the scale."""
+    decoded = decode(codes, scales.reshape(*codes.shape[:-1], -1), global_scale)
+    blocks = np.abs(y).reshape(*y.shape[:-1], -1, 16).max(-1)
+    assert np.all(np.abs(decoded - y) <= np.repeat(blocks, 16, -1) / 5)
+
+
+@pytest.mark.parametrize("layout", SfLayout)
+@pytest.mark.parametrize("shape", [(1, 64), (5, 80), (129, 272)])
+def test_nvfp4_quantize_and_back(layout, shape):
+    x = normal(1, *shape)
+    global_sf = divisor(x)
+    q, sf = nvfp4.nvfp4_quantize(x, global_sf, sfLayout=layout)
+    linear_q, linear = nvfp4.nvfp4_quantize(x, np.array([global_sf]), SfLayout.layout_linear)
+    np.testing.assert_array_equal(q, linear_q)
+    close_to_one_step(linear_q, linear, 1 / global_sf, x)
+    if layout is SfLayout.layout_linear:
+        assert sf.shape == (shape[0], shape[1] // 16)
+    else:
+        tile = 128 if layout is SfLayout.layout_128x4 else 8
+        assert sf.shape == (-(-shape[0] // tile) * tile, -(-(shape[1] // 16) // 4) * 4)
+    if layout is SfLayout.layout_128x4:
+        np.testing.assert_array_equal(sf.reshape(-1), tile_128x4(linear))
+        y = nvfp4.e2m1_and_ufp8sf_scale_to_float(q, sf, 1 / global_sf)
+        np.testing.assert_array_equal(y, decode(linear_q, linear, 1 / global_sf))
+
+
+def test_dequantization_takes_linear_scales_and_no_global_scale():
+    x = normal(2, 6, 64)
+    q, sf = nvfp4.nvfp4_quantize(x, 1.0, SfLayout.layout_linear)
+    y = nvfp4.e2m1_and_ufp8sf_scale_to_float(q, sf, is_sf_swizzled_layout=False)
+    np.testing.assert_array_equal(y, decode(q, sf, 1.0))
+
+
+def test_silu_and_mul():
+    x = normal(3, 9, 128)
+    gate, up = x[:, :64].astype(np.float64), x[:, 64:]
+    y = gate / (1 + np.exp(-gate)) * up
+    global_sf = divisor(y)
+    q, sf = nvfp4.silu_and_mul_nvfp4_quantize(x, global_sf, is_sf_swizzled_layout=False)
+    close_to_one_step(q, sf, 1 / global_sf, y)
+    tiled_q, tiled = nvfp4.silu_and_mul_nvfp4_quantize(x, global_sf)
+    np.testing.assert_array_equal(tiled_q, q)
+    np.testing.assert_array_equal(tiled.reshape(-1), tile_128x4(sf))
+
+
+@pytest.mark.parametrize("shape", [(4, 64), (2, 3, 128)])
+def test_rmsnorm_divides_by_its_global_scale(shape):
+    x, weight = normal(4, *shape), normal(5, shape[-1])
+    y = rms_norm(x, weight)
+    global_scale = np.abs(y).max() / 2688
+    q, sf = nvfp4.rmsnorm_fp4quant(x, weight, global_scale=global_scale)
+    assert q.shape == (*shape[:-1], shape[-1] // 2)
+    close_to_one_step(q, sf, global_scale, y)
+    half_q, half = nvfp4.rmsnorm_fp4quant(x.astype(np.float16), weight.astype(np.float16),
+                                          global_scale=global_scale)
+    close_to_one_step(half_q, half, global_scale,
+                      rms_norm(x.astype(np.float16), weight.astype(np.float16)))
+    codes, scales = np.empty_like(q), np.empty(sf.shape, np.uint8)
+    assert nvfp4.rmsnorm_fp4quant(x, weight, codes, scales, global_scale)[0] is codes
+    np.testing.assert_array_equal(codes, q)
+    np.testing.assert_array_equal(scales, sf.view(np.uint8))
+
+
+def test_add_rmsnorm_changes_the_residual_in_place():
+    x, residual, weight = normal(6, 5, 64), normal(7, 5, 64), normal(8, 64)
+    total = x + residual
+    expected = nvfp4.rmsnorm_fp4quant(total, weight, global_scale=1e-2)
+    got = nvfp4.add_rmsnorm_fp4quant(x, residual, weight, global_scale=1e-2)
+    np.testing.assert_array_equal(residual, total)
+    np.testing.assert_array_equal(got[0], expected[0])
+    np.testing.assert_array_equal(got[1].view(np.uint8), expected[1].view(np.uint8))
+
+
+def quantized(x):
+    global_sf = divisor(x)
+    q, sf = nvfp4.nvfp4_quantize(x, global_sf)
+    return q, sf, global_sf, nvfp4.e2m1_and_ufp8sf_scale_to_float(q, sf, 1 / global_sf)
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 8, 64), (48, 256, 128), (5, 40, 208)])
+def test_mm_fp4(m, n, k):
+    a, a_sf, a_global, a_value = quantized(normal(9, m, k))
+    b, b_sf, b_global, b_value = quantized(normal(10, n, k))
+    alpha = 1 / (a_global * b_global)
+    exact = a_value.astype(np.float64) @ b_value.T.astype(np.float64)
+    bound = (np.abs(a_value).astype(np.float64) @ np.abs(b_value).T) * (k // 16 + 4) * 2.0**-24
+    for b_scales in (b_sf.T, b_sf.reshape(-1)):
+        y = nvfp4.mm_fp4(a, b.T, a_sf, b_scales, alpha, out_dtype=np.float32)
+        assert y.shape == (m, n) and np.all(np.abs(y - exact) <= bound)
+    q = nvfp4.QuantizedTensor(b, b_sf, np.ones(1, np.float32), (n, k), layout="tiled_128x4")
+    np.testing.assert_array_equal(
+        nvfp4.mm_fp4(a, nvfp4.pack_weights(q), a_sf, None, alpha, out_dtype="float32"), y)
+    with pytest.raises(nvfp4.ShapeError):
+        nvfp4.mm_fp4(a, b, a_sf, b_sf, alpha, out_dtype="float32")
+
+
+def test_grouped_mm_fp4():
+    n, k, ends = 24, 64, [0, 5, 5, 9, 11]
+    groups = len(ends) - 1
+    a, a_sf, a_global, a_value = quantized(normal(11, 12, k))
+    weights = [quantized(normal(20 + g, n, k)) for g in range(groups)]
+    b = np.stack([w[0] for w in weights])
+    b_sf = np.stack([w[1] for w in weights])
+    alpha = np.array([1 / (a_global * w[2]) for w in weights], np.float32)
+    y = nvfp4.grouped_mm_fp4(a, b, a_sf, b_sf, np.array(ends, np.int32), alpha,
+                             out_dtype="float32")
+    for g in range(groups):
+        rows = slice(ends[g], ends[g + 1])
+        exact = a_value[rows].astype(np.float64) @ weights[g][3].T.astype(np.float64)
+        np.testing.assert_allclose(y[rows], exact, rtol=1e-5, atol=1e-4)
+    assert not y[ends[-1]:].any()
+
+
+def test_gemm_of_full_precision_and_of_packed_parts():
+    x, w1, w2 = normal(12, 3, 7, 96), normal(13, 32, 96), normal(14, 16, 96)
+    q1, q2 = nvfp4.quantize(w1, "mse"), nvfp4.quantize(w2, "mse", scope="vector")
+    packed = nvfp4.pack_weights(q1, q2)
+    assert (packed.rows, packed.cols) == (48, 96)
+    bias = normal(15, 48)
+    y = nvfp4.gemm(x, packed, bias=bias, alpha=0.5)
+    value = np.concatenate([nvfp4.dequantize(q1), nvfp4.dequantize(q2)]).astype(np.float64)
+    exact = 0.5 * (x.astype(np.float64) @ value.T) + bias
+    # BF16 products are possible in W4A16; docs/numerics.md, "Products".
+    bound = 0.5 * (np.abs(x).astype(np.float64) @ np.abs(value).T) * 2.0**-7 + 1e-6
+    assert y.shape == (3, 7, 48) and np.all(np.abs(y - exact) <= bound)
+
+
+def test_what_is_not_nvfp4_is_refused():
+    x = normal(16, 4, 64)
+    with pytest.raises(nvfp4.UnsupportedError):
+        nvfp4.nvfp4_quantize(x, 1.0, do_shuffle=True)
+    with pytest.raises(nvfp4.UnsupportedError):
+        nvfp4.rmsnorm_fp4quant(x, x[0], scale_format="ue8m0")
+    with pytest.raises(nvfp4.ShapeError):
+        nvfp4.silu_and_mul_nvfp4_quantize(x[:, :48].copy(), 1.0)

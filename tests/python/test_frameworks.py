@@ -1,0 +1,106 @@
+"""PyTorch and JAX arrays give what NumPy arrays give, without copies."""
+
+import numpy as np
+import pytest
+
+import nvfp4
+from reference import divisor, normal
+
+
+def bits(x):
+    return np.asarray(x).view(np.uint8)
+
+
+def numpy_of(t):
+    import torch
+    if t.dtype in (torch.bfloat16, torch.float8_e4m3fn):
+        t = t.view(torch.uint8)
+    return t.numpy()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("quantizer", nvfp4.quantizer_names())
+def test_torch_on_the_cpu(dtype, quantizer):
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(normal(1, 9, 64)).to(getattr(torch, dtype))
+    same = nvfp4.quantize(x.float().numpy(), quantizer)
+    q = nvfp4.quantize(x, quantizer)
+    assert isinstance(q.codes, torch.Tensor) and q.scales.dtype == torch.uint8
+    np.testing.assert_array_equal(q.codes.numpy(), same.codes)
+    np.testing.assert_array_equal(q.scales.numpy(), same.scales)
+    np.testing.assert_array_equal(q.global_scale.numpy(), same.global_scale)
+    fp8 = nvfp4.quantize(x, quantizer, scale_dtype=torch.float8_e4m3fn)
+    assert fp8.scales.dtype == torch.float8_e4m3fn
+    np.testing.assert_array_equal(numpy_of(fp8.scales), same.scales)
+    y = nvfp4.dequantize(fp8, torch.bfloat16)
+    assert y.dtype == torch.bfloat16
+    assert torch.equal(y, torch.from_numpy(nvfp4.dequantize(same)).bfloat16())
+
+
+def test_torch_parameters_views_and_devices_of_scales():
+    torch = pytest.importorskip("torch")
+    weight = torch.nn.Parameter(torch.from_numpy(normal(2, 16, 64)))
+    global_sf = 448 * 6 / weight.detach().abs().max()
+    q, sf = nvfp4.nvfp4_quantize(weight, global_sf)
+    same = nvfp4.nvfp4_quantize(weight.detach().numpy(), divisor(weight.detach().numpy()))
+    np.testing.assert_array_equal(q.numpy(), same[0])
+    np.testing.assert_array_equal(sf.numpy(), same[1])
+    y = nvfp4.e2m1_and_ufp8sf_scale_to_float(q, sf, 1 / global_sf)
+    assert y.dtype == torch.float32 and y.shape == (16, 64)
+    np.testing.assert_array_equal(nvfp4.quantize(weight[::2, 16:48]).codes.numpy(),
+                                  nvfp4.quantize(weight[::2, 16:48].contiguous()).codes.numpy())
+
+
+def test_torch_memory_is_written_in_place():
+    torch = pytest.importorskip("torch")
+    x, residual = torch.ones(2, 32), torch.full((2, 32), 2.0)
+    nvfp4.add_rmsnorm_fp4quant(x, residual, torch.ones(32))
+    assert torch.equal(residual, torch.full((2, 32), 3.0))
+    out = torch.empty(2, 32, dtype=torch.bfloat16)
+    q = nvfp4.quantize(x)
+    assert nvfp4.dequantize(q, out=out) is out and torch.equal(out, torch.ones_like(out))
+
+
+def test_torch_products():
+    torch = pytest.importorskip("torch")
+    a = torch.from_numpy(normal(3, 48, 128)).bfloat16()
+    b = torch.from_numpy(normal(4, 256, 128)).bfloat16()
+    a_global, b_global = (448 * 6 / t.float().abs().nan_to_num().max() for t in (a, b))
+    a_fp4, a_sf = nvfp4.nvfp4_quantize(a, a_global)
+    b_fp4, b_sf = nvfp4.nvfp4_quantize(b, b_global)
+    out = nvfp4.mm_fp4(a_fp4, b_fp4.T, a_sf, b_sf.T, 1.0 / (a_global * b_global), torch.bfloat16)
+    assert out.dtype == torch.bfloat16 and out.shape == (48, 256)
+    exact = (nvfp4.e2m1_and_ufp8sf_scale_to_float(a_fp4, a_sf, 1 / a_global).double()
+             @ nvfp4.e2m1_and_ufp8sf_scale_to_float(b_fp4, b_sf, 1 / b_global).double().T)
+    assert (out.double() - exact).norm() <= 2.0**-8 * exact.norm()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_jax_on_the_cpu(dtype):
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
+    x = jax.device_put(jnp.asarray(normal(5, 9, 64), dtype), jax.devices("cpu")[0])
+    same = nvfp4.quantize(np.asarray(x.astype("float32")))
+    for scale_dtype in ("uint8", "float8_e4m3fn"):
+        q = nvfp4.quantize(x, scale_dtype=scale_dtype)
+        assert isinstance(q.codes, jax.Array) and q.scales.dtype == scale_dtype
+        np.testing.assert_array_equal(np.asarray(q.codes), same.codes)
+        np.testing.assert_array_equal(bits(q.scales), same.scales)
+        y = nvfp4.dequantize(q)
+        assert isinstance(y, jax.Array)
+        np.testing.assert_array_equal(np.asarray(y), nvfp4.dequantize(same))
+        assert nvfp4.dequantize(q, "bfloat16").dtype == jnp.bfloat16
+    with pytest.raises(nvfp4.UnsupportedError, match="JAX"):
+        nvfp4.add_rmsnorm_fp4quant(x, x, jnp.ones(64))
+    interleaved = nvfp4.block_scale_interleave(q.scales)
+    np.testing.assert_array_equal(bits(interleaved), nvfp4.block_scale_interleave(same.scales))
+
+
+def test_jax_results_are_not_copied():
+    jax = pytest.importorskip("jax")
+    from nvfp4 import _arrays
+    memory = _arrays.Jax().empty((64, 64), "float32", None)
+    memory[:] = 1
+    taken = _arrays.Jax().finish(memory)
+    assert taken.unsafe_buffer_pointer() == memory.ctypes.data
+    assert isinstance(taken, jax.Array)

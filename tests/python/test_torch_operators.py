@@ -1,0 +1,74 @@
+"""torch.ops.nvfp4.*: shapes known without running, opaque to torch.compile."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import nvfp4  # noqa: E402
+import nvfp4.torch as operators  # noqa: E402
+from reference import normal  # noqa: E402
+
+GLOBAL = torch.tensor([0.01])
+
+
+def tensor(seed, *shape):
+    return torch.from_numpy(normal(seed, *shape)).bfloat16()
+
+
+def cases():
+    x, weight = tensor(1, 5, 64), tensor(2, 64)
+    codes, scales = nvfp4.nvfp4_quantize(x, 100.0)
+    b, b_scales = nvfp4.nvfp4_quantize(tensor(3, 24, 64), 100.0)
+    q = nvfp4.quantize(x, scope="vector")
+    yield "quantize", (x,)
+    for layout in ("linear", "tiled_128x4", "tiled_8x4", "packed_row_major", "packed_mn_major"):
+        yield "quantize", (x, None, "mse", layout, "vector")
+    yield "dequantize", (q.codes, q.scales, q.global_scale, torch.bfloat16)
+    for layout in range(3):
+        yield "nvfp4_quantize", (tensor(4, 2, 3, 80), 1 / GLOBAL, layout)
+    yield "e2m1_and_ufp8sf_scale_to_float", (codes, scales, GLOBAL)
+    yield "block_scale_interleave", (q.scales,)
+    yield "block_scale_interleave", (torch.stack((q.scales, q.scales)),)
+    yield "silu_and_mul_nvfp4_quantize", (tensor(5, 5, 128), 1 / GLOBAL)
+    yield "rmsnorm_fp4quant", (x, weight, GLOBAL)
+    yield "rmsnorm_fp4quant", (x, weight, GLOBAL, 1e-5, True)
+    yield "add_rmsnorm_fp4quant", (x.clone(), x.clone(), weight, GLOBAL)
+    yield "mm_fp4", (codes, b.T, scales, b_scales.T, GLOBAL)
+    yield "grouped_mm_fp4", (codes, torch.stack((b, b)), scales, torch.stack((b_scales, b_scales)),
+                             torch.tensor([0, 2, 5], dtype=torch.int32), GLOBAL)
+
+
+@pytest.mark.parametrize("name, arguments", cases())
+def test_schema_and_fake_kernel(name, arguments):
+    torch.library.opcheck(getattr(torch.ops.nvfp4, name).default, arguments,
+                          test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.parametrize("name, arguments", cases())
+def test_fake_kernels_know_shape_and_dtype(name, arguments):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    real = getattr(torch.ops.nvfp4, name)(*arguments)
+    with FakeTensorMode() as mode:
+        fake = getattr(torch.ops.nvfp4, name)(*(
+            mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments))
+    for r, f in zip(real if isinstance(real, tuple) else (real,),
+                    fake if isinstance(fake, tuple) else (fake,)):
+        assert (r.shape, r.dtype) == (f.shape, f.dtype)
+
+
+def test_torch_compile_keeps_the_operators_whole():
+    def layer(x, residual, weight, w, w_scales):
+        codes, scales = torch.ops.nvfp4.add_rmsnorm_fp4quant(x, residual, weight, GLOBAL, 1e-6,
+                                                             True)
+        y = torch.ops.nvfp4.mm_fp4(codes, w.T, scales.view(torch.uint8), w_scales.T, GLOBAL)
+        return y * 2 + residual[:, :1]
+
+    w, w_scales = nvfp4.nvfp4_quantize(tensor(7, 32, 64), 100.0)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    results = []
+    for run in (layer, compiled):
+        x, residual, weight = tensor(8, 6, 64), tensor(9, 6, 64), tensor(10, 64)
+        results.append((run(x, residual, weight, w, w_scales), residual))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+    assert operators.mm_fp4 is not None
