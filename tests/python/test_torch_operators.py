@@ -38,13 +38,13 @@ def cases():
                              torch.tensor([0, 2, 5], dtype=torch.int32), GLOBAL)
 
 
-@pytest.mark.parametrize("name, arguments", cases())
+@pytest.mark.parametrize("name, arguments", list(cases()))
 def test_schema_and_fake_kernel(name, arguments):
     torch.library.opcheck(getattr(torch.ops.nvfp4, name).default, arguments,
                           test_utils=("test_schema", "test_faketensor"))
 
 
-@pytest.mark.parametrize("name, arguments", cases())
+@pytest.mark.parametrize("name, arguments", list(cases()))
 def test_fake_kernels_know_shape_and_dtype(name, arguments):
     from torch._subclasses.fake_tensor import FakeTensorMode
     real = getattr(torch.ops.nvfp4, name)(*arguments)
