@@ -129,10 +129,13 @@ void gemm_into(QuantizedView x, const FragmentWeights& w, MatrixSpan out,
 /// What a product with `x` needs of options.workspace.
 std::int64_t gemm_workspace_bytes(const QuantizedShape& x);
 
+inline constexpr int kMostGroups = 1024;  ///< of grouped_gemm_into()
+
 /// Every group of rows has weights of its own (a mixture of experts): rows [starts[g], ends[g]) of
 /// x times w[g]ᵀ.
 ///
-/// Shapes  x [M, K]; w of G <= 1024 groups; `ends`: G of them, on the GPU, where they are neither
+/// Shapes  x [M, K]; w of G <= kMostGroups groups; `ends`: G of them, on the GPU, where they are
+/// neither
 ///         checked nor waited for; `starts`: G too, or none if every group starts where the one
 ///         before it ends, the first one at 0. Groups must lie in [0, M], not overlap, and may be
 ///         empty. out [M, N], whose rows of no group are not touched.

@@ -3,12 +3,13 @@
 #include <cstdint>
 
 #include "nvfp4/activation.h"
+#include "nvfp4/tensor_core_gemm.h"
 
 /// A mixture of experts on a device: tokens to experts and back. Pointers are memory of the device;
 /// none of the operations waits or allocates.
 namespace nvfp4 {
 
-inline constexpr std::int64_t kMostExperts = 1024;
+inline constexpr std::int64_t kMostExperts = kMostGroups;
 inline constexpr std::int64_t kDispatchPairs = 1024;  ///< that a block of threads orders
 
 /// Orders the pairs (t, k) of a routing by expert, and for the same expert by t, then k: as

@@ -7,8 +7,8 @@
 namespace nvfp4 {
 namespace {
 
-/// Rows, groups and bytes between rows that the copy engine can count.
-constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1, kMostGroups = 1024;
+/// Rows, and bytes between rows, that the copy engine can count.
+constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 40;
 
 /// x as the kernel reads it.

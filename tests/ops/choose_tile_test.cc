@@ -18,12 +18,12 @@ constexpr int kMultiprocessors = 132;
 constexpr int kTokens[] = {8, 16, 32, 64, 128, 256}, kRows[] = {64, 128, 256},
               kSplits[] = {1, 2, 4, 8};
 
-std::vector<FragmentTile> all_tiles() {
-  std::vector<FragmentTile> tiles;
+std::vector<GemmTile> all_tiles() {
+  std::vector<GemmTile> tiles;
   for (const int tokens : kTokens)
     for (const int rows : kRows)
       for (const int splits : kSplits)
-        if (const FragmentTile t{tokens, rows, splits}; is_tile(t)) tiles.push_back(t);
+        if (const GemmTile t{tokens, rows, splits}; is_tile(t)) tiles.push_back(t);
   return tiles;
 }
 
@@ -46,7 +46,7 @@ TEST(ChooseTile, GivesATileThatExistsForEveryProblem) {
   std::mt19937_64 rng(1);
   for (int i = 0; i < 3000; ++i) {
     const TileProblem p = draw_problem(rng);
-    for (const FragmentTile& t : {choose_tile(p), estimate_tile(p)}) {
+    for (const GemmTile& t : {choose_tile(p), estimate_tile(p)}) {
       EXPECT_TRUE(is_tile(t)) << t.tokens << " " << t.rows << " " << t.splits;
       EXPECT_TRUE(!p.batch_invariant || is_batch_invariant(t));
       // No larger a tile than twice what there is.
@@ -105,7 +105,7 @@ TEST(ChooseTile, EstimatesDoNotFallAsTheProblemGrows) {
       if (p.grouped && grow == &TileProblem::rows) continue;  // rows fill up groups by chance
       EXPECT_GE(least(larger), least(p));
     }
-    for (const FragmentTile& t : all_tiles())
+    for (const GemmTile& t : all_tiles())
       if (!p.batch_invariant || is_batch_invariant(t)) {
         EXPECT_LE(least(p), estimated_time(p, t));
       }
@@ -133,7 +133,7 @@ TEST(ChooseTile, ThereIsABlockForEveryTileHoweverTheRowsAreSharedOut) {
       rows[rng() % rows.size()] += some;
       left -= some;
     }
-    for (const FragmentTile& t : all_tiles()) {
+    for (const GemmTile& t : all_tiles()) {
       std::int64_t tiles = 0;
       for (const std::int64_t m : rows) tiles += ceil_div(m, t.tokens);
       tiles *= ceil_div(p.n, t.rows) * t.splits;

@@ -30,30 +30,30 @@ std::int64_t usable_multiprocessors(const TileProblem& p, int splits) {
   return std::max(1, p.multiprocessors - left);
 }
 
-std::int64_t row_tiles(const TileProblem& p, const FragmentTile& t) {
+std::int64_t row_tiles(const TileProblem& p, const GemmTile& t) {
   return ceil_div(ceil_div(p.n, kTileRows), t.rows / kTileRows);
 }
 
 /// Tiles of tokens: as many as one must expect, and as there may be at most.
-std::int64_t expected_token_tiles(const TileProblem& p, const FragmentTile& t) {
+std::int64_t expected_token_tiles(const TileProblem& p, const GemmTile& t) {
   if (!p.grouped) return p.groups * ceil_div(p.rows, t.tokens);
   const std::int64_t busy = std::max<std::int64_t>(1, std::min(p.groups, p.rows));
   return busy * ceil_div(ceil_div(p.rows, busy), t.tokens);
 }
-std::int64_t most_token_tiles(const TileProblem& p, const FragmentTile& t) {
+std::int64_t most_token_tiles(const TileProblem& p, const GemmTile& t) {
   if (!p.grouped) return p.groups * ceil_div(p.rows, t.tokens);
   // One row in every group, and the others so that each fills up a tile more.
   const std::int64_t busy = std::min(p.groups, p.rows);
   return busy + (p.rows - busy) / t.tokens;
 }
 
-bool is_possible(const TileProblem& p, const FragmentTile& t) {
+bool is_possible(const TileProblem& p, const GemmTile& t) {
   return is_tile(t) && (!p.batch_invariant || is_batch_invariant(t));
 }
 
 }  // namespace
 
-double estimated_time(const TileProblem& p, const FragmentTile& t) {
+double estimated_time(const TileProblem& p, const GemmTile& t) {
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
   const std::int64_t blocks = row_tiles(p, t) * expected_token_tiles(p, t) * t.splits;
   const std::int64_t processors = usable_multiprocessors(p, t.splits);
@@ -70,15 +70,15 @@ double estimated_time(const TileProblem& p, const FragmentTile& t) {
                   rounds * (static_cast<double>(chunks) / t.splits) * chunk + waves * tile);
 }
 
-FragmentTile estimate_tile(const TileProblem& given) {
+GemmTile estimate_tile(const TileProblem& given) {
   TileProblem p = given;
   p.multiprocessors = std::max(1, p.multiprocessors);
-  FragmentTile best;
+  GemmTile best;
   double least = 0;
   for (const int tokens : kTokens)
     for (const int rows : kRows)
       for (const int splits : kSplits) {
-        const FragmentTile t{tokens, rows, splits};
+        const GemmTile t{tokens, rows, splits};
         if (!is_possible(p, t)) continue;
         const double time = estimated_time(p, t);
         if (best.tokens != 0 && time >= least) continue;
@@ -88,7 +88,7 @@ FragmentTile estimate_tile(const TileProblem& given) {
   return best;
 }
 
-FragmentTile choose_tile(const TileProblem& p) {
+GemmTile choose_tile(const TileProblem& p) {
   if (p.groups != 1 || p.multiprocessors != kMeasuredMultiprocessors) return estimate_tile(p);
   const MeasuredTile* found = nullptr;
   for (const MeasuredTile& m : measured_tiles())
@@ -96,7 +96,7 @@ FragmentTile choose_tile(const TileProblem& p) {
   return found != nullptr && is_possible(p, found->tile) ? found->tile : estimate_tile(p);
 }
 
-std::int64_t block_count(const TileProblem& p, const FragmentTile& t) {
+std::int64_t block_count(const TileProblem& p, const GemmTile& t) {
   const std::int64_t tiles = row_tiles(p, t) * most_token_tiles(p, t) * t.splits;
   if (is_one_tile(t)) return tiles;
   const std::int64_t at_once =

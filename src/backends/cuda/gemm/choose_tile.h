@@ -19,23 +19,23 @@ struct TileProblem {
 };
 
 /// A tile that exists; one whose sums do not depend on the number of rows if batch_invariant.
-FragmentTile choose_tile(const TileProblem& problem);
+GemmTile choose_tile(const TileProblem& problem);
 
 /// The same without the table of measurements.
-FragmentTile estimate_tile(const TileProblem& problem);
+GemmTile estimate_tile(const TileProblem& problem);
 
 /// What estimate_tile() makes as small as it can, in microseconds on one H200.
-double estimated_time(const TileProblem& problem, const FragmentTile& tile);
+double estimated_time(const TileProblem& problem, const GemmTile& tile);
 
 /// The grid: enough blocks for all tiles that there may be, or as many as run at once where a block
 /// takes one tile after the other. Not more than 2^31 if rows · n / 64² is not.
-std::int64_t block_count(const TileProblem& problem, const FragmentTile& tile);
+std::int64_t block_count(const TileProblem& problem, const GemmTile& tile);
 
 /// What was the fastest, measured by bench/ on one H200, of one group.
 struct MeasuredTile {
   std::int64_t n, k;
   std::int64_t rows;  ///< of x: up to this many
-  FragmentTile tile;
+  GemmTile tile;
 };
 /// Ordered by n and k, and then by rows.
 std::span<const MeasuredTile> measured_tiles();

@@ -50,28 +50,26 @@ __device__ __forceinline__ std::uint32_t scaled(std::uint32_t codes, std::uint32
   return product;
 }
 
-__device__ __forceinline__ std::uint32_t rotated(std::uint32_t v, int by) {
-  return __funnelshift_l(v, v, by);
-}
-
 /// Two words: 16 rows x 32 columns of a warp.
 template <DType kType>
 __device__ __forceinline__ void decode_words(std::uint32_t u, std::uint32_t v, std::uint32_t scales,
                                              Shift16 shift, std::uint32_t (&a)[4],
                                              std::uint32_t (&b)[4]) {
   // Rotations that lose nothing of what the mask keeps are shifts.
-  std::uint32_t shared;  // the mask ? u : v << 2
-  asm("lop3.b32 %0, %1, %2, %3, 0xE4;" : "=r"(shared) : "r"(u), "r"(v << 2), "r"(kSharedMask));
+  std::uint32_t shared;  // the mask ? u : v rotated
+  asm("lop3.b32 %0, %1, %2, %3, 0xE4;"
+      : "=r"(shared)
+      : "r"(u), "r"(v << kSharedRotation), "r"(kSharedMask));
   const std::uint32_t su = scale_pair<kType>(scales, 0, shift);
   const std::uint32_t sv = scale_pair<kType>(scales, 1, shift);
   a[0] = scaled<kType, false>(u & kPairMask, su);
-  a[1] = scaled<kType, true>(u << 4 & kPairMask, su);
-  a[2] = scaled<kType, false>(rotated(u, 10) & kPairMask, su);
-  a[3] = scaled<kType, true>(shared << 6 & kPairMask, su);
+  a[1] = scaled<kType, true>(u << pair_rotation(1) & kPairMask, su);
+  a[2] = scaled<kType, false>(rotate_left(u, pair_rotation(2)) & kPairMask, su);
+  a[3] = scaled<kType, true>(shared << fourth_rotation(0) & kPairMask, su);
   b[0] = scaled<kType, false>(v & kPairMask, sv);
-  b[1] = scaled<kType, true>(v << 4 & kPairMask, sv);
-  b[2] = scaled<kType, false>(rotated(v, 10) & kPairMask, sv);
-  b[3] = scaled<kType, true>(rotated(shared, 12) & kPairMask, sv);
+  b[1] = scaled<kType, true>(v << pair_rotation(1) & kPairMask, sv);
+  b[2] = scaled<kType, false>(rotate_left(v, pair_rotation(2)) & kPairMask, sv);
+  b[3] = scaled<kType, true>(rotate_left(shared, fourth_rotation(1)) & kPairMask, sv);
 }
 
 }  // namespace nvfp4::cuda

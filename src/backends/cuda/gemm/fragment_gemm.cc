@@ -31,7 +31,7 @@ EncodeTiled tensor_map_encoder() {
 /// chunks. If the last chunk is not whole, columns past the end of a group must not be read, so the
 /// chunks are one long row, and a copy brings one of them.
 CUtensorMap make_map(const MatrixView& x, std::int64_t k, bool of_group, bool whole_chunks,
-                     const FragmentTile& tile) {
+                     const GemmTile& tile) {
   constexpr std::uint64_t kChunkBytes = kTileCols * 2;
   const auto size = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
   const cuuint64_t groups = of_group ? size(x.cols / k) : 1;
@@ -61,9 +61,9 @@ void require_hopper(Device device) {
       device_name(device), major);
 }
 
-FragmentTile tile_of(const GemmTile& given, const TileProblem& problem) {
+GemmTile tile_of(const GemmTile& given, const TileProblem& problem) {
   if (given.tokens == 0) return choose_tile(problem);
-  const FragmentTile tile{given.tokens, given.rows, given.splits};
+  const GemmTile tile{given.tokens, given.rows, given.splits};
   require<ValueError>(is_tile(tile), "gemm: tile = {} tokens, {} rows, {} splits does not exist",
                       tile.tokens, tile.rows, tile.splits);
   require<ValueError>(!problem.batch_invariant || is_batch_invariant(tile),
@@ -94,7 +94,7 @@ void fragment_gemm(const FragmentGemmJob& job) {
                             .grouped = grouped,
                             .multiprocessors = multiprocessors(w.device()),
                             .batch_invariant = options.batch_invariant};
-  const FragmentTile tile = tile_of(options.tile, problem);
+  const GemmTile tile = tile_of(options.tile, problem);
   const std::int64_t blocks = block_count(problem, tile);
   require<UnsupportedError>(
       blocks < std::int64_t{1} << 31,

@@ -9,9 +9,9 @@
 namespace nvfp4::cuda {
 
 /// `x`: see make_map in fragment_gemm.cc.
-void launch_gemm_bf16(const FragmentTile& tile, const CUtensorMap& x, const FragmentGemm& p,
-                      int blocks, cudaStream_t stream);
-void launch_gemm_f16(const FragmentTile& tile, const CUtensorMap& x, const FragmentGemm& p,
-                     int blocks, cudaStream_t stream);
+void launch_gemm_bf16(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p, int blocks,
+                      cudaStream_t stream);
+void launch_gemm_f16(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p, int blocks,
+                     cudaStream_t stream);
 
 }  // namespace nvfp4::cuda

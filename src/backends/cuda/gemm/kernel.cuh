@@ -28,7 +28,7 @@ struct FragmentConfig {
   static constexpr bool kLarge = kTokens >= 64;
   /// For the fewest tokens, mma.sync has less to wait for than wgmma.
   static constexpr bool kSync = kTokens == 8;
-  static constexpr int kBlocksPerSm = kLarge ? 1 : 2;
+  static constexpr int kBlocksPerSm = blocks_per_multiprocessor(kTokens);
   /// Registers move between warpgroups, so in large tiles the copying warp is a whole group.
   static constexpr int kThreads = kConsumers + (kLarge ? 128 : 32);
   static constexpr int kConsumerRegisters = 224, kProducerRegisters = 56;
@@ -40,9 +40,10 @@ struct FragmentConfig {
   static constexpr int kWBytes = kRowGroups * kWRowBytes;
   static constexpr int kStageBytes = kXBytes + kWBytes;
   static constexpr int kSlabTokens = kTokens < 64 ? kTokens : 64;
-  static constexpr int kSlabBytes =
-      kDepthGroups == 1 ? 2 * (kSlabTokens < 16 ? 16 : kSlabTokens) * kSlabTokenBytes : 0;
-  static constexpr int kPartialBytes = kDepthGroups * kTokens * (kRows + 4) * 4;
+  static constexpr int kFloatSlabTokens = kSlabTokens < 16 ? 8 : kSlabTokens / 2;
+  static constexpr int kSlabBytes = kDepthGroups == 1 ? 2 * kFloatSlabTokens * kSlabStride * 4 : 0;
+  static constexpr int kPartialStride = kRows + 4;  ///< floats between the tokens of partial sums
+  static constexpr int kPartialBytes = kDepthGroups * kTokens * kPartialStride * 4;
   static constexpr int kStages = ((kLarge ? 220 : 107) * 1024 - kSlabBytes) / kStageBytes;
   static constexpr int kRingBytes =
       kStages * kStageBytes > kPartialBytes ? kStages* kStageBytes : kPartialBytes;
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
           const int chunk = stage * kStageChunks;
           const int bytes = min(kStageChunks, p.chunks - chunk) * kTileBytes;
           const std::uint8_t* w = from + chunk * kTileBytes;
-          barrier_expect(bar, Config::kXBytes + max(tiles, 0) * bytes);
+          barrier_expect(bar, Config::kXBytes + tiles * bytes);
 #pragma unroll
           for (int i = 0; i < Config::kRowGroups; ++i) {
             if (i < tiles) load_bulk(to + i * Config::kWRowBytes, w, bytes, bar);
@@ -187,15 +188,12 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   const auto multiply = [&](const std::uint32_t(&f)[4][4], int chunk) {
     const std::uint32_t x = slot * Config::kXBytes + chunk * Config::kXChunkBytes;
     if constexpr (Config::kSync) {
-#pragma unroll
-      for (int j = 0; j < Config::kTokens / 8; ++j) {
-        const std::uint32_t at = x_lane_at + x + j * 1024;
-        const uint4 low = load_matrices(at), high = load_matrices(at ^ 64);
-        mma<Config::kType>(d + j * 4, f[0], low.x, low.y);
-        mma<Config::kType>(d + j * 4, f[1], low.z, low.w);
-        mma<Config::kType>(d + j * 4, f[2], high.x, high.y);
-        mma<Config::kType>(d + j * 4, f[3], high.z, high.w);
-      }
+      const std::uint32_t at = x_lane_at + x;
+      const uint4 low = load_matrices(at), high = load_matrices(at ^ 64);
+      mma<Config::kType>(d, f[0], low.x, low.y);
+      mma<Config::kType>(d, f[1], low.z, low.w);
+      mma<Config::kType>(d, f[2], high.x, high.y);
+      mma<Config::kType>(d, f[3], high.z, high.w);
     } else {
       wgmma_fence();
 #pragma unroll

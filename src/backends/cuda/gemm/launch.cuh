@@ -26,7 +26,6 @@ void prepare() {
 
 template <class Config>
 void launch_config(const CUtensorMap& x, const FragmentGemm& p, int blocks, cudaStream_t stream) {
-  static_assert(Config::kStageChunks == stage_chunks(Config::kTokens));
   auto* const kernel = fragment_gemm_kernel<Config>;
   prepare<Config>();
   cudaLaunchConfig_t config = {};
@@ -46,7 +45,7 @@ void launch_config(const CUtensorMap& x, const FragmentGemm& p, int blocks, cuda
 }
 
 template <DType kType>
-void launch_tile(const FragmentTile& tile, const CUtensorMap& x, const FragmentGemm& p, int blocks,
+void launch_tile(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p, int blocks,
                  cudaStream_t stream) {
   const auto rows = [&]<int kTokens>() {
     if (tile.rows == 64)

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "nvfp4/matrix.h"
+#include "nvfp4/tensor_core_gemm.h"
 
 /// What the kernels are told. Host and device.
 namespace nvfp4::cuda {
@@ -37,16 +37,8 @@ struct FragmentGemm {
   std::int64_t out_stride = 0;
   bool wide_stores = false;  ///< rows of out allow 16 bytes at a time
 
-  int splits = 1;  ///< of the depth, one for each block of a cluster
-  std::uint32_t sixteen = 16;
-};
-
-/// How a product is cut up: a pure function of the problem (choose_tile).
-struct FragmentTile {
-  int tokens = 0;  ///< 8, 16, 32, 64, 128 or 256
-  int rows = 0;    ///< 64 or 128
-  int splits = 1;  ///< 1, 2, 4 or 8
-  bool operator==(const FragmentTile&) const = default;
+  int splits = 1;              ///< of the depth, one for each block of a cluster
+  std::uint32_t sixteen = 16;  ///< see Shift16: a number that the compiler must not know
 };
 
 // What the host must know of a tile's kernel.
@@ -55,7 +47,7 @@ struct FragmentTile {
 /// enough.
 constexpr int stage_chunks(int tokens) { return tokens <= 16 ? 4 : tokens <= 128 ? 2 : 1; }
 constexpr int blocks_per_multiprocessor(int tokens) { return tokens >= 64 ? 1 : 2; }
-constexpr bool is_tile(const FragmentTile& t) {
+constexpr bool is_tile(const GemmTile& t) {
   const bool splits = t.splits == 1 || t.splits == 2 || t.splits == 4 || t.splits == 8;
   const bool small =
       t.tokens == 8 || t.tokens == 16 || t.tokens == 32 || t.tokens == 64 || t.tokens == 128;
@@ -63,9 +55,9 @@ constexpr bool is_tile(const FragmentTile& t) {
 }
 /// Whether a block has but one tile: then its sums are put together from parts in the memory of its
 /// stages, and their order depends on the tile.
-constexpr bool is_one_tile(const FragmentTile& t) { return t.splits > 1 || t.rows == 64; }
+constexpr bool is_one_tile(const GemmTile& t) { return t.splits > 1 || t.rows == 64; }
 /// Whether a sum is made in the same way by all of these tiles. The smallest tile's mma.sync need
 /// not add as wgmma does.
-constexpr bool is_batch_invariant(const FragmentTile& t) { return !is_one_tile(t) && t.tokens > 8; }
+constexpr bool is_batch_invariant(const GemmTile& t) { return !is_one_tile(t) && t.tokens > 8; }
 
 }  // namespace nvfp4::cuda

@@ -5,8 +5,6 @@
 /// Which tiles a block works on, in which order.
 namespace nvfp4::cuda {
 
-inline constexpr int kMostGroups = 1024;
-
 struct ScheduleState {
   int tile_ends[kMostGroups];  ///< cumulative tiles of tokens
 };
@@ -38,7 +36,7 @@ class Schedule {
     int sum = 0;
     for (int g0 = 0; g0 < p.groups; g0 += 32) {
       const int g = g0 + static_cast<int>(threadIdx.x);
-      int tiles = g < p.groups ? tiles_of(p.ends[g] - start_of(g)) : 0;
+      int tiles = g < p.groups ? tiles_of(end_of(g) - start_of(g)) : 0;
       for (int by = 1; by < 32; by *= 2) {
         const int below = __shfl_up_sync(~0u, tiles, by);
         if (static_cast<int>(threadIdx.x) >= by) tiles += below;
@@ -72,7 +70,7 @@ class Schedule {
     work.group = low;
     const int before = low == 0 ? 0 : state_.tile_ends[low - 1];
     work.token = start_of(low) + (token_tile - before) * Config::kTokens;
-    work.token_end = min(p_.ends[low], p_.rows);  // whatever a caller's offsets say
+    work.token_end = end_of(low);
     return true;
   }
 
@@ -80,6 +78,8 @@ class Schedule {
   __device__ static int tiles_of(int rows) {
     return rows <= 0 ? 0 : (rows + Config::kTokens - 1) / Config::kTokens;
   }
+  // Whatever a caller's offsets say, rows are those of out.
+  __device__ int end_of(int g) const { return min(p_.ends[g], p_.rows); }
   __device__ int start_of(int g) const {
     return max(0, p_.starts != nullptr ? p_.starts[g] : g == 0 ? 0 : p_.ends[g - 1]);
   }

@@ -11,24 +11,22 @@
 /// Sums -> out: factors and bias in FP32, one rounding.
 namespace nvfp4::cuda {
 
-/// Bytes of a token in a slab: 64 rows of FP32, and a shift so that no two lanes meet in one bank.
-inline constexpr int kSlabTokenBytes = 136, kSlabStride = 68;
+/// Floats between the tokens of a slab, 64 rows of W and more: no two lanes of a warp in one bank.
+inline constexpr int kSlabStride = 68;
 
-/// What the sums of four neighbouring rows of W are multiplied by, and what is added.
+/// What the sums of a row of W are multiplied by, beside the global scale of x, and what is added.
 struct Finish {
-  float factor[4], bias[4];
+  float factor, bias;
 
+  __device__ __forceinline__ Finish() = default;
   __device__ __forceinline__ Finish(const FragmentGemm& p, int group, int row) {
-    const float alpha = p.factor * (p.alpha == nullptr ? 1.0f : __ldg(p.alpha + group));
     const std::int64_t at = static_cast<std::int64_t>(group) * p.n + row;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const bool inside = row + i < p.n;
-      factor[i] = alpha * (!p.w_global_per_row ? __ldg(p.w_global + group)
-                           : inside            ? __ldg(p.w_global + at + i)
-                                               : 0.0f);
-      bias[i] = p.bias != nullptr && inside ? __ldg(p.bias + at + i) : 0.0f;
-    }
+    factor = p.factor * (p.alpha == nullptr ? 1.0f : __ldg(p.alpha + group)) *
+             __ldg(p.w_global + (p.w_global_per_row ? at : group));
+    bias = p.bias == nullptr ? 0.0f : __ldg(p.bias + at);
+  }
+  __device__ __forceinline__ float operator()(float sum, float x_global) const {
+    return sum * kFragmentUnit * (factor * x_global) + bias;
   }
 };
 
@@ -41,14 +39,21 @@ __device__ __forceinline__ std::uint32_t pack_f16(float low, float high) {
   return *reinterpret_cast<const std::uint32_t*>(&v);
 }
 
+/// Of four neighbouring rows; what is past the last one is not used.
+__device__ __forceinline__ void finish_four(const FragmentGemm& p, int group, int row,
+                                            Finish (&finish)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) finish[i] = Finish(p, group, min(row + i, p.n - 1));
+}
+
 /// Four neighbouring rows of W, one token.
 __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& work, int token,
-                                           int row, float4 sum, const Finish& finish) {
+                                           int row, float4 sum, const Finish (&finish)[4]) {
   const float* g = p.x_global;
   const float x = g == nullptr ? 1.0f : __ldg(g + (p.x_global_per_row ? token : 0));
   float v[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) v[i] = v[i] * kFragmentUnit * (finish.factor[i] * x) + finish.bias[i];
+  for (int i = 0; i < 4; ++i) v[i] = finish[i](v[i], x);
   const std::int64_t at =
       token * p.out_stride + static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
   if (p.wide_stores && row + 4 <= p.n) {
@@ -80,12 +85,13 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
                                             const float (&d)[Config::kTokens / 2],
                                             std::uint8_t* slabs, int row_group, int warp,
                                             int lane) {
-  constexpr int kTokens = Config::kSlabTokens / 2 < 8 ? 8 : Config::kSlabTokens / 2;
+  constexpr int kTokens = Config::kFloatSlabTokens;
   float* slab = reinterpret_cast<float*>(slabs) + row_group * kTokens * kSlabStride;
   const int thread = warp * 32 + lane;
   const int row = thread % 16 * 4;
   const int out_row = (work.row_tile * Config::kRowGroups + row_group) * 64 + row;
-  const Finish finish(p, work.group, out_row);
+  Finish finish[4];
+  finish_four(p, work.group, out_row, finish);
 #pragma unroll
   for (int t0 = 0; t0 < Config::kTokens; t0 += kTokens) {
     part_sync(1 + row_group, 128);
@@ -115,15 +121,10 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
   const std::uint32_t slab = slabs + row_group * kTokens * 128;
   const int thread = warp * 32 + lane;
   const int first_row = (work.row_tile * Config::kRowGroups + row_group) * 64;
-  const float alpha = p.factor * (p.alpha == nullptr ? 1.0f : __ldg(p.alpha + work.group));
-  float factor[2], bias[2];
+  Finish finish[2];
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int row = min(first_row + warp * 16 + lane / 4 + i * 8, p.n - 1);
-    const std::int64_t at = static_cast<std::int64_t>(work.group) * p.n + row;
-    factor[i] = alpha * __ldg(p.w_global + (p.w_global_per_row ? at : work.group));
-    bias[i] = p.bias == nullptr ? 0.0f : __ldg(p.bias + at);
-  }
+  for (int i = 0; i < 2; ++i)
+    finish[i] = Finish(p, work.group, min(first_row + warp * 16 + lane / 4 + i * 8, p.n - 1));
   const bool x_per_row = p.x_global != nullptr && p.x_global_per_row;
   const float x_global = p.x_global == nullptr || x_per_row ? 1.0f : __ldg(p.x_global);
   const bool bf16 = p.out_type == DType::bf16;
@@ -146,8 +147,7 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float* v = d + (t0 / 8 + j) * 4 + r * 2;
-        const float low = v[0] * kFragmentUnit * (factor[r] * x[0]) + bias[r];
-        const float high = v[1] * kFragmentUnit * (factor[r] * x[1]) + bias[r];
+        const float low = finish[r](v[0], x[0]), high = finish[r](v[1], x[1]);
         packed[j][r] = bf16 ? pack_bf16(low, high) : pack_f16(low, high);
       }
     }
@@ -175,20 +175,16 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
   }
 }
 
-/// Floats between the tokens of partial sums.
-template <class Config>
-inline constexpr int kPartialStride = Config::kRows + 4;
-
 template <class Config>
 __device__ __forceinline__ void store_partials(const float (&d)[Config::kTokens / 2],
                                                float* partials, int row_group, int depth_group,
                                                int warp, int lane) {
-  partials += depth_group * Config::kTokens * kPartialStride<Config> + row_group * 64;
+  partials += depth_group * Config::kTokens * Config::kPartialStride + row_group * 64;
 #pragma unroll
   for (int j = 0; j < Config::kTokens / 8; ++j)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      partials[(j * 8 + lane % 4 * 2 + i % 2) * kPartialStride<Config> + warp * 16 + lane / 4 +
+      partials[(j * 8 + lane % 4 * 2 + i % 2) * Config::kPartialStride + warp * 16 + lane / 4 +
                i / 2 * 8] = d[j * 4 + i];
 }
 
@@ -200,7 +196,8 @@ __device__ __forceinline__ void reduce_partials(const FragmentGemm& p, const Wor
   const int row = static_cast<int>(threadIdx.x) % kAcross * 4;
   const int out_row = work.row_tile * Config::kRows + row;
   if (out_row >= p.n) return;
-  const Finish finish(p, work.group, out_row);
+  Finish finish[4];
+  finish_four(p, work.group, out_row, finish);
   for (int t = static_cast<int>(threadIdx.x) / kAcross * p.splits + rank; t < Config::kTokens;
        t += 256 / kAcross * p.splits) {
     if (work.token + t >= work.token_end) break;
@@ -210,7 +207,7 @@ __device__ __forceinline__ void reduce_partials(const FragmentGemm& p, const Wor
       for (int depth = 0; depth < Config::kDepthGroups; ++depth) {
         const std::uint32_t at =
             partials + static_cast<std::uint32_t>(
-                           ((depth * Config::kTokens + t) * kPartialStride<Config> + row) * 4);
+                           ((depth * Config::kTokens + t) * Config::kPartialStride + row) * 4);
         const float4 v = load_of_rank(at, r);
         sum = {sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w};
       }

@@ -34,7 +34,6 @@ __device__ __forceinline__ void wgmma_wait() {
 #define NVFP4_D64(i) NVFP4_D32(i), NVFP4_D32(i + 32)
 #define NVFP4_T8(p) p "0, " p "1, " p "2, " p "3, " p "4, " p "5, " p "6, " p "7"
 #define NVFP4_T10(p) NVFP4_T8(p) ", " p "8, " p "9"
-#define NVFP4_LIST4 "%0, %1, %2, %3"
 #define NVFP4_LIST8 NVFP4_T8("%")
 #define NVFP4_LIST10 NVFP4_T10("%")
 #define NVFP4_LIST16 NVFP4_LIST10 ", %10, %11, %12, %13, %14, %15"
@@ -64,9 +63,7 @@ __device__ __forceinline__ void wgmma_wait() {
 template <DType kType, int kN>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const std::uint32_t (&a)[4],
                                       std::uint64_t b) {
-  if constexpr (kN == 8) {
-    NVFP4_WGMMA_TYPES(8, NVFP4_LIST4, "%4", "%5", "%6", "%7", "%8", NVFP4_D4(0));
-  } else if constexpr (kN == 16) {
+  if constexpr (kN == 16) {
     NVFP4_WGMMA_TYPES(16, NVFP4_LIST8, "%8", "%9", "%10", "%11", "%12", NVFP4_D4(0), NVFP4_D4(4));
   } else if constexpr (kN == 32) {
     NVFP4_WGMMA_TYPES(32, NVFP4_LIST16, "%16", "%17", "%18", "%19", "%20", NVFP4_D16(0));
@@ -99,6 +96,19 @@ __device__ __forceinline__ void mma(float* d, const std::uint32_t (&a)[4], std::
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+#undef NVFP4_LIST128
+#undef NVFP4_LIST64
+#undef NVFP4_LIST60
+#undef NVFP4_LIST32
+#undef NVFP4_LIST16
+#undef NVFP4_LIST10
+#undef NVFP4_LIST8
+#undef NVFP4_T10
+#undef NVFP4_T8
+#undef NVFP4_D64
+#undef NVFP4_D32
+#undef NVFP4_D16
+#undef NVFP4_D4
 #undef NVFP4_WGMMA_TYPES
 #undef NVFP4_WGMMA
 
