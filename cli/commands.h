@@ -21,4 +21,10 @@ inline constexpr int kBroken = 3;
 /// --threads, for the subcommands that compute.
 void add_threads(CLI::App& command);
 
+/// --resume, --overwrite, --dry-run and --quiet, for the subcommands that write a checkpoint. What
+/// they are kept in must live as long as `command`.
+void add_run_flags(CLI::App& command, bool& resume, bool& overwrite, bool& dry_run, bool& quiet);
+/// --report, for those whose report is about tensors.
+void add_report(CLI::App& command, std::string& file);
+
 }  // namespace nvfp4::cli

@@ -89,13 +89,8 @@ void add_convert(CLI::App& app) {
                    "activation; 2688 if not given")
       ->option_text("FILE");
   add_threads(*command);
-  CLI::Option* resume =
-      command->add_flag("--resume", o.resume, "go on with an interrupted run, same options");
-  command->add_flag("--overwrite", o.overwrite, "replace what OUTPUT holds")->excludes(resume);
-  command->add_option("--report", arguments->report, "write everything about each tensor as JSON")
-      ->option_text("FILE");
-  command->add_flag("--dry-run", o.dry_run, "only say what would be done");
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress, no summary");
+  add_report(*command, arguments->report);
+  add_run_flags(*command, o.resume, o.overwrite, o.dry_run, arguments->quiet);
   command->footer(kFooter);
   command->callback([arguments] { run(*arguments); });
 }

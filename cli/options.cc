@@ -12,4 +12,17 @@ void add_threads(CLI::App& command) {
       ->check(CLI::Range(1, 4096));
 }
 
+void add_run_flags(CLI::App& command, bool& resume, bool& overwrite, bool& dry_run, bool& quiet) {
+  CLI::Option* again =
+      command.add_flag("--resume", resume, "go on with an interrupted run, same options");
+  command.add_flag("--overwrite", overwrite, "replace what OUTPUT holds")->excludes(again);
+  command.add_flag("--dry-run", dry_run, "only say what would be done");
+  command.add_flag("-q,--quiet", quiet, "no progress, no summary");
+}
+
+void add_report(CLI::App& command, std::string& file) {
+  command.add_option("--report", file, "write everything about each tensor as JSON")
+      ->option_text("FILE");
+}
+
 }  // namespace nvfp4::cli

@@ -152,13 +152,8 @@ void add_quantize(CLI::App& app) {
                    fmt::format("of the CPU: {}; the best if not given", fmt::join(names, ", ")))
       ->option_text("NAME")
       ->check(CLI::IsMember(names));
-  CLI::Option* resume =
-      command->add_flag("--resume", o.resume, "go on with an interrupted run, same options");
-  command->add_flag("--overwrite", o.overwrite, "replace what OUTPUT holds")->excludes(resume);
-  command->add_option("--report", arguments->report, "write everything about each tensor as JSON")
-      ->option_text("FILE");
-  command->add_flag("--dry-run", o.dry_run, "only say what would be done");
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress, no summary");
+  add_report(*command, arguments->report);
+  add_run_flags(*command, o.resume, o.overwrite, o.dry_run, arguments->quiet);
   command->footer(kFooter);
   command->callback([arguments] { run(*arguments); });
 }

@@ -130,14 +130,10 @@ void add_repair(CLI::App& app) {
       ->option_text("NAME")
       ->check(CLI::IsMember(quantizer_names()));
   add_threads(*command);
-  CLI::Option* resume =
-      command->add_flag("--resume", o.resume, "go on with an interrupted run, same options");
-  command->add_flag("--overwrite", o.overwrite, "replace what OUTPUT holds")->excludes(resume);
   command->add_option("--top", arguments->top, "changes of a kind to show; 3 if not given")
       ->option_text("N");
   command->add_flag("--json", arguments->json, "everything, as JSON");
-  command->add_flag("--dry-run", o.dry_run, "only say what would be done");
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress, no summary");
+  add_run_flags(*command, o.resume, o.overwrite, o.dry_run, arguments->quiet);
   command->footer(kFooter);
   command->callback([arguments] { run(*arguments); });
 }
