@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "checkpoint/loaded_folder.h"
+#include "checkpoint/converted.h"
 #include "checkpoint/packed_models.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/error.h"
@@ -12,33 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using enum safetensors::DType;
-
-QuantizeReport convert(const fs::path& input, const fs::path& output, const std::string& to) {
-  ConvertOptions options;
-  options.input = input;
-  options.output = output;
-  options.to = to;
-  return convert_checkpoint(options);
-}
-
-std::string findings_of(const fs::path& path) {
-  VerifyOptions options;
-  options.path = path;
-  std::string text;
-  for (const Finding& f : verify_checkpoint(options).findings)
-    if (f.severity != Severity::note && f.code != "mixed-groups" && !f.code.ends_with("-limit"))
-      text += f.code + ": " + f.text + "\n";
-  return text;
-}
-
-void expect_same_tensors(const fs::path& a, const fs::path& b) {
-  const LoadedModel x(a), y(b);
-  ASSERT_EQ(x.tensors.size(), y.tensors.size());
-  for (const auto& [name, tensor] : x.tensors)
-    EXPECT_TRUE(y.has(name) && tensor.bytes == y.at(name).bytes &&
-                tensor.shape == y.at(name).shape && tensor.dtype == y.at(name).dtype)
-        << name;
-}
 
 /// Three shards; k_proj has 32 rows, less than a tile.
 TEST(ComfyUi, OneFileWithHighNibblesFirstAndScalesInTiles) {

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/packed_models.h"
@@ -16,34 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using enum safetensors::DType;
-
-QuantizeReport convert(const fs::path& input, const fs::path& output, const std::string& to) {
-  ConvertOptions options;
-  options.input = input;
-  options.output = output;
-  options.to = to;
-  return convert_checkpoint(options);
-}
-
-void expect_same_tensors(const fs::path& a, const fs::path& b) {
-  const LoadedModel x(a), y(b);
-  ASSERT_EQ(x.tensors.size(), y.tensors.size());
-  for (const auto& [name, tensor] : x.tensors) {
-    ASSERT_TRUE(y.has(name)) << name;
-    EXPECT_EQ(tensor.dtype, y.at(name).dtype) << name;
-    EXPECT_EQ(tensor.shape, y.at(name).shape) << name;
-    EXPECT_EQ(tensor.bytes, y.at(name).bytes) << name;
-  }
-}
-
-void expect_verified(const fs::path& path) {
-  VerifyOptions options;
-  options.path = path;
-  for (const Finding& f : verify_checkpoint(options).findings)
-    EXPECT_TRUE(f.severity == Severity::note || f.code == "mixed-groups" ||
-                f.code.ends_with("-limit"))
-        << f.code << ": " << f.text;
-}
 
 /// A quantized tiny llama whose global and input scales are random floats, fused ones equal.
 void write_quantized(const fs::path& folder, const std::string& format, Scheme scheme) {
@@ -75,7 +48,7 @@ TEST(Convert, ThereAndBackGivesTheSameTensorsAndConfigs) {
         write_quantized(dir / "a", from, scheme);
         const auto before = files_of(dir / "a");
         const QuantizeReport report = convert(dir / "a", dir / "b", to);
-        expect_verified(dir / "b");
+        EXPECT_EQ(findings_of(dir / "b"), "");
         convert(dir / "b", dir / "c", from);
         expect_same_tensors(dir / "a", dir / "c");
         const auto after = files_of(dir / "c");
@@ -172,7 +145,7 @@ TEST(Convert, Mxfp4BecomesNvfp4WithTheSameValues) {
     EXPECT_EQ(t.action, t.name.find("ffn") == t.name.npos ? "kept" : "converted");
   }
   expect_lossless(dir / "a", dir / "b");
-  expect_verified(dir / "b");
+  EXPECT_EQ(findings_of(dir / "b"), "");
   const LoadedModel b(dir / "b");
   const std::string expert = "layers.0.ffn.experts.0.";
   EXPECT_EQ(b.scalar(expert + "w1.weight_scale_2"), b.scalar(expert + "w3.weight_scale_2"));
@@ -295,7 +268,7 @@ TEST(Convert, QuantizesFp8AsTheValuesThatItStandsFor) {
     expect_same_tensors(dir / fmt::format("q32{}", format), options.output);
     convert(dir / "fp8", dir / fmt::format("c8{}", format), format);
     expect_same_tensors(options.output, dir / fmt::format("c8{}", format));
-    expect_verified(options.output);
+    EXPECT_EQ(findings_of(options.output), "");
   }
   auto options = quantize_options(dir / "fp8", dir / "kept");
   options.ignore = {"*.down_proj"};
@@ -323,13 +296,13 @@ TEST(Convert, Fp8StaysBesideFourBitWeights) {
   EXPECT_EQ(out.quantization()["quantized_layers"][name]["quant_algo"],
             "FP8_PER_CHANNEL_PER_TOKEN");
   EXPECT_EQ(out.quantization()["quantized_layers"].size(), 15u);
-  expect_verified(dir / "b");
+  EXPECT_EQ(findings_of(dir / "b"), "");
   convert(dir / "b", dir / "c", "compressed-tensors");
   expect_same_tensors(dir / "a", dir / "c");
   LoadedFolder back(dir / "c");
   EXPECT_EQ(back.quantization()["format"], "mixed-precision");
   EXPECT_EQ(back.quantization()["config_groups"]["group_1"]["targets"][0], name);
-  expect_verified(dir / "c");
+  EXPECT_EQ(findings_of(dir / "c"), "");
 }
 
 TEST(Convert, NamesWhatCannotBeConverted) {
@@ -390,6 +363,26 @@ TEST(Convert, TreatsItsOutputAsQuantizeDoes) {
   expect_error<ValueError>([&] { convert_checkpoint(options); }, {"other options"});
   options.output = options.input / "inside";
   expect_error<ValueError>([&] { convert_checkpoint(options); }, {"inside"});
+}
+
+TEST(Convert, RefusesAGlobalScaleForEachRow) {
+  const TempDir dir;
+  write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
+  LoadedFolder model(dir / "a");
+  const std::string name = "model.layers.0.self_attn.o_proj.weight_scale_2";
+  TestTensor& global = model.at(name);
+  const std::int64_t rows = model.at("model.layers.0.self_attn.o_proj.weight").spec.shape[0];
+  const std::vector<std::byte> one = global.bytes;
+  for (std::int64_t i = 1; i < rows; ++i)
+    global.bytes.insert(global.bytes.end(), one.begin(), one.end());
+  global.spec.shape = {rows};
+  model.write(dir / "rows");
+  const std::string found = findings_of(dir / "rows");
+  EXPECT_TRUE(found.starts_with("wrong-shape: ")) << found;
+  EXPECT_NE(found.find(name + "': 64 global scales, one for each row"), found.npos) << found;
+  expect_error<UnsupportedError>([&] { convert(dir / "rows", dir / "b", "modelopt"); },
+                                 {name, "one for each row"});
+  EXPECT_FALSE(fs::exists(dir / "b")) << "nothing is written";
 }
 
 }  // namespace

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "checkpoint/loaded_folder.h"
+#include "nvfp4/convert.h"
+#include "nvfp4/verify.h"
+
+/// Converted folders, and what is right about them.
+namespace nvfp4 {
+
+inline QuantizeReport convert(const std::filesystem::path& input,
+                              const std::filesystem::path& output, const std::string& to) {
+  ConvertOptions options;
+  options.input = input;
+  options.output = output;
+  options.to = to;
+  return convert_checkpoint(options);
+}
+
+inline void expect_same_tensors(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const LoadedModel x(a), y(b);
+  ASSERT_EQ(x.tensors.size(), y.tensors.size());
+  for (const auto& [name, tensor] : x.tensors) {
+    ASSERT_TRUE(y.has(name)) << name;
+    EXPECT_EQ(tensor.dtype, y.at(name).dtype) << name;
+    EXPECT_EQ(tensor.shape, y.at(name).shape) << name;
+    EXPECT_EQ(tensor.bytes, y.at(name).bytes) << name;
+  }
+}
+
+/// What verify finds, but for notes, mixed groups and limits of loaders.
+inline std::string findings_of(const std::filesystem::path& path) {
+  VerifyOptions options;
+  options.path = path;
+  std::string text;
+  for (const Finding& f : verify_checkpoint(options).findings)
+    if (f.severity != Severity::note && f.code != "mixed-groups" && !f.code.ends_with("-limit"))
+      text += f.code + ": " + f.text + "\n";
+  return text;
+}
+
+}  // namespace nvfp4
