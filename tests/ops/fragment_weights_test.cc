@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "backends/cuda/gemm/fragment_layout.h"
 #include "fragment_cases.h"
 #include "nvfp4/error.h"
 
@@ -28,6 +29,31 @@ QuantizedMatrix expected(const QuantizedView& w) {
   std::memcpy(q.global_scale(), w.global_scale,
               static_cast<std::size_t>(s.global_count()) * sizeof(float));
   return q;
+}
+
+/// What gemm/decode.cuh adds to a widened scale, and by how much it multiplies.
+TEST(FragmentWeights, WidenedScalesAreTheirValuesInBf16AndFp16) {
+  EXPECT_EQ(cuda::widen_scale(0), 0);
+  for (int bits = 1; bits <= E4M3::kMaxBits; ++bits) {
+    const std::uint8_t wide = cuda::widen_scale(static_cast<std::uint8_t>(bits));
+    const float scale = E4M3{static_cast<std::uint8_t>(bits)}.to_float();
+    EXPECT_EQ(BF16{static_cast<std::uint16_t>(wide * 16 + 0x7580)}.to_float(), scale * 0x1p118f)
+        << bits;
+    EXPECT_EQ(FP16{static_cast<std::uint16_t>(wide * 128 + 0x2C00)}.to_float(), scale * 64) << bits;
+    EXPECT_EQ(cuda::narrow_scale(wide), bits);
+  }
+}
+
+TEST(FragmentWeights, SpreadPairsAreTheirValuesInBf16) {
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const std::uint32_t pair = cuda::spread_pair(byte);
+    const auto value = [](std::uint32_t half) {
+      return BF16{static_cast<std::uint16_t>(half)}.to_float() * 0x1p126f;
+    };
+    EXPECT_EQ(value(pair & 0xFFFF), E2M1{static_cast<std::uint8_t>(byte & 15)}.to_float()) << byte;
+    EXPECT_EQ(value(pair >> 16), E2M1{static_cast<std::uint8_t>(byte >> 4)}.to_float()) << byte;
+    EXPECT_EQ(cuda::gather_pair(pair), byte);
+  }
 }
 
 TEST(FragmentWeights, ComeBackFromEveryShapeAxisAndLayout) {
