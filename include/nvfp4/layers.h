@@ -14,7 +14,7 @@
 /// Linear layers with NVFP4 weights: y = x · Wᵀ + bias. They hold their weights packed, as the
 /// device wants them, are cheap to copy and never change; calls from many threads are fine.
 ///
-/// On a GPU (sm_90; not yet run on one) calls enqueue work on their stream and return; x, out and
+/// On a GPU (sm_90) calls enqueue work on their stream and return; x, out and
 /// all that a call reads lie there, x in BF16 or FP16 (W4A16), aligned as gemm_into() in
 /// tensor_core_gemm.h wants it. Calls of one layer share memory: on several streams, the caller
 /// must keep them from overlapping. With max_tokens they allocate nothing and can be captured in a
