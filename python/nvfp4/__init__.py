@@ -5,8 +5,8 @@ FlashInfer's names keep FlashInfer's conventions; each says which way its global
 """
 
 from . import _core
-from ._checkpoint import compare, inspect, quantize_checkpoint, sample, verify
-from ._core import backends, devices, quantizer_names, set_threads, threads
+from ._checkpoint import (compare, convert, inspect, quantize_checkpoint, repair, sample, verify)
+from ._core import (backends, conversion_targets, devices, quantizer_names, set_threads, threads)
 from ._errors import (DeviceError, Error, FormatError, InvalidValueError, IoError, ShapeError,
                       UnsupportedError)
 from ._flashinfer import (SfLayout, add_rmsnorm_fp4quant, block_scale_interleave,
@@ -21,9 +21,10 @@ __version__ = _core.version()
 __all__ = [
     "DeviceError", "Error", "FormatError", "InvalidValueError", "IoError", "PackedGroups",
     "PackedWeights", "QuantizedTensor", "SfLayout", "ShapeError", "UnsupportedError",
-    "add_rmsnorm_fp4quant", "amax", "backends", "block_scale_interleave", "compare", "dequantize",
-    "devices", "e2m1_and_ufp8sf_scale_to_float", "gemm", "grouped_gemm", "grouped_mm_fp4",
-    "inspect", "mm_fp4", "nvfp4_quantize", "pack_groups", "pack_weights", "quantization_error",
-    "quantize", "quantize_checkpoint", "quantizer_names", "relayout_scales", "rmsnorm_fp4quant",
-    "sample", "set_threads", "silu_and_mul_nvfp4_quantize", "threads", "verify",
+    "add_rmsnorm_fp4quant", "amax", "backends", "block_scale_interleave", "compare",
+    "conversion_targets", "convert", "dequantize", "devices", "e2m1_and_ufp8sf_scale_to_float",
+    "gemm", "grouped_gemm", "grouped_mm_fp4", "inspect", "mm_fp4", "nvfp4_quantize",
+    "pack_groups", "pack_weights", "quantization_error", "quantize", "quantize_checkpoint",
+    "quantizer_names", "relayout_scales", "repair", "rmsnorm_fp4quant", "sample", "set_threads",
+    "silu_and_mul_nvfp4_quantize", "threads", "verify",
 ]

@@ -3,6 +3,7 @@
 import json
 
 from . import _core
+from ._errors import InvalidValueError
 
 
 def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", quantizer="mse",
@@ -23,6 +24,43 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", qua
     return json.loads(_core.quantize_checkpoint(
         input, output, scheme, format, quantizer, list(ignore), list(include), list(fuse),
         input_amax, resume, overwrite, dry_run, backend, device, progress))
+
+
+def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None, resume=False,
+            overwrite=False, dry_run=False, backend="", progress=None):
+    """Writes a quantized checkpoint in another form. NVFP4 is not rounded again: there and back gives
+    the same tensors.
+
+    to          one of conversion_targets(): 'modelopt', 'compressed-tensors', 'bf16', ...
+    scheme      'nvfp4' or 'nvfp4a16'; as in the input if not given
+    quantizer, input_amax: for FP8 and MXFP4 weights, as of quantize_checkpoint
+    resume, overwrite, dry_run, progress: as of quantize_checkpoint
+    Returns the report that `nvfp4 convert --report` writes, as a dict. Raises IoError, FormatError,
+    InvalidValueError, and UnsupportedError that names the tensor which `to` cannot hold.
+    """
+    return json.loads(_core.convert(input, output, to, scheme, quantizer, input_amax, resume,
+                                    overwrite, dry_run, backend, progress))
+
+
+def repair(path, output, *, source=None, scales="linear", nibbles="low", input_amax=None,
+           quantizer="mse", resume=False, overwrite=False, dry_run=False, progress=None):
+    """Writes a broken NVFP4 checkpoint again, with its faults put right; `path` is never changed.
+
+    source      what it was quantized from: what cannot be put right otherwise is quantized again
+    scales      how block scales lie in `path`: 'linear' or 'swizzled'
+    nibbles     which nibble the even column is in: 'low' or 'high'
+    quantizer   for what is quantized again
+    input_amax, resume, overwrite, dry_run, progress: as of quantize_checkpoint
+    Returns the report of `nvfp4 repair --json`, as a dict: `changes`, what each lost, and how many
+    findings of `verify` there were `before` and are `after`. Raises IoError, FormatError,
+    InvalidValueError, and UnsupportedError where only the source, or nothing, can help.
+    """
+    if scales not in ("linear", "swizzled"):
+        raise InvalidValueError(f"scales = '{scales}', must be linear or swizzled")
+    if nibbles not in ("low", "high"):
+        raise InvalidValueError(f"nibbles = '{nibbles}', must be low or high")
+    return json.loads(_core.repair(path, output, source, scales == "swizzled", nibbles == "high",
+                                   input_amax, quantizer, resume, overwrite, dry_run, progress))
 
 
 def verify(path, *, source=None, loader="", progress=None):

@@ -5,12 +5,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <functional>
 #include <utility>
 
-#include "arrays.h"
 #include "bind.h"
-#include "nvfp4/error.h"
+#include "checkpoint_options.h"
 #include "nvfp4/verify.h"
 
 namespace nvfp4::python {
@@ -18,21 +16,6 @@ namespace {
 
 using namespace nb::literals;
 namespace fs = std::filesystem;
-
-/// Calls a Python function from whichever thread reports; none reports nothing.
-std::function<void(const Progress&)> progress_of(const nb::object& callable) {
-  if (callable.is_none()) return {};
-  return [&callable](const Progress& p) {
-    nb::gil_scoped_acquire locked;
-    callable(p.tensor, p.tensors_done, p.tensors_total, p.bytes_done, p.bytes_total);
-  };
-}
-
-Scheme scheme_from_name(const std::string& name) {
-  if (name == "nvfp4") return Scheme::nvfp4;
-  if (name == "nvfp4a16") return Scheme::nvfp4a16;
-  throw ValueError("scheme = '" + name + "', must be nvfp4 or nvfp4a16");
-}
 
 std::string quantize_json(const fs::path& input, const fs::path& output, const std::string& scheme,
                           const std::string& format, const std::string& quantizer,

@@ -60,6 +60,30 @@ def test_an_exception_of_progress_comes_back(model, tmp_path):
     nvfp4.quantize_checkpoint(model, tmp_path / "out", resume=True)
 
 
+def test_convert_there_and_back_and_repair(model, tmp_path):
+    assert "bf16" in nvfp4.conversion_targets()
+    nvfp4.quantize_checkpoint(model, tmp_path / "a")
+    report = nvfp4.convert(tmp_path / "a", tmp_path / "b", "compressed-tensors")
+    assert {t["action"] for t in report["tensors"]} == {"moved", "kept"}
+    nvfp4.convert(tmp_path / "b", tmp_path / "c", to="modelopt", scheme="nvfp4")
+    difference = nvfp4.compare(tmp_path / "a", tmp_path / "c")
+    assert difference["different"] == 0 and difference["identical"] > 0
+    with pytest.raises(nvfp4.InvalidValueError, match="gptq"):
+        nvfp4.convert(tmp_path / "a", tmp_path / "d", "gptq")
+    with pytest.raises(nvfp4.InvalidValueError, match="scheme"):
+        nvfp4.convert(tmp_path / "a", tmp_path / "d", "bf16", scheme="w8a8")
+
+    (tmp_path / "a" / "hf_quant_config.json").unlink()
+    (tmp_path / "a" / "config.json").write_bytes((model / "config.json").read_bytes())
+    assert any(f["code"] == "undeclared" for f in nvfp4.verify(tmp_path / "a")["findings"])
+    repaired = nvfp4.repair(tmp_path / "a", tmp_path / "repaired")
+    assert repaired["before"]["errors"] > 0 and repaired["after"]["errors"] == 0
+    assert repaired["changes"][0]["code"] == "undeclared"
+    for wrong in ({"scales": "tiled"}, {"nibbles": "middle"}):
+        with pytest.raises(nvfp4.InvalidValueError, match=next(iter(wrong))):
+            nvfp4.repair(tmp_path / "a", tmp_path / "other", **wrong)
+
+
 def test_the_command():
     run = subprocess.run([sys.executable, "-m", "nvfp4._cli", "--version"], check=True,
                          capture_output=True, text=True)
