@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs pytest for ctest. Exits with 77 and says why where pytest or NumPy is missing, or where every
-test of the file was skipped.
+"""Runs pytest for ctest. Exits with 77 and says why where pytest, NumPy or the package itself is
+missing, or where every test of the file was skipped.
 
 usage: run.py FILE...
 """
@@ -10,8 +10,12 @@ import sys
 try:
     import numpy  # noqa: F401: the package needs it
     import pytest
+    import nvfp4  # noqa: F401
 except ImportError as missing:
-    print(f"skipped: the Python package {missing.name} is missing")
+    # A package that is there and does not load is no reason to skip.
+    if missing.name not in ("numpy", "pytest", "nvfp4"):
+        raise
+    print(f"skipped: the Python package {missing.name} is missing; tools/python_env.sh installs it")
     sys.exit(77)
 
 
@@ -27,10 +31,14 @@ class Outcomes:
         if report.skipped:
             self.reasons.add(report.longrepr[2].removeprefix("Skipped: "))
 
+    def pytest_collectreport(self, report):
+        if report.skipped:  # the whole file, where it imports something
+            self.reasons.add(report.longrepr[2].removeprefix("Skipped: "))
+
 
 outcomes = Outcomes()
 status = pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[outcomes])
-if status == 0 and outcomes.ran == 0:
+if status in (0, 5) and outcomes.ran == 0:  # 5: nothing was collected
     print(f"skipped: {'; '.join(sorted(outcomes.reasons))}")
     status = 77
 sys.exit(status)

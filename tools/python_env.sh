@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Makes build/venv for the Python tests: the packages of tests/python/requirements.txt, transformers 4
+# in a folder of its own, and this package, as pip installs it. Where packages cannot be had, it says
+# so and goes on: their tests are skipped. A package of ours that does not build is an error.
+# usage: tools/python_env.sh [PACKAGE...]    more packages: jax
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=$PWD/build/venv
+requirements=tests/python/requirements.txt
+older=tests/python/requirements_transformers4.txt
+
+say() { echo "python_env: $*" >&2; }
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+
+python3 - <<'CHECK' || tools/setup.sh tools/packages_python.txt || true
+import ensurepip, pathlib, sysconfig, venv
+assert pathlib.Path(sysconfig.get_path("include"), "Python.h").exists()
+CHECK
+if [[ ! -x $venv/bin/python ]] && ! python3 -m venv "$venv"; then
+  say "no virtual environment can be made: the Python tests are skipped"
+  rm -rf "$venv"
+  exit 0
+fi
+
+# Installs exactly what pip is given, from where pip looks, or from PyTorch's own index.
+install() {
+  pip install -q "$@" || pip install -q --extra-index-url https://download.pytorch.org/whl/cpu "$@"
+}
+
+if ! cmp -s "$requirements" "$venv/installed.txt"; then
+  if install -r "$requirements"; then
+    cp "$requirements" "$venv/installed.txt"
+  else
+    say "not all packages can be had; trying them one by one"
+    missing=()
+    while read -r name; do
+      pip install -q --no-deps "$name" || missing+=("$name")
+      # Without the first of them nothing can be had.
+      [[ ${missing[0]:-} != numpy* ]] || break
+    done < <(sed 's/ *#.*//; /^$/d' "$requirements")
+    say "not installed, their tests are skipped: ${missing[*]}"
+  fi
+fi
+if ! cmp -s "$older" "$venv/transformers4/installed.txt"; then
+  rm -rf "$venv/transformers4"
+  if pip install -q --no-deps --target "$venv/transformers4" -r "$older"; then
+    cp "$older" "$venv/transformers4/installed.txt"
+  else
+    say "transformers 4 is not installed, its test is skipped"
+  fi
+fi
+[[ $# -eq 0 ]] || install "$@"
+
+if ! "$venv/bin/python" -c 'import nanobind, numpy, scikit_build_core' 2>/dev/null; then
+  say "nanobind, NumPy and scikit-build-core are needed to build the package: its tests are skipped"
+  exit 0
+fi
+# The build folder is kept, so that only what changed is compiled again.
+pip install -q --no-build-isolation --no-deps --no-index --force-reinstall \
+  -C build-dir=build/wheel -C "cmake.define.NVFP4_CUDA=${NVFP4_CUDA:-OFF}" .
