@@ -1,16 +1,18 @@
 // The mixture-of-experts layer of DeepSeek-V3 on one GPU beside what bounds it: the bytes of the
 // experts that are touched at the rate of a read-only stream, and the operations at the rate of
 // cuBLAS BF16, both measured in the same run.
-// usage: nvfp4_cuda_moe_bench [--json FILE] [--tiles] [--tokens T,T,...] [--experts E]
+// usage: nvfp4_cuda_moe_bench [--json FILE] [--tiles all|T,R,S] [--tokens T,T,...] [--experts E]
 //
 // A graph holds several calls, each with a routing of its own: random, top 8. --tiles times the two
-// products alone with every tile there is.
+// products alone with every tile there is, or with one.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 #include <sstream>
@@ -35,6 +37,7 @@ constexpr double kAim = 1.3;  ///< times the bound
 struct Arguments {
   std::string json;
   bool tiles = false;
+  std::optional<GemmTile> tile;
   std::vector<std::int64_t> tokens = {1, 16, 128, 1024, 8192};
   std::int64_t experts = 256;
 };
@@ -61,9 +64,8 @@ Limits measure_limits() {
   constexpr std::int64_t kSize = 8192;
   const Matrix a = to_device(bench::gaussian(DType::bf16, kSize, kSize).view(), kGpu);
   Matrix out(DType::bf16, kSize, kSize, kGpu);
-  const double us = bench::measure(4, [&](std::int64_t, Stream s) {
-    cublas.multiply(a.view(), a.view(), out.span(), s);
-  });
+  const double us = bench::measure(
+      4, [&](std::int64_t, Stream s) { cublas.multiply(a.view(), a.view(), out.span(), s); });
   limits.multiply = 2.0 * kSize * kSize * kSize / us;
   return limits;
 }
@@ -190,12 +192,12 @@ void run_tiles(const Arguments& a, std::int64_t n, std::int64_t k) {
               (tokens >= 1024 && t < 16))
             continue;
           const GemmTile tile{t, t == 0 ? 0 : rows, splits};
+          if (a.tile && *a.tile != tile) continue;
           const double us = bench::measure(
               copies,
               [&](std::int64_t i, Stream s) {
-                grouped_gemm_into(x.view(), w, {},
-                                  routings[static_cast<std::size_t>(i)].row_ends(), out.span(),
-                                  {.tile = tile, .stream = s});
+                grouped_gemm_into(x.view(), w, {}, routings[static_cast<std::size_t>(i)].row_ends(),
+                                  out.span(), {.tile = tile, .stream = s});
               },
               5);
           times.emplace_back(us, tile);
@@ -214,11 +216,13 @@ Arguments parse(int argc, char** argv) {
   Arguments a;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
+    const std::string value = ++i < argc ? argv[i] : "";
     if (name == "--tiles") {
       a.tiles = true;
+      GemmTile t;
+      if (std::sscanf(value.c_str(), "%d,%d,%d", &t.tokens, &t.rows, &t.splits) == 3) a.tile = t;
       continue;
     }
-    const std::string value = ++i < argc ? argv[i] : "";
     if (name == "--json") {
       a.json = value;
     } else if (name == "--experts") {
