@@ -1,10 +1,27 @@
 // A mixture of experts: the order of its rows, gathering and combining them.
 #include "backends/cuda/device/row.cuh"
+#include "backends/cuda/gemm/async.cuh"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
 
 namespace nvfp4::cuda {
 namespace {
+
+/// A kernel that may start before the one before it has ended, and waits for it.
+template <class... Parameters, class... Arguments>
+void launch_early(const char* op, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                  cudaStream_t stream, const Arguments&... arguments) {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), op);
+}
 
 constexpr int kPairs = kDispatchPairs;  ///< of a block, one for each thread
 static_assert(kMostExperts == kPairs, "a thread counts the pairs of an expert");
@@ -24,11 +41,22 @@ __device__ int expert_of(const DispatchArgs& a, int pair) {
   return id >= 0 && id < a.experts ? static_cast<int>(id) : -1;
 }
 
-/// How many pairs of the block, before that of this thread, have its expert.
-__device__ int rank_in_block(const int* experts, int expert) {
-  int rank = 0;
-  for (int i = 0; i < static_cast<int>(threadIdx.x); ++i) rank += experts[i] == expert;
-  return rank;
+/// rows[expert] + how many pairs of the block, before that of this thread, have its expert: one
+/// warp after the other. Raises rows[expert] by those of the block.
+__device__ int take_row(int* rows, int expert, int warps) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const unsigned same = __match_any_sync(~0u, expert);
+  const int before = __popc(same & ((1u << lane) - 1));
+  int row = -1;
+  for (int w = 0; w < warps; ++w) {
+    if (w == warp) {
+      if (expert >= 0) row = rows[expert] + before;
+      __syncwarp();
+      if (expert >= 0 && before == 0) rows[expert] += __popc(same);
+    }
+    __syncthreads();
+  }
+  return row;
 }
 
 /// The sum of the values of this thread and of those before it, of kPairs threads.
@@ -65,10 +93,10 @@ __device__ void place(const DispatchArgs& a, int pair, int expert, int row, int 
 
 /// Up to kPairs pairs: all in one block.
 __global__ void __launch_bounds__(kPairs) dispatch_few_kernel(const DispatchArgs a) {
-  __shared__ int experts[kPairs], starts[kPairs], warp_sums[32], rows;
+  __shared__ int starts[kPairs], warp_sums[32], rows;
+  wait_for_kernel_before();
   const int thread = static_cast<int>(threadIdx.x);
   const int expert = expert_of(a, thread);
-  experts[thread] = expert;
   starts[thread] = 0;
   __syncthreads();
   if (expert >= 0) atomicAdd(&starts[expert], 1);
@@ -79,7 +107,7 @@ __global__ void __launch_bounds__(kPairs) dispatch_few_kernel(const DispatchArgs
   if (thread < a.experts) a.row_ends[thread] = end;
   if (thread == kPairs - 1) rows = end;
   __syncthreads();
-  const int row = expert < 0 ? -1 : starts[expert] + rank_in_block(experts, expert);
+  const int row = take_row(starts, expert, (a.pairs + 31) / 32);
   place(a, thread, expert, row, rows);
 }
 
@@ -116,15 +144,13 @@ __global__ void __launch_bounds__(kPairs) start_kernel(const DispatchArgs a, int
 }
 
 __global__ void __launch_bounds__(kPairs) place_kernel(const DispatchArgs a) {
-  __shared__ int experts[kPairs];
+  __shared__ int starts[kPairs];
   const int thread = static_cast<int>(threadIdx.x);
   const int pair = static_cast<int>(blockIdx.x) * kPairs + thread;
-  const int expert = expert_of(a, pair);
-  experts[thread] = expert;
+  if (thread < a.experts) starts[thread] = a.counts[std::int64_t{blockIdx.x} * a.experts + thread];
   __syncthreads();
-  int row = -1;
-  if (expert >= 0)
-    row = a.counts[std::int64_t{blockIdx.x} * a.experts + expert] + rank_in_block(experts, expert);
+  const int expert = expert_of(a, pair);
+  const int row = take_row(starts, expert, kPairs / 32);
   place(a, pair, expert, row, a.row_ends[a.experts - 1]);
 }
 
@@ -133,6 +159,7 @@ constexpr int kThreads = 256;
 /// Threads x go along a row, threads y have rows of their own.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherJob job, std::int64_t words) {
+  wait_for_kernel_before();
   const std::int64_t row = std::int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   if (row >= job.rows) return;
   const std::int64_t index = job.index[row];
@@ -153,8 +180,8 @@ void launch_gather(const GatherJob& job) {
   while (across < words && across < kThreads) across *= 2;
   const dim3 threads(across, kThreads / across);
   const auto blocks = static_cast<unsigned>(ceil_div(job.rows, threads.y));
-  gather_kernel<Word><<<blocks, threads, 0, stream_of(job.stream)>>>(job, words);
-  check(cudaGetLastError(), "gather_rows: kernel launch");
+  launch_early("gather_rows", gather_kernel<Word>, dim3(blocks), threads, stream_of(job.stream),
+               job, words);
 }
 
 constexpr int kCombineCols = 4 * kThreads;
@@ -186,6 +213,7 @@ __device__ void store_four(const MatrixSpan& out, std::int64_t index, const floa
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(const CombineJob job, unsigned pieces, bool aligned) {
+  wait_for_kernel_before();
   const std::int64_t token = blockIdx.x / pieces, cols = job.out.cols;
   const std::int64_t col =
       std::int64_t{blockIdx.x % pieces} * kCombineCols + std::int64_t{threadIdx.x} * 4;
@@ -199,16 +227,31 @@ __global__ void __launch_bounds__(kThreads)
     sum[2] = first.z;
     sum[3] = first.w;
   }
-  for (std::int64_t k = 0; k < job.top_k; ++k) {
-    const std::int64_t row = job.row_of[token * job.top_k + k];
-    if (row < 0) continue;
-    const float weight = job.weights[token * job.weight_stride + k];
-    const float4 v = *reinterpret_cast<const float4*>(static_cast<const float*>(job.rows.data) +
-                                                      row * cols + col);
-    sum[0] += weight * v.x;
-    sum[1] += weight * v.y;
-    sum[2] += weight * v.z;
-    sum[3] += weight * v.w;
+  // Several rows are on their way at once.
+  constexpr int kAtOnce = 8;
+  for (std::int64_t k0 = 0; k0 < job.top_k; k0 += kAtOnce) {
+    int rows[kAtOnce];
+    float weights[kAtOnce];
+    float4 v[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const bool there = k0 + i < job.top_k;
+      rows[i] = there ? job.row_of[token * job.top_k + k0 + i] : -1;
+      weights[i] = there ? job.weights[token * job.weight_stride + k0 + i] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      if (rows[i] >= 0)
+        v[i] = *reinterpret_cast<const float4*>(static_cast<const float*>(job.rows.data) +
+                                                rows[i] * cols + col);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (rows[i] < 0) continue;
+      sum[0] += weights[i] * v[i].x;
+      sum[1] += weights[i] * v[i].y;
+      sum[2] += weights[i] * v[i].z;
+      sum[3] += weights[i] * v[i].w;
+    }
   }
   store_four<kType>(job.out, token * job.out.stride + col, sum, aligned);
 }
@@ -246,7 +289,7 @@ void dispatch(const DispatchJob& job) {
                        .counts = job.counts};
   const auto blocks = static_cast<unsigned>(ceil_div(pairs, kPairs));
   if (blocks == 1) {
-    dispatch_few_kernel<<<1, kPairs, 0, stream>>>(a);
+    launch_early("dispatch", dispatch_few_kernel, dim3(1), dim3(kPairs), stream, a);
   } else {
     count_kernel<<<blocks, kPairs, 0, stream>>>(a);
     start_kernel<<<1, kPairs, 0, stream>>>(a, static_cast<int>(blocks));
@@ -286,10 +329,9 @@ void combine_rows(const CombineJob& job) {
   const auto pieces = static_cast<unsigned>(ceil_div(out.cols, kCombineCols));
   const auto blocks = static_cast<unsigned>(out.rows) * pieces;
   visit_dtype(out.dtype, [&](auto type) {
-    combine_kernel<type.value>
-        <<<blocks, kThreads, 0, stream_of(job.stream)>>>(job, pieces, aligned);
+    launch_early("combine_rows", combine_kernel<type.value>, dim3(blocks), dim3(kThreads),
+                 stream_of(job.stream), job, pieces, aligned);
   });
-  check(cudaGetLastError(), "combine_rows: kernel launch");
 }
 
 void add_rows(const MatrixView& other, const MatrixSpan& y, Stream stream) {
