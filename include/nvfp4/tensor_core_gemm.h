@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "nvfp4/gemm.h"
@@ -14,6 +15,11 @@
 /// and can be captured in a graph. They run on Hopper (sm_90); weights can be packed anywhere.
 namespace nvfp4 {
 
+/// Gate and up of SwiGLU in one matrix [2·I, K]: where their rows are, as SwigluOptions says it.
+struct GateUp {
+  int interleave = 0;  ///< 0: gate above up; else groups of this many rows alternate, gate first
+};
+
 /// WeightLayout::fragments_64x64: G matrices [N, K], on the CPU or on a GPU, as the tensor cores
 /// read them; 9 bytes for 16 elements, N and K rounded up to 64. Moves, does not copy.
 class FragmentWeights {
@@ -22,10 +28,11 @@ class FragmentWeights {
   static constexpr std::int64_t kTileBytes = kTileRows * kTileCols / 16 * 9;
 
   FragmentWeights() = default;
-  /// Matrices of zeros, with global scales of zero. Throws ShapeError; DeviceError,
-  /// UnsupportedError or std::bad_alloc if there is no such memory.
+  /// Matrices of zeros, with global scales of zero. With `gate_up` their rows are packed for the
+  /// products of tensor_core_swiglu.h, and for no others. Throws ShapeError, ValueError;
+  /// DeviceError, UnsupportedError or std::bad_alloc if there is no such memory.
   FragmentWeights(std::int64_t groups, std::int64_t rows, std::int64_t cols, GlobalScope scope,
-                  Device device = {});
+                  Device device = {}, std::optional<GateUp> gate_up = {});
   FragmentWeights(FragmentWeights&& other) noexcept { swap(other); }
   FragmentWeights& operator=(FragmentWeights&& other) noexcept {
     FragmentWeights(std::move(other)).swap(*this);
@@ -38,6 +45,7 @@ class FragmentWeights {
   std::int64_t rows() const { return rows_; }      ///< N
   std::int64_t cols() const { return cols_; }      ///< K
   GlobalScope scope() const { return scope_; }     ///< vector: one global scale for each row
+  const std::optional<GateUp>& gate_up() const { return gate_up_; }
   Device device() const { return data_.device(); }
   std::int64_t row_tiles() const { return ceil_div(rows_, kTileRows); }
   std::int64_t col_tiles() const { return ceil_div(cols_, kTileCols); }
@@ -55,6 +63,7 @@ class FragmentWeights {
   Buffer data_, global_;
   std::int64_t groups_ = 0, rows_ = 0, cols_ = 0;
   GlobalScope scope_ = GlobalScope::tensor;
+  std::optional<GateUp> gate_up_;
 };
 
 /// A copy on another device, complete when the call returns.
@@ -72,6 +81,9 @@ FragmentWeights to_device(const FragmentWeights& w, Device device);
 /// for
 ///         the stream to find out.
 FragmentWeights pack_fragments(QuantizedView w, std::int64_t groups = 1, Stream stream = {});
+/// G matrices [2·I, K] of gate and up, I % 8 == 0. Throws ShapeError, ValueError.
+FragmentWeights pack_gate_up_fragments(QuantizedView w, GateUp order = {}, std::int64_t groups = 1,
+                                       Stream stream = {});
 /// G matrices that lie apart, all of one shape, scope and device.
 FragmentWeights pack_fragments(std::span<const QuantizedView> w, Stream stream = {});
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "backends/moe_job.h"
 #include "backends/row_job.h"
@@ -49,6 +50,11 @@ struct FragmentGemmJob {
   const std::int32_t* starts = nullptr;  ///< null: the end of the group before
   const std::int32_t* ends = nullptr;    ///< null: every group has all rows
   TensorCoreGemmOptions options = {};
+  // SwiGLU of the sums, of weights with gate_up(): to `out`, or quantized with the max quantizer to
+  // `quantized` if that has codes.
+  float limit = std::numeric_limits<float>::infinity();
+  QuantizedSpan quantized = {};
+  GlobalScales global = {};
 };
 
 struct DeviceBackend {

@@ -5,6 +5,7 @@
 
 #include "core/require.h"
 #include "layers/weights.h"
+#include "nvfp4/tensor_core_swiglu.h"
 #include "ops/options.h"
 
 namespace nvfp4 {
@@ -16,6 +17,10 @@ static_assert(sizeof(GlobalScale) == 2 * sizeof(float) && sizeof(std::int32_t) =
 template <class T>
 T* words(Rows& memory, std::int64_t count, Device device) {
   return static_cast<T*>(memory.get(DType::f32, 1, count, device).data);
+}
+
+std::span<const std::int32_t> row_ends(const DispatchJob& routed) {
+  return {routed.row_ends, static_cast<std::size_t>(routed.experts)};
 }
 
 }  // namespace
@@ -30,17 +35,24 @@ DeviceMoe::Experts DeviceMoe::make_experts(const char* op, std::span<const Exper
     down.push_back({e.down});
     if (e.down.input_scale) experts.down_scales.push_back(*e.down.input_scale);
   }
-  const auto pack = [&](const std::vector<std::vector<WeightView>>& groups) {
-    return fragment_parts(op, groups, options_.weight_quantizer, options_.backend, device_);
-  };
-  experts.gate_up = pack(gate_up);
-  experts.down = pack(down);
   if (options_.down_activation.kind() != ActivationScale::Kind::stored ||
       experts.down_scales.size() != list.size())
     experts.down_scales.clear();
   if (!experts.down_scales.empty())
-    experts.down_scales_there =
-        to_device(MatrixView(experts.down_scales.data(), DType::f32, experts.count(), 2), device_);
+    experts.down_scales_there = to_device(MatrixView(experts.down_scales.data(), DType::f32,
+                                                     static_cast<std::int64_t>(list.size()), 2),
+                                          device_);
+  // A global scale that is measured needs all of SwiGLU's outputs before the first is quantized.
+  const bool fuses =
+      !w4a4() || (activation_quantizer(experts).quantizer == Quantizer::max &&
+                  (activation_quantizer(experts).global || !experts.down_scales.empty()));
+  const auto pack = [&](const std::vector<std::vector<WeightView>>& groups,
+                        std::optional<GateUp> order) {
+    return fragment_parts(op, groups, options_.weight_quantizer, options_.backend, device_, order);
+  };
+  const bool eights = list[0].gate.outputs() % 8 == 0;
+  experts.gate_up = pack(gate_up, fuses && eights ? std::optional(GateUp{}) : std::nullopt);
+  experts.down = pack(down, std::nullopt);
   return experts;
 }
 
@@ -71,7 +83,9 @@ void DeviceMoe::reserve() const {
   const std::int64_t k = routed_.hidden();
   std::int64_t width = rows * routed_.intermediate();
   for (const Experts& s : shared_) width = std::max(width, tokens * s.intermediate());
-  work_.gate_up.get(DType::f32, 1, 2 * width, device_);
+  const auto fuses = [](const Experts& e) { return e.gate_up.gate_up().has_value(); };
+  if (!fuses(routed_) || !std::ranges::all_of(shared_, fuses))
+    work_.gate_up.get(DType::f32, 1, 2 * width, device_);
   work_.down.get(DType::f32, rows, k, device_);
   if (!shared_.empty()) work_.sum.get(DType::f32, tokens, k, device_);
   if (shared_.size() > 1) work_.shared.get(DType::f32, tokens, k, device_);
@@ -150,45 +164,82 @@ QuantizedView DeviceMoe::gather(const QuantizedView& x, const DispatchJob& route
 }
 
 template <class X>
-void DeviceMoe::product(const X& x, const FragmentWeights& w, const DispatchJob* routed,
-                        const MatrixSpan& out, Stream stream) const {
+TensorCoreGemmOptions DeviceMoe::product_options(const X& x, Stream stream) const {
   TensorCoreGemmOptions options{.batch_invariant = options_.batch_invariant, .stream = stream};
   if constexpr (std::is_same_v<X, QuantizedView>)
     options.workspace = decoding_memory(work_.decoded, x.shape, device_);
-  if (routed == nullptr) return gemm_into(x, w, out, options);
-  const std::span<const std::int32_t> ends(routed->row_ends, static_cast<std::size_t>(w.groups()));
-  grouped_gemm_into(x, w, {}, ends, out, options);
+  return options;
 }
 
-QuantizedSpan DeviceMoe::activate(const Experts& experts, const MatrixSpan& gate_up,
-                                  const DispatchJob* routed, Stream stream) const {
-  InputQuantizer quantizer(options_.down_activation, std::nullopt, options_.activation_quantizer,
-                           options_.backend);
-  const bool each_row = routed != nullptr && !experts.down_scales.empty();
-  if (each_row)
-    quantizer.scope = GlobalScope::vector;
-  else if (!experts.down_scales.empty())
-    quantizer = {{}, experts.down_scales[0], options_.activation_quantizer, options_.backend};
-  QuantizeOptions o = quantizer.options(stream);
-  if (each_row) {
-    float* const scales = words<float>(work_.row_scales, 2 * gate_up.rows, device_);
-    device_backend(device_).gather_rows({.from = experts.down_scales_there.data<float>(),
-                                         .from_stride = sizeof(GlobalScale),
-                                         .row_bytes = sizeof(GlobalScale),
-                                         .index = routed->expert_of,
-                                         .rows = gate_up.rows,
-                                         .to = scales,
-                                         .device = device_,
-                                         .stream = stream});
-    o.global = {reinterpret_cast<const GlobalScale*>(scales),
-                static_cast<std::size_t>(gate_up.rows), device_};
+template <class X>
+void DeviceMoe::product(const X& x, const FragmentWeights& w, const DispatchJob* routed,
+                        const MatrixSpan& out, Stream stream) const {
+  const TensorCoreGemmOptions options = product_options(x, stream);
+  if (routed == nullptr) return gemm_into(x, w, out, options);
+  grouped_gemm_into(x, w, {}, row_ends(*routed), out, options);
+}
+
+template <class X>
+void DeviceMoe::hidden(const Experts& experts, const X& x, const DispatchJob* routed,
+                       const MatrixSpan& out, Stream stream) const {
+  if (experts.gate_up.gate_up()) {
+    const TensorCoreSwigluOptions options{.limit = options_.swiglu_limit,
+                                          .gemm = product_options(x, stream)};
+    if (routed == nullptr) return swiglu_gemm_into(x, experts.gate_up, out, options);
+    return grouped_swiglu_gemm_into(x, experts.gate_up, {}, row_ends(*routed), out, options);
   }
+  const MatrixSpan gate_up =
+      work_.gate_up.get(DType::f32, out.rows, 2 * experts.intermediate(), device_);
+  product(x, experts.gate_up, routed, gate_up, stream);
+  swiglu_into(gate_up, out, {.limit = options_.swiglu_limit}, {.stream = stream});
+}
+
+InputQuantizer DeviceMoe::activation_quantizer(const Experts& experts) const {
+  std::optional<GlobalScale> stored;
+  if (experts.down_scales.size() == 1) stored = experts.down_scales[0];
+  return {options_.down_activation, stored, options_.activation_quantizer, options_.backend};
+}
+
+GlobalScales DeviceMoe::row_scales(const Experts& experts, std::int64_t rows,
+                                   const DispatchJob& routed, Stream stream) const {
+  float* const scales = words<float>(work_.row_scales, 2 * rows, device_);
+  device_backend(device_).gather_rows({.from = experts.down_scales_there.data<float>(),
+                                       .from_stride = sizeof(GlobalScale),
+                                       .row_bytes = sizeof(GlobalScale),
+                                       .index = routed.expert_of,
+                                       .rows = rows,
+                                       .to = scales,
+                                       .device = device_,
+                                       .stream = stream});
+  return {reinterpret_cast<const GlobalScale*>(scales), static_cast<std::size_t>(rows), device_};
+}
+
+template <class X>
+QuantizedView DeviceMoe::quantized_hidden(const Experts& experts, const X& x, std::int64_t rows,
+                                          const DispatchJob* routed, Stream stream) const {
+  InputQuantizer quantizer = activation_quantizer(experts);
+  const bool each_row = routed != nullptr && experts.down_scales.size() > 1;
+  if (each_row) quantizer.scope = GlobalScope::vector;
+  QuantizeOptions o = quantizer.options(stream);
+  if (each_row) o.global = row_scales(experts, rows, *routed, stream);
+  const QuantizedSpan h =
+      work_.activated.get(rows, experts.intermediate(), quantizer.scope, device_);
+  if (experts.gate_up.gate_up()) {
+    const TensorCoreSwigluOptions options{.limit = options_.swiglu_limit,
+                                          .gemm = product_options(x, stream)};
+    if (routed == nullptr)
+      swiglu_gemm_quantize_into(x, experts.gate_up, h, o, options);
+    else
+      grouped_swiglu_gemm_quantize_into(x, experts.gate_up, {}, row_ends(*routed), h, o, options);
+    return h;
+  }
+  const MatrixSpan gate_up =
+      work_.gate_up.get(DType::f32, rows, 2 * experts.intermediate(), device_);
+  product(x, experts.gate_up, routed, gate_up, stream);
   // What an earlier call left in the rows of no expert must not count.
-  if (routed != nullptr && !quantizer.global && quantizer.scope == GlobalScope::tensor)
+  if (routed != nullptr && o.global.empty() && quantizer.scope == GlobalScope::tensor)
     device_backend(device_).clear_rows_from(routed->row_ends + routed->experts - 1, gate_up,
                                             stream);
-  const QuantizedSpan h =
-      work_.activated.get(gate_up.rows, experts.intermediate(), quantizer.scope, device_);
   swiglu_quantize_into(gate_up, h, {.limit = options_.swiglu_limit}, o);
   return h;
 }
@@ -196,15 +247,12 @@ QuantizedSpan DeviceMoe::activate(const Experts& experts, const MatrixSpan& gate
 template <class X>
 void DeviceMoe::run_experts(const Experts& experts, const X& x, std::int64_t rows,
                             const DispatchJob* routed, const MatrixSpan& out, Stream stream) const {
-  const std::int64_t i = experts.intermediate();
-  const MatrixSpan gate_up = work_.gate_up.get(DType::f32, rows, 2 * i, device_);
-  product(x, experts.gate_up, routed, gate_up, stream);
-  if (w4a4()) {
-    const QuantizedView h = activate(experts, gate_up, routed, stream);
-    return product(h, experts.down, routed, out, stream);
-  }
-  const MatrixSpan h = work_.hidden.get(options_.intermediate, rows, i, device_);
-  swiglu_into(gate_up, h, {.limit = options_.swiglu_limit}, {.stream = stream});
+  if (w4a4())
+    return product(quantized_hidden(experts, x, rows, routed, stream), experts.down, routed, out,
+                   stream);
+  const MatrixSpan h =
+      work_.hidden.get(options_.intermediate, rows, experts.intermediate(), device_);
+  hidden(experts, x, routed, h, stream);
   product(MatrixView(h), experts.down, routed, out, stream);
 }
 

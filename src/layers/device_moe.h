@@ -33,7 +33,7 @@ class DeviceMoe {
  private:
   /// Experts of one shape, or a shared one.
   struct Experts {
-    FragmentWeights gate_up;               ///< [E, 2·I, K], gate above up
+    FragmentWeights gate_up;               ///< [E, 2·I, K], gate above up, packed so or for SwiGLU
     FragmentWeights down;                  ///< [E, K, I]
     std::vector<GlobalScale> down_scales;  ///< of the input of down: none, or one for each expert
     Matrix down_scales_there;              ///< the same on the device, as pairs of floats
@@ -53,6 +53,9 @@ class DeviceMoe {
   void reserve() const;
   bool w4a4() const { return options_.scheme == Scheme::nvfp4; }
 
+  /// How the input of down is quantized, before anything is known of its rows.
+  InputQuantizer activation_quantizer(const Experts& experts) const;
+
   template <class X>
   void run(const X& x, const Routing& routing, const MatrixSpan& out, Stream stream) const;
   template <class X>
@@ -64,8 +67,18 @@ class DeviceMoe {
   template <class X>
   void product(const X& x, const FragmentWeights& w, const DispatchJob* routed,
                const MatrixSpan& out, Stream stream) const;
-  QuantizedSpan activate(const Experts& experts, const MatrixSpan& gate_up,
-                         const DispatchJob* routed, Stream stream) const;
+  /// SwiGLU of gate and up of x, for down: W4A16, and W4A4.
+  template <class X>
+  void hidden(const Experts& experts, const X& x, const DispatchJob* routed, const MatrixSpan& out,
+              Stream stream) const;
+  template <class X>
+  QuantizedView quantized_hidden(const Experts& experts, const X& x, std::int64_t rows,
+                                 const DispatchJob* routed, Stream stream) const;
+  template <class X>
+  TensorCoreGemmOptions product_options(const X& x, Stream stream) const;
+  /// The global scale of each row, that of its expert.
+  GlobalScales row_scales(const Experts& experts, std::int64_t rows, const DispatchJob& routed,
+                          Stream stream) const;
 
   DispatchJob order(const Routing& routing, Stream stream) const;
   MatrixView gather(const MatrixView& x, const DispatchJob& routed) const;

@@ -32,7 +32,8 @@ QuantizedMatrix with_row_globals(const QuantizedView& q) {
 }  // namespace
 
 FragmentWeights fragment_parts(const char* op, std::span<const std::vector<WeightView>> groups,
-                               Quantizer dense, std::string_view backend, Device device) {
+                               Quantizer dense, std::string_view backend, Device device,
+                               std::optional<GateUp> gate_up) {
   FragmentWeights weights;
   const GlobalScope scope = have_row_globals(groups) ? GlobalScope::vector : GlobalScope::tensor;
   for (std::size_t g = 0; g < groups.size(); ++g) {
@@ -41,7 +42,7 @@ FragmentWeights fragment_parts(const char* op, std::span<const std::vector<Weigh
     if (q.shape().scope != scope) q = with_row_globals(q.view());
     if (g == 0)
       weights = FragmentWeights(static_cast<std::int64_t>(groups.size()), q.shape().rows,
-                                q.shape().cols, scope, device);
+                                q.shape().cols, scope, device, gate_up);
     if (device.type == DeviceType::cuda) q = to_device(q.view(), device);
     pack_fragments_into(q.view(), weights, static_cast<std::int64_t>(g));
     synchronize(device);

@@ -12,9 +12,10 @@ namespace nvfp4 {
 
 /// One matrix for each group, of that group's parts, whose outputs follow one another: all groups
 /// of one shape. `dense`: how dense parts are quantized. Complete when the call returns. Throws
-/// ShapeError, ValueError, UnsupportedError, DeviceError.
+/// ShapeError, ValueError, UnsupportedError, DeviceError. `gate_up`: as in FragmentWeights.
 FragmentWeights fragment_parts(const char* op, std::span<const std::vector<WeightView>> groups,
-                               Quantizer dense, std::string_view backend, Device device);
+                               Quantizer dense, std::string_view backend, Device device,
+                               std::optional<GateUp> gate_up = {});
 
 /// Memory for the decoding of quantized operands.
 std::span<std::byte> decoding_memory(Rows& memory, const QuantizedShape& x, Device device);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -26,6 +27,12 @@ void copy_bytes(Device device, void* to, Device from_device, const void* from, s
   copy(in, MatrixSpan(to, DType::bf16, 1, bytes / 2, -1, device), stream);
 }
 
+/// The row of W that is packed as row n.
+std::int64_t row_of(const FragmentWeights& packed, std::int64_t n) {
+  if (!packed.gate_up()) return n;
+  return cuda::gate_up_row(n, packed.rows() / 2, packed.gate_up()->interleave);
+}
+
 /// A tile of matrix `group`; what lies outside it is zero.
 void load_tile(const FragmentPackJob& job, std::int64_t row0, std::int64_t block0,
                TileValues& values) {
@@ -34,7 +41,7 @@ void load_tile(const FragmentPackJob& job, std::int64_t row0, std::int64_t block
   const std::int64_t rows = std::min<std::int64_t>(cuda::kTileRows, job.packed->rows() - row0);
   const std::int64_t blocks = std::min(kTileBlocks, s.blocks() - block0);
   for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t n = job.first_row + row0 + r;
+    const std::int64_t n = job.first_row + row_of(*job.packed, row0 + r);
     for (std::int64_t b = 0; b < blocks; ++b) {
       const std::int64_t block = block0 + b;
       std::uint8_t* const codes = &values.codes[r][b * kCodeBytes];
@@ -96,7 +103,7 @@ void unpack_on_cpu(const FragmentUnpackJob& job) {
       const std::int64_t row0 = row_tile * cuda::kTileRows, block0 = c * kTileBlocks;
       for (int r = 0; r < std::min<std::int64_t>(cuda::kTileRows, from.rows() - row0); ++r)
         for (int b = 0; b < std::min(kTileBlocks, blocks - block0); ++b) {
-          const std::int64_t at = (row0 + r) * blocks + block0 + b;
+          const std::int64_t at = row_of(from, row0 + r) * blocks + block0 + b;
           std::memcpy(job.w.codes + at * kCodeBytes, &values.codes[r][b * kCodeBytes], kCodeBytes);
           job.w.scales[at] = cuda::narrow_scale(tile[cuda::scale_at(r, b)]);
         }
@@ -148,8 +155,8 @@ class BadScale {
 }  // namespace
 
 FragmentWeights::FragmentWeights(std::int64_t groups, std::int64_t rows, std::int64_t cols,
-                                 GlobalScope scope, Device device)
-    : groups_(groups), rows_(rows), cols_(cols), scope_(scope) {
+                                 GlobalScope scope, Device device, std::optional<GateUp> gate_up)
+    : groups_(groups), rows_(rows), cols_(cols), scope_(scope), gate_up_(gate_up) {
   require<ShapeError>(
       groups >= 1 && rows >= 1 && cols >= kBlock && cols % kBlock == 0,
       "FragmentWeights: [G, N, K] = [{}, {}, {}], G and N must be at least 1 and K a positive "
@@ -162,6 +169,19 @@ FragmentWeights::FragmentWeights(std::int64_t groups, std::int64_t rows, std::in
       "FragmentWeights: [G, N, K] = [{}, {}, {}], at most 2^48 elements in tiles of "
       "64x64, and 2^31 - 1 tiles a matrix",
       groups, rows, cols);
+  if (gate_up) {
+    const int interleave = gate_up->interleave;
+    require<ShapeError>(rows % 16 == 0,
+                        "FragmentWeights: N = 2·I = {}, I must be a multiple of 8 for SwiGLU",
+                        rows);
+    require<ValueError>(
+        interleave >= 0 &&
+            (interleave == 0 || std::has_single_bit(static_cast<unsigned>(interleave))),
+        "FragmentWeights: interleave = {}, must be 0 or a power of two", interleave);
+    require<ShapeError>(interleave == 0 || rows / 2 % interleave == 0,
+                        "FragmentWeights: interleave = {}, must divide I = {}", interleave,
+                        rows / 2);
+  }
   data_ = Buffer(bytes(), device);
   global_ = Buffer(groups * group_globals() * static_cast<std::int64_t>(sizeof(float)), device);
 }
@@ -173,11 +193,12 @@ void FragmentWeights::swap(FragmentWeights& other) noexcept {
   std::swap(rows_, other.rows_);
   std::swap(cols_, other.cols_);
   std::swap(scope_, other.scope_);
+  std::swap(gate_up_, other.gate_up_);
 }
 
 FragmentWeights to_device(const FragmentWeights& w, Device device) {
   if (w.groups() == 0) return {};
-  FragmentWeights to(w.groups(), w.rows(), w.cols(), w.scope(), device);
+  FragmentWeights to(w.groups(), w.rows(), w.cols(), w.scope(), device, w.gate_up());
   copy_bytes(device, to.data(), w.device(), w.data(), w.bytes());
   copy_bytes(device, to.global_scale(), w.device(), w.global_scale(),
              w.groups() * w.group_globals() * 4);
@@ -202,10 +223,13 @@ void pack_fragments_into(QuantizedView w, FragmentWeights& packed, std::int64_t 
   pack({.w = w, .packed = &packed, .group = group, .stream = stream});
 }
 
-FragmentWeights pack_fragments(QuantizedView w, std::int64_t groups, Stream stream) {
+namespace {
+
+FragmentWeights pack_groups(const QuantizedView& w, std::int64_t groups, Stream stream,
+                            std::optional<GateUp> gate_up) {
   require_weights(w, groups);
   const QuantizedShape& s = w.shape;
-  FragmentWeights packed(groups, s.vectors() / groups, s.depth(), s.scope, w.device);
+  FragmentWeights packed(groups, s.vectors() / groups, s.depth(), s.scope, w.device, gate_up);
   const BadScale bad(w.device);
   for (std::int64_t g = 0; g < groups; ++g)
     pack({.w = w,
@@ -216,6 +240,16 @@ FragmentWeights pack_fragments(QuantizedView w, std::int64_t groups, Stream stre
           .stream = stream});
   bad.check(s.blocks(), stream);
   return packed;
+}
+
+}  // namespace
+
+FragmentWeights pack_fragments(QuantizedView w, std::int64_t groups, Stream stream) {
+  return pack_groups(w, groups, stream, std::nullopt);
+}
+FragmentWeights pack_gate_up_fragments(QuantizedView w, GateUp order, std::int64_t groups,
+                                       Stream stream) {
+  return pack_groups(w, groups, stream, order);
 }
 
 FragmentWeights pack_fragments(std::span<const QuantizedView> w, Stream stream) {

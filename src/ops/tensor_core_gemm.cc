@@ -1,124 +1,31 @@
 #include "nvfp4/tensor_core_gemm.h"
 
-#include "backends/device_backend.h"
-#include "core/require.h"
-#include "ops/options.h"
+#include "ops/tensor_core_product.h"
 
 namespace nvfp4 {
 namespace {
 
-/// Rows, and bytes between rows, that the copy engine can count.
-constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1;
-constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 40;
-
-/// x as the kernel reads it.
-struct Input {
-  MatrixView view;
-  const float* global = nullptr;
-  bool global_per_row = false;
-};
-
-void require_gpu(const char* op, const FragmentWeights& w) {
-  require<ShapeError>(w.groups() >= 1, "{}: w is empty", op);
-  require<UnsupportedError>(
-      w.device().type == DeviceType::cuda,
-      "{}: w lies on {}, this product runs on a GPU only; see pack_weights for the CPU", op,
-      device_name(w.device()));
-}
-
-Input input(const char* op, const MatrixView& x, const FragmentWeights& w,
-            const TensorCoreGemmOptions&) {
-  require_gpu(op, w);
-  require<ValueError>(x.dtype == DType::bf16 || x.dtype == DType::f16,
-                      "{}: x.dtype = {}, must be bf16 or f16", op, dtype_name(x.dtype));
-  require_on(op, "x", x.device, w.device());
-  require_matrix(op, "x", x);
-  require<ShapeError>(x.rows <= kMostRows, "{}: x.rows = {}, must be less than 2^31", op, x.rows);
-  require<ShapeError>(
-      x.stride % 8 == 0 && x.stride * dtype_size(x.dtype) < kMostRowBytes,
-      "{}: x.stride = {}, must be a multiple of 8 (rows start at multiples of 16 bytes) and less "
-      "than 2^39",
-      op, x.stride);
-  return {.view = x};
-}
-
-/// Decoded into the workspace, but for the global scales.
-Input input(const char* op, const QuantizedView& x, const FragmentWeights& w,
-            const TensorCoreGemmOptions& options) {
-  require_gpu(op, w);
-  require_quantized(op, "x", x);
-  require_on(op, "x", x.device, w.device());
-  const QuantizedShape& s = x.shape;
-  require<ShapeError>(s.axis == BlockAxis::rows,
-                      "{}: x has its blocks down the columns, must have them along the rows", op);
-  require<ShapeError>(s.block == kBlock, "{}: x has blocks of {}, must be 16", op, s.block);
-  require<ShapeError>(s.rows <= kMostRows, "{}: x has {} rows, must be less than 2^31", op, s.rows);
-  const std::int64_t bytes = gemm_workspace_bytes(s);
-  require<ShapeError>(static_cast<std::int64_t>(options.workspace.size()) >= bytes &&
-                          (bytes == 0 || options.workspace.data() != nullptr),
-                      "{}: workspace has {} bytes, must have {}: see gemm_workspace_bytes", op,
-                      options.workspace.size(), bytes);
-  require_aligned(op, "workspace", options.workspace.data(), w.device());
-  return {
-      .view = MatrixView(options.workspace.data(), DType::bf16, s.rows, s.cols, s.cols, w.device()),
-      .global = x.global_scale,
-      .global_per_row = s.scope == GlobalScope::vector};
-}
-
-void decode(const MatrixView&, const Input&, Stream) {}
-void decode(const QuantizedView& x, const Input& to, Stream stream) {
-  QuantizedView unscaled = x;
-  unscaled.global_scale = nullptr;
-  unscaled.shape.scope = GlobalScope::tensor;
-  // The workspace is the caller's to write.
-  const MatrixSpan out(const_cast<void*>(to.view.data), to.view.dtype, to.view.rows, to.view.cols,
-                       to.view.stride, to.view.device);
-  device_backend(x.device).dequantize(unscaled, out, stream);
-}
-
-/// What all products ask of their arguments.
-void require_operands(const char* op, const Input& x, const FragmentWeights& w,
+/// What all products of this file ask of their arguments.
+void require_operands(const char* op, const GemmInput& x, const FragmentWeights& w,
                       const MatrixSpan& out, std::int64_t cols,
                       const TensorCoreGemmOptions& options) {
-  require<ValueError>(
-      out.dtype == DType::f32 || out.dtype == DType::bf16 || out.dtype == DType::f16,
-      "{}: out.dtype = {}, must be f32, bf16 or f16", op, static_cast<int>(out.dtype));
-  require_on(op, "out", out.device, w.device());
-  require_matrix(op, "out", out);
-  require<ShapeError>(out.rows == x.view.rows && out.cols == cols,
-                      "{}: out has shape [{}, {}], must be [{}, {}]", op, out.rows, out.cols,
-                      x.view.rows, cols);
-  const auto given = [](std::span<const float> s) { return static_cast<std::int64_t>(s.size()); };
-  require<ShapeError>(given(options.group_alpha) == 0 || given(options.group_alpha) == w.groups(),
-                      "{}: group_alpha has {} elements, must have none or G = {}", op,
-                      options.group_alpha.size(), w.groups());
-  require_array(op, "group_alpha", options.group_alpha.data(), given(options.group_alpha));
-  require<ShapeError>(given(options.bias) == 0 || given(options.bias) == w.groups() * w.rows(),
-                      "{}: bias has {} elements, must have none or G·N = {}", op,
-                      options.bias.size(), w.groups() * w.rows());
-  require_array(op, "bias", options.bias.data(), given(options.bias));
-}
-
-template <class X>
-void run(const X& x, const Input& in, FragmentGemmJob job) {
-  const DeviceBackend& backend = device_backend(job.w->device());
-  if (in.view.rows > 0) decode(x, in, job.options.stream);
-  job.x = in.view;
-  job.x_global = in.global;
-  job.x_global_per_row = in.global_per_row;
-  backend.fragment_gemm(job);
+  require<ValueError>(!w.gate_up(),
+                      "{}: the rows of w are those of gate and up, packed for SwiGLU: see "
+                      "swiglu_gemm_into",
+                      op);
+  require_product(op, out, x.view.rows, cols, w.device());
+  require_factors(op, w, options);
 }
 
 template <class X>
 void gemm_any(const X& x, const FragmentWeights& w, const MatrixSpan& out,
               const TensorCoreGemmOptions& options) {
   constexpr const char* kOp = "gemm";
-  const Input in = input(kOp, x, w, options);
-  require<ShapeError>(w.groups() == 1, "gemm: w has {} groups, must have one", w.groups());
-  require<ShapeError>(in.view.cols == w.cols(), "gemm: x.cols = {}, must be K = {} as in w",
-                      in.view.cols, w.cols());
+  const GemmInput in = gemm_input(kOp, x, w, options);
+  require_one_group(kOp, w);
+  require_depth(kOp, in, w);
   require_operands(kOp, in, w, out, w.rows(), options);
-  run(x, in, {.w = &w, .out = out, .options = options});
+  run_product(x, in, {.w = &w, .out = out, .options = options});
 }
 
 template <class X>
@@ -126,38 +33,28 @@ void grouped_any(const X& x, const FragmentWeights& w, std::span<const std::int3
                  std::span<const std::int32_t> ends, const MatrixSpan& out,
                  const TensorCoreGemmOptions& options) {
   constexpr const char* kOp = "grouped_gemm";
-  const Input in = input(kOp, x, w, options);
-  require<ShapeError>(in.view.cols == w.cols(), "{}: x.cols = {}, must be K = {} as in w", kOp,
-                      in.view.cols, w.cols());
-  require<UnsupportedError>(w.groups() <= kMostGroups, "{}: w has {} groups, at most {} can be run",
-                            kOp, w.groups(), kMostGroups);
-  const auto groups = static_cast<std::size_t>(w.groups());
-  require<ShapeError>(ends.size() == groups, "{}: ends has {} elements, must have G = {}", kOp,
-                      ends.size(), groups);
-  require<ShapeError>(starts.empty() || starts.size() == groups,
-                      "{}: starts has {} elements, must have none or G = {}", kOp, starts.size(),
-                      groups);
-  require_array(kOp, "ends", ends.data(), w.groups());
-  require_array(kOp, "starts", starts.data(), static_cast<std::int64_t>(starts.size()));
+  const GemmInput in = gemm_input(kOp, x, w, options);
+  require_depth(kOp, in, w);
+  require_groups(kOp, w, starts, ends);
   require_operands(kOp, in, w, out, w.rows(), options);
-  run(x, in,
-      {.w = &w,
-       .out = out,
-       .starts = starts.empty() ? nullptr : starts.data(),
-       .ends = ends.data(),
-       .options = options});
+  run_product(x, in,
+              {.w = &w,
+               .out = out,
+               .starts = starts.empty() ? nullptr : starts.data(),
+               .ends = ends.data(),
+               .options = options});
 }
 
 template <class X>
 void every_group_any(const X& x, const FragmentWeights& w, const MatrixSpan& out,
                      const TensorCoreGemmOptions& options) {
   constexpr const char* kOp = "gemm_every_group";
-  const Input in = input(kOp, x, w, options);
+  const GemmInput in = gemm_input(kOp, x, w, options);
   require<ShapeError>(in.view.cols == w.cols() || in.view.cols == w.groups() * w.cols(),
                       "{}: x.cols = {}, must be K = {} or G·K = {}", kOp, in.view.cols, w.cols(),
                       w.groups() * w.cols());
   require_operands(kOp, in, w, out, w.groups() * w.rows(), options);
-  run(x, in, {.w = &w, .out = out, .options = options});
+  run_product(x, in, {.w = &w, .out = out, .options = options});
 }
 
 }  // namespace

@@ -61,10 +61,12 @@ void expect_tiles(const DenseX& x, const Weights& w, DType type, std::span<const
 
 TEST_F(CudaGemm, IsRightWithEveryTile) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
-  for (const Shape& s : {Shape{200, 720}, Shape{328, 2048}, Shape{72, 48}})
-    for (const DType type : {DType::bf16, DType::f16})
-      expect_tiles(DenseX(150, s.k, type, seed), Weights(1, s.n, s.k, GlobalScope::vector, seed),
-                   DType::f32, all_tiles(), name_of(s, 150, seed));
+  // Last tiles of several sizes.
+  for (const std::int64_t m : {150, 104, 74})
+    for (const Shape& s : {Shape{200, 720}, Shape{328, 2048}, Shape{72, 48}})
+      for (const DType type : {DType::bf16, DType::f16})
+        expect_tiles(DenseX(m, s.k, type, seed), Weights(1, s.n, s.k, GlobalScope::vector, seed),
+                     m == 104 ? type : DType::f32, all_tiles(), name_of(s, m, seed));
 }
 
 /// More tiles than there are multiprocessors: blocks take several.

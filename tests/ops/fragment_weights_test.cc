@@ -226,5 +226,46 @@ TEST(FragmentGemmBounds, CatchOneWrongScale) {
   }
 }
 
+/// Gate and up of I outputs, in groups of `interleave` (0: halves), as they are packed for SwiGLU.
+QuantizedMatrix in_packed_order(const QuantizedMatrix& w, std::int64_t interleave) {
+  const std::int64_t n = w.shape().rows, outputs = n / 2, row_bytes = w.shape().cols / 2;
+  QuantizedMatrix q(w.shape());
+  std::int64_t packed = 0;
+  for (std::int64_t i0 = 0; i0 < outputs; i0 += 8)
+    for (const bool up : {false, true})
+      for (std::int64_t i = i0; i < i0 + 8; ++i, ++packed) {
+        const std::int64_t from = interleave == 0 ? i + (up ? outputs : 0)
+                                                  : i / interleave * 2 * interleave +
+                                                        (up ? interleave : 0) + i % interleave;
+        std::memcpy(q.codes() + packed * row_bytes, w.codes() + from * row_bytes,
+                    static_cast<std::size_t>(row_bytes));
+        std::memcpy(q.scales() + packed * row_bytes / 8, w.scales() + from * row_bytes / 8,
+                    static_cast<std::size_t>(row_bytes / 8));
+      }
+  std::copy_n(w.global_scale(), w.shape().global_count(), q.global_scale());
+  return q;
+}
+
+TEST(FragmentWeights, PutGateAndUpOfEightOutputsTogether) {
+  for (const int interleave : {0, 1, 4, 8, 16})
+    for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector}) {
+      const QuantizedMatrix w = random_weights({.rows = 96, .cols = 208, .scope = scope}, 7);
+      const FragmentWeights packed = pack_gate_up_fragments(w.view(), {interleave});
+      ASSERT_TRUE(packed.gate_up());
+      EXPECT_EQ(packed.gate_up()->interleave, interleave);
+      EXPECT_EQ(bytes_of(packed), bytes_of(pack_fragments(in_packed_order(w, interleave).view())));
+      EXPECT_TRUE(unpack_fragments(packed) == expected(w.view())) << interleave;
+      EXPECT_TRUE(to_device(packed, {}).gate_up());
+    }
+}
+
+TEST(FragmentWeights, RefuseGateAndUpThatDoNotFit) {
+  const QuantizedMatrix odd({.rows = 24, .cols = 64}), w({.rows = 48, .cols = 64});
+  EXPECT_THROW(pack_gate_up_fragments(odd.view()), ShapeError);
+  EXPECT_THROW(pack_gate_up_fragments(w.view(), {3}), ValueError);
+  EXPECT_THROW(pack_gate_up_fragments(w.view(), {-8}), ValueError);
+  EXPECT_THROW(pack_gate_up_fragments(w.view(), {16}), ShapeError);
+}
+
 }  // namespace
 }  // namespace nvfp4

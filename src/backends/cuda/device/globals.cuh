@@ -12,7 +12,7 @@ struct Globals {
   Quantizer quantizer = Quantizer::max;
   bool of_vectors = false;
 
-  __device__ GlobalScale of(std::int64_t vector) const {
+  NVFP4_HD GlobalScale of(std::int64_t vector) const {
     const std::int64_t i = of_vectors ? vector : 0;
     if (given) return given[i];
     if (amax) return global_scale_for(amax[i], quantizer);

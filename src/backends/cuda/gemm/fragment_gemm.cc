@@ -72,6 +72,29 @@ GemmTile tile_of(const GemmTile& given, const TileProblem& problem) {
   return tile;
 }
 
+/// Where the outputs of SwiGLU go.
+void set_swiglu(const FragmentGemmJob& job, FragmentGemm& p) {
+  p.swiglu = true;
+  p.limit = job.limit;
+  p.interleave = job.w->gate_up()->interleave;
+  if (job.quantized.codes == nullptr) return;
+  p.codes = job.quantized.codes;
+  p.scales = job.quantized.scales;
+  p.scale_layout = job.quantized.shape.layout;
+  p.out_globals.of_vectors = job.quantized.shape.scope == GlobalScope::vector;
+  if (job.global.device.type == DeviceType::cuda)
+    p.out_globals.given = job.global.data;
+  else
+    p.out_globals.value = job.global[0];
+  clear_padding(job.quantized, job.options.stream);
+  store_global_scales(job.global, job.quantized, job.options.stream);
+}
+
+auto launcher(DType type, bool swiglu) {
+  if (swiglu) return type == DType::bf16 ? launch_swiglu_gemm_bf16 : launch_swiglu_gemm_f16;
+  return type == DType::bf16 ? launch_gemm_bf16 : launch_gemm_f16;
+}
+
 bool is_wide(const MatrixSpan& out, std::int64_t group_cols) {
   const std::int64_t sixteen = 16 / dtype_size(out.dtype);
   return reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0 && out.stride % sixteen == 0 &&
@@ -128,9 +151,9 @@ void fragment_gemm(const FragmentGemmJob& job) {
   p.splits = tile.splits;
 
   const Current current(w.device());
+  if (w.gate_up()) set_swiglu(job, p);
   const CUtensorMap map = make_map(x, w.cols(), p.x_of_group, p.x_whole_chunks, tile);
-  const auto launch = x.dtype == DType::bf16 ? launch_gemm_bf16 : launch_gemm_f16;
-  launch(tile, map, p, static_cast<int>(blocks), stream_of(options.stream));
+  launcher(x.dtype, p.swiglu)(tile, map, p, static_cast<int>(blocks), stream_of(options.stream));
 }
 
 }  // namespace nvfp4::cuda

@@ -14,4 +14,10 @@ void launch_gemm_bf16(const GemmTile& tile, const CUtensorMap& x, const Fragment
 void launch_gemm_f16(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p, int blocks,
                      cudaStream_t stream);
 
+/// Those that end in SwiGLU.
+void launch_swiglu_gemm_bf16(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p,
+                             int blocks, cudaStream_t stream);
+void launch_swiglu_gemm_f16(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p,
+                            int blocks, cudaStream_t stream);
+
 }  // namespace nvfp4::cuda

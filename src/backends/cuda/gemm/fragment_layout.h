@@ -93,4 +93,15 @@ NVFP4_HD constexpr std::uint8_t narrow_scale(std::uint8_t wide) {
   return wide == 0 ? 0 : 1;
 }
 
+/// Gate and up of SwiGLU: 8 rows of gate above the same 8 of up, so that a lane has both of an
+/// output. The row of W, with gate and up in groups of `interleave` (0: in halves), of row
+/// `packed`.
+NVFP4_HD constexpr std::int64_t gate_up_row(std::int64_t packed, std::int64_t outputs,
+                                            std::int64_t interleave) {
+  const std::int64_t output = packed / 16 * 8 + packed % 8, up = packed / 8 % 2;
+  return interleave == 0
+             ? output + up * outputs
+             : output / interleave * 2 * interleave + output % interleave + up * interleave;
+}
+
 }  // namespace nvfp4::cuda

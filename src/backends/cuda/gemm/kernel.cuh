@@ -8,6 +8,7 @@
 #include "backends/cuda/gemm/problem.h"
 #include "backends/cuda/gemm/schedule.cuh"
 #include "backends/cuda/gemm/store.cuh"
+#include "backends/cuda/gemm/store_swiglu.cuh"
 #include "backends/cuda/gemm/wgmma.cuh"
 
 /// outᵀ = W · xᵀ by wgmma with W as the A operand, decoded from shared memory into registers.
@@ -20,9 +21,10 @@ namespace nvfp4::cuda {
 
 inline constexpr int kConsumers = 256;  ///< threads of the two warpgroups that multiply
 
-template <DType kTypeOf, int kTokensOf, int kRowsOf>
+template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf>
 struct FragmentConfig {
   static constexpr DType kType = kTypeOf;
+  static constexpr bool kSwiglu = kSwigluOf;
   static constexpr int kTokens = kTokensOf, kRows = kRowsOf;
   static constexpr int kRowGroups = kRows / 64, kDepthGroups = 2 / kRowGroups;
   static constexpr bool kLarge = kTokens >= 64;
@@ -39,9 +41,8 @@ struct FragmentConfig {
   static constexpr int kWRowBytes = kTileBytes * kStageChunks;  ///< of 64 rows
   static constexpr int kWBytes = kRowGroups * kWRowBytes;
   static constexpr int kStageBytes = kXBytes + kWBytes;
-  static constexpr int kSlabTokens = kTokens < 64 ? kTokens : 64;
-  static constexpr int kFloatSlabTokens = kSlabTokens < 16 ? 8 : kSlabTokens / 2;
-  static constexpr int kSlabBytes = kDepthGroups == 1 ? 2 * kFloatSlabTokens * kSlabStride * 4 : 0;
+  static constexpr int kSlabBytes =
+      kDepthGroups == 1 ? 2 * float_slab_tokens(kTokens) * kSlabStride * 4 : 0;
   static constexpr int kPartialStride = kRows + 4;  ///< floats between the tokens of partial sums
   static constexpr int kPartialBytes = kDepthGroups * kTokens * kPartialStride * 4;
   static constexpr int kStages = ((kLarge ? 220 : 107) * 1024 - kSlabBytes) / kStageBytes;
@@ -81,7 +82,6 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   // The weights do not depend on the kernel before; all that it may have written does.
   if (p.ends != nullptr) wait_for_kernel_before();
   Schedule<Config> schedule(p, state.schedule);
-  __syncthreads();
 
   // The depth in stages; the last one may have fewer chunks.
   constexpr int kStageChunks = Config::kStageChunks;
@@ -173,8 +173,6 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
                                   lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);
   const Shift16 shift{p.sixteen};
 
-  float d[Config::kTokens / 2];
-  std::uint32_t a[2][4][4];
   int slot = 0, before = -1;
   std::uint32_t phase = 0;
   const auto load = [&](int chunk) {
@@ -185,7 +183,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
     decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
-  const auto multiply = [&](const std::uint32_t(&f)[4][4], int chunk) {
+  const auto multiply = [&](auto& d, const std::uint32_t(&f)[4][4], int chunk) {
     const std::uint32_t x = slot * Config::kXBytes + chunk * Config::kXChunkBytes;
     if constexpr (Config::kSync) {
       const std::uint32_t at = x_lane_at + x;
@@ -198,8 +196,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        wgmma<Config::kType, Config::kTokens>(d, f[k],
-                                              swizzled_descriptor(x_at + (x >> 4) + k * 2));
+        wgmma<Config::kType>(d, f[k], swizzled_descriptor(x_at + (x >> 4) + k * 2));
       wgmma_commit();
     }
   };
@@ -217,7 +214,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     phase ^= wrap ? 1 : 0;
   };
   // The tensor cores work on one chunk while the next is decoded.
-  const auto run_stage = [&](auto parity) {
+  using Decoded = std::uint32_t[2][4][4];
+  const auto run_stage = [&](auto& d, Decoded& a, auto parity) {
     barrier_wait(full + slot * 8, phase);
     LaneChunk next = load(0);
 #pragma unroll
@@ -226,29 +224,31 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       if (c + 1 < kGroupChunks) next = load(c + 1);
       auto& f = a[(c + decltype(parity)::value * kGroupChunks) % 2];
       decode(chunk, f);
-      multiply(f, c);
+      multiply(d, f, c);
       settle(std::integral_constant<int, 1>{});
       if (c == 0) release(before);
     }
     advance();
   };
-  for (Work work; schedule.next(work);) {
-#pragma unroll
-    for (float& v : d) v = 0;
+  // The first kTokens of a tile.
+  const auto run_tile = [&](const Work& work, auto tokens) {
+    constexpr int kTokens = decltype(tokens)::value;
+    float d[kTokens / 2] = {};
+    Decoded a;
     before = -1;
     int stage = 0;
     for (; stage + 1 < whole; stage += 2) {
-      run_stage(std::integral_constant<int, 0>{});
-      run_stage(std::integral_constant<int, 1>{});
+      run_stage(d, a, std::integral_constant<int, 0>{});
+      run_stage(d, a, std::integral_constant<int, 1>{});
     }
-    if (stage < whole) run_stage(std::integral_constant<int, 0>{});
+    if (stage < whole) run_stage(d, a, std::integral_constant<int, 0>{});
     if (whole < last - first) {
       barrier_wait(full + slot * 8, phase);
       const int left = p.chunks % kStageChunks - depth_group * kGroupChunks;
       for (int c = 0; c < min(left, kGroupChunks); ++c) {
         settle(std::integral_constant<int, 0>{});
         decode(load(c), a[0]);
-        multiply(a[0], c);
+        multiply(d, a[0], c);
       }
       release(before);
       advance();
@@ -256,7 +256,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     settle(std::integral_constant<int, 0>{});
     release(before);
     if (Config::kDepthGroups == 1 && p.splits == 1) {
-      if (p.wide_stores && p.out_type != DType::f32)
+      if constexpr (Config::kSwiglu)
+        store_swiglu<Config>(p, work, d, ring + Config::kSlabOffset, row_group, warp, lane);
+      else if (p.wide_stores && p.out_type != DType::f32)
         store_rounded<Config>(p, work, d, x_ring + Config::kSlabOffset, row_group, warp, lane);
       else
         store_slabs<Config>(p, work, d, ring + Config::kSlabOffset, row_group, warp, lane);
@@ -268,9 +270,35 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         cluster_sync();
       else
         part_sync(7, kConsumers);
-      reduce_partials<Config>(p, work, x_ring, rank);
+      if constexpr (Config::kSwiglu)
+        reduce_swiglu<Config>(p, work, x_ring, rank);
+      else
+        reduce_partials<Config>(p, work, x_ring, rank);
       if (p.splits > 1) cluster_sync();
     }
+  };
+  for (Work work; schedule.next(work);) {
+    // The last tile of a group may have but a few tokens. ptxas gives every shape of wgmma
+    // registers of its own, so that there can be only some.
+    constexpr int kAll = Config::kTokens, kFew = kAll == 64 ? 16 : 32;
+    const int tokens = __shfl_sync(~0u, work.token_end - work.token, 0);
+    if constexpr (kAll == 64 || kAll == 128) {
+      if (tokens <= kFew) {
+        run_tile(work, std::integral_constant<int, kFew>{});
+        continue;
+      }
+    }
+    if constexpr (kAll == 64) {
+      if (tokens <= 2 * kFew) {
+        run_tile(work, std::integral_constant<int, 2 * kFew>{});
+        continue;
+      }
+      if (tokens <= 3 * kFew) {
+        run_tile(work, std::integral_constant<int, 3 * kFew>{});
+        continue;
+      }
+    }
+    run_tile(work, std::integral_constant<int, kAll>{});
   }
 }
 

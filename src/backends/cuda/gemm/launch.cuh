@@ -44,14 +44,14 @@ void launch_config(const CUtensorMap& x, const FragmentGemm& p, int blocks, cuda
   check(cudaLaunchKernelEx(&config, kernel, x, p), "gemm: kernel launch");
 }
 
-template <DType kType>
+template <DType kType, bool kSwiglu>
 void launch_tile(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p, int blocks,
                  cudaStream_t stream) {
   const auto rows = [&]<int kTokens>() {
     if (tile.rows == 64)
-      launch_config<FragmentConfig<kType, kTokens, 64>>(x, p, blocks, stream);
+      launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu>>(x, p, blocks, stream);
     else
-      launch_config<FragmentConfig<kType, kTokens, 128>>(x, p, blocks, stream);
+      launch_config<FragmentConfig<kType, kTokens, 128, kSwiglu>>(x, p, blocks, stream);
   };
   switch (tile.tokens) {
     case 8:
@@ -65,7 +65,7 @@ void launch_tile(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm&
     case 128:
       return rows.template operator()<128>();
     default:
-      launch_config<FragmentConfig<kType, 256, 128>>(x, p, blocks, stream);
+      launch_config<FragmentConfig<kType, 256, 128, kSwiglu>>(x, p, blocks, stream);
   }
 }
 

@@ -29,8 +29,20 @@ __device__ std::uint8_t scale_of(const QuantizedView& w, std::int64_t vector, st
                     : scale_offset_of(s.layout, vector, block, s.vectors(), s.blocks())));
 }
 
+/// Which row of W is packed as which.
+struct RowOrder {
+  std::int64_t rows;
+  std::int64_t interleave;  ///< -1: as they are
+
+  explicit RowOrder(const FragmentWeights& w)
+      : rows(w.rows()), interleave(w.gate_up() ? w.gate_up()->interleave : -1) {}
+  __device__ std::int64_t row(std::int64_t packed) const {
+    return interleave < 0 ? packed : gate_up_row(packed, rows / 2, interleave);
+  }
+};
+
 __global__ void __launch_bounds__(kThreads)
-    pack_kernel(const QuantizedView w, std::int64_t first_row, std::int64_t rows,
+    pack_kernel(const QuantizedView w, std::int64_t first_row, const RowOrder order,
                 std::int64_t col_tiles, std::uint8_t* out, unsigned long long* bad_scale) {
   __shared__ __align__(16) TileValues values;
   const std::int64_t tile = blockIdx.x;
@@ -40,8 +52,8 @@ __global__ void __launch_bounds__(kThreads)
     // Neighbouring threads read what lies side by side.
     const bool along = w.shape.axis == BlockAxis::rows;
     const int r = along ? i / 4 : i % kTileRows, b = along ? i % 4 : i / kTileRows;
-    const std::int64_t vector = first_row + row0 + r, block = block0 + b;
-    const bool inside = row0 + r < rows && block < blocks;
+    const std::int64_t vector = first_row + order.row(row0 + r), block = block0 + b;
+    const bool inside = row0 + r < order.rows && block < blocks;
     const uint2 codes = inside ? codes_of(w, vector, block) : uint2{0, 0};
     const std::uint8_t scale = inside ? scale_of(w, vector, block) : 0;
     *reinterpret_cast<uint2*>(&values.codes[r][b * 8]) = codes;
@@ -63,7 +75,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    unpack_kernel(const std::uint8_t* packed, std::int64_t col_tiles, const QuantizedSpan w) {
+    unpack_kernel(const std::uint8_t* packed, std::int64_t col_tiles, const RowOrder order,
+                  const QuantizedSpan w) {
   __shared__ __align__(16) TileValues values;
   const std::int64_t tile = blockIdx.x;
   const std::int64_t row0 = tile / col_tiles * kTileRows, block0 = tile % col_tiles * 4;
@@ -78,7 +91,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = static_cast<int>(threadIdx.x); i < kTileRows * 4; i += kThreads) {
     const int r = i / 4, b = i % 4;
     if (row0 + r >= w.shape.rows || block0 + b >= blocks) continue;
-    const std::int64_t at = (row0 + r) * blocks + block0 + b;
+    const std::int64_t at = order.row(row0 + r) * blocks + block0 + b;
     reinterpret_cast<uint2*>(w.codes)[at] =
         *reinterpret_cast<const uint2*>(&values.codes[r][b * 8]);
     w.scales[at] = narrow_scale(from[scale_at(r, b)]);
@@ -104,7 +117,7 @@ void pack_fragments(const FragmentPackJob& job) {
   const cudaStream_t stream = stream_of(job.stream);
   static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
   pack_kernel<<<tiles_of(to), kThreads, 0, stream>>>(
-      job.w, job.first_row, to.rows(), to.col_tiles(), to.data() + job.group * to.group_bytes(),
+      job.w, job.first_row, RowOrder(to), to.col_tiles(), to.data() + job.group * to.group_bytes(),
       reinterpret_cast<unsigned long long*>(job.bad_scale));
   check(cudaGetLastError(), "pack_fragments: kernel launch");
   const bool per_row = to.scope() == GlobalScope::vector;
@@ -117,7 +130,7 @@ void unpack_fragments(const FragmentUnpackJob& job) {
   const Current current(from.device());
   const cudaStream_t stream = stream_of(job.stream);
   unpack_kernel<<<tiles_of(from), kThreads, 0, stream>>>(
-      from.data() + job.group * from.group_bytes(), from.col_tiles(), job.w);
+      from.data() + job.group * from.group_bytes(), from.col_tiles(), RowOrder(from), job.w);
   check(cudaGetLastError(), "unpack_fragments: kernel launch");
   copy_globals(job.w.global_scale, from.global_scale() + job.group * from.group_globals(),
                from.group_globals(), stream);

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "backends/cuda/device/globals.cuh"
+#include "nvfp4/layout.h"
 #include "nvfp4/tensor_core_gemm.h"
 
 /// What the kernels are told. Host and device.
@@ -36,6 +38,16 @@ struct FragmentGemm {
   DType out_type = DType::bf16;
   std::int64_t out_stride = 0;
   bool wide_stores = false;  ///< rows of out allow 16 bytes at a time
+
+  // SwiGLU of gate and up, whose rows are packed as gate_up_row() says: out is [rows, n / 2].
+  bool swiglu = false;
+  float limit = 0;
+  int interleave = 0;
+  // Its result is quantized if there are codes; `out` is not used then.
+  std::uint8_t* codes = nullptr;  ///< [rows, n / 4]
+  std::uint8_t* scales = nullptr;
+  ScaleLayout scale_layout = ScaleLayout::linear;
+  Globals out_globals;
 
   int splits = 1;              ///< of the depth, one for each block of a cluster
   std::uint32_t sixteen = 16;  ///< see Shift16: a number that the compiler must not know

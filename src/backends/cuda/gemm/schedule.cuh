@@ -5,8 +5,11 @@
 /// Which tiles a block works on, in which order.
 namespace nvfp4::cuda {
 
+inline constexpr int kMappedTiles = 1024;
 struct ScheduleState {
-  int tile_ends[kMostGroups];  ///< cumulative tiles of tokens
+  int tile_ends[kMostGroups];            ///< cumulative tiles of tokens
+  std::uint16_t group_of[kMappedTiles];  ///< of the first tiles of tokens
+  int warp_sums[8];
 };
 
 /// What a block keeps in shared memory beside its stages.
@@ -25,25 +28,15 @@ struct Work {
 template <class Config>
 class Schedule {
  public:
-  /// All threads of the block; a __syncthreads() must follow.
+  /// All threads of the block, which it synchronizes.
   __device__ Schedule(const FragmentGemm& p, ScheduleState& state)
       : p_(p),
         state_(state),
         row_tiles_((p.row_tiles + Config::kRowGroups - 1) / Config::kRowGroups),
         tile_(static_cast<int>(blockIdx.x) / p.splits),
         step_(static_cast<int>(gridDim.x) / p.splits) {
-    if (p.ends == nullptr || threadIdx.x >= 32) return;
-    int sum = 0;
-    for (int g0 = 0; g0 < p.groups; g0 += 32) {
-      const int g = g0 + static_cast<int>(threadIdx.x);
-      int tiles = g < p.groups ? tiles_of(end_of(g) - start_of(g)) : 0;
-      for (int by = 1; by < 32; by *= 2) {
-        const int below = __shfl_up_sync(~0u, tiles, by);
-        if (static_cast<int>(threadIdx.x) >= by) tiles += below;
-      }
-      if (g < p.groups) state_.tile_ends[g] = sum + tiles;
-      sum += __shfl_sync(~0u, tiles, 31);
-    }
+    if (p.ends != nullptr) count_tiles();
+    __syncthreads();
   }
 
   __device__ bool next(Work& work) {
@@ -59,14 +52,7 @@ class Schedule {
       return true;
     }
     if (token_tile >= state_.tile_ends[p_.groups - 1]) return false;
-    int low = 0, high = p_.groups - 1;
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (token_tile < state_.tile_ends[middle])
-        high = middle;
-      else
-        low = middle + 1;
-    }
+    const int low = token_tile < kMappedTiles ? state_.group_of[token_tile] : group_at(token_tile);
     work.group = low;
     const int before = low == 0 ? 0 : state_.tile_ends[low - 1];
     work.token = start_of(low) + (token_tile - before) * Config::kTokens;
@@ -75,6 +61,45 @@ class Schedule {
   }
 
  private:
+  /// Eight warps have the same number of groups for each thread.
+  __device__ void count_tiles() {
+    constexpr int kThreads = 256;
+    const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+    const int each = (p_.groups + kThreads - 1) / kThreads;
+    const int first = thread * each, last = min(first + each, p_.groups);
+    int tiles = 0, sum = 0;
+    if (thread < kThreads) {
+      for (int g = first; g < last; ++g) tiles += tiles_of(end_of(g) - start_of(g));
+      sum = tiles;
+      for (int by = 1; by < 32; by *= 2) {
+        const int below = __shfl_up_sync(~0u, sum, by);
+        if (lane >= by) sum += below;
+      }
+      if (lane == 31) state_.warp_sums[thread / 32] = sum;
+    }
+    __syncthreads();
+    if (thread >= kThreads) return;
+    int tile = sum - tiles;
+    for (int w = 0; w < thread / 32; ++w) tile += state_.warp_sums[w];
+    for (int g = first; g < last; ++g) {
+      const int end = tile + tiles_of(end_of(g) - start_of(g));
+      state_.tile_ends[g] = end;
+      for (; tile < min(end, kMappedTiles); ++tile)
+        state_.group_of[tile] = static_cast<std::uint16_t>(g);
+      tile = end;
+    }
+  }
+  __device__ int group_at(int token_tile) const {
+    int low = 0, high = p_.groups - 1;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (token_tile < state_.tile_ends[middle])
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low;
+  }
   __device__ static int tiles_of(int rows) {
     return rows <= 0 ? 0 : (rows + Config::kTokens - 1) / Config::kTokens;
   }

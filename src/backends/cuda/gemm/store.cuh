@@ -13,6 +13,13 @@ namespace nvfp4::cuda {
 
 /// Floats between the tokens of a slab, 64 rows of W and more: no two lanes of a warp in one bank.
 inline constexpr int kSlabStride = 68;
+/// Tokens of a slab in BF16 or FP16, and in FP32; they divide those that there are.
+NVFP4_HD constexpr int slab_tokens(int tokens) {
+  return tokens % 64 == 0 ? 64 : tokens % 48 == 0 ? 48 : tokens;
+}
+NVFP4_HD constexpr int float_slab_tokens(int tokens) {
+  return tokens < 16 ? tokens : slab_tokens(tokens) / 2;
+}
 
 /// What the sums of a row of W are multiplied by, beside the global scale of x, and what is added.
 struct Finish {
@@ -46,17 +53,10 @@ __device__ __forceinline__ void finish_four(const FragmentGemm& p, int group, in
   for (int i = 0; i < 4; ++i) finish[i] = Finish(p, group, min(row + i, p.n - 1));
 }
 
-/// Four neighbouring rows of W, one token.
-__device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& work, int token,
-                                           int row, float4 sum, const Finish (&finish)[4]) {
-  const float* g = p.x_global;
-  const float x = g == nullptr ? 1.0f : __ldg(g + (p.x_global_per_row ? token : 0));
-  float v[4] = {sum.x, sum.y, sum.z, sum.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) v[i] = finish[i](v[i], x);
-  const std::int64_t at =
-      token * p.out_stride + static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
-  if (p.wide_stores && row + 4 <= p.n) {
+/// The first `count` of four values, rounded, to element `at` of out; `all`: there are four.
+__device__ __forceinline__ void store_values_of_four(const FragmentGemm& p, std::int64_t at,
+                                                     const float (&v)[4], bool all, int count) {
+  if (p.wide_stores && all) {
     if (p.out_type == DType::f32)
       *reinterpret_cast<float4*>(static_cast<float*>(p.out) + at) = {v[0], v[1], v[2], v[3]};
     else if (p.out_type == DType::bf16)
@@ -69,7 +69,7 @@ __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& wo
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if (row + i >= p.n) break;
+    if (i >= count) break;
     if (p.out_type == DType::f32)
       static_cast<float*>(p.out)[at + i] = v[i];
     else
@@ -78,14 +78,26 @@ __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& wo
   }
 }
 
+/// Four neighbouring rows of W, one token.
+__device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& work, int token,
+                                           int row, float4 sum, const Finish (&finish)[4]) {
+  const float* g = p.x_global;
+  const float x = g == nullptr ? 1.0f : __ldg(g + (p.x_global_per_row ? token : 0));
+  float v[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = finish[i](v[i], x);
+  store_values_of_four(
+      p, token * p.out_stride + static_cast<std::int64_t>(work.group) * p.out_group_cols + row, v,
+      row + 4 <= p.n, p.n - row);
+}
+
 /// Whole sums in registers -> FP32 or rows that do not allow wide stores: through shared memory,
 /// half a slab of tokens at a time, so that a warp writes rows of out.
-template <class Config>
+template <class Config, int kSums>
 __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& work,
-                                            const float (&d)[Config::kTokens / 2],
-                                            std::uint8_t* slabs, int row_group, int warp,
-                                            int lane) {
-  constexpr int kTokens = Config::kFloatSlabTokens;
+                                            const float (&d)[kSums], std::uint8_t* slabs,
+                                            int row_group, int warp, int lane) {
+  constexpr int kTokens = float_slab_tokens(2 * kSums);
   float* slab = reinterpret_cast<float*>(slabs) + row_group * kTokens * kSlabStride;
   const int thread = warp * 32 + lane;
   const int row = thread % 16 * 4;
@@ -93,7 +105,7 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
   Finish finish[4];
   finish_four(p, work.group, out_row, finish);
 #pragma unroll
-  for (int t0 = 0; t0 < Config::kTokens; t0 += kTokens) {
+  for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
     part_sync(1 + row_group, 128);
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j)
@@ -112,12 +124,11 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
 }
 
 /// The same for BF16 and FP16: rounded in registers, turned round by stmatrix.
-template <class Config>
+template <class Config, int kSums>
 __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work& work,
-                                              const float (&d)[Config::kTokens / 2],
-                                              std::uint32_t slabs, int row_group, int warp,
-                                              int lane) {
-  constexpr int kTokens = Config::kSlabTokens;
+                                              const float (&d)[kSums], std::uint32_t slabs,
+                                              int row_group, int warp, int lane) {
+  constexpr int kTokens = slab_tokens(2 * kSums);
   const std::uint32_t slab = slabs + row_group * kTokens * 128;
   const int thread = warp * 32 + lane;
   const int first_row = (work.row_tile * Config::kRowGroups + row_group) * 64;
@@ -134,7 +145,7 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
                              static_cast<std::int64_t>(work.group) * p.out_group_cols + first_row +
                              piece * 8;
 #pragma unroll
-  for (int t0 = 0; t0 < Config::kTokens; t0 += kTokens) {
+  for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
     std::uint32_t packed[kTokens / 8][2];
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j) {
@@ -175,17 +186,33 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
   }
 }
 
-template <class Config>
-__device__ __forceinline__ void store_partials(const float (&d)[Config::kTokens / 2],
-                                               float* partials, int row_group, int depth_group,
-                                               int warp, int lane) {
+template <class Config, int kSums>
+__device__ __forceinline__ void store_partials(const float (&d)[kSums], float* partials,
+                                               int row_group, int depth_group, int warp, int lane) {
   partials += depth_group * Config::kTokens * Config::kPartialStride + row_group * 64;
 #pragma unroll
-  for (int j = 0; j < Config::kTokens / 8; ++j)
+  for (int j = 0; j < kSums / 4; ++j)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       partials[(j * 8 + lane % 4 * 2 + i % 2) * Config::kPartialStride + warp * 16 + lane / 4 +
                i / 2 * 8] = d[j * 4 + i];
+}
+
+/// Four neighbouring rows of token t, in the order of the depth.
+template <class Config>
+__device__ __forceinline__ float4 sum_of_partials(std::uint32_t partials, int t, int row,
+                                                  int splits) {
+  float4 sum = {0, 0, 0, 0};
+  for (int r = 0; r < splits; ++r)
+#pragma unroll
+    for (int depth = 0; depth < Config::kDepthGroups; ++depth) {
+      const std::uint32_t at =
+          partials + static_cast<std::uint32_t>(
+                         ((depth * Config::kTokens + t) * Config::kPartialStride + row) * 4);
+      const float4 v = load_of_rank(at, r);
+      sum = {sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w};
+    }
+  return sum;
 }
 
 /// Each block of the cluster adds up the tokens of its turn, in the order of the depth.
@@ -201,16 +228,7 @@ __device__ __forceinline__ void reduce_partials(const FragmentGemm& p, const Wor
   for (int t = static_cast<int>(threadIdx.x) / kAcross * p.splits + rank; t < Config::kTokens;
        t += 256 / kAcross * p.splits) {
     if (work.token + t >= work.token_end) break;
-    float4 sum = {0, 0, 0, 0};
-    for (int r = 0; r < p.splits; ++r)
-#pragma unroll
-      for (int depth = 0; depth < Config::kDepthGroups; ++depth) {
-        const std::uint32_t at =
-            partials + static_cast<std::uint32_t>(
-                           ((depth * Config::kTokens + t) * Config::kPartialStride + row) * 4);
-        const float4 v = load_of_rank(at, r);
-        sum = {sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w};
-      }
+    const float4 sum = sum_of_partials<Config>(partials, t, row, p.splits);
     store_four(p, work, work.token + t, out_row, sum, finish);
   }
 }

@@ -1,0 +1,11 @@
+#include "backends/cuda/gemm/fragment_gemm.h"
+#include "backends/cuda/gemm/launch.cuh"
+
+namespace nvfp4::cuda {
+
+void launch_swiglu_gemm_bf16(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p,
+                             int blocks, cudaStream_t stream) {
+  launch_tile<DType::bf16, true>(tile, x, p, blocks, stream);
+}
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,145 @@
+#pragma once
+
+#include "backends/cuda/device/convert.cuh"
+#include "backends/cuda/device/row.cuh"
+#include "backends/cuda/device/swiglu.cuh"
+#include "backends/cuda/gemm/fragment_layout.h"
+#include "backends/cuda/gemm/store.cuh"
+
+/// Sums of gate and up -> SwiGLU, stored or quantized: the bits of the operations one after the
+/// other (FP32 sums, swiglu_into() or swiglu_quantize_into()).
+namespace nvfp4::cuda {
+
+/// Floats between the tokens of a slab of 32 outputs: no two lanes of a warp in one bank.
+inline constexpr int kSwigluStride = 36;
+
+/// Of one output: its gate and its up.
+struct FinishPair {
+  Finish gate, up;
+
+  __device__ __forceinline__ FinishPair() = default;
+  /// `packed`: the row of gate as the weights are packed.
+  __device__ __forceinline__ FinishPair(const FragmentGemm& p, int group, int packed) {
+    const auto row = [&](int of) {
+      return static_cast<int>(gate_up_row(min(of, p.n - 1), p.n / 2, p.interleave));
+    };
+    gate = Finish(p, group, row(packed));
+    up = Finish(p, group, row(packed + 8));
+  }
+  __device__ __forceinline__ float operator()(const FragmentGemm& p, float gate_sum, float up_sum,
+                                              float x_global) const {
+    return swiglu_one(gate(gate_sum, x_global), up(up_sum, x_global), p.limit);
+  }
+};
+
+__device__ __forceinline__ float x_global_of(const FragmentGemm& p, int token) {
+  return p.x_global == nullptr ? 1.0f : __ldg(p.x_global + (p.x_global_per_row ? token : 0));
+}
+
+/// Four neighbouring outputs of a token; the four lanes of a block of 16 come here together.
+__device__ __forceinline__ void quantize_four(const FragmentGemm& p, int token, int column,
+                                              const float (&v)[4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const unsigned block_lanes = 0xFu << (lane & ~3);
+  float amax = 0;
+  bool has_nan = false;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    amax = fmaxf(amax, fabsf(v[i]));
+    has_nan |= isnan(v[i]);
+  }
+#pragma unroll
+  for (int by = 1; by < 4; by *= 2) amax = fmaxf(amax, __shfl_xor_sync(block_lanes, amax, by));
+  const GlobalScale global = p.out_globals.of(token);
+  const std::uint32_t code = e4m3_bits(fminf(amax * (global.divisor * kSixth), FLT_MAX));
+  const float factor = factor_of(code, 1.0f / global.divisor);
+  std::uint32_t codes;
+  if (has_nan) {
+    codes = 0;
+    for (int i = 0; i < 4; ++i)
+      codes |= std::uint32_t{E2M1::from_float(v[i] * factor).bits} << 4 * i;
+  } else {
+    const float eight[8] = {v[0], v[1], v[2], v[3], 0, 0, 0, 0};
+    codes = encode8(eight, factor);
+  }
+  const int cols = p.n / 2;
+  reinterpret_cast<std::uint16_t*>(p.codes)[(std::int64_t{token} * cols + column) / 4] =
+      static_cast<std::uint16_t>(codes);
+  if (lane % 4 == 0)
+    p.scales[scale_offset_of(p.scale_layout, token, column / 16, p.rows, cols / 16)] =
+        static_cast<std::uint8_t>(code);
+}
+
+__device__ __forceinline__ void store_outputs(const FragmentGemm& p, int token, int column,
+                                              const float (&v)[4]) {
+  if (p.codes != nullptr)
+    quantize_four(p, token, column, v);
+  else
+    store_values_of_four(p, token * p.out_stride + column, v, column + 4 <= p.n / 2,
+                         p.n / 2 - column);
+}
+
+/// Whole sums in registers: SwiGLU there, then through shared memory, so that four threads have a
+/// block of 16 and a warp writes rows of out.
+template <class Config, int kSums>
+__device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& work,
+                                             const float (&d)[kSums], std::uint8_t* slabs,
+                                             int row_group, int warp, int lane) {
+  constexpr int kTokens = float_slab_tokens(2 * kSums);
+  static_assert(kSwigluStride <= kSlabStride);
+  float* slab = reinterpret_cast<float*>(slabs) + row_group * kTokens * kSwigluStride;
+  const int thread = warp * 32 + lane;
+  const int tile = work.row_tile * Config::kRowGroups + row_group;
+  const FinishPair finish(p, work.group, tile * 64 + warp * 16 + lane / 4);
+  const int column = tile * 32 + thread % 8 * 4;
+#pragma unroll
+  for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
+    part_sync(1 + row_group, 128);
+#pragma unroll
+    for (int j = 0; j < kTokens / 8; ++j)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int t = j * 8 + lane % 4 * 2 + i, token = work.token + t0 + t;
+        const float x = x_global_of(p, min(token, work.token_end - 1));
+        const float* sums = d + (t0 / 8 + j) * 4 + i;
+        slab[t * kSwigluStride + warp * 8 + lane / 4] = finish(p, sums[0], sums[2], x);
+      }
+    part_sync(1 + row_group, 128);
+    for (int t = thread / 8; t < kTokens; t += 16) {
+      const int token = work.token + t0 + t;
+      if (token >= work.token_end || column >= p.n / 2) continue;
+      const float4 four =
+          *reinterpret_cast<const float4*>(slab + t * kSwigluStride + thread % 8 * 4);
+      const float v[4] = {four.x, four.y, four.z, four.w};
+      store_outputs(p, token, column, v);
+    }
+  }
+}
+
+/// As reduce_partials(), of gate and up.
+template <class Config>
+__device__ __forceinline__ void reduce_swiglu(const FragmentGemm& p, const Work& work,
+                                              std::uint32_t partials, int rank) {
+  constexpr int kAcross = Config::kRows / 8;  // threads along a token
+  const int output = static_cast<int>(threadIdx.x) % kAcross * 4;
+  const int row = output / 8 * 16 + output % 8;  // of gate
+  const int column = work.row_tile * (Config::kRows / 2) + output;
+  if (column >= p.n / 2) return;
+  FinishPair finish[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    finish[i] = FinishPair(p, work.group, work.row_tile * Config::kRows + row + i);
+  for (int t = static_cast<int>(threadIdx.x) / kAcross * p.splits + rank; t < Config::kTokens;
+       t += 256 / kAcross * p.splits) {
+    const int token = work.token + t;
+    if (token >= work.token_end) break;
+    const float4 gate = sum_of_partials<Config>(partials, t, row, p.splits);
+    const float4 up = sum_of_partials<Config>(partials, t, row + 8, p.splits);
+    const float x = x_global_of(p, token);
+    const float v[4] = {finish[0](p, gate.x, up.x, x), finish[1](p, gate.y, up.y, x),
+                        finish[2](p, gate.z, up.z, x), finish[3](p, gate.w, up.w, x)};
+    store_outputs(p, token, column, v);
+  }
+}
+
+}  // namespace nvfp4::cuda

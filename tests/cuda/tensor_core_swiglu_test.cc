@@ -1,0 +1,250 @@
+// Products that end in SwiGLU have the bits of the product, SwiGLU and quantization one after the
+// other. Skipped without a Hopper GPU.
+#include "nvfp4/tensor_core_swiglu.h"
+
+#include "nvfp4/activation.h"
+#include "tensor_core_cases.h"
+
+namespace nvfp4::test {
+namespace {
+
+/// Gate and up, packed as they are and for SwiGLU, and all that both products are told.
+struct GateUpCase {
+  Weights w;
+  FragmentWeights fused;
+  GateUp order;
+  float limit;
+  GemmTile tile = {};
+  bool batch_invariant = false;
+
+  GateUpCase(std::int64_t groups, std::int64_t outputs, std::int64_t k, int interleave,
+             std::uint64_t seed)
+      : w(groups, 2 * outputs, k, seed % 3 ? GlobalScope::vector : GlobalScope::tensor, seed),
+        fused(pack_gate_up_fragments(to_device(w.q.view(), kGpu).view(), {interleave}, groups)),
+        order{interleave},
+        limit(seed % 5 ? std::numeric_limits<float>::infinity() : 0.5f) {}
+  std::int64_t outputs() const { return w.n / 2; }
+};
+
+/// Rows of groups that do not follow one another, or none: one group.
+struct Rows {
+  std::vector<std::int32_t> starts, ends;
+};
+
+/// Calls f(options) with alpha, bias and groups of the case on the GPU.
+template <class F>
+void with_options(const GateUpCase& c, const Rows& rows, TensorCoreGemmOptions o, F&& f) {
+  const Array<float> alpha(c.w.alpha, kGpu), bias(c.w.bias, kGpu);
+  const Array<std::int32_t> starts(rows.starts, kGpu), ends(rows.ends, kGpu);
+  o.alpha = kAlpha;
+  o.group_alpha = alpha.span();
+  o.bias = bias.span();
+  o.tile = c.tile;
+  o.batch_invariant = c.batch_invariant;
+  f(o, starts.span(), ends.span());
+  synchronize(kGpu);
+}
+
+/// Gate and up in FP32; rows of no group stay zero.
+template <class X>
+Matrix sums_of(const GateUpCase& c, const X& x, const Rows& rows) {
+  Matrix sums(DType::f32, x.rows(), c.w.n, kGpu);
+  copy(Matrix(DType::f32, x.rows(), c.w.n).view(), sums.span());
+  x.on_gpu({}, [&](auto view, const TensorCoreGemmOptions& base) {
+    with_options(c, rows, base, [&](const auto& o, auto starts, auto ends) {
+      if (rows.ends.empty())
+        gemm_into(view, c.w.packed, sums.span(), o);
+      else
+        grouped_gemm_into(view, c.w.packed, starts, ends, sums.span(), o);
+    });
+  });
+  return sums;
+}
+
+bool is_of_a_group(const Rows& rows, std::int64_t row) {
+  if (rows.ends.empty()) return true;
+  for (std::size_t g = 0; g < rows.ends.size(); ++g)
+    if (row >= rows.starts[g] && row < rows.ends[g]) return true;
+  return false;
+}
+
+template <class X>
+void expect_stored(const GateUpCase& c, const X& x, DType type, const Rows& rows,
+                   const std::string& what) {
+  const std::int64_t m = x.rows(), n = c.outputs();
+  const Matrix sums = sums_of(c, x, rows);
+  Matrix chained(type, m, n, kGpu);
+  swiglu_into(sums.view(), chained.span(), {.interleave = c.order.interleave, .limit = c.limit});
+  Placed y = poisoned(type, m + 2, n, n + (c.w.n % 3 ? 8 : 5), kGpu);
+  MatrixSpan span = y.span;
+  span.rows = m;
+  x.on_gpu({}, [&](auto view, const TensorCoreGemmOptions& base) {
+    with_options(c, rows, base, [&](const auto& o, auto starts, auto ends) {
+      if (rows.ends.empty())
+        swiglu_gemm_into(view, c.fused, span, {.limit = c.limit, .gemm = o});
+      else
+        grouped_swiglu_gemm_into(view, c.fused, starts, ends, span, {.limit = c.limit, .gemm = o});
+    });
+  });
+  const Output out{to_device(y.memory.view(), {}), m, n};
+  out.expect_untouched_outside();
+  const Matrix want = to_device(chained.view(), {});
+  const std::int64_t bytes = n * dtype_size(type);
+  for (std::int64_t r = 0; r < m; ++r) {
+    if (!is_of_a_group(rows, r)) {
+      ASSERT_TRUE(out.untouched(r, 0)) << what << " row " << r;
+      continue;
+    }
+    ASSERT_EQ(std::memcmp(out.part(r, 1, 0, n).data, want.data<char>() + r * bytes,
+                          static_cast<std::size_t>(bytes)),
+              0)
+        << what << " row " << r;
+  }
+}
+
+template <class X>
+void expect_quantized(const GateUpCase& c, const X& x, ScaleLayout layout, GlobalScope scope,
+                      const Rows& rows, const std::string& what) {
+  const std::int64_t m = x.rows(), n = c.outputs();
+  const Matrix sums = sums_of(c, x, rows);
+  const QuantizedShape shape{.rows = m, .cols = n, .layout = layout, .scope = scope};
+  // Given: those that would be measured, of each row.
+  std::vector<GlobalScale> globals(static_cast<std::size_t>(shape.global_count()),
+                                   global_scale_for(20.0f, Quantizer::max));
+  for (std::size_t i = 0; i < globals.size(); ++i)
+    globals[i] = global_scale_for(1.0f + static_cast<float>(i % 7), Quantizer::max);
+  const Array<GlobalScale> there(globals, kGpu);
+  QuantizeOptions q{.layout = layout, .scope = scope};
+  q.global = {there.span().data(), globals.size(), kGpu};
+  if (scope == GlobalScope::tensor && m % 2) q.global = {globals.data(), 1};
+  QuantizedMatrix chained = poisoned(shape, kGpu), fused = poisoned(shape, kGpu);
+  swiglu_quantize_into(sums.view(), chained.span(),
+                       {.interleave = c.order.interleave, .limit = c.limit}, q);
+  x.on_gpu({}, [&](auto view, const TensorCoreGemmOptions& base) {
+    with_options(c, rows, base, [&](const auto& o, auto starts, auto ends) {
+      const TensorCoreSwigluOptions options{.limit = c.limit, .gemm = o};
+      if (rows.ends.empty())
+        swiglu_gemm_quantize_into(view, c.fused, fused.span(), q, options);
+      else
+        grouped_swiglu_gemm_quantize_into(view, c.fused, starts, ends, fused.span(), q, options);
+    });
+  });
+  QuantizedMatrix want = to_device(chained.view(), {}), got = to_device(fused.view(), {});
+  for (std::int64_t r = 0; r < m; ++r) {
+    if (is_of_a_group(rows, r)) continue;
+    for (std::int64_t b = 0; b < n / 2; ++b) {
+      ASSERT_EQ(got.codes()[r * n / 2 + b], 0xAA) << what << " row " << r;
+      want.codes()[r * n / 2 + b] = 0xAA;
+    }
+    for (std::int64_t b = 0; b < n / 16; ++b) {
+      const std::int64_t at = shape.scale_offset(r, b);
+      want.scales()[at] = got.scales()[at];
+    }
+  }
+  ASSERT_TRUE(got == want) << what;
+}
+
+TEST_F(CudaGemm, SwigluHasTheBitsOfItsSteps) {
+  std::uint64_t seed = 15 * fresh_seed();
+  for (const int interleave : {0, 1, 8, 16})
+    for (const auto& [outputs, k] :
+         {std::pair{8, 16}, std::pair{48, 80}, std::pair{144, 720}, std::pair{112, 1040}})
+      for (const std::int64_t m : {0, 1, 7, 33, 150}) {
+        if (interleave > 0 && outputs % interleave != 0) continue;
+        ++seed;
+        const GateUpCase c(1, outputs, k, interleave, seed);
+        const std::string what = name_of(Shape{2 * outputs, k}, m, seed);
+        const DenseX x(m, k, seed % 5 < 2 ? DType::f16 : DType::bf16, seed);
+        expect_stored(c, x, kTypes[seed % 3], {}, what);
+        if (outputs % 16 != 0) continue;
+        const GlobalScope scope = seed % 2 ? GlobalScope::vector : GlobalScope::tensor;
+        expect_quantized(c, x, ScaleLayout::linear, scope, {}, what);
+        const QuantizedX xq(m, k, scope, seed);
+        expect_stored(c, xq, kTypes[seed % 3], {}, what + " quantized x");
+        expect_quantized(c, xq, ScaleLayout::tiled_128x4, scope, {}, what + " quantized x");
+      }
+}
+
+TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWithEveryTile) {
+  const std::uint64_t seed = 15 * fresh_seed() + 3;
+  for (const std::int64_t m : {150, 104, 74})
+    for (const int interleave : {0, 8}) {
+      GateUpCase c(1, 176, 720, interleave, seed + static_cast<std::uint64_t>(m));
+      const DenseX x(m, 720, DType::bf16, seed);
+      for (const GemmTile& t : all_tiles()) {
+        c.tile = t;
+        const std::string what = name_of(t) + " seed " + std::to_string(seed);
+        expect_stored(c, x, DType::bf16, {}, what);
+        expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, what);
+      }
+    }
+}
+
+TEST_F(CudaGemm, SwigluOfGroupsHasTheBitsOfItsSteps) {
+  std::uint64_t seed = 15 * fresh_seed();
+  // Empty groups, gaps between them, and a row of none at the end.
+  const Rows rows{{0, 5, 5, 40, 60, 200}, {5, 5, 38, 60, 190, 299}};
+  for (const int interleave : {0, 8})
+    for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector}) {
+      GateUpCase c(6, 80, 272, interleave, ++seed);
+      const std::string what = "seed " + std::to_string(seed);
+      for (const GemmTile& t : {GemmTile{}, GemmTile{64, 128, 1}, GemmTile{16, 64, 2}}) {
+        c.tile = t;
+        const DenseX x(300, 272, DType::bf16, seed);
+        expect_stored(c, x, DType::bf16, rows, what);
+        expect_quantized(c, x, ScaleLayout::linear, scope, rows, what);
+        const QuantizedX xq(300, 272, scope, seed);
+        expect_quantized(c, xq, ScaleLayout::tiled_128x4, scope, rows, what);
+      }
+    }
+}
+
+TEST_F(CudaGemm, SwigluKeepsNanAndInfinity) {
+  const GateUpCase c(1, 32, 64, 0, 1);
+  DenseX x(9, 64, DType::bf16, 3);
+  std::uint16_t* const first = x.memory.data<std::uint16_t>();
+  first[0] = 0x7FC0;
+  first[x.memory.cols() + 1] = 0x7F80;
+  first[2 * x.memory.cols() + 2] = 0xFF80;
+  first[3 * x.memory.cols() + 2] = 0x7F00;
+  expect_stored(c, x, DType::bf16, {}, "non-finite");
+  expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, "non-finite");
+}
+
+TEST_F(CudaGemm, SwigluRefusesWhatItCannotDo) {
+  const GateUpCase c(1, 32, 64, 0, 1), two(2, 32, 64, 0, 1);
+  const Matrix x(DType::bf16, 4, 64, kGpu);
+  Matrix y(DType::bf16, 4, 32, kGpu), wide(DType::bf16, 4, 64, kGpu);
+  QuantizedMatrix q({.rows = 4, .cols = 32}, kGpu);
+  const GlobalScale one{1, 1};
+  const QuantizeOptions given{.global = {&one, 1}};
+  EXPECT_THROW(gemm_into(x.view(), c.fused, wide.span()), ValueError);
+  EXPECT_THROW(swiglu_gemm_into(x.view(), c.w.packed, y.span()), ValueError);
+  EXPECT_THROW(swiglu_gemm_into(x.view(), c.fused, wide.span()), ShapeError);
+  EXPECT_THROW(swiglu_gemm_into(x.view(), two.fused, y.span()), ShapeError);
+  EXPECT_THROW(swiglu_gemm_into(x.view(), c.fused, y.span(), {.limit = 0}), ValueError);
+  EXPECT_THROW(swiglu_gemm_quantize_into(x.view(), c.fused, q.span(), {}), ValueError);
+  EXPECT_THROW(swiglu_gemm_quantize_into(x.view(), c.fused, q.span(),
+                                         {.quantizer = Quantizer::mse, .global = {&one, 1}}),
+               ValueError);
+  QuantizedMatrix narrow({.rows = 4, .cols = 16}, kGpu);
+  EXPECT_THROW(swiglu_gemm_quantize_into(x.view(), c.fused, narrow.span(), given), ShapeError);
+  EXPECT_NO_THROW(swiglu_gemm_quantize_into(x.view(), c.fused, q.span(), given));
+  synchronize(kGpu);
+}
+
+TEST_F(CudaGemm, PacksGateAndUpAsTheCpuDoes) {
+  for (const int interleave : {0, 2, 8})
+    for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector}) {
+      const QuantizedMatrix w = random_weights({.rows = 3 * 80, .cols = 208, .scope = scope}, 5);
+      const FragmentWeights cpu = pack_gate_up_fragments(w.view(), {interleave}, 3);
+      const FragmentWeights gpu =
+          pack_gate_up_fragments(to_device(w.view(), kGpu).view(), {interleave}, 3);
+      EXPECT_EQ(bytes_of(gpu), bytes_of(cpu));
+      for (std::int64_t g = 0; g < 3; ++g)
+        EXPECT_TRUE(to_device(unpack_fragments(gpu, g).view(), {}) == unpack_fragments(cpu, g));
+    }
+}
+
+}  // namespace
+}  // namespace nvfp4::test
