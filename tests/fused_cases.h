@@ -10,8 +10,16 @@ namespace nvfp4::test {
 struct RowsAndCols {
   std::int64_t rows, cols;
 };
-/// Odd sizes; rows of several lengths between powers of two, for the tree of the norm.
-inline RowsAndCols odd_shape(Choice& choose) {
+/// Odd sizes; rows of several lengths between powers of two, for the tree of the norm. `many`: more
+/// rows than a GPU has multiprocessors, or than it works on at a time.
+inline RowsAndCols odd_shape(Choice& choose, bool many) {
+  if (many) {
+    const std::int64_t rows = choose.of<std::int64_t>({133, 150, 300, 2500});
+    const std::int64_t cols =
+        rows > 1000 ? choose.of<std::int64_t>({16, 48, 272, 528})
+                    : choose.of<std::int64_t>({32, 272, 1040, 2048, 4112, 7168, 16400});
+    return {rows, cols};
+  }
   const std::int64_t rows = choose.of<std::int64_t>({0, 1, 1, 2, 7, 33, 129});
   const std::int64_t cols =
       rows > 32 ? choose.of<std::int64_t>({16, 48, 272, 512})
@@ -29,9 +37,9 @@ inline void quantize_stored(const QuantizeChoice& quantized, const Placed& y, co
   add(result, out.view());
 }
 
-inline FusedCase norm_case(std::uint64_t seed) {
+inline FusedCase norm_case(std::uint64_t seed, bool many) {
   Choice choose(seed);
-  const auto [rows, cols] = odd_shape(choose);
+  const auto [rows, cols] = odd_shape(choose, many);
   struct Inputs {
     Matrix x, residual;
     std::vector<float> weight;
@@ -125,9 +133,9 @@ inline FusedCase norm_case(std::uint64_t seed) {
   return c;
 }
 
-inline FusedCase mix_case(std::uint64_t seed) {
+inline FusedCase mix_case(std::uint64_t seed, bool many) {
   Choice choose(seed);
-  const auto [rows, cols] = odd_shape(choose);
+  const auto [rows, cols] = odd_shape(choose, many);
   struct Inputs {
     Matrix x, mix;
     std::vector<float> weight;
@@ -209,9 +217,9 @@ inline FusedCase mix_case(std::uint64_t seed) {
   return c;
 }
 
-inline FusedCase swiglu_case(std::uint64_t seed) {
+inline FusedCase swiglu_case(std::uint64_t seed, bool many) {
   Choice choose(seed);
-  const auto [rows, cols] = odd_shape(choose);
+  const auto [rows, cols] = odd_shape(choose, many);
   struct Inputs {
     Matrix x;
     SwigluOptions swiglu;
@@ -265,11 +273,11 @@ inline FusedCase swiglu_case(std::uint64_t seed) {
 }
 
 /// `count` of each operation.
-inline std::vector<FusedCase> fused_cases(std::uint64_t seed, int count) {
+inline std::vector<FusedCase> fused_cases(std::uint64_t seed, int count, bool many = false) {
   std::vector<FusedCase> cases;
   for (int i = 0; i < count; ++i)
     for (const auto& draw : {norm_case, mix_case, swiglu_case})
-      cases.push_back(draw(seed + static_cast<std::uint64_t>(i)));
+      cases.push_back(draw(seed + static_cast<std::uint64_t>(i), many));
   return cases;
 }
 

@@ -268,9 +268,9 @@ inline Case staging_case(std::uint64_t seed) {
     QuantizeChoice quantized;
     std::int64_t rows, cols;
   };
-  const auto rows = choose.of<std::int64_t>({0, 1, 7, 129});
+  const auto rows = choose.of<std::int64_t>({0, 1, 7, 129, 150, 1100});
   const auto cols = choose.of<std::int64_t>({16, 48, 272, 512});
-  const auto top_k = choose.of<std::int64_t>({0, 1, 6, 8});
+  const auto top_k = choose.of<std::int64_t>({0, 1, 6, 8, 40});
   const auto type = static_cast<IndexType>(choose.rng() % 8);
   const DType dtype = choose.dtype();
   const std::int64_t id_stride = top_k + choose.of<std::int64_t>({0, 3});

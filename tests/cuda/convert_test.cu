@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "backends/cuda/device/convert.cuh"
+#include "backends/cuda/device/encode.cuh"
 #include "nvfp4/device.h"
 #include "quantizers/row_math.h"
 
@@ -20,12 +20,46 @@ __global__ void count_e2m1(unsigned long long* wrong) {
     x[i] = __uint_as_float(first + i % 8);
     has_nan |= isnan(x[i]);
   }
-  const uint2 codes = cuda::encode16(x, 1.0f, has_nan);
+  // A global and a block scale of 1: all are multiplied by 1.
+  const cuda::Encoder encoder(1.0f);
+  const uint2 codes = encoder(x, encoder.scale_code(6.0f), has_nan);
   for (int i = 0; i < 8; ++i) {
     const std::uint32_t want = E2M1::from_float(x[i]).bits;
     if ((codes.x >> 4 * i & 0xF) != want || (codes.y >> 4 * i & 0xF) != want)
       atomicAdd(wrong, 1ull);
   }
+}
+
+template <DType kType>
+__device__ void encode_words(std::uint32_t thread, unsigned long long* wrong) {
+  // Every pair of a sign and exponent with another, each with a mantissa that differs; every
+  // divisor from the least to the greatest, and every block scale.
+  cuda::Block<kType> block;
+  for (int i = 0; i < 8; ++i)
+    block.words[i] = (thread * 0x9E3779B9u + static_cast<std::uint32_t>(i) * 0x85EBCA6Bu) ^
+                     (thread >> 3) * 0xC2B2AE35u;
+  const float divisor = __uint_as_float(thread << 8 & 0x7FFFFFFFu);
+  if (!(divisor > 0) || divisor > FLT_MAX) return;
+  float x[16];
+  for (int i = 0; i < 16; ++i) x[i] = block.value(i);
+  std::uint32_t bits = block.amax_bits();
+  if (bits > cuda::Block<kType>::kInfinity) bits = block.replace_nans();
+  const float amax = cuda::Block<kType>::magnitude(bits);
+  if (amax != block_amax(x, 16)) atomicAdd(wrong, 1ull);
+  const cuda::Encoder encoder(divisor);
+  const std::uint32_t code = encoder.scale_code(amax);
+  if (code != scale_for(amax, divisor, kSixth).bits) atomicAdd(wrong, 1ull);
+  const uint2 codes = encoder(block, code);
+  const float factor = element_factor(E4M3{static_cast<std::uint8_t>(code)}, divisor);
+  for (int i = 0; i < 16; ++i) {
+    const std::uint32_t word = i < 8 ? codes.x : codes.y;
+    if ((word >> i % 8 * 4 & 0xF) != E2M1::from_float(x[i] * factor).bits) atomicAdd(wrong, 1ull);
+  }
+}
+__global__ void count_blocks(unsigned long long* wrong) {
+  const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+  encode_words<DType::bf16>(thread, wrong);
+  encode_words<DType::f16>(thread, wrong);
 }
 
 __global__ void count_e4m3(unsigned long long* wrong) {
@@ -64,6 +98,8 @@ class CudaConversions : public testing::Test {
 };
 
 TEST_F(CudaConversions, E2M1OfEveryFloat) { EXPECT_EQ(run(count_e2m1, 1u << 29), 0u); }
+
+TEST_F(CudaConversions, BlocksOfEveryDivisor) { EXPECT_EQ(run(count_blocks, 1u << 26), 0u); }
 
 TEST_F(CudaConversions, E4M3OfEveryFloatThatIsNotNegative) {
   EXPECT_EQ(run(count_e4m3, 1u << 31), 0u);

@@ -43,6 +43,44 @@ TEST_F(Cuda, FusedOperationsGiveTheBytesOfTheReferenceAndOfTheirChain) {
     }
 }
 
+TEST_F(Cuda, FusedOperationsOnManyRowsGiveTheBytesOfTheReference) {
+  for (const std::uint64_t seed : {std::uint64_t{1}, 1'000'000 + fresh_seed()})
+    for (const test::FusedCase& c : test::fused_cases(seed, 30, true)) {
+      EXPECT_EQ(test::difference(c.fused(gpu_), c.fused(test::kReference)), "")
+          << c.name << " of seeds from " << seed;
+      EXPECT_EQ(test::difference(c.stored(gpu_), c.stored(test::kReference)), "")
+          << c.name << ", stored";
+    }
+}
+
+/// More rows than a GPU works on at a time, of the lengths that models have.
+TEST_F(Cuda, LargeFusedInputsGiveTheBytesOfTheCpu) {
+  const std::uint64_t seed = fresh_seed();
+  const std::vector<float> weight = test::row_of(test::Fill::gaussian, 7168, seed);
+  const test::Array<float> weight_on_gpu(weight, Device::cuda());
+  const auto expect_same = [&](const char* what, const QuantizedActivation& gpu,
+                               const QuantizedActivation& cpu) {
+    EXPECT_TRUE(to_device(gpu.view(), {}) == to_device(cpu.view(), {}))
+        << what << ", " << layout_name(cpu.view().shape.layout) << " seed " << seed;
+  };
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
+    for (const test::Fill fill : {test::Fill::gaussian, test::Fill::student}) {
+      const Matrix x = test::make(fill, 3001, 7168, seed, dtype);
+      const Matrix on_gpu = to_device(x.view(), Device::cuda());
+      for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
+        for (const ScaleLayout layout :
+             {ScaleLayout::linear, ScaleLayout::tiled_128x4, ScaleLayout::packed_mn_major}) {
+          const QuantizeOptions o{.layout = layout, .scope = scope};
+          expect_same("quantize", QuantizedActivation(quantize(on_gpu.view(), o)),
+                      QuantizedActivation(quantize(x.view(), o)));
+          expect_same("rms_norm", rms_norm_quantize(on_gpu.view(), weight_on_gpu.span(), {}, o),
+                      rms_norm_quantize(x.view(), weight, {}, o));
+          expect_same("swiglu", swiglu_quantize(on_gpu.view(), {}, o),
+                      swiglu_quantize(x.view(), {}, o));
+        }
+    }
+}
+
 TEST_F(Cuda, LargeInputsGiveTheBytesOfTheCpu) {
   const std::uint64_t seed = fresh_seed();
   const Matrix x = test::make(test::Fill::student, 2048, 7168, seed, DType::bf16);

@@ -200,10 +200,10 @@ __global__ void __launch_bounds__(kHessianThreads) hessian_kernel(const Quantize
       u[i] = cost_value(v[i], global.divisor);
     }
     const std::uint32_t code = search_hessian(shared, u, fminf(amax * global.divisor, kCostClamp));
-    const float factor = factor_of(code, 1.0f / global.divisor);
+    const Encoder encoder(global.divisor);
 #pragma unroll
     for (int h = 0; h < kSize / 16; ++h) {
-      const uint2 codes = encode16(v + 16 * h, factor, has_nan);
+      const uint2 codes = encoder(v + 16 * h, code, has_nan);
       if (rows) {
         reinterpret_cast<uint2*>(
             a.out.codes)[(vector * shape.blocks() + block) * (kSize / 16) + h] = codes;

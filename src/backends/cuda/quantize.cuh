@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backends/cuda/device/block.cuh"
+#include "backends/cuda/device/encode.cuh"
 #include "backends/cuda/device/globals.cuh"
 #include "backends/cuda/device/search.cuh"
 #include "nvfp4/quantize.h"
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(256) quantize_rows_kernel(const QuantizeArgs a
           load_block<kType, !kAligned>(p + h * 16 * kElementBytes<kType>, kSearch && a.aligned);
   }
   GlobalScale global = a.globals.of(a.row0 + (first < a.count ? rows[0] : 0));
-  float inverse = 1.0f / global.divisor;
+  Encoder encoder(global.divisor);
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const std::uint32_t index = first + u * blockDim.x;
@@ -97,28 +97,33 @@ __global__ void __launch_bounds__(256) quantize_rows_kernel(const QuantizeArgs a
     const std::int64_t row = a.row0 + rows[u];
     if (u > 0 && a.globals.of_vectors) {
       global = a.globals.of(row);
-      inverse = 1.0f / global.divisor;
+      encoder = Encoder(global.divisor);
     }
-    float v[kBlockSize];
-    Loaded16 all;
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      const Loaded16 half = unpack<kType>(loaded[u][h], v + 16 * h);
-      all.amax = fmaxf(all.amax, half.amax);
-      all.has_nan |= half.has_nan;
-    }
-    std::uint32_t code;
-    if constexpr (!kSearch)
-      code = choose_code<kBlockSize>(Quantizer::max, v, all.amax, global.divisor, nullptr);
-    else if (a.weights)
-      code = choose_weighted<kBlockSize>(a, v, all.amax, global.divisor, cols[u], normalizer);
-    else
-      code = choose_code<kBlockSize>(a.quantizer, v, all.amax, global.divisor, nullptr);
-    const float factor = factor_of(code, inverse);
     uint2* codes =
         reinterpret_cast<uint2*>(a.out.codes) + (a.row0 * blocks + std::int64_t{index}) * kHalves;
+    std::uint32_t code;
+    if constexpr (!kSearch) {
+      Block<kType>& block = loaded[u][0];
+      std::uint32_t bits = block.amax_bits();
+      if (bits > Block<kType>::kInfinity) bits = block.replace_nans();
+      code = encoder.scale_code(Block<kType>::magnitude(bits));
+      codes[0] = encoder(block, code);
+    } else {
+      float v[kBlockSize];
+      Loaded16 all;
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h) codes[h] = encode16(v + 16 * h, factor, all.has_nan);
+      for (int h = 0; h < kHalves; ++h) {
+        const Loaded16 half = unpack<kType>(loaded[u][h], v + 16 * h);
+        all.amax = fmaxf(all.amax, half.amax);
+        all.has_nan |= half.has_nan;
+      }
+      if (a.weights)
+        code = choose_weighted<kBlockSize>(a, v, all.amax, global.divisor, cols[u], normalizer);
+      else
+        code = choose_code<kBlockSize>(a.quantizer, v, all.amax, global.divisor, nullptr);
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) codes[h] = encoder(v + 16 * h, code, all.has_nan);
+    }
     const std::int64_t offset =
         a.out.shape.layout == ScaleLayout::linear
             ? a.row0 * blocks + index
@@ -162,11 +167,11 @@ __global__ void __launch_bounds__(256) quantize_columns_kernel(const QuantizeArg
   const std::uint32_t code =
       a.weights ? choose_weighted<kBlockSize>(a, v, amax, global.divisor, block, normalizer)
                 : choose_code<kBlockSize>(a.quantizer, v, amax, global.divisor, nullptr);
-  const float factor = factor_of(code, 1.0f / global.divisor);
+  const Encoder encoder(global.divisor);
   const QuantizedShape& s = a.out.shape;
 #pragma unroll
   for (int h = 0; h < kHalves; ++h) {
-    const uint2 codes = encode16(v + 16 * h, factor, has_nan);
+    const uint2 codes = encoder(v + 16 * h, code, has_nan);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const std::uint32_t word = i < 4 ? codes.x : codes.y;

@@ -145,10 +145,7 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
       float thread_amax = 0;
 #pragma unroll
       for (int j = 0; j < kBlocks; ++j) {
-        if constexpr (kKind == RowKind::plain)
-          maxima[j] = maximum_of(input.x[j][0], v + 16 * j);
-        else
-          maxima[j] = maximum_of(v + 16 * j);
+        maxima[j] = maximum_of(v + 16 * j);
         thread_amax = fmaxf(thread_amax, blocks[j] < a.blocks ? maxima[j].amax : 0.0f);
       }
       if (a.mode == RowMode::amax) {

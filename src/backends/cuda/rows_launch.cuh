@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "backends/cuda/rows.cuh"
+#include "backends/cuda/rows_staged.cuh"
 #include "backends/cuda/runtime.h"
 
 namespace nvfp4::cuda {
@@ -29,17 +30,57 @@ inline bool is_fast(const RowArgs& a) {
          (a.interleave == 0 || a.interleave >= 8) && (!a.has_residual || is_aligned(a.residual));
 }
 
-/// Few rows: a block of 16 for each thread, which takes the least time. Many: two, which shares the
-/// reductions. Long rows: four.
+/// Whether staged_rows_kernel() takes it.
+template <RowKind kKind, DType kType>
+bool fits_stage(const RowArgs& a) {
+  constexpr int kMostInterleaved = 32 * kCopyBytes / kElementBytes<kType>;  // see RowCopies
+  return a.blocks <= kStagedBlocks<kKind> * kChunk * kStagedWarps &&
+         a.interleave <= kMostInterleaved;
+}
+
+template <RowKind kKind, DType kType, bool kStores, bool kResidual>
+void launch_staged(const RowArgs& a, Device device, Stream stream) {
+  const auto kernel = staged_rows_kernel<kKind, kType, kStores, kResidual>;
+  const int warps = static_cast<int>(ceil_div(a.blocks, kStagedBlocks<kKind> * kChunk));
+  const int bytes = warps * kStagedBytes<kKind, kType>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             kStagedWarps * kStagedBytes<kKind, kType>),
+        "rows: shared memory");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "rows: shared memory");
+  int resident = 1;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, 32 * warps,
+                                                      static_cast<std::size_t>(bytes)),
+        "rows: occupancy");
+  const auto grid =
+      static_cast<unsigned>(std::min(a.rows, multiprocessors(device) * std::max(resident, 1)));
+  kernel<<<grid, 32 * warps, static_cast<std::size_t>(bytes), stream_of(stream)>>>(a);
+  check(cudaGetLastError(), "rows: kernel launch");
+}
+
+/// Few rows: a block of 16 for each thread, which takes the least time. Many: staged. Long rows:
+/// four.
 template <RowKind kKind, DType kType>
 void launch_type(const RowArgs& a, Device device, Stream stream) {
   constexpr RowForm kFast = RowForm::fast;
   const bool few = a.rows <= multiprocessors(device);
   if (!is_fast(a) || a.blocks > 4 * kMostThreads<kFast, 4>)
-    launch_instance<RowForm::general, kKind, kType, 4>(a, device, stream);
-  else if (few && a.blocks <= kMostThreads<kFast, 1>)
-    launch_instance<kFast, kKind, kType, 1>(a, device, stream);
-  else if (a.blocks <= 2 * kMostThreads<kFast, 2>)
+    return launch_instance<RowForm::general, kKind, kType, 4>(a, device, stream);
+  if (few && a.blocks <= kMostThreads<kFast, 1>)
+    return launch_instance<kFast, kKind, kType, 1>(a, device, stream);
+  const bool stores = a.mode == RowMode::store;
+  if constexpr (kKind != RowKind::mix)
+    if (fits_stage<kKind, kType>(a)) {
+      if constexpr (kKind == RowKind::norm)
+        if (a.has_residual)
+          return stores ? launch_staged<kKind, kType, true, true>(a, device, stream)
+                        : launch_staged<kKind, kType, false, true>(a, device, stream);
+      if (!stores) return launch_staged<kKind, kType, false, false>(a, device, stream);
+      if constexpr (kKind != RowKind::plain)
+        return launch_staged<kKind, kType, true, false>(a, device, stream);
+    }
+  if (a.blocks <= 2 * kMostThreads<kFast, 2>)
     launch_instance<kFast, kKind, kType, 2>(a, device, stream);
   else
     launch_instance<kFast, kKind, kType, 4>(a, device, stream);

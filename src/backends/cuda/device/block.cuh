@@ -20,38 +20,75 @@ struct Block<DType::f32> {
   std::uint32_t words[kWords];
 
   __device__ float value(int i) const { return __uint_as_float(words[i]); }
-  /// Bits of the largest magnitude as integers: NaN above infinity.
+  /// Bits of the largest magnitude: above infinity if there is a NaN.
   __device__ std::uint32_t amax_bits() const {
+    float m = 0;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i)
+      asm("{ .reg .f32 a; abs.f32 a, %1; max.NaN.f32 %0, %0, a; }" : "+f"(m) : "f"(value(i)));
+    return __float_as_uint(m) & 0x7FFFFFFFu;
+  }
+  /// Every NaN becomes infinity, which has the same code; returns amax_bits() without them.
+  __device__ std::uint32_t replace_nans() {
     std::uint32_t m = 0;
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) m = max(m, words[i] & 0x7FFFFFFFu);
+    for (int i = 0; i < kWords; ++i) {
+      const std::uint32_t magnitude = words[i] & 0x7FFFFFFFu;
+      const bool is_nan = magnitude > kInfinity;
+      m = max(m, is_nan ? 0 : magnitude);
+      words[i] = is_nan ? kInfinity : words[i];
+    }
     return m;
   }
   __device__ static float magnitude(std::uint32_t bits) { return __uint_as_float(bits); }
 };
 
+/// `Max`: of the magnitudes of two elements, NaN if one is, with any sign.
+template <std::uint32_t kInf, class Max>
 struct Block16Bit {
   static constexpr int kWords = 8;
+  static constexpr std::uint32_t kInfinity = kInf;
   std::uint32_t words[kWords];
 
   __device__ std::uint32_t amax_bits() const {
+    std::uint32_t m = words[0];
+#pragma unroll
+    for (int i = 1; i < kWords; ++i) m = Max::of(m, words[i]);
+    return Max::of(m, __funnelshift_l(m, m, 16)) & 0x7FFFu;
+  }
+  __device__ std::uint32_t replace_nans() {
     std::uint32_t m = 0;
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) m = __vmaxu2(m, words[i] & 0x7FFF7FFFu);
+    for (int i = 0; i < kWords; ++i) {
+      const std::uint32_t magnitudes = words[i] & 0x7FFF7FFFu;
+      const std::uint32_t nan = __vcmpgtu2(magnitudes, kInfinity * 0x10001u);
+      m = __vmaxu2(m, magnitudes & ~nan);
+      words[i] = (words[i] & ~nan) | (kInfinity * 0x10001u & nan);
+    }
     return max(m & 0xFFFFu, m >> 16);
   }
 };
+struct MaxBF16 {
+  __device__ static std::uint32_t of(std::uint32_t a, std::uint32_t b) {
+    asm("max.NaN.xorsign.abs.bf16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+  }
+};
+struct MaxFP16 {
+  __device__ static std::uint32_t of(std::uint32_t a, std::uint32_t b) {
+    asm("max.NaN.xorsign.abs.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+  }
+};
 template <>
-struct Block<DType::bf16> : Block16Bit {
-  static constexpr std::uint32_t kInfinity = 0x7F80u;
+struct Block<DType::bf16> : Block16Bit<0x7F80u, MaxBF16> {
   __device__ float value(int i) const {
     return __uint_as_float(i % 2 ? words[i / 2] & 0xFFFF0000u : words[i / 2] << 16);
   }
   __device__ static float magnitude(std::uint32_t bits) { return __uint_as_float(bits << 16); }
 };
 template <>
-struct Block<DType::f16> : Block16Bit {
-  static constexpr std::uint32_t kInfinity = 0x7C00u;
+struct Block<DType::f16> : Block16Bit<0x7C00u, MaxFP16> {
   __device__ float value(int i) const {
     const __half_raw h{static_cast<unsigned short>(words[i / 2] >> (i % 2 * 16))};
     return __half2float(__half(h));

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backends/cuda/device/block.cuh"
+#include "backends/cuda/device/encode.cuh"
 #include "backends/cuda/device/search.cuh"
 #include "backends/cuda/row_args.h"
 #include "quantizers/row_math.h"
@@ -201,13 +201,14 @@ __device__ inline std::int64_t load_index(const void* data, IndexType type, std:
   }
 }
 
+__device__ inline void stage_route(const RowArgs& a, std::int64_t row, std::int64_t t) {
+  a.staged.ids[row * a.staged.id_stride + t] =
+      load_index(a.routing.ids, a.routing.id_type, row * a.routing.id_stride + t);
+  a.staged.weights[row * a.staged.weight_stride + t] =
+      a.routing.weights[row * a.routing.weight_stride + t];
+}
 __device__ inline void stage_routing(const RowArgs& a, std::int64_t row) {
-  for (std::int64_t t = threadIdx.x; t < a.top_k; t += blockDim.x) {
-    a.staged.ids[row * a.staged.id_stride + t] =
-        load_index(a.routing.ids, a.routing.id_type, row * a.routing.id_stride + t);
-    a.staged.weights[row * a.staged.weight_stride + t] =
-        a.routing.weights[row * a.routing.weight_stride + t];
-  }
+  for (std::int64_t t = threadIdx.x; t < a.top_k; t += blockDim.x) stage_route(a, row, t);
 }
 
 struct BlockMaximum {
@@ -225,14 +226,6 @@ __device__ inline BlockMaximum maximum_of(const float* v) {
 #pragma unroll
   for (int i = 0; i < 16; ++i) m = fmaxf(m, fabsf(v[i]));
   return {m, true};
-}
-
-/// The same from what was loaded, two elements at a time.
-template <DType kType>
-__device__ inline BlockMaximum maximum_of(const Block<kType>& b, const float* v) {
-  const std::uint32_t bits = b.amax_bits();
-  if (bits <= Block<kType>::kInfinity) return {Block<kType>::magnitude(bits), false};
-  return maximum_of(v);
 }
 
 /// Any quantizer but max; out of line, for it would crowd the registers of every kernel.
@@ -267,16 +260,16 @@ __device__ inline void encode_row(const RowArgs& a, std::int64_t row, const int 
                                   const float (&v)[16 * kBlocks],
                                   const BlockMaximum (&maxima)[kBlocks],
                                   const GlobalScale& global) {
-  const float inverse = 1.0f / global.divisor, sixth = global.divisor * kSixth;
+  const Encoder encoder(global.divisor);
   uint2* codes = reinterpret_cast<uint2*>(a.codes) + row * a.blocks;
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j) {
     if (blocks[j] >= a.blocks) break;
-    std::uint32_t code = e4m3_bits(fminf(maxima[j].amax * sixth, FLT_MAX));
+    std::uint32_t code = encoder.scale_code(maxima[j].amax);
     if constexpr (kGeneral)
       if (a.quantizer != Quantizer::max)
         code = search_code<kBlocks>(a, j, v, maxima, global.divisor);
-    codes[blocks[j]] = encode16(v + 16 * j, factor_of(code, inverse), maxima[j].has_nan);
+    codes[blocks[j]] = encoder(v + 16 * j, code, maxima[j].has_nan);
     if (a.block == 16 && a.layout == ScaleLayout::linear)
       a.scales[row * a.blocks + blocks[j]] = static_cast<std::uint8_t>(code);
     else if (a.block == 16 || j % 2 == 0)
@@ -286,6 +279,7 @@ __device__ inline void encode_row(const RowArgs& a, std::int64_t row, const int 
 }
 
 __device__ inline void clear_row(const RowArgs& a, std::int64_t row) {
+#pragma unroll 1
   for (int b = static_cast<int>(threadIdx.x); b < a.blocks; b += static_cast<int>(blockDim.x)) {
     reinterpret_cast<uint2*>(a.codes)[row * a.blocks + b] = {0, 0};
     a.scales[scale_offset_of(a.layout, row, b * 16 / a.block, a.rows, a.blocks * 16 / a.block)] = 0;

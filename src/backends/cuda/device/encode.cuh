@@ -1,0 +1,158 @@
+#pragma once
+
+#include <cfloat>
+#include <cstdint>
+
+#include "backends/cuda/device/block.cuh"
+#include "backends/cuda/device/convert.cuh"
+
+/// Blocks of 16 to codes, with the bits of quantizers/encode_block.h. The instruction count of this
+/// decides the speed of every kernel that quantizes.
+namespace nvfp4::cuda {
+
+/// min(max(a·b, 0), 1), rounded once; NaN gives 0.
+__device__ inline float saturated_product(float a, float b) {
+  float d;
+  asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
+  return d;
+}
+__device__ inline float saturated_sum(float a, float b) {
+  float d;
+  asm("add.rn.sat.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
+  return d;
+}
+
+/// 1 / d, correctly rounded, for 2^-126 <= d < 2^126; 1 / 0 gives NaN.
+__device__ inline float ordinary_reciprocal(float d) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+  return __fmaf_rn(r, __fmaf_rn(-d, r, 1.0f), r);
+}
+
+/// The E2M1 code of 8a plus kCodeBias, as the bits of a float; 0 <= a <= 1.
+/// min(8a, 4) is added to 2^23 - 2: the sum has steps of 1/2 below 2^23, where 8a < 2, and of 1
+/// above, as E2M1 has, and the adder rounds to nearest even. Almost 0.8 a more changes it only by
+/// one, and only if 8a > 5: kAbove · 0.625 < 1/2 < kAbove · (0.625 + 2^-24).
+inline constexpr std::uint32_t kCodeBias = 0x4AFFFFFC;  ///< bits of 2^23 - 2
+inline constexpr float kAbove = 0x1.999998p-1f;
+__device__ inline std::uint32_t e2m1_biased(float a) {
+  const float to_4 = saturated_sum(a, a);
+  return __float_as_uint(__fmaf_rn(a, kAbove, __fmaf_rn(to_4, 4.0f, 0x1p23f - 2.0f)));
+}
+
+/// Bytes of `a` (0 … 3) and `b` (4 … 7), the first in the lowest nibble of kBytes; + 8: the sign of
+/// the byte in all its bits.
+template <std::uint32_t kBytes>
+__device__ inline std::uint32_t bytes_of(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t d;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "n"(kBytes));
+  return d;
+}
+
+/// Sign of element i in bit 4·i + 3, the others undefined.
+__device__ inline std::uint32_t sign_bits(const float* x) {
+  const auto pair = [&](int i) {  // the highest bytes of two elements
+    return bytes_of<0x73>(__float_as_uint(x[i]), __float_as_uint(x[i + 2]));
+  };
+  const std::uint32_t even = bytes_of<0xDC98>(pair(0), pair(4));
+  const std::uint32_t odd = bytes_of<0xDC98>(pair(1), pair(5));
+  return (even & 0x0F0F0F0Fu) | (odd & 0xF0F0F0F0u);
+}
+/// The same for eight elements of 16 bits.
+__device__ inline std::uint32_t sign_bits(const std::uint32_t* words) {
+  const std::uint32_t low = bytes_of<0x7351>(words[0], words[1]);
+  const std::uint32_t high = bytes_of<0x7351>(words[2], words[3]);
+  return (bytes_of<0xDC98>(low, high) & 0x0F0F0F0Fu) | (bytes_of<0xFEBA>(low, high) & 0xF0F0F0F0u);
+}
+
+/// Codes of eight elements times 8 · `eighth`, the first in the lowest nibble. No NaN among them.
+/// `signed_as`: the same elements, as floats or as words of two.
+template <class Signed>
+__device__ inline std::uint32_t encode8(const float* x, [[maybe_unused]] const Signed* signed_as,
+                                        float eighth) {
+#if NVFP4_NATIVE_FP4
+  std::uint32_t word = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i += 2) {
+    std::uint32_t pair;
+    asm("{ .reg .b8 c; cvt.rn.satfinite.e2m1x2.f32 c, %1, %2; mov.b32 %0, {c, 0, 0, 0}; }"
+        : "=r"(pair)
+        : "f"(x[i + 1] * (8.0f * eighth)), "f"(x[i] * (8.0f * eighth)));
+    word |= pair << 4 * i;
+  }
+  return word;
+#else
+  std::uint32_t sum = 0;
+#pragma unroll
+  for (int i = 7; i >= 0; --i) sum = sum * 16 + e2m1_biased(saturated_product(fabsf(x[i]), eighth));
+  return (sum - kCodeBias * 0x11111111u) | (sign_bits(signed_as) & 0x88888888u);
+#endif
+}
+
+/// Codes of 16 values, none NaN.
+__device__ inline uint2 encode16(const float* x, float eighth) {
+  return {encode8(x, x, eighth), encode8(x + 8, x + 8, eighth)};
+}
+
+/// What blocks need of their global scale.
+struct Encoder {
+  float sixth = 0;
+  float inverse = 0;      ///< 1 / divisor; 8 / divisor if `ordinary`
+  bool ordinary = false;  ///< nothing comes near overflow or underflow
+
+  Encoder() = default;
+  __device__ explicit Encoder(float divisor)
+      : sixth(divisor * kSixth), ordinary(divisor >= 0x1p-90f && divisor <= 0x1p90f) {
+    inverse = ordinary ? 8.0f * ordinary_reciprocal(divisor) : 1.0f / divisor;
+  }
+
+  /// The code of the block scale, as scale_for() has it.
+  __device__ std::uint32_t scale_code(float amax) const {
+    return e4m3_bits(fminf(amax * sixth, FLT_MAX));
+  }
+
+  /// 1/8 of what the elements are multiplied by, see element_factor(). Only if `ordinary`. A scale
+  /// of 0 makes a NaN, which the minimum ignores.
+  __device__ float eighth(std::uint32_t code) const {
+    return fminf(ordinary_reciprocal(e4m3_value(code) * inverse), FLT_MAX / 8);
+  }
+
+  /// Codes of 16 values with the block scale `code`.
+  __device__ uint2 operator()(const float* x, std::uint32_t code, bool has_nan) const {
+    float v[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) v[i] = x[i];
+    if (has_nan) replace_nans(v);
+    if (ordinary) return encode16(v, eighth(code));
+    multiply(v, code);
+    return encode16(v, 0.125f);
+  }
+
+  /// The same of what was loaded: if of 16 bits, the signs are there in pairs.
+  template <DType kType>
+  __device__ uint2 operator()(const Block<kType>& b, std::uint32_t code) const {
+    float v[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) v[i] = b.value(i);
+    if (!ordinary) return (*this)(v, code, false);
+    const float factor = eighth(code);
+    if constexpr (kType == DType::f32) return encode16(v, factor);
+    return {encode8(v, b.words, factor), encode8(v + 8, b.words + 4, factor)};
+  }
+
+ private:
+  /// NaN becomes +6, as infinity does.
+  __device__ static void replace_nans(float (&v)[16]) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) v[i] = isnan(v[i]) ? INFINITY : v[i];
+  }
+  /// By the factor itself, where its eighth or its reciprocal may be subnormal.
+  __device__ void multiply(float (&v)[16], std::uint32_t code) const {
+    const float factor = fminf(1.0f / (e4m3_value(code) * inverse), FLT_MAX);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) v[i] = v[i] * factor;
+    replace_nans(v);  // infinity times zero
+  }
+};
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "backends/cuda/device/block.cuh"
+
+/// Rows on their way through shared memory: copies that need no registers while they are under way.
+namespace nvfp4::cuda {
+
+inline constexpr int kCopyBytes = 16;
+inline constexpr int kChunk = 32;  ///< blocks that a warp holds side by side, one for each lane
+
+__device__ inline void copy_async(std::uint32_t shared, const char* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+}
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+/// Chunks of a row that one warp brings and reads. Its lanes copy neighbouring pieces of 16 bytes,
+/// and each reads a block, which is several of them: where piece i lies is permuted among eight, so
+/// that eight lanes reading at once reach all banks.
+template <DType kType>
+struct WarpStage {
+  static constexpr int kPieces = 16 * kElementBytes<kType> / kCopyBytes;  // of a block
+  static constexpr int kBytes = kChunk * kPieces * kCopyBytes;            // of a chunk
+
+  char* memory;  ///< shared
+
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ static int permuted(int piece) { return piece ^ (piece / 8 % kPieces); }
+
+  /// Piece 32·i + lane of a chunk.
+  __device__ void copy(int chunk, int i, const char* from) const {
+    copy_async(static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) +
+                   static_cast<std::uint32_t>(permuted(lane()) * kCopyBytes + chunk * kBytes +
+                                              i * 32 * kCopyBytes),
+               from);
+  }
+  __device__ Block<kType> block(int chunk) const {
+    Block<kType> b;
+#pragma unroll
+    for (int h = 0; h < kPieces; ++h) {
+      const uint4 v = *reinterpret_cast<const uint4*>(
+          memory + permuted(lane() * kPieces + h) * kCopyBytes + chunk * kBytes);
+      b.words[4 * h] = v.x;
+      b.words[4 * h + 1] = v.y;
+      b.words[4 * h + 2] = v.z;
+      b.words[4 * h + 3] = v.w;
+    }
+    return b;
+  }
+  /// Pieces that are never copied read as zeros.
+  __device__ void clear(int chunks) const {
+    for (int i = lane(); i < chunks * kBytes / kCopyBytes; i += 32)
+      reinterpret_cast<uint4*>(memory)[i] = {0, 0, 0, 0};
+  }
+};
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,397 @@
+#pragma once
+
+#include "backends/cuda/device/row.cuh"
+#include "backends/cuda/device/stage.cuh"
+#include "backends/cuda/device/swiglu.cuh"
+
+/// The fused operations on many rows: thread blocks of few warps, each with a row of its own, so
+/// that one computes while another waits. The next row comes to shared memory meanwhile. For the
+/// max quantizer and aligned rows. Device code only.
+namespace nvfp4::cuda {
+
+inline constexpr int kStagedWarps = 8;  ///< in a thread block at most
+
+/// A warp holds kBlocks chunks side by side: a subtree of the row's sums.
+template <RowKind kKind>
+inline constexpr int kStagedBlocks = kKind == RowKind::swiglu ? 2 : 4;
+template <RowKind kKind, DType kType>
+inline constexpr int kStagedResident = kKind == RowKind::plain && kType != DType::f32 ? 3 : 2;
+
+template <RowKind kKind>
+inline constexpr int kOperands = kKind == RowKind::swiglu ? 2 : 1;
+
+/// Bytes of shared memory of one warp: its part of the row, and of the weights.
+template <RowKind kKind, DType kType>
+inline constexpr int kStagedBytes =
+    kStagedBlocks<kKind> *
+    (WarpStage<kType>::kBytes * kOperands<kKind> + (kKind == RowKind::norm ? kChunk * 64 : 0));
+
+/// Results of the warps, which all threads combine. There are two buffers, so that one barrier for
+/// each reduction is enough: whoever writes a buffer again has passed the other's barrier since.
+struct WarpResults {
+  float4 (*buffers)[kStagedWarps / 4];
+  int turn = 0;
+
+  __device__ void clear() {
+    if (threadIdx.x < 2 * kStagedWarps) reinterpret_cast<float*>(buffers)[threadIdx.x] = 0;
+    __syncthreads();
+  }
+  template <class Combine>
+  __device__ float operator()(float of_warp, Combine combine) {
+    if (blockDim.x == 32) return of_warp;
+    float4* all = buffers[turn];
+    turn ^= 1;
+    if (threadIdx.x % 32 == 0) reinterpret_cast<float*>(all)[threadIdx.x / 32] = of_warp;
+    __syncthreads();
+    const float4 a = all[0];
+    float result = combine(combine(a.x, a.y), combine(a.z, a.w));
+    if (blockDim.x > 4 * 32) {
+      const float4 b = all[1];
+      result = combine(result, combine(combine(b.x, b.y), combine(b.z, b.w)));
+    }
+    return result;
+  }
+};
+
+/// Σ over the warp of kCount values of each lane, value j of all lanes a tree, and the trees one.
+/// Lanes exchange values first, so that few are left to shuffle.
+template <int kCount>
+__device__ inline float warp_tree(const float (&v)[kCount]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float left[kCount];
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) left[j] = v[j];
+  int width = kCount, step = 1;
+#pragma unroll
+  for (; width > 1; width /= 2, step *= 2) {
+    const bool odd = lane & step;
+#pragma unroll
+    for (int j = 0; j < width; j += 2) {
+      const float other = __shfl_xor_sync(~0u, odd ? left[j] : left[j + 1], step);
+      left[j / 2] = (odd ? left[j + 1] : left[j]) + other;
+    }
+  }
+#pragma unroll
+  for (; step < 32; step *= 2) left[0] = left[0] + __shfl_xor_sync(~0u, left[0], step);
+#pragma unroll
+  for (step = 1; step < kCount; step *= 2) left[0] = left[0] + __shfl_xor_sync(~0u, left[0], step);
+  return left[0];
+}
+
+/// n / d, correctly rounded, where both and their quotient are far from overflow and underflow.
+__device__ inline float ordinary_quotient(float n, float d) {
+  const float r = ordinary_reciprocal(d);
+  const float q = n * r;
+  return __fmaf_rn(r, __fmaf_rn(-d, q, n), q);
+}
+
+/// divisor of global_scale_for().
+__device__ inline float measured_divisor(float amax) {
+  if (amax >= 0x1p-75f && amax <= 0x1p90f)
+    return ordinary_quotient(E2M1::kMax * largest_scale(Quantizer::max), amax);
+  return global_scale_for(amax, Quantizer::max).divisor;
+}
+
+/// 1 / rms, as reciprocal_rms() has it.
+__device__ inline float staged_reciprocal_rms(float sum_of_squares, std::int32_t n, float eps) {
+  if (sum_of_squares >= 0x1p-60f && sum_of_squares <= 0x1p60f && eps >= 0 && eps <= 0x1p60f) {
+    const float x = ordinary_quotient(sum_of_squares, static_cast<float>(n)) + eps;
+    // The root: an estimate of its reciprocal, and the root corrected by its remainder.
+    float r;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    const float root = x * r;
+    return ordinary_reciprocal(__fmaf_rn(__fmaf_rn(-root, root, x), r * 0.5f, root));
+  }
+  return reciprocal_rms(sum_of_squares, n, eps);
+}
+
+/// Where the scales of the chunks of a thread lie: every layout is a sum of what the row gives and
+/// what the block gives, and the former is one of tiles, of 32 rows in a tile, and of rows.
+struct ScaleAddress {
+  std::uint8_t* start;  ///< of the first block of the thread in row 0
+  std::int64_t step;    ///< from chunk to chunk
+  std::int64_t tile, row;
+  int tile_shift;
+
+  __device__ ScaleAddress(const RowArgs& a, int block)
+      : start(a.scales + scale_offset_of(a.layout, 0, block, a.rows, a.blocks)),
+        step(scale_offset_of(a.layout, 0, kChunk, a.rows, a.blocks)),
+        tile_shift(a.layout == ScaleLayout::tiled_128x4 ? 7
+                   : a.layout == ScaleLayout::tiled_8x4 ? 3
+                                                        : 0) {
+    tile = scale_offset_of(a.layout, std::int64_t{1} << tile_shift, 0, a.rows, a.blocks);
+    row = tile_shift == 0 ? 0 : scale_offset_of(a.layout, 1, 0, a.rows, a.blocks);
+  }
+  __device__ std::uint8_t* of(std::int32_t r) const {
+    const std::int32_t in_tile = r & ((1 << tile_shift) - 1);
+    return start + (r >> tile_shift) * tile + in_tile % 32 * row + in_tile / 32 * 4;
+  }
+};
+
+/// The copies of what a warp reads of its rows, one row after the other.
+template <RowKind kKind, DType kType>
+struct RowCopies {
+  using Stage = WarpStage<kType>;
+  Stage stage;
+  const char* from;     ///< what this lane copies first of the next row
+  std::int64_t step;    ///< bytes to the row after that
+  std::int64_t second;  ///< swiglu: bytes from a gate to its up
+  int pieces;           ///< that lie ahead of the lane in a row
+  bool spread;          ///< gate and up alternate in groups
+
+  __device__ RowCopies(const RowArgs& a, const Stage& s, int first_block) : stage(s) {
+    constexpr int kElements = kCopyBytes / kElementBytes<kType>;  // of a piece
+    spread = kKind == RowKind::swiglu && a.interleave != 0;
+    const std::int64_t k = std::int64_t{first_block} * 16 + Stage::lane() * kElements;
+    const std::int64_t start = spread ? 2 * k - (k & (a.interleave - 1)) : k;
+    from = a.x + blockIdx.x * a.x_stride + start * kElementBytes<kType>;
+    step = gridDim.x * a.x_stride;
+    second = (spread ? a.interleave : std::int64_t{a.blocks} * 16) * kElementBytes<kType>;
+    pieces = (a.blocks - first_block) * Stage::kPieces - Stage::lane();
+  }
+
+  __device__ void start() {
+    if (kKind == RowKind::swiglu && spread)
+      start_spread<2>();
+    else
+      start_spread<1>();
+    from += step;
+  }
+
+ private:
+  template <int kSpread>
+  __device__ void start_spread() const {
+#pragma unroll
+    for (int j = 0; j < kStagedBlocks<kKind>; ++j)
+#pragma unroll
+      for (int i = 0; i < Stage::kPieces; ++i) {
+        const int n = 32 * (j * Stage::kPieces + i);
+        if (pieces > n)
+#pragma unroll
+          for (int o = 0; o < kOperands<kKind>; ++o)
+            stage.copy(j * kOperands<kKind> + o, i, from + o * second + n * (kCopyBytes * kSpread));
+      }
+  }
+};
+
+/// Sets what is NaN to infinity, which has the same code; returns the largest magnitude of the
+/// others.
+__device__ inline float replace_nans(float* v) {
+  float m = 0;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    m = fmaxf(m, fabsf(v[i]));
+    v[i] = isnan(v[i]) ? INFINITY : v[i];
+  }
+  return m;
+}
+
+/// The part of a row that a warp holds.
+template <RowKind kKind, DType kType>
+struct StagedRow {
+  static constexpr int kBlocks = kStagedBlocks<kKind>;
+  static constexpr bool kPlain = kKind == RowKind::plain;
+  Block<kType> x[kPlain ? kBlocks : 1];
+  float v[kPlain ? 1 : 16 * kBlocks];
+  float maxima[kBlocks];
+
+  __device__ void read(const RowArgs& a, const WarpStage<kType>& stage) {
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+      if constexpr (kPlain) {
+        x[j] = stage.block(j);
+      } else if constexpr (kKind == RowKind::swiglu) {
+        swiglu_block(stage.block(2 * j), stage.block(2 * j + 1), a.limit, v + 16 * j);
+      } else {
+        const Block<kType> b = stage.block(j);
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+          v[16 * j + i] = b.value(i);
+          // Otherwise the words are kept, and unpacked again after the barrier.
+          asm volatile("" : "+f"(v[16 * j + i]));
+        }
+      }
+    }
+  }
+
+  __device__ void normalize(const RowArgs& a, std::int32_t row, WarpResults& results,
+                            const float4* weights) {
+    float sums[kBlocks];
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+      float squares[16];
+#pragma unroll
+      for (int i = 0; i < 16; ++i) squares[i] = v[16 * j + i] * v[16 * j + i];
+      sums[j] = tree(squares, Sum{});
+    }
+    const float total = results(warp_tree(sums), Sum{});
+    const float rstd = staged_reciprocal_rms(total, a.blocks * 16, a.eps);
+    if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
+#pragma unroll
+    for (int i = 0; i < 16 * kBlocks; i += 4) {
+      const float4 w = weights[i * (kChunk / 4)];
+      v[i] = normalized(v[i], rstd, w.x);
+      v[i + 1] = normalized(v[i + 1], rstd, w.y);
+      v[i + 2] = normalized(v[i + 2], rstd, w.z);
+      v[i + 3] = normalized(v[i + 3], rstd, w.w);
+    }
+    if (a.intermediate != DType::f32)
+#pragma unroll
+      for (int i = 0; i < 16 * kBlocks; ++i) v[i] = rounded_to(a.intermediate, v[i]);
+  }
+
+  /// Largest magnitude, NaN ignored; sets `maxima`.
+  __device__ float measure() {
+    float largest = 0;
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+      if constexpr (kPlain) {
+        std::uint32_t bits = x[j].amax_bits();
+        if (bits > Block<kType>::kInfinity) bits = x[j].replace_nans();
+        maxima[j] = Block<kType>::magnitude(bits);
+      } else {
+        float m = 0;
+#pragma unroll
+        for (int i = 0; i < 16; ++i)
+          asm("{ .reg .f32 a; abs.f32 a, %1; max.NaN.f32 %0, %0, a; }"
+              : "+f"(m)
+              : "f"(v[16 * j + i]));
+        if (isnan(m)) m = replace_nans(v + 16 * j);
+        maxima[j] = m;
+      }
+      largest = fmaxf(largest, maxima[j]);
+    }
+    return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest)));
+  }
+
+  __device__ void encode(const Encoder& encoder, int blocks_left, uint2* codes,
+                         std::uint8_t* scales, std::int64_t step) const {
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+      if (j * kChunk >= blocks_left) break;
+      const std::uint32_t code = encoder.scale_code(maxima[j]);
+      if constexpr (kPlain)
+        codes[j * kChunk] = encoder(x[j], code);
+      else
+        codes[j * kChunk] = encoder(v + 16 * j, code, false);
+      scales[j * step] = static_cast<std::uint8_t>(code);
+    }
+  }
+
+  __device__ void store(const RowArgs& a, std::int64_t row, int block) {
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+      float values[16];
+#pragma unroll
+      for (int i = 0; i < 16; ++i) values[i] = v[16 * j + i];
+      if (block + j * kChunk < a.blocks)
+        store_values(a.y.data, a.y.dtype, row * a.y.stride + std::int64_t{block + j * kChunk} * 16,
+                     values);
+    }
+  }
+};
+
+/// Copies the routing of all rows, a few threads of the grid each: as many as there are experts for
+/// a token, rounded up to a power of two.
+__device__ inline void stage_all_routing(const RowArgs& a) {
+  const int shift = min(5, 32 - __clz(a.top_k - 1));
+  const std::int64_t thread = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x >> shift;
+#pragma unroll 1
+  for (std::int64_t row = thread >> shift; row < a.rows; row += step)
+#pragma unroll 1
+    for (auto t = static_cast<std::int32_t>(thread & ((1 << shift) - 1)); t < a.top_k;
+         t += 1 << shift)
+      stage_route(a, row, t);
+}
+
+/// kStores: instead of quantizing. kResidual: of the norm.
+template <RowKind kKind, DType kType, bool kStores, bool kResidual>
+__global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kKind, kType>)
+    staged_rows_kernel(const RowArgs a) {
+  constexpr int kBlocks = kStagedBlocks<kKind>;
+  constexpr bool kPlain = kKind == RowKind::plain;  // alone has groups and routing
+  using Stage = WarpStage<kType>;
+  extern __shared__ uint4 memory[];
+  __shared__ float4 buffers[2][kStagedWarps / 4];
+  WarpResults results{buffers};
+  results.clear();
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = Stage::lane();
+  const int first = warp * kBlocks * kChunk, block = first + lane;  // of the warp, of the thread
+  char* own = reinterpret_cast<char*>(memory) + warp * kStagedBytes<kKind, kType>;
+  const Stage stage{own};
+  stage.clear(kBlocks * kOperands<kKind>);
+  float4* weights = reinterpret_cast<float4*>(own + kBlocks * Stage::kBytes) + lane;
+  if constexpr (kKind == RowKind::norm)
+#pragma unroll
+    for (int i = 0; i < 4 * kBlocks; ++i) {
+      const int of = block + i / 4 * kChunk;
+      weights[i * kChunk] =
+          of < a.blocks
+              ? __ldg(reinterpret_cast<const float4*>(a.weight) + std::int64_t{of} * 4 + i % 4)
+              : float4{0, 0, 0, 0};
+    }
+  __syncwarp();
+  RowCopies<kKind, kType> copies(a, stage, first);
+  copies.start();
+  if constexpr (kPlain)
+    if (a.top_k > 0) stage_all_routing(a);
+  const ScaleAddress scales(a, block);
+  uint2* codes = reinterpret_cast<uint2*>(a.codes) + block;
+  Encoder encoder;
+  float multiplier = 1;
+  const auto take_global = [&](std::int32_t row) {
+    const GlobalScale global = a.globals.of(row);
+    multiplier = global.multiplier;
+    encoder = Encoder(global.divisor);
+  };
+  if (!kStores && a.mode == RowMode::quantize && !a.measure && !a.of_vectors) take_global(0);
+  float tensor_amax = 0;
+  const auto step = static_cast<std::int32_t>(gridDim.x);
+
+  for (auto row = static_cast<std::int32_t>(blockIdx.x); row < a.rows; row += step) {
+    wait_for_copies();
+    __syncwarp();
+    StagedRow<kKind, kType> r;
+    r.read(a, stage);
+    __syncwarp();
+    if (row + step < a.rows) copies.start();
+    if constexpr (kKind == RowKind::norm) {
+      if constexpr (kResidual)
+#pragma unroll
+        for (int j = 0; j < kBlocks; ++j)
+          if (block + j * kChunk < a.blocks)
+            add_residual<false>(a, row, std::int64_t{block + j * kChunk} * 16, r.v + 16 * j);
+      r.normalize(a, row, results, weights);
+    }
+    if constexpr (kStores) {
+      r.store(a, row, block);
+      continue;
+    }
+    const bool counts = !kPlain || !a.has_groups || in_a_group(a.groups, row);
+    const float amax = r.measure();
+    if (a.mode == RowMode::amax) {
+      if (counts) tensor_amax = fmaxf(tensor_amax, amax);
+      continue;
+    }
+    if (a.measure) {
+      const float row_amax = counts ? results(amax, Largest{}) : 0.0f;
+      encoder = Encoder(measured_divisor(row_amax));
+      if (threadIdx.x == 0)
+        a.global_scale[row] = global_scale_for(row_amax, Quantizer::max).multiplier;
+    } else {
+      if (a.of_vectors) take_global(row);
+      if (a.write_globals && threadIdx.x == 0 && (a.of_vectors || row == 0))
+        a.global_scale[a.of_vectors ? row : 0] = multiplier;
+    }
+    if (counts)
+      r.encode(encoder, a.blocks - block, codes + row * std::int64_t{a.blocks}, scales.of(row),
+               scales.step);
+    else
+      clear_row(a, row);
+  }
+  if (!kStores && a.mode == RowMode::amax && lane == 0)
+    atomicMax(reinterpret_cast<unsigned*>(a.global_scale), __float_as_uint(tensor_amax));
+}
+
+}  // namespace nvfp4::cuda
