@@ -81,7 +81,7 @@ FragmentWeights to_device(const FragmentWeights& w, Device device);
 /// for
 ///         the stream to find out.
 FragmentWeights pack_fragments(QuantizedView w, std::int64_t groups = 1, Stream stream = {});
-/// G matrices [2·I, K] of gate and up, I % 8 == 0. Throws ShapeError, ValueError.
+/// G matrices [2·I, K] of gate and up, I % 16 == 0. Throws ShapeError, ValueError.
 FragmentWeights pack_gate_up_fragments(QuantizedView w, GateUp order = {}, std::int64_t groups = 1,
                                        Stream stream = {});
 /// G matrices that lie apart, all of one shape, scope and device.

@@ -25,7 +25,7 @@ void swiglu_gemm_into(MatrixView x, const FragmentWeights& gate_up, MatrixSpan y
 void swiglu_gemm_into(QuantizedView x, const FragmentWeights& gate_up, MatrixSpan y,
                       const TensorCoreSwigluOptions& options);
 
-/// Quantized along rows with the max quantizer, I % 16 == 0. `quantize`: quantizer max, a global
+/// Quantized along rows with the max quantizer. `quantize`: quantizer max, a global
 /// scale that is given (for the tensor, on either side; or for each row, on the GPU), any scale
 /// layout; its stream and backend do not count. Throws ValueError too, for other options.
 void swiglu_gemm_quantize_into(MatrixView x, const FragmentWeights& gate_up, QuantizedSpan out,

@@ -50,8 +50,8 @@ DeviceMoe::Experts DeviceMoe::make_experts(const char* op, std::span<const Exper
                         std::optional<GateUp> order) {
     return fragment_parts(op, groups, options_.weight_quantizer, options_.backend, device_, order);
   };
-  const bool eights = list[0].gate.outputs() % 8 == 0;
-  experts.gate_up = pack(gate_up, fuses && eights ? std::optional(GateUp{}) : std::nullopt);
+  const bool whole_blocks = list[0].gate.outputs() % kBlock == 0;
+  experts.gate_up = pack(gate_up, fuses && whole_blocks ? std::optional(GateUp{}) : std::nullopt);
   experts.down = pack(down, std::nullopt);
   return experts;
 }

@@ -171,8 +171,8 @@ FragmentWeights::FragmentWeights(std::int64_t groups, std::int64_t rows, std::in
       groups, rows, cols);
   if (gate_up) {
     const int interleave = gate_up->interleave;
-    require<ShapeError>(rows % 16 == 0,
-                        "FragmentWeights: N = 2·I = {}, I must be a multiple of 8 for SwiGLU",
+    require<ShapeError>(rows % 32 == 0,
+                        "FragmentWeights: N = 2·I = {}, I must be a multiple of 16 for SwiGLU",
                         rows);
     require<ValueError>(
         interleave >= 0 &&

@@ -148,15 +148,13 @@ TEST_F(CudaGemm, SwigluHasTheBitsOfItsSteps) {
   std::uint64_t seed = 15 * fresh_seed();
   for (const int interleave : {0, 1, 8, 16})
     for (const auto& [outputs, k] :
-         {std::pair{8, 16}, std::pair{48, 80}, std::pair{144, 720}, std::pair{112, 1040}})
+         {std::pair{16, 16}, std::pair{48, 80}, std::pair{144, 720}, std::pair{112, 1040}})
       for (const std::int64_t m : {0, 1, 7, 33, 150}) {
-        if (interleave > 0 && outputs % interleave != 0) continue;
         ++seed;
         const GateUpCase c(1, outputs, k, interleave, seed);
         const std::string what = name_of(Shape{2 * outputs, k}, m, seed);
         const DenseX x(m, k, seed % 5 < 2 ? DType::f16 : DType::bf16, seed);
         expect_stored(c, x, kTypes[seed % 3], {}, what);
-        if (outputs % 16 != 0) continue;
         const GlobalScope scope = seed % 2 ? GlobalScope::vector : GlobalScope::tensor;
         expect_quantized(c, x, ScaleLayout::linear, scope, {}, what);
         const QuantizedX xq(m, k, scope, seed);
