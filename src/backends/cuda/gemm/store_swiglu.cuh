@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backends/cuda/device/convert.cuh"
+#include "backends/cuda/device/encode.cuh"
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/swiglu.cuh"
 #include "backends/cuda/gemm/fragment_layout.h"
@@ -36,47 +36,31 @@ __device__ __forceinline__ float x_global_of(const FragmentGemm& p, int token) {
   return p.x_global == nullptr ? 1.0f : __ldg(p.x_global + (p.x_global_per_row ? token : 0));
 }
 
-/// Four neighbouring outputs of a token; the four lanes of a block of 16 come here together.
-__device__ __forceinline__ void quantize_four(const FragmentGemm& p, int token, int column,
-                                              const float (&v)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const unsigned block_lanes = 0xFu << (lane & ~3);
-  float amax = 0;
-  bool has_nan = false;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    amax = fmaxf(amax, fabsf(v[i]));
-    has_nan |= isnan(v[i]);
-  }
-#pragma unroll
-  for (int by = 1; by < 4; by *= 2) amax = fmaxf(amax, __shfl_xor_sync(block_lanes, amax, by));
-  const GlobalScale global = p.out_globals.of(token);
-  const std::uint32_t code = e4m3_bits(fminf(amax * (global.divisor * kSixth), FLT_MAX));
-  const float factor = factor_of(code, 1.0f / global.divisor);
-  std::uint32_t codes;
-  if (has_nan) {
-    codes = 0;
-    for (int i = 0; i < 4; ++i)
-      codes |= std::uint32_t{E2M1::from_float(v[i] * factor).bits} << 4 * i;
-  } else {
-    const float eight[8] = {v[0], v[1], v[2], v[3], 0, 0, 0, 0};
-    codes = encode8(eight, factor);
-  }
-  const int cols = p.n / 2;
-  reinterpret_cast<std::uint16_t*>(p.codes)[(std::int64_t{token} * cols + column) / 4] =
-      static_cast<std::uint16_t>(codes);
-  if (lane % 4 == 0)
-    p.scales[scale_offset_of(p.scale_layout, token, column / 16, p.rows, cols / 16)] =
-        static_cast<std::uint8_t>(code);
+/// A block of 16 outputs of a token.
+__device__ __forceinline__ void quantize_block(const FragmentGemm& p, int token, int column,
+                                               const float (&v)[16]) {
+  const BlockMaximum maximum = maximum_of(v);
+  const Encoder encoder(p.out_globals.of(token).divisor);
+  const std::uint32_t code = encoder.scale_code(maximum.amax);
+  const std::int64_t blocks = p.n / 32, block = column / 16;
+  reinterpret_cast<uint2*>(p.codes)[token * blocks + block] = encoder(v, code, maximum.has_nan);
+  p.scales[scale_offset_of(p.scale_layout, token, block, p.rows, blocks)] =
+      static_cast<std::uint8_t>(code);
 }
 
+/// Four neighbouring outputs of a token.
 __device__ __forceinline__ void store_outputs(const FragmentGemm& p, int token, int column,
                                               const float (&v)[4]) {
-  if (p.codes != nullptr)
-    quantize_four(p, token, column, v);
-  else
-    store_values_of_four(p, token * p.out_stride + column, v, column + 4 <= p.n / 2,
-                         p.n / 2 - column);
+  store_values_of_four(p, token * p.out_stride + column, v, true, 4);
+}
+/// The same to be quantized: the four lanes of a block come here together.
+__device__ __forceinline__ void quantize_outputs(const FragmentGemm& p, int token, int column,
+                                                 const float (&v)[4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, first = lane & ~3;
+  float block[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) block[i] = __shfl_sync(0xFu << first, v[i % 4], first + i / 4);
+  if (lane == first) quantize_block(p, token, column, block);
 }
 
 /// Whole sums in registers: SwiGLU there, then through shared memory, so that four threads have a
@@ -91,7 +75,6 @@ __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& 
   const int thread = warp * 32 + lane;
   const int tile = work.row_tile * Config::kRowGroups + row_group;
   const FinishPair finish(p, work.group, tile * 64 + warp * 16 + lane / 4);
-  const int column = tile * 32 + thread % 8 * 4;
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
     part_sync(1 + row_group, 128);
@@ -105,6 +88,18 @@ __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& 
         slab[t * kSwigluStride + warp * 8 + lane / 4] = finish(p, sums[0], sums[2], x);
       }
     part_sync(1 + row_group, 128);
+    if (p.codes != nullptr) {
+      for (int i = thread; i < kTokens * 2; i += 128) {
+        const int token = work.token + t0 + i / 2, column = tile * 32 + i % 2 * 16;
+        if (token >= work.token_end || column >= p.n / 2) continue;
+        float block[16];
+#pragma unroll
+        for (int c = 0; c < 16; ++c) block[c] = slab[i / 2 * kSwigluStride + i % 2 * 16 + c];
+        quantize_block(p, token, column, block);
+      }
+      continue;
+    }
+    const int column = tile * 32 + thread % 8 * 4;
     for (int t = thread / 8; t < kTokens; t += 16) {
       const int token = work.token + t0 + t;
       if (token >= work.token_end || column >= p.n / 2) continue;
@@ -138,7 +133,10 @@ __device__ __forceinline__ void reduce_swiglu(const FragmentGemm& p, const Work&
     const float x = x_global_of(p, token);
     const float v[4] = {finish[0](p, gate.x, up.x, x), finish[1](p, gate.y, up.y, x),
                         finish[2](p, gate.z, up.z, x), finish[3](p, gate.w, up.w, x)};
-    store_outputs(p, token, column, v);
+    if (p.codes != nullptr)
+      quantize_outputs(p, token, column, v);
+    else
+      store_outputs(p, token, column, v);
   }
 }
 
