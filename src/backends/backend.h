@@ -64,8 +64,8 @@ struct Backend {
   void (*gram)(const MatrixView& x, const MatrixSpan& out, bool accumulate, std::int64_t b0,
                std::int64_t b1);
   GemmKernels w4a4, w4a16;
-  /// For x in BF16, where the CPU multiplies BF16: exact products, sums as the instruction rounds.
-  GemmKernels w4a16_bf16;
+  /// For x of these types, where there are better ones than w4a16.
+  GemmKernels w4a16_bf16{}, w4a16_f16{};
   /// The part of the output is factor · sums + bias, rounded to its type.
   void (*finish_gemm)(const GemmOutput& output, const float* sums, std::int64_t stride,
                       const GemmPart& part);

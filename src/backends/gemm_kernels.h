@@ -62,30 +62,42 @@ struct GemmPart {
   std::int64_t m0, rows, n0, cols;
 };
 
-/// One arithmetic on one backend. A null `direct` means unsupported; a null `tile`, that `direct`
-/// is all there is.
+/// One arithmetic on one backend, in one or two ways. A null `direct.run` means unsupported; a null
+/// `tile.run`, that `direct` is all there is.
 ///
 /// Rows of x are prepared once into records, one for each row and block, [block][row] for up to
-/// `tile_rows` rows. `sums` has a row of `stride` floats for each row of x; kernels add to it.
+/// `strip_rows` rows. `sums` has a row of `stride` floats for each row of x; kernels add to it.
 struct GemmKernels {
-  int tile_rows = 0;               ///< rows of x in a tile
-  int tile_panels = 0;             ///< panels of weights in a tile
-  std::int64_t record_bytes = 0;   ///< of a row and block
-  std::int64_t decoded_bytes = 0;  ///< of a panel and block
-  /// The largest M for which `direct` is the faster one, and whether its sums differ from `tile`'s.
-  std::int64_t direct_rows = 0;
-  bool direct_differs = false;
+  struct Records {
+    int strip_rows = 0;
+    std::int64_t bytes = 0;  ///< of a row and block
+    void (*prepare)(const Activations& x, std::int64_t row, int rows, std::byte* records) = nullptr;
+  };
+  /// Straight from the packed bytes.
+  struct Direct {
+    Records records;
+    std::int64_t most_rows = 0;  ///< the largest M for which it is faster than `tile`
+    bool differs = false;        ///< its sums from those of `tile`
+    /// Whole panel, up to strip_rows rows.
+    void (*run)(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
+                float* sums, std::int64_t stride) = nullptr;
+  };
+  /// From weights that are decoded once for many rows.
+  struct Tile {
+    Records records;
+    int panels = 0;                  ///< of weights, side by side
+    std::int64_t decoded_bytes = 0;  ///< of a panel and block
+    /// Decodes `blocks` blocks of `panels` panels, `panel_bytes` apart, from the start of a group;
+    /// the panels have `blocks_left` blocks from there on.
+    void (*decode)(const std::uint8_t* panel, std::int64_t panel_bytes, std::int64_t blocks,
+                   std::int64_t blocks_left, std::byte* decoded) = nullptr;
+    void (*run)(const std::byte* decoded, std::int64_t blocks, const std::byte* records, int rows,
+                float* sums, std::int64_t stride) = nullptr;
+  };
+  Direct direct{};
+  Tile tile{};
 
-  void (*prepare)(const Activations& x, std::int64_t row, int rows, std::byte* records) = nullptr;
-  /// Whole panel, straight from the packed bytes.
-  void (*direct)(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
-                 float* sums, std::int64_t stride) = nullptr;
-  /// Decodes `blocks` blocks of tile_panels panels, `panel_bytes` apart, from the start of a group;
-  /// the panels have `blocks_left` blocks from there on.
-  void (*decode)(const std::uint8_t* panel, std::int64_t panel_bytes, std::int64_t blocks,
-                 std::int64_t blocks_left, std::byte* decoded) = nullptr;
-  void (*tile)(const std::byte* decoded, std::int64_t blocks, const std::byte* records, int rows,
-               float* sums, std::int64_t stride) = nullptr;
+  const Records& records(bool is_direct) const { return is_direct ? direct.records : tile.records; }
 };
 
 }  // namespace nvfp4

@@ -77,8 +77,8 @@ MatrixSpan part_of(MatrixSpan out, std::int64_t row, std::int64_t rows, std::int
 }
 
 const GemmKernels& kernels_for(const Backend& backend, const MatrixView& x) {
-  const bool bf16 = x.dtype == DType::bf16 && backend.w4a16_bf16.direct != nullptr;
-  return bf16 ? backend.w4a16_bf16 : backend.w4a16;
+  const GemmKernels& own = x.dtype == DType::bf16 ? backend.w4a16_bf16 : backend.w4a16_f16;
+  return x.dtype != DType::f32 && own.direct.run != nullptr ? own : backend.w4a16;
 }
 const GemmKernels& kernels_for(const Backend& backend, const QuantizedView&) {
   return backend.w4a4;
@@ -89,8 +89,8 @@ void run(const char* op, std::string_view name, const X& x, std::span<const Gemm
          bool batch_invariant) {
   const Backend& backend = find_backend(name);
   const GemmKernels& kernels = kernels_for(backend, x);
-  require<UnsupportedError>(kernels.direct != nullptr, "{}: backend '{}' has no such kernels", op,
-                            backend.name);
+  require<UnsupportedError>(kernels.direct.run != nullptr, "{}: backend '{}' has no such kernels",
+                            op, backend.name);
   run_gemm(backend, kernels, jobs, batch_invariant);
 }
 

@@ -51,17 +51,18 @@ class Gemm {
     std::int64_t bytes = 0;
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       const Activations& x = jobs[j].x;
-      // Several products of the same x share its records.
-      const bool shared = j > 0 && jobs[j - 1].x == x;
-      record_base_.push_back(shared ? record_base_[j - 1] : bytes);
-      if (!shared) {
-        for (std::int64_t r = 0; r < x.rows; r += kernels.tile_rows) strips_.push_back({j, r});
-        bytes += round_up(x.rows * x.blocks * kernels.record_bytes, 64);
-      }
       const PackedWeights& w = *jobs[j].w;
       tilings_.push_back(
           choose_gemm_tiling(kernels, x.rows, w.rows(), x.blocks, pool, batch_invariant));
       const GemmTiling& t = tilings_.back();
+      // Several products of the same x share its records.
+      const bool shared = j > 0 && jobs[j - 1].x == x && tilings_[j - 1].direct == t.direct;
+      record_base_.push_back(shared ? record_base_[j - 1] : bytes);
+      if (!shared) {
+        const GemmKernels::Records& form = kernels.records(t.direct);
+        for (std::int64_t r = 0; r < x.rows; r += form.strip_rows) strips_.push_back({j, r});
+        bytes += round_up(x.rows * x.blocks * form.bytes, 64);
+      }
       for (std::int64_t r = 0; r < x.rows; r += t.rows)
         for (std::int64_t p = 0; p < w.panels(); p += t.panels)
           tasks_.push_back(
@@ -92,29 +93,33 @@ class Gemm {
     std::int64_t row;
   };
 
-  int strip_rows(const Activations& x, std::int64_t row) const {
-    return static_cast<int>(std::min<std::int64_t>(kernels_.tile_rows, x.rows - row));
+  const GemmKernels::Records& form(std::size_t job) const {
+    return kernels_.records(tilings_[job].direct);
+  }
+  int strip_rows(std::size_t job, std::int64_t row) const {
+    return static_cast<int>(std::min<std::int64_t>(form(job).strip_rows, jobs_[job].x.rows - row));
   }
   /// Records of the strip that starts at `row`, from block b on.
   std::byte* records(std::size_t job, std::int64_t row, std::int64_t b) const {
     const Activations& x = jobs_[job].x;
     return records_ + record_base_[job] +
-           (row * x.blocks + b * strip_rows(x, row)) * kernels_.record_bytes;
+           (row * x.blocks + b * strip_rows(job, row)) * form(job).bytes;
   }
 
   void prepare(const Strip& s) const {
     const Activations& x = jobs_[s.job].x;
-    kernels_.prepare(x, s.row, strip_rows(x, s.row), records(s.job, s.row, 0));
+    form(s.job).prepare(x, s.row, strip_rows(s.job, s.row), records(s.job, s.row, 0));
   }
 
   void run_task(const Task& task) const {
     static thread_local Scratch scratch;
     const GemmJob& job = jobs_[task.job];
     const GemmTiling& tiling = tilings_[task.job];
-    const std::int64_t width = round_up(task.panels, kernels_.tile_panels) * kPanelRows;
+    const std::int64_t width =
+        round_up(task.panels, tiling.direct ? 1 : kernels_.tile.panels) * kPanelRows;
     const std::int64_t sum_bytes = task.rows * width * static_cast<std::int64_t>(sizeof(float));
     const std::int64_t decoded_bytes =
-        tiling.direct ? 0 : tiling.depth * kernels_.tile_panels * kernels_.decoded_bytes;
+        tiling.direct ? 0 : tiling.depth * kernels_.tile.panels * kernels_.tile.decoded_bytes;
     std::byte* decoded = scratch.get(round_up(decoded_bytes, 64) + sum_bytes);
     auto* sums = reinterpret_cast<float*>(decoded + round_up(decoded_bytes, 64));
     std::memset(sums, 0, static_cast<std::size_t>(sum_bytes));
@@ -132,16 +137,19 @@ class Gemm {
     const GemmJob& job = jobs_[task.job];
     for (std::int64_t p = 0; p < task.panels; ++p) {
       const std::uint8_t* panel = job.w->data() + (task.panel + p) * job.w->panel_bytes();
-      for (std::int64_t r = 0; r < task.rows; r += kernels_.tile_rows)
-        kernels_.direct(panel, job.x.blocks, records(task.job, task.row + r, 0),
-                        strip_rows(job.x, task.row + r), sums + r * width + p * kPanelRows, width);
+      for (std::int64_t r = 0; r < task.rows; r += kernels_.direct.records.strip_rows)
+        kernels_.direct.run(panel, job.x.blocks, records(task.job, task.row + r, 0),
+                            strip_rows(task.job, task.row + r), sums + r * width + p * kPanelRows,
+                            width);
     }
   }
 
   void run_tiles(const Task& task, std::int64_t depth, std::byte* decoded, float* sums,
                  std::int64_t width) const {
     const GemmJob& job = jobs_[task.job];
-    const std::int64_t bytes = job.w->panel_bytes(), step = kernels_.tile_panels;
+    const GemmKernels::Tile& tile = kernels_.tile;
+    const std::int64_t bytes = job.w->panel_bytes(), step = tile.panels;
+    const std::int64_t strip = tile.records.strip_rows;
     for (std::int64_t b = 0; b < job.x.blocks; b += depth) {
       const std::int64_t blocks = std::min(depth, job.x.blocks - b);
       const std::int64_t next_blocks = std::min(depth, job.x.blocks - b - blocks);
@@ -150,20 +158,20 @@ class Gemm {
             job.w->data() + (task.panel + p) * bytes + b / kGroupBlocks * kGroupBytes;
         // Where panels are missing at the end, the last one is decoded again.
         const bool whole = task.panels - p >= step;
-        kernels_.decode(panel, whole ? bytes : 0, blocks, job.x.blocks - b, decoded);
-        for (std::int64_t r = 0; r < task.rows; r += kernels_.tile_rows) {
+        tile.decode(panel, whole ? bytes : 0, blocks, job.x.blocks - b, decoded);
+        for (std::int64_t r = 0; r < task.rows; r += strip) {
           const std::int64_t row = task.row + r;
           // What comes next is fetched a little with each tile, while the units multiply: the next
           // panels from memory, and the next blocks of x from the last level of the caches.
           if (p + step < task.panels)
             for (std::int64_t i = 0; i < step; ++i)
-              prefetch_part(panel + (step + i) * bytes, blocks * kPanelRows * 9,
-                            r / kernels_.tile_rows, ceil_div(task.rows, kernels_.tile_rows));
+              prefetch_part(panel + (step + i) * bytes, blocks * kPanelRows * 9, r / strip,
+                            ceil_div(task.rows, strip));
           prefetch_part(records(task.job, row, b + blocks),
-                        next_blocks * strip_rows(job.x, row) * kernels_.record_bytes, p / step,
+                        next_blocks * strip_rows(task.job, row) * tile.records.bytes, p / step,
                         ceil_div(task.panels, step));
-          kernels_.tile(decoded, blocks, records(task.job, row, b), strip_rows(job.x, row),
-                        sums + r * width + p * kPanelRows, width);
+          tile.run(decoded, blocks, records(task.job, row, b), strip_rows(task.job, row),
+                   sums + r * width + p * kPanelRows, width);
         }
       }
     }
@@ -192,12 +200,15 @@ class Gemm {
 GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::int64_t n,
                               std::int64_t blocks, int threads, bool batch_invariant) {
   const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(n, kPanelRows));
-  const bool direct = kernels.tile == nullptr ||
-                      (m <= kernels.direct_rows && !(batch_invariant && kernels.direct_differs));
+  const GemmKernels::Direct& few = kernels.direct;
+  const GemmKernels::Tile& tile = kernels.tile;
+  const bool direct =
+      tile.run == nullptr || (m <= few.most_rows && !(batch_invariant && few.differs));
+  const std::int64_t strip = kernels.records(direct).strip_rows;
   GemmTiling t{.direct = direct, .panels = 0, .rows = 0, .depth = 0};
   // Sums and prepared rows of a task should stay in the L2 cache.
   constexpr std::int64_t kRows = 256, kPanels = 16, kDecodedBytes = 24 * 1024;
-  t.rows = std::min(round_up(kRows, kernels.tile_rows), round_up(m, kernels.tile_rows));
+  t.rows = std::min(round_up(kRows, strip), round_up(m, strip));
   const std::int64_t row_parts = ceil_div(m, std::max<std::int64_t>(1, t.rows));
   // Enough tasks that no thread waits long for the last one.
   constexpr std::int64_t kTasksPerThread = 8;
@@ -205,8 +216,8 @@ GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::i
       ceil_div(kTasksPerThread * threads, std::max<std::int64_t>(1, row_parts));
   t.panels = std::clamp<std::int64_t>(panels / wanted, 1, kPanels);
   if (!direct) {
-    t.panels = round_up(t.panels, kernels.tile_panels);
-    const std::int64_t most = kDecodedBytes / (kernels.tile_panels * kernels.decoded_bytes);
+    t.panels = round_up(t.panels, tile.panels);
+    const std::int64_t most = kDecodedBytes / (tile.panels * tile.decoded_bytes);
     t.depth = std::max(kGroupBlocks, most / kGroupBlocks * kGroupBlocks);
     t.depth = std::min(t.depth, round_up(blocks, kGroupBlocks));
   }

@@ -22,10 +22,10 @@ struct Size {
   std::int64_t m, n, k;
 };
 /// Odd M and N, every remainder of 4 blocks, and more than one step of every tile.
-constexpr Size kSizes[] = {{0, 5, 32},     {1, 1, 16},     {1, 33, 48},   {2, 16, 64},
-                           {3, 17, 80},    {5, 31, 112},   {7, 32, 128},  {8, 47, 336},
-                           {9, 129, 272},  {16, 65, 1040}, {17, 64, 96},  {33, 50, 1616},
-                           {65, 34, 2064}, {130, 81, 208}, {263, 19, 144}};
+constexpr Size kSizes[] = {{0, 5, 32},     {1, 1, 16},     {1, 33, 48},    {2, 16, 64},
+                           {3, 17, 80},    {5, 31, 112},   {6, 18, 304},   {7, 32, 128},
+                           {8, 47, 336},   {9, 129, 272},  {16, 65, 1040}, {17, 64, 96},
+                           {33, 50, 1616}, {65, 34, 2064}, {130, 81, 208}, {263, 19, 144}};
 
 std::string describe(const Size& s) {
   return std::to_string(s.m) + " x " + std::to_string(s.n) + " x " + std::to_string(s.k);
@@ -52,6 +52,32 @@ TEST_P(GemmOnEveryBackend, W4A16StaysWithinItsErrorBound) {
         const Matrix y = gemm(x.view(), w, to, o);
         ASSERT_LE(worst_error(x.view(), w, y.view(), o.alpha, o.bias), 1.0)
             << describe(s) << " " << dtype_name(in) << " -> " << dtype_name(to);
+      }
+}
+
+// Neighbours that differ by many binades, the largest often next to a weight of zero: rounding them
+// all at one place would lose the small ones.
+TEST_P(GemmOnEveryBackend, W4A16StaysWithinItsErrorBoundWhereABlockSpansManyBinades) {
+  std::mt19937_64 rng(11);
+  for (const DType in : kDTypes)
+    for (const int most : {4, 13, 14, 15, 21, 22, 30, 100})
+      for (const std::int64_t m : {1, 3, 8, 13}) {
+        const std::int64_t n = 18, k = 48, range = in == DType::f16 ? std::min(most, 28) : most;
+        Matrix x(in, m, k);
+        for (std::int64_t r = 0; r < m; ++r)
+          for (std::int64_t c = 0; c < k; ++c) {
+            const int exponent = static_cast<int>(rng() % static_cast<std::uint64_t>(range + 1));
+            const float fraction = 1.0f + static_cast<float>(rng() % 128) / 128.0f;
+            const float magnitude = std::ldexp(fraction, exponent - static_cast<int>(range) / 2);
+            test::set(x.span(), r, c, rng() % 2 ? magnitude : -magnitude);
+          }
+        QuantizedMatrix w = weights(n, k, rng());
+        for (std::int64_t i = 0; i < w.shape().code_bytes(); ++i)
+          if (rng() % 2) w.codes()[i] &= rng() % 2 ? 0xF0 : 0x0F;
+        const PackedWeights packed = pack_weights(w.view());
+        const Matrix y = gemm(x.view(), packed, DType::f32, {.backend = GetParam()});
+        ASSERT_LE(worst_error(x.view(), packed, y.view()), 1.0)
+            << dtype_name(in) << ", " << most << " binades, M = " << m;
       }
 }
 
@@ -235,6 +261,21 @@ TEST_P(GemmOnEveryBackend, NaNAndInfinityReachTheRowsTheyBelongTo) {
       EXPECT_TRUE(std::isfinite(y.view().at(2, c)));
     }
   }
+  // Times zero an infinity is NaN, otherwise it stays one.
+  for (const DType in : kDTypes)
+    for (const std::int64_t rows : {std::int64_t{1}, m, std::int64_t{21}}) {
+      Matrix x = make(Fill::gaussian, rows, k, 4, in);
+      test::set(x.span(), rows / 2, 17, -INFINITY);
+      const Matrix y = gemm(x.view(), w, DType::f32, {.backend = GetParam()});
+      const Matrix want = gemm(x.view(), w, DType::f32, {.backend = "reference"});
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t c = 0; c < n; ++c) {
+          ASSERT_EQ(std::fpclassify(y.view().at(r, c)), std::fpclassify(want.view().at(r, c)));
+          if (std::isinf(y.view().at(r, c))) {
+            ASSERT_EQ(y.view().at(r, c), want.view().at(r, c));
+          }
+        }
+    }
   QuantizedMatrix q = activations(m, k, 4);
   q.scales()[1 * (k / 16) + 2] = E4M3::kNaN;  // poisons the product of its block
   const Matrix y = gemm(q.view(), w, DType::f32, {.backend = GetParam()});

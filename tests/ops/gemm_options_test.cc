@@ -185,25 +185,27 @@ TEST(Gemm, OfNoColumnsIsTheBias) {
 
 TEST(GemmTiling, CoversEveryShapeWithWholeTiles) {
   GemmKernels kernels;
-  kernels.tile_rows = 8;
-  kernels.tile_panels = 2;
-  kernels.decoded_bytes = 320;
-  kernels.direct_rows = 8;
-  kernels.tile = [](const std::byte*, std::int64_t, const std::byte*, int, float*, std::int64_t) {};
+  kernels.direct.records.strip_rows = 4;
+  kernels.direct.most_rows = 8;
+  kernels.tile.records.strip_rows = 8;
+  kernels.tile.panels = 2;
+  kernels.tile.decoded_bytes = 320;
+  kernels.tile.run = [](const std::byte*, std::int64_t, const std::byte*, int, float*,
+                        std::int64_t) {};
   for (const std::int64_t m : {0, 1, 8, 9, 300, 5000})
     for (const std::int64_t n : {1, 16, 33, 4096})
       for (const std::int64_t blocks : {0, 1, 5, 448})
         for (const int threads : {1, 2, 64}) {
           const GemmTiling t = choose_gemm_tiling(kernels, m, n, blocks, threads, false);
           EXPECT_EQ(t.direct, m <= 8);
-          EXPECT_EQ(t.rows % kernels.tile_rows, 0);
+          EXPECT_EQ(t.rows % kernels.records(t.direct).strip_rows, 0);
           EXPECT_GE(t.panels, 1);
           if (t.direct) continue;
-          EXPECT_EQ(t.panels % kernels.tile_panels, 0);
+          EXPECT_EQ(t.panels % kernels.tile.panels, 0);
           EXPECT_EQ(t.depth % kGroupBlocks, 0);
           EXPECT_TRUE(blocks == 0 || t.depth > 0);
         }
-  kernels.direct_differs = true;
+  kernels.direct.differs = true;
   EXPECT_FALSE(choose_gemm_tiling(kernels, 1, 64, 8, 2, true).direct);
   EXPECT_TRUE(choose_gemm_tiling(kernels, 1, 64, 8, 2, false).direct);
 }

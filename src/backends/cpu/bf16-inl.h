@@ -1,4 +1,4 @@
-// What the kernels that multiply BF16 share: x in pairs, E2M1 in BF16, products with few rows of x.
+// What the kernels that multiply BF16 share: x in pairs, E2M1 in BF16.
 #if defined(NVFP4_BF16_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NVFP4_BF16_INL_H
 #undef NVFP4_BF16_INL_H
@@ -52,18 +52,6 @@ void prepare(const Activations& x, std::int64_t row, int rows, std::byte* record
   }
 }
 
-/// sum + the two products of each pair.
-HWY_INLINE __m512 dot2(__m512 sum, __m512i w, const std::uint32_t& pair) {
-#if HWY_COMPILER_CLANG
-  // clang 16 does not survive a broadcast that is cast to BF16.
-  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(pair));
-  return sum;
-#else
-  return _mm512_dpbf16_ps(sum, __builtin_bit_cast(__m512bh, w),
-                          __builtin_bit_cast(__m512bh, _mm512_set1_epi32(static_cast<int>(pair))));
-#endif
-}
-
 /// E2M1 in BF16; of 32 entries, so that the bit above the nibble does not matter.
 HWY_INLINE __m512i value_table() {
   alignas(64) static constexpr std::uint16_t kValues[32] = {
@@ -81,62 +69,6 @@ HWY_INLINE __m512i decode_pair(__m512i words, __m512i table) {
 
 HWY_INLINE __m512 load_block_scales(const std::uint8_t* p) {
   return _mm512_mul_ps(load_scales(p).raw, _mm512_set1_ps(1 << kScaleExponent));
-}
-
-/// For few rows of x: block partials without the scale, which is applied once to each.
-
-/// Records of two rows are kStep apart.
-template <int kRows, int kStep, int i = 0>
-HWY_INLINE void add_half(__m512i words, __m512i table, const Record* r, int j, __m512* part) {
-  const __m512i w = decode_pair<i>(words, table);
-  HWY_UNROLL(4)
-  for (int t = 0; t < kRows; ++t) part[t] = dot2(part[t], w, r[t * kStep].pairs[4 * j + i]);
-  if constexpr (i < 3) add_half<kRows, kStep, i + 1>(words, table, r, j, part);
-}
-
-/// Block b of a panel.
-template <int kRows, int kStep>
-HWY_INLINE void add_block(const std::uint8_t* panel, std::int64_t b, std::int64_t blocks,
-                          __m512i table, const Record* r, __m512* sum) {
-  const PanelBlock at = panel_block(b, blocks);
-  prefetch_weights(panel + at.codes, b);
-  __m512 part[kRows];
-  HWY_UNROLL(4)
-  for (int t = 0; t < kRows; ++t) part[t] = _mm512_setzero_ps();
-  add_half<kRows, kStep>(_mm512_loadu_si512(panel + at.codes), table, r, 0, part);
-  add_half<kRows, kStep>(_mm512_loadu_si512(panel + at.codes + kHalfBlock), table, r, 1, part);
-  const __m512 scale = load_block_scales(panel + at.scales);
-  HWY_UNROLL(4)
-  for (int t = 0; t < kRows; ++t) sum[t] = _mm512_fmadd_ps(part[t], scale, sum[t]);
-}
-
-template <int kRows, int kTogether>
-void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* r, float* sums,
-                 std::int64_t stride) {
-  const __m512i table = value_table();
-  __m512 sum[kRows];
-  HWY_UNROLL(4)
-  for (int t = 0; t < kRows; ++t) sum[t] = _mm512_loadu_ps(sums + t * stride);
-  std::int64_t b = 0;
-  if constexpr (kTogether > 1)
-    for (; b + kTogether <= blocks; b += kTogether, r += kTogether * kRows)
-      for (int i = 0; i < kTogether; ++i)
-        add_block<kRows, kTogether>(panel, b + i, blocks, table, r + i, sum);
-  for (; b < blocks; ++b, r += kRows) add_block<kRows, 1>(panel, b, blocks, table, r, sum);
-  HWY_UNROLL(4)
-  for (int t = 0; t < kRows; ++t) _mm512_storeu_ps(sums + t * stride, sum[t]);
-}
-
-/// Up to so many rows, decoding a panel for tiles costs more than it saves.
-constexpr int kDirectRows = 4;
-
-template <int kTogether>
-void direct_few(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
-                float* sums, std::int64_t stride) {
-  with_rows<kDirectRows>(rows, [&](auto n) {
-    direct_rows<decltype(n)::value, kTogether>(
-        panel, blocks, reinterpret_cast<const Record*>(records), sums, stride);
-  });
 }
 
 constexpr int kWide = 2;

@@ -8,6 +8,10 @@
 
 #include "backends/cpu/gemm-inl.h"
 
+#if HWY_ARCH_ARM_A64 && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 #if HWY_TARGET <= HWY_AVX3_DL  // Highway checks for VNNI but does not always enable it
 HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
 #else
@@ -53,6 +57,14 @@ HWY_INLINE void decode_codes(VU words, VU8& low, VU8& high) {
   high = hn::TableLookupBytes(
       table, hn::And(hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(d16, words))), mask));
 #endif
+}
+
+/// Vector v of a block's rows: w[2 j] and w[2 j + 1] are the even and odd elements of half j.
+HWY_INLINE void load_block(const std::uint8_t* codes, const std::uint8_t* scales, int v,
+                           VU8 (&w)[4], VF& scale) {
+  decode_codes(load_words(codes + v * kCodeStep), w[0], w[1]);
+  decode_codes(load_words(codes + kHalfBlock + v * kCodeStep), w[2], w[3]);
+  scale = load_scales(scales + v * kScaleStep);
 }
 
 /// start + Σ over the four steps of w · x in each 32-bit lane.
@@ -156,6 +168,16 @@ using Dot = RowByRow<OneDot>;
 using DotProd = RowByRow<OneDotProd>;
 #endif
 #endif
+
+/// f of the fastest dot products that this CPU has.
+template <class F>
+auto with_dot(F&& f) {
+#if HWY_ARCH_ARM_A64 && defined(__linux__)
+  constexpr unsigned long kHasDotProd = 1ul << 20;  // HWCAP_ASIMDDP
+  if ((getauxval(AT_HWCAP) & kHasDotProd) != 0) return f(DotProd());
+#endif
+  return f(Dot());
+}
 
 }  // namespace
 #endif  // NVFP4_HAVE_LANES

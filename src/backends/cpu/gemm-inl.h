@@ -56,14 +56,45 @@ HWY_INLINE VU load_words(const std::uint8_t* p) {
   return hn::BitCast(U32(), hn::LoadU(hn::Repartition<std::uint8_t, F32>(), p));
 }
 
-/// Fetches the packed bytes that a kernel will want some blocks after block b at `codes`, nine
-/// lines for every four blocks.
-HWY_INLINE void prefetch_weights(const std::uint8_t* codes, std::int64_t b) {
-  constexpr std::int64_t kAhead = 2048;
-  __builtin_prefetch(codes + kAhead);
-  __builtin_prefetch(codes + kAhead + 64);
-  if (b % kGroupBlocks == 0) __builtin_prefetch(codes + kAhead + 512);
-}
+/// Goes through the blocks of a panel, as panel_block() places them, and fetches what will be
+/// wanted some blocks later: nine lines for every four blocks.
+class BlockCursor {
+ public:
+  const std::uint8_t *codes, *scales;
+
+  HWY_INLINE BlockCursor(const std::uint8_t* panel, std::int64_t blocks) : left_(blocks) {
+    start(panel);
+  }
+  HWY_INLINE bool done() const { return left_ <= 0; }
+  HWY_INLINE void next() {
+    if (--left_in_group_ == 0) {
+      left_ -= kGroupBlocks;
+      return start(group_ + kGroupBytes);
+    }
+    codes += 2 * kHalfBlock;
+    scales += kPanelRows;
+    prefetch();
+  }
+
+ private:
+  static constexpr std::int64_t kAhead = 2048;
+
+  HWY_INLINE void start(const std::uint8_t* group) {
+    group_ = group;
+    left_in_group_ = HWY_MIN(kGroupBlocks, left_);
+    scales = group;
+    codes = group + left_in_group_ * kPanelRows;
+    __builtin_prefetch(group + kAhead);
+    prefetch();
+  }
+  HWY_INLINE void prefetch() const {
+    __builtin_prefetch(codes + kAhead);
+    __builtin_prefetch(codes + kAhead + kHalfBlock);
+  }
+
+  const std::uint8_t* group_;
+  std::int64_t left_, left_in_group_;
+};
 
 /// Calls f with `rows` as a constant of 1..kMost.
 template <int kMost, class F>

@@ -24,6 +24,8 @@ namespace {
 
 /// Two tiles of rows and two of outputs share four tiles of sums.
 constexpr int kTileRows = 32;
+/// Up to so many rows the kernels of targets without AMX are faster: they decode less.
+constexpr std::int64_t kFewRows = 6;
 constexpr int kTogether = 2;  // blocks in a tile
 
 /// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, LDTILECFG.
@@ -113,11 +115,6 @@ void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* record
                stride);
 }
 
-void direct(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
-            float* sums, std::int64_t stride) {
-  direct_few<kTogether>(panel, blocks, records, rows, sums, stride);
-}
-
 /// Whether the CPU has AMX for BF16 and the kernel lets this process use it.
 bool can_use_amx() {
   constexpr int kTileData = 18, kRequestPermission = 0x1023;
@@ -132,16 +129,12 @@ bool can_use_amx() {
 
 bool fill_amx_here(Backend& backend) {
   if (!can_use_amx()) return false;
-  backend.w4a16_bf16 = {.tile_rows = kTileRows,
-                        .tile_panels = kWide,
-                        .record_bytes = sizeof(Record),
-                        .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) / kWide,
-                        .direct_rows = kDirectRows,
-                        .direct_differs = true,
-                        .prepare = prepare<kTogether>,
-                        .direct = direct,
-                        .decode = decode,
-                        .tile = tile};
+  backend.w4a16_bf16.direct.most_rows = kFewRows;
+  backend.w4a16_bf16.tile = {.records = {kTileRows, sizeof(Record), prepare<kTogether>},
+                             .panels = kWide,
+                             .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) / kWide,
+                             .decode = decode,
+                             .run = tile};
   return true;
 }
 #else

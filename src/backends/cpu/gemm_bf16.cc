@@ -19,6 +19,50 @@ namespace {
 
 constexpr int kTileRows = 12;
 
+/// sum + the two products of each pair.
+HWY_INLINE __m512 dot2(__m512 sum, __m512i w, const std::uint32_t& pair) {
+#if HWY_COMPILER_CLANG
+  // clang 16 does not survive a broadcast that is cast to BF16.
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(pair));
+  return sum;
+#else
+  return _mm512_dpbf16_ps(sum, __builtin_bit_cast(__m512bh, w),
+                          __builtin_bit_cast(__m512bh, _mm512_set1_epi32(static_cast<int>(pair))));
+#endif
+}
+
+/// For few rows of x: block partials without the scale, which is applied once to each.
+constexpr int kDirectRows = 4;
+
+template <int kRows, int i = 0>
+HWY_INLINE void add_half(__m512i words, __m512i table, const Record* r, int j, __m512* part) {
+  const __m512i w = decode_pair<i>(words, table);
+  HWY_UNROLL(4)
+  for (int t = 0; t < kRows; ++t) part[t] = dot2(part[t], w, r[t].pairs[4 * j + i]);
+  if constexpr (i < 3) add_half<kRows, i + 1>(words, table, r, j, part);
+}
+
+template <int kRows>
+void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* r, float* sums,
+                 std::int64_t stride) {
+  const __m512i table = value_table();
+  __m512 sum[kRows];
+  HWY_UNROLL(4)
+  for (int t = 0; t < kRows; ++t) sum[t] = _mm512_loadu_ps(sums + t * stride);
+  for (BlockCursor at(panel, blocks); !at.done(); at.next(), r += kRows) {
+    __m512 part[kRows];
+    HWY_UNROLL(4)
+    for (int t = 0; t < kRows; ++t) part[t] = _mm512_setzero_ps();
+    add_half<kRows>(_mm512_loadu_si512(at.codes), table, r, 0, part);
+    add_half<kRows>(_mm512_loadu_si512(at.codes + kHalfBlock), table, r, 1, part);
+    const __m512 scale = load_block_scales(at.scales);
+    HWY_UNROLL(4)
+    for (int t = 0; t < kRows; ++t) sum[t] = _mm512_fmadd_ps(part[t], scale, sum[t]);
+  }
+  HWY_UNROLL(4)
+  for (int t = 0; t < kRows; ++t) _mm512_storeu_ps(sums + t * stride, sum[t]);
+}
+
 template <int kRows>
 void tile_rows(const std::byte* decoded, std::int64_t blocks, const Record* r, float* sums,
                std::int64_t stride) {
@@ -49,7 +93,10 @@ void tile_rows(const std::byte* decoded, std::int64_t blocks, const Record* r, f
 
 void direct(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
             float* sums, std::int64_t stride) {
-  direct_few<1>(panel, blocks, records, rows, sums, stride);
+  with_rows<kDirectRows>(rows, [&](auto n) {
+    direct_rows<decltype(n)::value>(panel, blocks, reinterpret_cast<const Record*>(records), sums,
+                                    stride);
+  });
 }
 
 void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* records, int rows,
@@ -64,16 +111,16 @@ void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* record
 
 bool fill_bf16_here(Backend& backend) {
   if (!__builtin_cpu_supports("avx512bf16")) return false;
-  backend.w4a16_bf16 = {.tile_rows = kTileRows,
-                        .tile_panels = kWide,
-                        .record_bytes = sizeof(Record),
-                        .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) / kWide,
-                        .direct_rows = kDirectRows,
-                        .direct_differs = true,
-                        .prepare = prepare<1>,
-                        .direct = direct,
-                        .decode = decode,
-                        .tile = tile};
+  backend.w4a16_bf16 = {
+      .direct = {.records = {kDirectRows, sizeof(Record), prepare<1>},
+                 .most_rows = kDirectRows,
+                 .differs = true,
+                 .run = direct},
+      .tile = {.records = {kTileRows, sizeof(Record), prepare<1>},
+               .panels = kWide,
+               .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) / kWide,
+               .decode = decode,
+               .run = tile}};
   return true;
 }
 #else

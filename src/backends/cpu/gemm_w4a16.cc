@@ -81,10 +81,8 @@ void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* r
     HWY_UNROLL(8)
     for (int t = 0; t < kRows; ++t) sum[t] = hn::LoadU(F32(), sums + t * stride);
     const Record* r = records;
-    for (std::int64_t b = 0; b < blocks; ++b, r += kRows) {
-      const PanelBlock at = panel_block(b, blocks);
-      prefetch_weights(panel + at.codes, b);
-      const std::uint8_t* codes = panel + at.codes + v * kCodeStep;
+    for (BlockCursor at(panel, blocks); !at.done(); at.next(), r += kRows) {
+      const std::uint8_t* codes = at.codes + v * kCodeStep;
       VF part[kRows];
       const auto add = [&](int k, VF w) HWY_ATTR {
         HWY_UNROLL(8)
@@ -95,7 +93,7 @@ void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* r
       };
       for_each_nibble(load_words(codes), 0, add);
       for_each_nibble(load_words(codes + kHalfBlock), 8, add);
-      const VF scale = load_block_scales(panel + at.scales + v * kScaleStep);
+      const VF scale = load_block_scales(at.scales + v * kScaleStep);
       HWY_UNROLL(8)
       for (int t = 0; t < kRows; ++t) sum[t] = hn::MulAdd(part[t], scale, sum[t]);
     }
@@ -232,17 +230,16 @@ void finish(const GemmOutput& output, const float* sums, std::int64_t stride,
 }  // namespace
 
 bool fill_w4a16_here(Backend& backend) {
-  backend.w4a16 = {
-      .tile_rows = kTileRows,
-      .tile_panels = kTilePanels,
-      .record_bytes = sizeof(Record),
-      .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) * kStrips / kTilePanels,
-      .direct_rows = kDirectRows,
-      .direct_differs = true,
-      .prepare = prepare,
-      .direct = direct,
-      .decode = decode,
-      .tile = tile};
+  backend.w4a16 = {.direct = {.records = {kDirectRows, sizeof(Record), prepare},
+                              .most_rows = kDirectRows,
+                              .differs = true,
+                              .run = direct},
+                   .tile = {.records = {kTileRows, sizeof(Record), prepare},
+                            .panels = kTilePanels,
+                            .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) *
+                                             kStrips / kTilePanels,
+                            .decode = decode,
+                            .run = tile}};
   backend.finish_gemm = finish;
   return true;
 }

@@ -8,10 +8,6 @@
 // After foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/dot-inl.h"
 
-#if HWY_ARCH_ARM_A64 && defined(__linux__)
-#include <sys/auxv.h>
-#endif
-
 #if HWY_TARGET <= HWY_AVX3_DL
 HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
 #else
@@ -110,15 +106,6 @@ HWY_INLINE void add_block(const VU8 (&w)[kWide][4], const VF (&scale)[kWide], co
   if constexpr (kRows > kNow) add_block<D, kRows - kNow>(w, scale, r + kNow, sum + kNow);
 }
 
-/// One vector of a panel's rows: w[2 j] and w[2 j + 1] are the even and odd elements of half j.
-HWY_INLINE void load_block(const std::uint8_t* panel, const PanelBlock& at, int v, VU8 (&w)[4],
-                           VF& scale) {
-  const std::uint8_t* codes = panel + at.codes + v * kCodeStep;
-  decode_codes(load_words(codes), w[0], w[1]);
-  decode_codes(load_words(codes + kHalfBlock), w[2], w[3]);
-  scale = load_scales(panel + at.scales + v * kScaleStep);
-}
-
 constexpr int kTileRows = kRegisters == 32 ? 6 : 8;
 constexpr auto kStep = static_cast<std::int64_t>(kLanes);
 
@@ -130,12 +117,10 @@ void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* r
     HWY_UNROLL(8)
     for (int t = 0; t < kRows; ++t) sum[t][0] = hn::LoadU(F32(), sums + t * stride);
     const Record* r = records;
-    for (std::int64_t b = 0; b < blocks; ++b, r += kRows) {
-      const PanelBlock at = panel_block(b, blocks);
-      prefetch_weights(panel + at.codes, b);
+    for (BlockCursor at(panel, blocks); !at.done(); at.next(), r += kRows) {
       VU8 w[1][4];
       VF scale[1];
-      load_block(panel, at, v, w[0], scale[0]);
+      load_block(at.codes, at.scales, v, w[0], scale[0]);
       add_block<D, kRows>(w, scale, r, sum);
     }
     HWY_UNROLL(8)
@@ -163,7 +148,8 @@ void decode(const std::uint8_t* panel, std::int64_t panel_bytes, std::int64_t bl
       for (int j = 0; j < kWide; ++j) {
         const int v = s * kWide + j;
         VU8 w[4];
-        load_block(panel + v / kVectors * panel_bytes, at, v % kVectors, w, out->scale[j]);
+        const std::uint8_t* p = panel + v / kVectors * panel_bytes;
+        load_block(p + at.codes, p + at.scales, v % kVectors, w, out->scale[j]);
         HWY_UNROLL(4)
         for (int i = 0; i < 4; ++i) out->w[j][i] = w[i];
       }
@@ -214,26 +200,21 @@ void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* record
 
 template <class D>
 GemmKernels kernels() {
-  return {.tile_rows = kTileRows,
-          .tile_panels = kTilePanels,
-          .record_bytes = sizeof(Record),
-          .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) * kStrips / kTilePanels,
-          .direct_rows = kDirectRows,
-          .prepare = prepare,
-          .direct = direct<D>,
-          .decode = decode,
-          .tile = tile<D>};
+  return {.direct = {.records = {kDirectRows, sizeof(Record), prepare},
+                     .most_rows = kDirectRows,
+                     .run = direct<D>},
+          .tile = {
+              .records = {kTileRows, sizeof(Record), prepare},
+              .panels = kTilePanels,
+              .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) * kStrips / kTilePanels,
+              .decode = decode,
+              .run = tile<D>}};
 }
 
 }  // namespace
 
 bool fill_w4a4_here(Backend& backend) {
-#if HWY_ARCH_ARM_A64 && defined(__linux__)
-  constexpr unsigned long kHasDotProd = 1ul << 20;  // HWCAP_ASIMDDP
-  backend.w4a4 = (getauxval(AT_HWCAP) & kHasDotProd) != 0 ? kernels<DotProd>() : kernels<Dot>();
-#else
-  backend.w4a4 = kernels<Dot>();
-#endif
+  backend.w4a4 = with_dot([](auto d) { return kernels<decltype(d)>(); });
   return true;
 }
 #else

@@ -15,6 +15,8 @@ bool fill_decode(Backend& backend);
 bool fill_measure(Backend& backend);
 bool fill_w4a4(Backend& backend);
 bool fill_w4a16(Backend& backend);
+/// After fill_w4a16.
+bool fill_digits(Backend& backend);
 bool fill_rows(Backend& backend);
 bool fill_gram(Backend& backend);
 /// False if the CPU has no BF16 arithmetic.

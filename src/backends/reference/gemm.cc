@@ -88,7 +88,7 @@ void direct_elements(const std::uint8_t* panel, std::int64_t blocks, const std::
       });
 }
 
-constexpr int kTileRows = 4;
+constexpr int kStripRows = 4;
 
 }  // namespace
 
@@ -109,20 +109,15 @@ void finish_gemm(const GemmOutput& output, const float* sums, std::int64_t strid
 }
 
 const GemmKernels& w4a4_kernels() {
-  static constexpr GemmKernels kKernels{.tile_rows = kTileRows,
-                                        .tile_panels = 1,
-                                        .record_bytes = sizeof(CodeRecord),
-                                        .prepare = prepare_codes,
-                                        .direct = direct_codes};
+  static constexpr GemmKernels kKernels{
+      .direct = {.records = {kStripRows, sizeof(CodeRecord), prepare_codes}, .run = direct_codes}};
   return kKernels;
 }
 
 const GemmKernels& w4a16_kernels() {
-  static constexpr GemmKernels kKernels{.tile_rows = kTileRows,
-                                        .tile_panels = 1,
-                                        .record_bytes = sizeof(ElementRecord),
-                                        .prepare = prepare_elements,
-                                        .direct = direct_elements};
+  static constexpr GemmKernels kKernels{
+      .direct = {.records = {kStripRows, sizeof(ElementRecord), prepare_elements},
+                 .run = direct_elements}};
   return kKernels;
 }
 

@@ -1,0 +1,199 @@
+// W4A16 for few rows of x in BF16 or FP16: where the elements of a block are small integers times a
+// power of two, its products are sums of integers, exact, and three times those of W4A4.
+#include "backends/cpu/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/gemm_digits.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
+#include "hwy/highway.h"
+// After foreach_target.h, so that it is compiled for each target:
+#include "backends/cpu/dot-inl.h"
+
+#if HWY_TARGET <= HWY_AVX3_DL
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
+#else
+HWY_BEFORE_NAMESPACE();
+#endif
+namespace nvfp4::cpu::HWY_NAMESPACE {
+#if NVFP4_HAVE_LANES
+namespace {
+
+constexpr int kDigits = 3;
+/// Integers are below 2^kBits. Sixteen of them times 12, and all that is added up on the way, stay
+/// below 2^31; their digits stay within signed bytes.
+constexpr int kBits = 22;
+/// Exponent of FP32, biased, that a block's largest element is taken to have at least: products
+/// with its scale are normal numbers.
+constexpr std::int32_t kLeastExponent = 64;
+
+/// A row and block of x. `digits` are to base 256, the lowest first; of each half block the even
+/// elements, then the odd ones.
+struct Record {
+  std::int8_t digits[kDigits][kBlock];
+  std::int32_t start;    ///< of the sums of the lowest digits
+  float scale;           ///< of the integers; codes are doubled, · 2^kScaleExponent
+  std::int32_t is_wide;  ///< not integers: the elements lie in `digits`, as they are in x
+  std::int32_t unused;
+};
+static_assert(sizeof(Record) == 64);
+
+/// Exponent of FP32, biased, of the largest magnitude.
+template <class T>
+HWY_INLINE std::int32_t exponent_of(const T* x) {
+  VI largest = hn::Zero(I32());
+  HWY_UNROLL(4)
+  for (std::size_t i = 0; i < kBlock; i += kLanes)
+    largest = hn::Max(largest, signed_bits(hn::And(bits(load_lanes(x + i)), set_u32(0x7FFFFFFF))));
+  return hn::GetLane(hn::MaxOfLanes(I32(), largest)) >> 23;
+}
+
+/// The digits of x · factor, and the sum of the integers; false if they are none, as NaN and
+/// infinity.
+template <class T>
+HWY_INLINE bool split(const T* x, float factor, std::int8_t (*digits)[kBlock], std::int32_t* sum) {
+  alignas(16) std::uint8_t bytes[kDigits][kBlock];
+  const hn::Rebind<std::uint8_t, F32> d8;
+  VI total = hn::Zero(I32());
+  bool fits = true;
+  HWY_UNROLL(4)
+  for (std::size_t i = 0; i < kBlock; i += kLanes) {
+    const VF scaled = hn::Mul(load_lanes(x + i), set_f32(factor));
+    VI left = hn::ConvertTo(I32(), scaled);
+    fits &= hn::AllTrue(F32(), hn::Eq(hn::ConvertTo(F32(), left), scaled));
+    total = hn::Add(total, left);
+    for (auto& digit : bytes) {
+      // Not TruncateTo: that of Highway 1.0.3 is wrong for AVX3_DL.
+      hn::StoreU(hn::DemoteTo(d8, hn::And(left, hn::Set(I32(), 0xFF))), d8, digit + i);
+      // The digit is signed: what it lacks goes to the next one.
+      left = hn::ShiftRight<8>(hn::Add(left, hn::Set(I32(), 128)));
+    }
+  }
+  *sum = hn::GetLane(hn::SumOfLanes(I32(), total));
+  alignas(16) static constexpr std::uint8_t kOrder[kBlock] = {0, 2,  4,  6,  1, 3,  5,  7,
+                                                              8, 10, 12, 14, 9, 11, 13, 15};
+  const hn::FixedTag<std::uint8_t, kBlock> d16;
+  for (int i = 0; i < kDigits; ++i)
+    hn::StoreU(hn::TableLookupBytes(hn::Load(d16, bytes[i]), hn::Load(d16, kOrder)), d16,
+               reinterpret_cast<std::uint8_t*>(digits[i]));
+  return fits;
+}
+
+HWY_INLINE float power_of_two(std::int32_t biased_exponent) {
+  return __builtin_bit_cast(float, biased_exponent << 23);
+}
+
+template <class T>
+void prepare_block(const T* x, Record* record) {
+  const std::int32_t exponent = HWY_MAX(exponent_of(x), kLeastExponent);
+  std::int32_t sum = 0;
+  if (!split(x, power_of_two(2 * 127 + kBits - 1 - exponent), record->digits, &sum)) {
+    std::memcpy(record->digits, x, kBlock * sizeof(T));
+    record->is_wide = 1;
+    return;
+  }
+  record->start = -kCodeBias * sum;
+  record->scale = power_of_two(exponent - kBits + kScaleExponent);
+  record->is_wide = 0;
+}
+
+template <class T>
+void prepare(const Activations& x, std::int64_t row, int rows, std::byte* records) {
+  auto* record = reinterpret_cast<Record*>(records);
+  for (std::int64_t b = 0; b < x.blocks; ++b)
+    for (int t = 0; t < rows; ++t, ++record)
+      prepare_block(static_cast<const T*>(x.data) + (row + t) * x.stride + b * kBlock, record);
+}
+
+/// The block's products with the elements as they are, by FMA.
+template <class T>
+HWY_NOINLINE VF add_wide(const std::uint8_t* codes, const Record& r, VF scale, VF sum) {
+  T x[kBlock];
+  std::memcpy(x, r.digits, sizeof x);
+  VF part = hn::Zero(F32());
+  for (int k = 0; k < kBlock; ++k) {
+    const VU words = load_words(codes + k / 8 * kHalfBlock);
+    const VU code = hn::And(hn::ShiftRightSame(words, 4 * (k % 8)), set_u32(15));
+    part = hn::MulAdd(set_f32(x[k].to_float()), e2m1_decode(code), part);
+  }
+  return hn::MulAdd(part, hn::Mul(scale, set_f32(1 << kScaleExponent)), sum);
+}
+
+template <class T, class D, int kRows>
+void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* records, float* sums,
+                 std::int64_t stride) {
+  constexpr auto kStep = static_cast<std::int64_t>(kLanes);
+  for (int v = 0; v < kVectors; ++v, sums += kStep) {
+    VF sum[kRows];
+    HWY_UNROLL(8)
+    for (int t = 0; t < kRows; ++t) sum[t] = hn::LoadU(F32(), sums + t * stride);
+    const Record* r = records;
+    for (BlockCursor at(panel, blocks); !at.done(); at.next(), r += kRows) {
+      VU8 w[1][4];
+      VF scale;
+      load_block(at.codes, at.scales, v, w[0], scale);
+      HWY_UNROLL(8)
+      for (int t = 0; t < kRows; ++t) {
+        if (HWY_UNLIKELY(r[t].is_wide != 0)) {
+          sum[t] = add_wide<T>(at.codes + v * kCodeStep, r[t], scale, sum[t]);
+          continue;
+        }
+        VI q[kDigits][1] = {{hn::Set(I32(), r[t].start)}, {hn::Zero(I32())}, {hn::Zero(I32())}};
+        D::dots(w, q, [&](int digit, int i) HWY_ATTR {
+          std::int32_t word;
+          std::memcpy(&word, r[t].digits[digit] + 4 * i, sizeof word);
+          return word;
+        });
+        const VI total =
+            hn::Add(q[0][0], hn::Add(hn::ShiftLeft<8>(q[1][0]), hn::ShiftLeft<16>(q[2][0])));
+        const VF factor = hn::Mul(scale, set_f32(r[t].scale));
+        sum[t] = hn::MulAdd(hn::ConvertTo(F32(), total), factor, sum[t]);
+      }
+    }
+    HWY_UNROLL(8)
+    for (int t = 0; t < kRows; ++t) hn::StoreU(sum[t], F32(), sums + t * stride);
+  }
+}
+
+constexpr int kDirectRows = 8;
+
+template <class T, class D>
+void direct(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
+            float* sums, std::int64_t stride) {
+  with_rows<kDirectRows>(rows, [&](auto n) {
+    direct_rows<T, D, decltype(n)::value>(panel, blocks, reinterpret_cast<const Record*>(records),
+                                          sums, stride);
+  });
+}
+
+template <class T, class D>
+GemmKernels::Direct kernels() {
+  return {.records = {kDirectRows, sizeof(Record), prepare<T>},
+          .most_rows = kDirectRows,
+          .differs = true,
+          .run = direct<T, D>};
+}
+
+template <class D>
+bool fill(Backend& backend) {
+  backend.w4a16_bf16 = {.direct = kernels<BF16, D>(), .tile = backend.w4a16.tile};
+  backend.w4a16_f16 = {.direct = kernels<FP16, D>(), .tile = backend.w4a16.tile};
+  return true;
+}
+
+}  // namespace
+
+bool fill_digits_here(Backend& backend) {
+  return with_dot([&](auto d) { return fill<decltype(d)>(backend); });
+}
+#else
+bool fill_digits_here(Backend&) { return false; }
+#endif  // NVFP4_HAVE_LANES
+}  // namespace nvfp4::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace nvfp4::cpu {
+HWY_EXPORT(fill_digits_here);
+bool fill_digits(Backend& backend) { return HWY_DYNAMIC_DISPATCH(fill_digits_here)(backend); }
+}  // namespace nvfp4::cpu
+#endif
