@@ -67,18 +67,32 @@ HWY_INLINE void load_block(const std::uint8_t* codes, const std::uint8_t* scales
   scale = load_scales(scales + v * kScaleStep);
 }
 
+/// Four codes of x.
+struct Word {
+  std::int8_t codes[4];
+};
+HWY_INLINE std::int32_t load_word(const Word* word) {
+  return __builtin_bit_cast(std::int32_t, *word);
+}
+
 /// start + Σ over the four steps of w · x in each 32-bit lane.
 #if HWY_TARGET <= HWY_AVX3_DL  // Highway checks for VNNI but does not always enable it
 struct Dot {
   static constexpr int kTogether = 3;
   /// q[t][j] = start of row t + its products with w[j]; the chains of several rows side by side,
   /// since each step waits for the one before.
-  template <int kRows, int kWide, class Word>
-  static HWY_INLINE void dots(const VU8 (&w)[kWide][4], VI (&q)[kRows][kWide], Word word) {
+  template <int kRows, int kWide, class WordAt>
+  static HWY_INLINE void dots(const VU8 (&w)[kWide][4], VI (&q)[kRows][kWide], WordAt word) {
     HWY_UNROLL(4)
     for (int i = 0; i < 4; ++i) HWY_UNROLL(8)
     for (int t = 0; t < kRows; ++t) {
-      const __m512i x = _mm512_set1_epi32(word(t, i));
+      if constexpr (kWide == 1) {  // the compiler would broadcast in an instruction of its own
+        asm("vpdpbusd %2%{1to16%}, %1, %0"
+            : "+v"(q[t][0].raw)
+            : "v"(w[0][i].raw), "m"(*word(t, i)));
+        continue;
+      }
+      const __m512i x = _mm512_set1_epi32(load_word(word(t, i)));
       HWY_UNROLL(2)
       for (int j = 0; j < kWide; ++j)
         q[t][j].raw = _mm512_dpbusd_epi32(q[t][j].raw, w[j][i].raw, x);
@@ -152,12 +166,13 @@ struct OneDot {
 template <class One>
 struct RowByRow {
   static constexpr int kTogether = 1;
-  template <int kRows, int kWide, class Word>
-  static HWY_INLINE void dots(const VU8 (&w)[kWide][4], VI (&q)[kRows][kWide], Word word) {
+  template <int kRows, int kWide, class WordAt>
+  static HWY_INLINE void dots(const VU8 (&w)[kWide][4], VI (&q)[kRows][kWide], WordAt word) {
     HWY_UNROLL(8)
     for (int t = 0; t < kRows; ++t) {
-      const VI x[4] = {hn::Set(I32(), word(t, 0)), hn::Set(I32(), word(t, 1)),
-                       hn::Set(I32(), word(t, 2)), hn::Set(I32(), word(t, 3))};
+      const VI x[4] = {hn::Set(I32(), load_word(word(t, 0))), hn::Set(I32(), load_word(word(t, 1))),
+                       hn::Set(I32(), load_word(word(t, 2))),
+                       hn::Set(I32(), load_word(word(t, 3)))};
       HWY_UNROLL(2)
       for (int j = 0; j < kWide; ++j) q[t][j] = One::dot(w[j], q[t][j], x);
     }

@@ -29,7 +29,7 @@ constexpr std::int32_t kLeastExponent = 64;
 /// A row and block of x. `digits` are to base 256, the lowest first; of each half block the even
 /// elements, then the odd ones.
 struct Record {
-  std::int8_t digits[kDigits][kBlock];
+  Word digits[kDigits][4];
   std::int32_t start;    ///< of the sums of the lowest digits
   float scale;           ///< of the integers; codes are doubled, · 2^kScaleExponent
   std::int32_t is_wide;  ///< not integers: the elements lie in `digits`, as they are in x
@@ -50,7 +50,7 @@ HWY_INLINE std::int32_t exponent_of(const T* x) {
 /// The digits of x · factor, and the sum of the integers; false if they are none, as NaN and
 /// infinity.
 template <class T>
-HWY_INLINE bool split(const T* x, float factor, std::int8_t (*digits)[kBlock], std::int32_t* sum) {
+HWY_INLINE bool split(const T* x, float factor, Word (*digits)[4], std::int32_t* sum) {
   alignas(16) std::uint8_t bytes[kDigits][kBlock];
   const hn::Rebind<std::uint8_t, F32> d8;
   VI total = hn::Zero(I32());
@@ -138,11 +138,7 @@ void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* r
           continue;
         }
         VI q[kDigits][1] = {{hn::Set(I32(), r[t].start)}, {hn::Zero(I32())}, {hn::Zero(I32())}};
-        D::dots(w, q, [&](int digit, int i) HWY_ATTR {
-          std::int32_t word;
-          std::memcpy(&word, r[t].digits[digit] + 4 * i, sizeof word);
-          return word;
-        });
+        D::dots(w, q, [&](int digit, int i) { return &r[t].digits[digit][i]; });
         const VI total =
             hn::Add(q[0][0], hn::Add(hn::ShiftLeft<8>(q[1][0]), hn::ShiftLeft<16>(q[2][0])));
         const VF factor = hn::Mul(scale, set_f32(r[t].scale));

@@ -22,10 +22,10 @@ constexpr float kMagic = 0x1.8p23f;  // its last bit is worth 1
 /// A row and block of x. An integer sum q is kept as the bits of the float kMagic + q, which one
 /// FMA turns into q · scale, exactly: (kMagic + q) · scale + offset.
 struct Record {
-  std::int8_t codes[kBlock];  ///< doubled; of each half block the even elements, then the odd ones
-  std::int32_t start;         ///< of the integer sum
-  float scale;                ///< E4M3 / 4, codes being doubled on both sides, · 2^kScaleExponent
-  float offset;               ///< -kMagic · scale
+  Word codes[4];       ///< doubled; of each half block the even elements, then the odd ones
+  std::int32_t start;  ///< of the integer sum
+  float scale;         ///< E4M3 / 4, codes being doubled on both sides, · 2^kScaleExponent
+  float offset;        ///< -kMagic · scale
   std::int32_t unused;
 };
 
@@ -84,11 +84,7 @@ HWY_INLINE void add_rows(const VU8 (&w)[kWide][4], const VF (&scale)[kWide], con
     HWY_UNROLL(2)
     for (int j = 0; j < kWide; ++j) q[t][j] = start;
   }
-  D::dots(w, q, [&](int t, int i) HWY_ATTR {
-    std::int32_t word;
-    std::memcpy(&word, r[t].codes + 4 * i, sizeof word);
-    return word;
-  });
+  D::dots(w, q, [&](int t, int i) { return &r[t].codes[i]; });
   HWY_UNROLL(8)
   for (int t = 0; t < kRows; ++t) {
     HWY_UNROLL(2)
