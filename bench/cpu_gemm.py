@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Measures GEMM on this CPU beside the machine's limits and prints the tables of docs/benchmarks.md.
+
+usage: bench/cpu_gemm.py [--bench BINARY] [--seconds S] [--json FILE] [--from FILE]
+
+BINARY    build/release/bench/nvfp4_bench; limits and products are measured in one run of it
+S         of each measurement, default 0.4
+--json    writes the raw results, without the names of the machine and of its folders
+--from    takes raw results from FILE instead of measuring
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+ROWS = (1, 4, 16, 64, 256, 512)
+LIMITS = (
+    ("read", "read, GB/s"),
+    ("copy", "copy, GB/s read + written"),
+    ("vpdpbusd_zmm", "vpdpbusd zmm, GOP/s"),
+    ("tdpbf16ps", "tdpbf16ps, GFLOP/s"),
+    ("vdpbf16ps_zmm", "vdpbf16ps zmm, GFLOP/s"),
+    ("fma_zmm", "FMA zmm, GFLOP/s"),
+    ("fma_ymm", "FMA ymm, GFLOP/s"),
+)
+
+
+def measure(bench, seconds):
+    """Raw results of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "results.json")
+        command = [bench, "--benchmark_filter=^gemm", f"--benchmark_min_time={seconds}"]
+        command += [f"--benchmark_out={out}", "--benchmark_out_format=json"]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+        with open(out, encoding="utf-8") as file:
+            raw = json.load(file)
+    for private in ("host_name", "executable", "load_avg"):
+        raw["context"].pop(private, None)
+    raw["context"]["date"] = raw["context"]["date"][:10]
+    return raw
+
+
+class Results:
+    """Figures by the names of the benchmarks, without what follows their threads."""
+
+    def __init__(self, raw):
+        self.figures = {}
+        for b in raw["benchmarks"]:
+            if "error_occurred" in b:
+                raise SystemExit(f"{b['name']}: {b['error_message']}")
+            unit = "GFLOP/s" if "GFLOP/s" in b else "GB/s"
+            name = b["name"].removesuffix("/real_time")
+            self.figures[name] = b[unit]
+            if unit != "GB/s" and "GB/s" in b:
+                self.figures[name + "/bytes"] = b["GB/s"]
+
+    def pair(self, name, suffix=""):
+        """On one thread and on two; None where it was not measured."""
+        figures = [self.figures.get(f"{name}/threads:{t}{suffix}") for t in (1, 2)]
+        return None if None in figures else figures
+
+    def gemm(self, backend, kind, m, suffix=""):
+        return self.pair(f"gemm/{backend}/{kind}/M:{m}", suffix)
+
+    def backends(self):
+        return list(dict.fromkeys(n.split("/")[1] for n in self.figures if n.startswith("gemm/")))
+
+
+def both(figures, digits=0):
+    return " / ".join(f"{f:.{digits}f}" for f in figures) if figures else "–"
+
+
+def shares(figures, limit):
+    """Figures as shares of the limit with as many threads."""
+    if not figures or not limit:
+        return None
+    return [f / l for f, l in zip(figures, limit)]
+
+
+def aims(results):
+    """(what, aim, measured, whether it is reached) of issue-like targets, on the best backends."""
+    backends = results.backends()
+    wide = [b for b in backends if b.startswith(("cpu-amx", "cpu-avx512"))] or backends
+    read, copy = results.pair("gemm_limits/read"), results.pair("gemm_limits/copy")
+
+    def best(kind, m, suffix="", of=wide):
+        found = [results.gemm(b, kind, m, suffix) for b in of]
+        return max((f for f in found if f), key=lambda f: f[1], default=None)
+
+    def row(what, aim, figures, digits, reached):
+        verdict = "–" if not figures else "reached" if reached(figures) else "missed"
+        return what, aim, both(figures, digits), verdict
+
+    for kind in ("w4a4", "w4a16"):
+        share = shares(best(kind, 1, "/bytes"), read)
+        yield row(f"decode, {kind.upper()}", "0.85 of reading", share, 2, lambda f: f[1] >= 0.85)
+    for m, aim in ((4, 300), (16, 450)):
+        figures = best("w4a4", m)
+        yield row(f"M = {m}, W4A4", str(aim), figures, 0, lambda f, aim=aim: f[1] >= aim)
+    for kind, aim in (("w4a4", 560), ("w4a16", 390)):
+        for m in ROWS[3:]:
+            figures = best(kind, m)
+            yield row(f"M = {m}, {kind.upper()}", str(aim), figures, 0, lambda f, aim=aim: f[1] >= aim)
+    ratios = [f[0] / f[1] for k in ("w4a4", "w4a16") for m in ROWS if (f := best(k, m))]
+    spread = [min(ratios), max(ratios)] if ratios else None
+    yield row("one thread, least / most of two", "0.5", spread, 2, lambda f: f[0] >= 0.495)
+    for m in ROWS[3:]:
+        figures = best("w4a4", m, of=["cpu-avx2"])
+        yield row(f"AVX2, M = {m}, W4A4", "250", figures, 0, lambda f: f[1] >= 250)
+    share = shares(results.pair(f"gemm_pack/{wide[0]}/bf16"), copy)
+    yield row("packing BF16 → ready", "0.3 of copy", share, 2, lambda f: f[1] >= 0.3)
+
+
+def table(head, rows):
+    print("| " + " | ".join(head) + " |")
+    print("|" + "---|" * len(head))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    print()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bench", default="build/release/bench/nvfp4_bench")
+    parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--json")
+    parser.add_argument("--from", dest="given")
+    args = parser.parse_args()
+    if args.given:
+        with open(args.given, encoding="utf-8") as file:
+            raw = json.load(file)
+    else:
+        raw = measure(args.bench, args.seconds)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(raw, file, indent=1)
+            file.write("\n")
+    results = Results(raw)
+    limits = [(text, both(results.pair("gemm_limits/" + name), 1)) for name, text in LIMITS]
+    table(("limit", "1 / 2 threads"), [row for row in limits if row[1] != "–"])
+    columns = [(b, k) for b in results.backends() for k in ("w4a4", "w4a16")]
+    print("GFLOP/s on one and two threads:\n")
+    table(
+        ["M"] + [f"{k.upper()} `{b}`" for b, k in columns],
+        [[str(m)] + [both(results.gemm(b, k, m)) for b, k in columns] for m in ROWS],
+    )
+    table(("what", "aim (two threads)", "1 / 2 threads", ""), aims(results))
+
+
+if __name__ == "__main__":
+    main()
