@@ -31,7 +31,7 @@ void set_result(const char* op, const QuantizedResult& result, std::int64_t rows
                       "{}: this product quantizes along rows with the quantizer max only, without "
                       "weights, hessian and check_finite",
                       op);
-  require<ValueError>(!o.global.empty(),
+  require<ValueError>(!o.global.empty() || rows == 0,
                       "{}: quantize.global is empty, must be given: see swiglu_quantize_into for "
                       "one that is measured",
                       op);

@@ -234,7 +234,7 @@ TEST_F(CudaGemm, SwigluRefusesWhatItCannotDo) {
 TEST_F(CudaGemm, PacksGateAndUpAsTheCpuDoes) {
   for (const int interleave : {0, 2, 8})
     for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector}) {
-      const QuantizedMatrix w = random_weights({.rows = 3 * 80, .cols = 208, .scope = scope}, 5);
+      const QuantizedMatrix w = random_weights({.rows = 3 * 96, .cols = 208, .scope = scope}, 5);
       const FragmentWeights cpu = pack_gate_up_fragments(w.view(), {interleave}, 3);
       const FragmentWeights gpu =
           pack_gate_up_fragments(to_device(w.view(), kGpu).view(), {interleave}, 3);

@@ -260,11 +260,11 @@ TEST(FragmentWeights, PutGateAndUpOfEightOutputsTogether) {
 }
 
 TEST(FragmentWeights, RefuseGateAndUpThatDoNotFit) {
-  const QuantizedMatrix odd({.rows = 24, .cols = 64}), w({.rows = 48, .cols = 64});
+  const QuantizedMatrix odd({.rows = 48, .cols = 64}), w({.rows = 96, .cols = 64});
   EXPECT_THROW(pack_gate_up_fragments(odd.view()), ShapeError);
   EXPECT_THROW(pack_gate_up_fragments(w.view(), {3}), ValueError);
   EXPECT_THROW(pack_gate_up_fragments(w.view(), {-8}), ValueError);
-  EXPECT_THROW(pack_gate_up_fragments(w.view(), {16}), ShapeError);
+  EXPECT_THROW(pack_gate_up_fragments(w.view(), {32}), ShapeError);
 }
 
 }  // namespace

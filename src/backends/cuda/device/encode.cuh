@@ -94,31 +94,33 @@ __device__ inline uint2 encode16(const float* x, float eighth) {
   return {encode8(x, x, eighth), encode8(x + 8, x + 8, eighth)};
 }
 
-/// What blocks need of their global scale.
+/// What blocks need of their global scale. Always inlined: around a call ptxas would keep wgmma
+/// from overlapping with anything.
 struct Encoder {
   float sixth = 0;
   float inverse = 0;      ///< 1 / divisor; 8 / divisor if `ordinary`
   bool ordinary = false;  ///< nothing comes near overflow or underflow
 
   Encoder() = default;
-  __device__ explicit Encoder(float divisor)
+  __device__ __forceinline__ explicit Encoder(float divisor)
       : sixth(divisor * kSixth), ordinary(divisor >= 0x1p-90f && divisor <= 0x1p90f) {
     inverse = ordinary ? 8.0f * ordinary_reciprocal(divisor) : 1.0f / divisor;
   }
 
   /// The code of the block scale, as scale_for() has it.
-  __device__ std::uint32_t scale_code(float amax) const {
+  __device__ __forceinline__ std::uint32_t scale_code(float amax) const {
     return e4m3_bits(fminf(amax * sixth, FLT_MAX));
   }
 
   /// 1/8 of what the elements are multiplied by, see element_factor(). Only if `ordinary`. A scale
   /// of 0 makes a NaN, which the minimum ignores.
-  __device__ float eighth(std::uint32_t code) const {
+  __device__ __forceinline__ float eighth(std::uint32_t code) const {
     return fminf(ordinary_reciprocal(e4m3_value(code) * inverse), FLT_MAX / 8);
   }
 
   /// Codes of 16 values with the block scale `code`.
-  __device__ uint2 operator()(const float* x, std::uint32_t code, bool has_nan) const {
+  __device__ __forceinline__ uint2 operator()(const float* x, std::uint32_t code,
+                                              bool has_nan) const {
     float v[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = x[i];
@@ -130,7 +132,7 @@ struct Encoder {
 
   /// The same of what was loaded: if of 16 bits, the signs are there in pairs.
   template <DType kType>
-  __device__ uint2 operator()(const Block<kType>& b, std::uint32_t code) const {
+  __device__ __forceinline__ uint2 operator()(const Block<kType>& b, std::uint32_t code) const {
     float v[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = b.value(i);
@@ -142,12 +144,12 @@ struct Encoder {
 
  private:
   /// NaN becomes +6, as infinity does.
-  __device__ static void replace_nans(float (&v)[16]) {
+  __device__ __forceinline__ static void replace_nans(float (&v)[16]) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = isnan(v[i]) ? INFINITY : v[i];
   }
   /// By the factor itself, where its eighth or its reciprocal may be subnormal.
-  __device__ void multiply(float (&v)[16], std::uint32_t code) const {
+  __device__ __forceinline__ void multiply(float (&v)[16], std::uint32_t code) const {
     const float factor = fminf(1.0f / (e4m3_value(code) * inverse), FLT_MAX);
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = v[i] * factor;

@@ -216,7 +216,7 @@ struct BlockMaximum {
   bool has_nan = false;
 };
 
-__device__ inline BlockMaximum maximum_of(const float* v) {
+__device__ __forceinline__ BlockMaximum maximum_of(const float* v) {
   float m = 0;
 #pragma unroll
   for (int i = 0; i < 16; ++i)

@@ -61,7 +61,7 @@ __device__ inline void swiglu_block(const Block<kType>& gate, const Block<kType>
 }
 
 /// swiglu() of row_math.h, bit for bit.
-__device__ inline float swiglu_one(float gate, float up, float limit) {
+__device__ __forceinline__ float swiglu_one(float gate, float up, float limit) {
   if (!(fabsf(gate) <= kFastGate)) return swiglu(gate, up, limit);
   gate = gate > limit ? limit : gate;
   up = up > limit ? limit : up;

@@ -86,8 +86,6 @@ void set_swiglu(const FragmentGemmJob& job, FragmentGemm& p) {
     p.out_globals.given = job.global.data;
   else
     p.out_globals.value = job.global[0];
-  clear_padding(job.quantized, job.options.stream);
-  store_global_scales(job.global, job.quantized, job.options.stream);
 }
 
 auto launcher(DType type, bool swiglu) {
@@ -107,6 +105,11 @@ void fragment_gemm(const FragmentGemmJob& job) {
   const FragmentWeights& w = *job.w;
   require_hopper(w.device());
   const MatrixView& x = job.x;
+  const Current current(w.device());
+  if (!job.global.empty()) {
+    clear_padding(job.quantized, job.options.stream);
+    store_global_scales(job.global, job.quantized, job.options.stream);
+  }
   if (x.rows == 0) return;
   const bool grouped = job.ends != nullptr;
   const TensorCoreGemmOptions& options = job.options;
@@ -150,7 +153,6 @@ void fragment_gemm(const FragmentGemmJob& job) {
   p.wide_stores = is_wide(job.out, p.out_group_cols);
   p.splits = tile.splits;
 
-  const Current current(w.device());
   if (w.gate_up()) set_swiglu(job, p);
   const CUtensorMap map = make_map(x, w.cols(), p.x_of_group, p.x_whole_chunks, tile);
   launcher(x.dtype, p.swiglu)(tile, map, p, static_cast<int>(blocks), stream_of(options.stream));

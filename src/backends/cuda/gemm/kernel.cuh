@@ -280,25 +280,20 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   for (Work work; schedule.next(work);) {
     // The last tile of a group may have but a few tokens. ptxas gives every shape of wgmma
     // registers of its own, so that there can be only some.
-    constexpr int kAll = Config::kTokens, kFew = kAll == 64 ? 16 : 32;
     const int tokens = __shfl_sync(~0u, work.token_end - work.token, 0);
-    if constexpr (kAll == 64 || kAll == 128) {
-      if (tokens <= kFew) {
-        run_tile(work, std::integral_constant<int, kFew>{});
+    if constexpr (Config::kLarge && Config::kTokens <= 128) {
+      if (tokens <= 32) {
+        run_tile(work, std::integral_constant<int, 32>{});
         continue;
       }
     }
-    if constexpr (kAll == 64) {
-      if (tokens <= 2 * kFew) {
-        run_tile(work, std::integral_constant<int, 2 * kFew>{});
-        continue;
-      }
-      if (tokens <= 3 * kFew) {
-        run_tile(work, std::integral_constant<int, 3 * kFew>{});
+    if constexpr (Config::kTokens == 64 && !Config::kSwiglu) {
+      if (tokens <= 48) {
+        run_tile(work, std::integral_constant<int, 48>{});
         continue;
       }
     }
-    run_tile(work, std::integral_constant<int, kAll>{});
+    run_tile(work, std::integral_constant<int, Config::kTokens>{});
   }
 }
 
