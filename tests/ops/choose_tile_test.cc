@@ -121,6 +121,36 @@ TEST(ChooseTile, EstimatesAgreeWithWhatWasMeasured) {
   EXPECT_LT(worst, 1.5);
 }
 
+TEST(ChooseTile, PartsAreAllRowsAndGainByBeingTwo) {
+  std::mt19937_64 rng(4);
+  int twice = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const TileProblem p = draw_problem(rng);
+    const auto parts = choose_parts(p);
+    EXPECT_EQ(parts[0].rows + parts[1].rows, p.rows);
+    EXPECT_GT(parts[0].rows, 0);
+    EXPECT_TRUE(is_tile(parts[0].tile));
+    if (parts[1].rows == 0) continue;
+    ++twice;
+    EXPECT_TRUE(p.groups == 1 && !p.grouped);
+    EXPECT_EQ(parts[0].rows % parts[0].tile.tokens, 0);
+    EXPECT_TRUE(is_tile(parts[1].tile));
+    double time = 0;
+    for (const TilePart& part : parts) {
+      EXPECT_TRUE(!p.batch_invariant || is_batch_invariant(part.tile));
+      TileProblem of_part = p;
+      of_part.rows = part.rows;
+      time += estimated_time(of_part, part.tile);
+    }
+    EXPECT_LT(time, estimated_time(p, choose_tile(p)));
+  }
+  EXPECT_GT(twice, 10);
+  // 17 x 16 tiles for 132 multiprocessors.
+  const auto parts =
+      choose_parts({.n = 2112, .k = 7168, .rows = 4096, .multiprocessors = kMultiprocessors});
+  EXPECT_EQ(parts[1].rows, 256);
+}
+
 TEST(ChooseTile, TakesForManyGroupsWhatWasTheFastest) {
   // 256 experts, 8 for each token, on an H200; docs/benchmarks.md.
   const std::pair<std::int64_t, int> fastest[] = {{1, 8},     {16, 8},     {128, 8},   {512, 32},

@@ -138,6 +138,30 @@ GemmTile choose_tile(const TileProblem& p) {
   return found != nullptr && is_possible(p, found->tile) ? found->tile : estimate_tile(p);
 }
 
+std::array<TilePart, 2> choose_parts(const TileProblem& p) {
+  const GemmTile tile = choose_tile(p);
+  std::array<TilePart, 2> best = {{{p.rows, tile}, {}}};
+  if (p.grouped || p.groups != 1) return best;
+  constexpr double kWorthwhile = 0.97;
+  double least = kWorthwhile * estimated_time(p, tile);
+  for (const GemmTile& large : {GemmTile{128, 128, 1}, GemmTile{256, 128, 1}}) {
+    const std::int64_t at_once =
+        std::max(1, p.multiprocessors) * blocks_per_multiprocessor(large.tokens);
+    const std::int64_t across = row_tiles(p, large);
+    const std::int64_t rounds = ceil_div(across * ceil_div(p.rows, large.tokens), at_once);
+    TileProblem first = p, rest = p;
+    first.rows = (rounds - 1) * at_once / across * large.tokens;
+    if (first.rows <= 0 || first.rows >= p.rows) continue;
+    rest.rows = p.rows - first.rows;
+    const GemmTile rest_tile = choose_tile(rest);
+    const double time = estimated_time(first, large) + estimated_time(rest, rest_tile);
+    if (time >= least) continue;
+    least = time;
+    best = {{{first.rows, large}, {rest.rows, rest_tile}}};
+  }
+  return best;
+}
+
 std::int64_t block_count(const TileProblem& p, const GemmTile& t) {
   const std::int64_t tiles = row_tiles(p, t) * most_token_tiles(p, t) * t.splits;
   if (is_one_tile(t)) return tiles;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -20,6 +21,15 @@ struct TileProblem {
 
 /// A tile that exists; one whose sums do not depend on the number of rows if batch_invariant.
 GemmTile choose_tile(const TileProblem& problem);
+
+/// Some rows of x, one after the other, and the tile of their product.
+struct TilePart {
+  std::int64_t rows = 0;
+  GemmTile tile = {};
+};
+/// The rows in one part, or in two (the second has none then): the first has whole rounds of tiles,
+/// where a few more would cost another round. A product of one group.
+std::array<TilePart, 2> choose_parts(const TileProblem& problem);
 
 /// The same without the table of measurements.
 GemmTile estimate_tile(const TileProblem& problem);

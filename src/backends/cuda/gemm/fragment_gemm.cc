@@ -61,15 +61,15 @@ void require_hopper(Device device) {
       device_name(device), major);
 }
 
-GemmTile tile_of(const GemmTile& given, const TileProblem& problem) {
-  if (given.tokens == 0) return choose_tile(problem);
-  const GemmTile tile{given.tokens, given.rows, given.splits};
+/// What was asked for, or what is chosen.
+std::array<TilePart, 2> parts_of(const GemmTile& tile, const TileProblem& problem) {
+  if (tile.tokens == 0) return choose_parts(problem);
   require<ValueError>(is_tile(tile), "gemm: tile = {} tokens, {} rows, {} splits does not exist",
                       tile.tokens, tile.rows, tile.splits);
   require<ValueError>(!problem.batch_invariant || is_batch_invariant(tile),
                       "gemm: tile = {} tokens, {} rows, {} splits is not batch-invariant",
                       tile.tokens, tile.rows, tile.splits);
-  return tile;
+  return {{{problem.rows, tile}, {}}};
 }
 
 /// Where the outputs of SwiGLU go.
@@ -120,13 +120,6 @@ void fragment_gemm(const FragmentGemmJob& job) {
                             .grouped = grouped,
                             .multiprocessors = multiprocessors(w.device()),
                             .batch_invariant = options.batch_invariant};
-  const GemmTile tile = tile_of(options.tile, problem);
-  const std::int64_t blocks = block_count(problem, tile);
-  require<UnsupportedError>(
-      blocks < std::int64_t{1} << 31,
-      "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", w.groups(), x.rows,
-      w.rows(), blocks);
-
   FragmentGemm p;
   p.weights = w.data();
   p.group_bytes = w.group_bytes();
@@ -143,7 +136,7 @@ void fragment_gemm(const FragmentGemmJob& job) {
   p.groups = static_cast<int>(w.groups());
   p.starts = job.starts;
   p.ends = job.ends;
-  p.rows = static_cast<int>(x.rows);
+  p.all_rows = static_cast<int>(x.rows);
   p.x_whole_chunks = w.cols() % kTileCols == 0;
   p.x_of_group = x.cols != w.cols();
   p.out_group_cols = grouped ? 0 : static_cast<int>(w.rows());
@@ -151,11 +144,25 @@ void fragment_gemm(const FragmentGemmJob& job) {
   p.out_type = job.out.dtype;
   p.out_stride = job.out.stride;
   p.wide_stores = is_wide(job.out, p.out_group_cols);
-  p.splits = tile.splits;
-
   if (w.gate_up()) set_swiglu(job, p);
-  const CUtensorMap map = make_map(x, w.cols(), p.x_of_group, p.x_whole_chunks, tile);
-  launcher(x.dtype, p.swiglu)(tile, map, p, static_cast<int>(blocks), stream_of(options.stream));
+
+  p.rows = 0;
+  for (const TilePart& part : parts_of(options.tile, problem)) {
+    if (part.rows == 0) break;
+    p.first_row = p.rows;
+    p.rows += static_cast<int>(part.rows);
+    p.splits = part.tile.splits;
+    TileProblem of_part = problem;
+    of_part.rows = part.rows;
+    const std::int64_t blocks = block_count(of_part, part.tile);
+    require<UnsupportedError>(
+        blocks < std::int64_t{1} << 31,
+        "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", w.groups(),
+        x.rows, w.rows(), blocks);
+    const CUtensorMap map = make_map(x, w.cols(), p.x_of_group, p.x_whole_chunks, part.tile);
+    launcher(x.dtype, p.swiglu)(part.tile, map, p, static_cast<int>(blocks),
+                                stream_of(options.stream));
+  }
 }
 
 }  // namespace nvfp4::cuda

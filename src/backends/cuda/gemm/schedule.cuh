@@ -44,10 +44,10 @@ class Schedule {
     work.row_tile = tile_ - token_tile * row_tiles_;
     tile_ += step_;
     if (p_.ends == nullptr) {
-      const int tiles = tiles_of(p_.rows);
+      const int tiles = tiles_of(p_.rows - p_.first_row);
       if (token_tile >= tiles * p_.groups) return false;
       work.group = token_tile / tiles;
-      work.token = (token_tile - work.group * tiles) * Config::kTokens;
+      work.token = p_.first_row + (token_tile - work.group * tiles) * Config::kTokens;
       work.token_end = p_.rows;
       return true;
     }

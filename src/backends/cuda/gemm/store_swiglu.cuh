@@ -44,7 +44,7 @@ __device__ __forceinline__ void quantize_block(const FragmentGemm& p, int token,
   const std::uint32_t code = encoder.scale_code(maximum.amax);
   const std::int64_t blocks = p.n / 32, block = column / 16;
   reinterpret_cast<uint2*>(p.codes)[token * blocks + block] = encoder(v, code, maximum.has_nan);
-  p.scales[scale_offset_of(p.scale_layout, token, block, p.rows, blocks)] =
+  p.scales[scale_offset_of(p.scale_layout, token, block, p.all_rows, blocks)] =
       static_cast<std::uint8_t>(code);
 }
 
