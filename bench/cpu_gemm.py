@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Measures GEMM on this CPU beside the machine's limits and prints the tables of docs/benchmarks.md.
 
-usage: bench/cpu_gemm.py [--bench BINARY] [--seconds S] [--json FILE] [--from FILE]
+usage: bench/cpu_gemm.py [--bench BINARY] [--backends NAMES] [--seconds S] [--repetitions R]
+                         [--json FILE] [--from FILE]
 
 BINARY    build/release/bench/nvfp4_bench; limits and products are measured in one run of it
-S         of each measurement, default 0.4
+NAMES     such as cpu-amx,cpu-avx2; all that can run here if not given
+S         of each measurement, default 0.3
+R         how often each is taken, default 3, all of them mixed; the best counts, as other work on
+          the machine only ever makes a call slower
 --json    writes the raw results, without the names of the machine and of its folders
 --from    takes raw results from FILE instead of measuring
 """
@@ -28,15 +32,35 @@ LIMITS = (
 )
 
 
-def measure(bench, seconds):
+def figure(benchmark):
+    return benchmark["GFLOP/s"] if "GFLOP/s" in benchmark else benchmark["GB/s"]
+
+
+def best_repetitions(benchmarks):
+    """Of every name the best one."""
+    best = {}
+    for b in benchmarks:
+        if "error_occurred" in b:
+            raise SystemExit(f"{b['name']}: {b['error_message']}")
+        if b["run_type"] == "iteration":
+            best[b["name"]] = max(b, best.get(b["name"], b), key=figure)
+    return list(best.values())
+
+
+def measure(bench, backends, seconds, repetitions):
     """Raw results of one run."""
+    names = "|".join(backends.split(",")) if backends else ".*"
+    wanted = f"^gemm_limits/|^gemm_pack/nvfp4|^gemm(_pack)?/({names})/"
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "results.json")
-        command = [bench, "--benchmark_filter=^gemm", f"--benchmark_min_time={seconds}"]
+        command = [bench, f"--benchmark_filter={wanted}", f"--benchmark_min_time={seconds}"]
+        command += [f"--benchmark_repetitions={repetitions}"]
+        command += ["--benchmark_enable_random_interleaving=true"]
         command += [f"--benchmark_out={out}", "--benchmark_out_format=json"]
         subprocess.run(command, check=True, stdout=sys.stderr)
         with open(out, encoding="utf-8") as file:
             raw = json.load(file)
+    raw["benchmarks"] = best_repetitions(raw["benchmarks"])
     for private in ("host_name", "executable", "load_avg"):
         raw["context"].pop(private, None)
     raw["context"]["date"] = raw["context"]["date"][:10]
@@ -49,13 +73,9 @@ class Results:
     def __init__(self, raw):
         self.figures = {}
         for b in raw["benchmarks"]:
-            if "error_occurred" in b:
-                raise SystemExit(f"{b['name']}: {b['error_message']}")
-            unit = "GFLOP/s" if "GFLOP/s" in b else "GB/s"
             name = b["name"].removesuffix("/real_time")
-            self.figures[name] = b[unit]
-            if unit != "GB/s" and "GB/s" in b:
-                self.figures[name + "/bytes"] = b["GB/s"]
+            self.figures[name] = figure(b)
+            self.figures[name + "/bytes"] = b.get("GB/s")
 
     def pair(self, name, suffix=""):
         """On one thread and on two; None where it was not measured."""
@@ -66,7 +86,7 @@ class Results:
         return self.pair(f"gemm/{backend}/{kind}/M:{m}", suffix)
 
     def backends(self):
-        return list(dict.fromkeys(n.split("/")[1] for n in self.figures if n.startswith("gemm/")))
+        return sorted({n.split("/")[1] for n in self.figures if n.startswith("gemm/")})
 
 
 def both(figures, digits=0):
@@ -87,8 +107,8 @@ def aims(results):
     read, copy = results.pair("gemm_limits/read"), results.pair("gemm_limits/copy")
 
     def best(kind, m, suffix="", of=wide):
-        found = [results.gemm(b, kind, m, suffix) for b in of]
-        return max((f for f in found if f), key=lambda f: f[1], default=None)
+        found = [f for b in of if (f := results.gemm(b, kind, m, suffix))]
+        return [max(f[t] for f in found) for t in (0, 1)] if found else None
 
     def row(what, aim, figures, digits, reached):
         verdict = "–" if not figures else "reached" if reached(figures) else "missed"
@@ -125,7 +145,9 @@ def table(head, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bench", default="build/release/bench/nvfp4_bench")
-    parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--backends")
+    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--json")
     parser.add_argument("--from", dest="given")
     args = parser.parse_args()
@@ -133,7 +155,7 @@ def main():
         with open(args.given, encoding="utf-8") as file:
             raw = json.load(file)
     else:
-        raw = measure(args.bench, args.seconds)
+        raw = measure(args.bench, args.backends, args.seconds, args.repetitions)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(raw, file, indent=1)
