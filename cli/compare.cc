@@ -1,17 +1,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "commands.h"
+#include "html/page.h"
 #include "nvfp4/checkpoint.h"
+#include "report_file.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {
 namespace {
 
 struct Arguments {
-  std::string a, b;
+  std::string a, b, html;
   bool json = false, quiet = false;
   std::size_t top = 12;
 };
@@ -21,6 +26,7 @@ Relative error is |a - b| / |a| (L2); SQNR is 20 log10 of its inverse.
 
 Examples:
   nvfp4 compare Llama-3.1-8B Llama-3.1-8B-NVFP4
+  nvfp4 compare a b --html report.html
   nvfp4 compare a b --json | jq '.tensors[:3]'
 )";
 
@@ -93,11 +99,28 @@ std::string text(const CompareReport& report, const Arguments& arguments) {
   return out + '\n' + totals.text();
 }
 
+/// Reads b once more, for its codes and scales.
+void write_html(const CompareReport& report, const Arguments& arguments, const ReportFile& file) {
+  html::PageInput input{.difference = report, .a = {}, .b = {}};
+  input.worst = std::max(input.worst, arguments.top);
+  input.a =
+      inspect_checkpoint({.path = arguments.a, .tensor = {}, .histograms = false, .progress = {}});
+  ProgressBar progress("codes and scales", arguments.quiet);
+  input.b = inspect_checkpoint(
+      {.path = arguments.b, .tensor = {}, .histograms = true, .progress = progress.callback()});
+  file.write(html::page(input));
+}
+
 void run(const Arguments& arguments) {
+  std::optional<ReportFile> file;
+  if (!arguments.html.empty())
+    file.emplace("--html", arguments.html,
+                 std::vector<std::filesystem::path>{arguments.a, arguments.b});
   const CompareReport report = [&] {
     ProgressBar progress("compare", arguments.quiet);
     return compare_checkpoints(arguments.a, arguments.b, progress.callback());
   }();
+  if (file) write_html(report, arguments, *file);
   print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
 }
 
@@ -113,6 +136,10 @@ void add_compare(CLI::App& app) {
   command->add_option("--top", arguments->top, "tensors to list, worst first; 12 if not given")
       ->option_text("N");
   command->add_flag("--json", arguments->json, "everything, as JSON");
+  command
+      ->add_option("--html", arguments->html,
+                   "also write a page for people: errors by layer, worst tensors, codes and scales")
+      ->option_text("FILE");
   add_threads(*command);
   command->add_flag("-q,--quiet", arguments->quiet, "no progress");
   command->footer(kFooter);

@@ -77,7 +77,8 @@ void run(Arguments& arguments) {
   check_apart(options.input, options.output);
   std::optional<ReportFile> report_file;
   if (!arguments.report.empty())
-    report_file.emplace(arguments.report, options.input, options.input_amax);
+    report_file.emplace("--report", arguments.report, std::vector{options.input},
+                        options.input_amax);
   if (!options.dry_run)
     on_interrupt(
         fmt::format("\nnvfp4: interrupted; to go on: nvfp4 quantize '{}' '{}' --resume "

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "commands.h"
 #include "nvfp4/error.h"
@@ -38,16 +39,12 @@ int descriptor_of(const fs::path& path) {
   return -1;
 }
 
-void refuse(const fs::path& path, const std::string& why) {
-  throw CLI::ValidationError("--report", fmt::format("'{}' {}", path.string(), why));
-}
-
-void write_all(int fd, const fs::path& path, std::string_view text) {
+void write_all(const std::string& option, int fd, const fs::path& path, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0)
-      throw IoError(fmt::format("--report: cannot write to '{}': {}", path.string(),
+      throw IoError(fmt::format("{}: cannot write to '{}': {}", option, path.string(),
                                 std::generic_category().message(errno)));
     text.remove_prefix(static_cast<std::size_t>(n));
   }
@@ -55,34 +52,41 @@ void write_all(int fd, const fs::path& path, std::string_view text) {
 
 }  // namespace
 
-ReportFile::ReportFile(const fs::path& path, const fs::path& input_folder,
-                       const std::optional<fs::path>& input_amax)
-    : path_(fs::absolute(path)) {
+void ReportFile::refuse(const fs::path& path, const std::string& why) const {
+  throw CLI::ValidationError(option_, fmt::format("'{}' {}", path.string(), why));
+}
+
+ReportFile::ReportFile(std::string option, const fs::path& path,
+                       const std::vector<fs::path>& inputs,
+                       const std::optional<fs::path>& also_read)
+    : option_(std::move(option)), path_(fs::absolute(path)) {
   std::error_code error;
   for (int links = 0; descriptor_ < 0; ++links) {
     descriptor_ = descriptor_of(path_);
     if (descriptor_ >= 0) return;
     if (!fs::is_symlink(fs::symlink_status(path_, error))) break;
     if (links == kMaxLinks)
-      throw IoError(fmt::format("--report: too many links: '{}'", path.string()));
+      throw IoError(fmt::format("{}: too many links: '{}'", option_, path.string()));
     path_ = path_.parent_path() / fs::read_symlink(path_);
   }
   if (fs::is_directory(path_, error) || !path_.has_filename()) refuse(path, "is a folder");
   const fs::path real = fs::weakly_canonical(path_, error);
-  const fs::path input = fs::weakly_canonical(input_folder, error);
-  if (std::mismatch(input.begin(), input.end(), real.begin(), real.end()).first == input.end())
-    refuse(path, "is in the input, which is never changed");
-  if (input_amax && fs::equivalent(path_, *input_amax, error))
+  for (const fs::path& folder : inputs) {
+    const fs::path input = fs::weakly_canonical(folder, error);
+    if (std::mismatch(input.begin(), input.end(), real.begin(), real.end()).first == input.end())
+      refuse(path, "is in the input, which is never changed");
+  }
+  if (also_read && fs::equivalent(path_, *also_read, error))
     refuse(path, "is the file of --input-amax");
   const fs::path folder = path_.parent_path();
   if (!fs::is_directory(folder, error))
-    throw IoError(fmt::format("--report: there is no folder '{}'", folder.string()));
+    throw IoError(fmt::format("{}: there is no folder '{}'", option_, folder.string()));
 }
 
 void ReportFile::write(std::string_view text) const {
   if (descriptor_ >= 0) {
     std::fflush(nullptr);
-    return write_all(descriptor_, path_, text);
+    return write_all(option_, descriptor_, path_, text);
   }
   std::error_code ignored;
   const fs::file_status status = fs::status(path_, ignored);
@@ -90,10 +94,10 @@ void ReportFile::write(std::string_view text) const {
     return safetensors::write_file_atomically(path_, text);
   const int fd = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
   if (fd < 0)
-    throw IoError(fmt::format("--report: cannot open '{}': {}", path_.string(),
+    throw IoError(fmt::format("{}: cannot open '{}': {}", option_, path_.string(),
                               std::generic_category().message(errno)));
   try {
-    write_all(fd, path_, text);
+    write_all(option_, fd, path_, text);
   } catch (...) {
     ::close(fd);
     throw;

@@ -100,6 +100,9 @@ struct InspectReport {
   bool complete = true;  ///< false: an interrupted quantization left this folder
   std::vector<InspectedTensor> tensors;
   std::uint64_t bytes = 0, parameters = 0;
+  /// How often each E4M3 byte is a block scale of the NVFP4 ones among `tensors`: 256 counts; only
+  /// filled on request.
+  std::vector<std::uint64_t> scales;
 };
 
 struct InspectOptions {

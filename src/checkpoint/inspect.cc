@@ -61,9 +61,9 @@ void set_scale_range(InspectedTensor& t, const ByteCounts& counts) {
   t.scale_max = nan || empty ? std::nan("") : high;
 }
 
-/// Fills codes, scale_min and scale_max of the NVFP4 tensors; `of[i]` is that of `tensors[i]`.
-void read_histograms(const std::vector<const LogicalTensor*>& of,
-                     std::vector<InspectedTensor>& tensors,
+/// Fills codes, scale_min and scale_max of the NVFP4 tensors, and scales of the report; `of[i]` is
+/// that of `report.tensors[i]`.
+void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport& report,
                      const std::function<void(const Progress&)>& on_progress) {
   struct Counts {
     ByteCounts codes{}, scales{};
@@ -102,10 +102,12 @@ void read_histograms(const std::vector<const LogicalTensor*>& of,
     progress.bytes_done += c.size;
     if (on_progress) on_progress(progress);
   });
+  report.scales.assign(256, 0);
   for (std::size_t i = 0; i < of.size(); ++i) {
     if (!of[i]->is_nvfp4()) continue;
-    set_codes(tensors[i], counts[i].codes);
-    set_scale_range(tensors[i], counts[i].scales);
+    set_codes(report.tensors[i], counts[i].codes);
+    set_scale_range(report.tensors[i], counts[i].scales);
+    for (std::size_t v = 0; v < 256; ++v) report.scales[v] += counts[i].scales[v];
   }
 }
 
@@ -158,7 +160,7 @@ InspectReport inspect_checkpoint(const InspectOptions& options) {
   require<ValueError>(!options.tensor || !shown.empty(), "{}: holds no tensor '{}'", report.path,
                       options.tensor.value_or(""));
   for (const LogicalTensor* t : shown) report.tensors.push_back(describe(*t));
-  if (options.histograms) read_histograms(shown, report.tensors, options.progress);
+  if (options.histograms) read_histograms(shown, report, options.progress);
   return report;
 }
 
@@ -176,14 +178,16 @@ std::string to_json(const InspectReport& report) {
     }
     tensors.push_back(std::move(j));
   }
-  return dump_pretty({{"path", report.path},
-                      {"format", report.format},
-                      {"scheme", report.scheme},
-                      {"model_type", report.model_type},
-                      {"complete", report.complete},
-                      {"bytes", report.bytes},
-                      {"parameters", report.parameters},
-                      {"tensors", std::move(tensors)}});
+  nlohmann::ordered_json out{{"path", report.path},
+                             {"format", report.format},
+                             {"scheme", report.scheme},
+                             {"model_type", report.model_type},
+                             {"complete", report.complete},
+                             {"bytes", report.bytes},
+                             {"parameters", report.parameters}};
+  if (!report.scales.empty()) out["scales"] = report.scales;
+  out["tensors"] = std::move(tensors);
+  return dump_pretty(out);
 }
 
 }  // namespace nvfp4

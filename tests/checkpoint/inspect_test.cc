@@ -58,6 +58,10 @@ TEST(Inspect, ReadsAModelOptTensor) {
   std::vector<std::uint64_t> codes(16, 0);
   codes[0x9] = codes[0xF] = 32;
   EXPECT_EQ(t.codes, codes);
+  std::vector<std::uint64_t> scales(256, 0);
+  for (const std::uint8_t scale : kScales) ++scales[scale];
+  EXPECT_EQ(report.scales, scales);
+  EXPECT_EQ(nlohmann::json::parse(to_json(report)).at("scales"), scales);
 }
 
 TEST(Inspect, TurnsTheDivisorsOfCompressedTensorsIntoMultipliers) {

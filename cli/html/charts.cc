@@ -1,0 +1,219 @@
+#include "html/charts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "html/escape.h"
+#include "nvfp4/format.h"
+#include "terminal.h"
+
+namespace nvfp4::cli::html {
+namespace {
+
+/// Markers, so that colours are not needed to tell series apart.
+constexpr const char* kMarkers =
+    "<svg width='0' height='0' aria-hidden='true' class='defs'><defs>"
+    "<path id='m0' d='M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z'/>"
+    "<path id='m1' d='M-3.5 -3.5h7v7h-7z'/>"
+    "<path id='m2' d='M0 -5L5 0L0 5L-5 0z'/>"
+    "<path id='m3' d='M0 -4.5L4.5 3.5H-4.5z'/>"
+    "<path id='m4' d='M0 4.5L4.5 -3.5H-4.5z'/>"
+    "<path id='m5' d='M-1.5 -4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z'/>"
+    "<path id='m6' d='M-4.5 -1.5h9v3h-9z'/>"
+    "<path id='m7' d='M-1.5 -4.5h3v9h-3z'/>"
+    "</defs></svg>\n";
+
+/// In percent of the plot, 0 at the left or the top.
+std::string percent(double share) { return fmt::format("{:.6g}%", 100 * share); }
+
+std::string legend(std::span<const Kind> kinds) {
+  std::string out = "<ul class='legend'>";
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    out += fmt::format(
+        "<li><svg width='14' height='14' viewBox='-7 -7 14 14' class='s{0}' aria-hidden='true'>"
+        "<use href='#m{0}'/></svg> {1}</li>",
+        i, name(kinds[i].name));
+  return out + "</ul>\n";
+}
+
+/// "9.25 %", with the digits that tell `step` apart.
+std::string percent_label(double value, double step) {
+  const int digits = std::clamp(static_cast<int>(std::ceil(-std::log10(100 * step) - 1e-9)), 0, 6);
+  return fmt::format("{:.{}f} %", 100 * value, digits);
+}
+
+struct Plot {
+  Axis y;
+  std::int64_t first = 0, last = 0;  ///< layers
+
+  double at_x(std::int64_t layer) const {
+    return first == last ? 0.5
+                         : static_cast<double>(layer - first) / static_cast<double>(last - first);
+  }
+  double at_y(double error) const { return 1 - (error - y.low) / (y.high() - y.low); }
+};
+
+std::string series(const Kind& kind, std::size_t index, const Plot& plot) {
+  std::string lines, markers;
+  const std::pair<const std::int64_t, ErrorSum>* before = nullptr;
+  for (const auto& layer : kind.layers) {
+    const double error = layer.second.relative();
+    if (!std::isfinite(error)) {
+      before = nullptr;
+      continue;
+    }
+    const std::string x = percent(plot.at_x(layer.first)), y = percent(plot.at_y(error));
+    if (before != nullptr)
+      lines +=
+          fmt::format("<line x1='{}' y1='{}' x2='{}' y2='{}'/>", percent(plot.at_x(before->first)),
+                      percent(plot.at_y(before->second.relative())), x, y);
+    markers += fmt::format(
+        "<svg x='{}' y='{}' overflow='visible'><use href='#m{}'/><title>{}, layer {}: {:.3f} "
+        "%</title></svg>",
+        x, y, index, escape(kind.name), layer.first, 100 * error);
+    before = &layer;
+  }
+  return fmt::format("<g class='s{}'>{}{}</g>\n", index, lines, markers);
+}
+
+/// The labels and the gridlines of the layers: about eight of them.
+void label_layers(const Plot& plot, std::string& labels) {
+  const std::int64_t range = plot.last - plot.first;
+  std::int64_t step = 1;
+  for (const std::int64_t next : {2, 5, 10, 20, 50, 100, 200, 500, 1000})
+    if (range / step > 8) step = next;
+  for (std::int64_t layer = plot.first; layer <= plot.last; ++layer)
+    if ((layer - plot.first) % step == 0)
+      labels += fmt::format("<span style='left:{}'>{}</span>", percent(plot.at_x(layer)), layer);
+}
+
+struct Bar {
+  double value;
+  std::string title;
+};
+
+/// "up to 8.61 %": the scale of the bars.
+std::string highest(const std::vector<Bar>& all, double total) {
+  double largest = 0;
+  for (const Bar& bar : all) largest = std::max(largest, bar.value);
+  return fmt::format("up to {:.2f} %", total > 0 ? 100 * largest / total : 0);
+}
+
+/// Bars on a common base, side by side.
+std::string bars(const std::vector<Bar>& all, std::string_view description) {
+  double largest = 0;
+  for (const Bar& bar : all) largest = std::max(largest, bar.value);
+  std::string out =
+      fmt::format("<svg class='bars' role='img' aria-label='{}'>", escape(description));
+  const double width = 1 / static_cast<double>(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const double height = largest > 0 ? all[i].value / largest : 0;
+    out += fmt::format("<rect x='{}' y='{}' width='{}' height='{}'><title>{}</title></rect>",
+                       percent((static_cast<double>(i) + 0.1) * width), percent(1 - height),
+                       percent(0.8 * width), percent(height), escape(all[i].title));
+  }
+  return out + "<line x1='0' y1='100%' x2='100%' y2='100%' class='base'/></svg>\n";
+}
+
+}  // namespace
+
+Axis axis_around(double low, double high) {
+  if (!(low < high)) {
+    const double margin = high != 0 ? 0.05 * std::fabs(high) : 0.01;
+    low -= margin;
+    high += margin;
+  }
+  const double rough = (high - low) / 5;
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  double step = 10 * power;
+  for (const double round : {5.0, 2.0, 1.0})
+    if (round * power >= rough) step = round * power;
+  const double first = std::floor(low / step + 1e-9), last = std::ceil(high / step - 1e-9);
+  return {first * step, step, static_cast<int>(last - first) + 1};
+}
+
+std::string error_chart(const std::vector<Kind>& kinds) {
+  std::vector<Kind> shown;
+  for (const Kind& kind : kinds)
+    if (!kind.layers.empty() && shown.size() < kSeries) shown.push_back(kind);
+  double low = std::numeric_limits<double>::infinity(), high = 0;
+  Plot plot{{}, std::numeric_limits<std::int64_t>::max(), 0};
+  for (const Kind& kind : shown)
+    for (const auto& [layer, sum] : kind.layers) {
+      const double error = sum.relative();
+      if (!std::isfinite(error)) continue;
+      low = std::min(low, error);
+      high = std::max(high, error);
+      plot.first = std::min(plot.first, layer);
+      plot.last = std::max(plot.last, layer);
+    }
+  if (low > high) return {};
+  plot.y = axis_around(low, high);
+
+  std::string grid, y_labels, x_labels, lines;
+  for (int i = 0; i < plot.y.count; ++i) {
+    const double value = plot.y.low + plot.y.step * i;
+    const std::string y = percent(plot.at_y(value));
+    grid += fmt::format("<line x1='0' y1='{0}' x2='100%' y2='{0}'/>", y);
+    y_labels += fmt::format("<span style='top:{}'>{}</span>", y, percent_label(value, plot.y.step));
+  }
+  label_layers(plot, x_labels);
+  for (std::size_t i = 0; i < shown.size(); ++i) lines += series(shown[i], i, plot);
+  return fmt::format(
+      "{}<figure><figcaption>Relative error of each layer, by kind of tensor{}. The axis starts at "
+      "{}.</figcaption>\n{}<div class='plot'><div class='ys' aria-hidden='true'>{}</div>\n"
+      "<svg role='img' aria-label='Relative error by layer, {:.3f} to {:.3f} %: the table below "
+      "has the numbers'><g class='grid'>{}</g>\n{}</svg>\n<div class='xs' "
+      "aria-hidden='true'>{}</div><p class='axis' aria-hidden='true'>layer</p></div></figure>\n",
+      kMarkers, kinds.size() > shown.size() ? ": those with the most weight" : "",
+      percent_label(plot.y.low, plot.y.step), legend(shown), y_labels, 100 * low, 100 * high, grid,
+      lines, x_labels);
+}
+
+std::string code_chart(const std::vector<std::uint64_t>& counts) {
+  double total = 0;
+  for (const std::uint64_t n : counts) total += static_cast<double>(n);
+  std::vector<Bar> all;
+  std::string labels;
+  for (int i = 0; i < 16; ++i) {
+    const int code = i < 8 ? 15 - i : i - 8;  // -6 ... -0, 0 ... 6
+    const float value = E2M1{static_cast<std::uint8_t>(code)}.to_float();
+    const std::string text = fmt::format("{}{}", code >= 8 ? "−" : "", std::fabs(value));
+    const auto n = static_cast<double>(counts[static_cast<std::size_t>(code)]);
+    all.push_back({n, fmt::format("{}: {:.2f} %", text, total > 0 ? 100 * n / total : 0)});
+    labels += fmt::format("<span>{}</span>", text);
+  }
+  return fmt::format(
+             "<figure><figcaption>Codes: how often each value of E2M1 is used, {}</figcaption>\n",
+             highest(all, total)) +
+         bars(all, "Histogram of codes; the table below has the numbers") +
+         "<div class='under codes' aria-hidden='true'>" + labels + "</div></figure>\n";
+}
+
+std::string scale_chart(const std::vector<std::uint64_t>& counts) {
+  constexpr int kCodes = 0x7F;  // 0 to 448
+  double total = 0;
+  for (const std::uint64_t n : counts) total += static_cast<double>(n);
+  std::vector<Bar> all;
+  std::string labels;
+  for (int code = 0; code < kCodes; ++code) {
+    const float value = E4M3{static_cast<std::uint8_t>(code)}.to_float();
+    const auto n = static_cast<double>(counts[static_cast<std::size_t>(code)]);
+    all.push_back({n, fmt::format("{:.6g}: {:.3f} %", value, total > 0 ? 100 * n / total : 0)});
+    if (code % 16 == 8)  // powers of two
+      labels += fmt::format("<span style='left:{}'>2<sup>{}</sup></span>",
+                            percent((code + 0.5) / kCodes), code / 8 - 7);
+  }
+  return fmt::format(
+             "<figure><figcaption>Block scales: how often each value of E4M3 is used, from 0 to "
+             "448, {}</figcaption>\n",
+             highest(all, total)) +
+         bars(all, "Histogram of block scales; the table below has the numbers") +
+         "<div class='under scales' aria-hidden='true'>" + labels + "</div></figure>\n";
+}
+
+}  // namespace nvfp4::cli::html

@@ -1,0 +1,42 @@
+#include "html/escape.h"
+
+#include "terminal.h"
+
+namespace nvfp4::cli::html {
+
+std::string escape(std::string_view text) {
+  std::string out;
+  for (const char c : clean(text)) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string name(std::string_view text) {
+  std::string out = "<bdi>";
+  for (const char c : escape(text)) {
+    out += c;
+    if (c == '.' || c == '/') out += "<wbr>";
+  }
+  return out + "</bdi>";
+}
+
+}  // namespace nvfp4::cli::html

@@ -1,0 +1,239 @@
+#include "html/page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "html/charts.h"
+#include "html/escape.h"
+#include "html/layers.h"
+#include "html/style.h"
+#include "nvfp4/format.h"
+#include "nvfp4/runtime.h"
+#include "terminal.h"
+
+namespace nvfp4::cli::html {
+namespace {
+
+/// A browser that is handed a page with something foreign in it still loads and runs nothing.
+constexpr const char* kPolicy = "default-src 'none'; style-src 'unsafe-inline'";
+constexpr std::size_t kMostNames = 200;  // of each list
+
+/// A measure with its unit; what is not a number stands out.
+std::string measure(double x, const char* format, const char* unit) {
+  const std::string text = number(x, format) + (*unit ? fmt::format(" {}", unit) : "");
+  return std::isfinite(x) ? text : fmt::format("<span class='bad'>{}</span>", number(x, format));
+}
+std::string percent(double x) { return measure(100 * x, "{:.3f}", "%"); }
+std::string decibels(double x) { return measure(x, "{:.2f}", "dB"); }
+
+std::string section(const char* id, const char* title, const std::string& body) {
+  if (body.empty()) return {};
+  return fmt::format("<section aria-labelledby='{0}'><h2 id='{0}'>{1}</h2>\n{2}</section>\n", id,
+                     title, body);
+}
+
+/// Wide tables scroll by themselves, with the keyboard, too.
+std::string scrolling(const char* label, const std::string& table) {
+  return fmt::format("<div class='scroll' role='region' aria-label='{}' tabindex='0'>{}</div>\n",
+                     label, table);
+}
+
+std::string details(const std::string& summary, const std::string& body) {
+  return fmt::format("<details><summary>{}</summary>\n{}</details>\n", summary, body);
+}
+
+std::string header(const PageInput& in) {
+  const CompareReport& d = in.difference;
+  const auto tile = [](const std::string& value, const std::string& what) {
+    return fmt::format("<li><b>{}</b><span>{}</span></li>", value, what);
+  };
+  std::string out = fmt::format(
+      "<header><h1>What NVFP4 changed</h1>\n<dl class='paths'><dt class='soft'>a, true</dt><dd>{}"
+      "</dd><dt class='soft'>b, judged</dt><dd>{}</dd></dl>\n<ul class='tiles'>",
+      name(in.a.path), name(in.b.path));
+  out += tile(percent(d.relative_error), "relative error of what differs");
+  out += tile(decibels(d.sqnr_db), "signal to quantization noise");
+  out += tile(measure(d.max_error, "{:.3g}", ""), "largest |a − b|");
+  out += tile(fmt::format("{}", d.tensors.size()), "tensors differ");
+  out += tile(fmt::format("{}", d.identical), "tensors are identical");
+  out += tile(human_bytes(in.b.bytes), "size, from " + human_bytes(in.a.bytes));
+  return out + "</ul></header>\n";
+}
+
+std::string form_of(const InspectedTensor& t) {
+  std::string form = t.scheme.empty() ? t.dtype : t.scheme;
+  std::ranges::transform(form, form.begin(),
+                         [](char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c; });
+  return form;
+}
+
+std::string size_section(const PageInput& in) {
+  const double largest = static_cast<double>(std::max({in.a.bytes, in.b.bytes, std::uint64_t{1}}));
+  std::string out = "<div class='sizes'>";
+  for (const auto& [title, report] : {std::pair("before", &in.a), std::pair("after", &in.b)}) {
+    const double bits = report->parameters == 0 ? 0
+                                                : 8 * static_cast<double>(report->bytes) /
+                                                      static_cast<double>(report->parameters);
+    out += fmt::format(
+        "<div>{}: <b>{}</b>, {} parameters, {:.2f} bits each<div class='bar' aria-hidden='true'>"
+        "<i style='width:{:.3f}%'></i></div></div>\n",
+        title, human_bytes(report->bytes), human_count(static_cast<double>(report->parameters)),
+        bits, 100 * static_cast<double>(report->bytes) / largest);
+  }
+  out += "</div>\n";
+  std::map<std::string, std::pair<std::uint64_t, std::uint64_t>> forms;
+  for (const InspectedTensor& t : in.a.tensors) forms[form_of(t)].first += t.bytes;
+  for (const InspectedTensor& t : in.b.tensors) forms[form_of(t)].second += t.bytes;
+  std::string rows;
+  for (const auto& [form, bytes] : forms)
+    rows += fmt::format("<tr><th scope='row'>{}</th><td>{}</td><td>{}</td></tr>\n", escape(form),
+                        human_bytes(bytes.first), human_bytes(bytes.second));
+  return out + details("Size by form",
+                       scrolling("Size by form",
+                                 "<table><caption>Bytes of tensors, scales included</caption>"
+                                 "<thead><tr><th scope='col'>form</th><th scope='col'>before</th>"
+                                 "<th scope='col'>after</th></tr></thead><tbody>\n" +
+                                     rows + "</tbody></table>"));
+}
+
+std::string kind_table(const std::vector<Kind>& kinds) {
+  std::string rows;
+  for (const Kind& kind : kinds) {
+    const auto worst = kind.worst_layer();
+    rows += fmt::format(
+        "<tr><th scope='row'>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        name(kind.name), percent(kind.total.relative()), decibels(kind.total.sqnr_db()),
+        kind.total.tensors, worst ? fmt::format("{}", *worst) : "–",
+        worst ? percent(kind.layers.at(*worst).relative()) : "–");
+  }
+  return scrolling("Error by kind",
+                   "<table><caption>All kinds of tensors that differ</caption><thead><tr>"
+                   "<th scope='col'>kind</th><th scope='col'>relative error</th>"
+                   "<th scope='col'>SQNR</th><th scope='col'>tensors</th>"
+                   "<th scope='col'>worst layer</th><th scope='col'>its error</th>"
+                   "</tr></thead><tbody>\n" +
+                       rows + "</tbody></table>");
+}
+
+std::string error_section(const std::vector<Kind>& kinds) {
+  if (kinds.empty()) return "<p>The checkpoints hold the same values in the same forms.</p>\n";
+  return error_chart(kinds) + kind_table(kinds);
+}
+
+std::string worst_section(const PageInput& in) {
+  const auto& tensors = in.difference.tensors;
+  if (tensors.empty()) return {};
+  const std::size_t shown = std::min(in.worst, tensors.size());
+  std::string rows;
+  for (std::size_t i = 0; i < shown; ++i) {
+    const TensorDifference& t = tensors[i];
+    rows += fmt::format(
+        "<tr><th scope='row'>{}</th><td>{}</td><td>{}</td><td>{}</td><td class='text'>{}</td>"
+        "<td class='text'>{} → {}</td></tr>\n",
+        name(t.name), percent(t.relative_error), decibels(t.sqnr_db),
+        measure(t.max_error, "{:.3g}", ""), escape(shape_text(t.shape)), escape(t.form_a),
+        escape(t.form_b));
+  }
+  return scrolling(
+      "Worst tensors",
+      fmt::format("<table><caption>{} of {}, largest relative error first</caption><thead><tr>"
+                  "<th scope='col'>tensor</th><th scope='col'>relative error</th>"
+                  "<th scope='col'>SQNR</th><th scope='col'>largest |a − b|</th>"
+                  "<th scope='col' class='text'>shape</th><th scope='col' class='text'>form</th>"
+                  "</tr></thead><tbody>\n{}</tbody></table>",
+                  shown, tensors.size(), rows));
+}
+
+std::string share(std::uint64_t n, double total) {
+  return fmt::format("{:.3f} %", total > 0 ? 100 * static_cast<double>(n) / total : 0.0);
+}
+
+std::string code_table(const std::vector<std::uint64_t>& codes, double total) {
+  std::string rows;
+  for (std::size_t m = 0; m < 8; ++m)
+    rows += fmt::format("<tr><th scope='row'>{}</th><td>{}</td><td>{}</td></tr>\n",
+                        E2M1{static_cast<std::uint8_t>(m)}.to_float(), share(codes[m + 8], total),
+                        share(codes[m], total));
+  return scrolling("Codes",
+                   "<table><thead><tr><th scope='col'>magnitude</th><th scope='col'>negative</th>"
+                   "<th scope='col'>positive</th></tr></thead><tbody>\n" +
+                       rows + "</tbody></table>");
+}
+
+std::string scale_table(const std::vector<std::uint64_t>& scales, double total) {
+  std::string rows;
+  for (std::size_t binade = 0; binade < 16; ++binade) {
+    const std::size_t first = 8 * binade, last = std::min<std::size_t>(first + 7, 0x7E);
+    std::uint64_t n = 0;
+    for (std::size_t code = first; code <= last; ++code) n += scales[code];
+    rows += fmt::format("<tr><th scope='row'>{:.6g} to {:.6g}</th><td>{}</td><td>{}</td></tr>\n",
+                        E4M3{static_cast<std::uint8_t>(first)}.to_float(),
+                        E4M3{static_cast<std::uint8_t>(last)}.to_float(), n, share(n, total));
+  }
+  return scrolling("Block scales",
+                   "<table><thead><tr><th scope='col'>block scales</th><th scope='col'>blocks</th>"
+                   "<th scope='col'>share</th></tr></thead><tbody>\n" +
+                       rows + "</tbody></table>");
+}
+
+std::string histogram_section(const InspectReport& b) {
+  std::vector<std::uint64_t> codes(16, 0);
+  for (const InspectedTensor& t : b.tensors)
+    for (std::size_t c = 0; c < t.codes.size(); ++c) codes[c] += t.codes[c];
+  double elements = 0, blocks = 0, broken = 0;
+  for (const std::uint64_t n : codes) elements += static_cast<double>(n);
+  for (std::size_t v = 0; v < b.scales.size(); ++v) {
+    blocks += static_cast<double>(b.scales[v]);
+    if (v >= 0x7F) broken += static_cast<double>(b.scales[v]);
+  }
+  if (elements == 0 || b.scales.size() != 256) return {};
+  std::string out = code_chart(codes) + scale_chart(b.scales);
+  if (broken > 0)
+    out +=
+        fmt::format("<p class='bad'>{} block scales are negative or NaN; see nvfp4 verify.</p>\n",
+                    human_count(broken));
+  return out + details("Codes in numbers", code_table(codes, elements)) +
+         details("Block scales in numbers", scale_table(b.scales, blocks));
+}
+
+std::string names(const char* title, const std::vector<std::string>& all) {
+  if (all.empty()) return {};
+  std::string items;
+  const std::size_t shown = std::min(all.size(), kMostNames);
+  for (std::size_t i = 0; i < shown; ++i) items += fmt::format("<li>{}</li>\n", name(all[i]));
+  if (shown < all.size()) items += fmt::format("<li>and {} more</li>\n", all.size() - shown);
+  return details(fmt::format("{}: {}", title, all.size()), "<ul>\n" + items + "</ul>\n");
+}
+
+std::string unmatched_section(const CompareReport& d) {
+  return names("only in a", d.only_in_a) + names("only in b", d.only_in_b) +
+         names("not comparable", d.shape_mismatch);
+}
+
+}  // namespace
+
+std::string page(const PageInput& in) {
+  const std::vector<Kind> kinds = kinds_of(in.difference);
+  return fmt::format(
+             "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>\n"
+             "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
+             "<meta http-equiv='Content-Security-Policy' content=\"{}\">\n"
+             "<meta name='color-scheme' content='light dark'>\n"
+             "<title>nvfp4 compare: {}</title>\n<style>{}</style></head>\n<body>\n",
+             kPolicy, escape(in.b.path), kStyle) +
+         header(in) + "<main>\n" + section("error", "Error by layer", error_section(kinds)) +
+         section("histograms", "Codes and block scales of b", histogram_section(in.b)) +
+         section("size", "Size", size_section(in)) +
+         section("worst", "Worst tensors", worst_section(in)) +
+         section("unmatched", "Tensors without a partner", unmatched_section(in.difference)) +
+         fmt::format(
+             "</main>\n<footer>Relative error is ‖a − b‖ / ‖a‖ (L2); SQNR is 20 log₁₀ of its "
+             "inverse. Experts of a layer count as one kind. Written by nvfp4 {}.</footer>\n"
+             "</body></html>\n",
+             version());
+}
+
+}  // namespace nvfp4::cli::html

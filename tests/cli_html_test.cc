@@ -1,0 +1,80 @@
+#ifdef NVFP4_CLI_PATH
+
+#include <cmath>
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/stored_tensors.h"
+#include "run_cli.h"
+
+namespace nvfp4 {
+namespace {
+
+TEST_F(Cli, CompareWritesAPageThatLoadsNothing) {
+  make_sample();
+  ASSERT_EQ(run({"quantize", "m", "out", "-q"}).status, 0);
+  const Result r = run({"compare", "m", "out", "--html", "page.html", "-q"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.out, run({"compare", "m", "out", "-q"}).out) << "the page changes no other output";
+  const std::string page = read_text(dir_ / "page.html");
+  EXPECT_TRUE(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+  for (const char* part : {"mlp.<wbr>gate_proj", "name='viewport'", "prefers-color-scheme: dark",
+                           "default-src 'none'", "relative error", " dB", "</svg>", "scope='row'",
+                           "<caption>", "Codes in numbers", "bits each", "BF16 → NVFP4"})
+    EXPECT_TRUE(has(page, part)) << part;
+  for (const char* part :
+       {"http:", "https:", "<script", "<link", "<img", "url(", "@import", "src="})
+    EXPECT_FALSE(has(page, part)) << part;
+  EXPECT_LT(page.size(), 150'000u);
+  run({"compare", "m", "out", "--html", "again.html", "-q"}, {"NVFP4_THREADS=1"});
+  EXPECT_EQ(page, read_text(dir_ / "again.html"));
+}
+
+TEST_F(Cli, ComparePageShowsHostileNamesAsText) {
+  const std::string name = "m.1.<script>&\"'\x1b[31m.weight";
+  const std::string other = "</ul><b onclick='x'>";
+  write_stored(dir_ / "a.safetensors", {stored_f32(name, {1, 16}, std::vector<float>(16, 1.0f)),
+                                        stored_f32(other, {1}, {1.0f})});
+  write_stored(dir_ / "b.safetensors", {stored_f32(name, {1, 16}, std::vector<float>(16, 2.0f))});
+  ASSERT_EQ(run({"compare", "a.safetensors", "b.safetensors", "--html", "p.html", "-q"}).status, 0);
+  const std::string page = read_text(dir_ / "p.html");
+  EXPECT_TRUE(has(page, "m.<wbr>1.<wbr>&lt;script&gt;&amp;&quot;&#39;?[31m.<wbr>weight")) << page;
+  EXPECT_TRUE(has(page, "&lt;/<wbr>ul&gt;&lt;b onclick=&#39;x&#39;&gt;")) << page;
+  EXPECT_FALSE(has(page, "<script") || has(page, "\x1b") || has(page, "<b onclick"));
+}
+
+TEST_F(Cli, ComparePageSaysNaNAndIdentical) {
+  std::vector<float> x(16, 1.0f);
+  write_stored(dir_ / "a.safetensors", {stored_f32("m.0.w", {1, 16}, x)});
+  ASSERT_EQ(run({"compare", "a.safetensors", "a.safetensors", "--html", "p.html", "-q"}).status, 0);
+  EXPECT_TRUE(has(read_text(dir_ / "p.html"), "hold the same values"));
+  x[3] = std::nanf("");
+  write_stored(dir_ / "b.safetensors", {stored_f32("m.0.w", {1, 16}, x)});
+  ASSERT_EQ(run({"compare", "a.safetensors", "b.safetensors", "--html", "p.html", "-q"}).status, 0);
+  EXPECT_TRUE(has(read_text(dir_ / "p.html"), "<span class='bad'>nan</span>"));
+}
+
+TEST_F(Cli, ComparePageCountsBlockScalesThatAreBroken) {
+  std::vector<std::uint8_t> scales{0x38, 0xB8, 0x7F, 0x40};
+  write_stored(dir_ / "b.safetensors",
+               modelopt_layer("m.0.q", 2, 32, std::vector<std::uint8_t>(32, 0x11), scales, 0.25f));
+  write_stored(dir_ / "a.safetensors",
+               {stored_f32("m.0.q.weight", {2, 32}, std::vector<float>(64, 1.0f))});
+  ASSERT_EQ(run({"compare", "a.safetensors", "b.safetensors", "--html", "p.html", "-q"}).status, 0);
+  EXPECT_TRUE(has(read_text(dir_ / "p.html"), "2 block scales are negative or NaN"));
+}
+
+TEST_F(Cli, ComparePageIsNeverWrittenIntoACheckpoint) {
+  make_sample();
+  ASSERT_EQ(run({"quantize", "m", "out", "-q"}).status, 0);
+  expect_one_line_error(run({"compare", "m", "out", "--html", "m/p.html"}), 2,
+                        {"--html", "m/p.html"});
+  expect_one_line_error(run({"compare", "m", "out", "--html", "out/p.html"}), 2, {"--html"});
+  expect_one_line_error(run({"compare", "m", "out", "--html", "no/p.html"}), 1, {"--html", "no"});
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "out" / "p.html"));
+}
+
+}  // namespace
+}  // namespace nvfp4
+
+#endif  // NVFP4_CLI_PATH
