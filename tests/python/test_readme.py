@@ -1,0 +1,44 @@
+"""README's tour, each command of it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def block(language):
+    tour = README.read_text(encoding="utf-8").split("## A tour")[1].split("\n## ")[0]
+    return re.search(rf"```{language}\n(.*?)```", tour, re.DOTALL).group(1)
+
+
+def environment():
+    given = os.environ.get("NVFP4_COMMAND") or shutil.which("nvfp4", path=Path(sys.executable).parent)
+    return {**os.environ, "PATH": f"{Path(given).parent}:{os.environ['PATH']}",
+            "HF_HUB_OFFLINE": "1"}
+
+
+def test_the_tour(tmp_path):
+    commands = [line for line in block("sh").splitlines() if line.startswith("nvfp4 ")]
+    assert [c.split()[1] for c in commands] == ["sample", "quantize", "verify", "compare", "convert",
+                                                "convert"]
+    for command in commands:
+        run = subprocess.run(command, shell=True, cwd=tmp_path, env=environment(), text=True,
+                             capture_output=True, check=False)
+        assert run.returncode == 0, (command, run.stderr)
+        if command.startswith("nvfp4 verify"):
+            assert "not broken: 0 errors, 0 warnings" in run.stdout, run.stdout
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
+    run = subprocess.run([sys.executable, "-c", block("python")], cwd=tmp_path, env=environment(),
+                         text=True, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "MISSING" not in run.stderr and "UNEXPECTED" not in run.stderr, run.stderr
+    largest = float(re.search(r"tensor\(([0-9.e+-]+)", run.stdout).group(1))
+    assert 0 < largest < 3  # logits go up to 3.5; those of another model are further apart
