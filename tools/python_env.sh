@@ -10,7 +10,9 @@ requirements=tests/python/requirements.txt
 older=tests/python/requirements_transformers4.txt
 
 say() { echo "python_env: $*" >&2; }
-pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+# Without a network it should not take long to find out.
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_RETRIES=${PIP_RETRIES:-2}
+pip() { "$venv/bin/python" -m pip "$@"; }
 
 python3 - <<'CHECK' || tools/setup.sh tools/packages_python.txt || true
 import ensurepip, pathlib, sysconfig, venv
