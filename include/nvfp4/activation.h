@@ -57,7 +57,7 @@ struct SwigluOptions {
   float limit = std::numeric_limits<float>::infinity();
 };
 
-/// y = gate / (1 + e^-gate) · up. gate_up [M, 2·I], y [M, I] of any dtype.
+/// y = gate · (1 / (1 + e^-gate)) · up. gate_up [M, 2·I], y [M, I] of any dtype.
 /// Source: arXiv:2002.05202.
 void swiglu_into(MatrixView gate_up, MatrixSpan y, const SwigluOptions& swiglu = {},
                  const QuantizeOptions& options = {});

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "backends/cuda/device/encode.cuh"
+#include "backends/cuda/device/swiglu.cuh"
 #include "nvfp4/device.h"
 #include "quantizers/row_math.h"
 
@@ -77,6 +78,19 @@ __global__ void sum_exponentials(unsigned long long* sum) {
   if (!isnan(e)) atomicAdd(sum, static_cast<unsigned long long>(__float_as_uint(e)));
 }
 
+__global__ void count_silu(unsigned long long* wrong) {
+  const float x = __uint_as_float(blockIdx.x * blockDim.x + threadIdx.x);
+  if (!(x <= cuda::kFastGate)) return;
+  for (const float v : {x, -x})
+    if (__float_as_uint(cuda::silu_fast(v)) != __float_as_uint(silu(v))) atomicAdd(wrong, 1ull);
+}
+
+__global__ void sum_silu(unsigned long long* sum) {
+  const std::uint32_t u = (blockIdx.x * blockDim.x + threadIdx.x) * 61u;
+  const float y = cuda::swiglu_one(__uint_as_float(u), 1.0f, INFINITY);
+  if (!isnan(y)) atomicAdd(sum, static_cast<unsigned long long>(__float_as_uint(y)));
+}
+
 unsigned long long run(void (*kernel)(unsigned long long*), std::uint32_t threads) {
   unsigned long long* device = nullptr;
   unsigned long long host = ~0ull;
@@ -113,6 +127,18 @@ TEST_F(CudaConversions, TheExponentialHasTheBitsOfTheCpu) {
     if (!std::isnan(e)) want += float_bits(e);
   }
   EXPECT_EQ(run(sum_exponentials, kCount), want);
+}
+
+TEST_F(CudaConversions, TheFastSiluOfEveryFloat) { EXPECT_EQ(run(count_silu, 1u << 31), 0u); }
+
+TEST_F(CudaConversions, SiluHasTheBitsOfTheCpu) {
+  constexpr std::uint32_t kCount = 1u << 26;
+  unsigned long long want = 0;
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    const float y = silu(bits_float(i * 61u));
+    if (!std::isnan(y)) want += float_bits(y);
+  }
+  EXPECT_EQ(run(sum_silu, kCount), want);
 }
 
 }  // namespace

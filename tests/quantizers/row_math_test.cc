@@ -97,9 +97,9 @@ TEST(RowMath, SwigluIsAsCloseAsItsRoundingsAllow) {
           gate = std::min(gate, double{limit});
           up = std::min(std::max(up, -double{limit}), double{limit});
           const double want = gate / (1 + std::exp(-gate)) * up;
-          // The exponential 5 (two ulp and a rounding), sum, quotient, product. Below -88.72 its
+          // The exponential 5 (two ulp and a rounding), sum, reciprocal, products. Below -88.72 its
           // denominator is infinite, and the result 0.
-          ASSERT_NEAR(y.view().at(r, c), want, 8.1 * kUnit * std::abs(want) + 3e-37 * std::abs(up))
+          ASSERT_NEAR(y.view().at(r, c), want, 9.1 * kUnit * std::abs(want) + 3e-37 * std::abs(up))
               << gate << " " << up;
         }
     }
@@ -108,9 +108,11 @@ TEST(RowMath, SwigluIsAsCloseAsItsRoundingsAllow) {
 TEST(RowMath, SiluAtTheEdges) {
   EXPECT_EQ(float_bits(silu(-200.0f)), 0x80000000u);
   EXPECT_EQ(silu(200.0f), 200.0f);
-  EXPECT_EQ(silu(0.0f), 0.0f);
+  EXPECT_EQ(float_bits(silu(0.0f)), 0u);
+  EXPECT_EQ(float_bits(silu(-0.0f)), 0x80000000u);
+  EXPECT_EQ(silu(0x1p-149f), 0.0f);  // half of it, a tie
   EXPECT_EQ(silu(INFINITY), INFINITY);
-  EXPECT_TRUE(std::isnan(silu(-INFINITY)));  // infinity / infinity
+  EXPECT_TRUE(std::isnan(silu(-INFINITY)));  // infinity times zero
   EXPECT_TRUE(std::isnan(silu(NAN)));
   EXPECT_TRUE(std::isnan(swiglu(NAN, 1.0f, 7.0f)));
   EXPECT_TRUE(std::isnan(swiglu(1.0f, NAN, 7.0f)));

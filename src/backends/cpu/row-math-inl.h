@@ -49,11 +49,11 @@ HWY_INLINE VF lanes_exponential(VF x) {
   const VF shifted = lanes_fused(x, set_f32(kLog2E), magic);
   const VF n = hn::Sub(shifted, magic);
   const VF r = lanes_fused(n, set_f32(-kLn2Low), lanes_fused(n, set_f32(-kLn2High), x));
-  VF q = lanes_fused(set_f32(kExp4), r, set_f32(kExp3));
+  VF q = lanes_fused(set_f32(kExp5), r, set_f32(kExp4));
+  q = lanes_fused(q, r, set_f32(kExp3));
   q = lanes_fused(q, r, set_f32(kExp2));
   q = lanes_fused(q, r, set_f32(kExp1));
-  q = lanes_fused(q, r, set_f32(kExp0));
-  const VF p = hn::Add(lanes_fused(q, hn::Mul(r, r), r), set_f32(1.0f));
+  const VF p = lanes_fused(q, r, set_f32(1.0f));
 #if HWY_TARGET <= HWY_AVX3
   return VF{_mm512_scalef_ps(p.raw, n.raw)};  // p · 2^n, rounded once, as the two products are
 #else
@@ -70,7 +70,7 @@ HWY_INLINE VF lanes_swiglu(VF gate, VF up, VF limit) {
   gate = at_most(gate, limit);
   up = at_least(at_most(up, limit), hn::Neg(limit));
   const VF denominator = hn::Add(set_f32(1.0f), lanes_exponential(hn::Neg(gate)));
-  return hn::Mul(hn::Div(gate, denominator), up);
+  return hn::Mul(hn::Mul(gate, hn::Div(set_f32(1.0f), denominator)), up);
 }
 
 /// The sums of neighbours: those of a, then those of b.

@@ -33,7 +33,7 @@ inline bool is_fast(const RowArgs& a) {
 /// Whether staged_rows_kernel() takes it.
 template <RowKind kKind, DType kType>
 bool fits_stage(const RowArgs& a) {
-  constexpr int kMostInterleaved = 32 * kCopyBytes / kElementBytes<kType>;  // see RowCopies
+  constexpr int kMostInterleaved = 16 * kCopyBytes / kElementBytes<kType>;  // see RowCopies
   return a.blocks <= kStagedBlocks<kKind> * kChunk * kStagedWarps &&
          a.interleave <= kMostInterleaved;
 }

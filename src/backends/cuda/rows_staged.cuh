@@ -15,7 +15,8 @@ inline constexpr int kStagedWarps = 8;  ///< in a thread block at most
 template <RowKind kKind>
 inline constexpr int kStagedBlocks = kKind == RowKind::swiglu ? 2 : 4;
 template <RowKind kKind, DType kType>
-inline constexpr int kStagedResident = kKind == RowKind::plain && kType != DType::f32 ? 3 : 2;
+inline constexpr int kStagedResident =
+    (kKind == RowKind::plain || kKind == RowKind::swiglu) && kType != DType::f32 ? 3 : 2;
 
 template <RowKind kKind>
 inline constexpr int kOperands = kKind == RowKind::swiglu ? 2 : 1;
@@ -137,30 +138,34 @@ struct RowCopies {
   std::int64_t step;    ///< bytes to the row after that
   std::int64_t second;  ///< swiglu: bytes from a gate to its up
   int pieces;           ///< that lie ahead of the lane in a row
-  bool spread;          ///< gate and up alternate in groups
+  bool alternating;     ///< gate and up, in groups
+  int piece, operand;   ///< alternating: which gate or up the lane copies first
 
   __device__ RowCopies(const RowArgs& a, const Stage& s, int first_block) : stage(s) {
     constexpr int kElements = kCopyBytes / kElementBytes<kType>;  // of a piece
-    spread = kKind == RowKind::swiglu && a.interleave != 0;
-    const std::int64_t k = std::int64_t{first_block} * 16 + Stage::lane() * kElements;
-    const std::int64_t start = spread ? 2 * k - (k & (a.interleave - 1)) : k;
-    from = a.x + blockIdx.x * a.x_stride + start * kElementBytes<kType>;
+    const int lane = Stage::lane();
+    alternating = kKind == RowKind::swiglu && a.interleave != 0;
+    const int streams = alternating ? 2 : 1;
+    from = a.x + blockIdx.x * a.x_stride +
+           std::int64_t{first_block} * 16 * streams * kElementBytes<kType> + lane * kCopyBytes;
     step = gridDim.x * a.x_stride;
-    second = (spread ? a.interleave : std::int64_t{a.blocks} * 16) * kElementBytes<kType>;
-    pieces = (a.blocks - first_block) * Stage::kPieces - Stage::lane();
+    second = std::int64_t{a.blocks} * 16 * kElementBytes<kType>;
+    pieces = (a.blocks - first_block) * Stage::kPieces * streams - lane;
+    const int group = a.interleave / kElements;  // pieces
+    operand = (lane & group) != 0;
+    piece = ((lane & -2 * group) >> 1) + (lane & (group - 1));
   }
 
   __device__ void start() {
-    if (kKind == RowKind::swiglu && spread)
-      start_spread<2>();
+    if (kKind == RowKind::swiglu && alternating)
+      start_alternating();
     else
-      start_spread<1>();
+      start_halves();
     from += step;
   }
 
  private:
-  template <int kSpread>
-  __device__ void start_spread() const {
+  __device__ void start_halves() const {
 #pragma unroll
     for (int j = 0; j < kStagedBlocks<kKind>; ++j)
 #pragma unroll
@@ -169,8 +174,18 @@ struct RowCopies {
         if (pieces > n)
 #pragma unroll
           for (int o = 0; o < kOperands<kKind>; ++o)
-            stage.copy(j * kOperands<kKind> + o, i, from + o * second + n * (kCopyBytes * kSpread));
+            stage.copy(j * kOperands<kKind> + o, 2 * i, Stage::lane(),
+                       from + o * second + n * kCopyBytes);
       }
+  }
+  /// Neighbouring lanes copy neighbours, 16 pieces of gate and 16 of up.
+  __device__ void start_alternating() const {
+#pragma unroll
+    for (int i = 0; i < 2 * kStagedBlocks<kKind> * Stage::kPieces; ++i) {
+      constexpr int kIn = 2 * Stage::kPieces;  // 16s in a chunk
+      if (pieces > 32 * i)
+        stage.copy(i / kIn * 2 + operand, i % kIn, piece, from + 32 * i * kCopyBytes);
+    }
   }
 };
 

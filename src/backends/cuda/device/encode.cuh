@@ -125,9 +125,12 @@ struct Encoder {
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = x[i];
     if (has_nan) replace_nans(v);
-    if (ordinary) return encode16(v, eighth(code));
-    multiply(v, code);
-    return encode16(v, 0.125f);
+    float factor = 0.125f;
+    if (ordinary)
+      factor = eighth(code);
+    else
+      multiply(v, code);
+    return encode16(v, factor);
   }
 
   /// The same of what was loaded: if of 16 bits, the signs are there in pairs.

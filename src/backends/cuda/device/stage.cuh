@@ -26,11 +26,11 @@ struct WarpStage {
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   __device__ static int permuted(int piece) { return piece ^ (piece / 8 % kPieces); }
 
-  /// Piece 32·i + lane of a chunk.
-  __device__ void copy(int chunk, int i, const char* from) const {
+  /// Piece 16·i + `piece` of a chunk; piece < 16, or < 32 and i even.
+  __device__ void copy(int chunk, int i, int piece, const char* from) const {
+    const int at = 16 * i + (permuted(piece) ^ (2 * i & (kPieces - 1)));  // permuted(16·i + piece)
     copy_async(static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) +
-                   static_cast<std::uint32_t>(permuted(lane()) * kCopyBytes + chunk * kBytes +
-                                              i * 32 * kCopyBytes),
+                   static_cast<std::uint32_t>(at * kCopyBytes + chunk * kBytes),
                from);
   }
   __device__ Block<kType> block(int chunk) const {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backends/cuda/device/block.cuh"
+#include "backends/cuda/device/encode.cuh"
 #include "quantizers/row_math.h"
 
 namespace nvfp4::cuda {
@@ -13,25 +13,18 @@ inline constexpr std::uint32_t kFastGateBits = kType == DType::bf16  ? 0x42AEu
                                                                      : 0x42AE0000u;
 
 /// silu() of row_math.h for |x| <= kFastGate, bit for bit: no step can overflow, so that 2^n is one
-/// integer addition, and the division needs neither scaling nor its checks.
+/// integer addition, and the reciprocal needs neither scaling nor checks.
 __device__ inline float silu_fast(float x) {
   const float shifted = __fmaf_rn(x, -kLog2E, kRoundMagic);
   const float n = shifted - kRoundMagic;
   const float r = __fmaf_rn(n, -kLn2Low, __fmaf_rn(n, -kLn2High, -x));
-  float q = __fmaf_rn(kExp4, r, kExp3);
+  float q = __fmaf_rn(kExp5, r, kExp4);
+  q = __fmaf_rn(q, r, kExp3);
   q = __fmaf_rn(q, r, kExp2);
   q = __fmaf_rn(q, r, kExp1);
-  q = __fmaf_rn(q, r, kExp0);
-  const float p = __fmaf_rn(q, r * r, r) + 1.0f;
+  const float p = __fmaf_rn(q, r, 1.0f);
   const float e = __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
-  const float d = 1.0f + e;
-  // x / d: an estimate of 1 / d, one Newton step, and the quotient corrected by its remainder.
-  float reciprocal;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(d));
-  reciprocal = __fmaf_rn(reciprocal, __fmaf_rn(-d, reciprocal, 1.0f), reciprocal);
-  const float quotient = x * reciprocal;
-  const float result = __fmaf_rn(reciprocal, __fmaf_rn(-d, quotient, x), quotient);
-  return copysignf(result, x);  // of zeros
+  return x * ordinary_reciprocal(1.0f + e);
 }
 
 template <DType kType>
@@ -55,8 +48,21 @@ __device__ inline void swiglu_block(const Block<kType>& gate, const Block<kType>
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = silu_fast(g[i]) * u[i];
   } else {
+    // One after the other, so that the code of all other rows stays together: what is next is
+    // first.
 #pragma unroll
-    for (int i = 0; i < 16; ++i) v[i] = swiglu(g[i], u[i], limit);
+    for (int i = 0; i < 16; ++i) v[i] = g[i];
+#pragma unroll 1
+    for (int n = 0; n < 16; ++n) {
+      const float first_up = u[0], done = swiglu(v[0], first_up, limit);
+#pragma unroll
+      for (int i = 0; i < 15; ++i) {
+        v[i] = v[i + 1];
+        u[i] = u[i + 1];
+      }
+      v[15] = done;
+      u[15] = first_up;
+    }
   }
 }
 
