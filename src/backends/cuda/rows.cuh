@@ -1,5 +1,8 @@
 #pragma once
 
+#include <type_traits>
+
+#include "backends/cuda/device/quick.cuh"
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/swiglu.cuh"
 
@@ -23,16 +26,15 @@ __device__ inline int block_of(int j) {
 }
 
 /// Threads in a block at most, and blocks that must fit a multiprocessor at least: one computes
-/// while another waits.
+/// while another waits. With few rows there is no other.
 template <RowForm kForm, int kBlocks>
 inline constexpr int kMostThreads = kForm == RowForm::general ? 1024
                                     : kBlocks == 2            ? 256
                                                               : 512;
 template <RowForm kForm, RowKind kKind, int kBlocks>
-inline constexpr int kLeastResident =
-    kForm == RowForm::general || kBlocks == 4 || (kKind == RowKind::swiglu && kBlocks == 1) ? 1
-    : kKind == RowKind::plain && kBlocks == 2                                               ? 3
-                                                                                            : 2;
+inline constexpr int kLeastResident = kForm == RowForm::general || kBlocks != 2 ? 1
+                                      : kKind == RowKind::plain                 ? 3
+                                                                                : 2;
 
 /// What a thread reads of a row before it waits for anything.
 template <RowForm kForm, RowKind kKind, DType kType, int kBlocks>
@@ -103,14 +105,68 @@ __device__ inline void make_values(const RowArgs& a, std::int32_t row,
   }
 }
 
+/// Few rows, a block for each thread and at most 16 warps: what takes the least time.
+template <RowForm kForm, int kBlocks>
+inline constexpr bool kQuick = kForm == RowForm::fast && kBlocks == 1;
+
+/// Over the threads, of which each reads the results of all warps. Two buffers, as RowReduction.
+struct QuickReduction {
+  float (*buffers)[4 * 32];
+  int turn = 0;
+
+  __device__ float sum(float v) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) v = v + __shfl_xor_sync(~0u, v, step);
+    return of_warps(v, Sum{});
+  }
+  /// Not negative.
+  __device__ float largest(float v) {
+    return of_warps(__uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v))), Largest{});
+  }
+
+ private:
+  template <class Combine>
+  __device__ float of_warps(float v, Combine combine) {
+    const int thread = static_cast<int>(threadIdx.x), warps = static_cast<int>(blockDim.x) / 32;
+    if (warps == 1) return v;
+    float* shared = buffers[turn];
+    turn ^= 1;
+    if (thread % 32 == 0) shared[thread / 32] = v;
+    if (thread >= warps && thread < 16) shared[thread] = 0;
+    __syncthreads();
+    float fours[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float4 f = reinterpret_cast<const float4*>(shared)[i];
+      fours[i] = combine(combine(f.x, f.y), combine(f.z, f.w));
+    }
+    return tree(fours, combine);
+  }
+};
+
+__device__ inline void normalize_quickly(const RowArgs& a, std::int32_t row, QuickReduction& reduce,
+                                         const float* weights, float (&v)[16]) {
+  float squares[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) squares[i] = v[i] * v[i];
+  const float total = reduce.sum(tree(squares, Sum{}));
+  const float rstd = quick_reciprocal_rms(total, a.blocks * 16, a.eps);
+  if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) v[i] = normalized(v[i], rstd, weights[i]);
+  if (a.intermediate != DType::f32)
+#pragma unroll
+    for (int i = 0; i < 16; ++i) v[i] = rounded_to(a.intermediate, v[i]);
+}
+
 template <RowForm kForm, RowKind kKind, DType kType, int kBlocks>
 __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
                                   kLeastResident<kForm, kKind, kBlocks>)
     rows_kernel(const RowArgs a) {
   constexpr int kValues = 16 * kBlocks;
   constexpr bool kNormalizes = kKind == RowKind::norm || kKind == RowKind::mix;
-  __shared__ float buffers[2][4 * 32];
-  RowReduction reduce{buffers};
+  alignas(16) __shared__ float buffers[2][4 * 32];
+  std::conditional_t<kQuick<kForm, kBlocks>, QuickReduction, RowReduction> reduce{buffers};
   int blocks[kBlocks];
 #pragma unroll
   for (int j = 0; j < kBlocks; ++j) blocks[j] = block_of<kForm, kBlocks>(j);
@@ -131,8 +187,12 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
     float v[kValues];
     make_values(a, row, input, v);
     if constexpr (kNormalizes)
-      if (kKind == RowKind::norm || a.weight != nullptr)
-        normalize<kBlocks, kForm == RowForm::fast>(a, row, reduce, weights, v);
+      if (kKind == RowKind::norm || a.weight != nullptr) {
+        if constexpr (kQuick<kForm, kBlocks>)
+          normalize_quickly(a, row, reduce, weights, v);
+        else
+          normalize<kBlocks, kForm == RowForm::fast>(a, row, reduce, weights, v);
+      }
 
     if (a.mode == RowMode::store) {
 #pragma unroll
@@ -153,14 +213,20 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
       } else {
         GlobalScale global{};
         float row_amax[1] = {thread_amax};
-        if (a.measure)
-          global = global_scale_for(counts ? reduce(row_amax, Largest{}) : 0.0f, a.quantizer);
-        else
+        if (!a.measure) {
           global = a.globals.of(row);
+        } else if constexpr (kQuick<kForm, kBlocks>) {
+          row_amax[0] = counts ? reduce.largest(thread_amax) : 0.0f;
+          global.divisor = measured_divisor(row_amax[0]);
+        } else {
+          global = global_scale_for(counts ? reduce(row_amax, Largest{}) : 0.0f, a.quantizer);
+        }
         if (counts)
           encode_row<kBlocks, kForm == RowForm::general>(a, row, blocks, v, maxima, global);
         else
           clear_row(a, row);
+        if (kQuick<kForm, kBlocks> && a.measure)  // not needed before
+          global = global_scale_for(row_amax[0], Quantizer::max);
         if (a.write_globals && threadIdx.x == 0 && (a.of_vectors || row == 0))
           a.global_scale[a.of_vectors ? row : 0] = global.multiplier;
       }

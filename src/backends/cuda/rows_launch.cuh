@@ -35,16 +35,18 @@ template <RowKind kKind, DType kType>
 bool fits_stage(const RowArgs& a) {
   constexpr int kMostInterleaved = 16 * kCopyBytes / kElementBytes<kType>;  // see RowCopies
   return a.blocks <= kStagedBlocks<kKind> * kChunk * kStagedWarps &&
-         a.interleave <= kMostInterleaved;
+         a.interleave <= kMostInterleaved &&
+         (!a.has_residual || (a.residual.dtype == kType && a.residual_out.dtype == kType &&
+                              is_aligned(a.residual_out)));
 }
 
 template <RowKind kKind, DType kType, bool kStores, bool kResidual>
 void launch_staged(const RowArgs& a, Device device, Stream stream) {
   const auto kernel = staged_rows_kernel<kKind, kType, kStores, kResidual>;
   const int warps = static_cast<int>(ceil_div(a.blocks, kStagedBlocks<kKind> * kChunk));
-  const int bytes = warps * kStagedBytes<kKind, kType>;
+  const int bytes = warps * kStagedBytes<kKind, kType, kResidual>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             kStagedWarps * kStagedBytes<kKind, kType>),
+                             kStagedWarps * kStagedBytes<kKind, kType, kResidual>),
         "rows: shared memory");
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backends/cuda/device/quick.cuh"
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/stage.cuh"
 #include "backends/cuda/device/swiglu.cuh"
@@ -13,19 +14,19 @@ inline constexpr int kStagedWarps = 8;  ///< in a thread block at most
 
 /// A warp holds kBlocks chunks side by side: a subtree of the row's sums.
 template <RowKind kKind>
-inline constexpr int kStagedBlocks = kKind == RowKind::swiglu ? 2 : 4;
+inline constexpr int kStagedBlocks = kKind == RowKind::plain ? 4 : 2;
 template <RowKind kKind, DType kType>
-inline constexpr int kStagedResident =
-    (kKind == RowKind::plain || kKind == RowKind::swiglu) && kType != DType::f32 ? 3 : 2;
+inline constexpr int kStagedResident = kType == DType::f32 ? 2 : 3;
 
-template <RowKind kKind>
-inline constexpr int kOperands = kKind == RowKind::swiglu ? 2 : 1;
+/// Rows that are read to make one: gate and up, or x and its residual.
+template <RowKind kKind, bool kResidual>
+inline constexpr int kOperands = kKind == RowKind::swiglu || kResidual ? 2 : 1;
 
 /// Bytes of shared memory of one warp: its part of the row, and of the weights.
-template <RowKind kKind, DType kType>
+template <RowKind kKind, DType kType, bool kResidual>
 inline constexpr int kStagedBytes =
-    kStagedBlocks<kKind> *
-    (WarpStage<kType>::kBytes * kOperands<kKind> + (kKind == RowKind::norm ? kChunk * 64 : 0));
+    kStagedBlocks<kKind> * (WarpStage<kType>::kBytes * kOperands<kKind, kResidual> +
+                            (kKind == RowKind::norm ? kChunk * 64 : 0));
 
 /// Results of the warps, which all threads combine. There are two buffers, so that one barrier for
 /// each reduction is enough: whoever writes a buffer again has passed the other's barrier since.
@@ -79,33 +80,6 @@ __device__ inline float warp_tree(const float (&v)[kCount]) {
   return left[0];
 }
 
-/// n / d, correctly rounded, where both and their quotient are far from overflow and underflow.
-__device__ inline float ordinary_quotient(float n, float d) {
-  const float r = ordinary_reciprocal(d);
-  const float q = n * r;
-  return __fmaf_rn(r, __fmaf_rn(-d, q, n), q);
-}
-
-/// divisor of global_scale_for().
-__device__ inline float measured_divisor(float amax) {
-  if (amax >= 0x1p-75f && amax <= 0x1p90f)
-    return ordinary_quotient(E2M1::kMax * largest_scale(Quantizer::max), amax);
-  return global_scale_for(amax, Quantizer::max).divisor;
-}
-
-/// 1 / rms, as reciprocal_rms() has it.
-__device__ inline float staged_reciprocal_rms(float sum_of_squares, std::int32_t n, float eps) {
-  if (sum_of_squares >= 0x1p-60f && sum_of_squares <= 0x1p60f && eps >= 0 && eps <= 0x1p60f) {
-    const float x = ordinary_quotient(sum_of_squares, static_cast<float>(n)) + eps;
-    // The root: an estimate of its reciprocal, and the root corrected by its remainder.
-    float r;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    const float root = x * r;
-    return ordinary_reciprocal(__fmaf_rn(__fmaf_rn(-root, root, x), r * 0.5f, root));
-  }
-  return reciprocal_rms(sum_of_squares, n, eps);
-}
-
 /// Where the scales of the chunks of a thread lie: every layout is a sum of what the row gives and
 /// what the block gives, and the former is one of tiles, of 32 rows in a tile, and of rows.
 struct ScaleAddress {
@@ -130,16 +104,18 @@ struct ScaleAddress {
 };
 
 /// The copies of what a warp reads of its rows, one row after the other.
-template <RowKind kKind, DType kType>
+template <RowKind kKind, DType kType, bool kResidual>
 struct RowCopies {
   using Stage = WarpStage<kType>;
+  static constexpr int kRows = kOperands<kKind, kResidual>;
   Stage stage;
   const char* from;     ///< what this lane copies first of the next row
   std::int64_t step;    ///< bytes to the row after that
-  std::int64_t second;  ///< swiglu: bytes from a gate to its up
-  int pieces;           ///< that lie ahead of the lane in a row
-  bool alternating;     ///< gate and up, in groups
-  int piece, operand;   ///< alternating: which gate or up the lane copies first
+  std::int64_t second;  ///< bytes from a gate to its up, or from x to its residual
+  std::int64_t second_step;
+  int pieces;          ///< that lie ahead of the lane in a row
+  bool alternating;    ///< gate and up, in groups
+  int piece, operand;  ///< alternating: which gate or up the lane copies first
 
   __device__ RowCopies(const RowArgs& a, const Stage& s, int first_block) : stage(s) {
     constexpr int kElements = kCopyBytes / kElementBytes<kType>;  // of a piece
@@ -150,6 +126,12 @@ struct RowCopies {
            std::int64_t{first_block} * 16 * streams * kElementBytes<kType> + lane * kCopyBytes;
     step = gridDim.x * a.x_stride;
     second = std::int64_t{a.blocks} * 16 * kElementBytes<kType>;
+    second_step = 0;
+    if constexpr (kResidual) {
+      const std::int64_t stride = a.residual.stride * kElementBytes<kType>;
+      second = static_cast<const char*>(a.residual.data) - a.x + blockIdx.x * (stride - a.x_stride);
+      second_step = gridDim.x * (stride - a.x_stride);
+    }
     pieces = (a.blocks - first_block) * Stage::kPieces * streams - lane;
     const int group = a.interleave / kElements;  // pieces
     operand = (lane & group) != 0;
@@ -162,6 +144,7 @@ struct RowCopies {
     else
       start_halves();
     from += step;
+    if (kResidual) second += second_step;
   }
 
  private:
@@ -173,9 +156,8 @@ struct RowCopies {
         const int n = 32 * (j * Stage::kPieces + i);
         if (pieces > n)
 #pragma unroll
-          for (int o = 0; o < kOperands<kKind>; ++o)
-            stage.copy(j * kOperands<kKind> + o, 2 * i, Stage::lane(),
-                       from + o * second + n * kCopyBytes);
+          for (int o = 0; o < kRows; ++o)
+            stage.copy(j * kRows + o, 2 * i, Stage::lane(), from + o * second + n * kCopyBytes);
       }
   }
   /// Neighbouring lanes copy neighbours, 16 pieces of gate and 16 of up.
@@ -202,7 +184,7 @@ __device__ inline float replace_nans(float* v) {
 }
 
 /// The part of a row that a warp holds.
-template <RowKind kKind, DType kType>
+template <RowKind kKind, DType kType, bool kResidual>
 struct StagedRow {
   static constexpr int kBlocks = kStagedBlocks<kKind>;
   static constexpr bool kPlain = kKind == RowKind::plain;
@@ -210,7 +192,9 @@ struct StagedRow {
   float v[kPlain ? 1 : 16 * kBlocks];
   float maxima[kBlocks];
 
-  __device__ void read(const RowArgs& a, const WarpStage<kType>& stage) {
+  /// `block`: the first of the thread, of kBlocks that are kChunk apart.
+  __device__ void read(const RowArgs& a, const WarpStage<kType>& stage, std::int64_t row,
+                       int block) {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
       if constexpr (kPlain) {
@@ -218,7 +202,14 @@ struct StagedRow {
       } else if constexpr (kKind == RowKind::swiglu) {
         swiglu_block(stage.block(2 * j), stage.block(2 * j + 1), a.limit, v + 16 * j);
       } else {
-        const Block<kType> b = stage.block(j);
+        Block<kType> b = stage.block(j * kOperands<kKind, kResidual>);
+        if constexpr (kResidual) {
+          b = rounded_sum(b, stage.block(2 * j + 1));
+          if (block + j * kChunk < a.blocks)
+            store_block(b, static_cast<char*>(a.residual_out.data) +
+                               (row * a.residual_out.stride + (block + j * kChunk) * 16) *
+                                   kElementBytes<kType>);
+        }
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
           v[16 * j + i] = b.value(i);
@@ -240,7 +231,7 @@ struct StagedRow {
       sums[j] = tree(squares, Sum{});
     }
     const float total = results(warp_tree(sums), Sum{});
-    const float rstd = staged_reciprocal_rms(total, a.blocks * 16, a.eps);
+    const float rstd = quick_reciprocal_rms(total, a.blocks * 16, a.eps);
     if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
 #pragma unroll
     for (int i = 0; i < 16 * kBlocks; i += 4) {
@@ -255,11 +246,12 @@ struct StagedRow {
       for (int i = 0; i < 16 * kBlocks; ++i) v[i] = rounded_to(a.intermediate, v[i]);
   }
 
-  /// Largest magnitude, NaN ignored; sets `maxima`.
-  __device__ float measure() {
+  /// Largest magnitude, NaN ignored; sets `maxima`. blocks_left: from the warp's first one.
+  __device__ float measure(int blocks_left) {
     float largest = 0;
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
+      if (kBlocks > 2 && j == kBlocks / 2 && blocks_left <= j * kChunk) break;
       if constexpr (kPlain) {
         std::uint32_t bits = x[j].amax_bits();
         if (bits > Block<kType>::kInfinity) bits = x[j].replace_nans();
@@ -320,7 +312,7 @@ __device__ inline void stage_all_routing(const RowArgs& a) {
       stage_route(a, row, t);
 }
 
-/// kStores: instead of quantizing. kResidual: of the norm.
+/// kStores: instead of quantizing. kResidual: of the norm, and it and the sum have the type of x.
 template <RowKind kKind, DType kType, bool kStores, bool kResidual>
 __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kKind, kType>)
     staged_rows_kernel(const RowArgs a) {
@@ -333,10 +325,11 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kKind, kTyp
   results.clear();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = Stage::lane();
   const int first = warp * kBlocks * kChunk, block = first + lane;  // of the warp, of the thread
-  char* own = reinterpret_cast<char*>(memory) + warp * kStagedBytes<kKind, kType>;
+  char* own = reinterpret_cast<char*>(memory) + warp * kStagedBytes<kKind, kType, kResidual>;
   const Stage stage{own};
-  stage.clear(kBlocks * kOperands<kKind>);
-  float4* weights = reinterpret_cast<float4*>(own + kBlocks * Stage::kBytes) + lane;
+  constexpr int kPieces = kBlocks * kOperands<kKind, kResidual>;  // of kChunk blocks
+  stage.clear(kPieces);
+  float4* weights = reinterpret_cast<float4*>(own + kPieces * Stage::kBytes) + lane;
   if constexpr (kKind == RowKind::norm)
 #pragma unroll
     for (int i = 0; i < 4 * kBlocks; ++i) {
@@ -347,7 +340,7 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kKind, kTyp
               : float4{0, 0, 0, 0};
     }
   __syncwarp();
-  RowCopies<kKind, kType> copies(a, stage, first);
+  RowCopies<kKind, kType, kResidual> copies(a, stage, first);
   copies.start();
   if constexpr (kPlain)
     if (a.top_k > 0) stage_all_routing(a);
@@ -367,24 +360,17 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kKind, kTyp
   for (auto row = static_cast<std::int32_t>(blockIdx.x); row < a.rows; row += step) {
     wait_for_copies();
     __syncwarp();
-    StagedRow<kKind, kType> r;
-    r.read(a, stage);
+    StagedRow<kKind, kType, kResidual> r;
+    r.read(a, stage, row, block);
     __syncwarp();
     if (row + step < a.rows) copies.start();
-    if constexpr (kKind == RowKind::norm) {
-      if constexpr (kResidual)
-#pragma unroll
-        for (int j = 0; j < kBlocks; ++j)
-          if (block + j * kChunk < a.blocks)
-            add_residual<false>(a, row, std::int64_t{block + j * kChunk} * 16, r.v + 16 * j);
-      r.normalize(a, row, results, weights);
-    }
+    if constexpr (kKind == RowKind::norm) r.normalize(a, row, results, weights);
     if constexpr (kStores) {
       r.store(a, row, block);
       continue;
     }
     const bool counts = !kPlain || !a.has_groups || in_a_group(a.groups, row);
-    const float amax = r.measure();
+    const float amax = r.measure(a.blocks - first);
     if (a.mode == RowMode::amax) {
       if (counts) tensor_amax = fmaxf(tensor_amax, amax);
       continue;

@@ -53,4 +53,33 @@ struct WarpStage {
   }
 };
 
+/// The sums of two blocks' elements, rounded to their type.
+template <DType kType>
+__device__ inline Block<kType> rounded_sum(const Block<kType>& a, const Block<kType>& b) {
+  Block<kType> sum;
+#pragma unroll
+  for (int i = 0; i < Block<kType>::kWords; ++i) {
+    if constexpr (kType == DType::f32) {
+      sum.words[i] = __float_as_uint(a.value(i) + b.value(i));
+    } else {
+      const float low = a.value(2 * i) + b.value(2 * i);
+      const float high = a.value(2 * i + 1) + b.value(2 * i + 1);
+      if constexpr (kType == DType::bf16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(sum.words[i]) : "f"(high), "f"(low));
+      else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(sum.words[i]) : "f"(high), "f"(low));
+    }
+  }
+  return sum;
+}
+
+/// To a multiple of 16 bytes.
+template <DType kType>
+__device__ inline void store_block(const Block<kType>& b, char* p) {
+#pragma unroll
+  for (int i = 0; i < Block<kType>::kWords; i += 4)
+    reinterpret_cast<uint4*>(p)[i / 4] = {b.words[i], b.words[i + 1], b.words[i + 2],
+                                          b.words[i + 3]};
+}
+
 }  // namespace nvfp4::cuda
