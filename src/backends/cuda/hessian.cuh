@@ -11,7 +11,7 @@ inline constexpr int kHessianThreads = 256;
 /// H of the block in shared memory, and a floor under rᵀ H r / |r|².
 template <int kSize>
 struct SharedHessian {
-  float h[kSize][kSize];
+  alignas(16) float h[kSize][kSize];
   float floor;
 };
 
@@ -89,6 +89,7 @@ __device__ __noinline__ float cost_out_of_line(const SharedHessian<kSize>& s,
 
 template <int kSize>
 __device__ inline float cost(const SharedHessian<kSize>& s, const float (&u)[kSize], float scale) {
+  asm volatile("" ::: "memory");  // or all of H is kept, in more registers than there are
   if constexpr (kSize == 16) return hessian_cost(u, s.h[0], kSize, kSize, scale);
   return cost_out_of_line(s, u, scale);
 }
@@ -105,62 +106,89 @@ struct BestScale {
   }
 };
 
+inline constexpr int kHessianWindow = 32;  ///< candidates that are weighed together, a bit each
+
 /// Skips a candidate only if floor · |r|² alone exceeds the best cost. Where 3.5 c >= amax the |r|²
 /// of c is at least that of c/2, so that a skipped scale takes its multiples by powers of two
-/// along.
+/// along. First every |r|² of a window, into `squares` (element i at i · kHessianThreads); then the
+/// costs of what these leave, for which each thread goes its own way, so that a warp does as many
+/// rounds as the thread with the most of them.
 template <int kSize>
 __device__ inline std::uint32_t search_hessian(const SharedHessian<kSize>& s,
-                                               const float (&u)[kSize], float amax) {
+                                               const float (&u)[kSize], float amax,
+                                               float* squares) {
   if (amax == 0) return 1;
   BestScale best;
-  const auto hopeless = [&](float squares, float scale) {
-    return s.floor * (squares * 0.9998f - 2e-9f * scale * scale) > best.cost;
+  const auto hopeless = [&](float square, float scale) {
+    return s.floor * (square * 0.9998f - 2e-9f * scale * scale) > best.cost;
+  };
+  const auto clips_too_much = [&](int code) {  // and every lower one does
+    const float clipped = fmaxf(amax - 6.0f * e4m3_value(code), 0.0f);
+    return hopeless(clipped * clipped, 0.0f);
   };
   // From here up every element rounds to zero, and all costs are equal: the lowest stands for all.
-  const auto all_zero = [&](std::uint32_t code) { return 0.25f * e4m3_value(code) >= amax; };
-  std::uint32_t top = min(126u, std::uint32_t{e4m3_bits(fminf(amax * (1.0f / 3.5f), 448.0f))});
+  const auto all_zero = [&](int code) { return 0.25f * e4m3_value(code) >= amax; };
+  int top = min(126, int{e4m3_bits(fminf(amax * (1.0f / 3.5f), 448.0f))});
   if (3.5f * e4m3_value(top) < amax && top < 126) ++top;
   if (!(s.floor > 0) || top < 24) {
     best = {cost(s, u, e4m3_value(1)), 1};  // stays if it is NaN, as in cheapest_scale()
-    for (std::uint32_t code = 2; code <= 126 && !all_zero(code - 1); ++code)
-      best.offer(cost(s, u, e4m3_value(code)), code);
+    for (int code = 2; code <= 126 && !all_zero(code - 1); ++code)
+      best.offer(cost(s, u, e4m3_value(code)), static_cast<std::uint32_t>(code));
     return best.code;
   }
-  // top: the lowest code with 3.5 c >= amax, or 126. First a good cost to prune by.
+  // top: the lowest code with 3.5 c >= amax, or 126. Its octave is first, with what is below it as
+  // far as a good cost is likely: that prunes the rest.
+  int first = min(top + 7, 126), start = top, measured = 0;
   float least = INFINITY;
-  std::uint32_t start = top;
 #pragma unroll 1
-  for (std::uint32_t code = top; code > top - 10; --code) {
-    const float squares = squared_error(u, e4m3_value(code));
-    if (squares < least) {
-      least = squares;
-      start = code;
+  for (; first - measured >= top - 9; ++measured) {
+    const float square = squared_error(u, e4m3_value(first - measured));
+    squares[measured * kHessianThreads] = square;
+    if (square < least) {
+      least = square;
+      start = first - measured;
     }
   }
-  best.offer(cost(s, u, e4m3_value(start)), start);
-  // The octave [top, top + 7], each with its doubles.
+  best.offer(cost(s, u, e4m3_value(start)), static_cast<std::uint32_t>(start));
 #pragma unroll 1
-  for (std::uint32_t first = top; first < top + 8 && first <= 126; ++first)
-    for (std::uint32_t code = first; code <= 126; code += 8) {
+  for (; first >= 1 && (first >= top || !clips_too_much(first));
+       first -= kHessianWindow, measured = 0) {
+    std::uint32_t left = 0;
+#pragma unroll 1
+    for (int i = 0; i < kHessianWindow; ++i) {
+      const int code = first - i;
+      if (code < 1 || (code < top && clips_too_much(code))) break;
       const float scale = e4m3_value(code);
-      if (hopeless(squared_error(u, scale), scale)) break;
-      best.offer(cost(s, u, scale), code);
-      if (all_zero(code)) break;
+      if (i >= measured) squares[i * kHessianThreads] = squared_error(u, scale);
+      if ((code != start || code >= top) && !hopeless(squares[i * kHessianThreads], scale))
+        left |= 1u << i;
     }
+    int code = 0;  // whose multiples are next, if from the octave
 #pragma unroll 1
-  for (std::uint32_t code = top - 1; code >= 1; --code) {
-    const float scale = e4m3_value(code);
-    const float clipped = fmaxf(amax - 6.0f * scale, 0.0f);
-    if (hopeless(clipped * clipped, 0.0f)) break;
-    if (code == start || hopeless(squared_error(u, scale), scale)) continue;
-    best.offer(cost(s, u, scale), code);
+    while (true) {
+      int next = code + 8;
+      if (code < top || next > 126 || all_zero(code) ||
+          hopeless(squared_error(u, e4m3_value(next)), e4m3_value(next))) {
+        next = 0;
+        while (left != 0 && next == 0) {
+          const int i = __ffs(static_cast<int>(left)) - 1;
+          left &= left - 1;
+          if (!hopeless(squares[i * kHessianThreads], e4m3_value(first - i))) next = first - i;
+        }
+        if (next == 0) break;
+      }
+      code = next;
+      best.offer(cost(s, u, e4m3_value(code)), static_cast<std::uint32_t>(code));
+    }
   }
   return best.code;
 }
 
 template <DType kType, int kSize>
-__global__ void __launch_bounds__(kHessianThreads) hessian_kernel(const QuantizeArgs a) {
+__global__ void __launch_bounds__(kHessianThreads, kSize == 16 ? 2 : 1)
+    hessian_kernel(const QuantizeArgs a) {
   __shared__ SharedHessian<kSize> shared;
+  __shared__ float squares[kHessianWindow][kHessianThreads];
   __shared__ float found[kHessianThreads / 32];
   const QuantizedShape& shape = a.out.shape;
   const std::int64_t block = blockIdx.x;
@@ -199,7 +227,8 @@ __global__ void __launch_bounds__(kHessianThreads) hessian_kernel(const Quantize
       amax = fmaxf(amax, fabsf(v[i]));
       u[i] = cost_value(v[i], global.divisor);
     }
-    const std::uint32_t code = search_hessian(shared, u, fminf(amax * global.divisor, kCostClamp));
+    const std::uint32_t code = search_hessian(shared, u, fminf(amax * global.divisor, kCostClamp),
+                                              &squares[0][threadIdx.x]);
     const Encoder encoder(global.divisor);
 #pragma unroll
     for (int h = 0; h < kSize / 16; ++h) {
