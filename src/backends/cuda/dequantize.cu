@@ -33,47 +33,16 @@ struct Decoder {
   }
 };
 
-/// Stores 8 values, rounded to the type, at element `index`.
-__device__ inline void store_eight(const MatrixSpan& out, std::int64_t index, const float* v) {
-  if (out.dtype == DType::f32) {
-    float* to = static_cast<float*>(out.data) + index;
-    if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
-      reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
-      reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
-    } else {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) to[i] = v[i];
-    }
-    return;
-  }
-  std::uint32_t words[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (out.dtype == DType::bf16)
-      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(v[2 * i + 1]), "f"(v[2 * i]));
-    else
-      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(v[2 * i + 1]), "f"(v[2 * i]));
-  }
-  auto* to = static_cast<std::uint16_t*>(out.data) + index;
-  if (reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
-    *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) to[i] = static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16));
-  }
-}
-
-/// Each thread decodes 8 elements of a row at a time: 16 bytes of a 16-bit type, so that a warp
-/// stores 512 neighbouring ones.
+/// Each thread decodes 16 elements of a row.
 template <int kUnroll>
 __global__ void __launch_bounds__(kThreads)
     dequantize_rows_kernel(const QuantizedView q, const MatrixSpan out, Divider per_row,
                            std::int64_t row0, std::uint32_t count) {
   const std::uint32_t first = blockIdx.x * (kThreads * kUnroll) + threadIdx.x;
   const std::uint32_t pieces = per_row.divisor;
-  const int to_block = q.shape.block == 16 ? 1 : 2;  // a shift
+  const std::uint32_t in_block = static_cast<std::uint32_t>(q.shape.block) / 16;
   const std::int64_t blocks = q.shape.blocks();
-  std::uint32_t codes[kUnroll];
+  uint2 codes[kUnroll];
   std::uint8_t scales[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
@@ -82,9 +51,9 @@ __global__ void __launch_bounds__(kThreads)
     const std::uint32_t down = per_row.quotient(index);
     const std::int64_t row = row0 + down;
     const std::uint32_t piece = index - down * pieces;
-    codes[u] = __ldg(reinterpret_cast<const std::uint32_t*>(q.codes) + (row * pieces + piece));
-    scales[u] = __ldg(
-        q.scales + scale_offset_of(q.shape.layout, row, piece >> to_block, q.shape.rows, blocks));
+    codes[u] = __ldg(reinterpret_cast<const uint2*>(q.codes) + (row * pieces + piece));
+    scales[u] = __ldg(q.scales +
+                      scale_offset_of(q.shape.layout, row, piece / in_block, q.shape.rows, blocks));
   }
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
@@ -93,10 +62,14 @@ __global__ void __launch_bounds__(kThreads)
     const std::uint32_t down = per_row.quotient(index);
     const std::int64_t row = row0 + down;
     const Decoder decode(scales[u], global_of(q, row));
-    float v[8];
+    float v[16];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = decode(codes[u], i);
-    store_eight(out, row * out.stride + std::int64_t{index - down * pieces} * 8, v);
+    for (int i = 0; i < 8; ++i) {
+      v[i] = decode(codes[u].x, i);
+      v[i + 8] = decode(codes[u].y, i);
+    }
+    store_values(out.data, out.dtype, row * out.stride + std::int64_t{index - down * pieces} * 16,
+                 v);
   }
 }
 
@@ -134,13 +107,13 @@ void dequantize(const QuantizedView& q, const MatrixSpan& out, Stream stream) {
   if (s.rows == 0 || s.cols == 0) return;
   const Current current(q.device);
   const bool rows = s.axis == BlockAxis::rows;
-  const std::int64_t across = rows ? s.cols / 8 : s.cols, down = rows ? s.rows : s.rows / 2;
+  const std::int64_t across = rows ? s.cols / 16 : s.cols, down = rows ? s.rows : s.rows / 2;
   const std::int64_t step = std::max<std::int64_t>(1, kMostBlocks / across);
   const Divider per_row(static_cast<std::uint32_t>(across));
   for (std::int64_t r = 0; r < down; r += step) {
     const auto count = static_cast<std::uint32_t>(std::min(step, down - r) * across);
     if (rows)
-      dequantize_rows_kernel<4><<<static_cast<unsigned>(ceil_div(count, kThreads * 4)), kThreads, 0,
+      dequantize_rows_kernel<2><<<static_cast<unsigned>(ceil_div(count, kThreads * 2)), kThreads, 0,
                                   stream_of(stream)>>>(q, out, per_row, r, count);
     else
       dequantize_columns_kernel<<<static_cast<unsigned>(ceil_div(count, kThreads)), kThreads, 0,
