@@ -34,8 +34,8 @@ inline bool is_fast(const RowArgs& a) {
 template <RowKind kKind, DType kType>
 bool fits_stage(const RowArgs& a) {
   constexpr int kMostInterleaved = 16 * kCopyBytes / kElementBytes<kType>;  // see RowCopies
-  return a.blocks <= kStagedBlocks<kKind> * kChunk * kStagedWarps &&
-         a.interleave <= kMostInterleaved &&
+  const int blocks = a.has_residual ? kStagedBlocks<kKind, true> : kStagedBlocks<kKind, false>;
+  return a.blocks <= blocks * kChunk * kStagedWarps && a.interleave <= kMostInterleaved &&
          (!a.has_residual || (a.residual.dtype == kType && a.residual_out.dtype == kType &&
                               is_aligned(a.residual_out)));
 }
@@ -43,7 +43,7 @@ bool fits_stage(const RowArgs& a) {
 template <RowKind kKind, DType kType, bool kStores, bool kResidual>
 void launch_staged(const RowArgs& a, Device device, Stream stream) {
   const auto kernel = staged_rows_kernel<kKind, kType, kStores, kResidual>;
-  const int warps = static_cast<int>(ceil_div(a.blocks, kStagedBlocks<kKind> * kChunk));
+  const int warps = static_cast<int>(ceil_div(a.blocks, kStagedBlocks<kKind, kResidual> * kChunk));
   const int bytes = warps * kStagedBytes<kKind, kType, kResidual>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              kStagedWarps * kStagedBytes<kKind, kType, kResidual>),

@@ -13,10 +13,11 @@ namespace nvfp4::cuda {
 inline constexpr int kStagedWarps = 8;  ///< in a thread block at most
 
 /// A warp holds kBlocks chunks side by side: a subtree of the row's sums.
-template <RowKind kKind>
-inline constexpr int kStagedBlocks = kKind == RowKind::plain ? 4 : 2;
-template <RowKind kKind, DType kType>
-inline constexpr int kStagedResident = kType == DType::f32 ? 2 : 3;
+template <RowKind kKind, bool kResidual>
+inline constexpr int kStagedBlocks = kKind == RowKind::swiglu || kResidual ? 2 : 4;
+template <RowKind kKind, DType kType, bool kResidual>
+inline constexpr int kStagedResident =
+    kType != DType::f32 && (kKind == RowKind::plain || kResidual) ? 3 : 2;
 
 /// Rows that are read to make one: gate and up, or x and its residual.
 template <RowKind kKind, bool kResidual>
@@ -25,8 +26,8 @@ inline constexpr int kOperands = kKind == RowKind::swiglu || kResidual ? 2 : 1;
 /// Bytes of shared memory of one warp: its part of the row, and of the weights.
 template <RowKind kKind, DType kType, bool kResidual>
 inline constexpr int kStagedBytes =
-    kStagedBlocks<kKind> * (WarpStage<kType>::kBytes * kOperands<kKind, kResidual> +
-                            (kKind == RowKind::norm ? kChunk * 64 : 0));
+    kStagedBlocks<kKind, kResidual> * (WarpStage<kType>::kBytes * kOperands<kKind, kResidual> +
+                                       (kKind == RowKind::norm ? kChunk * 64 : 0));
 
 /// Results of the warps, which all threads combine. There are two buffers, so that one barrier for
 /// each reduction is enough: whoever writes a buffer again has passed the other's barrier since.
@@ -150,7 +151,7 @@ struct RowCopies {
  private:
   __device__ void start_halves() const {
 #pragma unroll
-    for (int j = 0; j < kStagedBlocks<kKind>; ++j)
+    for (int j = 0; j < kStagedBlocks<kKind, kResidual>; ++j)
 #pragma unroll
       for (int i = 0; i < Stage::kPieces; ++i) {
         const int n = 32 * (j * Stage::kPieces + i);
@@ -163,7 +164,7 @@ struct RowCopies {
   /// Neighbouring lanes copy neighbours, 16 pieces of gate and 16 of up.
   __device__ void start_alternating() const {
 #pragma unroll
-    for (int i = 0; i < 2 * kStagedBlocks<kKind> * Stage::kPieces; ++i) {
+    for (int i = 0; i < 2 * kStagedBlocks<kKind, kResidual> * Stage::kPieces; ++i) {
       constexpr int kIn = 2 * Stage::kPieces;  // 16s in a chunk
       if (pieces > 32 * i)
         stage.copy(i / kIn * 2 + operand, i % kIn, piece, from + 32 * i * kCopyBytes);
@@ -186,7 +187,7 @@ __device__ inline float replace_nans(float* v) {
 /// The part of a row that a warp holds.
 template <RowKind kKind, DType kType, bool kResidual>
 struct StagedRow {
-  static constexpr int kBlocks = kStagedBlocks<kKind>;
+  static constexpr int kBlocks = kStagedBlocks<kKind, kResidual>;
   static constexpr bool kPlain = kKind == RowKind::plain;
   Block<kType> x[kPlain ? kBlocks : 1];
   float v[kPlain ? 1 : 16 * kBlocks];
@@ -314,9 +315,9 @@ __device__ inline void stage_all_routing(const RowArgs& a) {
 
 /// kStores: instead of quantizing. kResidual: of the norm, and it and the sum have the type of x.
 template <RowKind kKind, DType kType, bool kStores, bool kResidual>
-__global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kKind, kType>)
+__global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kKind, kType, kResidual>)
     staged_rows_kernel(const RowArgs a) {
-  constexpr int kBlocks = kStagedBlocks<kKind>;
+  constexpr int kBlocks = kStagedBlocks<kKind, kResidual>;
   constexpr bool kPlain = kKind == RowKind::plain;  // alone has groups and routing
   using Stage = WarpStage<kType>;
   extern __shared__ uint4 memory[];
