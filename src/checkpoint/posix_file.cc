@@ -34,6 +34,17 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
   return parent.empty() ? "." : parent;
 }
 
+std::int64_t modified_ns_of(const struct stat& status) {
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+Descriptor open_to_read(const std::filesystem::path& path) {
+  // Without O_NONBLOCK a pipe would hold us until somebody writes to it.
+  Descriptor fd(retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
+  if (fd.get() < 0) throw_io_error(path, "open", errno);
+  return fd;
+}
+
 }  // namespace
 
 void throw_io_error(const std::filesystem::path& path, const std::string& action, int error) {
@@ -65,6 +76,29 @@ void read_at(int fd, const std::filesystem::path& path, std::uint64_t offset,
     offset += static_cast<std::uint64_t>(n);
     out = out.subspan(static_cast<std::size_t>(n));
   }
+}
+
+InputFile::InputFile(std::filesystem::path path)
+    : path_(std::move(path)), fd_(open_to_read(path_)) {
+  if (::fstat(fd_.get(), &status_) != 0) throw_io_error(path_, "stat", errno);
+  require<IoError>(S_ISREG(status_.st_mode), "{}: {}, must be a regular file",
+                   printable(path_.native(), 4096),
+                   S_ISDIR(status_.st_mode) ? "a folder" : "a pipe, socket or device");
+}
+
+std::int64_t InputFile::modified_ns() const { return modified_ns_of(status_); }
+
+void InputFile::check_unchanged() const {
+  struct stat now {};
+  if (::stat(path_.c_str(), &now) != 0) throw_io_error(path_, "stat", errno);
+  const struct stat& then = status_;
+  const std::string file = printable(path_.native(), 4096);
+  require<IoError>(now.st_dev == then.st_dev && now.st_ino == then.st_ino,
+                   "{}: was replaced by another file since it was opened", file);
+  require<IoError>(now.st_size == then.st_size, "{}: has {} bytes, must still have {}", file,
+                   now.st_size, then.st_size);
+  require<IoError>(modified_ns_of(now) == modified_ns_of(then),
+                   "{}: was modified since it was opened", file);
 }
 
 PartialFile::PartialFile(std::filesystem::path path) : path_(std::move(path)), partial_(path_) {

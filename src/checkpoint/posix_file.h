@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -33,6 +35,30 @@ class Descriptor {
 /// Reads exactly `out.size()` bytes at `offset`. Throws IoError, also where the file ends before.
 void read_at(int fd, const std::filesystem::path& path, std::uint64_t offset,
              std::span<std::byte> out);
+
+/// A regular file to read. Move-only.
+class InputFile {
+ public:
+  /// Follows symlinks. Throws IoError (folders, pipes and devices too).
+  explicit InputFile(std::filesystem::path path);
+
+  const std::filesystem::path& path() const { return path_; }
+  int descriptor() const { return fd_.get(); }
+  std::uint64_t bytes() const { return static_cast<std::uint64_t>(status_.st_size); }
+  /// In nanoseconds since the epoch, as seen when it was opened.
+  std::int64_t modified_ns() const;
+  /// Thread-safe. Throws IoError.
+  void read(std::uint64_t offset, std::span<std::byte> out) const {
+    read_at(fd_.get(), path_, offset, out);
+  }
+  /// Throws IoError if the path now leads to another file, or size or modification time differ.
+  void check_unchanged() const;
+
+ private:
+  std::filesystem::path path_;
+  Descriptor fd_;
+  struct stat status_ {};
+};
 
 /// A file under construction: named "<path>.partial" until commit(), removed if never committed.
 class PartialFile {

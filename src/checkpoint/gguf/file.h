@@ -1,0 +1,37 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "checkpoint/gguf/header.h"
+#include "checkpoint/posix_file.h"
+
+namespace nvfp4::gguf {
+
+/// An open file. Move-only.
+class File {
+ public:
+  /// Follows symlinks. Throws IoError, FormatError, UnsupportedError.
+  static File open(const std::filesystem::path& path);
+
+  const InputFile& input() const { return input_; }
+  const std::filesystem::path& path() const { return input_.path(); }
+  const Header& header() const { return header_; }
+  /// Null if there is none of that name.
+  const TensorInfo* find(std::string_view name) const;
+  /// Copies [offset, offset + out.size()) of the tensor's bytes. Thread-safe. Throws IoError.
+  void read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const {
+    input_.read(tensor.begin + offset, out);
+  }
+  /// Elements of an array of strings; empty if the key is none. Throws IoError.
+  std::vector<std::string> strings(std::string_view key) const;
+
+ private:
+  File(InputFile input, Header header);
+  InputFile input_;
+  Header header_;
+  std::vector<std::size_t> by_name_;
+};
+
+}  // namespace nvfp4::gguf

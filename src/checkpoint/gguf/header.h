@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/gguf/format.h"
+
+namespace nvfp4::gguf {
+
+/// Copies the bytes that start at `offset` of a file. Never asked for what lies outside.
+using ReadAt = std::function<void(std::uint64_t offset, std::span<std::byte> out)>;
+
+/// Limits that no real file reaches; what lies beyond is refused before memory is taken for it.
+inline constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kMaxKeyBytes = 65535;
+inline constexpr std::uint64_t kMaxNameBytes = 1024;
+inline constexpr std::uint64_t kMaxEntries = 1 << 16, kMaxTensors = 1 << 22;
+inline constexpr int kMaxDimensions = 4, kMaxNesting = 4;
+
+/// Reads the header of a file of `file_bytes` bytes. Throws FormatError that names `file`, the key
+/// or tensor, the value and the rule: magic, version, counts, lengths, types, nesting, duplicate
+/// keys and names, UTF-8 of both, alignment, shapes that do not fit their type or 63 bits, offsets
+/// that are not aligned, overlap, or lead outside. UnsupportedError for big-endian files.
+Header parse_header(const ReadAt& read, std::uint64_t file_bytes, const std::string& file);
+
+/// The strings of an array that a header has checked.
+std::vector<std::string> read_strings(const ReadAt& read, std::uint64_t file_bytes,
+                                      const ArrayPlace& place, const std::string& file);
+
+/// A value to write: scalars by their type, or an array of one type.
+struct NewValue {
+  ValueType type = ValueType::u32;
+  Scalar value = {};
+  ValueType element = ValueType::u32;
+  std::vector<std::string> strings = {};   ///< elements of an array of strings
+  std::vector<std::int64_t> numbers = {};  ///< elements of an array of integers or booleans
+  std::vector<double> reals = {};          ///< elements of an array of floats
+};
+
+NewValue new_text(std::string text);
+NewValue new_u32(std::uint64_t value);
+NewValue new_f32(double value);
+NewValue new_bool(bool value);
+NewValue new_strings(std::vector<std::string> strings);
+NewValue new_i32s(std::vector<std::int64_t> numbers);
+
+struct NewEntry {
+  std::string key;
+  NewValue value;
+};
+
+struct TensorSpec {
+  std::string name;
+  const Type* type = nullptr;
+  std::vector<std::int64_t> shape;  ///< row-major
+};
+
+/// Writes a file whose tensors are known beforehand and whose bytes come in any order, from any
+/// thread; the memory for it does not grow with the tensors. Until commit() the file has a
+/// temporary name; without commit() the destructor removes it.
+class Writer {
+ public:
+  /// Throws IoError, and ValueError for names or keys that are duplicate, not UTF-8 or too long,
+  /// and shapes that do not fit their type.
+  Writer(std::filesystem::path path, const std::vector<NewEntry>& entries,
+         const std::vector<TensorSpec>& tensors);
+  Writer(Writer&&) noexcept;
+  Writer& operator=(Writer&&) noexcept;
+  ~Writer();
+
+  /// Writes `data` at byte `offset` of tensor `index`. Thread-safe. Throws IoError, and ValueError
+  /// for a range outside the tensor.
+  void write(std::size_t index, std::uint64_t offset, std::span<const std::byte> data);
+  /// fsync, rename, fsync of the folder. Throws IoError, and ValueError if a byte of a tensor was
+  /// never written.
+  void commit();
+  std::uint64_t file_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace nvfp4::gguf
