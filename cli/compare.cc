@@ -130,7 +130,8 @@ void add_compare(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
       "compare", "Measure how far the tensors of two checkpoints are from each other");
-  command->add_option("A", arguments->a, "model folder or .safetensors file: the true values")
+  command
+      ->add_option("A", arguments->a, "model folder, .safetensors or .gguf file: the true values")
       ->required();
   command->add_option("B", arguments->b, "the one to judge; NVFP4 is dequantized")->required();
   command->add_option("--top", arguments->top, "tensors to list, worst first; 12 if not given")

@@ -30,6 +30,8 @@ Examples:
   nvfp4 convert gpt-oss-20b out --to modelopt
   nvfp4 convert DeepSeek-V3 out --to modelopt
   nvfp4 convert Llama-3.1-8B-NVFP4 out --to bf16
+  nvfp4 convert Llama-3.1-8B-NVFP4 llama.gguf --to gguf   # for llama.cpp
+  nvfp4 convert llama.gguf out --to modelopt
 )";
 
 void run(Arguments& arguments) {
@@ -43,10 +45,9 @@ void run(Arguments& arguments) {
     report_file.emplace("--report", arguments.report, std::vector{options.input},
                         options.input_amax);
   if (!options.dry_run)
-    on_interrupt(
-        fmt::format("\nnvfp4: interrupted; to go on: nvfp4 convert '{}' '{}' --to {} --resume "
-                    "(and the same options)\n",
-                    clean(options.input.string()), clean(options.output.string()), options.to));
+    on_interrupt(interrupt_text(
+        options.to, fmt::format("nvfp4 convert '{}' '{}' --to {}", clean(options.input.string()),
+                                clean(options.output.string()), options.to)));
   const QuantizeReport report = [&] {
     ProgressBar progress("convert", arguments.quiet);
     options.progress = progress.callback();
@@ -65,9 +66,10 @@ void add_convert(CLI::App& app) {
   CLI::App* command = app.add_subcommand("convert", "Write a quantized checkpoint in another form");
   command
       ->add_option("INPUT", o.input,
-                   "model folder or .safetensors file: NVFP4 of any kind, MXFP4, FP8")
+                   "model folder, .safetensors or .gguf file: NVFP4 of any kind, MXFP4, FP8")
       ->required();
-  command->add_option("OUTPUT", o.output, "folder to write; new or empty")->required();
+  command->add_option("OUTPUT", o.output, "folder to write, new or empty; --to gguf: a .gguf file")
+      ->required();
   const std::vector<std::string> targets = conversion_targets();
   command->add_option("--to", o.to, fmt::format("{}", fmt::join(targets, ", ")))
       ->required()

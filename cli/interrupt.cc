@@ -33,4 +33,9 @@ void on_interrupt(const std::string& text) {
   }
 }
 
+std::string interrupt_text(const std::string& format, const std::string& command) {
+  if (format == "gguf") return "\nnvfp4: interrupted; nothing was written: " + command + '\n';
+  return "\nnvfp4: interrupted; to go on: " + command + " --resume (and the same options)\n";
+}
+
 }  // namespace nvfp4::cli

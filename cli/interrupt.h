@@ -8,4 +8,8 @@ namespace nvfp4::cli {
 /// signal does by default.
 void on_interrupt(const std::string& message);
 
+/// What to do after an interruption of `command`. One file leaves nothing that a run could go on
+/// with.
+std::string interrupt_text(const std::string& format, const std::string& command);
+
 }  // namespace nvfp4::cli

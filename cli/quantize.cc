@@ -80,10 +80,9 @@ void run(Arguments& arguments) {
     report_file.emplace("--report", arguments.report, std::vector{options.input},
                         options.input_amax);
   if (!options.dry_run)
-    on_interrupt(
-        fmt::format("\nnvfp4: interrupted; to go on: nvfp4 quantize '{}' '{}' --resume "
-                    "(and the same options)\n",
-                    clean(options.input.string()), clean(options.output.string())));
+    on_interrupt(interrupt_text(
+        options.format, fmt::format("nvfp4 quantize '{}' '{}'", clean(options.input.string()),
+                                    clean(options.output.string()))));
   const QuantizeReport report = [&] {
     ProgressBar progress("quantize", arguments.quiet);
     options.progress = progress.callback();
@@ -108,8 +107,10 @@ void add_quantize(CLI::App& app) {
     return command->add_option(name, to, text)->allow_extra_args(false);
   };
 
-  command->add_option("INPUT", o.input, "model folder, or one .safetensors file")->required();
-  command->add_option("OUTPUT", o.output, "folder to write; new or empty")->required();
+  command->add_option("INPUT", o.input, "model folder, or one .safetensors or .gguf file")
+      ->required();
+  command->add_option("OUTPUT", o.output, "folder to write, new or empty; or a .gguf file")
+      ->required();
   command
       ->add_option("--scheme", arguments->scheme,
                    "nvfp4: 4-bit weights and activations, the default; nvfp4a16: weights only")
@@ -117,9 +118,10 @@ void add_quantize(CLI::App& app) {
       ->check(CLI::IsMember({"nvfp4", "nvfp4a16"}));
   command
       ->add_option("--format", o.format,
-                   "modelopt (the default), compressed-tensors, or comfyui: one file")
+                   "modelopt (the default), compressed-tensors; comfyui: one file in OUTPUT; gguf: "
+                   "OUTPUT is a file for llama.cpp")
       ->option_text("NAME")
-      ->check(CLI::IsMember({"modelopt", "compressed-tensors", "comfyui"}));
+      ->check(CLI::IsMember({"modelopt", "compressed-tensors", "comfyui", "gguf"}));
   command
       ->add_option("--scale-search", arguments->scale_search,
                    "how block scales are chosen: max, four_over_six, or mse, the default: least "

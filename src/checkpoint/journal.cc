@@ -20,7 +20,7 @@ constexpr int kVersion = 1;
 Json input_of(const ModelFolder& model) {
   Json files = Json::object();
   for (std::size_t f = 0; f < model.files.size(); ++f) {
-    const safetensors::File& file = model.files[f];
+    const TensorFile& file = model.files[f];
     std::uint64_t hash = fingerprint("");
     for (const auto& t : file.tensors()) {
       hash = fingerprint(t.name, hash);
@@ -58,7 +58,7 @@ std::uint64_t content_of(const ModelFolder& model) {
   std::array<std::byte, kSample> sample;
   std::uint64_t hash = fingerprint("");
   for (std::size_t f = 0; f < model.files.size(); ++f) {
-    const safetensors::File& file = model.files[f];
+    const TensorFile& file = model.files[f];
     hash = fingerprint(fmt::format("{} {}", model.file_names[f], file.file_bytes()), hash);
     for (const auto& t : file.tensors()) {
       hash = fingerprint(t.name, hash);

@@ -129,8 +129,17 @@ void open_files(ModelFolder& model) {
   for (const std::string& name : model.file_names) {
     const fs::path path = model.root / name;
     require<IoError>(fs::exists(path), "{}: missing, but the index names it", path.string());
-    model.files.push_back(safetensors::File::open(path));
+    model.files.push_back(TensorFile::open(path));
   }
+}
+
+/// A file that holds its configuration.
+void open_single(const fs::path& input, ModelFolder& model) {
+  model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
+  model.files.push_back(TensorFile::open(input));
+  model.file_names = {"model.safetensors"};  // what it becomes
+  model.config_text = model.files[0].config_text();
+  model.warnings = model.files[0].warnings();
 }
 
 }  // namespace
@@ -140,9 +149,14 @@ bool is_index_name(const std::string& name) { return name.ends_with(".safetensor
 ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
   ModelFolder model;
   require<IoError>(fs::exists(input), "{}: no such file or folder", input.string());
+  if (!fs::is_directory(input) && is_gguf_name(input)) {
+    open_single(input, model);
+    put_together(model, to_repair);
+    return model;
+  }
   if (!fs::is_directory(input)) {
     require<FormatError>(input.extension() == kWeights,
-                         "{}: must be a folder or a .safetensors file", input.string());
+                         "{}: must be a folder, a .safetensors or a .gguf file", input.string());
     model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
     model.file_names = {input.filename().string()};
     open_files(model);

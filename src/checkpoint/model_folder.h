@@ -12,10 +12,10 @@ namespace nvfp4::checkpoint {
 /// In a folder while it is incomplete.
 inline constexpr const char* kJournalName = "nvfp4.partial.json";
 
-/// A model to read: a folder, or one .safetensors file by itself.
+/// A model to read: a folder, or one .safetensors or .gguf file by itself.
 struct ModelFolder {
   std::filesystem::path root;  ///< the folder
-  std::vector<safetensors::File> files;
+  std::vector<TensorFile> files;
   std::vector<std::string> file_names;  ///< in `root`, sorted
   std::string index_name;               ///< "" if the model has none
   std::vector<LogicalTensor> tensors;   ///< of `files`, codes and scales put together

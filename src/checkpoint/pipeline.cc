@@ -16,9 +16,6 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-using safetensors::File;
-using safetensors::Writer;
-
 /// Input that is measured and then read again: small enough to stay in the page cache.
 constexpr std::uint64_t kWindowBytes = 100 << 20;
 constexpr std::uint64_t kCopyBytes = 1 << 20;
@@ -77,24 +74,21 @@ class Pipeline {
     done_ = &done;
     start_progress();
     std::future<void> committing;
-    std::optional<Writer> writer;
+    std::unique_ptr<ShardWriter> writer;
     const auto commit = [&](std::size_t shard) {
       if (committing.valid()) committing.get();
       // In the background: fsync waits for the disk while the next shard is computed.
-      committing = std::async(std::launch::async, [&, shard, w = std::move(*writer)]() mutable {
+      committing = std::async(std::launch::async, [&, shard, w = std::move(writer)]() mutable {
         check_inputs(shard);
         before_commit(shard, outcomes_);
-        w.commit();
+        w->commit();
       });
-      writer.reset();
     };
 
     std::optional<Window> now = next_window();
     if (now) run_tasks(nullptr, nullptr, &*now);
     while (now) {
-      if (!writer)
-        writer.emplace(output / plan_.shards[now->shard].file, plan_.shards[now->shard].specs,
-                       plan_.shards[now->shard].metadata);
+      if (!writer) writer = open_shard(plan_.shards[now->shard], output);
       std::optional<Window> next = next_window();
       write_globals(*now, *writer);
       run_tasks(&*now, &*writer, next ? &*next : nullptr);
@@ -107,6 +101,12 @@ class Pipeline {
   }
 
  private:
+  std::unique_ptr<ShardWriter> open_shard(const PlannedShard& shard,
+                                          const std::filesystem::path& output) const {
+    if (options_.container != nullptr) return options_.container->open(output);
+    return safetensors_shard(shard, output / shard.file);
+  }
+
   const LogicalTensor& source_of(std::size_t tensor) const { return *plan_.tensors[tensor].source; }
   const LogicalTensor& source_of(const Unit& unit) const { return source_of(unit.tensor); }
 
@@ -211,7 +211,7 @@ class Pipeline {
   }
 
   /// Encodes and copies `now` and measures `next`, in one loop so that no thread waits between.
-  void run_tasks(Window* now, Writer* writer, Window* next) {
+  void run_tasks(Window* now, ShardWriter* writer, Window* next) {
     const bool on_cpu = options_.device.type == DeviceType::cpu;
     const std::size_t chunks = now ? now->encode.size() : 0;
     const std::size_t encodes = on_cpu ? chunks : (chunks + kChunksInARow - 1) / kChunksInARow;
@@ -236,7 +236,7 @@ class Pipeline {
     if (next) set_globals(*next);
   }
 
-  void encode(Window& window, std::size_t i, Writer& writer, Buffers& buffers) {
+  void encode(Window& window, std::size_t i, ShardWriter& writer, Buffers& buffers) {
     const EncodeTask& task = window.encode[i];
     finish_chunk(window, i, writer, chunk_of(plan_.units[task.unit], task, buffers));
   }
@@ -262,7 +262,7 @@ class Pipeline {
   }
 
   /// Tasks [first, last). What is not quantized is done by the CPU.
-  void encode_on_device(Window& window, std::size_t first, std::size_t last, Writer& writer) {
+  void encode_on_device(Window& window, std::size_t first, std::size_t last, ShardWriter& writer) {
     std::vector<std::size_t> tasks;
     for (std::size_t i = first; i < last; ++i) {
       if (plan_.units[window.encode[i].unit].work == Work::quantize) {
@@ -288,7 +288,7 @@ class Pipeline {
     }
   }
 
-  void finish_chunk(Window& window, std::size_t i, Writer& writer, EncodedChunk chunk) {
+  void finish_chunk(Window& window, std::size_t i, ShardWriter& writer, EncodedChunk chunk) {
     const EncodeTask& task = window.encode[i];
     const Unit& unit = plan_.units[task.unit];
     window.outcomes[i] = chunk.outcome;
@@ -302,15 +302,15 @@ class Pipeline {
       const Arrangement& arrangement = options_.format->names->arrangement;
       LendingPool<std::vector<std::byte>>::Lease tiles(tiles_);
       arrange(arrangement, task.rows, blocks, chunk, *tiles);
-      writer.write(unit.codes, static_cast<std::uint64_t>(elements / 2), chunk.codes);
-      writer.write(unit.scales,
-                   static_cast<std::uint64_t>(scale_bytes(arrangement.scales, task.row, blocks)),
-                   chunk.scales);
+      writer.write_blocks(
+          unit.codes, static_cast<std::uint64_t>(elements / 2), chunk.codes, unit.scales,
+          static_cast<std::uint64_t>(scale_bytes(arrangement.scales, task.row, blocks)),
+          chunk.scales);
     }
     finish_part(unit.tensor, static_cast<std::uint64_t>(task.rows * unit.slice.cols));
   }
 
-  void copy(const CopyTask& task, Writer& writer, Buffers& buffers) {
+  void copy(const CopyTask& task, ShardWriter& writer, Buffers& buffers) {
     const PlannedTensor& tensor = plan_.tensors[task.tensor];
     if (buffers.input.size() < task.bytes) buffers.input.resize(task.bytes);
     const std::span<std::byte> bytes(buffers.input.data(), task.bytes);
@@ -336,7 +336,7 @@ class Pipeline {
                             : GlobalScale::from_amax(amax, options_.quantizer);
   }
 
-  void write_globals(const Window& window, Writer& writer) const {
+  void write_globals(const Window& window, ShardWriter& writer) const {
     const auto write = [&](std::size_t tensor, const GlobalScale& scale) {
       if (tensor == kNone) return;
       const float stored = options_.format->stored_global(scale);
@@ -369,7 +369,7 @@ class Pipeline {
 
   /// The files that the shard's tensors come from, and those that hold partners of them.
   void check_inputs(std::size_t shard) const {
-    std::set<const File*> inputs;
+    std::set<const TensorFile*> inputs;
     const auto add = [&](const PlannedTensor& t) {
       for (const StoredTensor& part : {t.stored, t.source->data, t.source->scales})
         if (part) inputs.insert(part.file);
@@ -382,7 +382,7 @@ class Pipeline {
              plan_.groups[plan_.units[plan_.tensors[t].first_unit + u].group].units)
           add(plan_.tensors[plan_.units[member].tensor]);
     }
-    for (const File* input : inputs) input->check_unchanged();
+    for (const TensorFile* input : inputs) input->check_unchanged();
   }
 
   const Plan& plan_;

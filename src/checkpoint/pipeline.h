@@ -16,11 +16,13 @@ struct PipelineOptions {
   std::string backend;
   Device device;  ///< that encodes; the CPU reads, measures, adds up errors and writes
   std::function<void(const Progress&)> progress;
+  /// Of `output` in write_shards(), if that is a file of another kind; null: safetensors in it.
+  const Container* container = nullptr;
 };
 
-/// Writes the shards whose `done` is false into `output`, in bounded memory: windows of about
-/// 100 MB of input, each measured, then encoded, while the next is measured. `before_commit` is
-/// called with each shard's number, when all its bytes are written and before it gets its name.
+/// Writes the shards whose `done` is false into the folder `output`, in bounded memory: windows of
+/// about 100 MB of input, each measured, then encoded, while the next is measured. `before_commit`
+/// is called with each shard's number, when all its bytes are written and before it gets its name.
 /// Returns the outcome of each tensor of the shards it wrote. The result does not depend on the
 /// number of threads, nor on the device.
 std::vector<Outcome> write_shards(

@@ -170,9 +170,11 @@ class Planner {
                               "{}: a stack of {} matrices, only matrices can be converted",
                               t.data.describe(), t.matrices());
     const std::int64_t cols = c.slices[0].cols;
-    if (cols % kBlock == 0) return;
+    // What is NVFP4 already is not kept for that: it has no other form without rounding.
+    const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
+    if (cols % multiple == 0) return;
     c.selection.quantize = false;
-    c.selection.reason = fmt::format("{} columns, not a multiple of {}", cols, kBlock);
+    c.selection.reason = fmt::format("{} columns, not a multiple of {}", cols, multiple);
   }
 
   std::vector<std::string> keep_whole_layers() {

@@ -17,7 +17,7 @@ constexpr std::string_view kIndex = "model.safetensors.index.json";
 
 }  // namespace
 
-CheckpointReader::CheckpointReader(const fs::path& path) try {
+CheckpointReader::CheckpointReader(const fs::path& path, Naming naming) try {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   require<IoError>(fs::exists(status), "{}: cannot open: {}", path.string(),
@@ -25,7 +25,7 @@ CheckpointReader::CheckpointReader(const fs::path& path) try {
   if (fs::is_directory(status))
     open_folder(path);
   else
-    files_.push_back(safetensors::File::open(path));
+    open_file(path, naming);
   FoundTensors found = find_tensors(TensorTable(files_));
   if (!found.defects.empty()) throw FormatError(found.defects.front().text);
   tensors_ = std::move(found.tensors);
@@ -53,7 +53,7 @@ void CheckpointReader::open_folder(const fs::path& folder) {
   }
   std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  for (const std::string& name : names) files_.push_back(safetensors::File::open(folder / name));
+  for (const std::string& name : names) files_.push_back(TensorFile::open(folder / name));
   for (const auto& [tensor, file] : index.weight_map) {
     const auto at = static_cast<std::size_t>(std::ranges::lower_bound(names, file) - names.begin());
     require<FormatError>(files_[at].find(tensor) != nullptr,
@@ -65,6 +65,18 @@ void CheckpointReader::open_folder(const fs::path& folder) {
   if (!fs::exists(config)) return;
   config_file_ = config.string();
   config_text_ = read_model_text(config);
+  find_model_type();
+}
+
+void CheckpointReader::open_file(const fs::path& path, Naming naming) {
+  const bool stored = naming == Naming::stored && is_gguf_name(path);
+  files_.push_back(stored ? TensorFile(gguf::open_view(path, naming)) : TensorFile::open(path));
+  config_text_ = files_[0].config_text();
+  config_file_ = path.string();
+  find_model_type();
+}
+
+void CheckpointReader::find_model_type() {
   const auto json = nlohmann::json::parse(config_text_, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return;  // Python writes Infinity, which is no JSON
   const auto type = json.find("model_type");

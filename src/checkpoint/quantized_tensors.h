@@ -6,18 +6,21 @@
 #include <unordered_map>
 #include <vector>
 
+#include "checkpoint/gguf/view.h"
 #include "checkpoint/logical_tensor.h"
 #include "nvfp4/safetensors.h"
 
 namespace nvfp4::checkpoint {
 
-/// Every tensor of a model folder, or of one .safetensors file.
+using gguf::Naming;
+
+/// Every tensor of a model folder, or of one .safetensors or .gguf file.
 class CheckpointReader {
  public:
   /// Follows the index if there is one; else takes model.safetensors, else every .safetensors
   /// file. Throws IoError, and FormatError that names the tensor for weights whose scales are
   /// missing or ill-shaped.
-  explicit CheckpointReader(const std::filesystem::path& path);
+  explicit CheckpointReader(const std::filesystem::path& path, Naming naming = Naming::model);
 
   const std::vector<LogicalTensor>& tensors() const { return tensors_; }
   /// Null if there is none of that name.
@@ -31,7 +34,9 @@ class CheckpointReader {
 
  private:
   void open_folder(const std::filesystem::path& folder);
-  std::vector<safetensors::File> files_;
+  void open_file(const std::filesystem::path& path, Naming naming);
+  void find_model_type();
+  std::vector<TensorFile> files_;
   std::vector<LogicalTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t> by_name_;
   bool complete_ = true;

@@ -15,7 +15,7 @@ bool agree(float a, float b) {
 }
 
 /// The bits that the file's metadata keeps for a tensor.
-const nlohmann::json* kept_bits(const safetensors::File& file, const std::string& tensor) {
+const nlohmann::json* kept_bits(const TensorFile& file, const std::string& tensor) {
   thread_local std::string text;
   thread_local nlohmann::json parsed;
   const auto it = file.metadata().find(kReciprocalsKey);

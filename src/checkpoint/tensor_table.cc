@@ -9,8 +9,8 @@ std::string StoredTensor::describe() const {
   return fmt::format("{}: tensor '{}'", file->path().string(), printable(info->name));
 }
 
-TensorTable::TensorTable(const std::vector<safetensors::File>& files) {
-  for (const safetensors::File& file : files)
+TensorTable::TensorTable(const std::vector<TensorFile>& files) {
+  for (const TensorFile& file : files)
     for (const safetensors::TensorInfo& info : file.tensors()) {
       const StoredTensor tensor{&file, &info};
       const bool fresh = add(tensor);

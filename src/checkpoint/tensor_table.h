@@ -7,12 +7,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "nvfp4/safetensors.h"
+#include "checkpoint/tensor_file.h"
 
 namespace nvfp4::checkpoint {
 
 struct StoredTensor {
-  const safetensors::File* file = nullptr;
+  const TensorFile* file = nullptr;
   const safetensors::TensorInfo* info = nullptr;
 
   explicit operator bool() const { return info != nullptr; }
@@ -29,7 +29,7 @@ class TensorTable {
  public:
   TensorTable() = default;
   /// Throws FormatError for a name that two files hold.
-  explicit TensorTable(const std::vector<safetensors::File>& files);
+  explicit TensorTable(const std::vector<TensorFile>& files);
 
   /// False if a tensor of that name is there already; the first one stays.
   bool add(const StoredTensor& tensor);

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "backends/backend.h"
+#include "checkpoint/output_file.h"
 #include "checkpoint/output_folder.h"
 #include "checkpoint/pipeline.h"
 #include "core/require.h"
@@ -49,8 +50,51 @@ void check_options(const TransformOptions& options) {
   require_apart(options.input, options.output);
 }
 
+PipelineOptions pipeline_options(const TransformOptions& options) {
+  PipelineOptions pipeline;
+  pipeline.scheme = options.scheme;
+  if (options.task != TransformOptions::Task::decode)
+    pipeline.format = &checkpoint_format(options.format);
+  pipeline.quantizer = options.quantizer;
+  pipeline.plain = options.plain;
+  pipeline.backend = options.backend;
+  pipeline.device = options.device;
+  pipeline.progress = options.progress;
+  return pipeline;
+}
+
+void add_outcomes(const std::vector<Outcome>& outcomes, QuantizeReport& report) {
+  for (std::size_t t = 0; t < outcomes.size(); ++t) {
+    report.tensors[t].squared_error = outcomes[t].error.squared_error;
+    report.tensors[t].squared_norm = outcomes[t].error.squared_norm;
+    report.tensors[t].clamped_blocks = outcomes[t].clamped_blocks;
+  }
+}
+
+void write_file(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
+                MakeContainer make, QuantizeReport& report) {
+  check_output_file(
+      options.output,
+      std::filesystem::path(checkpoint_format(options.format).single_file).extension().string(),
+      options);
+  const std::unique_ptr<const Container> container = make(model, plan);
+  report.warnings.insert(report.warnings.end(), container->warnings().begin(),
+                         container->warnings().end());
+  if (options.dry_run) return;
+  make_folder_of(options.output);
+  PipelineOptions pipeline = pipeline_options(options);
+  pipeline.container = container.get();
+  add_outcomes(write_shards(plan, pipeline, options.output, std::vector<bool>(plan.shards.size()),
+                            [](std::size_t, const std::vector<Outcome>&) {}),
+               report);
+  for (TensorReport& t : report.tensors) t.measured = true;
+}
+
 void write_model(const ModelFolder& model, Plan& plan, const TransformOptions& options,
                  QuantizeReport& report) {
+  if (options.task != TransformOptions::Task::decode)
+    if (const MakeContainer make = checkpoint_format(options.format).container)
+      return write_file(model, plan, options, make, report);
   OutputFolder output(model, plan, options);
   if (options.dry_run) return output.check();
   output.open();
@@ -62,17 +106,8 @@ void write_model(const ModelFolder& model, Plan& plan, const TransformOptions& o
     report.warnings.push_back("the output is complete already, nothing was done");
     return;
   }
-  PipelineOptions pipeline;
-  pipeline.scheme = options.scheme;
-  if (options.task != TransformOptions::Task::decode)
-    pipeline.format = &checkpoint_format(options.format);
-  pipeline.quantizer = options.quantizer;
-  pipeline.plain = options.plain;
-  pipeline.backend = options.backend;
-  pipeline.device = options.device;
-  pipeline.progress = options.progress;
   std::vector<Outcome> outcomes =
-      write_shards(plan, pipeline, output.path(), output.done(),
+      write_shards(plan, pipeline_options(options), output.path(), output.done(),
                    [&](std::size_t shard, const std::vector<Outcome>& all) {
                      output.before_commit(shard, all);
                    });
@@ -85,11 +120,7 @@ void write_model(const ModelFolder& model, Plan& plan, const TransformOptions& o
       report.tensors[t].measured = known;
   }
   output.finish();
-  for (std::size_t t = 0; t < outcomes.size(); ++t) {
-    report.tensors[t].squared_error = outcomes[t].error.squared_error;
-    report.tensors[t].squared_norm = outcomes[t].error.squared_norm;
-    report.tensors[t].clamped_blocks = outcomes[t].clamped_blocks;
-  }
+  add_outcomes(outcomes, report);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ std::span<const CheckpointFormat* const> checkpoint_formats() {
       &kModelOpt,
       &kCompressedTensors,
       &kComfyUi,
+      &kGguf,
   };
   return formats;
 }
@@ -15,9 +16,10 @@ std::span<const CheckpointFormat* const> checkpoint_formats() {
 std::span<const WeightNames* const> weight_names() {
   // Special cases before the general ones.
   static const WeightNames* const names[] = {
-      &kComfyUiNames, &kQuarkNames,      &kModelOptNames,    &kCompressedTensorsNames,
-      &kGptOssNames,  &kMxfp4ShortNames, &kMxfp4PackedNames, &kFp8InverseNames,
-      &kFp8Names,     &kFp8ShortNames,
+      &kGgufNames,       &kComfyUiNames,           &kQuarkNames,
+      &kModelOptNames,   &kCompressedTensorsNames, &kGptOssNames,
+      &kMxfp4ShortNames, &kMxfp4PackedNames,       &kFp8InverseNames,
+      &kFp8Names,        &kFp8ShortNames,
   };
   return names;
 }

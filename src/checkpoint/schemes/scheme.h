@@ -9,6 +9,7 @@
 
 #include "checkpoint/logical_tensor.h"
 #include "checkpoint/schemes/weight_names.h"
+#include "checkpoint/shard_writer.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/safetensors.h"
 
@@ -68,6 +69,10 @@ struct CheckpointFormat {
   std::string_view marker_text = {};
   /// All tensors go into one file of this name.
   std::string_view single_file = {};
+  /// A weight must have a multiple of so many columns.
+  std::int64_t columns = kBlock;
+  /// The output is a file of another kind, and no folder; null: safetensors.
+  MakeContainer container = nullptr;
 };
 
 /// The tensors of a [rows, cols] weight by the names and the arrangement of a scheme.
@@ -78,8 +83,10 @@ std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
 extern const CheckpointFormat kModelOpt;
 extern const CheckpointFormat kCompressedTensors;
 extern const CheckpointFormat kComfyUi;
+extern const CheckpointFormat kGguf;
 
-extern const WeightNames kModelOptNames, kCompressedTensorsNames, kQuarkNames, kComfyUiNames;
+extern const WeightNames kModelOptNames, kCompressedTensorsNames, kQuarkNames, kComfyUiNames,
+    kGgufNames;
 extern const WeightNames kFp8InverseNames, kFp8Names, kFp8ShortNames;
 extern const WeightNames kGptOssNames, kMxfp4ShortNames, kMxfp4PackedNames;
 

@@ -18,7 +18,7 @@ namespace nvfp4::checkpoint {
 struct Subject {
   std::filesystem::path path;
   bool folder = true;
-  std::vector<safetensors::File> files;
+  std::vector<TensorFile> files;
   std::vector<std::string> file_names;
   std::optional<safetensors::Index> index;
   TensorTable table;

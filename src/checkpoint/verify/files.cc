@@ -26,7 +26,7 @@ class Opener {
       open_folder();
     else
       open(subject_.path);
-    for (const safetensors::File& file : subject_.files)
+    for (const TensorFile& file : subject_.files)
       for (const safetensors::TensorInfo& info : file.tensors()) add({&file, &info});
     FoundTensors found = find_tensors(subject_.table);
     subject_.tensors = std::move(found.tensors);
@@ -42,7 +42,7 @@ class Opener {
  private:
   bool open(const fs::path& path) {
     try {
-      subject_.files.push_back(safetensors::File::open(path));
+      subject_.files.push_back(TensorFile::open(path));
       return true;
     } catch (const Error& e) {
       findings_.add("unreadable-file", path.filename().string(), e.what());

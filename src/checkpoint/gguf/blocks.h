@@ -1,0 +1,55 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+/// ggml's block_nvfp4: 64 elements of a row in 36 bytes.
+/// Source: github.com/ggml-org/ggml, src/ggml-common.h; gguf-py, quants.py.
+namespace nvfp4::gguf {
+
+inline constexpr std::int64_t kBlockElements = 64;
+inline constexpr std::size_t kBlockBytes = 36, kBlockScales = 4, kBlockCodes = 32;
+/// The largest number that a scale can be. 0x7F is read as 0, and there is no sign.
+inline constexpr std::byte kLargestScale{0x7E};
+
+/// Whether a scale byte means the same there as E4M3.
+inline bool is_scale(std::byte bits) { return bits <= kLargestScale; }
+
+/// Blocks out of row-major codes, the even element in the low nibble, and their E4M3 scales. In the
+/// file, the low nibbles of a sub-block's eight bytes are its first eight elements.
+inline void pack_blocks(std::span<const std::byte> codes, std::span<const std::byte> scales,
+                        std::span<std::byte> blocks) {
+  for (std::size_t b = 0; b < blocks.size() / kBlockBytes; ++b) {
+    std::byte* out = blocks.data() + b * kBlockBytes;
+    std::copy_n(scales.data() + b * kBlockScales, kBlockScales, out);
+    const std::byte* in = codes.data() + b * kBlockCodes;
+    out += kBlockScales;
+    for (std::size_t s = 0; s < 4; ++s, in += 8, out += 8)
+      for (std::size_t i = 0; i < 4; ++i) {
+        const std::byte first = in[i], second = in[i + 4];
+        out[2 * i] = (first & std::byte{0x0F}) | second << 4;
+        out[2 * i + 1] = first >> 4 | (second & std::byte{0xF0});
+      }
+  }
+}
+
+inline void unpack_codes(std::span<const std::byte> blocks, std::span<std::byte> codes) {
+  for (std::size_t b = 0; b < blocks.size() / kBlockBytes; ++b) {
+    const std::byte* in = blocks.data() + b * kBlockBytes + kBlockScales;
+    std::byte* out = codes.data() + b * kBlockCodes;
+    for (std::size_t s = 0; s < 4; ++s, in += 8, out += 8)
+      for (std::size_t i = 0; i < 4; ++i) {
+        out[i] = (in[2 * i] & std::byte{0x0F}) | in[2 * i + 1] << 4;
+        out[i + 4] = in[2 * i] >> 4 | (in[2 * i + 1] & std::byte{0xF0});
+      }
+  }
+}
+
+inline void unpack_scales(std::span<const std::byte> blocks, std::span<std::byte> scales) {
+  for (std::size_t b = 0; b < blocks.size() / kBlockBytes; ++b)
+    std::copy_n(blocks.data() + b * kBlockBytes, kBlockScales, scales.data() + b * kBlockScales);
+}
+
+}  // namespace nvfp4::gguf

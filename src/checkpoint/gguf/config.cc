@@ -1,0 +1,276 @@
+#include "checkpoint/gguf/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "checkpoint/gguf/keys.h"
+#include "checkpoint/json_text.h"
+#include "checkpoint/printable.h"
+#include "core/require.h"
+
+namespace nvfp4::gguf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The first of several names that the configuration has, and is not null; else null.
+const Json* value_of(const Json& config, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const auto it = config.find(name); it != config.end() && !it->is_null()) return &*it;
+  return nullptr;
+}
+
+/// "rope_parameters" of newer transformers, "rope_scaling" of older ones.
+Json rope_of(const Json& config) {
+  const Json* rope = value_of(config, {"rope_parameters", "rope_scaling"});
+  return rope != nullptr && rope->is_object() ? *rope : Json::object();
+}
+
+std::string rope_type(const Json& rope) {
+  const Json* type = value_of(rope, {"rope_type", "type"});
+  return type != nullptr && type->is_string() ? type->get<std::string>() : "default";
+}
+
+double rope_theta(const Json& config) {
+  const Json* theta = value_of(rope_of(config), {"rope_theta"});
+  const Json* outer = value_of(config, {"rope_theta"});
+  if (theta == nullptr) theta = outer;
+  return theta != nullptr && theta->is_number() ? theta->get<double>() : 10000.0;
+}
+
+double number_of(const Json& json, const char* name, double otherwise) {
+  const Json* value = value_of(json, {name});
+  return value != nullptr && value->is_number() ? value->get<double>() : otherwise;
+}
+
+std::int64_t head_dim(const Json& config) {
+  const std::int64_t heads = integer_of(config, {"num_attention_heads"}, 1);
+  return integer_of(config, {"head_dim"},
+                    integer_of(config, {"hidden_size"}, 0) / std::max<std::int64_t>(heads, 1));
+}
+
+class Entries {
+ public:
+  Entries(const Json& config, const Architecture& architecture, const std::string& file)
+      : config_(config), prefix_(std::string(architecture.name) + "."), file_(file) {}
+
+  void plain(std::string key, NewValue value) {
+    out_.push_back({std::move(key), std::move(value)});
+  }
+  void add(const std::string& key, NewValue value) { plain(prefix_ + key, std::move(value)); }
+  void u32(const std::string& key, std::int64_t value) {
+    require<FormatError>(value >= 0 && value <= 0xFFFFFFFF,
+                         "{}: {} = {}, must be at least 0 and fit 32 bits", file_, key, value);
+    add(key, new_u32(static_cast<std::uint64_t>(value)));
+  }
+  void needed(const std::string& key, std::initializer_list<const char*> names) {
+    const Json* value = value_of(config_, names);
+    require<FormatError>(value != nullptr && value->is_number_integer(),
+                         "{}: has no integer '{}', which GGUF's {}{} needs", file_, *names.begin(),
+                         prefix_, key);
+    u32(key, value->get<std::int64_t>());
+  }
+  void optional(const std::string& key, std::initializer_list<const char*> names) {
+    const Json* value = value_of(config_, names);
+    if (value != nullptr && value->is_number_integer()) u32(key, value->get<std::int64_t>());
+  }
+  std::vector<NewEntry> take() { return std::move(out_); }
+
+ private:
+  const Json& config_;
+  std::string prefix_;
+  const std::string& file_;
+  std::vector<NewEntry> out_;
+};
+
+void add_rope(Entries& out, const Json& config, const std::string& file) {
+  const Json rope = rope_of(config);
+  const std::string type = rope_type(rope);
+  out.add("rope.freq_base", new_f32(rope_theta(config)));
+  if (type == "linear" || type == "yarn") {
+    out.add("rope.scaling.type", new_text(type));
+    out.add("rope.scaling.factor", new_f32(number_of(rope, "factor", 1)));
+  }
+  if (type == "yarn") {
+    out.u32("rope.scaling.original_context_length",
+            integer_of(rope, {"original_max_position_embeddings"},
+                       integer_of(config, {"max_position_embeddings"}, 0)));
+    for (const auto& [name, key] :
+         {std::pair{"extrapolation_factor", "rope.scaling.yarn_ext_factor"},
+          std::pair{"attention_factor", "rope.scaling.yarn_attn_factor"},
+          std::pair{"beta_fast", "rope.scaling.yarn_beta_fast"},
+          std::pair{"beta_slow", "rope.scaling.yarn_beta_slow"}})
+      if (value_of(rope, {name}) != nullptr) out.add(key, new_f32(number_of(rope, name, 0)));
+  }
+  require<UnsupportedError>(
+      type == "default" || type == "linear" || type == "yarn" || type == "llama3",
+      "{}: rotary embeddings of type '{}', must be default, linear, yarn or llama3", file,
+      printable(type));
+}
+
+void add_experts(Entries& out, const Json& config, const Architecture& architecture,
+                 const std::string& file) {
+  if (!architecture.experts) return;
+  out.needed("expert_count", {"num_local_experts", "num_experts", "n_routed_experts"});
+  out.needed("expert_used_count", {"num_experts_per_tok"});
+  out.optional("expert_feed_forward_length", {"moe_intermediate_size"});
+  out.optional("expert_shared_feed_forward_length", {"shared_expert_intermediate_size"});
+  out.optional("expert_group_count", {"n_group"});
+  out.optional("expert_group_used_count", {"topk_group"});
+  if (const Json* score = value_of(config, {"scoring_func"})) {
+    const bool sigmoid = *score == "sigmoid";
+    require<UnsupportedError>(sigmoid || *score == "softmax",
+                              "{}: scoring_func = {}, must be sigmoid or softmax", file,
+                              checkpoint::dump_line(*score));
+    out.u32("expert_gating_func", sigmoid ? 2 : 1);
+  }
+  if (!architecture.latent) return;
+  out.u32("leading_dense_block_count", integer_of(config, {"first_k_dense_replace"}, 0));
+  out.u32("expert_shared_count", integer_of(config, {"n_shared_experts"}, 0));
+  out.add("expert_weights_scale", new_f32(number_of(config, "routed_scaling_factor", 1)));
+  const Json* norm = value_of(config, {"norm_topk_prob"});
+  if (norm != nullptr && norm->is_boolean())
+    out.add("expert_weights_norm", new_bool(norm->get<bool>()));
+}
+
+void add_heads(Entries& out, const Json& config, const Architecture& architecture) {
+  out.needed("attention.head_count", {"num_attention_heads"});
+  if (!architecture.latent) {
+    out.needed("attention.head_count_kv", {"num_key_value_heads", "num_attention_heads"});
+    if (value_of(config, {"head_dim"}) != nullptr) {
+      out.needed("attention.key_length", {"head_dim"});
+      out.needed("attention.value_length", {"head_dim"});
+    }
+    out.u32("rope.dimension_count", head_dim(config));
+    return;
+  }
+  // attn_kv_b stays whole, so each head has a key and a value of its own.
+  out.needed("attention.head_count_kv", {"num_attention_heads"});
+  out.optional("attention.q_lora_rank", {"q_lora_rank"});
+  out.needed("attention.kv_lora_rank", {"kv_lora_rank"});
+  const std::int64_t rope = integer_of(config, {"qk_rope_head_dim"}, 0);
+  out.u32("attention.key_length", integer_of(config, {"qk_nope_head_dim"}, 0) + rope);
+  out.needed("attention.value_length", {"v_head_dim"});
+  out.needed("rope.dimension_count", {"qk_rope_head_dim"});
+  if (const double scale = number_of(rope_of(config), "mscale_all_dim", 0); scale != 0)
+    out.add("rope.scaling.yarn_log_multiplier", new_f32(0.1 * scale));
+}
+
+}  // namespace
+
+std::int64_t integer_of(const Json& config, std::initializer_list<const char*> names,
+                        std::int64_t otherwise) {
+  const Json* value = value_of(config, names);
+  return value != nullptr && value->is_number_integer() ? value->get<std::int64_t>() : otherwise;
+}
+
+const Architecture* architecture_of(const Json& config) {
+  const Json* type = value_of(config, {"model_type"});
+  return type == nullptr || !type->is_string() ? nullptr
+                                               : find_architecture(type->get<std::string>());
+}
+
+const Architecture* architecture_of(const File& file) {
+  const std::string* name = file.header().text(kArchitectureKey);
+  if (name == nullptr) return nullptr;
+  if (const std::string* text = file.header().text(kConfigKey)) {
+    const Json config = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    const Architecture* known = config.is_object() ? architecture_of(config) : nullptr;
+    if (known != nullptr && known->name == *name) return known;
+  }
+  const bool experts = file.header().integer(*name + ".expert_count").value_or(0) > 0;
+  for (const Architecture& a : architectures())
+    if (a.name == *name && a.experts == experts) return &a;
+  return nullptr;
+}
+
+std::vector<NewEntry> entries_of(const Json& config, const Architecture& architecture,
+                                 const std::string& config_file) {
+  Entries out(config, architecture, config_file);
+  out.plain(std::string(kArchitectureKey), new_text(std::string(architecture.name)));
+  out.plain("general.type", new_text("model"));
+  out.plain("general.quantization_version", new_u32(2));
+  out.plain("general.file_type", new_u32(39));  // mostly NVFP4
+  out.needed("block_count", {"num_hidden_layers"});
+  out.needed("context_length", {"max_position_embeddings"});
+  out.needed("embedding_length", {"hidden_size"});
+  out.needed("feed_forward_length", {"intermediate_size"});
+  out.optional("vocab_size", {"vocab_size"});
+  out.add("attention.layer_norm_rms_epsilon", new_f32(number_of(config, "rms_norm_eps", 1e-6)));
+  add_heads(out, config, architecture);
+  add_rope(out, config, config_file);
+  add_experts(out, config, architecture, config_file);
+  return out.take();
+}
+
+std::vector<float> rope_factors(const Json& config) {
+  const Json rope = rope_of(config);
+  if (rope_type(rope) != "llama3") return {};
+  const double factor = number_of(rope, "factor", 8), low = number_of(rope, "low_freq_factor", 1),
+               high = number_of(rope, "high_freq_factor", 4);
+  const auto old_context =
+      static_cast<double>(integer_of(rope, {"original_max_position_embeddings"}, 8192));
+  const std::int64_t dim = head_dim(config);
+  std::vector<float> factors;
+  for (std::int64_t i = 0; i < dim; i += 2) {
+    const double frequency =
+        std::pow(rope_theta(config), -static_cast<double>(i) / static_cast<double>(dim));
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    if (wavelength < old_context / high) {
+      factors.push_back(1);
+    } else if (wavelength > old_context / low) {
+      factors.push_back(static_cast<float>(factor));
+    } else {
+      const double smooth = (old_context / wavelength - low) / (high - low);
+      factors.push_back(static_cast<float>(1 / ((1 - smooth) / factor + smooth)));
+    }
+  }
+  return factors;
+}
+
+std::string config_of(const File& file, const Architecture& architecture) {
+  const Header& header = file.header();
+  if (const std::string* text = header.text(kConfigKey)) return *text;
+  Json config = {{"architectures", {architecture.class_name}},
+                 {"model_type", architecture.model_type},
+                 {"torch_dtype", "bfloat16"}};
+  const auto copy = [&](const char* name, const std::string& key) {
+    const Value* value = header.find(std::string(architecture.name) + "." + key);
+    if (value == nullptr) return;
+    if (const auto* real = std::get_if<double>(&value->value)) config[name] = *real;
+    if (const auto* flag = std::get_if<bool>(&value->value)) config[name] = *flag;
+    if (const auto* number = std::get_if<std::uint64_t>(&value->value)) config[name] = *number;
+  };
+  copy("num_hidden_layers", "block_count");
+  copy("max_position_embeddings", "context_length");
+  copy("hidden_size", "embedding_length");
+  copy("intermediate_size", "feed_forward_length");
+  copy("vocab_size", "vocab_size");
+  copy("num_attention_heads", "attention.head_count");
+  copy("num_key_value_heads", "attention.head_count_kv");
+  copy("rms_norm_eps", "attention.layer_norm_rms_epsilon");
+  copy("rope_theta", "rope.freq_base");
+  if (!architecture.latent) copy("head_dim", "attention.key_length");
+  if (architecture.experts) {
+    copy(architecture.model_type == "mixtral" ? "num_local_experts"
+         : architecture.latent                ? "n_routed_experts"
+                                              : "num_experts",
+         "expert_count");
+    copy("num_experts_per_tok", "expert_used_count");
+    copy("moe_intermediate_size", "expert_feed_forward_length");
+    copy("shared_expert_intermediate_size", "expert_shared_feed_forward_length");
+  }
+  config["tie_word_embeddings"] = file.find("output.weight") == nullptr;
+  return checkpoint::dump_pretty(config) + "\n";
+}
+
+std::vector<std::string> required_keys(const Architecture& architecture) {
+  std::vector<std::string> keys = {"block_count",          "context_length",
+                                   "embedding_length",     "feed_forward_length",
+                                   "attention.head_count", "attention.layer_norm_rms_epsilon"};
+  if (architecture.experts) keys.insert(keys.end(), {"expert_count", "expert_used_count"});
+  return keys;
+}
+
+}  // namespace nvfp4::gguf

@@ -1,0 +1,209 @@
+#include "checkpoint/gguf/tokenizer.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "checkpoint/gguf/config.h"
+#include "checkpoint/printable.h"
+#include "checkpoint/text_file.h"
+#include "core/require.h"
+
+namespace nvfp4::gguf {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// Why a tokenizer cannot be converted.
+struct Unknown {
+  std::string reason;
+};
+
+/// A pre-tokenizer is known by its expression, and whether merges are passed over for whole words.
+struct PreTokenizer {
+  std::string_view expression;
+  bool ignores_merges;
+  std::string_view name;
+};
+
+constexpr PreTokenizer kPreTokenizers[] = {
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     true, "llama-bpe"},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     false, "qwen2"},
+};
+
+/// Kinds of tokens, as llama.cpp numbers them.
+enum TokenType : std::int64_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
+
+/// Numbers of tokens above this are no vocabulary.
+constexpr std::int64_t kMaxTokens = 1 << 22;
+
+Json read_json(const fs::path& path) {
+  if (!fs::exists(path)) return nullptr;
+  Json json = Json::parse(checkpoint::read_model_text(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw Unknown{path.filename().string() + " is no JSON object"};
+  return json;
+}
+
+std::string text_of(const Json& json, const char* name) {
+  const auto it = json.find(name);
+  return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+bool flag_of(const Json& json, const char* name) {
+  const auto it = json.find(name);
+  return it != json.end() && it->is_boolean() && it->get<bool>();
+}
+
+/// The expression of "Split, then bytes", which Llama 3 and Qwen have in common.
+std::string expression_of(const Json& tokenizer) {
+  const Json& pre = tokenizer.value("pre_tokenizer", Json());
+  if (!pre.is_object() || text_of(pre, "type") != "Sequence") return {};
+  const Json& steps = pre.value("pretokenizers", Json());
+  if (!steps.is_array() || steps.size() != 2) return {};
+  if (!steps[0].is_object() || text_of(steps[0], "type") != "Split" || !steps[1].is_object() ||
+      text_of(steps[1], "type") != "ByteLevel" || flag_of(steps[1], "add_prefix_space"))
+    return {};
+  const Json& pattern = steps[0].value("pattern", Json());
+  return pattern.is_object() ? text_of(pattern, "Regex") : std::string();
+}
+
+class Converter {
+ public:
+  Converter(const fs::path& folder, const Json& config) : folder_(folder), config_(config) {}
+
+  std::vector<NewEntry> run() {
+    tokenizer_ = read_json(folder_ / "tokenizer.json");
+    if (tokenizer_.is_null()) throw Unknown{"there is no tokenizer.json"};
+    const Json& model = tokenizer_.value("model", Json());
+    if (!model.is_object() || text_of(model, "type") != "BPE" || flag_of(model, "byte_fallback"))
+      throw Unknown{"tokenizer.json is no byte-level BPE"};
+    const std::string_view pre = pre_tokenizer(model);
+    read_tokens(model);
+    add("model", new_text("gpt2"));
+    add("pre", new_text(std::string(pre)));
+    add("tokens", new_strings(tokens_));
+    add("token_type", new_i32s(types_));
+    add("merges", new_strings(merges_of(model)));
+    add_special();
+    return std::move(entries_);
+  }
+
+ private:
+  void add(const std::string& key, NewValue value) {
+    entries_.push_back({"tokenizer.ggml." + key, std::move(value)});
+  }
+
+  std::string_view pre_tokenizer(const Json& model) const {
+    const std::string expression = expression_of(tokenizer_);
+    const bool ignores_merges = flag_of(model, "ignore_merges");
+    for (const PreTokenizer& known : kPreTokenizers)
+      if (known.expression == expression && known.ignores_merges == ignores_merges)
+        return known.name;
+    throw Unknown{"its pre-tokenizer is neither Llama 3's nor Qwen's"};
+  }
+
+  void read_tokens(const Json& model) {
+    const Json& vocabulary = model.value("vocab", Json());
+    if (!vocabulary.is_object()) throw Unknown{"tokenizer.json has no vocabulary"};
+    const std::int64_t count = integer_of(config_, {"vocab_size"}, 0);
+    if (count <= 0 || count > kMaxTokens) throw Unknown{"config.json has no vocab_size"};
+    for (std::int64_t i = 0; i < count; ++i) tokens_.push_back(fmt::format("[PAD{}]", i));
+    types_.assign(static_cast<std::size_t>(count), kUnused);
+    for (const auto& [token, id] : vocabulary.items()) set(token, id, kNormal);
+    for (const Json& added : tokenizer_.value("added_tokens", Json::array())) {
+      if (!added.is_object()) continue;
+      const std::string token = text_of(added, "content");
+      const bool control = flag_of(added, "special") ||
+                           (token.starts_with("<|") && token.ends_with("|>")) || token == "<pad>";
+      set(token, added.value("id", Json()), control ? kControl : kUserDefined);
+    }
+  }
+
+  void set(const std::string& token, const Json& id, TokenType type) {
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= tokens_.size())
+      throw Unknown{fmt::format("token '{}' has no number below vocab_size", printable(token, 64))};
+    const auto at = id.get<std::size_t>();
+    tokens_[at] = token;
+    types_[at] = type;
+    ids_[token] = static_cast<std::int64_t>(at);
+  }
+
+  std::vector<std::string> merges_of(const Json& model) const {
+    std::vector<std::string> merges;
+    for (const Json& merge : model.value("merges", Json::array())) {
+      if (merge.is_string()) {
+        merges.push_back(merge.get<std::string>());
+        continue;
+      }
+      if (!merge.is_array() || merge.size() != 2 || !merge[0].is_string() || !merge[1].is_string())
+        throw Unknown{"tokenizer.json has a merge that is no pair"};
+      const auto left = merge[0].get<std::string>(), right = merge[1].get<std::string>();
+      if ((left + right).find(' ') != std::string::npos)
+        throw Unknown{"tokenizer.json has a merge with a space in it"};
+      merges.push_back(left + " " + right);
+    }
+    if (merges.empty()) throw Unknown{"tokenizer.json has no merges"};
+    return merges;
+  }
+
+  void add_special() {
+    const Json side = read_json(folder_ / "tokenizer_config.json");
+    const Json& names = side.is_object() ? side : config_;
+    for (const auto& [name, key] :
+         {std::pair{"bos", "bos_token_id"}, std::pair{"eos", "eos_token_id"},
+          std::pair{"pad", "padding_token_id"}, std::pair{"unk", "unknown_token_id"}}) {
+      const std::optional<std::int64_t> id = special(names, name);
+      if (id) add(key, new_u32(static_cast<std::uint64_t>(*id)));
+    }
+    for (const char* key : {"add_bos_token", "add_eos_token"})
+      if (const auto it = names.find(key); it != names.end() && it->is_boolean())
+        add(key, new_bool(it->get<bool>()));
+    std::string chat = side.is_object() ? text_of(side, "chat_template") : std::string();
+    if (chat.empty() && fs::exists(folder_ / "chat_template.jinja"))
+      chat = checkpoint::read_model_text(folder_ / "chat_template.jinja");
+    if (!chat.empty()) entries_.push_back({"tokenizer.chat_template", new_text(std::move(chat))});
+  }
+
+  /// By the token's text, else by its number in config.json.
+  std::optional<std::int64_t> special(const Json& names, const std::string& name) const {
+    if (const auto it = names.find(name + "_token"); it != names.end()) {
+      const std::string token = it->is_object()   ? text_of(*it, "content")
+                                : it->is_string() ? it->get<std::string>()
+                                                  : std::string();
+      if (const auto id = ids_.find(token); id != ids_.end()) return id->second;
+    }
+    auto it = config_.find(name + "_token_id");
+    if (it == config_.end()) return std::nullopt;
+    const Json& id = it->is_array() && !it->empty() ? (*it)[0] : *it;
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= tokens_.size()) return std::nullopt;
+    return id.get<std::int64_t>();
+  }
+
+  const fs::path& folder_;
+  const Json& config_;
+  Json tokenizer_;
+  std::vector<std::string> tokens_;
+  std::vector<std::int64_t> types_;
+  std::unordered_map<std::string, std::int64_t> ids_;
+  std::vector<NewEntry> entries_;
+};
+
+}  // namespace
+
+Tokenizer read_tokenizer(const fs::path& folder, const Json& config) {
+  Tokenizer out;
+  try {
+    out.entries = Converter(folder, config).run();
+  } catch (const Unknown& unknown) {
+    out.missing = fmt::format(
+        "the file has no tokenizer, since {}: llama.cpp will not load it until "
+        "gguf_new_metadata.py "
+        "or its own converter (--vocab-only) adds one",
+        unknown.reason);
+  }
+  return out;
+}
+
+}  // namespace nvfp4::gguf

@@ -1,0 +1,375 @@
+#include "checkpoint/gguf/view.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "checkpoint/gguf/blocks.h"
+#include "checkpoint/gguf/config.h"
+#include "checkpoint/gguf/file.h"
+#include "checkpoint/gguf/keys.h"
+#include "checkpoint/gguf/names.h"
+#include "checkpoint/grow.h"
+#include "checkpoint/printable.h"
+#include "checkpoint/reciprocals.h"
+#include "core/require.h"
+
+namespace nvfp4::gguf {
+namespace {
+
+using safetensors::DType;
+using Shape = std::vector<std::int64_t>;
+using ModelInfo = safetensors::TensorInfo;
+
+/// Blocks or elements that are read at a time.
+constexpr std::uint64_t kUnitsAtATime = 1 << 15;
+
+std::optional<DType> dtype_of(const Type& type) {
+  switch (type.id) {
+    case kF32:
+      return DType::f32;
+    case kF16:
+      return DType::f16;
+    case kBF16:
+      return DType::bf16;
+    case kF64:
+      return DType::f64;
+    case kI8:
+      return DType::i8;
+    case kI16:
+      return DType::i16;
+    case kI32:
+      return DType::i32;
+    case kI64:
+      return DType::i64;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// How the bytes of a tensor come out of the file: `in` bytes there are `out` bytes here.
+struct Origin {
+  enum class Kind : std::uint8_t { copy, codes, scales, bf16, f16, one };
+  Kind kind = Kind::copy;
+  const TensorInfo* stored = nullptr;
+  std::uint64_t begin = 0;      ///< in the bytes of `stored`
+  std::uint64_t row_units = 0;  ///< of a tensor whose rows are interleaved
+  Interleave interleave;
+
+  std::uint64_t in() const {
+    return kind == Kind::codes || kind == Kind::scales ? kBlockBytes : kind == Kind::copy ? 1 : 4;
+  }
+  std::uint64_t out() const {
+    switch (kind) {
+      case Kind::codes:
+        return kBlockCodes;
+      case Kind::scales:
+      case Kind::one:
+        return 4;
+      case Kind::bf16:
+      case Kind::f16:
+        return 2;
+      case Kind::copy:
+        break;
+    }
+    return 1;
+  }
+};
+
+class View final : public checkpoint::TensorSource {
+ public:
+  View(File file, Naming naming) : file_(std::move(file)), naming_(naming) {
+    name_ = printable(path().native(), 4096);
+    if (naming_ == Naming::model) find_architecture_of_file();
+    for (const char* key : {kBf16Key, kF16Key})
+      for (std::string& name : file_.strings(key))
+        narrowed_[std::move(name)] = key == kBf16Key ? Origin::Kind::bf16 : Origin::Kind::f16;
+    if (const std::string* bits = header().text(checkpoint::kReciprocalsKey))
+      metadata_[checkpoint::kReciprocalsKey] = *bits;
+    for (const TensorInfo& t : header().tensors) note_scale(t);
+    for (const TensorInfo& t : header().tensors)
+      if (!parts_.contains(t.name)) add(t);
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const bool fresh = by_name_.emplace(tensors_[i].name, i).second;
+      require<FormatError>(fresh, "{}: tensor '{}': two tensors become '{}'", name_,
+                           printable(origins_[i].stored->name), printable(tensors_[i].name));
+    }
+  }
+
+  const std::filesystem::path& path() const override { return file_.path(); }
+  const safetensors::Metadata& metadata() const override { return metadata_; }
+  const std::vector<ModelInfo>& tensors() const override { return tensors_; }
+  const ModelInfo* find(std::string_view name) const override {
+    const auto it = by_name_.find(name);
+    return it == by_name_.end() ? nullptr : &tensors_[it->second];
+  }
+  std::span<const std::byte> data(const ModelInfo& tensor) const override {
+    throw UnsupportedError(fmt::format(
+        "{}: tensor '{}': layers are not loaded from GGUF; nvfp4 convert makes a folder of it",
+        name_, printable(tensor.name)));
+  }
+  void check_unchanged() const override { file_.input().check_unchanged(); }
+  std::uint64_t file_bytes() const override { return file_.input().bytes(); }
+  std::int64_t modified_ns() const override { return file_.input().modified_ns(); }
+  std::string_view container() const override { return "gguf"; }
+  std::string config_text() const override {
+    return architecture_ == nullptr ? std::string() : config_of(file_, *architecture_);
+  }
+  std::vector<std::string> warnings() const override { return warnings_; }
+
+  void read(const ModelInfo& tensor, std::uint64_t offset,
+            std::span<std::byte> out) const override {
+    const auto index = static_cast<std::size_t>(&tensor - tensors_.data());
+    require<ValueError>(
+        index < tensors_.size() && offset <= tensor.bytes && out.size() <= tensor.bytes - offset,
+        "{}: tensor '{}': {} bytes at {}, must lie within its {} bytes", name_,
+        printable(tensor.name), out.size(), offset, tensor.bytes);
+    const Origin& origin = origins_[index];
+    const std::uint64_t step = origin.out();
+    thread_local std::vector<std::byte> converted;
+    while (!out.empty()) {
+      // Whole blocks that hold the next bytes, in one row if rows are not where they were.
+      const std::uint64_t first = offset / step;
+      std::uint64_t count = std::min(kUnitsAtATime * (origin.in() == 1 ? 32 : 1),
+                                     (offset + out.size() + step - 1) / step - first);
+      std::uint64_t source = first;
+      if (origin.interleave.rows_per_head != 0) {
+        const std::uint64_t row = first / origin.row_units, inside = first % origin.row_units;
+        count = std::min(count, origin.row_units - inside);
+        source =
+            static_cast<std::uint64_t>(origin.interleave.to_file(static_cast<std::int64_t>(row))) *
+                origin.row_units +
+            inside;
+      }
+      const std::uint64_t skipped = offset - first * step;
+      const std::uint64_t n = std::min<std::uint64_t>(count * step - skipped, out.size());
+      const bool direct = skipped == 0 && n == count * step;
+      const auto target =
+          direct ? out.first(n)
+                 : checkpoint::grow(converted, static_cast<std::int64_t>(count * step));
+      convert(tensor, origin, source, count, target);
+      if (!direct) std::copy_n(converted.data() + skipped, n, out.data());
+      out = out.subspan(n);
+      offset += n;
+    }
+  }
+
+ private:
+  const Header& header() const { return file_.header(); }
+
+  void find_architecture_of_file() {
+    const std::string* name = header().text(kArchitectureKey);
+    require<UnsupportedError>(name != nullptr, "{}: has no '{}'", name_, kArchitectureKey);
+    architecture_ = architecture_of(file_);
+    std::string known;
+    for (const Architecture& a : architectures())
+      if (known.find(a.name) == std::string::npos)
+        known += (known.empty() ? "" : ", ") + std::string(a.name);
+    require<UnsupportedError>(architecture_ != nullptr,
+                              "{}: architecture '{}', must be one of {} to get names back", name_,
+                              printable(*name), known);
+    if (header().find("tokenizer.ggml.model") != nullptr)
+      warnings_.push_back(
+          "the tokenizer is not carried over: take its files from the original model");
+    if (header().find(kConfigKey) == nullptr)
+      warnings_.push_back(
+          "config.json is made of the file's keys: compare it with that of the original model");
+  }
+
+  const TensorInfo* part_of(const TensorInfo& weight, std::string_view suffix) const {
+    if (!weight.name.ends_with(".weight")) return nullptr;
+    const std::string module = weight.name.substr(0, weight.name.size() - 7);
+    if (const TensorInfo* part = file_.find(module + std::string(suffix))) return part;
+    return file_.find(weight.name + std::string(suffix));  // some converters
+  }
+
+  void note_scale(const TensorInfo& t) {
+    if (*t.type != *find_type(kNvfp4)) return;
+    for (const char* suffix : {".scale", ".input_scale"})
+      if (const TensorInfo* part = part_of(t, suffix)) parts_.insert(part->name);
+  }
+
+  void push(std::string name, DType dtype, Shape shape, Origin origin) {
+    ModelInfo& info = tensors_.emplace_back();
+    info.name = std::move(name);
+    info.dtype = dtype;
+    info.bytes = static_cast<std::uint64_t>(safetensors::dtype_bits(dtype)) / 8;
+    for (const std::int64_t d : shape) info.bytes *= static_cast<std::uint64_t>(d);
+    info.shape = std::move(shape);
+    info.begin = next_;
+    next_ += info.bytes;
+    origins_.push_back(origin);
+  }
+
+  void add(const TensorInfo& t) {
+    if (naming_ == Naming::stored) return add_as(t, t.name, t.shape, 0, t.bytes, {});
+    if (t.name == "rope_freqs.weight") return drop_rope_factors();
+    const auto place = model_name_of(*architecture_, t.name);
+    require<UnsupportedError>(place.has_value(), "{}: tensor '{}': has no name in {} models", name_,
+                              printable(t.name), architecture_->model_type);
+    require<UnsupportedError>(t.type->id == kNvfp4 || dtype_of(*t.type),
+                              "{}: tensor '{}': {}, must be NVFP4, F32, F16, BF16 or integers",
+                              name_, printable(t.name), t.type->name);
+    if (!stacks_experts(t.name)) {
+      const Interleave interleave = interleave_of(t, *place);
+      return add_as(t, *place, t.shape, 0, t.bytes, interleave);
+    }
+    require<FormatError>(t.shape.size() >= 2, "{}: tensor '{}': {} dimensions, must have 2 or 3",
+                         name_, printable(t.name), t.shape.size());
+    const std::int64_t experts = t.shape[0];
+    for (std::int64_t e = 0; e < experts; ++e)
+      add_as(t, *model_name_of(*architecture_, t.name, e),
+             Shape(t.shape.begin() + 1, t.shape.end()),
+             t.bytes / static_cast<std::uint64_t>(experts) * static_cast<std::uint64_t>(e),
+             t.bytes / static_cast<std::uint64_t>(experts), {}, e);
+  }
+
+  /// They follow from config.json, if that is the model's own.
+  void drop_rope_factors() {
+    if (header().find(kConfigKey) == nullptr)
+      warnings_.push_back(
+          "rope_freqs.weight: config.json does not say how rotary frequencies are scaled; take "
+          "rope_scaling from the original model");
+  }
+
+  Interleave interleave_of(const TensorInfo& t, const std::string& model_name) const {
+    const auto place = place_of(*architecture_, model_name);
+    if (!architecture_->interleaves || (!place->query && !place->key)) return {};
+    const std::string key =
+        fmt::format("{}.attention.head_count{}", architecture_->name, place->key ? "_kv" : "");
+    auto heads = header().integer(key);
+    if (!heads && place->key)
+      heads = header().integer(fmt::format("{}.attention.head_count", architecture_->name));
+    const std::int64_t rows = t.shape.empty() ? 0 : t.shape[0];
+    require<FormatError>(heads && *heads > 0 && rows % (2 * *heads) == 0,
+                         "{}: tensor '{}': {} rows, must be an even number for each of '{}' = {}",
+                         name_, printable(t.name), rows, key, heads.value_or(0));
+    return {rows / *heads};
+  }
+
+  void add_as(const TensorInfo& t, std::string name, Shape shape, std::uint64_t begin,
+              std::uint64_t bytes, Interleave interleave, std::int64_t expert = -1) {
+    using Kind = Origin::Kind;
+    Origin origin{Kind::copy, &t, begin, 0, interleave};
+    const auto rows = static_cast<std::uint64_t>(shape.empty() ? 1 : shape[0]);
+    if (t.type->id == kNvfp4 && name.ends_with(".weight") && shape.size() >= 2)
+      return add_nvfp4(t, name.substr(0, name.size() - 7), std::move(shape), origin, expert);
+    const auto dtype = dtype_of(*t.type);
+    if (!dtype || t.type->id == kNvfp4)
+      return push(std::move(name), DType::u8, {static_cast<std::int64_t>(bytes)}, origin);
+    if (const auto it = narrowed_.find(t.name);
+        naming_ == Naming::model && it != narrowed_.end() && *dtype == DType::f32) {
+      origin.kind = it->second;
+      if (rows != 0) origin.row_units = bytes / 4 / rows;
+      return push(std::move(name), it->second == Kind::bf16 ? DType::bf16 : DType::f16,
+                  std::move(shape), origin);
+    }
+    if (rows != 0) origin.row_units = bytes / rows;
+    push(std::move(name), *dtype, std::move(shape), origin);
+  }
+
+  void add_nvfp4(const TensorInfo& t, const std::string& module, Shape shape, Origin origin,
+                 std::int64_t expert) {
+    using Kind = Origin::Kind;
+    origin.row_units = static_cast<std::uint64_t>(shape.back() / kBlockElements);
+    Shape codes = shape, scales = shape;
+    codes.back() /= 2;
+    scales.back() /= 16;
+    origin.kind = Kind::codes;
+    push(module + ".weight", DType::u8, std::move(codes), origin);
+    origin.kind = Kind::scales;
+    push(module + ".weight_scale", DType::f8_e4m3, std::move(scales), origin);
+    const std::int64_t matrices = t.shape.size() > 2 ? t.shape[0] : 1;
+    add_scale(t, part_of(t, ".scale"), module + ".weight_scale_2", matrices, expert, true);
+    add_scale(t, part_of(t, ".input_scale"), module + ".input_scale", matrices, expert, false);
+  }
+
+  void add_scale(const TensorInfo& weight, const TensorInfo* part, std::string name,
+                 std::int64_t matrices, std::int64_t expert, bool needed) {
+    using Kind = Origin::Kind;
+    if (part == nullptr) {  // llama.cpp's converter leaves out what is 1
+      if (needed) push(std::move(name), DType::f32, {}, {Kind::one, &weight, 0, 0, {}});
+      return;
+    }
+    require<FormatError>(part->type->id == kF32 && part->elements() == matrices,
+                         "{}: tensor '{}': {} [{}], must be F32 with {} element(s)", name_,
+                         printable(part->name), part->type->name, fmt::join(part->shape, ", "),
+                         matrices);
+    const bool stack = expert < 0 && matrices > 1;
+    const auto begin = static_cast<std::uint64_t>(std::max<std::int64_t>(expert, 0)) * 4;
+    push(std::move(name), DType::f32, stack ? Shape{matrices} : Shape{},
+         {Kind::copy, part, begin, 0, {}});
+  }
+
+  /// Units [first, first + count) of the file's order, counted from the origin's begin.
+  void convert(const ModelInfo& tensor, const Origin& origin, std::uint64_t first,
+               std::uint64_t count, std::span<std::byte> out) const {
+    using Kind = Origin::Kind;
+    thread_local std::vector<std::byte> buffer;
+    if (origin.kind == Kind::one) {
+      const float one = 1;
+      std::ranges::copy(std::as_bytes(std::span(&one, 1)), out.begin());
+      return;
+    }
+    const std::uint64_t at = origin.begin + first * origin.in();
+    if (origin.kind == Kind::copy) return file_.read(*origin.stored, at, out);
+    const auto bytes = checkpoint::grow(buffer, static_cast<std::int64_t>(count * origin.in()));
+    file_.read(*origin.stored, at, bytes);
+    if (origin.kind == Kind::codes) return unpack_codes(bytes, out);
+    if (origin.kind == Kind::scales) {
+      unpack_scales(bytes, out);
+      if (naming_ == Naming::model) check_scales(origin, first, out);
+      return;
+    }
+    for (std::uint64_t i = 0; i < count; ++i) {
+      float value;
+      std::memcpy(&value, bytes.data() + 4 * i, 4);
+      const bool bf16 = origin.kind == Kind::bf16;
+      const std::uint16_t bits = bf16 ? BF16::from_float(value).bits : FP16::from_float(value).bits;
+      const float back = bf16 ? BF16{bits}.to_float() : FP16{bits}.to_float();
+      require<FormatError>(float_bits(back) == float_bits(value) || value != value,
+                           "{}: tensor '{}': {} is no {}, as '{}' says of '{}'", name_,
+                           printable(tensor.name), value, bf16 ? "BF16" : "F16",
+                           bf16 ? kBf16Key : kF16Key, printable(origin.stored->name));
+      std::memcpy(out.data() + 2 * i, &bits, 2);
+    }
+  }
+
+  void check_scales(const Origin& origin, std::uint64_t first,
+                    std::span<const std::byte> scales) const {
+    const auto bad = std::ranges::find_if_not(scales, is_scale);
+    if (bad == scales.end()) [[likely]]
+      return;
+    throw FormatError(fmt::format(
+        "{}: tensor '{}': scale {} is 0x{:02x}, must be at most 0x7e; nvfp4 verify says more",
+        name_, printable(origin.stored->name),
+        (origin.begin / kBlockBytes + first) * 4 + static_cast<std::uint64_t>(bad - scales.begin()),
+        std::to_integer<int>(*bad)));
+  }
+
+  File file_;
+  Naming naming_;
+  std::string name_;
+  const Architecture* architecture_ = nullptr;
+  safetensors::Metadata metadata_;
+  std::vector<std::string> warnings_;
+  std::set<std::string_view> parts_;
+  std::unordered_map<std::string, Origin::Kind> narrowed_;
+  std::vector<ModelInfo> tensors_;
+  std::vector<Origin> origins_;  // of tensors_
+  std::unordered_map<std::string_view, std::size_t> by_name_;
+  std::uint64_t next_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<const checkpoint::TensorSource> open_view(const std::filesystem::path& path,
+                                                          Naming naming) {
+  return std::make_unique<View>(File::open(path), naming);
+}
+
+}  // namespace nvfp4::gguf

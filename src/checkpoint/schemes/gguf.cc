@@ -1,0 +1,41 @@
+// llama.cpp's single file. Codes and scales lie together in its blocks; by these names they are
+// read out of them (gguf/view.h) and put into them (gguf/sink.h).
+#include "checkpoint/gguf/blocks.h"
+#include "checkpoint/gguf/sink.h"
+#include "checkpoint/schemes/scheme.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return codes.file->container() == "gguf" && table.find(module + ".weight_scale");
+}
+
+std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
+                                  std::int64_t cols) {
+  return nvfp4_tensors(kGgufNames, scheme, module, rows, cols);
+}
+
+float stored_global(const GlobalScale& scale) { return scale.multiplier; }
+
+}  // namespace
+
+const WeightNames kGgufNames = {.scheme = "gguf",
+                                .codes = ".weight",
+                                .scales = ".weight_scale",
+                                .global = ".weight_scale_2",
+                                .input = ".input_scale",
+                                .claims = claims};
+
+/// llama.cpp reads no configuration but the keys in the file.
+const CheckpointFormat kGguf = {.name = "gguf",
+                                .names = &kGgufNames,
+                                .tensors = tensors,
+                                .stored_global = stored_global,
+                                .quantization_config = nullptr,
+                                .hf_quant_config = nullptr,
+                                .single_file = "model.gguf",
+                                .columns = gguf::kBlockElements,
+                                .container = gguf::make_container};
+
+}  // namespace nvfp4::checkpoint

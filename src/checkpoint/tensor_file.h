@@ -1,0 +1,73 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nvfp4/safetensors.h"
+
+namespace nvfp4::checkpoint {
+
+/// What a container provides: tensors as a Hugging Face model names and stores them, whatever lies
+/// in the file. Quantized weights are codes and scales by the names of a scheme.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  virtual const std::filesystem::path& path() const = 0;
+  virtual const safetensors::Metadata& metadata() const = 0;
+  virtual const std::vector<safetensors::TensorInfo>& tensors() const = 0;
+  /// Null if there is none of that name.
+  virtual const safetensors::TensorInfo* find(std::string_view name) const = 0;
+  virtual void read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
+                    std::span<std::byte> out) const = 0;
+  /// The tensor's bytes in a memory map. Throws UnsupportedError where they do not lie so.
+  virtual std::span<const std::byte> data(const safetensors::TensorInfo& tensor) const = 0;
+  virtual void check_unchanged() const = 0;
+  virtual std::uint64_t file_bytes() const = 0;
+  virtual std::int64_t modified_ns() const = 0;
+  /// "safetensors", "gguf"
+  virtual std::string_view container() const = 0;
+  /// config.json, where the container holds it; else empty.
+  virtual std::string config_text() const { return {}; }
+  /// What reading it this way leaves out.
+  virtual std::vector<std::string> warnings() const { return {}; }
+};
+
+/// An open file of tensors, in whichever container. Move-only.
+class TensorFile {
+ public:
+  /// By its extension: ".gguf", else safetensors. Throws IoError, FormatError, UnsupportedError.
+  static TensorFile open(const std::filesystem::path& path);
+  explicit TensorFile(std::unique_ptr<const TensorSource> source) : source_(std::move(source)) {}
+
+  const std::filesystem::path& path() const { return source_->path(); }
+  const safetensors::Metadata& metadata() const { return source_->metadata(); }
+  const std::vector<safetensors::TensorInfo>& tensors() const { return source_->tensors(); }
+  /// Null if there is none of that name.
+  const safetensors::TensorInfo* find(std::string_view name) const { return source_->find(name); }
+  /// Bytes [offset, offset + out.size()) of a tensor. Thread-safe. Throws IoError, and FormatError
+  /// for values that the tensor's dtype cannot hold.
+  void read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
+            std::span<std::byte> out) const {
+    source_->read(tensor, offset, out);
+  }
+  std::span<const std::byte> data(const safetensors::TensorInfo& tensor) const {
+    return source_->data(tensor);
+  }
+  void check_unchanged() const { source_->check_unchanged(); }
+  std::uint64_t file_bytes() const { return source_->file_bytes(); }
+  std::int64_t modified_ns() const { return source_->modified_ns(); }
+  std::string_view container() const { return source_->container(); }
+  std::string config_text() const { return source_->config_text(); }
+  std::vector<std::string> warnings() const { return source_->warnings(); }
+
+ private:
+  std::unique_ptr<const TensorSource> source_;
+};
+
+/// Whether a path names a file that holds a whole model by itself, with its configuration.
+bool is_gguf_name(const std::filesystem::path& path);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,466 @@
+#include "nvfp4/convert.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/gguf/blocks.h"
+#include "checkpoint/gguf/gguf_models.h"
+#include "checkpoint/tensor_file.h"
+#include "nvfp4/error.h"
+
+/// Conversions to GGUF, and back.
+namespace nvfp4::gguf {
+namespace {
+
+namespace fs = std::filesystem;
+
+void quantize(const TempDir& dir, const std::string& format = "modelopt",
+              Scheme scheme = Scheme::nvfp4) {
+  QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "a");
+  options.format = format;
+  options.scheme = scheme;
+  quantize_checkpoint(options);
+}
+
+std::string config_text(const fs::path& folder) { return read_text(folder / "config.json"); }
+
+/// A row of the model's codes and scales as blocks.
+std::vector<std::byte> packed_row(const LoadedModel& model, const std::string& module,
+                                  std::int64_t row) {
+  const auto& codes = model.at(module + ".weight");
+  const auto& scales = model.at(module + ".weight_scale");
+  const auto part = [row](const LoadedModel::Tensor& t) {
+    return std::span(t.bytes).subspan(static_cast<std::size_t>(row * t.shape[1]),
+                                      static_cast<std::size_t>(t.shape[1]));
+  };
+  std::vector<std::byte> out(static_cast<std::size_t>(codes.shape[1] / 32) * kBlockBytes);
+  pack_blocks(part(codes), part(scales), out);
+  return out;
+}
+
+std::vector<std::byte> stored_row(const File& file, const std::string& name, std::int64_t row) {
+  const auto cols = file.find(name)->shape.back();
+  std::vector<std::byte> out(static_cast<std::size_t>(cols / 64) * kBlockBytes);
+  file.read(*file.find(name), static_cast<std::uint64_t>(row) * out.size(), out);
+  return out;
+}
+
+TEST(GgufConvert, CodesAndScalesLieInBlocksAndRowsWhereRopeWantsThem) {
+  const TempDir dir;
+  write_llama(dir / "source");
+  quantize(dir);
+  convert(dir / "a", dir / "m.gguf", "gguf");
+  const LoadedModel a(dir / "a");
+  const File m = File::open(dir / "m.gguf");
+  EXPECT_EQ(m.find("blk.1.ffn_down.weight")->shape, (std::vector<std::int64_t>{64, 128}));
+  for (std::int64_t row = 0; row < 64; ++row)
+    EXPECT_EQ(stored_row(m, "blk.1.ffn_down.weight", row),
+              packed_row(a, "model.layers.1.mlp.down_proj", row));
+  // Heads of 16 rows: 0 8 1 9 ... 7 15, 16 24 ...
+  for (std::int64_t row = 0; row < 64; ++row) {
+    const std::int64_t inside = row % 16, from = row - inside + inside / 2 + inside % 2 * 8;
+    EXPECT_EQ(stored_row(m, "blk.0.attn_q.weight", row),
+              packed_row(a, "model.layers.0.self_attn.q_proj", from));
+    if (row < 32) {
+      EXPECT_EQ(stored_row(m, "blk.0.attn_k.weight", row),
+                packed_row(a, "model.layers.0.self_attn.k_proj", from));
+      EXPECT_EQ(stored_row(m, "blk.0.attn_v.weight", row),
+                packed_row(a, "model.layers.0.self_attn.v_proj", row));
+    }
+  }
+  EXPECT_EQ(floats_of(m, "blk.0.attn_q.scale"),
+            std::vector{a.scalar("model.layers.0.self_attn.q_proj.weight_scale_2")});
+  EXPECT_EQ(floats_of(m, "blk.0.attn_q.input_scale"), std::vector{1.0f});
+  EXPECT_EQ(bytes_of(m, "token_embd.weight"), a.at("model.embed_tokens.weight").bytes);
+  const auto norm = floats_of(m, "blk.1.ffn_norm.weight");
+  const auto& bits = a.at("model.layers.1.post_attention_layernorm.weight").bytes;
+  for (std::size_t i = 0; i < norm.size(); ++i) {
+    std::uint16_t half;
+    std::memcpy(&half, bits.data() + 2 * i, 2);
+    EXPECT_EQ(norm[i], BF16{half}.to_float());
+  }
+}
+
+TEST(GgufConvert, SaysWhatLlamaCppMustKnow) {
+  const TempDir dir;
+  Json config = llama_config();
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0},
+                            {"original_max_position_embeddings", 8192}};
+  write_llama(dir / "source", config);
+  quantize(dir);
+  convert(dir / "a", dir / "m.gguf", "gguf");
+  const File m = File::open(dir / "m.gguf");
+  const Header& h = m.header();
+  EXPECT_EQ(*h.text("general.architecture"), "llama");
+  for (const auto& [key, value] :
+       {std::pair{"general.file_type", 39}, std::pair{"general.quantization_version", 2},
+        std::pair{"llama.block_count", 2}, std::pair{"llama.context_length", 2048},
+        std::pair{"llama.embedding_length", 64}, std::pair{"llama.feed_forward_length", 128},
+        std::pair{"llama.attention.head_count", 4}, std::pair{"llama.attention.head_count_kv", 2},
+        std::pair{"llama.rope.dimension_count", 16}, std::pair{"llama.vocab_size", 96}})
+    EXPECT_EQ(h.integer(key), value) << key;
+  EXPECT_EQ(std::get<double>(h.find("llama.rope.freq_base")->value), 500000.0);
+  EXPECT_EQ(std::get<double>(h.find("llama.attention.layer_norm_rms_epsilon")->value),
+            static_cast<double>(1e-5f));
+  // High frequencies stay, low ones are divided by 8; in between, wavelength 2 pi sqrt(500000):
+  // smooth = (8192 / 4442.88 - 1) / 3 = 0.28128, 1 / ((1 - smooth) / 8 + smooth) = 2.6945.
+  const auto factors = floats_of(m, "rope_freqs.weight");
+  ASSERT_EQ(factors.size(), 8u);
+  EXPECT_EQ(factors[0], 1.0f);
+  EXPECT_EQ(factors[7], 8.0f);
+  EXPECT_NEAR(factors[4], 2.6945, 1e-4);
+  convert(dir / "m.gguf", dir / "b", "modelopt");
+  expect_same_tensors(dir / "a", dir / "b");
+}
+
+/// The forms keep their own senses of the global scale, and whether there are input scales.
+TEST(GgufConvert, ThereAndBackFromEveryForm) {
+  for (const char* format : {"modelopt", "compressed-tensors", "comfyui"})
+    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+      SCOPED_TRACE(format);
+      const TempDir dir;
+      write_llama(dir / "source");
+      quantize(dir, format, scheme);
+      convert(dir / "a", dir / "m.gguf", "gguf");
+      convert(dir / "m.gguf", dir / "b", format);
+      const LoadedModel a(dir / "a"), b(dir / "b");
+      ASSERT_EQ(a.tensors.size(), b.tensors.size());
+      for (const auto& [name, tensor] : a.tensors) {
+        EXPECT_EQ(tensor.dtype, b.at(name).dtype) << name;
+        EXPECT_EQ(tensor.shape, b.at(name).shape) << name;
+        EXPECT_EQ(tensor.bytes, b.at(name).bytes) << name;
+      }
+      EXPECT_EQ(findings_of(dir / "b"), "");
+      EXPECT_EQ(compare_checkpoints(dir / "a", dir / "m.gguf").identical, 21);
+      convert(dir / "m.gguf", dir / "n.gguf", "gguf");
+      EXPECT_EQ(read_text(dir / "m.gguf"), read_text(dir / "n.gguf")) << "from itself";
+    }
+}
+
+TEST(GgufConvert, ConfigComesBack) {
+  const TempDir dir;
+  write_llama(dir / "source");
+  quantize(dir);
+  convert(dir / "a", dir / "m.gguf", "gguf");
+  convert(dir / "m.gguf", dir / "plain", "bf16");
+  EXPECT_EQ(Json::parse(config_text(dir / "plain")), Json::parse(config_text(dir / "source")));
+  convert(dir / "a", dir / "direct", "bf16");
+  expect_same_tensors(dir / "plain", dir / "direct");
+}
+
+TEST(GgufConvert, StacksExpertsInTheirOrder) {
+  const TempDir dir;
+  write_qwen3_moe(dir / "source");
+  quantize(dir);
+  convert(dir / "a", dir / "m.gguf", "gguf");
+  const LoadedModel a(dir / "a");
+  const File m = File::open(dir / "m.gguf");
+  const std::string stack = "blk.0.ffn_down_exps";
+  EXPECT_EQ(m.find(stack + ".weight")->shape, (std::vector<std::int64_t>{3, 64, 128}));
+  std::vector<float> globals;
+  for (std::int64_t e = 0; e < 3; ++e) {
+    const std::string module = "model.layers.0.mlp.experts." + std::to_string(e) + ".down_proj";
+    globals.push_back(a.scalar(module + ".weight_scale_2"));
+    for (std::int64_t row = 0; row < 64; ++row)
+      EXPECT_EQ(stored_row(m, stack + ".weight", e * 64 + row), packed_row(a, module, row));
+  }
+  EXPECT_EQ(floats_of(m, stack + ".scale"), globals);
+  EXPECT_EQ(m.find(stack + ".input_scale")->shape, std::vector<std::int64_t>{3});
+  EXPECT_EQ(stored_row(m, "blk.0.attn_q.weight", 1),
+            packed_row(a, "model.layers.0.self_attn.q_proj", 1))
+      << "Qwen's rows stay";
+  EXPECT_EQ(m.header().integer("qwen3moe.expert_count"), 3);
+  EXPECT_EQ(m.header().integer("qwen3moe.expert_used_count"), 2);
+  convert(dir / "m.gguf", dir / "b", "modelopt");
+  expect_same_tensors(dir / "a", dir / "b");
+}
+
+/// Experts that are not quantized are stacked too.
+TEST(GgufConvert, StacksPlainExperts) {
+  const TempDir dir;
+  write_qwen3_moe(dir / "source");
+  QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "a");
+  options.ignore = {"*.experts.*"};
+  quantize_checkpoint(options);
+  convert(dir / "a", dir / "m.gguf", "gguf");
+  const File m = File::open(dir / "m.gguf");
+  EXPECT_EQ(m.find("blk.0.ffn_up_exps.weight")->type->name, "BF16");
+  EXPECT_EQ(m.find("blk.0.ffn_gate_inp.weight")->type->name, "F32");
+  convert(dir / "m.gguf", dir / "b", "modelopt");
+  expect_same_tensors(dir / "a", dir / "b");
+}
+
+TEST(GgufConvert, QuantizesStraightToOneFile) {
+  const TempDir dir;
+  write_llama(dir / "source");
+  quantize(dir);
+  convert(dir / "a", dir / "m.gguf", "gguf");
+  QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "sub/n.gguf");
+  options.format = "gguf";
+  const QuantizeReport report = quantize_checkpoint(options);
+  EXPECT_GT(report.tensors.size(), 20u);
+  EXPECT_TRUE(std::ranges::any_of(
+      report.tensors, [](const TensorReport& t) { return t.measured && t.squared_error > 0; }));
+  EXPECT_EQ(read_text(dir / "m.gguf"), read_text(dir / "sub/n.gguf"));
+}
+
+class GgufRefusal : public ::testing::Test {
+ protected:
+  void SetUp() override { write_llama(dir / "source"); }
+  template <class E>
+  void refused(std::initializer_list<std::string_view> parts) {
+    expect_error<E>([&] { convert(dir / "a", dir / "m.gguf", "gguf"); }, parts);
+    EXPECT_FALSE(fs::exists(dir / "m.gguf"));
+    EXPECT_FALSE(fs::exists(dir / "m.gguf.partial"));
+  }
+  /// Reads a shard, changes it, and writes it again.
+  template <class Change>
+  void edit(const std::string& tensor, Change change) {
+    for (const auto& entry : fs::directory_iterator(dir / "a")) {
+      if (entry.path().extension() != ".safetensors") continue;
+      std::uint64_t begin = 0, size = 0;
+      {
+        const auto file = safetensors::File::open(entry.path());
+        const auto* t = file.find(tensor);
+        if (t == nullptr) continue;
+        begin = t->begin;
+        size = t->bytes;
+      }
+      std::string content = read_text(entry.path());
+      change(std::span(reinterpret_cast<std::uint8_t*>(content.data() + begin), size));
+      write_text(entry.path(), content);
+      return;
+    }
+    FAIL() << "no tensor " << tensor;
+  }
+  TempDir dir;
+};
+
+TEST_F(GgufRefusal, ScalesThatMeanSomethingElseThere) {
+  quantize(dir);
+  for (const auto& [bits, text] : {std::pair{0x7F, "0x7f (nan)"}, std::pair{0xFF, "0xff"},
+                                   std::pair{0x80, "0x80 (-0)"}, std::pair{0xB8, "0xb8 (-1)"}}) {
+    edit("model.layers.1.mlp.up_proj.weight_scale",
+         [&](std::span<std::uint8_t> s) { s[5] = static_cast<std::uint8_t>(bits); });
+    refused<ValueError>({"'model.layers.1.mlp.up_proj.weight'", "scale 5 is", text});
+  }
+}
+
+TEST_F(GgufRefusal, DepthsThatAreNoMultipleOf64) {
+  std::vector<TestTensor> t = {random_tensor("model.layers.0.mlp.up_proj.weight", {64, 96}),
+                               random_tensor("model.layers.0.mlp.gate_proj.weight", {64, 64})};
+  write_model(dir / "narrow", {t}, "");
+  write_json(dir / "narrow" / "config.json", llama_config());
+  quantize_checkpoint(quantize_options(dir / "narrow", dir / "a"));
+  refused<UnsupportedError>(
+      {"'model.layers.0.mlp.up_proj.weight'", "96 columns", "multiple of 64"});
+  QuantizeCheckpointOptions straight = quantize_options(dir / "narrow", dir / "n.gguf");
+  straight.format = "gguf";
+  quantize_checkpoint(straight);
+  EXPECT_EQ(File::open(dir / "n.gguf").find("blk.0.ffn_up.weight")->type->name, "BF16")
+      << "quantize keeps it";
+}
+
+TEST_F(GgufRefusal, ArchitecturesThatAreNotKnown) {
+  quantize(dir);
+  Json config = llama_config();
+  config["model_type"] = "mamba";
+  write_json(dir / "a" / "config.json", config);
+  refused<UnsupportedError>({"config.json", "model_type = \"mamba\"", "llama, mistral"});
+  fs::remove(dir / "a" / "config.json");
+  refused<UnsupportedError>({"config.json", "architecture is not known"});
+}
+
+TEST_F(GgufRefusal, ConfigurationsThatSayTooLittle) {
+  quantize(dir);
+  for (const char* key : {"num_attention_heads", "max_position_embeddings", "hidden_size"}) {
+    Json config = llama_config();
+    config.erase(key);
+    write_json(dir / "a" / "config.json", config);
+    const std::string_view part = key[0] == 'n' ? "heads" : key;
+    expect_error<Error>([&] { convert(dir / "a", dir / "m.gguf", "gguf"); }, {part});
+  }
+  Json config = llama_config();
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2}};
+  write_json(dir / "a" / "config.json", config);
+  refused<UnsupportedError>({"rotary embeddings of type 'dynamic'"});
+}
+
+TEST_F(GgufRefusal, TensorsWithoutAName) {
+  write_model(dir / "odd",
+              {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64}),
+                random_tensor("model.layers.0.mlp.mystery.weight", {64})}},
+              "");
+  write_json(dir / "odd" / "config.json", llama_config());
+  quantize_checkpoint(quantize_options(dir / "odd", dir / "a"));
+  refused<UnsupportedError>({"'model.layers.0.mlp.mystery.weight'", "no name in GGUF's 'llama'"});
+}
+
+/// llama.cpp has no global scale for a table of embeddings.
+TEST_F(GgufRefusal, Nvfp4WhereLlamaCppHasNoScale) {
+  QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / "a");
+  options.include = {"model.embed_tokens"};
+  quantize_checkpoint(options);
+  refused<UnsupportedError>(
+      {"'model.embed_tokens.weight'", "no global scale to token_embd.weight"});
+}
+
+TEST_F(GgufRefusal, ExpertsThatAreMissingOrDiffer) {
+  write_qwen3_moe(dir / "moe");
+  quantize_checkpoint(quantize_options(dir / "moe", dir / "a"));
+  Json config = Json::parse(config_text(dir / "a"));
+  config["num_experts"] = 4;
+  write_json(dir / "a" / "config.json", config);
+  refused<UnsupportedError>({"experts.0.", "3 experts, config.json says 4"});
+}
+
+TEST_F(GgufRefusal, OutputsThatCannotBeWritten) {
+  quantize(dir);
+  const auto to = [&](const std::string& name,
+                      const std::function<void(ConvertOptions&)>& set = {}) {
+    ConvertOptions options;
+    options.input = dir / "a";
+    options.output = dir / name;
+    options.to = "gguf";
+    if (set) set(options);
+    convert_checkpoint(options);
+  };
+  expect_error<ValueError>([&] { to("m.safetensors"); }, {"must end in .gguf"});
+  expect_error<UnsupportedError>([&] { to("m.gguf", [](auto& o) { o.resume = true; }); },
+                                 {"resume"});
+  to("m.gguf", [](auto& o) { o.dry_run = true; });
+  EXPECT_FALSE(fs::exists(dir / "m.gguf"));
+  to("m.gguf");
+  expect_error<IoError>([&] { to("m.gguf"); }, {"is there already", "--overwrite"});
+  to("m.gguf", [](auto& o) { o.overwrite = true; });
+  fs::create_directory(dir / "folder.gguf");
+  expect_error<IoError>([&] { to("folder.gguf"); }, {"must be a regular file"});
+  expect_error<ValueError>(
+      [&] {
+        to("m.gguf", [&](auto& o) {
+          o.input = dir / "m.gguf";
+          o.overwrite = true;
+        });
+      },
+      {"is the input"});
+}
+
+TEST(GgufSource, OfUnknownOrigin) {
+  const TempDir dir;
+  write_llama(dir / "source");
+  quantize(dir);
+  convert(dir / "a", dir / "m.gguf", "gguf");
+  // The file as another program would write it: without our keys, without scales that are 1.
+  const File m = File::open(dir / "m.gguf");
+  std::vector<NewEntry> entries;
+  for (const Entry& e : m.header().entries) {
+    if (e.key.starts_with("nvfp4.")) continue;
+    entries.push_back({e.key, {.type = e.value.type, .value = e.value.value}});
+  }
+  std::vector<TensorSpec> specs;
+  for (const TensorInfo& t : m.header().tensors)
+    if (!t.name.ends_with(".input_scale")) specs.push_back({t.name, t.type, t.shape});
+  Writer writer(dir / "foreign.gguf", entries, specs);
+  for (std::size_t i = 0; i < specs.size(); ++i) writer.write(i, 0, bytes_of(m, specs[i].name));
+  writer.commit();
+  const QuantizeReport report = convert(dir / "foreign.gguf", dir / "b", "modelopt");
+  EXPECT_TRUE(std::ranges::any_of(report.warnings, [](const std::string& w) {
+    return w.find("config.json is made of the file's keys") != w.npos;
+  }));
+  const Json config = Json::parse(config_text(dir / "b"));
+  for (const char* key : {"hidden_size", "num_attention_heads", "num_key_value_heads",
+                          "num_hidden_layers", "intermediate_size", "vocab_size", "model_type"})
+    EXPECT_EQ(config.at(key), llama_config().at(key)) << key;
+  const LoadedModel a(dir / "a"), b(dir / "b");
+  for (const auto& [name, tensor] : a.tensors) {
+    if (name.ends_with(".input_scale")) continue;
+    ASSERT_TRUE(b.has(name)) << name;
+    const bool norm = name.find("norm") != name.npos;
+    EXPECT_EQ(b.at(name).dtype, norm ? safetensors::DType::f32 : tensor.dtype) << name;
+    if (!norm) {
+      EXPECT_EQ(b.at(name).bytes, tensor.bytes) << name;
+    }
+  }
+  EXPECT_EQ(config.at("quantization_config").at("quant_algo"), "W4A16_NVFP4");
+}
+
+TEST(GgufSource, RefusesWhatItCannotRead) {
+  const TempDir dir;
+  const auto refused = [&](const std::vector<NewEntry>& entries,
+                           const std::vector<TensorSpec>& specs,
+                           std::initializer_list<std::string_view> parts) {
+    Writer writer(dir / "m.gguf", entries, specs);
+    const std::vector<std::byte> zeros(1 << 16);
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      writer.write(i, 0, std::span(zeros).first(*tensor_bytes(*specs[i].type, specs[i].shape)));
+    writer.commit();
+    expect_error<Error>([&] { convert(dir / "m.gguf", dir / "b", "bf16"); }, parts);
+  };
+  const NewEntry llama = {"general.architecture", new_text("llama")};
+  refused({}, {}, {"m.gguf: has no 'general.architecture'"});
+  refused({{"general.architecture", new_text("whisper")}}, {}, {"architecture 'whisper'"});
+  refused({llama}, {{"blk.0.ffn_up.weight", find_type(8), {64, 64}}},
+          {"'blk.0.ffn_up.weight': Q8_0, must be NVFP4"});
+  refused({llama}, {{"blk.0.mystery.weight", find_type(kF32), {64}}}, {"'blk.0.mystery.weight'"});
+  refused({llama}, {{"blk.0.attn_q.weight", find_type(kNvfp4), {64, 64}}},
+          {"'blk.0.attn_q.weight': 64 rows", "'llama.attention.head_count' = 0"});
+  refused({llama, {"llama.attention.head_count", new_u32(64)}},
+          {{"blk.0.attn_q.weight", find_type(kNvfp4), {64, 64}}}, {"even number"});
+  refused({llama},
+          {{"blk.0.ffn_up.weight", find_type(kNvfp4), {64, 64}},
+           {"blk.0.ffn_up.scale", find_type(kF32), {2}}},
+          {"'blk.0.ffn_up.scale': F32 [2], must be F32 with 1 element"});
+}
+
+TEST(GgufSource, RefusesScalesThatLlamaCppReadsOtherwise) {
+  const TempDir dir;
+  write_llama(dir / "source");
+  quantize(dir);
+  convert(dir / "a", dir / "m.gguf", "gguf");
+  edit_tensor(dir / "m.gguf", "blk.1.ffn_up.weight",
+              [](std::span<std::uint8_t> bytes) { bytes[36 + 2] = 0x7F; });
+  expect_error<FormatError>([&] { convert(dir / "m.gguf", dir / "b", "modelopt"); },
+                            {"'blk.1.ffn_up.weight': scale 6 is 0x7f"});
+}
+
+TEST(GgufSource, RefusesWidenedValuesThatWereChanged) {
+  const TempDir dir;
+  write_llama(dir / "source");
+  quantize(dir);
+  convert(dir / "a", dir / "m.gguf", "gguf");
+  edit_tensor(dir / "m.gguf", "output_norm.weight",
+              [](std::span<std::uint8_t> bytes) { bytes[0] = 1; });
+  expect_error<FormatError>([&] { convert(dir / "m.gguf", dir / "b", "modelopt"); },
+                            {"'model.norm.weight'", "is no BF16"});
+}
+
+/// Reads of any place and size give what one read gives.
+TEST(GgufSource, ReadsPartsOfTensors) {
+  const TempDir dir;
+  write_llama(dir / "source");
+  quantize(dir);
+  convert(dir / "a", dir / "m.gguf", "gguf");
+  const auto file = checkpoint::TensorFile::open(dir / "m.gguf");
+  const LoadedModel a(dir / "a");
+  for (const char* name :
+       {"model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight_scale",
+        "model.layers.1.mlp.down_proj.weight", "model.norm.weight"}) {
+    const auto& whole = a.at(name).bytes;
+    for (std::uint64_t at : {0, 1, 31, 32, 33, 100})
+      for (std::size_t n : {1, 2, 27, 28}) {
+        std::vector<std::byte> part(n);
+        file.read(*file.find(name), at, part);
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + static_cast<long>(at)))
+            << name << " " << at << " " << n;
+      }
+    std::vector<std::byte> beyond(whole.size());
+    EXPECT_THROW(file.read(*file.find(name), 1, beyond), ValueError);
+  }
+}
+
+}  // namespace
+}  // namespace nvfp4::gguf
