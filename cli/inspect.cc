@@ -205,7 +205,9 @@ void run(Arguments& arguments) {
 void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds");
-  command->add_option("PATH", arguments->options.path, "model folder, or one .safetensors file")
+  command
+      ->add_option("PATH", arguments->options.path,
+                   "model folder, or one .safetensors or .gguf file")
       ->required();
   command->add_option("--tensor", arguments->tensor, "only this tensor")->option_text("NAME");
   command->add_flag("--json", arguments->json, "everything about each tensor, as JSON");

@@ -28,6 +28,7 @@ be warnings), 3 something is.
 Examples:
   nvfp4 verify Llama-3.1-8B-NVFP4
   nvfp4 verify out --source Llama-3.1-8B
+  nvfp4 verify model.gguf
   nvfp4 verify out --for tensorrt-llm --json | jq '.findings[].code'
 )";
 
@@ -112,7 +113,8 @@ void add_verify(CLI::App& app) {
   VerifyOptions& o = arguments->options;
   CLI::App* command = app.add_subcommand(
       "verify", "Find what is wrong with a quantized checkpoint, before a loader does");
-  command->add_option("PATH", o.path, "model folder, or one .safetensors file")->required();
+  command->add_option("PATH", o.path, "model folder, or one .safetensors or .gguf file")
+      ->required();
   command
       ->add_option("--source", arguments->source,
                    "what it was quantized from: every weight is compared")

@@ -111,11 +111,21 @@ void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport&
   }
 }
 
+/// As the file counts them: blocks of a type that is not read are bytes to a LogicalTensor.
+std::uint64_t parameters_of(const LogicalTensor& t) {
+  if (!t.is_plain()) return static_cast<std::uint64_t>(t.elements());
+  std::uint64_t n = 1;
+  for (const std::int64_t d : t.data.file->stored_form(*t.data.info).shape)
+    n *= static_cast<std::uint64_t>(d);
+  return n;
+}
+
 InspectedTensor describe(const LogicalTensor& t) {
   InspectedTensor out;
   out.name = t.name;
-  out.dtype = safetensors::dtype_name(t.data.info->dtype);
-  out.shape = t.shape;
+  StoredForm form = t.data.file->stored_form(*t.data.info);
+  out.dtype = std::move(form.type);
+  out.shape = t.is_plain() ? std::move(form.shape) : t.shape;
   out.bytes = t.bytes;
   out.file = t.data.file->path().filename().string();
   if (!t.is_plain()) {
@@ -134,18 +144,18 @@ InspectedTensor describe(const LogicalTensor& t) {
 }  // namespace
 
 InspectReport inspect_checkpoint(const InspectOptions& options) {
-  const CheckpointReader reader(options.path);
+  const CheckpointReader reader(options.path, Naming::stored);
   InspectReport report;
   report.path = options.path.string();
   report.complete = reader.complete();
   report.model_type = reader.model_type();
-  report.format = "safetensors";
+  report.format = reader.container();
   std::vector<const LogicalTensor*> shown;
   bool input_scales = false;
   std::set<std::string> formats;
   for (const LogicalTensor& t : reader.tensors()) {
     report.bytes += t.bytes;
-    report.parameters += static_cast<std::uint64_t>(t.elements());
+    report.parameters += parameters_of(t);
     if (!t.is_plain()) formats.insert(std::string(t.names->scheme));
     if (t.is_nvfp4()) {
       input_scales |= t.input_scale().has_value();

@@ -73,6 +73,7 @@ void CheckpointReader::open_file(const fs::path& path, Naming naming) {
   files_.push_back(stored ? TensorFile(gguf::open_view(path, naming)) : TensorFile::open(path));
   config_text_ = files_[0].config_text();
   config_file_ = path.string();
+  model_type_ = files_[0].architecture();
   find_model_type();
 }
 

@@ -27,6 +27,10 @@ class CheckpointReader {
   const LogicalTensor* find(std::string_view name) const;
   /// False if an interrupted quantization left this folder.
   bool complete() const { return complete_; }
+  /// "safetensors" or "gguf"
+  std::string container() const {
+    return files_.empty() ? "safetensors" : std::string(files_[0].container());
+  }
   const std::string& model_type() const { return model_type_; }
   /// config.json; empty if there is none.
   const std::string& config_text() const { return config_text_; }

@@ -57,6 +57,10 @@ class Repairer {
   explicit Repairer(const RepairOptions& options) : options_(options), rules_({}) {}
 
   RepairReport run() {
+    require<UnsupportedError>(!is_gguf_name(options_.input),
+                              "{}: GGUF files are not repaired; repair the checkpoint that it was "
+                              "made of, and convert that",
+                              options_.input.string());
     report_.before = verify(options_.input);
     model_ = open_model_folder(options_.input, /*to_repair=*/true);
     if (options_.source) source_.emplace(*options_.source);

@@ -10,6 +10,11 @@
 
 namespace nvfp4::checkpoint {
 
+struct StoredForm {
+  std::string type;  ///< "BF16", "Q4_K"
+  std::vector<std::int64_t> shape;
+};
+
 /// What a container provides: tensors as a Hugging Face model names and stores them, whatever lies
 /// in the file. Quantized weights are codes and scales by the names of a scheme.
 class TensorSource {
@@ -29,6 +34,12 @@ class TensorSource {
   virtual std::int64_t modified_ns() const = 0;
   /// "safetensors", "gguf"
   virtual std::string_view container() const = 0;
+  /// A tensor as the file itself describes it.
+  virtual StoredForm stored_form(const safetensors::TensorInfo& tensor) const {
+    return {std::string(safetensors::dtype_name(tensor.dtype)), tensor.shape};
+  }
+  /// The architecture, where the container names it; else empty.
+  virtual std::string architecture() const { return {}; }
   /// config.json, where the container holds it; else empty.
   virtual std::string config_text() const { return {}; }
   /// What reading it this way leaves out.
@@ -60,6 +71,10 @@ class TensorFile {
   std::uint64_t file_bytes() const { return source_->file_bytes(); }
   std::int64_t modified_ns() const { return source_->modified_ns(); }
   std::string_view container() const { return source_->container(); }
+  StoredForm stored_form(const safetensors::TensorInfo& tensor) const {
+    return source_->stored_form(tensor);
+  }
+  std::string architecture() const { return source_->architecture(); }
   std::string config_text() const { return source_->config_text(); }
   std::vector<std::string> warnings() const { return source_->warnings(); }
 

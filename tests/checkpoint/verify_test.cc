@@ -285,7 +285,8 @@ TEST_P(VerifyFault, IsFound) {
 
 std::vector<std::string> every_code() {
   std::vector<std::string> codes;
-  for (const FindingKind& kind : finding_kinds()) codes.emplace_back(kind.code);
+  for (const FindingKind& kind : finding_kinds())
+    if (!kind.code.starts_with("gguf-")) codes.emplace_back(kind.code);  // gguf/verify_test.cc
   return codes;
 }
 

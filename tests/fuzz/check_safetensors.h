@@ -11,27 +11,13 @@
 #include <string_view>
 
 #include "checkpoint/safetensors_header.h"
+#include "fuzz/must.h"
 #include "nvfp4/error.h"
 #include "nvfp4/safetensors.h"
 
 /// What must hold for every input of the parsers; anything else aborts. Used by the fuzzer and, on
 /// its corpus, by the tests.
 namespace nvfp4::safetensors {
-
-inline void must(bool ok, const char* what) {
-  if (ok) return;
-  fmt::print(stderr, "broken: {}\n", what);
-  std::abort();
-}
-
-inline void check_message(const FormatError& error) {
-  const std::string_view message = error.what();
-  must(message.starts_with("input: "), "a message names the file");
-  must(message.size() < 2000, "a message is short");
-  must(std::none_of(message.begin(), message.end(),
-                    [](unsigned char c) { return c < 0x20 || c == 0x7F; }),
-       "a message is one line");
-}
 
 /// Writing what was read gives a file that reads the same.
 inline void check_header_round_trip(const Header& header, std::uint64_t file_bytes) {

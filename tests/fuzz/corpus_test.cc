@@ -4,6 +4,7 @@
 #include <string>
 
 #include "checkpoint/temp_dir.h"
+#include "fuzz/check_gguf.h"
 #include "fuzz/check_safetensors.h"
 
 namespace nvfp4::safetensors {
@@ -29,3 +30,23 @@ TEST(SafetensorsCorpus, HoldsEveryInvariant) {
 
 }  // namespace
 }  // namespace nvfp4::safetensors
+
+namespace nvfp4::gguf {
+namespace {
+
+TEST(GgufCorpus, HoldsEveryInvariant) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(NVFP4_FUZZ_CORPUS "/gguf")) {
+    SCOPED_TRACE(entry.path().filename().native());
+    const std::string content = read_text(entry.path());
+    const bool valid = check_gguf(std::as_bytes(std::span(content)));
+    const std::string name = entry.path().filename();
+    EXPECT_TRUE(!name.starts_with("file_") || valid);
+    EXPECT_TRUE(!name.starts_with("bad_") || !valid);
+    ++files;
+  }
+  EXPECT_GE(files, 20);
+}
+
+}  // namespace
+}  // namespace nvfp4::gguf

@@ -61,6 +61,17 @@ struct TensorSpec {
   std::vector<std::int64_t> shape;  ///< row-major
 };
 
+/// The start of a file to write, and where its tensors lie.
+struct FilePlan {
+  std::string start;                ///< everything before the data
+  std::vector<TensorInfo> tensors;  ///< in the order given
+  std::uint64_t file_bytes = 0;
+};
+
+/// Throws ValueError that starts with `file`.
+FilePlan plan_file(const std::vector<NewEntry>& entries, const std::vector<TensorSpec>& tensors,
+                   const std::string& file);
+
 /// Writes a file whose tensors are known beforehand and whose bytes come in any order, from any
 /// thread; the memory for it does not grow with the tensors. Until commit() the file has a
 /// temporary name; without commit() the destructor removes it.

@@ -116,6 +116,16 @@ class View final : public checkpoint::TensorSource {
   std::uint64_t file_bytes() const override { return file_.input().bytes(); }
   std::int64_t modified_ns() const override { return file_.input().modified_ns(); }
   std::string_view container() const override { return "gguf"; }
+  checkpoint::StoredForm stored_form(const ModelInfo& tensor) const override {
+    const TensorInfo& t = *origins_[index_of(tensor)].stored;
+    // One expert of a stack keeps its own shape.
+    const bool whole = naming_ == Naming::stored && t.name == tensor.name;
+    return {std::string(t.type->name), whole ? t.shape : tensor.shape};
+  }
+  std::string architecture() const override {
+    const std::string* name = header().text(kArchitectureKey);
+    return name == nullptr ? std::string() : *name;
+  }
   std::string config_text() const override {
     return architecture_ == nullptr ? std::string() : config_of(file_, *architecture_);
   }
@@ -159,6 +169,12 @@ class View final : public checkpoint::TensorSource {
   }
 
  private:
+  std::size_t index_of(const ModelInfo& tensor) const {
+    const auto index = static_cast<std::size_t>(&tensor - tensors_.data());
+    require<ValueError>(index < tensors_.size(), "{}: tensor '{}' is of another file", name_,
+                        printable(tensor.name));
+    return index;
+  }
   const Header& header() const { return file_.header(); }
 
   void find_architecture_of_file() {

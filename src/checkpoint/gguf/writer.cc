@@ -96,11 +96,7 @@ std::uint64_t bytes_of(const TensorSpec& spec, const std::string& file) {
       spec.type ? spec.type->name : "no type", kMaxDimensions));
 }
 
-struct FilePlan {
-  std::string start;
-  std::vector<TensorInfo> tensors;
-  std::uint64_t file_bytes = 0;
-};
+}  // namespace
 
 FilePlan plan_file(const std::vector<NewEntry>& entries, const std::vector<TensorSpec>& specs,
                    const std::string& file) {
@@ -135,8 +131,6 @@ FilePlan plan_file(const std::vector<NewEntry>& entries, const std::vector<Tenso
   plan.file_bytes = plan.start.size() + offset;
   return plan;
 }
-
-}  // namespace
 
 NewValue new_text(std::string text) {
   return {.type = ValueType::string, .value = std::move(text)};

@@ -55,6 +55,8 @@ using OnProgress = std::function<void(const Progress&)>;
 
 /// Opens everything that can be opened.
 Subject open_subject(const std::filesystem::path& path, Findings& findings);
+/// The same for a GGUF file, under the file's own names; checks its header too.
+Subject open_gguf_subject(const std::filesystem::path& path, Findings& findings);
 void check_config(const Subject& subject, Findings& findings);
 /// Global and input scales, and whether fused partners agree on them.
 void check_globals(const Subject& subject, Findings& findings);

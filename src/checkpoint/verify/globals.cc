@@ -34,7 +34,8 @@ void check_one(const LogicalTensor& t, Findings& findings, std::int64_t& default
                    fmt::format("{}: {}", t.global.describe(), number_text(t, scale)));
       break;
     }
-    if (scale.multiplier >= 1) {
+    // GGUF has weights without one, which is 1.
+    if (scale.multiplier > 1 || (scale.multiplier == 1 && t.names->scheme != "gguf")) {
       findings.add(
           "global-scale-sense", t.module(),
           fmt::format("{}: {}, so weights would reach {:.3g}", t.global.describe(),

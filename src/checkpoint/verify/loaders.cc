@@ -28,7 +28,7 @@ constexpr Loader kLoaders[] = {
     {.name = "tensorrt-llm", .schemes = {"modelopt"}},
     {.name = "transformers", .schemes = {"compressed-tensors"}},
     // A block of its NVFP4 type holds 64 weights.
-    {.name = "llama.cpp", .schemes = {"modelopt", "compressed-tensors"}, .columns = 64},
+    {.name = "llama.cpp", .schemes = {"modelopt", "compressed-tensors", "gguf"}, .columns = 64},
 };
 
 class LoaderCheck {
@@ -39,7 +39,9 @@ class LoaderCheck {
   void run(bool only) {
     const auto weights = subject_.nvfp4();
     if (weights.empty()) return;
-    if (only) check_scheme(weights.front()->names->scheme);
+    const std::string_view scheme = weights.front()->names->scheme;
+    if (only) check_scheme(scheme);
+    if (scheme == "gguf" && loader_.name != "llama.cpp") return;
     for (const LogicalTensor* t : weights) {
       const bool expert = !expert_layer_of(t->module()).empty();
       const std::int64_t columns =

@@ -22,17 +22,19 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
       options.loader.empty() || std::ranges::find(loaders, options.loader) != loaders.end(),
       "loader = {}, must be one of {}", options.loader, fmt::join(loaders, ", "));
   Findings findings(options.loader);
-  const Subject subject = open_subject(options.path, findings);
+  const bool gguf = is_gguf_name(options.path) && !std::filesystem::is_directory(options.path);
+  const Subject subject =
+      gguf ? open_gguf_subject(options.path, findings) : open_subject(options.path, findings);
   VerifyReport report;
   report.path = options.path.string();
   report.loader = options.loader;
   report.tensors = static_cast<std::int64_t>(subject.tensors.size());
-  report.format = "safetensors";
+  report.format = gguf ? "gguf" : "safetensors";
   for (const LogicalTensor& t : subject.tensors) {
     report.bytes += t.bytes;
     if (t.is_plain()) continue;
     ++report.quantized;
-    if (report.format == "safetensors" || t.is_nvfp4()) report.format = t.names->scheme;
+    if (!gguf && (report.format == "safetensors" || t.is_nvfp4())) report.format = t.names->scheme;
     if (t.is_nvfp4() && report.scheme != "nvfp4") report.scheme = t.input ? "nvfp4" : "nvfp4a16";
   }
   check_config(subject, findings);
@@ -41,7 +43,13 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
   check_scales(subject, findings, options.progress);
   if (options.source && subject.defective.empty() &&
       subject.files.size() >= subject.file_names.size())
-    check_source(subject, *options.source, findings, options.progress);
+    try {
+      check_source(subject, *options.source, findings, options.progress);
+    } catch (const Error& e) {
+      if (!gguf) throw;
+      findings.add("unreadable-file", options.path.filename().string(),
+                   fmt::format("cannot be compared with the source: {}", e.what()));
+    }
   report.findings = findings.take();
   return report;
 } catch (const std::filesystem::filesystem_error& e) {

@@ -1,0 +1,149 @@
+"""What llama.cpp's own package makes of our GGUF files."""
+
+import json
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import nvfp4
+
+gguf = pytest.importorskip("gguf", reason="the Python package gguf is missing")
+if not hasattr(gguf.GGMLQuantizationType, "NVFP4"):
+    pytest.skip("this version of gguf has no NVFP4", allow_module_level=True)
+
+
+def convert(source, output, to):
+    subprocess.run([sys.executable, "-m", "nvfp4._cli", "convert", source, output, "--to", to, "-q"],
+                   check=True, capture_output=True)
+
+
+def tensors_of(folder):
+    """Every tensor of a folder of BF16 and F32 tensors, by name, as float32."""
+    out = {}
+    for path in folder.glob("*.safetensors"):
+        data = path.read_bytes()
+        size = struct.unpack_from("<Q", data)[0]
+        for name, info in json.loads(data[8:8 + size]).items():
+            if name == "__metadata__":
+                continue
+            begin, end = (8 + size + at for at in info["data_offsets"])
+            raw = np.frombuffer(data[begin:end], np.uint8)
+            if info["dtype"] == "BF16":
+                value = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+            else:
+                value = raw.view({"F32": np.float32, "U8": np.uint8, "F8_E4M3": np.uint8}[info["dtype"]])
+            out[name] = value.reshape(info["shape"])
+    return out
+
+
+def to_bf16(x):
+    """Nearest BF16, ties to even."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def assert_same(theirs, ours, name):
+    """`ours` is BF16, or FP32 that was never rounded."""
+    rounded = np.array_equal(to_bf16(ours), ours)
+    np.testing.assert_array_equal(to_bf16(theirs) if rounded else theirs, ours, err_msg=name)
+
+
+def interleaved(rows, heads):
+    """As permute() of llama.cpp's conversion/llama.py."""
+    return (rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
+            .swapaxes(1, 2).reshape(rows.shape))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    nvfp4.sample(folder / "llama", layers=2, scale=1 / 16)
+    nvfp4.quantize_checkpoint(folder / "llama", folder / "llama-nvfp4")
+    nvfp4.sample(folder / "deepseek", arch="deepseek-v3", layers=2, scale=1 / 32)
+    nvfp4.quantize_checkpoint(folder / "deepseek", folder / "deepseek-nvfp4",
+                              ignore=["*.self_attn.*"])
+    for name in ("llama", "deepseek"):
+        convert(folder / f"{name}-nvfp4", folder / f"{name}.gguf", "gguf")
+        convert(folder / f"{name}-nvfp4", folder / f"{name}-bf16", "bf16")
+    return folder
+
+
+def dequantized(reader):
+    """Every weight of the file by the package's own formula, times its global scale."""
+    tensors = {t.name: t for t in reader.tensors}
+    out = {}
+    for name, t in tensors.items():
+        if name.endswith((".scale", ".input_scale")):
+            continue
+        out[name] = gguf.quants.dequantize(t.data, t.tensor_type)
+        scale = tensors.get(name.removesuffix(".weight") + ".scale")
+        if t.tensor_type == gguf.GGMLQuantizationType.NVFP4:
+            shape = (-1,) + (1,) * (out[name].ndim - 1) if out[name].ndim == 3 else (-1,)
+            out[name] = out[name] * scale.data.reshape(shape)
+    return out
+
+
+@pytest.mark.parametrize("model", ["llama", "deepseek"])
+def test_every_weight_is_that_of_the_checkpoint(models, model):
+    arch = {"llama": gguf.MODEL_ARCH.LLAMA, "deepseek": gguf.MODEL_ARCH.DEEPSEEK2}[model]
+    names = gguf.get_tensor_name_map(arch, 2)
+    config = json.loads((models / f"{model}-nvfp4" / "config.json").read_text())
+    theirs = dequantized(gguf.GGUFReader(models / f"{model}.gguf"))
+    ours = tensors_of(models / f"{model}-bf16")
+    seen, experts = set(), {}
+    for name, value in ours.items():
+        if name.startswith(f"model.layers.{config['num_hidden_layers']}."):
+            continue  # multi-token prediction
+        parts = name.split(".experts.")
+        if len(parts) == 2:  # the map names the stack without a number
+            number, rest = parts[1].split(".", 1)
+            experts.setdefault(f"{parts[0]}.experts.{rest}", {})[int(number)] = value
+            continue
+        key = name.replace("e_score_correction_bias", "e_score_correction.bias")
+        mapped = names.get_name(key, (".weight", ".bias"))
+        if model == "llama" and name.endswith("q_proj.weight"):
+            value = interleaved(value, config["num_attention_heads"])
+        if model == "llama" and name.endswith("k_proj.weight"):
+            value = interleaved(value, config["num_key_value_heads"])
+        assert_same(theirs[mapped], value, name)
+        seen.add(mapped)
+    for name, stack in experts.items():
+        mapped = names.get_name(name, (".weight",))
+        value = np.stack([stack[e] for e in range(len(stack))])
+        assert_same(theirs[mapped], value, name)
+        seen.add(mapped)
+    assert bool(experts) == (model == "deepseek")
+    assert set(theirs) - seen <= {"rope_freqs.weight"}
+
+
+def test_types(models):
+    """Types of tensors and of the file, by the package's own numbers."""
+    reader = gguf.GGUFReader(models / "llama.gguf")
+    kinds = {t.name: t.tensor_type.name for t in reader.tensors}
+    assert kinds["blk.0.attn_q.weight"] == "NVFP4"
+    assert kinds["blk.0.attn_q.scale"] == kinds["blk.0.attn_norm.weight"] == "F32"
+    assert kinds["token_embd.weight"] == "BF16"
+    assert reader.get_field("general.file_type").contents() == gguf.LlamaFileType.MOSTLY_NVFP4
+    assert reader.get_field("general.architecture").contents() == "llama"
+    assert reader.get_field("llama.block_count").contents() == 2
+
+
+def test_llama3_rope_factors(models):
+    """The formula of conversion/llama.py, generate_extra_tensors()."""
+    config = json.loads((models / "llama-nvfp4" / "config.json").read_text())
+    rope, dim = config["rope_scaling"], config["head_dim"]
+    freqs = 1.0 / config["rope_theta"] ** (np.arange(0, dim, 2) / dim)
+    low = rope["original_max_position_embeddings"] / rope["low_freq_factor"]
+    high = rope["original_max_position_embeddings"] / rope["high_freq_factor"]
+    expected = []
+    for wavelength in 2 * np.pi / freqs:
+        smooth = ((rope["original_max_position_embeddings"] / wavelength - rope["low_freq_factor"])
+                  / (rope["high_freq_factor"] - rope["low_freq_factor"]))
+        expected.append(1 if wavelength < high else rope["factor"] if wavelength > low
+                        else 1 / ((1 - smooth) / rope["factor"] + smooth))
+    reader = gguf.GGUFReader(models / "llama.gguf")
+    factors = next(t for t in reader.tensors if t.name == "rope_freqs.weight")
+    np.testing.assert_allclose(factors.data, expected, rtol=1e-6)
