@@ -51,6 +51,28 @@ TEST_F(Cli, ConvertWritesAnotherFormAndSaysWhatItDid) {
   expect_one_line_error(run({"quantize", "a", "d"}), 1, {"already quantized", "nvfp4 convert"});
 }
 
+TEST_F(Cli, ConvertsToOneGgufFileAndBack) {
+  make_sample();
+  ASSERT_EQ(run({"quantize", "m", "a", "-q"}).status, 0);
+  const Result r = run({"convert", "a", "m.gguf", "--to", "gguf"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.err, "no tokenizer")) << r.err;
+  EXPECT_TRUE(fs::is_regular_file(dir_ / "m.gguf"));
+  const Result broken = run({"verify", "m.gguf", "--for", "llama.cpp", "-q"});
+  EXPECT_EQ(broken.status, 3) << "without a tokenizer";
+  EXPECT_TRUE(has(broken.out, "gguf-tokenizer") && has(broken.out, "1 error")) << broken.out;
+  const Result shown = run({"inspect", "m.gguf"});
+  EXPECT_TRUE(has(shown.out, "blk.*.attn_q") && has(shown.out, "gguf")) << shown.out;
+  EXPECT_EQ(run({"convert", "m.gguf", "b", "--to", "modelopt", "-q"}).status, 0);
+  const Result compared = run({"compare", "a", "b", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(compared.out).at("different"), 0);
+  EXPECT_EQ(run({"quantize", "m", "n.gguf", "--format", "gguf", "-q"}).status, 0);
+  EXPECT_EQ(read_text(dir_ / "m.gguf"), read_text(dir_ / "n.gguf"));
+  expect_one_line_error(run({"convert", "a", "m.gguf", "--to", "gguf"}), 1, {"--overwrite"});
+  expect_one_line_error(run({"convert", "a", "out", "--to", "gguf"}), 1, {"must end in .gguf"});
+  expect_one_line_error(run({"repair", "m.gguf", "out"}), 1, {"not repaired"});
+}
+
 TEST_F(Cli, RepairSaysWhatItChanged) {
   make_sample();
   ASSERT_EQ(run({"quantize", "m", "a", "-q"}).status, 0);

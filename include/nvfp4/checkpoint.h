@@ -23,7 +23,8 @@ struct Progress {
 struct QuantizeCheckpointOptions {
   std::filesystem::path input, output;
   Scheme scheme = Scheme::nvfp4;
-  std::string format = "modelopt";  ///< or "compressed-tensors"
+  /// Or "compressed-tensors"; "comfyui", one file in `output`; "gguf": `output` is that file.
+  std::string format = "modelopt";
   Quantizer quantizer = Quantizer::mse;
   /// Exact tensor or module name, glob (`*`, `?`), or "re:" and an ECMAScript regular expression.
   /// `ignore` wins over `include`, which wins over the defaults; nothing can include a tensor that
@@ -71,12 +72,12 @@ struct QuantizeReport {
   bool dry_run = false;
 };
 
-/// Quantizes a Hugging Face model folder (or one .safetensors file) in bounded memory. On a GPU
-/// each thread keeps two chunks of rows under way, in memory taken once: one is read or written
-/// while the other is uploaded, encoded and downloaded on a stream of its own. Throws IoError,
-/// FormatError, ValueError, DeviceError, UnsupportedError (before anything is read if the device
-/// cannot be used). Nothing incomplete is left under a final name; an interrupted run goes on with
-/// `resume`.
+/// Quantizes a Hugging Face model folder (or one .safetensors or .gguf file) in bounded memory. On
+/// a GPU each thread keeps two chunks of rows under way, in memory taken once: one is read or
+/// written while the other is uploaded, encoded and downloaded on a stream of its own. Throws
+/// IoError, FormatError, ValueError, DeviceError, UnsupportedError (before anything is read if the
+/// device cannot be used). Nothing incomplete is left under a final name; an interrupted run goes
+/// on with `resume`.
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options);
 
 /// The report as JSON, for --report and --json.
@@ -106,6 +107,7 @@ struct InspectReport {
 };
 
 struct InspectOptions {
+  /// A folder, or one file; of a .gguf file names and types are its own.
   std::filesystem::path path;
   std::optional<std::string> tensor;              ///< only this one
   bool histograms = true;                         ///< read every code and scale

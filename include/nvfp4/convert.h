@@ -37,6 +37,7 @@ std::vector<std::string> conversion_targets();
 /// FP8     quantized to NVFP4 as quantize_checkpoint() does; where the input holds 4-bit weights
 ///         too, it stays FP8 if the target can say so, else becomes BF16.
 /// bf16, fp16: every quantized weight is dequantized.
+/// gguf    `output` is one .gguf file, written whole or not at all: docs/gguf.md.
 /// Other tensors are copied.
 ///
 /// Throws IoError, FormatError, ValueError, UnsupportedError; what the target cannot hold is an

@@ -9,11 +9,12 @@ from ._errors import InvalidValueError
 def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", quantizer="mse",
                         ignore=(), include=(), fuse=(), input_amax=None, resume=False,
                         overwrite=False, dry_run=False, backend="", device="cpu", progress=None):
-    """Quantizes a Hugging Face model folder, or one .safetensors file, in bounded memory.
+    """Quantizes a Hugging Face model folder, or one .safetensors or .gguf file.
 
     scheme      'nvfp4' (W4A4) or 'nvfp4a16' (weights only)
     format      'modelopt' (weight_scale_2 and input_scale are MULTIPLIERS) or 'compressed-tensors'
-                (weight_global_scale and input_global_scale are DIVISORS, their reciprocals)
+                (weight_global_scale and input_global_scale are DIVISORS, their reciprocals);
+                'comfyui', one file in `output`; 'gguf', `output` is a file for llama.cpp
     ignore, include, fuse, input_amax, resume, overwrite, dry_run: as of `nvfp4 quantize`
     device      'cpu', 'cuda', 'cuda:N' or 'auto'; the output is the same
     progress    called as progress(tensor, tensors_done, tensors_total, bytes_done, bytes_total),

@@ -2,8 +2,6 @@
 
 import json
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,11 +11,6 @@ import nvfp4
 gguf = pytest.importorskip("gguf", reason="the Python package gguf is missing")
 if not hasattr(gguf.GGMLQuantizationType, "NVFP4"):
     pytest.skip("this version of gguf has no NVFP4", allow_module_level=True)
-
-
-def convert(source, output, to):
-    subprocess.run([sys.executable, "-m", "nvfp4._cli", "convert", source, output, "--to", to, "-q"],
-                   check=True, capture_output=True)
 
 
 def tensors_of(folder):
@@ -66,8 +59,8 @@ def models(tmp_path_factory):
     nvfp4.quantize_checkpoint(folder / "deepseek", folder / "deepseek-nvfp4",
                               ignore=["*.self_attn.*"])
     for name in ("llama", "deepseek"):
-        convert(folder / f"{name}-nvfp4", folder / f"{name}.gguf", "gguf")
-        convert(folder / f"{name}-nvfp4", folder / f"{name}-bf16", "bf16")
+        nvfp4.convert(folder / f"{name}-nvfp4", folder / f"{name}.gguf", "gguf")
+        nvfp4.convert(folder / f"{name}-nvfp4", folder / f"{name}-bf16", "bf16")
     return folder
 
 
