@@ -139,8 +139,8 @@ TEST(Excludes, NameWhatASubstringSearchWouldExcludeToo) {
 
 TEST(CheckpointFormat, AnUnknownNameListsTheKnownOnes) {
   EXPECT_EQ(&checkpoint_format("modelopt"), &kModelOpt);
-  expect_error<ValueError>([] { checkpoint_format("gguf"); },
-                           {"gguf", "modelopt", "compressed-tensors"});
+  expect_error<ValueError>([] { checkpoint_format("gptq"); },
+                           {"gptq", "modelopt", "compressed-tensors", "gguf"});
 }
 
 }  // namespace
