@@ -84,11 +84,11 @@ std::string series(const Kind& kind, std::size_t index, const Plot& plot) {
 void label_layers(const Plot& plot, std::string& labels) {
   const std::int64_t range = plot.last - plot.first;
   std::int64_t step = 1;
-  for (const std::int64_t next : {2, 5, 10, 20, 50, 100, 200, 500, 1000})
-    if (range / step > 8) step = next;
-  for (std::int64_t layer = plot.first; layer <= plot.last; ++layer)
-    if ((layer - plot.first) % step == 0)
-      labels += fmt::format("<span style='left:{}'>{}</span>", percent(plot.at_x(layer)), layer);
+  for (std::int64_t power = 1; range / step > 8; power *= 10)
+    for (const std::int64_t next : {2, 5, 10})
+      if (range / step > 8) step = next * power;
+  for (std::int64_t layer = plot.first; layer <= plot.last; layer += step)
+    labels += fmt::format("<span style='left:{}'>{}</span>", percent(plot.at_x(layer)), layer);
 }
 
 struct Bar {
@@ -122,7 +122,7 @@ std::string bars(const std::vector<Bar>& all, std::string_view description) {
 }  // namespace
 
 Axis axis_around(double low, double high) {
-  if (!(low < high)) {
+  if (!(high - low > 1e-9 * std::fabs(high))) {
     const double margin = high != 0 ? 0.05 * std::fabs(high) : 0.01;
     low -= margin;
     high += margin;
