@@ -212,6 +212,9 @@ std::vector<float> rope_factors(const Json& config) {
   const auto old_context =
       static_cast<double>(integer_of(rope, {"original_max_position_embeddings"}, 8192));
   const std::int64_t dim = head_dim(config);
+  constexpr std::int64_t kMostDims = 65536;
+  require<UnsupportedError>(dim <= kMostDims, "config.json: head_dim = {}, at most {} can be", dim,
+                            kMostDims);
   std::vector<float> factors;
   for (std::int64_t i = 0; i < dim; i += 2) {
     const double frequency =

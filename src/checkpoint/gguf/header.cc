@@ -74,6 +74,12 @@ class Cursor {
     return out;
   }
 
+  void skip_text(const char* what, std::uint64_t most) {
+    const auto bytes = number<std::uint64_t>(what);
+    if (bytes > most) fail("{} of {} bytes, at most {}", what, bytes, most);
+    skip(what, bytes);
+  }
+
   void skip(const char* what, std::uint64_t bytes) {
     need(what, bytes);
     at_ += bytes;
@@ -226,7 +232,7 @@ class Parser {
       for (std::uint64_t i = 0; i < place.count; ++i) read_bool();
     } else if (place.type == ValueType::string) {
       for (std::uint64_t i = 0; i < place.count; ++i)
-        in_.skip("a string in an array", in_.number<std::uint64_t>("length of a string"));
+        in_.skip_text("a string in an array", kMaxTextBytes);
     } else if (place.type == ValueType::array) {
       for (std::uint64_t i = 0; i < place.count; ++i) read_array(depth + 1);
     } else {

@@ -181,12 +181,12 @@ class Maker {
       require<UnsupportedError>(m.place.expert == static_cast<std::int64_t>(i),
                                 "{}: tensor '{}': expert {} follows {} others, must be {}", file_,
                                 printable(m.model_name), m.place.expert, i, i);
-      require<UnsupportedError>(m.type == first.type && m.shape == first.shape &&
-                                    (m.input == kNone) == (first.input == kNone),
-                                "{}: tensor '{}': {} [{}], but '{}' is {} [{}]; GGUF stacks them",
-                                file_, printable(m.model_name), m.type->name,
-                                fmt::join(m.shape, ", "), printable(first.model_name),
-                                first.type->name, fmt::join(first.shape, ", "));
+      require<UnsupportedError>(
+          m.type == first.type && m.shape == first.shape && m.dtype == first.dtype &&
+              (m.input == kNone) == (first.input == kNone),
+          "{}: tensor '{}': {} [{}], but '{}' is {} [{}]; GGUF stacks them", file_,
+          printable(m.model_name), m.type->name, fmt::join(m.shape, ", "),
+          printable(first.model_name), first.type->name, fmt::join(first.shape, ", "));
     }
     require<UnsupportedError>(static_cast<std::int64_t>(members.size()) == experts_,
                               "{}: tensor '{}': {} experts, config.json says {}", file_,
@@ -220,7 +220,7 @@ class Maker {
     const std::int64_t heads =
         m.place.key ? integer_of(config_, {"num_key_value_heads"}, all) : all;
     const std::int64_t rows = m.shape.empty() ? 0 : m.shape[0];
-    require<UnsupportedError>(heads > 0 && rows % (2 * heads) == 0,
+    require<UnsupportedError>(heads > 0 && heads <= rows / 2 && rows % (2 * heads) == 0,
                               "{}: tensor '{}': {} rows, must be an even number for each of {} "
                               "heads",
                               file_, printable(m.model_name), rows, heads);

@@ -21,6 +21,8 @@
 namespace nvfp4::gguf {
 namespace {
 
+constexpr std::int64_t kMostExperts = 65536;
+
 using safetensors::DType;
 using Shape = std::vector<std::int64_t>;
 using ModelInfo = safetensors::TensorInfo;
@@ -180,6 +182,11 @@ class View final : public checkpoint::TensorSource {
   void find_architecture_of_file() {
     const std::string* name = header().text(kArchitectureKey);
     require<UnsupportedError>(name != nullptr, "{}: has no '{}'", name_, kArchitectureKey);
+    const auto parts = header().integer("split.count").value_or(1);
+    require<UnsupportedError>(parts <= 1,
+                              "{}: one of {} files of a model: merge them with llama-gguf-split "
+                              "--merge",
+                              name_, parts);
     architecture_ = architecture_of(file_);
     std::string known;
     for (const Architecture& a : architectures())
@@ -236,7 +243,11 @@ class View final : public checkpoint::TensorSource {
     }
     require<FormatError>(t.shape.size() >= 2, "{}: tensor '{}': {} dimensions, must have 2 or 3",
                          name_, printable(t.name), t.shape.size());
+    // No more than the file has bytes for: a stack of nothing could be of any length.
     const std::int64_t experts = t.shape[0];
+    require<FormatError>(t.bytes > 0 && experts <= kMostExperts,
+                         "{}: tensor '{}': [{}], must be 1 to {} experts that are not empty", name_,
+                         printable(t.name), fmt::join(t.shape, ", "), kMostExperts);
     for (std::int64_t e = 0; e < experts; ++e)
       add_as(t, *model_name_of(*architecture_, t.name, e),
              Shape(t.shape.begin() + 1, t.shape.end()),
@@ -261,7 +272,7 @@ class View final : public checkpoint::TensorSource {
     if (!heads && place->key)
       heads = header().integer(fmt::format("{}.attention.head_count", architecture_->name));
     const std::int64_t rows = t.shape.empty() ? 0 : t.shape[0];
-    require<FormatError>(heads && *heads > 0 && rows % (2 * *heads) == 0,
+    require<FormatError>(heads && *heads > 0 && *heads <= rows / 2 && rows % (2 * *heads) == 0,
                          "{}: tensor '{}': {} rows, must be an even number for each of '{}' = {}",
                          name_, printable(t.name), rows, key, heads.value_or(0));
     return {rows / *heads};

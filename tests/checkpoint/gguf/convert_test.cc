@@ -410,6 +410,16 @@ TEST(GgufSource, RefusesWhatItCannotRead) {
           {"'blk.0.attn_q.weight': 64 rows", "'llama.attention.head_count' = 0"});
   refused({llama, {"llama.attention.head_count", new_u32(64)}},
           {{"blk.0.attn_q.weight", find_type(kNvfp4), {64, 64}}}, {"even number"});
+  // Twice this many is 2^64 - 2, so -2.
+  refused({llama,
+           {"llama.attention.head_count",
+            {.type = ValueType::u64, .value = std::uint64_t{0x7FFFFFFFFFFFFFFF}}}},
+          {{"blk.0.attn_q.weight", find_type(kNvfp4), {64, 64}}}, {"even number"});
+  refused({llama, {"split.count", {.type = ValueType::u16, .value = std::uint64_t{3}}}},
+          {{"blk.0.ffn_up.weight", find_type(kNvfp4), {64, 64}}}, {"one of 3 files"});
+  const NewEntry qwen = {"general.architecture", new_text("qwen3moe")};
+  refused({qwen}, {{"blk.0.ffn_gate_exps.weight", find_type(kF32), {std::int64_t{1} << 40, 0}}},
+          {"'blk.0.ffn_gate_exps.weight'", "must be 1 to 65536 experts"});
   refused({llama},
           {{"blk.0.ffn_up.weight", find_type(kNvfp4), {64, 64}},
            {"blk.0.ffn_up.scale", find_type(kF32), {2}}},
