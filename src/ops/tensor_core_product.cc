@@ -4,7 +4,7 @@ namespace nvfp4 {
 namespace {
 
 /// Rows, and bytes between rows, that the copy engine can count.
-constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 1;
+constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 256;  // a tile less than 2^31
 constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 40;
 
 void require_gpu(const char* op, const FragmentWeights& w) {
@@ -24,7 +24,8 @@ GemmInput gemm_input(const char* op, const MatrixView& x, const FragmentWeights&
                       "{}: x.dtype = {}, must be bf16 or f16", op, dtype_name(x.dtype));
   require_on(op, "x", x.device, w.device());
   require_matrix(op, "x", x);
-  require<ShapeError>(x.rows <= kMostRows, "{}: x.rows = {}, must be less than 2^31", op, x.rows);
+  require<ShapeError>(x.rows <= kMostRows, "{}: x.rows = {}, must be at most {}", op, x.rows,
+                      kMostRows);
   require<ShapeError>(
       x.stride % 8 == 0 && x.stride * dtype_size(x.dtype) < kMostRowBytes,
       "{}: x.stride = {}, must be a multiple of 8 (rows start at multiples of 16 bytes) and less "
@@ -42,7 +43,8 @@ GemmInput gemm_input(const char* op, const QuantizedView& x, const FragmentWeigh
   require<ShapeError>(s.axis == BlockAxis::rows,
                       "{}: x has its blocks down the columns, must have them along the rows", op);
   require<ShapeError>(s.block == kBlock, "{}: x has blocks of {}, must be 16", op, s.block);
-  require<ShapeError>(s.rows <= kMostRows, "{}: x has {} rows, must be less than 2^31", op, s.rows);
+  require<ShapeError>(s.rows <= kMostRows, "{}: x has {} rows, must be at most {}", op, s.rows,
+                      kMostRows);
   const std::int64_t bytes = gemm_workspace_bytes(s);
   require<ShapeError>(static_cast<std::int64_t>(options.workspace.size()) >= bytes &&
                           (bytes == 0 || options.workspace.data() != nullptr),

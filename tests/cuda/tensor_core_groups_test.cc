@@ -105,5 +105,15 @@ TEST_F(CudaGemm, OfEveryGroupIsRight) {
       }
 }
 
+TEST_F(CudaGemm, OfGroupsWritesNothingBesideColumnsThatAreNoMultipleOfEight) {
+  const std::uint64_t seed = 4 * fresh_seed();
+  for (const GemmTile& t : {GemmTile{}, GemmTile{16, 128, 1}, GemmTile{64, 128, 1}}) {
+    const Weights w(2, 12, 64, GlobalScope::vector, seed);
+    const DenseX x(40, 64, DType::bf16, seed);
+    // Rows of 16 columns, all of them aligned: run() looks at the four behind each row.
+    run(Form::grouped, x, w, DType::bf16, {.tile = t}, {}, {25, 40}, 4);
+  }
+}
+
 }  // namespace
 }  // namespace nvfp4::test

@@ -93,6 +93,8 @@ auto launcher(DType type, bool swiglu) {
   return type == DType::bf16 ? launch_gemm_bf16 : launch_gemm_f16;
 }
 
+/// Whether out can be written 16 bytes at a time: rows start there, and what is N columns ends
+/// there.
 bool is_wide(const MatrixSpan& out, std::int64_t group_cols) {
   const std::int64_t sixteen = 16 / dtype_size(out.dtype);
   return reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0 && out.stride % sixteen == 0 &&
@@ -143,7 +145,7 @@ void fragment_gemm(const FragmentGemmJob& job) {
   p.out = job.out.data;
   p.out_type = job.out.dtype;
   p.out_stride = job.out.stride;
-  p.wide_stores = is_wide(job.out, p.out_group_cols);
+  p.wide_stores = is_wide(job.out, w.rows());
   if (w.gate_up()) set_swiglu(job, p);
 
   p.rows = 0;

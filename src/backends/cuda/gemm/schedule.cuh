@@ -103,7 +103,8 @@ class Schedule {
   __device__ static int tiles_of(int rows) {
     return rows <= 0 ? 0 : (rows + Config::kTokens - 1) / Config::kTokens;
   }
-  // Whatever a caller's offsets say, rows are those of out.
+  // Rows are those of out, whatever a caller's offsets say. Groups that overlap would still give a
+  // block of one tile a second one: they must not.
   __device__ int end_of(int g) const { return min(p_.ends[g], p_.rows); }
   __device__ int start_of(int g) const {
     return max(0, p_.starts != nullptr ? p_.starts[g] : g == 0 ? 0 : p_.ends[g - 1]);
