@@ -8,16 +8,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "../bench_matrix.h"
-#include "graph_time.h"
 #include "nvfp4/activation.h"
 #include "nvfp4/error.h"
+#include "program.h"
 
 namespace nvfp4 {
 namespace {
@@ -83,11 +82,8 @@ class Bench {
                "aim", "peer", "GB/s");
   }
   nlohmann::json json() const {
-    cudaDeviceProp p{};
-    check(cudaGetDeviceProperties(&p, 0));
-    int driver = 0;
-    check(cudaDriverGetVersion(&driver));
-    nlohmann::json j{{"gpu", p.name}, {"cuda_driver", driver}, {"copy_bytes_per_s", copy_rate_}};
+    nlohmann::json j = bench::describe_gpu();
+    j["copy_bytes_per_s"] = copy_rate_;
     for (const Row& r : rows_)
       j["rows"].push_back({{"name", r.name},
                            {"us", r.us},
@@ -293,11 +289,7 @@ void bench_search(Bench& b, std::int64_t rows, std::int64_t cols) {
         });
 }
 
-int run(int argc, char** argv) {
-  if (const std::string reason = why_unavailable(kGpu); !reason.empty()) {
-    fmt::print(stderr, "nvfp4_cuda_bench: no GPU to run on: {}\n", reason);
-    return 1;
-  }
+void run(int argc, char** argv) {
   std::string file;
   std::vector<std::string> names;
   for (int i = 1; i < argc; ++i) {
@@ -320,18 +312,12 @@ int run(int argc, char** argv) {
   bench_swiglu(b, 1, 2048, 0, 2, 2.9);
   bench_staging(b, 8192, 7168, 45, 464);
   bench_search(b, 2560, 9728);
-  if (!file.empty()) std::ofstream(file) << b.json().dump(1) << '\n';
-  return 0;
+  bench::write_json(file, b.json());
 }
 
 }  // namespace
 }  // namespace nvfp4
 
 int main(int argc, char** argv) {
-  try {
-    return nvfp4::run(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "nvfp4_cuda_bench: {}\n", e.what());
-    return 1;
-  }
+  return nvfp4::bench::run_program("nvfp4_cuda_bench", [&] { nvfp4::run(argc, argv); });
 }

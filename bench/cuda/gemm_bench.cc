@@ -8,17 +8,14 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "../bench_matrix.h"
 #include "cublas.h"
-#include "graph_time.h"
-#include "nvfp4/runtime.h"
 #include "nvfp4/tensor_core_gemm.h"
+#include "program.h"
 #include "stream_read.h"
 
 namespace nvfp4 {
@@ -198,9 +195,7 @@ Arguments parse(int argc, char** argv) {
       a.n = std::stoll(value);
       a.k = std::stoll(value.substr(value.find('x') + 1));
     } else if (name == "--rows") {
-      a.rows.clear();
-      std::istringstream list(value);
-      for (std::string m; std::getline(list, m, ',');) a.rows.push_back(std::stoll(m));
+      a.rows = bench::parse_numbers(value);
     } else {
       throw ValueError(fmt::format("unknown argument {}", name));
     }
@@ -208,34 +203,20 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
-int run(int argc, char** argv) {
-  const Arguments arguments = parse(argc, argv);
-  if (const std::string reason = why_unavailable(kGpu); !reason.empty()) {
-    fmt::print(stderr, "nvfp4_cuda_gemm_bench: no GPU to run on: {}\n", reason);
-    return 1;
-  }
-  cudaDeviceProp p{};
-  bench::check(cudaGetDeviceProperties(&p, 0));
-  int driver = 0;
-  bench::check(cudaDriverGetVersion(&driver));
+void run(const Arguments& arguments) {
   bench::Cublas cublas;
   if (!cublas.available()) fmt::print("cuBLAS was not found\n");
-  nlohmann::json j{{"gpu", p.name}, {"cuda_driver", driver}};
+  nlohmann::json j = bench::describe_gpu();
   for (const auto& [n, k] : kShapes)
     if (arguments.n == 0 || (arguments.n == n && arguments.k == k))
       j["shapes"].push_back(run_shape(arguments, n, k, cublas));
-  if (!arguments.json.empty()) std::ofstream(arguments.json) << j.dump(1) << '\n';
-  return 0;
+  bench::write_json(arguments.json, j);
 }
 
 }  // namespace
 }  // namespace nvfp4
 
 int main(int argc, char** argv) {
-  try {
-    return nvfp4::run(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "nvfp4_cuda_gemm_bench: {}\n", e.what());
-    return 1;
-  }
+  return nvfp4::bench::run_program("nvfp4_cuda_gemm_bench",
+                                   [&] { nvfp4::run(nvfp4::parse(argc, argv)); });
 }

@@ -9,22 +9,19 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <random>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "../bench_matrix.h"
 #include "cublas.h"
-#include "graph_time.h"
 #include "nvfp4/moe.h"
-#include "nvfp4/runtime.h"
 #include "nvfp4/tensor_core_gemm.h"
+#include "program.h"
 #include "stream_read.h"
 
 namespace nvfp4 {
@@ -228,9 +225,7 @@ Arguments parse(int argc, char** argv) {
     } else if (name == "--experts") {
       a.experts = std::stoll(value);
     } else if (name == "--tokens") {
-      a.tokens.clear();
-      std::istringstream list(value);
-      for (std::string t; std::getline(list, t, ',');) a.tokens.push_back(std::stoll(t));
+      a.tokens = bench::parse_numbers(value);
     } else {
       throw ValueError(fmt::format("unknown argument {}", name));
     }
@@ -238,40 +233,28 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
-int run(int argc, char** argv) {
-  const Arguments arguments = parse(argc, argv);
-  if (const std::string reason = why_unavailable(kGpu); !reason.empty()) {
-    fmt::print(stderr, "nvfp4_cuda_moe_bench: no GPU to run on: {}\n", reason);
-    return 1;
-  }
-  cudaDeviceProp p{};
-  bench::check(cudaGetDeviceProperties(&p, 0));
+void run(const Arguments& arguments) {
   if (arguments.tiles) {
     run_tiles(arguments, 2 * kIntermediate, kHidden);
     run_tiles(arguments, kHidden, kIntermediate);
-    return 0;
+    return;
   }
   const Limits limits = measure_limits();
   fmt::print("{} experts of {}x{}, reading {:.2f} TB/s, cuBLAS BF16 {:.0f} TFLOP/s\n",
              arguments.experts, kHidden, kIntermediate, limits.read * 1e-6, limits.multiply * 1e-6);
-  nlohmann::json j{{"gpu", p.name},
-                   {"experts", arguments.experts},
-                   {"read_bytes_per_us", limits.read},
-                   {"cublas_flop_per_us", limits.multiply}};
+  nlohmann::json j = bench::describe_gpu();
+  j["experts"] = arguments.experts;
+  j["read_bytes_per_us"] = limits.read;
+  j["cublas_flop_per_us"] = limits.multiply;
   for (const Scheme scheme : {Scheme::nvfp4a16, Scheme::nvfp4})
     for (const auto& row : run_scheme(arguments, scheme, limits)) j["rows"].push_back(row);
-  if (!arguments.json.empty()) std::ofstream(arguments.json) << j.dump(1) << '\n';
-  return 0;
+  bench::write_json(arguments.json, j);
 }
 
 }  // namespace
 }  // namespace nvfp4
 
 int main(int argc, char** argv) {
-  try {
-    return nvfp4::run(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "nvfp4_cuda_moe_bench: {}\n", e.what());
-    return 1;
-  }
+  return nvfp4::bench::run_program("nvfp4_cuda_moe_bench",
+                                   [&] { nvfp4::run(nvfp4::parse(argc, argv)); });
 }

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "graph_time.h"
+#include "nvfp4/runtime.h"
+
+/// What the benchmarks on a GPU have in common as programs.
+namespace nvfp4::bench {
+
+/// Runs `body` if there is a GPU; the exit status.
+inline int run_program(const char* name, const std::function<void()>& body) {
+  try {
+    if (const std::string reason = why_unavailable(Device::cuda()); !reason.empty()) {
+      fmt::print(stderr, "{}: no GPU to run on: {}\n", name, reason);
+      return 1;
+    }
+    body();
+    return 0;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "{}: {}\n", name, e.what());
+    return 1;
+  }
+}
+
+/// "1,2,3".
+inline std::vector<std::int64_t> parse_numbers(const std::string& text) {
+  std::vector<std::int64_t> numbers;
+  std::istringstream list(text);
+  for (std::string n; std::getline(list, n, ',');) numbers.push_back(std::stoll(n));
+  return numbers;
+}
+
+/// The GPU's name and the newest CUDA that its driver knows.
+inline nlohmann::json describe_gpu() {
+  cudaDeviceProp p{};
+  check(cudaGetDeviceProperties(&p, 0));
+  int driver = 0;
+  check(cudaDriverGetVersion(&driver));
+  return {{"gpu", p.name}, {"cuda_driver", driver}};
+}
+
+/// Nothing without a file.
+inline void write_json(const std::string& file, const nlohmann::json& j) {
+  if (!file.empty()) std::ofstream(file) << j.dump(1) << '\n';
+}
+
+}  // namespace nvfp4::bench
