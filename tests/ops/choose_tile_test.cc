@@ -151,6 +151,32 @@ TEST(ChooseTile, PartsAreAllRowsAndGainByBeingTwo) {
   EXPECT_EQ(parts[1].rows, 256);
 }
 
+/// The estimate of a full GPU is in proportion to the tiles, whose mean is what it must know.
+TEST(ChooseTile, ExpectsAsManyTilesOfGroupsAsChanceMakes) {
+  std::mt19937_64 rng(5);
+  constexpr int kGroups = 256, kTimes = 40;
+  for (const int tokens : {8, 32, 128}) {
+    double first = 0;
+    for (const int mean : {4, 20, 63, 65, 140, 300}) {
+      double tiles = 0;
+      for (int time = 0; time < kTimes; ++time) {
+        std::vector<std::int64_t> rows(kGroups);
+        for (int i = 0; i < mean * kGroups; ++i) ++rows[rng() % kGroups];
+        for (const std::int64_t r : rows) tiles += static_cast<double>(ceil_div(r, tokens));
+      }
+      const TileProblem p{.n = 4096,
+                          .k = 7168,
+                          .rows = mean * kGroups,
+                          .groups = kGroups,
+                          .grouped = true,
+                          .multiprocessors = kMultiprocessors};
+      const double each = estimated_time(p, {tokens, 128, 1}) * kTimes / tiles;
+      if (first == 0) first = each;
+      EXPECT_NEAR(each / first, 1, 0.02) << mean << " rows in tiles of " << tokens;
+    }
+  }
+}
+
 TEST(ChooseTile, TakesForManyGroupsWhatWasTheFastest) {
   // 256 experts, 8 for each token, on an H200; docs/benchmarks.md.
   const std::pair<std::int64_t, int> fastest[] = {{1, 8},     {16, 8},     {128, 8},   {512, 32},
