@@ -74,7 +74,6 @@ std::array<TilePart, 2> parts_of(const GemmTile& tile, const TileProblem& proble
 
 /// Where the outputs of SwiGLU go.
 void set_swiglu(const FragmentGemmJob& job, FragmentGemm& p) {
-  p.swiglu = true;
   p.limit = job.limit;
   p.interleave = job.w->gate_up()->interleave;
   if (job.quantized.codes == nullptr) return;
@@ -162,8 +161,8 @@ void fragment_gemm(const FragmentGemmJob& job) {
         "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", w.groups(),
         x.rows, w.rows(), blocks);
     const CUtensorMap map = make_map(x, w.cols(), p.x_of_group, p.x_whole_chunks, part.tile);
-    launcher(x.dtype, p.swiglu)(part.tile, map, p, static_cast<int>(blocks),
-                                stream_of(options.stream));
+    launcher(x.dtype, w.gate_up().has_value())(part.tile, map, p, static_cast<int>(blocks),
+                                               stream_of(options.stream));
   }
 }
 

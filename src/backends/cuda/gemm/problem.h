@@ -41,7 +41,6 @@ struct FragmentGemm {
   bool wide_stores = false;  ///< rows of out allow 16 bytes at a time
 
   // SwiGLU of gate and up, whose rows are packed as gate_up_row() says: out is [rows, n / 2].
-  bool swiglu = false;
   float limit = 0;
   int interleave = 0;
   // Its result is quantized if there are codes; `out` is not used then.
