@@ -65,12 +65,20 @@ struct BasicMatrixView {
 using MatrixView = BasicMatrixView<const void>;  ///< read only
 using MatrixSpan = BasicMatrixView<void>;        ///< written through
 
-/// Owns device memory; moves, does not copy.
+/// Device memory, owned or borrowed; moves, does not copy.
 class Buffer {
  public:
   Buffer() = default;
   /// 64-byte aligned (256 on CUDA), zero. Throws std::bad_alloc, or DeviceError on CUDA.
   Buffer(std::int64_t bytes, Device device);
+  /// Memory of the caller, which outlives the buffer.
+  static Buffer borrow(void* data, Device device) {
+    Buffer borrowed;
+    borrowed.data_ = data;
+    borrowed.device_ = device;
+    borrowed.owns_ = false;
+    return borrowed;
+  }
   ~Buffer();
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
@@ -80,6 +88,7 @@ class Buffer {
   void swap(Buffer& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(device_, other.device_);
+    std::swap(owns_, other.owns_);
   }
   void* data() const { return data_; }
   Device device() const { return device_; }
@@ -87,6 +96,7 @@ class Buffer {
  private:
   void* data_ = nullptr;
   Device device_{};
+  bool owns_ = true;
 };
 
 /// Owns a dense matrix, 64-byte aligned, zero at first.

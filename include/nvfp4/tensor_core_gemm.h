@@ -33,6 +33,12 @@ class FragmentWeights {
   /// DeviceError, UnsupportedError or std::bad_alloc if there is no such memory.
   FragmentWeights(std::int64_t groups, std::int64_t rows, std::int64_t cols, GlobalScope scope,
                   Device device = {}, std::optional<GateUp> gate_up = {});
+  /// The same in memory of the caller, which outlives it and is what was packed there before, or is
+  /// for pack_fragments_into(): `tiles` of bytes() bytes, aligned to 16, and `globals`, groups() ·
+  /// group_globals() of them. Throws ShapeError, ValueError.
+  FragmentWeights(std::int64_t groups, std::int64_t rows, std::int64_t cols, GlobalScope scope,
+                  Device device, std::span<std::uint8_t> tiles, std::span<float> globals,
+                  std::optional<GateUp> gate_up = {});
   FragmentWeights(FragmentWeights&& other) noexcept { swap(other); }
   FragmentWeights& operator=(FragmentWeights&& other) noexcept {
     FragmentWeights(std::move(other)).swap(*this);
@@ -60,6 +66,10 @@ class FragmentWeights {
   float* global_scale() { return static_cast<float*>(global_.data()); }
 
  private:
+  struct Shape {};  ///< all but the memory, checked
+  FragmentWeights(Shape, std::int64_t groups, std::int64_t rows, std::int64_t cols,
+                  GlobalScope scope, std::optional<GateUp> gate_up);
+
   Buffer data_, global_;
   std::int64_t groups_ = 0, rows_ = 0, cols_ = 0;
   GlobalScope scope_ = GlobalScope::tensor;

@@ -32,7 +32,7 @@ Buffer::Buffer(std::int64_t bytes, Device device) : device_(device) {
 }
 
 Buffer::~Buffer() {
-  if (data_ == nullptr) return;
+  if (data_ == nullptr || !owns_) return;
   if (device_.type == DeviceType::cuda)
     device_free(device_, data_);
   else

@@ -154,8 +154,8 @@ class BadScale {
 
 }  // namespace
 
-FragmentWeights::FragmentWeights(std::int64_t groups, std::int64_t rows, std::int64_t cols,
-                                 GlobalScope scope, Device device, std::optional<GateUp> gate_up)
+FragmentWeights::FragmentWeights(Shape, std::int64_t groups, std::int64_t rows, std::int64_t cols,
+                                 GlobalScope scope, std::optional<GateUp> gate_up)
     : groups_(groups), rows_(rows), cols_(cols), scope_(scope), gate_up_(gate_up) {
   require<ShapeError>(
       groups >= 1 && rows >= 1 && cols >= kBlock && cols % kBlock == 0,
@@ -182,8 +182,29 @@ FragmentWeights::FragmentWeights(std::int64_t groups, std::int64_t rows, std::in
                         "FragmentWeights: interleave = {}, must divide I = {}", interleave,
                         rows / 2);
   }
+}
+
+FragmentWeights::FragmentWeights(std::int64_t groups, std::int64_t rows, std::int64_t cols,
+                                 GlobalScope scope, Device device, std::optional<GateUp> gate_up)
+    : FragmentWeights(Shape{}, groups, rows, cols, scope, gate_up) {
   data_ = Buffer(bytes(), device);
   global_ = Buffer(groups * group_globals() * static_cast<std::int64_t>(sizeof(float)), device);
+}
+
+FragmentWeights::FragmentWeights(std::int64_t groups, std::int64_t rows, std::int64_t cols,
+                                 GlobalScope scope, Device device, std::span<std::uint8_t> tiles,
+                                 std::span<float> globals, std::optional<GateUp> gate_up)
+    : FragmentWeights(Shape{}, groups, rows, cols, scope, gate_up) {
+  constexpr const char* kOp = "FragmentWeights";
+  require<ShapeError>(std::ssize(tiles) == bytes(), "{}: tiles has {} bytes, must have {}", kOp,
+                      tiles.size(), bytes());
+  require<ShapeError>(std::ssize(globals) == groups * group_globals(),
+                      "{}: globals has {} elements, must have {}", kOp, globals.size(),
+                      groups * group_globals());
+  require_memory(kOp, "tiles", tiles.data(), bytes(), 16);
+  require_memory(kOp, "globals", globals.data(), std::ssize(globals), sizeof(float));
+  data_ = Buffer::borrow(tiles.data(), device);
+  global_ = Buffer::borrow(globals.data(), device);
 }
 
 void FragmentWeights::swap(FragmentWeights& other) noexcept {

@@ -76,6 +76,35 @@ TEST(FragmentWeights, ComeBackFromEveryShapeAxisAndLayout) {
       }
 }
 
+TEST(FragmentWeights, LieInMemoryOfTheCallerToo) {
+  const QuantizedMatrix w =
+      random_weights({.rows = 140, .cols = 80, .scope = GlobalScope::vector}, 5);
+  const FragmentWeights own = pack_fragments(w.view(), 2);
+  struct alignas(16) Aligned {
+    std::uint8_t bytes[16];
+  };
+  std::vector<Aligned> memory(static_cast<std::size_t>(own.bytes() / 16) + 1, Aligned{{0xAA}});
+  std::vector<float> globals(140);
+  const std::span<std::uint8_t> tiles(memory[0].bytes, static_cast<std::size_t>(own.bytes()));
+  {
+    FragmentWeights lent(2, 70, 80, GlobalScope::vector, {}, tiles, globals);
+    for (const std::int64_t g : {0, 1})
+      pack_fragments_into(unpack_fragments(own, g).view(), lent, g);
+    const FragmentWeights moved = std::move(lent);
+    EXPECT_EQ(moved.data(), tiles.data());
+    EXPECT_TRUE(unpack_fragments(moved, 1) == unpack_fragments(own, 1));
+  }
+  EXPECT_EQ(std::memcmp(tiles.data(), own.data(), tiles.size()), 0) << "it is still there";
+  EXPECT_EQ(std::memcmp(globals.data(), own.global_scale(), 140 * sizeof(float)), 0);
+  EXPECT_EQ(memory.back().bytes[0], 0xAA);
+  const auto lend = [&](std::span<std::uint8_t> t, std::span<float> g) {
+    return FragmentWeights(2, 70, 80, GlobalScope::vector, {}, t, g);
+  };
+  EXPECT_THROW(lend(tiles.first(tiles.size() - 1), globals), ShapeError);
+  EXPECT_THROW(lend(tiles, std::span(globals).first(139)), ShapeError);
+  EXPECT_THROW(lend({tiles.data() + 1, tiles.size()}, globals), ShapeError);
+}
+
 TEST(FragmentWeights, KeepEveryScaleAndCode) {
   for (int scale = 0; scale <= E4M3::kMaxBits; ++scale) {
     QuantizedMatrix w({.rows = 1, .cols = 16});
