@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
@@ -109,10 +111,12 @@ class GgufContainer final : public checkpoint::Container {
   GgufContainer(const checkpoint::ModelFolder& model, const checkpoint::Plan& plan)
       : shard_(plan.shards.front()) {
     const std::string file = (model.root / "config.json").string();
-    require<UnsupportedError>(!model.config_text.empty(),
-                              "{}: there is no such file, and without it the architecture is not "
-                              "known",
-                              printable(file, 4096));
+    std::error_code error;
+    require<UnsupportedError>(
+        !model.config_text.empty(), "{}: {}, and without it the architecture is not known",
+        printable(file, 4096),
+        std::filesystem::exists(file, error) ? "not read for one file by itself (give the folder)"
+                                             : "there is no such file");
     const auto config = checkpoint::parse_config_json(model.config_text, file);
     const Architecture* architecture = architecture_of(config);
     require<UnsupportedError>(

@@ -272,7 +272,19 @@ TEST_F(GgufRefusal, ArchitecturesThatAreNotKnown) {
   write_json(dir / "a" / "config.json", config);
   refused<UnsupportedError>({"config.json", "model_type = \"mamba\"", "llama, mistral"});
   fs::remove(dir / "a" / "config.json");
-  refused<UnsupportedError>({"config.json", "architecture is not known"});
+  refused<UnsupportedError>({"config.json: there is no such file", "architecture is not known"});
+}
+
+TEST_F(GgufRefusal, OneFileOfComfyUiWithoutItsFolder) {
+  quantize(dir);
+  convert(dir / "a", dir / "c", "comfyui");
+  const fs::path file = dir / "c" / "model.safetensors";
+  expect_error<UnsupportedError>([&] { convert(file, dir / "m.gguf", "gguf"); },
+                                 {"config.json", "give the folder"});
+  EXPECT_FALSE(fs::exists(dir / "m.gguf"));
+  convert(dir / "c", dir / "m.gguf", "gguf");
+  convert(dir / "a", dir / "n.gguf", "gguf");
+  EXPECT_EQ(read_text(dir / "m.gguf"), read_text(dir / "n.gguf"));
 }
 
 TEST_F(GgufRefusal, ConfigurationsThatSayTooLittle) {
