@@ -48,6 +48,21 @@ struct Bed {
     write_model(source, {{std::move(tensor)}}, kLlamaConfig);
     quantize_checkpoint(quantize_options(source, output));
   }
+  /// A layer of two experts, in compressed-tensors.
+  void experts() const {
+    fs::remove_all(source);
+    fs::remove_all(output);
+    std::vector<TestTensor> tensors = {random_tensor("model.norm.weight", {64})};
+    for (const char* expert : {"0", "1"})
+      for (const char* part : {"gate_proj", "up_proj", "down_proj"})
+        tensors.push_back(random_tensor(
+            std::string("model.layers.0.mlp.experts.") + expert + "." + part + ".weight",
+            {64, 64}));
+    write_model(source, {std::move(tensors)}, kLlamaConfig);
+    auto quantize = quantize_options(source, output);
+    quantize.format = "compressed-tensors";
+    quantize_checkpoint(quantize);
+  }
 };
 
 using Plant = std::function<void(Bed&)>;
@@ -210,6 +225,11 @@ const std::map<std::string, Plant>& plants() {
          b.only("model.layers.0.mlp.down_proj", {40, 64});
          b.options.loader = "vllm";
        }},
+      {"experts-lose-global-scale",
+       [](Bed& b) {
+         b.experts();
+         b.options.loader = "transformers";
+       }},
       {"mixed-groups", edit([](LoadedFolder& f) {
          auto& shard = f.shard_of("lm_head.weight");
          shard.push_back(fp8_tensor("extra.weight"));
@@ -343,6 +363,8 @@ TEST(Verify, StaysSilentOnWhatWeWrite) {
         const VerifyReport report = verify_checkpoint(verify);
         std::set<std::string> expected;
         if (scheme == Scheme::nvfp4) expected = {"input-scale-default"};
+        if (verify.loader == "transformers" && std::string(model) == "deepseek")
+          expected.insert("experts-lose-global-scale");  // once, and of nothing else
         EXPECT_EQ(codes_of(report), expected) << model << format << text_of(report);
         EXPECT_EQ(report.format, format);
         EXPECT_EQ(report.scheme, scheme == Scheme::nvfp4 ? "nvfp4" : "nvfp4a16");
@@ -351,6 +373,30 @@ TEST(Verify, StaysSilentOnWhatWeWrite) {
   VerifyOptions verify;
   verify.path = dir / "llama";
   EXPECT_TRUE(verify_checkpoint(verify).findings.empty()) << "not quantized, not broken";
+}
+
+TEST(Verify, ExpertsLoseTheirGlobalScalesInTransformersOnly) {
+  const TempDir dir;
+  Bed bed{dir / "source", dir / "output", {}};
+  bed.options.path = bed.output;
+  bed.experts();
+  const std::string code = "experts-lose-global-scale";
+  for (const char* loader : {"", "vllm", "sglang", "transformers"}) {
+    bed.options.loader = loader;
+    const VerifyReport report = verify_checkpoint(bed.options);
+    const std::string text = text_of(report);
+    EXPECT_EQ(codes_of(report).contains(code), bed.options.loader == "transformers") << text;
+    const auto found = std::ranges::count(report.findings, code, &Finding::code);
+    EXPECT_LE(found, 1) << "once for the layer: " << text;
+  }
+  bed.edit([](LoadedFolder& f) {
+    for (const char* expert : {"0", "1"})
+      for (const char* part : {"gate_proj", "up_proj", "down_proj"})
+        f.set_scalar(std::string("model.layers.0.mlp.experts.") + expert + "." + part +
+                         ".weight_global_scale",
+                     1);
+  });
+  EXPECT_FALSE(codes_of(verify_checkpoint(bed.options)).contains(code)) << "1 is lost without harm";
 }
 
 TEST(Verify, TellsWhatIsWrongWithScalesByTheSource) {

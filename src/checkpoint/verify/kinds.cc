@@ -127,6 +127,10 @@ constexpr FindingKind kKinds[] = {
      "it stops on an assertion", "keep these layers: --ignore"},
     {"rows-limit", warning, "a number of rows that a kernel does not take", "it stops or pads",
      "keep these layers: --ignore"},
+    {"experts-lose-global-scale", error,
+     "experts that transformers 5 stacks and then reads without their global scale",
+     "their weights are thousands of times too large, silently",
+     "nvfp4 convert --to bf16, or use transformers 4"},
     {"mixed-groups", warning, "weights quantized in more than one way",
      "llama.cpp and older vLLM take one group of layers only", "nvfp4 convert"},
     // GGUF

@@ -1,6 +1,8 @@
 // What single loaders cannot take though the checkpoint is right.
+#include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "checkpoint/expert_layers.h"
 #include "checkpoint/verify/checks.h"
@@ -56,6 +58,7 @@ class LoaderCheck {
                                   loader_.name, loader_.rows));
     }
     if (loader_.name == "llama.cpp") check_groups();
+    if (only && loader_.name == "transformers") check_experts();
   }
 
  private:
@@ -65,6 +68,23 @@ class LoaderCheck {
     findings_.add(
         "loader-format", std::string(scheme),
         fmt::format("the weights are stored as {}, which {} does not read", scheme, loader_.name));
+  }
+
+  /// huggingface/transformers#48371. Once for each layer; a global scale of 1 may be lost.
+  void check_experts() {
+    std::set<std::string> named;
+    for (const LogicalTensor* t : subject_.nvfp4()) {
+      const std::string layer(expert_layer_of(t->module()));
+      const bool matters = t->names->scheme == "compressed-tensors" && !layer.empty() &&
+                           std::ranges::any_of(t->globals, [](const GlobalScale& g) {
+                             return g.multiplier != 1.0f;
+                           });
+      if (matters && named.insert(layer).second)
+        findings_.add("experts-lose-global-scale", layer,
+                      fmt::format("{}: transformers 5 stacks these experts and does not read their "
+                                  "weight_global_scale ({} in {})",
+                                  layer, t->globals.front().divisor, t->module()));
+    }
   }
 
   void check_groups() {
