@@ -1,13 +1,17 @@
 #include "summary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <map>
+#include <span>
 #include <tuple>
+#include <vector>
 
 #include "terminal.h"
 
@@ -81,6 +85,31 @@ std::string tensor_table(const QuantizeReport& report, const Style& style) {
   return table.text();
 }
 
+/// The tensors with the most blocks that were rounded, and the first of those.
+void add_rounded(const QuantizeReport& report, const Style& style, Table& facts) {
+  constexpr std::size_t kTensors = 4, kBlocks = 4;
+  std::vector<const TensorReport*> tensors;
+  std::uint64_t blocks = 0;
+  for (const TensorReport& t : report.tensors) {
+    blocks += t.clamped_blocks;
+    if (t.clamped_blocks > 0) tensors.push_back(&t);
+  }
+  if (tensors.empty()) return;
+  std::ranges::stable_sort(tensors, std::ranges::greater(), &TensorReport::clamped_blocks);
+  facts.add({style.dim("rounded"),
+             fmt::format("{} blocks of {} tensors too small for the scale of theirs{}", blocks,
+                         tensors.size(), tensors.size() > kTensors ? ", most of them in" : "")});
+  for (std::size_t i = 0; i < std::min(tensors.size(), kTensors); ++i) {
+    const TensorReport& t = *tensors[i];
+    const std::size_t shown = std::min(t.clamped.size(), kBlocks);
+    const std::span first(t.clamped.data(), shown);
+    facts.add({"", fmt::format("{}: {}{}{}", clean(t.name), t.clamped_blocks,
+                               shown == 0 ? "" : fmt::format(", block {}", fmt::join(first, ", ")),
+                               shown < t.clamped_blocks ? " …" : "")});
+  }
+  facts.add({"", style.dim("--report lists all of them")});
+}
+
 }  // namespace
 
 void check_apart(const fs::path& input, const fs::path& output) {
@@ -109,11 +138,9 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
   out += tensor_table(report, style) + '\n';
 
   double weights = 0, bits = 0, error = 0, norm = 0;
-  std::uint64_t clamped = 0;
   bool all_encoded = true;
   bool measured = !report.dry_run;
   for (const TensorReport& t : report.tensors) {
-    clamped += t.clamped_blocks;
     if (t.action == "kept" || t.action == "dequantized") continue;
     all_encoded &= t.action != "moved";
     weights += static_cast<double>(elements(t));
@@ -138,9 +165,7 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
                           style.bold(number(10 * std::log10(norm / error), "{:.2f}")));
     facts.add({style.dim("weights"), text});
   }
-  if (clamped > 0)
-    facts.add({style.dim("rounded"),
-               fmt::format("{} blocks too small for the scale of their tensor", clamped)});
+  add_rounded(report, style, facts);
   facts.add({style.dim("scales"), about.scales});
   facts.add({style.dim("device"), describe(report.device)});
   if (!report.dry_run) {

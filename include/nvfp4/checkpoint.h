@@ -46,6 +46,8 @@ struct QuantizeCheckpointOptions {
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
 
+inline constexpr std::size_t kMostClampedListed = 1'000'000;
+
 struct TensorReport {
   std::string name;
   /// "quantized", "kept", "converted" (MXFP4, without rounding), "dequantized", "moved" (NVFP4)
@@ -56,7 +58,10 @@ struct TensorReport {
   std::uint64_t bytes_before = 0, bytes_after = 0;
   double squared_error = 0, squared_norm = 0;  ///< of quantized tensors
   std::uint64_t clamped_blocks = 0;            ///< MXFP4 blocks that NVFP4 could not hold exactly
-  bool measured = false;  ///< the three above are known: not in a dry run, nor of reused shards
+  /// Which: where their scales are among those of the source's tensor, flattened; ascending. Fewer
+  /// than clamped_blocks if the checkpoint has more than kMostClampedListed of them.
+  std::vector<std::int64_t> clamped;
+  bool measured = false;  ///< the four above are known: not in a dry run, nor of reused shards
 };
 
 struct QuantizeReport {

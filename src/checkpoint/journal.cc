@@ -140,8 +140,8 @@ void Journal::save_clearing(const std::filesystem::path& folder) {
 void Journal::record(const PlannedShard& shard, const std::vector<Outcome>& all) {
   Json errors = Json::array();
   for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
-    errors.push_back(
-        {all[t].error.squared_error, all[t].error.squared_norm, all[t].clamped_blocks});
+    errors.push_back({all[t].error.squared_error, all[t].error.squared_norm, all[t].clamped_blocks,
+                      all[t].clamped});
   json_["shards"][shard.file] = std::move(errors);
 }
 
@@ -151,13 +151,16 @@ bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const
     return false;
   for (std::size_t i = 0; i < shard.tensors; ++i) {
     const Json& entry = (*errors)[i];
-    if (!entry.is_array() || entry.size() != 3) return false;
+    if (!entry.is_array() || entry.size() != 4 || !entry[3].is_array()) return false;
     // An infinite sum is stored as null.
     Outcome& outcome = all[shard.first_tensor + i];
     QuantizationError& error = outcome.error;
     error.squared_error = entry[0].is_number() ? entry[0].get<double>() : 0;
     error.squared_norm = entry[1].is_number() ? entry[1].get<double>() : 0;
     outcome.clamped_blocks = entry[2].is_number_unsigned() ? entry[2].get<std::uint64_t>() : 0;
+    outcome.clamped.clear();
+    for (const Json& block : entry[3])
+      if (block.is_number_unsigned()) outcome.clamped.push_back(block.get<std::int64_t>());
   }
   return true;
 }

@@ -364,7 +364,15 @@ class Pipeline {
       sum.error.squared_error += window.outcomes[i].error.squared_error;
       sum.error.squared_norm += window.outcomes[i].error.squared_norm;
       sum.clamped_blocks += window.outcomes[i].clamped_blocks;
+      list_clamped(window.outcomes[i].clamped, sum.clamped);
     }
+  }
+
+  /// As many as memory should hold.
+  void list_clamped(const std::vector<std::int64_t>& found, std::vector<std::int64_t>& to) {
+    const std::size_t n = std::min(found.size(), kMostClampedListed - clamped_listed_);
+    to.insert(to.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(n));
+    clamped_listed_ += n;
   }
 
   /// The files that the shard's tensors come from, and those that hold partners of them.
@@ -400,6 +408,7 @@ class Pipeline {
   std::size_t shard_ = 0, position_ = 0;
   std::uint64_t part_ = 0;  // of the tensor: bytes copied, or units
   bool empty_given_ = false;
+  std::size_t clamped_listed_ = 0;
 
   std::unique_ptr<std::atomic<std::uint64_t>[]> remaining_;  // input bytes of each tensor
   std::mutex progress_mutex_;

@@ -64,7 +64,8 @@ struct PlannedShard {
 /// What became of a tensor.
 struct Outcome {
   QuantizationError error;
-  std::uint64_t clamped_blocks = 0;  ///< of MXFP4, that NVFP4 cannot hold exactly
+  std::uint64_t clamped_blocks = 0;        ///< of MXFP4, that NVFP4 cannot hold exactly
+  std::vector<std::int64_t> clamped = {};  ///< where their scales are in the source's, flattened
 };
 
 /// Units that share one weight global scale and one input global scale.

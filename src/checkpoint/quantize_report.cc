@@ -16,7 +16,10 @@ std::string to_json(const QuantizeReport& report) {
                    {"bytes_before", t.bytes_before},
                    {"bytes_after", t.bytes_after}};
     if (!t.reason.empty()) tensor["reason"] = t.reason;
-    if (t.action == "converted" && t.measured) tensor["clamped_blocks"] = t.clamped_blocks;
+    if (t.action == "converted" && t.measured) {
+      tensor["clamped_blocks"] = t.clamped_blocks;
+      if (t.clamped_blocks > 0) tensor["clamped"] = t.clamped;
+    }
     if ((t.action == "quantized" || t.action == "converted") && !report.dry_run) {
       all_measured &= t.measured;
       tensor["squared_error"] = t.measured ? Json(t.squared_error) : Json();

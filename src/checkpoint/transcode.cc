@@ -32,22 +32,21 @@ std::byte shifted(std::byte pair, int shift) {
   return static_cast<std::byte>(nibble(both & 15) | nibble(both >> 4) << 4);
 }
 
-/// One row, already read: codes stay where they are.
-std::uint64_t transcode_row(std::span<const std::byte> exponents, int global,
-                            std::span<std::byte> codes, std::span<std::byte> scales) {
-  std::uint64_t clamped = 0;
+/// One row, already read, whose first block is number `first`: codes stay where they are.
+void transcode_row(std::span<const std::byte> exponents, int global, std::int64_t first,
+                   std::span<std::byte> codes, std::span<std::byte> scales,
+                   std::vector<std::int64_t>& clamped) {
   for (std::size_t b = 0; b < exponents.size(); ++b) {
     const int exponent = std::to_integer<int>(exponents[b]) - kBias - global;
     const auto block = codes.subspan(b * kMxBlock / 2, kMxBlock / 2);
     if (exponent < kSmallest && !all_zero(block)) {
-      ++clamped;
+      clamped.push_back(first + static_cast<std::int64_t>(b));
       for (std::byte& pair : block) pair = shifted(pair, kSmallest - exponent);
     }
     const auto bits = static_cast<std::byte>(
         E4M3::from_float(std::ldexp(1.0f, std::clamp(exponent, kSmallest, kLargest))).bits);
     scales[2 * b] = scales[2 * b + 1] = bits;
   }
-  return clamped;
 }
 
 }  // namespace
@@ -82,10 +81,10 @@ EncodedChunk transcode_chunk(const LogicalTensor& tensor, const WeightSlice& sli
     };
     tensor.data.read(begin / 2, part(codes, cols / 2));
     tensor.scales.read(begin / kMxBlock, exponents);
-    chunk.outcome.clamped_blocks +=
-        transcode_row(exponents, std::ilogb(global.multiplier), part(codes, cols / 2),
-                      part(scales, cols / kBlock));
+    transcode_row(exponents, std::ilogb(global.multiplier), begin / kMxBlock, part(codes, cols / 2),
+                  part(scales, cols / kBlock), chunk.outcome.clamped);
   }
+  chunk.outcome.clamped_blocks = chunk.outcome.clamped.size();
   // What clamped blocks lose, and what there was to lose.
   const auto values = grow(buffers.input, rows * cols * dtype_size(DType::f32));
   read_rows(tensor, slice, row, rows, buffers.strip, values);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "backends/backend.h"
 #include "checkpoint/output_file.h"
@@ -63,11 +64,13 @@ PipelineOptions pipeline_options(const TransformOptions& options) {
   return pipeline;
 }
 
-void add_outcomes(const std::vector<Outcome>& outcomes, QuantizeReport& report) {
+void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
   for (std::size_t t = 0; t < outcomes.size(); ++t) {
     report.tensors[t].squared_error = outcomes[t].error.squared_error;
     report.tensors[t].squared_norm = outcomes[t].error.squared_norm;
     report.tensors[t].clamped_blocks = outcomes[t].clamped_blocks;
+    std::ranges::sort(outcomes[t].clamped);
+    report.tensors[t].clamped = std::move(outcomes[t].clamped);
   }
 }
 
@@ -120,7 +123,7 @@ void write_model(const ModelFolder& model, Plan& plan, const TransformOptions& o
       report.tensors[t].measured = known;
   }
   output.finish();
-  add_outcomes(outcomes, report);
+  add_outcomes(std::move(outcomes), report);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <tuple>
 
 #include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
@@ -175,7 +176,10 @@ TEST(Convert, CountsAndRoundsTheBlocksThatAreTooSmall) {
   ASSERT_EQ(report.tensors.size(), 1u);
   EXPECT_EQ(report.tensors[0].clamped_blocks, 2u);
   EXPECT_GT(report.tensors[0].squared_error, 0);
-  EXPECT_EQ(nlohmann::json::parse(to_json(report)).at("tensors").at(0).at("clamped_blocks"), 2);
+  EXPECT_EQ(report.tensors[0].clamped, (std::vector<std::int64_t>{2, 3}));
+  const auto json = nlohmann::json::parse(to_json(report)).at("tensors").at(0);
+  EXPECT_EQ(json.at("clamped_blocks"), 2);
+  EXPECT_EQ(json.at("clamped"), (std::vector<int>{2, 3}));
   const LoadedModel b(dir / "b");
   const auto& scales = b.at("w2.weight_scale").bytes;
   EXPECT_EQ(scales[0], std::byte{E4M3::from_float(256).bits});
@@ -233,6 +237,26 @@ TEST(Convert, TakesTheStackedExpertsOfGptOssApart) {
         EXPECT_EQ(BF16{bits}.to_float(),
                   gate_up.values[static_cast<std::size_t>((e * 96 + n) * 64 + k)]);
       }
+}
+
+TEST(Convert, ListsBlocksThatAreTooSmallByTheirPlaceInTheSource) {
+  const TempDir dir;
+  const std::string p = "model.layers.0.mlp.experts.";
+  std::vector<TestTensor> tensors;
+  append(tensors, mxfp4_weight(p + "gate_up_proj_blocks", p + "gate_up_proj_scales", {3, 96, 2, 16},
+                               {3, 96, 2}, 110, 120));
+  std::vector<std::int64_t> planted;
+  for (const auto& [expert, row, block] :
+       {std::tuple{0, 0, 1}, {0, 1, 0}, {1, 94, 1}, {2, 95, 0}}) {
+    planted.push_back((expert * 96 + row) * 2 + block);
+    tensors[1].bytes[static_cast<std::size_t>(planted.back())] = std::byte{20};
+    std::fill_n(tensors[0].bytes.begin() + planted.back() * 16, 16, std::byte{0x77});
+  }
+  write_model(dir / "a", {tensors}, kGptOssConfig);
+  const QuantizeReport report = convert(dir / "a", dir / "b", "modelopt");
+  ASSERT_EQ(report.tensors.size(), 1u);
+  EXPECT_EQ(report.tensors[0].clamped, planted);
+  EXPECT_EQ(report.tensors[0].clamped_blocks, planted.size());
 }
 
 /// The model with FP8 weights against the same values in FP32.
