@@ -112,9 +112,14 @@ void write_deepseek_v4(const fs::path& folder) {
   append(shards[1], fp8("mtp.0.attn.wq_a"));
   shards[1].push_back(random_tensor("head.weight", {96, 64}));
   write_model(folder, shards,
-              "{\"model_type\": \"deepseek_v4\", \"hidden_size\": 64, \"quantization_config\": "
+              "{\"model_type\": \"deepseek_v4\", \"hidden_size\": 64, \"swiglu_limit\": 10.0, "
+              "\"num_hash_layers\": 3, \"num_nextn_predict_layers\": 1, \"quantization_config\": "
               "{\"quant_method\": \"fp8\", \"fmt\": \"e4m3\", \"scale_fmt\": \"ue8m0\", "
               "\"weight_block_size\": [128, 128]}}\n");
+  write_text(folder / "tokenizer.json", "{\"version\": \"1.0\"}");
+  write_text(folder / "generation_config.json", "{\"temperature\": 1.0}\n");
+  fs::create_directories(folder / "encoding");
+  write_text(folder / "encoding" / "encoding_dsv4.py", "import json\n");
 }
 
 TEST(DeepSeekV4, OnlyTheExpertsChange) {
@@ -148,6 +153,17 @@ TEST(DeepSeekV4, OnlyTheExpertsChange) {
   EXPECT_EQ(config["quantized_layers"].size(), 2u);
   EXPECT_EQ(config["quantized_layers"]["layers.1.ffn.experts"]["quant_algo"], "NVFP4");
   EXPECT_TRUE(out.hf_quant.is_null());
+  EXPECT_EQ(out.config["swiglu_limit"], 10.0);
+  EXPECT_EQ(out.config["num_hash_layers"], 3);
+  EXPECT_EQ(out.config["num_nextn_predict_layers"], 1);
+  for (const char* file : {"tokenizer.json", "generation_config.json", "encoding/encoding_dsv4.py"})
+    EXPECT_EQ(read_text(dir / "b" / file), read_text(dir / "a" / file));
+  const auto index =
+      safetensors::parse_index(read_text(dir / "b" / "model.safetensors.index.json"), "index");
+  EXPECT_EQ(index.weight_map.size(), b.tensors.size());
+  EXPECT_EQ(index.weight_map.at("layers.1.ffn.experts.0.w3.weight_scale_2"),
+            "model-00001-of-00002.safetensors")
+      << "in the shard of its codes";
   EXPECT_EQ(findings_of(dir / "b"), "");
 
   quantize_checkpoint(quantize_options(dir / "a", dir / "q"));
