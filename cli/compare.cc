@@ -99,18 +99,6 @@ std::string text(const CompareReport& report, const Arguments& arguments) {
   return out + '\n' + totals.text();
 }
 
-/// Reads b once more, for its codes and scales.
-void write_html(const CompareReport& report, const Arguments& arguments, const ReportFile& file) {
-  html::PageInput input{.difference = report, .a = {}, .b = {}};
-  input.worst = std::max(input.worst, arguments.top);
-  input.a =
-      inspect_checkpoint({.path = arguments.a, .tensor = {}, .histograms = false, .progress = {}});
-  ProgressBar progress("codes and scales", arguments.quiet);
-  input.b = inspect_checkpoint(
-      {.path = arguments.b, .tensor = {}, .histograms = true, .progress = progress.callback()});
-  file.write(html::page(input));
-}
-
 void run(const Arguments& arguments) {
   std::optional<ReportFile> file;
   if (!arguments.html.empty())
@@ -120,7 +108,11 @@ void run(const Arguments& arguments) {
     ProgressBar progress("compare", arguments.quiet);
     return compare_checkpoints(arguments.a, arguments.b, progress.callback());
   }();
-  if (file) write_html(report, arguments, *file);
+  if (file) {
+    ProgressBar progress("codes and scales", arguments.quiet);
+    file->write(
+        html::page_of(report, arguments.a, arguments.b, arguments.top, progress.callback()));
+  }
   print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "html/charts.h"
 #include "html/escape.h"
@@ -234,6 +235,16 @@ std::string page(const PageInput& in) {
              "inverse. Experts of a layer count as one kind. Written by nvfp4 {}.</footer>\n"
              "</body></html>\n",
              version());
+}
+
+std::string page_of(CompareReport difference, const std::filesystem::path& a,
+                    const std::filesystem::path& b, std::size_t worst,
+                    const std::function<void(const Progress&)>& progress) {
+  PageInput input{.difference = std::move(difference), .a = {}, .b = {}};
+  input.worst = std::max(input.worst, worst);
+  input.a = inspect_checkpoint({.path = a, .tensor = {}, .histograms = false, .progress = {}});
+  input.b = inspect_checkpoint({.path = b, .tensor = {}, .histograms = true, .progress = progress});
+  return page(input);
 }
 
 }  // namespace nvfp4::cli::html

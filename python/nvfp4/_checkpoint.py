@@ -79,9 +79,14 @@ def inspect(path, *, tensor=None, histograms=True, progress=None):
     return json.loads(_core.inspect(path, tensor, histograms, progress))
 
 
-def compare(a, b, *, progress=None):
-    """Two checkpoints tensor by tensor: the report of `nvfp4 compare --json`."""
-    return json.loads(_core.compare(a, b, progress))
+def compare(a, b, *, html=None, progress=None):
+    """Two checkpoints tensor by tensor: the report of `nvfp4 compare --json`.
+
+    html  a file to write: one page for people that loads nothing, errors by layer, worst tensors,
+          codes, scales and sizes, as of `nvfp4 compare --html`
+    Raises IoError, FormatError, InvalidValueError.
+    """
+    return json.loads(_core.compare(a, b, html, progress))
 
 
 def sample(output, *, arch="llama", layers=0, scale=0.125, seed=0, shards=0, overwrite=False):

@@ -5,10 +5,15 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "bind.h"
 #include "checkpoint_options.h"
+#include "html/page.h"
+#include "nvfp4/error.h"
+#include "nvfp4/safetensors.h"
 #include "nvfp4/verify.h"
 
 namespace nvfp4::python {
@@ -43,6 +48,19 @@ std::string quantize_json(const fs::path& input, const fs::path& output, const s
   return to_json(quantize_checkpoint(options));
 }
 
+/// Inputs are never changed; better refused now than after an hour.
+void require_outside(const fs::path& html, std::initializer_list<fs::path> inputs) {
+  const fs::path real = fs::weakly_canonical(fs::absolute(html));
+  if (fs::is_directory(real)) throw ValueError("html = '" + html.string() + "' is a folder");
+  if (!fs::is_directory(real.parent_path()))
+    throw IoError("html = '" + html.string() + "': there is no such folder");
+  for (const fs::path& given : inputs) {
+    const fs::path input = fs::weakly_canonical(given);
+    if (std::mismatch(input.begin(), input.end(), real.begin(), real.end()).first == input.end())
+      throw ValueError("html = '" + html.string() + "' is in an input, which is never changed");
+  }
+}
+
 }  // namespace
 
 void bind_checkpoint(nb::module_& m) {
@@ -71,12 +89,18 @@ void bind_checkpoint(nb::module_& m) {
       "path"_a, "tensor"_a = nb::none(), "histograms"_a = true, "progress"_a = nb::none());
   m.def(
       "compare",
-      [](const fs::path& a, const fs::path& b, const nb::object& progress) {
-        const auto report = progress_of(progress);
+      [](const fs::path& a, const fs::path& b, const std::optional<fs::path>& html,
+         const nb::object& progress) {
+        const auto on_progress = progress_of(progress);
         nb::gil_scoped_release unlocked;
-        return to_json(compare_checkpoints(a, b, report));
+        if (html) require_outside(*html, {a, b});
+        const CompareReport report = compare_checkpoints(a, b, on_progress);
+        if (html)
+          safetensors::write_file_atomically(*html,
+                                             cli::html::page_of(report, a, b, 0, on_progress));
+        return to_json(report);
       },
-      "a"_a, "b"_a, "progress"_a = nb::none());
+      "a"_a, "b"_a, "html"_a = nb::none(), "progress"_a = nb::none());
   m.def(
       "sample",
       [](const fs::path& output, const std::string& arch, int layers, double scale,

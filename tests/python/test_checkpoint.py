@@ -39,6 +39,24 @@ def test_the_bytes_are_those_of_the_command(model, tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
+def test_compare_writes_the_page_of_the_command(model, tmp_path):
+    out = tmp_path / "out"
+    nvfp4.quantize_checkpoint(model, out)
+    report = nvfp4.compare(model, out, html=tmp_path / "page.html")
+    assert report == nvfp4.compare(model, out)
+    subprocess.run([sys.executable, "-m", "nvfp4._cli", "compare", model, out, "-q", "--html",
+                    tmp_path / "same.html"], check=True, capture_output=True)
+    page = (tmp_path / "page.html").read_bytes()
+    assert page.startswith(b"<!DOCTYPE html>")
+    assert page == (tmp_path / "same.html").read_bytes()
+    for inside in (out / "page.html", model / "page.html", tmp_path):
+        with pytest.raises(nvfp4.InvalidValueError, match="html"):
+            nvfp4.compare(model, out, html=inside)
+    assert not (out / "page.html").exists()
+    with pytest.raises(nvfp4.IoError, match="html"):
+        nvfp4.compare(model, out, html=tmp_path / "nowhere" / "page.html")
+
+
 def test_errors(model, tmp_path):
     with pytest.raises(OSError):
         nvfp4.quantize_checkpoint(tmp_path / "nothing", tmp_path / "out")
