@@ -12,18 +12,19 @@ from ._errors import (DeviceError, Error, FormatError, InvalidValueError, IoErro
 from ._flashinfer import (SfLayout, add_rmsnorm_fp4quant, block_scale_interleave,
                           e2m1_and_ufp8sf_scale_to_float, grouped_mm_fp4, mm_fp4, nvfp4_quantize,
                           rmsnorm_fp4quant, silu_and_mul_nvfp4_quantize)
-from ._gemm import (PackedGroups, PackedWeights, gemm, grouped_gemm, pack_groups, pack_weights)
+from ._gemm import (FragmentWeights, PackedGroups, PackedWeights, gemm, gemm_workspace_bytes,
+                    grouped_gemm, pack_groups, pack_weights)
 from ._quantize import (QuantizedTensor, amax, dequantize, quantization_error, quantize,
                         relayout_scales)
 
 __version__ = _core.version()
 
 __all__ = [
-    "DeviceError", "Error", "FormatError", "InvalidValueError", "IoError", "PackedGroups",
-    "PackedWeights", "QuantizedTensor", "SfLayout", "ShapeError", "UnsupportedError",
+    "DeviceError", "Error", "FormatError", "FragmentWeights", "InvalidValueError", "IoError",
+    "PackedGroups", "PackedWeights", "QuantizedTensor", "SfLayout", "ShapeError", "UnsupportedError",
     "add_rmsnorm_fp4quant", "amax", "backends", "block_scale_interleave", "compare",
     "conversion_targets", "convert", "dequantize", "devices", "e2m1_and_ufp8sf_scale_to_float",
-    "gemm", "grouped_gemm", "grouped_mm_fp4", "inspect", "mm_fp4", "nvfp4_quantize",
+    "gemm", "gemm_workspace_bytes", "grouped_gemm", "grouped_mm_fp4", "inspect", "mm_fp4", "nvfp4_quantize",
     "pack_groups", "pack_weights", "quantization_error", "quantize", "quantize_checkpoint",
     "quantizer_names", "relayout_scales", "repair", "rmsnorm_fp4quant", "sample", "set_threads",
     "silu_and_mul_nvfp4_quantize", "threads", "verify",

@@ -3,10 +3,15 @@
 Nothing here copies an array that the caller gave.
 """
 
+import contextlib
+import functools
+import inspect
+import math
 import sys
 
 import numpy as np
 
+from . import _core
 from ._errors import UnsupportedError
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -33,26 +38,46 @@ def dtype_name(dtype):
     return name.removeprefix("torch.")
 
 
+def _as_numpy(x):
+    """A view of whatever exports CPU memory."""
+    if isinstance(x, np.ndarray):
+        return x
+    if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
+        return np.from_dlpack(x)
+    return np.asarray(x)
+
+
 class NumPy:
     """Also the framework of whatever else exports CPU memory: memoryview, array.array, ..."""
 
     def view(self, x):
         """`x` as the extension module takes it, and the name of its dtype."""
-        if not isinstance(x, np.ndarray):
-            x = np.asarray(x)
+        x = _as_numpy(x)
         name = x.dtype.name
         if name == "bfloat16":  # not in DLPack as NumPy writes it, nor in the buffer protocol
             return x.view(np.uint16), name
         return (x.view(np.uint8) if name == "float8_e4m3fn" else x), name
 
     def empty(self, shape, dtype, like):
+        """An array that the module writes; finish() makes of it what the caller gets."""
         if dtype in ("bfloat16", "float8_e4m3fn"):
             dtype = getattr(_ml_dtypes(), dtype)
         return np.empty(shape, dtype)
 
     def finish(self, x):
-        """What the caller gets of an array made by empty()."""
         return x
+
+    def clear(self, x, first):
+        """Zeros in the rows from `first` on of an array of empty()."""
+        x[first:] = 0
+
+    def constant(self, value, count, like):
+        """float32 [count], where `like` lies."""
+        return np.full(count, value, np.float32)
+
+    def floats(self, x, like):
+        """float32, one dimension, where `like` lies; a copy if it must be."""
+        return np.ascontiguousarray(x, np.float32).reshape(-1)
 
     def host_floats(self, x):
         """Contiguous float32 on the CPU."""
@@ -62,10 +87,15 @@ class NumPy:
         return False
 
     def stream(self, x, stream):
+        """The cudaStream_t, as an integer, that work on x goes to."""
         return 0
 
+    def using(self, x, stream):
+        """Within it, what the framework itself enqueues goes to `stream` too."""
+        return contextlib.nullcontext()
 
-class Torch:
+
+class Torch(NumPy):
     def view(self, x):
         torch = sys.modules["torch"]
         name = dtype_name(x.dtype)
@@ -79,8 +109,18 @@ class Torch:
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
 
-    def finish(self, x):
-        return x
+    def constant(self, value, count, like):
+        torch = sys.modules["torch"]
+        return torch.full((count,), value, dtype=torch.float32, device=like.device)
+
+    def floats(self, x, like):
+        torch = sys.modules["torch"]
+        return torch.as_tensor(x).detach().to(like.device, torch.float32).reshape(-1).contiguous()
+
+    def ints(self, x, like):
+        """int32, one dimension, where `like` lies; a copy if it must be."""
+        torch = sys.modules["torch"]
+        return torch.as_tensor(x).to(like.device, torch.int32).reshape(-1).contiguous()
 
     def host_floats(self, x):
         torch = sys.modules["torch"]
@@ -95,6 +135,13 @@ class Torch:
         torch = sys.modules["torch"]
         return torch.cuda.current_stream(x.device).cuda_stream if stream is None else stream
 
+    def using(self, x, stream):
+        if not x.is_cuda:
+            return contextlib.nullcontext()
+        cuda = sys.modules["torch"].cuda
+        return cuda.stream(cuda.ExternalStream(stream, x.device) if stream
+                           else cuda.default_stream(x.device))
+
     def device_pairs(self, multiplier, divisor):
         """[n, 2] float32 on the device: multiplier and divisor, one of which is None."""
         torch = sys.modules["torch"]
@@ -103,8 +150,14 @@ class Torch:
         pair = (1.0 / given, given) if multiplier is None else (given, 1.0 / given)
         return torch.stack(pair, dim=-1)
 
+    def concatenate(self, parts):
+        return sys.modules["torch"].cat(parts)
 
-class CuPy:
+    def repeat(self, x, count):
+        return x.repeat(count)
+
+
+class CuPy(NumPy):
     def view(self, x):
         name = x.dtype.name
         if name == "bfloat16":
@@ -117,11 +170,25 @@ class CuPy:
         cupy = sys.modules["cupy"]
         if dtype in ("bfloat16", "float8_e4m3fn"):
             dtype = getattr(_ml_dtypes(), dtype)
-        with like.device:
-            return cupy.empty(shape, dtype)
+        try:
+            with like.device:
+                return cupy.empty(shape, dtype)
+        except (TypeError, ValueError, NotImplementedError) as no:
+            raise UnsupportedError(f"this CuPy has no {np.dtype(dtype).name}: {no}") from no
 
-    def finish(self, x):
-        return x
+    def constant(self, value, count, like):
+        with like.device:
+            return sys.modules["cupy"].full(count, value, np.float32)
+
+    def floats(self, x, like):
+        with like.device:
+            return sys.modules["cupy"].ascontiguousarray(
+                sys.modules["cupy"].asarray(x, np.float32).reshape(-1))
+
+    def ints(self, x, like):
+        with like.device:
+            return sys.modules["cupy"].ascontiguousarray(
+                sys.modules["cupy"].asarray(x, np.int32).reshape(-1))
 
     def host_floats(self, x):
         return np.ascontiguousarray(x.get(), np.float32).reshape(-1)
@@ -134,48 +201,105 @@ class CuPy:
             return stream
         return sys.modules["cupy"].cuda.get_current_stream().ptr
 
+    def using(self, x, stream):
+        cuda = sys.modules["cupy"].cuda
+        return cuda.ExternalStream(stream, x.device.id) if stream else cuda.Stream.null
+
     def device_pairs(self, multiplier, divisor):
         cupy = sys.modules["cupy"]
         given = (divisor if multiplier is None else multiplier).astype(np.float32).reshape(-1)
         pair = (1.0 / given, given) if multiplier is None else (given, 1.0 / given)
         return cupy.stack(pair, axis=-1)
 
+    def concatenate(self, parts):
+        return sys.modules["cupy"].concatenate(parts)
 
-class Jax:
-    """On the CPU. Results are written into NumPy memory that JAX then takes over."""
+    def repeat(self, x, count):
+        return sys.modules["cupy"].tile(x, count)
 
-    _ALIGNMENT = 64  # what XLA asks of memory that it does not copy
+
+class _Memory:
+    """Memory of the library on its way to becoming a JAX array."""
+
+    def __init__(self, shape, dtype, device):
+        self.shape, self.dtype = tuple(int(n) for n in shape), dtype
+        self.array = _core.allocate(self.shape, dtype, device)
+        self.device = device
+
+
+class Jax(NumPy):
+    """Outside jit. Results are written into memory of the library that JAX then takes over. On a GPU
+    work goes to the default stream, and the host waits for the arrays that go in and for those that
+    come out: JAX does not say which stream is its own."""
 
     def view(self, x):
-        name = x.dtype.name
+        if isinstance(x, _Memory):
+            return x.array, x.dtype
         if self.is_cuda(x):
-            raise UnsupportedError("JAX arrays on a GPU are not supported; those on the CPU are")
-        if name == "float8_e4m3fn":
-            x = x.view("uint8")
-        return x, name
+            x.block_until_ready()
+            return x.__dlpack__(), x.dtype.name
+        return x, x.dtype.name
+
+    def _device(self, x):
+        return f"cuda:{x.__dlpack_device__()[1]}" if self.is_cuda(x) else "cpu"
 
     def empty(self, shape, dtype, like):
-        dtype = np.dtype(getattr(_ml_dtypes(), dtype)
-                         if dtype in ("bfloat16", "float8_e4m3fn") else dtype)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        memory = np.empty(size + self._ALIGNMENT, np.uint8)
-        begin = -memory.ctypes.data % self._ALIGNMENT
-        return memory[begin:begin + size].view(dtype).reshape(shape)
+        return _Memory(shape, dtype, like.device if isinstance(like, _Memory)
+                       else self._device(like))
 
     def finish(self, x):
-        jnp = sys.modules["jax"].numpy
-        if x.dtype.name in ("bfloat16", "float8_e4m3fn") or x.size == 0:
-            return jnp.asarray(x)
-        return sys.modules["jax"].dlpack.from_dlpack(x)
+        if not isinstance(x, _Memory):
+            return x
+        jax = sys.modules["jax"]
+        if math.prod(x.shape) == 0:
+            return jax.numpy.empty(x.shape, x.dtype)
+        if x.device != "cpu":
+            _core.synchronize(x.device)
+        return jax.dlpack.from_dlpack(x.array)
+
+    def clear(self, x, first):
+        pass  # new memory of the library is zero
+
+    def constant(self, value, count, like):
+        return self.floats(np.full(count, value, np.float32), like)
+
+    def _put(self, x, like, dtype):
+        jax = sys.modules["jax"]
+        values = jax.numpy.asarray(x, dtype).reshape(-1)
+        if isinstance(like, _Memory):
+            return values
+        return jax.device_put(values, next(iter(like.devices())))
+
+    def floats(self, x, like):
+        return self._put(x, like, "float32")
+
+    def ints(self, x, like):
+        return self._put(x, like, "int32")
 
     def host_floats(self, x):
         return np.ascontiguousarray(np.asarray(x), np.float32).reshape(-1)
 
     def is_cuda(self, x):
+        if isinstance(x, _Memory):
+            return x.device != "cpu"
         return next(iter(x.devices())).platform in ("gpu", "cuda")
 
     def stream(self, x, stream):
+        if stream:
+            raise UnsupportedError(f"stream = {stream}, must not be given with JAX arrays")
         return 0
+
+    def device_pairs(self, multiplier, divisor):
+        jnp = sys.modules["jax"].numpy
+        given = (divisor if multiplier is None else multiplier).astype("float32").reshape(-1)
+        pair = (1.0 / given, given) if multiplier is None else (given, 1.0 / given)
+        return jnp.stack(pair, axis=-1)
+
+    def concatenate(self, parts):
+        return sys.modules["jax"].numpy.concatenate(parts)
+
+    def repeat(self, x, count):
+        return sys.modules["jax"].numpy.tile(x, count)
 
 
 _NUMPY, _TORCH, _CUPY, _JAX = NumPy(), Torch(), CuPy(), Jax()
@@ -186,6 +310,8 @@ def framework(x):
     """The framework that `x` is of, or that a subclass of its arrays derives from."""
     if isinstance(x, np.ndarray):
         return _NUMPY
+    if isinstance(x, _Memory):
+        return _JAX
     for base in type(x).__mro__:
         found = _FRAMEWORKS.get(base.__module__.partition(".")[0])
         if found is not None:
@@ -213,8 +339,12 @@ def floats(name, x):
     return operand(name, x, ("float32",))
 
 
+def integers(name, x):
+    return operand(name, x, ("int32",))
+
+
 def shape_of(x):
-    return tuple(int(n) for n in (x.shape if hasattr(x, "shape") else np.asarray(x).shape))
+    return tuple(int(n) for n in (x.shape if hasattr(x, "shape") else _as_numpy(x).shape))
 
 
 def number(name, x):
@@ -225,3 +355,20 @@ def number(name, x):
     if values.size != 1:
         raise TypeError(f"{name} has {values.size} elements, must have one")
     return float(values[0])
+
+
+def on_stream(function):
+    """`stream=` of a function also holds for what the framework does inside it: the memory that it
+    allocates, the global scales that it converts."""
+    first = next(iter(inspect.signature(function).parameters))
+
+    @functools.wraps(function)
+    def call(*args, stream=None, **others):
+        if stream is None:
+            return function(*args, **others)
+        x = args[0] if args else others[first]
+        x = getattr(x, "codes", x)
+        with framework(x).using(x, stream):
+            return function(*args, stream=stream, **others)
+
+    return call

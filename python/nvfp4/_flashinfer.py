@@ -11,7 +11,8 @@ from enum import Enum
 
 from . import _arrays, _core
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
-from ._gemm import gemm, grouped_gemm, pack_groups, pack_weights
+from ._gemm import (FragmentWeights, PackedGroups, PackedWeights, gemm, grouped_gemm,
+                    pack_unchecked)
 from ._quantize import QuantizedTensor, allocate, dequantize, finished, globals_of
 
 
@@ -39,11 +40,20 @@ def _given_or_one(global_scale):
     return 1.0 if global_scale is None else global_scale
 
 
+def _global_of(like, name, given):
+    """float32 [1] where `like` lies; not read by the host if it is there already."""
+    kind = _arrays.framework(like)
+    if kind.is_cuda(like) and hasattr(given, "reshape"):
+        return kind.floats(given, like)
+    return kind.constant(_arrays.number(name, _given_or_one(given)), 1, like)
+
+
 def _options(x, layout, stream, quantizer, backend, **scale):
     return _core.Options(quantizer, layout=layout, backend=backend,
                          stream=_arrays.framework(x).stream(x, stream), **globals_of(x, **scale))
 
 
+@_arrays.on_stream
 def nvfp4_quantize(x, global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=False, sf_vec_size=16,
                    enable_pdl=None, *, quantizer="max", stream=None, backend=""):
     """Quantizes x [..., K], float32, float16 or bfloat16.
@@ -67,6 +77,7 @@ def nvfp4_quantize(x, global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=Fals
     return q.codes, q.scales
 
 
+@_arrays.on_stream
 def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_tensor=None,
                                    sf_vec_size=16, ufp8_type=1, is_sf_swizzled_layout=True, *,
                                    dtype="float32", stream=None, backend=""):
@@ -79,17 +90,13 @@ def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_
     if ufp8_type != 1:
         raise UnsupportedError(f"ufp8_type = {ufp8_type}, must be 1 (E4M3): 0 is MXFP4")
     shape = _arrays.shape_of(e2m1_tensor)
-    factor = _arrays.framework(e2m1_tensor).empty((1,), "float32", e2m1_tensor)
-    if _arrays.framework(e2m1_tensor).is_cuda(e2m1_tensor) and hasattr(
-            global_scale_tensor, "reshape"):
-        factor[:] = global_scale_tensor.reshape(-1)
-    else:
-        factor[:] = _arrays.number("global_scale_tensor", _given_or_one(global_scale_tensor))
+    factor = _global_of(e2m1_tensor, "global_scale_tensor", global_scale_tensor)
     q = QuantizedTensor(e2m1_tensor, ufp8_scale_tensor, factor, (*shape[:-1], shape[-1] * 2),
                         layout="tiled_128x4" if is_sf_swizzled_layout else "linear")
     return dequantize(q, dtype, stream=stream, backend=backend)
 
 
+@_arrays.on_stream
 def block_scale_interleave(unswizzled_sf, *, stream=None):
     """Row-major block scales [M, K/16], or [experts, M, K/16], uint8 or float8_e4m3fn, in 128x4
     tiles: one dimension, padded with zeros, one expert's after the other's."""
@@ -100,17 +107,16 @@ def block_scale_interleave(unswizzled_sf, *, stream=None):
     rows, blocks = shape[-2:]
     experts = shape[0] if len(shape) == 3 else 1
     dtype = _arrays.dtype_name(unswizzled_sf.dtype)
-    out = kind.empty((experts, _core.scale_bytes("tiled_128x4", rows, blocks)), dtype,
+    out = kind.empty((experts * _core.scale_bytes("tiled_128x4", rows, blocks),), dtype,
                      unswizzled_sf)
-    source = unswizzled_sf if len(shape) == 3 else unswizzled_sf[None]
-    for expert in range(experts):
-        _core.relayout_scales(
-            _arrays.codes_or_scales("unswizzled_sf", source[expert]), "linear",
-            _arrays.codes_or_scales("out", out[expert]), "tiled_128x4", rows, blocks,
-            kind.stream(unswizzled_sf, stream))
-    return kind.finish(out.reshape(-1))
+    _core.relayout_scales(
+        _arrays.codes_or_scales("unswizzled_sf", unswizzled_sf), "linear",
+        _arrays.codes_or_scales("out", out), "tiled_128x4", rows, blocks, experts,
+        kind.stream(unswizzled_sf, stream))
+    return kind.finish(out)
 
 
+@_arrays.on_stream
 def silu_and_mul_nvfp4_quantize(x, global_scale, sf_vec_size=16, is_sf_swizzled_layout=True, *,
                                 quantizer="max", stream=None, backend=""):
     """silu(x[..., :K]) · x[..., K:], quantized without rounding in between; x [..., 2·K].
@@ -172,6 +178,7 @@ def _has_float8(x):
     return True
 
 
+@_arrays.on_stream
 def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=None, eps=1e-6,
                      block_size=16, scale_format=None, is_sf_swizzled_layout=False, *,
                      quantizer="max", stream=None, backend=""):
@@ -188,6 +195,7 @@ def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=N
                           scale_format, is_sf_swizzled_layout, quantizer, stream, backend)
 
 
+@_arrays.on_stream
 def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, global_scale=None,
                          eps=1e-6, block_size=16, scale_format=None, is_sf_swizzled_layout=False,
                          *, quantizer="max", stream=None, backend=""):
@@ -203,80 +211,88 @@ def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, 
                           backend)
 
 
-def _ones(like, count=1):
-    ones = _arrays.framework(like).empty((count,), "float32", like)
-    ones[:] = 1.0
-    return ones
+def _backend(name):
+    """FlashInfer's default is 'auto'."""
+    return "" if name == "auto" else name
 
 
-def _flat(x):
-    return x.reshape(-1)
+def _left_side(a, a_descale, layout):
+    rows, half = _arrays.shape_of(a)
+    one = _arrays.framework(a).constant(1.0, 1, a)
+    return QuantizedTensor(a, a_descale, one, (rows, 2 * half), layout=layout)
 
 
+@_arrays.on_stream
 def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=None, block_size=16,
-           use_8x4_sf_layout=False, backend="", use_nvfp4=True):
-    """alpha · a · b on the CPU: exact products of blocks, FP32 sums, rounded once.
+           use_8x4_sf_layout=False, backend="", use_nvfp4=True, *, workspace=None, stream=None):
+    """alpha · a · b: exact products of blocks, FP32 sums, rounded once. On the CPU, and on Hopper GPUs,
+    where nothing waits for the GPU and a graph can be captured.
 
     a, b        codes [M, K/2] and [K/2, N], the latter the transpose of contiguous [N, K/2]
-                (b_fp4.T); or b a PackedWeights, which saves packing it in every call
+                (b_fp4.T); or b of pack_weights, which saves packing it in every call
     a_descale, b_descale  block scales in 128x4 tiles as nvfp4_quantize returns them (b's may be
                 transposed, b_sf.T); a's in 8x4 tiles with use_8x4_sf_layout
-    alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf); 1 if not given
+    alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf); 1 if not given. On a GPU a tensor that
+                lies there is not read by the host.
     out_dtype   bfloat16 (NumPy: needs ml_dtypes), float16 or float32
+    workspace   GPU: uint8 [gemm_workspace_bytes(M, K)], if it is not to be allocated
     """
     _require_16(block_size)
     if not use_nvfp4:
         raise UnsupportedError("use_nvfp4 = False is MXFP4")
-    rows, half = _arrays.shape_of(a)
-    if isinstance(b, _core.PackedWeights):
-        packed = b
-    else:
+    _, half = _arrays.shape_of(a)
+    packed = b
+    if not isinstance(b, (PackedWeights, FragmentWeights)):
         if _arrays.shape_of(b)[0] != half:
             raise ShapeError(f"b has shape {list(_arrays.shape_of(b))}, must be [{half}, N]: the "
                              "transpose of [N, K/2]")
         scales = b_descale if len(_arrays.shape_of(b_descale)) == 1 else b_descale.T
-        packed = pack_weights(QuantizedTensor(b.T, scales, _ones(a),
-                                              (_arrays.shape_of(b)[1], 2 * half),
-                                              layout="tiled_128x4"))
-    left = QuantizedTensor(a, a_descale, _ones(a), (rows, 2 * half),
-                           layout="tiled_8x4" if use_8x4_sf_layout else "tiled_128x4")
+        packed = pack_unchecked(
+            [QuantizedTensor(b.T, scales, _arrays.framework(a).constant(1.0, 1, a),
+                             (_arrays.shape_of(b)[1], 2 * half), layout="tiled_128x4")], stream)
+    left = _left_side(a, a_descale, "tiled_8x4" if use_8x4_sf_layout else "tiled_128x4")
     return gemm(left, packed, out_dtype=out_dtype, out=out, alpha=_given_or_one(alpha),
-                backend=backend)
+                backend=_backend(backend), workspace=workspace, stream=stream)
 
 
+@_arrays.on_stream
 def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
-                   out_dtype="bfloat16", block_size=16, backend=""):
-    """out[s:e] = alpha · a[s:e] · b[g]ᵀ on the CPU, s, e = m_indptr[g], m_indptr[g + 1].
+                   out_dtype="bfloat16", block_size=16, backend="", *, workspace=None, stream=None):
+    """out[s:e] = alpha · a[s:e] · b[g]ᵀ, s, e = m_indptr[g], m_indptr[g + 1]. On the CPU, and on
+    Hopper GPUs, where nothing waits for the GPU and a graph can be captured.
 
-    a, b        codes [M, K/2] and [G, N, K/2]; or b a PackedGroups, which saves packing it
+    a, b        codes [M, K/2] and [G, N, K/2]; or b of pack_groups, which saves packing it
     a_descale   block scales of the whole of a, in 128x4 tiles
     b_descale   those of each group, in 128x4 tiles: [G, padded N, padded K/16]
-    m_indptr    integers [G + 1], the first 0
+    m_indptr    integers [G + 1], never decreasing, the first 0, the last at most M. On a GPU, int32
+                that lie there are not read by the host, and not checked.
     alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf), one or one for each group
+    workspace   GPU: uint8 [gemm_workspace_bytes(M, K)], if it is not to be allocated
+    Rows of no group are 0 in a new result.
     """
     _require_16(block_size)
-    rows, half = _arrays.shape_of(a)
-    ends = [int(e) for e in m_indptr]
-    groups = len(ends) - 1
-    if groups < 1 or ends[0] != 0:
+    kind = _arrays.framework(a)
+    _, half = _arrays.shape_of(a)
+    groups = _arrays.shape_of(m_indptr)[0] - 1
+    if groups < 1:
         raise InvalidValueError("m_indptr must begin with 0 and have an end for each group")
     packed = b
-    if not isinstance(b, _core.PackedGroups):
+    if not isinstance(b, (PackedGroups, FragmentWeights)):
         if _arrays.shape_of(b)[0] != groups:
             raise ShapeError(f"b has {_arrays.shape_of(b)[0]} groups, m_indptr has {groups}")
         n = _arrays.shape_of(b)[1]
         scales = b_descale.reshape(groups, -1)
-        packed = pack_groups(
-            QuantizedTensor(b[g], scales[g], _ones(a), (n, 2 * half), layout="tiled_128x4")
-            for g in range(groups))
-    factors = None
-    if alpha is not None:
-        values = ([float(alpha)] if isinstance(alpha, (int, float))
-                  else _arrays.framework(alpha).host_floats(alpha).tolist())
-        factors = _arrays.NumPy().empty((groups,), "float32", None)
-        if len(values) not in (1, groups):
-            raise ShapeError(f"alpha has {len(values)} elements, must have 1 or {groups}")
-        factors[:] = values
-    left = QuantizedTensor(a, a_descale, _ones(a), (rows, 2 * half), layout="tiled_128x4")
-    return grouped_gemm(left, packed, ends[1:], out_dtype=out_dtype, out=out, alpha=factors,
-                        backend=backend)
+        one = kind.constant(1.0, 1, a)
+        packed = pack_unchecked(
+            [QuantizedTensor(b[g], scales[g], one, (n, 2 * half), layout="tiled_128x4")
+             for g in range(groups)], stream, grouped=True)
+    left = _left_side(a, a_descale, "tiled_128x4")
+    if isinstance(packed, FragmentWeights):
+        bounds = kind.ints(m_indptr, a)
+        return grouped_gemm(left, packed, bounds[1:], row_starts=bounds[:-1], out_dtype=out_dtype,
+                            out=out, alpha=alpha, workspace=workspace, stream=stream)
+    ends = [int(e) for e in m_indptr]
+    if ends[0] != 0:
+        raise InvalidValueError("m_indptr must begin with 0 and have an end for each group")
+    return grouped_gemm(left, packed, ends[1:], out_dtype=out_dtype, out=out, alpha=alpha,
+                        backend=_backend(backend))

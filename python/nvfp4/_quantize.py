@@ -119,6 +119,7 @@ def globals_of(like, multiplier=None, divisor=None):
             "divisor": multiplier is None}
 
 
+@_arrays.on_stream
 def quantize(x, quantizer="max", *, global_scale=None, axis="rows", block=16, layout="linear",
              scope="tensor", scale_dtype="uint8", weights=None, hessian=None, check_finite=False,
              out=None, stream=None, backend=""):
@@ -157,6 +158,7 @@ def quantize(x, quantizer="max", *, global_scale=None, axis="rows", block=16, la
     return q if out is not None else finished(q, x)
 
 
+@_arrays.on_stream
 def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
     """The matrix that `q` stands for: (e2m1 · scale) · global_scale, rounded once to FP32, then to
     `dtype` (float32, float16, bfloat16). In the framework and on the device of q.codes."""
@@ -170,6 +172,7 @@ def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
     return kind.finish(y) if out is None else out
 
 
+@_arrays.on_stream
 def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
     """Largest magnitude of x, float32 [1], or of each row or column with scope='vector'. NaN is
     ignored."""
@@ -187,6 +190,7 @@ def quantization_error(x, q, *, backend=""):
     return _core.quantization_error(_arrays.matrix("x", x), q.view(), backend)
 
 
+@_arrays.on_stream
 def relayout_scales(q, layout, *, stream=None):
     """`q` with its block scales in another layout; the codes are shared, not copied."""
     kind = _arrays.framework(q.scales)
@@ -198,6 +202,6 @@ def relayout_scales(q, layout, *, stream=None):
     _core.relayout_scales(
         _arrays.codes_or_scales("scales", q.scales), q.layout,
         _arrays.codes_or_scales("scales", scales), layout, vectors, depth // q.block,
-        kind.stream(q.scales, stream))
+        stream=kind.stream(q.scales, stream))
     return QuantizedTensor(q.codes, kind.finish(scales), q.global_scale, q.shape, q.axis, q.block,
                            layout, q.scope)

@@ -154,7 +154,7 @@ def _(x, residual, weight, global_scale, eps=1e-6, is_sf_swizzled_layout=False, 
 def mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor, alpha: Tensor,
            out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """nvfp4.mm_fp4: b [K/2, N] and its scales transposed; alpha is a MULTIPLIER."""
-    # The compiler may hand over other strides than the caller did.
+    # The compiler may hand over other strides than the caller did; what is right costs nothing.
     return _nvfp4.mm_fp4(a, b.T.contiguous().T, a_descale, b_descale.T.contiguous().T, alpha,
                          out_dtype)
 
@@ -174,3 +174,63 @@ def grouped_mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor, m
 @grouped_mm_fp4.register_fake
 def _(a, b, a_descale, b_descale, m_indptr, alpha, out_dtype=torch.bfloat16):
     return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)
+
+
+def _fragments(tiles, global_scale, rows, cols, groups=1):
+    scope = "tensor" if global_scale.numel() == groups else "vector"
+    return _nvfp4.FragmentWeights(tiles, global_scale, rows, cols, groups, scope)
+
+
+@torch.library.custom_op("nvfp4::pack_fragments", mutates_args=())
+def pack_fragments(codes: Tensor, scales: Tensor, global_scale: Tensor,
+                   layout: str = "linear") -> Tuple[Tensor, Tensor]:
+    """(tiles, global_scale) of nvfp4.FragmentWeights from weights [N, K/2], or [G, N, K/2] with their
+    scales one group's after the other's; global_scale is a MULTIPLIER, [1] or [G], or one for each
+    row. On CUDA."""
+    groups = codes.shape[0] if codes.dim() == 3 else 1
+    rows, cols = codes.shape[-2], 2 * codes.shape[-1]
+    per_row = global_scale.numel() not in (1, groups)
+    parts = zip(codes.reshape(groups, rows, -1), scales.reshape(groups, -1),
+                global_scale.reshape(-1).expand(max(groups, global_scale.numel()))
+                .contiguous().reshape(groups, -1))
+    packed = _nvfp4.pack_groups(
+        (_nvfp4.QuantizedTensor(c, s, g, (rows, cols), layout=layout,
+                                scope="vector" if per_row else "tensor") for c, s, g in parts))
+    return packed.tiles, packed.global_scale
+
+
+@pack_fragments.register_fake
+def _(codes, scales, global_scale, layout="linear"):
+    groups = codes.shape[0] if codes.dim() == 3 else 1
+    rows, cols = codes.shape[-2], 2 * codes.shape[-1]
+    tiles = groups * (-(-rows // 64)) * (-(-cols // 64)) * (64 * 64 // 16 * 9)
+    return (codes.new_empty((tiles,), dtype=torch.uint8),
+            codes.new_empty((max(groups, global_scale.numel()),), dtype=torch.float32))
+
+
+@torch.library.custom_op("nvfp4::fragment_gemm", mutates_args=())
+def fragment_gemm(x: Tensor, tiles: Tensor, global_scale: Tensor, rows: int,
+                  alpha: Optional[Tensor] = None, bias: Optional[Tensor] = None) -> Tensor:
+    """nvfp4.gemm of x [..., K], bfloat16 or float16, with what pack_fragments made of [rows, K]."""
+    w = _fragments(tiles, global_scale, rows, x.shape[-1])
+    return _nvfp4.gemm(x.contiguous(), w, alpha=1.0 if alpha is None else alpha, bias=bias)
+
+
+@fragment_gemm.register_fake
+def _(x, tiles, global_scale, rows, alpha=None, bias=None):
+    return x.new_empty((*x.shape[:-1], rows))
+
+
+@torch.library.custom_op("nvfp4::fragment_grouped_gemm", mutates_args=())
+def fragment_grouped_gemm(x: Tensor, tiles: Tensor, global_scale: Tensor, rows: int,
+                          row_ends: Tensor, alpha: Optional[Tensor] = None,
+                          bias: Optional[Tensor] = None) -> Tensor:
+    """nvfp4.grouped_gemm of x [M, K], bfloat16 or float16; row_ends int32 [G], on the GPU not read by
+    the host."""
+    w = _fragments(tiles, global_scale, rows, x.shape[-1], row_ends.numel())
+    return _nvfp4.grouped_gemm(x.contiguous(), w, row_ends, alpha=alpha, bias=bias)
+
+
+@fragment_grouped_gemm.register_fake
+def _(x, tiles, global_scale, rows, row_ends, alpha=None, bias=None):
+    return x.new_empty((x.shape[0], rows))

@@ -95,7 +95,9 @@ View matrix_in(const char* name, const Array& a) {
 template <class T, class Array>
 std::span<T> contiguous(const char* name, const Array& a) {
   using Element = std::remove_const_t<T>;
-  if (a.dtype() != nb::dtype<Element>())
+  const bool is_bytes = sizeof(Element) == 1 && a.dtype().code == kFloat8E4M3 &&
+                        a.dtype().bits == 8 && a.dtype().lanes == 1;
+  if (a.dtype() != nb::dtype<Element>() && !is_bytes)
     throw nb::type_error(fmt::format("{}.dtype = {}, must be {}", name, dtype_text(a.dtype()),
                                      dtype_text(nb::dtype<Element>()))
                              .c_str());
@@ -141,6 +143,9 @@ std::span<std::uint8_t> bytes_of(const char* name, const Output& a) {
 
 std::span<const float> floats_of(const char* name, const std::optional<Input>& a) {
   return a ? contiguous<const float>(name, *a) : std::span<const float>{};
+}
+std::span<const std::int32_t> ints_of(const char* name, const Input& a) {
+  return contiguous<const std::int32_t>(name, a);
 }
 std::span<float> floats_of(const char* name, const Output& a) { return contiguous<float>(name, a); }
 

@@ -19,6 +19,8 @@ namespace nb = nanobind;
 using Input = nb::ndarray<nb::ro>;  ///< any framework, dtype, shape and device; read only
 using Output = nb::ndarray<>;       ///< the same, written through
 
+inline constexpr std::uint8_t kFloat8E4M3 = 10;  ///< DLPack's kDLFloat8_e4m3fn
+
 Device device_of(const char* name, const Input& a);
 Device device_of(const char* name, const Output& a);
 
@@ -27,13 +29,16 @@ Device device_of(const char* name, const Output& a);
 MatrixView matrix_of(const char* name, const Input& a);
 MatrixSpan matrix_of(const char* name, const Output& a);
 
-/// Contiguous uint8 of any shape.
+/// Contiguous uint8 or float8_e4m3fn of any shape.
 std::span<const std::uint8_t> bytes_of(const char* name, const Input& a);
 std::span<std::uint8_t> bytes_of(const char* name, const Output& a);
 
 /// Contiguous float32 of any shape; none is an empty span.
 std::span<const float> floats_of(const char* name, const std::optional<Input>& a);
 std::span<float> floats_of(const char* name, const Output& a);
+
+/// Contiguous int32 of any shape.
+std::span<const std::int32_t> ints_of(const char* name, const Input& a);
 
 /// The same name that layout_name() gives. Throws ValueError that lists the known ones.
 ScaleLayout layout_from_name(std::string_view name);

@@ -7,9 +7,11 @@ namespace nvfp4::python {
 
 void bind_errors(nanobind::module_& m);
 void bind_runtime(nanobind::module_& m);
+void bind_matrix(nanobind::module_& m);
 void bind_quantize(nanobind::module_& m);
 void bind_activation(nanobind::module_& m);
 void bind_gemm(nanobind::module_& m);
+void bind_tensor_core_gemm(nanobind::module_& m);
 void bind_checkpoint(nanobind::module_& m);
 void bind_convert(nanobind::module_& m);
 void bind_repair(nanobind::module_& m);

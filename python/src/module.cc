@@ -5,9 +5,11 @@ NB_MODULE(_core, m) {
   m.doc() = "The library behind nvfp4: every function writes into arrays of the caller.";
   bind_errors(m);
   bind_runtime(m);
+  bind_matrix(m);
   bind_quantize(m);
   bind_activation(m);
   bind_gemm(m);
+  bind_tensor_core_gemm(m);
   bind_checkpoint(m);
   bind_convert(m);
   bind_repair(m);

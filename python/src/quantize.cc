@@ -7,6 +7,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "bind.h"
 #include "nvfp4/error.h"
 #include "quantized.h"
@@ -102,7 +104,7 @@ void bind_operations(nb::module_& m) {
   m.def(
       "relayout_scales",
       [](const Input& in, const std::string& in_layout, const Output& out,
-         const std::string& out_layout, std::int64_t rows, std::int64_t blocks,
+         const std::string& out_layout, std::int64_t rows, std::int64_t blocks, std::size_t groups,
          std::uintptr_t stream) {
         const Device device = device_of("in", in);
         if (device_of("out", out) != device) throw ShapeError("in and out must lie on one device");
@@ -110,10 +112,16 @@ void bind_operations(nb::module_& m) {
         const auto to = bytes_of("out", out);
         const ScaleLayout from_layout = layout_from_name(in_layout);
         const ScaleLayout to_layout = layout_from_name(out_layout);
+        const std::size_t from_size = from.size() / std::max<std::size_t>(groups, 1);
+        const std::size_t to_size = to.size() / std::max<std::size_t>(groups, 1);
         nb::gil_scoped_release unlocked;
-        relayout_scales(from, from_layout, to, to_layout, rows, blocks, device, stream_of(stream));
+        for (std::size_t g = 0; g < groups; ++g)
+          relayout_scales(from.subspan(g * from_size, from_size), from_layout,
+                          to.subspan(g * to_size, to_size), to_layout, rows, blocks, device,
+                          stream_of(stream));
       },
-      "in_"_a, "in_layout"_a, "out"_a, "out_layout"_a, "rows"_a, "blocks"_a, "stream"_a = 0);
+      "in_"_a, "in_layout"_a, "out"_a, "out_layout"_a, "rows"_a, "blocks"_a, "groups"_a = 1,
+      "stream"_a = 0, "Of `groups` matrices, one after the other.");
 }
 
 }  // namespace

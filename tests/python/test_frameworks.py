@@ -51,6 +51,37 @@ def test_torch_parameters_views_and_devices_of_scales():
                                   nvfp4.quantize(weight[::2, 16:48].contiguous()).codes.numpy())
 
 
+def test_whatever_exports_dlpack():
+    class Foreign:
+        """No array of any framework."""
+
+        def __init__(self, x):
+            self._x = x
+
+        def __dlpack__(self, **options):
+            return self._x.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self._x.__dlpack_device__()
+
+    x = normal(7, 6, 64)
+    q, same = nvfp4.quantize(Foreign(x), "mse"), nvfp4.quantize(x, "mse")
+    np.testing.assert_array_equal(q.codes, same.codes)
+    foreign = nvfp4.QuantizedTensor(Foreign(q.codes), Foreign(q.scales), Foreign(q.global_scale),
+                                    (6, 64))
+    np.testing.assert_array_equal(nvfp4.dequantize(foreign), nvfp4.dequantize(same))
+
+
+def test_packed_types_of_torch_are_read_as_they_are():
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("this PyTorch has no float4_e2m1fn_x2")
+    q = nvfp4.quantize(torch.from_numpy(normal(8, 6, 64)), scale_dtype="float8_e4m3fn")
+    same = nvfp4.dequantize(q)
+    q.codes = q.codes.view(torch.float4_e2m1fn_x2)
+    assert torch.equal(nvfp4.dequantize(q), same)
+
+
 def test_torch_memory_is_written_in_place():
     torch = pytest.importorskip("torch")
     x, residual = torch.ones(2, 32), torch.full((2, 32), 2.0)
@@ -96,11 +127,42 @@ def test_jax_on_the_cpu(dtype):
     np.testing.assert_array_equal(bits(interleaved), nvfp4.block_scale_interleave(same.scales))
 
 
-def test_jax_results_are_not_copied():
+def address_in(capsule):
+    """Where the data of an array is that __dlpack__ handed out."""
+    import ctypes
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.c_void_p.from_address(get(capsule, b"dltensor")).value
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float16", "bfloat16", "float8_e4m3fn"])
+def test_jax_arrays_are_not_copied_in_either_direction(dtype):
     jax = pytest.importorskip("jax")
     from nvfp4 import _arrays
-    memory = _arrays.Jax().empty((64, 64), "float32", None)
-    memory[:] = 1
+    like = jax.device_put(jax.numpy.ones(1), jax.devices("cpu")[0])
+    memory = _arrays.Jax().empty((64, 64), dtype, like)
+    written = address_in(memory.array.__dlpack__())
     taken = _arrays.Jax().finish(memory)
-    assert taken.unsafe_buffer_pointer() == memory.ctypes.data
-    assert isinstance(taken, jax.Array)
+    assert isinstance(taken, jax.Array) and taken.dtype == dtype and taken.shape == (64, 64)
+    assert taken.unsafe_buffer_pointer() == written
+    operand, name = _arrays.Jax().view(taken)
+    assert name == dtype and address_in(operand.__dlpack__()) == written
+
+
+def test_weights_for_tensor_cores_are_packed_anywhere():
+    """On the CPU they can be made, and not used."""
+    q = nvfp4.quantize(normal(6, 70, 144), scope="vector")
+    w = nvfp4.FragmentWeights(np.empty(2 * 2 * 3 * 2304, np.uint8), np.empty(140, np.float32), 70,
+                              144, groups=2, scope="vector")
+    assert (len(w), w.nbytes) == (2, 2 * 2 * 3 * 2304)
+    for group in range(2):
+        w._weights.pack(q.view(), group)
+    assert w.tiles[:w.nbytes // 2].any()
+    np.testing.assert_array_equal(*np.split(w.tiles, 2))
+    np.testing.assert_array_equal(w.global_scale, np.tile(q.global_scale, 2))
+    with pytest.raises(nvfp4.UnsupportedError, match="packed for a GPU"):
+        nvfp4.gemm(q, w)
+    with pytest.raises(nvfp4.ShapeError, match="tiles has"):
+        nvfp4.FragmentWeights(w.tiles[:100], w.global_scale, 70, 144, 2, "vector")
+    with pytest.raises(nvfp4.ShapeError, match="globals has"):
+        nvfp4.FragmentWeights(w.tiles, w.global_scale, 70, 144, 2)

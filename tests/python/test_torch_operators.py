@@ -56,6 +56,24 @@ def test_fake_kernels_know_shape_and_dtype(name, arguments):
         assert (r.shape, r.dtype) == (f.shape, f.dtype)
 
 
+def test_fake_kernels_of_what_needs_a_gpu():
+    """test_cuda.py runs them."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    q = nvfp4.quantize(tensor(11, 2, 70, 144))
+    with FakeTensorMode() as mode:
+        codes, scales, one = map(mode.from_tensor, (q.codes, q.scales, q.global_scale))
+        tiles, factors = torch.ops.nvfp4.pack_fragments(codes, scales, one)
+        assert tiles.shape == (2 * 2 * 3 * 2304,) and factors.shape == (2,)
+        x = mode.from_tensor(tensor(12, 3, 5, 144))
+        y = torch.ops.nvfp4.fragment_gemm(x, tiles, factors, 70)
+        assert y.shape == (3, 5, 70) and y.dtype == torch.bfloat16
+        ends = mode.from_tensor(torch.tensor([3, 5], dtype=torch.int32))
+        assert torch.ops.nvfp4.fragment_grouped_gemm(x[0], tiles, factors, 70, ends).shape == (5, 70)
+    with pytest.raises(nvfp4.UnsupportedError):
+        torch.ops.nvfp4.fragment_gemm(tensor(12, 5, 144), torch.zeros(2 * 3 * 2304).byte(),
+                                      torch.ones(1), 70)
+
+
 def test_torch_compile_keeps_the_operators_whole():
     def layer(x, residual, weight, w, w_scales):
         codes, scales = torch.ops.nvfp4.add_rmsnorm_fp4quant(x, residual, weight, GLOBAL, 1e-6,
