@@ -96,18 +96,27 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
   }
   if (tensors.empty()) return;
   std::ranges::stable_sort(tensors, std::ranges::greater(), &TensorReport::clamped_blocks);
-  facts.add({style.dim("rounded"),
-             fmt::format("{} blocks of {} tensors too small for the scale of theirs{}", blocks,
-                         tensors.size(), tensors.size() > kTensors ? ", most of them in" : "")});
+  const auto rounded = [](std::uint64_t n) { return n == 1 ? "block" : "blocks"; };
+  facts.add({style.dim("rounded"), fmt::format("{} {}, too small for the scale of their tensor:",
+                                               blocks, rounded(blocks))});
   for (std::size_t i = 0; i < std::min(tensors.size(), kTensors); ++i) {
     const TensorReport& t = *tensors[i];
     const std::size_t shown = std::min(t.clamped.size(), kBlocks);
     const std::span first(t.clamped.data(), shown);
-    facts.add({"", fmt::format("{}: {}{}{}", clean(t.name), t.clamped_blocks,
-                               shown == 0 ? "" : fmt::format(", block {}", fmt::join(first, ", ")),
-                               shown < t.clamped_blocks ? " …" : "")});
+    const std::string places = shown == 0 ? ""
+                                          : fmt::format(": {}{}", fmt::join(first, ", "),
+                                                        shown < t.clamped_blocks ? " …" : "");
+    const std::string start = fmt::format("{} in ", t.clamped_blocks);
+    constexpr std::size_t kWidth = 80 - 11, kNarrow = 20;  // beside the first column
+    const std::size_t rest = start.size() + places.size();
+    facts.add({"", start +
+                       shorten(clean(t.name), std::max(kNarrow, kWidth - std::min(kWidth, rest))) +
+                       places});
   }
-  facts.add({"", style.dim("--report lists all of them")});
+  facts.add({"", style.dim(tensors.size() > kTensors
+                               ? fmt::format("and {} more tensors; --report FILE lists all of them",
+                                             tensors.size() - kTensors)
+                               : "--report FILE lists all of them")});
 }
 
 }  // namespace

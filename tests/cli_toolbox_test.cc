@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/packed_models.h"
 #include "run_cli.h"
 
 namespace nvfp4 {
@@ -49,6 +50,29 @@ TEST_F(Cli, ConvertWritesAnotherFormAndSaysWhatItDid) {
   expect_one_line_error(run({"convert", "a", "d", "--to", "gptq"}), 2, {"--to", "modelopt"});
   expect_one_line_error(run({"convert", "a", "a", "--to", "bf16"}), 2, {"OUTPUT"});
   expect_one_line_error(run({"quantize", "a", "d"}), 1, {"already quantized", "nvfp4 convert"});
+}
+
+TEST_F(Cli, ConvertSaysWhichBlocksItRounded) {
+  std::vector<TestTensor> tensors;
+  for (const char* expert : {"0", "1", "2", "3", "4", "5"}) {
+    PackedWeight w = mxfp4_matrix(
+        "model.language_model.layers.0.feed_forward.ffn.experts." + std::string(expert) + ".w1", 16,
+        64, 115, 115);
+    for (int i = 0; i <= expert[0] - '0'; ++i)
+      w.tensors[1].bytes[static_cast<std::size_t>(3 * i)] = std::byte{60};
+    for (std::byte& codes : w.tensors[0].bytes) codes = std::byte{0x77};
+    append(tensors, w);
+  }
+  write_model(dir_ / "mx", {tensors}, kLlamaConfig);
+  const Result r = run({"convert", "mx", "out", "--to", "modelopt", "--report", "r.json"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.out, "21 blocks, too small")) << r.out;
+  EXPECT_TRUE(has(r.out, "6 in ")) << r.out;
+  EXPECT_TRUE(has(r.out, "experts.5.w1.weight: 0, 3, 6, 9 …")) << r.out;
+  EXPECT_TRUE(has(r.out, "and 2 more tensors; --report")) << r.out;
+  EXPECT_LE(longest_line(r.out), 80u) << r.out;
+  const auto report = nlohmann::json::parse(read_text(dir_ / "r.json"));
+  EXPECT_EQ(report.at("tensors").at(5).at("clamped"), (std::vector<int>{0, 3, 6, 9, 12, 15}));
 }
 
 TEST_F(Cli, ConvertsToOneGgufFileAndBack) {
