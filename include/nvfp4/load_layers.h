@@ -16,7 +16,8 @@
 namespace nvfp4 {
 
 /// A model folder, or one .safetensors file, mapped into memory: NVFP4 of every scheme that
-/// `nvfp4 inspect` knows, and plain tensors. Layers keep nothing of it.
+/// `nvfp4 inspect` knows, and plain tensors. Or one .gguf file, whose weights are put in order on
+/// the way, under the names that the model has elsewhere. Layers keep nothing of it.
 class Checkpoint {
  public:
   /// Throws IoError; FormatError, also for a folder that an interrupted quantization left.

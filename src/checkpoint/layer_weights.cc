@@ -26,8 +26,6 @@ std::optional<DType> dense_dtype(const LogicalTensor& t) {
   }
 }
 
-const std::byte* mapped(const StoredTensor& t) { return t.file->data(*t.info).data(); }
-
 /// The largest one.
 std::optional<GlobalScale> input_scale_of(const LogicalTensor& t) {
   std::optional<GlobalScale> largest;
@@ -73,6 +71,14 @@ void LayerWeights::require_wanted(const LogicalTensor& t) const {
                        describe(t), t.form_name());
 }
 
+const std::byte* LayerWeights::bytes(const StoredTensor& t, std::int64_t offset,
+                                     std::int64_t size) {
+  if (const auto mapped = t.file->data(*t.info); !mapped.empty()) return mapped.data() + offset;
+  auto& copy = bytes_.emplace_back(static_cast<std::size_t>(size));
+  t.read(offset, copy);
+  return copy.data();
+}
+
 WeightView LayerWeights::matrix(const std::string& module) {
   const LogicalTensor& t = get(module, 2);
   if (t.is_nvfp4()) return quantized(t, 0);
@@ -96,8 +102,9 @@ WeightView LayerWeights::quantized(const LogicalTensor& t, std::int64_t index) {
   }
   const std::byte *codes, *scales;
   if (t.names->arrangement == Arrangement{}) {
-    codes = mapped(t.data) + index * shape.code_bytes();
-    scales = mapped(t.scales) + index * shape.rows * shape.blocks();
+    const std::int64_t scale_bytes = shape.rows * shape.blocks();
+    codes = bytes(t.data, index * shape.code_bytes(), shape.code_bytes());
+    scales = bytes(t.scales, index * scale_bytes, scale_bytes);
   } else {
     const std::int64_t blocks = shape.rows * shape.blocks();
     auto& code_copy = bytes_.emplace_back(static_cast<std::size_t>(shape.code_bytes()));
@@ -134,7 +141,8 @@ WeightView LayerWeights::slice(const LogicalTensor& t, std::int64_t first, std::
   require_wanted(t);
   const DType dtype = *dense_dtype(t);
   const std::int64_t size = dtype_size(dtype);
-  const std::byte* data = mapped(t.data) + first * size;
+  const std::int64_t last = (rows - 1) * row_stride + (cols - 1) * col_stride;
+  const std::byte* data = bytes(t.data, first * size, (last + 1) * size);
   const bool aligned = reinterpret_cast<std::uintptr_t>(data) % static_cast<std::size_t>(size) == 0;
   WeightView w;
   if (aligned && col_stride == 1) {

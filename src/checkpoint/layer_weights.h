@@ -51,6 +51,8 @@ class LayerWeights {
   /// Any other tensor that may be quantized. Throws FormatError.
   WeightView converted(const LogicalTensor& t);
   void require_wanted(const LogicalTensor& t) const;
+  /// Bytes [offset, offset + size) of a tensor, where they are mapped or in a copy.
+  const std::byte* bytes(const StoredTensor& t, std::int64_t offset, std::int64_t size);
 
   const Checkpoint::Impl& checkpoint_;
   Unquantized unquantized_;

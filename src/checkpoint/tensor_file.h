@@ -27,7 +27,7 @@ class TensorSource {
   virtual const safetensors::TensorInfo* find(std::string_view name) const = 0;
   virtual void read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
                     std::span<std::byte> out) const = 0;
-  /// The tensor's bytes in a memory map. Throws UnsupportedError where they do not lie so.
+  /// The tensor's bytes in a memory map; empty where they do not lie so in the file.
   virtual std::span<const std::byte> data(const safetensors::TensorInfo& tensor) const = 0;
   virtual void check_unchanged() const = 0;
   virtual std::uint64_t file_bytes() const = 0;

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/converted.h"
+#include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/tiny_model.h"
 #include "layers/moe_cases.h"
 
@@ -145,6 +147,29 @@ TEST(LoadLayers, TakesWhatQuantizeWrites) {
       EXPECT_EQ(checkpoint.read("model.norm.weight").rows(), 1);
       EXPECT_FALSE(checkpoint.has("model.norm"));
     }
+}
+
+TEST(LoadLayers, GgufFilesGiveTheSameLayers) {
+  const TempDir dir;
+  gguf::write_qwen3_moe(dir / "bf16", 4);
+  quantize_checkpoint(quantize_options(dir / "bf16", dir / "nvfp4"));
+  convert(dir / "nvfp4", dir / "model.gguf", "gguf");
+  const Checkpoint folder(dir / "nvfp4"), file(dir / "model.gguf");
+  const std::string layer = "model.layers.0.";
+  const Matrix x = make(Fill::gaussian, 5, 64, 2, DType::bf16);
+  const std::vector<std::string> fused = {layer + "self_attn.q_proj", layer + "self_attn.k_proj"};
+  EXPECT_TRUE(same_bits(load_linear(file, fused).forward(x.view()),
+                        load_linear(folder, fused).forward(x.view())));
+  const auto head = [&](const Checkpoint& checkpoint) {
+    return load_linear(checkpoint, "lm_head", {}, Unquantized::quantize).forward(x.view());
+  };
+  EXPECT_TRUE(same_bits(head(file), head(folder))) << "BF16 there, quantized now";
+  EXPECT_TRUE(same_bits(file.read("model.norm.weight"), folder.read("model.norm.weight")));
+  const test::MoeCase c = case_of(LoadedModel(dir / "nvfp4"), layer + "mlp", 11);
+  ASSERT_EQ(c.routed.size(), 4u);
+  const Matrix y = make(Fill::gaussian, 11, 64, 3, DType::bf16);
+  EXPECT_TRUE(same_bits(test::run(load_moe(file, layer + "mlp"), y.view(), c.routing()),
+                        test::run(load_moe(folder, layer + "mlp"), y.view(), c.routing())));
 }
 
 TEST(LoadLayers, FusedModulesKeepTheirGlobalScales) {
