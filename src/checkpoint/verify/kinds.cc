@@ -88,7 +88,7 @@ constexpr FindingKind kKinds[] = {
      "it refuses the model", "quantize or keep all of them"},
     // Configuration
     {"bad-config", error, "config.json or hf_quant_config.json is not what it must be",
-     "it fails while loading", "nvfp4 repair rebuilds it from the original config.json"},
+     "it fails while loading", "copy config.json of the original model, then nvfp4 repair"},
     {"no-config", warning, "no config.json", "it cannot tell the architecture",
      "copy config.json of the original model, then nvfp4 repair"},
     {"undeclared", error, "quantized tensors, and no configuration that says so",
