@@ -83,6 +83,10 @@ class NumPy:
         """Contiguous float32 on the CPU."""
         return np.ascontiguousarray(x, np.float32).reshape(-1)
 
+    def aligned(self, x):
+        """x, or a copy where it does not begin at a multiple of the 16 bytes that GPUs load."""
+        return x
+
     def is_cuda(self, x):
         return False
 
@@ -125,6 +129,9 @@ class Torch(NumPy):
     def host_floats(self, x):
         torch = sys.modules["torch"]
         return x.detach().to("cpu", torch.float32).reshape(-1).numpy()
+
+    def aligned(self, x):
+        return x if x.data_ptr() % 16 == 0 else x.clone()
 
     def is_cuda(self, x):
         return x.is_cuda
@@ -192,6 +199,9 @@ class CuPy(NumPy):
 
     def host_floats(self, x):
         return np.ascontiguousarray(x.get(), np.float32).reshape(-1)
+
+    def aligned(self, x):
+        return x if x.data.ptr % 16 == 0 else x.copy()
 
     def is_cuda(self, x):
         return True

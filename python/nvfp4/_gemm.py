@@ -1,6 +1,6 @@
 """Products with NVFP4 weights: y = x · Wᵀ, W [N, K]. On the CPU and on Hopper GPUs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,7 @@ def _packed_into(groups, stream):
         kind.empty((len(groups) * _core.fragment_bytes(rows, cols),), "uint8", first.codes),
         kind.empty((scales,), "float32", first.codes), rows, cols, len(groups), first.scope)
     for g, q in enumerate(groups):
+        q = replace(q, codes=kind.aligned(q.codes))
         packed._weights.pack(q.view(), g, kind.stream(first.codes, stream))
     packed.tiles, packed.global_scale = map(kind.finish, (packed.tiles, packed.global_scale))
     return packed

@@ -208,7 +208,11 @@ def test_mm_fp4(on_gpu, m, n, k):
             assert on_gpu.is_array(y)
             within_bound(on_gpu.get(y), a_value, b_value, float(alpha))
     for dtype in ("bfloat16", "float16"):
-        y = nvfp4.mm_fp4(left, packed, left_sf, None, float(alpha), dtype)
+        try:
+            y = nvfp4.mm_fp4(left, packed, left_sf, None, float(alpha), dtype)
+        except nvfp4.UnsupportedError as no:
+            assert isinstance(on_gpu, CuPy) and dtype in str(no)
+            continue
         assert nvfp4._arrays.dtype_name(y.dtype) == dtype
         within_bound(on_gpu.get(y), a_value, b_value, float(alpha), dtype)
     wrong = nvfp4.mm_fp4(left, packed, left_sf, None, 1.01 * float(alpha), "float32")
@@ -217,8 +221,9 @@ def test_mm_fp4(on_gpu, m, n, k):
 
 
 @needs_hopper
-def test_grouped_mm_fp4(on_gpu):
-    n, k, ends = 72, 192, [0, 5, 5, 69, 71]
+@pytest.mark.parametrize("n, k", [(72, 192), (9, 80)])  # the second is not aligned in each group
+def test_grouped_mm_fp4(on_gpu, n, k):
+    ends = [0, 5, 5, 69, 71]
     a, a_sf, a_global, a_value = quantized(normal(11, 80, k))
     weights = [quantized(normal(20 + g, n, k)) for g in range(4)]
     alpha = np.array([1 / (a_global * w[2]) for w in weights], np.float32)

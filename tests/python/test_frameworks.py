@@ -166,3 +166,35 @@ def test_weights_for_tensor_cores_are_packed_anywhere():
         nvfp4.FragmentWeights(w.tiles[:100], w.global_scale, 70, 144, 2, "vector")
     with pytest.raises(nvfp4.ShapeError, match="globals has"):
         nvfp4.FragmentWeights(w.tiles, w.global_scale, 70, 144, 2)
+
+
+def test_products_on_a_gpu_reach_the_library_with_what_it_wants(monkeypatch):
+    """As if tensors of the CPU lay on a GPU: all goes well up to the library, which knows better."""
+    torch = pytest.importorskip("torch")
+    import nvfp4.torch  # noqa: F401: registers the operators
+    from nvfp4 import _arrays
+    x, w = (torch.from_numpy(normal(9 + n, n, 128)).bfloat16() for n in (8, 72))
+    (a, a_sf), (b, b_sf) = nvfp4.nvfp4_quantize(x, 100.0), nvfp4.nvfp4_quantize(w, 100.0)
+    q, few = nvfp4.quantize(w, "mse"), nvfp4.quantize(w[:40], scope="vector", layout="tiled_128x4")
+    alpha, bounds = torch.ones(1), torch.tensor([0, 3, 8], dtype=torch.int32)
+    twice, twice_sf = torch.stack((b, b)), torch.stack((b_sf, b_sf))
+    monkeypatch.setattr(_arrays.Torch, "is_cuda", lambda self, x: True)
+    packed, experts = nvfp4.pack_weights(q, few), nvfp4.pack_groups([q, q])
+    assert (packed.rows, packed.scope, len(experts)) == (112, "vector", 2)
+    tiles, factors = torch.ops.nvfp4.pack_fragments(
+        torch.stack((q.codes, q.codes)), torch.stack((q.scales, q.scales)), q.global_scale)
+    assert torch.equal(tiles, experts.tiles) and torch.equal(factors, experts.global_scale)
+    space = torch.empty(nvfp4.gemm_workspace_bytes(8, 128), dtype=torch.uint8)
+    for product in (
+            lambda: nvfp4.mm_fp4(a, b.T, a_sf, b_sf.T, alpha),
+            lambda: nvfp4.mm_fp4(a, packed, a_sf, None, 0.5, "float32", workspace=space),
+            lambda: nvfp4.gemm(x.reshape(2, 4, 128), packed, bias=torch.zeros(112), alpha=alpha),
+            lambda: nvfp4.grouped_gemm(x, experts, [3, 8], alpha=0.5, bias=torch.zeros(2, 72)),
+            lambda: nvfp4.grouped_mm_fp4(a, twice, a_sf, twice_sf, bounds, alpha),
+            lambda: nvfp4.grouped_mm_fp4(a, experts, a_sf, None, [0, 3, 8], [1.0, 2.0]),
+            lambda: torch.ops.nvfp4.fragment_gemm(x, packed.tiles, packed.global_scale, 112, alpha),
+            lambda: torch.ops.nvfp4.fragment_grouped_gemm(x, tiles, factors, 72, bounds[1:])):
+        with pytest.raises(nvfp4.UnsupportedError, match="on a GPU only"):
+            product()
+    with pytest.raises(nvfp4.ShapeError, match="must have 1 or 2"):
+        nvfp4.grouped_gemm(x, experts, [3, 8], alpha=torch.ones(3))
