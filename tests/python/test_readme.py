@@ -12,9 +12,9 @@ import pytest
 README = Path(__file__).parents[2] / "README.md"
 
 
-def block(language):
-    tour = README.read_text(encoding="utf-8").split("## A tour")[1].split("\n## ")[0]
-    return re.search(rf"```{language}\n(.*?)```", tour, re.DOTALL).group(1)
+def block(language, title="A tour"):
+    text = README.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
+    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL).group(1)
 
 
 def environment():
@@ -42,3 +42,32 @@ def test_the_tour(tmp_path):
     assert "MISSING" not in run.stderr and "UNEXPECTED" not in run.stderr, run.stderr
     largest = float(re.search(r"tensor\(([0-9.e+-]+)", run.stdout).group(1))
     assert 0 < largest < 3  # logits go up to 3.5; those of another model are further apart
+
+
+def run(command, folder):
+    done = subprocess.run(command, shell=isinstance(command, str), cwd=folder, env=environment(),
+                          text=True, capture_output=True, check=False)
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout
+
+
+def test_the_commands(tmp_path):
+    commands = [line for line in block("sh", "Commands").splitlines() if line]
+    assert len(commands) >= 14 and all(c.startswith("nvfp4 ") for c in commands)
+    run("nvfp4 sample path/to/model --layers 1 --scale 0.0625", tmp_path)
+    for command in commands:
+        if command.startswith("nvfp4 bench"):  # it measures for a minute
+            continue
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        if "path/to/broken" in command:
+            shutil.copytree(tmp_path / "path/to/model-nvfp4", tmp_path / "path/to/broken")
+            (tmp_path / "path/to/broken/hf_quant_config.json").unlink()
+            (tmp_path / "path/to/broken/config.json").write_text("{}")
+        assert run(command, tmp_path) or "-q" in command, command
+
+
+def test_the_python_of_it(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    run("nvfp4 sample path/to/model --layers 1 --scale 0.0625", tmp_path)
+    printed = run([sys.executable, "-c", block("python", "From Python")], tmp_path)
+    assert printed.startswith("[") and "'severity': 'error'" not in printed

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,8 @@ def test_every_global_scale_says_which_way_it_goes():
                     parameter == "alpha" and name.endswith("mm_fp4")):
                 after = function.__doc__.split(parameter, 1)[1]
                 assert "MULTIPLIER" in after or "DIVISOR" in after, (name, parameter)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="nanobind needs Python 3.12 for it")
+def test_the_module_uses_the_stable_abi():
+    assert nvfp4._core.__file__.endswith(".abi3.so")
