@@ -25,6 +25,13 @@ struct Batch {
   alignas(64) std::uint32_t packed[B / 8 * kLanes];  // eight codes a word, the first one lowest
   alignas(64) std::uint32_t scale[kLanes];
   alignas(64) float factor[kLanes];
+  // What is read after these: a line at each i · next_step, i < B.
+  const void* next = x;
+  std::int64_t next_step = 0;
+
+  HWY_INLINE void fetch_next(int i) const {
+    hwy::Prefetch(static_cast<const std::byte*>(next) + i * next_step);
+  }
 };
 
 /// Batches in flight: what one of them waits for (a division, a chain of roundings) the others use.
@@ -70,15 +77,32 @@ HWY_INLINE void set_scale(Batch<B>& batch, VU scale) {
   hn::Store(min_or_limit(factor, set_f32(FLT_MAX)), F32(), batch.factor);
 }
 
-template <int B>
+/// kFetch: fetches batch.next meanwhile, between computations, since many fetches in a row wait for
+/// each other.
+template <bool kFetch = true, int B>
 HWY_INLINE void pack_codes(Batch<B>& batch) {
   const VF factor = hn::Load(F32(), batch.factor);
   HWY_UNROLL(4)
   for (int word = 0; word < B / 8; ++word) {
     VU packed = hn::Zero(U32());
+#if HWY_TARGET <= HWY_AVX3_DL
+    VU signs = hn::Zero(U32());  // the first one ends up lowest here too
+#endif
     HWY_UNROLL(8)
-    for (int i = 0; i < 8; ++i)
-      packed = push_code(packed, e2m1_encode(hn::Mul(row(batch.x, 8 * word + i), factor)));
+    for (int i = 0; i < 8; ++i) {
+      const VF y = hn::Mul(row(batch.x, 8 * word + i), factor);
+      if constexpr (kFetch) batch.fetch_next(8 * word + i);
+#if HWY_TARGET <= HWY_AVX3_DL
+      packed = push_code(packed, e2m1_magnitude(y));
+      const VU from_above = bits(row(batch.x, 8 * word + 7 - i));
+      signs = VU{_mm512_shldi_epi32(signs.raw, from_above.raw, 4)};
+#else
+      packed = push_code(packed, e2m1_encode(y));
+#endif
+    }
+#if HWY_TARGET <= HWY_AVX3_DL
+    packed = hn::Or(packed, hn::And(signs, set_u32(0x88888888)));
+#endif
     hn::Store(packed, U32(), batch.packed + static_cast<std::size_t>(word) * kLanes);
   }
 }

@@ -12,9 +12,11 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 namespace {
 
+void encode_special(Batch<16>& batch) { encode_group<Quantizer::mse, false>(&batch, 1); }
+
 /// Blocks that the filter could not settle, collected until they fill the lanes.
-template <bool kNarrowed>
-class Undecided {
+template <void (*kEncode)(Batch<16>&)>
+class Collected {
  public:
   /// The lanes of `from`, whose first block is `first`.
   template <class Blocks>
@@ -42,10 +44,7 @@ class Undecided {
       batch_.divisor[lane] = batch_.divisor[0];
       batch_.multiplier[lane] = batch_.multiplier[0];
     }
-    if constexpr (kNarrowed)
-      encode_narrowed(batch_);
-    else
-      encode_group<Quantizer::mse, false>(&batch_, 1);
+    kEncode(batch_);
     for (std::size_t lane = 0; lane < count_; ++lane) {
       blocks.store_one(index_[lane], batch_, lane);
       scales[index_[lane]] = static_cast<std::uint8_t>(batch_.scale[lane]);
@@ -64,8 +63,8 @@ template <class Blocks>
 void encode_run_filtered(const Blocks& blocks, std::int64_t n, std::uint8_t* scales) {
   Batch<16> batches[kGroup];
   OpenLanes open[kGroup];
-  Undecided<true> narrowed;
-  Undecided<false> other;
+  Collected<encode_undecided> undecided;
+  Collected<encode_special> special;
   for_each_group<Blocks>(n, [&](std::int64_t first, std::int64_t step, int count) {
     for (int g = 0; g < count; ++g)
       blocks.load(first + g * step, lanes_of(n, first + g * step), batches[g]);
@@ -75,12 +74,12 @@ void encode_run_filtered(const Blocks& blocks, std::int64_t n, std::uint8_t* sca
       blocks.store(i, lanes, batches[g]);
       store_scales(batches[g].scale, lanes, scales + i);
       const std::uint64_t present = (1ull << lanes) - 1;
-      narrowed.add(blocks, scales, i, batches[g], open[g].narrowed & present);
-      other.add(blocks, scales, i, batches[g], open[g].other & present);
+      undecided.add(blocks, scales, i, batches[g], open[g].undecided & present);
+      special.add(blocks, scales, i, batches[g], open[g].special & present);
     }
   });
-  narrowed.flush(blocks, scales);
-  other.flush(blocks, scales);
+  undecided.flush(blocks, scales);
+  special.flush(blocks, scales);
 }
 
 struct MseKernel {

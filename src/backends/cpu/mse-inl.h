@@ -140,9 +140,13 @@ struct FilterInput {
 /// √cost is off by at most 2 (and 0.004).
 HWY_INLINE FilterInput filter_input(const float* HWY_RESTRICT x, VF divisor) {
   FilterInput f;
+  VF a[16];
   VI largest = hn::Zero(I32());
   HWY_UNROLL(16)
-  for (int i = 0; i < 16; ++i) largest = hn::Max(largest, signed_bits(bits(hn::Abs(row(x, i)))));
+  for (int i = 0; i < 16; ++i) {
+    a[i] = hn::Abs(row(x, i));
+    largest = hn::Max(largest, signed_bits(bits(a[i])));
+  }
   const VF amax = hn::Mul(hn::BitCast(F32(), largest), divisor);
   // E4M3 code of amax / 3.5, rounded down. What is no such code ends as a lane that is not ok.
   const VI code = hn::Sub(signed_bits(hn::ShiftRight<20>(bits(hn::Mul(amax, set_f32(1 / 3.5f))))),
@@ -156,17 +160,16 @@ HWY_INLINE FilterInput filter_input(const float* HWY_RESTRICT x, VF divisor) {
       hn::And(hn::RebindMask(F32(), hn::Eq(f.top, code)), hn::Lt(divisor, set_f32(0x1p100f)));
   f.ok = hn::And(in_range, hn::Le(f.amax, floats(lookup(kReach.value, f.mantissa))));
 
-  // The FP32 adder leaves the nearest integer, with its sign, in the low half.
-  const VF factor = hn::Mul(divisor, unit), magic = set_f32(0x1.8p23f);
+  // The FP32 adder leaves the nearest integer in the low half.
+  const VF factor = hn::Mul(divisor, unit), magic = set_f32(0x1p23f);
   VI squares = hn::Zero(I32());
   HWY_UNROLL(4)
   for (int j = 0; j < 4; ++j) {
     for (int i = 2 * j; i < 2 * j + 2; ++i) {
-      const VU even = bits(hn::MulAdd(row(x, 2 * i), factor, magic));
-      const VU odd = bits(hn::MulAdd(row(x, 2 * i + 1), factor, magic));
-      const VI16 y = hn::Abs(hn::BitCast(I16(), low_halves(even, odd)));
-      squares = add_products(squares, y, y);
-      f.y[i] = hn::BitCast(U16(), y);
+      const VU even = bits(hn::MulAdd(a[2 * i], factor, magic));
+      const VU odd = bits(hn::MulAdd(a[2 * i + 1], factor, magic));
+      f.y[i] = low_halves(even, odd);
+      squares = add_products(squares, hn::BitCast(I16(), f.y[i]), hn::BitCast(I16(), f.y[i]));
     }
     f.low[j] = low_bytes(f.y[2 * j], f.y[2 * j + 1]);
     f.high[j] = high_bytes<0>(f.y[2 * j], f.y[2 * j + 1]);
@@ -175,63 +178,87 @@ HWY_INLINE FilterInput filter_input(const float* HWY_RESTRICT x, VF divisor) {
   return f;
 }
 
-/// (Σ (y - q c)² - Σ y²) / 4 modulo 2^32, with the candidate's index in the low bits, which are
-/// zero. It lies between -2^32 and 0, so that the lowest key is that of the lowest cost. h: 2 q.
-HWY_INLINE VU candidate_key(const FilterInput& f, const VU8* HWY_RESTRICT h, int index) {
+/// Sums over a block's elements for one candidate.
+struct CandidateSums {
 #if HWY_TARGET <= HWY_AVX3_DL
-  __m512i square = _mm512_setzero_si512(), low = square, high = square;
-  HWY_UNROLL(4)
-  for (int j = 0; j < 4; ++j) {
-    square = _mm512_dpbusd_epi32(square, h[j].raw, h[j].raw);
-    low = _mm512_dpbusd_epi32(low, f.low[j].raw, h[j].raw);
-    high = _mm512_dpbusd_epi32(high, f.high[j].raw, h[j].raw);
+  HWY_INLINE CandidateSums() : square(hn::Zero(I32())), low(square), high(square) {}
+  VI square, low, high;
+  HWY_INLINE void add(const FilterInput& f, int j, VU8 h) {
+    square = VI{_mm512_dpbusd_epi32(square.raw, h.raw, h.raw)};
+    low = VI{_mm512_dpbusd_epi32(low.raw, f.low[j].raw, h.raw)};
+    high = VI{_mm512_dpbusd_epi32(high.raw, h.raw, f.high[j].raw)};
   }
-  const VI sum_hh{square}, sum_hy = hn::Add(VI{low}, hn::ShiftLeft<8>(VI{high}));
+  HWY_INLINE VI hh() const { return square; }
+  HWY_INLINE VI hy() const { return hn::Add(low, hn::ShiftLeft<8>(high)); }
 #else
-  VI16 square = hn::Zero(I16()), low = square, high = square;  // 8 · 12 · 255 fits
-  HWY_UNROLL(4)
-  for (int j = 0; j < 4; ++j) {
-    square = add_byte_products(square, h[j], h[j]);
-    high = add_byte_products(high, f.high[j], h[j]);
-    low = add_byte_products(low, f.low[j], h[j]);
+  HWY_INLINE CandidateSums() : square(hn::Zero(I16())), low(square), high(square) {}
+  VI16 square, low, high;  // 8 · 12 · 255 fits
+  HWY_INLINE void add(const FilterInput& f, int j, VU8 h) {
+    square = add_byte_products(square, h, h);
+    high = add_byte_products(high, f.high[j], h);
+    low = add_byte_products(low, f.low[j], h);
   }
-  const VI zero = hn::Zero(I32());
-  const VI sum_hh = add_products(zero, square, hn::Set(I16(), 1));
-  const VI sum_hy =
-      add_products(add_products(zero, high, hn::Set(I16(), 256)), low, hn::Set(I16(), 1));
+  HWY_INLINE VI hh() const { return add_products(hn::Zero(I32()), square, hn::Set(I16(), 1)); }
+  HWY_INLINE VI hy() const {
+    return add_products(add_products(hn::Zero(I32()), high, hn::Set(I16(), 256)), low,
+                        hn::Set(I16(), 1));
+  }
 #endif
+};
+
+/// (Σ (y - q c)² - Σ y²) / 4 modulo 2^32, with the candidate's index in the low bits, which are
+/// zero. It lies between -2^32 and 0, so that the lowest key is that of the lowest cost.
+HWY_INLINE VU candidate_key(const FilterInput& f, const CandidateSums& sums, int index) {
   const VI factor = signed_bits(lookup(kCandidates[index].factor.value, f.mantissa));
-  const VI sum = add_products(sum_hy, hn::BitCast(I16(), sum_hh), hn::BitCast(I16(), factor));
-  return hn::BitCast(U32(), hn::Or(hn::Mul(factor, sum), hn::Set(I32(), index)));
+  const VI sum = add_products(sums.hy(), hn::BitCast(I16(), sums.hh()), hn::BitCast(I16(), factor));
+  return hn::BitCast(U32(), hn::Or(hn::Mul(factor, sum), hn::Set(I32(), kCandidates[index].index)));
 }
 inline constexpr std::uint32_t kIndexMask = 31;
 
-/// Calls add(index, key) for all candidates, not in order.
+/// Calls add(index, key) for all candidates, not in order. The quotients of one are taken while the
+/// sums of the one before are added up. Fetches batch.next meanwhile, as pack_codes() does.
 template <class Keys>
-HWY_INLINE void add_keys(const FilterInput& f, Keys& keys) {
-  VU8 h[4];
-  for (int index = 1; index < kLast; ++index) {  // unrolled it would spill
-    const VU16 reciprocal =
-        hn::BitCast(U16(), lookup(kCandidates[index].reciprocal.value, f.mantissa));
-    HWY_UNROLL(4)
-    for (int j = 0; j < 4; ++j)
-      h[j] = nearest_halves<false>(hn::MulHigh(f.y[2 * j], reciprocal),
-                                   hn::MulHigh(f.y[2 * j + 1], reciprocal));
-    keys.add(index, candidate_key(f, h, index));
-  }
+HWY_INLINE void add_keys(const FilterInput& f, const Batch<16>& batch, Keys& keys) {
+  const auto reciprocal = [&](int index) HWY_ATTR {
+    return hn::BitCast(U16(), lookup(kCandidates[index].reciprocal.value, f.mantissa));
+  };
   // The first candidate is half the last one.
-  const VU16 reciprocal =
-      hn::BitCast(U16(), lookup(kCandidates[kLast].reciprocal.value, f.mantissa));
-  VU8 of_half[4];
-  HWY_UNROLL(4)
-  for (int j = 0; j < 4; ++j) {
-    const VU16 a = hn::MulHigh(f.y[2 * j], reciprocal);
-    const VU16 b = hn::MulHigh(f.y[2 * j + 1], reciprocal);
-    h[j] = nearest_halves<false>(a, b);
-    of_half[j] = nearest_halves<true>(a, b);
+  VU8 h[4], of_half[4];
+  {
+    const VU16 r = reciprocal(kLast);
+    HWY_UNROLL(4)
+    for (int j = 0; j < 4; ++j) {
+      const VU16 a = hn::MulHigh(f.y[2 * j], r), b = hn::MulHigh(f.y[2 * j + 1], r);
+      h[j] = nearest_halves<false>(a, b);
+      of_half[j] = nearest_halves<true>(a, b);
+    }
   }
-  keys.add(kLast, candidate_key(f, h, kLast));
-  keys.add(0, candidate_key(f, of_half, 0));
+  CandidateSums before;
+  HWY_UNROLL(4)
+  for (int j = 0; j < 4; ++j) before.add(f, j, of_half[j]);
+  int index = kLast, index_before = 0;
+  for (int next = 1; next < kLast; ++next) {
+    batch.fetch_next(2 * next - 2);
+    batch.fetch_next(2 * next - 1);
+    const VU16 r = reciprocal(next);
+    CandidateSums sums;
+    HWY_UNROLL(4)
+    for (int j = 0; j < 4; ++j) {
+      sums.add(f, j, h[j]);
+      h[j] = nearest_halves<false>(hn::MulHigh(f.y[2 * j], r), hn::MulHigh(f.y[2 * j + 1], r));
+      if (j == 1) keys.add(index_before, candidate_key(f, before, index_before));
+    }
+    before = sums;
+    index_before = index;
+    index = next;
+  }
+  batch.fetch_next(2 * kLast - 2);
+  batch.fetch_next(2 * kLast - 1);
+  keys.add(index_before, candidate_key(f, before, index_before));
+  CandidateSums last;
+  HWY_UNROLL(4)
+  for (int j = 0; j < 4; ++j) last.add(f, j, h[j]);
+  keys.add(index, candidate_key(f, last, index));
 }
 
 /// The cost of a key, as FP32.
@@ -251,12 +278,12 @@ HWY_INLINE hn::Mask<F32> clips_below(const FilterInput& f, VF root) {
 }
 
 struct FilterResult {
-  VU scale;                ///< the cheapest code by integer costs
-  hn::Mask<F32> certain;   ///< lanes where it is proven to be the cheapest
-  hn::Mask<F32> narrowed;  ///< lanes where the cheapest is proven to be among the candidates
+  VU scale;               ///< the cheapest code by integer costs
+  hn::Mask<F32> certain;  ///< lanes where it is proven to be the cheapest
 };
 
 struct TwoLowest {
+  HWY_INLINE TwoLowest() : best(set_u32(0xFFFFFFFF)), second(set_u32(0xFFFFFFFF)) {}
   VU best, second;
   HWY_INLINE void add(int, VU key) {
     second = hn::Min(second, hn::Max(key, best));
@@ -264,17 +291,14 @@ struct TwoLowest {
   }
 };
 
-HWY_INLINE FilterResult mse_filter(const float* HWY_RESTRICT x, VF divisor) {
-  const FilterInput f = filter_input(x, divisor);
-  TwoLowest keys{set_u32(0xFFFFFFFF), set_u32(0xFFFFFFFF)};
-  add_keys(f, keys);
+HWY_INLINE FilterResult filter_result(const FilterInput& f, const TwoLowest& keys) {
   const VF root = largest_root(cost_of(f, keys.best));
   const VF limit = hn::Add(root, set_f32(2.01f));  // what the runner-up's root must exceed
   const auto narrowed = hn::And(f.ok, clips_below(f, root));
   const VI offset =
       hn::Add(signed_bits(hn::And(keys.best, set_u32(kIndexMask))), hn::Set(I32(), kFirstOffset));
   return {hn::BitCast(U32(), hn::Add(f.top, offset)),
-          hn::And(narrowed, hn::Gt(cost_of(f, keys.second), hn::Mul(limit, limit))), narrowed};
+          hn::And(narrowed, hn::Gt(cost_of(f, keys.second), hn::Mul(limit, limit)))};
 }
 
 struct AllKeys {
@@ -283,13 +307,14 @@ struct AllKeys {
   HWY_INLINE void add(int index, VU k) { key[index] = k; }
 };
 
-/// Scales of blocks that the filter has narrowed: the exact cost of those candidates alone whose
-/// integer costs are too close to the lowest to tell.
-inline HWY_NOINLINE void encode_narrowed(Batch<16>& batch) {
+/// Blocks that the filter could not settle, though the window holds for them: the exact cost of
+/// those candidates alone whose integer costs are too close to the lowest to tell, and of the codes
+/// below the window that may win.
+inline HWY_NOINLINE void encode_undecided(Batch<16>& batch) {
   const VF divisor = hn::Load(F32(), batch.divisor);
   const FilterInput f = filter_input(batch.x, divisor);
   AllKeys keys;
-  add_keys(f, keys);
+  add_keys(f, batch, keys);
   VU lowest = keys.key[0];
   for (int i = 1; i <= kLast; ++i) lowest = hn::Min(lowest, keys.key[i]);
   const VF limit = hn::Add(largest_root(cost_of(f, lowest)), set_f32(2.01f));
@@ -318,6 +343,21 @@ inline HWY_NOINLINE void encode_narrowed(Batch<16>& batch) {
     best_cost = hn::Min(best_cost, exact);
     pending = hn::Sub(pending, bit);
   }
+  VF amax = row(u, 0);
+  for (int i = 1; i < 16; ++i) amax = hn::Max(amax, row(u, i));
+  // Downwards as mse_scale_exact(). Lanes that are done try codes that cannot win, and code 1
+  // again.
+  for (VI next = hn::Add(f.top, hn::Set(I32(), kFirstOffset - 1));;
+       next = hn::Sub(next, hn::Set(I32(), 1))) {
+    const VI code = hn::Max(next, hn::Set(I32(), 1));
+    const VF scale = e4m3_decode(hn::BitCast(U32(), code));
+    const auto may_win = hn::Le(clip_cost<16, false>(u, nullptr, amax, scale), best_cost);
+    if (hn::AllFalse(I32(), hn::And(hn::RebindMask(I32(), may_win), hn::Eq(code, next)))) break;
+    const VF exact = batch_cost<16, false>(u, nullptr, scale);
+    const auto better = hn::Le(exact, best_cost);
+    best = hn::IfThenElse(hn::RebindMask(I32(), better), code, best);
+    best_cost = hn::Min(best_cost, exact);
+  }
   batch_amax<16>(batch.x);  // removes the signs of NaN
   set_scale(batch, hn::BitCast(U32(), best));
   pack_codes(batch);
@@ -331,19 +371,29 @@ HWY_INLINE std::uint64_t lane_bits(hn::Mask<F32> mask) {
 
 /// Lanes of a batch whose scale is not decided yet.
 struct OpenLanes {
-  std::uint64_t narrowed;  ///< for encode_narrowed()
-  std::uint64_t other;     ///< for encode_group()
+  std::uint64_t undecided;  ///< for encode_undecided()
+  std::uint64_t special;    ///< the window does not hold: for encode_group()
 };
 
-/// Encodes `n` batches but for the lanes in open[g].
+/// Encodes `n` batches but for the lanes in open[g]. Step by step for all of them: within a batch
+/// most steps wait for the one before.
 inline HWY_NOINLINE void encode_group_mse(Batch<16>* batches, int n, OpenLanes* open) {
+  FilterInput f[kGroup];
+  TwoLowest keys[kGroup];
+  for (int g = 0; g < n; ++g)
+    f[g] = filter_input(batches[g].x, hn::Load(F32(), batches[g].divisor));
   for (int g = 0; g < n; ++g) {
-    const FilterResult found = mse_filter(batches[g].x, hn::Load(F32(), batches[g].divisor));
-    set_scale(batches[g], found.scale);
-    const std::uint64_t narrowed = lane_bits(found.narrowed);
-    open[g] = {narrowed & ~lane_bits(found.certain), ~narrowed & ((1ull << kLanes) - 1)};
+    TwoLowest k;
+    add_keys(f[g], batches[g], k);
+    keys[g] = k;
   }
-  for (int g = 0; g < n; ++g) pack_codes(batches[g]);
+  for (int g = 0; g < n; ++g) {
+    const FilterResult found = filter_result(f[g], keys[g]);
+    set_scale(batches[g], found.scale);
+    const std::uint64_t ok = lane_bits(f[g].ok);
+    open[g] = {ok & ~lane_bits(found.certain), ~ok & ((1ull << kLanes) - 1)};
+  }
+  for (int g = 0; g < n; ++g) pack_codes<false>(batches[g]);
 }
 
 #endif  // NVFP4_HAVE_LANES

@@ -29,10 +29,12 @@ struct alignas(64) Words8 {
 struct CandidateTables {
   Words8 reciprocal;  ///< 2^15 / value in both halves: y times it, >> 16, counts eighths · 2^8
   Words8 factor;      ///< value · -2^10, exact: with Σ h y and Σ h², h = 2 q, it gives the cost
+  std::int32_t index;  ///< of the candidate, here because a load can spread it over the lanes
 };
 
 constexpr CandidateTables candidate_tables(int offset) {
   CandidateTables t{};
+  t.index = offset - kFirstOffset;
   for (int m = 0; m < 8; ++m) {
     const double value = candidate_value(m, offset);
     const double inverse = 32768 / value + 0.5;

@@ -37,12 +37,10 @@ struct PanelBlocks {
     const T* from = x + r0 * stride + b * 16;
     const bool in_words = sizeof(T) == 4 || stride % 2 == 0;
     if (r0 + kRows <= rows && in_words) {
-      constexpr std::int64_t kBlocksInLine = 64 / (16 * sizeof(T));
-      if (b % kBlocksInLine == 0)
-        for (std::int64_t r = 0; r < kRows; ++r)
-          hwy::Prefetch(reinterpret_cast<const char*>(from + r * stride) + kAhead);
-      const std::int64_t words = stride * static_cast<std::int64_t>(sizeof(T)) / 4;
-      load_blocks<16>(from, batch.x, static_cast<std::size_t>(words));
+      const std::int64_t stride_bytes = stride * static_cast<std::int64_t>(sizeof(T));
+      batch.next = reinterpret_cast<const std::byte*>(from) + kAhead;
+      batch.next_step = stride_bytes;
+      load_blocks<16>(from, batch.x, static_cast<std::size_t>(stride_bytes / 4));
     } else {
       alignas(64) T part[16 * kLanes] = {};
       for (std::int64_t r = 0; r < HWY_MIN(kRows, rows - r0); ++r)

@@ -51,7 +51,7 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
 template <class T>
 HWY_INLINE VF rounded(VF v) {
   if constexpr (std::is_same_v<T, BF16>) return floats(hn::ShiftLeft<16>(bf16_encode(v)));
-  if constexpr (std::is_same_v<T, FP16>) return f16_decode(f16_encode(v));
+  if constexpr (std::is_same_v<T, FP16>) return f16_decode(hn::ShiftLeft<16>(f16_encode(v)));
   return v;
 }
 

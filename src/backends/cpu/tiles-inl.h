@@ -27,18 +27,15 @@ void encode_hessian(const EncodeJob& job, const Tile& tile);
 
 /// How far ahead rows are fetched: their loads are too sparse for the hardware to run ahead enough.
 /// From one page ahead on it costs more than it gains.
-constexpr std::int64_t kPrefetchBytes = 3072;
+constexpr std::int64_t kPrefetchBytes = 2048;
 
-HWY_INLINE void prefetch(const void* p, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; i += 64) hwy::Prefetch(static_cast<const char*>(p) + i);
-}
+constexpr std::int64_t kLine = 64;  ///< bytes that one fetch brings
 
 /// Blocks b0 + lane of one row (or of several rows that touch, taken as one).
 template <class T, int B>
 struct RowBlocks {
-  /// The batches of a group are far apart: FP32 is bound by memory, which is read faster in several
-  /// streams.
-  static constexpr bool kStreams = sizeof(T) == 4;
+  /// The batches of a group are far apart: memory is read faster in several streams.
+  static constexpr bool kStreams = true;
   const T* x;            // first block of the run
   const float* weights;  // of the first block's first element, or null
   std::uint8_t* codes;   // of the first block
@@ -49,7 +46,14 @@ struct RowBlocks {
 
   void load(std::int64_t first, std::int64_t n, Batch<B>& batch) const {
     const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
-    prefetch(next + first * next_bytes, static_cast<std::size_t>(next_bytes) * kLanes);
+    const std::int64_t step = next_bytes * lanes / B;
+    if (step <= kLine) {
+      batch.next = next + first * next_bytes;
+      batch.next_step = step;
+    } else {
+      for (std::int64_t i = 0; i < next_bytes * lanes; i += kLine)
+        hwy::Prefetch(next + first * next_bytes + i);
+    }
     if (n == lanes) {
       load_blocks<B>(x + first * B, batch.x);
       if (weights != nullptr) load_blocks<B>(weights + first * B, batch.weights);
