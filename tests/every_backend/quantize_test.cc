@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -250,6 +251,27 @@ TEST(Quantize, MseEqualsBruteForce) {
       ASSERT_TRUE(quantize(x.view(), o) == want)
           << backend << ": " << describe(o, fill, kRows, kCols);
     }
+  }
+}
+
+/// One element clips, the others are on a grid that no larger scale has: the cheapest scale is
+/// below the octave that the fast search tries first.
+TEST(Quantize, MseFindsScalesThatClipALot) {
+  constexpr int kRows = 16, kBlocks = 64, kTop = 64;
+  const float scale = E4M3{kTop - 9}.to_float(), largest = 3.501f * E4M3{kTop}.to_float();
+  Matrix x(DType::f32, kRows, kBlocks * 16);
+  std::mt19937 random(7);
+  for (int i = 0; i < kRows * kBlocks * 16; ++i) {
+    const float q = random() % 16 == 0 ? 1.5f : random() % 2 == 0 ? 0.5f : 6.0f;
+    x.data<float>()[i] = i % 16 == 15 ? largest : q * scale;
+  }
+  const GlobalScale one;
+  QuantizeOptions o{.quantizer = Quantizer::mse, .global = {&one, 1}, .backend = "reference"};
+  const QuantizedMatrix want = quantize(x.view(), o);
+  EXPECT_GE(std::count(want.scales(), want.scales() + kRows * kBlocks, kTop - 9), 10);
+  for (const std::string& backend : test::available_backends()) {
+    o.backend = backend;
+    EXPECT_TRUE(quantize(x.view(), o) == want) << backend;
   }
 }
 
