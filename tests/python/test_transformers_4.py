@@ -1,5 +1,5 @@
 """test_transformers.py again with transformers 4, whose experts are one Linear each, from the folder
-`transformers4` of the environment (tools/python_tests.sh puts it there)."""
+`transformers4` of the environment (tools/python_env.sh puts it there)."""
 
 import os
 import subprocess
@@ -17,7 +17,8 @@ def test_everything_again():
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider",
          Path(__file__).with_name("test_transformers.py")],
-        env={**os.environ, "PYTHONPATH": str(FOLDER)}, capture_output=True, text=True, check=False)
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(
+            [str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])])}, capture_output=True, text=True, check=False)
     print(run.stdout[-4000:])
     assert run.returncode == 0, run.stderr[-2000:]
     assert "leaves weight_global_scale" not in run.stdout and "6 skipped" not in run.stdout
