@@ -2,13 +2,16 @@
 """Measures GEMM on this CPU beside the machine's limits and prints the tables of docs/benchmarks.md.
 
 usage: bench/cpu_gemm.py [--bench BINARY] [--backends NAMES] [--seconds S] [--repetitions R]
-                         [--json FILE] [--from FILE]
+                         [--peer NAME=COMMAND]... [--json FILE] [--from FILE]
 
 BINARY    build/release/bench/nvfp4_bench; limits and products are measured in one run of it
 NAMES     such as cpu-amx,cpu-avx2; all that can run here if not given
 S         of each measurement, default 0.3
 R         how often each is taken, default 3, all of them mixed; the best counts, as other work on
           the machine only ever makes a call slower
+--peer    another library, measured in the same run: COMMAND S prints a line of JSON for each product
+          of N = 4096 and K = 7168, such as {"type": "q4_0", "m": 64, "threads": 2, "gflops": 1.5,
+          "gbs": 2.5}, gbs of weights. It is run R times, and the best counts
 --json    writes the raw results, without the names of the machine and of its folders
 --from    takes raw results from FILE instead of measuring
 """
@@ -16,6 +19,7 @@ R         how often each is taken, default 3, all of them mixed; the best counts
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -65,6 +69,37 @@ def measure(bench, backends, seconds, repetitions):
         raw["context"].pop(private, None)
     raw["context"]["date"] = raw["context"]["date"][:10]
     return raw
+
+
+def measure_peer(command, seconds, repetitions):
+    """The best figures of every type, number of rows and number of threads."""
+    best = {}
+    for _ in range(repetitions):
+        lines = subprocess.run(
+            [*shlex.split(command), str(seconds)], check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+        for line in lines.splitlines():
+            product = json.loads(line)
+            key = product["type"], product["m"], product["threads"]
+            best[key] = max(product, best.get(key, product), key=lambda p: p["gflops"])
+    return list(best.values())
+
+
+def peer_table(name, products):
+    """Of one library: a column for each of its types."""
+    types = list(dict.fromkeys(p["type"] for p in products))
+    found = {(p["type"], p["m"], p["threads"]): p for p in products}
+
+    def pair(kind, m, unit):
+        figures = [found.get((kind, m, t)) for t in (1, 2)]
+        return None if None in figures else [f[unit] for f in figures]
+
+    def cell(kind, m):
+        rates = f" ({both(pair(kind, m, 'gbs'))})" if m == 1 else ""
+        return both(pair(kind, m, "gflops")) + rates
+
+    print(f"{name}, GFLOP/s on one and two threads, in brackets GB/s of weights:\n")
+    table(["M", *types], [[str(m)] + [cell(t, m) for t in types] for m in ROWS])
 
 
 class Results:
@@ -148,6 +183,7 @@ def main():
     parser.add_argument("--backends")
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--json")
     parser.add_argument("--from", dest="given")
     args = parser.parse_args()
@@ -156,6 +192,10 @@ def main():
             raw = json.load(file)
     else:
         raw = measure(args.bench, args.backends, args.seconds, args.repetitions)
+        raw["peers"] = {
+            name: measure_peer(command, args.seconds, args.repetitions)
+            for name, _, command in (p.partition("=") for p in args.peer)
+        }
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(raw, file, indent=1)
@@ -170,6 +210,8 @@ def main():
         [[str(m)] + [both(results.gemm(b, k, m)) for b, k in columns] for m in ROWS],
     )
     table(("what", "aim (two threads)", "1 / 2 threads", ""), aims(results))
+    for name, products in raw.get("peers", {}).items():
+        peer_table(name, products)
 
 
 if __name__ == "__main__":
