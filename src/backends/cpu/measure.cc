@@ -33,7 +33,7 @@ Bits largest_bits(const Bits* p, std::int64_t n) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const V mask = hn::Set(d, static_cast<Bits>(Bits(~Bits(0)) >> 1));
   V m[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  constexpr std::int64_t kAheadBytes = 1024, kLine = 64;
+  constexpr std::int64_t kAheadBytes = 2048, kLine = 64;
   const std::int64_t step = kLine / static_cast<std::int64_t>(sizeof(Bits));
   const std::int64_t part = n / (4 * step) * step;
   for (std::int64_t i = 0; i < part; i += step)
