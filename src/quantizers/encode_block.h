@@ -87,22 +87,29 @@ NVFP4_HD constexpr float cost_value(float x, float divisor) {
   return x < 0 ? -u : u;
 }
 
-/// rᵀ H r, r = u − q·scale with the nearest codes q and the signs of `u`. Row i of H is at
-/// h + i · stride; its diagonal and what is below it are read. Four interleaved sums over i; the
-/// inner sums start at zero and run upwards. May round to below zero.
-NVFP4_HD constexpr float hessian_cost(const float* u, const float* h, std::int64_t stride,
-                                      int block, float scale) {
-  float r[kLargestBlock] = {};
+/// rᵀ H r. Row i of H is at h + i · stride; its diagonal and what is below it are read. Four
+/// interleaved sums over i; the inner sums start at zero and run upwards. May round to below zero.
+NVFP4_HD constexpr float hessian_form(const float* r, const float* h, std::int64_t stride,
+                                      int block) {
   float sum[4] = {0, 0, 0, 0};
   for (int i = 0; i < block; ++i) {
-    const float magnitude = u[i] < 0 ? -u[i] : u[i];
-    const float d = magnitude - nearest_magnitude(magnitude, scale) * scale;
-    r[i] = u[i] < 0 ? -d : d;
     float inner = 0;
     for (int j = 0; j < i; ++j) inner = inner + h[i * stride + j] * r[j];
     sum[i % 4] = sum[i % 4] + r[i] * (h[i * stride + i] * r[i] + 2.0f * inner);
   }
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/// The same with r = u − q·scale, q the nearest codes with the signs of `u`.
+NVFP4_HD constexpr float hessian_cost(const float* u, const float* h, std::int64_t stride,
+                                      int block, float scale) {
+  float r[kLargestBlock] = {};
+  for (int i = 0; i < block; ++i) {
+    const float magnitude = u[i] < 0 ? -u[i] : u[i];
+    const float d = magnitude - nearest_magnitude(magnitude, scale) * scale;
+    r[i] = u[i] < 0 ? -d : d;
+  }
+  return hessian_form(r, h, stride, block);
 }
 
 /// The cheapest of all 126 scales, the lowest on a tie. A NaN never wins, nor loses if it is first.
