@@ -107,29 +107,6 @@ TEST_F(Cuda, MseGivesTheBestOfAllScalesOnManyBlocks) {
     }
 }
 
-/// H of many rows and of few more than a block: there are eigenvalues to prune by, near and far.
-TEST_F(Cuda, HessiansOfAnyConditionGiveTheBestOfAllScales) {
-  const std::int64_t cols = 256;
-  for (const test::Fill fill : test::kFills)
-    for (const int block : {16, 32})
-      for (const std::int64_t tokens : {20, 64, 2048}) {
-        const Matrix x = test::make(fill, 700, cols, fresh_seed());
-        const Matrix rows = test::make(test::Fill::gaussian, tokens, cols, fresh_seed());
-        Matrix h(DType::f32, cols, block);
-        gram_into(rows.view(), h.span());
-        const GlobalScale one;
-        QuantizeOptions o{.quantizer = Quantizer::mse, .block = block};
-        if (fill == test::Fill::saturated) o.global = {&one, 1};
-        o.hessian = h.view();
-        const QuantizedMatrix want = quantize(x.view(), o);
-        const Matrix there = to_device(h.view(), Device::cuda());
-        o.hessian = there.view();
-        EXPECT_TRUE(to_device(quantize(to_device(x.view(), Device::cuda()).view(), o).view(), {}) ==
-                    want)
-            << static_cast<int>(fill) << " block " << block << " tokens " << tokens;
-      }
-}
-
 TEST_F(Cuda, RefusesWhatItCannotDo) {
   const Matrix host = test::make(test::Fill::gaussian, 4, 64, 1);
   const Matrix x = to_device(host.view(), Device::cuda());
