@@ -1,0 +1,147 @@
+#pragma once
+
+#include "backends/cuda/device/difference.cuh"
+#include "backends/cuda/device/search.cuh"
+
+/// H of a block of K in shared memory, and what bounds rᵀ H r. Device code only.
+namespace nvfp4::cuda {
+
+inline constexpr int kHessianThreads = 256;
+inline constexpr int kHessianWarps = kHessianThreads / 32;
+
+struct BestScale {
+  float cost = INFINITY;
+  std::uint32_t code = 127;
+
+  __device__ void offer(float c, std::uint32_t candidate) {
+    if (c < cost || (c == cost && candidate < code)) {
+      cost = c;
+      code = candidate;
+    }
+  }
+};
+
+template <int kSize>
+struct SharedHessian;
+
+template <>
+struct SharedHessian<32> {
+  alignas(16) float h[32][32];
+  float floor;  ///< under rᵀ H r / |r|²
+  float found[kHessianWarps];
+};
+
+/// With Δ the diagonal of H, σᵢ = Σⱼ |Hᵢⱼ| / √(Hᵢᵢ Hⱼⱼ), σ the largest of them, and S = |H|
+/// element by element: |r|ᵀ S |r| <= Σ σᵢ Hᵢᵢ rᵢ² <= σ rᵀ Δ r, since 2 |rᵢ rⱼ| √(Hᵢᵢ Hⱼⱼ) is no
+/// more than Hᵢᵢ rᵢ² + Hⱼⱼ rⱼ².
+template <>
+struct SharedHessian<16> {
+  alignas(16) float h[16][16];
+  float lowered[16][16];  ///< H - kLowered · diag(σᵢ Hᵢᵢ), as TF32
+  float clip[16];         ///< a cost is at least clip[i] · rᵢ²
+  float sigma[16];
+  float slack;   ///< more than all underflows of a cost or a bound
+  float spread;  ///< a cost is at most spread · its bound + slack
+  float
+      inverse;  ///< a cost is at least that at half the scale, or the bound there, divided by this
+  bool usable;  ///< whether any of this holds
+  float found[2 * kHessianWarps];
+
+  __device__ float limit(float bound) const {
+    return spread < INFINITY ? __fmaf_rn(bound, spread, slack) : INFINITY;
+  }
+  /// Where 3.5 c >= |u|, the differences to the multiples of c by powers of two are no less, one by
+  /// one: if the cost of c is above this, that of its multiples is above `limit`.
+  __device__ float limit_at_half(float limit) const {
+    return inverse < INFINITY ? limit * inverse : INFINITY;
+  }
+};
+
+/// The bounds of the tensor cores are off by at most this times Σ σᵢ Hᵢᵢ rᵢ²: 2^-10 since they cut
+/// r to TF32, 2^-11 for the rounding of H; the rest, 2^-11, is more than their sums, the FP32 sums
+/// behind them and the law's own can be off.
+inline constexpr float kLowered = 0x1p-9f;
+
+__device__ inline float cost(const SharedHessian<16>& s, const float* u, float scale) {
+  asm volatile("" ::: "memory");  // or all of H is kept, in more registers than there are
+  const float reciprocal = reciprocal_below(scale);
+  float r[16];
+#pragma unroll
+  for (int i = 0; i < 16; i += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(u + i);
+    r[i] = difference(four.x, scale, reciprocal);
+    r[i + 1] = difference(four.y, scale, reciprocal);
+    r[i + 2] = difference(four.z, scale, reciprocal);
+    r[i + 3] = difference(four.w, scale, reciprocal);
+  }
+  return hessian_form(r, s.h[0], 16, 16);
+}
+
+/// The last pivot of H - shift · Δ with row and column `last` moved to the end: no more than what
+/// of Hₗₗ the other elements cannot make up for. 0 if the matrix is not positive definite. Each
+/// half of a warp has its own; lane i of it holds row i.
+__device__ inline float last_pivot(const SharedHessian<16>& s, float shift, int last) {
+  const int lane = static_cast<int>(threadIdx.x) % 16;
+  const auto place = [&](int i) { return i == last ? 15 : i == 15 ? last : i; };
+  float row[16];
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    const int a = place(lane), b = place(j);
+    row[j] = s.h[max(a, b)][min(a, b)];
+    if (j == lane) row[j] -= shift * row[j];
+  }
+  bool definite = true;
+  float pivot = 0;
+#pragma unroll
+  for (int k = 0; k < 16; ++k) {
+    pivot = __shfl_sync(~0u, row[k], k, 16);
+    definite = definite && pivot > 0;
+    const float l = __fdividef(row[k], pivot);
+#pragma unroll
+    for (int j = k + 1; j < 16; ++j) {
+      const float below = __shfl_sync(~0u, row[k], j, 16);  // H_jk, j > k
+      if (lane > k) row[j] -= l * below;
+    }
+  }
+  return definite ? pivot : 0.0f;
+}
+
+/// Sets the bounds. Rounding: 10^-4 Δ is more than that of the factorization and of every cost.
+__device__ inline void find_bounds(SharedHessian<16>& s) {
+  constexpr float kRounding = 1e-4f;
+  const int half = static_cast<int>(threadIdx.x) / 16, i = static_cast<int>(threadIdx.x) % 16;
+  const float own = s.h[half][half], entry = s.h[max(half, i)][min(half, i)];
+  float sum = fabsf(entry) * rsqrtf(own) * rsqrtf(s.h[i][i]);
+#pragma unroll
+  for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  if (i == 0) s.sigma[half] = sum;
+  const float step = static_cast<float>(half + 1) / 16;
+  const float shift = 1.0f - 0.998f * step * step;  // near 1 for many rows, near 0 for few
+  const float pivot = last_pivot(s, shift, 15);
+  if (i == 0) s.found[half] = pivot > 0 ? shift : 0.0f;
+  __syncthreads();
+  float sigma = 0, floor = 0, trace = 0;
+  bool usable = true;
+  for (int j = 0; j < 16; ++j) {
+    // Far enough from overflow and underflow; also false for NaN.
+    usable = usable && s.h[j][j] >= 0x1p-40f && s.h[j][j] <= 0x1p60f && s.sigma[j] <= 256;
+    sigma = fmaxf(sigma, s.sigma[j]);
+    floor = fmaxf(floor, s.found[j] - kRounding);
+    trace += s.h[j][j];
+  }
+  float clip = floor * own;
+  if (floor < 0.5f) clip = fmaxf(clip, last_pivot(s, kRounding, half));
+  if (i == 0) s.clip[half] = 0.999f * clip;
+  const float lowered = entry - (i == half ? kLowered * sum * own : 0.0f);
+  s.lowered[half][i] = __uint_as_float((__float_as_uint(lowered) + 0x1000u) & 0xFFFFE000u);
+  if (threadIdx.x == 0) {
+    const float loss = 2.0f * kLowered * sigma;
+    s.spread = floor > 1.01f * loss ? 1.001f * floor / (floor - 1.001f * loss) : INFINITY;
+    s.inverse = floor > 0 ? 1.001f * sigma / floor : INFINITY;
+    s.slack = 0x1p-40f * trace;
+    s.usable = usable;
+  }
+  __syncthreads();
+}
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,156 @@
+#pragma once
+
+#include "backends/cuda/hessian_bounds.cuh"
+
+/// Blocks of 32: a lane searches its own. Device code only.
+namespace nvfp4::cuda {
+
+/// Whether H - shift·I is positive definite, by a Cholesky factorization: lane i holds row i.
+__device__ inline bool is_definite(const SharedHessian<32>& s, float shift) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float row[32];
+#pragma unroll
+  for (int j = 0; j < 32; ++j) row[j] = s.h[lane][j] - (j == lane ? shift : 0.0f);
+  bool definite = true;
+#pragma unroll
+  for (int k = 0; k < 32; ++k) {
+    const float pivot = __shfl_sync(~0u, row[k], k);
+    definite = definite && pivot > 0;
+    const float l = row[k] / pivot;
+#pragma unroll
+    for (int j = k + 1; j < 32; ++j) {
+      const float below = __shfl_sync(~0u, row[k], j);  // H_jk, j > k
+      if (lane > k) row[j] -= l * below;
+    }
+  }
+  return definite;
+}
+
+/// Sets `floor`: below the smallest eigenvalue by more than a cost can be off by rounding, or 0 if
+/// there is no such number. Each warp tries one shift a round.
+__device__ inline void find_bounds(SharedHessian<32>& s) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  float smallest = INFINITY, trace = 0;
+  for (int i = 0; i < 32; ++i) {
+    smallest = fminf(smallest, s.h[i][i]);
+    trace += s.h[i][i];
+  }
+  float low = 0, step = smallest / kHessianWarps;
+  for (int round = 0; round < 2; ++round) {
+    const float shift = low + step * static_cast<float>(warp + 1);
+    const bool definite = is_definite(s, shift);
+    if (threadIdx.x % 32 == 0) s.found[warp] = definite ? shift : 0.0f;
+    __syncthreads();
+    for (int w = 0; w < kHessianWarps; ++w) low = fmaxf(low, s.found[w]);
+    __syncthreads();
+    step /= kHessianWarps;
+  }
+  // Rounding: 1e-5 of the trace bounds that of the factorization and of every cost.
+  if (threadIdx.x == 0) s.floor = trace < INFINITY ? fmaxf(low - 2e-5f * trace, 0.0f) : 0.0f;
+  __syncthreads();
+}
+
+/// |r|² within a relative error of 1e-4 (and 1e-9 of scale²), in fast arithmetic.
+__device__ inline float squared_error(const float (&u)[32], float scale) {
+  const float reciprocal = __frcp_rn(scale);
+  float sum = 0;
+#pragma unroll
+  for (int j = 0; j < 32; ++j) {
+    const float v = fabsf(u[j]) * reciprocal;
+    const float binade = fmaxf(__uint_as_float(__float_as_uint(v) & 0x7F800000u), 1.0f);
+    const float shifted = __fmaf_rn(binade, 0x1p22f, v);
+    const float d = v - fminf(__fmaf_rn(binade, -0x1p22f, shifted), 6.0f);
+    sum = __fmaf_rn(d, d, sum);
+  }
+  return sum * (scale * scale);
+}
+
+/// Out of line: too large to have it in every place of the search.
+__device__ __noinline__ float cost(const SharedHessian<32>& s, const float (&u)[32], float scale) {
+  const float reciprocal = reciprocal_below(scale);
+  float r[32];
+#pragma unroll
+  for (int i = 0; i < 32; ++i) r[i] = difference(u[i], scale, reciprocal);
+  return hessian_form(r, s.h[0], 32, 32);
+}
+
+inline constexpr int kHessianWindow = 32;  ///< candidates that are weighed together, a bit each
+
+/// Skips a candidate only if floor · |r|² alone exceeds the best cost. Where 3.5 c >= amax the |r|²
+/// of c is at least that of c/2, so that a skipped scale takes its multiples by powers of two
+/// along. First every |r|² of a window, into `squares` (element i at i · kHessianThreads); then the
+/// costs of what these leave, for which each thread goes its own way, so that a warp does as many
+/// rounds as the thread with the most of them.
+__device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const float (&u)[32],
+                                            float* squares) {
+  float amax = 0;
+#pragma unroll
+  for (int i = 0; i < 32; ++i) amax = fmaxf(amax, fabsf(u[i]));
+  if (amax == 0) return 1;
+  BestScale best;
+  const auto hopeless = [&](float square, float scale) {
+    return s.floor * (square * 0.9998f - 2e-9f * scale * scale) > best.cost;
+  };
+  const auto clips_too_much = [&](int code) {  // and every lower one does
+    const float clipped = fmaxf(amax - 6.0f * e4m3_value(code), 0.0f);
+    return hopeless(clipped * clipped, 0.0f);
+  };
+  // From here up every element rounds to zero, and all costs are equal: the lowest stands for all.
+  const auto all_zero = [&](int code) { return 0.25f * e4m3_value(code) >= amax; };
+  int top = min(126, int{e4m3_bits(fminf(amax * (1.0f / 3.5f), 448.0f))});
+  if (3.5f * e4m3_value(top) < amax && top < 126) ++top;
+  if (!(s.floor > 0) || top < 24) {
+    best = {cost(s, u, e4m3_value(1)), 1};  // stays if it is NaN, as in cheapest_scale()
+    for (int code = 2; code <= 126 && !all_zero(code - 1); ++code)
+      best.offer(cost(s, u, e4m3_value(code)), static_cast<std::uint32_t>(code));
+    return best.code;
+  }
+  // top: the lowest code with 3.5 c >= amax, or 126. Its octave is first, with what is below it as
+  // far as a good cost is likely: that prunes the rest.
+  int first = min(top + 7, 126), start = top, measured = 0;
+  float least = INFINITY;
+#pragma unroll 1
+  for (; first - measured >= top - 9; ++measured) {
+    const float square = squared_error(u, e4m3_value(first - measured));
+    squares[measured * kHessianThreads] = square;
+    if (square < least) {
+      least = square;
+      start = first - measured;
+    }
+  }
+  best.offer(cost(s, u, e4m3_value(start)), static_cast<std::uint32_t>(start));
+#pragma unroll 1
+  for (; first >= 1 && (first >= top || !clips_too_much(first));
+       first -= kHessianWindow, measured = 0) {
+    std::uint32_t left = 0;
+#pragma unroll 1
+    for (int i = 0; i < kHessianWindow; ++i) {
+      const int code = first - i;
+      if (code < 1 || (code < top && clips_too_much(code))) break;
+      const float scale = e4m3_value(code);
+      if (i >= measured) squares[i * kHessianThreads] = squared_error(u, scale);
+      if ((code != start || code >= top) && !hopeless(squares[i * kHessianThreads], scale))
+        left |= 1u << i;
+    }
+    int code = 0;  // whose multiples are next, if from the octave
+#pragma unroll 1
+    while (true) {
+      int next = code + 8;
+      if (code < top || next > 126 || all_zero(code) ||
+          hopeless(squared_error(u, e4m3_value(next)), e4m3_value(next))) {
+        next = 0;
+        while (left != 0 && next == 0) {
+          const int i = __ffs(static_cast<int>(left)) - 1;
+          left &= left - 1;
+          if (!hopeless(squares[i * kHessianThreads], e4m3_value(first - i))) next = first - i;
+        }
+        if (next == 0) break;
+      }
+      code = next;
+      best.offer(cost(s, u, e4m3_value(code)), static_cast<std::uint32_t>(code));
+    }
+  }
+  return best.code;
+}
+
+}  // namespace nvfp4::cuda

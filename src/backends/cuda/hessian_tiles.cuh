@@ -1,0 +1,327 @@
+#pragma once
+
+#include "backends/cuda/device/difference.cuh"
+#include "backends/cuda/device/mma_tf32.cuh"
+#include "backends/cuda/hessian_bounds.cuh"
+
+/// Blocks of 16, 32 of which a warp searches together: tensor cores bound the costs of sixteen
+/// candidates from below, and only those that may be the best get exact costs. Device code only.
+namespace nvfp4::cuda {
+
+inline constexpr int kCandidates = 16;  ///< two octaves, of which the second has half the scales
+inline constexpr int kPool = 64;
+
+/// What a warp shares. Lane i owns block i.
+struct Tiles {
+  alignas(16) float u[32][20];  // padded: no two of eight rows in the same banks
+  float bounds[kCandidates][32];
+  float4 scales[32];
+  std::uint16_t pairs[kPool];  ///< owner and candidate, to be weighed by any lane
+  float costs[kPool];
+};
+
+__device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
+
+/// Of four sums over a quad, of which each lane has its part, lane t gets number t.
+__device__ inline float quad_sum(const float (&part)[4]) {
+  const bool high = (threadIdx.x & 2) != 0, odd = (threadIdx.x & 1) != 0;
+  float keep[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    keep[i] =
+        (high ? part[2 + i] : part[i]) + __shfl_xor_sync(~0u, high ? part[i] : part[2 + i], 2);
+  return (odd ? keep[1] : keep[0]) + __shfl_xor_sync(~0u, odd ? keep[0] : keep[1], 1);
+}
+
+/// H lowered, as the B operand: see lower_bound().
+struct LoweredHessian {
+  float b[2][2][2];  ///< step over K, columns 8n + …, pair
+
+  __device__ explicit LoweredHessian(const SharedHessian<16>& s) {
+    const int t = lane_id() % 4, g = lane_id() / 4;
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      b[i / 4][i / 2 % 2][i % 2] = s.lowered[2 * t + 8 * (i / 4) + i % 2][i / 2 % 2 * 8 + g];
+  }
+};
+
+/// The bound of the lane's own block. A quad has the differences of its four blocks, lane t of it
+/// the elements 2t, 2t + 1, 2t + 8 and 2t + 9 of each. So that H r comes to where r is, step k of
+/// the product takes 2t + 8k as its column t and the one after it as its column t + 4.
+__device__ inline float lower_bound(const LoweredHessian& h, const float (&r)[4][4]) {
+  float part[4];
+#pragma unroll
+  for (int tile = 0; tile < 2; ++tile) {
+    const float(&above)[4] = r[2 * tile];
+    const float(&below)[4] = r[2 * tile + 1];
+    float y[2][4] = {};
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int k = 0; k < 2; ++k)
+        mma_tf32(y[n], above[2 * k], below[2 * k], above[2 * k + 1], below[2 * k + 1], h.b[k][n]);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float(&d)[4] = row == 0 ? above : below;
+      float sum = y[0][2 * row] * d[0];
+      sum = __fmaf_rn(y[0][2 * row + 1], d[1], sum);
+      sum = __fmaf_rn(y[1][2 * row], d[2], sum);
+      part[2 * tile + row] = __fmaf_rn(y[1][2 * row + 1], d[3], sum);
+    }
+  }
+  return quad_sum(part);
+}
+
+struct Lowest {
+  float bound;
+  int slot;
+};
+
+/// tiles.bounds of the codes `high` … `high` - 15 of each lane's own block, INFINITY for those that
+/// are none of 8 … 126. kClips: whether 7 c may be below the largest |u|.
+template <bool kClips>
+__device__ inline Lowest measure(const LoweredHessian& h, Tiles& tiles, int high) {
+  const int lane = lane_id(), quad = lane / 4 * 4, t = lane % 4;
+  float u[4][4];
+#pragma unroll
+  for (int b = 0; b < 4; ++b)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) u[b][j] = tiles.u[quad + b][2 * t + j / 2 * 8 + j % 2];
+  Lowest lowest{INFINITY, 0};
+#pragma unroll 1
+  for (int pair = 0; pair < 8; pair += 2) {  // two neighbours and their halves
+    const float c0 = e4m3_value(high - pair), c1 = e4m3_value(high - pair - 1);
+    __syncwarp();
+    tiles.scales[lane] = {c0, reciprocal_below(c0), c1, reciprocal_below(c1)};
+    __syncwarp();
+    float4 scales[4];
+    float grid[4][4];
+#pragma unroll
+    for (int b = 0; b < 4; ++b) {
+      scales[b] = tiles.scales[quad + b];
+      // A scale between the two, whose ratio is at least 8/9: the binade of u over it serves both.
+      const float between = scales[b].w * (0.95f * 0x1p22f);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) grid[b][j] = on_grid(u[b][j] * between);
+    }
+#pragma unroll
+    for (int octave = 0; octave < 2; ++octave) {
+      const float unit = octave == 0 ? 1.0f : 0.5f;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float r[4][4];
+#pragma unroll
+        for (int b = 0; b < 4; ++b)
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            r[b][j] = difference<kClips>(u[b][j], i == 0 ? scales[b].x : scales[b].z,
+                                         i == 0 ? scales[b].y : scales[b].w,
+                                         fmaxf(grid[b][j], unit * kOnGrid), unit * 6.0f);
+        const int slot = 8 * octave + pair + i, code = high - slot;
+        const float l = lower_bound(h, r);
+        const float bound = code >= 8 && code <= 126 ? l : INFINITY;
+        tiles.bounds[slot][lane] = bound;
+        if (bound < lowest.bound) lowest = {bound, slot};
+      }
+    }
+  }
+  return lowest;
+}
+
+/// What one lane knows of its block.
+struct Search {
+  BestScale best;          ///< of the exact costs
+  float limit = INFINITY;  ///< some scale costs no more than this
+  float amax = 0;
+  float clip = 0;  ///< a cost is at least this times (amax - 6c)², if that clips
+
+  /// So does every lower code.
+  __device__ bool clips_too_much(int code) const {
+    const float clipped = fmaxf(amax - 6.0f * e4m3_value(code), 0.0f);
+    return clip > 0 && clip * (clipped * clipped) > limit;
+  }
+};
+
+/// A candidate's place among 32: bits 0 … 23 for the codes `high` … `high` - 23, then from
+/// `high` + 8 down to `high` + 1.
+__device__ inline int code_at(int high, int bit) { return high - bit + (bit < 24 ? 0 : 32); }
+
+/// Exact costs of the candidates in `left`, whichever lane has them. If they are too many, one of
+/// each lane at a time, and of the rest only those below kCandidates whose bound still allows it.
+/// Returns the candidates from bit 24 on, the multiples of which are not ruled out by these costs.
+__device__ inline std::uint32_t weigh(const SharedHessian<16>& s, Tiles& tiles, Search& search,
+                                      std::uint32_t left, int high) {
+  const int lane = lane_id();
+  std::uint32_t alive = 0;
+  while (true) {
+    int end = __popc(left);
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(~0u, end, step);
+      if (lane >= step) end += other;
+    }
+    int total = __shfl_sync(~0u, end, 31);
+    if (total == 0) return alive;
+    std::uint32_t mine = left;
+    const bool all = total <= kPool;
+    if (!all) {
+      mine = left & (0u - left);
+      const std::uint32_t lanes = __ballot_sync(~0u, mine != 0);
+      end = __popc(lanes & (0xFFFFFFFFu >> (31 - lane)));
+      total = __popc(lanes);
+    }
+    left ^= mine;
+    int at = end - __popc(mine);
+    for (std::uint32_t m = mine; m != 0; m &= m - 1)
+      tiles.pairs[at++] =
+          static_cast<std::uint16_t>(code_at(high, __ffs(static_cast<int>(m)) - 1) << 5 | lane);
+    __syncwarp();
+#pragma unroll 1
+    for (int i = lane; i < total; i += 32)
+      tiles.costs[i] = cost(s, tiles.u[tiles.pairs[i] % 32], e4m3_value(tiles.pairs[i] / 32));
+    __syncwarp();
+    at = end - __popc(mine);
+    for (std::uint32_t m = mine; m != 0; m &= m - 1) {
+      const int bit = __ffs(static_cast<int>(m)) - 1;
+      const float c = tiles.costs[at++];
+      search.best.offer(c, static_cast<std::uint32_t>(code_at(high, bit)));
+      if (bit >= 24 && c <= s.limit_at_half(search.limit)) alive |= 1u << bit;
+    }
+    if (all) return alive;
+    for (std::uint32_t m = left & ((1u << kCandidates) - 1); m != 0; m &= m - 1) {
+      const int slot = __ffs(static_cast<int>(m)) - 1;
+      if (tiles.bounds[slot][lane] > search.best.cost + s.slack) left ^= 1u << slot;
+    }
+  }
+}
+
+/// The candidates whose bounds are at most `limit`, of the first kSlots.
+template <int kSlots>
+__device__ inline std::uint32_t allowed(const Tiles& tiles, float limit) {
+  std::uint32_t allowed = 0;
+#pragma unroll
+  for (int slot = 0; slot < kSlots; ++slot)
+    if (tiles.bounds[slot][lane_id()] <= limit) allowed |= 1u << slot;
+  return allowed;
+}
+
+/// The doubles of the first eight scales, in the octave above them, as far as the bounds allow.
+__device__ inline std::uint32_t allowed_doubles(const SharedHessian<16>& s, const Tiles& tiles,
+                                                float limit, int high) {
+  const std::uint32_t codes = 0xFF000000u << max(high + 8 - 126, 0);  // none above 126
+  return high < 126 ? allowed<8>(tiles, s.limit_at_half(limit)) << 24 & codes : 0;
+}
+
+__device__ __noinline__ float cost_apart(const SharedHessian<16>& s, const float* u, int code) {
+  return cost(s, u, e4m3_value(code));
+}
+
+/// All 126, for blocks and matrices that there are no bounds for.
+__device__ __noinline__ std::uint32_t search_all(const SharedHessian<16>& s, const float* u,
+                                                 float amax) {
+  BestScale best{cost_apart(s, u, 1), 1};  // stays if it is NaN, as in cheapest_scale()
+  // Once every element rounds to zero, larger scales cost the same.
+  for (int code = 2; code <= 126 && 0.25f * e4m3_value(code - 1) < amax; ++code)
+    best.offer(cost_apart(s, u, code), static_cast<std::uint32_t>(code));
+  return best.code;
+}
+
+__device__ __noinline__ Lowest measure_clipping(const SharedHessian<16>& s, Tiles& tiles,
+                                                int high) {
+  return measure<true>(LoweredHessian(s), tiles, high);
+}
+
+__device__ __noinline__ void weigh_apart(const SharedHessian<16>& s, Tiles& tiles, Search& search,
+                                         std::uint32_t left, int high) {
+  weigh(s, tiles, search, left, high);
+  search.limit = search.best.cost + s.slack;
+}
+
+/// If the bounds rule out little: two octaves of all lanes at a time, upwards and downwards from
+/// those that are measured, until no lane needs more.
+__device__ __noinline__ std::uint32_t search_widely(const SharedHessian<16>& s, Tiles& tiles,
+                                                    Search search, bool searched, int top,
+                                                    int start) {
+  const std::uint32_t first = 1u << start;
+  int high = top + 7;
+  weigh_apart(s, tiles, search, searched ? first : 0, high);
+  weigh_apart(s, tiles, search, searched ? allowed<kCandidates>(tiles, search.limit) & ~first : 0,
+              high);
+  bool alive = searched;
+  for (; high < top + 39; high += 16) {
+    alive = alive && allowed_doubles(s, tiles, search.limit, high) != 0;
+    if (!__any_sync(~0u, alive)) break;
+    measure_clipping(s, tiles, high + 16);
+    weigh_apart(s, tiles, search, alive ? allowed<kCandidates>(tiles, search.limit) : 0, high + 16);
+  }
+  for (high = top - 9;; high -= 16) {
+    alive = searched && high >= 8 && !search.clips_too_much(high);
+    if (!__any_sync(~0u, alive)) break;
+    measure_clipping(s, tiles, high);
+    weigh_apart(s, tiles, search, alive ? allowed<kCandidates>(tiles, search.limit) : 0, high);
+  }
+  for (int code = 7; searched && code >= 1 && !search.clips_too_much(code); --code)
+    search.best.offer(cost_apart(s, tiles.u[lane_id()], code), static_cast<std::uint32_t>(code));
+  return search.best.code;
+}
+
+/// The scales of 32 blocks, of which each lane has one.
+__device__ inline std::uint32_t search_tiles(const SharedHessian<16>& s, const LoweredHessian& h,
+                                             Tiles& tiles, const float (&u)[16]) {
+  Search search;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) search.amax = fmaxf(search.amax, fabsf(u[i]));
+  const float amax = search.amax;
+#pragma unroll
+  for (int i = 0; i < 16; ++i)
+    if (fabsf(u[i]) == amax) search.clip = fmaxf(search.clip, s.clip[i]);
+  float(&own)[20] = tiles.u[lane_id()];
+  __syncwarp();  // for those that still weigh what was there before
+#pragma unroll
+  for (int i = 0; i < 16; i += 4)
+    *reinterpret_cast<float4*>(own + i) = {u[i], u[i + 1], u[i + 2], u[i + 3]};
+  __syncwarp();
+  // The lowest code with 3.5 c >= amax, or 126.
+  int top = min(126, int{e4m3_bits(fminf(amax * (1.0f / 3.5f), 448.0f))});
+  if (3.5f * e4m3_value(top) < amax && top < 126) ++top;
+  const bool searched = s.usable && top >= 16;  // the scales that are measured have halves
+  if (!__any_sync(~0u, searched)) return amax == 0 ? 1 : search_all(s, own, amax);
+
+  top = max(top, 16);
+  const int high = top + 7;
+  const bool clips = __any_sync(~0u, 3.5f * e4m3_value(top) < amax);
+  const Lowest start = clips ? measure_clipping(s, tiles, high) : measure<false>(h, tiles, high);
+  search.limit = s.limit(start.bound);
+  const std::uint32_t first = 1u << start.slot;
+  std::uint32_t left = 0;
+  if (searched) {
+    left = allowed<kCandidates>(tiles, search.limit);
+    if (left == first) left = 0;  // it needs no cost
+    left |= allowed_doubles(s, tiles, search.limit, high);
+    for (int bit = 16; bit < 24 && high - bit >= 1 && !search.clips_too_much(high - bit); ++bit)
+      left |= 1u << bit;
+  }
+  std::uint32_t code;
+  if (__any_sync(~0u, (left & 1u << 23) != 0 || (searched && !(search.limit < INFINITY))) ||
+      __reduce_add_sync(~0u, static_cast<unsigned>(__popc(left))) > kPool) {
+    code = search_widely(s, tiles, search, searched, top, start.slot);
+  } else {
+    std::uint32_t alive = weigh(s, tiles, search, left, high);
+    for (; alive != 0; alive &= alive - 1)
+      for (int next = code_at(high, __ffs(static_cast<int>(alive)) - 1) + 8; next <= 126;
+           next += 8) {
+        const float c = cost_apart(s, own, next);
+        search.best.offer(c, static_cast<std::uint32_t>(next));
+        if (!(c <= s.limit_at_half(search.limit))) break;
+      }
+    const int started = high - start.slot;
+    if ((left & first) == 0 && search.best.cost <= search.limit)
+      search.best.offer(cost_apart(s, own, started), static_cast<std::uint32_t>(started));
+    code =
+        search.best.cost <= search.limit ? search.best.code : static_cast<std::uint32_t>(started);
+  }
+  if (amax == 0) return 1;
+  return searched ? code : search_all(s, own, amax);
+}
+
+}  // namespace nvfp4::cuda
