@@ -38,13 +38,13 @@ template <>
 struct SharedHessian<16> {
   alignas(16) float h[16][16];
   float lowered[16][16];  ///< H - kLowered · diag(σᵢ Hᵢᵢ), as TF32
-  float clip[16];         ///< a cost is at least clip[i] · rᵢ²
+  float clip[16];         ///< a cost is at least clip[i] · rᵢ², for any i
   float sigma[16];
-  float slack;   ///< more than all underflows of a cost or a bound
-  float spread;  ///< a cost is at most spread · its bound + slack
-  float
-      inverse;  ///< a cost is at least that at half the scale, or the bound there, divided by this
-  bool usable;  ///< whether any of this holds
+  float floor;    ///< a cost is at least floor · rᵀ Δ r
+  float slack;    ///< more than all underflows of a cost or a bound
+  float spread;   ///< a cost is at most spread · its bound + slack
+  float inverse;  ///< times this, a cost is at least the cost, or its bound, at half the scale
+  bool usable;    ///< whether any of this holds
   float found[2 * kHessianWarps];
 
   __device__ float limit(float bound) const {
@@ -138,6 +138,7 @@ __device__ inline void find_bounds(SharedHessian<16>& s) {
     const float loss = 2.0f * kLowered * sigma;
     s.spread = floor > 1.01f * loss ? 1.001f * floor / (floor - 1.001f * loss) : INFINITY;
     s.inverse = floor > 0 ? 1.001f * sigma / floor : INFINITY;
+    s.floor = 0.999f * floor;
     s.slack = 0x1p-40f * trace;
     s.usable = usable;
   }

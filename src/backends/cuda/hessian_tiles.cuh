@@ -237,6 +237,17 @@ __device__ __noinline__ void weigh_apart(const SharedHessian<16>& s, Tiles& tile
   search.limit = search.best.cost + s.slack;
 }
 
+/// As Search::clips_too_much(), by all the elements that are clipped.
+__device__ inline bool clip_too_much(const SharedHessian<16>& s, const float* u, float limit,
+                                     int code) {
+  float sum = 0;
+  for (int i = 0; i < 16; ++i) {
+    const float clipped = fmaxf(fabsf(u[i]) - 6.0f * e4m3_value(code), 0.0f);
+    sum = __fmaf_rn(s.h[i][i] * clipped, clipped, sum);
+  }
+  return s.floor > 0 && s.floor * sum > limit;
+}
+
 /// If the bounds rule out little: two octaves of all lanes at a time, upwards and downwards from
 /// those that are measured, until no lane needs more.
 __device__ __noinline__ std::uint32_t search_widely(const SharedHessian<16>& s, Tiles& tiles,
@@ -254,14 +265,18 @@ __device__ __noinline__ std::uint32_t search_widely(const SharedHessian<16>& s, 
     measure_clipping(s, tiles, high + 16);
     weigh_apart(s, tiles, search, alive ? allowed<kCandidates>(tiles, search.limit) : 0, high + 16);
   }
+  const float* own = tiles.u[lane_id()];
+  const auto below = [&](int code) {
+    return searched && !search.clips_too_much(code) && !clip_too_much(s, own, search.limit, code);
+  };
   for (high = top - 9;; high -= 16) {
-    alive = searched && high >= 8 && !search.clips_too_much(high);
+    alive = high >= 8 && below(high);
     if (!__any_sync(~0u, alive)) break;
     measure_clipping(s, tiles, high);
     weigh_apart(s, tiles, search, alive ? allowed<kCandidates>(tiles, search.limit) : 0, high);
   }
-  for (int code = 7; searched && code >= 1 && !search.clips_too_much(code); --code)
-    search.best.offer(cost_apart(s, tiles.u[lane_id()], code), static_cast<std::uint32_t>(code));
+  for (int code = 7; code >= 1 && below(code); --code)
+    search.best.offer(cost_apart(s, own, code), static_cast<std::uint32_t>(code));
   return search.best.code;
 }
 
