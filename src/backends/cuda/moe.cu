@@ -1,27 +1,11 @@
 // A mixture of experts: the order of its rows, gathering and combining them.
 #include "backends/cuda/device/row.cuh"
-#include "backends/cuda/gemm/async.cuh"
+#include "backends/cuda/early.cuh"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
 
 namespace nvfp4::cuda {
 namespace {
-
-/// A kernel that may start before the one before it has ended, and waits for it.
-template <class... Parameters, class... Arguments>
-void launch_early(const char* op, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
-                  cudaStream_t stream, const Arguments&... arguments) {
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = blocks;
-  config.blockDim = threads;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), op);
-}
 
 constexpr int kPairs = kDispatchPairs;  ///< of a block, one for each thread
 static_assert(kMostExperts == kPairs, "a thread counts the pairs of an expert");
@@ -180,7 +164,7 @@ void launch_gather(const GatherJob& job) {
   while (across < words && across < kThreads) across *= 2;
   const dim3 threads(across, kThreads / across);
   const auto blocks = static_cast<unsigned>(ceil_div(job.rows, threads.y));
-  launch_early("gather_rows", gather_kernel<Word>, dim3(blocks), threads, stream_of(job.stream),
+  launch_early("gather_rows", {dim3(blocks), threads, stream_of(job.stream)}, gather_kernel<Word>,
                job, words);
 }
 
@@ -289,7 +273,7 @@ void dispatch(const DispatchJob& job) {
                        .counts = job.counts};
   const auto blocks = static_cast<unsigned>(ceil_div(pairs, kPairs));
   if (blocks == 1) {
-    launch_early("dispatch", dispatch_few_kernel, dim3(1), dim3(kPairs), stream, a);
+    launch_early("dispatch", {dim3(1), dim3(kPairs), stream}, dispatch_few_kernel, a);
   } else {
     count_kernel<<<blocks, kPairs, 0, stream>>>(a);
     start_kernel<<<1, kPairs, 0, stream>>>(a, static_cast<int>(blocks));
@@ -329,8 +313,8 @@ void combine_rows(const CombineJob& job) {
   const auto pieces = static_cast<unsigned>(ceil_div(out.cols, kCombineCols));
   const auto blocks = static_cast<unsigned>(out.rows) * pieces;
   visit_dtype(out.dtype, [&](auto type) {
-    launch_early("combine_rows", combine_kernel<type.value>, dim3(blocks), dim3(kThreads),
-                 stream_of(job.stream), job, pieces, aligned);
+    launch_early("combine_rows", {dim3(blocks), dim3(kThreads), stream_of(job.stream)},
+                 combine_kernel<type.value>, job, pieces, aligned);
   });
 }
 

@@ -14,21 +14,20 @@ constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
 template <DType kType, bool kAligned>
 void launch_rows(const QuantizeArgs& a, int block, cudaStream_t stream) {
-  const auto grid = [&](int per_thread, int threads) {
-    return static_cast<unsigned>(ceil_div(a.count, std::int64_t{threads} * per_thread));
+  const auto launch = [&](auto kernel, int per_thread, int threads) {
+    const auto grid = ceil_div(a.count, std::int64_t{threads} * per_thread);
+    launch_early("quantize: kernel launch",
+                 {dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(threads)), stream},
+                 kernel, a);
   };
-  if (a.quantizer == Quantizer::max) {
-    // Few blocks: one for each thread, small groups of threads on many multiprocessors.
-    if (a.count < 128 * 1024)
-      quantize_rows_kernel<kType, false, 1, 1, kAligned><<<grid(1, 64), 64, 0, stream>>>(a);
-    else
-      quantize_rows_kernel<kType, false, 1, 2, kAligned>
-          <<<grid(2, kThreads), kThreads, 0, stream>>>(a);
-  } else if (block == 16) {
-    quantize_rows_kernel<kType, true, 1, 1, false><<<grid(1, kThreads), kThreads, 0, stream>>>(a);
-  } else {
-    quantize_rows_kernel<kType, true, 2, 1, false><<<grid(1, kThreads), kThreads, 0, stream>>>(a);
-  }
+  if (a.quantizer != Quantizer::max)
+    return block == 16 ? launch(quantize_rows_kernel<kType, true, 1, 1, false>, 1, kThreads)
+                       : launch(quantize_rows_kernel<kType, true, 2, 1, false>, 1, kThreads);
+  // Few blocks: one for each thread, small groups of threads on many multiprocessors.
+  if (a.count < 128 * 1024)
+    launch(quantize_rows_kernel<kType, false, 1, 1, kAligned>, 1, 64);
+  else
+    launch(quantize_rows_kernel<kType, false, 1, 2, kAligned>, 2, kThreads);
 }
 
 template <DType kType>

@@ -117,15 +117,6 @@ __device__ __forceinline__ uint4 load_matrices(std::uint32_t address) {
   return v;
 }
 
-/// Programmatic dependent launch: the next kernel of the stream may start while this one runs; what
-/// the kernel before has written is there after the wait.
-__device__ __forceinline__ void allow_next_kernel() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-__device__ __forceinline__ void wait_for_kernel_before() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
 template <int kRegisters>
 __device__ __forceinline__ void grow_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "backends/cuda/early.cuh"
 #include "backends/cuda/gemm/async.cuh"
 #include "backends/cuda/gemm/decode.cuh"
 #include "backends/cuda/gemm/fragment_layout.h"
