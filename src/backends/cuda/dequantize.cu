@@ -2,6 +2,7 @@
 
 #include "backends/cuda/device/block.cuh"
 #include "backends/cuda/device/convert.cuh"
+#include "backends/cuda/early.cuh"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
 
@@ -14,6 +15,7 @@ __device__ float global_of(const QuantizedView& q, std::int64_t vector) {
 }
 
 constexpr int kThreads = 256;
+constexpr int kUnroll = 2;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
 /// q · scale · global, rounded once: the product of the first two is exact, and so are the powers
@@ -33,14 +35,74 @@ struct Decoder {
   }
 };
 
-/// Each thread decodes 16 elements of a row.
-template <int kUnroll>
+/// Two values, rounded to BF16 or FP16.
+__device__ std::uint32_t pair_of(DType dtype, float first, float second) {
+  std::uint32_t pair;
+  if (dtype == DType::bf16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+
+/// The values of a block as 16-bit numbers: those of the eight magnitudes, low and high bytes
+/// apart, so that a code selects its byte of each.
+struct ValueTable {
+  std::uint32_t low[2], high[2];
+
+  /// What a block of magnitudes 0 … 6 decodes to. False if signs are not all that is missing.
+  __device__ bool make(const Decoder& decode, DType dtype) {
+    std::uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      pairs[i] = pair_of(dtype, decode(0x76543210u, 2 * i), decode(0x76543210u, 2 * i + 1));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      low[i] = __byte_perm(pairs[2 * i], pairs[2 * i + 1], 0x6420);
+      high[i] = __byte_perm(pairs[2 * i], pairs[2 * i + 1], 0x7531);
+    }
+    return !decode.is_nan && fabsf(decode.global) < INFINITY;
+  }
+  /// Elements 4·half … of eight codes.
+  __device__ void four(std::uint32_t codes, int half, std::uint32_t* words) const {
+    const std::uint32_t magnitudes = (codes & 0x77777777u) >> (16 * half);
+    const std::uint32_t lows = __byte_perm(low[0], low[1], magnitudes);
+    // The sign of an even code is moved to the top of its byte, where an odd one has it.
+    const std::uint32_t signs = __byte_perm(codes << 4, codes, half == 0 ? 0x5140 : 0x7362);
+    const std::uint32_t highs = __byte_perm(high[0], high[1], magnitudes) ^ (signs & 0x80808080u);
+    words[0] = __byte_perm(lows, highs, 0x5140);
+    words[1] = __byte_perm(lows, highs, 0x7362);
+  }
+};
+
+/// Stores the 16 values of each lane, of which the two of a pair are neighbours: each half a block
+/// at a time, so that neighbouring lanes fill whole sectors. All lanes of `mask`.
+__device__ void store_in_pairs(std::uint16_t* block, const std::uint32_t (&words)[8],
+                               std::uint32_t mask) {
+  const bool odd = threadIdx.x % 2 == 1;
+  std::uint32_t first[4], second[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t other = __shfl_xor_sync(mask, odd ? words[i] : words[4 + i], 1);
+    first[i] = odd ? other : words[i];
+    second[i] = odd ? words[4 + i] : other;
+  }
+  auto* to = reinterpret_cast<uint4*>(block - (odd ? 16 : 0)) + (odd ? 1 : 0);
+  to[0] = {first[0], first[1], first[2], first[3]};
+  to[2] = {second[0], second[1], second[2], second[3]};
+}
+
+/// Each thread decodes kUnroll blocks of 16 elements of a row. kPairs: what two neighbours decode
+/// lies side by side and starts at a multiple of 16 bytes.
+template <int kUnroll, bool kPairs>
 __global__ void __launch_bounds__(kThreads)
     dequantize_rows_kernel(const QuantizedView q, const MatrixSpan out, Divider per_row,
                            std::int64_t row0, std::uint32_t count) {
+  wait_for_kernel_before();
+  allow_next_kernel();
   const std::uint32_t first = blockIdx.x * (kThreads * kUnroll) + threadIdx.x;
   const std::uint32_t pieces = per_row.divisor;
-  const std::uint32_t in_block = static_cast<std::uint32_t>(q.shape.block) / 16;
+  const int halves = q.shape.block == 32 ? 1 : 0;  // a block is two pieces
   const std::int64_t blocks = q.shape.blocks();
   uint2 codes[kUnroll];
   std::uint8_t scales[kUnroll];
@@ -53,23 +115,43 @@ __global__ void __launch_bounds__(kThreads)
     const std::uint32_t piece = index - down * pieces;
     codes[u] = __ldg(reinterpret_cast<const uint2*>(q.codes) + (row * pieces + piece));
     scales[u] = __ldg(q.scales +
-                      scale_offset_of(q.shape.layout, row, piece / in_block, q.shape.rows, blocks));
+                      scale_offset_of(q.shape.layout, row, piece >> halves, q.shape.rows, blocks));
   }
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const std::uint32_t index = first + u * kThreads;
-    if (index >= count) break;
+    const std::uint32_t mask = kPairs ? __ballot_sync(~0u, index < count) : 0;
+    if (index >= count) continue;
     const std::uint32_t down = per_row.quotient(index);
     const std::int64_t row = row0 + down;
+    const std::int64_t at = row * out.stride + std::int64_t{index - down * pieces} * 16;
     const Decoder decode(scales[u], global_of(q, row));
-    float v[16];
+    if constexpr (kPairs) {
+      ValueTable table;
+      std::uint32_t words[8];
+      if (table.make(decode, out.dtype)) {
+        table.four(codes[u].x, 0, words);
+        table.four(codes[u].x, 1, words + 2);
+        table.four(codes[u].y, 0, words + 4);
+        table.four(codes[u].y, 1, words + 6);
+      } else {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      v[i] = decode(codes[u].x, i);
-      v[i + 8] = decode(codes[u].y, i);
+        for (int i = 0; i < 4; ++i) {
+          words[i] = pair_of(out.dtype, decode(codes[u].x, 2 * i), decode(codes[u].x, 2 * i + 1));
+          words[4 + i] =
+              pair_of(out.dtype, decode(codes[u].y, 2 * i), decode(codes[u].y, 2 * i + 1));
+        }
+      }
+      store_in_pairs(static_cast<std::uint16_t*>(out.data) + at, words, mask);
+    } else {
+      float v[16];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        v[i] = decode(codes[u].x, i);
+        v[i + 8] = decode(codes[u].y, i);
+      }
+      store_values(out.data, out.dtype, at, v);
     }
-    store_values(out.data, out.dtype, row * out.stride + std::int64_t{index - down * pieces} * 16,
-                 v);
   }
 }
 
@@ -109,12 +191,17 @@ void dequantize(const QuantizedView& q, const MatrixSpan& out, Stream stream) {
   const bool rows = s.axis == BlockAxis::rows;
   const std::int64_t across = rows ? s.cols / 16 : s.cols, down = rows ? s.rows : s.rows / 2;
   const std::int64_t step = std::max<std::int64_t>(1, kMostBlocks / across);
+  const bool pairs = out.dtype != DType::f32 && is_aligned(out) && across % 2 == 0;
   const Divider per_row(static_cast<std::uint32_t>(across));
   for (std::int64_t r = 0; r < down; r += step) {
     const auto count = static_cast<std::uint32_t>(std::min(step, down - r) * across);
     if (rows)
-      dequantize_rows_kernel<2><<<static_cast<unsigned>(ceil_div(count, kThreads * 2)), kThreads, 0,
-                                  stream_of(stream)>>>(q, out, per_row, r, count);
+      launch_early(
+          "dequantize: kernel launch",
+          {dim3(static_cast<unsigned>(ceil_div(count, kThreads * kUnroll))), dim3(kThreads),
+           stream_of(stream)},
+          pairs ? dequantize_rows_kernel<kUnroll, true> : dequantize_rows_kernel<kUnroll, false>, q,
+          out, per_row, r, count);
     else
       dequantize_columns_kernel<<<static_cast<unsigned>(ceil_div(count, kThreads)), kThreads, 0,
                                   stream_of(stream)>>>(q, out, per_row, r, count);
