@@ -11,6 +11,14 @@ enum class RowKind : std::uint8_t { plain, norm, mix, swiglu };
 
 enum class RowMode : std::uint8_t { quantize, store, amax };
 
+/// Every layout of scales is a sum of what the row gives and what the block gives; the former is
+/// one of tiles, of 32 rows in a tile, and of rows.
+struct ScaleSteps {
+  std::int64_t chunk = 0;  ///< bytes to the scale 32 blocks further
+  std::int32_t tile = 0, row = 0;
+  std::int32_t tile_shift = 0;  ///< rows of a tile: two to the power of this
+};
+
 /// What every row needs comes first: a kernel's arguments are fetched a cache line at a time.
 struct RowArgs {
   const char* x = nullptr;
@@ -28,6 +36,7 @@ struct RowArgs {
   ScaleLayout layout = ScaleLayout::linear;
   std::int32_t block = 16;
   std::int32_t top_k = 0;
+  ScaleSteps scale_steps;
   std::uint8_t* codes = nullptr;
   std::uint8_t* scales = nullptr;
   float* global_scale = nullptr;

@@ -32,6 +32,18 @@ RowArgs arguments(const RowJob& job) {
   return a;
 }
 
+ScaleSteps scale_steps(ScaleLayout layout, std::int64_t rows, std::int64_t blocks) {
+  const auto offset = [&](std::int64_t row, std::int64_t block) {
+    return scale_offset_of(layout, row, block, rows, blocks);
+  };
+  ScaleSteps s;
+  s.tile_shift = layout == ScaleLayout::tiled_128x4 ? 7 : layout == ScaleLayout::tiled_8x4 ? 3 : 0;
+  s.chunk = offset(0, 32);
+  s.tile = static_cast<std::int32_t>(offset(std::int64_t{1} << s.tile_shift, 0));
+  s.row = s.tile_shift == 0 ? 0 : static_cast<std::int32_t>(offset(1, 0));
+  return s;
+}
+
 void launch(const RowArgs& a, const RowJob& job, Stream stream) {
   if (a.rows == 0 || a.blocks == 0) return;
   const DType dtype = job.x.dtype;
@@ -79,6 +91,7 @@ void quantize_rows(const RowQuantizeJob& job) {
   a.of_vectors = !of_tensor;
   a.quantizer = job.quantizer;
   a.layout = s.layout;
+  a.scale_steps = scale_steps(s.layout, a.rows, a.blocks);
   a.block = s.block;
   a.codes = job.out.codes;
   a.scales = job.out.scales;

@@ -5,6 +5,7 @@
 #include "backends/cuda/device/quick.cuh"
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/swiglu.cuh"
+#include "backends/cuda/early.cuh"
 
 /// The fused operations: a thread block makes a row, in registers, and quantizes or stores it. A
 /// thread holds kBlocks blocks of 16. Device code only.
@@ -59,17 +60,12 @@ struct RowInput {
         x[j][0] = load_block<kType, kGeneral>(start + k * kBytes, a.aligned);
       } else if constexpr (kKind == RowKind::swiglu) {
         const int group = a.interleave;
-        if (group == 0) {
-          x[j][0] = load_block<kType, kGeneral>(start + k * kBytes, a.aligned);
-          x[j][1] = load_block<kType, kGeneral>(start + (std::int64_t{a.blocks} * 16 + k) * kBytes,
-                                                a.aligned);
-        } else if (!kGeneral || (group >= 8 && a.aligned)) {
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            const char* gate = start + ((k + 8 * h) * 2 - (k + 8 * h) % group) * kBytes;
-            load_half(x[j][0], h, gate);
-            load_half(x[j][1], h, gate + std::int64_t{group} * kBytes);
-          }
+        if (!kGeneral || (a.aligned && (group == 0 || group >= 8))) {
+          GateAndUp<kType>(start, block, a.blocks, group).load(x[j][0], x[j][1]);
+        } else if (group == 0) {
+          x[j][0] = load_block<kType, true>(start + k * kBytes, false);
+          x[j][1] =
+              load_block<kType, true>(start + (std::int64_t{a.blocks} * 16 + k) * kBytes, false);
         } else if constexpr (kGeneral) {
           const char* gate = start + (2 * k - k % group) * kBytes;
           Block<kType> copies[2];
@@ -165,6 +161,8 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
     rows_kernel(const RowArgs a) {
   constexpr int kValues = 16 * kBlocks;
   constexpr bool kNormalizes = kKind == RowKind::norm || kKind == RowKind::mix;
+  wait_for_kernel_before();
+  allow_next_kernel();
   alignas(16) __shared__ float buffers[2][4 * 32];
   std::conditional_t<kQuick<kForm, kBlocks>, QuickReduction, RowReduction> reduce{buffers};
   int blocks[kBlocks];

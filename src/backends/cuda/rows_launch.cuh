@@ -6,6 +6,7 @@
 #include "backends/cuda/rows.cuh"
 #include "backends/cuda/rows_staged.cuh"
 #include "backends/cuda/runtime.h"
+#include "backends/cuda/swiglu_blocks.cuh"
 
 namespace nvfp4::cuda {
 
@@ -21,8 +22,8 @@ void launch_instance(const RowArgs& a, Device device, Stream stream) {
         "rows: occupancy");
   const auto grid =
       static_cast<unsigned>(std::min(a.rows, multiprocessors(device) * std::max(resident, 1)));
-  kernel<<<grid, threads, 0, stream_of(stream)>>>(a);
-  check(cudaGetLastError(), "rows: kernel launch");
+  launch_early("rows: kernel launch",
+               {dim3(grid), dim3(static_cast<unsigned>(threads)), stream_of(stream)}, kernel, a);
 }
 
 inline bool is_fast(const RowArgs& a) {
@@ -30,23 +31,30 @@ inline bool is_fast(const RowArgs& a) {
          (a.interleave == 0 || a.interleave >= 8) && (!a.has_residual || is_aligned(a.residual));
 }
 
+/// Warps of a row in staged_rows_kernel().
+template <RowKind kKind, bool kResidual>
+int staged_warps(const RowArgs& a) {
+  return static_cast<int>(ceil_div(a.blocks, kStagedBlocks<kKind, kResidual> * kChunk));
+}
+
 /// Whether staged_rows_kernel() takes it.
-template <RowKind kKind, DType kType>
-bool fits_stage(const RowArgs& a) {
+template <RowKind kKind, DType kType, bool kResidual>
+bool fits_stage(const RowArgs& a, Device device) {
   constexpr int kMostInterleaved = 16 * kCopyBytes / kElementBytes<kType>;  // see RowCopies
-  const int blocks = a.has_residual ? kStagedBlocks<kKind, true> : kStagedBlocks<kKind, false>;
-  return a.blocks <= blocks * kChunk * kStagedWarps && a.interleave <= kMostInterleaved &&
-         (!a.has_residual || (a.residual.dtype == kType && a.residual_out.dtype == kType &&
-                              is_aligned(a.residual_out)));
+  const int warps = staged_warps<kKind, kResidual>(a);
+  return warps <= kStagedWarps && a.interleave <= kMostInterleaved &&
+         warps * kStagedBytes<kKind, kType, kResidual> <= shared_bytes(device) - kStaticShared &&
+         (!kResidual || (a.residual.dtype == kType && a.residual_out.dtype == kType &&
+                         is_aligned(a.residual_out)));
 }
 
 template <RowKind kKind, DType kType, bool kStores, bool kResidual>
 void launch_staged(const RowArgs& a, Device device, Stream stream) {
   const auto kernel = staged_rows_kernel<kKind, kType, kStores, kResidual>;
-  const int warps = static_cast<int>(ceil_div(a.blocks, kStagedBlocks<kKind, kResidual> * kChunk));
+  const int warps = staged_warps<kKind, kResidual>(a);
   const int bytes = warps * kStagedBytes<kKind, kType, kResidual>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             kStagedWarps * kStagedBytes<kKind, kType, kResidual>),
+                             shared_bytes(device) - kStaticShared),
         "rows: shared memory");
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
@@ -57,8 +65,30 @@ void launch_staged(const RowArgs& a, Device device, Stream stream) {
         "rows: occupancy");
   const auto grid =
       static_cast<unsigned>(std::min(a.rows, multiprocessors(device) * std::max(resident, 1)));
-  kernel<<<grid, 32 * warps, static_cast<std::size_t>(bytes), stream_of(stream)>>>(a);
-  check(cudaGetLastError(), "rows: kernel launch");
+  launch_early("rows: kernel launch",
+               {dim3(grid), dim3(static_cast<unsigned>(32 * warps)), stream_of(stream),
+                static_cast<std::size_t>(bytes)},
+               kernel, a);
+}
+
+/// Rows that the grid of swiglu_blocks_kernel() has threads for; 0 if it does not take them.
+template <DType kType>
+std::int32_t swiglu_step(const RowArgs& a, Device device) {
+  if (a.measure || a.mode == RowMode::amax) return 0;
+  const int threads = multiprocessors(device) * kSwigluResident<kType> * kSwigluThreads;
+  const int step = threads / a.blocks;
+  return a.rows <= step ? a.rows : step >> a.scale_steps.tile_shift << a.scale_steps.tile_shift;
+}
+
+template <DType kType>
+void launch_swiglu_blocks(const RowArgs& a, std::int32_t step, Stream stream) {
+  const std::int64_t threads = std::int64_t{step} * a.blocks;
+  launch_early("swiglu: kernel launch",
+               {dim3(static_cast<unsigned>(ceil_div(threads, kSwigluThreads))),
+                dim3(kSwigluThreads), stream_of(stream)},
+               a.mode == RowMode::store ? swiglu_blocks_kernel<kType, true>
+                                        : swiglu_blocks_kernel<kType, false>,
+               a, step);
 }
 
 /// Few rows: a block of 16 for each thread, which takes the least time. Many: staged. Long rows:
@@ -72,16 +102,21 @@ void launch_type(const RowArgs& a, Device device, Stream stream) {
   if (few && a.blocks <= kMostThreads<kFast, 1>)
     return launch_instance<kFast, kKind, kType, 1>(a, device, stream);
   const bool stores = a.mode == RowMode::store;
-  if constexpr (kKind != RowKind::mix)
-    if (fits_stage<kKind, kType>(a)) {
+  if constexpr (kKind == RowKind::swiglu)
+    if (const std::int32_t step = swiglu_step<kType>(a, device); step > 0)
+      return launch_swiglu_blocks<kType>(a, step, stream);
+  if constexpr (kKind != RowKind::mix) {
+    if (a.has_residual) {
       if constexpr (kKind == RowKind::norm)
-        if (a.has_residual)
+        if (fits_stage<kKind, kType, true>(a, device))
           return stores ? launch_staged<kKind, kType, true, true>(a, device, stream)
                         : launch_staged<kKind, kType, false, true>(a, device, stream);
+    } else if (fits_stage<kKind, kType, false>(a, device)) {
       if (!stores) return launch_staged<kKind, kType, false, false>(a, device, stream);
       if constexpr (kKind != RowKind::plain)
         return launch_staged<kKind, kType, true, false>(a, device, stream);
     }
+  }
   if (a.blocks <= 2 * kMostThreads<kFast, 2>)
     launch_instance<kFast, kKind, kType, 2>(a, device, stream);
   else

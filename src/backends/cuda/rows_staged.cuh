@@ -4,20 +4,21 @@
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/stage.cuh"
 #include "backends/cuda/device/swiglu.cuh"
+#include "backends/cuda/early.cuh"
 
 /// The fused operations on many rows: thread blocks of few warps, each with a row of its own, so
 /// that one computes while another waits. The next row comes to shared memory meanwhile. For the
 /// max quantizer and aligned rows. Device code only.
 namespace nvfp4::cuda {
 
-inline constexpr int kStagedWarps = 8;  ///< in a thread block at most
+inline constexpr int kStaticShared = 1024;  ///< bytes, more than WarpResults have
+inline constexpr int kStagedWarps = 8;      ///< in a thread block at most
 
 /// A warp holds kBlocks chunks side by side: a subtree of the row's sums.
 template <RowKind kKind, bool kResidual>
 inline constexpr int kStagedBlocks = kKind == RowKind::swiglu || kResidual ? 2 : 4;
-template <RowKind kKind, DType kType, bool kResidual>
-inline constexpr int kStagedResident =
-    kType != DType::f32 && (kKind == RowKind::plain || kResidual) ? 3 : 2;
+template <DType kType, bool kResidual>
+inline constexpr int kStagedResident = kType != DType::f32 && kResidual ? 3 : 2;
 
 /// Rows that are read to make one: gate and up, or x and its residual.
 template <RowKind kKind, bool kResidual>
@@ -33,6 +34,7 @@ inline constexpr int kStagedBytes =
 /// each reduction is enough: whoever writes a buffer again has passed the other's barrier since.
 struct WarpResults {
   float4 (*buffers)[kStagedWarps / 4];
+  int warp;  ///< of those of the row
   int turn = 0;
 
   __device__ void clear() {
@@ -44,7 +46,7 @@ struct WarpResults {
     if (blockDim.x == 32) return of_warp;
     float4* all = buffers[turn];
     turn ^= 1;
-    if (threadIdx.x % 32 == 0) reinterpret_cast<float*>(all)[threadIdx.x / 32] = of_warp;
+    if (threadIdx.x % 32 == 0) reinterpret_cast<float*>(all)[warp] = of_warp;
     __syncthreads();
     const float4 a = all[0];
     float result = combine(combine(a.x, a.y), combine(a.z, a.w));
@@ -80,29 +82,6 @@ __device__ inline float warp_tree(const float (&v)[kCount]) {
   for (step = 1; step < kCount; step *= 2) left[0] = left[0] + __shfl_xor_sync(~0u, left[0], step);
   return left[0];
 }
-
-/// Where the scales of the chunks of a thread lie: every layout is a sum of what the row gives and
-/// what the block gives, and the former is one of tiles, of 32 rows in a tile, and of rows.
-struct ScaleAddress {
-  std::uint8_t* start;  ///< of the first block of the thread in row 0
-  std::int64_t step;    ///< from chunk to chunk
-  std::int64_t tile, row;
-  int tile_shift;
-
-  __device__ ScaleAddress(const RowArgs& a, int block)
-      : start(a.scales + scale_offset_of(a.layout, 0, block, a.rows, a.blocks)),
-        step(scale_offset_of(a.layout, 0, kChunk, a.rows, a.blocks)),
-        tile_shift(a.layout == ScaleLayout::tiled_128x4 ? 7
-                   : a.layout == ScaleLayout::tiled_8x4 ? 3
-                                                        : 0) {
-    tile = scale_offset_of(a.layout, std::int64_t{1} << tile_shift, 0, a.rows, a.blocks);
-    row = tile_shift == 0 ? 0 : scale_offset_of(a.layout, 1, 0, a.rows, a.blocks);
-  }
-  __device__ std::uint8_t* of(std::int32_t r) const {
-    const std::int32_t in_tile = r & ((1 << tile_shift) - 1);
-    return start + (r >> tile_shift) * tile + in_tile % 32 * row + in_tile / 32 * 4;
-  }
-};
 
 /// The copies of what a warp reads of its rows, one row after the other.
 template <RowKind kKind, DType kType, bool kResidual>
@@ -172,25 +151,13 @@ struct RowCopies {
   }
 };
 
-/// Sets what is NaN to infinity, which has the same code; returns the largest magnitude of the
-/// others.
-__device__ inline float replace_nans(float* v) {
-  float m = 0;
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    m = fmaxf(m, fabsf(v[i]));
-    v[i] = isnan(v[i]) ? INFINITY : v[i];
-  }
-  return m;
-}
-
 /// The part of a row that a warp holds.
 template <RowKind kKind, DType kType, bool kResidual>
 struct StagedRow {
   static constexpr int kBlocks = kStagedBlocks<kKind, kResidual>;
   static constexpr bool kPlain = kKind == RowKind::plain;
   Block<kType> x[kPlain ? kBlocks : 1];
-  float v[kPlain ? 1 : 16 * kBlocks];
+  float v[kPlain ? 1 : kBlocks][16];
   float maxima[kBlocks];
 
   /// `block`: the first of the thread, of kBlocks that are kChunk apart.
@@ -201,7 +168,7 @@ struct StagedRow {
       if constexpr (kPlain) {
         x[j] = stage.block(j);
       } else if constexpr (kKind == RowKind::swiglu) {
-        swiglu_block(stage.block(2 * j), stage.block(2 * j + 1), a.limit, v + 16 * j);
+        swiglu_block(stage.block(2 * j), stage.block(2 * j + 1), a.limit, v[j]);
       } else {
         Block<kType> b = stage.block(j * kOperands<kKind, kResidual>);
         if constexpr (kResidual) {
@@ -213,9 +180,9 @@ struct StagedRow {
         }
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-          v[16 * j + i] = b.value(i);
+          v[j][i] = b.value(i);
           // Otherwise the words are kept, and unpacked again after the barrier.
-          asm volatile("" : "+f"(v[16 * j + i]));
+          asm volatile("" : "+f"(v[j][i]));
         }
       }
     }
@@ -228,23 +195,27 @@ struct StagedRow {
     for (int j = 0; j < kBlocks; ++j) {
       float squares[16];
 #pragma unroll
-      for (int i = 0; i < 16; ++i) squares[i] = v[16 * j + i] * v[16 * j + i];
+      for (int i = 0; i < 16; ++i) squares[i] = v[j][i] * v[j][i];
       sums[j] = tree(squares, Sum{});
     }
     const float total = results(warp_tree(sums), Sum{});
     const float rstd = quick_reciprocal_rms(total, a.blocks * 16, a.eps);
     if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
 #pragma unroll
-    for (int i = 0; i < 16 * kBlocks; i += 4) {
-      const float4 w = weights[i * (kChunk / 4)];
-      v[i] = normalized(v[i], rstd, w.x);
-      v[i + 1] = normalized(v[i + 1], rstd, w.y);
-      v[i + 2] = normalized(v[i + 2], rstd, w.z);
-      v[i + 3] = normalized(v[i + 3], rstd, w.w);
-    }
+    for (int j = 0; j < kBlocks; ++j)
+#pragma unroll
+      for (int i = 0; i < 16; i += 4) {
+        const float4 w = weights[(4 * j + i / 4) * kChunk];
+        v[j][i] = normalized(v[j][i], rstd, w.x);
+        v[j][i + 1] = normalized(v[j][i + 1], rstd, w.y);
+        v[j][i + 2] = normalized(v[j][i + 2], rstd, w.z);
+        v[j][i + 3] = normalized(v[j][i + 3], rstd, w.w);
+      }
     if (a.intermediate != DType::f32)
 #pragma unroll
-      for (int i = 0; i < 16 * kBlocks; ++i) v[i] = rounded_to(a.intermediate, v[i]);
+      for (int j = 0; j < kBlocks; ++j)
+#pragma unroll
+        for (int i = 0; i < 16; ++i) v[j][i] = rounded_to(a.intermediate, v[j][i]);
   }
 
   /// Largest magnitude, NaN ignored; sets `maxima`. blocks_left: from the warp's first one.
@@ -258,14 +229,7 @@ struct StagedRow {
         if (bits > Block<kType>::kInfinity) bits = x[j].replace_nans();
         maxima[j] = Block<kType>::magnitude(bits);
       } else {
-        float m = 0;
-#pragma unroll
-        for (int i = 0; i < 16; ++i)
-          asm("{ .reg .f32 a; abs.f32 a, %1; max.NaN.f32 %0, %0, a; }"
-              : "+f"(m)
-              : "f"(v[16 * j + i]));
-        if (isnan(m)) m = replace_nans(v + 16 * j);
-        maxima[j] = m;
+        maxima[j] = maximum_without_nans(v[j]);
       }
       largest = fmaxf(largest, maxima[j]);
     }
@@ -273,7 +237,7 @@ struct StagedRow {
   }
 
   __device__ void encode(const Encoder& encoder, int blocks_left, uint2* codes,
-                         std::uint8_t* scales, std::int64_t step) const {
+                         std::uint8_t* scales, std::int64_t step) {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
       if (j * kChunk >= blocks_left) break;
@@ -281,7 +245,7 @@ struct StagedRow {
       if constexpr (kPlain)
         codes[j * kChunk] = encoder(x[j], code);
       else
-        codes[j * kChunk] = encoder(v + 16 * j, code, false);
+        codes[j * kChunk] = encoder.encode(v[j], code);
       scales[j * step] = static_cast<std::uint8_t>(code);
     }
   }
@@ -291,7 +255,7 @@ struct StagedRow {
     for (int j = 0; j < kBlocks; ++j) {
       float values[16];
 #pragma unroll
-      for (int i = 0; i < 16; ++i) values[i] = v[16 * j + i];
+      for (int i = 0; i < 16; ++i) values[i] = v[j][i];
       if (block + j * kChunk < a.blocks)
         store_values(a.y.data, a.y.dtype, row * a.y.stride + std::int64_t{block + j * kChunk} * 16,
                      values);
@@ -315,21 +279,26 @@ __device__ inline void stage_all_routing(const RowArgs& a) {
 
 /// kStores: instead of quantizing. kResidual: of the norm, and it and the sum have the type of x.
 template <RowKind kKind, DType kType, bool kStores, bool kResidual>
-__global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kKind, kType, kResidual>)
+__global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kResidual>)
     staged_rows_kernel(const RowArgs a) {
   constexpr int kBlocks = kStagedBlocks<kKind, kResidual>;
   constexpr bool kPlain = kKind == RowKind::plain;  // alone has groups and routing
   using Stage = WarpStage<kType>;
   extern __shared__ uint4 memory[];
   __shared__ float4 buffers[2][kStagedWarps / 4];
-  WarpResults results{buffers};
+  const int warps = static_cast<int>(blockDim.x) / 32, lane = Stage::lane();
+  // The last part of a row may be shorter: not for warps of the same scheduler in every row.
+  const int turn = static_cast<int>(blockIdx.x * (blockDim.x / 32) / gridDim.x);
+  const int warp = (static_cast<int>(threadIdx.x) / 32 + turn) % warps;
+  WarpResults results{buffers, warp};
   results.clear();
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = Stage::lane();
   const int first = warp * kBlocks * kChunk, block = first + lane;  // of the warp, of the thread
   char* own = reinterpret_cast<char*>(memory) + warp * kStagedBytes<kKind, kType, kResidual>;
   const Stage stage{own};
   constexpr int kPieces = kBlocks * kOperands<kKind, kResidual>;  // of kChunk blocks
-  stage.clear(kPieces);
+  if (first + kBlocks * kChunk > a.blocks) stage.clear(kPieces);
+  wait_for_kernel_before();
+  allow_next_kernel();
   float4* weights = reinterpret_cast<float4*>(own + kPieces * Stage::kBytes) + lane;
   if constexpr (kKind == RowKind::norm)
 #pragma unroll
@@ -387,8 +356,8 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kKind, kTyp
         a.global_scale[a.of_vectors ? row : 0] = multiplier;
     }
     if (counts)
-      r.encode(encoder, a.blocks - block, codes + row * std::int64_t{a.blocks}, scales.of(row),
-               scales.step);
+      r.encode(encoder, a.blocks - block, codes + row * std::int64_t{a.blocks},
+               scales.of(a.scale_steps, row), a.scale_steps.chunk);
     else
       clear_row(a, row);
   }

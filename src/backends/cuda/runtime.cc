@@ -35,7 +35,7 @@ namespace {
 /// Looked at once: what the driver shows does not change.
 struct Gpu {
   DeviceInfo info;
-  int multiprocessors = 0, compute_major = 0;
+  int multiprocessors = 0, compute_major = 0, shared_bytes = 0;
 };
 
 /// Compute capabilities that the build has machine code for (CMakeLists.txt: 90a, 100f, 120f).
@@ -67,6 +67,7 @@ const Gpus& gpus() {
         gpu.info.reason = fmt::format("{} is {}; there are kernels for sm_90, sm_100 and sm_120",
                                       gpu.info.name, gpu.info.architecture);
       gpu.multiprocessors = properties.multiProcessorCount;
+      gpu.shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin);
       gpu.compute_major = properties.major;
       found.list.push_back(gpu);
     }
@@ -82,6 +83,9 @@ int multiprocessors(Device device) {
   return gpus().list.at(static_cast<std::size_t>(device.index)).multiprocessors;
 }
 
+int shared_bytes(Device device) {
+  return gpus().list.at(static_cast<std::size_t>(device.index)).shared_bytes;
+}
 int compute_major(Device device) {
   return gpus().list.at(static_cast<std::size_t>(device.index)).compute_major;
 }

@@ -29,6 +29,8 @@ class Current {
 };
 
 int multiprocessors(Device device);
+/// Shared memory that a thread block can have.
+int shared_bytes(Device device);
 /// 9 of sm_90.
 int compute_major(Device device);
 

@@ -223,9 +223,11 @@ struct Divider {
   }
 };
 
-__device__ __forceinline__ std::int64_t scale_offset_of(ScaleLayout layout, std::int64_t row,
-                                                        std::int64_t block, std::int64_t rows,
-                                                        std::int64_t blocks) {
+__host__ __device__ __forceinline__ std::int64_t scale_offset_of(ScaleLayout layout,
+                                                                 std::int64_t row,
+                                                                 std::int64_t block,
+                                                                 std::int64_t rows,
+                                                                 std::int64_t blocks) {
   switch (layout) {
     case ScaleLayout::tiled_128x4:
       return Tiled128x4Scales::offset(row, block, rows, blocks);

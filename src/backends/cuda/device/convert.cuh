@@ -12,10 +12,15 @@
 namespace nvfp4::cuda {
 
 /// Nearest E4M3, saturating; x >= 0 or NaN. Source: PTX ISA, cvt.rn.satfinite.e4m3x2.f32.
+__device__ inline std::uint32_t e4m3_code(float x) {
+  std::uint32_t bits;
+  asm("{ .reg .b16 p; cvt.rn.satfinite.e4m3x2.f32 p, %1, %2; mov.b32 %0, {p, 0}; }"
+      : "=r"(bits)
+      : "f"(0.0f), "f"(x));
+  return bits;
+}
 __device__ inline std::uint8_t e4m3_bits(float x) {
-  std::uint16_t pair;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
-  return static_cast<std::uint8_t>(pair);
+  return static_cast<std::uint8_t>(e4m3_code(x));
 }
 
 /// Of a scale that is not negative and not NaN. The bits, read as an FP32, are the value · 2^-120.

@@ -109,13 +109,24 @@ struct Encoder {
 
   /// The code of the block scale, as scale_for() has it.
   __device__ __forceinline__ std::uint32_t scale_code(float amax) const {
-    return e4m3_bits(fminf(amax * sixth, FLT_MAX));
+    return e4m3_code(fminf(amax * sixth, FLT_MAX));
   }
 
   /// 1/8 of what the elements are multiplied by, see element_factor(). Only if `ordinary`. A scale
   /// of 0 makes a NaN, which the minimum ignores.
   __device__ __forceinline__ float eighth(std::uint32_t code) const {
     return fminf(ordinary_reciprocal(e4m3_value(code) * inverse), FLT_MAX / 8);
+  }
+
+  /// Codes of 16 values, none NaN, with the block scale `code`. The values are lost: with a copy of
+  /// them, for what is rare, registers would be moved for every block.
+  __device__ __forceinline__ uint2 encode(float (&v)[16], std::uint32_t code) const {
+    float factor = 0.125f;
+    if (ordinary)
+      factor = eighth(code);
+    else
+      multiply(v, code);
+    return encode16(v, factor);
   }
 
   /// Codes of 16 values with the block scale `code`.

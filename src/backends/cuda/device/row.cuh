@@ -216,17 +216,50 @@ struct BlockMaximum {
   bool has_nan = false;
 };
 
-__device__ __forceinline__ BlockMaximum maximum_of(const float* v) {
+/// Of 16 values; NaN if one is.
+__device__ __forceinline__ float maximum_or_nan(const float* v) {
   float m = 0;
 #pragma unroll
   for (int i = 0; i < 16; ++i)
     asm("{ .reg .f32 a; abs.f32 a, %1; max.NaN.f32 %0, %0, a; }" : "+f"(m) : "f"(v[i]));
+  return m;
+}
+
+__device__ __forceinline__ BlockMaximum maximum_of(const float* v) {
+  float m = maximum_or_nan(v);
   if (!isnan(m)) return {m, false};
   m = 0;
 #pragma unroll
   for (int i = 0; i < 16; ++i) m = fmaxf(m, fabsf(v[i]));
   return {m, true};
 }
+
+/// The largest magnitude; NaN is ignored and becomes infinity, which has the same code.
+__device__ __forceinline__ float maximum_without_nans(float (&v)[16]) {
+  float m = maximum_or_nan(v);
+  if (isnan(m)) [[unlikely]] {
+    m = 0;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      m = fmaxf(m, fabsf(v[i]));
+      v[i] = isnan(v[i]) ? INFINITY : v[i];
+    }
+  }
+  return m;
+}
+
+/// Where the scales of the chunks of a thread lie.
+struct ScaleAddress {
+  std::uint8_t* start;  ///< of the first block of the thread in row 0
+
+  __device__ ScaleAddress(const RowArgs& a, int block)
+      : start(a.scales + scale_offset_of(a.layout, 0, block, a.rows, a.blocks)) {}
+  __device__ std::uint8_t* of(const ScaleSteps& s, std::int32_t row) const {
+    const std::int32_t in_tile = row & ((1 << s.tile_shift) - 1);
+    return start +
+           (std::int64_t{row >> s.tile_shift} * s.tile + (in_tile % 32 * s.row + in_tile / 32 * 4));
+  }
+};
 
 /// Any quantizer but max; out of line, for it would crowd the registers of every kernel.
 template <int kBlockSize>

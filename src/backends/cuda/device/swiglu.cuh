@@ -27,6 +27,37 @@ __device__ inline float silu_fast(float x) {
   return x * ordinary_reciprocal(1.0f + e);
 }
 
+/// Where a block of gate and the one of up are, in halves or in groups of at least 8 elements, in
+/// the aligned row at `start`: half h of gate from first + h · half on, of up `up` bytes further.
+template <DType kType>
+struct GateAndUp {
+  static constexpr std::uint32_t kBytes = kElementBytes<kType>;
+  const char* first;
+  std::uint32_t half, up;
+
+  __device__ GateAndUp(const char* start, std::int32_t block, std::int32_t blocks,
+                       std::int32_t group) {
+    const std::uint32_t k = static_cast<std::uint32_t>(block) * 16;
+    if (group == 0) {
+      first = start + k * kBytes;
+      half = 8 * kBytes;
+      up = static_cast<std::uint32_t>(blocks) * (16 * kBytes);
+    } else {
+      const std::uint32_t in_group = k & (static_cast<std::uint32_t>(group) - 1);
+      first = start + (2 * k - in_group) * kBytes;
+      half = (group == 8 ? 16 : 8) * kBytes;
+      up = static_cast<std::uint32_t>(group) * kBytes;
+    }
+  }
+  __device__ void load(Block<kType>& gate, Block<kType>& up_block) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      load_half(gate, h, first + h * half);
+      load_half(up_block, h, first + h * half + up);
+    }
+  }
+};
+
 template <DType kType>
 __device__ inline void swiglu_block(const Block<kType>& gate, const Block<kType>& up, float limit,
                                     float* v) {
@@ -36,8 +67,8 @@ __device__ inline void swiglu_block(const Block<kType>& gate, const Block<kType>
     g[i] = gate.value(i);
     u[i] = up.value(i);
   }
-  if (gate.amax_bits() <= kFastGateBits<kType>) {
-    if (limit < INFINITY) {
+  if (gate.amax_bits() <= kFastGateBits<kType>) [[likely]] {
+    if (limit < INFINITY) [[unlikely]] {
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         g[i] = g[i] > limit ? limit : g[i];
