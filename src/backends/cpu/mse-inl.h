@@ -215,17 +215,19 @@ HWY_INLINE VU candidate_key(const FilterInput& f, const CandidateSums& sums, int
 }
 inline constexpr std::uint32_t kIndexMask = 31;
 
+/// 1 / c of a candidate.
+HWY_INLINE VU16 candidate_reciprocal(const FilterInput& f, int index) {
+  return hn::BitCast(U16(), lookup(kCandidates[index].reciprocal.value, f.mantissa));
+}
+
 /// Calls add(index, key) for all candidates, not in order. The quotients of one are taken while the
 /// sums of the one before are added up. Fetches batch.next meanwhile, as pack_codes() does.
 template <class Keys>
 HWY_INLINE void add_keys(const FilterInput& f, const Batch<16>& batch, Keys& keys) {
-  const auto reciprocal = [&](int index) HWY_ATTR {
-    return hn::BitCast(U16(), lookup(kCandidates[index].reciprocal.value, f.mantissa));
-  };
   // The first candidate is half the last one.
   VU8 h[4], of_half[4];
   {
-    const VU16 r = reciprocal(kLast);
+    const VU16 r = candidate_reciprocal(f, kLast);
     HWY_UNROLL(4)
     for (int j = 0; j < 4; ++j) {
       const VU16 a = hn::MulHigh(f.y[2 * j], r), b = hn::MulHigh(f.y[2 * j + 1], r);
@@ -240,7 +242,7 @@ HWY_INLINE void add_keys(const FilterInput& f, const Batch<16>& batch, Keys& key
   for (int next = 1; next < kLast; ++next) {
     batch.fetch_next(2 * next - 2);
     batch.fetch_next(2 * next - 1);
-    const VU16 r = reciprocal(next);
+    const VU16 r = candidate_reciprocal(f, next);
     CandidateSums sums;
     HWY_UNROLL(4)
     for (int j = 0; j < 4; ++j) {
