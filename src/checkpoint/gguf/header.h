@@ -3,12 +3,12 @@
 #include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/gguf/format.h"
+#include "checkpoint/planned_file.h"
 
 namespace nvfp4::gguf {
 
@@ -75,27 +75,12 @@ FilePlan plan_file(const std::vector<NewEntry>& entries, const std::vector<Tenso
 /// Writes a file whose tensors are known beforehand and whose bytes come in any order, from any
 /// thread; the memory for it does not grow with the tensors. Until commit() the file has a
 /// temporary name; without commit() the destructor removes it.
-class Writer {
+class Writer : public PlannedFile<FilePlan> {
  public:
   /// Throws IoError, and ValueError for names or keys that are duplicate, not UTF-8 or too long,
   /// and shapes that do not fit their type.
-  Writer(std::filesystem::path path, const std::vector<NewEntry>& entries,
+  Writer(const std::filesystem::path& path, const std::vector<NewEntry>& entries,
          const std::vector<TensorSpec>& tensors);
-  Writer(Writer&&) noexcept;
-  Writer& operator=(Writer&&) noexcept;
-  ~Writer();
-
-  /// Writes `data` at byte `offset` of tensor `index`. Thread-safe. Throws IoError, and ValueError
-  /// for a range outside the tensor.
-  void write(std::size_t index, std::uint64_t offset, std::span<const std::byte> data);
-  /// fsync, rename, fsync of the folder. Throws IoError, and ValueError if a byte of a tensor was
-  /// never written.
-  void commit();
-  std::uint64_t file_bytes() const;
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace nvfp4::gguf

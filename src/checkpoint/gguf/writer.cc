@@ -4,9 +4,7 @@
 #include <filesystem>
 #include <set>
 
-#include "checkpoint/coverage.h"
 #include "checkpoint/gguf/header.h"
-#include "checkpoint/posix_file.h"
 #include "checkpoint/printable.h"
 #include "core/require.h"
 
@@ -145,52 +143,8 @@ NewValue new_i32s(std::vector<std::int64_t> numbers) {
   return {.type = ValueType::array, .element = ValueType::i32, .numbers = std::move(numbers)};
 }
 
-struct Writer::Impl {
-  Impl(std::filesystem::path path, const std::vector<NewEntry>& entries,
-       const std::vector<TensorSpec>& specs)
-      : name(printable(path.native(), 4096)),
-        plan(plan_file(entries, specs, name)),
-        file(std::move(path)) {
-    file.reserve(plan.file_bytes);  // what is never written, padding, reads as zero
-    file.write_at(0, std::as_bytes(std::span(plan.start)));
-  }
-
-  std::string name;
-  FilePlan plan;
-  PartialFile file;
-  Coverage written;
-};
-
-Writer::Writer(std::filesystem::path path, const std::vector<NewEntry>& entries,
+Writer::Writer(const std::filesystem::path& path, const std::vector<NewEntry>& entries,
                const std::vector<TensorSpec>& tensors)
-    : impl_(std::make_unique<Impl>(std::move(path), entries, tensors)) {}
-Writer::Writer(Writer&&) noexcept = default;
-Writer& Writer::operator=(Writer&&) noexcept = default;
-Writer::~Writer() = default;
-
-std::uint64_t Writer::file_bytes() const { return impl_->plan.file_bytes; }
-
-void Writer::write(std::size_t index, std::uint64_t offset, std::span<const std::byte> data) {
-  Impl& w = *impl_;
-  require<ValueError>(index < w.plan.tensors.size(), "{}: tensor {}, must be less than {}", w.name,
-                      index, w.plan.tensors.size());
-  const TensorInfo& t = w.plan.tensors[index];
-  require<ValueError>(offset <= t.bytes && data.size() <= t.bytes - offset,
-                      "{}: tensor '{}': {} bytes at {}, must lie within its {} bytes", w.name,
-                      printable(t.name), data.size(), offset, t.bytes);
-  if (data.empty()) return;
-  w.file.write_at(t.begin + offset, data);
-  w.written.add(t.begin + offset, t.begin + offset + data.size());
-}
-
-void Writer::commit() {
-  Impl& w = *impl_;
-  for (const TensorInfo& t : w.plan.tensors) {
-    const std::uint64_t missing = w.written.first_missing(t.begin, t.begin + t.bytes) - t.begin;
-    require<ValueError>(missing == t.bytes, "{}: tensor '{}': byte {} of {} was never written",
-                        w.name, printable(t.name), missing, t.bytes);
-  }
-  w.file.commit();
-}
+    : PlannedFile(path, plan_file(entries, tensors, name_of_file(path))) {}
 
 }  // namespace nvfp4::gguf

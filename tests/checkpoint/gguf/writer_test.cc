@@ -64,6 +64,15 @@ TEST(GgufWriter, LeavesNothingWithoutCommit) {
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
+TEST(GgufWriter, TakesNothingAfterCommit) {
+  const TempDir dir;
+  Writer writer(dir / "x.gguf", {}, {{"a", find_type(kF32), {1}}});
+  writer.write(0, 0, bytes(4, 1));
+  writer.commit();
+  expect_error<ValueError>([&] { writer.write(0, 0, bytes(4, 2)); }, {"x.gguf: is committed"});
+  expect_error<ValueError>([&] { writer.commit(); }, {"x.gguf: is committed already"});
+}
+
 TEST(GgufWriter, RefusesWhatLlamaCppCannotRead) {
   const TempDir dir;
   const auto refused = [&](const std::vector<NewEntry>& entries,
