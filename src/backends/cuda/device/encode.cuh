@@ -136,12 +136,7 @@ struct Encoder {
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = x[i];
     if (has_nan) replace_nans(v);
-    float factor = 0.125f;
-    if (ordinary)
-      factor = eighth(code);
-    else
-      multiply(v, code);
-    return encode16(v, factor);
+    return encode(v, code);
   }
 
   /// The same of what was loaded: if of 16 bits, the signs are there in pairs.
