@@ -9,6 +9,7 @@
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/faults.h"
+#include "checkpoint/findings.h"
 #include "checkpoint/loaded_folder.h"
 #include "nvfp4/error.h"
 
@@ -17,18 +18,6 @@ namespace {
 
 using namespace faults;
 namespace fs = std::filesystem;
-
-std::set<std::string> codes_of(const VerifyReport& report) {
-  std::set<std::string> codes;
-  for (const Finding& f : report.findings) codes.insert(f.code);
-  return codes;
-}
-
-std::string text_of(const VerifyReport& report) {
-  std::string text;
-  for (const Finding& f : report.findings) text += f.code + ": " + f.text + "\n";
-  return text;
-}
 
 const FindingKind& kind_of(const std::string& code) {
   for (const FindingKind& kind : finding_kinds())

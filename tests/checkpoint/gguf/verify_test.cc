@@ -9,6 +9,7 @@
 
 #include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
+#include "checkpoint/findings.h"
 #include "checkpoint/gguf/gguf_models.h"
 #include "nvfp4/error.h"
 #include "nvfp4/repair.h"
@@ -190,18 +191,6 @@ VerifyReport verify(const fs::path& path, const std::string& loader = "") {
   options.path = path;
   options.loader = loader;
   return verify_checkpoint(options);
-}
-
-std::set<std::string> codes_of(const VerifyReport& report) {
-  std::set<std::string> codes;
-  for (const Finding& f : report.findings) codes.insert(f.code);
-  return codes;
-}
-
-std::string text_of(const VerifyReport& report) {
-  std::string text;
-  for (const Finding& f : report.findings) text += f.code + ": " + f.text + "\n";
-  return text;
 }
 
 TEST(GgufVerify, StaysSilentOnWhatWeWrite) {
