@@ -47,6 +47,21 @@ def _as_numpy(x):
     return np.asarray(x)
 
 
+class Exported:
+    """An array of a GPU as the extension module takes it, as often as it asks: a capsule serves once,
+    but one array may be two arguments, and each overload that is tried imports them anew. Stream -1
+    asks DLPack for no synchronization; ours runs on the stream that the caller names."""
+
+    def __init__(self, array, stream=-1):
+        self._array, self._stream = array, stream
+
+    def __dlpack__(self, **_):
+        return self._array.__dlpack__(stream=self._stream)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
 class NumPy:
     """Also the framework of whatever else exports CPU memory: memoryview, array.array, ..."""
 
@@ -106,8 +121,7 @@ class Torch(NumPy):
         x = x.detach()
         if name in ("float8_e4m3fn", "float4_e2m1fn_x2"):
             x = x.view(torch.uint8)
-        # Stream -1: no synchronization by DLPack; ours runs on the stream that the caller names.
-        return (x.__dlpack__(stream=-1) if x.is_cuda else x), name
+        return (Exported(x) if x.is_cuda else x), name
 
     def empty(self, shape, dtype, like):
         torch = sys.modules["torch"]
@@ -171,7 +185,7 @@ class CuPy(NumPy):
             x = x.view(np.uint16)
         elif name == "float8_e4m3fn":
             x = x.view(np.uint8)
-        return x.__dlpack__(stream=-1), name
+        return Exported(x), name
 
     def empty(self, shape, dtype, like):
         cupy = sys.modules["cupy"]
@@ -247,7 +261,7 @@ class Jax(NumPy):
             return x.array, x.dtype
         if self.is_cuda(x):
             x.block_until_ready()
-            return x.__dlpack__(), x.dtype.name
+            return Exported(x, stream=None), x.dtype.name
         return x, x.dtype.name
 
     def _device(self, x):

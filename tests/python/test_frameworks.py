@@ -92,6 +92,26 @@ def test_torch_memory_is_written_in_place():
     assert nvfp4.dequantize(q, out=out) is out and torch.equal(out, torch.ones_like(out))
 
 
+def test_arrays_of_a_gpu_are_exported_as_often_as_they_are_asked_for():
+    torch = pytest.importorskip("torch")
+    from nvfp4 import _arrays, _core
+    x, residual = (torch.from_numpy(normal(s, 5, 64)) for s in (6, 7))
+    weight = torch.ones(64)
+    q, same = nvfp4.quantize(x), nvfp4.quantize(x)
+    expected = residual.clone()
+    nvfp4.add_rmsnorm_fp4quant(x, expected, weight, same.codes, same.scales, 1.0)
+    exported = _arrays.Exported(residual)  # as the arrays of a GPU are
+    _core.rms_norm_quantize_into(
+        _arrays.Exported(x), _arrays.Exported(weight), q.span(),
+        _core.Options(globals=_arrays.Exported(torch.ones(1))), 1e-6, "f32", exported, exported)
+    assert torch.equal(residual, expected) and torch.equal(q.codes, same.codes)
+    packed = nvfp4.pack_weights(nvfp4.quantize(torch.from_numpy(normal(8, 16, 64))))
+    y = torch.empty(5, 16)
+    # y is imported, then 0.3 is not taken without rounding it to FP32, then all is tried anew.
+    _core.gemm_into(_arrays.Exported(x), packed, _arrays.Exported(y), 0.3)
+    assert torch.equal(y, nvfp4.gemm(x, packed, alpha=0.3))
+
+
 def test_torch_products():
     torch = pytest.importorskip("torch")
     a = torch.from_numpy(normal(3, 48, 128)).bfloat16()
