@@ -83,6 +83,7 @@ class Planner {
       four_bits_ |= t.is_four_bits();
       native_ |= t.names == &kMxfp4ShortNames;
     }
+    native_ |= declared_ && declared_->moe_algorithm == "NVFP4";
     native_ &= declared_ && declared_->method == "fp8" && format_ == &kModelOpt;
   }
 
@@ -137,18 +138,18 @@ class Planner {
       c.tensor = &t;
       c.info = t.plain_info();
       c.selection = selector.select(c.info);
-      if (native_ && !is_native_expert(t)) {
-        c.selection.quantize = false;
-        c.selection.reason = "DeepSeek-V4 has 4-bit experts, all else stays";
-      } else if (t.correction.requantize) {
+      if (t.correction.requantize) {
         c.selection.quantize = true;
         c.selection.reason.clear();
-      } else if (options_.task == Task::decode ||
-                 (options_.task == Task::convert && t.is_plain())) {
+      } else if (native_ && !is_native_expert(t)) {
+        c.selection.quantize = false;
+        c.selection.reason = "DeepSeek-V4 has 4-bit experts, all else stays";
+      } else if (options_.task != Task::quantize && t.is_plain()) {
         c.selection.quantize = false;
         if (c.selection.reason.empty()) c.selection.reason = "not quantized in the input";
-      } else if (options_.task == Task::convert && t.is_four_bits()) {
-        c.selection.quantize = true;
+      } else if (options_.task == Task::decode ||
+                 !may_quantize()) {  // FP8 beside four bits is kept
+        c.selection.quantize = options_.task == Task::convert && t.is_four_bits();
         c.selection.reason.clear();
       }
       if (c.selection.quantize) slice(c);

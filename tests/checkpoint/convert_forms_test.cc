@@ -4,6 +4,7 @@
 #include "checkpoint/packed_models.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/error.h"
+#include "nvfp4/repair.h"
 #include "nvfp4/verify.h"
 
 /// Conversions to and from ComfyUI, and of DeepSeek-V4.
@@ -87,7 +88,7 @@ TEST(Quark, IsReadUnderItsOwnNames) {
 }
 
 /// Two layers' experts, shared experts and attention in FP8, a head, and multi-token prediction.
-void write_deepseek_v4(const fs::path& folder) {
+void write_deepseek_v4(const fs::path& folder, bool predicts = true) {
   std::vector<std::vector<TestTensor>> shards(2);
   const auto fp8 = [](const std::string& name) {
     PackedWeight w = fp8_weight(name, 128, 256, ".scale", {1, 2}, 128, 128);
@@ -108,8 +109,10 @@ void write_deepseek_v4(const fs::path& folder) {
     shards[layer].push_back(random_tensor(p + "ffn.gate.weight", {2, 64}));
     shards[layer].push_back(random_tensor(p + "attn_norm.weight", {64}));
   }
-  append(shards[1], mxfp4_matrix("mtp.0.ffn.experts.0.w1", 64, 64, 110, 120));
-  append(shards[1], fp8("mtp.0.attn.wq_a"));
+  if (predicts) {
+    append(shards[1], mxfp4_matrix("mtp.0.ffn.experts.0.w1", 64, 64, 110, 120));
+    append(shards[1], fp8("mtp.0.attn.wq_a"));
+  }
   shards[1].push_back(random_tensor("head.weight", {96, 64}));
   write_model(folder, shards,
               "{\"model_type\": \"deepseek_v4\", \"hidden_size\": 64, \"swiglu_limit\": 10.0, "
@@ -174,3 +177,24 @@ TEST(DeepSeekV4, OnlyTheExpertsChange) {
 
 }  // namespace
 }  // namespace nvfp4
+/// Also where nothing is MXFP4 any more.
+TEST(DeepSeekV4, IsItselfAgainWhenItIsNvfp4) {
+  for (const bool predicts : {false, true}) {
+    const TempDir dir;
+    write_deepseek_v4(dir / "a", predicts);
+    convert(dir / "a", dir / "b", "modelopt");
+    convert(dir / "b", dir / "c", "modelopt");
+    expect_same_tensors(dir / "b", dir / "c");
+    EXPECT_EQ(LoadedFolder(dir / "c").config, LoadedFolder(dir / "b").config);
+    LoadedFolder model(dir / "b");
+    model.remove("layers.0.ffn.experts.0.w2.input_scale");
+    model.write(dir / "bad");
+    RepairOptions repair;
+    repair.input = dir / "bad";
+    repair.output = dir / "repaired";
+    EXPECT_FALSE(repair_checkpoint(repair).after.broken());
+    expect_same_tensors(dir / "b", dir / "repaired");
+    EXPECT_EQ(LoadedFolder(dir / "repaired").config, LoadedFolder(dir / "b").config);
+  }
+}
+

@@ -103,11 +103,13 @@ TEST(Convert, ToPlainDtypesIsTheDequantizedModel) {
   write_quantized(dir / "a", "modelopt", Scheme::nvfp4);
   const LoadedModel a(dir / "a");
   for (const std::string to : {"bf16", "fp16"}) {
-    convert(dir / "a", dir / to, to);
+    const QuantizeReport report = convert(dir / "a", dir / to, to);
     EXPECT_FALSE(fs::exists(dir / to / "hf_quant_config.json"));
     EXPECT_FALSE(LoadedFolder(dir / to).config.contains("quantization_config"));
     const LoadedModel plain(dir / to);
     EXPECT_EQ(plain.tensors.size(), 21u);
+    for (const TensorReport& r : report.tensors)
+      EXPECT_EQ(r.reason == "NVFP4 in the input", r.action == "dequantized") << r.name << r.reason;
     const std::string name = "model.layers.1.mlp.down_proj";
     const auto& t = plain.at(name + ".weight");
     EXPECT_EQ(t.dtype, to == "bf16" ? bf16 : f16);
@@ -327,6 +329,31 @@ TEST(Convert, Fp8StaysBesideFourBitWeights) {
   EXPECT_EQ(back.quantization()["format"], "mixed-precision");
   EXPECT_EQ(back.quantization()["config_groups"]["group_1"]["targets"][0], name);
   EXPECT_EQ(findings_of(dir / "c"), "");
+}
+
+TEST(Convert, Fp8BesideFourBitWeightsIsNeverRoundedToThem) {
+  const TempDir dir;
+  write_quantized(dir / "plain", "compressed-tensors", Scheme::nvfp4);
+  LoadedFolder model(dir / "plain");
+  const std::string name = "model.layers.0.mlp.shared.down_proj";
+  PackedWeight blocks = fp8_weight(name, 128, 192, ".weight_scale", {1, 2}, 128, 128);
+  blocks.tensors[1].spec.dtype = f8_e8m0;
+  blocks.tensors[1].bytes = {std::byte{118}, std::byte{120}};
+  append(model.shards.begin()->second, blocks);
+  model.write(dir / "a");
+  convert(dir / "a", dir / "bf16", "bf16");
+  const LoadedModel plain(dir / "bf16");
+  for (const std::string to : {"modelopt", "comfyui"}) {  // which have no FP8 of square blocks
+    const QuantizeReport report = convert(dir / "a", dir / to, to);
+    const auto it = std::ranges::find(report.tensors, name + ".weight", &TensorReport::name);
+    ASSERT_NE(it, report.tensors.end());
+    EXPECT_EQ(it->action, "dequantized");
+    EXPECT_EQ(it->reason, "FP8 in the input");
+    const LoadedModel out(dir / to);
+    EXPECT_EQ(out.at(name + ".weight").dtype, bf16);
+    EXPECT_EQ(out.at(name + ".weight").bytes, plain.at(name + ".weight").bytes);
+    EXPECT_EQ(findings_of(dir / to), "");
+  }
 }
 
 TEST(Convert, NamesWhatCannotBeConverted) {
