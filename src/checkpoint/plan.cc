@@ -190,6 +190,7 @@ class Planner {
     shard.file = std::move(name);
     shard.metadata = model_.files[first_file].metadata();
     shard.metadata.erase(kReciprocalsKey);
+    shard.metadata.erase(kComfyUiMetadata);  // it would give its forms to the weights written here
     shard.metadata.try_emplace("format", "pt");  // transformers refuses files that do not say it
     shard.first_tensor = plan_.tensors.size();
     const std::size_t first_unit = plan_.units.size();

@@ -68,6 +68,57 @@ TEST(ComfyUi, LargeMatricesAreTiledInChunks) {
   expect_same_tensors(dir / "a", dir / "c");
 }
 
+/// FLUX.2 as Black Forest Labs publish it: no marker beside a weight, but metadata of the file.
+TEST(ComfyUi, OneFileWhoseMetadataSaysHow) {
+  const TempDir dir;
+  write_tiny_llama(dir / "source");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  convert(dir / "a", dir / "b", "comfyui");
+  LoadedFolder model(dir / "b");
+  auto& tensors = model.shards.at("model.safetensors");
+  std::erase_if(tensors, [](const TestTensor& t) { return t.spec.name.ends_with(".comfy_quant"); });
+  const fs::path file = dir / "flux.safetensors";
+  write_shard(file, tensors,
+              {{"_quantization_metadata", R"({"layers": {"x": {"format": "nvfp4"}}})"}});
+  InspectOptions inspect;
+  inspect.path = file;
+  EXPECT_EQ(inspect_checkpoint(inspect).format, "comfyui");
+  EXPECT_EQ(compare_checkpoints(dir / "a", file).tensors.size(), 0u) << "the same values";
+  for (const std::string to : {"modelopt", "compressed-tensors"}) {
+    convert(file, dir / to, to);
+    inspect.path = dir / to;
+    EXPECT_EQ(inspect_checkpoint(inspect).format, to) << "it says no more what it was";
+    EXPECT_EQ(compare_checkpoints(dir / "a", dir / to).max_error, 0);
+  }
+  expect_same_tensors(dir / "a", dir / "modelopt");
+  convert(file, dir / "c", "comfyui");
+  expect_same_tensors(dir / "b", dir / "c");
+}
+
+TEST(ComfyUi, Fp8BesideItLosesItsMarkerAndStays) {
+  const TempDir dir;
+  write_model(dir / "source", {{random_tensor("m.weight", {32, 64})}}, kLlamaConfig);
+  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  convert(dir / "a", dir / "b", "comfyui");
+  LoadedFolder model(dir / "b");
+  auto& tensors = model.shards.at("model.safetensors");
+  append(tensors, fp8_weight("n", 32, 64, ".weight_scale", {}, 32, 64));
+  model.set_scalar("n.weight_scale", 0x1p-9f);  // for BF16 to hold the products
+  const std::string marker = R"({"format": "float8_e4m3fn"})";
+  std::vector<std::byte> bytes(marker.size());
+  std::memcpy(bytes.data(), marker.data(), marker.size());
+  tensors.push_back({{"n.comfy_quant", u8, {static_cast<std::int64_t>(bytes.size())}}, bytes});
+  model.write(dir / "c");
+  convert(dir / "c", dir / "d", "modelopt");
+  const LoadedModel c(dir / "c"), d(dir / "d");
+  EXPECT_EQ(d.at("n.weight").bytes, c.at("n.weight").bytes);
+  EXPECT_FALSE(d.has("n.comfy_quant"));
+  EXPECT_EQ(findings_of(dir / "d"), "");
+  convert(dir / "c", dir / "e", "comfyui");  // which has no FP8 here
+  EXPECT_EQ(LoadedModel(dir / "e").at("n.weight").dtype, bf16);
+  EXPECT_EQ(compare_checkpoints(dir / "c", dir / "e").max_error, 0);
+}
+
 TEST(Quark, IsReadUnderItsOwnNames) {
   const TempDir dir;
   write_tiny_llama(dir / "source");
@@ -175,8 +226,6 @@ TEST(DeepSeekV4, OnlyTheExpertsChange) {
   EXPECT_EQ(compare_checkpoints(dir / "a", dir / "plain").only_in_a.size(), 0u);
 }
 
-}  // namespace
-}  // namespace nvfp4
 /// Also where nothing is MXFP4 any more.
 TEST(DeepSeekV4, IsItselfAgainWhenItIsNvfp4) {
   for (const bool predicts : {false, true}) {
@@ -198,3 +247,5 @@ TEST(DeepSeekV4, IsItselfAgainWhenItIsNvfp4) {
   }
 }
 
+}  // namespace
+}  // namespace nvfp4

@@ -54,10 +54,11 @@ inline TestTensor random_tensor(const std::string& name, std::vector<std::int64_
   return {{name, dtype, std::move(shape)}, encode(values, dtype)};
 }
 
-inline void write_shard(const std::filesystem::path& path, const std::vector<TestTensor>& tensors) {
+inline void write_shard(const std::filesystem::path& path, const std::vector<TestTensor>& tensors,
+                        const safetensors::Metadata& metadata = {{"format", "pt"}}) {
   std::vector<safetensors::TensorSpec> specs;
   for (const TestTensor& t : tensors) specs.push_back(t.spec);
-  safetensors::Writer writer(path, specs, {{"format", "pt"}});
+  safetensors::Writer writer(path, specs, metadata);
   for (std::size_t i = 0; i < tensors.size(); ++i) writer.write(i, 0, tensors[i].bytes);
   writer.commit();
 }

@@ -9,7 +9,7 @@ namespace {
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   return kModelOptNames.claims(table, codes, module) &&
          (table.find(module + ".comfy_quant") ||
-          codes.file->metadata().count("_quantization_metadata") != 0);
+          codes.file->metadata().count(kComfyUiMetadata) != 0);
 }
 
 /// What ComfyUI looks for beside a weight: JSON, as bytes.

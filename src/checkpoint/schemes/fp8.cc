@@ -24,6 +24,7 @@ const WeightNames kFp8Names = {.scheme = "fp8",
                                .codes = ".weight",
                                .scales = ".weight_scale",
                                .input = ".input_scale",
+                               .marker = ".comfy_quant",
                                .claims = claims<kFp8Names>};
 /// DeepSeek-V4.
 const WeightNames kFp8ShortNames = {.scheme = "fp8",

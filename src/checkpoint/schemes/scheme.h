@@ -90,6 +90,9 @@ extern const WeightNames kModelOptNames, kCompressedTensorsNames, kQuarkNames, k
 extern const WeightNames kFp8InverseNames, kFp8Names, kFp8ShortNames;
 extern const WeightNames kGptOssNames, kMxfp4ShortNames, kMxfp4PackedNames;
 
+/// In the metadata of a file: JSON, how each of its weights is stored.
+inline constexpr const char* kComfyUiMetadata = "_quantization_metadata";
+
 std::span<const CheckpointFormat* const> checkpoint_formats();
 /// Throws ValueError that lists the known names.
 const CheckpointFormat& checkpoint_format(std::string_view name);
