@@ -203,6 +203,38 @@ class Weight {
   LogicalTensor t_;
 };
 
+bool is_plain_number(DType dtype) {
+  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
+/// What a plain tensor is that must not be taken for one; "" if it may.
+std::string unknown_form(const TensorTable& table, const StoredTensor& t) {
+  const std::string& name = t.info->name;
+  for (const std::string_view part :
+       {".pre_quant_scale", ".svdquant_lora_a", ".svdquant_lora_b"})  // ModelOpt's AWQ, SVDQuant
+    if (name.ends_with(part))
+      return fmt::format(
+          "{}: the weight beside it stands for something else without it, and no "
+          "form written here has it",
+          t.describe());
+  if (is_plain_number(t.info->dtype) || t.info->shape.size() < 2) return {};
+  const auto with = [&](std::string_view codes, std::initializer_list<const char*> scales) {
+    if (!name.ends_with(codes)) return std::string();
+    const std::string module = name.substr(0, name.size() - codes.size());
+    for (const char* suffix : scales)
+      if (const StoredTensor found = table.find(module + suffix))
+        return fmt::format("{}: {} with '{}' ({}), a quantization that is not known here",
+                           t.describe(), form_of(t), printable(found.info->name), form_of(found));
+    return std::string();
+  };
+  for (std::string text :
+       {with("", {"_scale", "_scale_inv", "_scales", ".absmax"}),
+        with(".weight", {".scale", ".SCB", ".scale_weight"}),
+        with(".weight_packed", {".weight_scale"}), with(".qweight", {".scales"})})
+    if (!text.empty()) return text;
+  return {};
+}
+
 }  // namespace
 
 FoundTensors find_tensors(const TensorTable& table) {
@@ -229,6 +261,8 @@ FoundTensors find_tensors(const TensorTable& table) {
       found.tensors.push_back(std::move(it->second));
       continue;
     }
+    if (std::string text = unknown_form(table, stored); !text.empty())
+      found.unknown.push_back({"unknown-form", stored.info->name, std::move(text)});
     LogicalTensor& t = found.tensors.emplace_back();
     t.name = stored.info->name;
     t.shape = stored.info->shape;

@@ -56,6 +56,10 @@ const LogicalTensor& LayerWeights::get(const std::string& module, std::size_t di
                        printable(module));
   require<FormatError>(t->shape.size() == dimensions, "{}: shape [{}], must have {} dimensions",
                        describe(*t), fmt::join(t->shape, ", "), dimensions);
+  require<UnsupportedError>(reader().find(module + ".pre_quant_scale") == nullptr,
+                            "{}: '{}.pre_quant_scale' beside it scales the input, which layers do "
+                            "not do",
+                            describe(*t), printable(module));
   require<FormatError>(std::ranges::all_of(t->shape, [](std::int64_t d) { return d > 0; }),
                        "{}: shape [{}], must not be empty", describe(*t),
                        fmt::join(t->shape, ", "));

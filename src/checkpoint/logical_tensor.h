@@ -82,6 +82,9 @@ struct FoundTensors {
   std::vector<LogicalTensor> tensors;  ///< file by file, in the order of their bytes
   /// A weight with a defect is among the tensors, and must not be read.
   std::vector<Defect> defects;
+  /// Plain tensors that are codes of an unknown quantization, or that change what a weight stands
+  /// for: copied, they would mean something else.
+  std::vector<Defect> unknown;
 };
 
 /// Puts codes and scales together.

@@ -110,6 +110,7 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
 void put_together(ModelFolder& model, bool to_repair) {
   FoundTensors found = find_tensors(TensorTable(model.files));
   if (!found.defects.empty() && !to_repair) throw FormatError(found.defects.front().text);
+  if (!found.unknown.empty()) throw UnsupportedError(found.unknown.front().text);
   model.tensors = std::move(found.tensors);
   model.defects = std::move(found.defects);
   for (const LogicalTensor& t : model.tensors)

@@ -26,8 +26,8 @@ using Codes = std::set<std::string_view>;
 
 /// Nothing here can put these right.
 const Codes& hopeless() {
-  static const Codes codes = {"interrupted",  "unreadable-file", "stored-twice",
-                              "fused-partly", "source-missing",  "declared-only"};
+  static const Codes codes = {"interrupted",    "unreadable-file", "stored-twice", "fused-partly",
+                              "source-missing", "declared-only",   "unknown-form"};
   return codes;
 }
 /// Only the weights themselves can.

@@ -124,6 +124,9 @@ inline const std::map<std::string, Plant>& plants() {
       {"missing-scale", edit([](LoadedFolder& f) { f.remove(kQ + ".weight_scale"); })},
       {"missing-global-scale", edit([](LoadedFolder& f) { f.remove(kQ + ".weight_scale_2"); })},
       {"orphan-scale", edit([](LoadedFolder& f) { f.remove(kQ + ".weight"); })},
+      {"unknown-form", edit([](LoadedFolder& f) {
+         f.shard_of(kQ + ".weight").push_back(random_tensor(kQ + ".pre_quant_scale", {64}));
+       })},
       {"wrong-dtype", edit([](LoadedFolder& f) {
          f.at(kQ + ".weight_scale").spec.dtype = safetensors::DType::u8;
        })},

@@ -323,6 +323,8 @@ std::string hostile(Change&& change) {
     return std::string("FormatError ") + e.what();
   } catch (const ValueError& e) {
     return std::string("ValueError ") + e.what();
+  } catch (const UnsupportedError& e) {
+    return std::string("UnsupportedError ") + e.what();
   }
   return "loaded";
 }
@@ -383,6 +385,10 @@ TEST(LoadLayers, HostileFoldersAreTypedErrorsThatNameTheTensor) {
               }),
               "FormatError", "l.experts.9000000000.gate_proj");
   expect_says(hostile([&](Tensors& t) { t.clear(); }), "FormatError", "l.experts");
+  expect_says(hostile([&](Tensors& t) {  // of AWQ
+                t.push_back(floats(down + ".pre_quant_scale", {32}, std::vector<float>(32, 2)));
+              }),
+              "UnsupportedError", down + ".pre_quant_scale");
 }
 
 TEST(LoadLayers, AnInterruptedFolderOrNoneIsAnError) {

@@ -24,6 +24,7 @@ struct Subject {
   TensorTable table;
   std::vector<LogicalTensor> tensors;
   std::set<std::string> defective;  ///< names of tensors that must not be read
+  std::set<std::string> unknown;    ///< modules quantized in a way that is not known
   std::string config_file, model_type;
   nlohmann::ordered_json config;  ///< null if there is none that can be read
   std::optional<Declared> in_config, in_hf_quant;

@@ -34,6 +34,10 @@ class Opener {
       findings_.add(defect.code, defect.tensor, defect.text);
       subject_.defective.insert(defect.tensor);
     }
+    for (const Defect& unknown : found.unknown) {
+      findings_.add(unknown.code, unknown.tensor, unknown.text);
+      subject_.unknown.insert(unknown.tensor.substr(0, unknown.tensor.rfind('.')));
+    }
     find_orphans();
     if (subject_.index) check_index();
     return std::move(subject_);
@@ -138,6 +142,7 @@ class Opener {
                                  ".weight_scale_inv", ".input_global_scale", ".input_scale"}) {
         if (!t.name.ends_with(suffix)) continue;
         const std::string module = t.name.substr(0, t.name.size() - std::string(suffix).size());
+        if (subject_.unknown.contains(module)) continue;
         const StoredTensor weight = subject_.table.find(module + ".weight");
         if (weight && weight.info->dtype == safetensors::DType::f8_e4m3) continue;
         findings_.add("orphan-scale", t.name,

@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/loaded_folder.h"
+#include "checkpoint/packed_models.h"
+#include "nvfp4/error.h"
+#include "nvfp4/repair.h"
+
+/// Quantizations that are not known here, and corrections of a weight that no form has.
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using enum safetensors::DType;
+
+/// Nothing is copied that would mean something else in the output.
+TEST(UnknownForm, IsRefusedByNameWhoeverReadsIt) {
+  const TempDir dir;
+  write_tiny_llama(dir / "plain");
+  quantize_checkpoint(quantize_options(dir / "plain", dir / "a"));
+  const std::string q = "model.layers.0.self_attn.q_proj";
+  const auto tensor = [](const std::string& name, safetensors::DType dtype,
+                         std::vector<std::int64_t> shape) {
+    const std::int64_t bits = element_count(shape) * safetensors::dtype_bits(dtype);
+    return TestTensor{{name, dtype, std::move(shape)},
+                      std::vector<std::byte>(static_cast<std::size_t>(bits / 8))};
+  };
+  const std::string m = "other", stack = "model.layers.0.mlp.experts.gate_up_proj";
+  const std::vector<std::pair<std::string, std::vector<TestTensor>>> cases = {
+      {q + ".pre_quant_scale", {tensor(q + ".pre_quant_scale", bf16, {64})}},
+      {q + ".svdquant_lora_a", {tensor(q + ".svdquant_lora_a", bf16, {32, 64})}},
+      {q + ".svdquant_lora_b", {tensor(q + ".svdquant_lora_b", bf16, {64, 32})}},
+      {m + ".weight_packed",
+       {tensor(m + ".weight_packed", i32, {64, 8}), tensor(m + ".weight_scale", bf16, {64, 1}),
+        tensor(m + ".weight_shape", i64, {2})}},
+      {m + ".weight",
+       {tensor(m + ".weight", i8, {64, 64}), tensor(m + ".weight_scale", f32, {64, 1})}},
+      {m + ".weight",
+       {tensor(m + ".weight", f8_e5m2, {64, 64}), tensor(m + ".weight_scale", f32, {})}},
+      {m + ".weight",
+       {tensor(m + ".weight", f8_e4m3, {64, 64}), tensor(m + ".scale_weight", f32, {})}},
+      {m + ".weight",
+       {tensor(m + ".weight", u8, {2048, 1}), tensor(m + ".weight.absmax", f32, {64})}},
+      {m + ".qweight", {tensor(m + ".qweight", i32, {8, 64}), tensor(m + ".scales", f16, {1, 64})}},
+      {stack, {tensor(stack, f8_e4m3, {2, 64, 64}), tensor(stack + "_scale_inv", f32, {2, 1, 1})}},
+  };
+  for (const auto& [name, tensors] : cases) {
+    SCOPED_TRACE(name);
+    LoadedFolder model(dir / "a");
+    append(model.shards.begin()->second, {tensors, {}});
+    fs::remove_all(dir / "bad");
+    model.write(dir / "bad");
+    for (const std::string& to : conversion_targets()) {
+      const fs::path out = dir / (to == "gguf" ? "out.gguf" : "out");
+      expect_error<UnsupportedError>([&] { convert(dir / "bad", out, to); }, {"'" + name + "'"});
+      EXPECT_FALSE(fs::exists(out));
+    }
+    RepairOptions repair;
+    repair.input = dir / "bad";
+    repair.output = dir / "out";
+    expect_error<UnsupportedError>([&] { repair_checkpoint(repair); }, {"'" + name + "'"});
+    LoadedFolder source(dir / "plain");
+    append(source.shards.begin()->second, {tensors, {}});
+    fs::remove_all(dir / "source");
+    source.write(dir / "source");
+    expect_error<UnsupportedError>(
+        [&] { quantize_checkpoint(quantize_options(dir / "source", dir / "out")); },
+        {"'" + name + "'"});
+    VerifyOptions verify;
+    verify.path = dir / "bad";
+    verify.source = dir / "plain";
+    const VerifyReport report = verify_checkpoint(verify);
+    for (const Finding& f : report.findings)
+      EXPECT_TRUE(f.code == "unknown-form" || f.severity != Severity::error) << f.code << f.text;
+    EXPECT_EQ(std::ranges::count(report.findings, "unknown-form", &Finding::code), 1);
+  }
+}
+
+TEST(UnknownForm, IsNotComparedWithTheSource) {
+  const TempDir dir;
+  write_tiny_llama(dir / "source");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  const std::string q = "model.layers.0.self_attn.q_proj";
+  VerifyOptions verify;
+  verify.path = dir / "b";
+  verify.source = dir / "source";
+  for (const bool corrected : {false, true}) {
+    LoadedFolder model(dir / "a");
+    std::ranges::reverse(model.at(q + ".weight").bytes);
+    if (corrected)
+      model.shard_of(q + ".weight").push_back(random_tensor(q + ".pre_quant_scale", {64}));
+    model.write(dir / "b");
+    const auto findings = verify_checkpoint(verify).findings;
+    EXPECT_EQ(std::ranges::count(findings, "far-from-source", &Finding::code), corrected ? 0 : 1);
+  }
+}
+
+}  // namespace
+}  // namespace nvfp4
