@@ -144,6 +144,91 @@ TEST(Verify, ExpertsLoseTheirGlobalScalesInTransformersOnly) {
   EXPECT_FALSE(codes_of(verify_checkpoint(bed.options)).contains(code)) << "1 is lost without harm";
 }
 
+/// What is said of one weight of these sizes, as the multiples that a loader takes and does not.
+TEST(Verify, LimitsAreThoseOfEachLoader) {
+  const TempDir dir;
+  Bed bed{dir / "source", dir / "output", {}};
+  bed.options.path = bed.output;
+  const std::string dense = "model.layers.0.mlp.down_proj";
+  const std::string expert = "model.layers.0.mlp.experts.0.down_proj";
+  struct Case {
+    const char* loader;
+    std::string module;
+    std::int64_t rows, columns;
+    const char* limit = "";
+  };
+  const Case cases[] = {
+      {"vllm", dense, 32, 32},
+      {"vllm", dense, 48, 32, "rows-limit"},
+      {"vllm", dense, 32, 48, "columns-limit"},
+      {"vllm", expert, 32, 32},
+      {"sglang", dense, 40, 48},
+      {"sglang", expert, 40, 256},
+      {"sglang", expert, 40, 128, "columns-limit"},
+      {"sglang", expert, 40, 240, "columns-limit"},
+      {"tensorrt-llm", dense, 40, 48},
+      {"tensorrt-llm", expert, 40, 48},
+      {"transformers", dense, 40, 48},
+      {"llama.cpp", dense, 40, 64},
+      {"llama.cpp", dense, 40, 96, "columns-limit"},
+      {"llama.cpp", expert, 40, 64},
+  };
+  for (const Case& c : cases) {
+    bed.only(c.module, {c.rows, c.columns});
+    bed.options.loader = c.loader;
+    std::string limits;
+    for (const std::string& code : codes_of(verify_checkpoint(bed.options)))
+      if (code.ends_with("-limit")) limits += code;
+    EXPECT_EQ(limits, c.limit) << c.loader << ' ' << c.module << ' ' << c.rows << ' ' << c.columns;
+  }
+}
+
+TEST(Verify, FormatsAreThoseThatEachLoaderReads) {
+  const TempDir dir;
+  write_tiny_llama(dir / "source");
+  const std::map<std::string, std::set<std::string>> readers = {
+      {"modelopt", {"vllm", "sglang", "tensorrt-llm", "llama.cpp"}},
+      {"compressed-tensors", {"vllm", "sglang", "transformers", "llama.cpp"}},
+      {"quark", {"vllm"}},
+      {"comfyui", {}}};
+  for (const auto& [format, expected] : readers) {
+    auto options = quantize_options(dir / "source", dir / format);
+    options.format = format == "quark" ? "modelopt" : format;
+    quantize_checkpoint(options);
+    if (format == "quark") {
+      LoadedFolder model(options.output);
+      for (auto& [file, tensors] : model.shards)
+        for (TestTensor& t : tensors)
+          if (t.spec.name.ends_with(".input_scale")) t.spec.name += "_2";
+      model.quantization()["quant_method"] = "quark";
+      model.hf_quant = nullptr;
+      fs::remove_all(options.output);
+      model.write(options.output);
+    }
+    for (const std::string_view loader : known_loaders()) {
+      VerifyOptions verify;
+      verify.path = options.output;
+      verify.loader = loader;
+      const VerifyReport report = verify_checkpoint(verify);
+      EXPECT_EQ(report.format, format);
+      const bool reads = expected.contains(std::string(loader));
+      EXPECT_EQ(codes_of(report).contains("loader-format"), !reads) << format << ' ' << loader;
+      if (reads) {
+        EXPECT_EQ(codes_of(report), std::set<std::string>{"input-scale-default"})
+            << text_of(report);
+      }
+    }
+  }
+}
+
+TEST(Verify, RowsOfTheirOwnNormsAreNoTiles) {
+  const TempDir dir;
+  Bed bed{dir / "source", dir / "output", {}};
+  bed.options.path = bed.output;
+  bed.only("model.layers.0.mlp.down_proj", {256, 512}, structured(256, 512));
+  EXPECT_EQ(codes_of(verify_checkpoint(bed.options)), std::set<std::string>{"input-scale-default"});
+}
+
 TEST(Verify, TellsWhatIsWrongWithScalesByTheSource) {
   const TempDir dir;
   Bed bed{dir / "source", dir / "output", {}};

@@ -374,10 +374,17 @@ TEST(GgufSource, OfUnknownOrigin) {
     entries.push_back({e.key, {.type = e.value.type, .value = e.value.value}});
   }
   std::vector<TensorSpec> specs;
-  for (const TensorInfo& t : m.header().tensors)
-    if (!t.name.ends_with(".input_scale")) specs.push_back({t.name, t.type, t.shape});
+  std::vector<std::string> stored;
+  for (const TensorInfo& t : m.header().tensors) {
+    if (t.name.ends_with(".input_scale")) continue;
+    stored.push_back(t.name);
+    std::string name = t.name;
+    // As some converters name it.
+    if (name.ends_with("attn_q.scale")) name.insert(name.rfind('.'), ".weight");
+    specs.push_back({name, t.type, t.shape});
+  }
   Writer writer(dir / "foreign.gguf", entries, specs);
-  for (std::size_t i = 0; i < specs.size(); ++i) writer.write(i, 0, bytes_of(m, specs[i].name));
+  for (std::size_t i = 0; i < specs.size(); ++i) writer.write(i, 0, bytes_of(m, stored[i]));
   writer.commit();
   const QuantizeReport report = convert(dir / "foreign.gguf", dir / "b", "modelopt");
   EXPECT_TRUE(std::ranges::any_of(report.warnings, [](const std::string& w) {
