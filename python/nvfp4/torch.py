@@ -2,7 +2,8 @@
 
 import nvfp4.torch registers them. They take and return plain tensors on the CPU or on CUDA, and do
 what the functions of the same names in nvfp4 do; on CUDA they run on the current stream and can be
-captured in a graph (mm_fp4 and grouped_mm_fp4 are for the CPU).
+captured in a graph. mm_fp4 and grouped_mm_fp4 pack the weights in every call; fragment_gemm and
+fragment_grouped_gemm take them packed.
 """
 
 import math
