@@ -14,11 +14,15 @@ namespace nvfp4::test {
 
 inline void set(MatrixSpan m, std::int64_t r, std::int64_t c, float value) {
   const std::int64_t i = r * m.stride + c;
-  if (m.dtype == DType::f32)
+  if (m.dtype == DType::f32) {
     static_cast<float*>(m.data)[i] = value;
-  else
-    static_cast<std::uint16_t*>(m.data)[i] =
-        m.dtype == DType::bf16 ? BF16::from_float(value).bits : FP16::from_float(value).bits;
+    return;
+  }
+  const std::uint16_t half =
+      m.dtype == DType::bf16 ? BF16::from_float(value).bits : FP16::from_float(value).bits;
+  // Conversion drops the sign of NaN.
+  static_cast<std::uint16_t*>(m.data)[i] =
+      static_cast<std::uint16_t>(half | (std::signbit(value) ? 0x8000 : 0));
 }
 
 enum class Fill {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "nvfp4/error.h"
@@ -71,6 +72,24 @@ TEST_P(EveryBackend, GivesTheReferenceBitsForEveryInputKindAndDtype) {
           expect_reference_bits(x.view(), o, GetParam(), describe(o, fill, rows, cols));
           if (HasFatalFailure()) return;
         }
+}
+
+TEST_P(EveryBackend, GivesTheReferenceBitsForEveryHalf) {
+  const GlobalScale one;
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      Matrix x(dtype, 16, 4096);
+      auto* bits = x.data<std::uint16_t>();
+      std::iota(bits, bits + x.view().size(), std::uint16_t{0});
+      // In order: blocks of like magnitudes. NaN is in few of them, else in most.
+      if (seed > 0) std::shuffle(bits, bits + x.view().size(), std::mt19937_64(seed));
+      for (const bool given : {false, true}) {
+        QuantizeOptions o;
+        if (given) o.global = {&one, 1};
+        expect_reference_bits(x.view(), o, GetParam(), "seed " + std::to_string(seed));
+        if (HasFatalFailure()) return;
+      }
+    }
 }
 
 TEST_P(EveryBackend, GivesTheReferenceBitsInEveryLayout) {
