@@ -16,21 +16,31 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 
 /// kLanes blocks of B elements and what becomes of them. Rows of kLanes values, one lane a block.
-template <int B>
+/// kPairs: x stays as it lies in memory, two elements of BF16 in each lane.
+template <int B, bool kPairs = false>
 struct Batch {
-  alignas(64) float x[B * kLanes];
+  static constexpr int kRows = kPairs ? B / 2 : B;
+  alignas(64) std::conditional_t<kPairs, std::uint32_t, float> x[kRows * kLanes];
   alignas(64) float divisor[kLanes];
   alignas(64) float multiplier[kLanes];              // 1 / divisor
   alignas(64) float weights[B * kLanes];             // set only where weights are in use
   alignas(64) std::uint32_t packed[B / 8 * kLanes];  // eight codes a word, the first one lowest
   alignas(64) std::uint32_t scale[kLanes];
   alignas(64) float factor[kLanes];
-  // What is read after these: a line at each i · next_step, i < B.
+  // What is read after these: a line at each i · next_step, i < kRows.
   const void* next = x;
   std::int64_t next_step = 0;
 
   HWY_INLINE void fetch_next(int i) const {
     hwy::Prefetch(static_cast<const std::byte*>(next) + i * next_step);
+  }
+  HWY_INLINE VF element(int i) const {
+    if constexpr (kPairs) {
+      const VU pair = hn::Load(U32(), x + static_cast<std::size_t>(i / 2) * kLanes);
+      return i % 2 == 0 ? bf16_low(pair) : bf16_high(pair);
+    } else {
+      return hn::Load(F32(), x + static_cast<std::size_t>(i) * kLanes);
+    }
   }
 };
 
@@ -41,6 +51,20 @@ HWY_INLINE VF row(const float* p, int i) {
   return hn::Load(F32(), p + static_cast<std::size_t>(i) * kLanes);
 }
 
+/// batch_amax() where there is a NaN.
+template <int B>
+HWY_NOINLINE VF batch_amax_of_numbers(float* HWY_RESTRICT x) {
+  VF amax = hn::Zero(F32());
+  for (int i = 0; i < B; ++i) {
+    const VF a = hn::Abs(row(x, i));
+    const auto is_nan = hn::IsNaN(a);
+    hn::Store(hn::IfThenElse(is_nan, a, row(x, i)), F32(),
+              x + static_cast<std::size_t>(i) * kLanes);
+    amax = hn::IfThenElse(hn::Gt(a, amax), a, amax);
+  }
+  return amax;
+}
+
 /// Largest magnitude of each block, NaN ignored. Where there is a NaN its sign is removed from x,
 /// so that the encoder gives +6.
 template <int B>
@@ -48,18 +72,47 @@ HWY_INLINE VF batch_amax(float* HWY_RESTRICT x) {
   VI largest = hn::Zero(I32());
   HWY_UNROLL(16)
   for (int i = 0; i < B; ++i) largest = hn::Max(largest, signed_bits(bits(hn::Abs(row(x, i)))));
-  if (HWY_UNLIKELY(!hn::AllFalse(I32(), hn::Gt(largest, hn::Set(I32(), 0x7F800000))))) {
-    VF amax = hn::Zero(F32());
-    for (int i = 0; i < B; ++i) {
-      const VF a = hn::Abs(row(x, i));
-      const auto is_nan = hn::IsNaN(a);
-      hn::Store(hn::IfThenElse(is_nan, a, row(x, i)), F32(),
-                x + static_cast<std::size_t>(i) * kLanes);
-      amax = hn::IfThenElse(hn::Gt(a, amax), a, amax);
-    }
-    return amax;
-  }
+  if (HWY_UNLIKELY(!hn::AllFalse(I32(), hn::Gt(largest, hn::Set(I32(), 0x7F800000)))))
+    return batch_amax_of_numbers<B>(x);
   return hn::BitCast(F32(), largest);
+}
+
+using U16 = hn::Repartition<std::uint16_t, F32>;
+using VU16 = hn::Vec<U16>;
+
+HWY_INLINE VU16 pair_row(const std::uint32_t* p, int i) {
+  return hn::BitCast(U16(), hn::Load(U32(), p + static_cast<std::size_t>(i) * kLanes));
+}
+
+/// The larger one of each pair of BF16 magnitudes.
+HWY_INLINE VF larger_of_pairs(VU16 v) {
+  const VU pair = hn::BitCast(U32(), v);
+  return floats(hn::Max(bits(bf16_low(pair)), bits(bf16_high(pair))));
+}
+
+template <int B>
+HWY_NOINLINE VF batch_amax_of_numbers(std::uint32_t* HWY_RESTRICT x) {
+  VU16 amax = hn::Zero(U16());
+  for (int i = 0; i < B / 2; ++i) {
+    const VU16 a = hn::And(pair_row(x, i), hn::Set(U16(), 0x7FFF));
+    const auto is_nan = hn::Gt(a, hn::Set(U16(), 0x7F80));
+    hn::Store(hn::BitCast(U32(), hn::IfThenElse(is_nan, a, pair_row(x, i))), U32(),
+              x + static_cast<std::size_t>(i) * kLanes);
+    amax = hn::Max(amax, hn::IfThenZeroElse(is_nan, a));
+  }
+  return larger_of_pairs(amax);
+}
+
+/// The same of pairs, two elements at a time.
+template <int B>
+HWY_INLINE VF batch_amax(std::uint32_t* HWY_RESTRICT x) {
+  VU16 largest = hn::Zero(U16());
+  HWY_UNROLL(16)
+  for (int i = 0; i < B / 2; ++i)
+    largest = hn::Max(largest, hn::And(pair_row(x, i), hn::Set(U16(), 0x7FFF)));
+  if (HWY_UNLIKELY(!hn::AllFalse(U16(), hn::Gt(largest, hn::Set(U16(), 0x7F80)))))
+    return batch_amax_of_numbers<B>(x);
+  return larger_of_pairs(largest);
 }
 
 HWY_INLINE VU lanes_scale_for(VF amax, VF divisor, float reciprocal) {
@@ -68,8 +121,8 @@ HWY_INLINE VU lanes_scale_for(VF amax, VF divisor, float reciprocal) {
 }
 
 /// Sets the scale of each block and what its elements are multiplied by.
-template <int B>
-HWY_INLINE void set_scale(Batch<B>& batch, VU scale) {
+template <int B, bool kPairs>
+HWY_INLINE void set_scale(Batch<B, kPairs>& batch, VU scale) {
   const VF one = set_f32(1.0f);
   const VF multiplier = hn::Load(F32(), batch.multiplier);
   const VF factor = hn::Div(one, hn::Mul(e4m3_decode(scale), multiplier));
@@ -79,8 +132,8 @@ HWY_INLINE void set_scale(Batch<B>& batch, VU scale) {
 
 /// kFetch: fetches batch.next meanwhile, between computations, since many fetches in a row wait for
 /// each other.
-template <bool kFetch = true, int B>
-HWY_INLINE void pack_codes(Batch<B>& batch) {
+template <bool kFetch = true, int B, bool kPairs>
+HWY_INLINE void pack_codes(Batch<B, kPairs>& batch) {
   const VF factor = hn::Load(F32(), batch.factor);
   HWY_UNROLL(4)
   for (int word = 0; word < B / 8; ++word) {
@@ -90,11 +143,16 @@ HWY_INLINE void pack_codes(Batch<B>& batch) {
 #endif
     HWY_UNROLL(8)
     for (int i = 0; i < 8; ++i) {
-      const VF y = hn::Mul(row(batch.x, 8 * word + i), factor);
-      if constexpr (kFetch) batch.fetch_next(8 * word + i);
+      const int element = 8 * word + i;
+      const VF y = hn::Mul(batch.element(element), factor);
+      if constexpr (kFetch && kPairs) {
+        if (i % 2 == 0) batch.fetch_next(element / 2);
+      } else if constexpr (kFetch) {
+        batch.fetch_next(element);
+      }
 #if HWY_TARGET <= HWY_AVX3_DL
       packed = push_code(packed, e2m1_magnitude(y));
-      const VU from_above = bits(row(batch.x, 8 * word + 7 - i));
+      const VU from_above = bits(batch.element(8 * word + 7 - i));
       signs = VU{_mm512_shldi_epi32(signs.raw, from_above.raw, 4)};
 #else
       packed = push_code(packed, e2m1_encode(y));
@@ -211,8 +269,8 @@ HWY_INLINE VU mse_scale_exact(const float* HWY_RESTRICT u, const float* HWY_REST
 }
 
 /// The quantizer's scales, without shortcuts that could be wrong.
-template <Quantizer kQuantizer, bool kWeighted, int B>
-HWY_INLINE VU choose_scale(Batch<B>& batch) {
+template <Quantizer kQuantizer, bool kWeighted, int B, bool kPairs>
+HWY_INLINE VU choose_scale(Batch<B, kPairs>& batch) {
   const VF amax = batch_amax<B>(batch.x);
   const VF divisor = hn::Load(F32(), batch.divisor);
   const VU scale = lanes_scale_for(amax, divisor, kSixth);

@@ -16,7 +16,20 @@ struct MaxKernel {
   static constexpr bool kStoresOnce = true;
   template <int B, class Blocks>
   static void run(const Blocks& blocks, std::int64_t n, const EncodeJob&, std::uint8_t* scales) {
-    encode_run<B>(blocks, n, scales, encode_group<Quantizer::max, false, B>);
+    Batch<B, Blocks::kLoadsPairs> batches[kGroup];
+    for_each_group<Blocks>(n, [&](std::int64_t first, std::int64_t step, int count) {
+      // While one batch is loaded, the scale of another is computed.
+      for (int g = 0; g < count; ++g) {
+        blocks.load(first + g * step, lanes_of(n, first + g * step), batches[g]);
+        set_scale(batches[g], choose_scale<Quantizer::max, false>(batches[g]));
+      }
+      for (int g = 0; g < count; ++g) {
+        const std::int64_t i = first + g * step;
+        pack_codes(batches[g]);
+        blocks.store(i, lanes_of(n, i), batches[g]);
+        store_scales(batches[g].scale, lanes_of(n, i), scales + i);
+      }
+    });
   }
 };
 

@@ -313,6 +313,27 @@ HWY_INLINE void load_blocks(const T* src, float* HWY_RESTRICT x,
   }
 }
 
+/// The same without conversion: x[i kLanes + lane] = elements 2 i and 2 i + 1 of block `lane`.
+template <int B>
+HWY_INLINE void load_blocks(const BF16* src, std::uint32_t* HWY_RESTRICT x,
+                            std::size_t stride = B / 2) {
+  for (int g = 0; g < B / 8; ++g) {
+    VU w[4];
+    load_transposed(reinterpret_cast<const std::uint32_t*>(src) + 4 * g, stride, w);
+    for (int i = 0; i < 4; ++i)
+      hn::Store(w[i], U32(), x + static_cast<std::size_t>(4 * g + i) * kLanes);
+  }
+}
+
+/// `n` blocks of B elements, `stride` apart, and zeros behind them: what load_blocks() may read.
+template <int B, class T>
+HWY_NOINLINE const T* copy_blocks(const T* from, std::int64_t stride, std::int64_t n,
+                                  T (&to)[B * kLanes]) {
+  std::memset(to, 0, sizeof to);
+  for (std::int64_t i = 0; i < n; ++i) std::memcpy(to + i * B, from + i * stride, B * sizeof(T));
+  return to;
+}
+
 #endif  // NVFP4_HAVE_LANES
 
 }  // namespace nvfp4::cpu::HWY_NAMESPACE

@@ -22,6 +22,7 @@ static_assert(kPanelRows % kLanes == 0, "the lanes hold rows of one block");
 template <class T>
 struct PanelBlocks {
   static constexpr bool kStreams = false;
+  static constexpr bool kLoadsPairs = std::is_same_v<T, BF16>;
   /// Rows are read in pieces of a line, too many of them for the hardware to run ahead.
   static constexpr std::int64_t kAhead = 512;
 
@@ -31,22 +32,24 @@ struct PanelBlocks {
   std::uint8_t* panel;
   alignas(64) float divisor[kPanelRows], multiplier[kPanelRows];
 
-  void load(std::int64_t first, std::int64_t, Batch<16>& batch) const {
+  template <bool kPairs>
+  HWY_INLINE void load(std::int64_t first, std::int64_t, Batch<16, kPairs>& batch) const {
     constexpr auto kRows = static_cast<std::int64_t>(kLanes);
     const std::int64_t b = first / kPanelRows, r0 = first % kPanelRows;
     const T* from = x + r0 * stride + b * 16;
     const bool in_words = sizeof(T) == 4 || stride % 2 == 0;
-    if (r0 + kRows <= rows && in_words) {
-      const std::int64_t stride_bytes = stride * static_cast<std::int64_t>(sizeof(T));
-      batch.next = reinterpret_cast<const std::byte*>(from) + kAhead;
-      batch.next_step = stride_bytes;
-      load_blocks<16>(from, batch.x, static_cast<std::size_t>(stride_bytes / 4));
+    std::int64_t step = stride * static_cast<std::int64_t>(sizeof(T)) / 4;
+    alignas(64) T part[16 * kLanes];
+    if (HWY_LIKELY(r0 + kRows <= rows && in_words)) {
+      // Lines of all 16 rows; of pairs, two batches of the same rows share a line.
+      const std::int64_t r1 = first / kRows * batch.kRows % kPanelRows;
+      batch.next = reinterpret_cast<const std::byte*>(x + r1 * stride + b * 16) + kAhead;
+      batch.next_step = stride * static_cast<std::int64_t>(sizeof(T));
     } else {
-      alignas(64) T part[16 * kLanes] = {};
-      for (std::int64_t r = 0; r < HWY_MIN(kRows, rows - r0); ++r)
-        std::memcpy(part + 16 * r, from + r * stride, 16 * sizeof(T));
-      load_blocks<16>(part, batch.x);
+      from = copy_blocks<16>(from, stride, HWY_MIN(kRows, rows - r0), part);
+      step = 16 * sizeof(T) / 4;
     }
+    load_blocks<16>(from, batch.x, static_cast<std::size_t>(step));
     if (weights != nullptr)
       for (int i = 0; i < 16; ++i)
         hn::Store(set_f32(weights[b * 16 + i]), F32(),
@@ -54,11 +57,13 @@ struct PanelBlocks {
     hn::Store(hn::Load(F32(), divisor + r0), F32(), batch.divisor);
     hn::Store(hn::Load(F32(), multiplier + r0), F32(), batch.multiplier);
   }
-  void store(std::int64_t first, std::int64_t, const Batch<16>& batch) const {
+  template <bool kPairs>
+  HWY_INLINE void store(std::int64_t first, std::int64_t, const Batch<16, kPairs>& batch) const {
     for (std::size_t half = 0; half < 2; ++half)
       hn::StoreU(hn::Load(U32(), batch.packed + half * kLanes), U32(), words(first, half));
   }
-  void store_one(std::int64_t index, const Batch<16>& batch, std::size_t lane) const {
+  template <bool kPairs>
+  void store_one(std::int64_t index, const Batch<16, kPairs>& batch, std::size_t lane) const {
     for (std::size_t half = 0; half < 2; ++half)
       std::memcpy(words(index, half), batch.packed + half * kLanes + lane, 4);
   }

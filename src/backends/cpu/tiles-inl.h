@@ -36,6 +36,7 @@ template <class T, int B>
 struct RowBlocks {
   /// The batches of a group are far apart: memory is read faster in several streams.
   static constexpr bool kStreams = true;
+  static constexpr bool kLoadsPairs = std::is_same_v<T, BF16>;
   const T* x;            // first block of the run
   const float* weights;  // of the first block's first element, or null
   std::uint8_t* codes;   // of the first block
@@ -44,9 +45,10 @@ struct RowBlocks {
   std::int64_t next_bytes;  // … for each block
   bool stream;              // whole batches of codes past the caches
 
-  void load(std::int64_t first, std::int64_t n, Batch<B>& batch) const {
+  template <bool kPairs>
+  HWY_INLINE void load(std::int64_t first, std::int64_t n, Batch<B, kPairs>& batch) const {
     const std::int64_t lanes = static_cast<std::int64_t>(kLanes);
-    const std::int64_t step = next_bytes * lanes / B;
+    const std::int64_t step = next_bytes * lanes / batch.kRows;
     if (step <= kLine) {
       batch.next = next + first * next_bytes;
       batch.next_step = step;
@@ -54,23 +56,21 @@ struct RowBlocks {
       for (std::int64_t i = 0; i < next_bytes * lanes; i += kLine)
         hwy::Prefetch(next + first * next_bytes + i);
     }
-    if (n == lanes) {
-      load_blocks<B>(x + first * B, batch.x);
-      if (weights != nullptr) load_blocks<B>(weights + first * B, batch.weights);
-    } else {
-      alignas(64) T part[B * kLanes] = {};
-      std::memcpy(part, x + first * B, static_cast<std::size_t>(n * B) * sizeof(T));
-      load_blocks<B>(part, batch.x);
-      if (weights != nullptr) {
-        alignas(64) float w[B * kLanes] = {};
-        std::memcpy(w, weights + first * B, static_cast<std::size_t>(n * B) * sizeof(float));
-        load_blocks<B>(w, batch.weights);
-      }
+    const T* from = x + first * B;
+    const float* w = weights == nullptr ? nullptr : weights + first * B;
+    alignas(64) T part[B * kLanes];
+    alignas(64) float part_weights[B * kLanes];
+    if (HWY_UNLIKELY(n < lanes)) {
+      from = copy_blocks<B>(from, B, n, part);
+      if (w != nullptr) w = copy_blocks<B>(w, B, n, part_weights);
     }
+    load_blocks<B>(from, batch.x);
+    if (w != nullptr) load_blocks<B>(w, batch.weights);
     hn::Store(set_f32(divisor), F32(), batch.divisor);
     hn::Store(set_f32(multiplier), F32(), batch.multiplier);
   }
-  void store(std::int64_t first, std::int64_t n, const Batch<B>& batch) const {
+  template <bool kPairs>
+  HWY_INLINE void store(std::int64_t first, std::int64_t n, const Batch<B, kPairs>& batch) const {
     if (n == static_cast<std::int64_t>(kLanes)) {
       auto* to = reinterpret_cast<std::uint32_t*>(codes + first * (B / 2));
       if constexpr (B == 16) {
@@ -89,7 +89,8 @@ struct RowBlocks {
     }
     for (std::int64_t i = 0; i < n; ++i) store_one(first + i, batch, static_cast<std::size_t>(i));
   }
-  void store_one(std::int64_t index, const Batch<B>& batch, std::size_t lane) const {
+  template <bool kPairs>
+  void store_one(std::int64_t index, const Batch<B, kPairs>& batch, std::size_t lane) const {
     for (std::size_t word = 0; word < B / 8; ++word)
       std::memcpy(codes + index * (B / 2) + static_cast<std::int64_t>(4 * word),
                   batch.packed + word * kLanes + lane, 4);
@@ -99,7 +100,7 @@ struct RowBlocks {
 /// Block b of columns v0 + lane.
 template <class T, int B>
 struct ColumnBlocks {
-  static constexpr bool kStreams = false;
+  static constexpr bool kStreams = false, kLoadsPairs = false;
   const T* x;  // first row of the block, first column
   std::int64_t stride;
   const float* weights;  // of the block's B rows, or null
@@ -146,8 +147,10 @@ struct ColumnBlocks {
 
 HWY_INLINE void store_scales(const std::uint32_t* scale, std::int64_t n, std::uint8_t* out) {
   const hn::Rebind<std::uint8_t, F32> d8;
+  const auto v = hn::DemoteTo(d8, hn::BitCast(I32(), hn::Load(U32(), scale)));
+  if (HWY_LIKELY(n == static_cast<std::int64_t>(kLanes))) return hn::StoreU(v, d8, out);
   alignas(64) std::uint8_t bytes[kLanes];
-  hn::Store(hn::DemoteTo(d8, hn::BitCast(I32(), hn::Load(U32(), scale))), d8, bytes);
+  hn::Store(v, d8, bytes);
   std::memcpy(out, bytes, static_cast<std::size_t>(n));
 }
 
