@@ -24,29 +24,30 @@ Bits magnitude_bits(const Bits* p) {
   return static_cast<Bits>(u & (Bits(~Bits(0)) >> 1));
 }
 
-/// Largest |bits|, as integers: NaN above infinity above every finite value. Reads four parts at a
-/// time, and ahead of each: one stream alone does not keep the memory busy.
+/// Largest |bits|, as integers: NaN above infinity above every finite value. Reads two parts at a
+/// time, and ahead of each: one stream alone does not keep the memory busy, four are slower.
 template <class Bits>
 Bits largest_bits(const Bits* p, std::int64_t n) {
   const hn::ScalableTag<Bits> d;
   using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const V mask = hn::Set(d, static_cast<Bits>(Bits(~Bits(0)) >> 1));
-  V m[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  constexpr std::int64_t kAheadBytes = 2048, kLine = 64;
+  constexpr int kParts = 2;
+  V m[kParts] = {hn::Zero(d), hn::Zero(d)};
+  constexpr std::int64_t kAheadBytes = 3072, kLine = 64;
   const std::int64_t step = kLine / static_cast<std::int64_t>(sizeof(Bits));
-  const std::int64_t part = n / (4 * step) * step;
+  const std::int64_t part = n / (kParts * step) * step;
   for (std::int64_t i = 0; i < part; i += step)
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kParts; ++j) {
       const Bits* line = p + j * part + i;
       hwy::Prefetch(reinterpret_cast<const char*>(line) + kAheadBytes);
       for (std::int64_t k = 0; k < step; k += lanes)
         m[j] = hn::Max(m[j], hn::And(hn::LoadU(d, line + k), mask));
     }
-  std::int64_t i = 4 * part;
+  std::int64_t i = kParts * part;
   for (; i + lanes <= n; i += lanes) m[0] = hn::Max(m[0], hn::And(hn::LoadU(d, p + i), mask));
   alignas(64) Bits all[hn::MaxLanes(d)];
-  hn::Store(hn::Max(hn::Max(m[0], m[1]), hn::Max(m[2], m[3])), d, all);
+  hn::Store(hn::Max(m[0], m[1]), d, all);
   Bits result = 0;
   for (std::int64_t j = 0; j < lanes; ++j) result = HWY_MAX(result, all[j]);
   for (; i < n; ++i) result = HWY_MAX(result, magnitude_bits(p + i));
