@@ -21,17 +21,26 @@ namespace {
 
 constexpr std::int64_t kCodeBytes = kBlock / 2;
 
+constexpr std::int64_t kLargePage = 2 << 20;
+
 /// Large pages save most of the address translation when the weights are streamed.
 std::byte* allocate_weights(std::int64_t bytes) {
-  constexpr std::size_t kLargePage = std::size_t{1} << 21;
-  const std::size_t align = bytes >= std::int64_t{4} << 20 ? kLargePage : 64;
-  const auto size = static_cast<std::size_t>(round_up(bytes, 64));
-  void* p = std::aligned_alloc(align, (size + align - 1) / align * align);
+  const std::int64_t align = bytes >= 2 * kLargePage ? kLargePage : 64;
+  const auto size = static_cast<std::size_t>(round_up(bytes, align));
+  void* p = std::aligned_alloc(static_cast<std::size_t>(align), size);
   if (p == nullptr) throw std::bad_alloc();
 #ifdef __linux__
   if (align == kLargePage) (void)madvise(p, size, MADV_HUGEPAGE);  // a hint
 #endif
   return static_cast<std::byte*>(p);
+}
+
+/// Threads that reach a new page at the same time each clear one, all but one of them in vain:
+/// here every page has one thread.
+void map_pages(std::byte* p, std::int64_t bytes) {
+  if (bytes < 2 * kLargePage) return;
+  parallel_for(ceil_div(bytes, kLargePage),
+               [&](std::int64_t i) { p[i * kLargePage] = std::byte{0}; });
 }
 
 /// An output of one of the weights that are packed.
@@ -186,6 +195,7 @@ PackedWeights::PackedWeights(std::int64_t rows, std::int64_t cols, GlobalScope s
   require<ShapeError>(cols <= kMaxMatrixElements / round_up(rows, kPanelRows),
                       "PackedWeights: [N, K] = [{}, {}], more than 2^48 elements", rows, cols);
   if (bytes() > 0) data_.reset(allocate_weights(bytes()));
+  map_pages(data_.get(), bytes());
   global_ = std::make_unique<float[]>(static_cast<std::size_t>(global_count()));
 }
 
