@@ -138,6 +138,34 @@ TEST(Quark, IsReadUnderItsOwnNames) {
   expect_same_tensors(dir / "a", dir / "b");
 }
 
+TEST(Quark, GlobalScalesMayBeBf16) {
+  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+    const TempDir dir;
+    write_tiny_llama(dir / "source");
+    auto options = quantize_options(dir / "source", dir / "a");
+    options.scheme = scheme;
+    quantize_checkpoint(options);
+    LoadedFolder a(dir / "a"), quark(dir / "a");
+    for (auto& [file, tensors] : quark.shards)
+      for (TestTensor& t : tensors) {
+        const bool global = t.spec.name.ends_with(".weight_scale_2");
+        if (t.spec.name.ends_with(".input_scale")) t.spec.name += "_2";
+        if (!global) continue;
+        const float rounded = BF16::from_float(quark.scalar(t.spec.name)).to_float();
+        a.set_scalar(t.spec.name, rounded);
+        t = {{t.spec.name, bf16, {}}, encode({rounded}, bf16)};
+      }
+    quark.quantization() = {{"quant_method", "quark"}, {"exclude", {"lm_head"}}};
+    quark.hf_quant = nullptr;
+    quark.write(dir / "quark");
+    fs::remove_all(dir / "a");
+    a.write(dir / "a");
+    convert(dir / "quark", dir / "b", "modelopt");
+    expect_same_tensors(dir / "a", dir / "b");
+    EXPECT_EQ(findings_of(dir / "quark"), "");
+  }
+}
+
 /// Two layers' experts, shared experts and attention in FP8, a head, and multi-token prediction.
 void write_deepseek_v4(const fs::path& folder, bool predicts = true) {
   std::vector<std::vector<TestTensor>> shards(2);

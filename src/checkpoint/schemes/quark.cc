@@ -5,9 +5,13 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Without an input scale it cannot be told from ModelOpt's, nor need it be.
+/// With neither an input scale nor global scales in BF16 it cannot be told from ModelOpt's, nor
+/// need it be.
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-  return kModelOptNames.claims(table, codes, module) && table.find(module + ".input_scale_2");
+  if (!kModelOptNames.claims(table, codes, module)) return false;
+  const StoredTensor global = table.find(module + ".weight_scale_2");
+  return table.find(module + ".input_scale_2") ||
+         (global && global.info->dtype == safetensors::DType::bf16);
 }
 
 }  // namespace
