@@ -123,6 +123,31 @@ std::optional<bool> Declared::activations() const {
   return std::nullopt;
 }
 
+const std::string* Declared::layer_algorithm(const std::string& module) const {
+  for (std::size_t end = module.size(); end != std::string::npos; end = module.rfind('.', end)) {
+    if (const auto it = layers.find(module.substr(0, end)); it != layers.end()) return &it->second;
+    if (end-- == 0) break;
+  }
+  for (const auto& [name, algorithm] : layers)
+    if (name.find('*') != std::string::npos && glob_matches(name, module)) return &algorithm;
+  return nullptr;
+}
+
+std::optional<bool> Declared::activations(const std::string& module) const {
+  if (const std::string* own = layer_algorithm(module); own != nullptr && !own->empty())
+    return !own->starts_with("W4A16");
+  if (!algorithm.empty() && !is_mixed()) return activations();
+  const DeclaredGroup* general = nullptr;
+  for (const DeclaredGroup& group : groups) {
+    if (!group.is_nvfp4()) continue;
+    for (const std::string& target : group.targets) {
+      if (target != "Linear" && entry_matches(target, module)) return group.activations;
+      if (target == "Linear" && general == nullptr) general = &group;
+    }
+  }
+  return general != nullptr ? general->activations : activations();
+}
+
 Declared::Match Declared::excludes(const std::string& module) const {
   Match found = Match::none;
   for (const std::string& entry : ignore) {

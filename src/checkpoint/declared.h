@@ -36,6 +36,10 @@ struct Declared {
   bool is_mixed() const { return algorithm == "MIXED_PRECISION" || format == "mixed-precision"; }
   /// Whether NVFP4 weights come with activations in four bits.
   std::optional<bool> activations() const;
+  /// The same of one weight, which may be in a group of its own.
+  std::optional<bool> activations(const std::string& module) const;
+  /// What "quantized_layers" says of a module or of what holds it; null if nothing.
+  const std::string* layer_algorithm(const std::string& module) const;
 
   enum class Match : std::uint8_t { none, substring, whole };
   /// How the exclusions match a module: some loaders look for substrings.

@@ -80,6 +80,41 @@ TEST_F(VerifyOthers, QuantizedLayersMayBePatterns) {
             Codes{"not-in-quantized-layers"});
 }
 
+/// Weights alone in four bits in one group, activations too in the other.
+TEST_F(VerifyOthers, EachWeightIsJudgedByItsOwnGroup) {
+  const auto without_inputs_of = [](LoadedFolder& f, const std::string& part) {
+    for (auto& [file, tensors] : f.shards)
+      std::erase_if(tensors, [&](const TestTensor& t) {
+        return t.spec.name.find(part) != t.spec.name.npos &&
+               t.spec.name.find(".input_") != t.spec.name.npos;
+      });
+  };
+  for (const std::string part : {"self_attn", "mlp"}) {
+    const auto groups = [&](LoadedFolder& f) {
+      auto& g = f.quantization()["config_groups"];
+      g["group_1"] = g["group_0"];
+      g["group_1"]["targets"] = {"re:.*self_attn.*"};
+      g["group_1"]["input_activations"] = nullptr;
+      without_inputs_of(f, part);
+    };
+    const Codes wrong = {"missing-input-scale", "unexpected-input-scale"};
+    EXPECT_EQ(codes_after(groups, "compressed-tensors"), part == "mlp" ? wrong : Codes{});
+    const auto layers = [&](LoadedFolder& f) {
+      Json each = Json::object();
+      for (const char* layer : {"0", "1"})
+        for (const char* module : {"self_attn", "mlp"})
+          each[std::string("model.layers.") + layer + "." + module] = {
+              {"quant_algo", std::string(module) == "mlp" ? "NVFP4" : "W4A16_NVFP4"}};
+      for (Json* q : {&f.quantization(), &f.hf_quant["quantization"]}) {
+        (*q)["quant_algo"] = "MIXED_PRECISION";
+        (*q)["quantized_layers"] = each;
+      }
+      without_inputs_of(f, part);
+    };
+    EXPECT_EQ(codes_after(layers), part == "mlp" ? wrong : Codes{});
+  }
+}
+
 TEST_F(VerifyOthers, PredictionLayersHaveSeveralNames) {
   for (const char* key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"}) {
     const auto with = [&](const std::string& name) {

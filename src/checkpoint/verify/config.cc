@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "checkpoint/model_config.h"
-#include "checkpoint/pattern.h"
 #include "checkpoint/select.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
@@ -126,20 +125,10 @@ class ConfigCheck {
       findings_.add("excluded-by-substring", module,
                     fmt::format("{} is quantized, and '{}' of {} occurs in its name", module,
                                 d.exclusion_of(module), d.file));
-    if (!d.layers.empty() && !in_layers(d, module))
+    if (!d.layers.empty() && d.layer_algorithm(module) == nullptr)
       findings_.add(
           "not-in-quantized-layers", module,
           fmt::format("{} is quantized, and not in quantized_layers of {}", module, d.file));
-  }
-
-  static bool in_layers(const Declared& d, const std::string& module) {
-    for (std::size_t end = module.size(); end != std::string::npos; end = module.rfind('.', end)) {
-      if (d.layers.contains(module.substr(0, end))) return true;
-      if (end-- == 0) break;
-    }
-    return std::ranges::any_of(d.layers, [&](const auto& layer) {
-      return layer.first.find('*') != std::string::npos && glob_matches(layer.first, module);
-    });
   }
 
   static bool holds_below(const std::set<std::string>& modules, const std::string& prefix) {
@@ -170,9 +159,9 @@ class ConfigCheck {
   }
 
   void check_inputs(const Declared& d) {
-    const std::optional<bool> wanted = d.activations();
-    if (!wanted) return;
     for (const LogicalTensor* t : nvfp4_) {
+      const std::optional<bool> wanted = d.activations(t->module());
+      if (!wanted) continue;
       if (*wanted && !t->input)
         findings_.add("missing-input-scale", t->module(),
                       fmt::format("{}: no '{}{}' beside it, and {} wants 4-bit activations",
