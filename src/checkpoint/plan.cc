@@ -348,7 +348,8 @@ class Planner {
     if (t.correction.global) unit.scale_ratio = t.globals[0].multiplier / unit.global.multiplier;
     if (options_.scheme == Scheme::nvfp4a16 || t.correction.input) return;
     require<ValueError>(!t.inputs.empty(),
-                        "{}: has no input scale, others have one; nvfp4 repair supplies it",
+                        "{}: has no input scale, others have one; nvfp4 repair supplies it, and "
+                        "--scheme nvfp4a16 leaves out the others",
                         t.data.describe());
     unit.input = t.inputs[0];
     check(t.input, unit.input);

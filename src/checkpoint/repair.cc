@@ -114,7 +114,17 @@ class Repairer {
     std::optional<Declared> declared;
     if (!model_.config_text.empty())
       declared = declared_in_config(model_.config_text, where + "/config.json");
-    const std::optional<bool> wanted = declared ? declared->activations() : std::nullopt;
+    std::optional<bool> wanted;
+    for (const LogicalTensor& t : model_.tensors) {
+      if (!declared || !t.is_nvfp4()) continue;
+      const std::optional<bool> own = declared->activations(t.module());
+      if (!own) continue;  // no group, no list names it
+      require<UnsupportedError>(!wanted || own == wanted,
+                                "{}: activations are in 4 bits {}, which is not written in one "
+                                "checkpoint; nvfp4 convert --scheme nvfp4a16 makes them one",
+                                t.data.describe(), *wanted ? "elsewhere only" : "here only");
+      wanted = own;
+    }
     transform_.scheme = wanted.value_or(inputs) ? Scheme::nvfp4 : Scheme::nvfp4a16;
   }
 

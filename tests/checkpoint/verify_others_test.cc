@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
+#include "checkpoint/expect_error.h"
 #include "checkpoint/faults.h"
 #include "checkpoint/findings.h"
+#include "nvfp4/error.h"
+#include "nvfp4/repair.h"
 #include "nvfp4/verify.h"
 
 /// Checkpoints as other writers make them, healthy, and broken in ways that ours are not.
@@ -76,8 +79,17 @@ TEST_F(VerifyOthers, QuantizedLayersMayBePatterns) {
   EXPECT_EQ(codes_after(with_layers({{"model.layers.*", nvfp4}})), Codes{});
   EXPECT_EQ(codes_after(with_layers({{"model.layers.0", nvfp4}, {"model.layers.1", nvfp4}})),
             Codes{});
-  EXPECT_EQ(codes_after(with_layers({{"model.layers.0", nvfp4}})),
+  EXPECT_EQ(codes_after([&](LoadedFolder& f) {
+              with_layers({{"model.layers.0", nvfp4}})(f);
+              for (Json* q : {&f.quantization(), &f.hf_quant["quantization"]})
+                (*q)["quant_algo"] = "MIXED_PRECISION";
+              f.quantization().erase("config_groups");
+            }),
             Codes{"not-in-quantized-layers"});
+  RepairOptions repair;
+  repair.input = bed_.output;
+  repair.output = dir_ / "repaired";
+  EXPECT_FALSE(repair_checkpoint(repair).after.broken());
 }
 
 /// Weights alone in four bits in one group, activations too in the other.
@@ -99,6 +111,10 @@ TEST_F(VerifyOthers, EachWeightIsJudgedByItsOwnGroup) {
     };
     const Codes wrong = {"missing-input-scale", "unexpected-input-scale"};
     EXPECT_EQ(codes_after(groups, "compressed-tensors"), part == "mlp" ? wrong : Codes{});
+    RepairOptions repair;
+    repair.input = bed_.output;
+    repair.output = dir_ / "repaired";
+    expect_error<UnsupportedError>([&] { repair_checkpoint(repair); }, {"_proj", "nvfp4a16"});
     const auto layers = [&](LoadedFolder& f) {
       Json each = Json::object();
       for (const char* layer : {"0", "1"})
