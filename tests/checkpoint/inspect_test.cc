@@ -149,7 +149,10 @@ TEST(Inspect, NamesTheTensorOfAMalformedTriple) {
       {"m.q.weight_scale", "[2, 3]", "[2, 2]"});
   rejects({good[0], stored_f32("m.q.weight_scale", {2, 2}, {1, 1, 1, 1}), good[2]},
           {"m.q.weight_scale", "F32", "F8_E4M3"});
-  rejects({good[0], good[1], stored("m.q.weight_scale_2", bf16, {}, std::vector<std::uint16_t>(1))},
+  rejects({good[0], good[1], stored("m.q.weight_scale_2", f16, {}, std::vector<std::uint16_t>(1))},
+          {"m.q.weight_scale_2", "F16"});
+  rejects({good[0], good[1], stored("m.q.weight_scale_2", bf16, {}, std::vector<std::uint16_t>(1)),
+           stored_f32("m.q.input_scale", {}, {1})},
           {"m.q.weight_scale_2", "BF16"});
   rejects({good[0], good[1], stored_f32("m.q.weight_scale_2", {3}, {1, 1, 1})},
           {"m.q.weight_scale_2", "[3]"});

@@ -11,7 +11,8 @@ bool claims(const TensorTable& table, const StoredTensor& codes, const std::stri
   if (!kModelOptNames.claims(table, codes, module)) return false;
   const StoredTensor global = table.find(module + ".weight_scale_2");
   return table.find(module + ".input_scale_2") ||
-         (global && global.info->dtype == safetensors::DType::bf16);
+         (global && global.info->dtype == safetensors::DType::bf16 &&
+          !table.find(module + ".input_scale"));
 }
 
 }  // namespace
