@@ -145,8 +145,10 @@ __device__ inline void normalize_quickly(const RowArgs& a, std::int32_t row, Qui
   float squares[16];
 #pragma unroll
   for (int i = 0; i < 16; ++i) squares[i] = v[i] * v[i];
+  const std::int32_t n = a.blocks * 16;
+  const float reciprocal = ordinary_reciprocal(static_cast<float>(n));
   const float total = reduce.sum(tree(squares, Sum{}));
-  const float rstd = quick_reciprocal_rms(total, a.blocks * 16, a.eps);
+  const float rstd = quick_reciprocal_rms(total, n, reciprocal, a.eps);
   if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
 #pragma unroll
   for (int i = 0; i < 16; ++i) v[i] = normalized(v[i], rstd, weights[i]);
@@ -215,7 +217,7 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
           global = a.globals.of(row);
         } else if constexpr (kQuick<kForm, kBlocks>) {
           row_amax[0] = counts ? reduce.largest(thread_amax) : 0.0f;
-          global.divisor = measured_divisor(row_amax[0]);
+          global.divisor = MeasuredScale(row_amax[0]).divisor;
         } else {
           global = global_scale_for(counts ? reduce(row_amax, Largest{}) : 0.0f, a.quantizer);
         }
@@ -224,7 +226,7 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
         else
           clear_row(a, row);
         if (kQuick<kForm, kBlocks> && a.measure)  // not needed before
-          global = global_scale_for(row_amax[0], Quantizer::max);
+          global.multiplier = MeasuredScale(row_amax[0]).multiplier();
         if (a.write_globals && threadIdx.x == 0 && (a.of_vectors || row == 0))
           a.global_scale[a.of_vectors ? row : 0] = global.multiplier;
       }

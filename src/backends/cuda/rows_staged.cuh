@@ -41,20 +41,16 @@ struct WarpResults {
     if (threadIdx.x < 2 * kStagedWarps) reinterpret_cast<float*>(buffers)[threadIdx.x] = 0;
     __syncthreads();
   }
+  /// What no warp wrote is 0. Read without a branch: it would cost more than it saves.
   template <class Combine>
   __device__ float operator()(float of_warp, Combine combine) {
-    if (blockDim.x == 32) return of_warp;
     float4* all = buffers[turn];
     turn ^= 1;
     if (threadIdx.x % 32 == 0) reinterpret_cast<float*>(all)[warp] = of_warp;
     __syncthreads();
-    const float4 a = all[0];
-    float result = combine(combine(a.x, a.y), combine(a.z, a.w));
-    if (blockDim.x > 4 * 32) {
-      const float4 b = all[1];
-      result = combine(result, combine(combine(b.x, b.y), combine(b.z, b.w)));
-    }
-    return result;
+    const float4 a = all[0], b = all[1];
+    return combine(combine(combine(a.x, a.y), combine(a.z, a.w)),
+                   combine(combine(b.x, b.y), combine(b.z, b.w)));
   }
 };
 
@@ -160,11 +156,18 @@ struct StagedRow {
   float v[kPlain ? 1 : kBlocks][16];
   float maxima[kBlocks];
 
+  /// Whether the second half of what a warp may hold lies beyond the row. blocks_left: from the
+  /// warp's first one.
+  __device__ static bool is_half(int j, int blocks_left) {
+    return kBlocks > 2 && j == kBlocks / 2 && blocks_left <= j * kChunk;
+  }
+
   /// `block`: the first of the thread, of kBlocks that are kChunk apart.
-  __device__ void read(const RowArgs& a, const WarpStage<kType>& stage, std::int64_t row,
-                       int block) {
+  __device__ void read(const RowArgs& a, const WarpStage<kType>& stage, std::int64_t row, int block,
+                       int blocks_left) {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
+      if (is_half(j, blocks_left)) break;
       if constexpr (kPlain) {
         x[j] = stage.block(j);
       } else if constexpr (kKind == RowKind::swiglu) {
@@ -188,21 +191,24 @@ struct StagedRow {
     }
   }
 
+  /// `reciprocal`: 1 / the row's length. `writes`: this thread alone gives 1 / rms.
   __device__ void normalize(const RowArgs& a, std::int32_t row, WarpResults& results,
-                            const float4* weights) {
-    float sums[kBlocks];
+                            const float4* weights, float reciprocal, int blocks_left, bool writes) {
+    float sums[kBlocks] = {};
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
+      if (is_half(j, blocks_left)) break;
       float squares[16];
 #pragma unroll
       for (int i = 0; i < 16; ++i) squares[i] = v[j][i] * v[j][i];
       sums[j] = tree(squares, Sum{});
     }
     const float total = results(warp_tree(sums), Sum{});
-    const float rstd = quick_reciprocal_rms(total, a.blocks * 16, a.eps);
-    if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
+    const float rstd = quick_reciprocal_rms(total, a.blocks * 16, reciprocal, a.eps);
+    if (a.rstd != nullptr && writes) a.rstd[row] = rstd;
 #pragma unroll
-    for (int j = 0; j < kBlocks; ++j)
+    for (int j = 0; j < kBlocks; ++j) {
+      if (is_half(j, blocks_left)) break;
 #pragma unroll
       for (int i = 0; i < 16; i += 4) {
         const float4 w = weights[(4 * j + i / 4) * kChunk];
@@ -211,6 +217,7 @@ struct StagedRow {
         v[j][i + 2] = normalized(v[j][i + 2], rstd, w.z);
         v[j][i + 3] = normalized(v[j][i + 3], rstd, w.w);
       }
+    }
     if (a.intermediate != DType::f32)
 #pragma unroll
       for (int j = 0; j < kBlocks; ++j)
@@ -218,12 +225,12 @@ struct StagedRow {
         for (int i = 0; i < 16; ++i) v[j][i] = rounded_to(a.intermediate, v[j][i]);
   }
 
-  /// Largest magnitude, NaN ignored; sets `maxima`. blocks_left: from the warp's first one.
+  /// Largest magnitude, NaN ignored; sets `maxima`.
   __device__ float measure(int blocks_left) {
     float largest = 0;
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      if (kBlocks > 2 && j == kBlocks / 2 && blocks_left <= j * kChunk) break;
+      if (is_half(j, blocks_left)) break;
       if constexpr (kPlain) {
         std::uint32_t bits = x[j].amax_bits();
         if (bits > Block<kType>::kInfinity) bits = x[j].replace_nans();
@@ -236,17 +243,39 @@ struct StagedRow {
     return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest)));
   }
 
-  __device__ void encode(const Encoder& encoder, int blocks_left, uint2* codes,
-                         std::uint8_t* scales, std::int64_t step) {
+  /// `block`: the first of the thread; `codes`, `scales`: where it goes, the others `step` further.
+  __device__ void encode(const Encoder& encoder, int block, int blocks, int blocks_left,
+                         uint2* codes, std::uint8_t* scales, std::int64_t step) {
+    std::uint32_t code[kBlocks];
 #pragma unroll
-    for (int j = 0; j < kBlocks; ++j) {
-      if (j * kChunk >= blocks_left) break;
-      const std::uint32_t code = encoder.scale_code(maxima[j]);
-      if constexpr (kPlain)
-        codes[j * kChunk] = encoder(x[j], code);
-      else
-        codes[j * kChunk] = encoder.encode(v[j], code);
-      scales[j * step] = static_cast<std::uint8_t>(code);
+    for (int j = 0; j < kBlocks; ++j) code[j] = encoder.scale_code(maxima[j]);
+    const auto store = [&](int j, uint2 of_block) {
+      if (block + j * kChunk >= blocks) return;
+      codes[j * kChunk] = of_block;
+      scales[j * step] = static_cast<std::uint8_t>(code[j]);
+    };
+    if (encoder.ordinary) [[likely]] {
+      // All factors first: one waits long for its reciprocal.
+      float eighth[kBlocks];
+#pragma unroll
+      for (int j = 0; j < kBlocks; ++j) eighth[j] = encoder.eighth(code[j]);
+#pragma unroll
+      for (int j = 0; j < kBlocks; ++j) {
+        if (is_half(j, blocks_left)) break;
+        if constexpr (kPlain)
+          store(j, encode_block(x[j], eighth[j]));
+        else
+          store(j, encode16(v[j], eighth[j]));
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kBlocks; ++j) {
+        if (is_half(j, blocks_left)) break;
+        if constexpr (kPlain)
+          store(j, encoder(x[j], code[j]));
+        else
+          store(j, encoder.encode(v[j], code[j]));
+      }
     }
   }
 
@@ -325,16 +354,19 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
   };
   if (!kStores && a.mode == RowMode::quantize && !a.measure && !a.of_vectors) take_global(0);
   float tensor_amax = 0;
+  const float reciprocal = ordinary_reciprocal(static_cast<float>(a.blocks * 16));
+  const bool writes = warp == warps - 1 && lane == 0;  // that warp has least to do
   const auto step = static_cast<std::int32_t>(gridDim.x);
 
   for (auto row = static_cast<std::int32_t>(blockIdx.x); row < a.rows; row += step) {
     wait_for_copies();
     __syncwarp();
     StagedRow<kKind, kType, kResidual> r;
-    r.read(a, stage, row, block);
+    r.read(a, stage, row, block, a.blocks - first);
     __syncwarp();
     if (row + step < a.rows) copies.start();
-    if constexpr (kKind == RowKind::norm) r.normalize(a, row, results, weights);
+    if constexpr (kKind == RowKind::norm)
+      r.normalize(a, row, results, weights, reciprocal, a.blocks - first, writes);
     if constexpr (kStores) {
       r.store(a, row, block);
       continue;
@@ -346,17 +378,16 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
       continue;
     }
     if (a.measure) {
-      const float row_amax = counts ? results(amax, Largest{}) : 0.0f;
-      encoder = Encoder(measured_divisor(row_amax));
-      if (threadIdx.x == 0)
-        a.global_scale[row] = global_scale_for(row_amax, Quantizer::max).multiplier;
+      const MeasuredScale measured(counts ? results(amax, Largest{}) : 0.0f);
+      encoder = Encoder(measured.divisor);
+      if (writes) a.global_scale[row] = measured.multiplier();
     } else {
       if (a.of_vectors) take_global(row);
-      if (a.write_globals && threadIdx.x == 0 && (a.of_vectors || row == 0))
+      if (a.write_globals && writes && (a.of_vectors || row == 0))
         a.global_scale[a.of_vectors ? row : 0] = multiplier;
     }
     if (counts)
-      r.encode(encoder, a.blocks - block, codes + row * std::int64_t{a.blocks},
+      r.encode(encoder, block, a.blocks, a.blocks - first, codes + row * std::int64_t{a.blocks},
                scales.of(a.scale_steps, row), a.scale_steps.chunk);
     else
       clear_row(a, row);

@@ -16,11 +16,6 @@ __device__ inline float saturated_product(float a, float b) {
   asm("mul.rn.sat.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
   return d;
 }
-__device__ inline float saturated_sum(float a, float b) {
-  float d;
-  asm("add.rn.sat.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
-  return d;
-}
 
 /// 1 / d, correctly rounded, for 2^-126 <= d < 2^126; 1 / 0 gives NaN.
 __device__ inline float ordinary_reciprocal(float d) {
@@ -29,14 +24,16 @@ __device__ inline float ordinary_reciprocal(float d) {
   return __fmaf_rn(r, __fmaf_rn(-d, r, 1.0f), r);
 }
 
-/// The E2M1 code of 8a plus kCodeBias, as the bits of a float; 0 <= a <= 1.
+/// The E2M1 code of 8a plus kCodeBias, as the bits of a float; a = min(|x| · eighth, 1).
 /// min(8a, 4) is added to 2^23 - 2: the sum has steps of 1/2 below 2^23, where 8a < 2, and of 1
 /// above, as E2M1 has, and the adder rounds to nearest even. Almost 0.8 a more changes it only by
-/// one, and only if 8a > 5: kAbove · 0.625 < 1/2 < kAbove · (0.625 + 2^-24).
+/// one, and only if 8a > 5: kAbove · 0.625 < 1/2 < kAbove · (0.625 + 2^-24). Both minima are taken
+/// of products with x: one of the other would make the chain longer, which is what takes time.
 inline constexpr std::uint32_t kCodeBias = 0x4AFFFFFC;  ///< bits of 2^23 - 2
 inline constexpr float kAbove = 0x1.999998p-1f;
-__device__ inline std::uint32_t e2m1_biased(float a) {
-  const float to_4 = saturated_sum(a, a);
+__device__ inline std::uint32_t e2m1_biased(float x, float eighth, float quarter) {
+  const float a = saturated_product(fabsf(x), eighth);
+  const float to_4 = saturated_product(fabsf(x), quarter);
   return __float_as_uint(__fmaf_rn(a, kAbove, __fmaf_rn(to_4, 4.0f, 0x1p23f - 2.0f)));
 }
 
@@ -82,9 +79,10 @@ __device__ inline std::uint32_t encode8(const float* x, [[maybe_unused]] const S
   }
   return word;
 #else
+  const float quarter = 2.0f * eighth;
   std::uint32_t sum = 0;
 #pragma unroll
-  for (int i = 7; i >= 0; --i) sum = sum * 16 + e2m1_biased(saturated_product(fabsf(x[i]), eighth));
+  for (int i = 7; i >= 0; --i) sum = sum * 16 + e2m1_biased(x[i], eighth, quarter);
   return (sum - kCodeBias * 0x11111111u) | (sign_bits(signed_as) & 0x88888888u);
 #endif
 }
@@ -92,6 +90,16 @@ __device__ inline std::uint32_t encode8(const float* x, [[maybe_unused]] const S
 /// Codes of 16 values, none NaN.
 __device__ inline uint2 encode16(const float* x, float eighth) {
   return {encode8(x, x, eighth), encode8(x + 8, x + 8, eighth)};
+}
+
+/// Codes of what was loaded, without NaN: if of 16 bits, the signs are there in pairs.
+template <DType kType>
+__device__ inline uint2 encode_block(const Block<kType>& b, float eighth) {
+  float v[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) v[i] = b.value(i);
+  if constexpr (kType == DType::f32) return encode16(v, eighth);
+  return {encode8(v, b.words, eighth), encode8(v + 8, b.words + 4, eighth)};
 }
 
 /// What blocks need of their global scale. Always inlined: around a call ptxas would keep wgmma
@@ -139,16 +147,14 @@ struct Encoder {
     return encode(v, code);
   }
 
-  /// The same of what was loaded: if of 16 bits, the signs are there in pairs.
+  /// The same of what was loaded.
   template <DType kType>
   __device__ __forceinline__ uint2 operator()(const Block<kType>& b, std::uint32_t code) const {
+    if (ordinary) return encode_block(b, eighth(code));
     float v[16];
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = b.value(i);
-    if (!ordinary) return (*this)(v, code, false);
-    const float factor = eighth(code);
-    if constexpr (kType == DType::f32) return encode16(v, factor);
-    return {encode8(v, b.words, factor), encode8(v + 8, b.words + 4, factor)};
+    return (*this)(v, code, false);
   }
 
  private:

@@ -7,24 +7,39 @@
 /// those are taken where the operands are far from ordinary.
 namespace nvfp4::cuda {
 
-/// n / d, correctly rounded, where both and their quotient are far from overflow and underflow.
-__device__ inline float ordinary_quotient(float n, float d) {
-  const float r = ordinary_reciprocal(d);
-  const float q = n * r;
-  return __fmaf_rn(r, __fmaf_rn(-d, q, n), q);
+/// n / d, correctly rounded, where both and their quotient are far from overflow and underflow;
+/// `reciprocal` is 1 / d, correctly rounded.
+__device__ inline float ordinary_quotient(float n, float d, float reciprocal) {
+  const float q = n * reciprocal;
+  return __fmaf_rn(reciprocal, __fmaf_rn(-d, q, n), q);
 }
 
-/// divisor of global_scale_for().
-__device__ inline float measured_divisor(float amax) {
-  if (amax >= 0x1p-75f && amax <= 0x1p90f)
-    return ordinary_quotient(E2M1::kMax * largest_scale(Quantizer::max), amax);
-  return global_scale_for(amax, Quantizer::max).divisor;
-}
+/// global_scale_for() of an amax that was measured, and its encoder.
+struct MeasuredScale {
+  static constexpr float kLargest = E2M1::kMax * largest_scale(Quantizer::max);
+  float amax;
+  bool ordinary;
+  float divisor;
 
-/// 1 / rms, as reciprocal_rms() has it.
-__device__ inline float quick_reciprocal_rms(float sum_of_squares, std::int32_t n, float eps) {
+  __device__ explicit MeasuredScale(float measured)
+      : amax(measured), ordinary(amax >= 0x1p-75f && amax <= 0x1p75f) {
+    if (ordinary) [[likely]]
+      divisor = ordinary_quotient(kLargest, amax, ordinary_reciprocal(amax));
+    else
+      divisor = global_scale_for(amax, Quantizer::max).divisor;
+  }
+  __device__ float multiplier() const {
+    if (ordinary) [[likely]]
+      return ordinary_quotient(amax, kLargest, 1.0f / kLargest);
+    return global_scale_for(amax, Quantizer::max).multiplier;
+  }
+};
+
+/// 1 / rms, as reciprocal_rms() has it. `reciprocal`: 1 / n, correctly rounded.
+__device__ inline float quick_reciprocal_rms(float sum_of_squares, std::int32_t n, float reciprocal,
+                                             float eps) {
   if (sum_of_squares >= 0x1p-60f && sum_of_squares <= 0x1p60f && eps >= 0 && eps <= 0x1p60f) {
-    const float x = ordinary_quotient(sum_of_squares, static_cast<float>(n)) + eps;
+    const float x = ordinary_quotient(sum_of_squares, static_cast<float>(n), reciprocal) + eps;
     // The root: an estimate of its reciprocal, and the root corrected by its remainder.
     float r;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
