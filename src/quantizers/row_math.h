@@ -48,14 +48,21 @@ NVFP4_HD inline float swiglu(float gate, float up, float limit) {
   return silu(gate) * up;
 }
 
-/// 1 / rms from the sum of squares, which is the balanced binary tree over the row: neighbours are
-/// added in pairs, then the pairs' sums, and so on, as if the row were padded with zeros to a power
-/// of two. Any machine can build it in any order.
+/// The squares of four neighbours, added one after the other.
+NVFP4_HD inline float four_squares(float a, float b, float c, float d) {
+  return fused(d, d, fused(c, c, fused(b, b, a * a)));
+}
+
+/// 1 / rms from the sum of squares, which is the balanced binary tree over the row's
+/// four_squares(): neighbours are added in pairs, then the pairs' sums, and so on, as if the row
+/// were padded with zeros to a power of two. Any machine can build it in any order.
 NVFP4_HD inline float reciprocal_rms(float sum_of_squares, std::int64_t n, float eps) {
   return 1.0f / root(sum_of_squares / static_cast<float>(n) + eps);
 }
 
-NVFP4_HD inline float normalized(float x, float rstd, float weight) { return x * rstd * weight; }
+/// The weight first: a row's largest magnitude times `rstd` is that of the normalized row, so that
+/// both can be found in one pass.
+NVFP4_HD inline float normalized(float x, float weight, float rstd) { return x * weight * rstd; }
 
 inline constexpr int kMostStreams = 4;
 

@@ -30,7 +30,7 @@ TEST(RowMath, TheNormIsAsCloseAsItsRoundingsAllow) {
                   {.eps = 1e-5f, .rstd = rstd.data()}, kReference);
     // Squares, tree, mean, eps: halved by the root; root, reciprocal, two products.
     const double levels = std::ceil(std::log2(static_cast<double>(n)));
-    const double bound = ((levels + 3) / 2 + 4) * kUnit * 1.01;
+    const double bound = ((levels + 4) / 2 + 4) * kUnit * 1.01;
     for (std::int64_t r = 0; r < 5; ++r) {
       double sum = 0;
       for (std::int64_t c = 0; c < n; ++c) sum += square(x.view().at(r, c));

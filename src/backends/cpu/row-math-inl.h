@@ -73,6 +73,10 @@ HWY_INLINE VF lanes_swiglu(VF gate, VF up, VF limit) {
   return hn::Mul(hn::Mul(gate, hn::Div(set_f32(1.0f), denominator)), up);
 }
 
+HWY_INLINE VF lanes_four_squares(VF a, VF b, VF c, VF d) {
+  return lanes_fused(d, d, lanes_fused(c, c, lanes_fused(b, b, hn::Mul(a, a))));
+}
+
 /// The sums of neighbours: those of a, then those of b.
 HWY_INLINE VF pair_sums(VF a, VF b) {
   return hn::Add(hn::ConcatEven(F32(), b, a), hn::ConcatOdd(F32(), b, a));

@@ -76,22 +76,29 @@ class Amax {
   VI largest_;
 };
 
-/// The sums of squares of neighbours among 2 kLanes values.
+/// four_squares() of 4 kLanes values.
 template <class T>
 HWY_INLINE VF leaf(const T* p) {
   if constexpr (std::is_same_v<T, BF16>) {  // neighbours share a word
-    const VU words = hn::LoadU(U32(), reinterpret_cast<const std::uint32_t*>(p));
-    const VF even = bf16_low(words), odd = bf16_high(words);
-    return hn::Add(hn::Mul(even, even), hn::Mul(odd, odd));
+    const auto* words = reinterpret_cast<const std::uint32_t*>(p);
+    const VU a = hn::LoadU(U32(), words), b = hn::LoadU(U32(), words + kLanes);
+    const VU first = hn::ConcatEven(U32(), b, a), second = hn::ConcatOdd(U32(), b, a);
+    return lanes_four_squares(bf16_low(first), bf16_high(first), bf16_low(second),
+                              bf16_high(second));
   } else {
     const VF a = load_lanes(p), b = load_lanes(p + kLanes);
-    return pair_sums(hn::Mul(a, a), hn::Mul(b, b));
+    const VF c = load_lanes(p + 2 * kLanes), d = load_lanes(p + 3 * kLanes);
+    const VF even = hn::ConcatEven(F32(), b, a), odd = hn::ConcatOdd(F32(), b, a);
+    const VF more_even = hn::ConcatEven(F32(), d, c), more_odd = hn::ConcatOdd(F32(), d, c);
+    return lanes_four_squares(
+        hn::ConcatEven(F32(), more_even, even), hn::ConcatEven(F32(), more_odd, odd),
+        hn::ConcatOdd(F32(), more_even, even), hn::ConcatOdd(F32(), more_odd, odd));
   }
 }
 
 template <class T>
 float sum_of_squares(const T* p, std::int64_t n) {
-  constexpr std::int64_t kLeaf = 2 * kStep;
+  constexpr std::int64_t kLeaf = 4 * kLanes;
   TreeSum sum;
   std::int64_t i = 0;
   for (; i + 4 * kLeaf <= n; i += 4 * kLeaf)
@@ -113,7 +120,7 @@ float normalize(const T* x, const float* weight, float rstd, std::int64_t n, con
   Amax amax;
   for (std::int64_t i = 0; i < n; i += kStep) {
     next.fetch(i / kStep);
-    const VF y = hn::Mul(hn::Mul(load_lanes(x + i), scale), hn::LoadU(F32(), weight + i));
+    const VF y = hn::Mul(hn::Mul(load_lanes(x + i), hn::LoadU(F32(), weight + i)), scale);
     const VF value = rounded<Intermediate>(y);
     amax.see(value);
     hn::StoreU(value, F32(), row + i);

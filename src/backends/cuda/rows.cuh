@@ -142,16 +142,13 @@ struct QuickReduction {
 
 __device__ inline void normalize_quickly(const RowArgs& a, std::int32_t row, QuickReduction& reduce,
                                          const float* weights, float (&v)[16]) {
-  float squares[16];
-#pragma unroll
-  for (int i = 0; i < 16; ++i) squares[i] = v[i] * v[i];
   const std::int32_t n = a.blocks * 16;
   const float reciprocal = ordinary_reciprocal(static_cast<float>(n));
-  const float total = reduce.sum(tree(squares, Sum{}));
+  const float total = reduce.sum(block_squares(v));
   const float rstd = quick_reciprocal_rms(total, n, reciprocal, a.eps);
   if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
 #pragma unroll
-  for (int i = 0; i < 16; ++i) v[i] = normalized(v[i], rstd, weights[i]);
+  for (int i = 0; i < 16; ++i) v[i] = normalized(v[i], weights[i], rstd);
   if (a.intermediate != DType::f32)
 #pragma unroll
     for (int i = 0; i < 16; ++i) v[i] = rounded_to(a.intermediate, v[i]);

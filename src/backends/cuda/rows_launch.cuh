@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "backends/cuda/norm_rows.cuh"
 #include "backends/cuda/rows.cuh"
 #include "backends/cuda/rows_staged.cuh"
 #include "backends/cuda/runtime.h"
@@ -50,7 +51,11 @@ bool fits_stage(const RowArgs& a, Device device) {
 
 template <RowKind kKind, DType kType, bool kStores, bool kResidual>
 void launch_staged(const RowArgs& a, Device device, Stream stream) {
-  const auto kernel = staged_rows_kernel<kKind, kType, kStores, kResidual>;
+  auto kernel = staged_rows_kernel<kKind, kType, kStores, kResidual>;
+  if constexpr (kKind == RowKind::norm && !kStores)
+    if (a.mode == RowMode::quantize && a.intermediate == DType::f32)
+      kernel = a.measure ? norm_rows_kernel<kType, kResidual, true>
+                         : norm_rows_kernel<kType, kResidual, false>;
   const int warps = staged_warps<kKind, kResidual>(a);
   const int bytes = warps * kStagedBytes<kKind, kType, kResidual>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

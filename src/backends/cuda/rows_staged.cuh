@@ -84,6 +84,7 @@ template <RowKind kKind, DType kType, bool kResidual>
 struct RowCopies {
   using Stage = WarpStage<kType>;
   static constexpr int kRows = kOperands<kKind, kResidual>;
+  static constexpr int kPieces = kStagedBlocks<kKind, kResidual> * Stage::kPieces;  // of a lane
   Stage stage;
   const char* from;     ///< what this lane copies first of the next row
   std::int64_t step;    ///< bytes to the row after that
@@ -117,20 +118,23 @@ struct RowCopies {
   __device__ void start() {
     if (kKind == RowKind::swiglu && alternating)
       start_alternating();
+    else if (pieces + Stage::lane() >= 32 * kPieces)  // the same for the warp
+      start_halves<true>();
     else
-      start_halves();
+      start_halves<false>();
     from += step;
     if (kResidual) second += second_step;
   }
 
  private:
+  template <bool kAll>
   __device__ void start_halves() const {
 #pragma unroll
     for (int j = 0; j < kStagedBlocks<kKind, kResidual>; ++j)
 #pragma unroll
       for (int i = 0; i < Stage::kPieces; ++i) {
         const int n = 32 * (j * Stage::kPieces + i);
-        if (pieces > n)
+        if (kAll || pieces > n)
 #pragma unroll
           for (int o = 0; o < kRows; ++o)
             stage.copy(j * kRows + o, 2 * i, Stage::lane(), from + o * second + n * kCopyBytes);
@@ -144,6 +148,47 @@ struct RowCopies {
       if (pieces > 32 * i)
         stage.copy(i / kIn * 2 + operand, i % kIn, piece, from + 32 * i * kCopyBytes);
     }
+  }
+};
+
+/// Which part of a row, and of shared memory, is whose.
+template <RowKind kKind, DType kType, bool kResidual>
+struct StagedPlace {
+  using Stage = WarpStage<kType>;
+  static constexpr int kBlocks = kStagedBlocks<kKind, kResidual>;
+  static constexpr int kPieces = kBlocks * kOperands<kKind, kResidual>;  // of kChunk blocks
+  int warp;                                                              ///< of those of the row
+  int first, block;  ///< of the warp, of the thread
+  Stage stage;
+
+  __device__ StagedPlace(const RowArgs& a, uint4* memory) {
+    const int warps = static_cast<int>(blockDim.x) / 32;
+    // The last part of a row may be shorter: not for warps of the same scheduler in every row.
+    const int turn = static_cast<int>(blockIdx.x * (blockDim.x / 32) / gridDim.x);
+    warp = (static_cast<int>(threadIdx.x) / 32 + turn) % warps;
+    first = warp * kBlocks * kChunk;
+    block = first + lane();
+    stage.memory = reinterpret_cast<char*>(memory) + warp * kStagedBytes<kKind, kType, kResidual>;
+  }
+  __device__ static int lane() { return Stage::lane(); }
+  __device__ bool is_last() const { return warp == static_cast<int>(blockDim.x) / 32 - 1; }
+
+  /// What no row reaches reads as zeros.
+  __device__ void clear(const RowArgs& a) const {
+    if (first + kBlocks * kChunk > a.blocks) stage.clear(kPieces);
+  }
+  /// Of the norm: for each block of the thread four vectors, kChunk apart.
+  __device__ const float4* load_weights(const RowArgs& a) const {
+    float4* weights = reinterpret_cast<float4*>(stage.memory + kPieces * Stage::kBytes) + lane();
+#pragma unroll
+    for (int i = 0; i < 4 * kBlocks; ++i) {
+      const int of = block + i / 4 * kChunk;
+      weights[i * kChunk] =
+          of < a.blocks
+              ? __ldg(reinterpret_cast<const float4*>(a.weight) + std::int64_t{of} * 4 + i % 4)
+              : float4{0, 0, 0, 0};
+    }
+    return weights;
   }
 };
 
@@ -162,6 +207,45 @@ struct StagedRow {
     return kBlocks > 2 && j == kBlocks / 2 && blocks_left <= j * kChunk;
   }
 
+  /// Block j of the thread: x, or its sum with the residual, which is also stored.
+  __device__ static Block<kType> input(const RowArgs& a, const WarpStage<kType>& stage,
+                                       std::int64_t row, int block, int j) {
+    Block<kType> b = stage.block(j * kOperands<kKind, kResidual>);
+    if constexpr (kResidual) {
+      b = rounded_sum(b, stage.block(2 * j + 1));
+      if (block + j * kChunk < a.blocks)
+        store_block(b, static_cast<char*>(a.residual_out.data) +
+                           (row * a.residual_out.stride + (block + j * kChunk) * 16) *
+                               kElementBytes<kType>);
+    }
+    return b;
+  }
+
+  /// The norm's input, from global memory: the sum with the residual is there.
+  __device__ void read_again(const RowArgs& a, std::int64_t row, int block) {
+    const char* from = a.x + row * a.x_stride;
+    if (kResidual)
+      from = static_cast<const char*>(a.residual_out.data) +
+             row * a.residual_out.stride * kElementBytes<kType>;
+#pragma unroll
+    for (int j = 0; j < kBlocks; ++j) {
+      Block<kType> b{};
+      if (block + j * kChunk < a.blocks)
+#pragma unroll
+        for (int h = 0; h < Block<kType>::kWords; h += 4) {
+          // Not as constants: this thread may have written them.
+          const uint4 four = __ldcg(reinterpret_cast<const uint4*>(
+              from + ((block + j * kChunk) * 16 * kElementBytes<kType> + 4 * h)));
+          b.words[h] = four.x;
+          b.words[h + 1] = four.y;
+          b.words[h + 2] = four.z;
+          b.words[h + 3] = four.w;
+        }
+#pragma unroll
+      for (int i = 0; i < 16; ++i) v[j][i] = b.value(i);
+    }
+  }
+
   /// `block`: the first of the thread, of kBlocks that are kChunk apart.
   __device__ void read(const RowArgs& a, const WarpStage<kType>& stage, std::int64_t row, int block,
                        int blocks_left) {
@@ -173,14 +257,7 @@ struct StagedRow {
       } else if constexpr (kKind == RowKind::swiglu) {
         swiglu_block(stage.block(2 * j), stage.block(2 * j + 1), a.limit, v[j]);
       } else {
-        Block<kType> b = stage.block(j * kOperands<kKind, kResidual>);
-        if constexpr (kResidual) {
-          b = rounded_sum(b, stage.block(2 * j + 1));
-          if (block + j * kChunk < a.blocks)
-            store_block(b, static_cast<char*>(a.residual_out.data) +
-                               (row * a.residual_out.stride + (block + j * kChunk) * 16) *
-                                   kElementBytes<kType>);
-        }
+        const Block<kType> b = input(a, stage, row, block, j);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
           v[j][i] = b.value(i);
@@ -198,10 +275,7 @@ struct StagedRow {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
       if (is_half(j, blocks_left)) break;
-      float squares[16];
-#pragma unroll
-      for (int i = 0; i < 16; ++i) squares[i] = v[j][i] * v[j][i];
-      sums[j] = tree(squares, Sum{});
+      sums[j] = block_squares(v[j]);
     }
     const float total = results(warp_tree(sums), Sum{});
     const float rstd = quick_reciprocal_rms(total, a.blocks * 16, reciprocal, a.eps);
@@ -212,10 +286,10 @@ struct StagedRow {
 #pragma unroll
       for (int i = 0; i < 16; i += 4) {
         const float4 w = weights[(4 * j + i / 4) * kChunk];
-        v[j][i] = normalized(v[j][i], rstd, w.x);
-        v[j][i + 1] = normalized(v[j][i + 1], rstd, w.y);
-        v[j][i + 2] = normalized(v[j][i + 2], rstd, w.z);
-        v[j][i + 3] = normalized(v[j][i + 3], rstd, w.w);
+        v[j][i] = normalized(v[j][i], w.x, rstd);
+        v[j][i + 1] = normalized(v[j][i + 1], w.y, rstd);
+        v[j][i + 2] = normalized(v[j][i + 2], w.z, rstd);
+        v[j][i + 3] = normalized(v[j][i + 3], w.w, rstd);
       }
     }
     if (a.intermediate != DType::f32)
@@ -310,34 +384,20 @@ __device__ inline void stage_all_routing(const RowArgs& a) {
 template <RowKind kKind, DType kType, bool kStores, bool kResidual>
 __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kResidual>)
     staged_rows_kernel(const RowArgs a) {
-  constexpr int kBlocks = kStagedBlocks<kKind, kResidual>;
   constexpr bool kPlain = kKind == RowKind::plain;  // alone has groups and routing
   using Stage = WarpStage<kType>;
   extern __shared__ uint4 memory[];
   __shared__ float4 buffers[2][kStagedWarps / 4];
-  const int warps = static_cast<int>(blockDim.x) / 32, lane = Stage::lane();
-  // The last part of a row may be shorter: not for warps of the same scheduler in every row.
-  const int turn = static_cast<int>(blockIdx.x * (blockDim.x / 32) / gridDim.x);
-  const int warp = (static_cast<int>(threadIdx.x) / 32 + turn) % warps;
-  WarpResults results{buffers, warp};
+  const StagedPlace<kKind, kType, kResidual> place(a, memory);
+  const int lane = place.lane(), first = place.first, block = place.block;
+  const Stage stage = place.stage;
+  WarpResults results{buffers, place.warp};
   results.clear();
-  const int first = warp * kBlocks * kChunk, block = first + lane;  // of the warp, of the thread
-  char* own = reinterpret_cast<char*>(memory) + warp * kStagedBytes<kKind, kType, kResidual>;
-  const Stage stage{own};
-  constexpr int kPieces = kBlocks * kOperands<kKind, kResidual>;  // of kChunk blocks
-  if (first + kBlocks * kChunk > a.blocks) stage.clear(kPieces);
+  place.clear(a);
   wait_for_kernel_before();
   allow_next_kernel();
-  float4* weights = reinterpret_cast<float4*>(own + kPieces * Stage::kBytes) + lane;
-  if constexpr (kKind == RowKind::norm)
-#pragma unroll
-    for (int i = 0; i < 4 * kBlocks; ++i) {
-      const int of = block + i / 4 * kChunk;
-      weights[i * kChunk] =
-          of < a.blocks
-              ? __ldg(reinterpret_cast<const float4*>(a.weight) + std::int64_t{of} * 4 + i % 4)
-              : float4{0, 0, 0, 0};
-    }
+  const float4* weights = nullptr;
+  if constexpr (kKind == RowKind::norm) weights = place.load_weights(a);
   __syncwarp();
   RowCopies<kKind, kType, kResidual> copies(a, stage, first);
   copies.start();
@@ -355,7 +415,7 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
   if (!kStores && a.mode == RowMode::quantize && !a.measure && !a.of_vectors) take_global(0);
   float tensor_amax = 0;
   const float reciprocal = ordinary_reciprocal(static_cast<float>(a.blocks * 16));
-  const bool writes = warp == warps - 1 && lane == 0;  // that warp has least to do
+  const bool writes = place.is_last() && lane == 0;  // that warp has least to do
   const auto step = static_cast<std::int32_t>(gridDim.x);
 
   for (auto row = static_cast<std::int32_t>(blockIdx.x); row < a.rows; row += step) {

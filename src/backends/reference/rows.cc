@@ -60,8 +60,11 @@ void swiglu_row(const RowJob& job, std::int64_t r, float* row) {
 
 /// The balanced tree of reciprocal_rms().
 float sum_of_squares(const float* row, std::int64_t n) {
-  std::vector<float> sums(row, row + n);
-  for (float& s : sums) s = s * s;
+  std::vector<float> padded(row, row + n);
+  padded.resize(padded.size() + 3 - (padded.size() + 3) % 4);
+  std::vector<float> sums;
+  for (std::size_t i = 0; i < padded.size(); i += 4)
+    sums.push_back(four_squares(padded[i], padded[i + 1], padded[i + 2], padded[i + 3]));
   while (sums.size() > 1) {
     if (sums.size() % 2 != 0) sums.push_back(0.0f);
     for (std::size_t i = 0; i < sums.size() / 2; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
@@ -74,7 +77,7 @@ void normalize(const RowJob& job, std::int64_t r, float* row) {
   const float rstd = reciprocal_rms(sum_of_squares(row, job.cols), job.cols, job.norm.eps);
   if (job.norm.rstd != nullptr) job.norm.rstd[r] = rstd;
   for (std::int64_t c = 0; c < job.cols; ++c)
-    row[c] = rounded(normalized(row[c], rstd, job.weight[c]), job.norm.intermediate);
+    row[c] = rounded(normalized(row[c], job.weight[c], rstd), job.norm.intermediate);
 }
 
 }  // namespace

@@ -114,6 +114,14 @@ struct Encoder {
       : sixth(divisor * kSixth), ordinary(divisor >= 0x1p-90f && divisor <= 0x1p90f) {
     inverse = ordinary ? 8.0f * ordinary_reciprocal(divisor) : 1.0f / divisor;
   }
+  /// Of a divisor that is known to be `ordinary`.
+  __device__ __forceinline__ static Encoder of_ordinary(float divisor) {
+    Encoder e;
+    e.sixth = divisor * kSixth;
+    e.inverse = 8.0f * ordinary_reciprocal(divisor);
+    e.ordinary = true;
+    return e;
+  }
 
   /// The code of the block scale, as scale_for() has it.
   __device__ __forceinline__ std::uint32_t scale_code(float amax) const {

@@ -14,7 +14,10 @@ __device__ inline float ordinary_quotient(float n, float d, float reciprocal) {
   return __fmaf_rn(reciprocal, __fmaf_rn(-d, q, n), q);
 }
 
-/// global_scale_for() of an amax that was measured, and its encoder.
+/// Neither the global scale of this nor what is made of it comes near overflow or underflow.
+__device__ inline bool is_ordinary_amax(float amax) { return amax >= 0x1p-75f && amax <= 0x1p75f; }
+
+/// global_scale_for() of an amax that was measured.
 struct MeasuredScale {
   static constexpr float kLargest = E2M1::kMax * largest_scale(Quantizer::max);
   float amax;
@@ -22,7 +25,9 @@ struct MeasuredScale {
   float divisor;
 
   __device__ explicit MeasuredScale(float measured)
-      : amax(measured), ordinary(amax >= 0x1p-75f && amax <= 0x1p75f) {
+      : MeasuredScale(measured, is_ordinary_amax(measured)) {}
+  __device__ MeasuredScale(float measured, bool is_ordinary)
+      : amax(measured), ordinary(is_ordinary) {
     if (ordinary) [[likely]]
       divisor = ordinary_quotient(kLargest, amax, ordinary_reciprocal(amax));
     else
@@ -35,17 +40,21 @@ struct MeasuredScale {
   }
 };
 
+/// 1 / root(x), each correctly rounded, for 2^-60 <= x <= 2^60: an estimate of it, and the root
+/// corrected by its remainder.
+__device__ inline float ordinary_reciprocal_root(float x) {
+  float r;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  const float root = x * r;
+  return ordinary_reciprocal(__fmaf_rn(__fmaf_rn(-root, root, x), r * 0.5f, root));
+}
+
 /// 1 / rms, as reciprocal_rms() has it. `reciprocal`: 1 / n, correctly rounded.
 __device__ inline float quick_reciprocal_rms(float sum_of_squares, std::int32_t n, float reciprocal,
                                              float eps) {
-  if (sum_of_squares >= 0x1p-60f && sum_of_squares <= 0x1p60f && eps >= 0 && eps <= 0x1p60f) {
-    const float x = ordinary_quotient(sum_of_squares, static_cast<float>(n), reciprocal) + eps;
-    // The root: an estimate of its reciprocal, and the root corrected by its remainder.
-    float r;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    const float root = x * r;
-    return ordinary_reciprocal(__fmaf_rn(__fmaf_rn(-root, root, x), r * 0.5f, root));
-  }
+  if (sum_of_squares >= 0x1p-60f && sum_of_squares <= 0x1p60f && eps >= 0 && eps <= 0x1p60f)
+    return ordinary_reciprocal_root(
+        ordinary_quotient(sum_of_squares, static_cast<float>(n), reciprocal) + eps);
   return reciprocal_rms(sum_of_squares, n, eps);
 }
 

@@ -25,6 +25,12 @@ __device__ inline float tree(float (&v)[kCount], Combine combine) {
   return v[0];
 }
 
+/// The subtree of a block's squares.
+__device__ inline float block_squares(const float* v) {
+  return (four_squares(v[0], v[1], v[2], v[3]) + four_squares(v[4], v[5], v[6], v[7])) +
+         (four_squares(v[8], v[9], v[10], v[11]) + four_squares(v[12], v[13], v[14], v[15]));
+}
+
 /// Over the threads, as the balanced binary tree. There are two buffers, so that one barrier for
 /// each reduction is enough: whoever writes a buffer again has passed the other's barrier since.
 struct RowReduction {
@@ -147,12 +153,7 @@ __device__ inline void normalize(const RowArgs& a, std::int32_t row, RowReductio
                                  const float* weights, float (&v)[16 * kBlocks]) {
   float sums[kBlocks];
 #pragma unroll
-  for (int j = 0; j < kBlocks; ++j) {
-    float squares[16];
-#pragma unroll
-    for (int i = 0; i < 16; ++i) squares[i] = v[16 * j + i] * v[16 * j + i];
-    sums[j] = tree(squares, Sum{});
-  }
+  for (int j = 0; j < kBlocks; ++j) sums[j] = block_squares(v + 16 * j);
   float total;
   if constexpr (kChunked) {
     total = reduce(sums, Sum{});
@@ -163,7 +164,7 @@ __device__ inline void normalize(const RowArgs& a, std::int32_t row, RowReductio
   const float rstd = reciprocal_rms(total, std::int64_t{a.blocks} * 16, a.eps);
   if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
 #pragma unroll
-  for (int i = 0; i < 16 * kBlocks; ++i) v[i] = normalized(v[i], rstd, weights[i]);
+  for (int i = 0; i < 16 * kBlocks; ++i) v[i] = normalized(v[i], weights[i], rstd);
   if (a.intermediate != DType::f32)
 #pragma unroll
     for (int i = 0; i < 16 * kBlocks; ++i) v[i] = rounded_to(a.intermediate, v[i]);
@@ -255,6 +256,7 @@ struct ScaleAddress {
   __device__ ScaleAddress(const RowArgs& a, int block)
       : start(a.scales + scale_offset_of(a.layout, 0, block, a.rows, a.blocks)) {}
   __device__ std::uint8_t* of(const ScaleSteps& s, std::int32_t row) const {
+    if (s.tile_shift == 0) return start + std::int64_t{row} * s.tile;
     const std::int32_t in_tile = row & ((1 << s.tile_shift) - 1);
     return start +
            (std::int64_t{row >> s.tile_shift} * s.tile + (in_tile % 32 * s.row + in_tile / 32 * 4));
