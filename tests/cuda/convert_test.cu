@@ -85,6 +85,17 @@ __global__ void count_silu(unsigned long long* wrong) {
     if (__float_as_uint(cuda::silu_fast(v)) != __float_as_uint(silu(v))) atomicAdd(wrong, 1ull);
 }
 
+/// Estimates that are further from silu() than silu_error(), less what products with a factor take.
+__global__ void count_estimates(unsigned long long* wrong) {
+  const float x = __uint_as_float(blockIdx.x * blockDim.x + threadIdx.x);
+  if (!(x <= cuda::kFastGate) || x < 0x1p-100f) return;
+  for (const float v : {x, -x}) {
+    const double exact = silu(v);
+    const double off = fabs(static_cast<double>(cuda::silu_estimate(v)) - exact);
+    if (!(off <= (cuda::silu_error(x) - 0x1p-23) * fabs(exact))) atomicAdd(wrong, 1ull);
+  }
+}
+
 __global__ void sum_silu(unsigned long long* sum) {
   const std::uint32_t u = (blockIdx.x * blockDim.x + threadIdx.x) * 61u;
   const float y = cuda::swiglu_one(__uint_as_float(u), 1.0f, INFINITY);
@@ -130,6 +141,10 @@ TEST_F(CudaConversions, TheExponentialHasTheBitsOfTheCpu) {
 }
 
 TEST_F(CudaConversions, TheFastSiluOfEveryFloat) { EXPECT_EQ(run(count_silu, 1u << 31), 0u); }
+
+TEST_F(CudaConversions, TheEstimateOfSiluIsWithinItsErrorForEveryFloat) {
+  EXPECT_EQ(run(count_estimates, 1u << 31), 0u);
+}
 
 TEST_F(CudaConversions, SiluHasTheBitsOfTheCpu) {
   constexpr std::uint32_t kCount = 1u << 26;

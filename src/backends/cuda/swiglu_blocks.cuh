@@ -1,18 +1,56 @@
 #pragma once
 
+#include "backends/cuda/device/bracket.cuh"
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/swiglu.cuh"
 #include "backends/cuda/early.cuh"
 
 /// SwiGLU where nothing is measured, so that no block of 16 depends on another: a thread has one
-/// block of many rows, and reads that of the next row while it encodes. For the max quantizer and
-/// aligned rows. Device code only.
+/// block of many rows, and reads that of the next row while it encodes. The codes are those of
+/// estimates, which leave a doubt about one block in thousands: it is made again, exactly. For the
+/// max quantizer and aligned rows. Device code only.
 namespace nvfp4::cuda {
 
 inline constexpr int kSwigluThreads = 128;
 /// Thread blocks of a multiprocessor.
 template <DType kType>
 inline constexpr int kSwigluResident = kType == DType::f32 ? 4 : 5;
+
+/// Codes and the code of the scale of a block of swiglu().
+struct SwigluCodes {
+  uint2 elements;
+  std::uint32_t scale;
+  bool certain;
+};
+
+template <DType kType>
+__device__ __forceinline__ SwigluCodes estimated_codes(const float (&v)[16],
+                                                       std::uint32_t gate_bits,
+                                                       const Encoder& encoder) {
+  const float error = silu_error(Block<kType>::magnitude(gate_bits));
+  const float amax = maximum_or_nan(v), off = amax * (error + 0x1p-22f);
+  const std::uint32_t code = encoder.scale_code(amax + off);
+  const Bracket bracket(error);
+  const float eighth = encoder.eighth(code);
+  std::uint32_t doubt = code ^ encoder.scale_code(amax - off);
+  const uint2 words = {encode8_between(v, eighth, bracket, doubt),
+                       encode8_between(v + 8, eighth, bracket, doubt)};
+  // Far from underflow an estimate that underflows is one of an element whose code is 0.
+  return {words, code,
+          doubt == 0 && gate_bits <= kFastGateBits<kType> && amax >= 0x1p-75f && amax <= 0x1p75f &&
+              encoder.ordinary};
+}
+
+template <DType kType>
+__device__ __forceinline__ SwigluCodes exact_codes(const GateAndUp<kType>& place, float limit,
+                                                   const Encoder& encoder) {
+  Block<kType> gate, up;
+  place.load(gate, up);
+  float v[16];
+  swiglu_block(gate, up, limit, v);
+  const std::uint32_t code = encoder.scale_code(maximum_without_nans(v));
+  return {encoder.encode(v, code), code, true};
+}
 
 /// `step`: rows that the grid has threads for; whole tiles of scales, if not all rows. kStores:
 /// instead of quantizing.
@@ -42,9 +80,21 @@ __global__ void __launch_bounds__(kSwigluThreads, kSwigluResident<kType>)
   const std::int64_t code_step = std::int64_t{step} * a.blocks;
 #pragma unroll 1
   while (true) {
-    float v[16];
-    swiglu_block(gate, up, a.limit, v);
+    float v[16], u[16];
+    std::uint32_t gate_bits = 0;
+    if constexpr (kStores) {
+      swiglu_block(gate, up, a.limit, v);
+    } else {
+      gate_bits = gate.amax_bits();
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        v[i] = gate.value(i);
+        u[i] = up.value(i);
+        asm volatile("" : "+f"(v[i]), "+f"(u[i]));  // so that the next are loaded first
+      }
+    }
     const std::int32_t now = row;
+    const GateAndUp<kType> place_now = place;
     row += step;
     if (row < a.rows) {
       place.first += step * a.x_stride;
@@ -53,14 +103,17 @@ __global__ void __launch_bounds__(kSwigluThreads, kSwigluResident<kType>)
     if constexpr (kStores) {
       store_values(a.y.data, a.y.dtype, now * a.y.stride + std::int64_t{block} * 16, v);
     } else {
+      swiglu_estimate(a.limit, v, u);
       if (a.of_vectors) {
         const GlobalScale global = a.globals.of(now);
         encoder = Encoder(global.divisor);
         if (a.write_globals && block == 0) a.global_scale[now] = global.multiplier;
       }
-      const std::uint32_t code = encoder.scale_code(maximum_without_nans(v));
-      *codes = encoder.encode(v, code);
-      *scale = static_cast<std::uint8_t>(code);
+      SwigluCodes made = estimated_codes<kType>(v, gate_bits, encoder);
+      if (!made.certain) [[unlikely]]
+        made = exact_codes(place_now, a.limit, encoder);
+      *codes = made.elements;
+      *scale = static_cast<std::uint8_t>(made.scale);
       codes += code_step;
       scale += scale_step;
     }
