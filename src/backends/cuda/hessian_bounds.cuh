@@ -27,8 +27,8 @@ struct SharedHessian;
 template <>
 struct SharedHessian<32> {
   alignas(16) float h[32][32];
+  alignas(16) float found[kHessianWarps];
   float floor;  ///< under rᵀ H r / |r|²
-  float found[kHessianWarps];
 };
 
 /// With Δ the diagonal of H, σᵢ = Σⱼ |Hᵢⱼ| / √(Hᵢᵢ Hⱼⱼ), σ the largest of them, and S = |H|
@@ -40,12 +40,13 @@ struct SharedHessian<16> {
   float lowered[16][16];  ///< H - kLowered · diag(σᵢ Hᵢᵢ), as TF32
   float clip[16];         ///< a cost is at least clip[i] · rᵢ², for any i
   float sigma[16];
+  /// Whole vectors are loaded of it: none of them may hold what another thread writes meanwhile.
+  alignas(16) float found[2 * kHessianWarps];
   float floor;    ///< a cost is at least floor · rᵀ Δ r
   float slack;    ///< more than all underflows of a cost or a bound
   float spread;   ///< a cost is at most spread · its bound + slack
   float inverse;  ///< times this, a cost is at least the cost, or its bound, at half the scale
   bool usable;    ///< whether any of this holds
-  float found[2 * kHessianWarps];
 
   __device__ float limit(float bound) const {
     return spread < INFINITY ? __fmaf_rn(bound, spread, slack) : INFINITY;
