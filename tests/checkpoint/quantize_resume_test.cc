@@ -450,31 +450,5 @@ TEST(Input, ThatIsTruncatedUnderfootIsAnErrorNotACrash) {
   EXPECT_FALSE(fs::exists(dir / "out" / "config.json"));
 }
 
-TEST(Memory, PeakStaysBelowThreeTimesTheLargestTensorAnd512MiB) {
-#ifdef NVFP4_TEST_EMULATOR
-  GTEST_SKIP() << "an emulator has memory of its own";
-#endif
-  const TempDir dir;
-  std::vector<TestTensor> tensors;
-  const std::vector<std::byte> zeros(32 << 20);
-  for (int i = 0; i < 24; ++i) {  // 768 MiB, 1.5 times the bound
-    const std::string name = "l." + std::to_string(i);
-    tensors.push_back({{name + (i % 4 == 0 ? ".embed.weight" : ".o_proj.weight"),
-                        safetensors::DType::bf16,
-                        {4096, 4096}},
-                       {}});
-  }
-  fs::create_directories(dir / "in");
-  std::vector<safetensors::TensorSpec> specs;
-  for (const TestTensor& t : tensors) specs.push_back(t.spec);
-  safetensors::Writer writer(dir / "in" / "model.safetensors", specs);
-  for (std::size_t i = 0; i < specs.size(); ++i) writer.write(i, 0, zeros);
-  writer.commit();
-  const std::uint64_t limit = 3 * zeros.size() + (512u << 20);
-  EXPECT_TRUE(exited_well(
-      quantize_in_child(dir / "in", dir / "out",
-                        {{"CHILD_MEMORY_LIMIT", std::to_string(limit)}, {"CHILD_MAX", "1"}})));
-}
-
 }  // namespace
 }  // namespace nvfp4

@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/child_process.h"
+#include "checkpoint/temp_dir.h"
+#include "nvfp4/safetensors.h"
+
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// 24 weights of 32 MiB of zeros, 1.5 times the bound, quantized within it. FP8 has scales of 1.
+void expect_bounded_memory(safetensors::DType dtype, std::int64_t cols, std::string_view config) {
+  const TempDir dir;
+  fs::create_directories(dir / "in");
+  const bool fp8 = dtype == safetensors::DType::f8_e4m3;
+  const std::int64_t rows = 4096;
+  std::vector<safetensors::TensorSpec> specs;
+  for (int i = 0; i < 24; ++i) {
+    const std::string name = "l." + std::to_string(i);
+    const bool kept = !fp8 && i % 4 == 0;
+    specs.push_back({name + (kept ? ".embed.weight" : ".o_proj.weight"), dtype, {rows, cols}});
+  }
+  if (fp8)
+    for (int i = 0; i < 24; ++i)
+      specs.push_back({specs[static_cast<std::size_t>(i)].name + "_scale_inv",
+                       safetensors::DType::f32,
+                       {rows / 128, cols / 128}});
+  const std::vector<std::byte> zeros(32 << 20);
+  const std::vector<float> ones(static_cast<std::size_t>(rows / 128 * (cols / 128)), 1.0f);
+  safetensors::Writer writer(dir / "in" / "model.safetensors", specs);
+  for (std::size_t i = 0; i < specs.size(); ++i)
+    writer.write(i, 0, i < 24 ? std::span(zeros) : std::as_bytes(std::span(ones)));
+  writer.commit();
+  std::ofstream(dir / "in" / "config.json") << config;
+  const std::uint64_t limit = 3 * zeros.size() + (512u << 20);
+  const int status =
+      run_child("Child.DISABLED_Quantize", {{"CHILD_INPUT", (dir / "in").string()},
+                                            {"CHILD_OUTPUT", (dir / "out").string()},
+                                            {"CHILD_MEMORY_LIMIT", std::to_string(limit)},
+                                            {"CHILD_MAX", "1"}});
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(fs::exists(dir / "out" / "config.json"));
+}
+
+TEST(Memory, PeakStaysBelowThreeTimesTheLargestTensorAnd512MiB) {
+#ifdef NVFP4_TEST_EMULATOR
+  GTEST_SKIP() << "an emulator has memory of its own";
+#endif
+  expect_bounded_memory(safetensors::DType::bf16, 4096, "{}");
+}
+
+TEST(Memory, PeakIsNoHigherForFp8) {
+#ifdef NVFP4_TEST_EMULATOR
+  GTEST_SKIP() << "an emulator has memory of its own";
+#endif
+  expect_bounded_memory(
+      safetensors::DType::f8_e4m3, 8192,
+      R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})");
+}
+
+}  // namespace
+}  // namespace nvfp4
