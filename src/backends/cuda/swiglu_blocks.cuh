@@ -35,10 +35,11 @@ __device__ __forceinline__ SwigluCodes estimated_codes(const float (&v)[16],
   std::uint32_t doubt = code ^ encoder.scale_code(amax - off);
   const uint2 words = {encode8_between(v, eighth, bracket, doubt),
                        encode8_between(v + 8, eighth, bracket, doubt)};
-  // Far from underflow an estimate that underflows is one of an element whose code is 0.
+  // Far from underflow, and with a scale, an estimate that underflows is of an element whose code
+  // is 0: errors are relative where it matters.
   return {words, code,
-          doubt == 0 && gate_bits <= kFastGateBits<kType> && amax >= 0x1p-75f && amax <= 0x1p75f &&
-              encoder.ordinary};
+          doubt == 0 && code != 0 && gate_bits <= kFastGateBits<kType> && amax >= 0x1p-75f &&
+              amax <= 0x1p75f && encoder.ordinary};
 }
 
 template <DType kType>
