@@ -45,7 +45,7 @@ struct WeightedRow {
                        int blocks_left, const float4* weights) {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      if (Staged::is_half(j, blocks_left)) break;
+      if (Staged::ends_before(j, blocks_left)) break;
       const Block<kType> b = Staged::input(a, stage, row, block, j);
       float x[16];
 #pragma unroll
@@ -80,7 +80,7 @@ struct WeightedRow {
     for (int j = 0; j < kBlocks; ++j) eighth[j] = encoder.eighth(code[j]);
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      if (Staged::is_half(j, blocks_left)) break;
+      if (Staged::ends_before(j, blocks_left)) break;
 #pragma unroll
       for (int i = 0; i < 16; ++i) v[j][i] = v[j][i] * rstd;
       const uint2 of_block = encode16(v[j], eighth[j]);
@@ -116,14 +116,8 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
   copies.start();
   const ScaleAddress scales(a, block);
   uint2* codes = reinterpret_cast<uint2*>(a.codes) + block;
-  Encoder encoder;
-  float multiplier = 1;
-  const auto take_global = [&](std::int32_t row) {
-    const GlobalScale global = a.globals.of(row);
-    multiplier = global.multiplier;
-    encoder = Encoder(global.divisor);
-  };
-  if (!kMeasures && !a.of_vectors) take_global(0);
+  RowScale scale;
+  if (!kMeasures && !a.of_vectors) scale.take_given(a, 0);
   const auto n = static_cast<float>(a.blocks * 16);
   const float reciprocal = ordinary_reciprocal(n);
   const bool writes = place.is_last() && place.lane() == 0;  // that warp has least to do
@@ -133,7 +127,7 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
     if (kMeasures)
       a.global_scale[row] = measured;
     else if (a.write_globals && (a.of_vectors || row == 0))
-      a.global_scale[a.of_vectors ? row : 0] = multiplier;
+      a.global_scale[a.of_vectors ? row : 0] = scale.multiplier;
   };
   int turn = 0;
 
@@ -159,16 +153,17 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
       bool is_ordinary = mean >= 0x1p-60f && mean <= 0x1p60f && is_ordinary_amax(amax);
       const MeasuredScale measured(kMeasures ? amax : 1.0f, true);
       if constexpr (kMeasures) {
-        encoder = Encoder::of_ordinary(measured.divisor);
+        scale.encoder = Encoder(measured.divisor, true);
       } else {
-        if (a.of_vectors) take_global(row);
-        is_ordinary &= encoder.ordinary;
+        if (a.of_vectors) scale.take_given(a, row);
+        is_ordinary &= scale.encoder.ordinary;
       }
       if (!is_ordinary) break;
       if (a.rstd != nullptr && writes) a.rstd[row] = rstd;
       store_global(row, measured.multiplier());
-      r.encode(encoder, rstd, block, a.blocks, blocks_left, codes + row * std::int64_t{a.blocks},
-               scales.of(a.scale_steps, row), a.scale_steps.chunk);
+      r.encode(scale.encoder, rstd, block, a.blocks, blocks_left,
+               codes + row * std::int64_t{a.blocks}, scales.of(a.scale_steps, row),
+               a.scale_steps.chunk);
     }
     if (row >= a.rows) break;
 
@@ -177,13 +172,13 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
     r.read_again(a, row, block);
     r.normalize(a, row, results, weights, reciprocal, blocks_left, writes);
     const float amax = r.measure(blocks_left);
-    GlobalScale of_row{multiplier, 1};
+    GlobalScale of_row{scale.multiplier, 1};
     if constexpr (kMeasures) {
       of_row = global_scale_for(results(amax, Largest{}), Quantizer::max);
-      encoder = Encoder(of_row.divisor);
+      scale.encoder = Encoder(of_row.divisor);
     }
     store_global(row, of_row.multiplier);
-    r.encode(encoder, block, a.blocks, blocks_left, codes + row * std::int64_t{a.blocks},
+    r.encode(scale.encoder, block, a.blocks, blocks_left, codes + row * std::int64_t{a.blocks},
              scales.of(a.scale_steps, row), a.scale_steps.chunk);
   }
 }

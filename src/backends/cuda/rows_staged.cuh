@@ -157,7 +157,8 @@ struct StagedPlace {
   using Stage = WarpStage<kType>;
   static constexpr int kBlocks = kStagedBlocks<kKind, kResidual>;
   static constexpr int kPieces = kBlocks * kOperands<kKind, kResidual>;  // of kChunk blocks
-  int warp;                                                              ///< of those of the row
+
+  int warp;          ///< of those of the row
   int first, block;  ///< of the warp, of the thread
   Stage stage;
 
@@ -192,6 +193,18 @@ struct StagedPlace {
   }
 };
 
+/// What rows are encoded with.
+struct RowScale {
+  Encoder encoder;
+  float multiplier = 1;
+
+  __device__ void take_given(const RowArgs& a, std::int32_t row) {
+    const GlobalScale global = a.globals.of(row);
+    multiplier = global.multiplier;
+    encoder = Encoder(global.divisor);
+  }
+};
+
 /// The part of a row that a warp holds.
 template <RowKind kKind, DType kType, bool kResidual>
 struct StagedRow {
@@ -201,9 +214,9 @@ struct StagedRow {
   float v[kPlain ? 1 : kBlocks][16];
   float maxima[kBlocks];
 
-  /// Whether the second half of what a warp may hold lies beyond the row. blocks_left: from the
-  /// warp's first one.
-  __device__ static bool is_half(int j, int blocks_left) {
+  /// Whether the row ends before the second half of what the warp may hold, which begins with its
+  /// chunk j. blocks_left: from the warp's first one.
+  __device__ static bool ends_before(int j, int blocks_left) {
     return kBlocks > 2 && j == kBlocks / 2 && blocks_left <= j * kChunk;
   }
 
@@ -251,7 +264,7 @@ struct StagedRow {
                        int blocks_left) {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      if (is_half(j, blocks_left)) break;
+      if (ends_before(j, blocks_left)) break;
       if constexpr (kPlain) {
         x[j] = stage.block(j);
       } else if constexpr (kKind == RowKind::swiglu) {
@@ -274,7 +287,7 @@ struct StagedRow {
     float sums[kBlocks] = {};
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      if (is_half(j, blocks_left)) break;
+      if (ends_before(j, blocks_left)) break;
       sums[j] = block_squares(v[j]);
     }
     const float total = results(warp_tree(sums), Sum{});
@@ -282,7 +295,7 @@ struct StagedRow {
     if (a.rstd != nullptr && writes) a.rstd[row] = rstd;
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      if (is_half(j, blocks_left)) break;
+      if (ends_before(j, blocks_left)) break;
 #pragma unroll
       for (int i = 0; i < 16; i += 4) {
         const float4 w = weights[(4 * j + i / 4) * kChunk];
@@ -304,7 +317,7 @@ struct StagedRow {
     float largest = 0;
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      if (is_half(j, blocks_left)) break;
+      if (ends_before(j, blocks_left)) break;
       if constexpr (kPlain) {
         std::uint32_t bits = x[j].amax_bits();
         if (bits > Block<kType>::kInfinity) bits = x[j].replace_nans();
@@ -335,7 +348,7 @@ struct StagedRow {
       for (int j = 0; j < kBlocks; ++j) eighth[j] = encoder.eighth(code[j]);
 #pragma unroll
       for (int j = 0; j < kBlocks; ++j) {
-        if (is_half(j, blocks_left)) break;
+        if (ends_before(j, blocks_left)) break;
         if constexpr (kPlain)
           store(j, encode_block(x[j], eighth[j]));
         else
@@ -344,7 +357,7 @@ struct StagedRow {
     } else {
 #pragma unroll
       for (int j = 0; j < kBlocks; ++j) {
-        if (is_half(j, blocks_left)) break;
+        if (ends_before(j, blocks_left)) break;
         if constexpr (kPlain)
           store(j, encoder(x[j], code[j]));
         else
@@ -405,14 +418,9 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
     if (a.top_k > 0) stage_all_routing(a);
   const ScaleAddress scales(a, block);
   uint2* codes = reinterpret_cast<uint2*>(a.codes) + block;
-  Encoder encoder;
-  float multiplier = 1;
-  const auto take_global = [&](std::int32_t row) {
-    const GlobalScale global = a.globals.of(row);
-    multiplier = global.multiplier;
-    encoder = Encoder(global.divisor);
-  };
-  if (!kStores && a.mode == RowMode::quantize && !a.measure && !a.of_vectors) take_global(0);
+  RowScale scale;
+  if (!kStores && a.mode == RowMode::quantize && !a.measure && !a.of_vectors)
+    scale.take_given(a, 0);
   float tensor_amax = 0;
   const float reciprocal = ordinary_reciprocal(static_cast<float>(a.blocks * 16));
   const bool writes = place.is_last() && lane == 0;  // that warp has least to do
@@ -439,16 +447,17 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
     }
     if (a.measure) {
       const MeasuredScale measured(counts ? results(amax, Largest{}) : 0.0f);
-      encoder = Encoder(measured.divisor);
+      scale.encoder = Encoder(measured.divisor);
       if (writes) a.global_scale[row] = measured.multiplier();
     } else {
-      if (a.of_vectors) take_global(row);
+      if (a.of_vectors) scale.take_given(a, row);
       if (a.write_globals && writes && (a.of_vectors || row == 0))
-        a.global_scale[a.of_vectors ? row : 0] = multiplier;
+        a.global_scale[a.of_vectors ? row : 0] = scale.multiplier;
     }
     if (counts)
-      r.encode(encoder, block, a.blocks, a.blocks - first, codes + row * std::int64_t{a.blocks},
-               scales.of(a.scale_steps, row), a.scale_steps.chunk);
+      r.encode(scale.encoder, block, a.blocks, a.blocks - first,
+               codes + row * std::int64_t{a.blocks}, scales.of(a.scale_steps, row),
+               a.scale_steps.chunk);
     else
       clear_row(a, row);
   }

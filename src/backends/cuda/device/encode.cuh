@@ -111,16 +111,11 @@ struct Encoder {
 
   Encoder() = default;
   __device__ __forceinline__ explicit Encoder(float divisor)
-      : sixth(divisor * kSixth), ordinary(divisor >= 0x1p-90f && divisor <= 0x1p90f) {
+      : Encoder(divisor, divisor >= 0x1p-90f && divisor <= 0x1p90f) {}
+  /// `is_ordinary`: known of the divisor.
+  __device__ __forceinline__ Encoder(float divisor, bool is_ordinary)
+      : sixth(divisor * kSixth), ordinary(is_ordinary) {
     inverse = ordinary ? 8.0f * ordinary_reciprocal(divisor) : 1.0f / divisor;
-  }
-  /// Of a divisor that is known to be `ordinary`.
-  __device__ __forceinline__ static Encoder of_ordinary(float divisor) {
-    Encoder e;
-    e.sixth = divisor * kSixth;
-    e.inverse = 8.0f * ordinary_reciprocal(divisor);
-    e.ordinary = true;
-    return e;
   }
 
   /// The code of the block scale, as scale_for() has it.
