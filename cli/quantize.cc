@@ -26,6 +26,9 @@ struct Arguments {
 };
 
 constexpr const char* kFooter = R"(
+INPUT may hold BF16, FP16, FP32, FP8 and MXFP4 weights. Those that are NVFP4
+already keep their codes and scales; --ignore dequantizes them.
+
 Patterns are exact names, globs (*, ?), or "re:" and a regular expression; they
 match the tensor's name or its module's.
 

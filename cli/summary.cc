@@ -146,14 +146,14 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
                   style.bold(clean(about.output.string())) + (report.dry_run ? "  (dry run)" : ""));
   out += tensor_table(report, style) + '\n';
 
-  double weights = 0, bits = 0, error = 0, norm = 0;
-  bool all_encoded = true;
+  double weights = 0, encoded = 0, bits = 0, error = 0, norm = 0;
   bool measured = !report.dry_run;
   for (const TensorReport& t : report.tensors) {
     if (t.action == "kept" || t.action == "dequantized") continue;
-    all_encoded &= t.action != "moved";
     weights += static_cast<double>(elements(t));
     bits += static_cast<double>(t.bytes_after) * 8;
+    if (t.action == "moved") continue;
+    encoded += static_cast<double>(elements(t));
     error += t.squared_error;
     norm += t.squared_norm;
     measured &= t.measured;
@@ -167,12 +167,17 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
                                                        static_cast<double>(std::max<std::uint64_t>(
                                                            report.bytes_after, 1)))))});
   if (weights > 0) {
-    std::string text = fmt::format("{} at {:.2f} bits each", human_count(weights), bits / weights);
-    if (measured && all_encoded && norm > 0)
-      text += fmt::format(", relative error {}, SQNR {} dB",
+    const std::string text =
+        fmt::format("{} at {:.2f} bits each", human_count(weights), bits / weights);
+    const std::string loss =
+        !measured || norm == 0
+            ? ""
+            : fmt::format(", relative error {}, SQNR {} dB",
                           style.bold(number(100 * std::sqrt(error / norm), "{:.2f} %")),
                           style.bold(number(10 * std::log10(norm / error), "{:.2f}")));
-    facts.add({style.dim("weights"), text});
+    facts.add({style.dim("weights"), text + (encoded == weights ? loss : "")});
+    if (encoded < weights && !loss.empty())
+      facts.add({style.dim("new"), human_count(encoded) + " of them" + loss});
   }
   add_rounded(report, style, facts);
   facts.add({style.dim("scales"), about.scales});

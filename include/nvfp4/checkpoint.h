@@ -29,13 +29,16 @@ struct QuantizeCheckpointOptions {
   /// Exact tensor or module name, glob (`*`, `?`), or "re:" and an ECMAScript regular expression.
   /// `ignore` wins over `include`, which wins over the defaults; nothing can include a tensor that
   /// is not 2-D (or stacked experts), BF16, F16, F32, FP8 or MXFP4, and 16 · n deep. FP8 and MXFP4
-  /// weights that are not quantized are dequantized to BF16.
+  /// weights that are not quantized are dequantized to BF16. What is NVFP4 already keeps its codes,
+  /// scales and input scale, whatever the defaults say of it; `ignore` dequantizes it to BF16. Only
+  /// where loaders fuse it with a weight that is quantized now and needs a larger global scale,
+  /// both get that one, and its block scales are rounded (with a warning).
   std::vector<std::string> ignore, include;
   /// Comma-separated last name components that share one global scale: "w1,w3".
   std::vector<std::string> fuse;
-  /// JSON object: module name, glob or re: -> activation amax. Modules that share a scale take the
-  /// largest of theirs; an expert without one takes the largest of the same projections of its
-  /// layer's other experts; others get 2688 (input_scale 1).
+  /// JSON object: module name, glob or re: -> activation amax, for weights without an input scale.
+  /// Modules that share a scale take the largest of theirs; an expert without one takes the largest
+  /// of the same projections of its layer's other experts; others get 2688 (input_scale 1).
   std::optional<std::filesystem::path> input_amax;
   /// Resume: go on with an interrupted run of the same options and input; of a missing or empty
   /// output, start. Overwrite: remove the weights, index and configs of the model in `output`;

@@ -39,6 +39,10 @@ class Grouper {
     }
     for (Unit& unit : plan_.units)
       if (unit.work == Work::transcode) unit.work = plan_.groups[unit.group].work;
+    if (options_.task == TransformOptions::Task::quantize) {
+      for (Group& group : plan_.groups) share_moved(group);
+      warn_of_moved();
+    }
     if (options_.input_amax && options_.scheme == Scheme::nvfp4) fill_experts();
     for (Group& group : plan_.groups)
       if (group.input_amax == 0) group.input_amax = kDefaultInputAmax;
@@ -69,6 +73,51 @@ class Grouper {
             fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
                         kept.name, plan_.units[plan_.groups[it->second].units[0]].slice.module));
     }
+  }
+
+  /// What is encoded beside weights that move takes their scales, if they are large enough.
+  void share_moved(Group& group) {
+    const auto larger = [](std::optional<GlobalScale>& largest, const GlobalScale& scale) {
+      if (!largest || scale.multiplier > largest->multiplier) largest = scale;
+    };
+    std::optional<GlobalScale> global, input;
+    const Unit *moves = nullptr, *encoded = nullptr;
+    for (const std::size_t u : group.units) {
+      const Unit& unit = plan_.units[u];
+      (unit.work == Work::move ? moves : encoded) = &unit;
+      if (unit.work == Work::move) larger(global, unit.moved.global);
+      if (unit.input) larger(input, *unit.input);
+    }
+    if (moves == nullptr) return;
+    if (input)
+      for (const std::size_t u : group.units)
+        if (!plan_.units[u].input) plan_.units[u].input = input;
+    if (encoded == nullptr) return;
+    group.moved_global = global;
+    plan_.warnings.push_back(
+        fmt::format("{} is NVFP4 in the input but {}, which shares its global scale, is not: if "
+                    "that needs a larger one, the block scales of the former are rounded to it",
+                    moves->slice.module, encoded->slice.module));
+  }
+
+  void warn_of_moved() {
+    std::size_t moves = 0, without = 0;
+    const Unit* first = nullptr;
+    for (const Unit& unit : plan_.units) {
+      if (unit.work != Work::move) continue;
+      ++moves;
+      if (unit.input || unit.input_global == kNone || options_.input_amax) continue;
+      ++without;
+      if (first == nullptr) first = &unit;
+    }
+    if (moves > 0 && moves == plan_.units.size())
+      plan_.warnings.push_back(
+          "nothing was left to quantize: every weight chosen is NVFP4 in the input");
+    if (without > 0)
+      plan_.warnings.push_back(
+          fmt::format("{} of {} weights that are NVFP4 in the input have no input scale and get 1, "
+                      "--scheme nvfp4a16 leaves activations alone: {}{}",
+                      without, moves, first->slice.module, without > 1 ? ", ..." : ""));
   }
 
   /// Calibration data need not reach every expert: one without an amax takes the largest of the

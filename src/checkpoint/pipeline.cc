@@ -191,10 +191,11 @@ class Pipeline {
     const std::int64_t step = rows_per_chunk(unit);
     for (std::int64_t row = 0; row < unit.slice.rows; row += step)
       window.encode.push_back({u, row, std::min(step, unit.slice.rows - row)});
-    const bool measured = unit.work == Work::quantize || unit.work == Work::transcode;
+    const Group& group = plan_.groups[unit.group];
+    const bool measured = group.work == Work::quantize || group.work == Work::transcode;
     if (measured && !scheduled_[unit.group]) {
       scheduled_[unit.group] = true;
-      for (const std::size_t member : plan_.groups[unit.group].units) add_measure(window, member);
+      for (const std::size_t member : group.units) add_measure(window, member);
     }
     const PlannedTensor& tensor = plan_.tensors[unit.tensor];
     return static_cast<std::uint64_t>(static_cast<double>(unit.slice.rows * unit.slice.cols) /
@@ -204,6 +205,7 @@ class Pipeline {
 
   void add_measure(Window& window, std::size_t u) {
     const Unit& unit = plan_.units[u];
+    if (unit.work == Work::move) return;
     const std::int64_t step = elements_per_measure(source_of(unit));
     for (std::int64_t at = 0; at < unit.slice.amax_count; at += step)
       window.measure.push_back(
@@ -248,7 +250,7 @@ class Pipeline {
         return transcode_chunk(source, unit.slice, task.row, task.rows, globals_[unit.group],
                                buffers);
       case Work::move:
-        return move_chunk(source, unit, task.row, task.rows, buffers);
+        return move_chunk(source, unit.slice, moved_scales(unit), task.row, task.rows, buffers);
       case Work::decode:
         return decode_chunk(source, unit.slice, task.row, task.rows, options_.plain, buffers);
       case Work::quantize:
@@ -330,10 +332,24 @@ class Pipeline {
         amax_of.emplace_back(unit.group, 0.0f);
       amax_of.back().second = std::max(amax_of.back().second, window.amaxes[i].amax);
     }
-    for (const auto& [group, amax] : amax_of)
-      globals_[group] = plan_.groups[group].work == Work::transcode
-                            ? global_for_exponents(amax)
-                            : GlobalScale::from_amax(amax, options_.quantizer);
+    for (const auto& [number, amax] : amax_of) {
+      const Group& group = plan_.groups[number];
+      GlobalScale& global = globals_[number];
+      global = group.work == Work::transcode ? global_for_exponents(amax)
+                                             : GlobalScale::from_amax(amax, options_.quantizer);
+      if (group.moved_global && (amax == 0 || group.moved_global->multiplier > global.multiplier))
+        global = *group.moved_global;
+    }
+  }
+
+  MovedScales moved_scales(const Unit& unit) const {
+    MovedScales scales = unit.moved;
+    const float own = scales.global.multiplier;
+    if (!plan_.groups[unit.group].moved_global) return scales;
+    scales.global = globals_[unit.group];
+    scales.ratio *= own / scales.global.multiplier;
+    scales.changes |= scales.ratio != 1;
+    return scales;
   }
 
   void write_globals(const Window& window, ShardWriter& writer) const {
@@ -346,11 +362,11 @@ class Pipeline {
       const Unit& unit = plan_.units[u];
       if (unit.work == Work::decode) continue;
       const bool moved = unit.work == Work::move;
-      write(unit.weight_global, moved ? unit.global : globals_[unit.group]);
+      write(unit.weight_global, moved ? moved_scales(unit).global : globals_[unit.group]);
       // The activations' scale has the full range of E4M3, however the weights were encoded.
       write(unit.input_global,
-            unit.has_input
-                ? unit.input
+            unit.input
+                ? *unit.input
                 : GlobalScale::from_amax(plan_.groups[unit.group].input_amax, Quantizer::max));
       if (unit.marker != kNone)
         writer.write(unit.marker, 0, std::as_bytes(std::span(options_.format->marker_text)));

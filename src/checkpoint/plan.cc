@@ -102,6 +102,7 @@ class Planner {
       plan_.index_name = model_.index_name;
     }
     make_groups(plan_, options_, kept_);
+    keep_reciprocals();
     finish();
     return std::move(plan_);
   }
@@ -131,9 +132,6 @@ class Planner {
       require<FormatError>(t.name.size() <= kMaxNameBytes,
                            "{}: a tensor name of {} bytes, at most {}", file, t.name.size(),
                            kMaxNameBytes);
-      require<UnsupportedError>(
-          options_.task != Task::quantize || !t.is_nvfp4(),
-          "{}: {} is already quantized to NVFP4; nvfp4 convert changes the format", file, t.name);
       Candidate& c = candidates_[model_.file_of[i]].emplace_back();
       c.tensor = &t;
       c.info = t.plain_info();
@@ -144,6 +142,9 @@ class Planner {
       } else if (native_ && !is_native_expert(t)) {
         c.selection.quantize = false;
         c.selection.reason = "DeepSeek-V4 has 4-bit experts, all else stays";
+      } else if (options_.task == Task::quantize && t.is_nvfp4()) {
+        c.selection.quantize = !selector.ignores(t.name);
+        if (c.selection.quantize) c.selection.reason = t.form_name() + " in the input";
       } else if (options_.task != Task::quantize && t.is_plain()) {
         c.selection.quantize = false;
         if (c.selection.reason.empty()) c.selection.reason = "not quantized in the input";
@@ -194,11 +195,9 @@ class Planner {
     shard.metadata.try_emplace("format", "pt");  // transformers refuses files that do not say it
     shard.first_tensor = plan_.tensors.size();
     const std::size_t first_unit = plan_.units.size();
-    reciprocals_ = {};
     for (std::size_t f = first_file; f < end_file; ++f)
       for (Candidate& c : candidates_[f]) add_tensor(std::move(c), shard);
     shard.tensors = plan_.tensors.size() - shard.first_tensor;
-    if (!reciprocals_.empty()) shard.metadata[kReciprocalsKey] = reciprocals_.text();
     sort_by_alignment(shard, first_unit);
     plan_.shards.push_back(std::move(shard));
   }
@@ -306,7 +305,6 @@ class Planner {
     if (format_->names->arrangement.scales != ScaleLayout::linear) unit.row_multiple = 128;
     if (work == Work::move) take_globals(t, unit);
     if (t.correction.input) unit.input = *t.correction.input;
-    unit.has_input = work == Work::move || t.correction.input;
     std::uint64_t bytes = 0;
     for (OutputTensor& out :
          format_->tensors(options_.scheme, slice.module, slice.rows, slice.cols)) {
@@ -317,10 +315,6 @@ class Planner {
                                                              : unit.marker;
       place = shard.specs.size();
       bytes += spec_bytes(out.spec);
-      if (work == Work::move && out.role == Role::weight_global)
-        reciprocals_.add(out.spec.name, unit.global, format_->names->divisors);
-      if (work == Work::move && out.role == Role::input_global)
-        reciprocals_.add(out.spec.name, unit.input, format_->names->divisors);
       shard.specs.push_back(std::move(out.spec));
     }
     quantized_.push_back(slice.module);
@@ -342,17 +336,19 @@ class Planner {
                           "says more",
                           stored.describe(), scale.multiplier);
     };
-    unit.global = t.correction.global.value_or(t.globals[0]);
-    check(t.global, unit.global);
-    unit.changes_scales = t.correction.changes_scales();
-    if (t.correction.global) unit.scale_ratio = t.globals[0].multiplier / unit.global.multiplier;
+    unit.moved.global = t.correction.global.value_or(t.globals[0]);
+    check(t.global, unit.moved.global);
+    unit.moved.changes = t.correction.changes_scales();
+    if (t.correction.global)
+      unit.moved.ratio = t.globals[0].multiplier / unit.moved.global.multiplier;
     if (options_.scheme == Scheme::nvfp4a16 || t.correction.input) return;
+    if (options_.task == Task::quantize && t.inputs.empty()) return;  // gets one like all others
     require<ValueError>(!t.inputs.empty(),
                         "{}: has no input scale, others have one; nvfp4 repair supplies it, and "
                         "--scheme nvfp4a16 leaves out the others",
                         t.data.describe());
     unit.input = t.inputs[0];
-    check(t.input, unit.input);
+    check(t.input, *unit.input);
   }
 
   /// Wide elements first: with no gaps between tensors, each then starts at a multiple of its
@@ -379,6 +375,26 @@ class Planner {
       for (std::size_t* i :
            {&unit.codes, &unit.scales, &unit.weight_global, &unit.input_global, &unit.marker})
         move_to(*i);
+    }
+  }
+
+  /// Of the scales that come from the input.
+  void keep_reciprocals() {
+    for (PlannedShard& shard : plan_.shards) {
+      Reciprocals reciprocals;
+      const auto add = [&](std::size_t tensor, const GlobalScale& scale) {
+        if (tensor != kNone)
+          reciprocals.add(shard.specs[tensor].name, scale, format_->names->divisors);
+      };
+      for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t) {
+        for (std::size_t u = 0; u < plan_.tensors[t].units; ++u) {
+          const Unit& unit = plan_.units[plan_.tensors[t].first_unit + u];
+          if (unit.work == Work::move && !plan_.groups[unit.group].moved_global)
+            add(unit.weight_global, unit.moved.global);
+          if (unit.work != Work::decode && unit.input) add(unit.input_global, *unit.input);
+        }
+      }
+      if (!reciprocals.empty()) shard.metadata[kReciprocalsKey] = reciprocals.text();
     }
   }
 
@@ -434,7 +450,6 @@ class Planner {
   bool four_bits_ = false;  ///< something in the input is NVFP4 or MXFP4
   std::vector<std::vector<Candidate>> candidates_;  ///< of each file
   Plan plan_;
-  Reciprocals reciprocals_;  ///< of the shard that is being planned
   std::vector<KeptModule> kept_;
   std::vector<Fp8Module> fp8_;
   std::vector<std::string> quantized_;

@@ -25,18 +25,23 @@ enum class Work : std::uint8_t {
   decode,     ///< to a plain dtype
 };
 
+/// What a weight that moves gets.
+struct MovedScales {
+  GlobalScale global;
+  float ratio = 1;       ///< block scales are multiplied by it
+  bool changes = false;  ///< block scales are not those of the input
+};
+
 /// One matrix to write anew.
 struct Unit {
   std::size_t tensor = 0;  ///< in Plan::tensors
   Work work = Work::quantize;
   WeightSlice slice;
-  std::int64_t row_multiple = 1;  ///< rows that must be written together
-  std::int64_t out_begin = 0;     ///< element of the output at which a decoded matrix starts
-  GlobalScale global, input;      ///< of `move`
-  float scale_ratio = 1;          ///< of `move`: block scales are multiplied by it
-  bool changes_scales = false;    ///< of `move`
-  bool has_input = false;         ///< `input` is known, whatever the work
-  std::size_t group = 0;          ///< in Plan::groups
+  std::int64_t row_multiple = 1;     ///< rows that must be written together
+  std::int64_t out_begin = 0;        ///< element of the output at which a decoded matrix starts
+  MovedScales moved;                 ///< of `move`
+  std::optional<GlobalScale> input;  ///< if it is known, whatever the work
+  std::size_t group = 0;             ///< in Plan::groups
   /// Tensors of the output shard; kNone where the scheme has no such tensor.
   std::size_t codes = kNone, scales = kNone, weight_global = kNone, input_global = kNone,
               marker = kNone;
@@ -73,6 +78,8 @@ struct Group {
   std::vector<std::size_t> units;
   Work work = Work::quantize;
   float input_amax = 0;
+  /// Of members that move beside others that are encoded: the largest. The group's is no smaller.
+  std::optional<GlobalScale> moved_global;
 };
 
 struct Plan {
@@ -90,7 +97,7 @@ struct Plan {
 /// Quantization, and conversions, which are a kind of it.
 struct TransformOptions : QuantizeCheckpointOptions {
   enum class Task : std::uint8_t {
-    quantize,  ///< plain weights become NVFP4
+    quantize,  ///< plain, FP8 and MXFP4 weights become NVFP4
     convert,   ///< plain weights stay
     decode,    ///< nothing stays quantized
   };

@@ -216,6 +216,10 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
   return s;
 }
 
+bool Selector::ignores(const std::string& name) const {
+  return std::ranges::any_of(ignore_, [&](const Pattern& p) { return p.matches(name); });
+}
+
 std::vector<std::string> Selector::warnings() const {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < ignore_.size(); ++i)

@@ -37,6 +37,9 @@ class Selector {
   /// or expression passes over those.
   Selection select(const safetensors::TensorInfo& tensor);
 
+  /// By a pattern, whatever the defaults say.
+  bool ignores(const std::string& name) const;
+
   /// One line for each pattern that had no effect so far, or that includes modules which loaders
   /// do not expect to be quantized.
   std::vector<std::string> warnings() const;

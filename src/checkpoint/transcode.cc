@@ -95,14 +95,15 @@ EncodedChunk transcode_chunk(const LogicalTensor& tensor, const WeightSlice& sli
   return chunk;
 }
 
-EncodedChunk move_chunk(const LogicalTensor& tensor, const Unit& unit, std::int64_t row,
-                        std::int64_t rows, Buffers& buffers) {
-  const std::int64_t cols = unit.slice.cols;
+EncodedChunk move_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
+                        const MovedScales& moved, std::int64_t row, std::int64_t rows,
+                        Buffers& buffers) {
+  const std::int64_t cols = slice.cols;
   const auto codes = grow(buffers.codes, rows * cols / 2);
   const auto scales = grow(buffers.scales, rows * cols / kBlock);
-  tensor.read_blocks((unit.slice.offset + row * cols) / kBlock, codes, scales);
+  tensor.read_blocks((slice.offset + row * cols) / kBlock, codes, scales);
   EncodedChunk chunk{codes, scales, {}};
-  if (!unit.changes_scales) return chunk;
+  if (!moved.changes) return chunk;
   const auto view = [&](const float& global) {
     return QuantizedView({.rows = rows, .cols = cols},
                          reinterpret_cast<const std::uint8_t*>(codes.data()),
@@ -114,9 +115,8 @@ EncodedChunk move_chunk(const LogicalTensor& tensor, const Unit& unit, std::int6
   dequantize_into(view(tensor.globals[0].multiplier), before);
   for (std::byte& s : scales)
     s = static_cast<std::byte>(
-        E4M3::from_float(E4M3{std::to_integer<std::uint8_t>(s)}.to_float() * unit.scale_ratio)
-            .bits);
-  chunk.outcome.error = quantization_error(before, view(unit.global.multiplier));
+        E4M3::from_float(E4M3{std::to_integer<std::uint8_t>(s)}.to_float() * moved.ratio).bits);
+  chunk.outcome.error = quantization_error(before, view(moved.global.multiplier));
   return chunk;
 }
 

@@ -19,10 +19,11 @@ EncodedChunk transcode_chunk(const LogicalTensor& tensor, const WeightSlice& sli
                              std::int64_t row, std::int64_t rows, const GlobalScale& global,
                              Buffers& buffers);
 
-/// The same rows of NVFP4, the even column in the low nibble and the scales row-major. Where the
-/// unit changes the scales, they lose their sign, are multiplied by its ratio and rounded.
-EncodedChunk move_chunk(const LogicalTensor& tensor, const Unit& unit, std::int64_t row,
-                        std::int64_t rows, Buffers& buffers);
+/// The same rows of NVFP4, the even column in the low nibble and the scales row-major. If `moved`
+/// changes the scales, they lose their sign, are multiplied by its ratio and rounded.
+EncodedChunk move_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
+                        const MovedScales& moved, std::int64_t row, std::int64_t rows,
+                        Buffers& buffers);
 
 /// Puts codes and scales of `rows` rows of `blocks` blocks in another order, the codes in place;
 /// `tiles` is room for the scales.

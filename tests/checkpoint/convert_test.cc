@@ -377,9 +377,6 @@ TEST(Convert, NamesWhatCannotBeConverted) {
       {q + ".weight", "weight_scale"});
   EXPECT_FALSE(fs::exists(dir / "out")) << "nothing was begun";
   expect_error<ValueError>([&] { convert(dir / "a", dir / "out", "gptq"); }, {"gptq", "modelopt"});
-  expect_error<UnsupportedError>(
-      [&] { quantize_checkpoint(quantize_options(dir / "a", dir / "out")); },
-      {"already quantized", "nvfp4 convert"});
   write_tiny_llama(dir / "plain");
   expect_error<UnsupportedError>([&] { convert(dir / "plain", dir / "out", "modelopt"); },
                                  {"no quantized weight", "nvfp4 quantize"});

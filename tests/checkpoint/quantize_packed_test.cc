@@ -1,0 +1,269 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/gguf/gguf_models.h"
+#include "checkpoint/packed_models.h"
+
+/// `nvfp4 quantize` of models that hold NVFP4 weights already.
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using enum safetensors::DType;
+
+constexpr const char* kAttention = "*.self_attn.*";
+
+const std::string kQ = "model.layers.0.self_attn.q_proj", kK = "model.layers.0.self_attn.k_proj",
+                  kV = "model.layers.0.self_attn.v_proj", kUp = "model.layers.1.mlp.up_proj";
+
+/// A tiny llama in `dir`/plain, and in `output` with NVFP4 in its MLPs alone.
+void write_half_quantized(const TempDir& dir, const fs::path& output,
+                          Scheme scheme = Scheme::nvfp4) {
+  gguf::write_llama(dir / "plain");
+  auto options = quantize_options(dir / "plain", output);
+  options.scheme = scheme;
+  options.ignore = {kAttention};
+  quantize_checkpoint(options);
+}
+
+std::map<std::string, int> actions_of(const QuantizeReport& report) {
+  std::map<std::string, int> actions;
+  for (const TensorReport& t : report.tensors) ++actions[t.action];
+  return actions;
+}
+
+bool warns(const QuantizeReport& report, std::string_view text) {
+  return std::ranges::any_of(
+      report.warnings, [&](const std::string& w) { return w.find(text) != std::string::npos; });
+}
+
+/// Codes, scales, and global scales but for the last bit of a reciprocal; norms may be FP32.
+void expect_same_weights(const fs::path& a, const fs::path& b) {
+  const LoadedModel x(a), y(b);
+  ASSERT_EQ(x.tensors.size(), y.tensors.size());
+  for (const auto& [name, tensor] : x.tensors) {
+    ASSERT_TRUE(y.has(name)) << name;
+    const bool reciprocal = name.ends_with("weight_global_scale");
+    if (reciprocal) {
+      EXPECT_LE(std::fabs(y.scalar(name) / x.scalar(name) - 1), 0x1p-23f) << name;
+    } else if (name.find("norm") == name.npos) {
+      EXPECT_EQ(tensor.bytes, y.at(name).bytes) << name;
+    }
+  }
+}
+
+/// In two steps as in one: what is NVFP4 keeps its codes and scales, what is plain is quantized.
+TEST(QuantizePacked, TwoStepsGiveTheBytesOfOne) {
+  for (const std::string to : {"modelopt", "compressed-tensors", "comfyui"})
+    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+      const TempDir dir;
+      write_half_quantized(dir, dir / "modelopt", scheme);
+      auto options = quantize_options(dir / "plain", dir / "whole");
+      options.format = to;
+      options.scheme = scheme;
+      quantize_checkpoint(options);
+      for (const std::string from : {"modelopt", "compressed-tensors", "comfyui", "model.gguf"}) {
+        SCOPED_TRACE(fmt::format("{} to {}", from, to));
+        if (from != "modelopt")
+          convert(dir / "modelopt", dir / from, from == "model.gguf" ? "gguf" : from);
+        options.input = dir / from;
+        options.output = dir / "out";
+        options.overwrite = true;
+        const QuantizeReport report = quantize_checkpoint(options);
+        auto actions = actions_of(report);
+        EXPECT_EQ(actions["moved"], 6);
+        EXPECT_EQ(actions["quantized"], 8);
+        EXPECT_EQ(actions["kept"], 7);
+        expect_same_weights(dir / "whole", dir / "out");
+        EXPECT_EQ(findings_of(dir / "out"), "");
+      }
+    }
+}
+
+TEST(QuantizePacked, ToOneGgufFile) {
+  const TempDir dir;
+  write_half_quantized(dir, dir / "a");
+  auto options = quantize_options(dir / "plain", dir / "whole.gguf");
+  options.format = "gguf";
+  quantize_checkpoint(options);
+  options.input = dir / "a";
+  options.output = dir / "out.gguf";
+  quantize_checkpoint(options);
+  EXPECT_EQ(compare_checkpoints(dir / "whole.gguf", dir / "out.gguf").tensors.size(), 0u);
+}
+
+TEST(QuantizePacked, NothingElseToQuantizeIsAWarning) {
+  const TempDir dir;
+  write_tiny_llama(dir / "plain");
+  quantize_checkpoint(quantize_options(dir / "plain", dir / "a"));
+  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+  EXPECT_TRUE(warns(report, "nothing was left to quantize"));
+  expect_same_tensors(dir / "a", dir / "b");
+  EXPECT_EQ(read_text(dir / "a" / "config.json"), read_text(dir / "b" / "config.json"));
+}
+
+TEST(QuantizePacked, IgnoredOnesBecomePlainAndDefaultsDoNotTouchThem) {
+  const TempDir dir;
+  write_tiny_llama(dir / "plain");
+  auto options = quantize_options(dir / "plain", dir / "a");
+  options.include = {"lm_head"};
+  quantize_checkpoint(options);
+  options = quantize_options(dir / "a", dir / "b");
+  options.ignore = {kUp};
+  const QuantizeReport report = quantize_checkpoint(options);
+  for (const TensorReport& t : report.tensors) {
+    if (t.name == "lm_head.weight") {
+      EXPECT_EQ(t.action, "moved") << "though it would not be quantized by default";
+    }
+    if (t.name == kUp + ".weight") {
+      EXPECT_EQ(t.action, "dequantized");
+      EXPECT_EQ(t.reason, "--ignore " + kUp);
+    }
+  }
+  EXPECT_EQ(LoadedModel(dir / "b").at(kUp + ".weight").dtype, bf16);
+  convert(dir / "a", dir / "dense", "bf16");
+  EXPECT_EQ(LoadedModel(dir / "b").at(kUp + ".weight").bytes,
+            LoadedModel(dir / "dense").at(kUp + ".weight").bytes);
+}
+
+TEST(QuantizePacked, InputScalesAreKeptOrSuppliedOrLeftOut) {
+  const TempDir dir;
+  write_half_quantized(dir, dir / "w4a16", Scheme::nvfp4a16);
+  auto options = quantize_options(dir / "w4a16", dir / "default");
+  EXPECT_TRUE(warns(quantize_checkpoint(options), "6 of 6 weights that are NVFP4"));
+  EXPECT_EQ(LoadedModel(dir / "default").scalar(kUp + ".input_scale"), 1);
+
+  write_text(dir / "amax.json", R"({"*.mlp.*": 5376, "*.self_attn.*": 1344})");
+  options.output = dir / "given";
+  options.input_amax = dir / "amax.json";
+  EXPECT_FALSE(warns(quantize_checkpoint(options), "have no input scale"));
+  EXPECT_EQ(LoadedModel(dir / "given").scalar(kUp + ".input_scale"), 2);
+  EXPECT_EQ(LoadedModel(dir / "given").scalar(kQ + ".input_scale"), 0.5f);
+
+  write_text(dir / "amax.json", R"({"*": 10752})");
+  options.input = dir / "given";
+  options.output = dir / "again";
+  quantize_checkpoint(options);
+  expect_same_tensors(dir / "given", dir / "again");
+
+  options = quantize_options(dir / "given", dir / "without");
+  options.scheme = Scheme::nvfp4a16;
+  EXPECT_FALSE(warns(quantize_checkpoint(options), "have no input scale"));
+  EXPECT_FALSE(LoadedModel(dir / "without").has(kUp + ".input_scale"));
+}
+
+/// q_proj is NVFP4 with its own scales, k_proj and v_proj are plain, and loaders fuse the three.
+struct FusedQkv {
+  TempDir dir;
+  TestTensor codes, scales;
+  float global = 0, input = 0.125f;
+
+  /// The global scale is `factor` times what q_proj itself needs.
+  explicit FusedQkv(float factor) {
+    write_tiny_llama(dir / "plain");
+    quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
+    LoadedFolder model(dir / "plain"), q(dir / "q");
+    codes = q.at(kQ + ".weight");
+    scales = q.at(kQ + ".weight_scale");
+    q.set_scalar(kQ + ".weight_scale_2", global = q.scalar(kQ + ".weight_scale_2") * factor);
+    q.set_scalar(kQ + ".input_scale", input);
+    auto& shard = model.shard_of(kQ + ".weight");
+    model.remove(kQ + ".weight");
+    for (const char* part : {".weight", ".weight_scale", ".weight_scale_2", ".input_scale"})
+      shard.push_back(q.at(kQ + part));
+    model.config["quantization_config"] = q.quantization();
+    model.write(dir / "mixed");
+  }
+  LoadedModel quantize() {
+    const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "mixed", dir / "out"));
+    EXPECT_TRUE(warns(report, kQ + " is NVFP4 in the input but " + kV)) << "v is the last";
+    return LoadedModel(dir / "out");
+  }
+  /// k_proj and v_proj with this global scale, q_proj's codes, and one input scale.
+  void expect_shared(const LoadedModel& out, float expected) {
+    const LoadedModel plain(dir / "plain");
+    const GlobalScale given{.multiplier = expected, .divisor = 1 / expected};
+    for (const std::string& name : {kK, kV}) {
+      const QuantizedMatrix q = nvfp4::quantize(
+          plain.matrix(name + ".weight"), {.quantizer = Quantizer::mse, .global = {&given, 1}});
+      const auto& bytes = out.at(name + ".weight").bytes;
+      EXPECT_EQ(std::memcmp(bytes.data(), q.codes(), bytes.size()), 0) << name;
+    }
+    for (const std::string& name : {kQ, kK, kV}) {
+      EXPECT_EQ(out.scalar(name + ".weight_scale_2"), expected) << name;
+      EXPECT_EQ(out.scalar(name + ".input_scale"), input) << name;
+    }
+    EXPECT_EQ(out.at(kQ + ".weight").bytes, codes.bytes);
+    EXPECT_EQ(findings_of(dir / "out"), "");
+  }
+};
+
+TEST(QuantizePacked, PartnersTakeTheGlobalScaleThatIsThere) {
+  FusedQkv model(8);
+  const LoadedModel out = model.quantize();
+  model.expect_shared(out, model.global);
+  EXPECT_EQ(out.at(kQ + ".weight_scale").bytes, model.scales.bytes) << "nothing is rounded";
+}
+
+TEST(QuantizePacked, PartnersThatNeedALargerGlobalScaleGetIt) {
+  FusedQkv model(0.125f);
+  const LoadedModel plain(model.dir / "plain");
+  const float largest =
+      std::max(amax(plain.matrix(kK + ".weight")), amax(plain.matrix(kV + ".weight")));
+  const float expected = GlobalScale::from_amax(largest, Quantizer::mse).multiplier;
+  ASSERT_GT(expected, model.global) << "or else there is nothing to test";
+  const LoadedModel out = model.quantize();
+  model.expect_shared(out, expected);
+  const auto& scales = out.at(kQ + ".weight_scale").bytes;
+  for (std::size_t i = 0; i < scales.size(); ++i) {
+    const auto value = [](std::byte b) {
+      return E4M3{std::to_integer<std::uint8_t>(b)}.to_float();
+    };
+    const float exact = value(model.scales.bytes[i]) * (model.global / expected);
+    EXPECT_EQ(scales[i], std::byte{E4M3::from_float(exact).bits});
+  }
+}
+
+/// A zero partner needs no scale at all, least of all 1.
+TEST(QuantizePacked, ZeroPartnersNeedNoLargerScale) {
+  FusedQkv model(8);
+  LoadedFolder mixed(model.dir / "mixed");
+  for (const std::string& name : {kK, kV})
+    std::ranges::fill(mixed.at(name + ".weight").bytes, std::byte{0});
+  fs::remove_all(model.dir / "mixed");
+  mixed.write(model.dir / "mixed");
+  const LoadedModel out = model.quantize();
+  EXPECT_EQ(out.scalar(kV + ".weight_scale_2"), model.global);
+  EXPECT_EQ(out.at(kQ + ".weight_scale").bytes, model.scales.bytes);
+}
+
+/// All kinds of weights in one model: nothing is left in eight bits, nothing in four changes.
+TEST(QuantizePacked, BesideFp8AndMxfp4) {
+  const TempDir dir;
+  write_model(dir / "plain", {{random_tensor("a.weight", {32, 64})}}, kLlamaConfig);
+  quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
+  LoadedFolder model(dir / "q");
+  auto& tensors = model.shard_of("a.weight");
+  append(tensors, fp8_blocks("b", 128, 128));
+  append(tensors, mxfp4_matrix("c", 32, 64, 118, 124));
+  tensors.push_back(random_tensor("d.weight", {32, 64}));
+  model.write(dir / "mixed");
+  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "mixed", dir / "out"));
+  const std::map<std::string, std::string> expected = {{"a.weight", "moved"},
+                                                       {"b.weight", "quantized"},
+                                                       {"c.weight", "converted"},
+                                                       {"d.weight", "quantized"}};
+  int seen = 0;
+  for (const TensorReport& t : report.tensors)
+    if (const auto it = expected.find(t.name); it != expected.end()) {
+      EXPECT_EQ(t.action, it->second) << t.name;
+      ++seen;
+    }
+  EXPECT_EQ(seen, 4);
+}
+
+}  // namespace
+}  // namespace nvfp4
