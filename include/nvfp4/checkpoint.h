@@ -46,6 +46,7 @@ struct QuantizeCheckpointOptions {
   bool resume = false, overwrite = false, dry_run = false;
   std::string backend;                            ///< of the CPU
   Device device;                                  ///< that encodes; the output is the same on each
+  bool wait_for_device = false;                   ///< else the CPU encodes until it has started
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
 
@@ -82,10 +83,10 @@ struct QuantizeReport {
 
 /// Quantizes a Hugging Face model folder (or one .safetensors or .gguf file) in bounded memory. On
 /// a GPU each thread keeps two chunks of rows under way, in memory taken once: one is read or
-/// written while the other is uploaded, encoded and downloaded on a stream of its own. Throws
-/// IoError, FormatError, ValueError, DeviceError, UnsupportedError (before anything is read if the
-/// device cannot be used). Nothing incomplete is left under a final name; an interrupted run goes
-/// on with `resume`.
+/// written while the other is uploaded, encoded and downloaded on a stream of its own. Until the
+/// GPU has started, a tenth of a second, the CPU encodes. Throws IoError, FormatError, ValueError,
+/// DeviceError, UnsupportedError (before anything is read if the device cannot be used). Nothing
+/// incomplete is left under a final name; an interrupted run goes on with `resume`.
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options);
 
 /// The report as JSON, for --report and --json.

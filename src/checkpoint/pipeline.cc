@@ -8,10 +8,11 @@
 #include <optional>
 #include <set>
 
-#include "checkpoint/device_chunk.h"
+#include "checkpoint/device_lanes.h"
 #include "checkpoint/transcode.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
+#include "nvfp4/runtime.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -48,12 +49,6 @@ struct Window {
   std::vector<Outcome> outcomes;   // of `encode`
 };
 
-/// What one thread feeds a device with.
-struct Lane {
-  Lane(Device device, const ChunkBytes& most) : slots{{device, most}, {device, most}} {}
-  DeviceSlot slots[2];
-};
-
 class Pipeline {
  public:
   Pipeline(const Plan& plan, const PipelineOptions& options)
@@ -63,10 +58,11 @@ class Pipeline {
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
         outcomes_(plan.tensors.size()),
-        lanes_([device = options.device, most = largest_chunk(plan)] {
-          return std::make_unique<Lane>(device, most);
-        }),
-        remaining_(std::make_unique<std::atomic<std::uint64_t>[]>(plan.tensors.size())) {}
+        remaining_(std::make_unique<std::atomic<std::uint64_t>[]>(plan.tensors.size())) {
+    const ChunkBytes most = largest_chunk(plan);
+    if (options.device.type != DeviceType::cpu && most.input > 0)
+      lanes_.emplace(options.device, most, threads(), options.wait_for_device);
+  }
 
   std::vector<Outcome> run(
       const std::filesystem::path& output, const std::vector<bool>& done,
@@ -214,16 +210,15 @@ class Pipeline {
 
   /// Encodes and copies `now` and measures `next`, in one loop so that no thread waits between.
   void run_tasks(Window* now, ShardWriter* writer, Window* next) {
-    const bool on_cpu = options_.device.type == DeviceType::cpu;
     const std::size_t chunks = now ? now->encode.size() : 0;
-    const std::size_t encodes = on_cpu ? chunks : (chunks + kChunksInARow - 1) / kChunksInARow;
+    const std::size_t encodes = lanes_ ? (chunks + kChunksInARow - 1) / kChunksInARow : chunks;
     const std::size_t copies = now ? now->copy.size() : 0;
     const std::size_t measures = next ? next->measure.size() : 0;
     parallel_for(static_cast<std::int64_t>(encodes + copies + measures), [&](std::int64_t task) {
       auto i = static_cast<std::size_t>(task);
-      if (i < encodes && !on_cpu)
-        return encode_on_device(*now, i * kChunksInARow, std::min((i + 1) * kChunksInARow, chunks),
-                                *writer);
+      if (i < encodes && lanes_)
+        return encode_in_a_row(*now, i * kChunksInARow, std::min((i + 1) * kChunksInARow, chunks),
+                               *writer);
       BufferPool::Lease buffers(pool_);
       if (i < encodes) return encode(*now, i, *writer, *buffers);
       i -= encodes;
@@ -263,11 +258,13 @@ class Pipeline {
     return encode_chunk(source, unit.slice, task.row, task.rows, options, buffers);
   }
 
-  /// Tasks [first, last). What is not quantized is done by the CPU.
-  void encode_on_device(Window& window, std::size_t first, std::size_t last, ShardWriter& writer) {
+  /// Tasks [first, last) on the device, if it has started. What is not quantized is done by the
+  /// CPU.
+  void encode_in_a_row(Window& window, std::size_t first, std::size_t last, ShardWriter& writer) {
+    DeviceLanes::Lease lane(*lanes_);
     std::vector<std::size_t> tasks;
     for (std::size_t i = first; i < last; ++i) {
-      if (plan_.units[window.encode[i].unit].work == Work::quantize) {
+      if (lane && plan_.units[window.encode[i].unit].work == Work::quantize) {
         tasks.push_back(i);
         continue;
       }
@@ -275,8 +272,7 @@ class Pipeline {
       encode(window, i, writer, *buffers);
     }
     if (tasks.empty()) return;
-    LendingPool<std::unique_ptr<Lane>>::Lease lane(lanes_);
-    const auto slot = [&](std::size_t i) -> DeviceSlot& { return (*lane)->slots[i % 2]; };
+    const auto slot = [&](std::size_t i) -> DeviceSlot& { return lane->slots[i % 2]; };
     const auto begin = [&](std::size_t i) {
       const EncodeTask& task = window.encode[tasks[i]];
       const Unit& unit = plan_.units[task.unit];
@@ -418,7 +414,7 @@ class Pipeline {
   std::vector<Outcome> outcomes_;
   LendingPool<std::vector<std::byte>> tiles_;
   BufferPool pool_;
-  LendingPool<std::unique_ptr<Lane>> lanes_;
+  std::optional<DeviceLanes> lanes_;  // none if the CPU alone encodes
 
   // Where next_window() goes on.
   std::size_t shard_ = 0, position_ = 0;

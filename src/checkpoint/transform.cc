@@ -60,6 +60,7 @@ PipelineOptions pipeline_options(const TransformOptions& options) {
   pipeline.plain = options.plain;
   pipeline.backend = options.backend;
   pipeline.device = options.device;
+  pipeline.wait_for_device = options.wait_for_device;
   pipeline.progress = options.progress;
   return pipeline;
 }

@@ -28,6 +28,7 @@ class CudaCheckpoint : public testing::Test {
     const QuantizeReport cpu = quantize_checkpoint(options);
     options.output = dir_ / "cuda";
     options.device = Device::cuda();
+    options.wait_for_device = true;
     const QuantizeReport cuda = quantize_checkpoint(options);
     EXPECT_EQ(cuda.device, Device::cuda());
     const auto expected = files_of(dir_ / "cpu"), files = files_of(dir_ / "cuda");
@@ -89,6 +90,25 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForManyChunksOnAnyNumberOfThreads) {
   }
 }
 
+/// Some chunks by the CPU, the others by the device, and who does which is a matter of time.
+TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuHoweverTheyShareTheWork) {
+  write_model(dir_ / "in",
+              {{random_tensor("a.o_proj.weight", {9000, 2048}),
+                random_tensor("b.down_proj.weight", {3001, 2064}, DType::f32)}},
+              "{}");
+  auto options = quantize_options(dir_ / "in", dir_ / "cpu");
+  options.quantizer = Quantizer::max;
+  quantize_checkpoint(options);
+  options.device = Device::cuda();
+  options.overwrite = true;
+  for (int i = 0; i < 8; ++i) {
+    set_threads(1 + i);
+    options.output = dir_ / "cuda";
+    quantize_checkpoint(options);
+    EXPECT_EQ(files_of(dir_ / "cpu"), files_of(dir_ / "cuda")) << i;
+  }
+}
+
 TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForZeros) {
   write_model(dir_ / "in",
               {{{{"a.proj.weight", DType::bf16, {48, 32}}, std::vector<std::byte>(48 * 32 * 2)}}},
@@ -99,6 +119,7 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForZeros) {
     quantize_checkpoint(options);
     options.output = dir_ / ("cuda-" + quantizer);
     options.device = Device::cuda();
+    options.wait_for_device = true;
     quantize_checkpoint(options);
     EXPECT_EQ(files_of(dir_ / ("cpu-" + quantizer)), files_of(dir_ / ("cuda-" + quantizer)));
   }
@@ -117,10 +138,26 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForStackedExperts) {
     const QuantizeReport cpu = quantize_checkpoint(options);
     options.output = dir_ / "cuda";
     options.device = Device::cuda();
+    options.wait_for_device = true;
     const QuantizeReport cuda = quantize_checkpoint(options);
     EXPECT_EQ(files_of(dir_ / "cpu"), files_of(dir_ / "cuda")) << config;
     EXPECT_EQ(cpu.tensors[0].squared_error, cuda.tensors[0].squared_error);
   }
+}
+
+/// The CPU moves what is NVFP4 already, the device encodes the rest.
+TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForHalfQuantizedModels) {
+  write_tiny_llama(dir_ / "plain");
+  auto options = quantize_options(dir_ / "plain", dir_ / "half");
+  options.ignore = {"*.self_attn.q_proj", "*.mlp.*"};
+  quantize_checkpoint(options);
+  options = quantize_options(dir_ / "half", dir_ / "cpu");
+  quantize_checkpoint(options);
+  options.output = dir_ / "cuda";
+  options.device = Device::cuda();
+  options.wait_for_device = true;
+  quantize_checkpoint(options);
+  EXPECT_EQ(files_of(dir_ / "cpu"), files_of(dir_ / "cuda"));
 }
 
 /// The first non-finite element, whichever thread met one first.
@@ -161,6 +198,7 @@ TEST_F(CudaCheckpoint, GoesOnWithARunOfTheCpu) {
   options.progress = {};
   options.resume = true;
   options.device = Device::cuda();
+  options.wait_for_device = true;
   quantize_checkpoint(options);
   EXPECT_EQ(files_of(dir_ / "out"), files_of(dir_ / "whole"));
 }
@@ -175,6 +213,7 @@ TEST_F(CudaCheckpoint, AFailureLeavesNothingUnderWay) {
     auto options = quantize_options(dir_ / "in", dir_ / "out");
     options.overwrite = true;
     options.device = Device::cuda();
+    options.wait_for_device = true;
     options.progress = [](const Progress&) { throw IoError("stop"); };
     EXPECT_THROW(quantize_checkpoint(options), IoError);
   }

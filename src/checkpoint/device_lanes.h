@@ -1,0 +1,57 @@
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "checkpoint/device_chunk.h"
+
+/// Who may use a device, and from when on.
+namespace nvfp4::checkpoint {
+
+/// What one thread feeds a device with: one chunk is under way while the next is read.
+struct DeviceLane {
+  DeviceLane(Device device, const ChunkBytes& most) : slots{{device, most}, {device, most}} {}
+  DeviceSlot slots[2];
+};
+
+/// Makes lanes in the background, one after the other: a device takes a tenth of a second to start,
+/// in which the CPU encodes gigabytes.
+class DeviceLanes {
+ public:
+  /// `wait`: threads wait for a lane rather than get none.
+  DeviceLanes(Device device, const ChunkBytes& most, int count, bool wait);
+  ~DeviceLanes();
+
+  /// A lane for as long as it lives, or none. Throws DeviceError if making one has failed.
+  class Lease {
+   public:
+    explicit Lease(DeviceLanes& lanes) : lanes_(lanes), lane_(lanes.take()) {}
+    ~Lease();
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    explicit operator bool() const { return lane_ != nullptr; }
+    DeviceLane* operator->() { return lane_.get(); }
+
+   private:
+    DeviceLanes& lanes_;
+    std::unique_ptr<DeviceLane> lane_;
+  };
+
+ private:
+  void make(Device device, const ChunkBytes& most, int count);
+  std::unique_ptr<DeviceLane> take();
+
+  const bool wait_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<DeviceLane>> free_;
+  std::exception_ptr failure_;
+  bool stop_ = false;
+  std::thread maker_;  // last: it uses what is above
+};
+
+}  // namespace nvfp4::checkpoint
