@@ -32,7 +32,8 @@ struct QuantizeCheckpointOptions {
   /// weights that are not quantized are dequantized to BF16. What is NVFP4 already keeps its codes,
   /// scales and input scale, whatever the defaults say of it; `ignore` dequantizes it to BF16. Only
   /// where loaders fuse it with a weight that is quantized now and needs a larger global scale,
-  /// both get that one, and its block scales are rounded (with a warning).
+  /// both get that one, and its block scales are rounded (with a warning); such weights also take
+  /// the largest of their input scales. An expert layer is quantized as a whole or not at all.
   std::vector<std::string> ignore, include;
   /// Comma-separated last name components that share one global scale: "w1,w3".
   std::vector<std::string> fuse;

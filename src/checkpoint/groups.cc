@@ -35,12 +35,14 @@ class Grouper {
       group.units.push_back(u);
       // Partners of two kinds share a scale only if both are encoded anew.
       if (group.work != unit.work) group.work = Work::quantize;
-      group.input_amax = std::max(group.input_amax, amaxes_.find(unit.slice.module));
+      if (!unit.input)
+        group.input_amax = std::max(group.input_amax, amaxes_.find(unit.slice.module));
     }
     for (Unit& unit : plan_.units)
       if (unit.work == Work::transcode) unit.work = plan_.groups[unit.group].work;
     if (options_.task == TransformOptions::Task::quantize) {
       for (Group& group : plan_.groups) share_moved(group);
+      inherit_input_scales();
       warn_of_moved();
     }
     if (options_.input_amax && options_.scheme == Scheme::nvfp4) fill_experts();
@@ -75,29 +77,47 @@ class Grouper {
     }
   }
 
-  /// What is encoded beside weights that move takes their scales, if they are large enough.
+  static void take_larger(std::optional<GlobalScale>& largest, const GlobalScale& scale) {
+    if (!largest || scale.multiplier > largest->multiplier) largest = scale;
+  }
+
+  /// What is encoded beside weights that move takes their global scale, if it is large enough. All
+  /// of them take one input scale.
   void share_moved(Group& group) {
-    const auto larger = [](std::optional<GlobalScale>& largest, const GlobalScale& scale) {
-      if (!largest || scale.multiplier > largest->multiplier) largest = scale;
-    };
     std::optional<GlobalScale> global, input;
-    const Unit *moves = nullptr, *encoded = nullptr;
+    bool encodes = false, differ = false;
     for (const std::size_t u : group.units) {
       const Unit& unit = plan_.units[u];
-      (unit.work == Work::move ? moves : encoded) = &unit;
-      if (unit.work == Work::move) larger(global, unit.moved.global);
-      if (unit.input) larger(input, *unit.input);
+      if (unit.input) take_larger(input, *unit.input);
+      encodes |= unit.work != Work::move;
+      if (unit.work != Work::move) continue;
+      differ |= global && global->multiplier != unit.moved.global.multiplier;
+      take_larger(global, unit.moved.global);
     }
-    if (moves == nullptr) return;
-    if (input)
+    if (!global) return;
+    if (encodes) group.moved_global = global;
+    if (encodes && input && group.input_amax != 0)
+      take_larger(input, GlobalScale::from_amax(group.input_amax, Quantizer::max));
+    for (const std::size_t u : group.units)
+      if (input && (encodes || !plan_.units[u].input)) plan_.units[u].input = input;
+    if (encodes || !differ) return;
+    if (unequal_++ == 0) first_unequal_ = group.units[0];
+  }
+
+  /// New experts beside those that have an input scale take the largest of the same projections.
+  void inherit_input_scales() {
+    std::map<std::string, std::optional<GlobalScale>> of_kind;
+    const auto kind_of = [&](const Unit& unit) {
+      return without_expert_number(rules_.key(unit.slice.module));
+    };
+    for (const Unit& unit : plan_.units)
+      if (unit.input) take_larger(of_kind[kind_of(unit)], *unit.input);
+    for (const Group& group : plan_.groups) {
+      const auto it = of_kind.find(kind_of(plan_.units[group.units[0]]));
+      if (group.input_amax != 0 || it == of_kind.end()) continue;
       for (const std::size_t u : group.units)
-        if (!plan_.units[u].input) plan_.units[u].input = input;
-    if (encoded == nullptr) return;
-    group.moved_global = global;
-    plan_.warnings.push_back(
-        fmt::format("{} is NVFP4 in the input but {}, which shares its global scale, is not: if "
-                    "that needs a larger one, the block scales of the former are rounded to it",
-                    moves->slice.module, encoded->slice.module));
+        if (!plan_.units[u].input) plan_.units[u].input = it->second;
+    }
   }
 
   void warn_of_moved() {
@@ -118,6 +138,11 @@ class Grouper {
           fmt::format("{} of {} weights that are NVFP4 in the input have no input scale and get 1, "
                       "--scheme nvfp4a16 leaves activations alone: {}{}",
                       without, moves, first->slice.module, without > 1 ? ", ..." : ""));
+    if (unequal_ > 0)
+      plan_.warnings.push_back(fmt::format(
+          "{} weights that loaders fuse have global scales that differ in the input, "
+          "nvfp4 repair makes them equal: {}{}",
+          unequal_, plan_.units[first_unequal_].slice.module, unequal_ > 1 ? ", ..." : ""));
   }
 
   /// Calibration data need not reach every expert: one without an amax takes the largest of the
@@ -134,7 +159,7 @@ class Grouper {
     std::size_t missing = 0, first = kNone;
     for (Group& group : plan_.groups) {
       if (group.input_amax == 0) group.input_amax = largest[kind_of(group)];
-      if (group.input_amax != 0) continue;
+      if (group.input_amax != 0 || plan_.units[group.units[0]].input) continue;
       missing += group.units.size();
       first = std::min(first, group.units[0]);
     }
@@ -150,6 +175,7 @@ class Grouper {
   std::span<const KeptModule> kept_;
   FuseRules rules_;
   InputAmax amaxes_;
+  std::size_t unequal_ = 0, first_unequal_ = 0;  ///< groups that move with several global scales
 };
 
 }  // namespace

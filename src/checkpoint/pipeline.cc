@@ -333,7 +333,8 @@ class Pipeline {
       GlobalScale& global = globals_[number];
       global = group.work == Work::transcode ? global_for_exponents(amax)
                                              : GlobalScale::from_amax(amax, options_.quantizer);
-      if (group.moved_global && (amax == 0 || group.moved_global->multiplier > global.multiplier))
+      const float needed = amax == 0 ? 0 : GlobalScale::from_amax(amax, Quantizer::max).multiplier;
+      if (group.moved_global && group.moved_global->multiplier >= needed)
         global = *group.moved_global;
     }
   }

@@ -79,6 +79,7 @@ class Planner {
       config_ = parse_model_config(model.config_text, file);
       declared_ = declared_in_config(model.config_text, file);
     }
+    if (!declared_ && !model.hf_quant_text.empty()) read_hf_quant_config();
     for (const LogicalTensor& t : model.tensors) {
       four_bits_ |= t.is_four_bits();
       native_ |= t.names == &kMxfp4ShortNames;
@@ -91,7 +92,7 @@ class Planner {
     Selector selector(options_.ignore, options_.include,
                       config_.model_types.empty() ? "" : config_.model_types.front());
     select(selector);
-    plan_.warnings = model_.warnings;
+    warn(model_.warnings);
     warn(selector.warnings());
     if (may_quantize()) warn(keep_whole_layers());
     if (format_ != nullptr && !format_->single_file.empty()) {
@@ -119,6 +120,13 @@ class Planner {
     plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
   }
 
+  void read_hf_quant_config() try {
+    const std::string file = (model_.root / "hf_quant_config.json").string();
+    declared_ = declared_in_hf_quant_config(model_.hf_quant_text, file);
+  } catch (const FormatError& e) {
+    plan_.warnings.push_back(fmt::format("passed over: {}", e.what()));
+  }
+
   /// A conversion quantizes FP8 weights where nothing has four bits yet, else leaves them.
   bool may_quantize() const {
     return options_.task == Task::quantize || (options_.task == Task::convert && !four_bits_);
@@ -144,6 +152,10 @@ class Planner {
         c.selection.reason = "DeepSeek-V4 has 4-bit experts, all else stays";
       } else if (options_.task == Task::quantize && t.is_nvfp4()) {
         c.selection.quantize = !selector.ignores(t.name);
+        require<UnsupportedError>(c.selection.quantize || !native_,
+                                  "{}: NVFP4, and the configuration of DeepSeek-V4 has no plain "
+                                  "experts; --ignore must not name it",
+                                  t.data.describe());
         if (c.selection.quantize) c.selection.reason = t.form_name() + " in the input";
       } else if (options_.task != Task::quantize && t.is_plain()) {
         c.selection.quantize = false;
@@ -323,6 +335,13 @@ class Planner {
     return bytes;
   }
 
+  /// As the input declares it; "" if it does not.
+  std::string algorithm_of(const std::string& module) const {
+    if (!declared_) return {};
+    const std::string* own = declared_->layer_algorithm(module);
+    return own != nullptr ? *own : declared_->algorithm;
+  }
+
   void take_globals(const LogicalTensor& t, Unit& unit) const {
     require<UnsupportedError>(static_cast<std::int64_t>(t.globals.size()) <= t.matrices(),
                               "{}: {} global scales, one for each row, which no format written "
@@ -343,6 +362,11 @@ class Planner {
       unit.moved.ratio = t.globals[0].multiplier / unit.moved.global.multiplier;
     if (options_.scheme == Scheme::nvfp4a16 || t.correction.input) return;
     if (options_.task == Task::quantize && t.inputs.empty()) return;  // gets one like all others
+    const std::string algorithm = algorithm_of(t.module());
+    require<UnsupportedError>(!algorithm.starts_with("W4A8"),
+                              "{}: {}, whose input scales are those of FP8; --scheme nvfp4a16 "
+                              "leaves them out",
+                              t.data.describe(), algorithm);
     require<ValueError>(!t.inputs.empty(),
                         "{}: has no input scale, others have one; nvfp4 repair supplies it, and "
                         "--scheme nvfp4a16 leaves out the others",
@@ -399,6 +423,9 @@ class Planner {
   }
 
   void finish() {
+    require<UnsupportedError>(options_.task != Task::convert || !quantized_.empty(),
+                              "{}: holds no quantized weight to convert; nvfp4 quantize makes them",
+                              model_.root.string());
     std::set<std::string_view> names;
     for (const PlannedShard& shard : plan_.shards) {
       for (const TensorSpec& spec : shard.specs) {
@@ -409,7 +436,9 @@ class Planner {
         plan_.index.total_size += spec_bytes(spec);
       }
     }
-    if (options_.task == Task::decode)
+    if (quantized_.empty() && options_.task == Task::quantize)
+      plan_.warnings.push_back("no tensor is quantized");
+    if (quantized_.empty() && fp8_.empty() && !native_)
       plan_.config_json = without_quantization_config(config_);
     else
       declare();
@@ -418,9 +447,6 @@ class Planner {
   }
 
   void declare() {
-    require<UnsupportedError>(options_.task != Task::convert || !quantized_.empty(),
-                              "{}: holds no quantized weight to convert; nvfp4 quantize makes them",
-                              model_.root.string());
     const ConfigFacts facts = {
         options_.scheme, kept_, quantized_, fp8_, kv_cache(), native_ ? &declared_->json : nullptr};
     if (format_->quantization_config)
@@ -429,7 +455,6 @@ class Planner {
       plan_.config_json = without_quantization_config(config_);
     const Json side = format_->hf_quant_config ? format_->hf_quant_config(facts) : Json();
     if (!side.is_null()) plan_.hf_quant_json = dump_pretty(side, 4) + "\n";
-    if (quantized_.empty()) plan_.warnings.push_back("no tensor is quantized");
     std::vector<std::string> linear;
     for (const auto& entry : linear_excludes(facts, [](const std::string& e) { return e + "*"; }))
       if (expert_layer_of(entry).empty()) linear.push_back(entry);

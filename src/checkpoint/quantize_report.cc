@@ -26,6 +26,9 @@ std::string to_json(const QuantizeReport& report) {
       tensor["squared_norm"] = t.measured ? Json(t.squared_norm) : Json();
       squared_error += t.squared_error;
       squared_norm += t.squared_norm;
+    } else if (t.action == "moved" && t.squared_norm > 0) {  // its scales were rounded
+      tensor["squared_error"] = t.squared_error;
+      tensor["squared_norm"] = t.squared_norm;
     }
     tensors.push_back(std::move(tensor));
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "backends/backend.h"
@@ -75,6 +76,22 @@ void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
   }
 }
 
+/// Weights that were NVFP4 before, and are not what they were.
+void warn_of_rounded(QuantizeReport& report) {
+  constexpr std::size_t kNamed = 8;
+  std::size_t rounded = 0;
+  for (const TensorReport& t : report.tensors) {
+    if (t.action != "moved" || t.squared_error == 0 || rounded++ >= kNamed) continue;
+    report.warnings.push_back(fmt::format(
+        "{}: its block scales were rounded, as a weight that loaders fuse with it needs a larger "
+        "global scale: relative error {:.2g}",
+        t.name, std::sqrt(t.squared_error / t.squared_norm)));
+  }
+  if (rounded > kNamed)
+    report.warnings.push_back(
+        fmt::format("the block scales of {} weights more were rounded", rounded - kNamed));
+}
+
 void write_file(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
                 MakeContainer make, QuantizeReport& report) {
   check_output_file(
@@ -140,6 +157,7 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
   report.device = options.device;
   report.dry_run = options.dry_run;
   write_model(model, plan, options, report);
+  if (options.task == TransformOptions::Task::quantize) warn_of_rounded(report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.peak_memory_bytes = peak_memory();
   return report;

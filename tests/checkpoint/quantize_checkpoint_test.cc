@@ -398,7 +398,8 @@ TEST(QuantizeCheckpoint, StackedExpertsAreWrittenOneByOne) {
 TEST(QuantizeCheckpoint, StackedExpertsOfAnOddDepthAreKept) {
   const TempDir dir;
   const TestTensor down = random_tensor("l.mlp.experts.down_proj", {2, 40, 64});
-  write_model(dir / "in", {{down}}, R"({"hidden_size": 64})");
+  write_model(dir / "in", {{down, random_tensor("l.o_proj.weight", {32, 64})}},
+              R"({"hidden_size": 64})");
   const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
   EXPECT_EQ(report.tensors[0].action, "kept");
   EXPECT_NE(report.tensors[0].reason.find("40 columns"), std::string::npos);

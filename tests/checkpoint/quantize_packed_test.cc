@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/packed_models.h"
+#include "nvfp4/error.h"
 
 /// `nvfp4 quantize` of models that hold NVFP4 weights already.
 namespace nvfp4 {
@@ -159,16 +162,23 @@ TEST(QuantizePacked, InputScalesAreKeptOrSuppliedOrLeftOut) {
 struct FusedQkv {
   TempDir dir;
   TestTensor codes, scales;
-  float global = 0, input = 0.125f;
+  float global = 0, input = 0.125f, others = 0;  ///< others: amax of k_proj and v_proj
+  bool rounded = false;                          ///< as the report says
 
   /// The global scale is `factor` times what q_proj itself needs.
-  explicit FusedQkv(float factor) {
+  explicit FusedQkv(float factor) : FusedQkv([factor](float own, float) { return own * factor; }) {}
+  /// Or is made of that and of what k_proj and v_proj need at least.
+  explicit FusedQkv(const std::function<float(float own, float others)>& choose) {
     write_tiny_llama(dir / "plain");
     quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
     LoadedFolder model(dir / "plain"), q(dir / "q");
     codes = q.at(kQ + ".weight");
     scales = q.at(kQ + ".weight_scale");
-    q.set_scalar(kQ + ".weight_scale_2", global = q.scalar(kQ + ".weight_scale_2") * factor);
+    const LoadedModel plain(dir / "plain");
+    others = std::max(amax(plain.matrix(kK + ".weight")), amax(plain.matrix(kV + ".weight")));
+    global = choose(q.scalar(kQ + ".weight_scale_2"),
+                    GlobalScale::from_amax(others, Quantizer::max).multiplier);
+    q.set_scalar(kQ + ".weight_scale_2", global);
     q.set_scalar(kQ + ".input_scale", input);
     auto& shard = model.shard_of(kQ + ".weight");
     model.remove(kQ + ".weight");
@@ -177,9 +187,15 @@ struct FusedQkv {
     model.config["quantization_config"] = q.quantization();
     model.write(dir / "mixed");
   }
-  LoadedModel quantize() {
-    const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "mixed", dir / "out"));
-    EXPECT_TRUE(warns(report, kQ + " is NVFP4 in the input but " + kV)) << "v is the last";
+  LoadedModel quantize(const std::string& input_amax = "") {
+    auto options = quantize_options(dir / "mixed", dir / "out");
+    options.overwrite = true;
+    if (!input_amax.empty()) {
+      write_text(dir / "amax.json", input_amax);
+      options.input_amax = dir / "amax.json";
+    }
+    const QuantizeReport report = quantize_checkpoint(options);
+    rounded = warns(report, kQ + ".weight: its block scales were rounded");
     return LoadedModel(dir / "out");
   }
   /// k_proj and v_proj with this global scale, q_proj's codes, and one input scale.
@@ -205,15 +221,32 @@ TEST(QuantizePacked, PartnersTakeTheGlobalScaleThatIsThere) {
   FusedQkv model(8);
   const LoadedModel out = model.quantize();
   model.expect_shared(out, model.global);
-  EXPECT_EQ(out.at(kQ + ".weight_scale").bytes, model.scales.bytes) << "nothing is rounded";
+  EXPECT_EQ(out.at(kQ + ".weight_scale").bytes, model.scales.bytes);
+  EXPECT_FALSE(model.rounded);
+}
+
+/// One that `max` would choose is large enough, though `mse` would rather have another.
+TEST(QuantizePacked, PartnersNeedNoMoreThanTheRangeOfE4m3) {
+  FusedQkv model([](float, float others) { return others; });
+  const LoadedModel out = model.quantize();
+  model.expect_shared(out, model.global);
+  EXPECT_EQ(out.at(kQ + ".weight_scale").bytes, model.scales.bytes);
+  EXPECT_FALSE(model.rounded);
+}
+
+TEST(QuantizePacked, PartnersTakeTheLargestInputScale) {
+  FusedQkv model(8);
+  LoadedModel out = model.quantize(R"({"*.v_proj": 10752, "*.q_proj": 26880})");
+  for (const std::string& name : {kQ, kK, kV})
+    EXPECT_EQ(out.scalar(name + ".input_scale"), 4) << name << ", q_proj has one and needs none";
+  out = model.quantize(R"({"*.v_proj": 2.688})");
+  for (const std::string& name : {kQ, kK, kV})
+    EXPECT_EQ(out.scalar(name + ".input_scale"), model.input) << name;
 }
 
 TEST(QuantizePacked, PartnersThatNeedALargerGlobalScaleGetIt) {
   FusedQkv model(0.125f);
-  const LoadedModel plain(model.dir / "plain");
-  const float largest =
-      std::max(amax(plain.matrix(kK + ".weight")), amax(plain.matrix(kV + ".weight")));
-  const float expected = GlobalScale::from_amax(largest, Quantizer::mse).multiplier;
+  const float expected = GlobalScale::from_amax(model.others, Quantizer::mse).multiplier;
   ASSERT_GT(expected, model.global) << "or else there is nothing to test";
   const LoadedModel out = model.quantize();
   model.expect_shared(out, expected);
@@ -225,6 +258,7 @@ TEST(QuantizePacked, PartnersThatNeedALargerGlobalScaleGetIt) {
     const float exact = value(model.scales.bytes[i]) * (model.global / expected);
     EXPECT_EQ(scales[i], std::byte{E4M3::from_float(exact).bits});
   }
+  EXPECT_TRUE(model.rounded);
 }
 
 /// A zero partner needs no scale at all, least of all 1.
@@ -238,6 +272,93 @@ TEST(QuantizePacked, ZeroPartnersNeedNoLargerScale) {
   const LoadedModel out = model.quantize();
   EXPECT_EQ(out.scalar(kV + ".weight_scale_2"), model.global);
   EXPECT_EQ(out.at(kQ + ".weight_scale").bytes, model.scales.bytes);
+}
+
+TEST(QuantizePacked, NewExpertsTakeTheInputScaleOfTheOthers) {
+  const TempDir dir;
+  std::vector<TestTensor> tensors;
+  for (const char* expert : {"0", "1"})
+    for (const char* name : {"gate_proj", "up_proj", "down_proj"})
+      tensors.push_back(random_tensor(
+          fmt::format("model.layers.0.mlp.experts.{}.{}.weight", expert, name), {64, 64}));
+  write_model(dir / "plain", {tensors}, kLlamaConfig);
+  quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
+  LoadedFolder model(dir / "q");
+  auto& shard = model.shards.begin()->second;
+  std::erase_if(shard, [](const TestTensor& t) {
+    return t.spec.name.find("experts.1.") != t.spec.name.npos;
+  });
+  for (const TestTensor& t : tensors)
+    if (t.spec.name.find("experts.1.") != t.spec.name.npos) shard.push_back(t);
+  const std::string first = "model.layers.0.mlp.experts.0.",
+                    second = "model.layers.0.mlp.experts.1.";
+  for (const char* name : {"gate_proj", "up_proj"})
+    model.set_scalar(first + name + ".input_scale", 0.25f);
+  model.set_scalar(first + "down_proj.input_scale", 0.5f);
+  model.write(dir / "mixed");
+  quantize_checkpoint(quantize_options(dir / "mixed", dir / "out"));
+  const LoadedModel out(dir / "out");
+  EXPECT_EQ(out.scalar(second + "up_proj.input_scale"), 0.25f);
+  EXPECT_EQ(out.scalar(second + "down_proj.input_scale"), 0.5f);
+}
+
+TEST(QuantizePacked, WithNothingLeftInNvfp4TheConfigurationSaysSo) {
+  const TempDir dir;
+  write_half_quantized(dir, dir / "a");
+  auto options = quantize_options(dir / "a", dir / "b");
+  options.ignore = {"*"};
+  EXPECT_TRUE(warns(quantize_checkpoint(options), "no tensor is quantized"));
+  EXPECT_FALSE(LoadedFolder(dir / "b").config.contains("quantization_config"));
+  EXPECT_FALSE(fs::exists(dir / "b" / "hf_quant_config.json"));
+}
+
+TEST(QuantizePacked, KvCacheScalesAreDeclaredWhereverTheyWere) {
+  const TempDir dir;
+  write_half_quantized(dir, dir / "a");
+  LoadedFolder model(dir / "a");
+  model.config.erase("quantization_config");
+  model.hf_quant["quantization"]["kv_cache_quant_algo"] = "FP8";
+  model.write(dir / "b");
+  quantize_checkpoint(quantize_options(dir / "b", dir / "c"));
+  LoadedFolder out(dir / "c");
+  EXPECT_EQ(out.hf_quant["quantization"]["kv_cache_quant_algo"], "FP8");
+  EXPECT_EQ(out.quantization()["kv_cache_scheme"]["num_bits"], 8);
+  write_text(dir / "b" / "hf_quant_config.json", "{}");
+  auto options = quantize_options(dir / "b", dir / "d");
+  EXPECT_TRUE(warns(quantize_checkpoint(options), "passed over"));
+}
+
+TEST(QuantizePacked, InputScalesOfEightBitsAreRefused) {
+  const TempDir dir;
+  write_half_quantized(dir, dir / "a");
+  LoadedFolder model(dir / "a");
+  model.quantization()["quant_algo"] = "W4A8_NVFP4_FP8";
+  model.write(dir / "b");
+  auto options = quantize_options(dir / "b", dir / "c");
+  expect_error<UnsupportedError>([&] { quantize_checkpoint(options); },
+                                 {"W4A8_NVFP4_FP8", "--scheme nvfp4a16"});
+  options.scheme = Scheme::nvfp4a16;
+  quantize_checkpoint(options);
+}
+
+/// Its configuration can only say which experts are NVFP4.
+TEST(QuantizePacked, DeepSeekV4KeepsItsExperts) {
+  const TempDir dir;
+  std::vector<TestTensor> tensors;
+  for (const char* name : {"w1", "w2", "w3"})
+    append(tensors, mxfp4_matrix(fmt::format("layers.0.ffn.experts.0.{}", name), 64, 64, 118, 124));
+  append(tensors, fp8_blocks("layers.0.attn.wq_a", 128, 128));
+  write_model(dir / "mx", {tensors}, R"({"model_type": "deepseek_v4", "quantization_config":
+      {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}})");
+  quantize_checkpoint(quantize_options(dir / "mx", dir / "a"));
+  auto options = quantize_options(dir / "a", dir / "b");
+  quantize_checkpoint(options);
+  expect_same_tensors(dir / "a", dir / "b");
+  EXPECT_EQ(read_text(dir / "a" / "config.json"), read_text(dir / "b" / "config.json"));
+  options.output = dir / "c";
+  options.ignore = {"*experts*"};
+  expect_error<UnsupportedError>([&] { quantize_checkpoint(options); },
+                                 {"layers.0.ffn.experts.0.w1", "--ignore"});
 }
 
 /// All kinds of weights in one model: nothing is left in eight bits, nothing in four changes.
