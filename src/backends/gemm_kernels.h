@@ -26,6 +26,12 @@ constexpr PanelBlock panel_block(std::int64_t b, std::int64_t blocks) {
   return {base + i * kPanelRows, base + in_group * kPanelRows + i * kPanelRows * 8};
 }
 
+/// `count` panels of weights, `bytes` apart.
+struct Panels {
+  const std::uint8_t* data;
+  std::int64_t bytes, count, blocks;
+};
+
 /// x of one product: either elements, or codes and linear scales.
 struct Activations {
   const void* data = nullptr;
@@ -78,9 +84,9 @@ struct GemmKernels {
     Records records;
     std::int64_t most_rows = 0;  ///< the largest M for which it is faster than `tile`
     bool differs = false;        ///< its sums from those of `tile`
-    /// Whole panel, up to strip_rows rows.
-    void (*run)(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
-                float* sums, std::int64_t stride) = nullptr;
+    /// Whole panels, up to strip_rows rows.
+    void (*run)(const Panels& w, const std::byte* records, int rows, float* sums,
+                std::int64_t stride) = nullptr;
   };
   /// From weights that are decoded once for many rows.
   struct Tile {

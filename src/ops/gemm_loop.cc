@@ -135,13 +135,11 @@ class Gemm {
 
   void run_direct(const Task& task, float* sums, std::int64_t width) const {
     const GemmJob& job = jobs_[task.job];
-    for (std::int64_t p = 0; p < task.panels; ++p) {
-      const std::uint8_t* panel = job.w->data() + (task.panel + p) * job.w->panel_bytes();
-      for (std::int64_t r = 0; r < task.rows; r += kernels_.direct.records.strip_rows)
-        kernels_.direct.run(panel, job.x.blocks, records(task.job, task.row + r, 0),
-                            strip_rows(task.job, task.row + r), sums + r * width + p * kPanelRows,
-                            width);
-    }
+    const std::int64_t bytes = job.w->panel_bytes();
+    const Panels w{job.w->data() + task.panel * bytes, bytes, task.panels, job.x.blocks};
+    for (std::int64_t r = 0; r < task.rows; r += kernels_.direct.records.strip_rows)
+      kernels_.direct.run(w, records(task.job, task.row + r, 0), strip_rows(task.job, task.row + r),
+                          sums + r * width, width);
   }
 
   void run_tiles(const Task& task, std::int64_t depth, std::byte* decoded, float* sums,

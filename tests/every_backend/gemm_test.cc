@@ -197,6 +197,47 @@ TEST_P(GemmOnEveryBackend, ThreadsDoNotChangeTheResult) {
   set_threads(0);
 }
 
+// A task has 1 to 16 panels of weights. Kernels for few rows of x take several of them in turn.
+TEST_P(GemmOnEveryBackend, AColumnHasTheSameBitsWhateverIsBesideIt) {
+  const std::int64_t k = 464, n = 1405, alone = 128;  // so few columns that tasks have one panel
+  const QuantizedMatrix all = weights(n, k, 6);
+  const QuantizedMatrix q = activations(8, k, 6);
+  const PackedWeights w = pack_weights(all.view());
+  std::vector<PackedWeights> parts;
+  for (std::int64_t n0 = 0; n0 < n; n0 += alone) {
+    QuantizedView v = all.view();
+    v.shape.rows = std::min(alone, n - n0);
+    v.codes += n0 * (k / 2);
+    v.scales += n0 * (k / kBlock);
+    parts.push_back(pack_weights(v));
+  }
+  const GemmOptions o{.backend = GetParam()};
+  for (const int threads : {1, 2, 5})  // 11, 5 and 2 panels a task
+    for (const std::int64_t m : {1, 2, 4, 8}) {
+      const auto check = [&](const auto& x, const std::string& what) {
+        set_threads(threads);
+        const Matrix y = gemm(x, w, DType::f32, o);
+        set_threads(1);
+        for (std::int64_t n0 = 0; n0 < n; n0 += alone) {
+          const Matrix part = gemm(x, parts[static_cast<std::size_t>(n0 / alone)], DType::f32, o);
+          for (std::int64_t r = 0; r < m; ++r)
+            ASSERT_EQ(
+                std::memcmp(part.data<float>() + r * part.cols(), y.data<float>() + r * n + n0,
+                            static_cast<std::size_t>(part.cols()) * sizeof(float)),
+                0)
+                << what << ", M = " << m << ", row " << r << ", from column " << n0 << ", "
+                << threads << " threads";
+        }
+      };
+      QuantizedView few = q.view();
+      few.shape.rows = m;
+      check(few, "W4A4");
+      for (const DType in : kDTypes)
+        check(make(Fill::student, m, k, 7, in).view(), "W4A16 " + std::string(dtype_name(in)));
+    }
+  set_threads(0);
+}
+
 TEST_P(GemmOnEveryBackend, BatchInvarianceGivesARowTheSameBitsAtAnyM) {
   const std::int64_t n = 49, k = 1104, most = 140;
   const PackedWeights w = pack_weights(weights(n, k, 8).view());

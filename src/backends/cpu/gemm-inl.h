@@ -56,56 +56,104 @@ HWY_INLINE VU load_words(const std::uint8_t* p) {
   return hn::BitCast(U32(), hn::LoadU(hn::Repartition<std::uint8_t, F32>(), p));
 }
 
-/// Goes through the blocks of a panel, as panel_block() places them, and fetches what will be
-/// wanted some blocks later: nine lines for every four blocks.
+/// Goes through the blocks of kPanels panels at once, as panel_block() places them, and fetches
+/// what will be wanted some blocks later: nine lines for every four blocks.
+template <int kPanels>
 class BlockCursor {
  public:
-  const std::uint8_t *codes, *scales;
-
-  HWY_INLINE BlockCursor(const std::uint8_t* panel, std::int64_t blocks) : left_(blocks) {
-    start(panel);
+  HWY_INLINE explicit BlockCursor(const Panels& w) : left_(w.blocks), apart_(w.bytes) {
+    start(w.data);
   }
+  HWY_INLINE const std::uint8_t* codes(int panel) const { return codes_ + panel * apart_; }
+  HWY_INLINE const std::uint8_t* scales(int panel) const { return scales_ + panel * apart_; }
   HWY_INLINE bool done() const { return left_ <= 0; }
   HWY_INLINE void next() {
     if (--left_in_group_ == 0) {
       left_ -= kGroupBlocks;
       return start(group_ + kGroupBytes);
     }
-    codes += 2 * kHalfBlock;
-    scales += kPanelRows;
+    codes_ += 2 * kHalfBlock;
+    scales_ += kPanelRows;
     prefetch();
   }
 
  private:
+  static constexpr std::int64_t kFar = 4096;
+
   HWY_INLINE void start(const std::uint8_t* group) {
     group_ = group;
+    // Behind the end of a panel lies one that is read beside it; what follows the last one is next.
+    far_ = kFar + (left_ * kPanelRows * 9 <= kFar ? (kPanels - 1) * apart_ : 0);
     left_in_group_ = HWY_MIN(kGroupBlocks, left_);
-    scales = group;
-    codes = group + left_in_group_ * kPanelRows;
-    fetch(group);
+    scales_ = group;
+    codes_ = group + left_in_group_ * kPanelRows;
+    HWY_UNROLL(4)
+    for (int j = 0; j < kPanels; ++j) fetch(scales(j));
     prefetch();
   }
   HWY_INLINE void prefetch() const {
-    fetch(codes);
-    fetch(codes + kHalfBlock);
+    HWY_UNROLL(4)
+    for (int j = 0; j < kPanels; ++j) {
+      fetch(codes(j));
+      fetch(codes(j) + kHalfBlock);
+    }
   }
   /// Into the L2 cache first: what comes from memory would occupy the few buffers of the L1 cache
   /// for too long.
-  static HWY_INLINE void fetch(const std::uint8_t* p) {
-    __builtin_prefetch(p + 4096, 0, 2);
+  HWY_INLINE void fetch(const std::uint8_t* p) const {
+    __builtin_prefetch(p + far_, 0, 2);
     __builtin_prefetch(p + 1024);
   }
 
-  const std::uint8_t* group_;
-  std::int64_t left_, left_in_group_;
+  const std::uint8_t *group_, *codes_, *scales_;
+  std::int64_t left_, left_in_group_, apart_, far_;
 };
 
-/// Calls f with `rows` as a constant of 1..kMost.
+/// Calls f with n as a constant of 1..kMost.
 template <int kMost, class F>
-HWY_INLINE void with_rows(int rows, F&& f) {
+HWY_INLINE void with_constant(std::int64_t n, F&& f) {
   if constexpr (kMost > 1)
-    if (rows < kMost) return with_rows<kMost - 1>(rows, f);
+    if (n < kMost) return with_constant<kMost - 1>(n, f);
   f(std::integral_constant<int, kMost>());
+}
+
+/// Of how many panels the kernels for few rows of x take a block in turn. Memory is the limit for
+/// them, and several streams come from it faster than one.
+constexpr int panels_in_turn(int rows) { return rows <= 4 ? 4 : 2; }
+
+/// Calls f(rows, panels, the first of them, where their sums lie) for all panels in turn; the first
+/// two are constants.
+template <int kMostRows, class F>
+HWY_INLINE void for_panels(const Panels& w, int rows, float* sums, F&& f) {
+  with_constant<kMostRows>(rows, [&](auto n) {
+    constexpr int kMost = panels_in_turn(decltype(n)::value);
+    for (std::int64_t p = 0; p < w.count; p += kMost) {
+      const std::int64_t now = HWY_MIN(kMost, w.count - p);
+      with_constant<kMost>(now, [&](auto panels) {
+        f(n, panels, Panels{w.data + p * w.bytes, w.bytes, now, w.blocks}, sums + p * kPanelRows);
+      });
+    }
+  });
+}
+
+/// sum[j][t]: row t of x, a vector of panel j.
+template <int kPanels, int kRows>
+HWY_INLINE void load_sums(const float* sums, std::int64_t stride, VF (&sum)[kPanels][kRows]) {
+  HWY_UNROLL(4)
+  for (int j = 0; j < kPanels; ++j) {
+    HWY_UNROLL(8)
+    for (int t = 0; t < kRows; ++t)
+      sum[j][t] = hn::LoadU(F32(), sums + t * stride + j * kPanelRows);
+  }
+}
+template <int kPanels, int kRows>
+HWY_INLINE void store_sums(const VF (&sum)[kPanels][kRows], float* sums, std::int64_t stride) {
+  HWY_UNROLL(4)
+  for (int j = 0; j < kPanels; ++j) {
+    HWY_UNROLL(8)
+    for (int t = 0; t < kRows; ++t)
+      hn::StoreU(sum[j][t], F32(), sums + t * stride + j * kPanelRows);
+  }
 }
 
 }  // namespace

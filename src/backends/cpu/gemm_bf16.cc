@@ -43,24 +43,28 @@ HWY_INLINE void add_half(__m512i words, __m512i table, const Record* r, int j, _
 }
 
 template <int kRows>
-void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* r, float* sums,
-                 std::int64_t stride) {
+HWY_INLINE void add_block(const std::uint8_t* codes, const std::uint8_t* scales, __m512i table,
+                          const Record* r, VF* HWY_RESTRICT sum) {
+  __m512 part[kRows];
+  HWY_UNROLL(4)
+  for (int t = 0; t < kRows; ++t) part[t] = _mm512_setzero_ps();
+  add_half<kRows>(_mm512_loadu_si512(codes), table, r, 0, part);
+  add_half<kRows>(_mm512_loadu_si512(codes + kHalfBlock), table, r, 1, part);
+  const __m512 scale = load_block_scales(scales);
+  HWY_UNROLL(4)
+  for (int t = 0; t < kRows; ++t) sum[t].raw = _mm512_fmadd_ps(part[t], scale, sum[t].raw);
+}
+
+template <int kRows, int kPanels>
+void direct_rows(const Panels& w, const Record* r, float* sums, std::int64_t stride) {
   const __m512i table = value_table();
-  __m512 sum[kRows];
-  HWY_UNROLL(4)
-  for (int t = 0; t < kRows; ++t) sum[t] = _mm512_loadu_ps(sums + t * stride);
-  for (BlockCursor at(panel, blocks); !at.done(); at.next(), r += kRows) {
-    __m512 part[kRows];
+  VF sum[kPanels][kRows];
+  load_sums(sums, stride, sum);
+  for (BlockCursor<kPanels> at(w); !at.done(); at.next(), r += kRows) {
     HWY_UNROLL(4)
-    for (int t = 0; t < kRows; ++t) part[t] = _mm512_setzero_ps();
-    add_half<kRows>(_mm512_loadu_si512(at.codes), table, r, 0, part);
-    add_half<kRows>(_mm512_loadu_si512(at.codes + kHalfBlock), table, r, 1, part);
-    const __m512 scale = load_block_scales(at.scales);
-    HWY_UNROLL(4)
-    for (int t = 0; t < kRows; ++t) sum[t] = _mm512_fmadd_ps(part[t], scale, sum[t]);
+    for (int j = 0; j < kPanels; ++j) add_block<kRows>(at.codes(j), at.scales(j), table, r, sum[j]);
   }
-  HWY_UNROLL(4)
-  for (int t = 0; t < kRows; ++t) _mm512_storeu_ps(sums + t * stride, sum[t]);
+  store_sums(sum, sums, stride);
 }
 
 template <int kRows>
@@ -91,17 +95,16 @@ void tile_rows(const std::byte* decoded, std::int64_t blocks, const Record* r, f
   }
 }
 
-void direct(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
-            float* sums, std::int64_t stride) {
-  with_rows<kDirectRows>(rows, [&](auto n) {
-    direct_rows<decltype(n)::value>(panel, blocks, reinterpret_cast<const Record*>(records), sums,
-                                    stride);
+void direct(const Panels& w, const std::byte* records, int rows, float* sums, std::int64_t stride) {
+  for_panels<kDirectRows>(w, rows, sums, [&](auto n, auto panels, const Panels& part, float* to) {
+    direct_rows<decltype(n)::value, decltype(panels)::value>(
+        part, reinterpret_cast<const Record*>(records), to, stride);
   });
 }
 
 void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* records, int rows,
           float* sums, std::int64_t stride) {
-  with_rows<kTileRows>(rows, [&](auto n) {
+  with_constant<kTileRows>(rows, [&](auto n) {
     tile_rows<decltype(n)::value>(decoded, blocks, reinterpret_cast<const Record*>(records), sums,
                                   stride);
   });

@@ -118,46 +118,50 @@ HWY_NOINLINE VF add_wide(const std::uint8_t* codes, const Record& r, VF scale, V
   return hn::MulAdd(part, hn::Mul(scale, set_f32(1 << kScaleExponent)), sum);
 }
 
+/// sum[t] += vector v of the block's rows times row t of x.
 template <class T, class D, int kRows>
-void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* records, float* sums,
-                 std::int64_t stride) {
-  constexpr auto kStep = static_cast<std::int64_t>(kLanes);
-  for (int v = 0; v < kVectors; ++v, sums += kStep) {
-    VF sum[kRows];
-    HWY_UNROLL(8)
-    for (int t = 0; t < kRows; ++t) sum[t] = hn::LoadU(F32(), sums + t * stride);
-    const Record* r = records;
-    for (BlockCursor at(panel, blocks); !at.done(); at.next(), r += kRows) {
-      VU8 w[1][4];
-      VF scale;
-      load_block(at.codes, at.scales, v, w[0], scale);
-      HWY_UNROLL(8)
-      for (int t = 0; t < kRows; ++t) {
-        if (HWY_UNLIKELY(r[t].is_wide != 0)) {
-          sum[t] = add_wide<T>(at.codes + v * kCodeStep, r[t], scale, sum[t]);
-          continue;
-        }
-        VI q[kDigits][1] = {{hn::Set(I32(), r[t].start)}, {hn::Zero(I32())}, {hn::Zero(I32())}};
-        D::dots(w, q, [&](int digit, int i) { return &r[t].digits[digit][i]; });
-        const VI total =
-            hn::Add(q[0][0], hn::Add(hn::ShiftLeft<8>(q[1][0]), hn::ShiftLeft<16>(q[2][0])));
-        const VF factor = hn::Mul(scale, set_f32(r[t].scale));
-        sum[t] = hn::MulAdd(hn::ConvertTo(F32(), total), factor, sum[t]);
-      }
+HWY_INLINE void add_block(const std::uint8_t* codes, const std::uint8_t* scales, int v,
+                          const Record* r, VF* HWY_RESTRICT sum) {
+  VU8 w[1][4];
+  VF scale;
+  load_block(codes, scales, v, w[0], scale);
+  HWY_UNROLL(8)
+  for (int t = 0; t < kRows; ++t) {
+    if (HWY_UNLIKELY(r[t].is_wide != 0)) {
+      sum[t] = add_wide<T>(codes + v * kCodeStep, r[t], scale, sum[t]);
+      continue;
     }
-    HWY_UNROLL(8)
-    for (int t = 0; t < kRows; ++t) hn::StoreU(sum[t], F32(), sums + t * stride);
+    VI q[kDigits][1] = {{hn::Set(I32(), r[t].start)}, {hn::Zero(I32())}, {hn::Zero(I32())}};
+    D::dots(w, q, [&](int digit, int i) { return &r[t].digits[digit][i]; });
+    const VI total =
+        hn::Add(q[0][0], hn::Add(hn::ShiftLeft<8>(q[1][0]), hn::ShiftLeft<16>(q[2][0])));
+    const VF factor = hn::Mul(scale, set_f32(r[t].scale));
+    sum[t] = hn::MulAdd(hn::ConvertTo(F32(), total), factor, sum[t]);
+  }
+}
+
+template <class T, class D, int kRows, int kPanels>
+void direct_rows(const Panels& w, const Record* records, float* sums, std::int64_t stride) {
+  for (int v = 0; v < kVectors; ++v, sums += kLanes) {
+    VF sum[kPanels][kRows];
+    load_sums(sums, stride, sum);
+    const Record* r = records;
+    for (BlockCursor<kPanels> at(w); !at.done(); at.next(), r += kRows) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < kPanels; ++j)
+        add_block<T, D, kRows>(at.codes(j), at.scales(j), v, r, sum[j]);
+    }
+    store_sums(sum, sums, stride);
   }
 }
 
 constexpr int kDirectRows = 8;
 
 template <class T, class D>
-void direct(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
-            float* sums, std::int64_t stride) {
-  with_rows<kDirectRows>(rows, [&](auto n) {
-    direct_rows<T, D, decltype(n)::value>(panel, blocks, reinterpret_cast<const Record*>(records),
-                                          sums, stride);
+void direct(const Panels& w, const std::byte* records, int rows, float* sums, std::int64_t stride) {
+  for_panels<kDirectRows>(w, rows, sums, [&](auto n, auto panels, const Panels& part, float* to) {
+    direct_rows<T, D, decltype(n)::value, decltype(panels)::value>(
+        part, reinterpret_cast<const Record*>(records), to, stride);
   });
 }
 

@@ -74,31 +74,35 @@ HWY_INLINE void for_each_nibble(VU words, int k, F&& f) {
 constexpr int kDirectRows = 4;
 
 template <int kRows>
-void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* records, float* sums,
-                 std::int64_t stride) {
-  for (int v = 0; v < kVectors; ++v, sums += kStep) {
-    VF sum[kRows];
+HWY_INLINE void add_block(const std::uint8_t* codes, const std::uint8_t* scales, const Record* r,
+                          VF* HWY_RESTRICT sum) {
+  VF part[kRows];
+  const auto add = [&](int k, VF w) HWY_ATTR {
     HWY_UNROLL(8)
-    for (int t = 0; t < kRows; ++t) sum[t] = hn::LoadU(F32(), sums + t * stride);
-    const Record* r = records;
-    for (BlockCursor at(panel, blocks); !at.done(); at.next(), r += kRows) {
-      const std::uint8_t* codes = at.codes + v * kCodeStep;
-      VF part[kRows];
-      const auto add = [&](int k, VF w) HWY_ATTR {
-        HWY_UNROLL(8)
-        for (int t = 0; t < kRows; ++t) {
-          const VF x = set_f32(r[t].x[k]);
-          part[t] = k == 0 ? hn::Mul(x, w) : hn::MulAdd(x, w, part[t]);
-        }
-      };
-      for_each_nibble(load_words(codes), 0, add);
-      for_each_nibble(load_words(codes + kHalfBlock), 8, add);
-      const VF scale = load_block_scales(at.scales + v * kScaleStep);
-      HWY_UNROLL(8)
-      for (int t = 0; t < kRows; ++t) sum[t] = hn::MulAdd(part[t], scale, sum[t]);
+    for (int t = 0; t < kRows; ++t) {
+      const VF x = set_f32(r[t].x[k]);
+      part[t] = k == 0 ? hn::Mul(x, w) : hn::MulAdd(x, w, part[t]);
     }
-    HWY_UNROLL(8)
-    for (int t = 0; t < kRows; ++t) hn::StoreU(sum[t], F32(), sums + t * stride);
+  };
+  for_each_nibble(load_words(codes), 0, add);
+  for_each_nibble(load_words(codes + kHalfBlock), 8, add);
+  const VF scale = load_block_scales(scales);
+  HWY_UNROLL(8)
+  for (int t = 0; t < kRows; ++t) sum[t] = hn::MulAdd(part[t], scale, sum[t]);
+}
+
+template <int kRows, int kPanels>
+void direct_rows(const Panels& w, const Record* records, float* sums, std::int64_t stride) {
+  for (int v = 0; v < kVectors; ++v, sums += kStep) {
+    VF sum[kPanels][kRows];
+    load_sums(sums, stride, sum);
+    const Record* r = records;
+    for (BlockCursor<kPanels> at(w); !at.done(); at.next(), r += kRows) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < kPanels; ++j)
+        add_block<kRows>(at.codes(j) + v * kCodeStep, at.scales(j) + v * kScaleStep, r, sum[j]);
+    }
+    store_sums(sum, sums, stride);
   }
 }
 
@@ -169,16 +173,15 @@ void tile_rows(const std::byte* decoded, std::int64_t blocks, const Record* reco
   }
 }
 
-void direct(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
-            float* sums, std::int64_t stride) {
-  with_rows<kDirectRows>(rows, [&](auto n) {
-    direct_rows<decltype(n)::value>(panel, blocks, reinterpret_cast<const Record*>(records), sums,
-                                    stride);
+void direct(const Panels& w, const std::byte* records, int rows, float* sums, std::int64_t stride) {
+  for_panels<kDirectRows>(w, rows, sums, [&](auto n, auto panels, const Panels& part, float* to) {
+    direct_rows<decltype(n)::value, decltype(panels)::value>(
+        part, reinterpret_cast<const Record*>(records), to, stride);
   });
 }
 void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* records, int rows,
           float* sums, std::int64_t stride) {
-  with_rows<kTileRows>(rows, [&](auto n) {
+  with_constant<kTileRows>(rows, [&](auto n) {
     tile_rows<decltype(n)::value>(decoded, blocks, reinterpret_cast<const Record*>(records), sums,
                                   stride);
   });

@@ -73,10 +73,10 @@ void prepare(const Activations& x, std::int64_t row, int rows, std::byte* record
     }
 }
 
-/// sum[t][j] += the block's partials of kRows rows of x with kWide vectors of the weights.
+/// sum[t * kWide + j] += the block's partials of kRows rows of x with kWide vectors of the weights.
 template <class D, int kRows, int kWide>
 HWY_INLINE void add_rows(const VU8 (&w)[kWide][4], const VF (&scale)[kWide], const Record* r,
-                         VF (*HWY_RESTRICT sum)[kWide]) {
+                         VF* HWY_RESTRICT sum) {
   VI q[kRows][kWide];
   HWY_UNROLL(8)
   for (int t = 0; t < kRows; ++t) {
@@ -89,38 +89,38 @@ HWY_INLINE void add_rows(const VU8 (&w)[kWide][4], const VF (&scale)[kWide], con
   for (int t = 0; t < kRows; ++t) {
     HWY_UNROLL(2)
     for (int j = 0; j < kWide; ++j)
-      sum[t][j] = hn::MulAdd(to_scaled(q[t][j], r[t]), scale[j], sum[t][j]);
+      sum[t * kWide + j] = hn::MulAdd(to_scaled(q[t][j], r[t]), scale[j], sum[t * kWide + j]);
   }
 }
 
 /// The same for any number of rows, as many at a time as suit D.
 template <class D, int kRows, int kWide>
 HWY_INLINE void add_block(const VU8 (&w)[kWide][4], const VF (&scale)[kWide], const Record* r,
-                          VF (*HWY_RESTRICT sum)[kWide]) {
+                          VF* HWY_RESTRICT sum) {
   constexpr int kNow = kRows < D::kTogether ? kRows : D::kTogether;
   add_rows<D, kNow>(w, scale, r, sum);
-  if constexpr (kRows > kNow) add_block<D, kRows - kNow>(w, scale, r + kNow, sum + kNow);
+  if constexpr (kRows > kNow) add_block<D, kRows - kNow>(w, scale, r + kNow, sum + kNow * kWide);
 }
 
 constexpr int kTileRows = kRegisters == 32 ? 6 : 8;
 constexpr auto kStep = static_cast<std::int64_t>(kLanes);
 
-template <class D, int kRows>
-void direct_rows(const std::uint8_t* panel, std::int64_t blocks, const Record* records, float* sums,
-                 std::int64_t stride) {
+template <class D, int kRows, int kPanels>
+void direct_rows(const Panels& panels, const Record* records, float* sums, std::int64_t stride) {
   for (int v = 0; v < kVectors; ++v, sums += kStep) {
-    VF sum[kRows][1];
-    HWY_UNROLL(8)
-    for (int t = 0; t < kRows; ++t) sum[t][0] = hn::LoadU(F32(), sums + t * stride);
+    VF sum[kPanels][kRows];
+    load_sums(sums, stride, sum);
     const Record* r = records;
-    for (BlockCursor at(panel, blocks); !at.done(); at.next(), r += kRows) {
-      VU8 w[1][4];
-      VF scale[1];
-      load_block(at.codes, at.scales, v, w[0], scale[0]);
-      add_block<D, kRows>(w, scale, r, sum);
+    for (BlockCursor<kPanels> at(panels); !at.done(); at.next(), r += kRows) {
+      HWY_UNROLL(4)
+      for (int j = 0; j < kPanels; ++j) {
+        VU8 w[1][4];
+        VF scale[1];
+        load_block(at.codes(j), at.scales(j), v, w[0], scale[0]);
+        add_block<D, kRows>(w, scale, r, sum[j]);
+      }
     }
-    HWY_UNROLL(8)
-    for (int t = 0; t < kRows; ++t) hn::StoreU(sum[t][0], F32(), sums + t * stride);
+    store_sums(sum, sums, stride);
   }
 }
 
@@ -157,11 +157,12 @@ void tile_rows(const std::byte* decoded, std::int64_t blocks, const Record* reco
                std::int64_t stride) {
   const auto* block = reinterpret_cast<const TileBlock*>(decoded);
   for (int s = 0; s < kStrips; ++s, sums += kWide * kStep) {
-    VF sum[kRows][kWide];
+    VF sum[kRows * kWide];
     HWY_UNROLL(8)
     for (int t = 0; t < kRows; ++t) {
       HWY_UNROLL(2)
-      for (int j = 0; j < kWide; ++j) sum[t][j] = hn::LoadU(F32(), sums + t * stride + j * kStep);
+      for (int j = 0; j < kWide; ++j)
+        sum[t * kWide + j] = hn::LoadU(F32(), sums + t * stride + j * kStep);
     }
     const Record* r = records;
     for (std::int64_t b = 0; b < blocks; ++b, ++block, r += kRows)
@@ -169,7 +170,8 @@ void tile_rows(const std::byte* decoded, std::int64_t blocks, const Record* reco
     HWY_UNROLL(8)
     for (int t = 0; t < kRows; ++t) {
       HWY_UNROLL(2)
-      for (int j = 0; j < kWide; ++j) hn::StoreU(sum[t][j], F32(), sums + t * stride + j * kStep);
+      for (int j = 0; j < kWide; ++j)
+        hn::StoreU(sum[t * kWide + j], F32(), sums + t * stride + j * kStep);
     }
   }
 }
@@ -177,18 +179,17 @@ void tile_rows(const std::byte* decoded, std::int64_t blocks, const Record* reco
 constexpr int kDirectRows = 4;
 
 template <class D>
-void direct(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records, int rows,
-            float* sums, std::int64_t stride) {
-  with_rows<kDirectRows>(rows, [&](auto n) {
-    direct_rows<D, decltype(n)::value>(panel, blocks, reinterpret_cast<const Record*>(records),
-                                       sums, stride);
+void direct(const Panels& w, const std::byte* records, int rows, float* sums, std::int64_t stride) {
+  for_panels<kDirectRows>(w, rows, sums, [&](auto n, auto panels, const Panels& part, float* to) {
+    direct_rows<D, decltype(n)::value, decltype(panels)::value>(
+        part, reinterpret_cast<const Record*>(records), to, stride);
   });
 }
 
 template <class D>
 void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* records, int rows,
           float* sums, std::int64_t stride) {
-  with_rows<kTileRows>(rows, [&](auto n) {
+  with_constant<kTileRows>(rows, [&](auto n) {
     tile_rows<D, decltype(n)::value>(decoded, blocks, reinterpret_cast<const Record*>(records),
                                      sums, stride);
   });

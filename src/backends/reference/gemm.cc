@@ -47,26 +47,28 @@ void prepare_elements(const Activations& x, std::int64_t row, int rows, std::byt
 
 /// Calls f(row of x, row of the panel, block, record, scale, codes), blocks innermost.
 template <class Record, class Sum, class F>
-void for_each_sum(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records,
-                  int rows, float* sums, std::int64_t stride, F&& add_block) {
+void for_each_sum(const Panels& w, const std::byte* records, int rows, float* sums,
+                  std::int64_t stride, F&& add_block) {
   for (int t = 0; t < rows; ++t)
-    for (std::int64_t r = 0; r < kPanelRows; ++r) {
+    for (std::int64_t n = 0; n < w.count * kPanelRows; ++n) {
+      const std::uint8_t* panel = w.data + n / kPanelRows * w.bytes;
+      const std::int64_t r = n % kPanelRows;
       Sum sum = 0;
-      for (std::int64_t b = 0; b < blocks; ++b) {
-        const PanelBlock at = panel_block(b, blocks);
+      for (std::int64_t b = 0; b < w.blocks; ++b) {
+        const PanelBlock at = panel_block(b, w.blocks);
         Record record;
         std::memcpy(&record, records + (b * rows + t) * static_cast<std::int64_t>(sizeof record),
                     sizeof record);
         sum = add_block(sum, record, E4M3{panel[at.scales + r]}.to_float(), panel + at.codes, r);
       }
-      sums[t * stride + r] += static_cast<float>(sum);
+      sums[t * stride + n] += static_cast<float>(sum);
     }
 }
 
-void direct_codes(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records,
-                  int rows, float* sums, std::int64_t stride) {
+void direct_codes(const Panels& w, const std::byte* records, int rows, float* sums,
+                  std::int64_t stride) {
   for_each_sum<CodeRecord, float>(
-      panel, blocks, records, rows, sums, stride,
+      w, records, rows, sums, stride,
       [](float sum, const CodeRecord& x, float scale, const std::uint8_t* codes, std::int64_t r) {
         int dot = 0;
         for (int k = 0; k < kBlock; ++k) dot += x.doubled[k] * doubled(weight_code(codes, r, k));
@@ -74,10 +76,10 @@ void direct_codes(const std::uint8_t* panel, std::int64_t blocks, const std::byt
       });
 }
 
-void direct_elements(const std::uint8_t* panel, std::int64_t blocks, const std::byte* records,
-                     int rows, float* sums, std::int64_t stride) {
+void direct_elements(const Panels& w, const std::byte* records, int rows, float* sums,
+                     std::int64_t stride) {
   for_each_sum<ElementRecord, double>(
-      panel, blocks, records, rows, sums, stride,
+      w, records, rows, sums, stride,
       [](double sum, const ElementRecord& x, float scale, const std::uint8_t* codes,
          std::int64_t r) {
         for (int k = 0; k < kBlock; ++k) {
