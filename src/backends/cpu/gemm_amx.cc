@@ -24,8 +24,6 @@ namespace {
 
 /// Two tiles of rows and two of outputs share four tiles of sums.
 constexpr int kTileRows = 32;
-/// Up to so many rows the kernels of targets without AMX are faster: they decode less.
-constexpr std::int64_t kFewRows = 6;
 constexpr int kTogether = 2;  // blocks in a tile
 
 /// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, LDTILECFG.
@@ -127,9 +125,9 @@ bool can_use_amx() {
 
 }  // namespace
 
+/// For few rows the kernels of targets without AMX stay: they decode less.
 bool fill_amx_here(Backend& backend) {
   if (!can_use_amx()) return false;
-  backend.w4a16_bf16.direct.most_rows = kFewRows;
   backend.w4a16_bf16.tile = {.records = {kTileRows, sizeof(Record), prepare<kTogether>},
                              .panels = kWide,
                              .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) / kWide,
