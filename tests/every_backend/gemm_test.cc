@@ -198,8 +198,10 @@ TEST_P(GemmOnEveryBackend, ThreadsDoNotChangeTheResult) {
 }
 
 // A task has 1 to 16 panels of weights. Kernels for few rows of x take several of them in turn.
-TEST_P(GemmOnEveryBackend, AColumnHasTheSameBitsWhateverIsBesideIt) {
-  const std::int64_t k = 464, n = 1405, alone = 128;  // so few columns that tasks have one panel
+/// n columns at once, many panels a task, against 128 at a time, one panel a task.
+void expect_same_columns(const std::string& backend, std::int64_t n, std::int64_t k,
+                         std::initializer_list<std::int64_t> rows) {
+  const std::int64_t alone = 128;
   const QuantizedMatrix all = weights(n, k, 6);
   const QuantizedMatrix q = activations(8, k, 6);
   const PackedWeights w = pack_weights(all.view());
@@ -211,9 +213,9 @@ TEST_P(GemmOnEveryBackend, AColumnHasTheSameBitsWhateverIsBesideIt) {
     v.scales += n0 * (k / kBlock);
     parts.push_back(pack_weights(v));
   }
-  const GemmOptions o{.backend = GetParam()};
-  for (const int threads : {1, 2, 5})  // 11, 5 and 2 panels a task
-    for (const std::int64_t m : {1, 2, 4, 8}) {
+  const GemmOptions o{.backend = backend};
+  for (const int threads : {1, 2, 5})
+    for (const std::int64_t m : rows) {
       const auto check = [&](const auto& x, const std::string& what) {
         set_threads(threads);
         const Matrix y = gemm(x, w, DType::f32, o);
@@ -225,8 +227,8 @@ TEST_P(GemmOnEveryBackend, AColumnHasTheSameBitsWhateverIsBesideIt) {
                 std::memcmp(part.data<float>() + r * part.cols(), y.data<float>() + r * n + n0,
                             static_cast<std::size_t>(part.cols()) * sizeof(float)),
                 0)
-                << what << ", M = " << m << ", row " << r << ", from column " << n0 << ", "
-                << threads << " threads";
+                << what << ", M = " << m << ", K = " << k << ", row " << r << ", from column " << n0
+                << ", " << threads << " threads";
         }
       };
       QuantizedView few = q.view();
@@ -236,6 +238,12 @@ TEST_P(GemmOnEveryBackend, AColumnHasTheSameBitsWhateverIsBesideIt) {
         check(make(Fill::student, m, k, 7, in).view(), "W4A16 " + std::string(dtype_name(in)));
     }
   set_threads(0);
+}
+
+TEST_P(GemmOnEveryBackend, AColumnHasTheSameBitsWhateverIsBesideIt) {
+  expect_same_columns(GetParam(), 1405, 464, {1, 2, 4, 8});  // 11, 5 and 2 panels a task
+  for (const std::int64_t k : {16, 448, 480, 496})           // every remainder of four blocks
+    expect_same_columns(GetParam(), 460, k, {3, 5, 6, 7});
 }
 
 TEST_P(GemmOnEveryBackend, BatchInvarianceGivesARowTheSameBitsAtAnyM) {

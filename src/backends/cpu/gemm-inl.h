@@ -57,7 +57,7 @@ HWY_INLINE VU load_words(const std::uint8_t* p) {
 }
 
 /// Goes through the blocks of kPanels panels at once, as panel_block() places them, and fetches
-/// what will be wanted some blocks later: nine lines for every four blocks.
+/// what will be wanted some blocks later: nine lines for every four blocks of a panel.
 template <int kPanels>
 class BlockCursor {
  public:
@@ -82,7 +82,8 @@ class BlockCursor {
 
   HWY_INLINE void start(const std::uint8_t* group) {
     group_ = group;
-    // Behind the end of a panel lies one that is read beside it; what follows the last one is next.
+    // Behind the end of a panel lies one that is read beside it. What follows the last one is
+    // wanted next, at least where a vector holds a block's scales; else it is fetched too early.
     far_ = kFar + (left_ * kPanelRows * 9 <= kFar ? (kPanels - 1) * apart_ : 0);
     left_in_group_ = HWY_MIN(kGroupBlocks, left_);
     scales_ = group;
@@ -101,8 +102,10 @@ class BlockCursor {
   /// Into the L2 cache first: what comes from memory would occupy the few buffers of the L1 cache
   /// for too long.
   HWY_INLINE void fetch(const std::uint8_t* p) const {
-    __builtin_prefetch(p + far_, 0, 2);
-    __builtin_prefetch(p + 1024);
+    // As numbers: these may lie behind the end of the weights.
+    const auto at = reinterpret_cast<std::uintptr_t>(p);
+    __builtin_prefetch(reinterpret_cast<const void*>(at + static_cast<std::uintptr_t>(far_)), 0, 2);
+    __builtin_prefetch(reinterpret_cast<const void*>(at + 1024));
   }
 
   const std::uint8_t *group_, *codes_, *scales_;

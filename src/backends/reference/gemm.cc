@@ -45,7 +45,8 @@ void prepare_elements(const Activations& x, std::int64_t row, int rows, std::byt
     }
 }
 
-/// Calls f(row of x, row of the panel, block, record, scale, codes), blocks innermost.
+/// Calls add_block(sum, record, scale, codes, row of the panel) for every row of x, row of the
+/// panels and block, blocks innermost.
 template <class Record, class Sum, class F>
 void for_each_sum(const Panels& w, const std::byte* records, int rows, float* sums,
                   std::int64_t stride, F&& add_block) {
