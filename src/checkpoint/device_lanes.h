@@ -19,7 +19,7 @@ struct DeviceLane {
 };
 
 /// Makes lanes in the background, one after the other: a device takes a tenth of a second to start,
-/// in which the CPU encodes gigabytes.
+/// in which the CPU encodes some hundred megabytes.
 class DeviceLanes {
  public:
   /// `wait`: threads wait for a lane rather than get none.

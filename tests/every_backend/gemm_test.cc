@@ -197,8 +197,8 @@ TEST_P(GemmOnEveryBackend, ThreadsDoNotChangeTheResult) {
   set_threads(0);
 }
 
-// A task has 1 to 16 panels of weights. Kernels for few rows of x take several of them in turn.
-/// n columns at once, many panels a task, against 128 at a time, one panel a task.
+/// Kernels for few rows of x take several panels of a task in turn: n columns at once, several
+/// panels a task, against 128 at a time, one panel a task.
 void expect_same_columns(const std::string& backend, std::int64_t n, std::int64_t k,
                          std::initializer_list<std::int64_t> rows) {
   const std::int64_t alone = 128;
