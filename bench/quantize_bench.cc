@@ -86,6 +86,21 @@ void dequantize_case(benchmark::State& state, const std::string& backend, DType 
                  [&] { dequantize_into(q.view(), out.span(), backend); });
 }
 
+/// Of 2^18 elements, as a checkpoint's chunks are measured: in a core's cache.
+void error_case(benchmark::State& state, const std::string& backend, DType dtype) {
+  set_threads(static_cast<int>(state.range(0)));
+  const Matrix x = bench::gaussian(dtype, 64, 4096);
+  const QuantizedMatrix q = quantize(x.view());
+  const QuantizationError reference = quantization_error(x.view(), q.view(), "reference");
+  if (quantization_error(x.view(), q.view(), backend).squared_error != reference.squared_error)
+    return state.SkipWithError("wrong result");
+  bench::measure(
+      state,
+      work(x.view().size(),
+           x.view().size() * dtype_size(dtype) + q.shape().code_bytes() + q.shape().scale_bytes()),
+      [&] { benchmark::DoNotOptimize(quantization_error(x.view(), q.view(), backend)); });
+}
+
 const bool registered = [] {
   const auto add = [](const std::string& name, std::function<void(benchmark::State&)> f) {
     for (const int threads : {1, 2})
@@ -110,6 +125,9 @@ const bool registered = [] {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
       add("dequantize/" + b.name + "/" + std::string(dtype_name(dtype)),
           [name = b.name, dtype](benchmark::State& s) { dequantize_case(s, name, dtype); });
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      add("error/" + b.name + "/" + std::string(dtype_name(dtype)),
+          [name = b.name, dtype](benchmark::State& s) { error_case(s, name, dtype); });
   }
   return true;
 }();

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
+#include "ops/error_parts.h"
 #include "placed.h"
 
 /// Cases of the operations that are not fused with another; placed.h says how to use them.
@@ -113,6 +115,67 @@ inline Case dequantize_case(std::uint64_t seed) {
     dequantize_into(moved.view(), out.span, place.backend, place.stream);
     wait(place);
     add(result, "x", out.span);
+    return result;
+  };
+  return c;
+}
+
+/// Real codes, or hostile ones: any scale, a NaN at times.
+inline Case error_case(std::uint64_t seed) {
+  Choice choose(seed);
+  const bool columns = choose.one_in(3);
+  const auto vectors = choose.of<std::int64_t>({0, 1, 2, 7, 31, 33, 129, 200});
+  const auto depth = choose.of<std::int64_t>({16, 32, 48, 80, 256, 272, 1040, 2112});
+  const std::int64_t rows = columns ? depth : vectors, cols = columns ? vectors : depth;
+  const std::int64_t gap = choose.of<std::int64_t>({0, 0, 8, 24, 3});
+  const Fill fill = choose.fill();
+  const DType dtype = choose.dtype();
+  QuantizeChoice quantized(choose, vectors, depth);
+  if (columns) quantized.options.axis = BlockAxis::columns;
+  auto x = std::make_shared<Matrix>(strided(fill, rows, cols, gap, seed, dtype));
+  auto q = std::make_shared<QuantizedMatrix>(quantized.shape(rows, cols));
+  MatrixView view = x->view();
+  view.cols = cols;
+  quantized.at(kReference, [&](const QuantizeOptions& o) { quantize_into(view, q->span(), o); });
+  const bool hostile = choose.one_in(4);
+  const bool any_nan = choose.one_in(4);
+  const QuantizedShape& shape = q->shape();
+  for (std::int64_t i = 0; hostile && i < shape.code_bytes(); ++i)
+    q->codes()[i] = static_cast<std::uint8_t>(choose.rng());
+  for (std::int64_t i = 0; hostile && i < shape.scale_bytes(); ++i) {
+    const auto bits = static_cast<std::uint8_t>(choose.rng());
+    q->scales()[i] = any_nan || (bits & 0x7F) != E4M3::kNaN ? bits : 0;
+  }
+  Case c;
+  c.name = std::string("error ") + (columns ? "columns" : "rows") + " [" + std::to_string(rows) +
+           ", " + std::to_string(cols) + "] " + std::string(dtype_name(dtype)) + " fill " +
+           std::to_string(static_cast<int>(fill)) + " gap " + std::to_string(gap) + " " +
+           quantized.name() + (hostile ? " hostile" : "") + " seed " + std::to_string(seed);
+  c.run = [=](const Place& place) {
+    const QuantizedMatrix moved = to_device(q->view(), place.device);
+    Placed in = placed(*x, cols, place.device);
+    QuantizationError error;
+    bool in_bounds = true;
+    if (place.device.type == DeviceType::cpu) {
+      error = quantization_error(in.span, moved.view(), place.backend);
+    } else {
+      const auto n = static_cast<std::size_t>(error_part_count(q->shape()));
+      std::vector<QuantizationError> parts(n + 1, {-7, -7});
+      Array<QuantizationError> there(parts, place.device);
+      error_parts_into(in.span, moved.view(), there.data(), place.stream);
+      wait(place);
+      const std::vector<std::uint8_t> bytes = there.bytes();
+      std::memcpy(parts.data(), bytes.data(), bytes.size());
+      error = sum_parts({parts.data(), n});
+      in_bounds = parts[n].squared_error == -7 && parts[n].squared_norm == -7;
+    }
+    Result result;
+    for (double sum : {error.squared_error, error.squared_norm}) {
+      if (std::isnan(sum)) sum = std::numeric_limits<double>::quiet_NaN();
+      const auto* bytes = reinterpret_cast<const std::uint8_t*>(&sum);
+      result.emplace_back("error", std::vector<std::uint8_t>(bytes, bytes + sizeof sum));
+    }
+    result.emplace_back("in bounds", std::vector<std::uint8_t>{in_bounds});
     return result;
   };
   return c;
@@ -324,8 +387,8 @@ inline Case staging_case(std::uint64_t seed) {
 inline std::vector<Case> plain_cases(std::uint64_t seed, int count) {
   std::vector<Case> cases;
   for (int i = 0; i < count; ++i)
-    for (const auto& draw : {quantize_case, dequantize_case, amax_case, gram_case, relayout_case,
-                             grouped_case, staging_case})
+    for (const auto& draw : {quantize_case, dequantize_case, error_case, amax_case, gram_case,
+                             relayout_case, grouped_case, staging_case})
       cases.push_back(draw(seed + static_cast<std::uint64_t>(i)));
   return cases;
 }

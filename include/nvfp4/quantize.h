@@ -128,8 +128,8 @@ struct QuantizationError {
   double squared_error = 0;  ///< Σ (x − x̂)²
   double squared_norm = 0;   ///< Σ x²
 };
-/// What `q` loses of `x`. The same bits on every backend and for any number of threads.
-/// Throws ShapeError, UnsupportedError.
+/// What `q` loses of `x`, both on the CPU. The order of additions is part of docs/numerics.md: the
+/// same bits on every backend and for any number of threads. Throws ShapeError, UnsupportedError.
 QuantizationError quantization_error(MatrixView x, QuantizedView q, std::string_view backend = {});
 
 /// Moves block scales from one layout to another; every padding byte of `out` is written as zero.

@@ -53,8 +53,10 @@ struct Backend {
   AmaxResult (*amax)(const MatrixView& x, std::int64_t r0, std::int64_t r1);
   /// out[c] = max(out[c], largest magnitude of column c in rows [r0, r1)).
   void (*column_amax)(const MatrixView& x, std::int64_t r0, std::int64_t r1, float* out);
-  /// Σ (x − x̂)² and Σ x² over the tile; the order of additions is fixed.
-  QuantizationError (*error)(const MatrixView& x, const QuantizedView& q, const Tile& tile);
+  /// Σ (x − x̂)² and Σ x² of each of blocks [first, first + count), numbered as they lie in memory.
+  /// See quantizers/error_sum.h.
+  void (*block_errors)(const MatrixView& x, const QuantizedView& q, std::int64_t first,
+                       std::int64_t count, float* errors, float* norms);
   /// Makes rows [r0, r1), one after the other in `rows`, with all that the job wants beside them.
   /// amax[r - r0] gets the largest magnitude of row r, NaN ignored.
   void (*make_rows)(const RowJob& job, std::int64_t r0, std::int64_t r1, float* rows, float* amax);

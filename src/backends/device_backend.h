@@ -63,6 +63,9 @@ struct DeviceBackend {
   void (*store_rows)(const RowJob& job, const MatrixSpan& y, Stream stream);
   /// Without q.global_scale its value is 1.
   void (*dequantize)(const QuantizedView& q, const MatrixSpan& out, Stream stream);
+  /// One part for each group of blocks, as quantizers/error_sum.h numbers them.
+  void (*error_parts)(const MatrixView& x, const QuantizedView& q, QuantizationError* parts,
+                      Stream stream);
   void (*amax)(const MatrixView& x, float* out, GlobalScope scope, BlockAxis axis, Stream stream);
   void (*global_scales)(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
                         Device device, Stream stream);

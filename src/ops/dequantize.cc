@@ -1,7 +1,12 @@
+#include <algorithm>
+#include <iterator>
+
 #include "backends/device_backend.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
+#include "ops/error_parts.h"
 #include "ops/options.h"
+#include "quantizers/error_sum.h"
 
 namespace nvfp4 {
 
@@ -26,21 +31,51 @@ Matrix dequantize(QuantizedView q, DType dtype, std::string_view backend) {
   return out;
 }
 
-QuantizationError quantization_error(MatrixView x, QuantizedView q, std::string_view backend) {
+namespace {
+
+/// About half an L2 cache of FP32.
+constexpr std::int64_t kGroupsPerTask = 64;
+
+void require_error_arguments(const MatrixView& x, const QuantizedView& q) {
   require_quantized("quantization_error", "q", q);
   require_matrix("quantization_error", "x", x);
   require<ShapeError>(x.rows == q.shape.rows && x.cols == q.shape.cols,
                       "quantization_error: x has shape [{}, {}], must be [{}, {}]", x.rows, x.cols,
                       q.shape.rows, q.shape.cols);
+}
+
+}  // namespace
+
+QuantizationError quantization_error(MatrixView x, QuantizedView q, std::string_view backend) {
+  require_error_arguments(x, q);
   require_cpu("quantization_error", "x", x.device);
   require_cpu("quantization_error", "q", q.device);
   const Backend& chosen = find_backend(backend);
-  const std::vector<Tile> tiles = make_tiles(q.shape, dtype_size(x.dtype));
-  std::vector<QuantizationError> parts(tiles.size());
-  parallel_for(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i) {
-    const auto j = static_cast<std::size_t>(i);
-    parts[j] = chosen.error(x, q, tiles[j]);
+  const std::int64_t blocks = q.shape.vectors() * q.shape.blocks(),
+                     groups = error_part_count(q.shape);
+  std::vector<QuantizationError> parts(static_cast<std::size_t>(groups));
+  parallel_for(ceil_div(groups, kGroupsPerTask), [&](std::int64_t task) {
+    const std::int64_t end = std::min(groups, (task + 1) * kGroupsPerTask);
+    for (std::int64_t g = task * kGroupsPerTask; g < end; ++g) {
+      alignas(64) float errors[kErrorGroup], norms[kErrorGroup];
+      const std::int64_t n = std::min<std::int64_t>(blocks - g * kErrorGroup, kErrorGroup);
+      chosen.block_errors(x, q, g * kErrorGroup, n, errors, norms);
+      std::fill(errors + n, std::end(errors), 0.0f);
+      std::fill(norms + n, std::end(norms), 0.0f);
+      parts[static_cast<std::size_t>(g)] = {sum_group(errors), sum_group(norms)};
+    }
   });
+  return sum_parts(parts);
+}
+
+void error_parts_into(MatrixView x, QuantizedView q, QuantizationError* parts, Stream stream) {
+  require_error_arguments(x, q);
+  require_on("quantization_error", "x", x.device, q.device);
+  require_array("quantization_error", "parts", parts, error_part_count(q.shape));
+  device_backend(q.device).error_parts(x, q, parts, stream);
+}
+
+QuantizationError sum_parts(std::span<const QuantizationError> parts) {
   QuantizationError all;
   for (const QuantizationError& part : parts) {
     all.squared_error += part.squared_error;

@@ -304,98 +304,111 @@ void decode(const QuantizedView& q, const MatrixSpan& out, const Tile& tile) {
   }
 }
 
-/// Sums of one batch: x and y hold B rows of kLanes values, a lane a block; n lanes count.
+/// Errors of n blocks: x and y hold B rows of kLanes values, a lane a block.
 template <int B>
-HWY_INLINE void add_error(const float* x, const float* y, std::int64_t n, QuantizationError& sums) {
-  VF squares[4], norms[4];
-  for (int j = 0; j < 4; ++j) squares[j] = norms[j] = hn::Zero(F32());
+HWY_INLINE void store_errors(const float* x, const float* y, std::int64_t n, float* errors,
+                             float* norms) {
+  VF squares[4], sizes[4];
+  for (int j = 0; j < 4; ++j) squares[j] = sizes[j] = hn::Zero(F32());
   for (int i = 0; i < B; ++i) {
     const VF value = hn::Load(F32(), x + static_cast<std::size_t>(i) * kLanes);
     const VF d = hn::Sub(value, hn::Load(F32(), y + static_cast<std::size_t>(i) * kLanes));
     squares[i % 4] = hn::Add(squares[i % 4], hn::Mul(d, d));
-    norms[i % 4] = hn::Add(norms[i % 4], hn::Mul(value, value));
+    sizes[i % 4] = hn::Add(sizes[i % 4], hn::Mul(value, value));
   }
-  alignas(64) float error[kLanes], norm[kLanes];
-  hn::Store(hn::Add(hn::Add(squares[0], squares[1]), hn::Add(squares[2], squares[3])), F32(),
-            error);
-  hn::Store(hn::Add(hn::Add(norms[0], norms[1]), hn::Add(norms[2], norms[3])), F32(), norm);
-  for (std::int64_t i = 0; i < n; ++i) {
-    sums.squared_error += static_cast<double>(error[i]);
-    sums.squared_norm += static_cast<double>(norm[i]);
+  const VF error = hn::Add(hn::Add(squares[0], squares[1]), hn::Add(squares[2], squares[3]));
+  const VF norm = hn::Add(hn::Add(sizes[0], sizes[1]), hn::Add(sizes[2], sizes[3]));
+  if (n == static_cast<std::int64_t>(kLanes)) {
+    hn::StoreU(error, F32(), errors);
+    hn::StoreU(norm, F32(), norms);
+    return;
   }
+  alignas(64) float both[2][kLanes];
+  hn::Store(error, F32(), both[0]);
+  hn::Store(norm, F32(), both[1]);
+  std::memcpy(errors, both[0], static_cast<std::size_t>(n) * sizeof(float));
+  std::memcpy(norms, both[1], static_cast<std::size_t>(n) * sizeof(float));
 }
 
+/// Of n blocks of row v from block b on.
 template <class T, int B>
-QuantizationError row_error(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
-  const auto lanes = static_cast<std::int64_t>(kLanes);
-  alignas(64) float decoded[B * kLanes], a[B * kLanes], b[B * kLanes];
+void row_errors(const MatrixView& x, const QuantizedView& q, std::int64_t v, std::int64_t b,
+                std::int64_t n, float* errors, float* norms) {
+  alignas(64) float decoded[B * kLanes], x_lanes[B * kLanes], q_lanes[B * kLanes];
   alignas(64) T part[B * kLanes];
-  QuantizationError sums;
-  for (std::int64_t v = tile.v0; v < tile.v1; ++v)
-    for (std::int64_t first = tile.b0; first < tile.b1; first += lanes) {
-      const std::int64_t n = HWY_MIN(lanes, tile.b1 - first);
-      const T* from = static_cast<const T*>(x.data) + v * x.stride + first * B;
-      if (n < lanes) {
-        std::memset(decoded, 0, sizeof decoded);
-        std::memset(static_cast<void*>(part), 0, sizeof part);
-        std::memcpy(part, from, static_cast<std::size_t>(n * B) * sizeof(T));
-        from = part;
-      }
-      decode_row(q, decoded, v, first, first + n, false);
-      load_blocks<B>(from, a);
-      load_blocks<B>(decoded, b);
-      add_error<B>(a, b, n, sums);
-    }
-  return sums;
+  const T* from = static_cast<const T*>(x.data) + v * x.stride + b * B;
+  if (n < static_cast<std::int64_t>(kLanes)) {
+    std::memset(decoded, 0, sizeof decoded);
+    std::memset(static_cast<void*>(part), 0, sizeof part);
+    std::memcpy(part, from, static_cast<std::size_t>(n * B) * sizeof(T));
+    from = part;
+  }
+  decode_row(q, decoded, v, b, b + n, false);
+  load_blocks<B>(from, x_lanes);
+  load_blocks<B>(decoded, q_lanes);
+  store_errors<B>(x_lanes, q_lanes, n, errors, norms);
+}
+
+/// Of row b of blocks, n of them from column v on.
+template <class T, int B>
+void column_errors(const MatrixView& x, const QuantizedView& q, std::int64_t v, std::int64_t b,
+                   std::int64_t n, float* errors, float* norms) {
+  alignas(64) float x_lanes[B * kLanes], q_lanes[B * kLanes];
+  alignas(64) T part[kLanes];
+  std::memset(q_lanes, 0, sizeof q_lanes);
+  std::memset(static_cast<void*>(part), 0, sizeof part);
+  decode_columns(q, q_lanes, static_cast<std::int64_t>(kLanes), {v, v + n, b, b + 1});
+  for (int i = 0; i < B; ++i) {
+    std::memcpy(part, static_cast<const T*>(x.data) + (b * B + i) * x.stride + v,
+                static_cast<std::size_t>(n) * sizeof(T));
+    hn::Store(load_lanes(part), F32(), x_lanes + static_cast<std::size_t>(i) * kLanes);
+  }
+  store_errors<B>(x_lanes, q_lanes, n, errors, norms);
 }
 
 template <class T, int B>
-QuantizationError column_error(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
-  const auto lanes = static_cast<std::int64_t>(kLanes);
-  alignas(64) float a[B * kLanes], b[B * kLanes];
-  alignas(64) T part[kLanes];
-  QuantizationError sums;
-  for (std::int64_t block = tile.b0; block < tile.b1; ++block)
-    for (std::int64_t v = tile.v0; v < tile.v1; v += lanes) {
-      const std::int64_t n = HWY_MIN(lanes, tile.v1 - v);
-      std::memset(b, 0, sizeof b);
-      std::memset(static_cast<void*>(part), 0, sizeof part);
-      decode_columns(q, b, lanes, {v, v + n, block, block + 1});
-      for (int i = 0; i < B; ++i) {
-        std::memcpy(part, static_cast<const T*>(x.data) + (block * B + i) * x.stride + v,
-                    static_cast<std::size_t>(n) * sizeof(T));
-        hn::Store(load_lanes(part), F32(), a + static_cast<std::size_t>(i) * kLanes);
-      }
-      add_error<B>(a, b, n, sums);
-    }
-  return sums;
-}
-
-template <class T>
-QuantizationError error_dtype(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
+void errors_of(const MatrixView& x, const QuantizedView& q, std::int64_t first, std::int64_t count,
+               float* errors, float* norms) {
   const bool rows = q.shape.axis == BlockAxis::rows;
-  if (q.shape.block == 16)
-    return rows ? row_error<T, 16>(x, q, tile) : column_error<T, 16>(x, q, tile);
-  return rows ? row_error<T, 32>(x, q, tile) : column_error<T, 32>(x, q, tile);
+  const std::int64_t across = rows ? q.shape.blocks() : q.shape.cols;
+  std::int64_t down = first / across, along = first % across;
+  while (count > 0) {
+    const std::int64_t n =
+        HWY_MIN(HWY_MIN(static_cast<std::int64_t>(kLanes), across - along), count);
+    if (rows)
+      row_errors<T, B>(x, q, down, along, n, errors, norms);
+    else
+      column_errors<T, B>(x, q, along, down, n, errors, norms);
+    errors += n;
+    norms += n;
+    count -= n;
+    along += n;
+    if (along == across) ++down, along = 0;
+  }
 }
 
-QuantizationError error(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
+void block_errors(const MatrixView& x, const QuantizedView& q, std::int64_t first,
+                  std::int64_t count, float* errors, float* norms) {
+  const auto visit = [&](auto type) {
+    using T = decltype(type);
+    q.shape.block == 16 ? errors_of<T, 16>(x, q, first, count, errors, norms)
+                        : errors_of<T, 32>(x, q, first, count, errors, norms);
+  };
   switch (x.dtype) {
     case DType::bf16:
-      return error_dtype<BF16>(x, q, tile);
+      return visit(BF16());
     case DType::f16:
-      return error_dtype<FP16>(x, q, tile);
+      return visit(FP16());
     case DType::f32:
-      break;
+      return visit(float());
   }
-  return error_dtype<float>(x, q, tile);
 }
 
 }  // namespace
 
 bool fill_decode_here(Backend& backend) {
   backend.decode = decode;
-  backend.error = error;
+  backend.block_errors = block_errors;
   return true;
 }
 #else

@@ -17,6 +17,7 @@ const DeviceBackend& device_backend(Device device) {
                                           .quantize_rows = cuda::quantize_rows,
                                           .store_rows = cuda::store_rows,
                                           .dequantize = cuda::dequantize,
+                                          .error_parts = cuda::error_parts,
                                           .amax = cuda::amax,
                                           .global_scales = cuda::global_scales,
                                           .gram = cuda::gram,

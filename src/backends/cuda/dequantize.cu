@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "backends/cuda/device/block.cuh"
-#include "backends/cuda/device/convert.cuh"
+#include "backends/cuda/device/decode.cuh"
 #include "backends/cuda/early.cuh"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
@@ -9,31 +9,9 @@
 namespace nvfp4::cuda {
 namespace {
 
-__device__ float global_of(const QuantizedView& q, std::int64_t vector) {
-  if (q.global_scale == nullptr) return 1.0f;
-  return __ldg(q.global_scale + (q.shape.scope == GlobalScope::tensor ? 0 : vector));
-}
-
 constexpr int kThreads = 256;
 constexpr int kUnroll = 2;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
-
-/// q · scale · global, rounded once: the product of the first two is exact, and so are the powers
-/// of two that keep every factor in range (global · 448 is finite).
-struct Decoder {
-  float scale, global;
-  bool is_nan;
-  float nan;  ///< what a CPU makes of it; the GPU's own NaN has other bits
-
-  __device__ Decoder(std::uint8_t bits, float global_scale)
-      : scale(E4M3{bits}.to_float() * 0x1p118f),
-        global(global_scale * 0x1p8f),
-        is_nan((bits & 0x7F) == E4M3::kNaN),
-        nan(E4M3{bits}.to_float()) {}
-  __device__ float operator()(std::uint32_t codes, int i) const {
-    return is_nan ? nan : e2m1_scaled(codes, i) * scale * global;
-  }
-};
 
 /// Two values, rounded to BF16 or FP16.
 __device__ std::uint32_t pair_of(DType dtype, float first, float second) {
@@ -163,13 +141,9 @@ __global__ void __launch_bounds__(kThreads)
   if (index >= count) return;
   const std::uint32_t down = per_row.quotient(index);
   const std::int64_t pair = row0 + down, column = index - down * per_row.divisor;
-  const QuantizedShape& s = q.shape;
-  const std::int64_t block = pair * 2 / s.block;
-  const std::int64_t offset = s.layout == ScaleLayout::linear
-                                  ? block * s.cols + column
-                                  : scale_offset_of(s.layout, column, block, s.cols, s.blocks());
-  const Decoder decode(__ldg(q.scales + offset), global_of(q, column));
-  const std::uint32_t codes = __ldg(q.codes + pair * s.cols + column);
+  const Decoder decode(__ldg(q.scales + scale_offset_of(q, column, pair * 2 / q.shape.block)),
+                       global_of(q, column));
+  const std::uint32_t codes = __ldg(q.codes + pair * q.shape.cols + column);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const float v = decode(codes, i);

@@ -9,6 +9,8 @@ void quantize(const DeviceQuantizeJob& job);
 void quantize_rows(const RowQuantizeJob& job);
 void store_rows(const RowJob& job, const MatrixSpan& y, Stream stream);
 void dequantize(const QuantizedView& q, const MatrixSpan& out, Stream stream);
+void error_parts(const MatrixView& x, const QuantizedView& q, QuantizationError* parts,
+                 Stream stream);
 void amax(const MatrixView& x, float* out, GlobalScope scope, BlockAxis axis, Stream stream);
 void global_scales(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
                    Device device, Stream stream);

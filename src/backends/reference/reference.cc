@@ -3,6 +3,7 @@
 #include "backends/reference/gemm.h"
 #include "backends/reference/rows.h"
 #include "quantizers/encode_block.h"
+#include "quantizers/error_sum.h"
 
 namespace nvfp4::reference {
 namespace {
@@ -23,7 +24,6 @@ CodePosition code_position(const QuantizedShape& s, std::int64_t v, std::int64_t
   return {k / 2 * s.cols + v, shift};
 }
 
-/// In the order in which the blocks lie in memory: quantization_error() adds up in it.
 template <class F>
 void for_each_block(BlockAxis axis, const Tile& tile, F&& f) {
   if (axis == BlockAxis::rows) {
@@ -98,23 +98,22 @@ void column_amax(const MatrixView& x, std::int64_t r0, std::int64_t r1, float* o
     }
 }
 
-/// Within a block FP32 in four interleaved sums, as block_cost; blocks add up in double.
-QuantizationError error(const MatrixView& x, const QuantizedView& q, const Tile& tile) {
-  QuantizationError sums;
-  for_each_block(q.shape.axis, tile, [&](std::int64_t v, std::int64_t b) {
-    float squares[4] = {0, 0, 0, 0}, norms[4] = {0, 0, 0, 0};
-    for (int i = 0; i < q.shape.block; ++i) {
-      const std::int64_t k = b * q.shape.block + i;
-      const float value = element(x, q.shape.axis, v, k);
-      const float d = value - decoded(q, v, k);
-      squares[i % 4] = squares[i % 4] + d * d;
-      norms[i % 4] = norms[i % 4] + value * value;
+void block_errors(const MatrixView& x, const QuantizedView& q, std::int64_t first,
+                  std::int64_t count, float* errors, float* norms) {
+  const QuantizedShape& s = q.shape;
+  const bool rows = s.axis == BlockAxis::rows;
+  for (std::int64_t n = 0; n < count; ++n) {
+    const std::int64_t across = rows ? s.blocks() : s.cols;
+    const std::int64_t down = (first + n) / across, along = (first + n) % across;
+    const std::int64_t v = rows ? down : along, b = rows ? along : down;
+    BlockError sums;
+    for (int i = 0; i < s.block; ++i) {
+      const std::int64_t k = b * s.block + i;
+      sums.add(i, element(x, s.axis, v, k), decoded(q, v, k));
     }
-    sums.squared_error +=
-        static_cast<double>((squares[0] + squares[1]) + (squares[2] + squares[3]));
-    sums.squared_norm += static_cast<double>((norms[0] + norms[1]) + (norms[2] + norms[3]));
-  });
-  return sums;
+    errors[n] = sums.squared_error();
+    norms[n] = sums.squared_norm();
+  }
 }
 
 }  // namespace
@@ -127,7 +126,7 @@ const Backend& backend() {
                                 .decode = decode,
                                 .amax = amax,
                                 .column_amax = column_amax,
-                                .error = error,
+                                .block_errors = block_errors,
                                 .make_rows = make_rows,
                                 .store_rows = store_rows,
                                 .gram = gram,

@@ -208,7 +208,9 @@ __device__ inline void store_values(void* data, DType dtype, std::int64_t index,
   }
 }
 
-/// Division by a number known at launch, for n < 2^31. Source: Granlund and Montgomery, 1994.
+/// Division by a number known at launch, for n < kMostDivided. Source: Granlund and Montgomery,
+/// 1994.
+inline constexpr std::int64_t kMostDivided = std::int64_t{1} << 31;
 struct Divider {
   std::uint32_t divisor = 1, multiplier = 0, shift = 0;
 
