@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "core/require.h"
+#include "nvfp4/error.h"
+#include "ops/error_parts.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -10,13 +11,18 @@ namespace {
 /// Of every part of a slot's memory.
 constexpr std::int64_t kAlignment = 256;
 
-/// The scales lie behind the codes, so that one copy brings both back.
+/// The scales lie behind the codes and the errors behind those, so that one copy brings all back.
 std::int64_t scales_offset(const QuantizedShape& shape) {
   return round_up(shape.code_bytes(), kAlignment);
 }
 
+std::int64_t errors_offset(const QuantizedShape& shape) {
+  return scales_offset(shape) + round_up(shape.scale_bytes(), kAlignment);
+}
+
 std::int64_t result_bytes(const QuantizedShape& shape) {
-  return scales_offset(shape) + shape.scale_bytes();
+  return errors_offset(shape) +
+         error_part_count(shape) * static_cast<std::int64_t>(sizeof(QuantizationError));
 }
 
 }  // namespace
@@ -55,9 +61,7 @@ void DeviceSlot::begin(const LogicalTensor& tensor, const WeightSlice& slice, st
   if (running_) synchronize(device_, stream_.get());  // a chunk that was given up
   running_ = true;
   shape_ = {.rows = rows, .cols = slice.cols};
-  global_ = global;
   const MatrixSpan here(host_.data(), read_dtype(tensor), rows, slice.cols);
-  x_ = here;
   const std::int64_t bytes = here.size() * dtype_size(here.dtype);
   read_rows(tensor, slice, row, rows, strip_,
             {static_cast<std::byte*>(here.data), static_cast<std::size_t>(bytes)});
@@ -69,24 +73,25 @@ void DeviceSlot::begin(const LogicalTensor& tensor, const WeightSlice& slice, st
                           reinterpret_cast<float*>(codes + result_bytes_), device_);
   QuantizeOptions options;
   options.quantizer = quantizer;
-  options.global = {&global_, 1};
+  options.global = {&global, 1};
   options.stream = stream_.get();
   copy(here, x, options.stream);
   quantize_into(x, out, options);
+  error_parts_into(x, out, reinterpret_cast<QuantizationError*>(codes + errors_offset(shape_)),
+                   options.stream);
   const std::int64_t result = result_bytes(shape_);
   device_copy({}, host_result(), result, device_, codes, result, result, 1, options.stream);
 }
 
-EncodedChunk DeviceSlot::finish(std::string_view backend) {
+EncodedChunk DeviceSlot::finish() {
   synchronize(device_, stream_.get());
   running_ = false;
   std::byte* const codes = host_result();
-  std::byte* const scales = codes + scales_offset(shape_);
-  const QuantizedView q(shape_, reinterpret_cast<const std::uint8_t*>(codes),
-                        reinterpret_cast<const std::uint8_t*>(scales), &global_.multiplier);
+  const auto* const errors =
+      reinterpret_cast<const QuantizationError*>(codes + errors_offset(shape_));
   return {{codes, static_cast<std::size_t>(shape_.code_bytes())},
-          {scales, static_cast<std::size_t>(shape_.scale_bytes())},
-          {quantization_error(x_, q, backend)}};
+          {codes + scales_offset(shape_), static_cast<std::size_t>(shape_.scale_bytes())},
+          {sum_parts({errors, static_cast<std::size_t>(error_part_count(shape_))})}};
 }
 
 }  // namespace nvfp4::checkpoint

@@ -27,25 +27,21 @@ class DeviceSlot {
   /// Reads rows [row, row + rows) of the unit, and starts upload, kernels and download.
   void begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
              std::int64_t rows, Quantizer quantizer, const GlobalScale& global);
-  /// Waits for them. The same bytes as from encode_chunk(), and the error, added up on the CPU from
-  /// the codes that came back, has the same bits. The result lies in the slot until begin().
-  EncodedChunk finish(std::string_view backend);
+  /// Waits for them. The same bytes as from encode_chunk(), and the same bits of the error. The
+  /// result lies in the slot until begin().
+  EncodedChunk finish();
 
  private:
   std::byte* host_result() const { return static_cast<std::byte*>(host_.data()) + input_bytes_; }
 
   Device device_;
   std::int64_t input_bytes_, result_bytes_;  // capacities
-  PinnedMemory host_;                        // input, codes and scales
+  PinnedMemory host_;                        // input, codes, scales and errors
   Buffer memory_;                            // the same on the device, and a global scale
   OwnedStream stream_;
   std::vector<std::byte> strip_;
   bool running_ = false;
-
-  // The chunk that is under way.
-  MatrixView x_;
-  QuantizedShape shape_;
-  GlobalScale global_;
+  QuantizedShape shape_;  // of the chunk that is under way
 };
 
 }  // namespace nvfp4::checkpoint

@@ -282,7 +282,7 @@ class Pipeline {
     begin(0);
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       if (i + 1 < tasks.size()) begin(i + 1);
-      finish_chunk(window, tasks[i], writer, slot(i).finish(options_.backend));
+      finish_chunk(window, tasks[i], writer, slot(i).finish());
     }
   }
 

@@ -14,7 +14,7 @@ struct PipelineOptions {
   Quantizer quantizer = Quantizer::max;
   safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
   std::string backend;
-  Device device;  ///< that encodes; the CPU reads, measures, adds up errors and writes
+  Device device;  ///< that encodes; the CPU reads, measures and writes
   bool wait_for_device = false;
   std::function<void(const Progress&)> progress;
   /// Of `output` in write_shards(), if that is a file of another kind; null: safetensors in it.
