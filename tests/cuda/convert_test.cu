@@ -1,20 +1,26 @@
-// The GPU's conversions against the formats' definition, over every FP32.
+// The GPU's conversions against the formats' definition, over every FP32, or every stride-th.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "backends/cuda/device/encode.cuh"
 #include "backends/cuda/device/swiglu.cuh"
 #include "nvfp4/device.h"
 #include "quantizers/row_math.h"
+#include "test_stride.h"
 
 namespace nvfp4 {
 namespace {
 
-/// Element i of each group of eight is the float with the bits 8·thread + i.
-__global__ void count_e2m1(unsigned long long* wrong) {
-  const std::uint32_t first = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
+__device__ std::uint32_t sample(std::uint32_t stride) {
+  return (blockIdx.x * blockDim.x + threadIdx.x) * stride;
+}
+
+/// Element i of each group of eight is the float with the bits 8·sample + i.
+__global__ void count_e2m1(unsigned long long* wrong, std::uint32_t stride) {
+  const std::uint32_t first = sample(stride) * 8;
   float x[16];
   bool has_nan = false;
   for (int i = 0; i < 16; ++i) {
@@ -32,14 +38,14 @@ __global__ void count_e2m1(unsigned long long* wrong) {
 }
 
 template <DType kType>
-__device__ void encode_words(std::uint32_t thread, unsigned long long* wrong) {
+__device__ void encode_words(std::uint32_t number, unsigned long long* wrong) {
   // Every pair of a sign and exponent with another, each with a mantissa that differs; every
   // divisor from the least to the greatest, and every block scale.
   cuda::Block<kType> block;
   for (int i = 0; i < 8; ++i)
-    block.words[i] = (thread * 0x9E3779B9u + static_cast<std::uint32_t>(i) * 0x85EBCA6Bu) ^
-                     (thread >> 3) * 0xC2B2AE35u;
-  const float divisor = __uint_as_float(thread << 8 & 0x7FFFFFFFu);
+    block.words[i] = (number * 0x9E3779B9u + static_cast<std::uint32_t>(i) * 0x85EBCA6Bu) ^
+                     (number >> 3) * 0xC2B2AE35u;
+  const float divisor = __uint_as_float(number << 8 & 0x7FFFFFFFu);
   if (!(divisor > 0) || divisor > FLT_MAX) return;
   float x[16];
   for (int i = 0; i < 16; ++i) x[i] = block.value(i);
@@ -57,14 +63,13 @@ __device__ void encode_words(std::uint32_t thread, unsigned long long* wrong) {
     if ((word >> i % 8 * 4 & 0xF) != E2M1::from_float(x[i] * factor).bits) atomicAdd(wrong, 1ull);
   }
 }
-__global__ void count_blocks(unsigned long long* wrong) {
-  const std::uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
-  encode_words<DType::bf16>(thread, wrong);
-  encode_words<DType::f16>(thread, wrong);
+__global__ void count_blocks(unsigned long long* wrong, std::uint32_t stride) {
+  encode_words<DType::bf16>(sample(stride), wrong);
+  encode_words<DType::f16>(sample(stride), wrong);
 }
 
-__global__ void count_e4m3(unsigned long long* wrong) {
-  const std::uint32_t u = blockIdx.x * blockDim.x + threadIdx.x;  // no sign: scales have none
+__global__ void count_e4m3(unsigned long long* wrong, std::uint32_t stride) {
+  const std::uint32_t u = sample(stride);  // no sign: scales have none
   const float x = __uint_as_float(u & 0x7FFFFFFFu);
   const std::uint8_t got = cuda::e4m3_bits(x);
   if (got != E4M3::from_float(x).bits) atomicAdd(wrong, 1ull);
@@ -72,22 +77,22 @@ __global__ void count_e4m3(unsigned long long* wrong) {
 }
 
 /// Bits of the exponential, added up: the CPU must find the same sum.
-__global__ void sum_exponentials(unsigned long long* sum) {
-  const std::uint32_t u = (blockIdx.x * blockDim.x + threadIdx.x) * 61u;
+__global__ void sum_exponentials(unsigned long long* sum, std::uint32_t stride) {
+  const std::uint32_t u = sample(stride) * 61u;
   const float e = exponential(__uint_as_float(u));
   if (!isnan(e)) atomicAdd(sum, static_cast<unsigned long long>(__float_as_uint(e)));
 }
 
-__global__ void count_silu(unsigned long long* wrong) {
-  const float x = __uint_as_float(blockIdx.x * blockDim.x + threadIdx.x);
+__global__ void count_silu(unsigned long long* wrong, std::uint32_t stride) {
+  const float x = __uint_as_float(sample(stride));
   if (!(x <= cuda::kFastGate)) return;
   for (const float v : {x, -x})
     if (__float_as_uint(cuda::silu_fast(v)) != __float_as_uint(silu(v))) atomicAdd(wrong, 1ull);
 }
 
 /// Estimates that are further from silu() than silu_error(), less what products with a factor take.
-__global__ void count_estimates(unsigned long long* wrong) {
-  const float x = __uint_as_float(blockIdx.x * blockDim.x + threadIdx.x);
+__global__ void count_estimates(unsigned long long* wrong, std::uint32_t stride) {
+  const float x = __uint_as_float(sample(stride));
   if (!(x <= cuda::kFastGate) || x < 0x1p-100f) return;
   for (const float v : {x, -x}) {
     const double exact = silu(v);
@@ -96,18 +101,25 @@ __global__ void count_estimates(unsigned long long* wrong) {
   }
 }
 
-__global__ void sum_silu(unsigned long long* sum) {
-  const std::uint32_t u = (blockIdx.x * blockDim.x + threadIdx.x) * 61u;
+__global__ void sum_silu(unsigned long long* sum, std::uint32_t stride) {
+  const std::uint32_t u = sample(stride) * 61u;
   const float y = cuda::swiglu_one(__uint_as_float(u), 1.0f, INFINITY);
   if (!isnan(y)) atomicAdd(sum, static_cast<unsigned long long>(__float_as_uint(y)));
 }
 
-unsigned long long run(void (*kernel)(unsigned long long*), std::uint32_t threads) {
+constexpr std::uint32_t kThreads = 256;
+
+/// Whole blocks of threads for about every stride-th of `values`.
+std::uint32_t samples_of(std::uint32_t values) {
+  return std::max(1u, values / test::test_stride() / kThreads) * kThreads;
+}
+
+unsigned long long run(void (*kernel)(unsigned long long*, std::uint32_t), std::uint32_t values) {
   unsigned long long* device = nullptr;
   unsigned long long host = ~0ull;
   EXPECT_EQ(cudaMalloc(&device, sizeof host), cudaSuccess);
   EXPECT_EQ(cudaMemset(device, 0, sizeof host), cudaSuccess);
-  kernel<<<threads / 256, 256>>>(device);
+  kernel<<<samples_of(values) / kThreads, kThreads>>>(device, test::test_stride());
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   EXPECT_EQ(cudaMemcpy(&host, device, sizeof host, cudaMemcpyDefault), cudaSuccess);
   EXPECT_EQ(cudaFree(device), cudaSuccess);
@@ -133,8 +145,8 @@ TEST_F(CudaConversions, E4M3OfEveryFloatThatIsNotNegative) {
 TEST_F(CudaConversions, TheExponentialHasTheBitsOfTheCpu) {
   constexpr std::uint32_t kCount = 1u << 26;
   unsigned long long want = 0;
-  for (std::uint32_t i = 0; i < kCount; ++i) {
-    const float e = exponential(bits_float(i * 61u));
+  for (std::uint32_t i = 0; i < samples_of(kCount); ++i) {
+    const float e = exponential(bits_float(i * test::test_stride() * 61u));
     if (!std::isnan(e)) want += float_bits(e);
   }
   EXPECT_EQ(run(sum_exponentials, kCount), want);
@@ -149,8 +161,8 @@ TEST_F(CudaConversions, TheEstimateOfSiluIsWithinItsErrorForEveryFloat) {
 TEST_F(CudaConversions, SiluHasTheBitsOfTheCpu) {
   constexpr std::uint32_t kCount = 1u << 26;
   unsigned long long want = 0;
-  for (std::uint32_t i = 0; i < kCount; ++i) {
-    const float y = silu(bits_float(i * 61u));
+  for (std::uint32_t i = 0; i < samples_of(kCount); ++i) {
+    const float y = silu(bits_float(i * test::test_stride() * 61u));
     if (!std::isnan(y)) want += float_bits(y);
   }
   EXPECT_EQ(run(sum_silu, kCount), want);

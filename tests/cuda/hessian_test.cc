@@ -2,10 +2,12 @@
 // does. Skipped, with the reason, without a GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
 #include "plain_cases.h"
+#include "test_stride.h"
 
 namespace nvfp4 {
 namespace {
@@ -36,15 +38,18 @@ class CudaHessian : public testing::Test {
   }
 };
 
-/// H of many rows and of few more than a block: there are eigenvalues to prune by, near and far.
+/// H of many rows and of few more than a block, or fewer: there are eigenvalues to prune by, near
+/// and far, or none.
 TEST_F(CudaHessian, OfAnyConditionGivesTheBestOfAllScales) {
   const std::int64_t cols = 256;
+  // Not a whole number of the 32 that a warp takes, and more than that.
+  const std::int64_t vectors = std::max(45u, 349 / test::test_stride());
   for (const Fill fill : test::kFills)
     for (const int block : {16, 32})
-      for (const std::int64_t tokens : {12, 20, 64, 2048}) {
+      for (const std::int64_t tokens : {12, 17, 20, 33, 40, 64, 300, 2048}) {
         SCOPED_TRACE(testing::Message() << "fill " << static_cast<int>(fill) << " block " << block
                                         << " tokens " << tokens);
-        const Matrix x = test::make(fill, 700, cols, fresh_seed());
+        const Matrix x = test::make(fill, vectors, cols, fresh_seed());
         const Matrix rows = test::make(Fill::gaussian, tokens, cols, fresh_seed());
         Matrix h(DType::f32, cols, block);
         gram_into(rows.view(), h.span());

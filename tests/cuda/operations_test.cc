@@ -97,14 +97,14 @@ TEST_F(Cuda, LargeInputsGiveTheBytesOfTheCpu) {
 /// More groups of blocks than a GPU works on at a time, the last one not full.
 TEST_F(Cuda, ErrorsOfLargeInputsHaveTheBitsOfTheCpu) {
   const std::uint64_t seed = fresh_seed();
-  for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+    // Blocks of magnitudes so different that the last bits of a sum depend on its order.
+    const Matrix x = test::make(test::Fill::subnormal_scales, 2064, 7152, seed, dtype);
+    const Matrix there = to_device(x.view(), Device::cuda());
     for (const BlockAxis axis : {BlockAxis::rows, BlockAxis::columns})
       for (const Quantizer quantizer : {Quantizer::max, Quantizer::four_over_six, Quantizer::mse}) {
-        // Blocks of magnitudes so different that the last bits of a sum depend on its order.
-        const Matrix x = test::make(test::Fill::subnormal_scales, 2064, 7152, seed, dtype);
         const QuantizedMatrix q = quantize(x.view(), {.quantizer = quantizer, .axis = axis});
         const QuantizationError want = quantization_error(x.view(), q.view());
-        const Matrix there = to_device(x.view(), Device::cuda());
         const QuantizedMatrix codes = to_device(q.view(), Device::cuda());
         std::vector<QuantizationError> parts(static_cast<std::size_t>(error_part_count(q.shape())));
         test::Array<QuantizationError> sums(parts, Device::cuda());
@@ -115,6 +115,7 @@ TEST_F(Cuda, ErrorsOfLargeInputsHaveTheBitsOfTheCpu) {
         EXPECT_EQ(got.squared_error, want.squared_error) << dtype_name(dtype) << " seed " << seed;
         EXPECT_EQ(got.squared_norm, want.squared_norm) << dtype_name(dtype) << " seed " << seed;
       }
+  }
 }
 
 TEST_F(Cuda, MseGivesTheBestOfAllScalesOnManyBlocks) {
