@@ -405,7 +405,10 @@ TEST(Output, AFailedRunWithoutAFinishedShardLeavesNoFolder) {
   TestTensor bad = random_tensor("a.q_proj.weight", {32, 64});
   const std::uint16_t nan = 0x7FC0;
   std::memcpy(&bad.bytes[2 * (5 * 64 + 7)], &nan, 2);
-  write_model(dir / "in", {{random_tensor("a.k_proj.weight", {32, 64}), bad}}, "{}");
+  write_model(dir / "in",
+              {{random_tensor("a.k_proj.weight", {32, 64}), bad},
+               {random_tensor("b.k_proj.weight", {32, 64})}},
+              "{}");
   auto options = quantize_options(dir / "in", dir / "out");
   expect_error<ValueError>([&] { quantize_checkpoint(options); },
                            {"a.q_proj.weight[5, 7] = nan", "--ignore"});
