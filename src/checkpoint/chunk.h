@@ -27,6 +27,9 @@ DType read_dtype(const LogicalTensor& tensor);
 /// Largest magnitude of the tensor's elements [begin, begin + count).
 AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
                          const Backend& backend, Buffers& buffers);
+/// The same, with the elements left in `bytes`, which has their size.
+AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
+                         const Backend& backend, std::span<std::byte> bytes);
 
 /// Throws ValueError that names the first non-finite element of [begin, begin + count).
 [[noreturn]] void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin,

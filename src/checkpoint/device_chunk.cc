@@ -32,11 +32,23 @@ ChunkBytes largest_chunk(const Plan& plan) {
   for (const Unit& unit : plan.units) {
     if (unit.work != Work::quantize) continue;
     const QuantizedShape shape{.rows = rows_per_chunk(unit), .cols = unit.slice.cols};
-    const DType dtype = read_dtype(*plan.tensors[unit.tensor].source);
-    most.input = std::max(most.input, shape.rows * shape.cols * dtype_size(dtype));
+    const LogicalTensor& source = *plan.tensors[unit.tensor].source;
+    const DType dtype = read_dtype(source);
+    const std::int64_t elements = std::max(
+        shape.rows * shape.cols, std::min(elements_per_measure(source), unit.slice.amax_count));
+    most.input = std::max(most.input, elements * dtype_size(dtype));
     most.result = std::max(most.result, result_bytes(shape));
   }
   return most;
+}
+
+std::int64_t bytes_on_device(const Plan& plan, const Unit& unit) {
+  const LogicalTensor& source = *plan.tensors[unit.tensor].source;
+  const WeightSlice& s = unit.slice;
+  const bool as_measured = s.col_stride == 1 && s.row_stride == s.cols &&
+                           s.amax_begin == s.offset && s.amax_count == s.rows * s.cols;
+  if (unit.work != Work::quantize || !source.is_plain() || !as_measured) return 0;
+  return round_up(s.amax_count * dtype_size(read_dtype(source)), kAlignment);
 }
 
 DeviceSlot::DeviceSlot(Device device, const ChunkBytes& most)
@@ -56,26 +68,48 @@ DeviceSlot::~DeviceSlot() {
   }
 }
 
+void DeviceSlot::settle() {
+  if (!running_) return;
+  synchronize(device_, stream_.get());
+  running_ = false;
+}
+
+AmaxResult DeviceSlot::measure(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
+                               const Backend& backend, std::byte* there) {
+  settle();
+  const std::int64_t bytes = count * dtype_size(read_dtype(tensor));
+  auto* const here = static_cast<std::byte*>(host_.data());
+  const AmaxResult result =
+      measure_chunk(tensor, begin, count, backend, {here, static_cast<std::size_t>(bytes)});
+  running_ = true;
+  device_copy(device_, there, bytes, {}, here, bytes, bytes, 1, stream_.get());
+  return result;
+}
+
 void DeviceSlot::begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-                       std::int64_t rows, Quantizer quantizer, const GlobalScale& global) {
-  if (running_) synchronize(device_, stream_.get());  // a chunk that was given up
+                       std::int64_t rows, Quantizer quantizer, const GlobalScale& global,
+                       std::byte* there) {
+  settle();  // or a chunk that was given up
   running_ = true;
   shape_ = {.rows = rows, .cols = slice.cols};
-  const MatrixSpan here(host_.data(), read_dtype(tensor), rows, slice.cols);
-  const std::int64_t bytes = here.size() * dtype_size(here.dtype);
-  read_rows(tensor, slice, row, rows, strip_,
-            {static_cast<std::byte*>(here.data), static_cast<std::size_t>(bytes)});
-
+  const DType dtype = read_dtype(tensor);
   auto* const memory = static_cast<std::uint8_t*>(memory_.data());
   std::uint8_t* const codes = memory + input_bytes_;
-  const MatrixSpan x(memory, here.dtype, rows, slice.cols, slice.cols, device_);
+  const MatrixSpan x(there ? static_cast<void*>(there) : memory, dtype, rows, slice.cols,
+                     slice.cols, device_);
+  if (there == nullptr) {
+    const MatrixSpan here(host_.data(), dtype, rows, slice.cols);
+    const std::int64_t bytes = here.size() * dtype_size(dtype);
+    read_rows(tensor, slice, row, rows, strip_,
+              {static_cast<std::byte*>(here.data), static_cast<std::size_t>(bytes)});
+    copy(here, x, stream_.get());
+  }
   const QuantizedSpan out(shape_, codes, codes + scales_offset(shape_),
                           reinterpret_cast<float*>(codes + result_bytes_), device_);
   QuantizeOptions options;
   options.quantizer = quantizer;
   options.global = {&global, 1};
   options.stream = stream_.get();
-  copy(here, x, options.stream);
   quantize_into(x, out, options);
   error_parts_into(x, out, reinterpret_cast<QuantizationError*>(codes + errors_offset(shape_)),
                    options.stream);

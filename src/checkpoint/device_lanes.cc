@@ -4,8 +4,9 @@
 
 namespace nvfp4::checkpoint {
 
-DeviceLanes::DeviceLanes(Device device, const ChunkBytes& most, int count, bool wait)
-    : wait_(wait), maker_([=, this] { make(device, most, count); }) {}
+DeviceLanes::DeviceLanes(Device device, const ChunkBytes& most, std::int64_t store, int count,
+                         bool wait)
+    : wait_(wait), maker_([=, this] { make(device, most, store, count); }) {}
 
 DeviceLanes::~DeviceLanes() {
   {
@@ -22,11 +23,19 @@ DeviceLanes::Lease::~Lease() {
   lanes_.changed_.notify_one();
 }
 
-void DeviceLanes::make(Device device, const ChunkBytes& most, int count) {
+void DeviceLanes::settle() {
+  const std::lock_guard lock(mutex_);
+  for (const std::unique_ptr<DeviceLane>& lane : free_)
+    for (DeviceSlot& slot : lane->slots) slot.settle();
+}
+
+void DeviceLanes::make(Device device, const ChunkBytes& most, std::int64_t store, int count) {
   for (int i = 0; i < count; ++i) {
     std::unique_ptr<DeviceLane> lane;
     std::exception_ptr failure;
     try {
+      if (i == 0 && store > 0)
+        for (Buffer& memory : stores_) memory = Buffer(store, device);
       lane = std::make_unique<DeviceLane>(device, most);
     } catch (...) {
       failure = std::current_exception();

@@ -16,15 +16,22 @@ namespace nvfp4::checkpoint {
 struct DeviceLane {
   DeviceLane(Device device, const ChunkBytes& most) : slots{{device, most}, {device, most}} {}
   DeviceSlot slots[2];
+  int turn = 0;  ///< the slot that measures next
 };
 
 /// Makes lanes in the background, one after the other: a device takes a tenth of a second to start,
 /// in which the CPU encodes some hundred megabytes.
 class DeviceLanes {
  public:
-  /// `wait`: threads wait for a lane rather than get none.
-  DeviceLanes(Device device, const ChunkBytes& most, int count, bool wait);
+  /// `wait`: threads wait for a lane rather than get none. `store`: bytes of each store.
+  DeviceLanes(Device device, const ChunkBytes& most, std::int64_t store, int count, bool wait);
   ~DeviceLanes();
+
+  /// Two pieces of memory on the device, for who has a lane: what is measured waits in one, what is
+  /// encoded lies in the other.
+  std::byte* store(int i) const { return static_cast<std::byte*>(stores_[i].data()); }
+  /// Waits for every upload. No lane is lent.
+  void settle();
 
   /// A lane for as long as it lives, or none. Throws DeviceError if making one has failed.
   class Lease {
@@ -42,10 +49,11 @@ class DeviceLanes {
   };
 
  private:
-  void make(Device device, const ChunkBytes& most, int count);
+  void make(Device device, const ChunkBytes& most, std::int64_t store, int count);
   std::unique_ptr<DeviceLane> take();
 
   const bool wait_;
+  Buffer stores_[2];  // before there is a lane; outlive them
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<DeviceLane>> free_;

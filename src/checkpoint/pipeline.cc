@@ -10,6 +10,7 @@
 
 #include "checkpoint/device_lanes.h"
 #include "checkpoint/transcode.h"
+#include "checkpoint/window.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"
@@ -17,37 +18,16 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Input that is measured and then read again: small enough to stay in the page cache.
+/// Input that is measured and then read again, unless it stays on a device: small enough to stay in
+/// the page cache.
 constexpr std::uint64_t kWindowBytes = 100 << 20;
 constexpr std::uint64_t kCopyBytes = 1 << 20;
-/// Chunks that one thread brings through a device: all but the first are read, and all but the last
-/// written, while the device works.
+/// Of what is measured, and kept on a device until it is encoded: a window of the largest matrices
+/// of most models. What has no room is read again.
+constexpr std::int64_t kStoreBytes = std::int64_t{256} << 20;
+/// Chunks that one thread brings through a device: while that works on one, another is written, or
+/// read if it is not there yet.
 constexpr std::size_t kChunksInARow = 8;
-
-struct MeasureTask {
-  std::size_t unit;
-  std::int64_t begin, count;  // elements of the tensor
-};
-struct EncodeTask {
-  std::size_t unit;
-  std::int64_t row, rows;
-};
-struct CopyTask {
-  std::size_t tensor;
-  std::uint64_t begin, bytes;
-};
-
-/// A part of one shard.
-struct Window {
-  explicit Window(std::size_t shard_) : shard(shard_) {}
-  std::size_t shard;
-  std::vector<std::size_t> units;
-  std::vector<MeasureTask> measure;  // also of partners in other windows and shards
-  std::vector<EncodeTask> encode;
-  std::vector<CopyTask> copy;
-  std::vector<AmaxResult> amaxes;  // of `measure`
-  std::vector<Outcome> outcomes;   // of `encode`
-};
 
 class Pipeline {
  public:
@@ -60,8 +40,11 @@ class Pipeline {
         outcomes_(plan.tensors.size()),
         remaining_(std::make_unique<std::atomic<std::uint64_t>[]>(plan.tensors.size())) {
     const ChunkBytes most = largest_chunk(plan);
-    if (options.device.type != DeviceType::cpu && most.input > 0)
-      lanes_.emplace(options.device, most, threads(), options.wait_for_device);
+    if (options.device.type == DeviceType::cpu || most.input == 0) return;
+    std::int64_t store = 0;
+    for (const Unit& unit : plan.units) store += bytes_on_device(plan, unit);
+    lanes_.emplace(options.device, most, std::min(store, kStoreBytes), threads(),
+                   options.wait_for_device);
   }
 
   std::vector<Outcome> run(
@@ -163,6 +146,7 @@ class Pipeline {
     }
     if (shard_ == plan_.shards.size()) return std::nullopt;
     Window window(shard_);
+    window.store = store_ = 1 - store_;
     const PlannedShard& shard = plan_.shards[shard_];
     std::uint64_t bytes = 0;
     while (position_ < shard.tensors && bytes < kWindowBytes) {
@@ -184,6 +168,7 @@ class Pipeline {
     }
     window.amaxes.resize(window.measure.size());
     window.outcomes.resize(window.encode.size());
+    window.uploaded.resize(window.measure.size());
     return window;
   }
 
@@ -196,6 +181,11 @@ class Pipeline {
   std::uint64_t add_unit(Window& window, std::size_t u) {
     const Unit& unit = plan_.units[u];
     window.units.push_back(u);
+    if (const std::int64_t bytes = lanes_ ? bytes_on_device(plan_, unit) : 0;
+        bytes > 0 && window.stored_bytes + bytes <= kStoreBytes) {
+      window.places[u] = {window.stored_bytes, unit.slice.amax_count};
+      window.stored_bytes += bytes;
+    }
     const std::int64_t step = rows_per_chunk(unit);
     for (std::int64_t row = 0; row < unit.slice.rows; row += step)
       window.encode.push_back({u, row, std::min(step, unit.slice.rows - row)});
@@ -231,18 +221,50 @@ class Pipeline {
       if (i < encodes && lanes_)
         return encode_in_a_row(*now, i * kChunksInARow, std::min((i + 1) * kChunksInARow, chunks),
                                *writer);
+      if (i >= encodes + copies) return measure(*next, i - encodes - copies);
       BufferPool::Lease buffers(pool_);
       if (i < encodes) return encode(*now, i, *writer, *buffers);
-      i -= encodes;
-      if (i < copies) return copy(now->copy[i], *writer, *buffers);
-      i -= copies;
-      const MeasureTask& m = next->measure[i];
-      const Unit& unit = plan_.units[m.unit];
-      next->amaxes[i] = unit.work == Work::transcode
-                            ? measure_exponents(source_of(unit), m.begin, m.count, *buffers)
-                            : measure_chunk(source_of(unit), m.begin, m.count, backend_, *buffers);
+      copy(now->copy[i - encodes], *writer, *buffers);
     });
-    if (next) set_globals(*next);
+    if (!next) return;
+    if (lanes_) settle(*next);
+    set_globals(*next);
+  }
+
+  void measure(Window& window, std::size_t i) {
+    const MeasureTask& m = window.measure[i];
+    const Unit& unit = plan_.units[m.unit];
+    if (const auto place = window.places.find(m.unit); place != window.places.end())
+      if (DeviceLanes::Lease lane(*lanes_); lane) {
+        const std::int64_t at =
+            (m.begin - unit.slice.offset) * dtype_size(read_dtype(source_of(unit)));
+        window.amaxes[i] = lane->slots[lane->turn ^= 1].measure(
+            source_of(unit), m.begin, m.count, backend_,
+            lanes_->store(window.store) + place->second.offset + at);
+        window.uploaded[i] = true;
+        return;
+      }
+    BufferPool::Lease buffers(pool_);
+    window.amaxes[i] = unit.work == Work::transcode
+                           ? measure_exponents(source_of(unit), m.begin, m.count, *buffers)
+                           : measure_chunk(source_of(unit), m.begin, m.count, backend_, *buffers);
+  }
+
+  /// What is on the device now.
+  void settle(Window& window) {
+    lanes_->settle();
+    for (std::size_t i = 0; i < window.measure.size(); ++i)
+      if (window.uploaded[i])
+        window.places[window.measure[i].unit].missing -= window.measure[i].count;
+  }
+
+  /// Where the task's rows lie on the device; null if they do not.
+  std::byte* place_of(const Window& window, const EncodeTask& task) const {
+    const auto place = window.places.find(task.unit);
+    if (place == window.places.end() || place->second.missing > 0) return nullptr;
+    const Unit& unit = plan_.units[task.unit];
+    return lanes_->store(window.store) + place->second.offset +
+           task.row * unit.slice.cols * dtype_size(read_dtype(source_of(unit)));
   }
 
   void encode(Window& window, std::size_t i, ShardWriter& writer, Buffers& buffers) {
@@ -289,7 +311,7 @@ class Pipeline {
       const EncodeTask& task = window.encode[tasks[i]];
       const Unit& unit = plan_.units[task.unit];
       slot(i).begin(source_of(unit), unit.slice, task.row, task.rows, options_.quantizer,
-                    globals_[unit.group]);
+                    globals_[unit.group], place_of(window, task));
     };
     begin(0);
     for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -433,6 +455,7 @@ class Pipeline {
   std::size_t shard_ = 0, position_ = 0;
   std::uint64_t part_ = 0;  // of the tensor: bytes copied, or units
   bool empty_given_ = false;
+  int store_ = 0;  // of the last window
   std::size_t clamped_listed_ = 0;
 
   std::unique_ptr<std::atomic<std::uint64_t>[]> remaining_;  // input bytes of each tensor
