@@ -16,6 +16,7 @@
 #include "../bench_matrix.h"
 #include "nvfp4/activation.h"
 #include "nvfp4/error.h"
+#include "ops/error_parts.h"
 #include "program.h"
 
 namespace nvfp4 {
@@ -164,6 +165,15 @@ void bench_quantize(Bench& b, std::int64_t rows, std::int64_t cols, double given
     b.add("amax " + shape, n, in, 0, 0, [&](std::int64_t i, Stream s) {
       amax_into(x[i], at(q, i).global_scale, GlobalScope::tensor, BlockAxis::rows, {}, s);
     });
+  if (b.wanted("error")) {
+    for (auto& one : q) quantize_into(x[0], one.span(), {.global = {&global, 1}});
+    const std::int64_t bytes =
+        error_part_count(q[0].shape()) * static_cast<std::int64_t>(sizeof(QuantizationError));
+    const Buffer parts(bytes, kGpu);
+    b.add("error " + shape, n, in + out + bytes, 0, 0, [&](std::int64_t i, Stream s) {
+      error_parts_into(x[i], at(q, i), static_cast<QuantizationError*>(parts.data()), s);
+    });
+  }
   if (b.wanted("dequantize")) {
     for (auto& one : q) quantize_into(x[0], one.span(), {.global = {&global, 1}});
     b.add("dequantize bf16 " + shape, n, in + out, rows == 8192 ? 42 : 0, rows == 8192 ? 106 : 0,
