@@ -210,7 +210,7 @@ class Planner {
     for (std::size_t f = first_file; f < end_file; ++f)
       for (Candidate& c : candidates_[f]) add_tensor(std::move(c), shard);
     shard.tensors = plan_.tensors.size() - shard.first_tensor;
-    sort_by_alignment(shard, first_unit);
+    sort_tensors(shard, first_unit);
     plan_.shards.push_back(std::move(shard));
   }
 
@@ -376,14 +376,17 @@ class Planner {
   }
 
   /// Wide elements first: with no gaps between tensors, each then starts at a multiple of its
-  /// element size, which PyTorch's loader needs.
-  void sort_by_alignment(PlannedShard& shard, std::size_t first_unit) {
+  /// element size, which PyTorch's loader needs. Then by name, as safetensors' own writer does it:
+  /// nothing is left of the order in the input, so that there and back gives the same file.
+  void sort_tensors(PlannedShard& shard, std::size_t first_unit) {
     std::vector<std::size_t> order(shard.specs.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return safetensors::dtype_bits(shard.specs[a].dtype) >
-             safetensors::dtype_bits(shard.specs[b].dtype);
-    });
+    const auto key = [&](std::size_t i) {
+      const TensorSpec& spec = shard.specs[i];
+      return std::pair(-safetensors::dtype_bits(spec.dtype), std::string_view(spec.name));
+    };
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
     std::vector<std::size_t> place(order.size());
     std::vector<TensorSpec> sorted;
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -447,6 +450,10 @@ class Planner {
   }
 
   void declare() {
+    // As with the tensors: in no order of the input.
+    std::ranges::sort(kept_, {}, &KeptModule::name);
+    std::ranges::sort(quantized_);
+    std::ranges::sort(fp8_, {}, &Fp8Module::name);
     const ConfigFacts facts = {
         options_.scheme, kept_, quantized_, fp8_, kv_cache(), native_ ? &declared_->json : nullptr};
     if (format_->quantization_config)
