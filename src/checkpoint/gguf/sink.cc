@@ -157,9 +157,15 @@ class GgufContainer final : public checkpoint::Container {
     entries_.push_back({kConfigKey, new_text(plan.config_json)});
     if (!layout_.bf16.empty()) entries_.push_back({kBf16Key, new_strings(layout_.bf16)});
     if (!layout_.f16.empty()) entries_.push_back({kF16Key, new_strings(layout_.f16)});
-    const auto bits = shard_.metadata.find(checkpoint::kReciprocalsKey);
-    if (bits != shard_.metadata.end())
-      entries_.push_back({checkpoint::kReciprocalsKey, new_text(bits->second)});
+    checkpoint::Json others = checkpoint::Json::object();
+    for (const auto& [key, value] : shard_.metadata) {
+      if (key == checkpoint::kReciprocalsKey)
+        entries_.push_back({key, new_text(value)});
+      else if (key != "format" || value != "pt")
+        others[key] = value;
+    }
+    if (!others.empty())
+      entries_.push_back({kMetadataKey, new_text(checkpoint::dump_line(others))});
   }
 
   const checkpoint::PlannedShard& shard_;

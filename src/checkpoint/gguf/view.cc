@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -90,8 +91,7 @@ class View final : public checkpoint::TensorSource {
     for (const char* key : {kBf16Key, kF16Key})
       for (std::string& name : file_.strings(key))
         narrowed_[std::move(name)] = key == kBf16Key ? Origin::Kind::bf16 : Origin::Kind::f16;
-    if (const std::string* bits = header().text(checkpoint::kReciprocalsKey))
-      metadata_[checkpoint::kReciprocalsKey] = *bits;
+    read_metadata();
     for (const TensorInfo& t : header().tensors) note_scale(t);
     for (const TensorInfo& t : header().tensors)
       if (!parts_.contains(t.name)) add(t);
@@ -197,6 +197,17 @@ class View final : public checkpoint::TensorSource {
     if (header().find(kConfigKey) == nullptr)
       warnings_.push_back(
           "config.json is made of the file's keys: compare it with that of the original model");
+  }
+
+  void read_metadata() {
+    if (const std::string* text = header().text(kMetadataKey)) {
+      const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+      if (json.is_object())
+        for (const auto& [key, value] : json.items())
+          if (value.is_string()) metadata_[key] = value.get<std::string>();
+    }
+    if (const std::string* bits = header().text(checkpoint::kReciprocalsKey))
+      metadata_[checkpoint::kReciprocalsKey] = *bits;
   }
 
   const TensorInfo* part_of(const TensorInfo& weight, std::string_view suffix) const {
