@@ -41,9 +41,10 @@ struct QuantizeCheckpointOptions {
   /// Modules that share a scale take the largest of theirs; an expert without one takes the largest
   /// of the same projections of its layer's other experts; others get 2688 (input_scale 1).
   std::optional<std::filesystem::path> input_amax;
-  /// Resume: go on with an interrupted run of the same options and input; of a missing or empty
-  /// output, start. Overwrite: remove the weights, index and configs of the model in `output`;
-  /// files that are no part of a model stay. Neither: `output` must be missing or empty.
+  /// Resume: go on with an interrupted run of the same options and input; if `output` is complete
+  /// and theirs, which its .nvfp4.finished.json says, do nothing; if it is missing or empty, start.
+  /// Overwrite: remove the weights, index and configs of the model in `output`; files that are no
+  /// part of a model stay. Neither: `output` must be missing or empty.
   bool resume = false, overwrite = false, dry_run = false;
   std::string backend;                            ///< of the CPU
   Device device;                                  ///< that encodes; the output is the same on each

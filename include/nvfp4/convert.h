@@ -31,7 +31,8 @@ std::vector<std::string> conversion_targets();
 /// quantize_checkpoint().
 ///
 /// NVFP4   codes and scales only change places; both senses of the global scale are kept, so that
-///         there and back gives the same tensors, bit for bit.
+///         there and back gives the same files, byte for byte, where both forms can say what they
+///         hold: docs/conversions.md.
 /// MXFP4   values stay: E2M1 codes as they are, powers of two as E4M3 scales. Blocks more than 2^17
 ///         below the largest of their tensor are rounded, and counted in the report.
 /// FP8     quantized to NVFP4 as quantize_checkpoint() does; where the input holds 4-bit weights

@@ -13,9 +13,12 @@
 namespace nvfp4::checkpoint {
 namespace {
 
+namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
+
+std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 Json input_of(const ModelFolder& model) {
   Json files = Json::object();
@@ -27,9 +30,8 @@ Json input_of(const ModelFolder& model) {
       hash = fingerprint(
           fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), t.begin, t.bytes), hash);
     }
-    files[model.file_names[f]] = {{"bytes", file.file_bytes()},
-                                  {"modified_ns", file.modified_ns()},
-                                  {"tensors", fmt::format("{:016x}", hash)}};
+    files[model.file_names[f]] = {
+        {"bytes", file.file_bytes()}, {"modified_ns", file.modified_ns()}, {"tensors", hex(hash)}};
   }
   return files;
 }
@@ -44,35 +46,45 @@ Json options_of(const TransformOptions& options, const Plan& plan) {
                {"include", options.include},
                {"fuse", options.fuse},
                {"input_amax", nullptr}};
-  if (plan.input_amax_fingerprint)
-    json["input_amax"] = fmt::format("{:016x}", *plan.input_amax_fingerprint);
+  if (plan.input_amax_fingerprint) json["input_amax"] = hex(*plan.input_amax_fingerprint);
   return json;
 }
 
-std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
-
-/// Times of files are left out, so that the same model gives the same bytes anywhere. Some values
-/// of each tensor instead: models of one architecture differ in nothing else.
-std::uint64_t content_of(const ModelFolder& model) {
+/// The size of a file, all that its header says, and some values of each tensor: models of one
+/// architecture, and a model by different options, often differ in nothing else.
+std::uint64_t content_of(const TensorFile& file, std::uint64_t hash = fingerprint("")) {
   constexpr std::uint64_t kSample = 64;
   std::array<std::byte, kSample> sample;
-  std::uint64_t hash = fingerprint("");
-  for (std::size_t f = 0; f < model.files.size(); ++f) {
-    const TensorFile& file = model.files[f];
-    hash = fingerprint(fmt::format("{} {}", model.file_names[f], file.file_bytes()), hash);
-    for (const auto& t : file.tensors()) {
-      hash = fingerprint(t.name, hash);
-      hash = fingerprint(fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), t.begin,
-                                     fmt::join(t.shape, ",")),
-                         hash);
-      const std::uint64_t bytes = std::min(t.bytes, kSample);
-      file.read(t, (t.bytes - bytes) / 2, std::span(sample.data(), bytes));
-      hash = fingerprint({reinterpret_cast<const char*>(sample.data()), bytes}, hash);
-    }
+  hash = fingerprint(fmt::format("{}", file.file_bytes()), hash);
+  for (const auto& [key, value] : file.metadata())
+    hash = fingerprint(fmt::format("{} {}{}", key.size(), key, value), hash);
+  for (const auto& t : file.tensors()) {
+    hash = fingerprint(t.name, hash);
+    hash = fingerprint(
+        fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), t.begin, fmt::join(t.shape, ",")),
+        hash);
+    const std::uint64_t bytes = std::min(t.bytes, kSample);
+    file.read(t, (t.bytes - bytes) / 2, std::span(sample.data(), bytes));
+    hash = fingerprint({reinterpret_cast<const char*>(sample.data()), bytes}, hash);
   }
   return hash;
 }
 
+/// Times of files are left out, so that the same model gives the same bytes anywhere.
+std::uint64_t content_of(const ModelFolder& model) {
+  std::uint64_t hash = fingerprint("");
+  for (std::size_t f = 0; f < model.files.size(); ++f)
+    hash = content_of(model.files[f], fingerprint(model.file_names[f], hash));
+  return hash;
+}
+
+/// By which a finished shard is known again.
+Json identity_of(const fs::path& path) {
+  const TensorFile file = TensorFile::open(path);
+  return {{"bytes", file.file_bytes()}, {"content", hex(content_of(file))}};
+}
+
+/// The journal, or the record of a finished run.
 Json parse_journal(const std::string& text, const std::string& file) {
   Json json;
   try {
@@ -81,7 +93,7 @@ Json parse_journal(const std::string& text, const std::string& file) {
     throw FormatError(fmt::format("{}: {}", file, e.what()));
   }
   require<FormatError>(json.is_object() && json.value("version", Json()) == kVersion,
-                       "{}: not a journal of this version", file);
+                       "{}: not of this version of nvfp4; --overwrite replaces the output", file);
   return json;
 }
 
@@ -104,8 +116,9 @@ Journal::Journal(const ModelFolder& model, const TransformOptions& options, cons
              {"state", "writing"},
              {"options", options_of(options, plan)},
              {"input", input_of(model)},
-             {"config", fmt::format("{:016x}", fingerprint(plan.config_json))},
-             {"shards", Json::object()}}) {
+             {"config", hex(fingerprint(plan.config_json))},
+             {"shards", Json::object()},
+             {"errors", Json::object()}}) {
   run_ = hex(fingerprint(dump_line(json_["options"]) + plan.config_json, content_of(model)));
 }
 
@@ -120,34 +133,69 @@ void Journal::resume(const std::string& text, const std::string& file) {
   }
   require<ValueError>(before.value("config", Json()) == json_["config"],
                       "--resume: config.json of the interrupted run differs");
+  take_shards(before, file);
+  require<FormatError>(before.value("errors", Json()).is_object(), "{}: errors is missing", file);
+  json_["errors"] = before["errors"];
+}
+
+void Journal::resume_finished(const std::string& text, const std::string& file) {
+  const Json before = parse_journal(text, file);
+  require<ValueError>(before.value("run", Json()) == run_,
+                      "{}: the output was written with other options or from another input, so "
+                      "--resume cannot go on; --overwrite replaces it",
+                      file);
+  take_shards(before, file);
+}
+
+void Journal::take_shards(const Json& before, const std::string& file) {
   require<FormatError>(before.value("shards", Json()).is_object(), "{}: shards is missing", file);
   json_["shards"] = before["shards"];
 }
 
-void Journal::save(const std::filesystem::path& folder) const {
+void Journal::save(const fs::path& folder) const {
   safetensors::write_file_atomically(folder / kJournalName, dump_line(json_) + "\n");
+}
+
+void Journal::finish(const fs::path& folder) const {
+  const Json json = {{"version", kVersion}, {"run", run_}, {"shards", json_["shards"]}};
+  safetensors::write_file_atomically(folder / kFinishedName, dump_line(json) + "\n");
+  fs::remove(folder / kJournalName);
+  sync_folder(folder);
 }
 
 bool Journal::is_clearing(const std::string& text, const std::string& file) {
   return parse_journal(text, file).value("state", Json()) == "clearing";
 }
 
-void Journal::save_clearing(const std::filesystem::path& folder) {
+void Journal::save_clearing(const fs::path& folder) {
   const Json json = {{"version", kVersion}, {"state", "clearing"}};
   safetensors::write_file_atomically(folder / kJournalName, dump_line(json) + "\n");
 }
 
-void Journal::record(const PlannedShard& shard, const std::vector<Outcome>& all) {
+void Journal::record(const PlannedShard& shard, const fs::path& path,
+                     const std::vector<Outcome>& all) {
   Json errors = Json::array();
   for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
     errors.push_back({all[t].error.squared_error, all[t].error.squared_norm, all[t].clamped_blocks,
                       all[t].clamped});
-  json_["shards"][shard.file] = std::move(errors);
+  json_["shards"][shard.file] = identity_of(path);
+  json_["errors"][shard.file] = std::move(errors);
+}
+
+bool Journal::is_recorded(const PlannedShard& shard, const fs::path& path) const {
+  const auto entry = json_["shards"].find(shard.file);
+  if (entry == json_["shards"].end() || !fs::is_regular_file(fs::symlink_status(path)))
+    return false;
+  try {
+    return *entry == identity_of(path);
+  } catch (const FormatError&) {
+    return false;
+  }
 }
 
 bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const {
-  const auto errors = json_["shards"].find(shard.file);
-  if (errors == json_["shards"].end() || !errors->is_array() || errors->size() != shard.tensors)
+  const auto errors = json_["errors"].find(shard.file);
+  if (errors == json_["errors"].end() || !errors->is_array() || errors->size() != shard.tensors)
     return false;
   for (std::size_t i = 0; i < shard.tensors; ++i) {
     const Json& entry = (*errors)[i];

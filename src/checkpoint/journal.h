@@ -2,14 +2,15 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/plan.h"
 
-/// nvfp4.partial.json: what an unfinished output folder is going to be. While it is there the
-/// folder is incomplete; it is written before anything else and removed last.
+/// nvfp4.partial.json: what an unfinished output folder is going to be, and which of its shards are
+/// finished. While it is there the folder is incomplete; it is written before anything else and
+/// removed last, when .nvfp4.finished.json says which run it was. The model's own files say nothing
+/// of that: the same tensors are the same bytes, whatever they were made of.
 namespace nvfp4::checkpoint {
 
 class Journal {
@@ -17,29 +18,39 @@ class Journal {
   /// For a new run.
   Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan);
 
-  /// Of the options and of the input's names, shapes and a sample of its values: what a finished
-  /// shard carries to tell which run wrote it. Does not depend on folders or times of files.
-  const std::string& run() const { return run_; }
-
   /// Takes over what an earlier run has done. Throws ValueError that names the first option or
   /// input file that differs, FormatError for a journal that cannot be read.
   void resume(const std::string& text, const std::string& file);
+  /// Takes over the shards of a finished run. Throws ValueError if it was another one, FormatError
+  /// for a record that cannot be read.
+  void resume_finished(const std::string& text, const std::string& file);
 
   /// Writes it to the folder, atomically.
   void save(const std::filesystem::path& folder) const;
+  /// Puts the record of a finished run in its place.
+  void finish(const std::filesystem::path& folder) const;
   /// Written before an old output is cleared: a resumed run goes on with that and then starts.
   static void save_clearing(const std::filesystem::path& folder);
   /// Throws FormatError for a journal that cannot be read.
   static bool is_clearing(const std::string& text, const std::string& file);
 
-  /// A shard's errors, tensor by tensor, so that the report of a resumed run is whole.
-  void record(const PlannedShard& shard, const std::vector<Outcome>& all);
-  /// False if the shard was not recorded.
+  /// A shard that is whole but has not got its name yet: how to know it again, and its errors,
+  /// tensor by tensor, so that the report of a resumed run is whole. Throws IoError.
+  void record(const PlannedShard& shard, const std::filesystem::path& path,
+              const std::vector<Outcome>& all);
+  /// Whether `path` is the file that was recorded, and no other run's of the same header. Throws
+  /// IoError.
+  bool is_recorded(const PlannedShard& shard, const std::filesystem::path& path) const;
+  /// False if its errors were not recorded.
   bool recall(const PlannedShard& shard, std::vector<Outcome>& all) const;
 
  private:
+  /// Of the options and of the input's names, shapes and a sample of its values. Does not depend on
+  /// folders or times of files.
   std::string run_;
   nlohmann::ordered_json json_;
+
+  void take_shards(const nlohmann::ordered_json& before, const std::string& file);
 };
 
 }  // namespace nvfp4::checkpoint

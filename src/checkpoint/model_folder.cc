@@ -25,7 +25,7 @@ bool is_other_weight_format(const fs::path& path) {
 
 bool is_left_behind(const std::string& name) {
   return name == "config.json" || name == "hf_quant_config.json" || is_index_name(name) ||
-         name.ends_with(".partial") || name == kJournalName;
+         name.ends_with(".partial") || name == kJournalName || name == kFinishedName;
 }
 
 /// Regular files below `folder`. Links to folders are followed, but no folder is entered twice.

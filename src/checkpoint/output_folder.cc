@@ -17,9 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// In the metadata of every shard.
-constexpr const char* kRunKey = "nvfp4.run";
-
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::vector<fs::path> names;
   for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
@@ -30,7 +27,8 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 /// Files that make a folder a model, and that a stale copy of would make a wrong one.
 bool is_model_file(const std::string& name) {
   return name == "config.json" || name == "hf_quant_config.json" || name == kJournalName ||
-         is_index_name(name) || name.ends_with(".safetensors") || name.ends_with(".partial");
+         name == kFinishedName || is_index_name(name) || name.ends_with(".safetensors") ||
+         name.ends_with(".partial");
 }
 
 /// When the files that a shard's tensors come from were changed last.
@@ -61,16 +59,15 @@ void require_apart(const fs::path& input, const fs::path& output) {
                       output.string());
 }
 
-OutputFolder::OutputFolder(const ModelFolder& model, Plan& plan, const TransformOptions& options)
+OutputFolder::OutputFolder(const ModelFolder& model, const Plan& plan,
+                           const TransformOptions& options)
     : model_(model),
       plan_(plan),
       path_(options.output),
       journal_(model, options, plan),
       done_(plan.shards.size()),
       resume_(options.resume),
-      overwrite_(options.overwrite) {
-  for (PlannedShard& shard : plan.shards) shard.metadata[kRunKey] = journal_.run();
-}
+      overwrite_(options.overwrite) {}
 
 OutputFolder::~OutputFolder() {
   if (!started_empty_ || any_shard_ || finished_) return;
@@ -121,12 +118,12 @@ void OutputFolder::open() {
 OutputFolder::Start OutputFolder::decide() {
   const std::vector<fs::path> entries = entries_of(path_);
   // A kill while the first journal is written leaves only this.
-  started_empty_ = entries.empty() || (resume_ && entries.size() == 1 &&
-                                       entries[0] == std::string(kJournalName) + ".partial");
+  started_empty_ = entries.empty() ||
+                   (resume_ && entries.size() == 1 && entries[0] == partial_path(kJournalName));
   if (started_empty_) return Start::fresh;
   require<IoError>(resume_ || overwrite_,
                    "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
-                   path_.string(), entries[0].string());
+                   path_.string(), entries.back().string());
   if (overwrite_) {
     require<IoError>(std::any_of(entries.begin(), entries.end(),
                                  [](const fs::path& p) { return is_model_file(p.string()); }),
@@ -142,32 +139,26 @@ OutputFolder::Start OutputFolder::decide() {
     return Start::go_on;
   }
   check_written_by_this_run();
-  find_finished_shards();
-  require<ValueError>(std::find(done_.begin(), done_.end(), false) == done_.end(),
-                      "{}: holds no interrupted run of these options; --overwrite replaces it",
-                      path_.string());
   return rest_is_complete() ? Start::complete : Start::finish_again;
 }
 
-/// Without a journal only the shards can tell. Throws ValueError.
-void OutputFolder::check_written_by_this_run() const {
+/// Of a folder without a journal. Throws ValueError, FormatError.
+void OutputFolder::check_written_by_this_run() {
+  const fs::path finished = path_ / kFinishedName;
+  require<ValueError>(
+      fs::exists(finished),
+      "{}: holds no {} and no {} that say which run wrote it, so --resume cannot go "
+      "on; --overwrite replaces it",
+      path_.string(), kJournalName, kFinishedName);
+  journal_.resume_finished(read_model_text(finished), finished.string());
+  find_finished_shards();
   for (std::size_t s = 0; s < plan_.shards.size(); ++s) {
-    const std::int64_t newest_input = newest_input_of(plan_, plan_.shards[s]);
     const fs::path path = path_ / plan_.shards[s].file;
-    require<ValueError>(fs::is_regular_file(fs::symlink_status(path)),
-                        "{}: holds no interrupted run and no {}; --overwrite replaces it",
-                        path_.string(), plan_.shards[s].file);
-    const safetensors::File file = safetensors::File::open(path);
-    const auto run = file.metadata().find(kRunKey);
-    require<ValueError>(run != file.metadata().end(),
-                        "{}: does not say which run wrote it, so --resume cannot go on; "
+    require<ValueError>(done_[s],
+                        "{}: is not the file that the run of {} wrote, so --resume cannot go on; "
                         "--overwrite replaces it",
-                        path.string());
-    require<ValueError>(run->second == journal_.run(),
-                        "{}: was written with other options or from another input, so --resume "
-                        "cannot go on; --overwrite replaces it",
-                        path.string());
-    require<ValueError>(newest_input <= file.modified_ns(),
+                        path.string(), kFinishedName);
+    require<ValueError>(newest_input_of(plan_, plan_.shards[s]) <= InputFile(path).modified_ns(),
                         "{}: is older than its input, so --resume cannot go on; --overwrite "
                         "replaces it",
                         path.string());
@@ -217,40 +208,24 @@ void OutputFolder::clear_old_output() {
   sync_folder(path_);
 }
 
-bool OutputFolder::is_finished(const PlannedShard& shard) const {
-  const fs::path path = path_ / shard.file;
-  if (!fs::is_regular_file(fs::symlink_status(path))) return false;
-  try {
-    // It got its name only after its last byte was on the disk, so the header tells all.
-    const safetensors::File file = safetensors::File::open(path);
-    if (file.metadata() != shard.metadata || file.tensors().size() != shard.specs.size())
-      return false;
-    return std::all_of(shard.specs.begin(), shard.specs.end(), [&](const auto& spec) {
-      const safetensors::TensorInfo* t = file.find(spec.name);
-      return t != nullptr && t->dtype == spec.dtype && t->shape == spec.shape;
-    });
-  } catch (const FormatError&) {
-    return false;
-  }
-}
-
 void OutputFolder::find_finished_shards() {
-  for (std::size_t s = 0; s < plan_.shards.size(); ++s) done_[s] = is_finished(plan_.shards[s]);
+  for (std::size_t s = 0; s < plan_.shards.size(); ++s)
+    done_[s] = journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file);
   any_shard_ = std::find(done_.begin(), done_.end(), true) != done_.end();
 }
 
 void OutputFolder::remove_leftovers() const {
-  const auto remove = [&](const fs::path& name) {
-    fs::remove(fs::path((path_ / name).string() + ".partial"));
-  };
+  const auto remove = [&](const fs::path& name) { fs::remove(partial_path(path_ / name)); };
   for (const PlannedShard& shard : plan_.shards) remove(shard.file);
   for (const fs::path& other : model_.others) remove(other);
-  for (const char* name : {kJournalName, "config.json", "hf_quant_config.json"}) remove(name);
+  for (const char* name : {kJournalName, kFinishedName, "config.json", "hf_quant_config.json"})
+    remove(name);
   if (!plan_.index_name.empty()) remove(plan_.index_name);
 }
 
 void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& errors) {
-  journal_.record(plan_.shards[shard], errors);
+  const PlannedShard& whole = plan_.shards[shard];
+  journal_.record(whole, partial_path(path_ / whole.file), errors);
   journal_.save(path_);
   any_shard_ = true;
 }
@@ -268,8 +243,7 @@ void OutputFolder::finish() {
   if (!plan_.config_json.empty())
     safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
   finished_ = true;
-  fs::remove(path_ / kJournalName);
-  sync_folder(path_);
+  journal_.finish(path_);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +13,8 @@ namespace nvfp4::checkpoint {
 /// The folder that a run writes, from the first byte to the last rename. Held exclusively.
 class OutputFolder {
  public:
-  /// Touches nothing yet. `plan` gets the metadata that tells which run wrote a shard. Throws
-  /// IoError.
-  OutputFolder(const ModelFolder& model, Plan& plan, const TransformOptions& options);
+  /// Touches nothing yet. Throws IoError.
+  OutputFolder(const ModelFolder& model, const Plan& plan, const TransformOptions& options);
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
   /// An unfinished run without a finished shard leaves nothing behind, not even a folder.
@@ -40,10 +38,10 @@ class OutputFolder {
   std::vector<std::string>& warnings() { return warnings_; }
   Journal& journal() { return journal_; }
 
-  /// Saves the journal with the shard's errors: the shard may get its name now.
+  /// The shard is whole. Saves the journal with it and its errors: it may get its name now.
   void before_commit(std::size_t shard, const std::vector<Outcome>& errors);
   /// Carries the other files over and writes hf_quant_config.json, the index and, last,
-  /// config.json; then the output is complete and the journal is removed.
+  /// config.json; then the output is complete and the journal makes room for a record of the run.
   void finish();
 
  private:
@@ -52,11 +50,10 @@ class OutputFolder {
   void create();
   void lock();
   Start decide();
-  void check_written_by_this_run() const;
+  void check_written_by_this_run();
   bool rest_is_complete() const;
   void clear_old_output();
   void find_finished_shards();
-  bool is_finished(const PlannedShard& shard) const;
   void remove_leftovers() const;
 
   const ModelFolder& model_;

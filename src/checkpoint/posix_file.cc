@@ -101,8 +101,10 @@ void InputFile::check_unchanged() const {
                    "{}: was modified since it was opened", file);
 }
 
-PartialFile::PartialFile(std::filesystem::path path) : path_(std::move(path)), partial_(path_) {
-  partial_ += ".partial";
+std::filesystem::path partial_path(std::filesystem::path path) { return path += ".partial"; }
+
+PartialFile::PartialFile(std::filesystem::path path)
+    : path_(std::move(path)), partial_(partial_path(path_)) {
   // A new inode, never through a link that waits under this name.
   if (::unlink(partial_.c_str()) != 0 && errno != ENOENT)
     throw_io_error(partial_, "remove the stale file", errno);

@@ -60,7 +60,10 @@ class InputFile {
   struct stat status_ {};
 };
 
-/// A file under construction: named "<path>.partial" until commit(), removed if never committed.
+/// What a file is called until it is whole: "<path>.partial".
+std::filesystem::path partial_path(std::filesystem::path path);
+
+/// A file under construction: at partial_path() until commit(), removed if never committed.
 class PartialFile {
  public:
   /// Replaces a stale partial file. Throws IoError.

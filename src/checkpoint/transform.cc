@@ -111,7 +111,7 @@ void write_file(const ModelFolder& model, const Plan& plan, const TransformOptio
   for (TensorReport& t : report.tensors) t.measured = true;
 }
 
-void write_model(const ModelFolder& model, Plan& plan, const TransformOptions& options,
+void write_model(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
                  QuantizeReport& report) {
   if (options.task != TransformOptions::Task::decode)
     if (const MakeContainer make = checkpoint_format(options.format).container)
@@ -150,7 +150,7 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
   const auto start = std::chrono::steady_clock::now();
   check_options(options);
   const Backend& backend = find_backend(options.backend);
-  Plan plan = make_plan(model, options);
+  const Plan plan = make_plan(model, options);
   QuantizeReport report = report_of(plan);
   report.backend = backend.name;
   report.threads = threads();

@@ -219,7 +219,8 @@ TEST(Resume, OfACompleteOutputOfAnotherRunIsRefused) {
 
   const fs::path written = dir / "out" / "model-00001-of-00003.safetensors";
   write_shard(written, {random_tensor("x.weight", {16, 16})});
-  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"which run", "--overwrite"});
+  expect_error<ValueError>([&] { quantize_checkpoint(options); },
+                           {"is not the file", "--overwrite"});
 }
 
 TEST(Resume, OfACompleteOutputWritesMissingFilesAgain) {
@@ -258,7 +259,7 @@ TEST(Resume, GoesOnAfterAKillWhileAnOldOutputWasCleared) {
   const auto expected = files_of(dir / "out");
   fs::remove(dir / "out" / "config.json");
   write_text(dir / "out" / "stale.safetensors", "old");
-  write_text(dir / "out" / kJournal, R"({"version": 1, "state": "clearing"})");
+  write_text(dir / "out" / kJournal, R"({"version": 2, "state": "clearing"})");
   options.resume = true;
   quantize_checkpoint(options);
   EXPECT_EQ(files_of(dir / "out"), expected);

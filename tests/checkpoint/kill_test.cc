@@ -1,0 +1,251 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "checkpoint/child_process.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/error.h"
+
+/// Runs that are killed before each change to the names in the output: they go through rename(),
+/// unlink() and remove(), which this file puts in the place of the C library's.
+namespace nvfp4 {
+namespace {
+
+/// Changes until this process kills itself; negative: it does not.
+std::atomic<int> changes_left{-1};
+
+void before_change() {
+  if (changes_left >= 0 && changes_left.fetch_sub(1) == 0) ::kill(::getpid(), SIGKILL);
+}
+
+}  // namespace
+}  // namespace nvfp4
+
+extern "C" int rename(const char* from, const char* to) noexcept {
+  nvfp4::before_change();
+  return ::renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+extern "C" int unlink(const char* path) noexcept {
+  nvfp4::before_change();
+  return ::unlinkat(AT_FDCWD, path, 0);
+}
+
+extern "C" int remove(const char* path) noexcept {
+  nvfp4::before_change();
+  if (::unlinkat(AT_FDCWD, path, 0) == 0) return 0;
+  return errno == EISDIR ? ::unlinkat(AT_FDCWD, path, AT_REMOVEDIR) : -1;
+}
+
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kJournal = "nvfp4.partial.json";
+constexpr const char* kFinished = ".nvfp4.finished.json";
+
+TEST(Child, DISABLED_QuantizeUntilAChange) {
+  auto options = quantize_options(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"));
+  options.overwrite = fs::exists(options.output);
+  changes_left = std::stoi(child_variable("CHILD_CHANGES"));
+  quantize_checkpoint(options);
+  changes_left = -1;
+}
+
+/// Whether it was killed.
+bool quantize_until(int changes, const fs::path& in, const fs::path& out) {
+  const int status = run_child("Child.DISABLED_QuantizeUntilAChange",
+                               {{"CHILD_INPUT", in.string()},
+                                {"CHILD_OUTPUT", out.string()},
+                                {"CHILD_CHANGES", std::to_string(changes)}});
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return false;
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  return true;
+}
+
+std::map<std::string, std::string> whole_files_of(const fs::path& folder) {
+  auto files = files_of(folder);
+  std::erase_if(files, [](const auto& file) { return file.first.ends_with(".partial"); });
+  return files;
+}
+
+QuantizeCheckpointOptions resume(const fs::path& in, const fs::path& out) {
+  auto options = quantize_options(in, out);
+  options.resume = true;
+  return options;
+}
+
+class Kill : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_tiny_llama(in_);
+    quantize_checkpoint(quantize_options(in_, dir_ / "whole"));
+    expected_ = files_of(dir_ / "whole");
+    auto other = quantize_options(in_, dir_ / "other");
+    other.quantizer = Quantizer::max;
+    quantize_checkpoint(other);
+    other_ = files_of(dir_ / "other");
+  }
+  const TempDir dir_;
+  const fs::path in_ = dir_ / "in";
+  std::map<std::string, std::string> expected_, other_;  ///< by other options, under the same names
+};
+
+TEST_F(Kill, BeforeAnyChangeOfANewOutput) {
+  const fs::path out = dir_ / "out";
+  int changes = 0, complete = 0;
+  for (; quantize_until(changes, in_, out); ++changes) {
+    SCOPED_TRACE(changes);
+    const bool done = fs::exists(out / "config.json") && !fs::exists(out / kJournal);
+    complete += done;
+    if (done) {
+      EXPECT_EQ(whole_files_of(out), expected_);
+    }
+    quantize_checkpoint(resume(in_, out));
+    EXPECT_EQ(files_of(out), expected_);
+    fs::remove_all(out);
+  }
+  EXPECT_EQ(files_of(out), expected_);
+  EXPECT_EQ(changes, 29) << "two for each of 14 files, one for the journal that goes";
+  EXPECT_EQ(complete, 0) << "removing the journal is the last change";
+}
+
+/// The old shards have the names and the headers of the new ones.
+TEST_F(Kill, BeforeAnyChangeWhileAnOldOutputIsReplaced) {
+  const fs::path out = dir_ / "out";
+  int changes = 0, untouched = 0;
+  for (;; ++changes) {
+    SCOPED_TRACE(changes);
+    fs::copy(dir_ / "other", out, fs::copy_options::recursive);
+    if (!quantize_until(changes, in_, out)) break;
+    if (fs::exists(out / kJournal)) {
+      quantize_checkpoint(resume(in_, out));
+      EXPECT_EQ(files_of(out), expected_);
+    } else {
+      EXPECT_EQ(whole_files_of(out), other_);
+      expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, out)); },
+                               {"other options", "--overwrite"});
+      ++untouched;
+    }
+    fs::remove_all(out);
+  }
+  EXPECT_EQ(files_of(out), expected_);
+  EXPECT_EQ(changes, 38) << "and two for a journal, one for each of 7 files";
+  EXPECT_EQ(untouched, 2) << "until the journal says that the folder is being cleared";
+}
+
+/// As it is while the second shard is written.
+void interrupt(const fs::path& in, const fs::path& out) {
+  auto options = quantize_options(in, out);
+  options.progress = [&](const Progress&) {
+    if (fs::exists(out / "model-00001-of-00003.safetensors")) throw IoError("stop");
+  };
+  EXPECT_THROW(quantize_checkpoint(options), IoError);
+  ASSERT_TRUE(fs::exists(out / kJournal));
+}
+
+TEST_F(Kill, BetweenAShardsRecordAndItsNameMeansThatItIsWrittenAgain) {
+  const fs::path out = dir_ / "out", shard = out / "model-00001-of-00003.safetensors";
+  interrupt(in_, out);
+  EXPECT_NE(read_text(out / kJournal).find(shard.filename().string()), std::string::npos);
+  const int finished = quantize_checkpoint(resume(in_, out)).shards_reused;
+  EXPECT_GE(finished, 1);
+  fs::remove_all(out);
+  interrupt(in_, out);
+  fs::rename(shard, shard.string() + ".partial");
+  EXPECT_EQ(quantize_checkpoint(resume(in_, out)).shards_reused, finished - 1);
+  EXPECT_EQ(files_of(out), expected_);
+}
+
+std::string header_of(const std::string& file) {
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, file.data(), 8);
+  return file.substr(0, 8 + bytes);
+}
+
+TEST_F(Kill, AShardOfAnotherRunIsNotTakenForItsEqualHeader) {
+  const fs::path out = dir_ / "out";
+  for (const char* name :
+       {"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"}) {
+    ASSERT_EQ(header_of(expected_.at(name)), header_of(other_.at(name)));
+    ASSERT_NE(expected_.at(name), other_.at(name));
+    interrupt(in_, out);
+    write_text(out / name, other_.at(name));
+    quantize_checkpoint(resume(in_, out));
+    EXPECT_EQ(files_of(out), expected_) << name;
+
+    write_text(out / name, other_.at(name));
+    expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, out)); },
+                             {name, "is not the file", "--overwrite"});
+    EXPECT_EQ(read_text(out / name), other_.at(name)) << "left as it was found";
+    fs::remove_all(out);
+  }
+}
+
+TEST_F(Kill, TheRecordOfAnotherRunIsRefused) {
+  const fs::path whole = dir_ / "whole", other = dir_ / "other";
+  write_text(whole / kFinished, other_.at(kFinished));
+  expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, whole)); },
+                           {kFinished, "other options", "--overwrite"});
+  write_text(other / kFinished, expected_.at(kFinished));
+  expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, other)); },
+                           {"model-00001-of-00003.safetensors", "is not the file"});
+}
+
+/// Metadata decides what global scales are, and comes into the output.
+TEST_F(Kill, AnInputWithOtherMetadataIsAnotherInput) {
+  const fs::path shard = in_ / "model-00003-of-00003.safetensors";
+  const auto time = fs::last_write_time(shard);
+  std::string content = read_text(shard);
+  const std::size_t at = content.find("\"pt\"");
+  ASSERT_LT(at, 100u);
+  content[at + 1] = 'P';
+  write_text(shard, content);
+  fs::last_write_time(shard, time);
+  expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, dir_ / "whole")); },
+                           {"another input", "--overwrite"});
+}
+
+/// As of an output of an earlier version, or of a model that was downloaded.
+TEST_F(Kill, AFolderWithoutARecordIsAModelThatCannotBeResumed) {
+  const fs::path whole = dir_ / "whole";
+  fs::remove(whole / kFinished);
+  expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, whole)); },
+                           {kFinished, "--resume cannot go on", "--overwrite"});
+  for (const char* text : {"", "[]", "{}", R"({"version": 1})"}) {
+    write_text(whole / kFinished, text);
+    expect_error<FormatError>([&] { quantize_checkpoint(resume(in_, whole)); }, {kFinished});
+  }
+  auto options = quantize_options(in_, whole);
+  options.overwrite = true;
+  quantize_checkpoint(options);
+  EXPECT_EQ(files_of(whole), expected_);
+}
+
+TEST_F(Kill, AnUnreadableJournalIsAnErrorThatSaysWhatToDo) {
+  const fs::path out = dir_ / "out";
+  interrupt(in_, out);
+  const std::string journal = read_text(out / kJournal);
+  for (const char* part : {"\"shards\":{", "\"errors\":{", "\"options\":{", "\"input\":{"}) {
+    std::string text = journal;
+    const std::size_t at = text.find(part);
+    ASSERT_NE(at, std::string::npos) << part;
+    text[at + 1] = 'X';
+    write_text(out / kJournal, text);
+    expect_error<FormatError>([&] { quantize_checkpoint(resume(in_, out)); },
+                              {kJournal, "is missing"});
+  }
+  write_text(out / kJournal, R"({"version": 1})");
+  expect_error<FormatError>([&] { quantize_checkpoint(resume(in_, out)); },
+                            {kJournal, "version", "--overwrite"});
+}
+
+}  // namespace
+}  // namespace nvfp4
