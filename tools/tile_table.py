@@ -13,7 +13,6 @@ import sys
 SHAPE = re.compile(r"^== (\d+)x(\d+)")
 ROWS = re.compile(r"\bM=(\d+)")
 TILE = re.compile(r"\[(\d+),(\d+),(\d+)\]=([\d.]+)")
-FEWEST = 8  # rows of x in the smallest tile: fewer are the same work
 
 HEAD = """\
 // Made by tools/tile_table.py from measurements on one H200.
@@ -35,6 +34,11 @@ TAIL = """\
 """
 
 
+def fewest(rows):
+    """Rows of x up to which the smallest tiles do the same work."""
+    return 2 if rows <= 2 else max(8, rows)
+
+
 def best_tiles(lines):
     """{(n, k, rows): (tokens, rows, splits)} of the fastest tiles."""
     best, shape = {}, None
@@ -44,7 +48,7 @@ def best_tiles(lines):
         elif (match := ROWS.search(line)) and shape:
             times = {tuple(map(int, t[:3])): float(t[3]) for t in TILE.findall(line)}
             if times:
-                best[(*shape, max(FEWEST, int(match[1])))] = min(times, key=times.get)
+                best[(*shape, fewest(int(match[1])))] = min(times, key=times.get)
     return best
 
 

@@ -103,6 +103,14 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bool all_tile
         },
         replays);
   };
+  const auto exists = [&](const GemmTile& tile) {
+    try {
+      gemm_into(x.view(), w.packed[0], out.span(), {.tile = tile});
+      return true;
+    } catch (const ValueError&) {
+      return false;
+    }
+  };
   Times t;
   bench::check(cudaMemset(out.data<void>(), 0xFF, static_cast<std::size_t>(m * w.n * 2)));
   gemm_into(x.view(), w.packed[0], out.span());
@@ -117,15 +125,14 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bool all_tile
         },
         replays);
   if (all_tiles)
-    for (const int tokens : {8, 16, 32, 64, 128, 256})
-      for (const int rows : {64, 128})
+    for (const int tokens : {2, 8, 16, 32, 64, 128, 256})
+      for (const int rows : {16, 32, 64, 128})
         for (const int splits : {1, 2, 4, 8}) {
-          const bool useless = (tokens >= 2 * m && tokens > 8) || tokens * 16 < m ||
-                               (m >= kManyRows && (tokens < 128 || splits > 2)) ||
-                               w.k / 64 < splits * 4;
-          if (useless || (tokens == 256 && rows == 64)) continue;
+          const bool useless =
+              (tokens >= 2 * m && tokens > 8) || (tokens == 2 && m > 2) || tokens * 16 < m ||
+              (m >= kManyRows && (tokens < 128 || splits > 2)) || w.k / 64 < splits * 4;
           const GemmTile tile{tokens, rows, splits};
-          t.tiles.emplace_back(tile, ours(tile));
+          if (!useless && exists(tile)) t.tiles.emplace_back(tile, ours(tile));
         }
   std::sort(t.tiles.begin(), t.tiles.end(),
             [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/gemm/problem.h"
+#include "backends/cuda/gemm/choose_tile.h"
 #include "fragment_cases.h"
 #include "nvfp4/error.h"
 #include "placed.h"
@@ -209,12 +209,15 @@ inline std::string name_of(const Shape& s, std::int64_t m, std::uint64_t seed) {
          std::to_string(seed);
 }
 
-inline std::vector<GemmTile> all_tiles() {
+/// Those that can do products of depth k.
+inline std::vector<GemmTile> all_tiles(std::int64_t k, bool swiglu = false) {
   std::vector<GemmTile> tiles;
-  for (const int tokens : {8, 16, 32, 64, 128, 256})
-    for (const int rows : {64, 128, 256})
+  for (const int tokens : {2, 8, 16, 32, 64, 128, 256})
+    for (const int rows : {16, 32, 64, 128, 256})
       for (const int splits : {1, 2, 4, 8})
-        if (cuda::is_tile({tokens, rows, splits})) tiles.push_back({tokens, rows, splits});
+        if (const GemmTile t{tokens, rows, splits};
+            cuda::is_tile(t) && cuda::is_possible({.k = k, .swiglu = swiglu}, t))
+          tiles.push_back(t);
   return tiles;
 }
 

@@ -66,7 +66,7 @@ TEST_F(CudaGemm, GroupedIsRightWithEveryTile) {
   const Groups groups(9, true, seed);
   const Weights w(9, 136, 528, GlobalScope::vector, seed);
   const DenseX x(groups.rows, 528, DType::bf16, seed);
-  for (const GemmTile& t : all_tiles())
+  for (const GemmTile& t : all_tiles(528))
     expect_groups(x, w, groups, DType::f32, {.tile = t},
                   name_of(t) + " seed " + std::to_string(seed));
 }
@@ -74,15 +74,17 @@ TEST_F(CudaGemm, GroupedIsRightWithEveryTile) {
 TEST_F(CudaGemm, OfNoRowsInAnyGroupWritesNothing) {
   const Weights w(5, 72, 64, GlobalScope::tensor, 1);
   const DenseX x(20, 64, DType::bf16, 1);
-  for (const GemmTile& t : {GemmTile{}, GemmTile{8, 128, 4}, GemmTile{128, 128, 1}}) {
+  for (const GemmTile& t : {GemmTile{}, GemmTile{2, 32, 1}, GemmTile{8, 64, 1}, GemmTile{8, 128, 4},
+                            GemmTile{128, 128, 1}}) {
     const Output out = run(Form::grouped, x, w, DType::bf16, {.tile = t}, {}, {0, 0, 0, 0, 0});
     for (std::int64_t r = 0; r < 20; ++r) ASSERT_TRUE(out.untouched(r, 0));
   }
 }
 
 template <class X>
-void expect_every_group(const X& x, const Weights& w, DType type, const std::string& what) {
-  const Output out = run(Form::every_group, x, w, type);
+void expect_every_group(const X& x, const Weights& w, DType type, const std::string& what,
+                        const GemmTile& tile = {}) {
+  const Output out = run(Form::every_group, x, w, type, {.tile = tile});
   for (std::int64_t g = 0; g < w.groups; ++g)
     EXPECT_LE(error_of(x, 0, x.rows(), x.cols == w.k ? 0 : g * w.k, w.k, w.group(g),
                        out.part(0, x.rows(), g * w.n, w.n), w.alpha_of(g, kAlpha), w.bias_of(g)),
@@ -105,9 +107,22 @@ TEST_F(CudaGemm, OfEveryGroupIsRight) {
       }
 }
 
+TEST_F(CudaGemm, OfEveryGroupIsRightWithEveryTile) {
+  const std::uint64_t seed = 4 * fresh_seed() + 1;
+  for (const std::int64_t m : {1, 2, 19})
+    for (const bool shared : {false, true})
+      for (const GemmTile& t : all_tiles(576)) {
+        const Weights w(3, 136, 576, GlobalScope::vector, seed);
+        const std::string what = name_of(t) + " seed " + std::to_string(seed);
+        expect_every_group(DenseX(m, shared ? 576 : 3 * 576, DType::bf16, seed), w, DType::bf16,
+                           what, t);
+      }
+}
+
 TEST_F(CudaGemm, OfGroupsWritesNothingBesideColumnsThatAreNoMultipleOfEight) {
   const std::uint64_t seed = 4 * fresh_seed();
-  for (const GemmTile& t : {GemmTile{}, GemmTile{16, 128, 1}, GemmTile{64, 128, 1}}) {
+  for (const GemmTile& t : {GemmTile{}, GemmTile{2, 64, 1}, GemmTile{16, 32, 1},
+                            GemmTile{16, 128, 1}, GemmTile{64, 128, 1}}) {
     const Weights w(2, 12, 64, GlobalScope::vector, seed);
     const DenseX x(40, 64, DType::bf16, seed);
     // Rows of 16 columns, all of them aligned: run() looks at the four behind each row.

@@ -15,7 +15,7 @@ namespace nvfp4::cuda {
 namespace {
 
 constexpr int kMultiprocessors = 132;
-constexpr int kTokens[] = {8, 16, 32, 64, 128, 256}, kRows[] = {64, 128, 256},
+constexpr int kTokens[] = {2, 8, 16, 32, 64, 128, 256}, kRows[] = {16, 32, 64, 128, 256},
               kSplits[] = {1, 2, 4, 8};
 
 std::vector<GemmTile> all_tiles() {
@@ -39,7 +39,8 @@ TileProblem draw_problem(std::mt19937_64& rng) {
           .groups = rng() % 2 ? 1 : draw(rng, 1024),
           .grouped = rng() % 2 == 0,
           .multiprocessors = rng() % 4 ? kMultiprocessors : static_cast<int>(1 + rng() % 200),
-          .batch_invariant = rng() % 4 == 0};
+          .batch_invariant = rng() % 4 == 0,
+          .swiglu = rng() % 4 == 0};
 }
 
 TEST(ChooseTile, GivesATileThatExistsForEveryProblem) {
@@ -47,7 +48,7 @@ TEST(ChooseTile, GivesATileThatExistsForEveryProblem) {
   for (int i = 0; i < 3000; ++i) {
     const TileProblem p = draw_problem(rng);
     for (const GemmTile& t : {choose_tile(p), estimate_tile(p)}) {
-      EXPECT_TRUE(is_tile(t)) << t.tokens << " " << t.rows << " " << t.splits;
+      EXPECT_TRUE(is_tile(t) && is_possible(p, t)) << t.tokens << " " << t.rows << " " << t.splits;
       EXPECT_TRUE(!p.batch_invariant || is_batch_invariant(t));
       // No larger a tile than twice what there is.
       EXPECT_TRUE(t.tokens < 2 * p.rows || t.tokens <= 16) << t.tokens << " of " << p.rows;
@@ -99,14 +100,16 @@ TEST(ChooseTile, EstimatesDoNotFallAsTheProblemGrows) {
   const auto least = [](const TileProblem& p) { return estimated_time(p, estimate_tile(p)); };
   for (int i = 0; i < 1000; ++i) {
     TileProblem p = draw_problem(rng);
-    p.grouped = false;  // those are estimated in two ways
+    p.grouped = false;        // those are estimated in two ways
+    p.k = round_up(p.k, 64);  // a tile is for no others
     for (const auto grow : {&TileProblem::n, &TileProblem::k, &TileProblem::rows}) {
       TileProblem larger = p;
-      larger.*grow += 16 * draw(rng, 1000);
+      larger.*grow += 64 * draw(rng, 250);
       EXPECT_GE(least(larger), least(p));
     }
     for (const GemmTile& t : all_tiles())
-      if ((!p.batch_invariant || is_batch_invariant(t)) && t.tokens < 2 * p.rows) {
+      if (is_possible(p, t) && (!p.batch_invariant || is_batch_invariant(t)) &&
+          t.tokens < 2 * p.rows) {
         EXPECT_LE(least(p), estimated_time(p, t));
       }
   }

@@ -89,6 +89,27 @@ __device__ __forceinline__ float4 load_of_rank(std::uint32_t address, int rank) 
   return v;
 }
 
+/// Copies of a thread, complete for it after a wait for their group.
+__device__ __forceinline__ void copy_16(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
+               : "memory");
+}
+__device__ __forceinline__ void copy_16_or_zero(std::uint32_t to, const void* from, bool copy) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(copy ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void copy_4(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copies_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kPending>
+__device__ __forceinline__ void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 template <class T>
 __device__ __forceinline__ T load_shared(std::uint32_t address);
 template <>

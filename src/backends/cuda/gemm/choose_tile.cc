@@ -10,7 +10,8 @@
 namespace nvfp4::cuda {
 namespace {
 
-constexpr int kTokens[] = {8, 16, 32, 64, 128, 256}, kRows[] = {64, 128}, kSplits[] = {1, 2, 4, 8};
+constexpr int kTokens[] = {2, 8, 16, 32, 64, 128, 256}, kRows[] = {16, 32, 64, 128};
+constexpr int kSplits[] = {1, 2, 4, 8};
 constexpr int kMeasuredMultiprocessors = 132;
 
 /// Microseconds, fitted to measurements on an H200 (least squares of the logarithms).
@@ -32,9 +33,7 @@ std::int64_t usable_multiprocessors(const TileProblem& p, int splits) {
   return std::max(1, p.multiprocessors - left);
 }
 
-std::int64_t row_tiles(const TileProblem& p, const GemmTile& t) {
-  return ceil_div(ceil_div(p.n, kTileRows), t.rows / kTileRows);
-}
+std::int64_t row_tiles(const TileProblem& p, const GemmTile& t) { return ceil_div(p.n, t.rows); }
 
 /// The chance that a group has more than `rows` rows of `mean`: rows fall upon groups at random
 /// (Poisson's distribution, and the normal one where that is as good).
@@ -69,8 +68,8 @@ std::int64_t most_token_tiles(const TileProblem& p, const GemmTile& t) {
   return busy + (p.rows - busy) / t.tokens;
 }
 
-bool is_possible(const TileProblem& p, const GemmTile& t) {
-  return is_tile(t) && (!p.batch_invariant || is_batch_invariant(t)) &&
+bool is_sensible(const TileProblem& p, const GemmTile& t) {
+  return is_tile(t) && is_possible(p, t) && (!p.batch_invariant || is_batch_invariant(t)) &&
          (t.tokens <= 16 || t.tokens < 2 * p.rows);
 }
 
@@ -85,17 +84,36 @@ bool fills_multiprocessors(const TileProblem& p) {
 /// Microseconds of such a problem. Fitted to 256 experts on an H200: what a chunk of 128 rows
 /// takes, and a token of it.
 double filled_time(const TileProblem& p, const GemmTile& t) {
-  if (t.rows != 128 || t.splits != 1) return std::numeric_limits<double>::infinity();
+  if (t.rows != 128 || t.splits != 1 || is_strips(t))
+    return std::numeric_limits<double>::infinity();
   constexpr double kChunk = 0.137, kToken = 0.00257;
   const double chunks = static_cast<double>(row_tiles(p, t) * ceil_div(p.k, kTileCols)) *
                         expected_group_tiles(p, t) / static_cast<double>(p.multiprocessors);
   return chunks * (kChunk + kToken * t.tokens);
 }
 
+/// Microseconds of blocks that take strips, fitted to 60 products of up to 16 rows.
+double strips_time(const TileProblem& p, const GemmTile& t) {
+  constexpr double kStart = 1.4, kBlock = 1.6, kStep = 0.25, kShared = 0.0018;
+  const auto parts = static_cast<double>(strip_parts(t));
+  const double steps = std::ceil(static_cast<double>(ceil_div(p.k, kTileCols)) / parts);
+  const double step = kStep + (t.tokens == kOwnXTokens ? 0 : kShared * t.tokens * parts);
+  const std::int64_t blocks = row_tiles(p, t) * expected_token_tiles(p, t);
+  return kStart +
+         static_cast<double>(ceil_div(blocks, p.multiprocessors)) * (steps * step + kBlock);
+}
+
 }  // namespace
+
+bool is_possible(const TileProblem& p, const GemmTile& t) {
+  // A warp copies whole chunks of x; 16 outputs of SwiGLU, which are quantized together, have 32
+  // rows of gate and up.
+  return (t.tokens != kOwnXTokens || p.k % kTileCols == 0) && (!p.swiglu || t.rows >= 32);
+}
 
 double estimated_time(const TileProblem& p, const GemmTile& t) {
   if (fills_multiprocessors(p)) return filled_time(p, t);
+  if (is_strips(t)) return strips_time(p, t);
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
   const std::int64_t blocks = row_tiles(p, t) * expected_token_tiles(p, t) * t.splits;
   const std::int64_t processors = usable_multiprocessors(p, t.splits);
@@ -121,7 +139,7 @@ GemmTile estimate_tile(const TileProblem& given) {
     for (const int rows : kRows)
       for (const int splits : kSplits) {
         const GemmTile t{tokens, rows, splits};
-        if (!is_possible(p, t)) continue;
+        if (!is_sensible(p, t)) continue;
         const double time = estimated_time(p, t);
         if (best.tokens != 0 && time >= least) continue;
         best = t;
@@ -130,12 +148,21 @@ GemmTile estimate_tile(const TileProblem& given) {
   return best;
 }
 
-GemmTile choose_tile(const TileProblem& p) {
+GemmTile choose_tile(const TileProblem& given) {
+  // SwiGLU has the sums of the same product without it: a tile of 32 rows adds as one of 16 does.
+  if (given.swiglu) {
+    TileProblem plain = given;
+    plain.swiglu = false;
+    GemmTile tile = choose_tile(plain);
+    if (!is_possible(given, tile)) tile.rows = 32;
+    return tile;
+  }
+  const TileProblem& p = given;
   if (p.groups != 1 || p.multiprocessors != kMeasuredMultiprocessors) return estimate_tile(p);
   const MeasuredTile* found = nullptr;
   for (const MeasuredTile& m : measured_tiles())
     if (m.n == p.n && m.k == p.k && (found == nullptr || found->rows < p.rows)) found = &m;
-  return found != nullptr && is_possible(p, found->tile) ? found->tile : estimate_tile(p);
+  return found != nullptr && is_sensible(p, found->tile) ? found->tile : estimate_tile(p);
 }
 
 std::array<TilePart, 2> choose_parts(const TileProblem& p) {

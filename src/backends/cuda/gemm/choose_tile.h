@@ -17,7 +17,11 @@ struct TileProblem {
   bool grouped = false;
   int multiprocessors = 0;
   bool batch_invariant = false;
+  bool swiglu = false;
 };
+
+/// Whether its kernel can do the problem.
+bool is_possible(const TileProblem& problem, const GemmTile& tile);
 
 /// A tile that exists; one whose sums do not depend on the number of rows if batch_invariant.
 GemmTile choose_tile(const TileProblem& problem);

@@ -50,6 +50,12 @@ __device__ __forceinline__ std::uint32_t scaled(std::uint32_t codes, std::uint32
   return product;
 }
 
+/// What a lane needs of a chunk: 16 rows x 64 columns of its warp.
+struct LaneChunk {
+  uint4 codes;
+  uint2 scales;
+};
+
 /// Two words: 16 rows x 32 columns of a warp.
 template <DType kType>
 __device__ __forceinline__ void decode_words(std::uint32_t u, std::uint32_t v, std::uint32_t scales,

@@ -38,7 +38,7 @@ CUtensorMap make_map(const MatrixView& x, std::int64_t k, bool of_group, bool wh
   const cuuint64_t dims[4] = {whole_chunks ? kTileCols : size(k), size(x.rows),
                               whole_chunks ? size(k / kTileCols) : 1, groups};
   const cuuint64_t strides[3] = {size(x.stride) * 2, kChunkBytes, size(k) * 2};
-  const int chunks = whole_chunks ? stage_chunks(tile.tokens) : 1;
+  const int chunks = whole_chunks ? box_chunks(tile) : 1;
   const cuuint32_t box[4] = {kTileCols, static_cast<cuuint32_t>(tile.tokens),
                              static_cast<cuuint32_t>(chunks), 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
@@ -66,6 +66,9 @@ std::array<TilePart, 2> parts_of(const GemmTile& tile, const TileProblem& proble
   if (tile.tokens == 0) return choose_parts(problem);
   require<ValueError>(is_tile(tile), "gemm: tile = {} tokens, {} rows, {} splits does not exist",
                       tile.tokens, tile.rows, tile.splits);
+  require<ValueError>(is_possible(problem, tile),
+                      "gemm: tile = {} tokens, {} rows, {} splits is not for K = {}{}", tile.tokens,
+                      tile.rows, tile.splits, problem.k, problem.swiglu ? " and SwiGLU" : "");
   require<ValueError>(!problem.batch_invariant || is_batch_invariant(tile),
                       "gemm: tile = {} tokens, {} rows, {} splits is not batch-invariant",
                       tile.tokens, tile.rows, tile.splits);
@@ -120,7 +123,8 @@ void fragment_gemm(const FragmentGemmJob& job) {
                             .groups = w.groups(),
                             .grouped = grouped,
                             .multiprocessors = multiprocessors(w.device()),
-                            .batch_invariant = options.batch_invariant};
+                            .batch_invariant = options.batch_invariant,
+                            .swiglu = w.gate_up().has_value()};
   FragmentGemm p;
   p.weights = w.data();
   p.group_bytes = w.group_bytes();
@@ -138,6 +142,9 @@ void fragment_gemm(const FragmentGemmJob& job) {
   p.starts = job.starts;
   p.ends = job.ends;
   p.all_rows = static_cast<int>(x.rows);
+  p.x = x.data;
+  p.x_stride = x.stride;
+  p.k = static_cast<int>(w.cols());
   p.x_whole_chunks = w.cols() % kTileCols == 0;
   p.x_of_group = x.cols != w.cols();
   p.out_group_cols = grouped ? 0 : static_cast<int>(w.rows());
@@ -160,7 +167,9 @@ void fragment_gemm(const FragmentGemmJob& job) {
         blocks < std::int64_t{1} << 31,
         "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", w.groups(),
         x.rows, w.rows(), blocks);
-    const CUtensorMap map = make_map(x, w.cols(), p.x_of_group, p.x_whole_chunks, part.tile);
+    const CUtensorMap map = part.tile.tokens == kOwnXTokens
+                                ? CUtensorMap{}
+                                : make_map(x, w.cols(), p.x_of_group, p.x_whole_chunks, part.tile);
     launcher(x.dtype, w.gate_up().has_value())(part.tile, map, p, static_cast<int>(blocks),
                                                stream_of(options.stream));
   }

@@ -56,12 +56,6 @@ struct FragmentConfig {
   static_assert(kSharedBytes <= (kLarge ? 227 : 113) * 1024);
 };
 
-/// What a lane needs of a chunk: 16 rows x 64 columns of its warp.
-struct LaneChunk {
-  uint4 codes;
-  uint2 scales;
-};
-
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     fragment_gemm_kernel(const __grid_constant__ CUtensorMap x_map,
@@ -130,6 +124,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
           const int early = min(last - first, Config::kStages);
           for (int e = 0; e < early; ++e) load_w(e, first + e);
           wait_for_kernel_before();
+          // Its blocks bring their weights where there is room for them.
+          if (Config::kBlocksPerSm == 2 && p.ends == nullptr) allow_next_kernel();
           waited = true;
           for (; i < early; ++i) load_x(i, first + i);
           slot = early % Config::kStages;
@@ -145,8 +141,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
           }
         }
       }
-      // The memory falls idle: time for the next kernel's weights. Any earlier, and blocks of that
-      // kernel would come to lie two on one multiprocessor and none on another.
+      // The memory falls idle: time for the next kernel's weights, if not before.
       allow_next_kernel();
     }
     if (p.splits > 1) {

@@ -3,16 +3,16 @@
 #include <atomic>
 
 #include "backends/cuda/gemm/kernel.cuh"
+#include "backends/cuda/gemm/strip_kernel.cuh"
 #include "backends/cuda/runtime.h"
 
 namespace nvfp4::cuda {
 
 /// Asks for the shared memory of a kernel, once on each device.
-template <class Config>
+template <class Config, auto* kernel>
 void prepare() {
   constexpr int kMostDevices = 64;
   static std::atomic<bool> done[kMostDevices];
-  auto* const kernel = fragment_gemm_kernel<Config>;
   int device = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   if (device < kMostDevices && done[device].load(std::memory_order_relaxed)) return;
@@ -24,10 +24,9 @@ void prepare() {
   if (device < kMostDevices) done[device].store(true, std::memory_order_relaxed);
 }
 
-template <class Config>
-void launch_config(const CUtensorMap& x, const FragmentGemm& p, int blocks, cudaStream_t stream) {
-  auto* const kernel = fragment_gemm_kernel<Config>;
-  prepare<Config>();
+template <class Config, auto* kernel>
+void launch_kernel(const CUtensorMap& x, const FragmentGemm& p, int blocks, cudaStream_t stream) {
+  prepare<Config, kernel>();
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(Config::kThreads);
@@ -44,9 +43,35 @@ void launch_config(const CUtensorMap& x, const FragmentGemm& p, int blocks, cuda
   check(cudaLaunchKernelEx(&config, kernel, x, p), "gemm: kernel launch");
 }
 
+template <class Config>
+void launch_config(const CUtensorMap& x, const FragmentGemm& p, int blocks, cudaStream_t stream) {
+  launch_kernel<Config, &fragment_gemm_kernel<Config>>(x, p, blocks, stream);
+}
+
+template <DType kType, bool kSwiglu>
+void launch_strips(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p, int blocks,
+                   cudaStream_t stream) {
+  const auto launch = [&]<int kTokens, int kRows>() {
+    using Config = StripConfig<kType, kTokens, kRows, kSwiglu>;
+    launch_kernel<Config, &strip_gemm_kernel<Config>>(x, p, blocks, stream);
+  };
+  const auto rows = [&]<int kTokens>() {
+    if (tile.rows == 32) return launch.template operator()<kTokens, 32>();
+    if (tile.rows == 64) return launch.template operator()<kTokens, 64>();
+    // SwiGLU is of 32 rows and more.
+    if constexpr (kTokens < 16 && !kSwiglu)
+      if (tile.rows == 16) return launch.template operator()<kTokens, 16>();
+    if constexpr (kTokens == kOwnXTokens) return launch.template operator()<kTokens, 128>();
+  };
+  if (tile.tokens == kOwnXTokens) return rows.template operator()<kOwnXTokens>();
+  if (tile.tokens == 8) return rows.template operator()<8>();
+  rows.template operator()<16>();
+}
+
 template <DType kType, bool kSwiglu>
 void launch_tile(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p, int blocks,
                  cudaStream_t stream) {
+  if (is_strips(tile)) return launch_strips<kType, kSwiglu>(tile, x, p, blocks, stream);
   const auto rows = [&]<int kTokens>() {
     if (tile.rows == 64)
       launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu>>(x, p, blocks, stream);

@@ -25,6 +25,10 @@ struct FragmentGemm {
   float factor = 1.0f;
   const float* bias = nullptr;  ///< null, or groups · n
 
+  const void* x = nullptr;  ///< what its tensor map describes, too
+  std::int64_t x_stride = 0;
+  int k = 0;
+
   // Rows of x and out: group g has rows [start_g, end_g).
   int groups = 1;
   const std::int32_t* starts = nullptr;  ///< null: the end of the group before
@@ -57,17 +61,35 @@ struct FragmentGemm {
 
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
+inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themselves
 constexpr int stage_chunks(int tokens) { return tokens <= 16 ? 4 : tokens <= 128 ? 2 : 1; }
 constexpr int blocks_per_multiprocessor(int tokens) { return tokens >= 64 ? 1 : 2; }
+/// Tiles of strip_gemm_kernel: few tokens, and strips of 16 rows among which, and parts of the
+/// depth, a block has its warps.
+constexpr bool is_strips(const GemmTile& t) {
+  if (t.splits != 1) return false;
+  const bool rows = t.rows == 16 || t.rows == 32 || t.rows == 64;
+  return t.tokens == kOwnXTokens ? rows || t.rows == 128
+                                 : rows && (t.tokens == 8 || (t.tokens == 16 && t.rows > 16));
+}
+/// Parts of the depth that the 16 warps of such a tile have.
+constexpr int strip_parts(const GemmTile& t) { return 16 * 16 / t.rows; }
 constexpr bool is_tile(const GemmTile& t) {
+  if (is_strips(t)) return true;
   const bool splits = t.splits == 1 || t.splits == 2 || t.splits == 4 || t.splits == 8;
   const bool small =
       t.tokens == 8 || t.tokens == 16 || t.tokens == 32 || t.tokens == 64 || t.tokens == 128;
   return splits && ((small && t.rows == 64) || ((small || t.tokens == 256) && t.rows == 128));
 }
+/// Chunks of 64 columns of a copy of x.
+constexpr int box_chunks(const GemmTile& t) {
+  return is_strips(t) ? 2 * strip_parts(t) : stage_chunks(t.tokens);
+}
 /// Whether a block has but one tile: then its sums are put together from parts in the memory of its
 /// stages, and their order depends on the tile.
-constexpr bool is_one_tile(const GemmTile& t) { return t.splits > 1 || t.rows == 64; }
+constexpr bool is_one_tile(const GemmTile& t) {
+  return t.splits > 1 || t.rows == 64 || is_strips(t);
+}
 /// Whether a sum is made in the same way by all of these tiles. The smallest tile's mma.sync need
 /// not add as wgmma does.
 constexpr bool is_batch_invariant(const GemmTile& t) { return !is_one_tile(t) && t.tokens > 8; }

@@ -32,7 +32,7 @@ class Schedule {
   __device__ Schedule(const FragmentGemm& p, ScheduleState& state)
       : p_(p),
         state_(state),
-        row_tiles_((p.row_tiles + Config::kRowGroups - 1) / Config::kRowGroups),
+        row_tiles_((p.n + Config::kRows - 1) / Config::kRows),
         tile_(static_cast<int>(blockIdx.x) / p.splits),
         step_(static_cast<int>(gridDim.x) / p.splits) {
     if (p.ends != nullptr) count_tiles();

@@ -1,0 +1,280 @@
+#pragma once
+
+#include "backends/cuda/early.cuh"
+#include "backends/cuda/gemm/async.cuh"
+#include "backends/cuda/gemm/decode.cuh"
+#include "backends/cuda/gemm/fragment_layout.h"
+#include "backends/cuda/gemm/problem.h"
+#include "backends/cuda/gemm/schedule.cuh"
+#include "backends/cuda/gemm/store_strips.cuh"
+#include "backends/cuda/gemm/wgmma.cuh"
+
+/// outᵀ = W · xᵀ of few tokens by mma.sync: a warp has a strip of 16 rows of W and a part of the
+/// depth, and brings its weights itself. No warp waits for another before the parts are added up,
+/// except for x, which those of a block share (up to two tokens each warp brings its own).
+///
+/// A block takes half the memory of a multiprocessor, and allows the next kernel as soon as the one
+/// before has ended: the blocks of that come to lie beside these and bring their weights meanwhile.
+namespace nvfp4::cuda {
+
+template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf>
+struct StripConfig {
+  static constexpr DType kType = kTypeOf;
+  static constexpr bool kSwiglu = kSwigluOf;
+  static constexpr int kTokens = kTokensOf, kRows = kRowsOf;
+  static constexpr int kColumns = kTokens < 8 ? 8 : kTokens;  ///< of mma.sync
+  static constexpr int kStrips = kRows / 16, kWarps = 16, kThreads = 32 * kWarps;
+  static constexpr int kParts = kWarps / kStrips;  ///< of the depth
+  static constexpr bool kOwnX = kTokens == kOwnXTokens;
+  /// Of sums, for chunks in turn: less to wait for. With 16 rows the other set is another part's,
+  /// and sum_of_parts() adds in the same order: SwiGLU, which has no such tile, gives the same
+  /// bits.
+  static constexpr int kSets = kTokens <= 8 && kRows > 16 ? 2 : 1;
+  // A stage: two chunks of 64 columns of each strip and part, and of x.
+  static constexpr int kXChunkBytes = kOwnX ? 256 : kTokens * kTileCols * 2;
+  static constexpr int kXStepBytes = kParts * kXChunkBytes;
+  static constexpr int kXBytes = kOwnX ? 0 : 2 * kXStepBytes;
+  static constexpr int kCodeBytes = 16 * kTileCols / 2, kScaleBytes = 16 * kTileCols / 16;
+  static constexpr int kWBytes = 2 * (kCodeBytes + kScaleBytes);
+  static constexpr int kWarpBytes = kWBytes + (kOwnX ? 2 * kXChunkBytes : 0);
+  static constexpr int kStageBytes = kXBytes + kWarps * kWarpBytes;
+  static constexpr int kStages = 108 * 1024 / kStageBytes;
+  static constexpr int kRingBytes = kStages * kStageBytes;
+  static constexpr int kPartialStride = kRows + 4;  ///< floats between the tokens of partial sums
+  static constexpr int kPartialBytes = kParts * kTokens * kPartialStride * 4;
+  static constexpr int kStateOffset = kRingBytes;
+  static constexpr int kSharedBytes = kStateOffset + sizeof(StripState<kStages, kRows, kTokens>);
+  static_assert(kStages >= 2 && kPartialBytes <= kRingBytes);
+  static_assert(kSharedBytes <= 113 * 1024);
+};
+
+template <class Config>
+__global__ void __launch_bounds__(Config::kThreads, 2)
+    strip_gemm_kernel(const __grid_constant__ CUtensorMap x_map,
+                      const __grid_constant__ FragmentGemm p) {
+  extern __shared__ __align__(1024) std::uint8_t memory[];
+  constexpr int kStrips = Config::kStrips, kParts = Config::kParts, kStages = Config::kStages;
+  using State = StripState<kStages, Config::kRows, Config::kTokens>;
+  auto& state = *reinterpret_cast<State*>(memory + Config::kStateOffset);
+  int lane;  // volatile, or ptxas would compute all that depends on it again and again
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+  const int strip = warp % kStrips, part = warp / kStrips;
+  const std::uint32_t base = shared_address(memory);
+  const std::uint32_t full = shared_address(state.full), empty = shared_address(state.empty);
+  if (!Config::kOwnX && threadIdx.x < kStages) {
+    barrier_init(full + threadIdx.x * 8, 1);
+    barrier_init(empty + threadIdx.x * 8, Config::kWarps);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  // The weights do not depend on the kernel before; all that it may have written does.
+  if (p.ends != nullptr) wait_for_kernel_before();
+  Schedule<Config> schedule(p, state.schedule);
+  Work work;
+  if (!schedule.next(work)) {
+    wait_for_kernel_before();
+    allow_next_kernel();
+    return;
+  }
+
+  // Chunk i of a part is chunk i · kParts + part of the depth. The last of several tiles of 64 rows
+  // need not be there.
+  const int tile = work.row_tile * kStrips + strip;  // of 16 rows
+  const int count = tile / 4 < p.row_tiles ? (p.chunks - part + kParts - 1) / kParts : 0;
+  const int groups = (p.chunks + 2 * kParts - 1) / (2 * kParts);
+  const std::uint8_t* from = p.weights + work.group * p.group_bytes +
+                             (static_cast<std::int64_t>(tile / 4) * p.chunks + part) * kTileBytes +
+                             tile % 4 * Config::kCodeBytes + lane * 16;
+  const std::uint32_t warp_at = base + Config::kXBytes + warp * Config::kWarpBytes;
+  const std::uint32_t codes_at = warp_at + lane * 16;
+  const std::uint32_t scales_at = warp_at + 2 * Config::kCodeBytes + lane / 4 * 8;
+  // Rows of 128 bytes, their pieces of 16 bytes swizzled; or two rows as they are.
+  const std::uint32_t x_at =
+      Config::kOwnX
+          ? warp_at + Config::kWBytes + lane % 2 * 128 + lane / 8 * 16
+          : base + part * Config::kXChunkBytes + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);
+  // Lanes 0 to 7 bring the scales, four for each chunk, and 8 to 23 their x, eight for each.
+  const bool of_scales = !Config::kOwnX || lane < 8;
+  const int second = of_scales ? lane / 4 : lane / 8 - 1;  // chunk
+  const int piece = of_scales ? lane % 4 : lane % 8;
+  const std::uint32_t small_to = warp_at + piece * 16 +
+                                 (of_scales ? 2 * Config::kCodeBytes + second * Config::kScaleBytes
+                                            : Config::kWBytes + second * 256);
+  const std::uint8_t* small_from =
+      of_scales ? from - lane * 16 + kTileCodeBytes +
+                      tile % 4 * (Config::kScaleBytes - Config::kCodeBytes) + piece * 16 +
+                      second * (kParts * kTileBytes)
+                : static_cast<const std::uint8_t*>(p.x) +
+                      (work.token * p.x_stride + (p.x_of_group ? work.group * p.k : 0) +
+                       (part + second * kParts) * kTileCols + piece * 8) *
+                          2;
+  const int small_step = of_scales ? 2 * kParts * kTileBytes : 2 * kParts * kTileCols * 2;
+  const bool two_tokens = Config::kOwnX && work.token + 1 < work.token_end && !of_scales;
+  const int small_limit = lane < (Config::kOwnX ? 24 : 8) ? second : 1 << 30;
+  /// Of `ahead` chunks that are left.
+  const auto load_codes = [&](std::uint32_t stage, int ahead) {
+    const std::uint32_t to = codes_at + stage;
+    if (ahead > 0) copy_16(to, from);
+    if (ahead > 1) copy_16(to + Config::kCodeBytes, from + kParts * kTileBytes);
+    from += 2 * kParts * kTileBytes;
+  };
+  const auto load_small = [&](std::uint32_t stage, int ahead) {
+    const std::uint32_t to = small_to + stage;
+    if (small_limit < ahead) copy_16(to, small_from);
+    if (two_tokens && small_limit < ahead) copy_16(to + 128, small_from + p.x_stride * 2);
+    small_from += small_step;
+  };
+  // The weights of the first stages.
+#pragma unroll
+  for (int i = 0; i < kStages; ++i) {
+    load_codes(i * Config::kStageBytes, count - 2 * i);
+    if (of_scales) load_small(i * Config::kStageBytes, count - 2 * i);
+    copies_commit();
+  }
+
+  const Shift16 shift{p.sixteen};
+  using Fragments = std::uint32_t[4][4];
+  const auto load_chunk = [&](std::uint32_t stage, int i) {
+    return LaneChunk{load_shared<uint4>(codes_at + stage + i * Config::kCodeBytes),
+                     load_shared<uint2>(scales_at + stage + i * Config::kScaleBytes)};
+  };
+  const auto decode = [&](const LaneChunk& c, Fragments& f) {
+    decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
+    decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
+  };
+  // What is done before x is there: to decode the first two chunks.
+  copies_wait<kStages - 1>();
+  __syncwarp();
+  Fragments first[2];
+  if (count > 0) decode(load_chunk(0, 0), first[0]);
+  if (count > 1) decode(load_chunk(0, 1), first[1]);
+
+  wait_for_kernel_before();
+  allow_next_kernel();
+  const auto load_x = [&](std::uint32_t stage, std::uint32_t bar, int group) {
+    const std::uint32_t to = base + stage;
+    const int slice = p.x_of_group ? work.group : 0, chunk = group * (2 * kParts);
+    barrier_expect(bar, Config::kXBytes);
+    if (p.x_whole_chunks) {
+      load_box(to, &x_map, 0, work.token, chunk, slice, bar);
+    } else {
+      for (int i = 0; i < 2 * kParts; ++i)
+        load_box(to + i * Config::kXChunkBytes, &x_map, (chunk + i) * kTileCols, work.token, 0,
+                 slice, bar);
+    }
+  };
+  if constexpr (Config::kOwnX) {
+#pragma unroll
+    for (int i = 0; i < kStages; ++i) {
+      if (!of_scales) load_small(i * Config::kStageBytes, count - 2 * i);
+      copies_commit();
+    }
+  } else if (threadIdx.x == 0) {
+#pragma unroll
+    for (int i = 0; i < kStages; ++i)
+      if (i < groups) load_x(i * Config::kStageBytes, full + i * 8, i);
+  }
+  fetch_factors<Config>(p, work, state);
+
+  constexpr int kSets = Config::kSets;
+  float d[kSets][Config::kColumns / 2] = {};
+  const auto multiply = [&](const Fragments& f, std::uint32_t stage, int i) {
+    constexpr int kNext = Config::kOwnX ? 256 : Config::kXStepBytes;
+    const std::uint32_t x = x_at + stage + i * kNext;
+#pragma unroll
+    for (int t = 0; t < Config::kColumns / 8; ++t) {
+      const std::uint32_t at = x + t * 1024;
+      const uint4 low = load_matrices(at), high = load_matrices(Config::kOwnX ? at + 64 : at ^ 64);
+      float* sums = d[i % kSets] + t * 4;
+      mma<Config::kType>(sums, f[0], low.x, low.y);
+      mma<Config::kType>(sums, f[1], low.z, low.w);
+      mma<Config::kType>(sums, f[2], high.x, high.y);
+      mma<Config::kType>(sums, f[3], high.z, high.w);
+    }
+  };
+  int left = count;
+  const auto load_next = [&](std::uint32_t stage) {
+    __syncwarp();  // all have read
+    const int ahead = left - 2 * kStages;
+    load_codes(stage, ahead);
+    load_small(stage, ahead);
+    copies_commit();
+  };
+  std::uint32_t stage = 0, bar = full, phase = 0;
+  // The warps bring x in turn, for the stage before: all are likely to be done with that.
+  const auto load_next_x = [&](int group) {
+    if constexpr (!Config::kOwnX) {
+      if (group % Config::kWarps == warp && group - 1 + kStages < groups && lane == 0) {
+        const bool wraps = stage == 0;
+        const std::uint32_t back = wraps ? Config::kRingBytes : 0, bars = wraps ? kStages * 8 : 0;
+        const std::uint32_t before = bar + bars - 8;
+        barrier_wait(before + kStages * 8, wraps ? phase ^ 1 : phase);
+        load_x(stage + back - Config::kStageBytes, before, group - 1 + kStages);
+      }
+    }
+  };
+  const auto advance = [&] {
+    if constexpr (!Config::kOwnX) {
+      __syncwarp();  // all have read
+      if (lane == 0) barrier_arrive(bar + kStages * 8);
+    }
+    left -= 2;
+    stage += Config::kStageBytes;
+    bar += 8;
+    if (stage == Config::kRingBytes) {
+      stage = 0;
+      bar = full;
+      phase ^= 1;
+    }
+  };
+  if constexpr (Config::kOwnX) {
+    copies_wait<kStages - 1>();
+    __syncwarp();
+  } else {
+    load_next(0);
+    barrier_wait(full, 0);
+  }
+  if (count > 0) multiply(first[0], 0, 0);
+  if (count > 1) multiply(first[1], 0, 1);
+  if constexpr (Config::kOwnX) load_next(0);
+  advance();
+#pragma unroll 1
+  for (int group = 1; group < groups; ++group) {
+    copies_wait<kStages - 1>();
+    __syncwarp();
+    const LaneChunk chunks[2] = {load_chunk(stage, 0), load_chunk(stage, 1)};
+    if constexpr (!Config::kOwnX) {
+      load_next(stage);
+      barrier_wait(bar, phase);
+    }
+    Fragments f;
+    if (left > 1) {
+      decode(chunks[0], f);
+      multiply(f, stage, 0);
+      load_next_x(group);
+      decode(chunks[1], f);
+      multiply(f, stage, 1);
+    } else {
+      if (left == 1) {
+        decode(chunks[0], f);
+        multiply(f, stage, 0);
+      }
+      load_next_x(group);
+    }
+    if constexpr (Config::kOwnX) load_next(stage);
+    advance();
+  }
+  if constexpr (kSets == 2)
+#pragma unroll
+    for (int i = 0; i < Config::kColumns / 2; ++i) d[0][i] += d[1][i];
+  copies_wait<0>();
+  __syncthreads();  // the ring is free, the factors are there
+  store_strip<Config>(d[0], reinterpret_cast<float*>(memory), part, strip, lane);
+  __syncthreads();
+  if constexpr (Config::kSwiglu)
+    finish_strips_swiglu<Config>(p, work, reinterpret_cast<const float*>(memory), state);
+  else
+    finish_strips<Config>(p, work, reinterpret_cast<const float*>(memory), state);
+}
+
+}  // namespace nvfp4::cuda
