@@ -99,8 +99,8 @@ double strips_time(const TileProblem& p, const GemmTile& t) {
   const double steps = std::ceil(static_cast<double>(ceil_div(p.k, kTileCols)) / parts);
   const double step = kStep + (t.tokens == kOwnXTokens ? 0 : kShared * t.tokens * parts);
   const std::int64_t blocks = row_tiles(p, t) * expected_token_tiles(p, t);
-  return kStart +
-         static_cast<double>(ceil_div(blocks, p.multiprocessors)) * (steps * step + kBlock);
+  return kStart + static_cast<double>(ceil_div(blocks, usable_multiprocessors(p, 1))) *
+                      (steps * step + kBlock);
 }
 
 }  // namespace
