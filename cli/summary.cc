@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 /// "cpu", or "cuda:0, NVIDIA H200".
 std::string describe(Device device) {
   std::string text = device_name(device);
+  if (device.type == DeviceType::cpu) return text;  // looking for GPUs takes a tenth of a second
   for (const DeviceInfo& gpu : cuda_devices())
     if (gpu.device == device) text += ", " + gpu.name;
   return text;

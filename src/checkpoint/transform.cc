@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backends/backend.h"
+#include "checkpoint/device_probe.h"
 #include "checkpoint/output_file.h"
 #include "checkpoint/output_folder.h"
 #include "checkpoint/pipeline.h"
@@ -47,8 +48,6 @@ void check_options(const TransformOptions& options) {
   require<ValueError>(!options.resume || !options.overwrite,
                       "resume and overwrite are both set, must be one of them");
   if (options.task != TransformOptions::Task::decode) checkpoint_format(options.format);
-  const std::string reason = why_unavailable(options.device);
-  require<UnsupportedError>(reason.empty(), "device = {}: {}", device_name(options.device), reason);
   require_apart(options.input, options.output);
 }
 
@@ -93,7 +92,8 @@ void warn_of_rounded(QuantizeReport& report) {
 }
 
 void write_file(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
-                MakeContainer make, QuantizeReport& report) {
+                MakeContainer make, DeviceProbe& device, QuantizeReport& report) {
+  device.check();
   check_output_file(
       options.output,
       std::filesystem::path(checkpoint_format(options.format).single_file).extension().string(),
@@ -112,12 +112,16 @@ void write_file(const ModelFolder& model, const Plan& plan, const TransformOptio
 }
 
 void write_model(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
-                 QuantizeReport& report) {
+                 DeviceProbe& device, QuantizeReport& report) {
   if (options.task != TransformOptions::Task::decode)
     if (const MakeContainer make = checkpoint_format(options.format).container)
-      return write_file(model, plan, options, make, report);
+      return write_file(model, plan, options, make, device, report);
   OutputFolder output(model, plan, options);
-  if (options.dry_run) return output.check();
+  if (options.dry_run) {
+    device.check();
+    return output.check();
+  }
+  device.check_what_is_known();
   output.open();
   report.shards_reused =
       static_cast<int>(std::count(output.done().begin(), output.done().end(), true));
@@ -140,6 +144,7 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
     for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
       report.tensors[t].measured = known;
   }
+  device.check();  // before the output counts as whole
   output.finish();
   add_outcomes(std::move(outcomes), report);
 }
@@ -149,6 +154,7 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
 QuantizeReport transform_model(const ModelFolder& model, const TransformOptions& options) try {
   const auto start = std::chrono::steady_clock::now();
   check_options(options);
+  DeviceProbe device(options.device);
   const Backend& backend = find_backend(options.backend);
   const Plan plan = make_plan(model, options);
   QuantizeReport report = report_of(plan);
@@ -156,7 +162,7 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
   report.threads = threads();
   report.device = options.device;
   report.dry_run = options.dry_run;
-  write_model(model, plan, options, report);
+  write_model(model, plan, options, device, report);
   if (options.task == TransformOptions::Task::quantize) warn_of_rounded(report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.peak_memory_bytes = peak_memory();
