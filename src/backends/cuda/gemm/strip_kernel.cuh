@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "backends/cuda/early.cuh"
 #include "backends/cuda/gemm/async.cuh"
 #include "backends/cuda/gemm/decode.cuh"
@@ -193,18 +195,20 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
     }
   };
   int left = count;
-  const auto load_next = [&](std::uint32_t stage) {
+  // `many`: the stage, and the one that follows in its place, have both chunks.
+  const auto load_next = [&](std::uint32_t stage, auto many) {
     __syncwarp();  // all have read
-    const int ahead = left - 2 * kStages;
+    const int ahead = decltype(many)::value ? 2 : left - 2 * kStages;
     load_codes(stage, ahead);
     load_small(stage, ahead);
     copies_commit();
   };
   std::uint32_t stage = 0, bar = full, phase = 0;
   // The warps bring x in turn, for the stage before: all are likely to be done with that.
-  const auto load_next_x = [&](int group) {
+  const auto load_next_x = [&](int group, auto many) {
     if constexpr (!Config::kOwnX) {
-      if (group % Config::kWarps == warp && group - 1 + kStages < groups && lane == 0) {
+      if (group % Config::kWarps == warp && lane == 0 &&
+          (decltype(many)::value || group - 1 + kStages < groups)) {
         const bool wraps = stage == 0;
         const std::uint32_t back = wraps ? Config::kRingBytes : 0, bars = wraps ? kStages * 8 : 0;
         const std::uint32_t before = bar + bars - 8;
@@ -227,31 +231,32 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
       phase ^= 1;
     }
   };
+  constexpr std::bool_constant<true> kMany;
+  constexpr std::bool_constant<false> kAny;
   if constexpr (Config::kOwnX) {
     copies_wait<kStages - 1>();
     __syncwarp();
   } else {
-    load_next(0);
+    load_next(0, kAny);
     barrier_wait(full, 0);
   }
   if (count > 0) multiply(first[0], 0, 0);
   if (count > 1) multiply(first[1], 0, 1);
-  if constexpr (Config::kOwnX) load_next(0);
+  if constexpr (Config::kOwnX) load_next(0, kAny);
   advance();
-#pragma unroll 1
-  for (int group = 1; group < groups; ++group) {
+  const auto run_group = [&](int group, auto many) {
     copies_wait<kStages - 1>();
     __syncwarp();
     const LaneChunk chunks[2] = {load_chunk(stage, 0), load_chunk(stage, 1)};
     if constexpr (!Config::kOwnX) {
-      load_next(stage);
+      load_next(stage, many);
       barrier_wait(bar, phase);
     }
     Fragments f;
-    if (left > 1) {
+    if (decltype(many)::value || left > 1) {
       decode(chunks[0], f);
       multiply(f, stage, 0);
-      load_next_x(group);
+      load_next_x(group, many);
       decode(chunks[1], f);
       multiply(f, stage, 1);
     } else {
@@ -259,11 +264,18 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
         decode(chunks[0], f);
         multiply(f, stage, 0);
       }
-      load_next_x(group);
+      load_next_x(group, many);
     }
-    if constexpr (Config::kOwnX) load_next(stage);
+    if constexpr (Config::kOwnX) load_next(stage, many);
     advance();
-  }
+  };
+  int group = 1;
+  // A second loop gains where x is shared. Without, it costs more than it gains.
+  if constexpr (!Config::kOwnX)
+#pragma unroll 1
+    for (; left > 2 * kStages + 1; ++group) run_group(group, kMany);
+#pragma unroll 1
+  for (; group < groups; ++group) run_group(group, kAny);
   if constexpr (kSets == 2)
 #pragma unroll
     for (int i = 0; i < Config::kColumns / 2; ++i) d[0][i] += d[1][i];
