@@ -40,6 +40,8 @@ Json options_of(const TransformOptions& options, const Plan& plan) {
   Json json = {{"program", std::string("nvfp4 ") + version()},
                {"scheme", options.scheme == Scheme::nvfp4 ? "nvfp4" : "nvfp4a16"},
                {"task", static_cast<int>(options.task)},
+               {"plain", safetensors::dtype_name(options.plain)},
+               {"variant", options.variant},
                {"format", options.format},
                {"quantizer", quantizer_name(options.quantizer)},
                {"ignore", options.ignore},

@@ -103,6 +103,7 @@ struct TransformOptions : QuantizeCheckpointOptions {
   };
   Task task = Task::quantize;
   safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
+  std::string variant{};  ///< what else tells this run from others of the same options
 };
 
 /// Throws ValueError, FormatError, UnsupportedError.

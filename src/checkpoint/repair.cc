@@ -298,10 +298,23 @@ class Repairer {
     }
   }
 
+  /// What makes this another repair than one of the same input with other options.
+  std::string choices() const {
+    std::string text = options_.source ? "from a source; " : "";
+    if (options_.scales_swizzled) text += "scales in tiles; ";
+    if (options_.high_nibble_first) text += "high nibble first; ";
+    std::uint64_t hash = fingerprint(text);
+    for (const RepairChange& c : report_.changes)
+      for (const std::string& part : {c.code, c.tensor, c.text})
+        hash = fingerprint(fmt::format("{} {}", part.size(), part), hash);
+    return fmt::format("{}changes {:016x}", text, hash);
+  }
+
   QuantizeReport write() {
     transform_.input = options_.input;
     transform_.output = options_.output;
     transform_.task = TransformOptions::Task::convert;
+    transform_.variant = choices();
     transform_.quantizer = options_.quantizer;
     transform_.resume = options_.resume;
     transform_.overwrite = options_.overwrite;

@@ -12,6 +12,7 @@
 #include "checkpoint/child_process.h"
 #include "checkpoint/expect_error.h"
 #include "checkpoint/tiny_model.h"
+#include "nvfp4/convert.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 
@@ -221,6 +222,25 @@ TEST(Resume, OfACompleteOutputOfAnotherRunIsRefused) {
   write_shard(written, {random_tensor("x.weight", {16, 16})});
   expect_error<ValueError>([&] { quantize_checkpoint(options); },
                            {"is not the file", "--overwrite"});
+}
+
+TEST(Resume, OfWeightsDecodedToAnotherTypeIsRefused) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  quantize_checkpoint(quantize_options(dir / "in", dir / "nvfp4"));
+  ConvertOptions options;
+  options.input = dir / "nvfp4";
+  options.output = dir / "out";
+  options.to = "bf16";
+  convert_checkpoint(options);
+  const auto before = files_of(dir / "out");
+  options.to = "fp16";
+  options.resume = true;
+  expect_error<ValueError>([&] { convert_checkpoint(options); }, {"options", "--overwrite"});
+  EXPECT_EQ(files_of(dir / "out"), before);
+  options.to = "bf16";
+  convert_checkpoint(options);
+  EXPECT_EQ(files_of(dir / "out"), before);
 }
 
 TEST(Resume, OfACompleteOutputWritesMissingFilesAgain) {
