@@ -33,7 +33,8 @@ class DeviceLanes {
   /// Waits for every upload. No lane is lent.
   void settle();
 
-  /// A lane for as long as it lives, or none. Throws DeviceError if making one has failed.
+  /// A lane for as long as it lives, or none. Throws DeviceError, UnsupportedError if making one
+  /// has failed.
   class Lease {
    public:
     explicit Lease(DeviceLanes& lanes) : lanes_(lanes), lane_(lanes.take()) {}

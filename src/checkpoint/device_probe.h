@@ -20,7 +20,7 @@ class DeviceProbe {
   }
   /// Throws UnsupportedError if the device is known not to be usable.
   void check_what_is_known() {
-    constexpr std::chrono::milliseconds kAtOnce{20};
+    constexpr std::chrono::milliseconds kAtOnce{5};
     if (reason_.valid() && reason_.wait_for(kAtOnce) == std::future_status::ready) check();
   }
   /// Waits. Throws UnsupportedError.

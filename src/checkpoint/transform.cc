@@ -121,7 +121,11 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
     device.check();
     return output.check();
   }
-  device.check_what_is_known();
+  // Nothing old is removed for a device that cannot be used.
+  if (options.overwrite)
+    device.check();
+  else
+    device.check_what_is_known();
   output.open();
   report.shards_reused =
       static_cast<int>(std::count(output.done().begin(), output.done().end(), true));
@@ -134,6 +138,7 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
   std::vector<Outcome> outcomes =
       write_shards(plan, pipeline_options(options), output.path(), output.done(),
                    [&](std::size_t shard, const std::vector<Outcome>& all) {
+                     device.check();  // so that a run without one leaves nothing
                      output.before_commit(shard, all);
                    });
   for (std::size_t s = 0; s < plan.shards.size(); ++s) {
@@ -144,7 +149,7 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
     for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
       report.tensors[t].measured = known;
   }
-  device.check();  // before the output counts as whole
+  device.check();
   output.finish();
   add_outcomes(std::move(outcomes), report);
 }
@@ -173,6 +178,8 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
 
 QuantizeReport transform_checkpoint(const TransformOptions& options) {
   check_options(options);  // before the input is opened
+  DeviceProbe device(options.device);
+  device.check_what_is_known();
   find_backend(options.backend);
   return transform_model(open_model_folder(options.input), options);
 }

@@ -225,15 +225,25 @@ TEST_F(CudaCheckpoint, AFailureLeavesNothingUnderWay) {
   expect_same(quantize_options(dir_ / "in", ""), "after failures");
 }
 
-TEST(QuantizeCheckpointDevice, OneThatCannotBeUsedIsRefusedBeforeAnythingIsRead) {
+TEST(QuantizeCheckpointDevice, OneThatCannotBeUsedIsRefusedAndLeavesAllAsItWas) {
   const TempDir dir;
-  auto options = quantize_options(dir / "nowhere", dir / "out");
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
   options.device = Device::cuda(999);
-  for (const bool dry_run : {false, true}) {
-    options.dry_run = dry_run;
-    expect_error<UnsupportedError>([&] { quantize_checkpoint(options); }, {"device = cuda:999: "});
-  }
+  const auto expect_refused = [&] {
+    for (const bool dry_run : {false, true}) {
+      options.dry_run = dry_run;
+      expect_error<UnsupportedError>([&] { quantize_checkpoint(options); },
+                                     {"device = cuda:999: "});
+    }
+  };
+  expect_refused();
   EXPECT_FALSE(fs::exists(dir / "out"));
+  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  const auto before = files_of(dir / "out");
+  options.overwrite = true;
+  expect_refused();
+  EXPECT_EQ(files_of(dir / "out"), before);
 }
 
 }  // namespace
