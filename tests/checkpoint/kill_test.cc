@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 
@@ -155,10 +156,11 @@ TEST_F(Kill, BetweenAShardsRecordAndItsNameMeansThatItIsWrittenAgain) {
   const fs::path out = dir_ / "out", shard = out / "model-00001-of-00003.safetensors";
   interrupt(in_, out);
   EXPECT_NE(read_text(out / kJournal).find(shard.filename().string()), std::string::npos);
-  const int finished = quantize_checkpoint(resume(in_, out)).shards_reused;
+  // How many shards are finished by then depends on the threads.
+  const auto finished =
+      std::count_if(fs::directory_iterator(out), fs::directory_iterator(),
+                    [](const auto& entry) { return entry.path().extension() == ".safetensors"; });
   EXPECT_GE(finished, 1);
-  fs::remove_all(out);
-  interrupt(in_, out);
   fs::rename(shard, shard.string() + ".partial");
   EXPECT_EQ(quantize_checkpoint(resume(in_, out)).shards_reused, finished - 1);
   EXPECT_EQ(files_of(out), expected_);
