@@ -109,7 +109,7 @@ QuantizedMatrix unpack_fragments(const FragmentWeights& w, std::int64_t group = 
                                  Stream stream = {});
 
 /// How a product is cut up among the multiprocessors, for experiments. Only some combinations
-/// exist.
+/// exist; tiles of 2 tokens are for K % 64 == 0, those of 16 rows not for SwiGLU.
 struct GemmTile {
   int tokens = 0;  ///< rows of x; 0: a table and a cost model choose
   int rows = 0;    ///< of W

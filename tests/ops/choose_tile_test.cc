@@ -154,6 +154,28 @@ TEST(ChooseTile, PartsAreAllRowsAndGainByBeingTwo) {
   EXPECT_EQ(parts[1].rows, 256);
 }
 
+TEST(ChooseTile, SwigluIsCutUpAsTheSameProductWithoutIt) {
+  std::mt19937_64 rng(7);
+  const auto expect_same = [](TileProblem p) {
+    p.swiglu = false;
+    const auto plain = choose_parts(p);
+    p.swiglu = true;
+    const auto swiglu = choose_parts(p);
+    for (int i = 0; i < 2; ++i) {
+      GemmTile t = plain[i].tile;
+      if (t.rows == 16) t.rows = 32;
+      EXPECT_EQ(swiglu[i].rows, plain[i].rows) << p.n << "x" << p.k << " " << p.rows;
+      EXPECT_EQ(swiglu[i].tile, t) << p.n << "x" << p.k << " " << p.rows;
+      EXPECT_TRUE(swiglu[i].rows == 0 || is_possible(p, swiglu[i].tile));
+    }
+  };
+  for (int i = 0; i < 3000; ++i) expect_same(draw_problem(rng));
+  // The last rows are few: estimates of tiles of 16 and 32 rows differ there.
+  for (const auto& [n, k, rows] :
+       {std::tuple{1536, 1024, 1413}, {2016, 1024, 1028}, {1632, 5440, 3841}})
+    expect_same({.n = n, .k = k, .rows = rows, .multiprocessors = kMultiprocessors});
+}
+
 /// The estimate of a full GPU is in proportion to the tiles, whose mean is what it must know.
 TEST(ChooseTile, ExpectsAsManyTilesOfGroupsAsChanceMakes) {
   std::mt19937_64 rng(5);

@@ -148,14 +148,19 @@ GemmTile estimate_tile(const TileProblem& given) {
   return best;
 }
 
+namespace {
+/// SwiGLU has the sums of the same product without it: a tile of 32 rows adds as one of 16 does.
+GemmTile swiglu_tile(GemmTile tile) {
+  if (tile.rows == 16) tile.rows = 32;
+  return tile;
+}
+}  // namespace
+
 GemmTile choose_tile(const TileProblem& given) {
-  // SwiGLU has the sums of the same product without it: a tile of 32 rows adds as one of 16 does.
   if (given.swiglu) {
     TileProblem plain = given;
     plain.swiglu = false;
-    GemmTile tile = choose_tile(plain);
-    if (!is_possible(given, tile)) tile.rows = 32;
-    return tile;
+    return swiglu_tile(choose_tile(plain));
   }
   const TileProblem& p = given;
   if (p.groups != 1 || p.multiprocessors != kMeasuredMultiprocessors) return estimate_tile(p);
@@ -166,6 +171,13 @@ GemmTile choose_tile(const TileProblem& given) {
 }
 
 std::array<TilePart, 2> choose_parts(const TileProblem& p) {
+  if (p.swiglu) {
+    TileProblem plain = p;
+    plain.swiglu = false;
+    std::array<TilePart, 2> parts = choose_parts(plain);
+    for (TilePart& part : parts) part.tile = swiglu_tile(part.tile);
+    return parts;
+  }
   const GemmTile tile = choose_tile(p);
   std::array<TilePart, 2> best = {{{p.rows, tile}, {}}};
   if (p.grouped || p.groups != 1) return best;
