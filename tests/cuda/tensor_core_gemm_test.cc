@@ -80,6 +80,19 @@ TEST_F(CudaGemm, IsRightWhereBlocksTakeManyTiles) {
                "seed " + std::to_string(seed));
 }
 
+/// So that SwiGLU, which has no tiles of 16 rows, has the bits of the product alone.
+TEST_F(CudaGemm, StripsOf16RowsGiveTheBitsOfThoseOf32) {
+  const std::uint64_t seed = 4 * fresh_seed() + 3;
+  for (const std::int64_t k : {64, 1088, 1984}) {
+    const Weights w(1, 520, k, GlobalScope::vector, seed);
+    const DenseX x(5, k, DType::bf16, seed);
+    for (const int tokens : {2, 8})
+      EXPECT_TRUE(same_bits(run(Form::one, x, w, DType::f32, {.tile = {tokens, 16, 1}}).host,
+                            run(Form::one, x, w, DType::f32, {.tile = {tokens, 32, 1}}).host))
+          << tokens << " tokens, K = " << k << " seed " << seed;
+  }
+}
+
 TEST_F(CudaGemm, GivesTheSameBytesEveryTime) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   for (const std::int64_t k : {2064, 1984}) {

@@ -178,6 +178,22 @@ TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWithEveryTile) {
     }
 }
 
+/// Tiles of few tokens are for depths of whole chunks only.
+TEST_F(CudaGemm, SwigluOfFewRowsHasTheBitsOfItsStepsWithEveryTile) {
+  const std::uint64_t seed = 15 * fresh_seed() + 3;
+  for (const std::int64_t m : {1, 2, 3})
+    for (const int interleave : {0, 8}) {
+      GateUpCase c(1, 176, 704, interleave, seed + static_cast<std::uint64_t>(m));
+      const DenseX x(m, 704, DType::bf16, seed);
+      for (const GemmTile& t : all_tiles(704, true)) {
+        c.tile = t;
+        const std::string what = name_of(t) + " seed " + std::to_string(seed);
+        expect_stored(c, x, DType::bf16, {}, what);
+        expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, what);
+      }
+    }
+}
+
 TEST_F(CudaGemm, SwigluOfGroupsHasTheBitsOfItsSteps) {
   std::uint64_t seed = 15 * fresh_seed();
   // Empty groups, gaps between them, and a row of none at the end.

@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
                       tile % 4 * (Config::kScaleBytes - Config::kCodeBytes) + piece * 16 +
                       second * (kParts * kTileBytes)
                 : static_cast<const std::uint8_t*>(p.x) +
-                      (work.token * p.x_stride + (p.x_of_group ? work.group * p.k : 0) +
+                      (work.token * p.x_stride +
+                       (p.x_of_group ? static_cast<std::int64_t>(work.group) * p.k : 0) +
                        (part + second * kParts) * kTileCols + piece * 8) *
                           2;
   const int small_step = of_scales ? 2 * kParts * kTileBytes : 2 * kParts * kTileCols * 2;
