@@ -33,14 +33,14 @@ bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfi
 }  // namespace
 
 std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
-                                       const ModelConfig& config, bool rows_first) {
+                                       const ModelConfig& config, std::optional<bool> known) {
   const std::string_view module = module_of(tensor.name);
   const std::size_t dot = module.rfind('.');
   const std::string_view last = module.substr(dot + 1);
   const std::string parent(module.substr(0, dot));
   const bool down = last == "down_proj" || last == "w2";
   const bool fused = last == "gate_up_proj";
-  const bool transposed = !rows_first && is_transposed(tensor, down, config);
+  const bool transposed = known ? *known : is_transposed(tensor, down, config);
   const std::int64_t experts = tensor.shape[0];
   const std::int64_t all_rows = tensor.shape[transposed ? 2 : 1];
   const std::int64_t cols = tensor.shape[transposed ? 1 : 2];
@@ -49,8 +49,8 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
                       "{}: {} rows of gate and up, must be even; --ignore it", tensor.name,
                       all_rows);
   const bool interleaved = fused && config.is("gpt_oss");
-  require<ValueError>(!interleaved || transposed || rows_first,
-                      "{}: gpt_oss stores [experts, in, out]", tensor.name);
+  require<ValueError>(!interleaved || transposed || known, "{}: gpt_oss stores [experts, in, out]",
+                      tensor.name);
   const std::int64_t rows = all_rows / parts;
 
   std::vector<WeightSlice> slices;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,11 @@ struct WeightSlice {
 };
 
 /// The slices of a 3-D expert tensor, expert by expert: gate before up. `[E, N, K]` or `[E, K, N]`
-/// follows from config.json's hidden_size, and for a square matrix from its model_type. Throws
-/// ValueError that names the tensor if neither tells. `rows_first`: it is [E, N, K], as packed
-/// codes always are.
+/// follows from config.json's hidden_size, and for a square matrix from its model_type, unless
+/// `transposed` says that it is [E, K, N] or not. Throws ValueError that names the tensor if
+/// nothing tells.
 std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
-                                       const ModelConfig& config, bool rows_first = false);
+                                       const ModelConfig& config,
+                                       std::optional<bool> transposed = {});
 
 }  // namespace nvfp4::checkpoint

@@ -89,30 +89,38 @@ class Weight {
       return defect(t_.data.info->dtype != DType::u8 ? "wrong-dtype" : "wrong-shape",
                     fmt::format("{}: {}, NVFP4 codes must be U8 with two dimensions or more",
                                 t_.data.describe(), form_of(t_.data)));
-    if (names_.codes != ".weight" && table_.find(t_.name))
+    if (t_.name != t_.data.info->name && table_.find(t_.name))
       return defect("stored-twice",
                     fmt::format("{}: '{}' is there too", t_.data.describe(), printable(t_.name)));
-    t_.shape.back() *= 2;
+    t_.transposed = names_.stacks && is_transposed();
+    (t_.transposed ? t_.shape[1] : t_.shape.back()) *= 2;
     check_nvfp4_scales();
-    const std::int64_t rows = t_.cols() > 0 ? t_.elements() / t_.cols() : 0;
+    const std::int64_t rows = t_.transposed ? 0 : t_.elements() / t_.cols();
     t_.globals = read_globals(t_.global, "weight", rows);
     if (t_.input) t_.inputs = read_globals(t_.input, "input", 0);
   }
 
+  /// Codes [E, K / 2, N] and scales [E, K / 16, N].
+  bool is_transposed() const {
+    const Shape &codes = t_.shape, &scales = t_.scales.info->shape;
+    return scales.size() == 3 && codes[1] > 0 && codes[1] <= kMaxColumns &&
+           codes[1] % (kBlock / 2) == 0 &&
+           scales == Shape{codes[0], codes[1] / (kBlock / 2), codes[2]};
+  }
+
   void check_nvfp4_scales() {
     Shape shape = t_.shape;
-    const std::int64_t blocks = shape.back() / kBlock;
-    shape.back() = blocks;
+    const std::int64_t blocks = t_.depth() / kBlock;
+    (t_.transposed ? shape[1] : shape.back()) = blocks;
     const ScaleLayout layout = names_.arrangement.scales;
     const std::int64_t tiled =
-        t_.matrices() * scale_bytes(ScaleLayout::tiled_128x4, t_.rows(), blocks);
+        t_.matrices() * scale_bytes(ScaleLayout::tiled_128x4, t_.outputs(), blocks);
     const bool right_size = layout == ScaleLayout::linear ? t_.scales.info->shape == shape
                                                           : product(t_.scales.info->shape) == tiled;
-    if (t_.shape.back() % kBlock == 0 && t_.scales.info->dtype == DType::f8_e4m3 && right_size)
-      return;
+    if (t_.depth() % kBlock == 0 && t_.scales.info->dtype == DType::f8_e4m3 && right_size) return;
     const bool swizzled = layout == ScaleLayout::linear &&
-                          t_.scales.info->dtype == DType::f8_e4m3 &&
-                          t_.shape.back() % kBlock == 0 && product(t_.scales.info->shape) == tiled;
+                          t_.scales.info->dtype == DType::f8_e4m3 && t_.depth() % kBlock == 0 &&
+                          product(t_.scales.info->shape) == tiled;
     defect(swizzled                                  ? "swizzled-scales"
            : t_.scales.info->dtype != DType::f8_e4m3 ? "wrong-dtype"
                                                      : "wrong-shape",
@@ -228,7 +236,7 @@ std::string unknown_form(const TensorTable& table, const StoredTensor& t) {
     return std::string();
   };
   for (std::string text :
-       {with("", {"_scale", "_scale_inv", "_scales", ".absmax"}),
+       {with("", {"_scale", "_scale_inv", "_scales", "_weight_scale", ".absmax"}),
         with(".weight", {".scale", ".SCB", ".scale_weight"}),
         with(".weight_packed", {".weight_scale"}), with(".qweight", {".scales"})})
     if (!text.empty()) return text;

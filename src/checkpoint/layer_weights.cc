@@ -26,17 +26,20 @@ std::optional<DType> dense_dtype(const LogicalTensor& t) {
   }
 }
 
-/// The largest one.
-std::optional<GlobalScale> input_scale_of(const LogicalTensor& t) {
-  std::optional<GlobalScale> largest;
-  for (const GlobalScale& s : t.inputs) {
-    const auto good = [](float x) { return x > 0 && std::isfinite(x); };
-    require<FormatError>(good(s.multiplier) && good(s.divisor),
-                         "{}: input scale {}, must be positive and finite", describe(t),
-                         t.names->divisors ? s.divisor : s.multiplier);
-    if (!largest || s.multiplier > largest->multiplier) largest = s;
-  }
-  return largest;
+/// Where row `i` lies if those of `n` matrices take turns.
+std::int64_t stored_row(std::int64_t i, std::int64_t rows, int n) {
+  return i % (rows / n) * n + i / (rows / n);
+}
+
+/// That of matrix `index`.
+std::optional<GlobalScale> input_scale_of(const LogicalTensor& t, std::int64_t index) {
+  if (t.inputs.empty()) return std::nullopt;
+  const GlobalScale& s = t.inputs[t.inputs.size() == 1 ? 0 : static_cast<std::size_t>(index)];
+  const auto good = [](float x) { return x > 0 && std::isfinite(x); };
+  require<FormatError>(good(s.multiplier) && good(s.divisor),
+                       "{}: input scale {}, must be positive and finite", describe(t),
+                       t.names->divisors ? s.divisor : s.multiplier);
+  return s;
 }
 
 }  // namespace
@@ -90,22 +93,22 @@ WeightView LayerWeights::matrix(const std::string& module) {
   return slice(t, 0, t.shape[0], t.shape[1], t.shape[1], 1);
 }
 
-WeightView LayerWeights::quantized(const LogicalTensor& t, std::int64_t index) {
+WeightView LayerWeights::quantized(const LogicalTensor& t, std::int64_t index, int interleave) {
   const auto globals = static_cast<std::int64_t>(t.globals.size());
   const bool each_row = globals > t.matrices();
-  const QuantizedShape shape{.rows = t.rows(),
-                             .cols = t.cols(),
+  const QuantizedShape shape{.rows = t.outputs(),
+                             .cols = t.depth(),
                              .scope = each_row ? GlobalScope::vector : GlobalScope::tensor};
   std::vector<float>& own = globals_.emplace_back();
   for (std::int64_t i = 0; i < shape.global_count(); ++i) {
-    const std::int64_t at = each_row ? index * t.rows() + i : globals == 1 ? 0 : index;
+    const std::int64_t at = each_row ? index * shape.rows + i : globals == 1 ? 0 : index;
     own.push_back(t.globals[static_cast<std::size_t>(at)].multiplier);
     require<FormatError>(own.back() >= 0 && std::isfinite(own.back()),
                          "{}: global scale {}, must be finite and not negative", describe(t),
                          own.back());
   }
   const std::byte *codes, *scales;
-  if (t.names->arrangement == Arrangement{}) {
+  if (t.names->arrangement == Arrangement{} && !t.transposed) {
     const std::int64_t scale_bytes = shape.rows * shape.blocks();
     codes = bytes(t.data, index * shape.code_bytes(), shape.code_bytes());
     scales = bytes(t.scales, index * scale_bytes, scale_bytes);
@@ -117,9 +120,19 @@ WeightView LayerWeights::quantized(const LogicalTensor& t, std::int64_t index) {
     codes = code_copy.data();
     scales = scale_copy.data();
   }
+  if (interleave > 1) {
+    codes = sorted_rows(codes, shape.rows, shape.cols / 2, interleave);
+    scales = sorted_rows(scales, shape.rows, shape.blocks(), interleave);
+    if (each_row) {
+      const std::vector<float> stored = own;
+      for (std::int64_t i = 0; i < shape.rows; ++i)
+        own[static_cast<std::size_t>(i)] =
+            stored[static_cast<std::size_t>(stored_row(i, shape.rows, interleave))];
+    }
+  }
   WeightView w(QuantizedView(shape, reinterpret_cast<const std::uint8_t*>(codes),
                              reinterpret_cast<const std::uint8_t*>(scales), own.data()));
-  w.input_scale = input_scale_of(t);
+  w.input_scale = input_scale_of(t, index);
   w.name = t.name;
   return w;
 }
@@ -133,9 +146,18 @@ WeightView LayerWeights::converted(const LogicalTensor& t) {
   return w;
 }
 
-std::vector<WeightView> LayerWeights::stack(const LogicalTensor& t) {
+const std::byte* LayerWeights::sorted_rows(const std::byte* in, std::int64_t rows,
+                                           std::int64_t bytes, int interleave) {
+  std::vector<std::byte>& out = bytes_.emplace_back(static_cast<std::size_t>(rows * bytes));
+  for (std::int64_t i = 0; i < rows; ++i)
+    std::memcpy(out.data() + i * bytes, in + stored_row(i, rows, interleave) * bytes,
+                static_cast<std::size_t>(bytes));
+  return out.data();
+}
+
+std::vector<WeightView> LayerWeights::stack(const LogicalTensor& t, int interleave) {
   std::vector<WeightView> list;
-  for (std::int64_t e = 0; e < t.shape[0]; ++e) list.push_back(quantized(t, e));
+  for (std::int64_t e = 0; e < t.shape[0]; ++e) list.push_back(quantized(t, e, interleave));
   return list;
 }
 

@@ -32,8 +32,9 @@ class LayerWeights {
 
   /// A weight [N, K].
   WeightView matrix(const std::string& module);
-  /// The matrices of a stack [E, N, K], NVFP4.
-  std::vector<WeightView> stack(const LogicalTensor& t);
+  /// The matrices of an NVFP4 stack, each [N, K]. `interleave`: of so many matrices whose rows take
+  /// turns in the file; they come one below the other.
+  std::vector<WeightView> stack(const LogicalTensor& t, int interleave = 1);
   /// One of a plain stack: element (i, j) is at first + i · row_stride + j · col_stride.
   WeightView slice(const LogicalTensor& t, std::int64_t first, std::int64_t rows, std::int64_t cols,
                    std::int64_t row_stride, std::int64_t col_stride);
@@ -47,7 +48,10 @@ class LayerWeights {
 
  private:
   /// Matrix `index`, NVFP4.
-  WeightView quantized(const LogicalTensor& t, std::int64_t index);
+  WeightView quantized(const LogicalTensor& t, std::int64_t index, int interleave = 1);
+  /// A copy in which the rows of one matrix follow each other.
+  const std::byte* sorted_rows(const std::byte* in, std::int64_t rows, std::int64_t bytes,
+                               int interleave);
   /// Any other tensor that may be quantized. Throws FormatError.
   WeightView converted(const LogicalTensor& t);
   void require_wanted(const LogicalTensor& t) const;

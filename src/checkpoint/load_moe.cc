@@ -78,16 +78,17 @@ std::vector<WeightView> load_stack(LayerWeights& weights, const std::string& exp
   std::vector<WeightView> list;
   require<FormatError>(t.is_nvfp4() || t.is_plain(), "{}: {}, stacks must be NVFP4 or plain",
                        checkpoint::describe(t), t.form_name());
-  if (!t.is_nvfp4()) {
-    const auto config = checkpoint::parse_model_config(weights.reader().config_text(),
-                                                       weights.reader().config_file());
+  checkpoint::ModelConfig config;
+  if (const std::string text = weights.reader().config_text(); !text.empty() || t.is_plain())
+    config = checkpoint::parse_model_config(text, weights.reader().config_file());
+  if (t.is_plain()) {
     for (const checkpoint::WeightSlice& s : checkpoint::slice_experts(*t.data.info, config))
       list.push_back(weights.slice(t, s.offset, s.rows, s.cols, s.row_stride, s.col_stride));
     return list;
   }
-  require<FormatError>(!fused || t.shape[1] % 2 == 0, "{}: shape [{}], must have rows in pairs",
+  require<FormatError>(!fused || t.outputs() % 2 == 0, "{}: shape [{}], must have rows in pairs",
                        checkpoint::describe(t), fmt::join(t.shape, ", "));
-  for (const WeightView& w : weights.stack(t))
+  for (const WeightView& w : weights.stack(t, fused && config.is("gpt_oss") ? 2 : 1))
     for (const WeightView& half : split_groups(w, fused ? 2 : 1)) list.push_back(half);
   return list;
 }

@@ -59,6 +59,17 @@ float element_to_float(StoredType dtype, const std::byte* p) {
                                      safetensors::dtype_name(dtype)));
 }
 
+/// The values of all codes of an element type.
+template <class Element, std::size_t n>
+const std::array<float, n>& values_of() {
+  static const std::array<float, n> values = [] {
+    std::array<float, n> table;
+    for (std::size_t i = 0; i < n; ++i) table[i] = Element{static_cast<std::uint8_t>(i)}.to_float();
+    return table;
+  }();
+  return values;
+}
+
 void read_nvfp4(const LogicalTensor& t, std::int64_t first, std::span<float> out) {
   thread_local std::vector<std::byte> codes, scales;
   const std::int64_t matrix = t.elements() / static_cast<std::int64_t>(t.globals.size());
@@ -74,6 +85,74 @@ void read_nvfp4(const LogicalTensor& t, std::int64_t first, std::span<float> out
     dequantize_into(view, {out.data(), DType::f32, 1, n});
     out = out.subspan(static_cast<std::size_t>(n));
     first += n;
+  }
+}
+
+/// A run of a transposed stack goes along a row of K: its codes are nibbles of one kind.
+void read_transposed(const LogicalTensor& t, std::int64_t first, std::span<float> out) {
+  thread_local std::vector<std::byte> codes, scales;
+  const auto& code_values = values_of<E2M1, 16>();
+  const auto& scale_values = values_of<E4M3, 256>();
+  const std::int64_t width = t.cols(), matrix = t.rows() * width;
+  while (!out.empty()) {
+    const std::int64_t k = first / width, col = first % width;  // k over all experts
+    const auto n = std::min<std::int64_t>(width - col, static_cast<std::int64_t>(out.size()));
+    const auto pairs = grow(codes, n), scale_bits = grow(scales, n);
+    t.data.read(k / 2 * width + col, pairs);
+    t.scales.read(k / kBlock * width + col, scale_bits);
+    const bool high = (k % 2 != 0) != t.names->arrangement.high_nibble_first;
+    const float global =
+        t.globals[t.globals.size() == 1 ? 0 : static_cast<std::size_t>(first / matrix)].multiplier;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+      const auto pair = std::to_integer<std::size_t>(pairs[i]);
+      const float scale = scale_values[std::to_integer<std::size_t>(scale_bits[i])];
+      out[i] = code_values[high ? pair >> 4 : pair & 15] * scale * global;
+    }
+    out = out.subspan(static_cast<std::size_t>(n));
+    first += n;
+  }
+}
+
+/// out[n, k] = byte [k, col + n] of a matrix of `height` rows of `width` bytes that starts at byte
+/// `begin`; n < cols, k < height.
+void read_columns(const StoredTensor& from, std::int64_t begin, std::int64_t height,
+                  std::int64_t width, std::int64_t col, std::int64_t cols,
+                  std::span<std::byte> out) {
+  thread_local std::vector<std::byte> buffer;
+  constexpr std::int64_t kBand = 64;  // rows at a time: a cache line of the output
+  for (std::int64_t k0 = 0; k0 < height; k0 += kBand) {
+    const std::int64_t band = std::min(kBand, height - k0);
+    const auto bytes = grow(buffer, band * cols);
+    if (cols == width) {
+      from.read(begin + k0 * width, bytes);
+    } else {
+      for (std::int64_t k = 0; k < band; ++k)
+        from.read(begin + (k0 + k) * width + col, bytes.subspan(static_cast<std::size_t>(k * cols),
+                                                                static_cast<std::size_t>(cols)));
+    }
+    for (std::int64_t n = 0; n < cols; ++n)
+      for (std::int64_t k = 0; k < band; ++k)
+        out[static_cast<std::size_t>(n * height + k0 + k)] =
+            bytes[static_cast<std::size_t>(k * cols + n)];
+  }
+}
+
+void read_transposed_blocks(const LogicalTensor& t, std::int64_t first, std::span<std::byte> codes,
+                            std::span<std::byte> scales) {
+  const std::int64_t width = t.outputs(), row_blocks = t.depth() / kBlock;
+  const auto count = static_cast<std::int64_t>(scales.size());
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t row = (first + done) / row_blocks, inside = row % width;
+    const std::int64_t rows = std::min(width - inside, (count - done) / row_blocks);
+    const auto part = [&](std::span<std::byte> all, std::int64_t bytes) {
+      return all.subspan(static_cast<std::size_t>(done * bytes),
+                         static_cast<std::size_t>(rows * row_blocks * bytes));
+    };
+    const std::int64_t begin = row / width * row_blocks * width;  // of this expert's scales
+    read_columns(t.scales, begin, row_blocks, width, inside, rows, part(scales, 1));
+    if (!codes.empty())
+      read_columns(t.data, begin * 8, row_blocks * 8, width, inside, rows, part(codes, 8));
+    done += rows * row_blocks;
   }
 }
 
@@ -101,12 +180,7 @@ void read_mxfp4(const LogicalTensor& t, std::int64_t first, std::span<float> out
 
 /// E4M3 times its scale in FP32: one rounding.
 void read_fp8(const LogicalTensor& t, std::int64_t first, std::span<float> out) {
-  static const std::array<float, 256> values = [] {
-    std::array<float, 256> table;
-    for (std::size_t i = 0; i < table.size(); ++i)
-      table[i] = E4M3{static_cast<std::uint8_t>(i)}.to_float();
-    return table;
-  }();
+  const auto& values = values_of<E4M3, 256>();
   thread_local std::vector<std::byte> codes, scale_bytes;
   thread_local std::vector<float> scales;
   const auto n = static_cast<std::int64_t>(out.size());
@@ -168,6 +242,10 @@ void to_floats(StoredType dtype, std::span<const std::byte> in, std::span<float>
   const auto size = static_cast<std::size_t>(safetensors::dtype_bits(dtype)) / 8;
   for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = element_to_float(dtype, in.data() + i * size);
+}
+
+std::optional<bool> orientation(const LogicalTensor& stack) {
+  return stack.is_plain() ? std::nullopt : std::optional(stack.transposed);
 }
 
 std::string LogicalTensor::form_name() const {
@@ -234,20 +312,24 @@ void LogicalTensor::read_bytes(std::int64_t first, std::span<std::byte> out) con
 
 void LogicalTensor::read_blocks(std::int64_t first, std::span<std::byte> codes,
                                 std::span<std::byte> scale_out) const {
-  data.read(first * (kBlock / 2), codes);
+  if (transposed) {
+    read_transposed_blocks(*this, first, codes, scale_out);
+  } else {
+    data.read(first * (kBlock / 2), codes);
+    if (names->arrangement.scales == ScaleLayout::linear)
+      scales.read(first, scale_out);
+    else
+      read_tiled_scales(*this, first, scale_out);
+  }
   if (names->arrangement.high_nibble_first)
     for (std::byte& b : codes) b = b << 4 | b >> 4;
-  if (names->arrangement.scales == ScaleLayout::linear)
-    scales.read(first, scale_out);
-  else
-    read_tiled_scales(*this, first, scale_out);
 }
 
 void LogicalTensor::read(std::int64_t first, std::span<float> out) const {
   if (out.empty()) return;
   switch (encoding()) {
     case Encoding::nvfp4:
-      return read_nvfp4(*this, first, out);
+      return transposed ? read_transposed(*this, first, out) : read_nvfp4(*this, first, out);
     case Encoding::mxfp4:
       return read_mxfp4(*this, first, out);
     case Encoding::fp8:

@@ -32,6 +32,8 @@ struct LogicalTensor {
   StoredTensor global, input;          ///< of NVFP4
   std::vector<GlobalScale> globals;    ///< one, one for each matrix of a stack, or for each row
   std::vector<GlobalScale> inputs;     ///< empty if there is none
+  /// NVFP4: a stack [experts, K, N], as x · W needs it, whose blocks go along K.
+  bool transposed = false;
   std::int64_t block_rows = 0, block_cols = 0;  ///< that share a scale of FP8
   std::uint64_t bytes = 0;                      ///< with its scales
   Correction correction;                        ///< what read() does not know of
@@ -48,6 +50,9 @@ struct LogicalTensor {
   /// Of one matrix.
   std::int64_t rows() const { return shape[shape.size() - 2]; }
   std::int64_t cols() const { return shape.back(); }
+  /// N and K of one matrix.
+  std::int64_t outputs() const { return transposed ? cols() : rows(); }
+  std::int64_t depth() const { return transposed ? rows() : cols(); }
   /// The largest input scale, as a multiplier.
   std::optional<float> input_scale() const;
   /// What it would be if it were plain: quantized ones as BF16.
@@ -57,13 +62,14 @@ struct LogicalTensor {
   /// False for dtypes that FP32 rounds (64 bits, 32-bit integers).
   bool exact_as_float() const;
 
-  /// Elements [first, first + out.size()) in row-major order as FP32. Of a quantized tensor both
-  /// ends are multiples of 16. Thread-safe. Throws IoError.
+  /// Elements [first, first + out.size()) in row-major order as FP32. Of a quantized tensor that is
+  /// not transposed both ends are multiples of 16. Thread-safe. Throws IoError.
   void read(std::int64_t first, std::span<float> out) const;
   /// The bytes that start at element `first`, a multiple of 8, of a plain tensor.
   void read_bytes(std::int64_t first, std::span<std::byte> out) const;
-  /// NVFP4: blocks [first, first + scales.size()), counted in row-major order over all matrices:
-  /// 8 bytes of codes each, the even column in the low nibble, and their scales. Thread-safe.
+  /// NVFP4: blocks [first, first + scales.size()), counted in row-major order over all matrices
+  /// [N, K]: 8 bytes of codes each, the even column in the low nibble, and their scales. Of a
+  /// transposed stack whole rows, the more the faster. Thread-safe.
   void read_blocks(std::int64_t first, std::span<std::byte> codes,
                    std::span<std::byte> scales) const;
 };
@@ -86,6 +92,9 @@ struct FoundTensors {
   /// for: copied, they would mean something else.
   std::vector<Defect> unknown;
 };
+
+/// For slice_experts(): whether a stack is [E, K, N]; nothing if it is plain and may be either.
+std::optional<bool> orientation(const LogicalTensor& stack);
 
 /// Puts codes and scales together.
 FoundTensors find_tensors(const TensorTable& table);

@@ -1,7 +1,8 @@
 #include "checkpoint/plan.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -9,6 +10,7 @@
 #include "checkpoint/expert_layers.h"
 #include "checkpoint/groups.h"
 #include "checkpoint/json_text.h"
+#include "checkpoint/moved_scales.h"
 #include "checkpoint/reciprocals.h"
 #include "checkpoint/schemes/excludes.h"
 #include "core/require.h"
@@ -176,13 +178,17 @@ class Planner {
 
   void slice(Candidate& c) {
     const LogicalTensor& t = *c.tensor;
-    if (c.selection.kind == "stacked experts" && !t.is_nvfp4())
-      c.slices = slice_experts(c.info, config_, /*rows_first=*/!t.is_plain());
+    const bool experts = c.selection.kind == "stacked experts";
+    if (experts)
+      c.slices = slice_experts(c.info, config_, orientation(t));
     else
       c.slices = {whole(t)};
-    require<UnsupportedError>(!t.is_nvfp4() || t.shape.size() == 2,
-                              "{}: a stack of {} matrices, only matrices can be converted",
+    require<UnsupportedError>(!t.is_nvfp4() || t.shape.size() == 2 || experts,
+                              "{}: a stack of {} matrices that are no experts, only matrices can "
+                              "be converted",
                               t.data.describe(), t.matrices());
+    require<FormatError>(!c.slices.empty(), "{}: shape [{}], must not be empty", t.data.describe(),
+                         fmt::join(t.shape, ", "));
     const std::int64_t cols = c.slices[0].cols;
     // What is NVFP4 already is not kept for that: it has no other form without rounding.
     const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
@@ -315,11 +321,12 @@ class Planner {
     unit.tensor = plan_.tensors.size() - 1;
     unit.work = work;
     if (format_->names->arrangement.scales != ScaleLayout::linear) unit.row_multiple = 128;
+    unit.slice = std::move(slice);
     if (work == Work::move) take_globals(t, unit);
     if (t.correction.input) unit.input = *t.correction.input;
     std::uint64_t bytes = 0;
     for (OutputTensor& out :
-         format_->tensors(options_.scheme, slice.module, slice.rows, slice.cols)) {
+         format_->tensors(options_.scheme, unit.slice.module, unit.slice.rows, unit.slice.cols)) {
       std::size_t& place = out.role == Role::codes           ? unit.codes
                            : out.role == Role::scales        ? unit.scales
                            : out.role == Role::weight_global ? unit.weight_global
@@ -329,8 +336,7 @@ class Planner {
       bytes += spec_bytes(out.spec);
       shard.specs.push_back(std::move(out.spec));
     }
-    quantized_.push_back(slice.module);
-    unit.slice = std::move(slice);
+    quantized_.push_back(unit.slice.module);
     plan_.units.push_back(std::move(unit));
     return bytes;
   }
@@ -343,23 +349,7 @@ class Planner {
   }
 
   void take_globals(const LogicalTensor& t, Unit& unit) const {
-    require<UnsupportedError>(static_cast<std::int64_t>(t.globals.size()) <= t.matrices(),
-                              "{}: {} global scales, one for each row, which no format written "
-                              "here has",
-                              t.global.describe(), t.globals.size());
-    const auto check = [](const StoredTensor& stored, const GlobalScale& scale) {
-      const bool good = std::isfinite(scale.multiplier) && std::isfinite(scale.divisor) &&
-                        scale.multiplier > 0 && scale.divisor > 0;
-      require<ValueError>(good,
-                          "{} = {} (as a multiplier), must be finite and > 0; nvfp4 verify "
-                          "says more",
-                          stored.describe(), scale.multiplier);
-    };
-    unit.moved.global = t.correction.global.value_or(t.globals[0]);
-    check(t.global, unit.moved.global);
-    unit.moved.changes = t.correction.changes_scales();
-    if (t.correction.global)
-      unit.moved.ratio = t.globals[0].multiplier / unit.moved.global.multiplier;
+    unit.moved = moved_scales(t, unit.slice);
     if (options_.scheme == Scheme::nvfp4a16 || t.correction.input) return;
     if (options_.task == Task::quantize && t.inputs.empty()) return;  // gets one like all others
     const std::string algorithm = algorithm_of(t.module());
@@ -371,8 +361,8 @@ class Planner {
                         "{}: has no input scale, others have one; nvfp4 repair supplies it, and "
                         "--scheme nvfp4a16 leaves out the others",
                         t.data.describe());
-    unit.input = t.inputs[0];
-    check(t.input, *unit.input);
+    unit.input = scale_of(t.inputs, t, unit.slice);
+    require_usable(t.input, *unit.input);
   }
 
   /// Wide elements first: with no gaps between tensors, each then starts at a multiple of its

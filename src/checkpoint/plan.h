@@ -28,6 +28,7 @@ enum class Work : std::uint8_t {
 /// What a weight that moves gets.
 struct MovedScales {
   GlobalScale global;
+  float own = 1;         ///< the global scale of the input, as a multiplier
   float ratio = 1;       ///< block scales are multiplied by it
   bool changes = false;  ///< block scales are not those of the input
 };

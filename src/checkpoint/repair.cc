@@ -167,6 +167,9 @@ class Repairer {
       const bool tiles = options_.scales_swizzled || found(t, "swizzled-scales");
       const bool nibbles = options_.high_nibble_first || found(t, "nibble-order");
       if (!tiles && !nibbles) continue;
+      require<UnsupportedError>(!tiles || !t.transposed,
+                                "{}: a stack [experts, in, out], which no one stores in tiles",
+                                t.data.describe());
       WeightNames& names = names_.emplace_back(*t.names);
       if (tiles) names.arrangement.scales = ScaleLayout::tiled_128x4;
       names.arrangement.high_nibble_first = nibbles;

@@ -25,7 +25,7 @@ std::vector<TensorPair> unstack(const LogicalTensor& stacked, const ModelConfig&
                                 const CheckpointReader& other) try {
   std::vector<TensorPair> pairs;
   for (const WeightSlice& slice :
-       slice_experts(stacked.plain_info(), config, !stacked.is_plain())) {
+       slice_experts(stacked.plain_info(), config, orientation(stacked))) {
     const LogicalTensor* t = other.find(slice.module + ".weight");
     const std::vector<std::int64_t> shape{slice.rows, slice.cols};
     if (t == nullptr || t->shape != shape) return {};
@@ -42,7 +42,7 @@ void pair_stacks(const CheckpointReader& a, const CheckpointReader& b, bool swap
                  Names& left_b, std::vector<TensorPair>& out) {
   std::optional<ModelConfig> config;
   for (const LogicalTensor& t : a.tensors()) {
-    if (!left_a.contains(t.name) || t.is_nvfp4()) continue;
+    if (!left_a.contains(t.name)) continue;
     if (classify(t.plain_info(), "").kind != "stacked experts") continue;
     if (!config) config = parse_model_config(a.config_text(), a.config_file());
     std::vector<TensorPair> pairs = unstack(t, *config, b);

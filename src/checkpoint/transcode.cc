@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "checkpoint/grow.h"
 #include "core/require.h"
@@ -47,6 +48,31 @@ void transcode_row(std::span<const std::byte> exponents, int global, std::int64_
         E4M3::from_float(std::ldexp(1.0f, std::clamp(exponent, kSmallest, kLargest))).bits);
     scales[2 * b] = scales[2 * b + 1] = bits;
   }
+}
+
+/// NVFP4: rows [row, row + rows) of a slice.
+void read_blocks(const LogicalTensor& t, const WeightSlice& slice, std::int64_t row,
+                 std::int64_t rows, std::span<std::byte> codes, std::span<std::byte> scales,
+                 Buffers& buffers) {
+  const std::int64_t cols = slice.cols, blocks = cols / kBlock;
+  // As rows of all matrices, one below the other.
+  const std::int64_t matrix = slice.offset / (t.rows() * t.cols()),
+                     inside = slice.offset % (t.rows() * t.cols());
+  const std::int64_t step = t.transposed ? slice.row_stride : slice.row_stride / cols,
+                     first = matrix * t.outputs() + (t.transposed ? inside : inside / cols) +
+                             row * step;
+  if (step == 1) return t.read_blocks(first * blocks, codes, scales);
+  const std::int64_t between = (rows - 1) * step + 1;
+  const auto all_codes = grow(buffers.input, between * cols / 2);
+  const auto all_scales = grow(buffers.strip, between * blocks);
+  t.read_blocks(first * blocks, all_codes, all_scales);
+  const auto pick = [&](std::span<std::byte> from, std::span<std::byte> to, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < rows; ++i)
+      std::memcpy(to.data() + i * bytes, from.data() + i * step * bytes,
+                  static_cast<std::size_t>(bytes));
+  };
+  pick(all_codes, codes, cols / 2);
+  pick(all_scales, scales, blocks);
 }
 
 }  // namespace
@@ -101,7 +127,7 @@ EncodedChunk move_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
   const std::int64_t cols = slice.cols;
   const auto codes = grow(buffers.codes, rows * cols / 2);
   const auto scales = grow(buffers.scales, rows * cols / kBlock);
-  tensor.read_blocks((slice.offset + row * cols) / kBlock, codes, scales);
+  read_blocks(tensor, slice, row, rows, codes, scales, buffers);
   EncodedChunk chunk{codes, scales, {}};
   if (!moved.changes) return chunk;
   const auto view = [&](const float& global) {
@@ -112,7 +138,7 @@ EncodedChunk move_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
   for (std::byte& s : scales) s &= std::byte{0x7F};
   const auto values = grow(buffers.input, rows * cols * dtype_size(DType::f32));
   const MatrixSpan before(values.data(), DType::f32, rows, cols);
-  dequantize_into(view(tensor.globals[0].multiplier), before);
+  dequantize_into(view(moved.own), before);
   for (std::byte& s : scales)
     s = static_cast<std::byte>(
         E4M3::from_float(E4M3{std::to_integer<std::uint8_t>(s)}.to_float() * moved.ratio).bits);

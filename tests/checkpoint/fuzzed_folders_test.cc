@@ -8,6 +8,7 @@
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/packed_models.h"
+#include "checkpoint/stacked_experts.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/error.h"
 #include "nvfp4/load_layers.h"
@@ -127,6 +128,33 @@ INSTANTIATE_TEST_SUITE_P(Every, FuzzedFolder, testing::Values("modelopt", "compr
                          [](const auto& info) {
                            return std::string(info.param) == "modelopt" ? "modelopt" : "ct";
                          });
+
+TEST(FuzzedSources, OfStackedExpertsAreUsedOrRefusedWithATypedError) {
+  const TempDir dir;
+  for (const StackForm& form : {kStackForms[0], kStackForms[3]}) {
+    StackedExperts(form).write(dir / "model", dir / "single");
+    const auto to = [&](const char* to) {
+      ConvertOptions options;
+      options.input = dir / "model";
+      options.output = dir / to;
+      options.to = to;
+      options.overwrite = true;
+      convert_checkpoint(options);
+    };
+    const auto [errors, results] =
+        fuzz(dir / "model", {"config.json", "model.safetensors"}, 40, 9,
+             {[&] { to("bf16"); }, [&] { to("modelopt"); },
+              [&] {
+                VerifyOptions options;
+                options.path = dir / "model";
+                verify_checkpoint(options);
+              },
+              [&] { compare_checkpoints(dir / "model", dir / "single"); },
+              [&] { load_moe(Checkpoint(dir / "model"), "model.layers.0.mlp"); }});
+    EXPECT_GT(errors, 25) << "the damage does nothing";
+    EXPECT_GT(results, 25) << "nothing is read at all";
+  }
+}
 
 TEST(FuzzedSources, OfFp8AndMxfp4AreUsedOrRefusedWithATypedError) {
   const TempDir dir;

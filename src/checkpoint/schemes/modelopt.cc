@@ -125,6 +125,13 @@ bool claims(const TensorTable& table, const StoredTensor& codes, const std::stri
           table.find(module + ".weight_scale_2"));
 }
 
+/// Experts that the model itself stacks (Llama 4, GPT-OSS) stay stacks, of [in, out] as in the
+/// model.
+bool claims_stack(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return codes.info->dtype == safetensors::DType::u8 && codes.info->shape.size() == 3 &&
+         (table.find(module + "_weight_scale") || table.find(module + "_weight_scale_2"));
+}
+
 }  // namespace
 
 const WeightNames kModelOptNames = {.scheme = "modelopt",
@@ -133,6 +140,15 @@ const WeightNames kModelOptNames = {.scheme = "modelopt",
                                     .global = ".weight_scale_2",
                                     .input = ".input_scale",
                                     .claims = claims};
+
+const WeightNames kModelOptStackNames = {.scheme = "modelopt",
+                                         .codes = "",
+                                         .scales = "_weight_scale",
+                                         .global = "_weight_scale_2",
+                                         .input = "_input_scale",
+                                         .weight = "",
+                                         .stacks = true,
+                                         .claims = claims_stack};
 
 const CheckpointFormat kModelOpt = {.name = "modelopt",
                                     .names = &kModelOptNames,

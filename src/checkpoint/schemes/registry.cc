@@ -19,7 +19,7 @@ std::span<const WeightNames* const> weight_names() {
       &kGgufNames,       &kComfyUiNames,           &kQuarkNames,
       &kModelOptNames,   &kCompressedTensorsNames, &kGptOssNames,
       &kMxfp4ShortNames, &kMxfp4PackedNames,       &kFp8InverseNames,
-      &kFp8Names,        &kFp8ShortNames,
+      &kFp8Names,        &kFp8ShortNames,          &kModelOptStackNames,
   };
   return names;
 }

@@ -85,8 +85,8 @@ extern const CheckpointFormat kCompressedTensors;
 extern const CheckpointFormat kComfyUi;
 extern const CheckpointFormat kGguf;
 
-extern const WeightNames kModelOptNames, kCompressedTensorsNames, kQuarkNames, kComfyUiNames,
-    kGgufNames;
+extern const WeightNames kModelOptNames, kModelOptStackNames, kCompressedTensorsNames, kQuarkNames,
+    kComfyUiNames, kGgufNames;
 extern const WeightNames kFp8InverseNames, kFp8Names, kFp8ShortNames;
 extern const WeightNames kGptOssNames, kMxfp4ShortNames, kMxfp4PackedNames;
 

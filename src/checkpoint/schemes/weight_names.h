@@ -37,6 +37,7 @@ struct WeightNames {
   Arrangement arrangement = {};
   std::string_view marker = {};         ///< a tensor that only says how the weight is stored
   std::string_view weight = ".weight";  ///< ends the weight's name in the model
+  bool stacks = false;                  ///< of experts, [E, N, K / 2] or [E, K / 2, N]
   /// Whether `codes`, whose name ends as it should, is such a weight, complete or not.
   bool (*claims)(const TensorTable& table, const StoredTensor& codes,
                  const std::string& module) = nullptr;

@@ -138,6 +138,7 @@ class Opener {
   void find_orphans() {
     for (const LogicalTensor& t : subject_.tensors) {
       if (!t.is_plain()) continue;
+      find_orphans_of_stack(t);
       for (const char* suffix : {".weight_scale", ".weight_scale_2", ".weight_global_scale",
                                  ".weight_scale_inv", ".input_global_scale", ".input_scale"}) {
         if (!t.name.ends_with(suffix)) continue;
@@ -148,6 +149,16 @@ class Opener {
         findings_.add("orphan-scale", t.name,
                       fmt::format("{}: no codes beside it", t.data.describe()));
       }
+    }
+  }
+
+  void find_orphans_of_stack(const LogicalTensor& t) {
+    for (const char* suffix : {"_proj_weight_scale", "_proj_weight_scale_2"}) {
+      if (!t.name.ends_with(suffix)) continue;
+      const std::string stack = t.name.substr(0, t.name.rfind("_weight_scale"));
+      if (subject_.unknown.contains(stack)) continue;
+      findings_.add("orphan-scale", t.name,
+                    fmt::format("{}: no codes beside it", t.data.describe()));
     }
   }
 

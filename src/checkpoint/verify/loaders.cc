@@ -48,14 +48,14 @@ class LoaderCheck {
       const bool expert = !expert_layer_of(t->module()).empty();
       const std::int64_t columns =
           expert ? std::max(loader_.columns, loader_.expert_columns) : loader_.columns;
-      if (t->cols() % columns != 0)
+      if (t->depth() % columns != 0)
         findings_.add("columns-limit", t->module(),
                       fmt::format("{}: {} columns, {} needs a multiple of {}", t->module(),
-                                  t->cols(), loader_.name, columns));
-      if (t->rows() % loader_.rows != 0)
+                                  t->depth(), loader_.name, columns));
+      if (t->outputs() % loader_.rows != 0)
         findings_.add("rows-limit", t->module(),
-                      fmt::format("{}: {} rows, {} needs a multiple of {}", t->module(), t->rows(),
-                                  loader_.name, loader_.rows));
+                      fmt::format("{}: {} rows, {} needs a multiple of {}", t->module(),
+                                  t->outputs(), loader_.name, loader_.rows));
     }
     if (loader_.name == "llama.cpp") check_groups();
     if (only && loader_.name == "transformers") check_experts();

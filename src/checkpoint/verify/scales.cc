@@ -90,9 +90,9 @@ double explained(const std::vector<float>& x, std::int64_t rows, std::int64_t co
 /// Rows and columns of real weights have norms of their own. If their scales explain much more of
 /// the variance once they are taken out of tiles, the file holds tiles.
 bool looks_swizzled(const LogicalTensor& t) {
-  const std::int64_t blocks = t.cols() / kBlock;
-  const std::int64_t rows = std::min(kSampledRows, t.rows() / 128 * 128);
-  if (t.names->arrangement.scales != ScaleLayout::linear || t.rows() % 128 != 0 ||
+  const std::int64_t blocks = t.depth() / kBlock;
+  const std::int64_t rows = std::min(kSampledRows, t.outputs() / 128 * 128);
+  if (t.names->arrangement.scales != ScaleLayout::linear || t.outputs() % 128 != 0 ||
       blocks % 4 != 0 || blocks < 8 || rows == 0)
     return false;
   std::vector<std::byte> bytes(static_cast<std::size_t>(rows * blocks));
@@ -155,8 +155,11 @@ void check_scales(const Subject& subject, Findings& findings, const OnProgress& 
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const std::int64_t blocks = weights[i]->elements() / kBlock;
     progress.bytes_total += static_cast<std::uint64_t>(blocks);
-    for (std::int64_t at = 0; at < blocks; at += kChunkBlocks, ++left[i])
-      chunks.push_back({i, at, std::min(kChunkBlocks, blocks - at)});
+    const std::int64_t row = weights[i]->depth() / kBlock;
+    const std::int64_t step =
+        std::max<std::int64_t>(1, kChunkBlocks / std::max<std::int64_t>(1, row)) * row;
+    for (std::int64_t at = 0; at < blocks; at += step, ++left[i])
+      chunks.push_back({i, at, std::min(step, blocks - at)});
   }
   std::mutex mutex;
   std::vector<Counts> counts(weights.size());

@@ -55,7 +55,7 @@ void explain(const TensorPair& pair, double error, Findings& findings) {
       fmt::format("{}: {:.1f} % from the source", t.data.describe(), 100 * error);
   if (t.is_nvfp4()) {
     for (const Misreading& m : kMisreadings) {
-      const bool tileable = t.rows() % 128 == 0 && t.cols() % 64 == 0;
+      const bool tileable = !t.transposed && t.rows() % 128 == 0 && t.cols() % 64 == 0;
       if (m.tiles && !tileable) continue;
       WeightNames names = *t.names;
       if (m.nibbles) names.arrangement.high_nibble_first ^= true;

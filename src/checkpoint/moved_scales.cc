@@ -1,0 +1,38 @@
+#include "checkpoint/moved_scales.h"
+
+#include <cmath>
+
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+
+const GlobalScale& scale_of(const std::vector<GlobalScale>& scales, const LogicalTensor& t,
+                            const WeightSlice& slice) {
+  if (scales.size() == 1) return scales[0];
+  return scales[static_cast<std::size_t>(slice.offset / (t.rows() * t.cols()))];
+}
+
+void require_usable(const StoredTensor& stored, const GlobalScale& scale) {
+  const bool good = std::isfinite(scale.multiplier) && std::isfinite(scale.divisor) &&
+                    scale.multiplier > 0 && scale.divisor > 0;
+  require<ValueError>(good,
+                      "{} = {} (as a multiplier), must be finite and > 0; nvfp4 verify says more",
+                      stored.describe(), scale.multiplier);
+}
+
+MovedScales moved_scales(const LogicalTensor& t, const WeightSlice& slice) {
+  require<UnsupportedError>(
+      static_cast<std::int64_t>(t.globals.size()) <= t.matrices(),
+      "{}: {} global scales, one for each row, which no format written here has",
+      t.global.describe(), t.globals.size());
+  const GlobalScale& own = scale_of(t.globals, t, slice);
+  MovedScales moved;
+  moved.own = own.multiplier;
+  moved.global = t.correction.global.value_or(own);
+  require_usable(t.global, moved.global);
+  moved.changes = t.correction.changes_scales();
+  if (t.correction.global) moved.ratio = moved.own / moved.global.multiplier;
+  return moved;
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,219 @@
+#include "checkpoint/stacked_experts.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "layers/moe_cases.h"
+#include "nvfp4/load_layers.h"
+#include "nvfp4/repair.h"
+
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using safetensors::DType;
+
+class StackedNvfp4 : public testing::TestWithParam<StackForm> {
+ protected:
+  StackedNvfp4() : model_(GetParam()) { model_.write(stacked(), single()); }
+  fs::path stacked() const { return dir_ / "stacked"; }
+  fs::path single() const { return dir_ / "single"; }
+
+  const TempDir dir_;
+  StackedExperts model_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Every, StackedNvfp4, testing::ValuesIn(kStackForms),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(StackedNvfp4, IsConvertedToTheFilesOfTheSameExpertsOneByOne) {
+  for (const std::string to : {"modelopt", "compressed-tensors", "comfyui"}) {
+    convert(stacked(), dir_ / ("a-" + to), to);
+    convert(single(), dir_ / ("b-" + to), to);
+    auto a = files_of(dir_ / ("a-" + to)), b = files_of(dir_ / ("b-" + to));
+    a.erase(".nvfp4.finished.json"), b.erase(".nvfp4.finished.json");  // of another input
+    EXPECT_EQ(a, b) << to;
+    EXPECT_EQ(findings_of(dir_ / ("a-" + to)), findings_of(single())) << to;
+  }
+}
+
+TEST_P(StackedNvfp4, IsQuantizedByMovingIt) {
+  quantize_checkpoint(quantize_options(stacked(), dir_ / "a"));
+  convert(single(), dir_ / "b", "modelopt");
+  expect_same_tensors(dir_ / "a", dir_ / "b");
+}
+
+TEST_P(StackedNvfp4, IsDecodedInTheShapeOfItsModel) {
+  convert(stacked(), dir_ / "a", "bf16");
+  convert(single(), dir_ / "b", "bf16");
+  const LoadedModel a(dir_ / "a"), b(dir_ / "b");
+  EXPECT_EQ(a.tensors.size(), 4u);
+  for (const std::string stack : {"gate_up_proj", "down_proj"}) {
+    const bool fused = stack == "gate_up_proj";
+    const std::int64_t rows = fused ? 2 * model_.intermediate : model_.hidden,
+                       cols = fused ? model_.hidden : model_.intermediate;
+    const auto& t = a.at(StackedExperts::kPrefix + stack);
+    EXPECT_EQ(t.dtype, DType::bf16);
+    EXPECT_EQ(t.shape, GetParam().transposed ? (std::vector{model_.experts, cols, rows})
+                                             : (std::vector{model_.experts, rows, cols}));
+    for (std::int64_t e = 0; e < model_.experts; ++e)
+      for (std::int64_t n = 0; n < rows; ++n) {
+        const std::int64_t half = rows / 2, part = fused ? n / half : 0;
+        const auto& matrix = b.at(
+            StackedExperts::kPrefix + std::to_string(e) +
+            (fused ? part == 0 ? ".gate_proj.weight" : ".up_proj.weight" : ".down_proj.weight"));
+        const std::int64_t row = fused && GetParam().interleaved() ? n % half * 2 + part : n;
+        for (std::int64_t k = 0; k < cols; ++k) {
+          const std::int64_t at =
+              GetParam().transposed ? (e * cols + k) * rows + row : (e * rows + row) * cols + k;
+          const std::int64_t from = (fused ? n % half : n) * cols + k;
+          ASSERT_EQ(std::memcmp(t.bytes.data() + 2 * at, matrix.bytes.data() + 2 * from, 2), 0)
+              << stack << " expert " << e << " [" << n << ", " << k << "]";
+        }
+      }
+  }
+}
+
+TEST_P(StackedNvfp4, IsComparedWithExpertsOneByOne) {
+  const CompareReport same = compare_checkpoints(stacked(), single());
+  EXPECT_EQ(same.identical, 3 * model_.experts + 2);
+  EXPECT_TRUE(same.tensors.empty() && same.only_in_a.empty() && same.only_in_b.empty());
+  LoadedFolder other(single());
+  other.at(StackedExperts::kPrefix + "2.up_proj.weight").bytes[40] ^= std::byte{1};
+  other.write(dir_ / "other");
+  const CompareReport one = compare_checkpoints(dir_ / "other", stacked());
+  ASSERT_EQ(one.tensors.size(), 1u);
+  EXPECT_EQ(one.tensors[0].name, StackedExperts::kPrefix + "2.up_proj.weight");
+}
+
+TEST_P(StackedNvfp4, LoadsAsTheLayerOfTheSameExperts) {
+  const test::MoeCase routing(7, 16, 16, false, 5, 0);  // ids of three experts
+  const Matrix x = test::make(test::Fill::gaussian, 7, model_.hidden, 2, nvfp4::DType::bf16);
+  const auto result = [&](const fs::path& folder) {
+    return test::run(load_moe(Checkpoint(folder), "model.layers.0.mlp"), x.view(),
+                     routing.routing());
+  };
+  EXPECT_TRUE(test::same_bits(result(stacked()), result(single())));
+}
+
+TEST_P(StackedNvfp4, IsVerifiedAndRepaired) {
+  EXPECT_EQ(findings_of(stacked()), "");
+  const std::string stack = StackedExperts::kPrefix + "down_proj";
+  const auto found = [&](const std::function<void(LoadedFolder&)>& fault) {
+    LoadedFolder model(stacked());
+    fault(model);
+    model.write(dir_ / "bad");
+    VerifyOptions options;
+    options.path = dir_ / "bad";
+    std::set<std::string> codes;
+    for (const Finding& f : verify_checkpoint(options).findings)
+      if (!f.code.ends_with("-limit")) codes.insert(f.code);
+    return codes;
+  };
+  using Codes = std::set<std::string>;
+  const auto scale = [&](LoadedFolder& m) -> std::byte& {
+    return m.at(stack + "_weight_scale").bytes[77];
+  };
+  EXPECT_EQ(found([&](auto& m) { scale(m) = std::byte{0x7F}; }), Codes{"scale-nan"});
+  EXPECT_EQ(found([&](auto& m) { m.remove(stack + "_weight_scale"); }), Codes{"missing-scale"});
+  EXPECT_EQ(found([&](auto& m) { m.remove(stack + "_weight_scale_2"); }),
+            Codes{"missing-global-scale"});
+  EXPECT_EQ(found([&](auto& m) { m.remove(stack); }), Codes{"orphan-scale"});
+  EXPECT_EQ(found([&](auto& m) { m.set_scalar(stack + "_weight_scale_2", 97); }),
+            Codes{"global-scale-sense"});
+  EXPECT_EQ(found([&](auto& m) { scale(m) |= std::byte{0x80}; }), Codes{"scale-negative"});
+  RepairOptions options;
+  options.input = dir_ / "bad";
+  options.output = dir_ / "good";
+  for (const RepairChange& change : repair_checkpoint(options).changes)
+    EXPECT_EQ(change.loss.value_or(0), 0) << change.text;
+  EXPECT_EQ(findings_of(dir_ / "good"), "");
+  convert(single(), dir_ / "b", "modelopt");
+  expect_same_tensors(dir_ / "good", dir_ / "b");
+}
+
+TEST(StackedNvfp4, OfManyRowsIsReadInPieces) {
+  // 2^22 codes are one chunk: the fused stack has three of each half, the other one and a bit.
+  const TempDir dir;
+  for (const StackForm& form : {kStackForms[0], kStackForms[1]}) {
+    const StackedExperts model(form, 2, 8192, 1040);
+    model.write(dir / "stacked", dir / "single");
+    for (const char* name : {"stacked", "single"}) {
+      fs::remove_all(dir / (std::string(name) + "-ct"));
+      convert(dir / name, dir / (std::string(name) + "-ct"), "compressed-tensors");
+    }
+    expect_same_tensors(dir / "stacked-ct", dir / "single-ct");
+    // A block of zeros under a scale of zero, which is no fault where they are taken for each
+    // other.
+    LoadedFolder zeros(dir / "stacked");
+    auto& codes = zeros.at(StackedExperts::kPrefix + "gate_up_proj").bytes;
+    auto& scales = zeros.at(StackedExperts::kPrefix + "gate_up_proj_weight_scale").bytes;
+    constexpr std::size_t kWidth = 2 * 1040, kColumn = 100, kBlockRow = 5;
+    scales[kBlockRow * kWidth + kColumn] = std::byte{0};
+    for (std::size_t k = 8 * kBlockRow; k < 8 * kBlockRow + 8; ++k)
+      codes[k * kWidth + kColumn] = std::byte{0};
+    zeros.write(dir / "stacked");
+    EXPECT_EQ(findings_of(dir / "stacked"), "");
+  }
+}
+
+TEST(StackedNvfp4, OfOtherShapesIsRefused) {
+  const TempDir dir;
+  const std::string stack = StackedExperts::kPrefix + "down_proj";
+  const auto refused = [&](const std::function<void(LoadedFolder&)>& fault) {
+    const StackedExperts model(kStackForms[0]);
+    model.write(dir / "a", dir / "single");
+    LoadedFolder folder(dir / "a");
+    fault(folder);
+    folder.write(dir / "a");
+    for (const std::string to : {"modelopt", "bf16"}) {
+      expect_error<FormatError>([&] { convert(dir / "a", dir / "out", to); }, {"down_proj"});
+      EXPECT_FALSE(fs::exists(dir / "out"));
+    }
+  };
+  const auto reshape = [&](std::vector<std::int64_t> codes, std::vector<std::int64_t> scales) {
+    return [=](LoadedFolder& m) {
+      for (const auto& [name, shape] :
+           {std::pair(stack, codes), std::pair(stack + "_weight_scale", scales)}) {
+        m.at(name).spec.shape = shape;
+        m.at(name).bytes.resize(static_cast<std::size_t>(element_count(shape)));
+      }
+    };
+  };
+  refused(reshape({3, 48, 64}, {3, 5, 64}));
+  refused(reshape({3, 48, 64}, {3, 64, 5}));
+  refused(reshape({3, 44, 64}, {3, 6, 64}));
+  refused(reshape({3, 0, 64}, {3, 0, 64}));
+  refused(reshape({3, 48, 0}, {3, 6, 0}));
+  refused([&](LoadedFolder& m) { m.at(stack + "_weight_scale").spec.dtype = DType::u8; });
+  refused([&](LoadedFolder& m) {
+    m.at(stack + "_weight_scale_2").spec.shape = {2};
+    m.at(stack + "_weight_scale_2").bytes.resize(8);
+  });
+}
+
+TEST(StackedNvfp4, WithoutExpertsIsRefused) {
+  const TempDir dir;
+  for (const StackForm& form : kStackForms) {
+    StackedExperts model(form, 0);
+    write_model(dir / "a", {model.stacks}, model.config());
+    expect_error<FormatError>([&] { convert(dir / "a", dir / "out", "modelopt"); },
+                              {"gate_up_proj", "must not be empty"});
+  }
+}
+
+TEST(StackedNvfp4, OfEightBitsIsNotTakenForPlain) {
+  const TempDir dir;
+  StackedExperts model(kStackForms[0]);
+  for (TestTensor& t : model.stacks)
+    if (t.spec.dtype == DType::u8) t.spec.dtype = DType::f8_e4m3;
+  write_model(dir / "a", {model.stacks}, model.config());
+  expect_error<UnsupportedError>([&] { convert(dir / "a", dir / "out", "bf16"); },
+                                 {"gate_up_proj", "not known"});
+}
+
+}  // namespace
+}  // namespace nvfp4
