@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -24,6 +25,9 @@ constexpr std::string_view dtype_name(DType t) {
 /// No matrix, padding included, may have more elements: sizes in bytes then fit 64 bits.
 inline constexpr std::int64_t kMaxMatrixElements = std::int64_t{1} << 48;
 
+/// For a stride: rows follow each other without gaps.
+inline constexpr std::int64_t kDense = std::numeric_limits<std::int64_t>::min();
+
 /// Row-major [rows, cols]; `stride` is the distance between rows in elements, >= cols.
 template <class Void>
 struct BasicMatrixView {
@@ -34,12 +38,12 @@ struct BasicMatrixView {
 
   BasicMatrixView() = default;
   BasicMatrixView(Void* data_, DType dtype_, std::int64_t rows_, std::int64_t cols_,
-                  std::int64_t stride_ = -1, Device device_ = {})
+                  std::int64_t stride_ = kDense, Device device_ = {})
       : data(data_),
         dtype(dtype_),
         rows(rows_),
         cols(cols_),
-        stride(stride_ < 0 ? cols_ : stride_),
+        stride(stride_ == kDense ? cols_ : stride_),
         device(device_) {}
   /// A mutable view reads as a const one.
   template <class Other>

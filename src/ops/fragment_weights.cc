@@ -23,8 +23,8 @@ constexpr std::int64_t kMostTiles = (std::int64_t{1} << 31) - 1;
 
 void copy_bytes(Device device, void* to, Device from_device, const void* from, std::int64_t bytes,
                 Stream stream = {}) {
-  const MatrixView in(from, DType::bf16, 1, bytes / 2, -1, from_device);
-  copy(in, MatrixSpan(to, DType::bf16, 1, bytes / 2, -1, device), stream);
+  const MatrixView in(from, DType::bf16, 1, bytes / 2, kDense, from_device);
+  copy(in, MatrixSpan(to, DType::bf16, 1, bytes / 2, kDense, device), stream);
 }
 
 /// The row of W that is packed as row n.

@@ -58,6 +58,8 @@ TEST(QuantizeOptions, RefusesMemoryThatCannotHoldTheMatrix) {
   float data[32] = {};
   EXPECT_THROW(quantize(MatrixView(nullptr, DType::f32, 2, 16)), ShapeError);
   EXPECT_THROW(quantize(MatrixView(data, DType::f32, 2, 16, 8)), ShapeError);
+  for (const std::int64_t backwards : {-1, -2, -16})
+    EXPECT_THROW(quantize(MatrixView(data + 16, DType::f32, 2, 16, backwards)), ShapeError);
   EXPECT_THROW(quantize(MatrixView(data, DType::f32, -1, 16)), ShapeError);
   EXPECT_THROW(quantize(MatrixView(reinterpret_cast<char*>(data) + 1, DType::f32, 1, 16)),
                ShapeError);
