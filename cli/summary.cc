@@ -48,6 +48,19 @@ std::int64_t elements(const TensorReport& t) {
   return n;
 }
 
+/// "8.2 GB → 3.8 GB, 2.15x smaller"
+std::string size_text(const QuantizeReport& report, const Style& style) {
+  const auto before = static_cast<double>(report.bytes_before),
+             after = static_cast<double>(report.bytes_after);
+  std::string text = fmt::format("{} {} {}", human_bytes(report.bytes_before), arrow(),
+                                 human_bytes(report.bytes_after));
+  const std::string ratio =
+      fmt::format("{:.2f}x", std::max(before, after) / std::max(std::min(before, after), 1.0));
+  if (ratio != "1.00x")
+    text += fmt::format(", {} {}", style.bold(ratio), after < before ? "smaller" : "larger");
+  return text;
+}
+
 std::string tensor_table(const QuantizeReport& report, const Style& style) {
   std::map<std::tuple<std::size_t, std::string, std::string>, Group> groups;
   Group total;
@@ -160,13 +173,7 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
     measured &= t.measured;
   }
   Table facts("ll");
-  facts.add({style.dim("size"),
-             fmt::format(
-                 "{} {} {}, {} smaller", human_bytes(report.bytes_before), arrow(),
-                 human_bytes(report.bytes_after),
-                 style.bold(fmt::format("{:.2f}x", static_cast<double>(report.bytes_before) /
-                                                       static_cast<double>(std::max<std::uint64_t>(
-                                                           report.bytes_after, 1)))))});
+  facts.add({style.dim("size"), size_text(report, style)});
   if (weights > 0) {
     const std::string text =
         fmt::format("{} at {:.2f} bits each", human_count(weights), bits / weights);

@@ -44,7 +44,9 @@ TEST_F(Cli, ConvertWritesAnotherFormAndSaysWhatItDid) {
   EXPECT_EQ(read_text(dir_ / "a" / "config.json"), read_text(dir_ / "c" / "config.json"));
   const Result compared = run({"compare", "a", "c", "--json"});
   EXPECT_EQ(nlohmann::json::parse(compared.out).at("different"), 0);
-  EXPECT_EQ(run({"convert", "c", "plain", "--to", "bf16", "--report", "r.json", "-q"}).status, 0);
+  const Result plain = run({"convert", "c", "plain", "--to", "bf16", "--report", "r.json"});
+  EXPECT_EQ(plain.status, 0);
+  EXPECT_TRUE(has(plain.out, "x larger") && !has(plain.out, "smaller")) << plain.out;
   EXPECT_TRUE(has(read_text(dir_ / "r.json"), "\"action\": \"dequantized\""));
   expect_one_line_error(run({"convert", "a", "b", "--to", "bf16"}), 1, {"--overwrite"});
   expect_one_line_error(run({"convert", "a", "d", "--to", "gptq"}), 2, {"--to", "modelopt"});
