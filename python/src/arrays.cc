@@ -84,6 +84,9 @@ View matrix_in(const char* name, const Array& a) {
     rows *= n;
   }
   if (rows == 0) stride = cols;
+  if (stride < 0)  // to a view it would say that there is none
+    throw ShapeError(fmt::format("{} has shape {} and rows {} apart, which must not be negative",
+                                 name, shape_text(a), stride));
   return {static_cast<Void*>(a.data()),
           dtype_of(name, a.dtype()),
           rows,
