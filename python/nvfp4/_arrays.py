@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from . import _core
-from ._errors import UnsupportedError
+from ._errors import ShapeError, UnsupportedError
 
 FLOATS = ("float32", "float16", "bfloat16")
 
@@ -65,6 +65,14 @@ class Exported:
 class NumPy:
     """Also the framework of whatever else exports CPU memory: memoryview, array.array, ..."""
 
+    def require(self, name, x, written):
+        """Raises what the extension module could not say so well."""
+        x = _as_numpy(x)
+        if not x.dtype.isnative:
+            raise TypeError(f"{name}.dtype = '{x.dtype.str}', must be in this machine's byte order")
+        if written and not x.flags.writeable:
+            raise TypeError(f"{name} is read-only, must be writable")
+
     def view(self, x):
         """`x` as the extension module takes it, and the name of its dtype."""
         x = _as_numpy(x)
@@ -115,6 +123,13 @@ class NumPy:
 
 
 class Torch(NumPy):
+    def require(self, name, x, written):
+        torch = sys.modules["torch"]
+        if x.layout is not torch.strided:
+            raise UnsupportedError(f"{name}.layout = {x.layout}, must be torch.strided")
+        if x.device.type not in ("cpu", "cuda"):
+            raise UnsupportedError(f"{name}.device = {x.device}, must be cpu or cuda")
+
     def view(self, x):
         torch = sys.modules["torch"]
         name = dtype_name(x.dtype)
@@ -179,6 +194,9 @@ class Torch(NumPy):
 
 
 class CuPy(NumPy):
+    def require(self, name, x, written):
+        pass
+
     def view(self, x):
         name = x.dtype.name
         if name == "bfloat16":
@@ -255,6 +273,10 @@ class Jax(NumPy):
     """Outside jit. Results are written into memory of the library that JAX then takes over. On a GPU
     work goes to the default stream, and the host waits for the arrays that go in and for those that
     come out: JAX does not say which stream is its own."""
+
+    def require(self, name, x, written):
+        if written and not isinstance(x, _Memory):
+            raise UnsupportedError(f"{name} is a JAX array, which cannot be changed in place")
 
     def view(self, x):
         if isinstance(x, _Memory):
@@ -343,37 +365,68 @@ def framework(x):
     return _NUMPY
 
 
-def operand(name, x, dtypes):
-    """`x` as the extension module takes it; TypeError unless its dtype is one of `dtypes`."""
-    array, dtype = framework(x).view(x)
+def operand(name, x, dtypes, written=False):
+    """`x` as the extension module takes it; TypeError unless its dtype is one of `dtypes`. It must be
+    writable if it is to be written."""
+    kind = framework(x)
+    kind.require(name, x, written)
+    array, dtype = kind.view(x)
     if dtype not in dtypes:
         raise TypeError(f"{name}.dtype = {dtype}, must be {' or '.join(dtypes)}")
     return array
 
 
-def matrix(name, x):
-    return operand(name, x, FLOATS)
+def matrix(name, x, written=False):
+    return operand(name, x, FLOATS, written)
 
 
-def codes_or_scales(name, x):
-    return operand(name, x, ("uint8", "float8_e4m3fn", "float4_e2m1fn_x2"))
+def codes_or_scales(name, x, written=False):
+    return operand(name, x, ("uint8", "float8_e4m3fn", "float4_e2m1fn_x2"), written)
 
 
-def floats(name, x):
-    return operand(name, x, ("float32",))
+def floats(name, x, written=False):
+    return operand(name, x, ("float32",), written)
 
 
 def integers(name, x):
     return operand(name, x, ("int32",))
 
 
+def dtype_of(x):
+    """Its name, also of what only exports memory."""
+    return framework(x).view(x)[1]
+
+
+def two_dimensions(name, x):
+    """Its shape; ShapeError if it has not two dimensions."""
+    shape = shape_of(x)
+    if len(shape) != 2:
+        raise ShapeError(f"{name} has shape {list(shape)}, must have two dimensions")
+    return shape
+
+
+def host_integers(name, x):
+    """A list of int."""
+    values = np.asarray(x).reshape(-1)
+    if values.size and values.dtype.kind not in "iu":
+        raise TypeError(f"{name}.dtype = {values.dtype.name}, must be integers")
+    return values.tolist()
+
+
 def shape_of(x):
     return tuple(int(n) for n in (x.shape if hasattr(x, "shape") else _as_numpy(x).shape))
 
 
+def given(name, x):
+    """TypeError for what NumPy would make NaN of, or not name."""
+    if x is None or isinstance(x, (str, bytes)):
+        raise TypeError(f"{name} = {x!r}, must be a number or an array")
+    return x
+
+
 def number(name, x):
     """A Python float from a number or an array of one element on any device."""
-    if isinstance(x, (int, float)):
+    if isinstance(given(name, x), (int, float)):
         return float(x)
     values = framework(x).host_floats(x)
     if values.size != 1:

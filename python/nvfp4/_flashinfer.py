@@ -7,13 +7,16 @@ result multiplied). Numbers agree with FlashInfer run with FLASHINFER_DISABLE_FP
 that is with TransformerEngine, bit for bit; its fast path uses the GPU's approximate reciprocal.
 """
 
+import math
 from enum import Enum
+
+import numpy as np
 
 from . import _arrays, _core
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
 from ._gemm import (FragmentWeights, PackedGroups, PackedWeights, gemm, grouped_gemm,
                     pack_unchecked)
-from ._quantize import QuantizedTensor, allocate, dequantize, finished, globals_of
+from ._quantize import (QuantizedTensor, allocate, dequantize, finished, globals_of, scale_shape)
 
 
 class SfLayout(Enum):
@@ -34,6 +37,14 @@ _LAYOUTS = {
 def _require_16(sf_vec_size):
     if sf_vec_size != 16:
         raise UnsupportedError(f"sf_vec_size = {sf_vec_size}, must be 16: 32 is MXFP4")
+
+
+def _layout_of(given):
+    try:
+        return _LAYOUTS[SfLayout(given)]
+    except ValueError:
+        raise InvalidValueError(f"sfLayout = {given!r}, must be one of "
+                                f"{', '.join(map(str, SfLayout))}") from None
 
 
 def _given_or_one(global_scale):
@@ -68,7 +79,8 @@ def nvfp4_quantize(x, global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=Fals
     _require_16(sf_vec_size)
     if do_shuffle:
         raise UnsupportedError("do_shuffle = True is for TensorRT-LLM's weights, must be False")
-    layout = _LAYOUTS[SfLayout(sfLayout)]
+    layout = _layout_of(sfLayout)
+    _arrays.given("global_sf", global_sf)
     source = _arrays.matrix("x", x)
     q = allocate(x, _arrays.shape_of(x), layout=layout)
     _core.quantize_into(source, q.span(),
@@ -90,6 +102,8 @@ def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_
     if ufp8_type != 1:
         raise UnsupportedError(f"ufp8_type = {ufp8_type}, must be 1 (E4M3): 0 is MXFP4")
     shape = _arrays.shape_of(e2m1_tensor)
+    if not shape:
+        raise ShapeError("e2m1_tensor has no dimensions, must have one or more")
     factor = _global_of(e2m1_tensor, "global_scale_tensor", global_scale_tensor)
     q = QuantizedTensor(e2m1_tensor, ufp8_scale_tensor, factor, (*shape[:-1], shape[-1] * 2),
                         layout="tiled_128x4" if is_sf_swizzled_layout else "linear")
@@ -106,7 +120,7 @@ def block_scale_interleave(unswizzled_sf, *, stream=None):
         raise ShapeError(f"unswizzled_sf has shape {list(shape)}, must have 2 or 3 dimensions")
     rows, blocks = shape[-2:]
     experts = shape[0] if len(shape) == 3 else 1
-    dtype = _arrays.dtype_name(unswizzled_sf.dtype)
+    dtype = _arrays.dtype_of(unswizzled_sf)
     out = kind.empty((experts * _core.scale_bytes("tiled_128x4", rows, blocks),), dtype,
                      unswizzled_sf)
     _core.relayout_scales(
@@ -128,6 +142,7 @@ def silu_and_mul_nvfp4_quantize(x, global_scale, sf_vec_size=16, is_sf_swizzled_
     shape = _arrays.shape_of(x)
     if not shape or shape[-1] % 32:
         raise ShapeError(f"x has shape {list(shape)}, the last must be a multiple of 32")
+    _arrays.given("global_scale", global_scale)
     layout = "tiled_128x4" if is_sf_swizzled_layout else "linear"
     source = _arrays.matrix("x", x)
     q = allocate(x, (*shape[:-1], shape[-1] // 2), layout=layout)
@@ -140,9 +155,12 @@ def silu_and_mul_nvfp4_quantize(x, global_scale, sf_vec_size=16, is_sf_swizzled_
 
 def _float_weight(weight):
     """FP32, as the library reads it; a copy unless it is."""
-    if _arrays.dtype_name(weight.dtype) == "float32":
+    _arrays.operand("weight", weight, (*_arrays.FLOATS, "float64"))
+    if _arrays.dtype_of(weight) == "float32":
         return weight
-    return weight.float() if hasattr(weight, "float") else weight.astype("float32")
+    if hasattr(weight, "float"):
+        return weight.float()
+    return (weight if hasattr(weight, "astype") else np.asarray(weight)).astype("float32")
 
 
 def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, block_size,
@@ -161,7 +179,7 @@ def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, b
     weight32 = _float_weight(weight)
     options = _options(x, layout, stream, quantizer, backend,
                        multiplier=_given_or_one(global_scale))
-    total = None if residual is None else _arrays.matrix("residual", residual)
+    total = None if residual is None else _arrays.matrix("residual", residual, written=True)
     _core.rms_norm_quantize_into(source, _arrays.floats("weight", weight32), q.span(), options,
                                  eps, "f32", total, total)
     codes, scales = q.codes, q.scales
@@ -204,8 +222,8 @@ def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, 
     global_scale  a MULTIPLIER, as of rmsnorm_fp4quant
     JAX arrays cannot be changed in place: UnsupportedError.
     """
-    if isinstance(_arrays.framework(residual), _arrays.Jax):
-        raise UnsupportedError("residual is a JAX array, which cannot be changed in place")
+    if residual is None:
+        raise TypeError("residual = None, must be an array")
     return _norm_quantize(input, weight, residual, y_fp4, block_scale, global_scale, eps,
                           block_size, scale_format, is_sf_swizzled_layout, quantizer, stream,
                           backend)
@@ -217,9 +235,20 @@ def _backend(name):
 
 
 def _left_side(a, a_descale, layout):
-    rows, half = _arrays.shape_of(a)
+    rows, half = _arrays.two_dimensions("a", a)
     one = _arrays.framework(a).constant(1.0, 1, a)
     return QuantizedTensor(a, a_descale, one, (rows, 2 * half), layout=layout)
+
+
+def _rows_of_scales(b_descale, shape):
+    """b's scales as they lie: tiles of [N, K/16], given so, transposed, or in one dimension."""
+    given = _arrays.shape_of(b_descale)
+    tiles = scale_shape(shape, "rows", 16, "tiled_128x4")
+    if given == tiles[::-1]:
+        return b_descale.T
+    if len(given) == 2 and given != tiles:
+        raise ShapeError(f"b_descale has shape {list(given)}, must be {list(tiles)} or its transpose")
+    return b_descale
 
 
 @_arrays.on_stream
@@ -230,8 +259,8 @@ def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=Non
 
     a, b        codes [M, K/2] and [K/2, N], the latter the transpose of contiguous [N, K/2]
                 (b_fp4.T); or b of pack_weights, which saves packing it in every call
-    a_descale, b_descale  block scales in 128x4 tiles as nvfp4_quantize returns them (b's may be
-                transposed, b_sf.T); a's in 8x4 tiles with use_8x4_sf_layout
+    a_descale, b_descale  block scales in 128x4 tiles as nvfp4_quantize returns them, b's also
+                transposed (b_sf.T); a's in 8x4 tiles with use_8x4_sf_layout
     alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf); 1 if not given. On a GPU a tensor that
                 lies there is not read by the host.
     out_dtype   bfloat16 (NumPy: needs ml_dtypes), float16 or float32
@@ -240,16 +269,17 @@ def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=Non
     _require_16(block_size)
     if not use_nvfp4:
         raise UnsupportedError("use_nvfp4 = False is MXFP4")
-    _, half = _arrays.shape_of(a)
+    _, half = _arrays.two_dimensions("a", a)
     packed = b
     if not isinstance(b, (PackedWeights, FragmentWeights)):
-        if _arrays.shape_of(b)[0] != half:
+        if _arrays.two_dimensions("b", b)[0] != half:
             raise ShapeError(f"b has shape {list(_arrays.shape_of(b))}, must be [{half}, N]: the "
                              "transpose of [N, K/2]")
-        scales = b_descale if len(_arrays.shape_of(b_descale)) == 1 else b_descale.T
+        shape = (_arrays.shape_of(b)[1], 2 * half)
+        scales = _rows_of_scales(b_descale, shape)
         packed = pack_unchecked(
-            [QuantizedTensor(b.T, scales, _arrays.framework(a).constant(1.0, 1, a),
-                             (_arrays.shape_of(b)[1], 2 * half), layout="tiled_128x4")], stream)
+            [QuantizedTensor(b.T, scales, _arrays.framework(a).constant(1.0, 1, a), shape,
+                             layout="tiled_128x4")], stream)
     left = _left_side(a, a_descale, "tiled_8x4" if use_8x4_sf_layout else "tiled_128x4")
     return gemm(left, packed, out_dtype=out_dtype, out=out, alpha=_given_or_one(alpha),
                 backend=_backend(backend), workspace=workspace, stream=stream)
@@ -272,15 +302,21 @@ def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
     """
     _require_16(block_size)
     kind = _arrays.framework(a)
-    _, half = _arrays.shape_of(a)
-    groups = _arrays.shape_of(m_indptr)[0] - 1
+    _, half = _arrays.two_dimensions("a", a)
+    groups = math.prod(_arrays.shape_of(m_indptr)) - 1
     if groups < 1:
         raise InvalidValueError("m_indptr must begin with 0 and have an end for each group")
     packed = b
     if not isinstance(b, (PackedGroups, FragmentWeights)):
-        if _arrays.shape_of(b)[0] != groups:
-            raise ShapeError(f"b has {_arrays.shape_of(b)[0]} groups, m_indptr has {groups}")
-        n = _arrays.shape_of(b)[1]
+        b_shape = _arrays.shape_of(b)
+        if len(b_shape) != 3 or b_shape[0] != groups:
+            raise ShapeError(f"b has shape {list(b_shape)}, must be [{groups}, N, {half}]: m_indptr "
+                             f"has {groups} groups")
+        n = b_shape[1]
+        count = math.prod(_arrays.shape_of(b_descale))
+        if count % groups:
+            raise ShapeError(f"b_descale has {count} elements, must have as many for each of the "
+                             f"{groups} groups")
         scales = b_descale.reshape(groups, -1)
         one = kind.constant(1.0, 1, a)
         packed = pack_unchecked(
@@ -291,7 +327,7 @@ def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
         bounds = kind.ints(m_indptr, a)
         return grouped_gemm(left, packed, bounds[1:], row_starts=bounds[:-1], out_dtype=out_dtype,
                             out=out, alpha=alpha, workspace=workspace, stream=stream)
-    ends = [int(e) for e in m_indptr]
+    ends = _arrays.host_integers("m_indptr", m_indptr)
     if ends[0] != 0:
         raise InvalidValueError("m_indptr must begin with 0 and have an end for each group")
     return grouped_gemm(left, packed, ends[1:], out_dtype=out_dtype, out=out, alpha=alpha,

@@ -7,7 +7,7 @@ import numpy as np
 
 from . import _arrays, _core
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
-from ._quantize import QuantizedTensor, relayout_scales
+from ._quantize import QuantizedTensor, quantized_tensor, relayout_scales
 
 PackedWeights = _core.PackedWeights
 PackedGroups = _core.PackedGroups
@@ -89,6 +89,8 @@ def pack_unchecked(parts, stream=None, grouped=False):
     negative becomes zero."""
     if not parts:
         raise InvalidValueError("nothing to pack, must be one weight or more")
+    for q in parts:
+        quantized_tensor("a weight", q)
     if not _is_cuda(parts[0].codes):
         return (_core.pack_groups if grouped else _core.pack_weights)([q.view() for q in parts])
     return _packed_into(parts if grouped or len(parts) == 1 else [_stacked(parts, stream)], stream)
@@ -111,6 +113,7 @@ def pack_groups(groups, *, stream=None):
     groups = list(groups)
     if not groups:
         return _core.pack_groups([])
+    quantized_tensor("a group", groups[0])
     return _pack_groups(groups[0], groups, stream=stream)
 
 
@@ -130,7 +133,9 @@ class _Left:
     quantized: bool
 
 
-def _left(x, w):
+def _left(x, w, packed_by, *kinds):
+    if not isinstance(w, kinds):
+        raise TypeError(f"w is a {type(w).__name__}, must be what {packed_by} returns")
     quantized = isinstance(x, QuantizedTensor)
     like = x.codes if quantized else x
     on_gpu = _is_cuda(like)
@@ -140,7 +145,7 @@ def _left(x, w):
                 *("a GPU", "the CPU") if on_gpu else ("the CPU", "a GPU")))
     if not quantized:
         return _Left(_arrays.matrix("x", x), x, _arrays.shape_of(x),
-                     _arrays.framework(x).view(x)[1], False)
+                     _arrays.dtype_of(x), False)
     if x.layout != "linear" and not on_gpu:
         x = relayout_scales(x, "linear")
     return _Left(x.view(), x.codes, x.shape, "float32", True)
@@ -160,7 +165,7 @@ def _workspace(left, given):
         rows = int(np.prod(left.shape[:-1], dtype=np.int64))
         size = gemm_workspace_bytes(rows, left.shape[-1])
         given = _arrays.framework(left.like).empty((size,), "uint8", left.like)
-    return _arrays.codes_or_scales("workspace", given)
+    return _arrays.codes_or_scales("workspace", given, written=True)
 
 
 def _gpu_extras(left, groups, alpha, bias, workspace):
@@ -197,10 +202,10 @@ def gemm(x, w, *, out_dtype=None, out=None, alpha=1.0, bias=None, batch_invarian
     (Hopper) the work is only enqueued; with `out` and `workspace` nothing is allocated, and in any
     case a graph can be captured.
     """
-    left = _left(x, w)
+    left = _left(x, w, "pack_weights", PackedWeights, FragmentWeights)
     kind = _arrays.framework(left.like)
     y = _output(left, (*left.shape[:-1], w.rows), out_dtype, out)
-    target = _arrays.matrix("out", y)
+    target = _arrays.matrix("out", y, written=True)
     if isinstance(w, FragmentWeights):
         _core.fragment_gemm_into(
             left.operand, w._weights, target, batch_invariant=batch_invariant,
@@ -215,6 +220,7 @@ def gemm(x, w, *, out_dtype=None, out=None, alpha=1.0, bias=None, batch_invarian
 def _host_alpha(alpha, groups):
     if alpha is None:
         return None
+    _arrays.given("alpha", alpha)
     values = (np.full(1, alpha, np.float32) if isinstance(alpha, (int, float))
               else _arrays.framework(alpha).host_floats(alpha))
     if values.size not in (1, groups):
@@ -235,7 +241,7 @@ def grouped_gemm(x, w, row_ends, *, row_starts=None, out_dtype=None, out=None, a
     bias       float32 [G, N]
     workspace, stream  as of gemm
     """
-    left = _left(x, w)
+    left = _left(x, w, "pack_groups", PackedGroups, FragmentWeights)
     kind = _arrays.framework(left.like)
     if len(left.shape) != 2:
         raise InvalidValueError(f"x has {len(left.shape)} dimensions, must have two")
@@ -248,17 +254,17 @@ def grouped_gemm(x, w, row_ends, *, row_starts=None, out_dtype=None, out=None, a
                   else kind.ints(row_starts, left.like))
         _core.fragment_grouped_gemm_into(
             left.operand, w._weights, _arrays.integers("row_starts", starts),
-            _arrays.integers("row_ends", ends), _arrays.matrix("out", y),
+            _arrays.integers("row_ends", ends), _arrays.matrix("out", y, written=True),
             batch_invariant=batch_invariant, stream=kind.stream(left.like, stream),
             **_gpu_extras(left, w.groups, alpha, bias, workspace))
     else:
         if row_starts is not None:
             raise UnsupportedError("row_starts is for products on a GPU")
-        ends = [int(e) for e in np.asarray(row_ends).reshape(-1)]
+        ends = _arrays.host_integers("row_ends", row_ends)
         if out is None and (not ends or ends[-1] < left.shape[0]):
             kind.clear(y, ends[-1] if ends else 0)
         values = _host_alpha(alpha, len(w))
         _core.grouped_gemm_into(
-            left.operand, w, ends, _arrays.matrix("out", y), values,
+            left.operand, w, ends, _arrays.matrix("out", y, written=True), values,
             None if bias is None else _arrays.floats("bias", bias), batch_invariant, backend)
     return y if out is not None else kind.finish(y)

@@ -44,11 +44,14 @@ class QuantizedTensor:
         """See nvfp4.dequantize."""
         return dequantize(self, dtype, **options)
 
-    def _bound(self, kind):
+    def _bound(self, kind, written=False):
+        if not self.shape or min(self.shape) < 0:
+            raise ShapeError(f"a QuantizedTensor of shape {list(self.shape)}, must have one dimension "
+                             "or more, and none that is negative")
         return kind(
-            _arrays.codes_or_scales("codes", self.codes),
-            _arrays.codes_or_scales("scales", self.scales),
-            _arrays.floats("global_scale", self.global_scale),
+            _arrays.codes_or_scales("codes", self.codes, written),
+            _arrays.codes_or_scales("scales", self.scales, written),
+            _arrays.floats("global_scale", self.global_scale, written),
             self.rows, self.cols, self.axis, self.block, self.layout, self.scope)
 
     def view(self):
@@ -57,7 +60,14 @@ class QuantizedTensor:
 
     def span(self):
         """The operand that the extension module writes."""
-        return self._bound(_core.QuantizedSpan)
+        return self._bound(_core.QuantizedSpan, written=True)
+
+
+def quantized_tensor(name, q):
+    """`q`; TypeError if it is none."""
+    if not isinstance(q, QuantizedTensor):
+        raise TypeError(f"{name} is a {type(q).__name__}, must be a QuantizedTensor")
+    return q
 
 
 def scale_shape(shape, axis, block, layout):
@@ -84,6 +94,8 @@ def allocate(like, shape, axis="rows", block=16, layout="linear", scope="tensor"
         raise ShapeError(f"x has shape {list(shape)}, must have two dimensions with axis='columns'")
     if block not in (16, 32):
         raise InvalidValueError(f"block = {block}, must be 16 or 32")
+    if scale_dtype not in ("uint8", "float8_e4m3fn"):
+        raise InvalidValueError(f"scale_dtype = {scale_dtype}, must be uint8 or float8_e4m3fn")
     depth = shape[0] if axis == "columns" else shape[-1]
     if depth % block:
         raise ShapeError(f"x has shape {list(shape)}, K = {depth} must be a multiple of {block}")
@@ -109,6 +121,7 @@ def globals_of(like, multiplier=None, divisor=None):
     given = divisor if multiplier is None else multiplier
     if given is None:
         return {}
+    _arrays.given("global scale", given)
     if not isinstance(given, (int, float)) and not np.isscalar(given):
         kind = _arrays.framework(given)
         if kind.is_cuda(given):
@@ -146,7 +159,7 @@ def quantize(x, quantizer="max", *, global_scale=None, axis="rows", block=16, la
     """
     source = _arrays.matrix("x", x)
     kind = _arrays.framework(x)
-    q = out if out is not None else allocate(
+    q = quantized_tensor("out", out) if out is not None else allocate(
         x, _arrays.shape_of(x), axis, block, layout, scope, _arrays.dtype_name(scale_dtype))
     options = _core.Options(
         quantizer, axis, block, layout, scope,
@@ -162,12 +175,13 @@ def quantize(x, quantizer="max", *, global_scale=None, axis="rows", block=16, la
 def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
     """The matrix that `q` stands for: (e2m1 · scale) · global_scale, rounded once to FP32, then to
     `dtype` (float32, float16, bfloat16). In the framework and on the device of q.codes."""
+    view = quantized_tensor("q", q).view()
     kind = _arrays.framework(q.codes)
     name = _arrays.dtype_name(dtype)
     if name not in _arrays.FLOATS:
         raise TypeError(f"dtype = {name}, must be {' or '.join(_arrays.FLOATS)}")
     y = kind.empty(q.shape, name, q.codes) if out is None else out
-    _core.dequantize_into(q.view(), _arrays.matrix("out", y), backend,
+    _core.dequantize_into(view, _arrays.matrix("out", y, written=True), backend,
                           kind.stream(q.codes, stream))
     return kind.finish(y) if out is None else out
 
@@ -187,16 +201,16 @@ def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
 
 def quantization_error(x, q, *, backend=""):
     """(Σ (x − x̂)², Σ x²) of a matrix and its quantized form, on the CPU."""
-    return _core.quantization_error(_arrays.matrix("x", x), q.view(), backend)
+    return _core.quantization_error(_arrays.matrix("x", x), quantized_tensor("q", q).view(), backend)
 
 
 @_arrays.on_stream
 def relayout_scales(q, layout, *, stream=None):
     """`q` with its block scales in another layout; the codes are shared, not copied."""
-    kind = _arrays.framework(q.scales)
+    kind = _arrays.framework(quantized_tensor("q", q).scales)
     vectors, depth = (q.cols, q.rows) if q.axis == "columns" else (q.rows, q.cols)
     scales = kind.empty(scale_shape(q.shape, q.axis, q.block, layout),
-                        _arrays.dtype_name(q.scales.dtype), q.scales)
+                        _arrays.dtype_of(q.scales), q.scales)
     if q.axis == "columns":
         raise InvalidValueError("relayout_scales: axis = 'columns', must be 'rows'")
     _core.relayout_scales(

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 import nvfp4 as _nvfp4
-from nvfp4 import SfLayout
 from nvfp4._quantize import scale_shape as _scale_shape
 
 
@@ -70,7 +69,7 @@ def _(codes, scales, global_scale, dtype, layout="linear"):
 def nvfp4_quantize(x: Tensor, global_sf: Tensor, sf_layout: int = 0,
                    quantizer: str = "max") -> Tuple[Tensor, Tensor]:
     """nvfp4.nvfp4_quantize; global_sf is a DIVISOR, sf_layout the value of an SfLayout."""
-    return _nvfp4.nvfp4_quantize(x, global_sf, SfLayout(sf_layout), quantizer=quantizer)
+    return _nvfp4.nvfp4_quantize(x, global_sf, sf_layout, quantizer=quantizer)
 
 
 @nvfp4_quantize.register_fake
@@ -197,6 +196,8 @@ def pack_fragments(codes: Tensor, scales: Tensor, global_scale: Tensor,
     packed = _nvfp4.pack_groups(
         (_nvfp4.QuantizedTensor(c, s, g, (rows, cols), layout=layout,
                                 scope="vector" if per_row else "tensor") for c, s, g in parts))
+    if not isinstance(packed, _nvfp4.FragmentWeights):
+        raise _nvfp4.UnsupportedError(f"pack_fragments: codes.device = {codes.device}, must be CUDA")
     return packed.tiles, packed.global_scale
 
 
