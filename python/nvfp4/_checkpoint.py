@@ -6,6 +6,13 @@ from . import _core
 from ._errors import InvalidValueError
 
 
+def _strings(name, given):
+    """A list; a string alone would be one of single letters, and '*' among them."""
+    if isinstance(given, (str, bytes)):
+        raise TypeError(f"{name} = {given!r}, must be a list of strings")
+    return list(given)
+
+
 def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", quantizer="mse",
                         ignore=(), include=(), fuse=(), input_amax=None, resume=False,
                         overwrite=False, dry_run=False, backend="", device="cpu", progress=None):
@@ -23,8 +30,9 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", qua
     FormatError, InvalidValueError, DeviceError, UnsupportedError.
     """
     return json.loads(_core.quantize_checkpoint(
-        input, output, scheme, format, quantizer, list(ignore), list(include), list(fuse),
-        input_amax, resume, overwrite, dry_run, backend, device, progress))
+        input, output, scheme, format, quantizer, _strings("ignore", ignore),
+        _strings("include", include), _strings("fuse", fuse), input_amax, resume, overwrite, dry_run,
+        backend, device, progress))
 
 
 def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None, resume=False,

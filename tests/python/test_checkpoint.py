@@ -65,6 +65,9 @@ def test_errors(model, tmp_path):
     (tmp_path / "broken.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{\"a\":12}")
     with pytest.raises(nvfp4.FormatError):
         nvfp4.quantize_checkpoint(tmp_path / "broken.safetensors", tmp_path / "out")
+    for name in ("ignore", "include", "fuse"):
+        with pytest.raises(TypeError, match=f"{name} = .* must be a list of strings"):
+            nvfp4.quantize_checkpoint(model, tmp_path / "out", **{name: "*.self_attn.*"})
     with pytest.raises(nvfp4.DeviceError if nvfp4.devices() else nvfp4.UnsupportedError):
         nvfp4.quantize_checkpoint(model, tmp_path / "out", device="cuda:99")
 
