@@ -135,8 +135,15 @@ EncodedChunk decode_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
   const auto out = grow(buffers.codes, elements * 2);
   auto* const bits = reinterpret_cast<std::uint16_t*>(out.data());
   const bool bf16 = dtype == safetensors::DType::bf16;
-  for (std::int64_t i = 0; i < elements; ++i)
+  const int infinity = bf16 ? 0x7F80 : 0x7C00;
+  for (std::int64_t i = 0; i < elements; ++i) {
     bits[i] = bf16 ? BF16::from_float(values[i]).bits : FP16::from_float(values[i]).bits;
+    if ((bits[i] & 0x7FFF) == infinity && std::isfinite(values[i]))
+      throw ValueError(fmt::format("{}: {} has a weight of {}, {} holds at most {}",
+                                   tensor.data.file->path().string(), printable(tensor.name),
+                                   values[i], safetensors::dtype_name(dtype),
+                                   bf16 ? "3.39e38" : "65504; --to bf16 holds more"));
+  }
   return {out, {}, {}};
 }
 

@@ -1,5 +1,6 @@
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -162,9 +163,11 @@ class Weight {
     }
     if (packed && !t_.shape.empty() && t_.shape.back() <= kMaxColumns) t_.shape.back() *= 2;
     Shape expected = t_.shape;
-    if (expected.empty() || expected.back() % 32 != 0 || expected.size() < 2)
-      return defect("wrong-shape", fmt::format("{}: {}, MXFP4 codes must have 32 n columns",
-                                               t_.data.describe(), form_of(t_.data)));
+    const bool empty = std::ranges::find(expected, 0) != expected.end();
+    if (expected.size() < 2 || expected.back() % 32 != 0 || empty)
+      return defect("wrong-shape",
+                    fmt::format("{}: {}, MXFP4 codes must have 32 n columns and not be empty",
+                                t_.data.describe(), form_of(t_.data)));
     expected.back() /= 32;
     if (scales == expected) return;
     defect("wrong-shape", fmt::format("{}: {}, must be [{}], one for each 32 codes of '{}'",

@@ -124,6 +124,48 @@ TEST(Convert, ToPlainDtypesIsTheDequantizedModel) {
   }
 }
 
+TEST(Convert, AWeightThatThePlainDtypeCannotHoldIsAnError) {
+  const std::string down = "model.layers.0.mlp.down_proj";
+  for (const float global : {24.0f, 24.5f}) {  // 6 * 448 * 24 = 64512
+    const TempDir dir;
+    write_quantized(dir / "a", "modelopt", Scheme::nvfp4a16);
+    LoadedFolder model(dir / "a");
+    model.set_scalar(down + ".weight_scale_2", global);
+    model.at(down + ".weight_scale").bytes.back() = std::byte{0x7E};
+    std::ranges::fill(model.at(down + ".weight").bytes, std::byte{0xFF});
+    model.write(dir / "a");
+    if (global == 24.0f) {
+      EXPECT_NO_THROW(convert(dir / "a", dir / "b", "fp16"));
+    } else {
+      expect_error<ValueError>([&] { convert(dir / "a", dir / "b", "fp16"); },
+                               {down + ".weight", "-65856", "F16", "65504", "--to bf16"});
+      EXPECT_FALSE(fs::exists(dir / "b" / "config.json"));
+    }
+    EXPECT_NO_THROW(convert(dir / "a", dir / "c", "bf16"));
+  }
+}
+
+TEST(Convert, EmptyMxfp4IsRefusedByName) {
+  const std::vector<std::vector<std::int64_t>> shapes = {
+      {0, 4, 1, 16}, {2, 0, 1, 16}, {2, 4, 0, 16}};
+  for (const auto& shape : shapes) {
+    const TempDir dir;
+    const std::string name = "model.layers.0.mlp.experts.gate_up_proj";
+    std::vector<TestTensor> tensors = {random_tensor("model.norm.weight", {64})};
+    append(tensors, mxfp4_weight(name + "_blocks", name + "_scales", shape,
+                                 {shape[0], shape[1], shape[2]}, 120, 125));
+    write_model(dir / "a", {tensors}, kLlamaConfig);
+    for (const std::string to : {"bf16", "modelopt"})
+      expect_error<FormatError>([&] { convert(dir / "a", dir / "b", to); },
+                                {name + "_blocks", "must have 32 n columns and not be empty"});
+    expect_error<FormatError>([&] { quantize_checkpoint(quantize_options(dir / "a", dir / "b")); },
+                              {name + "_blocks"});
+    VerifyOptions verify;
+    verify.path = dir / "a";
+    EXPECT_TRUE(verify_checkpoint(verify).broken());
+  }
+}
+
 /// Weights of the converted model against what its input stands for: zero, but for `clamped`.
 void expect_lossless(const fs::path& a, const fs::path& b) {
   const CompareReport report = compare_checkpoints(a, b);
