@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "checkpoint/expect_error.h"
 #include "checkpoint/faults.h"
 #include "checkpoint/findings.h"
+#include "checkpoint/packed_models.h"
 #include "nvfp4/error.h"
 #include "nvfp4/repair.h"
 #include "nvfp4/verify.h"
@@ -160,6 +163,142 @@ TEST_F(VerifyOthers, AGlobalScaleOfOneAndMoreIsInTheWrongSense) {
       EXPECT_EQ(codes, multiplier < 1 ? Codes{} : Codes{"global-scale-sense"})
           << format << ' ' << multiplier;
     }
+  }
+}
+
+/// compressed-tensors writes 1 beside weights that are all zero, and so do we; weights without a
+/// global scale of their own have it too.
+TEST_F(VerifyOthers, AGlobalScaleOfOneIsRightOverZerosAndSmallBlocks) {
+  const std::string down = "model.layers.0.mlp.down_proj";
+  for (const std::string format : {"modelopt", "compressed-tensors"}) {
+    const bool divides = format == "compressed-tensors";
+    const std::string codes = down + (divides ? ".weight_packed" : ".weight");
+    const std::string global = down + (divides ? ".weight_global_scale" : ".weight_scale_2");
+    for (const std::uint8_t scale : {0x01, 0x20, 0x7E})  // 2^-9, 0.125, 448
+      for (const bool zero : {false, true})
+        EXPECT_EQ(codes_after(
+                      [&](LoadedFolder& f) {
+                        f.set_scalar(global, 1);
+                        std::ranges::fill(f.at(down + ".weight_scale").bytes, std::byte{scale});
+                        if (zero) std::ranges::fill(f.at(codes).bytes, std::byte{0x80});
+                      },
+                      format),
+                  zero            ? Codes{}
+                  : scale == 0x7E ? Codes{"global-scale-sense"}
+                  : scale == 0x01 ? Codes{"scale-subnormal"}
+                                  : Codes{})
+            << format << ' ' << int{scale} << ' ' << zero;
+  }
+}
+
+TEST_F(VerifyOthers, WeightsThatAreAllZeroAreHealthyAsWeWriteThem) {
+  for (const std::string format : {"modelopt", "compressed-tensors"}) {
+    std::filesystem::remove_all(dir_ / "zeros");
+    write_model(dir_ / "zeros",
+                {{{{"model.layers.0.mlp.down_proj.weight", safetensors::DType::bf16, {64, 64}},
+                   std::vector<std::byte>(64 * 64 * 2)}}},
+                kLlamaConfig);
+    auto options = quantize_options(dir_ / "zeros", bed_.output);
+    options.format = format;
+    options.overwrite = true;
+    quantize_checkpoint(options);
+    bed_.options.path = bed_.output;
+    EXPECT_EQ(codes_of(verify_checkpoint(bed_.options)), Codes{"input-scale-default"});
+  }
+}
+
+/// NVFP4 feed-forward, FP8 attention with a scale for each row.
+class VerifyMixed : public VerifyOthers {
+ protected:
+  Codes codes_with(const std::function<void(LoadedFolder&)>& change) {
+    return codes_after(
+        [&](LoadedFolder& f) {
+          auto& groups = f.quantization()["config_groups"];
+          groups["group_1"] = {{"targets", {"re:.*self_attn.*"}},
+                               {"format", "float-quantized"},
+                               {"weights", {{"num_bits", 8}, {"type", "float"}}}};
+          groups["group_0"]["targets"] = {"re:.*mlp.*"};
+          f.quantization()["format"] = "mixed-precision";
+          for (auto& [file, tensors] : f.shards) {
+            std::vector<TestTensor> kept;
+            for (TestTensor& t : tensors) {
+              const std::size_t packed = t.spec.name.find(".weight_packed");
+              if (t.spec.name.find("self_attn") == std::string::npos)
+                kept.push_back(std::move(t));
+              else if (packed != std::string::npos)
+                for (TestTensor& part : fp8_weight(t.spec.name.substr(0, packed), 64, 64,
+                                                   ".weight_scale", {64, 1}, 1, 64)
+                                            .tensors)
+                  kept.push_back(std::move(part));
+            }
+            tensors = std::move(kept);
+          }
+          change(f);
+        },
+        "compressed-tensors");
+  }
+  static constexpr const char* kScale = "model.layers.0.self_attn.q_proj.weight_scale";
+};
+
+TEST_F(VerifyMixed, ScalesOfFp8AreReadToo) {
+  const Codes healthy = {"mixed-groups"};
+  EXPECT_EQ(codes_with([](LoadedFolder&) {}), healthy);
+  const auto with = [&](float scale) {
+    Codes codes = codes_with([&](LoadedFolder& f) {
+      const auto bytes = encode({scale}, safetensors::DType::f32);
+      std::ranges::copy(bytes, f.at(kScale).bytes.begin() + 4 * 7);
+    });
+    codes.erase("mixed-groups");
+    return codes;
+  };
+  EXPECT_EQ(with(std::nanf("")), Codes{"scale-nan"});
+  EXPECT_EQ(with(INFINITY), Codes{"scale-nan"});
+  EXPECT_EQ(with(0), Codes{"scale-zero"});
+  EXPECT_EQ(with(-1), Codes{});
+  EXPECT_EQ(codes_with([&](LoadedFolder& f) {
+              std::ranges::fill(f.at(kScale).bytes, std::byte{0});
+              std::ranges::fill(f.at("model.layers.0.self_attn.q_proj.weight").bytes,
+                                std::byte{0x80});
+            }),
+            healthy)
+      << "over zeros";
+  EXPECT_EQ(codes_with([&](LoadedFolder& f) { f.remove(kScale); }),
+            (Codes{"missing-scale", "mixed-groups"}));
+}
+
+TEST_F(VerifyMixed, EachWeightIsInAGroupOfItsForm) {
+  const auto with_targets = [&](const char* group, Json targets) {
+    Codes codes = codes_with([&](LoadedFolder& f) {
+      f.quantization()["config_groups"][group]["targets"] = std::move(targets);
+    });
+    codes.erase("mixed-groups");
+    return codes;
+  };
+  EXPECT_EQ(with_targets("group_0", {"Linear"}), Codes{});
+  EXPECT_EQ(with_targets("group_0", {"re:.*up_proj", "re:.*gate_proj"}),
+            Codes{"not-in-quantized-layers"});
+  EXPECT_EQ(with_targets("group_1", {"re:.*[qkv]_proj"}), Codes{"not-in-quantized-layers"});
+  EXPECT_EQ(with_targets("group_1", {"re:.*self_attn.*", "re:.*mlp.up.*"}), Codes{});
+  EXPECT_EQ(with_targets("group_0", {"re:.*"}), Codes{});
+  EXPECT_EQ(codes_with([](LoadedFolder& f) {
+              auto& groups = f.quantization()["config_groups"];
+              std::swap(groups["group_0"]["targets"], groups["group_1"]["targets"]);
+            }),
+            (Codes{"declared-format", "mixed-groups"}));
+  EXPECT_EQ(
+      codes_with([](LoadedFolder& f) { f.quantization()["ignore"].push_back("re:.*q_proj"); }),
+      (Codes{"excluded-quantized", "mixed-groups"}));
+}
+
+TEST_F(VerifyOthers, ExponentsOfMxfp4MayBeNaN) {
+  for (const int largest : {254, 255}) {
+    PackedWeight w = mxfp4_matrix("layers.0.ffn.experts.0.w1", 32, 64, 120, 125);
+    w.tensors[1].bytes[5] = static_cast<std::byte>(largest);
+    std::filesystem::remove_all(bed_.output);
+    write_model(bed_.output, {w.tensors}, kLlamaConfig);
+    bed_.options.path = bed_.output;
+    EXPECT_EQ(codes_of(verify_checkpoint(bed_.options)),
+              largest == 255 ? Codes{"scale-nan"} : Codes{});
   }
 }
 

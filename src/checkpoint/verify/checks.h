@@ -52,6 +52,9 @@ class Findings {
   std::vector<Finding> findings_;
 };
 
+/// Whether one of two codes in a byte is neither 0 nor -0.
+inline bool is_not_zero(std::byte pair) { return (pair & std::byte{0x77}) != std::byte{0}; }
+
 using OnProgress = std::function<void(const Progress&)>;
 
 /// Opens everything that can be opened.

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "checkpoint/model_config.h"
 #include "checkpoint/select.h"
@@ -102,7 +103,8 @@ class ConfigCheck {
     for (const LogicalTensor& t : subject_.tensors) {
       const std::string module = t.module();
       if (!t.is_plain()) quantized.insert(module);
-      if (t.is_nvfp4()) check_quantized(d, module);
+      if (t.is_nvfp4() || (!t.is_plain() && d.is_compressed_tensors()))
+        check_quantized(d, t, module);
       if (t.is_plain()) check_kept(d, t, module);
     }
     for (const auto& [layer, algorithm] : d.layers) {
@@ -115,7 +117,7 @@ class ConfigCheck {
     }
   }
 
-  void check_quantized(const Declared& d, const std::string& module) {
+  void check_quantized(const Declared& d, const LogicalTensor& t, const std::string& module) {
     const Declared::Match match = d.excludes(module);
     if (match == Declared::Match::whole)
       findings_.add("excluded-quantized", module,
@@ -129,6 +131,50 @@ class ConfigCheck {
       findings_.add(
           "not-in-quantized-layers", module,
           fmt::format("{} is quantized, and not in quantized_layers of {}", module, d.file));
+    if (d.is_compressed_tensors() && match == Declared::Match::none) check_group(d, t, module);
+  }
+
+  /// Its group's targets name it, or all linear layers; those that name it come first.
+  static std::vector<const DeclaredGroup*> groups_of(const Declared& d, const std::string& module) {
+    std::vector<const DeclaredGroup*> named, general;
+    for (const DeclaredGroup& group : d.groups)
+      for (const std::string& target : group.targets) {
+        const bool is_class =
+            !target.empty() && std::isupper(static_cast<unsigned char>(target[0]));
+        if (is_class) general.push_back(&group);  // "Linear", "RoutedExperts"
+        if (!is_class && entry_matches(target, module)) named.push_back(&group);
+      }
+    return named.empty() ? general : named;
+  }
+
+  void check_group(const Declared& d, const LogicalTensor& t, const std::string& module) {
+    if (d.groups.empty()) return;
+    const std::vector<const DeclaredGroup*> groups = groups_of(d, module);
+    if (groups.empty())
+      return findings_.add("not-in-quantized-layers", module,
+                           fmt::format("{} is {}, and no target of config_groups of {} names it",
+                                       module, t.form_name(), d.file));
+    const std::int64_t bits = t.encoding() == Encoding::fp8 ? 8 : 4;
+    const bool fits = std::ranges::any_of(groups, [&](const DeclaredGroup* group) {
+      return group->bits == 0 || (group->is_float && group->bits == bits);
+    });
+    if (!fits)
+      findings_.add("declared-format", module,
+                    fmt::format("{} is {}, and its group in {} says {} bits", module, t.form_name(),
+                                d.file, groups[0]->bits));
+  }
+
+  /// FP8 values without a scale mean something only where nobody says that they have one.
+  void check_plain_fp8(const Declared& d, const LogicalTensor& t, const std::string& module) {
+    const std::string* own = d.layer_algorithm(module);
+    bool wants = d.method == "fp8" || (own != nullptr && own->starts_with("FP8"));
+    if (!wants && d.excludes(module) == Declared::Match::none)
+      for (const DeclaredGroup* group : groups_of(d, module))
+        wants |= group->is_float && group->bits == 8;
+    if (wants)
+      findings_.add("missing-scale", module,
+                    fmt::format("{}: no scale beside it, and {} says that it is quantized to FP8",
+                                t.data.describe(), d.file));
   }
 
   static bool holds_below(const std::set<std::string>& modules, const std::string& prefix) {
@@ -137,7 +183,9 @@ class ConfigCheck {
   }
 
   void check_kept(const Declared& d, const LogicalTensor& t, const std::string& module) {
-    if (!t.name.ends_with(".weight") || t.shape.size() != 2 || !d.layers.empty()) return;
+    if (!t.name.ends_with(".weight") || t.shape.size() != 2) return;
+    if (t.data.info->dtype == safetensors::DType::f8_e4m3) return check_plain_fp8(d, t, module);
+    if (!d.layers.empty()) return;
     const bool is_experts_only = !d.moe_algorithm.empty();
     if (is_experts_only) return;
     const Selection s = classify(*t.data.info, subject_.model_type);

@@ -1,6 +1,8 @@
 // Global and input scales, one at a time and among the layers that loaders fuse.
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
 
 #include "checkpoint/fuse.h"
 #include "checkpoint/select.h"
@@ -23,6 +25,27 @@ bool is_valid(const GlobalScale& scale) {
   return good(scale.multiplier) && good(scale.divisor);
 }
 
+/// Writers store 1 beside weights that are all zero, and beside block scales that were chosen
+/// without it. A reciprocal, or a scale that lost its own, has block scales up to 448.
+bool has_large_blocks(const LogicalTensor& t) {
+  constexpr std::int64_t kBlocks = 1 << 16;
+  constexpr std::uint8_t kLarge = 0x68;  // 64: weights up to 384
+  std::vector<std::byte> scales, codes;
+  const std::int64_t blocks = t.elements() / kBlock;
+  for (std::int64_t at = 0; at < blocks; at += kBlocks) {
+    const auto n = static_cast<std::size_t>(std::min(kBlocks, blocks - at));
+    scales.resize(n);
+    codes.resize(8 * n);
+    t.read_blocks(at, codes, scales);
+    for (std::size_t b = 0; b < n; ++b) {
+      if (std::to_integer<std::uint8_t>(scales[b] & std::byte{0x7F}) < kLarge) continue;
+      const auto block = std::span(codes).subspan(8 * b, 8);
+      if (std::ranges::any_of(block, is_not_zero)) return true;
+    }
+  }
+  return false;
+}
+
 void check_one(const LogicalTensor& t, Findings& findings, std::int64_t& defaults) {
   if (static_cast<std::int64_t>(t.globals.size()) > t.matrices())
     findings.add("wrong-shape", t.module(),
@@ -35,7 +58,8 @@ void check_one(const LogicalTensor& t, Findings& findings, std::int64_t& default
       break;
     }
     // GGUF has weights without one, which is 1.
-    if (scale.multiplier > 1 || (scale.multiplier == 1 && t.names->scheme != "gguf")) {
+    const bool one = scale.multiplier == 1 && t.names->scheme != "gguf";
+    if (scale.multiplier > 1 || (one && has_large_blocks(t))) {
       findings.add(
           "global-scale-sense", t.module(),
           fmt::format("{}: {}, so weights would reach {:.3g}", t.global.describe(),

@@ -1,4 +1,4 @@
-// Every block scale of every NVFP4 weight.
+// Every block scale of every NVFP4 weight, and the scales of FP8 and MXFP4 weights beside them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -20,7 +20,8 @@ struct Chunk {
 };
 
 struct Counts {
-  std::int64_t nan = 0, negative = 0, zero = 0, normal = 0, positive = 0;
+  std::int64_t nan = 0, negative = 0, zero = 0, normal = 0;
+  std::int64_t positive = 0;  ///< where none is normal: those over codes that are not zero
 
   void add(const Counts& other) {
     nan += other.nan;
@@ -31,17 +32,16 @@ struct Counts {
   }
 };
 
-/// Blocks with a scale of zero and a code that is not.
-std::int64_t lost_blocks(const std::vector<std::byte>& codes,
-                         const std::vector<std::byte>& scales) {
-  std::int64_t lost = 0;
+/// Blocks with a code that is not zero under a scale that is zero, or that is not.
+std::int64_t blocks_with_codes(const std::vector<std::byte>& codes,
+                               const std::vector<std::byte>& scales, bool zero_scale) {
+  std::int64_t found = 0;
   for (std::size_t b = 0; b < scales.size(); ++b) {
-    if ((scales[b] & std::byte{0x7F}) != std::byte{0}) continue;
+    if (((scales[b] & std::byte{0x7F}) == std::byte{0}) != zero_scale) continue;
     const auto begin = codes.begin() + static_cast<std::ptrdiff_t>(8 * b);
-    lost += std::any_of(begin, begin + 8,
-                        [](std::byte c) { return (c & std::byte{0x77}) != std::byte{0}; });
+    found += std::any_of(begin, begin + 8, is_not_zero);
   }
-  return lost;
+  return found;
 }
 
 Counts count(const LogicalTensor& t, const Chunk& chunk) {
@@ -59,10 +59,13 @@ Counts count(const LogicalTensor& t, const Chunk& chunk) {
     if (v > 0 && v < 0x7F) counts.positive += histogram[v];
     if (magnitude >= 8 && magnitude != E4M3::kNaN) counts.normal += histogram[v];
   }
-  if (histogram[0] + histogram[0x80] > 0) {
+  const bool tiny = counts.normal == 0 && counts.positive > 0;
+  if (tiny || histogram[0] + histogram[0x80] > 0) {
     codes.resize(scales.size() * 8);
     t.read_blocks(chunk.begin, codes, scales);
-    counts.zero = lost_blocks(codes, scales);
+    counts.zero = blocks_with_codes(codes, scales, true);
+    if (tiny)
+      counts.positive = blocks_with_codes(codes, scales, false);  // over zeros they do no harm
   }
   return counts;
 }
@@ -144,6 +147,56 @@ void report(const LogicalTensor& t, const Counts& c, Findings& findings) {
                  fmt::format("{}: all {} block scales are below 2^-6", where, total));
 }
 
+/// Whether a code under scale number `at` of an FP8 weight is not zero.
+bool has_codes_under(const LogicalTensor& t, std::int64_t at) {
+  const std::int64_t across = ceil_div(t.cols(), t.block_cols);
+  const std::int64_t col = at % across * t.block_cols, row = at / across * t.block_rows;
+  std::vector<std::byte> codes(static_cast<std::size_t>(std::min(t.block_cols, t.cols() - col)));
+  for (std::int64_t r = row; r < std::min(row + t.block_rows, t.rows()); ++r) {
+    t.data.read(r * t.cols() + col, codes);
+    if (std::ranges::any_of(codes,
+                            [](std::byte c) { return (c & std::byte{0x7F}) != std::byte{}; }))
+      return true;
+  }
+  return false;
+}
+
+/// Those of FP8 and MXFP4. A sign is no fault of theirs: every loader multiplies by it.
+void check_other_scales(const LogicalTensor& t, Findings& findings) {
+  constexpr std::int64_t kPart = 1 << 20;
+  const bool fp8 = t.encoding() == Encoding::fp8;
+  const safetensors::DType dtype = t.scales.info->dtype;
+  const std::int64_t size = safetensors::dtype_bits(dtype) / 8;
+  const auto total = static_cast<std::int64_t>(t.scales.info->bytes) / size;
+  std::int64_t nan = 0, zero = 0;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+  for (std::int64_t at = 0; at < total; at += kPart) {
+    const std::int64_t n = std::min(kPart, total - at);
+    bytes.resize(static_cast<std::size_t>(n * size));
+    t.scales.read(at * size, bytes);
+    if (!fp8) {  // E8M0, though GPT-OSS calls it U8; it has no zero
+      nan += std::ranges::count(bytes, std::byte{0xFF});
+      continue;
+    }
+    values.resize(static_cast<std::size_t>(n));
+    to_floats(dtype, bytes, values);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float value = values[static_cast<std::size_t>(i)];
+      nan += !std::isfinite(value);
+      zero += value == 0 && has_codes_under(t, at + i);
+    }
+  }
+  const auto add = [&](const char* code, std::int64_t n, const char* are) {
+    if (n > 0)
+      findings.add(code, t.module(),
+                   fmt::format("{}: {} of {} {} scales are {}", t.scales.describe(), n, total,
+                               t.form_name(), are));
+  };
+  add("scale-nan", nan, "NaN or infinite");
+  add("scale-zero", zero, "zero over codes that are not");
+}
+
 }  // namespace
 
 void check_scales(const Subject& subject, Findings& findings, const OnProgress& on_progress) {
@@ -184,6 +237,9 @@ void check_scales(const Subject& subject, Findings& findings, const OnProgress& 
                    fmt::format("{}: rows and columns of the scales look mixed up by 128x4 tiles",
                                weights[i]->scales.describe()));
   }
+  for (const LogicalTensor& t : subject.tensors)
+    if (!t.is_plain() && !t.is_nvfp4() && !subject.defective.contains(t.name))
+      check_other_scales(t, findings);
 }
 
 }  // namespace nvfp4::checkpoint
