@@ -16,7 +16,8 @@ void require_usable(const StoredTensor& stored, const GlobalScale& scale) {
   const bool good = std::isfinite(scale.multiplier) && std::isfinite(scale.divisor) &&
                     scale.multiplier > 0 && scale.divisor > 0;
   require<ValueError>(good,
-                      "{} = {} (as a multiplier), must be finite and > 0; nvfp4 verify says more",
+                      "{} = {} (as a multiplier), must be > 0 and finite, and so its reciprocal; "
+                      "nvfp4 verify says more",
                       stored.describe(), scale.multiplier);
 }
 
