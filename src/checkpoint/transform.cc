@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "backends/backend.h"
@@ -19,6 +22,12 @@ namespace nvfp4::checkpoint {
 namespace {
 
 std::uint64_t peak_memory() {
+#ifdef __linux__
+  // ru_maxrss would count the process that started this one too: it survives exec.
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
+#endif
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;

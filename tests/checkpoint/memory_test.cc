@@ -8,6 +8,7 @@
 
 #include "checkpoint/child_process.h"
 #include "checkpoint/temp_dir.h"
+#include "checkpoint/tiny_model.h"
 #include "nvfp4/safetensors.h"
 
 namespace nvfp4 {
@@ -63,6 +64,22 @@ TEST(Memory, PeakIsNoHigherForFp8) {
   expect_bounded_memory(
       safetensors::DType::f8_e4m3, 8192,
       R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})");
+}
+
+// What starts the command may be much larger: a Python with a model in it.
+TEST(Memory, PeakIsThatOfThisProgramAndNotOfWhatStartedIt) {
+#ifdef NVFP4_TEST_EMULATOR
+  GTEST_SKIP() << "an emulator has memory of its own";
+#endif
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  const std::vector<std::byte> resident(1 << 30, std::byte{1});
+  const int status =
+      run_child("Child.DISABLED_Quantize", {{"CHILD_INPUT", (dir / "in").string()},
+                                            {"CHILD_OUTPUT", (dir / "out").string()},
+                                            {"CHILD_MEMORY_LIMIT", std::to_string(resident.size())},
+                                            {"CHILD_MAX", "1"}});
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 }  // namespace
