@@ -58,7 +58,8 @@ Linear load_linear(const Checkpoint& checkpoint, std::span<const std::string> mo
                    const LinearOptions& options = {},
                    Unquantized unquantized = Unquantized::refuse);
 
-/// A weight [G·N, K] (DeepSeek-V4's wo_a), or a stack [G, N, K].
+/// A weight [G·N, K] (DeepSeek-V4's wo_a), or a stack [G, N, K]. A bias beside it is an
+/// UnsupportedError unless options.bias takes its place.
 GroupedLinear load_grouped_linear(const Checkpoint& checkpoint, std::string_view module,
                                   std::int64_t groups, const LinearOptions& options = {},
                                   Unquantized unquantized = Unquantized::refuse);
@@ -71,7 +72,8 @@ GroupedLinear load_grouped_linear(const Checkpoint& checkpoint,
 /// The experts below `module` ("model.layers.3.mlp"): "<module>.experts.<e>.gate_proj" (up_proj,
 /// down_proj; or w1, w3, w2), or stacks "<module>.experts.gate_up_proj" (or gate_proj and up_proj)
 /// and "down_proj". Shared ones are in "<module>.shared_experts" or "shared_expert". The router is
-/// the caller's.
+/// the caller's. Experts with biases, or a shared one with a gate of its own, are an
+/// UnsupportedError.
 Moe load_moe(const Checkpoint& checkpoint, std::string_view module, const MoeOptions& options = {},
              Unquantized unquantized = Unquantized::refuse);
 

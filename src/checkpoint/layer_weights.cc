@@ -31,7 +31,7 @@ std::int64_t stored_row(std::int64_t i, std::int64_t rows, int n) {
   return i % (rows / n) * n + i / (rows / n);
 }
 
-/// That of matrix `index`.
+/// That of matrix `index`: there is one for all of a stack, or one for each.
 std::optional<GlobalScale> input_scale_of(const LogicalTensor& t, std::int64_t index) {
   if (t.inputs.empty()) return std::nullopt;
   const GlobalScale& s = t.inputs[t.inputs.size() == 1 ? 0 : static_cast<std::size_t>(index)];
@@ -198,6 +198,13 @@ std::vector<float> LayerWeights::bias(const std::string& module, std::int64_t ou
   std::vector<float> values(static_cast<std::size_t>(outputs));
   t->read(0, values);
   return values;
+}
+
+void LayerWeights::require_no_bias(const std::string& module) const {
+  for (const char* end : {".bias", "_bias"})
+    require<UnsupportedError>(reader().find(module + end) == nullptr,
+                              "{}: '{}{}' is a bias, which would not be added", path(),
+                              printable(module), end);
 }
 
 void LayerWeights::require_shape(const WeightView& w, std::int64_t outputs,

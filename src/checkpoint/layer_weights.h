@@ -40,6 +40,8 @@ class LayerWeights {
                    std::int64_t row_stride, std::int64_t col_stride);
   /// "<module>.bias", or nothing.
   std::vector<float> bias(const std::string& module, std::int64_t outputs) const;
+  /// Throws UnsupportedError if there is a bias that would be left out.
+  void require_no_bias(const std::string& module) const;
   /// Throws FormatError unless `w` is [outputs, inputs].
   void require_shape(const WeightView& w, std::int64_t outputs, std::int64_t inputs) const;
 

@@ -88,6 +88,7 @@ GroupedLinear load_grouped_linear(const Checkpoint& checkpoint, std::string_view
                                   Unquantized unquantized) {
   LayerWeights weights(checkpoint, unquantized);
   const std::string name(module);
+  if (options.bias.empty()) weights.require_no_bias(name);
   const LogicalTensor* t = weights.find(name);
   if (t == nullptr || t->shape.size() != 3)
     return GroupedLinear(split_groups(weights.matrix(name), groups), options);
@@ -107,6 +108,7 @@ GroupedLinear load_grouped_linear(const Checkpoint& checkpoint,
   LayerWeights weights(checkpoint, unquantized);
   std::vector<WeightView> groups;
   for (const std::string& module : modules) {
+    if (options.bias.empty()) weights.require_no_bias(module);
     groups.push_back(weights.matrix(module));
     weights.require_shape(groups.back(), groups[0].outputs(), groups[0].inputs());
   }

@@ -114,12 +114,27 @@ std::vector<ExpertWeights> load_stacked(LayerWeights& weights, const std::string
   return list;
 }
 
+/// Throws UnsupportedError if the experts are more than Moe computes: nothing is left out silently.
+void require_plain_experts(const LayerWeights& weights, const std::string& module) {
+  const std::string routed = module + ".experts.", shared = module + ".shared_expert";
+  for (const LogicalTensor& t : weights.reader().tensors()) {
+    const bool of_experts = t.name.starts_with(routed) || t.name.starts_with(shared);
+    require<UnsupportedError>(!of_experts || !t.name.ends_with("bias"),
+                              "{}: tensor '{}' is a bias, and Moe adds none", weights.path(),
+                              printable(t.name));
+    require<UnsupportedError>(!t.name.starts_with(shared + "_gate."),
+                              "{}: tensor '{}' weighs the shared expert, and Moe adds it as it is",
+                              weights.path(), printable(t.name));
+  }
+}
+
 }  // namespace
 
 Moe load_moe(const Checkpoint& checkpoint, std::string_view module, const MoeOptions& options,
              Unquantized unquantized) {
   LayerWeights weights(checkpoint, unquantized);
   const std::string name(module), experts = name + ".experts";
+  require_plain_experts(weights, name);
   std::vector<ExpertWeights> routed = load_single(weights, experts), shared;
   if (routed.empty()) routed = load_stacked(weights, experts);
   require<FormatError>(!routed.empty(), "{}: there are no experts below '{}'", weights.path(),

@@ -7,6 +7,7 @@
 
 #include "checkpoint/converted.h"
 #include "checkpoint/gguf/gguf_models.h"
+#include "checkpoint/layer_weights.h"
 #include "checkpoint/tiny_model.h"
 #include "layers/moe_cases.h"
 
@@ -192,6 +193,9 @@ TEST(LoadLayers, FusedModulesKeepTheirGlobalScales) {
   const WeightView parts[] = {q.view(), k.view(), v.view()};
   EXPECT_TRUE(same_bits(load_linear(checkpoint, modules).forward(x.view()),
                         Linear(parts, {.bias = bias}).forward(x.view())));
+  const std::vector<float> given = test::random_floats(88, 9);
+  EXPECT_TRUE(same_bits(load_linear(checkpoint, modules, {.bias = given}).forward(x.view()),
+                        Linear(parts, {.bias = given}).forward(x.view())));
   const Linear rows = load_linear(checkpoint, "l.v", {.scheme = Scheme::nvfp4a16});
   EXPECT_LE(test::worst_error(x.view(), pack_weights(v.view()),
                               rows.forward(x.view(), DType::f32).view()),
@@ -235,6 +239,19 @@ TEST(LoadLayers, GroupsComeFromOneMatrixAStackOrModules) {
   EXPECT_TRUE(
       same_bits(run(load_grouped_linear(checkpoint, "plain.wo_a", 3, {}, Unquantized::quantize)),
                 run(GroupedLinear(split_groups(plain.view(), 3)))));
+  for (const std::string name : {"tensor.wo_a.bias", "group.1.bias"}) {
+    std::vector<TestTensor> more = tensors;
+    more.push_back(floats(name, {96}, std::vector<float>(96)));
+    write_shard(dir / "biased.safetensors", more);
+    const Checkpoint biased(dir / "biased.safetensors");
+    const std::vector<float> own(96);
+    const auto load = [&](const LinearOptions& options) {
+      return name[0] == 't' ? load_grouped_linear(biased, "tensor.wo_a", 3, options)
+                            : load_grouped_linear(biased, modules, options);
+    };
+    EXPECT_TRUE(contains(message_of<UnsupportedError>([&] { load({}); }), name));
+    EXPECT_TRUE(same_bits(run(load({.bias = own})), want));
+  }
   EXPECT_THROW(load_grouped_linear(checkpoint, "tensor.stack", 2), FormatError);
   EXPECT_THROW(load_grouped_linear(checkpoint, "tensor.wo_a", 5), ShapeError);
 }
@@ -260,6 +277,71 @@ TEST(LoadLayers, ExpertsComeFromStacksToo) {
         test::run(load_moe(Checkpoint(dir / "m.safetensors"), "l"), x.view(), c.routing()),
         test::run(Moe(experts), x.view(), c.routing())));
   }
+}
+
+TEST(LoadLayers, ExpertsOfAStackKeepTheirOwnScales) {
+  const TempDir dir;
+  constexpr std::size_t kE = 6;
+  std::vector<test::ExpertMatrices> list;
+  std::vector<TestTensor> tensors;
+  for (const std::string name : {"gate_proj", "up_proj", "down_proj"}) {
+    TestTensor stack[3];
+    std::vector<float> globals, inputs;
+    for (std::size_t e = 0; e < kE; ++e) {
+      if (list.size() == e) list.push_back(test::expert(64, 32, 40 + e, false));
+      QuantizedMatrix& q = name == "gate_proj" ? list[e].gate
+                           : name == "up_proj" ? list[e].up
+                                               : list[e].down;
+      *q.global_scale() *= static_cast<float>(e + 1);
+      globals.push_back(*q.global_scale());
+      inputs.push_back(0.01f * static_cast<float>(1 + e * 5 % kE));  // the largest is amid them
+      const std::vector<TestTensor> one = triple("", q);
+      for (std::size_t i = 0; i < 2; ++i) {
+        stack[i].spec = one[i].spec;
+        stack[i].bytes.insert(stack[i].bytes.end(), one[i].bytes.begin(), one[i].bytes.end());
+      }
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      stack[i].spec.name = "l.experts." + name + stack[i].spec.name;
+      stack[i].spec.shape.insert(stack[i].spec.shape.begin(), kE);
+      tensors.push_back(std::move(stack[i]));
+    }
+    tensors.push_back(floats("l.experts." + name + ".weight_scale_2", {kE}, globals));
+    tensors.push_back(floats("l.experts." + name + ".input_scale", {kE}, inputs));
+  }
+  test::MoeCase c(7, 16, 16, false, kE, 0);
+  c.routed = std::move(list);
+  for (std::size_t e = 0; e < kE; ++e)
+    c.routed[e].input_scale = c.routed[e].down_scale =
+        GlobalScale::from_multiplier(0.01f * static_cast<float>(1 + e * 5 % kE));
+  // One that is not stacked, by its other name.
+  c.shared.push_back(test::expert(64, 48, 90, false));
+  append(tensors, triple("l.shared_expert.gate_proj", c.shared[0].gate));
+  append(tensors, triple("l.shared_expert.up_proj", c.shared[0].up));
+  append(tensors, triple("l.shared_expert.down_proj", c.shared[0].down));
+  write_shard(dir / "m.safetensors", tensors);
+  const Moe moe = load_moe(Checkpoint(dir / "m.safetensors"), "l");
+  ASSERT_EQ(moe.shared_experts(), 1);
+  const Matrix x = make(Fill::gaussian, 7, 64, 2, DType::bf16);
+  EXPECT_EQ(moe.quantize(x.view()).view().global_of(0), 0.06f);
+  EXPECT_TRUE(same_bits(test::run(moe, x.view(), c.routing()),
+                        test::run(c.moe({}), x.view(), c.routing())));
+}
+
+TEST(LoadLayers, WeightsAreReadWhereTheyAreMapped) {
+  const TempDir dir;
+  std::vector<TestTensor> tensors = triple("l.q", test::weights(40, 64, 1));
+  tensors.push_back(random_tensor("l.plain.weight", {24, 64}));
+  write_shard(dir / "m.safetensors", tensors);
+  const Checkpoint checkpoint(dir / "m.safetensors");
+  checkpoint::LayerWeights weights(checkpoint, Unquantized::quantize);
+  const auto mapped = [&](const checkpoint::StoredTensor& t) {
+    return static_cast<const void*>(t.file->data(*t.info).data());
+  };
+  const checkpoint::LogicalTensor &q = weights.get("l.q", 2), &plain = weights.get("l.plain", 2);
+  EXPECT_EQ(weights.matrix("l.q").quantized.codes, mapped(q.data));
+  EXPECT_EQ(weights.matrix("l.q").quantized.scales, mapped(q.scales));
+  EXPECT_EQ(weights.matrix("l.plain").dense.data, mapped(plain.data));
 }
 
 TEST(LoadLayers, WeightsThatAreNotQuantizedAreRefusedUnlessAskedFor) {
@@ -389,6 +471,11 @@ TEST(LoadLayers, HostileFoldersAreTypedErrorsThatNameTheTensor) {
                 t.push_back(floats(down + ".pre_quant_scale", {32}, std::vector<float>(32, 2)));
               }),
               "UnsupportedError", down + ".pre_quant_scale");
+  for (const std::string name : {"l.experts.1.up_proj.bias", "l.experts.down_proj_bias",
+                                 "l.shared_expert.up_proj.bias", "l.shared_expert_gate.weight"})
+    expect_says(
+        hostile([&](Tensors& t) { t.push_back(floats(name, {32}, std::vector<float>(32))); }),
+        "UnsupportedError", name);
 }
 
 TEST(LoadLayers, AnInterruptedFolderOrNoneIsAnError) {
