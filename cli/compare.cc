@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "commands.h"
@@ -76,6 +77,11 @@ std::string text(const CompareReport& report, const Arguments& arguments) {
   const Style style(stdout);
   std::string out = fmt::format("{} (a) and {} (b)\n", style.bold(clean(arguments.a)),
                                 style.bold(clean(arguments.b)));
+  for (const auto& [name, complete] : {std::pair{"a", report.complete_a}, {"b", report.complete_b}})
+    if (!complete)
+      out +=
+          style.yellow(fmt::format("{} is incomplete: an interrupted quantization left it", name)) +
+          '\n';
   const std::size_t shown = std::min(report.tensors.size(), arguments.top);
   const bool one_form = std::ranges::all_of(
       report.tensors, [&](const auto& t) { return form(t) == form(report.tensors.front()); });

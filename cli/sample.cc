@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
+#include <string>
 
 #include "commands.h"
 #include "nvfp4/checkpoint.h"
@@ -24,6 +26,8 @@ Examples:
 
 void run(Arguments& arguments) {
   SampleOptions& options = arguments.options;
+  if (std::isnan(options.scale))  // which no range refuses
+    throw CLI::ValidationError("--scale", "nan, must be 1/64 to 4");
   const auto start = std::chrono::steady_clock::now();
   const SampleReport report = [&] {
     ProgressBar progress("sample", arguments.quiet);
@@ -59,7 +63,13 @@ void add_sample(CLI::App& app) {
                    "of every width of the real model, 1/64 to 4; 0.125 if not given, 1 is real")
       ->option_text("S")
       ->check(CLI::Range(1.0 / 64, 4.0));
-  command->add_option("--seed", o.seed, "of the weights; 0 if not given")->option_text("N");
+  command->add_option("--seed", o.seed, "of the weights; 0 if not given")
+      ->option_text("N")
+      ->check(CLI::Validator(
+          [](const std::string& seed) {
+            return seed.starts_with('-') ? "must not be negative" : std::string();
+          },
+          ""));
   command->add_option("--shards", o.shards, "files to spread over; one for each 4 GB if not given")
       ->option_text("N")
       ->check(CLI::Range(1, 99999));

@@ -65,6 +65,8 @@ TEST_F(Cli, CallsWrongUsageTwo) {
     expect_one_line_error(run({"quantize", "m/in", output}), 2, {"OUTPUT", output});
   expect_one_line_error(run({"quantize", "m/in", "m/in-nvfp4"}), 1, {"m/in"});
   expect_one_line_error(run({"sample", "m", "--scale", "1000"}), 2, {"--scale"});
+  expect_one_line_error(run({"sample", "m", "--scale", "nan"}), 2, {"--scale"});
+  expect_one_line_error(run({"sample", "m", "--seed", "-1"}), 2, {"--seed"});
   expect_one_line_error(run({"compare", "a"}), 2, {"B"});
 }
 
@@ -196,10 +198,13 @@ TEST_F(Cli, SaysHowToGoOnWhenInterrupted) {
   EXPECT_EQ(r.status, 128 + SIGINT);
   EXPECT_TRUE(has(r.err, "nvfp4 quantize 'm' 'out' --resume")) << r.err;
   EXPECT_TRUE(has(run({"inspect", "out"}).out, "incomplete"));
+  EXPECT_TRUE(has(run({"compare", "m", "out"}).out, "b is incomplete"));
+  EXPECT_TRUE(has(run({"compare", "out", "m", "--json"}).out, "\"complete_a\": false"));
   expect_one_line_error(run({"quantize", "m", "out"}), 1, {"out"});
   const Result resumed = run({"quantize", "m", "out", "--resume"});
   EXPECT_EQ(resumed.status, 0) << resumed.err;
   EXPECT_FALSE(has(run({"inspect", "out"}).out, "incomplete"));
+  EXPECT_FALSE(has(run({"compare", "m", "out"}).out, "incomplete"));
 }
 
 TEST_F(Cli, ColoursOnlyATerminalThatWantsThem) {

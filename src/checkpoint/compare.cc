@@ -185,6 +185,8 @@ CompareReport compare_checkpoints(const std::filesystem::path& a, const std::fil
   });
   report.relative_error = relative(squared_error, squared_norm);
   report.sqnr_db = sqnr_db(squared_error, squared_norm);
+  report.complete_a = checkpoint_a.complete();
+  report.complete_b = checkpoint_b.complete();
   report.only_in_a = std::move(matched.only_in_a);
   report.only_in_b = std::move(matched.only_in_b);
   report.shape_mismatch = std::move(matched.shape_mismatch);
@@ -206,6 +208,8 @@ std::string to_json(const CompareReport& report) {
   return dump_pretty({{"relative_error", report.relative_error},
                       {"sqnr_db", report.sqnr_db},
                       {"max_error", report.max_error},
+                      {"complete_a", report.complete_a},
+                      {"complete_b", report.complete_b},
                       {"identical", report.identical},
                       {"different", report.tensors.size()},
                       {"only_in_a", report.only_in_a},
