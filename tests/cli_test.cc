@@ -234,6 +234,19 @@ TEST_F(Cli, ShowsProgressOnATerminal) {
   EXPECT_FALSE(has(run_in_terminal({"sample", "n", "--scale", "0.25", "-q"}).out, "GB/s"));
 }
 
+TEST_F(Cli, ShowsProgressAndRemainingTimeOfAQuantizationAndPlainLinesInAFile) {
+  ASSERT_EQ(run({"sample", "m", "--scale", "0.0625", "--layers", "4", "-q"}).status, 0);
+  // The reference takes seconds for this.
+  Words arguments{"quantize", "m", "a", "--backend", "reference", "--threads", "1"};
+  const std::string terminal = run_in_terminal(arguments).out;
+  EXPECT_TRUE(has(terminal, "\r") && has(terminal, " tensors  ")) << terminal;
+  EXPECT_TRUE(has(terminal, " GB/s  ") && has(terminal, " left")) << terminal;
+  arguments[2] = "b";
+  const Result file = run(arguments);
+  EXPECT_TRUE(has(file.err, "quantize: ") && has(file.err, " left\n")) << file.err;
+  EXPECT_TRUE(!has(file.err, "\r") && !has(file.err, "\x1b")) << file.err;
+}
+
 TEST_F(Cli, HidesControlCharactersOfNames) {
   make_sample();
   write_text(dir_ / "m" / "config.json", R"({"model_type": "a\u001b[31mb\u009b\n"})");

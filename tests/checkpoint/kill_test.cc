@@ -1,20 +1,25 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <string>
+#include <vector>
 
 #include "checkpoint/child_process.h"
 #include "checkpoint/expect_error.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
+#include "nvfp4/safetensors.h"
 
 /// Runs that are killed before each change to the names in the output: they go through rename(),
-/// unlink() and remove(), which this file puts in the place of the C library's.
+/// unlink() and remove(), which this file puts in the place of the C library's. And fsync(), to see
+/// when it is called.
 namespace nvfp4 {
 namespace {
 
@@ -25,11 +30,26 @@ void before_change() {
   if (changes_left >= 0 && changes_left.fetch_sub(1) == 0) ::kill(::getpid(), SIGKILL);
 }
 
+/// If not null, gets the calls of rename() and fsync(), of one thread.
+std::vector<std::string>* calls = nullptr;
+
+std::string name_of(const std::filesystem::path& path) { return path.filename().string(); }
+
 }  // namespace
 }  // namespace nvfp4
 
+extern "C" int fsync(int fd) {
+  if (nvfp4::calls != nullptr) {
+    const auto file = "/proc/self/fd/" + std::to_string(fd);
+    nvfp4::calls->push_back("fsync " + nvfp4::name_of(std::filesystem::read_symlink(file)));
+  }
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+
 extern "C" int rename(const char* from, const char* to) noexcept {
   nvfp4::before_change();
+  if (nvfp4::calls != nullptr)
+    nvfp4::calls->push_back("rename " + nvfp4::name_of(from) + " " + nvfp4::name_of(to));
   return ::renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
@@ -81,6 +101,25 @@ QuantizeCheckpointOptions resume(const fs::path& in, const fs::path& out) {
   auto options = quantize_options(in, out);
   options.resume = true;
   return options;
+}
+
+TEST(Commit, AFileIsOnTheDiskBeforeItGetsItsNameAndTheNameAfterwards) {
+  const TempDir dir;
+  const auto expect_in_order = [&](const std::string& name, auto&& write) {
+    std::vector<std::string> recorded;
+    calls = &recorded;
+    write(dir / name);
+    calls = nullptr;
+    const std::vector<std::string> want = {"fsync " + name + ".partial",
+                                           "rename " + name + ".partial " + name,
+                                           "fsync " + name_of(dir.path())};
+    EXPECT_EQ(recorded, want);
+  };
+  expect_in_order("config.json",
+                  [](const fs::path& path) { safetensors::write_file_atomically(path, "{}"); });
+  expect_in_order("m.safetensors", [](const fs::path& path) {
+    safetensors::Writer(path, {{"a", safetensors::DType::u8, {0}}}).commit();
+  });
 }
 
 class Kill : public ::testing::Test {

@@ -72,6 +72,51 @@ TEST_P(MoeOnEveryBackend, W4A16HasTheBitsOfOneTokenAndOneExpertAtATime) {
     }
 }
 
+TEST(Moe, AddsAnyNumberOfSharedExperts) {
+  for (const std::size_t shared : {0u, 2u, 3u}) {
+    const MoeCase c(7, kK, kI, false, 6, shared);
+    const Matrix x = make(Fill::gaussian, 7, kK, 2, DType::bf16);
+    const Moe moe = c.moe({});
+    EXPECT_EQ(moe.shared_experts(), static_cast<std::int64_t>(shared));
+    const QuantizedActivation a = moe.quantize(x.view());
+    EXPECT_TRUE(
+        same_bits(run(moe, a, c.routing()), test::naive_moe(c, a.view(), kNone, [](std::int64_t) {
+                    return QuantizeOptions{.scope = GlobalScope::vector};
+                  })));
+    const MoeOptions options{.scheme = Scheme::nvfp4a16, .batch_invariant = true};
+    EXPECT_TRUE(same_bits(run(c.moe(options), x.view(), c.routing()),
+                          test::naive_moe(c, x.view(), options)));
+  }
+}
+
+// Their rows go through the experts 256 MiB at a time: here 174762 tokens.
+TEST(Moe, TakesMoreTokensThanGoThroughItsExpertsAtOnce) {
+  const std::int64_t k = 16, top_k = 8, tokens = 174762 + 40, some = 60;
+  MoeCase c(0, k, 16);
+  c.top_k = top_k;
+  std::mt19937_64 rng(3);
+  for (std::int64_t i = 0; i < tokens * top_k; ++i)
+    c.ids.push_back(static_cast<std::int64_t>(rng() % 6));
+  c.weights = test::random_floats(c.ids.size(), 4);
+  const Matrix x = make(Fill::gaussian, tokens, k, 2, DType::bf16);
+  const Moe moe = c.moe({});
+  const Matrix all = run(moe, x.view(), c.routing());
+  for (const std::int64_t first : {std::int64_t{0}, tokens - some}) {
+    MatrixView part = x.view();
+    part.data = x.data<BF16>() + first * k;
+    part.rows = some;
+    Routing routing = c.routing();
+    routing.ids = c.ids.data() + first * top_k;
+    routing.weights = c.weights.data() + first * top_k;
+    routing.rows = some;
+    const Matrix y = run(moe, part, routing);
+    EXPECT_EQ(std::memcmp(y.data<float>(), all.data<float>() + first * k,
+                          static_cast<std::size_t>(some * k) * sizeof(float)),
+              0)
+        << first;
+  }
+}
+
 TEST(Moe, TheBoundSeesOneWrongScaleAWrongWeightAndASwappedExpert) {
   const MoeCase c(4, kK, kI);
   const Matrix x = make(Fill::gaussian, 4, kK, 2, DType::f32);
