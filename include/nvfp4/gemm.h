@@ -25,7 +25,7 @@ enum class WeightLayout : std::uint8_t {
 };
 
 /// Weights in the order in which the kernels of every backend read them; 9 bytes for 16 elements,
-/// as in a checkpoint. Moves, does not copy.
+/// as in a checkpoint, N rounded up to 16. Moves, does not copy.
 class PackedWeights {
  public:
   static constexpr std::int64_t kPanelRows = 16, kGroupBlocks = 4;

@@ -143,6 +143,27 @@ std::string without_quantization_config(const ModelConfig& config) {
   return text;
 }
 
+std::string with_dtype(const std::string& text, const std::string& file, std::string_view dtype) {
+  if (text.empty()) return text;
+  Json json = parse_config_json(text, file);
+  bool changes = false;
+  const auto set = [&](Json& object) {
+    for (const char* key : {"torch_dtype", "dtype"}) {
+      const auto it = object.find(key);
+      if (it == object.end() || !it->is_string()) continue;
+      const auto& name = it->get_ref<const std::string&>();
+      const bool known = name == "bfloat16" || name == "float16" || name == "float32";
+      if (!known || name == dtype) continue;
+      *it = dtype;
+      changes = true;
+    }
+  };
+  set(json);
+  for (auto& [key, part] : json.items())  // of a multimodal model
+    if (part.is_object()) set(part);
+  return changes ? dump_pretty(json) + "\n" : text;
+}
+
 std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {
   if (config.text.empty()) return dump_pretty(Json{{kKey, quantization}}) + "\n";
   const std::string text = without_quantization_config(config);

@@ -30,5 +30,8 @@ std::string with_quantization_config(const ModelConfig& config,
                                      const nlohmann::ordered_json& quantization);
 /// The text without it, at the end of a line.
 std::string without_quantization_config(const ModelConfig& config);
+/// The text with `dtype` ("float16") wherever it says in which one to load floats; unchanged to the
+/// byte if it says so already, or nothing.
+std::string with_dtype(const std::string& text, const std::string& file, std::string_view dtype);
 
 }  // namespace nvfp4::checkpoint

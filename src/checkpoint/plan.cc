@@ -257,6 +257,8 @@ class Planner {
       add_fp8(c, shard);
       return;
     } else {
+      if (options_.task != Task::decode && t.encoding() == Encoding::fp8)
+        decoded_fp8_.push_back(t.module());
       add_decoded(c, shard);
     }
     if (t.name.ends_with(".weight") || c.selection.kind == "stacked experts")
@@ -357,10 +359,11 @@ class Planner {
                               "{}: {}, whose input scales are those of FP8; --scheme nvfp4a16 "
                               "leaves them out",
                               t.data.describe(), algorithm);
+    const bool wanted = !declared_ || declared_->activations(t.module()).value_or(true);
     require<ValueError>(!t.inputs.empty(),
-                        "{}: has no input scale, others have one; nvfp4 repair supplies it, and "
-                        "--scheme nvfp4a16 leaves out the others",
-                        t.data.describe());
+                        "{}: has no input scale, others have one; {}--scheme "
+                        "nvfp4a16 leaves out the others",
+                        t.data.describe(), wanted ? "nvfp4 repair supplies it, and " : "");
     unit.input = scale_of(t.inputs, t, unit.slice);
     require_usable(t.input, *unit.input);
   }
@@ -431,10 +434,18 @@ class Planner {
     }
     if (quantized_.empty() && options_.task == Task::quantize)
       plan_.warnings.push_back("no tensor is quantized");
-    if (quantized_.empty() && fp8_.empty() && !native_)
+    if (options_.task == Task::decode)
+      plan_.config_json =
+          with_dtype(without_quantization_config(config_), config_.file,
+                     options_.plain == safetensors::DType::f16 ? "float16" : "bfloat16");
+    else if (quantized_.empty() && fp8_.empty() && !native_)
       plan_.config_json = without_quantization_config(config_);
     else
       declare();
+    if (four_bits_ && !decoded_fp8_.empty())
+      plan_.warnings.push_back(fmt::format(
+          "{} FP8 weights become BF16, {} gets them in no other form: {}{}", decoded_fp8_.size(),
+          format_->name, decoded_fp8_[0], decoded_fp8_.size() > 1 ? ", ..." : ""));
     if (config_.text.empty() && !plan_.config_json.empty())
       plan_.warnings.push_back("the input has no config.json, the output gets a bare one");
   }
@@ -475,6 +486,7 @@ class Planner {
   std::vector<KeptModule> kept_;
   std::vector<Fp8Module> fp8_;
   std::vector<std::string> quantized_;
+  std::vector<std::string> decoded_fp8_;  ///< though 4-bit weights are not
 };
 
 }  // namespace

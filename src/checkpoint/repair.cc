@@ -70,6 +70,7 @@ class Repairer {
     fix_order();
     fix_sense_and_signs();
     group();
+    refuse_others();
     quantize_again();
     if (transform_.scheme == Scheme::nvfp4) fix_inputs();
     make_globals_equal();
@@ -213,6 +214,15 @@ class Repairer {
     const bool usable = found != nullptr && found->shape.size() == 2 && !found->is_four_bits() &&
                         (!found->is_plain() || is_float(found->data.info->dtype));
     return usable ? found : nullptr;
+  }
+
+  void refuse_others() const {
+    for (const LogicalTensor& t : model_.tensors)
+      for (const std::string_view code : need_source())
+        require<UnsupportedError>(t.is_nvfp4() || !found(t, std::string(code).c_str()),
+                                  "{}: cannot be repaired: {}: {}, and only NVFP4 weights are "
+                                  "quantized again",
+                                  code, t.data.describe(), t.form_name());
   }
 
   /// Partners go together: a scale that is measured anew is measured for all of them.

@@ -275,5 +275,23 @@ TEST(DeepSeekV4, IsItselfAgainWhenItIsNvfp4) {
   }
 }
 
+/// Loaders that take the dtype from the configuration would cast the weights back.
+TEST(Convert, TheConfigurationOfAPlainModelNamesItsDtype) {
+  const TempDir dir;
+  write_model(dir / "source", {{random_tensor("model.layers.0.mlp.down_proj.weight", {64, 64})}},
+              "{\n  \"hidden_size\": 64,\n  \"torch_dtype\": \"bfloat16\",\n  \"model_type\": "
+              "\"llama\",\n  \"text_config\": {\"dtype\": \"float32\", \"hidden_size\": 64},\n"
+              "  \"vision_config\": {\"dtype\": \"bfloat16\"}\n}\n");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  convert(dir / "a", dir / "half", "fp16");
+  const auto half = nlohmann::json::parse(read_text(dir / "half" / "config.json"));
+  EXPECT_EQ(half["torch_dtype"], "float16");
+  EXPECT_EQ(half["text_config"]["dtype"], "float16");
+  EXPECT_EQ(half["vision_config"]["dtype"], "float16");
+  convert(dir / "half", dir / "unchanged", "bf16");
+  const auto plain = nlohmann::json::parse(read_text(dir / "unchanged" / "config.json"));
+  EXPECT_EQ(plain["torch_dtype"], "bfloat16");
+}
+
 }  // namespace
 }  // namespace nvfp4

@@ -127,6 +127,8 @@ TEST_P(StackedNvfp4, IsVerifiedAndRepaired) {
   EXPECT_EQ(found([&](auto& m) { m.remove(stack); }), Codes{"orphan-scale"});
   EXPECT_EQ(found([&](auto& m) { m.set_scalar(stack + "_weight_scale_2", 97); }),
             Codes{"global-scale-sense"});
+  EXPECT_EQ(found([&](auto& m) { m.set_scalar(stack + "_weight_scale_2", 1); }),
+            Codes{"global-scale-sense"});
   EXPECT_EQ(found([&](auto& m) { scale(m) |= std::byte{0x80}; }), Codes{"scale-negative"});
   RepairOptions options;
   options.input = dir_ / "bad";

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
 #include "checkpoint/faults.h"
 #include "checkpoint/findings.h"
@@ -288,6 +289,47 @@ TEST_F(VerifyMixed, EachWeightIsInAGroupOfItsForm) {
   EXPECT_EQ(
       codes_with([](LoadedFolder& f) { f.quantization()["ignore"].push_back("re:.*q_proj"); }),
       (Codes{"excluded-quantized", "mixed-groups"}));
+}
+
+TEST_F(VerifyMixed, RepairRefusesWhatItCannotQuantizeAgain) {
+  codes_with([](LoadedFolder& f) { f.set_scalar(kScale, std::nanf("")); });
+  RepairOptions options;
+  options.input = bed_.output;
+  options.output = dir_ / "repaired";
+  expect_error<UnsupportedError>([&] { repair_checkpoint(options); },
+                                 {"scale-nan", "q_proj", "FP8"});
+  options.source = bed_.source;  // all of the FP8 weights are far from it
+  expect_error<UnsupportedError>([&] { repair_checkpoint(options); },
+                                 {"cannot be repaired", "self_attn", "FP8"});
+  EXPECT_FALSE(fs::exists(options.output));
+}
+
+TEST_F(VerifyMixed, ConversionsSayWhatDoesNotStayFp8) {
+  codes_with([](LoadedFolder&) {});
+  for (const bool stays : {true, false}) {
+    const auto warnings = convert(bed_.output, dir_ / (stays ? "ct" : "comfy"),
+                                  stays ? "compressed-tensors" : "comfyui")
+                              .warnings;
+    const auto about = std::ranges::find_if(warnings, [](const std::string& w) {
+      return w.starts_with("8 FP8 weights become BF16, comfyui") &&
+             w.ends_with("model.layers.0.self_attn.k_proj, ...");
+    });
+    EXPECT_EQ(about == warnings.end(), stays) << testing::PrintToString(warnings);
+  }
+}
+
+TEST_F(VerifyOthers, ScalesOfTheCacheAreReadToo) {
+  for (const auto& [value, code] :
+       {std::pair(std::nanf(""), "scale-nan"), {0.0f, "scale-zero"}, {0.5f, ""}}) {
+    const std::string name = "model.layers.0.self_attn.v_proj.v_scale";
+    const Codes codes = codes_after([&](LoadedFolder& f) {
+      f.shard_of(kQ + ".weight")
+          .push_back(
+              {{name, safetensors::DType::f32, {}}, encode({value}, safetensors::DType::f32)});
+    });
+    EXPECT_EQ(codes.contains("scale-nan"), code == std::string("scale-nan")) << value;
+    EXPECT_EQ(codes.contains("scale-zero"), code == std::string("scale-zero")) << value;
+  }
 }
 
 TEST_F(VerifyOthers, ExponentsOfMxfp4MayBeNaN) {

@@ -28,12 +28,13 @@ bool is_valid(const GlobalScale& scale) {
 /// Writers store 1 beside weights that are all zero, and beside block scales that were chosen
 /// without it. A reciprocal, or a scale that lost its own, has block scales up to 448.
 bool has_large_blocks(const LogicalTensor& t) {
-  constexpr std::int64_t kBlocks = 1 << 16;
-  constexpr std::uint8_t kLarge = 0x68;  // 64: weights up to 384
+  const std::int64_t row = std::max<std::int64_t>(1, t.depth() / kBlock);
+  const std::int64_t step = ceil_div(1 << 16, row) * row;  // whole rows
+  constexpr std::uint8_t kLarge = 0x68;                    // 64: weights up to 384
   std::vector<std::byte> scales, codes;
   const std::int64_t blocks = t.elements() / kBlock;
-  for (std::int64_t at = 0; at < blocks; at += kBlocks) {
-    const auto n = static_cast<std::size_t>(std::min(kBlocks, blocks - at));
+  for (std::int64_t at = 0; at < blocks; at += step) {
+    const auto n = static_cast<std::size_t>(std::min(step, blocks - at));
     scales.resize(n);
     codes.resize(8 * n);
     t.read_blocks(at, codes, scales);

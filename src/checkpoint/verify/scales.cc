@@ -197,6 +197,22 @@ void check_other_scales(const LogicalTensor& t, Findings& findings) {
   add("scale-zero", zero, "zero over codes that are not");
 }
 
+/// Of keys and values in an FP8 cache.
+void check_cache_scale(const LogicalTensor& t, Findings& findings) {
+  float value = 1;
+  t.read(0, {&value, 1});
+  const bool usable = std::isfinite(value);
+  if (!usable || value == 0)
+    findings.add(usable ? "scale-zero" : "scale-nan", t.name,
+                 fmt::format("{}: {}", t.data.describe(), value),
+                 usable ? "what the cache holds is zero" : "");
+}
+
+bool is_cache_scale(const LogicalTensor& t) {
+  return t.is_plain() && t.readable() && t.elements() == 1 &&
+         (t.name.ends_with(".k_scale") || t.name.ends_with(".v_scale"));
+}
+
 }  // namespace
 
 void check_scales(const Subject& subject, Findings& findings, const OnProgress& on_progress) {
@@ -237,9 +253,11 @@ void check_scales(const Subject& subject, Findings& findings, const OnProgress& 
                    fmt::format("{}: rows and columns of the scales look mixed up by 128x4 tiles",
                                weights[i]->scales.describe()));
   }
-  for (const LogicalTensor& t : subject.tensors)
-    if (!t.is_plain() && !t.is_nvfp4() && !subject.defective.contains(t.name))
-      check_other_scales(t, findings);
+  for (const LogicalTensor& t : subject.tensors) {
+    if (subject.defective.contains(t.name)) continue;
+    if (is_cache_scale(t)) check_cache_scale(t, findings);
+    if (!t.is_plain() && !t.is_nvfp4()) check_other_scales(t, findings);
+  }
 }
 
 }  // namespace nvfp4::checkpoint
