@@ -348,6 +348,8 @@ class Pipeline {
     const std::span<std::byte> bytes(buffers.input.data(), task.bytes);
     tensor.stored.file->read(*tensor.stored.info, task.begin, bytes);
     writer.write(tensor.copy, task.begin, bytes);
+    if (task.begin == 0 && tensor.marker != kNone)
+      writer.write(tensor.marker, 0, std::as_bytes(std::span(options_.format->fp8_marker_text)));
     finish_part(task.tensor, task.bytes);
   }
 

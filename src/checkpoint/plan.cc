@@ -13,6 +13,7 @@
 #include "checkpoint/moved_scales.h"
 #include "checkpoint/reciprocals.h"
 #include "checkpoint/schemes/excludes.h"
+#include "checkpoint/weight_slices.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -24,31 +25,6 @@ using safetensors::TensorSpec;
 
 /// Longer names exist in no model, and std::regex recurses once for each character.
 constexpr std::size_t kMaxNameBytes = 1024;
-
-WeightSlice whole(const LogicalTensor& t) {
-  WeightSlice slice;
-  slice.module = t.module();
-  slice.cols = t.shape.empty() ? 1 : t.cols();
-  slice.rows = slice.cols == 0 ? 0 : t.elements() / slice.cols;
-  slice.row_stride = slice.cols;
-  slice.amax_count = slice.rows * slice.cols;
-  return slice;
-}
-
-/// transformers stores the experts of GPT-OSS as [experts, in, out], and packs [experts, out, in].
-std::vector<WeightSlice> transposed(const LogicalTensor& t) {
-  std::vector<WeightSlice> slices;
-  for (std::int64_t e = 0; e < t.matrices(); ++e) {
-    WeightSlice& slice = slices.emplace_back();
-    slice.module = t.module();
-    slice.rows = t.cols();
-    slice.cols = t.rows();
-    slice.offset = e * slice.rows * slice.cols;
-    slice.row_stride = 1;
-    slice.col_stride = t.cols();
-  }
-  return slices;
-}
 
 std::uint64_t spec_bytes(const TensorSpec& spec) {
   std::uint64_t elements = 1;
@@ -182,7 +158,7 @@ class Planner {
     if (experts)
       c.slices = slice_experts(c.info, config_, orientation(t));
     else
-      c.slices = {whole(t)};
+      c.slices = {whole_weight(t)};
     require<UnsupportedError>(!t.is_nvfp4() || t.shape.size() == 2 || experts,
                               "{}: a stack of {} matrices that are no experts, only matrices can "
                               "be converted",
@@ -280,21 +256,22 @@ class Planner {
     const LogicalTensor& t = *c.tensor;
     c.selection.reason = "FP8 in the input";
     copy(c, t.data, t.data.info->name, shard);
+    if (const auto size = static_cast<std::int64_t>(format_->fp8_marker_text.size()); size > 0) {
+      plan_.tensors.back().marker = shard.specs.size();
+      plan_.tensors.back().bytes_after += static_cast<std::uint64_t>(size);
+      shard.specs.push_back(
+          {t.module() + std::string(format_->names->marker), safetensors::DType::u8, {size}});
+    }
     copy(c, t.scales, t.module() + ".weight_scale", shard);
     if (t.input) copy(c, t.input, t.input.info->name, shard);
-    using Scales = Fp8Module::Scales;
-    fp8_.push_back({t.module(),
-                    t.scales.info->shape.size() == 2 && t.block_rows > 1 ? Scales::block
-                    : t.block_rows == 1                                  ? Scales::channel
-                                                                         : Scales::tensor,
-                    static_cast<bool>(t.input)});
+    fp8_.push_back(fp8_module(t));
   }
 
   void add_decoded(const Candidate& c, PlannedShard& shard) {
     const LogicalTensor& t = *c.tensor;
     const bool transpose = t.names == &kGptOssNames;
     const std::vector<WeightSlice> slices =
-        transpose ? transposed(t) : std::vector<WeightSlice>{whole(t)};
+        transpose ? transposed_matrices(t) : std::vector<WeightSlice>{whole_weight(t)};
     TensorSpec spec{t.name, options_.plain, t.shape};
     if (transpose) std::swap(spec.shape[1], spec.shape[2]);
     PlannedTensor& tensor = new_tensor(c);
@@ -388,8 +365,10 @@ class Planner {
     }
     shard.specs = std::move(sorted);
     const auto move_to = [&](std::size_t& i) { i = i == kNone ? kNone : place[i]; };
-    for (std::size_t t = shard.first_tensor; t < plan_.tensors.size(); ++t)
+    for (std::size_t t = shard.first_tensor; t < plan_.tensors.size(); ++t) {
       move_to(plan_.tensors[t].copy);
+      move_to(plan_.tensors[t].marker);
+    }
     for (std::size_t u = first_unit; u < plan_.units.size(); ++u) {
       Unit& unit = plan_.units[u];
       for (std::size_t* i :

@@ -57,6 +57,7 @@ struct PlannedTensor {
   std::string action;                     ///< "quantized", "kept", ...
   std::size_t first_unit = 0, units = 0;  ///< if it is written anew
   std::size_t copy = kNone;               ///< tensor of the output shard, if it is copied
+  std::size_t marker = kNone;             ///< that of FP8 which is copied, if the scheme has one
   std::uint64_t bytes_before = 0, bytes_after = 0;
 };
 

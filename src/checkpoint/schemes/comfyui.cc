@@ -1,6 +1,7 @@
 // ComfyUI and Black Forest Labs (FLUX.2): the even column in the high nibble, scales in the tiles
 // that cuBLAS reads.
-// Source: github.com/Comfy-Org/comfy-kitchen, backends/eager, hi_first; ComfyUI, comfy/ops.py.
+// Source: github.com/Comfy-Org/comfy-kitchen, backends/eager, hi_first; ComfyUI, comfy/ops.py and
+// comfy/quant_ops.py.
 #include "checkpoint/schemes/scheme.h"
 
 namespace nvfp4::checkpoint {
@@ -14,6 +15,7 @@ bool claims(const TensorTable& table, const StoredTensor& codes, const std::stri
 
 /// What ComfyUI looks for beside a weight: JSON, as bytes.
 constexpr std::string_view kMarker = R"({"format": "nvfp4"})";
+constexpr std::string_view kFp8Marker = R"({"format": "float8_e4m3fn"})";
 
 std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
                                   std::int64_t cols) {
@@ -46,7 +48,9 @@ const CheckpointFormat kComfyUi = {.name = "comfyui",
                                    .stored_global = stored_global,
                                    .quantization_config = nullptr,
                                    .hf_quant_config = nullptr,
+                                   .keeps_fp8 = has_one_scale,
                                    .marker_text = kMarker,
+                                   .fp8_marker_text = kFp8Marker,
                                    .single_file = "model.safetensors"};
 
 }  // namespace nvfp4::checkpoint

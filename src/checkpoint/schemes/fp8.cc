@@ -14,6 +14,19 @@ bool claims(const TensorTable& table, const StoredTensor& codes, const std::stri
 
 }  // namespace
 
+Fp8Module fp8_module(const LogicalTensor& t) {
+  using Scales = Fp8Module::Scales;
+  return {t.module(),
+          t.scales.info->shape.size() == 2 && t.block_rows > 1 ? Scales::block
+          : t.block_rows == 1                                  ? Scales::channel
+                                                               : Scales::tensor,
+          static_cast<bool>(t.input)};
+}
+
+bool has_one_scale(const LogicalTensor& t) {
+  return t.block_rows == t.rows() && t.block_cols == t.cols();
+}
+
 const WeightNames kFp8InverseNames = {.scheme = "fp8",
                                       .encoding = Encoding::fp8,
                                       .codes = ".weight",

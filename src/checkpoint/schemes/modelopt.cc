@@ -112,9 +112,7 @@ Json hf_quant_config(const ConfigFacts& facts) {
 }
 
 /// How it names the tensors of block scales was not verified: those are dequantized.
-bool keeps_fp8(const LogicalTensor& t) {
-  return t.block_rows == 1 || (t.block_rows == t.rows() && t.block_cols == t.cols());
-}
+bool keeps_fp8(const LogicalTensor& t) { return t.block_rows == 1 || has_one_scale(t); }
 
 float stored_global(const GlobalScale& scale) { return scale.multiplier; }
 

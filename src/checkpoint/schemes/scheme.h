@@ -40,6 +40,10 @@ struct Fp8Module {
   bool input = false;  ///< it has an input scale
 };
 
+Fp8Module fp8_module(const LogicalTensor& t);
+/// Whether all of an FP8 weight has one scale.
+bool has_one_scale(const LogicalTensor& t);
+
 struct ConfigFacts {
   Scheme scheme = Scheme::nvfp4;
   std::span<const KeptModule> kept;
@@ -63,10 +67,10 @@ struct CheckpointFormat {
   Json (*quantization_config)(const ConfigFacts& facts);
   /// hf_quant_config.json; null if the format has none.
   Json (*hf_quant_config)(const ConfigFacts& facts);
-  /// Whether the configuration can say that such an FP8 weight stays; null: none can.
+  /// Whether the format has such FP8 weights; null: it has none.
   bool (*keeps_fp8)(const LogicalTensor& tensor) = nullptr;
-  /// Content of the tensor that says how a weight is stored.
-  std::string_view marker_text = {};
+  /// Content of the tensor that says how a weight is stored: NVFP4, or FP8 that stays.
+  std::string_view marker_text = {}, fp8_marker_text = {};
   /// All tensors go into one file of this name.
   std::string_view single_file = {};
   /// A weight must have a multiple of so many columns.
