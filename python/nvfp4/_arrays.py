@@ -397,6 +397,13 @@ def dtype_of(x):
     return framework(x).view(x)[1]
 
 
+def is_contiguous(x):
+    """Whether elements follow each other in the order of their rows, if the array can tell."""
+    if hasattr(x, "is_contiguous"):
+        return x.is_contiguous()
+    return getattr(getattr(x, "flags", None), "c_contiguous", True)
+
+
 def two_dimensions(name, x):
     """Its shape; ShapeError if it has not two dimensions."""
     shape = shape_of(x)

@@ -244,7 +244,7 @@ def _rows_of_scales(b_descale, shape):
     """b's scales as they lie: tiles of [N, K/16], given so, transposed, or in one dimension."""
     given = _arrays.shape_of(b_descale)
     tiles = scale_shape(shape, "rows", 16, "tiled_128x4")
-    if given == tiles[::-1]:
+    if given == tiles[::-1] and not (given == tiles and _arrays.is_contiguous(b_descale)):
         return b_descale.T
     if len(given) == 2 and given != tiles:
         raise ShapeError(f"b_descale has shape {list(given)}, must be {list(tiles)} or its transpose")
@@ -260,7 +260,8 @@ def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=Non
     a, b        codes [M, K/2] and [K/2, N], the latter the transpose of contiguous [N, K/2]
                 (b_fp4.T); or b of pack_weights, which saves packing it in every call
     a_descale, b_descale  block scales in 128x4 tiles as nvfp4_quantize returns them, b's also
-                transposed (b_sf.T); a's in 8x4 tiles with use_8x4_sf_layout
+                transposed (b_sf.T; not of JAX if [N, K/16] is square, which has no strides to tell);
+                a's in 8x4 tiles with use_8x4_sf_layout
     alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf); 1 if not given. On a GPU a tensor that
                 lies there is not read by the host.
     out_dtype   bfloat16 (NumPy: needs ml_dtypes), float16 or float32

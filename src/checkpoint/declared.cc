@@ -101,6 +101,11 @@ const std::optional<Pattern>& expression_of(const std::string& entry) {
 
 }  // namespace
 
+bool entry_is_known(const std::string& entry) {
+  return !entry.starts_with("re:") ||
+         (entry.size() <= kMaxExpressionBytes && expression_of(entry).has_value());
+}
+
 bool entry_matches(const std::string& entry, const std::string& module) {
   if (entry.starts_with("re:")) {
     if (entry.size() > kMaxExpressionBytes || module.size() > kMaxNameBytes) return false;

@@ -52,6 +52,9 @@ struct Declared {
 /// a module. Writers leave prefixes such as "model." out.
 bool entry_matches(const std::string& entry, const std::string& module);
 
+/// Whether an entry can be matched here: Python's expressions are not all ECMAScript's.
+bool entry_is_known(const std::string& entry);
+
 /// Null if config.json says nothing. Throws FormatError for what is not JSON.
 std::optional<Declared> declared_in_config(const std::string& text, const std::string& file);
 /// Throws FormatError for what is not JSON or has no "quantization".

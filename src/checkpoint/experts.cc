@@ -1,5 +1,7 @@
 #include "checkpoint/experts.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 
@@ -34,6 +36,9 @@ bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfi
 
 std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
                                        const ModelConfig& config, std::optional<bool> known) {
+  require<ValueError>(std::ranges::find(tensor.shape, 0) == tensor.shape.end(),
+                      "{}: shape [{}], must not be empty", tensor.name,
+                      fmt::join(tensor.shape, ", "));
   const std::string_view module = module_of(tensor.name);
   const std::size_t dot = module.rfind('.');
   const std::string_view last = module.substr(dot + 1);

@@ -96,6 +96,9 @@ class Weight {
     t_.transposed = names_.stacks && is_transposed();
     (t_.transposed ? t_.shape[1] : t_.shape.back()) *= 2;
     check_nvfp4_scales();
+    if (t_.shape.size() > 2 && t_.elements() == 0)
+      return defect("wrong-shape", fmt::format("{}: {}, a stack must not be empty",
+                                               t_.data.describe(), form_of(t_.data)));
     const std::int64_t rows = t_.transposed ? 0 : t_.elements() / t_.cols();
     t_.globals = read_globals(t_.global, "weight", rows);
     if (t_.input) t_.inputs = read_globals(t_.input, "input", 0);

@@ -152,7 +152,7 @@ std::string with_dtype(const std::string& text, const std::string& file, std::st
       const auto it = object.find(key);
       if (it == object.end() || !it->is_string()) continue;
       const auto& name = it->get_ref<const std::string&>();
-      const bool known = name == "bfloat16" || name == "float16" || name == "float32";
+      const bool known = name == "bfloat16" || name == "float16";  // FP32 loses nothing
       if (!known || name == dtype) continue;
       *it = dtype;
       changes = true;

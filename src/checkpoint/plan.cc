@@ -1,7 +1,5 @@
 #include "checkpoint/plan.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -163,8 +161,6 @@ class Planner {
                               "{}: a stack of {} matrices that are no experts, only matrices can "
                               "be converted",
                               t.data.describe(), t.matrices());
-    require<FormatError>(!c.slices.empty(), "{}: shape [{}], must not be empty", t.data.describe(),
-                         fmt::join(t.shape, ", "));
     const std::int64_t cols = c.slices[0].cols;
     // What is NVFP4 already is not kept for that: it has no other form without rounding.
     const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
@@ -233,7 +229,7 @@ class Planner {
       add_fp8(c, shard);
       return;
     } else {
-      if (options_.task != Task::decode && t.encoding() == Encoding::fp8)
+      if (options_.task == Task::convert && t.encoding() == Encoding::fp8)
         decoded_fp8_.push_back(t.module());
       add_decoded(c, shard);
     }

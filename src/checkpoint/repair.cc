@@ -16,6 +16,7 @@
 #include "checkpoint/quantized_tensors.h"
 #include "checkpoint/text_file.h"
 #include "checkpoint/transform.h"
+#include "checkpoint/verify/checks.h"
 #include "core/require.h"
 
 namespace nvfp4 {
@@ -151,9 +152,11 @@ class Repairer {
     for (std::size_t i = model_.tensors.size(); i-- > 0;) {
       const LogicalTensor& t = model_.tensors[i];
       if (!t.is_plain() || !found(t, "orphan-scale")) continue;
-      const std::string weight = t.name.substr(0, t.name.rfind('.')) + ".weight";
-      const bool plain = std::ranges::any_of(
-          model_.tensors, [&](const LogicalTensor& other) { return other.name == weight; });
+      const std::string weight = t.name.substr(0, t.name.rfind('.')) + ".weight",
+                        stack = t.name.substr(0, t.name.rfind("_weight_scale"));
+      const bool plain = std::ranges::any_of(model_.tensors, [&](const LogicalTensor& other) {
+        return other.name == weight || (other.name == stack && other.name != t.name);
+      });
       require<UnsupportedError>(plain, "orphan-scale: cannot be repaired: {}: the codes are lost",
                                 t.data.describe());
       change("orphan-scale", t.name, "left out: its weight is not quantized");
@@ -175,7 +178,7 @@ class Repairer {
       if (tiles) names.arrangement.scales = ScaleLayout::tiled_128x4;
       names.arrangement.high_nibble_first = nibbles;
       const std::int64_t expected =
-          scale_bytes(names.arrangement.scales, t.rows(), t.cols() / kBlock);
+          scale_bytes(names.arrangement.scales, t.outputs(), t.depth() / kBlock);
       require<UnsupportedError>(
           static_cast<std::int64_t>(t.scales.info->bytes) == expected * t.matrices(),
           "{}: {} bytes, 128x4 tiles need {}", t.scales.describe(), t.scales.info->bytes, expected);
@@ -189,10 +192,12 @@ class Repairer {
     for (LogicalTensor& t : model_.tensors) {
       if (!t.is_nvfp4()) continue;
       if (found(t, "global-scale-sense")) {
-        for (GlobalScale& g : t.globals) std::swap(g.multiplier, g.divisor);
-        change("global-scale-sense", t.module(),
-               fmt::format("global scale: the reciprocal, multiplier {:.6g}",
-                           t.globals[0].multiplier));
+        for (const std::size_t i : wrong_senses(t)) {
+          std::swap(t.globals[i].multiplier, t.globals[i].divisor);
+          change("global-scale-sense", t.module(),
+                 fmt::format("global scale: the reciprocal, multiplier {:.6g}",
+                             t.globals[i].multiplier));
+        }
       }
       if (found(t, "scale-negative")) {
         t.correction.clear_signs = true;
@@ -204,6 +209,13 @@ class Repairer {
   void group() {
     for (LogicalTensor& t : model_.tensors) {
       if (!t.is_nvfp4()) continue;
+      const bool many = t.globals.size() > 1 || t.inputs.size() > 1;
+      for (const char* code : {"fused-globals", "fused-input-scales", "input-scale-invalid"})
+        require<UnsupportedError>(
+            !many || !found(t, code),
+            "{}: cannot be repaired: {}: a stack with scales for each matrix; "
+            "nvfp4 convert takes it apart",
+            code, t.data.describe());
       groups_[rules_.key(t.module())].push_back(&t);
       if (!t.inputs.empty() && is_valid(t.inputs[0])) inputs_[&t] = t.inputs[0];
     }
@@ -219,7 +231,8 @@ class Repairer {
   void refuse_others() const {
     for (const LogicalTensor& t : model_.tensors)
       for (const std::string_view code : need_source())
-        require<UnsupportedError>(t.is_nvfp4() || !found(t, std::string(code).c_str()),
+        require<UnsupportedError>(t.is_nvfp4() || !found(t, std::string(code).c_str()) ||
+                                      (t.is_plain() && code == "far-from-source"),
                                   "{}: cannot be repaired: {}: {}, and only NVFP4 weights are "
                                   "quantized again",
                                   code, t.data.describe(), t.form_name());

@@ -294,7 +294,7 @@ TEST(Convert, TheConfigurationOfAPlainModelNamesItsDtype) {
   convert(dir / "a", dir / "half", "fp16");
   const auto half = nlohmann::json::parse(read_text(dir / "half" / "config.json"));
   EXPECT_EQ(half["torch_dtype"], "float16");
-  EXPECT_EQ(half["text_config"]["dtype"], "float16");
+  EXPECT_EQ(half["text_config"]["dtype"], "float32");
   EXPECT_EQ(half["vision_config"]["dtype"], "float16");
   convert(dir / "half", dir / "unchanged", "bf16");
   const auto plain = nlohmann::json::parse(read_text(dir / "unchanged" / "config.json"));

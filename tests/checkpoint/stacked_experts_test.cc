@@ -140,6 +140,89 @@ TEST_P(StackedNvfp4, IsVerifiedAndRepaired) {
   expect_same_tensors(dir_ / "good", dir_ / "b");
 }
 
+/// Writers store 1 for an expert that is all zero; another may have lost its sense.
+TEST(StackedNvfp4, HasGlobalScalesThatAreJudgedOneByOne) {
+  for (const StackForm& form : {kStackForms[3], kStackForms[5]}) {
+    const TempDir dir;
+    const StackedExperts model(form);
+    model.write(dir / "a", dir / "single");
+    const std::string stack = StackedExperts::kPrefix + "down_proj";
+    const auto set = [&](LoadedFolder& m, std::size_t expert, float global) {
+      std::memcpy(m.at(stack + "_weight_scale_2").bytes.data() + 4 * expert, &global, 4);
+    };
+    LoadedFolder zeros(dir / "a");
+    set(zeros, 1, 1);
+    auto& codes = zeros.at(stack).bytes;
+    std::fill_n(codes.begin() + static_cast<std::ptrdiff_t>(codes.size() / 3), codes.size() / 3,
+                std::byte{0});
+    zeros.write(dir / "zeros");
+    EXPECT_EQ(findings_of(dir / "zeros"), "");
+    LoadedFolder bad(dir / "a");
+    const float own = model.form.each ? 2 * 0.0303f : 0.0303f;
+    set(bad, 1, 1 / own);
+    bad.write(dir / "bad");
+    EXPECT_NE(findings_of(dir / "bad").find("global-scale-sense"), std::string::npos);
+    RepairOptions options;
+    options.input = dir / "bad";
+    options.output = dir / "good";
+    repair_checkpoint(options);
+    EXPECT_EQ(findings_of(dir / "good"), "");
+    const CompareReport same = compare_checkpoints(dir / "single", dir / "good");
+    EXPECT_LE(same.relative_error, 1e-6) << "but for the rounding of a reciprocal";
+  }
+}
+
+TEST(StackedNvfp4, WhosePartnersDifferInAnExpertIsTakenApartFirst) {
+  const TempDir dir;
+  StackedExperts model(kStackForms[3]);
+  for (TestTensor& t : model.stacks) {  // a stack of gates, and the same again for up
+    const std::size_t at = t.spec.name.find("gate_up_proj");
+    if (at != std::string::npos) t.spec.name.replace(at, 12, "gate_proj");
+  }
+  const std::size_t n = model.stacks.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    TestTensor up = model.stacks[i];
+    const std::size_t at = up.spec.name.find("gate_proj");
+    if (at == std::string::npos) continue;
+    up.spec.name.replace(at, 9, "up_proj");
+    model.stacks.push_back(std::move(up));
+  }
+  model.write(dir / "a", dir / "single");
+  EXPECT_EQ(findings_of(dir / "a"), "");
+  LoadedFolder late(dir / "a");
+  const float other = 0.5f;
+  std::memcpy(late.at(StackedExperts::kPrefix + "up_proj_weight_scale_2").bytes.data() + 8, &other,
+              4);
+  late.write(dir / "late");
+  EXPECT_NE(findings_of(dir / "late").find("fused-globals"), std::string::npos);
+  RepairOptions options;
+  options.input = dir / "late";
+  options.output = dir / "out";
+  expect_error<UnsupportedError>([&] { repair_checkpoint(options); },
+                                 {"fused-globals", "up_proj", "nvfp4 convert"});
+  EXPECT_FALSE(fs::exists(dir / "out"));
+  convert(dir / "late", dir / "apart", "modelopt");
+  options.input = dir / "apart";
+  repair_checkpoint(options);
+  EXPECT_EQ(findings_of(dir / "out"), "");
+}
+
+TEST(StackedNvfp4, ScalesLeftBesideAPlainStackAreLeftOut) {
+  const TempDir dir;
+  StackedExperts(kStackForms[0]).write(dir / "a", dir / "single");
+  LoadedFolder left(dir / "a");
+  const std::string stack = StackedExperts::kPrefix + "down_proj";
+  left.at(stack) = random_tensor(stack, {3, 96, 64});
+  left.write(dir / "left");
+  EXPECT_NE(findings_of(dir / "left").find("orphan-scale"), std::string::npos);
+  RepairOptions options;
+  options.input = dir / "left";
+  options.output = dir / "out";
+  repair_checkpoint(options);
+  EXPECT_FALSE(LoadedModel(dir / "out").has(stack + "_weight_scale"));
+  EXPECT_TRUE(LoadedModel(dir / "out").has(stack));
+}
+
 TEST(StackedNvfp4, OfManyRowsIsReadInPieces) {
   // 2^22 codes are one chunk: the fused stack has three of each half, the other one and a bit.
   const TempDir dir;
@@ -193,6 +276,8 @@ TEST(StackedNvfp4, OfOtherShapesIsRefused) {
   refused(reshape({3, 44, 64}, {3, 6, 64}));
   refused(reshape({3, 0, 64}, {3, 0, 64}));
   refused(reshape({3, 48, 0}, {3, 6, 0}));
+  refused(reshape({3, 0, 8}, {3, 0, 1}));
+  refused(reshape({std::int64_t{1} << 34, 0, 8}, {std::int64_t{1} << 34, 0, 1}));
   refused([&](LoadedFolder& m) { m.at(stack + "_weight_scale").spec.dtype = DType::u8; });
   refused([&](LoadedFolder& m) {
     m.at(stack + "_weight_scale_2").spec.shape = {2};
@@ -218,6 +303,7 @@ TEST(StackedNvfp4, OfEightBitsIsNotTakenForPlain) {
   write_model(dir / "a", {model.stacks}, model.config());
   expect_error<UnsupportedError>([&] { convert(dir / "a", dir / "out", "bf16"); },
                                  {"gate_up_proj", "not known"});
+  EXPECT_EQ(findings_of(dir / "a").find("orphan-scale"), std::string::npos);
 }
 
 }  // namespace

@@ -93,14 +93,14 @@ def quantized(x):
     return q, sf, global_sf, nvfp4.e2m1_and_ufp8sf_scale_to_float(q, sf, 1 / global_sf)
 
 
-@pytest.mark.parametrize("m, n, k", [(1, 8, 64), (48, 256, 128), (5, 40, 208)])
+@pytest.mark.parametrize("m, n, k", [(1, 8, 64), (48, 256, 128), (5, 40, 208), (3, 128, 2048)])
 def test_mm_fp4(m, n, k):
     a, a_sf, a_global, a_value = quantized(normal(9, m, k))
     b, b_sf, b_global, b_value = quantized(normal(10, n, k))
     alpha = 1 / (a_global * b_global)
     exact = a_value.astype(np.float64) @ b_value.T.astype(np.float64)
     bound = (np.abs(a_value).astype(np.float64) @ np.abs(b_value).T) * (k // 16 + 4) * 2.0**-24
-    for b_scales in (b_sf.T, b_sf.reshape(-1)):
+    for b_scales in (b_sf.T, b_sf.reshape(-1), b_sf):  # of the last shape they are square
         y = nvfp4.mm_fp4(a, b.T, a_sf, b_scales, alpha, out_dtype=np.float32)
         assert y.shape == (m, n) and np.all(np.abs(y - exact) <= bound)
     q = nvfp4.QuantizedTensor(b, b_sf, np.ones(1, np.float32), (n, k), layout="tiled_128x4")

@@ -55,6 +55,9 @@ class Findings {
 /// Whether one of two codes in a byte is neither 0 nor -0.
 inline bool is_not_zero(std::byte pair) { return (pair & std::byte{0x77}) != std::byte{0}; }
 
+/// Which global scales of a weight look like reciprocals of what they should be.
+std::vector<std::size_t> wrong_senses(const LogicalTensor& t);
+
 using OnProgress = std::function<void(const Progress&)>;
 
 /// Opens everything that can be opened.

@@ -148,7 +148,10 @@ class ConfigCheck {
   }
 
   void check_group(const Declared& d, const LogicalTensor& t, const std::string& module) {
-    if (d.groups.empty()) return;
+    const auto is_known = [](const DeclaredGroup& group) {
+      return std::ranges::all_of(group.targets, entry_is_known);
+    };
+    if (d.groups.empty() || !std::ranges::all_of(d.groups, is_known)) return;
     const std::vector<const DeclaredGroup*> groups = groups_of(d, module);
     if (groups.empty())
       return findings_.add("not-in-quantized-layers", module,

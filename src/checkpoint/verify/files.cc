@@ -3,6 +3,7 @@
 
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/pattern.h"
 #include "checkpoint/printable.h"
 #include "checkpoint/text_file.h"
 #include "checkpoint/verify/checks.h"
@@ -37,6 +38,7 @@ class Opener {
     for (const Defect& unknown : found.unknown) {
       findings_.add(unknown.code, unknown.tensor, unknown.text);
       subject_.unknown.insert(unknown.tensor.substr(0, unknown.tensor.rfind('.')));
+      subject_.unknown.insert(std::string(module_of(unknown.tensor)));
     }
     find_orphans();
     if (subject_.index) check_index();

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "checkpoint/fuse.h"
 #include "checkpoint/select.h"
@@ -27,14 +29,15 @@ bool is_valid(const GlobalScale& scale) {
 
 /// Writers store 1 beside weights that are all zero, and beside block scales that were chosen
 /// without it. A reciprocal, or a scale that lost its own, has block scales up to 448.
-bool has_large_blocks(const LogicalTensor& t) {
+bool has_large_blocks(const LogicalTensor& t, std::size_t global) {
+  constexpr std::uint8_t kLarge = 0x68;  // 64: weights up to 384
   const std::int64_t row = std::max<std::int64_t>(1, t.depth() / kBlock);
   const std::int64_t step = ceil_div(1 << 16, row) * row;  // whole rows
-  constexpr std::uint8_t kLarge = 0x68;                    // 64: weights up to 384
   std::vector<std::byte> scales, codes;
-  const std::int64_t blocks = t.elements() / kBlock;
-  for (std::int64_t at = 0; at < blocks; at += step) {
-    const auto n = static_cast<std::size_t>(std::min(step, blocks - at));
+  const std::int64_t own = t.elements() / kBlock / static_cast<std::int64_t>(t.globals.size());
+  const std::int64_t begin = static_cast<std::int64_t>(global) * own, end = begin + own;
+  for (std::int64_t at = begin; at < end; at += step) {
+    const auto n = static_cast<std::size_t>(std::min(step, end - at));
     scales.resize(n);
     codes.resize(8 * n);
     t.read_blocks(at, codes, scales);
@@ -52,21 +55,15 @@ void check_one(const LogicalTensor& t, Findings& findings, std::int64_t& default
     findings.add("wrong-shape", t.module(),
                  fmt::format("{}: {} global scales, one for each row; loaders read one",
                              t.global.describe(), t.globals.size()));
-  for (const GlobalScale& scale : t.globals) {
-    if (!is_valid(scale)) {
-      findings.add("global-scale-invalid", t.module(),
-                   fmt::format("{}: {}", t.global.describe(), number_text(t, scale)));
-      break;
-    }
-    // GGUF has weights without one, which is 1.
-    const bool one = scale.multiplier == 1 && t.names->scheme != "gguf";
-    if (scale.multiplier > 1 || (one && has_large_blocks(t))) {
-      findings.add(
-          "global-scale-sense", t.module(),
-          fmt::format("{}: {}, so weights would reach {:.3g}", t.global.describe(),
-                      number_text(t, scale), 2688 * static_cast<double>(scale.multiplier)));
-      break;
-    }
+  const auto invalid = std::ranges::find_if_not(t.globals, is_valid);
+  if (invalid != t.globals.end())
+    findings.add("global-scale-invalid", t.module(),
+                 fmt::format("{}: {}", t.global.describe(), number_text(t, *invalid)));
+  if (const auto wrong = wrong_senses(t); !wrong.empty()) {
+    const GlobalScale& scale = t.globals[wrong[0]];
+    findings.add("global-scale-sense", t.module(),
+                 fmt::format("{}: {}, so weights would reach {:.3g}", t.global.describe(),
+                             number_text(t, scale), 2688 * static_cast<double>(scale.multiplier)));
   }
   for (const GlobalScale& scale : t.inputs) {
     if (!is_valid(scale)) {
@@ -93,6 +90,17 @@ std::string both(const LogicalTensor& a, const GlobalScale& x, const LogicalTens
                      ratio < 1 ? 1 / ratio : ratio);
 }
 
+/// Of the scales of two weights, of which each has one, or one for each matrix.
+std::optional<std::pair<GlobalScale, GlobalScale>> first_difference(
+    const std::vector<GlobalScale>& a, const std::vector<GlobalScale>& b) {
+  if (a.empty() || b.empty()) return std::nullopt;
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const GlobalScale &x = a[std::min(i, a.size() - 1)], &y = b[std::min(i, b.size() - 1)];
+    if (x.multiplier != y.multiplier) return std::pair(x, y);
+  }
+  return std::nullopt;
+}
+
 /// A set of modules that loaders fuse.
 struct Partners {
   std::vector<const LogicalTensor*> quantized;
@@ -106,15 +114,26 @@ void check_partners(const Partners& partners, Findings& findings) {
                  fmt::format("{} is not quantized, {} is", partners.kept, all[0]->module()));
   for (std::size_t i = 1; i < all.size(); ++i) {
     const LogicalTensor &a = *all[0], &b = *all[i];
-    if (!a.globals.empty() && !b.globals.empty() &&
-        a.globals[0].multiplier != b.globals[0].multiplier)
-      findings.add("fused-globals", b.module(), both(a, a.globals[0], b, b.globals[0]));
-    if (!a.inputs.empty() && !b.inputs.empty() && a.inputs[0].multiplier != b.inputs[0].multiplier)
-      findings.add("fused-input-scales", b.module(), both(a, a.inputs[0], b, b.inputs[0]));
+    if (const auto d = first_difference(a.globals, b.globals))
+      findings.add("fused-globals", b.module(), both(a, d->first, b, d->second));
+    if (const auto d = first_difference(a.inputs, b.inputs))
+      findings.add("fused-input-scales", b.module(), both(a, d->first, b, d->second));
   }
 }
 
 }  // namespace
+
+std::vector<std::size_t> wrong_senses(const LogicalTensor& t) {
+  std::vector<std::size_t> wrong;
+  for (std::size_t i = 0; i < t.globals.size(); ++i) {
+    const GlobalScale& scale = t.globals[i];
+    // GGUF has weights without one, which is 1.
+    const bool one = scale.multiplier == 1 && t.names->scheme != "gguf";
+    if (is_valid(scale) && (scale.multiplier > 1 || (one && has_large_blocks(t, i))))
+      wrong.push_back(i);
+  }
+  return wrong;
+}
 
 void check_globals(const Subject& subject, Findings& findings) {
   const FuseRules rules({});
