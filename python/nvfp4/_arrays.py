@@ -414,6 +414,8 @@ def two_dimensions(name, x):
 
 def host_integers(name, x):
     """A list of int."""
+    if hasattr(x, "__cuda_array_interface__"):  # waits for the GPU
+        x = x.cpu() if hasattr(x, "cpu") else x.get()
     values = np.asarray(x).reshape(-1)
     if values.size and values.dtype.kind not in "iu":
         raise TypeError(f"{name}.dtype = {values.dtype.name}, must be integers")
