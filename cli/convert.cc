@@ -93,6 +93,7 @@ void add_convert(CLI::App& app) {
       ->option_text("FILE");
   add_threads(*command);
   add_report(*command, arguments->report);
+  add_drop(*command, o.drop);
   add_run_flags(*command, o.resume, o.overwrite, o.dry_run, arguments->quiet);
   command->footer(kFooter);
   command->callback([arguments] { run(*arguments); });

@@ -20,6 +20,12 @@ void add_run_flags(CLI::App& command, bool& resume, bool& overwrite, bool& dry_r
   command.add_flag("-q,--quiet", quiet, "no progress, no summary");
 }
 
+void add_drop(CLI::App& command, bool& drop) {
+  command.add_flag("--drop", drop,
+                   "leave out what the form has no place for (GGUF: multi-token prediction, scales "
+                   "of caches), else it is an error");
+}
+
 void add_report(CLI::App& command, std::string& file) {
   command.add_option("--report", file, "write everything about each tensor as JSON")
       ->option_text("FILE");

@@ -159,6 +159,7 @@ void add_quantize(CLI::App& app) {
       ->option_text("NAME")
       ->check(CLI::IsMember(names));
   add_report(*command, arguments->report);
+  add_drop(*command, o.drop);
   add_run_flags(*command, o.resume, o.overwrite, o.dry_run, arguments->quiet);
   command->footer(kFooter);
   command->callback([arguments] { run(*arguments); });

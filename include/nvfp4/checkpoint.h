@@ -46,6 +46,9 @@ struct QuantizeCheckpointOptions {
   /// Overwrite: remove the weights, index and configs of the model in `output`; files that are no
   /// part of a model stay. Neither: `output` must be missing or empty.
   bool resume = false, overwrite = false, dry_run = false;
+  /// Leave out tensors that the format has no place for (GGUF: layers for multi-token prediction,
+  /// scales of key and value caches), with a warning. Else they are an UnsupportedError.
+  bool drop = false;
   std::string backend;                            ///< of the CPU
   Device device;                                  ///< that encodes; the output is the same on each
   bool wait_for_device = false;                   ///< else the CPU encodes until it has started

@@ -20,6 +20,7 @@ struct ConvertOptions {
   /// As of QuantizeCheckpointOptions: activations of FP8 and MXFP4 weights, which have no scales.
   std::optional<std::filesystem::path> input_amax;
   bool resume = false, overwrite = false, dry_run = false;
+  bool drop = false;  ///< as of QuantizeCheckpointOptions
   std::string backend;
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };

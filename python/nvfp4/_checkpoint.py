@@ -15,14 +15,15 @@ def _strings(name, given):
 
 def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", quantizer="mse",
                         ignore=(), include=(), fuse=(), input_amax=None, resume=False,
-                        overwrite=False, dry_run=False, backend="", device="cpu", progress=None):
+                        overwrite=False, dry_run=False, drop=False, backend="", device="cpu",
+                        progress=None):
     """Quantizes a Hugging Face model folder, or one .safetensors or .gguf file.
 
     scheme      'nvfp4' (W4A4) or 'nvfp4a16' (weights only)
     format      'modelopt' (weight_scale_2 and input_scale are MULTIPLIERS) or 'compressed-tensors'
                 (weight_global_scale and input_global_scale are DIVISORS, their reciprocals);
                 'comfyui', one file in `output`; 'gguf', `output` is a file for llama.cpp
-    ignore, include, fuse, input_amax, resume, overwrite, dry_run: as of `nvfp4 quantize`
+    ignore, include, fuse, input_amax, resume, overwrite, dry_run, drop: as of `nvfp4 quantize`
     device      'cpu', 'cuda', 'cuda:N' or 'auto'; the output is the same
     progress    called as progress(tensor, tensors_done, tensors_total, bytes_done, bytes_total),
                 from any thread
@@ -32,23 +33,23 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", qua
     return json.loads(_core.quantize_checkpoint(
         input, output, scheme, format, quantizer, _strings("ignore", ignore),
         _strings("include", include), _strings("fuse", fuse), input_amax, resume, overwrite, dry_run,
-        backend, device, progress))
+        drop, backend, device, progress))
 
 
 def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None, resume=False,
-            overwrite=False, dry_run=False, backend="", progress=None):
+            overwrite=False, dry_run=False, drop=False, backend="", progress=None):
     """Writes a quantized checkpoint in another form. NVFP4 is not rounded again: there and back gives
     the same tensors.
 
     to          one of conversion_targets(): 'modelopt', 'compressed-tensors', 'bf16', ...
     scheme      'nvfp4' or 'nvfp4a16'; as in the input if not given
     quantizer, input_amax: for FP8 and MXFP4 weights, as of quantize_checkpoint
-    resume, overwrite, dry_run, progress: as of quantize_checkpoint
+    resume, overwrite, dry_run, drop, progress: as of quantize_checkpoint
     Returns the report that `nvfp4 convert --report` writes, as a dict. Raises IoError, FormatError,
     InvalidValueError, and UnsupportedError that names the tensor which `to` cannot hold.
     """
     return json.loads(_core.convert(input, output, to, scheme, quantizer, input_amax, resume,
-                                    overwrite, dry_run, backend, progress))
+                                    overwrite, dry_run, drop, backend, progress))
 
 
 def repair(path, output, *, source=None, scales="linear", nibbles="low", input_amax=None,

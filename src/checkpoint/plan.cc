@@ -65,6 +65,7 @@ class Planner {
   }
 
   Plan run() {
+    plan_.drop = options_.drop;
     Selector selector(options_.ignore, options_.include,
                       config_.model_types.empty() ? "" : config_.model_types.front());
     select(selector);

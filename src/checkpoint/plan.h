@@ -94,6 +94,7 @@ struct Plan {
   std::string index_name;                  ///< "" if the output has none
   safetensors::Index index;
   std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once
+  bool drop = false;  ///< what the format has no place for may be left out
 };
 
 /// Quantization, and conversions, which are a kind of it.

@@ -67,23 +67,24 @@ class Maker {
  private:
   /// Null if the tensor is left out.
   std::optional<Place> place_for(const std::string& name) {
-    // Caches of keys and values have no scales in llama.cpp, and frequencies are computed.
-    for (const char* ending : {".k_scale", ".v_scale", ".rotary_emb.inv_freq"})
-      if (name.ends_with(ending)) {
-        dropped_[std::string(ending).substr(1)] += 1;
-        return std::nullopt;
-      }
-    if (name.starts_with("model.layers.")) {
-      const std::int64_t layer = std::atoll(name.c_str() + 13);
-      if (layer >= layers_) {
-        dropped_["multi-token prediction"] += 1;
-        return std::nullopt;
-      }
-    }
+    if (name.ends_with(".rotary_emb.inv_freq")) return std::nullopt;  // computed from the config
+    if (name.ends_with(".k_scale") || name.ends_with(".v_scale"))
+      return drop(name, "the key and value cache");
+    if (name.starts_with("model.layers.") && std::atoll(name.c_str() + 13) >= layers_)
+      return drop(name, "multi-token prediction");
     std::optional<Place> place = gguf::place_of(architecture_, name);
     require<UnsupportedError>(place.has_value(), "{}: tensor '{}': has no name in GGUF's '{}'",
                               file_, printable(name), architecture_.name);
     return place;
+  }
+
+  std::nullopt_t drop(const std::string& name, const char* what) {
+    require<UnsupportedError>(plan_.drop,
+                              "{}: tensor '{}': of {}, for which llama.cpp has no place; --drop "
+                              "leaves such tensors out",
+                              file_, printable(name), what);
+    dropped_[what] += 1;
+    return std::nullopt;
   }
 
   void add_unit(const checkpoint::Unit& unit) {

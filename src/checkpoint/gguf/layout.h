@@ -35,8 +35,9 @@ struct Layout {
   std::vector<std::string> warnings;
 };
 
-/// Throws UnsupportedError that names the tensor: no name in the file, a depth that is no multiple
-/// of 64, experts that are missing or differ, a dtype or NVFP4 where llama.cpp cannot have it.
+/// Throws UnsupportedError that names the tensor: no name or place in the file, a depth that is no
+/// multiple of 64, experts that are missing or differ, a dtype or NVFP4 where llama.cpp cannot have
+/// it.
 Layout make_layout(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
                    const Architecture& architecture, const nlohmann::ordered_json& config);
 

@@ -1,0 +1,67 @@
+#include <gtest/gtest.h>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/gguf/gguf_models.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4::gguf {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What llama.cpp has no place for is not lost without being asked for.
+TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
+  const TempDir dir;
+  write_llama(dir / "source");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  ConvertOptions options;
+  options.input = dir / "b";
+  options.output = dir / "m.gguf";
+  options.to = "gguf";
+  for (const std::string name :
+       {"model.layers.0.self_attn.k_proj.k_scale", "model.layers.1.self_attn.v_proj.v_scale",
+        "model.layers.2.input_layernorm.weight"}) {
+    LoadedFolder model(dir / "a");
+    const bool scale = name.ends_with("_scale");
+    model.shard_of("model.norm.weight")
+        .push_back(
+            random_tensor(name, scale ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{64},
+                          scale ? safetensors::DType::f32 : safetensors::DType::bf16));
+    model.write(dir / "b");
+    for (const bool dry_run : {true, false}) {
+      options.dry_run = dry_run;
+      options.drop = false;
+      expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
+                                     {name, "llama.cpp has no place", "--drop"});
+      EXPECT_FALSE(fs::exists(options.output));
+      options.drop = true;
+      const auto warnings = convert_checkpoint(options).warnings;
+      EXPECT_EQ(std::ranges::count_if(warnings,
+                                      [&](const std::string& w) {
+                                        return w.starts_with("1 tensors of ") &&
+                                               w.find("left out") != w.npos;
+                                      }),
+                1)
+          << testing::PrintToString(warnings);
+    }
+    EXPECT_TRUE(fs::exists(options.output));
+    convert(options.output, dir / "back", "modelopt");
+    const LoadedModel before(dir / "b"), after(dir / "back");
+    EXPECT_EQ(after.tensors.size() + 1, before.tensors.size());
+    fs::remove(options.output);
+    fs::remove_all(dir / "back");
+    fs::remove_all(dir / "b");
+  }
+  // Frequencies are computed from the configuration.
+  LoadedFolder model(dir / "a");
+  model.shard_of("model.norm.weight")
+      .push_back(random_tensor("model.layers.0.self_attn.rotary_emb.inv_freq", {8},
+                               safetensors::DType::f32));
+  model.write(dir / "b");
+  options.drop = false;
+  EXPECT_NO_THROW(convert_checkpoint(options));
+}
+
+}  // namespace
+}  // namespace nvfp4::gguf
