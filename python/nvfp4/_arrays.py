@@ -414,8 +414,9 @@ def two_dimensions(name, x):
 
 def host_integers(name, x):
     """A list of int."""
-    if hasattr(x, "__cuda_array_interface__"):  # waits for the GPU
-        x = x.cpu() if hasattr(x, "cpu") else x.get()
+    if hasattr(x, "__cuda_array_interface__"):  # waits for the GPU; NumPy reads JAX's by itself
+        bring = getattr(x, "cpu", None) or getattr(x, "get", None)
+        x = bring() if bring else x
     values = np.asarray(x).reshape(-1)
     if values.size and values.dtype.kind not in "iu":
         raise TypeError(f"{name}.dtype = {values.dtype.name}, must be integers")

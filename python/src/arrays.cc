@@ -84,7 +84,7 @@ View matrix_in(const char* name, const Array& a) {
     rows *= n;
   }
   if (rows == 0) stride = cols;
-  if (stride < 0)  // to a view it would say that there is none
+  if (stride < 0)
     throw ShapeError(fmt::format("{} has shape {} and rows {} apart, which must not be negative",
                                  name, shape_text(a), stride));
   return {static_cast<Void*>(a.data()),

@@ -151,3 +151,25 @@ def test_scales_and_weights_that_only_export_memory():
     ones = np.ones(64, np.float32)
     np.testing.assert_array_equal(nvfp4.rmsnorm_fp4quant(X, memoryview(ones))[0],
                                   nvfp4.rmsnorm_fp4quant(X, ones)[0])
+
+
+class OnAGpu:
+    """An array of which NumPy sees nothing until it is brought to the host."""
+    __cuda_array_interface__ = {}
+
+    def get(self):
+        return np.array([0, 2, 4], np.int32)
+
+
+class OfJax(OnAGpu):
+    get = None
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([0, 2, 4], np.int32)
+
+
+def test_integers_on_a_gpu_come_to_the_host():
+    for given in (OnAGpu(), OfJax(), [0, 2, 4]):
+        assert nvfp4._arrays.host_integers("m_indptr", given) == [0, 2, 4]
+    with pytest.raises(TypeError, match="m_indptr.*integers"):
+        nvfp4._arrays.host_integers("m_indptr", [0.5])
