@@ -31,13 +31,11 @@ std::int64_t stored_row(std::int64_t i, std::int64_t rows, int n) {
   return i % (rows / n) * n + i / (rows / n);
 }
 
-/// That of matrix `index`: there is one for all of a stack, or one for each.
+/// That of matrix `index`.
 std::optional<GlobalScale> input_scale_of(const LogicalTensor& t, std::int64_t index) {
   if (t.inputs.empty()) return std::nullopt;
-  const GlobalScale& s = t.inputs[t.inputs.size() == 1 ? 0 : static_cast<std::size_t>(index)];
-  const auto good = [](float x) { return x > 0 && std::isfinite(x); };
-  require<FormatError>(good(s.multiplier) && good(s.divisor),
-                       "{}: input scale {}, must be positive and finite", describe(t),
+  const GlobalScale& s = scale_of(t.inputs, index);
+  require<FormatError>(is_valid(s), "{}: input scale {}, must be positive and finite", describe(t),
                        t.names->divisors ? s.divisor : s.multiplier);
   return s;
 }

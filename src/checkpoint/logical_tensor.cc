@@ -101,8 +101,7 @@ void read_transposed(const LogicalTensor& t, std::int64_t first, std::span<float
     t.data.read(k / 2 * width + col, pairs);
     t.scales.read(k / kBlock * width + col, scale_bits);
     const bool high = (k % 2 != 0) != t.names->arrangement.high_nibble_first;
-    const float global =
-        t.globals[t.globals.size() == 1 ? 0 : static_cast<std::size_t>(first / matrix)].multiplier;
+    const float global = scale_of(t.globals, first / matrix).multiplier;
     for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
       const auto pair = std::to_integer<std::size_t>(pairs[i]);
       const float scale = scale_values[std::to_integer<std::size_t>(scale_bits[i])];
@@ -242,6 +241,15 @@ void to_floats(StoredType dtype, std::span<const std::byte> in, std::span<float>
   const auto size = static_cast<std::size_t>(safetensors::dtype_bits(dtype)) / 8;
   for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = element_to_float(dtype, in.data() + i * size);
+}
+
+bool is_valid(const GlobalScale& scale) {
+  const auto good = [](float x) { return std::isfinite(x) && x > 0; };
+  return good(scale.multiplier) && good(scale.divisor);
+}
+
+const GlobalScale& scale_of(const std::vector<GlobalScale>& scales, std::int64_t index) {
+  return scales[scales.size() == 1 ? 0 : static_cast<std::size_t>(index)];
 }
 
 std::optional<bool> orientation(const LogicalTensor& stack) {

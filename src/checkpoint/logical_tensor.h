@@ -22,6 +22,12 @@ struct Correction {
   bool changes_scales() const { return global.has_value() || clear_signs; }
 };
 
+/// Whether a scale is finite and positive, and so its reciprocal.
+bool is_valid(const GlobalScale& scale);
+/// That of matrix `index`, of scales of which there is one for all matrices of a stack, or one for
+/// each.
+const GlobalScale& scale_of(const std::vector<GlobalScale>& scales, std::int64_t index);
+
 /// A tensor as the model sees it: stored as it is, or as codes with their scales.
 struct LogicalTensor {
   std::string name;                    ///< "<module>.weight", whatever the codes are called

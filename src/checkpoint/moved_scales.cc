@@ -1,21 +1,16 @@
 #include "checkpoint/moved_scales.h"
 
-#include <cmath>
-
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 
 const GlobalScale& scale_of(const std::vector<GlobalScale>& scales, const LogicalTensor& t,
                             const WeightSlice& slice) {
-  if (scales.size() == 1) return scales[0];
-  return scales[static_cast<std::size_t>(slice.offset / (t.rows() * t.cols()))];
+  return scale_of(scales, scales.size() == 1 ? 0 : slice.offset / (t.rows() * t.cols()));
 }
 
 void require_usable(const StoredTensor& stored, const GlobalScale& scale) {
-  const bool good = std::isfinite(scale.multiplier) && std::isfinite(scale.divisor) &&
-                    scale.multiplier > 0 && scale.divisor > 0;
-  require<ValueError>(good,
+  require<ValueError>(is_valid(scale),
                       "{} = {} (as a multiplier), must be > 0 and finite, and so its reciprocal; "
                       "nvfp4 verify says more",
                       stored.describe(), scale.multiplier);

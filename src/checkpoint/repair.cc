@@ -48,11 +48,6 @@ const Codes& rewritten() {
   return codes;
 }
 
-bool is_valid(const GlobalScale& scale) {
-  const auto good = [](float x) { return std::isfinite(x) && x > 0; };
-  return good(scale.multiplier) && good(scale.divisor);
-}
-
 class Repairer {
  public:
   explicit Repairer(const RepairOptions& options) : options_(options), rules_({}) {}

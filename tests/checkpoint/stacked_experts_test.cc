@@ -16,6 +16,13 @@ namespace {
 namespace fs = std::filesystem;
 using safetensors::DType;
 
+RepairReport repair(const fs::path& input, const fs::path& output) {
+  RepairOptions options;
+  options.input = input;
+  options.output = output;
+  return repair_checkpoint(options);
+}
+
 class StackedNvfp4 : public testing::TestWithParam<StackForm> {
  protected:
   StackedNvfp4() : model_(GetParam()) { model_.write(stacked(), single()); }
@@ -162,10 +169,7 @@ TEST(StackedNvfp4, HasGlobalScalesThatAreJudgedOneByOne) {
     set(bad, 1, 1 / own);
     bad.write(dir / "bad");
     EXPECT_NE(findings_of(dir / "bad").find("global-scale-sense"), std::string::npos);
-    RepairOptions options;
-    options.input = dir / "bad";
-    options.output = dir / "good";
-    repair_checkpoint(options);
+    repair(dir / "bad", dir / "good");
     EXPECT_EQ(findings_of(dir / "good"), "");
     const CompareReport same = compare_checkpoints(dir / "single", dir / "good");
     EXPECT_LE(same.relative_error, 1e-6) << "but for the rounding of a reciprocal";
@@ -215,10 +219,7 @@ TEST(StackedNvfp4, ScalesLeftBesideAPlainStackAreLeftOut) {
   left.at(stack) = random_tensor(stack, {3, 96, 64});
   left.write(dir / "left");
   EXPECT_NE(findings_of(dir / "left").find("orphan-scale"), std::string::npos);
-  RepairOptions options;
-  options.input = dir / "left";
-  options.output = dir / "out";
-  repair_checkpoint(options);
+  repair(dir / "left", dir / "out");
   EXPECT_FALSE(LoadedModel(dir / "out").has(stack + "_weight_scale"));
   EXPECT_TRUE(LoadedModel(dir / "out").has(stack));
 }

@@ -22,11 +22,6 @@ std::string number_text(const LogicalTensor& t, const GlobalScale& scale) {
                      t.names->divisors ? scale.divisor : scale.multiplier);
 }
 
-bool is_valid(const GlobalScale& scale) {
-  const auto good = [](float x) { return std::isfinite(x) && x > 0; };
-  return good(scale.multiplier) && good(scale.divisor);
-}
-
 /// Writers store 1 beside weights that are all zero, and beside block scales that were chosen
 /// without it. A reciprocal, or a scale that lost its own, has block scales up to 448.
 bool has_large_blocks(const LogicalTensor& t, std::size_t global) {
