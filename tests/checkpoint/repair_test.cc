@@ -132,6 +132,22 @@ TEST_P(Repair, QuantizesFusedPartnersAgainFromTheSource) {
   EXPECT_TRUE(same_as_good());
 }
 
+TEST_P(Repair, ResumeOfAnotherRepairIsRefused) {
+  plant([&](LoadedFolder& f) {
+    f.set_scalar(global(kQ), f.scalar(global(kQ)) * (modelopt() ? 1.7f : 1 / 1.7f));
+  });
+  repair();
+  const auto before = files_of(out());
+  RepairOptions options;
+  options.input = bad();
+  options.output = out();
+  options.resume = true;
+  repair_checkpoint(options);  // the same: nothing is left to do
+  options.source = source();   // partners would be quantized again
+  expect_error<ValueError>([&] { repair_checkpoint(options); }, {"options", "--overwrite"});
+  EXPECT_EQ(files_of(out()), before);
+}
+
 TEST_P(Repair, SuppliesInputScales) {
   plant([&](LoadedFolder& f) {
     f.set_scalar(input(kK), modelopt() ? 0.25f : 4.0f);
