@@ -94,6 +94,9 @@ void add_convert(CLI::App& app) {
   add_threads(*command);
   add_report(*command, arguments->report);
   add_drop(*command, o.drop);
+  command->add_flag(
+      "--decode", o.decode,
+      "FP8 and MXFP4 weights that FORM cannot hold become BF16, else they are an error");
   add_run_flags(*command, o.resume, o.overwrite, o.dry_run, arguments->quiet);
   command->footer(kFooter);
   command->callback([arguments] { run(*arguments); });

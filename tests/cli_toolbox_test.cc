@@ -79,6 +79,20 @@ TEST_F(Cli, ConvertSaysWhichBlocksItRounded) {
   EXPECT_EQ(report.at("tensors").at(5).at("clamped"), (std::vector<int>{0, 3, 6, 9, 12, 15}));
 }
 
+TEST_F(Cli, ConvertDecodesWhatTheFormCannotHoldOnlyIfToldTo) {
+  std::vector<TestTensor> tensors;
+  append(tensors, mxfp4_matrix("model.layers.0.feed_forward.ffn.experts.0.w1", 16, 64, 115, 115));
+  append(tensors, fp8_blocks("model.layers.0.self_attn.q_proj", 256, 128));
+  write_model(dir_ / "mixed", {tensors}, kLlamaConfig);
+  expect_one_line_error(run({"convert", "mixed", "b", "--to", "modelopt"}), 1,
+                        {"q_proj.weight", "FP8, which modelopt cannot hold", "--decode"});
+  EXPECT_FALSE(fs::exists(dir_ / "b"));
+  const Result r = run({"convert", "mixed", "b", "--to", "modelopt", "--decode"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(has(r.err, "1 quantized weights become BF16")) << r.err;
+  EXPECT_TRUE(has(r.out, "dequantized")) << r.out;
+}
+
 TEST_F(Cli, ConvertsToOneGgufFileAndBack) {
   make_sample();
   ASSERT_EQ(run({"quantize", "m", "a", "-q"}).status, 0);

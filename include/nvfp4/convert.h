@@ -21,6 +21,9 @@ struct ConvertOptions {
   std::optional<std::filesystem::path> input_amax;
   bool resume = false, overwrite = false, dry_run = false;
   bool drop = false;  ///< as of QuantizeCheckpointOptions
+  /// FP8 and MXFP4 weights that `to` cannot hold beside NVFP4 ones become BF16, with a warning.
+  /// Else they are an UnsupportedError.
+  bool decode = false;
   std::string backend;
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
@@ -37,7 +40,7 @@ std::vector<std::string> conversion_targets();
 /// MXFP4   values stay: E2M1 codes as they are, powers of two as E4M3 scales. Blocks more than 2^17
 ///         below the largest of their tensor are rounded, and counted in the report.
 /// FP8     quantized to NVFP4 as quantize_checkpoint() does; where the input holds 4-bit weights
-///         too, it stays FP8 if the target can say so, else becomes BF16.
+///         too, it stays FP8.
 /// bf16, fp16: every quantized weight is dequantized.
 /// gguf    `output` is one .gguf file, written whole or not at all: docs/gguf.md.
 /// Other tensors are copied.

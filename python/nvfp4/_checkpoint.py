@@ -37,7 +37,7 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", qua
 
 
 def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None, resume=False,
-            overwrite=False, dry_run=False, drop=False, backend="", progress=None):
+            overwrite=False, dry_run=False, drop=False, decode=False, backend="", progress=None):
     """Writes a quantized checkpoint in another form. NVFP4 is not rounded again: there and back gives
     the same tensors.
 
@@ -45,11 +45,13 @@ def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None,
     scheme      'nvfp4' or 'nvfp4a16'; as in the input if not given
     quantizer, input_amax: for FP8 and MXFP4 weights, as of quantize_checkpoint
     resume, overwrite, dry_run, drop, progress: as of quantize_checkpoint
+    decode      FP8 and MXFP4 weights that `to` cannot hold beside NVFP4 ones become BF16, with a
+                warning; else they are an error
     Returns the report that `nvfp4 convert --report` writes, as a dict. Raises IoError, FormatError,
     InvalidValueError, and UnsupportedError that names the tensor which `to` cannot hold.
     """
     return json.loads(_core.convert(input, output, to, scheme, quantizer, input_amax, resume,
-                                    overwrite, dry_run, drop, backend, progress))
+                                    overwrite, dry_run, drop, decode, backend, progress))
 
 
 def repair(path, output, *, source=None, scales="linear", nibbles="low", input_amax=None,

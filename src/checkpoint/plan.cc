@@ -193,6 +193,16 @@ class Planner {
     plan_.shards.push_back(std::move(shard));
   }
 
+  /// Its precision: the format has no place for it as it is.
+  void lose(const LogicalTensor& t) {
+    require<UnsupportedError>(
+        options_.decode,
+        "{}: {}, which {} cannot hold; nvfp4 convert --decode makes such weights "
+        "BF16",
+        t.data.describe(), t.form_name(), format_->name);
+    lost_.push_back(t.module());
+  }
+
   PlannedTensor& new_tensor(const Candidate& c) {
     PlannedTensor& tensor = plan_.tensors.emplace_back();
     tensor.source = c.tensor;
@@ -230,8 +240,8 @@ class Planner {
       add_fp8(c, shard);
       return;
     } else {
-      if (options_.task == Task::convert && t.encoding() == Encoding::fp8)
-        decoded_fp8_.push_back(t.module());
+      // What a conversion quantizes has been chosen as `quantize` chooses; all else is to stay.
+      if (options_.task == Task::convert && (!may_quantize() || t.is_four_bits())) lose(t);
       add_decoded(c, shard);
     }
     if (t.name.ends_with(".weight") || c.selection.kind == "stacked experts")
@@ -418,10 +428,10 @@ class Planner {
       plan_.config_json = without_quantization_config(config_);
     else
       declare();
-    if (four_bits_ && !decoded_fp8_.empty())
-      plan_.warnings.push_back(fmt::format(
-          "{} FP8 weights become BF16, {} gets them in no other form: {}{}", decoded_fp8_.size(),
-          format_->name, decoded_fp8_[0], decoded_fp8_.size() > 1 ? ", ..." : ""));
+    if (!lost_.empty())
+      plan_.warnings.push_back(
+          fmt::format("{} quantized weights become BF16, {} cannot hold them: {}{}", lost_.size(),
+                      format_->name, lost_[0], lost_.size() > 1 ? ", ..." : ""));
     if (config_.text.empty() && !plan_.config_json.empty())
       plan_.warnings.push_back("the input has no config.json, the output gets a bare one");
   }
@@ -462,7 +472,7 @@ class Planner {
   std::vector<KeptModule> kept_;
   std::vector<Fp8Module> fp8_;
   std::vector<std::string> quantized_;
-  std::vector<std::string> decoded_fp8_;  ///< though 4-bit weights are not
+  std::vector<std::string> lost_;  ///< become BF16, though the task is to convert
 };
 
 }  // namespace

@@ -106,6 +106,7 @@ struct TransformOptions : QuantizeCheckpointOptions {
   };
   Task task = Task::quantize;
   safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
+  bool decode = false;                                  ///< as of ConvertOptions
   std::string variant{};  ///< what else tells this run from others of the same options
 };
 

@@ -386,7 +386,15 @@ TEST(Convert, Fp8BesideFourBitWeightsIsNeverRoundedToThem) {
   convert(dir / "a", dir / "bf16", "bf16");
   const LoadedModel plain(dir / "bf16");
   for (const std::string to : {"modelopt", "comfyui"}) {  // which have no FP8 of square blocks
-    const QuantizeReport report = convert(dir / "a", dir / to, to);
+    ConvertOptions options;
+    options.input = dir / "a";
+    options.output = dir / to;
+    options.to = to;
+    expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
+                                   {name + ".weight", "FP8, which " + to + " cannot hold"});
+    EXPECT_FALSE(fs::exists(options.output));
+    options.decode = true;
+    const QuantizeReport report = convert_checkpoint(options);
     const auto it = std::ranges::find(report.tensors, name + ".weight", &TensorReport::name);
     ASSERT_NE(it, report.tensors.end());
     EXPECT_EQ(it->action, "dequantized");

@@ -304,18 +304,32 @@ TEST_F(VerifyMixed, RepairRefusesWhatItCannotQuantizeAgain) {
   EXPECT_FALSE(fs::exists(options.output));
 }
 
-TEST_F(VerifyMixed, ConversionsSayWhatDoesNotStayFp8) {
+TEST_F(VerifyMixed, WhatCannotStayFp8IsAnErrorUnlessDecodingIsAskedFor) {
   codes_with([](LoadedFolder&) {});
-  for (const bool stays : {true, false}) {
-    const auto warnings = convert(bed_.output, dir_ / (stays ? "ct" : "comfy"),
-                                  stays ? "compressed-tensors" : "comfyui")
-                              .warnings;
-    const auto about = std::ranges::find_if(warnings, [](const std::string& w) {
-      return w.starts_with("8 FP8 weights become BF16, comfyui") &&
-             w.ends_with("model.layers.0.self_attn.k_proj, ...");
-    });
-    EXPECT_EQ(about == warnings.end(), stays) << testing::PrintToString(warnings);
-  }
+  ConvertOptions options;
+  options.input = bed_.output;
+  for (const bool dry_run : {true, false})
+    for (const bool decode : {false, true})
+      for (const std::string to : {"compressed-tensors", "comfyui"}) {
+        options.to = to;
+        options.output = dir_ / (to + (decode ? "-decoded" : ""));
+        options.decode = decode;
+        options.dry_run = dry_run;
+        const bool stays = to != "comfyui";
+        if (!stays && !decode) {
+          expect_error<UnsupportedError>(
+              [&] { convert_checkpoint(options); },
+              {"model.layers.0.self_attn.k_proj.weight", "FP8", "comfyui cannot hold", "--decode"});
+          EXPECT_FALSE(fs::exists(options.output));
+          continue;
+        }
+        const auto warnings = convert_checkpoint(options).warnings;
+        const auto about = std::ranges::find_if(warnings, [](const std::string& w) {
+          return w.starts_with("8 quantized weights become BF16, comfyui") &&
+                 w.ends_with("model.layers.0.self_attn.k_proj, ...");
+        });
+        EXPECT_EQ(about == warnings.end(), stays) << testing::PrintToString(warnings);
+      }
 }
 
 TEST_F(VerifyOthers, ScalesOfTheCacheAreReadToo) {

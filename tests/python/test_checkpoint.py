@@ -1,11 +1,26 @@
 """Whole checkpoints, and the installed command."""
 
+import json
+import struct
 import subprocess
 import sys
 
 import pytest
 
 import nvfp4
+
+
+def add_tensors(path, tensors):
+    """To a safetensors file: name -> dtype, shape, bytes."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header, body = json.loads(data[8:8 + size]), data[8 + size:]
+    for name, (dtype, shape, added) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape,
+                        "data_offsets": [len(body), len(body) + len(added)]}
+        body += added
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +108,15 @@ def test_convert_there_and_back_and_repair(model, tmp_path):
         nvfp4.convert(tmp_path / "a", tmp_path / "d", "gptq")
     with pytest.raises(nvfp4.InvalidValueError, match="scheme"):
         nvfp4.convert(tmp_path / "a", tmp_path / "d", "bf16", scheme="w8a8")
+
+    # Beside 4-bit weights FP8 of blocks has no place in ModelOpt's form.
+    add_tensors(tmp_path / "b" / "model.safetensors", {
+        "model.layers.0.extra.weight": ("F8_E4M3", [256, 128], bytes(range(64)) * 512),
+        "model.layers.0.extra.weight_scale_inv": ("F32", [2, 1], struct.pack("<2f", 0.5, 0.25))})
+    with pytest.raises(nvfp4.UnsupportedError, match="extra.weight.*cannot hold.*--decode"):
+        nvfp4.convert(tmp_path / "b", tmp_path / "d", "modelopt")
+    report = nvfp4.convert(tmp_path / "b", tmp_path / "d", "modelopt", decode=True)
+    assert "dequantized" in {t["action"] for t in report["tensors"]}
 
     (tmp_path / "a" / "hf_quant_config.json").unlink()
     (tmp_path / "a" / "config.json").write_bytes((model / "config.json").read_bytes())

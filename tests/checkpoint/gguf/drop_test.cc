@@ -3,6 +3,7 @@
 #include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
 #include "checkpoint/gguf/gguf_models.h"
+#include "checkpoint/packed_models.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::gguf {
@@ -61,6 +62,33 @@ TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
   model.write(dir / "b");
   options.drop = false;
   EXPECT_NO_THROW(convert_checkpoint(options));
+}
+
+/// Rows of MXFP4 that are no multiple of GGUF's blocks.
+TEST(GgufDrop, WhatHasNoFourBitFormIsAnErrorUnlessDecodingIsAskedFor) {
+  const TempDir dir;
+  write_llama(dir / "source");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  const std::string name = "model.layers.1.self_attn.o_proj";
+  LoadedFolder model(dir / "a");
+  auto& shard = model.shard_of(name + ".weight");
+  for (const char* end : {".weight", ".weight_scale", ".weight_scale_2", ".input_scale"})
+    model.remove(name + end);
+  append(shard, mxfp4_matrix(name, 64, 96, 120, 127));
+  model.write(dir / "b");
+  ConvertOptions options;
+  options.input = dir / "b";
+  options.output = dir / "m.gguf";
+  options.to = "gguf";
+  expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
+                                 {name + ".weight", "MXFP4, which gguf cannot hold", "--decode"});
+  EXPECT_FALSE(fs::exists(options.output));
+  options.decode = true;
+  convert_checkpoint(options);
+  convert(options.output, dir / "back", "bf16");
+  convert(dir / "b", dir / "plain", "bf16");
+  EXPECT_EQ(LoadedModel(dir / "back").at(name + ".weight").bytes,
+            LoadedModel(dir / "plain").at(name + ".weight").bytes);
 }
 
 }  // namespace
