@@ -77,6 +77,7 @@ void run(Arguments& arguments) {
   options.scheme = arguments.scheme == "nvfp4" ? Scheme::nvfp4 : Scheme::nvfp4a16;
   options.quantizer = quantizer_from_name(arguments.scale_search);
   options.device = device_from_name(arguments.device);
+  options.release_device = true;
   check_apart(options.input, options.output);
   std::optional<ReportFile> report_file;
   if (!arguments.report.empty())

@@ -49,9 +49,12 @@ struct QuantizeCheckpointOptions {
   /// Leave out tensors that the format has no place for (GGUF: layers for multi-token prediction,
   /// scales of key and value caches), with a warning. Else they are an UnsupportedError.
   bool drop = false;
-  std::string backend;                            ///< of the CPU
-  Device device;                                  ///< that encodes; the output is the same on each
-  bool wait_for_device = false;                   ///< else the CPU encodes until it has started
+  std::string backend;           ///< of the CPU
+  Device device;                 ///< that encodes; the output is the same on each
+  bool wait_for_device = false;  ///< else the CPU encodes until it has started
+  /// Whatever this process has on the device is gone afterwards, and the CPU encodes the end, while
+  /// that happens: for a process that does nothing else and would have to wait for it at its end.
+  bool release_device = false;
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
 

@@ -23,6 +23,9 @@ struct DeviceLane {
 /// in which the CPU encodes some hundred megabytes.
 class DeviceLanes {
  public:
+  /// More do not make a device faster: they wait for each other in its driver.
+  static constexpr int kMostUseful = 8;
+
   /// `wait`: threads wait for a lane rather than get none. `store`: bytes of each store.
   DeviceLanes(Device device, const ChunkBytes& most, std::int64_t store, int count, bool wait);
   ~DeviceLanes();

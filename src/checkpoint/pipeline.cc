@@ -28,6 +28,8 @@ constexpr std::int64_t kStoreBytes = std::int64_t{256} << 20;
 /// Chunks that one thread brings through a device: while that works on one, another is written, or
 /// read if it is not there yet.
 constexpr std::size_t kChunksInARow = 8;
+/// Input, at the most, that the CPU encodes while the device is released, which takes as long.
+constexpr std::uint64_t kReleaseBytes = 400 << 20;
 
 class Pipeline {
  public:
@@ -43,8 +45,9 @@ class Pipeline {
     if (options.device.type == DeviceType::cpu || most.input == 0) return;
     std::int64_t store = 0;
     for (const Unit& unit : plan.units) store += bytes_on_device(plan, unit);
-    lanes_.emplace(options.device, most, std::min(store, kStoreBytes), threads(),
-                   options.wait_for_device);
+    lanes_ = std::make_unique<DeviceLanes>(options.device, most, std::min(store, kStoreBytes),
+                                           std::min(threads(), DeviceLanes::kMostUseful),
+                                           options.wait_for_device);
   }
 
   std::vector<Outcome> run(
@@ -80,9 +83,11 @@ class Pipeline {
         writer = opening.get();
         open_next(now->shard + 1);
       }
+      last_of_device_ |= is_end();
       std::optional<Window> next = next_window();
       write_globals(*now, *writer);
       run_tasks(&*now, &*writer, next ? &*next : nullptr);
+      if (last_of_device_ && lanes_) release_device();
       add_outcomes(*now);
       if (!next || next->shard != now->shard) commit(now->shard);
       now = std::move(next);
@@ -92,6 +97,19 @@ class Pipeline {
   }
 
  private:
+  /// Whether what no window has yet is for the CPU.
+  bool is_end() const {
+    const std::uint64_t end = std::min(kReleaseBytes, progress_.bytes_total / 4);
+    return options_.release_device && bytes_given_ + end >= progress_.bytes_total;
+  }
+
+  void release_device() {
+    releasing_ = std::async(std::launch::async, [lanes = std::move(lanes_), this]() mutable {
+      lanes.reset();
+      device_reset(options_.device);
+    });
+  }
+
   std::unique_ptr<ShardWriter> open_shard(const PlannedShard& shard,
                                           const std::filesystem::path& output) const {
     if (options_.container != nullptr) return options_.container->open(output);
@@ -166,6 +184,7 @@ class Pipeline {
       ++position_;
       part_ = 0;
     }
+    bytes_given_ += bytes;
     window.amaxes.resize(window.measure.size());
     window.outcomes.resize(window.encode.size());
     window.uploaded.resize(window.measure.size());
@@ -181,7 +200,7 @@ class Pipeline {
   std::uint64_t add_unit(Window& window, std::size_t u) {
     const Unit& unit = plan_.units[u];
     window.units.push_back(u);
-    if (const std::int64_t bytes = lanes_ ? bytes_on_device(plan_, unit) : 0;
+    if (const std::int64_t bytes = lanes_ && !last_of_device_ ? bytes_on_device(plan_, unit) : 0;
         bytes > 0 && window.stored_bytes + bytes <= kStoreBytes) {
       window.places[u] = {window.stored_bytes, unit.slice.amax_count};
       window.stored_bytes += bytes;
@@ -451,11 +470,14 @@ class Pipeline {
   std::vector<Outcome> outcomes_;
   LendingPool<std::vector<std::byte>> tiles_;
   BufferPool pool_;
-  std::optional<DeviceLanes> lanes_;  // none if the CPU alone encodes
+  std::unique_ptr<DeviceLanes> lanes_;  // none if the CPU alone encodes
+  bool last_of_device_ = false;         // what is measured from here on, the CPU encodes
+  std::future<void> releasing_;
 
   // Where next_window() goes on.
   std::size_t shard_ = 0, position_ = 0;
-  std::uint64_t part_ = 0;  // of the tensor: bytes copied, or units
+  std::uint64_t part_ = 0;         // of the tensor: bytes copied, or units
+  std::uint64_t bytes_given_ = 0;  // of input, in windows so far
   bool empty_given_ = false;
   int store_ = 0;  // of the last window
   std::size_t clamped_listed_ = 0;

@@ -15,7 +15,7 @@ struct PipelineOptions {
   safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
   std::string backend;
   Device device;  ///< that encodes; the CPU reads, measures and writes
-  bool wait_for_device = false;
+  bool wait_for_device = false, release_device = false;  ///< as of QuantizeCheckpointOptions
   std::function<void(const Progress&)> progress;
   /// Of `output` in write_shards(), if that is a file of another kind; null: safetensors in it.
   const Container* container = nullptr;

@@ -70,6 +70,7 @@ PipelineOptions pipeline_options(const TransformOptions& options) {
   pipeline.backend = options.backend;
   pipeline.device = options.device;
   pipeline.wait_for_device = options.wait_for_device;
+  pipeline.release_device = options.release_device;
   pipeline.progress = options.progress;
   return pipeline;
 }

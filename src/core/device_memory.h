@@ -26,6 +26,9 @@ void pinned_free(Device device, void* memory) noexcept;
 Stream stream_create(Device device);
 void stream_destroy(Device device, Stream stream) noexcept;
 
+/// All that the process has on the device. It can be used again, from the start.
+void device_reset(Device device) noexcept;
+
 class PinnedMemory {
  public:
   PinnedMemory(Device device, std::int64_t bytes)

@@ -173,4 +173,8 @@ void stream_destroy(Device, Stream stream) noexcept {
   (void)cudaStreamDestroy(cuda::stream_of(stream));
 }
 
+void device_reset(Device device) noexcept {
+  if (cudaSetDevice(device.index) == cudaSuccess) (void)cudaDeviceReset();
+}
+
 }  // namespace nvfp4

@@ -32,5 +32,6 @@ void* pinned_allocate(Device device, std::int64_t) { refuse(device); }
 void pinned_free(Device, void*) noexcept {}
 Stream stream_create(Device device) { refuse(device); }
 void stream_destroy(Device, Stream) noexcept {}
+void device_reset(Device) noexcept {}
 
 }  // namespace nvfp4
