@@ -11,7 +11,8 @@ R         how often each is taken, default 3, all of them mixed; the best counts
           the machine only ever makes a call slower
 --peer    another library, measured in the same run: COMMAND S prints a line of JSON for each product
           of N = 4096 and K = 7168, such as {"type": "q4_0", "m": 64, "threads": 2, "gflops": 1.5,
-          "gbs": 2.5}, gbs of weights. It is run R times, and the best counts
+          "gbs": 2.5}, gbs of weights. It is run R times, and the best counts.
+          bench/peers/build.sh builds such programs for ggml, ik_llama.cpp and oneDNN
 --json    writes the raw results, without the names of the machine and of its folders
 --from    takes raw results from FILE instead of measuring
 """
@@ -183,7 +184,8 @@ def main():
     parser.add_argument("--backends")
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
+    peer = "another library; bench/peers/build.sh builds programs that measure some"
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help=peer)
     parser.add_argument("--json")
     parser.add_argument("--from", dest="given")
     args = parser.parse_args()
