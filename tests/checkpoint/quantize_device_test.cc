@@ -3,7 +3,6 @@
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/tiny_model.h"
-#include "core/device_memory.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 
@@ -114,34 +113,6 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuHoweverTheyShareTheWork) {
     EXPECT_EQ(text_of(cuda), text_of(cpu)) << i;
     EXPECT_EQ(files_of(dir_ / "cpu"), files_of(dir_ / "cuda")) << i;
   }
-}
-
-/// In a process of its own: what others have on the device would be gone, too.
-TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuAndTheDeviceBack) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  write_model(dir_ / "in",
-              {{random_tensor("a.o_proj.weight", {30000, 2048})},
-               {random_tensor("b.o_proj.weight", {30000, 2048}),
-                random_tensor("c.down_proj.weight", {9001, 2064}, DType::f32)}},
-              "{}");
-  auto options = quantize_options(dir_ / "in", dir_ / "cpu");
-  quantize_checkpoint(options);
-  options.output = dir_ / "cuda";
-  options.device = Device::cuda();
-  options.wait_for_device = options.release_device = true;
-  const auto run = [&] {
-    void* const memory = device_allocate(options.device, 1);
-    quantize_checkpoint(options);
-    bool released = false;
-    try {
-      std::byte byte{};
-      device_copy({}, &byte, 1, options.device, memory, 1, 1, 1, {});
-    } catch (const DeviceError&) {
-      released = true;
-    }
-    std::_Exit(released && files_of(dir_ / "cpu") == files_of(dir_ / "cuda") ? 0 : 1);
-  };
-  EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
 }
 
 TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForZeros) {
