@@ -113,6 +113,15 @@ __device__ __forceinline__ void copies_wait() {
 template <class T>
 __device__ __forceinline__ T load_shared(std::uint32_t address);
 template <>
+__device__ __forceinline__ float4 load_shared(std::uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+template <>
 __device__ __forceinline__ uint4 load_shared(std::uint32_t address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -35,7 +35,7 @@ struct FragmentConfig {
   /// Registers move between warpgroups, so in large tiles the copying warp is a whole group.
   static constexpr int kThreads = kConsumers + (kLarge ? 128 : 32);
   static constexpr int kConsumerRegisters = 224, kProducerRegisters = 56;
-  static constexpr int kStageChunks = stage_chunks(kTokens);
+  static constexpr int kStageChunks = stage_chunks(kTokens, kRows);
   static constexpr int kGroupChunks = kStageChunks / kDepthGroups;  ///< those of one warpgroup
   static constexpr int kXChunkBytes = kTokens * kTileCols * 2;
   static constexpr int kXBytes = kXChunkBytes * kStageChunks;
@@ -171,16 +171,16 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
 
   int slot = 0, before = -1;
   std::uint32_t phase = 0;
-  const auto load = [&](int chunk) {
-    const std::uint32_t at = slot * Config::kWBytes + chunk * kTileBytes;
+  const auto load = [&](int of, int chunk) {
+    const std::uint32_t at = of * Config::kWBytes + chunk * kTileBytes;
     return LaneChunk{load_shared<uint4>(codes_at + at), load_shared<uint2>(scales_at + at)};
   };
   const auto decode = [&](const LaneChunk& c, std::uint32_t(&f)[4][4]) {
     decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
     decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
-  const auto multiply = [&](auto& d, const std::uint32_t(&f)[4][4], int chunk) {
-    const std::uint32_t x = slot * Config::kXBytes + chunk * Config::kXChunkBytes;
+  const auto multiply = [&](auto& d, const std::uint32_t(&f)[4][4], int of, int chunk) {
+    const std::uint32_t x = of * Config::kXBytes + chunk * Config::kXChunkBytes;
     if constexpr (Config::kSync) {
       const std::uint32_t at = x_lane_at + x;
       const uint4 low = load_matrices(at), high = load_matrices(at ^ 64);
@@ -209,22 +209,39 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     slot = wrap ? 0 : slot + 1;
     phase ^= wrap ? 1 : 0;
   };
-  // The tensor cores work on one chunk while the next is decoded.
-  using Decoded = std::uint32_t[2][4][4];
-  const auto run_stage = [&](auto& d, Decoded& a, auto parity) {
-    barrier_wait(full + slot * 8, phase);
-    LaneChunk next = load(0);
+  // The tensor cores work on one chunk while the next is decoded. With few tokens they are soon
+  // done: there is one set of fragments, and registers for the next stage's first chunk instead.
+  constexpr bool kAhead = Config::kTokens <= 32;
+  constexpr int kBuffers = kAhead ? 1 : 2;
+  using Decoded = std::uint32_t[kBuffers][4][4];
+  const auto run_stage = [&](auto& d, Decoded& a, LaneChunk& next, auto parity, bool more) {
+    if constexpr (!kAhead) {
+      barrier_wait(full + slot * 8, phase);
+      next = load(slot, 0);
+    }
+    const int of = slot, stage_before = before;
+    advance();
 #pragma unroll
     for (int c = 0; c < kGroupChunks; ++c) {
       const LaneChunk chunk = next;
-      if (c + 1 < kGroupChunks) next = load(c + 1);
-      auto& f = a[(c + decltype(parity)::value * kGroupChunks) % 2];
+      if (c + 1 < kGroupChunks) {
+        next = load(of, c + 1);
+      } else if (kAhead && more) {
+        barrier_wait(full + slot * 8, phase);
+        next = load(slot, 0);
+      }
+      auto& f = a[(c + decltype(parity)::value * kGroupChunks) % kBuffers];
+      if constexpr (kBuffers == 1) {
+        settle(std::integral_constant<int, 0>{});
+        if (c == 0) release(stage_before);
+      }
       decode(chunk, f);
-      multiply(d, f, c);
-      settle(std::integral_constant<int, 1>{});
-      if (c == 0) release(before);
+      multiply(d, f, of, c);
+      if constexpr (kBuffers == 2) {
+        settle(std::integral_constant<int, 1>{});
+        if (c == 0) release(stage_before);
+      }
     }
-    advance();
   };
   // The first kTokens of a tile.
   const auto run_tile = [&](const Work& work, auto tokens) {
@@ -232,24 +249,33 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     float d[kTokens / 2] = {};
     Decoded a;
     before = -1;
+    const EarlyFinish early(
+        p, work.group,
+        work.row_tile * Config::kRows + static_cast<int>(threadIdx.x) % Config::kRows);
     int stage = 0;
-    for (; stage + 1 < whole; stage += 2) {
-      run_stage(d, a, std::integral_constant<int, 0>{});
-      run_stage(d, a, std::integral_constant<int, 1>{});
+    LaneChunk next;
+    if (kAhead && whole > 0) {
+      barrier_wait(full + slot * 8, phase);
+      next = load(slot, 0);
     }
-    if (stage < whole) run_stage(d, a, std::integral_constant<int, 0>{});
+    for (; stage + 1 < whole; stage += 2) {
+      run_stage(d, a, next, std::integral_constant<int, 0>{}, true);
+      run_stage(d, a, next, std::integral_constant<int, 1>{}, stage + 2 < whole);
+    }
+    if (stage < whole) run_stage(d, a, next, std::integral_constant<int, 0>{}, false);
     if (whole < last - first) {
       barrier_wait(full + slot * 8, phase);
       const int left = p.chunks % kStageChunks - depth_group * kGroupChunks;
       for (int c = 0; c < min(left, kGroupChunks); ++c) {
         settle(std::integral_constant<int, 0>{});
-        decode(load(c), a[0]);
-        multiply(d, a[0], c);
+        decode(load(slot, c), a[0]);
+        multiply(d, a[0], slot, c);
       }
       release(before);
       advance();
     }
     settle(std::integral_constant<int, 0>{});
+    early.use();
     release(before);
     if (Config::kDepthGroups == 1 && p.splits == 1) {
       if constexpr (Config::kSwiglu)
@@ -273,6 +299,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       if (p.splits > 1) cluster_sync();
     }
   };
+  wait_for_kernel_before();  // factors and biases, which are read before x is there, may be its
   for (Work work; schedule.next(work);) {
     // The last tile of a group may have but a few tokens. ptxas gives every shape of wgmma
     // registers of its own, so that there can be only some.

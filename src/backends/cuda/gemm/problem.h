@@ -62,7 +62,9 @@ struct FragmentGemm {
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
 inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themselves
-constexpr int stage_chunks(int tokens) { return tokens <= 16 ? 4 : tokens <= 128 ? 2 : 1; }
+constexpr int stage_chunks(int tokens, int rows) {
+  return tokens <= 16 || (tokens == 64 && rows == 64) ? 4 : tokens <= 128 ? 2 : 1;
+}
 constexpr int blocks_per_multiprocessor(int tokens) { return tokens >= 64 ? 1 : 2; }
 /// Tiles of strip_gemm_kernel: few tokens, and strips of 16 rows among which, and parts of the
 /// depth, a block has its warps.
@@ -83,7 +85,7 @@ constexpr bool is_tile(const GemmTile& t) {
 }
 /// Chunks of 64 columns of a copy of x.
 constexpr int box_chunks(const GemmTile& t) {
-  return is_strips(t) ? 2 * strip_parts(t) : stage_chunks(t.tokens);
+  return is_strips(t) ? 2 * strip_parts(t) : stage_chunks(t.tokens, t.rows);
 }
 /// Whether a block has but one tile: then its sums are put together from parts in the memory of its
 /// stages, and their order depends on the tile.
