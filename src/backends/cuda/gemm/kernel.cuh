@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   const std::uint32_t x_ring = shared_address(ring);
   const std::uint32_t w_ring = x_ring + Config::kStages * Config::kXBytes;
   const std::uint32_t full = shared_address(state.full), empty = shared_address(state.empty);
-  const int warpgroup = threadIdx.x / 128;
+  // The same for all lanes, and the compiler knows it: descriptors stay in uniform registers.
+  const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
 
   if (threadIdx.x >= kConsumers && threadIdx.x < kConsumers + Config::kStages) {
     barrier_init(full + (threadIdx.x - kConsumers) * 8, 1);
@@ -155,9 +156,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   if constexpr (Config::kLarge) grow_registers<Config::kConsumerRegisters>();
   constexpr int kGroupChunks = Config::kGroupChunks;
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  const int group = __shfl_sync(~0u, warpgroup, 0);
-  const int row_group = Config::kRowGroups == 2 ? group : 0;
-  const int depth_group = Config::kRowGroups == 2 ? 0 : group;
+  const int row_group = Config::kRowGroups == 2 ? warpgroup : 0;
+  const int depth_group = Config::kRowGroups == 2 ? 0 : warpgroup;
   const std::uint32_t w_at =
       w_ring + row_group * Config::kWRowBytes + depth_group * (kGroupChunks * kTileBytes);
   const std::uint32_t codes_at = w_at + warp * 512 + lane * 16;

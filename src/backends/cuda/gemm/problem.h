@@ -59,9 +59,9 @@ struct FragmentGemm {
 
 // What the host must know of a tile's kernel.
 
+inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themselves
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
-inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themselves
 constexpr int stage_chunks(int tokens, int rows) {
   return tokens <= 16 || (tokens == 64 && rows == 64) ? 4 : tokens <= 128 ? 2 : 1;
 }
