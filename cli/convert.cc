@@ -96,7 +96,8 @@ void add_convert(CLI::App& app) {
   add_drop(*command, o.drop);
   command->add_flag(
       "--decode", o.decode,
-      "FP8 and MXFP4 weights that FORM cannot hold become BF16, else they are an error");
+      "FP8 and MXFP4 beside 4-bit weights that FORM cannot hold become BF16, else they "
+      "are an error");
   add_run_flags(*command, o.resume, o.overwrite, o.dry_run, arguments->quiet);
   command->footer(kFooter);
   command->callback([arguments] { run(*arguments); });

@@ -52,8 +52,9 @@ struct QuantizeCheckpointOptions {
   std::string backend;           ///< of the CPU
   Device device;                 ///< that encodes; the output is the same on each
   bool wait_for_device = false;  ///< else the CPU encodes until it has started
-  /// Whatever this process has on the device is gone afterwards, and the CPU encodes the end, while
-  /// that happens: for a process that does nothing else and would have to wait for it at its end.
+  /// Whatever this process has on the device is gone afterwards, and the device is not to be used
+  /// again; the CPU encodes the end while that happens. For a process that does nothing else, and
+  /// would have to wait for it at its end.
   bool release_device = false;
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
@@ -90,12 +91,13 @@ struct QuantizeReport {
 };
 
 /// Quantizes a Hugging Face model folder (or one .safetensors or .gguf file) in bounded memory. On
-/// a GPU each thread keeps two chunks of rows under way, in memory taken once: one is read or
-/// written while the other is uploaded, encoded and downloaded on a stream of its own. Until the
-/// GPU has started, a tenth of a second, the CPU encodes. Up to 512 MiB of its memory keep what was
-/// read to be measured. Throws IoError, FormatError, ValueError, DeviceError, UnsupportedError (if
-/// the device cannot be used: before an old output is removed or a new shard gets its name).
-/// Nothing incomplete is left under a final name; an interrupted run goes on with `resume`.
+/// a GPU each of up to eight threads keeps two chunks of rows under way, in memory taken once: one
+/// is read or written while the other is uploaded, encoded and downloaded on a stream of its own.
+/// Until the GPU has started, a tenth of a second, the CPU encodes. Up to 512 MiB of its memory
+/// keep what was read to be measured. Throws IoError, FormatError, ValueError, DeviceError,
+/// UnsupportedError (if the device cannot be used: before an old output is removed or a new shard
+/// gets its name). Nothing incomplete is left under a final name; an interrupted run goes on with
+/// `resume`.
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options);
 
 /// The report as JSON, for --report and --json.

@@ -45,6 +45,7 @@ class Grouper {
       inherit_input_scales();
       warn_of_moved();
     }
+    warn_of_lost_inputs();
     if (options_.input_amax && options_.scheme == Scheme::nvfp4) fill_experts();
     for (Group& group : plan_.groups)
       if (group.input_amax == 0) group.input_amax = kDefaultInputAmax;
@@ -143,6 +144,23 @@ class Grouper {
           "{} weights that loaders fuse have global scales that differ in the input, "
           "nvfp4 repair makes them equal: {}{}",
           unequal_, plan_.units[first_unequal_].slice.module, unequal_ > 1 ? ", ..." : ""));
+  }
+
+  /// Those of FP8 weights.
+  void warn_of_lost_inputs() {
+    if (options_.input_amax) return;
+    std::size_t lost = 0;
+    const Unit* first = nullptr;
+    for (const Unit& unit : plan_.units) {
+      const bool encoded = unit.work == Work::quantize && unit.input_global != kNone;
+      if (!encoded || unit.input || !plan_.tensors[unit.tensor].source->input) continue;
+      if (lost++ == 0) first = &unit;
+    }
+    if (lost > 0)
+      plan_.warnings.push_back(
+          fmt::format("the input scales of {} FP8 weights are not taken over, they get 1; "
+                      "--input-amax gives others: {}{}",
+                      lost, first->slice.module, lost > 1 ? ", ..." : ""));
   }
 
   /// Calibration data need not reach every expert: one without an amax takes the largest of the

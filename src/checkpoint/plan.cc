@@ -55,9 +55,9 @@ class Planner {
       config_ = parse_model_config(model.config_text, file);
       declared_ = declared_in_config(model.config_text, file);
     }
-    if (!declared_ && !model.hf_quant_text.empty()) read_hf_quant_config();
+    if (!model.hf_quant_text.empty()) read_hf_quant_config();
     for (const LogicalTensor& t : model.tensors) {
-      four_bits_ |= t.is_four_bits();
+      four_bits_ |= t.is_four_bits() || t.correction.requantize;  // a repair quantizes it again
       native_ |= t.names == &kMxfp4ShortNames;
     }
     native_ |= declared_ && declared_->moe_algorithm == "NVFP4";
@@ -99,9 +99,13 @@ class Planner {
 
   void read_hf_quant_config() try {
     const std::string file = (model_.root / "hf_quant_config.json").string();
-    declared_ = declared_in_hf_quant_config(model_.hf_quant_text, file);
+    Declared declared = declared_in_hf_quant_config(model_.hf_quant_text, file);
+    if (!declared_)
+      declared_ = std::move(declared);
+    else if (declared_->kv_cache.is_null())  // config.json has none but FP8
+      declared_->kv_cache = std::move(declared.kv_cache);
   } catch (const FormatError& e) {
-    plan_.warnings.push_back(fmt::format("passed over: {}", e.what()));
+    if (!declared_) plan_.warnings.push_back(fmt::format("passed over: {}", e.what()));
   }
 
   /// A conversion quantizes FP8 weights where nothing has four bits yet, else leaves them.
@@ -240,8 +244,8 @@ class Planner {
       add_fp8(c, shard);
       return;
     } else {
-      // What a conversion quantizes has been chosen as `quantize` chooses; all else is to stay.
-      if (options_.task == Task::convert && (!may_quantize() || t.is_four_bits())) lose(t);
+      // FP8 alone is quantized as `quantize` does it, which decodes what it leaves.
+      if (options_.task == Task::convert && !may_quantize()) lose(t);
       add_decoded(c, shard);
     }
     if (t.name.ends_with(".weight") || c.selection.kind == "stacked experts")
@@ -453,11 +457,19 @@ class Planner {
     for (const auto& entry : linear_excludes(facts, [](const std::string& e) { return e + "*"; }))
       if (expert_layer_of(entry).empty()) linear.push_back(entry);
     warn(exclude_conflicts(linear, quantized_));
+    if (!facts.kv_cache.empty() && !native_ &&
+        (format_->declares_kv_cache == nullptr || !format_->declares_kv_cache(facts.kv_cache)))
+      plan_.warnings.push_back(
+          fmt::format("the input declares a key and value cache in {}, which {} cannot say",
+                      facts.kv_cache, format_->name));
   }
 
   std::string kv_cache() const {
     if (!declared_ || declared_->kv_cache.is_null()) return {};
-    return declared_->kv_cache.is_string() ? declared_->kv_cache.get<std::string>() : "FP8";
+    const Json& cache = declared_->kv_cache;
+    if (cache.is_string()) return cache.get<std::string>();
+    return cache.is_object() && cache.contains("num_bits") && cache["num_bits"] == 4 ? "NVFP4"
+                                                                                     : "FP8";
   }
 
   const ModelFolder& model_;

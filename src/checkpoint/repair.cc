@@ -332,6 +332,7 @@ class Repairer {
   }
 
   QuantizeReport write() {
+    transform_.decode = true;  // a fault is no reason to keep the whole checkpoint from its repair
     transform_.input = options_.input;
     transform_.output = options_.output;
     transform_.task = TransformOptions::Task::convert;

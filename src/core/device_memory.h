@@ -26,7 +26,7 @@ void pinned_free(Device device, void* memory) noexcept;
 Stream stream_create(Device device);
 void stream_destroy(Device device, Stream stream) noexcept;
 
-/// All that the process has on the device. It can be used again, from the start.
+/// All that the process has on the device. Kernels that it has run need not run again.
 void device_reset(Device device) noexcept;
 
 class PinnedMemory {

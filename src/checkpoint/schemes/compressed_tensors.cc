@@ -97,7 +97,12 @@ Json quantization_config(const ConfigFacts& facts) {
           {"ignore", linear_excludes(facts, experts_expression)}};
 }
 
-bool keeps_fp8(const LogicalTensor& /*t*/) { return true; }
+/// One block_structure is declared for all.
+bool keeps_fp8(const LogicalTensor& t) {
+  return t.block_rows == 1 || has_one_scale(t) || (t.block_rows == 128 && t.block_cols == 128);
+}
+
+bool declares_kv_cache(std::string_view type) { return type == "FP8"; }
 
 float stored_global(const GlobalScale& scale) { return scale.divisor; }
 
@@ -125,6 +130,7 @@ const CheckpointFormat kCompressedTensors = {.name = "compressed-tensors",
                                              .stored_global = stored_global,
                                              .quantization_config = quantization_config,
                                              .hf_quant_config = nullptr,
-                                             .keeps_fp8 = keeps_fp8};
+                                             .keeps_fp8 = keeps_fp8,
+                                             .declares_kv_cache = declares_kv_cache};
 
 }  // namespace nvfp4::checkpoint

@@ -40,7 +40,7 @@ Json group(int bits, bool activations, Json targets) {
 }
 
 const char* fp8_algorithm(const Fp8Module& module) {
-  return module.scales == Fp8Module::Scales::tensor ? "FP8" : "FP8_PER_CHANNEL_PER_TOKEN";
+  return module.scales == Fp8Module::Scales::channel ? "FP8_PER_CHANNEL_PER_TOKEN" : "FP8";
 }
 
 /// Each layer by itself, which a checkpoint of two kinds needs.
@@ -111,8 +111,10 @@ Json hf_quant_config(const ConfigFacts& facts) {
   return {{"producer", producer()}, {"quantization", std::move(json)}};
 }
 
-/// How it names the tensors of block scales was not verified: those are dequantized.
+/// How it names the tensors of block scales was not verified: those are not written.
 bool keeps_fp8(const LogicalTensor& t) { return t.block_rows == 1 || has_one_scale(t); }
+
+bool declares_kv_cache(std::string_view /*type*/) { return true; }
 
 float stored_global(const GlobalScale& scale) { return scale.multiplier; }
 
@@ -154,6 +156,7 @@ const CheckpointFormat kModelOpt = {.name = "modelopt",
                                     .stored_global = stored_global,
                                     .quantization_config = quantization_config,
                                     .hf_quant_config = hf_quant_config,
-                                    .keeps_fp8 = keeps_fp8};
+                                    .keeps_fp8 = keeps_fp8,
+                                    .declares_kv_cache = declares_kv_cache};
 
 }  // namespace nvfp4::checkpoint

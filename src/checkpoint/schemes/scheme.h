@@ -69,6 +69,8 @@ struct CheckpointFormat {
   Json (*hf_quant_config)(const ConfigFacts& facts);
   /// Whether the format has such FP8 weights; null: it has none.
   bool (*keeps_fp8)(const LogicalTensor& tensor) = nullptr;
+  /// Whether its configuration can say that the key and value cache is "FP8", "NVFP4"; null: no.
+  bool (*declares_kv_cache)(std::string_view type) = nullptr;
   /// Content of the tensor that says how a weight is stored: NVFP4, or FP8 that stays.
   std::string_view marker_text = {}, fp8_marker_text = {};
   /// All tensors go into one file of this name.

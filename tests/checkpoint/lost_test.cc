@@ -1,0 +1,126 @@
+// What an output cannot carry is an error, or at least said.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/packed_models.h"
+#include "nvfp4/error.h"
+#include "nvfp4/repair.h"
+
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using safetensors::DType;
+
+const std::string kA = "model.layers.0.self_attn.o_proj", kZ = "model.layers.0.mlp.down_proj";
+
+bool says(const std::vector<std::string>& warnings, const std::string& text) {
+  return std::ranges::any_of(
+      warnings, [&](const std::string& w) { return w.find(text) != std::string::npos; });
+}
+
+/// One NVFP4 weight, and `more` beside it.
+void write_mixed(const fs::path& folder, const PackedWeight& more,
+                 const std::string& format = "modelopt") {
+  write_model(folder / "plain", {{random_tensor(kA + ".weight", {64, 128})}}, kLlamaConfig);
+  auto options = quantize_options(folder / "plain", folder / "nvfp4");
+  options.format = format;
+  quantize_checkpoint(options);
+  LoadedFolder model(folder / "nvfp4");
+  append(model.shards.begin()->second, more);
+  model.write(folder / "mixed");
+}
+
+TEST(Lost, BlocksThatNoDeclarationNamesAreAnError) {
+  const TempDir dir;
+  write_mixed(dir.path(), fp8_weight(kZ, 128, 192, ".weight_scale", {2, 3}, 64, 64),
+              "compressed-tensors");
+  for (const std::string to : {"compressed-tensors", "modelopt", "comfyui"})
+    expect_error<UnsupportedError>([&] { convert(dir / "mixed", dir / "out", to); },
+                                   {kZ + ".weight", "FP8, which " + to + " cannot hold"});
+}
+
+TEST(Lost, TheTypeOfTheCacheIsSaidWhereNoConfigurationCan) {
+  const TempDir dir;
+  write_mixed(dir.path(), {});
+  for (const std::string type : {"FP8", "NVFP4"}) {
+    LoadedFolder model(dir / "mixed");
+    model.config.erase("quantization_config");
+    model.hf_quant["quantization"]["kv_cache_quant_algo"] = type;
+    model.write(dir / type);
+    for (const std::string to : {"modelopt", "compressed-tensors", "comfyui"}) {
+      const fs::path out = dir / (type + to);
+      const bool kept = to == "modelopt" || (to == "compressed-tensors" && type == "FP8");
+      EXPECT_EQ(says(convert(dir / type, out, to).warnings, "cache in " + type), !kept)
+          << type << to;
+    }
+    convert(dir / (type + "modelopt"), dir / (type + "again"), "modelopt");
+    EXPECT_EQ(LoadedFolder(dir / (type + "again")).hf_quant["quantization"]["kv_cache_quant_algo"],
+              type);
+  }
+}
+
+TEST(Lost, InputScalesOfFp8AreSaidToBe) {
+  const TempDir dir;
+  PackedWeight weight = fp8_weight(kZ, 64, 128, ".weight_scale", {}, 64, 128);
+  weight.tensors.push_back({{kZ + ".input_scale", DType::f32, {}}, encode({0.5f}, DType::f32)});
+  write_model(dir / "a", {weight.tensors}, kLlamaConfig);
+  ConvertOptions options;
+  options.input = dir / "a";
+  options.to = "modelopt";
+  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+    options.scheme = scheme;
+    options.output = dir / (scheme == Scheme::nvfp4 ? "w4a4" : "w4a16");
+    EXPECT_EQ(says(convert_checkpoint(options).warnings, "input scales of 1 FP8 weights"),
+              scheme == Scheme::nvfp4);
+  }
+  write_text(dir / "amax.json", R"({"*": 3.0})");
+  options.scheme = Scheme::nvfp4;
+  options.input_amax = dir / "amax.json";
+  options.output = dir / "given";
+  EXPECT_FALSE(says(convert_checkpoint(options).warnings, "input scales"));
+}
+
+/// A fault is no reason to keep the whole checkpoint from its repair.
+TEST(Lost, RepairDecodesWhatItsFormCannotHoldAndSaysSo) {
+  const TempDir dir;
+  write_mixed(dir.path(), fp8_blocks(kZ, 256, 128));
+  RepairOptions options;
+  options.input = dir / "mixed";
+  options.output = dir / "out";
+  const RepairReport report = repair_checkpoint(options);
+  EXPECT_TRUE(says(report.written.warnings, "1 quantized weights become BF16"));
+  convert(dir / "mixed", dir / "bf16", "bf16");
+  EXPECT_EQ(LoadedModel(dir / "out").at(kZ + ".weight").bytes,
+            LoadedModel(dir / "bf16").at(kZ + ".weight").bytes);
+}
+
+/// Also where no weight is NVFP4 any more until it is quantized again.
+TEST(Lost, RepairLeavesFp8AsItIs) {
+  const TempDir dir;
+  const PackedWeight fp8 = fp8_weight(kZ, 64, 128, ".weight_scale", {64, 1}, 1, 128);
+  write_mixed(dir.path(), fp8, "compressed-tensors");
+  LoadedFolder source(dir / "plain");
+  source.shards.begin()->second.push_back(
+      {{kZ + ".weight", DType::f32, {64, 128}}, encode(fp8.values, DType::f32)});
+  source.write(dir / "source");
+  LoadedFolder model(dir / "mixed");
+  model.at(kA + ".weight_scale").bytes[3] = std::byte{0x7F};
+  model.write(dir / "bad");
+  RepairOptions options;
+  options.input = dir / "bad";
+  options.output = dir / "out";
+  options.source = dir / "source";
+  repair_checkpoint(options);
+  const LoadedModel out(dir / "out");
+  EXPECT_EQ(out.at(kZ + ".weight").dtype, DType::f8_e4m3);
+  EXPECT_EQ(out.at(kZ + ".weight").bytes, fp8.tensors[0].bytes);
+  EXPECT_EQ(out.at(kA + ".weight_packed").bytes,
+            LoadedModel(dir / "nvfp4").at(kA + ".weight_packed").bytes);
+}
+
+}  // namespace
+}  // namespace nvfp4
