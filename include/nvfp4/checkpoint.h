@@ -93,7 +93,7 @@ struct QuantizeReport {
 /// Quantizes a Hugging Face model folder (or one .safetensors or .gguf file) in bounded memory. On
 /// a GPU each of up to eight threads keeps two chunks of rows under way, in memory taken once: one
 /// is read or written while the other is uploaded, encoded and downloaded on a stream of its own.
-/// Until the GPU has started, a tenth of a second, the CPU encodes. Up to 512 MiB of its memory
+/// Until the GPU has started, 0.2 to 0.3 s, the CPU encodes. Up to 512 MiB of its memory
 /// keep what was read to be measured. Throws IoError, FormatError, ValueError, DeviceError,
 /// UnsupportedError (if the device cannot be used: before an old output is removed or a new shard
 /// gets its name). Nothing incomplete is left under a final name; an interrupted run goes on with

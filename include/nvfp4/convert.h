@@ -17,11 +17,11 @@ struct ConvertOptions {
   /// Of the output. Not given: that of the input's NVFP4 weights, else `nvfp4`.
   std::optional<Scheme> scheme;
   Quantizer quantizer = Quantizer::mse;  ///< for FP8 weights
-  /// As of QuantizeCheckpointOptions: activations of FP8 and MXFP4 weights, which have no scales.
+  /// As of QuantizeCheckpointOptions: activations of FP8 and MXFP4 weights, which get new scales.
   std::optional<std::filesystem::path> input_amax;
   bool resume = false, overwrite = false, dry_run = false;
   bool drop = false;  ///< as of QuantizeCheckpointOptions
-  /// FP8 and MXFP4 weights that `to` cannot hold beside NVFP4 ones become BF16, with a warning.
+  /// FP8 and MXFP4 weights that `to` cannot hold beside 4-bit ones become BF16, with a warning.
   /// Else they are an UnsupportedError.
   bool decode = false;
   std::string backend;

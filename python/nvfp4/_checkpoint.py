@@ -45,7 +45,7 @@ def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None,
     scheme      'nvfp4' or 'nvfp4a16'; as in the input if not given
     quantizer, input_amax: for FP8 and MXFP4 weights, as of quantize_checkpoint
     resume, overwrite, dry_run, drop, progress: as of quantize_checkpoint
-    decode      FP8 and MXFP4 weights that `to` cannot hold beside NVFP4 ones become BF16, with a
+    decode      FP8 and MXFP4 weights that `to` cannot hold beside 4-bit ones become BF16, with a
                 warning; else they are an error
     Returns the report that `nvfp4 convert --report` writes, as a dict. Raises IoError, FormatError,
     InvalidValueError, and UnsupportedError that names the tensor which `to` cannot hold.

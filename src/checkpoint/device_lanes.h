@@ -19,7 +19,7 @@ struct DeviceLane {
   int turn = 0;  ///< the slot that measures next
 };
 
-/// Makes lanes in the background, one after the other: a device takes a tenth of a second to start,
+/// Makes lanes in the background, one after the other: a device takes 0.2 to 0.3 s to start,
 /// in which the CPU encodes some hundred megabytes.
 class DeviceLanes {
  public:

@@ -63,6 +63,16 @@ TEST(Lost, TheTypeOfTheCacheIsSaidWhereNoConfigurationCan) {
   }
 }
 
+/// A block as large as its matrix is one scale, whatever its shape.
+TEST(Lost, OneScaleIsDeclaredAsOneForTheMatrix) {
+  const TempDir dir;
+  write_mixed(dir.path(), fp8_blocks(kZ, 128, 128));
+  convert(dir / "mixed", dir / "out", "modelopt");
+  EXPECT_EQ(
+      LoadedFolder(dir / "out").hf_quant["quantization"]["quantized_layers"][kZ]["quant_algo"],
+      "FP8");
+}
+
 TEST(Lost, InputScalesOfFp8AreSaidToBe) {
   const TempDir dir;
   PackedWeight weight = fp8_weight(kZ, 64, 128, ".weight_scale", {}, 64, 128);
