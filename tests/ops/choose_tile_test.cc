@@ -15,12 +15,11 @@ namespace nvfp4::cuda {
 namespace {
 
 constexpr int kMultiprocessors = 132;
-constexpr int kTokens[] = {2, 8, 16, 32, 64, 128, 256}, kRows[] = {16, 32, 64, 128, 256},
-              kSplits[] = {1, 2, 4, 8};
+constexpr int kRows[] = {16, 32, 64, 128, 256}, kSplits[] = {1, 2, 4, 8};
 
 std::vector<GemmTile> all_tiles() {
   std::vector<GemmTile> tiles;
-  for (const int tokens : kTokens)
+  for (const int tokens : kTileTokens)
     for (const int rows : kRows)
       for (const int splits : kSplits)
         if (const GemmTile t{tokens, rows, splits}; is_tile(t)) tiles.push_back(t);

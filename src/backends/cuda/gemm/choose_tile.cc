@@ -10,7 +10,7 @@
 namespace nvfp4::cuda {
 namespace {
 
-constexpr int kTokens[] = {2, 8, 16, 32, 64, 128, 256}, kRows[] = {16, 32, 64, 128};
+constexpr int kRows[] = {16, 32, 64, 128};
 constexpr int kSplits[] = {1, 2, 4, 8};
 constexpr int kMeasuredMultiprocessors = 132;
 
@@ -135,7 +135,7 @@ GemmTile estimate_tile(const TileProblem& given) {
   p.multiprocessors = std::max(1, p.multiprocessors);
   GemmTile best;
   double least = 0;
-  for (const int tokens : kTokens)
+  for (const int tokens : kTileTokens)
     for (const int rows : kRows)
       for (const int splits : kSplits) {
         const GemmTile t{tokens, rows, splits};

@@ -76,6 +76,7 @@ constexpr bool is_strips(const GemmTile& t) {
 }
 /// Parts of the depth that the 16 warps of such a tile have.
 constexpr int strip_parts(const GemmTile& t) { return 16 * 16 / t.rows; }
+inline constexpr int kTileTokens[] = {kOwnXTokens, 8, 16, 32, 64, 128, 256};
 constexpr bool is_tile(const GemmTile& t) {
   if (is_strips(t)) return true;
   const bool splits = t.splits == 1 || t.splits == 2 || t.splits == 4 || t.splits == 8;
