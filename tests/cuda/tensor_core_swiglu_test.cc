@@ -225,6 +225,26 @@ TEST_F(CudaGemm, SwigluKeepsNanAndInfinity) {
   expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, "non-finite");
 }
 
+/// And where some gates are too large for the short way.
+TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWhereBlocksTakeManyTiles) {
+  const std::uint64_t seed = 15 * fresh_seed() + 3;
+  GateUpCase c(1, 1552, 272, 8, seed);
+  DenseX x(700, 272, DType::bf16, seed);
+  std::uint16_t* const first = x.memory.data<std::uint16_t>();
+  for (std::int64_t row = 5; row < 700; row += 97)
+    for (std::int64_t k = 0; k < 272; ++k) {  // times 2^20
+      std::uint16_t& bits = first[row * x.memory.cols() + k];
+      if ((bits & 0x7F80) != 0) bits = static_cast<std::uint16_t>(bits + (20 << 7));
+    }
+  first[20 * x.memory.cols() + 1] = 0x7FC0;
+  for (const GemmTile& t : {GemmTile{64, 128, 1}, GemmTile{128, 128, 1}, GemmTile{256, 128, 1}}) {
+    c.tile = t;
+    const std::string what = name_of(t) + " seed " + std::to_string(seed);
+    expect_stored(c, x, DType::bf16, {}, what);
+    expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, what);
+  }
+}
+
 TEST_F(CudaGemm, SwigluRefusesWhatItCannotDo) {
   const GateUpCase c(1, 32, 64, 0, 1), two(2, 32, 64, 0, 1);
   const Matrix x(DType::bf16, 4, 64, kGpu);

@@ -73,13 +73,41 @@ struct GateAndUp {
 };
 
 /// gate <= limit, -limit <= up <= limit; NaN passes.
-__device__ inline void clamp_block(float limit, float (&gate)[16], float (&up)[16]) {
+template <int kCount>
+__device__ inline void clamp_block(float limit, float (&gate)[kCount], float (&up)[kCount]) {
   if (limit < INFINITY) [[unlikely]] {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       gate[i] = gate[i] > limit ? limit : gate[i];
       up[i] = up[i] > limit ? limit : up[i];
       up[i] = up[i] < -limit ? -limit : up[i];
+    }
+  }
+}
+
+/// swiglu() of row_math.h, bit for bit. `fast`: no gate is larger than kFastGate.
+template <int kCount>
+__device__ __forceinline__ void swiglu_values(float limit, bool fast, float (&g)[kCount],
+                                              float (&u)[kCount], float* v) {
+  if (fast) [[likely]] {
+    clamp_block(limit, g, u);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) v[i] = silu_fast(g[i]) * u[i];
+  } else {
+    // One after the other, so that the code of all other rows stays together: what is next is
+    // first.
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) v[i] = g[i];
+#pragma unroll 1
+    for (int n = 0; n < kCount; ++n) {
+      const float first_up = u[0], done = swiglu(v[0], first_up, limit);
+#pragma unroll
+      for (int i = 0; i < kCount - 1; ++i) {
+        v[i] = v[i + 1];
+        u[i] = u[i + 1];
+      }
+      v[kCount - 1] = done;
+      u[kCount - 1] = first_up;
     }
   }
 }
@@ -93,27 +121,7 @@ __device__ inline void swiglu_block(const Block<kType>& gate, const Block<kType>
     g[i] = gate.value(i);
     u[i] = up.value(i);
   }
-  if (gate.amax_bits() <= kFastGateBits<kType>) [[likely]] {
-    clamp_block(limit, g, u);
-#pragma unroll
-    for (int i = 0; i < 16; ++i) v[i] = silu_fast(g[i]) * u[i];
-  } else {
-    // One after the other, so that the code of all other rows stays together: what is next is
-    // first.
-#pragma unroll
-    for (int i = 0; i < 16; ++i) v[i] = g[i];
-#pragma unroll 1
-    for (int n = 0; n < 16; ++n) {
-      const float first_up = u[0], done = swiglu(v[0], first_up, limit);
-#pragma unroll
-      for (int i = 0; i < 15; ++i) {
-        v[i] = v[i + 1];
-        u[i] = u[i + 1];
-      }
-      v[15] = done;
-      u[15] = first_up;
-    }
-  }
+  swiglu_values(limit, gate.amax_bits() <= kFastGateBits<kType>, g, u, v);
 }
 
 /// About swiglu_block() of gate and up, in place of gate. If no gate is larger than kFastGate,

@@ -25,17 +25,27 @@ NVFP4_HD constexpr int float_slab_tokens(int tokens) {
 struct Finish {
   float factor, bias;
 
-  __device__ __forceinline__ Finish() = default;
-  __device__ __forceinline__ Finish(const FragmentGemm& p, int group, int row) {
-    const std::int64_t at = static_cast<std::int64_t>(group) * p.n + row;
-    factor = p.factor * (p.alpha == nullptr ? 1.0f : __ldg(p.alpha + group)) *
-             __ldg(p.w_global + (p.w_global_per_row ? at : group));
-    bias = p.bias == nullptr ? 0.0f : __ldg(p.bias + at);
-  }
+  Finish() = default;
+  __device__ __forceinline__ Finish(const FragmentGemm& p, float alpha, float w_global, float bias)
+      : factor(kFragmentUnit * p.factor * alpha * w_global), bias(bias) {}
+  __device__ __forceinline__ Finish(const FragmentGemm& p, int group, int row)
+      : Finish(p, p.alpha == nullptr ? 1.0f : __ldg(p.alpha + group),
+               __ldg(p.w_global + (p.w_global_per_row ? row_of(p, group, row) : group)),
+               p.bias == nullptr ? 0.0f : __ldg(p.bias + row_of(p, group, row))) {}
   __device__ __forceinline__ float operator()(float sum, float x_global) const {
-    return sum * kFragmentUnit * (factor * x_global) + bias;
+    return __fmaf_rn(sum, factor * x_global, bias);
+  }
+
+ private:
+  __device__ __forceinline__ static std::int64_t row_of(const FragmentGemm& p, int group, int row) {
+    return static_cast<std::int64_t>(group) * p.n + row;
   }
 };
+
+/// The global scale of x for a token.
+__device__ __forceinline__ float x_global_of(const FragmentGemm& p, int token) {
+  return p.x_global == nullptr ? 1.0f : __ldg(p.x_global + (p.x_global_per_row ? token : 0));
+}
 
 /// Brings what Finish reads for a row into the L1 cache, where it is when the sums are done. (A
 /// prefetch into L1 is no instruction on Hopper.)
@@ -96,8 +106,7 @@ __device__ __forceinline__ void store_values_of_four(const FragmentGemm& p, std:
 /// Four neighbouring rows of W, one token.
 __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& work, int token,
                                            int row, float4 sum, const Finish (&finish)[4]) {
-  const float* g = p.x_global;
-  const float x = g == nullptr ? 1.0f : __ldg(g + (p.x_global_per_row ? token : 0));
+  const float x = x_global_of(p, token);
   float v[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) v[i] = finish[i](v[i], x);
@@ -107,18 +116,16 @@ __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& wo
 }
 
 /// Whole sums in registers -> FP32 or rows that do not allow wide stores: through shared memory,
-/// half a slab of tokens at a time, so that a warp writes rows of out.
-template <class Config, int kSums>
-__device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& work,
-                                            const float (&d)[kSums], std::uint8_t* slabs,
-                                            int row_group, int warp, int lane) {
+/// half a slab of tokens at a time, so that a warp writes rows of out. `store` gets four sums of
+/// token t of the tile, eight tokens further each time. Every thread goes round as often: else the
+/// compiler would take what is counted from tile to tile for different from lane to lane, and move
+/// descriptors into uniform registers one by one, between the multiplications.
+template <class Config, int kUnroll, int kSums, class Store>
+__device__ __forceinline__ void store_slabs(const float (&d)[kSums], std::uint8_t* slabs,
+                                            int row_group, int warp, int lane, Store&& store) {
   constexpr int kTokens = float_slab_tokens(2 * kSums);
   float* slab = reinterpret_cast<float*>(slabs) + row_group * kTokens * kSlabStride;
   const int thread = warp * 32 + lane;
-  const int row = thread % 16 * 4;
-  const int out_row = (work.row_tile * Config::kRowGroups + row_group) * 64 + row;
-  Finish finish[4];
-  finish_four(p, work.group, out_row, finish);
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
     part_sync(1 + row_group, 128);
@@ -129,54 +136,67 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
         slab[(j * 8 + lane % 4 * 2 + i % 2) * kSlabStride + warp * 16 + lane / 4 + i / 2 * 8] =
             d[(t0 / 8 + j) * 4 + i];
     part_sync(1 + row_group, 128);
-    for (int t = thread / 16; t < kTokens; t += 8) {
-      const int token = work.token + t0 + t;
-      if (token < work.token_end && out_row < p.n)
-        store_four(p, work, token, out_row,
-                   *reinterpret_cast<const float4*>(slab + t * kSlabStride + row), finish);
-    }
+#pragma unroll(kUnroll)
+    for (int t = 0; t < kTokens; t += 8)
+      store(t0 + t + thread / 16, *reinterpret_cast<const float4*>(
+                                      slab + (t + thread / 16) * kSlabStride + thread % 16 * 4));
   }
 }
 
-/// The same for BF16 and FP16: rounded in registers, turned round by stmatrix.
 template <class Config, int kSums>
+__device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& work,
+                                            const float (&d)[kSums], std::uint8_t* slabs,
+                                            int row_group, int warp, int lane) {
+  const int thread = warp * 32 + lane;
+  const int row = (work.row_tile * Config::kRowGroups + row_group) * 64 + thread % 16 * 4;
+  const int tokens = row < p.n ? work.token_end - work.token : 0;
+  Finish finish[4];
+  finish_four(p, work.group, row, finish);
+  // As store_rounded(): little code where little is left to be found out.
+  if (p.out_type == DType::f32 && p.wide_stores && !p.x_global_per_row) {
+    const float x = x_global_of(p, 0);
+    float* out = static_cast<float*>(p.out) + (work.token + thread / 16) * p.out_stride +
+                 static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
+    const std::int64_t step = p.out_stride * 8;
+    return store_slabs<Config, 8>(d, slabs, row_group, warp, lane, [&](int t, const float4& sum) {
+      if (t < tokens)
+        *reinterpret_cast<float4*>(out) = {finish[0](sum.x, x), finish[1](sum.y, x),
+                                           finish[2](sum.z, x), finish[3](sum.w, x)};
+      out += step;
+    });
+  }
+  store_slabs<Config, 1>(d, slabs, row_group, warp, lane, [&](int t, const float4& sum) {
+    if (t < tokens) store_four(p, work, work.token + t, row, sum, finish);
+  });
+}
+
+/// The same for BF16 and FP16: rounded in registers, turned round by stmatrix. `round` makes two
+/// values of two tokens, from t on, of the sums of row r (of two).
+template <class Config, int kSums, class Round>
 __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work& work,
                                               const float (&d)[kSums], std::uint32_t slabs,
-                                              int row_group, int warp, int lane) {
+                                              int row_group, int warp, int lane,
+                                              const Round& round) {
   constexpr int kTokens = slab_tokens(2 * kSums);
   const std::uint32_t slab = slabs + row_group * kTokens * 128;
   const int thread = warp * 32 + lane;
   const int first_row = (work.row_tile * Config::kRowGroups + row_group) * 64;
-  Finish finish[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-    finish[i] = Finish(p, work.group, min(first_row + warp * 16 + lane / 4 + i * 8, p.n - 1));
-  const bool x_per_row = p.x_global != nullptr && p.x_global_per_row;
-  const float x_global = p.x_global == nullptr || x_per_row ? 1.0f : __ldg(p.x_global);
-  const bool bf16 = p.out_type == DType::bf16;
   const int piece = thread % 8;  // 8 rows of W, 16 bytes
-  const bool inside = first_row + piece * 8 < p.n;
-  std::uint16_t* const out = static_cast<std::uint16_t*>(p.out) +
-                             static_cast<std::int64_t>(work.group) * p.out_group_cols + first_row +
-                             piece * 8;
+  const int last = first_row + piece * 8 < p.n ? work.token_end - work.token - thread / 8 : 0;
+  const std::int64_t stride = p.out_stride * 16;
+  std::uint16_t* out =
+      static_cast<std::uint16_t*>(p.out) + (work.token + thread / 8) * p.out_stride +
+      static_cast<std::int64_t>(work.group) * p.out_group_cols + first_row + piece * 8;
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
     std::uint32_t packed[kTokens / 8][2];
 #pragma unroll
-    for (int j = 0; j < kTokens / 8; ++j) {
-      float x[2] = {x_global, x_global};
-      if (x_per_row)
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          x[i] = __ldg(p.x_global +
-                       min(work.token + t0 + j * 8 + lane % 4 * 2 + i, work.token_end - 1));
+    for (int j = 0; j < kTokens / 8; ++j)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float* v = d + (t0 / 8 + j) * 4 + r * 2;
-        const float low = finish[r](v[0], x[0]), high = finish[r](v[1], x[1]);
-        packed[j][r] = bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+        packed[j][r] = round(r, t0 + j * 8 + lane % 4 * 2, v[0], v[1]);
       }
-    }
     part_sync(1 + row_group, 128);
     // A token has 8 pieces of 16 bytes, in an order that depends on the token: no bank conflicts.
     const auto address = [&](int token, int piece_of) {
@@ -193,12 +213,43 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
     part_sync(1 + row_group, 128);
 #pragma unroll
     for (int t = 0; t < kTokens; t += 16) {
-      const int in_slab = t + thread / 8, token = work.token + t0 + in_slab;
-      if (in_slab < kTokens && token < work.token_end && inside)
-        *reinterpret_cast<uint4*>(out + token * p.out_stride) =
-            load_shared<uint4>(address(in_slab, piece));
+      const int in_slab = t + thread / 8;
+      if (in_slab < kTokens && t0 + t < last)
+        *reinterpret_cast<uint4*>(out) = load_shared<uint4>(address(in_slab, piece));
+      out += stride;
     }
   }
+}
+
+template <class Config, int kSums>
+__device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work& work,
+                                              const float (&d)[kSums], std::uint32_t slabs,
+                                              int row_group, int warp, int lane) {
+  Finish finish[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    finish[i] = Finish(
+        p, work.group,
+        min((work.row_tile * Config::kRowGroups + row_group) * 64 + warp * 16 + lane / 4 + i * 8,
+            p.n - 1));
+  // What is known when this is compiled makes less code, and code that is run but once for a tile
+  // is waited for.
+  if (p.out_type == Config::kType && !p.x_global_per_row) {
+    const float x = x_global_of(p, 0);
+    return store_rounded<Config>(
+        p, work, d, slabs, row_group, warp, lane, [&](int r, int, float low, float high) {
+          low = finish[r](low, x), high = finish[r](high, x);
+          return Config::kType == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+        });
+  }
+  store_rounded<Config>(
+      p, work, d, slabs, row_group, warp, lane, [&](int r, int t, float low, float high) {
+        const auto x = [&](int of) {
+          return x_global_of(p, min(work.token + of, work.token_end - 1));
+        };
+        low = finish[r](low, x(t)), high = finish[r](high, x(t + 1));
+        return p.out_type == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+      });
 }
 
 template <class Config, int kSums>

@@ -40,10 +40,8 @@ __device__ __forceinline__ void fetch_factors(const FragmentGemm& p, const Work&
 /// Of row `row` of the tile.
 template <class State>
 __device__ __forceinline__ Finish finish_of(const FragmentGemm& p, const State& state, int row) {
-  Finish finish;
-  finish.factor = p.factor * (p.alpha == nullptr ? 1.0f : state.alpha) * state.w_global[row];
-  finish.bias = p.bias == nullptr ? 0.0f : state.bias[row];
-  return finish;
+  return {p, p.alpha == nullptr ? 1.0f : state.alpha, state.w_global[row],
+          p.bias == nullptr ? 0.0f : state.bias[row]};
 }
 
 /// The sums of a warp, [part][token][row].

@@ -17,7 +17,7 @@ inline constexpr int kSwigluStride = 36;
 struct FinishPair {
   Finish gate, up;
 
-  __device__ __forceinline__ FinishPair() = default;
+  FinishPair() = default;
   /// `packed`: the row of gate as the weights are packed.
   __device__ __forceinline__ FinishPair(const FragmentGemm& p, int group, int packed) {
     const auto row = [&](int of) {
@@ -31,10 +31,6 @@ struct FinishPair {
     return swiglu_one(gate(gate_sum, x_global), up(up_sum, x_global), p.limit);
   }
 };
-
-__device__ __forceinline__ float x_global_of(const FragmentGemm& p, int token) {
-  return p.x_global == nullptr ? 1.0f : __ldg(p.x_global + (p.x_global_per_row ? token : 0));
-}
 
 /// A block of 16 outputs of a token.
 __device__ __forceinline__ void quantize_block(const FragmentGemm& p, int token, int column,
@@ -75,38 +71,48 @@ __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& 
   const int thread = warp * 32 + lane;
   const int tile = work.row_tile * Config::kRowGroups + row_group;
   const FinishPair finish(p, work.group, tile * 64 + warp * 16 + lane / 4);
+  const bool x_per_row = p.x_global != nullptr && p.x_global_per_row;
+  const float x_of_all = x_per_row ? 0.0f : x_global_of(p, 0);
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
+    float gate[kTokens / 4], up[kTokens / 4], value[kTokens / 4];
+    bool fast = true;
+#pragma unroll
+    for (int n = 0; n < kTokens / 4; ++n) {
+      const int t = n / 2 * 8 + lane % 4 * 2 + n % 2;
+      const float x =
+          x_per_row ? x_global_of(p, min(work.token + t0 + t, work.token_end - 1)) : x_of_all;
+      const float* sums = d + (t0 / 8 + n / 2) * 4 + n % 2;
+      gate[n] = finish.gate(sums[0], x);
+      up[n] = finish.up(sums[2], x);
+      fast = fast && fabsf(gate[n]) <= kFastGate;
+    }
+    swiglu_values(p.limit, fast, gate, up, value);
     part_sync(1 + row_group, 128);
 #pragma unroll
-    for (int j = 0; j < kTokens / 8; ++j)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int t = j * 8 + lane % 4 * 2 + i, token = work.token + t0 + t;
-        const float x = x_global_of(p, min(token, work.token_end - 1));
-        const float* sums = d + (t0 / 8 + j) * 4 + i;
-        slab[t * kSwigluStride + warp * 8 + lane / 4] = finish(p, sums[0], sums[2], x);
-      }
+    for (int n = 0; n < kTokens / 4; ++n)
+      slab[(n / 2 * 8 + lane % 4 * 2 + n % 2) * kSwigluStride + warp * 8 + lane / 4] = value[n];
     part_sync(1 + row_group, 128);
     if (p.codes != nullptr) {
-      for (int i = thread; i < kTokens * 2; i += 128) {
-        const int token = work.token + t0 + i / 2, column = tile * 32 + i % 2 * 16;
-        if (token >= work.token_end || column >= p.n / 2) continue;
+#pragma unroll 1
+      for (int i = thread; i - thread < kTokens * 2; i += 128) {
+        const int t = i / 2, column = tile * 32 + i % 2 * 16;
+        if (t >= min(kTokens, work.token_end - work.token - t0) || column >= p.n / 2) continue;
         float block[16];
 #pragma unroll
-        for (int c = 0; c < 16; ++c) block[c] = slab[i / 2 * kSwigluStride + i % 2 * 16 + c];
-        quantize_block(p, token, column, block);
+        for (int c = 0; c < 16; ++c) block[c] = slab[t * kSwigluStride + i % 2 * 16 + c];
+        quantize_block(p, work.token + t0 + t, column, block);
       }
-      continue;
-    }
-    const int column = tile * 32 + thread % 8 * 4;
-    for (int t = thread / 8; t < kTokens; t += 16) {
-      const int token = work.token + t0 + t;
-      if (token >= work.token_end || column >= p.n / 2) continue;
-      const float4 four =
-          *reinterpret_cast<const float4*>(slab + t * kSwigluStride + thread % 8 * 4);
-      const float v[4] = {four.x, four.y, four.z, four.w};
-      store_outputs(p, token, column, v);
+    } else {
+      const int column = tile * 32 + thread % 8 * 4;
+#pragma unroll
+      for (int t = thread / 8; t - thread / 8 < kTokens; t += 16) {
+        if (t >= min(kTokens, work.token_end - work.token - t0) || column >= p.n / 2) continue;
+        const float4 four =
+            *reinterpret_cast<const float4*>(slab + t * kSwigluStride + thread % 8 * 4);
+        const float v[4] = {four.x, four.y, four.z, four.w};
+        store_outputs(p, work.token + t0 + t, column, v);
+      }
     }
   }
 }
