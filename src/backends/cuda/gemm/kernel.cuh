@@ -175,11 +175,12 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     const std::uint32_t at = of * Config::kWBytes + chunk * kTileBytes;
     return LaneChunk{load_shared<uint4>(codes_at + at), load_shared<uint2>(scales_at + at)};
   };
-  const auto decode = [&](const LaneChunk& c, std::uint32_t(&f)[4][4]) {
+  using Fragments = std::uint32_t[4][4];
+  const auto decode = [&](const LaneChunk& c, Fragments& f) {
     decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
     decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
-  const auto multiply = [&](auto& d, const std::uint32_t(&f)[4][4], int of, int chunk) {
+  const auto multiply = [&](auto& d, const Fragments& f, int of, int chunk) {
     const std::uint32_t x = of * Config::kXBytes + chunk * Config::kXChunkBytes;
     if constexpr (Config::kSync) {
       const std::uint32_t at = x_lane_at + x;
@@ -209,38 +210,22 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     slot = wrap ? 0 : slot + 1;
     phase ^= wrap ? 1 : 0;
   };
-  // The tensor cores work on one chunk while the next is decoded. With few tokens they are soon
-  // done: there is one set of fragments, and registers for the next stage's first chunk instead.
-  constexpr bool kAhead = Config::kTokens <= 32;
-  constexpr int kBuffers = kAhead ? 1 : 2;
-  using Decoded = std::uint32_t[kBuffers][4][4];
-  const auto run_stage = [&](auto& d, Decoded& a, LaneChunk& next, auto parity, bool more) {
-    if constexpr (!kAhead) {
-      barrier_wait(full + slot * 8, phase);
-      next = load(slot, 0);
-    }
+  // The tensor cores work on one chunk while the next is decoded.
+  using Decoded = Fragments[2];
+  const auto run_stage = [&](auto& d, Decoded& a, auto parity) {
+    barrier_wait(full + slot * 8, phase);
+    LaneChunk next = load(slot, 0);
     const int of = slot, stage_before = before;
     advance();
 #pragma unroll
     for (int c = 0; c < kGroupChunks; ++c) {
       const LaneChunk chunk = next;
-      if (c + 1 < kGroupChunks) {
-        next = load(of, c + 1);
-      } else if (kAhead && more) {
-        barrier_wait(full + slot * 8, phase);
-        next = load(slot, 0);
-      }
-      auto& f = a[(c + decltype(parity)::value * kGroupChunks) % kBuffers];
-      if constexpr (kBuffers == 1) {
-        settle(std::integral_constant<int, 0>{});
-        if (c == 0) release(stage_before);
-      }
+      if (c + 1 < kGroupChunks) next = load(of, c + 1);
+      Fragments& f = a[(c + decltype(parity)::value * kGroupChunks) % 2];
       decode(chunk, f);
       multiply(d, f, of, c);
-      if constexpr (kBuffers == 2) {
-        settle(std::integral_constant<int, 1>{});
-        if (c == 0) release(stage_before);
-      }
+      settle(std::integral_constant<int, 1>{});
+      if (c == 0) release(stage_before);
     }
   };
   // The first kTokens of a tile.
@@ -253,16 +238,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         p, work.group,
         work.row_tile * Config::kRows + static_cast<int>(threadIdx.x) % Config::kRows);
     int stage = 0;
-    LaneChunk next;
-    if (kAhead && whole > 0) {
-      barrier_wait(full + slot * 8, phase);
-      next = load(slot, 0);
-    }
     for (; stage + 1 < whole; stage += 2) {
-      run_stage(d, a, next, std::integral_constant<int, 0>{}, true);
-      run_stage(d, a, next, std::integral_constant<int, 1>{}, stage + 2 < whole);
+      run_stage(d, a, std::integral_constant<int, 0>{});
+      run_stage(d, a, std::integral_constant<int, 1>{});
     }
-    if (stage < whole) run_stage(d, a, next, std::integral_constant<int, 0>{}, false);
+    if (stage < whole) run_stage(d, a, std::integral_constant<int, 0>{});
     if (whole < last - first) {
       barrier_wait(full + slot * 8, phase);
       const int left = p.chunks % kStageChunks - depth_group * kGroupChunks;
