@@ -70,14 +70,18 @@ TEST_F(CudaGemm, IsRightWithEveryTile) {
 }
 
 /// More tiles than there are multiprocessors: blocks take several.
+/// Of depths from less than a stage of any tile to several.
 TEST_F(CudaGemm, IsRightWhereBlocksTakeManyTiles) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
-  std::vector<GemmTile> tiles = all_tiles(128);
-  std::erase_if(tiles, [](const GemmTile& t) { return t.splits > 2; });
-  tiles.push_back({});
-  expect_tiles(DenseX(700, 128, DType::bf16, seed),
-               Weights(1, 3080, 128, GlobalScope::vector, seed), DType::bf16, tiles,
-               "seed " + std::to_string(seed));
+  for (const std::int64_t k : {16, 128, 400}) {
+    std::vector<GemmTile> tiles = all_tiles(k);
+    std::erase_if(tiles, [](const GemmTile& t) { return t.splits > 2; });
+    tiles.push_back({});
+    for (const DType out : {DType::bf16, DType::f32})
+      expect_tiles(DenseX(700, k, DType::bf16, seed),
+                   Weights(1, 3080, k, GlobalScope::vector, seed), out, tiles,
+                   "K = " + std::to_string(k) + " seed " + std::to_string(seed));
+  }
 }
 
 /// So that SwiGLU, which has no tiles of 16 rows, has the bits of the product alone.

@@ -71,6 +71,10 @@ __device__ __forceinline__ void store_two_matrices(std::uint32_t to, std::uint32
 __device__ __forceinline__ void part_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
+/// For those that wait there in part_sync().
+__device__ __forceinline__ void part_arrive(int barrier, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
 
 __device__ __forceinline__ void cluster_sync() {
   asm volatile(

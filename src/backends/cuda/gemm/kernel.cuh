@@ -21,6 +21,7 @@
 namespace nvfp4::cuda {
 
 inline constexpr int kConsumers = 256;  ///< threads of the two warpgroups that multiply
+inline constexpr int kBehindBarrier = 5;
 
 template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf>
 struct FragmentConfig {
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   }
   // The weights do not depend on the kernel before; all that it may have written does.
   if (p.ends != nullptr) wait_for_kernel_before();
-  Schedule<Config> schedule(p, state.schedule);
+  Schedule<Config, true> schedule(p, state.schedule);
 
   // The depth in stages; the last one may have fewer chunks.
   constexpr int kStageChunks = Config::kStageChunks;
@@ -228,6 +229,10 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       if (c == 0) release(stage_before);
     }
   };
+  // Where a block has tiles one after the other, the second warpgroup starts two stages behind: one
+  // multiplies while the other stores.
+  constexpr bool kBehind = Config::kLarge && Config::kRowGroups == 2;
+  bool in_step = false;
   // The first kTokens of a tile.
   const auto run_tile = [&](const Work& work, auto tokens) {
     constexpr int kTokens = decltype(tokens)::value;
@@ -238,10 +243,22 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         p, work.group,
         work.row_tile * Config::kRows + static_cast<int>(threadIdx.x) % Config::kRows);
     int stage = 0;
+    if (kBehind && in_step && warpgroup == 1) {
+      part_sync(kBehindBarrier, kConsumers);
+      in_step = false;
+    }
+    const auto let_follow = [&] {
+      if (kBehind && in_step) {
+        part_arrive(kBehindBarrier, kConsumers);
+        in_step = false;
+      }
+    };
     for (; stage + 1 < whole; stage += 2) {
       run_stage(d, a, std::integral_constant<int, 0>{});
       run_stage(d, a, std::integral_constant<int, 1>{});
+      let_follow();
     }
+    let_follow();  // of few stages
     if (stage < whole) run_stage(d, a, std::integral_constant<int, 0>{});
     if (whole < last - first) {
       barrier_wait(full + slot * 8, phase);
@@ -280,7 +297,10 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     }
   };
   wait_for_kernel_before();  // factors and biases, which are read before x is there, may be its
-  for (Work work; schedule.next(work);) {
+  Work work;
+  bool more = schedule.next(work);
+  in_step = kBehind && p.splits == 1 && schedule.has_next();
+  for (; more; more = schedule.next(work)) {
     // The last tile of a group may have but a few tokens. ptxas gives every shape of wgmma
     // registers of its own, so that there can be only some.
     const int tokens = __shfl_sync(~0u, work.token_end - work.token, 0);

@@ -25,7 +25,8 @@ struct Work {
 };
 
 /// Tiles go along the rows of W first: x is read once, W stays in the L2 cache.
-template <class Config>
+/// kSeveral: a block may have more than one.
+template <class Config, bool kSeveral>
 class Schedule {
  public:
   /// All threads of the block, which it synchronizes.
@@ -37,21 +38,35 @@ class Schedule {
         step_(static_cast<int>(gridDim.x) / p.splits) {
     if (p.ends != nullptr) count_tiles();
     __syncthreads();
+    if constexpr (kSeveral)
+      tiles_ = row_tiles_ * (p.ends == nullptr ? tiles_of(p.rows - p.first_row) * p.groups
+                                               : state.tile_ends[p.groups - 1]);
   }
 
+  __device__ bool first(Work& work) const { return place<true>(work); }
+  __device__ bool has_next() const { return tile_ < tiles_; }
   __device__ bool next(Work& work) {
+    if (!has_next()) return false;
+    place<false>(work);
+    tile_ += step_;
+    return true;
+  }
+
+ private:
+  /// Where tile_ is. kChecks: false if it is not there.
+  template <bool kChecks>
+  __device__ bool place(Work& work) const {
     const int token_tile = tile_ / row_tiles_;
     work.row_tile = tile_ - token_tile * row_tiles_;
-    tile_ += step_;
     if (p_.ends == nullptr) {
       const int tiles = tiles_of(p_.rows - p_.first_row);
-      if (token_tile >= tiles * p_.groups) return false;
+      if (kChecks && token_tile >= tiles * p_.groups) return false;
       work.group = token_tile / tiles;
       work.token = p_.first_row + (token_tile - work.group * tiles) * Config::kTokens;
       work.token_end = p_.rows;
       return true;
     }
-    if (token_tile >= state_.tile_ends[p_.groups - 1]) return false;
+    if (kChecks && token_tile >= state_.tile_ends[p_.groups - 1]) return false;
     const int low = token_tile < kMappedTiles ? state_.group_of[token_tile] : group_at(token_tile);
     work.group = low;
     const int before = low == 0 ? 0 : state_.tile_ends[low - 1];
@@ -59,8 +74,6 @@ class Schedule {
     work.token_end = end_of(low);
     return true;
   }
-
- private:
   /// Eight warps have the same number of groups for each thread.
   __device__ void count_tiles() {
     constexpr int kThreads = 256;
@@ -113,6 +126,7 @@ class Schedule {
   const FragmentGemm& p_;
   ScheduleState& state_;
   int row_tiles_, tile_, step_;
+  int tiles_ = 0;  ///< of rows and tokens
 };
 
 }  // namespace nvfp4::cuda

@@ -71,9 +71,9 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   }
   // The weights do not depend on the kernel before; all that it may have written does.
   if (p.ends != nullptr) wait_for_kernel_before();
-  Schedule<Config> schedule(p, state.schedule);
+  const Schedule<Config, false> schedule(p, state.schedule);
   Work work;
-  if (!schedule.next(work)) {
+  if (!schedule.first(work)) {
     wait_for_kernel_before();
     allow_next_kernel();
     return;
