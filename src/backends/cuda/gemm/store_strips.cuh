@@ -106,20 +106,20 @@ __device__ __forceinline__ void finish_strips_swiglu(const FragmentGemm& p, cons
   const int row = output / 8 * 16 + output % 8;  // of gate
   const int t = static_cast<int>(threadIdx.x) / kAcross, token = work.token + t;
   const int column = work.row_tile * (Config::kRows / 2) + output;
-  if (t >= Config::kTokens || token >= work.token_end || column >= p.n / 2) return;
-  const float4 gates = sum_of_parts<Config>(partials, t, row);
-  const float4 ups = sum_of_parts<Config>(partials, t, row + 8);
-  const float x = p.x_global == nullptr ? 1.0f : state.x_global[t];
-  const float gate[4] = {gates.x, gates.y, gates.z, gates.w}, up[4] = {ups.x, ups.y, ups.z, ups.w};
-  float v[4];
+  const bool inside = t < Config::kTokens && token < work.token_end && column < p.n / 2;
+  float v[4] = {};
+  if (inside) {
+    const float4 gates = sum_of_parts<Config>(partials, t, row);
+    const float4 ups = sum_of_parts<Config>(partials, t, row + 8);
+    const float x = p.x_global == nullptr ? 1.0f : state.x_global[t];
+    const float gate[4] = {gates.x, gates.y, gates.z, gates.w};
+    const float up[4] = {ups.x, ups.y, ups.z, ups.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    v[i] = swiglu_one(finish_of(p, state, row + i)(gate[i], x),
-                      finish_of(p, state, row + 8 + i)(up[i], x), p.limit);
-  if (p.codes != nullptr)
-    quantize_outputs(p, token, column, v);
-  else
-    store_outputs(p, token, column, v);
+    for (int i = 0; i < 4; ++i)
+      v[i] = swiglu_one(finish_of(p, state, row + i)(gate[i], x),
+                        finish_of(p, state, row + 8 + i)(up[i], x), p.limit);
+  }
+  finish_outputs(p, token, column, v, inside);
 }
 
 }  // namespace nvfp4::cuda

@@ -49,14 +49,19 @@ __device__ __forceinline__ void store_outputs(const FragmentGemm& p, int token, 
                                               const float (&v)[4]) {
   store_values_of_four(p, token * p.out_stride + column, v, true, 4);
 }
-/// The same to be quantized: the four lanes of a block come here together.
-__device__ __forceinline__ void quantize_outputs(const FragmentGemm& p, int token, int column,
-                                                 const float (&v)[4]) {
+/// The same, quantized or not, of those that are `inside`. All lanes of a warp come here together:
+/// with a part of them the compiler would take what follows for different from lane to lane.
+__device__ __forceinline__ void finish_outputs(const FragmentGemm& p, int token, int column,
+                                               const float (&v)[4], bool inside) {
+  if (p.codes == nullptr) {
+    if (inside) store_outputs(p, token, column, v);
+    return;
+  }
   const int lane = static_cast<int>(threadIdx.x) % 32, first = lane & ~3;
   float block[16];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) block[i] = __shfl_sync(0xFu << first, v[i % 4], first + i / 4);
-  if (lane == first) quantize_block(p, token, column, block);
+  for (int i = 0; i < 16; ++i) block[i] = __shfl_sync(~0u, v[i % 4], first + i / 4);
+  if (inside && lane == first) quantize_block(p, token, column, block);
 }
 
 /// Whole sums in registers: SwiGLU there, then through shared memory, so that four threads have a
@@ -125,24 +130,23 @@ __device__ __forceinline__ void reduce_swiglu(const FragmentGemm& p, const Work&
   const int output = static_cast<int>(threadIdx.x) % kAcross * 4;
   const int row = output / 8 * 16 + output % 8;  // of gate
   const int column = work.row_tile * (Config::kRows / 2) + output;
-  if (column >= p.n / 2) return;
   FinishPair finish[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i)
     finish[i] = FinishPair(p, work.group, work.row_tile * Config::kRows + row + i);
-  for (int t = static_cast<int>(threadIdx.x) / kAcross * p.splits + rank; t < Config::kTokens;
-       t += 256 / kAcross * p.splits) {
+  for (int t0 = 0; t0 < Config::kTokens; t0 += 256 / kAcross * p.splits) {
+    const int t = t0 + static_cast<int>(threadIdx.x) / kAcross * p.splits + rank;
     const int token = work.token + t;
-    if (token >= work.token_end) break;
-    const float4 gate = sum_of_partials<Config>(partials, t, row, p.splits);
-    const float4 up = sum_of_partials<Config>(partials, t, row + 8, p.splits);
-    const float x = x_global_of(p, token);
-    const float v[4] = {finish[0](p, gate.x, up.x, x), finish[1](p, gate.y, up.y, x),
-                        finish[2](p, gate.z, up.z, x), finish[3](p, gate.w, up.w, x)};
-    if (p.codes != nullptr)
-      quantize_outputs(p, token, column, v);
-    else
-      store_outputs(p, token, column, v);
+    const bool inside = t < Config::kTokens && token < work.token_end && column < p.n / 2;
+    float v[4] = {};
+    if (inside) {
+      const float4 gate = sum_of_partials<Config>(partials, t, row, p.splits);
+      const float4 up = sum_of_partials<Config>(partials, t, row + 8, p.splits);
+      const float x = x_global_of(p, token);
+      v[0] = finish[0](p, gate.x, up.x, x), v[1] = finish[1](p, gate.y, up.y, x);
+      v[2] = finish[2](p, gate.z, up.z, x), v[3] = finish[3](p, gate.w, up.w, x);
+    }
+    finish_outputs(p, token, column, v, inside);
   }
 }
 
