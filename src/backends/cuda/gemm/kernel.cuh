@@ -35,7 +35,9 @@ struct FragmentConfig {
   static constexpr int kBlocksPerSm = blocks_per_multiprocessor(kTokens);
   /// Registers move between warpgroups, so in large tiles the copying warp is a whole group.
   static constexpr int kThreads = kConsumers + (kLarge ? 128 : 32);
-  static constexpr int kConsumerRegisters = 224, kProducerRegisters = 56;
+  static constexpr bool kManySums = kTokens * kRows >= 128 * 128;
+  static constexpr int kConsumerRegisters = kManySums ? 224 : 208;
+  static constexpr int kProducerRegisters = kManySums ? 56 : 88;
   static constexpr int kStageChunks = stage_chunks(kTokens, kRows);
   static constexpr int kGroupChunks = kStageChunks / kDepthGroups;  ///< those of one warpgroup
   static constexpr int kXChunkBytes = kTokens * kTileCols * 2;
@@ -307,12 +309,6 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     if constexpr (Config::kLarge && Config::kTokens <= 128) {
       if (tokens <= 32) {
         run_tile(work, std::integral_constant<int, 32>{});
-        continue;
-      }
-    }
-    if constexpr (Config::kTokens == 64 && !Config::kSwiglu) {
-      if (tokens <= 48) {
-        run_tile(work, std::integral_constant<int, 48>{});
         continue;
       }
     }

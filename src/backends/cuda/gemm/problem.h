@@ -63,7 +63,7 @@ inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themsel
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
 constexpr int stage_chunks(int tokens, int rows) {
-  return tokens <= 16 || (tokens == 64 && rows == 64) ? 4 : tokens <= 128 ? 2 : 1;
+  return tokens <= 16 || (tokens == 32 && rows == 64) || tokens == 64 ? 4 : tokens <= 128 ? 2 : 1;
 }
 constexpr int blocks_per_multiprocessor(int tokens) { return tokens >= 64 ? 1 : 2; }
 /// Tiles of strip_gemm_kernel: few tokens, and strips of 16 rows among which, and parts of the
