@@ -30,8 +30,9 @@ EncodeTiled tensor_map_encoder() {
 /// x [rows, groups · K] as [group][chunk][row][column]: one copy brings the same rows of several
 /// chunks. If the last chunk is not whole, columns past the end of a group must not be read, so the
 /// chunks are one long row, and a copy brings one of them.
-CUtensorMap make_map(const MatrixView& x, std::int64_t k, bool of_group, bool whole_chunks,
+CUtensorMap make_map(const MatrixView& x, std::int64_t k, const FragmentGemm& p,
                      const GemmTile& tile) {
+  const bool of_group = p.x_of_group, whole_chunks = p.x_whole_chunks;
   constexpr std::uint64_t kChunkBytes = kTileCols * 2;
   const auto size = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
   const cuuint64_t groups = of_group ? size(x.cols / k) : 1;
@@ -39,7 +40,7 @@ CUtensorMap make_map(const MatrixView& x, std::int64_t k, bool of_group, bool wh
                               whole_chunks ? size(k / kTileCols) : 1, groups};
   const cuuint64_t strides[3] = {size(x.stride) * 2, kChunkBytes, size(k) * 2};
   const int chunks = whole_chunks ? box_chunks(tile) : 1;
-  const cuuint32_t box[4] = {kTileCols, static_cast<cuuint32_t>(tile.tokens),
+  const cuuint32_t box[4] = {kTileCols, static_cast<cuuint32_t>(p.x_box),
                              static_cast<cuuint32_t>(chunks), 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
   CUtensorMap map;
@@ -160,6 +161,7 @@ void fragment_gemm(const FragmentGemmJob& job) {
     p.first_row = p.rows;
     p.rows += static_cast<int>(part.rows);
     p.splits = part.tile.splits;
+    p.x_box = box_rows(part.tile, grouped ? x.rows : part.rows);
     TileProblem of_part = problem;
     of_part.rows = part.rows;
     const std::int64_t blocks = block_count(of_part, part.tile);
@@ -167,9 +169,8 @@ void fragment_gemm(const FragmentGemmJob& job) {
         blocks < std::int64_t{1} << 31,
         "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", w.groups(),
         x.rows, w.rows(), blocks);
-    const CUtensorMap map = part.tile.tokens == kOwnXTokens
-                                ? CUtensorMap{}
-                                : make_map(x, w.cols(), p.x_of_group, p.x_whole_chunks, part.tile);
+    const CUtensorMap map =
+        part.tile.tokens == kOwnXTokens ? CUtensorMap{} : make_map(x, w.cols(), p, part.tile);
     launcher(x.dtype, w.gate_up().has_value())(part.tile, map, p, static_cast<int>(blocks),
                                                stream_of(options.stream));
   }

@@ -101,12 +101,13 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
             p.weights + work.group * p.group_bytes + work.row_tile * Config::kRowGroups * row_bytes;
         const int tiles = min(Config::kRowGroups, p.row_tiles - work.row_tile * Config::kRowGroups);
         const int slice = p.x_of_group ? work.group : 0;
+        const int x_chunk = p.x_box * (kTileCols * 2);
         const auto load_w = [&](int to_slot, int stage) {
           const std::uint32_t to = w_ring + to_slot * Config::kWBytes, bar = full + to_slot * 8;
           const int chunk = stage * kStageChunks;
           const int bytes = min(kStageChunks, p.chunks - chunk) * kTileBytes;
           const std::uint8_t* w = from + chunk * kTileBytes;
-          barrier_expect(bar, Config::kXBytes + tiles * bytes);
+          barrier_expect(bar, x_chunk * kStageChunks + tiles * bytes);
 #pragma unroll
           for (int i = 0; i < Config::kRowGroups; ++i) {
             if (i < tiles) load_bulk(to + i * Config::kWRowBytes, w, bytes, bar);
@@ -119,8 +120,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
             load_box(to, &x_map, 0, work.token, stage * kStageChunks, slice, bar);
           } else {
             for (int i = 0; i < kStageChunks; ++i)
-              load_box(to + i * Config::kXChunkBytes, &x_map,
-                       (stage * kStageChunks + i) * kTileCols, work.token, 0, slice, bar);
+              load_box(to + i * x_chunk, &x_map, (stage * kStageChunks + i) * kTileCols, work.token,
+                       0, slice, bar);
           }
         };
         int i = 0;
@@ -165,11 +166,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       w_ring + row_group * Config::kWRowBytes + depth_group * (kGroupChunks * kTileBytes);
   const std::uint32_t codes_at = w_at + warp * 512 + lane * 16;
   const std::uint32_t scales_at = w_at + kTileCodeBytes + warp * 64 + lane / 4 * 8;
-  const std::uint32_t x_at =
-      descriptor_low(x_ring + depth_group * (kGroupChunks * Config::kXChunkBytes));
+  const std::uint32_t x_chunk = p.x_box * (kTileCols * 2);
+  const std::uint32_t x_at = descriptor_low(x_ring + depth_group * (kGroupChunks * x_chunk));
   // Rows of 128 bytes, their pieces of 16 bytes swizzled.
-  const std::uint32_t x_lane_at = x_ring + depth_group * (kGroupChunks * Config::kXChunkBytes) +
-                                  lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);
+  const std::uint32_t x_lane_at = x_ring + depth_group * (kGroupChunks * x_chunk) + lane % 8 * 128 +
+                                  ((lane / 8 ^ lane % 8) << 4);
   const Shift16 shift{p.sixteen};
 
   int slot = 0, before = -1;
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
   const auto multiply = [&](auto& d, const Fragments& f, int of, int chunk) {
-    const std::uint32_t x = of * Config::kXBytes + chunk * Config::kXChunkBytes;
+    const std::uint32_t x = of * Config::kXBytes + chunk * x_chunk;
     if constexpr (Config::kSync) {
       const std::uint32_t at = x_lane_at + x;
       const uint4 low = load_matrices(at), high = load_matrices(at ^ 64);

@@ -55,6 +55,7 @@ struct FragmentGemm {
 
   int splits = 1;              ///< of the depth, one for each block of a cluster
   std::uint32_t sixteen = 16;  ///< see Shift16: a number that the compiler must not know
+  int x_box = 0;               ///< rows of x that are copied for a tile, see box_rows()
 };
 
 // What the host must know of a tile's kernel.
@@ -83,6 +84,11 @@ constexpr bool is_tile(const GemmTile& t) {
   const bool small =
       t.tokens == 8 || t.tokens == 16 || t.tokens == 32 || t.tokens == 64 || t.tokens == 128;
   return splits && ((small && t.rows == 64) || ((small || t.tokens == 256) && t.rows == 128));
+}
+/// Rows of x of a copy. Those past its last row would be filled with zeros, but slowly: what a tile
+/// has there instead does not matter, since sums of a token depend on its row alone.
+constexpr int box_rows(const GemmTile& t, std::int64_t rows) {
+  return is_strips(t) || rows >= t.tokens ? t.tokens : static_cast<int>((rows + 7) / 8 * 8);
 }
 /// Chunks of 64 columns of a copy of x.
 constexpr int box_chunks(const GemmTile& t) {

@@ -63,6 +63,10 @@ class Schedule {
       if (kChecks && token_tile >= tiles * p_.groups) return false;
       work.group = token_tile / tiles;
       work.token = p_.first_row + (token_tile - work.group * tiles) * Config::kTokens;
+      // The last tile does some rows again rather than copy what is past the end of x, which is
+      // slow.
+      if constexpr (kSeveral)
+        work.token = max(p_.first_row, min(work.token, p_.rows - Config::kTokens));
       work.token_end = p_.rows;
       return true;
     }
