@@ -16,12 +16,13 @@ constexpr int kMeasuredMultiprocessors = 132;
 
 /// Microseconds, fitted to measurements on an H200 (least squares of the logarithms).
 struct Cost {
-  double launch = 0.068;
-  double bytes = 2.384e6;  ///< of weights in a microsecond
+  double bytes = 2.357e6;  ///< of weights in a microsecond
   // A chunk of 64 columns in one multiprocessor: its waiting, decoding 64 rows, 64 rows x a token.
-  double chunk = 0.0345, decode = 0.0375, multiply = 0.00097;
-  // A tile: its start and end, and 64 rows x a token of them for each doubling of splits.
-  double tile = 3.78, reduce = 0.0059;
+  double chunk = 0.019, decode = 0.039, multiply = 0.001034;
+  // A tile: its start and end, and 64 rows x a token of them for each doubling of splits. One that
+  // a block takes after another hides most of it.
+  double tile = 3.64, next_tile = 0.38, reduce = 0.0072;
+  double second_product = 3;
 };
 constexpr Cost kCost;
 
@@ -125,9 +126,9 @@ double estimated_time(const TileProblem& p, const GemmTile& t) {
   const double tile = kCost.tile + kCost.reduce * area * log2_of(t.splits);
   const std::int64_t groups = p.grouped ? std::min(p.groups, p.rows) : p.groups;
   const double bytes = static_cast<double>(groups * ceil_div(p.n, kTileRows) * chunks) * kTileBytes;
-  return kCost.launch +
-         std::max(bytes / kCost.bytes,
-                  rounds * (static_cast<double>(chunks) / t.splits) * chunk + waves * tile);
+  const double next = is_one_tile(t) ? tile : kCost.next_tile;
+  return std::max(bytes / kCost.bytes, rounds * (static_cast<double>(chunks) / t.splits) * chunk +
+                                           tile + (waves - 1) * next);
 }
 
 GemmTile estimate_tile(const TileProblem& given) {
@@ -181,7 +182,7 @@ std::array<TilePart, 2> choose_parts(const TileProblem& p) {
   const GemmTile tile = choose_tile(p);
   std::array<TilePart, 2> best = {{{p.rows, tile}, {}}};
   if (p.grouped || p.groups != 1) return best;
-  constexpr double kWorthwhile = 0.97;
+  constexpr double kWorthwhile = 0.95;
   double least = kWorthwhile * estimated_time(p, tile);
   for (const GemmTile& large : {GemmTile{128, 128, 1}, GemmTile{256, 128, 1}}) {
     const std::int64_t at_once =
@@ -193,7 +194,8 @@ std::array<TilePart, 2> choose_parts(const TileProblem& p) {
     if (first.rows <= 0 || first.rows >= p.rows) continue;
     rest.rows = p.rows - first.rows;
     const GemmTile rest_tile = choose_tile(rest);
-    const double time = estimated_time(first, large) + estimated_time(rest, rest_tile);
+    const double time =
+        estimated_time(first, large) + estimated_time(rest, rest_tile) + kCost.second_product;
     if (time >= least) continue;
     least = time;
     best = {{{first.rows, large}, {rest.rows, rest_tile}}};
