@@ -14,9 +14,7 @@ namespace nvfp4::cuda {
 /// Floats between the tokens of a slab, 64 rows of W and more: no two lanes of a warp in one bank.
 inline constexpr int kSlabStride = 68;
 /// Tokens of a slab in BF16 or FP16, and in FP32; they divide those that there are.
-NVFP4_HD constexpr int slab_tokens(int tokens) {
-  return tokens % 64 == 0 ? 64 : tokens % 48 == 0 ? 48 : tokens;
-}
+NVFP4_HD constexpr int slab_tokens(int tokens) { return tokens % 64 == 0 ? 64 : tokens; }
 NVFP4_HD constexpr int float_slab_tokens(int tokens) {
   return tokens < 16 ? tokens : slab_tokens(tokens) / 2;
 }

@@ -37,7 +37,6 @@ __device__ __forceinline__ void wgmma_wait() {
 #define NVFP4_LIST8 NVFP4_T8("%")
 #define NVFP4_LIST10 NVFP4_T10("%")
 #define NVFP4_LIST16 NVFP4_LIST10 ", %10, %11, %12, %13, %14, %15"
-#define NVFP4_LIST24 NVFP4_LIST10 ", " NVFP4_T10("%1") ", %20, %21, %22, %23"
 #define NVFP4_LIST32 NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", %30, %31"
 #define NVFP4_LIST60                                                                          \
   NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", " NVFP4_T10("%3") ", " NVFP4_T10( \
@@ -69,9 +68,6 @@ __device__ __forceinline__ void wgmma(float (&d)[kSums], const std::uint32_t (&a
     NVFP4_WGMMA_TYPES(16, NVFP4_LIST8, "%8", "%9", "%10", "%11", "%12", NVFP4_D4(0), NVFP4_D4(4));
   } else if constexpr (kN == 32) {
     NVFP4_WGMMA_TYPES(32, NVFP4_LIST16, "%16", "%17", "%18", "%19", "%20", NVFP4_D16(0));
-  } else if constexpr (kN == 48) {
-    NVFP4_WGMMA_TYPES(48, NVFP4_LIST24, "%24", "%25", "%26", "%27", "%28", NVFP4_D16(0),
-                      NVFP4_D4(16), NVFP4_D4(20));
   } else if constexpr (kN == 64) {
     NVFP4_WGMMA_TYPES(64, NVFP4_LIST32, "%32", "%33", "%34", "%35", "%36", NVFP4_D32(0));
   } else if constexpr (kN == 128) {
@@ -102,7 +98,6 @@ __device__ __forceinline__ void mma(float* d, const std::uint32_t (&a)[4], std::
 }
 
 #undef NVFP4_LIST128
-#undef NVFP4_LIST24
 #undef NVFP4_LIST64
 #undef NVFP4_LIST60
 #undef NVFP4_LIST32
