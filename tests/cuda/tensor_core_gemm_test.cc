@@ -69,8 +69,8 @@ TEST_F(CudaGemm, IsRightWithEveryTile) {
                      m == 104 ? type : DType::f32, all_tiles(s.k), name_of(s, m, seed));
 }
 
-/// More tiles than there are multiprocessors: blocks take several.
-/// Of depths from less than a stage of any tile to several.
+/// More tiles than there are multiprocessors: blocks take several. Of depths from less than a stage
+/// of any tile to several.
 TEST_F(CudaGemm, IsRightWhereBlocksTakeManyTiles) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   for (const std::int64_t k : {16, 128, 400}) {
@@ -82,6 +82,21 @@ TEST_F(CudaGemm, IsRightWhereBlocksTakeManyTiles) {
                    Weights(1, 3080, k, GlobalScope::vector, seed), out, tiles,
                    "K = " + std::to_string(k) + " seed " + std::to_string(seed));
   }
+  const GemmTile large[] = {{64, 128, 1}, {128, 128, 1}, {256, 128, 1}};
+  expect_tiles(DenseX(1500, 528, DType::bf16, seed),
+               Weights(1, 3080, 528, GlobalScope::vector, seed), DType::bf16, large,
+               "seed " + std::to_string(seed));
+}
+
+/// Two products, of different tiles, share the rows (see choose_parts()).
+TEST_F(CudaGemm, OfTwoPartsHasTheBitsOfOne) {
+  const std::uint64_t seed = 4 * fresh_seed() + 3;
+  const Weights w(1, 3080, 4096, GlobalScope::vector, seed);
+  const DenseX x(1500, 4096, DType::bf16, seed);
+  EXPECT_TRUE(
+      same_bits(run(Form::one, x, w, DType::bf16, {.batch_invariant = true}, {}, {}, 8).host,
+                run(Form::one, x, w, DType::bf16, {.tile = {128, 128, 1}}, {}, {}, 8).host))
+      << "seed " << seed;
 }
 
 /// So that SwiGLU, which has no tiles of 16 rows, has the bits of the product alone.

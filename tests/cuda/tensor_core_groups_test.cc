@@ -71,6 +71,26 @@ TEST_F(CudaGemm, GroupedIsRightWithEveryTile) {
                   name_of(t) + " seed " + std::to_string(seed));
 }
 
+/// A block on an H200 has a tile of few rows, then one of many: their stores must not meet.
+TEST_F(CudaGemm, GroupsOfFewRowsThenManyHaveTheBitsOfSmallTiles) {
+  const std::uint64_t seed = 4 * fresh_seed() + 3;
+  std::vector<std::int32_t> ends;
+  std::int32_t rows = 0;
+  for (int g = 0; g < 264; ++g) ends.push_back(rows += g < 132 ? 20 : 64);
+  for (const std::int64_t k : {256, 512}) {
+    const Weights w(264, 128, k, GlobalScope::vector, seed);
+    const DenseX x(rows, k, DType::bf16, seed);
+    for (const DType type : {DType::bf16, DType::f32}) {
+      const Output want = run(Form::grouped, x, w, type, {.tile = {32, 128, 1}}, {}, ends, 8);
+      for (const GemmTile& t : {GemmTile{64, 128, 1}, GemmTile{128, 128, 1}})
+        for (int repeat = 0; repeat < 10; ++repeat)
+          ASSERT_TRUE(
+              same_bits(run(Form::grouped, x, w, type, {.tile = t}, {}, ends, 8).host, want.host))
+              << name_of(t) << " K = " << k << " seed " << seed;
+    }
+  }
+}
+
 TEST_F(CudaGemm, OfNoRowsInAnyGroupWritesNothing) {
   const Weights w(5, 72, 64, GlobalScope::tensor, 1);
   const DenseX x(20, 64, DType::bf16, 1);
@@ -109,7 +129,7 @@ TEST_F(CudaGemm, OfEveryGroupIsRight) {
 
 TEST_F(CudaGemm, OfEveryGroupIsRightWithEveryTile) {
   const std::uint64_t seed = 4 * fresh_seed() + 1;
-  for (const std::int64_t m : {1, 2, 19})
+  for (const std::int64_t m : {1, 2, 19, 150})
     for (const bool shared : {false, true})
       for (const GemmTile& t : all_tiles(576)) {
         const Weights w(3, 136, 576, GlobalScope::vector, seed);

@@ -229,9 +229,9 @@ TEST_F(CudaGemm, SwigluKeepsNanAndInfinity) {
 TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWhereBlocksTakeManyTiles) {
   const std::uint64_t seed = 15 * fresh_seed() + 3;
   GateUpCase c(1, 1552, 272, 8, seed);
-  DenseX x(700, 272, DType::bf16, seed);
+  DenseX x(1500, 272, DType::bf16, seed);
   std::uint16_t* const first = x.memory.data<std::uint16_t>();
-  for (std::int64_t row = 5; row < 700; row += 97)
+  for (std::int64_t row = 5; row < 1500; row += 97)
     for (std::int64_t k = 0; k < 272; ++k) {  // times 2^20
       std::uint16_t& bits = first[row * x.memory.cols() + k];
       if ((bits & 0x7F80) != 0) bits = static_cast<std::uint16_t>(bits + (20 << 7));

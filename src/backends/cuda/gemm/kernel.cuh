@@ -55,7 +55,7 @@ struct FragmentConfig {
   static constexpr int kSlabOffset = (kRingBytes + 127) / 128 * 128;
   static constexpr int kStateOffset = kSlabOffset + kSlabBytes;
   static constexpr int kSharedBytes = kStateOffset + sizeof(BlockState<kStages>);
-  static_assert(kGroupChunks >= 1 && kStages >= 3);
+  static_assert(kGroupChunks >= 1 && kStages >= 3 && kSlabBytes % 32 == 0);
   static_assert(kSharedBytes <= (kLarge ? 227 : 113) * 1024);
 };
 
@@ -278,12 +278,14 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     early.use();
     release(before);
     if (Config::kDepthGroups == 1 && p.splits == 1) {
+      // Each warpgroup has a half of its own, whatever the tile: they are not in step.
+      const int slab = Config::kSlabOffset + row_group * (Config::kSlabBytes / 2);
       if constexpr (Config::kSwiglu)
-        store_swiglu<Config>(p, work, d, ring + Config::kSlabOffset, row_group, warp, lane);
+        store_swiglu<Config>(p, work, d, ring + slab, row_group, warp, lane);
       else if (p.wide_stores && p.out_type != DType::f32)
-        store_rounded<Config>(p, work, d, x_ring + Config::kSlabOffset, row_group, warp, lane);
+        store_rounded<Config>(p, work, d, x_ring + slab, row_group, warp, lane);
       else
-        store_slabs<Config>(p, work, d, ring + Config::kSlabOffset, row_group, warp, lane);
+        store_slabs<Config>(p, work, d, ring + slab, row_group, warp, lane);
     } else {
       // No more loads are on their way: the ring holds the partial sums.
       part_sync(7, kConsumers);

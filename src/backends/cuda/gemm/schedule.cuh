@@ -64,7 +64,7 @@ class Schedule {
       work.group = token_tile / tiles;
       work.token = p_.first_row + (token_tile - work.group * tiles) * Config::kTokens;
       // The last tile does some rows again rather than copy what is past the end of x, which is
-      // slow.
+      // slow (not where it is a strip of few tokens).
       if constexpr (kSeveral)
         work.token = max(p_.first_row, min(work.token, p_.rows - Config::kTokens));
       work.token_end = p_.rows;

@@ -119,10 +119,10 @@ __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& wo
 /// compiler would take what is counted from tile to tile for different from lane to lane, and move
 /// descriptors into uniform registers one by one, between the multiplications.
 template <class Config, int kUnroll, int kSums, class Store>
-__device__ __forceinline__ void store_slabs(const float (&d)[kSums], std::uint8_t* slabs,
+__device__ __forceinline__ void store_slabs(const float (&d)[kSums], std::uint8_t* of_group,
                                             int row_group, int warp, int lane, Store&& store) {
   constexpr int kTokens = float_slab_tokens(2 * kSums);
-  float* slab = reinterpret_cast<float*>(slabs) + row_group * kTokens * kSlabStride;
+  float* slab = reinterpret_cast<float*>(of_group);
   const int thread = warp * 32 + lane;
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
@@ -143,7 +143,7 @@ __device__ __forceinline__ void store_slabs(const float (&d)[kSums], std::uint8_
 
 template <class Config, int kSums>
 __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& work,
-                                            const float (&d)[kSums], std::uint8_t* slabs,
+                                            const float (&d)[kSums], std::uint8_t* of_group,
                                             int row_group, int warp, int lane) {
   const int thread = warp * 32 + lane;
   const int row = (work.row_tile * Config::kRowGroups + row_group) * 64 + thread % 16 * 4;
@@ -156,14 +156,15 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
     float* out = static_cast<float*>(p.out) + (work.token + thread / 16) * p.out_stride +
                  static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
     const std::int64_t step = p.out_stride * 8;
-    return store_slabs<Config, 8>(d, slabs, row_group, warp, lane, [&](int t, const float4& sum) {
-      if (t < tokens)
-        *reinterpret_cast<float4*>(out) = {finish[0](sum.x, x), finish[1](sum.y, x),
-                                           finish[2](sum.z, x), finish[3](sum.w, x)};
-      out += step;
-    });
+    return store_slabs<Config, 8>(
+        d, of_group, row_group, warp, lane, [&](int t, const float4& sum) {
+          if (t < tokens)
+            *reinterpret_cast<float4*>(out) = {finish[0](sum.x, x), finish[1](sum.y, x),
+                                               finish[2](sum.z, x), finish[3](sum.w, x)};
+          out += step;
+        });
   }
-  store_slabs<Config, 1>(d, slabs, row_group, warp, lane, [&](int t, const float4& sum) {
+  store_slabs<Config, 1>(d, of_group, row_group, warp, lane, [&](int t, const float4& sum) {
     if (t < tokens) store_four(p, work, work.token + t, row, sum, finish);
   });
 }
@@ -172,11 +173,10 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
 /// values of two tokens, from t on, of the sums of row r (of two).
 template <class Config, int kSums, class Round>
 __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work& work,
-                                              const float (&d)[kSums], std::uint32_t slabs,
+                                              const float (&d)[kSums], std::uint32_t slab,
                                               int row_group, int warp, int lane,
                                               const Round& round) {
   constexpr int kTokens = slab_tokens(2 * kSums);
-  const std::uint32_t slab = slabs + row_group * kTokens * 128;
   const int thread = warp * 32 + lane;
   const int first_row = (work.row_tile * Config::kRowGroups + row_group) * 64;
   const int piece = thread % 8;  // 8 rows of W, 16 bytes
@@ -221,7 +221,7 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
 
 template <class Config, int kSums>
 __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work& work,
-                                              const float (&d)[kSums], std::uint32_t slabs,
+                                              const float (&d)[kSums], std::uint32_t slab,
                                               int row_group, int warp, int lane) {
   Finish finish[2];
 #pragma unroll
@@ -235,13 +235,13 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
   if (p.out_type == Config::kType && !p.x_global_per_row) {
     const float x = x_global_of(p, 0);
     return store_rounded<Config>(
-        p, work, d, slabs, row_group, warp, lane, [&](int r, int, float low, float high) {
+        p, work, d, slab, row_group, warp, lane, [&](int r, int, float low, float high) {
           low = finish[r](low, x), high = finish[r](high, x);
           return Config::kType == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
         });
   }
   store_rounded<Config>(
-      p, work, d, slabs, row_group, warp, lane, [&](int r, int t, float low, float high) {
+      p, work, d, slab, row_group, warp, lane, [&](int r, int t, float low, float high) {
         const auto x = [&](int of) {
           return x_global_of(p, min(work.token + of, work.token_end - 1));
         };

@@ -68,11 +68,11 @@ __device__ __forceinline__ void finish_outputs(const FragmentGemm& p, int token,
 /// block of 16 and a warp writes rows of out.
 template <class Config, int kSums>
 __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& work,
-                                             const float (&d)[kSums], std::uint8_t* slabs,
+                                             const float (&d)[kSums], std::uint8_t* of_group,
                                              int row_group, int warp, int lane) {
   constexpr int kTokens = float_slab_tokens(2 * kSums);
   static_assert(kSwigluStride <= kSlabStride);
-  float* slab = reinterpret_cast<float*>(slabs) + row_group * kTokens * kSwigluStride;
+  float* slab = reinterpret_cast<float*>(of_group);
   const int thread = warp * 32 + lane;
   const int tile = work.row_tile * Config::kRowGroups + row_group;
   const FinishPair finish(p, work.group, tile * 64 + warp * 16 + lane / 4);
@@ -90,7 +90,8 @@ __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& 
       const float* sums = d + (t0 / 8 + n / 2) * 4 + n % 2;
       gate[n] = finish.gate(sums[0], x);
       up[n] = finish.up(sums[2], x);
-      fast = fast && fabsf(gate[n]) <= kFastGate;
+      // Tokens past the end have anything.
+      fast = fast && (fabsf(gate[n]) <= kFastGate || work.token + t0 + t >= work.token_end);
     }
     swiglu_values(p.limit, fast, gate, up, value);
     part_sync(1 + row_group, 128);
