@@ -65,6 +65,19 @@ TEST(ChooseTile, DoesNotSplitTheSumsOfABatchInvariantProductAtAnyNumberOfRows) {
                                                   .batch_invariant = true})));
 }
 
+TEST(ChooseTile, CopiesHaveTheRowsThatThereAreAndHardlyMore) {
+  for (const GemmTile& t : all_tiles())
+    for (std::int64_t rows = 1; rows < 600; ++rows) {
+      const int box = box_rows(t, rows);
+      EXPECT_EQ(box == kOwnXTokens ? 0 : box % 8, 0);  // whole atoms of the swizzle
+      EXPECT_LE(box, t.tokens);
+      EXPECT_GE(box, std::min<std::int64_t>(rows, t.tokens));
+      if (!is_strips(t)) {
+        EXPECT_LT(box, rows + 8);
+      }
+    }
+}
+
 TEST(ChooseTile, TakesWhatWasMeasured) {
   const auto tiles = measured_tiles();
   ASSERT_FALSE(tiles.empty());
