@@ -26,7 +26,8 @@ void pinned_free(Device device, void* memory) noexcept;
 Stream stream_create(Device device);
 void stream_destroy(Device device, Stream stream) noexcept;
 
-/// All that the process has on the device. Kernels that it has run need not run again.
+/// All that the process has on the device. It is not to be used again: kernels
+/// that have run before may fail.
 void device_reset(Device device) noexcept;
 
 class PinnedMemory {

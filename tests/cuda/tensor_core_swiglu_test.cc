@@ -225,7 +225,7 @@ TEST_F(CudaGemm, SwigluKeepsNanAndInfinity) {
   expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, "non-finite");
 }
 
-/// And where some gates are too large for the short way.
+/// Some gates are too large for the short way.
 TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWhereBlocksTakeManyTiles) {
   const std::uint64_t seed = 15 * fresh_seed() + 3;
   GateUpCase c(1, 1552, 272, 8, seed);

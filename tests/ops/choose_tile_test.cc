@@ -164,6 +164,10 @@ TEST(ChooseTile, PartsAreAllRowsAndGainByBeingTwo) {
   const auto parts =
       choose_parts({.n = 2112, .k = 7168, .rows = 4096, .multiprocessors = kMultiprocessors});
   EXPECT_EQ(parts[1].rows, 256);
+  // Two would have fewer rounds of tiles, but each has a start and an end: 88 us, one takes 85.
+  const auto one =
+      choose_parts({.n = 7168, .k = 2048, .rows = 2048, .multiprocessors = kMultiprocessors});
+  EXPECT_EQ(one[1].rows, 0);
 }
 
 TEST(ChooseTile, SwigluIsCutUpAsTheSameProductWithoutIt) {

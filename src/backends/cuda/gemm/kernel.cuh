@@ -20,8 +20,8 @@
 /// the next one is decoded.
 namespace nvfp4::cuda {
 
-inline constexpr int kConsumers = 256;  ///< threads of the two warpgroups that multiply
-inline constexpr int kBehindBarrier = 5;
+inline constexpr int kConsumers = 256;    ///< threads of the two warpgroups that multiply
+inline constexpr int kBehindBarrier = 5;  ///< where the second of them waits for the first
 
 template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf>
 struct FragmentConfig {
@@ -35,6 +35,7 @@ struct FragmentConfig {
   static constexpr int kBlocksPerSm = blocks_per_multiprocessor(kTokens);
   /// Registers move between warpgroups, so in large tiles the copying warp is a whole group.
   static constexpr int kThreads = kConsumers + (kLarge ? 128 : 32);
+  /// What sums leave goes to the warpgroup that copies, which spills with the fewest.
   static constexpr bool kManySums = kTokens * kRows >= 128 * 128;
   static constexpr int kConsumerRegisters = kManySums ? 224 : 208;
   static constexpr int kProducerRegisters = kManySums ? 56 : 88;

@@ -88,7 +88,7 @@ constexpr bool is_tile(const GemmTile& t) {
 /// Rows of x of a copy. Those past its last row would be filled with zeros, but slowly: what a tile
 /// has there instead does not matter, since sums of a token depend on its row alone.
 constexpr int box_rows(const GemmTile& t, std::int64_t rows) {
-  return is_strips(t) || rows >= t.tokens ? t.tokens : static_cast<int>((rows + 7) / 8 * 8);
+  return is_strips(t) || rows >= t.tokens ? t.tokens : static_cast<int>(round_up(rows, 8));
 }
 /// Chunks of 64 columns of a copy of x.
 constexpr int box_chunks(const GemmTile& t) {

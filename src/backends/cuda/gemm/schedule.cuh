@@ -25,7 +25,8 @@ struct Work {
 };
 
 /// Tiles go along the rows of W first: x is read once, W stays in the L2 cache.
-/// kSeveral: a block may have more than one.
+/// kSeveral: a block may have more than one; else, in a kernel of strips, it asks for the first
+/// only.
 template <class Config, bool kSeveral>
 class Schedule {
  public:
@@ -43,8 +44,10 @@ class Schedule {
                                                : state.tile_ends[p.groups - 1]);
   }
 
+  /// The first tile of the block; false: it has none.
   __device__ bool first(Work& work) const { return place<true>(work); }
   __device__ bool has_next() const { return tile_ < tiles_; }
+  /// That, then the others.
   __device__ bool next(Work& work) {
     if (!has_next()) return false;
     place<false>(work);
@@ -64,7 +67,7 @@ class Schedule {
       work.group = token_tile / tiles;
       work.token = p_.first_row + (token_tile - work.group * tiles) * Config::kTokens;
       // The last tile does some rows again rather than copy what is past the end of x, which is
-      // slow (not where it is a strip of few tokens).
+      // slow; with the few tokens of strips it is not.
       if constexpr (kSeveral)
         work.token = max(p_.first_row, min(work.token, p_.rows - Config::kTokens));
       work.token_end = p_.rows;

@@ -118,7 +118,7 @@ __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& wo
 /// token t of the tile, eight tokens further each time. Every thread goes round as often: else the
 /// compiler would take what is counted from tile to tile for different from lane to lane, and move
 /// descriptors into uniform registers one by one, between the multiplications.
-template <class Config, int kUnroll, int kSums, class Store>
+template <int kUnroll, int kSums, class Store>
 __device__ __forceinline__ void store_slabs(const float (&d)[kSums], std::uint8_t* of_group,
                                             int row_group, int warp, int lane, Store&& store) {
   constexpr int kTokens = float_slab_tokens(2 * kSums);
@@ -156,15 +156,14 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
     float* out = static_cast<float*>(p.out) + (work.token + thread / 16) * p.out_stride +
                  static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
     const std::int64_t step = p.out_stride * 8;
-    return store_slabs<Config, 8>(
-        d, of_group, row_group, warp, lane, [&](int t, const float4& sum) {
-          if (t < tokens)
-            *reinterpret_cast<float4*>(out) = {finish[0](sum.x, x), finish[1](sum.y, x),
-                                               finish[2](sum.z, x), finish[3](sum.w, x)};
-          out += step;
-        });
+    return store_slabs<8>(d, of_group, row_group, warp, lane, [&](int t, const float4& sum) {
+      if (t < tokens)
+        *reinterpret_cast<float4*>(out) = {finish[0](sum.x, x), finish[1](sum.y, x),
+                                           finish[2](sum.z, x), finish[3](sum.w, x)};
+      out += step;
+    });
   }
-  store_slabs<Config, 1>(d, of_group, row_group, warp, lane, [&](int t, const float4& sum) {
+  store_slabs<1>(d, of_group, row_group, warp, lane, [&](int t, const float4& sum) {
     if (t < tokens) store_four(p, work, work.token + t, row, sum, finish);
   });
 }
