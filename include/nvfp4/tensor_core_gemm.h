@@ -114,6 +114,9 @@ struct GemmTile {
   int tokens = 0;  ///< rows of x; 0: a table and a cost model choose
   int rows = 0;    ///< of W
   int splits = 1;  ///< of K
+  /// Steps along K before the next kernel of the stream may bring its weights, where both have room
+  /// on a multiprocessor: the memory is busy when this one's copies end, and not sooner.
+  int next = 0;
   bool operator==(const GemmTile&) const = default;
 };
 

@@ -146,6 +146,43 @@ TEST_F(CudaGemm, BatchInvariantGivesARowTheSameBitsWhateverTheNumberOfRows) {
   }
 }
 
+/// Each product of a row has the result of the one before: whenever it may start, it waits for
+/// that.
+TEST_F(CudaGemm, TheNextProductMayStartAtAnyStep) {
+  constexpr std::int64_t kRowsOfX = 16, kSize = 1024;
+  constexpr int kProducts = 6;
+  const std::uint64_t seed = 10 * fresh_seed();
+  std::vector<Weights> weights;
+  for (int i = 0; i < kProducts; ++i)
+    weights.emplace_back(1, kSize, kSize, GlobalScope::tensor,
+                         seed + static_cast<std::uint64_t>(i));
+  const Matrix poison = poisoned(DType::bf16, kRowsOfX, kSize, kSize, kGpu).memory;
+  std::vector<Matrix> x;
+  for (int i = 0; i <= kProducts; ++i) x.emplace_back(DType::bf16, kRowsOfX, kSize, kGpu);
+  const DenseX first(kRowsOfX, kSize, DType::bf16, seed);
+  copy(first.part(0, kRowsOfX, 0, kSize), x[0].span());
+  const auto last_of = [&](const GemmTile& t, bool one_by_one) {
+    for (int i = 1; i <= kProducts; ++i) copy(poison.view(), x[static_cast<std::size_t>(i)].span());
+    for (std::size_t i = 0; i < kProducts; ++i) {
+      gemm_into(x[i].view(), weights[i].packed, x[i + 1].span(), {.alpha = 0.02f, .tile = t});
+      if (one_by_one) synchronize(kGpu);
+    }
+    return to_device(x[kProducts].view(), {});
+  };
+  for (GemmTile t : {GemmTile{2, 16, 1}, GemmTile{2, 128, 1}, GemmTile{8, 16, 1},
+                     GemmTile{8, 64, 1}, GemmTile{16, 64, 1}, GemmTile{8, 128, 2},
+                     GemmTile{16, 64, 2}, GemmTile{32, 128, 4}, GemmTile{64, 64, 2}}) {
+    const Matrix want = last_of(t, true);
+    for (std::int64_t i = 0; i < kRowsOfX * kSize; ++i)
+      ASSERT_TRUE(std::isfinite(BF16{want.data<std::uint16_t>()[i]}.to_float())) << name_of(t);
+    for (const int next : {0, 1, 2, 3, 5, 1000}) {
+      t.next = next;
+      for (int repeat = 0; repeat < 5; ++repeat)
+        EXPECT_TRUE(same_bits(last_of(t, false), want)) << name_of(t) << " next " << next;
+    }
+  }
+}
+
 TEST_F(CudaGemm, PacksTheBytesOfTheCpu) {
   std::uint64_t seed = fresh_seed();
   for (const std::int64_t n : {1, 24, 64, 200})
@@ -212,6 +249,7 @@ TEST_F(CudaGemm, RefusesWhatItCannotDo) {
                                            wide = on_gpu(DType::bf16, 4, 80);
   gemm_into(x.view(), one, out.span());
   EXPECT_THROW(gemm_into(x_host.view(), one, out.span()), DeviceError);
+  EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = {8, 64, 1, -1}}), ValueError);
   EXPECT_THROW(gemm_into(x.view(), one, host.span()), DeviceError);
   EXPECT_THROW(gemm_into(x_f32.view(), one, out.span()), ValueError);
   EXPECT_THROW(gemm_into(wide.view(), one, out.span()), ShapeError);

@@ -14,6 +14,10 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
 __device__ __forceinline__ void barrier_init(std::uint32_t bar, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
 }
+/// For the copy engine and the other blocks of a cluster.
+__device__ __forceinline__ void barriers_initialized() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 __device__ __forceinline__ void barrier_arrive(std::uint32_t bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
@@ -71,26 +75,70 @@ __device__ __forceinline__ void store_two_matrices(std::uint32_t to, std::uint32
 __device__ __forceinline__ void part_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
+/// The same, when what `needed` was computed from has come: 0. Loads that are only on their way
+/// would not be waited for.
+__device__ __forceinline__ std::uint32_t part_sync_after(int barrier, int threads,
+                                                         std::uint32_t needed) {
+  std::uint32_t count;  // at most `threads`, but nobody knows
+  asm volatile(
+      "{\n"
+      ".reg .pred any;\n"
+      "setp.ne.u32 any, %3, 0;\n"
+      "barrier.cta.red.popc.u32 %0, %1, %2, any;\n"
+      "}\n"
+      : "=r"(count)
+      : "r"(barrier), "r"(threads), "r"(needed)
+      : "memory");
+  return count >> 16;
+}
 /// For those that wait there in part_sync().
 __device__ __forceinline__ void part_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
-          : "memory");
+/// The blocks of a cluster have begun, and initialized their barriers. The wait clears the L1
+/// cache.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
-__device__ __forceinline__ float4 load_of_rank(std::uint32_t address, int rank) {
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/// Where shared memory of a rank is for the others.
+__device__ __forceinline__ std::uint32_t address_of_rank(std::uint32_t address, int rank) {
   std::uint32_t remote;
-  float4 v;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+  return remote;
+}
+__device__ __forceinline__ float4 load_of_cluster(std::uint32_t remote) {
+  float4 v;
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
                : "r"(remote)
                : "memory");
   return v;
+}
+/// Tells the block of a rank that what this one has in its shared memory is there, or was read.
+/// Fences of shared memory are enough: those of all memory, as barrier.cluster has them, take
+/// several times as long and clear the L1 cache.
+__device__ __forceinline__ void barrier_arrive_at(std::uint32_t bar, int rank) {
+  asm volatile(
+      "fence.release.sync_restrict::shared::cta.cluster;\n"
+      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(
+          address_of_rank(bar, rank))
+      : "memory");
+}
+__device__ __forceinline__ void barrier_wait_of_cluster(std::uint32_t bar, std::uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "fence.acquire.sync_restrict::shared::cluster.cluster;\n"
+      "}\n" ::"r"(bar),
+      "r"(parity)
+      : "memory");
 }
 
 /// Copies of a thread, complete for it after a wait for their group.

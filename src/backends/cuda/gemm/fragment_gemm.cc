@@ -67,6 +67,7 @@ std::array<TilePart, 2> parts_of(const GemmTile& tile, const TileProblem& proble
   if (tile.tokens == 0) return choose_parts(problem);
   require<ValueError>(is_tile(tile), "gemm: tile = {} tokens, {} rows, {} splits does not exist",
                       tile.tokens, tile.rows, tile.splits);
+  require<ValueError>(tile.next >= 0, "gemm: tile.next = {} must not be negative", tile.next);
   require<ValueError>(is_possible(problem, tile),
                       "gemm: tile = {} tokens, {} rows, {} splits is not for K = {}{}", tile.tokens,
                       tile.rows, tile.splits, problem.k, problem.swiglu ? " and SwiGLU" : "");
@@ -161,6 +162,7 @@ void fragment_gemm(const FragmentGemmJob& job) {
     p.first_row = p.rows;
     p.rows += static_cast<int>(part.rows);
     p.splits = part.tile.splits;
+    p.next = part.tile.next;
     p.x_box = box_rows(part.tile, grouped ? x.rows : part.rows);
     TileProblem of_part = problem;
     of_part.rows = part.rows;

@@ -6,9 +6,11 @@
 #include "backends/cuda/gemm/async.cuh"
 #include "backends/cuda/gemm/decode.cuh"
 #include "backends/cuda/gemm/fragment_layout.h"
+#include "backends/cuda/gemm/load.cuh"
 #include "backends/cuda/gemm/problem.h"
 #include "backends/cuda/gemm/schedule.cuh"
 #include "backends/cuda/gemm/store.cuh"
+#include "backends/cuda/gemm/store_parts.cuh"
 #include "backends/cuda/gemm/store_swiglu.cuh"
 #include "backends/cuda/gemm/wgmma.cuh"
 
@@ -22,6 +24,14 @@ namespace nvfp4::cuda {
 
 inline constexpr int kConsumers = 256;    ///< threads of the two warpgroups that multiply
 inline constexpr int kBehindBarrier = 5;  ///< where the second of them waits for the first
+
+/// What a block keeps in shared memory beside its stages.
+template <int kStages>
+struct BlockState {
+  std::uint64_t full[kStages], empty[kStages];
+  PartsState parts;
+  ScheduleState schedule;
+};
 
 template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf>
 struct FragmentConfig {
@@ -72,23 +82,33 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   // The same for all lanes, and the compiler knows it: descriptors stay in uniform registers.
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
 
-  if (threadIdx.x >= kConsumers && threadIdx.x < kConsumers + Config::kStages) {
-    barrier_init(full + (threadIdx.x - kConsumers) * 8, 1);
-    barrier_init(empty + (threadIdx.x - kConsumers) * 8, kConsumers / 32);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    if (threadIdx.x == kConsumers)
-      asm volatile("prefetch.tensormap [%0];" ::"l"(&x_map) : "memory");
+  Schedule<Config, true> schedule(p, state.schedule);
+  const Depth depth(p, Config::kStageChunks);
+  const int early = min(depth.last - depth.first, Config::kStages);
+  Loader<Config> loader(p, x_map, x_ring, full);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Config::kStages; ++i) barrier_init(empty + i * 8, kConsumers / 32);
+    barrier_init(shared_address(&state.parts.there), p.splits);
+    barrier_init(shared_address(&state.parts.read), p.splits);
+    barriers_initialized();
   }
   // The weights do not depend on the kernel before; all that it may have written does.
+  if (threadIdx.x == kConsumers) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&x_map) : "memory");
+    for (int i = 0; i < Config::kStages; ++i) barrier_init(full + i * 8, 1);
+    barriers_initialized();
+    if (Work work; p.ends == nullptr && schedule.first(work)) {
+      loader.begin(work);
+#pragma unroll 1
+      for (int i = 0; i < early; ++i) loader.load_weights(i, depth.first + i);
+    }
+  }
+  if (p.splits > 1) {
+    __syncwarp();
+    cluster_arrive();
+  }
   if (p.ends != nullptr) wait_for_kernel_before();
-  Schedule<Config, true> schedule(p, state.schedule);
-
-  // The depth in stages; the last one may have fewer chunks.
-  constexpr int kStageChunks = Config::kStageChunks;
-  const int stages = (p.chunks + kStageChunks - 1) / kStageChunks;
-  const int rank = p.splits > 1 ? static_cast<int>(blockIdx.x) % p.splits : 0;
-  const int first = stages * rank / p.splits, last = stages * (rank + 1) / p.splits;
-  const int whole = max(min(last, p.chunks / kStageChunks) - first, 0);
+  schedule.count();
 
   if (warpgroup == kConsumers / 128) {
     if constexpr (Config::kLarge) shrink_registers<Config::kProducerRegisters>();
@@ -96,51 +116,31 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       int slot = 0;
       std::uint32_t phase = 1;
       bool waited = false;
+      const bool allows_early = Config::kBlocksPerSm == 2 && p.ends == nullptr;
       for (Work work; schedule.next(work);) {
-        const std::int64_t row_bytes = std::int64_t{p.chunks} * kTileBytes;
-        const std::uint8_t* from =
-            p.weights + work.group * p.group_bytes + work.row_tile * Config::kRowGroups * row_bytes;
-        const int tiles = min(Config::kRowGroups, p.row_tiles - work.row_tile * Config::kRowGroups);
-        const int slice = p.x_of_group ? work.group : 0;
-        const int x_chunk = p.x_box * (kTileCols * 2);
-        const auto load_w = [&](int to_slot, int stage) {
-          const std::uint32_t to = w_ring + to_slot * Config::kWBytes, bar = full + to_slot * 8;
-          const int chunk = stage * kStageChunks;
-          const int bytes = min(kStageChunks, p.chunks - chunk) * kTileBytes;
-          const std::uint8_t* w = from + chunk * kTileBytes;
-          barrier_expect(bar, x_chunk * kStageChunks + tiles * bytes);
-#pragma unroll
-          for (int i = 0; i < Config::kRowGroups; ++i) {
-            if (i < tiles) load_bulk(to + i * Config::kWRowBytes, w, bytes, bar);
-            w += row_bytes;
-          }
-        };
-        const auto load_x = [&](int to_slot, int stage) {
-          const std::uint32_t to = x_ring + to_slot * Config::kXBytes, bar = full + to_slot * 8;
-          if (p.x_whole_chunks) {
-            load_box(to, &x_map, 0, work.token, stage * kStageChunks, slice, bar);
-          } else {
-            for (int i = 0; i < kStageChunks; ++i)
-              load_box(to + i * x_chunk, &x_map, (stage * kStageChunks + i) * kTileCols, work.token,
-                       0, slice, bar);
-          }
-        };
-        int i = 0;
+        loader.begin(work);
+        int i = depth.first;
         if (!waited) {
-          const int early = min(last - first, Config::kStages);
-          for (int e = 0; e < early; ++e) load_w(e, first + e);
+          if (p.ends != nullptr)
+#pragma unroll 1
+            for (int e = 0; e < early; ++e) loader.load_weights(e, i + e);
           wait_for_kernel_before();
           // Its blocks bring their weights where there is room for them.
-          if (Config::kBlocksPerSm == 2 && p.ends == nullptr) allow_next_kernel();
+          if (allows_early && p.next == 0) allow_next_kernel();
           waited = true;
-          for (; i < early; ++i) load_x(i, first + i);
-          slot = early % Config::kStages;
-          phase ^= early == Config::kStages;
+#pragma unroll 1
+          for (; slot < early; ++slot) loader.load_x(slot, i++);
+          if (allows_early && p.next > 0 && p.next < early) allow_next_kernel();
+          if (slot == Config::kStages) {
+            slot = 0;
+            phase ^= 1;
+          }
         }
-        for (; i < last - first; ++i) {
+        for (; i < depth.last; ++i) {
+          if (allows_early && i - depth.first == p.next) allow_next_kernel();
           barrier_wait(empty + slot * 8, phase);
-          load_w(slot, first + i);
-          load_x(slot, first + i);
+          loader.load_weights(slot, i);
+          loader.load_x(slot, i);
           if (++slot == Config::kStages) {
             slot = 0;
             phase ^= 1;
@@ -149,11 +149,6 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       }
       // The memory falls idle: time for the next kernel's weights, if not before.
       allow_next_kernel();
-    }
-    if (p.splits > 1) {
-      __syncwarp();
-      cluster_sync();
-      cluster_sync();
     }
     return;
   }
@@ -237,7 +232,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   // multiplies while the other stores.
   constexpr bool kBehind = Config::kLarge && Config::kRowGroups == 2;
   bool in_step = false;
-  // The first kTokens of a tile.
+  // The first kTokens of a tile. True: it is the block's only one.
   const auto run_tile = [&](const Work& work, auto tokens) {
     constexpr int kTokens = decltype(tokens)::value;
     float d[kTokens / 2] = {};
@@ -257,16 +252,16 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         in_step = false;
       }
     };
-    for (; stage + 1 < whole; stage += 2) {
+    for (; stage + 1 < depth.whole; stage += 2) {
       run_stage(d, a, std::integral_constant<int, 0>{});
       run_stage(d, a, std::integral_constant<int, 1>{});
       let_follow();
     }
     let_follow();  // of few stages
-    if (stage < whole) run_stage(d, a, std::integral_constant<int, 0>{});
-    if (whole < last - first) {
+    if (stage < depth.whole) run_stage(d, a, std::integral_constant<int, 0>{});
+    if (depth.whole < depth.last - depth.first) {
       barrier_wait(full + slot * 8, phase);
-      const int left = p.chunks % kStageChunks - depth_group * kGroupChunks;
+      const int left = p.chunks % Config::kStageChunks - depth_group * kGroupChunks;
       for (int c = 0; c < min(left, kGroupChunks); ++c) {
         settle(std::integral_constant<int, 0>{});
         decode(load(slot, c), a[0]);
@@ -287,21 +282,13 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         store_rounded<Config>(p, work, d, x_ring + slab, row_group, warp, lane);
       else
         store_slabs<Config>(p, work, d, ring + slab, row_group, warp, lane);
-    } else {
-      // No more loads are on their way: the ring holds the partial sums.
-      part_sync(7, kConsumers);
-      store_partials<Config>(d, reinterpret_cast<float*>(ring), row_group, depth_group, warp, lane);
-      if (p.splits > 1)
-        cluster_sync();
-      else
-        part_sync(7, kConsumers);
-      if constexpr (Config::kSwiglu)
-        reduce_swiglu<Config>(p, work, x_ring, rank);
-      else
-        reduce_partials<Config>(p, work, x_ring, rank);
-      if (p.splits > 1) cluster_sync();
+      return false;
     }
+    store_parts<Config>(p, work, d, ring, depth.rank, state.parts, row_group, depth_group, warp,
+                        lane);
+    return true;
   };
+  if (p.splits > 1) cluster_wait();
   wait_for_kernel_before();  // factors and biases, which are read before x is there, may be its
   Work work;
   bool more = schedule.next(work);
@@ -312,11 +299,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     const int tokens = __shfl_sync(~0u, work.token_end - work.token, 0);
     if constexpr (Config::kLarge && Config::kTokens <= 128) {
       if (tokens <= 32) {
-        run_tile(work, std::integral_constant<int, 32>{});
+        if (run_tile(work, std::integral_constant<int, 32>{})) return;
         continue;
       }
     }
-    run_tile(work, std::integral_constant<int, Config::kTokens>{});
+    if (run_tile(work, std::integral_constant<int, Config::kTokens>{})) return;
   }
 }
 

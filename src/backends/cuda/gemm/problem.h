@@ -56,6 +56,7 @@ struct FragmentGemm {
   int splits = 1;              ///< of the depth, one for each block of a cluster
   std::uint32_t sixteen = 16;  ///< see Shift16: a number that the compiler must not know
   int x_box = 0;               ///< rows of x that are copied for a tile, see box_rows()
+  int next = 0;                ///< see GemmTile
 };
 
 // What the host must know of a tile's kernel.

@@ -12,12 +12,7 @@ struct ScheduleState {
   int warp_sums[8];
 };
 
-/// What a block keeps in shared memory beside its stages.
-template <int kStages>
-struct BlockState {
-  std::uint64_t full[kStages], empty[kStages];
-  ScheduleState schedule;
-};
+__device__ __forceinline__ int log2_splits(const FragmentGemm& p) { return 31 - __clz(p.splits); }
 
 struct Work {
   int group = 0, row_tile = 0;
@@ -30,18 +25,24 @@ struct Work {
 template <class Config, bool kSeveral>
 class Schedule {
  public:
-  /// All threads of the block, which it synchronizes.
   __device__ Schedule(const FragmentGemm& p, ScheduleState& state)
       : p_(p),
         state_(state),
         row_tiles_((p.n + Config::kRows - 1) / Config::kRows),
-        tile_(static_cast<int>(blockIdx.x) / p.splits),
-        step_(static_cast<int>(gridDim.x) / p.splits) {
-    if (p.ends != nullptr) count_tiles();
+        tile_(static_cast<int>(blockIdx.x) >> log2_splits(p)),
+        step_(static_cast<int>(gridDim.x) >> log2_splits(p)) {}
+
+  /// All threads of the block, which it synchronizes. Before, only the first tile is known, and
+  /// that only if there are no ends.
+  __device__ void count() {
+    if (p_.ends != nullptr) count_tiles();
     __syncthreads();
-    if constexpr (kSeveral)
-      tiles_ = row_tiles_ * (p.ends == nullptr ? tiles_of(p.rows - p.first_row) * p.groups
-                                               : state.tile_ends[p.groups - 1]);
+    if constexpr (kSeveral) {
+      tiles_ = row_tiles_ * (p_.ends == nullptr ? tiles_of(p_.rows - p_.first_row) * p_.groups
+                                                : state_.tile_ends[p_.groups - 1]);
+      // Groups must not overlap; if they do, there are more than blocks of one tile can take.
+      if (Config::kRows == 64 || p_.splits > 1) tiles_ = min(tiles_, step_);
+    }
   }
 
   /// The first tile of the block; false: it has none.
@@ -59,12 +60,12 @@ class Schedule {
   /// Where tile_ is. kChecks: false if it is not there.
   template <bool kChecks>
   __device__ bool place(Work& work) const {
-    const int token_tile = tile_ / row_tiles_;
+    const int token_tile = quotient(tile_, row_tiles_);
     work.row_tile = tile_ - token_tile * row_tiles_;
     if (p_.ends == nullptr) {
       const int tiles = tiles_of(p_.rows - p_.first_row);
       if (kChecks && token_tile >= tiles * p_.groups) return false;
-      work.group = token_tile / tiles;
+      work.group = quotient(token_tile, tiles);
       work.token = p_.first_row + (token_tile - work.group * tiles) * Config::kTokens;
       // The last tile does some rows again rather than copy what is past the end of x, which is
       // slow; with the few tokens of strips it is not.
@@ -123,8 +124,9 @@ class Schedule {
   __device__ static int tiles_of(int rows) {
     return rows <= 0 ? 0 : (rows + Config::kTokens - 1) / Config::kTokens;
   }
-  // Rows are those of out, whatever a caller's offsets say. Groups that overlap would still give a
-  // block of one tile a second one: they must not.
+  /// Often 0, and a division takes long where all wait for the first tile.
+  __device__ static int quotient(int a, int b) { return a < b ? 0 : a / b; }
+  // Rows are those of out, whatever a caller's offsets say.
   __device__ int end_of(int g) const { return min(p_.ends[g], p_.rows); }
   __device__ int start_of(int g) const {
     return max(0, p_.starts != nullptr ? p_.starts[g] : g == 0 ? 0 : p_.ends[g - 1]);

@@ -123,32 +123,4 @@ __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& 
   }
 }
 
-/// As reduce_partials(), of gate and up.
-template <class Config>
-__device__ __forceinline__ void reduce_swiglu(const FragmentGemm& p, const Work& work,
-                                              std::uint32_t partials, int rank) {
-  constexpr int kAcross = Config::kRows / 8;  // threads along a token
-  const int output = static_cast<int>(threadIdx.x) % kAcross * 4;
-  const int row = output / 8 * 16 + output % 8;  // of gate
-  const int column = work.row_tile * (Config::kRows / 2) + output;
-  FinishPair finish[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    finish[i] = FinishPair(p, work.group, work.row_tile * Config::kRows + row + i);
-  for (int t0 = 0; t0 < Config::kTokens; t0 += 256 / kAcross * p.splits) {
-    const int t = t0 + static_cast<int>(threadIdx.x) / kAcross * p.splits + rank;
-    const int token = work.token + t;
-    const bool inside = t < Config::kTokens && token < work.token_end && column < p.n / 2;
-    float v[4] = {};
-    if (inside) {
-      const float4 gate = sum_of_partials<Config>(partials, t, row, p.splits);
-      const float4 up = sum_of_partials<Config>(partials, t, row + 8, p.splits);
-      const float x = x_global_of(p, token);
-      v[0] = finish[0](p, gate.x, up.x, x), v[1] = finish[1](p, gate.y, up.y, x);
-      v[2] = finish[2](p, gate.z, up.z, x), v[3] = finish[3](p, gate.w, up.w, x);
-    }
-    finish_outputs(p, token, column, v, inside);
-  }
-}
-
 }  // namespace nvfp4::cuda

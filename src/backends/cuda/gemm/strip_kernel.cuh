@@ -67,11 +67,14 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   if (!Config::kOwnX && threadIdx.x < kStages) {
     barrier_init(full + threadIdx.x * 8, 1);
     barrier_init(empty + threadIdx.x * 8, Config::kWarps);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_initialized();
   }
+  if (!Config::kOwnX && threadIdx.x == 32)
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&x_map) : "memory");
   // The weights do not depend on the kernel before; all that it may have written does.
   if (p.ends != nullptr) wait_for_kernel_before();
-  const Schedule<Config, false> schedule(p, state.schedule);
+  Schedule<Config, false> schedule(p, state.schedule);
+  schedule.count();
   Work work;
   if (!schedule.first(work)) {
     wait_for_kernel_before();
@@ -153,7 +156,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   if (count > 1) decode(load_chunk(0, 1), first[1]);
 
   wait_for_kernel_before();
-  allow_next_kernel();
+  if (p.next == 0) allow_next_kernel();
   const auto load_x = [&](std::uint32_t stage, std::uint32_t bar, int group) {
     const std::uint32_t to = base + stage;
     const int slice = p.x_of_group ? work.group : 0, chunk = group * (2 * kParts);
@@ -246,6 +249,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   if constexpr (Config::kOwnX) load_next(0, kAny);
   advance();
   const auto run_group = [&](int group, auto many) {
+    if (group == p.next) allow_next_kernel();
     copies_wait<kStages - 1>();
     __syncwarp();
     const LaneChunk chunks[2] = {load_chunk(stage, 0), load_chunk(stage, 1)};
