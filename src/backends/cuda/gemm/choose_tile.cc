@@ -16,12 +16,12 @@ constexpr int kMeasuredMultiprocessors = 132;
 
 /// Microseconds, fitted to measurements on an H200 (least squares of the logarithms).
 struct Cost {
-  double bytes = 2.357e6;  ///< of weights in a microsecond
+  double bytes = 3.785e6;  ///< of weights in a microsecond
   // A chunk of 64 columns in one multiprocessor: its waiting, decoding 64 rows, 64 rows x a token.
-  double chunk = 0.019, decode = 0.039, multiply = 0.001034;
+  double chunk = 0.0134, decode = 0.0444, multiply = 0.000971;
   // A tile: its start and end, and 64 rows x a token of them for each doubling of splits. One that
-  // a block takes after another hides most of it.
-  double tile = 3.64, next_tile = 0.38, reduce = 0.0072;
+  // a block takes after another hides most of it, unless there are no registers for that.
+  double tile = 2.66, next_tile = 0.40, next_tile_of_256 = 3.2, reduce = 0.0053;
   double second_product = 3;  ///< of the same x: its start, and the wait for the first
 };
 constexpr Cost kCost;
@@ -95,7 +95,7 @@ double filled_time(const TileProblem& p, const GemmTile& t) {
 
 /// Microseconds of blocks that take strips, fitted to 60 products of up to 16 rows.
 double strips_time(const TileProblem& p, const GemmTile& t) {
-  constexpr double kStart = 1.4, kBlock = 1.6, kStep = 0.25, kShared = 0.0018;
+  constexpr double kStart = 1.36, kBlock = 0.92, kStep = 0.265, kShared = 0.00072;
   const auto parts = static_cast<double>(strip_parts(t));
   const double steps = std::ceil(static_cast<double>(ceil_div(p.k, kTileCols)) / parts);
   const double step = kStep + (t.tokens == kOwnXTokens ? 0 : kShared * t.tokens * parts);
@@ -126,10 +126,30 @@ double estimated_time(const TileProblem& p, const GemmTile& t) {
   const double tile = kCost.tile + kCost.reduce * area * log2_of(t.splits);
   const std::int64_t groups = p.grouped ? std::min(p.groups, p.rows) : p.groups;
   const double bytes = static_cast<double>(groups * ceil_div(p.n, kTileRows) * chunks) * kTileBytes;
-  const double next = is_one_tile(t) ? tile : kCost.next_tile;
+  const double next = is_one_tile(t)    ? tile
+                      : t.tokens == 256 ? kCost.next_tile_of_256
+                                        : kCost.next_tile;
   return std::max(bytes / kCost.bytes, rounds * (static_cast<double>(chunks) / t.splits) * chunk +
                                            tile + (waves - 1) * next);
 }
+
+std::int64_t steps_of(const TileProblem& p, const GemmTile& t) {
+  const std::int64_t chunks = ceil_div(p.k, kTileCols);
+  return is_strips(t) ? ceil_div(chunks, 2 * strip_parts(t))
+                      : ceil_div(ceil_div(chunks, stage_chunks(t.tokens, t.rows)), t.splits);
+}
+
+namespace {
+/// Where its blocks leave room on every multiprocessor, those of the next kernel fill theirs in the
+/// time of the last steps.
+int estimated_next(const TileProblem& p, const GemmTile& t) {
+  const std::int64_t last_steps = is_strips(t) ? 8 : 5;
+  if (p.grouped || blocks_per_multiprocessor(t.tokens) == 1 ||
+      block_count(p, t) > p.multiprocessors)
+    return 0;
+  return static_cast<int>(std::max<std::int64_t>(0, steps_of(p, t) - last_steps));
+}
+}  // namespace
 
 GemmTile estimate_tile(const TileProblem& given) {
   TileProblem p = given;
@@ -146,16 +166,24 @@ GemmTile estimate_tile(const TileProblem& given) {
         best = t;
         least = time;
       }
+  best.next = estimated_next(p, best);
   return best;
 }
 
 namespace {
 /// SwiGLU has the sums of the same product without it: a tile of 32 rows adds as one of 16 does.
 GemmTile swiglu_tile(GemmTile tile) {
-  if (tile.rows == 16) tile.rows = 32;
+  if (tile.rows == 16) {
+    tile.rows = 32;
+    tile.next *= 2;  // it takes twice as many steps
+  }
   return tile;
 }
 }  // namespace
+
+/// Of the time of another way: what an estimate must promise to be believed.
+constexpr double kWorthwhile = 0.95;
+constexpr std::int64_t kAlwaysMeasured = 128;  ///< rows up to which the table decides
 
 GemmTile choose_tile(const TileProblem& given) {
   if (given.swiglu) {
@@ -168,7 +196,12 @@ GemmTile choose_tile(const TileProblem& given) {
   const MeasuredTile* found = nullptr;
   for (const MeasuredTile& m : measured_tiles())
     if (m.n == p.n && m.k == p.k && (found == nullptr || found->rows < p.rows)) found = &m;
-  return found != nullptr && is_sensible(p, found->tile) ? found->tile : estimate_tile(p);
+  const GemmTile estimate = estimate_tile(p);
+  if (found == nullptr || !is_sensible(p, found->tile)) return estimate;
+  // Many rows, between those of the table, may fill the last tiles and the last round badly.
+  const bool between = p.rows > kAlwaysMeasured && p.rows != found->rows;
+  const bool slower = kWorthwhile * estimated_time(p, found->tile) > estimated_time(p, estimate);
+  return between && slower ? estimate : found->tile;
 }
 
 std::array<TilePart, 2> choose_parts(const TileProblem& p) {
@@ -182,7 +215,6 @@ std::array<TilePart, 2> choose_parts(const TileProblem& p) {
   const GemmTile tile = choose_tile(p);
   std::array<TilePart, 2> best = {{{p.rows, tile}, {}}};
   if (p.grouped || p.groups != 1) return best;
-  constexpr double kWorthwhile = 0.95;
   double least = kWorthwhile * estimated_time(p, tile);
   for (const GemmTile& large : {GemmTile{128, 128, 1}, GemmTile{256, 128, 1}}) {
     const std::int64_t at_once =

@@ -35,6 +35,9 @@ struct TilePart {
 /// where a few more would cost another round. A product of one group.
 std::array<TilePart, 2> choose_parts(const TileProblem& problem);
 
+/// Steps along K that a block takes: those that GemmTile::next counts.
+std::int64_t steps_of(const TileProblem& problem, const GemmTile& tile);
+
 /// The same without the table of measurements.
 GemmTile estimate_tile(const TileProblem& problem);
 
