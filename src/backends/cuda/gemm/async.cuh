@@ -56,6 +56,27 @@ __device__ __forceinline__ void load_bulk(std::uint32_t to, const void* from, st
       : "memory");
 }
 
+/// Shared memory that threads have written -> a box of a tensor, as a copy of the thread that asks.
+__device__ __forceinline__ void store_box(const CUtensorMap* map, int c0, int c1,
+                                          std::uint32_t from) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n"
+      "cp.async.bulk.commit_group;" ::"l"(map),
+      "r"(from), "r"(c0), "r"(c1)
+      : "memory");
+}
+/// After the writes, before the barrier behind which a box is stored.
+__device__ __forceinline__ void written_for_copies() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// The copies that this thread has asked for have read shared memory, or are complete.
+__device__ __forceinline__ void stored_boxes_are_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void stored_boxes_are_complete() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 /// Four 8 x 8 matrices of 16-bit elements, transposed; lane 8i + j holds the address of row j of
 /// matrix i.
 __device__ __forceinline__ void store_matrices(std::uint32_t to, std::uint32_t m0, std::uint32_t m1,

@@ -27,6 +27,23 @@ EncodeTiled tensor_map_encoder() {
   return encoder;
 }
 
+/// Of 16-bit elements, whose innermost dimension has no stride.
+template <std::size_t kRank>
+CUtensorMap encode(DType type, const void* data, const cuuint64_t (&dims)[kRank],
+                   const cuuint64_t (&strides)[kRank - 1], const cuuint32_t (&box)[kRank],
+                   const cuuint32_t (&steps)[kRank]) {
+  CUtensorMap map;
+  const CUresult status = tensor_map_encoder()(
+      &map,
+      type == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+      kRank, const_cast<void*>(data), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  require<DeviceError>(status == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error {}",
+                       static_cast<int>(status));
+  return map;
+}
+
 /// x [rows, groups · K] as [group][chunk][row][column]: one copy brings the same rows of several
 /// chunks. If the last chunk is not whole, columns past the end of a group must not be read, so the
 /// chunks are one long row, and a copy brings one of them.
@@ -43,16 +60,16 @@ CUtensorMap make_map(const MatrixView& x, std::int64_t k, const FragmentGemm& p,
   const cuuint32_t box[4] = {kTileCols, static_cast<cuuint32_t>(p.x_box),
                              static_cast<cuuint32_t>(chunks), 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
-  CUtensorMap map;
-  const CUresult status = tensor_map_encoder()(
-      &map,
-      x.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-      4, const_cast<void*>(x.data), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  require<DeviceError>(status == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error {}",
-                       static_cast<int>(status));
-  return map;
+  return encode(x.dtype, x.data, dims, strides, box, steps);
+}
+
+/// out [rows, columns], as its warpgroups store it: boxes of all tokens of a tile and 64 columns.
+CUtensorMap make_out_map(const MatrixSpan& out, const GemmTile& tile) {
+  const auto size = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
+  const cuuint64_t dims[2] = {size(out.cols), size(out.rows)};
+  const cuuint64_t strides[1] = {size(out.stride) * 2};
+  const cuuint32_t box[2] = {kTileRows, static_cast<cuuint32_t>(tile.tokens)}, steps[2] = {1, 1};
+  return encode(out.dtype, out.data, dims, strides, box, steps);
 }
 
 void require_hopper(Device device) {
@@ -171,9 +188,12 @@ void fragment_gemm(const FragmentGemmJob& job) {
         blocks < std::int64_t{1} << 31,
         "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", w.groups(),
         x.rows, w.rows(), blocks);
-    const CUtensorMap map =
-        part.tile.tokens == kOwnXTokens ? CUtensorMap{} : make_map(x, w.cols(), p, part.tile);
-    launcher(x.dtype, w.gate_up().has_value())(part.tile, map, p, static_cast<int>(blocks),
+    TensorMaps maps;
+    if (part.tile.tokens != kOwnXTokens) maps.x = make_map(x, w.cols(), p, part.tile);
+    p.store_tiles = stores_tiles(part.tile) && p.wide_stores && !w.gate_up() &&
+                    job.out.dtype == x.dtype && !job.x_global_per_row;
+    if (p.store_tiles) maps.out = make_out_map(job.out, part.tile);
+    launcher(x.dtype, w.gate_up().has_value())(part.tile, maps, p, static_cast<int>(blocks),
                                                stream_of(options.stream));
   }
 }

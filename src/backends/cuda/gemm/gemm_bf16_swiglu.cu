@@ -3,9 +3,9 @@
 
 namespace nvfp4::cuda {
 
-void launch_swiglu_gemm_bf16(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p,
+void launch_swiglu_gemm_bf16(const GemmTile& tile, const TensorMaps& maps, const FragmentGemm& p,
                              int blocks, cudaStream_t stream) {
-  launch_tile<DType::bf16, true>(tile, x, p, blocks, stream);
+  launch_tile<DType::bf16, true>(tile, maps, p, blocks, stream);
 }
 
 }  // namespace nvfp4::cuda

@@ -13,6 +13,7 @@
 #include "backends/cuda/gemm/store_parts.cuh"
 #include "backends/cuda/gemm/store_swiglu.cuh"
 #include "backends/cuda/gemm/wgmma.cuh"
+#include "nvfp4/layout.h"
 
 /// outᵀ = W · xᵀ by wgmma with W as the A operand, decoded from shared memory into registers.
 ///
@@ -56,23 +57,32 @@ struct FragmentConfig {
   static constexpr int kWRowBytes = kTileBytes * kStageChunks;  ///< of 64 rows
   static constexpr int kWBytes = kRowGroups * kWRowBytes;
   static constexpr int kStageBytes = kXBytes + kWBytes;
-  static constexpr int kSlabBytes =
-      kDepthGroups == 1 ? 2 * float_slab_tokens(kTokens) * kSlabStride * 4 : 0;
+  /// Whole tiles wait there for the copy engine, the others go through it in parts.
+  static constexpr bool kStoresTiles = kDepthGroups == 1 && kLarge && !kSwiglu;
+  static constexpr int kFloatSlabBytes = float_slab_tokens(kTokens) * kSlabStride * 4;
+  static constexpr int kTileSlabBytes = kStoresTiles ? kTokens * 128 : 0;
+  /// Of a warpgroup; a swizzle atom has 1024 bytes.
+  static constexpr int kSlabBytes = kDepthGroups > 1 ? 0
+                                                     : round_up(kFloatSlabBytes > kTileSlabBytes
+                                                                    ? kFloatSlabBytes
+                                                                    : kTileSlabBytes,
+                                                                1024);
   static constexpr int kPartialStride = kRows + 4;  ///< floats between the tokens of partial sums
   static constexpr int kPartialBytes = kDepthGroups * kTokens * kPartialStride * 4;
-  static constexpr int kStages = ((kLarge ? 220 : 107) * 1024 - kSlabBytes) / kStageBytes;
+  static constexpr int kStages = ((kLarge ? 220 : 107) * 1024 - 2 * kSlabBytes) / kStageBytes;
   static constexpr int kRingBytes =
       kStages * kStageBytes > kPartialBytes ? kStages* kStageBytes : kPartialBytes;
-  static constexpr int kSlabOffset = (kRingBytes + 127) / 128 * 128;
-  static constexpr int kStateOffset = kSlabOffset + kSlabBytes;
+  static constexpr int kSlabOffset = round_up(kRingBytes, 1024);
+  static constexpr int kStateOffset = kSlabOffset + 2 * kSlabBytes;
   static constexpr int kSharedBytes = kStateOffset + sizeof(BlockState<kStages>);
-  static_assert(kGroupChunks >= 1 && kStages >= 3 && kSlabBytes % 32 == 0);
+  static_assert(kGroupChunks >= 1 && kStages >= 3);
   static_assert(kSharedBytes <= (kLarge ? 227 : 113) * 1024);
 };
 
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     fragment_gemm_kernel(const __grid_constant__ CUtensorMap x_map,
+                         const __grid_constant__ CUtensorMap out_map,
                          const __grid_constant__ FragmentGemm p) {
   extern __shared__ __align__(1024) std::uint8_t ring[];
   auto& state = *reinterpret_cast<BlockState<Config::kStages>*>(ring + Config::kStateOffset);
@@ -275,7 +285,15 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     release(before);
     if (Config::kDepthGroups == 1 && p.splits == 1) {
       // Each warpgroup has a half of its own, whatever the tile: they are not in step.
-      const int slab = Config::kSlabOffset + row_group * (Config::kSlabBytes / 2);
+      const int slab = Config::kSlabOffset + row_group * Config::kSlabBytes;
+      if constexpr (Config::kStoresTiles) {
+        if (warp == 0 && lane == 0) stored_boxes_are_read();
+        if (kTokens == Config::kTokens && p.store_tiles && work.token_end - work.token >= kTokens &&
+            (work.row_tile * Config::kRowGroups + row_group + 1) * 64 <= p.n) {
+          store_tile<Config>(p, out_map, work, d, x_ring + slab, row_group, warp, lane);
+          return false;
+        }
+      }
       if constexpr (Config::kSwiglu)
         store_swiglu<Config>(p, work, d, ring + slab, row_group, warp, lane);
       else if (p.wide_stores && p.out_type != DType::f32)
@@ -305,6 +323,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     }
     if (run_tile(work, std::integral_constant<int, Config::kTokens>{})) return;
   }
+  if constexpr (Config::kStoresTiles)
+    if (warp == 0 && lane == 0) stored_boxes_are_complete();
 }
 
 }  // namespace nvfp4::cuda

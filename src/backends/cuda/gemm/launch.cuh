@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "backends/cuda/gemm/fragment_gemm.h"
 #include "backends/cuda/gemm/kernel.cuh"
 #include "backends/cuda/gemm/strip_kernel.cuh"
 #include "backends/cuda/runtime.h"
@@ -24,8 +25,9 @@ void prepare() {
   if (device < kMostDevices) done[device].store(true, std::memory_order_relaxed);
 }
 
-template <class Config, auto* kernel>
-void launch_kernel(const CUtensorMap& x, const FragmentGemm& p, int blocks, cudaStream_t stream) {
+/// The tensor maps of the kernel, then p.
+template <class Config, auto* kernel, class... Maps>
+void launch_kernel(const FragmentGemm& p, int blocks, cudaStream_t stream, const Maps&... maps) {
   prepare<Config, kernel>();
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
@@ -40,20 +42,20 @@ void launch_kernel(const CUtensorMap& x, const FragmentGemm& p, int blocks, cuda
   attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   config.attrs = attributes;
   config.numAttrs = p.splits > 1 ? 2 : 1;
-  check(cudaLaunchKernelEx(&config, kernel, x, p), "gemm: kernel launch");
+  check(cudaLaunchKernelEx(&config, kernel, maps..., p), "gemm: kernel launch");
 }
 
 template <class Config>
-void launch_config(const CUtensorMap& x, const FragmentGemm& p, int blocks, cudaStream_t stream) {
-  launch_kernel<Config, &fragment_gemm_kernel<Config>>(x, p, blocks, stream);
+void launch_config(const TensorMaps& maps, const FragmentGemm& p, int blocks, cudaStream_t stream) {
+  launch_kernel<Config, &fragment_gemm_kernel<Config>>(p, blocks, stream, maps.x, maps.out);
 }
 
 template <DType kType, bool kSwiglu>
-void launch_strips(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p, int blocks,
+void launch_strips(const GemmTile& tile, const TensorMaps& maps, const FragmentGemm& p, int blocks,
                    cudaStream_t stream) {
   const auto launch = [&]<int kTokens, int kRows>() {
     using Config = StripConfig<kType, kTokens, kRows, kSwiglu>;
-    launch_kernel<Config, &strip_gemm_kernel<Config>>(x, p, blocks, stream);
+    launch_kernel<Config, &strip_gemm_kernel<Config>>(p, blocks, stream, maps.x);
   };
   const auto rows = [&]<int kTokens>() {
     if (tile.rows == 32) return launch.template operator()<kTokens, 32>();
@@ -69,14 +71,14 @@ void launch_strips(const GemmTile& tile, const CUtensorMap& x, const FragmentGem
 }
 
 template <DType kType, bool kSwiglu>
-void launch_tile(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm& p, int blocks,
+void launch_tile(const GemmTile& tile, const TensorMaps& maps, const FragmentGemm& p, int blocks,
                  cudaStream_t stream) {
-  if (is_strips(tile)) return launch_strips<kType, kSwiglu>(tile, x, p, blocks, stream);
+  if (is_strips(tile)) return launch_strips<kType, kSwiglu>(tile, maps, p, blocks, stream);
   const auto rows = [&]<int kTokens>() {
     if (tile.rows == 64)
-      launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu>>(x, p, blocks, stream);
+      launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu>>(maps, p, blocks, stream);
     else
-      launch_config<FragmentConfig<kType, kTokens, 128, kSwiglu>>(x, p, blocks, stream);
+      launch_config<FragmentConfig<kType, kTokens, 128, kSwiglu>>(maps, p, blocks, stream);
   };
   switch (tile.tokens) {
     case 8:
@@ -90,7 +92,7 @@ void launch_tile(const GemmTile& tile, const CUtensorMap& x, const FragmentGemm&
     case 128:
       return rows.template operator()<128>();
     default:
-      launch_config<FragmentConfig<kType, 256, 128, kSwiglu>>(x, p, blocks, stream);
+      launch_config<FragmentConfig<kType, 256, 128, kSwiglu>>(maps, p, blocks, stream);
   }
 }
 

@@ -56,6 +56,7 @@ struct FragmentGemm {
   int splits = 1;              ///< of the depth, one for each block of a cluster
   std::uint32_t sixteen = 16;  ///< see Shift16: a number that the compiler must not know
   int x_box = 0;               ///< rows of x that are copied for a tile, see box_rows()
+  bool store_tiles = false;    ///< out has a tensor map: see store_tile()
   int next = 0;                ///< see GemmTile
 };
 
@@ -99,6 +100,10 @@ constexpr int box_chunks(const GemmTile& t) {
 /// stages, and their order depends on the tile.
 constexpr bool is_one_tile(const GemmTile& t) {
   return t.splits > 1 || t.rows == 64 || is_strips(t);
+}
+/// Whether whole tiles of out, 64 columns a warpgroup, are stored by the copy engine.
+constexpr bool stores_tiles(const GemmTile& t) {
+  return t.tokens >= 64 && t.rows == 128 && t.splits == 1;
 }
 /// Whether a sum is made in the same way by all of these tiles. The smallest tile's mma.sync need
 /// not add as wgmma does.

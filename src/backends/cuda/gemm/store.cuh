@@ -168,6 +168,33 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
   });
 }
 
+/// The factors of a lane's two rows of W.
+template <class Config>
+__device__ __forceinline__ void finish_of_lane(const FragmentGemm& p, const Work& work,
+                                               int row_group, int warp, int lane,
+                                               Finish (&finish)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    finish[i] = Finish(
+        p, work.group,
+        min((work.row_tile * Config::kRowGroups + row_group) * 64 + warp * 16 + lane / 4 + i * 8,
+            p.n - 1));
+}
+
+/// Two sums of a row, rounded to the type of x, which has one global scale.
+template <DType kType>
+__device__ __forceinline__ std::uint32_t round_pair(const Finish& finish, float x, float low,
+                                                    float high) {
+  low = finish(low, x), high = finish(high, x);
+  return kType == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+}
+
+/// Where 16 bytes of a token are in a slab of 64 rows of W: in an order that depends on the token,
+/// so that there are no bank conflicts, and that the copy engine knows (128-byte swizzle).
+__device__ __forceinline__ std::uint32_t slab_address(std::uint32_t slab, int token, int piece) {
+  return slab + token * 128 + ((piece ^ token % 8) << 4);
+}
+
 /// The same for BF16 and FP16: rounded in registers, turned round by stmatrix. `round` makes two
 /// values of two tokens, from t on, of the sums of row r (of two).
 template <class Config, int kSums, class Round>
@@ -195,9 +222,8 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
         packed[j][r] = round(r, t0 + j * 8 + lane % 4 * 2, v[0], v[1]);
       }
     part_sync(1 + row_group, 128);
-    // A token has 8 pieces of 16 bytes, in an order that depends on the token: no bank conflicts.
     const auto address = [&](int token, int piece_of) {
-      return slab + token * 128 + ((piece_of ^ token % 8) << 4);
+      return slab_address(slab, token, piece_of);
     };
 #pragma unroll
     for (int j = 0; j < kTokens / 8; j += 2) {
@@ -223,21 +249,15 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
                                               const float (&d)[kSums], std::uint32_t slab,
                                               int row_group, int warp, int lane) {
   Finish finish[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-    finish[i] = Finish(
-        p, work.group,
-        min((work.row_tile * Config::kRowGroups + row_group) * 64 + warp * 16 + lane / 4 + i * 8,
-            p.n - 1));
+  finish_of_lane<Config>(p, work, row_group, warp, lane, finish);
   // What is known when this is compiled makes less code, and code that is run but once for a tile
   // is waited for.
   if (p.out_type == Config::kType && !p.x_global_per_row) {
     const float x = x_global_of(p, 0);
-    return store_rounded<Config>(
-        p, work, d, slab, row_group, warp, lane, [&](int r, int, float low, float high) {
-          low = finish[r](low, x), high = finish[r](high, x);
-          return Config::kType == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
-        });
+    return store_rounded<Config>(p, work, d, slab, row_group, warp, lane,
+                                 [&](int r, int, float low, float high) {
+                                   return round_pair<Config::kType>(finish[r], x, low, high);
+                                 });
   }
   store_rounded<Config>(
       p, work, d, slab, row_group, warp, lane, [&](int r, int t, float low, float high) {
@@ -247,6 +267,37 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
         low = finish[r](low, x(t)), high = finish[r](high, x(t + 1));
         return p.out_type == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
       });
+}
+
+/// Whole tiles, rounded to the type of x, which has one global scale: the copy engine stores them
+/// while the next tile is multiplied. Before, the slab must have been read.
+template <class Config, int kSums>
+__device__ __forceinline__ void store_tile(const FragmentGemm& p, const CUtensorMap& out_map,
+                                           const Work& work, const float (&d)[kSums],
+                                           std::uint32_t slab, int row_group, int warp, int lane) {
+  Finish finish[2];
+  finish_of_lane<Config>(p, work, row_group, warp, lane, finish);
+  const float x = x_global_of(p, 0);
+  part_sync(1 + row_group, 128);
+#pragma unroll
+  for (int j = 0; j < kSums / 4; j += 2) {
+    std::uint32_t packed[2][2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float* v = d + (j + i) * 4 + r * 2;
+        packed[i][r] = round_pair<Config::kType>(finish[r], x, v[0], v[1]);
+      }
+    store_matrices(slab_address(slab, j * 8 + lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2),
+                   packed[0][0], packed[0][1], packed[1][0], packed[1][1]);
+  }
+  written_for_copies();
+  part_sync(1 + row_group, 128);
+  if (warp == 0 && lane == 0)
+    store_box(&out_map,
+              work.group * p.out_group_cols + (work.row_tile * Config::kRowGroups + row_group) * 64,
+              work.token, slab);
 }
 
 }  // namespace nvfp4::cuda
