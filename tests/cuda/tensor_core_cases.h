@@ -209,21 +209,25 @@ inline std::string name_of(const Shape& s, std::int64_t m, std::uint64_t seed) {
          std::to_string(seed);
 }
 
-/// Those that can do products of depth k.
+/// Those that can do products of depth k, and those that have another kernel if the next may start.
 inline std::vector<GemmTile> all_tiles(std::int64_t k, bool swiglu = false) {
   std::vector<GemmTile> tiles;
   for (const int tokens : cuda::kTileTokens)
     for (const int rows : {16, 32, 64, 128, 256})
       for (const int splits : {1, 2, 4, 8})
         if (const GemmTile t{tokens, rows, splits};
-            cuda::is_tile(t) && cuda::is_possible({.k = k, .swiglu = swiglu}, t))
+            cuda::is_tile(t) && cuda::is_possible({.k = k, .swiglu = swiglu}, t)) {
           tiles.push_back(t);
+          GemmTile next = t;
+          next.next = 1;
+          if (cuda::leaves_room(next) != cuda::leaves_room(t)) tiles.push_back(next);
+        }
   return tiles;
 }
 
 inline std::string name_of(const GemmTile& t) {
   return "tile " + std::to_string(t.tokens) + " " + std::to_string(t.rows) + " " +
-         std::to_string(t.splits);
+         std::to_string(t.splits) + " " + std::to_string(t.next);
 }
 
 }  // namespace nvfp4::test

@@ -21,7 +21,7 @@ struct Cost {
   double chunk = 0.0134, decode = 0.0444, multiply = 0.000971;
   // A tile: its start and end, and 64 rows x a token of them for each doubling of splits. One that
   // a block takes after another hides most of it, unless there are no registers for that.
-  double tile = 2.66, next_tile = 0.40, next_tile_of_256 = 3.2, reduce = 0.0053;
+  double tile = 2.66, next_tile = 0.40, next_tile_of_256 = 1.6, reduce = 0.0053;
   double second_product = 3;  ///< of the same x: its start, and the wait for the first
 };
 constexpr Cost kCost;
@@ -120,7 +120,7 @@ double estimated_time(const TileProblem& p, const GemmTile& t) {
   const std::int64_t processors = usable_multiprocessors(p, t.splits);
   const auto rounds = static_cast<double>(ceil_div(blocks, processors));
   const auto waves =
-      static_cast<double>(ceil_div(blocks, processors * blocks_per_multiprocessor(t.tokens)));
+      static_cast<double>(ceil_div(blocks, processors * blocks_per_multiprocessor(t)));
   const double part = static_cast<double>(t.rows) / kTileRows, area = part * t.tokens;
   const double chunk = kCost.chunk + kCost.decode * part + kCost.multiply * area;
   const double tile = kCost.tile + kCost.reduce * area * log2_of(t.splits);
@@ -136,7 +136,7 @@ double estimated_time(const TileProblem& p, const GemmTile& t) {
 std::int64_t steps_of(const TileProblem& p, const GemmTile& t) {
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
   return is_strips(t) ? ceil_div(chunks, 2 * strip_parts(t))
-                      : ceil_div(ceil_div(chunks, stage_chunks(t.tokens, t.rows)), t.splits);
+                      : ceil_div(ceil_div(chunks, stage_chunks(t)), t.splits);
 }
 
 namespace {
@@ -144,9 +144,7 @@ namespace {
 /// time of the last steps.
 int estimated_next(const TileProblem& p, const GemmTile& t) {
   const std::int64_t last_steps = is_strips(t) ? 8 : 5;
-  if (p.grouped || blocks_per_multiprocessor(t.tokens) == 1 ||
-      block_count(p, t) > p.multiprocessors)
-    return 0;
+  if (p.grouped || !leaves_room(t) || block_count(p, t) > p.multiprocessors) return 0;
   return static_cast<int>(std::max<std::int64_t>(0, steps_of(p, t) - last_steps));
 }
 }  // namespace
@@ -217,8 +215,7 @@ std::array<TilePart, 2> choose_parts(const TileProblem& p) {
   if (p.grouped || p.groups != 1) return best;
   double least = kWorthwhile * estimated_time(p, tile);
   for (const GemmTile& large : {GemmTile{128, 128, 1}, GemmTile{256, 128, 1}}) {
-    const std::int64_t at_once =
-        std::max(1, p.multiprocessors) * blocks_per_multiprocessor(large.tokens);
+    const std::int64_t at_once = std::max(1, p.multiprocessors) * blocks_per_multiprocessor(large);
     const std::int64_t across = row_tiles(p, large);
     const std::int64_t rounds = ceil_div(across * ceil_div(p.rows, large.tokens), at_once);
     TileProblem first = p, rest = p;
@@ -239,7 +236,7 @@ std::int64_t block_count(const TileProblem& p, const GemmTile& t) {
   const std::int64_t tiles = row_tiles(p, t) * most_token_tiles(p, t) * t.splits;
   if (is_one_tile(t)) return tiles;
   const std::int64_t at_once =
-      std::max<std::int64_t>(1, p.multiprocessors * blocks_per_multiprocessor(t.tokens));
+      std::max<std::int64_t>(1, p.multiprocessors * blocks_per_multiprocessor(t));
   return std::min(tiles, at_once);
 }
 

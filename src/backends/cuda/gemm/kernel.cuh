@@ -34,23 +34,24 @@ struct BlockState {
   ScheduleState schedule;
 };
 
-template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf>
+template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf, bool kNextOf = false>
 struct FragmentConfig {
   static constexpr DType kType = kTypeOf;
   static constexpr bool kSwiglu = kSwigluOf;
   static constexpr int kTokens = kTokensOf, kRows = kRowsOf;
   static constexpr int kRowGroups = kRows / 64, kDepthGroups = 2 / kRowGroups;
-  static constexpr bool kLarge = kTokens >= 64;
+  static constexpr GemmTile kTile{kTokens, kRows, 1, kNextOf};
+  static constexpr bool kLarge = !leaves_room(kTile);
   /// For the fewest tokens, mma.sync has less to wait for than wgmma.
   static constexpr bool kSync = kTokens == 8;
-  static constexpr int kBlocksPerSm = blocks_per_multiprocessor(kTokens);
+  static constexpr int kBlocksPerSm = blocks_per_multiprocessor(kTile);
   /// Registers move between warpgroups, so in large tiles the copying warp is a whole group.
   static constexpr int kThreads = kConsumers + (kLarge ? 128 : 32);
   /// What sums leave goes to the warpgroup that copies, which spills with the fewest.
   static constexpr bool kManySums = kTokens * kRows >= 128 * 128;
   static constexpr int kConsumerRegisters = kManySums ? 224 : 208;
   static constexpr int kProducerRegisters = kManySums ? 56 : 88;
-  static constexpr int kStageChunks = stage_chunks(kTokens, kRows);
+  static constexpr int kStageChunks = stage_chunks(kTile);
   static constexpr int kGroupChunks = kStageChunks / kDepthGroups;  ///< those of one warpgroup
   static constexpr int kXChunkBytes = kTokens * kTileCols * 2;
   static constexpr int kXBytes = kXChunkBytes * kStageChunks;

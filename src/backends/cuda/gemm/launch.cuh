@@ -75,6 +75,10 @@ void launch_tile(const GemmTile& tile, const TensorMaps& maps, const FragmentGem
                  cudaStream_t stream) {
   if (is_strips(tile)) return launch_strips<kType, kSwiglu>(tile, maps, p, blocks, stream);
   const auto rows = [&]<int kTokens>() {
+    if constexpr (kTokens == 64)
+      if (leaves_room(tile))
+        return launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu, true>>(maps, p, blocks,
+                                                                                stream);
     if (tile.rows == 64)
       launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu>>(maps, p, blocks, stream);
     else

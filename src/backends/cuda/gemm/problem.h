@@ -63,12 +63,18 @@ struct FragmentGemm {
 // What the host must know of a tile's kernel.
 
 inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themselves
+/// Whether a block leaves room for another one, of this kernel or of the next: half the memory and
+/// registers of a multiprocessor. Those of 64 tokens do if they let the next one start.
+constexpr bool leaves_room(const GemmTile& t) {
+  return t.tokens <= 32 || (t.tokens == 64 && t.rows == 64 && t.next > 0);
+}
+constexpr int blocks_per_multiprocessor(const GemmTile& t) { return leaves_room(t) ? 2 : 1; }
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
-constexpr int stage_chunks(int tokens, int rows) {
-  return tokens <= 16 || (tokens == 32 && rows == 64) || tokens == 64 ? 4 : tokens <= 128 ? 2 : 1;
+constexpr int stage_chunks(const GemmTile& t) {
+  if (t.tokens == 64) return t.rows == 64 && leaves_room(t) ? 2 : 4;
+  return t.tokens <= 16 || (t.tokens == 32 && t.rows == 64) ? 4 : t.tokens <= 128 ? 2 : 1;
 }
-constexpr int blocks_per_multiprocessor(int tokens) { return tokens >= 64 ? 1 : 2; }
 /// Tiles of strip_gemm_kernel: few tokens, and strips of 16 rows among which, and parts of the
 /// depth, a block has its warps.
 constexpr bool is_strips(const GemmTile& t) {
@@ -90,11 +96,12 @@ constexpr bool is_tile(const GemmTile& t) {
 /// Rows of x of a copy. Those past its last row would be filled with zeros, but slowly: what a tile
 /// has there instead does not matter, since sums of a token depend on its row alone.
 constexpr int box_rows(const GemmTile& t, std::int64_t rows) {
-  return is_strips(t) || rows >= t.tokens ? t.tokens : static_cast<int>(round_up(rows, 8));
+  if (rows >= t.tokens) return t.tokens;
+  return static_cast<int>(is_strips(t) ? rows : round_up(rows, 8));  // wgmma takes eight at a time
 }
 /// Chunks of 64 columns of a copy of x.
 constexpr int box_chunks(const GemmTile& t) {
-  return is_strips(t) ? 2 * strip_parts(t) : stage_chunks(t.tokens, t.rows);
+  return is_strips(t) ? 2 * strip_parts(t) : stage_chunks(t);
 }
 /// Whether a block has but one tile: then its sums are put together from parts in the memory of its
 /// stages, and their order depends on the tile.

@@ -93,11 +93,15 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   const std::uint32_t warp_at = base + Config::kXBytes + warp * Config::kWarpBytes;
   const std::uint32_t codes_at = warp_at + lane * 16;
   const std::uint32_t scales_at = warp_at + 2 * Config::kCodeBytes + lane / 4 * 8;
-  // Rows of 128 bytes, their pieces of 16 bytes swizzled; or two rows as they are.
-  const std::uint32_t x_at =
-      Config::kOwnX
-          ? warp_at + Config::kWBytes + lane % 2 * 128 + lane / 8 * 16
-          : base + part * Config::kXChunkBytes + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);
+  // Of both chunks of a stage. Rows of 128 bytes, their pieces of 16 bytes swizzled, as many for a
+  // chunk as are copied; or two rows as they are.
+  std::uint32_t x_at[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = (part + i * kParts) * p.x_box + lane % 8;
+    x_at[i] = Config::kOwnX ? warp_at + Config::kWBytes + i * 256 + lane % 2 * 128 + lane / 8 * 16
+                            : base + row * 128 + ((lane / 8 ^ row % 8) << 4);
+  }
   // Lanes 0 to 7 bring the scales, four for each chunk, and 8 to 23 their x, eight for each.
   const bool of_scales = !Config::kOwnX || lane < 8;
   const int second = of_scales ? lane / 4 : lane / 8 - 1;  // chunk
@@ -160,13 +164,13 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   const auto load_x = [&](std::uint32_t stage, std::uint32_t bar, int group) {
     const std::uint32_t to = base + stage;
     const int slice = p.x_of_group ? work.group : 0, chunk = group * (2 * kParts);
-    barrier_expect(bar, Config::kXBytes);
+    const int chunk_bytes = p.x_box * (kTileCols * 2);
+    barrier_expect(bar, 2 * kParts * chunk_bytes);
     if (p.x_whole_chunks) {
       load_box(to, &x_map, 0, work.token, chunk, slice, bar);
     } else {
       for (int i = 0; i < 2 * kParts; ++i)
-        load_box(to + i * Config::kXChunkBytes, &x_map, (chunk + i) * kTileCols, work.token, 0,
-                 slice, bar);
+        load_box(to + i * chunk_bytes, &x_map, (chunk + i) * kTileCols, work.token, 0, slice, bar);
     }
   };
   if constexpr (Config::kOwnX) {
@@ -185,8 +189,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   constexpr int kSets = Config::kSets;
   float d[kSets][Config::kColumns / 2] = {};
   const auto multiply = [&](const Fragments& f, std::uint32_t stage, int i) {
-    constexpr int kNext = Config::kOwnX ? 256 : Config::kXStepBytes;
-    const std::uint32_t x = x_at + stage + i * kNext;
+    const std::uint32_t x = x_at[i] + stage;
 #pragma unroll
     for (int t = 0; t < Config::kColumns / 8; ++t) {
       const std::uint32_t at = x + t * 1024;
