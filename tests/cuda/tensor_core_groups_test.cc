@@ -91,6 +91,27 @@ TEST_F(CudaGemm, GroupsOfFewRowsThenManyHaveTheBitsOfSmallTiles) {
   }
 }
 
+/// The copy engine stores whole tiles, the threads what is left of a group and of the rows of W.
+TEST_F(CudaGemm, GroupsOfWholeAndOtherTilesHaveTheBitsOfSmallTiles) {
+  const std::uint64_t seed = 4 * fresh_seed() + 3;
+  std::vector<std::int32_t> ends;
+  std::int32_t rows = 0;
+  for (const int of_group : {64, 0, 65, 128, 1, 256, 130, 33, 300, 127, 512, 96, 40, 257})
+    ends.push_back(rows += of_group);
+  const auto groups = static_cast<std::int64_t>(ends.size());
+  for (const std::int64_t n : {200, 640})
+    for (const DType type : {DType::bf16, DType::f16}) {
+      const Weights w(groups, n, 272, GlobalScope::vector, seed);
+      const DenseX x(rows, 272, type, seed);
+      const Output want = run(Form::grouped, x, w, type, {.tile = {32, 128, 1}}, {}, ends, 8);
+      for (const GemmTile& t : {GemmTile{64, 128, 1}, GemmTile{128, 128, 1}, GemmTile{256, 128, 1}})
+        for (int repeat = 0; repeat < 3; ++repeat)
+          ASSERT_TRUE(
+              same_bits(run(Form::grouped, x, w, type, {.tile = t}, {}, ends, 8).host, want.host))
+              << name_of(t) << " N = " << n << " seed " << seed;
+    }
+}
+
 TEST_F(CudaGemm, OfNoRowsInAnyGroupWritesNothing) {
   const Weights w(5, 72, 64, GlobalScope::tensor, 1);
   const DenseX x(20, 64, DType::bf16, 1);

@@ -31,14 +31,14 @@ EncodeTiled tensor_map_encoder() {
 template <std::size_t kRank>
 CUtensorMap encode(DType type, const void* data, const cuuint64_t (&dims)[kRank],
                    const cuuint64_t (&strides)[kRank - 1], const cuuint32_t (&box)[kRank],
-                   const cuuint32_t (&steps)[kRank]) {
+                   const cuuint32_t (&steps)[kRank],
+                   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
   CUtensorMap map;
   const CUresult status = tensor_map_encoder()(
       &map,
       type == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
       kRank, const_cast<void*>(data), dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   require<DeviceError>(status == CUDA_SUCCESS, "cuTensorMapEncodeTiled: error {}",
                        static_cast<int>(status));
   return map;
@@ -63,13 +63,17 @@ CUtensorMap make_map(const MatrixView& x, std::int64_t k, const FragmentGemm& p,
   return encode(x.dtype, x.data, dims, strides, box, steps);
 }
 
-/// out [rows, columns], as its warpgroups store it: boxes of all tokens of a tile and 64 columns.
-CUtensorMap make_out_map(const MatrixSpan& out, const GemmTile& tile) {
+/// out [rows, columns], as its warpgroups store it: boxes of all tokens of a tile and 64 columns,
+/// or the 32 that SwiGLU makes of them.
+CUtensorMap make_out_map(const MatrixSpan& out, const GemmTile& tile, bool swiglu) {
   const auto size = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
   const cuuint64_t dims[2] = {size(out.cols), size(out.rows)};
   const cuuint64_t strides[1] = {size(out.stride) * 2};
-  const cuuint32_t box[2] = {kTileRows, static_cast<cuuint32_t>(tile.tokens)}, steps[2] = {1, 1};
-  return encode(out.dtype, out.data, dims, strides, box, steps);
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(swiglu ? kTileRows / 2 : kTileRows),
+                             static_cast<cuuint32_t>(tile.tokens)};
+  const cuuint32_t steps[2] = {1, 1};
+  return encode(out.dtype, out.data, dims, strides, box, steps,
+                swiglu ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
 void require_hopper(Device device) {
@@ -190,9 +194,9 @@ void fragment_gemm(const FragmentGemmJob& job) {
         x.rows, w.rows(), blocks);
     TensorMaps maps;
     if (part.tile.tokens != kOwnXTokens) maps.x = make_map(x, w.cols(), p, part.tile);
-    p.store_tiles = stores_tiles(part.tile) && p.wide_stores && !w.gate_up() &&
+    p.store_tiles = stores_tiles(part.tile) && p.wide_stores && p.codes == nullptr &&
                     job.out.dtype == x.dtype && !job.x_global_per_row;
-    if (p.store_tiles) maps.out = make_out_map(job.out, part.tile);
+    if (p.store_tiles) maps.out = make_out_map(job.out, part.tile, problem.swiglu);
     launcher(x.dtype, w.gate_up().has_value())(part.tile, maps, p, static_cast<int>(blocks),
                                                stream_of(options.stream));
   }

@@ -59,9 +59,9 @@ struct FragmentConfig {
   static constexpr int kWBytes = kRowGroups * kWRowBytes;
   static constexpr int kStageBytes = kXBytes + kWBytes;
   /// Whole tiles wait there for the copy engine, the others go through it in parts.
-  static constexpr bool kStoresTiles = kDepthGroups == 1 && kLarge && !kSwiglu;
+  static constexpr bool kStoresTiles = kDepthGroups == 1 && kLarge;
   static constexpr int kFloatSlabBytes = float_slab_tokens(kTokens) * kSlabStride * 4;
-  static constexpr int kTileSlabBytes = kStoresTiles ? kTokens * 128 : 0;
+  static constexpr int kTileSlabBytes = kStoresTiles ? kTokens * (kSwiglu ? 64 : 128) : 0;
   /// Of a warpgroup; a swizzle atom has 1024 bytes.
   static constexpr int kSlabBytes = kDepthGroups > 1 ? 0
                                                      : round_up(kFloatSlabBytes > kTileSlabBytes
@@ -291,7 +291,10 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         if (warp == 0 && lane == 0) stored_boxes_are_read();
         if (kTokens == Config::kTokens && p.store_tiles && work.token_end - work.token >= kTokens &&
             (work.row_tile * Config::kRowGroups + row_group + 1) * 64 <= p.n) {
-          store_tile<Config>(p, out_map, work, d, x_ring + slab, row_group, warp, lane);
+          if constexpr (Config::kSwiglu)
+            store_swiglu_tile<Config>(p, out_map, work, d, x_ring + slab, row_group, warp, lane);
+          else
+            store_tile<Config>(p, out_map, work, d, x_ring + slab, row_group, warp, lane);
           return false;
         }
       }
@@ -317,10 +320,17 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     // registers of its own, so that there can be only some.
     const int tokens = __shfl_sync(~0u, work.token_end - work.token, 0);
     if constexpr (Config::kLarge && Config::kTokens <= 128) {
-      if (tokens <= 32) {
-        if (run_tile(work, std::integral_constant<int, 32>{})) return;
+      // With SwiGLU and three shapes the compiler would call functions, and wait for each product.
+      constexpr int kFew = Config::kSwiglu && Config::kTokens == 128 ? 64 : 32;
+      if (tokens <= kFew) {
+        if (run_tile(work, std::integral_constant<int, kFew>{})) return;
         continue;
       }
+      if constexpr (Config::kTokens == 128 && Config::kRows == 128 && !Config::kSwiglu)
+        if (tokens <= 64) {
+          if (run_tile(work, std::integral_constant<int, 64>{})) return;
+          continue;
+        }
     }
     if (run_tile(work, std::integral_constant<int, Config::kTokens>{})) return;
   }

@@ -123,4 +123,42 @@ __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& 
   }
 }
 
+/// As store_tile(), of 32 outputs.
+template <class Config, int kSums>
+__device__ __forceinline__ void store_swiglu_tile(const FragmentGemm& p, const CUtensorMap& out_map,
+                                                  const Work& work, const float (&d)[kSums],
+                                                  std::uint32_t slab, int row_group, int warp,
+                                                  int lane) {
+  constexpr int kTokens = 32, kValues = kTokens / 4;
+  const int tile = work.row_tile * Config::kRowGroups + row_group;
+  const FinishPair finish(p, work.group, tile * 64 + warp * 16 + lane / 4);
+  const float x = x_global_of(p, 0);
+  part_sync(1 + row_group, 128);
+#pragma unroll
+  for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
+    float gate[kValues], up[kValues], value[kValues];
+    bool fast = true;
+#pragma unroll
+    for (int n = 0; n < kValues; ++n) {
+      const float* sums = d + (t0 / 8 + n / 2) * 4 + n % 2;
+      gate[n] = finish.gate(sums[0], x);
+      up[n] = finish.up(sums[2], x);
+      fast = fast && fabsf(gate[n]) <= kFastGate;
+    }
+    swiglu_values(p.limit, fast, gate, up, value);
+    std::uint32_t packed[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      packed[i] = Config::kType == DType::bf16 ? pack_bf16(value[2 * i], value[2 * i + 1])
+                                               : pack_f16(value[2 * i], value[2 * i + 1]);
+    // The copy engine's 64-byte swizzle.
+    const int token = t0 + lane;
+    store_matrices(slab + token * 64 + ((warp ^ token / 2 % 4) << 4), packed[0], packed[1],
+                   packed[2], packed[3]);
+  }
+  written_for_copies();
+  part_sync(1 + row_group, 128);
+  if (warp == 0 && lane == 0) store_box(&out_map, tile * 32, work.token, slab);
+}
+
 }  // namespace nvfp4::cuda
