@@ -129,6 +129,9 @@ struct TensorCoreGemmOptions {
   std::span<const float> bias = {};
   /// The same row of x gives the same bits whatever the number of rows.
   bool batch_invariant = false;
+  /// Of groups: what was enqueued last before this product writes neither starts nor ends, so that
+  /// the first weights can be fetched while it still runs.
+  bool ends_settled = false;
   GemmTile tile = {};
   /// For quantized x: gemm_workspace_bytes() bytes, aligned to 16. What is in it is overwritten.
   std::span<std::byte> workspace = {};

@@ -165,7 +165,9 @@ QuantizedView DeviceMoe::gather(const QuantizedView& x, const DispatchJob& route
 
 template <class X>
 TensorCoreGemmOptions DeviceMoe::product_options(const X& x, Stream stream) const {
-  TensorCoreGemmOptions options{.batch_invariant = options_.batch_invariant, .stream = stream};
+  // Between the order of the rows and a product at least x is gathered.
+  TensorCoreGemmOptions options{
+      .batch_invariant = options_.batch_invariant, .ends_settled = true, .stream = stream};
   if constexpr (std::is_same_v<X, QuantizedView>)
     options.workspace = decoding_memory(work_.decoded, x.shape, device_);
   return options;

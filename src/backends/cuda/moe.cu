@@ -79,6 +79,7 @@ __device__ void place(const DispatchArgs& a, int pair, int expert, int row, int 
 __global__ void __launch_bounds__(kPairs) dispatch_few_kernel(const DispatchArgs a) {
   __shared__ int starts[kPairs], warp_sums[32], rows;
   wait_for_kernel_before();
+  allow_next_kernel();
   const int thread = static_cast<int>(threadIdx.x);
   const int expert = expert_of(a, thread);
   starts[thread] = 0;
@@ -144,6 +145,7 @@ constexpr int kThreads = 256;
 template <class Word>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherJob job, std::int64_t words) {
   wait_for_kernel_before();
+  allow_next_kernel();
   const std::int64_t row = std::int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   if (row >= job.rows) return;
   const std::int64_t index = job.index[row];
@@ -198,6 +200,7 @@ template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(const CombineJob job, unsigned pieces, bool aligned) {
   wait_for_kernel_before();
+  allow_next_kernel();
   const std::int64_t token = blockIdx.x / pieces, cols = job.out.cols;
   const std::int64_t col =
       std::int64_t{blockIdx.x % pieces} * kCombineCols + std::int64_t{threadIdx.x} * 4;

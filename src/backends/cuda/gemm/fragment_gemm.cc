@@ -164,6 +164,7 @@ void fragment_gemm(const FragmentGemmJob& job) {
   p.groups = static_cast<int>(w.groups());
   p.starts = job.starts;
   p.ends = job.ends;
+  p.ends_settled = options.ends_settled;
   p.all_rows = static_cast<int>(x.rows);
   p.x = x.data;
   p.x_stride = x.stride;

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     __syncwarp();
     cluster_arrive();
   }
-  if (p.ends != nullptr) wait_for_kernel_before();
+  if (p.ends != nullptr && !p.ends_settled) wait_for_kernel_before();
   schedule.count();
 
   if (warpgroup == kConsumers / 128) {
@@ -158,6 +158,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
           }
         }
       }
+      if (!waited) wait_for_kernel_before();
       // The memory falls idle: time for the next kernel's weights, if not before.
       allow_next_kernel();
     }

@@ -33,6 +33,7 @@ struct FragmentGemm {
   int groups = 1;
   const std::int32_t* starts = nullptr;  ///< null: the end of the group before
   const std::int32_t* ends = nullptr;    ///< null: every group has all rows
+  bool ends_settled = false;             ///< the kernel before does not write them
   int first_row = 0, rows = 0;           ///< of the product of one group: those up to `rows`
   int all_rows = 0;
   bool x_whole_chunks = true;  ///< K % 64 == 0: the copy engine brings several chunks at once

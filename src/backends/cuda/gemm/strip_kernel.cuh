@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   if (!Config::kOwnX && threadIdx.x == 32)
     asm volatile("prefetch.tensormap [%0];" ::"l"(&x_map) : "memory");
   // The weights do not depend on the kernel before; all that it may have written does.
-  if (p.ends != nullptr) wait_for_kernel_before();
+  if (p.ends != nullptr && !p.ends_settled) wait_for_kernel_before();
   Schedule<Config, false> schedule(p, state.schedule);
   schedule.count();
   Work work;
