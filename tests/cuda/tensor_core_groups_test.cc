@@ -28,7 +28,8 @@ struct Groups {
 template <class X>
 void expect_groups(const X& x, const Weights& w, const Groups& groups, DType type,
                    const TensorCoreGemmOptions& o, const std::string& what) {
-  const Output out = run(Form::grouped, x, w, type, o, groups.starts, groups.ends);
+  const Output out = run(Form::grouped, x, w, type, o, groups.starts, groups.ends,
+                         w.n % 8 == 0 ? 8 : 5);  // stores are wide if they can
   std::int64_t row = 0;
   for (std::size_t g = 0; g < groups.ends.size(); ++g) {
     const std::int64_t from = groups.start(g), rows = groups.ends[g] - from;
@@ -67,8 +68,8 @@ TEST_F(CudaGemm, GroupedIsRightWithEveryTile) {
   const Weights w(9, 136, 528, GlobalScope::vector, seed);
   const DenseX x(groups.rows, 528, DType::bf16, seed);
   for (const GemmTile& t : all_tiles(528))
-    expect_groups(x, w, groups, DType::f32, {.tile = t},
-                  name_of(t) + " seed " + std::to_string(seed));
+    for (const DType type : {DType::f32, DType::bf16})
+      expect_groups(x, w, groups, type, {.tile = t}, name_of(t) + " seed " + std::to_string(seed));
 }
 
 /// A block on an H200 has a tile of few rows, then one of many: their stores must not meet.
@@ -125,7 +126,8 @@ TEST_F(CudaGemm, OfNoRowsInAnyGroupWritesNothing) {
 template <class X>
 void expect_every_group(const X& x, const Weights& w, DType type, const std::string& what,
                         const GemmTile& tile = {}) {
-  const Output out = run(Form::every_group, x, w, type, {.tile = tile});
+  const Output out = run(Form::every_group, x, w, type, {.tile = tile}, {}, {},
+                         w.n % 8 == 0 && tile.rows != 0 ? 8 : 5);
   for (std::int64_t g = 0; g < w.groups; ++g)
     EXPECT_LE(error_of(x, 0, x.rows(), x.cols == w.k ? 0 : g * w.k, w.k, w.group(g),
                        out.part(0, x.rows(), g * w.n, w.n), w.alpha_of(g, kAlpha), w.bias_of(g)),

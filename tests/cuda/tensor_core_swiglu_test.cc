@@ -242,6 +242,9 @@ TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWhereBlocksTakeManyTiles) {
     const std::string what = name_of(t) + " seed " + std::to_string(seed);
     expect_stored(c, x, DType::bf16, {}, what);
     expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, what);
+    expect_stored(c, DenseX(700, 272, DType::f16, seed), DType::f16, {}, what + " FP16");
+    expect_stored(c, QuantizedX(300, 272, GlobalScope::tensor, seed), DType::bf16, {},
+                  what + " quantized x");
   }
 }
 

@@ -194,12 +194,12 @@ GemmTile choose_tile(const TileProblem& given) {
   const MeasuredTile* found = nullptr;
   for (const MeasuredTile& m : measured_tiles())
     if (m.n == p.n && m.k == p.k && (found == nullptr || found->rows < p.rows)) found = &m;
+  if (found == nullptr || !is_sensible(p, found->tile)) return estimate_tile(p);
+  if (p.rows <= kAlwaysMeasured || p.rows == found->rows) return found->tile;
+  // Between the rows of the table, the last tiles and the last round may be filled badly.
   const GemmTile estimate = estimate_tile(p);
-  if (found == nullptr || !is_sensible(p, found->tile)) return estimate;
-  // Many rows, between those of the table, may fill the last tiles and the last round badly.
-  const bool between = p.rows > kAlwaysMeasured && p.rows != found->rows;
   const bool slower = kWorthwhile * estimated_time(p, found->tile) > estimated_time(p, estimate);
-  return between && slower ? estimate : found->tile;
+  return slower ? estimate : found->tile;
 }
 
 std::array<TilePart, 2> choose_parts(const TileProblem& p) {

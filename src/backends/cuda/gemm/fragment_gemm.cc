@@ -195,8 +195,8 @@ void fragment_gemm(const FragmentGemmJob& job) {
         x.rows, w.rows(), blocks);
     TensorMaps maps;
     if (part.tile.tokens != kOwnXTokens) maps.x = make_map(x, w.cols(), p, part.tile);
-    p.store_tiles = stores_tiles(part.tile) && p.wide_stores && p.codes == nullptr &&
-                    job.out.dtype == x.dtype && !job.x_global_per_row;
+    p.store_tiles = stores_tiles(part.tile) && part.rows >= part.tile.tokens && p.wide_stores &&
+                    p.codes == nullptr && job.out.dtype == x.dtype && !job.x_global_per_row;
     if (p.store_tiles) maps.out = make_out_map(job.out, part.tile, problem.swiglu);
     launcher(x.dtype, w.gate_up().has_value())(part.tile, maps, p, static_cast<int>(blocks),
                                                stream_of(options.stream));

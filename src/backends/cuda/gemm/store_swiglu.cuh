@@ -151,6 +151,7 @@ __device__ __forceinline__ void store_swiglu_tile(const FragmentGemm& p, const C
     for (int i = 0; i < 4; ++i)
       packed[i] = Config::kType == DType::bf16 ? pack_bf16(value[2 * i], value[2 * i + 1])
                                                : pack_f16(value[2 * i], value[2 * i + 1]);
+    __syncwarp();  // lanes with large gates come later
     // The copy engine's 64-byte swizzle.
     const int token = t0 + lane;
     store_matrices(slab + token * 64 + ((warp ^ token / 2 % 4) << 4), packed[0], packed[1],

@@ -1,0 +1,54 @@
+// What depends on how a tile is copied and stored: numbers of rows, whole tiles, two products.
+// Skipped without a Hopper GPU.
+#include "backends/cuda/gemm/choose_tile.h"
+#include "tensor_core_cases.h"
+
+namespace nvfp4::test {
+namespace {
+
+TEST_F(CudaGemm, OfFewRowsIsRightWithEveryTileThatCopiesJustThose) {
+  std::uint64_t seed = 4 * fresh_seed() + 3;
+  for (const std::int64_t k : {704, 720})
+    for (const std::int64_t m : {3, 5, 9, 12, 15}) {
+      ++seed;
+      const Weights w(1, 200, k, GlobalScope::vector, seed);
+      const DenseX x(m, k, DType::bf16, seed);
+      for (const GemmTile& t : all_tiles(k)) {
+        if (t.tokens > 16) continue;
+        const std::string what = name_of({w.n, k}, m, seed) + " " + name_of(t);
+        expect_product(x, w, DType::bf16, {.tile = t}, 8, what);
+        const Output one = run(Form::one, x, w, DType::bf16, {.tile = t}, {}, {}, 8);
+        const Output group = run(Form::grouped, x, w, DType::bf16, {.tile = t}, {},
+                                 {static_cast<std::int32_t>(m)}, 8);
+        EXPECT_TRUE(same_bits(one.host, group.host)) << what << " as a group";
+      }
+    }
+}
+
+TEST_F(CudaGemm, OfQuantizedRowsStoresWholeTiles) {
+  const std::uint64_t seed = 4 * fresh_seed() + 3;
+  const Weights w(1, 328, 272, GlobalScope::vector, seed);
+  for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
+    for (const GemmTile& t : {GemmTile{64, 128, 1}, GemmTile{128, 128, 1}, GemmTile{256, 128, 1}})
+      expect_product(QuantizedX(600, 272, scope, seed), w, DType::bf16, {.tile = t}, 8,
+                     name_of(t) + " seed " + std::to_string(seed));
+}
+
+/// The second of two products may be one of parts of the depth.
+TEST_F(CudaGemm, OfTwoPartsIsRightOnBothSides) {
+  constexpr std::int64_t kM = 1026, kN = 2112, kK = 7168, kSome = 24;
+  const auto parts = cuda::choose_parts({.n = kN, .k = kK, .rows = kM, .multiprocessors = 132});
+  ASSERT_TRUE(parts[1].rows > 0 && cuda::is_one_tile(parts[1].tile)) << "choose other sizes";
+  const std::uint64_t seed = 4 * fresh_seed() + 3;
+  const Weights w(1, kN, kK, GlobalScope::vector, seed);
+  const DenseX x(kM, kK, DType::bf16, seed);
+  const Output out = run(Form::one, x, w, DType::bf16, {}, {}, {}, 8);
+  for (const std::int64_t row : {std::int64_t{0}, parts[0].rows - kSome / 2, kM - kSome})
+    EXPECT_LE(error_of(x, row, kSome, 0, kK, w.group(0), out.part(row, kSome, 0, kN),
+                       w.alpha_of(0, kAlpha), w.bias_of(0)),
+              1)
+        << "rows from " << row << " seed " << seed;
+}
+
+}  // namespace
+}  // namespace nvfp4::test
