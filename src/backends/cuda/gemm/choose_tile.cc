@@ -179,8 +179,9 @@ GemmTile swiglu_tile(GemmTile tile) {
 }
 }  // namespace
 
-/// Of the time of another way: what an estimate must promise to be believed.
-constexpr double kWorthwhile = 0.95;
+/// What an estimate must promise to be believed: of the time of a measured tile, and of one
+/// product.
+constexpr double kBetterThanMeasured = 0.9, kWorthwhile = 0.95;
 constexpr std::int64_t kAlwaysMeasured = 128;  ///< rows up to which the table decides
 
 GemmTile choose_tile(const TileProblem& given) {
@@ -198,8 +199,8 @@ GemmTile choose_tile(const TileProblem& given) {
   if (p.rows <= kAlwaysMeasured || p.rows == found->rows) return found->tile;
   // Between the rows of the table, the last tiles and the last round may be filled badly.
   const GemmTile estimate = estimate_tile(p);
-  const bool slower = kWorthwhile * estimated_time(p, found->tile) > estimated_time(p, estimate);
-  return slower ? estimate : found->tile;
+  const double measured = estimated_time(p, found->tile);
+  return estimated_time(p, estimate) < kBetterThanMeasured * measured ? estimate : found->tile;
 }
 
 std::array<TilePart, 2> choose_parts(const TileProblem& p) {
