@@ -15,7 +15,7 @@ struct PartsState {
   std::uint64_t there, read;
 };
 
-/// What a thread adds up: four neighbouring rows of W, of every kStep-th token from `first` on.
+/// What a thread adds up: four neighbouring rows of W, of every kAtOnce-th token from `first` on.
 template <class Config, int kSplits, int kAcross>
 struct Turns {
   static constexpr int kAtOnce = 256 / kAcross * kSplits;
