@@ -199,6 +199,9 @@ class Planner {
 
   /// Its precision: the format has no place for it as it is.
   void lose(const LogicalTensor& t) {
+    if (options_.drop && format_->left_out != nullptr &&
+        !format_->left_out(t.name, config_).empty())
+      return;
     require<UnsupportedError>(
         options_.decode,
         "{}: {}, which {} cannot hold; nvfp4 convert --decode makes such weights "

@@ -43,7 +43,6 @@ class Maker {
   Maker(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
         const Architecture& architecture, const nlohmann::ordered_json& config)
       : plan_(plan), file_(file_of(model)), architecture_(architecture), config_(config) {
-    layers_ = integer_of(config, {"num_hidden_layers"}, 0);
     experts_ = integer_of(config, {"num_local_experts", "num_experts", "n_routed_experts"}, 0);
   }
 
@@ -68,22 +67,20 @@ class Maker {
   /// Null if the tensor is left out.
   std::optional<Place> place_for(const std::string& name) {
     if (name.ends_with(".rotary_emb.inv_freq")) return std::nullopt;  // computed from the config
-    if (name.ends_with(".k_scale") || name.ends_with(".v_scale"))
-      return drop(name, "the key and value cache");
-    if (name.starts_with("model.layers.") && std::atoll(name.c_str() + 13) >= layers_)
-      return drop(name, "multi-token prediction");
+    if (const std::string_view what = left_out(name, config_); !what.empty())
+      return drop(name, what);
     std::optional<Place> place = gguf::place_of(architecture_, name);
     require<UnsupportedError>(place.has_value(), "{}: tensor '{}': has no name in GGUF's '{}'",
                               file_, printable(name), architecture_.name);
     return place;
   }
 
-  std::nullopt_t drop(const std::string& name, const char* what) {
+  std::nullopt_t drop(const std::string& name, std::string_view what) {
     require<UnsupportedError>(plan_.drop,
                               "{}: tensor '{}': of {}, for which llama.cpp has no place; --drop "
                               "leaves such tensors out",
                               file_, printable(name), what);
-    dropped_[what] += 1;
+    dropped_[std::string(what)] += 1;
     return std::nullopt;
   }
 
@@ -252,13 +249,22 @@ class Maker {
   std::string file_;
   const Architecture& architecture_;
   const nlohmann::ordered_json& config_;
-  std::int64_t layers_ = 0, experts_ = 0;
+  std::int64_t experts_ = 0;
   std::map<std::tuple<std::int64_t, std::string>, std::vector<Member>> members_;
   std::map<std::string, int> dropped_;
   Layout layout_;
 };
 
 }  // namespace
+
+std::string_view left_out(std::string_view name, const nlohmann::ordered_json& config) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (name.ends_with(".k_scale") || name.ends_with(".v_scale")) return "the key and value cache";
+  if (name.starts_with(kLayers) && std::atoll(std::string(name.substr(kLayers.size())).c_str()) >=
+                                       integer_of(config, {"num_hidden_layers"}, 0))
+    return "multi-token prediction";
+  return {};
+}
 
 Layout make_layout(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
                    const Architecture& architecture, const nlohmann::ordered_json& config) {

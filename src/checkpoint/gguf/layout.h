@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/gguf/header.h"
@@ -34,6 +35,9 @@ struct Layout {
   std::vector<std::string> bf16, f16;  ///< names of the tensors that were widened
   std::vector<std::string> warnings;
 };
+
+/// What a tensor of the model is of, if llama.cpp has no place for that; empty: it has one.
+std::string_view left_out(std::string_view name, const nlohmann::ordered_json& config);
 
 /// Throws UnsupportedError that names the tensor: no name or place in the file, a depth that is no
 /// multiple of 64, experts that are missing or differ, a dtype or NVFP4 where llama.cpp cannot have

@@ -1,7 +1,9 @@
 // llama.cpp's single file. Codes and scales lie together in its blocks; by these names they are
 // read out of them (gguf/view.h) and put into them (gguf/sink.h).
 #include "checkpoint/gguf/blocks.h"
+#include "checkpoint/gguf/layout.h"
 #include "checkpoint/gguf/sink.h"
+#include "checkpoint/model_config.h"
 #include "checkpoint/schemes/scheme.h"
 
 namespace nvfp4::checkpoint {
@@ -17,6 +19,11 @@ std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std:
 }
 
 float stored_global(const GlobalScale& scale) { return scale.multiplier; }
+
+std::string_view left_out(std::string_view tensor, const ModelConfig& config) {
+  if (config.text.empty()) return {};
+  return gguf::left_out(tensor, parse_config_json(config.text, config.file));
+}
 
 }  // namespace
 
@@ -34,6 +41,7 @@ const CheckpointFormat kGguf = {.name = "gguf",
                                 .stored_global = stored_global,
                                 .quantization_config = nullptr,
                                 .hf_quant_config = nullptr,
+                                .left_out = left_out,
                                 .single_file = "model.gguf",
                                 .columns = gguf::kBlockElements,
                                 .container = gguf::make_container};

@@ -54,6 +54,8 @@ struct ConfigFacts {
   const Json* native = nullptr;
 };
 
+struct ModelConfig;
+
 /// A checkpoint format is a table of functions.
 struct CheckpointFormat {
   std::string_view name;
@@ -71,6 +73,9 @@ struct CheckpointFormat {
   bool (*keeps_fp8)(const LogicalTensor& tensor) = nullptr;
   /// Whether its configuration can say that the key and value cache is "FP8", "NVFP4"; null: no.
   bool (*declares_kv_cache)(std::string_view type) = nullptr;
+  /// What a tensor is of that has no place in the format, and is left out if that was asked for;
+  /// empty: it has one. Null: all have one.
+  std::string_view (*left_out)(std::string_view tensor, const ModelConfig& config) = nullptr;
   /// Content of the tensor that says how a weight is stored: NVFP4, or FP8 that stays.
   std::string_view marker_text = {}, fp8_marker_text = {};
   /// All tensors go into one file of this name.

@@ -64,6 +64,28 @@ TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
   EXPECT_NO_THROW(convert_checkpoint(options));
 }
 
+/// What is left out need not be decoded.
+TEST(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
+  const TempDir dir;
+  write_llama(dir / "source");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  LoadedFolder model(dir / "a");
+  const std::string name = "model.layers.2.mlp.up_proj";  // there are layers 0 and 1
+  append(model.shard_of("model.norm.weight"), mxfp4_matrix(name, 64, 96, 120, 127));
+  model.write(dir / "b");
+  ConvertOptions options;
+  options.input = dir / "b";
+  options.output = dir / "m.gguf";
+  options.to = "gguf";
+  expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
+                                 {name + ".weight", "MXFP4, which gguf cannot hold", "--decode"});
+  options.drop = true;
+  for (const std::string& warning : convert_checkpoint(options).warnings)
+    EXPECT_EQ(warning.find("become BF16"), warning.npos) << warning;
+  convert(options.output, dir / "back", "modelopt");
+  EXPECT_EQ(LoadedModel(dir / "back").tensors.size(), LoadedModel(dir / "a").tensors.size());
+}
+
 /// Rows of MXFP4 that are no multiple of GGUF's blocks.
 TEST(GgufDrop, WhatHasNoFourBitFormIsAnErrorUnlessDecodingIsAskedFor) {
   const TempDir dir;
