@@ -59,7 +59,7 @@ struct FragmentConfig {
   static constexpr int kWBytes = kRowGroups * kWRowBytes;
   static constexpr int kStageBytes = kXBytes + kWBytes;
   /// Whole tiles wait there for the copy engine, the others go through it in parts.
-  static constexpr bool kStoresTiles = kDepthGroups == 1 && kLarge;
+  static constexpr bool kStoresTiles = stores_tiles(kTile);
   static constexpr int kFloatSlabBytes = float_slab_tokens(kTokens) * kSlabStride * 4;
   static constexpr int kTileSlabBytes = kStoresTiles ? kTokens * (kSwiglu ? 64 : 128) : 0;
   /// Of a warpgroup; a swizzle atom has 1024 bytes.

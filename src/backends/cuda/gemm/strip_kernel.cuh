@@ -34,8 +34,7 @@ struct StripConfig {
   static constexpr int kSets = kTokens <= 8 && kRows > 16 ? 2 : 1;
   // A stage: two chunks of 64 columns of each strip and part, and of x.
   static constexpr int kXChunkBytes = kOwnX ? 256 : kTokens * kTileCols * 2;
-  static constexpr int kXStepBytes = kParts * kXChunkBytes;
-  static constexpr int kXBytes = kOwnX ? 0 : 2 * kXStepBytes;
+  static constexpr int kXBytes = kOwnX ? 0 : 2 * kParts * kXChunkBytes;
   static constexpr int kCodeBytes = 16 * kTileCols / 2, kScaleBytes = 16 * kTileCols / 16;
   static constexpr int kWBytes = 2 * (kCodeBytes + kScaleBytes);
   static constexpr int kWarpBytes = kWBytes + (kOwnX ? 2 * kXChunkBytes : 0);
@@ -99,7 +98,8 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = (part + i * kParts) * p.x_box + lane % 8;
-    x_at[i] = Config::kOwnX ? warp_at + Config::kWBytes + i * 256 + lane % 2 * 128 + lane / 8 * 16
+    x_at[i] = Config::kOwnX ? warp_at + Config::kWBytes + i * Config::kXChunkBytes +
+                                  lane % 2 * 128 + lane / 8 * 16
                             : base + row * 128 + ((lane / 8 ^ row % 8) << 4);
   }
   // Lanes 0 to 7 bring the scales, four for each chunk, and 8 to 23 their x, eight for each.
