@@ -11,15 +11,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What llama.cpp has no place for is not lost without being asked for.
-TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
-  const TempDir dir;
+/// Two layers in NVFP4, in folder "a".
+void write_quantized(const TempDir& dir) {
   write_llama(dir / "source");
   quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+}
+
+/// Of folder "b".
+ConvertOptions to_gguf(const TempDir& dir) {
   ConvertOptions options;
   options.input = dir / "b";
   options.output = dir / "m.gguf";
   options.to = "gguf";
+  return options;
+}
+
+/// What llama.cpp has no place for is not lost without being asked for.
+TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
+  const TempDir dir;
+  write_quantized(dir);
+  ConvertOptions options = to_gguf(dir);
   for (const std::string name :
        {"model.layers.0.self_attn.k_proj.k_scale", "model.layers.1.self_attn.v_proj.v_scale",
         "model.layers.2.input_layernorm.weight"}) {
@@ -67,16 +78,12 @@ TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
 /// What is left out need not be decoded.
 TEST(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
   const TempDir dir;
-  write_llama(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  write_quantized(dir);
   LoadedFolder model(dir / "a");
   const std::string name = "model.layers.2.mlp.up_proj";  // there are layers 0 and 1
   append(model.shard_of("model.norm.weight"), mxfp4_matrix(name, 64, 96, 120, 127));
   model.write(dir / "b");
-  ConvertOptions options;
-  options.input = dir / "b";
-  options.output = dir / "m.gguf";
-  options.to = "gguf";
+  ConvertOptions options = to_gguf(dir);
   expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
                                  {name + ".weight", "MXFP4, which gguf cannot hold", "--decode"});
   options.drop = true;
@@ -89,8 +96,7 @@ TEST(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
 /// Rows of MXFP4 that are no multiple of GGUF's blocks.
 TEST(GgufDrop, WhatHasNoFourBitFormIsAnErrorUnlessDecodingIsAskedFor) {
   const TempDir dir;
-  write_llama(dir / "source");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "a"));
+  write_quantized(dir);
   const std::string name = "model.layers.1.self_attn.o_proj";
   LoadedFolder model(dir / "a");
   auto& shard = model.shard_of(name + ".weight");
@@ -98,10 +104,7 @@ TEST(GgufDrop, WhatHasNoFourBitFormIsAnErrorUnlessDecodingIsAskedFor) {
     model.remove(name + end);
   append(shard, mxfp4_matrix(name, 64, 96, 120, 127));
   model.write(dir / "b");
-  ConvertOptions options;
-  options.input = dir / "b";
-  options.output = dir / "m.gguf";
-  options.to = "gguf";
+  ConvertOptions options = to_gguf(dir);
   expect_error<UnsupportedError>([&] { convert_checkpoint(options); },
                                  {name + ".weight", "MXFP4, which gguf cannot hold", "--decode"});
   EXPECT_FALSE(fs::exists(options.output));
