@@ -226,6 +226,14 @@ inline std::vector<GemmTile> all_tiles(std::int64_t k, bool swiglu = false) {
   return tiles;
 }
 
+/// Those that the copy engine stores.
+inline std::vector<GemmTile> whole_tiles() {
+  std::vector<GemmTile> tiles;
+  for (const GemmTile& t : all_tiles(64))
+    if (cuda::stores_tiles(t)) tiles.push_back(t);
+  return tiles;
+}
+
 inline std::string name_of(const GemmTile& t) {
   return "tile " + std::to_string(t.tokens) + " " + std::to_string(t.rows) + " " +
          std::to_string(t.splits) + " " + std::to_string(t.next);

@@ -105,7 +105,7 @@ TEST_F(CudaGemm, GroupsOfWholeAndOtherTilesHaveTheBitsOfSmallTiles) {
       const Weights w(groups, n, 272, GlobalScope::vector, seed);
       const DenseX x(rows, 272, type, seed);
       const Output want = run(Form::grouped, x, w, type, {.tile = {32, 128, 1}}, {}, ends, 8);
-      for (const GemmTile& t : {GemmTile{64, 128, 1}, GemmTile{128, 128, 1}, GemmTile{256, 128, 1}})
+      for (const GemmTile& t : whole_tiles())
         for (int repeat = 0; repeat < 3; ++repeat)
           ASSERT_TRUE(
               same_bits(run(Form::grouped, x, w, type, {.tile = t}, {}, ends, 8).host, want.host))

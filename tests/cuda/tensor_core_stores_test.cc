@@ -29,21 +29,24 @@ TEST_F(CudaGemm, OfQuantizedRowsStoresWholeTiles) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   const Weights w(1, 328, 272, GlobalScope::vector, seed);
   for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
-    for (const GemmTile& t : {GemmTile{64, 128, 1}, GemmTile{128, 128, 1}, GemmTile{256, 128, 1}})
+    for (const GemmTile& t : whole_tiles())
       expect_product(QuantizedX(600, 272, scope, seed), w, DType::bf16, {.tile = t}, 8,
                      name_of(t) + " seed " + std::to_string(seed));
 }
 
 /// The second of two products may be one of parts of the depth.
 TEST_F(CudaGemm, OfTwoPartsIsRightOnBothSides) {
-  constexpr std::int64_t kM = 1026, kN = 2112, kK = 7168, kSome = 24;
-  const auto parts = cuda::choose_parts({.n = kN, .k = kK, .rows = kM, .multiprocessors = 132});
-  ASSERT_TRUE(parts[1].rows > 0 && cuda::is_one_tile(parts[1].tile)) << "choose other sizes";
+  constexpr std::int64_t kN = 2112, kK = 7168, kSome = 24;
+  std::int64_t m = 1024;
+  std::array<cuda::TilePart, 2> parts;
+  do parts = cuda::choose_parts({.n = kN, .k = kK, .rows = ++m, .multiprocessors = 132});
+  while (m < 4096 && (parts[1].rows < kSome || !cuda::is_one_tile(parts[1].tile)));
+  ASSERT_LT(m, 4096) << "choose other sizes";
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   const Weights w(1, kN, kK, GlobalScope::vector, seed);
-  const DenseX x(kM, kK, DType::bf16, seed);
+  const DenseX x(m, kK, DType::bf16, seed);
   const Output out = run(Form::one, x, w, DType::bf16, {}, {}, {}, 8);
-  for (const std::int64_t row : {std::int64_t{0}, parts[0].rows - kSome / 2, kM - kSome})
+  for (const std::int64_t row : {std::int64_t{0}, parts[0].rows - kSome / 2, m - kSome})
     EXPECT_LE(error_of(x, row, kSome, 0, kK, w.group(0), out.part(row, kSome, 0, kN),
                        w.alpha_of(0, kAlpha), w.bias_of(0)),
               1)

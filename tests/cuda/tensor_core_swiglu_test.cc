@@ -237,7 +237,7 @@ TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWhereBlocksTakeManyTiles) {
       if ((bits & 0x7F80) != 0) bits = static_cast<std::uint16_t>(bits + (20 << 7));
     }
   first[20 * x.memory.cols() + 1] = 0x7FC0;
-  for (const GemmTile& t : {GemmTile{64, 128, 1}, GemmTile{128, 128, 1}, GemmTile{256, 128, 1}}) {
+  for (const GemmTile& t : whole_tiles()) {
     c.tile = t;
     const std::string what = name_of(t) + " seed " + std::to_string(seed);
     expect_stored(c, x, DType::bf16, {}, what);

@@ -63,14 +63,14 @@ CUtensorMap make_map(const MatrixView& x, std::int64_t k, const FragmentGemm& p,
   return encode(x.dtype, x.data, dims, strides, box, steps);
 }
 
-/// out [rows, columns], as its warpgroups store it: boxes of all tokens of a tile and 64 columns,
+/// out [rows, columns], as its warpgroups store it: boxes of their tokens of a tile and 64 columns,
 /// or the 32 that SwiGLU makes of them.
 CUtensorMap make_out_map(const MatrixSpan& out, const GemmTile& tile, bool swiglu) {
   const auto size = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
   const cuuint64_t dims[2] = {size(out.cols), size(out.rows)};
   const cuuint64_t strides[1] = {size(out.stride) * 2};
   const cuuint32_t box[2] = {static_cast<cuuint32_t>(swiglu ? kTileRows / 2 : kTileRows),
-                             static_cast<cuuint32_t>(tile.tokens)};
+                             static_cast<cuuint32_t>(tile.tokens / token_groups(tile))};
   const cuuint32_t steps[2] = {1, 1};
   return encode(out.dtype, out.data, dims, strides, box, steps,
                 swiglu ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B);

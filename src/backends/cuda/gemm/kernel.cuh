@@ -18,9 +18,9 @@
 /// outᵀ = W · xᵀ by wgmma with W as the A operand, decoded from shared memory into registers.
 ///
 /// One warp brings tiles of x (copy engine, swizzled) and of W (contiguous) into a ring of stages.
-/// Two warpgroups multiply: either they share the tokens and have 64 rows of W each, or they share
-/// the rows and take turns along the depth. While the tensor cores work on a chunk of 64 columns,
-/// the next one is decoded.
+/// Two warpgroups multiply: they have 64 rows of W each of the same tokens, or half of the tokens
+/// of the same rows, or take turns along the depth. While the tensor cores work on a chunk of 64
+/// columns, the next one is decoded.
 namespace nvfp4::cuda {
 
 inline constexpr int kConsumers = 256;    ///< threads of the two warpgroups that multiply
@@ -39,9 +39,12 @@ struct FragmentConfig {
   static constexpr DType kType = kTypeOf;
   static constexpr bool kSwiglu = kSwigluOf;
   static constexpr int kTokens = kTokensOf, kRows = kRowsOf;
-  static constexpr int kRowGroups = kRows / 64, kDepthGroups = 2 / kRowGroups;
   static constexpr GemmTile kTile{kTokens, kRows, 1, kNextOf};
+  static constexpr int kRowGroups = row_groups(kTile), kTokenGroups = token_groups(kTile);
+  static constexpr int kDepthGroups = depth_groups(kTile);
+  static constexpr int kGroupTokens = kTokens / kTokenGroups;  ///< those of one warpgroup
   static constexpr bool kLarge = !leaves_room(kTile);
+  static constexpr bool kOneTile = is_one_tile(kTile);
   /// For the fewest tokens, mma.sync has less to wait for than wgmma.
   static constexpr bool kSync = kTokens == 8;
   static constexpr int kBlocksPerSm = blocks_per_multiprocessor(kTile);
@@ -60,14 +63,13 @@ struct FragmentConfig {
   static constexpr int kStageBytes = kXBytes + kWBytes;
   /// Whole tiles wait there for the copy engine, the others go through it in parts.
   static constexpr bool kStoresTiles = stores_tiles(kTile);
-  static constexpr int kFloatSlabBytes = float_slab_tokens(kTokens) * kSlabStride * 4;
-  static constexpr int kTileSlabBytes = kStoresTiles ? kTokens * (kSwiglu ? 64 : 128) : 0;
+  static constexpr int kFloatSlabBytes = float_slab_tokens(kGroupTokens) * kSlabStride * 4;
+  static constexpr int kTileSlabBytes = kStoresTiles ? kGroupTokens * (kSwiglu ? 64 : 128) : 0;
   /// Of a warpgroup; a swizzle atom has 1024 bytes.
-  static constexpr int kSlabBytes = kDepthGroups > 1 ? 0
-                                                     : round_up(kFloatSlabBytes > kTileSlabBytes
-                                                                    ? kFloatSlabBytes
-                                                                    : kTileSlabBytes,
-                                                                1024);
+  static constexpr int kSlabBytes =
+      kOneTile
+          ? 0
+          : round_up(kFloatSlabBytes > kTileSlabBytes ? kFloatSlabBytes : kTileSlabBytes, 1024);
   static constexpr int kPartialStride = kRows + 4;  ///< floats between the tokens of partial sums
   static constexpr int kPartialBytes = kDepthGroups * kTokens * kPartialStride * 4;
   static constexpr int kStages = ((kLarge ? 220 : 107) * 1024 - 2 * kSlabBytes) / kStageBytes;
@@ -169,16 +171,18 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   constexpr int kGroupChunks = Config::kGroupChunks;
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int row_group = Config::kRowGroups == 2 ? warpgroup : 0;
-  const int depth_group = Config::kRowGroups == 2 ? 0 : warpgroup;
+  const int token_group = Config::kTokenGroups == 2 ? warpgroup : 0;
+  const int depth_group = Config::kDepthGroups == 2 ? warpgroup : 0;
   const std::uint32_t w_at =
       w_ring + row_group * Config::kWRowBytes + depth_group * (kGroupChunks * kTileBytes);
   const std::uint32_t codes_at = w_at + warp * 512 + lane * 16;
   const std::uint32_t scales_at = w_at + kTileCodeBytes + warp * 64 + lane / 4 * 8;
   const std::uint32_t x_chunk = p.x_box * (kTileCols * 2);
-  const std::uint32_t x_at = descriptor_low(x_ring + depth_group * (kGroupChunks * x_chunk));
+  const std::uint32_t x_of_group = x_ring + depth_group * (kGroupChunks * x_chunk) +
+                                   token_group * (Config::kGroupTokens * kTileCols * 2);
+  const std::uint32_t x_at = descriptor_low(x_of_group);
   // Rows of 128 bytes, their pieces of 16 bytes swizzled.
-  const std::uint32_t x_lane_at = x_ring + depth_group * (kGroupChunks * x_chunk) + lane % 8 * 128 +
-                                  ((lane / 8 ^ lane % 8) << 4);
+  const std::uint32_t x_lane_at = x_of_group + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);
   const Shift16 shift{p.sixteen};
 
   int slot = 0, before = -1;
@@ -188,11 +192,17 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     return LaneChunk{load_shared<uint4>(codes_at + at), load_shared<uint2>(scales_at + at)};
   };
   using Fragments = std::uint32_t[4][4];
-  const auto decode = [&](const LaneChunk& c, Fragments& f) {
+  const auto decode_low = [&](const LaneChunk& c, Fragments& f) {
     decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
+  };
+  const auto decode_high = [&](const LaneChunk& c, Fragments& f) {
     decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
-  const auto multiply = [&](auto& d, const Fragments& f, int of, int chunk) {
+  // Steps of 16 columns.
+  constexpr std::integral_constant<int, 0> kFirst;
+  constexpr std::integral_constant<int, 2> kHalf;
+  constexpr std::integral_constant<int, 4> kEnd;
+  const auto multiply = [&](auto& d, const Fragments& f, int of, int chunk, auto first, auto last) {
     const std::uint32_t x = of * Config::kXBytes + chunk * x_chunk;
     if constexpr (Config::kSync) {
       const std::uint32_t at = x_lane_at + x;
@@ -204,7 +214,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     } else {
       wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < 4; ++k)
+      for (int k = decltype(first)::value; k < decltype(last)::value; ++k)
         wgmma<Config::kType>(d, f[k], swizzled_descriptor(x_at + (x >> 4) + k * 2));
       wgmma_commit();
     }
@@ -222,7 +232,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     slot = wrap ? 0 : slot + 1;
     phase ^= wrap ? 1 : 0;
   };
-  // The tensor cores work on one chunk while the next is decoded.
+  // The tensor cores work on one chunk while the next is decoded. With 64 tokens they would wait
+  // for the whole of it.
+  constexpr bool kHalves = Config::kTokens == 64 && Config::kLarge;
   using Decoded = Fragments[2];
   const auto run_stage = [&](auto& d, Decoded& a, auto parity) {
     barrier_wait(full + slot * 8, phase);
@@ -234,17 +246,19 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       const LaneChunk chunk = next;
       if (c + 1 < kGroupChunks) next = load(of, c + 1);
       Fragments& f = a[(c + decltype(parity)::value * kGroupChunks) % 2];
-      decode(chunk, f);
-      multiply(d, f, of, c);
-      settle(std::integral_constant<int, 1>{});
+      decode_low(chunk, f);
+      if constexpr (kHalves) multiply(d, f, of, c, kFirst, kHalf);
+      decode_high(chunk, f);
+      multiply(d, f, of, c, std::conditional_t<kHalves, decltype(kHalf), decltype(kFirst)>{}, kEnd);
+      settle(std::integral_constant < int, kHalves ? 2 : 1 > {});
       if (c == 0) release(stage_before);
     }
   };
   // Where a block has tiles one after the other, the second warpgroup starts two stages behind: one
   // multiplies while the other stores.
-  constexpr bool kBehind = Config::kLarge && Config::kRowGroups == 2;
+  constexpr bool kBehind = Config::kLarge && Config::kDepthGroups == 1;
   bool in_step = false;
-  // The first kTokens of a tile. True: it is the block's only one.
+  // The first kTokens of a warpgroup's tokens. True: the tile is the block's only one.
   const auto run_tile = [&](const Work& work, auto tokens) {
     constexpr int kTokens = decltype(tokens)::value;
     float d[kTokens / 2] = {};
@@ -264,20 +278,26 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         in_step = false;
       }
     };
-    for (; stage + 1 < depth.whole; stage += 2) {
+    // One at a time takes fewer registers. Its chunks must be even in number for the fragments.
+    constexpr int kAtOnce = Config::kOneTile && Config::kRowGroups == 2 ? 1 : 2;
+    static_assert(kAtOnce == 2 || kGroupChunks % 2 == 0);
+#pragma unroll 1
+    for (; stage + kAtOnce - 1 < depth.whole; stage += kAtOnce) {
       run_stage(d, a, std::integral_constant<int, 0>{});
-      run_stage(d, a, std::integral_constant<int, 1>{});
+      if constexpr (kAtOnce == 2) run_stage(d, a, std::integral_constant<int, 1>{});
       let_follow();
     }
     let_follow();  // of few stages
-    if (stage < depth.whole) run_stage(d, a, std::integral_constant<int, 0>{});
+    if (kAtOnce == 2 && stage < depth.whole) run_stage(d, a, std::integral_constant<int, 0>{});
     if (depth.whole < depth.last - depth.first) {
       barrier_wait(full + slot * 8, phase);
       const int left = p.chunks % Config::kStageChunks - depth_group * kGroupChunks;
       for (int c = 0; c < min(left, kGroupChunks); ++c) {
         settle(std::integral_constant<int, 0>{});
-        decode(load(slot, c), a[0]);
-        multiply(d, a[0], slot, c);
+        const LaneChunk chunk = load(slot, c);
+        decode_low(chunk, a[0]);
+        decode_high(chunk, a[0]);
+        multiply(d, a[0], slot, c, kFirst, kEnd);
       }
       release(before);
       advance();
@@ -285,26 +305,27 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     settle(std::integral_constant<int, 0>{});
     early.use();
     release(before);
-    if (Config::kDepthGroups == 1 && p.splits == 1) {
+    if (!Config::kOneTile && p.splits == 1) {
       // Each warpgroup has a half of its own, whatever the tile: they are not in step.
-      const int slab = Config::kSlabOffset + row_group * Config::kSlabBytes;
+      const int slab = Config::kSlabOffset + warpgroup * Config::kSlabBytes;
       if constexpr (Config::kStoresTiles) {
         if (warp == 0 && lane == 0) stored_boxes_are_read();
-        if (kTokens == Config::kTokens && p.store_tiles && work.token_end - work.token >= kTokens &&
-            (work.row_tile * Config::kRowGroups + row_group + 1) * 64 <= p.n) {
+        if (kTokens == Config::kGroupTokens && p.store_tiles &&
+            work.token_end - work.token >= kTokens &&
+            (row_tile_of<Config>(work, warpgroup) + 1) * 64 <= p.n) {
           if constexpr (Config::kSwiglu)
-            store_swiglu_tile<Config>(p, out_map, work, d, x_ring + slab, row_group, warp, lane);
+            store_swiglu_tile<Config>(p, out_map, work, d, x_ring + slab, warpgroup, warp, lane);
           else
-            store_tile<Config>(p, out_map, work, d, x_ring + slab, row_group, warp, lane);
+            store_tile<Config>(p, out_map, work, d, x_ring + slab, warpgroup, warp, lane);
           return false;
         }
       }
       if constexpr (Config::kSwiglu)
-        store_swiglu<Config>(p, work, d, ring + slab, row_group, warp, lane);
+        store_swiglu<Config>(p, work, d, ring + slab, warpgroup, warp, lane);
       else if (p.wide_stores && p.out_type != DType::f32)
-        store_rounded<Config>(p, work, d, x_ring + slab, row_group, warp, lane);
+        store_rounded<Config>(p, work, d, x_ring + slab, warpgroup, warp, lane);
       else
-        store_slabs<Config>(p, work, d, ring + slab, row_group, warp, lane);
+        store_slabs<Config>(p, work, d, ring + slab, warpgroup, warp, lane);
       return false;
     }
     store_parts<Config>(p, work, d, ring, depth.rank, state.parts, row_group, depth_group, warp,
@@ -320,7 +341,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     // The last tile of a group may have but a few tokens. ptxas gives every shape of wgmma
     // registers of its own, so that there can be only some.
     const int tokens = __shfl_sync(~0u, work.token_end - work.token, 0);
-    if constexpr (Config::kLarge && Config::kTokens <= 128) {
+    if constexpr (Config::kLarge && (Config::kTokens == 64 || Config::kTokens == 128)) {
       // With SwiGLU and three shapes the compiler would call functions, and wait for each product.
       constexpr int kFew = Config::kSwiglu && Config::kTokens == 128 ? 64 : 32;
       if (tokens <= kFew) {
@@ -333,7 +354,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
           continue;
         }
     }
-    if (run_tile(work, std::integral_constant<int, Config::kTokens>{})) return;
+    if constexpr (Config::kTokenGroups == 2) work.token += token_group * Config::kGroupTokens;
+    if (run_tile(work, std::integral_constant<int, Config::kGroupTokens>{})) return;
   }
   if constexpr (Config::kStoresTiles)
     if (warp == 0 && lane == 0) stored_boxes_are_complete();

@@ -76,9 +76,14 @@ void launch_tile(const GemmTile& tile, const TensorMaps& maps, const FragmentGem
   if (is_strips(tile)) return launch_strips<kType, kSwiglu>(tile, maps, p, blocks, stream);
   const auto rows = [&]<int kTokens>() {
     if constexpr (kTokens == 64)
-      if (leaves_room(tile))
-        return launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu, true>>(maps, p, blocks,
-                                                                                stream);
+      if (leaves_room(tile)) {
+        if (tile.rows == 64)
+          launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu, true>>(maps, p, blocks, stream);
+        else
+          launch_config<FragmentConfig<kType, kTokens, 128, kSwiglu, true>>(maps, p, blocks,
+                                                                            stream);
+        return;
+      }
     if (tile.rows == 64)
       launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu>>(maps, p, blocks, stream);
     else
@@ -93,9 +98,17 @@ void launch_tile(const GemmTile& tile, const TensorMaps& maps, const FragmentGem
       return rows.template operator()<32>();
     case 64:
       return rows.template operator()<64>();
+    case 96:
+      return launch_config<FragmentConfig<kType, 96, 128, kSwiglu>>(maps, p, blocks, stream);
     case 128:
       return rows.template operator()<128>();
+    case 160:
+      return launch_config<FragmentConfig<kType, 160, 128, kSwiglu>>(maps, p, blocks, stream);
+    case 192:
+      return launch_config<FragmentConfig<kType, 192, 128, kSwiglu>>(maps, p, blocks, stream);
     default:
+      if (tile.rows == 64)
+        return launch_config<FragmentConfig<kType, 256, 64, kSwiglu>>(maps, p, blocks, stream);
       launch_config<FragmentConfig<kType, 256, 128, kSwiglu>>(maps, p, blocks, stream);
   }
 }

@@ -65,15 +65,16 @@ struct FragmentGemm {
 
 inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themselves
 /// Whether a block leaves room for another one, of this kernel or of the next: half the memory and
-/// registers of a multiprocessor. Those of 64 tokens do if they let the next one start.
+/// registers of a multiprocessor. Those of 64 tokens do if they let the next one start; of 128 rows
+/// a block then has but one.
 constexpr bool leaves_room(const GemmTile& t) {
-  return t.tokens <= 32 || (t.tokens == 64 && t.rows == 64 && t.next > 0);
+  return t.tokens <= 32 || (t.tokens == 64 && t.next > 0);
 }
 constexpr int blocks_per_multiprocessor(const GemmTile& t) { return leaves_room(t) ? 2 : 1; }
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
 constexpr int stage_chunks(const GemmTile& t) {
-  if (t.tokens == 64) return t.rows == 64 && leaves_room(t) ? 2 : 4;
+  if (t.tokens == 64) return leaves_room(t) ? 2 : 4;
   return t.tokens <= 16 || (t.tokens == 32 && t.rows == 64) ? 4 : t.tokens <= 128 ? 2 : 1;
 }
 /// Tiles of strip_gemm_kernel: few tokens, and strips of 16 rows among which, and parts of the
@@ -86,13 +87,26 @@ constexpr bool is_strips(const GemmTile& t) {
 }
 /// Parts of the depth that the 16 warps of such a tile have.
 constexpr int strip_parts(const GemmTile& t) { return 16 * 16 / t.rows; }
-inline constexpr int kTileTokens[] = {kOwnXTokens, 8, 16, 32, 64, 128, 256};
+inline constexpr int kTileTokens[] = {kOwnXTokens, 8, 16, 32, 64, 96, 128, 160, 192, 256};
 constexpr bool is_tile(const GemmTile& t) {
   if (is_strips(t)) return true;
-  const bool splits = t.splits == 1 || t.splits == 2 || t.splits == 4 || t.splits == 8;
-  const bool small =
-      t.tokens == 8 || t.tokens == 16 || t.tokens == 32 || t.tokens == 64 || t.tokens == 128;
-  return splits && ((small && t.rows == 64) || ((small || t.tokens == 256) && t.rows == 128));
+  if (t.rows != 64 && t.rows != 128) return false;
+  switch (t.tokens) {
+    case 96:
+    case 160:
+    case 192:  // for numbers of rows that fill tiles of a power of two badly
+      return t.rows == 128 && (t.splits == 1 || t.splits == 2);
+    case 8:
+    case 16:
+    case 32:
+    case 64:
+    case 128:
+    case 256:
+      if (t.tokens == 256 && t.rows == 64) return t.splits == 1;
+      return t.splits == 1 || t.splits == 2 || t.splits == 4 || t.splits == 8;
+    default:
+      return false;
+  }
 }
 /// Rows of x of a copy. Those past its last row would be filled with zeros, but slowly: what a tile
 /// has there instead does not matter, since sums of a token depend on its row alone.
@@ -104,15 +118,19 @@ constexpr int box_rows(const GemmTile& t, std::int64_t rows) {
 constexpr int box_chunks(const GemmTile& t) {
   return is_strips(t) ? 2 * strip_parts(t) : stage_chunks(t);
 }
+// The two warpgroups that multiply have other rows of W, or else other tokens, or other parts of
+// the depth.
+constexpr int row_groups(const GemmTile& t) { return t.rows == 128 ? 2 : 1; }
+constexpr int token_groups(const GemmTile& t) { return t.rows == 64 && t.tokens == 256 ? 2 : 1; }
+constexpr int depth_groups(const GemmTile& t) { return 2 / row_groups(t) / token_groups(t); }
 /// Whether a block has but one tile: then its sums are put together from parts in the memory of its
 /// stages, and their order depends on the tile.
 constexpr bool is_one_tile(const GemmTile& t) {
-  return t.splits > 1 || t.rows == 64 || is_strips(t);
+  if (is_strips(t) || t.splits > 1) return true;
+  return depth_groups(t) > 1 || (t.tokens == 64 && leaves_room(t));
 }
 /// Whether whole tiles of out, 64 columns a warpgroup, are stored by the copy engine.
-constexpr bool stores_tiles(const GemmTile& t) {
-  return t.tokens >= 64 && t.rows == 128 && t.splits == 1;
-}
+constexpr bool stores_tiles(const GemmTile& t) { return t.tokens >= 64 && !is_one_tile(t); }
 /// Whether a sum is made in the same way by all of these tiles. The smallest tile's mma.sync need
 /// not add as wgmma does.
 constexpr bool is_batch_invariant(const GemmTile& t) { return !is_one_tile(t) && t.tokens > 8; }

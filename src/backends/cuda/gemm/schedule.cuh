@@ -41,7 +41,7 @@ class Schedule {
       tiles_ = row_tiles_ * (p_.ends == nullptr ? tiles_of(p_.rows - p_.first_row) * p_.groups
                                                 : state_.tile_ends[p_.groups - 1]);
       // Groups must not overlap; if they do, there are more than blocks of one tile can take.
-      if (Config::kRows == 64 || p_.splits > 1) tiles_ = min(tiles_, step_);
+      if (Config::kOneTile || p_.splits > 1) tiles_ = min(tiles_, step_);
     }
   }
 

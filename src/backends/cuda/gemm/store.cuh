@@ -14,9 +14,17 @@ namespace nvfp4::cuda {
 /// Floats between the tokens of a slab, 64 rows of W and more: no two lanes of a warp in one bank.
 inline constexpr int kSlabStride = 68;
 /// Tokens of a slab in BF16 or FP16, and in FP32; they divide those that there are.
-NVFP4_HD constexpr int slab_tokens(int tokens) { return tokens % 64 == 0 ? 64 : tokens; }
+NVFP4_HD constexpr int slab_tokens(int tokens) {
+  return tokens % 64 == 0 ? 64 : tokens % 32 == 0 ? 32 : tokens;
+}
 NVFP4_HD constexpr int float_slab_tokens(int tokens) {
   return tokens < 16 ? tokens : slab_tokens(tokens) / 2;
+}
+
+/// Of 64 rows of W: those of a warpgroup.
+template <class Config>
+__device__ __forceinline__ int row_tile_of(const Work& work, int group) {
+  return work.row_tile * Config::kRowGroups + (Config::kRowGroups == 2 ? group : 0);
 }
 
 /// What the sums of a row of W are multiplied by, beside the global scale of x, and what is added.
@@ -120,20 +128,20 @@ __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& wo
 /// descriptors into uniform registers one by one, between the multiplications.
 template <int kUnroll, int kSums, class Store>
 __device__ __forceinline__ void store_slabs(const float (&d)[kSums], std::uint8_t* of_group,
-                                            int row_group, int warp, int lane, Store&& store) {
+                                            int group, int warp, int lane, Store&& store) {
   constexpr int kTokens = float_slab_tokens(2 * kSums);
   float* slab = reinterpret_cast<float*>(of_group);
   const int thread = warp * 32 + lane;
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
-    part_sync(1 + row_group, 128);
+    part_sync(1 + group, 128);
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         slab[(j * 8 + lane % 4 * 2 + i % 2) * kSlabStride + warp * 16 + lane / 4 + i / 2 * 8] =
             d[(t0 / 8 + j) * 4 + i];
-    part_sync(1 + row_group, 128);
+    part_sync(1 + group, 128);
 #pragma unroll(kUnroll)
     for (int t = 0; t < kTokens; t += 8)
       store(t0 + t + thread / 16, *reinterpret_cast<const float4*>(
@@ -144,9 +152,9 @@ __device__ __forceinline__ void store_slabs(const float (&d)[kSums], std::uint8_
 template <class Config, int kSums>
 __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& work,
                                             const float (&d)[kSums], std::uint8_t* of_group,
-                                            int row_group, int warp, int lane) {
+                                            int group, int warp, int lane) {
   const int thread = warp * 32 + lane;
-  const int row = (work.row_tile * Config::kRowGroups + row_group) * 64 + thread % 16 * 4;
+  const int row = row_tile_of<Config>(work, group) * 64 + thread % 16 * 4;
   const int tokens = row < p.n ? work.token_end - work.token : 0;
   Finish finish[4];
   finish_four(p, work.group, row, finish);
@@ -156,29 +164,27 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
     float* out = static_cast<float*>(p.out) + (work.token + thread / 16) * p.out_stride +
                  static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
     const std::int64_t step = p.out_stride * 8;
-    return store_slabs<8>(d, of_group, row_group, warp, lane, [&](int t, const float4& sum) {
+    return store_slabs<8>(d, of_group, group, warp, lane, [&](int t, const float4& sum) {
       if (t < tokens)
         *reinterpret_cast<float4*>(out) = {finish[0](sum.x, x), finish[1](sum.y, x),
                                            finish[2](sum.z, x), finish[3](sum.w, x)};
       out += step;
     });
   }
-  store_slabs<1>(d, of_group, row_group, warp, lane, [&](int t, const float4& sum) {
+  store_slabs<1>(d, of_group, group, warp, lane, [&](int t, const float4& sum) {
     if (t < tokens) store_four(p, work, work.token + t, row, sum, finish);
   });
 }
 
 /// The factors of a lane's two rows of W.
 template <class Config>
-__device__ __forceinline__ void finish_of_lane(const FragmentGemm& p, const Work& work,
-                                               int row_group, int warp, int lane,
-                                               Finish (&finish)[2]) {
+__device__ __forceinline__ void finish_of_lane(const FragmentGemm& p, const Work& work, int group,
+                                               int warp, int lane, Finish (&finish)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    finish[i] = Finish(
-        p, work.group,
-        min((work.row_tile * Config::kRowGroups + row_group) * 64 + warp * 16 + lane / 4 + i * 8,
-            p.n - 1));
+    finish[i] =
+        Finish(p, work.group,
+               min(row_tile_of<Config>(work, group) * 64 + warp * 16 + lane / 4 + i * 8, p.n - 1));
 }
 
 /// Two sums of a row, rounded to the type of x, which has one global scale.
@@ -200,11 +206,10 @@ __device__ __forceinline__ std::uint32_t slab_address(std::uint32_t slab, int to
 template <class Config, int kSums, class Round>
 __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work& work,
                                               const float (&d)[kSums], std::uint32_t slab,
-                                              int row_group, int warp, int lane,
-                                              const Round& round) {
+                                              int group, int warp, int lane, const Round& round) {
   constexpr int kTokens = slab_tokens(2 * kSums);
   const int thread = warp * 32 + lane;
-  const int first_row = (work.row_tile * Config::kRowGroups + row_group) * 64;
+  const int first_row = row_tile_of<Config>(work, group) * 64;
   const int piece = thread % 8;  // 8 rows of W, 16 bytes
   const int last = first_row + piece * 8 < p.n ? work.token_end - work.token - thread / 8 : 0;
   const std::int64_t stride = p.out_stride * 16;
@@ -221,7 +226,7 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
         const float* v = d + (t0 / 8 + j) * 4 + r * 2;
         packed[j][r] = round(r, t0 + j * 8 + lane % 4 * 2, v[0], v[1]);
       }
-    part_sync(1 + row_group, 128);
+    part_sync(1 + group, 128);
     const auto address = [&](int token, int piece_of) {
       return slab_address(slab, token, piece_of);
     };
@@ -233,7 +238,7 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
         store_matrices(address(j * 8 + lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2),
                        packed[j][0], packed[j][1], packed[j + 1][0], packed[j + 1][1]);
     }
-    part_sync(1 + row_group, 128);
+    part_sync(1 + group, 128);
 #pragma unroll
     for (int t = 0; t < kTokens; t += 16) {
       const int in_slab = t + thread / 8;
@@ -247,20 +252,20 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
 template <class Config, int kSums>
 __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work& work,
                                               const float (&d)[kSums], std::uint32_t slab,
-                                              int row_group, int warp, int lane) {
+                                              int group, int warp, int lane) {
   Finish finish[2];
-  finish_of_lane<Config>(p, work, row_group, warp, lane, finish);
+  finish_of_lane<Config>(p, work, group, warp, lane, finish);
   // What is known when this is compiled makes less code, and code that is run but once for a tile
   // is waited for.
   if (p.out_type == Config::kType && !p.x_global_per_row) {
     const float x = x_global_of(p, 0);
-    return store_rounded<Config>(p, work, d, slab, row_group, warp, lane,
+    return store_rounded<Config>(p, work, d, slab, group, warp, lane,
                                  [&](int r, int, float low, float high) {
                                    return round_pair<Config::kType>(finish[r], x, low, high);
                                  });
   }
   store_rounded<Config>(
-      p, work, d, slab, row_group, warp, lane, [&](int r, int t, float low, float high) {
+      p, work, d, slab, group, warp, lane, [&](int r, int t, float low, float high) {
         const auto x = [&](int of) {
           return x_global_of(p, min(work.token + of, work.token_end - 1));
         };
@@ -274,11 +279,11 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
 template <class Config, int kSums>
 __device__ __forceinline__ void store_tile(const FragmentGemm& p, const CUtensorMap& out_map,
                                            const Work& work, const float (&d)[kSums],
-                                           std::uint32_t slab, int row_group, int warp, int lane) {
+                                           std::uint32_t slab, int group, int warp, int lane) {
   Finish finish[2];
-  finish_of_lane<Config>(p, work, row_group, warp, lane, finish);
+  finish_of_lane<Config>(p, work, group, warp, lane, finish);
   const float x = x_global_of(p, 0);
-  part_sync(1 + row_group, 128);
+  part_sync(1 + group, 128);
 #pragma unroll
   for (int j = 0; j < kSums / 4; j += 2) {
     std::uint32_t packed[2][2];
@@ -293,10 +298,9 @@ __device__ __forceinline__ void store_tile(const FragmentGemm& p, const CUtensor
                    packed[0][0], packed[0][1], packed[1][0], packed[1][1]);
   }
   written_for_copies();
-  part_sync(1 + row_group, 128);
+  part_sync(1 + group, 128);
   if (warp == 0 && lane == 0)
-    store_box(&out_map,
-              work.group * p.out_group_cols + (work.row_tile * Config::kRowGroups + row_group) * 64,
+    store_box(&out_map, work.group * p.out_group_cols + row_tile_of<Config>(work, group) * 64,
               work.token, slab);
 }
 

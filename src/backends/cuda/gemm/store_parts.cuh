@@ -19,7 +19,7 @@ struct PartsState {
 template <class Config, int kSplits, int kAcross>
 struct Turns {
   static constexpr int kAtOnce = 256 / kAcross * kSplits;
-  static constexpr int kCount = Config::kTokens > kAtOnce ? Config::kTokens / kAtOnce : 1;
+  static constexpr int kCount = (Config::kTokens + kAtOnce - 1) / kAtOnce;
   int first;  ///< token of the tile
 
   __device__ __forceinline__ explicit Turns(int rank)
@@ -193,7 +193,7 @@ __device__ __forceinline__ void store_parts(const FragmentGemm& p, const Work& w
   if (p.splits == 2) return reduce(std::integral_constant<int, 2>{});
   if (p.splits == 4) return reduce(std::integral_constant<int, 4>{});
   if (p.splits == 8) return reduce(std::integral_constant<int, 8>{});
-  if constexpr (Config::kDepthGroups > 1) reduce(std::integral_constant<int, 1>{});
+  if constexpr (Config::kOneTile) reduce(std::integral_constant<int, 1>{});
 }
 
 }  // namespace nvfp4::cuda

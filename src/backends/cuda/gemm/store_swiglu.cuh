@@ -69,12 +69,12 @@ __device__ __forceinline__ void finish_outputs(const FragmentGemm& p, int token,
 template <class Config, int kSums>
 __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& work,
                                              const float (&d)[kSums], std::uint8_t* of_group,
-                                             int row_group, int warp, int lane) {
+                                             int group, int warp, int lane) {
   constexpr int kTokens = float_slab_tokens(2 * kSums);
   static_assert(kSwigluStride <= kSlabStride);
   float* slab = reinterpret_cast<float*>(of_group);
   const int thread = warp * 32 + lane;
-  const int tile = work.row_tile * Config::kRowGroups + row_group;
+  const int tile = row_tile_of<Config>(work, group);
   const FinishPair finish(p, work.group, tile * 64 + warp * 16 + lane / 4);
   const bool x_per_row = p.x_global != nullptr && p.x_global_per_row;
   const float x_of_all = x_per_row ? 0.0f : x_global_of(p, 0);
@@ -94,11 +94,11 @@ __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& 
       fast = fast && (fabsf(gate[n]) <= kFastGate || work.token + t0 + t >= work.token_end);
     }
     swiglu_values(p.limit, fast, gate, up, value);
-    part_sync(1 + row_group, 128);
+    part_sync(1 + group, 128);
 #pragma unroll
     for (int n = 0; n < kTokens / 4; ++n)
       slab[(n / 2 * 8 + lane % 4 * 2 + n % 2) * kSwigluStride + warp * 8 + lane / 4] = value[n];
-    part_sync(1 + row_group, 128);
+    part_sync(1 + group, 128);
     if (p.codes != nullptr) {
 #pragma unroll 1
       for (int i = thread; i - thread < kTokens * 2; i += 128) {
@@ -127,13 +127,13 @@ __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& 
 template <class Config, int kSums>
 __device__ __forceinline__ void store_swiglu_tile(const FragmentGemm& p, const CUtensorMap& out_map,
                                                   const Work& work, const float (&d)[kSums],
-                                                  std::uint32_t slab, int row_group, int warp,
+                                                  std::uint32_t slab, int group, int warp,
                                                   int lane) {
   constexpr int kTokens = 32, kValues = kTokens / 4;
-  const int tile = work.row_tile * Config::kRowGroups + row_group;
+  const int tile = row_tile_of<Config>(work, group);
   const FinishPair finish(p, work.group, tile * 64 + warp * 16 + lane / 4);
   const float x = x_global_of(p, 0);
-  part_sync(1 + row_group, 128);
+  part_sync(1 + group, 128);
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
     float gate[kValues], up[kValues], value[kValues];
@@ -158,7 +158,7 @@ __device__ __forceinline__ void store_swiglu_tile(const FragmentGemm& p, const C
                    packed[2], packed[3]);
   }
   written_for_copies();
-  part_sync(1 + row_group, 128);
+  part_sync(1 + group, 128);
   if (warp == 0 && lane == 0) store_box(&out_map, tile * 32, work.token, slab);
 }
 

@@ -41,7 +41,11 @@ __device__ __forceinline__ void wgmma_wait() {
 #define NVFP4_LIST60                                                                          \
   NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", " NVFP4_T10("%3") ", " NVFP4_T10( \
       "%4") ", " NVFP4_T10("%5")
+#define NVFP4_LIST48 \
+  NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", " NVFP4_T10("%3") ", " NVFP4_T8("%4")
 #define NVFP4_LIST64 NVFP4_LIST60 ", %60, %61, %62, %63"
+#define NVFP4_LIST80 NVFP4_LIST60 ", " NVFP4_T10("%6") ", " NVFP4_T10("%7")
+#define NVFP4_LIST96 NVFP4_LIST80 ", " NVFP4_T10("%8") ", %90, %91, %92, %93, %94, %95"
 #define NVFP4_LIST128                                                                         \
   NVFP4_LIST60 ", " NVFP4_T10("%6") ", " NVFP4_T10("%7") ", " NVFP4_T10("%8") ", " NVFP4_T10( \
       "%9") ", " NVFP4_T10("%10") ", " NVFP4_T10("%11") ", " NVFP4_T8("%12")
@@ -70,8 +74,17 @@ __device__ __forceinline__ void wgmma(float (&d)[kSums], const std::uint32_t (&a
     NVFP4_WGMMA_TYPES(32, NVFP4_LIST16, "%16", "%17", "%18", "%19", "%20", NVFP4_D16(0));
   } else if constexpr (kN == 64) {
     NVFP4_WGMMA_TYPES(64, NVFP4_LIST32, "%32", "%33", "%34", "%35", "%36", NVFP4_D32(0));
+  } else if constexpr (kN == 96) {
+    NVFP4_WGMMA_TYPES(96, NVFP4_LIST48, "%48", "%49", "%50", "%51", "%52", NVFP4_D32(0),
+                      NVFP4_D16(32));
   } else if constexpr (kN == 128) {
     NVFP4_WGMMA_TYPES(128, NVFP4_LIST64, "%64", "%65", "%66", "%67", "%68", NVFP4_D64(0));
+  } else if constexpr (kN == 160) {
+    NVFP4_WGMMA_TYPES(160, NVFP4_LIST80, "%80", "%81", "%82", "%83", "%84", NVFP4_D64(0),
+                      NVFP4_D16(64));
+  } else if constexpr (kN == 192) {
+    NVFP4_WGMMA_TYPES(192, NVFP4_LIST96, "%96", "%97", "%98", "%99", "%100", NVFP4_D64(0),
+                      NVFP4_D32(64));
   } else {
     static_assert(kN == 256);
     NVFP4_WGMMA_TYPES(256, NVFP4_LIST128, "%128", "%129", "%130", "%131", "%132", NVFP4_D64(0),
@@ -98,8 +111,11 @@ __device__ __forceinline__ void mma(float* d, const std::uint32_t (&a)[4], std::
 }
 
 #undef NVFP4_LIST128
+#undef NVFP4_LIST96
+#undef NVFP4_LIST80
 #undef NVFP4_LIST64
 #undef NVFP4_LIST60
+#undef NVFP4_LIST48
 #undef NVFP4_LIST32
 #undef NVFP4_LIST16
 #undef NVFP4_LIST10
