@@ -229,11 +229,21 @@ TEST(ChooseTile, SwigluIsCutUpAsTheSameProductWithoutIt) {
     expect_same({.n = n, .k = k, .rows = rows, .multiprocessors = kMultiprocessors});
 }
 
+TileProblem of_experts(int mean) {
+  constexpr int kGroups = 256;
+  return {.n = 4096,
+          .k = 7168,
+          .rows = mean * kGroups,
+          .groups = kGroups,
+          .grouped = true,
+          .multiprocessors = kMultiprocessors};
+}
+
 /// The estimate of a full GPU is in proportion to the tiles, whose mean is what it must know.
 TEST(ChooseTile, ExpectsAsManyTilesOfGroupsAsChanceMakes) {
   std::mt19937_64 rng(5);
   constexpr int kGroups = 256, kTimes = 40;
-  for (const int tokens : {8, 32, 128}) {
+  for (const int tokens : {8, 32, 160}) {
     double first = 0;
     for (const int mean : {4, 20, 63, 65, 140, 300}) {
       double tiles = 0;
@@ -242,23 +252,33 @@ TEST(ChooseTile, ExpectsAsManyTilesOfGroupsAsChanceMakes) {
         for (int i = 0; i < mean * kGroups; ++i) ++rows[rng() % kGroups];
         for (const std::int64_t r : rows) tiles += static_cast<double>(ceil_div(r, tokens));
       }
-      const TileProblem p{.n = 4096,
-                          .k = 7168,
-                          .rows = mean * kGroups,
-                          .groups = kGroups,
-                          .grouped = true,
-                          .multiprocessors = kMultiprocessors};
-      const double each = estimated_time(p, {tokens, 128, 1}) * kTimes / tiles;
+      const double each = estimated_time(of_experts(mean), {tokens, 128, 1}) * kTimes / tiles;
       if (first == 0) first = each;
       EXPECT_NEAR(each / first, 1, 0.02) << mean << " rows in tiles of " << tokens;
     }
   }
 }
 
+/// Of last tiles of 64 and 128 tokens no more is multiplied than 32 or 64 if that is enough.
+TEST(ChooseTile, ExpectsLittleOfShortLastTiles) {
+  const auto time = [](int mean, int tokens) {
+    return estimated_time(of_experts(mean), {tokens, 128, 1});
+  };
+  for (const int tokens : {64, 128}) {
+    EXPECT_NEAR(time(8, tokens) / time(8, 32), 1, 0.05) << tokens;
+    EXPECT_GT(time(8, tokens), time(8, 32)) << tokens;
+  }
+  EXPECT_NEAR(time(40, 128) / time(40, 64), 1, 0.05);
+  // 90 rows are nearly always a whole tile of 128, and 168 one and some 40 rows more.
+  const double whole = time(90, 128);
+  EXPECT_NEAR((time(168, 128) - whole) / time(40, 64), 1, 0.15);
+  EXPECT_GT(time(90, 160), whole);
+}
+
 TEST(ChooseTile, TakesForManyGroupsWhatWasTheFastest) {
   // 256 experts, 8 for each token, on an H200; docs/benchmarks.md.
-  const std::pair<std::int64_t, int> fastest[] = {{1, 8},     {16, 8},     {128, 8},   {512, 32},
-                                                  {1024, 64}, {4096, 128}, {8192, 128}};
+  const std::pair<std::int64_t, int> fastest[] = {
+      {1, 8}, {16, 8}, {128, 8}, {512, 32}, {1024, 64}, {2048, 128}, {4096, 160}, {8192, 128}};
   for (const auto& [n, k] : {std::pair{4096, 7168}, std::pair{7168, 2048}})
     for (const auto& [tokens, tile] : fastest)
       EXPECT_EQ(choose_tile({.n = n,

@@ -19,6 +19,7 @@ struct Cost {
   double bytes = 3.785e6;  ///< of weights in a microsecond
   // A chunk of 64 columns in one multiprocessor: its waiting, decoding 64 rows, 64 rows x a token.
   double chunk = 0.0134, decode = 0.0444, multiply = 0.000971;
+  double copied = 102e3;  ///< bytes that reach a multiprocessor in a microsecond: 64 a cycle
   // A tile: its start and end, and 64 rows x a token of them for each doubling of splits. One that
   // a block takes after another hides most of it, unless there are no registers for that.
   double tile = 2.66, next_tile = 0.40, next_tile_of_256 = 1.6, reduce = 0.0053;
@@ -82,15 +83,34 @@ bool fills_multiprocessors(const TileProblem& p) {
          static_cast<double>(row_tiles(p, smallest)) * expected_group_tiles(p, smallest) >=
              static_cast<double>(p.multiprocessors);
 }
-/// Microseconds of such a problem: what a chunk of 128 rows takes, and a token of it. Fitted to 256
-/// experts on an H200, with kernels before those of now: they take less, but the order is the same.
+/// Tokens that are multiplied of a tile that has `rows` of them, as the kernel has it.
+int multiplied(const GemmTile& t, int rows) {
+  if (t.tokens != 64 && t.tokens != 128) return t.tokens;
+  return rows <= 32 ? 32 : rows <= 64 ? 64 : t.tokens;
+}
+/// Microseconds of such a problem: what a chunk of 128 rows takes, and a token of it that is
+/// multiplied, or just copied. Fitted to 256 experts on an H200, with kernels before those of now:
+/// they take less, but the order is the same.
 double filled_time(const TileProblem& p, const GemmTile& t) {
   if (t.rows != 128 || t.splits != 1 || is_strips(t))
     return std::numeric_limits<double>::infinity();
-  constexpr double kChunk = 0.137, kToken = 0.00257;
-  const double chunks = static_cast<double>(row_tiles(p, t) * ceil_div(p.k, kTileCols)) *
-                        expected_group_tiles(p, t) / static_cast<double>(p.multiprocessors);
-  return chunks * (kChunk + kToken * t.tokens);
+  constexpr double kChunk = 0.137, kToken = 0.00257, kCopied = 0.0001;
+  const auto tile = [&](int rows) {
+    return kChunk + kToken * multiplied(t, rows) + kCopied * t.tokens;
+  };
+  const double mean = static_cast<double>(p.rows) / static_cast<double>(p.groups);
+  double of_group = 0;
+  for (int first = 0;; first += t.tokens) {
+    double more = chance_above(first, mean);
+    if (more < 1e-3 && first >= mean) break;
+    of_group += more * tile(t.tokens);
+    for (const int rows : {64, 32})  // a last tile with so many
+      if (rows < t.tokens)
+        of_group -= (more - chance_above(first + rows, mean)) *
+                    (tile(rows == 64 ? t.tokens : 64) - tile(rows));
+  }
+  return of_group * static_cast<double>(p.groups * row_tiles(p, t) * ceil_div(p.k, kTileCols)) /
+         static_cast<double>(p.multiprocessors);
 }
 
 /// Microseconds of blocks that take strips, fitted to 60 products of up to 16 rows.
@@ -122,13 +142,15 @@ double estimated_time(const TileProblem& p, const GemmTile& t) {
   const auto waves =
       static_cast<double>(ceil_div(blocks, processors * blocks_per_multiprocessor(t)));
   const double part = static_cast<double>(t.rows) / kTileRows, area = part * t.tokens;
-  const double chunk = kCost.chunk + kCost.decode * part + kCost.multiply * area;
+  const double copied = static_cast<double>(t.tokens * kTileCols * 2) + part * kTileBytes;
+  const double chunk =
+      std::max(kCost.chunk + kCost.decode * part + kCost.multiply * area, copied / kCost.copied);
   const double tile = kCost.tile + kCost.reduce * area * log2_of(t.splits);
   const std::int64_t groups = p.grouped ? std::min(p.groups, p.rows) : p.groups;
   const double bytes = static_cast<double>(groups * ceil_div(p.n, kTileRows) * chunks) * kTileBytes;
-  const double next = is_one_tile(t)    ? tile
-                      : t.tokens == 256 ? kCost.next_tile_of_256
-                                        : kCost.next_tile;
+  const double next = is_one_tile(t)                     ? tile
+                      : t.tokens == 256 && t.rows == 128 ? kCost.next_tile_of_256
+                                                         : kCost.next_tile;
   return std::max(bytes / kCost.bytes, rounds * (static_cast<double>(chunks) / t.splits) * chunk +
                                            tile + (waves - 1) * next);
 }
@@ -215,7 +237,8 @@ std::array<TilePart, 2> choose_parts(const TileProblem& p) {
   std::array<TilePart, 2> best = {{{p.rows, tile}, {}}};
   if (p.grouped || p.groups != 1) return best;
   double least = kWorthwhile * estimated_time(p, tile);
-  for (const GemmTile& large : {GemmTile{128, 128, 1}, GemmTile{256, 128, 1}}) {
+  for (const GemmTile& large : {GemmTile{128, 128, 1}, GemmTile{160, 128, 1}, GemmTile{192, 128, 1},
+                                GemmTile{256, 128, 1}, GemmTile{256, 64, 1}}) {
     const std::int64_t at_once = std::max(1, p.multiprocessors) * blocks_per_multiprocessor(large);
     const std::int64_t across = row_tiles(p, large);
     const std::int64_t rounds = ceil_div(across * ceil_div(p.rows, large.tokens), at_once);
