@@ -82,7 +82,7 @@ TEST_F(CudaGemm, IsRightWhereBlocksTakeManyTiles) {
                    Weights(1, 3080, k, GlobalScope::vector, seed), out, tiles,
                    "K = " + std::to_string(k) + " seed " + std::to_string(seed));
   }
-  const GemmTile large[] = {{64, 128, 1}, {128, 128, 1}, {256, 128, 1}};
+  const std::vector<GemmTile> large = whole_tiles();
   expect_tiles(DenseX(1500, 528, DType::bf16, seed),
                Weights(1, 3080, 528, GlobalScope::vector, seed), DType::bf16, large,
                "seed " + std::to_string(seed));
@@ -91,8 +91,12 @@ TEST_F(CudaGemm, IsRightWhereBlocksTakeManyTiles) {
 /// Two products, of different tiles, share the rows (see choose_parts()).
 TEST_F(CudaGemm, OfTwoPartsHasTheBitsOfOne) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
-  const Weights w(1, 3080, 4096, GlobalScope::vector, seed);
-  const DenseX x(1500, 4096, DType::bf16, seed);
+  constexpr std::int64_t kM = 2049, kN = 3080, kK = 4096;
+  const auto parts = cuda::choose_parts(
+      {.n = kN, .k = kK, .rows = kM, .multiprocessors = 132, .batch_invariant = true});
+  ASSERT_GT(parts[1].rows, 0) << "choose other sizes";
+  const Weights w(1, kN, kK, GlobalScope::vector, seed);
+  const DenseX x(kM, kK, DType::bf16, seed);
   EXPECT_TRUE(
       same_bits(run(Form::one, x, w, DType::bf16, {.batch_invariant = true}, {}, {}, 8).host,
                 run(Form::one, x, w, DType::bf16, {.tile = {128, 128, 1}}, {}, {}, 8).host))
@@ -172,7 +176,7 @@ TEST_F(CudaGemm, TheNextProductMayStartAtAnyStep) {
   for (GemmTile t :
        {GemmTile{2, 16, 1}, GemmTile{2, 128, 1}, GemmTile{8, 16, 1}, GemmTile{8, 64, 1},
         GemmTile{16, 64, 1}, GemmTile{16, 128, 1}, GemmTile{8, 128, 2}, GemmTile{16, 64, 2},
-        GemmTile{32, 128, 4}, GemmTile{64, 64, 2}}) {
+        GemmTile{32, 128, 4}, GemmTile{64, 64, 2}, GemmTile{64, 128, 1}, GemmTile{64, 128, 2}}) {
     for (const int next : {0, 1, 2, 5, 8, 11, 1000}) {
       t.next = next;
       const Matrix want = last_of(t, true);
@@ -270,7 +274,9 @@ TEST_F(CudaGemm, RefusesWhatItCannotDo) {
   const Array<float> floats(std::vector<float>(3), kGpu);
   EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.group_alpha = floats.span()}), ShapeError);
   EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.bias = floats.span()}), ShapeError);
-  EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = {24, 64, 1}}), ValueError);
+  for (const GemmTile& t : {GemmTile{24, 64, 1}, GemmTile{256, 64, 2}, GemmTile{96, 64, 1},
+                            GemmTile{160, 128, 4}, GemmTile{192, 128, 8}})
+    EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = t}), ValueError);
   EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = {2, 64, 2}}), ValueError);
   EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.batch_invariant = true, .tile = {8, 64, 1}}),
                ValueError);

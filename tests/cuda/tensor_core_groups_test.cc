@@ -67,9 +67,13 @@ TEST_F(CudaGemm, GroupedIsRightWithEveryTile) {
   const Groups groups(9, true, seed);
   const Weights w(9, 136, 528, GlobalScope::vector, seed);
   const DenseX x(groups.rows, 528, DType::bf16, seed);
-  for (const GemmTile& t : all_tiles(528))
+  for (const GemmTile& t : all_tiles(528)) {
+    const std::string what = name_of(t) + " seed " + std::to_string(seed);
     for (const DType type : {DType::f32, DType::bf16})
-      expect_groups(x, w, groups, type, {.tile = t}, name_of(t) + " seed " + std::to_string(seed));
+      expect_groups(x, w, groups, type, {.tile = t}, what);
+    expect_groups(QuantizedX(groups.rows, 528, GlobalScope::vector, seed), w, groups, DType::bf16,
+                  {.tile = t}, what + " quantized");
+  }
 }
 
 /// A block on an H200 has a tile of few rows, then one of many: their stores must not meet.

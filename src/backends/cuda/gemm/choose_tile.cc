@@ -83,7 +83,7 @@ bool fills_multiprocessors(const TileProblem& p) {
          static_cast<double>(row_tiles(p, smallest)) * expected_group_tiles(p, smallest) >=
              static_cast<double>(p.multiprocessors);
 }
-/// Tokens that are multiplied of a tile that has `rows` of them, as the kernel has it.
+/// Tokens that are multiplied of a tile that has `rows` of them, without SwiGLU.
 int multiplied(const GemmTile& t, int rows) {
   if (t.tokens != 64 && t.tokens != 128) return t.tokens;
   return rows <= 32 ? 32 : rows <= 64 ? 64 : t.tokens;
@@ -100,8 +100,8 @@ double filled_time(const TileProblem& p, const GemmTile& t) {
   };
   const double mean = static_cast<double>(p.rows) / static_cast<double>(p.groups);
   double of_group = 0;
-  for (int first = 0;; first += t.tokens) {
-    double more = chance_above(first, mean);
+  for (double first = 0;; first += t.tokens) {
+    const double more = chance_above(first, mean);
     if (more < 1e-3 && first >= mean) break;
     of_group += more * tile(t.tokens);
     for (const int rows : {64, 32})  // a last tile with so many

@@ -18,6 +18,7 @@ struct TileProblem {
   int multiprocessors = 0;
   bool batch_invariant = false;
   bool swiglu = false;
+  bool operator==(const TileProblem&) const = default;
 };
 
 /// Whether its kernel can do the problem.

@@ -1,5 +1,7 @@
 #include "backends/cuda/gemm/fragment_gemm.h"
 
+#include <vector>
+
 #include "backends/cuda/gemm/choose_tile.h"
 #include "backends/cuda/gemm/fragment_layout.h"
 #include "backends/cuda/launchers.h"
@@ -83,9 +85,27 @@ void require_hopper(Device device) {
       device_name(device), major);
 }
 
+/// What is chosen; a model has the same problems over and over, and to choose takes some 20 µs.
+const std::array<TilePart, 2>& chosen_parts(const TileProblem& problem) {
+  struct Chosen {
+    TileProblem problem;
+    std::array<TilePart, 2> parts;
+  };
+  constexpr std::size_t kKept = 64;
+  thread_local std::vector<Chosen> kept;
+  thread_local std::size_t oldest = 0;
+  for (const Chosen& c : kept)
+    if (c.problem == problem) return c.parts;
+  const Chosen chosen{problem, choose_parts(problem)};
+  if (kept.size() < kKept) return kept.emplace_back(chosen).parts;
+  Chosen& replaced = kept[oldest++ % kKept];
+  replaced = chosen;
+  return replaced.parts;
+}
+
 /// What was asked for, or what is chosen.
 std::array<TilePart, 2> parts_of(const GemmTile& tile, const TileProblem& problem) {
-  if (tile.tokens == 0) return choose_parts(problem);
+  if (tile.tokens == 0) return chosen_parts(problem);
   require<ValueError>(is_tile(tile), "gemm: tile = {} tokens, {} rows, {} splits does not exist",
                       tile.tokens, tile.rows, tile.splits);
   require<ValueError>(tile.next >= 0, "gemm: tile.next = {} must not be negative", tile.next);

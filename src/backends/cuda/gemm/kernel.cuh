@@ -45,6 +45,7 @@ struct FragmentConfig {
   static constexpr int kGroupTokens = kTokens / kTokenGroups;  ///< those of one warpgroup
   static constexpr bool kLarge = !leaves_room(kTile);
   static constexpr bool kOneTile = is_one_tile(kTile);
+  static constexpr bool kManySplits = is_tile({kTokens, kRows, 8});  ///< of the depth; else two
   /// For the fewest tokens, mma.sync has less to wait for than wgmma.
   static constexpr bool kSync = kTokens == 8;
   static constexpr int kBlocksPerSm = blocks_per_multiprocessor(kTile);
@@ -192,10 +193,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     return LaneChunk{load_shared<uint4>(codes_at + at), load_shared<uint2>(scales_at + at)};
   };
   using Fragments = std::uint32_t[4][4];
-  const auto decode_low = [&](const LaneChunk& c, Fragments& f) {
+  const auto decode = [&](const LaneChunk& c, Fragments& f) {
     decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
-  };
-  const auto decode_high = [&](const LaneChunk& c, Fragments& f) {
     decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
   // Steps of 16 columns.
@@ -246,11 +245,19 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       const LaneChunk chunk = next;
       if (c + 1 < kGroupChunks) next = load(of, c + 1);
       Fragments& f = a[(c + decltype(parity)::value * kGroupChunks) % 2];
-      decode_low(chunk, f);
-      if constexpr (kHalves) multiply(d, f, of, c, kFirst, kHalf);
-      decode_high(chunk, f);
-      multiply(d, f, of, c, std::conditional_t<kHalves, decltype(kHalf), decltype(kFirst)>{}, kEnd);
-      settle(std::integral_constant < int, kHalves ? 2 : 1 > {});
+      if constexpr (kHalves) {
+        decode_words<Config::kType>(chunk.codes.x, chunk.codes.y, chunk.scales.x, shift, f[0],
+                                    f[1]);
+        multiply(d, f, of, c, kFirst, kHalf);
+        decode_words<Config::kType>(chunk.codes.z, chunk.codes.w, chunk.scales.y, shift, f[2],
+                                    f[3]);
+        multiply(d, f, of, c, kHalf, kEnd);
+        settle(std::integral_constant<int, 2>{});
+      } else {
+        decode(chunk, f);
+        multiply(d, f, of, c, kFirst, kEnd);
+        settle(std::integral_constant<int, 1>{});
+      }
       if (c == 0) release(stage_before);
     }
   };
@@ -294,9 +301,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       const int left = p.chunks % Config::kStageChunks - depth_group * kGroupChunks;
       for (int c = 0; c < min(left, kGroupChunks); ++c) {
         settle(std::integral_constant<int, 0>{});
-        const LaneChunk chunk = load(slot, c);
-        decode_low(chunk, a[0]);
-        decode_high(chunk, a[0]);
+        decode(load(slot, c), a[0]);
         multiply(d, a[0], slot, c, kFirst, kEnd);
       }
       release(before);
@@ -328,8 +333,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         store_slabs<Config>(p, work, d, ring + slab, warpgroup, warp, lane);
       return false;
     }
-    store_parts<Config>(p, work, d, ring, depth.rank, state.parts, row_group, depth_group, warp,
-                        lane);
+    if constexpr (Config::kTokenGroups == 1)
+      store_parts<Config>(p, work, d, ring, depth.rank, state.parts, row_group, depth_group, warp,
+                          lane);
     return true;
   };
   if (p.splits > 1) cluster_wait();

@@ -66,7 +66,7 @@ struct FragmentGemm {
 inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themselves
 /// Whether a block leaves room for another one, of this kernel or of the next: half the memory and
 /// registers of a multiprocessor. Those of 64 tokens do if they let the next one start; of 128 rows
-/// a block then has but one.
+/// a block then has but one tile.
 constexpr bool leaves_room(const GemmTile& t) {
   return t.tokens <= 32 || (t.tokens == 64 && t.next > 0);
 }
@@ -123,8 +123,8 @@ constexpr int box_chunks(const GemmTile& t) {
 constexpr int row_groups(const GemmTile& t) { return t.rows == 128 ? 2 : 1; }
 constexpr int token_groups(const GemmTile& t) { return t.rows == 64 && t.tokens == 256 ? 2 : 1; }
 constexpr int depth_groups(const GemmTile& t) { return 2 / row_groups(t) / token_groups(t); }
-/// Whether a block has but one tile: then its sums are put together from parts in the memory of its
-/// stages, and their order depends on the tile.
+/// Whether a block has but one tile: then its sums are put together in the memory of its stages,
+/// and if they are of parts of the depth, their order depends on the tile.
 constexpr bool is_one_tile(const GemmTile& t) {
   if (is_strips(t) || t.splits > 1) return true;
   return depth_groups(t) > 1 || (t.tokens == 64 && leaves_room(t));
@@ -133,6 +133,8 @@ constexpr bool is_one_tile(const GemmTile& t) {
 constexpr bool stores_tiles(const GemmTile& t) { return t.tokens >= 64 && !is_one_tile(t); }
 /// Whether a sum is made in the same way by all of these tiles. The smallest tile's mma.sync need
 /// not add as wgmma does.
-constexpr bool is_batch_invariant(const GemmTile& t) { return !is_one_tile(t) && t.tokens > 8; }
+constexpr bool is_batch_invariant(const GemmTile& t) {
+  return !is_strips(t) && t.splits == 1 && depth_groups(t) == 1 && t.tokens > 8;
+}
 
 }  // namespace nvfp4::cuda

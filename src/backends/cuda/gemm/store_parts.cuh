@@ -191,8 +191,10 @@ __device__ __forceinline__ void store_parts(const FragmentGemm& p, const Work& w
     await_readers<kSplits>(state);
   };
   if (p.splits == 2) return reduce(std::integral_constant<int, 2>{});
-  if (p.splits == 4) return reduce(std::integral_constant<int, 4>{});
-  if (p.splits == 8) return reduce(std::integral_constant<int, 8>{});
+  if constexpr (Config::kManySplits) {
+    if (p.splits == 4) return reduce(std::integral_constant<int, 4>{});
+    if (p.splits == 8) return reduce(std::integral_constant<int, 8>{});
+  }
   if constexpr (Config::kOneTile) reduce(std::integral_constant<int, 1>{});
 }
 
