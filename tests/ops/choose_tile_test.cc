@@ -275,6 +275,10 @@ TEST(ChooseTile, ExpectsLittleOfShortLastTiles) {
   EXPECT_GT(time(90, 160), whole);
 }
 
+TEST(ChooseTile, TakesTheSmallerOfNearlyEqualTiles) {
+  EXPECT_EQ(choose_tile(of_experts(50)), (GemmTile{64, 128, 1}));
+}
+
 TEST(ChooseTile, TakesForManyGroupsWhatWasTheFastest) {
   // 256 experts, 8 for each token, on an H200; docs/benchmarks.md.
   const std::pair<std::int64_t, int> fastest[] = {
@@ -289,6 +293,37 @@ TEST(ChooseTile, TakesForManyGroupsWhatWasTheFastest) {
                              .multiprocessors = kMultiprocessors}),
                 (GemmTile{tile, 128, 1}))
           << n << "x" << k << ", " << tokens << " tokens";
+}
+
+/// A row of 64-row tiles is left over: those of 256 tokens have no empty half.
+TEST(ChooseTile, TakesTilesOf64RowsOneAfterTheOther) {
+  const GemmTile tile{256, 64, 1};
+  const auto problem = [](std::int64_t rows) {
+    return TileProblem{.n = 2112, .k = 7168, .rows = rows, .multiprocessors = kMultiprocessors};
+  };
+  // The second hides most of its start and end.
+  EXPECT_LT(estimated_time(problem(2048), tile), 2 * estimated_time(problem(1024), tile) - 1.5);
+  const auto parts = choose_parts(problem(2055));
+  EXPECT_EQ(parts[0].rows, 2048);
+  EXPECT_EQ(parts[0].tile, tile);
+}
+
+/// What kernels there are, and what their sums depend on.
+TEST(ChooseTile, KnowsItsTiles) {
+  for (const GemmTile& t : {GemmTile{256, 64, 1}, GemmTile{256, 128, 8}, GemmTile{96, 128, 2},
+                            GemmTile{192, 128, 1}, GemmTile{128, 64, 4}})
+    EXPECT_TRUE(is_tile(t)) << t.tokens << " " << t.rows << " " << t.splits;
+  for (const GemmTile& t : {GemmTile{256, 64, 2}, GemmTile{96, 64, 1}, GemmTile{160, 128, 4},
+                            GemmTile{24, 128, 1}, GemmTile{128, 96, 1}, GemmTile{128, 128, 3}})
+    EXPECT_FALSE(is_tile(t)) << t.tokens << " " << t.rows << " " << t.splits;
+  for (const GemmTile& t : {GemmTile{256, 64, 1}, GemmTile{96, 128, 1}, GemmTile{64, 128, 1},
+                            GemmTile{64, 128, 1, 1}, GemmTile{16, 128, 1}})
+    EXPECT_TRUE(is_batch_invariant(t)) << t.tokens << " " << t.rows << " " << t.next;
+  for (const GemmTile& t : {GemmTile{128, 64, 1}, GemmTile{96, 128, 2}, GemmTile{8, 128, 1},
+                            GemmTile{16, 32, 1}, GemmTile{64, 64, 1, 1}})
+    EXPECT_FALSE(is_batch_invariant(t)) << t.tokens << " " << t.rows << " " << t.splits;
+  EXPECT_TRUE(is_one_tile({64, 128, 1, 1}) && is_one_tile({128, 64, 1}));
+  EXPECT_FALSE(is_one_tile({64, 128, 1}) || is_one_tile({256, 64, 1}));
 }
 
 TEST(ChooseTile, ThereIsABlockForEveryTileHoweverTheRowsAreSharedOut) {
