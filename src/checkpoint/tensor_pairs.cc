@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -69,13 +70,21 @@ void TensorSlice::read(std::int64_t begin, std::int64_t cols, std::span<float> o
                    out.subspan(static_cast<std::size_t>(i * cols), static_cast<std::size_t>(cols)));
     return;
   }
-  thread_local std::vector<float> column;
-  column.resize(static_cast<std::size_t>((rows - 1) * row_stride + 1));
-  for (std::int64_t j = 0; j < cols; ++j) {
-    tensor->read(start + j * col_stride, column);
+  // Some columns at a time, so that what is written of a row lies together.
+  constexpr std::int64_t kBand = 16;
+  const std::int64_t length = (rows - 1) * row_stride + 1;
+  thread_local std::vector<float> columns;
+  columns.resize(static_cast<std::size_t>(kBand * length));
+  for (std::int64_t j0 = 0; j0 < cols; j0 += kBand) {
+    const std::int64_t band = std::min(kBand, cols - j0);
+    for (std::int64_t j = 0; j < band; ++j)
+      tensor->read(start + (j0 + j) * col_stride,
+                   std::span(columns).subspan(static_cast<std::size_t>(j * length),
+                                              static_cast<std::size_t>(length)));
     for (std::int64_t i = 0; i < rows; ++i)
-      out[static_cast<std::size_t>(i * cols + j)] =
-          column[static_cast<std::size_t>(i * row_stride)];
+      for (std::int64_t j = 0; j < band; ++j)
+        out[static_cast<std::size_t>(i * cols + j0 + j)] =
+            columns[static_cast<std::size_t>(j * length + i * row_stride)];
   }
 }
 

@@ -147,7 +147,7 @@ TEST_F(Compare, DequantizesBothFormats) {
 /// A folder with stacked experts and config.json, and one with the same values one by one.
 class CompareStacks : public Compare {
  protected:
-  static constexpr std::int64_t kExperts = 2, kInner = 48, kHidden = 32;
+  static constexpr std::int64_t kExperts = 2, kInner = 52, kHidden = 32;
 
   /// gate_up is [E, 2 · inner, hidden], or [E, hidden, 2 · inner] if `transposed`.
   void write_stacked(const char* model_type, bool transposed) {
@@ -200,7 +200,7 @@ class CompareStacks : public Compare {
   }
 
   static float value(std::int64_t e, std::int64_t n, std::int64_t k) {
-    return static_cast<float>(e * 100000 + n * 50 + k);
+    return static_cast<float>(e * 100000 + n * 60 + k);
   }
 };
 
