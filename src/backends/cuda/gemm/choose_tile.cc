@@ -88,9 +88,9 @@ int multiplied(const GemmTile& t, int rows) {
   if (t.tokens != 64 && t.tokens != 128) return t.tokens;
   return rows <= 32 ? 32 : rows <= 64 ? 64 : t.tokens;
 }
-/// Microseconds of such a problem: what a chunk of 128 rows takes, and a token of it that is
-/// multiplied, or just copied. Fitted to 256 experts on an H200, with kernels before those of now:
-/// they take less, but the order is the same.
+/// Microseconds of a problem that fills them: what a chunk of 128 rows takes, and a token of it
+/// that is multiplied, or just copied. Fitted to 256 experts on an H200, with kernels before those
+/// of now: they take less, but the order is the same.
 double filled_time(const TileProblem& p, const GemmTile& t) {
   if (t.rows != 128 || t.splits != 1 || is_strips(t))
     return std::numeric_limits<double>::infinity();

@@ -21,7 +21,7 @@ NVFP4_HD constexpr int float_slab_tokens(int tokens) {
   return tokens < 16 ? tokens : slab_tokens(tokens) / 2;
 }
 
-/// Of 64 rows of W: those of a warpgroup.
+/// Which 64 rows of W a warpgroup has.
 template <class Config>
 __device__ __forceinline__ int row_tile_of(const Work& work, int group) {
   return work.row_tile * Config::kRowGroups + (Config::kRowGroups == 2 ? group : 0);
