@@ -71,12 +71,12 @@ void TensorSlice::read(std::int64_t begin, std::int64_t cols, std::span<float> o
     return;
   }
   // Some columns at a time, so that what is written of a row lies together.
-  constexpr std::int64_t kBand = 16;
+  const std::int64_t at_once = std::min<std::int64_t>(16, cols);
   const std::int64_t length = (rows - 1) * row_stride + 1;
   thread_local std::vector<float> columns;
-  columns.resize(static_cast<std::size_t>(kBand * length));
-  for (std::int64_t j0 = 0; j0 < cols; j0 += kBand) {
-    const std::int64_t band = std::min(kBand, cols - j0);
+  columns.resize(static_cast<std::size_t>(at_once * length));
+  for (std::int64_t j0 = 0; j0 < cols; j0 += at_once) {
+    const std::int64_t band = std::min(at_once, cols - j0);
     for (std::int64_t j = 0; j < band; ++j)
       tensor->read(start + (j0 + j) * col_stride,
                    std::span(columns).subspan(static_cast<std::size_t>(j * length),

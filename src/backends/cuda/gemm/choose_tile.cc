@@ -49,15 +49,29 @@ double chance_above(double rows, double mean) {
   return std::max(0.0, 1 - sum);
 }
 
+/// What the tiles of a group take that one must expect; cost(rows): a tile that has so many.
+template <class TileCost>
+double expected_cost(const TileProblem& p, const GemmTile& t, const TileCost& cost) {
+  const double mean = static_cast<double>(p.rows) / static_cast<double>(p.groups);
+  const double whole = cost(t.tokens);
+  double sum = 0;
+  for (double first = 0;; first += t.tokens) {
+    const double more = chance_above(first, mean);
+    if (more < 1e-3 && first >= mean) return sum;
+    sum += more * whole;
+    double longer = whole;  // a last tile with so many rows
+    for (const int rows : {64, 32}) {
+      if (rows >= t.tokens) continue;
+      const double saved = longer - cost(rows);
+      if (saved != 0) sum -= (more - chance_above(first + rows, mean)) * saved;
+      longer = cost(rows);
+    }
+  }
+}
+
 /// Tiles of tokens: as many as one must expect, and as there may be at most.
 double expected_group_tiles(const TileProblem& p, const GemmTile& t) {
-  const double mean = static_cast<double>(p.rows) / static_cast<double>(p.groups);
-  double tiles = 0;
-  for (double rows = 0;; rows += t.tokens) {
-    const double more = chance_above(rows, mean);
-    tiles += more;
-    if (more < 1e-3 && rows >= mean) return tiles * static_cast<double>(p.groups);
-  }
+  return expected_cost(p, t, [](int) { return 1.0; }) * static_cast<double>(p.groups);
 }
 std::int64_t expected_token_tiles(const TileProblem& p, const GemmTile& t) {
   if (!p.grouped) return p.groups * ceil_div(p.rows, t.tokens);
@@ -98,18 +112,8 @@ double filled_time(const TileProblem& p, const GemmTile& t) {
   const auto tile = [&](int rows) {
     return kChunk + kToken * multiplied(t, rows) + kCopied * t.tokens;
   };
-  const double mean = static_cast<double>(p.rows) / static_cast<double>(p.groups);
-  double of_group = 0;
-  for (double first = 0;; first += t.tokens) {
-    const double more = chance_above(first, mean);
-    if (more < 1e-3 && first >= mean) break;
-    of_group += more * tile(t.tokens);
-    for (const int rows : {64, 32})  // a last tile with so many
-      if (rows < t.tokens)
-        of_group -= (more - chance_above(first + rows, mean)) *
-                    (tile(rows == 64 ? t.tokens : 64) - tile(rows));
-  }
-  return of_group * static_cast<double>(p.groups * row_tiles(p, t) * ceil_div(p.k, kTileCols)) /
+  return expected_cost(p, t, tile) *
+         static_cast<double>(p.groups * row_tiles(p, t) * ceil_div(p.k, kTileCols)) /
          static_cast<double>(p.multiprocessors);
 }
 

@@ -246,6 +246,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       if (c + 1 < kGroupChunks) next = load(of, c + 1);
       Fragments& f = a[(c + decltype(parity)::value * kGroupChunks) % 2];
       if constexpr (kHalves) {
+        // As decode(): with a lambda for each half ptxas serialized an FP16 kernel.
         decode_words<Config::kType>(chunk.codes.x, chunk.codes.y, chunk.scales.x, shift, f[0],
                                     f[1]);
         multiply(d, f, of, c, kFirst, kHalf);
