@@ -214,7 +214,7 @@ inline std::string name_of(const Shape& s, std::int64_t m, std::uint64_t seed) {
 inline std::vector<GemmTile> all_tiles(std::int64_t k, bool swiglu = false) {
   std::vector<GemmTile> tiles;
   for (const int tokens : cuda::kTileTokens)
-    for (const int rows : {16, 32, 64, 128, 256})
+    for (const int rows : {16, 32, 64, 128, 192, 256})
       for (const int splits : {1, 2, 4, 8})
         if (const GemmTile t{tokens, rows, splits};
             cuda::is_tile(t) && cuda::is_possible({.k = k, .swiglu = swiglu}, t)) {

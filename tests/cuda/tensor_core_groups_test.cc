@@ -82,18 +82,21 @@ TEST_F(CudaGemm, GroupsOfFewRowsThenManyHaveTheBitsOfSmallTiles) {
   std::vector<std::int32_t> ends;
   std::int32_t rows = 0;
   for (int g = 0; g < 264; ++g) ends.push_back(rows += g < 132 ? 20 : 64);
-  for (const std::int64_t k : {256, 512}) {
-    const Weights w(264, 128, k, GlobalScope::vector, seed);
-    const DenseX x(rows, k, DType::bf16, seed);
-    for (const DType type : {DType::bf16, DType::f32}) {
-      const Output want = run(Form::grouped, x, w, type, {.tile = {32, 128, 1}}, {}, ends, 8);
-      for (const GemmTile& t : {GemmTile{64, 128, 1}, GemmTile{128, 128, 1}})
-        for (int repeat = 0; repeat < 10; ++repeat)
-          ASSERT_TRUE(
-              same_bits(run(Form::grouped, x, w, type, {.tile = t}, {}, ends, 8).host, want.host))
-              << name_of(t) << " K = " << k << " seed " << seed;
+  for (const std::int64_t k : {256, 512})
+    for (const int n : {128, 192}) {
+      const Weights w(264, n, k, GlobalScope::vector, seed);
+      const DenseX x(rows, k, DType::bf16, seed);
+      for (const DType type : {DType::bf16, DType::f32}) {
+        const Output want = run(Form::grouped, x, w, type, {.tile = {32, 128, 1}}, {}, ends, 8);
+        for (const int tokens : {64, 96, 128})
+          for (int repeat = 0; repeat < 10; ++repeat) {
+            const GemmTile t{tokens, n, 1};
+            ASSERT_TRUE(
+                same_bits(run(Form::grouped, x, w, type, {.tile = t}, {}, ends, 8).host, want.host))
+                << name_of(t) << " K = " << k << " seed " << seed;
+          }
+      }
     }
-  }
 }
 
 /// The copy engine stores whole tiles, the threads what is left of a group and of the rows of W.

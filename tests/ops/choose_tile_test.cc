@@ -15,7 +15,7 @@ namespace nvfp4::cuda {
 namespace {
 
 constexpr int kMultiprocessors = 132;
-constexpr int kRows[] = {16, 32, 64, 128, 256}, kSplits[] = {1, 2, 4, 8};
+constexpr int kRows[] = {16, 32, 64, 128, 192, 256}, kSplits[] = {1, 2, 4, 8};
 
 std::vector<GemmTile> all_tiles() {
   std::vector<GemmTile> tiles;
@@ -310,20 +310,24 @@ TEST(ChooseTile, TakesTilesOf64RowsOneAfterTheOther) {
 
 /// What kernels there are, and what their sums depend on.
 TEST(ChooseTile, KnowsItsTiles) {
-  for (const GemmTile& t : {GemmTile{256, 64, 1}, GemmTile{256, 128, 8}, GemmTile{96, 128, 2},
-                            GemmTile{192, 128, 1}, GemmTile{128, 64, 4}})
+  for (const GemmTile& t :
+       {GemmTile{256, 64, 1}, GemmTile{256, 128, 8}, GemmTile{96, 128, 2}, GemmTile{192, 128, 1},
+        GemmTile{128, 64, 4}, GemmTile{64, 192, 1}, GemmTile{128, 192, 2}})
     EXPECT_TRUE(is_tile(t)) << t.tokens << " " << t.rows << " " << t.splits;
-  for (const GemmTile& t : {GemmTile{256, 64, 2}, GemmTile{96, 64, 1}, GemmTile{160, 128, 4},
-                            GemmTile{24, 128, 1}, GemmTile{128, 96, 1}, GemmTile{128, 128, 3}})
+  for (const GemmTile& t :
+       {GemmTile{256, 64, 2}, GemmTile{96, 64, 1}, GemmTile{160, 128, 4}, GemmTile{24, 128, 1},
+        GemmTile{128, 96, 1}, GemmTile{128, 128, 3}, GemmTile{256, 192, 1}, GemmTile{64, 192, 4}})
     EXPECT_FALSE(is_tile(t)) << t.tokens << " " << t.rows << " " << t.splits;
   for (const GemmTile& t : {GemmTile{256, 64, 1}, GemmTile{96, 128, 1}, GemmTile{64, 128, 1},
-                            GemmTile{64, 128, 1, 1}, GemmTile{16, 128, 1}})
+                            GemmTile{64, 128, 1, 1}, GemmTile{16, 128, 1}, GemmTile{128, 192, 1}})
     EXPECT_TRUE(is_batch_invariant(t)) << t.tokens << " " << t.rows << " " << t.next;
   for (const GemmTile& t : {GemmTile{128, 64, 1}, GemmTile{96, 128, 2}, GemmTile{8, 128, 1},
                             GemmTile{16, 32, 1}, GemmTile{64, 64, 1, 1}})
     EXPECT_FALSE(is_batch_invariant(t)) << t.tokens << " " << t.rows << " " << t.splits;
   EXPECT_TRUE(is_one_tile({64, 128, 1, 1}) && is_one_tile({128, 64, 1}));
-  EXPECT_FALSE(is_one_tile({64, 128, 1}) || is_one_tile({256, 64, 1}));
+  EXPECT_FALSE(is_one_tile({64, 128, 1}) || is_one_tile({256, 64, 1}) ||
+               is_one_tile({64, 192, 1, 1}));
+  EXPECT_FALSE(leaves_room({64, 192, 1, 1})) << "three warpgroups";
 }
 
 TEST(ChooseTile, ThereIsABlockForEveryTileHoweverTheRowsAreSharedOut) {

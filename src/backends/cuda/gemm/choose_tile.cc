@@ -10,7 +10,7 @@
 namespace nvfp4::cuda {
 namespace {
 
-constexpr int kRows[] = {16, 32, 64, 128};
+constexpr int kRows[] = {16, 32, 64, 128, 192};
 constexpr int kSplits[] = {1, 2, 4, 8};
 constexpr int kMeasuredMultiprocessors = 132;
 

@@ -18,13 +18,12 @@
 /// outᵀ = W · xᵀ by wgmma with W as the A operand, decoded from shared memory into registers.
 ///
 /// One warp brings tiles of x (copy engine, swizzled) and of W (contiguous) into a ring of stages.
-/// Two warpgroups multiply: they have 64 rows of W each of the same tokens, or half of the tokens
-/// of the same rows, or take turns along the depth. While the tensor cores work on a chunk of 64
-/// columns, the next one is decoded.
+/// Two or three warpgroups multiply: they have 64 rows of W each of the same tokens, or half of the
+/// tokens of the same rows, or take turns along the depth. While the tensor cores work on a chunk
+/// of 64 columns, the next one is decoded.
 namespace nvfp4::cuda {
 
-inline constexpr int kConsumers = 256;    ///< threads of the two warpgroups that multiply
-inline constexpr int kBehindBarrier = 5;  ///< where the second of them waits for the first
+inline constexpr int kBehindBarrier = 5;  ///< where warpgroups wait for the first of them
 
 /// What a block keeps in shared memory beside its stages.
 template <int kStages>
@@ -43,6 +42,8 @@ struct FragmentConfig {
   static constexpr int kRowGroups = row_groups(kTile), kTokenGroups = token_groups(kTile);
   static constexpr int kDepthGroups = depth_groups(kTile);
   static constexpr int kGroupTokens = kTokens / kTokenGroups;  ///< those of one warpgroup
+  static constexpr int kWarpgroups = kRowGroups * kTokenGroups * kDepthGroups;  ///< that multiply
+  static constexpr int kConsumers = kWarpgroups * 128;                          ///< their threads
   static constexpr bool kLarge = !leaves_room(kTile);
   static constexpr bool kOneTile = is_one_tile(kTile);
   static constexpr bool kManySplits = is_tile({kTokens, kRows, 8});  ///< of the depth; else two
@@ -53,8 +54,8 @@ struct FragmentConfig {
   static constexpr int kThreads = kConsumers + (kLarge ? 128 : 32);
   /// What sums leave goes to the warpgroup that copies, which spills with the fewest.
   static constexpr bool kManySums = kTokens * kRows >= 128 * 128;
-  static constexpr int kConsumerRegisters = kManySums ? 224 : 208;
-  static constexpr int kProducerRegisters = kManySums ? 56 : 88;
+  static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 152 : kManySums ? 224 : 208;
+  static constexpr int kProducerRegisters = kWarpgroups == 3 || kManySums ? 56 : 88;
   static constexpr int kStageChunks = stage_chunks(kTile);
   static constexpr int kGroupChunks = kStageChunks / kDepthGroups;  ///< those of one warpgroup
   static constexpr int kXChunkBytes = kTokens * kTileCols * 2;
@@ -73,11 +74,12 @@ struct FragmentConfig {
           : round_up(kFloatSlabBytes > kTileSlabBytes ? kFloatSlabBytes : kTileSlabBytes, 1024);
   static constexpr int kPartialStride = kRows + 4;  ///< floats between the tokens of partial sums
   static constexpr int kPartialBytes = kDepthGroups * kTokens * kPartialStride * 4;
-  static constexpr int kStages = ((kLarge ? 220 : 107) * 1024 - 2 * kSlabBytes) / kStageBytes;
+  static constexpr int kStages =
+      ((kLarge ? 220 : 107) * 1024 - kWarpgroups * kSlabBytes) / kStageBytes;
   static constexpr int kRingBytes =
       kStages * kStageBytes > kPartialBytes ? kStages* kStageBytes : kPartialBytes;
   static constexpr int kSlabOffset = round_up(kRingBytes, 1024);
-  static constexpr int kStateOffset = kSlabOffset + 2 * kSlabBytes;
+  static constexpr int kStateOffset = kSlabOffset + kWarpgroups * kSlabBytes;
   static constexpr int kSharedBytes = kStateOffset + sizeof(BlockState<kStages>);
   static_assert(kGroupChunks >= 1 && kStages >= 3);
   static_assert(kSharedBytes <= (kLarge ? 227 : 113) * 1024);
@@ -101,13 +103,13 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   const int early = min(depth.last - depth.first, Config::kStages);
   Loader<Config> loader(p, x_map, x_ring, full);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Config::kStages; ++i) barrier_init(empty + i * 8, kConsumers / 32);
+    for (int i = 0; i < Config::kStages; ++i) barrier_init(empty + i * 8, Config::kConsumers / 32);
     barrier_init(shared_address(&state.parts.there), p.splits);
     barrier_init(shared_address(&state.parts.read), p.splits);
     barriers_initialized();
   }
   // The weights do not depend on the kernel before; all that it may have written does.
-  if (threadIdx.x == kConsumers) {
+  if (threadIdx.x == Config::kConsumers) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&x_map) : "memory");
     for (int i = 0; i < Config::kStages; ++i) barrier_init(full + i * 8, 1);
     barriers_initialized();
@@ -124,9 +126,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   if (p.ends != nullptr && !p.ends_settled) wait_for_kernel_before();
   schedule.count();
 
-  if (warpgroup == kConsumers / 128) {
+  if (warpgroup == Config::kWarpgroups) {
     if constexpr (Config::kLarge) shrink_registers<Config::kProducerRegisters>();
-    if (threadIdx.x == kConsumers) {
+    if (threadIdx.x == Config::kConsumers) {
       int slot = 0;
       std::uint32_t phase = 1;
       bool waited = false;
@@ -171,7 +173,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   if constexpr (Config::kLarge) grow_registers<Config::kConsumerRegisters>();
   constexpr int kGroupChunks = Config::kGroupChunks;
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  const int row_group = Config::kRowGroups == 2 ? warpgroup : 0;
+  const int row_group = Config::kRowGroups > 1 ? warpgroup : 0;
   const int token_group = Config::kTokenGroups == 2 ? warpgroup : 0;
   const int depth_group = Config::kDepthGroups == 2 ? warpgroup : 0;
   const std::uint32_t w_at =
@@ -262,8 +264,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       if (c == 0) release(stage_before);
     }
   };
-  // Where a block has tiles one after the other, the second warpgroup starts two stages behind: one
-  // multiplies while the other stores.
+  // Where a block has tiles one after the other, the other warpgroups start two stages behind the
+  // first: one multiplies while another stores.
   constexpr bool kBehind = Config::kLarge && Config::kDepthGroups == 1;
   bool in_step = false;
   // The first kTokens of a warpgroup's tokens. True: the tile is the block's only one.
@@ -276,18 +278,18 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         p, work.group,
         work.row_tile * Config::kRows + static_cast<int>(threadIdx.x) % Config::kRows);
     int stage = 0;
-    if (kBehind && in_step && warpgroup == 1) {
-      part_sync(kBehindBarrier, kConsumers);
+    if (kBehind && in_step && warpgroup > 0) {
+      part_sync(kBehindBarrier, Config::kConsumers);
       in_step = false;
     }
     const auto let_follow = [&] {
       if (kBehind && in_step) {
-        part_arrive(kBehindBarrier, kConsumers);
+        part_arrive(kBehindBarrier, Config::kConsumers);
         in_step = false;
       }
     };
     // One at a time takes fewer registers. Its chunks must be even in number for the fragments.
-    constexpr int kAtOnce = Config::kOneTile && Config::kRowGroups == 2 ? 1 : 2;
+    constexpr int kAtOnce = Config::kOneTile && Config::kRowGroups > 1 ? 1 : 2;
     static_assert(kAtOnce == 2 || kGroupChunks % 2 == 0);
 #pragma unroll 1
     for (; stage + kAtOnce - 1 < depth.whole; stage += kAtOnce) {
@@ -348,7 +350,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     // The last tile of a group may have but a few tokens. ptxas gives every shape of wgmma
     // registers of its own, so that there can be only some.
     const int tokens = __shfl_sync(~0u, work.token_end - work.token, 0);
-    if constexpr (Config::kLarge && (Config::kTokens == 64 || Config::kTokens == 128)) {
+    if constexpr (Config::kLarge && Config::kWarpgroups == 2 &&
+                  (Config::kTokens == 64 || Config::kTokens == 128)) {
       // With SwiGLU and three shapes the compiler would call functions, and wait for each product.
       constexpr int kFew = Config::kSwiglu && Config::kTokens == 128 ? 64 : 32;
       if (tokens <= kFew) {

@@ -74,6 +74,12 @@ template <DType kType, bool kSwiglu>
 void launch_tile(const GemmTile& tile, const TensorMaps& maps, const FragmentGemm& p, int blocks,
                  cudaStream_t stream) {
   if (is_strips(tile)) return launch_strips<kType, kSwiglu>(tile, maps, p, blocks, stream);
+  const auto wide = [&]<int kTokens>() {
+    if (tile.rows == 192)
+      launch_config<FragmentConfig<kType, kTokens, 192, kSwiglu>>(maps, p, blocks, stream);
+    else
+      launch_config<FragmentConfig<kType, kTokens, 128, kSwiglu>>(maps, p, blocks, stream);
+  };
   const auto rows = [&]<int kTokens>() {
     if constexpr (kTokens == 64)
       if (leaves_room(tile)) {
@@ -85,7 +91,9 @@ void launch_tile(const GemmTile& tile, const TensorMaps& maps, const FragmentGem
         return;
       }
     if (tile.rows == 64)
-      launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu>>(maps, p, blocks, stream);
+      return launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu>>(maps, p, blocks, stream);
+    if constexpr (kTokens == 64 || kTokens == 128)
+      wide.template operator()<kTokens>();
     else
       launch_config<FragmentConfig<kType, kTokens, 128, kSwiglu>>(maps, p, blocks, stream);
   };
@@ -99,7 +107,7 @@ void launch_tile(const GemmTile& tile, const TensorMaps& maps, const FragmentGem
     case 64:
       return rows.template operator()<64>();
     case 96:
-      return launch_config<FragmentConfig<kType, 96, 128, kSwiglu>>(maps, p, blocks, stream);
+      return wide.template operator()<96>();
     case 128:
       return rows.template operator()<128>();
     case 160:

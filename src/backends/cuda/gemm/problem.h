@@ -68,13 +68,13 @@ inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themsel
 /// registers of a multiprocessor. Those of 64 tokens do if they let the next one start; of 128 rows
 /// a block then has but one tile.
 constexpr bool leaves_room(const GemmTile& t) {
-  return t.tokens <= 32 || (t.tokens == 64 && t.next > 0);
+  return t.rows <= 128 && (t.tokens <= 32 || (t.tokens == 64 && t.next > 0));
 }
 constexpr int blocks_per_multiprocessor(const GemmTile& t) { return leaves_room(t) ? 2 : 1; }
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
 constexpr int stage_chunks(const GemmTile& t) {
-  if (t.tokens == 64) return leaves_room(t) ? 2 : 4;
+  if (t.tokens == 64) return leaves_room(t) || t.rows > 128 ? 2 : 4;
   return t.tokens <= 16 || (t.tokens == 32 && t.rows == 64) ? 4 : t.tokens <= 128 ? 2 : 1;
 }
 /// Tiles of strip_gemm_kernel: few tokens, and strips of 16 rows among which, and parts of the
@@ -90,12 +90,16 @@ constexpr int strip_parts(const GemmTile& t) { return 16 * 16 / t.rows; }
 inline constexpr int kTileTokens[] = {kOwnXTokens, 8, 16, 32, 64, 96, 128, 160, 192, 256};
 constexpr bool is_tile(const GemmTile& t) {
   if (is_strips(t)) return true;
+  // Those of 192 rows, and of 96, 160 and 192 tokens, are for numbers of rows, of W or x, that fill
+  // tiles of a power of two badly.
+  const bool few_splits = t.splits == 1 || t.splits == 2;
+  if (t.rows == 192) return (t.tokens == 64 || t.tokens == 96 || t.tokens == 128) && few_splits;
   if (t.rows != 64 && t.rows != 128) return false;
   switch (t.tokens) {
     case 96:
     case 160:
-    case 192:  // for numbers of rows that fill tiles of a power of two badly
-      return t.rows == 128 && (t.splits == 1 || t.splits == 2);
+    case 192:
+      return t.rows == 128 && few_splits;
     case 8:
     case 16:
     case 32:
@@ -118,11 +122,13 @@ constexpr int box_rows(const GemmTile& t, std::int64_t rows) {
 constexpr int box_chunks(const GemmTile& t) {
   return is_strips(t) ? 2 * strip_parts(t) : stage_chunks(t);
 }
-// The two warpgroups that multiply have other rows of W, or else other tokens, or other parts of
-// the depth.
-constexpr int row_groups(const GemmTile& t) { return t.rows == 128 ? 2 : 1; }
+// The two or three warpgroups that multiply have other rows of W, or else other tokens, or other
+// parts of the depth.
+constexpr int row_groups(const GemmTile& t) { return t.rows >= 128 ? t.rows / 64 : 1; }
 constexpr int token_groups(const GemmTile& t) { return t.rows == 64 && t.tokens == 256 ? 2 : 1; }
-constexpr int depth_groups(const GemmTile& t) { return 2 / row_groups(t) / token_groups(t); }
+constexpr int depth_groups(const GemmTile& t) {
+  return row_groups(t) * token_groups(t) > 1 ? 1 : 2;
+}
 /// Whether a block has but one tile: then its sums are put together in the memory of its stages,
 /// and if they are of parts of the depth, their order depends on the tile.
 constexpr bool is_one_tile(const GemmTile& t) {

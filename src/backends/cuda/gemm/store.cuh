@@ -24,7 +24,7 @@ NVFP4_HD constexpr int float_slab_tokens(int tokens) {
 /// Which 64 rows of W a warpgroup has.
 template <class Config>
 __device__ __forceinline__ int row_tile_of(const Work& work, int group) {
-  return work.row_tile * Config::kRowGroups + (Config::kRowGroups == 2 ? group : 0);
+  return work.row_tile * Config::kRowGroups + (Config::kRowGroups > 1 ? group : 0);
 }
 
 /// What the sums of a row of W are multiplied by, beside the global scale of x, and what is added.

@@ -18,7 +18,7 @@ struct PartsState {
 /// What a thread adds up: four neighbouring rows of W, of every kAtOnce-th token from `first` on.
 template <class Config, int kSplits, int kAcross>
 struct Turns {
-  static constexpr int kAtOnce = 256 / kAcross * kSplits;
+  static constexpr int kAtOnce = Config::kConsumers / kAcross * kSplits;
   static constexpr int kCount = (Config::kTokens + kAtOnce - 1) / kAtOnce;
   int first;  ///< token of the tile
 
@@ -67,7 +67,7 @@ class Partials {
   /// No more are read: the other blocks may end.
   __device__ __forceinline__ void release(PartsState& state) const {
     if constexpr (kSplits > 1) {
-      const std::uint32_t zero = part_sync_after(kPartsBarrier, 256, read_);
+      const std::uint32_t zero = part_sync_after(kPartsBarrier, Config::kConsumers, read_);
       if (threadIdx.x < kSplits)
         barrier_arrive_at(shared_address(&state.read) + zero, static_cast<int>(threadIdx.x));
     }
@@ -79,9 +79,9 @@ class Partials {
 };
 
 /// The other blocks of the cluster have their sums in shared memory when this returns.
-template <int kSplits>
+template <class Config, int kSplits>
 __device__ __forceinline__ void share_partials(PartsState& state) {
-  part_sync(kPartsBarrier, 256);
+  part_sync(kPartsBarrier, Config::kConsumers);
   if constexpr (kSplits > 1) {
     const std::uint32_t there = shared_address(&state.there);
     if (threadIdx.x < kSplits) barrier_arrive_at(there, static_cast<int>(threadIdx.x));
@@ -110,7 +110,7 @@ __device__ __forceinline__ void reduce_partials(const FragmentGemm& p, const Wor
   // As store_rounded(): little code where little is left to be found out.
   const bool plain = p.out_type == Config::kType && p.wide_stores && !p.x_global_per_row;
   const float x = plain ? x_global_of(p, 0) : 1.0f;
-  share_partials<kSplits>(state);
+  share_partials<Config, kSplits>(state);
   Partials<Config, kSplits> partials(ring);
   if (!plain) {
 #pragma unroll 1
@@ -155,7 +155,7 @@ __device__ __forceinline__ void reduce_swiglu(const FragmentGemm& p, const Work&
 #pragma unroll
   for (int i = 0; i < 4; ++i)
     finish[i] = FinishPair(p, work.group, work.row_tile * Config::kRows + row + i);
-  share_partials<kSplits>(state);
+  share_partials<Config, kSplits>(state);
   Partials<Config, kSplits> partials(ring);
 #pragma unroll 1
   for (int i = 0; i < Taken::kCount; ++i) {
@@ -180,7 +180,7 @@ __device__ __forceinline__ void store_parts(const FragmentGemm& p, const Work& w
                                             const float (&d)[kSums], std::uint8_t* ring, int rank,
                                             PartsState& state, int row_group, int depth_group,
                                             int warp, int lane) {
-  part_sync(kPartsBarrier, 256);
+  part_sync(kPartsBarrier, Config::kConsumers);
   store_partials<Config>(d, reinterpret_cast<float*>(ring), row_group, depth_group, warp, lane);
   const auto reduce = [&](auto splits) {
     constexpr int kSplits = decltype(splits)::value;
