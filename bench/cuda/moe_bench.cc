@@ -184,7 +184,7 @@ void run_tiles(const Arguments& a, std::int64_t n, std::int64_t k) {
     for (const int t : {0, 8, 16, 32, 64, 96, 128, 160, 192, 256})
       for (const int rows : {64, 128, 192})
         for (const int splits : {1, 2, 4}) {
-          if ((t == 0 && (rows == 128 || splits > 1)) || (tokens >= 128 && splits > 1) ||
+          if ((t == 0 && (rows != 64 || splits > 1)) || (tokens >= 128 && splits > 1) ||
               (tokens <= 16 && t > 32) || (tokens >= 1024 && t < 16))
             continue;
           const GemmTile tile{t, t == 0 ? 0 : rows, splits};

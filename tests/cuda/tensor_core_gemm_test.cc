@@ -63,7 +63,7 @@ TEST_F(CudaGemm, IsRightWithEveryTile) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   // Last tiles of several sizes.
   for (const std::int64_t m : {150, 104, 74})
-    for (const Shape& s : {Shape{200, 720}, Shape{328, 2048}, Shape{72, 48}})
+    for (const Shape& s : {Shape{200, 720}, Shape{264, 720}, Shape{328, 2048}, Shape{72, 48}})
       for (const DType type : {DType::bf16, DType::f16})
         expect_tiles(DenseX(m, s.k, type, seed), Weights(1, s.n, s.k, GlobalScope::vector, seed),
                      m == 104 ? type : DType::f32, all_tiles(s.k), name_of(s, m, seed));
@@ -79,12 +79,12 @@ TEST_F(CudaGemm, IsRightWhereBlocksTakeManyTiles) {
     tiles.push_back({});
     for (const DType out : {DType::bf16, DType::f32})
       expect_tiles(DenseX(700, k, DType::bf16, seed),
-                   Weights(1, 3080, k, GlobalScope::vector, seed), out, tiles,
+                   Weights(1, 3160, k, GlobalScope::vector, seed), out, tiles,
                    "K = " + std::to_string(k) + " seed " + std::to_string(seed));
   }
   const std::vector<GemmTile> large = whole_tiles();
   expect_tiles(DenseX(1500, 528, DType::bf16, seed),
-               Weights(1, 3080, 528, GlobalScope::vector, seed), DType::bf16, large,
+               Weights(1, 3160, 528, GlobalScope::vector, seed), DType::bf16, large,
                "seed " + std::to_string(seed));
 }
 
@@ -176,7 +176,8 @@ TEST_F(CudaGemm, TheNextProductMayStartAtAnyStep) {
   for (GemmTile t :
        {GemmTile{2, 16, 1}, GemmTile{2, 128, 1}, GemmTile{8, 16, 1}, GemmTile{8, 64, 1},
         GemmTile{16, 64, 1}, GemmTile{16, 128, 1}, GemmTile{8, 128, 2}, GemmTile{16, 64, 2},
-        GemmTile{32, 128, 4}, GemmTile{64, 64, 2}, GemmTile{64, 128, 1}, GemmTile{64, 128, 2}}) {
+        GemmTile{32, 128, 4}, GemmTile{64, 64, 2}, GemmTile{64, 128, 1}, GemmTile{64, 128, 2},
+        GemmTile{64, 192, 1}}) {
     for (const int next : {0, 1, 2, 5, 8, 11, 1000}) {
       t.next = next;
       const Matrix want = last_of(t, true);
@@ -275,7 +276,7 @@ TEST_F(CudaGemm, RefusesWhatItCannotDo) {
   EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.group_alpha = floats.span()}), ShapeError);
   EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.bias = floats.span()}), ShapeError);
   for (const GemmTile& t : {GemmTile{24, 64, 1}, GemmTile{256, 64, 2}, GemmTile{96, 64, 1},
-                            GemmTile{160, 128, 4}, GemmTile{192, 128, 8}})
+                            GemmTile{160, 128, 4}, GemmTile{192, 128, 8}, GemmTile{64, 192, 4}})
     EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = t}), ValueError);
   EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = {2, 64, 2}}), ValueError);
   EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.batch_invariant = true, .tile = {8, 64, 1}}),

@@ -137,6 +137,8 @@ TEST(ChooseTile, TheNextKernelMayStartWithinTheStepsOfABlock) {
   // 16 warps: four strips of 16 rows and four parts of the depth, two chunks of 64 each a step.
   EXPECT_EQ(steps_of({.n = 8192, .k = 8192, .rows = 8}, {8, 64, 1}), 16);
   EXPECT_EQ(steps_of({.n = 8192, .k = 8208, .rows = 8}, {8, 64, 1}), 17);
+  EXPECT_EQ(steps_of({.n = 2112, .k = 7168, .rows = 4}, {8, 16, 1}), 4);
+  EXPECT_EQ(steps_of({.n = 2112, .k = 7168, .rows = 5}, {8, 16, 1}), 7) << "half as long";
   // Stages of four chunks, shared out among two blocks.
   EXPECT_EQ(steps_of({.n = 8192, .k = 8192, .rows = 16}, {16, 64, 2}), 16);
 }
@@ -215,7 +217,8 @@ TEST(ChooseTile, SwigluIsCutUpAsTheSameProductWithoutIt) {
       GemmTile t = plain[i].tile;
       if (t.rows == 16) {
         t.rows = 32;
-        t.next *= 2;
+        // Twice as many steps of two chunks, or as many of one as there were.
+        if (t.tokens != 8 || plain[i].rows <= 4) t.next *= 2;
       }
       EXPECT_EQ(swiglu[i].rows, plain[i].rows) << p.n << "x" << p.k << " " << p.rows;
       EXPECT_EQ(swiglu[i].tile, t) << p.n << "x" << p.k << " " << p.rows;

@@ -161,7 +161,7 @@ double estimated_time(const TileProblem& p, const GemmTile& t) {
 
 std::int64_t steps_of(const TileProblem& p, const GemmTile& t) {
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
-  return is_strips(t) ? ceil_div(chunks, 2 * strip_parts(t))
+  return is_strips(t) ? ceil_div(chunks, box_chunks(t, box_rows(t, p.rows)))
                       : ceil_div(ceil_div(chunks, stage_chunks(t)), t.splits);
 }
 
@@ -196,11 +196,11 @@ GemmTile estimate_tile(const TileProblem& given) {
 
 namespace {
 /// SwiGLU has the sums of the same product without it: a tile of 32 rows adds as one of 16 does.
-GemmTile swiglu_tile(GemmTile tile) {
-  if (tile.rows == 16) {
-    tile.rows = 32;
-    tile.next *= 2;  // it takes twice as many steps
-  }
+GemmTile swiglu_tile(const TileProblem& p, GemmTile tile) {
+  if (tile.rows != 16) return tile;
+  const std::int64_t steps = steps_of(p, tile);
+  tile.rows = 32;
+  tile.next = static_cast<int>(tile.next * steps_of(p, tile) / steps);
   return tile;
 }
 }  // namespace
@@ -214,7 +214,7 @@ GemmTile choose_tile(const TileProblem& given) {
   if (given.swiglu) {
     TileProblem plain = given;
     plain.swiglu = false;
-    return swiglu_tile(choose_tile(plain));
+    return swiglu_tile(plain, choose_tile(plain));
   }
   const TileProblem& p = given;
   if (p.groups != 1 || p.multiprocessors != kMeasuredMultiprocessors) return estimate_tile(p);
@@ -234,7 +234,10 @@ std::array<TilePart, 2> choose_parts(const TileProblem& p) {
     TileProblem plain = p;
     plain.swiglu = false;
     std::array<TilePart, 2> parts = choose_parts(plain);
-    for (TilePart& part : parts) part.tile = swiglu_tile(part.tile);
+    for (TilePart& part : parts) {
+      plain.rows = part.rows;
+      part.tile = swiglu_tile(plain, part.tile);
+    }
     return parts;
   }
   const GemmTile tile = choose_tile(p);

@@ -58,7 +58,7 @@ CUtensorMap make_map(const MatrixView& x, std::int64_t k, const FragmentGemm& p,
   const cuuint64_t dims[4] = {whole_chunks ? kTileCols : size(k), size(x.rows),
                               whole_chunks ? size(k / kTileCols) : 1, groups};
   const cuuint64_t strides[3] = {size(x.stride) * 2, kChunkBytes, size(k) * 2};
-  const int chunks = whole_chunks ? box_chunks(tile) : 1;
+  const int chunks = whole_chunks ? box_chunks(tile, p.x_box) : 1;
   const cuuint32_t box[4] = {kTileCols, static_cast<cuuint32_t>(p.x_box),
                              static_cast<cuuint32_t>(chunks), 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};

@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     }
   };
   // Where a block has tiles one after the other, the other warpgroups start two stages behind the
-  // first: one multiplies while another stores.
+  // first: it multiplies while they store, and they while it does.
   constexpr bool kBehind = Config::kLarge && Config::kDepthGroups == 1;
   bool in_step = false;
   // The first kTokens of a warpgroup's tokens. True: the tile is the block's only one.
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     early.use();
     release(before);
     if (!Config::kOneTile && p.splits == 1) {
-      // Each warpgroup has a half of its own, whatever the tile: they are not in step.
+      // Each warpgroup has a slab of its own, whatever the tile: they are not in step.
       const int slab = Config::kSlabOffset + warpgroup * Config::kSlabBytes;
       if constexpr (Config::kStoresTiles) {
         if (warp == 0 && lane == 0) stored_boxes_are_read();

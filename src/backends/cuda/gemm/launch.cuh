@@ -53,8 +53,8 @@ void launch_config(const TensorMaps& maps, const FragmentGemm& p, int blocks, cu
 template <DType kType, bool kSwiglu>
 void launch_strips(const GemmTile& tile, const TensorMaps& maps, const FragmentGemm& p, int blocks,
                    cudaStream_t stream) {
-  const auto launch = [&]<int kTokens, int kRows>() {
-    using Config = StripConfig<kType, kTokens, kRows, kSwiglu>;
+  const auto launch = [&]<int kTokens, int kRows, int kChunks = 2>() {
+    using Config = StripConfig<kType, kTokens, kRows, kSwiglu, kChunks>;
     launch_kernel<Config, &strip_gemm_kernel<Config>>(p, blocks, stream, maps.x);
   };
   const auto rows = [&]<int kTokens>() {
@@ -62,7 +62,11 @@ void launch_strips(const GemmTile& tile, const TensorMaps& maps, const FragmentG
     if (tile.rows == 64) return launch.template operator()<kTokens, 64>();
     // SwiGLU is of 32 rows and more.
     if constexpr (kTokens < 16 && !kSwiglu)
-      if (tile.rows == 16) return launch.template operator()<kTokens, 16>();
+      if (tile.rows == 16) {
+        if constexpr (kTokens == 8)
+          if (strip_chunks(tile, p.x_box) == 1) return launch.template operator()<kTokens, 16, 1>();
+        return launch.template operator()<kTokens, 16>();
+      }
     if constexpr (kTokens == kOwnXTokens) return launch.template operator()<kTokens, 128>();
   };
   if (tile.tokens == kOwnXTokens) return rows.template operator()<kOwnXTokens>();

@@ -118,9 +118,14 @@ constexpr int box_rows(const GemmTile& t, std::int64_t rows) {
   if (rows >= t.tokens) return t.tokens;
   return static_cast<int>(is_strips(t) ? rows : round_up(rows, 8));  // wgmma takes eight at a time
 }
+/// Chunks of each part of the depth that a block of strips brings at once. With 16 rows x is most
+/// of that: of more than four tokens, smaller steps leave less to wait for.
+constexpr int strip_chunks(const GemmTile& t, int x_box) {
+  return t.tokens == 8 && t.rows == 16 && x_box > 4 ? 1 : 2;
+}
 /// Chunks of 64 columns of a copy of x.
-constexpr int box_chunks(const GemmTile& t) {
-  return is_strips(t) ? 2 * strip_parts(t) : stage_chunks(t);
+constexpr int box_chunks(const GemmTile& t, int x_box) {
+  return is_strips(t) ? strip_chunks(t, x_box) * strip_parts(t) : stage_chunks(t);
 }
 // The two or three warpgroups that multiply have other rows of W, or else other tokens, or other
 // parts of the depth.

@@ -19,7 +19,7 @@
 /// before has ended: the blocks of that come to lie beside these and bring their weights meanwhile.
 namespace nvfp4::cuda {
 
-template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf>
+template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf, int kChunksOf = 2>
 struct StripConfig {
   static constexpr DType kType = kTypeOf;
   static constexpr bool kSwiglu = kSwigluOf;
@@ -27,17 +27,18 @@ struct StripConfig {
   static constexpr int kColumns = kTokens < 8 ? 8 : kTokens;  ///< of mma.sync
   static constexpr int kStrips = kRows / 16, kWarps = 16, kThreads = 32 * kWarps;
   static constexpr int kParts = kWarps / kStrips;  ///< of the depth
+  static constexpr int kChunks = kChunksOf;        ///< of a part in a stage
   static constexpr bool kOwnX = kTokens == kOwnXTokens;
   /// Of sums, for chunks in turn: less to wait for. With 16 rows the other set is another part's,
   /// and sum_of_parts() adds in the same order: SwiGLU, which has no such tile, gives the same
   /// bits.
   static constexpr int kSets = kTokens <= 8 && kRows > 16 ? 2 : 1;
-  // A stage: two chunks of 64 columns of each strip and part, and of x.
+  // A stage: one or two chunks of 64 columns of each strip and part, and of x.
   static constexpr int kXChunkBytes = kOwnX ? 256 : kTokens * kTileCols * 2;
-  static constexpr int kXBytes = kOwnX ? 0 : 2 * kParts * kXChunkBytes;
+  static constexpr int kXBytes = kOwnX ? 0 : kChunks * kParts * kXChunkBytes;
   static constexpr int kCodeBytes = 16 * kTileCols / 2, kScaleBytes = 16 * kTileCols / 16;
-  static constexpr int kWBytes = 2 * (kCodeBytes + kScaleBytes);
-  static constexpr int kWarpBytes = kWBytes + (kOwnX ? 2 * kXChunkBytes : 0);
+  static constexpr int kWBytes = kChunks * (kCodeBytes + kScaleBytes);
+  static constexpr int kWarpBytes = kWBytes + (kOwnX ? kChunks * kXChunkBytes : 0);
   static constexpr int kStageBytes = kXBytes + kWarps * kWarpBytes;
   static constexpr int kStages = 108 * 1024 / kStageBytes;
   static constexpr int kRingBytes = kStages * kStageBytes;
@@ -55,6 +56,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
                       const __grid_constant__ FragmentGemm p) {
   extern __shared__ __align__(1024) std::uint8_t memory[];
   constexpr int kStrips = Config::kStrips, kParts = Config::kParts, kStages = Config::kStages;
+  constexpr int kChunks = Config::kChunks;
   using State = StripState<kStages, Config::kRows, Config::kTokens>;
   auto& state = *reinterpret_cast<State*>(memory + Config::kStateOffset);
   int lane;  // volatile, or ptxas would compute all that depends on it again and again
@@ -85,18 +87,18 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   // need not be there.
   const int tile = work.row_tile * kStrips + strip;  // of 16 rows
   const int count = tile / 4 < p.row_tiles ? (p.chunks - part + kParts - 1) / kParts : 0;
-  const int groups = (p.chunks + 2 * kParts - 1) / (2 * kParts);
+  const int groups = (p.chunks + kChunks * kParts - 1) / (kChunks * kParts);
   const std::uint8_t* from = p.weights + work.group * p.group_bytes +
                              (static_cast<std::int64_t>(tile / 4) * p.chunks + part) * kTileBytes +
                              tile % 4 * Config::kCodeBytes + lane * 16;
   const std::uint32_t warp_at = base + Config::kXBytes + warp * Config::kWarpBytes;
   const std::uint32_t codes_at = warp_at + lane * 16;
-  const std::uint32_t scales_at = warp_at + 2 * Config::kCodeBytes + lane / 4 * 8;
-  // Of both chunks of a stage. Rows of 128 bytes, their pieces of 16 bytes swizzled, as many for a
+  const std::uint32_t scales_at = warp_at + kChunks * Config::kCodeBytes + lane / 4 * 8;
+  // Of the chunks of a stage. Rows of 128 bytes, their pieces of 16 bytes swizzled, as many for a
   // chunk as are copied; or two rows as they are.
-  std::uint32_t x_at[2];
+  std::uint32_t x_at[kChunks];
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < kChunks; ++i) {
     const int row = (part + i * kParts) * p.x_box + lane % 8;
     x_at[i] = Config::kOwnX ? warp_at + Config::kWBytes + i * Config::kXChunkBytes +
                                   lane % 2 * 128 + lane / 8 * 16
@@ -106,9 +108,10 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   const bool of_scales = !Config::kOwnX || lane < 8;
   const int second = of_scales ? lane / 4 : lane / 8 - 1;  // chunk
   const int piece = of_scales ? lane % 4 : lane % 8;
-  const std::uint32_t small_to = warp_at + piece * 16 +
-                                 (of_scales ? 2 * Config::kCodeBytes + second * Config::kScaleBytes
-                                            : Config::kWBytes + second * 256);
+  const std::uint32_t small_to =
+      warp_at + piece * 16 +
+      (of_scales ? kChunks * Config::kCodeBytes + second * Config::kScaleBytes
+                 : Config::kWBytes + second * 256);
   const std::uint8_t* small_from =
       of_scales ? from - lane * 16 + kTileCodeBytes +
                       tile % 4 * (Config::kScaleBytes - Config::kCodeBytes) + piece * 16 +
@@ -118,15 +121,15 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
                        (p.x_of_group ? static_cast<std::int64_t>(work.group) * p.k : 0) +
                        (part + second * kParts) * kTileCols + piece * 8) *
                           2;
-  const int small_step = of_scales ? 2 * kParts * kTileBytes : 2 * kParts * kTileCols * 2;
+  const int small_step = kChunks * (of_scales ? kParts * kTileBytes : kParts * kTileCols * 2);
   const bool two_tokens = Config::kOwnX && work.token + 1 < work.token_end && !of_scales;
-  const int small_limit = lane < (Config::kOwnX ? 24 : 8) ? second : 1 << 30;
+  const int small_limit = lane < (Config::kOwnX ? 24 : 4 * kChunks) ? second : 1 << 30;
   /// Of `ahead` chunks that are left.
   const auto load_codes = [&](std::uint32_t stage, int ahead) {
     const std::uint32_t to = codes_at + stage;
     if (ahead > 0) copy_16(to, from);
-    if (ahead > 1) copy_16(to + Config::kCodeBytes, from + kParts * kTileBytes);
-    from += 2 * kParts * kTileBytes;
+    if (kChunks > 1 && ahead > 1) copy_16(to + Config::kCodeBytes, from + kParts * kTileBytes);
+    from += kChunks * kParts * kTileBytes;
   };
   const auto load_small = [&](std::uint32_t stage, int ahead) {
     const std::uint32_t to = small_to + stage;
@@ -137,8 +140,8 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   // The weights of the first stages.
 #pragma unroll
   for (int i = 0; i < kStages; ++i) {
-    load_codes(i * Config::kStageBytes, count - 2 * i);
-    if (of_scales) load_small(i * Config::kStageBytes, count - 2 * i);
+    load_codes(i * Config::kStageBytes, count - kChunks * i);
+    if (of_scales) load_small(i * Config::kStageBytes, count - kChunks * i);
     copies_commit();
   }
 
@@ -152,31 +155,32 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
     decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
     decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
-  // What is done before x is there: to decode the first two chunks.
+  // What is done before x is there: to decode the first chunks.
   copies_wait<kStages - 1>();
   __syncwarp();
-  Fragments first[2];
+  Fragments first[kChunks];
   if (count > 0) decode(load_chunk(0, 0), first[0]);
-  if (count > 1) decode(load_chunk(0, 1), first[1]);
+  if constexpr (kChunks > 1)
+    if (count > 1) decode(load_chunk(0, 1), first[1]);
 
   wait_for_kernel_before();
   if (p.next == 0) allow_next_kernel();
   const auto load_x = [&](std::uint32_t stage, std::uint32_t bar, int group) {
     const std::uint32_t to = base + stage;
-    const int slice = p.x_of_group ? work.group : 0, chunk = group * (2 * kParts);
+    const int slice = p.x_of_group ? work.group : 0, chunk = group * (kChunks * kParts);
     const int chunk_bytes = p.x_box * (kTileCols * 2);
-    barrier_expect(bar, 2 * kParts * chunk_bytes);
+    barrier_expect(bar, kChunks * kParts * chunk_bytes);
     if (p.x_whole_chunks) {
       load_box(to, &x_map, 0, work.token, chunk, slice, bar);
     } else {
-      for (int i = 0; i < 2 * kParts; ++i)
+      for (int i = 0; i < kChunks * kParts; ++i)
         load_box(to + i * chunk_bytes, &x_map, (chunk + i) * kTileCols, work.token, 0, slice, bar);
     }
   };
   if constexpr (Config::kOwnX) {
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
-      if (!of_scales) load_small(i * Config::kStageBytes, count - 2 * i);
+      if (!of_scales) load_small(i * Config::kStageBytes, count - kChunks * i);
       copies_commit();
     }
   } else if (threadIdx.x == 0) {
@@ -202,10 +206,10 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
     }
   };
   int left = count;
-  // `many`: the stage, and the one that follows in its place, have both chunks.
+  // `many`: the stage, and the one that follows in its place, have all chunks.
   const auto load_next = [&](std::uint32_t stage, auto many) {
     __syncwarp();  // all have read
-    const int ahead = decltype(many)::value ? 2 : left - 2 * kStages;
+    const int ahead = decltype(many)::value ? kChunks : left - kChunks * kStages;
     load_codes(stage, ahead);
     load_small(stage, ahead);
     copies_commit();
@@ -229,7 +233,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
       __syncwarp();  // all have read
       if (lane == 0) barrier_arrive(bar + kStages * 8);
     }
-    left -= 2;
+    left -= kChunks;
     stage += Config::kStageBytes;
     bar += 8;
     if (stage == Config::kRingBytes) {
@@ -248,27 +252,30 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
     barrier_wait(full, 0);
   }
   if (count > 0) multiply(first[0], 0, 0);
-  if (count > 1) multiply(first[1], 0, 1);
+  if constexpr (kChunks > 1)
+    if (count > 1) multiply(first[1], 0, 1);
   if constexpr (Config::kOwnX) load_next(0, kAny);
   advance();
   const auto run_group = [&](int group, auto many) {
     if (group == p.next) allow_next_kernel();
     copies_wait<kStages - 1>();
     __syncwarp();
-    const LaneChunk chunks[2] = {load_chunk(stage, 0), load_chunk(stage, 1)};
+    LaneChunk chunks[kChunks];
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) chunks[i] = load_chunk(stage, i);
     if constexpr (!Config::kOwnX) {
       load_next(stage, many);
       barrier_wait(bar, phase);
     }
     Fragments f;
-    if (decltype(many)::value || left > 1) {
+    if (kChunks == 2 && (decltype(many)::value || left > 1)) {
       decode(chunks[0], f);
       multiply(f, stage, 0);
       load_next_x(group, many);
-      decode(chunks[1], f);
-      multiply(f, stage, 1);
+      decode(chunks[kChunks - 1], f);
+      multiply(f, stage, kChunks - 1);
     } else {
-      if (left == 1) {
+      if (kChunks == 1 ? decltype(many)::value || left > 0 : left == 1) {
         decode(chunks[0], f);
         multiply(f, stage, 0);
       }
@@ -281,7 +288,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   // A second loop gains where x is shared. Without, it costs more than it gains.
   if constexpr (!Config::kOwnX)
 #pragma unroll 1
-    for (; left > 2 * kStages + 1; ++group) run_group(group, kMany);
+    for (; left > kChunks * (kStages + 1) - 1; ++group) run_group(group, kMany);
 #pragma unroll 1
   for (; group < groups; ++group) run_group(group, kAny);
   if constexpr (kSets == 2)
