@@ -73,9 +73,6 @@ __device__ __forceinline__ void written_for_copies() {
 __device__ __forceinline__ void stored_boxes_are_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-__device__ __forceinline__ void stored_boxes_are_complete() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
 
 /// Four 8 x 8 matrices of 16-bit elements, transposed; lane 8i + j holds the address of row j of
 /// matrix i.

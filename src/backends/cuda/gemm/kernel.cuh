@@ -367,8 +367,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     if constexpr (Config::kTokenGroups == 2) work.token += token_group * Config::kGroupTokens;
     if (run_tile(work, std::integral_constant<int, Config::kGroupTokens>{})) return;
   }
+  // They need not be written, too: the kernel ends when they are.
   if constexpr (Config::kStoresTiles)
-    if (warp == 0 && lane == 0) stored_boxes_are_complete();
+    if (warp == 0 && lane == 0) stored_boxes_are_read();
 }
 
 }  // namespace nvfp4::cuda
