@@ -92,6 +92,9 @@ class File {
   /// Throws IoError if the file is unreadable or has become shorter, ValueError for a range
   /// outside the tensor.
   void read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const;
+  /// A hint that read() is asked for these bytes soon, so that they come from the disk meanwhile.
+  /// Returns before they do. Throws ValueError as read().
+  void will_read(const TensorInfo& tensor, std::uint64_t offset, std::uint64_t bytes) const;
   /// Throws IoError if the path now leads to another file, or size or modification time are no
   /// longer those seen by open().
   void check_unchanged() const;

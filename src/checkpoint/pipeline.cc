@@ -1,7 +1,6 @@
 #include "checkpoint/pipeline.h"
 
 #include <atomic>
-#include <cstring>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -9,6 +8,7 @@
 #include <set>
 
 #include "checkpoint/device_lanes.h"
+#include "checkpoint/read_ahead.h"
 #include "checkpoint/transcode.h"
 #include "checkpoint/window.h"
 #include "core/parallel_for.h"
@@ -55,6 +55,7 @@ class Pipeline {
       const std::function<void(std::size_t, const std::vector<Outcome>&)>& before_commit) {
     done_ = &done;
     start_progress();
+    ahead_.emplace(plan_, done);
     std::future<void> committing;
     std::unique_ptr<ShardWriter> writer;
     // In the background too: to reserve a gigabyte takes a tenth of a second in some file systems.
@@ -185,6 +186,7 @@ class Pipeline {
       part_ = 0;
     }
     bytes_given_ += bytes;
+    ahead_->advance(bytes_given_);
     window.amaxes.resize(window.measure.size());
     window.outcomes.resize(window.encode.size());
     window.uploaded.resize(window.measure.size());
@@ -214,10 +216,7 @@ class Pipeline {
       scheduled_[unit.group] = true;
       for (const std::size_t member : group.units) add_measure(window, member);
     }
-    const PlannedTensor& tensor = plan_.tensors[unit.tensor];
-    return static_cast<std::uint64_t>(static_cast<double>(unit.slice.rows * unit.slice.cols) /
-                                      static_cast<double>(tensor.source->elements()) *
-                                      static_cast<double>(tensor.bytes_before));
+    return input_bytes(plan_, unit);
   }
 
   void add_measure(Window& window, std::size_t u) {
@@ -473,6 +472,7 @@ class Pipeline {
   std::unique_ptr<DeviceLanes> lanes_;  // none if the CPU alone encodes
   bool last_of_device_ = false;         // what is measured from here on, the CPU encodes
   std::future<void> releasing_;
+  std::optional<ReadAhead> ahead_;  // of bytes_given_
 
   // Where next_window() goes on.
   std::size_t shard_ = 0, position_ = 0;

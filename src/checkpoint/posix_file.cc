@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,8 @@ namespace {
 
 // Linux moves at most 2 GiB - 4 KiB in a call; others refuse more than 2 GiB.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
+// Linux brings no more in a call than its read_ahead_kb, unless that is set, and drops the rest.
+[[maybe_unused]] constexpr std::uint64_t kReadAheadStep = 128 << 10;
 // Pieces of this size go to the disk at once, so that fsync has little left to wait for.
 constexpr off_t kFlushFrom = 1 << 20;
 
@@ -87,6 +90,20 @@ InputFile::InputFile(std::filesystem::path path)
 }
 
 std::int64_t InputFile::modified_ns() const { return modified_ns_of(status_); }
+
+void InputFile::will_read([[maybe_unused]] std::uint64_t offset,
+                          [[maybe_unused]] std::uint64_t bytes) const {
+#ifdef __linux__
+  std::byte first{};
+  iovec where{&first, 1};
+  // In memory already: the others are taken to be, too.
+  if (bytes == 0 || ::preadv2(fd_.get(), &where, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1)
+    return;
+  for (std::uint64_t at = 0; at < bytes; at += kReadAheadStep)
+    ::posix_fadvise(fd_.get(), static_cast<off_t>(offset + at),
+                    static_cast<off_t>(std::min(kReadAheadStep, bytes - at)), POSIX_FADV_WILLNEED);
+#endif
+}
 
 void InputFile::check_unchanged() const {
   struct stat now {};

@@ -51,6 +51,8 @@ class InputFile {
   void read(std::uint64_t offset, std::span<std::byte> out) const {
     read_at(fd_.get(), path_, offset, out);
   }
+  /// A hint: the disk is asked for what is not in memory. Thread-safe.
+  void will_read(std::uint64_t offset, std::uint64_t bytes) const;
   /// Throws IoError if the path now leads to another file, or size or modification time differ.
   void check_unchanged() const;
 

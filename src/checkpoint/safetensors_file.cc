@@ -121,6 +121,11 @@ void File::read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::b
   }
 }
 
+void File::will_read(const TensorInfo& tensor, std::uint64_t offset, std::uint64_t bytes) const {
+  impl_->check_range(tensor, offset, bytes);
+  impl_->file.will_read(tensor.begin + offset, bytes);
+}
+
 void File::check_unchanged() const { impl_->file.check_unchanged(); }
 
 }  // namespace nvfp4::safetensors

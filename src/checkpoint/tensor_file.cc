@@ -19,6 +19,10 @@ class SafetensorsSource final : public TensorSource {
             std::span<std::byte> out) const override {
     file_.read(tensor, offset, out);
   }
+  void will_read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
+                 std::uint64_t bytes) const override {
+    file_.will_read(tensor, offset, bytes);
+  }
   std::span<const std::byte> data(const safetensors::TensorInfo& tensor) const override {
     return file_.data(tensor);
   }

@@ -27,6 +27,9 @@ class TensorSource {
   virtual const safetensors::TensorInfo* find(std::string_view name) const = 0;
   virtual void read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
                     std::span<std::byte> out) const = 0;
+  /// A hint: these bytes, all of which the tensor has, are read soon. Thread-safe.
+  virtual void will_read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
+                         std::uint64_t bytes) const = 0;
   /// The tensor's bytes in a memory map; empty where they do not lie so in the file.
   virtual std::span<const std::byte> data(const safetensors::TensorInfo& tensor) const = 0;
   virtual void check_unchanged() const = 0;
@@ -63,6 +66,10 @@ class TensorFile {
   void read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
             std::span<std::byte> out) const {
     source_->read(tensor, offset, out);
+  }
+  void will_read(const safetensors::TensorInfo& tensor, std::uint64_t offset,
+                 std::uint64_t bytes) const {
+    source_->will_read(tensor, offset, bytes);
   }
   std::span<const std::byte> data(const safetensors::TensorInfo& tensor) const {
     return source_->data(tensor);

@@ -109,6 +109,15 @@ class View final : public checkpoint::TensorSource {
     const auto it = by_name_.find(name);
     return it == by_name_.end() ? nullptr : &tensors_[it->second];
   }
+  void will_read(const ModelInfo& tensor, std::uint64_t offset,
+                 std::uint64_t bytes) const override {
+    const Origin& origin = origins_[index_of(tensor)];
+    if (origin.kind == Origin::Kind::one) return;
+    // Rows that are elsewhere in the file are so within a few megabytes.
+    file_.input().will_read(
+        origin.stored->begin + origin.begin + offset / origin.out() * origin.in(),
+        bytes / origin.out() * origin.in());
+  }
   std::span<const std::byte> data(const ModelInfo& /*tensor*/) const override { return {}; }
   void check_unchanged() const override { file_.input().check_unchanged(); }
   std::uint64_t file_bytes() const override { return file_.input().bytes(); }
