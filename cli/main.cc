@@ -36,7 +36,7 @@ the checkpoint broken, or repair left it so.
 
 int fail(std::string message, int status) {
   std::ranges::replace(message, '\n', ' ');
-  fmt::print(stderr, "{} {}\n", Style(stderr).red("nvfp4: error:"), clean(message));
+  say(fmt::format("{} {}\n", Style(stderr).red("nvfp4: error:"), clean(message)));
   return status;
 }
 
@@ -105,6 +105,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace nvfp4::cli;
+  keep_standard_streams();
   // A closed pipe must not kill a quantization half-way: print() sees it as EPIPE.
   std::signal(SIGPIPE, SIG_IGN);
   // A file size limit is an error like a full disk.

@@ -208,7 +208,7 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
 void print_warnings(const QuantizeReport& report) {
   const Style style(stderr);
   for (const std::string& warning : report.warnings)
-    fmt::print(stderr, "{} {}\n", style.yellow("nvfp4: warning:"), clean(warning));
+    say(fmt::format("{} {}\n", style.yellow("nvfp4: warning:"), clean(warning)));
 }
 
 }  // namespace nvfp4::cli

@@ -1,5 +1,6 @@
 #include "terminal.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/ioctl.h>
@@ -64,6 +65,19 @@ void print(std::string_view text) {
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (!ok && errno != EPIPE)
     throw IoError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+}
+
+void say(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+void keep_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) == -1 && errno == EBADF)
+        // The lowest number that is free: this one.
+        [[maybe_unused]]
+      const int opened = ::open("/dev/null", O_RDWR);
 }
 
 Style::Style(std::FILE* stream) : on_(is_terminal(stream) && environment("NO_COLOR").empty()) {}
@@ -208,7 +222,7 @@ ProgressBar::ProgressBar(std::string_view verb, bool quiet)
 }
 
 ProgressBar::~ProgressBar() {
-  if (drawn_ && terminal_) fmt::print(stderr, "\r\x1b[K");
+  if (drawn_ && terminal_) say("\r\x1b[K");
 }
 
 std::function<void(const Progress&)> ProgressBar::callback() {
@@ -245,7 +259,7 @@ void ProgressBar::draw(const Progress& p, Clock::time_point now) {
                   p.tensors_total, rate / 1e9, left);
   drawn_ = true;
   if (!terminal_) {
-    fmt::print(stderr, "{}: {}\n", verb_, text.substr(text.find_first_not_of(' ')));
+    say(fmt::format("{}: {}\n", verb_, text.substr(text.find_first_not_of(' '))));
     return;
   }
   const int width = columns(stderr) - static_cast<int>(verb_.size() + text.size()) - 5;
@@ -257,8 +271,7 @@ void ProgressBar::draw(const Progress& p, Clock::time_point now) {
     for (int i = full; i < width; ++i) rest += utf8() ? "─" : "-";
     bar = style_.green(bar) + style_.dim(rest) + "  ";
   }
-  fmt::print(stderr, "\r{}  {}{}\x1b[K", style_.bold(verb_), bar, text);
-  std::fflush(stderr);
+  say(fmt::format("\r{}  {}{}\x1b[K", style_.bold(verb_), bar, text));
 }
 
 }  // namespace nvfp4::cli

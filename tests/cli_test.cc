@@ -58,6 +58,7 @@ TEST_F(Cli, CallsWrongUsageTwo) {
   expect_one_line_error(run({"quantize", "a", "b", "--resume", "--overwrite"}), 2,
                         {"--resume", "--overwrite"});
   expect_one_line_error(run({"quantize", "a", "b", "--ignore", "re:("}), 2, {"--ignore", "re:("});
+  expect_one_line_error(run({"quantize", "a", "b", "--ignore", ""}), 2, {"--ignore"});
   for (const char* names : {"q_proj", "a.b,c", "a,,b", "a,", ""})
     expect_one_line_error(run({"quantize", "a", "b", "--fuse", names}), 2, {"--fuse", names});
   std::filesystem::create_directories(dir_ / "m/in");
@@ -265,6 +266,39 @@ TEST_F(Cli, FailsWhenStandardOutputIsFull) {
   // A reader that has seen enough is no error.
   EXPECT_EQ(WEXITSTATUS(::system((command + "inspect m 2> err | true").c_str())), 0);
   EXPECT_EQ(read_text(dir_ / "err"), "");
+}
+
+/// It is 134 if an exception leaves main.
+TEST_F(Cli, GoesOnWhenStandardErrorIsFullOrClosed) {
+  make_sample();
+  if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  const std::string command = "cd '" + dir_.path().string() + "' && '" NVFP4_CLI_PATH "' ";
+  const auto status = [&](const std::string& arguments) {
+    return WEXITSTATUS(::system((command + arguments).c_str()));
+  };
+  // It warns of the pattern.
+  EXPECT_EQ(status("quantize m a --fuse no,none 2> /dev/full > out"), 0);
+  EXPECT_EQ(status("quantize m b --fuse no,none <&- >&- 2>&-"), 0);
+  EXPECT_EQ(read_text(dir_ / "a" / "model.safetensors"),
+            read_text(dir_ / "b" / "model.safetensors"));
+  EXPECT_EQ(status("quantize nowhere c 2> /dev/full"), 1);
+  EXPECT_EQ(status("bogus 2>&-"), 2);
+  EXPECT_EQ(status("quantize nowhere c 2>&1 | true"), 0);
+}
+
+TEST_F(Cli, LeavesLinksAloneThatLeadNowhere) {
+  namespace fs = std::filesystem;
+  make_sample();
+  for (const char* name : {"d", "d.gguf"}) {
+    fs::create_symlink("not/there", dir_ / name);
+    Words words = {"quantize", "m", name};
+    if (std::string_view(name) != "d") words.insert(words.end(), {"--format", "gguf"});
+    expect_one_line_error(run(words), 1, {name, "not/there"});
+    words.push_back("--dry-run");
+    expect_one_line_error(run(words), 1, {name, "not/there"});
+    EXPECT_TRUE(fs::is_symlink(dir_ / name));
+  }
+  EXPECT_FALSE(fs::exists(dir_ / "not"));
 }
 
 TEST_F(Cli, ReplacesNoFileOfTheInputByTheReport) {
