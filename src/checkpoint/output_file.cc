@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "checkpoint/output_folder.h"
 #include "checkpoint/posix_file.h"
 #include "core/require.h"
 
@@ -18,6 +19,7 @@ void check_output_file(const fs::path& output, std::string_view extension,
                             output.string());
   require<ValueError>(output.extension() == extension, "output = {}, must end in {}",
                       output.string(), extension);
+  require_no_dangling_link(output);
   const fs::file_status status = fs::status(output);
   if (fs::exists(status)) {
     require<IoError>(fs::is_regular_file(status), "{}: must be a regular file", output.string());

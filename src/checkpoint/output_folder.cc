@@ -59,6 +59,14 @@ void require_apart(const fs::path& input, const fs::path& output) {
                       output.string());
 }
 
+void require_no_dangling_link(const fs::path& output) {
+  // With a slash behind it, the path is of what the link leads to.
+  const fs::path link = output.has_filename() ? output : output.parent_path();
+  require<IoError>(!fs::is_symlink(fs::symlink_status(link)) || fs::exists(link),
+                   "{}: is a link to {}, which is not there", link.string(),
+                   fs::is_symlink(fs::symlink_status(link)) ? fs::read_symlink(link).string() : "");
+}
+
 OutputFolder::OutputFolder(const ModelFolder& model, const Plan& plan,
                            const TransformOptions& options)
     : model_(model),
@@ -77,6 +85,7 @@ OutputFolder::~OutputFolder() {
 }
 
 void OutputFolder::check() {
+  require_no_dangling_link(path_);
   if (fs::exists(path_)) {
     require<IoError>(fs::is_directory(path_), "{}: is a file, must be a folder", path_.string());
     lock();
@@ -90,6 +99,7 @@ void OutputFolder::check() {
 }
 
 void OutputFolder::create() {
+  require_no_dangling_link(path_);
   const bool exists = fs::exists(path_);
   require<IoError>(!exists || fs::is_directory(path_), "{}: is a file, must be a folder",
                    path_.string());

@@ -68,6 +68,8 @@ class OutputFolder {
   Descriptor lock_;
 };
 
+/// Throws IoError if the path is a link to what is not there: it would be replaced, or removed.
+void require_no_dangling_link(const std::filesystem::path& output);
 /// Throws ValueError if one of the folders is the other or inside of it.
 void require_apart(const std::filesystem::path& input, const std::filesystem::path& output);
 
