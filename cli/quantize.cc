@@ -45,6 +45,7 @@ Examples:
 )";
 
 std::string check_pattern(const std::string& pattern) {
+  if (pattern.empty()) return "'' must be a name, a glob, or re: and an expression";
   if (!pattern.starts_with("re:")) return {};
   try {
     const std::regex compiled(pattern.substr(3));
@@ -142,8 +143,10 @@ void add_quantize(CLI::App& app) {
       ->option_text("NAMES")
       ->check(CLI::Validator(check_fuse, ""));
   command
-      ->add_option("--input-amax", o.input_amax,
-                   "JSON: module name or pattern to the largest activation; 2688 if not given")
+      ->add_option(
+          "--input-amax", o.input_amax,
+          "JSON: module name or pattern to the largest activation; names count first, then "
+          "the first pattern that matches; 2688 if none does")
       ->option_text("FILE");
   add_threads(*command);
   command

@@ -74,20 +74,26 @@ float InputAmax::find(const std::string& module) {
       return entries_[it->second].amax;
     }
   }
+  Entry* first = nullptr;
   for (Entry& entry : entries_) {
-    if (entry.pattern.exact() || !entry.pattern.matches(tensor)) continue;
-    entry.used = true;
-    return entry.amax;
+    if (entry.pattern.exact() || (first != nullptr && entry.matched) ||
+        !entry.pattern.matches(tensor))
+      continue;
+    entry.matched = true;
+    if (first == nullptr) first = &entry;
   }
-  return 0;
+  if (first == nullptr) return 0;
+  first->used = true;
+  return first->amax;
 }
 
 std::vector<std::string> InputAmax::warnings() const {
   std::vector<std::string> lines;
   for (const Entry& entry : entries_)
     if (!entry.used)
-      lines.push_back(fmt::format("{}: {} matches no quantized module", file_,
-                                  printable(entry.pattern.text())));
+      lines.push_back(fmt::format(
+          "{}: {} matches {}", file_, printable(entry.pattern.text()),
+          entry.matched ? "only what a pattern before it does" : "no quantized module"));
   return lines;
 }
 

@@ -28,7 +28,7 @@ class InputAmax {
   struct Entry {
     Pattern pattern;
     float amax = 0;
-    bool used = false;
+    bool used = false, matched = false;  ///< matched: also where another one came first
   };
   std::string file_;
   std::vector<Entry> entries_;

@@ -298,6 +298,26 @@ TEST(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
   EXPECT_FALSE(fs::exists(dir / "other"));
 }
 
+TEST(QuantizeCheckpoint, OfInputAmaxesTheFirstPatternThatMatchesCounts) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  write_text(dir / "amax.json",
+             R"({"*mlp*": 2688, "*.down_proj": 5376, "nosuch*": 1, "*": 1344,
+                 "model.layers.1.mlp.down_proj": 10752})");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.input_amax = dir / "amax.json";
+  const QuantizeReport report = quantize_checkpoint(options);
+  const LoadedModel out(dir / "out");
+  EXPECT_EQ(out.scalar("model.layers.0.mlp.down_proj.input_scale"), 1.0f);
+  EXPECT_EQ(out.scalar("model.layers.0.self_attn.o_proj.input_scale"), 0.5f);
+  EXPECT_EQ(out.scalar("model.layers.1.mlp.down_proj.input_scale"), 4.0f) << "a name";
+  const std::string file = (dir / "amax.json").string();
+  EXPECT_EQ(report.warnings,
+            (std::vector<std::string>{
+                file + ": *.down_proj matches only what a pattern before it does",
+                file + ": nosuch* matches no quantized module"}));
+}
+
 TEST(QuantizeCheckpoint, InputAmaxesThatCannotBeUsedAreRefused) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
