@@ -31,16 +31,15 @@ bool any_of_last(const Parts& parts, std::size_t n, Predicate predicate) {
 }
 
 bool is_vision(const Parts& module) {
-  return any_part(module,
-                  [](std::string_view p) {
-                    return p.starts_with("visual") || p.starts_with("vision") || p == "vit" ||
-                           p == "vpm" ||
-                           one_of(p,
-                                  {"image_encoder", "img_processor", "img_projection",
-                                   "patch_merger", "multi_modal_projector", "multimodal_projector",
-                                   "mm_projector", "modality_projection", "resampler",
-                                   "embed_vision", "aligner", "connector", "image_newline"});
-                  }) ||
+  return any_part(
+             module,
+             [](std::string_view p) {
+               return p.starts_with("visual") || p.starts_with("vision") || p == "vit" ||
+                      p == "vpm" || p.ends_with("projector") ||
+                      one_of(p, {"image_encoder", "img_processor", "img_projection", "patch_merger",
+                                 "modality_projection", "resampler", "sam_model", "mlp_AR",
+                                 "embed_vision", "aligner", "connector", "image_newline"});
+             }) ||
          module.front() == "mlp1";
 }
 
@@ -70,7 +69,8 @@ bool is_modulation(const Parts& module) {
 bool is_head(const Parts& module) {
   const std::string_view last = module.back();
   return one_of(last, {"lm_head", "embed_out", "head", "score", "classifier", "qa_outputs"}) ||
-         (last == "output" && module.size() <= 2) || (last == "proj_out" && module.size() == 1);
+         (one_of(last, {"output", "output_layer"}) && module.size() <= 2) ||
+         (last == "proj_out" && module.size() == 1);
 }
 
 bool is_embedding(const Parts& module) {

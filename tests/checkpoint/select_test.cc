@@ -49,6 +49,7 @@ TEST(Select, Llama) {
          {"lm_head.weight", {32000, 4096}, false, "lm_head"},
          {"tok_embeddings.weight", {32000, 4096}, false, "embedding"},
          {"layers.0.attention.wq.weight", {4096, 4096}, true, "linear"},
+         {"transformer.output_layer.weight", {65024, 4096}, false, "lm_head"},
          {"output.weight", {32000, 4096}, false, "lm_head"}});
 }
 
@@ -106,6 +107,9 @@ TEST(Select, Multimodal) {
          {"model.visual.patch_embed.proj.weight", {1152, 3, 2, 16, 16}, false, "vision"},
          {"vision_tower.encoder.layers.0.mlp.fc1.weight", {4304, 1152}, false, "vision"},
          {"multi_modal_projector.linear_1.weight", {5120, 1152}, false, "vision"},
+         {"model.sam_model.blocks.0.attn.qkv.weight", {2304, 768}, false, "vision"},
+         {"model.projector.layers.weight", {1280, 2048}, false, "vision"},
+         {"mlp_AR.linear_1.weight", {4608, 4608}, false, "vision"},
          {"audio_tower.layers.0.fc1.weight", {1280, 1280}, false, "audio"},
          {"model.language_model.layers.0.mlp.experts.gate_up_proj",
           {128, 2048, 1536},
