@@ -79,9 +79,7 @@ std::string text(const CompareReport& report, const Arguments& arguments) {
                                 style.bold(clean(arguments.b)));
   for (const auto& [name, complete] : {std::pair{"a", report.complete_a}, {"b", report.complete_b}})
     if (!complete)
-      out +=
-          style.yellow(fmt::format("{} is incomplete: an interrupted quantization left it", name)) +
-          '\n';
+      out += style.yellow(fmt::format("{} is incomplete: an interrupted run left it", name)) + '\n';
   const std::size_t shown = std::min(report.tensors.size(), arguments.top);
   const bool one_form = std::ranges::all_of(
       report.tensors, [&](const auto& t) { return form(t) == form(report.tensors.front()); });

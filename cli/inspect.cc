@@ -159,8 +159,9 @@ std::string text(const InspectReport& report, const Arguments& arguments) {
   }
   std::string out = style.bold(clean(report.path)) + '\n';
   if (!report.complete)
-    out += style.yellow("incomplete: an interrupted quantization; quantize --resume finishes it") +
-           '\n';
+    out +=
+        style.yellow("incomplete: an interrupted run; the same command with --resume finishes it") +
+        '\n';
   Table facts("ll");
   const auto fact = [&](const char* name, const std::string& value) {
     facts.add({style.dim(name), value});

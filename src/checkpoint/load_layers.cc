@@ -16,7 +16,7 @@ using checkpoint::LogicalTensor;
 Checkpoint::Checkpoint(const std::filesystem::path& path)
     : impl_(new Impl{path.string(), checkpoint::CheckpointReader(path)}) {
   require<FormatError>(impl_->reader.complete(),
-                       "{}: incomplete, an interrupted quantization left it", path.string());
+                       "{}: incomplete, an interrupted run left it", path.string());
 }
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;

@@ -25,7 +25,7 @@ class CheckpointReader {
   const std::vector<LogicalTensor>& tensors() const { return tensors_; }
   /// Null if there is none of that name.
   const LogicalTensor* find(std::string_view name) const;
-  /// False if an interrupted quantization left this folder.
+  /// False if an interrupted run left this folder.
   bool complete() const { return complete_; }
   /// "safetensors" or "gguf"
   std::string container() const {
