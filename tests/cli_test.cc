@@ -74,11 +74,16 @@ TEST_F(Cli, CallsWrongUsageTwo) {
 TEST_F(Cli, CallsAFailedInputOne) {
   write_text(dir_ / "bad.safetensors", "no header here");
   expect_one_line_error(run({"quantize", "nowhere", "out"}), 1, {"nowhere"});
+  expect_one_line_error(run({"quantize", "", "out"}), 1, {"input: empty"});
   expect_one_line_error(run({"inspect", "nowhere"}), 1, {"nowhere"});
   expect_one_line_error(run({"compare", "nowhere", "nowhere"}), 1, {"nowhere"});
   expect_one_line_error(run({"inspect", "bad.safetensors"}), 1, {"bad.safetensors"});
   expect_one_line_error(run({"inspect", "bad.safetensors"}, {"NVFP4_THREADS=many"}), 1, {});
   make_sample();
+  write_text(dir_ / "file", "");
+  for (const char* output : {"file/out", "file/a/b"})
+    for (const char* dry : {"-q", "--dry-run"})
+      expect_one_line_error(run({"quantize", "m", output, dry}), 1, {"/file: is a file"});
   // No machine has so many; without a GPU or a build for one, the reason is another.
   expect_one_line_error(run({"quantize", "m", "out", "--device", "cuda:999"}), 1,
                         {"device = cuda:999: "});

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "checkpoint/pattern.h"
+#include "checkpoint/posix_file.h"
 #include "checkpoint/text_file.h"
 #include "core/require.h"
 
@@ -217,7 +218,7 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
   collect_others(input, {}, entered, model);
   return model;
 } catch (const fs::filesystem_error& e) {
-  throw IoError(e.what());
+  throw_io_error(e);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -44,6 +44,15 @@ bool is_inside(const fs::path& inner, const fs::path& outer) {
   return o == outer.end();
 }
 
+/// What is there of the path lets a folder be made in it.
+void require_place_of(const fs::path& path) {
+  fs::path parent = fs::absolute(path).parent_path();
+  std::error_code ignored;  // below a file nothing exists
+  while (!fs::exists(parent, ignored) && parent.has_relative_path()) parent = parent.parent_path();
+  require<IoError>(fs::is_directory(parent), "{}: is a file, must be a folder", parent.string());
+  if (::access(parent.c_str(), W_OK) != 0) throw_io_error(parent, "create a folder in", errno);
+}
+
 }  // namespace
 
 void require_apart(const fs::path& input, const fs::path& output) {
@@ -92,10 +101,7 @@ void OutputFolder::check() {
     decide();
     return;
   }
-  fs::path parent = fs::absolute(path_).parent_path();
-  while (!fs::exists(parent) && parent.has_relative_path()) parent = parent.parent_path();
-  require<IoError>(fs::is_directory(parent), "{}: is a file, must be a folder", parent.string());
-  if (::access(parent.c_str(), W_OK) != 0) throw_io_error(parent, "create a folder in", errno);
+  require_place_of(path_);
 }
 
 void OutputFolder::create() {
@@ -104,6 +110,7 @@ void OutputFolder::create() {
   require<IoError>(!exists || fs::is_directory(path_), "{}: is a file, must be a folder",
                    path_.string());
   if (exists) return;
+  require_place_of(path_);
   fs::path folder = fs::absolute(path_);
   if (!folder.has_filename()) folder = folder.parent_path();
   for (; !fs::exists(folder); folder = folder.parent_path()) created_.push_back(folder);

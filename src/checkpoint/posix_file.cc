@@ -56,6 +56,17 @@ void throw_io_error(const std::filesystem::path& path, const std::string& action
                             full ? "disk full: " : "", std::generic_category().message(error)));
 }
 
+void throw_io_error(const std::filesystem::filesystem_error& error) {
+  // "filesystem error: cannot create directories: Permission denied [a/b]"
+  constexpr std::string_view kPrefix = "filesystem error: ";
+  const std::string reason = error.code().message();
+  std::string_view what = error.what();
+  if (what.starts_with(kPrefix)) what.remove_prefix(kPrefix.size());
+  what = what.substr(0, what.find(": " + reason));
+  const std::string path = printable(error.path1().native(), 4096);
+  throw IoError(fmt::format("{}{}{}: {}", path, path.empty() ? "" : ": ", what, reason));
+}
+
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   std::swap(fd_, other.fd_);
   return *this;

@@ -17,6 +17,9 @@ namespace nvfp4 {
 [[noreturn]] void throw_io_error(const std::filesystem::path& path, const std::string& action,
                                  int error);
 
+/// The same for what std::filesystem throws: which path, what could not be done, why.
+[[noreturn]] void throw_io_error(const std::filesystem::filesystem_error& error);
+
 /// An open file descriptor, or -1.
 class Descriptor {
  public:

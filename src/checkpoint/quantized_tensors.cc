@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/journal.h"
+#include "checkpoint/posix_file.h"
 #include "checkpoint/printable.h"
 #include "checkpoint/text_file.h"
 #include "core/require.h"
@@ -31,7 +32,7 @@ CheckpointReader::CheckpointReader(const fs::path& path, Naming naming) try {
   tensors_ = std::move(found.tensors);
   for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.try_emplace(tensors_[i].name, i);
 } catch (const fs::filesystem_error& e) {
-  throw IoError(e.what());
+  throw_io_error(e);
 }
 
 void CheckpointReader::open_folder(const fs::path& folder) {

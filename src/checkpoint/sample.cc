@@ -6,6 +6,7 @@
 #include <span>
 #include <system_error>
 
+#include "checkpoint/posix_file.h"
 #include "checkpoint/sample_models.h"
 #include "checkpoint/sample_weights.h"
 #include "core/parallel_for.h"
@@ -66,7 +67,7 @@ void make_folder(const fs::path& folder, bool overwrite) try {
     require<IoError>(fs::remove(path, error) && !error, "{}: cannot remove: {}", path.string(),
                      error.message());
 } catch (const fs::filesystem_error& e) {
-  throw IoError(e.what());
+  throw_io_error(e);
 }
 
 struct Chunk {

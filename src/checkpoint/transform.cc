@@ -15,6 +15,7 @@
 #include "checkpoint/output_file.h"
 #include "checkpoint/output_folder.h"
 #include "checkpoint/pipeline.h"
+#include "checkpoint/posix_file.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"
 
@@ -53,6 +54,7 @@ QuantizeReport report_of(const Plan& plan) {
 }
 
 void check_options(const TransformOptions& options) {
+  require<ValueError>(!options.input.empty(), "input: empty, must name a model");
   require<ValueError>(!options.output.empty(), "output: empty, must name a folder");
   require<ValueError>(!options.resume || !options.overwrite,
                       "resume and overwrite are both set, must be one of them");
@@ -183,7 +185,7 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
   report.peak_memory_bytes = peak_memory();
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
-  throw IoError(e.what());
+  throw_io_error(e);
 }
 
 QuantizeReport transform_checkpoint(const TransformOptions& options) {
