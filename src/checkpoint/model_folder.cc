@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "checkpoint/lost_scales.h"
 #include "checkpoint/pattern.h"
 #include "checkpoint/posix_file.h"
 #include "checkpoint/text_file.h"
@@ -118,6 +119,22 @@ void put_together(ModelFolder& model, bool to_repair) {
     model.file_of.push_back(static_cast<std::size_t>(t.data.file - model.files.data()));
 }
 
+/// FP8 codes that are taken for values would be wrong without a word.
+void require_fp8_scales(const ModelFolder& model) {
+  std::vector<Declared> declared;
+  if (!model.config_text.empty())
+    if (auto d = declared_in_config(model.config_text, (model.root / "config.json").string()))
+      declared.push_back(std::move(*d));
+  try {
+    if (!model.hf_quant_text.empty())
+      declared.push_back(declared_in_hf_quant_config(
+          model.hf_quant_text, (model.root / "hf_quant_config.json").string()));
+  } catch (const FormatError&) {  // whoever plans the output passes it over, and says so
+  }
+  const std::vector<Defect> lost = lost_fp8_scales(model.tensors, declared);
+  if (!lost.empty()) throw FormatError(lost.front().text);
+}
+
 bool can_be_parsed(const fs::path& index) {
   try {
     safetensors::parse_index(read_model_text(index), index.string());
@@ -163,6 +180,7 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
     model.file_names = {input.filename().string()};
     open_files(model);
     put_together(model, to_repair);
+    if (!to_repair) require_fp8_scales(model);
     return model;
   }
 
@@ -214,6 +232,7 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
   if (fs::exists(input / "config.json")) model.config_text = read_model_text(input / "config.json");
   if (fs::exists(input / "hf_quant_config.json"))
     model.hf_quant_text = read_model_text(input / "hf_quant_config.json");
+  if (!to_repair) require_fp8_scales(model);
   std::set<fs::path> entered;
   collect_others(input, {}, entered, model);
   return model;

@@ -167,19 +167,6 @@ class ConfigCheck {
                                 d.file, groups[0]->bits));
   }
 
-  /// FP8 values without a scale mean something only where nobody says that they have one.
-  void check_plain_fp8(const Declared& d, const LogicalTensor& t, const std::string& module) {
-    const std::string* own = d.layer_algorithm(module);
-    bool wants = d.method == "fp8" || (own != nullptr && own->starts_with("FP8"));
-    if (!wants && d.excludes(module) == Declared::Match::none)
-      for (const DeclaredGroup* group : groups_of(d, module))
-        wants |= group->is_float && group->bits == 8;
-    if (wants)
-      findings_.add("missing-scale", module,
-                    fmt::format("{}: no scale beside it, and {} says that it is quantized to FP8",
-                                t.data.describe(), d.file));
-  }
-
   static bool holds_below(const std::set<std::string>& modules, const std::string& prefix) {
     const auto first = modules.lower_bound(prefix);
     return first != modules.end() && first->starts_with(prefix);
@@ -187,7 +174,6 @@ class ConfigCheck {
 
   void check_kept(const Declared& d, const LogicalTensor& t, const std::string& module) {
     if (!t.name.ends_with(".weight") || t.shape.size() != 2) return;
-    if (t.data.info->dtype == safetensors::DType::f8_e4m3) return check_plain_fp8(d, t, module);
     if (!d.layers.empty()) return;
     const bool is_experts_only = !d.moe_algorithm.empty();
     if (is_experts_only) return;

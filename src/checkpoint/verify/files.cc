@@ -1,6 +1,7 @@
 // Which files there are, and whether they and the index can be read and agree.
 #include <algorithm>
 
+#include "checkpoint/lost_scales.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/pattern.h"
@@ -40,6 +41,7 @@ class Opener {
       subject_.unknown.insert(unknown.tensor.substr(0, unknown.tensor.rfind('.')));
       subject_.unknown.insert(std::string(module_of(unknown.tensor)));
     }
+    find_lost_scales();
     find_orphans();
     if (subject_.index) check_index();
     return std::move(subject_);
@@ -134,6 +136,17 @@ class Opener {
     findings_.add("stored-twice", tensor.info->name,
                   fmt::format("{} is in {} too", tensor.describe(),
                               subject_.table.find(tensor.info->name).file->path().string()));
+  }
+
+  void find_lost_scales() {
+    std::vector<Declared> declared;
+    for (const auto& each : {subject_.in_config, subject_.in_hf_quant})
+      if (each) declared.push_back(*each);
+    for (const Defect& lost : lost_fp8_scales(subject_.tensors, declared)) {
+      if (subject_.unknown.contains(std::string(module_of(lost.tensor)))) continue;
+      findings_.add(lost.code, lost.tensor, lost.text);
+      subject_.defective.insert(lost.tensor);
+    }
   }
 
   /// Scales that only quantized weights have, and no weight beside them.

@@ -31,7 +31,7 @@ constexpr FindingKind kKinds[] = {
     {"stored-twice", error, "the same weight is stored twice",
      "which one counts depends on the order of the files", "remove one of them"},
     // Tensors of a weight
-    {"missing-scale", error, "codes without block scales",
+    {"missing-scale", error, "codes without their scales",
      "it fails, or leaves the scales uninitialized", "quantize the tensor again"},
     {"missing-global-scale", error, "codes without a global scale",
      "the scale stays uninitialized: garbage or NaN", "quantize the tensor again"},

@@ -1,0 +1,59 @@
+#include "checkpoint/lost_scales.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "checkpoint/printable.h"
+#include "checkpoint/schemes/scheme.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+bool is_bare(const LogicalTensor& t) {
+  return t.is_plain() && t.name.ends_with(".weight") && t.shape.size() >= 2 &&
+         t.data.info->dtype == safetensors::DType::f8_e4m3;
+}
+
+bool says_fp8(const Declared& d) {
+  return d.method.find("fp8") != std::string::npos || d.algorithm.starts_with("FP8") ||
+         std::ranges::any_of(d.layers,
+                             [](const auto& layer) { return layer.second.starts_with("FP8"); }) ||
+         std::ranges::any_of(d.groups,
+                             [](const DeclaredGroup& g) { return g.is_float && g.bits == 8; });
+}
+
+}  // namespace
+
+std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
+                                    std::span<const Declared> declared) {
+  std::set<std::string> suffixes;  // as the model's other weights have them
+  std::string reason;
+  for (const LogicalTensor& t : tensors) {
+    if (t.encoding() != Encoding::fp8) continue;
+    if (reason.empty()) reason = fmt::format("'{}' has one", printable(t.name));
+    suffixes.emplace(t.names->scales);
+  }
+  if (const auto d = std::ranges::find_if(declared, says_fp8); d != declared.end())
+    reason = fmt::format("{} says that weights are FP8", d->file);
+  if (reason.empty()) return {};
+  if (suffixes.empty())
+    for (const WeightNames* names : {&kFp8Names, &kFp8InverseNames})
+      suffixes.emplace(names->scales);
+
+  std::vector<Defect> lost;
+  for (const LogicalTensor& t : tensors) {
+    if (!is_bare(t)) continue;
+    std::vector<std::string> names;
+    for (const std::string& suffix : suffixes)
+      names.push_back(fmt::format("'{}{}'", printable(t.module()), suffix));
+    lost.push_back({"missing-scale", t.name,
+                    fmt::format("{}: F8_E4M3 and no {} beside it, though {}", t.data.describe(),
+                                fmt::join(names, " or "), reason)});
+  }
+  return lost;
+}
+
+}  // namespace nvfp4::checkpoint
