@@ -1,8 +1,8 @@
 #include "checkpoint/model_config.h"
 
 #include <algorithm>
-#include <cctype>
 
+#include "checkpoint/json_edit.h"
 #include "checkpoint/json_text.h"
 #include "core/require.h"
 
@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kKey = "quantization_config";
+constexpr const char* kThinker = "thinker_config";  ///< a multimodal model within another
 
 /// Python writes NaN and Infinity, which JSON has not: null in their place, outside of strings.
 std::string without_python_numbers(const std::string& text) {
@@ -39,45 +40,19 @@ std::string without_python_numbers(const std::string& text) {
   return out;
 }
 
-/// Bytes [begin, end) of a member of the outermost object, with the comma that goes with it.
-struct Range {
-  std::size_t begin = 0, end = 0;
-};
-
-/// Empty if there is no such member. `text` is an object.
-Range member_range(const std::string& text, std::string_view key) {
-  Range range;
-  int depth = 0;
-  std::size_t comma = std::string::npos;  // before the member, or the opening brace
-  bool inside = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '"') {
-      std::size_t end = i + 1;
-      while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
-      const std::size_t after = text.find_first_not_of(" \t\r\n", end + 1);
-      const bool is_key = after != std::string::npos && text[after] == ':';
-      if (depth == 1 && is_key && text.compare(i + 1, end - i - 1, key) == 0 &&
-          end - i - 1 == key.size()) {
-        inside = true;
-        range.begin = text[comma] == ',' ? comma : comma + 1;
-      }
-      i = end;
-      continue;
-    }
-    const bool closes = c == '}' || c == ']';
-    if (inside && depth == 1 && (c == ',' || closes)) {
-      range.end = i;
-      if (text[comma] != ',' && c == ',') range.end = i + 1;  // it was the first of several
-      while (range.end > range.begin && closes && std::isspace(text[range.end - 1]) != 0)
-        --range.end;
-      return range;
-    }
-    if (c == '{' || c == '[') ++depth;
-    if (closes) --depth;
-    if (depth == 1 && (c == ',' || c == '{')) comma = i;
+/// Calls visit(members) for the outermost object, then for the parts of a multimodal model.
+template <class Visit>
+void visit_parts(std::string_view text, Visit visit) {
+  const std::vector<JsonMember> whole = json_members(text, text.find('{'));
+  visit(whole);
+  for (const JsonMember& part : whole) {
+    if (part.key == kKey || !part.is_object(text)) continue;
+    const std::vector<JsonMember> members = json_members(text, part.begin);
+    visit(members);
+    if (part.key != kThinker) continue;
+    for (const JsonMember& inner : members)
+      if (inner.key != kKey && inner.is_object(text)) visit(json_members(text, inner.begin));
   }
-  return {};
 }
 
 }  // namespace
@@ -93,11 +68,12 @@ Json parse_config_json(const std::string& text, const std::string& file) {
 }
 
 const Json& language_model_config(const Json& json) {
-  for (const char* key : {"text_config", "llm_config", "language_config"})
-    if (const auto it = json.find(key); it != json.end() && it->is_object()) return *it;
-  if (const auto it = json.find("thinker_config"); it != json.end() && it->is_object())
-    return language_model_config(*it);
-  return json;
+  const auto thinker = json.find(kThinker);
+  const Json& inner = thinker != json.end() && thinker->is_object() ? *thinker : json;
+  for (const Json* level : {&json, &inner})
+    for (const char* key : {"text_config", "llm_config", "language_config"})
+      if (const auto it = level->find(key); it != level->end() && it->is_object()) return *it;
+  return inner;
 }
 
 bool ModelConfig::is(std::string_view model_type) const {
@@ -125,43 +101,31 @@ ModelConfig parse_model_config(std::string text, const std::string& file) {
 }
 
 std::string without_quantization_config(const ModelConfig& config) {
-  const Json json =
-      config.text.empty() ? Json::object() : parse_config_json(config.text, config.file);
+  if (config.text.empty()) return {};
+  const Json json = parse_config_json(config.text, config.file);
   const Json& language = language_model_config(json);
-  if (&language != &json && language.contains(kKey)) {  // rare enough to lose the formatting
-    Json whole = json;
-    for (auto& [key, value] : whole.items())
-      if (value.is_object()) value.erase(kKey);
-    whole.erase(kKey);
-    return dump_pretty(whole) + "\n";
-  }
-  std::string text = config.text;
-  if (json.contains(kKey)) {
-    const Range range = member_range(text, kKey);
-    text.erase(range.begin, range.end - range.begin);
-  }
-  return text;
+  const bool nested = &language != &json && language.contains(kKey);
+  JsonEdits edits(config.text);
+  bool outermost = true;
+  visit_parts(config.text, [&](const std::vector<JsonMember>& members) {
+    if (outermost || nested) edits.remove(members, kKey);
+    outermost = false;
+  });
+  return edits.apply();
 }
 
-std::string with_dtype(const std::string& text, const std::string& file, std::string_view dtype) {
+std::string with_dtype(const std::string& text, std::string_view dtype) {
   if (text.empty()) return text;
-  Json json = parse_config_json(text, file);
-  bool changes = false;
-  const auto set = [&](Json& object) {
-    for (const char* key : {"torch_dtype", "dtype"}) {
-      const auto it = object.find(key);
-      if (it == object.end() || !it->is_string()) continue;
-      const auto& name = it->get_ref<const std::string&>();
+  JsonEdits edits(text);
+  visit_parts(text, [&](const std::vector<JsonMember>& members) {
+    for (const JsonMember& m : members) {
+      if (m.key != "torch_dtype" && m.key != "dtype") continue;
+      const std::string name = json_string(text, m);
       const bool known = name == "bfloat16" || name == "float16";  // FP32 loses nothing
-      if (!known || name == dtype) continue;
-      *it = dtype;
-      changes = true;
+      if (known && name != dtype) edits.replace(m.begin, m.end, fmt::format("\"{}\"", dtype));
     }
-  };
-  set(json);
-  for (auto& [key, part] : json.items())  // of a multimodal model
-    if (part.is_object()) set(part);
-  return changes ? dump_pretty(json) + "\n" : text;
+  });
+  return edits.apply();
 }
 
 std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {

@@ -25,13 +25,14 @@ nlohmann::ordered_json parse_config_json(const std::string& text, const std::str
 /// The language model's own configuration inside a multimodal one; else all of it.
 const nlohmann::ordered_json& language_model_config(const nlohmann::ordered_json& json);
 
-/// The text with "quantization_config" added, or replaced; every other byte stays as it was.
+/// The text with "quantization_config" added, or replaced, however often it is there and however it
+/// is escaped; every other byte stays as it was.
 std::string with_quantization_config(const ModelConfig& config,
                                      const nlohmann::ordered_json& quantization);
-/// The text without it, at the end of a line.
+/// The text without it, in the language model's part of it too.
 std::string without_quantization_config(const ModelConfig& config);
-/// The text with `dtype` ("float16") wherever it says in which one to load floats; unchanged to the
-/// byte if it says so already, or nothing.
-std::string with_dtype(const std::string& text, const std::string& file, std::string_view dtype);
+/// `text`, which was parsed before, with `dtype` ("float16") wherever it says in which one to load
+/// floats; every other byte stays as it was.
+std::string with_dtype(const std::string& text, std::string_view dtype);
 
 }  // namespace nvfp4::checkpoint

@@ -429,7 +429,7 @@ class Planner {
       plan_.warnings.push_back("no tensor is quantized");
     if (options_.task == Task::decode)
       plan_.config_json =
-          with_dtype(without_quantization_config(config_), config_.file,
+          with_dtype(without_quantization_config(config_),
                      options_.plain == safetensors::DType::f16 ? "float16" : "bfloat16");
     else if (quantized_.empty() && fp8_.empty() && !native_)
       plan_.config_json = without_quantization_config(config_);

@@ -63,6 +63,51 @@ TEST(ModelConfig, ReplacesAQuantizationAndNothingElse) {
   }
 }
 
+TEST(ModelConfig, TakesEveryQuantizationOutHoweverItIsWritten) {
+  const Json ours = {{"x", 1}};
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"quantization_config": {"b": 1}, "a": 1e-05, "quantization_config": 2})",
+       R"({ "a": 1e-05})"},
+      {R"({"a": 1e-05, "quantization\u005fconfig": {"b": 1} })", R"({"a": 1e-05 })"},
+      {R"({"quantization_config":{},"\u0071uantization_config":{} , "a":[NaN] ,"c":"\\" })",
+       R"({ "a":[NaN] ,"c":"\\" })"},
+      {R"({"a": "\"quantization_config\": {", "quantization_config": "}", "c": -Infinity})",
+       R"({"a": "\"quantization_config\": {", "c": -Infinity})"},
+      {"{\"quantization_config\": {}, \"quantization_config\": {}\n}", "{\n}"},
+      {R"({"text_config": {"a": Infinity, "quantization_config": {"b": 1}, "c": 1e-05},
+           "vision_config": {"quantization_config": {}}, "d": [{"quantization_config": 1}]})",
+       R"({"text_config": {"a": Infinity, "c": 1e-05},
+           "vision_config": {}, "d": [{"quantization_config": 1}]})"},
+      {R"({"thinker_config": {"text_config": {"quantization\u005fconfig": {}, "a": NaN}}})",
+       R"({"thinker_config": {"text_config": { "a": NaN}}})"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const ModelConfig config = parse_model_config(text, "config.json");
+    EXPECT_EQ(without_quantization_config(config), expected);
+    const std::string with = with_quantization_config(config, ours);
+    EXPECT_EQ(parse_config_json(with, "config.json").at("quantization_config"), ours) << with;
+    EXPECT_EQ(without_quantization_config(parse_model_config(with, "config.json")),
+              without_quantization_config(
+                  parse_model_config(with_quantization_config(config, 7), "config.json")));
+  }
+}
+
+TEST(ModelConfig, ChangesTheDtypeAndNothingElse) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"torch_dtype":"bfloat16","time_step_limit":[0.0,Infinity]})",
+       R"({"torch_dtype":"float16","time_step_limit":[0.0,Infinity]})"},
+      {R"({"a": [NaN, -Infinity, 1.50], "dtype" : "bfloat16" , "torch_dtype": "float32"})",
+       R"({"a": [NaN, -Infinity, 1.50], "dtype" : "float16" , "torch_dtype": "float32"})"},
+      {R"({"text_config": {"d\u0074ype": "bfloat16"}, "dtype": "bfloat\u00316", "e": {"e": Infinity}})",
+       R"({"text_config": {"d\u0074ype": "float16"}, "dtype": "float16", "e": {"e": Infinity}})"},
+      {R"({"dtype": "bfloat16", "dtype": "bfloat16"})",
+       R"({"dtype": "float16", "dtype": "float16"})"},
+      {R"({"a": ["dtype", "bfloat16"], "dtype": "float16"})",
+       R"({"a": ["dtype", "bfloat16"], "dtype": "float16"})"},
+  };
+  for (const auto& [text, expected] : cases) EXPECT_EQ(with_dtype(text, "float16"), expected);
+}
+
 TEST(ModelConfig, RefusesWhatIsNotAnObject) {
   expect_error<FormatError>([] { parse_model_config("[1]", "config.json"); }, {"object"});
   EXPECT_THROW(parse_model_config("{\"a\": ", "config.json"), FormatError);
