@@ -4,6 +4,7 @@
 #include <set>
 
 #include "checkpoint/lost_scales.h"
+#include "checkpoint/model_config.h"
 #include "checkpoint/pattern.h"
 #include "checkpoint/posix_file.h"
 #include "checkpoint/text_file.h"
@@ -229,7 +230,10 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
   open_files(model);
   if (!indexes.empty() && !to_repair) check_index(input / model.index_name, index, model);
   put_together(model, to_repair);
-  if (fs::exists(input / "config.json")) model.config_text = read_model_text(input / "config.json");
+  if (const fs::path config = input / "config.json"; fs::exists(config)) {
+    model.config_text = read_model_text(config);
+    if (model.config_text.empty()) parse_config_json({}, config.string());  // throws: it is there
+  }
   if (fs::exists(input / "hf_quant_config.json"))
     model.hf_quant_text = read_model_text(input / "hf_quant_config.json");
   if (!to_repair) require_fp8_scales(model);

@@ -1,12 +1,18 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "nvfp4/error.h"
+#include "nvfp4/repair.h"
 
 /// What becomes of the text of config.json.
 namespace nvfp4 {
 namespace {
+
+namespace fs = std::filesystem;
 
 TEST(ConfigText, NumbersThatOnlyPythonHasStay) {
   const TempDir dir;
@@ -40,6 +46,28 @@ TEST(ConfigText, NoQuantizationIsLeftOverPlainWeights) {
     const std::size_t first = out.find(key);
     EXPECT_EQ(first == out.npos, to == "bf16") << out;
     EXPECT_EQ(out.rfind(key), first) << "once, " << out;
+  }
+}
+
+TEST(ConfigText, AnEmptyFileIsNoAbsentOne) {
+  const TempDir dir;
+  write_tiny_llama(dir / "a");
+  quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+  for (const char* text : {"", " \n", "{"}) {
+    SCOPED_TRACE(text);
+    for (const char* folder : {"a", "b"}) write_text(dir / folder / "config.json", text);
+    const std::string a = (dir / "a" / "config.json").string() + ": ",
+                      b = (dir / "b" / "config.json").string() + ": ";
+    expect_error<FormatError>(
+        [&] { quantize_checkpoint(quantize_options(dir / "a", dir / "out")); },
+        {a, "syntax error"});
+    for (const std::string to : {"bf16", "modelopt"})
+      expect_error<FormatError>([&] { convert(dir / "b", dir / "out", to); }, {b, "syntax error"});
+    RepairOptions repair;
+    repair.input = dir / "b";
+    repair.output = dir / "out";
+    expect_error<FormatError>([&] { repair_checkpoint(repair); }, {b, "syntax error"});
+    EXPECT_FALSE(fs::exists(dir / "out"));
   }
 }
 
