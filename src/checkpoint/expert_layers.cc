@@ -17,18 +17,9 @@ std::size_t after_experts(std::string_view module) {
   return at == std::string_view::npos ? at : at + 1 + kExperts.size();
 }
 
-/// Whether loaders take it for a part of the layer's expert matrices.
-bool is_expert_weight(const safetensors::TensorInfo& t, const Selection& s) {
-  if (s.kind == "stacked experts") return true;
-  const std::string_view module = module_of(t.name);
-  const std::size_t at = after_experts(module);
-  return at < module.size() && module[at] >= '0' && module[at] <= '9' && t.shape.size() == 2 &&
-         t.name.ends_with(".weight");
-}
-
 struct Layer {
   std::vector<Choice> weights;
-  std::size_t quantized = 0;
+  ExpertCount count;
   const Choice* obstacle = nullptr;  ///< the first weight that is kept, and not by the user
 };
 
@@ -47,23 +38,36 @@ std::string without_expert_number(std::string_view module) {
   return fmt::format("{}*{}", module.substr(0, at), module.substr(end));
 }
 
+bool is_expert_weight(const safetensors::TensorInfo& t, const Selection& s) {
+  if (s.kind == "stacked experts") return true;
+  const std::string_view module = module_of(t.name);
+  const std::size_t at = after_experts(module);
+  return at < module.size() && module[at] >= '0' && module[at] <= '9' && t.shape.size() == 2 &&
+         t.name.ends_with(".weight");
+}
+
+std::string ExpertCount::complaint(std::string_view layer) const {
+  return fmt::format(
+      "{}: {} of {} tensors are quantized, loaders cannot load a partly quantized expert layer",
+      layer, quantized, weights);
+}
+
 std::vector<std::string> keep_expert_layers_whole(const std::vector<Choice>& choices) {
   std::map<std::string, Layer> layers;
   for (const Choice& choice : choices) {
     if (!is_expert_weight(*choice.info, *choice.selection)) continue;
     Layer& layer = layers[expert_layer_of(module_of(choice.info->name))];
     layer.weights.push_back(choice);
-    layer.quantized += choice.selection->quantize;
+    ++layer.count.weights;
+    layer.count.quantized += choice.selection->quantize;
     if (!choice.selection->quantize && !choice.selection->ignored && layer.obstacle == nullptr)
       layer.obstacle = &choice;
   }
   std::vector<std::string> warnings;
   for (auto& [name, layer] : layers) {
-    if (layer.quantized == 0 || layer.quantized == layer.weights.size()) continue;
+    if (!layer.count.is_partly()) continue;
     if (layer.obstacle == nullptr) {
-      warnings.push_back(fmt::format(
-          "{}: {} of {} tensors are quantized, loaders cannot load a partly quantized expert layer",
-          name, layer.quantized, layer.weights.size()));
+      warnings.push_back(layer.count.complaint(name));
       continue;
     }
     const std::string reason =

@@ -215,8 +215,18 @@ TEST(StackedNvfp4, ScalesLeftBesideAPlainStackAreLeftOut) {
   const TempDir dir;
   StackedExperts(kStackForms[0]).write(dir / "a", dir / "single");
   LoadedFolder left(dir / "a");
-  const std::string stack = StackedExperts::kPrefix + "down_proj";
+  auto& tensors = left.shards.begin()->second;
+  const std::size_t whole = tensors.size();
+  for (std::size_t i = 0; i < whole; ++i) {  // another layer, which stays as it is
+    TestTensor t = tensors[i];
+    if (!t.spec.name.starts_with(StackedExperts::kPrefix)) continue;
+    t.spec.name.replace(t.spec.name.find(".0."), 3, ".1.");
+    tensors.push_back(std::move(t));
+  }
+  const std::string stack = StackedExperts::kPrefix + "down_proj",
+                    other = StackedExperts::kPrefix + "gate_up_proj";
   left.at(stack) = random_tensor(stack, {3, 96, 64});
+  left.at(other) = random_tensor(other, {3, 64, 192});
   left.write(dir / "left");
   EXPECT_NE(findings_of(dir / "left").find("orphan-scale"), std::string::npos);
   repair(dir / "left", dir / "out");

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "checkpoint/expert_layers.h"
 #include "checkpoint/fuse.h"
 #include "checkpoint/select.h"
 #include "checkpoint/verify/checks.h"
@@ -116,6 +117,12 @@ void check_partners(const Partners& partners, Findings& findings) {
   }
 }
 
+bool is_of_expert_layer(const LogicalTensor& t) {
+  if (expert_layer_of(t.module()).empty()) return false;
+  const safetensors::TensorInfo info = t.plain_info();
+  return is_expert_weight(info, classify(info));
+}
+
 }  // namespace
 
 std::vector<std::size_t> wrong_senses(const LogicalTensor& t) {
@@ -133,17 +140,23 @@ std::vector<std::size_t> wrong_senses(const LogicalTensor& t) {
 void check_globals(const Subject& subject, Findings& findings) {
   const FuseRules rules({});
   std::map<std::string, Partners> groups;
+  std::map<std::string, ExpertCount> expert_layers;
   std::int64_t defaults = 0;
   std::string first_default;
   for (const LogicalTensor& t : subject.tensors) {
+    if (subject.defective.contains(t.name)) continue;
+    const bool expert = is_of_expert_layer(t);
+    if (expert) {
+      ExpertCount& count = expert_layers[expert_layer_of(t.module())];
+      ++count.weights;
+      count.quantized += t.is_nvfp4();
+    }
     if (t.is_nvfp4()) {
-      if (subject.defective.contains(t.name)) continue;
       const std::int64_t before = defaults;
       check_one(t, findings, defaults);
       if (defaults > before && first_default.empty()) first_default = t.module();
       groups[rules.key(t.module())].quantized.push_back(&t);
-    } else if (t.name.ends_with(".weight") && t.shape.size() == 2 &&
-               !subject.defective.contains(t.name)) {
+    } else if (t.name.ends_with(".weight") && t.shape.size() == 2 && !expert) {
       std::string& kept = groups[rules.key(t.module())].kept;
       if (kept.empty()) kept = t.module();
     }
@@ -157,6 +170,8 @@ void check_globals(const Subject& subject, Findings& findings) {
       !findings.judges_for("tensorrt-llm") && !findings.judges_for("transformers"))
     return;
   for (const auto& [key, partners] : groups) check_partners(partners, findings);
+  for (const auto& [layer, count] : expert_layers)
+    if (count.is_partly()) findings.add("fused-partly", layer, count.complaint(layer));
 }
 
 }  // namespace nvfp4::checkpoint

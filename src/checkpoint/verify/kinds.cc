@@ -88,7 +88,9 @@ constexpr FindingKind kKinds[] = {
     {"fused-input-scales", warning, "layers that loaders fuse have different input scales",
      "vLLM and SGLang take the largest or the first; TensorRT-LLM stops",
      "nvfp4 repair makes them equal"},
-    {"fused-partly", error, "one of the layers that loaders fuse is quantized, another is not",
+    {"fused-partly", error,
+     "one of the layers that loaders fuse is quantized, another is not; a layer's experts are "
+     "fused",
      "it refuses the model", "quantize or keep all of them"},
     // Configuration
     {"bad-config", error, "config.json or hf_quant_config.json is not what it must be",
