@@ -78,16 +78,17 @@ int shard_count_of(const std::string& name) {
   return count;
 }
 
+constexpr const char* kSingle = "model.safetensors";
+
+bool is_whole_by_itself(const std::vector<std::string>& found) {
+  return std::find(found.begin(), found.end(), kSingle) != found.end();
+}
+
 std::vector<std::string> shards_without_index(const fs::path& root,
                                               const std::vector<std::string>& found) {
-  if (std::find(found.begin(), found.end(), "model.safetensors") != found.end())
-    return {"model.safetensors"};
-  for (const std::string& name : found) {
-    const int count = shard_count_of(name);
-    require<FormatError>(count == 0 || count == static_cast<int>(found.size()),
-                         "{}: {} of {} shards are there, and no index", root.string(), found.size(),
-                         count);
-  }
+  const std::string lost = lost_shards(root, found);
+  if (!lost.empty()) throw FormatError(lost);
+  if (is_whole_by_itself(found)) return {kSingle};
   return found;
 }
 
@@ -163,6 +164,16 @@ void open_single(const fs::path& input, ModelFolder& model) {
 }
 
 }  // namespace
+
+std::string lost_shards(const fs::path& folder, const std::vector<std::string>& found) {
+  if (is_whole_by_itself(found)) return {};
+  for (const std::string& name : found)
+    if (const int count = shard_count_of(name);
+        count != 0 && count != static_cast<int>(found.size()))
+      return fmt::format("{}: {} of {} shards are there, and no index", folder.string(),
+                         found.size(), count);
+  return {};
+}
 
 bool is_index_name(const std::string& name) { return name.ends_with(".safetensors.index.json"); }
 

@@ -36,6 +36,10 @@ struct ModelFolder {
 /// index need not be right nor weights be whole.
 ModelFolder open_model_folder(const std::filesystem::path& input, bool to_repair = false);
 
+/// What is wrong with a folder without an index whose files' names count others ("-of-00003");
+/// empty if nothing is. `found` are its .safetensors files, sorted.
+std::string lost_shards(const std::filesystem::path& folder, const std::vector<std::string>& found);
+
 /// The index's own name if `name` is one ("model.safetensors.index.json").
 bool is_index_name(const std::string& name);
 

@@ -27,7 +27,8 @@ using Codes = std::set<std::string_view>;
 
 /// Nothing here can put these right.
 const Codes& hopeless() {
-  static const Codes codes = {"interrupted",    "unreadable-file", "stored-twice", "fused-partly",
+  static const Codes codes = {"interrupted",    "unreadable-file", "stored-twice",
+                              "fused-partly",   "missing-shard",   "missing-layers",
                               "source-missing", "declared-only",   "unknown-form"};
   return codes;
 }

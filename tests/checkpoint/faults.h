@@ -111,6 +111,13 @@ inline const std::map<std::string, Plant>& plants() {
       {"interrupted", [](Bed& b) { write_text(b.output / "nvfp4.partial.json", "{}"); }},
       {"unreadable-file",
        [](Bed& b) { fs::resize_file(b.output / "model-00001-of-00003.safetensors", 100); }},
+      {"missing-shard",
+       [](Bed& b) {
+         fs::remove(b.output / "model.safetensors.index.json");
+         fs::remove(b.output / "model-00002-of-00003.safetensors");
+       }},
+      {"missing-layers", edit([](LoadedFolder& f) { f.config["num_hidden_layers"] = 3; })},
+      {"missing-linear", edit([](LoadedFolder& f) { f.remove_module(kUp); })},
       {"bad-index", [](Bed& b) { write_text(b.output / "model.safetensors.index.json", "{"); }},
       {"no-index", [](Bed& b) { fs::remove(b.output / "model.safetensors.index.json"); }},
       {"index-missing-tensor", edit_index([](safetensors::Index& i) {

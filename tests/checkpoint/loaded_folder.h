@@ -51,6 +51,12 @@ struct LoadedFolder {
   void remove(const std::string& name) {
     std::erase_if(shard_of(name), [&](const TestTensor& t) { return t.spec.name == name; });
   }
+  /// Its weight with all scales.
+  void remove_module(const std::string& name) {
+    for (auto& [file, tensors] : shards)
+      std::erase_if(tensors,
+                    [&](const TestTensor& t) { return t.spec.name.starts_with(name + "."); });
+  }
   float scalar(const std::string& name) {
     float x;
     std::memcpy(&x, at(name).bytes.data(), sizeof x);

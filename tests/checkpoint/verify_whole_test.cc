@@ -67,5 +67,97 @@ TEST_F(VerifyWhole, StackedExpertsArePartlyQuantizedToo) {
   EXPECT_EQ(times(verify(options.output), "fused-partly"), 1);
 }
 
+TEST_F(VerifyWhole, OneShardOfTwoIsAnErrorAsItIsForQuantize) {
+  SampleOptions sample;
+  sample.output = dir_ / "in";
+  sample.scale = 0.015625;
+  sample.shards = 2;
+  sample_checkpoint(sample);
+  quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+  EXPECT_FALSE(verify(dir_ / "out").broken());
+  for (const char* folder : {"in", "out"}) {
+    fs::remove(dir_ / folder / "model.safetensors.index.json");
+    EXPECT_EQ(codes_of(verify(dir_ / folder)).contains("no-index"), true) << "both are there";
+    EXPECT_FALSE(verify(dir_ / folder).broken());
+    fs::remove(dir_ / folder / "model-00002-of-00002.safetensors");
+    const VerifyReport report = verify(dir_ / folder);
+    EXPECT_TRUE(report.broken());
+    EXPECT_EQ(times(report, "missing-shard"), 1) << text_of(report);
+    EXPECT_EQ(times(report, "missing-layers"), 0) << "a consequence: " << text_of(report);
+  }
+  expect_error<FormatError>([&] { quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "o")); },
+                            {"1 of 2 shards are there"});
+}
+
+TEST_F(VerifyWhole, ALayerThatTheConfigurationCountsIsMissing) {
+  write_tiny_llama(dir_ / "in");
+  quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+  Bed bed{dir_ / "in", dir_ / "out", {}};
+  const auto found = [&](nlohmann::ordered_json layers) {
+    bed.edit([&](LoadedFolder& f) { f.config["num_hidden_layers"] = std::move(layers); });
+    const VerifyReport report = verify(bed.output);
+    EXPECT_LE(times(report, "missing-layers"), 1);
+    return report.broken();
+  };
+  EXPECT_FALSE(found(2));
+  EXPECT_FALSE(found(1)) << "a layer of multi-token prediction";
+  EXPECT_FALSE(found(0));
+  EXPECT_FALSE(found("two"));
+  EXPECT_TRUE(found(3));
+  EXPECT_TRUE(found(std::int64_t{1} << 62));
+  bed.edit([](LoadedFolder& f) { f.remove_module("model.layers.0"); });
+  EXPECT_TRUE(found(2)) << "the first one";
+  EXPECT_NE(text_of(verify(bed.output)).find("layers.0 has none"), std::string::npos);
+  EXPECT_FALSE(found(1)) << "only layers of multi-token prediction: a part of a model";
+}
+
+/// Layers that differ in kind, towers with counts of their own, layers beyond the count.
+TEST_F(VerifyWhole, LayersMayDiffer) {
+  std::vector<TestTensor> tensors;
+  const auto add = [&](const std::string& module) {
+    tensors.push_back(random_tensor(module + ".weight", {64, 64}));
+  };
+  const auto add_mlp = [&](const std::string& parent) {
+    for (const char* part : {"gate_proj", "up_proj", "down_proj"}) add(parent + "." + part);
+  };
+  const std::string p = "model.language_model.layers.";
+  add_mlp(p + "0.mlp");  // dense
+  for (const char* expert : {"0", "1"}) {
+    add_mlp(p + "1.mlp.experts." + expert);
+    add_mlp(p + "3.mlp.experts." + expert);
+  }
+  for (const char* part : {"q_proj", "k_proj", "v_proj", "o_proj"}) add(p + "0.self_attn." + part);
+  for (const char* part : {"q_proj", "o_proj"}) add(p + "1.self_attn." + part);  // shares k and v
+  for (const char* part : {"in_proj", "out_proj"}) add(p + "2.mixer." + part);
+  for (const char* part : {"up_proj", "down_proj"}) add(p + "2.mixer." + part);  // no gate
+  add("model.vision_tower.layers.0.self_attn.q_proj");
+  add("model.vision_tower.layers.5.mlp.up_proj");
+  write_model(dir_ / "in", {std::move(tensors)},
+              R"({"model_type": "x", "text_config": {"num_hidden_layers": 3}})");
+  EXPECT_EQ(text_of(verify(dir_ / "in")), "");
+}
+
+TEST_F(VerifyWhole, ALinearLayerThatOthersHaveIsMissing) {
+  SampleOptions sample;
+  sample.output = dir_ / "in";
+  sample.arch = "deepseek-v3";
+  sample.scale = 0.03125;
+  sample_checkpoint(sample);
+  quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+  EXPECT_EQ(times(verify(dir_ / "out"), "missing-linear"), 0);
+  Bed bed{dir_ / "in", dir_ / "out", {}};
+  std::string module;
+  bed.edit([&](LoadedFolder& f) {
+    for (const auto& [file, shard] : f.shards)
+      for (const TestTensor& t : shard)
+        if (t.spec.name.ends_with(".experts.3.down_proj.weight"))
+          module = t.spec.name.substr(0, t.spec.name.size() - 7);
+    f.remove_module(module);
+  });
+  const VerifyReport report = verify(dir_ / "out");
+  EXPECT_EQ(times(report, "missing-linear"), 1);
+  EXPECT_NE(text_of(report).find(module + ": missing"), std::string::npos) << text_of(report);
+}
+
 }  // namespace
 }  // namespace nvfp4

@@ -18,6 +18,7 @@ namespace nvfp4::checkpoint {
 struct Subject {
   std::filesystem::path path;
   bool folder = true;
+  bool complete = true;  ///< no file is missing, none is unreadable
   std::vector<TensorFile> files;
   std::vector<std::string> file_names;
   std::optional<safetensors::Index> index;
@@ -64,6 +65,8 @@ using OnProgress = std::function<void(const Progress&)>;
 Subject open_subject(const std::filesystem::path& path, Findings& findings);
 /// The same for a GGUF file, under the file's own names; checks its header too.
 Subject open_gguf_subject(const std::filesystem::path& path, Findings& findings);
+/// Whether layers, or weights of a layer, are missing. Only of a complete subject.
+void check_layers(const Subject& subject, Findings& findings);
 void check_config(const Subject& subject, Findings& findings);
 /// Global and input scales, and whether fused partners agree on them.
 void check_globals(const Subject& subject, Findings& findings);

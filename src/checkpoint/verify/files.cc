@@ -54,6 +54,7 @@ class Opener {
       return true;
     } catch (const Error& e) {
       findings_.add("unreadable-file", path.filename().string(), e.what());
+      subject_.complete = false;
       return false;
     }
   }
@@ -71,18 +72,23 @@ class Opener {
     require<IoError>(
         !shards.empty() || !index_name.empty() || fs::exists(subject_.path / kJournalName),
         "{}: holds no .safetensors file", subject_.path.string());
-    if (fs::exists(subject_.path / kJournalName))
+    subject_.complete = !fs::exists(subject_.path / kJournalName);
+    if (!subject_.complete)
       findings_.add("interrupted", kJournalName,
                     fmt::format("{}: holds {}", subject_.path.string(), kJournalName));
+    else if (index_name.empty())
+      find_lost(shards);
     if (!index_name.empty()) read_index(index_name);
     if (subject_.index) {
       std::set<std::string> named;
       for (const auto& [tensor, file] : subject_.index->weight_map) named.insert(file);
       for (const std::string& file : named)
-        if (!std::ranges::binary_search(shards, file))
+        if (!std::ranges::binary_search(shards, file)) {
+          subject_.complete = false;
           findings_.add(
               "unreadable-file", file,
               fmt::format("{}: missing, but the index names it", (subject_.path / file).string()));
+        }
       std::erase_if(shards, [&](const std::string& name) { return !named.contains(name); });
     } else if (index_name.empty() && shards.size() > 1) {
       findings_.add(
@@ -94,12 +100,20 @@ class Opener {
     read_configs();
   }
 
+  void find_lost(const std::vector<std::string>& shards) {
+    const std::string lost = lost_shards(subject_.path, shards);
+    if (lost.empty()) return;
+    subject_.complete = false;
+    findings_.add("missing-shard", shards.front(), lost);
+  }
+
   void read_index(const std::string& name) {
     const fs::path path = subject_.path / name;
     try {
       subject_.index = safetensors::parse_index(read_model_text(path), path.string());
     } catch (const Error& e) {
       findings_.add("bad-index", name, e.what());
+      subject_.complete = false;
     }
   }
 

@@ -37,6 +37,7 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
     if (!gguf && (report.format == "safetensors" || t.is_nvfp4())) report.format = t.names->scheme;
     if (t.is_nvfp4() && report.scheme != "nvfp4") report.scheme = t.input ? "nvfp4" : "nvfp4a16";
   }
+  if (subject.folder && subject.complete) check_layers(subject, findings);
   check_config(subject, findings);
   check_globals(subject, findings);
   check_loaders(subject, findings);

@@ -1,0 +1,138 @@
+// Whether layers, or weights of a layer, are missing, as far as the configuration and the other
+// layers tell.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <span>
+
+#include "checkpoint/model_config.h"
+#include "checkpoint/pattern.h"
+#include "checkpoint/verify/checks.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// Where the text model's layers are. Other towers have counts of their own.
+constexpr std::string_view kAbove[] = {"model", "language_model", "language",    "text_model",
+                                       "llm",   "thinker",        "transformer", "backbone"};
+
+/// Linear layers of one parent that make no sense without each other.
+using Partners = std::array<std::string_view, 3>;
+constexpr Partners kPartners[] = {
+    {"gate_proj", "up_proj", "down_proj"}, {"w1", "w2", "w3"}, {"q_proj", "o_proj", ""}};
+constexpr std::string_view kFused[] = {"gate_up_proj", "qkv_proj"};
+
+bool is_number(std::string_view part) {
+  return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// The layer of "model.layers.7.mlp.up_proj.weight"; nothing for other towers.
+std::optional<std::int64_t> layer_of(std::span<const std::string_view> parts) {
+  const auto list = std::ranges::find_if(parts, [](std::string_view part) {
+    return std::ranges::find(kAbove, part) == std::end(kAbove);
+  });
+  if (parts.end() - list < 3 || (*list != "layers" && *list != "h")) return std::nullopt;
+  const std::string_view digits = *std::next(list);
+  std::int64_t layer = 0;
+  if (!is_number(digits) ||
+      std::from_chars(digits.data(), digits.data() + digits.size(), layer).ec != std::errc())
+    return std::nullopt;
+  return layer;
+}
+
+/// Of kPartners, which of them a module has, one bit each.
+struct Children {
+  std::array<unsigned, std::size(kPartners)> has{};
+  bool fused = false;
+};
+
+class LayerCheck {
+ public:
+  LayerCheck(const Subject& subject, Findings& findings) : subject_(subject), findings_(findings) {}
+
+  void run() {
+    for (const LogicalTensor& t : subject_.tensors) see(t.name);
+    check_count();
+    for (std::size_t s = 0; s < std::size(kPartners); ++s) check_partners(s);
+  }
+
+ private:
+  void see(const std::string& name) {
+    const std::vector<std::string_view> parts = split_name(name);
+    const std::optional<std::int64_t> layer = layer_of(parts);
+    if (!layer) return;
+    layers_.insert(*layer);
+    // "<parent>.up_proj.weight": a module is there if any tensor of it is.
+    const std::string_view child = parts[parts.size() - 2];
+    const std::size_t length = name.size() - parts.back().size() - child.size() - 2;
+    Children& children = parents_[name.substr(0, length)];
+    children.fused |= std::ranges::find(kFused, child) != std::end(kFused);
+    for (std::size_t s = 0; s < std::size(kPartners); ++s)
+      for (std::size_t i = 0; i < kPartners[s].size(); ++i)
+        if (kPartners[s][i] == child) children.has[s] |= 1u << i;
+  }
+
+  /// Layers beyond the count are those of multi-token prediction. Where none is counted, the files
+  /// are another part of the model.
+  void check_count() {
+    const auto count = config_.find("num_hidden_layers");
+    if (count == config_.end() || !count->is_number_integer()) return;
+    const auto wanted = count->get<std::int64_t>();
+    const auto end = layers_.lower_bound(wanted);
+    const std::int64_t there = std::distance(layers_.begin(), end);
+    if (there == 0 || there >= wanted) return;
+    std::int64_t first = 0;
+    for (auto it = layers_.begin(); it != end && *it == first; ++it) ++first;
+    findings_.add("missing-layers", fmt::format("layers.{}", first),
+                  fmt::format("{}: num_hidden_layers = {}, {} of them have tensors, layers.{} has "
+                              "none",
+                              subject_.config_file, wanted, there, first));
+  }
+
+  /// "model.layers.7.mlp" -> "model.layers.*.mlp"
+  static std::string kind_of(const std::string& parent) {
+    std::string kind;
+    for (const std::string_view part : split_name(parent))
+      kind.append(is_number(part) ? "*" : part).append(".");
+    return kind;
+  }
+
+  void check_partners(std::size_t set) {
+    const Partners& partners = kPartners[set];
+    unsigned all = 0;
+    for (std::size_t i = 0; i < partners.size(); ++i) all |= partners[i].empty() ? 0 : 1u << i;
+    std::map<std::string, const std::string*> whole;  // kind -> one that has all
+    for (const auto& [parent, children] : parents_)
+      if (children.has[set] == all) whole.try_emplace(kind_of(parent), &parent);
+    for (const auto& [parent, children] : parents_) {
+      if (children.has[set] == 0 || children.has[set] == all || children.fused) continue;
+      const auto other = whole.find(kind_of(parent));
+      if (other == whole.end()) continue;
+      for (std::size_t i = 0; i < partners.size(); ++i)
+        if ((all & ~children.has[set] & 1u << i) != 0)
+          findings_.add(
+              "missing-linear", fmt::format("{}.{}", parent, partners[i]),
+              fmt::format("{}.{}: missing, {} has it", parent, partners[i], *other->second));
+    }
+  }
+
+  const Subject& subject_;
+  const nlohmann::ordered_json& config_ = language_model_config(subject_.config);
+  Findings& findings_;
+  std::set<std::int64_t> layers_;
+  std::map<std::string, Children> parents_;
+};
+
+}  // namespace
+
+void check_layers(const Subject& subject, Findings& findings) {
+  if (!subject.config.is_object()) return;
+  // Layers of their own kind each, of which some are nothing; an encoder's count.
+  const auto& config = language_model_config(subject.config);
+  if (config.contains("block_configs") || config.contains("decoder_layers")) return;
+  LayerCheck(subject, findings).run();
+}
+
+}  // namespace nvfp4::checkpoint
