@@ -29,6 +29,14 @@ TEST_F(Cli, VerifyTellsAHealthyCheckpointFromABrokenOne) {
   const Result json = run({"verify", "out", "--json", "-q"});
   EXPECT_EQ(json.status, 3);
   EXPECT_EQ(nlohmann::json::parse(json.out).at("findings").at(0).at("code"), "undeclared");
+  fs::resize_file(dir_ / "out" / "model.safetensors", 100);
+  for (const Words& more : {Words{}, Words{"--source", "m"}}) {
+    Words words = {"verify", "out", "--json", "-q"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Result truncated = run(words);
+    EXPECT_EQ(truncated.status, 3) << truncated.err;
+    EXPECT_EQ(nlohmann::json::parse(truncated.out).at("broken"), true);
+  }
   expect_one_line_error(run({"verify", "nowhere"}), 1, {"nowhere"});
   expect_one_line_error(run({"verify", "out", "--for", "ollama"}), 2, {"--for", "vllm"});
 }

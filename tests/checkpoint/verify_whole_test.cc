@@ -159,5 +159,41 @@ TEST_F(VerifyWhole, ALinearLayerThatOthersHaveIsMissing) {
   EXPECT_NE(text_of(report).find(module + ": missing"), std::string::npos) << text_of(report);
 }
 
+TEST_F(VerifyWhole, ASourceHidesNoFinding) {
+  const std::string shard = "model-00002-of-00003.safetensors",
+                    index = "model.safetensors.index.json";
+  write_tiny_llama(dir_ / "in");
+  const std::vector<std::function<void(Bed&)>> faults = {
+      [&](Bed& b) { fs::remove(b.output / shard); },
+      [&](Bed& b) { fs::resize_file(b.output / shard, fs::file_size(b.output / shard) - 1); },
+      [&](Bed& b) { write_text(b.output / shard, ""); },
+      [&](Bed& b) { write_text(b.output / index, "{"); },
+      [&](Bed& b) { write_text(b.output / "config.json", "{"); },
+      plants().at("index-missing-tensor"),
+      plants().at("missing-shard"),
+      plants().at("missing-scale"),
+      plants().at("interrupted"),
+  };
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    auto options = quantize_options(dir_ / "in", dir_ / "out");
+    options.overwrite = true;
+    fs::remove_all(options.output);
+    quantize_checkpoint(options);
+    Bed bed{dir_ / "in", dir_ / "out", {}};
+    faults[i](bed);
+    bed.options.path = bed.output;
+    const VerifyReport without = verify_checkpoint(bed.options);
+    bed.compare();
+    const VerifyReport with = verify_checkpoint(bed.options);
+    EXPECT_TRUE(with.broken()) << i;
+    for (const std::string& code : codes_of(without))
+      EXPECT_TRUE(codes_of(with).contains(code)) << i << ' ' << code;
+    EXPECT_EQ(nlohmann::json::parse(to_json(with)).at("broken"), true);
+    EXPECT_FALSE(codes_of(with).contains("index-total-size")) << "of files that are not there";
+    bed.options.source = dir_ / "nowhere";
+    expect_error<IoError>([&] { verify_checkpoint(bed.options); }, {"nowhere"});
+  }
+}
+
 }  // namespace
 }  // namespace nvfp4

@@ -46,6 +46,7 @@ class Findings {
   void add(std::string_view code, std::string tensor, std::string text, std::string effect = {});
   /// Whether the limits of this loader count.
   bool judges_for(std::string_view loader) const { return loader_.empty() || loader_ == loader; }
+  bool has_errors() const;
   std::vector<Finding> take();
 
  private:
@@ -73,7 +74,8 @@ void check_globals(const Subject& subject, Findings& findings);
 void check_loaders(const Subject& subject, Findings& findings);
 /// Reads every block scale.
 void check_scales(const Subject& subject, Findings& findings, const OnProgress& progress);
-/// Reads every weight of both. Only for a subject without errors in its files.
+/// Reads every weight of both, unless errors of the subject stand in the way. Throws if the source
+/// cannot be read.
 void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,
                   const OnProgress& progress);
 

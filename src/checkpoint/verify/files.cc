@@ -210,7 +210,7 @@ class Opener {
                       fmt::format("{}: tensor '{}' is not there, where the index says it is", file,
                                   printable(tensor)));
     }
-    if (index.total_size != total && subject_.file_names.size() == subject_.files.size())
+    if (index.total_size != total && subject_.complete)
       findings_.add(
           "index-total-size", "model.safetensors.index.json",
           fmt::format("total_size = {}, the tensors have {} bytes", index.total_size, total));

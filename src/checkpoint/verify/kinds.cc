@@ -173,6 +173,8 @@ constexpr FindingKind kKinds[] = {
     {"gguf-split", note, "one of several files of a model", "it reads them together",
      "verify each of them"},
     // Against the source
+    {"not-compared", note, "errors stand in the way of the comparison with the source",
+     "what the errors say", "mend them, then verify with --source again"},
     {"source-missing", error, "a weight of the source that is not here",
      "it fails on a missing key, or uses random weights", "quantize the source again"},
     {"source-extra", note, "a tensor that the source does not have", "most ignore it",
@@ -209,6 +211,10 @@ void Findings::add(std::string_view code, std::string tensor, std::string text,
   if (effect.empty()) effect = kind.effect;
   findings_.push_back({std::string(code), kind.severity, std::move(tensor), std::move(text),
                        std::move(effect), std::string(kind.fix)});
+}
+
+bool Findings::has_errors() const {
+  return std::ranges::find(findings_, error, &Finding::severity) != findings_.end();
 }
 
 std::vector<Finding> Findings::take() {

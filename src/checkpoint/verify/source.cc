@@ -74,11 +74,9 @@ void explain(const TensorPair& pair, double error, Findings& findings) {
   findings.add("far-from-source", t.module(), found);
 }
 
-}  // namespace
-
-void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,
-                  const OnProgress& progress) {
-  const CheckpointReader a(source), b(subject.path);
+void compare(const Subject& subject, const CheckpointReader& a, const std::filesystem::path& source,
+             Findings& findings, const OnProgress& progress) {
+  const CheckpointReader b(subject.path);
   const TensorPairs matched = pair_tensors(a, b);
   std::unordered_map<std::string_view, const TensorPair*> by_name;
   for (const TensorPair& pair : matched.pairs) by_name.emplace(pair.name, &pair);
@@ -101,6 +99,26 @@ void check_source(const Subject& subject, const std::filesystem::path& source, F
       findings.add("source-differs", t.name,
                    fmt::format("{}: {:.2g} % from the source, and not quantized", t.name,
                                100 * t.relative_error));
+  }
+}
+
+}  // namespace
+
+void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,
+                  const OnProgress& progress) {
+  const CheckpointReader a(source);
+  const auto give_up = [&](std::string_view why) {
+    findings.add("not-compared", subject.path.filename().string(),
+                 fmt::format("{}: not compared with the source: {}", subject.path.string(), why));
+  };
+  if (!subject.complete) return give_up("files are missing or cannot be read");
+  if (!subject.defective.empty())
+    return give_up(fmt::format("{} is not whole", *subject.defective.begin()));
+  try {
+    compare(subject, a, source, findings, progress);
+  } catch (const Error& e) {
+    if (!findings.has_errors()) throw;
+    give_up(e.what());
   }
 }
 

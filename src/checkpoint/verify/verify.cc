@@ -42,8 +42,7 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
   check_globals(subject, findings);
   check_loaders(subject, findings);
   check_scales(subject, findings, options.progress);
-  if (options.source && subject.defective.empty() &&
-      subject.files.size() >= subject.file_names.size())
+  if (options.source) {
     try {
       check_source(subject, *options.source, findings, options.progress);
     } catch (const Error& e) {
@@ -51,6 +50,7 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
       findings.add("unreadable-file", options.path.filename().string(),
                    fmt::format("cannot be compared with the source: {}", e.what()));
     }
+  }
   report.findings = findings.take();
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
