@@ -153,25 +153,6 @@ std::optional<bool> Declared::activations(const std::string& module) const {
   return general != nullptr ? general->activations : activations();
 }
 
-Declared::Match Declared::excludes(const std::string& module) const {
-  Match found = Match::none;
-  for (const std::string& entry : ignore) {
-    if (entry_matches(entry, module)) return Match::whole;
-    if (!is_compressed_tensors() && !entry.starts_with("re:") &&
-        module.find(entry) != std::string::npos)
-      found = Match::substring;
-  }
-  return found;
-}
-
-std::string Declared::exclusion_of(const std::string& module) const {
-  for (const std::string& entry : ignore)
-    if (entry_matches(entry, module)) return entry;
-  for (const std::string& entry : ignore)
-    if (module.find(entry) != std::string::npos) return entry;
-  return {};
-}
-
 std::optional<Declared> declared_in_config(const std::string& text, const std::string& file) {
   const Json json = parse_config_json(text, file);
   for (const Json* level : {&json, &language_model_config(json)})

@@ -40,12 +40,6 @@ struct Declared {
   std::optional<bool> activations(const std::string& module) const;
   /// What "quantized_layers" says of a module or of what holds it; null if nothing.
   const std::string* layer_algorithm(const std::string& module) const;
-
-  enum class Match : std::uint8_t { none, substring, whole };
-  /// How the exclusions match a module: some loaders look for substrings.
-  Match excludes(const std::string& module) const;
-  /// The whole entry that matches, for messages.
-  std::string exclusion_of(const std::string& module) const;
 };
 
 /// Whether an entry of `ignore` or `targets` (name, glob, or "re:" and an expression) is meant for

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "checkpoint/exclusions.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/select.h"
 #include "checkpoint/verify/checks.h"
@@ -34,11 +35,14 @@ class ConfigCheck {
     for (const auto& each : {subject_.in_config, subject_.in_hf_quant})
       if (each) check_one(*each);
     check_agreement();
+    exclusions_.emplace(*declared);
     check_modules(*declared);
     check_inputs(*declared);
   }
 
  private:
+  using Match = Exclusions::Match;
+
   void check_declared_only() {
     for (const auto& each : {subject_.in_config, subject_.in_hf_quant}) {
       if (!each || !says_nvfp4(*each) || !subject_.defective.empty()) continue;
@@ -118,20 +122,20 @@ class ConfigCheck {
   }
 
   void check_quantized(const Declared& d, const LogicalTensor& t, const std::string& module) {
-    const Declared::Match match = d.excludes(module);
-    if (match == Declared::Match::whole)
-      findings_.add("excluded-quantized", module,
-                    fmt::format("{} is quantized, and excluded by '{}' of {}", module,
-                                d.exclusion_of(module), d.file));
-    if (match == Declared::Match::substring)
-      findings_.add("excluded-by-substring", module,
-                    fmt::format("{} is quantized, and '{}' of {} occurs in its name", module,
-                                d.exclusion_of(module), d.file));
+    const auto [match, entry] = exclusions_->find(module);
+    if (match == Match::whole)
+      findings_.add(
+          "excluded-quantized", module,
+          fmt::format("{} is quantized, and excluded by '{}' of {}", module, entry, d.file));
+    if (match == Match::substring)
+      findings_.add(
+          "excluded-by-substring", module,
+          fmt::format("{} is quantized, and '{}' of {} occurs in its name", module, entry, d.file));
     if (!d.layers.empty() && d.layer_algorithm(module) == nullptr)
       findings_.add(
           "not-in-quantized-layers", module,
           fmt::format("{} is quantized, and not in quantized_layers of {}", module, d.file));
-    if (d.is_compressed_tensors() && match == Declared::Match::none) check_group(d, t, module);
+    if (d.is_compressed_tensors() && match == Match::none) check_group(d, t, module);
   }
 
   /// Its group's targets name it, or all linear layers; those that name it come first.
@@ -180,7 +184,7 @@ class ConfigCheck {
     const Selection s = classify(*t.data.info, subject_.model_type);
     if (!is_float(t.data.info->dtype)) return;
     if (s.kind != "linear" && s.kind != "expert" && s.kind != "lm_head") return;
-    if (d.excludes(module) != Declared::Match::none || !is_target(d, module)) return;
+    if (exclusions_->find(module).match != Match::none || !is_target(d, module)) return;
     findings_.add("kept-not-excluded", module,
                   fmt::format("{} is {} and not excluded in {}", module,
                               safetensors::dtype_name(t.data.info->dtype), d.file));
@@ -233,6 +237,7 @@ class ConfigCheck {
   const Subject& subject_;
   Findings& findings_;
   std::vector<const LogicalTensor*> nvfp4_;
+  std::optional<Exclusions> exclusions_;  ///< of what loaders go by
 };
 
 }  // namespace

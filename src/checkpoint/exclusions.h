@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "checkpoint/declared.h"
+
+namespace nvfp4::checkpoint {
+
+/// What a configuration excludes, to be asked about many modules: there may be as many entries.
+class Exclusions {
+ public:
+  /// `declared` must outlive it.
+  explicit Exclusions(const Declared& declared);
+
+  enum class Match : std::uint8_t { none, substring, whole };
+  struct Found {
+    Match match = Match::none;
+    std::string_view entry;  ///< that matches, for messages
+  };
+  /// How the entries match a module: some loaders look for substrings.
+  Found find(std::string_view module) const;
+
+ private:
+  const std::vector<std::string>& entries_;
+  std::unordered_map<std::string_view, std::size_t> names_;  ///< and the first entry that says so
+  std::vector<std::size_t> patterns_;                        ///< all other entries
+  std::vector<std::string_view> pieces_;  ///< sorted, none begins with another; to look for
+};
+
+}  // namespace nvfp4::checkpoint
