@@ -15,8 +15,8 @@ using checkpoint::LogicalTensor;
 
 Checkpoint::Checkpoint(const std::filesystem::path& path)
     : impl_(new Impl{path.string(), checkpoint::CheckpointReader(path)}) {
-  require<FormatError>(impl_->reader.complete(),
-                       "{}: incomplete, an interrupted run left it", path.string());
+  require<FormatError>(impl_->reader.complete(), "{}: incomplete, an interrupted run left it",
+                       path.string());
 }
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;

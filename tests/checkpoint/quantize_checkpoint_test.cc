@@ -312,10 +312,9 @@ TEST(QuantizeCheckpoint, OfInputAmaxesTheFirstPatternThatMatchesCounts) {
   EXPECT_EQ(out.scalar("model.layers.0.self_attn.o_proj.input_scale"), 0.5f);
   EXPECT_EQ(out.scalar("model.layers.1.mlp.down_proj.input_scale"), 4.0f) << "a name";
   const std::string file = (dir / "amax.json").string();
-  EXPECT_EQ(report.warnings,
-            (std::vector<std::string>{
-                file + ": *.down_proj matches only what a pattern before it does",
-                file + ": nosuch* matches no quantized module"}));
+  EXPECT_EQ(report.warnings, (std::vector<std::string>{
+                                 file + ": *.down_proj matches only what a pattern before it does",
+                                 file + ": nosuch* matches no quantized module"}));
 }
 
 TEST(QuantizeCheckpoint, InputAmaxesThatCannotBeUsedAreRefused) {
