@@ -4,7 +4,8 @@
 usage: tile_table.py MEASURED > src/backends/cuda/gemm/measured_tiles.cc
 
 MEASURED has a line "== NxK ..." for each shape, and below it for each number of rows of x a line
-with "M=rows" and "[tokens,rows,splits,next]=microseconds" for each tile.
+with "M=rows" and "[tokens,rows,splits,next]=microseconds" for each tile, as this prints them:
+nvfp4_cuda_gemm_bench --tiles --rows 2,4,8,16,32,64,96,128,192,256,512,768,1024,2048,4096
 """
 
 import re
@@ -36,7 +37,7 @@ TAIL = """\
 
 def fewest(rows):
     """Rows of x up to which the smallest tiles do the same work."""
-    return 2 if rows <= 2 else max(8, rows)
+    return 2 if rows <= 2 else 4 if rows <= 4 else max(8, rows)
 
 
 def best_tiles(lines):
