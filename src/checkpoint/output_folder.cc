@@ -141,6 +141,7 @@ OutputFolder::Start OutputFolder::decide() {
   require<IoError>(resume_ || overwrite_,
                    "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
                    path_.string(), entries.back().string());
+  require_own_folders();
   if (overwrite_) {
     require<IoError>(std::any_of(entries.begin(), entries.end(),
                                  [](const fs::path& p) { return is_model_file(p.string()); }),
@@ -238,6 +239,17 @@ void OutputFolder::remove_leftovers() const {
   for (const char* name : {kJournalName, kFinishedName, "config.json", "hf_quant_config.json"})
     remove(name);
   if (!plan_.index_name.empty()) remove(plan_.index_name);
+}
+
+/// A folder below that is a link would have its files written to where that leads: into the input,
+/// perhaps.
+void OutputFolder::require_own_folders() const {
+  const fs::path whole = fs::canonical(path_);
+  for (const fs::path& other : model_.others) {
+    const fs::path folder = (path_ / other).parent_path();
+    require<IoError>(is_inside(fs::weakly_canonical(folder), whole),
+                     "{}: leads out of the output folder, must be a folder in it", folder.string());
+  }
 }
 
 void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& errors) {

@@ -50,6 +50,7 @@ class OutputFolder {
   void create();
   void lock();
   Start decide();
+  void require_own_folders() const;
   void check_written_by_this_run();
   bool rest_is_complete() const;
   void clear_old_output();

@@ -316,6 +316,28 @@ TEST(Output, IsCheckedByADryRunToo) {
   EXPECT_EQ(files_of(dir / "out").size(), 1u);
 }
 
+TEST(Output, FoldersThatAreLinksToElsewhereAreRefused) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  fs::create_directories(dir / "in" / "sub");
+  write_text(dir / "in" / "sub" / "notes.txt", "mine");
+  auto options = quantize_options(dir / "in", dir / "out");
+  quantize_checkpoint(options);
+  options.overwrite = true;
+  fs::remove_all(dir / "out" / "sub");
+  fs::create_directory_symlink(dir / "in" / "sub", dir / "out" / "sub");
+  for (const bool dry_run : {true, false}) {
+    options.dry_run = dry_run;
+    expect_error<IoError>([&] { quantize_checkpoint(options); }, {"out/sub", "leads out"});
+  }
+  EXPECT_TRUE(fs::exists(dir / "out" / "config.json")) << "nothing was removed";
+  fs::remove(dir / "out" / "sub");
+  fs::create_directory(dir / "out" / "other");
+  fs::create_directory_symlink("other", dir / "out" / "sub");
+  EXPECT_NO_THROW(quantize_checkpoint(options));
+  EXPECT_EQ(read_text(dir / "out" / "other" / "notes.txt"), "mine");
+}
+
 TEST(Output, ThatHoldsAnythingIsRefusedUnlessOverwritten) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
