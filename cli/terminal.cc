@@ -74,10 +74,8 @@ void say(std::string_view text) {
 
 void keep_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (::fcntl(fd, F_GETFD) == -1 && errno == EBADF)
-        // The lowest number that is free: this one.
-        [[maybe_unused]]
-      const int opened = ::open("/dev/null", O_RDWR);
+    // open() takes the lowest number that is free: this one.
+    if (::fcntl(fd, F_GETFD) == -1 && ::open("/dev/null", O_RDWR) != fd) return;
 }
 
 Style::Style(std::FILE* stream) : on_(is_terminal(stream) && environment("NO_COLOR").empty()) {}

@@ -92,6 +92,17 @@ TEST_F(LostScales, OfAllWeightsAreAnErrorWhereTheConfigurationSaysFp8) {
   expect_refused(".weight_scale");
 }
 
+TEST_F(LostScales, VectorsHaveNone) {
+  std::vector<TestTensor> tensors;
+  append(tensors, fp8_weight(kO, 128, 128, ".weight_scale", {1, 1}, 128, 128));
+  tensors.push_back(tensors.front());
+  tensors.back().spec.name = "model.norm.weight";
+  tensors.back().spec.shape = {128 * 128};
+  write_model(in_, {tensors}, kPlainConfig);
+  EXPECT_EQ(codes_of(verified(in_)).count("missing-scale"), 0U);
+  EXPECT_NO_THROW(quantize_checkpoint(quantize_options(in_, dir_ / "out")));
+}
+
 TEST_F(LostScales, RepairDoesNotInventThem) {
   write_tiny_llama(dir_ / "plain");
   quantize_checkpoint(quantize_options(dir_ / "plain", dir_ / "q"));
