@@ -176,20 +176,29 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   const int row_group = Config::kRowGroups > 1 ? warpgroup : 0;
   const int token_group = Config::kTokenGroups == 2 ? warpgroup : 0;
   const int depth_group = Config::kDepthGroups == 2 ? warpgroup : 0;
+  // Its part of a stage. Without the remainder, ptxas works addresses of two out for each chunk.
+  const int part = depth_group % Config::kDepthGroups;
   const std::uint32_t w_at =
-      w_ring + row_group * Config::kWRowBytes + depth_group * (kGroupChunks * kTileBytes);
+      w_ring + row_group * Config::kWRowBytes + part * (kGroupChunks * kTileBytes);
   const std::uint32_t codes_at = w_at + warp * 512 + lane * 16;
   const std::uint32_t scales_at = w_at + kTileCodeBytes + warp * 64 + lane / 4 * 8;
-  const std::uint32_t x_chunk = p.x_box * (kTileCols * 2);
-  const std::uint32_t x_of_group = x_ring + depth_group * (kGroupChunks * x_chunk) +
+  // x of the first stage: for mma where a lane reads it, rows of 128 bytes whose pieces of 16 bytes
+  // are swizzled; for wgmma its descriptor, in units of 16 bytes. What is added to that has 64 bits
+  // from the start, so that an addition is one instruction: it takes the place of one that decodes.
+  using XAt = std::conditional_t<Config::kSync, std::uint32_t, std::uint64_t>;
+  constexpr XAt kXUnit = Config::kSync ? 1 : 16;
+  const XAt x_chunk = p.x_box * (kTileCols * 2 / kXUnit);
+  const std::uint32_t x_of_group = x_ring + part * (kGroupChunks * p.x_box * (kTileCols * 2)) +
                                    token_group * (Config::kGroupTokens * kTileCols * 2);
-  const std::uint32_t x_at = descriptor_low(x_of_group);
-  // Rows of 128 bytes, their pieces of 16 bytes swizzled.
-  const std::uint32_t x_lane_at = x_of_group + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4);
+  const XAt x_first = Config::kSync ? x_of_group + lane % 8 * 128 + ((lane / 8 ^ lane % 8) << 4)
+                                    : swizzled_descriptor(x_of_group);
   const Shift16 shift{p.sixteen};
 
   int slot = 0, before = -1;
   std::uint32_t phase = 0;
+  const auto x_of = [&](int of) {
+    return x_first + static_cast<std::uint32_t>(of) * XAt{Config::kXBytes / kXUnit};
+  };
   const auto load = [&](int of, int chunk) {
     const std::uint32_t at = of * Config::kWBytes + chunk * kTileBytes;
     return LaneChunk{load_shared<uint4>(codes_at + at), load_shared<uint2>(scales_at + at)};
@@ -203,11 +212,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   constexpr std::integral_constant<int, 0> kFirst;
   constexpr std::integral_constant<int, 2> kHalf;
   constexpr std::integral_constant<int, 4> kEnd;
-  const auto multiply = [&](auto& d, const Fragments& f, int of, int chunk, auto first, auto last) {
-    const std::uint32_t x = of * Config::kXBytes + chunk * x_chunk;
+  const auto multiply = [&](auto& d, const Fragments& f, XAt x, auto first, auto last) {
     if constexpr (Config::kSync) {
-      const std::uint32_t at = x_lane_at + x;
-      const uint4 low = load_matrices(at), high = load_matrices(at ^ 64);
+      const uint4 low = load_matrices(x), high = load_matrices(x ^ 64);
       mma<Config::kType>(d, f[0], low.x, low.y);
       mma<Config::kType>(d, f[1], low.z, low.w);
       mma<Config::kType>(d, f[2], high.x, high.y);
@@ -216,7 +223,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       wgmma_fence();
 #pragma unroll
       for (int k = decltype(first)::value; k < decltype(last)::value; ++k)
-        wgmma<Config::kType>(d, f[k], swizzled_descriptor(x_at + (x >> 4) + k * 2));
+        wgmma<Config::kType>(d, f[k], x + k * 2);
       wgmma_commit();
     }
   };
@@ -241,6 +248,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     barrier_wait(full + slot * 8, phase);
     LaneChunk next = load(slot, 0);
     const int of = slot, stage_before = before;
+    const XAt x = x_of(of);
     advance();
 #pragma unroll
     for (int c = 0; c < kGroupChunks; ++c) {
@@ -251,14 +259,14 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         // As decode(): with a lambda for each half ptxas serialized an FP16 kernel.
         decode_words<Config::kType>(chunk.codes.x, chunk.codes.y, chunk.scales.x, shift, f[0],
                                     f[1]);
-        multiply(d, f, of, c, kFirst, kHalf);
+        multiply(d, f, x + c * x_chunk, kFirst, kHalf);
         decode_words<Config::kType>(chunk.codes.z, chunk.codes.w, chunk.scales.y, shift, f[2],
                                     f[3]);
-        multiply(d, f, of, c, kHalf, kEnd);
+        multiply(d, f, x + c * x_chunk, kHalf, kEnd);
         settle(std::integral_constant<int, 2>{});
       } else {
         decode(chunk, f);
-        multiply(d, f, of, c, kFirst, kEnd);
+        multiply(d, f, x + c * x_chunk, kFirst, kEnd);
         settle(std::integral_constant<int, 1>{});
       }
       if (c == 0) release(stage_before);
@@ -301,11 +309,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     if (kAtOnce == 2 && stage < depth.whole) run_stage(d, a, std::integral_constant<int, 0>{});
     if (depth.whole < depth.last - depth.first) {
       barrier_wait(full + slot * 8, phase);
-      const int left = p.chunks % Config::kStageChunks - depth_group * kGroupChunks;
+      const int left = p.chunks % Config::kStageChunks - part * kGroupChunks;
       for (int c = 0; c < min(left, kGroupChunks); ++c) {
         settle(std::integral_constant<int, 0>{});
         decode(load(slot, c), a[0]);
-        multiply(d, a[0], slot, c, kFirst, kEnd);
+        multiply(d, a[0], x_of(slot) + c * x_chunk, kFirst, kEnd);
       }
       release(before);
       advance();

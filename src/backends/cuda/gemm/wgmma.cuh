@@ -8,13 +8,10 @@
 /// swizzle, FP32 sums (source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 namespace nvfp4::cuda {
 
-/// B: rows of 128 bytes (64 columns), 8 of them a swizzle atom of 1024 bytes. The lower half of its
-/// descriptor holds the address in units of 16 bytes; only that half differs.
-__device__ __forceinline__ std::uint32_t descriptor_low(std::uint32_t address) {
-  return (address & 0x3FFFF) >> 4 | 1u << 16;
-}
-__device__ __forceinline__ std::uint64_t swizzled_descriptor(std::uint32_t low) {
-  return std::uint64_t{1024 >> 4 | 1u << 30} << 32 | low;
+/// Of B: rows of 128 bytes (64 columns), 8 of them a swizzle atom of 1024 bytes. The lower half of
+/// the descriptor has the address in units of 16 bytes, to which more can be added.
+__device__ __forceinline__ std::uint64_t swizzled_descriptor(std::uint32_t address) {
+  return std::uint64_t{1024 >> 4 | 1u << 30} << 32 | 1u << 16 | (address & 0x3FFFF) >> 4;
 }
 
 __device__ __forceinline__ void wgmma_fence() {
