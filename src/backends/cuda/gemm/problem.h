@@ -74,7 +74,7 @@ constexpr int blocks_per_multiprocessor(const GemmTile& t) { return leaves_room(
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
 constexpr int stage_chunks(const GemmTile& t) {
-  if (t.tokens == 64) return leaves_room(t) || t.rows > 128 ? 2 : 4;
+  if (t.tokens == 64) return leaves_room(t) ? 2 : 4;
   return t.tokens <= 16 || (t.tokens == 32 && t.rows == 64) ? 4 : t.tokens <= 128 ? 2 : 1;
 }
 /// Tiles of strip_gemm_kernel: few tokens, and strips of 16 rows among which, and parts of the
