@@ -128,7 +128,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bool all_tile
         },
         replays);
   if (all_tiles)
-    for (const int tokens : {2, 8, 16, 32, 64, 96, 128, 160, 192, 256})
+    for (const int tokens : {2, 8, 16, 32, 48, 64, 96, 128, 144, 160, 192, 256})
       for (const int rows : {16, 32, 64, 128, 192})
         for (const int splits : {1, 2, 4, 8}) {
           const bool useless =

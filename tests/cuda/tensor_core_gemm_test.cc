@@ -91,7 +91,7 @@ TEST_F(CudaGemm, IsRightWhereBlocksTakeManyTiles) {
 /// Two products, of different tiles, share the rows (see choose_parts()).
 TEST_F(CudaGemm, OfTwoPartsHasTheBitsOfOne) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
-  constexpr std::int64_t kM = 2049, kN = 3080, kK = 4096;
+  constexpr std::int64_t kM = 4240, kN = 3080, kK = 7168;
   const auto parts = cuda::choose_parts(
       {.n = kN, .k = kK, .rows = kM, .multiprocessors = 132, .batch_invariant = true});
   ASSERT_GT(parts[1].rows, 0) << "choose other sizes";

@@ -204,7 +204,8 @@ TEST_F(CudaGemm, SwigluOfGroupsHasTheBitsOfItsSteps) {
       const std::string what = "seed " + std::to_string(seed);
       for (const GemmTile& t :
            {GemmTile{}, GemmTile{64, 128, 1}, GemmTile{16, 64, 2}, GemmTile{96, 128, 1},
-            GemmTile{256, 64, 1}, GemmTile{64, 192, 1}, GemmTile{128, 192, 2}}) {
+            GemmTile{256, 64, 1}, GemmTile{64, 192, 1}, GemmTile{128, 192, 2}, GemmTile{48, 192, 1},
+            GemmTile{128, 128, 1}, GemmTile{144, 128, 1}}) {
         c.tile = t;
         const DenseX x(300, 272, DType::bf16, seed);
         expect_stored(c, x, DType::bf16, rows, what);

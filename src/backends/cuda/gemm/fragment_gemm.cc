@@ -67,12 +67,12 @@ CUtensorMap make_map(const MatrixView& x, std::int64_t k, const FragmentGemm& p,
 
 /// out [rows, columns], as its warpgroups store it: boxes of their tokens of a tile and 64 columns,
 /// or the 32 that SwiGLU makes of them.
-CUtensorMap make_out_map(const MatrixSpan& out, const GemmTile& tile, bool swiglu) {
+CUtensorMap make_out_map(const MatrixSpan& out, int tokens, bool swiglu) {
   const auto size = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
   const cuuint64_t dims[2] = {size(out.cols), size(out.rows)};
   const cuuint64_t strides[1] = {size(out.stride) * 2};
   const cuuint32_t box[2] = {static_cast<cuuint32_t>(swiglu ? kTileRows / 2 : kTileRows),
-                             static_cast<cuuint32_t>(tile.tokens / token_groups(tile))};
+                             static_cast<cuuint32_t>(tokens)};
   const cuuint32_t steps[2] = {1, 1};
   return encode(out.dtype, out.data, dims, strides, box, steps,
                 swiglu ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B);
@@ -215,9 +215,12 @@ void fragment_gemm(const FragmentGemmJob& job) {
         x.rows, w.rows(), blocks);
     TensorMaps maps;
     if (part.tile.tokens != kOwnXTokens) maps.x = make_map(x, w.cols(), p, part.tile);
-    p.store_tiles = stores_tiles(part.tile) && part.rows >= part.tile.tokens && p.wide_stores &&
-                    p.codes == nullptr && job.out.dtype == x.dtype && !job.x_global_per_row;
-    if (p.store_tiles) maps.out = make_out_map(job.out, part.tile, problem.swiglu);
+    p.store_tiles = stores_tiles(part.tile) &&
+                    (part.rows >= part.tile.tokens || (grouped && stores_boxes(part.tile))) &&
+                    p.wide_stores && p.codes == nullptr && job.out.dtype == x.dtype &&
+                    !job.x_global_per_row;
+    p.out_box = out_box_tokens(part.tile, grouped);
+    if (p.store_tiles) maps.out = make_out_map(job.out, p.out_box, problem.swiglu);
     launcher(x.dtype, w.gate_up().has_value())(part.tile, maps, p, static_cast<int>(blocks),
                                                stream_of(options.stream));
   }

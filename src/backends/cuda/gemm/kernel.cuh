@@ -58,13 +58,17 @@ struct FragmentConfig {
   static constexpr int kProducerRegisters = kWarpgroups == 3 || kManySums ? 56 : 88;
   static constexpr int kStageChunks = stage_chunks(kTile);
   static constexpr int kGroupChunks = kStageChunks / kDepthGroups;  ///< those of one warpgroup
+  static constexpr int kShapes = shape_count(kTile);
+  template <int kIndex>
+  static constexpr int kShape = token_shapes(kTile)[kIndex];
   static constexpr int kXChunkBytes = kTokens * kTileCols * 2;
   static constexpr int kXBytes = kXChunkBytes * kStageChunks;
   static constexpr int kWRowBytes = kTileBytes * kStageChunks;  ///< of 64 rows
   static constexpr int kWBytes = kRowGroups * kWRowBytes;
   static constexpr int kStageBytes = kXBytes + kWBytes;
-  /// Whole tiles wait there for the copy engine, the others go through it in parts.
-  static constexpr bool kStoresTiles = stores_tiles(kTile);
+  /// Whole tiles wait there for the copy engine, the others go through it in parts. Of tiles that
+  /// multiply what they have, it stores that, in boxes.
+  static constexpr bool kStoresTiles = stores_tiles(kTile), kStoresBoxes = stores_boxes(kTile);
   static constexpr int kFloatSlabBytes = float_slab_tokens(kGroupTokens) * kSlabStride * 4;
   static constexpr int kTileSlabBytes = kStoresTiles ? kGroupTokens * (kSwiglu ? 64 : 128) : 0;
   /// Of a warpgroup; a swizzle atom has 1024 bytes.
@@ -84,6 +88,18 @@ struct FragmentConfig {
   static_assert(kGroupChunks >= 1 && kStages >= 3);
   static_assert(kSharedBytes <= (kLarge ? 227 : 113) * 1024);
 };
+
+/// Calls multiply with the least shape of the tile that is enough for so many tokens.
+template <class Config, int kIndex = 0, class Multiply>
+__device__ __forceinline__ void at_shape(int tokens, const Multiply& multiply) {
+  constexpr int kTokens = Config::template kShape<kIndex>;
+  if constexpr (kTokens >= Config::kGroupTokens) {
+    multiply(std::integral_constant<int, Config::kGroupTokens>{});
+  } else {
+    if (tokens <= kTokens) return multiply(std::integral_constant<int, kTokens>{});
+    at_shape<Config, kIndex + 1>(tokens, multiply);
+  }
+}
 
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
@@ -212,7 +228,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   constexpr std::integral_constant<int, 0> kFirst;
   constexpr std::integral_constant<int, 2> kHalf;
   constexpr std::integral_constant<int, 4> kEnd;
-  const auto multiply = [&](auto& d, const Fragments& f, XAt x, auto first, auto last) {
+  const auto multiply = [&](auto& d, auto tokens, const Fragments& f, XAt x, auto first,
+                            auto last) {
     if constexpr (Config::kSync) {
       const uint4 low = load_matrices(x), high = load_matrices(x ^ 64);
       mma<Config::kType>(d, f[0], low.x, low.y);
@@ -223,7 +240,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       wgmma_fence();
 #pragma unroll
       for (int k = decltype(first)::value; k < decltype(last)::value; ++k)
-        wgmma<Config::kType>(d, f[k], x + k * 2);
+        wgmma<Config::kType, decltype(tokens)::value>(d, f[k], x + k * 2);
       wgmma_commit();
     }
   };
@@ -244,7 +261,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   // for the whole of it.
   constexpr bool kHalves = Config::kTokens == 64 && Config::kLarge;
   using Decoded = Fragments[2];
-  const auto run_stage = [&](auto& d, Decoded& a, auto parity) {
+  const auto run_stage = [&](auto& d, auto tokens, Decoded& a, auto parity) {
     barrier_wait(full + slot * 8, phase);
     LaneChunk next = load(slot, 0);
     const int of = slot, stage_before = before;
@@ -259,14 +276,14 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         // As decode(): with a lambda for each half ptxas serialized an FP16 kernel.
         decode_words<Config::kType>(chunk.codes.x, chunk.codes.y, chunk.scales.x, shift, f[0],
                                     f[1]);
-        multiply(d, f, x + c * x_chunk, kFirst, kHalf);
+        multiply(d, tokens, f, x + c * x_chunk, kFirst, kHalf);
         decode_words<Config::kType>(chunk.codes.z, chunk.codes.w, chunk.scales.y, shift, f[2],
                                     f[3]);
-        multiply(d, f, x + c * x_chunk, kHalf, kEnd);
+        multiply(d, tokens, f, x + c * x_chunk, kHalf, kEnd);
         settle(std::integral_constant<int, 2>{});
       } else {
         decode(chunk, f);
-        multiply(d, f, x + c * x_chunk, kFirst, kEnd);
+        multiply(d, tokens, f, x + c * x_chunk, kFirst, kEnd);
         settle(std::integral_constant<int, 1>{});
       }
       if (c == 0) release(stage_before);
@@ -276,15 +293,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   // first: it multiplies while they store, and they while it does.
   constexpr bool kBehind = Config::kLarge && Config::kDepthGroups == 1;
   bool in_step = false;
-  // The first kTokens of a warpgroup's tokens. True: the tile is the block's only one.
-  const auto run_tile = [&](const Work& work, auto tokens) {
-    constexpr int kTokens = decltype(tokens)::value;
-    float d[kTokens / 2] = {};
+  using Sums = float[Config::kGroupTokens / 2];
+  // The sums of the first tokens of a warpgroup.
+  const auto multiply_tile = [&](Sums& d, auto tokens) {
     Decoded a;
     before = -1;
-    const EarlyFinish early(
-        p, work.group,
-        work.row_tile * Config::kRows + static_cast<int>(threadIdx.x) % Config::kRows);
     int stage = 0;
     if (kBehind && in_step && warpgroup > 0) {
       part_sync(kBehindBarrier, Config::kConsumers);
@@ -301,33 +314,35 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     static_assert(kAtOnce == 2 || kGroupChunks % 2 == 0);
 #pragma unroll 1
     for (; stage + kAtOnce - 1 < depth.whole; stage += kAtOnce) {
-      run_stage(d, a, std::integral_constant<int, 0>{});
-      if constexpr (kAtOnce == 2) run_stage(d, a, std::integral_constant<int, 1>{});
+      run_stage(d, tokens, a, std::integral_constant<int, 0>{});
+      if constexpr (kAtOnce == 2) run_stage(d, tokens, a, std::integral_constant<int, 1>{});
       let_follow();
     }
     let_follow();  // of few stages
-    if (kAtOnce == 2 && stage < depth.whole) run_stage(d, a, std::integral_constant<int, 0>{});
+    if (kAtOnce == 2 && stage < depth.whole)
+      run_stage(d, tokens, a, std::integral_constant<int, 0>{});
     if (depth.whole < depth.last - depth.first) {
       barrier_wait(full + slot * 8, phase);
       const int left = p.chunks % Config::kStageChunks - part * kGroupChunks;
       for (int c = 0; c < min(left, kGroupChunks); ++c) {
         settle(std::integral_constant<int, 0>{});
         decode(load(slot, c), a[0]);
-        multiply(d, a[0], x_of(slot) + c * x_chunk, kFirst, kEnd);
+        multiply(d, tokens, a[0], x_of(slot) + c * x_chunk, kFirst, kEnd);
       }
       release(before);
       advance();
     }
     settle(std::integral_constant<int, 0>{});
-    early.use();
-    release(before);
+  };
+  // True: the tile is the block's only one.
+  const auto store_tile_sums = [&](const Work& work, const Sums& d) {
     if (!Config::kOneTile && p.splits == 1) {
       // Each warpgroup has a slab of its own, whatever the tile: they are not in step.
       const int slab = Config::kSlabOffset + warpgroup * Config::kSlabBytes;
       if constexpr (Config::kStoresTiles) {
-        if (warp == 0 && lane == 0) stored_boxes_are_read();
-        if (kTokens == Config::kGroupTokens && p.store_tiles &&
-            work.token_end - work.token >= kTokens &&
+        if (lane == 0 && (warp == 0 || Config::kStoresBoxes)) stored_boxes_are_read();
+        if (p.store_tiles &&
+            (Config::kStoresBoxes || work.token_end - work.token >= Config::kGroupTokens) &&
             (row_tile_of<Config>(work, warpgroup) + 1) * 64 <= p.n) {
           if constexpr (Config::kSwiglu)
             store_swiglu_tile<Config>(p, out_map, work, d, x_ring + slab, warpgroup, warp, lane);
@@ -355,29 +370,25 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   bool more = schedule.next(work);
   in_step = kBehind && p.splits == 1 && schedule.has_next();
   for (; more; more = schedule.next(work)) {
-    // The last tile of a group may have but a few tokens. ptxas gives every shape of wgmma
-    // registers of its own, so that there can be only some.
-    const int tokens = __shfl_sync(~0u, work.token_end - work.token, 0);
-    if constexpr (Config::kLarge && Config::kWarpgroups == 2 &&
-                  (Config::kTokens == 64 || Config::kTokens == 128)) {
-      // With SwiGLU and three shapes the compiler would call functions, and wait for each product.
-      constexpr int kFew = Config::kSwiglu && Config::kTokens == 128 ? 64 : 32;
-      if (tokens <= kFew) {
-        if (run_tile(work, std::integral_constant<int, kFew>{})) return;
-        continue;
-      }
-      if constexpr (Config::kTokens == 128 && Config::kRows == 128 && !Config::kSwiglu)
-        if (tokens <= 64) {
-          if (run_tile(work, std::integral_constant<int, 64>{})) return;
-          continue;
-        }
+    int tokens = Config::kTokens;
+    if constexpr (Config::kShapes > 1) {
+      // The compiler must know, too, that it is the same for all lanes.
+      tokens = __shfl_sync(~0u, min(work.token_end - work.token, Config::kTokens), 0);
+      work.token_end = work.token + tokens;
     }
     if constexpr (Config::kTokenGroups == 2) work.token += token_group * Config::kGroupTokens;
-    if (run_tile(work, std::integral_constant<int, Config::kGroupTokens>{})) return;
+    const EarlyFinish early(
+        p, work.group,
+        work.row_tile * Config::kRows + static_cast<int>(threadIdx.x) % Config::kRows);
+    Sums d = {};
+    at_shape<Config>(tokens, [&](auto shape) { multiply_tile(d, shape); });
+    early.use();
+    release(before);
+    if (store_tile_sums(work, d)) return;
   }
   // They need not be written, too: the kernel ends when they are.
   if constexpr (Config::kStoresTiles)
-    if (warp == 0 && lane == 0) stored_boxes_are_read();
+    if (lane == 0 && (warp == 0 || Config::kStoresBoxes)) stored_boxes_are_read();
 }
 
 }  // namespace nvfp4::cuda

@@ -108,12 +108,16 @@ void launch_tile(const GemmTile& tile, const TensorMaps& maps, const FragmentGem
       return rows.template operator()<16>();
     case 32:
       return rows.template operator()<32>();
+    case 48:
+      return launch_config<FragmentConfig<kType, 48, 192, kSwiglu>>(maps, p, blocks, stream);
     case 64:
       return rows.template operator()<64>();
     case 96:
       return wide.template operator()<96>();
     case 128:
       return rows.template operator()<128>();
+    case 144:
+      return launch_config<FragmentConfig<kType, 144, 128, kSwiglu>>(maps, p, blocks, stream);
     case 160:
       return launch_config<FragmentConfig<kType, 160, 128, kSwiglu>>(maps, p, blocks, stream);
     case 192:

@@ -58,6 +58,7 @@ struct FragmentGemm {
   std::uint32_t sixteen = 16;  ///< see Shift16: a number that the compiler must not know
   int x_box = 0;               ///< rows of x that are copied for a tile, see box_rows()
   bool store_tiles = false;    ///< out has a tensor map: see store_tile()
+  int out_box = 0;             ///< see out_box_tokens()
   int next = 0;                ///< see GemmTile
 };
 
@@ -67,19 +68,19 @@ inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themsel
 /// Whether a block leaves room for another one, of this kernel or of the next: half the memory and
 /// registers of a multiprocessor. Those of 64 tokens do if they let the next one start; of 128 rows
 /// a block then has but one tile.
-constexpr bool leaves_room(const GemmTile& t) {
+NVFP4_HD constexpr bool leaves_room(const GemmTile& t) {
   return t.rows <= 128 && (t.tokens <= 32 || (t.tokens == 64 && t.next > 0));
 }
 constexpr int blocks_per_multiprocessor(const GemmTile& t) { return leaves_room(t) ? 2 : 1; }
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
 constexpr int stage_chunks(const GemmTile& t) {
-  if (t.tokens == 64) return leaves_room(t) ? 2 : 4;
-  return t.tokens <= 16 || (t.tokens == 32 && t.rows == 64) ? 4 : t.tokens <= 128 ? 2 : 1;
+  if (t.tokens == 48 || t.tokens == 64) return leaves_room(t) ? 2 : 4;
+  return t.tokens <= 16 || (t.tokens == 32 && t.rows == 64) ? 4 : t.tokens <= 144 ? 2 : 1;
 }
 /// Tiles of strip_gemm_kernel: few tokens, and strips of 16 rows among which, and parts of the
 /// depth, a block has its warps.
-constexpr bool is_strips(const GemmTile& t) {
+NVFP4_HD constexpr bool is_strips(const GemmTile& t) {
   if (t.splits != 1) return false;
   const bool rows = t.rows == 16 || t.rows == 32 || t.rows == 64;
   return t.tokens == kOwnXTokens ? rows || t.rows == 128
@@ -87,16 +88,18 @@ constexpr bool is_strips(const GemmTile& t) {
 }
 /// Parts of the depth that the 16 warps of such a tile have.
 constexpr int strip_parts(const GemmTile& t) { return 16 * 16 / t.rows; }
-inline constexpr int kTileTokens[] = {kOwnXTokens, 8, 16, 32, 64, 96, 128, 160, 192, 256};
+inline constexpr int kTileTokens[] = {kOwnXTokens, 8, 16, 32, 48, 64, 96, 128, 144, 160, 192, 256};
 constexpr bool is_tile(const GemmTile& t) {
   if (is_strips(t)) return true;
-  // Those of 192 rows, and of 96, 160 and 192 tokens, are for numbers of rows, of W or x, that fill
-  // tiles of a power of two badly.
+  // Those of 192 rows, and of 48, 96, 144, 160 and 192 tokens, are for numbers of rows, of W or x,
+  // that fill tiles of a power of two badly.
   const bool few_splits = t.splits == 1 || t.splits == 2;
-  if (t.rows == 192) return (t.tokens == 64 || t.tokens == 96 || t.tokens == 128) && few_splits;
+  if (t.rows == 192)
+    return (t.tokens == 48 || t.tokens == 64 || t.tokens == 96 || t.tokens == 128) && few_splits;
   if (t.rows != 64 && t.rows != 128) return false;
   switch (t.tokens) {
     case 96:
+    case 144:
     case 160:
     case 192:
       return t.rows == 128 && few_splits;
@@ -129,19 +132,66 @@ constexpr int box_chunks(const GemmTile& t, int x_box) {
 }
 // The two or three warpgroups that multiply have other rows of W, or else other tokens, or other
 // parts of the depth.
-constexpr int row_groups(const GemmTile& t) { return t.rows >= 128 ? t.rows / 64 : 1; }
-constexpr int token_groups(const GemmTile& t) { return t.rows == 64 && t.tokens == 256 ? 2 : 1; }
-constexpr int depth_groups(const GemmTile& t) {
+NVFP4_HD constexpr int row_groups(const GemmTile& t) { return t.rows >= 128 ? t.rows / 64 : 1; }
+NVFP4_HD constexpr int token_groups(const GemmTile& t) {
+  return t.rows == 64 && t.tokens == 256 ? 2 : 1;
+}
+NVFP4_HD constexpr int depth_groups(const GemmTile& t) {
   return row_groups(t) * token_groups(t) > 1 ? 1 : 2;
 }
 /// Whether a block has but one tile: then its sums are put together in the memory of its stages,
 /// and if they are of parts of the depth, their order depends on the tile.
-constexpr bool is_one_tile(const GemmTile& t) {
+NVFP4_HD constexpr bool is_one_tile(const GemmTile& t) {
   if (is_strips(t) || t.splits > 1) return true;
   return depth_groups(t) > 1 || (t.tokens == 64 && leaves_room(t));
 }
+/// How many tokens a tile can multiply: the least of these that is enough, in order, 0 behind the
+/// last. Each is a loop of its own, and ptxas gives every one registers of its own: there is room
+/// for 336 tokens together, with three warpgroups for some 104, else it serializes the products.
+inline constexpr int kMostShapes = 4;
+struct TokenShapes {
+  int of[kMostShapes];
+  NVFP4_HD constexpr int operator[](int i) const { return of[i]; }
+};
+NVFP4_HD constexpr TokenShapes token_shapes(const GemmTile& t) {
+  if (t.rows == 192 && !is_one_tile(t)) {
+    if (t.tokens == 48) return {{32, 48}};
+    if (t.tokens == 64) return {{40, 64}};
+  }
+  if (t.rows == 128 && !is_one_tile(t)) {
+    if (t.tokens == 64) return {{32, 40, 48, 64}};
+    if (t.tokens == 96) return {{64, 80, 96}};
+    if (t.tokens == 128) return {{32, 64, 128}};
+    if (t.tokens == 144) return {{64, 128, 144}};
+  }
+  return {{t.tokens}};
+}
+NVFP4_HD constexpr int shape_count(const GemmTile& t) {
+  const TokenShapes shapes = token_shapes(t);
+  int count = 0;
+  while (count < kMostShapes && shapes[count] > 0) ++count;
+  return count;
+}
+/// Tokens that are multiplied of a tile that has `tokens`.
+NVFP4_HD constexpr int shape_of(const GemmTile& t, int tokens) {
+  const TokenShapes shapes = token_shapes(t);
+  for (int i = 0; i < kMostShapes; ++i)
+    if (shapes[i] >= tokens) return shapes[i];
+  return t.tokens;
+}
+/// The rows of a group are shared out to as few tiles as there can be: so many to each, of as few
+/// that are multiplied as there can be, and to the last what is left.
+NVFP4_HD constexpr int tile_width(const GemmTile& t, int rows, int tiles) {
+  return shape_count(t) == 1 ? t.tokens : shape_of(t, (rows + tiles - 1) / tiles);
+}
 /// Whether whole tiles of out, 64 columns a warpgroup, are stored by the copy engine.
-constexpr bool stores_tiles(const GemmTile& t) { return t.tokens >= 64 && !is_one_tile(t); }
+constexpr bool stores_tiles(const GemmTile& t) { return t.tokens >= 48 && !is_one_tile(t); }
+/// Whether they are stored in boxes of some tokens, as many as there are.
+constexpr bool stores_boxes(const GemmTile& t) { return stores_tiles(t) && shape_count(t) > 1; }
+/// Tokens of a box of out: those of a warpgroup, or fewer where tiles do not have all.
+constexpr int out_box_tokens(const GemmTile& t, bool grouped) {
+  return grouped && stores_boxes(t) ? 16 : t.tokens / token_groups(t);
+}
 /// Whether a sum is made in the same way by all of these tiles. The smallest tile's mma.sync need
 /// not add as wgmma does.
 constexpr bool is_batch_invariant(const GemmTile& t) {

@@ -78,8 +78,10 @@ class Schedule {
     const int low = token_tile < kMappedTiles ? state_.group_of[token_tile] : group_at(token_tile);
     work.group = low;
     const int before = low == 0 ? 0 : state_.tile_ends[low - 1];
-    work.token = start_of(low) + (token_tile - before) * Config::kTokens;
-    work.token_end = end_of(low);
+    const int first = start_of(low), end = end_of(low);
+    const int width = width_of(end - first, state_.tile_ends[low] - before);
+    work.token = first + (token_tile - before) * width;
+    work.token_end = Config::kShapes > 1 ? min(work.token + width, end) : end;
     return true;
   }
   /// Eight warps have the same number of groups for each thread.
@@ -123,6 +125,10 @@ class Schedule {
   }
   __device__ static int tiles_of(int rows) {
     return rows <= 0 ? 0 : (rows + Config::kTokens - 1) / Config::kTokens;
+  }
+  __device__ static int width_of(int rows, int tiles) {
+    constexpr GemmTile kTile = Config::kTile;
+    return tile_width(kTile, rows, tiles);
   }
   /// Often 0, and a division takes long where all wait for the first tile.
   __device__ static int quotient(int a, int b) { return a < b ? 0 : a / b; }

@@ -15,7 +15,7 @@ namespace nvfp4::cuda {
 inline constexpr int kSlabStride = 68;
 /// Tokens of a slab in BF16 or FP16, and in FP32; they divide those that there are.
 NVFP4_HD constexpr int slab_tokens(int tokens) {
-  return tokens % 64 == 0 ? 64 : tokens % 32 == 0 ? 32 : tokens;
+  return tokens % 64 == 0 ? 64 : tokens % 32 == 0 ? 32 : tokens % 48 == 0 ? 48 : tokens;
 }
 NVFP4_HD constexpr int float_slab_tokens(int tokens) {
   return tokens < 16 ? tokens : slab_tokens(tokens) / 2;
@@ -126,14 +126,16 @@ __device__ __forceinline__ void store_four(const FragmentGemm& p, const Work& wo
 /// token t of the tile, eight tokens further each time. Every thread goes round as often: else the
 /// compiler would take what is counted from tile to tile for different from lane to lane, and move
 /// descriptors into uniform registers one by one, between the multiplications.
-template <int kUnroll, int kSums, class Store>
-__device__ __forceinline__ void store_slabs(const float (&d)[kSums], std::uint8_t* of_group,
-                                            int group, int warp, int lane, Store&& store) {
+template <int kUnroll, bool kShorter, int kSums, class Store>
+__device__ __forceinline__ void store_slabs(const float (&d)[kSums], int tokens,
+                                            std::uint8_t* of_group, int group, int warp, int lane,
+                                            Store&& store) {
   constexpr int kTokens = float_slab_tokens(2 * kSums);
   float* slab = reinterpret_cast<float*>(of_group);
   const int thread = warp * 32 + lane;
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
+    if (kShorter && t0 >= tokens) break;
     part_sync(1 + group, 128);
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j)
@@ -155,7 +157,8 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
                                             int group, int warp, int lane) {
   const int thread = warp * 32 + lane;
   const int row = row_tile_of<Config>(work, group) * 64 + thread % 16 * 4;
-  const int tokens = row < p.n ? work.token_end - work.token : 0;
+  constexpr bool kShorter = Config::kStoresBoxes;
+  const int tokens = work.token_end - work.token, last = row < p.n ? tokens : 0;
   Finish finish[4];
   finish_four(p, work.group, row, finish);
   // As store_rounded(): little code where little is left to be found out.
@@ -164,15 +167,16 @@ __device__ __forceinline__ void store_slabs(const FragmentGemm& p, const Work& w
     float* out = static_cast<float*>(p.out) + (work.token + thread / 16) * p.out_stride +
                  static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
     const std::int64_t step = p.out_stride * 8;
-    return store_slabs<8>(d, of_group, group, warp, lane, [&](int t, const float4& sum) {
-      if (t < tokens)
-        *reinterpret_cast<float4*>(out) = {finish[0](sum.x, x), finish[1](sum.y, x),
-                                           finish[2](sum.z, x), finish[3](sum.w, x)};
-      out += step;
-    });
+    return store_slabs<8, kShorter>(
+        d, tokens, of_group, group, warp, lane, [&](int t, const float4& sum) {
+          if (t < last)
+            *reinterpret_cast<float4*>(out) = {finish[0](sum.x, x), finish[1](sum.y, x),
+                                               finish[2](sum.z, x), finish[3](sum.w, x)};
+          out += step;
+        });
   }
-  store_slabs<1>(d, of_group, group, warp, lane, [&](int t, const float4& sum) {
-    if (t < tokens) store_four(p, work, work.token + t, row, sum, finish);
+  store_slabs<1, kShorter>(d, tokens, of_group, group, warp, lane, [&](int t, const float4& sum) {
+    if (t < last) store_four(p, work, work.token + t, row, sum, finish);
   });
 }
 
@@ -218,6 +222,7 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
       static_cast<std::int64_t>(work.group) * p.out_group_cols + first_row + piece * 8;
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
+    if (Config::kStoresBoxes && t0 >= work.token_end - work.token) break;
     std::uint32_t packed[kTokens / 8][2];
 #pragma unroll
     for (int j = 0; j < kTokens / 8; ++j)
@@ -274,8 +279,37 @@ __device__ __forceinline__ void store_rounded(const FragmentGemm& p, const Work&
       });
 }
 
-/// Whole tiles, rounded to the type of x, which has one global scale: the copy engine stores them
-/// while the next tile is multiplied. Before, the slab must have been read.
+/// A slab of so many bytes a token, which all threads of a warpgroup have written -> out, from
+/// `column` on, by the copy engine while the next tile is multiplied: in one go, or in boxes, with
+/// the tokens that are left after those stored at once.
+template <class Config, int kBytes>
+__device__ __forceinline__ void store_slab(const FragmentGemm& p, const CUtensorMap& out_map,
+                                           const Work& work, std::uint32_t slab, int group,
+                                           int warp, int lane, int column) {
+  written_for_copies();
+  part_sync(1 + group, 128);
+  if constexpr (!Config::kStoresBoxes) {
+    if (warp == 0 && lane == 0) store_box(&out_map, column, work.token, slab);
+  } else {
+    const int tokens = work.token_end - work.token;
+    int t = 0;
+    for (int box = 0; t + p.out_box <= tokens; t += p.out_box, ++box)
+      if (lane == 0 && warp == box % 4)
+        store_box(&out_map, column, work.token + t, slab + t * kBytes);
+    constexpr int kPieces = kBytes / 16;
+    const int thread = warp * 32 + lane, piece = thread % kPieces;
+    t += thread / kPieces;
+    if (t < tokens) {
+      const int there = piece ^ (kBytes == 128 ? t : t / 2) % kPieces;  // see slab_address()
+      *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(p.out) +
+                                (work.token + t) * p.out_stride + column + piece * 8) =
+          load_shared<uint4>(slab + t * kBytes + (there << 4));
+    }
+  }
+}
+
+/// Tiles whose rows of W are whole, rounded to the type of x, which has one global scale. Before,
+/// the slab must have been read.
 template <class Config, int kSums>
 __device__ __forceinline__ void store_tile(const FragmentGemm& p, const CUtensorMap& out_map,
                                            const Work& work, const float (&d)[kSums],
@@ -286,6 +320,7 @@ __device__ __forceinline__ void store_tile(const FragmentGemm& p, const CUtensor
   part_sync(1 + group, 128);
 #pragma unroll
   for (int j = 0; j < kSums / 4; j += 2) {
+    if (Config::kStoresBoxes && j % 4 == 0 && j * 8 >= work.token_end - work.token) break;
     std::uint32_t packed[2][2];
 #pragma unroll
     for (int i = 0; i < 2; ++i)
@@ -297,11 +332,8 @@ __device__ __forceinline__ void store_tile(const FragmentGemm& p, const CUtensor
     store_matrices(slab_address(slab, j * 8 + lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2),
                    packed[0][0], packed[0][1], packed[1][0], packed[1][1]);
   }
-  written_for_copies();
-  part_sync(1 + group, 128);
-  if (warp == 0 && lane == 0)
-    store_box(&out_map, work.group * p.out_group_cols + row_tile_of<Config>(work, group) * 64,
-              work.token, slab);
+  const int column = work.group * p.out_group_cols + row_tile_of<Config>(work, group) * 64;
+  store_slab<Config, 128>(p, out_map, work, slab, group, warp, lane, column);
 }
 
 }  // namespace nvfp4::cuda

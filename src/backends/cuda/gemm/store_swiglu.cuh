@@ -80,6 +80,7 @@ __device__ __forceinline__ void store_swiglu(const FragmentGemm& p, const Work& 
   const float x_of_all = x_per_row ? 0.0f : x_global_of(p, 0);
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
+    if (Config::kStoresBoxes && t0 >= work.token_end - work.token) break;
     float gate[kTokens / 4], up[kTokens / 4], value[kTokens / 4];
     bool fast = true;
 #pragma unroll
@@ -129,13 +130,14 @@ __device__ __forceinline__ void store_swiglu_tile(const FragmentGemm& p, const C
                                                   const Work& work, const float (&d)[kSums],
                                                   std::uint32_t slab, int group, int warp,
                                                   int lane) {
-  constexpr int kTokens = 32, kValues = kTokens / 4;
+  constexpr int kTokens = 2 * kSums % 32 == 0 ? 32 : 16, kValues = kTokens / 4;
   const int tile = row_tile_of<Config>(work, group);
   const FinishPair finish(p, work.group, tile * 64 + warp * 16 + lane / 4);
   const float x = x_global_of(p, 0);
   part_sync(1 + group, 128);
 #pragma unroll
   for (int t0 = 0; t0 < 2 * kSums; t0 += kTokens) {
+    if (Config::kStoresBoxes && t0 >= work.token_end - work.token) break;
     float gate[kValues], up[kValues], value[kValues];
     bool fast = true;
 #pragma unroll
@@ -143,23 +145,26 @@ __device__ __forceinline__ void store_swiglu_tile(const FragmentGemm& p, const C
       const float* sums = d + (t0 / 8 + n / 2) * 4 + n % 2;
       gate[n] = finish.gate(sums[0], x);
       up[n] = finish.up(sums[2], x);
-      fast = fast && fabsf(gate[n]) <= kFastGate;
+      // Tokens past the end have anything.
+      fast = fast && (fabsf(gate[n]) <= kFastGate ||
+                      t0 + n / 2 * 8 + lane % 4 * 2 + n % 2 >= work.token_end - work.token);
     }
     swiglu_values(p.limit, fast, gate, up, value);
-    std::uint32_t packed[4];
+    std::uint32_t packed[kValues / 2];
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < kValues / 2; ++i)
       packed[i] = Config::kType == DType::bf16 ? pack_bf16(value[2 * i], value[2 * i + 1])
                                                : pack_f16(value[2 * i], value[2 * i + 1]);
     __syncwarp();  // lanes with large gates come later
     // The copy engine's 64-byte swizzle.
-    const int token = t0 + lane;
-    store_matrices(slab + token * 64 + ((warp ^ token / 2 % 4) << 4), packed[0], packed[1],
-                   packed[2], packed[3]);
+    const int token = t0 + lane % kTokens;
+    const std::uint32_t to = slab + token * 64 + ((warp ^ token / 2 % 4) << 4);
+    if constexpr (kTokens == 32)
+      store_matrices(to, packed[0], packed[1], packed[2], packed[3]);
+    else
+      store_two_matrices(to, packed[0], packed[1]);
   }
-  written_for_copies();
-  part_sync(1 + group, 128);
-  if (warp == 0 && lane == 0) store_box(&out_map, tile * 32, work.token, slab);
+  store_slab<Config, 64>(p, out_map, work, slab, group, warp, lane, tile * 32);
 }
 
 }  // namespace nvfp4::cuda
