@@ -36,6 +36,9 @@ struct GatherJob {
   const std::int32_t* index = nullptr;
   std::int64_t rows = 0;
   void* to = nullptr;
+  /// [rows], or null: what index says, of DispatchJob. Then a row of `from` is read but once.
+  const std::int32_t* row_of = nullptr;
+  std::int64_t top_k = 0;
   Device device = {};
   Stream stream = {};
 };
@@ -43,8 +46,8 @@ struct GatherJob {
 /// out[t] = first[t] + Σ_k weights[t, k] · rows[row_of[t, k]], FP32 in the order of k, products
 /// rounded; then rounded to the type of out. Pairs without a row count nothing.
 struct CombineJob {
-  MatrixView first = {};  ///< FP32 [T, N], dense, N % 4 == 0; without data: zeros
-  MatrixView rows = {};   ///< FP32 [·, N], dense
+  MatrixView first = {};  ///< FP32 [T, N], dense, N % 8 == 0; without data: zeros
+  MatrixView rows = {};   ///< FP32 or BF16 [·, N], dense
   const float* weights = nullptr;
   std::int64_t weight_stride = 0;
   const std::int32_t* row_of = nullptr;  ///< [T · top_k]

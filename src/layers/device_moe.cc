@@ -135,6 +135,8 @@ MatrixView DeviceMoe::gather(const MatrixView& x, const DispatchJob& routed) con
                                        .index = routed.token_of,
                                        .rows = rows,
                                        .to = to.data,
+                                       .row_of = routed.row_of,
+                                       .top_k = routed.routing.top_k,
                                        .device = device_,
                                        .stream = routed.stream});
   return to;
@@ -150,6 +152,8 @@ QuantizedView DeviceMoe::gather(const QuantizedView& x, const DispatchJob& route
                                          .index = routed.token_of,
                                          .rows = rows,
                                          .to = into,
+                                         .row_of = routed.row_of,
+                                         .top_k = routed.routing.top_k,
                                          .device = device_,
                                          .stream = routed.stream});
   };
@@ -284,7 +288,8 @@ void DeviceMoe::run(const X& x, const Routing& routing, const MatrixSpan& out,
   const std::int64_t rows = routing.rows * routing.top_k;
   if (rows > 0) {
     const DispatchJob routed = order(routing, stream);
-    const MatrixSpan y = work_.down.get(DType::f32, rows, routed_.hidden(), device_);
+    const DType type = out.dtype == DType::bf16 ? DType::bf16 : DType::f32;
+    const MatrixSpan y = work_.down.get(type, rows, routed_.hidden(), device_);
     run_experts(routed_, gather(x, routed), rows, &routed, y, stream);
     combine.rows = y;
     combine.row_of = routed.row_of;

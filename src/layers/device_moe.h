@@ -12,9 +12,9 @@
 
 namespace nvfp4 {
 
-/// The mixture-of-experts layer on a GPU: the same sums in the same order as on the CPU, one kernel
-/// after the other on one stream. Nothing is known of the routing on the host: every step works on
-/// T · top_k rows.
+/// The mixture-of-experts layer on a GPU: the same sums in the same order as on the CPU, but of
+/// results in BF16 where out is BF16, one kernel after the other on one stream. Nothing is known of
+/// the routing on the host: every step works on T · top_k rows.
 class DeviceMoe {
  public:
   /// `input`: how the layer's input is quantized.

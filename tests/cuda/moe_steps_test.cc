@@ -129,6 +129,46 @@ TEST_F(CudaMoeSteps, RowsOfAnySizeAreGathered) {
       }
 }
 
+/// From the other side: a token's row goes to all of its rows, as index says.
+TEST_F(CudaMoeSteps, RowsOfATokenAreGatheredAtOnce) {
+  std::mt19937_64 rng(13);
+  for (const std::int64_t bytes : {4, 6, 20, 144, 448, 4096, 14336})
+    for (const std::int64_t tokens : {1, 3, 130})
+      for (const std::int64_t top_k : {1, 3, 8, 11}) {
+        const std::int64_t gap = 16, pairs = tokens * top_k;
+        std::vector<std::uint8_t> from(static_cast<std::size_t>(tokens * (bytes + gap)));
+        for (std::uint8_t& b : from) b = static_cast<std::uint8_t>(rng());
+        // Pairs of some experts in a random order, and as many rows of none behind them.
+        std::vector<std::int32_t> order, row_of(static_cast<std::size_t>(pairs), -1), index(row_of);
+        for (std::int32_t p = 0; p < pairs; ++p)
+          if (rng() % 5 != 0) order.push_back(p);
+        std::shuffle(order.begin(), order.end(), rng);
+        std::vector<std::uint8_t> want(static_cast<std::size_t>(pairs * bytes), 0);
+        for (std::size_t r = 0; r < order.size(); ++r) {
+          const std::int64_t token = order[r] / top_k;
+          row_of[static_cast<std::size_t>(order[r])] = static_cast<std::int32_t>(r);
+          index[r] = static_cast<std::int32_t>(token);
+          std::memcpy(want.data() + static_cast<std::int64_t>(r) * bytes,
+                      from.data() + token * (bytes + gap), static_cast<std::size_t>(bytes));
+        }
+        Array<std::uint8_t> there(from, kGpu),
+            to(std::vector<std::uint8_t>(want.size(), 0xAA), kGpu);
+        Array<std::int32_t> index_there(index, kGpu), row_of_there(row_of, kGpu);
+        device_backend(kGpu).gather_rows({.from = there.data(),
+                                          .from_stride = bytes + gap,
+                                          .row_bytes = bytes,
+                                          .index = index_there.data(),
+                                          .rows = pairs,
+                                          .to = to.data(),
+                                          .row_of = row_of_there.data(),
+                                          .top_k = top_k,
+                                          .device = kGpu});
+        synchronize(kGpu);
+        EXPECT_EQ(to.bytes(), want) << bytes << " bytes, " << tokens << " x " << top_k;
+      }
+}
+
+/// Rows in BF16 are widened first.
 TEST_F(CudaMoeSteps, RowsAreCombinedWithTheBitsOfTheCpu) {
   for (const std::int64_t tokens : {1, 37})
     for (const std::int64_t cols : {16, 1024, 1040, 7168})
@@ -142,29 +182,38 @@ TEST_F(CudaMoeSteps, RowsAreCombinedWithTheBitsOfTheCpu) {
           std::vector<std::int64_t> row_of;
           for (std::int64_t i = tokens * kTopK; i > 0; --i) row_of.push_back(i - 1);
           std::vector<std::int32_t> small(row_of.begin(), row_of.end());
-          for (const bool with_first : {false, true}) {
-            Matrix want(type, tokens, cols + gap);
-            std::memset(want.data<char>(), 0xAA,
-                        static_cast<std::size_t>(want.view().size() * dtype_size(type)));
-            MatrixSpan part = want.span();
-            part.cols = cols;
-            combine_rows(with_first ? first.view() : MatrixView(), y.view(), weights, row_of, part);
-            test::Placed out = test::poisoned(type, tokens, cols, cols + gap, kGpu);
-            const Matrix y_there = to_device(y.view(), kGpu),
-                         first_there = to_device(first.view(), kGpu);
-            Array<float> weights_there(weights, kGpu);
-            Array<std::int32_t> row_of_there(small, kGpu);
-            device_backend(kGpu).combine_rows(
-                {.first = with_first ? first_there.view() : MatrixView(),
-                 .rows = y_there.view(),
-                 .weights = weights_there.data(),
-                 .weight_stride = kTopK,
-                 .row_of = row_of_there.data(),
-                 .top_k = kTopK,
-                 .out = out.span});
-            synchronize(kGpu);
-            EXPECT_TRUE(test::same_bits(to_device(out.memory.view(), {}), want));
+          Matrix rounded(DType::bf16, tokens * kTopK, cols),
+              widened(DType::f32, tokens * kTopK, cols);
+          for (std::int64_t i = 0; i < y.view().size(); ++i) {
+            const BF16 value = BF16::from_float(y.view().at(i / cols, i % cols));
+            rounded.data<std::uint16_t>()[i] = value.bits;
+            widened.data<float>()[i] = value.to_float();
           }
+          for (const bool in_bf16 : {false, true})
+            for (const bool with_first : {false, true}) {
+              Matrix want(type, tokens, cols + gap);
+              std::memset(want.data<char>(), 0xAA,
+                          static_cast<std::size_t>(want.view().size() * dtype_size(type)));
+              MatrixSpan part = want.span();
+              part.cols = cols;
+              combine_rows(with_first ? first.view() : MatrixView(),
+                           in_bf16 ? widened.view() : y.view(), weights, row_of, part);
+              test::Placed out = test::poisoned(type, tokens, cols, cols + gap, kGpu);
+              const Matrix y_there = to_device(in_bf16 ? rounded.view() : y.view(), kGpu),
+                           first_there = to_device(first.view(), kGpu);
+              Array<float> weights_there(weights, kGpu);
+              Array<std::int32_t> row_of_there(small, kGpu);
+              device_backend(kGpu).combine_rows(
+                  {.first = with_first ? first_there.view() : MatrixView(),
+                   .rows = y_there.view(),
+                   .weights = weights_there.data(),
+                   .weight_stride = kTopK,
+                   .row_of = row_of_there.data(),
+                   .top_k = kTopK,
+                   .out = out.span});
+              synchronize(kGpu);
+              EXPECT_TRUE(test::same_bits(to_device(out.memory.view(), {}), want));
+            }
         }
 }
 

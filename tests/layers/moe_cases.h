@@ -202,7 +202,8 @@ inline std::vector<Bounded> bounded_swiglu(const std::vector<Bounded>& gate,
   return h;
 }
 
-/// The largest |got − exact| / bound of W4A16; above 1 is an error.
+/// The largest |got − exact| / bound of W4A16; above 1 is an error. On tensor cores results of the
+/// routed experts are rounded to BF16 if out is.
 inline double worst_moe_error(const MoeCase& c, const MatrixView& x, const MatrixView& got,
                               float limit, DType intermediate, bool tensor_cores = false) {
   double worst = 0;
@@ -210,22 +211,25 @@ inline double worst_moe_error(const MoeCase& c, const MatrixView& x, const Matri
     std::vector<Bounded> row, sum(static_cast<std::size_t>(x.cols));
     std::vector<double> norm(sum.size());
     for (std::int64_t k = 0; k < x.cols; ++k) row.push_back({static_cast<double>(x.at(t, k)), 0});
-    const auto add = [&](const ExpertMatrices& e, double weight) {
-      const std::vector<Bounded> y =
+    const auto add = [&](const ExpertMatrices& e, double weight, DType result) {
+      std::vector<Bounded> y =
           bounded_product(bounded_swiglu(bounded_product(row, e.gate.view(), tensor_cores),
                                          bounded_product(row, e.up.view(), tensor_cores),
                                          static_cast<double>(limit), intermediate),
                           e.down.view(), tensor_cores);
       for (std::size_t i = 0; i < y.size(); ++i) {
+        if (result != DType::f32)
+          y[i].error += unit_of(result) * (std::abs(y[i].value) + y[i].error) + smallest_of(result);
         sum[i].value += weight * y[i].value;
         sum[i].error += std::abs(weight) * y[i].error;
         norm[i] += std::abs(weight) * (std::abs(y[i].value) + y[i].error);
       }
     };
-    for (const ExpertMatrices& e : c.shared) add(e, 1);
+    for (const ExpertMatrices& e : c.shared) add(e, 1, DType::f32);
     for (std::int64_t k = 0; k < c.top_k; ++k) {
       const auto pair = static_cast<std::size_t>(t * c.top_k + k);
-      add(c.routed[static_cast<std::size_t>(c.ids[pair])], static_cast<double>(c.weights[pair]));
+      add(c.routed[static_cast<std::size_t>(c.ids[pair])], static_cast<double>(c.weights[pair]),
+          tensor_cores && got.dtype == DType::bf16 ? DType::bf16 : DType::f32);
     }
     const double terms = static_cast<double>(c.top_k) + static_cast<double>(c.shared.size()) + 1;
     for (std::size_t i = 0; i < sum.size(); ++i) {

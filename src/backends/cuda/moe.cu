@@ -159,67 +159,111 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherJob job, s
   for (std::int64_t i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
 }
 
+/// The same from the other side: a thread brings a word of a token, and stores it to all its rows.
+template <class Word>
+__global__ void __launch_bounds__(kThreads)
+    scatter_kernel(const GatherJob job, std::int64_t words, unsigned pieces) {
+  wait_for_kernel_before();
+  allow_next_kernel();
+  const std::int64_t token = std::int64_t{blockIdx.x / pieces} * blockDim.y + threadIdx.y;
+  const std::int64_t i = std::int64_t{blockIdx.x % pieces} * blockDim.x + threadIdx.x;
+  if (token * job.top_k >= job.rows || i >= words) return;
+  const Word word = reinterpret_cast<const Word*>(static_cast<const char*>(job.from) +
+                                                  token * job.from_stride)[i];
+  auto* const to = static_cast<Word*>(job.to) + i;
+#pragma unroll 8
+  for (std::int64_t pair = token * job.top_k; pair < (token + 1) * job.top_k; ++pair) {
+    const std::int64_t row = __ldg(job.row_of + pair);
+    if (row >= 0) to[row * words] = word;
+    if (__ldg(job.index + pair) < 0) to[pair * words] = Word{};
+  }
+}
+
 template <class Word>
 void launch_gather(const GatherJob& job) {
   const std::int64_t words = job.row_bytes / static_cast<std::int64_t>(sizeof(Word));
   unsigned across = 1;
   while (across < words && across < kThreads) across *= 2;
   const dim3 threads(across, kThreads / across);
+  if (job.row_of != nullptr) {
+    const auto pieces = static_cast<unsigned>(ceil_div(words, across));
+    const auto tokens = static_cast<unsigned>(ceil_div(job.rows / job.top_k, threads.y));
+    return launch_early("gather_rows", {dim3(tokens * pieces), threads, stream_of(job.stream)},
+                        scatter_kernel<Word>, job, words, pieces);
+  }
   const auto blocks = static_cast<unsigned>(ceil_div(job.rows, threads.y));
   launch_early("gather_rows", {dim3(blocks), threads, stream_of(job.stream)}, gather_kernel<Word>,
                job, words);
 }
 
-constexpr int kCombineCols = 4 * kThreads;
+constexpr int kCombineThreads = 128;
+constexpr int kCombineCols = 8 * kCombineThreads;
 
 template <DType kType>
-__device__ void store_four(const MatrixSpan& out, std::int64_t index, const float (&v)[4],
-                           bool aligned) {
-  if constexpr (kType == DType::f32) {
-    float* const to = static_cast<float*>(out.data) + index;
-    if (aligned) {
-      *reinterpret_cast<float4*>(to) = {v[0], v[1], v[2], v[3]};
-    } else {
-      for (int i = 0; i < 4; ++i) to[i] = v[i];
-    }
+__device__ void store_eight(const MatrixSpan& out, std::int64_t index, const float (&v)[8],
+                            bool aligned) {
+  using Value = std::conditional_t<kType == DType::f32, float, std::uint16_t>;
+  alignas(16) Value values[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    if constexpr (kType == DType::f32)
+      values[i] = v[i];
+    else
+      values[i] = kType == DType::bf16 ? BF16::from_float(v[i]).bits : FP16::from_float(v[i]).bits;
+  auto* const to = static_cast<Value*>(out.data) + index;
+  if (aligned) {
+#pragma unroll
+    for (int i = 0; i < 8; i += 16 / sizeof(Value))
+      *reinterpret_cast<uint4*>(to + i) = *reinterpret_cast<const uint4*>(values + i);
   } else {
-    std::uint16_t bits[4];
-    for (int i = 0; i < 4; ++i)
-      bits[i] = kType == DType::bf16 ? BF16::from_float(v[i]).bits : FP16::from_float(v[i]).bits;
-    std::uint16_t* const to = static_cast<std::uint16_t*>(out.data) + index;
-    if (aligned) {
-      *reinterpret_cast<ushort4*>(to) = {bits[0], bits[1], bits[2], bits[3]};
-    } else {
-      for (int i = 0; i < 4; ++i) to[i] = bits[i];
-    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) to[i] = values[i];
   }
 }
 
-/// A thread has 4 columns of a token.
+/// Eight values of a row, as they are there.
 template <DType kType>
-__global__ void __launch_bounds__(kThreads)
+struct Eight {
+  static constexpr int kBytes = dtype_size(kType), kWords = kBytes / 2;
+  uint4 words[kWords];
+
+  __device__ static Eight load(const void* rows, std::int64_t index) {
+    Eight v;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i)
+      v.words[i] =
+          reinterpret_cast<const uint4*>(static_cast<const char*>(rows) + index * kBytes)[i];
+    return v;
+  }
+  __device__ float operator[](int i) const {
+    const auto* const w = reinterpret_cast<const std::uint32_t*>(words);
+    if constexpr (kType == DType::f32) return __uint_as_float(w[i]);
+    return __uint_as_float(i % 2 == 0 ? w[i / 2] << 16 : w[i / 2] & 0xFFFF0000u);
+  }
+};
+
+/// A thread has 8 columns of a token.
+template <DType kType, DType kRowType>
+__global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const CombineJob job, unsigned pieces, bool aligned) {
   wait_for_kernel_before();
   allow_next_kernel();
   const std::int64_t token = blockIdx.x / pieces, cols = job.out.cols;
   const std::int64_t col =
-      std::int64_t{blockIdx.x % pieces} * kCombineCols + std::int64_t{threadIdx.x} * 4;
+      std::int64_t{blockIdx.x % pieces} * kCombineCols + std::int64_t{threadIdx.x} * 8;
   if (col >= cols) return;
-  float sum[4] = {};
+  float sum[8] = {};
   if (job.first.data != nullptr) {
-    const float4 first = *reinterpret_cast<const float4*>(
-        static_cast<const float*>(job.first.data) + token * cols + col);
-    sum[0] = first.x;
-    sum[1] = first.y;
-    sum[2] = first.z;
-    sum[3] = first.w;
+    const auto first = Eight<DType::f32>::load(job.first.data, token * cols + col);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum[i] = first[i];
   }
   // Several rows are on their way at once.
   constexpr int kAtOnce = 8;
   for (std::int64_t k0 = 0; k0 < job.top_k; k0 += kAtOnce) {
     int rows[kAtOnce];
     float weights[kAtOnce];
-    float4 v[kAtOnce];
+    Eight<kRowType> v[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const bool there = k0 + i < job.top_k;
@@ -228,19 +272,15 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      if (rows[i] >= 0)
-        v[i] = *reinterpret_cast<const float4*>(static_cast<const float*>(job.rows.data) +
-                                                rows[i] * cols + col);
+      if (rows[i] >= 0) v[i] = Eight<kRowType>::load(job.rows.data, rows[i] * cols + col);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (rows[i] < 0) continue;
-      sum[0] += weights[i] * v[i].x;
-      sum[1] += weights[i] * v[i].y;
-      sum[2] += weights[i] * v[i].z;
-      sum[3] += weights[i] * v[i].w;
+#pragma unroll
+      for (int c = 0; c < 8; ++c) sum[c] += weights[i] * v[i][c];
     }
   }
-  store_four<kType>(job.out, token * job.out.stride + col, sum, aligned);
+  store_eight<kType>(job.out, token * job.out.stride + col, sum, aligned);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -309,15 +349,19 @@ void combine_rows(const CombineJob& job) {
   const MatrixSpan& out = job.out;
   if (out.rows == 0 || out.cols == 0) return;
   const Current current(out.device);
-  const std::int64_t four = 4 * dtype_size(out.dtype);
-  const bool aligned =
-      out.stride % 4 == 0 &&
-      reinterpret_cast<std::uintptr_t>(out.data) % static_cast<std::uintptr_t>(four) == 0;
+  const bool aligned = out.stride * dtype_size(out.dtype) % 16 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0;
   const auto pieces = static_cast<unsigned>(ceil_div(out.cols, kCombineCols));
   const auto blocks = static_cast<unsigned>(out.rows) * pieces;
   visit_dtype(out.dtype, [&](auto type) {
-    launch_early("combine_rows", {dim3(blocks), dim3(kThreads), stream_of(job.stream)},
-                 combine_kernel<type.value>, job, pieces, aligned);
+    const auto launch = [&](auto row_type) {
+      launch_early("combine_rows", {dim3(blocks), dim3(kCombineThreads), stream_of(job.stream)},
+                   combine_kernel<type.value, row_type.value>, job, pieces, aligned);
+    };
+    if (job.rows.dtype == DType::bf16)
+      launch(std::integral_constant<DType, DType::bf16>{});
+    else
+      launch(std::integral_constant<DType, DType::f32>{});
   });
 }
 
