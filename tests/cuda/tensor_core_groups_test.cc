@@ -109,16 +109,17 @@ TEST_F(CudaGemm, GroupsOfWholeAndOtherTilesHaveTheBitsOfSmallTiles) {
                              257, 16, 15, 17,  48, 49,  80,  81, 144, 145, 137, 288, 31})
     ends.push_back(rows += of_group);
   const auto groups = static_cast<std::int64_t>(ends.size());
-  for (const std::int64_t n : {200, 640})
+  // One stage and a part of one, and more than there are: the ring goes round within a tile.
+  for (const auto& [n, k] : {std::pair{200, 272}, {640, 272}, {200, 1552}})
     for (const DType type : {DType::bf16, DType::f16}) {
-      const Weights w(groups, n, 272, GlobalScope::vector, seed);
-      const DenseX x(rows, 272, type, seed);
+      const Weights w(groups, n, k, GlobalScope::vector, seed);
+      const DenseX x(rows, k, type, seed);
       const Output want = run(Form::grouped, x, w, type, {.tile = {32, 128, 1}}, {}, ends, 8);
       for (const GemmTile& t : whole_tiles())
         for (int repeat = 0; repeat < 3; ++repeat)
           ASSERT_TRUE(
               same_bits(run(Form::grouped, x, w, type, {.tile = t}, {}, ends, 8).host, want.host))
-              << name_of(t) << " N = " << n << " seed " << seed;
+              << name_of(t) << " N = " << n << " K = " << k << " seed " << seed;
     }
 }
 

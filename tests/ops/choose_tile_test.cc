@@ -336,6 +336,17 @@ TEST(ChooseTile, TilesOfAGroupHaveAllItsRows) {
   EXPECT_EQ(tile_width({160, 128, 1}, 170, 2), 160);
 }
 
+TEST(ChooseTile, WeightsAreReadOnceIfThereIsOneTileOfTokens) {
+  const GemmTile tile{64, 128, 1};
+  EXPECT_TRUE(reads_weights_once({.rows = 64}, tile));
+  EXPECT_FALSE(reads_weights_once({.rows = 65}, tile));
+  EXPECT_TRUE(reads_weights_once({.rows = 64, .groups = 9}, tile)) << "each has all rows";
+  EXPECT_FALSE(reads_weights_once({.rows = 65, .groups = 9}, tile));
+  // Groups that share out the rows may have more than others.
+  EXPECT_TRUE(reads_weights_once({.rows = 9 * 32, .groups = 9, .grouped = true}, tile));
+  EXPECT_FALSE(reads_weights_once({.rows = 9 * 32 + 1, .groups = 9, .grouped = true}, tile));
+}
+
 /// A row of 64-row tiles is left over: those of 256 tokens have no empty half.
 TEST(ChooseTile, TakesTilesOf64RowsOneAfterTheOther) {
   const GemmTile tile{256, 64, 1};

@@ -46,13 +46,14 @@ __device__ __forceinline__ void load_box(std::uint32_t to, const CUtensorMap* ma
       "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
-/// Contiguous bytes, a multiple of 16.
+/// Contiguous bytes, a multiple of 16. (Of cp.async with a policy ptxas 13.0 made an illegal
+/// instruction, where the address in shared memory was partly in a uniform register.)
 __device__ __forceinline__ void load_bulk(std::uint32_t to, const void* from, std::uint32_t bytes,
-                                          std::uint32_t bar) {
+                                          std::uint32_t bar, std::uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-      "[%3];" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(bar)
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(bar), "l"(policy)
       : "memory");
 }
 

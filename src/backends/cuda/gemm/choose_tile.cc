@@ -56,7 +56,7 @@ void for_each_group_size(double mean, const F& f) {
     return 0.5 * std::erfc((static_cast<double>(rows) + 0.5 - mean) / std::sqrt(2 * mean));
   };
   const auto first = std::max<std::int64_t>(1, static_cast<std::int64_t>(mean - six_deviations));
-  const std::int64_t step = 1 + (last - first) / 128;
+  const std::int64_t step = 1 + (last - first) / 64;
   double before = above(first - 1);
   for (std::int64_t rows = first; rows <= last; rows += step) {
     const double after = above(rows + step - 1);
@@ -73,9 +73,11 @@ double expected_cost(const TileProblem& p, const GemmTile& t, const TileCost& co
   const double mean = static_cast<double>(p.rows) / static_cast<double>(p.groups);
   for_each_group_size(mean, [&](std::int64_t rows, double chance) {
     const std::int64_t tiles = ceil_div(rows, t.tokens);
-    const int width = tile_width(t, static_cast<int>(rows), static_cast<int>(tiles));
+    const auto width = static_cast<std::int64_t>(
+        tile_width(t, static_cast<int>(std::min(rows, p.rows)), static_cast<int>(tiles)));
     const auto left = static_cast<int>(rows - (tiles - 1) * width);
-    sum += chance * (static_cast<double>(tiles - 1) * cost(width) + cost(shape_of(t, left)));
+    sum += chance * (static_cast<double>(tiles - 1) * cost(static_cast<int>(width)) +
+                     cost(shape_of(t, left)));
   });
   return sum;
 }
@@ -100,8 +102,8 @@ bool is_sensible(const TileProblem& p, const GemmTile& t) {
          (t.tokens <= 16 || t.tokens < 2 * p.rows);
 }
 
-/// Whether the groups have enough for every multiprocessor: then tiles of 128 rows, which a block
-/// takes one after the other, are the fastest.
+/// Whether the groups have enough for every multiprocessor: then tiles of 128 or 192 rows, which a
+/// block takes one after the other, are the fastest.
 bool fills_multiprocessors(const TileProblem& p) {
   const GemmTile smallest{8, 128, 1};
   return p.grouped && p.rows > 0 &&
@@ -141,8 +143,9 @@ bool is_possible(const TileProblem& p, const GemmTile& t) {
   return (t.tokens != kOwnXTokens || p.k % kTileCols == 0) && (!p.swiglu || t.rows >= 32);
 }
 
-double estimated_time(const TileProblem& p, const GemmTile& t) {
-  if (fills_multiprocessors(p)) return filled_time(p, t);
+namespace {
+double time_of(const TileProblem& p, bool fills, const GemmTile& t) {
+  if (fills) return filled_time(p, t);
   if (is_strips(t)) return strips_time(p, t);
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
   const std::int64_t blocks = row_tiles(p, t) * expected_token_tiles(p, t) * t.splits;
@@ -162,6 +165,15 @@ double estimated_time(const TileProblem& p, const GemmTile& t) {
                                                          : kCost.next_tile;
   return std::max(bytes / kCost.bytes, rounds * (static_cast<double>(chunks) / t.splits) * chunk +
                                            tile + (waves - 1) * next);
+}
+}  // namespace
+
+double estimated_time(const TileProblem& p, const GemmTile& t) {
+  return time_of(p, fills_multiprocessors(p), t);
+}
+
+bool reads_weights_once(const TileProblem& p, const GemmTile& t) {
+  return p.grouped ? 2 * p.rows <= p.groups * t.tokens : p.rows <= t.tokens;
 }
 
 std::int64_t steps_of(const TileProblem& p, const GemmTile& t) {
@@ -183,6 +195,7 @@ int estimated_next(const TileProblem& p, const GemmTile& t) {
 GemmTile estimate_tile(const TileProblem& given) {
   TileProblem p = given;
   p.multiprocessors = std::max(1, p.multiprocessors);
+  const bool fills = fills_multiprocessors(p);
   GemmTile best;
   double least = 0;
   for (const int tokens : kTileTokens)
@@ -190,7 +203,7 @@ GemmTile estimate_tile(const TileProblem& given) {
       for (const int splits : kSplits) {
         const GemmTile t{tokens, rows, splits};
         if (!is_sensible(p, t)) continue;
-        const double time = estimated_time(p, t);
+        const double time = time_of(p, fills, t);
         if (best.tokens != 0 && time >= least) continue;
         best = t;
         least = time;

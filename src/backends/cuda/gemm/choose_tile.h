@@ -36,6 +36,9 @@ struct TilePart {
 /// where a few more would cost another round. A product of one group.
 std::array<TilePart, 2> choose_parts(const TileProblem& problem);
 
+/// Whether hardly a weight is read by more than one block: it need not stay in the L2 cache then.
+bool reads_weights_once(const TileProblem& problem, const GemmTile& tile);
+
 /// Steps along K that a block takes: those that GemmTile::next counts.
 std::int64_t steps_of(const TileProblem& problem, const GemmTile& tile);
 

@@ -65,7 +65,7 @@ CUtensorMap make_map(const MatrixView& x, std::int64_t k, const FragmentGemm& p,
   return encode(x.dtype, x.data, dims, strides, box, steps);
 }
 
-/// out [rows, columns], as its warpgroups store it: boxes of their tokens of a tile and 64 columns,
+/// out [rows, columns], as its warpgroups store it: boxes of so many tokens and 64 columns,
 /// or the 32 that SwiGLU makes of them.
 CUtensorMap make_out_map(const MatrixSpan& out, int tokens, bool swiglu) {
   const auto size = [](std::int64_t v) { return static_cast<cuuint64_t>(v); };
@@ -219,6 +219,7 @@ void fragment_gemm(const FragmentGemmJob& job) {
                     (part.rows >= part.tile.tokens || (grouped && stores_boxes(part.tile))) &&
                     p.wide_stores && p.codes == nullptr && job.out.dtype == x.dtype &&
                     !job.x_global_per_row;
+    p.weights_policy = reads_weights_once(of_part, part.tile) ? kEvictFirst : kEvictNormal;
     p.out_box = out_box_tokens(part.tile, grouped);
     if (p.store_tiles) maps.out = make_out_map(job.out, p.out_box, problem.swiglu);
     launcher(x.dtype, w.gate_up().has_value())(part.tile, maps, p, static_cast<int>(blocks),

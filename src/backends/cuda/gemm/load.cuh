@@ -52,7 +52,7 @@ class Loader {
     barrier_expect(bar, x_chunk() * Config::kStageChunks + tiles_ * bytes);
 #pragma unroll
     for (int i = 0; i < Config::kRowGroups; ++i) {
-      if (i < tiles_) load_bulk(to + i * Config::kWRowBytes, from, bytes, bar);
+      if (i < tiles_) load_bulk(to + i * Config::kWRowBytes, from, bytes, bar, p_.weights_policy);
       from += row_bytes();
     }
   }

@@ -9,6 +9,11 @@
 /// What the kernels are told. Host and device.
 namespace nvfp4::cuda {
 
+/// Cache policies as createpolicy.fractional.L2::evict_… makes them (source: CUTLASS,
+/// cute/arch/copy_sm90_desc.hpp): what is read once leaves the L2 cache before what was there.
+inline constexpr std::uint64_t kEvictNormal = 0x1000000000000000;
+inline constexpr std::uint64_t kEvictFirst = 0x12F0000000000000;
+
 struct FragmentGemm {
   // W: [groups][row tiles][chunks] tiles of fragments_64x64
   const std::uint8_t* weights = nullptr;
@@ -59,7 +64,8 @@ struct FragmentGemm {
   int x_box = 0;               ///< rows of x that are copied for a tile, see box_rows()
   bool store_tiles = false;    ///< out has a tensor map: see store_tile()
   int out_box = 0;             ///< see out_box_tokens()
-  int next = 0;                ///< see GemmTile
+  std::uint64_t weights_policy = kEvictNormal;  ///< of their copies in the L2 cache
+  int next = 0;                                 ///< see GemmTile
 };
 
 // What the host must know of a tile's kernel.
@@ -182,7 +188,7 @@ NVFP4_HD constexpr int shape_of(const GemmTile& t, int tokens) {
 /// The rows of a group are shared out to as few tiles as there can be: so many to each, of as few
 /// that are multiplied as there can be, and to the last what is left.
 NVFP4_HD constexpr int tile_width(const GemmTile& t, int rows, int tiles) {
-  return shape_count(t) == 1 ? t.tokens : shape_of(t, (rows + tiles - 1) / tiles);
+  return shape_count(t) == 1 ? t.tokens : shape_of(t, 1 + (rows - 1) / tiles);
 }
 /// Whether whole tiles of out, 64 columns a warpgroup, are stored by the copy engine.
 constexpr bool stores_tiles(const GemmTile& t) { return t.tokens >= 48 && !is_one_tile(t); }

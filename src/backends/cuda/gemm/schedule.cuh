@@ -133,9 +133,10 @@ class Schedule {
   /// Often 0, and a division takes long where all wait for the first tile.
   __device__ static int quotient(int a, int b) { return a < b ? 0 : a / b; }
   // Rows are those of out, whatever a caller's offsets say.
-  __device__ int end_of(int g) const { return min(p_.ends[g], p_.rows); }
+  __device__ int end_of(int g) const { return max(0, min(p_.ends[g], p_.rows)); }
   __device__ int start_of(int g) const {
-    return max(0, p_.starts != nullptr ? p_.starts[g] : g == 0 ? 0 : p_.ends[g - 1]);
+    const int start = p_.starts != nullptr ? p_.starts[g] : g == 0 ? 0 : p_.ends[g - 1];
+    return max(0, min(start, p_.rows));
   }
 
   const FragmentGemm& p_;

@@ -33,7 +33,6 @@ __device__ __forceinline__ void wgmma_wait() {
 #define NVFP4_T10(p) NVFP4_T8(p) ", " p "8, " p "9"
 #define NVFP4_LIST8 NVFP4_T8("%")
 #define NVFP4_LIST10 NVFP4_T10("%")
-#define NVFP4_LIST12 NVFP4_LIST10 ", %10, %11"
 #define NVFP4_LIST16 NVFP4_LIST10 ", %10, %11, %12, %13, %14, %15"
 #define NVFP4_LIST32 NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", %30, %31"
 #define NVFP4_LIST60                                                                          \
@@ -42,7 +41,6 @@ __device__ __forceinline__ void wgmma_wait() {
 #define NVFP4_LIST20 NVFP4_LIST10 ", " NVFP4_T10("%1")
 #define NVFP4_LIST24 NVFP4_LIST20 ", %20, %21, %22, %23"
 #define NVFP4_LIST40 NVFP4_LIST20 ", " NVFP4_T10("%2") ", " NVFP4_T10("%3")
-#define NVFP4_LIST56 NVFP4_LIST40 ", " NVFP4_T10("%4") ", %50, %51, %52, %53, %54, %55"
 #define NVFP4_LIST48 \
   NVFP4_LIST10 ", " NVFP4_T10("%1") ", " NVFP4_T10("%2") ", " NVFP4_T10("%3") ", " NVFP4_T8("%4")
 #define NVFP4_LIST64 NVFP4_LIST60 ", %60, %61, %62, %63"
@@ -73,9 +71,6 @@ __device__ __forceinline__ void wgmma(float (&d)[kSums], const std::uint32_t (&a
   static_assert(kN <= 2 * kSums);
   if constexpr (kN == 16) {
     NVFP4_WGMMA_TYPES(16, NVFP4_LIST8, "%8", "%9", "%10", "%11", "%12", NVFP4_D4(0), NVFP4_D4(4));
-  } else if constexpr (kN == 24) {
-    NVFP4_WGMMA_TYPES(24, NVFP4_LIST12, "%12", "%13", "%14", "%15", "%16", NVFP4_D4(0), NVFP4_D4(4),
-                      NVFP4_D4(8));
   } else if constexpr (kN == 32) {
     NVFP4_WGMMA_TYPES(32, NVFP4_LIST16, "%16", "%17", "%18", "%19", "%20", NVFP4_D16(0));
   } else if constexpr (kN == 40) {
@@ -92,9 +87,6 @@ __device__ __forceinline__ void wgmma(float (&d)[kSums], const std::uint32_t (&a
   } else if constexpr (kN == 96) {
     NVFP4_WGMMA_TYPES(96, NVFP4_LIST48, "%48", "%49", "%50", "%51", "%52", NVFP4_D32(0),
                       NVFP4_D16(32));
-  } else if constexpr (kN == 112) {
-    NVFP4_WGMMA_TYPES(112, NVFP4_LIST56, "%56", "%57", "%58", "%59", "%60", NVFP4_D32(0),
-                      NVFP4_D16(32), NVFP4_D4(48), NVFP4_D4(52));
   } else if constexpr (kN == 128) {
     NVFP4_WGMMA_TYPES(128, NVFP4_LIST64, "%64", "%65", "%66", "%67", "%68", NVFP4_D64(0));
   } else if constexpr (kN == 144) {
@@ -140,11 +132,9 @@ __device__ __forceinline__ void mma(float* d, const std::uint32_t (&a)[4], std::
 #undef NVFP4_LIST32
 #undef NVFP4_LIST16
 #undef NVFP4_LIST72
-#undef NVFP4_LIST56
 #undef NVFP4_LIST40
 #undef NVFP4_LIST24
 #undef NVFP4_LIST20
-#undef NVFP4_LIST12
 #undef NVFP4_LIST10
 #undef NVFP4_LIST8
 #undef NVFP4_T10
