@@ -36,7 +36,8 @@ struct GatherJob {
   const std::int32_t* index = nullptr;
   std::int64_t rows = 0;
   void* to = nullptr;
-  /// [rows], or null: what index says, of DispatchJob. Then a row of `from` is read but once.
+  /// [rows], or null: what index says, both of one DispatchJob, with rows = T · top_k > 0. Then a
+  /// row of `from` is read but once.
   const std::int32_t* row_of = nullptr;
   std::int64_t top_k = 0;
   Device device = {};

@@ -178,10 +178,11 @@ TEST_F(CudaLayers, MoeW4A16IsWithinTheBoundsOfAFloat64Computation) {
 }
 
 /// One token and one expert at a time on the GPU, added up on the CPU. `down(e)`: how the input of
-/// expert e's down is quantized; e is -1 for shared ones. W4A16 without.
+/// expert e's down is quantized; e is -1 for shared ones. W4A16 without. In FP32, or rounded to
+/// BF16 with the results of routed experts before.
 template <class Row, class Down>
 Matrix by_parts(const MoeCase& c, std::int64_t tokens, float limit, Scheme scheme, const Row& row,
-                const Down& down) {
+                const Down& down, DType type = DType::f32) {
   struct Parts {
     Linear gate_up, down;
   };
@@ -208,8 +209,11 @@ Matrix by_parts(const MoeCase& c, std::int64_t tokens, float limit, Scheme schem
       }
       synchronize(kGpu);
       y = to_device(y.view(), {});
-      for (std::int64_t i = 0; i < kK; ++i)
-        out.data<float>()[t * kK + i] += weight * y.data<float>()[i];
+      for (std::int64_t i = 0; i < kK; ++i) {
+        float value = y.data<float>()[i];
+        if (type == DType::bf16 && e >= 0) value = BF16::from_float(value).to_float();
+        out.data<float>()[t * kK + i] += weight * value;
+      }
     };
     for (const Parts& p : shared) add(p, -1, 1.0f);
     for (std::int64_t k = 0; k < c.top_k; ++k) {
@@ -217,7 +221,11 @@ Matrix by_parts(const MoeCase& c, std::int64_t tokens, float limit, Scheme schem
       add(routed[static_cast<std::size_t>(c.ids[pair])], c.ids[pair], c.weights[pair]);
     }
   }
-  return out;
+  if (type == DType::f32) return out;
+  Matrix rounded(DType::bf16, tokens, kK);
+  for (std::int64_t i = 0; i < tokens * kK; ++i)
+    rounded.data<std::uint16_t>()[i] = BF16::from_float(out.data<float>()[i]).bits;
+  return rounded;
 }
 
 TEST_F(CudaLayers, MoeHasTheBitsOfOneTokenAndOneExpertAtATime) {
@@ -236,16 +244,16 @@ TEST_F(CudaLayers, MoeHasTheBitsOfOneTokenAndOneExpertAtATime) {
         const auto each_row = [](std::int64_t) {
           return QuantizeOptions{.scope = GlobalScope::vector};
         };
-        EXPECT_TRUE(same_bits(run_on_gpu(w4a16, there.view(), routing.routing),
-                              by_parts(
-                                  c, tokens, limit, Scheme::nvfp4a16,
-                                  [&](std::int64_t t) {
-                                    MatrixView one = there.view();
-                                    one.data = static_cast<const char*>(one.data) + t * kK * 2;
-                                    one.rows = 1;
-                                    return one;
-                                  },
-                                  each_row)));
+        const auto dense_row = [&](std::int64_t t) {
+          MatrixView one = there.view();
+          one.data = static_cast<const char*>(one.data) + t * kK * 2;
+          one.rows = 1;
+          return one;
+        };
+        for (const DType type : {DType::f32, DType::bf16})
+          EXPECT_TRUE(
+              same_bits(run_on_gpu(w4a16, there.view(), routing.routing, type),
+                        by_parts(c, tokens, limit, Scheme::nvfp4a16, dense_row, each_row, type)));
         const QuantizedActivation a = w4a4.quantize(there.view());
         synchronize(kGpu);
         const QuantizedMatrix codes = to_device(a.view(), {});

@@ -132,10 +132,10 @@ TEST_F(CudaMoeSteps, RowsOfAnySizeAreGathered) {
 /// From the other side: a token's row goes to all of its rows, as index says.
 TEST_F(CudaMoeSteps, RowsOfATokenAreGatheredAtOnce) {
   std::mt19937_64 rng(13);
-  for (const std::int64_t bytes : {4, 6, 20, 144, 448, 4096, 14336})
+  for (const std::int64_t bytes : {4, 6, 7, 20, 40, 144, 448, 4096, 14336})
     for (const std::int64_t tokens : {1, 3, 130})
       for (const std::int64_t top_k : {1, 3, 8, 11}) {
-        const std::int64_t gap = 16, pairs = tokens * top_k;
+        const std::int64_t gap = bytes % 2 == 0 ? 8 : 1, pairs = tokens * top_k;
         std::vector<std::uint8_t> from(static_cast<std::size_t>(tokens * (bytes + gap)));
         for (std::uint8_t& b : from) b = static_cast<std::uint8_t>(rng());
         // Pairs of some experts in a random order, and as many rows of none behind them.
@@ -168,53 +168,69 @@ TEST_F(CudaMoeSteps, RowsOfATokenAreGatheredAtOnce) {
       }
 }
 
-/// Rows in BF16 are widened first.
+struct Combination {
+  std::int64_t tokens, cols, top_k;
+  DType type, row_type;  ///< of out, and of the rows: FP32 or BF16
+  std::int64_t gap;
+  bool with_first;
+};
+
+/// Every fifth pair has no row, which is as a weight of 0.
+void expect_combined(const Combination& c) {
+  const std::int64_t pairs = c.tokens * c.top_k;
+  Matrix rows = make(Fill::gaussian, pairs, c.cols, 1);
+  Matrix there(c.row_type, pairs, c.cols);
+  for (std::int64_t i = 0; i < rows.view().size(); ++i) {
+    float& value = rows.data<float>()[i];
+    if (c.row_type == DType::f32) {
+      there.data<float>()[i] = value;
+    } else {
+      there.data<std::uint16_t>()[i] = BF16::from_float(value).bits;
+      value = BF16::from_float(value).to_float();
+    }
+  }
+  const Matrix first = make(Fill::gaussian, c.tokens, c.cols, 2);
+  std::vector<float> weights = test::random_floats(static_cast<std::size_t>(pairs), 5);
+  const std::vector<float> given = weights;
+  std::vector<std::int64_t> row_of;
+  std::vector<std::int32_t> row_of_given;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    row_of.push_back(pairs - 1 - i);
+    row_of_given.push_back(i % 5 == 4 ? -1 : static_cast<std::int32_t>(row_of.back()));
+    if (i % 5 == 4) weights[static_cast<std::size_t>(i)] = 0;
+  }
+  Matrix want(c.type, c.tokens, c.cols + c.gap);
+  std::memset(want.data<char>(), 0xAA,
+              static_cast<std::size_t>(want.view().size() * dtype_size(c.type)));
+  MatrixSpan part = want.span();
+  part.cols = c.cols;
+  combine_rows(c.with_first ? first.view() : MatrixView(), rows.view(), weights, row_of, part);
+  test::Placed out = test::poisoned(c.type, c.tokens, c.cols, c.cols + c.gap, kGpu);
+  const Matrix rows_there = to_device(there.view(), kGpu),
+               first_there = to_device(first.view(), kGpu);
+  Array<float> weights_there(given, kGpu);
+  Array<std::int32_t> row_of_there(row_of_given, kGpu);
+  device_backend(kGpu).combine_rows({.first = c.with_first ? first_there.view() : MatrixView(),
+                                     .rows = rows_there.view(),
+                                     .weights = weights_there.data(),
+                                     .weight_stride = c.top_k,
+                                     .row_of = row_of_there.data(),
+                                     .top_k = c.top_k,
+                                     .out = out.span});
+  synchronize(kGpu);
+  EXPECT_TRUE(test::same_bits(to_device(out.memory.view(), {}), want))
+      << c.tokens << " x " << c.top_k << ", " << c.cols << " columns, gap " << c.gap;
+}
+
 TEST_F(CudaMoeSteps, RowsAreCombinedWithTheBitsOfTheCpu) {
   for (const std::int64_t tokens : {1, 37})
     for (const std::int64_t cols : {16, 1024, 1040, 7168})
-      for (const DType type : {DType::f32, DType::bf16, DType::f16})
-        for (const std::int64_t gap : {0, 3}) {
-          constexpr std::int64_t kTopK = 3;
-          const Matrix y = make(Fill::gaussian, tokens * kTopK, cols, 1),
-                       first = make(Fill::gaussian, tokens, cols, 2);
-          const std::vector<float> weights =
-              test::random_floats(static_cast<std::size_t>(tokens * kTopK), 5);
-          std::vector<std::int64_t> row_of;
-          for (std::int64_t i = tokens * kTopK; i > 0; --i) row_of.push_back(i - 1);
-          std::vector<std::int32_t> small(row_of.begin(), row_of.end());
-          Matrix rounded(DType::bf16, tokens * kTopK, cols),
-              widened(DType::f32, tokens * kTopK, cols);
-          for (std::int64_t i = 0; i < y.view().size(); ++i) {
-            const BF16 value = BF16::from_float(y.view().at(i / cols, i % cols));
-            rounded.data<std::uint16_t>()[i] = value.bits;
-            widened.data<float>()[i] = value.to_float();
-          }
-          for (const bool in_bf16 : {false, true})
-            for (const bool with_first : {false, true}) {
-              Matrix want(type, tokens, cols + gap);
-              std::memset(want.data<char>(), 0xAA,
-                          static_cast<std::size_t>(want.view().size() * dtype_size(type)));
-              MatrixSpan part = want.span();
-              part.cols = cols;
-              combine_rows(with_first ? first.view() : MatrixView(),
-                           in_bf16 ? widened.view() : y.view(), weights, row_of, part);
-              test::Placed out = test::poisoned(type, tokens, cols, cols + gap, kGpu);
-              const Matrix y_there = to_device(in_bf16 ? rounded.view() : y.view(), kGpu),
-                           first_there = to_device(first.view(), kGpu);
-              Array<float> weights_there(weights, kGpu);
-              Array<std::int32_t> row_of_there(small, kGpu);
-              device_backend(kGpu).combine_rows(
-                  {.first = with_first ? first_there.view() : MatrixView(),
-                   .rows = y_there.view(),
-                   .weights = weights_there.data(),
-                   .weight_stride = kTopK,
-                   .row_of = row_of_there.data(),
-                   .top_k = kTopK,
-                   .out = out.span});
-              synchronize(kGpu);
-              EXPECT_TRUE(test::same_bits(to_device(out.memory.view(), {}), want));
-            }
-        }
+      for (const std::int64_t top_k : {1, 3, 8, 17})
+        for (const DType type : {DType::f32, DType::bf16, DType::f16})
+          for (const DType row_type : {DType::f32, DType::bf16})
+            for (const std::int64_t gap : {0, 3})
+              for (const bool with_first : {false, true})
+                expect_combined({tokens, cols, top_k, type, row_type, gap, with_first});
 }
 
 }  // namespace
