@@ -194,6 +194,13 @@ TEST_F(CudaGemm, SwigluOfFewRowsHasTheBitsOfItsStepsWithEveryTile) {
     }
 }
 
+/// BF16, times 2^20: some of its gates are too large for the short way.
+void enlarge_row(DenseX& x, std::int64_t row, std::int64_t k) {
+  std::uint16_t* const first = x.memory.data<std::uint16_t>() + row * x.memory.cols();
+  for (std::int64_t i = 0; i < k; ++i)
+    if ((first[i] & 0x7F80) != 0) first[i] = static_cast<std::uint16_t>(first[i] + (20 << 7));
+}
+
 TEST_F(CudaGemm, SwigluOfGroupsHasTheBitsOfItsSteps) {
   std::uint64_t seed = 15 * fresh_seed();
   // Empty groups, gaps between them, and a row of none at the end.
@@ -208,7 +215,8 @@ TEST_F(CudaGemm, SwigluOfGroupsHasTheBitsOfItsSteps) {
             GemmTile{256, 64, 1}, GemmTile{64, 192, 1}, GemmTile{128, 192, 2}, GemmTile{48, 192, 1},
             GemmTile{128, 128, 1}, GemmTile{144, 128, 1}}) {
         c.tile = t;
-        const DenseX x(300, k, DType::bf16, seed);
+        DenseX x(300, k, DType::bf16, seed);
+        for (const std::int64_t last : {4, 37, 59, 189, 298}) enlarge_row(x, last, k);
         expect_stored(c, x, DType::bf16, rows, what);
         expect_quantized(c, x, ScaleLayout::linear, scope, rows, what);
         const QuantizedX xq(300, k, scope, seed);
@@ -229,18 +237,12 @@ TEST_F(CudaGemm, SwigluKeepsNanAndInfinity) {
   expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, "non-finite");
 }
 
-/// Some gates are too large for the short way.
 TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWhereBlocksTakeManyTiles) {
   const std::uint64_t seed = 15 * fresh_seed() + 3;
   GateUpCase c(1, 1552, 272, 8, seed);
   DenseX x(1500, 272, DType::bf16, seed);
-  std::uint16_t* const first = x.memory.data<std::uint16_t>();
-  for (std::int64_t row = 5; row < 1500; row += 97)
-    for (std::int64_t k = 0; k < 272; ++k) {  // times 2^20
-      std::uint16_t& bits = first[row * x.memory.cols() + k];
-      if ((bits & 0x7F80) != 0) bits = static_cast<std::uint16_t>(bits + (20 << 7));
-    }
-  first[20 * x.memory.cols() + 1] = 0x7FC0;
+  for (std::int64_t row = 5; row < 1500; row += 97) enlarge_row(x, row, 272);
+  x.memory.data<std::uint16_t>()[20 * x.memory.cols() + 1] = 0x7FC0;
   for (const GemmTile& t : whole_tiles()) {
     c.tile = t;
     const std::string what = name_of(t) + " seed " + std::to_string(seed);
