@@ -23,8 +23,9 @@ template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf, int kChunks
 struct StripConfig {
   static constexpr DType kType = kTypeOf;
   static constexpr bool kSwiglu = kSwigluOf;
-  static constexpr int kTokens = kTokensOf, kRows = kRowsOf, kShapes = 1;
+  static constexpr int kTokens = kTokensOf, kRows = kRowsOf;
   static constexpr GemmTile kTile{kTokens, kRows, 1};
+  static constexpr int kShapes = shape_count(kTile);
   static constexpr int kColumns = kTokens < 8 ? 8 : kTokens;  ///< of mma.sync
   static constexpr int kStrips = kRows / 16, kWarps = 16, kThreads = 32 * kWarps;
   static constexpr int kParts = kWarps / kStrips;  ///< of the depth
