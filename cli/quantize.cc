@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <optional>
-#include <regex>
 #include <string>
 
 #include "commands.h"
@@ -29,8 +28,9 @@ constexpr const char* kFooter = R"(
 INPUT may hold BF16, FP16, FP32, FP8 and MXFP4 weights. Those that are NVFP4
 already keep their codes and scales; --ignore dequantizes them.
 
-Patterns are exact names, globs (*, ?), or "re:" and a regular expression; they
-match the tensor's name or its module's.
+Patterns are exact names, globs (*, ?), or "re:" and a regular expression, in
+Perl's syntax, which Python's is near to; they match the whole name of the
+tensor or of its module.
 
 Environment:
   NVFP4_BACKEND           backend when --backend is not given
@@ -44,15 +44,11 @@ Examples:
   nvfp4 quantize DeepSeek-V3 out --device auto
 )";
 
-std::string check_pattern(const std::string& pattern) {
-  if (pattern.empty()) return "'' must be a name, a glob, or re: and an expression";
-  if (!pattern.starts_with("re:")) return {};
-  try {
-    const std::regex compiled(pattern.substr(3));
-    return {};
-  } catch (const std::regex_error& e) {
-    return fmt::format("'{}' is not a regular expression: {}", pattern, e.what());
-  }
+std::string pattern_fault(const std::string& pattern) try {
+  check_pattern(pattern);
+  return {};
+} catch (const ValueError& e) {
+  return e.what();
 }
 
 std::string check_fuse(const std::string& names) {
@@ -107,7 +103,7 @@ void add_quantize(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   QuantizeCheckpointOptions& o = arguments->options;
   CLI::App* command = app.add_subcommand("quantize", "Quantize a checkpoint to NVFP4");
-  const CLI::Validator pattern(check_pattern, "");
+  const CLI::Validator pattern(pattern_fault, "");
   const auto patterns = [&](const char* name, std::vector<std::string>& to, const char* text) {
     return command->add_option(name, to, text)->allow_extra_args(false);
   };

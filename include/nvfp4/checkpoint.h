@@ -26,7 +26,9 @@ struct QuantizeCheckpointOptions {
   /// Or "compressed-tensors"; "comfyui", one file in `output`; "gguf": `output` is that file.
   std::string format = "modelopt";
   Quantizer quantizer = Quantizer::mse;
-  /// Exact tensor or module name, glob (`*`, `?`), or "re:" and an ECMAScript regular expression.
+  /// Exact tensor or module name, glob (`*`, `?`), or "re:" and a regular expression in Perl's
+  /// syntax, near to Python's `re`. Each must match the whole name. ValueError for an expression
+  /// that is invalid, or takes more than a million steps on a name.
   /// `ignore` wins over `include`, which wins over the defaults; nothing can include a tensor that
   /// is not 2-D (or stacked experts), BF16, F16, F32, FP8 or MXFP4, and 16 · n deep. FP8 and MXFP4
   /// weights that are not quantized are dequantized to BF16. What is NVFP4 already keeps its codes,
@@ -89,6 +91,9 @@ struct QuantizeReport {
   int shards = 0, shards_reused = 0;  ///< reused: finished by an earlier run
   bool dry_run = false;
 };
+
+/// Throws ValueError unless `pattern` can stand in `ignore` and `include`.
+void check_pattern(const std::string& pattern);
 
 /// Quantizes a Hugging Face model folder (or one .safetensors or .gguf file) in bounded memory. On
 /// a GPU each of up to eight threads keeps two chunks of rows under way, in memory taken once: one

@@ -11,8 +11,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// std::regex recurses once for each character; no real model comes near.
-constexpr std::size_t kMaxExpressionBytes = 1024, kMaxNameBytes = 1024;
+/// No real model comes near; an expression may take a time that grows with the name's square.
+constexpr std::size_t kMaxNameBytes = 1024;
+constexpr std::size_t kMostCompiled = 4096;
 
 std::string text_of(const Json& json, const char* key) {
   const auto it = json.find(key);
@@ -85,38 +86,30 @@ Declared parse(const Json& json, const std::string& file) {
 
 namespace {
 
-/// Compiled once for all modules; null for what is no expression, or not in this dialect.
-const std::optional<Pattern>& expression_of(const std::string& entry) {
-  thread_local std::map<std::string, std::optional<Pattern>> compiled;
-  const auto [it, fresh] = compiled.try_emplace(entry);
-  if (fresh) {
-    try {
-      it->second.emplace(entry);
-    } catch (const Error&) {
-      it->second.reset();  // Python's expressions are not all ECMAScript's
-    }
-  }
-  return it->second;
+/// Compiled once for all modules.
+const Expression& expression_of(const std::string& entry) {
+  thread_local std::map<std::string, Expression> compiled;
+  if (const auto it = compiled.find(entry); it != compiled.end()) return it->second;
+  if (compiled.size() == kMostCompiled) compiled.clear();
+  return compiled.emplace(entry, Expression(entry.substr(3))).first->second;
 }
 
 }  // namespace
 
-bool entry_is_known(const std::string& entry) {
-  return !entry.starts_with("re:") ||
-         (entry.size() <= kMaxExpressionBytes && expression_of(entry).has_value());
-}
-
 bool entry_matches(const std::string& entry, const std::string& module) {
-  if (entry.starts_with("re:")) {
-    if (entry.size() > kMaxExpressionBytes || module.size() > kMaxNameBytes) return false;
-    const std::optional<Pattern>& expression = expression_of(entry);
-    return expression && expression->matches(module);
-  }
+  if (entry.starts_with("re:"))
+    return module.size() <= kMaxNameBytes && expression_of(entry).matches(module);
   const auto same = [&](std::string_view name) {
     return name == entry || glob_matches(entry, name) ||
            (entry.starts_with("model.") && glob_matches(entry.substr(6), name));
   };
   return any_suffix(module, same);
+}
+
+bool Declared::matches(const std::string& entry, const std::string& module) const try {
+  return entry_matches(entry, module);
+} catch (const ValueError& e) {
+  throw FormatError(fmt::format("{}: {}", file, e.what()));
 }
 
 std::optional<bool> Declared::activations() const {
@@ -146,7 +139,7 @@ std::optional<bool> Declared::activations(const std::string& module) const {
   for (const DeclaredGroup& group : groups) {
     if (!group.is_nvfp4()) continue;
     for (const std::string& target : group.targets) {
-      if (target != "Linear" && entry_matches(target, module)) return group.activations;
+      if (target != "Linear" && matches(target, module)) return group.activations;
       if (target == "Linear" && general == nullptr) general = &group;
     }
   }

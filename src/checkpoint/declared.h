@@ -38,16 +38,16 @@ struct Declared {
   std::optional<bool> activations() const;
   /// The same of one weight, which may be in a group of its own.
   std::optional<bool> activations(const std::string& module) const;
+  /// entry_matches of an entry of this file: throws FormatError, which names it.
+  bool matches(const std::string& entry, const std::string& module) const;
   /// What "quantized_layers" says of a module or of what holds it; null if nothing.
   const std::string* layer_algorithm(const std::string& module) const;
 };
 
 /// Whether an entry of `ignore` or `targets` (name, glob, or "re:" and an expression) is meant for
-/// a module. Writers leave prefixes such as "model." out.
+/// a module. Writers leave prefixes such as "model." out. Throws ValueError for an expression that
+/// is invalid or takes too long.
 bool entry_matches(const std::string& entry, const std::string& module);
-
-/// Whether an entry can be matched here: Python's expressions are not all ECMAScript's.
-bool entry_is_known(const std::string& entry);
 
 /// Null if config.json says nothing. Throws FormatError for what is not JSON.
 std::optional<Declared> declared_in_config(const std::string& text, const std::string& file);

@@ -16,7 +16,7 @@ bool is_name(std::string_view entry) {
 
 }  // namespace
 
-Exclusions::Exclusions(const Declared& declared) : entries_(declared.ignore) {
+Exclusions::Exclusions(const Declared& declared) : declared_(declared), entries_(declared.ignore) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const std::string_view entry = entries_[i];
     if (!is_name(entry)) {
@@ -46,7 +46,7 @@ Exclusions::Found Exclusions::find(std::string_view module) const {
   const std::string text(module);
   for (const std::size_t i : patterns_) {
     if (first && *first < i) break;
-    if (entry_matches(entries_[i], text)) first = i;
+    if (declared_.matches(entries_[i], text)) first = i;
   }
   if (first) return {Match::whole, entries_[*first]};
   // Of entries none of which begins with another, only the last that is not after a text can be

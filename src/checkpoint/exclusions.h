@@ -21,10 +21,12 @@ class Exclusions {
     Match match = Match::none;
     std::string_view entry;  ///< that matches, for messages
   };
-  /// How the entries match a module: some loaders look for substrings.
+  /// How the entries match a module: some loaders look for substrings. Throws FormatError for an
+  /// expression that is invalid or takes too long.
   Found find(std::string_view module) const;
 
  private:
+  const Declared& declared_;
   const std::vector<std::string>& entries_;
   std::unordered_map<std::string_view, std::size_t> names_;  ///< and the first entry that says so
   std::vector<std::size_t> patterns_;                        ///< all other entries

@@ -14,7 +14,7 @@ Pattern pattern_of(const std::string& name, const std::string& file) {
   try {
     return Pattern(name);
   } catch (const ValueError& e) {
-    throw ValueError(fmt::format("{}: {}", file, printable(e.what())));
+    throw ValueError(fmt::format("{}: {}", file, e.what()));
   }
 }
 
@@ -66,7 +66,7 @@ InputAmax::InputAmax(const std::string& text, const std::string& file) : file_(f
   visit_json(text, 2, file, reader);
 }
 
-float InputAmax::find(const std::string& module) {
+float InputAmax::find(const std::string& module) try {
   const std::string tensor = module + ".weight";
   for (const std::string& name : {module, tensor}) {
     if (const auto it = exact_.find(name); it != exact_.end()) {
@@ -85,6 +85,8 @@ float InputAmax::find(const std::string& module) {
   if (first == nullptr) return 0;
   first->used = true;
   return first->amax;
+} catch (const ValueError& e) {
+  throw ValueError(fmt::format("{}: {}", file_, e.what()));
 }
 
 std::vector<std::string> InputAmax::warnings() const {

@@ -19,7 +19,8 @@ class InputAmax {
   /// float.
   InputAmax(const std::string& json, const std::string& file);
 
-  /// An exact name first, then the first pattern that matches; 0 if there is none.
+  /// An exact name first, then the first pattern that matches; 0 if there is none. Throws
+  /// ValueError for an expression that takes too long.
   float find(const std::string& module);
   std::vector<std::string> warnings() const;
 

@@ -1,6 +1,7 @@
 #include "checkpoint/pattern.h"
 
 #include "core/require.h"
+#include "nvfp4/checkpoint.h"
 
 namespace nvfp4::checkpoint {
 
@@ -44,12 +45,7 @@ Pattern::Pattern(std::string text) : text_(std::move(text)) {
   require<ValueError>(!text_.empty(), "pattern: empty, must be a name, a glob or re:EXPRESSION");
   if (text_.starts_with("re:")) {
     kind_ = Kind::regex;
-    try {
-      regex_.assign(text_.substr(3), std::regex::ECMAScript | std::regex::optimize);
-    } catch (const std::regex_error& e) {
-      throw ValueError(
-          fmt::format("pattern: {} is not a valid regular expression: {}", text_, e.what()));
-    }
+    expression_.emplace(text_.substr(3));
   } else if (text_.find_first_of("*?") != std::string::npos) {
     kind_ = Kind::glob;
   }
@@ -64,7 +60,7 @@ bool Pattern::matches_whole(std::string_view name) const {
     case Kind::regex:
       break;
   }
-  return std::regex_match(name.begin(), name.end(), regex_);
+  return expression_->matches(name);
 }
 
 bool Pattern::matches(std::string_view tensor) const {
@@ -77,3 +73,5 @@ std::vector<Pattern> make_patterns(const std::vector<std::string>& texts) {
 }
 
 }  // namespace nvfp4::checkpoint
+
+void nvfp4::check_pattern(const std::string& pattern) { checkpoint::Pattern{pattern}; }

@@ -1,9 +1,11 @@
 #pragma once
 
-#include <regex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "checkpoint/expression.h"
 
 namespace nvfp4::checkpoint {
 
@@ -13,13 +15,14 @@ std::string_view module_of(std::string_view tensor);
 /// The parts of a dotted name.
 std::vector<std::string_view> split_name(std::string_view name, char separator = '.');
 
-/// An exact name, a glob (`*` any run, `?` any one character, dots too), or "re:" and an ECMAScript
-/// regular expression. It must match the whole tensor name or the whole module name.
+/// An exact name, a glob (`*` any run, `?` any one character, dots too), or "re:" and a regular
+/// expression in Perl's syntax. It must match the whole tensor name or the whole module name.
 class Pattern {
  public:
   /// Throws ValueError that quotes an empty pattern or an invalid expression.
   explicit Pattern(std::string text);
 
+  /// Throws ValueError if an expression takes too long.
   bool matches(std::string_view tensor) const;
   bool exact() const { return kind_ == Kind::exact; }
   const std::string& text() const { return text_; }
@@ -30,7 +33,7 @@ class Pattern {
 
   std::string text_;
   Kind kind_ = Kind::exact;
-  std::regex regex_;
+  std::optional<Expression> expression_;
 };
 
 std::vector<Pattern> make_patterns(const std::vector<std::string>& texts);

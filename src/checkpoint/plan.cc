@@ -21,7 +21,7 @@ using Task = TransformOptions::Task;
 using safetensors::TensorInfo;
 using safetensors::TensorSpec;
 
-/// Longer names exist in no model, and std::regex recurses once for each character.
+/// Longer names exist in no model, and patterns may take a time that grows with their square.
 constexpr std::size_t kMaxNameBytes = 1024;
 
 std::uint64_t spec_bytes(const TensorSpec& spec) {

@@ -34,7 +34,7 @@ class Selector {
            std::string model_type);
 
   /// Throws ValueError if an exact include pattern names a tensor that cannot be quantized. A glob
-  /// or expression passes over those.
+  /// or expression passes over those. Nor may an expression take too long.
   Selection select(const safetensors::TensorInfo& tensor);
 
   /// By a pattern, whatever the defaults say.

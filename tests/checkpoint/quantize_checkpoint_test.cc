@@ -270,6 +270,20 @@ TEST(QuantizeCheckpoint, PartlyIgnoredFusedGroupsAreWarnedAbout) {
   EXPECT_NE(warnings[0].find("k_proj is kept"), std::string::npos) << warnings[0];
 }
 
+TEST(QuantizeCheckpoint, PatternsWithoutEndAreRefusedBeforeAnythingIsWritten) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  const std::string endless = "re:([a-z_0-9.]+)+[!?]";
+  options.ignore = {endless};
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {endless, "model.", "steps"});
+  options.ignore.clear();
+  options.input_amax = dir / "amax.json";
+  write_text(dir / "amax.json", "{\"" + endless + "\": 1}");
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"amax.json: ", endless});
+  EXPECT_FALSE(fs::exists(dir / "out"));
+}
+
 TEST(QuantizeCheckpoint, CalibratedInputScalesAreSharedInAGroup) {
   const TempDir dir;
   write_tiny_llama(dir / "in");

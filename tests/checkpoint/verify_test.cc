@@ -1,5 +1,6 @@
 #include "nvfp4/verify.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -309,6 +310,27 @@ TEST(Verify, LongNamesMeetExpressionsWithoutEndlessRecursion) {
     f.hf_quant["quantization"]["exclude_modules"] = {"re:(.*x)*.*y"};
   });
   EXPECT_TRUE(codes_of(verify_checkpoint(bed.options)).contains("kept-not-excluded"));
+}
+
+TEST(Verify, ExpressionsOfAHostileConfigurationEnd) {
+  const TempDir dir;
+  Bed bed{dir / "source", dir / "output", {}};
+  write_tiny_llama(bed.source);
+  quantize_checkpoint(quantize_options(bed.source, bed.output));
+  bed.options.path = bed.output;
+  const auto found_with = [&](const std::string& expression) {
+    bed.edit([&](LoadedFolder& f) {
+      f.quantization()["ignore"] = {expression, "lm_head"};
+      f.hf_quant["quantization"]["exclude_modules"] = {expression, "lm_head"};
+    });
+    return text_of(verify_checkpoint(bed.options));
+  };
+  for (const char* expression : {"re:([a-z_0-9.]+)+[!?]", "re:.*mlp(", "re:.*[z-a]"})
+    EXPECT_THAT(found_with(expression),
+                ::testing::AllOf(::testing::HasSubstr("bad-config: "),
+                                 ::testing::HasSubstr("hf_quant_config.json: pattern: "),
+                                 ::testing::HasSubstr(expression)));
+  EXPECT_EQ(found_with("re:(?=.*vision)(?P<x>.*)").find("bad-config"), std::string::npos);
 }
 
 TEST(Verify, RefusesAnUnknownLoaderAndANonexistentPath) {

@@ -36,8 +36,13 @@ class ConfigCheck {
       if (each) check_one(*each);
     check_agreement();
     exclusions_.emplace(*declared);
-    check_modules(*declared);
-    check_inputs(*declared);
+    try {
+      check_modules(*declared);
+      check_inputs(*declared);
+    } catch (const FormatError& e) {  // an expression that is none, or without end
+      findings_.add("bad-config", std::filesystem::path(declared->file).filename().string(),
+                    e.what());
+    }
   }
 
  private:
@@ -146,16 +151,13 @@ class ConfigCheck {
         const bool is_class =
             !target.empty() && std::isupper(static_cast<unsigned char>(target[0]));
         if (is_class) general.push_back(&group);  // "Linear", "RoutedExperts"
-        if (!is_class && entry_matches(target, module)) named.push_back(&group);
+        if (!is_class && d.matches(target, module)) named.push_back(&group);
       }
     return named.empty() ? general : named;
   }
 
   void check_group(const Declared& d, const LogicalTensor& t, const std::string& module) {
-    const auto is_known = [](const DeclaredGroup& group) {
-      return std::ranges::all_of(group.targets, entry_is_known);
-    };
-    if (d.groups.empty() || !std::ranges::all_of(d.groups, is_known)) return;
+    if (d.groups.empty()) return;
     const std::vector<const DeclaredGroup*> groups = groups_of(d, module);
     if (groups.empty())
       return findings_.add("not-in-quantized-layers", module,
@@ -194,7 +196,7 @@ class ConfigCheck {
     if (d.groups.empty()) return true;
     return std::ranges::any_of(d.groups, [&](const DeclaredGroup& group) {
       return std::ranges::any_of(group.targets, [&](const std::string& target) {
-        return target == "Linear" || entry_matches(target, module);
+        return target == "Linear" || d.matches(target, module);
       });
     });
   }
