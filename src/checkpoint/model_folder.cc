@@ -245,8 +245,11 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
     model.config_text = read_model_text(config);
     if (model.config_text.empty()) parse_config_json({}, config.string());  // throws: it is there
   }
-  if (fs::exists(input / "hf_quant_config.json"))
-    model.hf_quant_text = read_model_text(input / "hf_quant_config.json");
+  if (const fs::path config = input / "hf_quant_config.json"; fs::exists(config)) {
+    model.hf_quant_text = read_model_text(config);
+    if (model.hf_quant_text.empty() && !to_repair)
+      declared_in_hf_quant_config({}, config.string());  // throws: it is there
+  }
   if (!to_repair) require_fp8_scales(model);
   std::set<fs::path> entered;
   collect_others(input, {}, entered, model);

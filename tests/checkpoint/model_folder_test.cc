@@ -158,6 +158,18 @@ TEST(ModelFolder, RefusesTheOutputOfAnInterruptedRun) {
   expect_error<UnsupportedError>([&] { open_model_folder(dir / "in"); }, {"nvfp4.partial.json"});
 }
 
+TEST(ModelFolder, AnEmptyConfigurationIsAnErrorNotAbsence) {
+  for (const std::string name : {"config.json", "hf_quant_config.json"}) {
+    const TempDir dir;
+    write_tiny_llama(dir / "in");
+    write_text(dir / "in" / name, "");
+    expect_error<FormatError>([&] { open_model_folder(dir / "in"); }, {"/" + name});
+    if (name == "hf_quant_config.json") {
+      EXPECT_NO_THROW(open_model_folder(dir / "in", /*to_repair=*/true)) << "it is written anew";
+    }
+  }
+}
+
 TEST(ModelFolder, APipeInsteadOfAFileIsAnErrorNotAHang) {
   for (const std::string name : {"config.json", "model.safetensors.index.json"}) {
     const TempDir dir;
