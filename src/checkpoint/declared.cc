@@ -86,12 +86,14 @@ Declared parse(const Json& json, const std::string& file) {
 
 namespace {
 
-/// Compiled once for all modules.
+/// Compiled once for all modules. Loaders ask Python's re.match, for which the start is enough
+/// (source: compressed-tensors, utils/match.py).
 const Expression& expression_of(const std::string& entry) {
   thread_local std::map<std::string, Expression> compiled;
   if (const auto it = compiled.find(entry); it != compiled.end()) return it->second;
   if (compiled.size() == kMostCompiled) compiled.clear();
-  return compiled.emplace(entry, Expression(entry.substr(3))).first->second;
+  return compiled.emplace(entry, Expression(entry.substr(3), Expression::Extent::start))
+      .first->second;
 }
 
 }  // namespace

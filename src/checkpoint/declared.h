@@ -45,7 +45,8 @@ struct Declared {
 };
 
 /// Whether an entry of `ignore` or `targets` (name, glob, or "re:" and an expression) is meant for
-/// a module. Writers leave prefixes such as "model." out. Throws ValueError for an expression that
+/// a module. An expression need match the start only, a prefix such as "model." may be left out of
+/// the others. Throws ValueError for an expression that
 /// is invalid or takes too long.
 bool entry_matches(const std::string& entry, const std::string& module);
 

@@ -42,18 +42,20 @@ std::string message_of(int error) {
   return reinterpret_cast<const char*>(text.data());
 }
 
-pcre2_code* compile(const std::string& text) {
+pcre2_code* compile(const std::string& text, Expression::Extent extent) {
   const Owned<pcre2_compile_context, pcre2_compile_context_free> context(
       pcre2_compile_context_create(nullptr));
   pcre2_set_max_pattern_length(context, kMaxBytes);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
   // As Python reads text: characters, not bytes, with Unicode's classes, and \uXXXX.
-  constexpr std::uint32_t kOptions = PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_UTF | PCRE2_UCP |
+  constexpr std::uint32_t kOptions = PCRE2_ANCHORED | PCRE2_UTF | PCRE2_UCP |
                                      PCRE2_MATCH_INVALID_UTF | PCRE2_ALT_BSUX |
                                      PCRE2_NEVER_BACKSLASH_C;
+  const std::uint32_t options =
+      kOptions | (extent == Expression::Extent::whole ? PCRE2_ENDANCHORED : 0);
   int error = 0;
   PCRE2_SIZE at = 0;
-  pcre2_code* code = pcre2_compile(bytes_of(text), text.size(), kOptions, &error, &at, context);
+  pcre2_code* code = pcre2_compile(bytes_of(text), text.size(), options, &error, &at, context);
   require<ValueError>(code != nullptr,
                       "pattern: re:{} is not a valid regular expression: {}, at byte {} after re:",
                       printable(text), message_of(error), at);
@@ -63,8 +65,8 @@ pcre2_code* compile(const std::string& text) {
 }  // namespace
 
 struct Expression::Compiled {
-  explicit Compiled(const std::string& text)
-      : code(compile(text)), context(pcre2_match_context_create(nullptr)) {
+  Compiled(const std::string& text, Extent extent)
+      : code(compile(text, extent)), context(pcre2_match_context_create(nullptr)) {
     pcre2_set_match_limit(context, kMaxSteps);
     pcre2_set_heap_limit(context, kMaxKibibytes);
   }
@@ -72,8 +74,8 @@ struct Expression::Compiled {
   Owned<pcre2_match_context, pcre2_match_context_free> context;
 };
 
-Expression::Expression(std::string text)
-    : text_(std::move(text)), compiled_(std::make_shared<const Compiled>(text_)) {}
+Expression::Expression(std::string text, Extent extent)
+    : text_(std::move(text)), compiled_(std::make_shared<const Compiled>(text_, extent)) {}
 
 bool Expression::matches(std::string_view name) const {
   const Owned<pcre2_match_data, pcre2_match_data_free> data(pcre2_match_data_create(1, nullptr));

@@ -10,10 +10,13 @@ namespace nvfp4::checkpoint {
 /// a hostile file: what a match costs is bounded.
 class Expression {
  public:
-  /// Throws ValueError that quotes an invalid expression, and says what is wrong with it and where.
-  explicit Expression(std::string text);
+  /// What it must match of a name.
+  enum class Extent { whole, start };
 
-  /// Whether it matches all of `name`. Throws ValueError that quotes both if that takes too long.
+  /// Throws ValueError that quotes an invalid expression, and says what is wrong with it and where.
+  explicit Expression(std::string text, Extent extent = Extent::whole);
+
+  /// Throws ValueError that quotes expression and name if that takes too long.
   bool matches(std::string_view name) const;
 
  private:

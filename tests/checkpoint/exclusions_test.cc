@@ -37,6 +37,17 @@ TEST(Exclusions, NamesGlobsExpressionsAndPieces) {
   EXPECT_EQ(Exclusions(d).find("model.layers.1.self_attn.v_proj").match, Match::none);
 }
 
+TEST(Exclusions, ExpressionsMatchTheStartAsLoadersDo) {
+  Declared d;
+  d.ignore = {"re:.*self_attn", "re:lm_h", "re:layers.0", "re:.*gate$"};
+  const Exclusions exclusions(d);
+  EXPECT_EQ(exclusions.find("model.layers.0.self_attn.q_proj").entry, "re:.*self_attn");
+  EXPECT_EQ(exclusions.find("lm_head").entry, "re:lm_h");
+  EXPECT_EQ(exclusions.find("model.layers.0.mlp.up_proj").match, Match::none);
+  EXPECT_EQ(exclusions.find("model.layers.0.mlp.gate").entry, "re:.*gate$");
+  EXPECT_EQ(exclusions.find("model.layers.0.mlp.gate_proj").match, Match::none);
+}
+
 TEST(Exclusions, AreThoseOfTheRuleOneByOne) {
   std::mt19937 random(7);
   const auto word = [&](const char* letters, std::size_t count) {
