@@ -14,6 +14,7 @@
 #include "fastest.h"
 #include "nvfp4/gemm.h"
 #include "nvfp4/runtime.h"
+#include "team.h"
 
 namespace nvfp4 {
 namespace {
@@ -23,6 +24,7 @@ using bench::Work;
 
 constexpr std::int64_t kN = 4096, kK = 7168;
 constexpr std::size_t kCopies = 72;  // 1.2 GB
+constexpr std::size_t kCopyBytes = kN * kK * 9 / 16;
 
 const std::vector<PackedWeights>& weight_copies() {
   static const std::vector<PackedWeights> copies = [] {
@@ -34,6 +36,12 @@ const std::vector<PackedWeights>& weight_copies() {
   return copies;
 }
 
+/// The copy that was not read for longest, whoever read it: none is in a cache.
+const PackedWeights& next_copy() {
+  static std::size_t next = 0;
+  return weight_copies()[next++ % kCopies];
+}
+
 void add(const std::string& name, const std::function<void(benchmark::State&)>& f) {
   benchmark::RegisterBenchmark(name.c_str(), f)
       ->ArgName("threads")
@@ -43,35 +51,34 @@ void add(const std::string& name, const std::function<void(benchmark::State&)>& 
       ->Unit(benchmark::kMicrosecond);
 }
 
-/// Reads two streams of whole lines in turn, as fast as memory gives them.
+/// Reads kStreams streams of kBytes each in turn, whole lines, and fetches the line kFar and the
+/// line kNear bytes ahead of each. Which way is the fastest depends on the CPU: the limit is the
+/// best.
+template <std::size_t kStreams, std::size_t kBytes, std::size_t kFar, std::size_t kNear>
 std::uint64_t read_lines(const std::uint64_t* p, std::size_t words) {
-  constexpr std::size_t kStream = 8192;  // 64 KB
-  std::uint64_t bits[8] = {};
-  for (std::size_t first = 0; first + 2 * kStream <= words; first += 2 * kStream)
-    for (std::size_t i = first; i < first + kStream; i += 8)
-      for (const std::uint64_t* at : {p + i, p + i + kStream}) {
-        __builtin_prefetch(at + 512, 0, 2);  // in two steps, as the kernels do
-        __builtin_prefetch(at + 128);
-        for (std::size_t j = 0; j < 8; ++j) bits[j] |= at[j];
+  constexpr std::size_t kLine = 8, kStream = kBytes / sizeof(std::uint64_t);
+  static_assert(kCopyBytes / 2 % (kStreams * kBytes) == 0, "or a part would not be read");
+  std::uint64_t bits[kLine] = {};
+  for (std::size_t first = 0; first < words; first += kStreams * kStream)
+    for (std::size_t i = first; i < first + kStream; i += kLine)
+      for (std::size_t s = 0; s < kStreams; ++s) {
+        const std::uint64_t* at = p + i + s * kStream;
+        if (kFar != 0) __builtin_prefetch(at + kFar / sizeof(std::uint64_t), 0, 2);
+        if (kNear != 0) __builtin_prefetch(at + kNear / sizeof(std::uint64_t));
+        for (std::size_t j = 0; j < kLine; ++j) bits[j] |= at[j];
       }
-  return std::accumulate(bits, bits + 8, std::uint64_t{0});
+  return std::accumulate(bits, bits + kLine, std::uint64_t{0});
 }
 
-/// The copies of the weights, one after the other, as a GEMM with M = 1 must.
-void read_memory(benchmark::State& state) {
-  const std::vector<PackedWeights>& copies = weight_copies();
-  const auto threads = static_cast<std::size_t>(state.range(0));
-  const auto words = static_cast<std::size_t>(copies[0].bytes()) / sizeof(std::uint64_t);
-  std::size_t i = 0;
-  measure(state, {{"GB/s", static_cast<double>(copies[0].bytes())}}, [&] {
-    const auto* data = reinterpret_cast<const std::uint64_t*>(copies[i++ % kCopies].data());
-    const auto part = [&](std::size_t t) {
-      const auto* p = data + words / threads * t;
-      benchmark::DoNotOptimize(read_lines(p, words / threads));
-    };
-    std::vector<std::jthread> pool;
-    for (std::size_t t = 1; t < threads; ++t) pool.emplace_back(part, t);
-    part(0);
+/// One copy of the weights after the other, as a GEMM with M = 1 must.
+void read_memory(benchmark::State& state,
+                 std::uint64_t (*read)(const std::uint64_t*, std::size_t)) {
+  weight_copies();
+  bench::Team team(static_cast<std::size_t>(state.range(0)));
+  const std::size_t words = kCopyBytes / sizeof(std::uint64_t) / team.size();
+  measure(state, {{"GB/s", double{kCopyBytes}}}, [&] {
+    const auto* data = reinterpret_cast<const std::uint64_t*>(next_copy().data());
+    team.run([&](std::size_t t) { benchmark::DoNotOptimize(read(data + words * t, words)); });
   });
 }
 
@@ -120,13 +127,11 @@ void run_gemm(benchmark::State& state, const std::string& backend, const X& x, c
   set_threads(static_cast<int>(state.range(0)));
   const PackedWeights small = pack_weights(bench::gaussian(DType::bf16, 48, kK, 2).view());
   if (!is_right(some, small, backend)) return state.SkipWithError("wrong result");
-  const std::vector<PackedWeights>& copies = weight_copies();
+  weight_copies();
   Matrix out(DType::bf16, m, kN);
-  std::size_t i = 0;
   measure(state,
-          {{"GFLOP/s", 2.0 * static_cast<double>(m * kN * kK)},
-           {"GB/s", static_cast<double>(copies[0].bytes())}},
-          [&] { gemm_into(x, copies[i++ % kCopies], out.span(), {.backend = backend}); });
+          {{"GFLOP/s", 2.0 * static_cast<double>(m * kN * kK)}, {"GB/s", double{kCopyBytes}}},
+          [&] { gemm_into(x, next_copy(), out.span(), {.backend = backend}); });
   set_threads(0);
 }
 
@@ -144,7 +149,7 @@ void w4a4(benchmark::State& state, const std::string& backend, std::int64_t m) {
   run_gemm(state, backend, x.view(), some, m);
 }
 
-constexpr double kPackedBytes = 8.0 * kN * kK * 9 / 16;
+constexpr double kPackedBytes = 8.0 * kCopyBytes;
 
 /// BF16 weights to packed ones, bytes read and written.
 void pack(benchmark::State& state, const std::string& backend) {
@@ -168,7 +173,14 @@ void pack_codes(benchmark::State& state) {
 }
 
 const bool registered = [] {
-  add("gemm_limits/read", read_memory);
+  const auto add_read = [](const char* way, auto read) {
+    add(std::string("gemm_limits/read_") + way,
+        [read](benchmark::State& s) { read_memory(s, read); });
+  };
+  add_read("plain", read_lines<1, 1 << 16, 0, 0>);
+  add_read("near", read_lines<2, 1 << 16, 0, 2048>);
+  add_read("two_steps", read_lines<2, 1 << 16, 4096, 1024>);  // as the kernels do
+  add_read("far_apart", read_lines<4, 9 << 15, 0, 4096>);
   add("gemm_limits/copy", copy_memory);
   for (const bench::Peak& p : bench::peaks())
     add("gemm_limits/" + p.name, [p](benchmark::State& s) { peak(s, p); });
