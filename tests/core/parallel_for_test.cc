@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
@@ -78,6 +79,22 @@ TEST(ParallelFor, SeveralCallersTakeTurns) {
     });
   for (std::thread& t : callers) t.join();
   EXPECT_EQ(sum, 4 * 20 * 16);
+  set_threads(0);
+}
+
+/// Threads wait for the next loop in a loop of their own, and sleep after a while.
+TEST(ParallelFor, WakesThreadsThatWaitAndThoseThatSleep) {
+  for (const int n : {2, 64}) {  // of which the machine has fewer
+    set_threads(n);
+    for (int i = 0; i < 300; ++i) {
+      std::atomic<int> started{0};
+      parallel_for(2, [&](std::int64_t) {  // ends only if a second thread comes
+        ++started;
+        while (started < 2) std::this_thread::yield();
+      });
+      if (i % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   set_threads(0);
 }
 

@@ -51,6 +51,20 @@ TEST_P(PackWeightsOnEveryBackend, DenseOnesAreQuantizedThenPacked) {
   }
 }
 
+/// Results larger than the caches are stored by other instructions. The last panel has 4 rows.
+TEST_P(PackWeightsOnEveryBackend, DenseOnesLargerThanTheCaches) {
+  if (GetParam() == "reference") return;
+  constexpr std::int64_t kRows = 100, kCopies = 41, kCols = 8192;
+  const Matrix part = test::make(Fill::student, kRows, kCols, 5, DType::bf16);
+  Matrix w(DType::bf16, kRows * kCopies, kCols);
+  const auto part_bytes = static_cast<std::size_t>(part.view().size()) * sizeof(BF16);
+  for (std::size_t i = 0; i < kCopies; ++i)
+    std::memcpy(w.data<char>() + i * part_bytes, part.data<char>(), part_bytes);
+  const QuantizedMatrix codes = quantize(w.view(), {.backend = GetParam()});
+  ASSERT_GT(codes.shape().code_bytes(), 16 << 20);
+  expect_same(pack_weights(w.view(), {.backend = GetParam()}), pack_weights(codes.view()), "large");
+}
+
 TEST_P(PackWeightsOnEveryBackend, DenseColumnsAndHessiansToo) {
   const Matrix w = test::make(Fill::student, 64, 35, 3, DType::bf16);
   QuantizeOptions columns{.quantizer = Quantizer::mse, .axis = BlockAxis::columns};

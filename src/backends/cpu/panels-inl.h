@@ -10,6 +10,7 @@
 
 #include "backends/backend.h"
 #include "backends/cpu/encode-inl.h"
+#include "backends/cpu/kernels.h"
 #include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,6 +31,7 @@ struct PanelBlocks {
   std::int64_t stride, rows, blocks;
   const float* weights;  // K, or null
   std::uint8_t* panel;
+  bool stream;  // codes past the caches
   alignas(64) float divisor[kPanelRows], multiplier[kPanelRows];
 
   template <bool kPairs>
@@ -59,8 +61,13 @@ struct PanelBlocks {
   }
   template <bool kPairs>
   HWY_INLINE void store(std::int64_t first, std::int64_t, const Batch<16, kPairs>& batch) const {
-    for (std::size_t half = 0; half < 2; ++half)
-      hn::StoreU(hn::Load(U32(), batch.packed + half * kLanes), U32(), words(first, half));
+    for (std::size_t half = 0; half < 2; ++half) {
+      const VU packed = hn::Load(U32(), batch.packed + half * kLanes);
+      if (stream)
+        hn::Stream(packed, U32(), words(first, half));
+      else
+        hn::StoreU(packed, U32(), words(first, half));
+    }
   }
   template <bool kPairs>
   void store_one(std::int64_t index, const Batch<16, kPairs>& batch, std::size_t lane) const {
@@ -82,6 +89,9 @@ void encode_panels(const EncodeJob& job, const Tile& tile) {
   const QuantizedShape& s = job.out.shape;
   const std::int64_t blocks = s.blocks(), panel_bytes = kPanelRows * blocks * 9;
   const bool each = s.scope == GlobalScope::vector;
+  const bool stream = Kernel::kStoresOnce && s.code_bytes() > kBeyondCaches &&
+                      blocks % kGroupBlocks == 0 &&
+                      reinterpret_cast<std::uintptr_t>(job.panels) % 64 == 0;
   thread_local std::vector<std::uint8_t> scales;
   scales.resize(static_cast<std::size_t>(blocks * kPanelRows));
   for (std::int64_t v = tile.v0; v < tile.v1; v += kPanelRows) {
@@ -91,6 +101,7 @@ void encode_panels(const EncodeJob& job, const Tile& tile) {
                        blocks,
                        job.weights,
                        job.panels + v / kPanelRows * panel_bytes,
+                       stream,
                        {},
                        {}};
     for (std::int64_t r = 0; r < kPanelRows; ++r) {
@@ -104,6 +115,7 @@ void encode_panels(const EncodeJob& job, const Tile& tile) {
       std::memset(to + run.rows, 0, static_cast<std::size_t>(kPanelRows - run.rows));
     }
   }
+  if (stream) hwy::FlushStream();
 }
 
 #endif  // NVFP4_HAVE_LANES
