@@ -16,17 +16,25 @@ struct Work {
   double amount;
 };
 
+inline double seconds_of(const std::function<void()>& call) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  call();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+inline double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 /// Times every call by itself: the counters are those of the fastest one, since other work on the
 /// machine only ever makes a call slower. The columns of times are means.
 inline void measure(benchmark::State& state, const std::vector<Work>& work,
                     const std::function<void()>& call) {
-  using Clock = std::chrono::steady_clock;
   double best = std::numeric_limits<double>::infinity();
-  for (auto _ : state) {
-    const Clock::time_point start = Clock::now();
-    call();
-    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
-  }
+  for (auto _ : state) best = std::min(best, seconds_of(call));
   for (const Work& w : work) state.counters[w.name] = w.amount * 1e-9 / best;
 }
 

@@ -1,10 +1,10 @@
 // GEMM beside what the machine can do in the same run: reading from memory, and the peaks of the
 // instructions. N = 4096, K = 7168; so many copies of the weights that no cache holds them.
-// Names: gemm/<backend>/<w4a4 or w4a16>/M:<M>/threads:<threads>.
+// Names: gemm/<backend>/<w4a4 or w4a16>/M:<M>/threads:<threads>; gemm_share is M = 1 as a share of
+// reading, and packing as one of copying, measured in turn.
 #include <benchmark/benchmark.h>
 
 #include <functional>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,14 +12,15 @@
 #include "bench_matrix.h"
 #include "bench_peaks.h"
 #include "fastest.h"
+#include "memory_limits.h"
 #include "nvfp4/gemm.h"
 #include "nvfp4/runtime.h"
-#include "team.h"
 
 namespace nvfp4 {
 namespace {
 
 using bench::measure;
+using bench::Memory;
 using bench::Work;
 
 constexpr std::int64_t kN = 4096, kK = 7168;
@@ -51,50 +52,21 @@ void add(const std::string& name, const std::function<void(benchmark::State&)>& 
       ->Unit(benchmark::kMicrosecond);
 }
 
-/// Reads kStreams streams of kBytes each in turn, whole lines, and fetches the line kFar and the
-/// line kNear bytes ahead of each. Which way is the fastest depends on the CPU: the limit is the
-/// best.
-template <std::size_t kStreams, std::size_t kBytes, std::size_t kFar, std::size_t kNear>
-std::uint64_t read_lines(const std::uint64_t* p, std::size_t words) {
-  constexpr std::size_t kLine = 8, kStream = kBytes / sizeof(std::uint64_t);
-  static_assert(kCopyBytes / 2 % (kStreams * kBytes) == 0, "or a part would not be read");
-  std::uint64_t bits[kLine] = {};
-  for (std::size_t first = 0; first < words; first += kStreams * kStream)
-    for (std::size_t i = first; i < first + kStream; i += kLine)
-      for (std::size_t s = 0; s < kStreams; ++s) {
-        const std::uint64_t* at = p + i + s * kStream;
-        if (kFar != 0) __builtin_prefetch(at + kFar / sizeof(std::uint64_t), 0, 2);
-        if (kNear != 0) __builtin_prefetch(at + kNear / sizeof(std::uint64_t));
-        for (std::size_t j = 0; j < kLine; ++j) bits[j] |= at[j];
-      }
-  return std::accumulate(bits, bits + kLine, std::uint64_t{0});
-}
-
 /// One copy of the weights after the other, as a GEMM with M = 1 must.
-void read_memory(benchmark::State& state,
-                 std::uint64_t (*read)(const std::uint64_t*, std::size_t)) {
+Memory read_copies(bench::ReadLines* read) {
   weight_copies();
-  bench::Team team(static_cast<std::size_t>(state.range(0)));
-  const std::size_t words = kCopyBytes / sizeof(std::uint64_t) / team.size();
-  measure(state, {{"GB/s", double{kCopyBytes}}}, [&] {
-    const auto* data = reinterpret_cast<const std::uint64_t*>(next_copy().data());
-    team.run([&](std::size_t t) { benchmark::DoNotOptimize(read(data + words * t, words)); });
-  });
+  return {
+      double{kCopyBytes}, [read](bench::Team& team) {
+        const std::size_t words = kCopyBytes / sizeof(std::uint64_t) / team.size();
+        const auto* data = reinterpret_cast<const std::uint64_t*>(next_copy().data());
+        team.run([&](std::size_t t) { benchmark::DoNotOptimize(read(data + words * t, words)); });
+      }};
 }
 
-void copy_memory(benchmark::State& state) {
-  const auto threads = static_cast<std::size_t>(state.range(0));
-  constexpr std::size_t kBytes = std::size_t{1} << 30;
-  static std::vector<char> from(kBytes, 1), to(kBytes, 2);
-  const std::size_t part = kBytes / threads;
-  measure(state, {{"GB/s", 2.0 * kBytes}}, [&] {
-    std::vector<std::jthread> pool;
-    for (std::size_t t = 0; t < threads; ++t)
-      pool.emplace_back(
-          [&, t] { std::memcpy(to.data() + t * part, from.data() + t * part, part); });
-    pool.clear();
-    benchmark::DoNotOptimize(to.data());
-  });
+void limit(benchmark::State& state, const std::function<Memory()>& get) {
+  const Memory memory = get();
+  bench::Team team(static_cast<std::size_t>(state.range(0)));
+  measure(state, {{"GB/s", memory.bytes}}, [&] { memory.run(team); });
 }
 
 void peak(benchmark::State& state, const bench::Peak& p) {
@@ -151,14 +123,65 @@ void w4a4(benchmark::State& state, const std::string& backend, std::int64_t m) {
 
 constexpr double kPackedBytes = 8.0 * kCopyBytes;
 
+/// `call`, which moves `bytes`, beside the fastest of some ways to move bytes, in turn: the machine
+/// has the same speed for both, whoever else is on it.
+void share(benchmark::State& state, double bytes, const std::function<void()>& call,
+           const std::vector<Memory>& limits) {
+  std::vector<double> calls;
+  std::vector<std::vector<double>> rates(limits.size());
+  for (auto _ : state) {
+    call();  // wakes the threads
+    for (int i = 0; i < 3; ++i) calls.push_back(bytes / bench::seconds_of(call));
+    bench::Team team(static_cast<std::size_t>(state.range(0)));
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+      team.run([](std::size_t) {});
+      rates[i].push_back(limits[i].bytes / bench::seconds_of([&] { limits[i].run(team); }));
+    }
+  }
+  double best = 0;
+  for (std::vector<double>& r : rates) best = std::max(best, bench::median(r));
+  state.counters["share"] = bench::median(calls) / best;
+}
+
+void share_of_reading(benchmark::State& state, const std::string& backend, bool quantized) {
+  set_threads(static_cast<int>(state.range(0)));
+  const Matrix x = bench::gaussian(DType::bf16, 1, kK, 3);
+  const QuantizedMatrix q = quantize(x.view());
+  Matrix out(DType::bf16, 1, kN);
+  std::vector<Memory> limits;
+  for (const auto& [name, read] : bench::ways_to_read<kCopyBytes>())
+    limits.push_back(read_copies(read));
+  share(
+      state, double{kCopyBytes},
+      [&] {
+        if (quantized)
+          gemm_into(q.view(), next_copy(), out.span(), {.backend = backend});
+        else
+          gemm_into(x.view(), next_copy(), out.span(), {.backend = backend});
+      },
+      limits);
+  set_threads(0);
+}
+
 /// BF16 weights to packed ones, bytes read and written.
+constexpr double kPackingBytes = 8.0 * kN * kK * 2 + kPackedBytes;
+
+void share_of_copying(benchmark::State& state, const std::string& backend) {
+  set_threads(static_cast<int>(state.range(0)));
+  const Matrix w = bench::gaussian(DType::bf16, 8 * kN, kK);
+  share(state, kPackingBytes,
+        [&] { benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).data()); },
+        {bench::copy_gigabyte()});
+  set_threads(0);
+}
+
 void pack(benchmark::State& state, const std::string& backend) {
   set_threads(static_cast<int>(state.range(0)));
   const Matrix w = bench::gaussian(DType::bf16, 8 * kN, kK);
   // The first call may get memory that the host of a virtual machine has yet to provide, and takes
   // so long then that no other one would be made.
   benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).data());
-  measure(state, {{"GB/s", 8.0 * kN * kK * 2 + kPackedBytes}},
+  measure(state, {{"GB/s", kPackingBytes}},
           [&] { benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).data()); });
   set_threads(0);
 }
@@ -173,15 +196,10 @@ void pack_codes(benchmark::State& state) {
 }
 
 const bool registered = [] {
-  const auto add_read = [](const char* way, auto read) {
-    add(std::string("gemm_limits/read_") + way,
-        [read](benchmark::State& s) { read_memory(s, read); });
-  };
-  add_read("plain", read_lines<1, 1 << 16, 0, 0>);
-  add_read("near", read_lines<2, 1 << 16, 0, 2048>);
-  add_read("two_steps", read_lines<2, 1 << 16, 4096, 1024>);  // as the kernels do
-  add_read("far_apart", read_lines<4, 9 << 15, 0, 4096>);
-  add("gemm_limits/copy", copy_memory);
+  for (const auto& [way, read] : bench::ways_to_read<kCopyBytes>())
+    add("gemm_limits/read_" + way,
+        [read](benchmark::State& s) { limit(s, [read] { return read_copies(read); }); });
+  add("gemm_limits/copy", [](benchmark::State& s) { limit(s, bench::copy_gigabyte); });
   for (const bench::Peak& p : bench::peaks())
     add("gemm_limits/" + p.name, [p](benchmark::State& s) { peak(s, p); });
   for (const BackendInfo& b : backends()) {
@@ -195,6 +213,11 @@ const bool registered = [] {
     }
     add(name("w4a16_f32", 256), [b](benchmark::State& s) { w4a16(s, b.name, DType::f32, 256); });
     add("gemm_pack/" + b.name + "/bf16", [b](benchmark::State& s) { pack(s, b.name); });
+    for (const bool quantized : {true, false})
+      add("gemm_share/" + b.name + (quantized ? "/w4a4" : "/w4a16"),
+          [=](benchmark::State& s) { share_of_reading(s, b.name, quantized); });
+    add("gemm_share/" + b.name + "/pack",
+        [b](benchmark::State& s) { share_of_copying(s, b.name); });
   }
   add("gemm_pack/nvfp4", pack_codes);
   return true;
