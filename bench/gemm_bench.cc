@@ -43,8 +43,9 @@ const PackedWeights& next_copy() {
   return weight_copies()[next++ % kCopies];
 }
 
-void add(const std::string& name, const std::function<void(benchmark::State&)>& f) {
-  benchmark::RegisterBenchmark(name.c_str(), f)
+benchmark::internal::Benchmark* add(const std::string& name,
+                                    const std::function<void(benchmark::State&)>& f) {
+  return benchmark::RegisterBenchmark(name.c_str(), f)
       ->ArgName("threads")
       ->Arg(1)
       ->Arg(2)
@@ -216,8 +217,9 @@ const bool registered = [] {
     for (const bool quantized : {true, false})
       add("gemm_share/" + b.name + (quantized ? "/w4a4" : "/w4a16"),
           [=](benchmark::State& s) { share_of_reading(s, b.name, quantized); });
-    add("gemm_share/" + b.name + "/pack",
-        [b](benchmark::State& s) { share_of_copying(s, b.name); });
+    add("gemm_share/" + b.name + "/pack", [b](benchmark::State& s) {
+      share_of_copying(s, b.name);
+    })->Iterations(4);  // long ones: the time would allow one
   }
   add("gemm_pack/nvfp4", pack_codes);
   return true;
