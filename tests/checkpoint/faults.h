@@ -118,6 +118,11 @@ inline const std::map<std::string, Plant>& plants() {
        }},
       {"missing-layers", edit([](LoadedFolder& f) { f.config["num_hidden_layers"] = 3; })},
       {"missing-linear", edit([](LoadedFolder& f) { f.remove_module(kUp); })},
+      {"missing-expert",
+       [](Bed& b) {
+         b.experts();
+         b.edit([](LoadedFolder& f) { f.remove_module("model.layers.0.mlp.experts.0"); });
+       }},
       {"bad-index", [](Bed& b) { write_text(b.output / "model.safetensors.index.json", "{"); }},
       {"no-index", [](Bed& b) { fs::remove(b.output / "model.safetensors.index.json"); }},
       {"index-missing-tensor", edit_index([](safetensors::Index& i) {

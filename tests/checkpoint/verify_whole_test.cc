@@ -1,4 +1,8 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <set>
+#include <string>
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/faults.h"
@@ -159,6 +163,40 @@ TEST_F(VerifyWhole, ALinearLayerThatOthersHaveIsMissing) {
   const VerifyReport report = verify(dir_ / "out");
   EXPECT_EQ(times(report, "missing-linear"), 1);
   EXPECT_NE(text_of(report).find(module + ": missing"), std::string::npos) << text_of(report);
+}
+
+TEST_F(VerifyWhole, AnExpertIsMissing) {
+  write_experts(dir_ / "in");
+  quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+  EXPECT_EQ(times(verify(dir_ / "out"), "missing-expert"), 0);
+  Bed bed{dir_ / "in", dir_ / "out", {}};
+  std::set<std::string> lists;  // of experts
+  std::int64_t last = 0;
+  bed.edit([&](LoadedFolder& f) {
+    last = f.config["n_routed_experts"].get<std::int64_t>() - 1;
+    for (const auto& [file, shard] : f.shards)
+      for (const TestTensor& t : shard)
+        if (const auto at = t.spec.name.find(".experts."); at != std::string::npos)
+          lists.insert(t.spec.name.substr(0, at + 8));
+    ASSERT_GE(lists.size(), 2U);
+    f.remove_module(*lists.begin() + ".3");
+    f.remove_module(*lists.rbegin() + "." + std::to_string(last));
+  });
+  const VerifyReport report = verify(dir_ / "out");
+  EXPECT_EQ(times(report, "missing-expert"), 2) << text_of(report);
+  EXPECT_EQ(times(report, "missing-linear"), 0) << text_of(report);
+  for (const std::string& expert :
+       {*lists.begin() + ".3", *lists.rbegin() + "." + std::to_string(last)})
+    EXPECT_NE(
+        text_of(report).find(fmt::format("{}: missing, {} of {} experts", expert, last, last + 1)),
+        std::string::npos)
+        << text_of(report);
+  // A layer may have fewer, if nobody counts them.
+  bed.edit([&](LoadedFolder& f) {
+    f.remove_module(*lists.begin());
+    f.config["n_routed_experts"] = last + 2;
+  });
+  EXPECT_EQ(times(verify(dir_ / "out"), "missing-expert"), 0);
 }
 
 TEST_F(VerifyWhole, ASourceHidesNoFinding) {

@@ -40,6 +40,12 @@ constexpr FindingKind kKinds[] = {
      "a linear layer that other layers have, and this one has only its partners",
      "it fails, or uses random weights",
      "copy or download the missing tensor, or quantize the source again"},
+    {"missing-expert", warning,
+     "an expert is missing: others of the layer have higher numbers, or the configuration and "
+     "other "
+     "layers have more",
+     "it fails, or uses random weights",
+     "copy or download the missing tensors, or quantize the source again"},
     // Tensors of a weight
     {"missing-scale", error, "codes without their scales",
      "it fails, or leaves the scales uninitialized", "quantize the tensor again"},

@@ -23,9 +23,20 @@ using Partners = std::array<std::string_view, 3>;
 constexpr Partners kPartners[] = {
     {"gate_proj", "up_proj", "down_proj"}, {"w1", "w2", "w3"}, {"q_proj", "o_proj", ""}};
 constexpr std::string_view kFused[] = {"gate_up_proj", "qkv_proj"};
+constexpr std::int64_t kMostExperts = 1 << 20;
+constexpr const char* kExpertCounts[] = {"n_routed_experts", "num_experts", "num_local_experts",
+                                         "moe_num_experts"};
 
 bool is_number(std::string_view part) {
   return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::optional<std::int64_t> number_of(std::string_view digits) {
+  std::int64_t number = 0;
+  const char* end = digits.data() + digits.size();
+  if (!is_number(digits) || std::from_chars(digits.data(), end, number).ec != std::errc())
+    return std::nullopt;
+  return number;
 }
 
 /// The layer of "model.layers.7.mlp.up_proj.weight"; nothing for other towers.
@@ -34,12 +45,7 @@ std::optional<std::int64_t> layer_of(std::span<const std::string_view> parts) {
     return std::ranges::find(kAbove, part) == std::end(kAbove);
   });
   if (parts.end() - list < 3 || (*list != "layers" && *list != "h")) return std::nullopt;
-  const std::string_view digits = *std::next(list);
-  std::int64_t layer = 0;
-  if (!is_number(digits) ||
-      std::from_chars(digits.data(), digits.data() + digits.size(), layer).ec != std::errc())
-    return std::nullopt;
-  return layer;
+  return number_of(*std::next(list));
 }
 
 /// Of kPartners, which of them a module has, one bit each.
@@ -56,6 +62,7 @@ class LayerCheck {
     for (const LogicalTensor& t : subject_.tensors) see(t.name);
     check_count();
     for (std::size_t s = 0; s < std::size(kPartners); ++s) check_partners(s);
+    check_experts();
   }
 
  private:
@@ -64,6 +71,7 @@ class LayerCheck {
     const std::optional<std::int64_t> layer = layer_of(parts);
     if (!layer) return;
     layers_.insert(*layer);
+    see_expert(name, parts);
     // "<parent>.up_proj.weight": a module is there if any tensor of it is.
     const std::string_view child = parts[parts.size() - 2];
     const std::size_t length = name.size() - parts.back().size() - child.size() - 2;
@@ -72,6 +80,43 @@ class LayerCheck {
     for (std::size_t s = 0; s < std::size(kPartners); ++s)
       for (std::size_t i = 0; i < kPartners[s].size(); ++i)
         if (kPartners[s][i] == child) children.has[s] |= 1u << i;
+  }
+
+  /// "<list>.experts.7.<...>"
+  void see_expert(const std::string& name, std::span<const std::string_view> parts) {
+    const auto list = std::ranges::find(parts, "experts");
+    if (parts.end() - list < 3) return;
+    const std::optional<std::int64_t> expert = number_of(*std::next(list));
+    if (!expert || *expert >= kMostExperts) return;
+    const auto length = static_cast<std::size_t>(list->data() + list->size() - name.data());
+    experts_[name.substr(0, length)].insert(*expert);
+  }
+
+  /// The configured number of experts, if any layer has the last of them; 0 if not.
+  std::int64_t expert_count() const {
+    for (const char* key : kExpertCounts) {
+      const auto count = config_.find(key);
+      if (count == config_.end() || !count->is_number_integer()) continue;
+      const auto wanted = count->get<std::int64_t>();
+      for (const auto& [list, experts] : experts_)
+        if (*experts.rbegin() == wanted - 1) return wanted;
+    }
+    return 0;
+  }
+
+  /// Numbers without a gap, and up to the count: a layer of its own kind may have fewer experts,
+  /// but then the configuration does not count them.
+  void check_experts() {
+    const std::int64_t count = expert_count();
+    for (const auto& [list, experts] : experts_) {
+      const std::int64_t wanted = std::max(*experts.rbegin() + 1, count);
+      if (std::ssize(experts) == wanted) continue;
+      std::int64_t first = 0;
+      for (auto it = experts.begin(); it != experts.end() && *it == first; ++it) ++first;
+      findings_.add("missing-expert", fmt::format("{}.{}", list, first),
+                    fmt::format("{}.{}: missing, {} of {} experts are there", list, first,
+                                experts.size(), wanted));
+    }
   }
 
   /// Layers beyond the count are those of multi-token prediction. Where none is counted, the files
@@ -123,6 +168,7 @@ class LayerCheck {
   Findings& findings_;
   std::set<std::int64_t> layers_;
   std::map<std::string, Children> parents_;
+  std::map<std::string, std::set<std::int64_t>> experts_;  ///< numbers in each list
 };
 
 }  // namespace
