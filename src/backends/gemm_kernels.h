@@ -82,7 +82,7 @@ struct GemmKernels {
   /// Straight from the packed bytes.
   struct Direct {
     Records records;
-    std::int64_t most_rows = 0;  ///< the largest M for which it is faster than `tile`
+    std::int64_t most_rows = 0;  ///< the largest M for which it is faster than `tile`, in strips
     bool differs = false;        ///< its sums from those of `tile`
     /// Whole panels, up to strip_rows rows.
     void (*run)(const Panels& w, const std::byte* records, int rows, float* sums,

@@ -213,6 +213,9 @@ GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::i
   const std::int64_t wanted =
       ceil_div(kTasksPerThread * threads, std::max<std::int64_t>(1, row_parts));
   t.panels = std::clamp<std::int64_t>(panels / wanted, 1, kPanels);
+  // The weights are read from memory for the first strip of rows, from the L2 cache for the others.
+  constexpr std::int64_t kStripPanels = 4;
+  if (direct && m > strip) t.panels = std::min(t.panels, kStripPanels);
   if (!direct) {
     t.panels = round_up(t.panels, tile.panels);
     const std::int64_t most = kDecodedBytes / (tile.panels * tile.decoded_bytes);

@@ -32,7 +32,7 @@ HWY_INLINE __m512 dot2(__m512 sum, __m512i w, const std::uint32_t& pair) {
 }
 
 /// For few rows of x: block partials without the scale, which is applied once to each.
-constexpr int kDirectRows = 4;
+constexpr int kDirectRows = 4, kMostDirectRows = 24;  // the latter as in gemm_w4a4.cc
 
 template <int kRows, int i = 0>
 HWY_INLINE void add_half(__m512i words, __m512i table, const Record* r, int j, __m512* part) {
@@ -116,7 +116,7 @@ bool fill_bf16_here(Backend& backend) {
   if (!__builtin_cpu_supports("avx512bf16")) return false;
   backend.w4a16_bf16 = {
       .direct = {.records = {kDirectRows, sizeof(Record), prepare<1>},
-                 .most_rows = kDirectRows,
+                 .most_rows = kMostDirectRows,
                  .differs = true,
                  .run = direct},
       .tile = {.records = {kTileRows, sizeof(Record), prepare<1>},

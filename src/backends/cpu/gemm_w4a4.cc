@@ -177,6 +177,13 @@ void tile_rows(const std::byte* decoded, std::int64_t blocks, const Record* reco
 }
 
 constexpr int kDirectRows = 4;
+/// Decoding the weights once more for each four rows costs less than a tile up to here, as
+/// measured.
+constexpr int kMostDirectRows = HWY_TARGET <= HWY_AVX3_DL ? 24
+                                : HWY_TARGET <= HWY_AVX3  ? 20
+                                : HWY_TARGET <= HWY_AVX2  ? 12
+                                : HWY_TARGET == HWY_SSE4  ? 16
+                                                          : kDirectRows;
 
 template <class D>
 void direct(const Panels& w, const std::byte* records, int rows, float* sums, std::int64_t stride) {
@@ -198,7 +205,7 @@ void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* record
 template <class D>
 GemmKernels kernels() {
   return {.direct = {.records = {kDirectRows, sizeof(Record), prepare},
-                     .most_rows = kDirectRows,
+                     .most_rows = kMostDirectRows,
                      .run = direct<D>},
           .tile = {
               .records = {kTileRows, sizeof(Record), prepare},
