@@ -8,6 +8,7 @@
 
 #include "checkpoint/printable.h"
 #include "checkpoint/schemes/scheme.h"
+#include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -54,6 +55,25 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
                                 fmt::join(names, " or "), reason)});
   }
   return lost;
+}
+
+void require_fp8_scales(std::span<const LogicalTensor> tensors, const std::filesystem::path& folder,
+                        const std::string& config_text, const std::string& hf_quant_text) {
+  std::vector<Declared> declared;
+  try {
+    if (!config_text.empty())
+      if (auto d = declared_in_config(config_text, (folder / "config.json").string()))
+        declared.push_back(std::move(*d));
+  } catch (const FormatError&) {  // whoever needs it says so
+  }
+  try {
+    if (!hf_quant_text.empty())
+      declared.push_back(
+          declared_in_hf_quant_config(hf_quant_text, (folder / "hf_quant_config.json").string()));
+  } catch (const FormatError&) {  // whoever plans the output passes it over, and says so
+  }
+  const std::vector<Defect> lost = lost_fp8_scales(tensors, declared);
+  if (!lost.empty()) throw FormatError(lost.front().text);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -121,22 +121,6 @@ void put_together(ModelFolder& model, bool to_repair) {
     model.file_of.push_back(static_cast<std::size_t>(t.data.file - model.files.data()));
 }
 
-/// FP8 codes that are taken for values would be wrong without a word.
-void require_fp8_scales(const ModelFolder& model) {
-  std::vector<Declared> declared;
-  if (!model.config_text.empty())
-    if (auto d = declared_in_config(model.config_text, (model.root / "config.json").string()))
-      declared.push_back(std::move(*d));
-  try {
-    if (!model.hf_quant_text.empty())
-      declared.push_back(declared_in_hf_quant_config(
-          model.hf_quant_text, (model.root / "hf_quant_config.json").string()));
-  } catch (const FormatError&) {  // whoever plans the output passes it over, and says so
-  }
-  const std::vector<Defect> lost = lost_fp8_scales(model.tensors, declared);
-  if (!lost.empty()) throw FormatError(lost.front().text);
-}
-
 bool can_be_parsed(const fs::path& index) {
   try {
     safetensors::parse_index(read_model_text(index), index.string());
@@ -192,7 +176,7 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
     model.file_names = {input.filename().string()};
     open_files(model);
     put_together(model, to_repair);
-    if (!to_repair) require_fp8_scales(model);
+    if (!to_repair) require_fp8_scales(model.tensors, model.root, {}, {});
     return model;
   }
 
@@ -250,7 +234,7 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
     if (model.hf_quant_text.empty() && !to_repair)
       declared_in_hf_quant_config({}, config.string());  // throws: it is there
   }
-  if (!to_repair) require_fp8_scales(model);
+  if (!to_repair) require_fp8_scales(model.tensors, input, model.config_text, model.hf_quant_text);
   std::set<fs::path> entered;
   collect_others(input, {}, entered, model);
   return model;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/journal.h"
+#include "checkpoint/lost_scales.h"
 #include "checkpoint/posix_file.h"
 #include "checkpoint/printable.h"
 #include "checkpoint/text_file.h"
@@ -30,6 +31,7 @@ CheckpointReader::CheckpointReader(const fs::path& path, Naming naming) try {
   FoundTensors found = find_tensors(TensorTable(files_));
   if (!found.defects.empty()) throw FormatError(found.defects.front().text);
   tensors_ = std::move(found.tensors);
+  if (naming == Naming::model) require_scales(path);
   for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.try_emplace(tensors_[i].name, i);
 } catch (const fs::filesystem_error& e) {
   throw_io_error(e);
@@ -83,6 +85,13 @@ void CheckpointReader::find_model_type() {
   if (!json.is_object()) return;  // Python writes Infinity, which is no JSON
   const auto type = json.find("model_type");
   if (type != json.end() && type->is_string()) model_type_ = type->get<std::string>();
+}
+
+void CheckpointReader::require_scales(const fs::path& path) const {
+  std::string hf_quant_text;
+  if (const fs::path config = path / "hf_quant_config.json"; fs::exists(config))
+    hf_quant_text = read_model_text(config);
+  require_fp8_scales(tensors_, path, config_text_, hf_quant_text);
 }
 
 const LogicalTensor* CheckpointReader::find(std::string_view name) const {

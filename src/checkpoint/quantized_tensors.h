@@ -19,7 +19,7 @@ class CheckpointReader {
  public:
   /// Follows the index if there is one; else takes model.safetensors, else every .safetensors
   /// file. Throws IoError, and FormatError that names the tensor for weights whose scales are
-  /// missing or ill-shaped.
+  /// missing or ill-shaped; those of FP8 weights may be missing where tensors are as stored.
   explicit CheckpointReader(const std::filesystem::path& path, Naming naming = Naming::model);
 
   const std::vector<LogicalTensor>& tensors() const { return tensors_; }
@@ -40,6 +40,7 @@ class CheckpointReader {
   void open_folder(const std::filesystem::path& folder);
   void open_file(const std::filesystem::path& path, Naming naming);
   void find_model_type();
+  void require_scales(const std::filesystem::path& path) const;
   std::vector<TensorFile> files_;
   std::vector<LogicalTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t> by_name_;

@@ -9,7 +9,9 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/packed_models.h"
+#include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"
+#include "nvfp4/load_layers.h"
 #include "nvfp4/repair.h"
 
 /// FP8 codes without their scale: as values they would be wrong by orders of magnitude.
@@ -51,6 +53,13 @@ class LostScales : public testing::Test {
     expect_error<FormatError>([&] { quantize_checkpoint(quantize_options(in_, dir_ / "out")); },
                               {file, "'" + kO + ".weight'", name});
     EXPECT_FALSE(fs::exists(dir_ / "out"));
+    expect_error<FormatError>([&] { compare_checkpoints(in_, in_); },
+                              {file, "'" + kO + ".weight'", name});
+    expect_error<FormatError>([&] { const Checkpoint checkpoint(in_); },
+                              {file, "'" + kO + ".weight'", name});
+    InspectOptions inspect;  // shows what is stored, whatever it means
+    inspect.path = in_;
+    EXPECT_NO_THROW(inspect_checkpoint(inspect));
     const VerifyReport report = verified(in_);
     EXPECT_TRUE(report.broken());
     EXPECT_TRUE(codes_of(report).contains("missing-scale")) << text_of(report);
@@ -131,6 +140,7 @@ TEST_F(LostScales, AreNoneWhereNobodySpeaksOfScales) {
     quantize_checkpoint(quantize_options(in_, dir_ / "q"));
     expect_same_tensors(in_, dir_ / "q");
     EXPECT_FALSE(codes_of(verified(in_)).contains("missing-scale"));
+    EXPECT_TRUE(Checkpoint(in_).has(kO + ".weight"));
   }
 }
 
