@@ -4,6 +4,7 @@
 // reading, and packing as one of copying, measured in turn.
 #include <benchmark/benchmark.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -133,6 +134,8 @@ void share(benchmark::State& state, double bytes, const std::function<void()>& c
   for (auto _ : state) {
     call();  // wakes the threads
     for (int i = 0; i < 3; ++i) calls.push_back(bytes / bench::seconds_of(call));
+    // Until the pool's threads no longer wait for more.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
     bench::Team team(static_cast<std::size_t>(state.range(0)));
     for (std::size_t i = 0; i < limits.size(); ++i) {
       team.run([](std::size_t) {});

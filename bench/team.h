@@ -23,14 +23,16 @@ class Team {
     busy_ = others_.size();
     ++round_;
     part(0);
-    while (busy_ != 0) {
-    }
+    while (busy_ != 0) std::this_thread::yield();
   }
 
  private:
   void serve(const std::stop_token& stop, std::size_t t) {
     for (std::size_t seen = 0; !stop.stop_requested();) {
-      if (round_ == seen) continue;
+      if (round_ == seen) {
+        std::this_thread::yield();
+        continue;
+      }
       ++seen;
       (*part_)(t);
       --busy_;

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "checkpoint/pattern.h"
 #include "checkpoint/printable.h"
 #include "checkpoint/schemes/scheme.h"
 #include "nvfp4/error.h"
@@ -57,8 +58,9 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
   return lost;
 }
 
-void require_fp8_scales(std::span<const LogicalTensor> tensors, const std::filesystem::path& folder,
-                        const std::string& config_text, const std::string& hf_quant_text) {
+void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const Defect> unknown,
+                        const std::filesystem::path& folder, const std::string& config_text,
+                        const std::string& hf_quant_text) {
   std::vector<Declared> declared;
   try {
     if (!config_text.empty())
@@ -72,8 +74,13 @@ void require_fp8_scales(std::span<const LogicalTensor> tensors, const std::files
           declared_in_hf_quant_config(hf_quant_text, (folder / "hf_quant_config.json").string()));
   } catch (const FormatError&) {  // whoever plans the output passes it over, and says so
   }
-  const std::vector<Defect> lost = lost_fp8_scales(tensors, declared);
-  if (!lost.empty()) throw FormatError(lost.front().text);
+  std::set<std::string_view> unknown_modules;
+  for (const Defect& u : unknown) {
+    unknown_modules.insert(module_of(u.tensor));
+    unknown_modules.insert(std::string_view(u.tensor).substr(0, u.tensor.rfind('.')));
+  }
+  for (const Defect& lost : lost_fp8_scales(tensors, declared))
+    if (!unknown_modules.contains(module_of(lost.tensor))) throw FormatError(lost.text);
 }
 
 }  // namespace nvfp4::checkpoint

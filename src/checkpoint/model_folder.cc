@@ -176,7 +176,7 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
     model.file_names = {input.filename().string()};
     open_files(model);
     put_together(model, to_repair);
-    if (!to_repair) require_fp8_scales(model.tensors, model.root, {}, {});
+    if (!to_repair) require_fp8_scales(model.tensors, {}, model.root, {}, {});
     return model;
   }
 
@@ -234,7 +234,8 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
     if (model.hf_quant_text.empty() && !to_repair)
       declared_in_hf_quant_config({}, config.string());  // throws: it is there
   }
-  if (!to_repair) require_fp8_scales(model.tensors, input, model.config_text, model.hf_quant_text);
+  if (!to_repair)
+    require_fp8_scales(model.tensors, {}, input, model.config_text, model.hf_quant_text);
   std::set<fs::path> entered;
   collect_others(input, {}, entered, model);
   return model;

@@ -31,7 +31,7 @@ CheckpointReader::CheckpointReader(const fs::path& path, Naming naming) try {
   FoundTensors found = find_tensors(TensorTable(files_));
   if (!found.defects.empty()) throw FormatError(found.defects.front().text);
   tensors_ = std::move(found.tensors);
-  if (naming == Naming::model) require_scales(path);
+  if (naming == Naming::model) require_scales(path, found.unknown);
   for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.try_emplace(tensors_[i].name, i);
 } catch (const fs::filesystem_error& e) {
   throw_io_error(e);
@@ -87,11 +87,11 @@ void CheckpointReader::find_model_type() {
   if (type != json.end() && type->is_string()) model_type_ = type->get<std::string>();
 }
 
-void CheckpointReader::require_scales(const fs::path& path) const {
+void CheckpointReader::require_scales(const fs::path& path, std::span<const Defect> unknown) const {
   std::string hf_quant_text;
   if (const fs::path config = path / "hf_quant_config.json"; fs::exists(config))
     hf_quant_text = read_model_text(config);
-  require_fp8_scales(tensors_, path, config_text_, hf_quant_text);
+  require_fp8_scales(tensors_, unknown, path, config_text_, hf_quant_text);
 }
 
 const LogicalTensor* CheckpointReader::find(std::string_view name) const {

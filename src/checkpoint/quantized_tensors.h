@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -40,7 +41,7 @@ class CheckpointReader {
   void open_folder(const std::filesystem::path& folder);
   void open_file(const std::filesystem::path& path, Naming naming);
   void find_model_type();
-  void require_scales(const std::filesystem::path& path) const;
+  void require_scales(const std::filesystem::path& path, std::span<const Defect> unknown) const;
   std::vector<TensorFile> files_;
   std::vector<LogicalTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t> by_name_;

@@ -112,6 +112,18 @@ TEST_F(LostScales, VectorsHaveNone) {
   EXPECT_NO_THROW(quantize_checkpoint(quantize_options(in_, dir_ / "out")));
 }
 
+/// A form that is not known here may have scales of another name.
+TEST_F(LostScales, AreNoneOfUnknownForms) {
+  std::vector<TestTensor> tensors;
+  append(tensors, fp8_weight(kUp, 128, 128, ".weight_scale_inv", {1, 1}, 128, 128));
+  append(tensors, fp8_weight(kO, 128, 128, ".weight_scale_inv", {1, 1}, 128, 128));
+  tensors.back().spec.name = kO + ".scale_weight";
+  write_model(in_, {tensors}, kPlainConfig);
+  ASSERT_TRUE(codes_of(verified(in_)).contains("unknown-form")) << text_of(verified(in_));
+  EXPECT_NO_THROW(compare_checkpoints(in_, in_));
+  EXPECT_NO_THROW(Checkpoint{in_});
+}
+
 TEST_F(LostScales, RepairDoesNotInventThem) {
   write_tiny_llama(dir_ / "plain");
   quantize_checkpoint(quantize_options(dir_ / "plain", dir_ / "q"));

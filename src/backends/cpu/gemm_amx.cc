@@ -128,7 +128,6 @@ bool can_use_amx() {
 /// For few rows the kernels of targets without AMX stay: they decode less.
 bool fill_amx_here(Backend& backend) {
   if (!can_use_amx()) return false;
-  backend.w4a16_bf16.direct.most_rows = 8;  // as measured
   backend.w4a16_bf16.tile = {.records = {kTileRows, sizeof(Record), prepare<kTogether>},
                              .panels = kWide,
                              .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) / kWide,

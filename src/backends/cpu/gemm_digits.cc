@@ -156,8 +156,6 @@ void direct_rows(const Panels& w, const Record* records, float* sums, std::int64
 }
 
 constexpr int kDirectRows = 8;
-/// As in gemm_w4a4.cc. With VNNI they are faster than tiles by FMA with more rows, too.
-constexpr int kMostDirectRows = HWY_TARGET <= HWY_AVX3_DL ? 64 : kDirectRows;
 
 template <class T, class D>
 void direct(const Panels& w, const std::byte* records, int rows, float* sums, std::int64_t stride) {
@@ -170,7 +168,7 @@ void direct(const Panels& w, const std::byte* records, int rows, float* sums, st
 template <class T, class D>
 GemmKernels::Direct kernels() {
   return {.records = {kDirectRows, sizeof(Record), prepare<T>},
-          .most_rows = kMostDirectRows,
+          .most_rows = kDirectRows,
           .differs = true,
           .run = direct<T, D>};
 }

@@ -98,6 +98,7 @@ class LayerCheck {
       const auto count = config_.find(key);
       if (count == config_.end() || !count->is_number_integer()) continue;
       const auto wanted = count->get<std::int64_t>();
+      if (wanted <= 0 || wanted > kMostExperts) continue;
       for (const auto& [list, experts] : experts_)
         if (*experts.rbegin() == wanted - 1) return wanted;
     }
