@@ -125,9 +125,11 @@ bool can_use_amx() {
 
 }  // namespace
 
-/// For few rows the kernels of targets without AMX stay: they decode less.
+/// For few rows the kernels of targets without AMX stay: they decode less. On these CPUs, unlike on
+/// others with the same instructions, a tile of W4A4 is as fast from 16 rows on.
 bool fill_amx_here(Backend& backend) {
   if (!can_use_amx()) return false;
+  backend.w4a4.direct.most_rows = 12;
   backend.w4a16_bf16.tile = {.records = {kTileRows, sizeof(Record), prepare<kTogether>},
                              .panels = kWide,
                              .decoded_bytes = static_cast<std::int64_t>(sizeof(TileBlock)) / kWide,
