@@ -25,10 +25,12 @@ const std::vector<std::vector<std::string>>& default_sets() {
       {"to_q", "to_k", "to_v"},
       {"add_q_proj", "add_k_proj", "add_v_proj"},
       {"wq", "wk", "wv"},
-      {"wq_a", "wkv_a", "wkv"},
+      {"wq_a", "wkv_a", "wkv_a_with_mqa", "wkv"},
       {"query", "key", "value"},
       {"q", "k", "v"},
       {"wi_0", "wi_1"},
+      {"c_fc_0", "c_fc_1"},
+      {"linear", "linear_v"},
       {"in_proj_*"},
   };
   return sets;

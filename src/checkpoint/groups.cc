@@ -71,6 +71,7 @@ class Grouper {
     for (const KeptModule& kept : kept_) {
       const std::string key = rules_.key(kept.name);
       if (!expert_layer_of(kept.name).empty()) continue;  // has its own warning
+      if (is_decay_projection(kept.name)) continue;
       if (const auto it = group_of.find(key); it != group_of.end() && kept.linear)
         plan_.warnings.push_back(
             fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",

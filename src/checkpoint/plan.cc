@@ -251,7 +251,8 @@ class Planner {
       if (options_.task == Task::convert && !may_quantize()) lose(t);
       add_decoded(c, shard);
     }
-    if (t.name.ends_with(".weight") || c.selection.kind == "stacked experts")
+    if (t.name.ends_with(".weight") || c.selection.kind == "stacked experts" ||
+        (c.selection.linear && !expert_layer_of(t.module()).empty()))
       kept_.push_back({t.module(), c.selection.linear});
   }
 

@@ -31,23 +31,26 @@ bool any_of_last(const Parts& parts, std::size_t n, Predicate predicate) {
 }
 
 bool is_vision(const Parts& module) {
-  return any_part(
-             module,
-             [](std::string_view p) {
-               return p.starts_with("visual") || p.starts_with("vision") || p == "vit" ||
-                      p == "vpm" || p.ends_with("projector") ||
-                      one_of(p, {"image_encoder", "img_processor", "img_projection", "patch_merger",
-                                 "modality_projection", "resampler", "sam_model", "mlp_AR",
-                                 "embed_vision", "aligner", "connector", "image_newline"});
-             }) ||
+  return any_part(module,
+                  [](std::string_view p) {
+                    return p.starts_with("visual") || p.starts_with("vision") || p == "vit" ||
+                           p == "vpm" || p.ends_with("projector") || p.starts_with("resampler") ||
+                           one_of(p,
+                                  {"image_encoder", "img_processor", "img_projection",
+                                   "patch_merger", "modality_projection", "sam_model", "mlp_AR",
+                                   "embed_vision", "aligner", "connector", "image_newline", "vte"});
+                  }) ||
          module.front() == "mlp1";
 }
 
-bool is_audio(const Parts& module) {
-  return any_part(module, [](std::string_view p) {
-    return p.starts_with("audio") || p.starts_with("speech") ||
-           one_of(p, {"sound_encoder", "embed_audio", "apm", "talker", "token2wav", "code2wav"});
-  });
+bool is_audio(const Parts& module, std::string_view model_type) {
+  return any_part(module,
+                  [](std::string_view p) {
+                    return p.starts_with("audio") || p.starts_with("speech") ||
+                           one_of(p, {"sound_encoder", "whisper_encoder", "embed_audio", "apm",
+                                      "talker", "token2wav", "code2wav"});
+                  }) ||
+         (model_type.starts_with("granite_speech") && module.front() == "encoder");
 }
 
 bool is_norm(const Parts& module) {
@@ -70,7 +73,15 @@ bool is_head(const Parts& module) {
   const std::string_view last = module.back();
   return one_of(last, {"lm_head", "embed_out", "head", "score", "classifier", "qa_outputs"}) ||
          (one_of(last, {"output", "output_layer"}) && module.size() <= 2) ||
-         (last == "proj_out" && module.size() == 1);
+         (last == "proj_out" && module.size() == 1) ||
+         (last == "ff_out" && module.size() >= 2 && module[module.size() - 2] == "transformer") ||
+         (last == "linear" &&
+          any_of_last(module, 3, [](std::string_view p) { return p.ends_with("final_layer"); }));
+}
+
+/// What takes the inputs of a diffusion model in, as its own repository names it.
+bool is_diffusion_input(const Parts& module) {
+  return one_of(module.front(), {"img_in", "txt_in", "time_in", "vector_in", "guidance_in"});
 }
 
 bool is_embedding(const Parts& module) {
@@ -78,8 +89,24 @@ bool is_embedding(const Parts& module) {
                      [](std::string_view p) {
                        return contains(p, "embed") || one_of(p, {"wte", "wpe"});
                      }) ||
-         module.back() == "relative_attention_bias" ||
+         any_part(module, [](std::string_view p) { return p == "condition_embedder"; }) ||
+         is_diffusion_input(module) || module.back() == "relative_attention_bias" ||
          (module.size() == 1 && module.back() == "shared");
+}
+
+/// Of embeddings: no module that multiplies by it.
+bool is_table(const Parts& module) {
+  const std::string_view last = module.back();
+  return one_of(last, {"wte", "wpe", "relative_attention_bias", "shared"}) ||
+         (contains(last, "embed") && !contains(last, "unembed") && !last.ends_with("embedder"));
+}
+
+/// The projections of Mamba-1, whose loaders build them plain. Mamba-2 has one of them only.
+bool is_first_mamba(const Parts& module, std::string_view model_type) {
+  if (module.size() < 2 || !one_of(module[module.size() - 2], {"mixer", "mamba"})) return false;
+  return one_of(module.back(), {"x_proj", "dt_proj"}) ||
+         (one_of(model_type, {"mamba", "falcon_mamba", "jamba"}) &&
+          one_of(module.back(), {"in_proj", "out_proj"}));
 }
 
 bool is_router(const Parts& module) {
@@ -92,7 +119,9 @@ bool is_router(const Parts& module) {
 /// block. Loaders build it as a plain layer.
 bool is_mtp_joint(const Parts& module) {
   const std::string_view last = module.back();
-  if (one_of(last, {"eh_proj", "mtp_linear_proj"})) return true;
+  if (last == "eh_proj") return true;
+  if (any_of_last(module, 2, [](std::string_view p) { return p == "mtp_linear_proj"; }))
+    return true;
   return one_of(last, {"fc", "input_proj", "e_proj", "h_proj"}) &&
          any_part(module,
                   [](std::string_view p) { return p.starts_with("mtp") || contains(p, "nextn"); });
@@ -134,6 +163,16 @@ std::string obstacle(const safetensors::TensorInfo& t, bool stacked) {
 
 }  // namespace
 
+bool is_latent_projection(std::string_view name) {
+  return one_of(split_name(module_of(name)).back(), {"kv_b_proj", "wkv_b"});
+}
+
+bool is_decay_projection(std::string_view name) {
+  const Parts module = split_name(module_of(name));
+  return module.size() >= 2 && module[module.size() - 2] == "linear_attn" &&
+         one_of(module.back(), {"in_proj_a", "in_proj_b", "in_proj_ba"});
+}
+
 bool is_float(safetensors::DType dtype) {
   using enum safetensors::DType;
   return dtype == bf16 || dtype == f16 || dtype == f32;
@@ -152,7 +191,8 @@ Selection classify(const safetensors::TensorInfo& t, std::string_view model_type
   if (last == "bias" || last.ends_with("_bias") || last.ends_with(".bias"))
     return keep("bias", "biases stay in their dtype", false);
   if (is_vision(module)) return keep("vision", "vision towers and projectors are sensitive");
-  if (is_audio(module)) return keep("audio", "audio towers and projectors are sensitive");
+  if (is_audio(module, model_type))
+    return keep("audio", "audio towers and projectors are sensitive");
   if (is_norm(module)) return keep("norm", "norms are small and sensitive", rank == 2);
   const bool stacked = is_stacked_experts(t, module);
   if (!stacked && (rank > 2 || contains(last, "conv")))
@@ -164,14 +204,25 @@ Selection classify(const safetensors::TensorInfo& t, std::string_view model_type
   if (is_mtp_joint(module)) return keep("mtp", "loaders build it as a plain layer");
   if (is_router(module)) return keep("router", "routers and gates decide by small differences");
   if (is_modulation(module)) return keep("modulation", "it scales every activation");
-  if (is_embedding(module)) return keep("embedding", "a table, not a matrix product", false);
+  if (is_embedding(module))
+    return is_table(module) ? keep("embedding", "a table, not a matrix product", false)
+                            : keep("embedding", "it takes the model's inputs in");
+  if (is_latent_projection(t.name))
+    return keep("latent attention", "loaders take it apart, and multiply by its halves");
+  if (is_first_mamba(module, model_type)) return keep("mamba", "loaders build it as a plain layer");
+  if (is_decay_projection(t.name)) return keep("decay", "small, and it decides what is forgotten");
+  if (any_part(module, [](std::string_view p) {
+        return p.starts_with("lora_A") || p.starts_with("lora_B");
+      }))
+    return keep("adapter", "a thin matrix of an adapter");
   if (any_part(module, [](std::string_view p) { return p == "indexer"; }))
     return keep("indexer", "loaders expect an unquantized sparse attention indexer");
   if (rank < 2) return keep("vector", "scalars and vectors stay in their dtype", false);
   const std::string kind = stacked ? "stacked experts" : is_expert(module) ? "expert" : "linear";
   if (const std::string why = obstacle(t, stacked); !why.empty())
     return keep(t.name.ends_with(".weight") || stacked ? kind : "other", why,
-                stacked || t.name.ends_with(".weight"));
+                stacked || t.name.ends_with(".weight") ||
+                    any_part(module, [](std::string_view p) { return p == "experts"; }));
   return {.quantize = true, .kind = kind, .reason = {}};
 }
 

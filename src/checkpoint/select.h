@@ -21,6 +21,13 @@ struct Selection {
 /// Decides by name, dtype and shape alone. `model_type` is config.json's, or empty.
 Selection classify(const safetensors::TensorInfo& tensor, std::string_view model_type = {});
 
+/// Whether it makes decay and beta of linear attention, a few rows for each head. Loaders fuse
+/// these with one another alone.
+bool is_decay_projection(std::string_view name);
+
+/// Whether it makes keys and values of multi-head latent attention, which loaders take apart.
+bool is_latent_projection(std::string_view name);
+
 /// A float dtype that the quantizers read; nothing else can be quantized.
 bool is_float(safetensors::DType dtype);
 /// Requires is_float.

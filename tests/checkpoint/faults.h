@@ -46,7 +46,9 @@ struct Bed {
     fs::remove_all(source);
     fs::remove_all(output);
     write_model(source, {{std::move(tensor)}}, kLlamaConfig);
-    quantize_checkpoint(quantize_options(source, output));
+    auto options = quantize_options(source, output);
+    options.include = {module + ".weight"};
+    quantize_checkpoint(options);
   }
   /// A layer of two experts, in compressed-tensors.
   void experts() const {
@@ -244,6 +246,11 @@ inline const std::map<std::string, Plant>& plants() {
        [](Bed& b) {
          b.experts();
          b.options.loader = "transformers";
+       }},
+      {"latent-attention",
+       [](Bed& b) {
+         b.only("model.layers.0.self_attn.kv_b_proj", {64, 64});
+         b.options.loader = "sglang";
        }},
       {"mixed-groups", edit([](LoadedFolder& f) {
          auto& shard = f.shard_of("lm_head.weight");

@@ -15,6 +15,9 @@ TEST(Fuse, SiblingsThatLoadersMergeShareAKey) {
       {"gate_proj", "up_proj"},
       {"w1", "w3"},
       {"q_a_proj", "kv_a_proj_with_mqa"},
+      {"wq_a", "wkv_a_with_mqa"},
+      {"c_fc_0", "c_fc_1"},
+      {"linear", "linear_v"},
       {"to_q", "to_k", "to_v"},
       {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}};
   for (const auto& set : sets)

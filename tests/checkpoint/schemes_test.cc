@@ -104,6 +104,23 @@ TEST(Excludes, LinearModulesByNameKeptExpertsByLayerOthersByGlob) {
             Json::parse(R"(["lm_head", "m.0.mlp.gate", "re:^m\\.0\\.mlp\\.experts\\..*"])"));
 }
 
+TEST(Excludes, StacksUnderOtherNamesAreAlsoNamedAsLoadersNameTheExperts) {
+  const std::vector<KeptModule> kept = {{"m.0.block_sparse_moe.input_linear", true},
+                                        {"m.0.block_sparse_moe.output_linear", true},
+                                        {"m.1.moe.up_proj", true},
+                                        {"m.2.ffn.experts.mlp.w1", true},
+                                        {"m.3.mlp.up_proj", true}};
+  EXPECT_EQ(kModelOpt.quantization_config({Scheme::nvfp4, kept, {}})["ignore"],
+            Json::parse(R"(["lm_head", "m.0.block_sparse_moe.input_linear",
+                            "m.0.block_sparse_moe.experts", "m.0.block_sparse_moe.output_linear",
+                            "m.1.moe.up_proj", "m.1.moe.experts", "m.2.ffn.experts*",
+                            "m.3.mlp.up_proj"])"));
+  const std::vector<std::string> quantized = {"m.1.moe.experts.0.up_proj"};
+  const std::vector<KeptModule> dense = {{"m.1.moe.up_proj", true}};
+  EXPECT_EQ(kModelOpt.quantization_config({Scheme::nvfp4, dense, quantized})["ignore"],
+            Json::parse(R"(["lm_head", "m.1.moe.up_proj"])"));
+}
+
 TEST(Excludes, SomeExpertsOfALayerAreNamedOneByOne) {
   const std::vector<KeptModule> kept = {{"m.experts.0.w1", true}};
   const std::vector<std::string> quantized = {"m.experts.1.w1", "lm_head"};

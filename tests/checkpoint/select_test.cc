@@ -27,9 +27,9 @@ struct Case {
   const char* kind;
 };
 
-void check(const std::vector<Case>& cases) {
+void check(const std::vector<Case>& cases, std::string_view model_type = {}) {
   for (const Case& c : cases) {
-    const Selection s = classify(tensor(c.name, c.shape));
+    const Selection s = classify(tensor(c.name, c.shape), model_type);
     EXPECT_EQ(s.quantize, c.quantize) << c.name << ": " << s.reason;
     EXPECT_EQ(s.kind, c.kind) << c.name;
     EXPECT_EQ(s.reason.empty(), c.quantize) << c.name << ": " << s.reason;
@@ -69,7 +69,8 @@ TEST(Select, DeepSeekV3) {
   check({{"model.layers.5.self_attn.q_a_proj.weight", {1536, 7168}, true, "linear"},
          {"model.layers.5.self_attn.kv_a_proj_with_mqa.weight", {576, 7168}, true, "linear"},
          {"model.layers.5.self_attn.kv_a_layernorm.weight", {512}, false, "norm"},
-         {"model.layers.5.self_attn.kv_b_proj.weight", {32768, 512}, true, "linear"},
+         {"model.layers.5.self_attn.kv_b_proj.weight", {32768, 512}, false, "latent attention"},
+         {"layers.5.attention.wkv_b.weight", {32768, 512}, false, "latent attention"},
          {"model.layers.5.self_attn.indexer.weights_proj.weight", {64, 7168}, false, "indexer"},
          {"model.layers.5.mlp.gate.e_score_correction_bias", {256}, false, "bias"},
          {"model.layers.5.mlp.shared_experts.down_proj.weight", {7168, 2048}, true, "linear"},
@@ -79,7 +80,8 @@ TEST(Select, DeepSeekV3) {
          {"model.layers.61.shared_head.head.weight", {129280, 7168}, false, "lm_head"},
          {"model.layers.61.shared_head.norm.weight", {7168}, false, "norm"},
          {"model.layers.61.mlp.experts.0.up_proj.weight", {2048, 7168}, true, "expert"},
-         {"mtp.fc.weight", {2048, 4096}, false, "mtp"}});
+         {"mtp.fc.weight", {2048, 4096}, false, "mtp"},
+         {"model.mtp_linear_proj.0.weight", {2560, 5120}, false, "mtp"}});
 }
 
 TEST(Select, StackedExperts) {
@@ -110,29 +112,69 @@ TEST(Select, Multimodal) {
          {"model.sam_model.blocks.0.attn.qkv.weight", {2304, 768}, false, "vision"},
          {"model.projector.layers.weight", {1280, 2048}, false, "vision"},
          {"mlp_AR.linear_1.weight", {4608, 4608}, false, "vision"},
+         {"model.resampler_model.spatial_linear.0.weight", {5120, 5120}, false, "vision"},
+         {"vte.weight", {65536, 1536}, false, "vision"},
          {"audio_tower.layers.0.fc1.weight", {1280, 1280}, false, "audio"},
+         {"mm_whisper_embeddings.whisper_encoder.transformer.layers.0.attention.wq.weight",
+          {1280, 1280},
+          false,
+          "audio"},
+         {"model.layers.0.self_attn.q_proj.lora_A.default.weight", {16, 4096}, false, "adapter"},
+         {"model.transformer.ff_out.weight", {152064, 3584}, false, "lm_head"},
+         {"model.transformer.blocks.0.ff_out.weight", {3584, 18944}, true, "linear"},
          {"model.language_model.layers.0.mlp.experts.gate_up_proj",
           {128, 2048, 1536},
           true,
           "stacked experts"}});
 }
 
+TEST(Select, WhatSomeModelsNameAsOthersDo) {
+  const Case encoder = {"encoder.layers.0.attn.to_q.weight", {1024, 1024}, false, "audio"};
+  check({encoder}, "granite_speech");
+  check({{encoder.name, encoder.shape, true, "linear"}});
+  const Case mixer = {"model.layers.0.mamba.in_proj.weight", {8192, 4096}, false, "mamba"};
+  check({mixer, {"model.layers.0.mamba.out_proj.weight", {4096, 8192}, false, "mamba"}}, "jamba");
+  check({{mixer.name, mixer.shape, true, "linear"},
+         {"backbone.layers.0.mixer.x_proj.weight", {288, 8192}, false, "mamba"},
+         {"backbone.layers.0.mixer.dt_proj.weight", {8192, 256}, false, "mamba"}});
+}
+
+TEST(Select, TablesAloneAreNoLinearLayers) {
+  const auto linear = [](const char* name) { return classify(tensor(name, {64, 64})).linear; };
+  for (const char* name : {"model.embed_tokens.weight", "transformer.wte.weight", "shared.weight",
+                           "model.language_model.embed_tokens_per_layer.weight"})
+    EXPECT_FALSE(linear(name)) << name;
+  for (const char* name :
+       {"model.language_model.altup_unembed_projections.0.weight", "context_embedder.weight",
+        "time_text_embed.timestep_embedder.linear_1.weight", "img_in.weight"})
+    EXPECT_TRUE(linear(name)) << name;
+  EXPECT_TRUE(linear("transformer.blocks.0.ffn.experts.mlp.w1"));
+}
+
 TEST(Select, HybridsAndDiffusion) {
-  check({{"backbone.embeddings.weight", {131072, 4480}, false, "embedding"},
-         {"backbone.layers.0.mixer.in_proj.weight", {22656, 4480}, true, "linear"},
-         {"backbone.layers.0.mixer.conv1d.weight", {12288, 1, 4}, false, "convolution"},
-         {"backbone.layers.0.mixer.A_log", {128}, false, "vector"},
-         {"backbone.layers.0.mixer.dt_bias", {128}, false, "bias"},
-         {"backbone.norm_f.weight", {4480}, false, "norm"},
-         {"model.layers.0.linear_attn.in_proj_qkv.weight", {8192, 2048}, true, "linear"},
-         {"model.layers.0.conv.in_proj.weight", {6144, 2048}, true, "linear"},
-         {"transformer_blocks.0.attn.to_q.weight", {3072, 3072}, true, "linear"},
-         {"transformer_blocks.0.ff.net.0.proj.weight", {12288, 3072}, true, "linear"},
-         {"transformer_blocks.0.norm1.linear.weight", {18432, 3072}, false, "norm"},
-         {"time_text_embed.timestep_embedder.linear_1.weight", {3072, 256}, false, "embedding"},
-         {"x_embedder.weight", {3072, 64}, false, "embedding"},
-         {"double_blocks.0.img_mod.lin.weight", {18432, 3072}, false, "modulation"},
-         {"proj_out.weight", {64, 3072}, false, "lm_head"}});
+  check(
+      {{"backbone.embeddings.weight", {131072, 4480}, false, "embedding"},
+       {"backbone.layers.0.mixer.in_proj.weight", {22656, 4480}, true, "linear"},
+       {"backbone.layers.0.mixer.conv1d.weight", {12288, 1, 4}, false, "convolution"},
+       {"backbone.layers.0.mixer.A_log", {128}, false, "vector"},
+       {"backbone.layers.0.mixer.dt_bias", {128}, false, "bias"},
+       {"backbone.norm_f.weight", {4480}, false, "norm"},
+       {"model.layers.0.linear_attn.in_proj_qkv.weight", {8192, 2048}, true, "linear"},
+       {"model.layers.0.linear_attn.in_proj_ba.weight", {64, 2048}, false, "decay"},
+       {"model.layers.0.linear_attn.in_proj_a.weight", {32, 2048}, false, "decay"},
+       {"model.layers.0.mixer.in_proj_a.weight", {32, 2048}, true, "linear"},
+       {"model.layers.0.conv.in_proj.weight", {6144, 2048}, true, "linear"},
+       {"transformer_blocks.0.attn.to_q.weight", {3072, 3072}, true, "linear"},
+       {"transformer_blocks.0.ff.net.0.proj.weight", {12288, 3072}, true, "linear"},
+       {"transformer_blocks.0.norm1.linear.weight", {18432, 3072}, false, "norm"},
+       {"time_text_embed.timestep_embedder.linear_1.weight", {3072, 256}, false, "embedding"},
+       {"x_embedder.weight", {3072, 64}, false, "embedding"},
+       {"condition_embedder.image_embedder.ff.net.0.proj.weight", {5120, 1280}, false, "embedding"},
+       {"time_in.in_layer.weight", {3072, 256}, false, "embedding"},
+       {"final_layer.linear.weight", {64, 3072}, false, "lm_head"},
+       {"all_final_layer.2-1.linear.weight", {64, 3840}, false, "lm_head"},
+       {"double_blocks.0.img_mod.lin.weight", {18432, 3072}, false, "modulation"},
+       {"proj_out.weight", {64, 3072}, false, "lm_head"}});
 }
 
 TEST(Select, DtypesAndDepthsThatCannotBeQuantized) {

@@ -65,6 +65,43 @@ TEST_F(VerifyWhole, ExpertLayersThatQuantizeWarnsAboutAreErrors) {
     }
 }
 
+/// Decay and beta are kept beside what they share a prefix with: loaders do not fuse them.
+TEST_F(VerifyWhole, LinearAttentionWhoseDecayIsKeptIsWhole) {
+  const std::string layer = "model.layers.0.linear_attn.";
+  write_model(dir_ / "in",
+              {{random_tensor(layer + "in_proj_qkvz.weight", {64, 64}),
+                random_tensor(layer + "in_proj_ba.weight", {32, 64}),
+                random_tensor(layer + "out_proj.weight", {64, 64})}},
+              R"({"model_type": "qwen3_next", "hidden_size": 64})");
+  for (const char* format : {"modelopt", "compressed-tensors"}) {
+    auto options = quantize_options(dir_ / "in", dir_ / "out");
+    options.format = format;
+    options.overwrite = true;
+    EXPECT_EQ(quantize_checkpoint(options).warnings, std::vector<std::string>()) << format;
+    const VerifyReport report = verify(options.output);
+    EXPECT_EQ(times(report, "fused-partly"), 0) << text_of(report);
+    EXPECT_FALSE(report.broken()) << text_of(report);
+    EXPECT_NE(read_text(options.output / "config.json").find("linear_attn.in_proj_ba"),
+              std::string::npos);
+    options.include = {"*.in_proj_ba.weight"};
+    quantize_checkpoint(options);
+    EXPECT_FALSE(verify(options.output).broken()) << format;
+  }
+}
+
+/// DBRX: 2-D, of all experts, and no module's .weight.
+TEST_F(VerifyWhole, ExpertsUnderNamesOfTheirOwnAreExcludedByLayer) {
+  write_model(dir_ / "in",
+              {{random_tensor("transformer.blocks.0.ffn.experts.mlp.w1", {256, 64}),
+                random_tensor("transformer.blocks.0.attn.Wqkv.weight", {192, 64})}},
+              R"({"model_type": "dbrx", "d_model": 64})");
+  auto options = quantize_options(dir_ / "in", dir_ / "out");
+  quantize_checkpoint(options);
+  EXPECT_NE(read_text(options.output / "config.json").find("\"transformer.blocks.0.ffn.experts*\""),
+            std::string::npos);
+  EXPECT_FALSE(verify(options.output).broken());
+}
+
 TEST_F(VerifyWhole, StackedExpertsArePartlyQuantizedToo) {
   write_model(dir_ / "in",
               {{random_tensor("model.layers.0.mlp.experts.gate_up_proj", {2, 64, 96}),

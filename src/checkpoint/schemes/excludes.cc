@@ -38,6 +38,18 @@ bool matches_any(const std::string& entry, const std::set<std::string>& names) {
   });
 }
 
+/// What loaders call the experts of a layer whose stack, kept as it is, has a name of its own:
+/// "moe.up_proj", "block_sparse_moe.input_linear". Empty if it is not one.
+std::string experts_beside(const std::string& module) {
+  const std::size_t dot = module.rfind('.');
+  if (dot == std::string::npos) return {};
+  const std::string_view parent = std::string_view(module).substr(0, dot), last(&module[dot + 1]);
+  const bool stack = last == "input_linear" || last == "output_linear" || last == "gate_proj" ||
+                     last == "up_proj" || last == "down_proj";
+  const bool layer = parent.ends_with(".moe") || parent.ends_with(".block_sparse_moe");
+  return stack && layer ? fmt::format("{}.experts", parent) : std::string();
+}
+
 bool is_lm_head(const std::string& module) {
   return module == "lm_head" || module.ends_with(".lm_head");
 }
@@ -61,6 +73,8 @@ std::vector<std::string> linear_excludes(const ConfigFacts& facts,
     if (!module.linear) continue;
     const std::string experts = expert_layer_of(module.name);
     add(experts.empty() || partly.count(experts) != 0 ? module.name : experts_entry(experts));
+    std::string beside = experts_beside(module.name);
+    if (!beside.empty() && partly.count(beside) == 0) add(std::move(beside));
   }
   return entries;
 }

@@ -156,7 +156,8 @@ void check_globals(const Subject& subject, Findings& findings) {
       check_one(t, findings, defaults);
       if (defaults > before && first_default.empty()) first_default = t.module();
       groups[rules.key(t.module())].quantized.push_back(&t);
-    } else if (t.name.ends_with(".weight") && t.shape.size() == 2 && !expert) {
+    } else if (t.name.ends_with(".weight") && t.shape.size() == 2 && !expert &&
+               !is_decay_projection(t.name)) {
       std::string& kept = groups[rules.key(t.module())].kept;
       if (kept.empty()) kept = t.module();
     }

@@ -154,6 +154,9 @@ constexpr FindingKind kKinds[] = {
      "experts that transformers 5 stacks and then reads without their global scale",
      "their weights are thousands of times too large, silently",
      "nvfp4 convert --to bf16, or use transformers 4"},
+    {"latent-attention", error, "kv_b_proj of multi-head latent attention is quantized",
+     "it takes the packed bytes for a matrix of half the columns",
+     "keep it, as nvfp4 quantize does by default"},
     {"mixed-groups", warning, "weights quantized in more than one way",
      "llama.cpp and older vLLM take one group of layers only", "nvfp4 convert"},
     // GGUF

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "checkpoint/expert_layers.h"
+#include "checkpoint/select.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 
@@ -59,6 +60,7 @@ class LoaderCheck {
     }
     if (loader_.name == "llama.cpp") check_groups();
     if (only && loader_.name == "transformers") check_experts();
+    if (only && (loader_.name == "sglang" || loader_.name == "tensorrt-llm")) check_latent();
   }
 
  private:
@@ -85,6 +87,16 @@ class LoaderCheck {
                                   "weight_global_scale ({} in {})",
                                   layer, t->globals.front().divisor, t->module()));
     }
+  }
+
+  /// deepseek_weight_loader.py and modeling_deepseekv3.py cut the rows of the stored weight into
+  /// two matrices, of kv_lora_rank columns.
+  void check_latent() {
+    for (const LogicalTensor* t : subject_.nvfp4())
+      if (is_latent_projection(t->module()))
+        findings_.add(
+            "latent-attention", t->module(),
+            fmt::format("{} is NVFP4, {} takes its bytes for a matrix", t->module(), loader_.name));
   }
 
   void check_groups() {
