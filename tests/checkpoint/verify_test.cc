@@ -12,6 +12,7 @@
 #include "checkpoint/faults.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/loaded_folder.h"
+#include "nvfp4/convert.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4 {
@@ -61,6 +62,27 @@ INSTANTIATE_TEST_SUITE_P(Every, VerifyFault, testing::ValuesIn(every_code()), []
   std::ranges::replace(name, '-', '_');
   return name;
 });
+
+TEST(Verify, ASourceThatTheWeightsMatchWithdrawsGuesses) {
+  for (const char* guess : {"scales-look-swizzled", "global-scale-sense"}) {
+    const TempDir dir;
+    Bed bed{dir / "source", dir / "output", {}};
+    write_tiny_llama(bed.source);
+    quantize_checkpoint(quantize_options(bed.source, bed.output));
+    bed.options.path = bed.output;
+    plants().at(guess)(bed);
+    EXPECT_TRUE(codes_of(verify_checkpoint(bed.options)).contains(guess));
+    // As if the weights had always been like that.
+    ConvertOptions convert;
+    convert.input = bed.output;
+    convert.output = dir / "decoded";
+    convert.to = "bf16";
+    convert_checkpoint(convert);
+    bed.options.source = convert.output;
+    const VerifyReport report = verify_checkpoint(bed.options);
+    EXPECT_FALSE(codes_of(report).contains(guess)) << text_of(report);
+  }
+}
 
 TEST(Verify, EveryCodeHasAPlantedFaultAndNoOther) {
   std::set<std::string> planted;

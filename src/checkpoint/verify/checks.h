@@ -44,6 +44,8 @@ class Findings {
   explicit Findings(std::string loader) : loader_(std::move(loader)) {}
   /// `code` is one of finding_kinds(). The extra effect replaces that of the kind.
   void add(std::string_view code, std::string tensor, std::string text, std::string effect = {});
+  /// What was a guess, and is wrong.
+  void withdraw(std::string_view code, std::string_view tensor);
   /// Whether the limits of this loader count.
   bool judges_for(std::string_view loader) const { return loader_.empty() || loader_ == loader; }
   bool has_errors() const;

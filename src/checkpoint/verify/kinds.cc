@@ -222,6 +222,10 @@ void Findings::add(std::string_view code, std::string tensor, std::string text,
                        std::move(effect), std::string(kind.fix)});
 }
 
+void Findings::withdraw(std::string_view code, std::string_view tensor) {
+  std::erase_if(findings_, [&](const Finding& f) { return f.code == code && f.tensor == tensor; });
+}
+
 bool Findings::has_errors() const {
   return std::ranges::find(findings_, error, &Finding::severity) != findings_.end();
 }
