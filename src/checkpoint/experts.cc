@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "checkpoint/expert_layers.h"
 #include "checkpoint/pattern.h"
 #include "core/require.h"
 
@@ -79,6 +80,13 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
     }
   }
   return slices;
+}
+
+std::vector<std::string> warnings_of_single_experts(const ModelConfig& config,
+                                                    const std::vector<std::string>& quantized) {
+  const auto is_expert = [](const std::string& m) { return !expert_layer_of(m).empty(); };
+  if (!config.is("gpt_oss") || std::ranges::none_of(quantized, is_expert)) return {};
+  return {"gpt_oss: experts are written one by one, loaders of this model read stacks of them"};
 }
 
 }  // namespace nvfp4::checkpoint

@@ -30,4 +30,8 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
                                        const ModelConfig& config,
                                        std::optional<bool> transposed = {});
 
+/// What loaders of the model say to experts that are written one by one; `quantized`: modules.
+std::vector<std::string> warnings_of_single_experts(const ModelConfig& config,
+                                                    const std::vector<std::string>& quantized);
+
 }  // namespace nvfp4::checkpoint

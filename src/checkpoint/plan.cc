@@ -251,8 +251,7 @@ class Planner {
       if (options_.task == Task::convert && !may_quantize()) lose(t);
       add_decoded(c, shard);
     }
-    if (t.name.ends_with(".weight") || c.selection.kind == "stacked experts" ||
-        (c.selection.linear && !expert_layer_of(t.module()).empty()))
+    if (t.name.ends_with(".weight") || (c.selection.linear && !expert_layer_of(t.module()).empty()))
       kept_.push_back({t.module(), c.selection.linear});
   }
 
@@ -428,6 +427,7 @@ class Planner {
     }
     if (quantized_.empty() && options_.task == Task::quantize)
       plan_.warnings.push_back("no tensor is quantized");
+    warn(warnings_of_single_experts(config_, quantized_));
     if (options_.task == Task::decode)
       plan_.config_json =
           with_dtype(without_quantization_config(config_),

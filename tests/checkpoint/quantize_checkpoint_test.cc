@@ -409,6 +409,9 @@ TEST(QuantizeCheckpoint, StackedExpertsAreWrittenOneByOne) {
                             : R"({"model_type": "llama4", "text_config": {"hidden_size": 64}})");
     const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
     EXPECT_EQ(report.tensors[0].kind, "stacked experts");
+    EXPECT_EQ(std::ranges::count_if(report.warnings,
+                                    [](const std::string& w) { return w.starts_with("gpt_oss"); }),
+              interleaved);
     const LoadedModel out(dir / "out");
     EXPECT_FALSE(out.has("l.mlp.experts.gate_up_proj"));
     LoadedModel in(dir / "in");
