@@ -81,7 +81,9 @@ bool is_head(const Parts& module) {
 
 /// What takes the inputs of a diffusion model in, as its own repository names it.
 bool is_diffusion_input(const Parts& module) {
-  return one_of(module.front(), {"img_in", "txt_in", "time_in", "vector_in", "guidance_in"});
+  return any_part(module, [](std::string_view p) {
+    return one_of(p, {"img_in", "txt_in", "time_in", "vector_in", "guidance_in"});
+  });
 }
 
 bool is_embedding(const Parts& module) {
