@@ -171,6 +171,7 @@ TEST(Select, HybridsAndDiffusion) {
        {"x_embedder.weight", {3072, 64}, false, "embedding"},
        {"condition_embedder.image_embedder.ff.net.0.proj.weight", {5120, 1280}, false, "embedding"},
        {"time_in.in_layer.weight", {3072, 256}, false, "embedding"},
+       {"model.diffusion_model.img_in.weight", {3072, 64}, false, "embedding"},
        {"final_layer.linear.weight", {64, 3072}, false, "lm_head"},
        {"all_final_layer.2-1.linear.weight", {64, 3840}, false, "lm_head"},
        {"double_blocks.0.img_mod.lin.weight", {18432, 3072}, false, "modulation"},
