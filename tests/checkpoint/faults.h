@@ -252,6 +252,11 @@ inline const std::map<std::string, Plant>& plants() {
          b.only("model.layers.0.self_attn.kv_b_proj", {64, 64});
          b.options.loader = "sglang";
        }},
+      {"mtp-quantized",
+       [](Bed& b) {
+         b.only("mtp.layers.0.mlp.down_proj", {64, 64});
+         b.options.loader = "sglang";
+       }},
       {"mixed-groups", edit([](LoadedFolder& f) {
          auto& shard = f.shard_of("lm_head.weight");
          shard.push_back(fp8_tensor("extra.weight"));

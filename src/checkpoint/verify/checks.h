@@ -56,6 +56,9 @@ class Findings {
   std::vector<Finding> findings_;
 };
 
+/// What the names of layers for multi-token prediction have in them; config.json counts the others.
+std::vector<std::string> prediction_layer_marks(const Subject& subject);
+
 /// Whether one of two codes in a byte is neither 0 nor -0.
 inline bool is_not_zero(std::byte pair) { return (pair & std::byte{0x77}) != std::byte{0}; }
 

@@ -225,15 +225,15 @@ class ConfigCheck {
     const std::int64_t wanted =
         std::max(integer("num_nextn_predict_layers"), integer("mtp_num_hidden_layers"));
     if (wanted <= 0) return;
-    const std::string layer = fmt::format("layers.{}.", integer("num_hidden_layers"));
+    const auto marks = prediction_layer_marks(subject_);
     const bool there = std::ranges::any_of(subject_.tensors, [&](const LogicalTensor& t) {
-      return t.name.find(layer) != std::string::npos || t.name.find("mtp") != std::string::npos ||
-             t.name.find("nextn") != std::string::npos;
+      return std::ranges::any_of(
+          marks, [&](const std::string& mark) { return t.name.find(mark) != std::string::npos; });
     });
     if (!there)
       findings_.add("mtp-dropped", "config.json",
                     fmt::format("{}: {} multi-token prediction layer(s), and no tensor of {}",
-                                subject_.config_file, wanted, layer));
+                                subject_.config_file, wanted, marks.back()));
   }
 
   const Subject& subject_;
@@ -243,6 +243,16 @@ class ConfigCheck {
 };
 
 }  // namespace
+
+std::vector<std::string> prediction_layer_marks(const Subject& subject) {
+  std::vector<std::string> marks = {"mtp", "nextn"};
+  if (!subject.config.is_object()) return marks;
+  const auto& config = language_model_config(subject.config);
+  if (const auto it = config.find("num_hidden_layers");
+      it != config.end() && it->is_number_integer())
+    marks.push_back(fmt::format("layers.{}.", it->template get<std::int64_t>()));
+  return marks;
+}
 
 void check_config(const Subject& subject, Findings& findings) {
   ConfigCheck(subject, findings).run();

@@ -157,6 +157,8 @@ constexpr FindingKind kKinds[] = {
     {"latent-attention", error, "kv_b_proj of multi-head latent attention is quantized",
      "it takes the packed bytes for a matrix of half the columns",
      "keep it, as nvfp4 quantize does by default"},
+    {"mtp-quantized", warning, "layers for multi-token prediction are quantized",
+     "it builds them plain, speculative decoding fails on their shapes", "keep them: --ignore"},
     {"mixed-groups", warning, "weights quantized in more than one way",
      "llama.cpp and older vLLM take one group of layers only", "nvfp4 convert"},
     // GGUF

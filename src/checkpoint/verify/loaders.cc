@@ -61,6 +61,7 @@ class LoaderCheck {
     if (loader_.name == "llama.cpp") check_groups();
     if (only && loader_.name == "transformers") check_experts();
     if (only && (loader_.name == "sglang" || loader_.name == "tensorrt-llm")) check_latent();
+    if (only && loader_.name == "sglang" && scheme == "modelopt") check_prediction();
   }
 
  private:
@@ -97,6 +98,17 @@ class LoaderCheck {
         findings_.add(
             "latent-attention", t->module(),
             fmt::format("{} is NVFP4, {} takes its bytes for a matrix", t->module(), loader_.name));
+  }
+
+  /// deepseek_nextn.py and others take no quantization from ModelOpt's NVFP4. Once.
+  void check_prediction() {
+    const auto marks = prediction_layer_marks(subject_);
+    for (const LogicalTensor* t : subject_.nvfp4())
+      for (const std::string& mark : marks)
+        if (t->module().find(mark) != std::string::npos)
+          return findings_.add(
+              "mtp-quantized", t->module(),
+              fmt::format("{} is NVFP4, and of a layer for multi-token prediction", t->module()));
   }
 
   void check_groups() {
