@@ -203,6 +203,8 @@ Selection classify(const safetensors::TensorInfo& t, std::string_view model_type
   if (one_of(model_type, {"gpt2", "openai-gpt", "imagegpt"}) && last.starts_with("c_"))
     return keep("convolution", "Conv1D stores [in, out]");
   if (is_head(module)) return keep("lm_head", "loaders expect an unquantized output head");
+  if (last == "proj_out" && module.front() == "single_transformer_blocks")
+    return keep("linear", "loaders that look for substrings exclude it with the model's proj_out");
   if (is_mtp_joint(module)) return keep("mtp", "loaders build it as a plain layer");
   if (is_router(module)) return keep("router", "routers and gates decide by small differences");
   if (is_modulation(module)) return keep("modulation", "it scales every activation");

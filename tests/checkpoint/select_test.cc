@@ -175,6 +175,8 @@ TEST(Select, HybridsAndDiffusion) {
        {"final_layer.linear.weight", {64, 3072}, false, "lm_head"},
        {"all_final_layer.2-1.linear.weight", {64, 3840}, false, "lm_head"},
        {"double_blocks.0.img_mod.lin.weight", {18432, 3072}, false, "modulation"},
+       {"single_transformer_blocks.0.proj_out.weight", {3072, 15360}, false, "linear"},
+       {"single_transformer_blocks.0.proj_mlp.weight", {12288, 3072}, true, "linear"},
        {"proj_out.weight", {64, 3072}, false, "lm_head"}});
 }
 
