@@ -224,7 +224,7 @@ class ConfigCheck {
     };
     const std::int64_t wanted =
         std::max(integer("num_nextn_predict_layers"), integer("mtp_num_hidden_layers"));
-    if (wanted <= 0) return;
+    if (wanted <= 0 || integer("num_hidden_layers") <= 0) return;
     const auto marks = prediction_layer_marks(subject_);
     const bool there = std::ranges::any_of(subject_.tensors, [&](const LogicalTensor& t) {
       return std::ranges::any_of(
