@@ -167,6 +167,34 @@ TEST(Verify, ExpertsLoseTheirGlobalScalesInTransformersOnly) {
   EXPECT_FALSE(codes_of(verify_checkpoint(bed.options)).contains(code)) << "1 is lost without harm";
 }
 
+TEST(Verify, WhatSingleLoadersBuildPlainIsForThemAlone) {
+  const TempDir dir;
+  Bed bed{dir / "source", dir / "output", {}};
+  bed.options.path = bed.output;
+  const std::string latent = "model.layers.0.self_attn.kv_b_proj";
+  const std::string next = "model.layers.1.mlp.down_proj";  // the layer behind the last one
+  for (const std::string& module : {latent, next}) {
+    bed.only(module, {64, 64});
+    bed.edit([](LoadedFolder& f) {
+      f.config["num_hidden_layers"] = 1;
+      f.config["num_nextn_predict_layers"] = 1;
+    });
+    for (const std::string loader : {"", "vllm", "sglang", "tensorrt-llm", "transformers"}) {
+      bed.options.loader = loader;
+      const VerifyReport report = verify_checkpoint(bed.options);
+      const std::set<std::string> codes = codes_of(report);
+      EXPECT_EQ(codes.contains("latent-attention"),
+                module == latent && (loader == "sglang" || loader == "tensorrt-llm"))
+          << loader << text_of(report);
+      EXPECT_EQ(codes.contains("mtp-quantized"), module == next && loader == "sglang")
+          << loader << text_of(report);
+      EXPECT_EQ(codes.contains("mtp-dropped"), module == latent) << loader << text_of(report);
+    }
+    bed.edit([](LoadedFolder& f) { f.config.erase("num_hidden_layers"); });
+    EXPECT_FALSE(codes_of(verify_checkpoint(bed.options)).contains("mtp-dropped"));
+  }
+}
+
 /// What is said of one weight of these sizes, as the multiples that a loader takes and does not.
 TEST(Verify, LimitsAreThoseOfEachLoader) {
   const TempDir dir;

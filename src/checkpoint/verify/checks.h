@@ -56,7 +56,8 @@ class Findings {
   std::vector<Finding> findings_;
 };
 
-/// What the names of layers for multi-token prediction have in them; config.json counts the others.
+/// What the names of layers for multi-token prediction have in them; last what follows from
+/// config.json's count of the others, if there is one.
 std::vector<std::string> prediction_layer_marks(const Subject& subject);
 
 /// Whether one of two codes in a byte is neither 0 nor -0.

@@ -102,10 +102,8 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
       findings.add("source-differs", t.name,
                    fmt::format("{}: {:.2g} % from the source, and not quantized", t.name,
                                100 * t.relative_error));
-    if (pair.b.tensor->is_nvfp4()) {
-      const auto [at, fresh] = near.try_emplace(pair.b.tensor->module(), true);
-      at->second = at->second && t.relative_error <= kFar;
-    }
+    if (pair.b.tensor->is_nvfp4())
+      near.try_emplace(pair.b.tensor->module(), true).first->second &= t.relative_error <= kFar;
   }
   for (const auto& [module, all] : near)
     for (const char* guess : {"scales-look-swizzled", "global-scale-sense"})
