@@ -100,7 +100,7 @@ bool is_embedding(const Parts& module) {
 bool is_table(const Parts& module) {
   const std::string_view last = module.back();
   return one_of(last, {"wte", "wpe", "relative_attention_bias", "shared"}) ||
-         (contains(last, "embed") && !contains(last, "unembed") && !last.ends_with("embedder"));
+         (contains(last, "embed") && !last.ends_with("embedder"));
 }
 
 /// The projections of Mamba-1, whose loaders build them plain. Mamba-2 has one of them only.

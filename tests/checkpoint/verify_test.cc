@@ -72,6 +72,8 @@ TEST(Verify, ASourceThatTheWeightsMatchWithdrawsGuesses) {
     bed.options.path = bed.output;
     plants().at(guess)(bed);
     EXPECT_TRUE(codes_of(verify_checkpoint(bed.options)).contains(guess));
+    bed.compare();
+    EXPECT_TRUE(codes_of(verify_checkpoint(bed.options)).contains(guess)) << "it was right";
     // As if the weights had always been like that.
     ConvertOptions convert;
     convert.input = bed.output;
