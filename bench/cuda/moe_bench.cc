@@ -184,6 +184,19 @@ void run_tiles(const Arguments& a, std::int64_t n, std::int64_t k) {
     const Matrix x = to_device(bench::gaussian(DType::bf16, tokens * kTopK, k, 5).view(), kGpu);
     Matrix out(DType::bf16, tokens * kTopK, n, kGpu);
     std::vector<std::pair<double, GemmTile>> times;
+    if (tokens == 1) {
+      // As the layer multiplies: the rows are those of the choices.
+      const auto time = [&](const GemmTile& tile) {
+        return bench::measure(copies, [&](std::int64_t i, Stream s) {
+          routed_gemm_into(x.view(), w, routings[static_cast<std::size_t>(i)].view(), out.span(),
+                           {.tile = tile, .stream = s});
+        });
+      };
+      for (const int rows : {0, 32, 64, 128, 224}) {
+        const GemmTile tile{rows == 0 ? 0 : 1, rows, 1};
+        times.emplace_back(time(tile), tile);
+      }
+    }
     for (const int t : {0, 8, 16, 32, 48, 64, 96, 128, 144, 160, 192, 256})
       for (const int rows : {64, 128, 192})
         for (const int splits : {1, 2, 4}) {

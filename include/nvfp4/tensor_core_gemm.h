@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "nvfp4/activation.h"
 #include "nvfp4/gemm.h"
 #include "nvfp4/matrix.h"
 
@@ -129,8 +130,8 @@ struct TensorCoreGemmOptions {
   std::span<const float> bias = {};
   /// The same row of x gives the same bits whatever the number of rows.
   bool batch_invariant = false;
-  /// Of groups: what was enqueued last before this product writes neither starts nor ends, so that
-  /// the first weights can be fetched while it still runs.
+  /// Of groups: what was enqueued last before this product writes neither starts nor ends, nor the
+  /// ids of a routing, so that the first weights can be fetched while it still runs.
   bool ends_settled = false;
   GemmTile tile = {};
   /// For quantized x: gemm_workspace_bytes() bytes, aligned to 16. What is in it is overwritten.
@@ -157,7 +158,8 @@ void gemm_into(QuantizedView x, const FragmentWeights& w, MatrixSpan out,
 /// What a product with `x` needs of options.workspace.
 std::int64_t gemm_workspace_bytes(const QuantizedShape& x);
 
-inline constexpr int kMostGroups = 1024;  ///< of grouped_gemm_into()
+inline constexpr int kMostGroups = 1024;                 ///< of grouped_gemm_into()
+inline constexpr std::int64_t kMostRoutedDepth = 65536;  ///< K of routed_gemm_into()
 
 /// Every group of rows has weights of its own (a mixture of experts): rows [starts[g], ends[g]) of
 /// x times w[g]ᵀ.
@@ -174,6 +176,21 @@ void grouped_gemm_into(MatrixView x, const FragmentWeights& w, std::span<const s
 void grouped_gemm_into(QuantizedView x, const FragmentWeights& w,
                        std::span<const std::int32_t> starts, std::span<const std::int32_t> ends,
                        MatrixSpan out, const TensorCoreGemmOptions& options);
+
+/// Every choice of every token has weights of its own (a mixture of experts with one token, whose
+/// rows need no order): row t · top_k + j of out is a row of x times w[ids[t, j]]ᵀ.
+///
+/// Shapes  x [T, K], K <= kMostRoutedDepth, whose row t all choices of token t read, or [T · top_k,
+/// K], a row each; w of G
+///         groups; routing of T tokens, its ids on the GPU, where they are neither checked nor
+///         waited for; its weights do not count. out [T · top_k, N]; rows whose id is not in
+///         0 … G - 1 are not touched.
+/// Units   as gemm_into; each row reads its group's weights, even if they are those of another one.
+/// Throws  as gemm_into; ValueError if options.batch_invariant.
+void routed_gemm_into(MatrixView x, const FragmentWeights& w, const Routing& routing,
+                      MatrixSpan out, const TensorCoreGemmOptions& options = {});
+void routed_gemm_into(QuantizedView x, const FragmentWeights& w, const Routing& routing,
+                      MatrixSpan out, const TensorCoreGemmOptions& options);
 
 /// Every row goes to every group: out[t, g, :] = x[t, g, :] · w[g]ᵀ ("bhr,hdr->bhd").
 ///

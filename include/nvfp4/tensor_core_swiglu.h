@@ -56,4 +56,21 @@ void grouped_swiglu_gemm_quantize_into(QuantizedView x, const FragmentWeights& g
                                        const QuantizeOptions& quantize,
                                        const TensorCoreSwigluOptions& options);
 
+/// As routed_gemm_into(): row t · top_k + j is of the matrix that choice j of token t names. Rows
+/// whose id names none are not touched, but for their global scales and for padding of the scales'
+/// layout.
+void routed_swiglu_gemm_into(MatrixView x, const FragmentWeights& gate_up, const Routing& routing,
+                             MatrixSpan y, const TensorCoreSwigluOptions& options = {});
+void routed_swiglu_gemm_into(QuantizedView x, const FragmentWeights& gate_up,
+                             const Routing& routing, MatrixSpan y,
+                             const TensorCoreSwigluOptions& options);
+void routed_swiglu_gemm_quantize_into(MatrixView x, const FragmentWeights& gate_up,
+                                      const Routing& routing, QuantizedSpan out,
+                                      const QuantizeOptions& quantize,
+                                      const TensorCoreSwigluOptions& options = {});
+void routed_swiglu_gemm_quantize_into(QuantizedView x, const FragmentWeights& gate_up,
+                                      const Routing& routing, QuantizedSpan out,
+                                      const QuantizeOptions& quantize,
+                                      const TensorCoreSwigluOptions& options);
+
 }  // namespace nvfp4

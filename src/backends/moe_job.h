@@ -45,15 +45,15 @@ struct GatherJob {
 };
 
 /// out[t] = first[t] + Σ_k weights[t, k] · rows[row_of[t, k]], FP32 in the order of k, products
-/// rounded; then rounded to the type of out. Pairs without a row count nothing.
+/// rounded; then rounded to the type of out. Pairs without a row count nothing. Without row_of the
+/// rows are those of the pairs, one each; those whose id names no expert have none.
 struct CombineJob {
   MatrixView first = {};  ///< FP32 [T, N], dense, N % 8 == 0; without data: zeros
   MatrixView rows = {};   ///< FP32 or BF16 [·, N], dense
-  const float* weights = nullptr;
-  std::int64_t weight_stride = 0;
-  const std::int32_t* row_of = nullptr;  ///< [T · top_k]
-  std::int64_t top_k = 0;
-  MatrixSpan out = {};  ///< [T, N], any type and stride
+  Routing routing = {};
+  std::int64_t experts = 0;
+  const std::int32_t* row_of = nullptr;  ///< [T · top_k], or null
+  MatrixSpan out = {};                   ///< [T, N], any type and stride
   Stream stream = {};
 };
 

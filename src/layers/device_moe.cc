@@ -168,35 +168,40 @@ QuantizedView DeviceMoe::gather(const QuantizedView& x, const DispatchJob& route
 }
 
 template <class X>
-TensorCoreGemmOptions DeviceMoe::product_options(const X& x, Stream stream) const {
-  // Between the order of the rows and a product at least x is gathered.
+TensorCoreGemmOptions DeviceMoe::product_options(const X& x, const Rule& rule,
+                                                 Stream stream) const {
   TensorCoreGemmOptions options{
-      .batch_invariant = options_.batch_invariant, .ends_settled = true, .stream = stream};
+      .batch_invariant = options_.batch_invariant, .ends_settled = rule.settled, .stream = stream};
   if constexpr (std::is_same_v<X, QuantizedView>)
     options.workspace = decoding_memory(work_.decoded, x.shape, device_);
   return options;
 }
 
 template <class X>
-void DeviceMoe::product(const X& x, const FragmentWeights& w, const DispatchJob* routed,
+void DeviceMoe::product(const X& x, const FragmentWeights& w, const Rule& rule,
                         const MatrixSpan& out, Stream stream) const {
-  const TensorCoreGemmOptions options = product_options(x, stream);
-  if (routed == nullptr) return gemm_into(x, w, out, options);
-  grouped_gemm_into(x, w, {}, row_ends(*routed), out, options);
+  const TensorCoreGemmOptions options = product_options(x, rule, stream);
+  if (rule.choices != nullptr) return routed_gemm_into(x, w, *rule.choices, out, options);
+  if (rule.order != nullptr)
+    return grouped_gemm_into(x, w, {}, row_ends(*rule.order), out, options);
+  gemm_into(x, w, out, options);
 }
 
 template <class X>
-void DeviceMoe::hidden(const Experts& experts, const X& x, const DispatchJob* routed,
-                       const MatrixSpan& out, Stream stream) const {
+void DeviceMoe::hidden(const Experts& experts, const X& x, const Rule& rule, const MatrixSpan& out,
+                       Stream stream) const {
   if (experts.gate_up.gate_up()) {
     const TensorCoreSwigluOptions options{.limit = options_.swiglu_limit,
-                                          .gemm = product_options(x, stream)};
-    if (routed == nullptr) return swiglu_gemm_into(x, experts.gate_up, out, options);
-    return grouped_swiglu_gemm_into(x, experts.gate_up, {}, row_ends(*routed), out, options);
+                                          .gemm = product_options(x, rule, stream)};
+    if (rule.choices != nullptr)
+      return routed_swiglu_gemm_into(x, experts.gate_up, *rule.choices, out, options);
+    if (rule.order != nullptr)
+      return grouped_swiglu_gemm_into(x, experts.gate_up, {}, row_ends(*rule.order), out, options);
+    return swiglu_gemm_into(x, experts.gate_up, out, options);
   }
   const MatrixSpan gate_up =
       work_.gate_up.get(DType::f32, out.rows, 2 * experts.intermediate(), device_);
-  product(x, experts.gate_up, routed, gate_up, stream);
+  product(x, experts.gate_up, rule, gate_up, stream);
   swiglu_into(gate_up, out, {.limit = options_.swiglu_limit}, {.stream = stream});
 }
 
@@ -222,44 +227,49 @@ GlobalScales DeviceMoe::row_scales(const Experts& experts, std::int64_t rows,
 
 template <class X>
 QuantizedView DeviceMoe::quantized_hidden(const Experts& experts, const X& x, std::int64_t rows,
-                                          const DispatchJob* routed, Stream stream) const {
+                                          const Rule& rule, Stream stream) const {
   InputQuantizer quantizer = activation_quantizer(experts);
-  const bool each_row = routed != nullptr && experts.down_scales.size() > 1;
+  const bool each_row = rule.order != nullptr && experts.down_scales.size() > 1;
   if (each_row) quantizer.scope = GlobalScope::vector;
   QuantizeOptions o = quantizer.options(stream);
-  if (each_row) o.global = row_scales(experts, rows, *routed, stream);
+  if (each_row) o.global = row_scales(experts, rows, *rule.order, stream);
   const QuantizedSpan h =
       work_.activated.get(rows, experts.intermediate(), quantizer.scope, device_);
   if (experts.gate_up.gate_up()) {
     const TensorCoreSwigluOptions options{.limit = options_.swiglu_limit,
-                                          .gemm = product_options(x, stream)};
-    if (routed == nullptr)
-      swiglu_gemm_quantize_into(x, experts.gate_up, h, o, options);
+                                          .gemm = product_options(x, rule, stream)};
+    if (rule.choices != nullptr)
+      routed_swiglu_gemm_quantize_into(x, experts.gate_up, *rule.choices, h, o, options);
+    else if (rule.order != nullptr)
+      grouped_swiglu_gemm_quantize_into(x, experts.gate_up, {}, row_ends(*rule.order), h, o,
+                                        options);
     else
-      grouped_swiglu_gemm_quantize_into(x, experts.gate_up, {}, row_ends(*routed), h, o, options);
+      swiglu_gemm_quantize_into(x, experts.gate_up, h, o, options);
     return h;
   }
   const MatrixSpan gate_up =
       work_.gate_up.get(DType::f32, rows, 2 * experts.intermediate(), device_);
-  product(x, experts.gate_up, routed, gate_up, stream);
+  product(x, experts.gate_up, rule, gate_up, stream);
   // What an earlier call left in the rows of no expert must not count.
-  if (routed != nullptr && o.global.empty() && quantizer.scope == GlobalScope::tensor)
-    device_backend(device_).clear_rows_from(routed->row_ends + routed->experts - 1, gate_up,
+  if (rule.order != nullptr && o.global.empty() && quantizer.scope == GlobalScope::tensor)
+    device_backend(device_).clear_rows_from(rule.order->row_ends + rule.order->experts - 1, gate_up,
                                             stream);
   swiglu_quantize_into(gate_up, h, {.limit = options_.swiglu_limit}, o);
   return h;
 }
 
 template <class X>
-void DeviceMoe::run_experts(const Experts& experts, const X& x, std::int64_t rows,
-                            const DispatchJob* routed, const MatrixSpan& out, Stream stream) const {
+void DeviceMoe::run_experts(const Experts& experts, const X& x, std::int64_t rows, const Rule& rule,
+                            const MatrixSpan& out, Stream stream) const {
+  Rule of_down = rule;
+  of_down.settled = true;
   if (w4a4())
-    return product(quantized_hidden(experts, x, rows, routed, stream), experts.down, routed, out,
+    return product(quantized_hidden(experts, x, rows, rule, stream), experts.down, of_down, out,
                    stream);
   const MatrixSpan h =
       work_.hidden.get(options_.intermediate, rows, experts.intermediate(), device_);
-  hidden(experts, x, routed, h, stream);
-  product(MatrixView(h), experts.down, routed, out, stream);
+  hidden(experts, x, rule, h, stream);
+  product(MatrixView(h), experts.down, of_down, out, stream);
 }
 
 template <class X>
@@ -269,10 +279,18 @@ MatrixView DeviceMoe::run_shared(const X& x, std::int64_t tokens, Stream stream)
   const MatrixSpan sum = work_.sum.get(DType::f32, tokens, k, device_);
   for (std::size_t s = 0; s < shared_.size(); ++s) {
     const MatrixSpan y = s == 0 ? sum : work_.shared.get(DType::f32, tokens, k, device_);
-    run_experts(shared_[s], x, tokens, nullptr, y, stream);
+    run_experts(shared_[s], x, tokens, {}, y, stream);
     if (s > 0) device_backend(device_).add_rows(y, sum, stream);
   }
   return sum;
+}
+
+bool DeviceMoe::takes_choices(const Routing& routing) const {
+  // Of one token no two rows read the same weights. A measured global scale, or one for each
+  // expert, needs an order.
+  return routing.rows == 1 && !options_.batch_invariant && routed_.gate_up.gate_up() &&
+         !(w4a4() && routed_.down_scales.size() > 1) &&
+         std::max(routed_.hidden(), routed_.intermediate()) <= kMostRoutedDepth;
 }
 
 template <class X>
@@ -280,19 +298,25 @@ void DeviceMoe::run(const X& x, const Routing& routing, const MatrixSpan& out,
                     Stream stream) const {
   if (out.rows == 0) return;
   CombineJob combine{.first = run_shared(x, out.rows, stream),
-                     .weights = routing.weights,
-                     .weight_stride = routing.weight_stride,
-                     .top_k = routing.top_k,
+                     .routing = routing,
+                     .experts = routed_.count(),
                      .out = out,
                      .stream = stream};
   const std::int64_t rows = routing.rows * routing.top_k;
   if (rows > 0) {
-    const DispatchJob routed = order(routing, stream);
     const DType type = out.dtype == DType::bf16 ? DType::bf16 : DType::f32;
     const MatrixSpan y = work_.down.get(type, rows, routed_.hidden(), device_);
-    run_experts(routed_, gather(x, routed), rows, &routed, y, stream);
     combine.rows = y;
-    combine.row_of = routed.row_of;
+    if (takes_choices(routing)) {
+      // A kernel of this layer that ran before, if there is one, does not write the routing.
+      const bool settled = !shared_.empty() || w4a4();
+      run_experts(routed_, x, rows, {.choices = &routing, .settled = settled}, y, stream);
+    } else {
+      // Between the order of the rows and a product at least x is gathered.
+      const DispatchJob routed = order(routing, stream);
+      run_experts(routed_, gather(x, routed), rows, {.order = &routed}, y, stream);
+      combine.row_of = routed.row_of;
+    }
   }
   device_backend(device_).combine_rows(combine);
 }

@@ -56,26 +56,35 @@ class DeviceMoe {
   /// How the input of down is quantized, before anything is known of its rows.
   InputQuantizer activation_quantizer(const Experts& experts) const;
 
+  /// Which expert a row goes to: the routed ones by their order, or every choice of a token is a
+  /// row of its own; or there is but one.
+  struct Rule {
+    const DispatchJob* order = nullptr;
+    const Routing* choices = nullptr;
+    bool settled = true;  ///< the kernel before does not write what choices say
+  };
+  /// Whether the rows of so few tokens need no order.
+  bool takes_choices(const Routing& routing) const;
+
   template <class X>
   void run(const X& x, const Routing& routing, const MatrixSpan& out, Stream stream) const;
   template <class X>
   MatrixView run_shared(const X& x, std::int64_t tokens, Stream stream) const;
   template <class X>
-  void run_experts(const Experts& experts, const X& x, std::int64_t rows, const DispatchJob* routed,
+  void run_experts(const Experts& experts, const X& x, std::int64_t rows, const Rule& rule,
                    const MatrixSpan& out, Stream stream) const;
-  /// x · wᵀ; rows up to row_ends[g] by w[g] if they are routed.
   template <class X>
-  void product(const X& x, const FragmentWeights& w, const DispatchJob* routed,
-               const MatrixSpan& out, Stream stream) const;
+  void product(const X& x, const FragmentWeights& w, const Rule& rule, const MatrixSpan& out,
+               Stream stream) const;
   /// SwiGLU of gate and up of x, for down: W4A16, and W4A4.
   template <class X>
-  void hidden(const Experts& experts, const X& x, const DispatchJob* routed, const MatrixSpan& out,
+  void hidden(const Experts& experts, const X& x, const Rule& rule, const MatrixSpan& out,
               Stream stream) const;
   template <class X>
   QuantizedView quantized_hidden(const Experts& experts, const X& x, std::int64_t rows,
-                                 const DispatchJob* routed, Stream stream) const;
+                                 const Rule& rule, Stream stream) const;
   template <class X>
-  TensorCoreGemmOptions product_options(const X& x, Stream stream) const;
+  TensorCoreGemmOptions product_options(const X& x, const Rule& rule, Stream stream) const;
   /// The global scale of each row, that of its expert.
   GlobalScales row_scales(const Experts& experts, std::int64_t rows, const DispatchJob& routed,
                           Stream stream) const;

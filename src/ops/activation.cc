@@ -139,17 +139,21 @@ void require_staged(const char* op, const Routing& routing, const StagedRouting&
 
 }  // namespace
 
-void require_routing(const char* op, const Routing& routing, std::int64_t rows) {
+void require_ids(const char* op, const Routing& routing, std::int64_t rows) {
   require<ShapeError>(routing.rows == rows, "{}: routing.rows = {}, must be hidden.rows = {}", op,
                       routing.rows, rows);
   require<ShapeError>(routing.top_k >= 0, "{}: routing.top_k = {}, must not be negative", op,
                       routing.top_k);
   require_stride(op, "routing.id_stride", routing.id_stride, routing);
-  require_stride(op, "routing.weight_stride", routing.weight_stride, routing);
   const std::int64_t n = rows > 0 ? routing.top_k : 0;
   const auto id_bytes = std::size_t{1} << static_cast<int>(routing.id_type) / 2;
   require_memory(op, "routing.ids", routing.ids, n, id_bytes);
-  require_array(op, "routing.weights", routing.weights, n);
+}
+
+void require_routing(const char* op, const Routing& routing, std::int64_t rows) {
+  require_ids(op, routing, rows);
+  require_stride(op, "routing.weight_stride", routing.weight_stride, routing);
+  require_array(op, "routing.weights", routing.weights, rows > 0 ? routing.top_k : 0);
 }
 
 void rms_norm_into(MatrixView x, std::span<const float> weight, MatrixSpan y,

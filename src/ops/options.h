@@ -53,7 +53,8 @@ void require_usable(const char* op, const GlobalScale& g);
 /// Throws ShapeError unless all pointers that the shape needs are there.
 void require_quantized(const char* op, const char* argument, const QuantizedView& q);
 
-/// Throws ShapeError unless the routing is one of `rows` tokens.
+/// Throws ShapeError unless the ids are those of `rows` tokens, or the routing is.
+void require_ids(const char* op, const Routing& routing, std::int64_t rows);
 void require_routing(const char* op, const Routing& routing, std::int64_t rows);
 
 /// Cuts [0, vectors) × [0, blocks) so that a tile is about half an L2 cache of input and lies in

@@ -89,6 +89,23 @@ void require_groups(const char* op, const FragmentWeights& w, std::span<const st
   require_array(op, "starts", starts.data(), static_cast<std::int64_t>(starts.size()));
 }
 
+void require_routed(const char* op, const GemmInput& x, const Routing& routing,
+                    const TensorCoreGemmOptions& options) {
+  require_ids(op, routing, routing.rows);
+  const std::int64_t most = (std::int64_t{1} << 31) - 1;
+  require<UnsupportedError>(routing.top_k == 0 || routing.rows <= most / routing.top_k,
+                            "{}: {} tokens with {} choices each, at most 2^31 - 1 rows can be run",
+                            op, routing.rows, routing.top_k);
+  const std::int64_t rows = routing.rows * routing.top_k;
+  require<ShapeError>(x.view.rows == routing.rows || x.view.rows == rows,
+                      "{}: x has {} rows, must have one for each of {} tokens, or for each of "
+                      "their {} choices",
+                      op, x.view.rows, routing.rows, rows);
+  require<UnsupportedError>(x.view.cols <= kMostRoutedDepth, "{}: K = {}, at most {} can be run",
+                            op, x.view.cols, kMostRoutedDepth);
+  require<ValueError>(!options.batch_invariant,
+                      "{}: batch_invariant = true, must be false: see grouped_gemm_into", op);
+}
 void require_factors(const char* op, const FragmentWeights& w,
                      const TensorCoreGemmOptions& options) {
   const auto given = [](std::span<const float> s) { return static_cast<std::int64_t>(s.size()); };

@@ -24,6 +24,9 @@ void require_depth(const char* op, const GemmInput& x, const FragmentWeights& w)
 void require_one_group(const char* op, const FragmentWeights& w);
 void require_groups(const char* op, const FragmentWeights& w, std::span<const std::int32_t> starts,
                     std::span<const std::int32_t> ends);
+/// routing: of tokens whose choices read x, which has a row for each token, or for each choice.
+void require_routed(const char* op, const GemmInput& x, const Routing& routing,
+                    const TensorCoreGemmOptions& options);
 void require_factors(const char* op, const FragmentWeights& w,
                      const TensorCoreGemmOptions& options);
 void require_product(const char* op, const MatrixSpan& out, std::int64_t rows, std::int64_t cols,

@@ -5,10 +5,11 @@
 namespace nvfp4 {
 namespace {
 
-/// Starts and ends of groups, or that there is but one.
+/// Starts and ends of groups, or a routing, or that there is but one group.
 struct Groups {
   bool given = false;
   std::span<const std::int32_t> starts = {}, ends = {};
+  const Routing* routing = nullptr;
 };
 
 /// Where the result goes, as the kernel is told it.
@@ -51,7 +52,12 @@ void swiglu_gemm(const char* op, const X& x, const FragmentWeights& w, const Gro
                       "{}: w is not packed as gate and up: see pack_gate_up_fragments", op);
   require<ValueError>(options.limit > 0, "{}: limit = {}, must be positive", op, options.limit);
   FragmentGemmJob job{.w = &w, .options = options.gemm, .limit = options.limit};
-  if (groups.given) {
+  std::int64_t rows = in.view.rows;
+  if (groups.routing != nullptr) {
+    require_routed(op, in, *groups.routing, options.gemm);
+    job.routing = groups.routing;
+    rows = groups.routing->rows * groups.routing->top_k;
+  } else if (groups.given) {
     require_groups(op, w, groups.starts, groups.ends);
     job.starts = groups.starts.empty() ? nullptr : groups.starts.data();
     job.ends = groups.ends.data();
@@ -59,13 +65,15 @@ void swiglu_gemm(const char* op, const X& x, const FragmentWeights& w, const Gro
     require_one_group(op, w);
   }
   require_factors(op, w, options.gemm);
-  set_result(op, result, in.view.rows, w.rows() / 2, job);
+  set_result(op, result, rows, w.rows() / 2, job);
   run_product(x, in, job);
 }
 
 constexpr const char *kStore = "swiglu_gemm", *kQuantize = "swiglu_gemm_quantize",
                      *kGroupedStore = "grouped_swiglu_gemm",
-                     *kGroupedQuantize = "grouped_swiglu_gemm_quantize";
+                     *kGroupedQuantize = "grouped_swiglu_gemm_quantize",
+                     *kRoutedStore = "routed_swiglu_gemm",
+                     *kRoutedQuantize = "routed_swiglu_gemm_quantize";
 
 }  // namespace
 
@@ -114,6 +122,30 @@ void grouped_swiglu_gemm_quantize_into(QuantizedView x, const FragmentWeights& g
                                        const QuantizeOptions& quantize,
                                        const TensorCoreSwigluOptions& options) {
   swiglu_gemm(kGroupedQuantize, x, gate_up, {true, starts, ends}, QuantizedResult{out, &quantize},
+              options);
+}
+
+void routed_swiglu_gemm_into(MatrixView x, const FragmentWeights& gate_up, const Routing& routing,
+                             MatrixSpan y, const TensorCoreSwigluOptions& options) {
+  swiglu_gemm(kRoutedStore, x, gate_up, {.routing = &routing}, y, options);
+}
+void routed_swiglu_gemm_into(QuantizedView x, const FragmentWeights& gate_up,
+                             const Routing& routing, MatrixSpan y,
+                             const TensorCoreSwigluOptions& options) {
+  swiglu_gemm(kRoutedStore, x, gate_up, {.routing = &routing}, y, options);
+}
+void routed_swiglu_gemm_quantize_into(MatrixView x, const FragmentWeights& gate_up,
+                                      const Routing& routing, QuantizedSpan out,
+                                      const QuantizeOptions& quantize,
+                                      const TensorCoreSwigluOptions& options) {
+  swiglu_gemm(kRoutedQuantize, x, gate_up, {.routing = &routing}, QuantizedResult{out, &quantize},
+              options);
+}
+void routed_swiglu_gemm_quantize_into(QuantizedView x, const FragmentWeights& gate_up,
+                                      const Routing& routing, QuantizedSpan out,
+                                      const QuantizeOptions& quantize,
+                                      const TensorCoreSwigluOptions& options) {
+  swiglu_gemm(kRoutedQuantize, x, gate_up, {.routing = &routing}, QuantizedResult{out, &quantize},
               options);
 }
 

@@ -299,7 +299,7 @@ TEST_F(CudaLayers, MoeW4A4AgreesWithTheCpuWhateverTheScales) {
 }
 
 TEST_F(CudaLayers, MoeTakesIdsOfNoExpertAsNothingWhateverWasThereBefore) {
-  for (const std::int64_t tokens : {7, 400})
+  for (const std::int64_t tokens : {1, 7, 400})
     for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
       MoeCase c(tokens, kK, kI);
       const Matrix x = make(Fill::gaussian, tokens, kK, 2, DType::bf16);

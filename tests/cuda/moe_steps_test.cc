@@ -173,6 +173,7 @@ struct Combination {
   DType type, row_type;  ///< of out, and of the rows: FP32 or BF16
   std::int64_t gap;
   bool with_first;
+  bool of_choices = false;  ///< each choice is a row, its id says whether it counts
 };
 
 /// Every fifth pair has no row, which is as a weight of 0.
@@ -195,7 +196,7 @@ void expect_combined(const Combination& c) {
   std::vector<std::int64_t> row_of;
   std::vector<std::int32_t> row_of_given;
   for (std::int64_t i = 0; i < pairs; ++i) {
-    row_of.push_back(pairs - 1 - i);
+    row_of.push_back(c.of_choices ? i : pairs - 1 - i);
     row_of_given.push_back(i % 5 == 4 ? -1 : static_cast<std::int32_t>(row_of.back()));
     if (i % 5 == 4) weights[static_cast<std::size_t>(i)] = 0;
   }
@@ -210,12 +211,17 @@ void expect_combined(const Combination& c) {
                first_there = to_device(first.view(), kGpu);
   Array<float> weights_there(given, kGpu);
   Array<std::int32_t> row_of_there(row_of_given, kGpu);
+  const Routing routing{.ids = row_of_there.data(),
+                        .id_stride = c.top_k,
+                        .weights = weights_there.data(),
+                        .weight_stride = c.top_k,
+                        .rows = c.tokens,
+                        .top_k = c.top_k};
   device_backend(kGpu).combine_rows({.first = c.with_first ? first_there.view() : MatrixView(),
                                      .rows = rows_there.view(),
-                                     .weights = weights_there.data(),
-                                     .weight_stride = c.top_k,
-                                     .row_of = row_of_there.data(),
-                                     .top_k = c.top_k,
+                                     .routing = routing,
+                                     .experts = pairs,
+                                     .row_of = c.of_choices ? nullptr : row_of_there.data(),
                                      .out = out.span});
   synchronize(kGpu);
   EXPECT_TRUE(test::same_bits(to_device(out.memory.view(), {}), want))
@@ -230,7 +236,9 @@ TEST_F(CudaMoeSteps, RowsAreCombinedWithTheBitsOfTheCpu) {
           for (const DType row_type : {DType::f32, DType::bf16})
             for (const std::int64_t gap : {0, 3})
               for (const bool with_first : {false, true})
-                expect_combined({tokens, cols, top_k, type, row_type, gap, with_first});
+                for (const bool of_choices : {false, true})
+                  expect_combined(
+                      {tokens, cols, top_k, type, row_type, gap, with_first, of_choices});
 }
 
 }  // namespace

@@ -243,6 +243,25 @@ TileProblem of_experts(int mean) {
 }
 
 /// The estimate of a full GPU is in proportion to the tiles, whose mean is what it must know.
+TEST(ChooseTile, RowsOfARoutingHaveTilesOfTheirOwn) {
+  std::mt19937_64 rng(5);
+  for (int i = 0; i < 2000; ++i) {
+    TileProblem p = draw_problem(rng);
+    p.grouped = p.batch_invariant = false;
+    p.rows = 1;
+    p.routed = true;
+    p.k = std::min(p.k, kMostRoutedDepth);
+    const auto parts = choose_parts(p);
+    const GemmTile t = parts[0].tile;
+    EXPECT_EQ(parts[0].rows, 1);
+    EXPECT_EQ(parts[1].rows, 0);
+    EXPECT_TRUE(is_routed(t) && is_tile(t) && is_possible(p, t));
+    EXPECT_FALSE(is_possible(p, {2, 32, 1}) || is_batch_invariant(t));
+    EXPECT_EQ(block_count(p, t), ceil_div(p.n, t.rows) * p.groups);
+    EXPECT_TRUE(reads_weights_once(p, t));
+  }
+}
+
 TEST(ChooseTile, ExpectsAsManyTilesOfGroupsAsChanceMakes) {
   std::mt19937_64 rng(5);
   constexpr int kGroups = 256, kTimes = 40;

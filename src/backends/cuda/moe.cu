@@ -1,5 +1,5 @@
 // A mixture of experts: the order of its rows, gathering and combining them.
-#include "backends/cuda/device/row.cuh"
+#include "backends/cuda/device/routing.cuh"
 #include "backends/cuda/early.cuh"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
@@ -19,10 +19,8 @@ struct DispatchArgs {
 /// -1 if the id names none.
 __device__ int expert_of(const DispatchArgs& a, int pair) {
   if (pair >= a.pairs) return -1;
-  const int token = pair / a.top_k, choice = pair - token * a.top_k;
-  const std::int64_t id = load_index(a.routing.ids, a.routing.id_type,
-                                     std::int64_t{token} * a.routing.id_stride + choice);
-  return id >= 0 && id < a.experts ? static_cast<int>(id) : -1;
+  const int token = pair / a.top_k;
+  return expert_at(a.routing, token, pair - token * a.top_k, a.experts);
 }
 
 /// rows[expert] + how many pairs of the block, before that of this thread, have its expert: one
@@ -247,11 +245,30 @@ struct Eight {
 template <DType kType, DType kRowType>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const CombineJob job, unsigned pieces, bool aligned) {
-  wait_for_kernel_before();
-  allow_next_kernel();
   const std::int64_t token = blockIdx.x / pieces, cols = job.out.cols;
   const std::int64_t col =
       std::int64_t{blockIdx.x % pieces} * kCombineCols + std::int64_t{threadIdx.x} * 8;
+  // Several rows are on their way at once.
+  constexpr int kAtOnce = 8;
+  std::int64_t rows[kAtOnce];
+  float weights[kAtOnce];
+  const auto find_rows = [&](std::int64_t k0) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t k = k0 + i, pair = token * job.routing.top_k + k;
+      rows[i] = -1;
+      if (k >= job.routing.top_k) continue;
+      weights[i] = job.routing.weights[token * job.routing.weight_stride + k];
+      if (job.row_of != nullptr)
+        rows[i] = job.row_of[pair];
+      else if (expert_at(job.routing, token, k, job.experts) >= 0)
+        rows[i] = pair;
+    }
+  };
+  // The routing and row_of are older than the kernel before.
+  find_rows(0);
+  wait_for_kernel_before();
+  allow_next_kernel();
   if (col >= cols) return;
   float sum[8] = {};
   if (job.first.data != nullptr) {
@@ -259,18 +276,9 @@ __global__ void __launch_bounds__(kCombineThreads)
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum[i] = first[i];
   }
-  // Several rows are on their way at once.
-  constexpr int kAtOnce = 8;
-  for (std::int64_t k0 = 0; k0 < job.top_k; k0 += kAtOnce) {
-    int rows[kAtOnce];
-    float weights[kAtOnce];
+  for (std::int64_t k0 = 0; k0 < job.routing.top_k; k0 += kAtOnce) {
     Eight<kRowType> v[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const bool there = k0 + i < job.top_k;
-      rows[i] = there ? job.row_of[token * job.top_k + k0 + i] : -1;
-      weights[i] = there ? job.weights[token * job.weight_stride + k0 + i] : 0.0f;
-    }
+    if (k0 > 0) find_rows(k0);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
       if (rows[i] >= 0) v[i] = Eight<kRowType>::load(job.rows.data, rows[i] * cols + col);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backends/cuda/device/encode.cuh"
+#include "backends/cuda/device/routing.cuh"
 #include "backends/cuda/device/search.cuh"
 #include "backends/cuda/row_args.h"
 #include "quantizers/row_math.h"
@@ -181,25 +182,6 @@ __device__ inline bool in_a_group(const RowGroups& groups, std::int64_t row) {
       low = middle + 1;
   }
   return low < groups.count && __ldg(groups.starts + low) <= row;
-}
-
-__device__ inline std::int64_t load_index(const void* data, IndexType type, std::int64_t i) {
-  switch (type) {
-    case IndexType::i8:
-      return static_cast<const std::int8_t*>(data)[i];
-    case IndexType::u8:
-      return static_cast<const std::uint8_t*>(data)[i];
-    case IndexType::i16:
-      return static_cast<const std::int16_t*>(data)[i];
-    case IndexType::u16:
-      return static_cast<const std::uint16_t*>(data)[i];
-    case IndexType::i32:
-      return static_cast<const std::int32_t*>(data)[i];
-    case IndexType::u32:
-      return static_cast<const std::uint32_t*>(data)[i];
-    default:
-      return static_cast<const std::int64_t*>(data)[i];
-  }
 }
 
 __device__ inline void stage_route(const RowArgs& a, std::int64_t row, std::int64_t t) {

@@ -135,18 +135,38 @@ double strips_time(const TileProblem& p, const GemmTile& t) {
                       (steps * step + kBlock);
 }
 
+/// Microseconds of rows that have weights of their own: a block's start, and what decoding a chunk
+/// takes where the warps of one or two blocks share a multiprocessor.
+double routed_time(const TileProblem& p, const GemmTile& t) {
+  constexpr double kStart = 2.5, kBlock = 2.0, kChunk = 0.0145;
+  const std::int64_t chunks = ceil_div(ceil_div(p.k, kTileCols), strip_parts(t));
+  const std::int64_t blocks = block_count(p, t);
+  const std::int64_t processors = usable_multiprocessors(p, 1);
+  const auto waves = static_cast<double>(ceil_div(blocks, 2 * processors));
+  const auto at_once = static_cast<double>(std::min<std::int64_t>(2, ceil_div(blocks, processors)));
+  const double warps = t.rows / 16.0 * strip_parts(t);
+  const double bytes = static_cast<double>(p.groups * ceil_div(p.n, kTileRows) *
+                                           ceil_div(p.k, kTileCols) * kTileBytes);
+  return kStart +
+         std::max(bytes / kCost.bytes,
+                  waves * at_once * warps * static_cast<double>(chunks) * kChunk) +
+         waves * kBlock;
+}
+
 }  // namespace
 
 bool is_possible(const TileProblem& p, const GemmTile& t) {
   // A warp copies whole chunks of x; 16 outputs of SwiGLU, which are quantized together, have 32
   // rows of gate and up.
-  return (t.tokens != kOwnXTokens || p.k % kTileCols == 0) && (!p.swiglu || t.rows >= 32);
+  return (t.tokens != kOwnXTokens || p.k % kTileCols == 0) && (!p.swiglu || t.rows >= 32) &&
+         p.routed == is_routed(t) && (!p.routed || p.k <= kMostRoutedDepth);
 }
 
 namespace {
 double time_of(const TileProblem& p, bool fills, const GemmTile& t) {
   if (fills) return filled_time(p, t);
   if (is_strips(t)) return strips_time(p, t);
+  if (is_routed(t)) return routed_time(p, t);
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
   const std::int64_t blocks = row_tiles(p, t) * expected_token_tiles(p, t) * t.splits;
   const std::int64_t processors = usable_multiprocessors(p, t.splits);
@@ -178,6 +198,7 @@ bool reads_weights_once(const TileProblem& p, const GemmTile& t) {
 
 std::int64_t steps_of(const TileProblem& p, const GemmTile& t) {
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
+  if (is_routed(t)) return ceil_div(chunks, 2 * strip_parts(t));
   return is_strips(t) ? ceil_div(chunks, box_chunks(t, box_rows(t, p.rows)))
                       : ceil_div(ceil_div(chunks, stage_chunks(t)), t.splits);
 }
@@ -195,6 +216,12 @@ int estimated_next(const TileProblem& p, const GemmTile& t) {
 GemmTile estimate_tile(const TileProblem& given) {
   TileProblem p = given;
   p.multiprocessors = std::max(1, p.multiprocessors);
+  if (p.routed) {
+    GemmTile best{1, kRoutedRows[0], 1};
+    for (const int rows : kRoutedRows)
+      if (routed_time(p, {1, rows, 1}) < routed_time(p, best)) best = {1, rows, 1};
+    return best;
+  }
   const bool fills = fills_multiprocessors(p);
   GemmTile best;
   double least = 0;
@@ -235,6 +262,7 @@ GemmTile choose_tile(const TileProblem& given) {
     return swiglu_tile(plain, choose_tile(plain));
   }
   const TileProblem& p = given;
+  if (p.routed) return estimate_tile(p);
   if (p.groups != 1 || p.multiprocessors != kMeasuredMultiprocessors) return estimate_tile(p);
   const MeasuredTile* found = nullptr;
   for (const MeasuredTile& m : measured_tiles())

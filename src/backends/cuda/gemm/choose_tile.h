@@ -15,6 +15,8 @@ struct TileProblem {
   std::int64_t groups = 1;
   /// The groups share the rows out among themselves, the host does not know how; else each has all.
   bool grouped = false;
+  /// Each of `groups` rows of out has a group that a routing names; `rows` is 1 then.
+  bool routed = false;
   int multiprocessors = 0;
   bool batch_invariant = false;
   bool swiglu = false;

@@ -110,8 +110,9 @@ std::array<TilePart, 2> parts_of(const GemmTile& tile, const TileProblem& proble
                       tile.tokens, tile.rows, tile.splits);
   require<ValueError>(tile.next >= 0, "gemm: tile.next = {} must not be negative", tile.next);
   require<ValueError>(is_possible(problem, tile),
-                      "gemm: tile = {} tokens, {} rows, {} splits is not for K = {}{}", tile.tokens,
-                      tile.rows, tile.splits, problem.k, problem.swiglu ? " and SwiGLU" : "");
+                      "gemm: tile = {} tokens, {} rows, {} splits is not for K = {}{}{}",
+                      tile.tokens, tile.rows, tile.splits, problem.k,
+                      problem.swiglu ? " and SwiGLU" : "", problem.routed ? " and a routing" : "");
   require<ValueError>(!problem.batch_invariant || is_batch_invariant(tile),
                       "gemm: tile = {} tokens, {} rows, {} splits is not batch-invariant",
                       tile.tokens, tile.rows, tile.splits);
@@ -157,14 +158,16 @@ void fragment_gemm(const FragmentGemmJob& job) {
     clear_padding(job.quantized, job.options.stream);
     store_global_scales(job.global, job.quantized, job.options.stream);
   }
-  if (x.rows == 0) return;
-  const bool grouped = job.ends != nullptr;
+  const bool grouped = job.ends != nullptr, routed = job.routing != nullptr;
+  const std::int64_t out_rows = routed ? job.routing->rows * job.routing->top_k : x.rows;
+  if (out_rows == 0) return;
   const TensorCoreGemmOptions& options = job.options;
   const TileProblem problem{.n = w.rows(),
                             .k = w.cols(),
-                            .rows = x.rows,
-                            .groups = w.groups(),
+                            .rows = routed ? 1 : x.rows,
+                            .groups = routed ? out_rows : w.groups(),
                             .grouped = grouped,
+                            .routed = routed,
                             .multiprocessors = multiprocessors(w.device()),
                             .batch_invariant = options.batch_invariant,
                             .swiglu = w.gate_up().has_value()};
@@ -184,14 +187,16 @@ void fragment_gemm(const FragmentGemmJob& job) {
   p.groups = static_cast<int>(w.groups());
   p.starts = job.starts;
   p.ends = job.ends;
+  if (routed) p.routing = *job.routing;
+  p.rows_of_token = static_cast<int>(out_rows / x.rows);
   p.ends_settled = options.ends_settled;
-  p.all_rows = static_cast<int>(x.rows);
+  p.all_rows = static_cast<int>(out_rows);
   p.x = x.data;
   p.x_stride = x.stride;
   p.k = static_cast<int>(w.cols());
   p.x_whole_chunks = w.cols() % kTileCols == 0;
   p.x_of_group = x.cols != w.cols();
-  p.out_group_cols = grouped ? 0 : static_cast<int>(w.rows());
+  p.out_group_cols = grouped || routed ? 0 : static_cast<int>(w.rows());
   p.out = job.out.data;
   p.out_type = job.out.dtype;
   p.out_stride = job.out.stride;
@@ -205,7 +210,7 @@ void fragment_gemm(const FragmentGemmJob& job) {
     p.rows += static_cast<int>(part.rows);
     p.splits = part.tile.splits;
     p.next = part.tile.next;
-    p.x_box = box_rows(part.tile, grouped ? x.rows : part.rows);
+    if (!routed) p.x_box = box_rows(part.tile, grouped ? x.rows : part.rows);
     TileProblem of_part = problem;
     of_part.rows = part.rows;
     const std::int64_t blocks = block_count(of_part, part.tile);
@@ -214,7 +219,7 @@ void fragment_gemm(const FragmentGemmJob& job) {
         "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", w.groups(),
         x.rows, w.rows(), blocks);
     TensorMaps maps;
-    if (part.tile.tokens != kOwnXTokens) maps.x = make_map(x, w.cols(), p, part.tile);
+    if (part.tile.tokens != kOwnXTokens && !routed) maps.x = make_map(x, w.cols(), p, part.tile);
     p.store_tiles = stores_tiles(part.tile) &&
                     (part.rows >= part.tile.tokens || (grouped && stores_boxes(part.tile))) &&
                     p.wide_stores && p.codes == nullptr && job.out.dtype == x.dtype &&

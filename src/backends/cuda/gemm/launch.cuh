@@ -4,6 +4,7 @@
 
 #include "backends/cuda/gemm/fragment_gemm.h"
 #include "backends/cuda/gemm/kernel.cuh"
+#include "backends/cuda/gemm/routed_kernel.cuh"
 #include "backends/cuda/gemm/strip_kernel.cuh"
 #include "backends/cuda/runtime.h"
 
@@ -27,12 +28,13 @@ void prepare() {
 
 /// The tensor maps of the kernel, then p.
 template <class Config, auto* kernel, class... Maps>
-void launch_kernel(const FragmentGemm& p, int blocks, cudaStream_t stream, const Maps&... maps) {
+void launch_kernel(const FragmentGemm& p, int blocks, int shared_bytes, cudaStream_t stream,
+                   const Maps&... maps) {
   prepare<Config, kernel>();
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(Config::kThreads);
-  config.dynamicSmemBytes = Config::kSharedBytes;
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   config.stream = stream;
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -47,7 +49,21 @@ void launch_kernel(const FragmentGemm& p, int blocks, cudaStream_t stream, const
 
 template <class Config>
 void launch_config(const TensorMaps& maps, const FragmentGemm& p, int blocks, cudaStream_t stream) {
-  launch_kernel<Config, &fragment_gemm_kernel<Config>>(p, blocks, stream, maps.x, maps.out);
+  launch_kernel<Config, &fragment_gemm_kernel<Config>>(p, blocks, Config::kSharedBytes, stream,
+                                                       maps.x, maps.out);
+}
+
+template <DType kType, bool kSwiglu>
+void launch_routed(const GemmTile& tile, const FragmentGemm& p, int blocks, cudaStream_t stream) {
+  const auto launch = [&]<int kRows>() {
+    using Config = RoutedConfig<kType, kRows, kSwiglu>;
+    launch_kernel<Config, &routed_gemm_kernel<Config>>(p, blocks, Config::shared_bytes(p.chunks),
+                                                       stream);
+  };
+  if (tile.rows == 32) return launch.template operator()<32>();
+  if (tile.rows == 64) return launch.template operator()<64>();
+  if (tile.rows == 128) return launch.template operator()<128>();
+  launch.template operator()<224>();
 }
 
 template <DType kType, bool kSwiglu>
@@ -55,7 +71,8 @@ void launch_strips(const GemmTile& tile, const TensorMaps& maps, const FragmentG
                    cudaStream_t stream) {
   const auto launch = [&]<int kTokens, int kRows, int kChunks = 2>() {
     using Config = StripConfig<kType, kTokens, kRows, kSwiglu, kChunks>;
-    launch_kernel<Config, &strip_gemm_kernel<Config>>(p, blocks, stream, maps.x);
+    launch_kernel<Config, &strip_gemm_kernel<Config>>(p, blocks, Config::kSharedBytes, stream,
+                                                      maps.x);
   };
   const auto rows = [&]<int kTokens>() {
     if (tile.rows == 32) return launch.template operator()<kTokens, 32>();
@@ -77,6 +94,7 @@ void launch_strips(const GemmTile& tile, const TensorMaps& maps, const FragmentG
 template <DType kType, bool kSwiglu>
 void launch_tile(const GemmTile& tile, const TensorMaps& maps, const FragmentGemm& p, int blocks,
                  cudaStream_t stream) {
+  if (is_routed(tile)) return launch_routed<kType, kSwiglu>(tile, p, blocks, stream);
   if (is_strips(tile)) return launch_strips<kType, kSwiglu>(tile, maps, p, blocks, stream);
   const auto wide = [&]<int kTokens>() {
     if (tile.rows == 192)

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "backends/cuda/device/globals.cuh"
+#include "nvfp4/activation.h"
 #include "nvfp4/layout.h"
 #include "nvfp4/tensor_core_gemm.h"
 
@@ -34,13 +35,14 @@ struct FragmentGemm {
   std::int64_t x_stride = 0;
   int k = 0;
 
-  // Rows of x and out: group g has rows [start_g, end_g).
+  // Rows of x and out: group g has rows [start_g, end_g), or each row of out the group that a
+  // routing names.
   int groups = 1;
   const std::int32_t* starts = nullptr;  ///< null: the end of the group before
   const std::int32_t* ends = nullptr;    ///< null: every group has all rows
-  bool ends_settled = false;             ///< the kernel before does not write them
+  bool ends_settled = false;             ///< the kernel before does not write ends and ids
   int first_row = 0, rows = 0;           ///< of the product of one group: those up to `rows`
-  int all_rows = 0;
+  int all_rows = 0;                      ///< of out
   bool x_whole_chunks = true;  ///< K % 64 == 0: the copy engine brings several chunks at once
   bool x_of_group = false;     ///< group g reads slice g of x, else all the same
   int out_group_cols = 0;      ///< group g writes its columns from g · this on
@@ -66,15 +68,26 @@ struct FragmentGemm {
   int out_box = 0;             ///< see out_box_tokens()
   std::uint64_t weights_policy = kEvictNormal;  ///< of their copies in the L2 cache
   int next = 0;                                 ///< see GemmTile
+
+  // Last: before the rest they cost other products up to 6 % (what a kernel reads first is theirs).
+  Routing routing = {};   ///< without ids: there is none
+  int rows_of_token = 1;  ///< of out for a row of x, with a routing
 };
 
 // What the host must know of a tile's kernel.
 
+/// Tiles of routed_gemm_kernel: a row of x that has weights of its own.
+inline constexpr int kRoutedRows[] = {32, 64, 128, 224};
+NVFP4_HD constexpr bool is_routed(const GemmTile& t) {
+  return t.tokens == 1 && t.splits == 1 &&
+         (t.rows == 32 || t.rows == 64 || t.rows == 128 || t.rows == 224);
+}
 inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themselves
 /// Whether a block leaves room for another one, of this kernel or of the next: half the memory and
 /// registers of a multiprocessor. Those of 64 tokens do if they let the next one start; of 128 rows
 /// a block then has but one tile.
 NVFP4_HD constexpr bool leaves_room(const GemmTile& t) {
+  if (is_routed(t)) return true;
   return t.rows <= 128 && (t.tokens <= 32 || (t.tokens == 64 && t.next > 0));
 }
 constexpr int blocks_per_multiprocessor(const GemmTile& t) { return leaves_room(t) ? 2 : 1; }
@@ -92,11 +105,11 @@ NVFP4_HD constexpr bool is_strips(const GemmTile& t) {
   return t.tokens == kOwnXTokens ? rows || t.rows == 128
                                  : rows && (t.tokens == 8 || (t.tokens == 16 && t.rows > 16));
 }
-/// Parts of the depth that the 16 warps of such a tile have.
+/// Parts of the depth that the 16 warps of such a tile have, or the 14 of one of 224 rows.
 constexpr int strip_parts(const GemmTile& t) { return 16 * 16 / t.rows; }
 inline constexpr int kTileTokens[] = {kOwnXTokens, 8, 16, 32, 48, 64, 96, 128, 144, 160, 192, 256};
 constexpr bool is_tile(const GemmTile& t) {
-  if (is_strips(t)) return true;
+  if (is_strips(t) || is_routed(t)) return true;
   // Those of 192 rows, and of 48, 96, 144, 160 and 192 tokens, are for numbers of rows, of W or x,
   // that fill tiles of a power of two badly.
   const bool few_splits = t.splits == 1 || t.splits == 2;
@@ -148,7 +161,7 @@ NVFP4_HD constexpr int depth_groups(const GemmTile& t) {
 /// Whether a block has but one tile: then its sums are put together in the memory of its stages,
 /// and if they are of parts of the depth, their order depends on the tile.
 NVFP4_HD constexpr bool is_one_tile(const GemmTile& t) {
-  if (is_strips(t) || t.splits > 1) return true;
+  if (is_strips(t) || is_routed(t) || t.splits > 1) return true;
   return depth_groups(t) > 1 || (t.tokens == 64 && leaves_room(t));
 }
 /// How many tokens a tile can multiply: the least of these that is enough, in order, 0 behind the
