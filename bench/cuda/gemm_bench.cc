@@ -27,6 +27,8 @@ constexpr std::int64_t kShapes[][2] = {{4096, 7168},  {7168, 2048}, {2112, 7168}
 constexpr std::int64_t kManyRows = 1024;
 constexpr std::int64_t kFewRows = 64;  ///< where a kernel leaves room for the next
 constexpr int kMostNext = 32;          ///< GemmTile::next that is tried
+constexpr int kMostEarly = 5;          ///< GemmTile::early that is tried
+constexpr std::size_t kNearlyFastest = 20;
 
 struct Arguments {
   std::string json;
@@ -147,6 +149,14 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bool all_tile
         tile.next = next;
         t.tiles.emplace_back(tile, ours(tile));
       }
+    std::sort(t.tiles.begin(), t.tiles.end(), faster);
+    // How many stages come early, of those that are nearly the fastest.
+    for (std::size_t i = 0; i < std::min(kNearlyFastest, t.tiles.size()); ++i)
+      for (int early = 1; early <= kMostEarly; ++early) {
+        GemmTile tile = t.tiles[i].first;
+        tile.early = early;
+        t.tiles.emplace_back(tile, ours(tile));
+      }
   }
   std::sort(t.tiles.begin(), t.tiles.end(), faster);
   return t;
@@ -186,7 +196,8 @@ nlohmann::json run_shape(const Arguments& arguments, std::int64_t n, std::int64_
     if (!t.tiles.empty()) {
       fmt::print("  M={:<5}", m);
       for (const auto& [tile, us] : t.tiles)
-        fmt::print(" [{},{},{},{}]={:.2f}", tile.tokens, tile.rows, tile.splits, tile.next, us);
+        fmt::print(" [{},{},{},{},{}]={:.2f}", tile.tokens, tile.rows, tile.splits, tile.next,
+                   tile.early, us);
       fmt::print("\n");
     }
     std::fflush(stdout);

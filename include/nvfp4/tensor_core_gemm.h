@@ -118,6 +118,10 @@ struct GemmTile {
   /// Steps along K before the next kernel of the stream may bring its weights, where both have room
   /// on a multiprocessor: the memory is busy when this one's copies end, and not sooner.
   int next = 0;
+  /// Stages of weights that a block brings while the kernel before still runs, of tiles for eight
+  /// tokens and more whose copies one warp starts; 0: all that it has room for. They take the
+  /// memory from that kernel.
+  int early = 0;
   bool operator==(const GemmTile&) const = default;
 };
 

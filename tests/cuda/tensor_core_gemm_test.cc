@@ -178,8 +178,10 @@ TEST_F(CudaGemm, TheNextProductMayStartAtAnyStep) {
         GemmTile{16, 64, 1}, GemmTile{16, 128, 1}, GemmTile{8, 128, 2}, GemmTile{16, 64, 2},
         GemmTile{32, 128, 4}, GemmTile{64, 64, 2}, GemmTile{64, 128, 1}, GemmTile{64, 128, 2},
         GemmTile{64, 192, 1}}) {
-    for (const int next : {0, 1, 2, 5, 8, 11, 1000}) {
+    for (const auto& [next, early] :
+         {std::pair{0, 0}, {1, 1}, {2, 3}, {5, 0}, {8, 2}, {11, 4}, {1000, 1000}, {0, 1}, {5, 3}}) {
       t.next = next;
+      t.early = early;
       const Matrix want = last_of(t, true);
       for (std::int64_t i = 0; i < kRowsOfX * kSize; ++i)
         ASSERT_TRUE(std::isfinite(BF16{want.data<std::uint16_t>()[i]}.to_float())) << name_of(t);
@@ -256,6 +258,7 @@ TEST_F(CudaGemm, RefusesWhatItCannotDo) {
   gemm_into(x.view(), one, out.span());
   EXPECT_THROW(gemm_into(x_host.view(), one, out.span()), DeviceError);
   EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = {8, 64, 1, -1}}), ValueError);
+  EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = {8, 64, 1, 0, -1}}), ValueError);
   EXPECT_THROW(gemm_into(x.view(), one, host.span()), DeviceError);
   EXPECT_THROW(gemm_into(x_f32.view(), one, out.span()), ValueError);
   EXPECT_THROW(gemm_into(wide.view(), one, out.span()), ShapeError);

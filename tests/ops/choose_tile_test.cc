@@ -116,6 +116,7 @@ TEST(ChooseTile, TakesWhatWasMeasured) {
 TEST(ChooseTile, TheNextKernelMayStartWithinTheStepsOfABlock) {
   const auto expect_within = [](const TileProblem& p, const GemmTile& t) {
     EXPECT_GE(t.next, 0);
+    EXPECT_GE(t.early, 0);
     EXPECT_LT(t.next, std::max<std::int64_t>(1, steps_of(p, t))) << p.n << "x" << p.k;
   };
   std::mt19937_64 rng(8);

@@ -1,5 +1,6 @@
 #include "backends/cuda/gemm/fragment_gemm.h"
 
+#include <limits>
 #include <vector>
 
 #include "backends/cuda/gemm/choose_tile.h"
@@ -109,6 +110,7 @@ std::array<TilePart, 2> parts_of(const GemmTile& tile, const TileProblem& proble
   require<ValueError>(is_tile(tile), "gemm: tile = {} tokens, {} rows, {} splits does not exist",
                       tile.tokens, tile.rows, tile.splits);
   require<ValueError>(tile.next >= 0, "gemm: tile.next = {} must not be negative", tile.next);
+  require<ValueError>(tile.early >= 0, "gemm: tile.early = {} must not be negative", tile.early);
   require<ValueError>(is_possible(problem, tile),
                       "gemm: tile = {} tokens, {} rows, {} splits is not for K = {}{}{}",
                       tile.tokens, tile.rows, tile.splits, problem.k,
@@ -210,6 +212,7 @@ void fragment_gemm(const FragmentGemmJob& job) {
     p.rows += static_cast<int>(part.rows);
     p.splits = part.tile.splits;
     p.next = part.tile.next;
+    p.early = part.tile.early > 0 ? part.tile.early : std::numeric_limits<int>::max();
     if (!routed) p.x_box = box_rows(part.tile, grouped ? x.rows : part.rows);
     TileProblem of_part = problem;
     of_part.rows = part.rows;

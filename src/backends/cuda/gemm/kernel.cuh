@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
 
   Schedule<Config, true> schedule(p, state.schedule);
   const Depth depth(p, Config::kStageChunks);
-  const int early = min(depth.last - depth.first, Config::kStages);
+  const int early = min(depth.last - depth.first, min(Config::kStages, p.early));
   Loader<Config> loader(p, x_map, x_ring, full);
   if (threadIdx.x == 0) {
     for (int i = 0; i < Config::kStages; ++i) barrier_init(empty + i * 8, Config::kConsumers / 32);

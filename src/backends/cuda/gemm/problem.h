@@ -68,6 +68,7 @@ struct FragmentGemm {
   int out_box = 0;             ///< see out_box_tokens()
   std::uint64_t weights_policy = kEvictNormal;  ///< of their copies in the L2 cache
   int next = 0;                                 ///< see GemmTile
+  int early = 0;                                ///< that of GemmTile, or more than there are
 
   // Last: before the rest they cost other products up to 6 % (what a kernel reads first is theirs).
   Routing routing = {};   ///< without ids: there is none
