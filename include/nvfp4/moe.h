@@ -21,8 +21,9 @@ struct MoeOptions {
   float swiglu_limit = std::numeric_limits<float>::infinity();
   /// W4A16: the type to which the input of `down` is rounded; on a GPU not f32.
   DType intermediate = DType::bf16;
-  bool batch_invariant = false;  ///< as in GemmOptions; W4A4 always is, but for tensor scope
-  std::int64_t max_tokens = 0;   ///< as in LinearOptions, for max_top_k experts a token
+  /// As in GemmOptions. W4A4 on CPUs always is, but for tensor scope.
+  bool batch_invariant = false;
+  std::int64_t max_tokens = 0;  ///< as in LinearOptions, for max_top_k experts a token
   std::int64_t max_top_k = 8;
   Device device = {};
   std::string backend = {};
@@ -35,8 +36,8 @@ struct MoeOptions {
 ///
 /// added up in FP32 in this order, products rounded; rounded once to the type of `out`. Gate and up
 /// are FP32 until SwiGLU, as is their result until it is quantized (W4A4) or rounded to
-/// `intermediate` (W4A16). Results do not depend on the number of threads, nor, in W4A4, on the
-/// backend. An id may occur twice in a row: it counts twice.
+/// `intermediate` (W4A16). Results do not depend on the number of threads, nor, in W4A4 on
+/// CPUs, on the backend. An id may occur twice in a row: it counts twice.
 ///
 /// On a GPU see layers.h; the routing lies there too, and there are at most 1024 routed experts.
 /// The order of these sums is the same, that within a product the tensor cores'. If `out` is BF16,
