@@ -42,8 +42,9 @@ struct StripConfig {
   static constexpr int kWBytes = kChunks * (kCodeBytes + kScaleBytes);
   static constexpr int kWarpBytes = kWBytes + (kOwnX ? kChunks * kXChunkBytes : 0);
   static constexpr int kStageBytes = kXBytes + kWarps * kWarpBytes;
-  /// Three where they bring x: with four they would take the memory from the kernel before.
-  static constexpr int kStages = kOwnX ? 3 : 108 * 1024 / kStageBytes;
+  /// Three where they bring x: with four they take the memory from the kernel before, which blocks
+  /// of fewer rows gain by.
+  static constexpr int kStages = kOwnX && kRows >= 64 ? 3 : 108 * 1024 / kStageBytes;
   static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kPartialStride = kRows + 4;  ///< floats between the tokens of partial sums
   static constexpr int kPartialBytes = kParts * kTokens * kPartialStride * 4;
