@@ -44,7 +44,7 @@ class ActivationScale {
     return fixed(GlobalScale::from_amax(amax(sample), q));
   }
   /// Measured in every call, for each row or for the whole input. Of the two only the first leaves
-  /// the result of a row independent of the other rows.
+  /// the result of a row independent of the other rows (on a GPU with batch_invariant).
   static ActivationScale measured(GlobalScope scope = GlobalScope::vector) {
     return {Kind::measured, {}, scope};
   }

@@ -110,17 +110,19 @@ QuantizedMatrix unpack_fragments(const FragmentWeights& w, std::int64_t group = 
                                  Stream stream = {});
 
 /// How a product is cut up among the multiprocessors, for experiments. Only some combinations
-/// exist; tiles of 2 tokens are for K % 64 == 0, those of 16 rows not for SwiGLU.
+/// exist; tiles of 2 tokens are for K % 64 == 0, those of 16 rows not for SwiGLU, those of 1 token
+/// for routed_gemm_into() alone, which has no others.
 struct GemmTile {
   int tokens = 0;  ///< rows of x; 0: a table and a cost model choose
   int rows = 0;    ///< of W
   int splits = 1;  ///< of K
   /// Steps along K before the next kernel of the stream may bring its weights, where both have room
-  /// on a multiprocessor: the memory is busy when this one's copies end, and not sooner.
+  /// on a multiprocessor: the memory is busy when this one's copies end, and not sooner. Tiles of 1
+  /// token let it start at once.
   int next = 0;
-  /// Stages of weights that a block brings while the kernel before still runs, of tiles for eight
-  /// tokens and more whose copies one warp starts; 0: all that it has room for. They take the
-  /// memory from that kernel.
+  /// Stages of weights that a block brings while the kernel before still runs: they take the memory
+  /// from it. 0: all that it has room for, as do tiles of few tokens whose warps bring the weights
+  /// themselves (1 and 2 tokens; 8 with up to 64 rows and 16 with 32 and 64, without splits).
   int early = 0;
   bool operator==(const GemmTile&) const = default;
 };
@@ -184,11 +186,10 @@ void grouped_gemm_into(QuantizedView x, const FragmentWeights& w,
 /// Every choice of every token has weights of its own (a mixture of experts with one token, whose
 /// rows need no order): row t · top_k + j of out is a row of x times w[ids[t, j]]ᵀ.
 ///
-/// Shapes  x [T, K], K <= kMostRoutedDepth, whose row t all choices of token t read, or [T · top_k,
-/// K], a row each; w of G
-///         groups; routing of T tokens, its ids on the GPU, where they are neither checked nor
-///         waited for; its weights do not count. out [T · top_k, N]; rows whose id is not in
-///         0 … G - 1 are not touched.
+/// Shapes  x [T, K], K <= kMostRoutedDepth, whose row t all choices of token t read, or
+///         [T · top_k, K], a row each; w of G groups; routing of T tokens, its ids on the GPU,
+///         where they are neither checked nor waited for; its weights do not count. out [T · top_k,
+///         N]; rows whose id is not in 0 … G - 1 are not touched.
 /// Units   as gemm_into; each row reads its group's weights, even if they are those of another one.
 /// Throws  as gemm_into; ValueError if options.batch_invariant.
 void routed_gemm_into(MatrixView x, const FragmentWeights& w, const Routing& routing,

@@ -48,8 +48,8 @@ struct FragmentGemmJob {
   const float* x_global = nullptr;  ///< null: 1
   bool x_global_per_row = false;
   const std::int32_t* starts = nullptr;  ///< null: the end of the group before
-  const std::int32_t* ends = nullptr;    ///< null: every group has all rows, unless
-  const Routing* routing = nullptr;      ///< its ids say which group a row of out has
+  const std::int32_t* ends = nullptr;    ///< null: every group has all rows, or see routing
+  const Routing* routing = nullptr;      ///< null, or its ids say which group a row of out has
   TensorCoreGemmOptions options = {};
   // SwiGLU of the sums, of weights with gate_up(): to `out`, or quantized with the max quantizer to
   // `quantized` if that has codes.

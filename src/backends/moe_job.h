@@ -46,7 +46,8 @@ struct GatherJob {
 
 /// out[t] = first[t] + Σ_k weights[t, k] · rows[row_of[t, k]], FP32 in the order of k, products
 /// rounded; then rounded to the type of out. Pairs without a row count nothing. Without row_of the
-/// rows are those of the pairs, one each; those whose id names no expert have none.
+/// rows are those of the pairs, one each; those whose id names no expert have none. What was
+/// enqueued last writes neither the routing nor row_of: they are read while it still runs.
 struct CombineJob {
   MatrixView first = {};  ///< FP32 [T, N], dense, N % 8 == 0; without data: zeros
   MatrixView rows = {};   ///< FP32 or BF16 [·, N], dense

@@ -109,9 +109,6 @@ void DeviceMoe::reserve() const {
 
 DispatchJob DeviceMoe::order(const Routing& routing, Stream stream) const {
   const std::int64_t rows = routing.rows * routing.top_k;
-  require<UnsupportedError>(rows < std::int64_t{1} << 31,
-                            "Moe: {} tokens with {} experts each, at most 2^31 - 1 rows can be run",
-                            routing.rows, routing.top_k);
   const DispatchJob job{
       .routing = routing,
       .experts = routed_.count(),
@@ -297,12 +294,15 @@ template <class X>
 void DeviceMoe::run(const X& x, const Routing& routing, const MatrixSpan& out,
                     Stream stream) const {
   if (out.rows == 0) return;
+  const std::int64_t rows = routing.rows * routing.top_k;
+  require<UnsupportedError>(rows < std::int64_t{1} << 31,
+                            "Moe: {} tokens with {} experts each, at most 2^31 - 1 rows can be run",
+                            routing.rows, routing.top_k);
   CombineJob combine{.first = run_shared(x, out.rows, stream),
                      .routing = routing,
                      .experts = routed_.count(),
                      .out = out,
                      .stream = stream};
-  const std::int64_t rows = routing.rows * routing.top_k;
   if (rows > 0) {
     const DType type = out.dtype == DType::bf16 ? DType::bf16 : DType::f32;
     const MatrixSpan y = work_.down.get(type, rows, routed_.hidden(), device_);
@@ -327,7 +327,9 @@ void DeviceMoe::forward(const MatrixView& x, const Routing& routing, const Matri
   if (!w4a4()) {
     require<ValueError>(x.dtype != DType::f32, "Moe: x.dtype = f32, must be bf16 or f16 on {}",
                         device_name(device_));
-    return run(x, routing, out, stream);
+    MatrixView rows = x;
+    if (x.rows == 1) rows.stride = x.cols;  // of one row it says nothing
+    return run(rows, routing, out, stream);
   }
   const QuantizedSpan quantized = work_.x.get(x.rows, x.cols, input_.scope, device_);
   quantize_into(x, quantized, input_.options(stream));

@@ -106,6 +106,7 @@ void require_routed(const char* op, const GemmInput& x, const Routing& routing,
   require<ValueError>(!options.batch_invariant,
                       "{}: batch_invariant = true, must be false: see grouped_gemm_into", op);
 }
+
 void require_factors(const char* op, const FragmentWeights& w,
                      const TensorCoreGemmOptions& options) {
   const auto given = [](std::span<const float> s) { return static_cast<std::int64_t>(s.size()); };

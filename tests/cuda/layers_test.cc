@@ -299,14 +299,17 @@ TEST_F(CudaLayers, MoeW4A4AgreesWithTheCpuWhateverTheScales) {
 }
 
 TEST_F(CudaLayers, MoeTakesIdsOfNoExpertAsNothingWhateverWasThereBefore) {
+  const ActivationScale measured = ActivationScale::measured(GlobalScope::tensor),
+                        fixed = ActivationScale::fixed(GlobalScale::from_amax(100, Quantizer::max));
   for (const std::int64_t tokens : {1, 7, 400})
-    for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
+    for (const auto& [scheme, down] : {std::pair{Scheme::nvfp4, measured},
+                                       {Scheme::nvfp4, fixed},
+                                       {Scheme::nvfp4a16, measured}}) {
       MoeCase c(tokens, kK, kI);
       const Matrix x = make(Fill::gaussian, tokens, kK, 2, DType::bf16);
       const Matrix there = to_device(x.view(), kGpu);
       const Matrix loud = to_device(make(Fill::huge, tokens, kK, 3, DType::bf16).view(), kGpu);
-      const MoeOptions options = on_gpu(MoeOptions{
-          .scheme = scheme, .down_activation = ActivationScale::measured(GlobalScope::tensor)});
+      const MoeOptions options = on_gpu(MoeOptions{.scheme = scheme, .down_activation = down});
       const Moe moe = c.moe(options);
       run_on_gpu(moe, loud.view(), PlacedRouting(c).routing);
       std::vector<std::int32_t> ids(c.ids.begin(), c.ids.end());
@@ -342,6 +345,13 @@ TEST_F(CudaLayers, MoeTakesStridesAndNoChoices) {
                   .rows = 7,
                   .top_k = 3};
   EXPECT_TRUE(same_bits(run_on_gpu(moe, x.view(), routing), want));
+  MatrixView row = x.view();
+  row.rows = routing.rows = 1;
+  const Moe w4a16 = c.moe(on_gpu(MoeOptions{.scheme = Scheme::nvfp4a16}));
+  const Matrix of_one = run_on_gpu(w4a16, row, routing);
+  row.stride = kK + 4;  // of one row it says nothing
+  EXPECT_TRUE(same_bits(run_on_gpu(w4a16, row, routing), of_one));
+  routing.rows = 7;
   routing.top_k = 0;  // the shared experts alone
   MoeCase none(7, kK, kI);
   none.weights.assign(none.weights.size(), 0.0f);

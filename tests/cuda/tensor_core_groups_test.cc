@@ -67,7 +67,9 @@ TEST_F(CudaGemm, GroupedIsRightWithEveryTile) {
   const Groups groups(9, true, seed);
   const Weights w(9, 136, 528, GlobalScope::vector, seed);
   const DenseX x(groups.rows, 528, DType::bf16, seed);
-  for (const GemmTile& t : all_tiles(528)) {
+  int early = 0;
+  for (GemmTile t : all_tiles(528)) {
+    t.early = early++ % 4;
     const std::string what = name_of(t) + " seed " + std::to_string(seed);
     for (const DType type : {DType::f32, DType::bf16})
       expect_groups(x, w, groups, type, {.tile = t}, what);

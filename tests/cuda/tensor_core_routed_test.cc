@@ -211,6 +211,12 @@ TEST_F(CudaGemm, RoutedRefusesWhatItCannotDo) {
       ValueError);
   EXPECT_THROW(routed_gemm_into(x.view(), w.packed, there.routing, y.span(), {.tile = {16, 64, 2}}),
                ValueError);
+  EXPECT_THROW(gemm_into(x.view(), w.packed, y.span(), {.tile = {1, 64, 1}}), ValueError);
+  constexpr std::int64_t kTooDeep = kMostRoutedDepth + 16;
+  const Weights deep(3, 32, kTooDeep, GlobalScope::tensor, 1);
+  const Matrix deep_x(DType::bf16, 2, kTooDeep, kGpu);
+  EXPECT_THROW(routed_gemm_into(deep_x.view(), deep.packed, there.routing, y.span()),
+               UnsupportedError);
   EXPECT_THROW(routed_swiglu_gemm_into(x.view(), w.packed, there.routing, y.span()), ValueError);
   Routing routing = there.routing;
   routing.ids = nullptr;

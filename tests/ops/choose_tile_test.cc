@@ -243,7 +243,6 @@ TileProblem of_experts(int mean) {
           .multiprocessors = kMultiprocessors};
 }
 
-/// The estimate of a full GPU is in proportion to the tiles, whose mean is what it must know.
 TEST(ChooseTile, RowsOfARoutingHaveTilesOfTheirOwn) {
   std::mt19937_64 rng(5);
   for (int i = 0; i < 2000; ++i) {
@@ -260,9 +259,15 @@ TEST(ChooseTile, RowsOfARoutingHaveTilesOfTheirOwn) {
     EXPECT_FALSE(is_possible(p, {2, 32, 1}) || is_batch_invariant(t));
     EXPECT_EQ(block_count(p, t), ceil_div(p.n, t.rows) * p.groups);
     EXPECT_TRUE(reads_weights_once(p, t));
+    p.routed = false;
+    EXPECT_FALSE(is_possible(p, t));
+    p.routed = true;
+    p.k = kMostRoutedDepth + kBlock;
+    EXPECT_FALSE(is_possible(p, t));
   }
 }
 
+/// The estimate of a full GPU is in proportion to the tiles, whose mean is what it must know.
 TEST(ChooseTile, ExpectsAsManyTilesOfGroupsAsChanceMakes) {
   std::mt19937_64 rng(5);
   constexpr int kGroups = 256, kTimes = 40;

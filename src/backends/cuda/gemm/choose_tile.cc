@@ -198,7 +198,6 @@ bool reads_weights_once(const TileProblem& p, const GemmTile& t) {
 
 std::int64_t steps_of(const TileProblem& p, const GemmTile& t) {
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
-  if (is_routed(t)) return ceil_div(chunks, 2 * strip_parts(t));
   return is_strips(t) ? ceil_div(chunks, box_chunks(t, box_rows(t, p.rows)))
                       : ceil_div(ceil_div(chunks, stage_chunks(t)), t.splits);
 }

@@ -88,7 +88,6 @@ inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themsel
 /// registers of a multiprocessor. Those of 64 tokens do if they let the next one start; of 128 rows
 /// a block then has but one tile.
 NVFP4_HD constexpr bool leaves_room(const GemmTile& t) {
-  if (is_routed(t)) return true;
   return t.rows <= 128 && (t.tokens <= 32 || (t.tokens == 64 && t.next > 0));
 }
 constexpr int blocks_per_multiprocessor(const GemmTile& t) { return leaves_room(t) ? 2 : 1; }
