@@ -28,7 +28,8 @@ constexpr std::int64_t kManyRows = 1024;
 constexpr std::int64_t kFewRows = 64;  ///< where a kernel leaves room for the next
 constexpr int kMostNext = 32;          ///< GemmTile::next that is tried
 constexpr int kMostEarly = 5;          ///< GemmTile::early that is tried
-constexpr std::size_t kNearlyFastest = 20, kFastest = 10;
+constexpr std::size_t kNearlyFastest = 4, kFastest = 10;
+constexpr int kRepeats = 5;
 
 struct Arguments {
   std::string json;
@@ -88,10 +89,65 @@ double relative_error(const Matrix& x, const Weights& w, const Matrix& out) {
   return std::sqrt(error / norm);
 }
 
+using TimedTile = std::pair<GemmTile, double>;
 struct Times {
   double ours = 0, cublas = 0, error = 0;
-  std::vector<std::pair<GemmTile, double>> tiles;
+  std::vector<TimedTile> tiles;
 };
+
+bool is_faster(const TimedTile& a, const TimedTile& b) { return a.second < b.second; }
+
+/// The ten fastest, by what `ours` measures, of the tiles that there are: first each for itself,
+/// then with other values of next, then with those of early, and at last in turn, for the least of
+/// so many is luck, too.
+template <class Exists, class Ours>
+std::vector<TimedTile> fastest_tiles(std::int64_t k, std::int64_t m, const Exists& exists,
+                                     const Ours& ours) {
+  std::vector<TimedTile> shapes;
+  for (const int tokens : {2, 8, 16, 32, 48, 64, 96, 128, 144, 160, 192, 256})
+    for (const int rows : {16, 32, 64, 128, 192})
+      for (const int splits : {1, 2, 4, 8}) {
+        const bool useless = (tokens >= 2 * m && tokens > 8) || (tokens == 2 && m > 2) ||
+                             tokens * 32 < m || (m >= kManyRows && (tokens < 128 || splits > 2)) ||
+                             k / 64 < splits * 4;
+        const GemmTile tile{tokens, rows, splits};
+        if (!useless && exists(tile)) shapes.emplace_back(tile, ours(tile));
+      }
+  // The two move a tile's time by less than its shape does.
+  const double limit = 1.2 * std::min_element(shapes.begin(), shapes.end(), is_faster)->second;
+  std::vector<TimedTile> tiles;
+  for (const TimedTile& shape : shapes) {
+    if (shape.second > limit) continue;
+    std::vector<TimedTile> of_shape = {shape};
+    GemmTile tile = shape.first;
+    for (int next = 1; next <= kMostNext && m <= kFewRows; ++next) {
+      tile.next = next;
+      of_shape.emplace_back(tile, ours(tile));
+    }
+    std::sort(of_shape.begin() + 1, of_shape.end(), is_faster);
+    const bool brings_all =  // GemmTile::early says nothing
+        tile.splits == 1 && (tile.tokens == 2 || (tile.tokens <= 16 && tile.rows <= 64));
+    const std::size_t count = brings_all ? 0 : std::min(kNearlyFastest, of_shape.size());
+    for (std::size_t i = 0; i < count; ++i)
+      for (int early = 1; early <= kMostEarly; ++early) {
+        tile = of_shape[i].first;
+        tile.early = early;
+        of_shape.emplace_back(tile, ours(tile));
+      }
+    tiles.insert(tiles.end(), of_shape.begin(), of_shape.end());
+  }
+  std::sort(tiles.begin(), tiles.end(), is_faster);
+  tiles.resize(std::min(kFastest, tiles.size()));
+  std::vector<std::vector<double>> times(tiles.size());
+  for (int repeat = 0; repeat < kRepeats; ++repeat)
+    for (std::size_t i = 0; i < tiles.size(); ++i) times[i].push_back(ours(tiles[i].first));
+  for (std::size_t i = 0; i < tiles.size(); ++i) {
+    std::sort(times[i].begin(), times[i].end());
+    tiles[i].second = times[i][kRepeats / 2];
+  }
+  std::sort(tiles.begin(), tiles.end(), is_faster);
+  return tiles;
+}
 
 Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bool all_tiles) {
   const Matrix x = to_device(bench::gaussian(DType::bf16, m, w.k, 7).view(), kGpu);
@@ -115,7 +171,6 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bool all_tile
       return false;
     }
   };
-  const auto faster = [](const auto& a, const auto& b) { return a.second < b.second; };
   Times t;
   bench::check(cudaMemset(out.data<void>(), 0xFF, static_cast<std::size_t>(m * w.n * 2)));
   gemm_into(x.view(), w.packed[0], out.span());
@@ -129,49 +184,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bool all_tile
           cublas.multiply(x.view(), w.dense_span(i), out.span(), s);
         },
         replays);
-  if (all_tiles)
-    for (const int tokens : {2, 8, 16, 32, 48, 64, 96, 128, 144, 160, 192, 256})
-      for (const int rows : {16, 32, 64, 128, 192})
-        for (const int splits : {1, 2, 4, 8}) {
-          const bool useless =
-              (tokens >= 2 * m && tokens > 8) || (tokens == 2 && m > 2) || tokens * 32 < m ||
-              (m >= kManyRows && (tokens < 128 || splits > 2)) || w.k / 64 < splits * 4;
-          const GemmTile tile{tokens, rows, splits};
-          if (!useless && exists(tile)) t.tiles.emplace_back(tile, ours(tile));
-        }
-  if (all_tiles && m <= kFewRows) {
-    // When the next kernel may start moves these by less than the tile does.
-    const double best = std::min_element(t.tiles.begin(), t.tiles.end(), faster)->second;
-    const std::size_t count = t.tiles.size();
-    for (std::size_t i = 0; i < count; ++i)
-      for (int next = 1; next <= kMostNext && t.tiles[i].second < 1.2 * best; ++next) {
-        GemmTile tile = t.tiles[i].first;
-        tile.next = next;
-        t.tiles.emplace_back(tile, ours(tile));
-      }
-    std::sort(t.tiles.begin(), t.tiles.end(), faster);
-    // How many stages come early, of those that are nearly the fastest.
-    t.tiles.resize(std::min(kNearlyFastest, t.tiles.size()));
-    const std::size_t nearly = t.tiles.size();
-    for (std::size_t i = 0; i < nearly; ++i)
-      for (int early = 1; early <= kMostEarly; ++early) {
-        GemmTile tile = t.tiles[i].first;
-        if (tile.splits == 1 && tile.tokens <= 16 && tile.rows <= 64) break;  // it says nothing
-        tile.early = early;
-        t.tiles.emplace_back(tile, ours(tile));
-      }
-    // The least of so many is luck, too: the fastest once more, in turn.
-    std::sort(t.tiles.begin(), t.tiles.end(), faster);
-    t.tiles.resize(std::min(kFastest, t.tiles.size()));
-    std::vector<std::vector<double>> times(t.tiles.size());
-    for (int repeat = 0; repeat < 5; ++repeat)
-      for (std::size_t i = 0; i < times.size(); ++i) times[i].push_back(ours(t.tiles[i].first));
-    for (std::size_t i = 0; i < times.size(); ++i) {
-      std::sort(times[i].begin(), times[i].end());
-      t.tiles[i].second = times[i][2];
-    }
-  }
-  std::sort(t.tiles.begin(), t.tiles.end(), faster);
+  if (all_tiles) t.tiles = fastest_tiles(w.k, m, exists, ours);
   return t;
 }
 
