@@ -231,7 +231,8 @@ void expect_combined(const Combination& c) {
 TEST_F(CudaMoeSteps, RowsAreCombinedWithTheBitsOfTheCpu) {
   for (const std::int64_t tokens : {1, 37})
     for (const std::int64_t cols : {16, 1024, 1040, 7168})
-      for (const std::int64_t top_k : {1, 3, 8, 17})
+      for (const std::int64_t top_k : {1, 3, 8, 17}) {
+        if (tokens * cols > 37 * 1040 && top_k != 3) continue;  // most of the time, and nothing new
         for (const DType type : {DType::f32, DType::bf16, DType::f16})
           for (const DType row_type : {DType::f32, DType::bf16})
             for (const std::int64_t gap : {0, 3})
@@ -239,6 +240,7 @@ TEST_F(CudaMoeSteps, RowsAreCombinedWithTheBitsOfTheCpu) {
                 for (const bool of_choices : {false, true})
                   expect_combined(
                       {tokens, cols, top_k, type, row_type, gap, with_first, of_choices});
+      }
 }
 
 }  // namespace
