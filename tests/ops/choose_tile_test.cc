@@ -267,6 +267,20 @@ TEST(ChooseTile, RowsOfARoutingHaveTilesOfTheirOwn) {
   }
 }
 
+/// Of eight choices of experts of DeepSeek-V3's size, on an H200.
+TEST(ChooseTile, RowsOfARoutingHaveTheTilesThatWereMeasuredToBeTheFastest) {
+  TileProblem p{.n = 4096,
+                .k = 7168,
+                .rows = 1,
+                .groups = 8,
+                .routed = true,
+                .multiprocessors = kMultiprocessors};
+  EXPECT_EQ(choose_tile(p), (GemmTile{1, 128, 1}));
+  p.n = 7168;
+  p.k = 2048;
+  EXPECT_EQ(choose_tile(p), (GemmTile{1, 224, 1}));
+}
+
 /// The estimate of a full GPU is in proportion to the tiles, whose mean is what it must know.
 TEST(ChooseTile, ExpectsAsManyTilesOfGroupsAsChanceMakes) {
   std::mt19937_64 rng(5);
