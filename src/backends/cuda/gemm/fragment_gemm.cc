@@ -219,8 +219,8 @@ void fragment_gemm(const FragmentGemmJob& job) {
     const std::int64_t blocks = block_count(of_part, part.tile);
     require<UnsupportedError>(
         blocks < std::int64_t{1} << 31,
-        "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", w.groups(),
-        x.rows, w.rows(), blocks);
+        "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", problem.groups,
+        problem.rows, w.rows(), blocks);
     TensorMaps maps;
     if (part.tile.tokens != kOwnXTokens && !routed) maps.x = make_map(x, w.cols(), p, part.tile);
     p.store_tiles = stores_tiles(part.tile) &&
