@@ -78,4 +78,12 @@ __device__ __forceinline__ void decode_words(std::uint32_t u, std::uint32_t v, s
   b[3] = scaled<kType, true>(rotate_left(shared, fourth_rotation(1)) & kPairMask, sv);
 }
 
+using Fragments = std::uint32_t[4][4];  ///< A operands of four steps of 16 columns
+
+template <DType kType>
+__device__ __forceinline__ void decode_chunk(const LaneChunk& c, Shift16 shift, Fragments& f) {
+  decode_words<kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
+  decode_words<kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
+}
+
 }  // namespace nvfp4::cuda

@@ -219,11 +219,6 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     const std::uint32_t at = of * Config::kWBytes + chunk * kTileBytes;
     return LaneChunk{load_shared<uint4>(codes_at + at), load_shared<uint2>(scales_at + at)};
   };
-  using Fragments = std::uint32_t[4][4];
-  const auto decode = [&](const LaneChunk& c, Fragments& f) {
-    decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
-    decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
-  };
   // Steps of 16 columns.
   constexpr std::integral_constant<int, 0> kFirst;
   constexpr std::integral_constant<int, 2> kHalf;
@@ -273,7 +268,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       if (c + 1 < kGroupChunks) next = load(of, c + 1);
       Fragments& f = a[(c + decltype(parity)::value * kGroupChunks) % 2];
       if constexpr (kHalves) {
-        // As decode(): with a lambda for each half ptxas serialized an FP16 kernel.
+        // As decode_chunk(): with a lambda for each half ptxas serialized an FP16 kernel.
         decode_words<Config::kType>(chunk.codes.x, chunk.codes.y, chunk.scales.x, shift, f[0],
                                     f[1]);
         multiply(d, tokens, f, x + c * x_chunk, kFirst, kHalf);
@@ -282,7 +277,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         multiply(d, tokens, f, x + c * x_chunk, kHalf, kEnd);
         settle(std::integral_constant<int, 2>{});
       } else {
-        decode(chunk, f);
+        decode_chunk<Config::kType>(chunk, shift, f);
         multiply(d, tokens, f, x + c * x_chunk, kFirst, kEnd);
         settle(std::integral_constant<int, 1>{});
       }
@@ -326,7 +321,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
       const int left = p.chunks % Config::kStageChunks - part * kGroupChunks;
       for (int c = 0; c < min(left, kGroupChunks); ++c) {
         settle(std::integral_constant<int, 0>{});
-        decode(load(slot, c), a[0]);
+        decode_chunk<Config::kType>(load(slot, c), shift, a[0]);
         multiply(d, tokens, a[0], x_of(slot) + c * x_chunk, kFirst, kEnd);
       }
       release(before);

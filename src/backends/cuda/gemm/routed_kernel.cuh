@@ -145,14 +145,9 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   for (int i = 0; i < kStages; ++i) load_weights(i * Config::kStageBytes, count - kChunks * i);
 
   const Shift16 shift{p.sixteen};
-  using Fragments = std::uint32_t[4][4];
   const auto load_chunk = [&](std::uint32_t stage, int i) {
     return LaneChunk{load_shared<uint4>(codes_at + stage + i * Config::kCodeBytes),
                      load_shared<uint2>(scales_at + stage + i * Config::kScaleBytes)};
-  };
-  const auto decode = [&](const LaneChunk& c, Fragments& f) {
-    decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
-    decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
   // What is done before x is there: to decode the first chunks.
   copies_wait<kStages - 1>();
@@ -160,7 +155,8 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   Fragments first[kChunks];
   if (count > 0)  // a block of its own, or ptxas would move it behind the wait
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) decode(load_chunk(0, i), first[i]);
+    for (int i = 0; i < kChunks; ++i)
+      decode_chunk<Config::kType>(load_chunk(0, i), shift, first[i]);
   std::uint32_t stage = 0;
   int ahead = count - kChunks * kStages;
   const auto load_next = [&] {
@@ -206,7 +202,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       Fragments f;
-      decode(chunks[i], f);
+      decode_chunk<Config::kType>(chunks[i], shift, f);
       multiply(f, i);
     }
   }

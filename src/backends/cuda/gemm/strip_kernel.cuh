@@ -150,22 +150,17 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   }
 
   const Shift16 shift{p.sixteen};
-  using Fragments = std::uint32_t[4][4];
   const auto load_chunk = [&](std::uint32_t stage, int i) {
     return LaneChunk{load_shared<uint4>(codes_at + stage + i * Config::kCodeBytes),
                      load_shared<uint2>(scales_at + stage + i * Config::kScaleBytes)};
-  };
-  const auto decode = [&](const LaneChunk& c, Fragments& f) {
-    decode_words<Config::kType>(c.codes.x, c.codes.y, c.scales.x, shift, f[0], f[1]);
-    decode_words<Config::kType>(c.codes.z, c.codes.w, c.scales.y, shift, f[2], f[3]);
   };
   // What is done before x is there: to decode the first chunks.
   copies_wait<kStages - 1>();
   __syncwarp();
   Fragments first[kChunks];
-  if (count > 0) decode(load_chunk(0, 0), first[0]);
+  if (count > 0) decode_chunk<Config::kType>(load_chunk(0, 0), shift, first[0]);
   if constexpr (kChunks > 1)
-    if (count > 1) decode(load_chunk(0, 1), first[1]);
+    if (count > 1) decode_chunk<Config::kType>(load_chunk(0, 1), shift, first[1]);
 
   wait_for_kernel_before();
   if (p.next == 0) allow_next_kernel();
@@ -273,14 +268,14 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
     }
     Fragments f;
     if (kChunks == 2 && (decltype(many)::value || left > 1)) {
-      decode(chunks[0], f);
+      decode_chunk<Config::kType>(chunks[0], shift, f);
       multiply(f, stage, 0);
       load_next_x(group, many);
-      decode(chunks[kChunks - 1], f);
+      decode_chunk<Config::kType>(chunks[kChunks - 1], shift, f);
       multiply(f, stage, kChunks - 1);
     } else {
       if (kChunks == 1 ? decltype(many)::value || left > 0 : left == 1) {
-        decode(chunks[0], f);
+        decode_chunk<Config::kType>(chunks[0], shift, f);
         multiply(f, stage, 0);
       }
       load_next_x(group, many);
