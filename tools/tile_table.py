@@ -16,7 +16,7 @@ ROWS = re.compile(r"\bM=(\d+)")
 TILE = re.compile(r"\[(\d+),(\d+),(\d+),(\d+),(\d+)\]=([\d.]+)")
 
 HEAD = """\
-// Made by tools/tile_table.py from measurements on one H200.
+// As tools/tile_table.py writes it, from measurements on H200s: docs/benchmarks.md says which.
 #include "backends/cuda/gemm/choose_tile.h"
 
 namespace nvfp4::cuda {

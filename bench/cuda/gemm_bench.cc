@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../bench_matrix.h"
+#include "backends/cuda/gemm/problem.h"
 #include "cublas.h"
 #include "nvfp4/tensor_core_gemm.h"
 #include "program.h"
@@ -125,9 +126,8 @@ std::vector<TimedTile> fastest_tiles(std::int64_t k, std::int64_t m, const Exist
       of_shape.emplace_back(tile, ours(tile));
     }
     std::sort(of_shape.begin() + 1, of_shape.end(), is_faster);
-    const bool brings_all =  // GemmTile::early says nothing
-        tile.splits == 1 && (tile.tokens == 2 || (tile.tokens <= 16 && tile.rows <= 64));
-    const std::size_t count = brings_all ? 0 : std::min(kNearlyFastest, of_shape.size());
+    // The warps of strips bring all of their stages.
+    const std::size_t count = cuda::is_strips(tile) ? 0 : std::min(kNearlyFastest, of_shape.size());
     for (std::size_t i = 0; i < count; ++i)
       for (int early = 1; early <= kMostEarly; ++early) {
         tile = of_shape[i].first;

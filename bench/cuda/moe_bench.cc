@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "../bench_matrix.h"
+#include "backends/cuda/gemm/problem.h"
 #include "cublas.h"
 #include "nvfp4/moe.h"
 #include "nvfp4/tensor_core_gemm.h"
@@ -192,8 +193,8 @@ void run_tiles(const Arguments& a, std::int64_t n, std::int64_t k) {
                            {.tile = tile, .stream = s});
         });
       };
-      for (const int rows : {0, 32, 64, 128, 224}) {
-        const GemmTile tile{rows == 0 ? 0 : 1, rows, 1};
+      for (const int rows : cuda::kRoutedRows) {
+        const GemmTile tile{1, rows, 1};
         times.emplace_back(time(tile), tile);
       }
     }

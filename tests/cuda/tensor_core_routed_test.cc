@@ -211,7 +211,9 @@ TEST_F(CudaGemm, RoutedRefusesWhatItCannotDo) {
       ValueError);
   EXPECT_THROW(routed_gemm_into(x.view(), w.packed, there.routing, y.span(), {.tile = {16, 64, 2}}),
                ValueError);
-  EXPECT_THROW(gemm_into(x.view(), w.packed, y.span(), {.tile = {1, 64, 1}}), ValueError);
+  const Weights one(1, 32, 64, GlobalScope::tensor, 1);
+  EXPECT_NO_THROW(gemm_into(x.view(), one.packed, two.span()));
+  EXPECT_THROW(gemm_into(x.view(), one.packed, two.span(), {.tile = {1, 64, 1}}), ValueError);
   constexpr std::int64_t kTooDeep = kMostRoutedDepth + 16;
   const Weights deep(3, 32, kTooDeep, GlobalScope::tensor, 1);
   const Matrix deep_x(DType::bf16, 2, kTooDeep, kGpu);

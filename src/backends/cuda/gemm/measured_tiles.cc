@@ -1,4 +1,4 @@
-// Made by tools/tile_table.py from measurements on one H200.
+// As tools/tile_table.py writes it, from measurements on H200s: docs/benchmarks.md says which.
 #include "backends/cuda/gemm/choose_tile.h"
 
 namespace nvfp4::cuda {
