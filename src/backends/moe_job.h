@@ -29,11 +29,14 @@ constexpr std::int64_t dispatch_counts(std::int64_t pairs, std::int64_t experts)
   return (pairs + kDispatchPairs - 1) / kDispatchPairs * experts;
 }
 
-/// Row r of `to`, which is dense, is row index[r] of `from`, or zeros if that is negative.
+/// Row r of `to`, which is dense, is row index[r] of `from`, or zeros if that is negative. Without
+/// index it is the row that the id of pair r of a routing names, or zeros if it names none.
 struct GatherJob {
   const void* from = nullptr;
   std::int64_t from_stride = 0, row_bytes = 0;  ///< bytes
   const std::int32_t* index = nullptr;
+  Routing routing = {};      ///< on the device
+  std::int64_t experts = 0;  ///< rows of `from` that its ids may name
   std::int64_t rows = 0;
   void* to = nullptr;
   /// [rows], or null: what index says, both of one DispatchJob, with rows = T · top_k > 0. Then a

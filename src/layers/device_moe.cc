@@ -208,17 +208,22 @@ InputQuantizer DeviceMoe::activation_quantizer(const Experts& experts) const {
   return {options_.down_activation, stored, options_.activation_quantizer, options_.backend};
 }
 
-GlobalScales DeviceMoe::row_scales(const Experts& experts, std::int64_t rows,
-                                   const DispatchJob& routed, Stream stream) const {
+GlobalScales DeviceMoe::row_scales(const Experts& experts, std::int64_t rows, const Rule& rule,
+                                   Stream stream) const {
   float* const scales = words<float>(work_.row_scales, 2 * rows, device_);
-  device_backend(device_).gather_rows({.from = experts.down_scales_there.data<float>(),
-                                       .from_stride = sizeof(GlobalScale),
-                                       .row_bytes = sizeof(GlobalScale),
-                                       .index = routed.expert_of,
-                                       .rows = rows,
-                                       .to = scales,
-                                       .device = device_,
-                                       .stream = stream});
+  GatherJob job{.from = experts.down_scales_there.data<float>(),
+                .from_stride = sizeof(GlobalScale),
+                .row_bytes = sizeof(GlobalScale),
+                .experts = experts.count(),
+                .rows = rows,
+                .to = scales,
+                .device = device_,
+                .stream = stream};
+  if (rule.order != nullptr)
+    job.index = rule.order->expert_of;
+  else
+    job.routing = *rule.choices;
+  device_backend(device_).gather_rows(job);
   return {reinterpret_cast<const GlobalScale*>(scales), static_cast<std::size_t>(rows), device_};
 }
 
@@ -226,10 +231,10 @@ template <class X>
 QuantizedView DeviceMoe::quantized_hidden(const Experts& experts, const X& x, std::int64_t rows,
                                           const Rule& rule, Stream stream) const {
   InputQuantizer quantizer = activation_quantizer(experts);
-  const bool each_row = rule.order != nullptr && experts.down_scales.size() > 1;
+  const bool each_row = experts.down_scales.size() > 1;
   if (each_row) quantizer.scope = GlobalScope::vector;
   QuantizeOptions o = quantizer.options(stream);
-  if (each_row) o.global = row_scales(experts, rows, *rule.order, stream);
+  if (each_row) o.global = row_scales(experts, rows, rule, stream);
   const QuantizedSpan h =
       work_.activated.get(rows, experts.intermediate(), quantizer.scope, device_);
   if (experts.gate_up.gate_up()) {
@@ -283,10 +288,8 @@ MatrixView DeviceMoe::run_shared(const X& x, std::int64_t tokens, Stream stream)
 }
 
 bool DeviceMoe::takes_choices(const Routing& routing) const {
-  // Of one token no two rows read the same weights. A measured global scale, or one for each
-  // expert, needs an order.
+  // Of one token no two rows read the same weights. A measured global scale needs an order.
   return routing.rows == 1 && !options_.batch_invariant && routed_.gate_up.gate_up() &&
-         !(w4a4() && routed_.down_scales.size() > 1) &&
          std::max(routed_.hidden(), routed_.intermediate()) <= kMostRoutedDepth;
 }
 

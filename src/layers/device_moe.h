@@ -86,7 +86,7 @@ class DeviceMoe {
   template <class X>
   TensorCoreGemmOptions product_options(const X& x, const Rule& rule, Stream stream) const;
   /// The global scale of each row, that of its expert.
-  GlobalScales row_scales(const Experts& experts, std::int64_t rows, const DispatchJob& routed,
+  GlobalScales row_scales(const Experts& experts, std::int64_t rows, const Rule& rule,
                           Stream stream) const;
 
   DispatchJob order(const Routing& routing, Stream stream) const;

@@ -146,7 +146,9 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherJob job, s
   allow_next_kernel();
   const std::int64_t row = std::int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   if (row >= job.rows) return;
-  const std::int64_t index = job.index[row];
+  const std::int64_t index = job.index != nullptr ? job.index[row]
+                                                  : expert_at(job.routing, row / job.routing.top_k,
+                                                              row % job.routing.top_k, job.experts);
   auto* const to = static_cast<Word*>(job.to) + row * words;
   if (index < 0) {
     for (std::int64_t i = threadIdx.x; i < words; i += blockDim.x) to[i] = Word{};
