@@ -4,7 +4,7 @@
 usage: tile_table.py MEASURED > src/backends/cuda/gemm/measured_tiles.cc
 
 MEASURED has a line "== NxK ..." for each shape, and below it for each number of rows of x a line
-with "M=rows" and "[tokens,rows,splits,next,early]=microseconds" for each tile, as this prints them:
+with "M=rows" and "[tokens,rows,splits,next,early,help]=microseconds" for each tile, as this prints them:
 nvfp4_cuda_gemm_bench --tiles --rows 2,4,8,16,32,64,96,128,192,256,512,768,1024,2048,4096
 """
 
@@ -13,7 +13,7 @@ import sys
 
 SHAPE = re.compile(r"^== (\d+)x(\d+)")
 ROWS = re.compile(r"\bM=(\d+)")
-TILE = re.compile(r"\[(\d+),(\d+),(\d+),(\d+),(\d+)\]=([\d.]+)")
+TILE = re.compile(r"\[(\d+),(\d+),(\d+),(\d+),(\d+),(\d+)\]=([\d.]+)")
 
 HEAD = """\
 // As tools/tile_table.py writes it, from measurements on H200s: docs/benchmarks.md says which.
@@ -41,15 +41,19 @@ def fewest(rows):
 
 
 def best_tiles(lines):
-    """{(n, k, rows): (tokens, rows, splits, next, early)} of the fastest tiles."""
+    """{(n, k, rows): [(tokens, rows, splits, next, early)]} of the fastest tiles, and behind that
+    the fastest with help, if it is faster."""
     best, shape = {}, None
     for line in lines:
         if match := SHAPE.match(line):
             shape = int(match[1]), int(match[2])
         elif (match := ROWS.search(line)) and shape:
-            times = {tuple(map(int, t[:5])): float(t[5]) for t in TILE.findall(line)}
+            times = {tuple(map(int, t[:6])): float(t[6]) for t in TILE.findall(line)}
             if times:
-                best[(*shape, fewest(int(match[1])))] = min(times, key=times.get)
+                alone = min((t for t in times if t[5] == 0), key=times.get, default=None)
+                fastest = min(times, key=times.get)
+                found = [] if alone is None else [alone[:5]]
+                best[(*shape, fewest(int(match[1])))] = found + [fastest] * (fastest[5] > 0)
     return best
 
 
@@ -57,6 +61,7 @@ if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as file:
         tiles = best_tiles(file)
     print(HEAD, end="")
-    for (n, k, m), tile in sorted(tiles.items()):
-        print(f"      {{{n}, {k}, {m}, {{{', '.join(map(str, tile))}}}}},")
+    for (n, k, m), found in sorted(tiles.items()):
+        listed = ", ".join(f"{{{', '.join(map(str, tile))}}}" for tile in found)
+        print(f"      {{{n}, {k}, {m}, {listed}}},")
     print(TAIL, end="")

@@ -29,6 +29,7 @@ constexpr std::int64_t kManyRows = 1024;
 constexpr std::int64_t kFewRows = 64;  ///< where a kernel leaves room for the next
 constexpr int kMostNext = 32;          ///< GemmTile::next that is tried
 constexpr int kMostEarly = 5;          ///< GemmTile::early that is tried
+constexpr int kMostHelp = 12;          ///< GemmTile::help that is tried
 constexpr std::size_t kNearlyFastest = 4, kFastest = 10;
 constexpr int kRepeats = 5;
 
@@ -99,8 +100,8 @@ struct Times {
 bool is_faster(const TimedTile& a, const TimedTile& b) { return a.second < b.second; }
 
 /// The ten fastest, by what `ours` measures, of the tiles that there are: first each for itself,
-/// then with other values of next, then with those of early, and at last in turn, for the least of
-/// so many is luck, too.
+/// then with other values of next, then with those of early and of help, and at last in turn, for
+/// the least of so many is luck, too.
 template <class Exists, class Ours>
 std::vector<TimedTile> fastest_tiles(std::int64_t k, std::int64_t m, const Exists& exists,
                                      const Ours& ours) {
@@ -134,6 +135,11 @@ std::vector<TimedTile> fastest_tiles(std::int64_t k, std::int64_t m, const Exist
         tile.early = early;
         of_shape.emplace_back(tile, ours(tile));
       }
+    std::sort(of_shape.begin(), of_shape.end(), is_faster);
+    tile = of_shape[0].first;
+    if (tile.tokens == 64) tile.next = 0;
+    for (tile.help = 1; tile.help <= kMostHelp && exists(tile); ++tile.help)
+      of_shape.emplace_back(tile, ours(tile));
     tiles.insert(tiles.end(), of_shape.begin(), of_shape.end());
   }
   std::sort(tiles.begin(), tiles.end(), is_faster);
@@ -152,6 +158,7 @@ std::vector<TimedTile> fastest_tiles(std::int64_t k, std::int64_t m, const Exist
 Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bool all_tiles) {
   const Matrix x = to_device(bench::gaussian(DType::bf16, m, w.k, 7).view(), kGpu);
   Matrix out(DType::bf16, m, w.n, kGpu);
+  static PartialSums partial_sums(kGpu);
   const auto some = [&](std::int64_t copies) { return m >= kManyRows ? 2 : copies; };
   const int replays = m >= kManyRows ? 7 : 15;
   const auto ours = [&](const GemmTile& tile) {
@@ -159,13 +166,13 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bool all_tile
         some(static_cast<std::int64_t>(w.packed.size())),
         [&](std::int64_t i, Stream s) {
           gemm_into(x.view(), w.packed[static_cast<std::size_t>(i)], out.span(),
-                    {.tile = tile, .stream = s});
+                    {.tile = tile, .partial_sums = &partial_sums, .stream = s});
         },
         replays);
   };
   const auto exists = [&](const GemmTile& tile) {
     try {
-      gemm_into(x.view(), w.packed[0], out.span(), {.tile = tile});
+      gemm_into(x.view(), w.packed[0], out.span(), {.tile = tile, .partial_sums = &partial_sums});
       return true;
     } catch (const ValueError&) {
       return false;
@@ -173,7 +180,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bool all_tile
   };
   Times t;
   bench::check(cudaMemset(out.data<void>(), 0xFF, static_cast<std::size_t>(m * w.n * 2)));
-  gemm_into(x.view(), w.packed[0], out.span());
+  gemm_into(x.view(), w.packed[0], out.span(), {.partial_sums = &partial_sums});
   synchronize(kGpu);
   t.error = relative_error(x, w, out);
   t.ours = ours({});
@@ -222,8 +229,8 @@ nlohmann::json run_shape(const Arguments& arguments, std::int64_t n, std::int64_
     if (!t.tiles.empty()) {
       fmt::print("  M={:<5}", m);
       for (const auto& [tile, us] : t.tiles)
-        fmt::print(" [{},{},{},{},{}]={:.2f}", tile.tokens, tile.rows, tile.splits, tile.next,
-                   tile.early, us);
+        fmt::print(" [{},{},{},{},{},{}]={:.2f}", tile.tokens, tile.rows, tile.splits, tile.next,
+                   tile.early, tile.help, us);
       fmt::print("\n");
     }
     std::fflush(stdout);

@@ -27,6 +27,8 @@
 /// checkpoint in load_layers.h.
 namespace nvfp4 {
 
+class PartialSums;
+
 /// The global scale with which a W4A4 layer quantizes its input.
 class ActivationScale {
  public:
@@ -100,6 +102,9 @@ struct LinearOptions {
   std::int64_t max_tokens = 0;
   Device device = {};
   std::string backend = {};  ///< of the CPU; "" takes NVFP4_BACKEND, else the best
+  /// Of a GPU: none, or what products with one weight may use (see tensor_core_gemm.h). It outlives
+  /// the layer, and layers that share it run one after the other.
+  PartialSums* partial_sums = nullptr;
 };
 
 /// y [M, N] = x [M, K] · Wᵀ + bias.

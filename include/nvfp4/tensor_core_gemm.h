@@ -124,7 +124,27 @@ struct GemmTile {
   /// from it. 0: all that it has room for, as do tiles of few tokens whose warps bring the weights
   /// themselves (1 and 2 tokens; 8 with up to 64 rows and 16 with 32 and 64, without splits).
   int early = 0;
+  /// Steps along K that helpers take of each block's: blocks for which there is room, but no tile.
+  /// Needs options.partial_sums; for tiles of 64 rows and 16 or 32 tokens with splits, or 64 tokens
+  /// with next = 0, of which a GPU takes more at once than there are, and whole steps.
+  int help = 0;
   bool operator==(const GemmTile&) const = default;
+};
+
+/// Memory of a GPU in which blocks of a product leave sums for others, 5 MB. Any number of products
+/// may use it one after the other, on one stream or in order; two at the same time, of two streams
+/// or branches of a graph, have wrong results or never end. Moves, does not copy.
+class PartialSums {
+ public:
+  /// Throws DeviceError, UnsupportedError or std::bad_alloc if there is no such memory.
+  explicit PartialSums(Device device);
+
+  Device device() const { return data_.device(); }
+  void* data() { return data_.data(); }
+  static std::int64_t bytes();
+
+ private:
+  Buffer data_;
 };
 
 /// Spans are memory of the GPU that x and w lie on.
@@ -142,6 +162,10 @@ struct TensorCoreGemmOptions {
   GemmTile tile = {};
   /// For quantized x: gemm_workspace_bytes() bytes, aligned to 16. What is in it is overwritten.
   std::span<std::byte> workspace = {};
+  /// None, or what lets blocks help others: up to a quarter less time for 9 to 64 rows of x where
+  /// tiles of 64 rows of W leave many multiprocessors without one and K is large. The bits of out
+  /// depend on it. Products of one group use it, but for SwiGLU and batch_invariant.
+  PartialSums* partial_sums = nullptr;
   Stream stream = {};
 };
 

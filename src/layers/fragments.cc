@@ -63,7 +63,10 @@ FragmentLinear::FragmentLinear(const char* op, std::span<const std::vector<Weigh
       input_(std::move(input)),
       scheme_(options.scheme),
       batch_invariant_(options.batch_invariant),
-      max_tokens_(options.max_tokens) {
+      max_tokens_(options.max_tokens),
+      partial_sums_(options.partial_sums) {
+  if (partial_sums_ != nullptr)
+    require_on(op, "partial_sums", partial_sums_->device(), weights_.device());
   if (!options.bias.empty())
     bias_ = to_device(MatrixView(options.bias.data(), DType::f32, 1,
                                  static_cast<std::int64_t>(options.bias.size())),
@@ -77,7 +80,8 @@ FragmentLinear::FragmentLinear(const char* op, std::span<const std::vector<Weigh
 template <class X>
 void FragmentLinear::run(const X& x, const std::span<const std::int32_t>* row_ends,
                          const MatrixSpan& out, Stream stream) const {
-  TensorCoreGemmOptions options{.batch_invariant = batch_invariant_, .stream = stream};
+  TensorCoreGemmOptions options{
+      .batch_invariant = batch_invariant_, .partial_sums = partial_sums_, .stream = stream};
   if (bias_.cols() > 0)
     options.bias = {bias_.data<float>(), static_cast<std::size_t>(bias_.cols())};
   if constexpr (std::is_same_v<X, QuantizedView>)

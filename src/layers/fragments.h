@@ -52,6 +52,7 @@ class FragmentLinear {
   Scheme scheme_ = Scheme::nvfp4;
   bool batch_invariant_ = false;
   std::int64_t max_tokens_ = 0;
+  PartialSums* partial_sums_ = nullptr;
   mutable std::mutex mutex_;
   mutable QuantizedRows rows_;
   mutable Rows decoded_;

@@ -1,5 +1,6 @@
 #include "nvfp4/tensor_core_gemm.h"
 
+#include "backends/cuda/gemm/problem.h"
 #include "ops/tensor_core_product.h"
 
 namespace nvfp4 {
@@ -68,6 +69,13 @@ void every_group_any(const X& x, const FragmentWeights& w, const MatrixSpan& out
 }
 
 }  // namespace
+
+PartialSums::PartialSums(Device device) {
+  require<UnsupportedError>(device.type == DeviceType::cuda,
+                            "PartialSums: device = {}, must be a GPU", device_name(device));
+  data_ = Buffer(bytes(), device);
+}
+std::int64_t PartialSums::bytes() { return cuda::kHelpFlagBytes + cuda::kHelpSumBytes; }
 
 std::int64_t gemm_workspace_bytes(const QuantizedShape& x) { return x.rows * x.cols * 2; }
 

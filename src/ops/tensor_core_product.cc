@@ -118,6 +118,10 @@ void require_factors(const char* op, const FragmentWeights& w,
                       "{}: bias has {} elements, must have none or G·N = {}", op,
                       options.bias.size(), w.groups() * w.rows());
   require_array(op, "bias", options.bias.data(), given(options.bias));
+  if (options.partial_sums == nullptr) return;
+  require<ValueError>(options.partial_sums->data() != nullptr,
+                      "{}: partial_sums is empty: it was moved from", op);
+  require_on(op, "partial_sums", options.partial_sums->device(), w.device());
 }
 
 void require_product(const char* op, const MatrixSpan& out, std::int64_t rows, std::int64_t cols,

@@ -236,7 +236,8 @@ inline std::vector<GemmTile> whole_tiles() {
 
 inline std::string name_of(const GemmTile& t) {
   return "tile " + std::to_string(t.tokens) + " " + std::to_string(t.rows) + " " +
-         std::to_string(t.splits) + " " + std::to_string(t.next) + " " + std::to_string(t.early);
+         std::to_string(t.splits) + " " + std::to_string(t.next) + " " + std::to_string(t.early) +
+         " " + std::to_string(t.help);
 }
 
 }  // namespace nvfp4::test

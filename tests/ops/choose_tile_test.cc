@@ -92,9 +92,19 @@ TEST(ChooseTile, TakesWhatWasMeasured) {
       EXPECT_LT(key(tiles[i - 1]), key(m));
     }
     TileProblem p{.n = m.n, .k = m.k, .rows = m.rows, .multiprocessors = kMultiprocessors};
+    const auto helped = [&] {
+      TileProblem q = p;
+      q.helped = true;
+      return choose_tile(q);
+    };
+    const bool has_helped = m.helped.tokens > 0;
+    EXPECT_TRUE(!has_helped || m.helped.help > 0);
+    EXPECT_EQ(m.tile.help, 0);
     EXPECT_EQ(choose_tile(p), m.tile);
+    EXPECT_EQ(helped(), has_helped ? m.helped : m.tile);
     p.rows = first ? 1 : tiles[i - 1].rows + 1;
     if (p.rows <= 128) {
+      EXPECT_EQ(helped(), has_helped ? m.helped : m.tile);
       EXPECT_EQ(choose_tile(p), m.tile) << "the first number of rows that the entry is for";
     } else if (choose_tile(p) != m.tile) {
       EXPECT_LT(estimated_time(p, choose_tile(p)), 0.9 * estimated_time(p, m.tile));

@@ -90,6 +90,25 @@ __device__ __forceinline__ void store_two_matrices(std::uint32_t to, std::uint32
                : "memory");
 }
 
+/// Global memory that other threads have written, before copies of this one read it.
+__device__ __forceinline__ void written_for_global_copies() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+/// What this thread, and those that it has met, wrote is there for who sees the sum.
+__device__ __forceinline__ void add_released(std::uint32_t* to, std::uint32_t v) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
+}
+__device__ __forceinline__ std::uint32_t load_relaxed(const std::uint32_t* from) {
+  std::uint32_t v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+__device__ __forceinline__ std::uint32_t load_acquired(const std::uint32_t* from) {
+  std::uint32_t v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+
 /// Threads of a part of the block; barrier 0 is __syncthreads().
 __device__ __forceinline__ void part_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");

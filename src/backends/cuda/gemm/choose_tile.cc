@@ -23,6 +23,7 @@ struct Cost {
   // A tile: its start and end, and 64 rows x a token of them for each doubling of splits. One that
   // a block takes after another hides most of it, unless there are no registers for that.
   double tile = 2.66, next_tile = 0.40, next_tile_of_256 = 1.6, reduce = 0.0053;
+  double helped = 0.7;        ///< of the time for the steps that helpers take, what is gained
   double second_product = 3;  ///< of the same x: its start, and the wait for the first
 };
 constexpr Cost kCost;
@@ -155,14 +156,45 @@ double routed_time(const TileProblem& p, const GemmTile& t) {
 
 }  // namespace
 
+std::int64_t helper_count(const TileProblem& p, const GemmTile& t) {
+  if (t.help == 0) return 0;
+  const std::int64_t blocks = block_count(p, t);
+  const std::int64_t at_once = usable_multiprocessors(p, t.splits) * blocks_per_multiprocessor(t);
+  return std::clamp<std::int64_t>(at_once - blocks, 0, blocks) / t.splits * t.splits;
+}
+
+bool can_help(const TileProblem& p, const GemmTile& t) {
+  if (!p.helped || !has_helpers(t) || p.groups != 1 || p.grouped || p.routed || p.swiglu ||
+      p.batch_invariant)
+    return false;
+  // Whole steps, of which each block keeps some.
+  const std::int64_t chunks = ceil_div(p.k, kTileCols);
+  const std::int64_t slices = block_count(p, t), helpers = helper_count(p, t);
+  return chunks % stage_chunks(t) == 0 && t.help < chunks / stage_chunks(t) / t.splits &&
+         slices <= kMostSlices && slices * help_sum_bytes(t) <= kHelpSumBytes && helpers > 0 &&
+         slices <= kMostSlicesOfHelper * helpers;
+}
+
 bool is_possible(const TileProblem& p, const GemmTile& t) {
   // A warp copies whole chunks of x; 16 outputs of SwiGLU, which are quantized together, have 32
   // rows of gate and up.
   return (t.tokens != kOwnXTokens || p.k % kTileCols == 0) && (!p.swiglu || t.rows >= 32) &&
-         p.routed == is_routed(t) && (!p.routed || p.k <= kMostRoutedDepth);
+         p.routed == is_routed(t) && (!p.routed || p.k <= kMostRoutedDepth) &&
+         (t.help == 0 || can_help(p, t));
 }
 
 namespace {
+/// Helpers have several slices, each of which takes them a step more, in the time that the others
+/// need for the steps that they keep. Where a few steps are left to them, it is not worth it.
+int estimated_help(const TileProblem& p, GemmTile t) {
+  constexpr std::int64_t kWorthwhileHelp = 4;
+  t.help = 1;
+  if (!can_help(p, t)) return 0;
+  const std::int64_t slices = ceil_div(block_count(p, t), helper_count(p, t));
+  const std::int64_t help = (steps_of(p, t) - slices) / (slices + 1);
+  return slices > 1 && help >= kWorthwhileHelp ? static_cast<int>(help) : 0;
+}
+
 double time_of(const TileProblem& p, bool fills, const GemmTile& t) {
   if (fills) return filled_time(p, t);
   if (is_strips(t)) return strips_time(p, t);
@@ -183,8 +215,11 @@ double time_of(const TileProblem& p, bool fills, const GemmTile& t) {
   const double next = is_one_tile(t)                     ? tile
                       : t.tokens == 256 && t.rows == 128 ? kCost.next_tile_of_256
                                                          : kCost.next_tile;
-  return std::max(bytes / kCost.bytes, rounds * (static_cast<double>(chunks) / t.splits) * chunk +
-                                           tile + (waves - 1) * next);
+  const double kept =
+      1 - kCost.helped * t.help / static_cast<double>(std::max<std::int64_t>(1, steps_of(p, t)));
+  return std::max(
+      bytes / kCost.bytes,
+      rounds * (static_cast<double>(chunks) / t.splits) * kept * chunk + tile + (waves - 1) * next);
 }
 }  // namespace
 
@@ -208,7 +243,7 @@ namespace {
 int estimated_next(const TileProblem& p, const GemmTile& t) {
   const std::int64_t last_steps = is_strips(t) ? 8 : 5;
   if (p.grouped || !leaves_room(t) || block_count(p, t) > p.multiprocessors) return 0;
-  return static_cast<int>(std::max<std::int64_t>(0, steps_of(p, t) - last_steps));
+  return static_cast<int>(std::max<std::int64_t>(0, steps_of(p, t) - t.help - last_steps));
 }
 }  // namespace
 
@@ -227,8 +262,9 @@ GemmTile estimate_tile(const TileProblem& given) {
   for (const int tokens : kTileTokens)
     for (const int rows : kRows)
       for (const int splits : kSplits) {
-        const GemmTile t{tokens, rows, splits};
+        GemmTile t{tokens, rows, splits};
         if (!is_sensible(p, t)) continue;
+        t.help = estimated_help(p, t);
         const double time = time_of(p, fills, t);
         if (best.tokens != 0 && time >= least) continue;
         best = t;
@@ -257,7 +293,7 @@ constexpr std::int64_t kAlwaysMeasured = 128;  ///< rows up to which the table d
 GemmTile choose_tile(const TileProblem& given) {
   if (given.swiglu) {
     TileProblem plain = given;
-    plain.swiglu = false;
+    plain.swiglu = plain.helped = false;
     return swiglu_tile(plain, choose_tile(plain));
   }
   const TileProblem& p = given;
@@ -266,18 +302,20 @@ GemmTile choose_tile(const TileProblem& given) {
   const MeasuredTile* found = nullptr;
   for (const MeasuredTile& m : measured_tiles())
     if (m.n == p.n && m.k == p.k && (found == nullptr || found->rows < p.rows)) found = &m;
-  if (found == nullptr || !is_sensible(p, found->tile)) return estimate_tile(p);
-  if (p.rows <= kAlwaysMeasured || p.rows == found->rows) return found->tile;
+  if (found == nullptr) return estimate_tile(p);
+  const GemmTile& tile = can_help(p, found->helped) ? found->helped : found->tile;
+  if (!is_sensible(p, tile)) return estimate_tile(p);
+  if (p.rows <= kAlwaysMeasured || p.rows == found->rows) return tile;
   // Between the rows of the table, the last tiles and the last round may be filled badly.
   const GemmTile estimate = estimate_tile(p);
-  const double measured = estimated_time(p, found->tile);
-  return estimated_time(p, estimate) < kBetterThanMeasured * measured ? estimate : found->tile;
+  const double measured = estimated_time(p, tile);
+  return estimated_time(p, estimate) < kBetterThanMeasured * measured ? estimate : tile;
 }
 
 std::array<TilePart, 2> choose_parts(const TileProblem& p) {
   if (p.swiglu) {
     TileProblem plain = p;
-    plain.swiglu = false;
+    plain.swiglu = plain.helped = false;
     std::array<TilePart, 2> parts = choose_parts(plain);
     for (TilePart& part : parts) {
       plain.rows = part.rows;

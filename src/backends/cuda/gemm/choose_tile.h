@@ -20,6 +20,7 @@ struct TileProblem {
   int multiprocessors = 0;
   bool batch_invariant = false;
   bool swiglu = false;
+  bool helped = false;  ///< there is memory for the sums of helpers
   bool operator==(const TileProblem&) const = default;
 };
 
@@ -50,8 +51,14 @@ GemmTile estimate_tile(const TileProblem& problem);
 /// What estimate_tile() makes as small as it can, in microseconds on one H200.
 double estimated_time(const TileProblem& problem, const GemmTile& tile);
 
-/// The grid: enough blocks for all tiles that there may be, or as many as run at once where a block
-/// takes one tile after the other. Not more than 2^31 if rows · n / 64² is not.
+/// Whether blocks may leave `tile.help` steps of their depth to others, and there are others.
+bool can_help(const TileProblem& problem, const GemmTile& tile);
+
+/// Blocks that help the others, see GemmTile::help.
+std::int64_t helper_count(const TileProblem& problem, const GemmTile& tile);
+
+/// The grid without them: enough blocks for all tiles that there may be, or as many as run at once
+/// where a block takes one tile after the other. Not more than 2^31 if rows · n / 64² is not.
 std::int64_t block_count(const TileProblem& problem, const GemmTile& tile);
 
 /// What was the fastest, measured by bench/ on one H200, of one group.
@@ -59,6 +66,7 @@ struct MeasuredTile {
   std::int64_t n, k;
   std::int64_t rows;  ///< of x: up to this many
   GemmTile tile;
+  GemmTile helped = {};  ///< with help, if that was faster
 };
 /// Ordered by n and k, and then by rows.
 std::span<const MeasuredTile> measured_tiles();

@@ -111,6 +111,12 @@ std::array<TilePart, 2> parts_of(const GemmTile& tile, const TileProblem& proble
                       tile.tokens, tile.rows, tile.splits);
   require<ValueError>(tile.next >= 0, "gemm: tile.next = {} must not be negative", tile.next);
   require<ValueError>(tile.early >= 0, "gemm: tile.early = {} must not be negative", tile.early);
+  require<ValueError>(tile.help >= 0, "gemm: tile.help = {} must not be negative", tile.help);
+  require<ValueError>(tile.help == 0 || can_help(problem, tile),
+                      "gemm: tile.help = {} is not for {} tokens, {} rows, {} splits, N = {}, K = "
+                      "{}{}",
+                      tile.help, tile.tokens, tile.rows, tile.splits, problem.n, problem.k,
+                      problem.helped ? "" : " without partial_sums");
   require<ValueError>(is_possible(problem, tile),
                       "gemm: tile = {} tokens, {} rows, {} splits is not for K = {}{}{}",
                       tile.tokens, tile.rows, tile.splits, problem.k,
@@ -172,7 +178,8 @@ void fragment_gemm(const FragmentGemmJob& job) {
                             .routed = routed,
                             .multiprocessors = multiprocessors(w.device()),
                             .batch_invariant = options.batch_invariant,
-                            .swiglu = w.gate_up().has_value()};
+                            .swiglu = w.gate_up().has_value(),
+                            .helped = options.partial_sums != nullptr};
   FragmentGemm p;
   p.weights = w.data();
   p.group_bytes = w.group_bytes();
@@ -227,11 +234,17 @@ void fragment_gemm(const FragmentGemmJob& job) {
                     (part.rows >= part.tile.tokens || (grouped && stores_boxes(part.tile))) &&
                     p.wide_stores && p.codes == nullptr && job.out.dtype == x.dtype &&
                     !job.x_global_per_row;
+    p.help = part.tile.help;
+    p.helpers = static_cast<int>(helper_count(of_part, part.tile));
+    if (p.helpers > 0) {
+      p.help_flags = static_cast<std::uint32_t*>(options.partial_sums->data());
+      p.help_sums = static_cast<float*>(options.partial_sums->data()) + kMostSlices;
+    }
     p.weights_policy = reads_weights_once(of_part, part.tile) ? kEvictFirst : kEvictNormal;
     p.out_box = out_box_tokens(part.tile, grouped);
     if (p.store_tiles) maps.out = make_out_map(job.out, p.out_box, problem.swiglu);
-    launcher(x.dtype, w.gate_up().has_value())(part.tile, maps, p, static_cast<int>(blocks),
-                                               stream_of(options.stream));
+    launcher(x.dtype, w.gate_up().has_value())(
+        part.tile, maps, p, static_cast<int>(blocks) + p.helpers, stream_of(options.stream));
   }
 }
 

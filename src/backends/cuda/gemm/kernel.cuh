@@ -6,6 +6,7 @@
 #include "backends/cuda/gemm/async.cuh"
 #include "backends/cuda/gemm/decode.cuh"
 #include "backends/cuda/gemm/fragment_layout.h"
+#include "backends/cuda/gemm/help.cuh"
 #include "backends/cuda/gemm/load.cuh"
 #include "backends/cuda/gemm/problem.h"
 #include "backends/cuda/gemm/schedule.cuh"
@@ -31,9 +32,11 @@ struct BlockState {
   std::uint64_t full[kStages], empty[kStages];
   PartsState parts;
   ScheduleState schedule;
+  HelpState help;
 };
 
-template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf, bool kNextOf = false>
+template <DType kTypeOf, int kTokensOf, int kRowsOf, bool kSwigluOf, bool kNextOf = false,
+          bool kHelpedOf = false>
 struct FragmentConfig {
   static constexpr DType kType = kTypeOf;
   static constexpr bool kSwiglu = kSwigluOf;
@@ -45,13 +48,14 @@ struct FragmentConfig {
   static constexpr int kWarpgroups = kRowGroups * kTokenGroups * kDepthGroups;  ///< that multiply
   static constexpr int kConsumers = kWarpgroups * 128;                          ///< their threads
   static constexpr bool kLarge = !leaves_room(kTile);
+  static constexpr bool kHelped = kHelpedOf;  ///< there are helpers
   static constexpr bool kOneTile = is_one_tile(kTile);
   static constexpr bool kManySplits = is_tile({kTokens, kRows, 8});  ///< of the depth; else two
   /// For the fewest tokens, mma.sync has less to wait for than wgmma.
   static constexpr bool kSync = kTokens == 8;
   static constexpr int kBlocksPerSm = blocks_per_multiprocessor(kTile);
   /// Registers move between warpgroups, so in large tiles the copying warp is a whole group.
-  static constexpr int kThreads = kConsumers + (kLarge ? 128 : 32);
+  static constexpr int kThreads = kConsumers + (kLarge ? 128 : kHelped ? 64 : 32);
   /// What sums leave goes to the warpgroup that copies, which spills with the fewest.
   static constexpr bool kManySums = kTokens * kRows >= 128 * 128;
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 152 : kManySums ? 224 : 208;
@@ -114,14 +118,20 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   // The same for all lanes, and the compiler knows it: descriptors stay in uniform registers.
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
 
+  constexpr bool kHelped = Config::kHelped;
   Schedule<Config, true> schedule(p, state.schedule);
-  const Depth depth(p, Config::kStageChunks);
-  const int early = min(depth.last - depth.first, min(Config::kStages, p.early));
+  const Depth depth = depth_of<Config>(p);
+  const bool helps = kHelped && is_helper(p);
+  const SlicePlace<Config> slice(depth.last - depth.first, helps);
+  const auto place_of = [&](int stage) { return kHelped ? slice.of_stage(stage) : stage; };
+  const int room = Config::kStages - (kHelped && slice.first < Config::kStages ? 1 : 0);
+  const int early = min(depth.last - depth.first, min(room, p.early));
   Loader<Config> loader(p, x_map, x_ring, full);
   if (threadIdx.x == 0) {
     for (int i = 0; i < Config::kStages; ++i) barrier_init(empty + i * 8, Config::kConsumers / 32);
     barrier_init(shared_address(&state.parts.there), p.splits);
     barrier_init(shared_address(&state.parts.read), p.splits);
+    if constexpr (kHelped) init_help<Config>(state.help);
     barriers_initialized();
   }
   // The weights do not depend on the kernel before; all that it may have written does.
@@ -132,7 +142,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     if (Work work; p.ends == nullptr && schedule.first(work)) {
       loader.begin(work);
 #pragma unroll 1
-      for (int i = 0; i < early; ++i) loader.load_weights(i, depth.first + i);
+      for (int i = 0; i < early; ++i) loader.load_weights(place_of(i), depth.first + i);
     }
   }
   if (p.splits > 1) {
@@ -144,11 +154,34 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
 
   if (warpgroup == Config::kWarpgroups) {
     if constexpr (Config::kLarge) shrink_registers<Config::kProducerRegisters>();
+    if constexpr (kHelped) {
+      // A branch of a whole warp: ptxas keeps what the other one counts in uniform registers.
+      if (__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0) == Config::kConsumers / 32 + 1) {
+        if (threadIdx.x % 32 == 0) {
+          if (helps)
+            announce_slices<Config>(p, state.help);
+          else
+            load_slice<Config>(p, slice, state.help, x_ring, full);
+        }
+        return;
+      }
+    }
     if (threadIdx.x == Config::kConsumers) {
       int slot = 0;
       std::uint32_t phase = 1;
       bool waited = false;
       const bool allows_early = Config::kBlocksPerSm == 2 && p.ends == nullptr;
+      const auto next_slot = [&] {
+        if (++slot == Config::kStages) {
+          slot = 0;
+          phase ^= 1;
+        }
+      };
+      const auto leave_slot_to_slice = [&] {
+        barrier_wait(empty + slot * 8, phase);
+        barrier_arrive(shared_address(&state.help.free));
+        next_slot();
+      };
       for (Work work; schedule.next(work);) {
         loader.begin(work);
         int i = depth.first;
@@ -161,8 +194,12 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
           if (allows_early && p.next == 0) allow_next_kernel();
           waited = true;
 #pragma unroll 1
-          for (; slot < early; ++slot) loader.load_x(slot, i++);
+          for (; slot < early; ++slot) loader.load_x(place_of(slot), i++);
           if (allows_early && p.next > 0 && p.next < early) allow_next_kernel();
+          if (kHelped && early > slice.first) {
+            ++slot;
+            barrier_arrive(shared_address(&state.help.free));
+          }
           if (slot == Config::kStages) {
             slot = 0;
             phase ^= 1;
@@ -170,6 +207,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         }
         for (; i < depth.last; ++i) {
           if (allows_early && i - depth.first == p.next) allow_next_kernel();
+          if (kHelped && i - depth.first == slice.first) leave_slot_to_slice();
           barrier_wait(empty + slot * 8, phase);
           loader.load_weights(slot, i);
           loader.load_x(slot, i);
@@ -290,7 +328,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   bool in_step = false;
   using Sums = float[Config::kGroupTokens / 2];
   // The sums of the first tokens of a warpgroup.
-  const auto multiply_tile = [&](Sums& d, auto tokens) {
+  const auto multiply_tile = [&](Sums& d, auto tokens, auto has_slice) {
+    constexpr bool kSlice = decltype(has_slice)::value;
     Decoded a;
     before = -1;
     int stage = 0;
@@ -308,10 +347,17 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
     constexpr int kAtOnce = Config::kOneTile && Config::kRowGroups > 1 ? 1 : 2;
     static_assert(kAtOnce == 2 || kGroupChunks % 2 == 0);
 #pragma unroll 1
-    for (; stage + kAtOnce - 1 < depth.whole; stage += kAtOnce) {
-      run_stage(d, tokens, a, std::integral_constant<int, 0>{});
-      if constexpr (kAtOnce == 2) run_stage(d, tokens, a, std::integral_constant<int, 1>{});
-      let_follow();
+    for (int end = kSlice ? min(depth.whole, slice.first) : depth.whole;; end = depth.whole) {
+#pragma unroll 1
+      for (; stage + kAtOnce - 1 < end; stage += kAtOnce) {
+        run_stage(d, tokens, a, std::integral_constant<int, 0>{});
+        if constexpr (kAtOnce == 2) run_stage(d, tokens, a, std::integral_constant<int, 1>{});
+        let_follow();
+      }
+      if (!kSlice || end == depth.whole) break;
+      const int last_stage = before;
+      advance();
+      before = last_stage;
     }
     let_follow();  // of few stages
     if (kAtOnce == 2 && stage < depth.whole)
@@ -364,6 +410,18 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   Work work;
   bool more = schedule.next(work);
   in_step = kBehind && p.splits == 1 && schedule.has_next();
+  if constexpr (kHelped) {
+    if (helps) {
+      int done = 0;
+      for (; more; more = schedule.next(work)) {
+        Sums d = {};
+        multiply_tile(d, std::integral_constant<int, Config::kGroupTokens>{}, std::false_type{});
+        release(before);
+        store_slice<Config>(p, schedule.block_of_tile(), d, state.help.stored[done++], warpgroup);
+      }
+      return;
+    }
+  }
   for (; more; more = schedule.next(work)) {
     int tokens = Config::kTokens;
     if constexpr (Config::kShapes > 1) {
@@ -376,9 +434,14 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
         p, work.group,
         work.row_tile * Config::kRows + static_cast<int>(threadIdx.x) % Config::kRows);
     Sums d = {};
-    at_shape<Config>(tokens, [&](auto shape) { multiply_tile(d, shape); });
+    at_shape<Config>(tokens,
+                     [&](auto shape) { multiply_tile(d, shape, std::bool_constant<kHelped>{}); });
     early.use();
     release(before);
+    if constexpr (kHelped) {
+      barrier_wait(full + slice.slot() * 8, slice.phase());
+      add_slice(d, x_ring + slice.slot() * Config::kXBytes, warpgroup);
+    }
     if (store_tile_sums(work, d)) return;
   }
   // They need not be written, too: the kernel ends when they are.

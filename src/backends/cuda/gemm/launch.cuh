@@ -103,6 +103,10 @@ void launch_tile(const GemmTile& tile, const TensorMaps& maps, const FragmentGem
       launch_config<FragmentConfig<kType, kTokens, 128, kSwiglu>>(maps, p, blocks, stream);
   };
   const auto rows = [&]<int kTokens>() {
+    if constexpr (!kSwiglu && (kTokens == 16 || kTokens == 32 || kTokens == 64))
+      if (tile.help > 0)
+        return launch_config<FragmentConfig<kType, kTokens, 64, kSwiglu, false, true>>(
+            maps, p, blocks, stream);
     if constexpr (kTokens == 64)
       if (leaves_room(tile)) {
         if (tile.rows == 64)

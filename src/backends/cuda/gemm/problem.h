@@ -73,6 +73,12 @@ struct FragmentGemm {
   // Last: before the rest they cost other products up to 6 % (what a kernel reads first is theirs).
   Routing routing = {};   ///< without ids: there is none
   int rows_of_token = 1;  ///< of out for a row of x, with a routing
+
+  // Blocks [0, helpers) take slices of the depth of all others, see help.cuh.
+  int helpers = 0;
+  int help = 0;                         ///< stages of a slice
+  std::uint32_t* help_flags = nullptr;  ///< of 0, one for each slice
+  float* help_sums = nullptr;
 };
 
 // What the host must know of a tile's kernel.
@@ -90,6 +96,15 @@ inline constexpr int kOwnXTokens = 2;  ///< of tiles whose warps bring x themsel
 NVFP4_HD constexpr bool leaves_room(const GemmTile& t) {
   return t.rows <= 128 && (t.tokens <= 32 || (t.tokens == 64 && t.next > 0));
 }
+/// What a PartialSums has: a flag for each slice of a block's depth that a helper takes, and sums.
+inline constexpr int kMostSlices = 512;
+inline constexpr int kMostSlicesOfHelper = 16;
+inline constexpr std::int64_t kHelpFlagBytes = kMostSlices * 4;
+inline constexpr std::int64_t kHelpSumBytes = std::int64_t{5} << 20;
+/// Of a slice with such a tile: two warpgroups have sums of their own.
+constexpr std::int64_t help_sum_bytes(const GemmTile& t) {
+  return std::int64_t{t.rows} * t.tokens * 2 * 4;
+}
 constexpr int blocks_per_multiprocessor(const GemmTile& t) { return leaves_room(t) ? 2 : 1; }
 /// Chunks of 64 columns that are brought at once: one thread cannot start many small copies fast
 /// enough.
@@ -104,6 +119,11 @@ NVFP4_HD constexpr bool is_strips(const GemmTile& t) {
   const bool rows = t.rows == 16 || t.rows == 32 || t.rows == 64;
   return t.tokens == kOwnXTokens ? rows || t.rows == 128
                                  : rows && (t.tokens == 8 || (t.tokens == 16 && t.rows > 16));
+}
+/// Tiles whose blocks may leave a part of their depth to helpers.
+constexpr bool has_helpers(const GemmTile& t) {
+  if (t.rows != 64 || is_strips(t)) return false;
+  return t.tokens == 16 || t.tokens == 32 || (t.tokens == 64 && t.next == 0);
 }
 /// Parts of the depth that the 16 warps of such a tile have, or the 14 of one of 224 rows.
 constexpr int strip_parts(const GemmTile& t) { return 16 * 16 / t.rows; }
@@ -214,7 +234,7 @@ constexpr int out_box_tokens(const GemmTile& t, bool grouped) {
 /// Whether a sum is made in the same way by all of these tiles. The smallest tile's mma.sync need
 /// not add as wgmma does.
 constexpr bool is_batch_invariant(const GemmTile& t) {
-  return !is_strips(t) && t.splits == 1 && depth_groups(t) == 1 && t.tokens > 8;
+  return !is_strips(t) && t.splits == 1 && depth_groups(t) == 1 && t.tokens > 8 && t.help == 0;
 }
 
 }  // namespace nvfp4::cuda

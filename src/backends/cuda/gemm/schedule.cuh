@@ -19,18 +19,31 @@ struct Work {
   int token = 0, token_end = 0;  ///< rows of x and out
 };
 
+/// See help.cuh: the first blocks of the grid.
+__device__ __forceinline__ bool is_helper(const FragmentGemm& p) {
+  return static_cast<int>(blockIdx.x) < p.helpers;
+}
+
 /// Tiles go along the rows of W first: x is read once, W stays in the L2 cache.
 /// kSeveral: a block may have more than one; else, in a kernel of strips, it asks for the first
 /// only.
 template <class Config, bool kSeveral>
 class Schedule {
  public:
+  /// With helpers a block has the tile that it would have without them, and a helper those of the
+  /// blocks that it helps.
   __device__ Schedule(const FragmentGemm& p, ScheduleState& state)
       : p_(p),
         state_(state),
         row_tiles_((p.n + Config::kRows - 1) / Config::kRows),
         tile_(static_cast<int>(blockIdx.x) >> log2_splits(p)),
-        step_(static_cast<int>(gridDim.x) >> log2_splits(p)) {}
+        step_(static_cast<int>(gridDim.x) >> log2_splits(p)) {
+    if constexpr (kSeveral)
+      if constexpr (Config::kHelped) {
+        tile_ = (static_cast<int>(blockIdx.x) - (is_helper(p) ? 0 : p.helpers)) >> log2_splits(p);
+        step_ = is_helper(p) ? p.helpers >> log2_splits(p) : step_;
+      }
+  }
 
   /// All threads of the block, which it synchronizes. Before, only the first tile is known, and
   /// that only if there are no ends.
@@ -41,13 +54,17 @@ class Schedule {
       tiles_ = row_tiles_ * (p_.ends == nullptr ? tiles_of(p_.rows - p_.first_row) * p_.groups
                                                 : state_.tile_ends[p_.groups - 1]);
       // Groups must not overlap; if they do, there are more than blocks of one tile can take.
-      if (Config::kOneTile || p_.splits > 1) tiles_ = min(tiles_, step_);
+      if ((Config::kOneTile || p_.splits > 1) && !Config::kHelped) tiles_ = min(tiles_, step_);
     }
   }
 
   /// The first tile of the block; false: it has none.
   __device__ bool first(Work& work) const { return place<true>(work); }
   __device__ bool has_next() const { return tile_ < tiles_; }
+  /// Of a helper: the block whose tile the last was.
+  __device__ int block_of_tile() const {
+    return ((tile_ - step_) << log2_splits(p_)) + (static_cast<int>(blockIdx.x) & (p_.splits - 1));
+  }
   /// That, then the others.
   __device__ bool next(Work& work) {
     if (!has_next()) return false;
