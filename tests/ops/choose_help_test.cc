@@ -73,6 +73,12 @@ TEST(ChooseHelp, NeedsWhatItsKernelNeeds) {
   other.grouped = true;
   EXPECT_FALSE(can_help(other, helped(64, 1, 8)));
   other = p;
+  other.batch_invariant = true;
+  EXPECT_FALSE(can_help(other, helped(64, 1, 8)));
+  other = p;
+  other.swiglu = true;
+  EXPECT_FALSE(can_help(other, helped(64, 1, 8)));
+  other = p;
   other.rows = 0;
   EXPECT_FALSE(can_help(other, helped(64, 1, 8)));
   EXPECT_EQ(choose_tile(other).help, 0);
