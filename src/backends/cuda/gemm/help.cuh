@@ -10,7 +10,8 @@
 /// have them, and are added in a fixed order: the same bits every time.
 ///
 /// A block waits for its helper, which waits for no other block of the kernel and comes before all
-/// that do in the grid, so that it starts before them.
+/// that do in the grid, so that it starts before them: GPUs start blocks in the order of their
+/// index, though CUDA does not promise it.
 namespace nvfp4::cuda {
 
 /// Barriers, each of one phase.
