@@ -10,5 +10,6 @@ for target in build/fuzz/tests/fuzz/fuzz_*; do
   name=$(basename "$target")
   mkdir -p "build/fuzz/corpus/$name"
   "$target" -max_total_time="${1:-600}" -artifact_prefix="build/fuzz/$name-" -print_final_stats=1 \
+    -rss_limit_mb=256 \
     "build/fuzz/corpus/$name" "tests/fuzz/corpus/${name#fuzz_}"
 done

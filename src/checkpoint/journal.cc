@@ -88,12 +88,7 @@ Json identity_of(const fs::path& path) {
 
 /// The journal, or the record of a finished run.
 Json parse_journal(const std::string& text, const std::string& file) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::exception& e) {
-    throw FormatError(fmt::format("{}: {}", file, e.what()));
-  }
+  Json json = parse_json(text, file);
   require<FormatError>(json.is_object() && json.value("version", Json()) == kVersion,
                        "{}: not of this version of nvfp4; --overwrite replaces the output", file);
   return json;

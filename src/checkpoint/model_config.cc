@@ -58,13 +58,9 @@ void visit_parts(std::string_view text, Visit visit) {
 }  // namespace
 
 Json parse_config_json(const std::string& text, const std::string& file) {
-  try {
-    Json json = Json::parse(without_python_numbers(text));
-    require<FormatError>(json.is_object(), "{}: must be a JSON object", file);
-    return json;
-  } catch (const Json::exception& e) {
-    throw FormatError(fmt::format("{}: {}", file, parse_failure(e)));
-  }
+  Json json = parse_json(without_python_numbers(text), file);
+  require<FormatError>(json.is_object(), "{}: must be a JSON object", file);
+  return json;
 }
 
 const Json& language_model_config(const Json& json) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/journal.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/lost_scales.h"
 #include "checkpoint/posix_file.h"
 #include "checkpoint/printable.h"
@@ -81,7 +82,7 @@ void CheckpointReader::open_file(const fs::path& path, Naming naming) {
 }
 
 void CheckpointReader::find_model_type() {
-  const auto json = nlohmann::json::parse(config_text_, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json_or_null(config_text_);
   if (!json.is_object()) return;  // Python writes Infinity, which is no JSON
   const auto type = json.find("model_type");
   if (type != json.end() && type->is_string()) model_type_ = type->get<std::string>();

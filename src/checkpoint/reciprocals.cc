@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/json_text.h"
+
 namespace nvfp4::checkpoint {
 namespace {
 
@@ -22,7 +24,7 @@ const nlohmann::json* kept_bits(const TensorFile& file, const std::string& tenso
   if (it == file.metadata().end()) return nullptr;
   if (text != it->second) {
     text = it->second;
-    parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    parsed = parse_json_or_null<nlohmann::json>(text);
   }
   if (!parsed.is_object()) return nullptr;
   const auto entry = parsed.find(tensor);

@@ -5,6 +5,7 @@
 
 #include "checkpoint/temp_dir.h"
 #include "fuzz/check_gguf.h"
+#include "fuzz/check_gguf_view.h"
 #include "fuzz/check_safetensors.h"
 
 namespace nvfp4::safetensors {
@@ -40,6 +41,7 @@ TEST(GgufCorpus, HoldsEveryInvariant) {
     SCOPED_TRACE(entry.path().filename().native());
     const std::string content = read_text(entry.path());
     const bool valid = check_gguf(std::as_bytes(std::span(content)));
+    if (valid) check_gguf_views(std::as_bytes(std::span(content)));
     const std::string name = entry.path().filename();
     EXPECT_TRUE(!name.starts_with("file_") || valid);
     EXPECT_TRUE(!name.starts_with("bad_") || !valid);

@@ -17,9 +17,9 @@ inline void must(bool ok, const char* what) {
   std::abort();
 }
 
-inline void check_message(const FormatError& error) {
+inline void check_message(const FormatError& error, std::string_view file = "input") {
   const std::string_view message = error.what();
-  must(message.starts_with("input: "), "a message names the file");
+  must(message.starts_with(file), "a message names the file");
   must(message.size() < 2000, "a message is short");
   must(std::none_of(message.begin(), message.end(),
                     [](unsigned char c) { return c < 0x20 || c == 0x7F; }),

@@ -175,7 +175,7 @@ const Architecture* architecture_of(const File& file) {
   const std::string* name = file.header().text(kArchitectureKey);
   if (name == nullptr) return nullptr;
   if (const std::string* text = file.header().text(kConfigKey)) {
-    const Json config = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    const Json config = checkpoint::parse_json_or_null(*text);
     const Architecture* known = config.is_object() ? architecture_of(config) : nullptr;
     if (known != nullptr && known->name == *name) return known;
   }

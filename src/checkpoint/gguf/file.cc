@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "checkpoint/printable.h"
+#include "core/require.h"
 
 namespace nvfp4::gguf {
 namespace {
@@ -38,10 +39,12 @@ const TensorInfo* File::find(std::string_view name) const {
   return it == by_name_.end() || name_at(*it) != name ? nullptr : &header_.tensors[*it];
 }
 
-std::vector<std::string> File::strings(std::string_view key) const {
+std::vector<std::string> File::strings(std::string_view key, std::uint64_t most) const {
   const Value* value = header_.find(key);
   const auto* place = value == nullptr ? nullptr : std::get_if<ArrayPlace>(&value->value);
   if (place == nullptr) return {};
+  require<FormatError>(place->count <= most, "{}: key '{}': an array of {}, at most {}",
+                       name_of(input_), printable(key), place->count, most);
   return read_strings(reader_of(input_), input_.bytes(), *place, name_of(input_));
 }
 

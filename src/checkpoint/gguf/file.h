@@ -24,8 +24,9 @@ class File {
   void read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const {
     input_.read(tensor.begin + offset, out);
   }
-  /// Elements of an array of strings; empty if the key is none. Throws IoError.
-  std::vector<std::string> strings(std::string_view key) const;
+  /// Elements of an array of strings; empty if the key is none. Throws FormatError for more than
+  /// `most` of them, IoError.
+  std::vector<std::string> strings(std::string_view key, std::uint64_t most) const;
 
  private:
   File(InputFile input, Header header);

@@ -165,7 +165,15 @@ class Parser {
     in_.name(fmt::format("key '{}': ", printable(key)));
     if (!keys_.insert(key).second) in_.fail("is there twice");
     const ValueType type = read_type();
-    header_.entries.push_back({std::move(key), {type, read_value(type)}});
+    take_room(key.size());
+    Scalar value = read_value(type);
+    header_.entries.push_back({std::move(key), {type, std::move(value)}});
+  }
+
+  /// Keys and texts are kept, so that there is a limit to all of them.
+  void take_room(std::uint64_t bytes) {
+    if (bytes > room_) in_.fail("keys and texts of more than {} bytes", kMaxTextBytes);
+    room_ -= bytes;
   }
 
   ValueType read_type() {
@@ -205,11 +213,17 @@ class Parser {
       case ValueType::boolean:
         return read_bool();
       case ValueType::string:
-        return in_.text("value", kMaxTextBytes);
+        return read_text();
       case ValueType::array:
         break;
     }
     return read_array(1);
+  }
+
+  std::string read_text() {
+    std::string text = in_.text("value", room_);
+    take_room(text.size());
+    return text;
   }
 
   bool read_bool() {
@@ -311,6 +325,7 @@ class Parser {
 
   Cursor in_;
   std::uint64_t file_bytes_;
+  std::uint64_t room_ = kMaxTextBytes;
   Header header_;
   std::set<std::string> keys_, names_;
 };

@@ -17,7 +17,7 @@ using ReadAt = std::function<void(std::uint64_t offset, std::span<std::byte> out
 
 /// Limits that no real file reaches; what lies beyond is refused before memory is taken for it.
 inline constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{1} << 30;
-inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{64} << 20;  ///< also of all together
 inline constexpr std::uint64_t kMaxKeyBytes = 65535;
 inline constexpr std::uint64_t kMaxNameBytes = 1024;
 inline constexpr std::uint64_t kMaxEntries = 1 << 16, kMaxTensors = 1 << 22;

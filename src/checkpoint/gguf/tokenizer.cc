@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "checkpoint/gguf/config.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/printable.h"
 #include "checkpoint/text_file.h"
 #include "core/require.h"
@@ -13,6 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+/// Of a vocabulary: looks its many keys up by search.
+using Tree = nlohmann::json;
 
 /// Why a tokenizer cannot be converted.
 struct Unknown {
@@ -36,36 +39,39 @@ constexpr PreTokenizer kPreTokenizers[] = {
 /// Kinds of tokens, as llama.cpp numbers them.
 enum TokenType : std::int64_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
 
-/// Numbers of tokens above this are no vocabulary.
-constexpr std::int64_t kMaxTokens = 1 << 22;
+/// Rows that models add to their vocabulary, to make it a round number: some hundreds.
+constexpr std::int64_t kMaxPadding = 1 << 16;
 
-Json read_json(const fs::path& path) {
+template <class J>
+J read_json(const fs::path& path) {
   if (!fs::exists(path)) return nullptr;
-  Json json = Json::parse(checkpoint::read_model_text(path), nullptr, /*allow_exceptions=*/false);
+  J json = checkpoint::parse_json_or_null<J>(checkpoint::read_model_text(path));
   if (!json.is_object()) throw Unknown{path.filename().string() + " is no JSON object"};
   return json;
 }
 
-std::string text_of(const Json& json, const char* name) {
+template <class J>
+std::string text_of(const J& json, const char* name) {
   const auto it = json.find(name);
-  return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
+  return it != json.end() && it->is_string() ? it->template get<std::string>() : std::string();
 }
 
-bool flag_of(const Json& json, const char* name) {
+template <class J>
+bool flag_of(const J& json, const char* name) {
   const auto it = json.find(name);
-  return it != json.end() && it->is_boolean() && it->get<bool>();
+  return it != json.end() && it->is_boolean() && it->template get<bool>();
 }
 
 /// The expression of "Split, then bytes", which Llama 3 and Qwen have in common.
-std::string expression_of(const Json& tokenizer) {
-  const Json& pre = tokenizer.value("pre_tokenizer", Json());
+std::string expression_of(const Tree& tokenizer) {
+  const Tree& pre = tokenizer.value("pre_tokenizer", Tree());
   if (!pre.is_object() || text_of(pre, "type") != "Sequence") return {};
-  const Json& steps = pre.value("pretokenizers", Json());
+  const Tree& steps = pre.value("pretokenizers", Tree());
   if (!steps.is_array() || steps.size() != 2) return {};
   if (!steps[0].is_object() || text_of(steps[0], "type") != "Split" || !steps[1].is_object() ||
       text_of(steps[1], "type") != "ByteLevel" || flag_of(steps[1], "add_prefix_space"))
     return {};
-  const Json& pattern = steps[0].value("pattern", Json());
+  const Tree& pattern = steps[0].value("pattern", Tree());
   return pattern.is_object() ? text_of(pattern, "Regex") : std::string();
 }
 
@@ -74,9 +80,9 @@ class Converter {
   Converter(const fs::path& folder, const Json& config) : folder_(folder), config_(config) {}
 
   std::vector<NewEntry> run() {
-    tokenizer_ = read_json(folder_ / "tokenizer.json");
+    tokenizer_ = read_json<Tree>(folder_ / "tokenizer.json");
     if (tokenizer_.is_null()) throw Unknown{"there is no tokenizer.json"};
-    const Json& model = tokenizer_.value("model", Json());
+    const Tree& model = tokenizer_.value("model", Tree());
     if (!model.is_object() || text_of(model, "type") != "BPE" || flag_of(model, "byte_fallback"))
       throw Unknown{"tokenizer.json is no byte-level BPE"};
     const std::string_view pre = pre_tokenizer(model);
@@ -95,7 +101,7 @@ class Converter {
     entries_.push_back({"tokenizer.ggml." + key, std::move(value)});
   }
 
-  std::string_view pre_tokenizer(const Json& model) const {
+  std::string_view pre_tokenizer(const Tree& model) const {
     const std::string expression = expression_of(tokenizer_);
     const bool ignores_merges = flag_of(model, "ignore_merges");
     for (const PreTokenizer& known : kPreTokenizers)
@@ -104,24 +110,28 @@ class Converter {
     throw Unknown{"its pre-tokenizer is neither Llama 3's nor Qwen's"};
   }
 
-  void read_tokens(const Json& model) {
-    const Json& vocabulary = model.value("vocab", Json());
+  void read_tokens(const Tree& model) {
+    const Tree& vocabulary = model.value("vocab", Tree());
     if (!vocabulary.is_object()) throw Unknown{"tokenizer.json has no vocabulary"};
     const std::int64_t count = integer_of(config_, {"vocab_size"}, 0);
-    if (count <= 0 || count > kMaxTokens) throw Unknown{"config.json has no vocab_size"};
+    if (count <= 0) throw Unknown{"config.json has no vocab_size"};
+    const Tree& added_tokens = tokenizer_.value("added_tokens", Tree::array());
+    const auto known = static_cast<std::int64_t>(vocabulary.size() + added_tokens.size());
+    if (count > kMaxPadding && count - kMaxPadding > known)
+      throw Unknown{fmt::format("vocab_size = {}, and tokenizer.json has {} tokens", count, known)};
     for (std::int64_t i = 0; i < count; ++i) tokens_.push_back(fmt::format("[PAD{}]", i));
     types_.assign(static_cast<std::size_t>(count), kUnused);
     for (const auto& [token, id] : vocabulary.items()) set(token, id, kNormal);
-    for (const Json& added : tokenizer_.value("added_tokens", Json::array())) {
+    for (const Tree& added : added_tokens) {
       if (!added.is_object()) continue;
       const std::string token = text_of(added, "content");
       const bool control = flag_of(added, "special") ||
                            (token.starts_with("<|") && token.ends_with("|>")) || token == "<pad>";
-      set(token, added.value("id", Json()), control ? kControl : kUserDefined);
+      set(token, added.value("id", Tree()), control ? kControl : kUserDefined);
     }
   }
 
-  void set(const std::string& token, const Json& id, TokenType type) {
+  void set(const std::string& token, const Tree& id, TokenType type) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= tokens_.size())
       throw Unknown{fmt::format("token '{}' has no number below vocab_size", printable(token, 64))};
     const auto at = id.get<std::size_t>();
@@ -130,9 +140,10 @@ class Converter {
     ids_[token] = static_cast<std::int64_t>(at);
   }
 
-  std::vector<std::string> merges_of(const Json& model) const {
+  std::vector<std::string> merges_of(const Tree& model) const {
     std::vector<std::string> merges;
-    for (const Json& merge : model.value("merges", Json::array())) {
+    const Tree& all = model.value("merges", Tree::array());
+    for (const Tree& merge : all) {
       if (merge.is_string()) {
         merges.push_back(merge.get<std::string>());
         continue;
@@ -149,7 +160,7 @@ class Converter {
   }
 
   void add_special() {
-    const Json side = read_json(folder_ / "tokenizer_config.json");
+    const Json side = read_json<Json>(folder_ / "tokenizer_config.json");
     const Json& names = side.is_object() ? side : config_;
     for (const auto& [name, key] :
          {std::pair{"bos", "bos_token_id"}, std::pair{"eos", "eos_token_id"},
@@ -183,7 +194,7 @@ class Converter {
 
   const fs::path& folder_;
   const Json& config_;
-  Json tokenizer_;
+  Tree tokenizer_;
   std::vector<std::string> tokens_;
   std::vector<std::int64_t> types_;
   std::unordered_map<std::string, std::int64_t> ids_;

@@ -15,6 +15,7 @@
 #include "checkpoint/gguf/keys.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/grow.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/printable.h"
 #include "checkpoint/reciprocals.h"
 #include "core/require.h"
@@ -22,7 +23,8 @@
 namespace nvfp4::gguf {
 namespace {
 
-constexpr std::int64_t kMostExperts = 65536;
+/// No model comes near. Holes of a sparse file cost nothing, so that its size bounds nothing.
+constexpr std::int64_t kMostExperts = 65536, kMostTensors = 1 << 20;
 
 using safetensors::DType;
 using Shape = std::vector<std::int64_t>;
@@ -87,9 +89,12 @@ class View final : public checkpoint::TensorSource {
  public:
   View(File file, Naming naming) : file_(std::move(file)), naming_(naming) {
     name_ = printable(path().native(), 4096);
-    if (naming_ == Naming::model) find_architecture_of_file();
+    if (naming_ == Naming::model) {
+      find_architecture_of_file();
+      require_few_experts();
+    }
     for (const char* key : {kBf16Key, kF16Key})
-      for (std::string& name : file_.strings(key))
+      for (std::string& name : file_.strings(key, header().tensors.size()))
         narrowed_[std::move(name)] = key == kBf16Key ? Origin::Kind::bf16 : Origin::Kind::f16;
     read_metadata();
     for (const TensorInfo& t : header().tensors) note_scale(t);
@@ -208,9 +213,20 @@ class View final : public checkpoint::TensorSource {
           "config.json is made of the file's keys: compare it with that of the original model");
   }
 
+  void require_few_experts() const {
+    std::int64_t experts = 0;
+    for (const TensorInfo& t : header().tensors) {
+      if (!stacks_experts(t.name) || t.shape.empty()) continue;
+      experts += std::min(t.shape[0], kMostExperts);
+      require<FormatError>(experts <= kMostTensors,
+                           "{}: tensor '{}': its experts make more than {} tensors", name_,
+                           printable(t.name), kMostTensors);
+    }
+  }
+
   void read_metadata() {
     if (const std::string* text = header().text(kMetadataKey)) {
-      const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+      const auto json = checkpoint::parse_json_or_null<nlohmann::json>(*text);
       if (json.is_object())
         for (const auto& [key, value] : json.items())
           if (value.is_string()) metadata_[key] = value.get<std::string>();
@@ -253,6 +269,9 @@ class View final : public checkpoint::TensorSource {
     require<UnsupportedError>(t.type->id == kNvfp4 || dtype_of(*t.type),
                               "{}: tensor '{}': {}, must be NVFP4, F32, F16, BF16 or integers",
                               name_, printable(t.name), t.type->name);
+    require<FormatError>(t.type->id != kNvfp4 || t.shape.size() >= 2,
+                         "{}: tensor '{}': {} with {} dimensions, must have 2 or 3", name_,
+                         printable(t.name), t.type->name, t.shape.size());
     if (!stacks_experts(t.name)) {
       const Interleave interleave = interleave_of(t, *place);
       return add_as(t, *place, t.shape, 0, t.bytes, interleave);

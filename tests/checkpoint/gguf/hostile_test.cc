@@ -1,0 +1,125 @@
+// Files that say more than they hold.
+#include <gtest/gtest.h>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/gguf/gguf_bytes.h"
+#include "checkpoint/gguf/gguf_models.h"
+#include "checkpoint/json_text.h"
+#include "checkpoint/tensor_file.h"
+#include "nvfp4/error.h"
+#include "nvfp4/verify.h"
+
+namespace nvfp4::gguf {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string nested(int depth) {
+  std::string open, close;
+  for (int i = 0; i < depth; ++i) {
+    open += R"({"a": )";
+    close += "}";
+  }
+  return open + "1" + close;
+}
+
+/// A Llama of one tensor.
+void write_file(const fs::path& path, std::vector<NewEntry> more, const TensorSpec& tensor) {
+  std::vector<NewEntry> entries = {{"general.architecture", new_text("llama")},
+                                   {"llama.attention.head_count", new_u32(4)}};
+  entries.insert(entries.end(), more.begin(), more.end());
+  Writer writer(path, entries, {tensor});
+  const std::vector<std::byte> ones(*tensor_bytes(*tensor.type, tensor.shape), std::byte{1});
+  writer.write(0, 0, ones);
+  writer.commit();
+}
+
+/// Everything that opens a model refuses it.
+void expect_refused(const TempDir& dir, std::initializer_list<std::string_view> parts) {
+  const fs::path file = dir / "m.gguf";
+  expect_error<FormatError>([&] { convert(file, dir / "out", "bf16"); }, parts);
+  expect_error<FormatError>([&] { quantize_checkpoint(quantize_options(file, dir / "out")); },
+                            parts);
+  expect_error<FormatError>([&] { compare_checkpoints(file, file); }, parts);
+  EXPECT_FALSE(fs::exists(dir / "out"));
+}
+
+TEST(GgufHostile, JsonThatIsNestedTooDeepIsRefused) {
+  const TempDir dir;
+  const TensorSpec up = {"blk.0.ffn_up.weight", find_type(kF32), {64, 64}};
+  const std::string deep = R"({"model_type": "llama", "quantization_config": )";
+  write_file(dir / "m.gguf", {{"nvfp4.config", new_text(deep + nested(100'000) + "}")}}, up);
+  // compare needs no configuration that says anything: one that it cannot read is none.
+  const std::initializer_list<std::string_view> parts = {"nested deeper than 128 levels"};
+  expect_error<FormatError>([&] { convert(dir / "m.gguf", dir / "out", "bf16"); }, parts);
+  expect_error<FormatError>(
+      [&] { quantize_checkpoint(quantize_options(dir / "m.gguf", dir / "out")); }, parts);
+  EXPECT_FALSE(fs::exists(dir / "out"));
+  EXPECT_NO_THROW(compare_checkpoints(dir / "m.gguf", dir / "m.gguf"));
+  EXPECT_NO_THROW(findings_of(dir / "m.gguf"));
+  EXPECT_NO_THROW(inspect_checkpoint({.path = dir / "m.gguf", .tensor = {}, .progress = {}}));
+  write_file(dir / "m.gguf", {{"nvfp4.metadata", new_text(nested(100'000))}}, up);
+  EXPECT_NO_THROW(convert(dir / "m.gguf", dir / "bf16", "bf16"));
+}
+
+TEST(GgufHostile, NestingIsCountedOutsideOfStrings) {
+  EXPECT_TRUE(checkpoint::is_shallow_json(nested(128)));
+  EXPECT_FALSE(checkpoint::is_shallow_json(nested(129)));
+  EXPECT_TRUE(checkpoint::is_shallow_json("\"\\\"" + std::string(1000, '[') + "\""));
+  EXPECT_FALSE(checkpoint::is_shallow_json("\"\\\\\"" + std::string(1000, '[')));
+  std::string wide = "[";
+  for (int i = 0; i < 1000; ++i) wide += "[],";
+  EXPECT_TRUE(checkpoint::is_shallow_json(wide + "{}]"));
+}
+
+TEST(GgufHostile, MatricesOfOneDimensionAreRefused) {
+  for (const char* name : {"blk.0.attn_q.weight", "blk.0.attn_k.bias", "blk.0.ffn_up.weight"}) {
+    const TempDir dir;
+    write_file(dir / "m.gguf", {}, {name, find_type(kNvfp4), {64}});
+    expect_refused(dir, {name, "NVFP4 with 1 dimensions", "must have 2 or 3"});
+  }
+}
+
+TEST(GgufHostile, AnArrayInAHoleOfTheFileTakesNoMemory) {
+  const TempDir dir;
+  GgufBytes bytes(0, 2);
+  bytes.key("general.architecture", 8).text("llama");
+  bytes.key("nvfp4.bf16", 9).number(std::uint32_t{8}).number(std::uint64_t{1'000'000});
+  write_text(dir / "m.gguf", bytes.str());
+  fs::resize_file(dir / "m.gguf", bytes.str().size() + 8'000'000 + 64);
+  expect_refused(dir, {"key 'nvfp4.bf16'", "an array of 1000000, at most 0"});
+}
+
+TEST(GgufHostile, TextsInAHoleOfTheFileHaveALimitTogether) {
+  const TempDir dir;
+  GgufBytes bytes(0, 3);
+  const std::uint64_t each = 40 << 20;
+  bytes.key("general.architecture", 8).text("llama");
+  bytes.key("a", 8).number(each);
+  write_text(dir / "m.gguf", bytes.str());
+  GgufBytes second;
+  const std::size_t start = second.str().size();
+  second.key("b", 8).number(each);
+  std::string file = bytes.str() + std::string(each, '\0') + second.str().substr(start);
+  write_text(dir / "m.gguf", file);
+  fs::resize_file(dir / "m.gguf", file.size() + each);
+  expect_refused(dir, {"key 'b'", "value of 41943040 bytes, at most"});
+}
+
+TEST(GgufHostile, StacksThatMakeTooManyTensorsAreRefused) {
+  const TempDir dir;
+  const int stacks = 20;
+  GgufBytes bytes(stacks, 2);
+  bytes.key("general.architecture", 8).text("qwen3moe");
+  bytes.key("qwen3moe.expert_count", 4).number(std::uint32_t{65536});
+  for (int i = 0; i < stacks; ++i)
+    bytes.tensor("blk." + std::to_string(i) + ".ffn_up_exps.weight", {1, 1, 65536}, 24,
+                 static_cast<std::uint64_t>(i) * 65536);
+  write_text(dir / "m.gguf", bytes.str());
+  fs::resize_file(dir / "m.gguf", bytes.str().size() + 64 + stacks * 65536);
+  expect_refused(dir, {"'blk.16.ffn_up_exps.weight'", "more than 1048576 tensors"});
+}
+
+}  // namespace
+}  // namespace nvfp4::gguf
