@@ -1,6 +1,6 @@
 #include "nvfp4/tensor_core_gemm.h"
 
-#include "backends/cuda/gemm/problem.h"
+#include "backends/cuda/gemm/sm90/kernels.h"
 #include "ops/tensor_core_product.h"
 
 namespace nvfp4 {
@@ -75,7 +75,7 @@ PartialSums::PartialSums(Device device) {
                             "PartialSums: device = {}, must be a GPU", device_name(device));
   data_ = Buffer(bytes(), device);
 }
-std::int64_t PartialSums::bytes() { return cuda::kHelpFlagBytes + cuda::kHelpSumBytes; }
+std::int64_t PartialSums::bytes() { return cuda::kStreamKFlagBytes + cuda::kStreamKSumBytes; }
 
 std::int64_t gemm_workspace_bytes(const QuantizedShape& x) { return x.rows * x.cols * 2; }
 

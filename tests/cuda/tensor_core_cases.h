@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/gemm/choose_tile.h"
+#include "backends/cuda/gemm/plan.h"
+#include "backends/cuda/gemm/sm90/cost_model.h"
 #include "fragment_cases.h"
 #include "nvfp4/error.h"
 #include "placed.h"
+#include "quantizers/encode_block.h"
 
 /// Products on tensor cores and FP64 ones of the unpacked weights.
 namespace nvfp4::test {
@@ -210,27 +212,36 @@ inline std::string name_of(const Shape& s, std::int64_t m, std::uint64_t seed) {
          std::to_string(seed);
 }
 
+inline cuda::KernelConfig config_of(const GemmTile& t) {
+  return {t.tokens, t.rows, t.splits, t.next, t.early == 0 ? cuda::kAllStages : t.early, t.help};
+}
+inline GemmTile tile_of(const cuda::KernelConfig& c) {
+  return {c.m,
+          c.n,
+          c.split_k,
+          c.launch_dependents_step,
+          c.prefetch_stages == cuda::kAllStages ? 0 : c.prefetch_stages,
+          c.stream_k_steps};
+}
+
 /// Those that can do products of depth k, and those that have another kernel if the next may start.
 inline std::vector<GemmTile> all_tiles(std::int64_t k, bool swiglu = false) {
   std::vector<GemmTile> tiles;
-  for (const int tokens : cuda::kTileTokens)
-    for (const int rows : {16, 32, 64, 128, 192, 256})
-      for (const int splits : {1, 2, 4, 8})
-        if (const GemmTile t{tokens, rows, splits};
-            cuda::is_tile(t) && cuda::is_possible({.k = k, .swiglu = swiglu}, t)) {
-          tiles.push_back(t);
-          GemmTile next = t;
-          next.next = 1;
-          if (cuda::leaves_room(next) != cuda::leaves_room(t)) tiles.push_back(next);
-        }
+  for (const cuda::KernelConfig& c : cuda::kernel_configs(cuda::kSm90Kernels))
+    if (cuda::is_possible({.k = k, .swiglu = swiglu}, c)) {
+      tiles.push_back(tile_of(c));
+      cuda::KernelConfig early = c;
+      early.launch_dependents_step = 1;
+      if (cuda::leaves_room(early) != cuda::leaves_room(c)) tiles.push_back(tile_of(early));
+    }
   return tiles;
 }
 
-/// Those that the copy engine stores.
+/// Those that TMA stores.
 inline std::vector<GemmTile> whole_tiles() {
   std::vector<GemmTile> tiles;
   for (const GemmTile& t : all_tiles(64))
-    if (cuda::stores_tiles(t)) tiles.push_back(t);
+    if (cuda::has_tma_store(config_of(t))) tiles.push_back(t);
   return tiles;
 }
 

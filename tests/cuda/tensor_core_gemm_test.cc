@@ -88,12 +88,12 @@ TEST_F(CudaGemm, IsRightWhereBlocksTakeManyTiles) {
                "seed " + std::to_string(seed));
 }
 
-/// Two products, of different tiles, share the rows (see choose_parts()).
+/// Two products, of different tiles, share the rows (see choose_kernels()).
 TEST_F(CudaGemm, OfTwoPartsHasTheBitsOfOne) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   constexpr std::int64_t kM = 4240, kN = 3080, kK = 7168;
-  const auto parts = cuda::choose_parts(
-      {.n = kN, .k = kK, .rows = kM, .multiprocessors = 132, .batch_invariant = true});
+  const auto parts = cuda::choose_kernels(
+      {.n = kN, .k = kK, .m = kM, .multiprocessors = 132, .batch_invariant = true});
   ASSERT_GT(parts[1].rows, 0) << "choose other sizes";
   const Weights w(1, kN, kK, GlobalScope::vector, seed);
   const DenseX x(kM, kK, DType::bf16, seed);

@@ -6,26 +6,27 @@
 namespace nvfp4::test {
 namespace {
 
-cuda::TileProblem problem_of(std::int64_t n, std::int64_t k, std::int64_t rows) {
+cuda::KernelProblem problem_of(std::int64_t n, std::int64_t k, std::int64_t rows) {
   return {
-      .n = n, .k = k, .rows = rows, .multiprocessors = cuda::multiprocessors(kGpu), .helped = true};
+      .n = n, .k = k, .m = rows, .multiprocessors = cuda::multiprocessors(kGpu), .stream_k = true};
 }
 
 /// NaN in all sums.
 void poison_sums(PartialSums& sums) {
-  ASSERT_EQ(
-      cudaMemset(static_cast<char*>(sums.data()) + cuda::kHelpFlagBytes, 0xFF, cuda::kHelpSumBytes),
-      cudaSuccess);
+  ASSERT_EQ(cudaMemset(static_cast<char*>(sums.data()) + cuda::kStreamKFlagBytes, 0xFF,
+                       cuda::kStreamKSumBytes),
+            cudaSuccess);
 }
 
 /// Every block's slice, and nothing else, was handed on; the flags are ready for the next product.
-void expect_used(PartialSums& sums, const cuda::TileProblem& p, const GemmTile& t,
+void expect_used(PartialSums& sums, const cuda::KernelProblem& p, const GemmTile& t,
                  const std::string& what) {
   std::vector<std::uint32_t> words(static_cast<std::size_t>(PartialSums::bytes() / 4), 1);
   ASSERT_EQ(cudaMemcpy(words.data(), sums.data(), words.size() * 4, cudaMemcpyDeviceToHost),
             cudaSuccess);
-  const auto flags_end = words.begin() + cuda::kHelpFlagBytes / 4;
-  const auto used_end = flags_end + cuda::block_count(p, t) * cuda::help_sum_bytes(t) / 4;
+  const auto flags_end = words.begin() + cuda::kStreamKFlagBytes / 4;
+  const auto used_end =
+      flags_end + cuda::block_count(p, config_of(t)) * cuda::stream_k_sum_bytes(config_of(t)) / 4;
   const auto is_poison = [](std::uint32_t w) { return w == 0xFFFFFFFF; };
   EXPECT_TRUE(std::all_of(words.begin(), flags_end, [](std::uint32_t f) { return f == 0; }))
       << what;
@@ -35,12 +36,12 @@ void expect_used(PartialSums& sums, const cuda::TileProblem& p, const GemmTile& 
 
 std::vector<GemmTile> helped_tiles(const Weights& w, std::int64_t rows) {
   std::vector<GemmTile> tiles;
-  const cuda::TileProblem p = problem_of(w.n, w.k, rows);
+  const cuda::KernelProblem p = problem_of(w.n, w.k, rows);
   for (const int tokens : {16, 32, 64})
     for (const int splits : {1, 2, 4})
       for (const int help : {1, 2, 3, 6, 7})
         if (const GemmTile t{.tokens = tokens, .rows = 64, .splits = splits, .help = help};
-            cuda::can_help(p, t))
+            cuda::can_stream_k(p, config_of(t)))
           tiles.push_back(t);
   return tiles;
 }
@@ -108,8 +109,8 @@ TEST_F(CudaGemm, HelpersOfOneProductAfterTheOther) {
         t.help = help;
         t.early = early;
         if (t.tokens < 64) t.next = help + early;
-        const cuda::TileProblem problem = problem_of(kSize, kSize, kRowsOfX);
-        if (!cuda::can_help(problem, t)) continue;
+        const cuda::KernelProblem problem = problem_of(kSize, kSize, kRowsOfX);
+        if (!cuda::can_stream_k(problem, config_of(t))) continue;
         poison_sums(sums);
         const Matrix want = last_of(t, true);
         for (std::int64_t i = 0; i < kRowsOfX * kSize; ++i)
@@ -167,8 +168,8 @@ TEST_F(CudaGemm, RefusesHelpWhereThereIsNone) {
 /// A layer hands its PartialSums to the product.
 TEST_F(CudaGemm, HelpersWorkForALayer) {
   constexpr std::int64_t kN = 5120, kK = 8192, kM = 64;
-  const cuda::TileProblem p = problem_of(kN, kK, kM);
-  const GemmTile tile = cuda::choose_tile(p);
+  const cuda::KernelProblem p = problem_of(kN, kK, kM);
+  const GemmTile tile = tile_of(cuda::choose_kernel(p));
   if (tile.help == 0) GTEST_SKIP() << "this GPU has no blocks that could help";
   PartialSums sums(kGpu);
   const QuantizedMatrix q = weights(kN, kK, fresh_seed(), GlobalScope::tensor);

@@ -1,6 +1,6 @@
 // What depends on how a tile is copied and stored: numbers of rows, whole tiles, two products.
 // Skipped without a Hopper GPU.
-#include "backends/cuda/gemm/choose_tile.h"
+#include "backends/cuda/gemm/sm90/cost_model.h"
 #include "tensor_core_cases.h"
 
 namespace nvfp4::test {
@@ -40,9 +40,9 @@ TEST_F(CudaGemm, OfQuantizedRowsStoresWholeTiles) {
 TEST_F(CudaGemm, OfTwoPartsIsRightOnBothSides) {
   constexpr std::int64_t kN = 2112, kK = 7168, kSome = 24;
   std::int64_t m = 1024;
-  std::array<cuda::TilePart, 2> parts;
-  do parts = cuda::choose_parts({.n = kN, .k = kK, .rows = ++m, .multiprocessors = 132});
-  while (m < 4096 && (parts[1].rows < kSome || !cuda::is_one_tile(parts[1].tile)));
+  std::array<cuda::PlanPart, 2> parts;
+  do parts = cuda::choose_kernels({.n = kN, .k = kK, .m = ++m, .multiprocessors = 132});
+  while (m < 4096 && (parts[1].rows < kSome || !cuda::is_single_tile(parts[1].kernel)));
   ASSERT_LT(m, 4096) << "choose other sizes";
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   const Weights w(1, kN, kK, GlobalScope::vector, seed);

@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "backends/cuda/dependent_launch.cuh"
 #include "backends/cuda/device/block.cuh"
 #include "backends/cuda/device/decode.cuh"
-#include "backends/cuda/early.cuh"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
 
@@ -76,8 +76,8 @@ template <int kUnroll, bool kPairs>
 __global__ void __launch_bounds__(kThreads)
     dequantize_rows_kernel(const QuantizedView q, const MatrixSpan out, Divider per_row,
                            std::int64_t row0, std::uint32_t count) {
-  wait_for_kernel_before();
-  allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const std::uint32_t first = blockIdx.x * (kThreads * kUnroll) + threadIdx.x;
   const std::uint32_t pieces = per_row.divisor;
   const int halves = q.shape.block == 32 ? 1 : 0;  // a block is two pieces
@@ -170,7 +170,7 @@ void dequantize(const QuantizedView& q, const MatrixSpan& out, Stream stream) {
   for (std::int64_t r = 0; r < down; r += step) {
     const auto count = static_cast<std::uint32_t>(std::min(step, down - r) * across);
     if (rows)
-      launch_early(
+      launch_dependent(
           "dequantize: kernel launch",
           {dim3(static_cast<unsigned>(ceil_div(count, kThreads * kUnroll))), dim3(kThreads),
            stream_of(stream)},

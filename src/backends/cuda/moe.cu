@@ -1,6 +1,6 @@
 // A mixture of experts: the order of its rows, gathering and combining them.
+#include "backends/cuda/dependent_launch.cuh"
 #include "backends/cuda/device/routing.cuh"
-#include "backends/cuda/early.cuh"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
 
@@ -76,8 +76,8 @@ __device__ void place(const DispatchArgs& a, int pair, int expert, int row, int 
 /// Up to kPairs pairs: all in one block.
 __global__ void __launch_bounds__(kPairs) dispatch_few_kernel(const DispatchArgs a) {
   __shared__ int starts[kPairs], warp_sums[32], rows;
-  wait_for_kernel_before();
-  allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const int thread = static_cast<int>(threadIdx.x);
   const int expert = expert_of(a, thread);
   starts[thread] = 0;
@@ -142,8 +142,8 @@ constexpr int kThreads = 256;
 /// Threads x go along a row, threads y have rows of their own.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherJob job, std::int64_t words) {
-  wait_for_kernel_before();
-  allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const std::int64_t row = std::int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   if (row >= job.rows) return;
   const std::int64_t index = job.index != nullptr ? job.index[row]
@@ -163,8 +163,8 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherJob job, s
 template <class Word>
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(const GatherJob job, std::int64_t words, unsigned pieces) {
-  wait_for_kernel_before();
-  allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const std::int64_t token = std::int64_t{blockIdx.x / pieces} * blockDim.y + threadIdx.y;
   const std::int64_t i = std::int64_t{blockIdx.x % pieces} * blockDim.x + threadIdx.x;
   if (token * job.top_k >= job.rows || i >= words) return;
@@ -188,12 +188,12 @@ void launch_gather(const GatherJob& job) {
   if (job.row_of != nullptr) {
     const auto pieces = static_cast<unsigned>(ceil_div(words, across));
     const auto tokens = static_cast<unsigned>(ceil_div(job.rows / job.top_k, threads.y));
-    return launch_early("gather_rows", {dim3(tokens * pieces), threads, stream_of(job.stream)},
-                        scatter_kernel<Word>, job, words, pieces);
+    return launch_dependent("gather_rows", {dim3(tokens * pieces), threads, stream_of(job.stream)},
+                            scatter_kernel<Word>, job, words, pieces);
   }
   const auto blocks = static_cast<unsigned>(ceil_div(job.rows, threads.y));
-  launch_early("gather_rows", {dim3(blocks), threads, stream_of(job.stream)}, gather_kernel<Word>,
-               job, words);
+  launch_dependent("gather_rows", {dim3(blocks), threads, stream_of(job.stream)},
+                   gather_kernel<Word>, job, words);
 }
 
 constexpr int kCombineThreads = 128;
@@ -269,8 +269,8 @@ __global__ void __launch_bounds__(kCombineThreads)
   };
   // The routing and row_of are older than the kernel before.
   find_rows(0);
-  wait_for_kernel_before();
-  allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   if (col >= cols) return;
   float sum[8] = {};
   if (job.first.data != nullptr) {
@@ -327,7 +327,7 @@ void dispatch(const DispatchJob& job) {
                        .counts = job.counts};
   const auto blocks = static_cast<unsigned>(ceil_div(pairs, kPairs));
   if (blocks == 1) {
-    launch_early("dispatch", {dim3(1), dim3(kPairs), stream}, dispatch_few_kernel, a);
+    launch_dependent("dispatch", {dim3(1), dim3(kPairs), stream}, dispatch_few_kernel, a);
   } else {
     count_kernel<<<blocks, kPairs, 0, stream>>>(a);
     start_kernel<<<1, kPairs, 0, stream>>>(a, static_cast<int>(blocks));
@@ -366,8 +366,8 @@ void combine_rows(const CombineJob& job) {
   const auto blocks = static_cast<unsigned>(out.rows) * pieces;
   visit_dtype(out.dtype, [&](auto type) {
     const auto launch = [&](auto row_type) {
-      launch_early("combine_rows", {dim3(blocks), dim3(kCombineThreads), stream_of(job.stream)},
-                   combine_kernel<type.value, row_type.value>, job, pieces, aligned);
+      launch_dependent("combine_rows", {dim3(blocks), dim3(kCombineThreads), stream_of(job.stream)},
+                       combine_kernel<type.value, row_type.value>, job, pieces, aligned);
     };
     if (job.rows.dtype == DType::bf16)
       launch(std::integral_constant<DType, DType::bf16>{});

@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
   WarpResults results{buffers, place.warp};
   results.clear();
   place.clear(a);
-  wait_for_kernel_before();
-  allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const float4* weights = place.load_weights(a);
   __syncwarp();
   RowCopies<kKind, kType, kResidual> copies(a, place.stage, place.first);

@@ -16,9 +16,10 @@ template <DType kType, bool kAligned>
 void launch_rows(const QuantizeArgs& a, int block, cudaStream_t stream) {
   const auto launch = [&](auto kernel, int per_thread, int threads) {
     const auto grid = ceil_div(a.count, std::int64_t{threads} * per_thread);
-    launch_early("quantize: kernel launch",
-                 {dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(threads)), stream},
-                 kernel, a);
+    launch_dependent(
+        "quantize: kernel launch",
+        {dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(threads)), stream}, kernel,
+        a);
   };
   if (a.quantizer != Quantizer::max)
     return block == 16 ? launch(quantize_rows_kernel<kType, true, 1, 1, false>, 1, kThreads)

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "backends/cuda/dependent_launch.cuh"
 #include "backends/cuda/device/encode.cuh"
 #include "backends/cuda/device/globals.cuh"
 #include "backends/cuda/device/search.cuh"
-#include "backends/cuda/early.cuh"
 #include "nvfp4/quantize.h"
 
 /// Plain quantization: a thread encodes a block of 16 or 32. Device code only.
@@ -64,8 +64,8 @@ __device__ inline void write_global(const QuantizedSpan& out, std::int64_t vecto
 /// kHalves 16s make a block.
 template <DType kType, bool kSearch, int kHalves, int kUnroll, bool kAligned>
 __global__ void __launch_bounds__(256) quantize_rows_kernel(const QuantizeArgs a) {
-  wait_for_kernel_before();
-  allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   constexpr int kBlockSize = 16 * kHalves;
   const std::uint32_t blocks = a.per_row.divisor;
   const std::uint32_t first = blockIdx.x * (blockDim.x * kUnroll) + threadIdx.x;

@@ -2,10 +2,10 @@
 
 #include <type_traits>
 
-#include "backends/cuda/device/quick.cuh"
+#include "backends/cuda/dependent_launch.cuh"
+#include "backends/cuda/device/fast_math.cuh"
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/swiglu.cuh"
-#include "backends/cuda/early.cuh"
 
 /// The fused operations: a thread block makes a row, in registers, and quantizes or stores it. A
 /// thread holds kBlocks blocks of 16. Device code only.
@@ -140,12 +140,12 @@ struct QuickReduction {
   }
 };
 
-__device__ inline void normalize_quickly(const RowArgs& a, std::int32_t row, QuickReduction& reduce,
-                                         const float* weights, float (&v)[16]) {
+__device__ inline void normalize_fast(const RowArgs& a, std::int32_t row, QuickReduction& reduce,
+                                      const float* weights, float (&v)[16]) {
   const std::int32_t n = a.blocks * 16;
   const float reciprocal = ordinary_reciprocal(static_cast<float>(n));
   const float total = reduce.sum(block_squares(v));
-  const float rstd = quick_reciprocal_rms(total, n, reciprocal, a.eps);
+  const float rstd = fast_reciprocal_rms(total, n, reciprocal, a.eps);
   if (a.rstd != nullptr && threadIdx.x == 0) a.rstd[row] = rstd;
 #pragma unroll
   for (int i = 0; i < 16; ++i) v[i] = normalized(v[i], weights[i], rstd);
@@ -160,8 +160,8 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
     rows_kernel(const RowArgs a) {
   constexpr int kValues = 16 * kBlocks;
   constexpr bool kNormalizes = kKind == RowKind::norm || kKind == RowKind::mix;
-  wait_for_kernel_before();
-  allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   alignas(16) __shared__ float buffers[2][4 * 32];
   std::conditional_t<kQuick<kForm, kBlocks>, QuickReduction, RowReduction> reduce{buffers};
   int blocks[kBlocks];
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
     if constexpr (kNormalizes)
       if (kKind == RowKind::norm || a.weight != nullptr) {
         if constexpr (kQuick<kForm, kBlocks>)
-          normalize_quickly(a, row, reduce, weights, v);
+          normalize_fast(a, row, reduce, weights, v);
         else
           normalize<kBlocks, kForm == RowForm::fast>(a, row, reduce, weights, v);
       }

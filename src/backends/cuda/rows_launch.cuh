@@ -23,8 +23,9 @@ void launch_instance(const RowArgs& a, Device device, Stream stream) {
         "rows: occupancy");
   const auto grid =
       static_cast<unsigned>(std::min(a.rows, multiprocessors(device) * std::max(resident, 1)));
-  launch_early("rows: kernel launch",
-               {dim3(grid), dim3(static_cast<unsigned>(threads)), stream_of(stream)}, kernel, a);
+  launch_dependent("rows: kernel launch",
+                   {dim3(grid), dim3(static_cast<unsigned>(threads)), stream_of(stream)}, kernel,
+                   a);
 }
 
 inline bool is_fast(const RowArgs& a) {
@@ -70,10 +71,10 @@ void launch_staged(const RowArgs& a, Device device, Stream stream) {
         "rows: occupancy");
   const auto grid =
       static_cast<unsigned>(std::min(a.rows, multiprocessors(device) * std::max(resident, 1)));
-  launch_early("rows: kernel launch",
-               {dim3(grid), dim3(static_cast<unsigned>(32 * warps)), stream_of(stream),
-                static_cast<std::size_t>(bytes)},
-               kernel, a);
+  launch_dependent("rows: kernel launch",
+                   {dim3(grid), dim3(static_cast<unsigned>(32 * warps)), stream_of(stream),
+                    static_cast<std::size_t>(bytes)},
+                   kernel, a);
 }
 
 /// Rows that the grid of swiglu_blocks_kernel() has threads for; 0 if it does not take them.
@@ -88,12 +89,12 @@ std::int32_t swiglu_step(const RowArgs& a, Device device) {
 template <DType kType>
 void launch_swiglu_blocks(const RowArgs& a, std::int32_t step, Stream stream) {
   const std::int64_t threads = std::int64_t{step} * a.blocks;
-  launch_early("swiglu: kernel launch",
-               {dim3(static_cast<unsigned>(ceil_div(threads, kSwigluThreads))),
-                dim3(kSwigluThreads), stream_of(stream)},
-               a.mode == RowMode::store ? swiglu_blocks_kernel<kType, true>
-                                        : swiglu_blocks_kernel<kType, false>,
-               a, step);
+  launch_dependent("swiglu: kernel launch",
+                   {dim3(static_cast<unsigned>(ceil_div(threads, kSwigluThreads))),
+                    dim3(kSwigluThreads), stream_of(stream)},
+                   a.mode == RowMode::store ? swiglu_blocks_kernel<kType, true>
+                                            : swiglu_blocks_kernel<kType, false>,
+                   a, step);
 }
 
 /// Few rows: a block of 16 for each thread, which takes the least time. Many: staged. Long rows:

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "backends/cuda/device/quick.cuh"
+#include "backends/cuda/dependent_launch.cuh"
+#include "backends/cuda/device/fast_math.cuh"
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/stage.cuh"
 #include "backends/cuda/device/swiglu.cuh"
-#include "backends/cuda/early.cuh"
 
 /// The fused operations on many rows: thread blocks of few warps, each with a row of its own, so
 /// that one computes while another waits. The next row comes to shared memory meanwhile. For the
@@ -291,7 +291,7 @@ struct StagedRow {
       sums[j] = block_squares(v[j]);
     }
     const float total = results(warp_tree(sums), Sum{});
-    const float rstd = quick_reciprocal_rms(total, a.blocks * 16, reciprocal, a.eps);
+    const float rstd = fast_reciprocal_rms(total, a.blocks * 16, reciprocal, a.eps);
     if (a.rstd != nullptr && writes) a.rstd[row] = rstd;
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
@@ -407,8 +407,8 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
   WarpResults results{buffers, place.warp};
   results.clear();
   place.clear(a);
-  wait_for_kernel_before();
-  allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const float4* weights = nullptr;
   if constexpr (kKind == RowKind::norm) weights = place.load_weights(a);
   __syncwarp();

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "backends/cuda/dependent_launch.cuh"
 #include "backends/cuda/device/bracket.cuh"
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/swiglu.cuh"
-#include "backends/cuda/early.cuh"
 
 /// SwiGLU where nothing is measured, so that no block of 16 depends on another: a thread has one
 /// block of many rows, and reads that of the next row while it encodes. The codes are those of
@@ -58,8 +58,8 @@ __device__ __forceinline__ SwigluCodes exact_codes(const GateAndUp<kType>& place
 template <DType kType, bool kStores>
 __global__ void __launch_bounds__(kSwigluThreads, kSwigluResident<kType>)
     swiglu_blocks_kernel(const RowArgs a, std::int32_t step) {
-  wait_for_kernel_before();
-  allow_next_kernel();
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
   const std::int32_t thread = static_cast<std::int32_t>(blockIdx.x) * kSwigluThreads +
                               static_cast<std::int32_t>(threadIdx.x);
   std::int32_t row = thread / a.blocks;

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "backends/cuda/gemm/kernel_config.h"
+#include "backends/cuda/gemm/problem.h"
+#include "backends/device_backend.h"
+
+/// What a GPU architecture provides for products: a folder of its own beside this file, and a line
+/// in architectures.cc.
+namespace nvfp4::cuda {
+
+struct KernelPlan;
+
+/// Some rows of x, one after the other, and the kernel of their product.
+struct PlanPart {
+  std::int64_t rows = 0;
+  KernelConfig kernel = {};
+};
+
+struct Architecture {
+  std::string_view name;  ///< its kernels' names start with it: "sm90"
+  int major;              ///< of the compute capability
+  std::span<const KernelEntry> kernels;
+  /// The rows in one part, or in two (the second has none then).
+  std::array<PlanPart, 2> (*choose)(const KernelProblem& problem);
+  /// Why a kernel of the list cannot do the problem, or nothing.
+  std::string (*why_impossible)(const KernelProblem& problem, const KernelConfig& kernel);
+  int (*stage_k)(const KernelConfig& kernel);
+  /// Blocks of the grid, stream-K blocks among them.
+  std::int64_t (*grid)(const KernelProblem& problem, const KernelConfig& kernel);
+  std::int64_t (*workspace_bytes)(const KernelProblem& problem, const KernelConfig& kernel);
+  /// The order in which a sum is made: one sentence.
+  std::string (*summation)(const KernelProblem& problem, const KernelConfig& kernel);
+  /// Enqueues the product. Null in builds without its kernels.
+  void (*launch)(const KernelPlan& plan, const FragmentGemmJob& job,
+                 std::span<std::byte> workspace);
+};
+
+/// All that there are.
+std::span<const Architecture* const> architectures();
+
+}  // namespace nvfp4::cuda

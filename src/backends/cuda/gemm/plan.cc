@@ -1,0 +1,183 @@
+#include "backends/cuda/gemm/plan.h"
+
+#include <bit>
+#include <charconv>
+
+#include "core/require.h"
+
+namespace nvfp4::cuda {
+namespace {
+
+std::string_view mainloop_name(MainloopKind mainloop) {
+  switch (mainloop) {
+    case MainloopKind::wgmma:
+      return "wgmma";
+    case MainloopKind::small_m:
+      return "mma";
+    case MainloopKind::routed:
+      break;
+  }
+  return "routed";
+}
+
+/// The fields of a name behind its tile, with what they are without it.
+struct NamedField {
+  std::string_view name;
+  int KernelConfig::*field;
+  int usual;
+};
+constexpr NamedField kNamedFields[] = {
+    {"_splitk", &KernelConfig::split_k, 1},
+    {"_dependents", &KernelConfig::launch_dependents_step, 0},
+    {"_prefetch", &KernelConfig::prefetch_stages, kAllStages},
+    {"_streamk", &KernelConfig::stream_k_steps, 0},
+};
+
+/// Takes `word` and a number from the front of `text`.
+bool take(std::string_view& text, std::string_view word, int& number) {
+  if (!text.starts_with(word)) return false;
+  const char* const first = text.data() + word.size();
+  const auto [end, error] = std::from_chars(first, text.data() + text.size(), number);
+  if (error != std::errc{} || number < 0) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return true;
+}
+
+/// The kernel of a name of this architecture, if it has the form of one.
+bool parse(std::string_view name, const Architecture& architecture, KernelConfig& kernel) {
+  if (!name.starts_with(architecture.name)) return false;
+  name.remove_prefix(architecture.name.size());
+  const std::size_t tile = name.find("_m", 1);
+  // "_mma" starts so, too.
+  const std::size_t at = name.starts_with("_mma") ? name.find("_m", 4) : tile;
+  if (at == std::string_view::npos) return false;
+  name.remove_prefix(at);
+  int k = 0;
+  if (!take(name, "_m", kernel.m) || !take(name, "n", kernel.n) || !take(name, "k", k))
+    return false;
+  for (const NamedField& f : kNamedFields) take(name, f.name, kernel.*f.field);
+  return name.empty();
+}
+
+void require_kernel(const KernelProblem& problem, const KernelConfig& kernel,
+                    const Architecture& architecture) {
+  require<ValueError>(find_kernel(architecture.kernels, kernel) != nullptr,
+                      "gemm: kernel = m {}, n {}, split_k {} does not exist on {}", kernel.m,
+                      kernel.n, kernel.split_k, architecture.name);
+  for (const NamedField& f : kNamedFields)
+    require<ValueError>(kernel.*f.field >= 0, "gemm: kernel{} = {} must not be negative", f.name,
+                        kernel.*f.field);
+  const std::string reason = architecture.why_impossible(problem, kernel);
+  require<ValueError>(reason.empty(), "gemm: kernel = {} {}", kernel_name(kernel, architecture),
+                      reason);
+}
+
+std::int64_t workspace_bytes(const KernelPlan& plan) {
+  std::int64_t bytes = 0;
+  for (const PlanPart& part : plan.parts) {
+    if (part.rows == 0) break;
+    KernelProblem of_part = plan.problem;
+    of_part.m = part.rows;
+    bytes = std::max(bytes, plan.architecture->workspace_bytes(of_part, part.kernel));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+const Architecture& find_architecture(const Capability& capability,
+                                      std::span<const Architecture* const> among) {
+  std::string names;
+  for (const Architecture* a : among) {
+    if (a->major == capability.major) return *a;
+    names += names.empty() ? "" : ", ";
+    names += a->name;
+  }
+  throw UnsupportedError(
+      fmt::format("gemm: the GPU is sm_{}{}, products with fragments_64x64 weights run on {} only",
+                  capability.major, capability.minor, names));
+}
+
+KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability, bool stream_k,
+                     std::span<const Architecture* const> among) {
+  KernelPlan plan{.architecture = &find_architecture(capability, among), .problem = problem};
+  plan.problem.multiprocessors = capability.multiprocessors;
+  plan.problem.stream_k = stream_k;
+  plan.parts = plan.architecture->choose(plan.problem);
+  plan.workspace_bytes = workspace_bytes(plan);
+  return plan;
+}
+
+KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
+                     const KernelConfig& kernel, std::span<const Architecture* const> among) {
+  KernelPlan plan{.architecture = &find_architecture(capability, among), .problem = problem};
+  plan.problem.multiprocessors = capability.multiprocessors;
+  plan.problem.stream_k = kernel.stream_k_steps != 0;
+  require_kernel(plan.problem, kernel, *plan.architecture);
+  plan.parts = {{{problem.m, kernel}, {}}};
+  plan.workspace_bytes = workspace_bytes(plan);
+  return plan;
+}
+
+const KernelEntry* find_kernel(std::span<const KernelEntry> kernels, const KernelConfig& kernel) {
+  if (kernel.split_k < 1 || !std::has_single_bit(static_cast<unsigned>(kernel.split_k)))
+    return nullptr;
+  for (const KernelEntry& e : kernels)
+    if (e.m == kernel.m && e.n == kernel.n && (e.split_k & kernel.split_k) != 0) return &e;
+  return nullptr;
+}
+
+std::vector<KernelConfig> kernel_configs(std::span<const KernelEntry> kernels) {
+  std::vector<KernelConfig> configs;
+  for (const KernelEntry& e : kernels)
+    for (int split_k = 1; split_k <= e.split_k; split_k *= 2)
+      if ((e.split_k & split_k) != 0) configs.push_back({e.m, e.n, split_k});
+  return configs;
+}
+
+std::string kernel_name(const KernelConfig& kernel, const Architecture& architecture) {
+  const KernelEntry* entry = find_kernel(architecture.kernels, kernel);
+  require<ValueError>(entry != nullptr, "gemm: kernel = m {}, n {}, split_k {} does not exist",
+                      kernel.m, kernel.n, kernel.split_k);
+  std::string name =
+      fmt::format("{}_{}_m{}n{}k{}", architecture.name, mainloop_name(entry->mainloop), kernel.m,
+                  kernel.n, architecture.stage_k(kernel));
+  for (const NamedField& f : kNamedFields)
+    if (kernel.*f.field != f.usual) name += fmt::format("{}{}", f.name, kernel.*f.field);
+  return name;
+}
+
+std::string kernel_name(const KernelConfig& kernel) {
+  for (const Architecture* a : architectures())
+    if (find_kernel(a->kernels, kernel) != nullptr) return kernel_name(kernel, *a);
+  return kernel_name(kernel, *architectures().front());
+}
+
+KernelConfig kernel_config(std::string_view name, std::span<const Architecture* const> among) {
+  for (const Architecture* a : among) {
+    KernelConfig kernel;
+    // Every kernel has one name.
+    if (parse(name, *a, kernel) && find_kernel(a->kernels, kernel) != nullptr &&
+        kernel_name(kernel, *a) == name)
+      return kernel;
+  }
+  throw ValueError(fmt::format(
+      "gemm: kernel = \"{}\", must be the name of a kernel, such as \"{}\"", name,
+      among.empty() ? ""
+                    : kernel_name(kernel_configs(among.front()->kernels).back(), *among.front())));
+}
+
+std::string describe(const KernelPlan& plan) {
+  std::string text;
+  for (const PlanPart& part : plan.parts) {
+    if (part.rows == 0) break;
+    KernelProblem of_part = plan.problem;
+    of_part.m = part.rows;
+    const Architecture& a = *plan.architecture;
+    text += fmt::format("{} rows: {}, {} blocks; {}\n", part.rows, kernel_name(part.kernel, a),
+                        a.grid(of_part, part.kernel), a.summation(of_part, part.kernel));
+  }
+  return text + fmt::format("workspace: {} bytes", plan.workspace_bytes);
+}
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,389 @@
+#include "backends/cuda/gemm/sm90/cost_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backends/cuda/gemm/fragment_layout.h"
+#include "backends/device_backend.h"
+#include "nvfp4/layout.h"
+
+namespace nvfp4::cuda {
+namespace {
+
+constexpr int kMeasuredMultiprocessors = 132;
+
+/// Microseconds, fitted to measurements on an H200 (least squares of the logarithms).
+struct Cost {
+  double bytes = 3.785e6;  ///< of weights in a microsecond
+  // A chunk of 64 columns in one multiprocessor: its waiting, decoding 64 rows, 64 rows x a row of
+  // x.
+  double chunk = 0.0134, decode = 0.0444, multiply = 0.000971;
+  double copied = 102e3;  ///< bytes that reach a multiprocessor in a microsecond: 64 a cycle
+  // A tile: its start and end, and 64 rows x a row of x of them for each doubling of splits. One
+  // that a block takes after another hides most of it, unless there are no registers for that.
+  double tile = 2.66, next_tile = 0.40, next_tile_of_256 = 1.6, reduce = 0.0053;
+  double stream_k = 0.7;  ///< of the time for the steps that stream_k_blocks take, what is gained
+  double second_product = 3;  ///< of the same x: its start, and the wait for the first
+};
+constexpr Cost kCost;
+
+int log2_of(int splits) { return splits == 1 ? 0 : splits == 2 ? 1 : splits == 4 ? 2 : 3; }
+
+/// Clusters of several blocks leave some multiprocessors over, since they do not span GPCs.
+std::int64_t usable_multiprocessors(const KernelProblem& p, int splits) {
+  const int left = splits <= 2 ? 0 : splits == 4 ? p.multiprocessors / 16 : p.multiprocessors / 8;
+  return std::max(1, p.multiprocessors - left);
+}
+
+std::int64_t n_tiles(const KernelProblem& p, const KernelConfig& t) { return ceil_div(p.n, t.n); }
+
+/// Calls f(rows, chance) for the numbers of rows that a group may have, some of them for their
+/// neighbours, too: rows fall upon groups at random (Poisson's distribution, and the normal one
+/// where that is as good).
+template <class F>
+void for_each_group_size(double mean, const F& f) {
+  const double six_deviations = 6 * std::sqrt(mean);
+  const auto last = static_cast<std::int64_t>(mean + six_deviations) + 1;
+  if (mean <= 64) {
+    double chance = std::exp(-mean);
+    for (std::int64_t rows = 1; rows <= last; ++rows) {
+      chance *= mean / static_cast<double>(rows);
+      f(rows, chance);
+    }
+    return;
+  }
+  const auto above = [&](std::int64_t rows) {
+    return 0.5 * std::erfc((static_cast<double>(rows) + 0.5 - mean) / std::sqrt(2 * mean));
+  };
+  const auto first = std::max<std::int64_t>(1, static_cast<std::int64_t>(mean - six_deviations));
+  const std::int64_t step = 1 + (last - first) / 64;
+  double before = above(first - 1);
+  for (std::int64_t rows = first; rows <= last; rows += step) {
+    const double after = above(rows + step - 1);
+    f(rows + (step - 1) / 2, before - after);
+    before = after;
+  }
+}
+
+/// What the tiles of a group take that one must expect; cost(rows of x): a tile that multiplies so
+/// many.
+template <class TileCost>
+double expected_cost(const KernelProblem& p, const KernelConfig& t, const TileCost& cost) {
+  double sum = 0;
+  const double mean = static_cast<double>(p.m) / static_cast<double>(p.groups);
+  for_each_group_size(mean, [&](std::int64_t rows, double chance) {
+    const std::int64_t tiles = ceil_div(rows, t.m);
+    const auto width = static_cast<std::int64_t>(
+        m_shapes(t).rows_of_tile(static_cast<int>(std::min(rows, p.m)), static_cast<int>(tiles)));
+    const auto left = static_cast<int>(rows - (tiles - 1) * width);
+    sum += chance * (static_cast<double>(tiles - 1) * cost(static_cast<int>(width)) +
+                     cost(m_shapes(t).enough_for(left)));
+  });
+  return sum;
+}
+
+/// Tiles of rows of x: as many as one must expect, and as there may be at most.
+double expected_group_tiles(const KernelProblem& p, const KernelConfig& t) {
+  return expected_cost(p, t, [](int) { return 1.0; }) * static_cast<double>(p.groups);
+}
+std::int64_t expected_m_tiles(const KernelProblem& p, const KernelConfig& t) {
+  if (!p.grouped) return p.groups * ceil_div(p.m, t.m);
+  return std::max<std::int64_t>(1, std::llround(expected_group_tiles(p, t)));
+}
+std::int64_t most_m_tiles(const KernelProblem& p, const KernelConfig& t) {
+  if (!p.grouped) return p.groups * ceil_div(p.m, t.m);
+  // One row in every group, and the others so that each fills up a tile more.
+  const std::int64_t busy = std::min(p.groups, p.m);
+  return busy + (p.m - busy) / t.m;
+}
+
+bool is_sensible(const KernelProblem& p, const KernelConfig& t) {
+  return is_kernel(t) && is_possible(p, t) && (!p.batch_invariant || is_batch_invariant(t)) &&
+         (t.m <= 16 || t.m < 2 * p.m);
+}
+
+/// Whether the groups have enough for every multiprocessor: then tiles of 128 or 192 rows, which a
+/// block takes one after the other, are the fastest.
+bool fills_multiprocessors(const KernelProblem& p) {
+  const KernelConfig smallest{8, 128, 1};
+  return p.grouped && p.m > 0 &&
+         static_cast<double>(n_tiles(p, smallest)) * expected_group_tiles(p, smallest) >=
+             static_cast<double>(p.multiprocessors);
+}
+/// Microseconds of a problem that fills them: what 64 rows of a chunk take, a token that is copied,
+/// and one that is multiplied with 64 rows. Fitted to 256 experts on an H200 with 512 to 8192
+/// tokens, 5 % off.
+double filled_time(const KernelProblem& p, const KernelConfig& t) {
+  if (t.n < 128 || t.split_k != 1 || is_small_m(t)) return std::numeric_limits<double>::infinity();
+  constexpr double kRowsOf64 = 0.0600, kCopied = 0.000631, kMultiplied = 0.000924;
+  const auto chunk = [&](int tokens) {
+    return kCopied * t.m + n_groups(t) * (kRowsOf64 + kMultiplied * tokens);
+  };
+  return expected_cost(p, t, chunk) *
+         static_cast<double>(p.groups * n_tiles(p, t) * ceil_div(p.k, kTileCols)) /
+         static_cast<double>(p.multiprocessors);
+}
+
+/// Microseconds of blocks that take strips, fitted to 60 products of up to 16 rows.
+double small_m_time(const KernelProblem& p, const KernelConfig& t) {
+  constexpr double kStart = 1.36, kBlock = 0.92, kStep = 0.265, kShared = 0.00072;
+  const auto parts = static_cast<double>(small_m_k_parts(t));
+  const double steps = std::ceil(static_cast<double>(ceil_div(p.k, kTileCols)) / parts);
+  const double step = kStep + (t.m == kPerWarpXM ? 0 : kShared * t.m * parts);
+  const std::int64_t blocks = n_tiles(p, t) * expected_m_tiles(p, t);
+  return kStart + static_cast<double>(ceil_div(blocks, usable_multiprocessors(p, 1))) *
+                      (steps * step + kBlock);
+}
+
+/// Microseconds of rows that have weights of their own: a block's start, and what decoding a chunk
+/// takes where the warps of one or two blocks share a multiprocessor.
+double routed_time(const KernelProblem& p, const KernelConfig& t) {
+  constexpr double kStart = 2.5, kBlock = 2.0, kChunk = 0.0145;
+  const std::int64_t chunks = ceil_div(ceil_div(p.k, kTileCols), small_m_k_parts(t));
+  const std::int64_t blocks = block_count(p, t);
+  const std::int64_t processors = usable_multiprocessors(p, 1);
+  const auto waves = static_cast<double>(ceil_div(blocks, 2 * processors));
+  const auto at_once = static_cast<double>(std::min<std::int64_t>(2, ceil_div(blocks, processors)));
+  const double warps = t.n / 16.0 * small_m_k_parts(t);
+  const double bytes = static_cast<double>(p.groups * ceil_div(p.n, kTileRows) *
+                                           ceil_div(p.k, kTileCols) * kTileBytes);
+  return kStart +
+         std::max(bytes / kCost.bytes,
+                  waves * at_once * warps * static_cast<double>(chunks) * kChunk) +
+         waves * kBlock;
+}
+
+}  // namespace
+
+std::int64_t stream_k_block_count(const KernelProblem& p, const KernelConfig& t) {
+  if (t.stream_k_steps == 0) return 0;
+  const std::int64_t blocks = block_count(p, t);
+  const std::int64_t at_once = usable_multiprocessors(p, t.split_k) * blocks_per_multiprocessor(t);
+  return std::clamp<std::int64_t>(at_once - blocks, 0, blocks) / t.split_k * t.split_k;
+}
+
+bool can_stream_k(const KernelProblem& p, const KernelConfig& t) {
+  if (!p.stream_k || !has_stream_k(t) || p.groups != 1 || p.grouped || p.routed || p.swiglu ||
+      p.batch_invariant)
+    return false;
+  // Whole steps, of which each block keeps some.
+  const std::int64_t chunks = ceil_div(p.k, kTileCols);
+  const std::int64_t slices = block_count(p, t), stream_k_blocks = stream_k_block_count(p, t);
+  return chunks % stage_chunks(t) == 0 && t.stream_k_steps < chunks / stage_chunks(t) / t.split_k &&
+         slices <= kMostStreamKTiles && slices * stream_k_sum_bytes(t) <= kStreamKSumBytes &&
+         stream_k_blocks > 0 && slices <= kMostTilesOfStreamKBlock * stream_k_blocks;
+}
+
+bool is_possible(const KernelProblem& p, const KernelConfig& t) {
+  // A warp copies whole chunks of x; 16 outputs of SwiGLU, which are quantized together, have 32
+  // rows of gate and up.
+  return (t.m != kPerWarpXM || p.k % kTileCols == 0) && (!p.swiglu || t.n >= 32) &&
+         p.routed == is_routed(t) && (!p.routed || p.k <= kMostRoutedDepth) &&
+         (t.stream_k_steps == 0 || can_stream_k(p, t));
+}
+
+std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
+  if (is_possible(p, t)) {
+    if (!p.batch_invariant || is_batch_invariant(t)) return "";
+    return "is not batch-invariant: its order of summation depends on the number of rows";
+  }
+  if (p.routed != is_routed(t))
+    return p.routed ? "is not for a routing" : "is for products with a routing only";
+  if (p.routed) return fmt::format("is for K of at most {}, not {}", kMostRoutedDepth, p.k);
+  if (p.swiglu && t.n < 32) return "is not for SwiGLU: it needs tiles of n = 32 and more";
+  if (t.m == kPerWarpXM && p.k % kTileCols != 0)
+    return fmt::format("is for K that is a multiple of {}, not {}", kTileCols, p.k);
+  return fmt::format(
+      "is not for N = {}, K = {} and {} multiprocessors: stream-K needs whole stages, of which "
+      "every "
+      "block keeps some, and room for more blocks than there are tiles",
+      p.n, p.k, p.multiprocessors);
+}
+
+namespace {
+/// Stream-K blocks have several slices, each of which takes them a step more, in the time that the
+/// others need for the steps that they keep. Where few steps are left to them, it is not worth it.
+int estimated_stream_k_steps(const KernelProblem& p, KernelConfig t) {
+  constexpr std::int64_t kWorthwhileStreamKSteps = 4;
+  t.stream_k_steps = 1;
+  if (!can_stream_k(p, t)) return 0;
+  const std::int64_t slices = ceil_div(block_count(p, t), stream_k_block_count(p, t));
+  const std::int64_t steps = (steps_of(p, t) - slices) / (slices + 1);
+  return slices > 1 && steps >= kWorthwhileStreamKSteps ? static_cast<int>(steps) : 0;
+}
+
+double time_of(const KernelProblem& p, bool fills, const KernelConfig& t) {
+  if (fills) return filled_time(p, t);
+  if (is_small_m(t)) return small_m_time(p, t);
+  if (is_routed(t)) return routed_time(p, t);
+  const std::int64_t chunks = ceil_div(p.k, kTileCols);
+  const std::int64_t blocks = n_tiles(p, t) * expected_m_tiles(p, t) * t.split_k;
+  const std::int64_t processors = usable_multiprocessors(p, t.split_k);
+  const auto rounds = static_cast<double>(ceil_div(blocks, processors));
+  const auto waves =
+      static_cast<double>(ceil_div(blocks, processors * blocks_per_multiprocessor(t)));
+  const double part = static_cast<double>(t.n) / kTileRows, area = part * t.m;
+  const double copied = static_cast<double>(t.m * kTileCols * 2) + part * kTileBytes;
+  const double chunk =
+      std::max(kCost.chunk + kCost.decode * part + kCost.multiply * area, copied / kCost.copied);
+  const double tile = kCost.tile + kCost.reduce * area * log2_of(t.split_k);
+  const std::int64_t groups = p.grouped ? std::min(p.groups, p.m) : p.groups;
+  const double bytes = static_cast<double>(groups * ceil_div(p.n, kTileRows) * chunks) * kTileBytes;
+  const double next = is_single_tile(t)          ? tile
+                      : t.m == 256 && t.n == 128 ? kCost.next_tile_of_256
+                                                 : kCost.next_tile;
+  const double kept = 1 - kCost.stream_k * t.stream_k_steps /
+                              static_cast<double>(std::max<std::int64_t>(1, steps_of(p, t)));
+  return std::max(bytes / kCost.bytes,
+                  rounds * (static_cast<double>(chunks) / t.split_k) * kept * chunk + tile +
+                      (waves - 1) * next);
+}
+}  // namespace
+
+double estimated_time(const KernelProblem& p, const KernelConfig& t) {
+  return time_of(p, fills_multiprocessors(p), t);
+}
+
+bool reads_weights_once(const KernelProblem& p, const KernelConfig& t) {
+  return p.grouped ? 2 * p.m <= p.groups * t.m : p.m <= t.m;
+}
+
+std::int64_t steps_of(const KernelProblem& p, const KernelConfig& t) {
+  const std::int64_t chunks = ceil_div(p.k, kTileCols);
+  return is_small_m(t) ? ceil_div(chunks, box_chunks(t, box_rows(t, p.m)))
+                       : ceil_div(ceil_div(chunks, stage_chunks(t)), t.split_k);
+}
+
+namespace {
+/// Where its blocks leave room on every multiprocessor, those of the next kernel fill theirs in the
+/// time of the last steps.
+int estimated_launch_dependents_step(const KernelProblem& p, const KernelConfig& t) {
+  const std::int64_t last_steps = is_small_m(t) ? 8 : 5;
+  if (p.grouped || !leaves_room(t) || block_count(p, t) > p.multiprocessors) return 0;
+  return static_cast<int>(
+      std::max<std::int64_t>(0, steps_of(p, t) - t.stream_k_steps - last_steps));
+}
+}  // namespace
+
+KernelConfig with_estimates(const KernelProblem& p, KernelConfig kernel) {
+  kernel.stream_k_steps = estimated_stream_k_steps(p, kernel);
+  kernel.launch_dependents_step = estimated_launch_dependents_step(p, kernel);
+  return kernel;
+}
+
+KernelConfig estimate_kernel(const KernelProblem& given) {
+  KernelProblem p = given;
+  p.multiprocessors = std::max(1, p.multiprocessors);
+  if (p.routed) {
+    KernelConfig best;
+    for (const KernelEntry& e : kSm90Kernels) {
+      const KernelConfig t{e.m, e.n};
+      if (e.mainloop == MainloopKind::routed &&
+          (best.m == 0 || routed_time(p, t) < routed_time(p, best)))
+        best = t;
+    }
+    return best;
+  }
+  const bool fills = fills_multiprocessors(p);
+  KernelConfig best;
+  double least = 0;
+  for (const KernelEntry& e : kSm90Kernels)
+    for (int split_k = 1; split_k <= e.split_k; split_k *= 2) {
+      KernelConfig t{e.m, e.n, split_k};
+      if ((e.split_k & split_k) == 0 || !is_sensible(p, t)) continue;
+      t.stream_k_steps = estimated_stream_k_steps(p, t);
+      const double time = time_of(p, fills, t);
+      if (best.m != 0 && time >= least) continue;
+      best = t;
+      least = time;
+    }
+  best.launch_dependents_step = estimated_launch_dependents_step(p, best);
+  return best;
+}
+
+namespace {
+/// SwiGLU has the sums of the same product without it: a tile of 32 rows adds as one of 16 does.
+KernelConfig swiglu_kernel(const KernelProblem& p, KernelConfig tile) {
+  if (tile.n != 16) return tile;
+  const std::int64_t steps = steps_of(p, tile);
+  tile.n = 32;
+  tile.launch_dependents_step =
+      static_cast<int>(tile.launch_dependents_step * steps_of(p, tile) / steps);
+  return tile;
+}
+}  // namespace
+
+/// What an estimate must promise to be believed: of the time of a measured tile, and of one
+/// product.
+constexpr double kBetterThanMeasured = 0.9, kWorthwhile = 0.95;
+constexpr std::int64_t kAlwaysMeasured = 128;  ///< rows up to which the table decides
+
+KernelConfig choose_kernel(const KernelProblem& given) {
+  if (given.swiglu) {
+    KernelProblem plain = given;
+    plain.swiglu = plain.stream_k = false;
+    return swiglu_kernel(plain, choose_kernel(plain));
+  }
+  const KernelProblem& p = given;
+  if (p.routed) return estimate_kernel(p);
+  if (p.groups != 1 || p.multiprocessors != kMeasuredMultiprocessors) return estimate_kernel(p);
+  const MeasuredKernel* found = nullptr;
+  for (const MeasuredKernel& m : measured_kernels())
+    if (m.n == p.n && m.k == p.k && (found == nullptr || found->m < p.m)) found = &m;
+  if (found == nullptr) return estimate_kernel(p);
+  const KernelConfig& tile = can_stream_k(p, found->stream_k) ? found->stream_k : found->kernel;
+  if (!is_sensible(p, tile)) return estimate_kernel(p);
+  if (p.m <= kAlwaysMeasured || p.m == found->m) return tile;
+  // Between the rows of the table, the last tiles and the last round may be filled badly.
+  const KernelConfig estimate = estimate_kernel(p);
+  const double measured = estimated_time(p, tile);
+  return estimated_time(p, estimate) < kBetterThanMeasured * measured ? estimate : tile;
+}
+
+std::array<PlanPart, 2> choose_kernels(const KernelProblem& p) {
+  if (p.swiglu) {
+    KernelProblem plain = p;
+    plain.swiglu = plain.stream_k = false;
+    std::array<PlanPart, 2> parts = choose_kernels(plain);
+    for (PlanPart& part : parts) {
+      plain.m = part.rows;
+      part.kernel = swiglu_kernel(plain, part.kernel);
+    }
+    return parts;
+  }
+  const KernelConfig tile = choose_kernel(p);
+  std::array<PlanPart, 2> best = {{{p.m, tile}, {}}};
+  if (p.grouped || p.groups != 1) return best;
+  double least = kWorthwhile * estimated_time(p, tile);
+  for (const KernelConfig& large :
+       {KernelConfig{128, 128, 1}, KernelConfig{160, 128, 1}, KernelConfig{192, 128, 1},
+        KernelConfig{256, 128, 1}, KernelConfig{256, 64, 1}}) {
+    const std::int64_t at_once = std::max(1, p.multiprocessors) * blocks_per_multiprocessor(large);
+    const std::int64_t across = n_tiles(p, large);
+    const std::int64_t rounds = ceil_div(across * ceil_div(p.m, large.m), at_once);
+    KernelProblem first = p, rest = p;
+    first.m = (rounds - 1) * at_once / across * large.m;
+    if (first.m <= 0 || first.m >= p.m) continue;
+    rest.m = p.m - first.m;
+    const KernelConfig rest_tile = choose_kernel(rest);
+    const double time =
+        estimated_time(first, large) + estimated_time(rest, rest_tile) + kCost.second_product;
+    if (time >= least) continue;
+    least = time;
+    best = {{{first.m, large}, {rest.m, rest_tile}}};
+  }
+  return best;
+}
+
+std::int64_t block_count(const KernelProblem& p, const KernelConfig& t) {
+  const std::int64_t tiles = n_tiles(p, t) * most_m_tiles(p, t) * t.split_k;
+  if (is_single_tile(t)) return tiles;
+  const std::int64_t at_once =
+      std::max<std::int64_t>(1, p.multiprocessors * blocks_per_multiprocessor(t));
+  return std::min(tiles, at_once);
+}
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <atomic>
+#include <iterator>
+#include <utility>
+
+#include "backends/cuda/gemm/sm90/routed_kernel.cuh"
+#include "backends/cuda/gemm/sm90/small_m_kernel.cuh"
+#include "backends/cuda/gemm/sm90/tensor_maps.h"
+#include "backends/cuda/gemm/sm90/wgmma_kernel.cuh"
+#include "backends/cuda/runtime.h"
+
+namespace nvfp4::cuda {
+
+/// Asks for the shared memory of a kernel, once on each device.
+template <class Config, auto* kernel>
+void prepare() {
+  constexpr int kMostDevices = 64;
+  static std::atomic<bool> done[kMostDevices];
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  if (device < kMostDevices && done[device].load(std::memory_order_relaxed)) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             Config::kSharedBytes),
+        "gemm: shared memory of the kernel");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100),
+        "gemm: shared memory of the kernel");
+  if (device < kMostDevices) done[device].store(true, std::memory_order_relaxed);
+}
+
+/// The tensor maps of the kernel, then p.
+template <class Config, auto* kernel, class... Maps>
+void launch_kernel(const GemmArguments& p, int blocks, int shared_bytes, cudaStream_t stream,
+                   const Maps&... maps) {
+  prepare<Config, kernel>();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(Config::kThreads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(p.split_k);
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  config.attrs = attributes;
+  config.numAttrs = p.split_k > 1 ? 2 : 1;
+  check(cudaLaunchKernelEx(&config, kernel, maps..., p), "gemm: kernel launch");
+}
+
+template <DType kType, bool kSwiglu, int kTileN>
+void launch_routed(const GemmArguments& p, int blocks, cudaStream_t stream) {
+  using Config = RoutedConfig<kType, kTileN, kSwiglu>;
+  launch_kernel<Config, &routed_gemm_kernel<Config>>(p, blocks, Config::shared_bytes(p.chunks),
+                                                     stream);
+}
+
+template <DType kType, bool kSwiglu, int kTileM, int kTileN>
+void launch_small_m(const KernelConfig& kernel, const TensorMaps& maps, const GemmArguments& p,
+                    int blocks, cudaStream_t stream) {
+  const auto launch = [&]<int kChunks>() {
+    using Config = SmallMConfig<kType, kTileM, kTileN, kSwiglu, kChunks>;
+    launch_kernel<Config, &small_m_gemm_kernel<Config>>(p, blocks, Config::kSharedBytes, stream,
+                                                        maps.x);
+  };
+  if constexpr (small_m_chunks({kTileM, kTileN}, kTileM) == 1)
+    if (small_m_chunks(kernel, p.x_box) == 1) return launch.template operator()<1>();
+  launch.template operator()<2>();
+}
+
+template <DType kType, bool kSwiglu, int kTileM, int kTileN, bool kDependentsEarly, bool kStreamK>
+void launch_wgmma(const TensorMaps& maps, const GemmArguments& p, int blocks, cudaStream_t stream) {
+  using Config = WgmmaConfig<kType, kTileM, kTileN, kSwiglu, kDependentsEarly, kStreamK>;
+  launch_kernel<Config, &wgmma_gemm_kernel<Config>>(p, blocks, Config::kSharedBytes, stream, maps.x,
+                                                    maps.out);
+}
+
+/// Launches the kernel if it is that of line kIndex of the list.
+template <DType kType, bool kSwiglu, std::size_t kIndex>
+bool launch_if(const KernelConfig& kernel, const TensorMaps& maps, const GemmArguments& p,
+               int blocks, cudaStream_t stream) {
+  constexpr KernelEntry kEntry = kSm90Kernels[kIndex];
+  constexpr int kTileM = kEntry.m, kTileN = kEntry.n;
+  if (sm90_entry(kernel) != &kSm90Kernels[kIndex]) return false;
+  if constexpr (kEntry.mainloop == MainloopKind::routed) {
+    launch_routed<kType, kSwiglu, kTileN>(p, blocks, stream);
+  } else if constexpr (kEntry.mainloop == MainloopKind::small_m) {
+    if constexpr (!kSwiglu || kTileN >= 32)  // see why_impossible()
+      launch_small_m<kType, kSwiglu, kTileM, kTileN>(kernel, maps, p, blocks, stream);
+  } else {
+    if constexpr (kEntry.stream_k && !kSwiglu)
+      if (kernel.stream_k_steps > 0) {
+        launch_wgmma<kType, kSwiglu, kTileM, kTileN, false, true>(maps, p, blocks, stream);
+        return true;
+      }
+    if constexpr (kEntry.dependents_early)
+      if (leaves_room(kernel)) {
+        launch_wgmma<kType, kSwiglu, kTileM, kTileN, true, false>(maps, p, blocks, stream);
+        return true;
+      }
+    launch_wgmma<kType, kSwiglu, kTileM, kTileN, false, false>(maps, p, blocks, stream);
+  }
+  return true;
+}
+
+/// Instantiates and launches the kernels of the list.
+template <DType kType, bool kSwiglu>
+void dispatch(const KernelConfig& kernel, const TensorMaps& maps, const GemmArguments& p,
+              int blocks, cudaStream_t stream) {
+  const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+    return (launch_if<kType, kSwiglu, kIndex>(kernel, maps, p, blocks, stream) || ...);
+  };
+  any(std::make_index_sequence<std::size(kSm90Kernels)>{});
+}
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,346 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "backends/cuda/gemm/arguments.h"
+#include "backends/cuda/gemm/sm90/dequantize_fragments.cuh"
+#include "backends/cuda/gemm/sm90/tile_scheduler.cuh"
+#include "backends/cuda/ptx/ptx.cuh"
+
+/// Sums -> out: factors and bias in FP32, one rounding.
+namespace nvfp4::cuda {
+
+/// Floats between the tokens of a slab, 64 rows of W and more: no two lanes of a warp in one bank.
+inline constexpr int kSlabStride = 68;
+/// Rows of x of a slab in BF16 or FP16, and in FP32; they divide those that there are.
+NVFP4_HD constexpr int slab_rows(int tokens) {
+  return tokens % 64 == 0 ? 64 : tokens % 32 == 0 ? 32 : tokens % 48 == 0 ? 48 : tokens;
+}
+NVFP4_HD constexpr int float_slab_rows(int tokens) {
+  return tokens < 16 ? tokens : slab_rows(tokens) / 2;
+}
+
+/// Which 64 rows of W a warpgroup has.
+template <class Config>
+__device__ __forceinline__ int row_tile_of(const WorkTile& work, int group) {
+  return work.n_tile * Config::kNGroups + (Config::kNGroups > 1 ? group : 0);
+}
+
+/// What the sums of a row of W are multiplied by, beside the global scale of x, and what is added.
+struct LinearCombination {
+  float factor, bias;
+
+  LinearCombination() = default;
+  __device__ __forceinline__ LinearCombination(const GemmArguments& p, float alpha, float w_global,
+                                               float bias)
+      : factor(kFragmentUnit * p.factor * alpha * w_global), bias(bias) {}
+  __device__ __forceinline__ LinearCombination(const GemmArguments& p, int group, int row)
+      : LinearCombination(p, p.alpha == nullptr ? 1.0f : __ldg(p.alpha + group),
+                          __ldg(p.w_global + (p.w_global_per_row ? row_of(p, group, row) : group)),
+                          p.bias == nullptr ? 0.0f : __ldg(p.bias + row_of(p, group, row))) {}
+  __device__ __forceinline__ float operator()(float sum, float x_global) const {
+    return __fmaf_rn(sum, factor * x_global, bias);
+  }
+
+ private:
+  __device__ __forceinline__ static std::int64_t row_of(const GemmArguments& p, int group,
+                                                        int row) {
+    return static_cast<std::int64_t>(group) * p.n + row;
+  }
+};
+
+/// The global scale of x for a row of x.
+__device__ __forceinline__ float x_global_of(const GemmArguments& p, int token) {
+  return p.x_global == nullptr ? 1.0f : __ldg(p.x_global + (p.x_global_per_row ? token : 0));
+}
+
+/// Brings what LinearCombination reads for a row into the L1 cache, where it is when the sums are
+/// done. (A prefetch into L1 is no instruction on Hopper.)
+class PrefetchedFactors {
+ public:
+  __device__ __forceinline__ PrefetchedFactors(const GemmArguments& p, int group, int row)
+      : kept_(LinearCombination(p, group, min(row, p.n - 1))) {}
+  /// Where it is needed from.
+  __device__ __forceinline__ void use() const {
+    asm volatile("" ::"f"(kept_.factor), "f"(kept_.bias));
+  }
+
+ private:
+  LinearCombination kept_;
+};
+
+__device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&v);
+}
+__device__ __forceinline__ std::uint32_t pack_f16(float low, float high) {
+  const __half2 v = __floats2half2_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&v);
+}
+
+/// Of four neighbouring rows; what is past the last one is not used.
+__device__ __forceinline__ void combinations_of_four(const GemmArguments& p, int group, int row,
+                                                     LinearCombination (&finish)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) finish[i] = LinearCombination(p, group, min(row + i, p.n - 1));
+}
+
+/// The first `count` of four values, rounded, to element `at` of out; `all`: there are four.
+__device__ __forceinline__ void store_values_of_four(const GemmArguments& p, std::int64_t at,
+                                                     const float (&v)[4], bool all, int count) {
+  if (p.wide_stores && all) {
+    if (p.out_type == DType::f32)
+      *reinterpret_cast<float4*>(static_cast<float*>(p.out) + at) = {v[0], v[1], v[2], v[3]};
+    else if (p.out_type == DType::bf16)
+      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(p.out) + at) = {pack_bf16(v[0], v[1]),
+                                                                            pack_bf16(v[2], v[3])};
+    else
+      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(p.out) + at) = {pack_f16(v[0], v[1]),
+                                                                            pack_f16(v[2], v[3])};
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i >= count) break;
+    if (p.out_type == DType::f32)
+      static_cast<float*>(p.out)[at + i] = v[i];
+    else
+      static_cast<std::uint16_t*>(p.out)[at + i] = static_cast<std::uint16_t>(
+          p.out_type == DType::bf16 ? pack_bf16(v[i], 0) : pack_f16(v[i], 0));
+  }
+}
+
+/// Four neighbouring rows of W, one row of x.
+__device__ __forceinline__ void store_four(const GemmArguments& p, const WorkTile& work, int token,
+                                           int row, float4 sum,
+                                           const LinearCombination (&finish)[4]) {
+  const float x = x_global_of(p, token);
+  float v[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = finish[i](v[i], x);
+  store_values_of_four(
+      p, token * p.out_stride + static_cast<std::int64_t>(work.group) * p.out_group_cols + row, v,
+      row + 4 <= p.n, p.n - row);
+}
+
+/// Whole sums in registers -> FP32 or rows that do not allow wide stores: through shared memory,
+/// half a slab of rows of x at a time, so that a warp writes rows of out. `store` gets four sums of
+/// token t of the tile, eight rows of x further each time. Every thread goes round as often: else
+/// the compiler would take what is counted from tile to tile for different from lane to lane, and
+/// move descriptors into uniform registers one by one, between the multiplications.
+template <int kUnroll, bool kShorter, int kSums, class Store>
+__device__ __forceinline__ void epilogue_store_f32(const float (&d)[kSums], int tokens,
+                                                   std::uint8_t* of_group, int group, int warp,
+                                                   int lane, Store&& store) {
+  constexpr int kSlabRows = float_slab_rows(2 * kSums);
+  float* slab = reinterpret_cast<float*>(of_group);
+  const int thread = warp * 32 + lane;
+#pragma unroll
+  for (int t0 = 0; t0 < 2 * kSums; t0 += kSlabRows) {
+    if (kShorter && t0 >= tokens) break;
+    ptx::named_barrier_sync(1 + group, 128);
+#pragma unroll
+    for (int j = 0; j < kSlabRows / 8; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        slab[(j * 8 + lane % 4 * 2 + i % 2) * kSlabStride + warp * 16 + lane / 4 + i / 2 * 8] =
+            d[(t0 / 8 + j) * 4 + i];
+    ptx::named_barrier_sync(1 + group, 128);
+#pragma unroll(kUnroll)
+    for (int t = 0; t < kSlabRows; t += 8)
+      store(t0 + t + thread / 16, *reinterpret_cast<const float4*>(
+                                      slab + (t + thread / 16) * kSlabStride + thread % 16 * 4));
+  }
+}
+
+template <class Config, int kSums>
+__device__ __forceinline__ void epilogue_store_f32(const GemmArguments& p, const WorkTile& work,
+                                                   const float (&d)[kSums], std::uint8_t* of_group,
+                                                   int group, int warp, int lane) {
+  const int thread = warp * 32 + lane;
+  const int row = row_tile_of<Config>(work, group) * 64 + thread % 16 * 4;
+  constexpr bool kShorter = Config::kTmaStoreBoxes;
+  const int tokens = work.m_end - work.m, last = row < p.n ? tokens : 0;
+  LinearCombination finish[4];
+  combinations_of_four(p, work.group, row, finish);
+  // As epilogue_store_16bit(): little code where little is left to be found out.
+  if (p.out_type == DType::f32 && p.wide_stores && !p.x_global_per_row) {
+    const float x = x_global_of(p, 0);
+    float* out = static_cast<float*>(p.out) + (work.m + thread / 16) * p.out_stride +
+                 static_cast<std::int64_t>(work.group) * p.out_group_cols + row;
+    const std::int64_t step = p.out_stride * 8;
+    return epilogue_store_f32<8, kShorter>(
+        d, tokens, of_group, group, warp, lane, [&](int t, const float4& sum) {
+          if (t < last)
+            *reinterpret_cast<float4*>(out) = {finish[0](sum.x, x), finish[1](sum.y, x),
+                                               finish[2](sum.z, x), finish[3](sum.w, x)};
+          out += step;
+        });
+  }
+  epilogue_store_f32<1, kShorter>(d, tokens, of_group, group, warp, lane,
+                                  [&](int t, const float4& sum) {
+                                    if (t < last) store_four(p, work, work.m + t, row, sum, finish);
+                                  });
+}
+
+/// The factors of a lane's two rows of W.
+template <class Config>
+__device__ __forceinline__ void combinations_of_lane(const GemmArguments& p, const WorkTile& work,
+                                                     int group, int warp, int lane,
+                                                     LinearCombination (&finish)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    finish[i] = LinearCombination(
+        p, work.group,
+        min(row_tile_of<Config>(work, group) * 64 + warp * 16 + lane / 4 + i * 8, p.n - 1));
+}
+
+/// Two sums of a row, rounded to the type of x, which has one global scale.
+template <DType kType>
+__device__ __forceinline__ std::uint32_t round_pair(const LinearCombination& finish, float x,
+                                                    float low, float high) {
+  low = finish(low, x), high = finish(high, x);
+  return kType == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+}
+
+/// Where 16 bytes of a row of x are in a slab of 64 rows of W: in an order that depends on the
+/// token, so that there are no bank conflicts, and that TMA knows (128-byte swizzle).
+__device__ __forceinline__ std::uint32_t slab_address(std::uint32_t slab, int token, int piece) {
+  return slab + token * 128 + ((piece ^ token % 8) << 4);
+}
+
+/// The same for BF16 and FP16: rounded in registers, turned round by stmatrix. `round` makes two
+/// values of two tokens, from t on, of the sums of row r (of two).
+template <class Config, int kSums, class Round>
+__device__ __forceinline__ void epilogue_store_16bit(const GemmArguments& p, const WorkTile& work,
+                                                     const float (&d)[kSums], std::uint32_t slab,
+                                                     int group, int warp, int lane,
+                                                     const Round& round) {
+  constexpr int kSlabRows = slab_rows(2 * kSums);
+  const int thread = warp * 32 + lane;
+  const int first_row = row_tile_of<Config>(work, group) * 64;
+  const int piece = thread % 8;  // 8 rows of W, 16 bytes
+  const int last = first_row + piece * 8 < p.n ? work.m_end - work.m - thread / 8 : 0;
+  const std::int64_t stride = p.out_stride * 16;
+  std::uint16_t* out = static_cast<std::uint16_t*>(p.out) + (work.m + thread / 8) * p.out_stride +
+                       static_cast<std::int64_t>(work.group) * p.out_group_cols + first_row +
+                       piece * 8;
+#pragma unroll
+  for (int t0 = 0; t0 < 2 * kSums; t0 += kSlabRows) {
+    if (Config::kTmaStoreBoxes && t0 >= work.m_end - work.m) break;
+    std::uint32_t packed[kSlabRows / 8][2];
+#pragma unroll
+    for (int j = 0; j < kSlabRows / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float* v = d + (t0 / 8 + j) * 4 + r * 2;
+        packed[j][r] = round(r, t0 + j * 8 + lane % 4 * 2, v[0], v[1]);
+      }
+    ptx::named_barrier_sync(1 + group, 128);
+    const auto address = [&](int token, int piece_of) {
+      return slab_address(slab, token, piece_of);
+    };
+#pragma unroll
+    for (int j = 0; j < kSlabRows / 8; j += 2) {
+      if constexpr (kSlabRows == 8)
+        ptx::stmatrix_x2_trans(address(lane % 8, warp * 2 + lane / 8 % 2), packed[0][0],
+                               packed[0][1]);
+      else
+        ptx::stmatrix_x4_trans(address(j * 8 + lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2),
+                               packed[j][0], packed[j][1], packed[j + 1][0], packed[j + 1][1]);
+    }
+    ptx::named_barrier_sync(1 + group, 128);
+#pragma unroll
+    for (int t = 0; t < kSlabRows; t += 16) {
+      const int in_slab = t + thread / 8;
+      if (in_slab < kSlabRows && t0 + t < last)
+        *reinterpret_cast<uint4*>(out) = ptx::ld_shared<uint4>(address(in_slab, piece));
+      out += stride;
+    }
+  }
+}
+
+template <class Config, int kSums>
+__device__ __forceinline__ void epilogue_store_16bit(const GemmArguments& p, const WorkTile& work,
+                                                     const float (&d)[kSums], std::uint32_t slab,
+                                                     int group, int warp, int lane) {
+  LinearCombination finish[2];
+  combinations_of_lane<Config>(p, work, group, warp, lane, finish);
+  // What is known when this is compiled makes less code, and code that is run but once for a tile
+  // is waited for.
+  if (p.out_type == Config::kType && !p.x_global_per_row) {
+    const float x = x_global_of(p, 0);
+    return epilogue_store_16bit<Config>(p, work, d, slab, group, warp, lane,
+                                        [&](int r, int, float low, float high) {
+                                          return round_pair<Config::kType>(finish[r], x, low, high);
+                                        });
+  }
+  epilogue_store_16bit<Config>(
+      p, work, d, slab, group, warp, lane, [&](int r, int t, float low, float high) {
+        const auto x = [&](int of) { return x_global_of(p, min(work.m + of, work.m_end - 1)); };
+        low = finish[r](low, x(t)), high = finish[r](high, x(t + 1));
+        return p.out_type == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+      });
+}
+
+/// A slab of so many bytes a row of x, which all threads of a warpgroup have written -> out, from
+/// `column` on, by TMA while the next tile is multiplied: in one go, or in boxes, with
+/// the rows of x that are left after those stored at once.
+template <class Config, int kBytes>
+__device__ __forceinline__ void tma_store_slab(const GemmArguments& p, const CUtensorMap& out_map,
+                                               const WorkTile& work, std::uint32_t slab, int group,
+                                               int warp, int lane, int column) {
+  ptx::fence_proxy_async_shared();
+  ptx::named_barrier_sync(1 + group, 128);
+  if constexpr (!Config::kTmaStoreBoxes) {
+    if (warp == 0 && lane == 0) ptx::cp_async_bulk_tensor_2d_store(&out_map, column, work.m, slab);
+  } else {
+    const int tokens = work.m_end - work.m;
+    int t = 0;
+    for (int box = 0; t + p.out_box <= tokens; t += p.out_box, ++box)
+      if (lane == 0 && warp == box % 4)
+        ptx::cp_async_bulk_tensor_2d_store(&out_map, column, work.m + t, slab + t * kBytes);
+    constexpr int kPieces = kBytes / 16;
+    const int thread = warp * 32 + lane, piece = thread % kPieces;
+    t += thread / kPieces;
+    if (t < tokens) {
+      const int there = piece ^ (kBytes == 128 ? t : t / 2) % kPieces;  // see slab_address()
+      *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(p.out) + (work.m + t) * p.out_stride +
+                                column + piece * 8) =
+          ptx::ld_shared<uint4>(slab + t * kBytes + (there << 4));
+    }
+  }
+}
+
+/// Tiles whose rows of W are whole, rounded to the type of x, which has one global scale. Before,
+/// the slab must have been read.
+template <class Config, int kSums>
+__device__ __forceinline__ void epilogue_tma_store(const GemmArguments& p,
+                                                   const CUtensorMap& out_map, const WorkTile& work,
+                                                   const float (&d)[kSums], std::uint32_t slab,
+                                                   int group, int warp, int lane) {
+  LinearCombination finish[2];
+  combinations_of_lane<Config>(p, work, group, warp, lane, finish);
+  const float x = x_global_of(p, 0);
+  ptx::named_barrier_sync(1 + group, 128);
+#pragma unroll
+  for (int j = 0; j < kSums / 4; j += 2) {
+    if (Config::kTmaStoreBoxes && j % 4 == 0 && j * 8 >= work.m_end - work.m) break;
+    std::uint32_t packed[2][2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float* v = d + (j + i) * 4 + r * 2;
+        packed[i][r] = round_pair<Config::kType>(finish[r], x, v[0], v[1]);
+      }
+    ptx::stmatrix_x4_trans(
+        slab_address(slab, j * 8 + lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2), packed[0][0],
+        packed[0][1], packed[1][0], packed[1][1]);
+  }
+  const int column = work.group * p.out_group_cols + row_tile_of<Config>(work, group) * 64;
+  tma_store_slab<Config, 128>(p, out_map, work, slab, group, warp, lane, column);
+}
+
+}  // namespace nvfp4::cuda

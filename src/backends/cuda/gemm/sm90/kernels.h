@@ -1,0 +1,183 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "backends/cuda/gemm/kernel_config.h"
+#include "nvfp4/layout.h"
+
+/// The kernels of sm_90, and what follows from a tile. Host and device.
+namespace nvfp4::cuda {
+
+/// Every kernel, once: by m, then n. The launcher instantiates them, the cost model chooses among
+/// them, and names come from here. Tiles of n = 192, and of m = 48, 96, 144, 160 and 192, are for
+/// sizes that fill tiles of a power of two badly.
+inline constexpr KernelEntry kSm90Kernels[] = {
+    {MainloopKind::routed, 1, 32, 1},
+    {MainloopKind::routed, 1, 64, 1},
+    {MainloopKind::routed, 1, 128, 1},
+    {MainloopKind::routed, 1, 224, 1},
+    {MainloopKind::small_m, 2, 16, 1},
+    {MainloopKind::small_m, 2, 32, 1},
+    {MainloopKind::small_m, 2, 64, 1},
+    {MainloopKind::small_m, 2, 128, 1},
+    {MainloopKind::small_m, 8, 16, 1},
+    {MainloopKind::small_m, 8, 32, 1},
+    {MainloopKind::small_m, 8, 64, 1},
+    {MainloopKind::wgmma, 8, 64, 2 | 4 | 8},
+    {MainloopKind::wgmma, 8, 128, 1 | 2 | 4 | 8},
+    {MainloopKind::small_m, 16, 32, 1},
+    {MainloopKind::small_m, 16, 64, 1},
+    {MainloopKind::wgmma, 16, 64, 2 | 4 | 8, false, true},
+    {MainloopKind::wgmma, 16, 128, 1 | 2 | 4 | 8},
+    {MainloopKind::wgmma, 32, 64, 1 | 2 | 4 | 8, false, true},
+    {MainloopKind::wgmma, 32, 128, 1 | 2 | 4 | 8},
+    {MainloopKind::wgmma, 48, 192, 1 | 2},
+    {MainloopKind::wgmma, 64, 64, 1 | 2 | 4 | 8, true, true},
+    {MainloopKind::wgmma, 64, 128, 1 | 2 | 4 | 8, true},
+    {MainloopKind::wgmma, 64, 192, 1 | 2},
+    {MainloopKind::wgmma, 96, 128, 1 | 2},
+    {MainloopKind::wgmma, 96, 192, 1 | 2},
+    {MainloopKind::wgmma, 128, 64, 1 | 2 | 4 | 8},
+    {MainloopKind::wgmma, 128, 128, 1 | 2 | 4 | 8},
+    {MainloopKind::wgmma, 128, 192, 1 | 2},
+    {MainloopKind::wgmma, 144, 128, 1 | 2},
+    {MainloopKind::wgmma, 160, 128, 1 | 2},
+    {MainloopKind::wgmma, 192, 128, 1 | 2},
+    {MainloopKind::wgmma, 256, 64, 1},
+    {MainloopKind::wgmma, 256, 128, 1 | 2 | 4 | 8},
+};
+
+/// Its line, or null.
+constexpr const KernelEntry* sm90_entry(const KernelConfig& t) {
+  if (t.split_k < 1 || !std::has_single_bit(static_cast<unsigned>(t.split_k))) return nullptr;
+  for (const KernelEntry& e : kSm90Kernels)
+    if (e.m == t.m && e.n == t.n && (e.split_k & t.split_k) != 0) return &e;
+  return nullptr;
+}
+constexpr bool is_kernel(const KernelConfig& t) { return sm90_entry(t) != nullptr; }
+constexpr bool has_mainloop(const KernelConfig& t, MainloopKind mainloop) {
+  const KernelEntry* e = sm90_entry(t);
+  return e != nullptr && e->mainloop == mainloop;
+}
+constexpr bool is_routed(const KernelConfig& t) { return has_mainloop(t, MainloopKind::routed); }
+/// Strips of 16 rows of W, among which, and parts of K, a block has its warps.
+constexpr bool is_small_m(const KernelConfig& t) { return has_mainloop(t, MainloopKind::small_m); }
+
+inline constexpr int kPerWarpXM = 2;  ///< m of tiles whose warps bring x themselves
+/// Whether a block leaves room for another one, of this kernel or of the next: half the memory and
+/// registers of a multiprocessor. Those of m = 64 do if they let the next kernel start; with n =
+/// 128 a block then has but one tile.
+constexpr bool leaves_room(const KernelConfig& t) {
+  return t.n <= 128 && (t.m <= 32 || (t.m == 64 && t.launch_dependents_step > 0));
+}
+constexpr int blocks_per_multiprocessor(const KernelConfig& t) { return leaves_room(t) ? 2 : 1; }
+/// Chunks of 64 columns of a stage: one thread cannot start many small copies fast enough.
+constexpr int stage_chunks(const KernelConfig& t) {
+  if (t.m == 48 || t.m == 64) return leaves_room(t) ? 2 : 4;
+  return t.m <= 16 || (t.m == 32 && t.n == 64) ? 4 : t.m <= 144 ? 2 : 1;
+}
+/// Parts of K that the 16 warps of a tile of strips have, or the 14 of one of n = 224.
+constexpr int small_m_k_parts(const KernelConfig& t) { return 16 * 16 / t.n; }
+
+/// Tiles whose blocks may leave a part of their K to stream-K blocks.
+constexpr bool has_stream_k(const KernelConfig& t) {
+  const KernelEntry* e = sm90_entry(t);
+  return e != nullptr && e->stream_k && (t.m != 64 || t.launch_dependents_step == 0);
+}
+/// A workspace has a flag for each slice of K that a stream-K block takes, and sums.
+inline constexpr int kMostStreamKTiles = 512;
+inline constexpr int kMostTilesOfStreamKBlock = 16;
+inline constexpr std::int64_t kStreamKFlagBytes = kMostStreamKTiles * 4;
+inline constexpr std::int64_t kStreamKSumBytes = std::int64_t{5} << 20;
+/// Of a slice: two warpgroups have sums of their own.
+constexpr std::int64_t stream_k_sum_bytes(const KernelConfig& t) {
+  return std::int64_t{t.n} * t.m * 2 * 4;
+}
+
+/// Rows of x of a copy. Those past its last row would be filled with zeros, but slowly: what a tile
+/// has there instead does not matter, since the sums of a row depend on that row alone.
+constexpr int box_rows(const KernelConfig& t, std::int64_t rows) {
+  if (rows >= t.m) return t.m;
+  return static_cast<int>(is_small_m(t) ? rows : round_up(rows, 8));  // wgmma takes eight at a time
+}
+/// Chunks of each part of K in a stage of strips. With n = 16 x is most of that: of more than four
+/// rows of x, smaller stages leave less to wait for.
+constexpr int small_m_chunks(const KernelConfig& t, int x_box) {
+  return t.m == 8 && t.n == 16 && x_box > 4 ? 1 : 2;
+}
+/// Chunks of 64 columns of a copy of x.
+constexpr int box_chunks(const KernelConfig& t, int x_box) {
+  return is_small_m(t) ? small_m_chunks(t, x_box) * small_m_k_parts(t) : stage_chunks(t);
+}
+
+// The two or three warpgroups that multiply have other rows of W, or else other rows of x, or other
+// parts of K.
+constexpr int n_groups(const KernelConfig& t) { return t.n >= 128 ? t.n / 64 : 1; }
+constexpr int m_groups(const KernelConfig& t) { return t.n == 64 && t.m == 256 ? 2 : 1; }
+constexpr int k_groups(const KernelConfig& t) { return n_groups(t) * m_groups(t) > 1 ? 1 : 2; }
+/// Whether a block has but one tile: then its sums are put together in the memory of its stages,
+/// and if they are of parts of K, their order depends on the tile.
+constexpr bool is_single_tile(const KernelConfig& t) {
+  if (is_small_m(t) || is_routed(t) || t.split_k > 1) return true;
+  return k_groups(t) > 1 || (t.m == 64 && leaves_room(t));
+}
+
+/// How many rows of x a tile can multiply: the least of these that is enough, in order, 0 behind
+/// the last. Each is a loop of its own, and ptxas gives every one registers of its own: there is
+/// room for 336 rows together, with three warpgroups for some 104, else it serializes the products.
+struct MShapes {
+  static constexpr int kMost = 4;
+  int of[kMost];
+  NVFP4_HD constexpr int operator[](int i) const { return of[i]; }
+  NVFP4_HD constexpr int count() const {
+    int n = 0;
+    while (n < kMost && of[n] > 0) ++n;
+    return n;
+  }
+  /// What is multiplied of a tile that has `rows`.
+  NVFP4_HD constexpr int enough_for(int rows) const {
+    int last = 0;
+    for (int i = 0; i < kMost; ++i) {
+      if (of[i] >= rows) return of[i];
+      last = of[i] > 0 ? of[i] : last;
+    }
+    return last;
+  }
+  /// The rows of a group are shared out to as few tiles as there can be: so many to each, of as few
+  /// that are multiplied as there can be, and to the last what is left.
+  NVFP4_HD constexpr int rows_of_tile(int rows, int tiles) const {
+    return of[1] == 0 ? of[0] : enough_for(1 + (rows - 1) / tiles);
+  }
+};
+constexpr MShapes m_shapes(const KernelConfig& t) {
+  if (t.n == 192 && !is_single_tile(t)) {
+    if (t.m == 48) return {{32, 48}};
+    if (t.m == 64) return {{40, 64}};
+  }
+  if (t.n == 128 && !is_single_tile(t)) {
+    if (t.m == 64) return {{32, 40, 48, 64}};
+    if (t.m == 96) return {{64, 80, 96}};
+    if (t.m == 128) return {{32, 64, 128}};
+    if (t.m == 144) return {{64, 128, 144}};
+  }
+  return {{t.m}};
+}
+
+/// Whether whole tiles of out, 64 columns a warpgroup, are stored by TMA.
+constexpr bool has_tma_store(const KernelConfig& t) { return t.m >= 48 && !is_single_tile(t); }
+/// Whether they are stored in boxes of some rows, as many as there are.
+constexpr bool has_tma_store_boxes(const KernelConfig& t) {
+  return has_tma_store(t) && m_shapes(t).count() > 1;
+}
+/// Rows of a box of out: those of a warpgroup, or fewer where tiles do not have all.
+constexpr int out_box_rows(const KernelConfig& t, bool grouped) {
+  return grouped && has_tma_store_boxes(t) ? 16 : t.m / m_groups(t);
+}
+/// Whether a sum is made in the same way by all of these kernels. The mma.sync of m = 8 need not
+/// add as wgmma does.
+constexpr bool is_batch_invariant(const KernelConfig& t) {
+  return !is_small_m(t) && t.split_k == 1 && k_groups(t) == 1 && t.m > 8 && t.stream_k_steps == 0;
+}
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,130 @@
+#pragma once
+
+#include "backends/cuda/gemm/arguments.h"
+#include "backends/cuda/gemm/sm90/kernels.h"
+#include "backends/cuda/gemm/sm90/pipeline.cuh"
+#include "backends/cuda/gemm/sm90/tile_scheduler.cuh"
+#include "backends/cuda/ptx/ptx.cuh"
+
+/// Stream-K: blocks of multiprocessors that would have no tile take a slice from the end of K of
+/// the others, each those of every so many-th block. Sums go through the workspace as lanes have
+/// them, and are added in a fixed order: the same bits every time.
+///
+/// A block waits for the stream-K block that has its slice, which waits for no other block of the
+/// kernel and comes before all that do in the grid, so that it starts before them: GPUs start
+/// blocks in the order of their index, though CUDA does not promise it.
+namespace nvfp4::cuda {
+
+/// Barriers, each of one phase.
+struct StreamKState {
+  std::uint64_t stored[kMostTilesOfStreamKBlock];  ///< sums of a slice, by each warp
+  std::uint64_t free;                              ///< the place of a block's slice
+};
+template <class Config>
+__device__ __forceinline__ void init_stream_k(StreamKState& state) {
+  for (std::uint64_t& stored : state.stored)
+    ptx::mbarrier_init(ptx::cvta_shared(&stored), Config::kConsumers / 32);
+  ptx::mbarrier_init(ptx::cvta_shared(&state.free), 1);
+}
+
+/// The stages that a block keeps, or those of all slices that a stream-K block has. There are a
+/// multiple of split_k of these, so that the blocks whose slices they take have the same rank.
+template <class Config>
+__device__ __forceinline__ KRange k_range_of(const GemmArguments& p) {
+  KRange range(p, Config::kStageChunks);
+  if constexpr (!Config::kStreamK) return range;
+  const int kept = range.last - p.stream_k_steps;
+  range.first = is_stream_k_block(p) ? kept : range.first;
+  range.last = is_stream_k_block(p) ? range.last : kept;
+  // All are whole; said so, ptxas would place the products of the loop worse.
+  range.whole = is_stream_k_block(p) ? p.stream_k_steps : range.whole - p.stream_k_steps;
+  return range;
+}
+
+/// Floats of a slice, in the order of its threads.
+template <class Config>
+inline constexpr int kStreamKSums = Config::kTileM * 64 * Config::kWarpgroups;
+
+template <class Config>
+__device__ __forceinline__ float* stream_k_sums_of(const GemmArguments& p, int block) {
+  return p.stream_k_sums + static_cast<std::int64_t>(block) * kStreamKSums<Config>;
+}
+
+/// The sums of a slice of a block, by all warpgroups.
+template <class Config, int kSums>
+__device__ __forceinline__ void stream_k_store(const GemmArguments& p, int block,
+                                               const float (&d)[kSums], std::uint64_t& stored,
+                                               int warpgroup) {
+  const int thread = static_cast<int>(threadIdx.x) % 128;
+  auto* to = reinterpret_cast<float4*>(stream_k_sums_of<Config>(p, block)) +
+             warpgroup * (kSums / 4 * 128) + thread;
+#pragma unroll
+  for (int i = 0; i < kSums / 4; ++i)
+    __stcg(to + i * 128, make_float4(d[i * 4], d[i * 4 + 1], d[i * 4 + 2], d[i * 4 + 3]));
+  __syncwarp();
+  if (thread % 32 == 0) ptx::mbarrier_arrive(ptx::cvta_shared(&stored));
+}
+
+/// One thread tells the others when sums are there: to wait until they are would take warpgroups
+/// longer than to store them.
+template <class Config>
+__device__ __forceinline__ void stream_k_signal(const GemmArguments& p, StreamKState& state) {
+  const std::uint64_t* stored = state.stored;
+  const int blocks = static_cast<int>(gridDim.x) - p.stream_k_blocks;
+  for (int block = static_cast<int>(blockIdx.x); block < blocks;
+       block += p.stream_k_blocks, ++stored) {
+    ptx::mbarrier_wait_parity(ptx::cvta_shared(stored), 0);
+    ptx::red_release_gpu_add(p.stream_k_flags + block, 1);
+  }
+}
+
+/// Where the slice of a block is among its stages in the ring: in the place of stage `first`,
+/// before the last ones, so that it is on its way while they are and none waits for it.
+template <class Config>
+struct PartialSlot {
+  int first;
+
+  __device__ __forceinline__ PartialSlot(int stages, bool is_stream_k)
+      : first(is_stream_k ? 1 << 30 : round_up(max(0, stages - (Config::kStages - 1)), 2)) {}
+  __device__ __forceinline__ int of_stage(int i) const { return i < first ? i : i + 1; }
+  __device__ __forceinline__ int slot() const { return first % Config::kStages; }
+  /// How often the slot was filled before, odd or even.
+  __device__ __forceinline__ std::uint32_t phase() const {
+    return static_cast<std::uint32_t>(first / Config::kStages) & 1;
+  }
+};
+
+/// One thread brings the sums of a block's slice to shared memory, where a stage of x was.
+template <class Config>
+__device__ __forceinline__ void stream_k_load(const GemmArguments& p,
+                                              const PartialSlot<Config>& partial,
+                                              StreamKState& state, const Ring& ring) {
+  constexpr std::uint32_t kBytes = kStreamKSums<Config> * 4;
+  static_assert(kBytes <= Config::kXBytes);
+  ptx::griddepcontrol_wait();  // the flags may be its
+  const int block = static_cast<int>(blockIdx.x) - p.stream_k_blocks;
+  std::uint32_t* const flag = p.stream_k_flags + block;
+  // To acquire clears the L1 cache: once is enough.
+  while (ptx::ld_relaxed_gpu(flag) == 0) __nanosleep(32);
+  ptx::ld_acquire_gpu(flag);
+  *flag = 0;  // for the next product
+  ptx::fence_proxy_async_global();
+  ptx::mbarrier_wait_parity(ptx::cvta_shared(&state.free), 0);
+  const std::uint32_t bar = ring.full + partial.slot() * 8;
+  ptx::mbarrier_arrive_expect_tx(bar, kBytes);
+  ptx::cp_async_bulk(ring.x + partial.slot() * Config::kXBytes, stream_k_sums_of<Config>(p, block),
+                     kBytes, bar, kEvictFirst);
+}
+
+/// And all add them to their own.
+template <int kSums>
+__device__ __forceinline__ void stream_k_add(float (&d)[kSums], std::uint32_t from, int warpgroup) {
+  from += (warpgroup * (kSums / 4 * 128) + static_cast<int>(threadIdx.x) % 128) * 16;
+#pragma unroll
+  for (int i = 0; i < kSums / 4; ++i) {
+    const auto v = ptx::ld_shared<float4>(from + i * 128 * 16);
+    d[i * 4] += v.x, d[i * 4 + 1] += v.y, d[i * 4 + 2] += v.z, d[i * 4 + 3] += v.w;
+  }
+}
+
+}  // namespace nvfp4::cuda

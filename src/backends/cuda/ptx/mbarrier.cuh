@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cuda/ptx/memory.cuh"
+
+/// Barriers in shared memory (source: PTX ISA, "mbarrier").
+namespace nvfp4::cuda::ptx {
+
+__device__ __forceinline__ void mbarrier_init(std::uint32_t bar, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
+}
+/// For TMA and the other blocks of a cluster.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void mbarrier_arrive(std::uint32_t bar) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(std::uint32_t bar, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void mbarrier_wait_parity(std::uint32_t bar, std::uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(bar),
+      "r"(parity)
+      : "memory");
+}
+/// Tells the block of a rank that what this one has in its shared memory is there, or was read.
+/// Fences of shared memory are enough: those of all memory, as barrier.cluster has them, take
+/// several times as long and clear the L1 cache.
+__device__ __forceinline__ void mbarrier_arrive_cluster(std::uint32_t bar, int rank) {
+  asm volatile(
+      "fence.release.sync_restrict::shared::cta.cluster;\n"
+      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(
+          mapa_shared_cluster(bar, rank))
+      : "memory");
+}
+__device__ __forceinline__ void mbarrier_wait_parity_cluster(std::uint32_t bar,
+                                                             std::uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "fence.acquire.sync_restrict::shared::cluster.cluster;\n"
+      "}\n" ::"r"(bar),
+      "r"(parity)
+      : "memory");
+}
+
+}  // namespace nvfp4::cuda::ptx
