@@ -8,9 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
-#include <vector>
 
 #include "graph_time.h"
 #include "nvfp4/runtime.h"
@@ -31,14 +29,6 @@ inline int run_program(const char* name, const std::function<void()>& body) {
     fmt::print(stderr, "{}: {}\n", name, e.what());
     return 1;
   }
-}
-
-/// "1,2,3".
-inline std::vector<std::int64_t> parse_numbers(const std::string& text) {
-  std::vector<std::int64_t> numbers;
-  std::istringstream list(text);
-  for (std::string n; std::getline(list, n, ',');) numbers.push_back(std::stoll(n));
-  return numbers;
 }
 
 /// The GPU's name and the newest CUDA that its driver knows.
