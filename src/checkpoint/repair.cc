@@ -120,7 +120,7 @@ class Repairer {
       require<UnsupportedError>(!wanted || own == wanted,
                                 "{}: activations are in 4 bits {}, which is not written in one "
                                 "checkpoint; nvfp4 convert --scheme nvfp4a16 makes them one",
-                                t.data.describe(), *wanted ? "elsewhere only" : "here only");
+                                t.data.describe(), *own ? "here only" : "elsewhere only");
       wanted = own;
     }
     transform_.scheme = wanted.value_or(inputs) ? Scheme::nvfp4 : Scheme::nvfp4a16;
