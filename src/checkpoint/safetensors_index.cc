@@ -35,6 +35,8 @@ class IndexVisitor final : public JsonVisitor {
 
   Index take() {
     require<FormatError>(has_weight_map_, "{}: weight_map is missing", file_);
+    require<FormatError>(!index_.weight_map.empty(), "{}: weight_map is empty, must name tensors",
+                         file_);
     return std::move(index_);
   }
 

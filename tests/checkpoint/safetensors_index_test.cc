@@ -26,13 +26,13 @@ TEST(SafetensorsIndex, ReadsWhatHuggingFaceWrites) {
 }
 
 TEST(SafetensorsIndex, TakesAMissingTotalSizeForZero) {
-  EXPECT_EQ(parse_index(R"({"weight_map":{}})", "i").total_size, 0u);
-  EXPECT_EQ(parse_index(R"({"metadata":{},"weight_map":{}})", "i").total_size, 0u);
+  EXPECT_EQ(parse_index(R"({"weight_map":{"a":"x"}})", "i").total_size, 0u);
+  EXPECT_EQ(parse_index(R"({"metadata":{},"weight_map":{"a":"x"}})", "i").total_size, 0u);
 }
 
 TEST(SafetensorsIndex, ReadsATotalSizeWrittenAsAFloat) {
   const auto size = [](const std::string& text) {
-    return parse_index(R"({"weight_map":{},"metadata":{"total_size":)" + text + "}}", "i")
+    return parse_index(R"({"weight_map":{"a":"x"},"metadata":{"total_size":)" + text + "}}", "i")
         .total_size;
   };
   EXPECT_EQ(size("16060522496.0"), 16060522496u);
@@ -61,6 +61,7 @@ TEST(SafetensorsIndex, RefusesWhatIsNoObject) {
 
 TEST(SafetensorsIndex, RefusesAMissingWeightMap) {
   expect_refused("{}", {"weight_map is missing"});
+  expect_refused(R"({"weight_map":{}})", {"weight_map is empty"});
   expect_refused(R"({"metadata":{"weight_map":{}}})", {"weight_map is missing"});
 }
 
@@ -113,7 +114,7 @@ TEST(SafetensorsIndex, ReadsBackWhatItWrote) {
   const Index again = parse_index(index_json(index), "i");
   EXPECT_EQ(again.total_size, index.total_size);
   EXPECT_EQ(again.weight_map, index.weight_map);
-  EXPECT_EQ(parse_index(index_json({}), "i").weight_map.size(), 0u);
+  EXPECT_THROW(parse_index(index_json({}), "i"), FormatError);
 }
 
 TEST(SafetensorsIndex, RefusesToWriteNamesThatAreNotUtf8) {
