@@ -23,7 +23,10 @@ struct Arguments {
 };
 
 constexpr const char* kFooter = R"(
-Relative error is |a - b| / |a| (L2); SQNR is 20 log10 of its inverse.
+Relative error is |a - b| / |a| (L2); SQNR is 20 log10 of its inverse. That of
+all tensors together is decided by those with the largest norms; beside it are
+the median of the tensors and the worst of them. Exit status: 0 compared, 3 a
+or b is incomplete, or they have no tensor in common.
 
 Examples:
   nvfp4 compare Llama-3.1-8B Llama-3.1-8B-NVFP4
@@ -98,7 +101,12 @@ std::string text(const CompareReport& report, const Arguments& arguments) {
                                 style.bold(number(100 * report.relative_error, "{:.3f} %")),
                                 style.bold(number(report.sqnr_db, "{:.2f}")),
                                 number(report.max_error, "{:.3g}"))});
+    totals.add({"", fmt::format("median of the tensors {}, worst {}",
+                                number(100 * report.median_relative_error, "{:.3f} %"),
+                                number(100 * report.tensors.front().relative_error, "{:.3f} %"))});
   }
+  if (report.tensors.empty() && report.identical == 0)
+    out += '\n' + style.yellow("nothing was compared: no tensor is in both") + '\n';
   totals.add({style.dim("identical"), fmt::format("{} tensors", report.identical)});
   return out + '\n' + totals.text();
 }
@@ -118,6 +126,8 @@ void run(const Arguments& arguments) {
         html::page_of(report, arguments.a, arguments.b, arguments.top, progress.callback()));
   }
   print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
+  const bool nothing = report.tensors.empty() && report.identical == 0;
+  if (nothing || !report.complete_a || !report.complete_b) throw CLI::RuntimeError(kBroken);
 }
 
 }  // namespace

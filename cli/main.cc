@@ -31,7 +31,8 @@ Example, with a small made-up model:
   nvfp4 compare tiny tiny-nvfp4
 
 Exit status: 0 done, 1 an input or output failed, 2 wrong usage, 3 verify found
-the checkpoint broken, or repair left it so.
+the checkpoint broken, repair left it so, or compare had nothing whole to
+compare.
 )";
 
 int fail(std::string message, int status) {

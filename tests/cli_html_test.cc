@@ -18,9 +18,10 @@ TEST_F(Cli, CompareWritesAPageThatLoadsNothing) {
   EXPECT_EQ(r.out, run({"compare", "m", "out", "-q"}).out) << "the page changes no other output";
   const std::string page = read_text(dir_ / "page.html");
   EXPECT_TRUE(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
-  for (const char* part : {"mlp.<wbr>gate_proj", "name='viewport'", "prefers-color-scheme: dark",
-                           "default-src 'none'", "relative error", " dB", "</svg>", "scope='row'",
-                           "<caption>", "Codes in numbers", "bits each", "BF16 → NVFP4"})
+  for (const char* part :
+       {"mlp.<wbr>gate_proj", "name='viewport'", "prefers-color-scheme: dark", "default-src 'none'",
+        "relative error", " dB", "</svg>", "scope='row'", "<caption>", "Codes in numbers",
+        "bits each", "BF16 → NVFP4", "median of the tensors", "worst tensor"})
     EXPECT_TRUE(has(page, part)) << part;
   for (const char* part :
        {"http:", "https:", "<script", "<link", "<img", "url(", "@import", "src="})

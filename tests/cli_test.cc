@@ -205,6 +205,7 @@ TEST_F(Cli, SaysHowToGoOnWhenInterrupted) {
   EXPECT_TRUE(has(r.err, "nvfp4 quantize 'm' 'out' --resume")) << r.err;
   EXPECT_TRUE(has(run({"inspect", "out"}).out, "incomplete"));
   EXPECT_TRUE(has(run({"compare", "m", "out"}).out, "b is incomplete"));
+  EXPECT_EQ(run({"compare", "m", "out"}).status, 3);
   EXPECT_TRUE(has(run({"compare", "out", "m", "--json"}).out, "\"complete_a\": false"));
   expect_one_line_error(run({"quantize", "m", "out"}), 1, {"out"});
   const Result resumed = run({"quantize", "m", "out", "--resume"});

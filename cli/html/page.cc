@@ -56,6 +56,8 @@ std::string header(const PageInput& in) {
       "</dd><dt class='soft'>b, judged</dt><dd>{}</dd></dl>\n<ul class='tiles'>",
       name(in.a.path), name(in.b.path));
   out += tile(percent(d.relative_error), "relative error of what differs");
+  out += tile(percent(d.median_relative_error), "median of the tensors that differ");
+  out += tile(percent(d.tensors.empty() ? 0 : d.tensors.front().relative_error), "worst tensor");
   out += tile(decibels(d.sqnr_db), "signal to quantization noise");
   out += tile(measure(d.max_error, "{:.3g}", ""), "largest |a − b|");
   out += tile(fmt::format("{}", d.tensors.size()), "tensors differ");

@@ -157,7 +157,10 @@ struct CompareReport {
   std::int64_t identical = 0;             ///< tensors with the same form and the same values
   std::vector<std::string> only_in_a, only_in_b, shape_mismatch;
   double relative_error = 0, sqnr_db = 0, max_error = 0;  ///< over all of `tensors`
-  bool complete_a = true, complete_b = true;              ///< as in InspectReport
+  /// Over the relative errors of `tensors`, each of which counts once: few with large norms decide
+  /// the one above.
+  double median_relative_error = 0;
+  bool complete_a = true, complete_b = true;  ///< as in InspectReport
 };
 /// Compares two checkpoints tensor by tensor, dequantizing where needed, in bounded memory.
 /// Throws IoError, FormatError.

@@ -68,6 +68,13 @@ double relative(double squared_error, double squared_norm) {
 /// NaN is worse than everything.
 double badness(double x) { return std::isnan(x) ? std::numeric_limits<double>::infinity() : x; }
 
+/// Of tensors that are sorted by it.
+double median(const std::vector<TensorDifference>& tensors) {
+  if (tensors.empty()) return 0;
+  const std::size_t n = tensors.size();
+  return (tensors[(n - 1) / 2].relative_error + tensors[n / 2].relative_error) / 2;
+}
+
 std::vector<Chunk> chunks_of(const std::vector<TensorPair>& pairs) {
   std::vector<Chunk> chunks;
   for (std::size_t p = 0; p < pairs.size(); ++p) {
@@ -185,6 +192,7 @@ CompareReport compare_checkpoints(const std::filesystem::path& a, const std::fil
   });
   report.relative_error = relative(squared_error, squared_norm);
   report.sqnr_db = sqnr_db(squared_error, squared_norm);
+  report.median_relative_error = median(report.tensors);
   report.complete_a = checkpoint_a.complete();
   report.complete_b = checkpoint_b.complete();
   report.only_in_a = std::move(matched.only_in_a);
@@ -205,17 +213,21 @@ std::string to_json(const CompareReport& report) {
                        {"max_error", t.max_error},
                        {"squared_error", t.squared_error},
                        {"squared_norm", t.squared_norm}});
-  return dump_pretty({{"relative_error", report.relative_error},
-                      {"sqnr_db", report.sqnr_db},
-                      {"max_error", report.max_error},
-                      {"complete_a", report.complete_a},
-                      {"complete_b", report.complete_b},
-                      {"identical", report.identical},
-                      {"different", report.tensors.size()},
-                      {"only_in_a", report.only_in_a},
-                      {"only_in_b", report.only_in_b},
-                      {"shape_mismatch", report.shape_mismatch},
-                      {"tensors", std::move(tensors)}});
+  return dump_pretty(
+      {{"relative_error", report.relative_error},
+       {"sqnr_db", report.sqnr_db},
+       {"max_error", report.max_error},
+       {"median_relative_error", report.median_relative_error},
+       {"worst_relative_error", report.tensors.empty() ? 0 : report.tensors.front().relative_error},
+       {"worst", report.tensors.empty() ? "" : report.tensors.front().name},
+       {"complete_a", report.complete_a},
+       {"complete_b", report.complete_b},
+       {"identical", report.identical},
+       {"different", report.tensors.size()},
+       {"only_in_a", report.only_in_a},
+       {"only_in_b", report.only_in_b},
+       {"shape_mismatch", report.shape_mismatch},
+       {"tensors", std::move(tensors)}});
 }
 
 }  // namespace nvfp4

@@ -62,6 +62,27 @@ TEST_F(Compare, MeasuresKnownDifferences) {
   EXPECT_EQ(r.identical, 0);
 }
 
+TEST_F(Compare, TheMedianOfTheTensorsIsBesideTheErrorOfAll) {
+  const auto of = [&](const std::vector<float>& changed) {
+    std::vector<Stored> a, b;
+    for (std::size_t i = 0; i < changed.size(); ++i) {
+      const std::string name(1, static_cast<char>('a' + i));
+      a.push_back(stored_f32(name, {1}, {i == 0 ? 1000.0f : 1.0f}));
+      b.push_back(stored_f32(name, {1}, {(i == 0 ? 1000.0f : 1.0f) * (1 + changed[i])}));
+    }
+    return compare(a, b);
+  };
+  const CompareReport r = of({0.5f, 0.125f, 0.25f});
+  EXPECT_NEAR(r.relative_error, 0.5, 1e-4) << "the largest decides";
+  EXPECT_EQ(r.median_relative_error, 0.25);
+  EXPECT_EQ(of({0.5f, 0.125f}).median_relative_error, 0.3125);
+  EXPECT_EQ(of({0.0f}).median_relative_error, 0);
+  const auto json = nlohmann::json::parse(to_json(r));
+  EXPECT_EQ(json.at("median_relative_error"), 0.25);
+  EXPECT_EQ(json.at("worst_relative_error"), 0.5);
+  EXPECT_EQ(json.at("worst"), "a");
+}
+
 TEST_F(Compare, CountsIdenticalTensorsWhateverTheyHold) {
   const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
   const std::vector<Stored> same{
