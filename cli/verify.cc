@@ -23,7 +23,8 @@ struct Arguments {
 
 constexpr const char* kFooter = R"(
 docs/verify.md explains every code. Exit status: 0 nothing is broken (there may
-be warnings), 3 something is.
+be warnings); 3 the files have faults, nothing is quantized, or no known loader
+of this format reads them; with --for, that loader refuses or misreads them.
 
 Examples:
   nvfp4 verify Llama-3.1-8B-NVFP4
@@ -67,6 +68,30 @@ std::string group_text(const Group& group, std::size_t top, const Style& style) 
   return out + wrapped("loader", f.effect, style) + wrapped("fix", f.fix, style);
 }
 
+/// One row for each loader, unless all that can be said of one stands above.
+std::string loader_table(const VerifyReport& report, const Style& style) {
+  if (!report.loader.empty() || report.loaders.empty()) return {};
+  constexpr std::size_t kName = 14, kIndent = 25;
+  std::string out = '\n' + style.dim("loader        verdict") + '\n';
+  for (const LoaderVerdict& v : report.loaders) {
+    const std::string verdict(verdict_name(v.verdict));
+    out += v.loader + std::string(kName - std::min(kName, v.loader.size()), ' ');
+    if (v.verdict == Verdict::reads) {
+      out += style.green(verdict) + '\n';
+      continue;
+    }
+    std::string why = v.code + ": " + v.text;
+    if (v.findings > 1) why += fmt::format(" (and {} more)", v.findings - 1);
+    out += style.red(verdict) + std::string(kIndent - kName - verdict.size(), ' ');
+    bool first = true;
+    for (const std::string& line : wrap_words(clean(why), 80 - kIndent)) {
+      out += (first ? "" : std::string(kIndent, ' ')) + line + '\n';
+      first = false;
+    }
+  }
+  return out;
+}
+
 std::string text(const VerifyReport& report, const Arguments& arguments) {
   const Style style(stdout);
   std::vector<Group> groups;
@@ -78,6 +103,7 @@ std::string text(const VerifyReport& report, const Arguments& arguments) {
   }
   std::string out = style.bold(clean(report.path)) + '\n';
   for (const Group& group : groups) out += '\n' + group_text(group, arguments.top, style);
+  out += loader_table(report, style);
   const auto counted = [&](Severity severity) {
     const std::int64_t n = report.count(severity);
     return fmt::format("{} {}{}", n, severity_name(severity), n == 1 ? "" : "s");
@@ -121,9 +147,9 @@ void add_verify(CLI::App& app) {
       ->option_text("DIR");
   const auto loaders = known_loaders();
   command
-      ->add_option(
-          "--for", o.loader,
-          fmt::format("judge for one loader: {}; for all if not given", fmt::join(loaders, ", ")))
+      ->add_option("--for", o.loader,
+                   fmt::format("judge for one loader: {}; a table of all if not given",
+                               fmt::join(loaders, ", ")))
       ->option_text("LOADER")
       ->check(CLI::IsMember(std::vector<std::string>(loaders.begin(), loaders.end())));
   command->add_option("--top", arguments->top, "findings of a kind to show; 3 if not given")

@@ -42,10 +42,25 @@ struct Finding {
 /// Loaders whose limits are known: "vllm", "sglang", "tensorrt-llm", "transformers", "llama.cpp".
 std::span<const std::string_view> known_loaders();
 
+enum class Verdict : std::uint8_t {
+  reads,
+  refuses,   ///< it stops while loading, or when it first computes
+  misreads,  ///< it computes something else without a word
+};
+std::string_view verdict_name(Verdict verdict);
+
+/// What becomes of a checkpoint in one loader.
+struct LoaderVerdict {
+  std::string loader;
+  Verdict verdict = Verdict::reads;
+  std::string code, text;     ///< of the first finding that decides it; "" if it reads
+  std::int64_t findings = 0;  ///< how many say so
+};
+
 struct VerifyOptions {
-  std::filesystem::path path;                     ///< model folder, or one file
-  std::optional<std::filesystem::path> source;    ///< what it was quantized from
-  std::string loader;                             ///< "" judges for all of them
+  std::filesystem::path path;                   ///< model folder, or one file
+  std::optional<std::filesystem::path> source;  ///< what it was quantized from
+  std::string loader;                           ///< "": faults of the files, and a verdict of each
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
 
@@ -53,10 +68,13 @@ struct VerifyReport {
   std::string path, format, scheme, loader;
   std::int64_t tensors = 0, quantized = 0;
   std::uint64_t bytes = 0;
-  std::vector<Finding> findings;  ///< errors first
+  std::vector<Finding> findings;  ///< errors first; limits of a loader only if it was asked for
+  std::vector<LoaderVerdict> loaders;  ///< all known, or the one asked for
 
   std::int64_t count(Severity severity) const;
-  bool broken() const { return count(Severity::error) > 0; }
+  /// With a loader: that it refuses or misreads this. Without one: that the files have faults, or
+  /// that none of the known loaders of this format reads them.
+  bool broken() const;
 };
 
 /// Checks files, index, configs, shapes, dtypes and every block scale; with a source, every weight.

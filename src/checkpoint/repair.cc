@@ -27,9 +27,9 @@ using Codes = std::set<std::string_view>;
 
 /// Nothing here can put these right.
 const Codes& hopeless() {
-  static const Codes codes = {"interrupted",    "unreadable-file", "stored-twice",
-                              "fused-partly",   "missing-shard",   "missing-layers",
-                              "source-missing", "declared-only",   "unknown-form"};
+  static const Codes codes = {"interrupted",   "unreadable-file", "stored-twice",   "fused-partly",
+                              "missing-shard", "missing-layers",  "source-missing", "declared-only",
+                              "unknown-form",  "not-quantized",   "other-source"};
   return codes;
 }
 /// Only the weights themselves can.

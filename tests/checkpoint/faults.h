@@ -31,6 +31,12 @@ struct Bed {
     fs::remove_all(output);
     folder.write(output);
   }
+  void edit_source(const std::function<void(LoadedFolder&)>& change) const {
+    LoadedFolder folder(source);
+    change(folder);
+    fs::remove_all(source);
+    folder.write(source);
+  }
   void edit_index(const std::function<void(safetensors::Index&)>& change) const {
     const fs::path path = output / "model.safetensors.index.json";
     safetensors::Index index = safetensors::parse_index(read_text(path), path.string());
@@ -40,7 +46,7 @@ struct Bed {
   void compare() { options.source = source; }
   /// One linear layer, quantized alone.
   void only(const std::string& module, std::vector<std::int64_t> shape,
-            std::vector<float> values = {}) const {
+            std::vector<float> values = {}, const std::string& format = "modelopt") const {
     TestTensor tensor = random_tensor(module + ".weight", std::move(shape));
     if (!values.empty()) tensor.bytes = encode(values, safetensors::DType::bf16);
     fs::remove_all(source);
@@ -48,6 +54,7 @@ struct Bed {
     write_model(source, {{std::move(tensor)}}, kLlamaConfig);
     auto options = quantize_options(source, output);
     options.include = {module + ".weight"};
+    options.format = format;
     quantize_checkpoint(options);
   }
   /// A layer of two experts, in compressed-tensors.
@@ -108,6 +115,16 @@ inline TestTensor fp8_tensor(const std::string& name) {
   return {{name, safetensors::DType::f8_e4m3, {64, 64}}, std::vector<std::byte>(64 * 64)};
 }
 
+/// A matrix of the same code everywhere, with one scale.
+inline void add_fp8(LoadedFolder& f, std::byte code, float scale) {
+  TestTensor codes = fp8_tensor("extra.weight");
+  std::ranges::fill(codes.bytes, code);
+  auto& shard = f.shard_of("lm_head.weight");
+  shard.push_back(std::move(codes));
+  shard.push_back({{"extra.weight_scale", safetensors::DType::f32, {}},
+                   encode({scale}, safetensors::DType::f32)});
+}
+
 inline const std::map<std::string, Plant>& plants() {
   static const std::map<std::string, Plant> all = {
       {"interrupted", [](Bed& b) { write_text(b.output / "nvfp4.partial.json", "{}"); }},
@@ -135,6 +152,11 @@ inline const std::map<std::string, Plant>& plants() {
       {"index-total-size", edit_index([](safetensors::Index& i) { ++i.total_size; })},
       {"stored-twice",
        edit([](LoadedFolder& f) { f.shard_of("lm_head.weight").push_back(f.at(kQ + ".weight")); })},
+      {"not-quantized",
+       [](Bed& b) {
+         fs::remove_all(b.output);
+         LoadedFolder(b.source).write(b.output);
+       }},
       {"missing-scale", edit([](LoadedFolder& f) { f.remove(kQ + ".weight_scale"); })},
       {"missing-global-scale", edit([](LoadedFolder& f) { f.remove(kQ + ".weight_scale_2"); })},
       {"orphan-scale", edit([](LoadedFolder& f) { f.remove(kQ + ".weight"); })},
@@ -167,6 +189,7 @@ inline const std::map<std::string, Plant>& plants() {
       {"scale-nan", scale_byte(0x7F)},
       {"scale-negative", scale_byte(0xB8)},
       {"scale-zero", scale_byte(0)},
+      {"scale-too-large", edit([](LoadedFolder& f) { add_fp8(f, std::byte{0x38}, 2688); })},
       {"scale-subnormal", edit([](LoadedFolder& f) {
          for (std::byte& s : f.at(kQ + ".weight_scale").bytes) s = std::byte{5};
        })},
@@ -237,10 +260,26 @@ inline const std::map<std::string, Plant>& plants() {
          b.only("model.layers.0.mlp.down_proj", {64, 96});
          b.options.loader = "llama.cpp";
        }},
-      {"rows-limit",
+      {"single-experts",
        [](Bed& b) {
-         b.only("model.layers.0.mlp.down_proj", {40, 64});
+         b.experts();
+         b.edit([](LoadedFolder& f) { f.config["model_type"] = "gpt_oss"; });
          b.options.loader = "vllm";
+       }},
+      {"init-needs-weight",
+       [](Bed& b) {
+         b.only("backbone.layers.0.mixer.out_proj", {64, 64}, {}, "compressed-tensors");
+         b.edit([](LoadedFolder& f) { f.config["model_type"] = "mamba2"; });
+         b.options.loader = "transformers";
+       }},
+      {"vocabulary-quantized",
+       [](Bed& b) {
+         b.only("lm_head", {96, 64}, {}, "compressed-tensors");
+         b.edit([](LoadedFolder& f) {
+           f.config["vocab_size"] = 96;
+           f.config["tie_word_embeddings"] = true;
+         });
+         b.options.loader = "transformers";
        }},
       {"experts-lose-global-scale",
        [](Bed& b) {
@@ -257,12 +296,11 @@ inline const std::map<std::string, Plant>& plants() {
          b.only("mtp.layers.0.mlp.down_proj", {64, 64});
          b.options.loader = "sglang";
        }},
-      {"mixed-groups", edit([](LoadedFolder& f) {
-         auto& shard = f.shard_of("lm_head.weight");
-         shard.push_back(fp8_tensor("extra.weight"));
-         shard.push_back({{"extra.weight_scale", safetensors::DType::f32, {}},
-                          encode({1}, safetensors::DType::f32)});
-       })},
+      {"mixed-groups",
+       [](Bed& b) {
+         b.edit([](LoadedFolder& f) { add_fp8(f, std::byte{0}, 1); });
+         b.options.loader = "llama.cpp";
+       }},
       {"not-compared",
        [](Bed& b) {
          b.compare();
@@ -272,6 +310,22 @@ inline const std::map<std::string, Plant>& plants() {
        [](Bed& b) {
          b.compare();
          b.edit([](LoadedFolder& f) { f.remove("lm_head.weight"); });
+       }},
+      {"source-derived",
+       [](Bed& b) {
+         b.compare();
+         b.edit_source([](LoadedFolder& f) {
+           f.shard_of("lm_head.weight").push_back(random_tensor("model.rotary_emb.inv_freq", {8}));
+         });
+       }},
+      {"other-source",
+       [](Bed& b) {
+         b.compare();
+         b.edit_source([](LoadedFolder& f) {
+           for (auto& [file, tensors] : f.shards)
+             for (TestTensor& t : tensors)
+               t.bytes = random_tensor("another " + t.spec.name, t.spec.shape).bytes;
+         });
        }},
       {"source-extra",
        [](Bed& b) {

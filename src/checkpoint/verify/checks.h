@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,22 +39,42 @@ struct Subject {
   std::vector<const LogicalTensor*> nvfp4() const;
 };
 
+/// Names of the loaders that are judged for.
+inline constexpr std::string_view kVllm = "vllm", kSglang = "sglang", kTensorRt = "tensorrt-llm",
+                                  kTransformers = "transformers", kLlamaCpp = "llama.cpp";
+
+/// What a fault makes of the checkpoint in a loader: verdicts.cc.
+Verdict verdict_of(std::string_view code, Severity severity, std::string_view loader);
+/// Whether it is any matter there.
+bool concerns(std::string_view code, std::string_view loader);
+
 /// Collects findings, and knows which loader they are for.
 class Findings {
  public:
   explicit Findings(std::string loader) : loader_(std::move(loader)) {}
   /// `code` is one of finding_kinds(). The extra effect replaces that of the kind.
   void add(std::string_view code, std::string tensor, std::string text, std::string effect = {});
+  /// What a loader cannot take though the files are right: a finding if it was asked for, else only
+  /// its verdict.
+  void add_for(std::string_view loader, Verdict verdict, std::string_view code, std::string tensor,
+               std::string text);
   /// What was a guess, and is wrong.
   void withdraw(std::string_view code, std::string_view tensor);
-  /// Whether the limits of this loader count.
-  bool judges_for(std::string_view loader) const { return loader_.empty() || loader_ == loader; }
   bool has_errors() const;
+  /// Of every loader, or of the one asked for.
+  std::vector<LoaderVerdict> verdicts() const;
   std::vector<Finding> take();
 
  private:
+  struct Limit {
+    std::string_view loader;
+    Verdict verdict;
+    Finding finding;
+  };
+
   std::string loader_;
   std::vector<Finding> findings_;
+  std::vector<Limit> limits_;
 };
 
 /// What the names of layers for multi-token prediction have in them; last what follows from
@@ -78,8 +99,16 @@ void check_config(const Subject& subject, Findings& findings);
 /// Global and input scales, and whether fused partners agree on them.
 void check_globals(const Subject& subject, Findings& findings);
 void check_loaders(const Subject& subject, Findings& findings);
-/// Reads every block scale.
-void check_scales(const Subject& subject, Findings& findings, const OnProgress& progress);
+/// What transformers makes of a compressed-tensors checkpoint.
+void check_transformers(const Subject& subject, Findings& findings);
+/// The global and input scales of one weight; counts input scales of exactly 1.
+void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defaults);
+/// Reads every block scale but those of `defective` tensors.
+void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
+                  Findings& findings, const OnProgress& progress);
+/// What of these findings no one should quantize or convert as if it were right.
+std::vector<Finding> value_faults(std::span<const LogicalTensor> tensors,
+                                  const OnProgress& progress);
 /// Reads every weight of both, unless errors of the subject stand in the way. Throws if the source
 /// cannot be read.
 void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,

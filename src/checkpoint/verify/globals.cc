@@ -46,7 +46,9 @@ bool has_large_blocks(const LogicalTensor& t, std::size_t global) {
   return false;
 }
 
-void check_one(const LogicalTensor& t, Findings& findings, std::int64_t& defaults) {
+}  // namespace
+
+void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defaults) {
   if (static_cast<std::int64_t>(t.globals.size()) > t.matrices())
     findings.add("wrong-shape", t.module(),
                  fmt::format("{}: {} global scales, one for each row; loaders read one",
@@ -77,6 +79,8 @@ void check_one(const LogicalTensor& t, Findings& findings, std::int64_t& default
     defaults += scale.multiplier == 1.0f;
   }
 }
+
+namespace {
 
 std::string both(const LogicalTensor& a, const GlobalScale& x, const LogicalTensor& b,
                  const GlobalScale& y) {
@@ -153,7 +157,7 @@ void check_globals(const Subject& subject, Findings& findings) {
     }
     if (t.is_nvfp4()) {
       const std::int64_t before = defaults;
-      check_one(t, findings, defaults);
+      check_global(t, findings, defaults);
       if (defaults > before && first_default.empty()) first_default = t.module();
       groups[rules.key(t.module())].quantized.push_back(&t);
     } else if (t.name.ends_with(".weight") && t.shape.size() == 2 && !expert &&
@@ -166,10 +170,6 @@ void check_globals(const Subject& subject, Findings& findings) {
     findings.add("input-scale-default", first_default,
                  fmt::format("{} input scale{} of exactly 1, such as that of {}", defaults,
                              defaults == 1 ? "" : "s", first_default));
-  // llama.cpp does not fuse.
-  if (!findings.judges_for("vllm") && !findings.judges_for("sglang") &&
-      !findings.judges_for("tensorrt-llm") && !findings.judges_for("transformers"))
-    return;
   for (const auto& [key, partners] : groups) check_partners(partners, findings);
   for (const auto& [layer, count] : expert_layers)
     if (count.is_partly()) findings.add("fused-partly", layer, count.complaint(layer));

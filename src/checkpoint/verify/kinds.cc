@@ -46,6 +46,8 @@ constexpr FindingKind kKinds[] = {
      "layers have more",
      "it fails, or uses random weights",
      "copy or download the missing tensors, or quantize the source again"},
+    {"not-quantized", error, "no weight is quantized in a way that is known here",
+     "it loads the model as it is, if that is whole", "nvfp4 quantize, or verify its output"},
     // Tensors of a weight
     {"missing-scale", error, "codes without their scales",
      "it fails, or leaves the scales uninitialized", "quantize the tensor again"},
@@ -76,6 +78,9 @@ constexpr FindingKind kKinds[] = {
      "GPUs ignore the sign, others flip the block's weights", "nvfp4 repair clears the sign"},
     {"scale-zero", warning, "block scales of zero over codes that are not",
      "the weights of these blocks are zero", "quantize the tensor again"},
+    {"scale-too-large", error,
+     "scales of FP8 or MXFP4 weights under which these reach 2688 or more",
+     "weights are off by orders of magnitude", "copy or download the file again"},
     {"scale-subnormal", warning, "all block scales of a tensor are below 2^-6",
      "kernels that flush them lose the tensor; at most three bits are left anyway",
      "quantize the tensor again: its global scale is too large"},
@@ -144,23 +149,32 @@ constexpr FindingKind kKinds[] = {
      "speculative decoding fails or uses random weights",
      "add the tensors from the original, or set the count to 0"},
     // Limits of loaders
-    {"loader-format", warning, "a format that the loader does not read", "it refuses the model",
+    {"loader-format", error, "a format that the loader does not read", "it refuses the model",
      "nvfp4 convert"},
-    {"columns-limit", warning, "a depth (columns) that a loader cannot cut or load",
+    {"columns-limit", error, "a depth (columns) that a loader cannot cut or load",
      "it stops on an assertion", "keep these layers: --ignore"},
-    {"rows-limit", warning, "a number of rows that a kernel does not take", "it stops or pads",
-     "keep these layers: --ignore"},
     {"experts-lose-global-scale", error,
      "experts that transformers 5 stacks and then reads without their global scale",
      "their weights are thousands of times too large, silently",
      "nvfp4 convert --to bf16, or use transformers 4"},
+    {"single-experts", error, "experts one by one of a model whose experts are read as stacks",
+     "it leaves them out without a word: they have random weights", "nvfp4 convert --to bf16"},
+    {"init-needs-weight", error,
+     "a quantized layer whose plain weight the model's own initialization in transformers asks for",
+     "it stops: 'Linear' object has no attribute 'weight'",
+     "keep these layers: --ignore, or nvfp4 convert --to bf16"},
+    {"vocabulary-quantized", error,
+     "a matrix of the vocabulary is quantized that transformers holds as an embedding or ties to "
+     "one",
+     "it stops on the tied weight, or computes with random embeddings",
+     "keep it: --ignore, or nvfp4 convert --to bf16"},
     {"latent-attention", error, "kv_b_proj of multi-head latent attention is quantized",
      "it takes the packed bytes for a matrix of half the columns",
      "keep it, as nvfp4 quantize does by default"},
-    {"mtp-quantized", warning, "layers for multi-token prediction are quantized",
+    {"mtp-quantized", error, "layers for multi-token prediction are quantized",
      "it builds them plain, speculative decoding fails on their shapes", "keep them: --ignore"},
-    {"mixed-groups", warning, "weights quantized in more than one way",
-     "llama.cpp and older vLLM take one group of layers only", "nvfp4 convert"},
+    {"mixed-groups", error, "weights quantized in more than one way",
+     "it takes one group of layers only", "nvfp4 convert"},
     // GGUF
     {"gguf-scale", error, "block scales above 0x7E",
      "llama.cpp ignores the sign, and takes 0x7F for 0 and 0xFF for 480",
@@ -188,16 +202,23 @@ constexpr FindingKind kKinds[] = {
      "what the errors say", "mend them, then verify with --source again"},
     {"source-missing", error, "a weight of the source that is not here",
      "it fails on a missing key, or uses random weights", "quantize the source again"},
+    {"source-derived", note, "buffers of the source, or weights tied to others, that are not here",
+     "it computes or ties them itself", "none needed"},
     {"source-extra", note, "a tensor that the source does not have", "most ignore it",
      "none needed"},
     {"source-differs", warning, "a tensor that was kept, and differs from the source",
-     "it computes something else", "check that this is the right source"},
+     "it computes something else",
+     "give --source the very checkpoint that was quantized: other revisions differ, too"},
+    {"other-source", error,
+     "most of what was not quantized is far from the source: that is another model",
+     "nothing is known about it", "give --source the checkpoint that this one was made of"},
     {"far-from-source", error, "a weight that is farther from the source than 4 bits explain",
      "it computes something else", "nvfp4 repair --source, or quantize again"},
 };
 
-constexpr std::string_view kLoaders[] = {"vllm", "sglang", "tensorrt-llm", "transformers",
-                                         "llama.cpp"};
+constexpr std::string_view kLoaders[] = {checkpoint::kVllm, checkpoint::kSglang,
+                                         checkpoint::kTensorRt, checkpoint::kTransformers,
+                                         checkpoint::kLlamaCpp};
 
 const FindingKind& kind_of(std::string_view code) {
   const auto kind = std::ranges::find(kKinds, code, &FindingKind::code);
@@ -224,6 +245,15 @@ void Findings::add(std::string_view code, std::string tensor, std::string text,
                        std::move(effect), std::string(kind.fix)});
 }
 
+void Findings::add_for(std::string_view loader, Verdict verdict, std::string_view code,
+                       std::string tensor, std::string text) {
+  const FindingKind& kind = kind_of(code);
+  limits_.push_back({loader,
+                     verdict,
+                     {std::string(code), kind.severity, std::move(tensor), std::move(text),
+                      std::string(kind.effect), std::string(kind.fix)}});
+}
+
 void Findings::withdraw(std::string_view code, std::string_view tensor) {
   std::erase_if(findings_, [&](const Finding& f) { return f.code == code && f.tensor == tensor; });
 }
@@ -232,7 +262,37 @@ bool Findings::has_errors() const {
   return std::ranges::find(findings_, error, &Finding::severity) != findings_.end();
 }
 
+std::vector<LoaderVerdict> Findings::verdicts() const {
+  std::vector<LoaderVerdict> all;
+  for (const std::string_view loader : kLoaders) {
+    if (!loader_.empty() && loader != loader_) continue;
+    LoaderVerdict& v = all.emplace_back();
+    v.loader = loader;
+    const auto count = [&](Verdict verdict, const Finding& f) {
+      if (verdict == Verdict::reads) return;
+      ++v.findings;
+      // What refuses never comes to misread.
+      if (v.verdict != Verdict::reads && !(verdict == Verdict::refuses && v.verdict != verdict))
+        return;
+      v.verdict = verdict;
+      v.code = f.code;
+      v.text = f.text;
+    };
+    for (const Limit& limit : limits_)
+      if (limit.loader == loader) count(limit.verdict, limit.finding);
+    for (const Finding& f : findings_) count(verdict_of(f.code, f.severity, loader), f);
+  }
+  return all;
+}
+
 std::vector<Finding> Findings::take() {
+  if (!loader_.empty()) {
+    std::erase_if(findings_, [&](const Finding& f) { return !concerns(f.code, loader_); });
+    for (Finding& f : findings_)
+      if (verdict_of(f.code, f.severity, loader_) != Verdict::reads) f.severity = error;
+    for (Limit& limit : limits_)
+      if (limit.loader == loader_) findings_.push_back(std::move(limit.finding));
+  }
   std::ranges::stable_sort(findings_, {}, &Finding::severity);
   return std::move(findings_);
 }

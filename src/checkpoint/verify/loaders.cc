@@ -18,20 +18,18 @@ struct Loader {
   std::array<std::string_view, 3> schemes;  ///< that it reads; "" ends the list
   std::int64_t columns = kBlock;            ///< depth must be a multiple
   std::int64_t expert_columns = kBlock;     ///< of experts' weights
-  std::int64_t rows = 1;
 };
 
 constexpr Loader kLoaders[] = {
-    {.name = "vllm",
-     .schemes = {"modelopt", "compressed-tensors", "quark"},
-     .columns = 32,
-     .rows = 32},
-    // modelopt_quant.py: "weight_scale.shape[2] % 16 == 0" of fused experts.
-    {.name = "sglang", .schemes = {"modelopt", "compressed-tensors"}, .expert_columns = 256},
-    {.name = "tensorrt-llm", .schemes = {"modelopt"}},
-    {.name = "transformers", .schemes = {"compressed-tensors"}},
+    // nvfp4_utils.py: pad_nvfp4_weight_for_cutlass fills up rows and columns to 32.
+    {.name = kVllm, .schemes = {"modelopt", "compressed-tensors", "quark"}},
+    // modelopt_quant.py: "The intermediate size required padding, but padding is also implemented
+    // for gated activations"; scales come in fours.
+    {.name = kSglang, .schemes = {"modelopt", "compressed-tensors"}, .expert_columns = 64},
+    {.name = kTensorRt, .schemes = {"modelopt"}},
+    {.name = kTransformers, .schemes = {"compressed-tensors"}},
     // A block of its NVFP4 type holds 64 weights.
-    {.name = "llama.cpp", .schemes = {"modelopt", "compressed-tensors", "gguf"}, .columns = 64},
+    {.name = kLlamaCpp, .schemes = {"modelopt", "compressed-tensors", "gguf"}, .columns = 64},
 };
 
 class LoaderCheck {
@@ -39,55 +37,49 @@ class LoaderCheck {
   LoaderCheck(const Subject& subject, const Loader& loader, Findings& findings)
       : subject_(subject), loader_(loader), findings_(findings) {}
 
-  void run(bool only) {
+  void run() {
     const auto weights = subject_.nvfp4();
     if (weights.empty()) return;
     const std::string_view scheme = weights.front()->names->scheme;
-    if (only) check_scheme(scheme);
-    if (scheme == "gguf" && loader_.name != "llama.cpp") return;
+    if (!reads(scheme))
+      return refuse("loader-format", std::string(scheme),
+                    fmt::format("the weights are stored as {}, which {} does not read", scheme,
+                                loader_.name));
     for (const LogicalTensor* t : weights) {
       const bool expert = !expert_layer_of(t->module()).empty();
       const std::int64_t columns =
           expert ? std::max(loader_.columns, loader_.expert_columns) : loader_.columns;
       if (t->depth() % columns != 0)
-        findings_.add("columns-limit", t->module(),
-                      fmt::format("{}: {} columns, {} needs a multiple of {}", t->module(),
-                                  t->depth(), loader_.name, columns));
-      if (t->outputs() % loader_.rows != 0)
-        findings_.add("rows-limit", t->module(),
-                      fmt::format("{}: {} rows, {} needs a multiple of {}", t->module(),
-                                  t->outputs(), loader_.name, loader_.rows));
+        refuse("columns-limit", t->module(),
+               fmt::format("{}: {} columns, {} needs a multiple of {}", t->module(), t->depth(),
+                           loader_.name, columns));
     }
-    if (loader_.name == "llama.cpp") check_groups();
-    if (only && loader_.name == "transformers") check_experts();
-    if (only && (loader_.name == "sglang" || loader_.name == "tensorrt-llm")) check_latent();
-    if (only && loader_.name == "sglang" && scheme == "modelopt") check_prediction();
+    if (loader_.name == kVllm) check_single_experts();
+    if (loader_.name == kLlamaCpp) check_groups();
+    if (loader_.name == kSglang || loader_.name == kTensorRt) check_latent();
+    if (loader_.name == kSglang && scheme == "modelopt") check_prediction();
+    if (loader_.name == kTransformers) check_transformers(subject_, findings_);
   }
 
  private:
-  void check_scheme(std::string_view scheme) {
-    for (const std::string_view known : loader_.schemes)
-      if (known == scheme) return;
-    findings_.add(
-        "loader-format", std::string(scheme),
-        fmt::format("the weights are stored as {}, which {} does not read", scheme, loader_.name));
+  bool reads(std::string_view scheme) const {
+    return std::ranges::find(loader_.schemes, scheme) != loader_.schemes.end();
   }
 
-  /// huggingface/transformers#48371. Once for each layer; a global scale of 1 may be lost.
-  void check_experts() {
-    std::set<std::string> named;
-    for (const LogicalTensor* t : subject_.nvfp4()) {
-      const std::string layer(expert_layer_of(t->module()));
-      const bool matters = t->names->scheme == "compressed-tensors" && !layer.empty() &&
-                           std::ranges::any_of(t->globals, [](const GlobalScale& g) {
-                             return g.multiplier != 1.0f;
-                           });
-      if (matters && named.insert(layer).second)
-        findings_.add("experts-lose-global-scale", layer,
-                      fmt::format("{}: transformers 5 stacks these experts and does not read their "
-                                  "weight_global_scale ({} in {})",
-                                  layer, t->globals.front().divisor, t->module()));
-    }
+  void refuse(std::string_view code, std::string tensor, std::string text) {
+    findings_.add_for(loader_.name, Verdict::refuses, code, std::move(tensor), std::move(text));
+  }
+
+  /// gpt_oss.py has one parameter for all experts of a layer, and passes over names that it does
+  /// not have. Once.
+  void check_single_experts() {
+    if (subject_.model_type != "gpt_oss") return;
+    for (const LogicalTensor* t : subject_.nvfp4())
+      if (t->shape.size() == 2 && !expert_layer_of(t->module()).empty())
+        return findings_.add_for(
+            loader_.name, Verdict::misreads, "single-experts", t->module(),
+            fmt::format("{}: one expert, and {} reads those of gpt_oss as stacks only", t->module(),
+                        loader_.name));
   }
 
   /// deepseek_weight_loader.py and modeling_deepseekv3.py cut the rows of the stored weight into
@@ -95,8 +87,8 @@ class LoaderCheck {
   void check_latent() {
     for (const LogicalTensor* t : subject_.nvfp4())
       if (is_latent_projection(t->module()))
-        findings_.add(
-            "latent-attention", t->module(),
+        findings_.add_for(
+            loader_.name, Verdict::misreads, "latent-attention", t->module(),
             fmt::format("{} is NVFP4, {} takes its bytes for a matrix", t->module(), loader_.name));
   }
 
@@ -106,7 +98,7 @@ class LoaderCheck {
     for (const LogicalTensor* t : subject_.nvfp4())
       for (const std::string& mark : marks)
         if (t->module().find(mark) != std::string::npos)
-          return findings_.add(
+          return refuse(
               "mtp-quantized", t->module(),
               fmt::format("{} is NVFP4, and of a layer for multi-token prediction", t->module()));
   }
@@ -117,9 +109,9 @@ class LoaderCheck {
       if (!t.is_plain()) forms.try_emplace(t.form_name(), t.module());
     if (forms.size() < 2) return;
     const auto first = forms.begin(), second = std::next(first);
-    findings_.add("mixed-groups", second->second,
-                  fmt::format("{} is {}, {} is {}", first->second, first->first, second->second,
-                              second->first));
+    refuse("mixed-groups", second->second,
+           fmt::format("{} is {}, {} is {}", first->second, first->first, second->second,
+                       second->first));
   }
 
   const Subject& subject_;
@@ -130,9 +122,7 @@ class LoaderCheck {
 }  // namespace
 
 void check_loaders(const Subject& subject, Findings& findings) {
-  const bool all = findings.judges_for("vllm") && findings.judges_for("sglang");
-  for (const Loader& loader : kLoaders)
-    if (findings.judges_for(loader.name)) LoaderCheck(subject, loader, findings).run(!all);
+  for (const Loader& loader : kLoaders) LoaderCheck(subject, loader, findings).run();
 }
 
 }  // namespace nvfp4::checkpoint

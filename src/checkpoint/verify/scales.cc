@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <mutex>
+#include <span>
 
 #include "checkpoint/verify/checks.h"
 #include "core/parallel_for.h"
@@ -147,54 +148,111 @@ void report(const LogicalTensor& t, const Counts& c, Findings& findings) {
                  fmt::format("{}: all {} block scales are below 2^-6", where, total));
 }
 
-/// Whether a code under scale number `at` of an FP8 weight is not zero.
-bool has_codes_under(const LogicalTensor& t, std::int64_t at) {
+/// The largest magnitude under scale number `at` of an FP8 weight, as if the scale were 1.
+float largest_under(const LogicalTensor& t, std::int64_t at) {
   const std::int64_t across = ceil_div(t.cols(), t.block_cols);
   const std::int64_t col = at % across * t.block_cols, row = at / across * t.block_rows;
   std::vector<std::byte> codes(static_cast<std::size_t>(std::min(t.block_cols, t.cols() - col)));
+  std::uint8_t largest = 0;
   for (std::int64_t r = row; r < std::min(row + t.block_rows, t.rows()); ++r) {
     t.data.read(r * t.cols() + col, codes);
-    if (std::ranges::any_of(codes,
-                            [](std::byte c) { return (c & std::byte{0x7F}) != std::byte{}; }))
-      return true;
+    for (const std::byte c : codes) {
+      const auto magnitude = std::to_integer<std::uint8_t>(c & std::byte{0x7F});
+      if (magnitude != E4M3::kNaN) largest = std::max(largest, magnitude);
+    }
   }
-  return false;
+  return E4M3{largest}.to_float();
+}
+
+/// The same of the 32 codes under exponent number `at` of an MXFP4 weight.
+float largest_of_mxfp4(const LogicalTensor& t, std::int64_t at) {
+  std::array<std::byte, 16> codes{};
+  t.data.read(at * 16, codes);
+  std::uint8_t largest = 0;
+  for (const std::byte pair : codes) {
+    const auto both = std::to_integer<std::uint8_t>(pair);
+    largest = std::max(
+        {largest, static_cast<std::uint8_t>(both & 7), static_cast<std::uint8_t>(both >> 4 & 7)});
+  }
+  return E2M1{largest}.to_float();
+}
+
+/// No model has weights that large; a global scale of NVFP4 in the wrong sense gives them, too.
+constexpr float kTooLarge = 2688;
+
+struct OtherCounts {
+  std::int64_t nan = 0, zero = 0, large = 0;
+  float reach = 0;  ///< of the largest weight under those too large
+
+  void add_if_large(float scale, float code) {
+    const float weight = std::fabs(scale) * code;
+    if (weight < kTooLarge) return;
+    ++large;
+    reach = std::max(reach, weight);
+  }
+};
+
+/// Codes are read only under scales that could be too large, or are zero.
+void count_fp8(const LogicalTensor& t, std::int64_t at, std::span<const float> scales,
+               OtherCounts& counts) {
+  constexpr float kMaxCode = 448;
+  for (std::size_t i = 0; i < scales.size(); ++i) {
+    const float scale = scales[i];
+    const auto index = at + static_cast<std::int64_t>(i);
+    counts.nan += !std::isfinite(scale);
+    if (!std::isfinite(scale)) continue;
+    if (scale == 0)
+      counts.zero += largest_under(t, index) > 0;
+    else if (std::fabs(scale) * kMaxCode >= kTooLarge)
+      counts.add_if_large(scale, largest_under(t, index));
+  }
+}
+
+/// E8M0, though GPT-OSS calls it U8; it has no zero.
+void count_mxfp4(const LogicalTensor& t, std::int64_t at, std::span<const std::byte> exponents,
+                 OtherCounts& counts) {
+  constexpr int kBias = 127, kNaN = 255;
+  constexpr float kMaxCode = 6;
+  for (std::size_t i = 0; i < exponents.size(); ++i) {
+    const int exponent = std::to_integer<int>(exponents[i]);
+    counts.nan += exponent == kNaN;
+    const float scale = std::ldexp(1.0f, exponent - kBias);
+    if (exponent != kNaN && scale * kMaxCode >= kTooLarge)
+      counts.add_if_large(scale, largest_of_mxfp4(t, at + static_cast<std::int64_t>(i)));
+  }
 }
 
 /// Those of FP8 and MXFP4. A sign is no fault of theirs: every loader multiplies by it.
 void check_other_scales(const LogicalTensor& t, Findings& findings) {
   constexpr std::int64_t kPart = 1 << 20;
-  const bool fp8 = t.encoding() == Encoding::fp8;
   const safetensors::DType dtype = t.scales.info->dtype;
   const std::int64_t size = safetensors::dtype_bits(dtype) / 8;
   const auto total = static_cast<std::int64_t>(t.scales.info->bytes) / size;
-  std::int64_t nan = 0, zero = 0;
+  OtherCounts counts;
   std::vector<std::byte> bytes;
   std::vector<float> values;
   for (std::int64_t at = 0; at < total; at += kPart) {
     const std::int64_t n = std::min(kPart, total - at);
     bytes.resize(static_cast<std::size_t>(n * size));
     t.scales.read(at * size, bytes);
-    if (!fp8) {  // E8M0, though GPT-OSS calls it U8; it has no zero
-      nan += std::ranges::count(bytes, std::byte{0xFF});
+    if (t.encoding() == Encoding::mxfp4) {
+      count_mxfp4(t, at, bytes, counts);
       continue;
     }
     values.resize(static_cast<std::size_t>(n));
     to_floats(dtype, bytes, values);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const float value = values[static_cast<std::size_t>(i)];
-      nan += !std::isfinite(value);
-      zero += value == 0 && has_codes_under(t, at + i);
-    }
+    count_fp8(t, at, values, counts);
   }
-  const auto add = [&](const char* code, std::int64_t n, const char* are) {
+  const auto add = [&](const char* code, std::int64_t n, const std::string& are) {
     if (n > 0)
       findings.add(code, t.module(),
                    fmt::format("{}: {} of {} {} scales are {}", t.scales.describe(), n, total,
                                t.form_name(), are));
   };
-  add("scale-nan", nan, "NaN or infinite");
-  add("scale-zero", zero, "zero over codes that are not");
+  add("scale-nan", counts.nan, "NaN or infinite");
+  add("scale-zero", counts.zero, "zero over codes that are not");
+  add("scale-too-large", counts.large,
+      fmt::format("so large that weights reach {:.3g}", counts.reach));
 }
 
 /// Of keys and values in an FP8 cache.
@@ -215,8 +273,11 @@ bool is_cache_scale(const LogicalTensor& t) {
 
 }  // namespace
 
-void check_scales(const Subject& subject, Findings& findings, const OnProgress& on_progress) {
-  const std::vector<const LogicalTensor*> weights = subject.nvfp4();
+void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
+                  Findings& findings, const OnProgress& on_progress) {
+  std::vector<const LogicalTensor*> weights;
+  for (const LogicalTensor& t : tensors)
+    if (t.is_nvfp4() && !defective.contains(t.name)) weights.push_back(&t);
   std::vector<Chunk> chunks;
   std::vector<std::int64_t> left(weights.size());
   Progress progress;
@@ -253,11 +314,28 @@ void check_scales(const Subject& subject, Findings& findings, const OnProgress& 
                    fmt::format("{}: rows and columns of the scales look mixed up by 128x4 tiles",
                                weights[i]->scales.describe()));
   }
-  for (const LogicalTensor& t : subject.tensors) {
-    if (subject.defective.contains(t.name)) continue;
+  for (const LogicalTensor& t : tensors) {
+    if (defective.contains(t.name)) continue;
     if (is_cache_scale(t)) check_cache_scale(t, findings);
     if (!t.is_plain() && !t.is_nvfp4()) check_other_scales(t, findings);
   }
+}
+
+std::vector<Finding> value_faults(std::span<const LogicalTensor> tensors,
+                                  const OnProgress& progress) {
+  constexpr std::string_view kFaults[] = {"scale-nan",          "scale-negative",
+                                          "scale-too-large",    "global-scale-invalid",
+                                          "global-scale-sense", "input-scale-invalid"};
+  Findings findings("");
+  std::int64_t defaults = 0;
+  for (const LogicalTensor& t : tensors)
+    if (t.is_nvfp4()) check_global(t, findings, defaults);
+  check_scales(tensors, {}, findings, progress);
+  std::vector<Finding> faults = findings.take();
+  std::erase_if(faults, [&](const Finding& f) {
+    return std::ranges::find(kFaults, f.code) == std::end(kFaults);
+  });
+  return faults;
 }
 
 }  // namespace nvfp4::checkpoint

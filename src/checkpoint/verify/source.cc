@@ -9,6 +9,7 @@
 #include "checkpoint/quantized_tensors.h"
 #include "checkpoint/tensor_pairs.h"
 #include "checkpoint/verify/checks.h"
+#include "checkpoint/verify/derived.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -76,6 +77,39 @@ void explain(const TensorPair& pair, double error, Findings& findings) {
   findings.add("far-from-source", t.module(), found);
 }
 
+void report_missing(const std::vector<std::string>& names, const DerivedTensors& derived,
+                    Findings& findings) {
+  std::vector<std::string> unneeded;
+  for (const std::string& name : names) {
+    if (derived.contains(name))
+      unneeded.push_back(name);
+    else
+      findings.add("source-missing", name, fmt::format("{} is in the source only", name));
+  }
+  if (!unneeded.empty())
+    findings.add("source-derived", unneeded.front(),
+                 fmt::format("{} of the source {} not here, such as {}", unneeded.size(),
+                             unneeded.size() == 1 ? "is" : "are", unneeded.front()));
+}
+
+/// What was kept is the same in the right source, whatever is wrong with the quantized weights.
+std::string other_source(const CompareReport& report,
+                         const std::unordered_map<std::string_view, const TensorPair*>& by_name) {
+  constexpr std::int64_t kFewest = 3;
+  const auto kept = [](const TensorPair& pair) {
+    return pair.b.tensor->is_plain() && pair.a.tensor->is_plain();
+  };
+  std::int64_t all = 0, far = 0;
+  for (const auto& [name, pair] : by_name) all += kept(*pair);
+  for (const TensorDifference& t : report.tensors) {
+    const auto pair = by_name.find(t.name);
+    far += pair != by_name.end() && kept(*pair->second) && !(t.relative_error <= kFar);
+  }
+  if (far < kFewest || 2 * far <= all) return {};
+  return fmt::format("{} of {} tensors that were not quantized are more than {:.0f} % away", far,
+                     all, 100 * kFar);
+}
+
 void compare(const Subject& subject, const CheckpointReader& a, const std::filesystem::path& source,
              Findings& findings, const OnProgress& progress) {
   const CheckpointReader b(subject.path);
@@ -83,12 +117,14 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
   std::unordered_map<std::string_view, const TensorPair*> by_name;
   for (const TensorPair& pair : matched.pairs) by_name.emplace(pair.name, &pair);
   const CompareReport report = compare_checkpoints(source, subject.path, progress);
-  for (const std::string& name : report.only_in_a)
-    findings.add("source-missing", name, fmt::format("{} is in the source only", name));
+  report_missing(report.only_in_a, DerivedTensors(a, b, subject), findings);
   for (const std::string& line : report.shape_mismatch)
     findings.add("far-from-source", line.substr(0, line.find(": ")), line);
   for (const std::string& name : report.only_in_b)
     findings.add("source-extra", name, fmt::format("{} is not in the source", name));
+  if (const std::string text = other_source(report, by_name); !text.empty())
+    return findings.add("other-source", source.filename().string(),
+                        fmt::format("{}: {}", source.string(), text));
   std::map<std::string, bool> near;  // of NVFP4 modules: all that was compared
   for (const TensorDifference& t : report.tensors) {
     const auto found = by_name.find(t.name);
@@ -106,7 +142,7 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
       near.try_emplace(pair.b.tensor->module(), true).first->second &= t.relative_error <= kFar;
   }
   for (const auto& [module, all] : near)
-    for (const char* guess : {"scales-look-swizzled", "global-scale-sense"})
+    for (const char* guess : {"scales-look-swizzled", "global-scale-sense", "scale-too-large"})
       if (all) findings.withdraw(guess, module);
 }
 

@@ -30,18 +30,20 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
   report.loader = options.loader;
   report.tensors = static_cast<std::int64_t>(subject.tensors.size());
   report.format = gguf ? "gguf" : "safetensors";
+  bool any_nvfp4 = false;
   for (const LogicalTensor& t : subject.tensors) {
     report.bytes += t.bytes;
     if (t.is_plain()) continue;
     ++report.quantized;
     if (!gguf && (report.format == "safetensors" || t.is_nvfp4())) report.format = t.names->scheme;
+    any_nvfp4 |= t.is_nvfp4();
     if (t.is_nvfp4() && report.scheme != "nvfp4") report.scheme = t.input ? "nvfp4" : "nvfp4a16";
   }
   if (subject.folder && subject.complete) check_layers(subject, findings);
   check_config(subject, findings);
   check_globals(subject, findings);
   check_loaders(subject, findings);
-  check_scales(subject, findings, options.progress);
+  check_scales(subject.tensors, subject.defective, findings, options.progress);
   if (options.source) {
     try {
       check_source(subject, *options.source, findings, options.progress);
@@ -51,6 +53,11 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
                    fmt::format("cannot be compared with the source: {}", e.what()));
     }
   }
+  if (report.quantized == 0 && !findings.has_errors())
+    findings.add("not-quantized", options.path.filename().string(),
+                 fmt::format("{}: {} tensors, none is {}", options.path.string(), report.tensors,
+                             subject.unknown.empty() ? "quantized" : "of a form that is known"));
+  if (any_nvfp4 || !options.loader.empty()) report.loaders = findings.verdicts();
   report.findings = findings.take();
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
@@ -66,6 +73,12 @@ std::string to_json(const VerifyReport& report) {
                         {"text", f.text},
                         {"effect", f.effect},
                         {"fix", f.fix}});
+  nlohmann::ordered_json loaders = nlohmann::ordered_json::object();
+  for (const LoaderVerdict& v : report.loaders)
+    loaders[v.loader] = {{"verdict", verdict_name(v.verdict)},
+                         {"code", v.code},
+                         {"text", v.text},
+                         {"findings", v.findings}};
   return dump_pretty({{"path", report.path},
                       {"format", report.format},
                       {"scheme", report.scheme},
@@ -77,6 +90,7 @@ std::string to_json(const VerifyReport& report) {
                       {"errors", report.count(Severity::error)},
                       {"warnings", report.count(Severity::warning)},
                       {"notes", report.count(Severity::note)},
+                      {"loaders", std::move(loaders)},
                       {"findings", std::move(findings)}});
 }
 

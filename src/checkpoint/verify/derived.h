@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/quantized_tensors.h"
+#include "checkpoint/verify/checks.h"
+
+namespace nvfp4::checkpoint {
+
+/// What a checkpoint need not hold though its source does: buffers that are computed, and weights
+/// that are tied to others, which have the same bytes.
+class DerivedTensors {
+ public:
+  DerivedTensors(const CheckpointReader& source, const CheckpointReader& made,
+                 const Subject& subject);
+
+  bool contains(const std::string& name) const;
+
+ private:
+  bool is_tied(const LogicalTensor& t) const;
+
+  const CheckpointReader& source_;
+  bool may_be_tied_ = true;
+  std::vector<const LogicalTensor*> tables_;  ///< of the source, that are in both
+};
+
+}  // namespace nvfp4::checkpoint

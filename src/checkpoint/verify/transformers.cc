@@ -1,0 +1,135 @@
+// What transformers 5 makes of a compressed-tensors checkpoint.
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "checkpoint/expert_layers.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/verify/checks.h"
+#include "checkpoint/verify/transformers_init.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+std::string text_at(const nlohmann::ordered_json& config, const char* key) {
+  const auto it = config.find(key);
+  return it != config.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+class TransformersCheck {
+ public:
+  TransformersCheck(const Subject& subject, Findings& findings)
+      : subject_(subject), findings_(findings), weights_(subject.nvfp4()) {
+    if (!subject.config.is_object()) return;
+    types_ = {text_at(subject.config, "model_type"),
+              text_at(language_model_config(subject.config), "model_type")};
+    const auto tower = subject.config.find("vision_config");
+    if (tower != subject.config.end() && tower->is_object())
+      tower_types_ = {text_at(*tower, "model_type")};
+  }
+
+  void run() {
+    check_experts();
+    check_initialization();
+    check_vocabulary();
+  }
+
+ private:
+  /// huggingface/transformers#48371. Once for each layer; a global scale of 1 may be lost. Llama
+  /// 4's experts become layers one by one: MODULES_TO_PATCH_FOR_QUANTIZATION in quantizers/base.py.
+  void check_experts() {
+    if (types_.contains("llama4") || types_.contains("llama4_text")) return;
+    std::set<std::string> named;
+    for (const LogicalTensor* t : weights_) {
+      const std::string layer(expert_layer_of(t->module()));
+      const bool matters =
+          !layer.empty() && std::ranges::any_of(t->globals, [](const GlobalScale& g) {
+            return g.multiplier != 1.0f;
+          });
+      if (matters && named.insert(layer).second)
+        add(Verdict::misreads, "experts-lose-global-scale", layer,
+            fmt::format("{}: transformers 5 stacks these experts and does not read their "
+                        "weight_global_scale ({} in {})",
+                        layer, t->globals.front().divisor, t->module()));
+    }
+  }
+
+  /// Loading initializes the model before it reads, and compressed layers have no weight. Once.
+  void check_initialization() {
+    for (const InitReads& reads : kInitReads) {
+      const std::string type(reads.model_type);
+      if (!types_.contains(type) && !tower_types_.contains(type)) continue;
+      for (const LogicalTensor* t : weights_) {
+        const std::string module = t->module();
+        if (!types_.contains(type) && !is_of_tower(module)) continue;
+        const std::string last = module.substr(module.rfind('.') + 1);
+        if (!is_word_of(last, reads.layers)) continue;
+        return add(Verdict::refuses, "init-needs-weight", module,
+                   fmt::format("{}: quantized, and transformers initializes {} of {} by its weight",
+                               module, last, reads.model_type));
+      }
+    }
+  }
+
+  /// "vision_tower", "vision_model", "visual"; the language model beside it has the same names.
+  static bool is_of_tower(const std::string& module) { return module.find("vis") != module.npos; }
+
+  static bool is_word_of(std::string_view word, std::string_view list) {
+    for (std::size_t at = list.find(word); at != list.npos; at = list.find(word, at + 1)) {
+      const std::size_t end = at + word.size();
+      if ((at == 0 || list[at - 1] == ' ') && (end == list.size() || list[end] == ' ')) return true;
+    }
+    return false;
+  }
+
+  /// Embeddings are no linear layers, and tying takes the place of a weight that is not there.
+  void check_vocabulary() {
+    if (!subject_.config.is_object()) return;
+    const auto& config = language_model_config(subject_.config);
+    const auto size = config.find("vocab_size");
+    if (size == config.end() || !size->is_number_integer()) return;
+    const auto tie = subject_.config.find("tie_word_embeddings");
+    const bool tied = tie != subject_.config.end() && tie->is_boolean() && tie->get<bool>();
+    for (const LogicalTensor* t : weights_) {
+      const std::string module = t->module();
+      if (t->outputs() != size->get<std::int64_t>() || has_number(module)) continue;
+      const std::string last = module.substr(module.rfind('.') + 1);
+      const bool embedding =
+          last.find("embed") != last.npos || last == "shared" || last == "wte" || last == "w";
+      if (embedding)
+        add(Verdict::misreads, "vocabulary-quantized", module,
+            fmt::format("{}: quantized, and an embedding in transformers", module));
+      else if (tied)
+        add(Verdict::refuses, "vocabulary-quantized", module,
+            fmt::format("{}: quantized, and tied to the embeddings by {}", module,
+                        subject_.config_file));
+    }
+  }
+
+  /// "layers.3.mlp": one of many.
+  static bool has_number(const std::string& module) {
+    for (std::size_t at = 0; at < module.size(); ++at)
+      if ((at == 0 || module[at - 1] == '.') &&
+          std::isdigit(static_cast<unsigned char>(module[at])))
+        return true;
+    return false;
+  }
+
+  void add(Verdict verdict, std::string_view code, std::string tensor, std::string text) {
+    findings_.add_for(kTransformers, verdict, code, std::move(tensor), std::move(text));
+  }
+
+  const Subject& subject_;
+  Findings& findings_;
+  std::vector<const LogicalTensor*> weights_;
+  std::set<std::string> types_, tower_types_;
+};
+
+}  // namespace
+
+void check_transformers(const Subject& subject, Findings& findings) {
+  TransformersCheck(subject, findings).run();
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,88 @@
+// What each fault makes of a checkpoint in each loader.
+#include <algorithm>
+#include <array>
+
+#include "checkpoint/verify/checks.h"
+
+namespace nvfp4 {
+
+std::string_view verdict_name(Verdict verdict) {
+  return verdict == Verdict::reads ? "reads" : verdict == Verdict::refuses ? "refuses" : "misreads";
+}
+
+bool VerifyReport::broken() const {
+  if (count(Severity::error) > 0) return true;
+  const auto reads = [](const LoaderVerdict& v) { return v.verdict == Verdict::reads; };
+  const auto could = [](const LoaderVerdict& v) { return v.code != "loader-format"; };
+  return std::ranges::none_of(loaders, reads) && std::ranges::any_of(loaders, could);
+}
+
+namespace checkpoint {
+namespace {
+
+using enum Verdict;
+
+/// The loaders that a fault matters to, and how. One without a row is refused by all if it is an
+/// error, and by none if it is not.
+struct Reach {
+  std::string_view code;
+  Verdict verdict;
+  std::array<std::string_view, 4> loaders = {};  ///< none named: all
+};
+
+constexpr Reach kReach[] = {
+    {"index-unlisted-tensor", misreads},
+    {"stored-twice", misreads},
+    {"missing-layers", misreads},
+    {"missing-global-scale", misreads},
+    {"swizzled-scales", misreads},
+    {"nibble-order", misreads},
+    {"scale-nan", misreads},
+    {"scale-negative", misreads},
+    {"scale-too-large", misreads},
+    {"global-scale-invalid", misreads},
+    {"global-scale-sense", misreads},
+    // llama.cpp computes with activations in 8 bits and fuses nothing.
+    {"missing-input-scale", misreads, {kVllm, kSglang, kTensorRt, kTransformers}},
+    {"input-scale-invalid", misreads, {kVllm, kSglang, kTensorRt, kTransformers}},
+    // transformers has the layers one by one, each with its own scales.
+    {"fused-globals", misreads, {kVllm, kSglang}},
+    {"fused-globals", refuses, {kTensorRt}},
+    {"fused-input-scales", reads, {kVllm, kSglang}},
+    {"fused-input-scales", refuses, {kTensorRt}},
+    {"fused-partly", refuses, {kVllm, kSglang, kTensorRt}},
+    {"hf-quant-keys", refuses, {kVllm}},
+    {"source-missing", misreads},
+    {"other-source", reads},
+    {"far-from-source", misreads},
+};
+
+bool names(const Reach& reach, std::string_view loader) {
+  return reach.loaders[0].empty() ||
+         std::ranges::find(reach.loaders, loader) != reach.loaders.end();
+}
+
+}  // namespace
+
+Verdict verdict_of(std::string_view code, Severity severity, std::string_view loader) {
+  bool known = false;
+  for (const Reach& reach : kReach) {
+    if (reach.code != code) continue;
+    known = true;
+    if (names(reach, loader)) return reach.verdict;
+  }
+  return known || severity != Severity::error ? reads : refuses;
+}
+
+bool concerns(std::string_view code, std::string_view loader) {
+  bool known = false;
+  for (const Reach& reach : kReach) {
+    if (reach.code != code) continue;
+    known = true;
+    if (names(reach, loader)) return true;
+  }
+  return !known;
+}
+
+}  // namespace checkpoint
+}  // namespace nvfp4

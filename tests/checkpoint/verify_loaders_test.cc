@@ -1,0 +1,175 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "checkpoint/faults.h"
+#include "checkpoint/findings.h"
+#include "nvfp4/verify.h"
+
+/// What each loader makes of a checkpoint: it reads, refuses or misreads it.
+namespace nvfp4 {
+namespace {
+
+using namespace faults;
+using enum Verdict;
+using Verdicts = std::map<std::string, Verdict>;
+
+Verdicts verdicts_of(const VerifyReport& report) {
+  Verdicts verdicts;
+  for (const LoaderVerdict& v : report.loaders) verdicts[v.loader] = v.verdict;
+  return verdicts;
+}
+
+class VerifyLoaders : public testing::Test {
+ protected:
+  VerifyLoaders() {
+    write_tiny_llama(bed_.source);
+    bed_.options.path = bed_.output;
+  }
+  void quantize(const std::string& format, Scheme scheme = Scheme::nvfp4a16) {
+    auto options = quantize_options(bed_.source, bed_.output);
+    options.format = format;
+    options.scheme = scheme;
+    options.overwrite = true;
+    quantize_checkpoint(options);
+  }
+  VerifyReport report(const std::string& loader = "") {
+    bed_.options.loader = loader;
+    return verify_checkpoint(bed_.options);
+  }
+  bool broken_for(const std::string& loader) { return report(loader).broken(); }
+
+  TempDir dir_;
+  Bed bed_{dir_ / "source", dir_ / "output", {}};
+};
+
+TEST_F(VerifyLoaders, EachHasAVerdictAndOnlyTheOneAskedForDecides) {
+  quantize("modelopt");
+  const VerifyReport all = report();
+  EXPECT_EQ(verdicts_of(all), (Verdicts{{"vllm", reads},
+                                        {"sglang", reads},
+                                        {"tensorrt-llm", reads},
+                                        {"transformers", refuses},
+                                        {"llama.cpp", reads}}));
+  EXPECT_FALSE(all.broken());
+  EXPECT_TRUE(all.findings.empty()) << text_of(all);
+  for (const std::string_view loader : known_loaders()) {
+    const VerifyReport one = report(std::string(loader));
+    ASSERT_EQ(one.loaders.size(), 1u);
+    EXPECT_EQ(one.broken(), loader == "transformers") << loader;
+    EXPECT_EQ(one.loaders[0].verdict == reads, !one.broken()) << loader;
+  }
+  const auto json = nlohmann::json::parse(to_json(all)).at("loaders");
+  EXPECT_EQ(json.at("vllm").at("verdict"), "reads");
+  EXPECT_EQ(json.at("transformers").at("verdict"), "refuses");
+  EXPECT_EQ(json.at("transformers").at("code"), "loader-format");
+}
+
+TEST_F(VerifyLoaders, AFaultIsJudgedByWhatEachDoesWithIt) {
+  quantize("modelopt", Scheme::nvfp4);
+  plants().at("fused-globals")(bed_);
+  EXPECT_TRUE(report().broken());
+  EXPECT_EQ(verdicts_of(report()), (Verdicts{{"vllm", misreads},
+                                             {"sglang", misreads},
+                                             {"tensorrt-llm", refuses},
+                                             {"transformers", refuses},
+                                             {"llama.cpp", reads}}));
+  EXPECT_FALSE(broken_for("llama.cpp")) << "it fuses nothing";
+  quantize("modelopt", Scheme::nvfp4);
+  plants().at("fused-input-scales")(bed_);
+  EXPECT_FALSE(report().broken());
+  EXPECT_TRUE(broken_for("tensorrt-llm"));
+  EXPECT_FALSE(broken_for("vllm"));
+}
+
+TEST_F(VerifyLoaders, AFormatOfNoKnownLoaderIsNotBroken) {
+  quantize("comfyui");
+  EXPECT_FALSE(report().broken()) << text_of(report());
+  for (const std::string_view loader : known_loaders())
+    EXPECT_TRUE(broken_for(std::string(loader))) << loader;
+}
+
+TEST_F(VerifyLoaders, WhatNoLoaderOfItsFormatReadsIsBroken) {
+  VerifyReport report;
+  report.loaders = {{"vllm", refuses, "loader-format", "", 1},
+                    {"transformers", misreads, "experts-lose-global-scale", "", 1}};
+  EXPECT_TRUE(report.broken());
+  report.loaders[1] = {"transformers", reads, "", "", 0};
+  EXPECT_FALSE(report.broken());
+  report.loaders.pop_back();
+  EXPECT_FALSE(report.broken()) << "a format of none of them";
+}
+
+/// Found by loading tiny models of these types with transformers 5.23 and compressed-tensors 0.20.
+TEST_F(VerifyLoaders, TransformersInitializesSomeLayersByTheirWeight) {
+  struct Case {
+    const char* type;
+    const char* module;
+    bool refused;
+  };
+  const Case cases[] = {
+      {"t5", "encoder.block.0.layer.0.SelfAttention.q", true},
+      {"t5", "decoder.block.0.layer.2.DenseReluDense.wi_1", true},
+      {"falcon", "transformer.h.0.self_attention.query_key_value", true},
+      {"mamba2", "backbone.layers.0.mixer.out_proj", true},
+      {"mamba2", "backbone.layers.0.mixer.in_proj", false},
+      {"modernbert", "model.layers.0.attn.Wqkv", true},
+      {"llama", "model.layers.0.self_attn.q_proj", false},
+  };
+  for (const Case& c : cases) {
+    bed_.only(c.module, {64, 64}, {}, "compressed-tensors");
+    bed_.edit([&](LoadedFolder& f) { f.config["model_type"] = c.type; });
+    EXPECT_EQ(codes_of(report("transformers")).contains("init-needs-weight"), c.refused)
+        << c.type << ' ' << c.module;
+    EXPECT_EQ(broken_for("transformers"), c.refused) << c.type << ' ' << c.module;
+    EXPECT_FALSE(broken_for("vllm"));
+    EXPECT_FALSE(report().broken());
+  }
+}
+
+/// A tower has a type of its own, and names that the language model beside it has, too.
+TEST_F(VerifyLoaders, TheInitializationOfATowerIsItsOwn) {
+  for (const std::string tower : {"vision_tower", "language_model"}) {
+    bed_.only(tower + ".encoder.layers.0.self_attn.q_proj", {64, 64}, {}, "compressed-tensors");
+    bed_.edit([](LoadedFolder& f) {
+      f.config["model_type"] = "gemma3";
+      f.config["vision_config"] = {{"model_type", "siglip_vision_model"}};
+    });
+    EXPECT_EQ(broken_for("transformers"), tower == "vision_tower") << text_of(report());
+  }
+}
+
+TEST_F(VerifyLoaders, ExpertsOfLlama4BecomeLayersInTransformers) {
+  for (const std::string type : {"qwen3_moe", "llama4_text", "llama4"}) {
+    bed_.experts();
+    bed_.edit([&](LoadedFolder& f) { f.config["model_type"] = type; });
+    const VerifyReport one = report("transformers");
+    EXPECT_EQ(one.broken(), type == "qwen3_moe") << text_of(one);
+    EXPECT_EQ(one.loaders.at(0).verdict, type == "qwen3_moe" ? misreads : reads);
+  }
+}
+
+TEST_F(VerifyLoaders, TablesOfTheVocabularyAreNoLinearLayersInTransformers) {
+  struct Case {
+    const char* module;
+    bool tied;
+    Verdict verdict;
+  };
+  const Case cases[] = {{"lm_head", true, refuses},
+                        {"lm_head", false, reads},
+                        {"cls.predictions.decoder", true, refuses},
+                        {"model.shared", false, misreads},
+                        {"model.layers.0.mlp.up_proj", true, reads}};
+  for (const Case& c : cases) {
+    bed_.only(c.module, {96, 64}, {}, "compressed-tensors");
+    bed_.edit([&](LoadedFolder& f) {
+      f.config["vocab_size"] = 96;
+      f.config["tie_word_embeddings"] = c.tied;
+    });
+    EXPECT_EQ(verdicts_of(report())["transformers"], c.verdict) << c.module << c.tied;
+  }
+}
+
+}  // namespace
+}  // namespace nvfp4
