@@ -15,7 +15,8 @@ void add_repair(CLI::App& app);
 void add_sample(CLI::App& app);
 void add_bench(CLI::App& app);
 
-/// Exit status of `verify` for a broken checkpoint, thrown as CLI::RuntimeError.
+/// Exit status of `verify` for a broken checkpoint and of `compare` for an incomplete one, thrown
+/// as CLI::RuntimeError.
 inline constexpr int kBroken = 3;
 
 /// --threads, for the subcommands that compute.
@@ -26,6 +27,8 @@ void add_threads(CLI::App& command);
 void add_run_flags(CLI::App& command, bool& resume, bool& overwrite, bool& dry_run, bool& quiet);
 /// --drop, for those that may write a form with less in it.
 void add_drop(CLI::App& command, bool& drop);
+/// --force, for those that read a checkpoint to write another.
+void add_force(CLI::App& command, bool& force);
 /// --report, for those whose report is about tensors.
 void add_report(CLI::App& command, std::string& file);
 

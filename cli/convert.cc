@@ -94,6 +94,7 @@ void add_convert(CLI::App& app) {
   add_threads(*command);
   add_report(*command, arguments->report);
   add_drop(*command, o.drop);
+  add_force(*command, o.force);
   command->add_flag(
       "--decode", o.decode,
       "FP8 and MXFP4 beside 4-bit weights that FORM cannot hold become BF16, else they "

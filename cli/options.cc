@@ -26,6 +26,12 @@ void add_drop(CLI::App& command, bool& drop) {
                    "of caches), else it is an error");
 }
 
+void add_force(CLI::App& command, bool& force) {
+  command.add_flag("--force", force,
+                   "take weights whose scales are broken (NaN, infinite, far too large), with a "
+                   "warning; an error otherwise");
+}
+
 void add_report(CLI::App& command, std::string& file) {
   command.add_option("--report", file, "write everything about each tensor as JSON")
       ->option_text("FILE");

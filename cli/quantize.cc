@@ -160,6 +160,7 @@ void add_quantize(CLI::App& app) {
       ->check(CLI::IsMember(names));
   add_report(*command, arguments->report);
   add_drop(*command, o.drop);
+  add_force(*command, o.force);
   add_run_flags(*command, o.resume, o.overwrite, o.dry_run, arguments->quiet);
   command->footer(kFooter);
   command->callback([arguments] { run(*arguments); });

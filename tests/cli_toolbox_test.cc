@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/packed_models.h"
+#include "checkpoint/stored_tensors.h"
 #include "run_cli.h"
 
 namespace nvfp4 {
@@ -39,6 +40,50 @@ TEST_F(Cli, VerifyTellsAHealthyCheckpointFromABrokenOne) {
   }
   expect_one_line_error(run({"verify", "nowhere"}), 1, {"nowhere"});
   expect_one_line_error(run({"verify", "out", "--for", "ollama"}), 2, {"--for", "vllm"});
+}
+
+TEST_F(Cli, VerifySaysWhatEachLoaderMakesOfIt) {
+  make_sample();
+  ASSERT_EQ(run({"quantize", "m", "out", "-q"}).status, 0);
+  const Result all = run({"verify", "out", "-q"});
+  EXPECT_EQ(all.status, 0) << all.out;
+  for (const char* row : {"\nvllm          reads\n", "\ntransformers  refuses    loader-format: "})
+    EXPECT_TRUE(has(all.out, row)) << all.out;
+  EXPECT_LE(longest_line(all.out), 80u);
+  const Result one = run({"verify", "out", "-q", "--for", "transformers"});
+  EXPECT_EQ(one.status, 3) << "it refuses";
+  EXPECT_TRUE(has(one.out, "error loader-format")) << one.out;
+  EXPECT_EQ(run({"verify", "out", "-q", "--for", "vllm"}).status, 0);
+}
+
+TEST_F(Cli, WhatHoldsNothingIsNoSuccess) {
+  make_sample();
+  const Result plain = run({"verify", "m", "-q"});
+  EXPECT_EQ(plain.status, 3);
+  EXPECT_TRUE(has(plain.out, "not-quantized") && !has(plain.out, "not broken")) << plain.out;
+  write_text(dir_ / "m" / "model.safetensors.index.json",
+             R"({"metadata":{"total_size":0},"weight_map":{}})");
+  EXPECT_EQ(run({"verify", "m", "-q"}).status, 3);
+  for (const Words& words :
+       {Words{"inspect", "m"}, Words{"compare", "m", "m"}, Words{"quantize", "m", "out", "-q"}})
+    expect_one_line_error(run(words), 1, {"weight_map is empty"});
+  write_stored(dir_ / "a.safetensors", {stored_f32("x", {1}, {1.0f})});
+  write_stored(dir_ / "b.safetensors", {stored_f32("y", {1}, {1.0f})});
+  const Result apart = run({"compare", "a.safetensors", "b.safetensors"});
+  EXPECT_EQ(apart.status, 3);
+  EXPECT_TRUE(has(apart.out, "nothing was compared")) << apart.out;
+}
+
+TEST_F(Cli, CompareSaysTheMedianAndTheWorst) {
+  write_stored(dir_ / "a.safetensors",
+               {stored_f32("x", {1}, {1000.0f}), stored_f32("y", {1}, {1.0f}),
+                stored_f32("z", {1}, {1.0f})});
+  write_stored(dir_ / "b.safetensors",
+               {stored_f32("x", {1}, {1500.0f}), stored_f32("y", {1}, {1.125f}),
+                stored_f32("z", {1}, {1.0625f})});
+  const Result r = run({"compare", "a.safetensors", "b.safetensors"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_TRUE(has(r.out, "median of the tensors 12.500 %, worst 50.000 %")) << r.out;
 }
 
 TEST_F(Cli, ConvertWritesAnotherFormAndSaysWhatItDid) {

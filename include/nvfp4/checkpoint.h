@@ -51,6 +51,9 @@ struct QuantizeCheckpointOptions {
   /// Leave out tensors that the format has no place for (GGUF: layers for multi-token prediction,
   /// scales of key and value caches), with a warning. Else they are an UnsupportedError.
   bool drop = false;
+  /// Take weights whose scales verify_checkpoint() calls broken (NaN, infinite, far too large, in
+  /// the wrong sense), with a warning. Else they are a FormatError before anything is written.
+  bool force = false;
   std::string backend;           ///< of the CPU
   Device device;                 ///< that encodes; the output is the same on each
   bool wait_for_device = false;  ///< else the CPU encodes until it has started

@@ -20,7 +20,7 @@ struct ConvertOptions {
   /// As of QuantizeCheckpointOptions: activations of FP8 and MXFP4 weights, which get new scales.
   std::optional<std::filesystem::path> input_amax;
   bool resume = false, overwrite = false, dry_run = false;
-  bool drop = false;  ///< as of QuantizeCheckpointOptions
+  bool drop = false, force = false;  ///< as of QuantizeCheckpointOptions
   /// FP8 and MXFP4 weights that `to` cannot hold beside 4-bit ones become BF16, with a warning.
   /// Else they are an UnsupportedError.
   bool decode = false;

@@ -152,11 +152,11 @@ def quantize_checkpoint(input: Path, output: Path, *, scheme: str = "nvfp4",
                         ignore: Iterable[str] = (), include: Iterable[str] = (),
                         fuse: Iterable[str] = (), input_amax: Optional[Path] = None,
                         resume: bool = False, overwrite: bool = False, dry_run: bool = False,
-                        drop: bool = False, backend: str = "", device: str = "cpu",
+                        drop: bool = False, force: bool = False, backend: str = "", device: str = "cpu",
                         progress: Optional[Progress] = None) -> Report: ...
 def convert(input: Path, output: Path, to: str, *, scheme: Optional[str] = None,
             quantizer: str = "mse", input_amax: Optional[Path] = None, resume: bool = False,
-            overwrite: bool = False, dry_run: bool = False, drop: bool = False,
+            overwrite: bool = False, dry_run: bool = False, drop: bool = False, force: bool = False,
             decode: bool = False, backend: str = "",
             progress: Optional[Progress] = None) -> Report: ...
 def repair(path: Path, output: Path, *, source: Optional[Path] = None, scales: str = "linear",

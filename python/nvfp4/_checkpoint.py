@@ -15,7 +15,8 @@ def _strings(name, given):
 
 def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", quantizer="mse",
                         ignore=(), include=(), fuse=(), input_amax=None, resume=False,
-                        overwrite=False, dry_run=False, drop=False, backend="", device="cpu",
+                        overwrite=False, dry_run=False, drop=False, force=False, backend="",
+                        device="cpu",
                         progress=None):
     """Quantizes a Hugging Face model folder, or one .safetensors or .gguf file.
 
@@ -23,7 +24,8 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", qua
     format      'modelopt' (weight_scale_2 and input_scale are MULTIPLIERS) or 'compressed-tensors'
                 (weight_global_scale and input_global_scale are DIVISORS, their reciprocals);
                 'comfyui', one file in `output`; 'gguf', `output` is a file for llama.cpp
-    ignore, include, fuse, input_amax, resume, overwrite, dry_run, drop: as of `nvfp4 quantize`
+    ignore, include, fuse, input_amax, resume, overwrite, dry_run, drop, force: as of
+                `nvfp4 quantize`
     device      'cpu', 'cuda', 'cuda:N' or 'auto'; the output is the same
     progress    called as progress(tensor, tensors_done, tensors_total, bytes_done, bytes_total),
                 from any thread
@@ -33,25 +35,27 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", qua
     return json.loads(_core.quantize_checkpoint(
         input, output, scheme, format, quantizer, _strings("ignore", ignore),
         _strings("include", include), _strings("fuse", fuse), input_amax, resume, overwrite, dry_run,
-        drop, backend, device, progress))
+        drop, force, backend, device, progress))
 
 
 def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None, resume=False,
-            overwrite=False, dry_run=False, drop=False, decode=False, backend="", progress=None):
+            overwrite=False, dry_run=False, drop=False, force=False, decode=False, backend="",
+            progress=None):
     """Writes a quantized checkpoint in another form. NVFP4 is not rounded again: there and back gives
     the same tensors.
 
     to          one of conversion_targets(): 'modelopt', 'compressed-tensors', 'bf16', ...
     scheme      'nvfp4' or 'nvfp4a16'; as in the input if not given
     quantizer, input_amax: for FP8 and MXFP4 weights, as of quantize_checkpoint
-    resume, overwrite, dry_run, drop, progress: as of quantize_checkpoint
+    resume, overwrite, dry_run, drop, force, progress: as of quantize_checkpoint
     decode      FP8 and MXFP4 weights that `to` cannot hold beside 4-bit ones become BF16, with a
                 warning; else they are an error
     Returns the report that `nvfp4 convert --report` writes, as a dict. Raises IoError, FormatError,
     InvalidValueError, and UnsupportedError that names the tensor which `to` cannot hold.
     """
     return json.loads(_core.convert(input, output, to, scheme, quantizer, input_amax, resume,
-                                    overwrite, dry_run, drop, decode, backend, progress))
+                                    overwrite, dry_run, drop, force, decode, backend,
+                                    progress))
 
 
 def repair(path, output, *, source=None, scales="linear", nibbles="low", input_amax=None,
@@ -80,7 +84,8 @@ def verify(path, *, source=None, loader="", progress=None):
 
     source  the checkpoint that it was quantized from
     loader  judge for one of 'vllm', 'sglang', 'tensorrt-llm', 'transformers', 'llama.cpp' only
-    Returns the report of `nvfp4 verify --json`, as a dict.
+    Returns the report of `nvfp4 verify --json`, as a dict: `broken`, `findings`, and in `loaders`
+    what each makes of it ('reads', 'refuses', 'misreads'), and why.
     """
     return json.loads(_core.verify(path, source, loader, progress))
 
@@ -91,7 +96,8 @@ def inspect(path, *, tensor=None, histograms=True, progress=None):
 
 
 def compare(a, b, *, html=None, progress=None):
-    """Two checkpoints tensor by tensor: the report of `nvfp4 compare --json`.
+    """Two checkpoints tensor by tensor: the report of `nvfp4 compare --json`. `relative_error` is that
+    of all together, beside it are `median_relative_error` and `worst_relative_error` of `worst`.
 
     html  a file to write: one page for people that loads nothing, errors by layer, worst tensors,
           codes, scales and sizes, as of `nvfp4 compare --html`

@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 std::string convert_json(const fs::path& input, const fs::path& output, const std::string& to,
                          const std::optional<std::string>& scheme, const std::string& quantizer,
                          std::optional<fs::path> input_amax, bool resume, bool overwrite,
-                         bool dry_run, bool drop, bool decode, const std::string& backend,
-                         const nb::object& progress) {
+                         bool dry_run, bool drop, bool force, bool decode,
+                         const std::string& backend, const nb::object& progress) {
   ConvertOptions options;
   options.input = input;
   options.output = output;
@@ -32,6 +32,7 @@ std::string convert_json(const fs::path& input, const fs::path& output, const st
   options.overwrite = overwrite;
   options.dry_run = dry_run;
   options.drop = drop;
+  options.force = force;
   options.decode = decode;
   options.backend = backend;
   options.progress = progress_of(progress);
@@ -45,8 +46,8 @@ void bind_convert(nb::module_& m) {
   m.def("conversion_targets", &conversion_targets);
   m.def("convert", &convert_json, "input"_a, "output"_a, "to"_a, "scheme"_a = nb::none(),
         "quantizer"_a = "mse", "input_amax"_a = nb::none(), "resume"_a = false,
-        "overwrite"_a = false, "dry_run"_a = false, "drop"_a = false, "decode"_a = false,
-        "backend"_a = "", "progress"_a = nb::none());
+        "overwrite"_a = false, "dry_run"_a = false, "drop"_a = false, "force"_a = false,
+        "decode"_a = false, "backend"_a = "", "progress"_a = nb::none());
 }
 
 }  // namespace nvfp4::python

@@ -48,6 +48,7 @@ QuantizeReport convert_checkpoint(const ConvertOptions& options) {
   transform.overwrite = options.overwrite;
   transform.dry_run = options.dry_run;
   transform.drop = options.drop;
+  transform.force = options.force;
   transform.decode = options.decode;
   transform.backend = options.backend;
   transform.progress = options.progress;

@@ -16,6 +16,7 @@
 #include "checkpoint/output_folder.h"
 #include "checkpoint/pipeline.h"
 #include "checkpoint/posix_file.h"
+#include "checkpoint/verify/checks.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"
 
@@ -166,6 +167,26 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
   add_outcomes(std::move(outcomes), report);
 }
 
+/// What verify calls broken in a source must not come out as if it were whole. The warning, if it
+/// is taken all the same.
+std::string take_faults(const ModelFolder& model, const TransformOptions& options) {
+  std::vector<Finding> faults = value_faults(model.tensors, {});
+  if (options.task == TransformOptions::Task::decode)  // which writes no input scale
+    std::erase_if(faults, [](const Finding& f) { return f.code == "input-scale-invalid"; });
+  if (faults.empty()) return {};
+  const std::string more =
+      faults.size() == 1 ? "" : fmt::format(" (and {} weights more)", faults.size() - 1);
+  require<FormatError>(
+      options.force,
+      "{}: {}{}; nvfp4 verify lists all, nvfp4 repair mends NVFP4, --force takes the values as "
+      "they "
+      "are{}",
+      faults[0].code, faults[0].text, more,
+      options.task == TransformOptions::Task::quantize ? ", what is not finite with --ignore" : "");
+  return fmt::format("--force: broken weights are taken as they are: {}: {}{}", faults[0].code,
+                     faults[0].text, more);
+}
+
 }  // namespace
 
 QuantizeReport transform_model(const ModelFolder& model, const TransformOptions& options) try {
@@ -193,7 +214,11 @@ QuantizeReport transform_checkpoint(const TransformOptions& options) {
   DeviceProbe device(options.device);
   device.check_what_is_known();
   find_backend(options.backend);
-  return transform_model(open_model_folder(options.input), options);
+  const ModelFolder model = open_model_folder(options.input);
+  const std::string warning = take_faults(model, options);
+  QuantizeReport report = transform_model(model, options);
+  if (!warning.empty()) report.warnings.insert(report.warnings.begin(), warning);
+  return report;
 }
 
 }  // namespace nvfp4::checkpoint

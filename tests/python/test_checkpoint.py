@@ -1,6 +1,7 @@
 """Whole checkpoints, and the installed command."""
 
 import json
+import math
 import struct
 import subprocess
 import sys
@@ -38,7 +39,12 @@ def test_quantize_verify_compare_inspect(model, tmp_path):
     assert report["tensors"]
     checked = nvfp4.verify(out, source=model)
     assert not [f for f in checked["findings"] if f["severity"] == "error"]
-    assert nvfp4.compare(model, out)["tensors"]
+    assert checked["loaders"]["vllm"]["verdict"] == "reads"
+    assert nvfp4.verify(out, loader="transformers")["broken"]
+    difference = nvfp4.compare(model, out)
+    errors = sorted(t["relative_error"] for t in difference["tensors"])
+    assert errors[0] <= difference["median_relative_error"] <= errors[-1]
+    assert difference["worst_relative_error"] == errors[-1]
     assert nvfp4.inspect(out)["scheme"]
 
 
@@ -117,6 +123,14 @@ def test_convert_there_and_back_and_repair(model, tmp_path):
         nvfp4.convert(tmp_path / "b", tmp_path / "d", "modelopt")
     report = nvfp4.convert(tmp_path / "b", tmp_path / "d", "modelopt", decode=True)
     assert "dequantized" in {t["action"] for t in report["tensors"]}
+
+    add_tensors(tmp_path / "b" / "model.safetensors", {
+        "model.layers.1.extra.weight": ("F8_E4M3", [128, 128], bytes(range(64)) * 256),
+        "model.layers.1.extra.weight_scale_inv": ("F32", [1, 1], struct.pack("<f", math.nan))})
+    with pytest.raises(nvfp4.FormatError, match="scale-nan.*--force"):
+        nvfp4.convert(tmp_path / "b", tmp_path / "e", "bf16")
+    assert "--force" in nvfp4.convert(tmp_path / "b", tmp_path / "e", "bf16",
+                                      force=True)["warnings"][0]
 
     (tmp_path / "a" / "hf_quant_config.json").unlink()
     (tmp_path / "a" / "config.json").write_bytes((model / "config.json").read_bytes())

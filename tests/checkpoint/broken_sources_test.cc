@@ -1,0 +1,156 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/findings.h"
+#include "checkpoint/packed_models.h"
+#include "nvfp4/convert.h"
+#include "nvfp4/error.h"
+#include "nvfp4/verify.h"
+
+/// What verify calls broken in a source does not come out of quantize and convert as if it were
+/// whole.
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kModule = "model.layers.0.mlp.down_proj";
+
+PackedWeight fp8_with(float scale) {
+  PackedWeight w = fp8_blocks(kModule, 128, 128);
+  w.tensors[0].bytes[7] = std::byte{0x7E};  // 448, so that the scale decides
+  w.tensors[1].bytes = encode({scale}, safetensors::DType::f32);
+  return w;
+}
+
+PackedWeight mxfp4_with(int exponent) {
+  PackedWeight w = mxfp4_matrix("layers.0.ffn.experts.0.w1", 32, 64, 120, 125);
+  w.tensors[1].bytes[5] = static_cast<std::byte>(exponent);
+  w.tensors[0].bytes[std::size_t{5} * 16] = std::byte{0x07};  // 6
+  return w;
+}
+
+struct Broken {
+  const char* name;
+  std::function<PackedWeight()> weight;
+  const char* code;  ///< "" if it is sound
+};
+
+const std::vector<Broken>& cases() {
+  static const std::vector<Broken> all = {
+      {"Fp8", [] { return fp8_with(1e-4f); }, ""},
+      {"Fp8Negative", [] { return fp8_with(-1e-4f); }, ""},
+      {"Fp8NaN", [] { return fp8_with(std::nanf("")); }, "scale-nan"},
+      {"Fp8Infinite", [] { return fp8_with(-INFINITY); }, "scale-nan"},
+      {"Fp8JustSmallEnough", [] { return fp8_with(5.99f); }, ""},
+      {"Fp8TooLarge", [] { return fp8_with(6.0f); }, "scale-too-large"},
+      {"Fp8Absurd", [] { return fp8_with(3e38f); }, "scale-too-large"},
+      {"Mxfp4", [] { return mxfp4_with(135); }, ""},
+      {"Mxfp4NaN", [] { return mxfp4_with(255); }, "scale-nan"},
+      {"Mxfp4TooLarge", [] { return mxfp4_with(136); }, "scale-too-large"},
+      {"Mxfp4Absurd", [] { return mxfp4_with(254); }, "scale-too-large"},
+  };
+  return all;
+}
+
+class BrokenSource : public testing::TestWithParam<Broken> {};
+
+TEST_P(BrokenSource, IsRefusedUnlessForced) {
+  const Broken& broken = GetParam();
+  const TempDir dir;
+  write_model(dir / "in", {broken.weight().tensors}, kLlamaConfig);
+  const std::string code = broken.code;
+  EXPECT_EQ(codes_of(verify_checkpoint({dir / "in", {}, "", {}})),
+            code.empty() ? std::set<std::string>{} : std::set<std::string>{code});
+  const std::map<std::string, std::function<QuantizeReport(bool force, bool dry_run)>> writers = {
+      {"quantize",
+       [&](bool force, bool dry_run) {
+         auto options = quantize_options(dir / "in", dir / "out");
+         options.force = force;
+         if (force) options.ignore = {"*"};  // NVFP4 has no NaN
+         options.dry_run = dry_run;
+         options.overwrite = true;
+         return quantize_checkpoint(options);
+       }},
+      {"convert", [&](bool force, bool dry_run) {
+         ConvertOptions options;
+         options.input = dir / "in";
+         options.output = dir / "out";
+         options.to = "bf16";
+         options.force = force;
+         options.dry_run = dry_run;
+         options.overwrite = true;
+         return convert_checkpoint(options);
+       }}};
+  for (const auto& [name, write] : writers) {
+    fs::remove_all(dir / "out");
+    for (const bool dry_run : {true, false}) {
+      if (code.empty()) {
+        EXPECT_TRUE(write(false, dry_run).warnings.empty()) << name;
+        continue;
+      }
+      expect_error<FormatError>([&, &write = write] { write(false, dry_run); },
+                                {code, "in/model.safetensors", "1 of", "--force"});
+      EXPECT_FALSE(fs::exists(dir / "out")) << name;
+    }
+    if (code.empty()) continue;
+    const QuantizeReport forced = write(true, false);
+    ASSERT_FALSE(forced.warnings.empty()) << name;
+    EXPECT_NE(forced.warnings[0].find("--force"), std::string::npos) << forced.warnings[0];
+    EXPECT_NE(forced.warnings[0].find(code), std::string::npos) << forced.warnings[0];
+    EXPECT_TRUE(fs::exists(dir / "out" / "model.safetensors")) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, BrokenSource, testing::ValuesIn(cases()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+/// Faults of NVFP4 that a conversion would carry on.
+TEST(BrokenNvfp4, IsNotConverted) {
+  struct Case {
+    const char* code;
+    const char* tensor;
+    std::function<void(std::vector<std::byte>&)> change;
+  };
+  const auto set = [](float x) {
+    return [x](std::vector<std::byte>& bytes) { bytes = encode({x}, safetensors::DType::f32); };
+  };
+  const Case cases[] = {
+      {"scale-nan", ".weight_scale", [](auto& b) { b[3] = std::byte{0x7F}; }},
+      {"scale-negative", ".weight_scale", [](auto& b) { b[3] = std::byte{0xB8}; }},
+      {"global-scale-invalid", ".weight_scale_2", set(0)},
+      {"global-scale-sense", ".weight_scale_2", set(1000)},
+      {"input-scale-invalid", ".input_scale", set(-1)},
+  };
+  const TempDir dir;
+  for (const Case& c : cases) {
+    fs::remove_all(dir / "source");
+    fs::remove_all(dir / "in");
+    write_model(dir / "source", {{random_tensor(kModule + ".weight", {64, 64})}}, kLlamaConfig);
+    quantize_checkpoint(quantize_options(dir / "source", dir / "in"));
+    LoadedFolder folder(dir / "in");
+    c.change(folder.at(kModule + c.tensor).bytes);
+    folder.write(dir / "in");
+    for (const char* to : {"compressed-tensors", "bf16"}) {
+      ConvertOptions options;
+      options.input = dir / "in";
+      options.output = dir / "out";
+      options.to = to;
+      if (std::string(to) == "bf16" && std::string(c.code) == "input-scale-invalid") {
+        EXPECT_TRUE(convert_checkpoint(options).warnings.empty()) << "it writes none";
+        fs::remove_all(dir / "out");
+        continue;
+      }
+      expect_error<FormatError>([&] { convert_checkpoint(options); },
+                                {c.code, "nvfp4 repair", "--force"});
+      EXPECT_FALSE(fs::exists(dir / "out"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nvfp4
