@@ -96,17 +96,19 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
   for (std::size_t f = 0; f < model.files.size(); ++f) {
     for (const auto& tensor : model.files[f].tensors()) {
       const auto entry = index.weight_map.find(tensor.name);
-      require<FormatError>(entry != index.weight_map.end(), "{}: {} of {} is not in the index",
+      require<FormatError>(entry != index.weight_map.end(),
+                           "{}: {} of {} is not in the index; nvfp4 repair writes it anew",
                            file.string(), tensor.name, model.file_names[f]);
       require<FormatError>(entry->second == model.file_names[f],
-                           "{}: {} is in {}, the index says {}", file.string(), tensor.name,
-                           model.file_names[f], entry->second);
+                           "{}: {} is in {}, the index says {}; nvfp4 repair writes it anew",
+                           file.string(), tensor.name, model.file_names[f], entry->second);
     }
   }
   for (const auto& [tensor, shard] : index.weight_map) {
     const auto at = std::find(model.file_names.begin(), model.file_names.end(), shard);
     const auto f = static_cast<std::size_t>(at - model.file_names.begin());
-    require<FormatError>(model.files[f].find(tensor) != nullptr, "{}: {} does not hold {}",
+    require<FormatError>(model.files[f].find(tensor) != nullptr,
+                         "{}: {} does not hold {}; nvfp4 repair writes the index anew",
                          file.string(), shard, tensor);
   }
 }
@@ -181,9 +183,11 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
   }
 
   model.root = input;
-  require<UnsupportedError>(!fs::exists(input / kJournalName),
-                            "{}: holds {}, so it is the output of an interrupted run",
-                            input.string(), kJournalName);
+  require<UnsupportedError>(
+      !fs::exists(input / kJournalName),
+      "{}: holds {}, so it is the output of an interrupted run; the command that "
+      "wrote it finishes it with --resume",
+      input.string(), kJournalName);
   std::vector<std::string> shards, indexes;
   for (const auto& entry : fs::directory_iterator(input)) {
     const std::string name = entry.path().filename().string();
@@ -211,7 +215,6 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
       names.insert(shard);
     }
     model.file_names.assign(names.begin(), names.end());
-    require<FormatError>(!names.empty(), "{}: names no tensor", path.string());
   } else {
     model.file_names = shards_without_index(input, shards);
     if (model.file_names.size() > 1) {
