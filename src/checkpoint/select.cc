@@ -2,152 +2,114 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <span>
 
+#include "checkpoint/kept_names.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-using Parts = std::vector<std::string_view>;
+using Parts = std::span<const std::string_view>;
 
 bool one_of(std::string_view x, std::initializer_list<std::string_view> list) {
   return std::find(list.begin(), list.end(), x) != list.end();
 }
 
-bool contains(std::string_view text, std::string_view piece) {
-  return text.find(piece) != std::string_view::npos;
+/// Of one part: "x", "x*", "*x" or "*x*".
+bool part_matches(std::string_view pattern, std::string_view part) {
+  const bool from = pattern.starts_with('*');
+  if (from) pattern.remove_prefix(1);
+  const bool to = pattern.ends_with('*');
+  if (to) pattern.remove_suffix(1);
+  if (from && to) return part.find(pattern) != std::string_view::npos;
+  return from ? part.ends_with(pattern) : to ? part.starts_with(pattern) : part == pattern;
 }
 
-template <class Predicate>
-bool any_part(const Parts& parts, Predicate predicate) {
-  return std::any_of(parts.begin(), parts.end(), predicate);
+/// The parts of a pattern against as many parts of a name.
+bool parts_match(std::string_view pattern, Parts parts) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::size_t dot = pattern.find('.');
+    if (!part_matches(pattern.substr(0, dot), parts[i])) return false;
+    pattern.remove_prefix(std::min(dot, pattern.size() - 1) + 1);
+  }
+  return true;
 }
 
-/// True if one of the last `n` parts satisfies the predicate.
-template <class Predicate>
-bool any_of_last(const Parts& parts, std::size_t n, Predicate predicate) {
-  return std::any_of(parts.end() - static_cast<std::ptrdiff_t>(std::min(n, parts.size())),
-                     parts.end(), predicate);
+bool matches(std::string_view pattern, Where where, Parts parts) {
+  if (where == Where::last || where == Where::whole) {
+    const std::size_t n = static_cast<std::size_t>(std::ranges::count(pattern, '.')) + 1;
+    return (where == Where::last ? n <= parts.size() : n == parts.size()) &&
+           parts_match(pattern, parts.last(n));
+  }
+  if (where == Where::first) parts = parts.first(1);
+  if (where == Where::last3) parts = parts.last(std::min<std::size_t>(3, parts.size()));
+  return std::ranges::any_of(parts, [&](std::string_view p) { return part_matches(pattern, p); });
 }
 
-bool is_vision(const Parts& module) {
-  return any_part(module,
-                  [](std::string_view p) {
-                    return p.starts_with("visual") || p.starts_with("vision") || p == "vit" ||
-                           p == "vpm" || p.ends_with("projector") || p.starts_with("resampler") ||
-                           one_of(p,
-                                  {"image_encoder", "img_processor", "img_projection",
-                                   "patch_merger", "modality_projection", "sam_model", "mlp_AR",
-                                   "embed_vision", "aligner", "connector", "image_newline", "vte"});
-                  }) ||
-         module.front() == "mlp1";
+/// One of the patterns of a list.
+bool matches_one(std::string_view patterns, Where where, Parts parts) {
+  while (!patterns.empty()) {
+    const std::size_t space = std::min(patterns.find(' '), patterns.size());
+    if (matches(patterns.substr(0, space), where, parts)) return true;
+    patterns.remove_prefix(std::min(space + 1, patterns.size()));
+  }
+  return false;
 }
 
-bool is_audio(const Parts& module, std::string_view model_type) {
-  return any_part(module,
-                  [](std::string_view p) {
-                    return p.starts_with("audio") || p.starts_with("speech") ||
-                           one_of(p, {"sound_encoder", "whisper_encoder", "embed_audio", "apm",
-                                      "talker", "token2wav", "code2wav"});
-                  }) ||
-         (model_type.starts_with("granite_speech") && module.front() == "encoder");
+bool is_model_type(std::string_view patterns, std::string_view model_type) {
+  return matches_one(patterns, Where::whole, Parts(&model_type, 1));
 }
 
-bool is_norm(const Parts& module) {
-  const auto norm = [](std::string_view p) {
-    return contains(p, "norm") || p == "ln" || p.starts_with("ln_") || p.ends_with("_ln") ||
-           contains(p, "LayerNorm") || contains(p, "Norm");
-  };
-  // "norm1.linear": the projection of an adaptive norm.
-  return norm(module.back()) ||
-         (module.size() >= 2 && norm(module[module.size() - 2]) && contains(module.back(), "lin"));
+/// The first rule that fits; null if there is none.
+const NameRule* find_rule(std::span<const NameRule> rules, Parts module,
+                          std::string_view model_type) {
+  for (const NameRule& rule : rules) {
+    if (!rule.model_types.empty() && !is_model_type(rule.model_types, model_type)) continue;
+    if (matches_one(rule.names, rule.where, module)) return rule.kind.empty() ? nullptr : &rule;
+  }
+  return nullptr;
 }
 
-bool is_modulation(const Parts& module) {
-  return any_of_last(module, 2, [](std::string_view p) {
-    return contains(p, "modulation") || p.starts_with("adaLN") || one_of(p, {"img_mod", "txt_mod"});
-  });
-}
-
-bool is_head(const Parts& module) {
-  const std::string_view last = module.back();
-  return one_of(last, {"lm_head", "embed_out", "head", "score", "classifier", "qa_outputs"}) ||
-         (one_of(last, {"output", "output_layer"}) && module.size() <= 2) ||
-         (last == "proj_out" && module.size() == 1) ||
-         (last == "ff_out" && module.size() >= 2 && module[module.size() - 2] == "transformer") ||
-         (last == "linear" &&
-          any_of_last(module, 3, [](std::string_view p) { return p.ends_with("final_layer"); }));
-}
-
-/// What takes the inputs of a diffusion model in, as its own repository names it.
-bool is_diffusion_input(const Parts& module) {
-  return any_part(module, [](std::string_view p) {
-    return one_of(p, {"img_in", "txt_in", "time_in", "vector_in", "guidance_in"});
-  });
-}
-
-bool is_embedding(const Parts& module) {
-  return any_of_last(module, 3,
-                     [](std::string_view p) {
-                       return contains(p, "embed") || one_of(p, {"wte", "wpe"});
-                     }) ||
-         any_part(module, [](std::string_view p) { return p == "condition_embedder"; }) ||
-         is_diffusion_input(module) || module.back() == "relative_attention_bias" ||
-         (module.size() == 1 && module.back() == "shared");
-}
-
-/// Of embeddings: no module that multiplies by it.
-bool is_table(const Parts& module) {
-  const std::string_view last = module.back();
-  return one_of(last, {"wte", "wpe", "relative_attention_bias", "shared"}) ||
-         (contains(last, "embed") && !last.ends_with("embedder"));
-}
-
-/// The projections of Mamba-1, whose loaders build them plain. Mamba-2 has one of them only.
-bool is_first_mamba(const Parts& module, std::string_view model_type) {
-  if (module.size() < 2 || !one_of(module[module.size() - 2], {"mixer", "mamba"})) return false;
-  return one_of(module.back(), {"x_proj", "dt_proj"}) ||
-         (one_of(model_type, {"mamba", "falcon_mamba", "jamba"}) &&
-          one_of(module.back(), {"in_proj", "out_proj"}));
-}
-
-bool is_router(const Parts& module) {
-  return one_of(module.back(), {"gate", "router", "shared_expert_gate", "switch"}) ||
-         any_of_last(module, 2, [](std::string_view p) { return contains(p, "router"); }) ||
-         (module.back() == "wg" && module.size() >= 2 && module[module.size() - 2] == "gate");
-}
-
-/// The projection that joins hidden state and embedding in front of a multi-token prediction
-/// block. Loaders build it as a plain layer.
-bool is_mtp_joint(const Parts& module) {
-  const std::string_view last = module.back();
-  if (last == "eh_proj") return true;
-  if (any_of_last(module, 2, [](std::string_view p) { return p == "mtp_linear_proj"; }))
-    return true;
-  return one_of(last, {"fc", "input_proj", "e_proj", "h_proj"}) &&
-         any_part(module,
-                  [](std::string_view p) { return p.starts_with("mtp") || contains(p, "nextn"); });
+/// The projection that joins hidden state and embedding in front of a multi-token prediction block.
+bool is_mtp_joint(Parts module) {
+  return one_of(module.back(), {"fc", "input_proj", "e_proj", "h_proj"}) &&
+         matches_one("mtp* *nextn*", Where::any, module);
 }
 
 bool is_number(std::string_view p) {
   return !p.empty() && p.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-bool is_expert(const Parts& module) {
+bool is_expert(Parts module) {
   for (std::size_t i = 0; i + 1 < module.size(); ++i)
     if (module[i] == "experts" && is_number(module[i + 1])) return true;
   return false;
 }
 
-bool is_stacked_experts(const safetensors::TensorInfo& t, const Parts& module) {
-  return t.shape.size() == 3 && module.size() >= 2 && module[module.size() - 2] == "experts" &&
-         one_of(module.back(),
-                {"gate_up_proj", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"});
+constexpr const char* kConv1dReason = "Conv1D stores [in, out]";
+
+/// The shapes tell GPT-2's in other models; of a square matrix nothing does.
+bool is_conv1d(const safetensors::TensorInfo& t, Parts module, std::string_view model_type) {
+  if (t.shape.size() != 2 || !matches_one(kConv1dNames, Where::last, module)) return false;
+  if (is_model_type(kConv1dModels, model_type)) return true;
+  const std::string_view last = module.back();
+  return (last == "c_attn" && t.shape[1] == 3 * t.shape[0]) ||
+         (last == "c_fc" && t.shape[1] == 4 * t.shape[0]);
 }
 
-Selection keep(std::string kind, std::string reason, bool linear = true) {
+/// Outside of the layers that repeat there are no members of fused layers, and few weights.
+bool is_thin_head(const safetensors::TensorInfo& t, Parts module) {
+  return t.shape.size() == 2 && t.shape[0] < kBlock && std::ranges::none_of(module, is_number);
+}
+
+Selection keep(std::string_view kind, std::string reason, bool linear = true) {
   return {
-      .quantize = false, .kind = std::move(kind), .reason = std::move(reason), .linear = linear};
+      .quantize = false, .kind = std::string(kind), .reason = std::move(reason), .linear = linear};
+}
+
+Selection keep(const NameRule& rule) {
+  return keep(rule.kind, std::string(rule.reason), rule.linear);
 }
 
 /// Why the tensor can never become an NVFP4 matrix; empty if it can. The depth of stacked experts
@@ -166,13 +128,11 @@ std::string obstacle(const safetensors::TensorInfo& t, bool stacked) {
 }  // namespace
 
 bool is_latent_projection(std::string_view name) {
-  return one_of(split_name(module_of(name)).back(), {"kv_b_proj", "wkv_b"});
+  return matches_one(kLatentProjections, Where::last, split_name(module_of(name)));
 }
 
 bool is_decay_projection(std::string_view name) {
-  const Parts module = split_name(module_of(name));
-  return module.size() >= 2 && module[module.size() - 2] == "linear_attn" &&
-         one_of(module.back(), {"in_proj_a", "in_proj_b", "in_proj_ba"});
+  return matches_one(kDecays, Where::last, split_name(module_of(name)));
 }
 
 bool is_float(safetensors::DType dtype) {
@@ -187,46 +147,31 @@ DType matrix_dtype(safetensors::DType dtype) {
 }
 
 Selection classify(const safetensors::TensorInfo& t, std::string_view model_type) {
-  const Parts module = split_name(module_of(t.name));
-  const std::string_view last = module.back();
+  const std::vector<std::string_view> module = split_name(module_of(t.name));
   const std::size_t rank = t.shape.size();
-  if (last == "bias" || last.ends_with("_bias") || last.ends_with(".bias"))
+  const bool is_weight = t.name.ends_with(".weight");
+  if (!is_weight && (module.back() == "bias" || module.back().ends_with("_bias")))
     return keep("bias", "biases stay in their dtype", false);
-  if (is_vision(module)) return keep("vision", "vision towers and projectors are sensitive");
-  if (is_audio(module, model_type))
-    return keep("audio", "audio towers and projectors are sensitive");
-  if (is_norm(module)) return keep("norm", "norms are small and sensitive", rank == 2);
-  const bool stacked = is_stacked_experts(t, module);
-  if (!stacked && (rank > 2 || contains(last, "conv")))
-    return keep("convolution",
-                rank > 2 ? fmt::format("{}-D, not a known expert layout", rank) : "convolution");
-  if (one_of(model_type, {"gpt2", "openai-gpt", "imagegpt"}) && last.starts_with("c_"))
-    return keep("convolution", "Conv1D stores [in, out]");
-  if (is_head(module)) return keep("lm_head", "loaders expect an unquantized output head");
-  if (last == "proj_out" && module.front() == "single_transformer_blocks")
-    return keep("linear", "loaders that look for substrings exclude it with the model's proj_out");
-  if (is_mtp_joint(module)) return keep("mtp", "loaders build it as a plain layer");
-  if (is_router(module)) return keep("router", "routers and gates decide by small differences");
-  if (is_modulation(module)) return keep("modulation", "it scales every activation");
-  if (is_embedding(module))
-    return is_table(module) ? keep("embedding", "a table, not a matrix product", false)
-                            : keep("embedding", "it takes the model's inputs in");
-  if (is_latent_projection(t.name))
-    return keep("latent attention", "loaders take it apart, and multiply by its halves");
-  if (is_first_mamba(module, model_type)) return keep("mamba", "loaders build it as a plain layer");
-  if (is_decay_projection(t.name)) return keep("decay", "small, and it decides what is forgotten");
-  if (any_part(module, [](std::string_view p) {
-        return p.starts_with("lora_A") || p.starts_with("lora_B");
-      }))
-    return keep("adapter", "a thin matrix of an adapter");
-  if (any_part(module, [](std::string_view p) { return p == "indexer"; }))
-    return keep("indexer", "loaders expect an unquantized sparse attention indexer");
+  if (const NameRule* rule = find_rule(kTowers, module, model_type)) return keep(*rule);
+  if (const NameRule* rule = find_rule(kNorms, module, model_type))
+    return keep(rule->kind, std::string(rule->reason), rank == 2);
+  const bool stacked = rank == 3 && matches_one(kStackedExperts, Where::last, module);
+  if (rank == 3 && !stacked && matches_one(kOtherStackedExperts, Where::last, module))
+    return keep("experts", "a stack of experts that no loader reads in 4 bits under this name");
+  if (rank > 2 && !stacked)
+    return keep("convolution", fmt::format("{}-D, not a known expert layout", rank));
+  if (matches_one(kConvolutions, Where::last, module)) return keep("convolution", "convolution");
+  if (is_conv1d(t, module, model_type)) return keep("convolution", kConv1dReason);
+  if (is_mtp_joint(module)) return keep("mtp", std::string(kPlainReason));
+  if (const NameRule* rule = find_rule(kModules, module, model_type)) return keep(*rule);
   if (rank < 2) return keep("vector", "scalars and vectors stay in their dtype", false);
   const std::string kind = stacked ? "stacked experts" : is_expert(module) ? "expert" : "linear";
-  if (const std::string why = obstacle(t, stacked); !why.empty())
-    return keep(t.name.ends_with(".weight") || stacked ? kind : "other", why,
-                stacked || t.name.ends_with(".weight") ||
-                    any_part(module, [](std::string_view p) { return p == "experts"; }));
+  if (const std::string why = obstacle(t, stacked); !why.empty()) {
+    const bool linear = is_weight || stacked || matches_one("experts", Where::any, module);
+    return keep(is_weight || stacked ? kind : "other", why, linear);
+  }
+  if (!stacked && is_thin_head(t, module))
+    return keep("head", fmt::format("{} rows, not enough to gain by it", t.shape[0]));
   return {.quantize = true, .kind = kind, .reason = {}};
 }
 
@@ -255,10 +200,9 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
   if (ignored) return s;
   for (std::size_t i = 0; i < include_.size(); ++i) {
     if (!include_[i].matches(tensor.name)) continue;
-    const std::string why =
-        s.kind == "convolution" && tensor.shape.size() == 2 && s.reason.starts_with("Conv1D")
-            ? s.reason
-            : obstacle(tensor, s.kind == "stacked experts");
+    const std::string why = is_conv1d(tensor, split_name(module_of(tensor.name)), model_type_)
+                                ? kConv1dReason
+                                : obstacle(tensor, s.kind == "stacked experts");
     require<ValueError>(why.empty() || !include_[i].exact(),
                         "--include {}: {} cannot be quantized: {}", include_[i].text(), tensor.name,
                         why);

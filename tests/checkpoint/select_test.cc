@@ -85,23 +85,70 @@ TEST(Select, DeepSeekV3) {
 }
 
 TEST(Select, StackedExperts) {
-  check({{"language_model.model.layers.1.feed_forward.experts.gate_up_proj",
-          {16, 5120, 16384},
-          true,
-          "stacked experts"},
-         {"language_model.model.layers.1.feed_forward.router.weight", {16, 5120}, false, "router"},
-         {"language_model.model.layers.1.feed_forward.shared_expert.up_proj.weight",
-          {8192, 5120},
-          true,
-          "linear"},
-         {"model.layers.1.mlp.experts.down_proj", {32, 2880, 2880}, true, "stacked experts"},
-         {"model.layers.1.mlp.experts.down_proj_bias", {32, 2880}, false, "bias"},
-         {"model.layers.1.mlp.router.weight", {32, 2880}, false, "router"},
-         {"model.layers.1.self_attn.sinks", {64}, false, "vector"},
-         {"model.layers.1.block_sparse_moe.input_linear.weight",
-          {32, 1024, 1536},
-          false,
-          "convolution"}});
+  check(
+      {{"language_model.model.layers.1.feed_forward.experts.gate_up_proj",
+        {16, 5120, 16384},
+        true,
+        "stacked experts"},
+       {"language_model.model.layers.1.feed_forward.router.weight", {16, 5120}, false, "router"},
+       {"language_model.model.layers.1.feed_forward.shared_expert.up_proj.weight",
+        {8192, 5120},
+        true,
+        "linear"},
+       {"model.layers.1.mlp.experts.down_proj", {32, 2880, 2880}, true, "stacked experts"},
+       {"model.layers.1.mlp.experts.down_proj_bias", {32, 2880}, false, "bias"},
+       {"model.layers.1.mlp.router.weight", {32, 2880}, false, "router"},
+       {"model.layers.1.self_attn.sinks", {64}, false, "vector"},
+       {"model.layers.1.block_sparse_moe.input_linear.weight", {32, 1024, 1536}, false, "experts"},
+       {"model.layers.0.self_attention.experts.output_linear.weight",
+        {8, 2048, 2048},
+        false,
+        "experts"},
+       {"model.layers.0.conv.conv.weight", {2048, 1, 3}, false, "convolution"}});
+}
+
+TEST(Select, TablesUnderOtherNames) {
+  check({{"model.shared.weight", {50265, 1024}, false, "embedding"},
+         {"transformer.w.weight", {246534, 1280}, false, "embedding"},
+         {"layers.0.self_attn.rel_pos_emb.weight", {1025, 128}, false, "embedding"},
+         {"encoder.pos_emb.weight", {512, 1024}, false, "embedding"},
+         {"text_model.model.segment_emb.weight", {2, 1536}, false, "embedding"},
+         {"decoder.freq_emb.weight", {3, 1280}, false, "embedding"},
+         {"mask_decoder.mask_tokens.weight", {4, 256}, false, "embedding"},
+         {"model.query_feat.weight", {3900, 256}, false, "embedding"},
+         {"query.weight", {200, 1024}, false, "embedding"},
+         {"encoder.layer.0.attention.self.query.weight", {768, 768}, true, "linear"}});
+}
+
+TEST(Select, Heads) {
+  check({{"lm_head.decoder.weight", {50265, 1024}, false, "lm_head"},
+         {"cls.predictions.decoder.weight", {30522, 768}, false, "lm_head"},
+         {"model.decoder.output_projection.weight", {42024, 1024}, false, "lm_head"},
+         {"decoder.weight", {50368, 768}, false, "lm_head"},
+         {"cls.predictions.transform.dense.weight", {768, 768}, false, "head"},
+         {"classification_head.out_proj.weight", {3, 1024}, false, "head"},
+         {"bert.pooler.dense.weight", {768, 768}, false, "head"},
+         {"vocoder.dur_predictor.proj.weight", {1, 1280}, false, "head"},
+         {"model.layers.0.self_attn.k_proj.weight", {8, 64}, true, "linear"},
+         {"encoder.blocks.0.attention.q_head.weight", {768, 768}, true, "linear"}});
+}
+
+TEST(Select, AModelThatBearsATowersName) {
+  const Case query = {"vit.encoder.layer.0.attention.query.weight", {768, 768}, true, "linear"};
+  check({query}, "vit");
+  check({{query.name, query.shape, false, "vision"}}, "llava");
+}
+
+TEST(Select, Conv1dIsKeptInEveryModelThatHasIt) {
+  for (const char* type :
+       {"gpt2", "decision_transformer", "imagegpt", "clvp", "vision-encoder-decoder"})
+    check({{"h.0.attn.c_proj.weight", {768, 768}, false, "convolution"}}, type);
+  check({{"decoder.transformer.h.0.attn.c_attn.weight", {768, 2304}, false, "convolution"},
+         {"decoder.transformer.h.0.mlp.c_fc.weight", {768, 3072}, false, "convolution"}},
+        "some_captioner");
+  check({{"transformer.h.0.attn.c_attn.weight", {2304, 2048}, true, "linear"},
+         {"transformer.h.0.mlp.c_fc.weight", {8192, 2048}, true, "linear"}},
+        "gpt_bigcode");
 }
 
 TEST(Select, Multimodal) {

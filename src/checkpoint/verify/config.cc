@@ -185,7 +185,7 @@ class ConfigCheck {
     if (is_experts_only) return;
     const Selection s = classify(*t.data.info, subject_.model_type);
     if (!is_float(t.data.info->dtype)) return;
-    if (s.kind != "linear" && s.kind != "expert" && s.kind != "lm_head") return;
+    if (s.kind != "linear" && s.kind != "expert" && s.kind != "lm_head" && s.kind != "head") return;
     if (exclusions_->find(module).match != Match::none || !is_target(d, module)) return;
     findings_.add("kept-not-excluded", module,
                   fmt::format("{} is {} and not excluded in {}", module,

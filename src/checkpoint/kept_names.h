@@ -1,0 +1,134 @@
+#pragma once
+
+#include <string_view>
+
+/// Which modules stay in their dtype, by name. tests/checkpoint/architectures_test.cc holds these
+/// tables against the module classes of transformers.
+namespace nvfp4::checkpoint {
+
+enum class Where {
+  any,    ///< one of the parts of the module's name
+  first,  ///< its first part
+  last,   ///< its last parts, as many as the pattern has
+  last3,  ///< one of its last three parts
+  whole,  ///< all of its parts
+};
+
+/// Patterns are separated by spaces: "x" is a part of a name, "x*" begins one, "*x" ends one, "*x*"
+/// is in one; dots separate parts.
+struct NameRule {
+  std::string_view kind;  ///< empty: the module is none of those that the table's later rules name
+  std::string_view reason;
+  Where where;
+  std::string_view names;
+  bool linear = true;                 ///< a loader may build the module as a linear layer
+  std::string_view model_types = {};  ///< patterns of config.json's model_type; empty: any
+};
+
+inline constexpr std::string_view kVisionReason = "vision towers and projectors are sensitive";
+inline constexpr std::string_view kAudioReason = "audio towers and projectors are sensitive";
+inline constexpr std::string_view kNormReason = "norms are small and sensitive";
+inline constexpr std::string_view kPlainReason = "loaders build it as a plain layer";
+inline constexpr std::string_view kDecayReason = "small, and it decides what is forgotten";
+inline constexpr std::string_view kModulationReason = "it scales every activation";
+inline constexpr std::string_view kRouterReason = "routers and gates decide by small differences";
+inline constexpr std::string_view kHeadReason = "it makes the model's outputs";
+inline constexpr std::string_view kInputReason = "it takes the model's inputs in";
+
+/// Of tensors of any shape.
+inline constexpr NameRule kTowers[] = {
+    // The whole model bears the name.
+    {"", "", Where::first, "vit", true, "vit vit_*"},
+    {"", "", Where::first, "visual_bert", true, "visual_bert"},
+    {"", "", Where::first, "speecht5", true, "speecht5"},
+    {"", "", Where::first, "audio_spectrogram_transformer", true, "audio-spectrogram-transformer"},
+    {"vision", kVisionReason, Where::any,
+     "visual* vision* vit vpm *projector resampler* image_encoder img_processor img_projection "
+     "patch_merger modality_projection sam_model mlp_AR embed_vision aligner connector "
+     "image_newline vte"},
+    {"vision", kVisionReason, Where::first, "mlp1"},
+    {"audio", kAudioReason, Where::any,
+     "audio* speech* sound_encoder whisper_encoder embed_audio apm talker token2wav code2wav"},
+    {"audio", kAudioReason, Where::first, "encoder", true, "granite_speech*"},
+};
+
+/// The last line: the projections of an adaptive norm.
+inline constexpr NameRule kNorms[] = {
+    {"", "", Where::any, "normals_head"},  // of a surface
+    {"norm", kNormReason, Where::last, "*norm* *Norm* ln ln_* *_ln"},
+    {"norm", kNormReason, Where::last, "*norm*.*lin* *norm*.W_down *norm*.W_up"},
+};
+
+/// Experts in one tensor, under names of which a loader reads 4-bit experts.
+inline constexpr std::string_view kStackedExperts =
+    "experts.gate_up_proj experts.gate_proj experts.up_proj experts.down_proj experts.w1 "
+    "experts.w2 experts.w3";
+/// And under others.
+inline constexpr std::string_view kOtherStackedExperts =
+    "input_linear output_linear experts.* experts.mlp.* *_experts.* moe.gate_proj moe.up_proj "
+    "moe.down_proj";
+
+/// Weights of convolutions that were stored as matrices. Others have three dimensions.
+inline constexpr std::string_view kConvolutions = "conv *_conv *conv1d *conv2d";
+
+/// GPT-2's Conv1D, a linear layer that stores [in, out].
+inline constexpr std::string_view kConv1dModels =
+    "gpt2 gpt-sw3 openai-gpt imagegpt decision_transformer clvp* *encoder-decoder";
+inline constexpr std::string_view kConv1dNames = "c_attn c_proj c_fc q_attn";
+
+/// Gates of linear attention, a few rows for each head. Loaders fuse these with one another alone.
+inline constexpr std::string_view kDecays =
+    "linear_attn.in_proj_a linear_attn.in_proj_b linear_attn.in_proj_ba linear_attn.a_proj "
+    "linear_attn.b_proj *lstm*.igate_preact *lstm*.fgate_preact";
+
+/// Keys and values of multi-head latent attention.
+inline constexpr std::string_view kLatentProjections = "kv_b_proj wkv_b";
+
+/// Of matrices and vectors, the first that fits.
+inline constexpr NameRule kModules[] = {
+    {"linear", "loaders do not replace the classes of this model", Where::any, "*", true, "ibert"},
+    {"lm_head", "loaders expect an unquantized output head", Where::last,
+     "lm_head embed_out unembed head score classifier qa_outputs *_head.decoder head.decoder "
+     "predictions.decoder output_projection logits_dense transformer.ff_out *final_layer.linear "
+     "*final_layer.*.linear bpe_head wp_head char_head "
+     "pred_layer.proj log_softmax.mlp.layer0 lm_loss"},
+    {"lm_head", "loaders expect an unquantized output head", Where::whole,
+     "output *.output output_layer *.output_layer proj_out cls decoder"},
+    {"linear", "loaders that look for substrings exclude it with the model's proj_out",
+     Where::whole, "single_transformer_blocks.*.proj_out"},
+    {"mtp", kPlainReason, Where::last, "eh_proj mtp_linear_proj mtp_linear_proj.*"},
+    {"router", kRouterReason, Where::last,
+     "gate router *router* *router*.* shared_expert_gate switch gate.wg"},
+    {"", "", Where::last,
+     "modulation.projection_in modulation.projection_out"},  // FocalNet's blocks
+    {"modulation", kModulationReason, Where::last,
+     "*modulation* *modulation*.* adaLN* adaLN*.* img_mod txt_mod img_mod.* txt_mod.*"},
+    {"embedding", "a table, not a matrix product", Where::last,
+     "wte wpe shared transformer.w embed_tokens embed_tokens_per_layer embed_positions embed_in "
+     "tok_embeddings word_embeddings *position_embeddings position_embedding embeddings embedding "
+     "*token_embedding *token_type_embeddings* pos_embed query_embed level_embed "
+     "relative_attention_bias rel_pos_emb pos_emb segment_emb freq_emb *_token *_tokens "
+     "query_feat queries_features codebook",
+     false},
+    {"embedding", "a table, not a matrix product", Where::whole, "query", false},
+    {"head", kHeadReason, Where::last, "class_embed *_class_embed predict_*"},
+    {"head", kHeadReason, Where::any, "class_embed bbox_embed *_class_embed *_bbox_embed"},
+    {"embedding", kInputReason, Where::last3, "*embed*"},
+    {"embedding", kInputReason, Where::any,
+     "condition_embedder img_in txt_in time_in vector_in guidance_in"},
+    {"embedding", kInputReason, Where::last, "rel_pos_bias rel_pos_x_bias rel_pos_y_bias"},
+    {"latent attention", "loaders take it apart, and multiply by its halves", Where::last,
+     kLatentProjections},
+    {"mamba", kPlainReason, Where::last, "mixer.x_proj mixer.dt_proj mamba.x_proj mamba.dt_proj"},
+    {"mamba", kPlainReason, Where::last,
+     "mixer.in_proj mixer.out_proj mamba.in_proj mamba.out_proj", true, "mamba falcon_mamba jamba"},
+    {"decay", kDecayReason, Where::last, kDecays},
+    {"adapter", "a thin matrix of an adapter", Where::any, "lora_A* lora_B*"},
+    {"indexer", "loaders expect an unquantized sparse attention indexer", Where::any, "indexer"},
+    {"", "", Where::last, "q_head k_head v_head"},  // Funnel's projections
+    {"head", kHeadReason, Where::any,
+     "*_head *_heads head heads classifier *_classifier classifier_* class_predictor qa_outputs "
+     "score predictions *_predictions cls pooler *_pooler sequence_summary splinter_qass"},
+};
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,157 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "checkpoint/pattern.h"
+#include "checkpoint/select.h"
+
+/// The selection against every architecture that transformers builds from a default configuration.
+/// tools/architectures.py writes the table.
+namespace nvfp4::checkpoint {
+namespace {
+
+using Strings = std::set<std::string>;
+
+struct Row {
+  std::string architecture;
+  std::string owner;  ///< class of the module that has the weight; "Head": of output embeddings
+  safetensors::TensorInfo tensor;
+
+  bool is_linear() const { return owner == "Linear"; }
+  bool is_experts() const { return owner.find("Experts") != std::string::npos; }
+  double size() const {
+    double n = 1;
+    for (const std::int64_t d : tensor.shape) n *= static_cast<double>(d);
+    return n;
+  }
+};
+
+std::ostream& operator<<(std::ostream& out, const Row& row) {
+  return out << row.architecture << ": " << row.tensor.name << " of " << row.owner;
+}
+
+/// Lines: ">architecture", then "class of the owner \t sizes \t name in the checkpoint".
+std::vector<Row> read_table() {
+  std::vector<Row> rows;
+  std::ifstream file(NVFP4_SOURCE_DIR "/tests/checkpoint/data/architectures.tsv");
+  std::string line, architecture;
+  while (std::getline(file, line)) {
+    if (line.starts_with('#')) continue;
+    if (line.starts_with('>')) {
+      architecture = line.substr(1);
+      continue;
+    }
+    const auto fields = split_name(line, '\t');
+    Row row{.architecture = architecture, .owner = std::string(fields.at(0)), .tensor = {}};
+    row.tensor.name = fields.at(2);
+    row.tensor.dtype = safetensors::DType::bf16;
+    for (const std::string_view size : split_name(fields.at(1), ','))
+      row.tensor.shape.push_back(std::stoll(std::string(size)));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+const std::vector<Row>& table() {
+  static const std::vector<Row> rows = read_table();
+  return rows;
+}
+
+Selection select(const Row& row) { return classify(row.tensor, row.architecture); }
+
+TEST(Architectures, TheTableCoversThem) {
+  Strings names;
+  for (const Row& row : table()) names.insert(row.architecture);
+  EXPECT_GE(names.size(), 440u);
+  for (const char* name :
+       {"llama",      "mistral",     "mixtral",    "qwen2",    "qwen3",
+        "qwen2_moe",  "qwen3_moe",   "gemma2",     "gemma3",   "phi3",
+        "gpt_oss",    "deepseek_v3", "glm4",       "glm4_moe", "llama4",
+        "granitemoe", "qwen2_5_vl",  "llava",      "whisper",  "t5",
+        "bart",       "bert",        "modernbert", "mamba2",   "falcon",
+        "jetmoe",     "m2m_100",     "nllb-moe",   "led",      "pegasus_x",
+        "florence2",  "ctrl",        "sam",        "detr",     "decision_transformer"})
+    EXPECT_TRUE(names.contains(name)) << name;
+}
+
+TEST(Architectures, NothingButLinearLayersAndExpertsIsQuantized) {
+  for (const Row& row : table()) {
+    if (row.is_linear() || row.is_experts()) continue;
+    EXPECT_FALSE(select(row).quantize) << row;
+  }
+}
+
+TEST(Architectures, LinearLayersAreQuantizedOrKeptAsWhatTheyAre) {
+  const Strings kinds = {"vision",    "audio",   "norm",       "lm_head", "head",
+                         "embedding", "router",  "mtp",        "mamba",   "latent attention",
+                         "decay",     "indexer", "modulation", "linear",  "expert"};
+  for (const Row& row : table()) {
+    const Selection s = select(row);
+    if (!row.is_linear() || s.quantize || !row.tensor.name.ends_with(".weight")) continue;
+    EXPECT_TRUE(kinds.contains(s.kind)) << row << ": " << s.kind;
+    EXPECT_FALSE(s.reason.empty()) << row;
+    EXPECT_TRUE(s.linear) << row << ": a loader builds it as a linear layer, so lists must name it";
+  }
+}
+
+TEST(Architectures, ExpertsAreQuantizedOrSaidToBeExperts) {
+  for (const Row& row : table()) {
+    if (!row.is_experts() || row.tensor.shape.size() != 3) continue;
+    const Selection s = select(row);
+    EXPECT_TRUE(s.quantize || s.kind == "experts") << row << ": " << s.kind;
+  }
+}
+
+TEST(Architectures, TablesAreNotListedAsLinearLayers) {
+  std::size_t tables = 0, listed = 0;
+  for (const Row& row : table()) {
+    if (row.owner != "Embedding") continue;
+    ++tables;
+    listed += select(row).linear;
+  }
+  EXPECT_LT(listed, tables / 4);  // to list one too many harms nobody
+}
+
+/// What is kept of an architecture's layers though it could be quantized, and is much of it.
+const std::map<std::string, std::string> kKeptOnPurpose = {
+    {"aria", "experts"},
+    {"aria_text", "experts"},
+    {"d_fine", "router"},
+    {"deimv2", "router"},
+    {"falcon_mamba", "mamba"},
+    {"gradium_phonon_tts", "modulation"},
+    {"granitemoe", "experts"},
+    {"ibert", "linear"},
+    {"granitemoehybrid", "experts"},
+    {"granitemoeshared", "experts"},
+    {"inkling2", "experts"},
+    {"inkling2_text", "experts"},
+    {"inkling_mm_model", "experts"},
+    {"inkling_text", "experts"},
+    {"jamba", "mamba"},
+    {"jetmoe", "experts"},
+    {"mamba", "mamba"},
+};
+
+TEST(Architectures, AlmostAllWeightsOfLayersAreQuantized) {
+  const Strings towers = {"vision", "audio", "lm_head", "head", "embedding"};
+  std::map<std::string, std::pair<double, double>> kept_and_all;
+  for (const Row& row : table()) {
+    if (!row.is_linear() && !row.is_experts()) continue;
+    const Selection s = select(row);
+    if (towers.contains(s.kind) || s.reason.find("multiple of 16") != std::string::npos) continue;
+    auto& [kept, all] = kept_and_all[row.architecture];
+    all += row.size();
+    const auto known = kKeptOnPurpose.find(row.architecture);
+    if (!s.quantize && (known == kKeptOnPurpose.end() || known->second != s.kind))
+      kept += row.size();
+  }
+  for (const auto& [architecture, sizes] : kept_and_all)
+    EXPECT_LT(sizes.first, 0.1 * sizes.second) << architecture;
+}
+
+}  // namespace
+}  // namespace nvfp4::checkpoint
