@@ -51,7 +51,7 @@ struct Parts {
       NewValue v{.type = e.value.type, .value = e.value.value};
       if (const auto* place = std::get_if<ArrayPlace>(&e.value.value)) {
         v.element = place->type;
-        v.strings = file.strings(e.key);
+        v.strings = file.strings(e.key, place->count);
         if (place->type != ValueType::string)
           v.numbers.resize(static_cast<std::size_t>(place->count));
       }

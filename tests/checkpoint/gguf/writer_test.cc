@@ -38,8 +38,8 @@ TEST(GgufWriter, WhatIsWrittenIsReadAgain) {
   EXPECT_EQ(h.integer("number"), 7);
   EXPECT_EQ(std::get<double>(h.find("real")->value), 0.5);
   EXPECT_EQ(std::get<bool>(h.find("flag")->value), true);
-  EXPECT_EQ(file.strings("strings"), (std::vector<std::string>{"", "b"}));
-  EXPECT_EQ(file.strings("number"), std::vector<std::string>());
+  EXPECT_EQ(file.strings("strings", 2), (std::vector<std::string>{"", "b"}));
+  EXPECT_EQ(file.strings("number", 2), std::vector<std::string>());
   EXPECT_EQ(std::get<ArrayPlace>(h.find("integers")->value).count, 2u);
   ASSERT_EQ(h.tensors.size(), 3u);
   EXPECT_EQ(file.find("a")->shape, (std::vector<std::int64_t>{2, 3, 64}));
