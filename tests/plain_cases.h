@@ -25,6 +25,25 @@ inline Matrix ill_conditioned_hessian(std::int64_t k, int block, std::uint64_t s
   return h;
 }
 
+/// Elements on thresholds of E2M1 under some scale of their block, for the global scale that is
+/// measured: `largest` / 1536. Unless `largest` is 3 · 2^n the divisor is rounded, and so are the
+/// products that decide.
+inline Matrix tied_elements(float largest, std::int64_t rows, std::int64_t cols, std::uint64_t seed,
+                            DType dtype = DType::bf16) {
+  constexpr float kThresholds[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f, 6.0f};
+  std::mt19937_64 rng(seed);
+  Matrix x(dtype, rows, cols);
+  float scale = 1;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c) {
+      if (c % 16 == 0) scale = E4M3{static_cast<std::uint8_t>(60 + rng() % 60)}.to_float();
+      const float u = scale * kThresholds[rng() % std::size(kThresholds)];
+      set(x.span(), r, c, (rng() % 2 ? u : -u) * largest / 1536);
+    }
+  set(x.span(), 0, 0, largest);
+  return x;
+}
+
 inline Case quantize_case(std::uint64_t seed) {
   Choice choose(seed);
   struct Inputs {

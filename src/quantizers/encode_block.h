@@ -39,9 +39,12 @@ NVFP4_HD constexpr E4M3 scale_for(float amax, float divisor, float reciprocal) {
 }
 
 /// What an element is multiplied by before it is rounded to E2M1.
-NVFP4_HD constexpr float element_factor(E4M3 scale, float divisor) {
-  const float factor = 1.0f / (scale.to_float() * (1.0f / divisor));
+NVFP4_HD constexpr float element_factor(float scale, float divisor) {
+  const float factor = 1.0f / (scale * (1.0f / divisor));
   return factor < FLT_MAX ? factor : FLT_MAX;  // scale 0
+}
+NVFP4_HD constexpr float element_factor(E4M3 scale, float divisor) {
+  return element_factor(scale.to_float(), divisor);
 }
 
 /// Largest magnitude; NaN is ignored.
@@ -81,12 +84,6 @@ NVFP4_HD constexpr float block_cost(const float* u, const float* weights, int bl
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/// x in units of the global scale, as hessian_cost() sees it: cost_magnitude() with the sign of x.
-NVFP4_HD constexpr float cost_value(float x, float divisor) {
-  const float u = cost_magnitude(x, divisor);
-  return x < 0 ? -u : u;
-}
-
 /// rᵀ H r. Row i of H is at h + i · stride; its diagonal and what is below it are read. Four
 /// interleaved sums over i; the inner sums start at zero and run upwards. May round to below zero.
 NVFP4_HD constexpr float hessian_form(const float* r, const float* h, std::int64_t stride,
@@ -100,14 +97,21 @@ NVFP4_HD constexpr float hessian_form(const float* r, const float* h, std::int64
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/// The same with r = u − q·scale, q the nearest codes with the signs of `u`.
-NVFP4_HD constexpr float hessian_cost(const float* u, const float* h, std::int64_t stride,
-                                      int block, float scale) {
+/// |q| of the code that the encoder gives x. NaN counts as 0.
+NVFP4_HD constexpr float encoded_magnitude(float x, float factor) {
+  const float magnitude = x < 0 ? -x : x;
+  return magnitude >= 0 ? E2M1::from_float(magnitude * factor).to_float() : 0.0f;
+}
+
+/// The same with r = u − q·scale, q the codes of encode_elements(). The nearest ones would not do:
+/// at a tie, and within a rounding of one, the sign of r depends on which of two codes is written.
+NVFP4_HD constexpr float hessian_cost(const float* x, const float* h, std::int64_t stride,
+                                      int block, float scale, float divisor) {
+  const float factor = element_factor(scale, divisor);
   float r[kLargestBlock] = {};
   for (int i = 0; i < block; ++i) {
-    const float magnitude = u[i] < 0 ? -u[i] : u[i];
-    const float d = magnitude - nearest_magnitude(magnitude, scale) * scale;
-    r[i] = u[i] < 0 ? -d : d;
+    const float d = cost_magnitude(x[i], divisor) - encoded_magnitude(x[i], factor) * scale;
+    r[i] = x[i] < 0 ? -d : d;
   }
   return hessian_form(r, h, stride, block);
 }
@@ -149,9 +153,8 @@ NVFP4_HD constexpr E4M3 choose_scale(Quantizer quantizer, const float* x, const 
 /// The same for mse with the Hessian of the block.
 NVFP4_HD constexpr E4M3 choose_scale_hessian(const float* x, const float* h, std::int64_t stride,
                                              int block, float divisor) {
-  float u[kLargestBlock] = {};
-  for (int i = 0; i < block; ++i) u[i] = cost_value(x[i], divisor);
-  return cheapest_scale([&](float scale) { return hessian_cost(u, h, stride, block, scale); });
+  return cheapest_scale(
+      [&](float scale) { return hessian_cost(x, h, stride, block, scale, divisor); });
 }
 
 /// Codes of one block, the element with the even index in the low nibble.

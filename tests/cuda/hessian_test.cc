@@ -125,6 +125,44 @@ TEST_F(CudaHessian, DecidesTiesAsTheCpuDoes) {
     }
 }
 
+/// The same of what is measured: divisors that are rounded, one for each row too, and blocks that
+/// are all thresholds.
+TEST_F(CudaHessian, DecidesTiesUnderMeasuredScalesAsTheCpuDoes) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
+    for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
+      for (const int block : {16, 32})
+        for (const float largest : {1.5f, 1.0f, 1.125f, 1.3125f, 1.875f, 1.6640625f}) {
+          SCOPED_TRACE(testing::Message() << "block " << block << " largest " << largest);
+          const std::int64_t k = 8 * block;
+          const Matrix x = test::tied_elements(largest, 1100, k, fresh_seed(), dtype);
+          const Matrix rows = test::make(Fill::gaussian, 100, k, fresh_seed());
+          Matrix h(DType::f32, k, block);
+          gram_into(rows.view(), h.span());
+          expect_the_bytes_of_the_cpu(x, h, {.scope = scope});
+          expect_the_bytes_of_the_cpu(x, test::ill_conditioned_hessian(k, block, fresh_seed()),
+                                      {.scope = scope});
+        }
+}
+
+/// Global scales that are given, far from what is measured: clipped, tiny, or so extreme that
+/// factors are rounded to subnormals.
+TEST_F(CudaHessian, UnderAnyGlobalScaleGivesTheBestOfAllScales) {
+  for (const int block : {16, 32})
+    for (const float multiplier : {1e-37f, 1e-30f, 1e-5f, 0.01f, 3.0f, 1e20f, 1e35f}) {
+      SCOPED_TRACE(testing::Message() << "block " << block << " multiplier " << multiplier);
+      const std::int64_t k = 4 * block;
+      Matrix x = test::make(Fill::gaussian, 200, k, fresh_seed());
+      for (std::int64_t r = 0; r < x.rows(); ++r)  // from far below to far above the scale
+        for (std::int64_t c = 0; c < k; ++c)
+          test::set(
+              x.span(), r, c,
+              x.view().at(r, c) * multiplier * std::ldexp(1.0f, static_cast<int>(r % 40) - 20));
+      const GlobalScale global = GlobalScale::from_multiplier(multiplier);
+      expect_the_bytes_of_the_cpu(x, test::ill_conditioned_hessian(k, block, fresh_seed()),
+                                  {.global = {&global, 1}});
+    }
+}
+
 /// Channels of very different magnitude, H near overflow and underflow, indefinite, with an empty
 /// row, with NaN and infinity: whatever there is to bound costs by, the choice is the same.
 TEST_F(CudaHessian, OfAnyContentGivesTheBestOfAllScales) {

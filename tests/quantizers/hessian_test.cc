@@ -68,6 +68,37 @@ TEST(Hessian, TheChosenScaleHasTheLeastErrorUpToRounding) {
   EXPECT_GT(improved, 50);  // it is another choice than without the Hessian
 }
 
+// BF16 weights have many elements on a threshold, where r changes its sign with the code: the cost
+// must be that of the codes that are written.
+TEST(Hessian, OfElementsOnThresholdsEqualsBruteForceWithTheEncodersCodes) {
+  for (const std::string& backend : test::available_backends())
+    for (const int block : {16, 32})
+      for (const float largest : {1.5f, 1.0f, 1.125f, 1.3125f, 1.875f, 1.6640625f}) {
+        const std::int64_t rows = 20, k = 4 * block;
+        const Matrix x = test::tied_elements(largest, rows, k, 31);
+        const Matrix h = test::ill_conditioned_hessian(k, block, 32);
+        const QuantizedMatrix q = quantize(
+            x.view(),
+            {.quantizer = Quantizer::mse, .block = block, .hessian = h.view(), .backend = backend});
+        const float divisor = GlobalScale::from_amax(largest, Quantizer::mse).divisor;
+        for (std::int64_t r = 0; r < rows; ++r)
+          for (std::int64_t b = 0; b < 4; ++b) {
+            float values[kLargestBlock];
+            for (int i = 0; i < block; ++i) values[i] = x.view().at(r, b * block + i);
+            const float* block_h = h.data<float>() + b * block * block;
+            double size, other_size;
+            const double chosen =
+                exact_cost(values, block_h, block, divisor, {q.scales()[r * 4 + b]}, size);
+            for (std::uint8_t code = 1; code <= E4M3::kMaxBits; ++code) {
+              const double other = exact_cost(values, block_h, block, divisor, {code}, other_size);
+              const double rounding = (2 * block + 8) * 0x1p-24 * (size + other_size);
+              ASSERT_LE(chosen, other + rounding) << backend << " block " << block << " largest "
+                                                  << largest << " code " << int{code};
+            }
+          }
+      }
+}
+
 void expect_same(const Matrix& x, int block, const Matrix& hessian, std::span<const float> weights,
                  const std::string& backend) {
   const QuantizeOptions plain{

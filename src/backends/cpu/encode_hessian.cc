@@ -12,32 +12,31 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 namespace {
 
-/// u - q · scale with the nearest code q, as in hessian_cost(): a tie takes the lower code. That
-/// matters here, where the sign of the difference counts.
-HWY_INLINE VF nearest_difference(VF u, float scale) {
-  VF value = hn::Zero(F32());
-  const auto step = [&](float threshold, float height) {
-    const VF raised = hn::Add(value, set_f32(height * scale));  // exact
-    value = hn::IfThenElse(hn::Gt(u, set_f32(threshold * scale)), raised, value);
-  };
-  step(0.25f, 0.5f);
-  step(0.75f, 0.5f);
-  step(1.25f, 0.5f);
-  step(1.75f, 0.5f);
-  step(2.5f, 1.0f);
-  step(3.5f, 1.0f);
-  step(5.0f, 2.0f);
-  return hn::Sub(u, value);
+/// u - q · scale with the encoder's code q of the magnitude `a`, as in hessian_cost().
+HWY_INLINE VF encoded_difference(VF u, VF a, VF factor, VF scale) {
+  const VF v = hn::Min(hn::Mul(a, factor), set_f32(E2M1::kMax));
+  // The sum has the steps of E2M1, and the adder rounds to nearest even.
+  const VF magic = floats(hn::Add(e2m1_binade(v), set_u32(22u << 23)));
+  return hn::Sub(u, hn::Mul(hn::Sub(hn::Add(v, magic), magic), scale));
 }
 
-/// hessian_cost() of every block. `u` are magnitudes, `signs` the sign bits of x.
+/// What the costs of a batch are made of. Rows of kLanes values, NaN replaced by 0.
 template <int B>
-HWY_INLINE VF hessian_costs(const float* HWY_RESTRICT u, const float* HWY_RESTRICT signs,
-                            const float* HWY_RESTRICT h, std::int64_t stride, float scale) {
+struct Values {
+  alignas(64) float u[B * kLanes];
+  alignas(64) float magnitudes[B * kLanes];
+  alignas(64) float signs[B * kLanes];  // sign bits of x
+};
+
+/// hessian_cost() of every block.
+template <int B>
+HWY_INLINE VF hessian_costs(const Values<B>& x, const float* HWY_RESTRICT h, std::int64_t stride,
+                            VF scale, VF factor) {
   alignas(64) float r[B * kLanes];
-  for (int i = 0; i < B; ++i)
-    hn::Store(hn::Xor(nearest_difference(row(u, i), scale), row(signs, i)), F32(),
-              r + static_cast<std::size_t>(i) * kLanes);
+  for (int i = 0; i < B; ++i) {
+    const VF d = encoded_difference(row(x.u, i), row(x.magnitudes, i), factor, scale);
+    hn::Store(hn::Xor(d, row(x.signs, i)), F32(), r + static_cast<std::size_t>(i) * kLanes);
+  }
   VF sum[4] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
   for (int i = 0; i < B; ++i) {
     VF inner = hn::Zero(F32());
@@ -52,25 +51,30 @@ HWY_INLINE VF hessian_costs(const float* HWY_RESTRICT u, const float* HWY_RESTRI
 
 template <int B>
 HWY_NOINLINE void encode_batch(Batch<B>& batch, const float* h, std::int64_t stride) {
-  alignas(64) float u[B * kLanes], signs[B * kLanes];
+  Values<B> x;
   batch_amax<B>(batch.x);  // for the sign of NaN
-  cost_magnitudes(batch, u);
+  cost_magnitudes(batch, x.u);
   VF amax = hn::Zero(F32());
   for (int i = 0; i < B; ++i) {
-    amax = hn::Max(amax, row(u, i));
-    hn::Store(hn::And(row(batch.x, i), set_f32(-0.0f)), F32(),
-              signs + static_cast<std::size_t>(i) * kLanes);
+    const auto at = static_cast<std::size_t>(i) * kLanes;
+    const VF a = hn::Abs(row(batch.x, i));
+    const VF magnitude = hn::IfThenZeroElse(hn::IsNaN(a), a);
+    amax = hn::Max(amax, magnitude);
+    hn::Store(magnitude, F32(), x.magnitudes + at);
+    hn::Store(hn::And(row(batch.x, i), set_f32(-0.0f)), F32(), x.signs + at);
   }
-  const float largest = hn::GetLane(hn::MaxOfLanes(F32(), amax));
   VU best = set_u32(1);
-  VF best_cost = hessian_costs<B>(u, signs, h, stride, E4M3{1}.to_float());
-  for (std::uint8_t code = 2; code <= E4M3::kMaxBits; ++code) {
-    // Once every code is 0, a larger scale changes nothing.
-    if (0.25f * E4M3{static_cast<std::uint8_t>(code - 1)}.to_float() >= largest) break;
-    const VF cost = hessian_costs<B>(u, signs, h, stride, E4M3{code}.to_float());
+  VF best_cost = hn::Zero(F32());
+  for (std::uint8_t code = 1; code <= E4M3::kMaxBits; ++code) {
+    set_scale(batch, set_u32(code));
+    const VF factor = hn::Load(F32(), batch.factor);
+    const VF cost = hessian_costs<B>(x, h, stride, set_f32(E4M3{code}.to_float()), factor);
+    if (code == 1) best_cost = cost;  // even NaN, as in cheapest_scale()
     const auto better = hn::Lt(cost, best_cost);
     best = hn::IfThenElse(hn::RebindMask(U32(), better), set_u32(code), best);
     best_cost = hn::IfThenElse(better, cost, best_cost);
+    // Once every code is 0, a larger scale changes nothing.
+    if (hn::AllTrue(F32(), hn::Le(hn::Mul(amax, factor), set_f32(0.25f)))) break;
   }
   set_scale(batch, best);
   pack_codes(batch);

@@ -20,8 +20,8 @@ struct HessianSearch<16> {
 
   __device__ HessianSearch(const SharedHessian<16>& s, Workspace& workspace)
       : shared(s), tiles(workspace[threadIdx.x / 32]), lowered(s) {}
-  __device__ std::uint32_t operator()(const float (&u)[16]) const {
-    return search_tiles(shared, lowered, tiles, u);
+  __device__ std::uint32_t operator()(const float (&x)[16], float divisor) const {
+    return search_tiles(shared, lowered, tiles, x, divisor);
   }
 };
 
@@ -33,8 +33,8 @@ struct HessianSearch<32> {
 
   __device__ HessianSearch(const SharedHessian<32>& s, Workspace& workspace)
       : shared(s), squares(&workspace[0][threadIdx.x]) {}
-  __device__ std::uint32_t operator()(const float (&u)[32]) const {
-    return search_lane(shared, u, squares);
+  __device__ std::uint32_t operator()(const float (&x)[32], float divisor) const {
+    return search_lane(shared, x, divisor, squares);
   }
 };
 
@@ -58,8 +58,7 @@ __device__ inline void load_values(const MatrixView& x, bool rows, std::int64_t 
 }
 
 template <DType kType, int kSize>
-__global__ void __launch_bounds__(kHessianThreads, kSize == 16 ? 2 : 1)
-    hessian_kernel(const QuantizeArgs a) {
+__global__ void __launch_bounds__(kHessianThreads, 2) hessian_kernel(const QuantizeArgs a) {
   __shared__ SharedHessian<kSize> shared;
   __shared__ typename HessianSearch<kSize>::Workspace workspace;
   const QuantizedShape& shape = a.out.shape;
@@ -80,19 +79,16 @@ __global__ void __launch_bounds__(kHessianThreads, kSize == 16 ? 2 : 1)
     std::int64_t start =
         rows ? vector * a.x.stride + block * kSize : block * kSize * a.x.stride + vector;
     const GlobalScale global = a.globals.of(vector);
-    float v[kSize], u[kSize];
+    float v[kSize];
     load_values<kType>(a.x, rows, start, v);
     bool has_nan = false;
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) {  // cost_value() of what is not NaN
-      u[i] = fminf(fmaxf(v[i] * global.divisor, -kCostClamp), kCostClamp);
-      if (i % 2 == 1) has_nan |= !(v[i] < v[i - 1] || v[i] >= v[i - 1]);
-    }
-    if (has_nan) {
+    for (int i = 1; i < kSize; i += 2) has_nan |= !(v[i] < v[i - 1] || v[i] >= v[i - 1]);
+    if (has_nan) {  // counts as 0
 #pragma unroll
-      for (int i = 0; i < kSize; ++i) u[i] = cost_value(v[i], global.divisor);
+      for (int i = 0; i < kSize; ++i) v[i] = isnan(v[i]) ? 0.0f : v[i];
     }
-    const std::uint32_t code = search(u);
+    const std::uint32_t code = search(v, global.divisor);
     asm volatile("" : "+l"(start));  // v again: not worth its registers meanwhile
     load_values<kType>(a.x, rows, start, v);
     const Encoder encoder(global.divisor);

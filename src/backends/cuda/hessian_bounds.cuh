@@ -44,12 +44,14 @@ struct SharedHessian<16> {
   alignas(16) float found[2 * kHessianWarps];
   float floor;    ///< a cost is at least floor · rᵀ Δ r
   float slack;    ///< more than all underflows of a cost or a bound
-  float spread;   ///< a cost is at most spread · its bound + slack
+  float rough;    ///< times amax², more than rough_difference() makes a bound too high
+  float spread;   ///< a cost is at most spread · its bound, if that were exact
   float inverse;  ///< times this, a cost is at least the cost, or its bound, at half the scale
   bool usable;    ///< whether any of this holds
 
-  __device__ float limit(float bound) const {
-    return spread < INFINITY ? __fmaf_rn(bound, spread, slack) : INFINITY;
+  /// `error`: how much a bound may be too high.
+  __device__ float limit(float bound, float error) const {
+    return spread < INFINITY ? __fmaf_rn(bound + error, spread, error) : INFINITY;
   }
   /// Where 3.5 c >= |u|, the differences to the multiples of c by powers of two are no less, one by
   /// one: if the cost of c is above this, that of its multiples is above `limit`.
@@ -60,20 +62,21 @@ struct SharedHessian<16> {
 
 /// The bounds of the tensor cores are off by at most this times Σ σᵢ Hᵢᵢ rᵢ²: 2^-10 since they cut
 /// r to TF32, 2^-11 for the rounding of H; the rest, 2^-11, is more than their sums, the FP32 sums
-/// behind them and the law's own can be off.
+/// behind them and the law's own can be off, and 2^-13 of what is said at `rough`.
 inline constexpr float kLowered = 0x1p-9f;
 
-__device__ inline float cost(const SharedHessian<16>& s, const float* u, float scale) {
+__device__ inline float cost(const SharedHessian<16>& s, const float* x, const BlockGlobal& global,
+                             float scale) {
   asm volatile("" ::: "memory");  // or all of H is kept, in more registers than there are
-  const float reciprocal = reciprocal_below(scale);
+  const float factor = global.factor(scale);
   float r[16];
 #pragma unroll
   for (int i = 0; i < 16; i += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(u + i);
-    r[i] = difference(four.x, scale, reciprocal);
-    r[i + 1] = difference(four.y, scale, reciprocal);
-    r[i + 2] = difference(four.z, scale, reciprocal);
-    r[i + 3] = difference(four.w, scale, reciprocal);
+    const float4 four = *reinterpret_cast<const float4*>(x + i);
+    r[i] = difference(four.x, global, scale, factor);
+    r[i + 1] = difference(four.y, global, scale, factor);
+    r[i + 2] = difference(four.z, global, scale, factor);
+    r[i + 3] = difference(four.w, global, scale, factor);
   }
   return hessian_form(r, s.h[0], 16, 16);
 }
@@ -121,7 +124,7 @@ __device__ inline void find_bounds(SharedHessian<16>& s) {
   const float pivot = last_pivot(s, shift, 15);
   if (i == 0) s.found[half] = pivot > 0 ? shift : 0.0f;
   __syncthreads();
-  float sigma = 0, floor = 0, trace = 0;
+  float sigma = 0, floor = 0, trace = 0, weighted = 0;
   bool usable = true;
   for (int j = 0; j < 16; ++j) {
     // Far enough from overflow and underflow; also false for NaN.
@@ -129,6 +132,7 @@ __device__ inline void find_bounds(SharedHessian<16>& s) {
     sigma = fmaxf(sigma, s.sigma[j]);
     floor = fmaxf(floor, s.found[j] - kRounding);
     trace += s.h[j][j];
+    weighted = __fmaf_rn(s.sigma[j], s.h[j][j], weighted);
   }
   float clip = floor * own;
   if (floor < 0.5f) clip = fmaxf(clip, last_pivot(s, kRounding, half));
@@ -141,6 +145,7 @@ __device__ inline void find_bounds(SharedHessian<16>& s) {
     s.inverse = floor > 0 ? 1.001f * sigma / floor : INFINITY;
     s.floor = 0.999f * floor;
     s.slack = 0x1p-40f * trace;
+    s.rough = 0x1p-30f * weighted;
     s.usable = usable;
   }
   __syncthreads();

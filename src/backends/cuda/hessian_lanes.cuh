@@ -51,12 +51,13 @@ __device__ inline void find_bounds(SharedHessian<32>& s) {
 }
 
 /// |r|² within a relative error of 1e-4 (and 1e-9 of scale²), in fast arithmetic.
-__device__ inline float squared_error(const float (&u)[32], float scale) {
+__device__ inline float squared_error(const float (&x)[32], const BlockGlobal& global,
+                                      float scale) {
   const float reciprocal = __frcp_rn(scale);
   float sum = 0;
 #pragma unroll
   for (int j = 0; j < 32; ++j) {
-    const float v = fabsf(u[j]) * reciprocal;
+    const float v = fabsf(global.cost_value(x[j])) * reciprocal;
     const float binade = fmaxf(__uint_as_float(__float_as_uint(v) & 0x7F800000u), 1.0f);
     const float shifted = __fmaf_rn(binade, 0x1p22f, v);
     const float d = v - fminf(__fmaf_rn(binade, -0x1p22f, shifted), 6.0f);
@@ -66,11 +67,12 @@ __device__ inline float squared_error(const float (&u)[32], float scale) {
 }
 
 /// Out of line: too large to have it in every place of the search.
-__device__ __noinline__ float cost(const SharedHessian<32>& s, const float (&u)[32], float scale) {
-  const float reciprocal = reciprocal_below(scale);
+__device__ __noinline__ float cost(const SharedHessian<32>& s, const float (&x)[32],
+                                   const BlockGlobal& global, float scale) {
+  const float factor = global.factor(scale);
   float r[32];
 #pragma unroll
-  for (int i = 0; i < 32; ++i) r[i] = difference(u[i], scale, reciprocal);
+  for (int i = 0; i < 32; ++i) r[i] = difference(x[i], global, scale, factor);
   return hessian_form(r, s.h[0], 32, 32);
 }
 
@@ -81,12 +83,14 @@ inline constexpr int kHessianWindow = 32;  ///< candidates that are weighed toge
 /// along. First every |r|² of a window, into `squares` (element i at i · kHessianThreads); then the
 /// costs of what these leave, for which each thread goes its own way, so that a warp does as many
 /// rounds as the thread with the most of them.
-__device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const float (&u)[32],
-                                            float* squares) {
-  float amax = 0;
+__device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const float (&x)[32],
+                                            float divisor, float* squares) {
+  float largest = 0;
 #pragma unroll
-  for (int i = 0; i < 32; ++i) amax = fmaxf(amax, fabsf(u[i]));
-  if (amax == 0) return 1;
+  for (int i = 0; i < 32; ++i) largest = fmaxf(largest, fabsf(x[i]));
+  if (largest == 0) return 1;
+  const BlockGlobal global(divisor);
+  const float amax = global.cost_value(largest);
   BestScale best;
   const auto hopeless = [&](float square, float scale) {
     return s.floor * (square * 0.9998f - 2e-9f * scale * scale) > best.cost;
@@ -96,13 +100,15 @@ __device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const fl
     return hopeless(clipped * clipped, 0.0f);
   };
   // From here up every element rounds to zero, and all costs are equal: the lowest stands for all.
-  const auto all_zero = [&](int code) { return 0.25f * e4m3_value(code) >= amax; };
+  const auto all_zero = [&](int code) {
+    return largest * global.factor(e4m3_value(code)) <= 0.25f;
+  };
   int top = min(126, int{e4m3_bits(fminf(amax * (1.0f / 3.5f), 448.0f))});
   if (3.5f * e4m3_value(top) < amax && top < 126) ++top;
-  if (!(s.floor > 0) || top < 24) {
-    best = {cost(s, u, e4m3_value(1)), 1};  // stays if it is NaN, as in cheapest_scale()
+  if (!(s.floor > 0) || top < 24 || !(divisor >= 0x1p-90f && divisor <= 0x1p90f)) {
+    best = {cost(s, x, global, e4m3_value(1)), 1};  // stays if it is NaN, as in cheapest_scale()
     for (int code = 2; code <= 126 && !all_zero(code - 1); ++code)
-      best.offer(cost(s, u, e4m3_value(code)), static_cast<std::uint32_t>(code));
+      best.offer(cost(s, x, global, e4m3_value(code)), static_cast<std::uint32_t>(code));
     return best.code;
   }
   // top: the lowest code with 3.5 c >= amax, or 126. Its octave is first, with what is below it as
@@ -111,14 +117,14 @@ __device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const fl
   float least = INFINITY;
 #pragma unroll 1
   for (; first - measured >= top - 9; ++measured) {
-    const float square = squared_error(u, e4m3_value(first - measured));
+    const float square = squared_error(x, global, e4m3_value(first - measured));
     squares[measured * kHessianThreads] = square;
     if (square < least) {
       least = square;
       start = first - measured;
     }
   }
-  best.offer(cost(s, u, e4m3_value(start)), static_cast<std::uint32_t>(start));
+  best.offer(cost(s, x, global, e4m3_value(start)), static_cast<std::uint32_t>(start));
 #pragma unroll 1
   for (; first >= 1 && (first >= top || !clips_too_much(first));
        first -= kHessianWindow, measured = 0) {
@@ -128,7 +134,7 @@ __device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const fl
       const int code = first - i;
       if (code < 1 || (code < top && clips_too_much(code))) break;
       const float scale = e4m3_value(code);
-      if (i >= measured) squares[i * kHessianThreads] = squared_error(u, scale);
+      if (i >= measured) squares[i * kHessianThreads] = squared_error(x, global, scale);
       if ((code != start || code >= top) && !hopeless(squares[i * kHessianThreads], scale))
         left |= 1u << i;
     }
@@ -137,7 +143,7 @@ __device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const fl
     while (true) {
       int next = code + 8;
       if (code < top || next > 126 || all_zero(code) ||
-          hopeless(squared_error(u, e4m3_value(next)), e4m3_value(next))) {
+          hopeless(squared_error(x, global, e4m3_value(next)), e4m3_value(next))) {
         next = 0;
         while (left != 0 && next == 0) {
           const int i = __ffs(static_cast<int>(left)) - 1;
@@ -147,7 +153,7 @@ __device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const fl
         if (next == 0) break;
       }
       code = next;
-      best.offer(cost(s, u, e4m3_value(code)), static_cast<std::uint32_t>(code));
+      best.offer(cost(s, x, global, e4m3_value(code)), static_cast<std::uint32_t>(code));
     }
   }
   return best.code;

@@ -13,7 +13,8 @@ inline constexpr int kPool = 64;
 
 /// What a warp shares. Lane i owns block i.
 struct Tiles {
-  alignas(16) float u[32][20];  // padded: no two of eight rows in the same banks
+  alignas(16) float x[32][20];  // padded: no two of eight rows in the same banks
+  BlockGlobal globals[32];
   float bounds[kCandidates][32];
   float4 scales[32];
   std::uint16_t pairs[kPool];  ///< owner and candidate, to be weighed by any lane
@@ -78,31 +79,35 @@ struct Lowest {
 };
 
 /// tiles.bounds of the codes `high` … `high` - 15 of each lane's own block, INFINITY for those that
-/// are none of 8 … 126. kClips: whether 7 c may be below the largest |u|.
+/// are none of 8 … 126. kClips: whether 6.99 c may be below the largest |u|. What is measured of
+/// blocks that are not searched means nothing.
 template <bool kClips>
 __device__ inline Lowest measure(const LoweredHessian& h, Tiles& tiles, int high) {
   const int lane = lane_id(), quad = lane / 4 * 4, t = lane % 4;
-  float u[4][4];
+  const float inverse = tiles.globals[lane].inverse;
+  const float square = tiles.globals[lane].divisor * tiles.globals[lane].divisor;
+  float x[4][4];
 #pragma unroll
   for (int b = 0; b < 4; ++b)
 #pragma unroll
-    for (int j = 0; j < 4; ++j) u[b][j] = tiles.u[quad + b][2 * t + j / 2 * 8 + j % 2];
+    for (int j = 0; j < 4; ++j) x[b][j] = tiles.x[quad + b][2 * t + j / 2 * 8 + j % 2];
   Lowest lowest{INFINITY, 0};
 #pragma unroll 1
   for (int pair = 0; pair < 8; pair += 2) {  // two neighbours and their halves
-    const float c0 = e4m3_value(high - pair), c1 = e4m3_value(high - pair - 1);
+    const float c0 = e4m3_value(high - pair) * inverse;
+    const float c1 = e4m3_value(high - pair - 1) * inverse;
     __syncwarp();
-    tiles.scales[lane] = {c0, reciprocal_below(c0), c1, reciprocal_below(c1)};
+    tiles.scales[lane] = {c0, ordinary_reciprocal(c0), c1, ordinary_reciprocal(c1)};
     __syncwarp();
     float4 scales[4];
     float grid[4][4];
 #pragma unroll
     for (int b = 0; b < 4; ++b) {
       scales[b] = tiles.scales[quad + b];
-      // A scale between the two, whose ratio is at least 8/9: the binade of u over it serves both.
+      // Between the two, whose ratio is at least 8/9: the binade serves both.
       const float between = scales[b].w * (0.95f * 0x1p22f);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) grid[b][j] = on_grid(u[b][j] * between);
+      for (int j = 0; j < 4; ++j) grid[b][j] = on_grid(x[b][j] * between);
     }
 #pragma unroll
     for (int octave = 0; octave < 2; ++octave) {
@@ -114,11 +119,11 @@ __device__ inline Lowest measure(const LoweredHessian& h, Tiles& tiles, int high
         for (int b = 0; b < 4; ++b)
 #pragma unroll
           for (int j = 0; j < 4; ++j)
-            r[b][j] = difference<kClips>(u[b][j], i == 0 ? scales[b].x : scales[b].z,
-                                         i == 0 ? scales[b].y : scales[b].w,
-                                         fmaxf(grid[b][j], unit * kOnGrid), unit * 6.0f);
+            r[b][j] = rough_difference<kClips>(x[b][j], i == 0 ? scales[b].x : scales[b].z,
+                                               i == 0 ? scales[b].y : scales[b].w,
+                                               fmaxf(grid[b][j], unit * kOnGrid), unit * 6.0f);
         const int slot = 8 * octave + pair + i, code = high - slot;
-        const float l = lower_bound(h, r);
+        const float l = lower_bound(h, r) * square;
         const float bound = code >= 8 && code <= 126 ? l : INFINITY;
         tiles.bounds[slot][lane] = bound;
         if (bound < lowest.bound) lowest = {bound, slot};
@@ -131,7 +136,8 @@ __device__ inline Lowest measure(const LoweredHessian& h, Tiles& tiles, int high
 /// What one lane knows of its block.
 struct Search {
   BestScale best;          ///< of the exact costs
-  float limit = INFINITY;  ///< some scale costs no more than this
+  float limit = INFINITY;  ///< some scale costs less than this, by `error`
+  float error = 0;         ///< how much bounds may be too high
   float amax = 0;
   float clip = 0;  ///< a cost is at least this times (amax - 6c)², if that clips
 
@@ -178,7 +184,8 @@ __device__ inline std::uint32_t weigh(const SharedHessian<16>& s, Tiles& tiles, 
     __syncwarp();
 #pragma unroll 1
     for (int i = lane; i < total; i += 32)
-      tiles.costs[i] = cost(s, tiles.u[tiles.pairs[i] % 32], e4m3_value(tiles.pairs[i] / 32));
+      tiles.costs[i] = cost(s, tiles.x[tiles.pairs[i] % 32], tiles.globals[tiles.pairs[i] % 32],
+                            e4m3_value(tiles.pairs[i] / 32));
     __syncwarp();
     at = end - __popc(mine);
     for (std::uint32_t m = mine; m != 0; m &= m - 1) {
@@ -190,7 +197,7 @@ __device__ inline std::uint32_t weigh(const SharedHessian<16>& s, Tiles& tiles, 
     if (all) return alive;
     for (std::uint32_t m = left & ((1u << kCandidates) - 1); m != 0; m &= m - 1) {
       const int slot = __ffs(static_cast<int>(m)) - 1;
-      if (tiles.bounds[slot][lane] > search.best.cost + s.slack) left ^= 1u << slot;
+      if (tiles.bounds[slot][lane] > search.best.cost + search.error) left ^= 1u << slot;
     }
   }
 }
@@ -212,17 +219,18 @@ __device__ inline std::uint32_t allowed_doubles(const SharedHessian<16>& s, cons
   return high < 126 ? allowed<8>(tiles, s.limit_at_half(limit)) << 24 & codes : 0;
 }
 
-__device__ __noinline__ float cost_apart(const SharedHessian<16>& s, const float* u, int code) {
-  return cost(s, u, e4m3_value(code));
+__device__ __noinline__ float cost_apart(const SharedHessian<16>& s, const float* x,
+                                         const BlockGlobal& global, int code) {
+  return cost(s, x, global, e4m3_value(code));
 }
 
-/// All 126, for blocks and matrices that there are no bounds for.
-__device__ __noinline__ std::uint32_t search_all(const SharedHessian<16>& s, const float* u,
-                                                 float amax) {
-  BestScale best{cost_apart(s, u, 1), 1};  // stays if it is NaN, as in cheapest_scale()
+/// All 126, for blocks and matrices that there are no bounds for. `largest`: of |x|.
+__device__ __noinline__ std::uint32_t search_all(const SharedHessian<16>& s, const float* x,
+                                                 const BlockGlobal& global, float largest) {
+  BestScale best{cost_apart(s, x, global, 1), 1};  // stays if it is NaN, as in cheapest_scale()
   // Once every element rounds to zero, larger scales cost the same.
-  for (int code = 2; code <= 126 && 0.25f * e4m3_value(code - 1) < amax; ++code)
-    best.offer(cost_apart(s, u, code), static_cast<std::uint32_t>(code));
+  for (int code = 2; code <= 126 && largest * global.factor(e4m3_value(code - 1)) > 0.25f; ++code)
+    best.offer(cost_apart(s, x, global, code), static_cast<std::uint32_t>(code));
   return best.code;
 }
 
@@ -234,15 +242,15 @@ __device__ __noinline__ Lowest measure_clipping(const SharedHessian<16>& s, Tile
 __device__ __noinline__ void weigh_apart(const SharedHessian<16>& s, Tiles& tiles, Search& search,
                                          std::uint32_t left, int high) {
   weigh(s, tiles, search, left, high);
-  search.limit = search.best.cost + s.slack;
+  search.limit = search.best.cost + search.error;
 }
 
 /// As Search::clips_too_much(), by all the elements that are clipped.
-__device__ inline bool clip_too_much(const SharedHessian<16>& s, const float* u, float limit,
-                                     int code) {
+__device__ inline bool clip_too_much(const SharedHessian<16>& s, const float* x,
+                                     const BlockGlobal& global, float limit, int code) {
   float sum = 0;
   for (int i = 0; i < 16; ++i) {
-    const float clipped = fmaxf(fabsf(u[i]) - 6.0f * e4m3_value(code), 0.0f);
+    const float clipped = fmaxf(fabsf(global.cost_value(x[i])) - 6.0f * e4m3_value(code), 0.0f);
     sum = __fmaf_rn(s.h[i][i] * clipped, clipped, sum);
   }
   return s.floor > 0 && s.floor * sum > limit;
@@ -265,9 +273,11 @@ __device__ __noinline__ std::uint32_t search_widely(const SharedHessian<16>& s, 
     measure_clipping(s, tiles, high + 16);
     weigh_apart(s, tiles, search, alive ? allowed<kCandidates>(tiles, search.limit) : 0, high + 16);
   }
-  const float* own = tiles.u[lane_id()];
+  const float* own = tiles.x[lane_id()];
+  const BlockGlobal& global = tiles.globals[lane_id()];
   const auto below = [&](int code) {
-    return searched && !search.clips_too_much(code) && !clip_too_much(s, own, search.limit, code);
+    return searched && !search.clips_too_much(code) &&
+           !clip_too_much(s, own, global, search.limit, code);
   };
   for (high = top - 9;; high -= 16) {
     alive = high >= 8 && below(high);
@@ -276,37 +286,54 @@ __device__ __noinline__ std::uint32_t search_widely(const SharedHessian<16>& s, 
     weigh_apart(s, tiles, search, alive ? allowed<kCandidates>(tiles, search.limit) : 0, high);
   }
   for (int code = 7; code >= 1 && below(code); --code)
-    search.best.offer(cost_apart(s, own, code), static_cast<std::uint32_t>(code));
+    search.best.offer(cost_apart(s, own, global, code), static_cast<std::uint32_t>(code));
   return search.best.code;
 }
 
 /// The scales of 32 blocks, of which each lane has one.
 __device__ inline std::uint32_t search_tiles(const SharedHessian<16>& s, const LoweredHessian& h,
-                                             Tiles& tiles, const float (&u)[16]) {
+                                             Tiles& tiles, const float (&x)[16], float divisor) {
   Search search;
+  float largest = 0;
 #pragma unroll
-  for (int i = 0; i < 16; ++i) search.amax = fmaxf(search.amax, fabsf(u[i]));
-  const float amax = search.amax;
+  for (int i = 0; i < 16; ++i) largest = fmaxf(largest, fabsf(x[i]));
 #pragma unroll
   for (int i = 0; i < 16; ++i)
-    if (fabsf(u[i]) == amax) search.clip = fmaxf(search.clip, s.clip[i]);
-  float(&own)[20] = tiles.u[lane_id()];
+    if (fabsf(x[i]) == largest) search.clip = fmaxf(search.clip, s.clip[i]);
+  // Powers of two of the divisor go to x, so that bounds are near to the costs: exactly, or not.
+  const float power = __uint_as_float(__float_as_uint(divisor) & 0x7F800000u);
+  bool exact = divisor >= 0x1p-60f && divisor <= 0x1p60f;
+  if (divisor < 1) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) exact = exact && x[i] * power * (1.0f / power) == x[i];
+  }
+  const float factor = exact ? power : 1.0f;
+  float(&own)[20] = tiles.x[lane_id()];
+  BlockGlobal& global = tiles.globals[lane_id()];
   __syncwarp();  // for those that still weigh what was there before
+  global = BlockGlobal(divisor / factor);
 #pragma unroll
   for (int i = 0; i < 16; i += 4)
-    *reinterpret_cast<float4*>(own + i) = {u[i], u[i + 1], u[i + 2], u[i + 3]};
+    *reinterpret_cast<float4*>(own + i) = {x[i] * factor, x[i + 1] * factor, x[i + 2] * factor,
+                                           x[i + 3] * factor};
   __syncwarp();
-  // The lowest code with 3.5 c >= amax, or 126.
-  int top = min(126, int{e4m3_bits(fminf(amax * (1.0f / 3.5f), 448.0f))});
-  if (3.5f * e4m3_value(top) < amax && top < 126) ++top;
-  const bool searched = s.usable && top >= 16;  // the scales that are measured have halves
-  if (!__any_sync(~0u, searched)) return amax == 0 ? 1 : search_all(s, own, amax);
+  largest *= factor;
+  const float amax = search.amax = global.cost_value(largest);
+  search.error = __fmaf_rn(s.rough * amax, amax, s.slack);
+  // The lowest code with 3.5 c >= amax, or 126. By a margin: of its half, 7 c must not be reached
+  // by what is rounded in x · factor.
+  const float most = amax * (1.0f + 0x1p-20f);
+  int top = min(126, int{e4m3_bits(fminf(most * (1.0f / 3.5f), 448.0f))});
+  if (3.5f * e4m3_value(top) < most && top < 126) ++top;
+  // The scales that are measured have halves, and their u are not clamped.
+  const bool searched = s.usable && top >= 16 && exact && amax < kCostClamp;
+  if (!__any_sync(~0u, searched)) return largest == 0 ? 1 : search_all(s, own, global, largest);
 
   top = max(top, 16);
   const int high = top + 7;
-  const bool clips = __any_sync(~0u, 3.5f * e4m3_value(top) < amax);
+  const bool clips = __any_sync(~0u, 3.5f * e4m3_value(top) < most);
   const Lowest start = clips ? measure_clipping(s, tiles, high) : measure<false>(h, tiles, high);
-  search.limit = s.limit(start.bound);
+  search.limit = s.limit(start.bound, search.error);
   const std::uint32_t first = 1u << start.slot;
   std::uint32_t left = 0;
   if (searched) {
@@ -325,18 +352,18 @@ __device__ inline std::uint32_t search_tiles(const SharedHessian<16>& s, const L
     for (; alive != 0; alive &= alive - 1)
       for (int next = code_at(high, __ffs(static_cast<int>(alive)) - 1) + 8; next <= 126;
            next += 8) {
-        const float c = cost_apart(s, own, next);
+        const float c = cost_apart(s, own, global, next);
         search.best.offer(c, static_cast<std::uint32_t>(next));
         if (!(c <= s.limit_at_half(search.limit))) break;
       }
     const int started = high - start.slot;
     if ((left & first) == 0 && search.best.cost <= search.limit)
-      search.best.offer(cost_apart(s, own, started), static_cast<std::uint32_t>(started));
+      search.best.offer(cost_apart(s, own, global, started), static_cast<std::uint32_t>(started));
     code =
         search.best.cost <= search.limit ? search.best.code : static_cast<std::uint32_t>(started);
   }
-  if (amax == 0) return 1;
-  return searched ? code : search_all(s, own, amax);
+  if (largest == 0) return 1;
+  return searched ? code : search_all(s, own, global, largest);
 }
 
 }  // namespace nvfp4::cuda

@@ -1,37 +1,27 @@
 #pragma once
 
-#include <bit>
-#include <cstdint>
-
 #include "backends/cuda/device/convert.cuh"
 #include "backends/cuda/device/encode.cuh"
+#include "quantizers/encode_block.h"
 
-/// u − q · c, q the E2M1 value nearest to u / c, with the bits of hessian_cost() but without its
-/// seven comparisons. A sum with 1.5 · 2^22 times the binade of u / c rounds to the grid that E2M1
-/// has there; the quotient is made in the same FMA, so that it is rounded nowhere else.
+/// u − q · c, q the value of the code that the encoder gives x, with the bits of hessian_cost(). A
+/// sum with 1.5 · 2^22 times the binade of x · factor rounds to the grid that E2M1 has there, and
+/// at a tie, as the encoder does, to the even code.
 namespace nvfp4::cuda {
 
-/// The float below 1 / c: its exact product with a float u is above a threshold t where u > t · c,
-/// and below it otherwise, also at the tie.
-constexpr float float_below(float x) {
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) - 1);
-}
-constexpr bool decides_as_the_threshold(float c, float t) {
-  const float above = std::bit_cast<float>(std::bit_cast<std::uint32_t>(t * c) + 1);
-  const double reciprocal = float_below(1.0f / c);  // products of two floats are exact
-  return double{t * c} * reciprocal<t&& double{above} * reciprocal> t;
-}
-constexpr bool all_decide_as_the_thresholds() {
-  for (const float c : {1.0f, 1.125f, 1.25f, 1.375f, 1.5f, 1.625f, 1.75f, 1.875f})
-    for (const float t : {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f})
-      if (!decides_as_the_threshold(c, t)) return false;
-  return true;
-}
-static_assert(all_decide_as_the_thresholds());  // other scales are these times powers of two
+/// What a block needs of its global scale.
+struct BlockGlobal {
+  float divisor, inverse;
 
-__device__ inline float reciprocal_below(float c) {
-  return __uint_as_float(__float_as_uint(ordinary_reciprocal(c)) - 1);
-}
+  BlockGlobal() = default;
+  __device__ explicit BlockGlobal(float d) : divisor(d), inverse(1.0f / d) {}
+  /// element_factor()
+  __device__ float factor(float scale) const { return fminf(1.0f / (scale * inverse), FLT_MAX); }
+  /// cost_magnitude() with the sign of x, which is not NaN.
+  __device__ float cost_value(float x) const {
+    return fminf(fmaxf(x * divisor, -kCostClamp), kCostClamp);
+  }
+};
 
 inline constexpr float kOnGrid = 0x1.8p22f;  ///< of the binade 1, and of all that is below it
 
@@ -45,17 +35,23 @@ __device__ inline float on_grid(float shifted) {
   return __uint_as_float(bits);
 }
 
-/// `grid`: of u / c, at least kOnGrid. kClips: whether u / c may be 7 or more. For the half of a
-/// scale, c and the reciprocal may be those of the scale, with kOnGrid and `most` halved.
-template <bool kClips>
-__device__ inline float difference(float u, float c, float reciprocal, float grid, float most) {
-  float q = __fmaf_rn(u, reciprocal, grid) - grid;
-  if constexpr (kClips) q = fminf(fmaxf(q, -most), most);
-  return __fmaf_rn(-q, c, u);
+__device__ inline float difference(float x, const BlockGlobal& global, float c, float factor) {
+  const float v = x * factor;
+  // Of an infinite v the grid is a NaN, which the maximum ignores.
+  const float grid = fmaxf(on_grid(v * 0x1p22f), kOnGrid);
+  const float q = fminf(fmaxf((v + grid) - grid, -6.0f), 6.0f);
+  return __fmaf_rn(-q, c, global.cost_value(x));
 }
-__device__ inline float difference(float u, float c, float reciprocal) {
-  return difference<true>(u, c, reciprocal, fmaxf(on_grid(u * (0x1p22f * reciprocal)), kOnGrid),
-                          6.0f);
+
+/// The same in units of x, but for 2^-22 of x; `grid`: of v = x · factor, at least kOnGrid. kClips:
+/// whether v may be 7 or more. For the half of a scale, `unit` = c / divisor and the factor may be
+/// those of the scale, with kOnGrid and `most` halved.
+template <bool kClips>
+__device__ inline float rough_difference(float x, float unit, float factor, float grid,
+                                         float most) {
+  float q = (x * factor + grid) - grid;
+  if constexpr (kClips) q = fminf(fmaxf(q, -most), most);
+  return __fmaf_rn(-q, unit, x);
 }
 
 }  // namespace nvfp4::cuda
