@@ -46,9 +46,10 @@ std::string quantize_json(const fs::path& input, const fs::path& output, const s
   options.drop = drop;
   options.force = force;
   options.device = device_from_name(device);
-  options.progress = progress_of(progress);
-  nb::gil_scoped_release unlocked;
-  return to_json(quantize_checkpoint(options));
+  return interruptible(progress, [&](const OnProgress& on_progress) {
+    options.progress = on_progress;
+    return to_json(quantize_checkpoint(options));
+  });
 }
 
 /// Inputs are never changed; better refused now than after an hour.
@@ -77,41 +78,42 @@ void bind_checkpoint(nb::module_& m) {
       "verify",
       [](const fs::path& path, const std::optional<fs::path>& source, const std::string& loader,
          const nb::object& progress) {
-        const VerifyOptions options{path, source, loader, progress_of(progress)};
-        nb::gil_scoped_release unlocked;
-        return to_json(verify_checkpoint(options));
+        return interruptible(progress, [&](const OnProgress& on_progress) {
+          return to_json(verify_checkpoint({path, source, loader, on_progress}));
+        });
       },
       "path"_a, "source"_a = nb::none(), "loader"_a = "", "progress"_a = nb::none());
   m.def(
       "inspect",
       [](const fs::path& path, const std::optional<std::string>& tensor, bool histograms,
          const nb::object& progress) {
-        const InspectOptions options{path, tensor, histograms, progress_of(progress)};
-        nb::gil_scoped_release unlocked;
-        return to_json(inspect_checkpoint(options));
+        return interruptible(progress, [&](const OnProgress& on_progress) {
+          return to_json(inspect_checkpoint({path, tensor, histograms, on_progress}));
+        });
       },
       "path"_a, "tensor"_a = nb::none(), "histograms"_a = true, "progress"_a = nb::none());
   m.def(
       "compare",
       [](const fs::path& a, const fs::path& b, const std::optional<fs::path>& html,
          const nb::object& progress) {
-        const auto on_progress = progress_of(progress);
-        nb::gil_scoped_release unlocked;
-        if (html) require_outside(*html, {a, b});
-        const CompareReport report = compare_checkpoints(a, b, on_progress);
-        if (html)
-          safetensors::write_file_atomically(*html,
-                                             cli::html::page_of(report, a, b, 0, on_progress));
-        return to_json(report);
+        return interruptible(progress, [&](const OnProgress& on_progress) {
+          if (html) require_outside(*html, {a, b});
+          const CompareReport report = compare_checkpoints(a, b, on_progress);
+          if (html)
+            safetensors::write_file_atomically(*html,
+                                               cli::html::page_of(report, a, b, 0, on_progress));
+          return to_json(report);
+        });
       },
       "a"_a, "b"_a, "html"_a = nb::none(), "progress"_a = nb::none());
   m.def(
       "sample",
       [](const fs::path& output, const std::string& arch, int layers, double scale,
          std::uint64_t seed, int shards, bool overwrite) {
-        SampleOptions options{output, arch, layers, scale, seed, shards, overwrite, {}};
-        nb::gil_scoped_release unlocked;
-        sample_checkpoint(options);
+        interruptible(nb::none(), [&](const OnProgress& on_progress) {
+          return sample_checkpoint(
+              {output, arch, layers, scale, seed, shards, overwrite, on_progress});
+        });
       },
       "output"_a, "arch"_a = "llama", "layers"_a = 0, "scale"_a = 0.125, "seed"_a = 0,
       "shards"_a = 0, "overwrite"_a = false);

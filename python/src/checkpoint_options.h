@@ -2,8 +2,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <future>
+#include <optional>
 #include <string>
+#include <type_traits>
 
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"
@@ -13,14 +18,44 @@ namespace nvfp4::python {
 
 namespace nb = nanobind;
 
-/// Calls a Python function from whichever thread reports; none reports nothing. `callable` must
-/// outlive what is returned.
-inline std::function<void(const Progress&)> progress_of(const nb::object& callable) {
-  if (callable.is_none()) return {};
-  return [&callable](const Progress& p) {
+using OnProgress = std::function<void(const Progress&)>;
+
+/// Ends the work of a function that was interrupted. Nobody sees it: what the signal raised goes
+/// on.
+struct Interrupted {};
+
+/// work(on_progress) without the GIL, in a thread of its own, while this one lets Python handle
+/// signals, which it does in the main thread only. What a handler raises, KeyboardInterrupt for
+/// Ctrl-C, ends the work at its next report. `progress`: None, or a Python function that is called
+/// from whichever thread reports.
+template <class Work>
+auto interruptible(const nb::object& progress, Work&& work) {
+  using Result = std::invoke_result_t<Work&, const OnProgress&>;
+  std::atomic<bool> stop{false};
+  const OnProgress report = [&](const Progress& p) {
+    if (stop) throw Interrupted{};
+    if (progress.is_none()) return;
     nb::gil_scoped_acquire locked;
-    callable(p.tensor, p.tensors_done, p.tensors_total, p.bytes_done, p.bytes_total);
+    progress(p.tensor, p.tensors_done, p.tensors_total, p.bytes_done, p.bytes_total);
   };
+  std::optional<nb::python_error> raised;
+  nb::gil_scoped_release unlocked;
+  std::future<Result> done =
+      std::async(std::launch::async, [&]() -> Result { return work(report); });
+  while (done.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    if (stop) continue;
+    nb::gil_scoped_acquire locked;
+    if (PyErr_CheckSignals() == 0) continue;
+    raised.emplace();
+    stop = true;
+  }
+  if (!raised) return done.get();
+  try {
+    done.get();
+  } catch (...) {
+    // Interrupted, or an error on the way out: the user asked for the former.
+  }
+  throw nb::python_error(std::move(*raised));
 }
 
 inline Scheme scheme_from_name(const std::string& name) {

@@ -35,9 +35,10 @@ std::string convert_json(const fs::path& input, const fs::path& output, const st
   options.force = force;
   options.decode = decode;
   options.backend = backend;
-  options.progress = progress_of(progress);
-  nb::gil_scoped_release unlocked;
-  return to_json(convert_checkpoint(options));
+  return interruptible(progress, [&](const OnProgress& on_progress) {
+    options.progress = on_progress;
+    return to_json(convert_checkpoint(options));
+  });
 }
 
 }  // namespace

@@ -31,9 +31,10 @@ std::string repair_json(const fs::path& input, const fs::path& output,
   options.resume = resume;
   options.overwrite = overwrite;
   options.dry_run = dry_run;
-  options.progress = progress_of(progress);
-  nb::gil_scoped_release unlocked;
-  return to_json(repair_checkpoint(options));
+  return interruptible(progress, [&](const OnProgress& on_progress) {
+    options.progress = on_progress;
+    return to_json(repair_checkpoint(options));
+  });
 }
 
 }  // namespace

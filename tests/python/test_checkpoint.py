@@ -102,6 +102,43 @@ def test_an_exception_of_progress_comes_back(model, tmp_path):
     nvfp4.quantize_checkpoint(model, tmp_path / "out", resume=True)
 
 
+#: Runs until Ctrl-C comes while a function is at work: it raises and leaves its output incomplete.
+INTERRUPTED = """
+import os, pathlib, shutil, signal, sys, threading
+import nvfp4
+model, out = map(pathlib.Path, sys.argv[1:])
+nvfp4.set_threads(1)
+for attempt in range(50):
+    shutil.rmtree(out, ignore_errors=True)
+
+    def interrupt():
+        while not out.exists():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        nvfp4.quantize_checkpoint(model, out)
+        thread.join()
+    except KeyboardInterrupt:
+        thread.join()
+        if not (out / "config.json").exists():
+            break
+else:
+    sys.exit("never interrupted")
+nvfp4.quantize_checkpoint(model, out, resume=True)
+assert (out / "config.json").exists()
+"""
+
+
+def test_ctrl_c_ends_a_function_that_reports_to_nobody(tmp_path):
+    nvfp4.sample(tmp_path / "large", layers=8, scale=0.2)
+    run = subprocess.run([sys.executable, "-c", INTERRUPTED, tmp_path / "large", tmp_path / "out"],
+                         capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
 def test_convert_there_and_back_and_repair(model, tmp_path):
     assert "bf16" in nvfp4.conversion_targets()
     nvfp4.quantize_checkpoint(model, tmp_path / "a")
