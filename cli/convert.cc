@@ -81,7 +81,7 @@ void add_convert(CLI::App& app) {
       ->option_text("NAME")
       ->check(CLI::IsMember({"nvfp4", "nvfp4a16"}));
   command
-      ->add_option("--scale-search", arguments->scale_search,
+      ->add_option("--quantizer,--scale-search", arguments->scale_search,
                    "how block scales of FP8 weights are chosen: max, four_over_six, or mse, the "
                    "default")
       ->option_text("NAME")

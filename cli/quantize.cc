@@ -124,7 +124,7 @@ void add_quantize(CLI::App& app) {
       ->option_text("NAME")
       ->check(CLI::IsMember({"modelopt", "compressed-tensors", "comfyui", "gguf"}));
   command
-      ->add_option("--scale-search", arguments->scale_search,
+      ->add_option("--quantizer,--scale-search", arguments->scale_search,
                    "how block scales are chosen: max, four_over_six, or mse, the default: least "
                    "squared error over all scales")
       ->option_text("NAME")

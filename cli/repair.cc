@@ -125,7 +125,7 @@ void add_repair(CLI::App& app) {
                    "scales")
       ->option_text("FILE");
   command
-      ->add_option("--scale-search", arguments->scale_search,
+      ->add_option("--quantizer,--scale-search", arguments->scale_search,
                    "for what is quantized again: max, four_over_six, or mse, the default")
       ->option_text("NAME")
       ->check(CLI::IsMember(quantizer_names()));

@@ -33,9 +33,10 @@ TEST_F(Cli, HelpsForEveryCommandWithAnExampleInEightyColumns) {
                            "sample", "bench", "NVFP4_BACKEND", "NVFP4_THREADS", "NO_COLOR"})
     EXPECT_TRUE(has(all.out, word)) << word;
   EXPECT_EQ(run({"--help"}).out, all.out);
-  for (const char* option : {"--scheme", "--format", "--scale-search", "--ignore", "--include",
-                             "--fuse", "--input-amax", "--threads", "--device", "--backend",
-                             "--resume", "--overwrite", "--report", "--dry-run", "--quiet"})
+  for (const char* option :
+       {"--scheme", "--format", "--quantizer", "--scale-search", "--ignore", "--include", "--fuse",
+        "--input-amax", "--threads", "--device", "--backend", "--resume", "--overwrite", "--report",
+        "--dry-run", "--quiet"})
     EXPECT_TRUE(has(run({"help", "quantize"}).out, option)) << option;
 }
 
@@ -49,7 +50,7 @@ TEST_F(Cli, CallsWrongUsageTwo) {
   expect_one_line_error(run({"quantize", "a", "b", "--scheme", "x"}), 2, {"--scheme", "nvfp4a16"});
   expect_one_line_error(run({"quantize", "a", "b", "--format", "x"}), 2, {"--format", "modelopt"});
   expect_one_line_error(run({"quantize", "a", "b", "--scale-search", "x"}), 2,
-                        {"--scale-search", "four_over_six"});
+                        {"--quantizer", "four_over_six"});
   for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda0", "CPU", ""})
     expect_one_line_error(run({"quantize", "a", "b", "--device", device}), 2,
                           {"--device", std::string("'") + device + "'", "cpu, cuda, cuda:N"});

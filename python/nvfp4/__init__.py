@@ -14,8 +14,8 @@ from ._flashinfer import (SfLayout, add_rmsnorm_fp4quant, block_scale_interleave
                           rmsnorm_fp4quant, silu_and_mul_nvfp4_quantize)
 from ._gemm import (FragmentWeights, PackedGroups, PackedWeights, gemm, gemm_workspace_bytes,
                     grouped_gemm, pack_groups, pack_weights)
-from ._quantize import (QuantizedTensor, amax, dequantize, quantization_error, quantize,
-                        relayout_scales)
+from ._quantize import (QuantizedTensor, amax, dequantize, global_scales, quantization_error,
+                        quantize, relayout_scales)
 
 __version__ = _core.version()
 
@@ -24,8 +24,8 @@ __all__ = [
     "PackedGroups", "PackedWeights", "QuantizedTensor", "SfLayout", "ShapeError", "UnsupportedError",
     "add_rmsnorm_fp4quant", "amax", "backends", "block_scale_interleave", "compare",
     "conversion_targets", "convert", "dequantize", "devices", "e2m1_and_ufp8sf_scale_to_float",
-    "gemm", "gemm_workspace_bytes", "grouped_gemm", "grouped_mm_fp4", "inspect", "mm_fp4", "nvfp4_quantize",
-    "pack_groups", "pack_weights", "quantization_error", "quantize", "quantize_checkpoint",
+    "gemm", "gemm_workspace_bytes", "global_scales", "grouped_gemm", "grouped_mm_fp4", "inspect",
+    "mm_fp4", "nvfp4_quantize", "pack_groups", "pack_weights", "quantization_error", "quantize", "quantize_checkpoint",
     "quantizer_names", "relayout_scales", "repair", "rmsnorm_fp4quant", "sample", "set_threads",
     "silu_and_mul_nvfp4_quantize", "threads", "verify",
 ]

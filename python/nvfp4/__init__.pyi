@@ -83,8 +83,9 @@ class FragmentWeights:
     @property
     def nbytes(self) -> int: ...
 
-def quantize(x: ArrayLike, quantizer: str = "max", *, global_scale: Optional[Scalar] = None,
-             axis: str = "rows", block: int = 16, layout: str = "linear", scope: str = "tensor",
+def quantize(x: ArrayLike, quantizer: str = "mse", *,
+             global_scale: Optional[Union[Scalar, str]] = None,
+             global_divisor: Optional[Scalar] = None, axis: str = "rows", block: int = 16, layout: str = "linear", scope: str = "tensor",
              scale_dtype: Any = "uint8", weights: Optional[ArrayLike] = None,
              hessian: Optional[ArrayLike] = None, check_finite: bool = False,
              out: Optional[QuantizedTensor] = None, stream: Optional[int] = None,
@@ -93,6 +94,8 @@ def dequantize(q: QuantizedTensor, dtype: Any = "float32", *, out: Optional[Arra
                stream: Optional[int] = None, backend: str = "") -> Array: ...
 def amax(x: ArrayLike, scope: str = "tensor", axis: str = "rows", *, stream: Optional[int] = None,
          backend: str = "") -> Array: ...
+def global_scales(x: ArrayLike, quantizer: str = "mse", scope: str = "tensor", axis: str = "rows",
+                  *, stream: Optional[int] = None, backend: str = "") -> Tuple[Array, Array]: ...
 def quantization_error(x: ArrayLike, q: QuantizedTensor, *,
                        backend: str = "") -> Tuple[float, float]: ...
 def relayout_scales(q: QuantizedTensor, layout: str, *,
@@ -113,8 +116,9 @@ def grouped_gemm(x: Union[ArrayLike, QuantizedTensor], w: Groups,
                  workspace: Optional[Array] = None, stream: Optional[int] = None) -> Array: ...
 def nvfp4_quantize(x: ArrayLike, global_sf: Scalar, sfLayout: SfLayout = ...,
                    do_shuffle: bool = False, sf_vec_size: int = 16,
-                   enable_pdl: Optional[bool] = None, *, quantizer: str = "max",
-                   stream: Optional[int] = None, backend: str = "") -> Tuple[Array, Array]: ...
+                   enable_pdl: Optional[bool] = None, *, per_token_activation: bool = False,
+                   quantizer: str = "max", stream: Optional[int] = None,
+                   backend: str = "") -> Tuple[Array, ...]: ...
 def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor: ArrayLike, ufp8_scale_tensor: ArrayLike,
                                    global_scale_tensor: Optional[Scalar] = None,
                                    sf_vec_size: int = 16, ufp8_type: int = 1,
@@ -122,21 +126,26 @@ def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor: ArrayLike, ufp8_scale_tensor: Ar
                                    stream: Optional[int] = None, backend: str = "") -> Array: ...
 def block_scale_interleave(unswizzled_sf: ArrayLike, *, stream: Optional[int] = None) -> Array: ...
 def silu_and_mul_nvfp4_quantize(x: ArrayLike, global_scale: Scalar, sf_vec_size: int = 16,
-                                is_sf_swizzled_layout: bool = True, *, quantizer: str = "max",
+                                is_sf_swizzled_layout: bool = True, is_sf_8x4_layout: bool = False,
+                                enable_pdl: Optional[bool] = None, *, quantizer: str = "max",
                                 stream: Optional[int] = None,
                                 backend: str = "") -> Tuple[Array, Array]: ...
 def rmsnorm_fp4quant(input: ArrayLike, weight: ArrayLike, y_fp4: Optional[Array] = None,
                      block_scale: Optional[Array] = None, global_scale: Optional[Scalar] = None,
                      eps: float = 1e-6, block_size: int = 16, scale_format: Optional[str] = None,
-                     is_sf_swizzled_layout: bool = False, *, quantizer: str = "max",
-                     stream: Optional[int] = None, backend: str = "") -> Tuple[Array, Array]: ...
+                     is_sf_swizzled_layout: bool = False, enable_pdl: Optional[bool] = None, *,
+                     quantizer: str = "max", stream: Optional[int] = None,
+                     backend: str = "") -> Tuple[Array, Array]: ...
 def add_rmsnorm_fp4quant(input: ArrayLike, residual: Array, weight: ArrayLike,
                          y_fp4: Optional[Array] = None, block_scale: Optional[Array] = None,
                          global_scale: Optional[Scalar] = None, eps: float = 1e-6,
                          block_size: int = 16, scale_format: Optional[str] = None,
-                         is_sf_swizzled_layout: bool = False, *, quantizer: str = "max",
+                         is_sf_swizzled_layout: bool = False,
+                         output_both_sf_layouts: bool = False,
+                         block_scale_unswizzled: Optional[Array] = None,
+                         enable_pdl: Optional[bool] = None, *, quantizer: str = "max",
                          stream: Optional[int] = None,
-                         backend: str = "") -> Tuple[Array, Array]: ...
+                         backend: str = "") -> Tuple[Array, ...]: ...
 def mm_fp4(a: ArrayLike, b: Union[ArrayLike, Weights], a_descale: ArrayLike,
            b_descale: Optional[ArrayLike], alpha: Optional[Scalar] = None,
            out_dtype: Any = "bfloat16", out: Optional[Array] = None, block_size: int = 16,

@@ -121,6 +121,11 @@ class NumPy:
         """Within it, what the framework itself enqueues goes to `stream` too."""
         return contextlib.nullcontext()
 
+    def device_pairs(self, multiplier, divisor, like):
+        """[n, 2] float32 where `like` lies: multiplier and divisor, one of which may be None."""
+        m, d = (None if g is None else self.floats(g, like) for g in (multiplier, divisor))
+        return self.stack((1.0 / d if m is None else m, 1.0 / m if d is None else d))
+
 
 class Torch(NumPy):
     def require(self, name, x, written):
@@ -178,13 +183,8 @@ class Torch(NumPy):
         return cuda.stream(cuda.ExternalStream(stream, x.device) if stream
                            else cuda.default_stream(x.device))
 
-    def device_pairs(self, multiplier, divisor):
-        """[n, 2] float32 on the device: multiplier and divisor, one of which is None."""
-        torch = sys.modules["torch"]
-        given = (divisor if multiplier is None else multiplier).detach()
-        given = given.to(torch.float32).reshape(-1)
-        pair = (1.0 / given, given) if multiplier is None else (given, 1.0 / given)
-        return torch.stack(pair, dim=-1)
+    def stack(self, parts):
+        return sys.modules["torch"].stack(parts, dim=-1)
 
     def concatenate(self, parts):
         return sys.modules["torch"].cat(parts)
@@ -247,11 +247,8 @@ class CuPy(NumPy):
         cuda = sys.modules["cupy"].cuda
         return cuda.ExternalStream(stream, x.device.id) if stream else cuda.Stream.null
 
-    def device_pairs(self, multiplier, divisor):
-        cupy = sys.modules["cupy"]
-        given = (divisor if multiplier is None else multiplier).astype(np.float32).reshape(-1)
-        pair = (1.0 / given, given) if multiplier is None else (given, 1.0 / given)
-        return cupy.stack(pair, axis=-1)
+    def stack(self, parts):
+        return sys.modules["cupy"].stack(parts, axis=-1)
 
     def concatenate(self, parts):
         return sys.modules["cupy"].concatenate(parts)
@@ -335,11 +332,8 @@ class Jax(NumPy):
             raise UnsupportedError(f"stream = {stream}, must not be given with JAX arrays")
         return 0
 
-    def device_pairs(self, multiplier, divisor):
-        jnp = sys.modules["jax"].numpy
-        given = (divisor if multiplier is None else multiplier).astype("float32").reshape(-1)
-        pair = (1.0 / given, given) if multiplier is None else (given, 1.0 / given)
-        return jnp.stack(pair, axis=-1)
+    def stack(self, parts):
+        return sys.modules["jax"].numpy.stack(parts, axis=-1)
 
     def concatenate(self, parts):
         return sys.modules["jax"].numpy.concatenate(parts)

@@ -1,9 +1,9 @@
 """FlashInfer's names, arguments and conventions.
 
-Its global scales have two senses, kept here: of nvfp4_quantize and silu_and_mul_nvfp4_quantize they
-are DIVISORS (448 · 6 / amax: x is multiplied by it), of rmsnorm_fp4quant, add_rmsnorm_fp4quant and
-e2m1_and_ufp8sf_scale_to_float MULTIPLIERS (amax / (448 · 6): the value is divided by it, or the
-result multiplied). Numbers agree with FlashInfer run with FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1,
+Its global scales have two senses, kept here: of all functions that quantize they are DIVISORS
+(448 · 6 / amax: x is multiplied by it), of e2m1_and_ufp8sf_scale_to_float and the alpha of products
+MULTIPLIERS (the result is multiplied by it). FlashInfer's docstring of rmsnorm_fp4quant says that it
+divides; its kernels and tests multiply. Numbers agree with FlashInfer run with FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1,
 that is with TransformerEngine, bit for bit; its fast path uses the GPU's approximate reciprocal.
 """
 
@@ -16,7 +16,8 @@ from . import _arrays, _core
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
 from ._gemm import (FragmentWeights, PackedGroups, PackedWeights, gemm, grouped_gemm,
                     pack_unchecked)
-from ._quantize import (QuantizedTensor, allocate, dequantize, finished, globals_of, scale_shape)
+from ._quantize import (QuantizedTensor, allocate, amax, dequantize, finished, globals_of,
+                        scale_shape)
 
 
 class SfLayout(Enum):
@@ -59,22 +60,41 @@ def _global_of(like, name, given):
     return kind.constant(_arrays.number(name, _given_or_one(given)), 1, like)
 
 
-def _options(x, layout, stream, quantizer, backend, **scale):
-    return _core.Options(quantizer, layout=layout, backend=backend,
+def _layout_named(swizzled, tiles_of_8=False):
+    return ("tiled_8x4" if tiles_of_8 else "tiled_128x4") if swizzled else "linear"
+
+
+def _token_scales(x, base, stream, backend):
+    """(divisors, multipliers) of the rows of x, as FlashInfer computes them: `base` is what the
+    largest magnitude of a row is multiplied by. A row of zeros has the multiplier 0."""
+    largest = amax(x, scope="vector", stream=stream, backend=backend)
+    target = np.float32(1) / np.float32(_arrays.number("global_sf", base))
+    with np.errstate(over="ignore", invalid="ignore"):
+        divisors = float(target) / (largest + (largest == 0))
+        divisors = divisors.clip(max=float(np.finfo(np.float32).max))
+        divisors = divisors + (divisors == 0)
+        return divisors, 1.0 / divisors * (largest != 0)
+
+
+def _options(x, layout, stream, quantizer, backend, scope="tensor", **scale):
+    return _core.Options(quantizer, layout=layout, scope=scope, backend=backend,
                          stream=_arrays.framework(x).stream(x, stream), **globals_of(x, **scale))
 
 
 @_arrays.on_stream
 def nvfp4_quantize(x, global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=False, sf_vec_size=16,
-                   enable_pdl=None, *, quantizer="max", stream=None, backend=""):
+                   enable_pdl=None, *, per_token_activation=False, quantizer="max", stream=None,
+                   backend=""):
     """Quantizes x [..., K], float32, float16 or bfloat16.
 
     global_sf   a DIVISOR, 448 · 6 / amax(x): x · global_sf is what the block scales and codes
                 stand for. A number or [1] float32.
+    per_token_activation  a global scale for each row; global_sf is then the MULTIPLIER of a row
+                whose largest magnitude is 1, 1 / (448 · 6)
     sfLayout    of the block scales
     quantizer   'max' is FlashInfer's; 'four_over_six' and 'mse' lose less
     Returns (codes uint8 [..., K/2], scales uint8): [..., K/16] if linear, else the padded
-    [rows, blocks].
+    [rows, blocks]. With per_token_activation also float32 [rows], MULTIPLIERS.
     """
     _require_16(sf_vec_size)
     if do_shuffle:
@@ -82,11 +102,15 @@ def nvfp4_quantize(x, global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=Fals
     layout = _layout_of(sfLayout)
     _arrays.given("global_sf", global_sf)
     source = _arrays.matrix("x", x)
-    q = allocate(x, _arrays.shape_of(x), layout=layout)
+    scope, token_scales = "tensor", ()
+    if per_token_activation:
+        scope = "vector"
+        global_sf, *token_scales = _token_scales(x, global_sf, stream, backend)
+    q = allocate(x, _arrays.shape_of(x), layout=layout, scope=scope)
     _core.quantize_into(source, q.span(),
-                        _options(x, layout, stream, quantizer, backend, divisor=global_sf))
+                        _options(x, layout, stream, quantizer, backend, scope, divisor=global_sf))
     q = finished(q, x)
-    return q.codes, q.scales
+    return (q.codes, q.scales, *token_scales)
 
 
 @_arrays.on_stream
@@ -131,11 +155,13 @@ def block_scale_interleave(unswizzled_sf, *, stream=None):
 
 
 @_arrays.on_stream
-def silu_and_mul_nvfp4_quantize(x, global_scale, sf_vec_size=16, is_sf_swizzled_layout=True, *,
-                                quantizer="max", stream=None, backend=""):
+def silu_and_mul_nvfp4_quantize(x, global_scale, sf_vec_size=16, is_sf_swizzled_layout=True,
+                                is_sf_8x4_layout=False, enable_pdl=None, *, quantizer="max",
+                                stream=None, backend=""):
     """silu(x[..., :K]) · x[..., K:], quantized without rounding in between; x [..., 2·K].
 
     global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the product
+    is_sf_8x4_layout  tiles of 8x4, not 128x4, if is_sf_swizzled_layout
     Returns (codes uint8 [..., K/2], scales uint8).
     """
     _require_16(sf_vec_size)
@@ -143,7 +169,7 @@ def silu_and_mul_nvfp4_quantize(x, global_scale, sf_vec_size=16, is_sf_swizzled_
     if not shape or shape[-1] % 32:
         raise ShapeError(f"x has shape {list(shape)}, the last must be a multiple of 32")
     _arrays.given("global_scale", global_scale)
-    layout = "tiled_128x4" if is_sf_swizzled_layout else "linear"
+    layout = _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout)
     source = _arrays.matrix("x", x)
     q = allocate(x, (*shape[:-1], shape[-1] // 2), layout=layout)
     _core.swiglu_quantize_into(source, q.span(),
@@ -168,17 +194,17 @@ def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, b
     _require_16(block_size)
     if scale_format not in (None, "e4m3"):
         raise UnsupportedError(f"scale_format = {scale_format!r}, must be 'e4m3'")
-    layout = "tiled_128x4" if swizzled else "linear"
+    layout = _layout_named(swizzled)
     source = _arrays.matrix("input", x)
     shape = _arrays.shape_of(x)
-    q = allocate(x, shape, layout=layout, scale_dtype="float8_e4m3fn"
+    q = allocate(x, shape, layout=layout, flat_scales=swizzled, scale_dtype="float8_e4m3fn"
                  if block_scale is None and _has_float8(x) else "uint8")
     q.codes = q.codes if y_fp4 is None else y_fp4
     q.scales = q.scales if block_scale is None else block_scale
     # The FP32 copy of the weight must live until the work is enqueued.
     weight32 = _float_weight(weight)
     options = _options(x, layout, stream, quantizer, backend,
-                       multiplier=_given_or_one(global_scale))
+                       divisor=_given_or_one(global_scale))
     total = None if residual is None else _arrays.matrix("residual", residual, written=True)
     _core.rms_norm_quantize_into(source, _arrays.floats("weight", weight32), q.span(), options,
                                  eps, "f32", total, total)
@@ -198,16 +224,16 @@ def _has_float8(x):
 
 @_arrays.on_stream
 def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=None, eps=1e-6,
-                     block_size=16, scale_format=None, is_sf_swizzled_layout=False, *,
-                     quantizer="max", stream=None, backend=""):
+                     block_size=16, scale_format=None, is_sf_swizzled_layout=False,
+                     enable_pdl=None, *, quantizer="max", stream=None, backend=""):
     """input / rms(input) · weight, quantized without rounding in between; input [..., K],
     weight [K].
 
-    global_scale  a MULTIPLIER, amax / (448 · 6) of the normalized values, which are divided by it;
-                  1 if not given. The reciprocal of nvfp4_quantize's.
+    global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the normalized values; 1 if
+                  not given
     y_fp4, block_scale  outputs, if given
     Returns (codes uint8 [..., K/2], scales float8_e4m3fn), or uint8 scales for NumPy without
-    ml_dtypes.
+    ml_dtypes: [..., K/16], or the padded 128x4 tiles in one dimension if is_sf_swizzled_layout.
     """
     return _norm_quantize(input, weight, None, y_fp4, block_scale, global_scale, eps, block_size,
                           scale_format, is_sf_swizzled_layout, quantizer, stream, backend)
@@ -216,17 +242,32 @@ def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=N
 @_arrays.on_stream
 def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, global_scale=None,
                          eps=1e-6, block_size=16, scale_format=None, is_sf_swizzled_layout=False,
-                         *, quantizer="max", stream=None, backend=""):
+                         output_both_sf_layouts=False, block_scale_unswizzled=None,
+                         enable_pdl=None, *, quantizer="max", stream=None, backend=""):
     """residual += input, IN PLACE and rounded to its dtype; then rmsnorm_fp4quant of it.
 
-    global_scale  a MULTIPLIER, as of rmsnorm_fp4quant
+    global_scale  a DIVISOR, as of rmsnorm_fp4quant
+    output_both_sf_layouts  the scales are swizzled, and [..., K/16] are a third result,
+                  block_scale_unswizzled if given
     JAX arrays cannot be changed in place: UnsupportedError.
     """
     if residual is None:
         raise TypeError("residual = None, must be an array")
-    return _norm_quantize(input, weight, residual, y_fp4, block_scale, global_scale, eps,
-                          block_size, scale_format, is_sf_swizzled_layout, quantizer, stream,
-                          backend)
+    codes, scales = _norm_quantize(input, weight, residual, y_fp4, block_scale, global_scale, eps,
+                                   block_size, scale_format,
+                                   is_sf_swizzled_layout or output_both_sf_layouts, quantizer,
+                                   stream, backend)
+    if not output_both_sf_layouts:
+        return codes, scales
+    kind, shape = _arrays.framework(input), _arrays.shape_of(input)
+    linear = block_scale_unswizzled
+    if linear is None:
+        linear = kind.empty((*shape[:-1], shape[-1] // 16), _arrays.dtype_of(scales), input)
+    _core.relayout_scales(
+        _arrays.codes_or_scales("block_scale", scales), "tiled_128x4",
+        _arrays.codes_or_scales("block_scale_unswizzled", linear, written=True), "linear",
+        math.prod(shape[:-1]), shape[-1] // 16, 1, kind.stream(input, stream))
+    return codes, scales, linear
 
 
 def _backend(name):

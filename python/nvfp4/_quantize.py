@@ -86,8 +86,9 @@ def scale_shape(shape, axis, block, layout):
 
 
 def allocate(like, shape, axis="rows", block=16, layout="linear", scope="tensor",
-             scale_dtype="uint8"):
-    """An uninitialized QuantizedTensor in the framework and on the device of `like`."""
+             scale_dtype="uint8", flat_scales=False):
+    """An uninitialized QuantizedTensor in the framework and on the device of `like`; the scales in
+    one dimension if `flat_scales`."""
     if not shape or min(shape) < 0:
         raise ShapeError(f"x has shape {list(shape)}, must have one dimension or more")
     if axis == "columns" and len(shape) != 2:
@@ -102,9 +103,10 @@ def allocate(like, shape, axis="rows", block=16, layout="linear", scope="tensor"
     make = _arrays.framework(like).empty
     code_shape = (shape[0] // 2, shape[1]) if axis == "columns" else (*shape[:-1], shape[-1] // 2)
     vectors = shape[1] if axis == "columns" else math.prod(shape[:-1])
+    scales = scale_shape(shape, axis, block, layout)
     return QuantizedTensor(
         make(code_shape, "uint8", like),
-        make(scale_shape(shape, axis, block, layout), scale_dtype, like),
+        make((math.prod(scales),) if flat_scales else scales, scale_dtype, like),
         make((1 if scope == "tensor" else vectors,), "float32", like),
         tuple(shape), axis, block, layout, scope)
 
@@ -117,34 +119,44 @@ def finished(q, like):
 
 
 def globals_of(like, multiplier=None, divisor=None):
-    """Keyword arguments of _core.Options for global scales in one of the two senses."""
-    given = divisor if multiplier is None else multiplier
-    if given is None:
+    """Keyword arguments of _core.Options for global scales in one of the two senses, or both."""
+    given = [g for g in (multiplier, divisor) if g is not None]
+    if not given:
         return {}
-    _arrays.given("global scale", given)
-    if not isinstance(given, (int, float)) and not np.isscalar(given):
-        kind = _arrays.framework(given)
-        if kind.is_cuda(given):
-            pairs = kind.device_pairs(multiplier, divisor)
-            return {"globals": kind.view(pairs)[0]}
-        given = kind.host_floats(given)
-    return {"globals": np.atleast_1d(np.asarray(given, np.float32)),
-            "divisor": multiplier is None}
+    host = []
+    for g in given:
+        _arrays.given("global scale", g)
+        if not isinstance(g, (int, float)) and not np.isscalar(g):
+            kind = _arrays.framework(g)
+            if kind.is_cuda(g):
+                return {"globals": kind.view(kind.device_pairs(multiplier, divisor, g))[0]}
+            g = kind.host_floats(g)
+        host.append(np.atleast_1d(np.asarray(g, np.float32)).reshape(-1))
+    if len({len(g) for g in host}) != 1:
+        raise ShapeError(f"global_scale has {len(host[0])} elements and global_divisor "
+                         f"{len(host[1])}, must have as many")
+    # Of both senses pairs, of one that one.
+    values = np.ascontiguousarray(np.stack(host, -1) if len(host) == 2 else host[0])
+    return {"globals": values, "divisor": multiplier is None}
 
 
 @_arrays.on_stream
-def quantize(x, quantizer="max", *, global_scale=None, axis="rows", block=16, layout="linear",
-             scope="tensor", scale_dtype="uint8", weights=None, hessian=None, check_finite=False,
-             out=None, stream=None, backend=""):
+def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis="rows", block=16,
+             layout="linear", scope="tensor", scale_dtype="uint8", weights=None, hessian=None,
+             check_finite=False, out=None, stream=None, backend=""):
     """Quantizes a matrix to NVFP4.
 
     x             [..., K] float32, float16 or bfloat16, of NumPy, PyTorch, CuPy, JAX or anything
                   that exports memory; not copied. Rows may be apart.
-    quantizer     'max' (amax/6, TransformerEngine's bits), 'four_over_six', 'mse' (of all 126
-                  scales of each block the one with the least squared error)
+    quantizer     'mse' (of all 126 scales of each block the one with the least squared error),
+                  'max' (amax/6, TransformerEngine's bits), 'four_over_six'
     global_scale  a MULTIPLIER, x ≈ e2m1 · scale · global_scale: a number, [1], or one for each row
-                  with scope='vector'. Measured from x if not given. nvfp4_quantize takes the
-                  reciprocal.
+                  with scope='vector'. Measured from x if neither sense is given. 'best', for
+                  'mse': of amax / 1536, which is what is measured, and amax / 2688, ModelOpt's, the
+                  one that loses less; quantizes three times, and waits for a GPU.
+    global_divisor  the same in the other sense, a DIVISOR, as nvfp4_quantize and compressed-tensors
+                  have it. It decides the bytes. From one sense the other is its reciprocal, which
+                  is rounded; give both, as global_scales() returns them, to keep both.
     axis          'rows': blocks along the rows; 'columns': down the columns of [K, N]
     block         16, or 32 (not for 'max')
     layout        of the scales: linear, tiled_128x4, tiled_8x4, packed_row_major, packed_mn_major
@@ -161,12 +173,20 @@ def quantize(x, quantizer="max", *, global_scale=None, axis="rows", block=16, la
     kind = _arrays.framework(x)
     q = quantized_tensor("out", out) if out is not None else allocate(
         x, _arrays.shape_of(x), axis, block, layout, scope, _arrays.dtype_name(scale_dtype))
-    options = _core.Options(
-        quantizer, axis, block, layout, scope,
-        weights=None if weights is None else _arrays.floats("weights", weights),
-        hessian=None if hessian is None else _arrays.matrix("hessian", hessian),
-        check_finite=check_finite, backend=backend, stream=kind.stream(x, stream),
-        **globals_of(x, multiplier=global_scale))
+
+    def options_with(multiplier, divisor):
+        return _core.Options(
+            quantizer, axis, block, layout, scope,
+            weights=None if weights is None else _arrays.floats("weights", weights),
+            hessian=None if hessian is None else _arrays.matrix("hessian", hessian),
+            check_finite=check_finite, backend=backend, stream=kind.stream(x, stream),
+            **globals_of(x, multiplier=multiplier, divisor=divisor))
+
+    if isinstance(global_scale, str) and global_scale == "best":
+        if global_divisor is not None:
+            raise InvalidValueError("global_scale = 'best', there must be no global_divisor then")
+        global_scale, global_divisor = _core.choose_global_scale(source, options_with(None, None))
+    options = options_with(global_scale, global_divisor)
     _core.quantize_into(source, q.span(), options)
     return q if out is not None else finished(q, x)
 
@@ -197,6 +217,20 @@ def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
     out = kind.empty((count,), "float32", x)
     _core.amax_into(source, _arrays.floats("out", out), scope, axis, backend, kind.stream(x, stream))
     return kind.finish(out)
+
+
+@_arrays.on_stream
+def global_scales(x, quantizer="mse", scope="tensor", axis="rows", *, stream=None, backend=""):
+    """What quantize() measures of x, float32 [1], or one for each row or column with
+    scope='vector': (global_scale, global_divisor), MULTIPLIERS and DIVISORS."""
+    kind = _arrays.framework(x)
+    largest = amax(x, scope, axis, stream=stream, backend=backend)
+    count = _arrays.shape_of(largest)[0]
+    pairs = kind.empty((count, 2), "float32", x)
+    _core.global_scales_into(_arrays.floats("amax", largest), _arrays.floats("pairs", pairs),
+                             quantizer, kind.stream(x, stream))
+    pairs = kind.finish(pairs)
+    return pairs[:, 0], pairs[:, 1]
 
 
 def quantization_error(x, q, *, backend=""):

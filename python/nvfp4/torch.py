@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import nvfp4 as _nvfp4
+from nvfp4._flashinfer import _layout_named
 from nvfp4._quantize import scale_shape as _scale_shape
 
 
@@ -28,20 +29,24 @@ def _scales(x, shape, layout, dtype=torch.uint8):
     return x.new_empty((-(-rows // tile) * tile, -(-blocks // 4) * 4), dtype=dtype)
 
 
-def _tiled(swizzled):
-    return "tiled_128x4" if swizzled else "linear"
+def _normalized(x, swizzled):
+    """What the functions of RMSNorm return: swizzled scales have one dimension."""
+    scales = _scales(x, x.shape, _layout_named(swizzled), torch.float8_e4m3fn)
+    return _codes(x, x.shape), scales.reshape(-1) if swizzled else scales
 
 
 @torch.library.custom_op("nvfp4::quantize", mutates_args=())
-def quantize(x: Tensor, global_scale: Optional[Tensor] = None, quantizer: str = "max",
-             layout: str = "linear", scope: str = "tensor") -> Tuple[Tensor, Tensor, Tensor]:
+def quantize(x: Tensor, global_scale: Optional[Tensor] = None, quantizer: str = "mse",
+             layout: str = "linear", scope: str = "tensor",
+             global_divisor: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor]:
     """(codes, scales, global_scale) of nvfp4.quantize; global_scale is a MULTIPLIER."""
-    q = _nvfp4.quantize(x, quantizer, global_scale=global_scale, layout=layout, scope=scope)
+    q = _nvfp4.quantize(x, quantizer, global_scale=global_scale, global_divisor=global_divisor,
+                        layout=layout, scope=scope)
     return q.codes, q.scales, q.global_scale
 
 
 @quantize.register_fake
-def _(x, global_scale=None, quantizer="max", layout="linear", scope="tensor"):
+def _(x, global_scale=None, quantizer="mse", layout="linear", scope="tensor", global_divisor=None):
     count = 1 if scope == "tensor" else math.prod(x.shape[:-1])
     if layout in ("linear", "tiled_128x4", "tiled_8x4"):
         scales = _scales(x, x.shape, layout)
@@ -106,23 +111,25 @@ def _(scales):
 
 @torch.library.custom_op("nvfp4::silu_and_mul_nvfp4_quantize", mutates_args=())
 def silu_and_mul_nvfp4_quantize(x: Tensor, global_scale: Tensor, is_sf_swizzled_layout: bool = True,
-                                quantizer: str = "max") -> Tuple[Tensor, Tensor]:
+                                quantizer: str = "max",
+                                is_sf_8x4_layout: bool = False) -> Tuple[Tensor, Tensor]:
     """nvfp4.silu_and_mul_nvfp4_quantize; global_scale is a DIVISOR."""
     return _nvfp4.silu_and_mul_nvfp4_quantize(
-        x, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
+        x, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout,
+        is_sf_8x4_layout=is_sf_8x4_layout, quantizer=quantizer)
 
 
 @silu_and_mul_nvfp4_quantize.register_fake
-def _(x, global_scale, is_sf_swizzled_layout=True, quantizer="max"):
+def _(x, global_scale, is_sf_swizzled_layout=True, quantizer="max", is_sf_8x4_layout=False):
     shape = (*x.shape[:-1], x.shape[-1] // 2)
-    return _codes(x, shape), _scales(x, shape, _tiled(is_sf_swizzled_layout))
+    return _codes(x, shape), _scales(x, shape, _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout))
 
 
 @torch.library.custom_op("nvfp4::rmsnorm_fp4quant", mutates_args=())
 def rmsnorm_fp4quant(x: Tensor, weight: Tensor, global_scale: Tensor, eps: float = 1e-6,
                      is_sf_swizzled_layout: bool = False,
                      quantizer: str = "max") -> Tuple[Tensor, Tensor]:
-    """nvfp4.rmsnorm_fp4quant; global_scale is a MULTIPLIER."""
+    """nvfp4.rmsnorm_fp4quant; global_scale is a DIVISOR."""
     return _nvfp4.rmsnorm_fp4quant(
         x, weight, global_scale=global_scale, eps=eps,
         is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
@@ -130,15 +137,14 @@ def rmsnorm_fp4quant(x: Tensor, weight: Tensor, global_scale: Tensor, eps: float
 
 @rmsnorm_fp4quant.register_fake
 def _(x, weight, global_scale, eps=1e-6, is_sf_swizzled_layout=False, quantizer="max"):
-    return _codes(x, x.shape), _scales(x, x.shape, _tiled(is_sf_swizzled_layout),
-                                       torch.float8_e4m3fn)
+    return _normalized(x, is_sf_swizzled_layout)
 
 
 @torch.library.custom_op("nvfp4::add_rmsnorm_fp4quant", mutates_args=("residual",))
 def add_rmsnorm_fp4quant(x: Tensor, residual: Tensor, weight: Tensor, global_scale: Tensor,
                          eps: float = 1e-6, is_sf_swizzled_layout: bool = False,
                          quantizer: str = "max") -> Tuple[Tensor, Tensor]:
-    """nvfp4.add_rmsnorm_fp4quant: changes residual in place; global_scale is a MULTIPLIER."""
+    """nvfp4.add_rmsnorm_fp4quant: changes residual in place; global_scale is a DIVISOR."""
     return _nvfp4.add_rmsnorm_fp4quant(
         x, residual, weight, global_scale=global_scale, eps=eps,
         is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
@@ -146,8 +152,7 @@ def add_rmsnorm_fp4quant(x: Tensor, residual: Tensor, weight: Tensor, global_sca
 
 @add_rmsnorm_fp4quant.register_fake
 def _(x, residual, weight, global_scale, eps=1e-6, is_sf_swizzled_layout=False, quantizer="max"):
-    return _codes(x, x.shape), _scales(x, x.shape, _tiled(is_sf_swizzled_layout),
-                                       torch.float8_e4m3fn)
+    return _normalized(x, is_sf_swizzled_layout)
 
 
 @torch.library.custom_op("nvfp4::mm_fp4", mutates_args=())

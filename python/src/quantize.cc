@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "bind.h"
+#include "nvfp4/choose_global_scale.h"
 #include "nvfp4/error.h"
 #include "quantized.h"
 
@@ -92,6 +93,31 @@ void bind_operations(nb::module_& m) {
         amax_into(view, values.data(), s, a, backend, stream_of(stream));
       },
       "x"_a, "out"_a, "scope"_a = "tensor", "axis"_a = "rows", "backend"_a = "", "stream"_a = 0);
+  m.def(
+      "global_scales_into",
+      [](const Input& amaxes, const Output& pairs, const std::string& quantizer,
+         std::uintptr_t stream) {
+        const Device device = device_of("amax", amaxes);
+        if (device_of("pairs", pairs) != device)
+          throw ShapeError("amax and pairs must lie on one device");
+        const std::span<const float> from = floats_of("amax", amaxes);
+        const std::span<float> to = floats_of("pairs", pairs);
+        require_size("pairs", to, 2 * static_cast<std::int64_t>(from.size()));
+        const Quantizer q = quantizer_from_name(quantizer);
+        nb::gil_scoped_release unlocked;
+        global_scales_into(from.data(), reinterpret_cast<GlobalScale*>(to.data()),
+                           static_cast<std::int64_t>(from.size()), q, device, stream_of(stream));
+      },
+      "amax"_a, "pairs"_a, "quantizer"_a = "max", "stream"_a = 0);
+  m.def(
+      "choose_global_scale",
+      [](const Input& x, const Options& options) {
+        const MatrixView view = matrix_of("x", x);
+        nb::gil_scoped_release unlocked;
+        const GlobalScale g = choose_global_scale({&view, 1}, options.get());
+        return std::tuple(g.multiplier, g.divisor);
+      },
+      "x"_a, "options"_a);
   m.def(
       "quantization_error",
       [](const Input& x, const QuantizedInput& q, std::string_view backend) {

@@ -33,13 +33,15 @@ Options::Options(const std::string& quantizer, const std::string& axis, int bloc
   if (!globals_) return;
   const std::span<const float> values = floats_of("global_scale", globals_);
   const Device device = device_of("global_scale", *globals_);
-  if (device.type == DeviceType::cuda) {
-    if (globals_->ndim() != 2 || globals_->shape(1) != 2)
-      throw ShapeError("global_scale on CUDA must be [n, 2]: multiplier and divisor");
+  if (globals_->ndim() == 2) {
+    if (globals_->shape(1) != 2)
+      throw ShapeError("global_scale must be [n], or [n, 2]: multiplier and divisor");
     options_.global = {reinterpret_cast<const GlobalScale*>(values.data()), values.size() / 2,
                        device};
     return;
   }
+  if (device.type == DeviceType::cuda)
+    throw ShapeError("global_scale on CUDA must be [n, 2]: multiplier and divisor");
   for (const float v : values)
     host_globals_.push_back(divisor ? GlobalScale::from_divisor(v)
                                     : GlobalScale::from_multiplier(v));

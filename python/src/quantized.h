@@ -21,8 +21,8 @@ using QuantizedOutput = QuantizedArrays<Output, QuantizedSpan>;
 /// QuantizeOptions with what their spans and views point to.
 class Options {
  public:
-  /// `globals`: float32, on the CPU one for each tensor or vector in the sense that `divisor` says;
-  /// on CUDA pairs of multiplier and divisor, [n, 2].
+  /// `globals`: float32, one for each tensor or vector: [n, 2], multiplier and divisor; on the CPU
+  /// also [n], in the sense that `divisor` says.
   Options(const std::string& quantizer, const std::string& axis, int block,
           const std::string& layout, const std::string& scope, std::optional<Input> globals,
           bool divisor, std::optional<Input> weights, std::optional<Input> hessian,

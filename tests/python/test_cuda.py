@@ -143,8 +143,12 @@ def test_flashinfers_names_give_the_bytes_of_the_cpu(on_gpu):
                 (nvfp4.nvfp4_quantize(gpu, scale), nvfp4.nvfp4_quantize(x, 64.0)),
                 (nvfp4.silu_and_mul_nvfp4_quantize(gpu, scale),
                  nvfp4.silu_and_mul_nvfp4_quantize(x, 64.0)),
-                (nvfp4.rmsnorm_fp4quant(gpu, gpu_weight, global_scale=inverse),
-                 nvfp4.rmsnorm_fp4quant(x, weight, global_scale=1 / 64))):
+                (nvfp4.rmsnorm_fp4quant(gpu, gpu_weight, global_scale=scale),
+                 nvfp4.rmsnorm_fp4quant(x, weight, global_scale=64.0)),
+                (nvfp4.nvfp4_quantize(gpu, scale / 2**20, per_token_activation=True),
+                 nvfp4.nvfp4_quantize(x, 64 / 2**20, per_token_activation=True)),
+                (nvfp4.silu_and_mul_nvfp4_quantize(gpu, scale, is_sf_8x4_layout=True),
+                 nvfp4.silu_and_mul_nvfp4_quantize(x, 64.0, is_sf_8x4_layout=True))):
             for g, e in zip(got, expected):
                 same(on_gpu, g, e)
         codes, scales = nvfp4.nvfp4_quantize(gpu, scale)
@@ -162,8 +166,8 @@ def test_the_residual_is_changed_in_place(on_gpu):
     x, residual, weight = normal(4, 5, 64), normal(5, 5, 64), normal(6, 64)
     gpu_residual = on_gpu.put(residual)
     got = nvfp4.add_rmsnorm_fp4quant(on_gpu.put(x), gpu_residual, on_gpu.put(weight),
-                                     global_scale=0.01)
-    expected = nvfp4.add_rmsnorm_fp4quant(x, residual, weight, global_scale=0.01)
+                                     global_scale=100.0)
+    expected = nvfp4.add_rmsnorm_fp4quant(x, residual, weight, global_scale=100.0)
     same(on_gpu, gpu_residual, residual)
     for g, e in zip(got, expected):
         same(on_gpu, g, e)
@@ -318,7 +322,7 @@ def operands(torch):
 
 def layer(o, x, residual, **stream):
     """A layer of our functions; each result depends on x. Changes residual."""
-    nvfp4.add_rmsnorm_fp4quant(x, residual, o.weight, global_scale=o.scale, **stream)
+    nvfp4.add_rmsnorm_fp4quant(x, residual, o.weight, global_scale=o.inverse, **stream)
     codes, scales = nvfp4.nvfp4_quantize(residual, o.inverse, **stream)
     return (nvfp4.mm_fp4(codes, o.b.T, scales, o.b_sf.T, o.scale, **stream),
             nvfp4.grouped_mm_fp4(codes, o.experts, scales, o.experts_sf, o.bounds, o.scale,
@@ -410,8 +414,8 @@ def operator_cases(torch):
     yield "e2m1_and_ufp8sf_scale_to_float", (codes, scales, o.scale)
     yield "block_scale_interleave", (torch.stack((q.scales, q.scales)),)
     yield "silu_and_mul_nvfp4_quantize", (o.x, o.inverse)
-    yield "rmsnorm_fp4quant", (o.x, o.weight, o.scale)
-    yield "add_rmsnorm_fp4quant", (o.x.clone(), o.residual, o.weight, o.scale)
+    yield "rmsnorm_fp4quant", (o.x, o.weight, o.inverse)
+    yield "add_rmsnorm_fp4quant", (o.x.clone(), o.residual, o.weight, o.inverse)
     yield "mm_fp4", (codes, o.b.T, scales, o.b_sf.T, o.scale)
     yield "grouped_mm_fp4", (codes, o.experts, scales, o.experts_sf, o.bounds, o.scale)
     yield "pack_fragments", (q.codes, q.scales, q.global_scale)
@@ -438,7 +442,7 @@ def test_torch_compile_and_graphs_of_operators(torch):
     ops = torch.ops.nvfp4
 
     def operators(x, residual):
-        codes, scales = ops.add_rmsnorm_fp4quant(x, residual, o.weight, o.scale, 1e-6, True)
+        codes, scales = ops.add_rmsnorm_fp4quant(x, residual, o.weight, o.inverse, 1e-6, True)
         y = ops.mm_fp4(codes, o.b.T, scales.view(torch.uint8), o.b_sf.T, o.scale)
         return ops.fragment_gemm(y * 2, tiles, factor, 64) + residual[:, :1]
 

@@ -60,28 +60,101 @@ def test_silu_and_mul():
 
 
 @pytest.mark.parametrize("shape", [(4, 64), (2, 3, 128)])
-def test_rmsnorm_divides_by_its_global_scale(shape):
+def test_rmsnorm_multiplies_by_its_global_scale(shape):
     x, weight = normal(4, *shape), normal(5, shape[-1])
     y = rms_norm(x, weight)
-    global_scale = np.abs(y).max() / 2688
-    q, sf = nvfp4.rmsnorm_fp4quant(x, weight, global_scale=global_scale)
+    global_sf = divisor(y)
+    q, sf = nvfp4.rmsnorm_fp4quant(x, weight, global_scale=global_sf)
     assert q.shape == (*shape[:-1], shape[-1] // 2)
-    close_to_one_step(q, sf, global_scale, y)
+    close_to_one_step(q, sf, 1 / global_sf, y)
     half_q, half = nvfp4.rmsnorm_fp4quant(x.astype(np.float16), weight.astype(np.float16),
-                                          global_scale=global_scale)
-    close_to_one_step(half_q, half, global_scale,
+                                          global_scale=global_sf)
+    close_to_one_step(half_q, half, 1 / global_sf,
                       rms_norm(x.astype(np.float16), weight.astype(np.float16)))
     codes, scales = np.empty_like(q), np.empty(sf.shape, np.uint8)
-    assert nvfp4.rmsnorm_fp4quant(x, weight, codes, scales, global_scale)[0] is codes
+    assert nvfp4.rmsnorm_fp4quant(x, weight, codes, scales, global_sf)[0] is codes
     np.testing.assert_array_equal(codes, q)
     np.testing.assert_array_equal(scales, sf.view(np.uint8))
+
+
+def test_every_function_that_quantizes_takes_the_same_sense():
+    # 64 is a power of two: what the norm and SwiGLU make of x is scaled exactly.
+    x, ones = normal(31, 8, 128), np.ones(128, np.float32)
+    x = (x / np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True))).astype(np.float32)
+    y = rms_norm(x, ones, 0.0).astype(np.float32)
+    _, want = nvfp4.nvfp4_quantize(y, 64.0, SfLayout.layout_linear)
+    _, norm = nvfp4.rmsnorm_fp4quant(x, ones, global_scale=64.0, eps=0.0)
+    _, added = nvfp4.add_rmsnorm_fp4quant(x, np.zeros_like(x), ones, global_scale=64.0, eps=0.0)
+    for got in (norm, added):
+        decoded = decode(np.full((8, 64), 0x22, np.uint8), got.view(np.uint8), 1.0)
+        np.testing.assert_allclose(decoded, decode(np.full((8, 64), 0x22, np.uint8), want, 1.0),
+                                   rtol=0.13)
+
+
+@pytest.mark.parametrize("shape", [(5, 80), (2, 70, 272)])
+def test_swizzled_scales_of_the_norms_have_one_dimension(shape):
+    x, weight = normal(32, *shape), normal(33, shape[-1])
+    rows, blocks = x.size // shape[-1], shape[-1] // 16
+    q, linear = nvfp4.rmsnorm_fp4quant(x, weight, global_scale=8.0)
+    assert linear.shape == (*shape[:-1], blocks)
+    tiles = tile_128x4(linear.reshape(rows, blocks).view(np.uint8))
+    flat_q, flat = nvfp4.rmsnorm_fp4quant(x, weight, global_scale=8.0, is_sf_swizzled_layout=True)
+    assert flat.shape == tiles.shape == (-(-rows // 128) * -(-blocks // 4) * 512,)
+    np.testing.assert_array_equal(flat.view(np.uint8), tiles)
+    np.testing.assert_array_equal(flat_q, q)
+    zeros = np.zeros_like
+    both = nvfp4.add_rmsnorm_fp4quant(x, zeros(x), weight, global_scale=8.0,
+                                      output_both_sf_layouts=True)
+    np.testing.assert_array_equal(both[1].view(np.uint8), tiles)
+    assert both[2].shape == linear.shape and both[2].dtype == linear.dtype
+    np.testing.assert_array_equal(both[2].view(np.uint8), linear.view(np.uint8))
+    given = np.zeros((rows, blocks), np.uint8)
+    assert nvfp4.add_rmsnorm_fp4quant(x, zeros(x), weight, None, None, 8.0, 1e-6, 16, None, False,
+                                      True, given)[2] is given
+    np.testing.assert_array_equal(given, linear.reshape(rows, blocks).view(np.uint8))
+
+
+@pytest.mark.parametrize("rows", [1, 9, 130])
+def test_silu_and_mul_in_tiles_of_8(rows):
+    x = normal(34, rows, 160)
+    q, linear = nvfp4.silu_and_mul_nvfp4_quantize(x, 32.0, 16, False, True)  # linear all the same
+    tiled_q, tiled = nvfp4.silu_and_mul_nvfp4_quantize(x, 32.0, is_sf_8x4_layout=True)
+    assert linear.shape == (rows, 5) and tiled.shape == (-(-rows // 8) * 8, 8)
+    np.testing.assert_array_equal(tiled_q, q)
+    want = np.zeros((tiled.shape[0] // 8, 2, 8, 4), np.uint8)  # [row tile, block tile, row, block]
+    for m in range(rows):
+        for k in range(5):
+            want[m // 8, k // 4, m % 8, k % 4] = linear[m, k]
+    np.testing.assert_array_equal(tiled.reshape(-1), want.reshape(-1))
+
+
+@pytest.mark.parametrize("layout", SfLayout)
+def test_a_scale_for_each_token(layout):
+    x = normal(35, 70, 272) * np.logspace(-6, 6, 70, dtype=np.float32)[:, None]
+    x[3] = 0
+    x[5, 7] = np.finfo(np.float32).max
+    base = np.float32(1) / np.float32(2688)
+    codes, scales, tokens = nvfp4.nvfp4_quantize(x, base, layout, per_token_activation=True)
+    largest = np.abs(x).max(-1)
+    with np.errstate(divide="ignore"):
+        divisors = np.minimum(np.float32(1) / base / largest, np.finfo(np.float32).max)
+    # FlashInfer's tests ask for these bits.
+    want = np.where(largest == 0, np.float32(0), np.float32(1) / divisors)
+    assert tokens.dtype == np.float32
+    np.testing.assert_array_equal(tokens, want)
+    for row in (0, 4, 5, 69):
+        one_codes, one = nvfp4.nvfp4_quantize(x[row:row + 1], divisors[row], SfLayout.layout_linear)
+        np.testing.assert_array_equal(codes[row], one_codes[0])
+        if layout is SfLayout.layout_linear:
+            np.testing.assert_array_equal(scales[row], one[0])
+    assert not (codes[3] & 0x77).any()
 
 
 def test_add_rmsnorm_changes_the_residual_in_place():
     x, residual, weight = normal(6, 5, 64), normal(7, 5, 64), normal(8, 64)
     total = x + residual
-    expected = nvfp4.rmsnorm_fp4quant(total, weight, global_scale=1e-2)
-    got = nvfp4.add_rmsnorm_fp4quant(x, residual, weight, global_scale=1e-2)
+    expected = nvfp4.rmsnorm_fp4quant(total, weight, global_scale=100.0)
+    got = nvfp4.add_rmsnorm_fp4quant(x, residual, weight, global_scale=100.0)
     np.testing.assert_array_equal(residual, total)
     np.testing.assert_array_equal(got[0], expected[0])
     np.testing.assert_array_equal(got[1].view(np.uint8), expected[1].view(np.uint8))

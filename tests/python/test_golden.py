@@ -36,7 +36,7 @@ def test_nvfp4_quantize_gives_the_bytes_of_transformer_engine(name):
     assert bytes(sf) == bytes([scale])
     assert bytes(q).hex().upper() == codes
     # The same by its reciprocal, in the other sense.
-    own = nvfp4.quantize(x, global_scale=float(np.float32(amax) / np.float32(2688)))
+    own = nvfp4.quantize(x, "max", global_scale=float(np.float32(amax) / np.float32(2688)))
     assert bytes(own.codes) == bytes(q) and bytes(own.scales) == bytes(sf)
 
 

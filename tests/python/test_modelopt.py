@@ -77,13 +77,29 @@ def test_dequantization_rounds_once_more_under_other_global_scales():
     differ = 0
     for x in random_tensors():
         codes, scales, multiplier = ours(x)
-        q = nvfp4.quantize(x)
+        q = nvfp4.quantize(x, "max")
         mine, other = q.dequantize(torch.float32), decode(codes, scales, multiplier, torch.float32)
         assert ((mine.double() - other.double()).abs() <= 3.01 * 2**-24 * mine.double().abs()).all()
         differ += (mine != other).sum().item()
         assert neighbours(q.dequantize(torch.bfloat16),
                           decode(codes, scales, multiplier, torch.bfloat16))
     assert differ > 0
+
+
+def test_bfloat16_differs_for_two_of_the_significands_that_an_amax_has():
+    """An ulp of FP32 decides the rounding to BF16 only where e2m1 · scale · global is near a tie."""
+    scales = torch.arange(0x7F, dtype=torch.uint8).repeat_interleave(16).reshape(-1, 1)
+    codes = torch.arange(16, dtype=torch.uint8).repeat_interleave(8).reshape(16, 8).repeat(0x7F, 1)
+    differ = []
+    for significand in torch.arange(128) / 128 + 1:
+        multiplier = significand.reshape(1) / 2688
+        mine = nvfp4.e2m1_and_ufp8sf_scale_to_float(codes, scales, multiplier, dtype=torch.bfloat16,
+                                                    is_sf_swizzled_layout=False)
+        other = decode(codes, scales, multiplier, torch.bfloat16)
+        assert neighbours(mine, other)
+        if not torch.equal(mine, other):
+            differ.append(significand.item())
+    assert differ == [1.3671875, 1.9140625]
 
 
 def test_difference_zero_block():
@@ -107,7 +123,7 @@ def test_difference_amax_below_8e_36():
     codes, _, multiplier = ours(TINY)
     their_codes, _, their_multiplier = theirs(TINY)
     assert multiplier[0] > their_multiplier and not torch.equal(codes, their_codes)
-    assert nvfp4.quantize(TINY).dequantize("float32").isfinite().all()
+    assert nvfp4.quantize(TINY, "max").dequantize("float32").isfinite().all()
 
 
 @pytest.mark.parametrize("x", [torch.zeros(2, 32), torch.tensor([[float("nan")] + 15 * [1.0]])],

@@ -39,9 +39,55 @@ def test_better_quantizers_lose_less(seed):
 
 def test_rows_have_global_scales_of_their_own():
     x = normal(1, 5, 64) * np.array([[1e-3], [1], [10], [100], [1e4]], np.float32)
-    q = nvfp4.quantize(x, scope="vector")
+    q = nvfp4.quantize(x, "max", scope="vector")
     np.testing.assert_allclose(q.global_scale, np.abs(x).max(1) / 2688, rtol=1e-6)
     np.testing.assert_array_equal(q.dequantize(), decode(q.codes, q.scales, q.global_scale))
+
+
+def test_measured_global_scales_can_be_given_back_exactly():
+    lost = 0
+    for seed in range(60):
+        x = normal(100 + seed, 4, 64)
+        for quantizer, largest in (("max", 2688), ("mse", 1536)):
+            q = nvfp4.quantize(x, quantizer)
+            scale, divisor = nvfp4.global_scales(x, quantizer)
+            assert scale[0] == q.global_scale[0] == np.abs(x).max() / np.float32(largest)
+            assert divisor[0] == np.float32(largest) / np.abs(x).max()
+            for given in ({"global_divisor": divisor}, {"global_divisor": float(divisor[0])},
+                          {"global_scale": scale, "global_divisor": divisor}):
+                again = nvfp4.quantize(x, quantizer, **given)
+                np.testing.assert_array_equal(again.codes, q.codes)
+                np.testing.assert_array_equal(again.scales, q.scales)
+            assert again.global_scale[0] == q.global_scale[0]
+            lost += np.float32(1) / scale[0] != divisor[0]
+    assert lost > 0  # the reciprocal would not have been the same
+    q = nvfp4.quantize(x, scope="vector")
+    scales, divisors = nvfp4.global_scales(x, scope="vector")
+    np.testing.assert_array_equal(scales, q.global_scale)
+    again = nvfp4.quantize(x, scope="vector", global_divisor=divisors)
+    np.testing.assert_array_equal(again.codes, q.codes)
+    with pytest.raises(nvfp4.ShapeError, match="global_divisor"):
+        nvfp4.quantize(x, scope="vector", global_scale=scales, global_divisor=divisors[:2])
+
+
+def test_the_better_one_of_two_global_scales():
+    chosen = set()
+    for seed in range(20):
+        x = normal(200 + seed, 5, 64)
+        amax = np.abs(x).max()
+        errors = {}
+        for largest in (np.float32(1536), np.float32(2688)):
+            q = nvfp4.quantize(x, global_scale=amax / largest, global_divisor=largest / amax)
+            errors[int(largest)] = nvfp4.quantization_error(x, q)[0]
+        q = nvfp4.quantize(x, global_scale="best")
+        best = 2688 if errors[2688] < errors[1536] else 1536
+        assert q.global_scale[0] == amax / np.float32(best)
+        assert nvfp4.quantization_error(x, q)[0] == errors[best]
+        chosen.add(best)
+    assert chosen == {1536, 2688}
+    for wrong in ({"global_divisor": 1.0}, {"quantizer": "max"}, {"scope": "vector"}):
+        with pytest.raises(nvfp4.InvalidValueError):
+            nvfp4.quantize(x, global_scale="best", **wrong)
 
 
 def test_columns_are_rows_of_the_transpose():

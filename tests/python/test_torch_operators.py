@@ -21,6 +21,7 @@ def cases():
     b, b_scales = nvfp4.nvfp4_quantize(tensor(3, 24, 64), 100.0)
     q = nvfp4.quantize(x, scope="vector")
     yield "quantize", (x,)
+    yield "quantize", (x, None, "max", "linear", "tensor", 1 / GLOBAL)
     for layout in ("linear", "tiled_128x4", "tiled_8x4", "packed_row_major", "packed_mn_major"):
         yield "quantize", (x, None, "mse", layout, "vector")
     yield "dequantize", (q.codes, q.scales, q.global_scale, torch.bfloat16)
@@ -30,9 +31,11 @@ def cases():
     yield "block_scale_interleave", (q.scales,)
     yield "block_scale_interleave", (torch.stack((q.scales, q.scales)),)
     yield "silu_and_mul_nvfp4_quantize", (tensor(5, 5, 128), 1 / GLOBAL)
-    yield "rmsnorm_fp4quant", (x, weight, GLOBAL)
-    yield "rmsnorm_fp4quant", (x, weight, GLOBAL, 1e-5, True)
-    yield "add_rmsnorm_fp4quant", (x.clone(), x.clone(), weight, GLOBAL)
+    yield "silu_and_mul_nvfp4_quantize", (tensor(5, 5, 160), 1 / GLOBAL, True, "max", True)
+    yield "rmsnorm_fp4quant", (x, weight, 1 / GLOBAL)
+    yield "rmsnorm_fp4quant", (x, weight, 1 / GLOBAL, 1e-5, True)
+    yield "add_rmsnorm_fp4quant", (x.clone(), x.clone(), weight, 1 / GLOBAL)
+    yield "add_rmsnorm_fp4quant", (x.clone(), x.clone(), weight, 1 / GLOBAL, 1e-6, True)
     yield "mm_fp4", (codes, b.T, scales, b_scales.T, GLOBAL)
     yield "grouped_mm_fp4", (codes, torch.stack((b, b)), scales, torch.stack((b_scales, b_scales)),
                              torch.tensor([0, 2, 5], dtype=torch.int32), GLOBAL)
@@ -76,8 +79,8 @@ def test_fake_kernels_of_what_needs_a_gpu():
 
 def test_torch_compile_keeps_the_operators_whole():
     def layer(x, residual, weight, w, w_scales):
-        codes, scales = torch.ops.nvfp4.add_rmsnorm_fp4quant(x, residual, weight, GLOBAL, 1e-6,
-                                                             True)
+        codes, scales = torch.ops.nvfp4.add_rmsnorm_fp4quant(x, residual, weight,
+                                                             1 / GLOBAL, 1e-6, True)
         y = torch.ops.nvfp4.mm_fp4(codes, w.T, scales.view(torch.uint8), w_scales.T, GLOBAL)
         return y * 2 + residual[:, :1]
 
