@@ -17,9 +17,10 @@ constexpr std::int64_t kTransposedChunkElements = 1 << 20;
 
 std::int64_t element_bytes(const LogicalTensor& t) { return dtype_size(read_dtype(t)); }
 
-/// Elements that start at `begin`, in the read dtype.
-void read_elements(const LogicalTensor& t, std::int64_t begin, std::span<std::byte> out) {
-  if (t.is_plain()) return t.read_bytes(begin, out);
+/// Elements that start at `begin`, of `size` bytes: in the read dtype, or FP32.
+void read_elements(const LogicalTensor& t, std::int64_t begin, std::span<std::byte> out,
+                   std::int64_t size) {
+  if (t.is_plain() && size == element_bytes(t)) return t.read_bytes(begin, out);
   t.read(begin, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
 }
 
@@ -35,6 +36,33 @@ void transpose(const T* in, std::int64_t in_width, std::int64_t step, std::int64
           out[n * cols + k] = in[k * in_width + n * step];
 }
 
+/// read_rows() with elements of `size` bytes.
+void read_rows_as(std::int64_t size, const LogicalTensor& t, const WeightSlice& slice,
+                  std::int64_t row, std::int64_t rows, std::vector<std::byte>& strip,
+                  std::span<std::byte> out) {
+  const std::int64_t begin = slice.offset + row * slice.row_stride;
+  if (slice.col_stride == 1 && slice.row_stride == slice.cols)
+    return read_elements(t, begin, out, size);
+  const auto part = [](std::span<std::byte> all, std::int64_t i, std::int64_t bytes) {
+    return all.subspan(static_cast<std::size_t>(i * bytes), static_cast<std::size_t>(bytes));
+  };
+  if (slice.col_stride == 1) {
+    for (std::int64_t i = 0; i < rows; ++i)
+      read_elements(t, begin + i * slice.row_stride, part(out, i, slice.cols * size), size);
+    return;
+  }
+  const std::int64_t width = (rows - 1) * slice.row_stride + 1;
+  const auto columns = grow(strip, width * slice.cols * size);
+  for (std::int64_t k = 0; k < slice.cols; ++k)
+    read_elements(t, begin + k * slice.col_stride, part(columns, k, width * size), size);
+  if (size == 4)
+    transpose(reinterpret_cast<const std::uint32_t*>(strip.data()), width, slice.row_stride, rows,
+              slice.cols, reinterpret_cast<std::uint32_t*>(out.data()));
+  else
+    transpose(reinterpret_cast<const std::uint16_t*>(strip.data()), width, slice.row_stride, rows,
+              slice.cols, reinterpret_cast<std::uint16_t*>(out.data()));
+}
+
 }  // namespace
 
 DType read_dtype(const LogicalTensor& tensor) {
@@ -45,7 +73,7 @@ std::int64_t rows_per_chunk(const Unit& unit) {
   const std::int64_t elements = unit.slice.col_stride == 1 ? kChunkElements
                                 : unit.work == Work::move  ? 4 * kTransposedChunkElements
                                                            : kTransposedChunkElements;
-  return std::clamp<std::int64_t>(round_up(elements / unit.slice.cols, unit.row_multiple),
+  return std::clamp<std::int64_t>(round_up(elements / unit.out_cols(), unit.row_multiple),
                                   std::min(unit.row_multiple, unit.slice.rows), unit.slice.rows);
 }
 
@@ -62,14 +90,14 @@ AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::i
 
 AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
                          const Backend& backend, std::span<std::byte> bytes) {
-  read_elements(tensor, begin, bytes);
+  read_elements(tensor, begin, bytes, element_bytes(tensor));
   return backend.amax({bytes.data(), read_dtype(tensor), 1, count}, 0, 1);
 }
 
 void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count) {
   std::vector<std::byte> buffer;
   const auto bytes = grow(buffer, count * element_bytes(tensor));
-  read_elements(tensor, begin, bytes);
+  read_elements(tensor, begin, bytes, element_bytes(tensor));
   const MatrixView x(bytes.data(), read_dtype(tensor), 1, count);
   const std::string file = tensor.data.file->path().string();
   for (std::int64_t i = 0; i < count; ++i) {
@@ -88,26 +116,7 @@ void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin, std::int6
 
 void read_rows(const LogicalTensor& t, const WeightSlice& slice, std::int64_t row,
                std::int64_t rows, std::vector<std::byte>& strip, std::span<std::byte> out) {
-  const std::int64_t begin = slice.offset + row * slice.row_stride, size = element_bytes(t);
-  if (slice.col_stride == 1 && slice.row_stride == slice.cols) return read_elements(t, begin, out);
-  const auto part = [](std::span<std::byte> all, std::int64_t i, std::int64_t bytes) {
-    return all.subspan(static_cast<std::size_t>(i * bytes), static_cast<std::size_t>(bytes));
-  };
-  if (slice.col_stride == 1) {
-    for (std::int64_t i = 0; i < rows; ++i)
-      read_elements(t, begin + i * slice.row_stride, part(out, i, slice.cols * size));
-    return;
-  }
-  const std::int64_t width = (rows - 1) * slice.row_stride + 1;
-  const auto columns = grow(strip, width * slice.cols * size);
-  for (std::int64_t k = 0; k < slice.cols; ++k)
-    read_elements(t, begin + k * slice.col_stride, part(columns, k, width * size));
-  if (size == 4)
-    transpose(reinterpret_cast<const std::uint32_t*>(strip.data()), width, slice.row_stride, rows,
-              slice.cols, reinterpret_cast<std::uint32_t*>(out.data()));
-  else
-    transpose(reinterpret_cast<const std::uint16_t*>(strip.data()), width, slice.row_stride, rows,
-              slice.cols, reinterpret_cast<std::uint16_t*>(out.data()));
+  read_rows_as(element_bytes(t), t, slice, row, rows, strip, out);
 }
 
 EncodedChunk encode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
@@ -125,25 +134,36 @@ EncodedChunk encode_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
   return {codes, scales, {quantization_error(x, out, options.backend)}};
 }
 
-EncodedChunk decode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-                          std::int64_t rows, safetensors::DType dtype, Buffers& buffers) {
-  const std::int64_t elements = rows * slice.cols;
-  const auto input = grow(buffers.input, elements * element_bytes(tensor));
-  read_rows(tensor, slice, row, rows, buffers.strip, input);
-  const auto* const values = reinterpret_cast<const float*>(input.data());
-  if (dtype == safetensors::DType::f32) return {input, {}, {}};
-  const auto out = grow(buffers.codes, elements * 2);
+EncodedChunk decode_chunk(const Plan& plan, const Unit& unit, std::int64_t row, std::int64_t rows,
+                          safetensors::DType dtype, Buffers& buffers) {
+  constexpr std::int64_t kFloat = sizeof(float);
+  const std::int64_t cols = unit.slice.cols, width = unit.out_cols(), parts = width / cols;
+  const auto input = grow(buffers.input, rows * width * kFloat);
+  const auto part_bytes = static_cast<std::size_t>(rows * cols * kFloat);
+  const auto source = [&](std::int64_t part) -> const LogicalTensor& {
+    return *plan.tensors[part == 0 ? unit.tensor : unit.second].source;
+  };
+  for (std::int64_t p = 0; p < parts; ++p)
+    read_rows_as(kFloat, source(p), unit.slice, row, rows, buffers.strip,
+                 input.subspan(static_cast<std::size_t>(p) * part_bytes, part_bytes));
+  if (dtype == safetensors::DType::f32 && parts == 1) return {input, {}, {}};
+  const auto* value = reinterpret_cast<const float*>(input.data());
+  const auto out = grow(buffers.codes, rows * width * 2);
   auto* const bits = reinterpret_cast<std::uint16_t*>(out.data());
   const bool bf16 = dtype == safetensors::DType::bf16;
   const int infinity = bf16 ? 0x7F80 : 0x7C00;
-  for (std::int64_t i = 0; i < elements; ++i) {
-    bits[i] = bf16 ? BF16::from_float(values[i]).bits : FP16::from_float(values[i]).bits;
-    if ((bits[i] & 0x7FFF) == infinity && std::isfinite(values[i]))
-      throw ValueError(fmt::format("{}: {} has a weight of {}, {} holds at most {}",
-                                   tensor.data.file->path().string(), printable(tensor.name),
-                                   values[i], safetensors::dtype_name(dtype),
-                                   bf16 ? "3.39e38" : "65504; --to bf16 holds more"));
-  }
+  const std::int64_t step = unit.interleaved ? parts : 1;
+  for (std::int64_t p = 0; p < parts; ++p)
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; ++c, ++value) {
+        std::uint16_t& to = bits[r * width + p * (unit.interleaved ? 1 : cols) + c * step];
+        to = bf16 ? BF16::from_float(*value).bits : FP16::from_float(*value).bits;
+        if ((to & 0x7FFF) == infinity && std::isfinite(*value))
+          throw ValueError(fmt::format(
+              "{}: {} has a weight of {}, {} holds at most {}",
+              source(p).data.file->path().string(), printable(source(p).name), *value,
+              safetensors::dtype_name(dtype), bf16 ? "3.39e38" : "65504; --to bf16 holds more"));
+      }
   return {out, {}, {}};
 }
 

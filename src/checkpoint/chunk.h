@@ -48,7 +48,7 @@ struct EncodedChunk {
 EncodedChunk encode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
                           std::int64_t rows, const QuantizeOptions& options, Buffers& buffers);
 /// The same rows in a plain dtype, as `codes`; no scales.
-EncodedChunk decode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-                          std::int64_t rows, safetensors::DType dtype, Buffers& buffers);
+EncodedChunk decode_chunk(const Plan& plan, const Unit& unit, std::int64_t row, std::int64_t rows,
+                          safetensors::DType dtype, Buffers& buffers);
 
 }  // namespace nvfp4::checkpoint

@@ -12,6 +12,19 @@
 namespace nvfp4::checkpoint {
 namespace {
 
+/// Families whose modeling code has no place for a single expert.
+struct StackedFamily {
+  std::string_view model_type;
+  StackForm form;
+};
+constexpr StackedFamily kStackedFamilies[] = {
+    {"gpt_oss", {.transposed = true, .interleaved = true}},
+    {"llama4", {.transposed = true}},
+    {"llama4_text", {.transposed = true}},
+    {"qwen3_vl_moe", {.transposed = true}},
+    {"qwen3_vl_moe_text", {.transposed = true}},
+};
+
 /// True for [E, K, N], as x · W needs it; false for [E, N, K], as a linear layer stores it.
 bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfig& config) {
   const std::int64_t hidden = config.hidden_size, d1 = t.shape[1], d2 = t.shape[2];
@@ -23,8 +36,7 @@ bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfi
     const bool transposed = down ? k == hidden : d1 == hidden;
     if (plain != transposed) return transposed;
   }
-  for (const char* type : {"llama4", "llama4_text", "gpt_oss", "qwen3_vl_moe", "qwen3_vl_moe_text"})
-    if (config.is(type)) return true;
+  if (const auto form = stack_form(config)) return form->transposed;
   for (const char* type : {"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen2_moe", "mixtral",
                            "deepseek_v3", "glm4_moe", "qwen3_next"})
     if (config.is(type)) return false;
@@ -34,6 +46,12 @@ bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfi
 }
 
 }  // namespace
+
+std::optional<StackForm> stack_form(const ModelConfig& config) {
+  for (const StackedFamily& family : kStackedFamilies)
+    if (config.is(family.model_type)) return family.form;
+  return std::nullopt;
+}
 
 std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
                                        const ModelConfig& config, std::optional<bool> known) {

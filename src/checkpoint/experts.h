@@ -30,6 +30,15 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
                                        const ModelConfig& config,
                                        std::optional<bool> transposed = {});
 
+/// How a family of models stacks the experts of a layer.
+struct StackForm {
+  bool transposed = false;   ///< [E, K, N], as x · W needs it
+  bool interleaved = false;  ///< outputs of gate and up in turn, instead of one after the other
+};
+
+/// That of the model, if its family reads stacks and no single experts.
+std::optional<StackForm> stack_form(const ModelConfig& config);
+
 /// What loaders of the model say to experts that are written one by one; `quantized`: modules.
 std::vector<std::string> warnings_of_single_experts(const ModelConfig& config,
                                                     const std::vector<std::string>& quantized);

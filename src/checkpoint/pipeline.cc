@@ -117,8 +117,7 @@ class Pipeline {
     return safetensors_shard(shard, output / shard.file);
   }
 
-  const LogicalTensor& source_of(std::size_t tensor) const { return *plan_.tensors[tensor].source; }
-  const LogicalTensor& source_of(const Unit& unit) const { return source_of(unit.tensor); }
+  const LogicalTensor& source_of(const Unit& u) const { return *plan_.tensors[u.tensor].source; }
 
   /// What `finish_part` counts: bytes of copies, elements of units.
   std::uint64_t work_of(std::size_t tensor) const {
@@ -177,7 +176,7 @@ class Pipeline {
         bytes += n;
         part_ += n;
         if (part_ < tensor.stored.info->bytes) continue;
-      } else {
+      } else if (tensor.units > 0) {
         const std::size_t u = tensor.first_unit + part_;
         bytes += add_unit(window, u);
         if (++part_ < tensor.units) continue;
@@ -299,7 +298,7 @@ class Pipeline {
       case Work::move:
         return move_chunk(source, unit.slice, moved_scales(unit), task.row, task.rows, buffers);
       case Work::decode:
-        return decode_chunk(source, unit.slice, task.row, task.rows, options_.plain, buffers);
+        return decode_chunk(plan_, unit, task.row, task.rows, options_.plain, buffers);
       case Work::quantize:
         break;
     }
@@ -342,7 +341,7 @@ class Pipeline {
     const EncodeTask& task = window.encode[i];
     const Unit& unit = plan_.units[task.unit];
     window.outcomes[i] = chunk.outcome;
-    const std::int64_t elements = task.row * unit.slice.cols;
+    const std::int64_t elements = task.row * unit.out_cols();
     if (unit.work == Work::decode) {
       const int bytes = safetensors::dtype_bits(options_.plain) / 8;
       writer.write(unit.codes, static_cast<std::uint64_t>((unit.out_begin + elements) * bytes),
@@ -357,7 +356,9 @@ class Pipeline {
           static_cast<std::uint64_t>(scale_bytes(arrangement.scales, task.row, blocks)),
           chunk.scales);
     }
-    finish_part(unit.tensor, static_cast<std::uint64_t>(task.rows * unit.slice.cols));
+    const auto done = static_cast<std::uint64_t>(task.rows * unit.slice.cols);
+    finish_part(unit.tensor, done);
+    if (unit.second != kNone) finish_part(unit.second, done);
   }
 
   void copy(const CopyTask& task, ShardWriter& writer, Buffers& buffers) {

@@ -1,14 +1,16 @@
 #include "checkpoint/plan.h"
 
 #include <algorithm>
-#include <numeric>
+#include <map>
 #include <set>
 
 #include "checkpoint/declared.h"
+#include "checkpoint/decoded.h"
 #include "checkpoint/expert_layers.h"
 #include "checkpoint/groups.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/moved_scales.h"
+#include "checkpoint/plan_order.h"
 #include "checkpoint/reciprocals.h"
 #include "checkpoint/schemes/excludes.h"
 #include "checkpoint/weight_slices.h"
@@ -69,6 +71,7 @@ class Planner {
     Selector selector(options_.ignore, options_.include,
                       config_.model_types.empty() ? "" : config_.model_types.front());
     select(selector);
+    if (options_.task == Task::decode) stack_experts();
     warn(model_.warnings);
     warn(selector.warnings());
     if (may_quantize()) warn(keep_whole_layers());
@@ -193,7 +196,7 @@ class Planner {
     for (std::size_t f = first_file; f < end_file; ++f)
       for (Candidate& c : candidates_[f]) add_tensor(std::move(c), shard);
     shard.tensors = plan_.tensors.size() - shard.first_tensor;
-    sort_tensors(shard, first_unit);
+    sort_tensors(plan_, shard, first_unit);
     plan_.shards.push_back(std::move(shard));
   }
 
@@ -220,8 +223,18 @@ class Planner {
     return tensor;
   }
 
+  void stack_experts() {
+    stacks_ = find_stacks(model_.tensors, config_);
+    for (const ExpertStack& stack : stacks_)
+      for (const LogicalTensor* member : stack.members) stack_of_[member] = &stack;
+  }
+
   void add_tensor(Candidate c, PlannedShard& shard) {
     const LogicalTensor& t = *c.tensor;
+    if (const auto it = stack_of_.find(&t); it != stack_of_.end()) {
+      if (it->second->members[0] == &t) add_stack(plan_, shard, *it->second, options_.plain);
+      return;
+    }
     const bool keeps_fp8 = t.encoding() == Encoding::fp8 && !t.correction.requantize &&
                            options_.task == Task::convert && four_bits_ &&
                            format_->keeps_fp8 != nullptr && format_->keeps_fp8(t);
@@ -249,7 +262,8 @@ class Planner {
     } else {
       // FP8 alone is quantized as `quantize` does it, which decodes what it leaves.
       if (options_.task == Task::convert && !may_quantize()) lose(t);
-      add_decoded(c, shard);
+      new_tensor(c).action = action_of(Work::decode);
+      add_decoded(plan_, shard, options_.plain);
     }
     if (t.name.ends_with(".weight") || (c.selection.linear && !expert_layer_of(t.module()).empty()))
       kept_.push_back({t.module(), c.selection.linear});
@@ -279,33 +293,6 @@ class Planner {
     copy(c, t.scales, t.module() + ".weight_scale", shard);
     if (t.input) copy(c, t.input, t.input.info->name, shard);
     fp8_.push_back(fp8_module(t));
-  }
-
-  void add_decoded(const Candidate& c, PlannedShard& shard) {
-    const LogicalTensor& t = *c.tensor;
-    const bool transpose = t.names == &kGptOssNames;
-    const std::vector<WeightSlice> slices =
-        transpose ? transposed_matrices(t) : std::vector<WeightSlice>{whole_weight(t)};
-    TensorSpec spec{t.name, options_.plain, t.shape};
-    if (transpose) std::swap(spec.shape[1], spec.shape[2]);
-    PlannedTensor& tensor = new_tensor(c);
-    tensor.action = action_of(Work::decode);
-    if (tensor.selection.reason.empty()) tensor.selection.reason = t.form_name() + " in the input";
-    tensor.first_unit = plan_.units.size();
-    tensor.units = slices.size();
-    tensor.bytes_after = spec_bytes(spec);
-    std::int64_t begin = 0;
-    for (const WeightSlice& slice : slices) {
-      Unit& unit = plan_.units.emplace_back();
-      unit.tensor = plan_.tensors.size() - 1;
-      unit.work = Work::decode;
-      unit.slice = slice;
-      unit.row_multiple = transpose ? 32 : 1;
-      unit.out_begin = begin;
-      unit.codes = shard.specs.size();
-      begin += slice.rows * slice.cols;
-    }
-    shard.specs.push_back(std::move(spec));
   }
 
   std::uint64_t add_unit(Work work, const LogicalTensor& t, WeightSlice slice,
@@ -357,38 +344,6 @@ class Planner {
                         t.data.describe(), wanted ? "nvfp4 repair supplies it, and " : "");
     unit.input = scale_of(t.inputs, t, unit.slice);
     require_usable(t.input, *unit.input);
-  }
-
-  /// Wide elements first: with no gaps between tensors, each then starts at a multiple of its
-  /// element size, which PyTorch's loader needs. Then by name, as safetensors' own writer does it:
-  /// nothing is left of the order in the input, so that there and back gives the same file.
-  void sort_tensors(PlannedShard& shard, std::size_t first_unit) {
-    std::vector<std::size_t> order(shard.specs.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    const auto key = [&](std::size_t i) {
-      const TensorSpec& spec = shard.specs[i];
-      return std::pair(-safetensors::dtype_bits(spec.dtype), std::string_view(spec.name));
-    };
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
-    std::vector<std::size_t> place(order.size());
-    std::vector<TensorSpec> sorted;
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      place[order[i]] = i;
-      sorted.push_back(std::move(shard.specs[order[i]]));
-    }
-    shard.specs = std::move(sorted);
-    const auto move_to = [&](std::size_t& i) { i = i == kNone ? kNone : place[i]; };
-    for (std::size_t t = shard.first_tensor; t < plan_.tensors.size(); ++t) {
-      move_to(plan_.tensors[t].copy);
-      move_to(plan_.tensors[t].marker);
-    }
-    for (std::size_t u = first_unit; u < plan_.units.size(); ++u) {
-      Unit& unit = plan_.units[u];
-      for (std::size_t* i :
-           {&unit.codes, &unit.scales, &unit.weight_global, &unit.input_global, &unit.marker})
-        move_to(*i);
-    }
   }
 
   /// Of the scales that come from the input.
@@ -484,6 +439,8 @@ class Planner {
   bool native_ = false;     ///< DeepSeek-V4: only experts change, the configuration stays
   bool four_bits_ = false;  ///< something in the input is NVFP4 or MXFP4
   std::vector<std::vector<Candidate>> candidates_;  ///< of each file
+  std::vector<ExpertStack> stacks_;
+  std::map<const LogicalTensor*, const ExpertStack*> stack_of_;  ///< of their members
   Plan plan_;
   std::vector<KeptModule> kept_;
   std::vector<Fp8Module> fp8_;

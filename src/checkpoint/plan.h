@@ -38,6 +38,9 @@ struct Unit {
   std::size_t tensor = 0;  ///< in Plan::tensors
   Work work = Work::quantize;
   WeightSlice slice;
+  /// A tensor whose rows are decoded beside those of the first: up beside gate, in a stack.
+  std::size_t second = kNone;
+  bool interleaved = false;          ///< columns of the two in turn
   std::int64_t row_multiple = 1;     ///< rows that must be written together
   std::int64_t out_begin = 0;        ///< element of the output at which a decoded matrix starts
   MovedScales moved;                 ///< of `move`
@@ -46,6 +49,9 @@ struct Unit {
   /// Tensors of the output shard; kNone where the scheme has no such tensor.
   std::size_t codes = kNone, scales = kNone, weight_global = kNone, input_global = kNone,
               marker = kNone;
+
+  /// Of a decoded matrix.
+  std::int64_t out_cols() const { return second == kNone ? slice.cols : 2 * slice.cols; }
 };
 
 struct PlannedTensor {

@@ -11,10 +11,12 @@ constexpr std::uint64_t kPieceBytes = 1 << 20;
 }  // namespace
 
 std::uint64_t input_bytes(const Plan& plan, const Unit& unit) {
-  const PlannedTensor& tensor = plan.tensors[unit.tensor];
-  return static_cast<std::uint64_t>(static_cast<double>(unit.slice.rows * unit.slice.cols) /
-                                    static_cast<double>(tensor.source->elements()) *
-                                    static_cast<double>(tensor.bytes_before));
+  const auto of = [&](const PlannedTensor& tensor) {
+    return static_cast<std::uint64_t>(static_cast<double>(unit.slice.rows * unit.slice.cols) /
+                                      static_cast<double>(tensor.source->elements()) *
+                                      static_cast<double>(tensor.bytes_before));
+  };
+  return of(plan.tensors[unit.tensor]) + (unit.second == kNone ? 0 : of(plan.tensors[unit.second]));
 }
 
 ReadAhead::ReadAhead(const Plan& plan, const std::vector<bool>& done)
@@ -59,6 +61,9 @@ void ReadAhead::ask_for(const PlannedTensor& tensor) {
     ask_for(data, static_cast<std::uint64_t>(bytes * static_cast<double>(unit.slice.amax_begin)),
             static_cast<std::uint64_t>(bytes * static_cast<double>(unit.slice.amax_count)),
             input_bytes(plan_, unit));
+    if (unit.second == kNone) continue;
+    const StoredTensor& second = plan_.tensors[unit.second].source->data;
+    ask_for(second, 0, second.info->bytes, 0);
   }
 }
 

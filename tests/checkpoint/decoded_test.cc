@@ -1,0 +1,114 @@
+// Experts that are stored one by one become what the model's family reads: stacks.
+#include "checkpoint/decoded.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/loaded_folder.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4 {
+namespace {
+
+const std::string kLayer = "model.layers.0.mlp.experts.";
+
+/// What NVFP4 holds exactly, whatever the block scales: each has a 6 and no value between codes.
+TestTensor exact_tensor(const std::string& name, std::vector<std::int64_t> shape) {
+  TestTensor t = random_tensor(name, shape);
+  constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  std::mt19937 random(static_cast<unsigned>(std::hash<std::string>{}(name)));
+  std::vector<float> values(static_cast<std::size_t>(element_count(shape)));
+  for (float& v : values) v = kValues[random() % 8] * (random() % 2 == 0 ? 0.25f : -0.25f);
+  // Blocks go along K, which is the middle dimension of [experts, K, N].
+  const auto k = static_cast<std::size_t>(shape[1]), n = static_cast<std::size_t>(shape[2]);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (i / n % k % 16 == i % 16) values[i] = 1.5f;
+  t.bytes = encode(values, safetensors::DType::bf16);
+  return t;
+}
+
+struct Family {
+  const char* config;
+  std::int64_t hidden, inner;
+};
+
+class StacksAreRestored : public ::testing::TestWithParam<Family> {};
+
+TEST_P(StacksAreRestored, UnderTheNamesAndShapesOfTheSourceBitForBit) {
+  const auto [config, hidden, inner] = GetParam();
+  const TempDir dir;
+  std::vector<std::vector<TestTensor>> shards(2);
+  shards[0].push_back(exact_tensor(kLayer + "gate_up_proj", {3, hidden, 2 * inner}));
+  shards[0].push_back(random_tensor(kLayer + "gate_up_proj_bias", {3, 2 * inner}));
+  shards[1].push_back(exact_tensor(kLayer + "down_proj", {3, inner, hidden}));
+  write_model(dir / "source", shards, config);
+  for (const char* format : {"modelopt", "compressed-tensors"}) {
+    QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / format);
+    options.format = format;
+    quantize_checkpoint(options);
+    ASSERT_TRUE(LoadedModel(dir / format).has(kLayer + "2.gate_proj.weight_scale"));
+    const std::string plain = std::string(format) + "-bf16";
+    const QuantizeReport report = convert(dir / format, dir / plain, "bf16");
+    expect_same_tensors(dir / "source", dir / plain);
+    EXPECT_EQ(report.bytes_after, LoadedModel(dir / "source").tensors.empty()
+                                      ? 0
+                                      : element_count({3, hidden, 3 * inner}) * 2 + 3 * inner * 4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, StacksAreRestored,
+    ::testing::Values(
+        Family{R"({"model_type": "gpt_oss", "hidden_size": 64})", 64, 48},
+        Family{R"({"model_type": "llama4_text", "hidden_size": 64})", 64, 48},
+        Family{R"({"model_type": "llama4", "text_config": {"hidden_size": 64}})", 64, 80},
+        // More than one chunk of rows.
+        Family{R"({"model_type": "gpt_oss", "hidden_size": 1600})", 1600, 1040},
+        Family{R"({"model_type": "qwen3_vl_moe", "text_config": {"hidden_size": 64}})", 64, 32}),
+    [](const auto& info) { return "Case" + std::to_string(info.index); });
+
+TEST(Stacks, WhoseExpertsLieInSeveralShardsAreInTheFirstOfThem) {
+  const TempDir dir;
+  write_model(dir / "source", {{exact_tensor(kLayer + "gate_up_proj", {3, 64, 96})}},
+              R"({"model_type": "gpt_oss", "hidden_size": 64})");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "q"));
+  LoadedFolder model(dir / "q");
+  std::vector<std::vector<TestTensor>> shards(2);
+  for (const TestTensor& t : model.shards.begin()->second)
+    shards[t.spec.name.find(".1.gate") == std::string::npos].push_back(t);
+  write_model(dir / "two", shards, read_text(dir / "q" / "config.json"));
+  convert(dir / "two", dir / "plain", "bf16");
+  expect_same_tensors(dir / "source", dir / "plain");
+}
+
+TEST(Stacks, ThatLackAnExpertAreRefused) {
+  const TempDir dir;
+  write_model(dir / "source", {{exact_tensor(kLayer + "gate_up_proj", {3, 64, 96})}},
+              R"({"model_type": "gpt_oss", "hidden_size": 64})");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "q"));
+  for (const char* gone : {"experts.1.up_proj", "experts.2.up_proj", "experts.0.gate_proj"}) {
+    LoadedFolder model(dir / "q");
+    std::erase_if(model.shards.begin()->second,
+                  [&](const TestTensor& t) { return t.spec.name.find(gone) != std::string::npos; });
+    const std::string name = std::string("without-") + gone;
+    write_model(dir / name, {model.shards.begin()->second}, read_text(dir / "q" / "config.json"));
+    expect_error<FormatError>([&] { convert(dir / name, dir / "plain", "bf16"); }, {"_proj"});
+    EXPECT_FALSE(std::filesystem::exists(dir / "plain" / "config.json"));
+  }
+}
+
+TEST(Stacks, AreNotMadeOfExpertsThatTheFamilyStoresOneByOne) {
+  const TempDir dir;
+  std::vector<TestTensor> tensors;
+  for (const char* e : {"0", "1"})
+    for (const char* projection : {"gate_proj", "up_proj", "down_proj"})
+      tensors.push_back(random_tensor(kLayer + e + "." + projection + ".weight", {64, 64}));
+  write_model(dir / "source", {tensors}, R"({"model_type": "qwen3_moe", "hidden_size": 64})");
+  quantize_checkpoint(quantize_options(dir / "source", dir / "q"));
+  convert(dir / "q", dir / "plain", "bf16");
+  EXPECT_TRUE(LoadedModel(dir / "plain").has(kLayer + "1.up_proj.weight"));
+}
+
+}  // namespace
+}  // namespace nvfp4
