@@ -404,8 +404,13 @@ class Planner {
     std::ranges::sort(kept_, {}, &KeptModule::name);
     std::ranges::sort(quantized_);
     std::ranges::sort(fp8_, {}, &Fp8Module::name);
-    const ConfigFacts facts = {
-        options_.scheme, kept_, quantized_, fp8_, kv_cache(), native_ ? &declared_->json : nullptr};
+    const ConfigFacts facts = {options_.scheme,
+                               kept_,
+                               quantized_,
+                               fp8_,
+                               kv_cache(),
+                               config_.model_types,
+                               native_ ? &declared_->json : nullptr};
     if (format_->quantization_config)
       plan_.config_json = with_quantization_config(config_, format_->quantization_config(facts));
     else

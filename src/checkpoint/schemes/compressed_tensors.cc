@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/schemes/excludes.h"
+#include "checkpoint/schemes/renamed.h"
 #include "checkpoint/schemes/scheme.h"
 
 namespace nvfp4::checkpoint {
@@ -21,6 +22,12 @@ std::string experts_expression(const std::string& experts) {
     escaped += c;
   }
   return "re:^" + escaped + "\\..*";
+}
+
+std::vector<std::string> ignored(const ConfigFacts& facts) {
+  std::vector<std::string> entries = linear_excludes(facts, experts_expression);
+  for (std::string& entry : renamed_excludes(facts)) entries.push_back(std::move(entry));
+  return entries;
 }
 
 Json numbers(int bits, const char* strategy, Json dynamic, Json group_size = nullptr) {
@@ -94,7 +101,7 @@ Json quantization_config(const ConfigFacts& facts) {
           {"format", mixed ? "mixed-precision" : "nvfp4-pack-quantized"},
           {"quantization_status", "compressed"},
           {"global_compression_ratio", nullptr},
-          {"ignore", linear_excludes(facts, experts_expression)}};
+          {"ignore", ignored(facts)}};
 }
 
 /// One block_structure is declared for all.

@@ -50,6 +50,8 @@ struct ConfigFacts {
   std::span<const std::string> quantized;  ///< modules in NVFP4
   std::span<const Fp8Module> fp8 = {};
   std::string kv_cache = {};  ///< "FP8" if the checkpoint has scales for it
+  /// config.json's, outermost first.
+  std::span<const std::string> model_types = {};
   /// The input's own "quantization_config", which stays but for the experts: DeepSeek-V4.
   const Json* native = nullptr;
 };
