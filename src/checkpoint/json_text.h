@@ -41,6 +41,8 @@ template <class Json = nlohmann::ordered_json>
 Json parse_json(std::string_view text, const std::string& where) try {
   require<FormatError>(is_shallow_json(text), "{}: JSON is nested deeper than {} levels", where,
                        kMaxJsonDepth);
+  // nlohmann takes it for the end of the text, whatever follows.
+  require<FormatError>(text.find('\0') == text.npos, "{}: a NUL byte in JSON", where);
   return Json::parse(text);
 } catch (const nlohmann::ordered_json::exception& e) {
   throw FormatError(fmt::format("{}: {}", where, parse_failure(e)));
@@ -49,7 +51,7 @@ Json parse_json(std::string_view text, const std::string& where) try {
 /// Null if the text is no JSON, or nested too deep.
 template <class Json = nlohmann::ordered_json>
 Json parse_json_or_null(std::string_view text) {
-  if (!is_shallow_json(text)) return nullptr;
+  if (!is_shallow_json(text) || text.find('\0') != text.npos) return nullptr;
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return json.is_discarded() ? Json() : json;
 }
