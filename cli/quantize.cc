@@ -161,6 +161,9 @@ void add_quantize(CLI::App& app) {
   add_report(*command, arguments->report);
   add_drop(*command, o.drop);
   add_force(*command, o.force);
+  command->add_flag("--keep-dtype", o.keep_dtype,
+                    "leave the rest of a model in FP32 as it is; else it becomes BF16, but for "
+                    "router biases and the like");
   add_run_flags(*command, o.resume, o.overwrite, o.dry_run, arguments->quiet);
   command->footer(kFooter);
   command->callback([arguments] { run(*arguments); });

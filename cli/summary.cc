@@ -30,7 +30,8 @@ std::string describe(Device device) {
 }
 
 /// In the order of the table.
-constexpr const char* kActions[] = {"quantized", "converted", "moved", "dequantized", "kept"};
+constexpr const char* kActions[] = {"quantized",   "converted", "moved",
+                                    "dequantized", "cast",      "kept"};
 constexpr std::size_t kWritten = 3;  ///< the first of them that are not NVFP4
 
 std::size_t order_of(const std::string& action) {
@@ -163,7 +164,7 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
   double weights = 0, encoded = 0, bits = 0, error = 0, norm = 0;
   bool measured = !report.dry_run;
   for (const TensorReport& t : report.tensors) {
-    if (t.action == "kept" || t.action == "dequantized") continue;
+    if (order_of(t.action) >= kWritten) continue;
     weights += static_cast<double>(elements(t));
     bits += static_cast<double>(t.bytes_after) * 8;
     if (t.action == "moved") continue;

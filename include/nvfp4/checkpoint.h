@@ -54,6 +54,10 @@ struct QuantizeCheckpointOptions {
   /// Take weights whose scales verify_checkpoint() calls broken (NaN, infinite, far too large, in
   /// the wrong sense), with a warning. Else they are a FormatError before anything is written.
   bool force = false;
+  /// Leave what is not quantized of a model in FP32 as it is. Else it becomes BF16, and config.json
+  /// says so; router biases, parameters of state spaces and what transformers keeps in FP32 stay.
+  /// Without effect on other models, and on formats in one file.
+  bool keep_dtype = false;
   std::string backend;           ///< of the CPU
   Device device;                 ///< that encodes; the output is the same on each
   bool wait_for_device = false;  ///< else the CPU encodes until it has started
@@ -68,7 +72,8 @@ inline constexpr std::size_t kMostClampedListed = 1'000'000;
 
 struct TensorReport {
   std::string name;
-  /// "quantized", "kept", "converted" (MXFP4, without rounding), "dequantized", "moved" (NVFP4)
+  /// "quantized", "kept", "converted" (MXFP4, without rounding), "dequantized", "moved" (NVFP4),
+  /// "cast" (FP32 to BF16)
   std::string action;
   std::string kind;    ///< "linear", "norm", "embedding", ...
   std::string reason;  ///< why it was kept

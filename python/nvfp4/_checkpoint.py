@@ -15,16 +15,15 @@ def _strings(name, given):
 
 def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", quantizer="mse",
                         ignore=(), include=(), fuse=(), input_amax=None, resume=False,
-                        overwrite=False, dry_run=False, drop=False, force=False, backend="",
-                        device="cpu",
-                        progress=None):
+                        overwrite=False, dry_run=False, drop=False, force=False, keep_dtype=False,
+                        backend="", device="cpu", progress=None):
     """Quantizes a Hugging Face model folder, or one .safetensors or .gguf file.
 
     scheme      'nvfp4' (W4A4) or 'nvfp4a16' (weights only)
     format      'modelopt' (weight_scale_2 and input_scale are MULTIPLIERS) or 'compressed-tensors'
                 (weight_global_scale and input_global_scale are DIVISORS, their reciprocals);
                 'comfyui', one file in `output`; 'gguf', `output` is a file for llama.cpp
-    ignore, include, fuse, input_amax, resume, overwrite, dry_run, drop, force: as of
+    ignore, include, fuse, input_amax, resume, overwrite, dry_run, drop, force, keep_dtype: as of
                 `nvfp4 quantize`
     device      'cpu', 'cuda', 'cuda:N' or 'auto'; the output is the same
     progress    called as progress(tensor, tensors_done, tensors_total, bytes_done, bytes_total),
@@ -35,7 +34,7 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", qua
     return json.loads(_core.quantize_checkpoint(
         input, output, scheme, format, quantizer, _strings("ignore", ignore),
         _strings("include", include), _strings("fuse", fuse), input_amax, resume, overwrite, dry_run,
-        drop, force, backend, device, progress))
+        drop, force, keep_dtype, backend, device, progress))
 
 
 def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None, resume=False,

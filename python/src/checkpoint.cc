@@ -27,7 +27,7 @@ std::string quantize_json(const fs::path& input, const fs::path& output, const s
                           std::vector<std::string> ignore, std::vector<std::string> include,
                           std::vector<std::string> fuse, std::optional<fs::path> input_amax,
                           bool resume, bool overwrite, bool dry_run, bool drop, bool force,
-                          const std::string& backend, const std::string& device,
+                          bool keep_dtype, const std::string& backend, const std::string& device,
                           const nb::object& progress) {
   QuantizeCheckpointOptions options;
   options.input = input;
@@ -45,6 +45,7 @@ std::string quantize_json(const fs::path& input, const fs::path& output, const s
   options.backend = backend;
   options.drop = drop;
   options.force = force;
+  options.keep_dtype = keep_dtype;
   options.device = device_from_name(device);
   return interruptible(progress, [&](const OnProgress& on_progress) {
     options.progress = on_progress;
@@ -72,8 +73,8 @@ void bind_checkpoint(nb::module_& m) {
         "format"_a = "modelopt", "quantizer"_a = "mse", "ignore"_a = std::vector<std::string>{},
         "include"_a = std::vector<std::string>{}, "fuse"_a = std::vector<std::string>{},
         "input_amax"_a = nb::none(), "resume"_a = false, "overwrite"_a = false, "dry_run"_a = false,
-        "drop"_a = false, "force"_a = false, "backend"_a = "", "device"_a = "cpu",
-        "progress"_a = nb::none());
+        "drop"_a = false, "force"_a = false, "keep_dtype"_a = false, "backend"_a = "",
+        "device"_a = "cpu", "progress"_a = nb::none());
   m.def(
       "verify",
       [](const fs::path& path, const std::optional<fs::path>& source, const std::string& loader,

@@ -124,6 +124,24 @@ std::string with_dtype(const std::string& text, std::string_view dtype) {
   return edits.apply();
 }
 
+std::string with_f32_as_bf16(const std::string& text) {
+  if (text.empty()) return text;
+  JsonEdits edits(text);
+  bool outermost = true, any = false;
+  visit_parts(text, [&](const std::vector<JsonMember>& members) {
+    for (const JsonMember& m : members) {
+      if (m.key != "torch_dtype" && m.key != "dtype") continue;
+      const std::string name = json_string(text, m);
+      if (name == "float32") edits.replace(m.begin, m.end, "\"bfloat16\"");
+      any |= outermost && !name.empty();
+    }
+    if (outermost && !any && !members.empty())
+      edits.replace(members.back().end, members.back().end, ",\n  \"dtype\": \"bfloat16\"");
+    outermost = false;
+  });
+  return edits.apply();
+}
+
 std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {
   if (config.text.empty()) return dump_pretty(Json{{kKey, quantization}}) + "\n";
   const std::string text = without_quantization_config(config);

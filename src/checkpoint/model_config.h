@@ -31,6 +31,9 @@ std::string with_quantization_config(const ModelConfig& config,
                                      const nlohmann::ordered_json& quantization);
 /// The text without it, in the language model's part of it too.
 std::string without_quantization_config(const ModelConfig& config);
+/// `text`, which was parsed before, with "bfloat16" for "float32" there, and at its end if it says
+/// nothing; every other byte stays as it was.
+std::string with_f32_as_bf16(const std::string& text);
 /// `text`, which was parsed before, with `dtype` ("float16") wherever it says in which one to load
 /// floats; every other byte stays as it was.
 std::string with_dtype(const std::string& text, std::string_view dtype);

@@ -10,6 +10,7 @@
 #include "checkpoint/groups.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/moved_scales.h"
+#include "checkpoint/narrow.h"
 #include "checkpoint/plan_order.h"
 #include "checkpoint/reciprocals.h"
 #include "checkpoint/schemes/excludes.h"
@@ -72,6 +73,7 @@ class Planner {
                       config_.model_types.empty() ? "" : config_.model_types.front());
     select(selector);
     if (options_.task == Task::decode) stack_experts();
+    narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
     warn(model_.warnings);
     warn(selector.warnings());
     if (may_quantize()) warn(keep_whole_layers());
@@ -151,6 +153,20 @@ class Planner {
       }
       if (c.selection.quantize) slice(c);
     }
+  }
+
+  /// All that is quantized is FP32, and the output is a folder that says in which dtype to load it.
+  bool is_f32() const {
+    bool any = false, others = four_bits_ || !format_->single_file.empty() || format_->container;
+    for (const std::vector<Candidate>& file : candidates_)
+      for (const Candidate& c : file)
+        if (c.selection.quantize) (c.info.dtype == safetensors::DType::f32 ? any : others) = true;
+    return any && !others;
+  }
+
+  bool is_narrowed(const LogicalTensor& t) const {
+    return narrows_ && t.data.info->dtype == safetensors::DType::f32 && t.elements() > 0 &&
+           !stays_f32(t.name, config_.model_types);
   }
 
   /// Of a decoder layer; the experts of multi-token prediction stay MXFP4.
@@ -250,7 +266,10 @@ class Planner {
         tensor.bytes_after += add_unit(work, t, std::move(slice), shard);
       return;
     }
-    if (t.is_plain()) {
+    if (t.is_plain() && is_narrowed(t)) {
+      new_tensor(c).action = "cast";
+      add_decoded(plan_, shard, options_.plain);
+    } else if (t.is_plain()) {
       copy(c, t.data, t.data.info->name, shard);
     } else if (native_) {
       for (const StoredTensor& part : {t.data, t.scales, t.global, t.input})
@@ -383,6 +402,7 @@ class Planner {
     if (quantized_.empty() && options_.task == Task::quantize)
       plan_.warnings.push_back("no tensor is quantized");
     warn(warnings_of_single_experts(config_, quantized_));
+    if (narrows_) config_.text = with_f32_as_bf16(config_.text);
     if (options_.task == Task::decode)
       plan_.config_json =
           with_dtype(without_quantization_config(config_),
@@ -444,6 +464,7 @@ class Planner {
   bool native_ = false;     ///< DeepSeek-V4: only experts change, the configuration stays
   bool four_bits_ = false;  ///< something in the input is NVFP4 or MXFP4
   std::vector<std::vector<Candidate>> candidates_;  ///< of each file
+  bool narrows_ = false;                            ///< what stays plain becomes BF16
   std::vector<ExpertStack> stacks_;
   std::map<const LogicalTensor*, const ExpertStack*> stack_of_;  ///< of their members
   Plan plan_;

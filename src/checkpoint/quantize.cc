@@ -4,7 +4,9 @@
 namespace nvfp4 {
 
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options) {
-  return checkpoint::transform_checkpoint({options});
+  checkpoint::TransformOptions transform{options};
+  if (options.keep_dtype) transform.variant = "keep-dtype";
+  return checkpoint::transform_checkpoint(transform);
 }
 
 }  // namespace nvfp4

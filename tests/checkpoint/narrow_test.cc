@@ -1,0 +1,132 @@
+// Models in FP32: what is not quantized becomes BF16, but for what loaders keep.
+#include "checkpoint/narrow.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/loaded_folder.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4 {
+namespace {
+
+using enum safetensors::DType;
+using Json = nlohmann::ordered_json;
+
+std::vector<TestTensor> model_of(safetensors::DType dtype) {
+  std::vector<TestTensor> tensors;
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight",
+                           "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.gate.weight"})
+    tensors.push_back(random_tensor(name, {64, 64}, dtype));
+  for (const char* name : {"model.norm.weight", "model.layers.0.mixer.A_log",
+                           "model.layers.0.mlp.gate.e_score_correction_bias",
+                           "model.layers.0.mlp.gate.bias", "model.layers.0.mlp.up_proj.bias"})
+    tensors.push_back(random_tensor(name, {64}, dtype));
+  return tensors;
+}
+
+Json config_of(const std::filesystem::path& folder) {
+  return Json::parse(read_text(folder / "config.json"));
+}
+
+std::size_t actions(const QuantizeReport& report, std::string_view action) {
+  return static_cast<std::size_t>(
+      std::ranges::count(report.tensors, action, &TensorReport::action));
+}
+
+TEST(NarrowF32, TheRestOfAModelInFp32BecomesBf16AndItsConfigSaysSo) {
+  for (const char* format : {"modelopt", "compressed-tensors"}) {
+    const TempDir dir;
+    write_model(dir / "a", {model_of(f32)},
+                R"({"model_type": "llama", "torch_dtype": "float32", "hidden_size": 64})");
+    QuantizeCheckpointOptions options = quantize_options(dir / "a", dir / "b");
+    options.format = format;
+    const QuantizeReport report = quantize_checkpoint(options);
+    EXPECT_EQ(actions(report, "quantized"), 1u);
+    EXPECT_EQ(actions(report, "cast"), 5u);
+    EXPECT_EQ(actions(report, "kept"), 3u);
+    const LoadedModel a(dir / "a"), b(dir / "b");
+    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight",
+                             "model.layers.0.mlp.gate.weight", "model.layers.0.mlp.up_proj.bias"}) {
+      EXPECT_EQ(b.at(name).dtype, bf16) << name;
+      EXPECT_EQ(b.at(name).shape, a.at(name).shape) << name;
+      std::vector<float> values(a.at(name).bytes.size() / 4);
+      std::memcpy(values.data(), a.at(name).bytes.data(), a.at(name).bytes.size());
+      EXPECT_EQ(b.at(name).bytes, encode(values, bf16)) << name;
+    }
+    for (const char* name :
+         {"model.layers.0.mixer.A_log", "model.layers.0.mlp.gate.e_score_correction_bias",
+          "model.layers.0.mlp.gate.bias"})
+      EXPECT_EQ(b.at(name).bytes, a.at(name).bytes) << name;
+    EXPECT_EQ(config_of(dir / "b")["torch_dtype"], "bfloat16");
+    VerifyOptions verify;
+    verify.path = dir / "b";
+    verify.source = dir / "a";
+    for (const Finding& f : verify_checkpoint(verify).findings)
+      EXPECT_NE(f.severity, Severity::error) << f.text;
+  }
+}
+
+TEST(NarrowF32, KeepDtypeLeavesAllAsItWas) {
+  const TempDir dir;
+  write_model(dir / "a", {model_of(f32)}, R"({"torch_dtype": "float32", "hidden_size": 64})");
+  QuantizeCheckpointOptions options = quantize_options(dir / "a", dir / "b");
+  options.keep_dtype = true;
+  const QuantizeReport report = quantize_checkpoint(options);
+  EXPECT_EQ(actions(report, "kept"), 8u);
+  EXPECT_EQ(LoadedModel(dir / "b").at("model.norm.weight").dtype, f32);
+  EXPECT_EQ(config_of(dir / "b")["torch_dtype"], "float32");
+  options.keep_dtype = false;
+  options.resume = true;
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"resume"});
+}
+
+TEST(NarrowF32, AModelInBf16KeepsWhatIsFp32InIt) {
+  const TempDir dir;
+  std::vector<TestTensor> tensors = model_of(bf16);
+  tensors.push_back(random_tensor("model.layers.1.norm.weight", {64}, f32));
+  write_model(dir / "a", {tensors}, R"({"torch_dtype": "bfloat16", "hidden_size": 64})");
+  EXPECT_EQ(actions(quantize_checkpoint(quantize_options(dir / "a", dir / "b")), "cast"), 0u);
+  EXPECT_EQ(LoadedModel(dir / "b").at("model.layers.1.norm.weight").dtype, f32);
+}
+
+TEST(NarrowF32, AConfigThatSaysNoDtypeGetsOne) {
+  const TempDir dir;
+  write_model(dir / "a", {model_of(f32)},
+              R"({"model_type": "x", "text_config": {"dtype": "float32", "hidden_size": 64}})");
+  quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+  EXPECT_EQ(config_of(dir / "b")["dtype"], "bfloat16");
+  EXPECT_EQ(config_of(dir / "b")["text_config"]["dtype"], "bfloat16");
+}
+
+TEST(NarrowF32, WhatTransformersKeepsStaysInItsFamilyOnly) {
+  using checkpoint::stays_f32;
+  const std::vector<std::string> gpt_oss = {"gpt_oss"}, llama = {"llama"}, t5 = {"t5"};
+  EXPECT_TRUE(stays_f32("model.layers.0.input_layernorm.weight", gpt_oss));
+  EXPECT_FALSE(stays_f32("model.layers.0.input_layernorm.weight", llama));
+  EXPECT_TRUE(stays_f32("encoder.block.0.layer.1.DenseReluDense.wo.weight", t5));
+  EXPECT_FALSE(stays_f32("encoder.block.0.layer.1.DenseReluDense.wo_1.weight", t5));
+  EXPECT_TRUE(stays_f32("model.layers.0.mlp.router.bias", llama));
+  EXPECT_FALSE(stays_f32("model.layers.0.mlp.gate.weight", llama));
+  EXPECT_TRUE(stays_f32("backbone.layers.0.mixer.D", llama));
+  EXPECT_FALSE(stays_f32("model.norm.weight", {}));
+}
+
+TEST(ModelConfig, TextBehindTheEndOfAConfigIsRefused) {
+  const TempDir dir;
+  const std::string config = R"({"model_type": "llama", "hidden_size": 64})";
+  write_model(dir / "a", {model_of(bf16)}, config);
+  quantize_checkpoint(quantize_options(dir / "a", dir / "b"));
+  const std::string quantized = read_text(dir / "b" / "config.json");
+  for (const std::string& rest : {std::string("{}"), std::string("\0 {\"a\": 1}", 10)}) {
+    write_text(dir / "a" / "config.json", config + rest);
+    expect_error<FormatError>([&] { quantize_checkpoint(quantize_options(dir / "a", dir / "c")); },
+                              {"config.json"});
+    write_text(dir / "b" / "config.json", quantized + rest);
+    expect_error<FormatError>([&] { convert(dir / "b", dir / "c", "bf16"); }, {"config.json"});
+  }
+}
+
+}  // namespace
+}  // namespace nvfp4
