@@ -197,6 +197,9 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
          fmt::format("{}, {:.2f} GB/s of input on {} ({} thread{})", human_duration(report.seconds),
                      static_cast<double>(report.bytes_before) / report.seconds / 1e9,
                      report.backend, report.threads, report.threads == 1 ? "" : "s")});
+    if (report.carried_files > 0)
+      facts.add({style.dim("copied"), fmt::format("{} other files, {}", report.carried_files,
+                                                  human_bytes(report.carried_bytes))});
     facts.add({style.dim("memory"), human_bytes(report.peak_memory_bytes) + " at most"});
     std::string shards = fmt::format("{} shard{}", report.shards, report.shards == 1 ? "" : "s");
     if (report.shards_reused > 0)

@@ -91,6 +91,8 @@ struct QuantizeReport {
   std::vector<TensorReport> tensors;
   std::vector<std::string> warnings;  ///< patterns without effect, files left behind, ...
   std::uint64_t bytes_before = 0, bytes_after = 0;
+  std::int64_t carried_files = 0;  ///< tokenizer and the like, copied as they are
+  std::uint64_t carried_bytes = 0;
   double seconds = 0;
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident size of this process
   Device device;                        ///< that encoded

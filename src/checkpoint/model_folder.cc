@@ -1,10 +1,14 @@
 #include "checkpoint/model_folder.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <set>
 
 #include "checkpoint/lost_scales.h"
 #include "checkpoint/model_config.h"
+#include "checkpoint/model_links.h"
 #include "checkpoint/pattern.h"
 #include "checkpoint/posix_file.h"
 #include "checkpoint/text_file.h"
@@ -31,42 +35,59 @@ bool is_left_behind(const std::string& name) {
          name.ends_with(".partial") || name == kJournalName || name == kFinishedName;
 }
 
-/// Regular files below `folder`. Links to folders are followed, but no folder is entered twice.
-void collect_others(const fs::path& root, const fs::path& relative, std::set<fs::path>& entered,
-                    ModelFolder& out) {
-  if (!entered.insert(fs::canonical(root / relative)).second) return;
-  std::vector<fs::path> names;
-  for (const auto& entry : fs::directory_iterator(root / relative))
-    names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
-  for (const fs::path& name : names) {
-    const fs::path path = relative / name;
-    const fs::file_status status = fs::status(root / path);
-    require<IoError>(status.type() != fs::file_type::not_found, "{}: a link that leads nowhere",
-                     (root / path).string());
-    if (fs::is_directory(status)) {
-      if (name == ".git" || name == ".cache" || name == ".huggingface" || name == "original") {
-        out.warnings.push_back(fmt::format("{}/ is not carried over", path.string()));
-        continue;
-      }
-      collect_others(root, path, entered, out);
-      continue;
-    }
-    if (!fs::is_regular_file(status)) {
-      out.warnings.push_back(
-          fmt::format("{}: not a regular file, not carried over", path.string()));
-      continue;
-    }
-    const bool top = relative.empty();
-    if (top && (is_left_behind(name.string()) || name.extension() == kWeights)) continue;
-    if (is_other_weight_format(name)) {
-      out.warnings.push_back(
-          fmt::format("{}: weights in another format, not carried over", path.string()));
-      continue;
-    }
-    out.others.push_back(path);
-  }
+/// Of version control, editors, caches: no part of the model.
+bool is_folder_left_behind(const std::string& name) {
+  return name.starts_with('.') || name == "__pycache__" || name == "node_modules" ||
+         name == "original";
 }
+
+/// Regular files below the model's folder. Links to folders are followed, but no folder is entered
+/// twice.
+class OtherFiles {
+ public:
+  OtherFiles(const ModelLinks& links, ModelFolder& model) : links_(links), model_(model) {}
+
+  void collect(const fs::path& relative = {}, int depth = 0) {
+    struct stat status {};
+    const fs::path folder = model_.root / relative;
+    require<FormatError>(depth <= kMaxDepth, "{}: more than {} folders deep", folder.string(),
+                         kMaxDepth);
+    if (::stat(folder.c_str(), &status) != 0) throw_io_error(folder, "stat", errno);
+    if (!entered_.insert({status.st_dev, status.st_ino}).second) return;
+    std::vector<fs::directory_entry> entries;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+      entries.push_back(entry);
+    std::ranges::sort(entries, {}, [](const auto& e) -> const auto& { return e.path().native(); });
+    for (const fs::directory_entry& entry : entries) add(entry, relative, depth);
+  }
+
+ private:
+  static constexpr int kMaxDepth = 64;
+
+  void leave(const fs::path& path, const char* why) {
+    model_.warnings.push_back(fmt::format("{}{}", path.string(), why));
+  }
+
+  void add(const fs::directory_entry& entry, const fs::path& relative, int depth) {
+    const fs::path name = entry.path().filename(), path = relative / name;
+    const bool top = relative.empty();
+    if (entry.is_symlink()) links_.require_inside(entry.path());
+    if (entry.is_directory()) {
+      if (is_folder_left_behind(name.string())) return leave(path, "/ is not carried over");
+      return collect(path, depth + 1);
+    }
+    if (top && (is_left_behind(name.string()) || name.extension() == kWeights)) return;
+    require<IoError>(entry.is_regular_file(),
+                     "{}: a pipe, socket or device, must be a regular file", entry.path().string());
+    if (is_other_weight_format(name))
+      return leave(path, ": weights in another format, not carried over");
+    model_.others.push_back(path);
+  }
+
+  const ModelLinks& links_;
+  ModelFolder& model_;
+  std::set<std::pair<dev_t, ino_t>> entered_;
+};
 
 /// "model-00002-of-00003.safetensors" -> 3; 0 for other names.
 int shard_count_of(const std::string& name) {
@@ -132,9 +153,10 @@ bool can_be_parsed(const fs::path& index) {
   }
 }
 
-void open_files(ModelFolder& model) {
+void open_files(ModelFolder& model, const ModelLinks* links = nullptr) {
   for (const std::string& name : model.file_names) {
     const fs::path path = model.root / name;
+    if (links != nullptr) links->require_inside(path);
     require<IoError>(fs::exists(path), "{}: missing, but the index names it", path.string());
     model.files.push_back(TensorFile::open(path));
   }
@@ -188,6 +210,7 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
       "{}: holds {}, so it is the output of an interrupted run; the command that "
       "wrote it finishes it with --resume",
       input.string(), kJournalName);
+  const ModelLinks links(input);
   std::vector<std::string> shards, indexes;
   for (const auto& entry : fs::directory_iterator(input)) {
     const std::string name = entry.path().filename().string();
@@ -201,6 +224,10 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
     indexes = {"model.safetensors.index.json"};
   require<FormatError>(indexes.size() <= 1, "{}: {} index files, must be one", input.string(),
                        indexes.size());
+
+  for (const std::string& name : indexes) links.require_inside(input / name);
+  for (const char* name : {"config.json", "hf_quant_config.json"})
+    links.require_inside(input / name);
 
   safetensors::Index index;
   if (!indexes.empty() && to_repair && !can_be_parsed(input / indexes[0])) indexes.clear();
@@ -225,7 +252,7 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
   for (const std::string& name : shards)
     if (std::find(model.file_names.begin(), model.file_names.end(), name) == model.file_names.end())
       model.warnings.push_back(name + ": not a shard of the model, not carried over");
-  open_files(model);
+  open_files(model, &links);
   if (!indexes.empty() && !to_repair) check_index(input / model.index_name, index, model);
   put_together(model, to_repair);
   if (const fs::path config = input / "config.json"; fs::exists(config)) {
@@ -239,8 +266,7 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
   }
   if (!to_repair)
     require_fp8_scales(model.tensors, {}, input, model.config_text, model.hf_quant_text);
-  std::set<fs::path> entered;
-  collect_others(input, {}, entered, model);
+  OtherFiles(links, model).collect();
   return model;
 } catch (const fs::filesystem_error& e) {
   throw_io_error(e);

@@ -32,8 +32,8 @@ struct ModelFolder {
 
 /// Opens and checks every shard. The index must name exactly the tensors that the shards hold, and
 /// quantized weights must be whole: FP8 ones too, where anything says that they have scales.
-/// Symbolic links are followed. Throws IoError, FormatError, UnsupportedError. To repair it, the
-/// index need not be right nor weights be whole.
+/// Symbolic links are followed as ModelLinks says. Throws IoError, FormatError, UnsupportedError.
+/// To repair it, the index need not be right nor weights be whole.
 ModelFolder open_model_folder(const std::filesystem::path& input, bool to_repair = false);
 
 /// What is wrong with a folder without an index whose files' names count others ("-of-00003");

@@ -34,8 +34,15 @@ void check_output_file(const fs::path& output, std::string_view extension,
   if (::access(folder.c_str(), W_OK) != 0) throw_io_error(folder, "create a file in", errno);
 }
 
-void make_folder_of(const fs::path& output) {
-  fs::create_directories(fs::absolute(output).parent_path());
+FolderOf::FolderOf(const fs::path& output) {
+  fs::path folder = fs::absolute(output).parent_path();
+  for (fs::path at = folder; !fs::exists(at); at = at.parent_path()) made_.push_back(at);
+  fs::create_directories(folder);
+}
+
+FolderOf::~FolderOf() {
+  std::error_code ignored;
+  for (const fs::path& folder : made_) fs::remove(folder, ignored);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
+#include <vector>
 
 #include "checkpoint/plan.h"
 
@@ -13,7 +15,17 @@ namespace nvfp4::checkpoint {
 void check_output_file(const std::filesystem::path& output, std::string_view extension,
                        const TransformOptions& options);
 
-/// The folder of the file, if it is not there.
-void make_folder_of(const std::filesystem::path& output);
+/// Makes the folders of a file that are not there. At the end those go again that hold nothing: a
+/// run that failed leaves none.
+class FolderOf {
+ public:
+  explicit FolderOf(const std::filesystem::path& output);
+  FolderOf(const FolderOf&) = delete;
+  FolderOf& operator=(const FolderOf&) = delete;
+  ~FolderOf();
+
+ private:
+  std::vector<std::filesystem::path> made_;  ///< the innermost first
+};
 
 }  // namespace nvfp4::checkpoint

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "checkpoint/posix_file.h"
+#include "checkpoint/safetensors_header.h"
 #include "checkpoint/text_file.h"
 #include "core/require.h"
 
@@ -37,6 +38,14 @@ std::int64_t newest_input_of(const Plan& plan, const PlannedShard& shard) {
   for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
     newest = std::max(newest, plan.tensors[t].source->data.file->modified_ns());
   return newest;
+}
+
+std::string index_text(const Plan& plan) {
+  std::vector<safetensors::IndexEntry> entries;
+  for (const PlannedShard& shard : plan.shards)
+    for (const safetensors::TensorSpec& spec : shard.specs)
+      entries.emplace_back(spec.name, shard.file);
+  return safetensors::index_json(plan.total_size, std::move(entries));
 }
 
 bool is_inside(const fs::path& inner, const fs::path& outer) {
@@ -192,8 +201,7 @@ bool OutputFolder::rest_is_complete() const {
   if (!plan_.config_json.empty() && !holds("config.json", plan_.config_json)) return false;
   if (!plan_.hf_quant_json.empty() && !holds("hf_quant_config.json", plan_.hf_quant_json))
     return false;
-  if (!plan_.index_name.empty() && !holds(plan_.index_name, safetensors::index_json(plan_.index)))
-    return false;
+  if (!plan_.index_name.empty() && !holds(plan_.index_name, index_text(plan_))) return false;
   return std::all_of(model_.others.begin(), model_.others.end(), [&](const fs::path& other) {
     return fs::is_regular_file(path_ / other) &&
            fs::file_size(path_ / other) == fs::file_size(model_.root / other);
@@ -211,14 +219,15 @@ void OutputFolder::lock() {
 
 void OutputFolder::clear_old_output() {
   const std::vector<fs::path> entries = entries_of(path_);
+  std::set<fs::path> carried;  // files, and the folders that hold them
+  for (const fs::path& other : model_.others) carried.insert(*other.begin());
   // First what says that nothing here is complete, then what makes it look complete.
   Journal::save_clearing(path_);
   for (const fs::path& name : entries) {
     if (name == kJournalName) continue;
     if (is_model_file(name.string()) && !fs::is_directory(fs::symlink_status(path_ / name))) {
       fs::remove(path_ / name);
-    } else if (std::none_of(model_.others.begin(), model_.others.end(),
-                            [&](const fs::path& other) { return *other.begin() == name; })) {
+    } else if (!carried.contains(name)) {
       warnings_.push_back(
           fmt::format("{}: was there before and is left there", (path_ / name).string()));
     }
@@ -245,11 +254,18 @@ void OutputFolder::remove_leftovers() const {
 /// perhaps.
 void OutputFolder::require_own_folders() const {
   const fs::path whole = fs::canonical(path_);
-  for (const fs::path& other : model_.others) {
-    const fs::path folder = (path_ / other).parent_path();
+  for (const fs::path& parent : folders_of_others()) {
+    const fs::path folder = path_ / parent;
     require<IoError>(is_inside(fs::weakly_canonical(folder), whole),
                      "{}: leads out of the output folder, must be a folder in it", folder.string());
   }
+}
+
+/// Of the files that are carried over, relative to the model.
+std::set<fs::path> OutputFolder::folders_of_others() const {
+  std::set<fs::path> folders;
+  for (const fs::path& other : model_.others) folders.insert(other.parent_path());
+  return folders;
 }
 
 void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& errors) {
@@ -260,15 +276,17 @@ void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& 
 }
 
 void OutputFolder::finish() {
-  for (const fs::path& other : model_.others) {
-    fs::create_directories((path_ / other).parent_path());
-    copy_file_atomically(model_.root / other, path_ / other);
-  }
+  const std::set<fs::path> folders = folders_of_others();
+  for (const fs::path& folder : folders) fs::create_directories(path_ / folder);
+  for (const fs::path& other : model_.others)
+    carried_bytes_ += carry_file(model_.root / other, path_ / other);
+  // All of them are on their way to the disk by now: one by one, each would wait for its own.
+  for (const fs::path& other : model_.others) sync_file(path_ / other);
+  for (const fs::path& folder : folders) sync_folder(path_ / folder);
   if (!plan_.hf_quant_json.empty())
     safetensors::write_file_atomically(path_ / "hf_quant_config.json", plan_.hf_quant_json);
   if (!plan_.index_name.empty())
-    safetensors::write_file_atomically(path_ / plan_.index_name,
-                                       safetensors::index_json(plan_.index));
+    safetensors::write_file_atomically(path_ / plan_.index_name, index_text(plan_));
   if (!plan_.config_json.empty())
     safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
   finished_ = true;

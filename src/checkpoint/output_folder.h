@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ class OutputFolder {
   /// Shards that an earlier run has finished.
   const std::vector<bool>& done() const { return done_; }
   std::vector<std::string>& warnings() { return warnings_; }
+  /// Of the files that finish() has carried over.
+  std::uint64_t carried_bytes() const { return carried_bytes_; }
   Journal& journal() { return journal_; }
 
   /// The shard is whole. Saves the journal with it and its errors: it may get its name now.
@@ -50,6 +53,7 @@ class OutputFolder {
   void create();
   void lock();
   Start decide();
+  std::set<std::filesystem::path> folders_of_others() const;
   void require_own_folders() const;
   void check_written_by_this_run();
   bool rest_is_complete() const;
@@ -64,6 +68,7 @@ class OutputFolder {
   std::vector<bool> done_;
   std::vector<std::string> warnings_;
   std::vector<std::filesystem::path> created_;  ///< folders, the innermost first
+  std::uint64_t carried_bytes_ = 0;
   bool resume_, overwrite_;
   bool complete_ = false, started_empty_ = false, any_shard_ = false, finished_ = false;
   Descriptor lock_;

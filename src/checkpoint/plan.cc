@@ -395,8 +395,7 @@ class Planner {
         require<UnsupportedError>(names.insert(spec.name).second,
                                   "{}: {} is there already, the input seems to be quantized",
                                   shard.file, spec.name);
-        plan_.index.weight_map[spec.name] = shard.file;
-        plan_.index.total_size += spec_bytes(spec);
+        plan_.total_size += spec_bytes(spec);
       }
     }
     if (quantized_.empty() && options_.task == Task::quantize)

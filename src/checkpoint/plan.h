@@ -96,9 +96,9 @@ struct Plan {
   std::vector<Unit> units;             ///< in the order of their tensors
   std::vector<Group> groups;
   std::vector<std::string> warnings;
-  std::string config_json, hf_quant_json;  ///< contents; hf_quant_json may be empty
-  std::string index_name;                  ///< "" if the output has none
-  safetensors::Index index;
+  std::string config_json, hf_quant_json;               ///< contents; hf_quant_json may be empty
+  std::string index_name;                               ///< "" if the output has none
+  std::uint64_t total_size = 0;                         ///< of the tensors, for the index
   std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once
   bool drop = false;  ///< what the format has no place for may be left out
 };

@@ -178,6 +178,17 @@ void PartialFile::write_at(std::uint64_t offset, std::span<const std::byte> data
 
 void PartialFile::commit() {
   if (retry([&] { return ::fsync(fd_.get()); }) != 0) throw_io_error(partial_, "fsync", errno);
+  give_name();
+  const auto folder = folder_of(path_);
+  const Descriptor dir(
+      retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (dir.get() < 0) throw_io_error(folder, "open", errno);
+  // Some file systems cannot sync a folder and say EINVAL.
+  if (retry([&] { return ::fsync(dir.get()); }) != 0 && errno != EINVAL)
+    throw_io_error(folder, "fsync", errno);
+}
+
+void PartialFile::give_name() {
   // EINTR from close leaves the descriptor closed on Linux, and the data is on the disk.
   if (::close(fd_.release()) != 0 && errno != EINTR) throw_io_error(partial_, "close", errno);
   if (::rename(partial_.c_str(), path_.c_str()) != 0) {
@@ -186,13 +197,6 @@ void PartialFile::commit() {
                    error);
   }
   committed_ = true;
-  const auto folder = folder_of(path_);
-  const Descriptor dir(
-      retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-  if (dir.get() < 0) throw_io_error(folder, "open", errno);
-  // Some file systems cannot sync a folder and say EINVAL.
-  if (retry([&] { return ::fsync(dir.get()); }) != 0 && errno != EINVAL)
-    throw_io_error(folder, "fsync", errno);
 }
 
 }  // namespace nvfp4

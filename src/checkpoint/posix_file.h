@@ -85,8 +85,10 @@ class PartialFile {
   void reserve(std::uint64_t bytes);
   /// Thread-safe.
   void write_at(std::uint64_t offset, std::span<const std::byte> data);
-  /// fsync, close, rename, fsync of the folder.
+  /// fsync, give_name(), fsync of the folder.
   void commit();
+  /// close and rename: whole or absent, unless the system crashes.
+  void give_name();
 
  private:
   std::filesystem::path path_, partial_;

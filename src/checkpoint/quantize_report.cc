@@ -36,6 +36,8 @@ std::string to_json(const QuantizeReport& report) {
                      {"bytes_after", report.bytes_after},
                      {"squared_error", all_measured ? Json(squared_error) : Json()},
                      {"squared_norm", all_measured ? Json(squared_norm) : Json()},
+                     {"carried_files", report.carried_files},
+                     {"carried_bytes", report.carried_bytes},
                      {"seconds", report.seconds},
                      {"peak_memory_bytes", report.peak_memory_bytes},
                      {"device", device_name(report.device)},

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nvfp4/safetensors.h"
@@ -22,5 +24,11 @@ struct FilePlan {
 /// Throws ValueError that starts with `file`.
 FilePlan plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata,
                    const std::string& file);
+
+/// A tensor and its file.
+using IndexEntry = std::pair<std::string_view, std::string_view>;
+
+/// index_json() of names that lie elsewhere: there may be hundreds of thousands.
+std::string index_json(std::uint64_t total_size, std::vector<IndexEntry> entries);
 
 }  // namespace nvfp4::safetensors

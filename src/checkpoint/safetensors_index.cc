@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "checkpoint/printable.h"
+#include "checkpoint/safetensors_header.h"
 #include "checkpoint/strict_json.h"
 #include "core/require.h"
 #include "nvfp4/safetensors.h"
@@ -107,14 +108,25 @@ Index parse_index(std::string_view json, const std::string& file) {
   return visitor.take();
 }
 
-std::string index_json(const Index& index) {
-  const nlohmann::json json = {{"metadata", {{"total_size", index.total_size}}},
-                               {"weight_map", index.weight_map}};
+std::string index_json(std::uint64_t total_size, std::vector<IndexEntry> entries) {
+  const auto quoted = [](std::string_view text) {
+    return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/true);
+  };
+  std::ranges::sort(entries);
+  std::string json = fmt::format(
+      "{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total_size);
   try {
-    return json.dump(2, ' ', /*ensure_ascii=*/true) + "\n";
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      json += fmt::format("{}\n    {}: {}", i == 0 ? "" : ",", quoted(entries[i].first),
+                          quoted(entries[i].second));
   } catch (const nlohmann::json::exception&) {
     throw ValueError("index_json: a tensor or file name is not valid UTF-8");
   }
+  return json + (entries.empty() ? "}\n}\n" : "\n  }\n}\n");
+}
+
+std::string index_json(const Index& index) {
+  return index_json(index.total_size, {index.weight_map.begin(), index.weight_map.end()});
 }
 
 }  // namespace nvfp4::safetensors

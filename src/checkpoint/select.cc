@@ -112,6 +112,9 @@ Selection keep(const NameRule& rule) {
   return keep(rule.kind, std::string(rule.reason), rule.linear);
 }
 
+/// Rows are quantized whole. No layer comes near; a header may say so of a file that is one hole.
+constexpr std::int64_t kMostColumns = 1 << 24;
+
 /// Why the tensor can never become an NVFP4 matrix; empty if it can. The depth of stacked experts
 /// depends on their orientation, which is not decided here.
 std::string obstacle(const safetensors::TensorInfo& t, bool stacked) {
@@ -120,6 +123,8 @@ std::string obstacle(const safetensors::TensorInfo& t, bool stacked) {
   if (!is_float(t.dtype))
     return fmt::format("dtype {} is not BF16, F16 or F32", safetensors::dtype_name(t.dtype));
   if (std::find(t.shape.begin(), t.shape.end(), 0) != t.shape.end()) return "empty";
+  if (t.shape.back() > kMostColumns)
+    return fmt::format("{} columns, more than {}", t.shape.back(), kMostColumns);
   if (!stacked && t.shape[1] % kBlock != 0)
     return fmt::format("{} columns, not a multiple of {}", t.shape[1], kBlock);
   return {};

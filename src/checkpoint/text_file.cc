@@ -65,7 +65,7 @@ std::uint64_t fingerprint(std::string_view text, std::uint64_t seed) {
   return seed;
 }
 
-void copy_file_atomically(const fs::path& from, const fs::path& to) {
+std::uint64_t carry_file(const fs::path& from, const fs::path& to) {
   const Descriptor in = open_regular_file(from);
   PartialFile out(to);
   std::vector<char> buffer(1 << 20);
@@ -74,11 +74,17 @@ void copy_file_atomically(const fs::path& from, const fs::path& to) {
     out.write_at(offset, std::as_bytes(std::span(buffer.data(), n)));
     offset += n;
   }
-  out.commit();
+  out.give_name();
   struct stat status {};
   if (::fstat(in.get(), &status) != 0) throw_io_error(from, "read the mode of", errno);
   const mode_t mode = (status.st_mode & 0777) | S_IRUSR | S_IWUSR;
   if (::chmod(to.c_str(), mode) != 0) throw_io_error(to, "set the mode of", errno);
+  return offset;
+}
+
+void sync_file(const fs::path& file) {
+  const Descriptor fd = open_to_read(file);
+  if (::fsync(fd.get()) != 0) throw_io_error(file, "sync", errno);
 }
 
 void sync_folder(const fs::path& folder) {

@@ -16,8 +16,12 @@ std::string read_model_text(const std::filesystem::path& path);
 /// FNV-1a, to see whether something changed; not against an adversary.
 std::uint64_t fingerprint(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325u);
 
-/// Copies through "<to>.partial" and a rename, so that `to` is whole or absent. Throws IoError.
-void copy_file_atomically(const std::filesystem::path& from, const std::filesystem::path& to);
+/// Copies through "<to>.partial" and a rename, so that `to` is whole or absent, and returns the
+/// number of bytes; durable after sync_file() and sync_folder(). Throws IoError.
+std::uint64_t carry_file(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// Makes a file's content durable. Throws IoError.
+void sync_file(const std::filesystem::path& file);
 
 /// Makes renames and removals in the folder durable. Throws IoError.
 void sync_folder(const std::filesystem::path& folder);

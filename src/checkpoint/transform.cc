@@ -115,7 +115,7 @@ void write_file(const ModelFolder& model, const Plan& plan, const TransformOptio
   report.warnings.insert(report.warnings.end(), container->warnings().begin(),
                          container->warnings().end());
   if (options.dry_run) return;
-  make_folder_of(options.output);
+  const FolderOf folder(options.output);
   PipelineOptions pipeline = pipeline_options(options);
   pipeline.container = container.get();
   add_outcomes(write_shards(plan, pipeline, options.output, std::vector<bool>(plan.shards.size()),
@@ -164,6 +164,8 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
   }
   device.check();
   output.finish();
+  report.carried_files = static_cast<std::int64_t>(model.others.size());
+  report.carried_bytes = output.carried_bytes();
   add_outcomes(std::move(outcomes), report);
 }
 

@@ -152,13 +152,18 @@ TEST(QuantizeCheckpoint, TheFolderIsWhole) {
 
 TEST(QuantizeCheckpoint, FollowsTheLinksOfAHubCache) {
   const TempDir dir;
-  write_tiny_llama(dir / "blobs");
-  fs::create_directories(dir / "snapshot");
-  for (const auto& entry : fs::directory_iterator(dir / "blobs"))
-    fs::create_symlink(fs::path("../blobs") / entry.path().filename(),
-                       dir / "snapshot" / entry.path().filename());
-  quantize_checkpoint(quantize_options(dir / "blobs", dir / "a"));
-  quantize_checkpoint(quantize_options(dir / "snapshot", dir / "b"));
+  const fs::path snapshot = dir / "models--a--b" / "snapshots" / "0123";
+  write_tiny_llama(dir / "plain");
+  fs::create_directories(dir / "models--a--b" / "blobs");
+  fs::create_directories(snapshot / "assets");
+  for (const auto& [name, content] : files_of(dir / "plain")) {
+    const std::string blob = std::to_string(std::hash<std::string>{}(name));
+    write_text(dir / "models--a--b" / "blobs" / blob, content);
+    const fs::path up = name.starts_with("assets/") ? "../../../blobs" : "../../blobs";
+    fs::create_symlink(up / blob, snapshot / name);
+  }
+  quantize_checkpoint(quantize_options(dir / "plain", dir / "a"));
+  quantize_checkpoint(quantize_options(snapshot, dir / "b"));
   EXPECT_EQ(files_of(dir / "a"), files_of(dir / "b"));
   for (const auto& entry : fs::recursive_directory_iterator(dir / "b"))
     EXPECT_FALSE(entry.is_symlink()) << entry.path();

@@ -5,6 +5,7 @@
 
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/json_text.h"
+#include "checkpoint/model_links.h"
 #include "checkpoint/printable.h"
 #include "checkpoint/text_file.h"
 #include "core/require.h"
@@ -44,6 +45,7 @@ constexpr std::int64_t kMaxPadding = 1 << 16;
 
 template <class J>
 J read_json(const fs::path& path) {
+  checkpoint::ModelLinks(path.parent_path()).require_inside(path);
   if (!fs::exists(path)) return nullptr;
   J json = checkpoint::parse_json_or_null<J>(checkpoint::read_model_text(path));
   if (!json.is_object()) throw Unknown{path.filename().string() + " is no JSON object"};
@@ -172,8 +174,11 @@ class Converter {
       if (const auto it = names.find(key); it != names.end() && it->is_boolean())
         add(key, new_bool(it->get<bool>()));
     std::string chat = side.is_object() ? text_of(side, "chat_template") : std::string();
-    if (chat.empty() && fs::exists(folder_ / "chat_template.jinja"))
-      chat = checkpoint::read_model_text(folder_ / "chat_template.jinja");
+    const fs::path file = folder_ / "chat_template.jinja";
+    if (chat.empty() && fs::exists(file)) {
+      checkpoint::ModelLinks(folder_).require_inside(file);
+      chat = checkpoint::read_model_text(file);
+    }
     if (!chat.empty()) entries_.push_back({"tokenizer.chat_template", new_text(std::move(chat))});
   }
 

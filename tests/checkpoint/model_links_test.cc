@@ -1,0 +1,169 @@
+#include "checkpoint/model_links.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/gguf/gguf_models.h"
+#include "checkpoint/model_folder.h"
+#include "nvfp4/error.h"
+
+/// What a model folder may hold besides plain files, and what a run that fails leaves.
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Quantizing fails with a message that has these parts, and leaves nothing.
+void expect_refused(const TempDir& dir, std::initializer_list<std::string_view> parts) {
+  expect_error<IoError>([&] { quantize_checkpoint(quantize_options(dir / "in", dir / "x/out")); },
+                        parts);
+  EXPECT_FALSE(fs::exists(dir / "x"));
+}
+
+TEST(ModelLinks, ThatLeadOutOfTheFolderAreRefused) {
+  for (const std::string name :
+       {"tokenizer.json", "config.json", "hf_quant_config.json", "model.safetensors.index.json",
+        "model-00002-of-00003.safetensors", "assets/private", "private"}) {
+    const TempDir dir;
+    write_tiny_llama(dir / "in");
+    const fs::path link = dir / "in" / name, target = dir / "secret";
+    if (fs::exists(link))
+      fs::rename(link, target);
+    else
+      write_text(target, "{}");
+    fs::create_symlink(target, link);
+    expect_refused(dir, {link.string(), "a link to", target.string(), "not in the model folder"});
+  }
+}
+
+TEST(ModelLinks, OfFoldersAndThroughOthersAreRefused) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  write_tiny_llama(dir / "private");
+  fs::create_directory_symlink(dir / "private", dir / "in" / "docs");
+  expect_refused(dir, {"/in/docs: a link to", "not in the model folder"});
+  fs::remove(dir / "in" / "docs");
+  fs::create_symlink(dir / "private" / "config.json", dir / "in" / "a");
+  fs::create_symlink("a", dir / "in" / "b");
+  expect_refused(dir, {"/in/a: a link to"});
+  fs::remove(dir / "in" / "a");
+  expect_refused(dir, {"/in/b: a link that leads nowhere"});
+  fs::remove(dir / "in" / "b");
+  fs::create_symlink("../in2/c", dir / "in" / "c");  // a name that begins alike
+  write_tiny_llama(dir / "in2");
+  write_text(dir / "in2" / "c", "x");
+  expect_refused(dir, {"/in/c: a link to"});
+}
+
+TEST(ModelLinks, WithinTheFolderAreFollowed) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  fs::create_symlink("assets/LICENSE", dir / "in" / "LICENSE");
+  fs::create_directory_symlink("assets", dir / "in" / "more");
+  fs::create_directory_symlink("..", dir / "in" / "assets" / "loop");
+  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  EXPECT_EQ(read_text(dir / "out" / "LICENSE"), "text\n");
+  EXPECT_FALSE(fs::is_symlink(dir / "out" / "LICENSE"));
+}
+
+TEST(ModelLinks, OnlyTheBlobsOfTheSameCacheAreFollowed) {
+  const TempDir dir;
+  const auto cache = [&](const char* name) { return dir / name; };
+  write_tiny_llama(cache("models--a") / "snapshots" / "1");
+  for (const char* name : {"models--a", "models--b"}) {
+    fs::create_directories(cache(name) / "blobs");
+    write_text(cache(name) / "blobs" / "5", "x");
+  }
+  const fs::path link = cache("models--a") / "snapshots" / "1" / "tokenizer.model";
+  fs::create_symlink("../../blobs/5", link);
+  EXPECT_NO_THROW(open_model_folder(link.parent_path()));
+  fs::remove(link);
+  fs::create_symlink("../../../models--b/blobs/5", link);
+  expect_error<IoError>([&] { open_model_folder(link.parent_path()); }, {"tokenizer.model"});
+}
+
+TEST(ModelLinks, OfATokenizerBesideAGgufFileAreRefused) {
+  const TempDir dir;
+  gguf::write_llama(dir / "source");
+  auto options = quantize_options(dir / "source", dir / "in" / "m.gguf");
+  options.format = "gguf";
+  quantize_checkpoint(options);
+  write_text(dir / "secret", "{}");
+  fs::create_symlink(dir / "secret", dir / "in" / "tokenizer.json");
+  expect_error<IoError>([&] { convert(dir / "in" / "m.gguf", dir / "x" / "m.gguf", "gguf"); },
+                        {"tokenizer.json: a link to"});
+  EXPECT_FALSE(fs::exists(dir / "x"));
+}
+
+TEST(ModelLinks, SpecialFilesAreRefusedBeforeAnythingIsWritten) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  ASSERT_EQ(::mkfifo((dir / "in" / "assets" / "pipe").c_str(), 0600), 0);
+  expect_refused(dir, {"assets/pipe", "must be a regular file"});
+  fs::remove(dir / "in" / "assets" / "pipe");
+  fs::create_symlink("/dev/zero", dir / "in" / "assets" / "zero");
+  expect_refused(dir, {"assets/zero: a link to /dev/zero"});
+  fs::remove(dir / "in" / "assets" / "zero");
+  fs::create_symlink("/proc/self/environ", dir / "in" / "tokenizer.model");
+  expect_refused(dir, {"tokenizer.model: a link to /proc"});
+}
+
+TEST(ModelLinks, ARunThatFailsLeavesNoFolderForItsFile) {
+  const TempDir dir;
+  gguf::write_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "x" / "y" / "m.gguf");
+  options.format = "gguf";
+  options.progress = [](const Progress&) { throw ValueError("stop"); };
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"stop"});
+  EXPECT_FALSE(fs::exists(dir / "x"));
+  options.progress = {};
+  quantize_checkpoint(options);
+  EXPECT_TRUE(fs::exists(options.output));
+}
+
+TEST(ModelFolders, CachesAreLeftBehindAndDepthHasALimit) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  for (const char* name : {".git", ".hidden", "__pycache__", "assets/.ipynb_checkpoints"}) {
+    fs::create_directories(dir / "in" / name);
+    write_text(dir / "in" / name / "f", "x");
+  }
+  const ModelFolder model = open_model_folder(dir / "in");
+  EXPECT_EQ(model.others.size(), 3u);
+  EXPECT_EQ(model.warnings.size(), 4u);
+  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  EXPECT_EQ(report.carried_files, 3);
+  EXPECT_EQ(report.carried_bytes, 18u + 13u + 5u);
+  fs::path deep = dir / "in";
+  for (int i = 0; i < 100; ++i) deep /= "d";
+  fs::create_directories(deep);
+  expect_error<FormatError>([&] { open_model_folder(dir / "in"); }, {"more than 64 folders deep"});
+}
+
+/// A file of 1 TB that is one hole: its rows are not what could be held in memory.
+TEST(ModelFolders, ATensorWhoseRowsCannotBeMeantIsKept) {
+  const TempDir dir;
+  const std::uint64_t bytes = std::uint64_t{1} << 40;
+  std::string header = R"({"a.q_proj.weight":{"dtype":"BF16","shape":[1,549755813888],)"
+                       R"("data_offsets":[0,1099511627776]}})";
+  header.resize(header.size() + (8 - header.size() % 8) % 8, ' ');
+  std::string file(8, '\0');
+  file[0] = static_cast<char>(header.size());
+  fs::create_directories(dir / "in");
+  write_text(dir / "in" / "model.safetensors", file + header);
+  write_text(dir / "in" / "config.json", "{}");
+  std::error_code too_large;
+  fs::resize_file(dir / "in" / "model.safetensors", 8 + header.size() + bytes, too_large);
+  if (too_large) GTEST_SKIP() << "the file system has no such files";
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.dry_run = true;
+  const QuantizeReport report = quantize_checkpoint(options);
+  ASSERT_EQ(report.tensors.size(), 1u);
+  EXPECT_EQ(report.tensors[0].action, "kept");
+  EXPECT_NE(report.tensors[0].reason.find("549755813888 columns"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace nvfp4::checkpoint
