@@ -11,7 +11,8 @@ configure_package_config_file(cmake/nvfp4Config.cmake.in ${PROJECT_BINARY_DIR}/n
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/nvfp4ConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/nvfp4Config.cmake ${PROJECT_BINARY_DIR}/nvfp4ConfigVersion.cmake
-  ${PROJECT_SOURCE_DIR}/cmake/FindPCRE2.cmake DESTINATION ${package_dir})
+  ${PROJECT_SOURCE_DIR}/cmake/FindPCRE2.cmake ${PROJECT_SOURCE_DIR}/cmake/FindRE2.cmake
+  DESTINATION ${package_dir})
 
 if(TARGET nvfp4_cli)
   if(BUILD_SHARED_LIBS)

@@ -13,7 +13,6 @@ using Json = nlohmann::ordered_json;
 
 /// No real model comes near; an expression may take a time that grows with the name's square.
 constexpr std::size_t kMaxNameBytes = 1024;
-constexpr std::size_t kMostCompiled = 4096;
 
 std::string text_of(const Json& json, const char* key) {
   const auto it = json.find(key);
@@ -50,11 +49,11 @@ DeclaredGroup group_of(const Json& json) {
 
 /// "layers.0.mlp" for "model.layers.0.mlp": writers leave prefixes out.
 template <class Predicate>
-bool any_suffix(const std::string& module, Predicate predicate) {
+bool any_suffix(std::string_view module, Predicate predicate) {
   for (std::size_t at = 0;; ++at) {
-    if (predicate(std::string_view(module).substr(at))) return true;
+    if (predicate(module.substr(at))) return true;
     at = module.find('.', at);
-    if (at == std::string::npos) return false;
+    if (at == std::string_view::npos) return false;
   }
 }
 
@@ -79,37 +78,49 @@ Declared parse(const Json& json, const std::string& file) {
   if (layers != json.end() && layers->is_object())
     for (const auto& [name, layer] : layers->items())
       d.layers[name] = layer.is_object() ? text_of(layer, "quant_algo") : "";
+  for (const auto& [name, algorithm] : d.layers)
+    if (name.find('*') != std::string::npos) d.layer_globs.emplace_back(Glob(name), algorithm);
   return d;
 }
 
 }  // namespace
 
-namespace {
-
-/// Compiled once for all modules. Loaders ask Python's re.match, for which the start is enough
-/// (source: compressed-tensors, utils/match.py).
-const Expression& expression_of(const std::string& entry) {
-  thread_local std::map<std::string, Expression> compiled;
-  if (const auto it = compiled.find(entry); it != compiled.end()) return it->second;
-  if (compiled.size() == kMostCompiled) compiled.clear();
-  return compiled.emplace(entry, Expression(entry.substr(3), Expression::Extent::start))
-      .first->second;
+/// Loaders ask Python's re.match, for which the start is enough (source: compressed-tensors,
+/// utils/match.py).
+Entry::Entry(const std::string& text, const SharedBudget& budget) : budget_(budget) {
+  if (text.starts_with("re:")) {
+    expression_.emplace(text.substr(3), Expression::Extent::start, budget);
+    return;
+  }
+  globs_.emplace_back(text);
+  // What begins with a star matches the prefix, too.
+  if (text.starts_with("model.")) globs_.emplace_back(text.substr(6));
 }
 
-}  // namespace
+bool Entry::matches(std::string_view module) const {
+  if (expression_) return module.size() <= kMaxNameBytes && expression_->matches(module);
+  return std::ranges::any_of(globs_, [&](const Glob& glob) {
+    if (glob.starts_with_star()) return glob.matches(module, *budget_);
+    const std::string_view start = glob.literal_prefix();
+    return any_suffix(module, [&](std::string_view name) {
+      return name.starts_with(start) && glob.matches(name, *budget_);
+    });
+  });
+}
 
 bool entry_matches(const std::string& entry, const std::string& module) {
-  if (entry.starts_with("re:"))
-    return module.size() <= kMaxNameBytes && expression_of(entry).matches(module);
-  const auto same = [&](std::string_view name) {
-    return name == entry || glob_matches(entry, name) ||
-           (entry.starts_with("model.") && glob_matches(entry.substr(6), name));
-  };
-  return any_suffix(module, same);
+  return Entry(entry, std::make_shared<MatchBudget>()).matches(module);
 }
 
-bool Declared::matches(const std::string& entry, const std::string& module) const try {
-  return entry_matches(entry, module);
+const Entry& CompiledEntries::at(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  const auto it = compiled_.find(text);
+  if (it != compiled_.end()) return it->second;
+  return compiled_.try_emplace(text, text, budget_).first->second;
+}
+
+bool Declared::matches(const std::string& entry, std::string_view module) const try {
+  return compiled->at(entry).matches(module);
 } catch (const ValueError& e) {
   throw FormatError(fmt::format("{}: {}", file, e.what()));
 }
@@ -128,8 +139,8 @@ const std::string* Declared::layer_algorithm(const std::string& module) const {
     if (const auto it = layers.find(module.substr(0, end)); it != layers.end()) return &it->second;
     if (end-- == 0) break;
   }
-  for (const auto& [name, algorithm] : layers)
-    if (name.find('*') != std::string::npos && glob_matches(name, module)) return &algorithm;
+  for (const auto& [glob, algorithm] : layer_globs)
+    if (glob.matches(module, compiled->budget())) return &algorithm;
   return nullptr;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -26,10 +27,15 @@ class Exclusions {
   Found find(std::string_view module) const;
 
  private:
+  void add_pattern(std::string_view entry, std::size_t i);
+  std::vector<std::size_t> candidates(std::string_view module) const;
+
   const Declared& declared_;
   const std::vector<std::string>& entries_;
   std::unordered_map<std::string_view, std::size_t> names_;  ///< and the first entry that says so
-  std::vector<std::size_t> patterns_;                        ///< all other entries
+  /// Globs by what is literal before the first star or question mark.
+  std::map<std::string_view, std::vector<std::size_t>> globs_;
+  std::vector<std::size_t> patterns_;     ///< all other entries
   std::vector<std::string_view> pieces_;  ///< sorted, none begins with another; to look for
 };
 

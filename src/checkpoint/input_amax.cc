@@ -10,9 +10,9 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-Pattern pattern_of(const std::string& name, const std::string& file) {
+Pattern pattern_of(const std::string& name, const SharedBudget& budget, const std::string& file) {
   try {
-    return Pattern(name);
+    return Pattern(name, budget);
   } catch (const ValueError& e) {
     throw ValueError(fmt::format("{}: {}", file, e.what()));
   }
@@ -44,7 +44,7 @@ class InputAmax::Reader final : public JsonVisitor {
     // Formats store amax / 2688 or its inverse, and loaders divide by them.
     const double amax = number_of(scalar);
     if (!(amax / 2688 >= FLT_MIN && amax <= FLT_MAX)) refuse(describe(scalar));
-    to_.entries_.push_back({pattern_of(name_, to_.file_), static_cast<float>(amax)});
+    to_.entries_.push_back({pattern_of(name_, to_.budget_, to_.file_), static_cast<float>(amax)});
     if (to_.entries_.back().pattern.exact()) to_.exact_[name_] = to_.entries_.size() - 1;
   }
 

@@ -32,6 +32,7 @@ class InputAmax {
     bool used = false, matched = false;  ///< matched: also where another one came first
   };
   std::string file_;
+  SharedBudget budget_ = std::make_shared<MatchBudget>();
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t, std::less<>> exact_;  ///< name -> entry
 };

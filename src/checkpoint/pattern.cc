@@ -20,34 +20,15 @@ std::vector<std::string_view> split_name(std::string_view name, char separator) 
   }
 }
 
-bool glob_matches(std::string_view pattern, std::string_view name) {
-  std::size_t p = 0, n = 0;
-  std::size_t star = std::string_view::npos, resume = 0;  // where to retry after the last '*'
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
-      ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
-Pattern::Pattern(std::string text) : text_(std::move(text)) {
+Pattern::Pattern(std::string text, SharedBudget budget)
+    : text_(std::move(text)), budget_(std::move(budget)) {
   require<ValueError>(!text_.empty(), "pattern: empty, must be a name, a glob or re:EXPRESSION");
   if (text_.starts_with("re:")) {
     kind_ = Kind::regex;
-    expression_.emplace(text_.substr(3));
+    expression_.emplace(text_.substr(3), Expression::Extent::whole, budget_);
   } else if (text_.find_first_of("*?") != std::string::npos) {
     kind_ = Kind::glob;
+    glob_.emplace(text_);
   }
 }
 
@@ -56,7 +37,7 @@ bool Pattern::matches_whole(std::string_view name) const {
     case Kind::exact:
       return name == text_;
     case Kind::glob:
-      return glob_matches(text_, name);
+      return glob_->matches(name, *budget_);
     case Kind::regex:
       break;
   }
@@ -69,7 +50,10 @@ bool Pattern::matches(std::string_view tensor) const {
 }
 
 std::vector<Pattern> make_patterns(const std::vector<std::string>& texts) {
-  return {texts.begin(), texts.end()};
+  const auto budget = std::make_shared<MatchBudget>();
+  std::vector<Pattern> patterns;
+  for (const std::string& text : texts) patterns.emplace_back(text, budget);
+  return patterns;
 }
 
 }  // namespace nvfp4::checkpoint

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checkpoint/expression.h"
+#include "checkpoint/glob.h"
 
 namespace nvfp4::checkpoint {
 
@@ -20,9 +21,9 @@ std::vector<std::string_view> split_name(std::string_view name, char separator =
 class Pattern {
  public:
   /// Throws ValueError that quotes an empty pattern or an invalid expression.
-  explicit Pattern(std::string text);
+  explicit Pattern(std::string text, SharedBudget budget = std::make_shared<MatchBudget>());
 
-  /// Throws ValueError if an expression takes too long.
+  /// Throws ValueError if it takes too long.
   bool matches(std::string_view tensor) const;
   bool exact() const { return kind_ == Kind::exact; }
   const std::string& text() const { return text_; }
@@ -33,12 +34,12 @@ class Pattern {
 
   std::string text_;
   Kind kind_ = Kind::exact;
+  SharedBudget budget_;
   std::optional<Expression> expression_;
+  std::optional<Glob> glob_;
 };
 
+/// They share one budget.
 std::vector<Pattern> make_patterns(const std::vector<std::string>& texts);
-
-/// True if `name` is matched by the glob `pattern`.
-bool glob_matches(std::string_view pattern, std::string_view name);
 
 }  // namespace nvfp4::checkpoint

@@ -60,6 +60,7 @@ TEST(Exclusions, AreThoseOfTheRuleOneByOne) {
     Declared d;
     if (round % 3 == 0) d.method = "compressed-tensors";
     for (std::size_t n = random() % 6; n > 0; --n) d.ignore.push_back(word("ab.*?", 5));
+    if (round % 7 == 0) d.ignore.push_back("model.a*");
     const Exclusions exclusions(d);
     for (int i = 0; i < 10; ++i) {
       const std::string module = word("ab.", 3);
@@ -75,6 +76,25 @@ TEST(Exclusions, AreThoseOfTheRuleOneByOne) {
   }
   EXPECT_GT(whole, 1000u);
   EXPECT_GT(pieces, 1000u);
+}
+
+/// Expressions that RE2 takes, globs that differ in what is literal, and some that begin with a
+/// star.
+TEST(Exclusions, ManyPatternsMeetManyModules) {
+  Declared d;
+  for (int i = 0; i < 2000; ++i) {
+    const std::string number = std::to_string(i);
+    d.ignore.push_back("re:.*layers\\." + number + "\\.(mlp|self_attn)\\.x_proj");
+    d.ignore.push_back("model.layers." + number + ".y_proj*");
+    d.ignore.push_back("*layers." + number + ".z_proj");
+  }
+  const Exclusions exclusions(d);
+  int found = 0;
+  for (int i = 0; i < 500; ++i)
+    for (const char* last : {"mlp.x_proj", "y_proj", "z_proj", "w_proj"})
+      found +=
+          exclusions.find("model.layers." + std::to_string(i) + "." + last).match != Match::none;
+  EXPECT_EQ(found, 1500);
 }
 
 /// One by one, these are 3.6 · 10^9 comparisons: minutes.

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <random>
+
 #include "checkpoint/expect_error.h"
 #include "nvfp4/error.h"
 
@@ -67,15 +70,117 @@ TEST(Pattern, ExpressionsMeanWhatPythonTakesThemFor) {
   EXPECT_FALSE(matches("re:a", "a\n")) << "the whole name";
 }
 
-TEST(Pattern, ExpressionsWithoutEndAreRefused) {
-  for (const char* text : {"re:(a+)+$", "re:(a|aa)+$", "re:(.*a)*[bc]", "re:([a-z]*)*[?%]"})
-    expect_error<ValueError>([&] { Pattern(text).matches(std::string(64, 'a') + "!"); },
-                             {text, "'aaaa", "1000000 steps"});
+TEST(Pattern, ExpressionsWithoutEndEndOrAreRefused) {
+  const std::string name = std::string(64, 'a') + "!";
+  for (const std::string text : {"(a+)+$", "(a|aa)+$", "(.*a)*[bc]", "([a-z]*)*[?%]"}) {
+    EXPECT_FALSE(Pattern("re:" + text).matches(name)) << text;
+    const std::string slow = "re:(?!x)" + text;
+    expect_error<ValueError>([&] { Pattern(slow).matches(name); },
+                             {slow, "'aaaa", "1000000 steps"});
+  }
   const std::string endless(200'000, 'a');
-  expect_error<ValueError>([&] { Pattern("re:(?:a|b)*c?").matches(endless); },
-                           {"(?:a|b)*", "heap limit"});
+  EXPECT_TRUE(Pattern("re:(?:a|b)*c?").matches(endless));
+  expect_error<ValueError>([&] { Pattern("re:(?!x)(?:a|b)*c?").matches(endless); }, {"(?:a|b)*"});
   expect_error<ValueError>([] { Pattern("re:(?R)a").matches("b"); }, {"(?R)a", "'b'"});
   EXPECT_TRUE(Pattern("re:.*a").matches(endless));
+}
+
+/// Both libraries say the same, or only the one that Python is nearer to is asked.
+TEST(Pattern, WhatTheLibrariesTakeDifferentlyIsAskedOfOne) {
+  using Extent = Expression::Extent;
+  for (const char* text : {".*q_proj$", "model\\.layers\\.[0-3]\\..*", "(?i)lm_head", "a{2,3}"})
+    EXPECT_TRUE(Expression(text, Extent::start).is_linear()) << text;
+  for (const char* text : {"(?!.*mlp).*_proj", "(a)\\1", "\\x{41}", "a\\Z", "\\u0061", "a{1,2000}"})
+    EXPECT_FALSE(Expression(text, Extent::start).is_linear()) << text;
+  std::mt19937 random(5);
+  const char* const parts[] = {"a", "b",   ".",   "[ab]", "[^a]", "(", ")", "|",     "*",  "+",
+                               "?", "\\.", "\\d", "\\w",  "\\b",  "$", "^", "{1,2}", "(?:"};
+  int linear = 0, matched = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text, name;
+    for (std::size_t n = 1 + random() % 8; n > 0; --n) text += parts[random() % std::size(parts)];
+    for (std::size_t n = random() % 6; n > 0; --n) name += "ab.1"[random() % 4];
+    std::optional<Expression> fast, slow;
+    const Extent extent = round % 2 == 0 ? Extent::whole : Extent::start;
+    try {
+      fast.emplace(text, extent);
+      slow.emplace("(?!z)(?:" + text + ")", extent);
+    } catch (const ValueError&) {
+      continue;
+    }
+    linear += fast->is_linear();
+    matched += fast->matches(name);
+    EXPECT_EQ(fast->matches(name), slow->matches(name)) << text << " on " << name;
+  }
+  EXPECT_GT(linear, 1000);
+  EXPECT_GT(matched, 500);
+}
+
+/// One by one, the first would take 2.5 * 10^11 comparisons.
+TEST(Pattern, HostileGlobsTakeAsLongAsTheirTexts) {
+  const std::string name(1'000'000, 'a');
+  EXPECT_FALSE(Pattern("*" + std::string(500'000, 'a') + "b*").matches(name));
+  EXPECT_TRUE(Pattern("*" + std::string(500'000, 'a') + "*").matches(name));
+  std::string stars;
+  for (int i = 0; i < 100'000; ++i) stars += "*a";
+  EXPECT_FALSE(Pattern(stars + "b").matches(name));
+  EXPECT_TRUE(Pattern(stars).matches(name));
+  const auto few = std::make_shared<MatchBudget>(1'000'000);
+  const std::string text = "*" + std::string(500'000, 'a') + "?b*";
+  expect_error<ValueError>([&] { Pattern(text, few).matches(name); },
+                           {"pattern: *aaaa", "takes more than what is left of 1000000 steps"});
+}
+
+/// The rule, by trying every length of the first star.
+bool plainly(std::string_view glob, std::string_view name) {
+  if (glob.empty()) return name.empty();
+  if (glob[0] == '*')
+    return plainly(glob.substr(1), name) || (!name.empty() && plainly(glob, name.substr(1)));
+  return !name.empty() && (glob[0] == '?' || glob[0] == name[0]) &&
+         plainly(glob.substr(1), name.substr(1));
+}
+
+TEST(Pattern, GlobsAreThoseOfTheRule) {
+  std::mt19937 random(3);
+  int matched = 0;
+  for (int round = 0; round < 50'000; ++round) {
+    std::string glob, name;
+    for (std::size_t n = random() % 7; n > 0; --n) glob += "ab*?"[random() % 4];
+    for (std::size_t n = random() % 7; n > 0; --n) name += "ab"[random() % 2];
+    const bool expected = plainly(glob, name);
+    ASSERT_EQ(glob_matches(glob, name), expected) << glob << " on " << name;
+    matched += expected;
+  }
+  EXPECT_GT(matched, 5000);
+}
+
+TEST(Pattern, TheExpressionsOfAListShareTheirSteps) {
+  const std::string name = std::string(15, 'a') + "!";  // some 100,000 steps each
+  const auto few = std::make_shared<MatchBudget>(2'000'000);
+  const std::vector<Pattern> patterns = {Pattern("re:(?!x)(a+)+$", few),
+                                         Pattern("re:(?!y)(a+)+$", few)};
+  EXPECT_FALSE(patterns[0].matches(name));
+  expect_error<ValueError>(
+      [&] {
+        for (int i = 0; i < 1000; ++i)
+          for (const Pattern& p : patterns) p.matches(name);
+      },
+      {"(a+)+$ takes more than what is left of 2000000 steps for all patterns of its list"});
+  EXPECT_TRUE(Pattern("re:(?!x)a.*").matches(name)) << "another list has steps of its own";
+}
+
+/// As vendors write them.
+TEST(Pattern, ListsWithLookaheadAreMatchedOnManyNames) {
+  const std::vector<Pattern> patterns =
+      make_patterns({"re:^(?!.*(experts|mlp)).*$", "re:.*(?<!shared_)experts\\..*",
+                     "re:.*self_attn(?!.*kv_b).*"});
+  int matched = 0;
+  for (int layer = 0; layer < 60; ++layer)
+    for (int expert = 0; expert < 100; ++expert)
+      for (const Pattern& p : patterns)
+        matched += p.matches("model.layers." + std::to_string(layer) + ".mlp.experts." +
+                             std::to_string(expert) + ".down_proj.weight");
+  EXPECT_EQ(matched, 6000);
 }
 
 }  // namespace

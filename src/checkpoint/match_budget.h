@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace nvfp4::checkpoint {
+
+/// The steps that all patterns of one list may take, on all names together. The list may come from
+/// a hostile file, and so may the names.
+class MatchBudget {
+ public:
+  /// Some seconds. Twenty expressions with lookahead take a third of it on 60 000 names.
+  static constexpr std::int64_t kSteps = 200'000'000;
+
+  explicit MatchBudget(std::int64_t steps = kSteps) : steps_(steps), left_(steps) {}
+
+  std::int64_t left() const { return left_.load(std::memory_order_relaxed); }
+  /// Thread-safe. Throws ValueError that quotes the pattern that spends the last step.
+  void spend(std::int64_t steps, std::string_view pattern) {
+    if (left_.fetch_sub(steps, std::memory_order_relaxed) < steps) throw_spent(pattern);
+  }
+
+ private:
+  [[noreturn]] void throw_spent(std::string_view pattern) const;
+
+  std::int64_t steps_;
+  std::atomic<std::int64_t> left_;
+};
+
+using SharedBudget = std::shared_ptr<MatchBudget>;
+
+}  // namespace nvfp4::checkpoint
