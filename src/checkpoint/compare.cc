@@ -128,10 +128,11 @@ std::uint64_t bytes_read(const TensorPair& pair, const Chunk& c) {
 
 }  // namespace
 
-CompareReport compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b,
-                                  const std::function<void(const Progress&)>& on_progress) {
-  const CheckpointReader checkpoint_a(a), checkpoint_b(b);
-  TensorPairs matched = pair_tensors(checkpoint_a, checkpoint_b);
+namespace checkpoint {
+
+CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
+                            const CheckpointReader& checkpoint_b, TensorPairs& matched,
+                            const std::function<void(const Progress&)>& on_progress) {
   const std::vector<Chunk> chunks = chunks_of(matched.pairs);
 
   std::vector<std::int64_t> left(matched.pairs.size());
@@ -199,6 +200,15 @@ CompareReport compare_checkpoints(const std::filesystem::path& a, const std::fil
   report.only_in_b = std::move(matched.only_in_b);
   report.shape_mismatch = std::move(matched.shape_mismatch);
   return report;
+}
+
+}  // namespace checkpoint
+
+CompareReport compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b,
+                                  const std::function<void(const Progress&)>& on_progress) {
+  const CheckpointReader checkpoint_a(a), checkpoint_b(b);
+  TensorPairs matched = pair_tensors(checkpoint_a, checkpoint_b);
+  return compare_pairs(checkpoint_a, checkpoint_b, matched, on_progress);
 }
 
 std::string to_json(const CompareReport& report) {

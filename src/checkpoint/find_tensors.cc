@@ -35,8 +35,12 @@ std::string form_of(const StoredTensor& t) {
 class Weight {
  public:
   Weight(const TensorTable& table, const WeightNames& names, const StoredTensor& codes,
-         std::string module, std::vector<Defect>& defects)
-      : table_(table), names_(names), module_(std::move(module)), defects_(defects) {
+         std::string module, std::vector<Defect>& defects, KeptSenses& senses)
+      : table_(table),
+        names_(names),
+        module_(std::move(module)),
+        defects_(defects),
+        senses_(senses) {
     t_.name = module_ + std::string(names.weight);
     t_.names = &names;
     t_.data = codes;
@@ -154,7 +158,7 @@ class Weight {
     to_floats(t.info->dtype, bytes, values);
     std::vector<GlobalScale> globals;
     for (std::size_t i = 0; i < values.size(); ++i)
-      globals.push_back(other_sense(t, i, values[i], names_.divisors));
+      globals.push_back(senses_.both(t, i, values[i], names_.divisors));
     return globals;
   }
 
@@ -214,6 +218,7 @@ class Weight {
   const WeightNames& names_;
   std::string module_;
   std::vector<Defect>& defects_;
+  KeptSenses& senses_;
   LogicalTensor t_;
 };
 
@@ -253,6 +258,7 @@ std::string unknown_form(const TensorTable& table, const StoredTensor& t) {
 
 FoundTensors find_tensors(const TensorTable& table) {
   FoundTensors found;
+  KeptSenses senses;
   // Codes first: only then is known which tensors are parts of another one.
   std::unordered_map<std::string_view, LogicalTensor> quantized;
   std::unordered_set<std::string> parts;
@@ -262,7 +268,7 @@ FoundTensors find_tensors(const TensorTable& table) {
       if (!name.ends_with(names->codes)) continue;
       const std::string module = name.substr(0, name.size() - names->codes.size());
       if (!names->claims(table, stored, module)) continue;
-      quantized.emplace(name, Weight(table, *names, stored, module, found.defects).take());
+      quantized.emplace(name, Weight(table, *names, stored, module, found.defects, senses).take());
       for (const std::string_view part :
            {names->scales, names->global, names->input, names->marker})
         if (!part.empty()) parts.insert(module + std::string(part));

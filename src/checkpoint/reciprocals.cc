@@ -16,21 +16,6 @@ bool agree(float a, float b) {
   return std::isfinite(a) && std::isfinite(b) && std::fabs(a - b) <= std::fabs(b) * 0x1p-21f;
 }
 
-/// The bits that the file's metadata keeps for a tensor.
-const nlohmann::json* kept_bits(const TensorFile& file, const std::string& tensor) {
-  thread_local std::string text;
-  thread_local nlohmann::json parsed;
-  const auto it = file.metadata().find(kReciprocalsKey);
-  if (it == file.metadata().end()) return nullptr;
-  if (text != it->second) {
-    text = it->second;
-    parsed = parse_json_or_null<nlohmann::json>(text);
-  }
-  if (!parsed.is_object()) return nullptr;
-  const auto entry = parsed.find(tensor);
-  return entry == parsed.end() || !entry->is_number_unsigned() ? nullptr : &*entry;
-}
-
 /// The number whose reciprocal is `value`: the nearest one, or a neighbour of it.
 float divisor_of(float value) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -46,10 +31,23 @@ float derived(float value, bool divisors) { return divisors ? 1.0f / value : div
 
 }  // namespace
 
-GlobalScale other_sense(const StoredTensor& t, std::size_t index, float value, bool divisors) {
+/// The bits that are kept of a tensor; null if there are none.
+const nlohmann::json* KeptSenses::bits_of(const StoredTensor& t) {
+  const auto [it, fresh] = parsed_.try_emplace(t.file);
+  nlohmann::json& json = it->second;
+  if (fresh)
+    if (const auto text = t.file->metadata().find(kReciprocalsKey);
+        text != t.file->metadata().end())
+      json = parse_json_or_null<nlohmann::json>(text->second);
+  if (!json.is_object()) return nullptr;
+  const auto entry = json.find(t.info->name);
+  return entry == json.end() || !entry->is_number_unsigned() ? nullptr : &*entry;
+}
+
+GlobalScale KeptSenses::both(const StoredTensor& t, std::size_t index, float value, bool divisors) {
   float other = derived(value, divisors);
   if (index == 0)
-    if (const nlohmann::json* bits = kept_bits(*t.file, t.info->name)) {
+    if (const nlohmann::json* bits = bits_of(t)) {
       const float kept = bits_float(bits->get<std::uint32_t>());
       if (agree(kept, other)) other = kept;
     }

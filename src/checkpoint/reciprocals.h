@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "checkpoint/tensor_table.h"
@@ -15,8 +16,18 @@ namespace nvfp4::checkpoint {
 
 inline constexpr const char* kReciprocalsKey = "nvfp4.reciprocals";
 
-/// Both senses of the stored number `value`, element `index` of `t`, by the metadata if it has it.
-GlobalScale other_sense(const StoredTensor& t, std::size_t index, float value, bool divisors);
+/// What the metadata of files keeps. Each file's is parsed once: it may be of many tensors.
+class KeptSenses {
+ public:
+  /// Both senses of the stored number `value`, element `index` of `t`, by the metadata if it has
+  /// it. The file must stay where it is.
+  GlobalScale both(const StoredTensor& t, std::size_t index, float value, bool divisors);
+
+ private:
+  const nlohmann::json* bits_of(const StoredTensor& t);
+
+  std::map<const TensorFile*, nlohmann::json> parsed_;
+};
 
 /// Collects what must be kept, for one shard.
 class Reciprocals {

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "checkpoint/quantized_tensors.h"
+#include "nvfp4/checkpoint.h"
 
 namespace nvfp4::checkpoint {
 
@@ -37,5 +39,10 @@ struct TensorPairs {
 /// the other stores one by one ("experts.0.gate_proj.weight") are paired too, as quantization
 /// takes them apart.
 TensorPairs pair_tensors(const CheckpointReader& a, const CheckpointReader& b);
+
+/// What compare_checkpoints() says of two that are open. Takes the lists of names out of `pairs`.
+CompareReport compare_pairs(const CheckpointReader& a, const CheckpointReader& b,
+                            TensorPairs& pairs,
+                            const std::function<void(const Progress&)>& progress);
 
 }  // namespace nvfp4::checkpoint

@@ -59,7 +59,7 @@ class Findings {
   void add_for(std::string_view loader, Verdict verdict, std::string_view code, std::string tensor,
                std::string text);
   /// What was a guess, and is wrong.
-  void withdraw(std::string_view code, std::string_view tensor);
+  void withdraw_if(const std::function<bool(const Finding&)>& wrong);
   bool has_errors() const;
   /// Of every loader, or of the one asked for.
   std::vector<LoaderVerdict> verdicts() const;

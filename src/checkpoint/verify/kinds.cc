@@ -254,8 +254,8 @@ void Findings::add_for(std::string_view loader, Verdict verdict, std::string_vie
                       std::string(kind.effect), std::string(kind.fix)}});
 }
 
-void Findings::withdraw(std::string_view code, std::string_view tensor) {
-  std::erase_if(findings_, [&](const Finding& f) { return f.code == code && f.tensor == tensor; });
+void Findings::withdraw_if(const std::function<bool(const Finding&)>& wrong) {
+  std::erase_if(findings_, wrong);
 }
 
 bool Findings::has_errors() const {

@@ -113,10 +113,10 @@ std::string other_source(const CompareReport& report,
 void compare(const Subject& subject, const CheckpointReader& a, const std::filesystem::path& source,
              Findings& findings, const OnProgress& progress) {
   const CheckpointReader b(subject.path);
-  const TensorPairs matched = pair_tensors(a, b);
+  TensorPairs matched = pair_tensors(a, b);
   std::unordered_map<std::string_view, const TensorPair*> by_name;
   for (const TensorPair& pair : matched.pairs) by_name.emplace(pair.name, &pair);
-  const CompareReport report = compare_checkpoints(source, subject.path, progress);
+  const CompareReport report = compare_pairs(a, b, matched, progress);
   report_missing(report.only_in_a, DerivedTensors(a, b, subject), findings);
   for (const std::string& line : report.shape_mismatch)
     findings.add("far-from-source", line.substr(0, line.find(": ")), line);
@@ -141,9 +141,12 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
     if (pair.b.tensor->is_nvfp4())
       near.try_emplace(pair.b.tensor->module(), true).first->second &= t.relative_error <= kFar;
   }
-  for (const auto& [module, all] : near)
-    for (const char* guess : {"scales-look-swizzled", "global-scale-sense", "scale-too-large"})
-      if (all) findings.withdraw(guess, module);
+  findings.withdraw_if([&](const Finding& f) {
+    const bool guess = f.code == "scales-look-swizzled" || f.code == "global-scale-sense" ||
+                       f.code == "scale-too-large";
+    const auto module = guess ? near.find(f.tensor) : near.end();
+    return module != near.end() && module->second;
+  });
 }
 
 }  // namespace
