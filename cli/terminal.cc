@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "nvfp4/error.h"
+#include "nvfp4/printable.h"
 
 namespace nvfp4::cli {
 namespace {
@@ -20,20 +21,6 @@ namespace {
 std::string_view environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string_view() : value;
-}
-
-/// Bytes of the UTF-8 sequence that starts `text`; 0 if it is broken.
-std::size_t sequence_length(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  if (lead < 0x80) return 1;
-  const std::size_t n = lead >= 0xC2 && lead < 0xE0   ? 2
-                        : lead >= 0xE0 && lead < 0xF0 ? 3
-                        : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                      : 0;
-  if (n == 0 || text.size() < n) return 0;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
-  return n;
 }
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
@@ -84,18 +71,7 @@ std::string Style::wrap(std::string_view code, std::string_view text) const {
   return on_ && !text.empty() ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
 }
 
-std::string clean(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t n = sequence_length(text);
-    const auto c = static_cast<unsigned char>(text[0]);
-    // U+0080..U+009F are control characters too.
-    const bool control = c < 0x20 || c == 0x7F || (n == 2 && c == 0xC2 && text[1] < '\xA0');
-    out += n == 0 || control ? std::string_view("?") : text.substr(0, n);
-    text.remove_prefix(n == 0 ? 1 : n);
-  }
-  return out;
-}
+std::string clean(std::string_view text) { return printable(text, text.size()); }
 
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;

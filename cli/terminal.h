@@ -46,7 +46,7 @@ class Style {
   bool on_;
 };
 
-/// Text from a file, safe to show: control characters and broken UTF-8 become '?'.
+/// Text from a file, safe to show: printable(), but never cut.
 std::string clean(std::string_view text);
 /// Columns that `text` takes: code points, escape codes not counted.
 std::size_t display_width(std::string_view text);

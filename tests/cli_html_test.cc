@@ -39,7 +39,8 @@ TEST_F(Cli, ComparePageShowsHostileNamesAsText) {
   write_stored(dir_ / "b.safetensors", {stored_f32(name, {1, 16}, std::vector<float>(16, 2.0f))});
   ASSERT_EQ(run({"compare", "a.safetensors", "b.safetensors", "--html", "p.html", "-q"}).status, 0);
   const std::string page = read_text(dir_ / "p.html");
-  EXPECT_TRUE(has(page, "m.<wbr>1.<wbr>&lt;script&gt;&amp;&quot;&#39;?[31m.<wbr>weight")) << page;
+  EXPECT_TRUE(has(page, "m.<wbr>1.<wbr>&lt;script&gt;&amp;&quot;&#39;\\x1b[31m.<wbr>weight"))
+      << page;
   EXPECT_TRUE(has(page, "&lt;/<wbr>ul&gt;&lt;b onclick=&#39;x&#39;&gt;")) << page;
   EXPECT_FALSE(has(page, "<script") || has(page, "\x1b") || has(page, "<b onclick"));
 }

@@ -260,7 +260,7 @@ TEST_F(Cli, HidesControlCharactersOfNames) {
   write_text(dir_ / "m" / "config.json", R"({"model_type": "a\u001b[31mb\u009b\n"})");
   const Result r = run({"inspect", "m"});
   EXPECT_EQ(r.status, 0);
-  EXPECT_TRUE(has(r.out, "a?[31mb??")) << r.out;
+  EXPECT_TRUE(has(r.out, "a\\x1b[31mb\\xc2\\x9b\\x0a")) << r.out;
 }
 
 TEST_F(Cli, FailsWhenStandardOutputIsFull) {

@@ -1,7 +1,10 @@
 #include <exception>
+#include <string>
+#include <string_view>
 
 #include "bind.h"
 #include "nvfp4/error.h"
+#include "nvfp4/printable.h"
 
 namespace nvfp4::python {
 namespace {
@@ -9,10 +12,12 @@ namespace {
 namespace nb = nanobind;
 
 /// Raises the class of that name in nvfp4/_errors.py.
-void raise(const char* name, const char* text) {
+void raise(const char* name, std::string_view what) {
+  // A traceback goes to a terminal, and a message may quote a file.
+  const std::string text = printable(what, what.size());
   try {
     const nb::object type = nb::module_::import_("nvfp4._errors").attr(name);
-    PyErr_SetString(type.ptr(), text);
+    PyErr_SetString(type.ptr(), text.c_str());
   } catch (nb::python_error& e) {
     e.restore();
   }

@@ -35,7 +35,7 @@ bool is_harmless(char32_t code) {
   if (code < 0x20 || (code >= 0x7F && code < 0xA0)) return false;
   const bool marks_direction = code == 0x61C || (code >= 0x200B && code <= 0x200F) ||
                                (code >= 0x202A && code <= 0x202E) ||
-                               (code >= 0x2066 && code <= 0x2069);
+                               (code >= 0x2060 && code <= 0x206F);
   const bool separates_lines = code == 0x2028 || code == 0x2029;
   const bool invisible = code == 0xFEFF || (code >= 0xE0000 && code <= 0xE007F);
   return !marks_direction && !separates_lines && !invisible;

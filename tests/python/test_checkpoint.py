@@ -93,6 +93,11 @@ def test_errors(model, tmp_path):
         nvfp4.quantize_checkpoint(model, tmp_path / "out", device="cuda:99")
 
 
+def test_messages_escape_what_a_terminal_would_obey(tmp_path):
+    with pytest.raises(OSError, match=r"a\\xe2\\x80\\xaeb"):
+        nvfp4.verify(tmp_path / "a\u202eb")
+
+
 def test_an_exception_of_progress_comes_back(model, tmp_path):
     def stop(*_):
         raise KeyboardInterrupt
