@@ -82,7 +82,7 @@ TEST(Exclusions, AreThoseOfTheRuleOneByOne) {
 /// star.
 TEST(Exclusions, ManyPatternsMeetManyModules) {
   Declared d;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 300; ++i) {
     const std::string number = std::to_string(i);
     d.ignore.push_back("re:.*layers\\." + number + "\\.(mlp|self_attn)\\.x_proj");
     d.ignore.push_back("model.layers." + number + ".y_proj*");
@@ -90,11 +90,11 @@ TEST(Exclusions, ManyPatternsMeetManyModules) {
   }
   const Exclusions exclusions(d);
   int found = 0;
-  for (int i = 0; i < 500; ++i)
+  for (int i = 0; i < 100; ++i)
     for (const char* last : {"mlp.x_proj", "y_proj", "z_proj", "w_proj"})
       found +=
           exclusions.find("model.layers." + std::to_string(i) + "." + last).match != Match::none;
-  EXPECT_EQ(found, 1500);
+  EXPECT_EQ(found, 300);
 }
 
 /// One by one, these are 3.6 · 10^9 comparisons: minutes.

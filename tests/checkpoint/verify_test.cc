@@ -376,12 +376,13 @@ TEST(Verify, ExpressionsOfAHostileConfigurationEnd) {
     });
     return text_of(verify_checkpoint(bed.options));
   };
-  for (const char* expression : {"re:([a-z_0-9.]+)+[!?]", "re:.*mlp(", "re:.*[z-a]"})
+  for (const char* expression : {"re:(?!x)([a-z_0-9.]+)+[!?]", "re:.*mlp(", "re:.*[z-a]"})
     EXPECT_THAT(found_with(expression),
                 ::testing::AllOf(::testing::HasSubstr("bad-config: "),
                                  ::testing::HasSubstr("hf_quant_config.json: pattern: "),
                                  ::testing::HasSubstr(expression)));
   EXPECT_EQ(found_with("re:(?=.*vision)(?P<x>.*)").find("bad-config"), std::string::npos);
+  EXPECT_EQ(found_with("re:([a-z_0-9.]+)+[!?]").find("bad-config"), std::string::npos);
 }
 
 TEST(Verify, RefusesAnUnknownLoaderAndANonexistentPath) {
