@@ -39,15 +39,14 @@ void run(Arguments& arguments) {
   if (!arguments.scheme.empty())
     options.scheme = arguments.scheme == "nvfp4" ? Scheme::nvfp4 : Scheme::nvfp4a16;
   options.quantizer = quantizer_from_name(arguments.scale_search);
+  if (options.to.empty() && default_format(options.output) == "gguf") options.to = "gguf";
+  if (options.to.empty()) throw CLI::RequiredError("--to");
   check_apart(options.input, options.output);
   std::optional<ReportFile> report_file;
   if (!arguments.report.empty())
     report_file.emplace("--report", arguments.report, std::vector{options.input},
                         options.input_amax);
-  if (!options.dry_run)
-    on_interrupt(interrupt_text(
-        options.to, fmt::format("nvfp4 convert '{}' '{}' --to {}", clean(options.input.string()),
-                                clean(options.output.string()), options.to)));
+  if (!options.dry_run) on_interrupt(/*resumes=*/options.to != "gguf");
   const QuantizeReport report = [&] {
     ProgressBar progress("convert", arguments.quiet);
     options.progress = progress.callback();
@@ -71,8 +70,10 @@ void add_convert(CLI::App& app) {
   command->add_option("OUTPUT", o.output, "folder to write, new or empty; --to gguf: a .gguf file")
       ->required();
   const std::vector<std::string> targets = conversion_targets();
-  command->add_option("--to", o.to, fmt::format("{}", fmt::join(targets, ", ")))
-      ->required()
+  command
+      ->add_option(
+          "--to", o.to,
+          fmt::format("{}; gguf if not given and OUTPUT ends so", fmt::join(targets, ", ")))
       ->option_text("FORM")
       ->check(CLI::IsMember(targets));
   command

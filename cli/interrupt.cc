@@ -1,12 +1,23 @@
 #include "interrupt.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <string_view>
+#include <utility>
+
+#include "terminal.h"
 
 namespace nvfp4::cli {
 namespace {
 
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+std::vector<std::string>& words() {
+  static std::vector<std::string> all;
+  return all;
+}
 std::string& message() {
   static std::string text;
   return text;
@@ -14,28 +25,73 @@ std::string& message() {
 const char* volatile text_begin = nullptr;
 volatile std::size_t text_size = 0;
 
-// Only async-signal-safe calls here.
+// Only async-signal-safe calls here. A write to a stopped terminal or a full pipe does not return:
+// by then the signals do again what they do by default.
 extern "C" void write_and_end(int signal) {
+  for (const int s : kSignals) std::signal(s, SIG_DFL);
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text_begin, text_size);
-  std::signal(signal, SIG_DFL);
   std::raise(signal);
+}
+
+/// As a shell reads it again: bare, in quotes, or with escapes for what would disturb a terminal.
+std::string shell_word(std::string_view word) {
+  constexpr std::string_view kBare =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%+=:,./_-";
+  if (!word.empty() && word.find_first_not_of(kBare) == word.npos) return std::string(word);
+  const bool plain = clean(word) == word;
+  std::string out = plain ? "'" : "$'";
+  for (const char c : word) {
+    if (!plain && (c < ' ' || c > '~'))
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else if (c == '\'')
+      out += plain ? "'\\''" : "\\'";
+    else if (c == '\\' && !plain)
+      out += "\\\\";
+    else
+      out += c;
+  }
+  return out + "'";
+}
+
+/// The command that goes on where this one stopped: --resume in the place of --overwrite.
+std::vector<std::string> resumed(const std::vector<std::string>& all) {
+  std::vector<std::string> out;
+  bool resumes = false, options = true;
+  for (const std::string& word : all) {
+    if (options && word == "--overwrite") continue;
+    resumes |= options && word == "--resume";
+    if (word == "--" && options) {
+      options = false;
+      if (!resumes) out.emplace_back("--resume");
+      resumes = true;
+    }
+    out.push_back(word);
+  }
+  if (!resumes) out.emplace_back("--resume");
+  return out;
 }
 
 }  // namespace
 
-void on_interrupt(const std::string& text) {
-  message() = text;
+void remember_command_line(std::vector<std::string> all) { words() = std::move(all); }
+
+void on_interrupt(bool resumes) {
+  std::string command;
+  for (const std::string& word : resumes ? resumed(words()) : words())
+    command += (command.empty() ? "" : " ") + shell_word(word);
+  message() = fmt::format("\nnvfp4: interrupted; {}: {}\n",
+                          resumes ? "to go on" : "nothing was written; to start again", command);
   text_begin = message().data();
   text_size = message().size();
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  struct sigaction action {};
+  action.sa_handler = write_and_end;
+  action.sa_flags = SA_NODEFER;  // lest a second one waits for the first one's text
+  for (const int signal : kSignals) {
+    struct sigaction old {};
     // nohup and background jobs ignore some of these; so must we.
-    if (std::signal(signal, SIG_IGN) != SIG_IGN) std::signal(signal, write_and_end);
+    if (::sigaction(signal, nullptr, &old) == 0 && old.sa_handler != SIG_IGN)
+      ::sigaction(signal, &action, nullptr);
   }
-}
-
-std::string interrupt_text(const std::string& format, const std::string& command) {
-  if (format == "gguf") return "\nnvfp4: interrupted; nothing was written: " + command + '\n';
-  return "\nnvfp4: interrupted; to go on: " + command + " --resume (and the same options)\n";
 }
 
 }  // namespace nvfp4::cli

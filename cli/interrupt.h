@@ -1,15 +1,17 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace nvfp4::cli {
 
-/// From here on, SIGINT, SIGTERM and SIGHUP write `message` to stderr and end the process as the
-/// signal does by default.
-void on_interrupt(const std::string& message);
+/// The words of the command line, the program's name first: what on_interrupt() repeats.
+void remember_command_line(std::vector<std::string> words);
 
-/// What to do after an interruption of `command`. One file leaves nothing that a run could go on
+/// From here on, the first SIGINT, SIGTERM or SIGHUP writes the command to go on with to stderr and
+/// ends the process as the signal does by default; a second one ends it at once, even if that text
+/// finds nobody who reads it. `resumes` is false for one file, of which nothing is there to go on
 /// with.
-std::string interrupt_text(const std::string& format, const std::string& command);
+void on_interrupt(bool resumes);
 
 }  // namespace nvfp4::cli

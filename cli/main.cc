@@ -10,9 +10,11 @@
 
 #include "commands.h"
 #include "help.h"
+#include "interrupt.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 #include "terminal.h"
+#include "unknown.h"
 
 namespace nvfp4::cli {
 namespace {
@@ -49,7 +51,9 @@ void add_help(CLI::App& app) {
     if (topic->empty()) throw CLI::CallForHelp();
     const auto found =
         app.get_subcommands([&](const CLI::App* command) { return command->get_name() == *topic; });
-    if (found.empty()) throw CLI::ValidationError("help", "no command '" + *topic + "'");
+    if (found.empty())
+      throw CLI::ValidationError("help", fmt::format("no command '{}'{}", *topic,
+                                                     did_you_mean(*topic, command_names(app))));
     print(found[0]->help("nvfp4"));
   });
   help->footer("\nExample:\n  nvfp4 help quantize\n");
@@ -69,7 +73,7 @@ int run(int argc, char** argv) {
       "nvfp4");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_help_flag("-h,--help", "show this help");
-  app.set_version_flag("--version", fmt::format("nvfp4 {}", version()), "show the version");
+  app.set_version_flag("-V,--version", fmt::format("nvfp4 {}", version()), "show the version");
   app.require_subcommand(0, 1);
   app.footer(kFooter);
   add_quantize(app);
@@ -97,7 +101,11 @@ int run(int argc, char** argv) {
   } catch (const CLI::RuntimeError& e) {
     return e.get_exit_code();
   } catch (const CLI::ParseError& e) {
-    return fail(fmt::format("{}; see '{}'", e.what(), help_of(app)), kUsage);
+    // A misspelt option leaves its value in the place of an argument, or an argument missing.
+    std::string text = unknown_word(app);
+    if (text.empty()) text = e.what();
+    return fail(fmt::format("{}{} see '{}'", text, text.ends_with('?') ? "" : ";", help_of(app)),
+                kUsage);
   }
 }
 
@@ -107,6 +115,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace nvfp4::cli;
   keep_standard_streams();
+  remember_command_line({argv, argv + argc});
   // A closed pipe must not kill a quantization half-way: print() sees it as EPIPE.
   std::signal(SIGPIPE, SIG_IGN);
   // A file size limit is an error like a full disk.

@@ -75,15 +75,13 @@ void run(Arguments& arguments) {
   options.quantizer = quantizer_from_name(arguments.scale_search);
   options.device = device_from_name(arguments.device);
   options.release_device = true;
+  if (options.format.empty()) options.format = default_format(options.output);
   check_apart(options.input, options.output);
   std::optional<ReportFile> report_file;
   if (!arguments.report.empty())
     report_file.emplace("--report", arguments.report, std::vector{options.input},
                         options.input_amax);
-  if (!options.dry_run)
-    on_interrupt(interrupt_text(
-        options.format, fmt::format("nvfp4 quantize '{}' '{}'", clean(options.input.string()),
-                                    clean(options.output.string()))));
+  if (!options.dry_run) on_interrupt(/*resumes=*/options.format != "gguf");
   const QuantizeReport report = [&] {
     ProgressBar progress("quantize", arguments.quiet);
     options.progress = progress.callback();
@@ -119,8 +117,8 @@ void add_quantize(CLI::App& app) {
       ->check(CLI::IsMember({"nvfp4", "nvfp4a16"}));
   command
       ->add_option("--format", o.format,
-                   "modelopt (the default), compressed-tensors; comfyui: one file in OUTPUT; gguf: "
-                   "OUTPUT is a file for llama.cpp")
+                   "modelopt (the default), compressed-tensors; comfyui: one file in OUTPUT; gguf, "
+                   "the default for an OUTPUT of that ending: a file for llama.cpp")
       ->option_text("NAME")
       ->check(CLI::IsMember({"modelopt", "compressed-tensors", "comfyui", "gguf"}));
   command

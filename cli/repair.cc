@@ -77,11 +77,7 @@ void run(Arguments& arguments) {
   options.high_nibble_first = arguments.nibbles == "high";
   options.quantizer = quantizer_from_name(arguments.scale_search);
   check_apart(options.input, options.output);
-  if (!options.dry_run)
-    on_interrupt(
-        fmt::format("\nnvfp4: interrupted; to go on: nvfp4 repair '{}' '{}' --resume "
-                    "(and the same options)\n",
-                    clean(options.input.string()), clean(options.output.string())));
+  if (!options.dry_run) on_interrupt(/*resumes=*/true);
   const RepairReport report = [&] {
     ProgressBar progress("repair", arguments.quiet);
     options.progress = progress.callback();

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "nvfp4/runtime.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {
@@ -190,6 +191,7 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
   }
   add_rounded(report, style, facts);
   facts.add({style.dim("scales"), about.scales});
+  facts.add({style.dim("by"), fmt::format("nvfp4.cpp {}", version())});
   facts.add({style.dim("device"), describe(report.device)});
   if (!report.dry_run) {
     facts.add(

@@ -33,8 +33,8 @@ bool is_terminal(std::FILE* stream) {
 
 int columns(std::FILE* stream) {
   winsize size{};
-  if (ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) return size.ws_col;
-  return 80;
+  if (ioctl(fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return std::max<int>(size.ws_col, 20);
 }
 
 bool utf8() {
@@ -183,69 +183,6 @@ std::string Table::text() const {
     out += line + '\n';
   }
   return out;
-}
-
-ProgressBar::ProgressBar(std::string_view verb, bool quiet)
-    : verb_(verb),
-      quiet_(quiet),
-      terminal_(is_terminal(stderr)),
-      style_(stderr),
-      start_(Clock::now()),
-      last_draw_(start_) {
-  window_.emplace_back(start_, 0);
-}
-
-ProgressBar::~ProgressBar() {
-  if (drawn_ && terminal_) say("\r\x1b[K");
-}
-
-std::function<void(const Progress&)> ProgressBar::callback() {
-  if (quiet_) return {};
-  return [this](const Progress& p) { update(p); };
-}
-
-void ProgressBar::update(const Progress& p) {
-  const Clock::time_point now = Clock::now();
-  const double since = std::chrono::duration<double>(now - last_draw_).count();
-  const double fraction =
-      p.bytes_total == 0 ? 1
-                         : static_cast<double>(p.bytes_done) / static_cast<double>(p.bytes_total);
-  const bool due =
-      terminal_ ? since >= 0.1 : since >= 5 || (since >= 1 && fraction >= last_fraction_ + 0.1);
-  if (!due) return;
-  last_fraction_ = fraction;
-  last_draw_ = now;
-  window_.emplace_back(now, p.bytes_done);
-  while (window_.size() > 2 && now - window_.front().first > std::chrono::seconds(10))
-    window_.pop_front();
-  draw(p, now);
-}
-
-void ProgressBar::draw(const Progress& p, Clock::time_point now) {
-  const double span = std::chrono::duration<double>(now - window_.front().first).count();
-  const double rate =
-      static_cast<double>(p.bytes_done - std::min(p.bytes_done, window_.front().second)) / span;
-  const std::string left =
-      rate > 0 ? human_clock(static_cast<double>(p.bytes_total - p.bytes_done) / rate) + " left"
-               : "";
-  const std::string text =
-      fmt::format("{:3.0f} %  {}/{} tensors  {:.2f} GB/s  {}", 100 * last_fraction_, p.tensors_done,
-                  p.tensors_total, rate / 1e9, left);
-  drawn_ = true;
-  if (!terminal_) {
-    say(fmt::format("{}: {}\n", verb_, text.substr(text.find_first_not_of(' '))));
-    return;
-  }
-  const int width = columns(stderr) - static_cast<int>(verb_.size() + text.size()) - 5;
-  std::string bar;
-  if (width >= 8) {
-    const int full = static_cast<int>(last_fraction_ * width);
-    for (int i = 0; i < full; ++i) bar += utf8() ? "━" : "=";
-    std::string rest;
-    for (int i = full; i < width; ++i) rest += utf8() ? "─" : "-";
-    bar = style_.green(bar) + style_.dim(rest) + "  ";
-  }
-  say(fmt::format("\r{}  {}{}\x1b[K", style_.bold(verb_), bar, text));
 }
 
 }  // namespace nvfp4::cli

@@ -5,8 +5,11 @@
 #include <cstdio>
 #include <deque>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,7 +20,7 @@ namespace nvfp4::cli {
 
 /// A terminal that understands escape codes.
 bool is_terminal(std::FILE* stream);
-/// Of the terminal behind `stream`; 80 if there is none.
+/// Of the terminal behind `stream`, at least 20; 80 if there is none.
 int columns(std::FILE* stream);
 /// Whether the locale's encoding is UTF-8.
 bool utf8();
@@ -82,7 +85,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// Shows progress on stderr: a bar on a terminal, else a line now and then.
+/// Shows progress on stderr: on a terminal a line that is there after a fifth of a second and fits
+/// the width, whatever the work says of itself; else a line of text now and then.
 class ProgressBar {
  public:
   ProgressBar(std::string_view verb, bool quiet);
@@ -96,14 +100,21 @@ class ProgressBar {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void draw(const Progress& p, Clock::time_point now);
+  void run(const std::stop_token& stop);
+  void note(Clock::time_point now);
+  std::vector<std::string> facts() const;
+  void draw_line();
+  void draw_bar();
 
   std::string verb_;
   bool quiet_, terminal_, drawn_ = false;
   Style style_;
-  Clock::time_point start_, last_draw_;
+  Clock::time_point last_draw_;
   double last_fraction_ = 0;
+  std::mutex mutex_;
+  std::optional<Progress> last_;  ///< none before the work has begun
   std::deque<std::pair<Clock::time_point, std::uint64_t>> window_;  ///< of the last seconds
+  std::jthread painter_;  ///< the last member: it uses the others
 };
 
 }  // namespace nvfp4::cli

@@ -34,12 +34,13 @@ class Cli : public ::testing::Test {
     return spawn(arguments, environment, dir_ / "stdout", dir_ / "stderr");
   }
 
-  Result run_in_terminal(const Words& arguments, const Words& environment = {}) {
+  Result run_in_terminal(const Words& arguments, const Words& environment = {},
+                         unsigned short columns = 80) {
     const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
     EXPECT_TRUE(master >= 0 && ::grantpt(master) == 0 && ::unlockpt(master) == 0);
     const std::string name = ::ptsname(master);
     const int keep = ::open(name.c_str(), O_RDWR | O_NOCTTY);  // lest it hangs up before we read
-    const winsize size{24, 80, 0, 0};
+    const winsize size{24, columns, 0, 0};
     ::ioctl(keep, TIOCSWINSZ, &size);
     std::string text;
     const pid_t pid = start(arguments, environment, name, name);
@@ -73,12 +74,41 @@ class Cli : public ::testing::Test {
     return {exit_code(status), read_text(dir_ / "stdout"), read_text(dir_ / "stderr")};
   }
 
+  /// Sends SIGINT twice, with nobody who reads stderr: the first one's text finds no room. Returns
+  /// the signal that ended the process.
+  int interrupt_twice_unread(const Words& arguments, const std::filesystem::path& file) {
+    const std::filesystem::path pipe = dir_ / "pipe";
+    EXPECT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const int keep = ::open(pipe.c_str(), O_RDWR | O_NONBLOCK);
+    while (::write(keep, "x", 1) == 1) {
+    }
+    const pid_t pid = start(arguments, {}, dir_ / "stdout", pipe);
+    for (int i = 0; i < 10000 && !std::filesystem::exists(file); ++i) ::usleep(1000);
+    ::kill(pid, SIGINT);
+    // It has begun to write once the signal is not its handler's any more.
+    const std::string status_file = "/proc/" + std::to_string(pid) + "/status";
+    for (int i = 0; i < 10000 && handles(read_text(status_file), SIGINT); ++i) ::usleep(1000);
+    ::kill(pid, SIGINT);
+    int status = 0;
+    for (int i = 0; i < 10000 && ::waitpid(pid, &status, WNOHANG) == 0; ++i) ::usleep(1000);
+    if (::kill(pid, SIGKILL) == 0) ::waitpid(pid, &status, 0);
+    ::close(keep);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  }
+
   /// The sample that most tests work on.
   void make_sample() { ASSERT_EQ(run({"sample", "m", "--scale", "0.015625"}).status, 0); }
 
   TempDir dir_;
 
  private:
+  /// Whether the process of that /proc/PID/status catches the signal.
+  static bool handles(const std::string& status, int signal) {
+    const std::size_t at = status.find("SigCgt:");
+    return at != std::string::npos &&
+           (std::stoull(status.substr(at + 7), nullptr, 16) >> (signal - 1) & 1) != 0;
+  }
+
   static int exit_code(int status) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }

@@ -15,7 +15,7 @@
 namespace nvfp4 {
 
 struct Progress {
-  std::string tensor;  ///< the one that was just finished
+  std::string tensor;  ///< the one that was finished last; long ones report in between, too
   std::int64_t tensors_done = 0, tensors_total = 0;
   std::uint64_t bytes_done = 0, bytes_total = 0;  ///< of the input
 };
@@ -23,8 +23,9 @@ struct Progress {
 struct QuantizeCheckpointOptions {
   std::filesystem::path input, output;
   Scheme scheme = Scheme::nvfp4;
-  /// Or "compressed-tensors"; "comfyui", one file in `output`; "gguf": `output` is that file.
-  std::string format = "modelopt";
+  /// "modelopt"; "compressed-tensors"; "comfyui", one file in `output`; "gguf": `output` is that
+  /// file. Empty: what default_format() says.
+  std::string format;
   Quantizer quantizer = Quantizer::mse;
   /// Exact tensor or module name, glob (`*`, `?`), or "re:" and a regular expression in Perl's
   /// syntax, near to Python's `re`. Each must match the whole name. ValueError for an expression
@@ -44,7 +45,7 @@ struct QuantizeCheckpointOptions {
   /// of the same projections of its layer's other experts; others get 2688 (input_scale 1).
   std::optional<std::filesystem::path> input_amax;
   /// Resume: go on with an interrupted run of the same options and input; if `output` is complete
-  /// and theirs, which its .nvfp4.finished.json says, do nothing; if it is missing or empty, start.
+  /// and theirs, do nothing; if it is missing or empty, start.
   /// Overwrite: remove the weights, index and configs of the model in `output`; files that are no
   /// part of a model stay. Neither: `output` must be missing or empty.
   bool resume = false, overwrite = false, dry_run = false;
@@ -104,6 +105,9 @@ struct QuantizeReport {
 
 /// Throws ValueError unless `pattern` can stand in `ignore` and `include`.
 void check_pattern(const std::string& pattern);
+
+/// Of an output of that name: "gguf" for a .gguf file, else "modelopt".
+std::string default_format(const std::filesystem::path& output);
 
 /// Quantizes a Hugging Face model folder (or one .safetensors or .gguf file) in bounded memory. On
 /// a GPU each of up to eight threads keeps two chunks of rows under way, in memory taken once: one

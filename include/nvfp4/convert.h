@@ -13,7 +13,7 @@ namespace nvfp4 {
 
 struct ConvertOptions {
   std::filesystem::path input, output;
-  std::string to;  ///< one of conversion_targets()
+  std::string to;  ///< one of conversion_targets(); empty: "gguf" for an output of that name
   /// Of the output. Not given: that of the input's NVFP4 weights, else `nvfp4`.
   std::optional<Scheme> scheme;
   Quantizer quantizer = Quantizer::mse;  ///< for FP8 weights

@@ -157,7 +157,7 @@ def grouped_mm_fp4(a: ArrayLike, b: Union[ArrayLike, Groups], a_descale: ArrayLi
                    out_dtype: Any = "bfloat16", block_size: int = 16, backend: str = "", *,
                    workspace: Optional[Array] = None, stream: Optional[int] = None) -> Array: ...
 def quantize_checkpoint(input: Path, output: Path, *, scheme: str = "nvfp4",
-                        format: str = "modelopt", quantizer: str = "mse",
+                        format: Optional[str] = None, quantizer: str = "mse",
                         ignore: Iterable[str] = (), include: Iterable[str] = (),
                         fuse: Iterable[str] = (), input_amax: Optional[Path] = None,
                         resume: bool = False, overwrite: bool = False, dry_run: bool = False,

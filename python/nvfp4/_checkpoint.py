@@ -13,7 +13,7 @@ def _strings(name, given):
     return list(given)
 
 
-def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", quantizer="mse",
+def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer="mse",
                         ignore=(), include=(), fuse=(), input_amax=None, resume=False,
                         overwrite=False, dry_run=False, drop=False, force=False, keep_dtype=False,
                         backend="", device="cpu", progress=None):
@@ -22,7 +22,8 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", qua
     scheme      'nvfp4' (W4A4) or 'nvfp4a16' (weights only)
     format      'modelopt' (weight_scale_2 and input_scale are MULTIPLIERS) or 'compressed-tensors'
                 (weight_global_scale and input_global_scale are DIVISORS, their reciprocals);
-                'comfyui', one file in `output`; 'gguf', `output` is a file for llama.cpp
+                'comfyui', one file in `output`; 'gguf', `output` is a file for llama.cpp. Not given:
+                'gguf' for an output of that ending, else 'modelopt'
     ignore, include, fuse, input_amax, resume, overwrite, dry_run, drop, force, keep_dtype: as of
                 `nvfp4 quantize`
     device      'cpu', 'cuda', 'cuda:N' or 'auto'; the output is the same
@@ -32,7 +33,7 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format="modelopt", qua
     FormatError, InvalidValueError, DeviceError, UnsupportedError.
     """
     return json.loads(_core.quantize_checkpoint(
-        input, output, scheme, format, quantizer, _strings("ignore", ignore),
+        input, output, scheme, format or "", quantizer, _strings("ignore", ignore),
         _strings("include", include), _strings("fuse", fuse), input_amax, resume, overwrite, dry_run,
         drop, force, keep_dtype, backend, device, progress))
 

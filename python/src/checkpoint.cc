@@ -70,7 +70,7 @@ void require_outside(const fs::path& html, std::initializer_list<fs::path> input
 
 void bind_checkpoint(nb::module_& m) {
   m.def("quantize_checkpoint", &quantize_json, "input"_a, "output"_a, "scheme"_a = "nvfp4",
-        "format"_a = "modelopt", "quantizer"_a = "mse", "ignore"_a = std::vector<std::string>{},
+        "format"_a = "", "quantizer"_a = "mse", "ignore"_a = std::vector<std::string>{},
         "include"_a = std::vector<std::string>{}, "fuse"_a = std::vector<std::string>{},
         "input_amax"_a = nb::none(), "resume"_a = false, "overwrite"_a = false, "dry_run"_a = false,
         "drop"_a = false, "force"_a = false, "keep_dtype"_a = false, "backend"_a = "",

@@ -37,8 +37,9 @@ std::vector<std::string> conversion_targets() {
 
 QuantizeReport convert_checkpoint(const ConvertOptions& options) {
   const std::vector<std::string> targets = conversion_targets();
-  require<ValueError>(std::ranges::find(targets, options.to) != targets.end(),
-                      "to = {}, must be one of {}", options.to, fmt::join(targets, ", "));
+  const std::string to = options.to.empty() && is_gguf_name(options.output) ? "gguf" : options.to;
+  require<ValueError>(std::ranges::find(targets, to) != targets.end(), "to = {}, must be one of {}",
+                      to, fmt::join(targets, ", "));
   TransformOptions transform;
   transform.input = options.input;
   transform.output = options.output;
@@ -52,12 +53,12 @@ QuantizeReport convert_checkpoint(const ConvertOptions& options) {
   transform.decode = options.decode;
   transform.backend = options.backend;
   transform.progress = options.progress;
-  if (options.to == "bf16" || options.to == "fp16") {
+  if (to == "bf16" || to == "fp16") {
     transform.task = TransformOptions::Task::decode;
-    transform.plain = options.to == "bf16" ? safetensors::DType::bf16 : safetensors::DType::f16;
+    transform.plain = to == "bf16" ? safetensors::DType::bf16 : safetensors::DType::f16;
   } else {
     transform.task = TransformOptions::Task::convert;
-    transform.format = options.to;
+    transform.format = to;
     transform.scheme = options.scheme ? *options.scheme : scheme_of(options.input);
   }
   return transform_checkpoint(transform);

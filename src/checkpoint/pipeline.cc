@@ -144,9 +144,10 @@ class Pipeline {
                                                             static_cast<double>(work_of(tensor)));
     const std::lock_guard lock(progress_mutex_);
     progress_.bytes_done += static_cast<std::uint64_t>(bytes);
-    if (!whole) return;
-    ++progress_.tensors_done;
-    progress_.tensor = t.name;
+    if (whole) {
+      ++progress_.tensors_done;
+      progress_.tensor = t.name;
+    }
     if (options_.progress) options_.progress(progress_);
   }
 

@@ -1,0 +1,125 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+
+#include "terminal.h"
+
+namespace nvfp4::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+double seconds(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+double fraction_of(const Progress& p) {
+  return p.bytes_total == 0
+             ? 1
+             : static_cast<double>(p.bytes_done) / static_cast<double>(p.bytes_total);
+}
+
+/// Two spaces between the facts that are left.
+std::string joined(const std::vector<std::string>& facts) {
+  std::string text;
+  for (const std::string& fact : facts)
+    if (!fact.empty()) text += (text.empty() ? "" : "  ") + fact;
+  return text;
+}
+
+}  // namespace
+
+ProgressBar::ProgressBar(std::string_view verb, bool quiet)
+    : verb_(verb),
+      quiet_(quiet),
+      terminal_(is_terminal(stderr)),
+      style_(stderr),
+      last_draw_(Clock::now()) {
+  window_.emplace_back(last_draw_, 0);
+  if (!quiet_ && terminal_)
+    painter_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+ProgressBar::~ProgressBar() {
+  if (!painter_.joinable()) return;
+  painter_.request_stop();
+  painter_.join();
+  if (drawn_) say("\r\x1b[K");
+}
+
+std::function<void(const Progress&)> ProgressBar::callback() {
+  if (quiet_) return {};
+  return [this](const Progress& p) { update(p); };
+}
+
+void ProgressBar::run(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  std::condition_variable_any stopped;
+  for (auto wait = 200ms;
+       !stopped.wait_for(lock, stop, wait, [&] { return stop.stop_requested(); }); wait = 100ms) {
+    note(Clock::now());
+    draw_bar();
+  }
+}
+
+void ProgressBar::update(const Progress& p) {
+  const std::lock_guard lock(mutex_);
+  last_ = p;
+  if (terminal_) return;
+  const Clock::time_point now = Clock::now();
+  const double since = seconds(now - last_draw_);
+  if (since < 5 && (since < 1 || fraction_of(p) < last_fraction_ + 0.1)) return;
+  note(now);
+  draw_line();
+}
+
+void ProgressBar::note(Clock::time_point now) {
+  last_draw_ = now;
+  if (!last_) return;
+  last_fraction_ = fraction_of(*last_);
+  window_.emplace_back(now, last_->bytes_done);
+  while (window_.size() > 2 && now - window_.front().first > 10s) window_.pop_front();
+}
+
+/// The share that is done, tensors, speed and the time that is left.
+std::vector<std::string> ProgressBar::facts() const {
+  if (!last_) return {"reading the input", "", "", ""};
+  const double rate =
+      static_cast<double>(last_->bytes_done - std::min(last_->bytes_done, window_.front().second)) /
+      seconds(window_.back().first - window_.front().first);
+  return {fmt::format("{:.0f} %", 100 * last_fraction_),
+          fmt::format("{}/{} tensors", last_->tensors_done, last_->tensors_total),
+          fmt::format("{:.2f} GB/s", rate / 1e9),
+          rate > 0
+              ? human_clock(static_cast<double>(last_->bytes_total - last_->bytes_done) / rate) +
+                    " left"
+              : ""};
+}
+
+void ProgressBar::draw_line() { say(fmt::format("{}: {}\n", verb_, joined(facts()))); }
+
+void ProgressBar::draw_bar() {
+  drawn_ = true;
+  std::vector<std::string> shown = facts();
+  shown[0] = fmt::format("{:>5}", shown[0]);  // lest the line dances
+  // The last column stays free: some terminals go to the next line there.
+  const auto width = static_cast<std::size_t>(columns(stderr)) - 1;
+  const auto taken = [&] { return verb_.size() + 2 + display_width(joined(shown)); };
+  for (const std::size_t dispensable : {2, 1, 3})
+    if (taken() > width) shown[dispensable].clear();
+  std::string bar;
+  if (last_ && taken() + 10 <= width) {
+    const auto room = static_cast<double>(width - taken() - 2);
+    const auto full = static_cast<int>(last_fraction_ * room);
+    for (int i = 0; i < full; ++i) bar += utf8() ? "━" : "=";
+    std::string rest;
+    for (int i = full; i < static_cast<int>(room); ++i) rest += utf8() ? "─" : "-";
+    bar = style_.green(bar) + style_.dim(rest) + "  ";
+  }
+  const bool named = taken() <= width;
+  say(fmt::format("\r{}{}{}\x1b[K", named ? style_.bold(verb_) + "  " : "", bar,
+                  shorten(joined(shown), width)));
+}
+
+}  // namespace nvfp4::cli

@@ -1,0 +1,110 @@
+#ifdef NVFP4_CLI_PATH
+
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/device.h"
+#include "run_cli.h"
+
+namespace nvfp4 {
+namespace {
+
+TEST_F(Cli, NamesTheNearestCommand) {
+  expect_one_line_error(run({"quantise", "a", "b"}), 2,
+                        {"no command 'quantise'; did you mean 'quantize'?", "'nvfp4 --help'"});
+  expect_one_line_error(run({"quant", "a"}), 2, {"did you mean 'quantize'?"});
+  expect_one_line_error(run({"comapre"}), 2, {"did you mean 'compare'?"});
+  expect_one_line_error(run({"help", "verfy"}), 2, {"did you mean 'verify'?"});
+  const Result far = run({"frobnicate"});
+  expect_one_line_error(far, 2, {"no command 'frobnicate'; see 'nvfp4 --help'"});
+  EXPECT_FALSE(has(far.err, "did you mean")) << far.err;
+}
+
+TEST_F(Cli, NamesTheNearestOption) {
+  const std::string help = "see 'nvfp4 quantize --help'";
+  expect_one_line_error(run({"quantize", "a", "b", "--formt", "gguf"}), 2,
+                        {"no option '--formt' of quantize; did you mean '--format'?", help});
+  expect_one_line_error(run({"quantize", "a", "b", "--fromat=gguf"}), 2,
+                        {"'--fromat'", "did you mean '--format'?"});
+  // The value is then taken for an argument, or an argument is missing: neither is the fault.
+  expect_one_line_error(run({"quantize", "--dry-rn", "a"}), 2, {"did you mean '--dry-run'?"});
+  expect_one_line_error(run({"quantize", "a", "b", "--scale"}), 2,
+                        {"'--scale' of quantize; sample has it"});
+  expect_one_line_error(run({"quantize", "a", "b", "-x"}), 2, {"no option '-x' of quantize; see"});
+  expect_one_line_error(run({"--verison"}), 2, {"did you mean '--version'?", "'nvfp4 --help'"});
+  expect_one_line_error(run({"quantize", "a", "b", "c"}), 2,
+                        {"'c' is one argument too many: quantize INPUT OUTPUT", help});
+}
+
+TEST_F(Cli, SaysHowToGetABuildWithCuda) {
+  if (!has(why_unavailable(Device::cuda()), "without CUDA")) GTEST_SKIP() << "this build has CUDA";
+  make_sample();
+  expect_one_line_error(run({"quantize", "m", "out", "--device", "cuda"}), 1,
+                        {"device = cuda:0", "toolkit of 12.9", "-DNVFP4_CUDA=ON", "cpu gives"});
+  EXPECT_EQ(run({"quantize", "m", "out", "--device", "auto", "-q"}).status, 0);
+}
+
+TEST_F(Cli, TakesTheFormFromTheNameOfTheOutput) {
+  make_sample();
+  EXPECT_TRUE(has(run({"quantize", "m", "a.gguf"}).out, "format gguf"));
+  EXPECT_TRUE(std::filesystem::is_regular_file(dir_ / "a.gguf"));
+  EXPECT_EQ(run({"quantize", "m", "a", "-q"}).status, 0);
+  EXPECT_TRUE(has(run({"convert", "a", "b.gguf"}).out, "to gguf"));
+  EXPECT_TRUE(std::filesystem::is_regular_file(dir_ / "b.gguf"));
+  expect_one_line_error(run({"convert", "a", "b"}), 2, {"--to is required"});
+}
+
+TEST_F(Cli, RepeatsTheWholeCommandWhenInterrupted) {
+  ASSERT_EQ(run({"sample", "my model", "--scale", "0.0625", "--shards", "3"}).status, 0);
+  const Words arguments{"quantize", "my model", "it's",        "--backend",  "reference",
+                        "--ignore", "*.o_proj", "--overwrite", "--threads=1"};
+  const Result r = run_and_interrupt(arguments, dir_ / "it's" / "nvfp4.partial.json");
+  const std::string command =
+      R"(nvfp4 quantize 'my model' 'it'\''s' --backend reference --ignore '*.o_proj' --threads=1)"
+      " --resume\n";
+  EXPECT_TRUE(has(r.err, "interrupted; to go on: ")) << r.err;
+  EXPECT_TRUE(has(r.err, command)) << r.err;
+}
+
+TEST_F(Cli, RepeatsTheCommandAsItWasWhereNothingIsLeftToGoOnWith) {
+  ASSERT_EQ(run({"sample", "m", "--scale", "0.0625", "--shards", "3"}).status, 0);
+  const Result r =
+      run_and_interrupt({"quantize", "m", "a.gguf", "--format", "gguf", "--backend", "reference"},
+                        dir_ / "a.gguf.partial");
+  EXPECT_TRUE(has(r.err, "nothing was written; to start again: ")) << r.err;
+  EXPECT_TRUE(has(r.err, "nvfp4 quantize m a.gguf --format gguf --backend reference\n")) << r.err;
+}
+
+TEST_F(Cli, EndsAtTheSecondInterruptThoughNobodyReadsWhatTheFirstOneSays) {
+  ASSERT_EQ(run({"sample", "m", "--scale", "0.0625", "--shards", "3"}).status, 0);
+  EXPECT_EQ(interrupt_twice_unread({"quantize", "m", "out", "--backend", "reference", "-q"},
+                                   dir_ / "out" / "nvfp4.partial.json"),
+            SIGINT);
+}
+
+TEST_F(Cli, ShowsProgressBeforeTheFirstTensorIsDone) {
+  // One tensor, which takes the reference seconds.
+  write_model(dir_ / "m", {{random_tensor("a.q_proj.weight", {1024, 4096})}}, "{}");
+  const Words arguments{"quantize", "m", "out", "--backend", "reference", "--threads", "1"};
+  const Result r = run_in_terminal(arguments);
+  EXPECT_EQ(r.status, 0);
+  EXPECT_TRUE(has(r.out, "reading the input") || has(r.out, "  0/1 tensors  ")) << r.out;
+}
+
+TEST_F(Cli, ProgressFitsANarrowTerminal) {
+  ASSERT_EQ(run({"sample", "m", "--scale", "0.0625", "--layers", "4", "-q"}).status, 0);
+  for (const unsigned short columns : {50, 30, 20}) {
+    const std::string out = "out" + std::to_string(columns);
+    const Words arguments{"quantize", "m", out, "--backend", "reference", "--threads", "1"};
+    const std::string text = run_in_terminal(arguments, {"NO_COLOR=1"}, columns).out;
+    std::string progress = text.substr(0, text.find('\n'));  // the summary follows
+    EXPECT_TRUE(has(progress, " %")) << text;
+    EXPECT_EQ(has(progress, " left"), columns > 20) << text;
+    for (std::size_t at; (at = progress.find("\x1b[K")) != std::string::npos;)
+      progress.erase(at, 3);
+    EXPECT_LT(longest_line(progress), columns) << progress;
+  }
+}
+
+}  // namespace
+}  // namespace nvfp4
+
+#endif
