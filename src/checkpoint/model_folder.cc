@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <set>
 
+#include "checkpoint/input_hints.h"
 #include "checkpoint/lost_scales.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_links.h"
@@ -162,6 +163,61 @@ void open_files(ModelFolder& model, const ModelLinks* links = nullptr) {
   }
 }
 
+void read_configs(ModelFolder& model, bool to_repair) {
+  if (const fs::path config = model.root / "config.json"; fs::exists(config)) {
+    model.config_text = read_model_text(config);
+    if (model.config_text.empty()) parse_config_json({}, config.string());  // throws: it is there
+  }
+  if (const fs::path config = model.root / "hf_quant_config.json"; fs::exists(config)) {
+    model.hf_quant_text = read_model_text(config);
+    if (model.hf_quant_text.empty() && !to_repair)
+      declared_in_hf_quant_config({}, config.string());  // throws: it is there
+  }
+}
+
+/// Whether the file by itself is what an index beside it, or its own name, calls a part.
+bool is_one_of_several(const fs::path& root, const std::string& name) {
+  if (shard_count_of(name) > 1) return true;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    if (!is_index_name(entry.path().filename().string()) || !can_be_parsed(entry.path())) continue;
+    const auto index =
+        safetensors::parse_index(read_model_text(entry.path()), entry.path().string());
+    bool named = false, others = false;
+    for (const auto& [tensor, shard] : index.weight_map) (shard == name ? named : others) = true;
+    if (named && others) return true;
+  }
+  return false;
+}
+
+/// Of one file by itself: those of its folder, unless they are of a model that it is a part of.
+void read_configs_beside(ModelFolder& model) {
+  if (!fs::exists(model.root / "config.json")) return;
+  if (is_one_of_several(model.root, model.file_names[0])) {
+    model.warnings.push_back(fmt::format(
+        "{}: one shard of several, the configuration beside it is not carried over; give the "
+        "folder for the model",
+        model.file_names[0]));
+    return;
+  }
+  read_configs(model, /*to_repair=*/false);
+}
+
+/// Pictures may be missing from a model. Whatever else Git LFS holds back is an error.
+void check_others(ModelFolder& model) {
+  static const std::set<std::string> pictures = {".png",  ".jpg", ".jpeg", ".gif",
+                                                 ".webp", ".svg", ".pdf",  ".mp4"};
+  std::erase_if(model.others, [&](const fs::path& other) {
+    try {
+      require_no_lfs_pointer(model.root / other);
+      return false;
+    } catch (const FormatError& e) {
+      if (!pictures.contains(other.extension().string())) throw;
+      model.warnings.push_back(fmt::format("not carried over: {}", e.what()));
+      return true;
+    }
+  });
+}
+
 /// A file that holds its configuration.
 void open_single(const fs::path& input, ModelFolder& model) {
   model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
@@ -185,7 +241,8 @@ std::string lost_shards(const fs::path& folder, const std::vector<std::string>& 
 
 bool is_index_name(const std::string& name) { return name.ends_with(".safetensors.index.json"); }
 
-ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
+ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
+  const fs::path input = model_path(given);
   ModelFolder model;
   require<IoError>(fs::exists(input), "{}: no such file or folder", input.string());
   if (!fs::is_directory(input) && is_gguf_name(input)) {
@@ -194,13 +251,14 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
     return model;
   }
   if (!fs::is_directory(input)) {
-    require<FormatError>(input.extension() == kWeights,
-                         "{}: must be a folder, a .safetensors or a .gguf file", input.string());
+    if (input.extension() != kWeights) throw FormatError(no_model_file_text(input));
     model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
     model.file_names = {input.filename().string()};
     open_files(model);
     put_together(model, to_repair);
-    if (!to_repair) require_fp8_scales(model.tensors, {}, model.root, {}, {});
+    read_configs_beside(model);
+    if (!to_repair)
+      require_fp8_scales(model.tensors, {}, model.root, model.config_text, model.hf_quant_text);
     return model;
   }
 
@@ -219,7 +277,7 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
   }
   std::sort(shards.begin(), shards.end());
   std::sort(indexes.begin(), indexes.end());
-  require<FormatError>(!shards.empty(), "{}: holds no .safetensors file", input.string());
+  if (shards.empty()) throw FormatError(no_weights_text(input));
   if (std::find(indexes.begin(), indexes.end(), "model.safetensors.index.json") != indexes.end())
     indexes = {"model.safetensors.index.json"};
   require<FormatError>(indexes.size() <= 1, "{}: {} index files, must be one", input.string(),
@@ -255,18 +313,11 @@ ModelFolder open_model_folder(const fs::path& input, bool to_repair) try {
   open_files(model, &links);
   if (!indexes.empty() && !to_repair) check_index(input / model.index_name, index, model);
   put_together(model, to_repair);
-  if (const fs::path config = input / "config.json"; fs::exists(config)) {
-    model.config_text = read_model_text(config);
-    if (model.config_text.empty()) parse_config_json({}, config.string());  // throws: it is there
-  }
-  if (const fs::path config = input / "hf_quant_config.json"; fs::exists(config)) {
-    model.hf_quant_text = read_model_text(config);
-    if (model.hf_quant_text.empty() && !to_repair)
-      declared_in_hf_quant_config({}, config.string());  // throws: it is there
-  }
+  read_configs(model, to_repair);
   if (!to_repair)
     require_fp8_scales(model.tensors, {}, input, model.config_text, model.hf_quant_text);
   OtherFiles(links, model).collect();
+  check_others(model);
   return model;
 } catch (const fs::filesystem_error& e) {
   throw_io_error(e);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/input_hints.h"
 #include "checkpoint/journal.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/lost_scales.h"
@@ -20,7 +21,8 @@ constexpr std::string_view kIndex = "model.safetensors.index.json";
 
 }  // namespace
 
-CheckpointReader::CheckpointReader(const fs::path& path, Naming naming) try {
+CheckpointReader::CheckpointReader(const fs::path& given, Naming naming) try {
+  const fs::path path = model_path(given);
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   require<IoError>(fs::exists(status), "{}: cannot open: {}", path.string(),
@@ -52,8 +54,7 @@ void CheckpointReader::open_folder(const fs::path& folder) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder))
       if (entry.path().extension() == ".safetensors")
         names.push_back(entry.path().filename().string());
-    require<IoError>(!names.empty() || !complete_, "{}: holds no .safetensors file",
-                     folder.string());
+    if (names.empty() && complete_) throw IoError(no_weights_text(folder));
   }
   std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
@@ -73,6 +74,7 @@ void CheckpointReader::open_folder(const fs::path& folder) {
 }
 
 void CheckpointReader::open_file(const fs::path& path, Naming naming) {
+  require_no_lfs_pointer(path);
   const bool stored = naming == Naming::stored && is_gguf_name(path);
   files_.push_back(stored ? TensorFile(gguf::open_view(path, naming)) : TensorFile::open(path));
   config_text_ = files_[0].config_text();

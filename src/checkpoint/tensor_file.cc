@@ -1,6 +1,7 @@
 #include "checkpoint/tensor_file.h"
 
 #include "checkpoint/gguf/view.h"
+#include "checkpoint/input_hints.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -40,6 +41,7 @@ class SafetensorsSource final : public TensorSource {
 bool is_gguf_name(const std::filesystem::path& path) { return path.extension() == ".gguf"; }
 
 TensorFile TensorFile::open(const std::filesystem::path& path) {
+  require_no_lfs_pointer(path);
   if (is_gguf_name(path)) return TensorFile(gguf::open_view(path, gguf::Naming::model));
   return TensorFile(std::make_unique<SafetensorsSource>(path));
 }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "checkpoint/input_hints.h"
 #include "checkpoint/posix_file.h"
 #include "core/require.h"
 
@@ -57,7 +58,9 @@ std::string read_all(const Descriptor& fd, const fs::path& path) {
 std::string read_text_file(const fs::path& path) { return read_all(open_to_read(path), path); }
 
 std::string read_model_text(const fs::path& path) {
-  return read_all(open_regular_file(path), path);
+  std::string text = read_all(open_regular_file(path), path);
+  if (is_lfs_pointer(text)) throw_lfs_pointer(path);
+  return text;
 }
 
 std::uint64_t fingerprint(std::string_view text, std::uint64_t seed) {

@@ -1,6 +1,7 @@
 // Which files there are, and whether they and the index can be read and agree.
 #include <algorithm>
 
+#include "checkpoint/input_hints.h"
 #include "checkpoint/lost_scales.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/model_folder.h"
@@ -17,7 +18,9 @@ namespace fs = std::filesystem;
 
 class Opener {
  public:
-  Opener(const fs::path& path, Findings& findings) : findings_(findings) { subject_.path = path; }
+  Opener(const fs::path& path, Findings& findings) : findings_(findings) {
+    subject_.path = model_path(path);
+  }
 
   Subject run() {
     std::error_code error;

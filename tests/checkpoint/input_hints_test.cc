@@ -1,0 +1,189 @@
+#include "checkpoint/input_hints.h"
+
+#include <gtest/gtest.h>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/findings.h"
+#include "checkpoint/model_folder.h"
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/error.h"
+#include "nvfp4/verify.h"
+
+/// Inputs that are almost what is meant.
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPointer =
+    "version https://git-lfs.github.com/spec/v1\n"
+    "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
+
+void quantize(const fs::path& in, const fs::path& out) {
+  quantize_checkpoint(quantize_options(in, out));
+}
+
+TEST(InputHints, AGitLfsPointerIsNotTheFile) {
+  const TempDir dir;
+  for (const char* name : {"model-00002-of-00003.safetensors", "config.json", "tokenizer.json",
+                           "model.safetensors.index.json"}) {
+    write_tiny_llama(dir / "in");
+    write_text(dir / "in" / name, kPointer);
+    expect_error<FormatError>([&] { quantize(dir / "in", dir / "out"); },
+                              {name, "Git LFS pointer", "git lfs pull"});
+    EXPECT_FALSE(fs::exists(dir / "out")) << name;
+    fs::remove_all(dir / "in");
+  }
+  write_text(dir / "m.safetensors", kPointer);
+  write_text(dir / "m.gguf", kPointer);
+  for (const char* name : {"m.safetensors", "m.gguf"}) {
+    expect_error<FormatError>(
+        [&] { inspect_checkpoint({.path = dir / name, .tensor = {}, .progress = {}}); },
+        {name, "git lfs pull"});
+    expect_error<FormatError>([&] { compare_checkpoints(dir / name, dir / name); },
+                              {name, "git lfs pull"});
+  }
+}
+
+TEST(InputHints, APictureMayBeAPointer) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  write_text(dir / "in" / "assets" / "banner.png", kPointer);
+  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  EXPECT_FALSE(fs::exists(dir / "out" / "assets" / "banner.png"));
+  EXPECT_TRUE(fs::exists(dir / "out" / "assets" / "LICENSE"));
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_NE(report.warnings[0].find("banner.png"), std::string::npos);
+}
+
+TEST(InputHints, PicklesAreNamedWithTheCommandThatMakesSafetensors) {
+  const TempDir dir;
+  fs::create_directories(dir / "it's");
+  write_text(dir / "it's" / "pytorch_model.bin", "x");
+  const std::string quoted = "'" + dir.path().string() + "/it'\\''s'";
+  expect_error<FormatError>([&] { quantize(dir / "it's", dir / "out"); },
+                            {"holds no .safetensors file, but pytorch_model.bin, a pickle",
+                             "save_pretrained(p)\" " + quoted});
+  expect_error<IoError>([&] { compare_checkpoints(dir / "it's", dir / "it's"); },
+                        {"pytorch_model.bin, a pickle"});
+  for (const char* name : {"m.bin", "m.pt", "m.pth", "m.ckpt"}) {
+    write_text(dir / name, "x");
+    expect_error<FormatError>(
+        [&] { quantize(dir / name, dir / "out"); },
+        {name, "a .safetensors or a .gguf file", "save_file", "m.safetensors'"});
+  }
+  write_text(dir / "m.txt", "x");
+  expect_error<FormatError>([&] { quantize(dir / "m.txt", dir / "out"); }, {"m.txt: must be"});
+}
+
+TEST(InputHints, APipelineOfDiffusersNamesItsParts) {
+  const TempDir dir;
+  const fs::path root = dir / "flux";
+  for (const char* part : {"transformer", "text_encoder", "scheduler"})
+    fs::create_directories(root / part);
+  write_text(root / "model_index.json", "{}");
+  write_text(root / "scheduler" / "scheduler_config.json", "{}");
+  write_shard(root / "transformer" / "diffusion_pytorch_model.safetensors",
+              {random_tensor("blocks.0.attn.to_q.weight", {64, 64})});
+  write_text(root / "transformer" / "config.json", "{}");
+  write_shard(root / "text_encoder" / "model.safetensors",
+              {random_tensor("layer.q_proj.weight", {64, 64})});
+  try {
+    quantize(root, dir / "out");
+    FAIL();
+  } catch (const FormatError& e) {
+    const std::string text = e.what(), both = (root / "text_encoder").string() + ", " +
+                                              (root / "transformer").string();
+    EXPECT_NE(text.find("a pipeline of diffusers"), text.npos) << text;
+    EXPECT_TRUE(text.ends_with("name one of them: " + both)) << text;
+  }
+  quantize(root / "transformer", dir / "out");  // so the hint works
+}
+
+TEST(InputHints, OtherFoldersNameWhatIsInThem) {
+  const TempDir dir;
+  fs::create_directories(dir / "a");
+  write_text(dir / "a" / "m.gguf", "GGUF");
+  expect_error<FormatError>([&] { open_model_folder(dir / "a"); },
+                            {"name the GGUF file", "a/m.gguf"});
+  write_tiny_llama(dir / "b" / "model");
+  expect_error<FormatError>([&] { open_model_folder(dir / "b"); }, {"these do", "b/model"});
+  fs::create_directories(dir / "c");
+  expect_error<FormatError>([&] { open_model_folder(dir / "c"); }, {"c: holds no .safetensors"});
+}
+
+/// As huggingface_hub lays it out: links into ../../blobs.
+fs::path make_cache(const fs::path& root, const std::string& revision) {
+  const fs::path snapshot = root / "snapshots" / revision;
+  write_tiny_llama(snapshot);
+  fs::create_directories(root / "blobs");
+  fs::create_directories(root / "refs");
+  for (const char* name : {"config.json", "model-00001-of-00003.safetensors"}) {
+    const std::string blob = revision + name;
+    fs::rename(snapshot / name, root / "blobs" / blob);
+    fs::create_symlink(fs::path("../../blobs") / blob, snapshot / name);
+  }
+  return snapshot;
+}
+
+TEST(InputHints, TheRootOfAHuggingFaceCacheIsItsSnapshot) {
+  const TempDir dir;
+  const fs::path root = dir / "hub" / "models--org--tiny";
+  const fs::path first = make_cache(root, "0123abc");
+  EXPECT_EQ(model_path(root), first);
+  EXPECT_EQ(model_path(dir / "hub"), first);
+  EXPECT_EQ(model_path(first), first);
+  quantize(root, dir / "a");
+  quantize(first, dir / "b");
+  EXPECT_EQ(files_of(dir / "a"), files_of(dir / "b"));
+  EXPECT_EQ(compare_checkpoints(root, first).identical, 21);
+  VerifyOptions verify;
+  verify.path = dir / "a";
+  verify.source = root;
+  EXPECT_FALSE(verify_checkpoint(verify).broken());
+  verify.path = root;
+  verify.source.reset();
+  EXPECT_EQ(verify_checkpoint(verify).tensors, 21);
+
+  const fs::path second = make_cache(root, "4567def");
+  expect_error<FormatError>([&] { model_path(root); },
+                            {"2 snapshots", "name one", "0123abc", "4567def"});
+  write_text(root / "refs" / "main", "4567def");
+  EXPECT_EQ(model_path(root), second);
+  make_cache(dir / "hub" / "models--org--other", "89");
+  expect_error<FormatError>([&] { model_path(dir / "hub"); },
+                            {"2 models, name one", "models--org--other"});
+  EXPECT_EQ(model_path(dir / "nowhere"), dir / "nowhere");
+}
+
+TEST(InputHints, OneFileTakesTheConfigurationBesideIt) {
+  const TempDir dir;
+  write_model(dir / "in", {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64})}},
+              kLlamaConfig);
+  const QuantizeReport report =
+      quantize_checkpoint(quantize_options(dir / "in" / "model.safetensors", dir / "out"));
+  EXPECT_TRUE(report.warnings.empty()) << report.warnings[0];
+  quantize(dir / "in", dir / "whole");
+  EXPECT_EQ(files_of(dir / "out"), files_of(dir / "whole"));
+}
+
+TEST(InputHints, AShardByItselfDoesNotPassForTheModel) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  const char* shard = "model-00001-of-00003.safetensors";
+  for (const char* name : {shard, "part.safetensors"}) {
+    fs::rename(dir / "in" / shard, dir / "in" / name);
+    std::string index = read_text(dir / "in" / "model.safetensors.index.json");
+    for (std::size_t at; (at = index.find(shard)) != index.npos && shard != name;)
+      index.replace(at, std::string_view(shard).size(), name);
+    write_text(dir / "in" / "model.safetensors.index.json", index);
+    const fs::path out = dir / ("out-" + std::string(name));
+    const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in" / name, out));
+    ASSERT_FALSE(report.warnings.empty());
+    EXPECT_NE(report.warnings[0].find("one shard of several"), std::string::npos);
+    EXPECT_EQ(read_text(out / "config.json").find("hidden_size"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace nvfp4::checkpoint
