@@ -190,8 +190,8 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
   Entries out(config, architecture, config_file);
   out.plain(std::string(kArchitectureKey), new_text(std::string(architecture.name)));
   out.plain("general.type", new_text("model"));
-  out.plain("general.quantization_version", new_u32(2));
-  out.plain("general.file_type", new_u32(39));  // mostly NVFP4
+  out.plain(std::string(kQuantizationKey), new_u32(kQuantizationVersion));
+  out.plain(std::string(kFileTypeKey), new_u32(kMostlyNvfp4));
   out.needed("block_count", {"num_hidden_layers"});
   out.needed("context_length", {"max_position_embeddings"});
   out.needed("embedding_length", {"hidden_size"});

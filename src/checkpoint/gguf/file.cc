@@ -39,6 +39,12 @@ const TensorInfo* File::find(std::string_view name) const {
   return it == by_name_.end() || name_at(*it) != name ? nullptr : &header_.tensors[*it];
 }
 
+std::string File::raw(const Entry& entry) const {
+  std::string bytes(entry.end - entry.begin, '\0');
+  input_.read(entry.begin, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
 std::vector<std::string> File::strings(std::string_view key, std::uint64_t most) const {
   const Value* value = header_.find(key);
   const auto* place = value == nullptr ? nullptr : std::get_if<ArrayPlace>(&value->value);

@@ -24,6 +24,8 @@ class File {
   void read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const {
     input_.read(tensor.begin + offset, out);
   }
+  /// Type and value of an entry, as they lie in the file. Throws IoError.
+  std::string raw(const Entry& entry) const;
   /// Elements of an array of strings; empty if the key is none. Throws FormatError for more than
   /// `most` of them, IoError.
   std::vector<std::string> strings(std::string_view key, std::uint64_t most) const;

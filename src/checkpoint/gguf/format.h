@@ -18,6 +18,9 @@ inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::uint64_t kDefaultAlignment = 32;
 inline constexpr std::string_view kAlignmentKey = "general.alignment";
 inline constexpr std::string_view kArchitectureKey = "general.architecture";
+inline constexpr std::string_view kFileTypeKey = "general.file_type";
+inline constexpr std::string_view kQuantizationKey = "general.quantization_version";
+inline constexpr std::uint32_t kMostlyNvfp4 = 39, kQuantizationVersion = 2;
 /// llama.cpp keeps a tensor's name in 64 bytes, the last of them zero.
 inline constexpr std::size_t kMaxName = 63;
 
@@ -70,6 +73,7 @@ struct Value {
 struct Entry {
   std::string key;
   Value value;
+  std::uint64_t begin = 0, end = 0;  ///< its type and value, in bytes from the start of the file
 };
 
 struct TensorInfo {

@@ -164,10 +164,11 @@ class Parser {
       in_.fail("'{}', must be UTF-8, not empty", printable(key));
     in_.name(fmt::format("key '{}': ", printable(key)));
     if (!keys_.insert(key).second) in_.fail("is there twice");
+    const std::uint64_t begin = in_.at();
     const ValueType type = read_type();
     take_room(key.size());
     Scalar value = read_value(type);
-    header_.entries.push_back({std::move(key), {type, std::move(value)}});
+    header_.entries.push_back({std::move(key), {type, std::move(value)}, begin, in_.at()});
   }
 
   /// Keys and texts are kept, so that there is a limit to all of them.

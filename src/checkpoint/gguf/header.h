@@ -41,6 +41,7 @@ struct NewValue {
   std::vector<std::string> strings = {};   ///< elements of an array of strings
   std::vector<std::int64_t> numbers = {};  ///< elements of an array of integers or booleans
   std::vector<double> reals = {};          ///< elements of an array of floats
+  std::string raw = {};  ///< type and value as another file has them, in the place of all that
 };
 
 NewValue new_text(std::string text);

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <system_error>
 
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
+#include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/keys.h"
 #include "checkpoint/gguf/layout.h"
 #include "checkpoint/gguf/tokenizer.h"
@@ -21,6 +23,9 @@ namespace nvfp4::gguf {
 namespace {
 
 using checkpoint::grow;
+
+/// The keys of a large vocabulary have a tenth of that.
+constexpr std::uint64_t kMaxCarriedBytes = std::uint64_t{128} << 20;
 
 class Sink final : public checkpoint::ShardWriter {
  public:
@@ -120,21 +125,32 @@ class GgufContainer final : public checkpoint::Container {
     const auto config = checkpoint::parse_config_json(model.config_text, file);
     const Architecture* architecture = architecture_of(config);
     require<UnsupportedError>(
-        architecture != nullptr, "{}: model_type = {}, must be one of {}", printable(file, 4096),
+        architecture != nullptr,
+        "{}: model_type = {}, must be one of {}; tensor '{}' has no place in GGUF that is known",
+        printable(file, 4096),
         config.contains("model_type") ? checkpoint::dump_line(config["model_type"]) : "nothing",
-        known_types());
+        known_types(), printable(first_tensor(plan)));
     layout_ = make_layout(plan, model, *architecture, config);
     warnings_ = layout_.warnings;
-    entries_ = entries_of(config, *architecture, printable(file, 4096));
     tensors_ = layout_.tensors;
-    rope_factors_ = rope_factors(config);
+    if (model.files.front().container() == "gguf") {
+      const File source = File::open(model.files.front().path());
+      keeps_config_ = source.header().find(kConfigKey) != nullptr;
+      entries_ = entries_of(source);
+      rope_factors_ = rope_factors(source);
+    } else {
+      entries_ = gguf::entries_of(config, *architecture, printable(file, 4096));
+      rope_factors_ = gguf::rope_factors(config);
+    }
     if (!rope_factors_.empty())
       tensors_.push_back({"rope_freqs.weight",
                           find_type(kF32),
                           {static_cast<std::int64_t>(rope_factors_.size())}});
-    Tokenizer tokenizer = read_tokenizer(model.root, config);
-    entries_.insert(entries_.end(), tokenizer.entries.begin(), tokenizer.entries.end());
-    if (!tokenizer.missing.empty()) warnings_.push_back(tokenizer.missing);
+    if (model.files.front().container() != "gguf") {
+      Tokenizer tokenizer = read_tokenizer(model.root, config);
+      entries_.insert(entries_.end(), tokenizer.entries.begin(), tokenizer.entries.end());
+      if (!tokenizer.missing.empty()) warnings_.push_back(tokenizer.missing);
+    }
     add_own_keys(plan);
   }
 
@@ -146,6 +162,12 @@ class GgufContainer final : public checkpoint::Container {
   const std::vector<std::string>& warnings() const override { return warnings_; }
 
  private:
+  /// A weight that is 4-bit, if there is one.
+  static std::string first_tensor(const checkpoint::Plan& plan) {
+    if (!plan.units.empty()) return plan.units.front().slice.module + ".weight";
+    return plan.tensors.empty() ? "" : plan.tensors.front().name;
+  }
+
   static std::string known_types() {
     std::string known;
     for (const Architecture& a : architectures())
@@ -153,8 +175,41 @@ class GgufContainer final : public checkpoint::Container {
     return known;
   }
 
+  /// Everything that a file says of itself, tokenizer and all, but how its tensors are stored and
+  /// what is written anew.
+  static std::vector<NewEntry> entries_of(const File& source) {
+    std::vector<NewEntry> out;
+    std::map<std::string_view, std::uint32_t> anew = {{kQuantizationKey, kQuantizationVersion},
+                                                      {kFileTypeKey, kMostlyNvfp4}};
+    std::uint64_t room = kMaxCarriedBytes;
+    for (const Entry& entry : source.header().entries) {
+      const std::string_view key = entry.key;
+      const std::uint64_t bytes = entry.end - entry.begin;
+      require<UnsupportedError>(bytes <= room, "{}: key '{}': {} bytes, all may have {}",
+                                printable(source.path().native(), 4096), printable(key), bytes,
+                                kMaxCarriedBytes);
+      room -= bytes;
+      if (key == kAlignmentKey || key.starts_with("nvfp4.") || key.starts_with("split.")) continue;
+      if (const auto changed = anew.extract(key))
+        out.push_back({entry.key, new_u32(changed.mapped())});
+      else
+        out.push_back({entry.key, {.raw = source.raw(entry)}});
+    }
+    for (const auto& [key, value] : anew) out.push_back({std::string(key), new_u32(value)});
+    return out;
+  }
+
+  static std::vector<float> rope_factors(const File& source) {
+    const TensorInfo* tensor = source.find("rope_freqs.weight");
+    if (tensor == nullptr || tensor->type->id != kF32) return {};
+    std::vector<float> factors(static_cast<std::size_t>(tensor->elements()));
+    source.read(*tensor, 0, std::as_writable_bytes(std::span(factors)));
+    return factors;
+  }
+
   void add_own_keys(const checkpoint::Plan& plan) {
-    entries_.push_back({kConfigKey, new_text(plan.config_json)});
+    // Where it was made of the keys, they say more.
+    if (keeps_config_) entries_.push_back({kConfigKey, new_text(plan.config_json)});
     if (!layout_.bf16.empty()) entries_.push_back({kBf16Key, new_strings(layout_.bf16)});
     if (!layout_.f16.empty()) entries_.push_back({kF16Key, new_strings(layout_.f16)});
     checkpoint::Json others = checkpoint::Json::object();
@@ -173,6 +228,7 @@ class GgufContainer final : public checkpoint::Container {
   std::vector<NewEntry> entries_;
   std::vector<TensorSpec> tensors_;
   std::vector<float> rope_factors_;
+  bool keeps_config_ = true;
   std::vector<std::string> warnings_;
 };
 

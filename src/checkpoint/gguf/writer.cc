@@ -53,6 +53,10 @@ class Bytes {
 };
 
 void add_value(Bytes& out, const NewValue& v) {
+  if (!v.raw.empty()) {
+    out.str() += v.raw;
+    return;
+  }
   out.type(v.type);
   if (v.type == ValueType::array) {
     out.type(v.element);

@@ -1,6 +1,7 @@
 // llama.cpp's single file. Codes and scales lie together in its blocks; by these names they are
 // read out of them (gguf/view.h) and put into them (gguf/sink.h).
 #include "checkpoint/gguf/blocks.h"
+#include "checkpoint/gguf/config.h"
 #include "checkpoint/gguf/layout.h"
 #include "checkpoint/gguf/sink.h"
 #include "checkpoint/model_config.h"
@@ -25,6 +26,18 @@ std::string_view left_out(std::string_view tensor, const ModelConfig& config) {
   return gguf::left_out(tensor, parse_config_json(config.text, config.file));
 }
 
+/// A weight that llama.cpp multiplies by no scale. Names it does not know are an error later.
+KeptReason keeper(const ModelConfig& config) {
+  if (config.text.empty()) return {};
+  const gguf::Architecture* architecture =
+      gguf::architecture_of(parse_config_json(config.text, config.file));
+  if (architecture == nullptr) return {};
+  return [architecture](const std::string& module) {
+    const auto place = gguf::place_of(*architecture, module + ".weight");
+    return place && !place->scaled ? std::string("llama.cpp applies no global scale to it") : "";
+  };
+}
+
 }  // namespace
 
 const WeightNames kGgufNames = {.scheme = "gguf",
@@ -42,6 +55,7 @@ const CheckpointFormat kGguf = {.name = "gguf",
                                 .quantization_config = nullptr,
                                 .hf_quant_config = nullptr,
                                 .left_out = left_out,
+                                .keeper = keeper,
                                 .single_file = "model.gguf",
                                 .columns = gguf::kBlockElements,
                                 .container = gguf::make_container};

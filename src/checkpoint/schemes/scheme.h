@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -57,6 +58,8 @@ struct ConfigFacts {
 };
 
 struct ModelConfig;
+/// Why a module stays as it is; empty if nothing is against its quantization.
+using KeptReason = std::function<std::string(const std::string& module)>;
 
 /// A checkpoint format is a table of functions.
 struct CheckpointFormat {
@@ -78,6 +81,8 @@ struct CheckpointFormat {
   /// What a tensor is of that has no place in the format, and is left out if that was asked for;
   /// empty: it has one. Null: all have one.
   std::string_view (*left_out)(std::string_view tensor, const ModelConfig& config) = nullptr;
+  /// What loaders of the format cannot read quantized in such a model; null: nothing.
+  KeptReason (*keeper)(const ModelConfig& config) = nullptr;
   /// Content of the tensor that says how a weight is stored: NVFP4, or FP8 that stays.
   std::string_view marker_text = {}, fp8_marker_text = {};
   /// All tensors go into one file of this name.

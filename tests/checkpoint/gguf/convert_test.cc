@@ -270,7 +270,8 @@ TEST_F(GgufRefusal, ArchitecturesThatAreNotKnown) {
   Json config = llama_config();
   config["model_type"] = "mamba";
   write_json(dir / "a" / "config.json", config);
-  refused<UnsupportedError>({"config.json", "model_type = \"mamba\"", "llama, mistral"});
+  refused<UnsupportedError>({"config.json", "model_type = \"mamba\"", "llama, mistral",
+                             "'model.layers.0.mlp.down_proj.weight' has no place in GGUF"});
   fs::remove(dir / "a" / "config.json");
   refused<UnsupportedError>({"config.json: there is no such file", "architecture is not known"});
 }
@@ -279,12 +280,13 @@ TEST_F(GgufRefusal, OneFileOfComfyUiWithoutItsFolder) {
   quantize(dir);
   convert(dir / "a", dir / "c", "comfyui");
   const fs::path file = dir / "c" / "model.safetensors";
-  expect_error<UnsupportedError>([&] { convert(file, dir / "m.gguf", "gguf"); },
-                                 {"config.json", "give the folder"});
-  EXPECT_FALSE(fs::exists(dir / "m.gguf"));
-  convert(dir / "c", dir / "m.gguf", "gguf");
+  convert(file, dir / "m.gguf", "gguf");  // with the config.json beside it
   convert(dir / "a", dir / "n.gguf", "gguf");
   EXPECT_EQ(read_text(dir / "m.gguf"), read_text(dir / "n.gguf"));
+  fs::remove(dir / "c" / "config.json");
+  expect_error<UnsupportedError>([&] { convert(file, dir / "o.gguf", "gguf"); },
+                                 {"config.json: there is no such file"});
+  EXPECT_FALSE(fs::exists(dir / "o.gguf"));
 }
 
 TEST_F(GgufRefusal, ConfigurationsThatSayTooLittle) {
