@@ -1,10 +1,8 @@
 #include "checkpoint/journal.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <array>
 
+#include "checkpoint/content.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/text_file.h"
 #include "core/require.h"
@@ -17,8 +15,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 2;
-
-std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 Json input_of(const ModelFolder& model) {
   Json files = Json::object();
@@ -52,41 +48,12 @@ Json options_of(const TransformOptions& options, const Plan& plan) {
   return json;
 }
 
-/// The size of a file, all that its header says, and some values of each tensor: models of one
-/// architecture, and a model by different options, often differ in nothing else.
-std::uint64_t content_of(const TensorFile& file, std::uint64_t hash = fingerprint("")) {
-  constexpr std::uint64_t kSample = 64;
-  std::array<std::byte, kSample> sample;
-  hash = fingerprint(fmt::format("{}", file.file_bytes()), hash);
-  for (const auto& [key, value] : file.metadata())
-    hash = fingerprint(fmt::format("{} {}{}", key.size(), key, value), hash);
-  for (const auto& t : file.tensors()) {
-    hash = fingerprint(t.name, hash);
-    hash = fingerprint(
-        fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), t.begin, fmt::join(t.shape, ",")),
-        hash);
-    const std::uint64_t bytes = std::min(t.bytes, kSample);
-    file.read(t, (t.bytes - bytes) / 2, std::span(sample.data(), bytes));
-    hash = fingerprint({reinterpret_cast<const char*>(sample.data()), bytes}, hash);
-  }
-  return hash;
-}
-
-/// Times of files are left out, so that the same model gives the same bytes anywhere.
-std::uint64_t content_of(const ModelFolder& model) {
-  std::uint64_t hash = fingerprint("");
-  for (std::size_t f = 0; f < model.files.size(); ++f)
-    hash = content_of(model.files[f], fingerprint(model.file_names[f], hash));
-  return hash;
-}
-
 /// By which a finished shard is known again.
 Json identity_of(const fs::path& path) {
   const TensorFile file = TensorFile::open(path);
   return {{"bytes", file.file_bytes()}, {"content", hex(content_of(file))}};
 }
 
-/// The journal, or the record of a finished run.
 Json parse_journal(const std::string& text, const std::string& file) {
   Json json = parse_json(text, file);
   require<FormatError>(json.is_object() && json.value("version", Json()) == kVersion,
@@ -115,9 +82,7 @@ Journal::Journal(const ModelFolder& model, const TransformOptions& options, cons
              {"input", input_of(model)},
              {"config", hex(fingerprint(plan.config_json))},
              {"shards", Json::object()},
-             {"errors", Json::object()}}) {
-  run_ = hex(fingerprint(dump_line(json_["options"]) + plan.config_json, content_of(model)));
-}
+             {"errors", Json::object()}}) {}
 
 void Journal::resume(const std::string& text, const std::string& file) {
   const Json before = parse_journal(text, file);
@@ -135,15 +100,6 @@ void Journal::resume(const std::string& text, const std::string& file) {
   json_["errors"] = before["errors"];
 }
 
-void Journal::resume_finished(const std::string& text, const std::string& file) {
-  const Json before = parse_journal(text, file);
-  require<ValueError>(before.value("run", Json()) == run_,
-                      "{}: the output was written with other options or from another input, so "
-                      "--resume cannot go on; --overwrite replaces it",
-                      file);
-  take_shards(before, file);
-}
-
 void Journal::take_shards(const Json& before, const std::string& file) {
   require<FormatError>(before.value("shards", Json()).is_object(), "{}: shards is missing", file);
   json_["shards"] = before["shards"];
@@ -153,9 +109,7 @@ void Journal::save(const fs::path& folder) const {
   safetensors::write_file_atomically(folder / kJournalName, dump_line(json_) + "\n");
 }
 
-void Journal::finish(const fs::path& folder) const {
-  const Json json = {{"version", kVersion}, {"run", run_}, {"shards", json_["shards"]}};
-  safetensors::write_file_atomically(folder / kFinishedName, dump_line(json) + "\n");
+void Journal::finish(const fs::path& folder) {
   fs::remove(folder / kJournalName);
   sync_folder(folder);
 }

@@ -9,8 +9,7 @@
 
 /// nvfp4.partial.json: what an unfinished output folder is going to be, and which of its shards are
 /// finished. While it is there the folder is incomplete; it is written before anything else and
-/// removed last, when .nvfp4.finished.json says which run it was. The model's own files say nothing
-/// of that: the same tensors are the same bytes, whatever they were made of.
+/// removed last.
 namespace nvfp4::checkpoint {
 
 class Journal {
@@ -21,14 +20,11 @@ class Journal {
   /// Takes over what an earlier run has done. Throws ValueError that names the first option or
   /// input file that differs, FormatError for a journal that cannot be read.
   void resume(const std::string& text, const std::string& file);
-  /// Takes over the shards of a finished run. Throws ValueError if it was another one, FormatError
-  /// for a record that cannot be read.
-  void resume_finished(const std::string& text, const std::string& file);
 
   /// Writes it to the folder, atomically.
   void save(const std::filesystem::path& folder) const;
-  /// Puts the record of a finished run in its place.
-  void finish(const std::filesystem::path& folder) const;
+  /// Removes it: the folder is complete.
+  static void finish(const std::filesystem::path& folder);
   /// Written before an old output is cleared: a resumed run goes on with that and then starts.
   static void save_clearing(const std::filesystem::path& folder);
   /// Throws FormatError for a journal that cannot be read.
@@ -45,9 +41,6 @@ class Journal {
   bool recall(const PlannedShard& shard, std::vector<Outcome>& all) const;
 
  private:
-  /// Of the options and of the input's names, shapes and a sample of its values. Does not depend on
-  /// folders or times of files.
-  std::string run_;
   nlohmann::ordered_json json_;
 
   void take_shards(const nlohmann::ordered_json& before, const std::string& file);

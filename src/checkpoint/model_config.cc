@@ -142,16 +142,26 @@ std::string with_f32_as_bf16(const std::string& text) {
   return edits.apply();
 }
 
-std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {
-  if (config.text.empty()) return dump_pretty(Json{{kKey, quantization}}) + "\n";
-  const std::string text = without_quantization_config(config);
+std::string without_member(const std::string& text, std::string_view key) {
+  JsonEdits edits(text);
+  edits.remove(json_members(text, text.find('{')), key);
+  return edits.apply();
+}
+
+std::string with_member(const std::string& given, std::string_view key, const Json& json) {
+  const std::string text = without_member(given, key);
   const std::size_t brace = text.rfind('}');
   const std::size_t last = text.find_last_not_of(" \t\r\n", brace - 1);
-  std::string value = dump_pretty(quantization);
+  std::string value = dump_pretty(json);
   for (std::size_t i = 0; (i = value.find('\n', i)) != std::string::npos; i += 3)
     value.insert(i + 1, "  ");
-  return text.substr(0, last + 1) + (text[last] == '{' ? "" : ",") + "\n  \"" + kKey +
-         "\": " + value + "\n" + text.substr(brace);
+  return fmt::format("{}{}\n  \"{}\": {}\n{}", text.substr(0, last + 1),
+                     text[last] == '{' ? "" : ",", key, value, text.substr(brace));
+}
+
+std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {
+  if (config.text.empty()) return dump_pretty(Json{{kKey, quantization}}) + "\n";
+  return with_member(without_quantization_config(config), kKey, quantization);
 }
 
 }  // namespace nvfp4::checkpoint

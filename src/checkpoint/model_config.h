@@ -25,6 +25,12 @@ nlohmann::ordered_json parse_config_json(const std::string& text, const std::str
 /// The language model's own configuration inside a multimodal one; else all of it.
 const nlohmann::ordered_json& language_model_config(const nlohmann::ordered_json& json);
 
+/// A JSON object's text, which was parsed before, with the member put at its end, or without it;
+/// every other byte stays as it was.
+std::string with_member(const std::string& text, std::string_view key,
+                        const nlohmann::ordered_json& json);
+std::string without_member(const std::string& text, std::string_view key);
+
 /// The text with "quantization_config" added, or replaced, however often it is there and however it
 /// is escaped; every other byte stays as it was.
 std::string with_quantization_config(const ModelConfig& config,

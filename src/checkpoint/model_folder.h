@@ -11,7 +11,7 @@ namespace nvfp4::checkpoint {
 
 /// In a folder while it is incomplete.
 inline constexpr const char* kJournalName = "nvfp4.partial.json";
-/// In a folder that is complete: by which run, for `resume`. No part of the model.
+/// What earlier versions left in a complete folder. No part of the model.
 inline constexpr const char* kFinishedName = ".nvfp4.finished.json";
 
 /// A model to read: a folder, or one .safetensors or .gguf file by itself.

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <set>
 
+#include "checkpoint/finished_output.h"
 #include "checkpoint/posix_file.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/text_file.h"
@@ -171,21 +172,15 @@ OutputFolder::Start OutputFolder::decide() {
 
 /// Of a folder without a journal. Throws ValueError, FormatError.
 void OutputFolder::check_written_by_this_run() {
-  const fs::path finished = path_ / kFinishedName;
-  require<ValueError>(
-      fs::exists(finished),
-      "{}: holds no {} and no {} that say which run wrote it, so --resume cannot go "
-      "on; --overwrite replaces it",
-      path_.string(), kJournalName, kFinishedName);
-  journal_.resume_finished(read_model_text(finished), finished.string());
-  find_finished_shards();
-  for (std::size_t s = 0; s < plan_.shards.size(); ++s) {
-    const fs::path path = path_ / plan_.shards[s].file;
-    require<ValueError>(done_[s],
-                        "{}: is not the file that the run of {} wrote, so --resume cannot go on; "
-                        "--overwrite replaces it",
-                        path.string(), kFinishedName);
-    require<ValueError>(newest_input_of(plan_, plan_.shards[s]) <= InputFile(path).modified_ns(),
+  const std::string difference = difference_from_plan(plan_, path_);
+  require<ValueError>(difference.empty(),
+                      "{}: {}, so --resume cannot go on; --overwrite replaces it", path_.string(),
+                      difference);
+  std::fill(done_.begin(), done_.end(), true);
+  any_shard_ = true;
+  for (const PlannedShard& shard : plan_.shards) {
+    const fs::path path = path_ / shard.file;
+    require<ValueError>(newest_input_of(plan_, shard) <= InputFile(path).modified_ns(),
                         "{}: is older than its input, so --resume cannot go on; --overwrite "
                         "replaces it",
                         path.string());
@@ -290,7 +285,8 @@ void OutputFolder::finish() {
   if (!plan_.config_json.empty())
     safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
   finished_ = true;
-  journal_.finish(path_);
+  if (fs::exists(path_ / kFinishedName)) fs::remove(path_ / kFinishedName);
+  Journal::finish(path_);
 }
 
 }  // namespace nvfp4::checkpoint

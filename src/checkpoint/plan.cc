@@ -12,6 +12,7 @@
 #include "checkpoint/moved_scales.h"
 #include "checkpoint/narrow.h"
 #include "checkpoint/plan_order.h"
+#include "checkpoint/plan_metadata.h"
 #include "checkpoint/reciprocals.h"
 #include "checkpoint/schemes/excludes.h"
 #include "checkpoint/weight_slices.h"
@@ -59,6 +60,7 @@ class Planner {
       declared_ = declared_in_config(model.config_text, file);
     }
     if (!model.hf_quant_text.empty()) read_hf_quant_config();
+    if (format_ != nullptr && format_->keeper != nullptr) keeps_ = format_->keeper(config_);
     for (const LogicalTensor& t : model.tensors) {
       four_bits_ |= t.is_four_bits() || t.correction.requantize;  // a repair quantizes it again
       native_ |= t.names == &kMxfp4ShortNames;
@@ -69,12 +71,15 @@ class Planner {
 
   Plan run() {
     plan_.drop = options_.drop;
+    if (format_ != nullptr) plan_.stored_global = format_->stored_global;
     Selector selector(options_.ignore, options_.include,
                       config_.model_types.empty() ? "" : config_.model_types.front());
     select(selector);
     if (options_.task == Task::decode) stack_experts();
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
-    warn(model_.warnings);
+    // A file that becomes one of its own kind keeps what any other kind would lose.
+    if (format_ == nullptr || format_->name != model_.files.front().container())
+      warn(model_.warnings);
     warn(selector.warnings());
     if (may_quantize()) warn(keep_whole_layers());
     if (format_ != nullptr && !format_->single_file.empty()) {
@@ -85,7 +90,8 @@ class Planner {
       plan_.index_name = model_.index_name;
     }
     make_groups(plan_, options_, kept_);
-    keep_reciprocals();
+    keep_reciprocals(plan_, options_);
+    name_producer(plan_, config_, model_, options_);
     finish();
     return std::move(plan_);
   }
@@ -188,9 +194,12 @@ class Planner {
     const std::int64_t cols = c.slices[0].cols;
     // What is NVFP4 already is not kept for that: it has no other form without rounding.
     const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
-    if (cols % multiple == 0) return;
+    std::string reason =
+        cols % multiple == 0 ? "" : fmt::format("{} columns, not a multiple of {}", cols, multiple);
+    if (reason.empty() && keeps_ && !t.is_nvfp4()) reason = keeps_(c.slices[0].module);
+    if (reason.empty()) return;
     c.selection.quantize = false;
-    c.selection.reason = fmt::format("{} columns, not a multiple of {}", cols, multiple);
+    c.selection.reason = std::move(reason);
   }
 
   std::vector<std::string> keep_whole_layers() {
@@ -365,26 +374,6 @@ class Planner {
     require_usable(t.input, *unit.input);
   }
 
-  /// Of the scales that come from the input.
-  void keep_reciprocals() {
-    for (PlannedShard& shard : plan_.shards) {
-      Reciprocals reciprocals;
-      const auto add = [&](std::size_t tensor, const GlobalScale& scale) {
-        if (tensor != kNone)
-          reciprocals.add(shard.specs[tensor].name, scale, format_->names->divisors);
-      };
-      for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t) {
-        for (std::size_t u = 0; u < plan_.tensors[t].units; ++u) {
-          const Unit& unit = plan_.units[plan_.tensors[t].first_unit + u];
-          if (unit.work == Work::move && !plan_.groups[unit.group].moved_global)
-            add(unit.weight_global, unit.moved.global);
-          if (unit.work != Work::decode && unit.input) add(unit.input_global, *unit.input);
-        }
-      }
-      if (!reciprocals.empty()) shard.metadata[kReciprocalsKey] = reciprocals.text();
-    }
-  }
-
   void finish() {
     require<UnsupportedError>(options_.task != Task::convert || !quantized_.empty(),
                               "{}: holds no quantized weight to convert; nvfp4 quantize makes them",
@@ -459,6 +448,7 @@ class Planner {
   const TransformOptions& options_;
   const CheckpointFormat* format_;  ///< null if nothing stays quantized
   ModelConfig config_;
+  KeptReason keeps_;
   std::optional<Declared> declared_;
   bool native_ = false;     ///< DeepSeek-V4: only experts change, the configuration stays
   bool four_bits_ = false;  ///< something in the input is NVFP4 or MXFP4

@@ -101,6 +101,7 @@ struct Plan {
   std::uint64_t total_size = 0;                         ///< of the tensors, for the index
   std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once
   bool drop = false;  ///< what the format has no place for may be left out
+  float (*stored_global)(const GlobalScale& scale) = nullptr;  ///< of the format, if it has one
 };
 
 /// Quantization, and conversions, which are a kind of it.

@@ -15,12 +15,10 @@ namespace {
 namespace fs = std::filesystem;
 using Files = std::map<std::string, std::string>;
 
-/// A folder without what says which run wrote it, or the one file of GGUF.
+/// A folder, or the one file of GGUF.
 Files model_files(const fs::path& path) {
   if (!fs::is_directory(path)) return {{"", read_text(path)}};
-  Files files = files_of(path);
-  EXPECT_EQ(files.erase(".nvfp4.finished.json"), 1u) << path;
-  return files;
+  return files_of(path);
 }
 
 void expect_same_files(const Files& a, const Files& b) {
