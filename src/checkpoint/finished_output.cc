@@ -66,11 +66,10 @@ class Comparison {
   }
 
   bool unit(const Unit& u, const PlannedShard& planned, const TensorFile& file) {
-    const LogicalTensor& source = *plan_.tensors[u.tensor].source;
     if (u.work == Work::decode) {
       if (u.row_multiple > 1 || u.out_begin > 0) return true;
       const safetensors::TensorSpec& spec = planned.specs[u.codes];
-      return reads_as(file, spec, decode_chunk(source, u.slice, 0, 1, spec.dtype, buffers_).codes);
+      return reads_as(file, spec, decode_chunk(plan_, u, 0, 1, spec.dtype, buffers_).codes);
     }
     if (u.work != Work::move || u.weight_global == kNone || plan_.groups[u.group].moved_global)
       return true;
