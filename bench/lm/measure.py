@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""What each way to quantize costs a language model on real text.
+
+Quantizes a BF16 model with each method, and prints the mean Kullback-Leibler divergence of its
+predictions from the BF16 model's (10⁻³ nat a token, FP32 arithmetic), the change of perplexity, and
+the ratio to `max` in the same run, with their standard errors by a paired bootstrap over windows.
+
+  measure.py --models MODEL... --text FILE [--text FILE]      validation, unseen, ... : one table each
+  measure.py --models MODEL --text FILE --other NAME=FOLDER   also a folder that another tool made
+
+Needs PyTorch, transformers 5, safetensors and this package.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer
+
+import nvfp4
+from model import Variant, model_name
+from resampling import Bootstrap
+from text import windows
+
+#: What is measured: a name, the quantizer of the weights, and that of the activations (None: W4A16).
+METHODS = [(w, a) for a in (None, "max", "mse") for w in ("max", "four_over_six", "mse")]
+
+
+def quantize(model, quantizer, folder):
+    nvfp4.quantize_checkpoint(model, folder, quantizer=quantizer)
+    return folder
+
+
+def columns_of(reference, variant, batches):
+    """Per window: divergence, loss of the variant, whether the first choice is the same."""
+    rows = []
+    for tokens, p in zip(batches, reference):
+        q = variant.log_probabilities(tokens[:, :-1])
+        target = tokens[:, 1:, None]
+        rows.append(
+            torch.stack(
+                [
+                    (p.exp() * (p - q)).sum(-1).mean(1),
+                    -q.gather(-1, target).mean((1, 2)),
+                    (p.argmax(-1) == q.argmax(-1)).float().mean(1),
+                ]
+            ).double().cpu()
+        )
+    return torch.cat(rows, 1).numpy()
+
+
+def measure(model, text, variants, methods, options):
+    """A row for each method: name, and its columns."""
+    tokens = windows(text, AutoTokenizer.from_pretrained(model), options.windows)
+    batches = tokens.to(options.device).split(options.batch)
+    plain = Variant(model, None, options.device)
+    columns = {method: [] for method in methods}
+    losses = []
+    # A batch at a time, so that the logits of the reference need not be kept.
+    for batch in batches:
+        p = plain.log_probabilities(batch[:, :-1])
+        losses.append(-p.gather(-1, batch[:, 1:, None]).mean((1, 2)).double().cpu())
+        for weights, activations in methods:
+            variants[weights].inputs.quantizer = activations
+            columns[weights, activations].append(columns_of([p], variants[weights], [batch]))
+    return torch.cat(losses).numpy(), {m: np.concatenate(c, 1) for m, c in columns.items()}
+
+
+def table(loss, columns):
+    """Lines of the table, and the same figures as data."""
+    bootstrap = Bootstrap(len(loss))
+    lines = [
+        "| weights | activations | divergence | of max | Δ perplexity | same first choice |",
+        "|---|---|---|---|---|---|",
+    ]
+    data = []
+    for (weights, activations), (divergence, loss_q, same) in columns.items():
+        base = columns.get(("max", None if activations is None else "max"), columns[next(iter(columns))])[0]
+        mean, error = bootstrap.mean(divergence * 1e3)
+        ratio, ratio_error = bootstrap.ratio(divergence, base)
+        change, change_error = bootstrap.perplexity_change(loss_q, loss)
+        lines.append(
+            f"| {weights} | {activations or 'BF16'} | {mean:.2f} ± {error:.2f} | {ratio:.3f} ± {ratio_error:.3f} "
+            f"| {change:+.2f} ± {change_error:.2f} % | {same.mean() * 100:.2f} % |"
+        )
+        data.append(
+            dict(weights=weights, activations=activations, divergence=mean, divergence_error=error, ratio=ratio,
+                 ratio_error=ratio_error, perplexity_change=change, perplexity_change_error=change_error,
+                 same_first_choice=float(same.mean()))
+        )
+    return lines, data
+
+
+def arguments():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--models", nargs="+", required=True, metavar="MODEL", help="folders that transformers loads")
+    a.add_argument("--text", action="append", required=True, metavar="FILE", help="documents separated by U+001E")
+    a.add_argument("--windows", type=int, default=384, help="windows of 512 tokens (384)")
+    a.add_argument("--batch", type=int, default=8, help="windows at a time (8)")
+    a.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    a.add_argument("--other", action="append", default=[], metavar="NAME=FOLDER",
+                   help="a quantized folder to measure beside ours; for one model")
+    a.add_argument("--weights-only", action="store_true", help="W4A16 alone")
+    a.add_argument("--json", metavar="FILE", help="write the figures as JSON")
+    options = a.parse_args()
+    if options.other and len(options.models) > 1:
+        a.error("--other: is for one model, not for several")
+    return options
+
+
+def main():
+    options = arguments()
+    torch.set_float32_matmul_precision("highest")
+    everything = []
+    for model in options.models:
+        with tempfile.TemporaryDirectory() as temporary:
+            names = dict.fromkeys(w for w, _ in METHODS)
+            folders = {w: quantize(model, w, Path(temporary) / w) for w in names}
+            folders |= dict(pair.split("=", 1) for pair in options.other)
+            variants = {name: Variant(model, folder, options.device) for name, folder in folders.items()}
+        methods = [m for m in METHODS if m[1] is None or not options.weights_only]
+        methods += [(name, None) for name in folders if name not in names]
+        if not options.weights_only:
+            methods += [(name, "max") for name in folders if name not in names]
+        for text in options.text:
+            loss, columns = measure(model, text, variants, methods, options)
+            lines, data = table(loss, columns)
+            print(f"\n{model_name(model)}, {Path(text).name}: {len(loss)} windows, "
+                  f"BF16 perplexity {np.exp(loss.mean()):.3f}\n")
+            print("\n".join(lines), flush=True)
+            everything.append(dict(model=Path(model).name, text=Path(text).name, windows=len(loss),
+                                   perplexity=float(np.exp(loss.mean())), rows=data))
+    if options.json:
+        Path(options.json).write_text(json.dumps(everything, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""A language model whose linear layers have the weights of a quantized checkpoint, in FP32.
+
+The model runs in transformers' own classes; only expert stacks are replaced, by a loop over experts,
+so that the input of each projection can be quantized.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+import nvfp4
+
+
+def quantized_weights(folder):
+    """module name -> FP32 weight [N, K], of a ModelOpt or compressed-tensors folder."""
+    weights = {}
+    for file in sorted(Path(folder).glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():
+                module, _, kind = name.rpartition(".")
+                if kind not in ("weight_packed", "weight"):
+                    continue
+                codes = tensors.get_tensor(name)
+                if codes.dtype != torch.uint8:
+                    continue
+                if kind == "weight":  # ModelOpt: multiplier
+                    scale = tensors.get_tensor(f"{module}.weight_scale_2").reshape(())
+                else:  # compressed-tensors: divisor
+                    scale = 1 / tensors.get_tensor(f"{module}.weight_global_scale").reshape(())
+                block = tensors.get_tensor(f"{module}.weight_scale").view(torch.uint8)
+                shape = (codes.shape[0], codes.shape[1] * 2)
+                weights[module] = nvfp4.QuantizedTensor(codes, block, scale, shape).dequantize(torch.float32)
+    if not weights:
+        raise SystemExit(f"{folder}: holds no NVFP4 weights")
+    return weights
+
+
+class QuantizedInput:
+    """Quantizes and dequantizes a layer's input, a global scale for each row; None leaves it alone."""
+
+    def __init__(self):
+        self.quantizer = None
+
+    def __call__(self, x):
+        if self.quantizer is None:
+            return x
+        rows = x.reshape(-1, x.shape[-1]).contiguous()
+        return nvfp4.quantize(rows, self.quantizer, scope="vector").dequantize(torch.float32).reshape(x.shape)
+
+
+class Linear(nn.Module):
+    def __init__(self, weight, bias, quantize):
+        super().__init__()
+        self.weight, self.bias, self.quantize = weight, bias, quantize
+
+    def forward(self, x):
+        return nn.functional.linear(self.quantize(x), self.weight, self.bias)
+
+
+class Experts(nn.Module):
+    """gate_up [E, 2·I, K] and down [E, K, I], as transformers 5 stacks them."""
+
+    def __init__(self, gate_up, down, activation, quantize):
+        super().__init__()
+        self.gate_up, self.down, self.activation, self.quantize = gate_up, down, activation, quantize
+
+    def forward(self, x, top_k_index, top_k_weights):
+        out = torch.zeros_like(x)
+        x = self.quantize(x)
+        for expert in top_k_index.unique().tolist():
+            token, choice = (top_k_index == expert).nonzero(as_tuple=True)
+            gate, up = nn.functional.linear(x[token], self.gate_up[expert]).chunk(2, -1)
+            hidden = self.quantize(self.activation(gate) * up)
+            part = nn.functional.linear(hidden, self.down[expert])
+            out.index_add_(0, token, part * top_k_weights[token, choice, None])
+        return out
+
+
+class Variant:
+    """The model of `folder`, with the weights of `quantized` in place of its own (None: as it is)."""
+
+    def __init__(self, folder, quantized=None, device="cpu"):
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.inputs = QuantizedInput()
+        if quantized is not None:
+            weights = quantized_weights(quantized)
+            self._replace(weights)
+            if weights:
+                raise SystemExit(f"{quantized}: no layer of the model is called {sorted(weights)[0]}")
+        self.model.to(device)
+
+    def _replace(self, weights):
+        for name, module in list(self.model.named_modules()):
+            if hasattr(module, "gate_up_proj") and hasattr(module, "down_proj") and not isinstance(
+                module.gate_up_proj, nn.Module
+            ):
+                self._set(name, self._experts(name, module, weights))
+            elif isinstance(module, nn.Linear) and name in weights:
+                self._set(name, Linear(nn.Parameter(weights.pop(name), False), module.bias, self.inputs))
+
+    def _experts(self, name, module, weights):
+        gate_up, down = module.gate_up_proj.data.clone(), module.down_proj.data.clone()
+        for expert in range(len(gate_up)):
+            take = lambda part: weights.pop(f"{name}.{expert}.{part}")
+            gate_up[expert] = torch.cat([take("gate_proj"), take("up_proj")])
+            down[expert] = take("down_proj")
+        return Experts(nn.Parameter(gate_up, False), nn.Parameter(down, False), module.act_fn, self.inputs)
+
+    def _set(self, name, module):
+        parent, _, last = name.rpartition(".")
+        setattr(self.model.get_submodule(parent), last, module)
+
+    @torch.no_grad()
+    def log_probabilities(self, tokens):
+        return torch.log_softmax(self.model(tokens).logits.float(), -1)
+
+
+def model_name(folder):
+    """What the table calls a model."""
+    config = json.loads((Path(folder) / "config.json").read_text())
+    return f"{Path(folder).name} ({config['architectures'][0]})"
