@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/input_hints.h"
-#include "checkpoint/journal.h"
+#include "checkpoint/model_folder.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/lost_scales.h"
 #include "checkpoint/posix_file.h"
