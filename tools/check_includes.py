@@ -19,7 +19,23 @@ LAYERS = [
     "src/backends/registry",
     "src/ops",
     "src/layers",
-    "src/checkpoint",
+    # The way of a tensor: files, their formats, the model, what becomes of it, how, and what of it.
+    "src/checkpoint/io",
+    "src/checkpoint/match",
+    "src/checkpoint/safetensors",
+    "src/checkpoint/gguf",
+    "src/checkpoint/families",
+    "src/checkpoint/formats",
+    "src/checkpoint/source",
+    "src/checkpoint/plan",
+    "src/checkpoint/encode",
+    "src/checkpoint/output",
+    "src/checkpoint/compare",
+    "src/checkpoint/verify",
+    "src/checkpoint/run",
+    "src/checkpoint/repair",
+    "src/checkpoint/load",
+    "src/checkpoint/sample",
     "cli",
     "python/src",
 ]
@@ -37,6 +53,8 @@ def layer_of(path: Path):
     if parts[:1] == ("src",) and len(parts) == 2:
         return LAYERS.index("src/core"), None
     folder = "/".join(parts[:2])
+    if folder == "src/checkpoint":
+        folder = "/".join(parts[:3])
     if folder == "src/backends":
         if len(parts) > 3:
             return LAYERS.index("src/backends/*"), parts[2]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what the compiler does not: length of files, unfinished work, formatting.
+"""Checks what the compiler does not: length of files, size of folders, unfinished work, formatting.
 
 usage: check_style.py [ROOT]    exit code 1 and one line for each problem
 """
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 MAX_LINES = 500
+MAX_FILES = 25  # of a folder of the checkpoint code
 CPP = {".h", ".cc", ".cuh", ".cu"}
 CODE = CPP | {".py", ".sh", ".cmake"}
 FOLDERS = ("include", "src", "cli", "python", "tests", "bench", "examples", "tools", "cmake")
@@ -41,6 +42,14 @@ def check_text(file: Path):
             yield f"{file}:{number}: '{match.group()}' marks unfinished work"
 
 
+def check_folders(root: Path):
+    """Folders that hold too many files to be taken in at a glance."""
+    for folder in sorted(f for f in (root / "src/checkpoint").glob("*") if f.is_dir()):
+        count = sum(f.is_file() for f in folder.iterdir())
+        if count > MAX_FILES:
+            yield f"{folder}: {count} files, at most {MAX_FILES} are allowed"
+
+
 def check_format(files):
     """One line for each file that clang-format would change."""
     run = subprocess.run([CLANG_FORMAT, "--dry-run", "-Werror", *files],
@@ -52,6 +61,7 @@ def check_format(files):
 def main(root: Path):
     files = list(code_files(root))
     problems = [problem for file in files for problem in check_text(file)]
+    problems += check_folders(root)
     cpp = [file for file in files if file.suffix in CPP]
     can_format = shutil.which(CLANG_FORMAT) is not None
     if can_format and cpp:

@@ -5,8 +5,8 @@
 #include <set>
 #include <sstream>
 
-#include "checkpoint/pattern.h"
-#include "checkpoint/select.h"
+#include "checkpoint/families/select.h"
+#include "checkpoint/match/pattern.h"
 
 /// The selection against every architecture that transformers builds from a default configuration.
 /// tools/architectures.py writes the table.

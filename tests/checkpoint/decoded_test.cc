@@ -1,5 +1,5 @@
 // Experts that are stored one by one become what the model's family reads: stacks.
-#include "checkpoint/decoded.h"
+#include "checkpoint/plan/decoded.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/exclusions.h"
+#include "checkpoint/formats/exclusions.h"
 
 #include <gtest/gtest.h>
 

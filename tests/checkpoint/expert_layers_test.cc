@@ -1,4 +1,4 @@
-#include "checkpoint/expert_layers.h"
+#include "checkpoint/families/expert_layers.h"
 
 #include <gtest/gtest.h>
 

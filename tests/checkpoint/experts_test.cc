@@ -1,4 +1,4 @@
-#include "checkpoint/experts.h"
+#include "checkpoint/families/experts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/fuse.h"
+#include "checkpoint/families/fuse.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "checkpoint/input_hints.h"
+#include "checkpoint/io/input_hints.h"
 
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/findings.h"
-#include "checkpoint/model_folder.h"
+#include "checkpoint/source/model_folder.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
 #include "nvfp4/verify.h"

@@ -7,7 +7,7 @@
 
 #include "checkpoint/converted.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "checkpoint/layer_weights.h"
+#include "checkpoint/load/layer_weights.h"
 #include "checkpoint/tiny_model.h"
 #include "layers/moe_cases.h"
 

@@ -1,4 +1,4 @@
-#include "checkpoint/model_config.h"
+#include "checkpoint/families/model_config.h"
 
 #include <gtest/gtest.h>
 

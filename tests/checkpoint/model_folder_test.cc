@@ -1,4 +1,4 @@
-#include "checkpoint/model_folder.h"
+#include "checkpoint/source/model_folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

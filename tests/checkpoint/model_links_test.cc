@@ -1,4 +1,4 @@
-#include "checkpoint/model_links.h"
+#include "checkpoint/io/model_links.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,7 +6,7 @@
 #include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "checkpoint/model_folder.h"
+#include "checkpoint/source/model_folder.h"
 #include "nvfp4/error.h"
 
 /// What a model folder may hold besides plain files, and what a run that fails leaves.

@@ -1,5 +1,5 @@
 // Models in FP32: what is not quantized becomes BF16, but for what loaders keep.
-#include "checkpoint/narrow.h"
+#include "checkpoint/families/narrow.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/pattern.h"
+#include "checkpoint/match/pattern.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/read_ahead.h"
+#include "checkpoint/encode/read_ahead.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <chrono>
 #include <string>
 
-#include "checkpoint/posix_file.h"
+#include "checkpoint/io/posix_file.h"
 #include "checkpoint/temp_dir.h"
 
 namespace nvfp4::checkpoint {

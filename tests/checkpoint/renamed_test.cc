@@ -1,11 +1,11 @@
 // Exclusions that hold under the names that loaders give to modules, too.
-#include "checkpoint/schemes/renamed.h"
+#include "checkpoint/formats/renamed.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "checkpoint/expression.h"
+#include "checkpoint/match/expression.h"
 
 namespace nvfp4::checkpoint {
 namespace {

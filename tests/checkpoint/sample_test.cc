@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "checkpoint/expect_error.h"
-#include "checkpoint/sample_models.h"
-#include "checkpoint/sample_weights.h"
+#include "checkpoint/sample/sample_models.h"
+#include "checkpoint/sample/sample_weights.h"
 #include "checkpoint/temp_dir.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_error.h"
-#include "checkpoint/schemes/excludes.h"
-#include "checkpoint/schemes/scheme.h"
+#include "checkpoint/formats/excludes.h"
+#include "checkpoint/formats/format.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {

@@ -1,4 +1,4 @@
-#include "checkpoint/select.h"
+#include "checkpoint/families/select.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/safetensors_header.h"
+#include "checkpoint/safetensors/header.h"
 #include "fuzz/must.h"
 #include "nvfp4/error.h"
 #include "nvfp4/safetensors.h"

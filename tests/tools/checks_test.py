@@ -30,7 +30,8 @@ class Includes(unittest.TestCase):
         "src/backends/cpu/k.cc": '#include "hwy/highway.h"\n#include "backends/backend.h"\n',
         "src/backends/reference/r.h": '#include "backends/backend.h"\n',
         "src/backends/registry.cc": '#include "backends/reference/r.h"\n',
-        "src/checkpoint/schemes/s.cc": '#include "core/c.h"\n',
+        "src/checkpoint/plan/p.h": '#include "core/c.h"\n',
+        "src/checkpoint/run/r.cc": '#include "checkpoint/plan/p.h"\n',
         "cli/main.cc": '#include "nvfp4/a.h"\n',
     }
 
@@ -45,6 +46,11 @@ class Includes(unittest.TestCase):
     def test_finds_an_include_that_points_down(self):
         self.expect({"src/core/bad.h": '\n#include "backends/backend.h"\n'},
                     "src/core/bad.h:2: src/backends/backend.h is further down")
+
+    def test_finds_a_room_of_the_checkpoint_code_that_looks_back(self):
+        self.expect({"src/checkpoint/io/bad.cc": '#include "checkpoint/plan/p.h"\n'},
+                    "src/checkpoint/plan/p.h is further down")
+        self.expect({"src/checkpoint/bad.cc": ""}, "in no layer")
 
     def test_finds_one_backend_including_another(self):
         self.expect({"src/backends/cpu/bad.cc": '#include "backends/reference/r.h"\n'},
@@ -71,6 +77,9 @@ class Style(unittest.TestCase):
 
     def test_accepts_a_tidy_file(self):
         self.assertEqual(run_check("check_style", {"src/a.cc": "int a = 1;\n"})[0], 0)
+
+    def test_finds_a_folder_with_too_many_files(self):
+        self.expect({f"src/checkpoint/io/f{i}.h": "" for i in range(26)}, "26 files, at most 25")
 
     def test_finds_a_file_that_is_too_long(self):
         self.expect({"src/a.cc": "\n" * 501}, "src/a.cc: 501 lines")

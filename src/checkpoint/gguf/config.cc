@@ -5,8 +5,8 @@
 #include <numbers>
 
 #include "checkpoint/gguf/keys.h"
-#include "checkpoint/json_text.h"
-#include "checkpoint/printable.h"
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/printable.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

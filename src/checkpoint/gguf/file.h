@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "checkpoint/gguf/header.h"
-#include "checkpoint/posix_file.h"
+#include "checkpoint/io/posix_file.h"
 
 namespace nvfp4::gguf {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/gguf/format.h"
-#include "checkpoint/planned_file.h"
+#include "checkpoint/io/planned_file.h"
 
 namespace nvfp4::gguf {
 

@@ -4,10 +4,10 @@
 #include <unordered_map>
 
 #include "checkpoint/gguf/config.h"
-#include "checkpoint/json_text.h"
-#include "checkpoint/model_links.h"
-#include "checkpoint/printable.h"
-#include "checkpoint/text_file.h"
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/model_links.h"
+#include "checkpoint/io/printable.h"
+#include "checkpoint/io/text_file.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

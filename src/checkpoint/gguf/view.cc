@@ -14,10 +14,10 @@
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/keys.h"
 #include "checkpoint/gguf/names.h"
-#include "checkpoint/grow.h"
-#include "checkpoint/json_text.h"
-#include "checkpoint/printable.h"
-#include "checkpoint/reciprocals.h"
+#include "checkpoint/io/grow.h"
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/printable.h"
+#include "checkpoint/io/reciprocals.h"
 #include "core/require.h"
 
 namespace nvfp4::gguf {

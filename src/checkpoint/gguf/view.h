@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "checkpoint/tensor_file.h"
+#include "checkpoint/io/tensor_file.h"
 
 namespace nvfp4::gguf {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/declared.h"
-#include "checkpoint/logical_tensor.h"
+#include "checkpoint/formats/declared.h"
+#include "checkpoint/formats/logical_tensor.h"
 #include "nvfp4/verify.h"
 
 /// The checks of `nvfp4 verify`, each on its own file.

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cctype>
 
-#include "checkpoint/exclusions.h"
-#include "checkpoint/model_config.h"
-#include "checkpoint/select.h"
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/families/select.h"
+#include "checkpoint/formats/exclusions.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/model_config.h"
+#include "checkpoint/families/model_config.h"
 
 namespace nvfp4::checkpoint {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/quantized_tensors.h"
+#include "checkpoint/source/quantized_tensors.h"
 #include "checkpoint/verify/checks.h"
 
 namespace nvfp4::checkpoint {

@@ -1,13 +1,13 @@
 // Which files there are, and whether they and the index can be read and agree.
 #include <algorithm>
 
-#include "checkpoint/input_hints.h"
-#include "checkpoint/lost_scales.h"
-#include "checkpoint/model_config.h"
-#include "checkpoint/model_folder.h"
-#include "checkpoint/pattern.h"
-#include "checkpoint/printable.h"
-#include "checkpoint/text_file.h"
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/formats/lost_scales.h"
+#include "checkpoint/io/input_hints.h"
+#include "checkpoint/io/printable.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/match/pattern.h"
+#include "checkpoint/source/model_folder.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 

@@ -9,7 +9,7 @@
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/gguf/names.h"
 #include "checkpoint/gguf/view.h"
-#include "checkpoint/printable.h"
+#include "checkpoint/io/printable.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 

@@ -6,9 +6,9 @@
 #include <span>
 #include <utility>
 
-#include "checkpoint/expert_layers.h"
-#include "checkpoint/fuse.h"
-#include "checkpoint/select.h"
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/fuse.h"
+#include "checkpoint/families/select.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 

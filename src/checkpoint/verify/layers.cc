@@ -6,8 +6,8 @@
 #include <map>
 #include <span>
 
-#include "checkpoint/model_config.h"
-#include "checkpoint/pattern.h"
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/match/pattern.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
-#include "checkpoint/expert_layers.h"
-#include "checkpoint/select.h"
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/select.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 

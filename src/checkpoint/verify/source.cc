@@ -6,8 +6,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "checkpoint/quantized_tensors.h"
-#include "checkpoint/tensor_pairs.h"
+#include "checkpoint/compare/tensor_pairs.h"
+#include "checkpoint/source/quantized_tensors.h"
 #include "checkpoint/verify/checks.h"
 #include "checkpoint/verify/derived.h"
 #include "core/require.h"

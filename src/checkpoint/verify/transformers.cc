@@ -3,8 +3,8 @@
 #include <cctype>
 #include <set>
 
-#include "checkpoint/expert_layers.h"
-#include "checkpoint/model_config.h"
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/model_config.h"
 #include "checkpoint/verify/checks.h"
 #include "checkpoint/verify/transformers_init.h"
 #include "core/require.h"

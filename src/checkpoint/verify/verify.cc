@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/json_text.h"
+#include "checkpoint/io/json_text.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 

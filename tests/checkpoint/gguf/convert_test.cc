@@ -6,7 +6,7 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "checkpoint/tensor_file.h"
+#include "checkpoint/io/tensor_file.h"
 #include "nvfp4/error.h"
 
 /// Conversions to GGUF, and back.

@@ -5,8 +5,8 @@
 #include "checkpoint/expect_error.h"
 #include "checkpoint/gguf/gguf_bytes.h"
 #include "checkpoint/gguf/gguf_models.h"
-#include "checkpoint/json_text.h"
-#include "checkpoint/tensor_file.h"
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/tensor_file.h"
 #include "nvfp4/error.h"
 #include "nvfp4/verify.h"
 

@@ -1,0 +1,243 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <mutex>
+
+#include "checkpoint/compare/tensor_pairs.h"
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/source/quantized_tensors.h"
+#include "core/parallel_for.h"
+#include "nvfp4/checkpoint.h"
+
+namespace nvfp4 {
+namespace {
+
+using namespace checkpoint;
+constexpr std::int64_t kChunkElements = 1 << 20;  // a multiple of every block
+
+struct Sums {
+  double squared_error = 0, squared_norm = 0;
+  float max_error = 0;
+  bool identical = true;
+};
+
+struct Chunk {
+  std::size_t pair;
+  std::int64_t begin, size;
+};
+
+Sums measure(std::span<const float> a, std::span<const float> b) {
+  // Independent sums let the compiler use vectors; their order is fixed, so is the result.
+  constexpr std::size_t kLanes = 8;
+  std::array<double, kLanes> error{}, norm{};
+  std::array<float, kLanes> largest{};
+  const auto add = [&](std::size_t lane, float x, float y) {
+    const double d = static_cast<double>(x) - static_cast<double>(y);
+    error[lane] += d * d;
+    norm[lane] += static_cast<double>(x) * static_cast<double>(x);
+    largest[lane] = std::max(largest[lane], static_cast<float>(std::fabs(d)));
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= a.size(); i += kLanes)
+    for (std::size_t l = 0; l < kLanes; ++l) add(l, a[i + l], b[i + l]);
+  for (; i < a.size(); ++i) add(i % kLanes, a[i], b[i]);
+  Sums sums;
+  for (std::size_t l = 0; l < kLanes; ++l) {
+    sums.squared_error += error[l];
+    sums.squared_norm += norm[l];
+    sums.max_error = std::max(sums.max_error, largest[l]);
+  }
+  // std::max drops NaN.
+  if (std::isnan(sums.squared_error)) sums.max_error = std::nanf("");
+  sums.identical = std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  return sums;
+}
+
+double sqnr_db(double squared_error, double squared_norm) {
+  if (squared_error == 0) return std::numeric_limits<double>::infinity();
+  return 10 * std::log10(squared_norm / squared_error);
+}
+
+double relative(double squared_error, double squared_norm) {
+  return squared_error == 0 ? 0 : std::sqrt(squared_error / squared_norm);
+}
+
+/// NaN is worse than everything.
+double badness(double x) { return std::isnan(x) ? std::numeric_limits<double>::infinity() : x; }
+
+/// Of tensors that are sorted by it.
+double median(const std::vector<TensorDifference>& tensors) {
+  if (tensors.empty()) return 0;
+  const std::size_t n = tensors.size();
+  return (tensors[(n - 1) / 2].relative_error + tensors[n / 2].relative_error) / 2;
+}
+
+std::vector<Chunk> chunks_of(const std::vector<TensorPair>& pairs) {
+  std::vector<Chunk> chunks;
+  for (std::size_t p = 0; p < pairs.size(); ++p) {
+    std::int64_t elements = 1;
+    for (const std::int64_t d : pairs[p].shape) elements *= d;
+    std::int64_t step = kChunkElements;
+    if (!pairs[p].a.whole() || !pairs[p].b.whole())
+      step = std::max<std::int64_t>(1, kChunkElements / pairs[p].shape[1]) * pairs[p].shape[1];
+    for (std::int64_t i = 0; i < elements; i += step)
+      chunks.push_back({p, i, std::min(step, elements - i)});
+  }
+  return chunks;
+}
+
+bool same_bytes(const TensorPair& pair, const Chunk& c) {
+  const int bits = safetensors::dtype_bits(pair.a.tensor->data.info->dtype);
+  const auto size = static_cast<std::size_t>(c.size) * static_cast<std::size_t>(bits) / 8;
+  std::vector<std::byte> a(size), b(size);
+  pair.a.tensor->read_bytes(c.begin, a);
+  pair.b.tensor->read_bytes(c.begin, b);
+  return a == b;
+}
+
+Sums measure(const TensorPair& pair, const Chunk& c) {
+  if (!pair.a.tensor->readable()) {  // then both are of the same dtype
+    Sums sums;
+    sums.identical = same_bytes(pair, c);
+    if (!sums.identical) sums.squared_error = std::nan(""), sums.max_error = std::nanf("");
+    return sums;
+  }
+  thread_local std::vector<float> a, b;
+  a.resize(static_cast<std::size_t>(c.size));
+  b.resize(static_cast<std::size_t>(c.size));
+  const std::int64_t cols = pair.shape.empty() ? 1 : pair.shape.back();
+  pair.a.read(c.begin, cols, a);
+  pair.b.read(c.begin, cols, b);
+  Sums sums = measure(a, b);
+  if (sums.identical && pair.a.whole() && pair.b.whole() && !pair.a.tensor->exact_as_float() &&
+      pair.a.tensor->form_name() == pair.b.tensor->form_name())
+    sums.identical = same_bytes(pair, c);
+  return sums;
+}
+
+/// Of the input, for the progress display.
+std::uint64_t bytes_read(const TensorPair& pair, const Chunk& c) {
+  double bytes = 0;  // of an element
+  for (const LogicalTensor* t : {pair.a.tensor, pair.b.tensor})
+    bytes += static_cast<double>(t->bytes) / static_cast<double>(t->elements());
+  return static_cast<std::uint64_t>(static_cast<double>(c.size) * bytes);
+}
+
+}  // namespace
+
+namespace checkpoint {
+
+CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
+                            const CheckpointReader& checkpoint_b, TensorPairs& matched,
+                            const std::function<void(const Progress&)>& on_progress) {
+  const std::vector<Chunk> chunks = chunks_of(matched.pairs);
+
+  std::vector<std::int64_t> left(matched.pairs.size());
+  Progress progress;
+  for (const Chunk& c : chunks) {
+    ++left[c.pair];
+    progress.bytes_total += bytes_read(matched.pairs[c.pair], c);
+  }
+  progress.tensors_total = static_cast<std::int64_t>(matched.pairs.size());
+  std::mutex mutex;
+  std::vector<Sums> parts(chunks.size());
+  parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
+    const Chunk& c = chunks[static_cast<std::size_t>(i)];
+    const TensorPair& pair = matched.pairs[c.pair];
+    parts[static_cast<std::size_t>(i)] = measure(pair, c);
+    const std::lock_guard lock(mutex);
+    progress.tensor = pair.name;
+    progress.tensors_done += --left[c.pair] == 0;
+    progress.bytes_done += bytes_read(pair, c);
+    if (on_progress) on_progress(progress);
+  });
+
+  std::vector<Sums> totals(matched.pairs.size());
+  for (std::size_t i = 0; i < chunks.size(); ++i) {  // in order: the sums never depend on threads
+    Sums& total = totals[chunks[i].pair];
+    total.squared_error += parts[i].squared_error;
+    total.squared_norm += parts[i].squared_norm;
+    if (!(parts[i].max_error <= total.max_error)) total.max_error = parts[i].max_error;
+    total.identical &= parts[i].identical;
+  }
+
+  CompareReport report;
+  double squared_error = 0, squared_norm = 0;
+  for (std::size_t p = 0; p < matched.pairs.size(); ++p) {
+    const TensorPair& pair = matched.pairs[p];
+    const Sums& s = totals[p];
+    TensorDifference t;
+    t.form_a = pair.a.tensor->form_name();
+    t.form_b = pair.b.tensor->form_name();
+    if (s.identical && t.form_a == t.form_b) {
+      ++report.identical;
+      continue;
+    }
+    t.name = pair.name;
+    t.shape = pair.shape;
+    t.squared_error = s.squared_error;
+    t.squared_norm = s.squared_norm;
+    t.relative_error = relative(s.squared_error, s.squared_norm);
+    t.sqnr_db = sqnr_db(s.squared_error, s.squared_norm);
+    t.max_error = s.max_error;
+    squared_error += s.squared_error;
+    squared_norm += s.squared_norm;
+    if (!(t.max_error <= report.max_error)) report.max_error = t.max_error;
+    report.tensors.push_back(std::move(t));
+  }
+  std::ranges::stable_sort(report.tensors, [](const auto& x, const auto& y) {
+    return badness(x.relative_error) > badness(y.relative_error);
+  });
+  report.relative_error = relative(squared_error, squared_norm);
+  report.sqnr_db = sqnr_db(squared_error, squared_norm);
+  report.median_relative_error = median(report.tensors);
+  report.complete_a = checkpoint_a.complete();
+  report.complete_b = checkpoint_b.complete();
+  report.only_in_a = std::move(matched.only_in_a);
+  report.only_in_b = std::move(matched.only_in_b);
+  report.shape_mismatch = std::move(matched.shape_mismatch);
+  return report;
+}
+
+}  // namespace checkpoint
+
+CompareReport compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b,
+                                  const std::function<void(const Progress&)>& on_progress) {
+  const CheckpointReader checkpoint_a(a), checkpoint_b(b);
+  TensorPairs matched = pair_tensors(checkpoint_a, checkpoint_b);
+  return compare_pairs(checkpoint_a, checkpoint_b, matched, on_progress);
+}
+
+std::string to_json(const CompareReport& report) {
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  for (const TensorDifference& t : report.tensors)
+    tensors.push_back({{"name", t.name},
+                       {"shape", t.shape},
+                       {"form_a", t.form_a},
+                       {"form_b", t.form_b},
+                       {"relative_error", t.relative_error},
+                       {"sqnr_db", t.sqnr_db},
+                       {"max_error", t.max_error},
+                       {"squared_error", t.squared_error},
+                       {"squared_norm", t.squared_norm}});
+  return dump_pretty(
+      {{"relative_error", report.relative_error},
+       {"sqnr_db", report.sqnr_db},
+       {"max_error", report.max_error},
+       {"median_relative_error", report.median_relative_error},
+       {"worst_relative_error", report.tensors.empty() ? 0 : report.tensors.front().relative_error},
+       {"worst", report.tensors.empty() ? "" : report.tensors.front().name},
+       {"complete_a", report.complete_a},
+       {"complete_b", report.complete_b},
+       {"identical", report.identical},
+       {"different", report.tensors.size()},
+       {"only_in_a", report.only_in_a},
+       {"only_in_b", report.only_in_b},
+       {"shape_mismatch", report.shape_mismatch},
+       {"tensors", std::move(tensors)}});
+}
+
+}  // namespace nvfp4

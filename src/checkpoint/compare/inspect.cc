@@ -1,0 +1,203 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <set>
+
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/source/quantized_tensors.h"
+#include "core/parallel_for.h"
+#include "core/require.h"
+#include "nvfp4/checkpoint.h"
+
+namespace nvfp4 {
+namespace {
+
+using namespace checkpoint;
+constexpr std::uint64_t kChunkBytes = 4 << 20;
+using ByteCounts = std::array<std::uint64_t, 256>;
+
+void count_bytes(std::span<const std::byte> bytes, ByteCounts& counts) {
+  // Four tables: equal neighbours would wait for each other's increment.
+  std::array<std::array<std::uint32_t, 256>, 4> partial{};
+  std::size_t i = 0;
+  for (; i + 4 <= bytes.size(); i += 4)
+    for (std::size_t j = 0; j < 4; ++j) ++partial[j][static_cast<std::size_t>(bytes[i + j])];
+  for (; i < bytes.size(); ++i) ++partial[0][static_cast<std::size_t>(bytes[i])];
+  for (std::size_t v = 0; v < 256; ++v)
+    for (const auto& p : partial) counts[v] += p[v];
+}
+
+struct Chunk {
+  std::size_t tensor;
+  bool scales;
+  std::uint64_t offset, size;
+};
+
+void set_codes(InspectedTensor& t, const ByteCounts& counts) {
+  t.codes.assign(16, 0);
+  for (std::size_t v = 0; v < 256; ++v) {
+    t.codes[v & 15] += counts[v];
+    t.codes[v >> 4] += counts[v];
+  }
+}
+
+/// A single NaN scale makes both ends NaN: it must not go unseen.
+void set_scale_range(InspectedTensor& t, const ByteCounts& counts) {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  bool nan = false;
+  for (std::size_t v = 0; v < 256; ++v) {
+    if (counts[v] == 0) continue;
+    const double value = E4M3{static_cast<std::uint8_t>(v)}.to_float();
+    nan |= std::isnan(value);
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  const bool empty = low > high;
+  t.scale_min = nan || empty ? std::nan("") : low;
+  t.scale_max = nan || empty ? std::nan("") : high;
+}
+
+/// Fills codes, scale_min and scale_max of the NVFP4 tensors, and scales of the report; `of[i]` is
+/// that of `report.tensors[i]`.
+void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport& report,
+                     const std::function<void(const Progress&)>& on_progress) {
+  struct Counts {
+    ByteCounts codes{}, scales{};
+    std::uint64_t left = 0;  // chunks
+  };
+  std::vector<Chunk> chunks;
+  std::vector<Counts> counts(of.size());
+  Progress progress;
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    if (!of[i]->is_nvfp4()) continue;
+    const std::size_t first = chunks.size();
+    for (const bool scales : {false, true}) {
+      const std::uint64_t bytes = (scales ? of[i]->scales : of[i]->data).info->bytes;
+      for (std::uint64_t offset = 0; offset < bytes; offset += kChunkBytes)
+        chunks.push_back({i, scales, offset, std::min(kChunkBytes, bytes - offset)});
+      progress.bytes_total += bytes;
+    }
+    counts[i].left = chunks.size() - first;
+    progress.tensors_total += 1;
+  }
+  std::mutex mutex;
+  parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
+    const Chunk& c = chunks[static_cast<std::size_t>(i)];
+    const StoredTensor& stored = c.scales ? of[c.tensor]->scales : of[c.tensor]->data;
+    thread_local std::vector<std::byte> buffer;
+    buffer.resize(c.size);
+    stored.file->read(*stored.info, c.offset, buffer);
+    ByteCounts mine{};
+    count_bytes(buffer, mine);
+    const std::lock_guard lock(mutex);
+    Counts& total = counts[c.tensor];
+    ByteCounts& sum = c.scales ? total.scales : total.codes;
+    for (std::size_t v = 0; v < 256; ++v) sum[v] += mine[v];
+    progress.tensor = of[c.tensor]->name;
+    progress.tensors_done += --total.left == 0;
+    progress.bytes_done += c.size;
+    if (on_progress) on_progress(progress);
+  });
+  report.scales.assign(256, 0);
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    if (!of[i]->is_nvfp4()) continue;
+    set_codes(report.tensors[i], counts[i].codes);
+    set_scale_range(report.tensors[i], counts[i].scales);
+    for (std::size_t v = 0; v < 256; ++v) report.scales[v] += counts[i].scales[v];
+  }
+}
+
+/// As the file counts them: blocks of a type that is not read are bytes to a LogicalTensor.
+std::uint64_t parameters_of(const LogicalTensor& t) {
+  if (!t.is_plain()) return static_cast<std::uint64_t>(t.elements());
+  std::uint64_t n = 1;
+  for (const std::int64_t d : t.data.file->stored_form(*t.data.info).shape)
+    n *= static_cast<std::uint64_t>(d);
+  return n;
+}
+
+InspectedTensor describe(const LogicalTensor& t) {
+  InspectedTensor out;
+  out.name = t.name;
+  StoredForm form = t.data.file->stored_form(*t.data.info);
+  out.dtype = std::move(form.type);
+  out.shape = t.is_plain() ? std::move(form.shape) : t.shape;
+  out.bytes = t.bytes;
+  out.file = t.data.file->path().filename().string();
+  if (!t.is_plain()) {
+    out.scheme = t.form_name();
+    std::ranges::transform(out.scheme, out.scheme.begin(),
+                           [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  }
+  if (!t.is_nvfp4()) return out;
+  for (const GlobalScale& g : t.globals)
+    out.global_scale = std::max<double>(out.global_scale, g.multiplier);
+  out.input_scale = t.input_scale();
+  out.scale_min = out.scale_max = std::nan("");
+  return out;
+}
+
+}  // namespace
+
+InspectReport inspect_checkpoint(const InspectOptions& options) {
+  const CheckpointReader reader(options.path, Naming::stored);
+  InspectReport report;
+  report.path = options.path.string();
+  report.complete = reader.complete();
+  report.model_type = reader.model_type();
+  report.format = reader.container();
+  std::vector<const LogicalTensor*> shown;
+  bool input_scales = false;
+  std::set<std::string> formats;
+  for (const LogicalTensor& t : reader.tensors()) {
+    report.bytes += t.bytes;
+    report.parameters += parameters_of(t);
+    if (!t.is_plain()) formats.insert(std::string(t.names->scheme));
+    if (t.is_nvfp4()) {
+      input_scales |= t.input_scale().has_value();
+      report.scheme = input_scales ? "nvfp4" : "nvfp4a16";
+    } else if (!t.is_plain() && report.scheme.empty()) {
+      report.scheme = t.names->scheme;
+    }
+    if (!options.tensor || t.name == *options.tensor || t.name == *options.tensor + ".weight")
+      shown.push_back(&t);
+  }
+  if (!formats.empty()) report.format = fmt::format("{}", fmt::join(formats, ", "));
+  require<ValueError>(!options.tensor || !shown.empty(), "{}: holds no tensor '{}'", report.path,
+                      options.tensor.value_or(""));
+  for (const LogicalTensor* t : shown) report.tensors.push_back(describe(*t));
+  if (options.histograms) read_histograms(shown, report, options.progress);
+  return report;
+}
+
+std::string to_json(const InspectReport& report) {
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  for (const InspectedTensor& t : report.tensors) {
+    nlohmann::ordered_json j{{"name", t.name},   {"dtype", t.dtype}, {"scheme", t.scheme},
+                             {"shape", t.shape}, {"bytes", t.bytes}, {"file", t.file}};
+    if (t.scheme == "nvfp4") {
+      j["global_scale"] = t.global_scale;
+      j["input_scale"] = t.input_scale ? nlohmann::ordered_json(*t.input_scale) : nullptr;
+      j["scale_min"] = t.scale_min;
+      j["scale_max"] = t.scale_max;
+      if (!t.codes.empty()) j["codes"] = t.codes;
+    }
+    tensors.push_back(std::move(j));
+  }
+  nlohmann::ordered_json out{{"path", report.path},
+                             {"format", report.format},
+                             {"scheme", report.scheme},
+                             {"model_type", report.model_type},
+                             {"complete", report.complete},
+                             {"bytes", report.bytes},
+                             {"parameters", report.parameters}};
+  if (!report.scales.empty()) out["scales"] = report.scales;
+  out["tensors"] = std::move(tensors);
+  return dump_pretty(out);
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,118 @@
+#include "checkpoint/compare/tensor_pairs.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "checkpoint/families/experts.h"
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/families/select.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Names = std::unordered_set<std::string_view>;
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+/// The pairs of `stacked` with the experts of `other`; none unless every expert is there and fits.
+std::vector<TensorPair> unstack(const LogicalTensor& stacked, const ModelConfig& config,
+                                const CheckpointReader& other) try {
+  std::vector<TensorPair> pairs;
+  for (const WeightSlice& slice :
+       slice_experts(stacked.plain_info(), config, orientation(stacked))) {
+    const LogicalTensor* t = other.find(slice.module + ".weight");
+    const std::vector<std::int64_t> shape{slice.rows, slice.cols};
+    if (t == nullptr || t->shape != shape) return {};
+    pairs.push_back(
+        {t->name, shape, {&stacked, slice.offset, slice.row_stride, slice.col_stride}, {t}});
+  }
+  return pairs;
+} catch (const ValueError&) {  // nothing tells rows from columns
+  return {};
+}
+
+/// Pairs the stacks of `a` in `left_a` with tensors of `b` in `left_b`, and takes both out.
+void pair_stacks(const CheckpointReader& a, const CheckpointReader& b, bool swapped, Names& left_a,
+                 Names& left_b, std::vector<TensorPair>& out) {
+  std::optional<ModelConfig> config;
+  for (const LogicalTensor& t : a.tensors()) {
+    if (!left_a.contains(t.name)) continue;
+    if (classify(t.plain_info(), "").kind != "stacked experts") continue;
+    if (!config) config = parse_model_config(a.config_text(), a.config_file());
+    std::vector<TensorPair> pairs = unstack(t, *config, b);
+    if (pairs.empty()) continue;
+    left_a.erase(t.name);
+    for (TensorPair& pair : pairs) {
+      left_b.erase(pair.b.tensor->name);
+      if (swapped) std::swap(pair.a, pair.b);
+      out.push_back(std::move(pair));
+    }
+  }
+}
+
+}  // namespace
+
+void TensorSlice::read(std::int64_t begin, std::int64_t cols, std::span<float> out) const {
+  if (whole()) return tensor->read(begin, out);
+  const std::int64_t row = begin / cols;
+  const auto rows = static_cast<std::int64_t>(out.size()) / cols;
+  const std::int64_t start = first + row * row_stride;
+  if (col_stride == 1) {
+    for (std::int64_t i = 0; i < rows; ++i)
+      tensor->read(start + i * row_stride,
+                   out.subspan(static_cast<std::size_t>(i * cols), static_cast<std::size_t>(cols)));
+    return;
+  }
+  // Some columns at a time, so that what is written of a row lies together.
+  const std::int64_t at_once = std::min<std::int64_t>(16, cols);
+  const std::int64_t length = (rows - 1) * row_stride + 1;
+  thread_local std::vector<float> columns;
+  columns.resize(static_cast<std::size_t>(at_once * length));
+  for (std::int64_t j0 = 0; j0 < cols; j0 += at_once) {
+    const std::int64_t band = std::min(at_once, cols - j0);
+    for (std::int64_t j = 0; j < band; ++j)
+      tensor->read(start + (j0 + j) * col_stride,
+                   std::span(columns).subspan(static_cast<std::size_t>(j * length),
+                                              static_cast<std::size_t>(length)));
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < band; ++j)
+        out[static_cast<std::size_t>(i * cols + j0 + j)] =
+            columns[static_cast<std::size_t>(j * length + i * row_stride)];
+  }
+}
+
+TensorPairs pair_tensors(const CheckpointReader& a, const CheckpointReader& b) {
+  TensorPairs out;
+  Names left_a, left_b;
+  for (const LogicalTensor& t : b.tensors())
+    if (a.find(t.name) == nullptr) left_b.insert(t.name);
+  for (const LogicalTensor& t : a.tensors()) {
+    const LogicalTensor* other = b.find(t.name);
+    if (other == nullptr)
+      left_a.insert(t.name);
+    else if (t.shape != other->shape)
+      out.shape_mismatch.push_back(
+          fmt::format("{}: {} and {}", t.name, shape_text(t.shape), shape_text(other->shape)));
+    else if (t.form_name() != other->form_name() && !(t.readable() && other->readable()))
+      out.shape_mismatch.push_back(fmt::format("{}: {} and {} cannot be compared", t.name,
+                                               t.form_name(), other->form_name()));
+    else
+      out.pairs.push_back({t.name, t.shape, {&t}, {other}});
+  }
+  pair_stacks(a, b, false, left_a, left_b, out.pairs);
+  pair_stacks(b, a, true, left_b, left_a, out.pairs);
+  for (const LogicalTensor& t : a.tensors())
+    if (left_a.contains(t.name)) out.only_in_a.push_back(t.name);
+  for (const LogicalTensor& t : b.tensors())
+    if (left_b.contains(t.name)) out.only_in_b.push_back(t.name);
+  return out;
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,170 @@
+#include "checkpoint/encode/chunk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "checkpoint/io/grow.h"
+#include "checkpoint/io/printable.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+constexpr std::int64_t kChunkElements = 1 << 18;
+/// A transposed chunk reads a piece of each column: wider pieces, fewer reads. Codes are narrow.
+constexpr std::int64_t kTransposedChunkElements = 1 << 20;
+
+std::int64_t element_bytes(const LogicalTensor& t) { return dtype_size(read_dtype(t)); }
+
+/// Elements that start at `begin`, of `size` bytes: in the read dtype, or FP32.
+void read_elements(const LogicalTensor& t, std::int64_t begin, std::span<std::byte> out,
+                   std::int64_t size) {
+  if (t.is_plain() && size == element_bytes(t)) return t.read_bytes(begin, out);
+  t.read(begin, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
+}
+
+/// out[n, k] = in[k, n * step], a tile at a time so that both sides stay in the cache.
+template <class T>
+void transpose(const T* in, std::int64_t in_width, std::int64_t step, std::int64_t rows,
+               std::int64_t cols, T* out) {
+  constexpr std::int64_t kTile = 32;
+  for (std::int64_t k0 = 0; k0 < cols; k0 += kTile)
+    for (std::int64_t n0 = 0; n0 < rows; n0 += kTile)
+      for (std::int64_t n = n0; n < std::min(n0 + kTile, rows); ++n)
+        for (std::int64_t k = k0; k < std::min(k0 + kTile, cols); ++k)
+          out[n * cols + k] = in[k * in_width + n * step];
+}
+
+/// read_rows() with elements of `size` bytes.
+void read_rows_as(std::int64_t size, const LogicalTensor& t, const WeightSlice& slice,
+                  std::int64_t row, std::int64_t rows, std::vector<std::byte>& strip,
+                  std::span<std::byte> out) {
+  const std::int64_t begin = slice.offset + row * slice.row_stride;
+  if (slice.col_stride == 1 && slice.row_stride == slice.cols)
+    return read_elements(t, begin, out, size);
+  const auto part = [](std::span<std::byte> all, std::int64_t i, std::int64_t bytes) {
+    return all.subspan(static_cast<std::size_t>(i * bytes), static_cast<std::size_t>(bytes));
+  };
+  if (slice.col_stride == 1) {
+    for (std::int64_t i = 0; i < rows; ++i)
+      read_elements(t, begin + i * slice.row_stride, part(out, i, slice.cols * size), size);
+    return;
+  }
+  const std::int64_t width = (rows - 1) * slice.row_stride + 1;
+  const auto columns = grow(strip, width * slice.cols * size);
+  for (std::int64_t k = 0; k < slice.cols; ++k)
+    read_elements(t, begin + k * slice.col_stride, part(columns, k, width * size), size);
+  if (size == 4)
+    transpose(reinterpret_cast<const std::uint32_t*>(strip.data()), width, slice.row_stride, rows,
+              slice.cols, reinterpret_cast<std::uint32_t*>(out.data()));
+  else
+    transpose(reinterpret_cast<const std::uint16_t*>(strip.data()), width, slice.row_stride, rows,
+              slice.cols, reinterpret_cast<std::uint16_t*>(out.data()));
+}
+
+}  // namespace
+
+DType read_dtype(const LogicalTensor& tensor) {
+  return tensor.is_plain() ? matrix_dtype(tensor.data.info->dtype) : DType::f32;
+}
+
+std::int64_t rows_per_chunk(const Unit& unit) {
+  const std::int64_t elements = unit.slice.col_stride == 1 ? kChunkElements
+                                : unit.work == Work::move  ? 4 * kTransposedChunkElements
+                                                           : kTransposedChunkElements;
+  return std::clamp<std::int64_t>(round_up(elements / unit.out_cols(), unit.row_multiple),
+                                  std::min(unit.row_multiple, unit.slice.rows), unit.slice.rows);
+}
+
+std::int64_t elements_per_measure(const LogicalTensor& tensor) {
+  return (std::int64_t{1} << 20) * 8 /
+         (tensor.is_plain() ? safetensors::dtype_bits(tensor.data.info->dtype) : 32);
+}
+
+AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
+                         const Backend& backend, Buffers& buffers) {
+  return measure_chunk(tensor, begin, count, backend,
+                       grow(buffers.input, count * element_bytes(tensor)));
+}
+
+AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
+                         const Backend& backend, std::span<std::byte> bytes) {
+  read_elements(tensor, begin, bytes, element_bytes(tensor));
+  return backend.amax({bytes.data(), read_dtype(tensor), 1, count}, 0, 1);
+}
+
+void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count) {
+  std::vector<std::byte> buffer;
+  const auto bytes = grow(buffer, count * element_bytes(tensor));
+  read_elements(tensor, begin, bytes, element_bytes(tensor));
+  const MatrixView x(bytes.data(), read_dtype(tensor), 1, count);
+  const std::string file = tensor.data.file->path().string();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float value = x.at(0, i);
+    if (std::isfinite(value)) continue;
+    std::string index;
+    std::int64_t rest = begin + i;
+    for (std::size_t d = tensor.shape.size(); d-- > 0; rest /= tensor.shape[d])
+      index = fmt::format("{}{}{}", rest % tensor.shape[d], index.empty() ? "" : ", ", index);
+    throw ValueError(
+        fmt::format("{}: {}[{}] = {}, must be finite; --ignore keeps a tensor as it is", file,
+                    printable(tensor.name), index, value));
+  }
+  throw IoError(fmt::format("{}: {} changed while it was read", file, printable(tensor.name)));
+}
+
+void read_rows(const LogicalTensor& t, const WeightSlice& slice, std::int64_t row,
+               std::int64_t rows, std::vector<std::byte>& strip, std::span<std::byte> out) {
+  read_rows_as(element_bytes(t), t, slice, row, rows, strip, out);
+}
+
+EncodedChunk encode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
+                          std::int64_t rows, const QuantizeOptions& options, Buffers& buffers) {
+  const auto input = grow(buffers.input, rows * slice.cols * element_bytes(tensor));
+  read_rows(tensor, slice, row, rows, buffers.strip, input);
+  const MatrixView x(input.data(), read_dtype(tensor), rows, slice.cols);
+  const QuantizedShape shape{.rows = rows, .cols = slice.cols};
+  const auto codes = grow(buffers.codes, shape.code_bytes());
+  const auto scales = grow(buffers.scales, shape.scale_bytes());
+  float global = 0;
+  const QuantizedSpan out(shape, reinterpret_cast<std::uint8_t*>(codes.data()),
+                          reinterpret_cast<std::uint8_t*>(scales.data()), &global);
+  quantize_into(x, out, options);
+  return {codes, scales, {quantization_error(x, out, options.backend)}};
+}
+
+EncodedChunk decode_chunk(const Plan& plan, const Unit& unit, std::int64_t row, std::int64_t rows,
+                          safetensors::DType dtype, Buffers& buffers) {
+  constexpr std::int64_t kFloat = sizeof(float);
+  const std::int64_t cols = unit.slice.cols, width = unit.out_cols(), parts = width / cols;
+  const auto input = grow(buffers.input, rows * width * kFloat);
+  const auto part_bytes = static_cast<std::size_t>(rows * cols * kFloat);
+  const auto source = [&](std::int64_t part) -> const LogicalTensor& {
+    return *plan.tensors[part == 0 ? unit.tensor : unit.second].source;
+  };
+  for (std::int64_t p = 0; p < parts; ++p)
+    read_rows_as(kFloat, source(p), unit.slice, row, rows, buffers.strip,
+                 input.subspan(static_cast<std::size_t>(p) * part_bytes, part_bytes));
+  if (dtype == safetensors::DType::f32 && parts == 1) return {input, {}, {}};
+  const auto* value = reinterpret_cast<const float*>(input.data());
+  const auto out = grow(buffers.codes, rows * width * 2);
+  auto* const bits = reinterpret_cast<std::uint16_t*>(out.data());
+  const bool bf16 = dtype == safetensors::DType::bf16;
+  const int infinity = bf16 ? 0x7F80 : 0x7C00;
+  const std::int64_t step = unit.interleaved ? parts : 1;
+  for (std::int64_t p = 0; p < parts; ++p)
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; ++c, ++value) {
+        std::uint16_t& to = bits[r * width + p * (unit.interleaved ? 1 : cols) + c * step];
+        to = bf16 ? BF16::from_float(*value).bits : FP16::from_float(*value).bits;
+        if ((to & 0x7FFF) == infinity && std::isfinite(*value))
+          throw ValueError(fmt::format(
+              "{}: {} has a weight of {}, {} holds at most {}",
+              source(p).data.file->path().string(), printable(source(p).name), *value,
+              safetensors::dtype_name(dtype), bf16 ? "3.39e38" : "65504; --to bf16 holds more"));
+      }
+  return {out, {}, {}};
+}
+
+}  // namespace nvfp4::checkpoint

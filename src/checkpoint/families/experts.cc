@@ -1,0 +1,110 @@
+#include "checkpoint/families/experts.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/match/pattern.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// Families whose modeling code has no place for a single expert.
+struct StackedFamily {
+  std::string_view model_type;
+  StackForm form;
+};
+constexpr StackedFamily kStackedFamilies[] = {
+    {"gpt_oss", {.transposed = true, .interleaved = true}},
+    {"llama4", {.transposed = true}},
+    {"llama4_text", {.transposed = true}},
+    {"qwen3_vl_moe", {.transposed = true}},
+    {"qwen3_vl_moe_text", {.transposed = true}},
+};
+
+/// True for [E, K, N], as x · W needs it; false for [E, N, K], as a linear layer stores it.
+bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfig& config) {
+  const std::int64_t hidden = config.hidden_size, d1 = t.shape[1], d2 = t.shape[2];
+  const std::int64_t n = down ? d1 : d2,
+                     k = down ? d2 : d1;  // where hidden is, if [E, N, K] or not
+  if (hidden > 0 && d1 != d2) {
+    // gate and up read the hidden state (K = hidden), down writes it (N = hidden).
+    const bool plain = down ? n == hidden : d2 == hidden;
+    const bool transposed = down ? k == hidden : d1 == hidden;
+    if (plain != transposed) return transposed;
+  }
+  if (const auto form = stack_form(config)) return form->transposed;
+  for (const char* type : {"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen2_moe", "mixtral",
+                           "deepseek_v3", "glm4_moe", "qwen3_next"})
+    if (config.is(type)) return false;
+  throw ValueError(fmt::format(
+      "{}: shape [{}, {}, {}] and hidden_size {} do not tell rows from columns; --ignore it",
+      t.name, t.shape[0], d1, d2, hidden));
+}
+
+}  // namespace
+
+std::optional<StackForm> stack_form(const ModelConfig& config) {
+  for (const StackedFamily& family : kStackedFamilies)
+    if (config.is(family.model_type)) return family.form;
+  return std::nullopt;
+}
+
+std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
+                                       const ModelConfig& config, std::optional<bool> known) {
+  require<ValueError>(std::ranges::find(tensor.shape, 0) == tensor.shape.end(),
+                      "{}: shape [{}], must not be empty", tensor.name,
+                      fmt::join(tensor.shape, ", "));
+  const std::string_view module = module_of(tensor.name);
+  const std::size_t dot = module.rfind('.');
+  const std::string_view last = module.substr(dot + 1);
+  const std::string parent(module.substr(0, dot));
+  const bool down = last == "down_proj" || last == "w2";
+  const bool fused = last == "gate_up_proj";
+  const bool transposed = known ? *known : is_transposed(tensor, down, config);
+  const std::int64_t experts = tensor.shape[0];
+  const std::int64_t all_rows = tensor.shape[transposed ? 2 : 1];
+  const std::int64_t cols = tensor.shape[transposed ? 1 : 2];
+  const std::int64_t parts = fused ? 2 : 1;
+  require<ValueError>(all_rows % parts == 0,
+                      "{}: {} rows of gate and up, must be even; --ignore it", tensor.name,
+                      all_rows);
+  const bool interleaved = fused && config.is("gpt_oss");
+  require<ValueError>(!interleaved || transposed || known, "{}: gpt_oss stores [experts, in, out]",
+                      tensor.name);
+  const std::int64_t rows = all_rows / parts;
+
+  std::vector<WeightSlice> slices;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    for (std::int64_t part = 0; part < parts; ++part) {
+      WeightSlice s;
+      s.module = fmt::format("{}.{}.{}", parent, e,
+                             !fused      ? last
+                             : part == 0 ? std::string_view("gate_proj")
+                                         : std::string_view("up_proj"));
+      s.rows = rows;
+      s.cols = cols;
+      const std::int64_t begin = e * all_rows * cols;
+      const std::int64_t row = transposed ? 1 : cols;
+      s.row_stride = interleaved ? 2 * row : row;
+      s.col_stride = transposed ? all_rows : 1;
+      s.offset = begin + part * (interleaved ? row : rows * row);
+      s.amax_begin = begin + part * rows * cols;
+      s.amax_count = rows * cols;
+      slices.push_back(std::move(s));
+    }
+  }
+  return slices;
+}
+
+std::vector<std::string> warnings_of_single_experts(const ModelConfig& config,
+                                                    const std::vector<std::string>& quantized) {
+  const auto is_expert = [](const std::string& m) { return !expert_layer_of(m).empty(); };
+  if (!config.is("gpt_oss") || std::ranges::none_of(quantized, is_expert)) return {};
+  return {"gpt_oss: experts are written one by one, loaders of this model read stacks of them"};
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,91 @@
+#include "checkpoint/families/fuse.h"
+
+#include "checkpoint/match/pattern.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// All of in_proj_qkv, in_proj_z, in_proj_b, ... of a linear attention layer are one set.
+std::string_view canonical(std::string_view component) {
+  return component.starts_with("in_proj_") ? "in_proj_*" : component;
+}
+
+std::string_view last_component(std::string_view module) {
+  const std::size_t dot = module.rfind('.');
+  return dot == std::string_view::npos ? module : module.substr(dot + 1);
+}
+
+const std::vector<std::vector<std::string>>& default_sets() {
+  static const std::vector<std::vector<std::string>> sets = {
+      {"q_proj", "k_proj", "v_proj"},
+      {"gate_proj", "up_proj"},
+      {"w1", "w3"},
+      {"q_a_proj", "kv_a_proj_with_mqa", "kv_a_proj"},
+      {"to_q", "to_k", "to_v"},
+      {"add_q_proj", "add_k_proj", "add_v_proj"},
+      {"wq", "wk", "wv"},
+      {"wq_a", "wkv_a", "wkv_a_with_mqa", "wkv"},
+      {"query", "key", "value"},
+      {"q", "k", "v"},
+      {"wi_0", "wi_1"},
+      {"c_fc_0", "c_fc_1"},
+      {"linear", "linear_v"},
+      {"in_proj_*"},
+  };
+  return sets;
+}
+
+}  // namespace
+
+void FuseRules::add(const std::vector<std::string>& names) {
+  const int set = next_++;
+  for (const std::string& name : names) {
+    const auto [it, fresh] = set_of_.try_emplace(std::string(canonical(name)), set);
+    if (fresh) continue;
+    const int old = it->second;
+    for (auto& entry : set_of_)
+      if (entry.second == old) entry.second = set;
+  }
+}
+
+FuseRules::FuseRules(const std::vector<std::string>& extra) {
+  for (const auto& set : default_sets()) add(set);
+  for (const std::string& text : extra) {
+    std::vector<std::string> names;
+    for (const std::string_view part : split_name(text, ',')) {
+      require<ValueError>(!part.empty() && part.find('.') == std::string_view::npos,
+                          "--fuse {}: must be last name components separated by commas", text);
+      names.emplace_back(part);
+    }
+    require<ValueError>(names.size() >= 2, "--fuse {}: one component, needs two or more", text);
+    add(names);
+    Extra& seen = extra_.emplace_back();
+    seen.text = text;
+    for (const std::string& name : names) seen.names.emplace(canonical(name));
+  }
+}
+
+void FuseRules::see(std::string_view module) {
+  const std::string_view last = canonical(last_component(module));
+  for (Extra& extra : extra_) extra.used = extra.used || extra.names.count(last) != 0;
+}
+
+std::vector<std::string> FuseRules::warnings() const {
+  std::vector<std::string> lines;
+  for (const Extra& extra : extra_)
+    if (!extra.used)
+      lines.push_back(fmt::format("--fuse {}: matches no quantized module", extra.text));
+  return lines;
+}
+
+std::string FuseRules::key(std::string_view module) const {
+  const std::string_view last = last_component(module);
+  const auto it = set_of_.find(canonical(last));
+  if (it == set_of_.end()) return std::string(module);
+  const std::string_view parent =
+      module.substr(0, last.size() == module.size() ? 0 : module.size() - last.size() - 1);
+  return fmt::format("{}.#{}", parent, it->second);
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,167 @@
+#include "checkpoint/families/model_config.h"
+
+#include <algorithm>
+
+#include "checkpoint/io/json_edit.h"
+#include "checkpoint/io/json_text.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kKey = "quantization_config";
+constexpr const char* kThinker = "thinker_config";  ///< a multimodal model within another
+
+/// Python writes NaN and Infinity, which JSON has not: null in their place, outside of strings.
+std::string without_python_numbers(const std::string& text) {
+  std::string out;
+  out.reserve(text.size());
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string_view rest = std::string_view(text).substr(i);
+    if (!in_string) {
+      std::size_t skip = 0;
+      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
+        if (skip == 0 && rest.starts_with(word)) skip = word.size();
+      if (skip > 0) {
+        out += "null";
+        i += skip;
+        continue;
+      }
+    }
+    if (in_string && text[i] == '\\' && i + 1 < text.size())
+      out += text[i++];
+    else if (text[i] == '"')
+      in_string = !in_string;
+    out += text[i++];
+  }
+  return out;
+}
+
+/// Calls visit(members) for the outermost object, then for the parts of a multimodal model.
+template <class Visit>
+void visit_parts(std::string_view text, Visit visit) {
+  const std::vector<JsonMember> whole = json_members(text, text.find('{'));
+  visit(whole);
+  for (const JsonMember& part : whole) {
+    if (part.key == kKey || !part.is_object(text)) continue;
+    const std::vector<JsonMember> members = json_members(text, part.begin);
+    visit(members);
+    if (part.key != kThinker) continue;
+    for (const JsonMember& inner : members)
+      if (inner.key != kKey && inner.is_object(text)) visit(json_members(text, inner.begin));
+  }
+}
+
+}  // namespace
+
+Json parse_config_json(const std::string& text, const std::string& file) {
+  Json json = parse_json(without_python_numbers(text), file);
+  require<FormatError>(json.is_object(), "{}: must be a JSON object", file);
+  return json;
+}
+
+const Json& language_model_config(const Json& json) {
+  const auto thinker = json.find(kThinker);
+  const Json& inner = thinker != json.end() && thinker->is_object() ? *thinker : json;
+  for (const Json* level : {&json, &inner})
+    for (const char* key : {"text_config", "llm_config", "language_config"})
+      if (const auto it = level->find(key); it != level->end() && it->is_object()) return *it;
+  return inner;
+}
+
+bool ModelConfig::is(std::string_view model_type) const {
+  return std::find(model_types.begin(), model_types.end(), model_type) != model_types.end();
+}
+
+ModelConfig parse_model_config(std::string text, const std::string& file) {
+  ModelConfig config;
+  config.file = file;
+  const Json json = parse_config_json(text, file);
+  const Json& language = language_model_config(json);
+  for (const Json* level : {&json, &language}) {
+    const auto type = level->find("model_type");
+    if (type != level->end() && type->is_string())
+      config.model_types.push_back(type->get<std::string>());
+  }
+  for (const char* key : {"hidden_size", "n_embd", "d_model"}) {
+    const auto size = language.find(key);
+    if (size == language.end() || !size->is_number_integer()) continue;
+    config.hidden_size = size->get<std::int64_t>();
+    break;
+  }
+  config.text = std::move(text);
+  return config;
+}
+
+std::string without_quantization_config(const ModelConfig& config) {
+  if (config.text.empty()) return {};
+  const Json json = parse_config_json(config.text, config.file);
+  const Json& language = language_model_config(json);
+  const bool nested = &language != &json && language.contains(kKey);
+  JsonEdits edits(config.text);
+  bool outermost = true;
+  visit_parts(config.text, [&](const std::vector<JsonMember>& members) {
+    if (outermost || nested) edits.remove(members, kKey);
+    outermost = false;
+  });
+  return edits.apply();
+}
+
+std::string with_dtype(const std::string& text, std::string_view dtype) {
+  if (text.empty()) return text;
+  JsonEdits edits(text);
+  visit_parts(text, [&](const std::vector<JsonMember>& members) {
+    for (const JsonMember& m : members) {
+      if (m.key != "torch_dtype" && m.key != "dtype") continue;
+      const std::string name = json_string(text, m);
+      const bool known = name == "bfloat16" || name == "float16";  // FP32 loses nothing
+      if (known && name != dtype) edits.replace(m.begin, m.end, fmt::format("\"{}\"", dtype));
+    }
+  });
+  return edits.apply();
+}
+
+std::string with_f32_as_bf16(const std::string& text) {
+  if (text.empty()) return text;
+  JsonEdits edits(text);
+  bool outermost = true, any = false;
+  visit_parts(text, [&](const std::vector<JsonMember>& members) {
+    for (const JsonMember& m : members) {
+      if (m.key != "torch_dtype" && m.key != "dtype") continue;
+      const std::string name = json_string(text, m);
+      if (name == "float32") edits.replace(m.begin, m.end, "\"bfloat16\"");
+      any |= outermost && !name.empty();
+    }
+    if (outermost && !any && !members.empty())
+      edits.replace(members.back().end, members.back().end, ",\n  \"dtype\": \"bfloat16\"");
+    outermost = false;
+  });
+  return edits.apply();
+}
+
+std::string without_member(const std::string& text, std::string_view key) {
+  JsonEdits edits(text);
+  edits.remove(json_members(text, text.find('{')), key);
+  return edits.apply();
+}
+
+std::string with_member(const std::string& given, std::string_view key, const Json& json) {
+  const std::string text = without_member(given, key);
+  const std::size_t brace = text.rfind('}');
+  const std::size_t last = text.find_last_not_of(" \t\r\n", brace - 1);
+  std::string value = dump_pretty(json);
+  for (std::size_t i = 0; (i = value.find('\n', i)) != std::string::npos; i += 3)
+    value.insert(i + 1, "  ");
+  return fmt::format("{}{}\n  \"{}\": {}\n{}", text.substr(0, last + 1),
+                     text[last] == '{' ? "" : ",", key, value, text.substr(brace));
+}
+
+std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {
+  if (config.text.empty()) return dump_pretty(Json{{kKey, quantization}}) + "\n";
+  return with_member(without_quantization_config(config), kKey, quantization);
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,246 @@
+#include "checkpoint/families/select.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <span>
+
+#include "checkpoint/families/kept_names.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Parts = std::span<const std::string_view>;
+
+bool one_of(std::string_view x, std::initializer_list<std::string_view> list) {
+  return std::find(list.begin(), list.end(), x) != list.end();
+}
+
+/// Of one part: "x", "x*", "*x" or "*x*".
+bool part_matches(std::string_view pattern, std::string_view part) {
+  const bool from = pattern.starts_with('*');
+  if (from) pattern.remove_prefix(1);
+  const bool to = pattern.ends_with('*');
+  if (to) pattern.remove_suffix(1);
+  if (from && to) return part.find(pattern) != std::string_view::npos;
+  return from ? part.ends_with(pattern) : to ? part.starts_with(pattern) : part == pattern;
+}
+
+/// The parts of a pattern against as many parts of a name.
+bool parts_match(std::string_view pattern, Parts parts) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::size_t dot = pattern.find('.');
+    if (!part_matches(pattern.substr(0, dot), parts[i])) return false;
+    pattern.remove_prefix(std::min(dot, pattern.size() - 1) + 1);
+  }
+  return true;
+}
+
+bool matches(std::string_view pattern, Where where, Parts parts) {
+  if (where == Where::last || where == Where::whole) {
+    const std::size_t n = static_cast<std::size_t>(std::ranges::count(pattern, '.')) + 1;
+    return (where == Where::last ? n <= parts.size() : n == parts.size()) &&
+           parts_match(pattern, parts.last(n));
+  }
+  if (where == Where::first) parts = parts.first(1);
+  if (where == Where::last3) parts = parts.last(std::min<std::size_t>(3, parts.size()));
+  return std::ranges::any_of(parts, [&](std::string_view p) { return part_matches(pattern, p); });
+}
+
+/// One of the patterns of a list.
+bool matches_one(std::string_view patterns, Where where, Parts parts) {
+  while (!patterns.empty()) {
+    const std::size_t space = std::min(patterns.find(' '), patterns.size());
+    if (matches(patterns.substr(0, space), where, parts)) return true;
+    patterns.remove_prefix(std::min(space + 1, patterns.size()));
+  }
+  return false;
+}
+
+bool is_model_type(std::string_view patterns, std::string_view model_type) {
+  return matches_one(patterns, Where::whole, Parts(&model_type, 1));
+}
+
+/// The first rule that fits; null if there is none.
+const NameRule* find_rule(std::span<const NameRule> rules, Parts module,
+                          std::string_view model_type) {
+  for (const NameRule& rule : rules) {
+    if (!rule.model_types.empty() && !is_model_type(rule.model_types, model_type)) continue;
+    if (matches_one(rule.names, rule.where, module)) return rule.kind.empty() ? nullptr : &rule;
+  }
+  return nullptr;
+}
+
+/// The projection that joins hidden state and embedding in front of a multi-token prediction block.
+bool is_mtp_joint(Parts module) {
+  return one_of(module.back(), {"fc", "input_proj", "e_proj", "h_proj"}) &&
+         matches_one("mtp* *nextn*", Where::any, module);
+}
+
+bool is_number(std::string_view p) {
+  return !p.empty() && p.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool is_expert(Parts module) {
+  for (std::size_t i = 0; i + 1 < module.size(); ++i)
+    if (module[i] == "experts" && is_number(module[i + 1])) return true;
+  return false;
+}
+
+constexpr const char* kConv1dReason = "Conv1D stores [in, out]";
+
+/// The shapes tell GPT-2's in other models; of a square matrix nothing does.
+bool is_conv1d(const safetensors::TensorInfo& t, Parts module, std::string_view model_type) {
+  if (t.shape.size() != 2 || !matches_one(kConv1dNames, Where::last, module)) return false;
+  if (is_model_type(kConv1dModels, model_type)) return true;
+  const std::string_view last = module.back();
+  return (last == "c_attn" && t.shape[1] == 3 * t.shape[0]) ||
+         (last == "c_fc" && t.shape[1] == 4 * t.shape[0]);
+}
+
+/// Outside of the layers that repeat there are no members of fused layers, and few weights.
+bool is_thin_head(const safetensors::TensorInfo& t, Parts module) {
+  return t.shape.size() == 2 && t.shape[0] < kBlock && std::ranges::none_of(module, is_number);
+}
+
+Selection keep(std::string_view kind, std::string reason, bool linear = true) {
+  return {
+      .quantize = false, .kind = std::string(kind), .reason = std::move(reason), .linear = linear};
+}
+
+Selection keep(const NameRule& rule) {
+  return keep(rule.kind, std::string(rule.reason), rule.linear);
+}
+
+/// Rows are quantized whole. No layer comes near; a header may say so of a file that is one hole.
+constexpr std::int64_t kMostColumns = 1 << 24;
+
+/// Why the tensor can never become an NVFP4 matrix; empty if it can. The depth of stacked experts
+/// depends on their orientation, which is not decided here.
+std::string obstacle(const safetensors::TensorInfo& t, bool stacked) {
+  if (!stacked && !t.name.ends_with(".weight")) return "not the .weight of a module";
+  if (t.shape.size() != 2 && !stacked) return fmt::format("{}-D", t.shape.size());
+  if (!is_float(t.dtype))
+    return fmt::format("dtype {} is not BF16, F16 or F32", safetensors::dtype_name(t.dtype));
+  if (std::find(t.shape.begin(), t.shape.end(), 0) != t.shape.end()) return "empty";
+  if (t.shape.back() > kMostColumns)
+    return fmt::format("{} columns, more than {}", t.shape.back(), kMostColumns);
+  if (!stacked && t.shape[1] % kBlock != 0)
+    return fmt::format("{} columns, not a multiple of {}", t.shape[1], kBlock);
+  return {};
+}
+
+}  // namespace
+
+bool is_latent_projection(std::string_view name) {
+  return matches_one(kLatentProjections, Where::last, split_name(module_of(name)));
+}
+
+bool is_decay_projection(std::string_view name) {
+  return matches_one(kDecays, Where::last, split_name(module_of(name)));
+}
+
+bool is_float(safetensors::DType dtype) {
+  using enum safetensors::DType;
+  return dtype == bf16 || dtype == f16 || dtype == f32;
+}
+
+DType matrix_dtype(safetensors::DType dtype) {
+  return dtype == safetensors::DType::f32    ? DType::f32
+         : dtype == safetensors::DType::bf16 ? DType::bf16
+                                             : DType::f16;
+}
+
+Selection classify(const safetensors::TensorInfo& t, std::string_view model_type) {
+  const std::vector<std::string_view> module = split_name(module_of(t.name));
+  const std::size_t rank = t.shape.size();
+  const bool is_weight = t.name.ends_with(".weight");
+  if (!is_weight && (module.back() == "bias" || module.back().ends_with("_bias")))
+    return keep("bias", "biases stay in their dtype", false);
+  if (const NameRule* rule = find_rule(kTowers, module, model_type)) return keep(*rule);
+  if (const NameRule* rule = find_rule(kNorms, module, model_type))
+    return keep(rule->kind, std::string(rule->reason), rank == 2);
+  const bool stacked = rank == 3 && matches_one(kStackedExperts, Where::last, module);
+  if (rank == 3 && !stacked && matches_one(kOtherStackedExperts, Where::last, module))
+    return keep("experts", "a stack of experts that no loader reads in 4 bits under this name");
+  if (rank > 2 && !stacked)
+    return keep("convolution", fmt::format("{}-D, not a known expert layout", rank));
+  if (matches_one(kConvolutions, Where::last, module)) return keep("convolution", "convolution");
+  if (is_conv1d(t, module, model_type)) return keep("convolution", kConv1dReason);
+  if (is_mtp_joint(module)) return keep("mtp", std::string(kPlainReason));
+  if (const NameRule* rule = find_rule(kModules, module, model_type)) return keep(*rule);
+  if (rank < 2) return keep("vector", "scalars and vectors stay in their dtype", false);
+  const std::string kind = stacked ? "stacked experts" : is_expert(module) ? "expert" : "linear";
+  if (const std::string why = obstacle(t, stacked); !why.empty()) {
+    const bool linear = is_weight || stacked || matches_one("experts", Where::any, module);
+    return keep(is_weight || stacked ? kind : "other", why, linear);
+  }
+  if (!stacked && is_thin_head(t, module))
+    return keep("head", fmt::format("{} rows, not enough to gain by it", t.shape[0]));
+  return {.quantize = true, .kind = kind, .reason = {}};
+}
+
+Selector::Selector(const std::vector<std::string>& ignore, const std::vector<std::string>& include,
+                   std::string model_type)
+    : ignore_(make_patterns(ignore)),
+      include_(make_patterns(include)),
+      ignore_used_(ignore.size()),
+      include_used_(include.size()),
+      forced_(include.size()),
+      model_type_(std::move(model_type)) {}
+
+Selection Selector::select(const safetensors::TensorInfo& tensor) {
+  Selection s = classify(tensor, model_type_);
+  bool ignored = false;
+  for (std::size_t i = 0; i < ignore_.size(); ++i) {
+    if (!ignore_[i].matches(tensor.name)) continue;
+    ignore_used_[i] = true;
+    if (s.quantize) {
+      s.reason = "--ignore " + ignore_[i].text();
+      s.ignored = true;
+    }
+    ignored = true;
+    s.quantize = false;
+  }
+  if (ignored) return s;
+  for (std::size_t i = 0; i < include_.size(); ++i) {
+    if (!include_[i].matches(tensor.name)) continue;
+    const std::string why = is_conv1d(tensor, split_name(module_of(tensor.name)), model_type_)
+                                ? kConv1dReason
+                                : obstacle(tensor, s.kind == "stacked experts");
+    require<ValueError>(why.empty() || !include_[i].exact(),
+                        "--include {}: {} cannot be quantized: {}", include_[i].text(), tensor.name,
+                        why);
+    if (!why.empty()) continue;
+    include_used_[i] = true;
+    if (!s.quantize) forced_[i].push_back(fmt::format("{} ({})", module_of(tensor.name), s.kind));
+    s.quantize = true;
+    s.reason.clear();
+  }
+  return s;
+}
+
+bool Selector::ignores(const std::string& name) const {
+  return std::ranges::any_of(ignore_, [&](const Pattern& p) { return p.matches(name); });
+}
+
+std::vector<std::string> Selector::warnings() const {
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < ignore_.size(); ++i)
+    if (!ignore_used_[i])
+      lines.push_back(fmt::format("--ignore {}: matches no tensor", ignore_[i].text()));
+  for (std::size_t i = 0; i < include_.size(); ++i)
+    if (!include_used_[i])
+      lines.push_back(
+          fmt::format("--include {}: matches no tensor that can be quantized", include_[i].text()));
+  for (std::size_t i = 0; i < include_.size(); ++i) {
+    const auto& names = forced_[i];
+    if (names.empty()) continue;
+    const std::string more = names.size() == 1 ? "" : fmt::format(" and {} more", names.size() - 1);
+    lines.push_back(fmt::format("--include {}: most loaders build {}{} unquantized",
+                                include_[i].text(), names[0], more));
+  }
+  return lines;
+}
+
+}  // namespace nvfp4::checkpoint

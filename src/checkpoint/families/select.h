@@ -1,0 +1,61 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/match/pattern.h"
+#include "nvfp4/matrix.h"
+#include "nvfp4/safetensors.h"
+
+/// Which tensors are quantized, and why the others are not.
+namespace nvfp4::checkpoint {
+
+struct Selection {
+  bool quantize = false;
+  std::string kind;      ///< "linear", "expert", "stacked experts", "norm", ...
+  std::string reason;    ///< why it is kept; empty when quantized
+  bool ignored = false;  ///< by the user's pattern, or it would be quantized
+  bool linear = true;    ///< a loader may build this module as a linear layer
+};
+
+/// Decides by name, dtype and shape alone. `model_type` is config.json's, or empty.
+Selection classify(const safetensors::TensorInfo& tensor, std::string_view model_type = {});
+
+/// Whether it makes decay and beta of linear attention, a few rows for each head. Loaders fuse
+/// these with one another alone.
+bool is_decay_projection(std::string_view name);
+
+/// Whether it makes keys and values of multi-head latent attention, which loaders take apart.
+bool is_latent_projection(std::string_view name);
+
+/// A float dtype that the quantizers read; nothing else can be quantized.
+bool is_float(safetensors::DType dtype);
+/// Requires is_float.
+DType matrix_dtype(safetensors::DType dtype);
+
+/// classify() and the user's patterns. `ignore` wins over `include`, which wins over the defaults.
+class Selector {
+ public:
+  /// Throws ValueError for an invalid pattern.
+  Selector(const std::vector<std::string>& ignore, const std::vector<std::string>& include,
+           std::string model_type);
+
+  /// Throws ValueError if an exact include pattern names a tensor that cannot be quantized. A glob
+  /// or expression passes over those. Nor may an expression take too long.
+  Selection select(const safetensors::TensorInfo& tensor);
+
+  /// By a pattern, whatever the defaults say.
+  bool ignores(const std::string& name) const;
+
+  /// One line for each pattern that had no effect so far, or that includes modules which loaders
+  /// do not expect to be quantized.
+  std::vector<std::string> warnings() const;
+
+ private:
+  std::vector<Pattern> ignore_, include_;
+  std::vector<bool> ignore_used_, include_used_;
+  std::vector<std::vector<std::string>> forced_;  ///< by each include pattern, against the defaults
+  std::string model_type_;
+};
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,143 @@
+// compressed-tensors' "nvfp4-pack-quantized".
+// Source: github.com/vllm-project/compressed-tensors, compressors/nvfp4, quant_scheme.py.
+#include <fmt/format.h>
+
+#include "checkpoint/formats/excludes.h"
+#include "checkpoint/formats/format.h"
+#include "checkpoint/formats/renamed.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
+                                  std::int64_t cols) {
+  return nvfp4_tensors(kCompressedTensorsNames, scheme, module, rows, cols);
+}
+
+/// All kept experts of a layer, as an expression.
+std::string experts_expression(const std::string& experts) {
+  std::string escaped;
+  for (const char c : experts) {
+    if (c == '.') escaped += '\\';
+    escaped += c;
+  }
+  return "re:^" + escaped + "\\..*";
+}
+
+std::vector<std::string> ignored(const ConfigFacts& facts) {
+  std::vector<std::string> entries = linear_excludes(facts, experts_expression);
+  for (std::string& entry : renamed_excludes(facts)) entries.push_back(std::move(entry));
+  return entries;
+}
+
+Json numbers(int bits, const char* strategy, Json dynamic, Json group_size = nullptr) {
+  const bool block = std::string_view(strategy) == "block";
+  return {{"num_bits", bits},
+          {"type", "float"},
+          {"symmetric", true},
+          {"group_size", std::move(group_size)},
+          {"strategy", strategy},
+          {"block_structure", block ? Json({128, 128}) : Json(nullptr)},
+          {"dynamic", std::move(dynamic)},
+          {"actorder", nullptr},
+          {"scale_dtype", bits == 4 ? Json("torch.float8_e4m3fn") : Json(nullptr)},
+          {"zp_dtype", nullptr},
+          {"observer", "static_minmax"},
+          {"observer_kwargs", Json::object()}};
+}
+
+Json nvfp4(Json dynamic) { return numbers(4, "tensor_group", std::move(dynamic), 16); }
+
+Json group(Json targets, Json weights, Json inputs, Json format) {
+  return {{"targets", std::move(targets)},
+          {"weights", std::move(weights)},
+          {"input_activations", std::move(inputs)},
+          {"output_activations", nullptr},
+          {"format", std::move(format)}};
+}
+
+/// FP8 modules whose scales are of one kind.
+Json fp8_group(const ConfigFacts& facts, Fp8Module::Scales scales) {
+  using Scales = Fp8Module::Scales;
+  Json targets = Json::array();
+  bool measured = true;
+  for (const Fp8Module& module : facts.fp8) {
+    if (module.scales != scales) continue;
+    targets.push_back(module.name);
+    measured &= module.input;
+  }
+  if (targets.empty()) return nullptr;
+  switch (scales) {
+    case Scales::block:
+      return group(std::move(targets), numbers(8, "block", false), numbers(8, "group", true, 128),
+                   "float-quantized");
+    case Scales::channel:
+      return group(std::move(targets), numbers(8, "channel", false), numbers(8, "token", true),
+                   "float-quantized");
+    case Scales::tensor:
+      break;
+  }
+  return group(std::move(targets), numbers(8, "tensor", false),
+               numbers(8, measured ? "tensor" : "token", !measured), "float-quantized");
+}
+
+Json quantization_config(const ConfigFacts& facts) {
+  const bool mixed = !facts.fp8.empty();
+  Json groups;
+  // Names win over "Linear", so that the second group takes its own.
+  groups["group_0"] =
+      group({"Linear"}, nvfp4(false), facts.scheme == Scheme::nvfp4 ? nvfp4("local") : Json(),
+            mixed ? Json("nvfp4-pack-quantized") : Json());
+  for (const auto scales :
+       {Fp8Module::Scales::tensor, Fp8Module::Scales::channel, Fp8Module::Scales::block})
+    if (Json fp8 = fp8_group(facts, scales); !fp8.is_null())
+      groups[fmt::format("group_{}", groups.size())] = std::move(fp8);
+  const Json cache = {{"num_bits", 8},        {"type", "float"},  {"strategy", "tensor"},
+                      {"symmetric", true},    {"dynamic", false}, {"observer", "static_minmax"},
+                      {"group_size", nullptr}};
+  return {{"config_groups", std::move(groups)},
+          {"quant_method", "compressed-tensors"},
+          {"kv_cache_scheme", facts.kv_cache == "FP8" ? cache : Json()},
+          {"format", mixed ? "mixed-precision" : "nvfp4-pack-quantized"},
+          {"quantization_status", "compressed"},
+          {"global_compression_ratio", nullptr},
+          {"ignore", ignored(facts)}};
+}
+
+/// One block_structure is declared for all.
+bool keeps_fp8(const LogicalTensor& t) {
+  return t.block_rows == 1 || has_one_scale(t) || (t.block_rows == 128 && t.block_cols == 128);
+}
+
+bool declares_kv_cache(std::string_view type) { return type == "FP8"; }
+
+float stored_global(const GlobalScale& scale) { return scale.divisor; }
+
+/// Other formats pack integers or MXFP4 under the same name.
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  const StoredTensor scales = table.find(module + ".weight_scale");
+  return table.find(module + ".weight_global_scale") ||
+         (codes.info->dtype == safetensors::DType::u8 && scales &&
+          scales.info->dtype == safetensors::DType::f8_e4m3);
+}
+
+}  // namespace
+
+const WeightNames kCompressedTensorsNames = {.scheme = "compressed-tensors",
+                                             .codes = ".weight_packed",
+                                             .scales = ".weight_scale",
+                                             .global = ".weight_global_scale",
+                                             .input = ".input_global_scale",
+                                             .divisors = true,
+                                             .claims = claims};
+
+const CheckpointFormat kCompressedTensors = {.name = "compressed-tensors",
+                                             .names = &kCompressedTensorsNames,
+                                             .tensors = tensors,
+                                             .stored_global = stored_global,
+                                             .quantization_config = quantization_config,
+                                             .hf_quant_config = nullptr,
+                                             .keeps_fp8 = keeps_fp8,
+                                             .declares_kv_cache = declares_kv_cache};
+
+}  // namespace nvfp4::checkpoint

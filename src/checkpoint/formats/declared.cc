@@ -1,0 +1,181 @@
+#include "checkpoint/formats/declared.h"
+
+#include <algorithm>
+
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/match/pattern.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// No real model comes near; an expression may take a time that grows with the name's square.
+constexpr std::size_t kMaxNameBytes = 1024;
+
+std::string text_of(const Json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+std::int64_t integer_of(const Json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_number_integer() ? it->get<std::int64_t>() : 0;
+}
+
+std::vector<std::string> strings_of(const Json& json, const char* key) {
+  std::vector<std::string> out;
+  const auto it = json.find(key);
+  if (it == json.end() || !it->is_array()) return out;
+  for (const Json& entry : *it)
+    if (entry.is_string()) out.push_back(entry.get<std::string>());
+  return out;
+}
+
+DeclaredGroup group_of(const Json& json) {
+  DeclaredGroup group;
+  group.targets = strings_of(json, "targets");
+  group.format = text_of(json, "format");
+  if (const auto weights = json.find("weights"); weights != json.end() && weights->is_object()) {
+    group.bits = integer_of(*weights, "num_bits");
+    group.group_size = integer_of(*weights, "group_size");
+    group.is_float = text_of(*weights, "type") == "float";
+  }
+  const auto input = json.find("input_activations");
+  group.activations = input != json.end() && input->is_object();
+  return group;
+}
+
+/// "layers.0.mlp" for "model.layers.0.mlp": writers leave prefixes out.
+template <class Predicate>
+bool any_suffix(std::string_view module, Predicate predicate) {
+  for (std::size_t at = 0;; ++at) {
+    if (predicate(module.substr(at))) return true;
+    at = module.find('.', at);
+    if (at == std::string_view::npos) return false;
+  }
+}
+
+Declared parse(const Json& json, const std::string& file) {
+  Declared d;
+  d.file = file;
+  d.json = json;
+  d.method = text_of(json, "quant_method");
+  d.algorithm = text_of(json, "quant_algo");
+  d.format = text_of(json, "format");
+  d.moe_algorithm = text_of(json, "moe_quant_algo");
+  for (const char* key : {"ignore", "exclude_modules", "modules_to_not_convert", "exclude"})
+    for (std::string& entry : strings_of(json, key)) d.ignore.push_back(std::move(entry));
+  if (json.contains("group_size") && json["group_size"].is_number_integer())
+    d.group_size = json["group_size"].get<std::int64_t>();
+  for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"})
+    if (json.contains(key)) d.kv_cache = json[key];
+  if (const auto groups = json.find("config_groups"); groups != json.end() && groups->is_object())
+    for (const auto& [name, group] : groups->items())
+      if (group.is_object()) d.groups.push_back(group_of(group));
+  const auto layers = json.find("quantized_layers");
+  if (layers != json.end() && layers->is_object())
+    for (const auto& [name, layer] : layers->items())
+      d.layers[name] = layer.is_object() ? text_of(layer, "quant_algo") : "";
+  for (const auto& [name, algorithm] : d.layers)
+    if (name.find('*') != std::string::npos) d.layer_globs.emplace_back(Glob(name), algorithm);
+  return d;
+}
+
+}  // namespace
+
+/// Loaders ask Python's re.match, for which the start is enough (source: compressed-tensors,
+/// utils/match.py).
+Entry::Entry(const std::string& text, const SharedBudget& budget) : budget_(budget) {
+  if (text.starts_with("re:")) {
+    expression_.emplace(text.substr(3), Expression::Extent::start, budget);
+    return;
+  }
+  globs_.emplace_back(text);
+  // What begins with a star matches the prefix, too.
+  if (text.starts_with("model.")) globs_.emplace_back(text.substr(6));
+}
+
+bool Entry::matches(std::string_view module) const {
+  if (expression_) return module.size() <= kMaxNameBytes && expression_->matches(module);
+  return std::ranges::any_of(globs_, [&](const Glob& glob) {
+    if (glob.starts_with_star()) return glob.matches(module, *budget_);
+    const std::string_view start = glob.literal_prefix();
+    return any_suffix(module, [&](std::string_view name) {
+      return name.starts_with(start) && glob.matches(name, *budget_);
+    });
+  });
+}
+
+bool entry_matches(const std::string& entry, const std::string& module) {
+  return Entry(entry, std::make_shared<MatchBudget>()).matches(module);
+}
+
+const Entry& CompiledEntries::at(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  const auto it = compiled_.find(text);
+  if (it != compiled_.end()) return it->second;
+  return compiled_.try_emplace(text, text, budget_).first->second;
+}
+
+bool Declared::matches(const std::string& entry, std::string_view module) const try {
+  return compiled->at(entry).matches(module);
+} catch (const ValueError& e) {
+  throw FormatError(fmt::format("{}: {}", file, e.what()));
+}
+
+std::optional<bool> Declared::activations() const {
+  if (algorithm.starts_with("W4A16")) return false;
+  if (algorithm == "NVFP4" || algorithm.starts_with("NVFP4_") || moe_algorithm == "NVFP4")
+    return true;
+  for (const DeclaredGroup& group : groups)
+    if (group.is_nvfp4()) return group.activations;
+  return std::nullopt;
+}
+
+const std::string* Declared::layer_algorithm(const std::string& module) const {
+  for (std::size_t end = module.size(); end != std::string::npos; end = module.rfind('.', end)) {
+    if (const auto it = layers.find(module.substr(0, end)); it != layers.end()) return &it->second;
+    if (end-- == 0) break;
+  }
+  for (const auto& [glob, algorithm] : layer_globs)
+    if (glob.matches(module, compiled->budget())) return &algorithm;
+  return nullptr;
+}
+
+std::optional<bool> Declared::activations(const std::string& module) const {
+  if (const std::string* own = layer_algorithm(module); own != nullptr && !own->empty())
+    return !own->starts_with("W4A16");
+  if (!algorithm.empty() && !is_mixed()) return activations();
+  const DeclaredGroup* general = nullptr;
+  for (const DeclaredGroup& group : groups) {
+    if (!group.is_nvfp4()) continue;
+    for (const std::string& target : group.targets) {
+      if (target != "Linear" && matches(target, module)) return group.activations;
+      if (target == "Linear" && general == nullptr) general = &group;
+    }
+  }
+  return general != nullptr ? general->activations : activations();
+}
+
+std::optional<Declared> declared_in_config(const std::string& text, const std::string& file) {
+  const Json json = parse_config_json(text, file);
+  for (const Json* level : {&json, &language_model_config(json)})
+    if (const auto it = level->find("quantization_config"); it != level->end() && it->is_object())
+      return parse(*it, file);
+  return std::nullopt;
+}
+
+Declared declared_in_hf_quant_config(const std::string& text, const std::string& file) {
+  const Json json = parse_config_json(text, file);
+  const auto it = json.find("quantization");
+  require<FormatError>(it != json.end() && it->is_object(),
+                       "{}: quantization is missing, must be an object", file);
+  Declared d = parse(*it, file);
+  for (const char* key : {"group_size", "kv_cache_quant_algo", "exclude_modules"})
+    if (!it->contains(key)) d.missing_keys.push_back(key);
+  return d;
+}
+
+}  // namespace nvfp4::checkpoint

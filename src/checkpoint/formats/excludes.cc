@@ -1,0 +1,132 @@
+#include "checkpoint/formats/excludes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/match/pattern.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// The experts of one layer are named alike: one of them stands for all. Loaders also see the
+/// names of fused layers.
+std::set<std::string> representative_names(std::span<const std::string> quantized) {
+  std::set<std::string> names;
+  for (const std::string& module : quantized) {
+    const std::string experts = expert_layer_of(module);
+    const std::size_t dot = module.rfind('.');
+    const std::string parent = dot == std::string::npos ? "" : module.substr(0, dot + 1);
+    const std::string last = module.substr(dot == std::string::npos ? 0 : dot + 1);
+    if (!experts.empty()) {
+      names.insert(experts + ".0." + last);
+      continue;
+    }
+    names.insert(module);
+    if (last == "gate_proj") names.insert(parent + "gate_up_proj");
+    if (last == "q_proj") names.insert(parent + "qkv_proj");
+  }
+  return names;
+}
+
+/// True if a loader that looks for globs or substrings finds the entry in one of the names.
+bool matches_any(const std::string& entry, const std::set<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return glob_matches(entry, name) || name.find(entry) != std::string::npos;
+  });
+}
+
+/// What loaders call the experts of a layer whose stack, kept as it is, has a name of its own:
+/// "moe.up_proj", "block_sparse_moe.input_linear". Empty if it is not one.
+std::string experts_beside(const std::string& module) {
+  const std::size_t dot = module.rfind('.');
+  if (dot == std::string::npos) return {};
+  const std::string_view parent = std::string_view(module).substr(0, dot), last(&module[dot + 1]);
+  const bool stack = last == "input_linear" || last == "output_linear" || last == "gate_proj" ||
+                     last == "up_proj" || last == "down_proj";
+  const bool layer = parent.ends_with(".moe") || parent.ends_with(".block_sparse_moe");
+  return stack && layer ? fmt::format("{}.experts", parent) : std::string();
+}
+
+bool is_lm_head(const std::string& module) {
+  return module == "lm_head" || module.ends_with(".lm_head");
+}
+
+}  // namespace
+
+std::vector<std::string> linear_excludes(const ConfigFacts& facts,
+                                         std::string (*experts_entry)(const std::string&)) {
+  std::set<std::string> partly;  // layers where some experts are quantized
+  for (const std::string& module : facts.quantized)
+    if (const std::string experts = expert_layer_of(module); !experts.empty())
+      partly.insert(experts);
+  std::vector<std::string> entries;
+  std::set<std::string> seen;
+  const auto add = [&](std::string entry) {
+    if (seen.insert(entry).second) entries.push_back(std::move(entry));
+  };
+  // Loaders look for it as a substring, so that it would also exclude "language_model.lm_head".
+  if (std::none_of(facts.quantized.begin(), facts.quantized.end(), is_lm_head)) add("lm_head");
+  for (const KeptModule& module : facts.kept) {
+    if (!module.linear) continue;
+    const std::string experts = expert_layer_of(module.name);
+    add(experts.empty() || partly.count(experts) != 0 ? module.name : experts_entry(experts));
+    std::string beside = experts_beside(module.name);
+    if (!beside.empty() && partly.count(beside) == 0) add(std::move(beside));
+  }
+  return entries;
+}
+
+std::vector<std::string> other_excludes(const ConfigFacts& facts) {
+  const std::set<std::string> quantized = representative_names(facts.quantized);
+  std::map<std::string, std::vector<std::string>> by_last;
+  std::vector<std::string> order;
+  for (const KeptModule& module : facts.kept) {
+    if (module.linear) continue;
+    const std::string last = module.name.substr(module.name.rfind('.') + 1);
+    auto& names = by_last[last];
+    if (names.empty()) order.push_back(last);
+    names.push_back(module.name);
+  }
+  const auto harmless = [&](const std::string& entry) { return !matches_any(entry, quantized); };
+  std::vector<std::string> entries;
+  for (const std::string& last : order) {
+    const auto& names = by_last[last];
+    if (const std::string glob = "*." + last; names.size() > 1 && harmless(glob)) {
+      entries.push_back(glob);
+      continue;
+    }
+    std::copy_if(names.begin(), names.end(), std::back_inserter(entries), harmless);
+  }
+  return entries;
+}
+
+std::vector<std::string> mtp_head_excludes(const ConfigFacts& facts) {
+  constexpr std::string_view kStored = ".shared_head.head";
+  const std::set<std::string> quantized = representative_names(facts.quantized);
+  std::vector<std::string> entries;
+  for (const KeptModule& module : facts.kept) {
+    if (!module.name.ends_with(kStored)) continue;
+    std::string entry = module.name.substr(0, module.name.size() - kStored.size()) + ".head";
+    if (!matches_any(entry, quantized)) entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+std::vector<std::string> exclude_conflicts(const std::vector<std::string>& excludes,
+                                           std::span<const std::string> quantized) {
+  const std::set<std::string> names = representative_names(quantized);
+  std::vector<std::string> lines;
+  for (const std::string& entry : excludes)
+    for (const std::string& name : names)
+      if (name.find(entry) != std::string::npos || glob_matches(entry, name)) {
+        lines.push_back(fmt::format(
+            "{} is kept, and loaders that look for substrings will also exclude {}", entry, name));
+        break;
+      }
+  return lines;
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,295 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "checkpoint/formats/logical_tensor.h"
+#include "checkpoint/io/printable.h"
+#include "checkpoint/io/reciprocals.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using safetensors::DType;
+using Shape = std::vector<std::int64_t>;
+
+constexpr std::int64_t kMaxColumns = std::int64_t{1} << 40;  // twice this must not overflow
+
+std::int64_t product(std::span<const std::int64_t> shape) {
+  std::int64_t n = 1;
+  for (const std::int64_t d : shape) n *= d;
+  return n;
+}
+
+std::string form_of(const StoredTensor& t) {
+  return fmt::format("{} [{}]", safetensors::dtype_name(t.info->dtype),
+                     fmt::join(t.info->shape, ", "));
+}
+
+/// Puts together the tensors of one weight.
+class Weight {
+ public:
+  Weight(const TensorTable& table, const WeightNames& names, const StoredTensor& codes,
+         std::string module, std::vector<Defect>& defects, KeptSenses& senses)
+      : table_(table),
+        names_(names),
+        module_(std::move(module)),
+        defects_(defects),
+        senses_(senses) {
+    t_.name = module_ + std::string(names.weight);
+    t_.names = &names;
+    t_.data = codes;
+    t_.shape = codes.info->shape;
+    t_.scales = find(names.scales);
+    t_.global = find(names.global);
+    t_.input = find(names.input);
+    for (const StoredTensor& part : {t_.data, t_.scales, t_.global, t_.input})
+      if (part) t_.bytes += part.info->bytes;
+  }
+
+  LogicalTensor take() {
+    if (has_all_parts()) {
+      switch (names_.encoding) {
+        case Encoding::nvfp4:
+          check_nvfp4();
+          break;
+        case Encoding::mxfp4:
+          check_mxfp4();
+          break;
+        default:
+          check_fp8();
+      }
+    }
+    return std::move(t_);
+  }
+
+ private:
+  StoredTensor find(std::string_view suffix) const {
+    return suffix.empty() ? StoredTensor{} : table_.find(module_ + std::string(suffix));
+  }
+
+  void defect(const char* code, std::string text) {
+    defects_.push_back({code, t_.name, std::move(text)});
+  }
+
+  bool has_all_parts() {
+    const auto need = [&](const StoredTensor& part, std::string_view suffix, const char* code) {
+      if (part || suffix.empty()) return true;
+      defect(code, fmt::format("{}: no '{}{}' beside it", t_.data.describe(), printable(module_),
+                               suffix));
+      return false;
+    };
+    const bool scales = need(t_.scales, names_.scales, "missing-scale");
+    return need(t_.global, names_.global, "missing-global-scale") && scales;
+  }
+
+  void check_nvfp4() {
+    if (t_.data.info->dtype != DType::u8 || t_.shape.size() < 2 || t_.shape.back() <= 0 ||
+        t_.shape.back() > kMaxColumns)
+      return defect(t_.data.info->dtype != DType::u8 ? "wrong-dtype" : "wrong-shape",
+                    fmt::format("{}: {}, NVFP4 codes must be U8 with two dimensions or more",
+                                t_.data.describe(), form_of(t_.data)));
+    if (t_.name != t_.data.info->name && table_.find(t_.name))
+      return defect("stored-twice",
+                    fmt::format("{}: '{}' is there too", t_.data.describe(), printable(t_.name)));
+    t_.transposed = names_.stacks && is_transposed();
+    (t_.transposed ? t_.shape[1] : t_.shape.back()) *= 2;
+    check_nvfp4_scales();
+    if (t_.shape.size() > 2 && t_.elements() == 0)
+      return defect("wrong-shape", fmt::format("{}: {}, a stack must not be empty",
+                                               t_.data.describe(), form_of(t_.data)));
+    const std::int64_t rows = t_.transposed ? 0 : t_.elements() / t_.cols();
+    t_.globals = read_globals(t_.global, "weight", rows);
+    if (t_.input) t_.inputs = read_globals(t_.input, "input", 0);
+  }
+
+  /// Codes [E, K / 2, N] and scales [E, K / 16, N].
+  bool is_transposed() const {
+    const Shape &codes = t_.shape, &scales = t_.scales.info->shape;
+    return scales.size() == 3 && codes[1] > 0 && codes[1] <= kMaxColumns &&
+           codes[1] % (kBlock / 2) == 0 &&
+           scales == Shape{codes[0], codes[1] / (kBlock / 2), codes[2]};
+  }
+
+  void check_nvfp4_scales() {
+    Shape shape = t_.shape;
+    const std::int64_t blocks = t_.depth() / kBlock;
+    (t_.transposed ? shape[1] : shape.back()) = blocks;
+    const ScaleLayout layout = names_.arrangement.scales;
+    const std::int64_t tiled =
+        t_.matrices() * scale_bytes(ScaleLayout::tiled_128x4, t_.outputs(), blocks);
+    const bool right_size = layout == ScaleLayout::linear ? t_.scales.info->shape == shape
+                                                          : product(t_.scales.info->shape) == tiled;
+    if (t_.depth() % kBlock == 0 && t_.scales.info->dtype == DType::f8_e4m3 && right_size) return;
+    const bool swizzled = layout == ScaleLayout::linear &&
+                          t_.scales.info->dtype == DType::f8_e4m3 && t_.depth() % kBlock == 0 &&
+                          product(t_.scales.info->shape) == tiled;
+    defect(swizzled                                  ? "swizzled-scales"
+           : t_.scales.info->dtype != DType::f8_e4m3 ? "wrong-dtype"
+                                                     : "wrong-shape",
+           fmt::format("{}: {}, must be F8_E4M3 [{}], one for each 16 codes of '{}'{}",
+                       t_.scales.describe(), form_of(t_.scales), fmt::join(shape, ", "),
+                       printable(t_.data.info->name),
+                       swizzled ? "; the size is that of 128x4 tiles" : ""));
+  }
+
+  /// One FP32 scalar, one for each matrix of a stack, or one for each of `rows` rows.
+  std::vector<GlobalScale> read_globals(const StoredTensor& t, const char* which,
+                                        std::int64_t rows) {
+    const std::int64_t matrices = t_.matrices();
+    const std::int64_t count = product(t.info->shape);
+    const bool dtype =
+        t.info->dtype == DType::f32 || (names_.scheme == "quark" && t.info->dtype == DType::bf16);
+    if (!dtype || (count != 1 && count != matrices && (rows == 0 || count != rows))) {
+      defect(
+          dtype ? "wrong-shape" : "wrong-dtype",
+          fmt::format("{}: {}, the {} scale must be F32 with {} element(s)", t.describe(),
+                      form_of(t), which, matrices == 1 ? "1" : fmt::format("1 or {}", matrices)));
+      return {};
+    }
+    std::vector<std::byte> bytes(t.info->bytes);
+    std::vector<float> values(static_cast<std::size_t>(count));
+    t.file->read(*t.info, 0, bytes);
+    to_floats(t.info->dtype, bytes, values);
+    std::vector<GlobalScale> globals;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      globals.push_back(senses_.both(t, i, values[i], names_.divisors));
+    return globals;
+  }
+
+  void check_mxfp4() {
+    const Shape scales = t_.scales.info->shape;
+    const bool packed = t_.data.info->dtype != DType::f4;
+    if (t_.shape.size() == 4) {  // [experts, rows, blocks, 16]
+      t_.shape = {t_.shape[0], t_.shape[1], t_.shape[2] * t_.shape[3]};
+    }
+    if (packed && !t_.shape.empty() && t_.shape.back() <= kMaxColumns) t_.shape.back() *= 2;
+    Shape expected = t_.shape;
+    const bool empty = std::ranges::find(expected, 0) != expected.end();
+    if (expected.size() < 2 || expected.back() % 32 != 0 || empty)
+      return defect("wrong-shape",
+                    fmt::format("{}: {}, MXFP4 codes must have 32 n columns and not be empty",
+                                t_.data.describe(), form_of(t_.data)));
+    expected.back() /= 32;
+    if (scales == expected) return;
+    defect("wrong-shape", fmt::format("{}: {}, must be [{}], one for each 32 codes of '{}'",
+                                      t_.scales.describe(), form_of(t_.scales),
+                                      fmt::join(expected, ", "), printable(t_.data.info->name)));
+  }
+
+  void check_fp8() {
+    const DType dtype = t_.scales.info->dtype;
+    if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16 &&
+        dtype != DType::f8_e8m0)
+      return defect("wrong-dtype", fmt::format("{}: {}, must be F32, BF16, F16 or F8_E8M0",
+                                               t_.scales.describe(), form_of(t_.scales)));
+    if (find_blocks()) return;
+    defect("wrong-shape",
+           fmt::format("{}: {}, must be one scale for '{}', for each of its rows or for each "
+                       "square block",
+                       t_.scales.describe(), form_of(t_.scales), printable(t_.data.info->name)));
+  }
+
+  bool find_blocks() {
+    const Shape& s = t_.scales.info->shape;
+    const std::int64_t rows = t_.rows(), cols = t_.cols(), count = product(s);
+    if (rows == 0 || cols == 0) return false;
+    t_.block_rows = rows;
+    t_.block_cols = cols;
+    if (count == 1) return true;
+    t_.block_rows = 1;
+    if ((s.size() == 1 && s[0] == rows) || (s.size() == 2 && s[0] == rows && s[1] == 1))
+      return true;
+    if (s.size() != 2) return false;
+    for (const std::int64_t block : {128, 64, 256, 32, 16, 512})
+      if (s[0] == ceil_div(rows, block) && s[1] == ceil_div(cols, block)) {
+        t_.block_rows = t_.block_cols = block;
+        return true;
+      }
+    return false;
+  }
+
+  const TensorTable& table_;
+  const WeightNames& names_;
+  std::string module_;
+  std::vector<Defect>& defects_;
+  KeptSenses& senses_;
+  LogicalTensor t_;
+};
+
+bool is_plain_number(DType dtype) {
+  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
+/// What a plain tensor is that must not be taken for one; "" if it may.
+std::string unknown_form(const TensorTable& table, const StoredTensor& t) {
+  const std::string& name = t.info->name;
+  for (const std::string_view part :
+       {".pre_quant_scale", ".svdquant_lora_a", ".svdquant_lora_b"})  // ModelOpt's AWQ, SVDQuant
+    if (name.ends_with(part))
+      return fmt::format(
+          "{}: the weight beside it stands for something else without it, and no "
+          "form written here has it",
+          t.describe());
+  if (is_plain_number(t.info->dtype) || t.info->shape.size() < 2) return {};
+  const auto with = [&](std::string_view codes, std::initializer_list<const char*> scales) {
+    if (!name.ends_with(codes)) return std::string();
+    const std::string module = name.substr(0, name.size() - codes.size());
+    for (const char* suffix : scales)
+      if (const StoredTensor found = table.find(module + suffix))
+        return fmt::format("{}: {} with '{}' ({}), a quantization that is not known here",
+                           t.describe(), form_of(t), printable(found.info->name), form_of(found));
+    return std::string();
+  };
+  for (std::string text :
+       {with("", {"_scale", "_scale_inv", "_scales", "_weight_scale", ".absmax"}),
+        with(".weight", {".scale", ".SCB", ".scale_weight"}),
+        with(".weight_packed", {".weight_scale"}), with(".qweight", {".scales"})})
+    if (!text.empty()) return text;
+  return {};
+}
+
+}  // namespace
+
+FoundTensors find_tensors(const TensorTable& table) {
+  FoundTensors found;
+  KeptSenses senses;
+  // Codes first: only then is known which tensors are parts of another one.
+  std::unordered_map<std::string_view, LogicalTensor> quantized;
+  std::unordered_set<std::string> parts;
+  for (const StoredTensor& stored : table.all()) {
+    const std::string& name = stored.info->name;
+    for (const WeightNames* names : weight_names()) {
+      if (!name.ends_with(names->codes)) continue;
+      const std::string module = name.substr(0, name.size() - names->codes.size());
+      if (!names->claims(table, stored, module)) continue;
+      quantized.emplace(name, Weight(table, *names, stored, module, found.defects, senses).take());
+      for (const std::string_view part :
+           {names->scales, names->global, names->input, names->marker})
+        if (!part.empty()) parts.insert(module + std::string(part));
+      break;
+    }
+  }
+  for (const StoredTensor& stored : table.all()) {
+    if (parts.contains(stored.info->name)) continue;
+    if (const auto it = quantized.find(stored.info->name); it != quantized.end()) {
+      found.tensors.push_back(std::move(it->second));
+      continue;
+    }
+    if (std::string text = unknown_form(table, stored); !text.empty())
+      found.unknown.push_back({"unknown-form", stored.info->name, std::move(text)});
+    LogicalTensor& t = found.tensors.emplace_back();
+    t.name = stored.info->name;
+    t.shape = stored.info->shape;
+    t.data = stored;
+    t.bytes = stored.info->bytes;
+  }
+  return found;
+}
+
+}  // namespace nvfp4::checkpoint

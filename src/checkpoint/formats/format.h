@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/formats/logical_tensor.h"
+#include "checkpoint/formats/shard_writer.h"
+#include "checkpoint/formats/weight_names.h"
+#include "nvfp4/checkpoint.h"
+#include "nvfp4/safetensors.h"
+
+/// How a quantized model is written: names, dtypes and shapes of its tensors, and its config.
+/// To add one: a file in this folder, and a line in registry.cc.
+namespace nvfp4::checkpoint {
+
+using Json = nlohmann::ordered_json;
+
+enum class Role : std::uint8_t { codes, scales, weight_global, input_global, marker };
+
+struct OutputTensor {
+  Role role = Role::codes;
+  safetensors::TensorSpec spec;
+};
+
+/// A module that stays as it is, for the lists of exclusions.
+struct KeptModule {
+  std::string name;
+  bool linear = true;  ///< a loader may take it for a linear layer
+};
+
+/// A module that stays FP8.
+struct Fp8Module {
+  enum class Scales : std::uint8_t { tensor, channel, block };
+  std::string name;
+  Scales scales = Scales::tensor;
+  bool input = false;  ///< it has an input scale
+};
+
+Fp8Module fp8_module(const LogicalTensor& t);
+/// Whether all of an FP8 weight has one scale.
+bool has_one_scale(const LogicalTensor& t);
+
+struct ConfigFacts {
+  Scheme scheme = Scheme::nvfp4;
+  std::span<const KeptModule> kept;
+  std::span<const std::string> quantized;  ///< modules in NVFP4
+  std::span<const Fp8Module> fp8 = {};
+  std::string kv_cache = {};  ///< "FP8" if the checkpoint has scales for it
+  /// config.json's, outermost first.
+  std::span<const std::string> model_types = {};
+  /// The input's own "quantization_config", which stays but for the experts: DeepSeek-V4.
+  const Json* native = nullptr;
+};
+
+struct ModelConfig;
+/// Why a module stays as it is; empty if nothing is against its quantization.
+using KeptReason = std::function<std::string(const std::string& module)>;
+
+/// A checkpoint format is a table of functions.
+struct CheckpointFormat {
+  std::string_view name;
+  const WeightNames* names = nullptr;
+  /// The tensors of a quantized [rows, cols] weight.
+  std::vector<OutputTensor> (*tensors)(Scheme scheme, const std::string& module, std::int64_t rows,
+                                       std::int64_t cols);
+  /// The number that is stored for a global scale.
+  float (*stored_global)(const GlobalScale& scale);
+  /// config.json's "quantization_config".
+  Json (*quantization_config)(const ConfigFacts& facts);
+  /// hf_quant_config.json; null if the format has none.
+  Json (*hf_quant_config)(const ConfigFacts& facts);
+  /// Whether the format has such FP8 weights; null: it has none.
+  bool (*keeps_fp8)(const LogicalTensor& tensor) = nullptr;
+  /// Whether its configuration can say that the key and value cache is "FP8", "NVFP4"; null: no.
+  bool (*declares_kv_cache)(std::string_view type) = nullptr;
+  /// What a tensor is of that has no place in the format, and is left out if that was asked for;
+  /// empty: it has one. Null: all have one.
+  std::string_view (*left_out)(std::string_view tensor, const ModelConfig& config) = nullptr;
+  /// What loaders of the format cannot read quantized in such a model; null: nothing.
+  KeptReason (*keeper)(const ModelConfig& config) = nullptr;
+  /// Content of the tensor that says how a weight is stored: NVFP4, or FP8 that stays.
+  std::string_view marker_text = {}, fp8_marker_text = {};
+  /// All tensors go into one file of this name.
+  std::string_view single_file = {};
+  /// A weight must have a multiple of so many columns.
+  std::int64_t columns = kBlock;
+  /// The output is a file of another kind, and no folder; null: safetensors.
+  MakeContainer container = nullptr;
+};
+
+/// The tensors of a [rows, cols] weight by the names and the arrangement of a scheme.
+std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
+                                        const std::string& module, std::int64_t rows,
+                                        std::int64_t cols);
+
+extern const CheckpointFormat kModelOpt;
+extern const CheckpointFormat kCompressedTensors;
+extern const CheckpointFormat kComfyUi;
+extern const CheckpointFormat kGguf;
+
+extern const WeightNames kModelOptNames, kModelOptStackNames, kCompressedTensorsNames, kQuarkNames,
+    kComfyUiNames, kGgufNames;
+extern const WeightNames kFp8InverseNames, kFp8Names, kFp8ShortNames;
+extern const WeightNames kGptOssNames, kMxfp4ShortNames, kMxfp4PackedNames;
+
+/// In the metadata of a file: JSON, how each of its weights is stored.
+inline constexpr const char* kComfyUiMetadata = "_quantization_metadata";
+
+std::span<const CheckpointFormat* const> checkpoint_formats();
+/// Throws ValueError that lists the known names.
+const CheckpointFormat& checkpoint_format(std::string_view name);
+
+}  // namespace nvfp4::checkpoint

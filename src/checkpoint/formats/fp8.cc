@@ -1,0 +1,49 @@
+// FP8 weights. DeepSeek-V3 stores one scale for each 128 x 128 block, ModelOpt one for the matrix,
+// compressed-tensors one for the matrix or for each row. All of them multiply, "inv" or not.
+// Source: github.com/deepseek-ai/DeepSeek-V3, inference/fp8_cast_bf16.py.
+#include "checkpoint/formats/format.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+template <const WeightNames& names>
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return codes.info->dtype == safetensors::DType::f8_e4m3 && codes.info->shape.size() == 2 &&
+         table.find(module + std::string(names.scales));
+}
+
+}  // namespace
+
+Fp8Module fp8_module(const LogicalTensor& t) {
+  using Scales = Fp8Module::Scales;
+  return {t.module(),
+          t.scales.info->shape.size() == 2 && t.block_rows > 1 ? Scales::block
+          : t.block_rows == 1                                  ? Scales::channel
+                                                               : Scales::tensor,
+          static_cast<bool>(t.input)};
+}
+
+bool has_one_scale(const LogicalTensor& t) {
+  return t.block_rows == t.rows() && t.block_cols == t.cols();
+}
+
+const WeightNames kFp8InverseNames = {.scheme = "fp8",
+                                      .encoding = Encoding::fp8,
+                                      .codes = ".weight",
+                                      .scales = ".weight_scale_inv",
+                                      .claims = claims<kFp8InverseNames>};
+const WeightNames kFp8Names = {.scheme = "fp8",
+                               .encoding = Encoding::fp8,
+                               .codes = ".weight",
+                               .scales = ".weight_scale",
+                               .input = ".input_scale",
+                               .marker = ".comfy_quant",
+                               .claims = claims<kFp8Names>};
+/// DeepSeek-V4.
+const WeightNames kFp8ShortNames = {.scheme = "fp8",
+                                    .encoding = Encoding::fp8,
+                                    .codes = ".weight",
+                                    .scales = ".scale",
+                                    .claims = claims<kFp8ShortNames>};
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,86 @@
+#include "checkpoint/formats/lost_scales.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "checkpoint/formats/format.h"
+#include "checkpoint/io/printable.h"
+#include "checkpoint/match/pattern.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+bool is_bare(const LogicalTensor& t) {
+  return t.is_plain() && t.name.ends_with(".weight") && t.shape.size() >= 2 &&
+         t.data.info->dtype == safetensors::DType::f8_e4m3;
+}
+
+bool says_fp8(const Declared& d) {
+  return d.method.find("fp8") != std::string::npos || d.algorithm.starts_with("FP8") ||
+         std::ranges::any_of(d.layers,
+                             [](const auto& layer) { return layer.second.starts_with("FP8"); }) ||
+         std::ranges::any_of(d.groups,
+                             [](const DeclaredGroup& g) { return g.is_float && g.bits == 8; });
+}
+
+}  // namespace
+
+std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
+                                    std::span<const Declared> declared) {
+  std::set<std::string> suffixes;  // as the model's other weights have them
+  std::string reason;
+  for (const LogicalTensor& t : tensors) {
+    if (t.encoding() != Encoding::fp8) continue;
+    if (reason.empty()) reason = fmt::format("'{}' has one", printable(t.name));
+    suffixes.emplace(t.names->scales);
+  }
+  if (const auto d = std::ranges::find_if(declared, says_fp8); d != declared.end())
+    reason = fmt::format("{} says that weights are FP8", d->file);
+  if (reason.empty()) return {};
+  if (suffixes.empty())
+    for (const WeightNames* names : {&kFp8Names, &kFp8InverseNames})
+      suffixes.emplace(names->scales);
+
+  std::vector<Defect> lost;
+  for (const LogicalTensor& t : tensors) {
+    if (!is_bare(t)) continue;
+    std::vector<std::string> names;
+    for (const std::string& suffix : suffixes)
+      names.push_back(fmt::format("'{}{}'", printable(t.module()), suffix));
+    lost.push_back({"missing-scale", t.name,
+                    fmt::format("{}: F8_E4M3 and no {} beside it, though {}", t.data.describe(),
+                                fmt::join(names, " or "), reason)});
+  }
+  return lost;
+}
+
+void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const Defect> unknown,
+                        const std::filesystem::path& folder, const std::string& config_text,
+                        const std::string& hf_quant_text) {
+  std::vector<Declared> declared;
+  try {
+    if (!config_text.empty())
+      if (auto d = declared_in_config(config_text, (folder / "config.json").string()))
+        declared.push_back(std::move(*d));
+  } catch (const FormatError&) {  // whoever needs it says so
+  }
+  try {
+    if (!hf_quant_text.empty())
+      declared.push_back(
+          declared_in_hf_quant_config(hf_quant_text, (folder / "hf_quant_config.json").string()));
+  } catch (const FormatError&) {  // whoever plans the output passes it over, and says so
+  }
+  std::set<std::string_view> unknown_modules;
+  for (const Defect& u : unknown) {
+    unknown_modules.insert(module_of(u.tensor));
+    unknown_modules.insert(std::string_view(u.tensor).substr(0, u.tensor.rfind('.')));
+  }
+  for (const Defect& lost : lost_fp8_scales(tensors, declared))
+    if (!unknown_modules.contains(module_of(lost.tensor))) throw FormatError(lost.text);
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/formats/declared.h"
+#include "checkpoint/formats/logical_tensor.h"
+
+namespace nvfp4::checkpoint {
+
+/// FP8 weights without a scale, in a model whose other weights have one or which one of `declared`
+/// says to be FP8. Where nobody says so, FP8 values stand for themselves.
+std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
+                                    std::span<const Declared> declared);
+
+/// FP8 codes that are taken for values would be wrong without a word: throws FormatError for the
+/// first of them, but for modules of `unknown` forms, which may have scales of their own. The texts
+/// are those of config.json and hf_quant_config.json in `folder`, or empty; one that cannot be read
+/// says nothing.
+void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const Defect> unknown,
+                        const std::filesystem::path& folder, const std::string& config_text,
+                        const std::string& hf_quant_text);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,162 @@
+// NVIDIA ModelOpt's unified Hugging Face export.
+// Source: github.com/NVIDIA/Model-Optimizer, modelopt/torch/export, convert_hf_config.py.
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/formats/excludes.h"
+#include "checkpoint/formats/format.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
+                                  std::int64_t cols) {
+  return nvfp4_tensors(kModelOptNames, scheme, module, rows, cols);
+}
+
+const char* algorithm(Scheme scheme) { return scheme == Scheme::nvfp4 ? "NVFP4" : "W4A16_NVFP4"; }
+
+/// Loaders recognize the format by this name; the version is that of the layout written here.
+Json producer() { return {{"name", "modelopt"}, {"version", "0.41.0"}}; }
+
+std::vector<std::string> excludes(const ConfigFacts& facts) {
+  std::vector<std::string> entries =
+      linear_excludes(facts, [](const std::string& experts) { return experts + "*"; });
+  for (std::string& entry : mtp_head_excludes(facts)) entries.push_back(std::move(entry));
+  for (std::string& entry : other_excludes(facts)) entries.push_back(std::move(entry));
+  return entries;
+}
+
+Json numbers(int bits) {
+  Json json = {{"dynamic", false}, {"num_bits", bits}, {"type", "float"}};
+  if (bits == 4) json["group_size"] = 16;
+  return json;
+}
+
+Json group(int bits, bool activations, Json targets) {
+  Json json = Json::object();
+  if (activations) json["input_activations"] = numbers(bits);
+  json["weights"] = numbers(bits);
+  json["targets"] = std::move(targets);
+  return json;
+}
+
+const char* fp8_algorithm(const Fp8Module& module) {
+  return module.scales == Fp8Module::Scales::channel ? "FP8_PER_CHANNEL_PER_TOKEN" : "FP8";
+}
+
+/// Each layer by itself, which a checkpoint of two kinds needs.
+Json quantized_layers(const ConfigFacts& facts) {
+  Json layers = Json::object();
+  for (const std::string& module : facts.quantized)
+    layers[module] = {{"quant_algo", algorithm(facts.scheme)}, {"group_size", 16}};
+  for (const Fp8Module& module : facts.fp8)
+    layers[module.name] = {{"quant_algo", fp8_algorithm(module)}};
+  return layers;
+}
+
+const char* all_algorithm(const ConfigFacts& facts) {
+  return facts.fp8.empty() ? algorithm(facts.scheme) : "MIXED_PRECISION";
+}
+
+/// DeepSeek-V4: the experts change, FP8 attention, head and multi-token prediction stay.
+/// Source: github.com/NVIDIA/Model-Optimizer, examples/deepseek/deepseek_v4.
+Json native_config(const ConfigFacts& facts) {
+  Json json = *facts.native;
+  Json layers = Json::object();
+  for (const std::string& module : facts.quantized)
+    layers[expert_layer_of(module)] = {{"quant_algo", algorithm(facts.scheme)}, {"group_size", 16}};
+  Json targets = Json::array();
+  for (const auto& [layer, unused] : layers.items()) targets.push_back(layer + "*");
+  json["moe_quant_algo"] = "NVFP4";
+  json["quant_algo"] = "MIXED_PRECISION";
+  json["group_size"] = 16;
+  json["config_groups"] = {
+      {"group_0", group(4, facts.scheme == Scheme::nvfp4, std::move(targets))}};
+  json["quantized_layers"] = std::move(layers);
+  json["ignore"] = {"*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"};
+  json["producer"] = producer();
+  return json;
+}
+
+Json quantization_config(const ConfigFacts& facts) {
+  if (facts.native != nullptr) return native_config(facts);
+  const bool activations = facts.scheme == Scheme::nvfp4;
+  Json groups;
+  if (facts.fp8.empty()) {
+    groups["group_0"] = group(4, activations, {"Linear"});
+  } else {
+    Json fp8 = Json::array();
+    for (const Fp8Module& module : facts.fp8) fp8.push_back(module.name);
+    groups["group_0"] = group(4, activations, facts.quantized);
+    groups["group_1"] = group(8, true, std::move(fp8));
+  }
+  Json json = {{"config_groups", std::move(groups)},
+               {"ignore", excludes(facts)},
+               {"quant_algo", all_algorithm(facts)},
+               {"producer", producer()},
+               {"quant_method", "modelopt"}};
+  if (!facts.fp8.empty()) json["quantized_layers"] = quantized_layers(facts);
+  if (facts.kv_cache == "FP8")
+    json["kv_cache_scheme"] = {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
+  return json;
+}
+
+Json hf_quant_config(const ConfigFacts& facts) {
+  if (facts.native != nullptr) return nullptr;
+  Json json = {
+      {"quant_algo", all_algorithm(facts)},
+      {"kv_cache_quant_algo", facts.kv_cache.empty() ? Json(nullptr) : Json(facts.kv_cache)},
+      {"group_size", 16},
+      {"exclude_modules", excludes(facts)}};
+  if (!facts.fp8.empty()) json["quantized_layers"] = quantized_layers(facts);
+  return {{"producer", producer()}, {"quantization", std::move(json)}};
+}
+
+/// How it names the tensors of block scales was not verified: those are not written.
+bool keeps_fp8(const LogicalTensor& t) { return t.block_rows == 1 || has_one_scale(t); }
+
+bool declares_kv_cache(std::string_view /*type*/) { return true; }
+
+float stored_global(const GlobalScale& scale) { return scale.multiplier; }
+
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  const StoredTensor scales = table.find(module + ".weight_scale");
+  return codes.info->dtype == safetensors::DType::u8 &&
+         ((scales && scales.info->dtype == safetensors::DType::f8_e4m3) ||
+          table.find(module + ".weight_scale_2"));
+}
+
+/// Experts that the model itself stacks (Llama 4, GPT-OSS) stay stacks, of [in, out] as in the
+/// model.
+bool claims_stack(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return codes.info->dtype == safetensors::DType::u8 && codes.info->shape.size() == 3 &&
+         (table.find(module + "_weight_scale") || table.find(module + "_weight_scale_2"));
+}
+
+}  // namespace
+
+const WeightNames kModelOptNames = {.scheme = "modelopt",
+                                    .codes = ".weight",
+                                    .scales = ".weight_scale",
+                                    .global = ".weight_scale_2",
+                                    .input = ".input_scale",
+                                    .claims = claims};
+
+const WeightNames kModelOptStackNames = {.scheme = "modelopt",
+                                         .codes = "",
+                                         .scales = "_weight_scale",
+                                         .global = "_weight_scale_2",
+                                         .input = "_input_scale",
+                                         .weight = "",
+                                         .stacks = true,
+                                         .claims = claims_stack};
+
+const CheckpointFormat kModelOpt = {.name = "modelopt",
+                                    .names = &kModelOptNames,
+                                    .tensors = tensors,
+                                    .stored_global = stored_global,
+                                    .quantization_config = quantization_config,
+                                    .hf_quant_config = hf_quant_config,
+                                    .keeps_fp8 = keeps_fp8,
+                                    .declares_kv_cache = declares_kv_cache};
+
+}  // namespace nvfp4::checkpoint

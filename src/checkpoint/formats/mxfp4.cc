@@ -1,0 +1,54 @@
+// MXFP4: E2M1 with a power of two (E8M0) for each 32 elements.
+// Source: OCP Microscaling Formats (MX) Specification v1.0; the names are those of GPT-OSS,
+// DeepSeek-V4 and compressed-tensors' "mxfp4-pack-quantized".
+#include "checkpoint/formats/format.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using safetensors::DType;
+
+bool is_exponent(const StoredTensor& scales) {
+  return scales && (scales.info->dtype == DType::f8_e8m0 || scales.info->dtype == DType::u8);
+}
+
+/// [experts, rows, blocks, 16] bytes.
+bool claims_blocks(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return codes.info->dtype == DType::u8 && codes.info->shape.size() == 4 &&
+         codes.info->shape[3] == 16 && is_exponent(table.find(module + "_scales"));
+}
+
+bool is_packed(const StoredTensor& codes) {
+  const DType dtype = codes.info->dtype;
+  return dtype == DType::u8 || dtype == DType::i8 || dtype == DType::f4;
+}
+
+bool claims_scale(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return is_packed(codes) && is_exponent(table.find(module + ".scale"));
+}
+
+bool claims_packed(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return is_packed(codes) && is_exponent(table.find(module + ".weight_scale")) &&
+         !table.find(module + ".weight_global_scale");
+}
+
+}  // namespace
+
+const WeightNames kGptOssNames = {.scheme = "mxfp4",
+                                  .encoding = Encoding::mxfp4,
+                                  .codes = "_blocks",
+                                  .scales = "_scales",
+                                  .weight = {},
+                                  .claims = claims_blocks};
+const WeightNames kMxfp4ShortNames = {.scheme = "mxfp4",
+                                      .encoding = Encoding::mxfp4,
+                                      .codes = ".weight",
+                                      .scales = ".scale",
+                                      .claims = claims_scale};
+const WeightNames kMxfp4PackedNames = {.scheme = "mxfp4",
+                                       .encoding = Encoding::mxfp4,
+                                       .codes = ".weight_packed",
+                                       .scales = ".weight_scale",
+                                       .claims = claims_packed};
+
+}  // namespace nvfp4::checkpoint

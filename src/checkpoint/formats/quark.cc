@@ -1,0 +1,27 @@
+// AMD Quark's NVFP4: ModelOpt's tensors under one other name.
+// Source: github.com/vllm-project/vllm, quantization/quark, quark_nvfp4.py.
+#include "checkpoint/formats/format.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// With neither an input scale nor global scales in BF16 it cannot be told from ModelOpt's, nor
+/// need it be.
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  if (!kModelOptNames.claims(table, codes, module)) return false;
+  const StoredTensor global = table.find(module + ".weight_scale_2");
+  return table.find(module + ".input_scale_2") ||
+         (global && global.info->dtype == safetensors::DType::bf16 &&
+          !table.find(module + ".input_scale"));
+}
+
+}  // namespace
+
+const WeightNames kQuarkNames = {.scheme = "quark",
+                                 .codes = ".weight",
+                                 .scales = ".weight_scale",
+                                 .global = ".weight_scale_2",
+                                 .input = ".input_scale_2",
+                                 .claims = claims};
+
+}  // namespace nvfp4::checkpoint

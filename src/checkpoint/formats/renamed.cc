@@ -1,0 +1,146 @@
+#include "checkpoint/formats/renamed.h"
+
+#include <algorithm>
+#include <set>
+
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/match/pattern.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Parts = std::vector<std::string_view>;
+
+struct TiedHead {
+  std::string_view module, model_types;
+};
+/// Source: transformers 5.23, `_tied_weights_keys` of its models.
+constexpr TiedHead kTiedHeads[] = {
+    {"cls.predictions.decoder",
+     " bert big_bird blip deberta deberta-v2 ernie fnet layoutlm lxmert megatron-bert mobilebert "
+     "mra "
+     "nomic_bert nystromformer roc_bert roformer squeezebert tapas visual_bert yoso "},
+    {"predictions.decoder", " albert "},
+    {"lm_head.decoder",
+     " bert-generation camembert data2vec-text esm gte ibert jina_embeddings_v3 longformer mpnet "
+     "roberta roberta-prelayernorm xlm-roberta xlm-roberta-xl xmod "},
+    {"decoder", " modernbert modernbert-decoder "},
+    {"proj_out", " canary cohere_asr moonshine moonshine_streaming whisper "},
+    {"output_projection", " biogpt fsmt trocr "},
+    {"generator_lm_head", " convbert electra "},
+    {"vocab_projector", " distilbert "},
+    {"embed_out", " gpt_neox_japanese "},
+    {"lm_head.out_proj", " t5gemma t5gemma2 "},
+    {"lm_loss", " xlnet "},
+    {"mlm_score.decoder", " bridgetower vilt "},
+    {"pred_layer.proj", " flaubert xlm "},
+};
+
+/// Names that loaders put before others, so that they tell nothing about what is kept.
+constexpr std::string_view kCommon[] = {"model",  "language_model", "text_model", "transformer",
+                                        "module", "backbone",       "layers",     "layer",
+                                        "blocks", "block",          "h"};
+
+bool is_number(std::string_view p) {
+  return !p.empty() && p.find_first_not_of("0123456789") == p.npos;
+}
+
+std::string escaped(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!plain && c != '_') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+/// The module, whatever stands before it.
+std::string at_end(std::string_view name) { return fmt::format("re:(.*\\.)?{}$", escaped(name)); }
+/// All that is in it.
+std::string all_in(std::string_view part) {
+  return fmt::format("re:(.*\\.)?{}\\..*", escaped(part));
+}
+
+class Renamed {
+ public:
+  explicit Renamed(const ConfigFacts& facts) : facts_(facts) {
+    for (const std::string& module : facts.quantized) add(module);
+    for (const Fp8Module& module : facts.fp8) add(module.name);
+  }
+
+  std::vector<std::string> entries() {
+    std::set<std::string> towers, others;
+    std::vector<const std::string*> rest;
+    for (const KeptModule& module : facts_.kept) {
+      if (!module.linear || !expert_layer_of(module.name).empty()) continue;
+      // A tower is a part of the model, and no part of its layers.
+      const Parts parts = split_name(module.name);
+      const auto end = std::ranges::find_if(parts, is_number);
+      const auto own = std::find_if(parts.begin(), end, [&](auto part) { return is_own(part); });
+      if (own != end && own + 1 != parts.end())
+        towers.insert(all_in(*own));
+      else
+        rest.push_back(&module.name);
+    }
+    if (!towers.empty())
+      for (const std::string* name : rest)
+        if (std::string entry = by_end(*name); !entry.empty()) others.insert(std::move(entry));
+    if (const auto head = tied_head(facts_.model_types); head && !is_quantized(*head))
+      others.insert(at_end(*head));
+    std::vector<std::string> entries(towers.begin(), towers.end());
+    entries.insert(entries.end(), others.begin(), others.end());
+    return entries;
+  }
+
+ private:
+  void add(const std::string& module) {
+    reversed_.emplace(module.rbegin(), module.rend());
+    for (const std::string_view part : split_name(module)) parts_.emplace(part);
+  }
+
+  /// No quantized module has this part.
+  bool is_own(std::string_view part) const {
+    return !is_number(part) && std::ranges::find(kCommon, part) == std::end(kCommon) &&
+           !parts_.contains(part);
+  }
+
+  bool is_quantized(std::string_view end) const {
+    const std::string reversed(end.rbegin(), end.rend());
+    if (reversed_.contains(reversed)) return true;
+    const auto it = reversed_.lower_bound(reversed + ".");
+    return it != reversed_.end() && it->starts_with(reversed + ".");
+  }
+
+  /// By its last part, or by all from the one before its first number on.
+  std::string by_end(const std::string& name) const {
+    const Parts parts = split_name(name);
+    if (is_own(parts.back())) return at_end(parts.back());
+    const auto number = std::ranges::find_if(parts, is_number);
+    if (number == parts.end() || number == parts.begin()) return {};
+    const auto from = static_cast<std::size_t>((number - 1)->data() - name.data());
+    const std::string_view end = std::string_view(name).substr(from);
+    return is_quantized(end) ? std::string() : at_end(end);
+  }
+
+  const ConfigFacts& facts_;
+  std::set<std::string> reversed_;  ///< names of quantized modules, from their ends
+  std::set<std::string, std::less<>> parts_;
+};
+
+}  // namespace
+
+std::vector<std::string> renamed_excludes(const ConfigFacts& facts) {
+  return Renamed(facts).entries();
+}
+
+std::optional<std::string_view> tied_head(std::span<const std::string> model_types) {
+  if (model_types.empty()) return std::nullopt;
+  const std::string type = fmt::format(" {} ", model_types.front());
+  for (const TiedHead& head : kTiedHeads)
+    if (head.model_types.find(type) != head.model_types.npos) return head.module;
+  return std::nullopt;
+}
+
+}  // namespace nvfp4::checkpoint

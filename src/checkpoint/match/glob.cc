@@ -1,0 +1,92 @@
+#include "checkpoint/match/glob.h"
+
+#include <string.h>
+
+#include "checkpoint/io/printable.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// memmem() is linear, whatever the texts are; bytes that it looks at in the time of a step.
+constexpr std::size_t kBytesOfAStep = 16;
+
+std::size_t find_plain(std::string_view text, std::string_view what) {
+#ifdef __linux__
+  const void* const at = ::memmem(text.data(), text.size(), what.data(), what.size());
+  return at == nullptr ? text.npos
+                       : static_cast<std::size_t>(static_cast<const char*>(at) - text.data());
+#else
+  return text.find(what);
+#endif
+}
+
+}  // namespace
+
+void MatchBudget::throw_spent(std::string_view pattern) const {
+  throw ValueError(
+      fmt::format("pattern: {} takes more than what is left of {} steps for all patterns of its "
+                  "list; repeat nothing that itself is repeated, and write names where names do",
+                  printable(pattern, 4096), steps_));
+}
+
+Glob::Glob(std::string text) : text_(std::move(text)) {
+  for (std::size_t begin = 0;;) {
+    const std::size_t star = std::min(text_.find('*', begin), text_.size());
+    const std::string_view run = std::string_view(text_).substr(begin, star - begin);
+    const bool between = !runs_.empty() && star < text_.size();
+    if (!run.empty() || !between)  // `**` is `*`
+      runs_.push_back({begin, run.size(), run.find('?') == run.npos});
+    if (star == text_.size()) return;
+    begin = star + 1;
+  }
+}
+
+std::string_view Glob::literal_prefix() const {
+  return std::string_view(text_).substr(0, text_.find_first_of("*?"));
+}
+
+bool Glob::matches_at(const Run& run, std::string_view name, std::size_t at) const {
+  const std::string_view text = text_of(run);
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (text[i] != '?' && text[i] != name[at + i]) return false;
+  return true;
+}
+
+std::size_t Glob::find(const Run& run, std::string_view name, std::size_t from,
+                       MatchBudget& budget) const {
+  if (run.plain) {
+    const std::size_t at = find_plain(name.substr(from), text_of(run));
+    return at == name.npos ? at : from + at;
+  }
+  for (std::size_t at = from; at + run.size <= name.size(); ++at) {
+    budget.spend(static_cast<std::int64_t>(1 + run.size / kBytesOfAStep), text_);
+    if (matches_at(run, name, at)) return at;
+  }
+  return name.npos;
+}
+
+bool Glob::matches(std::string_view name, MatchBudget& budget) const {
+  budget.spend(static_cast<std::int64_t>(1 + name.size() / kBytesOfAStep), text_);
+  const Run& first = runs_.front();
+  if (runs_.size() == 1) return name.size() == first.size && matches_at(first, name, 0);
+  const Run& last = runs_.back();
+  if (name.size() < first.size + last.size || !matches_at(first, name, 0) ||
+      !matches_at(last, name, name.size() - last.size))
+    return false;
+  const std::string_view middle = name.substr(0, name.size() - last.size);
+  std::size_t at = first.size;
+  for (std::size_t r = 1; r + 1 < runs_.size(); ++r) {
+    at = find(runs_[r], middle, at, budget);
+    if (at == middle.npos) return false;
+    at += runs_[r].size;
+  }
+  return true;
+}
+
+bool glob_matches(std::string_view pattern, std::string_view name) {
+  MatchBudget budget;
+  return Glob(std::string(pattern)).matches(name, budget);
+}
+
+}  // namespace nvfp4::checkpoint

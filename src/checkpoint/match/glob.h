@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/match/match_budget.h"
+
+namespace nvfp4::checkpoint {
+
+/// A name with `*` for any run of characters and `?` for any one, dots too. Taken apart once; a
+/// match looks for each run between two `*` once, from left to right.
+class Glob {
+ public:
+  explicit Glob(std::string text);
+
+  /// Throws ValueError if the budget is spent.
+  bool matches(std::string_view name, MatchBudget& budget) const;
+  const std::string& text() const { return text_; }
+  /// What every name that matches begins with.
+  std::string_view literal_prefix() const;
+  bool starts_with_star() const { return text_.starts_with('*'); }
+
+ private:
+  struct Run {
+    std::size_t begin = 0, size = 0;  ///< in text_
+    bool plain = true;                ///< holds no '?'
+  };
+  std::size_t find(const Run& run, std::string_view name, std::size_t from,
+                   MatchBudget& budget) const;
+  bool matches_at(const Run& run, std::string_view name, std::size_t at) const;
+  std::string_view text_of(const Run& run) const {
+    return std::string_view(text_).substr(run.begin, run.size);
+  }
+
+  std::string text_;
+  std::vector<Run> runs_;  ///< between the stars: the first and the last may be empty
+};
+
+/// True if `name` is matched by the glob `pattern`: for one match alone.
+bool glob_matches(std::string_view pattern, std::string_view name);
+
+}  // namespace nvfp4::checkpoint

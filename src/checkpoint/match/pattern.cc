@@ -1,0 +1,61 @@
+#include "checkpoint/match/pattern.h"
+
+#include "core/require.h"
+#include "nvfp4/checkpoint.h"
+
+namespace nvfp4::checkpoint {
+
+std::string_view module_of(std::string_view tensor) {
+  constexpr std::string_view kSuffix = ".weight";
+  return tensor.ends_with(kSuffix) ? tensor.substr(0, tensor.size() - kSuffix.size()) : tensor;
+}
+
+std::vector<std::string_view> split_name(std::string_view name, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = name.find(separator, begin);
+    parts.push_back(name.substr(begin, end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+Pattern::Pattern(std::string text, SharedBudget budget)
+    : text_(std::move(text)), budget_(std::move(budget)) {
+  require<ValueError>(!text_.empty(), "pattern: empty, must be a name, a glob or re:EXPRESSION");
+  if (text_.starts_with("re:")) {
+    kind_ = Kind::regex;
+    expression_.emplace(text_.substr(3), Expression::Extent::whole, budget_);
+  } else if (text_.find_first_of("*?") != std::string::npos) {
+    kind_ = Kind::glob;
+    glob_.emplace(text_);
+  }
+}
+
+bool Pattern::matches_whole(std::string_view name) const {
+  switch (kind_) {
+    case Kind::exact:
+      return name == text_;
+    case Kind::glob:
+      return glob_->matches(name, *budget_);
+    case Kind::regex:
+      break;
+  }
+  return expression_->matches(name);
+}
+
+bool Pattern::matches(std::string_view tensor) const {
+  const std::string_view module = module_of(tensor);
+  return matches_whole(tensor) || (module.size() != tensor.size() && matches_whole(module));
+}
+
+std::vector<Pattern> make_patterns(const std::vector<std::string>& texts) {
+  const auto budget = std::make_shared<MatchBudget>();
+  std::vector<Pattern> patterns;
+  for (const std::string& text : texts) patterns.emplace_back(text, budget);
+  return patterns;
+}
+
+}  // namespace nvfp4::checkpoint
+
+void nvfp4::check_pattern(const std::string& pattern) { checkpoint::Pattern{pattern}; }

@@ -1,0 +1,91 @@
+#include "checkpoint/output/finished_output.h"
+
+#include <algorithm>
+
+#include "checkpoint/encode/chunk.h"
+#include "checkpoint/source/content.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool reads_as(const TensorFile& file, const safetensors::TensorSpec& spec,
+              std::span<const std::byte> expected) {
+  const safetensors::TensorInfo& tensor = *file.find(spec.name);
+  std::vector<std::byte> there(expected.size());
+  if (tensor.bytes < there.size()) return false;
+  file.read(tensor, 0, there);
+  return std::ranges::equal(there, expected);
+}
+
+class Comparison {
+ public:
+  Comparison(const Plan& plan, const fs::path& folder) : plan_(plan), folder_(folder) {}
+
+  std::string run() {
+    for (std::size_t s = 0; s < plan_.shards.size(); ++s)
+      if (std::string text = shard(s); !text.empty()) return text;
+    return {};
+  }
+
+ private:
+  std::string shard(std::size_t number) {
+    const PlannedShard& planned = plan_.shards[number];
+    const fs::path path = folder_ / planned.file;
+    if (!fs::is_regular_file(fs::symlink_status(path))) return planned.file + " is not there";
+    try {
+      return shard(planned, TensorFile::open(path));
+    } catch (const FormatError& e) {
+      return e.what();
+    }
+  }
+
+  std::string shard(const PlannedShard& planned, const TensorFile& file) {
+    const std::string of = planned.file + " is of another run: ";
+    const bool same = std::ranges::equal(
+        file.tensors(), planned.specs, [](const auto& is, const safetensors::TensorSpec& must) {
+          return is.name == must.name && is.dtype == must.dtype && is.shape == must.shape;
+        });
+    if (!same) return of + "its tensors differ";
+    if (file.metadata() != planned.metadata) return of + "its metadata differ";
+    for (std::size_t t = planned.first_tensor; t < planned.first_tensor + planned.tensors; ++t)
+      if (!tensor(plan_.tensors[t], planned, file))
+        return fmt::format("{}{} differs", of, plan_.tensors[t].name);
+    return {};
+  }
+
+  bool tensor(const PlannedTensor& t, const PlannedShard& planned, const TensorFile& file) {
+    if (t.copy != kNone)
+      return sample_of(*t.stored.file, *t.stored.info) ==
+             sample_of(file, *file.find(planned.specs[t.copy].name));
+    for (std::size_t u = t.first_unit; u < t.first_unit + t.units; ++u)
+      if (!unit(plan_.units[u], planned, file)) return false;
+    return true;
+  }
+
+  bool unit(const Unit& u, const PlannedShard& planned, const TensorFile& file) {
+    if (u.work == Work::decode) {
+      if (u.row_multiple > 1 || u.out_begin > 0) return true;
+      const safetensors::TensorSpec& spec = planned.specs[u.codes];
+      return reads_as(file, spec, decode_chunk(plan_, u, 0, 1, spec.dtype, buffers_).codes);
+    }
+    if (u.work != Work::move || u.weight_global == kNone || plan_.groups[u.group].moved_global)
+      return true;
+    const float stored = plan_.stored_global(u.moved.global);
+    return reads_as(file, planned.specs[u.weight_global], std::as_bytes(std::span(&stored, 1)));
+  }
+
+  const Plan& plan_;
+  const fs::path& folder_;
+  Buffers buffers_;
+};
+
+}  // namespace
+
+std::string difference_from_plan(const Plan& plan, const fs::path& folder) {
+  return Comparison(plan, folder).run();
+}
+
+}  // namespace nvfp4::checkpoint

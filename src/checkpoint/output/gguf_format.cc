@@ -1,0 +1,63 @@
+// llama.cpp's single file. Codes and scales lie together in its blocks; by these names they are
+// read out of them (gguf/view.h) and put into them (gguf/sink.h).
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/formats/format.h"
+#include "checkpoint/gguf/blocks.h"
+#include "checkpoint/gguf/config.h"
+#include "checkpoint/output/gguf_layout.h"
+#include "checkpoint/output/gguf_sink.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return codes.file->container() == "gguf" && table.find(module + ".weight_scale");
+}
+
+std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
+                                  std::int64_t cols) {
+  return nvfp4_tensors(kGgufNames, scheme, module, rows, cols);
+}
+
+float stored_global(const GlobalScale& scale) { return scale.multiplier; }
+
+std::string_view left_out(std::string_view tensor, const ModelConfig& config) {
+  if (config.text.empty()) return {};
+  return gguf::left_out(tensor, parse_config_json(config.text, config.file));
+}
+
+/// A weight that llama.cpp multiplies by no scale. Names it does not know are an error later.
+KeptReason keeper(const ModelConfig& config) {
+  if (config.text.empty()) return {};
+  const gguf::Architecture* architecture =
+      gguf::architecture_of(parse_config_json(config.text, config.file));
+  if (architecture == nullptr) return {};
+  return [architecture](const std::string& module) {
+    const auto place = gguf::place_of(*architecture, module + ".weight");
+    return place && !place->scaled ? std::string("llama.cpp applies no global scale to it") : "";
+  };
+}
+
+}  // namespace
+
+const WeightNames kGgufNames = {.scheme = "gguf",
+                                .codes = ".weight",
+                                .scales = ".weight_scale",
+                                .global = ".weight_scale_2",
+                                .input = ".input_scale",
+                                .claims = claims};
+
+/// llama.cpp reads no configuration but the keys in the file.
+const CheckpointFormat kGguf = {.name = "gguf",
+                                .names = &kGgufNames,
+                                .tensors = tensors,
+                                .stored_global = stored_global,
+                                .quantization_config = nullptr,
+                                .hf_quant_config = nullptr,
+                                .left_out = left_out,
+                                .keeper = keeper,
+                                .single_file = "model.gguf",
+                                .columns = gguf::kBlockElements,
+                                .container = gguf::make_container};
+
+}  // namespace nvfp4::checkpoint

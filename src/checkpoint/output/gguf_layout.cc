@@ -1,0 +1,274 @@
+#include "checkpoint/output/gguf_layout.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "checkpoint/gguf/blocks.h"
+#include "checkpoint/gguf/config.h"
+#include "checkpoint/io/printable.h"
+#include "core/require.h"
+
+namespace nvfp4::gguf {
+namespace {
+
+using checkpoint::kNone;
+using safetensors::DType;
+
+/// A tensor that one planned tensor, or one for each expert, becomes.
+struct Member {
+  std::string model_name;
+  const Type* type = nullptr;
+  std::vector<std::int64_t> shape;
+  Place place;
+  std::size_t spec = 0, scales = kNone, global = kNone, input = kNone;
+  DType dtype = DType::u8;  ///< of a plain one
+};
+
+std::string file_of(const checkpoint::ModelFolder& model) {
+  return printable(model.root.native(), 4096);
+}
+
+/// Source: conversion/base.py, prepare_tensors(): "Most of the codebase that takes in 1D tensors or
+/// norms only handles F32 tensors".
+bool must_be_f32(const Place& place, std::size_t dimensions) {
+  const std::string& name = place.file_name;
+  return dimensions <= 1 || name.ends_with("_norm.weight") || !name.ends_with(".weight") ||
+         name.find(".ffn_gate_inp") != std::string::npos;
+}
+
+class Maker {
+ public:
+  Maker(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
+        const Architecture& architecture, const nlohmann::ordered_json& config)
+      : plan_(plan), file_(file_of(model)), architecture_(architecture), config_(config) {
+    experts_ = integer_of(config, {"num_local_experts", "num_experts", "n_routed_experts"}, 0);
+  }
+
+  Layout run() {
+    const auto& specs = plan_.shards.front().specs;
+    layout_.targets.resize(specs.size());
+    std::vector<bool> seen(specs.size());
+    for (const checkpoint::Unit& unit : plan_.units) {
+      if (unit.work == checkpoint::Work::decode) continue;
+      for (const std::size_t i : {unit.codes, unit.scales, unit.weight_global, unit.input_global})
+        if (i != kNone) seen[i] = true;
+      add_unit(unit);
+    }
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      if (!seen[i]) add_plain(i);
+    for (auto& [key, members] : members_) place(members);
+    warn_of_dropped();
+    return std::move(layout_);
+  }
+
+ private:
+  /// Null if the tensor is left out.
+  std::optional<Place> place_for(const std::string& name) {
+    if (name.ends_with(".rotary_emb.inv_freq")) return std::nullopt;  // computed from the config
+    if (const std::string_view what = left_out(name, config_); !what.empty())
+      return drop(name, what);
+    std::optional<Place> place = gguf::place_of(architecture_, name);
+    require<UnsupportedError>(place.has_value(), "{}: tensor '{}': has no name in GGUF's '{}'",
+                              file_, printable(name), architecture_.name);
+    return place;
+  }
+
+  std::nullopt_t drop(const std::string& name, std::string_view what) {
+    require<UnsupportedError>(plan_.drop,
+                              "{}: tensor '{}': of {}, for which llama.cpp has no place; --drop "
+                              "leaves such tensors out",
+                              file_, printable(name), what);
+    dropped_[std::string(what)] += 1;
+    return std::nullopt;
+  }
+
+  void add_unit(const checkpoint::Unit& unit) {
+    const std::string name = unit.slice.module + ".weight";
+    std::optional<Place> place = place_for(name);
+    if (!place) return;
+    require<UnsupportedError>(unit.slice.cols % kBlockElements == 0,
+                              "{}: tensor '{}': {} columns, GGUF's NVFP4 needs a multiple of {}; "
+                              "keep it as it is when quantizing: --ignore",
+                              file_, printable(name), unit.slice.cols, kBlockElements);
+    require<UnsupportedError>(place->scaled,
+                              "{}: tensor '{}': NVFP4, but llama.cpp applies no global scale to "
+                              "{}; keep it as it is when quantizing: --ignore",
+                              file_, printable(name), place->file_name);
+    add({name,
+         find_type(kNvfp4),
+         {unit.slice.rows, unit.slice.cols},
+         std::move(*place),
+         unit.codes,
+         unit.scales,
+         unit.weight_global,
+         unit.input_global});
+  }
+
+  void add_plain(std::size_t i) {
+    const safetensors::TensorSpec& spec = plan_.shards.front().specs[i];
+    std::optional<Place> place = place_for(spec.name);
+    if (!place) return;
+    std::uint32_t type = kF32;
+    switch (spec.dtype) {
+      case DType::f32:
+        break;
+      case DType::bf16:
+        type = kBF16;
+        break;
+      case DType::f16:
+        type = kF16;
+        break;
+      default:
+        throw UnsupportedError(fmt::format("{}: tensor '{}': {}, must be BF16, F16 or F32", file_,
+                                           printable(spec.name),
+                                           safetensors::dtype_name(spec.dtype)));
+    }
+    require<UnsupportedError>(spec.shape.size() <= kMaxDimensions,
+                              "{}: tensor '{}': {} dimensions, at most {}", file_,
+                              printable(spec.name), spec.shape.size(), kMaxDimensions);
+    if (must_be_f32(*place, spec.shape.size())) type = kF32;
+    Member member{spec.name, find_type(type), spec.shape, std::move(*place), i};
+    member.dtype = spec.dtype;
+    add(std::move(member));
+  }
+
+  void add(Member member) {
+    // Ends first, then layer by layer.
+    members_[{member.place.layer, member.place.file_name}].push_back(std::move(member));
+  }
+
+  /// One tensor of the file.
+  void place(std::vector<Member>& members) {
+    const Member& first = members.front();
+    const std::size_t tensor = layout_.tensors.size();
+    const bool stack = first.place.expert >= 0;
+    if (stack) {
+      std::ranges::sort(members, {}, [](const Member& m) { return m.place.expert; });
+      check_experts(members);
+    } else {
+      require<UnsupportedError>(members.size() == 1, "{}: tensor '{}': is there twice", file_,
+                                printable(first.model_name));
+    }
+    std::vector<std::int64_t> shape = first.shape;
+    const auto one = tensor_bytes(*first.type, shape);
+    if (stack) shape.insert(shape.begin(), static_cast<std::int64_t>(members.size()));
+    require<UnsupportedError>(one && tensor_bytes(*first.type, shape),
+                              "{}: tensor '{}': [{}] is too large", file_,
+                              printable(first.model_name), fmt::join(shape, ", "));
+    layout_.tensors.push_back({first.place.file_name, first.type, std::move(shape)});
+    note_widened(first);
+    for (std::size_t i = 0; i < members.size(); ++i) place(members[i], tensor, *one * i);
+    if (first.type->id != kNvfp4) return;
+    const std::string module = first.place.file_name.substr(0, first.place.file_name.size() - 7);
+    add_scales(members, module + ".scale", &Member::global);
+    add_scales(members, module + ".input_scale", &Member::input);
+  }
+
+  void note_widened(const Member& member) {
+    if (member.type->id != kF32) return;
+    if (member.dtype == DType::bf16) layout_.bf16.push_back(member.place.file_name);
+    if (member.dtype == DType::f16) layout_.f16.push_back(member.place.file_name);
+  }
+
+  void check_experts(const std::vector<Member>& members) const {
+    const Member& first = members.front();
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const Member& m = members[i];
+      require<UnsupportedError>(m.place.expert == static_cast<std::int64_t>(i),
+                                "{}: tensor '{}': expert {} follows {} others, must be {}", file_,
+                                printable(m.model_name), m.place.expert, i, i);
+      require<UnsupportedError>(
+          m.type == first.type && m.shape == first.shape && m.dtype == first.dtype &&
+              (m.input == kNone) == (first.input == kNone),
+          "{}: tensor '{}': {} [{}], but '{}' is {} [{}]; GGUF stacks them", file_,
+          printable(m.model_name), m.type->name, fmt::join(m.shape, ", "),
+          printable(first.model_name), first.type->name, fmt::join(first.shape, ", "));
+    }
+    require<UnsupportedError>(static_cast<std::int64_t>(members.size()) == experts_,
+                              "{}: tensor '{}': {} experts, config.json says {}", file_,
+                              printable(first.model_name), members.size(), experts_);
+  }
+
+  void place(const Member& m, std::size_t tensor, std::uint64_t begin) {
+    using Kind = Target::Kind;
+    Target target;
+    target.tensor = tensor;
+    target.begin = begin;
+    target.interleave = interleave_of(m);
+    const auto rows = static_cast<std::uint64_t>(m.shape.empty() ? 1 : m.shape[0]);
+    if (m.type->id == kNvfp4) {
+      target.kind = Kind::codes;
+      target.row_bytes = static_cast<std::uint64_t>(m.shape.back()) / 2;
+      layout_.targets[m.scales].kind = Kind::scales;
+    } else {
+      const bool widened = m.type->id == kF32 && m.dtype != DType::f32;
+      target.kind = !widened                 ? Kind::copy
+                    : m.dtype == DType::bf16 ? Kind::widen_bf16
+                                             : Kind::widen_f16;
+      if (rows != 0) target.row_bytes = *tensor_bytes(*m.type, m.shape) / rows / (widened ? 2 : 1);
+    }
+    layout_.targets[m.spec] = target;
+  }
+
+  Interleave interleave_of(const Member& m) const {
+    if (!architecture_.interleaves || (!m.place.query && !m.place.key)) return {};
+    const std::int64_t all = integer_of(config_, {"num_attention_heads"}, 0);
+    const std::int64_t heads =
+        m.place.key ? integer_of(config_, {"num_key_value_heads"}, all) : all;
+    const std::int64_t rows = m.shape.empty() ? 0 : m.shape[0];
+    require<UnsupportedError>(heads > 0 && heads <= rows / 2 && rows % (2 * heads) == 0,
+                              "{}: tensor '{}': {} rows, must be an even number for each of {} "
+                              "heads",
+                              file_, printable(m.model_name), rows, heads);
+    return {rows / heads};
+  }
+
+  void add_scales(const std::vector<Member>& members, const std::string& name,
+                  std::size_t Member::*which) {
+    if (members.front().*which == kNone) return;
+    const std::size_t tensor = layout_.tensors.size();
+    layout_.tensors.push_back({name, find_type(kF32), {static_cast<std::int64_t>(members.size())}});
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      Target& target = layout_.targets[members[i].*which];
+      target.kind = Target::Kind::copy;
+      target.tensor = tensor;
+      target.begin = 4 * i;
+      target.row_bytes = 4;
+    }
+  }
+
+  void warn_of_dropped() {
+    for (const auto& [what, count] : dropped_)
+      layout_.warnings.push_back(fmt::format(
+          "{} tensors of {} are left out: llama.cpp has no place for them", count, what));
+  }
+
+  const checkpoint::Plan& plan_;
+  std::string file_;
+  const Architecture& architecture_;
+  const nlohmann::ordered_json& config_;
+  std::int64_t experts_ = 0;
+  std::map<std::tuple<std::int64_t, std::string>, std::vector<Member>> members_;
+  std::map<std::string, int> dropped_;
+  Layout layout_;
+};
+
+}  // namespace
+
+std::string_view left_out(std::string_view name, const nlohmann::ordered_json& config) {
+  constexpr std::string_view kLayers = "model.layers.";
+  if (name.ends_with(".k_scale") || name.ends_with(".v_scale")) return "the key and value cache";
+  if (name.starts_with(kLayers) && std::atoll(std::string(name.substr(kLayers.size())).c_str()) >=
+                                       integer_of(config, {"num_hidden_layers"}, 0))
+    return "multi-token prediction";
+  return {};
+}
+
+Layout make_layout(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
+                   const Architecture& architecture, const nlohmann::ordered_json& config) {
+  return Maker(plan, model, architecture, config).run();
+}
+
+}  // namespace nvfp4::gguf

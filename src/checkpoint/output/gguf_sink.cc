@@ -1,0 +1,242 @@
+#include "checkpoint/output/gguf_sink.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/gguf/blocks.h"
+#include "checkpoint/gguf/config.h"
+#include "checkpoint/gguf/file.h"
+#include "checkpoint/gguf/keys.h"
+#include "checkpoint/gguf/tokenizer.h"
+#include "checkpoint/io/grow.h"
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/printable.h"
+#include "checkpoint/io/reciprocals.h"
+#include "checkpoint/output/gguf_layout.h"
+#include "core/require.h"
+
+namespace nvfp4::gguf {
+namespace {
+
+using checkpoint::grow;
+
+/// The keys of a large vocabulary have a tenth of that.
+constexpr std::uint64_t kMaxCarriedBytes = std::uint64_t{128} << 20;
+
+class Sink final : public checkpoint::ShardWriter {
+ public:
+  Sink(const Layout& layout, const checkpoint::PlannedShard& shard,
+       const std::filesystem::path& path, const std::vector<NewEntry>& entries,
+       const std::vector<TensorSpec>& tensors)
+      : layout_(layout),
+        shard_(shard),
+        file_(printable(path.native(), 4096)),
+        writer_(path, entries, tensors) {}
+
+  void write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> data) override {
+    using Kind = Target::Kind;
+    const Target& target = layout_.targets[tensor];
+    if (target.kind == Kind::dropped) return;
+    if (target.kind == Kind::copy) return place(target, offset, data, target.row_bytes);
+    thread_local std::vector<std::byte> wide;
+    const std::size_t count = data.size() / 2;
+    const auto out = grow(wide, static_cast<std::int64_t>(4 * count));
+    for (std::size_t i = 0; i < count; ++i) {
+      std::uint16_t bits;
+      std::memcpy(&bits, data.data() + 2 * i, 2);
+      const float value =
+          target.kind == Kind::widen_bf16 ? BF16{bits}.to_float() : FP16{bits}.to_float();
+      std::memcpy(out.data() + 4 * i, &value, 4);
+    }
+    place(target, 2 * offset, out, 2 * target.row_bytes);
+  }
+
+  void write_blocks(std::size_t codes, std::uint64_t code_offset,
+                    std::span<const std::byte> code_bytes, std::size_t /*scales*/,
+                    std::uint64_t scale_offset, std::span<const std::byte> scale_bytes) override {
+    const Target& target = layout_.targets[codes];
+    if (target.kind == Target::Kind::dropped) return;
+    check_scales(codes, scale_offset, scale_bytes);
+    thread_local std::vector<std::byte> blocks;
+    const auto bytes_of = [](std::uint64_t bytes) { return bytes / kBlockCodes * kBlockBytes; };
+    const auto out = grow(blocks, static_cast<std::int64_t>(bytes_of(code_bytes.size())));
+    pack_blocks(code_bytes, scale_bytes, out);
+    place(target, bytes_of(code_offset), out, bytes_of(target.row_bytes));
+  }
+
+  void commit() override { writer_.commit(); }
+
+  /// A tensor that the model does not have.
+  void write_own(std::size_t tensor, std::span<const float> values) {
+    writer_.write(tensor, 0, std::as_bytes(values));
+  }
+
+ private:
+  /// Bytes that start at `offset` of rows of `row_bytes`, each where it belongs.
+  void place(const Target& target, std::uint64_t offset, std::span<const std::byte> data,
+             std::uint64_t row_bytes) {
+    if (target.interleave.rows_per_head == 0)
+      return writer_.write(target.tensor, target.begin + offset, data);
+    while (!data.empty()) {
+      const std::uint64_t row = offset / row_bytes, inside = offset % row_bytes;
+      const std::size_t n = std::min<std::uint64_t>(data.size(), row_bytes - inside);
+      const auto to =
+          static_cast<std::uint64_t>(target.interleave.to_file(static_cast<std::int64_t>(row)));
+      writer_.write(target.tensor, target.begin + to * row_bytes + inside, data.first(n));
+      data = data.subspan(n);
+      offset += n;
+    }
+  }
+
+  void check_scales(std::size_t codes, std::uint64_t offset,
+                    std::span<const std::byte> scales) const {
+    const auto bad = std::ranges::find_if_not(scales, is_scale);
+    if (bad == scales.end()) [[likely]]
+      return;
+    throw ValueError(fmt::format(
+        "{}: tensor '{}': scale {} is 0x{:02x} ({}), GGUF has 0 to 448 only; nvfp4 repair clears "
+        "signs",
+        file_, printable(shard_.specs[codes].name),
+        offset + static_cast<std::uint64_t>(bad - scales.begin()), std::to_integer<int>(*bad),
+        E4M3{std::to_integer<std::uint8_t>(*bad)}.to_float()));
+  }
+
+  const Layout& layout_;
+  const checkpoint::PlannedShard& shard_;
+  std::string file_;
+  Writer writer_;
+};
+
+class GgufContainer final : public checkpoint::Container {
+ public:
+  GgufContainer(const checkpoint::ModelFolder& model, const checkpoint::Plan& plan)
+      : shard_(plan.shards.front()) {
+    const std::string file = (model.root / "config.json").string();
+    std::error_code error;
+    require<UnsupportedError>(
+        !model.config_text.empty(), "{}: {}, and without it the architecture is not known",
+        printable(file, 4096),
+        std::filesystem::exists(file, error) ? "not read for one file by itself (give the folder)"
+                                             : "there is no such file");
+    const auto config = checkpoint::parse_config_json(model.config_text, file);
+    const Architecture* architecture = architecture_of(config);
+    require<UnsupportedError>(
+        architecture != nullptr,
+        "{}: model_type = {}, must be one of {}; tensor '{}' has no place in GGUF that is known",
+        printable(file, 4096),
+        config.contains("model_type") ? checkpoint::dump_line(config["model_type"]) : "nothing",
+        known_types(), printable(first_tensor(plan)));
+    layout_ = make_layout(plan, model, *architecture, config);
+    warnings_ = layout_.warnings;
+    tensors_ = layout_.tensors;
+    if (model.files.front().container() == "gguf") {
+      const File source = File::open(model.files.front().path());
+      keeps_config_ = source.header().find(kConfigKey) != nullptr;
+      entries_ = entries_of(source);
+      rope_factors_ = rope_factors(source);
+    } else {
+      entries_ = gguf::entries_of(config, *architecture, printable(file, 4096));
+      rope_factors_ = gguf::rope_factors(config);
+    }
+    if (!rope_factors_.empty())
+      tensors_.push_back({"rope_freqs.weight",
+                          find_type(kF32),
+                          {static_cast<std::int64_t>(rope_factors_.size())}});
+    if (model.files.front().container() != "gguf") {
+      Tokenizer tokenizer = read_tokenizer(model.root, config);
+      entries_.insert(entries_.end(), tokenizer.entries.begin(), tokenizer.entries.end());
+      if (!tokenizer.missing.empty()) warnings_.push_back(tokenizer.missing);
+    }
+    add_own_keys(plan);
+  }
+
+  std::unique_ptr<checkpoint::ShardWriter> open(const std::filesystem::path& path) const override {
+    auto sink = std::make_unique<Sink>(layout_, shard_, path, entries_, tensors_);
+    if (!rope_factors_.empty()) sink->write_own(tensors_.size() - 1, rope_factors_);
+    return sink;
+  }
+  const std::vector<std::string>& warnings() const override { return warnings_; }
+
+ private:
+  /// A weight that is 4-bit, if there is one.
+  static std::string first_tensor(const checkpoint::Plan& plan) {
+    if (!plan.units.empty()) return plan.units.front().slice.module + ".weight";
+    return plan.tensors.empty() ? "" : plan.tensors.front().name;
+  }
+
+  static std::string known_types() {
+    std::string known;
+    for (const Architecture& a : architectures())
+      known += (known.empty() ? "" : ", ") + std::string(a.model_type);
+    return known;
+  }
+
+  /// Everything that a file says of itself, tokenizer and all, but how its tensors are stored and
+  /// what is written anew.
+  static std::vector<NewEntry> entries_of(const File& source) {
+    std::vector<NewEntry> out;
+    std::map<std::string_view, std::uint32_t> anew = {{kQuantizationKey, kQuantizationVersion},
+                                                      {kFileTypeKey, kMostlyNvfp4}};
+    std::uint64_t room = kMaxCarriedBytes;
+    for (const Entry& entry : source.header().entries) {
+      const std::string_view key = entry.key;
+      const std::uint64_t bytes = entry.end - entry.begin;
+      require<UnsupportedError>(bytes <= room, "{}: key '{}': {} bytes, all may have {}",
+                                printable(source.path().native(), 4096), printable(key), bytes,
+                                kMaxCarriedBytes);
+      room -= bytes;
+      if (key == kAlignmentKey || key.starts_with("nvfp4.") || key.starts_with("split.")) continue;
+      if (const auto changed = anew.extract(key))
+        out.push_back({entry.key, new_u32(changed.mapped())});
+      else
+        out.push_back({entry.key, {.raw = source.raw(entry)}});
+    }
+    for (const auto& [key, value] : anew) out.push_back({std::string(key), new_u32(value)});
+    return out;
+  }
+
+  static std::vector<float> rope_factors(const File& source) {
+    const TensorInfo* tensor = source.find("rope_freqs.weight");
+    if (tensor == nullptr || tensor->type->id != kF32) return {};
+    std::vector<float> factors(static_cast<std::size_t>(tensor->elements()));
+    source.read(*tensor, 0, std::as_writable_bytes(std::span(factors)));
+    return factors;
+  }
+
+  void add_own_keys(const checkpoint::Plan& plan) {
+    // Where it was made of the keys, they say more.
+    if (keeps_config_) entries_.push_back({kConfigKey, new_text(plan.config_json)});
+    if (!layout_.bf16.empty()) entries_.push_back({kBf16Key, new_strings(layout_.bf16)});
+    if (!layout_.f16.empty()) entries_.push_back({kF16Key, new_strings(layout_.f16)});
+    checkpoint::Json others = checkpoint::Json::object();
+    for (const auto& [key, value] : shard_.metadata) {
+      if (key == checkpoint::kReciprocalsKey)
+        entries_.push_back({key, new_text(value)});
+      else if (key != "format" || value != "pt")
+        others[key] = value;
+    }
+    if (!others.empty())
+      entries_.push_back({kMetadataKey, new_text(checkpoint::dump_line(others))});
+  }
+
+  const checkpoint::PlannedShard& shard_;
+  Layout layout_;
+  std::vector<NewEntry> entries_;
+  std::vector<TensorSpec> tensors_;
+  std::vector<float> rope_factors_;
+  bool keeps_config_ = true;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace
+
+std::unique_ptr<const checkpoint::Container> make_container(const checkpoint::ModelFolder& model,
+                                                            const checkpoint::Plan& plan) {
+  return std::make_unique<GgufContainer>(model, plan);
+}
+
+}  // namespace nvfp4::gguf

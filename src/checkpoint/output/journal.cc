@@ -1,0 +1,167 @@
+#include "checkpoint/output/journal.h"
+
+#include <algorithm>
+
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/source/content.h"
+#include "core/require.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kVersion = 2;
+
+Json input_of(const ModelFolder& model) {
+  Json files = Json::object();
+  for (std::size_t f = 0; f < model.files.size(); ++f) {
+    const TensorFile& file = model.files[f];
+    std::uint64_t hash = fingerprint("");
+    for (const auto& t : file.tensors()) {
+      hash = fingerprint(t.name, hash);
+      hash = fingerprint(
+          fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), t.begin, t.bytes), hash);
+    }
+    files[model.file_names[f]] = {
+        {"bytes", file.file_bytes()}, {"modified_ns", file.modified_ns()}, {"tensors", hex(hash)}};
+  }
+  return files;
+}
+
+Json options_of(const TransformOptions& options, const Plan& plan) {
+  Json json = {{"program", std::string("nvfp4 ") + version()},
+               {"scheme", options.scheme == Scheme::nvfp4 ? "nvfp4" : "nvfp4a16"},
+               {"task", static_cast<int>(options.task)},
+               {"plain", safetensors::dtype_name(options.plain)},
+               {"variant", options.variant},
+               {"format", options.format},
+               {"quantizer", quantizer_name(options.quantizer)},
+               {"ignore", options.ignore},
+               {"include", options.include},
+               {"fuse", options.fuse},
+               {"input_amax", nullptr}};
+  if (plan.input_amax_fingerprint) json["input_amax"] = hex(*plan.input_amax_fingerprint);
+  return json;
+}
+
+/// By which a finished shard is known again.
+Json identity_of(const fs::path& path) {
+  const TensorFile file = TensorFile::open(path);
+  return {{"bytes", file.file_bytes()}, {"content", hex(content_of(file))}};
+}
+
+Json parse_journal(const std::string& text, const std::string& file) {
+  Json json = parse_json(text, file);
+  require<FormatError>(json.is_object() && json.value("version", Json()) == kVersion,
+                       "{}: not of this version of nvfp4; --overwrite replaces the output", file);
+  return json;
+}
+
+/// The first member that is not the same in both objects.
+std::string difference(const Json& before, const Json& now) {
+  for (const auto& [key, value] : now.items()) {
+    if (!before.contains(key)) return fmt::format("{} was absent, now {}", key, dump_line(value));
+    if (before[key] != value)
+      return fmt::format("{} was {}, now {}", key, dump_line(before[key]), dump_line(value));
+  }
+  for (const auto& [key, value] : before.items())
+    if (!now.contains(key)) return fmt::format("{} was {}, now absent", key, dump_line(value));
+  return {};
+}
+
+}  // namespace
+
+Journal::Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan)
+    : json_({{"version", kVersion},
+             {"state", "writing"},
+             {"options", options_of(options, plan)},
+             {"input", input_of(model)},
+             {"config", hex(fingerprint(plan.config_json))},
+             {"shards", Json::object()},
+             {"errors", Json::object()}}) {}
+
+void Journal::resume(const std::string& text, const std::string& file) {
+  const Json before = parse_journal(text, file);
+  for (const char* part : {"options", "input"}) {
+    const Json old = before.value(part, Json());
+    require<FormatError>(old.is_object(), "{}: {} is missing", file, part);
+    const std::string changed = difference(old, json_[part]);
+    require<ValueError>(changed.empty(), "--resume: {} of the interrupted run differ: {}", part,
+                        changed);
+  }
+  require<ValueError>(before.value("config", Json()) == json_["config"],
+                      "--resume: config.json of the interrupted run differs");
+  take_shards(before, file);
+  require<FormatError>(before.value("errors", Json()).is_object(), "{}: errors is missing", file);
+  json_["errors"] = before["errors"];
+}
+
+void Journal::take_shards(const Json& before, const std::string& file) {
+  require<FormatError>(before.value("shards", Json()).is_object(), "{}: shards is missing", file);
+  json_["shards"] = before["shards"];
+}
+
+void Journal::save(const fs::path& folder) const {
+  safetensors::write_file_atomically(folder / kJournalName, dump_line(json_) + "\n");
+}
+
+void Journal::finish(const fs::path& folder) {
+  fs::remove(folder / kJournalName);
+  sync_folder(folder);
+}
+
+bool Journal::is_clearing(const std::string& text, const std::string& file) {
+  return parse_journal(text, file).value("state", Json()) == "clearing";
+}
+
+void Journal::save_clearing(const fs::path& folder) {
+  const Json json = {{"version", kVersion}, {"state", "clearing"}};
+  safetensors::write_file_atomically(folder / kJournalName, dump_line(json) + "\n");
+}
+
+void Journal::record(const PlannedShard& shard, const fs::path& path,
+                     const std::vector<Outcome>& all) {
+  Json errors = Json::array();
+  for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
+    errors.push_back({all[t].error.squared_error, all[t].error.squared_norm, all[t].clamped_blocks,
+                      all[t].clamped});
+  json_["shards"][shard.file] = identity_of(path);
+  json_["errors"][shard.file] = std::move(errors);
+}
+
+bool Journal::is_recorded(const PlannedShard& shard, const fs::path& path) const {
+  const auto entry = json_["shards"].find(shard.file);
+  if (entry == json_["shards"].end() || !fs::is_regular_file(fs::symlink_status(path)))
+    return false;
+  try {
+    return *entry == identity_of(path);
+  } catch (const FormatError&) {
+    return false;
+  }
+}
+
+bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const {
+  const auto errors = json_["errors"].find(shard.file);
+  if (errors == json_["errors"].end() || !errors->is_array() || errors->size() != shard.tensors)
+    return false;
+  for (std::size_t i = 0; i < shard.tensors; ++i) {
+    const Json& entry = (*errors)[i];
+    if (!entry.is_array() || entry.size() != 4 || !entry[3].is_array()) return false;
+    // An infinite sum is stored as null.
+    Outcome& outcome = all[shard.first_tensor + i];
+    QuantizationError& error = outcome.error;
+    error.squared_error = entry[0].is_number() ? entry[0].get<double>() : 0;
+    error.squared_norm = entry[1].is_number() ? entry[1].get<double>() : 0;
+    outcome.clamped_blocks = entry[2].is_number_unsigned() ? entry[2].get<std::uint64_t>() : 0;
+    outcome.clamped.clear();
+    for (const Json& block : entry[3])
+      if (block.is_number_unsigned()) outcome.clamped.push_back(block.get<std::int64_t>());
+  }
+  return true;
+}
+
+}  // namespace nvfp4::checkpoint

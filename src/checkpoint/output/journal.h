@@ -1,0 +1,49 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/plan/plan.h"
+
+/// nvfp4.partial.json: what an unfinished output folder is going to be, and which of its shards are
+/// finished. While it is there the folder is incomplete; it is written before anything else and
+/// removed last.
+namespace nvfp4::checkpoint {
+
+class Journal {
+ public:
+  /// For a new run.
+  Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan);
+
+  /// Takes over what an earlier run has done. Throws ValueError that names the first option or
+  /// input file that differs, FormatError for a journal that cannot be read.
+  void resume(const std::string& text, const std::string& file);
+
+  /// Writes it to the folder, atomically.
+  void save(const std::filesystem::path& folder) const;
+  /// Removes it: the folder is complete.
+  static void finish(const std::filesystem::path& folder);
+  /// Written before an old output is cleared: a resumed run goes on with that and then starts.
+  static void save_clearing(const std::filesystem::path& folder);
+  /// Throws FormatError for a journal that cannot be read.
+  static bool is_clearing(const std::string& text, const std::string& file);
+
+  /// A shard that is whole but has not got its name yet: how to know it again, and its errors,
+  /// tensor by tensor, so that the report of a resumed run is whole. Throws IoError.
+  void record(const PlannedShard& shard, const std::filesystem::path& path,
+              const std::vector<Outcome>& all);
+  /// Whether `path` is the file that was recorded, and no other run's of the same header. Throws
+  /// IoError.
+  bool is_recorded(const PlannedShard& shard, const std::filesystem::path& path) const;
+  /// False if its errors were not recorded.
+  bool recall(const PlannedShard& shard, std::vector<Outcome>& all) const;
+
+ private:
+  nlohmann::ordered_json json_;
+
+  void take_shards(const nlohmann::ordered_json& before, const std::string& file);
+};
+
+}  // namespace nvfp4::checkpoint

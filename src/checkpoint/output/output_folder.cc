@@ -1,0 +1,292 @@
+#include "checkpoint/output/output_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+
+#include "checkpoint/io/posix_file.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/output/finished_output.h"
+#include "checkpoint/safetensors/header.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Files that make a folder a model, and that a stale copy of would make a wrong one.
+bool is_model_file(const std::string& name) {
+  return name == "config.json" || name == "hf_quant_config.json" || name == kJournalName ||
+         name == kFinishedName || is_index_name(name) || name.ends_with(".safetensors") ||
+         name.ends_with(".partial");
+}
+
+/// When the files that a shard's tensors come from were changed last.
+std::int64_t newest_input_of(const Plan& plan, const PlannedShard& shard) {
+  std::int64_t newest = 0;
+  for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
+    newest = std::max(newest, plan.tensors[t].source->data.file->modified_ns());
+  return newest;
+}
+
+std::string index_text(const Plan& plan) {
+  std::vector<safetensors::IndexEntry> entries;
+  for (const PlannedShard& shard : plan.shards)
+    for (const safetensors::TensorSpec& spec : shard.specs)
+      entries.emplace_back(spec.name, shard.file);
+  return safetensors::index_json(plan.total_size, std::move(entries));
+}
+
+bool is_inside(const fs::path& inner, const fs::path& outer) {
+  const auto [o, i] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return o == outer.end();
+}
+
+/// What is there of the path lets a folder be made in it.
+void require_place_of(const fs::path& path) {
+  fs::path parent = fs::absolute(path).parent_path();
+  std::error_code ignored;  // below a file nothing exists
+  while (!fs::exists(parent, ignored) && parent.has_relative_path()) parent = parent.parent_path();
+  require<IoError>(fs::is_directory(parent), "{}: is a file, must be a folder", parent.string());
+  if (::access(parent.c_str(), W_OK) != 0) throw_io_error(parent, "create a folder in", errno);
+}
+
+}  // namespace
+
+void require_apart(const fs::path& input, const fs::path& output) {
+  std::error_code ignored;
+  const fs::path in = fs::weakly_canonical(
+      fs::is_directory(input, ignored) ? input : fs::absolute(input).parent_path());
+  fs::path out = fs::weakly_canonical(fs::absolute(output));
+  if (!out.has_filename()) out = out.parent_path();
+  require<ValueError>(in != out, "output {} is the input folder, must be another", output.string());
+  require<ValueError>(!is_inside(out, in) || !fs::is_directory(input, ignored),
+                      "output {} is inside the input folder, must be apart", output.string());
+  require<ValueError>(!is_inside(in, out), "the input is inside output {}, must be apart",
+                      output.string());
+}
+
+void require_no_dangling_link(const fs::path& output) {
+  // With a slash behind it, the path is of what the link leads to.
+  const fs::path link = output.has_filename() ? output : output.parent_path();
+  require<IoError>(!fs::is_symlink(fs::symlink_status(link)) || fs::exists(link),
+                   "{}: is a link to {}, which is not there", link.string(),
+                   fs::is_symlink(fs::symlink_status(link)) ? fs::read_symlink(link).string() : "");
+}
+
+OutputFolder::OutputFolder(const ModelFolder& model, const Plan& plan,
+                           const TransformOptions& options)
+    : model_(model),
+      plan_(plan),
+      path_(options.output),
+      journal_(model, options, plan),
+      done_(plan.shards.size()),
+      resume_(options.resume),
+      overwrite_(options.overwrite) {}
+
+OutputFolder::~OutputFolder() {
+  if (!started_empty_ || any_shard_ || finished_) return;
+  std::error_code ignored;
+  fs::remove(path_ / kJournalName, ignored);
+  for (const fs::path& folder : created_) fs::remove(folder, ignored);  // only if it is empty
+}
+
+void OutputFolder::check() {
+  require_no_dangling_link(path_);
+  if (fs::exists(path_)) {
+    require<IoError>(fs::is_directory(path_), "{}: is a file, must be a folder", path_.string());
+    lock();
+    decide();
+    return;
+  }
+  require_place_of(path_);
+}
+
+void OutputFolder::create() {
+  require_no_dangling_link(path_);
+  const bool exists = fs::exists(path_);
+  require<IoError>(!exists || fs::is_directory(path_), "{}: is a file, must be a folder",
+                   path_.string());
+  if (exists) return;
+  require_place_of(path_);
+  fs::path folder = fs::absolute(path_);
+  if (!folder.has_filename()) folder = folder.parent_path();
+  for (; !fs::exists(folder); folder = folder.parent_path()) created_.push_back(folder);
+  started_empty_ = true;  // so that the folders go if not all of them can be made
+  fs::create_directories(path_);
+  for (const fs::path& made : created_) sync_folder(made.parent_path());
+}
+
+void OutputFolder::open() {
+  create();
+  lock();
+  const Start start = decide();
+  complete_ = start == Start::complete;
+  if (complete_) return;
+  if (start == Start::clear) clear_old_output();
+  if (start == Start::go_on) remove_leftovers();
+  journal_.save(path_);
+  if (start == Start::finish_again) remove_leftovers();
+}
+
+/// What is to be done with the folder as it is.
+OutputFolder::Start OutputFolder::decide() {
+  const std::vector<fs::path> entries = entries_of(path_);
+  // A kill while the first journal is written leaves only this.
+  started_empty_ = entries.empty() ||
+                   (resume_ && entries.size() == 1 && entries[0] == partial_path(kJournalName));
+  if (started_empty_) return Start::fresh;
+  require<IoError>(resume_ || overwrite_,
+                   "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
+                   path_.string(), entries.back().string());
+  require_own_folders();
+  if (overwrite_) {
+    require<IoError>(std::any_of(entries.begin(), entries.end(),
+                                 [](const fs::path& p) { return is_model_file(p.string()); }),
+                     "{}: does not look like a model folder; remove it yourself", path_.string());
+    return Start::clear;
+  }
+  const fs::path journal = path_ / kJournalName;
+  if (fs::exists(journal)) {
+    const std::string text = read_model_text(journal);
+    if (Journal::is_clearing(text, journal.string())) return Start::clear;
+    journal_.resume(text, journal.string());
+    find_finished_shards();
+    return Start::go_on;
+  }
+  check_written_by_this_run();
+  return rest_is_complete() ? Start::complete : Start::finish_again;
+}
+
+/// Of a folder without a journal. Throws ValueError, FormatError.
+void OutputFolder::check_written_by_this_run() {
+  const std::string difference = difference_from_plan(plan_, path_);
+  require<ValueError>(difference.empty(),
+                      "{}: {}, so --resume cannot go on; --overwrite replaces it", path_.string(),
+                      difference);
+  std::fill(done_.begin(), done_.end(), true);
+  any_shard_ = true;
+  for (const PlannedShard& shard : plan_.shards) {
+    const fs::path path = path_ / shard.file;
+    require<ValueError>(newest_input_of(plan_, shard) <= InputFile(path).modified_ns(),
+                        "{}: is older than its input, so --resume cannot go on; --overwrite "
+                        "replaces it",
+                        path.string());
+  }
+}
+
+/// Everything but the shards.
+bool OutputFolder::rest_is_complete() const {
+  const auto holds = [&](const std::string& name, const std::string& text) {
+    const fs::path path = path_ / name;
+    return fs::is_regular_file(path) && read_model_text(path) == text;
+  };
+  if (!plan_.config_json.empty() && !holds("config.json", plan_.config_json)) return false;
+  if (!plan_.hf_quant_json.empty() && !holds("hf_quant_config.json", plan_.hf_quant_json))
+    return false;
+  if (!plan_.index_name.empty() && !holds(plan_.index_name, index_text(plan_))) return false;
+  return std::all_of(model_.others.begin(), model_.others.end(), [&](const fs::path& other) {
+    return fs::is_regular_file(path_ / other) &&
+           fs::file_size(path_ / other) == fs::file_size(model_.root / other);
+  });
+}
+
+void OutputFolder::lock() {
+  lock_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock_.get() < 0) throw_io_error(path_, "open", errno);
+  // File systems without locks report other errors; then nothing guards against two runs.
+  const bool busy = ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (busy) started_empty_ = false;  // it is theirs now, nothing there may be removed
+  require<IoError>(!busy, "{}: another process is writing to it", path_.string());
+}
+
+void OutputFolder::clear_old_output() {
+  const std::vector<fs::path> entries = entries_of(path_);
+  std::set<fs::path> carried;  // files, and the folders that hold them
+  for (const fs::path& other : model_.others) carried.insert(*other.begin());
+  // First what says that nothing here is complete, then what makes it look complete.
+  Journal::save_clearing(path_);
+  for (const fs::path& name : entries) {
+    if (name == kJournalName) continue;
+    if (is_model_file(name.string()) && !fs::is_directory(fs::symlink_status(path_ / name))) {
+      fs::remove(path_ / name);
+    } else if (!carried.contains(name)) {
+      warnings_.push_back(
+          fmt::format("{}: was there before and is left there", (path_ / name).string()));
+    }
+  }
+  sync_folder(path_);
+}
+
+void OutputFolder::find_finished_shards() {
+  for (std::size_t s = 0; s < plan_.shards.size(); ++s)
+    done_[s] = journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file);
+  any_shard_ = std::find(done_.begin(), done_.end(), true) != done_.end();
+}
+
+void OutputFolder::remove_leftovers() const {
+  const auto remove = [&](const fs::path& name) { fs::remove(partial_path(path_ / name)); };
+  for (const PlannedShard& shard : plan_.shards) remove(shard.file);
+  for (const fs::path& other : model_.others) remove(other);
+  for (const char* name : {kJournalName, kFinishedName, "config.json", "hf_quant_config.json"})
+    remove(name);
+  if (!plan_.index_name.empty()) remove(plan_.index_name);
+}
+
+/// A folder below that is a link would have its files written to where that leads: into the input,
+/// perhaps.
+void OutputFolder::require_own_folders() const {
+  const fs::path whole = fs::canonical(path_);
+  for (const fs::path& parent : folders_of_others()) {
+    const fs::path folder = path_ / parent;
+    require<IoError>(is_inside(fs::weakly_canonical(folder), whole),
+                     "{}: leads out of the output folder, must be a folder in it", folder.string());
+  }
+}
+
+/// Of the files that are carried over, relative to the model.
+std::set<fs::path> OutputFolder::folders_of_others() const {
+  std::set<fs::path> folders;
+  for (const fs::path& other : model_.others) folders.insert(other.parent_path());
+  return folders;
+}
+
+void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& errors) {
+  const PlannedShard& whole = plan_.shards[shard];
+  journal_.record(whole, partial_path(path_ / whole.file), errors);
+  journal_.save(path_);
+  any_shard_ = true;
+}
+
+void OutputFolder::finish() {
+  const std::set<fs::path> folders = folders_of_others();
+  for (const fs::path& folder : folders) fs::create_directories(path_ / folder);
+  for (const fs::path& other : model_.others)
+    carried_bytes_ += carry_file(model_.root / other, path_ / other);
+  // All of them are on their way to the disk by now: one by one, each would wait for its own.
+  for (const fs::path& other : model_.others) sync_file(path_ / other);
+  for (const fs::path& folder : folders) sync_folder(path_ / folder);
+  if (!plan_.hf_quant_json.empty())
+    safetensors::write_file_atomically(path_ / "hf_quant_config.json", plan_.hf_quant_json);
+  if (!plan_.index_name.empty())
+    safetensors::write_file_atomically(path_ / plan_.index_name, index_text(plan_));
+  if (!plan_.config_json.empty())
+    safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
+  finished_ = true;
+  if (fs::exists(path_ / kFinishedName)) fs::remove(path_ / kFinishedName);
+  Journal::finish(path_);
+}
+
+}  // namespace nvfp4::checkpoint

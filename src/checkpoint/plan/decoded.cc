@@ -1,0 +1,183 @@
+#include "checkpoint/plan/decoded.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/io/printable.h"
+#include "checkpoint/plan/weight_slices.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// The projections of single experts, and the stack that each is a part of.
+struct Projection {
+  std::string_view name, stack;
+  std::size_t part, parts;
+};
+constexpr Projection kProjections[] = {
+    {"gate_proj", "gate_up_proj", 0, 2},
+    {"up_proj", "gate_up_proj", 1, 2},
+    {"down_proj", "down_proj", 0, 1},
+};
+
+struct Member {
+  std::string stack;
+  std::size_t expert = 0;
+  const Projection* projection = nullptr;
+};
+
+/// "a.experts.7.up_proj.weight" -> "a.experts.gate_up_proj", 7, up_proj.
+std::optional<Member> member_of(const LogicalTensor& t) {
+  const std::string module = t.module(), layer = expert_layer_of(module);
+  if (layer.empty() || t.shape.size() != 2 || !t.name.ends_with(".weight")) return {};
+  Member member;
+  const char* const end = module.data() + module.size();
+  const char* const begin = module.data() + layer.size() + 1;
+  const auto [behind, error] = std::from_chars(begin, end, member.expert);
+  if (error != std::errc() || behind == end || *behind != '.') return {};
+  const std::string_view last(behind + 1, end);
+  const auto* const it = std::ranges::find(kProjections, last, &Projection::name);
+  if (it == std::end(kProjections)) return {};
+  member.stack = fmt::format("{}.{}", layer, it->stack);
+  member.projection = it;
+  return member;
+}
+
+using Members = std::map<std::pair<std::size_t, std::size_t>, const LogicalTensor*>;
+
+ExpertStack stack_of(const std::string& name, const Members& members, std::size_t parts,
+                     StackForm form) {
+  ExpertStack stack;
+  stack.name = name;
+  stack.form = form;
+  stack.parts = parts;
+  const LogicalTensor& first = *members.begin()->second;
+  for (const auto& [place, tensor] : members) {
+    const std::size_t n = stack.members.size();
+    require<FormatError>(place == std::pair(n / parts, n % parts),
+                         "{}: is there, and not what stands before it in {}, where experts 0, 1, "
+                         "... have {} each; the files are not complete",
+                         tensor->data.describe(), printable(name),
+                         parts == 2 ? "gate_proj and up_proj" : "one");
+    require<FormatError>(tensor->shape == first.shape, "{}: shape [{}], must be [{}] as that of {}",
+                         tensor->data.describe(), fmt::join(tensor->shape, ", "),
+                         fmt::join(first.shape, ", "), printable(first.name));
+    stack.members.push_back(tensor);
+  }
+  require<FormatError>(members.size() % parts == 0, "{}: has no up_proj beside its gate_proj",
+                       members.rbegin()->second->data.describe());
+  stack.shape = {static_cast<std::int64_t>(members.size() / parts),
+                 static_cast<std::int64_t>(parts) * first.shape[0], first.shape[1]};
+  if (form.transposed) std::swap(stack.shape[1], stack.shape[2]);
+  return stack;
+}
+
+std::uint64_t plain_bytes(std::int64_t elements, safetensors::DType plain) {
+  return static_cast<std::uint64_t>(elements * safetensors::dtype_bits(plain) / 8);
+}
+
+/// As x · W needs the matrix.
+WeightSlice transposed_weight(const LogicalTensor& t) {
+  WeightSlice slice = whole_weight(t);
+  std::swap(slice.rows, slice.cols);
+  slice.row_stride = 1;
+  slice.col_stride = slice.rows;
+  return slice;
+}
+
+}  // namespace
+
+std::vector<ExpertStack> find_stacks(std::span<const LogicalTensor> tensors,
+                                     const ModelConfig& config) {
+  const std::optional<StackForm> form = stack_form(config);
+  if (!form) return {};
+  struct Found {
+    Members members;
+    std::size_t parts = 1;
+    bool quantized = false;
+  };
+  std::map<std::string, Found> found;
+  for (const LogicalTensor& t : tensors) {
+    const std::optional<Member> member = member_of(t);
+    if (!member) continue;
+    Found& stack = found[member->stack];
+    stack.parts = member->projection->parts;
+    stack.quantized |= !t.is_plain();
+    stack.members[{member->expert, member->projection->part}] = &t;
+  }
+  std::vector<ExpertStack> stacks;
+  for (const auto& [name, stack] : found)
+    if (stack.quantized) stacks.push_back(stack_of(name, stack.members, stack.parts, *form));
+  return stacks;
+}
+
+void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain) {
+  PlannedTensor& tensor = plan.tensors.back();
+  const LogicalTensor& t = *tensor.source;
+  const bool transpose = t.names == &kGptOssNames;
+  const std::vector<WeightSlice> slices =
+      transpose ? transposed_matrices(t) : std::vector<WeightSlice>{whole_weight(t)};
+  safetensors::TensorSpec spec{t.name, plain, t.shape};
+  if (transpose) std::swap(spec.shape[1], spec.shape[2]);
+  if (tensor.selection.reason.empty()) tensor.selection.reason = t.form_name() + " in the input";
+  tensor.first_unit = plan.units.size();
+  tensor.units = slices.size();
+  tensor.bytes_after = plain_bytes(t.elements(), plain);
+  std::int64_t begin = 0;
+  for (const WeightSlice& slice : slices) {
+    Unit& unit = plan.units.emplace_back();
+    unit.tensor = plan.tensors.size() - 1;
+    unit.work = Work::decode;
+    unit.slice = slice;
+    unit.row_multiple = transpose ? 32 : 1;
+    unit.out_begin = begin;
+    unit.codes = shard.specs.size();
+    begin += slice.rows * slice.cols;
+  }
+  shard.specs.push_back(std::move(spec));
+}
+
+void add_stack(Plan& plan, PlannedShard& shard, const ExpertStack& stack,
+               safetensors::DType plain) {
+  const bool pairs = stack.form.transposed && stack.parts == 2;
+  std::int64_t begin = 0;
+  for (std::size_t m = 0; m < stack.members.size(); ++m) {
+    const LogicalTensor& t = *stack.members[m];
+    const std::size_t number = plan.tensors.size();
+    PlannedTensor& tensor = plan.tensors.emplace_back();
+    tensor.source = &t;
+    tensor.name = t.name;
+    tensor.shard = plan.shards.size();
+    tensor.selection.kind = "expert";
+    tensor.selection.reason = fmt::format("{} in the input, becomes a part of {}", t.form_name(),
+                                          stack.name.substr(stack.name.rfind('.') + 1));
+    tensor.action = "dequantized";
+    tensor.bytes_before = t.bytes;
+    tensor.bytes_after = plain_bytes(t.elements(), plain);
+    tensor.first_unit = plan.units.size();
+    if (pairs && m % 2 == 1) {
+      plan.units.back().second = number;
+      continue;
+    }
+    tensor.units = 1;
+    Unit& unit = plan.units.emplace_back();
+    unit.tensor = number;
+    unit.work = Work::decode;
+    unit.slice = stack.form.transposed ? transposed_weight(t) : whole_weight(t);
+    unit.interleaved = pairs && stack.form.interleaved;
+    unit.row_multiple = stack.form.transposed ? 32 : 1;
+    unit.out_begin = begin;
+    unit.codes = shard.specs.size();
+    begin += t.elements() * (pairs ? 2 : 1);
+  }
+  shard.specs.push_back({stack.name, plain, stack.shape});
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,206 @@
+#include "checkpoint/plan/groups.h"
+
+#include <algorithm>
+#include <map>
+
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/fuse.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/plan/input_amax.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// The activation amax that nobody measured: input_scale becomes 1.
+constexpr float kDefaultInputAmax = 2688.0f;
+
+class Grouper {
+ public:
+  Grouper(Plan& plan, const TransformOptions& options, std::span<const KeptModule> kept)
+      : plan_(plan), options_(options), kept_(kept), rules_(options.fuse) {}
+
+  void run() {
+    if (options_.input_amax) read_amaxes();
+    std::map<std::string, std::size_t> group_of;
+    for (std::size_t u = 0; u < plan_.units.size(); ++u) {
+      Unit& unit = plan_.units[u];
+      const std::string key =
+          unit.work == Work::decode ? fmt::format("#{}", u) : rules_.key(unit.slice.module);
+      const auto [it, fresh] = group_of.try_emplace(key, plan_.groups.size());
+      if (fresh) plan_.groups.emplace_back().work = unit.work;
+      unit.group = it->second;
+      rules_.see(unit.slice.module);
+      Group& group = plan_.groups[unit.group];
+      group.units.push_back(u);
+      // Partners of two kinds share a scale only if both are encoded anew.
+      if (group.work != unit.work) group.work = Work::quantize;
+      if (!unit.input)
+        group.input_amax = std::max(group.input_amax, amaxes_.find(unit.slice.module));
+    }
+    for (Unit& unit : plan_.units)
+      if (unit.work == Work::transcode) unit.work = plan_.groups[unit.group].work;
+    if (options_.task == TransformOptions::Task::quantize) {
+      for (Group& group : plan_.groups) share_moved(group);
+      inherit_input_scales();
+      warn_of_moved();
+    }
+    warn_of_lost_inputs();
+    if (options_.input_amax && options_.scheme == Scheme::nvfp4) fill_experts();
+    for (Group& group : plan_.groups)
+      if (group.input_amax == 0) group.input_amax = kDefaultInputAmax;
+    warn(amaxes_.warnings());
+    warn(rules_.warnings());
+    if (options_.task != TransformOptions::Task::decode) warn_of_partly_kept(group_of);
+  }
+
+ private:
+  void warn(const std::vector<std::string>& lines) {
+    plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
+  }
+
+  void read_amaxes() {
+    const std::string text = read_text_file(*options_.input_amax);
+    plan_.input_amax_fingerprint = fingerprint(text);
+    amaxes_ = InputAmax(text, options_.input_amax->string());
+    if (options_.scheme == Scheme::nvfp4a16)
+      plan_.warnings.push_back("--input-amax: no effect, scheme nvfp4a16 has no input scales");
+  }
+
+  void warn_of_partly_kept(const std::map<std::string, std::size_t>& group_of) {
+    for (const KeptModule& kept : kept_) {
+      const std::string key = rules_.key(kept.name);
+      if (!expert_layer_of(kept.name).empty()) continue;  // has its own warning
+      if (is_decay_projection(kept.name)) continue;
+      if (const auto it = group_of.find(key); it != group_of.end() && kept.linear)
+        plan_.warnings.push_back(
+            fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
+                        kept.name, plan_.units[plan_.groups[it->second].units[0]].slice.module));
+    }
+  }
+
+  static void take_larger(std::optional<GlobalScale>& largest, const GlobalScale& scale) {
+    if (!largest || scale.multiplier > largest->multiplier) largest = scale;
+  }
+
+  /// What is encoded beside weights that move takes their global scale, if it is large enough. All
+  /// of them take one input scale.
+  void share_moved(Group& group) {
+    std::optional<GlobalScale> global, input;
+    bool encodes = false, differ = false;
+    for (const std::size_t u : group.units) {
+      const Unit& unit = plan_.units[u];
+      if (unit.input) take_larger(input, *unit.input);
+      encodes |= unit.work != Work::move;
+      if (unit.work != Work::move) continue;
+      differ |= global && global->multiplier != unit.moved.global.multiplier;
+      take_larger(global, unit.moved.global);
+    }
+    if (!global) return;
+    if (encodes) group.moved_global = global;
+    if (encodes && input && group.input_amax != 0)
+      take_larger(input, GlobalScale::from_amax(group.input_amax, Quantizer::max));
+    for (const std::size_t u : group.units)
+      if (input && (encodes || !plan_.units[u].input)) plan_.units[u].input = input;
+    if (encodes || !differ) return;
+    if (unequal_++ == 0) first_unequal_ = group.units[0];
+  }
+
+  /// New experts beside those that have an input scale take the largest of the same projections.
+  void inherit_input_scales() {
+    std::map<std::string, std::optional<GlobalScale>> of_kind;
+    const auto kind_of = [&](const Unit& unit) {
+      return without_expert_number(rules_.key(unit.slice.module));
+    };
+    for (const Unit& unit : plan_.units)
+      if (unit.input) take_larger(of_kind[kind_of(unit)], *unit.input);
+    for (const Group& group : plan_.groups) {
+      const auto it = of_kind.find(kind_of(plan_.units[group.units[0]]));
+      if (group.input_amax != 0 || it == of_kind.end()) continue;
+      for (const std::size_t u : group.units)
+        if (!plan_.units[u].input) plan_.units[u].input = it->second;
+    }
+  }
+
+  void warn_of_moved() {
+    std::size_t moves = 0, without = 0;
+    const Unit* first = nullptr;
+    for (const Unit& unit : plan_.units) {
+      if (unit.work != Work::move) continue;
+      ++moves;
+      if (unit.input || unit.input_global == kNone || options_.input_amax) continue;
+      ++without;
+      if (first == nullptr) first = &unit;
+    }
+    if (moves > 0 && moves == plan_.units.size())
+      plan_.warnings.push_back(
+          "nothing was left to quantize: every weight chosen is NVFP4 in the input");
+    if (without > 0)
+      plan_.warnings.push_back(
+          fmt::format("{} of {} weights that are NVFP4 in the input have no input scale and get 1, "
+                      "--scheme nvfp4a16 leaves activations alone: {}{}",
+                      without, moves, first->slice.module, without > 1 ? ", ..." : ""));
+    if (unequal_ > 0)
+      plan_.warnings.push_back(fmt::format(
+          "{} weights that loaders fuse have global scales that differ in the input, "
+          "nvfp4 repair makes them equal: {}{}",
+          unequal_, plan_.units[first_unequal_].slice.module, unequal_ > 1 ? ", ..." : ""));
+  }
+
+  /// Those of FP8 weights.
+  void warn_of_lost_inputs() {
+    if (options_.input_amax) return;
+    std::size_t lost = 0;
+    const Unit* first = nullptr;
+    for (const Unit& unit : plan_.units) {
+      const bool encoded = unit.work == Work::quantize && unit.input_global != kNone;
+      if (!encoded || unit.input || !plan_.tensors[unit.tensor].source->input) continue;
+      if (lost++ == 0) first = &unit;
+    }
+    if (lost > 0)
+      plan_.warnings.push_back(
+          fmt::format("the input scales of {} FP8 weights are not taken over, they get 1; "
+                      "--input-amax gives others: {}{}",
+                      lost, first->slice.module, lost > 1 ? ", ..." : ""));
+  }
+
+  /// Calibration data need not reach every expert: one without an amax takes the largest of the
+  /// same projections of its layer's other experts. What still has none is warned about.
+  void fill_experts() {
+    std::map<std::string, float> largest;
+    const auto kind_of = [&](const Group& group) {
+      return without_expert_number(rules_.key(plan_.units[group.units[0]].slice.module));
+    };
+    for (const Group& group : plan_.groups) {
+      float& amax = largest[kind_of(group)];
+      amax = std::max(amax, group.input_amax);
+    }
+    std::size_t missing = 0, first = kNone;
+    for (Group& group : plan_.groups) {
+      if (group.input_amax == 0) group.input_amax = largest[kind_of(group)];
+      if (group.input_amax != 0 || plan_.units[group.units[0]].input) continue;
+      missing += group.units.size();
+      first = std::min(first, group.units[0]);
+    }
+    if (missing > 0)
+      plan_.warnings.push_back(
+          fmt::format("{} of {} modules have no entry in {}, {} is used: {}{}", missing,
+                      plan_.units.size(), options_.input_amax->string(), kDefaultInputAmax,
+                      plan_.units[first].slice.module, missing > 1 ? ", ..." : ""));
+  }
+
+  Plan& plan_;
+  const TransformOptions& options_;
+  std::span<const KeptModule> kept_;
+  FuseRules rules_;
+  InputAmax amaxes_;
+  std::size_t unequal_ = 0, first_unequal_ = 0;  ///< groups that move with several global scales
+};
+
+}  // namespace
+
+void make_groups(Plan& plan, const TransformOptions& options, std::span<const KeptModule> kept) {
+  Grouper(plan, options, kept).run();
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/match/pattern.h"
+
+namespace nvfp4::checkpoint {
+
+/// Calibrated activation amaxes: a JSON object from a module name, glob or re: to a number > 0.
+class InputAmax {
+ public:
+  InputAmax() = default;
+  /// Throws FormatError if `json` is not such an object or has a key twice, ValueError for a
+  /// pattern that is not valid and for a number whose input scale, amax / 2688, is not a normal
+  /// float.
+  InputAmax(const std::string& json, const std::string& file);
+
+  /// An exact name first, then the first pattern that matches; 0 if there is none. Throws
+  /// ValueError for an expression that takes too long.
+  float find(const std::string& module);
+  std::vector<std::string> warnings() const;
+
+ private:
+  class Reader;
+  struct Entry {
+    Pattern pattern;
+    float amax = 0;
+    bool used = false, matched = false;  ///< matched: also where another one came first
+  };
+  std::string file_;
+  SharedBudget budget_ = std::make_shared<MatchBudget>();
+  std::vector<Entry> entries_;
+  std::map<std::string, std::size_t, std::less<>> exact_;  ///< name -> entry
+};
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,64 @@
+#include "checkpoint/plan/metadata.h"
+
+#include <algorithm>
+
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/reciprocals.h"
+#include "checkpoint/source/content.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Task = TransformOptions::Task;
+
+Json producer_of(const Plan& plan, const ModelFolder& model, const TransformOptions& options) {
+  Json json = {{"version", version()}, {"scale_search", quantizer_name(options.quantizer)}};
+  for (const auto& [name, list] : {std::pair("ignore", &options.ignore),
+                                   {"include", &options.include},
+                                   {"fuse", &options.fuse}})
+    if (!list->empty()) json[name] = *list;
+  if (plan.input_amax_fingerprint) json["input_amax"] = hex(*plan.input_amax_fingerprint);
+  json["input"] = hex(content_of(model));
+  return json;
+}
+
+}  // namespace
+
+void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,
+                   const TransformOptions& options) {
+  if (options.task == Task::decode) {
+    for (PlannedShard& shard : plan.shards) shard.metadata.erase(kProducerKey);
+    if (!config.text.empty()) config.text = without_member(config.text, kProducerKey);
+    return;
+  }
+  const bool encodes = std::ranges::any_of(plan.units, [](const Unit& unit) {
+    return unit.work == Work::quantize || unit.work == Work::transcode;
+  });
+  if (!encodes) return;
+  const Json producer = producer_of(plan, model, options);
+  for (PlannedShard& shard : plan.shards) shard.metadata[kProducerKey] = dump_line(producer);
+  if (!config.text.empty()) config.text = with_member(config.text, kProducerKey, producer);
+}
+
+void keep_reciprocals(Plan& plan, const TransformOptions& options) {
+  if (options.task == Task::decode) return;
+  const bool divisors = checkpoint_format(options.format).names->divisors;
+  for (PlannedShard& shard : plan.shards) {
+    Reciprocals reciprocals;
+    const auto add = [&](std::size_t tensor, const GlobalScale& scale) {
+      if (tensor != kNone) reciprocals.add(shard.specs[tensor].name, scale, divisors);
+    };
+    for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t) {
+      for (std::size_t u = 0; u < plan.tensors[t].units; ++u) {
+        const Unit& unit = plan.units[plan.tensors[t].first_unit + u];
+        if (unit.work == Work::move && !plan.groups[unit.group].moved_global)
+          add(unit.weight_global, unit.moved.global);
+        if (unit.work != Work::decode && unit.input) add(unit.input_global, *unit.input);
+      }
+    }
+    if (!reciprocals.empty()) shard.metadata[kReciprocalsKey] = reciprocals.text();
+  }
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "checkpoint/plan/plan.h"
+
+namespace nvfp4::checkpoint {
+
+/// The one of `scales` that a slice of `t` has: a stack has one for all matrices, or one for each.
+const GlobalScale& scale_of(const std::vector<GlobalScale>& scales, const LogicalTensor& t,
+                            const WeightSlice& slice);
+
+/// The scales with which a slice of an NVFP4 weight moves. Throws ValueError for a global scale
+/// that is not finite and positive, UnsupportedError for one of each row.
+MovedScales moved_scales(const LogicalTensor& t, const WeightSlice& slice);
+
+/// Throws ValueError unless the scale is finite and positive.
+void require_usable(const StoredTensor& stored, const GlobalScale& scale);
+
+}  // namespace nvfp4::checkpoint

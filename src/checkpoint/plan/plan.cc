@@ -1,0 +1,472 @@
+#include "checkpoint/plan/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/narrow.h"
+#include "checkpoint/formats/declared.h"
+#include "checkpoint/formats/excludes.h"
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/reciprocals.h"
+#include "checkpoint/plan/decoded.h"
+#include "checkpoint/plan/groups.h"
+#include "checkpoint/plan/metadata.h"
+#include "checkpoint/plan/moved_scales.h"
+#include "checkpoint/plan/order.h"
+#include "checkpoint/plan/weight_slices.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Task = TransformOptions::Task;
+using safetensors::TensorInfo;
+using safetensors::TensorSpec;
+
+/// Longer names exist in no model, and patterns may take a time that grows with their square.
+constexpr std::size_t kMaxNameBytes = 1024;
+
+std::uint64_t spec_bytes(const TensorSpec& spec) {
+  std::uint64_t elements = 1;
+  for (const std::int64_t d : spec.shape) elements *= static_cast<std::uint64_t>(d);
+  return elements * static_cast<std::uint64_t>(safetensors::dtype_bits(spec.dtype)) / 8;
+}
+
+const char* action_of(Work work) {
+  switch (work) {
+    case Work::move:
+      return "moved";
+    case Work::transcode:
+      return "converted";
+    case Work::decode:
+      return "dequantized";
+    case Work::quantize:
+      break;
+  }
+  return "quantized";
+}
+
+class Planner {
+ public:
+  Planner(const ModelFolder& model, const TransformOptions& options)
+      : model_(model),
+        options_(options),
+        format_(options.task == Task::decode ? nullptr : &checkpoint_format(options.format)) {
+    const std::string file = (model.root / "config.json").string();
+    if (!model.config_text.empty()) {
+      config_ = parse_model_config(model.config_text, file);
+      declared_ = declared_in_config(model.config_text, file);
+    }
+    if (!model.hf_quant_text.empty()) read_hf_quant_config();
+    if (format_ != nullptr && format_->keeper != nullptr) keeps_ = format_->keeper(config_);
+    for (const LogicalTensor& t : model.tensors) {
+      four_bits_ |= t.is_four_bits() || t.correction.requantize;  // a repair quantizes it again
+      native_ |= t.names == &kMxfp4ShortNames;
+    }
+    native_ |= declared_ && declared_->moe_algorithm == "NVFP4";
+    native_ &= declared_ && declared_->method == "fp8" && format_ == &kModelOpt;
+  }
+
+  Plan run() {
+    plan_.drop = options_.drop;
+    if (format_ != nullptr) plan_.stored_global = format_->stored_global;
+    Selector selector(options_.ignore, options_.include,
+                      config_.model_types.empty() ? "" : config_.model_types.front());
+    select(selector);
+    if (options_.task == Task::decode) stack_experts();
+    narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
+    // A file that becomes one of its own kind keeps what any other kind would lose.
+    if (format_ == nullptr || format_->name != model_.files.front().container())
+      warn(model_.warnings);
+    warn(selector.warnings());
+    if (may_quantize()) warn(keep_whole_layers());
+    if (format_ != nullptr && !format_->single_file.empty()) {
+      add_shard(std::string(format_->single_file), 0, model_.files.size());
+    } else {
+      for (std::size_t f = 0; f < model_.files.size(); ++f)
+        add_shard(model_.file_names[f], f, f + 1);
+      plan_.index_name = model_.index_name;
+    }
+    make_groups(plan_, options_, kept_);
+    keep_reciprocals(plan_, options_);
+    name_producer(plan_, config_, model_, options_);
+    finish();
+    return std::move(plan_);
+  }
+
+ private:
+  struct Candidate {
+    const LogicalTensor* tensor = nullptr;
+    TensorInfo info;  ///< as if it were plain
+    Selection selection;
+    std::vector<WeightSlice> slices;  ///< if quantized
+  };
+
+  void warn(const std::vector<std::string>& lines) {
+    plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
+  }
+
+  void read_hf_quant_config() try {
+    const std::string file = (model_.root / "hf_quant_config.json").string();
+    Declared declared = declared_in_hf_quant_config(model_.hf_quant_text, file);
+    if (!declared_)
+      declared_ = std::move(declared);
+    else if (declared_->kv_cache.is_null())  // config.json has none but FP8
+      declared_->kv_cache = std::move(declared.kv_cache);
+  } catch (const FormatError& e) {
+    if (!declared_) plan_.warnings.push_back(fmt::format("passed over: {}", e.what()));
+  }
+
+  /// A conversion quantizes FP8 weights where nothing has four bits yet, else leaves them.
+  bool may_quantize() const {
+    return options_.task == Task::quantize || (options_.task == Task::convert && !four_bits_);
+  }
+
+  void select(Selector& selector) {
+    candidates_.resize(model_.files.size());
+    for (std::size_t i = 0; i < model_.tensors.size(); ++i) {
+      const LogicalTensor& t = model_.tensors[i];
+      const std::string file = t.data.file->path().string();
+      require<FormatError>(t.name.size() <= kMaxNameBytes,
+                           "{}: a tensor name of {} bytes, at most {}", file, t.name.size(),
+                           kMaxNameBytes);
+      Candidate& c = candidates_[model_.file_of[i]].emplace_back();
+      c.tensor = &t;
+      c.info = t.plain_info();
+      c.selection = selector.select(c.info);
+      if (t.correction.requantize) {
+        c.selection.quantize = true;
+        c.selection.reason.clear();
+      } else if (native_ && !is_native_expert(t)) {
+        c.selection.quantize = false;
+        c.selection.reason = "DeepSeek-V4 has 4-bit experts, all else stays";
+      } else if (options_.task == Task::quantize && t.is_nvfp4()) {
+        c.selection.quantize = !selector.ignores(t.name);
+        require<UnsupportedError>(c.selection.quantize || !native_,
+                                  "{}: NVFP4, and the configuration of DeepSeek-V4 has no plain "
+                                  "experts; --ignore must not name it",
+                                  t.data.describe());
+        if (c.selection.quantize) c.selection.reason = t.form_name() + " in the input";
+      } else if (options_.task != Task::quantize && t.is_plain()) {
+        c.selection.quantize = false;
+        if (c.selection.reason.empty()) c.selection.reason = "not quantized in the input";
+      } else if (options_.task == Task::decode ||
+                 !may_quantize()) {  // FP8 beside four bits is kept
+        c.selection.quantize = options_.task == Task::convert && t.is_four_bits();
+        c.selection.reason.clear();
+      }
+      if (c.selection.quantize) slice(c);
+    }
+  }
+
+  /// All that is quantized is FP32, and the output is a folder that says in which dtype to load it.
+  bool is_f32() const {
+    bool any = false, others = four_bits_ || !format_->single_file.empty() || format_->container;
+    for (const std::vector<Candidate>& file : candidates_)
+      for (const Candidate& c : file)
+        if (c.selection.quantize) (c.info.dtype == safetensors::DType::f32 ? any : others) = true;
+    return any && !others;
+  }
+
+  bool is_narrowed(const LogicalTensor& t) const {
+    return narrows_ && t.data.info->dtype == safetensors::DType::f32 && t.elements() > 0 &&
+           !stays_f32(t.name, config_.model_types);
+  }
+
+  /// Of a decoder layer; the experts of multi-token prediction stay MXFP4.
+  static bool is_native_expert(const LogicalTensor& t) {
+    return t.is_four_bits() && !t.name.starts_with("mtp.");
+  }
+
+  void slice(Candidate& c) {
+    const LogicalTensor& t = *c.tensor;
+    const bool experts = c.selection.kind == "stacked experts";
+    if (experts)
+      c.slices = slice_experts(c.info, config_, orientation(t));
+    else
+      c.slices = {whole_weight(t)};
+    require<UnsupportedError>(!t.is_nvfp4() || t.shape.size() == 2 || experts,
+                              "{}: a stack of {} matrices that are no experts, only matrices can "
+                              "be converted",
+                              t.data.describe(), t.matrices());
+    const std::int64_t cols = c.slices[0].cols;
+    // What is NVFP4 already is not kept for that: it has no other form without rounding.
+    const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
+    std::string reason =
+        cols % multiple == 0 ? "" : fmt::format("{} columns, not a multiple of {}", cols, multiple);
+    if (reason.empty() && keeps_ && !t.is_nvfp4()) reason = keeps_(c.slices[0].module);
+    if (reason.empty()) return;
+    c.selection.quantize = false;
+    c.selection.reason = std::move(reason);
+  }
+
+  std::vector<std::string> keep_whole_layers() {
+    std::vector<Choice> choices;
+    for (std::vector<Candidate>& file : candidates_)
+      for (Candidate& c : file) choices.push_back({&c.info, &c.selection});
+    return keep_expert_layers_whole(choices);
+  }
+
+  void add_shard(std::string name, std::size_t first_file, std::size_t end_file) {
+    PlannedShard shard;
+    shard.file = std::move(name);
+    shard.metadata = model_.files[first_file].metadata();
+    shard.metadata.erase(kReciprocalsKey);
+    shard.metadata.erase(kComfyUiMetadata);  // it would give its forms to the weights written here
+    shard.metadata.try_emplace("format", "pt");  // transformers refuses files that do not say it
+    shard.first_tensor = plan_.tensors.size();
+    const std::size_t first_unit = plan_.units.size();
+    for (std::size_t f = first_file; f < end_file; ++f)
+      for (Candidate& c : candidates_[f]) add_tensor(std::move(c), shard);
+    shard.tensors = plan_.tensors.size() - shard.first_tensor;
+    sort_tensors(plan_, shard, first_unit);
+    plan_.shards.push_back(std::move(shard));
+  }
+
+  /// Its precision: the format has no place for it as it is.
+  void lose(const LogicalTensor& t) {
+    if (options_.drop && format_->left_out != nullptr &&
+        !format_->left_out(t.name, config_).empty())
+      return;
+    require<UnsupportedError>(
+        options_.decode,
+        "{}: {}, which {} cannot hold; nvfp4 convert --decode makes such weights "
+        "BF16",
+        t.data.describe(), t.form_name(), format_->name);
+    lost_.push_back(t.module());
+  }
+
+  PlannedTensor& new_tensor(const Candidate& c) {
+    PlannedTensor& tensor = plan_.tensors.emplace_back();
+    tensor.source = c.tensor;
+    tensor.name = c.tensor->name;
+    tensor.shard = plan_.shards.size();
+    tensor.selection = c.selection;
+    tensor.bytes_before = c.tensor->bytes;
+    return tensor;
+  }
+
+  void stack_experts() {
+    stacks_ = find_stacks(model_.tensors, config_);
+    for (const ExpertStack& stack : stacks_)
+      for (const LogicalTensor* member : stack.members) stack_of_[member] = &stack;
+  }
+
+  void add_tensor(Candidate c, PlannedShard& shard) {
+    const LogicalTensor& t = *c.tensor;
+    if (const auto it = stack_of_.find(&t); it != stack_of_.end()) {
+      if (it->second->members[0] == &t) add_stack(plan_, shard, *it->second, options_.plain);
+      return;
+    }
+    const bool keeps_fp8 = t.encoding() == Encoding::fp8 && !t.correction.requantize &&
+                           options_.task == Task::convert && four_bits_ &&
+                           format_->keeps_fp8 != nullptr && format_->keeps_fp8(t);
+    if (c.selection.quantize && !keeps_fp8) {
+      PlannedTensor& tensor = new_tensor(c);
+      const Work work = t.is_nvfp4()                      ? Work::move
+                        : t.encoding() == Encoding::mxfp4 ? Work::transcode
+                                                          : Work::quantize;
+      tensor.action = action_of(work);
+      tensor.first_unit = plan_.units.size();
+      tensor.units = c.slices.size();
+      for (WeightSlice& slice : c.slices)
+        tensor.bytes_after += add_unit(work, t, std::move(slice), shard);
+      return;
+    }
+    if (t.is_plain() && is_narrowed(t)) {
+      new_tensor(c).action = "cast";
+      add_decoded(plan_, shard, options_.plain);
+    } else if (t.is_plain()) {
+      copy(c, t.data, t.data.info->name, shard);
+    } else if (native_) {
+      for (const StoredTensor& part : {t.data, t.scales, t.global, t.input})
+        if (part) copy(c, part, part.info->name, shard);
+      return;
+    } else if (keeps_fp8) {
+      add_fp8(c, shard);
+      return;
+    } else {
+      // FP8 alone is quantized as `quantize` does it, which decodes what it leaves.
+      if (options_.task == Task::convert && !may_quantize()) lose(t);
+      new_tensor(c).action = action_of(Work::decode);
+      add_decoded(plan_, shard, options_.plain);
+    }
+    if (t.name.ends_with(".weight") || (c.selection.linear && !expert_layer_of(t.module()).empty()))
+      kept_.push_back({t.module(), c.selection.linear});
+  }
+
+  void copy(const Candidate& c, const StoredTensor& stored, const std::string& name,
+            PlannedShard& shard) {
+    PlannedTensor& tensor = new_tensor(c);
+    tensor.stored = stored;
+    tensor.name = name;
+    tensor.action = "kept";
+    tensor.copy = shard.specs.size();
+    tensor.bytes_before = tensor.bytes_after = stored.info->bytes;
+    shard.specs.push_back({name, stored.info->dtype, stored.info->shape});
+  }
+
+  void add_fp8(Candidate& c, PlannedShard& shard) {
+    const LogicalTensor& t = *c.tensor;
+    c.selection.reason = "FP8 in the input";
+    copy(c, t.data, t.data.info->name, shard);
+    if (const auto size = static_cast<std::int64_t>(format_->fp8_marker_text.size()); size > 0) {
+      plan_.tensors.back().marker = shard.specs.size();
+      plan_.tensors.back().bytes_after += static_cast<std::uint64_t>(size);
+      shard.specs.push_back(
+          {t.module() + std::string(format_->names->marker), safetensors::DType::u8, {size}});
+    }
+    copy(c, t.scales, t.module() + ".weight_scale", shard);
+    if (t.input) copy(c, t.input, t.input.info->name, shard);
+    fp8_.push_back(fp8_module(t));
+  }
+
+  std::uint64_t add_unit(Work work, const LogicalTensor& t, WeightSlice slice,
+                         PlannedShard& shard) {
+    Unit unit;
+    unit.tensor = plan_.tensors.size() - 1;
+    unit.work = work;
+    if (format_->names->arrangement.scales != ScaleLayout::linear) unit.row_multiple = 128;
+    unit.slice = std::move(slice);
+    if (work == Work::move) take_globals(t, unit);
+    if (t.correction.input) unit.input = *t.correction.input;
+    std::uint64_t bytes = 0;
+    for (OutputTensor& out :
+         format_->tensors(options_.scheme, unit.slice.module, unit.slice.rows, unit.slice.cols)) {
+      std::size_t& place = out.role == Role::codes           ? unit.codes
+                           : out.role == Role::scales        ? unit.scales
+                           : out.role == Role::weight_global ? unit.weight_global
+                           : out.role == Role::input_global  ? unit.input_global
+                                                             : unit.marker;
+      place = shard.specs.size();
+      bytes += spec_bytes(out.spec);
+      shard.specs.push_back(std::move(out.spec));
+    }
+    quantized_.push_back(unit.slice.module);
+    plan_.units.push_back(std::move(unit));
+    return bytes;
+  }
+
+  /// As the input declares it; "" if it does not.
+  std::string algorithm_of(const std::string& module) const {
+    if (!declared_) return {};
+    const std::string* own = declared_->layer_algorithm(module);
+    return own != nullptr ? *own : declared_->algorithm;
+  }
+
+  void take_globals(const LogicalTensor& t, Unit& unit) const {
+    unit.moved = moved_scales(t, unit.slice);
+    if (options_.scheme == Scheme::nvfp4a16 || t.correction.input) return;
+    if (options_.task == Task::quantize && t.inputs.empty()) return;  // gets one like all others
+    const std::string algorithm = algorithm_of(t.module());
+    require<UnsupportedError>(!algorithm.starts_with("W4A8"),
+                              "{}: {}, whose input scales are those of FP8; --scheme nvfp4a16 "
+                              "leaves them out",
+                              t.data.describe(), algorithm);
+    const bool wanted = !declared_ || declared_->activations(t.module()).value_or(true);
+    require<ValueError>(!t.inputs.empty(),
+                        "{}: has no input scale, others have one; {}--scheme "
+                        "nvfp4a16 leaves out the others",
+                        t.data.describe(), wanted ? "nvfp4 repair supplies it, and " : "");
+    unit.input = scale_of(t.inputs, t, unit.slice);
+    require_usable(t.input, *unit.input);
+  }
+
+  void finish() {
+    require<UnsupportedError>(options_.task != Task::convert || !quantized_.empty(),
+                              "{}: holds no quantized weight to convert; nvfp4 quantize makes them",
+                              model_.root.string());
+    std::set<std::string_view> names;
+    for (const PlannedShard& shard : plan_.shards) {
+      for (const TensorSpec& spec : shard.specs) {
+        require<UnsupportedError>(names.insert(spec.name).second,
+                                  "{}: {} is there already, the input seems to be quantized",
+                                  shard.file, spec.name);
+        plan_.total_size += spec_bytes(spec);
+      }
+    }
+    if (quantized_.empty() && options_.task == Task::quantize)
+      plan_.warnings.push_back("no tensor is quantized");
+    warn(warnings_of_single_experts(config_, quantized_));
+    if (narrows_) config_.text = with_f32_as_bf16(config_.text);
+    if (options_.task == Task::decode)
+      plan_.config_json =
+          with_dtype(without_quantization_config(config_),
+                     options_.plain == safetensors::DType::f16 ? "float16" : "bfloat16");
+    else if (quantized_.empty() && fp8_.empty() && !native_)
+      plan_.config_json = without_quantization_config(config_);
+    else
+      declare();
+    if (!lost_.empty())
+      plan_.warnings.push_back(
+          fmt::format("{} quantized weights become BF16, {} cannot hold them: {}{}", lost_.size(),
+                      format_->name, lost_[0], lost_.size() > 1 ? ", ..." : ""));
+    if (config_.text.empty() && !plan_.config_json.empty())
+      plan_.warnings.push_back("the input has no config.json, the output gets a bare one");
+  }
+
+  void declare() {
+    // As with the tensors: in no order of the input.
+    std::ranges::sort(kept_, {}, &KeptModule::name);
+    std::ranges::sort(quantized_);
+    std::ranges::sort(fp8_, {}, &Fp8Module::name);
+    const ConfigFacts facts = {options_.scheme,
+                               kept_,
+                               quantized_,
+                               fp8_,
+                               kv_cache(),
+                               config_.model_types,
+                               native_ ? &declared_->json : nullptr};
+    if (format_->quantization_config)
+      plan_.config_json = with_quantization_config(config_, format_->quantization_config(facts));
+    else
+      plan_.config_json = without_quantization_config(config_);
+    const Json side = format_->hf_quant_config ? format_->hf_quant_config(facts) : Json();
+    if (!side.is_null()) plan_.hf_quant_json = dump_pretty(side, 4) + "\n";
+    std::vector<std::string> linear;
+    for (const auto& entry : linear_excludes(facts, [](const std::string& e) { return e + "*"; }))
+      if (expert_layer_of(entry).empty()) linear.push_back(entry);
+    warn(exclude_conflicts(linear, quantized_));
+    if (!facts.kv_cache.empty() && !native_ &&
+        (format_->declares_kv_cache == nullptr || !format_->declares_kv_cache(facts.kv_cache)))
+      plan_.warnings.push_back(
+          fmt::format("the input declares a key and value cache in {}, which {} cannot say",
+                      facts.kv_cache, format_->name));
+  }
+
+  std::string kv_cache() const {
+    if (!declared_ || declared_->kv_cache.is_null()) return {};
+    const Json& cache = declared_->kv_cache;
+    if (cache.is_string()) return cache.get<std::string>();
+    return cache.is_object() && cache.contains("num_bits") && cache["num_bits"] == 4 ? "NVFP4"
+                                                                                     : "FP8";
+  }
+
+  const ModelFolder& model_;
+  const TransformOptions& options_;
+  const CheckpointFormat* format_;  ///< null if nothing stays quantized
+  ModelConfig config_;
+  KeptReason keeps_;
+  std::optional<Declared> declared_;
+  bool native_ = false;     ///< DeepSeek-V4: only experts change, the configuration stays
+  bool four_bits_ = false;  ///< something in the input is NVFP4 or MXFP4
+  std::vector<std::vector<Candidate>> candidates_;  ///< of each file
+  bool narrows_ = false;                            ///< what stays plain becomes BF16
+  std::vector<ExpertStack> stacks_;
+  std::map<const LogicalTensor*, const ExpertStack*> stack_of_;  ///< of their members
+  Plan plan_;
+  std::vector<KeptModule> kept_;
+  std::vector<Fp8Module> fp8_;
+  std::vector<std::string> quantized_;
+  std::vector<std::string> lost_;  ///< become BF16, though the task is to convert
+};
+
+}  // namespace
+
+Plan make_plan(const ModelFolder& model, const TransformOptions& options) {
+  return Planner(model, options).run();
+}
+
+}  // namespace nvfp4::checkpoint

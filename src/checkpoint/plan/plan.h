@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/families/experts.h"
+#include "checkpoint/families/select.h"
+#include "checkpoint/formats/format.h"
+#include "checkpoint/source/model_folder.h"
+#include "nvfp4/checkpoint.h"
+
+/// Everything about the output but its bytes, known before the first one is written.
+namespace nvfp4::checkpoint {
+
+inline constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+/// What becomes of a matrix.
+enum class Work : std::uint8_t {
+  quantize,   ///< to NVFP4
+  transcode,  ///< MXFP4 to NVFP4: the same values, but for blocks out of range
+  move,       ///< NVFP4 to NVFP4: codes and scales change places
+  decode,     ///< to a plain dtype
+};
+
+/// What a weight that moves gets.
+struct MovedScales {
+  GlobalScale global;
+  float own = 1;         ///< the global scale of the input, as a multiplier
+  float ratio = 1;       ///< block scales are multiplied by it
+  bool changes = false;  ///< block scales are not those of the input
+};
+
+/// One matrix to write anew.
+struct Unit {
+  std::size_t tensor = 0;  ///< in Plan::tensors
+  Work work = Work::quantize;
+  WeightSlice slice;
+  /// A tensor whose rows are decoded beside those of the first: up beside gate, in a stack.
+  std::size_t second = kNone;
+  bool interleaved = false;          ///< columns of the two in turn
+  std::int64_t row_multiple = 1;     ///< rows that must be written together
+  std::int64_t out_begin = 0;        ///< element of the output at which a decoded matrix starts
+  MovedScales moved;                 ///< of `move`
+  std::optional<GlobalScale> input;  ///< if it is known, whatever the work
+  std::size_t group = 0;             ///< in Plan::groups
+  /// Tensors of the output shard; kNone where the scheme has no such tensor.
+  std::size_t codes = kNone, scales = kNone, weight_global = kNone, input_global = kNone,
+              marker = kNone;
+
+  /// Of a decoded matrix.
+  std::int64_t out_cols() const { return second == kNone ? slice.cols : 2 * slice.cols; }
+};
+
+struct PlannedTensor {
+  const LogicalTensor* source = nullptr;
+  StoredTensor stored;  ///< what is copied: the tensor, or a part of it
+  std::string name;     ///< for reports
+  std::size_t shard = 0;
+  Selection selection;
+  std::string action;                     ///< "quantized", "kept", ...
+  std::size_t first_unit = 0, units = 0;  ///< if it is written anew
+  std::size_t copy = kNone;               ///< tensor of the output shard, if it is copied
+  std::size_t marker = kNone;             ///< that of FP8 which is copied, if the scheme has one
+  std::uint64_t bytes_before = 0, bytes_after = 0;
+};
+
+struct PlannedShard {
+  std::string file;
+  std::vector<safetensors::TensorSpec> specs;
+  safetensors::Metadata metadata;
+  std::size_t first_tensor = 0, tensors = 0;
+};
+
+/// What became of a tensor.
+struct Outcome {
+  QuantizationError error;
+  std::uint64_t clamped_blocks = 0;        ///< of MXFP4, that NVFP4 cannot hold exactly
+  std::vector<std::int64_t> clamped = {};  ///< where their scales are in the source's, flattened
+};
+
+/// Units that share one weight global scale and one input global scale.
+struct Group {
+  std::vector<std::size_t> units;
+  Work work = Work::quantize;
+  float input_amax = 0;
+  /// Of members that move beside others that are encoded: the largest. The group's is no smaller.
+  std::optional<GlobalScale> moved_global;
+};
+
+struct Plan {
+  std::vector<PlannedShard> shards;
+  std::vector<PlannedTensor> tensors;  ///< shard by shard, in the order of their bytes
+  std::vector<Unit> units;             ///< in the order of their tensors
+  std::vector<Group> groups;
+  std::vector<std::string> warnings;
+  std::string config_json, hf_quant_json;               ///< contents; hf_quant_json may be empty
+  std::string index_name;                               ///< "" if the output has none
+  std::uint64_t total_size = 0;                         ///< of the tensors, for the index
+  std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once
+  bool drop = false;  ///< what the format has no place for may be left out
+  float (*stored_global)(const GlobalScale& scale) = nullptr;  ///< of the format, if it has one
+};
+
+/// Quantization, and conversions, which are a kind of it.
+struct TransformOptions : QuantizeCheckpointOptions {
+  enum class Task : std::uint8_t {
+    quantize,  ///< plain, FP8 and MXFP4 weights become NVFP4
+    convert,   ///< plain weights stay
+    decode,    ///< nothing stays quantized
+  };
+  Task task = Task::quantize;
+  safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
+  bool decode = false;                                  ///< as of ConvertOptions
+  std::string variant{};  ///< what else tells this run from others of the same options
+};
+
+/// Throws ValueError, FormatError, UnsupportedError.
+Plan make_plan(const ModelFolder& model, const TransformOptions& options);
+
+}  // namespace nvfp4::checkpoint

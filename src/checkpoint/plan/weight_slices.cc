@@ -1,0 +1,29 @@
+#include "checkpoint/plan/weight_slices.h"
+
+namespace nvfp4::checkpoint {
+
+WeightSlice whole_weight(const LogicalTensor& t) {
+  WeightSlice slice;
+  slice.module = t.module();
+  slice.cols = t.shape.empty() ? 1 : t.cols();
+  slice.rows = slice.cols == 0 ? 0 : t.elements() / slice.cols;
+  slice.row_stride = slice.cols;
+  slice.amax_count = slice.rows * slice.cols;
+  return slice;
+}
+
+std::vector<WeightSlice> transposed_matrices(const LogicalTensor& t) {
+  std::vector<WeightSlice> slices;
+  for (std::int64_t e = 0; e < t.matrices(); ++e) {
+    WeightSlice& slice = slices.emplace_back();
+    slice.module = t.module();
+    slice.rows = t.cols();
+    slice.cols = t.rows();
+    slice.offset = e * slice.rows * slice.cols;
+    slice.row_stride = 1;
+    slice.col_stride = t.cols();
+  }
+  return slices;
+}
+
+}  // namespace nvfp4::checkpoint

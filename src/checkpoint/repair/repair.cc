@@ -1,0 +1,393 @@
+#include "nvfp4/repair.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <initializer_list>
+#include <map>
+#include <set>
+
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/fuse.h"
+#include "checkpoint/formats/declared.h"
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/match/pattern.h"
+#include "checkpoint/plan/input_amax.h"
+#include "checkpoint/run/transform.h"
+#include "checkpoint/source/quantized_tensors.h"
+#include "checkpoint/verify/checks.h"
+#include "core/require.h"
+
+namespace nvfp4 {
+namespace {
+
+using namespace checkpoint;
+using Codes = std::set<std::string_view>;
+
+/// Nothing here can put these right.
+const Codes& hopeless() {
+  static const Codes codes = {"interrupted",   "unreadable-file", "stored-twice",   "fused-partly",
+                              "missing-shard", "missing-layers",  "source-missing", "declared-only",
+                              "unknown-form",  "not-quantized",   "other-source"};
+  return codes;
+}
+/// Only the weights themselves can.
+const Codes& need_source() {
+  static const Codes codes = {
+      "missing-scale", "missing-global-scale", "wrong-dtype",    "wrong-shape",
+      "scale-nan",     "global-scale-invalid", "far-from-source"};
+  return codes;
+}
+/// Written anew in any case.
+const Codes& rewritten() {
+  static const Codes codes = {
+      "bad-index",        "no-index",          "index-missing-tensor",    "index-unlisted-tensor",
+      "index-total-size", "undeclared",        "declared-format",         "group-size",
+      "hf-quant-keys",    "configs-disagree",  "excludes-differ",         "excluded-quantized",
+      "bad-config",       "kept-not-excluded", "not-in-quantized-layers", "quantized-layer-absent"};
+  return codes;
+}
+
+class Repairer {
+ public:
+  explicit Repairer(const RepairOptions& options) : options_(options), rules_({}) {}
+
+  RepairReport run() {
+    require<UnsupportedError>(!is_gguf_name(options_.input),
+                              "{}: GGUF files are not repaired; repair the checkpoint that it was "
+                              "made of, and convert that",
+                              options_.input.string());
+    report_.before = verify(options_.input);
+    model_ = open_model_folder(options_.input, /*to_repair=*/true);
+    if (options_.source) source_.emplace(*options_.source);
+    choose_form();
+    read_findings();
+    drop_orphans();
+    fix_order();
+    fix_sense_and_signs();
+    group();
+    refuse_others();
+    quantize_again();
+    if (transform_.scheme == Scheme::nvfp4) fix_inputs();
+    make_globals_equal();
+    report_.written = write();
+    add_losses();
+    if (!options_.dry_run) report_.after = verify(options_.output);
+    return std::move(report_);
+  }
+
+ private:
+  VerifyReport verify(const std::filesystem::path& path) const {
+    VerifyOptions verify;
+    verify.path = path;
+    verify.source = options_.source;
+    verify.progress = options_.progress;
+    return verify_checkpoint(verify);
+  }
+
+  void change(std::string_view code, const std::string& tensor, std::string text) {
+    report_.changes.push_back({std::string(code), tensor, std::move(text), {}});
+  }
+
+  /// The format and scheme to write: those of the input.
+  void choose_form() {
+    bool inputs = false;
+    std::string_view scheme;
+    for (const LogicalTensor& t : model_.tensors) {
+      if (!t.is_nvfp4()) continue;
+      if (scheme.empty()) scheme = t.names->scheme;
+      require<UnsupportedError>(t.names->scheme == scheme,
+                                "{}: stored as {}, others as {}; nvfp4 convert makes them one",
+                                t.data.describe(), t.names->scheme, scheme);
+      inputs |= static_cast<bool>(t.input);
+    }
+    const std::string where = options_.input.string();
+    require<UnsupportedError>(!scheme.empty(), "{}: no NVFP4 weight, nothing to repair", where);
+    require<UnsupportedError>(scheme == "modelopt" || scheme == "compressed-tensors",
+                              "{}: stored as {}; nvfp4 convert it to modelopt or "
+                              "compressed-tensors first",
+                              where, scheme);
+    transform_.format = scheme;
+    std::optional<Declared> declared;
+    if (!model_.config_text.empty())
+      declared = declared_in_config(model_.config_text, where + "/config.json");
+    std::optional<bool> wanted;
+    for (const LogicalTensor& t : model_.tensors) {
+      if (!declared || !t.is_nvfp4()) continue;
+      const std::optional<bool> own = declared->activations(t.module());
+      if (!own) continue;  // no group, no list names it
+      require<UnsupportedError>(!wanted || own == wanted,
+                                "{}: activations are in 4 bits {}, which is not written in one "
+                                "checkpoint; nvfp4 convert --scheme nvfp4a16 makes them one",
+                                t.data.describe(), *own ? "here only" : "elsewhere only");
+      wanted = own;
+    }
+    transform_.scheme = wanted.value_or(inputs) ? Scheme::nvfp4 : Scheme::nvfp4a16;
+  }
+
+  void read_findings() {
+    std::set<std::string> told;
+    for (const Finding& f : report_.before.findings) {
+      require<UnsupportedError>(!hopeless().contains(f.code), "{}: cannot be repaired: {}", f.code,
+                                f.text);
+      findings_[std::string(module_of(f.tensor))].insert(f.code);
+      if (rewritten().contains(f.code) && told.insert(f.code).second)
+        change(f.code, f.tensor,
+               f.code.find("index") != std::string::npos ? "the index is written anew"
+                                                         : "the configuration is written anew");
+    }
+  }
+
+  bool found(const LogicalTensor& t, const char* code) const {
+    const auto it = findings_.find(t.module());
+    return it != findings_.end() && it->second.contains(code);
+  }
+
+  void drop_orphans() {
+    for (std::size_t i = model_.tensors.size(); i-- > 0;) {
+      const LogicalTensor& t = model_.tensors[i];
+      if (!t.is_plain() || !found(t, "orphan-scale")) continue;
+      const std::string weight = t.name.substr(0, t.name.rfind('.')) + ".weight",
+                        stack = t.name.substr(0, t.name.rfind("_weight_scale"));
+      const bool plain = std::ranges::any_of(model_.tensors, [&](const LogicalTensor& other) {
+        return other.name == weight || (other.name == stack && other.name != t.name);
+      });
+      require<UnsupportedError>(plain, "orphan-scale: cannot be repaired: {}: the codes are lost",
+                                t.data.describe());
+      change("orphan-scale", t.name, "left out: its weight is not quantized");
+      model_.tensors.erase(model_.tensors.begin() + static_cast<std::ptrdiff_t>(i));
+      model_.file_of.erase(model_.file_of.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+
+  void fix_order() {
+    for (LogicalTensor& t : model_.tensors) {
+      if (!t.is_nvfp4()) continue;
+      const bool tiles = options_.scales_swizzled || found(t, "swizzled-scales");
+      const bool nibbles = options_.high_nibble_first || found(t, "nibble-order");
+      if (!tiles && !nibbles) continue;
+      require<UnsupportedError>(!tiles || !t.transposed,
+                                "{}: a stack [experts, in, out], which no one stores in tiles",
+                                t.data.describe());
+      WeightNames& names = names_.emplace_back(*t.names);
+      if (tiles) names.arrangement.scales = ScaleLayout::tiled_128x4;
+      names.arrangement.high_nibble_first = nibbles;
+      const std::int64_t expected =
+          scale_bytes(names.arrangement.scales, t.outputs(), t.depth() / kBlock);
+      require<UnsupportedError>(
+          static_cast<std::int64_t>(t.scales.info->bytes) == expected * t.matrices(),
+          "{}: {} bytes, 128x4 tiles need {}", t.scales.describe(), t.scales.info->bytes, expected);
+      t.names = &names;
+      if (tiles) change("swizzled-scales", t.module(), "block scales taken out of 128x4 tiles");
+      if (nibbles) change("nibble-order", t.module(), "nibbles of each byte exchanged");
+    }
+  }
+
+  void fix_sense_and_signs() {
+    for (LogicalTensor& t : model_.tensors) {
+      if (!t.is_nvfp4()) continue;
+      if (found(t, "global-scale-sense")) {
+        for (const std::size_t i : wrong_senses(t)) {
+          std::swap(t.globals[i].multiplier, t.globals[i].divisor);
+          change("global-scale-sense", t.module(),
+                 fmt::format("global scale: the reciprocal, multiplier {:.6g}",
+                             t.globals[i].multiplier));
+        }
+      }
+      if (found(t, "scale-negative")) {
+        t.correction.clear_signs = true;
+        change("scale-negative", t.module(), "signs of block scales cleared");
+      }
+    }
+  }
+
+  void group() {
+    for (LogicalTensor& t : model_.tensors) {
+      if (!t.is_nvfp4()) continue;
+      const bool many = t.globals.size() > 1 || t.inputs.size() > 1;
+      for (const char* code : {"fused-globals", "fused-input-scales", "input-scale-invalid"})
+        require<UnsupportedError>(
+            !many || !found(t, code),
+            "{}: cannot be repaired: {}: a stack with scales for each matrix; "
+            "nvfp4 convert takes it apart",
+            code, t.data.describe());
+      groups_[rules_.key(t.module())].push_back(&t);
+      if (!t.inputs.empty() && is_valid(t.inputs[0])) inputs_[&t] = t.inputs[0];
+    }
+  }
+
+  const LogicalTensor* source_of(const LogicalTensor& t) const {
+    const LogicalTensor* found = source_ ? source_->find(t.name) : nullptr;
+    const bool usable = found != nullptr && found->shape.size() == 2 && !found->is_four_bits() &&
+                        (!found->is_plain() || is_float(found->data.info->dtype));
+    return usable ? found : nullptr;
+  }
+
+  void refuse_others() const {
+    for (const LogicalTensor& t : model_.tensors)
+      for (const std::string_view code : need_source())
+        require<UnsupportedError>(t.is_nvfp4() || !found(t, std::string(code).c_str()) ||
+                                      (t.is_plain() && code == "far-from-source"),
+                                  "{}: cannot be repaired: {}: {}, and only NVFP4 weights are "
+                                  "quantized again",
+                                  code, t.data.describe(), t.form_name());
+  }
+
+  /// Partners go together: a scale that is measured anew is measured for all of them.
+  void quantize_again() {
+    for (auto& [key, members] : groups_) {
+      std::string code;
+      for (const LogicalTensor* t : members) {
+        for (const std::string_view c : need_source())
+          if (found(*t, std::string(c).c_str())) code = c;
+        if (code.empty() && found(*t, "fused-globals") && source_of(*members[0]) != nullptr)
+          code = "fused-globals";
+      }
+      if (code.empty()) continue;
+      for (LogicalTensor* t : members) {
+        const LogicalTensor* source = source_of(*t);
+        require<UnsupportedError>(source != nullptr,
+                                  "{}: {} cannot be repaired without its weights; --source {}",
+                                  code, t->module(), source_ ? "has no such matrix" : "gives them");
+        const auto input = inputs_.find(t);
+        const std::optional<GlobalScale> kept =
+            input == inputs_.end() ? std::nullopt : std::optional(input->second);
+        change(code, t->module(), "quantized again from the source");
+        *t = *source;
+        t->correction.requantize = true;
+        t->correction.input = kept;
+      }
+    }
+  }
+
+  void fix_inputs() {
+    InputAmax amaxes;
+    if (options_.input_amax)
+      amaxes = InputAmax(read_text_file(*options_.input_amax), options_.input_amax->string());
+    std::map<std::string, GlobalScale> of_kind;  // the largest of a layer's experts
+    for (const auto& [t, input] : inputs_) {
+      const auto [it, fresh] =
+          of_kind.try_emplace(without_expert_number(rules_.key(t->module())), input);
+      if (!fresh && input.multiplier > it->second.multiplier) it->second = input;
+    }
+    for (auto& [key, members] : groups_) {
+      std::optional<GlobalScale> largest;
+      for (const LogicalTensor* t : members) {
+        const auto input = inputs_.find(t);
+        if (input == inputs_.end()) continue;
+        if (!largest || input->second.multiplier > largest->multiplier) largest = input->second;
+      }
+      std::string from = "that of its partners";
+      if (!largest) std::tie(largest, from) = supply(key, members, of_kind, amaxes);
+      for (LogicalTensor* t : members) {
+        const auto old = inputs_.find(t);
+        const bool has = old != inputs_.end();
+        if (has && old->second.multiplier == largest->multiplier) continue;
+        t->correction.input = largest;
+        change(has ? "fused-input-scales" : "missing-input-scale", t->module(),
+               fmt::format("input scale {:.6g} (as a multiplier), {}", largest->multiplier, from));
+      }
+    }
+  }
+
+  std::pair<std::optional<GlobalScale>, std::string> supply(
+      const std::string& key, const std::vector<LogicalTensor*>& members,
+      const std::map<std::string, GlobalScale>& of_kind, InputAmax& amaxes) const {
+    const auto kind = of_kind.find(without_expert_number(key));
+    if (kind != of_kind.end()) return {kind->second, "the largest of the other experts"};
+    float amax = 0;
+    for (const LogicalTensor* t : members) amax = std::max(amax, amaxes.find(t->module()));
+    if (amax > 0) return {GlobalScale::from_amax(amax, Quantizer::max), "by --input-amax"};
+    return {GlobalScale{}, "as nobody measured activations"};
+  }
+
+  void make_globals_equal() {
+    for (auto& [key, members] : groups_) {
+      const LogicalTensor* largest = members[0];
+      for (const LogicalTensor* t : members)
+        if (t->is_nvfp4() && t->globals[0].multiplier > largest->globals[0].multiplier) largest = t;
+      for (LogicalTensor* t : members) {
+        if (!t->is_nvfp4()) break;  // quantized again, all of them
+        const float own = t->globals[0].multiplier, all = largest->globals[0].multiplier;
+        if (own == all) continue;
+        t->correction.global = largest->globals[0];
+        change("fused-globals", t->module(),
+               fmt::format("global scale {:.6g} becomes {:.6g}, that of {}; block scales times "
+                           "{:.6g}, rounded",
+                           own, all, largest->module(), own / all));
+      }
+    }
+  }
+
+  /// What makes this another repair than one of the same input with other options.
+  std::string choices() const {
+    std::string text = options_.source ? "from a source; " : "";
+    if (options_.scales_swizzled) text += "scales in tiles; ";
+    if (options_.high_nibble_first) text += "high nibble first; ";
+    std::uint64_t hash = fingerprint(text);
+    for (const RepairChange& c : report_.changes)
+      for (const std::string& part : {c.code, c.tensor, c.text})
+        hash = fingerprint(fmt::format("{} {}", part.size(), part), hash);
+    return fmt::format("{}changes {:016x}", text, hash);
+  }
+
+  QuantizeReport write() {
+    transform_.decode = true;  // a fault is no reason to keep the whole checkpoint from its repair
+    transform_.input = options_.input;
+    transform_.output = options_.output;
+    transform_.task = TransformOptions::Task::convert;
+    transform_.variant = choices();
+    transform_.quantizer = options_.quantizer;
+    transform_.resume = options_.resume;
+    transform_.overwrite = options_.overwrite;
+    transform_.dry_run = options_.dry_run;
+    transform_.progress = options_.progress;
+    return transform_model(model_, transform_);
+  }
+
+  void add_losses() {
+    std::map<std::string, double> loss;
+    for (const TensorReport& t : report_.written.tensors)
+      if (t.measured && t.squared_norm > 0)
+        loss[std::string(module_of(t.name))] = std::sqrt(t.squared_error / t.squared_norm);
+    for (RepairChange& c : report_.changes)
+      if (const auto it = loss.find(c.tensor); it != loss.end()) c.loss = it->second;
+  }
+
+  const RepairOptions& options_;
+  RepairReport report_;
+  ModelFolder model_;
+  std::optional<CheckpointReader> source_;
+  TransformOptions transform_;
+  FuseRules rules_;
+  std::deque<WeightNames> names_;  ///< in other arrangements than the format's
+  std::map<std::string, std::set<std::string>> findings_;  ///< of each module
+  std::map<std::string, std::vector<LogicalTensor*>> groups_;
+  std::map<const LogicalTensor*, GlobalScale> inputs_;  ///< those that are positive numbers
+};
+
+nlohmann::ordered_json counts(const VerifyReport& report) {
+  return {{"errors", report.count(Severity::error)},
+          {"warnings", report.count(Severity::warning)},
+          {"notes", report.count(Severity::note)}};
+}
+
+}  // namespace
+
+RepairReport repair_checkpoint(const RepairOptions& options) { return Repairer(options).run(); }
+
+std::string to_json(const RepairReport& report) {
+  nlohmann::ordered_json changes = nlohmann::ordered_json::array();
+  for (const RepairChange& c : report.changes) {
+    nlohmann::ordered_json change = {{"code", c.code}, {"tensor", c.tensor}, {"text", c.text}};
+    if (c.loss) change["loss"] = *c.loss;
+    changes.push_back(std::move(change));
+  }
+  return dump_pretty({{"before", counts(report.before)},
+                      {"after", counts(report.after)},
+                      {"changes", std::move(changes)},
+                      {"written", nlohmann::ordered_json::parse(to_json(report.written))}});
+}
+
+}  // namespace nvfp4

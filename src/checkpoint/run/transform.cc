@@ -1,0 +1,226 @@
+#include "checkpoint/run/transform.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "backends/backend.h"
+#include "checkpoint/io/posix_file.h"
+#include "checkpoint/output/output_file.h"
+#include "checkpoint/output/output_folder.h"
+#include "checkpoint/run/device_probe.h"
+#include "checkpoint/run/pipeline.h"
+#include "checkpoint/verify/checks.h"
+#include "core/require.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+std::uint64_t peak_memory() {
+#ifdef __linux__
+  // ru_maxrss would count the process that started this one too: it survives exec.
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
+#endif
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+QuantizeReport report_of(const Plan& plan) {
+  QuantizeReport report;
+  for (const PlannedTensor& t : plan.tensors) {
+    TensorReport& r = report.tensors.emplace_back();
+    r.name = t.name;
+    r.action = t.action;
+    r.kind = t.selection.kind;
+    r.reason = t.selection.reason;
+    r.shape = t.stored ? t.stored.info->shape : t.source->shape;
+    r.bytes_before = t.bytes_before;
+    r.bytes_after = t.bytes_after;
+    report.bytes_before += r.bytes_before;
+    report.bytes_after += r.bytes_after;
+  }
+  report.warnings = plan.warnings;
+  report.shards = static_cast<int>(plan.shards.size());
+  return report;
+}
+
+void check_options(const TransformOptions& options) {
+  require<ValueError>(!options.input.empty(), "input: empty, must name a model");
+  require<ValueError>(!options.output.empty(), "output: empty, must name a folder");
+  require<ValueError>(!options.resume || !options.overwrite,
+                      "resume and overwrite are both set, must be one of them");
+  if (options.task != TransformOptions::Task::decode) checkpoint_format(options.format);
+  require_apart(options.input, options.output);
+}
+
+PipelineOptions pipeline_options(const TransformOptions& options) {
+  PipelineOptions pipeline;
+  pipeline.scheme = options.scheme;
+  if (options.task != TransformOptions::Task::decode)
+    pipeline.format = &checkpoint_format(options.format);
+  pipeline.quantizer = options.quantizer;
+  pipeline.plain = options.plain;
+  pipeline.backend = options.backend;
+  pipeline.device = options.device;
+  pipeline.wait_for_device = options.wait_for_device;
+  pipeline.release_device = options.release_device;
+  pipeline.progress = options.progress;
+  return pipeline;
+}
+
+void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
+  for (std::size_t t = 0; t < outcomes.size(); ++t) {
+    report.tensors[t].squared_error = outcomes[t].error.squared_error;
+    report.tensors[t].squared_norm = outcomes[t].error.squared_norm;
+    report.tensors[t].clamped_blocks = outcomes[t].clamped_blocks;
+    std::ranges::sort(outcomes[t].clamped);
+    report.tensors[t].clamped = std::move(outcomes[t].clamped);
+  }
+}
+
+/// Weights that were NVFP4 before, and are not what they were.
+void warn_of_rounded(QuantizeReport& report) {
+  constexpr std::size_t kNamed = 8;
+  std::size_t rounded = 0;
+  for (const TensorReport& t : report.tensors) {
+    if (t.action != "moved" || t.squared_error == 0 || rounded++ >= kNamed) continue;
+    report.warnings.push_back(fmt::format(
+        "{}: its block scales were rounded, as a weight that loaders fuse with it needs a larger "
+        "global scale: relative error {:.2g}",
+        t.name, std::sqrt(t.squared_error / t.squared_norm)));
+  }
+  if (rounded > kNamed)
+    report.warnings.push_back(
+        fmt::format("the block scales of {} weights more were rounded", rounded - kNamed));
+}
+
+void write_file(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
+                MakeContainer make, DeviceProbe& device, QuantizeReport& report) {
+  device.check();
+  check_output_file(
+      options.output,
+      std::filesystem::path(checkpoint_format(options.format).single_file).extension().string(),
+      options);
+  const std::unique_ptr<const Container> container = make(model, plan);
+  report.warnings.insert(report.warnings.end(), container->warnings().begin(),
+                         container->warnings().end());
+  if (options.dry_run) return;
+  const FolderOf folder(options.output);
+  PipelineOptions pipeline = pipeline_options(options);
+  pipeline.container = container.get();
+  add_outcomes(write_shards(plan, pipeline, options.output, std::vector<bool>(plan.shards.size()),
+                            [](std::size_t, const std::vector<Outcome>&) {}),
+               report);
+  for (TensorReport& t : report.tensors) t.measured = true;
+}
+
+void write_model(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
+                 DeviceProbe& device, QuantizeReport& report) {
+  if (options.task != TransformOptions::Task::decode)
+    if (const MakeContainer make = checkpoint_format(options.format).container)
+      return write_file(model, plan, options, make, device, report);
+  OutputFolder output(model, plan, options);
+  if (options.dry_run) {
+    device.check();
+    return output.check();
+  }
+  // Nothing old is removed for a device that cannot be used.
+  if (options.overwrite)
+    device.check();
+  else
+    device.check_what_is_known();
+  output.open();
+  report.shards_reused =
+      static_cast<int>(std::count(output.done().begin(), output.done().end(), true));
+  const auto& early = output.warnings();
+  report.warnings.insert(report.warnings.end(), early.begin(), early.end());
+  if (output.complete()) {
+    report.warnings.push_back("the output is complete already, nothing was done");
+    return;
+  }
+  std::vector<Outcome> outcomes =
+      write_shards(plan, pipeline_options(options), output.path(), output.done(),
+                   [&](std::size_t shard, const std::vector<Outcome>& all) {
+                     device.check();  // so that a run without one leaves nothing
+                     output.before_commit(shard, all);
+                   });
+  for (std::size_t s = 0; s < plan.shards.size(); ++s) {
+    const PlannedShard& shard = plan.shards[s];
+    const bool known = !output.done()[s] || output.journal().recall(shard, outcomes);
+    if (!known)
+      report.warnings.push_back(shard.file + ": finished earlier, its weight error is not known");
+    for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
+      report.tensors[t].measured = known;
+  }
+  device.check();
+  output.finish();
+  report.carried_files = static_cast<std::int64_t>(model.others.size());
+  report.carried_bytes = output.carried_bytes();
+  add_outcomes(std::move(outcomes), report);
+}
+
+/// What verify calls broken in a source must not come out as if it were whole. The warning, if it
+/// is taken all the same.
+std::string take_faults(const ModelFolder& model, const TransformOptions& options) {
+  std::vector<Finding> faults = value_faults(model.tensors, {});
+  if (options.task == TransformOptions::Task::decode)  // which writes no input scale
+    std::erase_if(faults, [](const Finding& f) { return f.code == "input-scale-invalid"; });
+  if (faults.empty()) return {};
+  const std::string more =
+      faults.size() == 1 ? "" : fmt::format(" (and {} weights more)", faults.size() - 1);
+  require<FormatError>(
+      options.force,
+      "{}: {}{}; nvfp4 verify lists all, nvfp4 repair mends NVFP4, --force takes the values as "
+      "they "
+      "are{}",
+      faults[0].code, faults[0].text, more,
+      options.task == TransformOptions::Task::quantize ? ", what is not finite with --ignore" : "");
+  return fmt::format("--force: broken weights are taken as they are: {}: {}{}", faults[0].code,
+                     faults[0].text, more);
+}
+
+}  // namespace
+
+QuantizeReport transform_model(const ModelFolder& model, const TransformOptions& options) try {
+  const auto start = std::chrono::steady_clock::now();
+  check_options(options);
+  DeviceProbe device(options.device);
+  const Backend& backend = find_backend(options.backend);
+  const Plan plan = make_plan(model, options);
+  QuantizeReport report = report_of(plan);
+  report.backend = backend.name;
+  report.threads = threads();
+  report.device = options.device;
+  report.dry_run = options.dry_run;
+  write_model(model, plan, options, device, report);
+  if (options.task == TransformOptions::Task::quantize) warn_of_rounded(report);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.peak_memory_bytes = peak_memory();
+  return report;
+} catch (const std::filesystem::filesystem_error& e) {
+  throw_io_error(e);
+}
+
+QuantizeReport transform_checkpoint(const TransformOptions& options) {
+  check_options(options);  // before the input is opened
+  DeviceProbe device(options.device);
+  device.check_what_is_known();
+  find_backend(options.backend);
+  const ModelFolder model = open_model_folder(options.input);
+  const std::string warning = take_faults(model, options);
+  QuantizeReport report = transform_model(model, options);
+  if (!warning.empty()) report.warnings.insert(report.warnings.begin(), warning);
+  return report;
+}
+
+}  // namespace nvfp4::checkpoint

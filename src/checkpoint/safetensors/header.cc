@@ -1,0 +1,291 @@
+#include "checkpoint/safetensors/header.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "checkpoint/io/printable.h"
+#include "checkpoint/io/strict_json.h"
+#include "core/require.h"
+
+namespace nvfp4::safetensors {
+namespace {
+
+constexpr std::uint64_t kMaxExtent = std::numeric_limits<std::int64_t>::max();
+constexpr int kMaxDepth = 4;  // a valid header has three; one more to say what is wrong
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  constexpr std::size_t kShown = 16;
+  const auto end = shape.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, shape.size()));
+  return fmt::format("[{}{}]", fmt::join(shape.begin(), end, ", "),
+                     shape.size() > kShown ? ", ..." : "");
+}
+
+template <class E, class... Args>
+[[noreturn]] void fail(const std::string& where, fmt::format_string<Args...> message,
+                       Args&&... args) {
+  throw E(fmt::format("{}: {}", where, fmt::format(message, std::forward<Args>(args)...)));
+}
+
+/// Size in bytes. The product of the extents that are not zero must fit too, so that strides and
+/// partial products never overflow. Extents are not negative. `where()` starts the message.
+template <class E, class Where>
+std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape,
+                           const Where& where) {
+  std::uint64_t bits = static_cast<std::uint64_t>(dtype_bits(dtype));
+  bool empty = false;
+  for (const std::int64_t extent : shape) {
+    empty |= extent == 0;
+    const auto factor = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(extent));
+    if (__builtin_mul_overflow(bits, factor, &bits) || bits > kMaxExtent)
+      fail<E>(where(), "shape {} of {} overflows 64 bits", shape_text(shape), dtype_name(dtype));
+  }
+  if (empty) return 0;
+  if (bits % 8 != 0)
+    fail<E>(where(), "shape {} of {} has {} bits, must be whole bytes", shape_text(shape),
+            dtype_name(dtype), bits);
+  return bits / 8;
+}
+
+/// Builds a Header whose offsets are relative to the data section.
+class HeaderVisitor final : public JsonVisitor {
+ public:
+  HeaderVisitor(const std::string& file, std::uint64_t data_bytes)
+      : file_(file), data_bytes_(data_bytes) {}
+
+  Header take() { return std::move(header_); }
+
+  void begin_object(int depth) override {
+    if (depth > 2) refuse_value(depth == 3 ? "an object" : "an array with an object");
+    inside_entry_ = depth == 2;
+  }
+  void key(std::string name, int depth) override {
+    if (depth == 1) {
+      in_metadata_ = name == kMetadataKey;
+      entry_ = std::move(name);
+      tensor_ = {};
+      offsets_.clear();
+      seen_ = {};
+      return;
+    }
+    key_ = std::move(name);
+    if (in_metadata_) return;
+    const auto field = std::find(kFields.begin(), kFields.end(), key_);
+    if (field == kFields.end())
+      refuse("key '{}', must be dtype, shape or data_offsets", printable(key_));
+    field_ = static_cast<Field>(field - kFields.begin());
+    seen_[static_cast<std::size_t>(field_)] = true;
+  }
+  void end_object(int depth) override {
+    if (depth != 2) return;
+    if (!in_metadata_) finish_tensor();
+    entry_.reset();
+    inside_entry_ = false;
+  }
+  void begin_array(int depth) override {
+    if (depth > 3) refuse_value("an array with an array");
+    if (depth < 3 || in_metadata_ || field_ == Field::dtype) refuse_value("an array");
+  }
+  void end_array(int) override {}
+  void value(JsonScalar scalar, int depth) override {
+    if (depth == 3) return element(scalar);
+    auto* text = std::get_if<std::string>(&scalar);
+    const bool text_belongs_here = inside_entry_ && (in_metadata_ || field_ == Field::dtype);
+    if (!text || !text_belongs_here) refuse_value(describe(scalar));
+    if (in_metadata_) {
+      header_.metadata.emplace(std::move(key_), std::move(*text));
+      return;
+    }
+    const auto dtype = dtype_from_name(*text);
+    if (!dtype) refuse("dtype '{}' is unknown", printable(*text));
+    tensor_.dtype = *dtype;
+  }
+  std::string context() const override {
+    if (!entry_) return {};
+    return in_metadata_ ? "__metadata__: " : fmt::format("tensor '{}': ", printable(*entry_));
+  }
+
+ private:
+  enum class Field : std::uint8_t { dtype, shape, data_offsets };
+  static constexpr std::array<std::string_view, 3> kFields = {"dtype", "shape", "data_offsets"};
+  static constexpr std::array<std::string_view, 3> kRules = {
+      "a string", "an array of non-negative integers", "an array of two non-negative integers"};
+
+  template <class... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> message, Args&&... args) const {
+    fail<FormatError>(file_, "{}{}", context(), fmt::format(message, std::forward<Args>(args)...));
+  }
+  /// Refuses a value where it stands; what it may be follows from the place.
+  [[noreturn]] void refuse_value(const std::string& what) const {
+    if (!inside_entry_) refuse("{}, must be an object", what);
+    const auto rule = kRules[in_metadata_ ? 0 : static_cast<std::size_t>(field_)];
+    refuse("{} = {}, must be {}", printable(key_), what, rule);
+  }
+
+  void element(const JsonScalar& scalar) {
+    const auto* number = std::get_if<std::uint64_t>(&scalar);
+    if (!number) refuse_value(fmt::format("an array with {}", describe(scalar)));
+    if (field_ == Field::data_offsets) {
+      if (offsets_.size() == 2) refuse_value("an array of more than two");
+      offsets_.push_back(*number);
+      return;
+    }
+    if (*number > kMaxExtent) refuse("shape has {}, must be at most {}", *number, kMaxExtent);
+    tensor_.shape.push_back(static_cast<std::int64_t>(*number));
+  }
+
+  void finish_tensor() {
+    for (std::size_t i = 0; i < kFields.size(); ++i)
+      if (!seen_[i]) refuse("{} is missing", kFields[i]);
+    if (offsets_.size() != 2) refuse_value(fmt::format("an array of {}", offsets_.size()));
+    const std::uint64_t begin = offsets_[0], end = offsets_[1];
+    if (begin > end) refuse("data_offsets [{}, {}], must not end before they begin", begin, end);
+    if (end > data_bytes_)
+      refuse("data_offsets [{}, {}], must lie within the {} bytes of data that the file has", begin,
+             end, data_bytes_);
+    const auto bytes = tensor_bytes<FormatError>(tensor_.dtype, tensor_.shape, [&] {
+      return fmt::format("{}: tensor '{}'", file_, printable(*entry_));
+    });
+    if (end - begin != bytes)
+      refuse("data_offsets [{}, {}] span {} bytes, must span {}: shape {} of {}", begin, end,
+             end - begin, bytes, shape_text(tensor_.shape), dtype_name(tensor_.dtype));
+    tensor_.name = std::move(*entry_);
+    tensor_.begin = begin;
+    tensor_.bytes = bytes;
+    header_.tensors.push_back(std::move(tensor_));
+  }
+
+  const std::string& file_;
+  std::uint64_t data_bytes_;
+  Header header_;
+  std::optional<std::string> entry_;  // key of the header that we are at
+  bool inside_entry_ = false;         // within the object that is its value
+  bool in_metadata_ = false;
+  std::string key_;  // within the entry
+  Field field_ = Field::dtype;
+  TensorInfo tensor_;
+  std::vector<std::uint64_t> offsets_;
+  std::array<bool, 3> seen_{};
+};
+
+/// Every byte of the data belongs to exactly one tensor. Source: safetensors README, "Format": "the
+/// byte buffer needs to be entirely indexed, and cannot contain holes".
+void check_cover(const std::vector<TensorInfo>& sorted, std::uint64_t data_bytes,
+                 const std::string& file) {
+  std::uint64_t covered = 0;
+  const TensorInfo* previous = nullptr;
+  for (const TensorInfo& t : sorted) {
+    const std::uint64_t end = t.begin + t.bytes;
+    if (t.begin < covered)
+      fail<FormatError>(file, "tensor '{}': data_offsets [{}, {}] overlap those of tensor '{}'",
+                        printable(t.name), t.begin, end, printable(previous->name));
+    if (t.begin > covered)
+      fail<FormatError>(file,
+                        "tensor '{}': data_offsets begin at {}, must begin at {}: the bytes "
+                        "between belong to no tensor",
+                        printable(t.name), t.begin, covered);
+    covered = end;
+    previous = &t;
+  }
+  if (covered != data_bytes)
+    fail<FormatError>(file, "tensors end at byte {} of the data, must cover all {} bytes of it",
+                      covered, data_bytes);
+}
+
+std::string json_string(const std::string& text, const std::string& file) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw ValueError(fmt::format("{}: '{}', must be valid UTF-8", file, printable(text)));
+  }
+}
+
+}  // namespace
+
+Header parse_header(std::span<const std::byte> start, std::uint64_t file_bytes,
+                    const std::string& file) {
+  const std::string where = printable(file, 4096);
+  start = start.first(std::min<std::uint64_t>(start.size(), file_bytes));
+  require<FormatError>(start.size() >= kLengthBytes,
+                       "{}: {} bytes, must be at least the {} of a header length", where,
+                       start.size(), kLengthBytes);
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i)
+    length |= std::to_integer<std::uint64_t>(start[i]) << (8 * i);
+  require<FormatError>(length <= kMaxHeaderBytes, "{}: header length {}, must be at most {}", where,
+                       length, kMaxHeaderBytes);
+  require<FormatError>(length <= start.size() - kLengthBytes,
+                       "{}: header length {}, must fit into the file of {} bytes", where, length,
+                       file_bytes);
+  const std::string_view json(reinterpret_cast<const char*>(start.data()) + kLengthBytes, length);
+  require<FormatError>(json.starts_with('{'), "{}: header starts with '{}', must be '{{'", where,
+                       printable(json.substr(0, 1)));
+
+  const std::uint64_t data_begin = kLengthBytes + length;
+  const std::uint64_t data_bytes = file_bytes - data_begin;
+  HeaderVisitor visitor(where, data_bytes);
+  visit_json(json, kMaxDepth, where, visitor);
+  Header header = visitor.take();
+  header.data_begin = data_begin;
+  // A tensor without elements goes before the one that begins at the same byte.
+  std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.begin, a.bytes) < std::tie(b.begin, b.bytes);
+  });
+  check_cover(header.tensors, data_bytes, where);
+  for (TensorInfo& t : header.tensors) t.begin += data_begin;
+  return header;
+}
+
+FilePlan plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata,
+                   const std::string& file) {
+  FilePlan plan;
+  std::string json = "{";
+  if (!metadata.empty()) {
+    json += fmt::format("\"{}\":{{", kMetadataKey);
+    for (const auto& [key, value] : metadata) {
+      if (json.back() != '{') json += ',';
+      json += json_string(key, file) + ':' + json_string(value, file);
+    }
+    json += '}';
+  }
+  std::set<std::string_view> names;
+  std::uint64_t data_bytes = 0;
+  for (const TensorSpec& spec : tensors) {
+    const auto where = [&] { return fmt::format("{}: tensor '{}'", file, printable(spec.name)); };
+    if (spec.name == kMetadataKey) fail<ValueError>(where(), "the name is reserved");
+    if (!names.insert(spec.name).second)
+      fail<ValueError>(where(), "name appears twice, must be unique");
+    if (std::any_of(spec.shape.begin(), spec.shape.end(), [](auto extent) { return extent < 0; }))
+      fail<ValueError>(where(), "shape {}, must not be negative", shape_text(spec.shape));
+    TensorInfo info{spec.name, spec.dtype, spec.shape, data_bytes, 0};
+    info.bytes = tensor_bytes<ValueError>(spec.dtype, spec.shape, where);
+    // Half of the range leaves room for the header; file offsets are signed.
+    if (data_bytes + info.bytes > kMaxExtent / 2)
+      fail<ValueError>(where(), "ends at byte {}, must fit into a file", data_bytes + info.bytes);
+    data_bytes += info.bytes;
+    if (json.size() > 1) json += ',';
+    json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                        json_string(spec.name, file), dtype_name(spec.dtype),
+                        fmt::join(spec.shape, ","), info.begin, data_bytes);
+    plan.tensors.push_back(std::move(info));
+  }
+  json += '}';
+  const std::uint64_t unpadded = kLengthBytes + json.size();
+  const std::uint64_t data_begin =
+      (unpadded + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
+  json.append(data_begin - unpadded, ' ');
+  require<ValueError>(json.size() <= kMaxHeaderBytes, "{}: header length {}, must be at most {}",
+                      file, json.size(), kMaxHeaderBytes);
+  for (std::size_t i = 0; i < kLengthBytes; ++i)
+    plan.start += static_cast<char>(json.size() >> (8 * i) & 0xFF);
+  plan.start += json;
+  for (TensorInfo& t : plan.tensors) t.begin += data_begin;
+  plan.file_bytes = data_begin + data_bytes;
+  return plan;
+}
+
+}  // namespace nvfp4::safetensors

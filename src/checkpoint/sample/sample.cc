@@ -1,0 +1,197 @@
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <system_error>
+
+#include "checkpoint/io/posix_file.h"
+#include "checkpoint/sample/sample_models.h"
+#include "checkpoint/sample/sample_weights.h"
+#include "core/parallel_for.h"
+#include "core/require.h"
+#include "nvfp4/checkpoint.h"
+#include "nvfp4/safetensors.h"
+
+namespace nvfp4 {
+namespace {
+
+using namespace checkpoint;
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kShardBytes = 4'000'000'000;
+constexpr std::int64_t kChunkElements = 1 << 21;
+
+std::int64_t elements(const SampleTensor& t) {
+  std::int64_t n = 1;
+  for (const std::int64_t d : t.shape) n *= d;
+  return n;
+}
+std::uint64_t bytes(const SampleTensor& t) {
+  return static_cast<std::uint64_t>(elements(t)) * (t.f32 ? 4 : 2);
+}
+
+/// Ends of the shards, in tensors: about the same bytes in each, none of them empty.
+std::vector<std::size_t> split(const std::vector<SampleTensor>& tensors, std::size_t shards,
+                               std::uint64_t total) {
+  std::vector<std::size_t> ends;
+  std::uint64_t done = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    done += bytes(tensors[i]);
+    const std::size_t open = shards - ends.size();  // with the current one
+    const bool full = done >= total / shards * (ends.size() + 1);
+    const bool must = tensors.size() - (i + 1) == open - 1;  // one tensor for each that follows
+    if (open > 1 && (full || must)) ends.push_back(i + 1);
+  }
+  ends.push_back(tensors.size());
+  return ends;
+}
+
+/// Removes an earlier checkpoint, and nothing else, from the folder.
+void make_folder(const fs::path& folder, bool overwrite) try {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  require<IoError>(!error && fs::is_directory(folder), "{}: cannot create the folder: {}",
+                   folder.string(), error ? error.message() : "it is a file");
+  std::vector<fs::path> old;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    require<ValueError>(overwrite, "{}: not empty; choose another output or overwrite it",
+                        folder.string());
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
+        name.ends_with(".partial"))
+      old.push_back(entry.path());
+  }
+  for (const fs::path& path : old)
+    require<IoError>(fs::remove(path, error) && !error, "{}: cannot remove: {}", path.string(),
+                     error.message());
+} catch (const fs::filesystem_error& e) {
+  throw_io_error(e);
+}
+
+struct Chunk {
+  std::size_t tensor;
+  std::int64_t first_row, rows;
+};
+
+std::vector<Chunk> chunks_of(std::span<const SampleTensor> tensors) {
+  std::vector<Chunk> chunks;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const std::int64_t rows = tensors[t].shape.size() == 1 ? 1 : tensors[t].shape[0];
+    const std::int64_t step =
+        std::max<std::int64_t>(1, kChunkElements / (elements(tensors[t]) / rows));
+    for (std::int64_t r = 0; r < rows; r += step)
+      chunks.push_back({t, r, std::min(step, rows - r)});
+  }
+  return chunks;
+}
+
+void write_vector(safetensors::Writer& writer, std::size_t index, const SampleTensor& t,
+                  std::uint64_t seed) {
+  const bool norm = t.fill == SampleTensor::Fill::norm;
+  std::vector<float> values = sample_vector(seed, t.name, elements(t), norm ? 1.0 : 0.0, t.sigma);
+  if (norm)
+    for (float& v : values) v = std::clamp(v, 0.25f, 4.0f);
+  if (t.f32) return writer.write(index, 0, std::as_bytes(std::span(values)));
+  std::vector<std::uint16_t> bf16(values.size());
+  std::ranges::transform(values, bf16.begin(), [](float v) { return BF16::from_float(v).bits; });
+  writer.write(index, 0, std::as_bytes(std::span(bf16)));
+}
+
+/// Called after each chunk: its tensor, its bytes, whether it was the last one of the tensor.
+using Written = std::function<void(const SampleTensor&, std::uint64_t, bool)>;
+
+void write_shard(const fs::path& path, std::span<const SampleTensor> tensors, std::uint64_t seed,
+                 const Written& written) {
+  std::vector<safetensors::TensorSpec> specs;
+  for (const SampleTensor& t : tensors)
+    specs.push_back({t.name, t.f32 ? safetensors::DType::f32 : safetensors::DType::bf16, t.shape});
+  safetensors::Writer writer(path, specs, {{"format", "pt"}});
+
+  struct State {
+    std::once_flag once;
+    std::optional<SampleWeights> weights;
+    std::atomic<std::int64_t> rows_done = 0;
+  };
+  std::vector<State> states(tensors.size());
+  const std::vector<Chunk> chunks = chunks_of(tensors);
+  parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
+    const Chunk& c = chunks[static_cast<std::size_t>(i)];
+    const SampleTensor& t = tensors[c.tensor];
+    State& state = states[c.tensor];
+    if (t.fill != SampleTensor::Fill::weight) {
+      write_vector(writer, c.tensor, t, seed);
+      return written(t, bytes(t), true);
+    }
+    const std::int64_t cols = t.shape[1];
+    std::call_once(state.once, [&] { state.weights.emplace(seed, t.name, cols, t.sigma); });
+    thread_local std::vector<std::uint16_t> buffer;
+    buffer.resize(static_cast<std::size_t>(c.rows * cols));
+    state.weights->fill(c.first_row, buffer);
+    const auto data = std::as_bytes(std::span(buffer));
+    writer.write(c.tensor, static_cast<std::uint64_t>(c.first_row * cols) * 2, data);
+    const bool last = state.rows_done.fetch_add(c.rows) + c.rows == t.shape[0];
+    if (last) state.weights.reset();
+    written(t, data.size(), last);
+  });
+  writer.commit();
+}
+
+void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
+  safetensors::write_file_atomically(path, json.dump(2) + "\n");
+}
+
+}  // namespace
+
+SampleReport sample_checkpoint(const SampleOptions& options) {
+  const SampleModel model =
+      sample_model(options.arch, options.layers == 0 ? 2 : options.layers, options.scale);
+  SampleReport report;
+  report.tensors = static_cast<std::int64_t>(model.tensors.size());
+  for (const SampleTensor& t : model.tensors) {
+    report.bytes += bytes(t);
+    report.parameters += static_cast<std::uint64_t>(elements(t));
+  }
+  const auto fewest = static_cast<int>((report.bytes + kShardBytes - 1) / kShardBytes);
+  report.shards = options.shards == 0 ? fewest : options.shards;
+  const std::int64_t most = std::min<std::int64_t>(report.tensors, 99999);
+  require<ValueError>(report.shards >= 1 && report.shards <= most,
+                      "sample: shards = {}, must be in 1..{} (tensors of the model)",
+                      options.shards, most);
+  make_folder(options.output, options.overwrite);
+
+  Progress progress;
+  progress.tensors_total = report.tensors;
+  progress.bytes_total = report.bytes;
+  std::mutex mutex;
+  const Written written = [&](const SampleTensor& t, std::uint64_t size, bool last) {
+    const std::lock_guard lock(mutex);
+    progress.tensor = t.name;
+    progress.tensors_done += last;
+    progress.bytes_done += size;
+    if (options.progress) options.progress(progress);
+  };
+  safetensors::Index index;
+  index.total_size = report.bytes;
+  std::size_t begin = 0, shard = 0;
+  for (const std::size_t end :
+       split(model.tensors, static_cast<std::size_t>(report.shards), report.bytes)) {
+    const std::string name = report.shards == 1 ? "model.safetensors"
+                                                : fmt::format("model-{:05}-of-{:05}.safetensors",
+                                                              ++shard, report.shards);
+    const std::span tensors = std::span(model.tensors).subspan(begin, end - begin);
+    for (const SampleTensor& t : tensors) index.weight_map[t.name] = name;
+    write_shard(options.output / name, tensors, options.seed, written);
+    begin = end;
+  }
+  if (report.shards > 1)
+    safetensors::write_file_atomically(options.output / "model.safetensors.index.json",
+                                       safetensors::index_json(index));
+  write_json(options.output / "generation_config.json", model.generation_config);
+  write_json(options.output / "tokenizer_config.json", model.tokenizer_config);
+  write_json(options.output / "config.json", model.config);
+  return report;
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "checkpoint/source/model_folder.h"
+
+/// By what files are known again, without reading all of them: sizes, all that headers say, and 64
+/// bytes from the middle of each tensor. Models of one architecture often differ in nothing else.
+namespace nvfp4::checkpoint {
+
+std::string hex(std::uint64_t hash);
+std::uint64_t content_of(const TensorFile& file);
+/// Times and folders are left out, so that the same model gives the same number anywhere. Throws
+/// IoError.
+std::uint64_t content_of(const ModelFolder& model);
+
+/// That sample of a tensor.
+std::string sample_of(const TensorFile& file, const safetensors::TensorInfo& tensor);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,326 @@
+#include "checkpoint/source/model_folder.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/formats/lost_scales.h"
+#include "checkpoint/io/input_hints.h"
+#include "checkpoint/io/model_links.h"
+#include "checkpoint/io/posix_file.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/match/pattern.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWeights = ".safetensors";
+
+/// The same weights in another container: carrying them over would undo the saving.
+bool is_other_weight_format(const fs::path& path) {
+  static const std::set<std::string> extensions = {".bin",  ".pth",     ".pt",       ".ckpt",
+                                                   ".gguf", ".msgpack", ".h5",       ".onnx",
+                                                   ".ot",   ".tflite",  ".onnx_data"};
+  const std::string name = path.filename().string();
+  return extensions.count(path.extension().string()) != 0 || name.starts_with("consolidated");
+}
+
+bool is_left_behind(const std::string& name) {
+  return name == "config.json" || name == "hf_quant_config.json" || is_index_name(name) ||
+         name.ends_with(".partial") || name == kJournalName || name == kFinishedName;
+}
+
+/// Of version control, editors, caches: no part of the model.
+bool is_folder_left_behind(const std::string& name) {
+  return name.starts_with('.') || name == "__pycache__" || name == "node_modules" ||
+         name == "original";
+}
+
+/// Regular files below the model's folder. Links to folders are followed, but no folder is entered
+/// twice.
+class OtherFiles {
+ public:
+  OtherFiles(const ModelLinks& links, ModelFolder& model) : links_(links), model_(model) {}
+
+  void collect(const fs::path& relative = {}, int depth = 0) {
+    struct stat status {};
+    const fs::path folder = model_.root / relative;
+    require<FormatError>(depth <= kMaxDepth, "{}: more than {} folders deep", folder.string(),
+                         kMaxDepth);
+    if (::stat(folder.c_str(), &status) != 0) throw_io_error(folder, "stat", errno);
+    if (!entered_.insert({status.st_dev, status.st_ino}).second) return;
+    std::vector<fs::directory_entry> entries;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+      entries.push_back(entry);
+    std::ranges::sort(entries, {}, [](const auto& e) -> const auto& { return e.path().native(); });
+    for (const fs::directory_entry& entry : entries) add(entry, relative, depth);
+  }
+
+ private:
+  static constexpr int kMaxDepth = 64;
+
+  void leave(const fs::path& path, const char* why) {
+    model_.warnings.push_back(fmt::format("{}{}", path.string(), why));
+  }
+
+  void add(const fs::directory_entry& entry, const fs::path& relative, int depth) {
+    const fs::path name = entry.path().filename(), path = relative / name;
+    const bool top = relative.empty();
+    if (entry.is_symlink()) links_.require_inside(entry.path());
+    if (entry.is_directory()) {
+      if (is_folder_left_behind(name.string())) return leave(path, "/ is not carried over");
+      return collect(path, depth + 1);
+    }
+    if (top && (is_left_behind(name.string()) || name.extension() == kWeights)) return;
+    require<IoError>(entry.is_regular_file(),
+                     "{}: a pipe, socket or device, must be a regular file", entry.path().string());
+    if (is_other_weight_format(name))
+      return leave(path, ": weights in another format, not carried over");
+    model_.others.push_back(path);
+  }
+
+  const ModelLinks& links_;
+  ModelFolder& model_;
+  std::set<std::pair<dev_t, ino_t>> entered_;
+};
+
+/// "model-00002-of-00003.safetensors" -> 3; 0 for other names.
+int shard_count_of(const std::string& name) {
+  const std::size_t of = name.rfind("-of-");
+  if (of == std::string::npos) return 0;
+  int count = 0;
+  for (std::size_t i = of + 4; i < name.size() && name[i] >= '0' && name[i] <= '9'; ++i)
+    count = std::min(count * 10 + (name[i] - '0'), 1'000'000);
+  return count;
+}
+
+constexpr const char* kSingle = "model.safetensors";
+
+bool is_whole_by_itself(const std::vector<std::string>& found) {
+  return std::find(found.begin(), found.end(), kSingle) != found.end();
+}
+
+std::vector<std::string> shards_without_index(const fs::path& root,
+                                              const std::vector<std::string>& found) {
+  const std::string lost = lost_shards(root, found);
+  if (!lost.empty()) throw FormatError(lost);
+  if (is_whole_by_itself(found)) return {kSingle};
+  return found;
+}
+
+void check_index(const fs::path& file, const safetensors::Index& index, const ModelFolder& model) {
+  for (std::size_t f = 0; f < model.files.size(); ++f) {
+    for (const auto& tensor : model.files[f].tensors()) {
+      const auto entry = index.weight_map.find(tensor.name);
+      require<FormatError>(entry != index.weight_map.end(),
+                           "{}: {} of {} is not in the index; nvfp4 repair writes it anew",
+                           file.string(), tensor.name, model.file_names[f]);
+      require<FormatError>(entry->second == model.file_names[f],
+                           "{}: {} is in {}, the index says {}; nvfp4 repair writes it anew",
+                           file.string(), tensor.name, model.file_names[f], entry->second);
+    }
+  }
+  for (const auto& [tensor, shard] : index.weight_map) {
+    const auto at = std::find(model.file_names.begin(), model.file_names.end(), shard);
+    const auto f = static_cast<std::size_t>(at - model.file_names.begin());
+    require<FormatError>(model.files[f].find(tensor) != nullptr,
+                         "{}: {} does not hold {}; nvfp4 repair writes the index anew",
+                         file.string(), shard, tensor);
+  }
+}
+
+void put_together(ModelFolder& model, bool to_repair) {
+  FoundTensors found = find_tensors(TensorTable(model.files));
+  if (!found.defects.empty() && !to_repair) throw FormatError(found.defects.front().text);
+  if (!found.unknown.empty()) throw UnsupportedError(found.unknown.front().text);
+  model.tensors = std::move(found.tensors);
+  model.defects = std::move(found.defects);
+  for (const LogicalTensor& t : model.tensors)
+    model.file_of.push_back(static_cast<std::size_t>(t.data.file - model.files.data()));
+}
+
+bool can_be_parsed(const fs::path& index) {
+  try {
+    safetensors::parse_index(read_model_text(index), index.string());
+    return true;
+  } catch (const FormatError&) {
+    return false;
+  }
+}
+
+void open_files(ModelFolder& model, const ModelLinks* links = nullptr) {
+  for (const std::string& name : model.file_names) {
+    const fs::path path = model.root / name;
+    if (links != nullptr) links->require_inside(path);
+    require<IoError>(fs::exists(path), "{}: missing, but the index names it", path.string());
+    model.files.push_back(TensorFile::open(path));
+  }
+}
+
+void read_configs(ModelFolder& model, bool to_repair) {
+  if (const fs::path config = model.root / "config.json"; fs::exists(config)) {
+    model.config_text = read_model_text(config);
+    if (model.config_text.empty()) parse_config_json({}, config.string());  // throws: it is there
+  }
+  if (const fs::path config = model.root / "hf_quant_config.json"; fs::exists(config)) {
+    model.hf_quant_text = read_model_text(config);
+    if (model.hf_quant_text.empty() && !to_repair)
+      declared_in_hf_quant_config({}, config.string());  // throws: it is there
+  }
+}
+
+/// Whether the file by itself is what an index beside it, or its own name, calls a part.
+bool is_one_of_several(const fs::path& root, const std::string& name) {
+  if (shard_count_of(name) > 1) return true;
+  for (const auto& entry : fs::directory_iterator(root)) {
+    if (!is_index_name(entry.path().filename().string()) || !can_be_parsed(entry.path())) continue;
+    const auto index =
+        safetensors::parse_index(read_model_text(entry.path()), entry.path().string());
+    bool named = false, others = false;
+    for (const auto& [tensor, shard] : index.weight_map) (shard == name ? named : others) = true;
+    if (named && others) return true;
+  }
+  return false;
+}
+
+/// Of one file by itself: those of its folder, unless they are of a model that it is a part of.
+void read_configs_beside(ModelFolder& model) {
+  if (!fs::exists(model.root / "config.json")) return;
+  if (is_one_of_several(model.root, model.file_names[0])) {
+    model.warnings.push_back(fmt::format(
+        "{}: one shard of several, the configuration beside it is not carried over; give the "
+        "folder for the model",
+        model.file_names[0]));
+    return;
+  }
+  read_configs(model, /*to_repair=*/false);
+}
+
+/// Pictures may be missing from a model. Whatever else Git LFS holds back is an error.
+void check_others(ModelFolder& model) {
+  static const std::set<std::string> pictures = {".png",  ".jpg", ".jpeg", ".gif",
+                                                 ".webp", ".svg", ".pdf",  ".mp4"};
+  std::erase_if(model.others, [&](const fs::path& other) {
+    try {
+      require_no_lfs_pointer(model.root / other);
+      return false;
+    } catch (const FormatError& e) {
+      if (!pictures.contains(other.extension().string())) throw;
+      model.warnings.push_back(fmt::format("not carried over: {}", e.what()));
+      return true;
+    }
+  });
+}
+
+/// A file that holds its configuration.
+void open_single(const fs::path& input, ModelFolder& model) {
+  model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
+  model.files.push_back(TensorFile::open(input));
+  model.file_names = {"model.safetensors"};  // what it becomes
+  model.config_text = model.files[0].config_text();
+  model.warnings = model.files[0].warnings();
+}
+
+}  // namespace
+
+std::string lost_shards(const fs::path& folder, const std::vector<std::string>& found) {
+  if (is_whole_by_itself(found)) return {};
+  for (const std::string& name : found)
+    if (const int count = shard_count_of(name);
+        count != 0 && count != static_cast<int>(found.size()))
+      return fmt::format("{}: {} of {} shards are there, and no index", folder.string(),
+                         found.size(), count);
+  return {};
+}
+
+bool is_index_name(const std::string& name) { return name.ends_with(".safetensors.index.json"); }
+
+ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
+  const fs::path input = model_path(given);
+  ModelFolder model;
+  require<IoError>(fs::exists(input), "{}: no such file or folder", input.string());
+  if (!fs::is_directory(input) && is_gguf_name(input)) {
+    open_single(input, model);
+    put_together(model, to_repair);
+    return model;
+  }
+  if (!fs::is_directory(input)) {
+    if (input.extension() != kWeights) throw FormatError(no_model_file_text(input));
+    model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
+    model.file_names = {input.filename().string()};
+    open_files(model);
+    put_together(model, to_repair);
+    read_configs_beside(model);
+    if (!to_repair)
+      require_fp8_scales(model.tensors, {}, model.root, model.config_text, model.hf_quant_text);
+    return model;
+  }
+
+  model.root = input;
+  require<UnsupportedError>(
+      !fs::exists(input / kJournalName),
+      "{}: holds {}, so it is the output of an interrupted run; the command that "
+      "wrote it finishes it with --resume",
+      input.string(), kJournalName);
+  const ModelLinks links(input);
+  std::vector<std::string> shards, indexes;
+  for (const auto& entry : fs::directory_iterator(input)) {
+    const std::string name = entry.path().filename().string();
+    if (is_index_name(name)) indexes.push_back(name);
+    if (entry.path().extension() == kWeights) shards.push_back(name);
+  }
+  std::sort(shards.begin(), shards.end());
+  std::sort(indexes.begin(), indexes.end());
+  if (shards.empty()) throw FormatError(no_weights_text(input));
+  if (std::find(indexes.begin(), indexes.end(), "model.safetensors.index.json") != indexes.end())
+    indexes = {"model.safetensors.index.json"};
+  require<FormatError>(indexes.size() <= 1, "{}: {} index files, must be one", input.string(),
+                       indexes.size());
+
+  for (const std::string& name : indexes) links.require_inside(input / name);
+  for (const char* name : {"config.json", "hf_quant_config.json"})
+    links.require_inside(input / name);
+
+  safetensors::Index index;
+  if (!indexes.empty() && to_repair && !can_be_parsed(input / indexes[0])) indexes.clear();
+  if (!indexes.empty()) {
+    model.index_name = indexes[0];
+    const fs::path path = input / model.index_name;
+    index = safetensors::parse_index(read_model_text(path), path.string());
+    std::set<std::string> names;
+    for (const auto& [tensor, shard] : index.weight_map) {
+      require<FormatError>(shard.ends_with(kWeights), "{}: {} is in {}, must end in {}",
+                           path.string(), tensor, shard, kWeights);
+      names.insert(shard);
+    }
+    model.file_names.assign(names.begin(), names.end());
+  } else {
+    model.file_names = shards_without_index(input, shards);
+    if (model.file_names.size() > 1) {
+      model.index_name = "model.safetensors.index.json";
+      model.warnings.push_back("the shards have no index, the output gets one");
+    }
+  }
+  for (const std::string& name : shards)
+    if (std::find(model.file_names.begin(), model.file_names.end(), name) == model.file_names.end())
+      model.warnings.push_back(name + ": not a shard of the model, not carried over");
+  open_files(model, &links);
+  if (!indexes.empty() && !to_repair) check_index(input / model.index_name, index, model);
+  put_together(model, to_repair);
+  read_configs(model, to_repair);
+  if (!to_repair)
+    require_fp8_scales(model.tensors, {}, input, model.config_text, model.hf_quant_text);
+  OtherFiles(links, model).collect();
+  check_others(model);
+  return model;
+} catch (const fs::filesystem_error& e) {
+  throw_io_error(e);
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "checkpoint/formats/logical_tensor.h"
+#include "nvfp4/safetensors.h"
+
+namespace nvfp4::checkpoint {
+
+/// In a folder while it is incomplete.
+inline constexpr const char* kJournalName = "nvfp4.partial.json";
+/// What earlier versions left in a complete folder. No part of the model.
+inline constexpr const char* kFinishedName = ".nvfp4.finished.json";
+
+/// A model to read: a folder, or one .safetensors or .gguf file by itself.
+struct ModelFolder {
+  std::filesystem::path root;  ///< the folder
+  std::vector<TensorFile> files;
+  std::vector<std::string> file_names;  ///< in `root`, sorted
+  std::string index_name;               ///< "" if the model has none
+  std::vector<LogicalTensor> tensors;   ///< of `files`, codes and scales put together
+  std::vector<std::size_t> file_of;     ///< in `files`, of each of `tensors`
+  std::vector<Defect> defects;          ///< of a folder that was opened to be repaired
+  std::string config_text;              ///< config.json; "" if there is none
+  std::string hf_quant_text;            ///< hf_quant_config.json; "" if there is none
+  /// Files to carry over, relative to `root`; empty for a single file.
+  std::vector<std::filesystem::path> others;
+  std::vector<std::string> warnings;  ///< what is not carried over, and why
+};
+
+/// Opens and checks every shard. The index must name exactly the tensors that the shards hold, and
+/// quantized weights must be whole: FP8 ones too, where anything says that they have scales.
+/// Symbolic links are followed as ModelLinks says. Throws IoError, FormatError, UnsupportedError.
+/// To repair it, the index need not be right nor weights be whole.
+ModelFolder open_model_folder(const std::filesystem::path& input, bool to_repair = false);
+
+/// What is wrong with a folder without an index whose files' names count others ("-of-00003");
+/// empty if nothing is. `found` are its .safetensors files, sorted.
+std::string lost_shards(const std::filesystem::path& folder, const std::vector<std::string>& found);
+
+/// The index's own name if `name` is one ("model.safetensors.index.json").
+bool is_index_name(const std::string& name);
+
+}  // namespace nvfp4::checkpoint

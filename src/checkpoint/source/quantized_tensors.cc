@@ -1,0 +1,105 @@
+#include "checkpoint/source/quantized_tensors.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/formats/lost_scales.h"
+#include "checkpoint/io/input_hints.h"
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/posix_file.h"
+#include "checkpoint/io/printable.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/source/model_folder.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kIndex = "model.safetensors.index.json";
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(const fs::path& given, Naming naming) try {
+  const fs::path path = model_path(given);
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  require<IoError>(fs::exists(status), "{}: cannot open: {}", path.string(),
+                   error ? error.message() : "no such file or folder");
+  if (fs::is_directory(status))
+    open_folder(path);
+  else
+    open_file(path, naming);
+  FoundTensors found = find_tensors(TensorTable(files_));
+  if (!found.defects.empty()) throw FormatError(found.defects.front().text);
+  tensors_ = std::move(found.tensors);
+  if (naming == Naming::model) require_scales(path, found.unknown);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.try_emplace(tensors_[i].name, i);
+} catch (const fs::filesystem_error& e) {
+  throw_io_error(e);
+}
+
+void CheckpointReader::open_folder(const fs::path& folder) {
+  complete_ = !fs::exists(folder / kJournalName);
+  std::vector<std::string> names;
+  safetensors::Index index;
+  if (complete_ && fs::exists(folder / kIndex)) {
+    const fs::path path = folder / kIndex;
+    index = safetensors::parse_index(read_model_text(path), path.string());
+    for (const auto& [tensor, file] : index.weight_map) names.push_back(file);
+  } else if (complete_ && fs::exists(folder / "model.safetensors")) {
+    names.push_back("model.safetensors");
+  } else {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+      if (entry.path().extension() == ".safetensors")
+        names.push_back(entry.path().filename().string());
+    if (names.empty() && complete_) throw IoError(no_weights_text(folder));
+  }
+  std::ranges::sort(names);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  for (const std::string& name : names) files_.push_back(TensorFile::open(folder / name));
+  for (const auto& [tensor, file] : index.weight_map) {
+    const auto at = static_cast<std::size_t>(std::ranges::lower_bound(names, file) - names.begin());
+    require<FormatError>(files_[at].find(tensor) != nullptr,
+                         "{}: tensor '{}' is not in {}, where the index says it is",
+                         (folder / kIndex).string(), printable(tensor), file);
+  }
+
+  const fs::path config = folder / "config.json";
+  if (!fs::exists(config)) return;
+  config_file_ = config.string();
+  config_text_ = read_model_text(config);
+  find_model_type();
+}
+
+void CheckpointReader::open_file(const fs::path& path, Naming naming) {
+  require_no_lfs_pointer(path);
+  const bool stored = naming == Naming::stored && is_gguf_name(path);
+  files_.push_back(stored ? TensorFile(gguf::open_view(path, naming)) : TensorFile::open(path));
+  config_text_ = files_[0].config_text();
+  config_file_ = path.string();
+  model_type_ = files_[0].architecture();
+  find_model_type();
+}
+
+void CheckpointReader::find_model_type() {
+  const auto json = parse_json_or_null(config_text_);
+  if (!json.is_object()) return;  // Python writes Infinity, which is no JSON
+  const auto type = json.find("model_type");
+  if (type != json.end() && type->is_string()) model_type_ = type->get<std::string>();
+}
+
+void CheckpointReader::require_scales(const fs::path& path, std::span<const Defect> unknown) const {
+  std::string hf_quant_text;
+  if (const fs::path config = path / "hf_quant_config.json"; fs::exists(config))
+    hf_quant_text = read_model_text(config);
+  require_fp8_scales(tensors_, unknown, path, config_text_, hf_quant_text);
+}
+
+const LogicalTensor* CheckpointReader::find(std::string_view name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : &tensors_[it->second];
+}
+
+}  // namespace nvfp4::checkpoint
