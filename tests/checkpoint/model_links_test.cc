@@ -6,6 +6,7 @@
 #include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
 #include "checkpoint/gguf/gguf_models.h"
+#include "checkpoint/gguf/tokenizer.h"
 #include "checkpoint/source/model_folder.h"
 #include "nvfp4/error.h"
 
@@ -84,17 +85,22 @@ TEST(ModelLinks, OnlyTheBlobsOfTheSameCacheAreFollowed) {
   expect_error<IoError>([&] { open_model_folder(link.parent_path()); }, {"tokenizer.model"});
 }
 
-TEST(ModelLinks, OfATokenizerBesideAGgufFileAreRefused) {
+TEST(ModelLinks, OfWhatIsReadBesideASingleFileAreRefused) {
   const TempDir dir;
-  gguf::write_llama(dir / "source");
-  auto options = quantize_options(dir / "source", dir / "in" / "m.gguf");
-  options.format = "gguf";
-  quantize_checkpoint(options);
+  write_model(dir / "in", {{random_tensor("a.q_proj.weight", {32, 64})}}, "{}");
   write_text(dir / "secret", "{}");
   fs::create_symlink(dir / "secret", dir / "in" / "tokenizer.json");
-  expect_error<IoError>([&] { convert(dir / "in" / "m.gguf", dir / "x" / "m.gguf", "gguf"); },
+  expect_error<IoError>([&] { gguf::read_tokenizer(dir / "in", gguf::llama_config()); },
                         {"tokenizer.json: a link to"});
-  EXPECT_FALSE(fs::exists(dir / "x"));
+  for (const std::string name : {"hf_quant_config.json", "config.json"}) {
+    fs::remove(dir / "in" / name);
+    fs::create_symlink(dir / "secret", dir / "in" / name);
+    auto options = quantize_options(dir / "in" / "model.safetensors", dir / "x" / "out");
+    expect_error<IoError>([&] { quantize_checkpoint(options); }, {name + ": a link to"});
+    EXPECT_FALSE(fs::exists(dir / "x"));
+    fs::remove(dir / "in" / name);
+    write_text(dir / "in" / "config.json", "{}");
+  }
 }
 
 TEST(ModelLinks, SpecialFilesAreRefusedBeforeAnythingIsWritten) {

@@ -191,6 +191,9 @@ bool is_one_of_several(const fs::path& root, const std::string& name) {
 
 /// Of one file by itself: those of its folder, unless they are of a model that it is a part of.
 void read_configs_beside(ModelFolder& model) {
+  const ModelLinks links(model.root);
+  for (const char* name : {"config.json", "hf_quant_config.json"})
+    links.require_inside(model.root / name);
   if (!fs::exists(model.root / "config.json")) return;
   if (is_one_of_several(model.root, model.file_names[0])) {
     model.warnings.push_back(fmt::format(
