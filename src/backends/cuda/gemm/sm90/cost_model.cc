@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backends/cuda/gemm/fragment_layout.h"
+#include "backends/cuda/gemm/sm90/kernel_costs.h"
 #include "backends/device_backend.h"
 #include "nvfp4/layout.h"
 
@@ -15,22 +16,9 @@ namespace {
 
 constexpr int kMeasuredMultiprocessors = 132;
 
-/// Microseconds, fitted to measurements on an H200 (least squares of the logarithms).
-struct Cost {
-  double bytes = 3.785e6;  ///< of weights in a microsecond
-  // A chunk of 64 columns in one multiprocessor: its waiting, decoding 64 rows, 64 rows x a row of
-  // x.
-  double chunk = 0.0134, decode = 0.0444, multiply = 0.000971;
-  double copied = 102e3;  ///< bytes that reach a multiprocessor in a microsecond: 64 a cycle
-  // A tile: its start and end, and 64 rows x a row of x of them for each doubling of splits. One
-  // that a block takes after another hides most of it, unless there are no registers for that.
-  double tile = 2.66, next_tile = 0.40, next_tile_of_256 = 1.6, reduce = 0.0053;
-  double stream_k = 0.7;  ///< of the time for the steps that stream_k_blocks take, what is gained
-  double second_product = 3;  ///< of the same x: its start, and the wait for the first
-};
-constexpr Cost kCost;
-
-int log2_of(int splits) { return splits == 1 ? 0 : splits == 2 ? 1 : splits == 4 ? 2 : 3; }
+/// Of an H200: weights in a microsecond, and what gains by stream-K, of the time for its steps.
+constexpr double kBytes = 3.785e6, kStreamKGain = 0.7;
+constexpr double kSecondProduct = 3;  ///< microseconds: its start, and the wait for the first
 
 /// Clusters of several blocks leave some multiprocessors over, since they do not span GPCs.
 std::int64_t usable_multiprocessors(const KernelProblem& p, int splits) {
@@ -100,9 +88,11 @@ std::int64_t most_m_tiles(const KernelProblem& p, const KernelConfig& t) {
   return busy + (p.m - busy) / t.m;
 }
 
+/// Whether a kernel that can do the problem may be fast: no tile is larger than twice what there
+/// is, and where warps bring x themselves there is one tile of it.
 bool is_sensible(const KernelProblem& p, const KernelConfig& t) {
   return is_kernel(t) && is_possible(p, t) && (!p.batch_invariant || is_batch_invariant(t)) &&
-         (t.m <= 16 || t.m < 2 * p.m);
+         (t.m <= 16 || t.m < 2 * p.m) && (t.m != kPerWarpXM || p.m <= p.groups * kPerWarpXM);
 }
 
 /// Whether the groups have enough for every multiprocessor: then tiles of 128 or 192 rows, which a
@@ -127,15 +117,12 @@ double filled_time(const KernelProblem& p, const KernelConfig& t) {
          static_cast<double>(p.multiprocessors);
 }
 
-/// Microseconds of blocks that take strips, fitted to 60 products of up to 16 rows.
-double small_m_time(const KernelProblem& p, const KernelConfig& t) {
-  constexpr double kStart = 1.36, kBlock = 0.92, kStep = 0.265, kShared = 0.00072;
-  const auto parts = static_cast<double>(small_m_k_parts(t));
-  const double steps = std::ceil(static_cast<double>(ceil_div(p.k, kTileCols)) / parts);
-  const double step = kStep + (t.m == kPerWarpXM ? 0 : kShared * t.m * parts);
-  const std::int64_t blocks = n_tiles(p, t) * expected_m_tiles(p, t);
-  return kStart + static_cast<double>(ceil_div(blocks, usable_multiprocessors(p, 1))) *
-                      (steps * step + kBlock);
+const KernelCost& cost_of(const KernelConfig& t) {
+  const auto costs = kernel_costs();
+  const auto found = std::find_if(costs.begin(), costs.end(), [&](const KernelCost& c) {
+    return c.m == t.m && c.n == t.n && c.split_k == t.split_k;
+  });
+  return found == costs.end() ? costs.back() : *found;  // a test sees that there is one
 }
 
 /// Microseconds of rows that have weights of their own: a block's start, and what decoding a chunk
@@ -151,8 +138,7 @@ double routed_time(const KernelProblem& p, const KernelConfig& t) {
   const double bytes = static_cast<double>(p.groups * ceil_div(p.n, kTileRows) *
                                            ceil_div(p.k, kTileCols) * kTileBytes);
   return kStart +
-         std::max(bytes / kCost.bytes,
-                  waves * at_once * warps * static_cast<double>(chunks) * kChunk) +
+         std::max(bytes / kBytes, waves * at_once * warps * static_cast<double>(chunks) * kChunk) +
          waves * kBlock;
 }
 
@@ -215,31 +201,36 @@ int estimated_stream_k_steps(const KernelProblem& p, KernelConfig t) {
   return slices > 1 && steps >= kWorthwhileStreamKSteps ? static_cast<int>(steps) : 0;
 }
 
-double time_of(const KernelProblem& p, bool fills, const KernelConfig& t) {
-  if (fills) return filled_time(p, t);
-  if (is_small_m(t)) return small_m_time(p, t);
-  if (is_routed(t)) return routed_time(p, t);
+/// Stages of a block, the last one in part, as costs count them: of the kernel that has a
+/// multiprocessor to itself, if there are two.
+double stages_of(const KernelProblem& p, KernelConfig t) {
+  t.launch_dependents_step = 0;
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
+  if (is_small_m(t)) return static_cast<double>(ceil_div(chunks, small_m_k_parts(t))) / 2;
+  return static_cast<double>(chunks) / stage_chunks(t) / t.split_k;
+}
+
+/// The measured cost of a kernel's tiles: rounds of blocks, their stages, bytes and waves.
+double tiles_time(const KernelProblem& p, const KernelConfig& t) {
+  const KernelCost& cost = cost_of(t);
   const std::int64_t blocks = n_tiles(p, t) * expected_m_tiles(p, t) * t.split_k;
   const std::int64_t processors = usable_multiprocessors(p, t.split_k);
   const auto rounds = static_cast<double>(ceil_div(blocks, processors));
   const auto waves =
       static_cast<double>(ceil_div(blocks, processors * blocks_per_multiprocessor(t)));
-  const double part = static_cast<double>(t.n) / kTileRows, area = part * t.m;
-  const double copied = static_cast<double>(t.m * kTileCols * 2) + part * kTileBytes;
-  const double chunk =
-      std::max(kCost.chunk + kCost.decode * part + kCost.multiply * area, copied / kCost.copied);
-  const double tile = kCost.tile + kCost.reduce * area * log2_of(t.split_k);
+  const double stages = stages_of(p, t);
+  const double kept = 1 - kStreamKGain * t.stream_k_steps / std::max(1.0, stages);
   const std::int64_t groups = p.grouped ? std::min(p.groups, p.m) : p.groups;
-  const double bytes = static_cast<double>(groups * ceil_div(p.n, kTileRows) * chunks) * kTileBytes;
-  const double next = is_single_tile(t)          ? tile
-                      : t.m == 256 && t.n == 128 ? kCost.next_tile_of_256
-                                                 : kCost.next_tile;
-  const double kept = 1 - kCost.stream_k * t.stream_k_steps /
-                              static_cast<double>(std::max<std::int64_t>(1, steps_of(p, t)));
-  return std::max(bytes / kCost.bytes,
-                  rounds * (static_cast<double>(chunks) / t.split_k) * kept * chunk + tile +
-                      (waves - 1) * next);
+  const double megabytes = static_cast<double>(groups * ceil_div(p.n, kTileRows) *
+                                               ceil_div(p.k, kTileCols) * kTileBytes) *
+                           1e-6;
+  return cost.start + rounds * (cost.round + stages * kept * cost.step) +
+         megabytes * cost.megabyte + (waves - 1) * cost.wave;
+}
+
+double time_of(const KernelProblem& p, bool fills, const KernelConfig& t) {
+  if (fills) return filled_time(p, t);
+  return is_routed(t) ? routed_time(p, t) : tiles_time(p, t);
 }
 }  // namespace
 
@@ -370,7 +361,7 @@ std::array<PlanPart, 2> choose_kernels(const KernelProblem& p) {
     rest.m = p.m - first.m;
     const KernelConfig rest_tile = choose_kernel(rest);
     const double time =
-        estimated_time(first, large) + estimated_time(rest, rest_tile) + kCost.second_product;
+        estimated_time(first, large) + estimated_time(rest, rest_tile) + kSecondProduct;
     if (time >= least) continue;
     least = time;
     best = {{{first.m, large}, {rest.m, rest_tile}}};
