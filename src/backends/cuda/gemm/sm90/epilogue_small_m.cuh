@@ -12,7 +12,7 @@ namespace nvfp4::cuda {
 template <int kStages, int kTileN, int kTileM>
 struct SmallMState {
   std::uint64_t full[kStages], empty[kStages];
-  TileSchedulerState schedule;
+  TileSchedulerState scheduler;
   float w_global[kTileN], bias[kTileN], x_global[kTileM], alpha;
 };
 

@@ -52,17 +52,166 @@ struct RoutedConfig {
   static_assert(shared_bytes(kMostRoutedDepth / kTileCols) <= kSharedBytes);
 };
 
+/// The weights of a warp: pairs of chunks, in turn with the other parts of K.
+template <class Config>
+class RoutedLoader {
+ public:
+  __device__ __forceinline__ RoutedLoader(const GemmArguments& p, const WorkTile& work, int warp,
+                                          int lane, std::uint8_t* memory, std::uint32_t base) {
+    const int strip = warp % Config::kStrips, part = warp / Config::kStrips;
+    // The last of several tiles of 64 rows need not be there.
+    const int tile = work.n_tile * Config::kStrips + strip;  // of 16 rows
+    const int pairs = (p.chunks + 1) / kChunks;
+    const bool has_half = p.chunks % kChunks != 0 && (pairs - 1 - part) % Config::kParts == 0;
+    count =
+        tile / 4 < p.n_tiles
+            ? kChunks * ((pairs - part + Config::kParts - 1) / Config::kParts) - (has_half ? 1 : 0)
+            : 0;
+    from_ = p.weights + work.group * p.group_bytes +
+            (static_cast<std::int64_t>(tile / 4) * p.chunks + kChunks * part) * kTileBytes +
+            tile % 4 * Config::kCodeBytes + lane * 16 + kTileBytes / 2;
+    // Lanes 0 to 7 bring the scales, four for each chunk.
+    const int of_chunk = lane / 4;
+    scales_from_ = from_ - lane * 16 - kTileBytes / 2 + kTileCodeBytes +
+                   tile % 4 * (Config::kScaleBytes - Config::kCodeBytes) + lane % 4 * 16 +
+                   of_chunk * kTileBytes;
+    const std::uint32_t warp_at = base + warp * Config::kWarpBytes;
+    codes_at_ = warp_at + lane * 16;
+    scales_at_ = warp_at + kChunks * Config::kCodeBytes + lane / 4 * 8;
+    scales_to_ = warp_at + kChunks * Config::kCodeBytes + lane * 16;
+    scales_before_ = of_chunk < kChunks ? of_chunk : 1 << 30;
+    // What is never brought is multiplied by zeros, but must not be NaN.
+    if (has_half)
+      for (int i = 0; i < Config::kStages; ++i)
+        *reinterpret_cast<std::uint16_t*>(memory + i * Config::kStageBytes +
+                                          warp * Config::kWarpBytes + kChunks * Config::kCodeBytes +
+                                          Config::kScaleBytes + lane * 2) = 0;
+    __syncwarp();
+  }
+  /// A stage, of `ahead` chunks that are left.
+  __device__ __forceinline__ void load(std::uint32_t stage, int ahead) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i)
+      if (ahead > i)
+        ptx::cp_async_16(codes_at_ + stage + i * Config::kCodeBytes,
+                         from_ + (2 * i - 1) * (kTileBytes / 2));
+    if (scales_before_ < ahead) ptx::cp_async_16(scales_to_ + stage, scales_from_);
+    ptx::cp_async_commit_group();
+    from_ += kStep;
+    scales_from_ += kStep;
+  }
+  __device__ __forceinline__ LaneChunk chunk(std::uint32_t stage, int i) const {
+    return {ptx::ld_shared<uint4>(codes_at_ + stage + i * Config::kCodeBytes),
+            ptx::ld_shared<uint2>(scales_at_ + stage + i * Config::kScaleBytes)};
+  }
+  /// One addition for each pointer and step, not those from where it was before the loop.
+  __device__ __forceinline__ void pin() { asm volatile("" : "+l"(from_), "+l"(scales_from_)); }
+
+  int count;  ///< chunks of the warp
+
+ private:
+  static constexpr int kChunks = Config::kChunks;
+  /// Between the chunks of a pair: offsets of copies reach 2 KB.
+  static constexpr int kStep = kChunks * Config::kParts * kTileBytes;
+
+  const std::uint8_t *from_, *scales_from_;
+  std::uint32_t codes_at_, scales_at_, scales_to_;
+  int scales_before_;
+};
+
+/// The sums of a warp, of its strip and part of K: all columns of mma.sync are the one row of x.
+template <class Config>
+class RoutedMainloop {
+ public:
+  using Sums = float[Config::kChunks][4];  ///< of chunks in turn: less to wait for
+
+  __device__ __forceinline__ RoutedMainloop(const GemmArguments& p, RoutedLoader<Config>& loader)
+      : loader_(loader), shift_{p.sixteen}, ahead_(loader.count - kChunks * Config::kStages) {}
+
+  /// What is done before x is there: to decode the first chunks, and to load the next ones.
+  __device__ __forceinline__ void decode_first(Fragments (&first)[Config::kChunks]) {
+    ptx::cp_async_wait_group<Config::kStages - 1>();
+    __syncwarp();
+    if (loader_.count > 0)  // a block of its own, or ptxas would move it behind the wait
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i)
+        decode_chunk<Config::kType>(loader_.chunk(0, i), shift_, first[i]);
+    load_next();
+  }
+  /// `x_at`: the first chunk of the part, where the lane reads it.
+  __device__ __forceinline__ void run(Sums& d, const Fragments (&first)[Config::kChunks],
+                                      std::uint32_t x_at) {
+    if (loader_.count > 0)
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) multiply(d, first[i], x_at, i);
+    loader_.pin();
+    asm volatile("" : "+r"(ahead_));
+#pragma unroll 1
+    while (ahead_ > -kChunks * Config::kStages) {
+      ptx::cp_async_wait_group<Config::kStages - 1>();
+      __syncwarp();
+      LaneChunk chunks[kChunks];
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) chunks[i] = loader_.chunk(stage_, i);
+      load_next();
+      x_at += kChunks * Config::kParts * Config::kXChunkBytes;
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) {
+        Fragments f;
+        decode_chunk<Config::kType>(chunks[i], shift_, f);
+        multiply(d, f, x_at, i);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) d[0][i] += d[1][i];
+  }
+
+ private:
+  static constexpr int kChunks = Config::kChunks;
+
+  __device__ __forceinline__ void load_next() {
+    __syncwarp();  // all have read
+    loader_.load(stage_, ahead_);
+    ahead_ -= kChunks;
+    stage_ = stage_ == Config::kRingBytes - Config::kStageBytes ? 0 : stage_ + Config::kStageBytes;
+  }
+  __device__ __forceinline__ static void multiply(Sums& d, const Fragments& f, std::uint32_t x_at,
+                                                  int i) {
+    const std::uint32_t x = x_at + i * Config::kXChunkBytes;
+    const uint4 low = ptx::ldmatrix_x4(x), high = ptx::ldmatrix_x4(x + 64);
+    ptx::mma_m16n8k16<Config::kType>(d[i], f[0], low.x, low.y);
+    ptx::mma_m16n8k16<Config::kType>(d[i], f[1], low.z, low.w);
+    ptx::mma_m16n8k16<Config::kType>(d[i], f[2], high.x, high.y);
+    ptx::mma_m16n8k16<Config::kType>(d[i], f[3], high.z, high.w);
+  }
+
+  RoutedLoader<Config>& loader_;
+  Shift16 shift_;
+  std::uint32_t stage_ = 0;
+  int ahead_;  ///< chunks that are left behind the stages
+};
+
+/// Which row of out a block has. Rows of W that are other groups' follow one another in the grid.
+struct RoutedRow {
+  int n_tile, row, token, choice;
+
+  __device__ __forceinline__ RoutedRow(const GemmArguments& p, int tile_n) {
+    const int n_tiles = (p.n + tile_n - 1) / tile_n;
+    row = static_cast<int>(blockIdx.x) / n_tiles;
+    token = row / static_cast<int>(p.routing.top_k);
+    choice = row - token * static_cast<int>(p.routing.top_k);
+    n_tile = static_cast<int>(blockIdx.x) - row * n_tiles;
+  }
+};
+
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 2)
     routed_gemm_kernel(const __grid_constant__ GemmArguments p) {
   extern __shared__ __align__(1024) std::uint8_t memory[];
-  constexpr int kStrips = Config::kStrips, kParts = Config::kParts, kStages = Config::kStages;
-  constexpr int kChunks = Config::kChunks;
   auto& state = *reinterpret_cast<RoutedState<Config::kTileN>*>(memory + Config::kStateOffset);
   int lane;  // volatile, or ptxas would compute all that depends on it again and again
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
-  const int strip = warp % kStrips, part = warp / kStrips;
   const std::uint32_t base = ptx::cvta_shared(memory), x_there = ptx::cvta_shared(&state.x_there);
   if (threadIdx.x == 0) {
     ptx::mbarrier_init(x_there, 1);
@@ -72,18 +221,14 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
        i < Config::shared_bytes(p.chunks); i += Config::kThreads * 16)
     *reinterpret_cast<uint4*>(memory + i) = {};
 
-  // Rows of W that are other groups' follow one another in the grid.
-  const int row_tiles = (p.n + Config::kTileN - 1) / Config::kTileN;
-  const int row = static_cast<int>(blockIdx.x) / row_tiles;
-  const int token = row / static_cast<int>(p.routing.top_k);
-  const int choice = row - token * static_cast<int>(p.routing.top_k);
+  const RoutedRow place(p, Config::kTileN);
   WorkTile work;
-  work.n_tile = static_cast<int>(blockIdx.x) - row * row_tiles;
-  work.m = row / p.rows_of_token;
+  work.n_tile = place.n_tile;
+  work.m = place.row / p.rows_of_token;
   work.m_end = work.m + 1;
   // The weights do not depend on the kernel before; all that it may have written does.
   if (!p.ends_settled) ptx::griddepcontrol_wait();
-  work.group = expert_at(p.routing, token, choice, p.groups);
+  work.group = expert_at(p.routing, place.token, place.choice, p.groups);
   __syncthreads();
   if (work.group < 0) {
     ptx::griddepcontrol_wait();
@@ -97,117 +242,27 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
     ptx::cp_async_bulk(base + Config::kXOffset, from, p.k * 2, x_there, kEvictNormal);
   };
   if (!p.ends_settled) load_x();
-  if (threadIdx.x == 0) state.of_out = {work.group, work.n_tile, row, row + 1};
+  if (threadIdx.x == 0) state.of_out = {work.group, work.n_tile, place.row, place.row + 1};
 
-  // The parts have pairs of chunks in turn. The last of several tiles of 64 rows need not be there.
-  const int tile = work.n_tile * kStrips + strip;  // of 16 rows
-  const int pairs = (p.chunks + 1) / kChunks;
-  const bool has_half = p.chunks % kChunks != 0 && (pairs - 1 - part) % kParts == 0;
-  const int count = tile / 4 < p.n_tiles
-                        ? kChunks * ((pairs - part + kParts - 1) / kParts) - (has_half ? 1 : 0)
-                        : 0;
-  // Between the chunks of a pair: offsets of copies reach 2 KB.
-  constexpr int kStep = kChunks * kParts * kTileBytes;
-  const std::uint8_t* from =
-      p.weights + work.group * p.group_bytes +
-      (static_cast<std::int64_t>(tile / 4) * p.chunks + kChunks * part) * kTileBytes +
-      tile % 4 * Config::kCodeBytes + lane * 16 + kTileBytes / 2;
-  // Lanes 0 to 7 bring the scales, four for each chunk.
-  const int of_chunk = lane / 4;
-  const std::uint8_t* scales_from = from - lane * 16 - kTileBytes / 2 + kTileCodeBytes +
-                                    tile % 4 * (Config::kScaleBytes - Config::kCodeBytes) +
-                                    lane % 4 * 16 + of_chunk * kTileBytes;
-  const std::uint32_t warp_at = base + warp * Config::kWarpBytes;
-  const std::uint32_t codes_at = warp_at + lane * 16;
-  const std::uint32_t scales_at = warp_at + kChunks * Config::kCodeBytes + lane / 4 * 8;
-  const std::uint32_t scales_to = warp_at + kChunks * Config::kCodeBytes + lane * 16;
-  const int scales_before = of_chunk < kChunks ? of_chunk : 1 << 30;
-  // What is never brought is multiplied by zeros, but must not be NaN.
-  if (has_half)
-    for (int i = 0; i < kStages; ++i)
-      *reinterpret_cast<std::uint16_t*>(memory + i * Config::kStageBytes +
-                                        warp * Config::kWarpBytes + kChunks * Config::kCodeBytes +
-                                        Config::kScaleBytes + lane * 2) = 0;
-  __syncwarp();
-  /// Of `ahead` chunks that are left.
-  const auto load_weights = [&](std::uint32_t stage, int ahead) {
+  RoutedLoader<Config> loader(p, work, warp, lane, memory, base);
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i)
-      if (ahead > i)
-        ptx::cp_async_16(codes_at + stage + i * Config::kCodeBytes,
-                         from + (2 * i - 1) * (kTileBytes / 2));
-    if (scales_before < ahead) ptx::cp_async_16(scales_to + stage, scales_from);
-    ptx::cp_async_commit_group();
-    from += kStep;
-    scales_from += kStep;
-  };
-#pragma unroll
-  for (int i = 0; i < kStages; ++i) load_weights(i * Config::kStageBytes, count - kChunks * i);
-
-  const Shift16 shift{p.sixteen};
-  const auto load_chunk = [&](std::uint32_t stage, int i) {
-    return LaneChunk{ptx::ld_shared<uint4>(codes_at + stage + i * Config::kCodeBytes),
-                     ptx::ld_shared<uint2>(scales_at + stage + i * Config::kScaleBytes)};
-  };
-  // What is done before x is there: to decode the first chunks.
-  ptx::cp_async_wait_group<kStages - 1>();
-  __syncwarp();
-  Fragments first[kChunks];
-  if (count > 0)  // a block of its own, or ptxas would move it behind the wait
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i)
-      decode_chunk<Config::kType>(load_chunk(0, i), shift, first[i]);
-  std::uint32_t stage = 0;
-  int ahead = count - kChunks * kStages;
-  const auto load_next = [&] {
-    __syncwarp();  // all have read
-    load_weights(stage, ahead);
-    ahead -= kChunks;
-    stage = stage == Config::kRingBytes - Config::kStageBytes ? 0 : stage + Config::kStageBytes;
-  };
-  load_next();
+  for (int i = 0; i < Config::kStages; ++i)
+    loader.load(i * Config::kStageBytes, loader.count - Config::kChunks * i);
+  RoutedMainloop<Config> mainloop(p, loader);
+  Fragments first[Config::kChunks];
+  mainloop.decode_first(first);
 
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
   if (p.ends_settled) load_x();
   prefetch_epilogue_factors<Config>(p, work, state);
 
-  // Sums of chunks in turn: less to wait for. All columns of mma.sync are the one row of x.
-  float d[kChunks][4] = {};
-  std::uint32_t x_at =
-      base + Config::kXOffset + kChunks * part * Config::kXChunkBytes + lane / 8 * 16;
-  const auto multiply = [&](const Fragments& f, int i) {
-    const std::uint32_t x = x_at + i * Config::kXChunkBytes;
-    const uint4 low = ptx::ldmatrix_x4(x), high = ptx::ldmatrix_x4(x + 64);
-    ptx::mma_m16n8k16<Config::kType>(d[i], f[0], low.x, low.y);
-    ptx::mma_m16n8k16<Config::kType>(d[i], f[1], low.z, low.w);
-    ptx::mma_m16n8k16<Config::kType>(d[i], f[2], high.x, high.y);
-    ptx::mma_m16n8k16<Config::kType>(d[i], f[3], high.z, high.w);
-  };
+  const int strip = warp % Config::kStrips, part = warp / Config::kStrips;
+  typename RoutedMainloop<Config>::Sums d = {};
+  const std::uint32_t x_at =
+      base + Config::kXOffset + Config::kChunks * part * Config::kXChunkBytes + lane / 8 * 16;
   ptx::mbarrier_wait_parity(x_there, 0);
-  if (count > 0)
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) multiply(first[i], i);
-  // One addition for each pointer and step, not those from where it was before the loop.
-  asm volatile("" : "+l"(from), "+l"(scales_from), "+r"(ahead));
-#pragma unroll 1
-  while (ahead > -kChunks * kStages) {
-    ptx::cp_async_wait_group<kStages - 1>();
-    __syncwarp();
-    LaneChunk chunks[kChunks];
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) chunks[i] = load_chunk(stage, i);
-    load_next();
-    x_at += kChunks * kParts * Config::kXChunkBytes;
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      Fragments f;
-      decode_chunk<Config::kType>(chunks[i], shift, f);
-      multiply(f, i);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) d[0][i] += d[1][i];
+  mainloop.run(d, first, x_at);
   ptx::cp_async_commit_group();  // the factors, if no step did
   ptx::cp_async_wait_group<0>();
   __syncthreads();  // the ring is free, the factors are there

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   if (!Config::kPerWarpXLoad && threadIdx.x == 32) ptx::prefetch_tensormap(&x_map);
   // The weights do not depend on the kernel before; all that it may have written does.
   if (p.ends != nullptr && !p.ends_settled) ptx::griddepcontrol_wait();
-  TileScheduler<Config, false> schedule(p, state.schedule);
+  TileScheduler<Config, false> schedule(p, state.scheduler);
   schedule.count();
   WorkTile work;
   if (!schedule.first(work)) {
