@@ -60,7 +60,7 @@ Memory read_copies(bench::ReadLines* read) {
   return {
       double{kCopyBytes}, [read](bench::Team& team) {
         const std::size_t words = kCopyBytes / sizeof(std::uint64_t) / team.size();
-        const auto* data = reinterpret_cast<const std::uint64_t*>(next_copy().data());
+        const auto* data = reinterpret_cast<const std::uint64_t*>(next_copy().memory().data());
         team.run([&](std::size_t t) { benchmark::DoNotOptimize(read(data + words * t, words)); });
       }};
 }
@@ -80,11 +80,27 @@ void peak(benchmark::State& state, const bench::Peak& p) {
   });
 }
 
+std::int64_t rows_of(const MatrixView& x) { return x.rows; }
+std::int64_t rows_of(const QuantizedView& x) { return x.shape.rows; }
+
+GemmDescription description_of(const MatrixView& x, DType out, const std::string& backend) {
+  return {.m = x.rows, .x = x.dtype, .out = out, .backend = backend};
+}
+GemmDescription description_of(const QuantizedView& x, DType out, const std::string& backend) {
+  return {.m = x.shape.rows, .scheme = Scheme::nvfp4, .out = out, .backend = backend};
+}
+
+template <class X>
+void multiply(const X& x, const PackedWeights& w, MatrixSpan out, const std::string& backend) {
+  gemm(plan_gemm(w, description_of(x, out.dtype, backend)), {.x = x, .weights = w, .out = out});
+}
+
 /// A small product first: a wrong kernel must not be timed.
 template <class X>
 bool is_right(const X& x, const PackedWeights& w, const std::string& backend) {
-  const Matrix got = gemm(x, w, DType::f32, {.backend = backend});
-  const Matrix want = gemm(x, w, DType::f32, {.backend = "reference"});
+  Matrix got(DType::f32, rows_of(x), w.rows()), want(DType::f32, rows_of(x), w.rows());
+  multiply(x, w, got.span(), backend);
+  multiply(x, w, want.span(), "reference");
   double error = 0, norm = 0;
   for (std::int64_t i = 0; i < got.view().size(); ++i) {
     const double a = static_cast<double>(got.data<float>()[i]);
@@ -105,7 +121,7 @@ void run_gemm(benchmark::State& state, const std::string& backend, const X& x, c
   Matrix out(DType::bf16, m, kN);
   measure(state,
           {{"GFLOP/s", 2.0 * static_cast<double>(m * kN * kK)}, {"GB/s", double{kCopyBytes}}},
-          [&] { gemm_into(x, next_copy(), out.span(), {.backend = backend}); });
+          [&] { multiply(x, next_copy(), out.span(), backend); });
   set_threads(0);
 }
 
@@ -159,9 +175,9 @@ void share_of_reading(benchmark::State& state, const std::string& backend, bool 
       state, double{kCopyBytes},
       [&] {
         if (quantized)
-          gemm_into(q.view(), next_copy(), out.span(), {.backend = backend});
+          multiply(q.view(), next_copy(), out.span(), backend);
         else
-          gemm_into(x.view(), next_copy(), out.span(), {.backend = backend});
+          multiply(x.view(), next_copy(), out.span(), backend);
       },
       limits);
   set_threads(0);
@@ -174,7 +190,9 @@ void share_of_copying(benchmark::State& state, const std::string& backend) {
   set_threads(static_cast<int>(state.range(0)));
   const Matrix w = bench::gaussian(DType::bf16, 8 * kN, kK);
   share(state, kPackingBytes,
-        [&] { benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).data()); },
+        [&] {
+          benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).memory().data());
+        },
         {bench::copy_gigabyte()});
   set_threads(0);
 }
@@ -184,9 +202,10 @@ void pack(benchmark::State& state, const std::string& backend) {
   const Matrix w = bench::gaussian(DType::bf16, 8 * kN, kK);
   // The first call may get memory that the host of a virtual machine has yet to provide, and takes
   // so long then that no other one would be made.
-  benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).data());
-  measure(state, {{"GB/s", kPackingBytes}},
-          [&] { benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).data()); });
+  benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).memory().data());
+  measure(state, {{"GB/s", kPackingBytes}}, [&] {
+    benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).memory().data());
+  });
   set_threads(0);
 }
 
@@ -195,7 +214,7 @@ void pack_codes(benchmark::State& state) {
   set_threads(static_cast<int>(state.range(0)));
   const QuantizedMatrix w = quantize(bench::gaussian(DType::bf16, 8 * kN, kK).view());
   measure(state, {{"GB/s", 2 * kPackedBytes}},
-          [&] { benchmark::DoNotOptimize(pack_weights(w.view()).data()); });
+          [&] { benchmark::DoNotOptimize(pack_weights(w.view()).memory().data()); });
   set_threads(0);
 }
 

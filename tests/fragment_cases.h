@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gemm_cases.h"
-#include "nvfp4/tensor_core_gemm.h"
+#include "host_fragments.h"
 
 /// Weights for tensor cores, and how far their products may be off.
 namespace nvfp4::test {
@@ -29,12 +29,13 @@ inline QuantizedMatrix random_weights(const QuantizedShape& shape, std::uint64_t
 }
 
 /// Codes, scales and global scales, from anywhere.
-inline std::vector<std::uint8_t> bytes_of(const FragmentWeights& w) {
-  const FragmentWeights host = to_device(w, {});
-  const auto* globals = reinterpret_cast<const std::uint8_t*>(host.global_scale());
-  std::vector<std::uint8_t> bytes(host.data(), host.data() + host.bytes());
-  bytes.insert(bytes.end(), globals, globals + host.groups() * host.group_globals() * 4);
-  return bytes;
+inline std::vector<std::uint8_t> bytes_of(const PackedWeights& w) {
+  const std::span<const std::byte> memory = w.memory();
+  const auto count = static_cast<std::int64_t>(memory.size());
+  Matrix host(DType::f32, 1, count / 4);
+  copy(MatrixView(memory.data(), DType::f32, 1, count / 4, kDense, w.device()), host.span());
+  if (w.device().type == DeviceType::cuda) synchronize(w.device());
+  return {host.data<std::uint8_t>(), host.data<std::uint8_t>() + count};
 }
 
 /// Σ x_k w_k and Σ |x_k w_k| of a product.

@@ -72,8 +72,8 @@ inline double smallest_of(DType t) { return t == DType::f16 ? 0x1p-25 : 0x1p-140
 /// the factor's two products and its product with the sum; the bias; the rounding to `out`.
 template <class X>
 double worst_error(const X& x, const PackedWeights& w, const MatrixView& out, float alpha = 1,
-                   std::span<const float> bias = {}) {
-  const QuantizedMatrix unpacked = unpack_weights(w);
+                   std::span<const float> bias = {}, std::int64_t group = 0) {
+  const QuantizedMatrix unpacked = unpack_weights(w, group);
   const Table xs = values_of(x), ws = values_of(unpacked.view());
   double worst = 0;
   for (std::int64_t m = 0; m < out.rows; ++m)
@@ -84,7 +84,7 @@ double worst_error(const X& x, const PackedWeights& w, const MatrixView& out, fl
         sum += p;
         norm += std::abs(p);
       }
-      const double f = factor_of(x, m, w.global_of(n), alpha);
+      const double f = factor_of(x, m, unpacked.view().global_of(n), alpha);
       const double b = bias.empty() ? 0 : static_cast<double>(bias[static_cast<std::size_t>(n)]);
       const double y = f * sum + b;
       const double bound =
@@ -122,6 +122,59 @@ inline bool same_bits(const Matrix& a, const Matrix& b) {
          (a.view().size() == 0 ||
           std::memcmp(a.data<char>(), b.data<char>(),
                       static_cast<std::size_t>(a.view().size() * dtype_size(a.dtype()))) == 0);
+}
+
+/// What a product is told beside its operands.
+struct ProductOptions {
+  float alpha = 1.0f;
+  std::span<const float> group_alpha = {}, bias = {};
+  bool batch_invariant = false;
+  std::string backend = {}, kernel = {};
+};
+
+inline std::int64_t cols_of(const MatrixView& x) { return x.cols; }
+inline std::int64_t cols_of(const QuantizedView& x) { return x.shape.cols; }
+inline DType dtype_of(const MatrixView& x) { return x.dtype; }
+inline DType dtype_of(const QuantizedView&) { return DType::bf16; }
+inline Scheme scheme_of(const MatrixView&) { return Scheme::nvfp4a16; }
+inline Scheme scheme_of(const QuantizedView&) { return Scheme::nvfp4; }
+
+/// A product on the CPU as its operands say it.
+template <class X>
+GemmDescription describe(const X& x, const PackedWeights& w, const MatrixSpan& out,
+                         const ProductOptions& o, GemmForm form) {
+  return {.m = out.rows,
+          .form = form,
+          .scheme = scheme_of(x),
+          .x = dtype_of(x),
+          .out = out.dtype,
+          .shared_x = form == GemmForm::every_group && cols_of(x) == w.cols(),
+          .batch_invariant = o.batch_invariant,
+          .kernel = o.kernel,
+          .backend = o.backend};
+}
+template <class X>
+void product_into(const X& x, const PackedWeights& w, MatrixSpan out, const ProductOptions& o = {},
+                  GemmForm form = GemmForm::dense, std::span<const std::int32_t> row_ends = {}) {
+  gemm(plan_gemm(w, describe(x, w, out, o, form)), {.x = x,
+                                                    .weights = w,
+                                                    .out = out,
+                                                    .alpha = o.alpha,
+                                                    .group_alpha = o.group_alpha,
+                                                    .bias = o.bias,
+                                                    .row_ends = row_ends});
+}
+inline Matrix product(const MatrixView& x, const PackedWeights& w, DType out = DType::f32,
+                      const ProductOptions& o = {}) {
+  Matrix y(out, x.rows, w.rows());
+  product_into(x, w, y.span(), o);
+  return y;
+}
+inline Matrix product(const QuantizedView& x, const PackedWeights& w, DType out = DType::f32,
+                      const ProductOptions& o = {}) {
+  Matrix y(out, x.shape.rows, w.rows());
+  product_into(x, w, y.span(), o);
+  return y;
 }
 
 }  // namespace nvfp4::test

@@ -19,7 +19,7 @@
 #include "cublas.h"
 #include "gemm_arguments.h"
 #include "kernel_search.h"
-#include "nvfp4/tensor_core_gemm.h"
+#include "nvfp4/gemm.h"
 #include "program.h"
 #include "stream_read.h"
 
@@ -31,7 +31,7 @@ constexpr std::int64_t kManyRows = 1024;
 
 /// One shape: copies of its weights as NVFP4 and as BF16.
 struct Weights {
-  std::vector<FragmentWeights> packed;
+  std::vector<PackedWeights> packed;
   PackedWeights reference;  ///< on the CPU
   Matrix dense;             ///< copies one below the other
   std::int64_t n, k, dense_copies;
@@ -40,9 +40,10 @@ struct Weights {
     const Matrix host = bench::gaussian(DType::bf16, n, k);
     const QuantizedMatrix q = quantize(host.view(), {.quantizer = Quantizer::max});
     reference = pack_weights(q.view());
-    const FragmentWeights one = pack_fragments(q.view());
+    const PackedShape one{.rows = n, .cols = k, .device = kGpu};
     const auto copies = static_cast<std::size_t>(ceil_div(bench::kRotated, one.bytes()) + 1);
-    for (std::size_t i = 0; i < copies; ++i) packed.push_back(to_device(one, kGpu));
+    for (std::size_t i = 0; i < copies; ++i)
+      packed.push_back(pack_weights(q.view(), {.device = kGpu}));
     dense_copies = ceil_div(bench::kRotated, n * k * 2) + 1;
     dense = Matrix(DType::bf16, dense_copies * n, k, kGpu);
     Matrix values(DType::bf16, n, k);
@@ -69,7 +70,9 @@ double relative_error(const Matrix& x, const Weights& w, const Matrix& out) {
   const std::int64_t rows = std::min<std::int64_t>(x.rows(), 16);
   const Matrix host_x = to_device(first_rows(x, rows), Device{});
   const Matrix host_out = to_device(first_rows(out, rows), Device{});
-  const Matrix exact = gemm(host_x.view(), w.reference, DType::f32);
+  Matrix exact(DType::f32, rows, w.n);
+  gemm(plan_gemm(w.reference, {.m = rows, .out = DType::f32}),
+       {.x = host_x.view(), .weights = w.reference, .out = exact.span()});
   double error = 0, norm = 0;
   for (std::int64_t i = 0; i < rows * w.n; ++i) {
     const double e = exact.data<float>()[i];
@@ -88,17 +91,22 @@ struct Times {
 Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bench::Kernels kernels) {
   const Matrix x = to_device(bench::gaussian(DType::bf16, m, w.k, 7).view(), kGpu);
   Matrix out(DType::bf16, m, w.n, kGpu);
-  static PartialSums partial_sums(kGpu);
+  // Flags and sums of stream-K.
+  static Matrix workspace(DType::f32, 1, std::int64_t{6} << 18, kGpu);
+  const std::span<std::byte> space(workspace.data<std::byte>(),
+                                   static_cast<std::size_t>(workspace.cols() * 4));
   const auto some = [&](std::int64_t copies) { return m >= kManyRows ? 2 : copies; };
   const int replays = m >= kManyRows ? 7 : 15;
-  const auto multiply = [&](const FragmentWeights& packed, const GemmTile& tile, Stream s) {
-    gemm_into(x.view(), packed, out.span(),
-              {.tile = tile, .partial_sums = &partial_sums, .stream = s});
+  const auto multiply = [&](const PackedWeights& packed, const std::string& kernel, Stream s) {
+    gemm(plan_gemm(packed, {.m = m, .max_workspace_bytes = std::ssize(space), .kernel = kernel}),
+         {.x = x.view(), .weights = packed, .out = out.span()}, space, s);
   };
-  const auto ours = [&](const GemmTile& tile) {
+  const auto ours = [&](const std::string& kernel) {
     return bench::measure(
         some(static_cast<std::int64_t>(w.packed.size())),
-        [&](std::int64_t i, Stream s) { multiply(w.packed[static_cast<std::size_t>(i)], tile, s); },
+        [&](std::int64_t i, Stream s) {
+          multiply(w.packed[static_cast<std::size_t>(i)], kernel, s);
+        },
         replays);
   };
   Times t;
@@ -116,7 +124,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bench::Kernel
         replays);
   const auto exists = [&](const bench::KernelConfig& kernel) {
     try {
-      multiply(w.packed[0], bench::forced(kernel), {});
+      multiply(w.packed[0], cuda::kernel_name(kernel), {});
       return true;
     } catch (const ValueError&) {
       return false;
@@ -127,7 +135,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bench::Kernel
   t.kernels = bench::search(
       kernels,
       {.n = w.n, .k = w.k, .m = m, .multiprocessors = gpu.multiProcessorCount, .stream_k = true},
-      exists, [&](const bench::KernelConfig& kernel) { return ours(bench::forced(kernel)); });
+      exists, [&](const bench::KernelConfig& kernel) { return ours(cuda::kernel_name(kernel)); });
   return t;
 }
 
@@ -143,8 +151,9 @@ nlohmann::json run_shape(const bench::GemmBenchArguments& arguments, const bench
   Buffer never(16, kGpu);
   const double floor = bench::measure(
       static_cast<std::int64_t>(w.packed.size()), [&](std::int64_t i, Stream stream) {
-        const FragmentWeights& p = w.packed[static_cast<std::size_t>(i)];
-        bench::stream_read(p.data(), p.bytes(), static_cast<unsigned*>(never.data()),
+        const PackedWeights& p = w.packed[static_cast<std::size_t>(i)];
+        bench::stream_read(reinterpret_cast<const std::uint8_t*>(p.memory().data()), p.bytes(),
+                           static_cast<unsigned*>(never.data()),
                            static_cast<cudaStream_t>(stream.handle));
       });
   fmt::print("== {}x{}: {:.2f} MB, read in {:.2f} us ({:.2f} TB/s)\n", n, k,

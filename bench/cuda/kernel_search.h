@@ -100,14 +100,4 @@ inline std::vector<TimedKernel> search(Kernels which, const cuda::KernelProblem&
                                    : std::vector<TimedKernel>{};
 }
 
-/// What the options of a product call it.
-inline GemmTile forced(const KernelConfig& c) {
-  return {c.m,
-          c.n,
-          c.split_k,
-          c.launch_dependents_step,
-          c.prefetch_stages == cuda::kAllStages ? 0 : c.prefetch_stages,
-          c.stream_k_steps};
-}
-
 }  // namespace nvfp4::bench

@@ -22,8 +22,8 @@
 #include "cublas.h"
 #include "gemm_arguments.h"
 #include "kernel_search.h"
+#include "nvfp4/gemm.h"
 #include "nvfp4/moe.h"
-#include "nvfp4/tensor_core_gemm.h"
 #include "program.h"
 #include "stream_read.h"
 
@@ -182,8 +182,9 @@ void run_kernels(const Arguments& a, const bench::MoeShape& s, std::int64_t n, s
   const QuantizedMatrix one = to_device(
       quantize(bench::gaussian(DType::bf16, n, k).view(), {.quantizer = Quantizer::max}).view(),
       kGpu);
-  const FragmentWeights w =
-      pack_fragments(std::vector<QuantizedView>(static_cast<std::size_t>(s.experts), one.view()));
+  const PackedWeights w =
+      pack_weights(std::vector<QuantizedView>(static_cast<std::size_t>(s.experts), one.view()),
+                   {.groups = s.experts});
   std::vector<bench::KernelConfig> kernels = cuda::kernel_configs(cuda::kSm90Kernels);
   if (a.kernel) kernels = {*a.kernel};
   for (const std::int64_t tokens : a.tokens) {
@@ -201,11 +202,17 @@ void run_kernels(const Arguments& a, const bench::MoeShape& s, std::int64_t n, s
         continue;
       const auto product = [&](std::int64_t i, Stream stream) {
         const RandomRouting& routing = routings[static_cast<std::size_t>(i)];
-        const TensorCoreGemmOptions options{.tile = bench::forced(kernel), .stream = stream};
-        if (routed)  // as the layer multiplies: the rows are those of the choices
-          routed_gemm_into(x.view(), w, routing.view(), out.span(), options);
-        else
-          grouped_gemm_into(x.view(), w, {}, routing.row_ends(), out.span(), options);
+        GemmDescription d{.m = x.rows(), .form = GemmForm::grouped};
+        GemmArguments a{.x = x.view(), .weights = w, .out = out.span()};
+        d.kernel = cuda::kernel_name(kernel);
+        if (routed) {  // as the layer multiplies: the rows are those of the choices
+          d.form = GemmForm::routed;
+          d.top_k = s.top_k;
+          a.routing = routing.view();
+        } else {
+          a.row_ends = routing.row_ends();
+        }
+        gemm(plan_gemm(w, d), a, {}, stream);
       };
       try {
         product(0, {});

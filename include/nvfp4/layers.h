@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,20 +15,17 @@
 /// Linear layers with NVFP4 weights: y = x · Wᵀ + bias. They hold their weights packed, as the
 /// device wants them, are cheap to copy and never change; calls from many threads are fine.
 ///
-/// On a GPU (sm_90) calls enqueue work on their stream and return; x, out and
-/// all that a call reads lie there, x in BF16 or FP16 (W4A16), aligned as gemm_into() in
-/// tensor_core_gemm.h wants it. Calls of one layer share memory: on several streams, the caller
-/// must keep them from overlapping. With max_tokens they allocate nothing and can be captured in a
-/// graph; without, a larger input than any before takes memory, which waits for the device and must
-/// not happen in a capture, and graphs that were captured before it are void.
+/// On a GPU (sm_90) calls enqueue work on their stream and return; x, out and all that a call reads
+/// lie there, x in BF16 or FP16 (W4A16), aligned as gemm() wants it. Calls of one layer share
+/// memory: on several streams, the caller must keep them from overlapping. With max_tokens they
+/// allocate nothing and can be captured in a graph; without, a larger input than any before takes
+/// memory, which waits for the device and must not happen in a capture, and graphs that were
+/// captured before it are void.
 ///
 /// In scheme nvfp4 (W4A4) the input is quantized along its rows, or comes as a QuantizedActivation
-/// that several layers share; in nvfp4a16 it is used as it is. Results have the bits of gemm_into()
-/// and, for GroupedLinear, of its grouped forms. The mixture of experts is in moe.h, loading from a
-/// checkpoint in load_layers.h.
+/// that several layers share; in nvfp4a16 it is used as it is. Results have the bits of gemm(). The
+/// mixture of experts is in moe.h, loading from a checkpoint in load_layers.h.
 namespace nvfp4 {
-
-class PartialSums;
 
 /// The global scale with which a W4A4 layer quantizes its input.
 class ActivationScale {
@@ -97,14 +95,15 @@ struct LinearOptions {
   Quantizer activation_quantizer = Quantizer::max;  ///< W4A4
   Quantizer weight_quantizer = Quantizer::mse;      ///< of dense weights; one global scale for each
   std::span<const float> bias = {};                 ///< none, or one for each output; copied
-  bool batch_invariant = false;                     ///< as in GemmOptions
+  bool batch_invariant = false;                     ///< as in GemmDescription
   /// Above 0: all memory that calls need is taken at once, and larger inputs are a ShapeError.
   std::int64_t max_tokens = 0;
   Device device = {};
   std::string backend = {};  ///< of the CPU; "" takes NVFP4_BACKEND, else the best
-  /// Of a GPU: none, or what products with one weight may use (see tensor_core_gemm.h). It outlives
-  /// the layer, and layers that share it run one after the other.
-  PartialSums* partial_sums = nullptr;
+  /// Of a GPU: none, or memory there for sums of parts of K (GemmDescription::max_workspace_bytes),
+  /// zero at first: less time for 9 to 64 rows. 6 MB, in W4A4 and 2·M·K bytes. It outlives the
+  /// layer; layers that share it run one after the other.
+  std::span<std::byte> workspace = {};
 };
 
 /// y [M, N] = x [M, K] · Wᵀ + bias.
@@ -162,13 +161,8 @@ class GroupedLinear {
   /// out[t, g, :] = x[t, g, :] · W_gᵀ: x [T, G·K], or [T, K] shared by all groups; out [T, G·N].
   void forward_into(MatrixView x, MatrixSpan out, Stream stream = {}) const;
   void forward_into(const QuantizedActivation& x, MatrixSpan out, Stream stream = {}) const;
-  /// Rows [row_ends[g-1], row_ends[g]) of x [M, K] times W_gᵀ, as grouped_gemm_into().
-  void forward_rows_into(MatrixView x, std::span<const std::int64_t> row_ends, MatrixSpan out,
-                         Stream stream = {}) const;
-  void forward_rows_into(const QuantizedActivation& x, std::span<const std::int64_t> row_ends,
-                         MatrixSpan out, Stream stream = {}) const;
-  /// The same with ends on the device of the layer; on a GPU the only form, and the ends are
-  /// neither checked nor waited for.
+  /// Rows [row_ends[g-1], row_ends[g]) of x [M, K] times W_gᵀ, M < 2^31. The ends lie on the device
+  /// of the layer; on a GPU they are neither checked nor waited for.
   void forward_rows_into(MatrixView x, std::span<const std::int32_t> row_ends, MatrixSpan out,
                          Stream stream = {}) const;
   void forward_rows_into(const QuantizedActivation& x, std::span<const std::int32_t> row_ends,

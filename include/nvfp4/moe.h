@@ -21,7 +21,7 @@ struct MoeOptions {
   float swiglu_limit = std::numeric_limits<float>::infinity();
   /// W4A16: the type to which the input of `down` is rounded; on a GPU not f32.
   DType intermediate = DType::bf16;
-  /// As in GemmOptions. W4A4 on CPUs always is, but for tensor scope.
+  /// As in GemmDescription. W4A4 on CPUs always is, but for tensor scope.
   bool batch_invariant = false;
   std::int64_t max_tokens = 0;  ///< as in LinearOptions, for max_top_k experts a token
   std::int64_t max_top_k = 8;

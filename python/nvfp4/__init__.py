@@ -12,20 +12,19 @@ from ._errors import (DeviceError, Error, FormatError, InvalidValueError, IoErro
 from ._flashinfer import (SfLayout, add_rmsnorm_fp4quant, block_scale_interleave,
                           e2m1_and_ufp8sf_scale_to_float, grouped_mm_fp4, mm_fp4, nvfp4_quantize,
                           rmsnorm_fp4quant, silu_and_mul_nvfp4_quantize)
-from ._gemm import (FragmentWeights, PackedGroups, PackedWeights, gemm, gemm_workspace_bytes,
-                    grouped_gemm, pack_groups, pack_weights)
+from ._gemm import GemmPlan, PackedWeights, gemm, pack_weights, plan_gemm, unpack_weights
 from ._quantize import (QuantizedTensor, amax, dequantize, global_scales, quantization_error,
                         quantize, relayout_scales)
 
 __version__ = _core.version()
 
 __all__ = [
-    "DeviceError", "Error", "FormatError", "FragmentWeights", "InvalidValueError", "IoError",
-    "PackedGroups", "PackedWeights", "QuantizedTensor", "SfLayout", "ShapeError", "UnsupportedError",
+    "DeviceError", "Error", "FormatError", "GemmPlan", "InvalidValueError", "IoError",
+    "PackedWeights", "QuantizedTensor", "SfLayout", "ShapeError", "UnsupportedError",
     "add_rmsnorm_fp4quant", "amax", "backends", "block_scale_interleave", "compare",
     "conversion_targets", "convert", "dequantize", "devices", "e2m1_and_ufp8sf_scale_to_float",
-    "gemm", "gemm_workspace_bytes", "global_scales", "grouped_gemm", "grouped_mm_fp4", "inspect",
-    "mm_fp4", "nvfp4_quantize", "pack_groups", "pack_weights", "quantization_error", "quantize", "quantize_checkpoint",
+    "gemm", "global_scales", "grouped_mm_fp4", "inspect", "mm_fp4", "nvfp4_quantize",
+    "pack_weights", "plan_gemm", "quantization_error", "quantize", "quantize_checkpoint",
     "quantizer_names", "relayout_scales", "repair", "rmsnorm_fp4quant", "sample", "set_threads",
-    "silu_and_mul_nvfp4_quantize", "threads", "verify",
+    "silu_and_mul_nvfp4_quantize", "threads", "unpack_weights", "verify",
 ]

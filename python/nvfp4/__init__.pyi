@@ -18,9 +18,6 @@ Path = Union[str, "PathLike[str]"]
 Report = Dict[str, Any]
 #: (tensor, tensors_done, tensors_total, bytes_done, bytes_total)
 Progress = Callable[[str, int, int, int, int], None]
-Weights = Union["PackedWeights", "FragmentWeights"]
-Groups = Union["PackedGroups", "FragmentWeights"]
-
 __version__: str
 __all__: List[str]
 
@@ -56,32 +53,30 @@ class QuantizedTensor:
     def dequantize(self, dtype: Any = "float32", **options: Any) -> Array: ...
 
 class PackedWeights:
+    def __init__(self, data: Array, rows: int, cols: int, groups: int = 1,
+                 scope: Optional[str] = None, gate_up: Optional[int] = None) -> None: ...
+    @property
+    def data(self) -> Array: ...
     @property
     def rows(self) -> int: ...
     @property
     def cols(self) -> int: ...
     @property
+    def groups(self) -> int: ...
+    @property
+    def scope(self) -> str: ...
+    @property
     def nbytes(self) -> int: ...
 
-class PackedGroups:
-    def __len__(self) -> int: ...
+class GemmPlan:
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def tile(self) -> Tuple[int, int, int, int]: ...
+    @property
+    def workspace_bytes(self) -> int: ...
     @property
     def rows(self) -> int: ...
-    @property
-    def cols(self) -> int: ...
-
-class FragmentWeights:
-    tiles: Array
-    global_scale: Array  #: MULTIPLIERS
-    rows: int
-    cols: int
-    groups: int
-    scope: str
-    def __init__(self, tiles: Array, global_scale: Array, rows: int, cols: int, groups: int = 1,
-                 scope: str = "tensor") -> None: ...
-    def __len__(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
 
 def quantize(x: ArrayLike, quantizer: str = "mse", *,
              global_scale: Optional[Union[Scalar, str]] = None,
@@ -100,20 +95,21 @@ def quantization_error(x: ArrayLike, q: QuantizedTensor, *,
                        backend: str = "") -> Tuple[float, float]: ...
 def relayout_scales(q: QuantizedTensor, layout: str, *,
                     stream: Optional[int] = None) -> QuantizedTensor: ...
-def pack_weights(*parts: QuantizedTensor, stream: Optional[int] = None) -> Weights: ...
-def pack_groups(groups: Iterable[QuantizedTensor], *, stream: Optional[int] = None) -> Groups: ...
-def gemm_workspace_bytes(rows: int, cols: int) -> int: ...
-def gemm(x: Union[ArrayLike, QuantizedTensor], w: Weights, *, out_dtype: Any = None,
+def pack_weights(*parts: QuantizedTensor, groups: int = 1, gate_up: Optional[int] = None,
+                 stream: Optional[int] = None) -> PackedWeights: ...
+def unpack_weights(w: PackedWeights, group: int = 0, *,
+                   stream: Optional[int] = None) -> QuantizedTensor: ...
+def plan_gemm(w: PackedWeights, rows: int, *, x_dtype: Any = "bfloat16",
+              out_dtype: Any = "bfloat16", form: Optional[str] = None, shared_x: bool = False,
+              epilogue: str = "none", swiglu_limit: float = ..., batch_invariant: bool = False,
+              max_workspace_bytes: int = 0, kernel: str = "", backend: str = "") -> GemmPlan: ...
+def gemm(x: Union[ArrayLike, QuantizedTensor], w: PackedWeights, *,
+         row_ends: Optional[Union[Sequence[int], ArrayLike]] = None,
+         row_starts: Optional[Union[Sequence[int], ArrayLike]] = None, out_dtype: Any = None,
          out: Optional[Array] = None, alpha: Scalar = 1.0, bias: Optional[ArrayLike] = None,
-         batch_invariant: bool = False, backend: str = "", workspace: Optional[Array] = None,
+         epilogue: str = "none", batch_invariant: bool = False, kernel: str = "",
+         backend: str = "", plan: Optional[GemmPlan] = None, workspace: Optional[Array] = None,
          stream: Optional[int] = None) -> Array: ...
-def grouped_gemm(x: Union[ArrayLike, QuantizedTensor], w: Groups,
-                 row_ends: Union[Sequence[int], ArrayLike], *,
-                 row_starts: Optional[Union[Sequence[int], ArrayLike]] = None,
-                 out_dtype: Any = None, out: Optional[Array] = None,
-                 alpha: Optional[Scalar] = None, bias: Optional[ArrayLike] = None,
-                 batch_invariant: bool = False, backend: str = "",
-                 workspace: Optional[Array] = None, stream: Optional[int] = None) -> Array: ...
 def nvfp4_quantize(x: ArrayLike, global_sf: Scalar, sfLayout: SfLayout = ...,
                    do_shuffle: bool = False, sf_vec_size: int = 16,
                    enable_pdl: Optional[bool] = None, *, per_token_activation: bool = False,

@@ -14,8 +14,7 @@ import numpy as np
 
 from . import _arrays, _core
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
-from ._gemm import (FragmentWeights, PackedGroups, PackedWeights, gemm, grouped_gemm,
-                    pack_unchecked)
+from ._gemm import PackedWeights, gemm, pack_parts
 from ._quantize import (QuantizedTensor, allocate, amax, dequantize, finished, globals_of,
                         scale_shape)
 
@@ -306,22 +305,23 @@ def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=Non
     alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf); 1 if not given. On a GPU a tensor that
                 lies there is not read by the host.
     out_dtype   bfloat16 (NumPy: needs ml_dtypes), float16 or float32
-    workspace   GPU: uint8 [gemm_workspace_bytes(M, K)], if it is not to be allocated
+    workspace   GPU: uint8 [plan_gemm(...).workspace_bytes], zero at first, if it is not to be
+                allocated
     """
     _require_16(block_size)
     if not use_nvfp4:
         raise UnsupportedError("use_nvfp4 = False is MXFP4")
     _, half = _arrays.two_dimensions("a", a)
     packed = b
-    if not isinstance(b, (PackedWeights, FragmentWeights)):
+    if not isinstance(b, PackedWeights):
         if _arrays.two_dimensions("b", b)[0] != half:
             raise ShapeError(f"b has shape {list(_arrays.shape_of(b))}, must be [{half}, N]: the "
                              "transpose of [N, K/2]")
         shape = (_arrays.shape_of(b)[1], 2 * half)
         scales = _rows_of_scales(b_descale, shape)
-        packed = pack_unchecked(
+        packed = pack_parts(
             [QuantizedTensor(b.T, scales, _arrays.framework(a).constant(1.0, 1, a), shape,
-                             layout="tiled_128x4")], stream)
+                             layout="tiled_128x4")], stream=stream)
     left = _left_side(a, a_descale, "tiled_8x4" if use_8x4_sf_layout else "tiled_128x4")
     return gemm(left, packed, out_dtype=out_dtype, out=out, alpha=_given_or_one(alpha),
                 backend=_backend(backend), workspace=workspace, stream=stream)
@@ -333,13 +333,14 @@ def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
     """out[s:e] = alpha · a[s:e] · b[g]ᵀ, s, e = m_indptr[g], m_indptr[g + 1]. On the CPU, and on
     Hopper GPUs, where nothing waits for the GPU and a graph can be captured.
 
-    a, b        codes [M, K/2] and [G, N, K/2]; or b of pack_groups, which saves packing it
+    a, b        codes [M, K/2] and [G, N, K/2]; or b of pack_weights(groups=G), which saves packing it
     a_descale   block scales of the whole of a, in 128x4 tiles
     b_descale   those of each group, in 128x4 tiles: [G, padded N, padded K/16]
     m_indptr    integers [G + 1], never decreasing, the first 0, the last at most M. On a GPU, int32
                 that lie there are not read by the host, and not checked.
     alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf), one or one for each group
-    workspace   GPU: uint8 [gemm_workspace_bytes(M, K)], if it is not to be allocated
+    workspace   GPU: uint8 [plan_gemm(...).workspace_bytes], zero at first, if it is not to be
+                allocated
     Rows of no group are 0 in a new result.
     """
     _require_16(block_size)
@@ -349,7 +350,7 @@ def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
     if groups < 1:
         raise InvalidValueError("m_indptr must begin with 0 and have an end for each group")
     packed = b
-    if not isinstance(b, (PackedGroups, FragmentWeights)):
+    if not isinstance(b, PackedWeights):
         b_shape = _arrays.shape_of(b)
         if len(b_shape) != 3 or b_shape[0] != groups:
             raise ShapeError(f"b has shape {list(b_shape)}, must be [{groups}, N, {half}]: m_indptr "
@@ -361,16 +362,17 @@ def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
                              f"{groups} groups")
         scales = b_descale.reshape(groups, -1)
         one = kind.constant(1.0, 1, a)
-        packed = pack_unchecked(
+        packed = pack_parts(
             [QuantizedTensor(b[g], scales[g], one, (n, 2 * half), layout="tiled_128x4")
-             for g in range(groups)], stream, grouped=True)
+             for g in range(groups)], groups, stream=stream)
     left = _left_side(a, a_descale, "tiled_128x4")
-    if isinstance(packed, FragmentWeights):
+    alpha = _given_or_one(alpha)
+    if kind.is_cuda(a):
         bounds = kind.ints(m_indptr, a)
-        return grouped_gemm(left, packed, bounds[1:], row_starts=bounds[:-1], out_dtype=out_dtype,
-                            out=out, alpha=alpha, workspace=workspace, stream=stream)
+        return gemm(left, packed, row_ends=bounds[1:], row_starts=bounds[:-1],
+                    out_dtype=out_dtype, out=out, alpha=alpha, workspace=workspace, stream=stream)
     ends = _arrays.host_integers("m_indptr", m_indptr)
     if ends[0] != 0:
         raise InvalidValueError("m_indptr must begin with 0 and have an end for each group")
-    return grouped_gemm(left, packed, ends[1:], out_dtype=out_dtype, out=out, alpha=alpha,
-                        backend=_backend(backend))
+    return gemm(left, packed, row_ends=ends[1:], out_dtype=out_dtype, out=out, alpha=alpha,
+                backend=_backend(backend))

@@ -9,65 +9,74 @@ from . import _arrays, _core
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
 from ._quantize import QuantizedTensor, quantized_tensor, relayout_scales
 
-PackedWeights = _core.PackedWeights
-PackedGroups = _core.PackedGroups
+GemmPlan = _core.GemmPlan
 
 
-@dataclass
-class FragmentWeights:
-    """NVFP4 weights on a GPU, [groups, N, K] in the order in which tensor cores read them
-    (docs/layouts.md); the memory is the framework's. To keep them, keep the two arrays.
+class PackedWeights:
+    """NVFP4 weights, [groups, N, K] in the order in which the kernels of their device read them
+    (docs/layouts.md). `data` is all there is of them, uint8, global scales included: to keep the
+    weights, keep it and say again what it is.
 
-    tiles         uint8, 9 bytes for 16 elements, N and K rounded up to 64
-    global_scale  float32 MULTIPLIERS: [groups], or [groups · N] with scope='vector'
+    data    uint8; on a GPU memory of the framework
+    scope   'tensor': one global scale for each group; 'vector': one for each row; None: as the size
+            of data says
+    gate_up packed for products that end in SwiGLU: rows of gate and up alternate in groups of so
+            many, 0: gate above up
     """
 
-    tiles: Any
-    global_scale: Any
-    rows: int
-    cols: int
-    groups: int = 1
-    scope: str = "tensor"
+    def __init__(self, data, rows, cols, groups=1, scope=None, gate_up=None):
+        on_gpu = _is_cuda(data)
+        if scope is None:
+            size = int(np.prod(_arrays.shape_of(data), dtype=np.int64))
+            scope = ("tensor" if size == _core.packed_bytes(groups, rows, cols, "tensor", on_gpu)
+                     else "vector")
+        self._data = data
+        self._weights = _core.Packed(_arrays.codes_or_scales("data", data), groups, rows, cols,
+                                     scope, gate_up)
 
-    def __post_init__(self):
-        self._weights = _core.Fragments(
-            _arrays.codes_or_scales("tiles", self.tiles),
-            _arrays.floats("global_scale", self.global_scale), self.groups, self.rows, self.cols,
-            self.scope)
+    @classmethod
+    def _of(cls, weights, data=None):
+        packed = cls.__new__(cls)
+        packed._weights, packed._data = weights, data
+        return packed
 
-    def __len__(self):
-        return self.groups
+    @property
+    def data(self):
+        return self._weights.data() if self._data is None else self._data
+
+    @property
+    def rows(self):
+        """N"""
+        return self._weights.rows
+
+    @property
+    def cols(self):
+        """K"""
+        return self._weights.cols
+
+    @property
+    def groups(self):
+        return self._weights.groups
+
+    @property
+    def scope(self):
+        return self._weights.scope
 
     @property
     def nbytes(self):
         """Of codes and scales."""
-        return self.groups * _core.fragment_bytes(self.rows, self.cols)
+        return self._weights.nbytes
+
+    @property
+    def on_gpu(self):
+        return self._data is not None and _is_cuda(self._data)
+
+    def __repr__(self):
+        return repr(self._weights)
 
 
 def _is_cuda(x):
     return _arrays.framework(x).is_cuda(x)
-
-
-def gemm_workspace_bytes(rows, cols):
-    """What a product on a GPU with a quantized x [rows, cols] needs: `workspace` of gemm()."""
-    return 2 * rows * cols
-
-
-def _packed_into(groups, stream):
-    """The fragments of QuantizedTensors of one shape and scope, all of them on one GPU."""
-    first = groups[0]
-    kind = _arrays.framework(first.codes)
-    down = first.axis == "columns"
-    rows, cols = (first.cols, first.rows) if down else (first.rows, first.cols)
-    scales = len(groups) * (1 if first.scope == "tensor" else rows)
-    packed = FragmentWeights(
-        kind.empty((len(groups) * _core.fragment_bytes(rows, cols),), "uint8", first.codes),
-        kind.empty((scales,), "float32", first.codes), rows, cols, len(groups), first.scope)
-    for g, q in enumerate(groups):
-        q = replace(q, codes=kind.aligned(q.codes))
-        packed._weights.pack(q.view(), g, kind.stream(first.codes, stream))
-    packed.tiles, packed.global_scale = map(kind.finish, (packed.tiles, packed.global_scale))
-    return packed
 
 
 def _stacked(parts, stream):
@@ -84,42 +93,68 @@ def _stacked(parts, stream):
         (sum(q.rows for q in parts), parts[0].cols), scope="vector")
 
 
-def pack_unchecked(parts, stream=None, grouped=False):
-    """pack_weights or pack_groups; on a GPU nothing waits for it, and a block whose scale is NaN or
-    negative becomes zero."""
+def _pack_on_gpu(parts, groups, gate_up, stream):
+    first = parts[0]
+    kind = _arrays.framework(first.codes)
+    if len(parts) != groups and len(parts) != 1:
+        each = len(parts) // groups
+        if each * groups != len(parts):
+            raise ShapeError(f"{len(parts)} parts, must be as many for each of {groups} groups")
+        parts = [_stacked(parts[g * each:(g + 1) * each], stream) for g in range(groups)]
+    down = parts[0].axis == "columns"
+    outputs = sum(q.cols if down else q.rows for q in parts)
+    if outputs % groups:
+        raise ShapeError(f"groups = {groups}, must divide the {outputs} outputs of the weights")
+    cols = parts[0].rows if down else parts[0].cols
+    scope = "tensor" if all(q.scope == "tensor" for q in parts) else "vector"
+    size = _core.packed_bytes(groups, outputs // groups, cols, scope, True)
+    data = kind.empty((size,), "uint8", first.codes)
+    views = [replace(q, codes=kind.aligned(q.codes)).view() for q in parts]
+    weights = _core.pack_weights(views, groups, gate_up,
+                                 _arrays.codes_or_scales("data", data, written=True),
+                                 kind.stream(first.codes, stream))
+    return PackedWeights._of(weights, kind.finish(data))
+
+
+def pack_parts(parts, groups=1, gate_up=None, stream=None):
     if not parts:
         raise InvalidValueError("nothing to pack, must be one weight or more")
     for q in parts:
         quantized_tensor("a weight", q)
-    if not _is_cuda(parts[0].codes):
-        return (_core.pack_groups if grouped else _core.pack_weights)([q.view() for q in parts])
-    return _packed_into(parts if grouped or len(parts) == 1 else [_stacked(parts, stream)], stream)
+    if _is_cuda(parts[0].codes):
+        return _pack_on_gpu(parts, groups, gate_up, stream)
+    return PackedWeights._of(_core.pack_weights([q.view() for q in parts], groups, gate_up))
 
 
 @_arrays.on_stream
-def pack_weights(*parts, stream=None):
+def pack_weights(*parts, groups=1, gate_up=None, stream=None):
     """Packs NVFP4 weights [N, K] once, before they are used. Several of one K are packed one after
     the other (q, k and v, say), each with its own global scales.
 
-    Returns PackedWeights on the CPU, where a scale that is NaN or negative is an error;
-    FragmentWeights on a GPU, where such blocks become zero.
+    groups   G matrices [N, K] (experts): the parts, in order, are those of group 0, then of group 1
+             …; or one part is [G · N, K]
+    gate_up  for products that end in SwiGLU: rows of gate and up alternate in groups of so many, 0:
+             gate above up
+    Returns PackedWeights where the parts lie. On the CPU a scale that is NaN or negative is an
+    error; on a GPU, where nothing waits for it, such blocks become zero.
     """
-    return pack_unchecked(list(parts), stream)
+    return pack_parts(list(parts), groups, gate_up, stream)
 
 
-def pack_groups(groups, *, stream=None):
-    """Packs the weights [N, K] of every group of a grouped product (the experts), as pack_weights
-    does. Returns PackedGroups or FragmentWeights."""
-    groups = list(groups)
-    if not groups:
-        return _core.pack_groups([])
-    quantized_tensor("a group", groups[0])
-    return _pack_groups(groups[0], groups, stream=stream)
-
-
-@_arrays.on_stream
-def _pack_groups(first, groups, stream=None):
-    return pack_unchecked(groups, stream, grouped=True)
+def unpack_weights(w, group=0, *, stream=None):
+    """The QuantizedTensor [N, K] that group `group` was packed from: axis 'rows', linear scales, a
+    global scale (a MULTIPLIER) for the tensor or for each row. Waits for a GPU."""
+    like = w.data
+    kind = _arrays.framework(like)
+    blocks = w.cols // 16
+    q = QuantizedTensor(
+        kind.empty((w.rows, w.cols // 2), "uint8", like),
+        kind.empty((w.rows, blocks), "uint8", like),
+        kind.empty((1 if w.scope == "tensor" else w.rows,), "float32", like), (w.rows, w.cols),
+        scope=w.scope)
+    _core.unpack_weights_into(w._weights, group, q.span(), kind.stream(like, stream))
+    return replace(q, codes=kind.finish(q.codes), scales=kind.finish(q.scales),
+                   global_scale=kind.finish(q.global_scale))
 
 
 @dataclass
@@ -132,14 +167,18 @@ class _Left:
     dtype: str  #: of the result, if none is asked for
     quantized: bool
 
+    @property
+    def rows(self):
+        return int(np.prod(self.shape[:-1], dtype=np.int64))
 
-def _left(x, w, packed_by, *kinds):
-    if not isinstance(w, kinds):
-        raise TypeError(f"w is a {type(w).__name__}, must be what {packed_by} returns")
+
+def _left(x, w):
+    if not isinstance(w, PackedWeights):
+        raise TypeError(f"w is a {type(w).__name__}, must be what pack_weights returns")
     quantized = isinstance(x, QuantizedTensor)
     like = x.codes if quantized else x
     on_gpu = _is_cuda(like)
-    if on_gpu != isinstance(w, FragmentWeights):
+    if on_gpu != w.on_gpu:
         raise UnsupportedError(
             "x is on {}, and the weights are packed for {}".format(
                 *("a GPU", "the CPU") if on_gpu else ("the CPU", "a GPU")))
@@ -151,120 +190,125 @@ def _left(x, w, packed_by, *kinds):
     return _Left(x.view(), x.codes, x.shape, "float32", True)
 
 
-def _output(left, shape, dtype, out):
-    if out is not None:
-        return out
-    return _arrays.framework(left.like).empty(shape, _arrays.dtype_name(dtype or left.dtype),
-                                              left.like)
+def plan_gemm(w, rows, *, x_dtype="bfloat16", out_dtype="bfloat16", form=None, shared_x=False,
+              epilogue="none", swiglu_limit=float("inf"), batch_invariant=False,
+              max_workspace_bytes=0, kernel="", backend=""):
+    """Chooses how gemm() does products of up to `rows` rows with w (pack_weights).
+
+    x_dtype    float32 (not on a GPU), bfloat16 or float16 (W4A16), or 'nvfp4' (W4A4)
+    form       'dense', 'grouped' (row_ends) or 'every_group'; None: dense, or every_group if w has
+               several groups
+    shared_x   every_group: all groups read one x [M, K], not their own columns of [M, G · K]
+    epilogue   'none' or 'swiglu', for weights packed with gate_up
+    batch_invariant      the same row of x gives the same bits whatever the number of rows
+    max_workspace_bytes  GPU: for sums of parts of K, beside what x needs
+    kernel     '', or the name of one, as GemmPlan.kernel says it
+    Returns a GemmPlan: kernel, tile, workspace_bytes; its repr is one line.
+    """
+    if not isinstance(w, PackedWeights):
+        raise TypeError(f"w is a {type(w).__name__}, must be what pack_weights returns")
+    form = form or ("dense" if w.groups == 1 else "every_group")
+    x_dtype, out_dtype = (d if d == "nvfp4" else _arrays.dtype_name(d)
+                          for d in (x_dtype, out_dtype))
+    return _core.plan_gemm(w._weights, rows, x_dtype, out_dtype, form, shared_x, epilogue,
+                           swiglu_limit, batch_invariant, max_workspace_bytes, kernel, backend)
 
 
-def _workspace(left, given):
-    if not left.quantized:
-        return None
-    if given is None:
-        rows = int(np.prod(left.shape[:-1], dtype=np.int64))
-        size = gemm_workspace_bytes(rows, left.shape[-1])
-        given = _arrays.framework(left.like).empty((size,), "uint8", left.like)
-    return _arrays.codes_or_scales("workspace", given, written=True)
-
-
-def _gpu_extras(left, groups, alpha, bias, workspace):
-    """Keyword arguments of the products on a GPU; alpha is read there if it lies there."""
+def _factors(left, groups, alpha):
+    """(alpha, group_alpha): a tensor that lies on a GPU is read there."""
     kind = _arrays.framework(left.like)
-    extras = {"workspace": _workspace(left, workspace)}
-    if bias is not None:
-        extras["bias"] = _arrays.floats("bias", bias)
-    if alpha is None or (groups == 1 and isinstance(alpha, (int, float))):
-        return extras if alpha is None else {**extras, "alpha": float(alpha)}
-    values = (kind.constant(alpha, groups, left.like) if np.isscalar(alpha)
-              else kind.floats(alpha, left.like))
-    count = _arrays.shape_of(values)[0]
-    if count not in (1, groups):
+    _arrays.given("alpha", alpha)
+    if isinstance(alpha, (int, float)):
+        return float(alpha), None
+    if not _is_cuda(left.like):
+        values = _arrays.framework(alpha).host_floats(alpha)
+        if values.size == 1:
+            return float(values.reshape(-1)[0]), None
+        count = values.size
+        values = np.ascontiguousarray(values.reshape(-1))
+    else:
+        values = kind.floats(alpha, left.like)
+        count = _arrays.shape_of(values)[0]
+        if count == 1 and groups > 1:
+            values, count = kind.repeat(values, groups), groups
+    if count != groups:
         raise ShapeError(f"alpha has {count} elements, must have 1 or {groups}")
-    values = values if count == groups else kind.repeat(values, groups)
-    return {**extras, "group_alpha": _arrays.floats("alpha", values)}
+    return 1.0, _arrays.floats("alpha", values)
+
+
+def _ends(name, values, like):
+    """int32, where the weights lie."""
+    kind = _arrays.framework(like)
+    if _is_cuda(like):
+        return _arrays.integers(name, kind.ints(values, like))
+    host = _arrays.host_integers(name, values)
+    if host and not -2**31 <= min(host) <= max(host) < 2**31:
+        raise InvalidValueError(f"{name} has a value of {max(host, key=abs)}, must fit int32")
+    return _arrays.integers(name, np.array(host, np.int32))
+
+
+def _space(plan, left, given):
+    size = plan.workspace_bytes
+    if given is None and size:
+        kind = _arrays.framework(left.like)
+        given = kind.empty((size,), "uint8", left.like)
+        kind.clear(given, 0)
+    return None if given is None else _arrays.codes_or_scales("workspace", given, written=True)
 
 
 @_arrays.on_stream
-def gemm(x, w, *, out_dtype=None, out=None, alpha=1.0, bias=None, batch_invariant=False,
-         backend="", workspace=None, stream=None):
+def gemm(x, w, *, row_ends=None, row_starts=None, out_dtype=None, out=None, alpha=1.0, bias=None,
+         epilogue="none", batch_invariant=False, kernel="", backend="", plan=None, workspace=None,
+         stream=None):
     """y = alpha · x · Wᵀ + bias, FP32 sums, rounded once.
 
     x          [..., K] float32, float16 or bfloat16 (W4A16; not float32 on a GPU), or a
                QuantizedTensor (W4A4); its global scales and those of the weights multiply into the
                result
-    w          of pack_weights
+    w          of pack_weights; of several groups without row_ends every row goes to every group: x
+               [..., G · K] or [..., K], y [..., G · N]
+    row_ends   integers, cumulative, never decreasing, the last at most M: rows [row_ends[g-1],
+               row_ends[g]) of x [M, K] times matrix g; rows of no group are left as they are (0 in
+               a new result). On a GPU, int32 that lie there are not read by the host, and not
+               checked.
+    row_starts where groups start, if not where the one before it ends
     out_dtype  default that of x; float32 for a quantized one
-    alpha      another factor, beside the global scales; on a GPU it may be a tensor there
-    bias       float32 [N]
-    workspace  GPU and W4A4: uint8 [gemm_workspace_bytes(M, K)], if it is not to be allocated
+    alpha      another factor, beside the global scales, or one for each group; on a GPU it may be a
+               tensor there
+    bias       float32 [N], or [G, N]
+    epilogue   'swiglu': y has N / 2 columns; for weights packed with gate_up
+    plan       of plan_gemm, if it is not to be made; it says what out_dtype, epilogue,
+               batch_invariant, kernel and backend would
+    workspace  uint8 [plan.workspace_bytes], zero at first, if it is not to be allocated
     Returns y [..., N]. Raises ShapeError, TypeError, InvalidValueError, UnsupportedError. On a GPU
     (Hopper) the work is only enqueued; with `out` and `workspace` nothing is allocated, and in any
     case a graph can be captured.
     """
-    left = _left(x, w, "pack_weights", PackedWeights, FragmentWeights)
+    left = _left(x, w)
     kind = _arrays.framework(left.like)
-    y = _output(left, (*left.shape[:-1], w.rows), out_dtype, out)
-    target = _arrays.matrix("out", y, written=True)
-    if isinstance(w, FragmentWeights):
-        _core.fragment_gemm_into(
-            left.operand, w._weights, target, batch_invariant=batch_invariant,
-            stream=kind.stream(left.like, stream), **_gpu_extras(left, 1, alpha, bias, workspace))
-    else:
-        _core.gemm_into(left.operand, w, target, _arrays.number("alpha", alpha),
-                        None if bias is None else _arrays.floats("bias", bias), batch_invariant,
-                        backend)
-    return y if out is not None else kind.finish(y)
-
-
-def _host_alpha(alpha, groups):
-    if alpha is None:
-        return None
-    _arrays.given("alpha", alpha)
-    values = (np.full(1, alpha, np.float32) if isinstance(alpha, (int, float))
-              else _arrays.framework(alpha).host_floats(alpha))
-    if values.size not in (1, groups):
-        raise ShapeError(f"alpha has {values.size} elements, must have 1 or {groups}")
-    return np.ascontiguousarray(np.broadcast_to(values, (groups,)))
-
-
-@_arrays.on_stream
-def grouped_gemm(x, w, row_ends, *, row_starts=None, out_dtype=None, out=None, alpha=None,
-                 bias=None, batch_invariant=False, backend="", workspace=None, stream=None):
-    """Rows [row_ends[g-1], row_ends[g]) of x times the weights of group g (pack_groups).
-
-    row_ends   integers, cumulative, never decreasing, the last at most M; rows after it are left
-               as they are (0 in a new result). On a GPU, int32 that lie there are not read by the
-               host, and not checked.
-    row_starts GPU: where groups start, if not where the one before it ends
-    alpha      one factor for each group, float32 [G]
-    bias       float32 [G, N]
-    workspace, stream  as of gemm
-    """
-    left = _left(x, w, "pack_groups", PackedGroups, FragmentWeights)
-    kind = _arrays.framework(left.like)
-    if len(left.shape) != 2:
+    grouped = row_ends is not None
+    if grouped and len(left.shape) != 2:
         raise InvalidValueError(f"x has {len(left.shape)} dimensions, must have two")
-    y = _output(left, (left.shape[0], w.rows), out_dtype, out)
-    if isinstance(w, FragmentWeights):
+    if row_starts is not None and not grouped:
+        raise InvalidValueError("row_starts without row_ends, must come with them")
+    every_group = w.groups > 1 and not grouped
+    cols = w.rows * (w.groups if every_group else 1) // (2 if epilogue == "swiglu" else 1)
+    y = out if out is not None else kind.empty(
+        (*left.shape[:-1], cols), _arrays.dtype_name(out_dtype or left.dtype), left.like)
+    alpha, group_alpha = _factors(left, w.groups, alpha)
+    if grouped:
+        ends = _ends("row_ends", row_ends, left.like)
         if out is None:
             kind.clear(y, 0)
-        ends = kind.ints(row_ends, left.like)
-        starts = (kind.ints([], left.like) if row_starts is None
-                  else kind.ints(row_starts, left.like))
-        _core.fragment_grouped_gemm_into(
-            left.operand, w._weights, _arrays.integers("row_starts", starts),
-            _arrays.integers("row_ends", ends), _arrays.matrix("out", y, written=True),
-            batch_invariant=batch_invariant, stream=kind.stream(left.like, stream),
-            **_gpu_extras(left, w.groups, alpha, bias, workspace))
-    else:
-        if row_starts is not None:
-            raise UnsupportedError("row_starts is for products on a GPU")
-        ends = _arrays.host_integers("row_ends", row_ends)
-        if out is None and (not ends or ends[-1] < left.shape[0]):
-            kind.clear(y, ends[-1] if ends else 0)
-        values = _host_alpha(alpha, len(w))
-        _core.grouped_gemm_into(
-            left.operand, w, ends, _arrays.matrix("out", y, written=True), values,
-            None if bias is None else _arrays.floats("bias", bias), batch_invariant, backend)
+    if plan is None:
+        plan = plan_gemm(
+            w, left.rows, x_dtype="nvfp4" if left.quantized else left.dtype,
+            out_dtype=_arrays.dtype_of(y), form="grouped" if grouped else None,
+            shared_x=every_group and left.shape[-1] == w.cols, epilogue=epilogue,
+            batch_invariant=batch_invariant, kernel=kernel, backend=backend)
+    _core.gemm(
+        plan, left.operand, w._weights, _arrays.matrix("out", y, written=True), alpha, group_alpha,
+        None if bias is None else _arrays.floats("bias", bias), ends if grouped else None,
+        None if row_starts is None else _ends("row_starts", row_starts, left.like),
+        _space(plan, left, workspace), kind.stream(left.like, stream))
     return y if out is not None else kind.finish(y)

@@ -2,8 +2,8 @@
 
 import nvfp4.torch registers them. They take and return plain tensors on the CPU or on CUDA, and do
 what the functions of the same names in nvfp4 do; on CUDA they run on the current stream and can be
-captured in a graph. mm_fp4 and grouped_mm_fp4 pack the weights in every call; fragment_gemm and
-fragment_grouped_gemm take them packed.
+captured in a graph. mm_fp4 and grouped_mm_fp4 pack the weights in every call; gemm and grouped_gemm
+take them packed, by pack_weights.
 """
 
 import math
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import nvfp4 as _nvfp4
+from nvfp4._core import packed_bytes as _packed_bytes
 from nvfp4._flashinfer import _layout_named
 from nvfp4._quantize import scale_shape as _scale_shape
 
@@ -181,63 +182,58 @@ def _(a, b, a_descale, b_descale, m_indptr, alpha, out_dtype=torch.bfloat16):
     return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)
 
 
-def _fragments(tiles, global_scale, rows, cols, groups=1):
-    scope = "tensor" if global_scale.numel() == groups else "vector"
-    return _nvfp4.FragmentWeights(tiles, global_scale, rows, cols, groups, scope)
-
-
-@torch.library.custom_op("nvfp4::pack_fragments", mutates_args=())
-def pack_fragments(codes: Tensor, scales: Tensor, global_scale: Tensor,
-                   layout: str = "linear") -> Tuple[Tensor, Tensor]:
-    """(tiles, global_scale) of nvfp4.FragmentWeights from weights [N, K/2], or [G, N, K/2] with their
-    scales one group's after the other's; global_scale is a MULTIPLIER, [1] or [G], or one for each
-    row. On CUDA."""
+@torch.library.custom_op("nvfp4::pack_weights", mutates_args=())
+def pack_weights(codes: Tensor, scales: Tensor, global_scale: Tensor,
+                 layout: str = "linear") -> Tensor:
+    """PackedWeights.data of weights [N, K/2], or [G, N, K/2] with their scales one group's after the
+    other's; global_scale is a MULTIPLIER, [1] or [G], or one for each row."""
     groups = codes.shape[0] if codes.dim() == 3 else 1
     rows, cols = codes.shape[-2], 2 * codes.shape[-1]
     per_row = global_scale.numel() not in (1, groups)
     parts = zip(codes.reshape(groups, rows, -1), scales.reshape(groups, -1),
                 global_scale.reshape(-1).expand(max(groups, global_scale.numel()))
                 .contiguous().reshape(groups, -1))
-    packed = _nvfp4.pack_groups(
-        (_nvfp4.QuantizedTensor(c, s, g, (rows, cols), layout=layout,
-                                scope="vector" if per_row else "tensor") for c, s, g in parts))
-    if not isinstance(packed, _nvfp4.FragmentWeights):
-        raise _nvfp4.UnsupportedError(f"pack_fragments: codes.device = {codes.device}, must be CUDA")
-    return packed.tiles, packed.global_scale
+    data = _nvfp4.pack_weights(
+        *(_nvfp4.QuantizedTensor(c, s, g, (rows, cols), layout=layout,
+                                 scope="vector" if per_row else "tensor") for c, s, g in parts),
+        groups=groups).data
+    return data if isinstance(data, Tensor) else torch.from_numpy(data.copy())
 
 
-@pack_fragments.register_fake
+@pack_weights.register_fake
 def _(codes, scales, global_scale, layout="linear"):
     groups = codes.shape[0] if codes.dim() == 3 else 1
     rows, cols = codes.shape[-2], 2 * codes.shape[-1]
-    tiles = groups * (-(-rows // 64)) * (-(-cols // 64)) * (64 * 64 // 16 * 9)
-    return (codes.new_empty((tiles,), dtype=torch.uint8),
-            codes.new_empty((max(groups, global_scale.numel()),), dtype=torch.float32))
+    scope = "tensor" if global_scale.numel() in (1, groups) else "vector"
+    return codes.new_empty((_packed_bytes(groups, rows, cols, scope, codes.device.type == "cuda"),),
+                           dtype=torch.uint8)
 
 
-@torch.library.custom_op("nvfp4::fragment_gemm", mutates_args=())
-def fragment_gemm(x: Tensor, tiles: Tensor, global_scale: Tensor, rows: int,
-                  alpha: Optional[Tensor] = None, bias: Optional[Tensor] = None) -> Tensor:
-    """nvfp4.gemm of x [..., K], bfloat16 or float16, with what pack_fragments made of [rows, K]."""
-    w = _fragments(tiles, global_scale, rows, x.shape[-1])
-    return _nvfp4.gemm(x.contiguous(), w, alpha=1.0 if alpha is None else alpha, bias=bias)
+@torch.library.custom_op("nvfp4::gemm", mutates_args=())
+def gemm(x: Tensor, weights: Tensor, rows: int, alpha: Optional[Tensor] = None,
+         bias: Optional[Tensor] = None, out_dtype: Optional[torch.dtype] = None) -> Tensor:
+    """nvfp4.gemm of x [..., K] with what pack_weights made of [rows, K]."""
+    w = _nvfp4.PackedWeights(weights, rows, x.shape[-1])
+    return _nvfp4.gemm(x.contiguous(), w, alpha=1.0 if alpha is None else alpha, bias=bias,
+                       out_dtype=out_dtype)
 
 
-@fragment_gemm.register_fake
-def _(x, tiles, global_scale, rows, alpha=None, bias=None):
-    return x.new_empty((*x.shape[:-1], rows))
+@gemm.register_fake
+def _(x, weights, rows, alpha=None, bias=None, out_dtype=None):
+    return x.new_empty((*x.shape[:-1], rows), dtype=out_dtype or x.dtype)
 
 
-@torch.library.custom_op("nvfp4::fragment_grouped_gemm", mutates_args=())
-def fragment_grouped_gemm(x: Tensor, tiles: Tensor, global_scale: Tensor, rows: int,
-                          row_ends: Tensor, alpha: Optional[Tensor] = None,
-                          bias: Optional[Tensor] = None) -> Tensor:
-    """nvfp4.grouped_gemm of x [M, K], bfloat16 or float16; row_ends int32 [G], on the GPU not read by
-    the host."""
-    w = _fragments(tiles, global_scale, rows, x.shape[-1], row_ends.numel())
-    return _nvfp4.grouped_gemm(x.contiguous(), w, row_ends, alpha=alpha, bias=bias)
+@torch.library.custom_op("nvfp4::grouped_gemm", mutates_args=())
+def grouped_gemm(x: Tensor, weights: Tensor, rows: int, row_ends: Tensor,
+                 alpha: Optional[Tensor] = None, bias: Optional[Tensor] = None,
+                 out_dtype: Optional[torch.dtype] = None) -> Tensor:
+    """nvfp4.gemm of the groups of rows of x [M, K] that row_ends, int32 [G], ends; on a GPU the host
+    does not read it."""
+    w = _nvfp4.PackedWeights(weights, rows, x.shape[-1], row_ends.numel())
+    return _nvfp4.gemm(x.contiguous(), w, row_ends=row_ends, alpha=1.0 if alpha is None else alpha,
+                       bias=bias, out_dtype=out_dtype)
 
 
-@fragment_grouped_gemm.register_fake
-def _(x, tiles, global_scale, rows, row_ends, alpha=None, bias=None):
-    return x.new_empty((x.shape[0], rows))
+@grouped_gemm.register_fake
+def _(x, weights, rows, row_ends, alpha=None, bias=None, out_dtype=None):
+    return x.new_empty((x.shape[0], rows), dtype=out_dtype or x.dtype)

@@ -11,7 +11,6 @@ void bind_matrix(nanobind::module_& m);
 void bind_quantize(nanobind::module_& m);
 void bind_activation(nanobind::module_& m);
 void bind_gemm(nanobind::module_& m);
-void bind_tensor_core_gemm(nanobind::module_& m);
 void bind_checkpoint(nanobind::module_& m);
 void bind_convert(nanobind::module_& m);
 void bind_repair(nanobind::module_& m);

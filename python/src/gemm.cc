@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -17,96 +19,203 @@ namespace {
 
 using namespace nb::literals;
 
-/// The weights of every group; gemm.h wants them in one array.
-struct PackedGroups {
-  PackedGroups() = default;
-  PackedGroups(PackedGroups&&) = default;
-  PackedGroups(const PackedGroups&) = delete;
-  std::vector<PackedWeights> weights;
+/// Packed weights of our own, or in an array of the caller, which they keep alive. Only packing
+/// writes to it, which JAX's arrays, read only, are not for.
+struct Packed {
+  std::optional<Input> memory;
+  PackedWeights weights;
 };
 
-std::vector<QuantizedView> views_of(const std::vector<const QuantizedInput*>& parts) {
+std::optional<GateUp> gate_up_of(std::optional<int> interleave) {
+  return interleave ? std::optional(GateUp{*interleave}) : std::nullopt;
+}
+
+std::span<std::byte> memory_of(const Input& array) {
+  const std::span<const std::uint8_t> bytes = bytes_of("data", array);
+  return {const_cast<std::byte*>(reinterpret_cast<const std::byte*>(bytes.data())), bytes.size()};
+}
+
+PackedShape shape_of(std::int64_t groups, std::int64_t rows, std::int64_t cols,
+                     const std::string& scope, std::optional<int> gate_up, Device device) {
+  return {.groups = groups,
+          .rows = rows,
+          .cols = cols,
+          .scope = scope_from_name(scope),
+          .gate_up = gate_up_of(gate_up),
+          .device = device};
+}
+
+Packed pack(const std::vector<const QuantizedInput*>& parts, std::int64_t groups,
+            std::optional<int> gate_up, std::optional<Input> memory, std::uintptr_t stream) {
   std::vector<QuantizedView> views;
   for (const QuantizedInput* part : parts) views.push_back(part->view);
-  return views;
-}
-
-PackedWeights pack(const std::vector<const QuantizedInput*>& parts) {
-  const std::vector<QuantizedView> views = views_of(parts);
+  PackOptions options{
+      .groups = groups, .gate_up = gate_up_of(gate_up), .stream = stream_of(stream)};
+  if (memory) {
+    options.memory = memory_of(*memory);
+    options.check_scales = device_of("data", *memory).type == DeviceType::cpu;
+  }
+  Packed packed{std::move(memory), {}};
   nb::gil_scoped_release unlocked;
-  return pack_weights(views);
-}
-
-PackedGroups pack_groups(const std::vector<const QuantizedInput*>& groups) {
-  const std::vector<QuantizedView> views = views_of(groups);
-  nb::gil_scoped_release unlocked;
-  PackedGroups packed;
-  for (const QuantizedView& view : views) packed.weights.push_back(pack_weights(view));
+  packed.weights = pack_weights(views, options);
   return packed;
 }
 
 void bind_packed(nb::module_& m) {
-  nb::class_<PackedWeights>(m, "PackedWeights",
-                            "NVFP4 weights [N, K] in the order in which products read them.")
-      .def_prop_ro("rows", &PackedWeights::rows, "N")
-      .def_prop_ro("cols", &PackedWeights::cols, "K")
-      .def_prop_ro("nbytes", &PackedWeights::bytes, "Of codes and scales.")
-      .def("__repr__", [](const PackedWeights& w) {
-        return nb::str(fmt::format("PackedWeights(rows={}, cols={})", w.rows(), w.cols()).c_str());
-      });
-  nb::class_<PackedGroups>(m, "PackedGroups", "The packed weights of every group (expert).")
-      .def("__len__", [](const PackedGroups& g) { return g.weights.size(); })
-      .def_prop_ro(
-          "rows", [](const PackedGroups& g) { return g.weights.empty() ? 0 : g.weights[0].rows(); })
-      .def_prop_ro("cols", [](const PackedGroups& g) {
-        return g.weights.empty() ? 0 : g.weights[0].cols();
-      });
-  m.def("pack_weights", &pack, "parts"_a);
-  m.def("pack_groups", &pack_groups, "groups"_a);
+  nb::class_<Packed>(m, "Packed")
+      .def(
+          "__init__",
+          [](Packed* self, Input data, std::int64_t groups, std::int64_t rows, std::int64_t cols,
+             const std::string& scope, std::optional<int> gate_up) {
+            const PackedShape shape =
+                shape_of(groups, rows, cols, scope, gate_up, device_of("data", data));
+            PackedWeights weights(shape, memory_of(data));
+            new (self) Packed{std::move(data), std::move(weights)};
+          },
+          "data"_a, "groups"_a, "rows"_a, "cols"_a, "scope"_a = "tensor", "gate_up"_a = nb::none())
+      .def_prop_ro("rows", [](const Packed& p) { return p.weights.rows(); })
+      .def_prop_ro("cols", [](const Packed& p) { return p.weights.cols(); })
+      .def_prop_ro("groups", [](const Packed& p) { return p.weights.groups(); })
+      .def_prop_ro("nbytes", [](const Packed& p) { return p.weights.bytes(); })
+      .def_prop_ro("scope",
+                   [](const Packed& p) {
+                     return p.weights.shape().scope == GlobalScope::tensor ? "tensor" : "vector";
+                   })
+      .def("data",
+           [](nb::handle self) {
+             const std::span<const std::byte> bytes =
+                 nb::cast<const Packed&>(self).weights.memory();
+             return nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>(bytes.data(),
+                                                                            {bytes.size()}, self);
+           })
+      .def("__repr__", [](const Packed& p) { return to_string(p.weights); });
+  m.def("pack_weights", &pack, "parts"_a, "groups"_a = 1, "gate_up"_a = nb::none(),
+        "data"_a = nb::none(), "stream"_a = 0);
+  m.def(
+      "packed_bytes",
+      [](std::int64_t groups, std::int64_t rows, std::int64_t cols, const std::string& scope,
+         bool on_gpu) {
+        const Device device = on_gpu ? Device::cuda() : Device{};
+        return shape_of(groups, rows, cols, scope, {}, device).memory_bytes();
+      },
+      "groups"_a, "rows"_a, "cols"_a, "scope"_a, "on_gpu"_a);
+  m.def(
+      "unpack_weights_into",
+      [](const Packed& p, std::int64_t group, const QuantizedOutput& out, std::uintptr_t stream) {
+        nb::gil_scoped_release unlocked;
+        copy(unpack_weights(p.weights, group, stream_of(stream)).view(), out.view,
+             stream_of(stream));
+        synchronize(p.weights.device(), stream_of(stream));
+      },
+      "w"_a, "group"_a, "out"_a, "stream"_a = 0);
+}
+
+template <class T, std::size_t kCount>
+T from_name(const char* argument, std::string_view name,
+            const std::array<std::string_view, kCount>& names) {
+  for (std::size_t i = 0; i < kCount; ++i)
+    if (names[i] == name) return static_cast<T>(i);
+  throw ValueError(
+      fmt::format("{} = '{}', must be one of {}", argument, name, fmt::join(names, ", ")));
+}
+
+DType dtype_from_name(const char* argument, std::string_view name) {
+  return from_name<DType>(argument, name,
+                          std::array<std::string_view, 3>{"float32", "bfloat16", "float16"});
+}
+
+GemmPlan make_plan(const Packed& w, std::int64_t rows, const std::string& x, const std::string& out,
+                   const std::string& form, bool shared_x, const std::string& epilogue,
+                   float swiglu_limit, bool batch_invariant, std::int64_t max_workspace_bytes,
+                   const std::string& kernel, const std::string& backend) {
+  GemmDescription d{.m = rows,
+                    .form = from_name<GemmForm>("form", form,
+                                                std::array<std::string_view, 4>{
+                                                    "dense", "grouped", "routed", "every_group"}),
+                    .scheme = x == "nvfp4" ? Scheme::nvfp4 : Scheme::nvfp4a16,
+                    .out = dtype_from_name("out_dtype", out),
+                    .shared_x = shared_x,
+                    .epilogue = from_name<Epilogue>(
+                        "epilogue", epilogue, std::array<std::string_view, 2>{"none", "swiglu"}),
+                    .swiglu_limit = swiglu_limit,
+                    .batch_invariant = batch_invariant,
+                    .max_workspace_bytes = max_workspace_bytes,
+                    .kernel = kernel,
+                    .backend = backend};
+  if (d.scheme == Scheme::nvfp4a16) d.x = dtype_from_name("x_dtype", x);
+  nb::gil_scoped_release unlocked;
+  return plan_gemm(w.weights, d);
+}
+
+/// An array that a kernel reads or writes through a bare pointer: on the device of the weights.
+template <class Array, class Span>
+Span on_device(const char* name, const Array& array, const Packed& w, Span span) {
+  const Device given = device_of(name, array), expected = w.weights.device();
+  if (!span.empty() && given != expected)
+    throw DeviceError(fmt::format("{} lies on {}, must lie on {} as the weights do", name,
+                                  device_name(given), device_name(expected)));
+  return span;
 }
 
 /// For an input in full precision and for a quantized one.
 template <class X, class View>
-void bind_products(nb::module_& m, View view_of) {
+void bind_product(nb::module_& m, View view_of) {
   m.def(
-      "gemm_into",
-      [view_of](const X& x, const PackedWeights& w, const Output& out, float alpha,
-                const std::optional<Input>& bias, bool batch_invariant, std::string_view backend) {
-        const auto view = view_of(x);
-        const MatrixSpan span = matrix_of("out", out);
-        const GemmOptions options{.alpha = alpha,
-                                  .bias = floats_of("bias", bias),
-                                  .batch_invariant = batch_invariant,
-                                  .backend = backend};
+      "gemm",
+      [view_of](const GemmPlan& plan, const X& x, const Packed& w, const Output& out, float alpha,
+                const std::optional<Input>& group_alpha, const std::optional<Input>& bias,
+                const std::optional<Input>& row_ends, const std::optional<Input>& row_starts,
+                const std::optional<Output>& workspace, std::uintptr_t stream) {
+        GemmArguments a{
+            .x = view_of(x), .weights = w.weights, .out = matrix_of("out", out), .alpha = alpha};
+        if (group_alpha)
+          a.group_alpha = on_device("alpha", *group_alpha, w, floats_of("alpha", group_alpha));
+        if (bias) a.bias = on_device("bias", *bias, w, floats_of("bias", bias));
+        if (row_ends)
+          a.row_ends = on_device("row_ends", *row_ends, w, ints_of("row_ends", *row_ends));
+        if (row_starts)
+          a.row_starts =
+              on_device("row_starts", *row_starts, w, ints_of("row_starts", *row_starts));
+        std::span<std::byte> space;
+        if (workspace)
+          space = std::as_writable_bytes(
+              on_device("workspace", *workspace, w, bytes_of("workspace", *workspace)));
         nb::gil_scoped_release unlocked;
-        gemm_into(view, w, span, options);
+        gemm(plan, a, space, stream_of(stream));
       },
-      "x"_a, "w"_a, "out"_a, "alpha"_a = 1.0f, "bias"_a = nb::none(), "batch_invariant"_a = false,
-      "backend"_a = "");
-  m.def(
-      "grouped_gemm_into",
-      [view_of](const X& x, const PackedGroups& w, const std::vector<std::int64_t>& row_ends,
-                const Output& out, const std::optional<Input>& alpha,
-                const std::optional<Input>& bias, bool batch_invariant, std::string_view backend) {
-        const auto view = view_of(x);
-        const MatrixSpan span = matrix_of("out", out);
-        const GroupedGemmOptions options{.alpha = floats_of("alpha", alpha),
-                                         .bias = floats_of("bias", bias),
-                                         .batch_invariant = batch_invariant,
-                                         .backend = backend};
-        nb::gil_scoped_release unlocked;
-        grouped_gemm_into(view, w.weights, row_ends, span, options);
-      },
-      "x"_a, "w"_a, "row_ends"_a, "out"_a, "alpha"_a = nb::none(), "bias"_a = nb::none(),
-      "batch_invariant"_a = false, "backend"_a = "");
+      "plan"_a, "x"_a, "w"_a, "out"_a, "alpha"_a = 1.0f, "group_alpha"_a = nb::none(),
+      "bias"_a = nb::none(), "row_ends"_a = nb::none(), "row_starts"_a = nb::none(),
+      "workspace"_a = nb::none(), "stream"_a = 0);
+}
+
+void bind_plan(nb::module_& m) {
+  nb::class_<GemmPlan>(m, "GemmPlan", "How a product is done; its repr says it in a line.")
+      .def_prop_ro("kernel", &GemmPlan::kernel, "What plan_gemm(kernel=) takes.")
+      .def_prop_ro(
+          "tile",
+          [](const GemmPlan& p) {
+            const GemmTileShape t = p.tile();
+            return std::tuple{t.m, t.n, t.k, t.split_k};
+          },
+          "Rows of x, rows of W, elements of K, parts of K.")
+      .def_prop_ro("workspace_bytes", &GemmPlan::workspace_bytes, "What gemm(workspace=) needs.")
+      .def_prop_ro(
+          "rows", [](const GemmPlan& p) { return p.description().m; },
+          "Rows of the result; calls may have fewer.")
+      .def("__repr__", [](const GemmPlan& p) { return to_string(p); });
+  m.def("plan_gemm", &make_plan, "w"_a, "rows"_a, "x_dtype"_a, "out_dtype"_a, "form"_a = "dense",
+        "shared_x"_a = false, "epilogue"_a = "none",
+        "swiglu_limit"_a = std::numeric_limits<float>::infinity(), "batch_invariant"_a = false,
+        "max_workspace_bytes"_a = 0, "kernel"_a = "", "backend"_a = "");
 }
 
 }  // namespace
 
 void bind_gemm(nb::module_& m) {
   bind_packed(m);
-  bind_products<QuantizedInput>(m, [](const QuantizedInput& q) { return q.view; });
-  bind_products<Input>(m, [](const Input& x) { return matrix_of("x", x); });
+  bind_plan(m);
+  bind_product<QuantizedInput>(m, [](const QuantizedInput& q) { return q.view; });
+  bind_product<Input>(m, [](const Input& x) { return matrix_of("x", x); });
 }
 
 }  // namespace nvfp4::python

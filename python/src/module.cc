@@ -9,7 +9,6 @@ NB_MODULE(_core, m) {
   bind_quantize(m);
   bind_activation(m);
   bind_gemm(m);
-  bind_tensor_core_gemm(m);
   bind_checkpoint(m);
   bind_convert(m);
   bind_repair(m);

@@ -3,17 +3,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "nvfp4/gemm.h"
+#include "nvfp4/matrix.h"
 
-/// The part of a GEMM that differs from one backend to another. ops/gemm_loop.cc cuts a product
+/// The part of a GEMM that differs from one backend to another. host/gemm_loop.cc cuts a product
 /// into tiles and calls these from many threads.
 namespace nvfp4 {
 
-inline constexpr std::int64_t kPanelRows = PackedWeights::kPanelRows;
-inline constexpr std::int64_t kGroupBlocks = PackedWeights::kGroupBlocks;
+// Of WeightLayout::interleaved_16x4.
+inline constexpr std::int64_t kPanelRows = 16, kGroupBlocks = 4;
 inline constexpr std::int64_t kGroupBytes = kPanelRows * kGroupBlocks * 9;
 
-/// Where block b of a panel of `blocks` blocks lies: WeightLayout::interleaved_16x4.
+/// Where block b of a panel of `blocks` blocks lies.
 struct PanelBlock {
   std::int64_t scales;  ///< 16 bytes, one a row
   std::int64_t codes;   ///< 2 x 16 words, one a row
@@ -25,6 +25,15 @@ constexpr PanelBlock panel_block(std::int64_t b, std::int64_t blocks) {
   const std::int64_t base = group * kGroupBytes;
   return {base + i * kPanelRows, base + in_group * kPanelRows + i * kPanelRows * 8};
 }
+
+/// W [rows, K] of a product, in panels.
+struct PanelMatrix {
+  const std::uint8_t* data = nullptr;
+  std::int64_t rows = 0, blocks = 0;
+
+  std::int64_t panels() const { return ceil_div(rows, kPanelRows); }
+  std::int64_t panel_bytes() const { return kPanelRows * blocks * 9; }
+};
 
 /// `count` panels of weights, `bytes` apart.
 struct Panels {

@@ -3,14 +3,15 @@
 #include <cstdint>
 
 #include "nvfp4/activation.h"
-#include "nvfp4/tensor_core_gemm.h"
 
 /// A mixture of experts on a device: tokens to experts and back. Pointers are memory of the device;
 /// none of the operations waits or allocates.
 namespace nvfp4 {
 
+inline constexpr int kMostGroups = 1024;  ///< of a grouped product on a GPU
 inline constexpr std::int64_t kMostExperts = kMostGroups;
-inline constexpr std::int64_t kDispatchPairs = 1024;  ///< that a block of threads orders
+inline constexpr std::int64_t kMostRoutedDepth = 65536;  ///< K of a routed product on a GPU
+inline constexpr std::int64_t kDispatchPairs = 1024;     ///< that a block of threads orders
 
 /// Orders the pairs (t, k) of a routing by expert, and for the same expert by t, then k: as
 /// dispatch() does on the CPU. A pair whose id names no expert gets no row.

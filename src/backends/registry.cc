@@ -3,6 +3,9 @@
 
 #include "backends/backend.h"
 #include "backends/cpu/cpu.h"
+#include "backends/cuda/gemm_backend.h"
+#include "backends/gemm_backend.h"
+#include "backends/host/host.h"
 #include "backends/reference/reference.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"
@@ -50,7 +53,26 @@ const Entry& find_entry(std::string_view name) {
   throw UnsupportedError(fmt::format("{} = '{}', must be one of {}", source, wanted, names));
 }
 
+const GemmBackendEntry* first_gemm_backend = nullptr;
+
+/// Products: one entry for each kind of device.
+constexpr GemmBackendEntry kGemmBackends[] = {
+    {[](Device d) { return d.type == DeviceType::cpu; },
+     [](Device) -> const GemmBackend& { return host::gemm_backend(); }},
+    {[](Device d) { return d.type == DeviceType::cuda; }, cuda::gemm_backend},
+};
+
 }  // namespace
+
+const GemmBackend& gemm_backend(Device device) {
+  if (first_gemm_backend != nullptr && first_gemm_backend->serves(device))
+    return first_gemm_backend->get(device);
+  for (const GemmBackendEntry& e : kGemmBackends)
+    if (e.serves(device)) return e.get(device);
+  throw UnsupportedError(fmt::format("device = {}: no products run there", device_name(device)));
+}
+
+void set_first_gemm_backend(const GemmBackendEntry* entry) { first_gemm_backend = entry; }
 
 const Backend& find_backend(std::string_view name) { return *find_entry(name).backend; }
 

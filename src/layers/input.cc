@@ -36,6 +36,11 @@ MatrixSpan Rows::get(DType dtype, std::int64_t rows, std::int64_t cols, Device d
   return {data_.data(), dtype, rows, cols, cols, device};
 }
 
+std::span<std::byte> Rows::bytes(std::int64_t count, Device device) {
+  const MatrixSpan m = get(DType::f32, 1, ceil_div(count, 4), device);
+  return {static_cast<std::byte*>(m.data), static_cast<std::size_t>(count)};
+}
+
 QuantizedSpan QuantizedRows::get(std::int64_t rows, std::int64_t cols, GlobalScope scope,
                                  Device device) {
   if (rows * cols > elements_) {

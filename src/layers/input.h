@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "nvfp4/layers.h"
@@ -31,6 +33,7 @@ class Rows {
  public:
   /// Uninitialized, or what an earlier call left; always on the same device.
   MatrixSpan get(DType dtype, std::int64_t rows, std::int64_t cols, Device device = {});
+  std::span<std::byte> bytes(std::int64_t count, Device device);
 
  private:
   Buffer data_;

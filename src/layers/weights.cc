@@ -1,8 +1,11 @@
 #include "layers/weights.h"
 
+#include <algorithm>
+
 #include "core/require.h"
 #include "layers/rows.h"
 #include "ops/options.h"
+#include "ops/weight_packer.h"
 
 namespace nvfp4 {
 namespace {
@@ -15,10 +18,7 @@ void require_layer_device(const char* op, Device device) {
   if (device.type == DeviceType::cpu) return;
   const std::string reason = why_unavailable(device);
   require<UnsupportedError>(reason.empty(), "{}: device = {}: {}", op, device_name(device), reason);
-  for (const DeviceInfo& gpu : cuda_devices())
-    require<UnsupportedError>(gpu.device != device || gpu.architecture == "sm_90",
-                              "{}: device = {} is {}, layers run on the CPU and on sm_90 only", op,
-                              device_name(device), gpu.architecture);
+  plan_gemm({.m = 1, .n = 64, .k = 64}, device);  // throws where there are no products
 }
 
 void require_weight(const char* op, const WeightView& w) {
@@ -46,8 +46,10 @@ void require_expert(const char* op, const ExpertWeights& e, std::int64_t k, std:
   is("down", e.down, k, i);
 }
 
-PackedWeights pack_parts(const char* op, std::span<const WeightView> parts, Quantizer dense,
-                         std::string_view backend) {
+namespace {
+
+/// Throws unless the parts of a group have one K; their names, for messages.
+std::string checked_names(const char* op, const std::vector<WeightView>& parts) {
   require<ShapeError>(!parts.empty(), "{}: no weights, must be at least one", op);
   std::string names;
   for (const WeightView& w : parts) {
@@ -56,23 +58,74 @@ PackedWeights pack_parts(const char* op, std::span<const WeightView> parts, Quan
                         op, described(w), w.inputs(), parts[0].inputs(), described(parts[0]));
     names += (names.empty() ? "" : ", ") + described(w);
   }
+  return names;
+}
+
+std::int64_t outputs_of(const std::vector<WeightView>& parts) {
+  std::int64_t outputs = 0;
+  for (const WeightView& w : parts) outputs += w.outputs();
+  return outputs;
+}
+
+/// Whether one global scale is that of the whole group.
+bool has_one_global(const std::vector<WeightView>& parts) {
+  if (parts.size() == 1 && !parts[0].is_quantized()) return true;
+  return std::ranges::all_of(parts, [&](const WeightView& w) {
+    return w.is_quantized() && w.quantized.shape.scope == GlobalScope::tensor &&
+           w.quantized.global_scale != nullptr &&
+           float_bits(*w.quantized.global_scale) == float_bits(*parts[0].quantized.global_scale);
+  });
+}
+
+void add_group(WeightPacker& packer, std::int64_t group, const std::vector<WeightView>& parts,
+               const std::string& names, Quantizer dense, std::string_view backend) {
   const auto options = [&](const WeightView& w) {
     return QuantizeOptions{.quantizer = dense, .axis = w.axis, .backend = backend};
   };
-  try {
-    if (parts.size() == 1 && !parts[0].is_quantized())
-      return pack_weights(parts[0].dense, options(parts[0]));
-    std::vector<QuantizedMatrix> made;
-    std::vector<QuantizedView> views;
-    made.reserve(parts.size());
-    for (const WeightView& w : parts) {
-      if (!w.is_quantized()) made.push_back(quantize(w.dense, options(w)));
-      views.push_back(w.is_quantized() ? w.quantized : made.back().view());
-    }
-    return pack_weights(views);
-  } catch (const ValueError& e) {
-    throw ValueError(fmt::format("{}: {}: {}", op, names, e.what()));
+  if (parts.size() == 1 && !parts[0].is_quantized())
+    return packer.add(group, parts[0].dense, options(parts[0]), names);
+  std::vector<QuantizedMatrix> made;
+  std::vector<PackPart> views;
+  made.reserve(parts.size());
+  for (const WeightView& w : parts) {
+    if (!w.is_quantized()) made.push_back(quantize(w.dense, options(w)));
+    const QuantizedView q = w.is_quantized() ? w.quantized : made.back().view();
+    views.push_back({q, 0, q.shape.vectors()});
+    require_part("pack_weights", q);
   }
+  packer.add(group, views, names);
+}
+
+}  // namespace
+
+PackedWeights pack_groups(const char* op, std::span<const std::vector<WeightView>> groups,
+                          Quantizer dense, std::string_view backend, Device device,
+                          std::optional<GateUp> gate_up) {
+  std::vector<std::string> names;
+  for (const std::vector<WeightView>& parts : groups) {
+    names.push_back(checked_names(op, parts));
+    require<ShapeError>(
+        outputs_of(parts) == outputs_of(groups[0]) && parts[0].inputs() == groups[0][0].inputs(),
+        "{}: a group has [N, K] = [{}, {}], must be [{}, {}] as the first", op, outputs_of(parts),
+        parts[0].inputs(), outputs_of(groups[0]), groups[0][0].inputs());
+  }
+  const bool one_global = std::ranges::all_of(groups, has_one_global);
+  WeightPacker packer(op,
+                      {.groups = std::ssize(groups),
+                       .rows = outputs_of(groups[0]),
+                       .cols = groups[0][0].inputs(),
+                       .scope = one_global ? GlobalScope::tensor : GlobalScope::vector,
+                       .gate_up = gate_up,
+                       .device = device},
+                      {});
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    try {
+      add_group(packer, static_cast<std::int64_t>(g), groups[g], names[g], dense, backend);
+    } catch (const ValueError& e) {
+      throw ValueError(fmt::format("{}: {}: {}", op, names[g], e.what()));
+    }
+  }
+  return packer.finish();
 }
 
 std::optional<GlobalScale> larger(const std::optional<GlobalScale>& a,

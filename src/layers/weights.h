@@ -2,6 +2,8 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "nvfp4/gemm.h"
 #include "nvfp4/layers.h"
@@ -19,10 +21,12 @@ void require_weight(const char* op, const WeightView& w);
 /// Throws ShapeError unless gate and up are [I, K] and down is [K, I].
 void require_expert(const char* op, const ExpertWeights& e, std::int64_t k, std::int64_t i);
 
-/// The outputs of the parts, one after the other. `dense`: how dense ones are quantized. Throws
-/// ShapeError, ValueError, UnsupportedError.
-PackedWeights pack_parts(const char* op, std::span<const WeightView> parts, Quantizer dense,
-                         std::string_view backend);
+/// One matrix for each group, of that group's parts, whose outputs follow one another: all groups
+/// of one shape. `dense`: how dense parts are quantized. Complete when the call returns; on a GPU
+/// it waits once, at the end. Throws ShapeError, ValueError, UnsupportedError, DeviceError.
+PackedWeights pack_groups(const char* op, std::span<const std::vector<WeightView>> groups,
+                          Quantizer dense, std::string_view backend, Device device,
+                          std::optional<GateUp> gate_up = {});
 
 /// The one with the larger multiplier, if there is one.
 std::optional<GlobalScale> larger(const std::optional<GlobalScale>& a,

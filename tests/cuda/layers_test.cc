@@ -97,7 +97,7 @@ TEST_F(CudaLayers, GroupedLinearIsWithinTheBoundsOfItsProducts) {
       views, on_gpu(LinearOptions{.scheme = Scheme::nvfp4a16, .bias = bias, .max_tokens = 70}));
   const GroupedLinear w4a4(
       views, on_gpu(LinearOptions{.bias = bias, .batch_invariant = true, .max_tokens = 70}));
-  EXPECT_EQ(linear.weight_bytes(), kG * 2 * FragmentWeights::kTileBytes);
+  EXPECT_EQ(linear.weight_bytes(), kG * 2 * PackedStorage::kTileBytes);
   for (const std::int64_t t : {1, 9, 70}) {
     for (const bool shared : {false, true}) {
       const Matrix x = make(Fill::gaussian, t, shared ? kK : kG * kK, 7, DType::bf16);
@@ -378,8 +378,6 @@ TEST_F(CudaLayers, NameWhatIsWrong) {
   const WeightView group(q.view());
   const GroupedLinear linear(std::span(&group, 1), on_gpu(LinearOptions{.max_tokens = 3}));
   Matrix y(DType::f32, 4, 16, kGpu);
-  const std::vector<std::int64_t> ends = {4};
-  EXPECT_THROW(linear.forward_rows_into(there.view(), ends, y.span()), UnsupportedError);
   EXPECT_THROW(linear.forward_into(there.view(), y.span()), ShapeError);
 }
 

@@ -1,9 +1,8 @@
 // The steps of a mixture of experts on a GPU give what those of the CPU give.
 #include <random>
 
-#include "backends/device_backend.h"
+#include "backends/host/host.h"
 #include "cuda/gpu_layers.h"
-#include "layers/dispatch.h"
 
 namespace nvfp4 {
 namespace {
@@ -29,50 +28,33 @@ std::vector<T> values_of(const Array<T>& array) {
   return values;
 }
 
-/// The CPU's order of the pairs that name an expert.
 void expect_order(const std::vector<std::int64_t>& ids, std::int64_t top_k, std::int64_t experts) {
-  std::vector<std::int64_t> good;
-  std::vector<std::size_t> pair_of;
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] >= 0 && ids[i] < experts) {
-      good.push_back(ids[i]);
-      pair_of.push_back(i);
-    }
-  const Dispatch d = dispatch(good, 1, experts);
-  std::vector<std::int32_t> row_of(ids.size(), -1), token_of(ids.size(), -1),
-      expert_of(ids.size(), 0);
-  for (std::size_t i = 0; i < good.size(); ++i) {
-    const auto row = static_cast<std::size_t>(d.row_of[i]);
-    row_of[pair_of[i]] = static_cast<std::int32_t>(row);
-    token_of[row] = static_cast<std::int32_t>(pair_of[i]) / static_cast<std::int32_t>(top_k);
-    expert_of[row] = static_cast<std::int32_t>(good[i]);
-  }
-
   const auto pairs = static_cast<std::int64_t>(ids.size());
-  const auto poison = [](std::int64_t n) {
+  const auto poison = [](std::int64_t n, Device device) {
     return Array<std::int32_t>(std::vector<std::int32_t>(static_cast<std::size_t>(n), 0x5A5A5A5A),
-                               kGpu);
+                               device);
   };
-  Array<std::int64_t> there(ids, kGpu);
-  Array<std::int32_t> ends = poison(experts), rows = poison(pairs), tokens = poison(pairs),
-                      owners = poison(pairs), counts = poison(dispatch_counts(pairs, experts));
-  device_backend(kGpu).dispatch({.routing = {.ids = there.data(),
-                                             .id_type = IndexType::i64,
-                                             .id_stride = top_k,
-                                             .rows = pairs / top_k,
-                                             .top_k = top_k},
-                                 .experts = experts,
-                                 .row_ends = ends.data(),
-                                 .row_of = rows.data(),
-                                 .token_of = tokens.data(),
-                                 .expert_of = owners.data(),
-                                 .counts = counts.data(),
-                                 .device = kGpu});
-  synchronize(kGpu);
-  EXPECT_EQ(values_of(ends), std::vector<std::int32_t>(d.row_ends.begin(), d.row_ends.end()));
-  EXPECT_EQ(values_of(rows), row_of);
-  EXPECT_EQ(values_of(tokens), token_of);
-  EXPECT_EQ(values_of(owners), expert_of);
+  const auto run = [&](const GemmBackend& backend, Device device) {
+    Array<std::int64_t> there(ids, device);
+    Array<std::int32_t> ends = poison(experts, device), rows = poison(pairs, device),
+                        tokens = poison(pairs, device), owners = poison(pairs, device),
+                        counts = poison(dispatch_counts(pairs, experts), device);
+    backend.dispatch({.routing = {.ids = there.data(),
+                                  .id_type = IndexType::i64,
+                                  .id_stride = top_k,
+                                  .rows = pairs / top_k,
+                                  .top_k = top_k},
+                      .experts = experts,
+                      .row_ends = ends.data(),
+                      .row_of = rows.data(),
+                      .token_of = tokens.data(),
+                      .expert_of = owners.data(),
+                      .counts = counts.data(),
+                      .device = device});
+    synchronize(kGpu);
+    return std::vector{values_of(ends), values_of(rows), values_of(tokens), values_of(owners)};
+  };
+  EXPECT_EQ(run(gemm_backend(kGpu), kGpu), run(host::gemm_backend(), {}));
 }
 
 TEST_F(CudaMoeSteps, RowsAreOrderedAsOnTheCpu) {
@@ -117,13 +99,13 @@ TEST_F(CudaMoeSteps, RowsOfAnySizeAreGathered) {
         Array<std::uint8_t> there(from, kGpu),
             to(std::vector<std::uint8_t>(want.size(), 0xAA), kGpu);
         Array<std::int32_t> index_there(index, kGpu);
-        device_backend(kGpu).gather_rows({.from = there.data(),
-                                          .from_stride = bytes + gap,
-                                          .row_bytes = bytes,
-                                          .index = index_there.data(),
-                                          .rows = rows,
-                                          .to = to.data(),
-                                          .device = kGpu});
+        gemm_backend(kGpu).gather_rows({.from = there.data(),
+                                        .from_stride = bytes + gap,
+                                        .row_bytes = bytes,
+                                        .index = index_there.data(),
+                                        .rows = rows,
+                                        .to = to.data(),
+                                        .device = kGpu});
         synchronize(kGpu);
         EXPECT_EQ(to.bytes(), want) << bytes << " bytes, gap " << gap << ", " << rows << " rows";
       }
@@ -154,15 +136,15 @@ TEST_F(CudaMoeSteps, RowsOfATokenAreGatheredAtOnce) {
         Array<std::uint8_t> there(from, kGpu),
             to(std::vector<std::uint8_t>(want.size(), 0xAA), kGpu);
         Array<std::int32_t> index_there(index, kGpu), row_of_there(row_of, kGpu);
-        device_backend(kGpu).gather_rows({.from = there.data(),
-                                          .from_stride = bytes + gap,
-                                          .row_bytes = bytes,
-                                          .index = index_there.data(),
-                                          .rows = pairs,
-                                          .to = to.data(),
-                                          .row_of = row_of_there.data(),
-                                          .top_k = top_k,
-                                          .device = kGpu});
+        gemm_backend(kGpu).gather_rows({.from = there.data(),
+                                        .from_stride = bytes + gap,
+                                        .row_bytes = bytes,
+                                        .index = index_there.data(),
+                                        .rows = pairs,
+                                        .to = to.data(),
+                                        .row_of = row_of_there.data(),
+                                        .top_k = top_k,
+                                        .device = kGpu});
         synchronize(kGpu);
         EXPECT_EQ(to.bytes(), want) << bytes << " bytes, " << tokens << " x " << top_k;
       }
@@ -191,21 +173,29 @@ void expect_combined(const Combination& c) {
     }
   }
   const Matrix first = make(Fill::gaussian, c.tokens, c.cols, 2);
-  std::vector<float> weights = test::random_floats(static_cast<std::size_t>(pairs), 5);
-  const std::vector<float> given = weights;
-  std::vector<std::int64_t> row_of;
+  const std::vector<float> given = test::random_floats(static_cast<std::size_t>(pairs), 5);
   std::vector<std::int32_t> row_of_given;
   for (std::int64_t i = 0; i < pairs; ++i) {
-    row_of.push_back(c.of_choices ? i : pairs - 1 - i);
-    row_of_given.push_back(i % 5 == 4 ? -1 : static_cast<std::int32_t>(row_of.back()));
-    if (i % 5 == 4) weights[static_cast<std::size_t>(i)] = 0;
+    const std::int64_t row = c.of_choices ? i : pairs - 1 - i;
+    row_of_given.push_back(i % 5 == 4 ? -1 : static_cast<std::int32_t>(row));
   }
+  Routing here{.ids = row_of_given.data(),
+               .id_stride = c.top_k,
+               .weights = given.data(),
+               .weight_stride = c.top_k,
+               .rows = c.tokens,
+               .top_k = c.top_k};
   Matrix want(c.type, c.tokens, c.cols + c.gap);
   std::memset(want.data<char>(), 0xAA,
               static_cast<std::size_t>(want.view().size() * dtype_size(c.type)));
   MatrixSpan part = want.span();
   part.cols = c.cols;
-  combine_rows(c.with_first ? first.view() : MatrixView(), rows.view(), weights, row_of, part);
+  host::combine_rows({.first = c.with_first ? first.view() : MatrixView(),
+                      .rows = rows.view(),
+                      .routing = here,
+                      .experts = pairs,
+                      .row_of = c.of_choices ? nullptr : row_of_given.data(),
+                      .out = part});
   test::Placed out = test::poisoned(c.type, c.tokens, c.cols, c.cols + c.gap, kGpu);
   const Matrix rows_there = to_device(there.view(), kGpu),
                first_there = to_device(first.view(), kGpu);
@@ -217,12 +207,12 @@ void expect_combined(const Combination& c) {
                         .weight_stride = c.top_k,
                         .rows = c.tokens,
                         .top_k = c.top_k};
-  device_backend(kGpu).combine_rows({.first = c.with_first ? first_there.view() : MatrixView(),
-                                     .rows = rows_there.view(),
-                                     .routing = routing,
-                                     .experts = pairs,
-                                     .row_of = c.of_choices ? nullptr : row_of_there.data(),
-                                     .out = out.span});
+  gemm_backend(kGpu).combine_rows({.first = c.with_first ? first_there.view() : MatrixView(),
+                                   .rows = rows_there.view(),
+                                   .routing = routing,
+                                   .experts = pairs,
+                                   .row_of = c.of_choices ? nullptr : row_of_there.data(),
+                                   .out = out.span});
   synchronize(kGpu);
   EXPECT_TRUE(test::same_bits(to_device(out.memory.view(), {}), want))
       << c.tokens << " x " << c.top_k << ", " << c.cols << " columns, gap " << c.gap;

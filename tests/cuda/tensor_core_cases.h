@@ -5,16 +5,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "backends/cuda/gemm/plan.h"
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "fragment_cases.h"
 #include "nvfp4/error.h"
+#include "ops/run_gemm.h"
 #include "placed.h"
-#include "quantizers/encode_block.h"
 
 /// Products on tensor cores and FP64 ones of the unpacked weights.
 namespace nvfp4::test {
@@ -31,6 +34,85 @@ class CudaGemm : public testing::Test {
   }
   static std::uint64_t fresh_seed() { return std::random_device{}() % 1'000'000; }
 };
+
+using cuda::KernelConfig;
+
+/// What a product is told beside x, weights and out.
+struct GpuOptions {
+  float alpha = 1.0f;
+  std::span<const float> group_alpha = {}, bias = {};
+  bool batch_invariant = false, row_ends_settled = false;
+  KernelConfig kernel = {};             ///< m = 0: chosen
+  std::span<std::byte> workspace = {};  ///< with room for the sums of stream-K; zero at first
+  GemmForm form = GemmForm::dense;
+  std::span<const std::int32_t> row_ends = {}, row_starts = {};
+  const Routing* routing = nullptr;
+  Epilogue epilogue = Epilogue::none;
+  float limit = std::numeric_limits<float>::infinity();
+  GlobalScales out_global = {};
+  Stream stream = {};
+};
+
+using GpuResult = std::variant<MatrixSpan, QuantizedSpan>;
+
+template <class X>
+GemmDescription description_of(const X& x, const PackedWeights& w, const GpuResult& out,
+                               const GpuOptions& o) {
+  GemmDescription d{.form = o.routing != nullptr ? GemmForm::routed : o.form,
+                    .scheme = scheme_of(x),
+                    .x = dtype_of(x),
+                    .epilogue = o.epilogue,
+                    .swiglu_limit = o.limit,
+                    .batch_invariant = o.batch_invariant,
+                    .max_workspace_bytes = std::ssize(o.workspace)};
+  std::int64_t x_rows = 0;
+  if constexpr (std::is_same_v<X, MatrixView>)
+    x_rows = x.rows;
+  else
+    x_rows = x.shape.rows;
+  if (const MatrixSpan* y = std::get_if<MatrixSpan>(&out)) {
+    d.m = y->rows;
+    d.out = y->dtype;
+  } else {
+    d.m = std::get<QuantizedSpan>(out).shape.rows;
+  }
+  if (o.routing != nullptr) {
+    d.top_k = o.routing->top_k;
+    d.shared_x = x_rows == o.routing->rows && x_rows != d.m;
+  }
+  if (d.form == GemmForm::every_group) d.shared_x = cols_of(x) == w.cols();
+  if (o.kernel.m != 0) d.kernel = cuda::kernel_name(o.kernel);
+  return d;
+}
+
+/// Enqueues a product on the GPU; waits where it needs a workspace and has none.
+template <class X>
+void multiply(const X& x, const PackedWeights& w, const GpuResult& out, const GpuOptions& o = {}) {
+  const GemmPlan plan = plan_gemm(w, description_of(x, w, out, o));
+  GemmArguments a{.x = x,
+                  .weights = w,
+                  .out = out,
+                  .alpha = o.alpha,
+                  .group_alpha = o.group_alpha,
+                  .bias = o.bias,
+                  .row_ends = o.row_ends,
+                  .row_starts = o.row_starts,
+                  .out_global = o.out_global};
+  if (o.routing != nullptr) a.routing = *o.routing;
+  const auto run = [&](std::span<std::byte> workspace) {
+    run_gemm("gemm", plan, a, workspace, o.stream, o.row_ends_settled);
+  };
+  const std::int64_t bytes = plan.workspace_bytes();
+  if (bytes <= std::ssize(o.workspace)) return run(o.workspace);
+  Matrix host(DType::f32, 1, bytes / 4 + 4);  // zeros, and a guard
+  std::memset(host.data<char>() + bytes, 0xAA, 16);
+  Matrix space = to_device(host.view(), kGpu);
+  run({space.data<std::byte>(), static_cast<std::size_t>(bytes)});
+  synchronize(kGpu, o.stream);
+  const Matrix after = to_device(space.view(), {});
+  for (std::int64_t i = bytes; i < bytes + 16; ++i)
+    ASSERT_EQ(after.data<std::uint8_t>()[i], 0xAA) << "behind the workspace";
+}
 
 /// An operand of a product on the host, and how the product takes it.
 struct DenseX {
@@ -50,7 +132,7 @@ struct DenseX {
     return v;
   }
   template <class F>
-  void on_gpu(const TensorCoreGemmOptions& o, F&& f) const {
+  void on_gpu(const GpuOptions& o, F&& f) const {
     const Placed x = placed(memory, cols, kGpu);
     f(MatrixView(x.span), o);
     synchronize(kGpu, o.stream);
@@ -79,16 +161,10 @@ struct QuantizedX {
     return p;
   }
   template <class F>
-  void on_gpu(TensorCoreGemmOptions o, F&& f) const {
+  void on_gpu(const GpuOptions& o, F&& f) const {
     const QuantizedMatrix x = to_device(q.view(), kGpu);
-    const std::int64_t bytes = gemm_workspace_bytes(q.shape());
-    Matrix space = poisoned(DType::f32, 1, bytes / 4 + 4, bytes / 4 + 4, kGpu).memory;
-    o.workspace = {space.data<std::byte>(), static_cast<std::size_t>(bytes)};
     f(x.view(), o);
     synchronize(kGpu, o.stream);
-    const Matrix after = to_device(space.view(), {});
-    for (std::int64_t i = bytes; i < bytes + 16; ++i)
-      ASSERT_EQ(after.data<std::uint8_t>()[i], 0xAA) << "behind the workspace";
   }
 };
 
@@ -109,13 +185,13 @@ struct Weights {
   std::int64_t groups, n, k;
   QuantizedMatrix q;  ///< [G · N, K]
   std::vector<float> alpha, bias;
-  FragmentWeights packed;
+  PackedWeights packed;
 
   Weights(std::int64_t g, std::int64_t n_, std::int64_t k_, GlobalScope scope, std::uint64_t seed)
       : groups(g), n(n_), k(k_), q(weights(g * n_, k_, seed, scope)) {
     if (seed % 2) alpha = random_floats(static_cast<std::size_t>(g), seed + 1);
     if (seed / 2 % 2) bias = random_floats(static_cast<std::size_t>(g * n_), seed + 2);
-    packed = pack_fragments(to_device(q.view(), kGpu).view(), g);
+    packed = pack_weights(to_device(q.view(), kGpu).view(), {.groups = g});
   }
   QuantizedView group(std::int64_t g) const {
     const bool per_row = q.shape().scope == GlobalScope::vector;
@@ -159,40 +235,34 @@ struct Output {
 
 inline constexpr float kAlpha = 0.75f;
 
-enum class Form { one, grouped, every_group };
-
 /// Runs one product on the GPU.
 template <class X>
-Output run(Form form, const X& x, const Weights& w, DType type, TensorCoreGemmOptions o = {},
+Output run(GemmForm form, const X& x, const Weights& w, DType type, GpuOptions o = {},
            const std::vector<std::int32_t>& starts = {}, const std::vector<std::int32_t>& ends = {},
            std::int64_t gap = 5) {
-  const std::int64_t cols = form == Form::every_group ? w.groups * w.n : w.n;
+  const std::int64_t cols = form == GemmForm::every_group ? w.groups * w.n : w.n;
   Placed out = poisoned(type, x.rows() + 2, cols, cols + gap, kGpu);
   MatrixSpan span = out.span;
   span.rows = x.rows();
   const Array<float> alpha(w.alpha, kGpu), bias(w.bias, kGpu);
   const Array<std::int32_t> from(starts, kGpu), to(ends, kGpu);
   o.alpha = kAlpha;
-  o.ends_settled = x.rows() % 2 == 0;  // copies are complete
+  o.row_ends_settled = x.rows() % 2 == 0;  // copies are complete
   o.group_alpha = alpha.span();
   o.bias = bias.span();
-  x.on_gpu(o, [&](auto view, const TensorCoreGemmOptions& all) {
-    if (form == Form::one)
-      gemm_into(view, w.packed, span, all);
-    else if (form == Form::grouped)
-      grouped_gemm_into(view, w.packed, from.span(), to.span(), span, all);
-    else
-      gemm_every_group_into(view, w.packed, span, all);
-  });
+  o.form = form;
+  o.row_ends = to.span();
+  o.row_starts = from.span();
+  x.on_gpu(o, [&](auto view, const GpuOptions& all) { multiply(view, w.packed, span, all); });
   Output result{to_device(out.memory.view(), {}), x.rows(), cols};
   result.expect_untouched_outside();
   return result;
 }
 
 template <class X>
-void expect_product(const X& x, const Weights& w, DType type, const TensorCoreGemmOptions& o,
-                    std::int64_t gap, const std::string& what) {
-  const Output out = run(Form::one, x, w, type, o, {}, {}, gap);
+void expect_product(const X& x, const Weights& w, DType type, const GpuOptions& o, std::int64_t gap,
+                    const std::string& what) {
+  const Output out = run(GemmForm::dense, x, w, type, o, {}, {}, gap);
   EXPECT_LE(error_of(x, 0, x.rows(), 0, w.k, w.group(0), out.part(0, x.rows(), 0, w.n),
                      w.alpha_of(0, kAlpha), w.bias_of(0)),
             1)
@@ -212,43 +282,32 @@ inline std::string name_of(const Shape& s, std::int64_t m, std::uint64_t seed) {
          std::to_string(seed);
 }
 
-inline cuda::KernelConfig config_of(const GemmTile& t) {
-  return {t.tokens, t.rows, t.splits, t.next, t.early == 0 ? cuda::kAllStages : t.early, t.help};
-}
-inline GemmTile tile_of(const cuda::KernelConfig& c) {
-  return {c.m,
-          c.n,
-          c.split_k,
-          c.launch_dependents_step,
-          c.prefetch_stages == cuda::kAllStages ? 0 : c.prefetch_stages,
-          c.stream_k_steps};
-}
-
 /// Those that can do products of depth k, and those that have another kernel if the next may start.
-inline std::vector<GemmTile> all_tiles(std::int64_t k, bool swiglu = false) {
-  std::vector<GemmTile> tiles;
+inline std::vector<KernelConfig> all_tiles(std::int64_t k, bool swiglu = false) {
+  std::vector<KernelConfig> tiles;
   for (const cuda::KernelConfig& c : cuda::kernel_configs(cuda::kSm90Kernels))
     if (cuda::is_possible({.k = k, .swiglu = swiglu}, c)) {
-      tiles.push_back(tile_of(c));
+      tiles.push_back(c);
       cuda::KernelConfig early = c;
       early.launch_dependents_step = 1;
-      if (cuda::leaves_room(early) != cuda::leaves_room(c)) tiles.push_back(tile_of(early));
+      if (cuda::leaves_room(early) != cuda::leaves_room(c)) tiles.push_back(early);
     }
   return tiles;
 }
 
 /// Those that TMA stores.
-inline std::vector<GemmTile> whole_tiles() {
-  std::vector<GemmTile> tiles;
-  for (const GemmTile& t : all_tiles(64))
-    if (cuda::has_tma_store(config_of(t))) tiles.push_back(t);
+inline std::vector<KernelConfig> whole_tiles() {
+  std::vector<KernelConfig> tiles;
+  for (const KernelConfig& t : all_tiles(64))
+    if (cuda::has_tma_store(t)) tiles.push_back(t);
   return tiles;
 }
 
-inline std::string name_of(const GemmTile& t) {
-  return "tile " + std::to_string(t.tokens) + " " + std::to_string(t.rows) + " " +
-         std::to_string(t.splits) + " " + std::to_string(t.next) + " " + std::to_string(t.early) +
-         " " + std::to_string(t.help);
+/// Stages of weights that are brought early; 0: all.
+inline int stages(int early) { return early == 0 ? cuda::kAllStages : early; }
+
+inline std::string name_of(const KernelConfig& t) {
+  return t.m == 0 ? "the chosen kernel" : cuda::kernel_name(t);
 }
 
 }  // namespace nvfp4::test

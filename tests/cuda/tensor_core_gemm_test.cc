@@ -33,7 +33,7 @@ TEST_F(CudaGemm, OfQuantizedRowsIsRight) {
 TEST_F(CudaGemm, OfQuantizedRowsReadsEveryScaleLayout) {
   const Weights w(1, 72, 208, GlobalScope::tensor, 4);
   const QuantizedX x(37, 208, GlobalScope::vector, 5);
-  const Output want = run(Form::one, x, w, DType::f32);
+  const Output want = run(GemmForm::dense, x, w, DType::f32);
   QuantizedX tiled = QuantizedX(37, 208, GlobalScope::vector, 5);
   tiled.q = QuantizedMatrix(
       {.rows = 37, .cols = 208, .layout = ScaleLayout::tiled_128x4, .scope = GlobalScope::vector});
@@ -42,16 +42,16 @@ TEST_F(CudaGemm, OfQuantizedRowsReadsEveryScaleLayout) {
   relayout_scales({x.q.scales(), 37 * 13}, ScaleLayout::linear,
                   {tiled.q.scales(), static_cast<std::size_t>(tiled.q.shape().scale_bytes())},
                   ScaleLayout::tiled_128x4, 37, 13);
-  EXPECT_TRUE(same_bits(run(Form::one, tiled, w, DType::f32).host, want.host));
+  EXPECT_TRUE(same_bits(run(GemmForm::dense, tiled, w, DType::f32).host, want.host));
 }
 
 /// One product with many tiles: what it should be is worked out once.
-void expect_tiles(const DenseX& x, const Weights& w, DType type, std::span<const GemmTile> tiles,
-                  const std::string& what) {
+void expect_tiles(const DenseX& x, const Weights& w, DType type,
+                  std::span<const KernelConfig> tiles, const std::string& what) {
   const MatrixView whole = x.part(0, x.rows(), 0, w.k);
   const Sums sums = sums_of(whole, w.group(0));
-  for (const GemmTile& t : tiles) {
-    const Output out = run(Form::one, x, w, type, {.tile = t}, {}, {}, 8);
+  for (const KernelConfig& t : tiles) {
+    const Output out = run(GemmForm::dense, x, w, type, {.kernel = t}, {}, {}, 8);
     EXPECT_LE(worst_tensor_core_error(sums, whole, w.group(0), out.part(0, x.rows(), 0, w.n),
                                       w.alpha_of(0, kAlpha), w.bias_of(0)),
               1)
@@ -74,15 +74,15 @@ TEST_F(CudaGemm, IsRightWithEveryTile) {
 TEST_F(CudaGemm, IsRightWhereBlocksTakeManyTiles) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   for (const std::int64_t k : {16, 128, 400}) {
-    std::vector<GemmTile> tiles = all_tiles(k);
-    std::erase_if(tiles, [](const GemmTile& t) { return t.splits > 2; });
+    std::vector<KernelConfig> tiles = all_tiles(k);
+    std::erase_if(tiles, [](const KernelConfig& t) { return t.split_k > 2; });
     tiles.push_back({});
     for (const DType out : {DType::bf16, DType::f32})
       expect_tiles(DenseX(700, k, DType::bf16, seed),
                    Weights(1, 3160, k, GlobalScope::vector, seed), out, tiles,
                    "K = " + std::to_string(k) + " seed " + std::to_string(seed));
   }
-  const std::vector<GemmTile> large = whole_tiles();
+  const std::vector<KernelConfig> large = whole_tiles();
   expect_tiles(DenseX(1500, 528, DType::bf16, seed),
                Weights(1, 3160, 528, GlobalScope::vector, seed), DType::bf16, large,
                "seed " + std::to_string(seed));
@@ -102,8 +102,8 @@ TEST_F(CudaGemm, OfTwoPartsHasTheBitsOfOne) {
   const Weights w(1, kN, kK, GlobalScope::vector, seed);
   const DenseX x(m, kK, DType::bf16, seed);
   EXPECT_TRUE(
-      same_bits(run(Form::one, x, w, DType::bf16, {.batch_invariant = true}, {}, {}, 8).host,
-                run(Form::one, x, w, DType::bf16, {.tile = {128, 128, 1}}, {}, {}, 8).host))
+      same_bits(run(GemmForm::dense, x, w, DType::bf16, {.batch_invariant = true}, {}, {}, 8).host,
+                run(GemmForm::dense, x, w, DType::bf16, {.kernel = {128, 128, 1}}, {}, {}, 8).host))
       << "seed " << seed;
 }
 
@@ -114,8 +114,9 @@ TEST_F(CudaGemm, StripsOf16RowsGiveTheBitsOfThoseOf32) {
     const Weights w(1, 520, k, GlobalScope::vector, seed);
     const DenseX x(5, k, DType::bf16, seed);
     for (const int tokens : {2, 8})
-      EXPECT_TRUE(same_bits(run(Form::one, x, w, DType::f32, {.tile = {tokens, 16, 1}}).host,
-                            run(Form::one, x, w, DType::f32, {.tile = {tokens, 32, 1}}).host))
+      EXPECT_TRUE(
+          same_bits(run(GemmForm::dense, x, w, DType::f32, {.kernel = {tokens, 16, 1}}).host,
+                    run(GemmForm::dense, x, w, DType::f32, {.kernel = {tokens, 32, 1}}).host))
           << tokens << " tokens, K = " << k << " seed " << seed;
   }
 }
@@ -125,10 +126,11 @@ TEST_F(CudaGemm, GivesTheSameBytesEveryTime) {
   for (const std::int64_t k : {2064, 1984}) {
     const Weights w(1, 520, k, GlobalScope::vector, seed);
     const DenseX x(150, k, DType::bf16, seed);
-    for (const GemmTile& t : all_tiles(k)) {
-      const Output first = run(Form::one, x, w, DType::f32, {.tile = t});
+    for (const KernelConfig& t : all_tiles(k)) {
+      const Output first = run(GemmForm::dense, x, w, DType::f32, {.kernel = t});
       for (int repeat = 0; repeat < 5; ++repeat)
-        EXPECT_TRUE(same_bits(run(Form::one, x, w, DType::f32, {.tile = t}).host, first.host))
+        EXPECT_TRUE(
+            same_bits(run(GemmForm::dense, x, w, DType::f32, {.kernel = t}).host, first.host))
             << name_of(t) << " K = " << k;
     }
   }
@@ -139,11 +141,11 @@ TEST_F(CudaGemm, BatchInvariantGivesARowTheSameBitsWhateverTheNumberOfRows) {
   for (const Shape& s : {Shape{200, 720}, Shape{2112, 512}}) {
     const Weights w(1, s.n, s.k, GlobalScope::vector, seed);
     const DenseX x(600, s.k, DType::bf16, 3 * seed);  // no gaps
-    const Output all = run(Form::one, x, w, DType::f32, {.batch_invariant = true});
+    const Output all = run(GemmForm::dense, x, w, DType::f32, {.batch_invariant = true});
     for (const std::int64_t rows : {1, 2, 7, 16, 33, 64, 129, 300, 513}) {
       DenseX few(rows, s.k, DType::bf16, 3);
       copy(x.part(600 - rows, rows, 0, s.k), few.memory.span());
-      const Output part = run(Form::one, few, w, DType::f32, {.batch_invariant = true});
+      const Output part = run(GemmForm::dense, few, w, DType::f32, {.batch_invariant = true});
       for (std::int64_t r = 0; r < rows; ++r)
         ASSERT_EQ(
             std::memcmp(part.part(r, 1, 0, s.n).data, all.part(600 - rows + r, 1, 0, s.n).data,
@@ -169,23 +171,23 @@ TEST_F(CudaGemm, TheNextProductMayStartAtAnyStep) {
   for (int i = 0; i <= kProducts; ++i) x.emplace_back(DType::bf16, kRowsOfX, kSize, kGpu);
   const DenseX first(kRowsOfX, kSize, DType::bf16, seed);
   copy(first.part(0, kRowsOfX, 0, kSize), x[0].span());
-  const auto last_of = [&](const GemmTile& t, bool one_by_one) {
+  const auto last_of = [&](const KernelConfig& t, bool one_by_one) {
     for (int i = 1; i <= kProducts; ++i) copy(poison.view(), x[static_cast<std::size_t>(i)].span());
     for (std::size_t i = 0; i < kProducts; ++i) {
-      gemm_into(x[i].view(), weights[i].packed, x[i + 1].span(), {.alpha = 0.02f, .tile = t});
+      multiply(x[i].view(), weights[i].packed, x[i + 1].span(), {.alpha = 0.02f, .kernel = t});
       if (one_by_one) synchronize(kGpu);
     }
     return to_device(x[kProducts].view(), {});
   };
-  for (GemmTile t :
-       {GemmTile{2, 16, 1}, GemmTile{2, 128, 1}, GemmTile{8, 16, 1}, GemmTile{8, 64, 1},
-        GemmTile{16, 64, 1}, GemmTile{16, 128, 1}, GemmTile{8, 128, 2}, GemmTile{16, 64, 2},
-        GemmTile{32, 128, 4}, GemmTile{64, 64, 2}, GemmTile{64, 128, 1}, GemmTile{64, 128, 2},
-        GemmTile{64, 192, 1}}) {
+  for (KernelConfig t : {KernelConfig{2, 16, 1}, KernelConfig{2, 128, 1}, KernelConfig{8, 16, 1},
+                         KernelConfig{8, 64, 1}, KernelConfig{16, 64, 1}, KernelConfig{16, 128, 1},
+                         KernelConfig{8, 128, 2}, KernelConfig{16, 64, 2}, KernelConfig{32, 128, 4},
+                         KernelConfig{64, 64, 2}, KernelConfig{64, 128, 1},
+                         KernelConfig{64, 128, 2}, KernelConfig{64, 192, 1}}) {
     for (const auto& [next, early] :
          {std::pair{0, 0}, {1, 1}, {2, 3}, {5, 0}, {8, 2}, {11, 4}, {1000, 1000}, {0, 1}, {5, 3}}) {
-      t.next = next;
-      t.early = early;
+      t.launch_dependents_step = next;
+      t.prefetch_stages = stages(early);
       const Matrix want = last_of(t, true);
       for (std::int64_t i = 0; i < kRowsOfX * kSize; ++i)
         ASSERT_TRUE(std::isfinite(BF16{want.data<std::uint16_t>()[i]}.to_float())) << name_of(t);
@@ -208,12 +210,13 @@ TEST_F(CudaGemm, PacksTheBytesOfTheCpu) {
               .rows = 3 * n, .cols = k, .axis = axis, .layout = layout, .scope = scope};
           if (axis == BlockAxis::columns) std::swap(shape.rows, shape.cols);
           const QuantizedMatrix w = random_weights(shape, seed);
-          const FragmentWeights cpu = pack_fragments(w.view(), 3);
-          const FragmentWeights gpu = pack_fragments(to_device(w.view(), kGpu).view(), 3);
-          ASSERT_EQ(bytes_of(gpu), bytes_of(cpu)) << n << "x" << k << " seed " << seed;
-          ASSERT_EQ(bytes_of(to_device(cpu, kGpu)), bytes_of(cpu));
+          HostFragments cpu = pack_on_host(w.view(), 3);
+          const PackedWeights gpu = pack_weights(to_device(w.view(), kGpu).view(), {.groups = 3});
+          ASSERT_EQ(bytes_of(gpu), cpu.bytes) << n << "x" << k << " seed " << seed;
+          // Uploaded as it is, and packed there.
+          ASSERT_EQ(bytes_of(pack_weights(w.view(), {.groups = 3, .device = kGpu})), cpu.bytes);
           for (std::int64_t g = 0; g < 3; ++g)
-            ASSERT_TRUE(to_device(unpack_fragments(gpu, g).view(), {}) == unpack_fragments(cpu, g));
+            ASSERT_TRUE(to_device(unpack_weights(gpu, g).view(), {}) == unpack_on_host(cpu, g));
         }
 }
 
@@ -223,16 +226,15 @@ TEST_F(CudaGemm, PackingFindsOrClearsBadScales) {
     host.scales()[69 * 6 + 5] = host.scales()[30 * 6 + 1] = static_cast<std::uint8_t>(bad);
     const QuantizedMatrix w = to_device(host.view(), kGpu);
     try {
-      pack_fragments(w.view());
+      pack_weights(w.view());
       ADD_FAILURE() << bad;
     } catch (const ValueError& e) {
-      EXPECT_NE(std::string(e.what()).find("row 30, block 1"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("output 30, block 1"), std::string::npos) << e.what();
     }
-    FragmentWeights packed(1, 70, 96, GlobalScope::tensor, kGpu);
-    pack_fragments_into(w.view(), packed);
+    const PackedWeights packed = pack_weights(w.view(), {.check_scales = false});
     QuantizedMatrix cleared = to_device(host.view(), {});
     cleared.scales()[69 * 6 + 5] = cleared.scales()[30 * 6 + 1] = 0;
-    EXPECT_EQ(bytes_of(packed), bytes_of(pack_fragments(cleared.view())));
+    EXPECT_EQ(bytes_of(packed), pack_on_host(cleared.view()).bytes);
   }
 }
 
@@ -244,8 +246,8 @@ TEST_F(CudaGemm, SeesOneWrongScale) {
     copy(right.view(), w.q.span());
     ++w.q.scales()[at];
     ASSERT_LE(w.q.scales()[at], E4M3::kMaxBits);
-    w.packed = pack_fragments(to_device(w.q.view(), kGpu).view());
-    const Output out = run(Form::one, x, w, DType::f32);
+    w.packed = pack_weights(to_device(w.q.view(), kGpu).view());
+    const Output out = run(GemmForm::dense, x, w, DType::f32);
     EXPECT_GT(error_of(x, 0, 5, 0, 480, right.view(), out.part(0, 5, 0, 72), kAlpha, {}), 1);
     EXPECT_LE(error_of(x, 0, 5, 0, 480, w.q.view(), out.part(0, 5, 0, 72), kAlpha, {}), 1);
   }
@@ -253,85 +255,101 @@ TEST_F(CudaGemm, SeesOneWrongScale) {
 
 TEST_F(CudaGemm, RefusesWhatItCannotDo) {
   const Weights w(2, 72, 64, GlobalScope::tensor, 4);
-  const FragmentWeights one = pack_fragments(to_device(w.q.view(), kGpu).view());
+  const PackedWeights one = pack_weights(to_device(w.q.view(), kGpu).view());
   const auto on_gpu = [](DType t, std::int64_t r, std::int64_t c) { return Matrix(t, r, c, kGpu); };
   const Matrix x = on_gpu(DType::bf16, 4, 64);
   Matrix out = on_gpu(DType::f32, 4, 144), host(DType::f32, 4, 144);
   const Matrix x_host(DType::bf16, 4, 64), x_f32 = on_gpu(DType::f32, 4, 64),
                                            wide = on_gpu(DType::bf16, 4, 80);
-  gemm_into(x.view(), one, out.span());
-  EXPECT_THROW(gemm_into(x_host.view(), one, out.span()), DeviceError);
-  EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = {8, 64, 1, -1}}), ValueError);
-  EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = {8, 64, 1, 0, -1}}), ValueError);
-  EXPECT_THROW(gemm_into(x.view(), one, host.span()), DeviceError);
-  EXPECT_THROW(gemm_into(x_f32.view(), one, out.span()), ValueError);
-  EXPECT_THROW(gemm_into(wide.view(), one, out.span()), ShapeError);
-  EXPECT_THROW(gemm_into(x.view(), w.packed, out.span()), ShapeError);
-  EXPECT_THROW(gemm_into(x.view(), one, on_gpu(DType::f32, 4, 72).span()), ShapeError);
-  EXPECT_THROW(gemm_into(x.view(), one, on_gpu(DType::f32, 5, 144).span()), ShapeError);
+  multiply(x.view(), one, out.span());
+  EXPECT_THROW(multiply(x_host.view(), one, out.span()), DeviceError);
+  EXPECT_THROW(multiply(x.view(), one, host.span()), DeviceError);
+  EXPECT_THROW(multiply(x_f32.view(), one, out.span()), ValueError);
+  EXPECT_THROW(multiply(wide.view(), one, out.span()), ShapeError);
+  EXPECT_THROW(multiply(x.view(), w.packed, out.span()), ShapeError);
+  EXPECT_THROW(multiply(x.view(), one, on_gpu(DType::f32, 4, 72).span()), ShapeError);
+  EXPECT_THROW(multiply(x.view(), one, on_gpu(DType::f32, 5, 144).span()), ShapeError);
   MatrixView odd = wide.view();
   odd.cols = 64;
   odd.stride = 68;
-  EXPECT_THROW(gemm_into(odd, one, out.span()), ShapeError);
+  EXPECT_THROW(multiply(odd, one, out.span()), ShapeError);
   odd = wide.view();
   odd.cols = 64;
   odd.data = wide.data<char>() + 2;
-  EXPECT_THROW(gemm_into(odd, one, out.span()), ShapeError);
+  EXPECT_THROW(multiply(odd, one, out.span()), ShapeError);
   odd.data = nullptr;
-  EXPECT_THROW(gemm_into(odd, one, out.span()), ShapeError);
+  EXPECT_THROW(multiply(odd, one, out.span()), ShapeError);
   const Array<float> floats(std::vector<float>(3), kGpu);
-  EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.group_alpha = floats.span()}), ShapeError);
-  EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.bias = floats.span()}), ShapeError);
-  for (const GemmTile& t : {GemmTile{24, 64, 1}, GemmTile{256, 64, 2}, GemmTile{96, 64, 1},
-                            GemmTile{160, 128, 4}, GemmTile{192, 128, 8}, GemmTile{64, 192, 4}})
-    EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = t}), ValueError);
-  EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.tile = {2, 64, 2}}), ValueError);
-  EXPECT_THROW(gemm_into(x.view(), one, out.span(), {.batch_invariant = true, .tile = {8, 64, 1}}),
+  EXPECT_THROW(multiply(x.view(), one, out.span(), {.group_alpha = floats.span()}), ShapeError);
+  EXPECT_THROW(multiply(x.view(), one, out.span(), {.bias = floats.span()}), ShapeError);
+  for (const KernelConfig& t :
+       {KernelConfig{24, 64, 1}, KernelConfig{256, 64, 2}, KernelConfig{96, 64, 1},
+        KernelConfig{160, 128, 4}, KernelConfig{192, 128, 8}, KernelConfig{64, 192, 4}})
+    EXPECT_THROW(multiply(x.view(), one, out.span(), {.kernel = t}), ValueError);
+  EXPECT_THROW(multiply(x.view(), one, out.span(), {.kernel = {2, 64, 2}}), ValueError);
+  EXPECT_THROW(multiply(x.view(), one, out.span(), {.batch_invariant = true, .kernel = {8, 64, 1}}),
                ValueError);
   const QuantizedMatrix q({.rows = 4, .cols = 64}, kGpu);
-  EXPECT_THROW(gemm_into(q.view(), one, out.span(), {}), ShapeError);  // no workspace
+  const GemmPlan w4a4 = plan_gemm(one, {.m = 4, .scheme = Scheme::nvfp4, .out = DType::f32});
+  EXPECT_THROW(gemm(w4a4, {.x = q.view(), .weights = one, .out = out.span()}), ShapeError)
+      << "no workspace";
   const Array<std::int32_t> ends({1, 2, 3}, kGpu);
   Matrix half = on_gpu(DType::f32, 4, 72);
-  EXPECT_THROW(grouped_gemm_into(x.view(), w.packed, {}, ends.span(), half.span()), ShapeError);
+  const auto grouped = [&](std::span<const std::int32_t> from, std::span<const std::int32_t> to) {
+    multiply(x.view(), w.packed, half.span(),
+             {.form = GemmForm::grouped, .row_ends = to, .row_starts = from});
+  };
+  EXPECT_THROW(grouped({}, ends.span()), ShapeError);
+  EXPECT_THROW(grouped(ends.span(), ends.span().first(2)), ShapeError);
+  EXPECT_THROW(multiply(wide.view(), w.packed, out.span(), {.form = GemmForm::every_group}),
+               ShapeError);
   EXPECT_THROW(
-      grouped_gemm_into(x.view(), w.packed, ends.span(), ends.span().first(2), half.span()),
-      ShapeError);
-  EXPECT_THROW(gemm_every_group_into(wide.view(), w.packed, out.span()), ShapeError);
-  const FragmentWeights many(1025, 1, 16, GlobalScope::tensor, kGpu);
-  const Array<std::int32_t> many_ends(std::vector<std::int32_t>(1025), kGpu);
-  EXPECT_THROW(grouped_gemm_into(on_gpu(DType::bf16, 4, 16).view(), many, {}, many_ends.span(),
-                                 on_gpu(DType::f32, 4, 1).span()),
-               UnsupportedError);
+      plan_gemm({.m = 4, .n = 1, .k = 16, .groups = 1025, .form = GemmForm::grouped}, kGpu),
+      UnsupportedError);
   synchronize(kGpu);
 }
 
 /// Everything that may run in a graph, on memory that stays where it is.
 struct GraphWork {
   static constexpr std::int64_t kM = 70, kN = 200, kK = 336, kG = 4;
-  QuantizedMatrix w_source = poisoned({.rows = kN, .cols = kK}, kGpu);
-  FragmentWeights w{kG, kN, kK, GlobalScope::tensor, kGpu},
-      one{1, kN, kK, GlobalScope::tensor, kGpu};
+  QuantizedMatrix w_source = poisoned({.rows = kG * kN, .cols = kK}, kGpu);
+  // What is packed, in memory that stays.
+  PackedShape w_shape{.groups = kG, .rows = kN, .cols = kK, .device = kGpu},
+      one_shape{.rows = kN, .cols = kK, .device = kGpu};
+  Matrix w_memory{DType::f32, 1, w_shape.memory_bytes() / 4, kGpu},
+      one_memory{DType::f32, 1, one_shape.memory_bytes() / 4, kGpu};
   QuantizedMatrix q{{.rows = kM, .cols = kK, .scope = GlobalScope::vector}, kGpu};
-  Matrix x{DType::bf16, kM, kK, kGpu}, space{DType::bf16, kM, kK, kGpu};
+  Matrix x{DType::bf16, kM, kK, kGpu}, space{DType::f32, kM, kK, kGpu};
   Matrix y{DType::bf16, kM, kN, kGpu}, y4{DType::f32, kM, kN, kGpu};
   Matrix grouped{DType::bf16, kM, kN, kGpu}, every{DType::f16, kM, kG* kN, kGpu};
   Array<std::int32_t> ends{std::vector<std::int32_t>{5, 5, 40, 70}, kGpu};
 
+  static std::span<std::byte> bytes_of(Matrix& m) {
+    return {m.data<std::byte>(), static_cast<std::size_t>(m.view().size() * 4)};
+  }
   void fill(std::uint64_t seed) {
-    copy(weights(kN, kK, seed).view(), w_source.span());
+    copy(weights(kG * kN, kK, seed).view(), w_source.span());
     copy(activations(kM, kK, seed, GlobalScope::vector).view(), q.span());
     copy(make(Fill::gaussian, kM, kK, seed, DType::bf16).view(), x.span());
     synchronize(kGpu);
   }
   void run(Stream stream) {
-    for (std::int64_t g = 0; g < kG; ++g) pack_fragments_into(w_source.view(), w, g, stream);
-    pack_fragments_into(w_source.view(), one, 0, stream);
-    TensorCoreGemmOptions o{.stream = stream};
-    gemm_into(x.view(), one, y.span(), o);
-    grouped_gemm_into(x.view(), w, {}, ends.span(), grouped.span(), o);
-    gemm_every_group_into(x.view(), w, every.span(), o);
-    o.workspace = {space.data<std::byte>(), static_cast<std::size_t>(kM * kK * 2)};
-    gemm_into(q.view(), one, y4.span(), o);
+    PackOptions pack{
+        .groups = kG, .memory = bytes_of(w_memory), .check_scales = false, .stream = stream};
+    const PackedWeights w = pack_weights(w_source.view(), pack);
+    pack.groups = 1;
+    pack.memory = bytes_of(one_memory);
+    QuantizedView first = w_source.view();
+    first.shape.rows = kN;
+    const PackedWeights one = pack_weights(first, pack);
+    GpuOptions o{.workspace = bytes_of(space), .stream = stream};
+    multiply(x.view(), one, y.span(), o);
+    multiply(q.view(), one, y4.span(), o);
+    o.form = GemmForm::every_group;
+    multiply(x.view(), w, every.span(), o);
+    o.form = GemmForm::grouped;
+    o.row_ends = ends.span();
+    multiply(x.view(), w, grouped.span(), o);
   }
   Result result() const {
     Result r;
@@ -368,8 +386,10 @@ TEST_F(CudaGemm, RunsInAGraph) {
       EXPECT_EQ(difference(work.result(), want), "") << "seed " << seed;
     }
     const Matrix host = to_device(work.x.view(), {}), y = to_device(work.y.view(), {});
-    const QuantizedMatrix w = to_device(work.w_source.view(), {});
-    EXPECT_LE(worst_tensor_core_error(host.view(), w.view(), y.view()), 1);
+    const QuantizedMatrix all = to_device(work.w_source.view(), {});
+    QuantizedView w = all.view();
+    w.shape.rows = GraphWork::kN;
+    EXPECT_LE(worst_tensor_core_error(host.view(), w, y.view()), 1);
   }
   EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);

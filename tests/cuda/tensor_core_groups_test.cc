@@ -27,8 +27,8 @@ struct Groups {
 
 template <class X>
 void expect_groups(const X& x, const Weights& w, const Groups& groups, DType type,
-                   const TensorCoreGemmOptions& o, const std::string& what) {
-  const Output out = run(Form::grouped, x, w, type, o, groups.starts, groups.ends,
+                   const GpuOptions& o, const std::string& what) {
+  const Output out = run(GemmForm::grouped, x, w, type, o, groups.starts, groups.ends,
                          w.n % 8 == 0 ? 8 : 5);  // stores are wide if they can
   std::int64_t row = 0;
   for (std::size_t g = 0; g < groups.ends.size(); ++g) {
@@ -68,13 +68,13 @@ TEST_F(CudaGemm, GroupedIsRightWithEveryTile) {
   const Weights w(9, 136, 528, GlobalScope::vector, seed);
   const DenseX x(groups.rows, 528, DType::bf16, seed);
   int early = 0;
-  for (GemmTile t : all_tiles(528)) {
-    t.early = early++ % 4;
+  for (KernelConfig t : all_tiles(528)) {
+    t.prefetch_stages = stages(early++ % 4);
     const std::string what = name_of(t) + " seed " + std::to_string(seed);
     for (const DType type : {DType::f32, DType::bf16})
-      expect_groups(x, w, groups, type, {.tile = t}, what);
+      expect_groups(x, w, groups, type, {.kernel = t}, what);
     expect_groups(QuantizedX(groups.rows, 528, GlobalScope::vector, seed), w, groups, DType::bf16,
-                  {.tile = t}, what + " quantized");
+                  {.kernel = t}, what + " quantized");
   }
 }
 
@@ -89,13 +89,14 @@ TEST_F(CudaGemm, GroupsOfFewRowsThenManyHaveTheBitsOfSmallTiles) {
       const Weights w(264, n, k, GlobalScope::vector, seed);
       const DenseX x(rows, k, DType::bf16, seed);
       for (const DType type : {DType::bf16, DType::f32}) {
-        const Output want = run(Form::grouped, x, w, type, {.tile = {32, 128, 1}}, {}, ends, 8);
+        const Output want =
+            run(GemmForm::grouped, x, w, type, {.kernel = {32, 128, 1}}, {}, ends, 8);
         for (const int tokens : {48, 64, 96, 128, 144})
           for (int repeat = 0; repeat < 10; ++repeat) {
-            const GemmTile t{tokens, n, 1};
-            if (!cuda::is_kernel(config_of(t))) break;
-            ASSERT_TRUE(
-                same_bits(run(Form::grouped, x, w, type, {.tile = t}, {}, ends, 8).host, want.host))
+            const KernelConfig t{tokens, n, 1};
+            if (!cuda::is_kernel(t)) break;
+            ASSERT_TRUE(same_bits(
+                run(GemmForm::grouped, x, w, type, {.kernel = t}, {}, ends, 8).host, want.host))
                 << name_of(t) << " K = " << k << " seed " << seed;
           }
       }
@@ -116,11 +117,11 @@ TEST_F(CudaGemm, GroupsOfWholeAndOtherTilesHaveTheBitsOfSmallTiles) {
     for (const DType type : {DType::bf16, DType::f16}) {
       const Weights w(groups, n, k, GlobalScope::vector, seed);
       const DenseX x(rows, k, type, seed);
-      const Output want = run(Form::grouped, x, w, type, {.tile = {32, 128, 1}}, {}, ends, 8);
-      for (const GemmTile& t : whole_tiles())
+      const Output want = run(GemmForm::grouped, x, w, type, {.kernel = {32, 128, 1}}, {}, ends, 8);
+      for (const KernelConfig& t : whole_tiles())
         for (int repeat = 0; repeat < 3; ++repeat)
-          ASSERT_TRUE(
-              same_bits(run(Form::grouped, x, w, type, {.tile = t}, {}, ends, 8).host, want.host))
+          ASSERT_TRUE(same_bits(run(GemmForm::grouped, x, w, type, {.kernel = t}, {}, ends, 8).host,
+                                want.host))
               << name_of(t) << " N = " << n << " K = " << k << " seed " << seed;
     }
 }
@@ -128,18 +129,19 @@ TEST_F(CudaGemm, GroupsOfWholeAndOtherTilesHaveTheBitsOfSmallTiles) {
 TEST_F(CudaGemm, OfNoRowsInAnyGroupWritesNothing) {
   const Weights w(5, 72, 64, GlobalScope::tensor, 1);
   const DenseX x(20, 64, DType::bf16, 1);
-  for (const GemmTile& t : {GemmTile{}, GemmTile{2, 32, 1}, GemmTile{8, 64, 1}, GemmTile{8, 128, 4},
-                            GemmTile{128, 128, 1}}) {
-    const Output out = run(Form::grouped, x, w, DType::bf16, {.tile = t}, {}, {0, 0, 0, 0, 0});
+  for (const KernelConfig& t : {KernelConfig{}, KernelConfig{2, 32, 1}, KernelConfig{8, 64, 1},
+                                KernelConfig{8, 128, 4}, KernelConfig{128, 128, 1}}) {
+    const Output out =
+        run(GemmForm::grouped, x, w, DType::bf16, {.kernel = t}, {}, {0, 0, 0, 0, 0});
     for (std::int64_t r = 0; r < 20; ++r) ASSERT_TRUE(out.untouched(r, 0));
   }
 }
 
 template <class X>
 void expect_every_group(const X& x, const Weights& w, DType type, const std::string& what,
-                        const GemmTile& tile = {}) {
-  const Output out = run(Form::every_group, x, w, type, {.tile = tile}, {}, {},
-                         w.n % 8 == 0 && tile.rows != 0 ? 8 : 5);
+                        const KernelConfig& tile = {}) {
+  const Output out = run(GemmForm::every_group, x, w, type, {.kernel = tile}, {}, {},
+                         w.n % 8 == 0 && tile.n != 0 ? 8 : 5);
   for (std::int64_t g = 0; g < w.groups; ++g)
     EXPECT_LE(error_of(x, 0, x.rows(), x.cols == w.k ? 0 : g * w.k, w.k, w.group(g),
                        out.part(0, x.rows(), g * w.n, w.n), w.alpha_of(g, kAlpha), w.bias_of(g)),
@@ -166,7 +168,7 @@ TEST_F(CudaGemm, OfEveryGroupIsRightWithEveryTile) {
   const std::uint64_t seed = 4 * fresh_seed() + 1;
   for (const std::int64_t m : {1, 2, 19, 150})
     for (const bool shared : {false, true})
-      for (const GemmTile& t : all_tiles(576)) {
+      for (const KernelConfig& t : all_tiles(576)) {
         const Weights w(3, 136, 576, GlobalScope::vector, seed);
         const std::string what = name_of(t) + " seed " + std::to_string(seed);
         expect_every_group(DenseX(m, shared ? 576 : 3 * 576, DType::bf16, seed), w, DType::bf16,
@@ -176,12 +178,12 @@ TEST_F(CudaGemm, OfEveryGroupIsRightWithEveryTile) {
 
 TEST_F(CudaGemm, OfGroupsWritesNothingBesideColumnsThatAreNoMultipleOfEight) {
   const std::uint64_t seed = 4 * fresh_seed();
-  for (const GemmTile& t : {GemmTile{}, GemmTile{2, 64, 1}, GemmTile{16, 32, 1},
-                            GemmTile{16, 128, 1}, GemmTile{64, 128, 1}}) {
+  for (const KernelConfig& t : {KernelConfig{}, KernelConfig{2, 64, 1}, KernelConfig{16, 32, 1},
+                                KernelConfig{16, 128, 1}, KernelConfig{64, 128, 1}}) {
     const Weights w(2, 12, 64, GlobalScope::vector, seed);
     const DenseX x(40, 64, DType::bf16, seed);
     // Rows of 16 columns, all of them aligned: run() looks at the four behind each row.
-    run(Form::grouped, x, w, DType::bf16, {.tile = t}, {}, {25, 40}, 4);
+    run(GemmForm::grouped, x, w, DType::bf16, {.kernel = t}, {}, {25, 40}, 4);
   }
 }
 

@@ -1,6 +1,6 @@
 // Products whose rows have the weights that a routing names. Skipped without a Hopper GPU.
 #include "nvfp4/activation.h"
-#include "nvfp4/tensor_core_swiglu.h"
+#include "quantizers/encode_block.h"
 #include "tensor_core_cases.h"
 
 namespace nvfp4::test {
@@ -48,24 +48,25 @@ struct PlacedChoices {
 
 /// Calls f(x, options) with all that goes with the weights on the GPU.
 template <class X, class F>
-void with_factors(const X& x, const Weights& w, TensorCoreGemmOptions o, F&& f) {
+void with_factors(const X& x, const Weights& w, GpuOptions o, F&& f) {
   const Array<float> alpha(w.alpha, kGpu), bias(w.bias, kGpu);
   o.alpha = kAlpha;
-  o.ends_settled = x.rows() % 2 == 0;  // copies are complete
+  o.row_ends_settled = x.rows() % 2 == 0;  // copies are complete
   o.group_alpha = alpha.span();
   o.bias = bias.span();
   x.on_gpu(o, f);
 }
 
 template <class X>
-Output run_routed(const X& x, const Weights& w, const Choices& c, DType type,
-                  const TensorCoreGemmOptions& o) {
+Output run_routed(const X& x, const Weights& w, const Choices& c, DType type, const GpuOptions& o) {
   const PlacedChoices there(c);
   Placed out = poisoned(type, c.rows() + 2, w.n, w.n + (w.n % 8 == 0 ? 8 : 5), kGpu);
   MatrixSpan span = out.span;
   span.rows = c.rows();
-  with_factors(x, w, o, [&](auto view, const TensorCoreGemmOptions& all) {
-    routed_gemm_into(view, w.packed, there.routing, span, all);
+  with_factors(x, w, o, [&](auto view, const GpuOptions& all) {
+    GpuOptions routed = all;
+    routed.routing = &there.routing;
+    multiply(view, w.packed, span, routed);
   });
   Output result{to_device(out.memory.view(), {}), c.rows(), w.n};
   result.expect_untouched_outside();
@@ -73,8 +74,8 @@ Output run_routed(const X& x, const Weights& w, const Choices& c, DType type,
 }
 
 template <class X>
-void expect_routed(const X& x, const Weights& w, const Choices& c, DType type,
-                   const TensorCoreGemmOptions& o, const std::string& what) {
+void expect_routed(const X& x, const Weights& w, const Choices& c, DType type, const GpuOptions& o,
+                   const std::string& what) {
   const Output out = run_routed(x, w, c, type, o);
   const bool of_token = x.rows() == c.tokens;
   for (std::int64_t r = 0; r < c.rows(); ++r) {
@@ -114,8 +115,8 @@ TEST_F(CudaGemm, RoutedIsRight) {
       }
 }
 
-std::vector<GemmTile> routed_tiles(std::int64_t k, bool swiglu = false) {
-  std::vector<GemmTile> tiles;
+std::vector<KernelConfig> routed_tiles(std::int64_t k, bool swiglu = false) {
+  std::vector<KernelConfig> tiles;
   for (const int rows : {32, 64, 128, 224})
     if (cuda::is_possible({.k = k, .routed = true, .swiglu = swiglu}, {1, rows, 1}))
       tiles.push_back({1, rows, 1});
@@ -125,12 +126,12 @@ std::vector<GemmTile> routed_tiles(std::int64_t k, bool swiglu = false) {
 TEST_F(CudaGemm, RoutedIsRightWithEveryTile) {
   const std::uint64_t seed = 12 * fresh_seed() + 3;
   for (const std::int64_t k : {528, 1536})
-    for (const GemmTile& t : routed_tiles(k)) {
+    for (const KernelConfig& t : routed_tiles(k)) {
       const Weights w(9, 136, k, GlobalScope::vector, seed);
       const Choices c(6, 4, 9, seed);
       const std::string what = name_of(t) + " " + choices_name(c, seed);
-      expect_routed(DenseX(6, k, DType::bf16, seed), w, c, DType::bf16, {.tile = t}, what);
-      expect_routed(QuantizedX(24, k, GlobalScope::vector, seed), w, c, DType::f32, {.tile = t},
+      expect_routed(DenseX(6, k, DType::bf16, seed), w, c, DType::bf16, {.kernel = t}, what);
+      expect_routed(QuantizedX(24, k, GlobalScope::vector, seed), w, c, DType::f32, {.kernel = t},
                     what + " quantized");
     }
 }
@@ -138,13 +139,13 @@ TEST_F(CudaGemm, RoutedIsRightWithEveryTile) {
 TEST_F(CudaGemm, RoutedSwigluHasTheBitsOfItsSteps) {
   std::uint64_t seed = 12 * fresh_seed();
   for (const std::int64_t k : {80, 1536})
-    for (const GemmTile& t : routed_tiles(k, true))
+    for (const KernelConfig& t : routed_tiles(k, true))
       for (const int interleave : {0, 8}) {
         constexpr std::int64_t kOutputs = 80;
         const Choices c(3, 5, 4, ++seed);
         const Weights w(4, 2 * kOutputs, k, GlobalScope::vector, seed);
-        const FragmentWeights fused =
-            pack_gate_up_fragments(to_device(w.q.view(), kGpu).view(), {interleave}, 4);
+        const PackedWeights fused = pack_weights(to_device(w.q.view(), kGpu).view(),
+                                                 {.groups = 4, .gate_up = GateUp{interleave}});
         const PlacedChoices there(c);
         const DenseX x(seed % 2 ? 3 : 15, k, DType::bf16, seed);
         const std::string what = name_of(t) + " " + choices_name(c, seed);
@@ -159,11 +160,16 @@ TEST_F(CudaGemm, RoutedSwigluHasTheBitsOfItsSteps) {
         q.global = {globals_there.span().data(), globals.size(), kGpu};
         Placed y = poisoned(DType::bf16, 15, kOutputs, kOutputs + 5, kGpu);
         QuantizedMatrix codes = poisoned(shape, kGpu), chained_codes = poisoned(shape, kGpu);
-        with_factors(x, w, {.tile = t}, [&](auto view, const TensorCoreGemmOptions& o) {
-          routed_gemm_into(view, w.packed, there.routing, sums.span(), o);
-          const TensorCoreSwigluOptions options{.limit = 0.5f, .gemm = o};
-          routed_swiglu_gemm_into(view, fused, there.routing, y.span, options);
-          routed_swiglu_gemm_quantize_into(view, fused, there.routing, codes.span(), q, options);
+        with_factors(x, w, {.kernel = t}, [&](auto view, const GpuOptions& o) {
+          GpuOptions routed = o;
+          routed.routing = &there.routing;
+          routed.limit = 0.5f;
+          multiply(view, w.packed, sums.span(), routed);
+          routed.epilogue = Epilogue::swiglu;
+          multiply(view, fused, y.span, routed);
+          routed.epilogue = Epilogue::swiglu_quantize;
+          routed.out_global = q.global;
+          multiply(view, fused, codes.span(), routed);
         });
         const SwigluOptions steps{.interleave = interleave, .limit = 0.5f};
         swiglu_into(sums.view(), chained.span(), steps);
@@ -203,29 +209,30 @@ TEST_F(CudaGemm, RoutedRefusesWhatItCannotDo) {
   const PlacedChoices there(c);
   const Matrix x(DType::bf16, 2, 64, kGpu), three(DType::bf16, 3, 64, kGpu);
   Matrix y(DType::bf16, 8, 32, kGpu), two(DType::bf16, 2, 32, kGpu);
-  EXPECT_NO_THROW(routed_gemm_into(x.view(), w.packed, there.routing, y.span()));
-  EXPECT_THROW(routed_gemm_into(three.view(), w.packed, there.routing, y.span()), ShapeError);
-  EXPECT_THROW(routed_gemm_into(x.view(), w.packed, there.routing, two.span()), ShapeError);
-  EXPECT_THROW(
-      routed_gemm_into(x.view(), w.packed, there.routing, y.span(), {.batch_invariant = true}),
-      ValueError);
-  EXPECT_THROW(routed_gemm_into(x.view(), w.packed, there.routing, y.span(), {.tile = {16, 64, 2}}),
-               ValueError);
+  const auto routed = [&](const Matrix& from, Matrix& to, GpuOptions o = {}) {
+    if (o.routing == nullptr) o.routing = &there.routing;
+    multiply(from.view(), w.packed, to.span(), o);
+  };
+  EXPECT_NO_THROW(routed(x, y));
+  EXPECT_THROW(routed(three, y), ShapeError);
+  EXPECT_THROW(routed(x, two), ShapeError);
+  EXPECT_THROW(routed(x, y, {.batch_invariant = true}), ValueError);
+  EXPECT_THROW(routed(x, y, {.kernel = {16, 64, 2}}), ValueError);
   const Weights one(1, 32, 64, GlobalScope::tensor, 1);
-  EXPECT_NO_THROW(gemm_into(x.view(), one.packed, two.span()));
-  EXPECT_THROW(gemm_into(x.view(), one.packed, two.span(), {.tile = {1, 64, 1}}), ValueError);
+  EXPECT_NO_THROW(multiply(x.view(), one.packed, two.span()));
+  EXPECT_THROW(multiply(x.view(), one.packed, two.span(), {.kernel = {1, 64, 1}}), ValueError);
   constexpr std::int64_t kTooDeep = kMostRoutedDepth + 16;
-  const Weights deep(3, 32, kTooDeep, GlobalScope::tensor, 1);
-  const Matrix deep_x(DType::bf16, 2, kTooDeep, kGpu);
-  EXPECT_THROW(routed_gemm_into(deep_x.view(), deep.packed, there.routing, y.span()),
-               UnsupportedError);
-  EXPECT_THROW(routed_swiglu_gemm_into(x.view(), w.packed, there.routing, y.span()), ValueError);
+  EXPECT_THROW(
+      plan_gemm({.m = 8, .n = 32, .k = kTooDeep, .groups = 3, .form = GemmForm::routed, .top_k = 4},
+                kGpu),
+      UnsupportedError);
+  EXPECT_THROW(routed(x, y, {.epilogue = Epilogue::swiglu}), ValueError);
   Routing routing = there.routing;
   routing.ids = nullptr;
-  EXPECT_THROW(routed_gemm_into(x.view(), w.packed, routing, y.span()), ShapeError);
+  EXPECT_THROW(routed(x, y, {.routing = &routing}), ShapeError);
   routing = there.routing;
   routing.id_stride = 3;
-  EXPECT_THROW(routed_gemm_into(x.view(), w.packed, routing, y.span()), ShapeError);
+  EXPECT_THROW(routed(x, y, {.routing = &routing}), ShapeError);
   synchronize(kGpu);
 }
 

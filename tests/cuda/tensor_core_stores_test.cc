@@ -13,13 +13,13 @@ TEST_F(CudaGemm, OfFewRowsIsRightWithEveryTileThatCopiesJustThose) {
       ++seed;
       const Weights w(1, 200, k, GlobalScope::vector, seed);
       const DenseX x(m, k, DType::bf16, seed);
-      for (const GemmTile& t : all_tiles(k)) {
-        if (t.tokens > 16) continue;
-        if (k > 720 && t.rows > 16) continue;  // whose stages are many in every other test
+      for (const KernelConfig& t : all_tiles(k)) {
+        if (t.m > 16) continue;
+        if (k > 720 && t.n > 16) continue;  // whose stages are many in every other test
         const std::string what = name_of({w.n, k}, m, seed) + " " + name_of(t);
-        expect_product(x, w, DType::bf16, {.tile = t}, 8, what);
-        const Output one = run(Form::one, x, w, DType::bf16, {.tile = t}, {}, {}, 8);
-        const Output group = run(Form::grouped, x, w, DType::bf16, {.tile = t}, {},
+        expect_product(x, w, DType::bf16, {.kernel = t}, 8, what);
+        const Output one = run(GemmForm::dense, x, w, DType::bf16, {.kernel = t}, {}, {}, 8);
+        const Output group = run(GemmForm::grouped, x, w, DType::bf16, {.kernel = t}, {},
                                  {static_cast<std::int32_t>(m)}, 8);
         EXPECT_TRUE(same_bits(one.host, group.host)) << what << " as a group";
       }
@@ -31,8 +31,8 @@ TEST_F(CudaGemm, OfQuantizedRowsStoresWholeTiles) {
   const Weights w(1, 328, 272, GlobalScope::vector, seed);
   for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
     for (const std::int64_t m : {74, 150, 600})  // of the first two not every warpgroup has rows
-      for (const GemmTile& t : whole_tiles())
-        expect_product(QuantizedX(m, 272, scope, seed), w, DType::bf16, {.tile = t}, 8,
+      for (const KernelConfig& t : whole_tiles())
+        expect_product(QuantizedX(m, 272, scope, seed), w, DType::bf16, {.kernel = t}, 8,
                        std::to_string(m) + " " + name_of(t) + " seed " + std::to_string(seed));
 }
 
@@ -47,7 +47,7 @@ TEST_F(CudaGemm, OfTwoPartsIsRightOnBothSides) {
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   const Weights w(1, kN, kK, GlobalScope::vector, seed);
   const DenseX x(m, kK, DType::bf16, seed);
-  const Output out = run(Form::one, x, w, DType::bf16, {}, {}, {}, 8);
+  const Output out = run(GemmForm::dense, x, w, DType::bf16, {}, {}, {}, 8);
   for (const std::int64_t row : {std::int64_t{0}, parts[0].rows - kSome / 2, m - kSome})
     EXPECT_LE(error_of(x, row, kSome, 0, kK, w.group(0), out.part(row, kSome, 0, kN),
                        w.alpha_of(0, kAlpha), w.bias_of(0)),

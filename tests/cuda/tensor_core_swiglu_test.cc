@@ -1,8 +1,7 @@
 // Products that end in SwiGLU have the bits of the product, SwiGLU and quantization one after the
 // other. Skipped without a Hopper GPU.
-#include "nvfp4/tensor_core_swiglu.h"
-
 #include "nvfp4/activation.h"
+#include "quantizers/encode_block.h"
 #include "tensor_core_cases.h"
 
 namespace nvfp4::test {
@@ -11,16 +10,17 @@ namespace {
 /// Gate and up, packed as they are and for SwiGLU, and all that both products are told.
 struct GateUpCase {
   Weights w;
-  FragmentWeights fused;
+  PackedWeights fused;
   GateUp order;
   float limit;
-  GemmTile tile = {};
+  KernelConfig kernel = {};
   bool batch_invariant = false;
 
   GateUpCase(std::int64_t groups, std::int64_t outputs, std::int64_t k, int interleave,
              std::uint64_t seed)
       : w(groups, 2 * outputs, k, seed % 3 ? GlobalScope::vector : GlobalScope::tensor, seed),
-        fused(pack_gate_up_fragments(to_device(w.q.view(), kGpu).view(), {interleave}, groups)),
+        fused(pack_weights(to_device(w.q.view(), kGpu).view(),
+                           {.groups = groups, .gate_up = GateUp{interleave}})),
         order{interleave},
         limit(seed % 5 ? std::numeric_limits<float>::infinity() : 0.5f) {}
   std::int64_t outputs() const { return w.n / 2; }
@@ -33,15 +33,21 @@ struct Rows {
 
 /// Calls f(options) with alpha, bias and groups of the case on the GPU.
 template <class F>
-void with_options(const GateUpCase& c, const Rows& rows, TensorCoreGemmOptions o, F&& f) {
+void with_options(const GateUpCase& c, const Rows& rows, GpuOptions o, F&& f) {
   const Array<float> alpha(c.w.alpha, kGpu), bias(c.w.bias, kGpu);
   const Array<std::int32_t> starts(rows.starts, kGpu), ends(rows.ends, kGpu);
   o.alpha = kAlpha;
   o.group_alpha = alpha.span();
   o.bias = bias.span();
-  o.tile = c.tile;
+  o.kernel = c.kernel;
   o.batch_invariant = c.batch_invariant;
-  f(o, starts.span(), ends.span());
+  o.limit = c.limit;
+  if (!rows.ends.empty()) {
+    o.form = GemmForm::grouped;
+    o.row_starts = starts.span();
+    o.row_ends = ends.span();
+  }
+  f(o);
   synchronize(kGpu);
 }
 
@@ -50,13 +56,9 @@ template <class X>
 Matrix sums_of(const GateUpCase& c, const X& x, const Rows& rows) {
   Matrix sums(DType::f32, x.rows(), c.w.n, kGpu);
   copy(Matrix(DType::f32, x.rows(), c.w.n).view(), sums.span());
-  x.on_gpu({}, [&](auto view, const TensorCoreGemmOptions& base) {
-    with_options(c, rows, base, [&](const auto& o, auto starts, auto ends) {
-      if (rows.ends.empty())
-        gemm_into(view, c.w.packed, sums.span(), o);
-      else
-        grouped_gemm_into(view, c.w.packed, starts, ends, sums.span(), o);
-    });
+  x.on_gpu({}, [&](auto view, const GpuOptions& base) {
+    with_options(c, rows, base,
+                 [&](const GpuOptions& o) { multiply(view, c.w.packed, sums.span(), o); });
   });
   return sums;
 }
@@ -78,12 +80,10 @@ void expect_stored(const GateUpCase& c, const X& x, DType type, const Rows& rows
   Placed y = poisoned(type, m + 2, n, n + (c.w.n % 3 ? 8 : 5), kGpu);
   MatrixSpan span = y.span;
   span.rows = m;
-  x.on_gpu({}, [&](auto view, const TensorCoreGemmOptions& base) {
-    with_options(c, rows, base, [&](const auto& o, auto starts, auto ends) {
-      if (rows.ends.empty())
-        swiglu_gemm_into(view, c.fused, span, {.limit = c.limit, .gemm = o});
-      else
-        grouped_swiglu_gemm_into(view, c.fused, starts, ends, span, {.limit = c.limit, .gemm = o});
+  x.on_gpu({}, [&](auto view, const GpuOptions& base) {
+    with_options(c, rows, base, [&](GpuOptions o) {
+      o.epilogue = Epilogue::swiglu;
+      multiply(view, c.fused, span, o);
     });
   });
   const Output out{to_device(y.memory.view(), {}), m, n};
@@ -120,13 +120,11 @@ void expect_quantized(const GateUpCase& c, const X& x, ScaleLayout layout, Globa
   QuantizedMatrix chained = poisoned(shape, kGpu), fused = poisoned(shape, kGpu);
   swiglu_quantize_into(sums.view(), chained.span(),
                        {.interleave = c.order.interleave, .limit = c.limit}, q);
-  x.on_gpu({}, [&](auto view, const TensorCoreGemmOptions& base) {
-    with_options(c, rows, base, [&](const auto& o, auto starts, auto ends) {
-      const TensorCoreSwigluOptions options{.limit = c.limit, .gemm = o};
-      if (rows.ends.empty())
-        swiglu_gemm_quantize_into(view, c.fused, fused.span(), q, options);
-      else
-        grouped_swiglu_gemm_quantize_into(view, c.fused, starts, ends, fused.span(), q, options);
+  x.on_gpu({}, [&](auto view, const GpuOptions& base) {
+    with_options(c, rows, base, [&](GpuOptions o) {
+      o.epilogue = Epilogue::swiglu_quantize;
+      o.out_global = q.global;
+      multiply(view, c.fused, fused.span(), o);
     });
   });
   QuantizedMatrix want = to_device(chained.view(), {}), got = to_device(fused.view(), {});
@@ -169,8 +167,8 @@ TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWithEveryTile) {
     for (const int interleave : {0, 8}) {
       GateUpCase c(1, 176, 720, interleave, seed + static_cast<std::uint64_t>(m));
       const DenseX x(m, 720, DType::bf16, seed);
-      for (const GemmTile& t : all_tiles(720, true)) {
-        c.tile = t;
+      for (const KernelConfig& t : all_tiles(720, true)) {
+        c.kernel = t;
         const std::string what = name_of(t) + " seed " + std::to_string(seed);
         expect_stored(c, x, DType::bf16, {}, what);
         expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, what);
@@ -185,8 +183,8 @@ TEST_F(CudaGemm, SwigluOfFewRowsHasTheBitsOfItsStepsWithEveryTile) {
     for (const int interleave : {0, 8}) {
       GateUpCase c(1, 176, 704, interleave, seed + static_cast<std::uint64_t>(m));
       const DenseX x(m, 704, DType::bf16, seed);
-      for (const GemmTile& t : all_tiles(704, true)) {
-        c.tile = t;
+      for (const KernelConfig& t : all_tiles(704, true)) {
+        c.kernel = t;
         const std::string what = name_of(t) + " seed " + std::to_string(seed);
         expect_stored(c, x, DType::bf16, {}, what);
         expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, what);
@@ -210,11 +208,12 @@ TEST_F(CudaGemm, SwigluOfGroupsHasTheBitsOfItsSteps) {
       const std::int64_t k = interleave == 0 ? 272 : 1552;
       GateUpCase c(6, 80, k, interleave, ++seed);
       const std::string what = "seed " + std::to_string(seed);
-      for (const GemmTile& t :
-           {GemmTile{}, GemmTile{64, 128, 1}, GemmTile{16, 64, 2}, GemmTile{96, 128, 1},
-            GemmTile{256, 64, 1}, GemmTile{64, 192, 1}, GemmTile{128, 192, 2}, GemmTile{48, 192, 1},
-            GemmTile{128, 128, 1}, GemmTile{144, 128, 1}}) {
-        c.tile = t;
+      for (const KernelConfig& t :
+           {KernelConfig{}, KernelConfig{64, 128, 1}, KernelConfig{16, 64, 2},
+            KernelConfig{96, 128, 1}, KernelConfig{256, 64, 1}, KernelConfig{64, 192, 1},
+            KernelConfig{128, 192, 2}, KernelConfig{48, 192, 1}, KernelConfig{128, 128, 1},
+            KernelConfig{144, 128, 1}}) {
+        c.kernel = t;
         DenseX x(300, k, DType::bf16, seed);
         for (const std::int64_t last : {4, 37, 59, 189, 298}) enlarge_row(x, last, k);
         expect_stored(c, x, DType::bf16, rows, what);
@@ -243,8 +242,8 @@ TEST_F(CudaGemm, SwigluHasTheBitsOfItsStepsWhereBlocksTakeManyTiles) {
   DenseX x(1500, 272, DType::bf16, seed);
   for (std::int64_t row = 5; row < 1500; row += 97) enlarge_row(x, row, 272);
   x.memory.data<std::uint16_t>()[20 * x.memory.cols() + 1] = 0x7FC0;
-  for (const GemmTile& t : whole_tiles()) {
-    c.tile = t;
+  for (const KernelConfig& t : whole_tiles()) {
+    c.kernel = t;
     const std::string what = name_of(t) + " seed " + std::to_string(seed);
     expect_stored(c, x, DType::bf16, {}, what);
     expect_quantized(c, x, ScaleLayout::linear, GlobalScope::vector, {}, what);
@@ -260,19 +259,20 @@ TEST_F(CudaGemm, SwigluRefusesWhatItCannotDo) {
   Matrix y(DType::bf16, 4, 32, kGpu), wide(DType::bf16, 4, 64, kGpu);
   QuantizedMatrix q({.rows = 4, .cols = 32}, kGpu);
   const GlobalScale one{1, 1};
-  const QuantizeOptions given{.global = {&one, 1}};
-  EXPECT_THROW(gemm_into(x.view(), c.fused, wide.span()), ValueError);
-  EXPECT_THROW(swiglu_gemm_into(x.view(), c.w.packed, y.span()), ValueError);
-  EXPECT_THROW(swiglu_gemm_into(x.view(), c.fused, wide.span()), ShapeError);
-  EXPECT_THROW(swiglu_gemm_into(x.view(), two.fused, y.span()), ShapeError);
-  EXPECT_THROW(swiglu_gemm_into(x.view(), c.fused, y.span(), {.limit = 0}), ValueError);
-  EXPECT_THROW(swiglu_gemm_quantize_into(x.view(), c.fused, q.span(), {}), ValueError);
-  EXPECT_THROW(swiglu_gemm_quantize_into(x.view(), c.fused, q.span(),
-                                         {.quantizer = Quantizer::mse, .global = {&one, 1}}),
+  const GpuOptions stored{.epilogue = Epilogue::swiglu},
+      quantized{.epilogue = Epilogue::swiglu_quantize, .out_global = {&one, 1}};
+  EXPECT_THROW(multiply(x.view(), c.fused, wide.span()), ValueError);
+  EXPECT_THROW(multiply(x.view(), c.w.packed, y.span(), stored), ValueError);
+  EXPECT_THROW(multiply(x.view(), c.fused, wide.span(), stored), ShapeError);
+  EXPECT_THROW(multiply(x.view(), two.fused, y.span(), stored), ShapeError);
+  EXPECT_THROW(multiply(x.view(), c.fused, y.span(), {.epilogue = Epilogue::swiglu, .limit = 0}),
                ValueError);
+  EXPECT_THROW(multiply(x.view(), c.fused, q.span(), {.epilogue = Epilogue::swiglu_quantize}),
+               ValueError)
+      << "measured";
   QuantizedMatrix narrow({.rows = 4, .cols = 16}, kGpu);
-  EXPECT_THROW(swiglu_gemm_quantize_into(x.view(), c.fused, narrow.span(), given), ShapeError);
-  EXPECT_NO_THROW(swiglu_gemm_quantize_into(x.view(), c.fused, q.span(), given));
+  EXPECT_THROW(multiply(x.view(), c.fused, narrow.span(), quantized), ShapeError);
+  EXPECT_NO_THROW(multiply(x.view(), c.fused, q.span(), quantized));
   synchronize(kGpu);
 }
 
@@ -280,12 +280,12 @@ TEST_F(CudaGemm, PacksGateAndUpAsTheCpuDoes) {
   for (const int interleave : {0, 2, 8})
     for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector}) {
       const QuantizedMatrix w = random_weights({.rows = 3 * 96, .cols = 208, .scope = scope}, 5);
-      const FragmentWeights cpu = pack_gate_up_fragments(w.view(), {interleave}, 3);
-      const FragmentWeights gpu =
-          pack_gate_up_fragments(to_device(w.view(), kGpu).view(), {interleave}, 3);
-      EXPECT_EQ(bytes_of(gpu), bytes_of(cpu));
+      HostFragments cpu = pack_on_host(w.view(), 3, GateUp{interleave});
+      const PackedWeights gpu =
+          pack_weights(w.view(), {.groups = 3, .gate_up = GateUp{interleave}, .device = kGpu});
+      EXPECT_EQ(bytes_of(gpu), cpu.bytes);
       for (std::int64_t g = 0; g < 3; ++g)
-        EXPECT_TRUE(to_device(unpack_fragments(gpu, g).view(), {}) == unpack_fragments(cpu, g));
+        EXPECT_TRUE(to_device(unpack_weights(gpu, g).view(), {}) == unpack_on_host(cpu, g));
     }
 }
 

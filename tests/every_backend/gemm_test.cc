@@ -45,11 +45,11 @@ TEST_P(GemmOnEveryBackend, W4A16StaysWithinItsErrorBound) {
         const auto scope = seed % 2 ? GlobalScope::tensor : GlobalScope::vector;
         const PackedWeights w = pack_weights(weights(s.n, s.k, seed, scope).view());
         const std::vector<float> bias = test::random_floats(static_cast<std::size_t>(s.n), seed);
-        const GemmOptions o{.alpha = seed % 5 ? 1.0f : 0.37f,
-                            .bias = seed % 4 ? std::span<const float>{} : bias,
-                            .batch_invariant = batch_invariant,
-                            .backend = GetParam()};
-        const Matrix y = gemm(x.view(), w, to, o);
+        const test::ProductOptions o{.alpha = seed % 5 ? 1.0f : 0.37f,
+                                     .bias = seed % 4 ? std::span<const float>{} : bias,
+                                     .batch_invariant = batch_invariant,
+                                     .backend = GetParam()};
+        const Matrix y = test::product(x.view(), w, to, o);
         ASSERT_LE(worst_error(x.view(), w, y.view(), o.alpha, o.bias), 1.0)
             << describe(s) << " " << dtype_name(in) << " -> " << dtype_name(to);
       }
@@ -75,7 +75,7 @@ TEST_P(GemmOnEveryBackend, W4A16StaysWithinItsErrorBoundWhereABlockSpansManyBina
         for (std::int64_t i = 0; i < w.shape().code_bytes(); ++i)
           if (rng() % 2) w.codes()[i] &= rng() % 2 ? 0xF0 : 0x0F;
         const PackedWeights packed = pack_weights(w.view());
-        const Matrix y = gemm(x.view(), packed, DType::f32, {.backend = GetParam()});
+        const Matrix y = test::product(x.view(), packed, DType::f32, {.backend = GetParam()});
         ASSERT_LE(worst_error(x.view(), packed, y.view()), 1.0)
             << dtype_name(in) << ", " << most << " binades, M = " << m;
       }
@@ -90,10 +90,10 @@ TEST_P(GemmOnEveryBackend, W4A4StaysWithinItsErrorBound) {
         const QuantizedMatrix x = activations(s.m, s.k, seed, x_scope);
         const PackedWeights w = pack_weights(weights(s.n, s.k, seed, w_scope).view());
         const std::vector<float> bias = test::random_floats(static_cast<std::size_t>(s.n), seed);
-        const GemmOptions o{.alpha = seed % 5 ? 1.0f : -1.7f,
-                            .bias = seed % 4 ? std::span<const float>{} : bias,
-                            .backend = GetParam()};
-        const Matrix y = gemm(x.view(), w, to, o);
+        const test::ProductOptions o{.alpha = seed % 5 ? 1.0f : -1.7f,
+                                     .bias = seed % 4 ? std::span<const float>{} : bias,
+                                     .backend = GetParam()};
+        const Matrix y = test::product(x.view(), w, to, o);
         ASSERT_LE(worst_error(x.view(), w, y.view(), o.alpha, o.bias), 1.0)
             << describe(s) << " -> " << dtype_name(to);
       }
@@ -107,10 +107,10 @@ TEST_P(GemmOnEveryBackend, W4A4GivesTheReferenceBits) {
       const QuantizedMatrix x = activations(s.m, s.k, seed, scope);
       const PackedWeights w = pack_weights(weights(s.n, s.k, seed, scope).view());
       const std::vector<float> bias = test::random_floats(static_cast<std::size_t>(s.n), seed);
-      GemmOptions o{.alpha = 0.7f, .bias = bias, .backend = "reference"};
-      const Matrix want = gemm(x.view(), w, to, o);
+      test::ProductOptions o{.alpha = 0.7f, .bias = bias, .backend = "reference"};
+      const Matrix want = test::product(x.view(), w, to, o);
       o.backend = GetParam();
-      ASSERT_TRUE(same_bits(gemm(x.view(), w, to, o), want))
+      ASSERT_TRUE(same_bits(test::product(x.view(), w, to, o), want))
           << describe(s) << " -> " << dtype_name(to);
     }
 }
@@ -131,7 +131,8 @@ TEST_P(GemmOnEveryBackend, W4A4BlockPartialsAreExact) {
     fill(w);
     for (int i = 0; i < 8; ++i)  // the largest magnitudes of either sign
       x.codes()[i] = 0x77, w.codes()[i] = 0x77, w.codes()[8 + i] = 0xFF;
-    const Matrix y = gemm(x.view(), pack_weights(w.view()), DType::f32, {.backend = GetParam()});
+    const Matrix y =
+        test::product(x.view(), pack_weights(w.view()), DType::f32, {.backend = GetParam()});
     const test::Table xs = test::values_of(x.view()), ws = test::values_of(w.view());
     for (std::int64_t r = 0; r < m; ++r)
       for (std::int64_t n = 0; n < w.shape().rows; ++n) {
@@ -157,12 +158,12 @@ TEST_P(GemmOnEveryBackend, OneWrongScaleInOneBlockBreaksTheBound) {
           to == DType::f32 ? (scale < 0x7E ? scale + 1 : scale - 1) : scale ^ 0x20);
       const PackedWeights wrong = pack_weights(w.view());
       const QuantizedMatrix q = activations(s.m, s.k, seed);
-      const Matrix y4 = gemm(q.view(), wrong, to, {.backend = GetParam()});
+      const Matrix y4 = test::product(q.view(), wrong, to, {.backend = GetParam()});
       EXPECT_LE(worst_error(q.view(), wrong, y4.view()), 1.0);
       EXPECT_GT(worst_error(q.view(), right, y4.view()), 1.0) << "W4A4 " << dtype_name(to);
       for (const DType in : kDTypes) {
         const Matrix x = make(Fill::gaussian, s.m, s.k, seed, in);
-        const Matrix y16 = gemm(x.view(), wrong, to, {.backend = GetParam()});
+        const Matrix y16 = test::product(x.view(), wrong, to, {.backend = GetParam()});
         EXPECT_LE(worst_error(x.view(), wrong, y16.view()), 1.0);
         EXPECT_GT(worst_error(x.view(), right, y16.view()), 1.0) << "W4A16 " << dtype_name(to);
       }
@@ -179,14 +180,14 @@ TEST_P(GemmOnEveryBackend, ThreadsDoNotChangeTheResult) {
     for (const std::int64_t m : {std::int64_t{1}, s.m}) {
       QuantizedView part = q.view();
       part.shape.rows = m;
-      Matrix y = gemm(part, w, DType::f32, {.backend = GetParam()});
+      Matrix y = test::product(part, w, DType::f32, {.backend = GetParam()});
       if (threads == 1)
         one.push_back(std::move(y));
       else
         EXPECT_TRUE(same_bits(y, one[m == 1 ? 0 : 4]));
       for (const DType in : kDTypes) {
         const Matrix x = make(Fill::student, m, s.k, 4, in);
-        Matrix z = gemm(x.view(), w, DType::f32, {.backend = GetParam()});
+        Matrix z = test::product(x.view(), w, DType::f32, {.backend = GetParam()});
         if (threads == 1)
           one.push_back(std::move(z));
         else
@@ -213,15 +214,16 @@ void expect_same_columns(const std::string& backend, std::int64_t n, std::int64_
     v.scales += n0 * (k / kBlock);
     parts.push_back(pack_weights(v));
   }
-  const GemmOptions o{.backend = backend};
+  const test::ProductOptions o{.backend = backend};
   for (const int threads : {1, 2, 5})
     for (const std::int64_t m : rows) {
       const auto check = [&](const auto& x, const std::string& what) {
         set_threads(threads);
-        const Matrix y = gemm(x, w, DType::f32, o);
+        const Matrix y = test::product(x, w, DType::f32, o);
         set_threads(1);
         for (std::int64_t n0 = 0; n0 < n; n0 += alone) {
-          const Matrix part = gemm(x, parts[static_cast<std::size_t>(n0 / alone)], DType::f32, o);
+          const Matrix part =
+              test::product(x, parts[static_cast<std::size_t>(n0 / alone)], DType::f32, o);
           for (std::int64_t r = 0; r < m; ++r)
             ASSERT_EQ(
                 std::memcmp(part.data<float>() + r * part.cols(), y.data<float>() + r * n + n0,
@@ -250,13 +252,13 @@ TEST_P(GemmOnEveryBackend, AColumnHasTheSameBitsWhateverIsBesideIt) {
 TEST_P(GemmOnEveryBackend, BatchInvarianceGivesARowTheSameBitsAtAnyM) {
   const std::int64_t n = 49, k = 1104, most = 140;
   const PackedWeights w = pack_weights(weights(n, k, 8).view());
-  const GemmOptions o{.batch_invariant = true, .backend = GetParam()};
+  const test::ProductOptions o{.batch_invariant = true, .backend = GetParam()};
   const QuantizedMatrix q = activations(most, k, 8);
-  const Matrix all4 = gemm(q.view(), w, DType::f32, o);
+  const Matrix all4 = test::product(q.view(), w, DType::f32, o);
   for (const std::int64_t m : {1, 2, 3, 7, 8, 9, 16, 31, 64, 65, 139}) {
     QuantizedView part = q.view();
     part.shape.rows = m;
-    const Matrix y = gemm(part, w, DType::f32, o);
+    const Matrix y = test::product(part, w, DType::f32, o);
     EXPECT_EQ(std::memcmp(y.data<float>(), all4.data<float>(),
                           static_cast<std::size_t>(m * n) * sizeof(float)),
               0)
@@ -264,11 +266,11 @@ TEST_P(GemmOnEveryBackend, BatchInvarianceGivesARowTheSameBitsAtAnyM) {
   }
   for (const DType in : kDTypes) {
     const Matrix x = make(Fill::gaussian, most, k, 2, in);
-    const Matrix all = gemm(x.view(), w, DType::f32, o);
+    const Matrix all = test::product(x.view(), w, DType::f32, o);
     for (const std::int64_t m : {1, 2, 3, 7, 8, 9, 16, 31, 64, 65, 139}) {
       MatrixView part = x.view();
       part.rows = m;
-      const Matrix y = gemm(part, w, DType::f32, o);
+      const Matrix y = test::product(part, w, DType::f32, o);
       EXPECT_EQ(std::memcmp(y.data<float>(), all.data<float>(),
                             static_cast<std::size_t>(m * n) * sizeof(float)),
                 0)
@@ -289,7 +291,7 @@ TEST_P(GemmOnEveryBackend, ReadsStridedRowsAndWritesNothingElse) {
     std::memset(out.data<char>(), 0x5A, bytes);
     MatrixSpan part = out.span();
     part.cols = n;
-    gemm_into(x, w, part, {.backend = GetParam()});
+    test::product_into(x, w, part, {.backend = GetParam()});
     EXPECT_LE(worst_error(x, w, part), 1.0);
     for (std::int64_t r = 0; r < m; ++r)
       for (std::int64_t i = (r * (n + 19) + n) * dtype_size(to);
@@ -304,7 +306,7 @@ TEST_P(GemmOnEveryBackend, NaNAndInfinityReachTheRowsTheyBelongTo) {
   for (const DType in : kDTypes) {
     Matrix x = make(Fill::gaussian, m, k, 4, in);
     test::set(x.span(), 1, 17, NAN);
-    const Matrix y = gemm(x.view(), w, DType::f32, {.backend = GetParam()});
+    const Matrix y = test::product(x.view(), w, DType::f32, {.backend = GetParam()});
     for (std::int64_t c = 0; c < n; ++c) {
       EXPECT_TRUE(std::isfinite(y.view().at(0, c)));
       EXPECT_TRUE(std::isnan(y.view().at(1, c)));
@@ -316,8 +318,8 @@ TEST_P(GemmOnEveryBackend, NaNAndInfinityReachTheRowsTheyBelongTo) {
     for (const std::int64_t rows : {std::int64_t{1}, m, std::int64_t{21}}) {
       Matrix x = make(Fill::gaussian, rows, k, 4, in);
       test::set(x.span(), rows / 2, 17, -INFINITY);
-      const Matrix y = gemm(x.view(), w, DType::f32, {.backend = GetParam()});
-      const Matrix want = gemm(x.view(), w, DType::f32, {.backend = "reference"});
+      const Matrix y = test::product(x.view(), w, DType::f32, {.backend = GetParam()});
+      const Matrix want = test::product(x.view(), w, DType::f32, {.backend = "reference"});
       for (std::int64_t r = 0; r < rows; ++r)
         for (std::int64_t c = 0; c < n; ++c) {
           ASSERT_EQ(std::fpclassify(y.view().at(r, c)), std::fpclassify(want.view().at(r, c)));
@@ -328,7 +330,7 @@ TEST_P(GemmOnEveryBackend, NaNAndInfinityReachTheRowsTheyBelongTo) {
     }
   QuantizedMatrix q = activations(m, k, 4);
   q.scales()[1 * (k / 16) + 2] = E4M3::kNaN;  // poisons the product of its block
-  const Matrix y = gemm(q.view(), w, DType::f32, {.backend = GetParam()});
+  const Matrix y = test::product(q.view(), w, DType::f32, {.backend = GetParam()});
   for (std::int64_t c = 0; c < n; ++c) {
     EXPECT_TRUE(std::isfinite(y.view().at(0, c)));
     EXPECT_TRUE(std::isnan(y.view().at(1, c)));
@@ -345,7 +347,8 @@ TEST_P(GemmOnEveryBackend, BigSumsAreScaledBeforeTheyAreRounded) {
   std::memset(w.scales(), 0x7E, static_cast<std::size_t>(w.shape().scale_bytes()));
   x.global_scale()[0] = 0x1p-20f;
   w.global_scale()[0] = 0x1p-10f;
-  const Matrix y = gemm(x.view(), pack_weights(w.view()), DType::f16, {.backend = GetParam()});
+  const Matrix y =
+      test::product(x.view(), pack_weights(w.view()), DType::f16, {.backend = GetParam()});
   const float want = static_cast<float>(k) * 2688 * 2688 * 0x1p-30f;
   EXPECT_EQ(y.view().at(0, 2), FP16::from_float(want).to_float());
 }

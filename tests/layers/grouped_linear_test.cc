@@ -118,7 +118,7 @@ TEST(GroupedLinear, TakesRowsOfGroups) {
   const Stacked w;
   const auto list = split_groups(w.dense.view(), kG);
   const Matrix x = make(Fill::gaussian, 33, kK, 7);  // FP32: no sum is exact
-  const std::vector<std::int64_t> ends = {0, 28,
+  const std::vector<std::int32_t> ends = {0, 28,
                                           31};  // none, many and few rows, and rows of no group
   for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
     const GroupedLinear linear(list, {.scheme = scheme, .batch_invariant = true});
@@ -181,7 +181,7 @@ TEST(GroupedLinear, NamesWhatIsWrong) {
   Matrix y(DType::f32, 4, kG * kN), more(DType::f32, 9, kN);
   EXPECT_TRUE(
       contains(message_of<ShapeError>([&] { linear.forward_into(x.view(), y.span()); }), "160"));
-  const std::vector<std::int64_t> ends = {1, 2, 3}, falling = {2, 1, 3};
+  const std::vector<std::int32_t> ends = {1, 2, 3}, falling = {2, 1, 3};
   EXPECT_THROW(linear.forward_rows_into(many.view(), ends, more.span()), ShapeError);
   const Matrix few = make(Fill::gaussian, 3, kK, 7);
   Matrix out(DType::f32, 3, kN);

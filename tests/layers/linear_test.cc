@@ -95,8 +95,8 @@ TEST(Linear, JoinsWeightsThatKeepTheirGlobalScales) {
     EXPECT_EQ(first, y.cols());
   }
   // A global scale that all share stays one.
-  EXPECT_EQ(pack_weights(std::vector{a.view(), a.view()}).scope(), GlobalScope::tensor);
-  EXPECT_EQ(pack_weights(std::vector{a.view(), b.view()}).scope(), GlobalScope::vector);
+  EXPECT_EQ(pack_weights(std::vector{a.view(), a.view()}).shape().scope, GlobalScope::tensor);
+  EXPECT_EQ(pack_weights(std::vector{a.view(), b.view()}).shape().scope, GlobalScope::vector);
 }
 
 /// The layer's codes, scales and global scales are those of quantize() with `options`, and the
@@ -114,7 +114,7 @@ void expect_input(const Linear& linear, const PackedWeights& packed, const Matri
   EXPECT_TRUE(same(a.view().global_scale, want.global_scale(), 4 * want.shape().global_count()));
   const Matrix y = linear.forward(x, DType::f32);
   EXPECT_LE(worst_error(want.view(), packed, y.view()), 1.0);
-  EXPECT_TRUE(same_bits(y, gemm(want.view(), packed)));
+  EXPECT_TRUE(same_bits(y, test::product(want.view(), packed)));
   EXPECT_TRUE(same_bits(y, linear.forward(a, DType::f32)));
 }
 
@@ -168,10 +168,10 @@ TEST(Linear, SharesOneQuantizedActivation) {
   const Matrix x = make(Fill::gaussian, 7, kK, 12, DType::bf16);
   const std::vector<float> norm(kK, 1.5f);
   const QuantizedActivation shared = rms_norm_quantize(x.view(), norm);
-  EXPECT_TRUE(
-      same_bits(a.forward(shared, DType::f32), gemm(shared.view(), pack_weights(q.view()))));
-  EXPECT_TRUE(
-      same_bits(b.forward(shared, DType::f32), gemm(shared.view(), pack_weights(r.view()))));
+  EXPECT_TRUE(same_bits(a.forward(shared, DType::f32),
+                        test::product(shared.view(), pack_weights(q.view()))));
+  EXPECT_TRUE(same_bits(b.forward(shared, DType::f32),
+                        test::product(shared.view(), pack_weights(r.view()))));
 }
 
 TEST(Linear, DoesNotDependOnThreadsOrOnWhoElseCalls) {

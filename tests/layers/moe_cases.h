@@ -96,16 +96,16 @@ inline QuantizedMatrix row_of(const QuantizedView& q, std::int64_t t) {
 /// quantization as `down` says, a product.
 inline std::vector<float> naive_expert(const ExpertMatrices& e, const QuantizedView& row,
                                        float limit, const QuantizeOptions& down) {
-  const GemmOptions reference{.backend = "reference"};
-  const Matrix gate = gemm(row, pack_weights(e.gate.view()), DType::f32, reference);
-  const Matrix up = gemm(row, pack_weights(e.up.view()), DType::f32, reference);
+  const ProductOptions reference{.backend = "reference"};
+  const Matrix gate = product(row, pack_weights(e.gate.view()), DType::f32, reference);
+  const Matrix up = product(row, pack_weights(e.up.view()), DType::f32, reference);
   Matrix both(DType::f32, 1, 2 * gate.cols());
   std::copy_n(gate.data<float>(), gate.cols(), both.data<float>());
   std::copy_n(up.data<float>(), gate.cols(), both.data<float>() + gate.cols());
   QuantizeOptions o = down;
   o.backend = "reference";
   const QuantizedActivation h = swiglu_quantize(both.view(), {.limit = limit}, o);
-  const Matrix y = gemm(h.view(), pack_weights(e.down.view()), DType::f32, reference);
+  const Matrix y = product(h.view(), pack_weights(e.down.view()), DType::f32, reference);
   return {y.data<float>(), y.data<float>() + y.cols()};
 }
 
@@ -132,7 +132,7 @@ Matrix naive_moe(const MoeCase& c, const QuantizedView& x, float limit, Down&& d
 
 /// W4A16 on `backend`, one token and one expert at a time, batch-invariant.
 inline Matrix naive_moe(const MoeCase& c, const MatrixView& x, const MoeOptions& options) {
-  const GemmOptions gemm_options{.batch_invariant = true, .backend = options.backend};
+  const ProductOptions gemm_options{.batch_invariant = true, .backend = options.backend};
   Matrix out(DType::f32, x.rows, x.cols);
   for (std::int64_t t = 0; t < x.rows; ++t) {
     MatrixView row = x;
@@ -140,11 +140,11 @@ inline Matrix naive_moe(const MoeCase& c, const MatrixView& x, const MoeOptions&
     row.rows = 1;
     const auto add = [&](const ExpertMatrices& e, float weight) {
       const std::vector<QuantizedView> parts = {e.gate.view(), e.up.view()};
-      const Matrix both = gemm(row, pack_weights(parts), DType::f32, gemm_options);
+      const Matrix both = product(row, pack_weights(parts), DType::f32, gemm_options);
       Matrix h(options.intermediate, 1, both.cols() / 2);
       swiglu_into(both.view(), h.span(), {.limit = options.swiglu_limit},
                   {.backend = options.backend});
-      const Matrix y = gemm(h.view(), pack_weights(e.down.view()), DType::f32, gemm_options);
+      const Matrix y = product(h.view(), pack_weights(e.down.view()), DType::f32, gemm_options);
       for (std::int64_t i = 0; i < y.cols(); ++i)
         out.data<float>()[t * x.cols + i] += weight * y.data<float>()[i];
     };

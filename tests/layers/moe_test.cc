@@ -185,7 +185,7 @@ TEST(Moe, TakesTensorWideScalesMeasuredAtRunTime) {
           c.routed[static_cast<std::size_t>(c.ids[static_cast<std::size_t>(t * 3 + k)])];
       const QuantizedMatrix row = test::row_of(a.view(), t);
       const std::vector<QuantizedView> parts = {e.gate.view(), e.up.view()};
-      const Matrix both = gemm(row.view(), pack_weights(parts));
+      const Matrix both = test::product(row.view(), pack_weights(parts));
       Matrix h(DType::f32, 1, kI);
       swiglu_into(both.view(), h.span());
       largest = std::max(largest, amax(h.view()));

@@ -1,4 +1,4 @@
-// Packing for tensor cores, on the CPU. What the GPU packs is compared with this in tests/cuda.
+// The layout for tensor cores, on the CPU. What the GPU packs is compared with this in tests/cuda.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -10,8 +10,10 @@
 namespace nvfp4 {
 namespace {
 
-using test::bytes_of;
+using test::HostFragments;
+using test::pack_on_host;
 using test::random_weights;
+using test::unpack_on_host;
 
 /// What comes back of packed weights: axis rows, linear scales, no magnitude under a scale of 0.
 QuantizedMatrix expected(const QuantizedView& w) {
@@ -69,40 +71,11 @@ TEST(FragmentWeights, ComeBackFromEveryShapeAxisAndLayout) {
         s.layout = layouts[++seed % std::size(layouts)];
         s.scope = seed / 3 % 2 ? GlobalScope::vector : GlobalScope::tensor;
         const QuantizedMatrix w = random_weights(s, seed);
-        const FragmentWeights packed = pack_fragments(w.view());
-        EXPECT_EQ(packed.bytes(), round_up(n, 64) * round_up(k, 64) / 16 * 9);
-        EXPECT_TRUE(unpack_fragments(packed) == expected(w.view()))
+        HostFragments packed = pack_on_host(w.view());
+        EXPECT_EQ(packed.shape.bytes(), round_up(n, 64) * round_up(k, 64) / 16 * 9);
+        EXPECT_TRUE(unpack_on_host(packed) == expected(w.view()))
             << n << "x" << k << " " << layout_name(s.layout);
       }
-}
-
-TEST(FragmentWeights, LieInMemoryOfTheCallerToo) {
-  const QuantizedMatrix w =
-      random_weights({.rows = 140, .cols = 80, .scope = GlobalScope::vector}, 5);
-  const FragmentWeights own = pack_fragments(w.view(), 2);
-  struct alignas(16) Aligned {
-    std::uint8_t bytes[16];
-  };
-  std::vector<Aligned> memory(static_cast<std::size_t>(own.bytes() / 16) + 1, Aligned{{0xAA}});
-  std::vector<float> globals(140);
-  const std::span<std::uint8_t> tiles(memory[0].bytes, static_cast<std::size_t>(own.bytes()));
-  {
-    FragmentWeights lent(2, 70, 80, GlobalScope::vector, {}, tiles, globals);
-    for (const std::int64_t g : {0, 1})
-      pack_fragments_into(unpack_fragments(own, g).view(), lent, g);
-    const FragmentWeights moved = std::move(lent);
-    EXPECT_EQ(moved.data(), tiles.data());
-    EXPECT_TRUE(unpack_fragments(moved, 1) == unpack_fragments(own, 1));
-  }
-  EXPECT_EQ(std::memcmp(tiles.data(), own.data(), tiles.size()), 0) << "it is still there";
-  EXPECT_EQ(std::memcmp(globals.data(), own.global_scale(), 140 * sizeof(float)), 0);
-  EXPECT_EQ(memory.back().bytes[0], 0xAA);
-  const auto lend = [&](std::span<std::uint8_t> t, std::span<float> g) {
-    return FragmentWeights(2, 70, 80, GlobalScope::vector, {}, t, g);
-  };
-  EXPECT_THROW(lend(tiles.first(tiles.size() - 1), globals), ShapeError);
-  EXPECT_THROW(lend(tiles, std::span(globals).first(139)), ShapeError);
-  EXPECT_THROW(lend({tiles.data() + 1, tiles.size()}, globals), ShapeError);
 }
 
 TEST(FragmentWeights, KeepEveryScaleAndCode) {
@@ -111,7 +84,8 @@ TEST(FragmentWeights, KeepEveryScaleAndCode) {
     w.scales()[0] = static_cast<std::uint8_t>(scale);
     w.global_scale()[0] = 1;
     for (int i = 0; i < 8; ++i) w.codes()[i] = static_cast<std::uint8_t>((2 * i + 1) << 4 | 2 * i);
-    EXPECT_TRUE(unpack_fragments(pack_fragments(w.view())) == expected(w.view())) << scale;
+    HostFragments packed = pack_on_host(w.view());
+    EXPECT_TRUE(unpack_on_host(packed) == expected(w.view())) << scale;
   }
 }
 
@@ -123,35 +97,7 @@ TEST(FragmentWeights, ArePaddedWithZeros) {
     std::memcpy(grown.codes() + n * 64, w.codes() + n * 40, 40);
     std::memcpy(grown.scales() + n * 8, w.scales() + n * 5, 5);
   }
-  EXPECT_EQ(bytes_of(pack_fragments(w.view())), bytes_of(pack_fragments(grown.view())));
-}
-
-TEST(FragmentWeights, StackTheSameInEveryWay) {
-  for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector})
-    for (const std::int64_t n : {64, 24, 100}) {
-      constexpr std::int64_t kGroups = 5, kCols = 144;
-      const QuantizedMatrix stacked =
-          random_weights({.rows = kGroups * n, .cols = kCols, .scope = scope}, 7);
-      const FragmentWeights together = pack_fragments(stacked.view(), kGroups);
-      ASSERT_EQ(together.groups(), kGroups);
-      ASSERT_EQ(together.rows(), n);
-      std::vector<QuantizedView> parts;
-      for (std::int64_t g = 0; g < kGroups; ++g)
-        parts.emplace_back(QuantizedShape{.rows = n, .cols = kCols, .scope = scope},
-                           stacked.codes() + g * n * kCols / 2,
-                           stacked.scales() + g * n * kCols / 16,
-                           stacked.global_scale() + (scope == GlobalScope::vector ? g * n : 0));
-      const FragmentWeights apart = pack_fragments(parts);
-      EXPECT_EQ(bytes_of(apart), bytes_of(together));
-      FragmentWeights into(kGroups, n, kCols, scope);
-      for (std::int64_t g = 0; g < kGroups; ++g) {
-        const QuantizedView& part = parts[static_cast<std::size_t>(g)];
-        pack_fragments_into(part, into, g);
-        EXPECT_TRUE(unpack_fragments(together, g) == expected(part));
-      }
-      EXPECT_EQ(bytes_of(into), bytes_of(together));
-      EXPECT_EQ(bytes_of(to_device(into, {})), bytes_of(together));
-    }
+  EXPECT_EQ(pack_on_host(w.view()).bytes, pack_on_host(grown.view()).bytes);
 }
 
 /// The byte of one element's lowest magnitude bit, worked out by hand from docs/layouts.md.
@@ -170,72 +116,20 @@ TEST(FragmentWeights, LieWhereTheDocumentationSays) {
     QuantizedMatrix w({.rows = 64, .cols = 64});
     std::memset(w.scales(), 0x38, 256);
     w.codes()[(e.row * 64 + e.col) / 2] = static_cast<std::uint8_t>(e.code << (e.col % 2 * 4));
-    const FragmentWeights packed = pack_fragments(w.view());
+    const HostFragments packed = pack_on_host(w.view());
     for (int i = 0; i < 2048; ++i)
-      EXPECT_EQ(packed.data()[i], i == e.at ? e.byte : 0) << e.row << " " << e.col << " at " << i;
+      EXPECT_EQ(packed.bytes[static_cast<std::size_t>(i)], i == e.at ? e.byte : 0)
+          << e.row << " " << e.col << " at " << i;
   }
   QuantizedMatrix w({.rows = 64, .cols = 64});
   w.scales()[37 * 4 + 2] = 0x38;
   w.scales()[45 * 4 + 3] = 0x01;
-  const FragmentWeights packed = pack_fragments(w.view());
+  const HostFragments packed = pack_on_host(w.view());
   for (int i = 2048; i < 2304; ++i)
-    EXPECT_EQ(packed.data()[i], i == 2048 + 128 + 44   ? 0x38 + 0x18
-                                : i == 2048 + 128 + 47 ? 0x08
-                                                       : 0)
+    EXPECT_EQ(packed.bytes[static_cast<std::size_t>(i)], i == 2048 + 128 + 44   ? 0x38 + 0x18
+                                                         : i == 2048 + 128 + 47 ? 0x08
+                                                                                : 0)
         << i;
-}
-
-TEST(FragmentWeights, RefuseBadScalesAndShapes) {
-  for (const int bad : {0x7F, 0x80, 0xFF}) {
-    QuantizedMatrix w = random_weights({.rows = 70, .cols = 96}, 3);
-    w.scales()[69 * 6 + 5] = static_cast<std::uint8_t>(bad);
-    try {
-      pack_fragments(w.view());
-      ADD_FAILURE() << bad;
-    } catch (const ValueError& e) {
-      EXPECT_NE(std::string(e.what()).find("row 69, block 5"), std::string::npos) << e.what();
-    }
-  }
-  const QuantizedMatrix w = random_weights({.rows = 24, .cols = 32}, 4);
-  EXPECT_THROW(pack_fragments(w.view(), 0), ShapeError);
-  EXPECT_THROW(pack_fragments(w.view(), 5), ShapeError);
-  EXPECT_THROW(pack_fragments(std::span<const QuantizedView>{}), ShapeError);
-  const QuantizedMatrix other = random_weights({.rows = 24, .cols = 48}, 4);
-  EXPECT_THROW(pack_fragments(std::vector<QuantizedView>{w.view(), other.view()}), ShapeError);
-  FragmentWeights packed(2, 24, 32, GlobalScope::tensor);
-  EXPECT_THROW(pack_fragments_into(w.view(), packed, 2), ShapeError);
-  EXPECT_THROW(pack_fragments_into(w.view(), packed, -1), ShapeError);
-  EXPECT_THROW(pack_fragments_into(other.view(), packed, 0), ShapeError);
-  EXPECT_THROW(unpack_fragments(packed, 2), ShapeError);
-  EXPECT_THROW(FragmentWeights(0, 24, 32, GlobalScope::tensor), ShapeError);
-  EXPECT_THROW(FragmentWeights(1, 0, 32, GlobalScope::tensor), ShapeError);
-  EXPECT_THROW(FragmentWeights(1, 24, 24, GlobalScope::tensor), ShapeError);
-  EXPECT_THROW(FragmentWeights(1, 24, 0, GlobalScope::tensor), ShapeError);
-  EXPECT_THROW(FragmentWeights(1, std::int64_t{1} << 40, 1 << 20, GlobalScope::tensor), ShapeError);
-  QuantizedView null = w.view();
-  null.scales = nullptr;
-  EXPECT_THROW(pack_fragments(null), ShapeError);
-  const QuantizedMatrix wide({.rows = 4, .cols = 64, .block = 32});
-  EXPECT_THROW(pack_fragments(wide.view()), ShapeError);
-}
-
-TEST(FragmentWeights, OnTheCpuCannotBeMultiplied) {
-  const FragmentWeights w = pack_fragments(random_weights({.rows = 24, .cols = 32}, 4).view());
-  const Matrix x(DType::bf16, 2, 32);
-  Matrix out(DType::f32, 2, 24);
-  EXPECT_THROW(gemm_into(x.view(), w, out.span()), UnsupportedError);
-  EXPECT_THROW(gemm_into(x.view(), FragmentWeights{}, out.span()), ShapeError);
-}
-
-TEST(FragmentWeights, MoveAndLeaveNothingBehind) {
-  FragmentWeights a = pack_fragments(random_weights({.rows = 24, .cols = 32}, 4).view());
-  const auto bytes = bytes_of(a);
-  FragmentWeights b = std::move(a);
-  EXPECT_EQ(bytes_of(b), bytes);
-  EXPECT_EQ(a.groups(), 0);  // NOLINT: what a moved-from value promises
-  a = std::move(b);
-  EXPECT_EQ(bytes_of(a), bytes);
-  EXPECT_EQ(a.layout(), WeightLayout::fragments_64x64);
 }
 
 /// The bounds of products see a scale that is off by one step, in a single block.
@@ -243,7 +137,7 @@ TEST(FragmentGemmBounds, CatchOneWrongScale) {
   for (const std::int64_t k : {64, 480}) {
     const QuantizedMatrix w = test::weights(40, k, 3);
     const Matrix x = test::make(test::Fill::gaussian, 5, k, 4, DType::bf16);
-    const Matrix y = gemm(x.view(), pack_weights(w.view()), DType::f32);
+    const Matrix y = test::product(x.view(), pack_weights(w.view()));
     EXPECT_LE(test::worst_tensor_core_error(x.view(), w.view(), y.view()), 1);
     for (const std::int64_t block : {0, 7, 19}) {
       QuantizedMatrix wrong = to_device(w.view(), {});
@@ -279,21 +173,10 @@ TEST(FragmentWeights, PutGateAndUpOfEightOutputsTogether) {
   for (const int interleave : {0, 1, 4, 8, 16})
     for (const GlobalScope scope : {GlobalScope::tensor, GlobalScope::vector}) {
       const QuantizedMatrix w = random_weights({.rows = 96, .cols = 208, .scope = scope}, 7);
-      const FragmentWeights packed = pack_gate_up_fragments(w.view(), {interleave});
-      ASSERT_TRUE(packed.gate_up());
-      EXPECT_EQ(packed.gate_up()->interleave, interleave);
-      EXPECT_EQ(bytes_of(packed), bytes_of(pack_fragments(in_packed_order(w, interleave).view())));
-      EXPECT_TRUE(unpack_fragments(packed) == expected(w.view())) << interleave;
-      EXPECT_TRUE(to_device(packed, {}).gate_up());
+      HostFragments packed = pack_on_host(w.view(), 1, GateUp{interleave});
+      EXPECT_EQ(packed.bytes, pack_on_host(in_packed_order(w, interleave).view()).bytes);
+      EXPECT_TRUE(unpack_on_host(packed) == expected(w.view())) << interleave;
     }
-}
-
-TEST(FragmentWeights, RefuseGateAndUpThatDoNotFit) {
-  const QuantizedMatrix odd({.rows = 48, .cols = 64}), w({.rows = 96, .cols = 64});
-  EXPECT_THROW(pack_gate_up_fragments(odd.view()), ShapeError);
-  EXPECT_THROW(pack_gate_up_fragments(w.view(), {3}), ValueError);
-  EXPECT_THROW(pack_gate_up_fragments(w.view(), {-8}), ValueError);
-  EXPECT_THROW(pack_gate_up_fragments(w.view(), {32}), ShapeError);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "backends/cuda/gemm/sm90/kernel_costs.h"
 #include "nvfp4/layout.h"
-#include "nvfp4/tensor_core_gemm.h"
 
 namespace nvfp4::cuda {
 namespace {

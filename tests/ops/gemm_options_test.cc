@@ -4,9 +4,9 @@
 #include <cstring>
 #include <limits>
 
+#include "backends/host/gemm_loop.h"
 #include "gemm_cases.h"
 #include "nvfp4/error.h"
-#include "ops/gemm_loop.h"
 
 namespace nvfp4 {
 namespace {
@@ -49,17 +49,19 @@ TEST(PackWeights, TakesNoMoreRoomThanTheCheckpoint) {
                              {2048, 7168},
                              {7168, 2048},
                              {129280, 64}}) {
-    const PackedWeights w(n, k, GlobalScope::tensor);
+    const PackedShape w{.rows = n, .cols = k};
     EXPECT_LE(static_cast<double>(w.bytes()), 1.02 * static_cast<double>(n * k / 2 + n * k / 16));
   }
 }
 
 TEST(PackWeights, MovesAndLeavesNothingBehind) {
   PackedWeights a = pack_weights(weights(20, 32, 1).view());
-  const PackedWeights b = std::move(a);
-  EXPECT_EQ(a.rows(), 0);  // NOLINT: what a moved-from value is, is specified here
+  const PackedWeights copied = a, b = std::move(a);
+  EXPECT_TRUE(a.empty());  // NOLINT: what a moved-from value is, is specified here
+  EXPECT_EQ(a.rows(), 0);
   EXPECT_EQ(b.rows(), 20);
-  EXPECT_THROW(gemm(make(Fill::gaussian, 1, 32, 1).view(), a), ShapeError);
+  EXPECT_EQ(copied.memory().data(), b.memory().data());
+  EXPECT_THROW(test::product(make(Fill::gaussian, 1, 32, 1).view(), a), ShapeError);
 }
 
 TEST(PackWeights, RefusesScalesThatAreNaNOrNegative) {
@@ -74,8 +76,8 @@ TEST(PackWeights, RefusesOtherShapes) {
   EXPECT_THROW(pack_weights(QuantizedMatrix({.rows = 0, .cols = 32}).view()), ShapeError);
   EXPECT_THROW(pack_weights(QuantizedMatrix({.rows = 4, .cols = 32, .block = 32}).view()),
                ShapeError);
-  EXPECT_THROW(PackedWeights(4, 24, GlobalScope::tensor), ShapeError);
-  EXPECT_THROW(PackedWeights(std::int64_t{1} << 40, std::int64_t{1} << 40, GlobalScope::tensor),
+  EXPECT_THROW(PackedWeights({.rows = 4, .cols = 24}, {}), ShapeError);
+  EXPECT_THROW(PackedWeights({.rows = std::int64_t{1} << 40, .cols = std::int64_t{1} << 40}, {}),
                ShapeError);
   QuantizedMatrix q = weights(4, 32, 1);
   QuantizedView null = q.view();
@@ -94,91 +96,109 @@ class GemmErrors : public testing::Test {
 
 TEST_F(GemmErrors, Shapes) {
   const Matrix other = make(Fill::gaussian, m, k + 16, 1), odd = make(Fill::gaussian, m, k + 8, 1);
-  EXPECT_THROW(gemm_into(other.view(), w, out.span()), ShapeError);
-  EXPECT_THROW(gemm_into(odd.view(), w, out.span()), ShapeError);
-  EXPECT_THROW(gemm_into(activations(m, k + 16, 1).view(), w, out.span()), ShapeError);
+  EXPECT_THROW(test::product_into(other.view(), w, out.span()), ShapeError);
+  EXPECT_THROW(test::product_into(odd.view(), w, out.span()), ShapeError);
+  EXPECT_THROW(test::product_into(activations(m, k + 16, 1).view(), w, out.span()), ShapeError);
   Matrix tall(DType::f32, m + 1, n), wide(DType::f32, m, n + 1);
-  EXPECT_THROW(gemm_into(x.view(), w, tall.span()), ShapeError);
-  EXPECT_THROW(gemm_into(q.view(), w, wide.span()), ShapeError);
+  EXPECT_THROW(test::product_into(x.view(), w, tall.span()), ShapeError);
+  EXPECT_THROW(test::product_into(q.view(), w, wide.span()), ShapeError);
   const std::vector<float> bias(static_cast<std::size_t>(n) + 1);
-  EXPECT_THROW(gemm_into(x.view(), w, out.span(), {.bias = bias}), ShapeError);
-  EXPECT_THROW(gemm_into(x.view(), PackedWeights(), out.span()), ShapeError);
+  EXPECT_THROW(test::product_into(x.view(), w, out.span(), {.bias = bias}), ShapeError);
+  EXPECT_THROW(test::product_into(x.view(), PackedWeights(), out.span()), ShapeError);
 }
 
 TEST_F(GemmErrors, PointersAndStrides) {
   MatrixSpan null = out.span();
   null.data = nullptr;
-  EXPECT_THROW(gemm_into(x.view(), w, null), ShapeError);
+  EXPECT_THROW(test::product_into(x.view(), w, null), ShapeError);
   MatrixView view = x.view();
   view.data = static_cast<const char*>(view.data) + 1;
-  EXPECT_THROW(gemm_into(view, w, out.span()), ShapeError);
+  EXPECT_THROW(test::product_into(view, w, out.span()), ShapeError);
   view = x.view();
   view.stride = k - 1;
-  EXPECT_THROW(gemm_into(view, w, out.span()), ShapeError);
+  EXPECT_THROW(test::product_into(view, w, out.span()), ShapeError);
   QuantizedView quantized = q.view();
   quantized.codes = nullptr;
-  EXPECT_THROW(gemm_into(quantized, w, out.span()), ShapeError);
+  EXPECT_THROW(test::product_into(quantized, w, out.span()), ShapeError);
 }
 
 TEST_F(GemmErrors, WhatActivationsMayNotBe) {
-  EXPECT_THROW(
-      gemm_into(quantize(x.view(), {.layout = ScaleLayout::tiled_128x4}).view(), w, out.span()),
-      ShapeError);
+  EXPECT_THROW(test::product_into(quantize(x.view(), {.layout = ScaleLayout::tiled_128x4}).view(),
+                                  w, out.span()),
+               ShapeError);
   const Matrix transposed = make(Fill::gaussian, k, m, 1);
-  EXPECT_THROW(
-      gemm_into(quantize(transposed.view(), {.axis = BlockAxis::columns}).view(), w, out.span()),
-      ShapeError);
+  EXPECT_THROW(test::product_into(quantize(transposed.view(), {.axis = BlockAxis::columns}).view(),
+                                  w, out.span()),
+               ShapeError);
   const QuantizeOptions by32{.quantizer = Quantizer::mse, .block = 32};
-  EXPECT_THROW(gemm_into(quantize(x.view(), by32).view(), w, out.span()), ShapeError);
+  EXPECT_THROW(test::product_into(quantize(x.view(), by32).view(), w, out.span()), ShapeError);
   MatrixView view = x.view();
   view.dtype = static_cast<DType>(9);
-  EXPECT_THROW(gemm_into(view, w, out.span()), ValueError);
-  EXPECT_THROW(gemm(x.view(), w, static_cast<DType>(9)), ValueError);
+  EXPECT_THROW(test::product_into(view, w, out.span()), ValueError);
+  EXPECT_THROW(test::product(x.view(), w, static_cast<DType>(9)), ValueError);
   view = x.view();
   view.device.type = DeviceType::cuda;
-  EXPECT_THROW(gemm_into(view, w, out.span()), UnsupportedError);
-  EXPECT_THROW(gemm_into(x.view(), w, out.span(), {.backend = "abacus"}), UnsupportedError);
+  EXPECT_THROW(test::product_into(view, w, out.span()), DeviceError);
+  EXPECT_THROW(test::product_into(x.view(), w, out.span(), {.backend = "abacus"}),
+               UnsupportedError);
 }
 
 TEST_F(GemmErrors, Groups) {
-  std::vector<PackedWeights> two;
-  two.push_back(pack_weights(weights(n, k, 1).view()));
-  two.push_back(pack_weights(weights(n, k, 2).view()));
-  const auto run = [&](std::vector<std::int64_t> ends, const GroupedGemmOptions& o = {}) {
-    grouped_gemm_into(x.view(), two, ends, out.span(), o);
+  const QuantizedMatrix a = weights(n, k, 1), b = weights(n, k, 2);
+  const QuantizedView views[] = {a.view(), b.view()};
+  const PackedWeights two = pack_weights(views, {.groups = 2});
+  const auto run = [&](std::vector<std::int32_t> ends, const test::ProductOptions& o = {}) {
+    test::product_into(x.view(), two, out.span(), o, GemmForm::grouped, ends);
   };
   EXPECT_NO_THROW(run({1, 3}));
   EXPECT_THROW(run({2, 1}), ShapeError);
   EXPECT_THROW(run({-1, 1}), ShapeError);
   EXPECT_THROW(run({1, 4}), ShapeError);
-  EXPECT_THROW(run({std::numeric_limits<std::int64_t>::max(), 3}), ShapeError);
+  EXPECT_THROW(run({std::numeric_limits<std::int32_t>::max(), 3}), ShapeError);
   EXPECT_THROW(run({1}), ShapeError);
   EXPECT_THROW(run({1, 2, 3}), ShapeError);
   const std::vector<float> one(1), bias(static_cast<std::size_t>(n));
-  EXPECT_THROW(run({1, 3}, {.alpha = one}), ShapeError);
+  EXPECT_THROW(run({1, 3}, {.group_alpha = one}), ShapeError);
   EXPECT_THROW(run({1, 3}, {.bias = bias}), ShapeError);
-  EXPECT_THROW(grouped_gemm_into(x.view(), {}, {}, out.span()), ShapeError);
-  two[1] = pack_weights(weights(n + 1, k, 2).view());
-  EXPECT_THROW(run({1, 3}), ShapeError);
-  two[1] = PackedWeights();
-  EXPECT_THROW(run({1, 3}), ShapeError);
+  EXPECT_THROW(test::product_into(x.view(), PackedWeights(), out.span(), {}, GemmForm::grouped),
+               ShapeError);
+  EXPECT_THROW(test::product(x.view(), two), ShapeError) << "a dense product has one group";
+}
+
+TEST_F(GemmErrors, StartsOfGroups) {
+  const QuantizedMatrix a = weights(n, k, 1), b = weights(n, k, 2);
+  const QuantizedView views[] = {a.view(), b.view()};
+  const PackedWeights two = pack_weights(views, {.groups = 2});
+  const GemmPlan plan =
+      plan_gemm(two, {.m = m, .form = GemmForm::grouped, .x = DType::f32, .out = DType::f32});
+  const auto run = [&](std::vector<std::int32_t> starts, std::vector<std::int32_t> ends) {
+    gemm(
+        plan,
+        {.x = x.view(), .weights = two, .out = out.span(), .row_ends = ends, .row_starts = starts});
+  };
+  EXPECT_NO_THROW(run({0, 2}, {1, 3}));
+  EXPECT_THROW(run({0}, {1, 3}), ShapeError);
+  EXPECT_THROW(run({0, 1}, {2, 3}), ShapeError) << "they overlap";
+  EXPECT_THROW(run({2, 2}, {1, 3}), ShapeError);
+  EXPECT_THROW(run({-1, 2}, {1, 3}), ShapeError);
 }
 
 TEST_F(GemmErrors, EveryGroup) {
-  std::vector<PackedWeights> two;
-  two.push_back(pack_weights(weights(n, k, 1).view()));
-  two.push_back(pack_weights(weights(n, k, 2).view()));
+  const QuantizedMatrix both = weights(2 * n, k, 1);
+  const PackedWeights two = pack_weights(both.view(), {.groups = 2});
   Matrix right(DType::f32, m, 2 * n);
-  EXPECT_NO_THROW(gemm_every_group_into(x.view(), two, right.span()));
-  EXPECT_THROW(gemm_every_group_into(x.view(), two, out.span()), ShapeError);
-  const Matrix three = make(Fill::gaussian, m, 3 * k, 1);
-  EXPECT_THROW(gemm_every_group_into(three.view(), two, right.span()), ShapeError);
+  const auto run = [&](const Matrix& from, Matrix& to) {
+    test::product_into(from.view(), two, to.span(), {}, GemmForm::every_group);
+  };
+  EXPECT_NO_THROW(run(x, right));
+  EXPECT_THROW(run(x, out), ShapeError);
+  EXPECT_THROW(run(make(Fill::gaussian, m, 3 * k, 1), right), ShapeError);
 }
 
 TEST(Gemm, OfNoColumnsIsTheBias) {
   const PackedWeights w = pack_weights(QuantizedMatrix({.rows = 5, .cols = 0}).view());
   const std::vector<float> bias = {1, 2, 3, 4, 5};
-  const Matrix y = gemm(Matrix(DType::f32, 2, 0).view(), w, DType::f32, {.bias = bias});
+  const Matrix y = test::product(Matrix(DType::f32, 2, 0).view(), w, DType::f32, {.bias = bias});
   for (std::int64_t n = 0; n < 5; ++n)
     EXPECT_EQ(y.view().at(1, n), bias[static_cast<std::size_t>(n)]);
 }

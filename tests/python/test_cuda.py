@@ -204,7 +204,7 @@ def test_mm_fp4(on_gpu, m, n, k):
     one = np.ones(1, np.float32)
     packed = nvfp4.pack_weights(nvfp4.QuantizedTensor(right, right_sf, on_gpu.put(one), (n, k),
                                                       layout="tiled_128x4"))
-    assert on_gpu.is_array(packed.tiles) and (packed.rows, packed.cols) == (n, k)
+    assert on_gpu.is_array(packed.data) and (packed.rows, packed.cols) == (n, k)
     for weights, scales in ((right.T, right_sf.T), (right.T, right_sf.reshape(-1)), (packed, None)):
         for factor in (float(alpha), on_gpu.put(np.array([alpha], np.float32)),
                        on_gpu.put(np.array(alpha, np.float32))):
@@ -234,9 +234,10 @@ def test_grouped_mm_fp4(on_gpu, n, k):
     left, left_sf = on_gpu.put(a), on_gpu.put(a_sf)
     b, b_sf = (on_gpu.put(np.stack([w[i] for w in weights])) for i in (0, 1))
     one = on_gpu.put(np.ones(1, np.float32))
-    packed = nvfp4.pack_groups(nvfp4.QuantizedTensor(b[g], b_sf[g], one, (n, k),
-                                                     layout="tiled_128x4") for g in range(4))
-    assert len(packed) == 4
+    packed = nvfp4.pack_weights(
+        *(nvfp4.QuantizedTensor(b[g], b_sf[g], one, (n, k), layout="tiled_128x4")
+          for g in range(4)), groups=4)
+    assert packed.groups == 4
     for bounds in (ends, np.array(ends), on_gpu.put(np.array(ends, np.int32))):
         for right in (b, packed):
             y = on_gpu.get(nvfp4.grouped_mm_fp4(left, right, left_sf, b_sf, bounds,
@@ -260,11 +261,11 @@ def test_products_of_full_precision_with_packed_parts(on_gpu, dtype):
                    bias=on_gpu.put(bias), alpha=0.5)
     assert tuple(y.shape) == (3, 7, 80)
     within_bound(on_gpu.get(y).reshape(21, 80), x, value, 0.5, bias=bias)
-    grouped = nvfp4.pack_groups([parts[0], nvfp4.quantize(on_gpu.put(normal(16, 32, 96)))])
+    grouped = nvfp4.pack_weights(parts[0], nvfp4.quantize(on_gpu.put(normal(16, 32, 96))), groups=2)
     other = on_gpu.get(nvfp4.quantize(on_gpu.put(normal(16, 32, 96))).dequantize())
     factors = on_gpu.put(np.array([2, 0.25], np.float32))
-    z = on_gpu.get(nvfp4.grouped_gemm(on_gpu.put(x, dtype), grouped, [4, 20], out_dtype="float32",
-                                      alpha=factors, bias=on_gpu.put(np.stack((bias[:32],) * 2))))
+    z = on_gpu.get(nvfp4.gemm(on_gpu.put(x, dtype), grouped, row_ends=[4, 20], out_dtype="float32",
+                              alpha=factors, bias=on_gpu.put(np.stack((bias[:32],) * 2))))
     within_bound(z[:4], x[:4], value[:32], 2, bias=bias[:32])
     within_bound(z[4:20], x[4:20], other, 0.25, bias=bias[:32])
     assert not z[20:].any()
@@ -277,9 +278,13 @@ def test_results_and_workspaces_that_are_given(on_gpu):
     a, a_sf, _, a_value = quantized(normal(16, 33, 128))
     b, b_sf, _, b_value = quantized(normal(17, 24, 128))
     out = on_gpu.put(np.zeros((33, 24), np.float32))
-    space = on_gpu.put(np.zeros(nvfp4.gemm_workspace_bytes(33, 128), np.uint8))
     left = [on_gpu.put(v) for v in (a, a_sf)]
     right, right_sf = on_gpu.put(b), on_gpu.put(b_sf)
+    packed = nvfp4.pack_weights(nvfp4.QuantizedTensor(
+        right, right_sf, on_gpu.put(np.ones(1, np.float32)), (24, 128), layout="tiled_128x4"))
+    plan = nvfp4.plan_gemm(packed, 33, x_dtype="nvfp4", out_dtype="float32")
+    assert plan.kernel.startswith("sm90_") and "W4A4" in repr(plan)
+    space = on_gpu.put(np.zeros(plan.workspace_bytes, np.uint8))
     assert nvfp4.mm_fp4(left[0], right.T, left[1], right_sf.T, 0.5, out=out,
                         workspace=space) is out
     within_bound(on_gpu.get(out), a_value, b_value, 0.5)
@@ -406,8 +411,8 @@ def operator_cases(torch):
     codes, scales = nvfp4.nvfp4_quantize(o.x, 100.0)
     q = nvfp4.quantize(o.x, scope="vector")
     w = nvfp4.quantize(Torch().put(normal(45, 2, 40, 128)))
-    experts = torch.ops.nvfp4.pack_fragments(w.codes, w.scales, w.global_scale)
-    one = torch.ops.nvfp4.pack_fragments(q.codes, q.scales, q.global_scale)
+    experts = torch.ops.nvfp4.pack_weights(w.codes, w.scales, w.global_scale)
+    one = torch.ops.nvfp4.pack_weights(q.codes, q.scales, q.global_scale)
     yield "quantize", (o.x, None, "mse", "tiled_128x4", "vector")
     yield "dequantize", (q.codes, q.scales, q.global_scale, torch.bfloat16)
     yield "nvfp4_quantize", (o.x, o.inverse, 0)
@@ -418,9 +423,9 @@ def operator_cases(torch):
     yield "add_rmsnorm_fp4quant", (o.x.clone(), o.residual, o.weight, o.inverse)
     yield "mm_fp4", (codes, o.b.T, scales, o.b_sf.T, o.scale)
     yield "grouped_mm_fp4", (codes, o.experts, scales, o.experts_sf, o.bounds, o.scale)
-    yield "pack_fragments", (q.codes, q.scales, q.global_scale)
-    yield "fragment_gemm", (o.x.reshape(2, 4, 128), *one, 8, o.scale)
-    yield "fragment_grouped_gemm", (o.x, *experts, 40, o.bounds[1:].clone())
+    yield "pack_weights", (q.codes, q.scales, q.global_scale)
+    yield "gemm", (o.x.reshape(2, 4, 128), one, 8, o.scale)
+    yield "grouped_gemm", (o.x, experts, 40, o.bounds[1:].clone())
 
 
 @needs_hopper
@@ -438,13 +443,13 @@ def test_torch_compile_and_graphs_of_operators(torch):
     import nvfp4.torch  # noqa: F401: registers them
     o = operands(torch)
     q = nvfp4.quantize(Torch().put(normal(50, 64, 256), "bfloat16"))
-    tiles, factor = torch.ops.nvfp4.pack_fragments(q.codes, q.scales, q.global_scale)
+    packed = torch.ops.nvfp4.pack_weights(q.codes, q.scales, q.global_scale)
     ops = torch.ops.nvfp4
 
     def operators(x, residual):
         codes, scales = ops.add_rmsnorm_fp4quant(x, residual, o.weight, o.inverse, 1e-6, True)
         y = ops.mm_fp4(codes, o.b.T, scales.view(torch.uint8), o.b_sf.T, o.scale)
-        return ops.fragment_gemm(y * 2, tiles, factor, 64) + residual[:, :1]
+        return ops.gemm(y * 2, packed, 64) + residual[:, :1]
 
     expected = operators(o.x, o.residual.clone())
     assert expected.isfinite().all() and expected.any()

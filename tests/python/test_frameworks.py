@@ -108,7 +108,8 @@ def test_arrays_of_a_gpu_are_exported_as_often_as_they_are_asked_for():
     packed = nvfp4.pack_weights(nvfp4.quantize(torch.from_numpy(normal(8, 16, 64))))
     y = torch.empty(5, 16)
     # y is imported, then 0.3 is not taken without rounding it to FP32, then all is tried anew.
-    _core.gemm_into(_arrays.Exported(x), packed, _arrays.Exported(y), 0.3)
+    plan = nvfp4.plan_gemm(packed, 5, x_dtype=x.dtype, out_dtype="float32")
+    _core.gemm(plan, _arrays.Exported(x), packed._weights, _arrays.Exported(y), 0.3)
     assert torch.equal(y, nvfp4.gemm(x, packed, alpha=0.3))
 
 
@@ -169,23 +170,42 @@ def test_jax_arrays_are_not_copied_in_either_direction(dtype):
     assert name == dtype and address_in(operand.__dlpack__()) == written
 
 
-def test_weights_for_tensor_cores_are_packed_anywhere():
-    """On the CPU they can be made, and not used."""
-    q = nvfp4.quantize(normal(6, 70, 144), scope="vector")
-    w = nvfp4.FragmentWeights(np.empty(2 * 2 * 3 * 2304, np.uint8), np.empty(140, np.float32), 70,
-                              144, groups=2, scope="vector")
-    assert (len(w), w.nbytes) == (2, 2 * 2 * 3 * 2304)
-    for group in range(2):
-        w._weights.pack(q.view(), group)
-    assert w.tiles[:w.nbytes // 2].any()
-    np.testing.assert_array_equal(*np.split(w.tiles, 2))
-    np.testing.assert_array_equal(w.global_scale, np.tile(q.global_scale, 2))
-    with pytest.raises(nvfp4.UnsupportedError, match="packed for a GPU"):
-        nvfp4.gemm(q, w)
-    with pytest.raises(nvfp4.ShapeError, match="tiles has"):
-        nvfp4.FragmentWeights(w.tiles[:100], w.global_scale, 70, 144, 2, "vector")
-    with pytest.raises(nvfp4.ShapeError, match="globals has"):
-        nvfp4.FragmentWeights(w.tiles, w.global_scale, 70, 144, 2)
+def test_packed_weights_are_made_again_of_their_bytes():
+    q, r = (nvfp4.quantize(normal(6 + i, 70, 144), scope=scope)
+            for i, scope in enumerate(("tensor", "vector")))
+    for parts, scope in (((q, q), "tensor"), ((q, r), "vector")):
+        w = nvfp4.pack_weights(*parts, groups=2)
+        assert (w.groups, w.rows, w.cols, w.scope) == (2, 70, 144, scope)
+        again = nvfp4.PackedWeights(w.data.copy(), 70, 144, groups=2)
+        assert again.scope == scope and again.nbytes == w.nbytes == 2 * 80 * 144 // 16 * 9
+        for group, part in enumerate(parts):
+            back = nvfp4.unpack_weights(again, group)
+            np.testing.assert_array_equal(back.codes, part.codes)
+            np.testing.assert_array_equal(back.scales, part.scales)
+            np.testing.assert_array_equal(
+                np.broadcast_to(back.global_scale, 70), np.broadcast_to(part.global_scale, 70))
+    with pytest.raises(nvfp4.ShapeError, match="memory has"):
+        nvfp4.PackedWeights(w.data[:-4].copy(), 70, 144, 2, "vector")
+    with pytest.raises(nvfp4.ShapeError, match="divide the 140 outputs"):
+        nvfp4.pack_weights(q, q, groups=3)
+
+
+def test_a_plan_says_how_a_product_is_done():
+    x, w = normal(7, 5, 64), nvfp4.pack_weights(nvfp4.quantize(normal(8, 32, 64)), gate_up=0)
+    plan = nvfp4.plan_gemm(w, 8, x_dtype="float32", out_dtype="float32", epilogue="swiglu",
+                           backend="reference")
+    assert (plan.kernel, plan.rows, len(plan.tile)) == ("reference_w4a16", 8, 4)
+    assert "W4A16 dense [8, 64] x [32, 64], x f32, SwiGLU, out f32 on cpu" in repr(plan)
+    assert plan.workspace_bytes >= 8 * 32 * 4
+    space, out = np.zeros(plan.workspace_bytes, np.uint8), np.empty((5, 16), np.float32)
+    assert nvfp4.gemm(x, w, plan=plan, epilogue="swiglu", out=out, workspace=space) is out
+    plain = nvfp4.gemm(x, nvfp4.pack_weights(nvfp4.unpack_weights(w)), backend="reference")
+    gate, up = plain[:, :16], plain[:, 16:]
+    np.testing.assert_allclose(out, gate / (1 + np.exp(-gate)) * up, rtol=1e-5, atol=1e-5)
+    with pytest.raises(nvfp4.ShapeError, match="at most m = 8"):
+        nvfp4.gemm(normal(7, 9, 64), w, plan=plan, epilogue="swiglu")
+    with pytest.raises(nvfp4.InvalidValueError, match="kernel = 'reference_w4a4' does other"):
+        nvfp4.plan_gemm(w, 8, kernel="reference_w4a4")
 
 
 def test_products_on_a_gpu_reach_the_library_with_what_it_wants(monkeypatch):
@@ -199,22 +219,9 @@ def test_products_on_a_gpu_reach_the_library_with_what_it_wants(monkeypatch):
     alpha, bounds = torch.ones(1), torch.tensor([0, 3, 8], dtype=torch.int32)
     twice, twice_sf = torch.stack((b, b)), torch.stack((b_sf, b_sf))
     monkeypatch.setattr(_arrays.Torch, "is_cuda", lambda self, x: True)
-    packed, experts = nvfp4.pack_weights(q, few), nvfp4.pack_groups([q, q])
-    assert (packed.rows, packed.scope, len(experts)) == (112, "vector", 2)
-    tiles, factors = torch.ops.nvfp4.pack_fragments(
-        torch.stack((q.codes, q.codes)), torch.stack((q.scales, q.scales)), q.global_scale)
-    assert torch.equal(tiles, experts.tiles) and torch.equal(factors, experts.global_scale)
-    space = torch.empty(nvfp4.gemm_workspace_bytes(8, 128), dtype=torch.uint8)
-    for product in (
-            lambda: nvfp4.mm_fp4(a, b.T, a_sf, b_sf.T, alpha),
-            lambda: nvfp4.mm_fp4(a, packed, a_sf, None, 0.5, "float32", workspace=space),
-            lambda: nvfp4.gemm(x.reshape(2, 4, 128), packed, bias=torch.zeros(112), alpha=alpha),
-            lambda: nvfp4.grouped_gemm(x, experts, [3, 8], alpha=0.5, bias=torch.zeros(2, 72)),
-            lambda: nvfp4.grouped_mm_fp4(a, twice, a_sf, twice_sf, bounds, alpha),
-            lambda: nvfp4.grouped_mm_fp4(a, experts, a_sf, None, [0, 3, 8], [1.0, 2.0]),
-            lambda: torch.ops.nvfp4.fragment_gemm(x, packed.tiles, packed.global_scale, 112, alpha),
-            lambda: torch.ops.nvfp4.fragment_grouped_gemm(x, tiles, factors, 72, bounds[1:])):
-        with pytest.raises(nvfp4.UnsupportedError, match="on a GPU only"):
-            product()
-    with pytest.raises(nvfp4.ShapeError, match="must have 1 or 2"):
-        nvfp4.grouped_gemm(x, experts, [3, 8], alpha=torch.ones(3))
+    for pack in (lambda: nvfp4.pack_weights(q, few), lambda: nvfp4.pack_weights(q, q, groups=2),
+                 lambda: torch.ops.nvfp4.pack_weights(q.codes, q.scales, q.global_scale),
+                 lambda: nvfp4.mm_fp4(a, b.T, a_sf, b_sf.T, alpha),
+                 lambda: nvfp4.grouped_mm_fp4(a, twice, a_sf, twice_sf, bounds, alpha)):
+        with pytest.raises(nvfp4.ShapeError, match="memory has"):  # as much as a GPU needs
+            pack()

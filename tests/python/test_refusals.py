@@ -101,8 +101,6 @@ def test_the_operator_does_not_transpose_what_is_not_transposed():
     with pytest.raises(nvfp4.ShapeError, match="not contiguous"):
         operator(a, b.T, a_sf, b_sf, one)
     assert good.isfinite().all()
-    with pytest.raises(nvfp4.UnsupportedError, match="codes.device = cpu, must be CUDA"):
-        torch.ops.nvfp4.pack_fragments(b, b_sf, one, "tiled_128x4")
 
 
 @pytest.mark.parametrize("rule, call", [
@@ -126,10 +124,10 @@ def test_shapes(rule, call):
     ("out is a ndarray, must be", lambda: nvfp4.quantize(X, out=X)),
     ("w is a QuantizedTensor, must be what pack_weights",
      lambda: nvfp4.gemm(X, nvfp4.quantize(W))),
-    ("w is a PackedWeights, must be what pack_groups",
-     lambda: nvfp4.grouped_gemm(X, nvfp4.pack_weights(nvfp4.quantize(W)), [4])),
+    ("w is a QuantizedTensor, must be what pack_weights",
+     lambda: nvfp4.plan_gemm(nvfp4.quantize(W), 4)),
     ("row_ends.dtype = float64, must be integers",
-     lambda: nvfp4.grouped_gemm(X, nvfp4.pack_groups([nvfp4.quantize(W)]), [3.5])),
+     lambda: nvfp4.gemm(X, nvfp4.pack_weights(nvfp4.quantize(W)), row_ends=[3.5])),
     ("m_indptr.dtype", lambda: nvfp4.grouped_mm_fp4(A, B[None], A_SF, B_SF[None], [0, 3.5])),
 ])
 def test_types(rule, call):

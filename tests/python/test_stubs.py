@@ -47,8 +47,7 @@ def test_signatures_are_those_of_the_functions(name):
     assert function.__doc__
 
 
-@pytest.mark.parametrize("name", ["SfLayout", "QuantizedTensor", "FragmentWeights", "PackedWeights",
-                                  "PackedGroups"])
+@pytest.mark.parametrize("name", ["SfLayout", "QuantizedTensor", "PackedWeights", "GemmPlan"])
 def test_members_are_there(name):
     instance = getattr(nvfp4, name)
     fields = {*dir(instance), *getattr(instance, "__annotations__", {})}

@@ -59,22 +59,20 @@ def test_fake_kernels_know_shape_and_dtype(name, arguments):
         assert (r.shape, r.dtype) == (f.shape, f.dtype)
 
 
-def test_fake_kernels_of_what_needs_a_gpu():
-    """test_cuda.py runs them."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
+def test_products_with_packed_weights():
     q = nvfp4.quantize(tensor(11, 2, 70, 144))
-    with FakeTensorMode() as mode:
-        codes, scales, one = map(mode.from_tensor, (q.codes, q.scales, q.global_scale))
-        tiles, factors = torch.ops.nvfp4.pack_fragments(codes, scales, one)
-        assert tiles.shape == (2 * 2 * 3 * 2304,) and factors.shape == (2,)
-        x = mode.from_tensor(tensor(12, 3, 5, 144))
-        y = torch.ops.nvfp4.fragment_gemm(x, tiles, factors, 70)
-        assert y.shape == (3, 5, 70) and y.dtype == torch.bfloat16
-        ends = mode.from_tensor(torch.tensor([3, 5], dtype=torch.int32))
-        assert torch.ops.nvfp4.fragment_grouped_gemm(x[0], tiles, factors, 70, ends).shape == (5, 70)
-    with pytest.raises(nvfp4.UnsupportedError):
-        torch.ops.nvfp4.fragment_gemm(tensor(12, 5, 144), torch.zeros(2 * 3 * 2304).byte(),
-                                      torch.ones(1), 70)
+    packed = torch.ops.nvfp4.pack_weights(q.codes, q.scales, q.global_scale)
+    x, ends = tensor(12, 3, 5, 144), torch.tensor([3, 5], dtype=torch.int32)
+    one = torch.ops.nvfp4.pack_weights(q.codes[0], q.scales[0], q.global_scale)
+    y = torch.ops.nvfp4.gemm(x, one, 70, torch.full((1,), 0.5))
+    w = nvfp4.pack_weights(nvfp4.QuantizedTensor(q.codes[0], q.scales[0], q.global_scale, (70, 144)))
+    assert torch.equal(y, nvfp4.gemm(x, w, alpha=0.5))
+    z = torch.ops.nvfp4.grouped_gemm(x[0], packed, 70, ends)
+    assert torch.equal(z[:3], nvfp4.gemm(x[0, :3].contiguous(), w, batch_invariant=False))
+    for name, arguments in (("pack_weights", (q.codes, q.scales, q.global_scale)),
+                            ("gemm", (x, one, 70)), ("grouped_gemm", (x[0], packed, 70, ends))):
+        torch.library.opcheck(getattr(torch.ops.nvfp4, name).default, arguments,
+                              test_utils=("test_schema", "test_faketensor"))
 
 
 def test_torch_compile_keeps_the_operators_whole():

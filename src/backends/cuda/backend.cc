@@ -21,15 +21,7 @@ const DeviceBackend& device_backend(Device device) {
                                           .amax = cuda::amax,
                                           .global_scales = cuda::global_scales,
                                           .gram = cuda::gram,
-                                          .relayout = cuda::relayout,
-                                          .pack_fragments = cuda::pack_fragments,
-                                          .unpack_fragments = cuda::unpack_fragments,
-                                          .fragment_gemm = cuda::fragment_gemm,
-                                          .dispatch = cuda::dispatch,
-                                          .gather_rows = cuda::gather_rows,
-                                          .combine_rows = cuda::combine_rows,
-                                          .add_rows = cuda::add_rows,
-                                          .clear_rows_from = cuda::clear_rows_from};
+                                          .relayout = cuda::relayout};
   return kBackend;
 }
 

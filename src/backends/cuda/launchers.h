@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backends/device_backend.h"
+#include "backends/gemm_backend.h"
 
 /// One launcher for each operation of the table; each is in the .cu of its name.
 namespace nvfp4::cuda {
@@ -18,9 +19,8 @@ void gram(const MatrixView& x, const MatrixSpan& out, bool accumulate, Stream st
 void relayout(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
               ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks, Device device,
               Stream stream);
-void pack_fragments(const FragmentPackJob& job);
-void unpack_fragments(const FragmentUnpackJob& job);
-void fragment_gemm(const FragmentGemmJob& job);
+void pack_fragments(const PackJob& job);
+void unpack_fragments(const UnpackJob& job);
 void dispatch(const DispatchJob& job);
 void gather_rows(const GatherJob& job);
 void combine_rows(const CombineJob& job);

@@ -1,4 +1,5 @@
 // Stands in for the CUDA backend in a build without it.
+#include "backends/cuda/gemm_backend.h"
 #include "backends/device_backend.h"
 #include "core/device_memory.h"
 #include "core/require.h"
@@ -25,6 +26,7 @@ void synchronize(Device device, Stream) {
 }
 
 const DeviceBackend& device_backend(Device device) { refuse(device); }
+const GemmBackend& cuda::gemm_backend(Device device) { refuse(device); }
 void* device_allocate(Device device, std::int64_t) { refuse(device); }
 void device_free(Device, void*) noexcept {}
 void device_copy(Device to_device, void*, std::int64_t, Device from_device, const void*,

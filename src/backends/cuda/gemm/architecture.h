@@ -7,7 +7,7 @@
 
 #include "backends/cuda/gemm/kernel_config.h"
 #include "backends/cuda/gemm/problem.h"
-#include "backends/device_backend.h"
+#include "backends/cuda/gemm_job.h"
 
 /// What a GPU architecture provides for products: a folder of its own beside this file, and a line
 /// in architectures.cc.

@@ -34,7 +34,7 @@ struct RowOrder {
   std::int64_t rows;
   std::int64_t interleave;  ///< -1: as they are
 
-  explicit RowOrder(const FragmentWeights& w)
+  explicit RowOrder(const PackedStorage& w)
       : rows(w.rows()), interleave(w.gate_up() ? w.gate_up()->interleave : -1) {}
   __device__ std::int64_t row(std::int64_t packed) const {
     return interleave < 0 ? packed : gate_up_row(packed, rows / 2, interleave);
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-unsigned tiles_of(const FragmentWeights& w) {
+unsigned tiles_of(const PackedStorage& w) {
   return static_cast<unsigned>(w.row_tiles() * w.col_tiles());
 }
 
@@ -111,22 +111,23 @@ void copy_globals(float* to, const float* from, std::int64_t count, cudaStream_t
 
 }  // namespace
 
-void pack_fragments(const FragmentPackJob& job) {
-  FragmentWeights& to = *job.packed;
+void pack_fragments(const PackJob& job) {
+  const PackedStorage& to = *job.packed;
+  const PackPart& part = job.parts[0];
   const Current current(to.device());
   const cudaStream_t stream = stream_of(job.stream);
   static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
   pack_kernel<<<tiles_of(to), kThreads, 0, stream>>>(
-      job.w, job.first_row, RowOrder(to), to.col_tiles(), to.data() + job.group * to.group_bytes(),
+      part.w, part.first, RowOrder(to), to.col_tiles(), to.data() + job.group * to.group_bytes(),
       reinterpret_cast<unsigned long long*>(job.bad_scale));
   check(cudaGetLastError(), "pack_fragments: kernel launch");
   const bool per_row = to.scope() == GlobalScope::vector;
   copy_globals(to.global_scale() + job.group * to.group_globals(),
-               job.w.global_scale + (per_row ? job.first_row : 0), to.group_globals(), stream);
+               part.w.global_scale + (per_row ? part.first : 0), to.group_globals(), stream);
 }
 
-void unpack_fragments(const FragmentUnpackJob& job) {
-  const FragmentWeights& from = *job.packed;
+void unpack_fragments(const UnpackJob& job) {
+  const PackedStorage& from = *job.packed;
   const Current current(from.device());
   const cudaStream_t stream = stream_of(job.stream);
   unpack_kernel<<<tiles_of(from), kThreads, 0, stream>>>(

@@ -8,7 +8,7 @@
 
 #include "backends/cuda/gemm/fragment_layout.h"
 #include "backends/cuda/gemm/sm90/kernel_costs.h"
-#include "backends/device_backend.h"
+#include "backends/moe_job.h"
 #include "nvfp4/layout.h"
 
 namespace nvfp4::cuda {

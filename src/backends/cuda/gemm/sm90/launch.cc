@@ -35,9 +35,8 @@ void set_swiglu(const FragmentGemmJob& job, GemmArguments& p) {
 
 /// What all parts of a product have in common.
 GemmArguments arguments_of(const FragmentGemmJob& job) {
-  const FragmentWeights& w = *job.w;
+  const PackedStorage& w = *job.w;
   const MatrixView& x = job.x;
-  const TensorCoreGemmOptions& options = job.options;
   const bool grouped = job.ends != nullptr, routed = job.routing != nullptr;
   const std::int64_t out_rows = routed ? job.routing->rows * job.routing->top_k : x.rows;
   GemmArguments p;
@@ -50,15 +49,15 @@ GemmArguments arguments_of(const FragmentGemmJob& job) {
   p.w_global_per_row = w.scope() == GlobalScope::vector;
   p.x_global = job.x_global;
   p.x_global_per_row = job.x_global_per_row;
-  p.alpha = options.group_alpha.empty() ? nullptr : options.group_alpha.data();
-  p.factor = options.alpha;
-  p.bias = options.bias.empty() ? nullptr : options.bias.data();
+  p.alpha = job.group_alpha;
+  p.factor = job.alpha;
+  p.bias = job.bias;
   p.groups = static_cast<int>(w.groups());
   p.starts = job.starts;
   p.ends = job.ends;
   if (routed) p.routing = *job.routing;
   p.rows_of_token = static_cast<int>(out_rows / x.rows);
-  p.ends_settled = options.ends_settled;
+  p.ends_settled = job.row_ends_settled;
   p.m_total = static_cast<int>(out_rows);
   p.x = x.data;
   p.x_stride = x.stride;
@@ -128,7 +127,7 @@ void sm90_launch(const KernelPlan& plan, const FragmentGemmJob& job,
     if (part.kernel.m != kPerWarpXM && !problem.routed)
       maps.x = x_tensor_map(job.x, p.k, p, part.kernel);
     if (p.tma_store) maps.out = out_tensor_map(job.out, p.out_box, problem.swiglu);
-    launch(part.kernel, maps, p, static_cast<int>(blocks), stream_of(job.options.stream));
+    launch(part.kernel, maps, p, static_cast<int>(blocks), stream_of(job.stream));
   }
 }
 

@@ -5,7 +5,7 @@
 #include "backends/cuda/gemm/sm90/dequantize_fragments.cuh"
 #include "backends/cuda/gemm/sm90/epilogue_small_m.cuh"
 #include "backends/cuda/ptx/ptx.cuh"
-#include "backends/device_backend.h"
+#include "backends/moe_job.h"
 
 /// outᵀ = W · xᵀ of one row of x, with the weights that a routing names, by mma.sync: a warp has a
 /// strip of 16 rows of W and a part of K, and brings its weights itself. The whole row of x

@@ -2,7 +2,7 @@
 
 #include "backends/cuda/gemm/arguments.h"
 #include "backends/cuda/gemm/sm90/kernels.h"
-#include "backends/device_backend.h"
+#include "backends/moe_job.h"
 
 /// Which tiles a block works on, in which order.
 namespace nvfp4::cuda {

@@ -4,14 +4,13 @@
 #include <span>
 
 #include "backends/backend.h"
-#include "nvfp4/gemm.h"
 
 namespace nvfp4 {
 
 /// One product of a call, validated.
 struct GemmJob {
   Activations x;
-  const PackedWeights* w;
+  PanelMatrix w;
   GemmOutput output;
 };
 
@@ -29,7 +28,7 @@ GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::i
                               std::int64_t blocks, int threads, bool batch_invariant);
 
 /// All products, on the threads of the pool.
-void run_gemm(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
-              bool batch_invariant);
+void run_products(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
+                  bool batch_invariant);
 
 }  // namespace nvfp4

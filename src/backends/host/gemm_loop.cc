@@ -1,4 +1,4 @@
-#include "ops/gemm_loop.h"
+#include "backends/host/gemm_loop.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -51,9 +51,9 @@ class Gemm {
     std::int64_t bytes = 0;
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       const Activations& x = jobs[j].x;
-      const PackedWeights& w = *jobs[j].w;
+      const PanelMatrix& w = jobs[j].w;
       tilings_.push_back(
-          choose_gemm_tiling(kernels, x.rows, w.rows(), x.blocks, pool, batch_invariant));
+          choose_gemm_tiling(kernels, x.rows, w.rows, x.blocks, pool, batch_invariant));
       const GemmTiling& t = tilings_.back();
       // Several products of the same x share its records.
       const bool shared = j > 0 && jobs[j - 1].x == x && tilings_[j - 1].direct == t.direct;
@@ -130,13 +130,13 @@ class Gemm {
     const std::int64_t n0 = task.panel * kPanelRows;
     backend_.finish_gemm(
         job.output, sums, width,
-        {task.row, task.rows, n0, std::min(task.panels * kPanelRows, job.w->rows() - n0)});
+        {task.row, task.rows, n0, std::min(task.panels * kPanelRows, job.w.rows - n0)});
   }
 
   void run_direct(const Task& task, float* sums, std::int64_t width) const {
     const GemmJob& job = jobs_[task.job];
-    const std::int64_t bytes = job.w->panel_bytes();
-    const Panels w{job.w->data() + task.panel * bytes, bytes, task.panels, job.x.blocks};
+    const std::int64_t bytes = job.w.panel_bytes();
+    const Panels w{job.w.data + task.panel * bytes, bytes, task.panels, job.x.blocks};
     for (std::int64_t r = 0; r < task.rows; r += kernels_.direct.records.strip_rows)
       kernels_.direct.run(w, records(task.job, task.row + r, 0), strip_rows(task.job, task.row + r),
                           sums + r * width, width);
@@ -146,14 +146,14 @@ class Gemm {
                  std::int64_t width) const {
     const GemmJob& job = jobs_[task.job];
     const GemmKernels::Tile& tile = kernels_.tile;
-    const std::int64_t bytes = job.w->panel_bytes(), step = tile.panels;
+    const std::int64_t bytes = job.w.panel_bytes(), step = tile.panels;
     const std::int64_t strip = tile.records.strip_rows;
     for (std::int64_t b = 0; b < job.x.blocks; b += depth) {
       const std::int64_t blocks = std::min(depth, job.x.blocks - b);
       const std::int64_t next_blocks = std::min(depth, job.x.blocks - b - blocks);
       for (std::int64_t p = 0; p < task.panels; p += step) {
         const std::uint8_t* panel =
-            job.w->data() + (task.panel + p) * bytes + b / kGroupBlocks * kGroupBytes;
+            job.w.data + (task.panel + p) * bytes + b / kGroupBlocks * kGroupBytes;
         // Where panels are missing at the end, the last one is decoded again.
         const bool whole = task.panels - p >= step;
         tile.decode(panel, whole ? bytes : 0, blocks, job.x.blocks - b, decoded);
@@ -225,8 +225,8 @@ GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::i
   return t;
 }
 
-void run_gemm(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
-              bool batch_invariant) {
+void run_products(const Backend& backend, const GemmKernels& kernels, std::span<const GemmJob> jobs,
+                  bool batch_invariant) {
   Gemm(backend, kernels, jobs, batch_invariant).run();
 }
 

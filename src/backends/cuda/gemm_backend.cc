@@ -1,0 +1,166 @@
+// Products on a GPU: a description becomes a problem and a plan, a call a job that the architecture
+// of the plan launches.
+#include "backends/cuda/gemm_backend.h"
+
+#include <algorithm>
+
+#include "backends/cuda/gemm/plan.h"
+#include "backends/cuda/launchers.h"
+#include "backends/cuda/runtime.h"
+#include "core/require.h"
+
+namespace nvfp4::cuda {
+namespace {
+
+/// What starts a workspace: the flags of stream-K, which must stay zero whatever plans share it.
+constexpr std::int64_t kFlagBytes = 4096;
+constexpr std::int64_t kAlignment = 256;
+
+std::int64_t decoded_offset(const KernelPlan& plan) {
+  return round_up(std::max(plan.workspace_bytes, kFlagBytes), kAlignment);
+}
+/// x of W4A4 in BF16.
+std::int64_t decoded_bytes(const GemmDescription& d) {
+  if (d.scheme != Scheme::nvfp4) return 0;
+  const std::int64_t rows =
+      d.form == GemmForm::routed && d.shared_x && d.top_k > 0 ? d.m / d.top_k : d.m;
+  return rows * d.k * (d.form == GemmForm::every_group && !d.shared_x ? d.groups : 1) * 2;
+}
+
+KernelProblem problem_of(const GemmDescription& d) {
+  const bool routed = d.form == GemmForm::routed;
+  return {.n = d.n,
+          .k = d.k,
+          .m = routed ? 1 : d.m,
+          .groups = routed ? d.m : d.groups,
+          .grouped = d.form == GemmForm::grouped,
+          .routed = routed,
+          .batch_invariant = d.batch_invariant,
+          .swiglu = d.epilogue != Epilogue::none};
+}
+
+void require_limits(const GemmDescription& d, Device device) {
+  constexpr const char* kOp = "plan_gemm";
+  require<UnsupportedError>(d.form != GemmForm::grouped || d.groups <= kMostGroups,
+                            "{}: groups = {}, at most {} can be run on {}", kOp, d.groups,
+                            kMostGroups, device_name(device));
+  if (d.form != GemmForm::routed) return;
+  require<UnsupportedError>(d.k <= kMostRoutedDepth, "{}: k = {}, at most {} can be run routed",
+                            kOp, d.k, kMostRoutedDepth);
+  require<ValueError>(!d.batch_invariant,
+                      "{}: batch_invariant = true, must be false for routed: see grouped", kOp);
+}
+
+/// Stream-K only where the caller has room for its sums.
+KernelPlan choose(const GemmDescription& d, const Capability& capability) {
+  const KernelProblem problem = problem_of(d);
+  if (!d.kernel.empty()) {
+    KernelPlan plan = plan_gemm(problem, capability, kernel_config(d.kernel));
+    require<ValueError>(plan.workspace_bytes <= d.max_workspace_bytes,
+                        "plan_gemm: kernel = '{}' needs {} bytes for its sums, max_workspace_bytes "
+                        "= {} must be enough",
+                        d.kernel, plan.workspace_bytes, d.max_workspace_bytes);
+    return plan;
+  }
+  if (d.max_workspace_bytes > 0) {
+    KernelPlan plan = plan_gemm(problem, capability, true);
+    if (plan.workspace_bytes <= d.max_workspace_bytes) return plan;
+  }
+  return plan_gemm(problem, capability, false);
+}
+
+void plan(GemmPlan::Impl& plan) {
+  const GemmDescription& d = plan.description;
+  const Capability capability{.major = compute_major(plan.device),
+                              .multiprocessors = multiprocessors(plan.device)};
+  find_architecture(capability);
+  require_limits(d, plan.device);
+  auto chosen = std::make_shared<KernelPlan>(choose(d, capability));
+  const KernelConfig& kernel = chosen->parts[0].kernel;
+  plan.kernel = kernel_name(kernel, *chosen->architecture);
+  plan.tile = {kernel.m, kernel.n, chosen->architecture->stage_k(kernel), kernel.split_k};
+  const std::int64_t decoded = decoded_bytes(d);
+  plan.workspace_bytes = decoded > 0 ? decoded_offset(*chosen) + decoded : chosen->workspace_bytes;
+  plan.chosen = std::move(chosen);
+}
+
+std::string describe(const GemmPlan::Impl& plan) {
+  std::string text = describe(*static_cast<const KernelPlan*>(plan.chosen.get()));
+  while (text.ends_with('\n')) text.pop_back();
+  std::ranges::replace(text, '\n', ';');
+  return text;
+}
+
+/// e2m1 · scale of x to the workspace, as BF16; the global scales come in after the sums.
+MatrixView decode(const QuantizedView& x, std::byte* workspace, Stream stream) {
+  const QuantizedShape& s = x.shape;
+  const MatrixSpan to(workspace, DType::bf16, s.rows, s.cols, s.cols, x.device);
+  if (s.rows == 0) return to;
+  QuantizedView unscaled = x;
+  unscaled.global_scale = nullptr;
+  unscaled.shape.scope = GlobalScope::tensor;
+  dequantize(unscaled, to, stream);
+  return to;
+}
+
+void run(const GemmCall& call) {
+  const auto& chosen = *static_cast<const KernelPlan*>(call.plan.chosen.get());
+  const GemmDescription& d = call.plan.description;
+  const GemmArguments& a = call.arguments;
+  const PackedStorage& w = a.weights.impl();
+  FragmentGemmJob job{.w = &w,
+                      .row_ends_settled = call.row_ends_settled,
+                      .alpha = a.alpha,
+                      .group_alpha = a.group_alpha.empty() ? nullptr : a.group_alpha.data(),
+                      .bias = a.bias.empty() ? nullptr : a.bias.data(),
+                      .limit = d.swiglu_limit,
+                      .stream = call.stream};
+  const Current current(call.plan.device);
+  if (const QuantizedView* x = std::get_if<QuantizedView>(&a.x)) {
+    job.x = decode(*x, call.workspace.data() + decoded_offset(chosen), call.stream);
+    job.x_global = x->global_scale;
+    job.x_global_per_row = x->shape.scope == GlobalScope::vector;
+  } else {
+    job.x = std::get<MatrixView>(a.x);
+  }
+  if (d.form == GemmForm::grouped) {
+    job.ends = a.row_ends.data();
+    job.starts = a.row_starts.empty() ? nullptr : a.row_starts.data();
+  }
+  if (d.form == GemmForm::routed) job.routing = &a.routing;
+  if (const QuantizedSpan* out = std::get_if<QuantizedSpan>(&a.out)) {
+    job.quantized = *out;
+    job.global = a.out_global;
+    job.out =
+        MatrixSpan(nullptr, DType::f32, out->shape.rows, out->shape.cols, kDense, call.plan.device);
+    if (!job.global.empty()) {
+      clear_padding(job.quantized, call.stream);
+      store_global_scales(job.global, job.quantized, call.stream);
+    }
+  } else {
+    job.out = std::get<MatrixSpan>(a.out);
+  }
+  if (job.out.rows > 0) chosen.architecture->launch(chosen, job, call.workspace);
+}
+
+}  // namespace
+
+const GemmBackend& gemm_backend(Device device) {
+  const std::string reason = why_unavailable(device);
+  require<UnsupportedError>(reason.empty(), "device = cuda:{}: {}", device.index, reason);
+  static constexpr GemmBackend kBackend{.name = "cuda",
+                                        .fuses_swiglu = true,
+                                        .pack = pack_fragments,
+                                        .unpack = unpack_fragments,
+                                        .plan = plan,
+                                        .describe = describe,
+                                        .run = run,
+                                        .dispatch = dispatch,
+                                        .gather_rows = gather_rows,
+                                        .combine_rows = combine_rows,
+                                        .add_rows = add_rows,
+                                        .clear_rows_from = clear_rows_from};
+  return kBackend;
+}
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "backends/gemm_backend.h"
+
+namespace nvfp4::cuda {
+
+/// Products and mixtures of experts on a GPU. Throws UnsupportedError with the reason if nothing
+/// can run on `device`.
+const GemmBackend& gemm_backend(Device device);
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "backends/gemm_backend.h"
+#include "layers/input.h"
+#include "layers/scratch.h"
+#include "nvfp4/moe.h"
+
+namespace nvfp4 {
+
+/// The mixture-of-experts layer on any device: a few steps of gemm_backend.h between products. On a
+/// GPU nothing is known of the routing on the host: every step works on T · top_k rows.
+class MoeLayer {
+ public:
+  MoeLayer(const char* op, std::span<const ExpertWeights> routed,
+           std::span<const ExpertWeights> shared, const MoeOptions& options);
+
+  /// Experts of one shape, or a shared one.
+  struct Experts {
+    PackedWeights gate_up;                 ///< [E, 2·I, K], gate above up
+    PackedWeights down;                    ///< [E, K, I]
+    bool fused = false;                    ///< gate_up is packed for products that end in SwiGLU
+    std::vector<GlobalScale> down_scales;  ///< of the input of down: none, or one for each expert
+    Matrix down_scales_there;              ///< the same on the device, as pairs of floats
+
+    std::int64_t count() const { return down.groups(); }
+    std::int64_t hidden() const { return down.rows(); }
+    std::int64_t intermediate() const { return down.cols(); }
+  };
+  const Experts& routed() const { return routed_; }
+  std::int64_t shared_count() const { return std::ssize(shared_); }
+  const MoeOptions& options() const { return options_; }
+  std::int64_t weight_bytes() const;
+
+  QuantizedActivation quantize(const char* op, const MatrixView& x, Stream stream) const {
+    return input_(op, options_.scheme, x, stream);
+  }
+  void forward(const MatrixView& x, const Routing& routing, const MatrixSpan& out,
+               Stream stream) const;
+  void forward(const QuantizedView& x, const Routing& routing, const MatrixSpan& out,
+               Stream stream) const;
+
+ private:
+  using X = std::variant<MatrixView, QuantizedView>;
+
+  /// What a call needs beside its arguments; on the device.
+  struct Work {
+    QuantizedRows x, gathered_x, activated;
+    Rows gathered, gate_up, hidden, down, shared, sum, workspace, row_scales;
+    Rows row_ends, row_of, token_of, expert_of, counts;
+  };
+  /// Which expert a row goes to: the routed ones by their order, or every choice of a token is a
+  /// row of its own; or there is but one.
+  struct Rule {
+    const DispatchJob* order = nullptr;
+    const Routing* choices = nullptr;
+    bool settled = true;  ///< what was enqueued last does not write what choices say
+  };
+  /// One call, or as many of its tokens as go through the experts at a time.
+  struct Call {
+    Work& work;
+    Stream stream;
+  };
+
+  Experts make_experts(const char* op, std::span<const ExpertWeights> list, std::int64_t k) const;
+  void reserve() const;
+  bool w4a4() const { return options_.scheme == Scheme::nvfp4; }
+  bool on_cpu() const { return options_.device.type == DeviceType::cpu; }
+  Device device() const { return options_.device; }
+  const GemmBackend& backend() const { return gemm_backend(options_.device); }
+  std::int64_t tokens_at_a_time(std::int64_t top_k) const;
+  InputQuantizer down_quantizer(const Experts& experts) const;
+  bool takes_choices(const Routing& routing) const;
+
+  void require_call(std::int64_t tokens, std::int64_t cols, const Routing& routing,
+                    const MatrixSpan& out) const;
+  template <class View>
+  void run_in_parts(const View& x, const Routing& routing, const MatrixSpan& out,
+                    const Call& call) const;
+  void run(const X& x, const Routing& routing, const MatrixSpan& out, const Call& call) const;
+  MatrixView run_shared(const X& x, std::int64_t tokens, const Call& call) const;
+  void run_experts(const Experts& experts, const X& x, std::int64_t rows, const Rule& rule,
+                   const MatrixSpan& out, const Call& call) const;
+  void product(const PackedWeights& w, GemmDescription description, GemmArguments arguments,
+               const Rule& rule, const Call& call) const;
+  GemmDescription description(const PackedWeights& w, std::int64_t rows, const Rule& rule) const;
+  /// SwiGLU of gate and up of x, for down: W4A16, and W4A4.
+  MatrixView hidden(const Experts& experts, const X& x, std::int64_t rows, const Rule& rule,
+                    const Call& call) const;
+  QuantizedView quantized_hidden(const Experts& experts, const X& x, std::int64_t rows,
+                                 const Rule& rule, const Call& call) const;
+  MatrixSpan gate_up_sums(const Experts& experts, const X& x, std::int64_t rows, const Rule& rule,
+                          const Call& call) const;
+  /// The global scale of each row, that of its expert.
+  GlobalScales row_scales(const Experts& experts, std::int64_t rows, const Rule& rule,
+                          const Call& call) const;
+  DispatchJob order(const Routing& routing, const Call& call) const;
+  X gather(const X& x, const DispatchJob& routed, const Call& call) const;
+
+  MoeOptions options_;
+  InputQuantizer input_;
+  Experts routed_;
+  std::vector<Experts> shared_;  ///< one each
+  mutable Scratch<Work> work_;
+};
+
+}  // namespace nvfp4
