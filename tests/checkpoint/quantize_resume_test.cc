@@ -221,7 +221,7 @@ TEST(Resume, OfACompleteOutputOfAnotherRunIsRefused) {
   const fs::path written = dir / "out" / "model-00001-of-00003.safetensors";
   write_shard(written, {random_tensor("x.weight", {16, 16})});
   expect_error<ValueError>([&] { quantize_checkpoint(options); },
-                           {"is not the file", "--overwrite"});
+                           {"of another run", "--overwrite"});
 }
 
 TEST(Resume, OfWeightsDecodedToAnotherTypeIsRefused) {

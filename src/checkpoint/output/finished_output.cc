@@ -43,7 +43,8 @@ class Comparison {
   }
 
   std::string shard(const PlannedShard& planned, const TensorFile& file) {
-    const std::string of = planned.file + " is of another run: ";
+    const std::string of =
+        planned.file + " is of another run, by other options or of another input: ";
     const bool same = std::ranges::equal(
         file.tensors(), planned.specs, [](const auto& is, const safetensors::TensorSpec& must) {
           return is.name == must.name && is.dtype == must.dtype && is.shape == must.shape;
