@@ -127,6 +127,16 @@ void expect_swiglu(const PackedWeights& w, const GemmPlan& plan, const GemmArgum
   const GemmPlan last = plan_gemm(w, quantized);
   gemm(last, a, workspace.span());
   EXPECT_TRUE(codes == want_codes);
+
+  std::vector<GlobalScale> given_scales;
+  for (std::int64_t r = 0; r < rows; ++r)
+    given_scales.push_back(GlobalScale::from_multiplier(0.01f * static_cast<float>(r + 1)));
+  QuantizeOptions with_scales = options;
+  with_scales.global = given_scales;
+  swiglu_quantize_into(sums.view(), want_codes.span(), swiglu, with_scales);
+  a.out_global = given_scales;
+  gemm(last, a, workspace.span());
+  EXPECT_TRUE(codes == want_codes) << "with global scales of each row";
 }
 
 TEST_P(GemmFormsOnEveryBackend, SwigluHasTheBitsOfItsSteps) {
@@ -246,6 +256,9 @@ TEST(GemmPlan, ArgumentsMustBeThosePlanned) {
   EXPECT_TRUE(contains(rule(arguments(x.view(), PackedWeights(), y)), "weights are empty"));
   EXPECT_TRUE(contains(rule(arguments(x.view(), w, half)), "out.dtype = bf16, must be f32"));
   EXPECT_TRUE(contains(rule(arguments(x.view(), w, many)), "out has 5 rows, must have 4"));
+  Matrix five(DType::bf16, 5, 32);
+  EXPECT_TRUE(contains(rule(arguments(five.view(), w, many)),
+                       "out has 5 rows, must have at most m = 4 as planned"));
   QuantizedMatrix codes({.rows = 4, .cols = 32});
   EXPECT_TRUE(contains(rule({.x = x.view(), .weights = w, .out = codes.span()}),
                        "out is quantized, must be a matrix"));
