@@ -53,157 +53,99 @@ struct SmallMConfig {
   static_assert(kSharedBytes <= 113 * 1024);
 };
 
+/// The codes of its first chunk that a lane brings.
 template <class Config>
-__global__ void __launch_bounds__(Config::kThreads, 2)
-    small_m_gemm_kernel(const __grid_constant__ CUtensorMap x_map,
-                        const __grid_constant__ GemmArguments p) {
-  extern __shared__ __align__(1024) std::uint8_t memory[];
-  constexpr int kStrips = Config::kStrips, kParts = Config::kParts, kStages = Config::kStages;
-  constexpr int kChunks = Config::kChunks;
-  using State = SmallMState<kStages, Config::kTileN, Config::kTileM>;
-  auto& state = *reinterpret_cast<State*>(memory + Config::kStateOffset);
-  int lane;  // volatile, or ptxas would compute all that depends on it again and again
-  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
-  const int strip = warp % kStrips, part = warp / kStrips;
-  const std::uint32_t base = ptx::cvta_shared(memory);
-  const std::uint32_t full = ptx::cvta_shared(state.full), empty = ptx::cvta_shared(state.empty);
-  if (!Config::kPerWarpXLoad && threadIdx.x < kStages) {
+__device__ __forceinline__ const std::uint8_t* codes_of_lane(const GemmArguments& p,
+                                                             const WorkTile& work, int tile,
+                                                             int part, int lane) {
+  return p.weights + work.group * p.group_bytes +
+         (static_cast<std::int64_t>(tile / 4) * p.chunks + part) * kTileBytes +
+         tile % 4 * Config::kCodeBytes + lane * 16;
+}
+/// 16 bytes of x of a chunk.
+__device__ __forceinline__ const std::uint8_t* x_source_of_lane(const GemmArguments& p,
+                                                                const WorkTile& work, int chunk,
+                                                                int piece) {
+  return static_cast<const std::uint8_t*>(p.x) +
+         (work.m * p.x_stride + (p.x_of_group ? static_cast<std::int64_t>(work.group) * p.k : 0) +
+          chunk * kTileCols + piece * 8) *
+             2;
+}
+/// Where scales of a chunk, or its x, are in a warp's part of a stage.
+template <class Config>
+__device__ __forceinline__ int small_of_stage(bool of_scales, int chunk) {
+  return of_scales ? Config::kChunks * Config::kCodeBytes + chunk * Config::kScaleBytes
+                   : Config::kWBytes + chunk * 256;
+}
+/// Where a lane reads x of chunk i of a part: rows of 128 bytes, their pieces of 16 bytes swizzled,
+/// as many for a chunk as are copied; or two rows as they are.
+template <class Config>
+__device__ __forceinline__ std::uint32_t x_of_lane(const GemmArguments& p, std::uint32_t base,
+                                                   std::uint32_t warp_at, int chunk, int i,
+                                                   int lane) {
+  const int row = chunk * p.x_box + lane % 8;
+  return Config::kPerWarpXLoad
+             ? warp_at + Config::kWBytes + i * Config::kXChunkBytes + lane % 2 * 128 + lane / 8 * 16
+             : base + row * 128 + ((lane / 8 ^ row % 8) << 4);
+}
+
+template <class Config>
+__device__ __forceinline__ void init_shared_x(const CUtensorMap& x_map, std::uint32_t full,
+                                              std::uint32_t empty) {
+  if (threadIdx.x < Config::kStages) {
     ptx::mbarrier_init(full + threadIdx.x * 8, 1);
     ptx::mbarrier_init(empty + threadIdx.x * 8, Config::kWarps);
     ptx::fence_mbarrier_init();
   }
-  if (!Config::kPerWarpXLoad && threadIdx.x == 32) ptx::prefetch_tensormap(&x_map);
-  // The weights do not depend on the kernel before; all that it may have written does.
-  if (p.ends != nullptr && !p.ends_settled) ptx::griddepcontrol_wait();
-  TileScheduler<Config, false> schedule(p, state.scheduler);
-  schedule.count();
-  WorkTile work;
-  if (!schedule.first(work)) {
-    ptx::griddepcontrol_wait();
-    ptx::griddepcontrol_launch_dependents();
-    return;
+  if (threadIdx.x == 32) ptx::prefetch_tensormap(&x_map);
+}
+/// A stage of x that the warps of a block share, by TMA.
+template <class Config>
+__device__ __forceinline__ void load_shared_x(const GemmArguments& p, const CUtensorMap& x_map,
+                                              const WorkTile& work, std::uint32_t to,
+                                              std::uint32_t bar, int group) {
+  constexpr int kBoxChunks = Config::kChunks * Config::kParts;
+  const int slice = p.x_of_group ? work.group : 0, chunk = group * kBoxChunks;
+  const int chunk_bytes = p.x_box * (kTileCols * 2);
+  ptx::mbarrier_arrive_expect_tx(bar, kBoxChunks * chunk_bytes);
+  if (p.x_whole_chunks) {
+    ptx::cp_async_bulk_tensor_4d(to, &x_map, 0, work.m, chunk, slice, bar);
+  } else {
+    for (int i = 0; i < kBoxChunks; ++i)
+      ptx::cp_async_bulk_tensor_4d(to + i * chunk_bytes, &x_map, (chunk + i) * kTileCols, work.m, 0,
+                                   slice, bar);
   }
+}
 
-  // Chunk i of a part is chunk i · kParts + part of K. The last of several tiles of 64 rows
-  // need not be there.
-  const int tile = work.n_tile * kStrips + strip;  // of 16 rows
-  const int count = tile / 4 < p.n_tiles ? (p.chunks - part + kParts - 1) / kParts : 0;
-  const int groups = (p.chunks + kChunks * kParts - 1) / (kChunks * kParts);
-  const std::uint8_t* from = p.weights + work.group * p.group_bytes +
-                             (static_cast<std::int64_t>(tile / 4) * p.chunks + part) * kTileBytes +
-                             tile % 4 * Config::kCodeBytes + lane * 16;
-  const std::uint32_t warp_at = base + Config::kXBytes + warp * Config::kWarpBytes;
-  const std::uint32_t codes_at = warp_at + lane * 16;
-  const std::uint32_t scales_at = warp_at + kChunks * Config::kCodeBytes + lane / 4 * 8;
-  // Of the chunks of a stage. Rows of 128 bytes, their pieces of 16 bytes swizzled, as many for a
-  // chunk as are copied; or two rows as they are.
-  std::uint32_t x_at[kChunks];
+/// sums += W · xᵀ of a chunk; a lane reads x at `x`.
+template <class Config, int kSums>
+__device__ __forceinline__ void multiply_chunk(float (&sums)[kSums], const Fragments& f,
+                                               std::uint32_t x) {
 #pragma unroll
-  for (int i = 0; i < kChunks; ++i) {
-    const int row = (part + i * kParts) * p.x_box + lane % 8;
-    x_at[i] = Config::kPerWarpXLoad ? warp_at + Config::kWBytes + i * Config::kXChunkBytes +
-                                          lane % 2 * 128 + lane / 8 * 16
-                                    : base + row * 128 + ((lane / 8 ^ row % 8) << 4);
+  for (int t = 0; t < Config::kColumns / 8; ++t) {
+    const std::uint32_t at = x + t * 1024;
+    const uint4 low = ptx::ldmatrix_x4(at),
+                high = ptx::ldmatrix_x4(Config::kPerWarpXLoad ? at + 64 : at ^ 64);
+    float* d = sums + t * 4;
+    ptx::mma_m16n8k16<Config::kType>(d, f[0], low.x, low.y);
+    ptx::mma_m16n8k16<Config::kType>(d, f[1], low.z, low.w);
+    ptx::mma_m16n8k16<Config::kType>(d, f[2], high.x, high.y);
+    ptx::mma_m16n8k16<Config::kType>(d, f[3], high.z, high.w);
   }
-  // Lanes 0 to 7 bring the scales, four for each chunk, and 8 to 23 their x, eight for each.
-  const bool of_scales = !Config::kPerWarpXLoad || lane < 8;
-  const int second = of_scales ? lane / 4 : lane / 8 - 1;  // chunk
-  const int piece = of_scales ? lane % 4 : lane % 8;
-  const std::uint32_t small_to =
-      warp_at + piece * 16 +
-      (of_scales ? kChunks * Config::kCodeBytes + second * Config::kScaleBytes
-                 : Config::kWBytes + second * 256);
-  const std::uint8_t* small_from =
-      of_scales ? from - lane * 16 + kTileCodeBytes +
-                      tile % 4 * (Config::kScaleBytes - Config::kCodeBytes) + piece * 16 +
-                      second * (kParts * kTileBytes)
-                : static_cast<const std::uint8_t*>(p.x) +
-                      (work.m * p.x_stride +
-                       (p.x_of_group ? static_cast<std::int64_t>(work.group) * p.k : 0) +
-                       (part + second * kParts) * kTileCols + piece * 8) *
-                          2;
-  const int small_step = kChunks * (of_scales ? kParts * kTileBytes : kParts * kTileCols * 2);
-  const bool two_tokens = Config::kPerWarpXLoad && work.m + 1 < work.m_end && !of_scales;
-  const int small_limit = lane < (Config::kPerWarpXLoad ? 24 : 4 * kChunks) ? second : 1 << 30;
-  /// Of `ahead` chunks that are left.
-  const auto load_codes = [&](std::uint32_t stage, int ahead) {
-    const std::uint32_t to = codes_at + stage;
-    if (ahead > 0) ptx::cp_async_16(to, from);
-    if (kChunks > 1 && ahead > 1)
-      ptx::cp_async_16(to + Config::kCodeBytes, from + kParts * kTileBytes);
-    from += kChunks * kParts * kTileBytes;
-  };
-  const auto load_small = [&](std::uint32_t stage, int ahead) {
-    const std::uint32_t to = small_to + stage;
-    if (small_limit < ahead) ptx::cp_async_16(to, small_from);
-    if (two_tokens && small_limit < ahead) ptx::cp_async_16(to + 128, small_from + p.x_stride * 2);
-    small_from += small_step;
-  };
-  // The weights of the first stages.
-#pragma unroll
-  for (int i = 0; i < kStages; ++i) {
-    load_codes(i * Config::kStageBytes, count - kChunks * i);
-    if (of_scales) load_small(i * Config::kStageBytes, count - kChunks * i);
-    ptx::cp_async_commit_group();
-  }
+}
 
-  const Shift16 shift{p.sixteen};
-  const auto load_chunk = [&](std::uint32_t stage, int i) {
-    return LaneChunk{ptx::ld_shared<uint4>(codes_at + stage + i * Config::kCodeBytes),
-                     ptx::ld_shared<uint2>(scales_at + stage + i * Config::kScaleBytes)};
-  };
-  // What is done before x is there: to decode the first chunks.
-  ptx::cp_async_wait_group<kStages - 1>();
-  __syncwarp();
-  Fragments first[kChunks];
-  if (count > 0) decode_chunk<Config::kType>(load_chunk(0, 0), shift, first[0]);
-  if constexpr (kChunks > 1)
-    if (count > 1) decode_chunk<Config::kType>(load_chunk(0, 1), shift, first[1]);
-
-  ptx::griddepcontrol_wait();
-  if (p.launch_dependents_step == 0) ptx::griddepcontrol_launch_dependents();
-  const auto load_x = [&](std::uint32_t stage, std::uint32_t bar, int group) {
-    const std::uint32_t to = base + stage;
-    const int slice = p.x_of_group ? work.group : 0, chunk = group * (kChunks * kParts);
-    const int chunk_bytes = p.x_box * (kTileCols * 2);
-    ptx::mbarrier_arrive_expect_tx(bar, kChunks * kParts * chunk_bytes);
-    if (p.x_whole_chunks) {
-      ptx::cp_async_bulk_tensor_4d(to, &x_map, 0, work.m, chunk, slice, bar);
-    } else {
-      for (int i = 0; i < kChunks * kParts; ++i)
-        ptx::cp_async_bulk_tensor_4d(to + i * chunk_bytes, &x_map, (chunk + i) * kTileCols, work.m,
-                                     0, slice, bar);
-    }
-  };
-  if constexpr (Config::kPerWarpXLoad) {
-#pragma unroll
-    for (int i = 0; i < kStages; ++i) {
-      if (!of_scales) load_small(i * Config::kStageBytes, count - kChunks * i);
-      ptx::cp_async_commit_group();
-    }
-  } else if (threadIdx.x == 0) {
-#pragma unroll
-    for (int i = 0; i < kStages; ++i)
-      if (i < groups) load_x(i * Config::kStageBytes, full + i * 8, i);
-  }
-  prefetch_epilogue_factors<Config>(p, work, state);
-
-  constexpr int kSets = Config::kSets;
-  float d[kSets][Config::kColumns / 2] = {};
+/// The chunks of a warp, of which the first are decoded. It gets the loads of a stage: codes, small
+/// (scales, and x that warps bring themselves), a chunk from shared memory, x that a block shares.
+template <class Config, class LoadCodes, class LoadSmall, class LoadChunk, class LoadX>
+__device__ __forceinline__ void mainloop_small_m(
+    const GemmArguments& p, float (&d)[Config::kSets][Config::kColumns / 2],
+    const Fragments (&first)[Config::kChunks], const std::uint32_t (&x_at)[Config::kChunks],
+    int warp, int lane, int count, int groups, std::uint32_t full, Shift16 shift,
+    const LoadCodes& load_codes, const LoadSmall& load_small, const LoadChunk& load_chunk,
+    const LoadX& load_x) {
+  constexpr int kStages = Config::kStages, kChunks = Config::kChunks, kSets = Config::kSets;
   const auto multiply = [&](const Fragments& f, std::uint32_t stage, int i) {
-    const std::uint32_t x = x_at[i] + stage;
-#pragma unroll
-    for (int t = 0; t < Config::kColumns / 8; ++t) {
-      const std::uint32_t at = x + t * 1024;
-      const uint4 low = ptx::ldmatrix_x4(at),
-                  high = ptx::ldmatrix_x4(Config::kPerWarpXLoad ? at + 64 : at ^ 64);
-      float* sums = d[i % kSets] + t * 4;
-      ptx::mma_m16n8k16<Config::kType>(sums, f[0], low.x, low.y);
-      ptx::mma_m16n8k16<Config::kType>(sums, f[1], low.z, low.w);
-      ptx::mma_m16n8k16<Config::kType>(sums, f[2], high.x, high.y);
-      ptx::mma_m16n8k16<Config::kType>(sums, f[3], high.z, high.w);
-    }
+    multiply_chunk<Config>(d[i % kSets], f, x_at[i] + stage);
   };
   int left = count;
   // `many`: the stage, and the one that follows in its place, have all chunks.
@@ -294,6 +236,117 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   if constexpr (kSets == 2)
 #pragma unroll
     for (int i = 0; i < Config::kColumns / 2; ++i) d[0][i] += d[1][i];
+}
+
+template <class Config>
+__global__ void __launch_bounds__(Config::kThreads, 2)
+    small_m_gemm_kernel(const __grid_constant__ CUtensorMap x_map,
+                        const __grid_constant__ GemmArguments p) {
+  extern __shared__ __align__(1024) std::uint8_t memory[];
+  constexpr int kStrips = Config::kStrips, kParts = Config::kParts, kStages = Config::kStages;
+  constexpr int kChunks = Config::kChunks;
+  using State = SmallMState<kStages, Config::kTileN, Config::kTileM>;
+  auto& state = *reinterpret_cast<State*>(memory + Config::kStateOffset);
+  int lane;  // volatile, or ptxas would compute all that depends on it again and again
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
+  const int strip = warp % kStrips, part = warp / kStrips;
+  const std::uint32_t base = ptx::cvta_shared(memory);
+  const std::uint32_t full = ptx::cvta_shared(state.full), empty = ptx::cvta_shared(state.empty);
+  if constexpr (!Config::kPerWarpXLoad) init_shared_x<Config>(x_map, full, empty);
+  // The weights do not depend on the kernel before; all that it may have written does.
+  if (p.ends != nullptr && !p.ends_settled) ptx::griddepcontrol_wait();
+  TileScheduler<Config, false> scheduler(p, state.scheduler);
+  scheduler.count();
+  WorkTile work;
+  if (!scheduler.first(work)) {
+    ptx::griddepcontrol_wait();
+    ptx::griddepcontrol_launch_dependents();
+    return;
+  }
+
+  // Chunk i of a part is chunk i · kParts + part of K. The last of several tiles may be missing.
+  const int tile = work.n_tile * kStrips + strip;  // of 16 rows
+  const int count = tile / 4 < p.n_tiles ? (p.chunks - part + kParts - 1) / kParts : 0;
+  const int groups = (p.chunks + kChunks * kParts - 1) / (kChunks * kParts);
+  const std::uint8_t* from = codes_of_lane<Config>(p, work, tile, part, lane);
+  const std::uint32_t warp_at = base + Config::kXBytes + warp * Config::kWarpBytes;
+  const std::uint32_t codes_at = warp_at + lane * 16;
+  const std::uint32_t scales_at = warp_at + kChunks * Config::kCodeBytes + lane / 4 * 8;
+  std::uint32_t x_at[kChunks];  // of the chunks of a stage
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i)
+    x_at[i] = x_of_lane<Config>(p, base, warp_at, part + i * kParts, i, lane);
+  // Lanes 0 to 7 bring the scales, four for each chunk, and 8 to 23 their x, eight for each.
+  const bool of_scales = !Config::kPerWarpXLoad || lane < 8;
+  const int second = of_scales ? lane / 4 : lane / 8 - 1;  // chunk
+  const int piece = of_scales ? lane % 4 : lane % 8;
+  const std::uint32_t small_to = warp_at + piece * 16 + small_of_stage<Config>(of_scales, second);
+  const std::uint8_t* small_from = of_scales
+                                       ? from - lane * 16 + kTileCodeBytes +
+                                             tile % 4 * (Config::kScaleBytes - Config::kCodeBytes) +
+                                             piece * 16 + second * (kParts * kTileBytes)
+                                       : x_source_of_lane(p, work, part + second * kParts, piece);
+  const int small_step = kChunks * (of_scales ? kParts * kTileBytes : kParts * kTileCols * 2);
+  const bool two_rows = Config::kPerWarpXLoad && work.m + 1 < work.m_end && !of_scales;
+  const int small_limit = lane < (Config::kPerWarpXLoad ? 24 : 4 * kChunks) ? second : 1 << 30;
+  /// Of `ahead` chunks that are left.
+  const auto load_codes = [&](std::uint32_t stage, int ahead) {
+    const std::uint32_t to = codes_at + stage;
+    if (ahead > 0) ptx::cp_async_16(to, from);
+    if (kChunks > 1 && ahead > 1)
+      ptx::cp_async_16(to + Config::kCodeBytes, from + kParts * kTileBytes);
+    from += kChunks * kParts * kTileBytes;
+  };
+  const auto load_small = [&](std::uint32_t stage, int ahead) {
+    const std::uint32_t to = small_to + stage;
+    if (small_limit < ahead) ptx::cp_async_16(to, small_from);
+    if (two_rows && small_limit < ahead) ptx::cp_async_16(to + 128, small_from + p.x_stride * 2);
+    small_from += small_step;
+  };
+  // The weights of the first stages.
+#pragma unroll
+  for (int i = 0; i < kStages; ++i) {
+    load_codes(i * Config::kStageBytes, count - kChunks * i);
+    if (of_scales) load_small(i * Config::kStageBytes, count - kChunks * i);
+    ptx::cp_async_commit_group();
+  }
+
+  const Shift16 shift{p.sixteen};
+  const auto load_chunk = [&](std::uint32_t stage, int i) {
+    return LaneChunk{ptx::ld_shared<uint4>(codes_at + stage + i * Config::kCodeBytes),
+                     ptx::ld_shared<uint2>(scales_at + stage + i * Config::kScaleBytes)};
+  };
+  // What is done before x is there: to decode the first chunks.
+  ptx::cp_async_wait_group<kStages - 1>();
+  __syncwarp();
+  Fragments first[kChunks];
+  if (count > 0) decode_chunk<Config::kType>(load_chunk(0, 0), shift, first[0]);
+  if constexpr (kChunks > 1)
+    if (count > 1) decode_chunk<Config::kType>(load_chunk(0, 1), shift, first[1]);
+
+  ptx::griddepcontrol_wait();
+  if (p.launch_dependents_step == 0) ptx::griddepcontrol_launch_dependents();
+  const auto load_x = [&](std::uint32_t stage, std::uint32_t bar, int group) {
+    load_shared_x<Config>(p, x_map, work, base + stage, bar, group);
+  };
+  if constexpr (Config::kPerWarpXLoad) {
+#pragma unroll
+    for (int i = 0; i < kStages; ++i) {
+      if (!of_scales) load_small(i * Config::kStageBytes, count - kChunks * i);
+      ptx::cp_async_commit_group();
+    }
+  } else if (threadIdx.x == 0) {
+#pragma unroll
+    for (int i = 0; i < kStages; ++i)
+      if (i < groups) load_x(i * Config::kStageBytes, full + i * 8, i);
+  }
+  prefetch_epilogue_factors<Config>(p, work, state);
+
+  constexpr int kSets = Config::kSets;
+  float d[kSets][Config::kColumns / 2] = {};
+  mainloop_small_m<Config>(p, d, first, x_at, warp, lane, count, groups, full, shift, load_codes,
+                           load_small, load_chunk, load_x);
   ptx::cp_async_wait_group<0>();
   __syncthreads();  // the ring is free, the factors are there
   store_small_m_partials<Config>(d[0], reinterpret_cast<float*>(memory), part, strip, lane);
