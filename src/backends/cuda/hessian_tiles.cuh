@@ -1,8 +1,8 @@
 #pragma once
 
 #include "backends/cuda/device/difference.cuh"
-#include "backends/cuda/device/mma_tf32.cuh"
 #include "backends/cuda/hessian_bounds.cuh"
+#include "backends/cuda/ptx/mma.cuh"
 
 /// Blocks of 16, 32 of which a warp searches together: tensor cores bound the costs of sixteen
 /// candidates from below, and only those that may be the best get exact costs. Device code only.
@@ -60,7 +60,8 @@ __device__ inline float lower_bound(const LoweredHessian& h, const float (&r)[4]
     for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int k = 0; k < 2; ++k)
-        mma_tf32(y[n], above[2 * k], below[2 * k], above[2 * k + 1], below[2 * k + 1], h.b[k][n]);
+        ptx::mma_m16n8k8_tf32(y[n], above[2 * k], below[2 * k], above[2 * k + 1], below[2 * k + 1],
+                              h.b[k][n]);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float(&d)[4] = row == 0 ? above : below;

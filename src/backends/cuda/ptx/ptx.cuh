@@ -7,6 +7,7 @@
 #include "backends/cuda/ptx/mbarrier.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/mma.cuh"
+#include "backends/cuda/ptx/registers.cuh"
 #include "backends/cuda/ptx/setmaxnreg.cuh"
 #include "backends/cuda/ptx/tma.cuh"
 #include "backends/cuda/ptx/wgmma.cuh"

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backends/cuda/gemm/fragment_layout.h"
+#include "backends/cuda/ptx/registers.cuh"
 #include "nvfp4/matrix.h"
 
 /// Words of fragments_64x64 -> A operands. What comes out is e2m1 · scale · 2^-8, exactly.
@@ -62,10 +63,8 @@ __device__ __forceinline__ void decode_words(std::uint32_t u, std::uint32_t v, s
                                              Shift16 shift, std::uint32_t (&a)[4],
                                              std::uint32_t (&b)[4]) {
   // Rotations that lose nothing of what the mask keeps are shifts.
-  std::uint32_t shared;  // the mask ? u : v rotated
-  asm("lop3.b32 %0, %1, %2, %3, 0xE4;"
-      : "=r"(shared)
-      : "r"(u), "r"(v << kSharedRotation), "r"(kSharedMask));
+  // The mask ? u : v rotated.
+  const std::uint32_t shared = ptx::lop3<0xE4>(u, v << kSharedRotation, kSharedMask);
   const std::uint32_t su = scale_pair<kType>(scales, 0, shift);
   const std::uint32_t sv = scale_pair<kType>(scales, 1, shift);
   a[0] = scaled<kType, false>(u & kPairMask, su);

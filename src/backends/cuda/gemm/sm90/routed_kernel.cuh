@@ -209,8 +209,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
     routed_gemm_kernel(const __grid_constant__ GemmArguments p) {
   extern __shared__ __align__(1024) std::uint8_t memory[];
   auto& state = *reinterpret_cast<RoutedState<Config::kTileN>*>(memory + Config::kStateOffset);
-  int lane;  // volatile, or ptxas would compute all that depends on it again and again
-  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  const int lane = ptx::laneid();
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   const std::uint32_t base = ptx::cvta_shared(memory), x_there = ptx::cvta_shared(&state.x_there);
   if (threadIdx.x == 0) {

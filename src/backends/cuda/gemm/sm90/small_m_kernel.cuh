@@ -247,8 +247,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   constexpr int kChunks = Config::kChunks;
   using State = SmallMState<kStages, Config::kTileN, Config::kTileM>;
   auto& state = *reinterpret_cast<State*>(memory + Config::kStateOffset);
-  int lane;  // volatile, or ptxas would compute all that depends on it again and again
-  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  const int lane = ptx::laneid();
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);
   const int strip = warp % kStrips, part = warp / kStrips;
   const std::uint32_t base = ptx::cvta_shared(memory);
