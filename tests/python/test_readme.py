@@ -1,4 +1,4 @@
-"""README's tour, each command of it."""
+"""Each command and program of README and docs/commands.md."""
 
 import os
 import re
@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 
 
-def block(language, title="A tour"):
-    text = README.read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
-    return re.search(rf"```{language}\n(.*?)```", text, re.DOTALL).group(1)
+def block(language, file="README.md", index=0):
+    text = (ROOT / file).read_text(encoding="utf-8")
+    text = text[text.index("## A tour"):] if file == "README.md" else text
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[index]
 
 
 def environment():
@@ -52,7 +53,7 @@ def run(command, folder):
 
 
 def test_the_commands(tmp_path):
-    commands = [line for line in block("sh", "Commands").splitlines() if line]
+    commands = [line for line in block("sh", "docs/commands.md").splitlines() if line]
     assert len(commands) >= 14 and all(c.startswith("nvfp4 ") for c in commands)
     run("nvfp4 sample path/to/model --layers 1 --scale 0.0625", tmp_path)
     for command in commands:
@@ -69,5 +70,5 @@ def test_the_commands(tmp_path):
 def test_the_python_of_it(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     run("nvfp4 sample path/to/model --layers 1 --scale 0.0625", tmp_path)
-    printed = run([sys.executable, "-c", block("python", "From Python")], tmp_path)
+    printed = run([sys.executable, "-c", block("python", index=1)], tmp_path)
     assert printed.startswith("[") and "'severity': 'error'" not in printed
