@@ -116,13 +116,6 @@ void run(const GemmCall& call) {
                       .limit = d.swiglu_limit,
                       .stream = call.stream};
   const Current current(call.plan.device);
-  if (const QuantizedView* x = std::get_if<QuantizedView>(&a.x)) {
-    job.x = decode(*x, call.workspace.data() + decoded_offset(chosen), call.stream);
-    job.x_global = x->global_scale;
-    job.x_global_per_row = x->shape.scope == GlobalScope::vector;
-  } else {
-    job.x = std::get<MatrixView>(a.x);
-  }
   if (d.form == GemmForm::grouped) {
     job.ends = a.row_ends.data();
     job.starts = a.row_starts.empty() ? nullptr : a.row_starts.data();
@@ -140,7 +133,16 @@ void run(const GemmCall& call) {
   } else {
     job.out = std::get<MatrixSpan>(a.out);
   }
-  if (job.out.rows > 0) chosen.architecture->launch(chosen, job, call.workspace);
+  // Tokens may have no choice at all: then there is no room for x either.
+  if (job.out.rows == 0) return;
+  if (const QuantizedView* x = std::get_if<QuantizedView>(&a.x)) {
+    job.x = decode(*x, call.workspace.data() + decoded_offset(chosen), call.stream);
+    job.x_global = x->global_scale;
+    job.x_global_per_row = x->shape.scope == GlobalScope::vector;
+  } else {
+    job.x = std::get<MatrixView>(a.x);
+  }
+  chosen.architecture->launch(chosen, job, call.workspace);
 }
 
 }  // namespace

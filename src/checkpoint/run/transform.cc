@@ -145,7 +145,7 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
   const auto& early = output.warnings();
   report.warnings.insert(report.warnings.end(), early.begin(), early.end());
   if (output.complete()) {
-    report.warnings.push_back("the output is complete already, nothing was done");
+    report.warnings.emplace_back("the output is complete already, nothing was done");
     return;
   }
   std::vector<Outcome> outcomes =

@@ -246,7 +246,15 @@ TEST_F(GgufRefusal, ScalesThatMeanSomethingElseThere) {
                                    std::pair{0x80, "0x80 (-0)"}, std::pair{0xB8, "0xb8 (-1)"}}) {
     edit("model.layers.1.mlp.up_proj.weight_scale",
          [&](std::span<std::uint8_t> s) { s[5] = static_cast<std::uint8_t>(bits); });
-    refused<ValueError>({"'model.layers.1.mlp.up_proj.weight'", "scale 5 is", text});
+    // Not with --force either: GGUF's scales have no sign and no NaN.
+    ConvertOptions options;
+    options.input = dir / "a";
+    options.output = dir / "m.gguf";
+    options.to = "gguf";
+    options.force = true;
+    expect_error<ValueError>([&] { convert_checkpoint(options); },
+                             {"'model.layers.1.mlp.up_proj.weight'", "scale 5 is", text});
+    EXPECT_FALSE(fs::exists(dir / "m.gguf"));
   }
 }
 
