@@ -12,11 +12,13 @@
 namespace nvfp4 {
 
 inline QuantizeReport convert(const std::filesystem::path& input,
-                              const std::filesystem::path& output, const std::string& to) {
+                              const std::filesystem::path& output, const std::string& to,
+                              bool force = false) {
   ConvertOptions options;
   options.input = input;
   options.output = output;
   options.to = to;
+  options.force = force;
   return convert_checkpoint(options);
 }
 

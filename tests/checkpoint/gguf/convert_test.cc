@@ -212,8 +212,8 @@ class GgufRefusal : public ::testing::Test {
  protected:
   void SetUp() override { write_llama(dir / "source"); }
   template <class E>
-  void refused(std::initializer_list<std::string_view> parts) {
-    expect_error<E>([&] { convert(dir / "a", dir / "m.gguf", "gguf"); }, parts);
+  void refused(std::initializer_list<std::string_view> parts, bool force = false) {
+    expect_error<E>([&] { convert(dir / "a", dir / "m.gguf", "gguf", force); }, parts);
     EXPECT_FALSE(fs::exists(dir / "m.gguf"));
     EXPECT_FALSE(fs::exists(dir / "m.gguf.partial"));
   }
@@ -246,15 +246,8 @@ TEST_F(GgufRefusal, ScalesThatMeanSomethingElseThere) {
                                    std::pair{0x80, "0x80 (-0)"}, std::pair{0xB8, "0xb8 (-1)"}}) {
     edit("model.layers.1.mlp.up_proj.weight_scale",
          [&](std::span<std::uint8_t> s) { s[5] = static_cast<std::uint8_t>(bits); });
-    // Not with --force either: GGUF's scales have no sign and no NaN.
-    ConvertOptions options;
-    options.input = dir / "a";
-    options.output = dir / "m.gguf";
-    options.to = "gguf";
-    options.force = true;
-    expect_error<ValueError>([&] { convert_checkpoint(options); },
-                             {"'model.layers.1.mlp.up_proj.weight'", "scale 5 is", text});
-    EXPECT_FALSE(fs::exists(dir / "m.gguf"));
+    // With --force too: GGUF's scales have no sign and no NaN.
+    refused<ValueError>({"'model.layers.1.mlp.up_proj.weight'", "scale 5 is", text}, true);
   }
 }
 
