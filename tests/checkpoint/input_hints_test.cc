@@ -1,5 +1,6 @@
 #include "checkpoint/io/input_hints.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_error.h"
@@ -60,7 +61,7 @@ TEST(InputHints, PicklesAreNamedWithTheCommandThatMakesSafetensors) {
   const TempDir dir;
   fs::create_directories(dir / "it's");
   write_text(dir / "it's" / "pytorch_model.bin", "x");
-  const std::string quoted = "'" + dir.path().string() + "/it'\\''s'";
+  const std::string quoted = fmt::format("'{}/it'\\''s'", dir.path().string());
   expect_error<FormatError>([&] { quantize(dir / "it's", dir / "out"); },
                             {"holds no .safetensors file, but pytorch_model.bin, a pickle",
                              "save_pretrained(p)\" " + quoted});
