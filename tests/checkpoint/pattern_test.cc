@@ -72,7 +72,7 @@ TEST(Pattern, ExpressionsMeanWhatPythonTakesThemFor) {
 }
 
 TEST(Pattern, ExpressionsWithoutEndEndOrAreRefused) {
-  const std::string name = std::string(64, 'a') + "!";
+  const std::string name = fmt::format("{:a<64}!", "");
   for (const std::string text : {"(a+)+$", "(a|aa)+$", "(.*a)*[bc]", "([a-z]*)*[?%]"}) {
     EXPECT_FALSE(Pattern("re:" + text).matches(name)) << text;
     const std::string slow = "re:(?!x)" + text;
@@ -156,7 +156,7 @@ TEST(Pattern, GlobsAreThoseOfTheRule) {
 }
 
 TEST(Pattern, TheExpressionsOfAListShareTheirSteps) {
-  const std::string name = std::string(15, 'a') + "!";  // some 100,000 steps each
+  const std::string name = fmt::format("{:a<15}!", "");  // some 100,000 steps each
   const auto few = std::make_shared<MatchBudget>(2'000'000);
   const std::vector<Pattern> patterns = {Pattern("re:(?!x)(a+)+$", few),
                                          Pattern("re:(?!y)(a+)+$", few)};
