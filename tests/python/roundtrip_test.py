@@ -121,6 +121,7 @@ FORMATS = {
 def check_config(folder, before, quantized, format_name):
     config = json.loads((folder / "config.json").read_text())
     quantization = config.pop("quantization_config")
+    assert config.pop("nvfp4_cpp")["version"]
     assert config == before, "config.json changed elsewhere"
     ignored = quantization["ignore"]
     assert "lm_head" in ignored
