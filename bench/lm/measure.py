@@ -13,7 +13,6 @@ Needs PyTorch, transformers 5, safetensors and this package.
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -35,26 +34,19 @@ def quantize(model, quantizer, folder):
     return folder
 
 
-def columns_of(reference, variant, batches):
-    """Per window: divergence, loss of the variant, whether the first choice is the same."""
-    rows = []
-    for tokens, p in zip(batches, reference):
-        q = variant.log_probabilities(tokens[:, :-1])
-        target = tokens[:, 1:, None]
-        rows.append(
-            torch.stack(
-                [
-                    (p.exp() * (p - q)).sum(-1).mean(1),
-                    -q.gather(-1, target).mean((1, 2)),
-                    (p.argmax(-1) == q.argmax(-1)).float().mean(1),
-                ]
-            ).double().cpu()
-        )
-    return torch.cat(rows, 1).numpy()
+def columns_of(p, q, target):
+    """Of log probabilities [windows, tokens, words], per window: divergence of q from p, loss of q, same choice."""
+    return torch.stack(
+        [
+            (p.exp() * (p - q)).sum(-1).mean(1),
+            -q.gather(-1, target).mean((1, 2)),
+            (p.argmax(-1) == q.argmax(-1)).float().mean(1),
+        ]
+    ).double().cpu().numpy()
 
 
 def measure(model, text, variants, methods, options):
-    """A row for each method: name, and its columns."""
+    """The loss of the BF16 model by window, and the columns of each method."""
     tokens = windows(text, AutoTokenizer.from_pretrained(model), options.windows)
     batches = tokens.to(options.device).split(options.batch)
     plain = Variant(model, None, options.device)
@@ -63,10 +55,12 @@ def measure(model, text, variants, methods, options):
     # A batch at a time, so that the logits of the reference need not be kept.
     for batch in batches:
         p = plain.log_probabilities(batch[:, :-1])
-        losses.append(-p.gather(-1, batch[:, 1:, None]).mean((1, 2)).double().cpu())
+        target = batch[:, 1:, None]
+        losses.append(-p.gather(-1, target).mean((1, 2)).double().cpu())
         for weights, activations in methods:
             variants[weights].inputs.quantizer = activations
-            columns[weights, activations].append(columns_of([p], variants[weights], [batch]))
+            q = variants[weights].log_probabilities(batch[:, :-1])
+            columns[weights, activations].append(columns_of(p, q, target))
     return torch.cat(losses).numpy(), {m: np.concatenate(c, 1) for m, c in columns.items()}
 
 
@@ -139,4 +133,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
