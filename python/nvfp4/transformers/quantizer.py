@@ -1,0 +1,152 @@
+"""The quantizer that transformers asks while it loads an NVFP4 checkpoint."""
+
+from collections import defaultdict
+
+import torch
+from torch import nn
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+from transformers.quantizers.base import HfQuantizer
+
+from .._errors import FormatError, UnsupportedError
+from .conversions import PARTS, check_stack, expert_converters, sources_of
+from .forms import FORMS
+from .modules import Nvfp4Experts, Nvfp4Linear, _Packs
+from .scan import nvfp4_weights, quantizes_input
+
+
+class Names:
+    """Where the weights of a checkpoint go in a model, as transformers' conversions say it."""
+
+    def __init__(self, model):
+        mapping = get_model_conversion_mapping(model)
+        self._renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
+        self._converters = [one for one in mapping if isinstance(one, WeightConverter)]
+        self._by_pattern = {p: one for one in self._converters for p in one.source_patterns}
+        self._prefix, self._state = model.base_model_prefix, model.state_dict()
+
+    def __call__(self, module):
+        """(name of a parameter in the model, the converter that makes it or None); None where the
+        model has no such parameter."""
+        name, pattern = rename_source_key(f"{module}.weight", self._renamings, self._converters,
+                                          self._prefix, self._state)
+        if name not in self._state:
+            return None
+        return name, self._by_pattern.get(pattern)
+
+
+def _put(model, name, module):
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module)
+
+
+class Nvfp4Quantizer(HfQuantizer):
+    """Loads packed weights as they are, ModelOpt's or compressed-tensors'."""
+
+    requires_calibration = True
+
+    def __init__(self, quantization_config, **options):
+        super().__init__(quantization_config, **options)
+        method = quantization_config.quant_method
+        self.config = quantization_config.to_dict()
+        self.form = FORMS[getattr(method, "value", method)]
+        self._stacks = set()
+
+    @property
+    def is_trainable(self):
+        return True
+
+    @property
+    def is_compileable(self):
+        return True
+
+    def is_serializable(self):
+        return True
+
+    def _process_model_before_weight_loading(self, model, checkpoint_files=None, **others):
+        if not checkpoint_files:
+            raise UnsupportedError("NVFP4 weights are read from the files of a checkpoint, and there are "
+                                   "none")
+        weights = nvfp4_weights(checkpoint_files, self.form)
+        names = Names(model)
+        tied = getattr(model, "all_tied_weights_keys", None) or {}
+        tied = {*tied.keys(), *tied.values()}
+        stacks = defaultdict(dict)
+        for module, weight in weights.items():
+            found = names(module)
+            if found is None:
+                continue  # of a part that this class leaves out, which transformers lists
+            name, converter = found
+            if name in tied:
+                raise UnsupportedError(f"{module} is NVFP4, and the model ties it to another matrix of the "
+                                       "vocabulary")
+            if converter is None:
+                self._replace_linear(model, name.removesuffix(".weight"), module, weight)
+            else:
+                check_stack(converter)
+                stacks[name][module] = weight
+                self._stacks.add(sources_of(converter))
+        self._replace_experts(model, stacks)
+
+    def _replace_linear(self, model, name, module, weight):
+        linear = model.get_submodule(name)
+        if not isinstance(linear, nn.Linear) or type(linear).forward is not nn.Linear.forward:
+            raise UnsupportedError(f"{module} is NVFP4, and a {type(linear).__name__} of the model, must be "
+                                   "a Linear")
+        if (linear.out_features, linear.in_features) != (weight.rows, weight.cols):
+            raise FormatError(f"{module}: [{weight.rows}, {weight.cols}], the model has "
+                              f"[{linear.out_features}, {linear.in_features}]")
+        _put(model, name, Nvfp4Linear(
+            self.form, module, weight.rows, weight.cols, linear.bias,
+            quantizes_input(self.config, module), weight.has_input_scale))
+
+    def _replace_experts(self, model, stacks):
+        layers = defaultdict(dict)
+        for name, weights in stacks.items():
+            owner, _, parameter = name.rpartition(".")
+            layers[owner][parameter] = weights
+        classes = {type(model.get_submodule(owner)) for owner in layers}
+        others = [n for n, m in model.named_modules() if type(m) in classes and n not in layers]
+        if others:
+            raise UnsupportedError(f"{others[0]} is not quantized, {next(iter(layers))} is")
+        for owner, parts in layers.items():
+            self._replace_stack(model.get_submodule(owner), owner, parts)
+
+    def _replace_stack(self, experts, owner, parts):
+        if set(parts) != set(PARTS) or getattr(experts, "has_bias", False) or getattr(
+                experts, "is_transposed", False) or not hasattr(experts, "_apply_gate"):
+            raise UnsupportedError(f"{owner}: a {type(experts).__name__}, whose experts are not gate_up_proj "
+                                   "[E, 2·I, H] and down_proj [E, H, I] without biases")
+        count = experts.gate_up_proj.shape[0]
+        for parameter, weights in parts.items():
+            expected = getattr(experts, parameter).shape
+            halves = 2 if parameter == "gate_up_proj" else 1
+            if len(weights) != count * halves:
+                raise FormatError(f"{owner}.{parameter}: {len(weights)} NVFP4 weights, must be "
+                                  f"{count * halves}, of {count} experts")
+            for module, w in weights.items():
+                if (w.rows * halves, w.cols) != tuple(expected[1:]):
+                    raise FormatError(f"{module}: [{w.rows}, {w.cols}], the model has "
+                                      f"[{expected[1] // halves}, {expected[2]}]")
+        everything = {m: w for weights in parts.values() for m, w in weights.items()}
+        modes = {quantizes_input(self.config, module) for module in everything}
+        if len(modes) != 1:
+            raise UnsupportedError(f"{owner}: some experts are W4A4 and some W4A16, must be one")
+        # One that nobody measured is measured in every call, for all of them.
+        measured = all(w.has_input_scale for w in everything.values())
+        Nvfp4Experts.take_over(experts, self.form, owner, modes.pop(), measured)
+
+    def update_weight_conversions(self, weight_conversions, model=None):
+        updated = []
+        for one in weight_conversions:
+            if isinstance(one, WeightConverter) and sources_of(one) in self._stacks:
+                updated += expert_converters(one, self.form)
+            else:
+                updated.append(one)
+        return updated
+
+    def _process_model_after_weight_loading(self, model, **others):
+        for module in model.modules():
+            if isinstance(module, _Packs):
+                module.pack()
+        return model

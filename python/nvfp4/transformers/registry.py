@@ -1,0 +1,50 @@
+"""Registers with transformers, and puts back what was there."""
+
+from transformers.quantizers import auto
+
+from .config import ModelOptConfig
+from .quantizer import Nvfp4Quantizer
+from .scan import is_nvfp4_group
+
+_MISSING = object()
+_before = None
+
+
+def _all_nvfp4(config):
+    groups = config.to_dict().get("config_groups") or {}
+    return bool(groups) and all(is_nvfp4_group(group) for group in groups.values())
+
+
+def _compressed_tensors(config, **options):
+    """Ours for checkpoints whose groups are all NVFP4; else the quantizer that was registered."""
+    if _all_nvfp4(config) and not getattr(config, "dequantize", False):
+        return Nvfp4Quantizer(config, **options)
+    return _before["compressed-tensors", "quantizer"](config, **options)
+
+
+def register():
+    """What importing nvfp4.transformers does."""
+    global _before
+    if _before is not None:
+        return
+    _before = {}
+    for method, kind, mapping, entry in (
+            ("modelopt", "config", auto.AUTO_QUANTIZATION_CONFIG_MAPPING, ModelOptConfig),
+            ("modelopt", "quantizer", auto.AUTO_QUANTIZER_MAPPING, Nvfp4Quantizer),
+            ("compressed-tensors", "quantizer", auto.AUTO_QUANTIZER_MAPPING, _compressed_tensors)):
+        _before[method, kind] = mapping.get(method, _MISSING)
+        mapping[method] = entry
+
+
+def unregister():
+    """Puts back what was registered before. Models that are loaded stay as they are."""
+    global _before
+    if _before is None:
+        return
+    mappings = {"config": auto.AUTO_QUANTIZATION_CONFIG_MAPPING, "quantizer": auto.AUTO_QUANTIZER_MAPPING}
+    for (method, kind), entry in _before.items():
+        if entry is _MISSING:
+            del mappings[kind][method]
+        else:
+            mappings[kind][method] = entry
+    _before = None

@@ -1,0 +1,137 @@
+"""Which weights of a checkpoint are NVFP4: read from headers alone, and checked before anything is
+loaded. Messages are those of `nvfp4 verify`."""
+
+import re
+from dataclasses import dataclass
+
+from safetensors import SafetensorError, safe_open
+
+from .._errors import FormatError, UnsupportedError
+
+
+@dataclass(frozen=True)
+class Weight:
+    """An NVFP4 weight of the checkpoint, [rows, cols]."""
+
+    rows: int
+    cols: int
+    has_input_scale: bool
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    file: str
+    name: str
+    dtype: str
+    shape: tuple
+
+    def __str__(self):
+        return f"{self.file}: tensor '{self.name}'"
+
+    @property
+    def kind(self):
+        return f"{self.dtype} {list(self.shape)}"
+
+
+def _tensors(files):
+    found = {}
+    for file in files:
+        if not str(file).endswith(".safetensors"):
+            raise UnsupportedError(f"{file}: NVFP4 weights are read from .safetensors files only")
+        try:
+            with safe_open(file, "pt") as tensors:
+                for name in tensors.keys():
+                    view = tensors.get_slice(name)
+                    found[name] = _Tensor(str(file), name, view.get_dtype(), tuple(view.get_shape()))
+        except SafetensorError as broken:
+            raise FormatError(f"{file}: {broken}") from broken
+    return found
+
+
+def _check_scalar(tensor, what):
+    if tensor.dtype != "F32" or tensor.shape not in ((), (1,)):
+        raise FormatError(f"{tensor}: {tensor.kind}, the {what} scale must be F32 with 1 element(s)")
+
+
+def _weight(codes, tensors, module, form):
+    """The NVFP4 weight that the bytes `codes` are."""
+
+    def beside(end):
+        name = f"{module}.{end}"
+        if name not in tensors:
+            raise FormatError(f"{codes}: no '{name}' beside it")
+        return tensors[name]
+
+    if len(codes.shape) != 2 or codes.shape[1] % 8 or not codes.shape[0]:
+        raise FormatError(f"{codes}: {codes.kind}, must be U8 [N, K / 2], K a multiple of 16")
+    rows, cols = codes.shape[0], 2 * codes.shape[1]
+    scales = beside(form.scales)
+    if (scales.dtype, scales.shape) != ("F8_E4M3", (rows, cols // 16)):
+        raise FormatError(f"{scales}: {scales.kind}, must be F8_E4M3 {[rows, cols // 16]}, one for each "
+                          f"16 codes of '{codes.name}'")
+    _check_scalar(beside(form.global_scale), "weight")
+    given = tensors.get(f"{module}.{form.input_scale}")
+    if given is not None:
+        _check_scalar(given, "input")
+    if f"{module}.pre_quant_scale" in tensors:
+        raise UnsupportedError(f"{codes}: has a pre_quant_scale (AWQ), which is not read")
+    return Weight(rows, cols, given is not None)
+
+
+def nvfp4_weights(files, form):
+    """module -> Weight of all NVFP4 weights. FormatError, UnsupportedError for what is broken or of
+    another kind."""
+    tensors = _tensors(files)
+    weights = {}
+    for name, tensor in tensors.items():
+        module, _, end = name.rpartition(".")
+        if end == form.codes and tensor.dtype == "U8":
+            weights[module] = _weight(tensor, tensors, module, form)
+        elif end == "weight" and tensor.dtype in ("F8_E4M3", "I8", "U8"):
+            raise UnsupportedError(f"{tensor}: {tensor.kind} is no NVFP4 weight, and nothing else is read "
+                                   "beside those")
+    for name, tensor in tensors.items():
+        module, _, end = name.rpartition(".")
+        if end == form.global_scale and module not in weights:
+            raise FormatError(f"{tensor}: no codes beside it")
+    if not weights:
+        raise FormatError(f"{', '.join(map(str, files[:1]))}: quant_method '{form.method}', and no weight "
+                          "is NVFP4")
+    return weights
+
+
+def _target_matches(target, module):
+    if target.startswith("re:"):
+        return re.match(target[3:], module) is not None
+    return target == "Linear" or target == module
+
+
+def _modelopt_quantizes_input(config, module):
+    algorithm = config.get("quant_algo")
+    layer = config.get("quantized_layers", {}).get(module)
+    if layer:
+        algorithm = layer.get("quant_algo", algorithm)
+    if algorithm not in ("NVFP4", "W4A16_NVFP4"):
+        raise UnsupportedError(f"quant_algo '{algorithm}' of {module}, must be NVFP4 or W4A16_NVFP4")
+    return algorithm == "NVFP4"
+
+
+def is_nvfp4_group(group):
+    """Whether a group of config_groups, a dict, is of NVFP4 weights."""
+    weights = (group or {}).get("weights") or {}
+    kind = getattr(weights.get("type"), "value", weights.get("type"))
+    return (weights.get("num_bits"), kind, weights.get("group_size")) == (4, "float", 16)
+
+
+def _groups_quantize_input(config, module):
+    for group in config.get("config_groups", {}).values():
+        if is_nvfp4_group(group) and any(_target_matches(t, module) for t in group["targets"]):
+            return group.get("input_activations") is not None
+    raise FormatError(f"{module} is NVFP4, and no target of config_groups names it")
+
+
+def quantizes_input(config, module):
+    """Whether `config`, the quantization_config, says W4A4 of a module."""
+    if config.get("quant_method") == "modelopt":
+        return _modelopt_quantizes_input(config, module)
+    return _groups_quantize_input(config, module)

@@ -1,0 +1,338 @@
+"""nvfp4.transformers: checkpoints of tiny models, run by transformers on our kernels.
+
+The reference is the model's own code in FP64 with decoded weights, and, for W4A4, with inputs of its
+linear layers that nvfp4.quantize quantized and decoded.
+"""
+
+import json
+import os
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+if not (5, 17) <= tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 24):
+    pytest.skip("nvfp4.transformers is for transformers 5.17 to 5.23", allow_module_level=True)
+
+from safetensors.torch import load_file, save_file
+
+import nvfp4
+import nvfp4.transformers as backend
+from models_of_families import FAMILIES, TOKENS
+from transformers.quantizers import auto
+
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+FORMATS = ("modelopt", "compressed-tensors")
+SCHEMES = ("nvfp4a16", "nvfp4")
+INPUT_AMAX = 10.5
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """(family, scheme, format) -> (quantized, source) folders, made once."""
+    made, sources = {}, {}
+
+    def get(family, scheme="nvfp4a16", format="modelopt"):
+        key = family, scheme, format
+        if key not in made:
+            at = tmp_path_factory.mktemp("model")
+            if family not in sources:
+                torch.manual_seed(1)
+                FAMILIES[family]().to(torch.bfloat16).save_pretrained(at / "source")
+                sources[family] = at / "source"
+            (at / "amax.json").write_text(json.dumps({"*": INPUT_AMAX}))
+            nvfp4.quantize_checkpoint(sources[family], at / "quantized", scheme=scheme, format=format,
+                                      input_amax=at / "amax.json")
+            made[key] = at / "quantized", sources[family]
+        return made[key]
+
+    return get
+
+
+def load(folder, dtype=torch.float32, **options):
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, output_loading_info=True, **options)
+    assert not any(info.values()), info
+    return model.eval()
+
+
+def logits(model, tokens=TOKENS):
+    with torch.no_grad():
+        return model(tokens).logits
+
+
+def ours(model):
+    return {name: m for name, m in model.named_modules()
+            if isinstance(m, (backend.Nvfp4Linear, backend.Nvfp4Experts))}
+
+
+def tensors(folder):
+    return {name: t for file in sorted(folder.glob("*.safetensors"))
+            for name, t in load_file(file).items()}
+
+
+def weight_of(stored, module):
+    """FP32, decoded by hand from a checkpoint of either format."""
+    codes = stored.get(f"{module}.weight_packed", stored.get(f"{module}.weight"))
+    scale = stored.get(f"{module}.weight_scale_2")
+    scale = 1 / stored[f"{module}.weight_global_scale"] if scale is None else scale
+    table = torch.tensor([0, .5, 1, 1.5, 2, 3, 4, 6])
+    table = torch.cat([table, -table])
+    values = torch.stack([table[(codes & 15).long()], table[(codes >> 4).long()]], -1).flatten(1)
+    blocks = stored[f"{module}.weight_scale"].float().repeat_interleave(16, 1)
+    return values * blocks * scale.reshape(())
+
+
+def quantized_input(x, rows_of=None):
+    """As a W4A4 layer of an input_amax of 10.5 sees it."""
+    rows = x.reshape(-1, x.shape[-1]).float().contiguous()
+    q = nvfp4.quantize(rows, "max", global_scale=INPUT_AMAX / 2688)
+    return nvfp4.dequantize(q, "float32").reshape(x.shape).to(x.dtype)
+
+
+class Reference:
+    """The plain model with decoded weights; its linear layers' inputs quantized for W4A4."""
+
+    def __init__(self, model, quantized, source, scheme, dtype):
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype).eval()
+        stored, quantize = tensors(quantized), scheme == "nvfp4"
+        for name, module in ours(model).items():
+            plain = self.model.get_submodule(name)
+            if isinstance(module, backend.Nvfp4Linear):
+                plain.weight.data = weight_of(stored, module.checkpoint_name).to(dtype)
+                if quantize:
+                    plain.register_forward_pre_hook(lambda m, a: (quantized_input(a[0]),))
+            else:
+                self._experts(plain, stored, module, quantize, dtype)
+
+    @staticmethod
+    def _experts(plain, stored, module, quantize, dtype):
+        names = sorted({n.rpartition(".")[0] for n in stored if ".experts." in n},
+                       key=lambda n: int(n.split(".experts.")[1].split(".")[0]))
+        layer = module.checkpoint_name.split(".layers.")[1].split(".")[0]
+        mine = [n for n in names if f".layers.{layer}." in n]
+        part = lambda ends: torch.stack([weight_of(stored, n) for n in mine if n.endswith(ends)])
+        gate, up, down = part(("gate_proj", "w1")), part(("up_proj", "w3")), part(("down_proj", "w2"))
+        plain.gate_up_proj.data = torch.cat([gate, up], 1).to(dtype)
+        plain.down_proj.data = down.to(dtype)
+
+        def forward(x, ids, weights):
+            out = torch.zeros_like(x)
+            maybe = quantized_input if quantize else lambda value: value
+            for expert in ids.unique().tolist():
+                token, choice = (ids == expert).nonzero(as_tuple=True)
+                hidden = plain._apply_gate(maybe(x)[token] @ plain.gate_up_proj[expert].T)
+                part = maybe(hidden) @ plain.down_proj[expert].T
+                out.index_add_(0, token, (part * weights[token, choice, None]).to(x.dtype))
+            return out
+
+        plain.forward = forward
+
+    def logits(self):
+        return logits(self.model)
+
+
+def distance(a, b):
+    return float((a.double() - b.double()).square().mean().sqrt())
+
+
+#: Both formats for one model of each kind, one format for the others.
+CASES = [(family, format) for family in FAMILIES for format in FORMATS
+         if format == "modelopt" or family in ("llama", "mixtral")]
+
+
+@pytest.mark.parametrize("family, format", CASES)
+def test_weights_alone_give_what_decoded_weights_give(folders, family, format):
+    quantized, source = folders(family, "nvfp4a16", format)
+    model = load(quantized)
+    assert len(ours(model)) >= 5
+    exact = Reference(model, quantized, source, "nvfp4a16", torch.float64).logits()
+    rounded = Reference(model, quantized, source, "nvfp4a16", torch.float32).logits()
+    # FP32 sums of another order: not further from FP64 than PyTorch's own, within a factor.
+    assert distance(logits(model), exact) <= 4 * distance(rounded, exact)
+
+
+@pytest.mark.parametrize("family, format", [
+    ("llama", "modelopt"), ("llama", "compressed-tensors"), ("qwen2", "compressed-tensors"),
+    ("mixtral", "modelopt"), ("qwen3_moe", "compressed-tensors")])
+def test_w4a4_quantizes_inputs_with_the_stored_scale(folders, family, format):
+    quantized, source = folders(family, "nvfp4", format)
+    model = load(quantized)
+    expected = Reference(model, quantized, source, "nvfp4", torch.float32).logits()
+    without = Reference(model, quantized, source, "nvfp4a16", torch.float32).logits()
+    # A sum that differs in its last bit may give another code, in rare elements.
+    assert distance(logits(model), expected) <= 0.05 * distance(without, expected)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("family, format", CASES)
+def test_saving_gives_the_checkpoint_back(folders, tmp_path, family, scheme, format):
+    quantized, _ = folders(family, scheme, format)
+    load(quantized, torch.bfloat16).save_pretrained(tmp_path / "again")
+    before, after = tensors(quantized), tensors(tmp_path / "again")
+    assert set(before) == set(after)
+    for name, tensor in before.items():
+        assert (tensor.dtype, tensor.shape) == (after[name].dtype, after[name].shape), name
+        assert torch.equal(tensor.reshape(-1).view(torch.uint8), after[name].reshape(-1).view(torch.uint8))
+    config = [json.loads((f / "config.json").read_text())["quantization_config"]
+              for f in (quantized, tmp_path / "again")]
+    assert config[0]["quant_method"] == config[1]["quant_method"]
+    assert backend.scan.quantizes_input(config[1], "any.module") == (scheme == "nvfp4")
+    load(tmp_path / "again")
+
+
+def test_generating_twice_gives_the_same_text(folders):
+    model = load(folders("llama", "nvfp4")[0], torch.bfloat16)
+    first, second = (model.generate(TOKENS[:1, :5], max_new_tokens=12, do_sample=False)
+                     for _ in range(2))
+    assert torch.equal(first, second) and first.shape[1] == 17
+
+
+def test_generation_streams(folders):
+    model = load(folders("llama")[0], torch.bfloat16)
+
+    class Pieces(transformers.generation.streamers.BaseStreamer):
+        pieces = []
+
+        def put(self, value):
+            self.pieces.append(value)
+
+        def end(self):
+            self.pieces.append(None)
+
+    streamer = Pieces()
+    model.generate(TOKENS[:1, :5], max_new_tokens=6, do_sample=False, streamer=streamer)
+    assert len(streamer.pieces) == 8 and streamer.pieces[-1] is None
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("family", ("llama", "qwen3_moe"))
+def test_compiles_without_a_break(folders, family, scheme):
+    model = load(folders(family, scheme)[0])
+    eager = logits(model)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert distance(logits(compiled), eager) <= 1e-3 * float(eager.std())
+
+
+def test_packed_weights_are_all_that_is_held(folders):
+    quantized, _ = folders("llama")
+    model = load(quantized, torch.bfloat16)
+    for module in ours(model).values():
+        rows, cols = module.out_features, module.in_features
+        held = sum(b.numel() * b.element_size() for b in module.buffers())
+        assert held <= -(-rows // 16) * 16 * cols * 9 // 16 + 64
+        assert not list(module.parameters())
+
+
+def test_moving_and_casting_keep_the_weights(folders):
+    model = load(folders("llama", "nvfp4")[0], torch.bfloat16)
+    before = {name: t.clone() for name, t in model.state_dict().items()}
+    model.to(torch.float32)
+    for name, tensor in model.state_dict().items():
+        if "_scale" in name or tensor.dtype == torch.uint8:
+            assert tensor.dtype == before[name].dtype
+            assert torch.equal(tensor.reshape(-1).view(torch.uint8),
+                               before[name].reshape(-1).view(torch.uint8))
+    logits(model)
+
+
+def test_a_state_dict_loads_again(folders):
+    quantized = folders("qwen3_moe", "nvfp4")[0]
+    model, other = load(quantized), load(quantized)
+    expected = logits(model)
+    state = model.state_dict()
+    for module in ours(other).values():
+        for buffer in module.buffers():
+            buffer.view(-1).view(torch.uint8).zero_()
+    other.load_state_dict(state)
+    assert torch.equal(logits(other), expected)
+
+
+# --- what is registered ---------------------------------------------------------------------------
+
+
+def test_unregister_puts_everything_back():
+    backend.unregister()
+    plain = (dict(auto.AUTO_QUANTIZER_MAPPING), dict(auto.AUTO_QUANTIZATION_CONFIG_MAPPING))
+    try:
+        assert "modelopt" not in plain[0] and "modelopt" not in plain[1]
+        assert plain[0]["compressed-tensors"].__name__ == "CompressedTensorsHfQuantizer"
+        backend.register()
+        assert auto.AUTO_QUANTIZER_MAPPING["nvfp4"] is plain[0]["nvfp4"]  # transformers' own
+        backend.register()  # once is enough
+        backend.unregister()
+        assert plain == (auto.AUTO_QUANTIZER_MAPPING, auto.AUTO_QUANTIZATION_CONFIG_MAPPING)
+        backend.unregister()
+    finally:
+        backend.register()
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+LAYER = "model.layers.0.mlp.down_proj"
+
+
+def damaged(folder, to, edit):
+    """A copy of a checkpoint, its tensors changed by edit(tensors)."""
+    to.mkdir()
+    for file in folder.glob("*.json"):
+        (to / file.name).write_bytes(file.read_bytes())
+    stored = tensors(folder)
+    edit(stored)
+    save_file(stored, to / "model.safetensors", metadata={"format": "pt"})
+    return to
+
+
+@pytest.mark.parametrize("edit, message", [
+    (lambda t: t.pop(f"{LAYER}.weight_scale"),
+     f"tensor '{LAYER}.weight': no '{LAYER}.weight_scale' beside it"),
+    (lambda t: t.pop(f"{LAYER}.weight_scale_2"), f"no '{LAYER}.weight_scale_2' beside it"),
+    (lambda t: t.pop(f"{LAYER}.weight"), "no codes beside it"),
+    (lambda t: t.update({f"{LAYER}.weight_scale": t[f"{LAYER}.weight_scale"][:, :-1].contiguous()}),
+     r"F8_E4M3 \[128, 21\], must be F8_E4M3 \[128, 22\], one for each 16 codes"),
+    (lambda t: t.update({f"{LAYER}.weight_scale": t[f"{LAYER}.weight_scale"].float()}),
+     r"F32 \[128, 22\], must be F8_E4M3"),
+    (lambda t: t.update({f"{LAYER}.weight_scale_2": torch.ones(3)}),
+     "the weight scale must be F32 with 1 element"),
+    (lambda t: t.update({f"{LAYER}.weight_scale_2": torch.tensor(float("nan"))}),
+     "nan, must be positive and finite"),
+    (lambda t: [t.update({f"{LAYER}.{end}": t[f"{LAYER}.{end}"][:64].contiguous()})
+                for end in ("weight", "weight_scale")],
+     r"\[64, 352\], the model has \[128, 352\]"),
+    (lambda t: t.update({f"{LAYER}.weight": t[f"{LAYER}.weight"].view(torch.int8)}),
+     "no NVFP4 weight"),
+])
+def test_broken_checkpoints_are_named(folders, tmp_path, edit, message):
+    folder = damaged(folders("llama")[0], tmp_path / "broken", edit)
+    with pytest.raises(nvfp4.Error, match=message):
+        transformers.AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_scales_that_are_no_scales_are_named(folders, tmp_path):
+    def edit(t):
+        t[f"{LAYER}.weight_scale"].view(torch.uint8)[3, 2] = 0x7F
+    folder = damaged(folders("llama")[0], tmp_path / "broken", edit)
+    with pytest.raises(nvfp4.InvalidValueError, match=f"{LAYER}.weight_scale"):
+        transformers.AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_other_algorithms_are_refused(folders, tmp_path):
+    folder = damaged(folders("llama")[0], tmp_path / "other", lambda t: None)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["quant_algo"] = "NVFP4_AWQ"
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(nvfp4.UnsupportedError, match="'NVFP4_AWQ' of .*, must be NVFP4 or W4A16_NVFP4"):
+        transformers.AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_a_missing_expert_is_named(folders, tmp_path):
+    def edit(t):
+        for name in [n for n in t if "layers.1.mlp.experts.2.up_proj" in n]:
+            del t[name]
+    folder = damaged(folders("qwen3_moe")[0], tmp_path / "broken", edit)
+    with pytest.raises(nvfp4.FormatError, match="7 NVFP4 weights, must be 8, of 4 experts"):
+        transformers.AutoModelForCausalLM.from_pretrained(folder)
