@@ -192,13 +192,15 @@ def _left(x, w):
 
 def plan_gemm(w, rows, *, x_dtype="bfloat16", out_dtype="bfloat16", form=None, shared_x=False,
               epilogue="none", swiglu_limit=float("inf"), batch_invariant=False,
-              max_workspace_bytes=0, kernel="", backend=""):
+              max_workspace_bytes=0, kernel="", backend="", top_k=0):
     """Chooses how gemm() does products of up to `rows` rows with w (pack_weights).
 
     x_dtype    float32 (not on a GPU), bfloat16 or float16 (W4A16), or 'nvfp4' (W4A4)
-    form       'dense', 'grouped' (row_ends) or 'every_group'; None: dense, or every_group if w has
-               several groups
-    shared_x   every_group: all groups read one x [M, K], not their own columns of [M, G · K]
+    form       'dense', 'grouped' (row_ends), 'routed' (expert_ids) or 'every_group'; None: dense, or
+               every_group if w has several groups
+    shared_x   every_group: all groups read one x [M, K], not their own columns of [M, G · K]; routed:
+               all choices of a token read its row of x [rows / top_k, K]
+    top_k      routed: choices of each token
     epilogue   'none' or 'swiglu', for weights packed with gate_up
     batch_invariant      the same row of x gives the same bits whatever the number of rows
     max_workspace_bytes  GPU: for sums of parts of K, beside what x needs
@@ -211,7 +213,8 @@ def plan_gemm(w, rows, *, x_dtype="bfloat16", out_dtype="bfloat16", form=None, s
     x_dtype, out_dtype = (d if d == "nvfp4" else _arrays.dtype_name(d)
                           for d in (x_dtype, out_dtype))
     return _core.plan_gemm(w._weights, rows, x_dtype, out_dtype, form, shared_x, epilogue,
-                           swiglu_limit, batch_invariant, max_workspace_bytes, kernel, backend)
+                           swiglu_limit, batch_invariant, max_workspace_bytes, kernel, backend,
+                           top_k)
 
 
 def _factors(left, groups, alpha):
@@ -257,7 +260,7 @@ def _space(plan, left, given):
 
 
 @_arrays.on_stream
-def gemm(x, w, *, row_ends=None, row_starts=None, out_dtype=None, out=None, alpha=1.0, bias=None,
+def gemm(x, w, *, row_ends=None, row_starts=None, expert_ids=None, out_dtype=None, out=None, alpha=1.0, bias=None,
          epilogue="none", batch_invariant=False, kernel="", backend="", plan=None, workspace=None,
          stream=None):
     """y = alpha · x · Wᵀ + bias, FP32 sums, rounded once.
@@ -272,6 +275,9 @@ def gemm(x, w, *, row_ends=None, row_starts=None, out_dtype=None, out=None, alph
                a new result). On a GPU, int32 that lie there are not read by the host, and not
                checked.
     row_starts where groups start, if not where the one before it ends
+    expert_ids int32 [T, top_k]: row t · top_k + j of y is of matrix expert_ids[t, j] and of the same
+               row of x [T · top_k, K], or of row t of x [T, K]. On a GPU, where they must lie, rows whose
+               id names no matrix are left as they are.
     out_dtype  default that of x; float32 for a quantized one
     alpha      another factor, beside the global scales, or one for each group; on a GPU it may be a
                tensor there
@@ -293,8 +299,15 @@ def gemm(x, w, *, row_ends=None, row_starts=None, out_dtype=None, out=None, alph
         raise InvalidValueError("row_starts without row_ends, must come with them")
     every_group = w.groups > 1 and not grouped
     cols = w.rows * (w.groups if every_group else 1) // (2 if epilogue == "swiglu" else 1)
+    lead, top_k = left.shape[:-1], 0
+    if expert_ids is not None:
+        tokens, top_k = _arrays.two_dimensions("expert_ids", expert_ids)
+        every_group, lead, cols = False, (tokens * top_k,), w.rows
+        if left.rows not in (tokens, tokens * top_k) or len(left.shape) != 2:
+            raise ShapeError(f"x has shape {list(left.shape)}, must be [{tokens}, K] or "
+                             f"[{tokens * top_k}, K] as expert_ids say")
     y = out if out is not None else kind.empty(
-        (*left.shape[:-1], cols), _arrays.dtype_name(out_dtype or left.dtype), left.like)
+        (*lead, cols), _arrays.dtype_name(out_dtype or left.dtype), left.like)
     alpha, group_alpha = _factors(left, w.groups, alpha)
     if grouped:
         ends = _ends("row_ends", row_ends, left.like)
@@ -302,13 +315,17 @@ def gemm(x, w, *, row_ends=None, row_starts=None, out_dtype=None, out=None, alph
             kind.clear(y, 0)
     if plan is None:
         plan = plan_gemm(
-            w, left.rows, x_dtype="nvfp4" if left.quantized else left.dtype,
-            out_dtype=_arrays.dtype_of(y), form="grouped" if grouped else None,
-            shared_x=every_group and left.shape[-1] == w.cols, epilogue=epilogue,
-            batch_invariant=batch_invariant, kernel=kernel, backend=backend)
+            w, left.rows if expert_ids is None else lead[0],
+            x_dtype="nvfp4" if left.quantized else left.dtype,
+            out_dtype=_arrays.dtype_of(y),
+            form="grouped" if grouped else None if expert_ids is None else "routed",
+            shared_x=(every_group and left.shape[-1] == w.cols) if expert_ids is None
+            else left.rows != lead[0], epilogue=epilogue,
+            batch_invariant=batch_invariant, kernel=kernel, backend=backend, top_k=top_k)
     _core.gemm(
         plan, left.operand, w._weights, _arrays.matrix("out", y, written=True), alpha, group_alpha,
         None if bias is None else _arrays.floats("bias", bias), ends if grouped else None,
         None if row_starts is None else _ends("row_starts", row_starts, left.like),
-        _space(plan, left, workspace), kind.stream(left.like, stream))
+        _space(plan, left, workspace), kind.stream(left.like, stream),
+        None if expert_ids is None else _ends("expert_ids", expert_ids, left.like))
     return y if out is not None else kind.finish(y)

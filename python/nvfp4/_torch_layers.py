@@ -19,6 +19,8 @@ _library = torch.library.Library("nvfp4", "FRAGMENT")
 KEEP, MEASURE, MULTIPLY, DIVIDE = range(4)
 _INPUT = "Tensor? input_scale=None, int input_mode=0"
 _library.define(f"linear(Tensor x, Tensor weights, int rows, Tensor? bias=None, {_INPUT}) -> Tensor")
+_library.define("routed_linear(Tensor x, Tensor weights, int rows, int groups, Tensor expert_ids, "
+                f"{_INPUT}) -> Tensor")
 _library.define("grouped_linear(Tensor x, Tensor weights, int rows, Tensor row_ends, "
                 f"{_INPUT}) -> Tensor")
 
@@ -60,39 +62,49 @@ def _input(x, scale, mode):
     """`x` [M, K] as the product takes it."""
     if mode == KEEP:
         return x
-    if mode == MEASURE:
-        return quantize(x, "max", scope="vector")
-    sense = "global_scale" if mode == MULTIPLY else "global_divisor"
-    return quantize(x, "max", scope="tensor" if scale.numel() == 1 else "vector", **{sense: scale})
+    scope = "vector" if mode == MEASURE or scale.numel() > 1 else "tensor"
+    return quantize(x, "max", scope=scope, global_scale=None if mode == MEASURE else scale)
 
 
-def _multiply(x, weights, rows, groups, row_ends, bias, scale, mode):
+def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None, expert_ids=None):
     if x.device.type == "cpu":
         _follow_torch_threads()
-    flat = x.reshape(-1, x.shape[-1]).contiguous()
-    out = x.new_empty((flat.shape[0], rows)) if row_ends is None else x.new_zeros(
-        (flat.shape[0], rows))
-    if flat.shape[0]:
+    x = x.contiguous()
+    count = x.shape[0] if expert_ids is None else expert_ids.numel()
+    form, top_k = "dense" if row_ends is None else "grouped", 0
+    if expert_ids is not None:
+        form, top_k = "routed", expert_ids.shape[1]
+        expert_ids = expert_ids.to(torch.int32).contiguous()
+    out = (x.new_zeros if form == "grouped" else x.new_empty)((count, rows))
+    if count:
         w = _gemm.PackedWeights(weights, rows, x.shape[-1], groups)
         plan = _gemm.plan_gemm(
-            w, flat.shape[0], x_dtype="nvfp4" if mode else x.dtype, out_dtype=x.dtype,
-            form="dense" if row_ends is None else "grouped")
-        _gemm.gemm(_input(flat, scale, mode), w, row_ends=row_ends, out=out,
+            w, count, x_dtype="nvfp4" if mode else x.dtype, out_dtype=x.dtype, form=form,
+            top_k=top_k, shared_x=form == "routed" and x.shape[0] != count)
+        _gemm.gemm(_input(x, scale, mode), w, row_ends=row_ends, expert_ids=expert_ids, out=out,
                    bias=None if bias is None else bias.float(), plan=plan,
                    workspace=_workspace(plan, x))
-    return out.view(*x.shape[:-1], rows)
+    return out
 
 
 def linear(x: Tensor, weights: Tensor, rows: int, bias: Optional[Tensor] = None,
            input_scale: Optional[Tensor] = None, input_mode: int = KEEP) -> Tensor:
     """y [..., rows] = x · Wᵀ + bias in the dtype of x."""
-    return _multiply(x, weights, rows, 1, None, bias, input_scale, input_mode)
+    y = _multiply(x.reshape(-1, x.shape[-1]), weights, rows, input_scale, input_mode, bias=bias)
+    return y.view(*x.shape[:-1], rows)
 
 
 def grouped_linear(x: Tensor, weights: Tensor, rows: int, row_ends: Tensor,
                    input_scale: Optional[Tensor] = None, input_mode: int = KEEP) -> Tensor:
     """y [M, rows]: rows [row_ends[g-1], row_ends[g]) of x times matrix g; rows of none are zero."""
-    return _multiply(x, weights, rows, row_ends.numel(), row_ends, None, input_scale, input_mode)
+    return _multiply(x, weights, rows, input_scale, input_mode, row_ends.numel(), row_ends=row_ends)
+
+
+def routed_linear(x: Tensor, weights: Tensor, rows: int, groups: int, expert_ids: Tensor,
+                  input_scale: Optional[Tensor] = None, input_mode: int = KEEP) -> Tensor:
+    """y [T · top_k, rows]: row t · top_k + j is of matrix expert_ids[t, j] and of that row of x, or of row
+    t of x [T, K]. For few rows, which read their own weights each; ids lie in [0, groups)."""
+    return _multiply(x, weights, rows, input_scale, input_mode, groups, expert_ids=expert_ids)
 
 
 def decode(weights, rows, cols, groups, group, dtype):
@@ -101,7 +113,8 @@ def decode(weights, rows, cols, groups, group, dtype):
     return dequantize(_gemm.unpack_weights(packed, group), dtype)
 
 
-for _name, _function in (("linear", linear), ("grouped_linear", grouped_linear)):
+for _name, _function in (("linear", linear), ("grouped_linear", grouped_linear),
+                         ("routed_linear", routed_linear)):
     for _key in ("CPU", "CUDA"):
         _library.impl(_name, _function, _key)
 
@@ -116,10 +129,15 @@ def _(x, weights, rows, row_ends, input_scale=None, input_mode=KEEP):
     return x.new_empty((x.shape[0], rows))
 
 
-def _keep_linear(context, inputs, output):
+@torch.library.register_fake("nvfp4::routed_linear", lib=_library)
+def _(x, weights, rows, groups, expert_ids, input_scale=None, input_mode=KEEP):
+    return x.new_empty((expert_ids.numel(), rows))
+
+
+def _keep_linear(ctx, inputs, output):
     x, weights, rows, bias = inputs[:4]
-    context.save_for_backward(weights)
-    context.rows, context.cols, context.biased = rows, x.shape[-1], bias is not None
+    ctx.save_for_backward(weights)
+    ctx.rows, ctx.cols, ctx.biased = rows, x.shape[-1], bias is not None
 
 
 def _linear_backward(context, gradient):
@@ -130,10 +148,10 @@ def _linear_backward(context, gradient):
     return gradient @ w, None, None, bias, None, None
 
 
-def _keep_grouped(context, inputs, output):
+def _keep_grouped(ctx, inputs, output):
     x, weights, rows, row_ends = inputs[:4]
-    context.save_for_backward(weights, row_ends)
-    context.rows, context.cols = rows, x.shape[-1]
+    ctx.save_for_backward(weights, row_ends)
+    ctx.rows, ctx.cols = rows, x.shape[-1]
 
 
 def _grouped_backward(context, gradient):

@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -127,13 +128,14 @@ DType dtype_from_name(const char* argument, std::string_view name) {
 GemmPlan make_plan(const Packed& w, std::int64_t rows, const std::string& x, const std::string& out,
                    const std::string& form, bool shared_x, const std::string& epilogue,
                    float swiglu_limit, bool batch_invariant, std::int64_t max_workspace_bytes,
-                   const std::string& kernel, const std::string& backend) {
+                   const std::string& kernel, const std::string& backend, std::int64_t top_k) {
   GemmDescription d{.m = rows,
                     .form = from_name<GemmForm>("form", form,
                                                 std::array<std::string_view, 4>{
                                                     "dense", "grouped", "routed", "every_group"}),
                     .scheme = x == "nvfp4" ? Scheme::nvfp4 : Scheme::nvfp4a16,
                     .out = dtype_from_name("out_dtype", out),
+                    .top_k = top_k,
                     .shared_x = shared_x,
                     .epilogue = from_name<Epilogue>(
                         "epilogue", epilogue, std::array<std::string_view, 2>{"none", "swiglu"}),
@@ -165,7 +167,8 @@ void bind_product(nb::module_& m, View view_of) {
       [view_of](const GemmPlan& plan, const X& x, const Packed& w, const Output& out, float alpha,
                 const std::optional<Input>& group_alpha, const std::optional<Input>& bias,
                 const std::optional<Input>& row_ends, const std::optional<Input>& row_starts,
-                const std::optional<Output>& workspace, std::uintptr_t stream) {
+                const std::optional<Output>& workspace, std::uintptr_t stream,
+                const std::optional<Input>& expert_ids) {
         GemmArguments a{
             .x = view_of(x), .weights = w.weights, .out = matrix_of("out", out), .alpha = alpha};
         if (group_alpha)
@@ -176,6 +179,16 @@ void bind_product(nb::module_& m, View view_of) {
         if (row_starts)
           a.row_starts =
               on_device("row_starts", *row_starts, w, ints_of("row_starts", *row_starts));
+        if (expert_ids) {
+          const auto ids =
+              on_device("expert_ids", *expert_ids, w, ints_of("expert_ids", *expert_ids));
+          const std::int64_t top_k = plan.description().top_k;
+          a.routing = {
+              .ids = ids.data(),
+              .id_stride = top_k,
+              .rows = static_cast<std::int64_t>(ids.size()) / std::max<std::int64_t>(top_k, 1),
+              .top_k = top_k};
+        }
         std::span<std::byte> space;
         if (workspace)
           space = std::as_writable_bytes(
@@ -185,7 +198,7 @@ void bind_product(nb::module_& m, View view_of) {
       },
       "plan"_a, "x"_a, "w"_a, "out"_a, "alpha"_a = 1.0f, "group_alpha"_a = nb::none(),
       "bias"_a = nb::none(), "row_ends"_a = nb::none(), "row_starts"_a = nb::none(),
-      "workspace"_a = nb::none(), "stream"_a = 0);
+      "workspace"_a = nb::none(), "stream"_a = 0, "expert_ids"_a = nb::none());
 }
 
 void bind_plan(nb::module_& m) {
@@ -206,7 +219,7 @@ void bind_plan(nb::module_& m) {
   m.def("plan_gemm", &make_plan, "w"_a, "rows"_a, "x_dtype"_a, "out_dtype"_a, "form"_a = "dense",
         "shared_x"_a = false, "epilogue"_a = "none",
         "swiglu_limit"_a = std::numeric_limits<float>::infinity(), "batch_invariant"_a = false,
-        "max_workspace_bytes"_a = 0, "kernel"_a = "", "backend"_a = "");
+        "max_workspace_bytes"_a = 0, "kernel"_a = "", "backend"_a = "", "top_k"_a = 0);
 }
 
 }  // namespace

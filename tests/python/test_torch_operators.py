@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 import nvfp4  # noqa: E402
 import nvfp4.torch as operators  # noqa: E402
+from nvfp4 import _torch_layers as layers  # noqa: E402
 from reference import normal  # noqa: E402
 
 GLOBAL = torch.tensor([0.01])
@@ -39,6 +40,55 @@ def cases():
     yield "mm_fp4", (codes, b.T, scales, b_scales.T, GLOBAL)
     yield "grouped_mm_fp4", (codes, torch.stack((b, b)), scales, torch.stack((b_scales, b_scales)),
                              torch.tensor([0, 2, 5], dtype=torch.int32), GLOBAL)
+
+
+def layer_cases():
+    x, scale = tensor(6, 6, 64), torch.tensor([0.01])
+    weights = [nvfp4.quantize(tensor(7 + g, 24, 64)) for g in range(3)]
+    one = torch.from_numpy(nvfp4.pack_weights(weights[0]).data.copy())
+    three = torch.from_numpy(nvfp4.pack_weights(*weights, groups=3).data.copy())
+    ends = torch.tensor([2, 2, 5], dtype=torch.int32)
+    ids = torch.tensor([[2, 0], [1, 1], [0, 2]])
+    for mode in layers.KEEP, layers.MEASURE, layers.MULTIPLY:
+        yield "linear", (x.reshape(2, 3, 64), one, 24, torch.ones(24), scale, mode)
+        yield "grouped_linear", (x, three, 24, ends, scale, mode)
+        yield "routed_linear", (x, three, 24, 3, ids, scale, mode)
+        yield "routed_linear", (x[:3], three, 24, 3, ids, scale, mode)
+
+
+@pytest.mark.parametrize("name, arguments", list(layer_cases()))
+def test_layers_know_shape_and_dtype(name, arguments):
+    torch.library.opcheck(getattr(torch.ops.nvfp4, name).default, arguments,
+                          test_utils=("test_schema", "test_faketensor"))
+
+
+def test_routed_rows_are_those_of_their_matrix():
+    x = tensor(6, 6, 64)
+    weights = [nvfp4.quantize(tensor(7 + g, 24, 64)) for g in range(3)]
+    packed = nvfp4.pack_weights(*weights, groups=3)
+    ids = torch.tensor([[2, 0], [1, 1], [0, 2]], dtype=torch.int32)
+    for given in x, x[:3]:
+        y = nvfp4.gemm(given, packed, expert_ids=ids)
+        for row, expert in enumerate(ids.flatten().tolist()):
+            source = given[row if len(given) == 6 else row // 2]
+            assert torch.equal(y[row], nvfp4.gemm(source[None], nvfp4.pack_weights(weights[expert]))[0])
+    with pytest.raises(nvfp4.ShapeError, match=r"x has shape \[4, 64\], must be \[3, K\] or \[6, K\]"):
+        nvfp4.gemm(x[:4], packed, expert_ids=ids)
+    with pytest.raises(ValueError):
+        nvfp4.gemm(x, packed, expert_ids=ids + 1)
+
+
+def test_gradients_are_those_of_the_decoded_weights():
+    x = tensor(6, 6, 64).float().requires_grad_()
+    weights = [nvfp4.quantize(tensor(7 + g, 24, 64)) for g in range(3)]
+    three = torch.from_numpy(nvfp4.pack_weights(*weights, groups=3).data.copy())
+    gradient = tensor(11, 6, 24).float()
+    ends = torch.tensor([2, 2, 5], dtype=torch.int32)
+    torch.ops.nvfp4.grouped_linear(x, three, 24, ends).backward(gradient)
+    expected = torch.zeros(6, 64)
+    for group, rows in (0, slice(0, 2)), (2, slice(2, 5)):
+        expected[rows] = gradient[rows] @ nvfp4.dequantize(weights[group])
+    torch.testing.assert_close(x.grad, expected)
 
 
 @pytest.mark.parametrize("name, arguments", list(cases()))

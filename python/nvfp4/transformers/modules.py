@@ -6,20 +6,20 @@ from torch import nn
 from .. import _gemm, _torch_layers
 from .._errors import FormatError, InvalidValueError
 from .._quantize import QuantizedTensor
-from .._torch_layers import DIVIDE, KEEP, MEASURE, MULTIPLY
+from .._torch_layers import KEEP, MEASURE, MULTIPLY
 
 
-def _packed(codes, scales, multipliers):
-    """The bytes of packed weights [..., N, K/2] whose parts have their own global scale:
-    `multipliers` [G, parts], parts one below the other in each of G groups."""
-    groups, parts = multipliers.shape
-    rows, cols = codes.shape[-2] // parts, 2 * codes.shape[-1]
-    each = zip(codes.reshape(groups * parts, rows, -1),
-               scales.view(torch.uint8).reshape(groups * parts, rows, -1),
-               multipliers.reshape(-1, 1))
-    packed = _gemm.pack_weights(*(QuantizedTensor(c, s, g, (rows, cols)) for c, s, g in each),
-                                groups=groups)
-    _torch_layers.reserve_workspace(codes.device, cols)
+def _packed(parts, groups=1):
+    """The bytes of packed weights: parts (codes, scales, multiplier [1], name), one below the other in
+    each of `groups` groups. InvalidValueError names the part whose scales are none."""
+    weights = [QuantizedTensor(codes, scales.view(torch.uint8), multiplier,
+                               (codes.shape[0], 2 * codes.shape[1]))
+               for codes, scales, multiplier, _ in parts]
+    try:
+        packed = _gemm.pack_weights(*weights, groups=groups)
+    except InvalidValueError as wrong:
+        raise InvalidValueError(f"{', '.join(name for *_, name in parts[:3])}: {wrong}") from None
+    _torch_layers.reserve_workspace(parts[0][0].device, weights[0].cols)
     return packed.data if isinstance(packed.data, torch.Tensor) else torch.from_numpy(
         packed.data.copy())
 
@@ -52,50 +52,49 @@ class _Packs:
     in which the kernels of their device read them. Global scales stay beside them, as stored.
     """
 
-    def _weights(self):
-        """(packed, codes, scales, groups, rows, cols): names of buffers and sizes of each weight."""
-        raise NotImplementedError
-
-    def _multipliers(self, packed):
-        raise NotImplementedError
+    _moving = False  # unpacked, until all partners have moved to another device or are loaded
 
     @property
     def is_packed(self):
-        return all(name in self._buffers for name, *_ in self._weights())
+        raise NotImplementedError
 
     def pack(self):
         """Packs what was loaded. InvalidValueError for scales that are NaN or negative (on a CPU)."""
-        for packed, codes, scales, *_ in self._weights():
-            loaded, loaded_scales = self._buffers.pop(codes), self._buffers.pop(scales)
-            try:
-                data = _packed(loaded, loaded_scales, self._multipliers(packed))
-            except InvalidValueError as wrong:
-                raise InvalidValueError(f"{self.checkpoint_name}.{scales}: {wrong}") from None
-            self._non_persistent_buffers_set.discard(packed)
-            self.register_buffer(packed, data, persistent=False)
+        raise NotImplementedError
 
     def unpack(self):
         """The buffers as they were loaded."""
-        for packed, codes, scales, groups, rows, cols in self._weights():
-            loaded, loaded_scales = self._plain(packed, groups, rows, cols)
-            del self._buffers[packed]
-            self._non_persistent_buffers_set.discard(packed)
-            self.register_buffer(codes, loaded)
-            self.register_buffer(scales, loaded_scales)
+        raise NotImplementedError
 
-    def _plain(self, packed, groups, rows, cols):
-        return _unpacked(self._buffers[packed], groups, rows, cols)
+    def _plain(self):
+        """name -> tensor: the codes and scales that were packed."""
+        raise NotImplementedError
+
+    def _kept_dtypes(self):
+        """Buffers that no cast may change."""
+        raise NotImplementedError
+
+    def _partners(self):
+        """What is packed together."""
+        return (self,)
+
+    def _unpack_for_a_while(self):
+        self.unpack()
+        for partner in self._partners():
+            partner._moving = True
+
+    def _drop(self, name):
+        self._non_persistent_buffers_set.discard(name)
+        return self._buffers.pop(name)
 
     def _apply(self, fn, recurse=True):
         """Moves; never changes the dtype of what belongs to the weights. Another kind of device
         wants them packed anew."""
-        first = next(iter(self._weights()))
-        held = self._buffers.get(first[0], self._buffers.get(first[1]))
+        held = next(b for b in self._buffers.values() if b is not None)
         device = fn(torch.empty(0, dtype=torch.uint8, device=held.device)).device
-        repack = self.is_packed and device.type != held.device.type and "meta" not in (
-            device.type, held.device.type)
-        if repack:
-            self.unpack()
+        if self.is_packed and device.type != held.device.type and "meta" not in (
+                device.type, held.device.type):
+            self._unpack_for_a_while()
         floats = {name: b for name, b in self._buffers.items()
                   if b is not None and b.is_floating_point() and name in self._kept_dtypes()}
         for name, b in floats.items():  # seen as bytes, which no cast touches
@@ -103,27 +102,26 @@ class _Packs:
         super()._apply(fn, recurse)
         for name, b in floats.items():
             self._buffers[name] = self._buffers[name].view(b.dtype).reshape(b.shape)
-        if repack:
+        if self._moving:
             self.pack()
         return self
-
-    def _kept_dtypes(self):
-        raise NotImplementedError
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.is_packed:
-            for packed, codes, scales, groups, rows, cols in self._weights():
-                destination[prefix + codes], destination[prefix + scales] = self._plain(
-                    packed, groups, rows, cols)
+            for name, tensor in self._plain().items():
+                destination[prefix + name] = tensor
 
     def _load_from_state_dict(self, state_dict, prefix, *others):
-        was_packed = self.is_packed
-        if was_packed:
-            self.unpack()
+        if self.is_packed:
+            self._unpack_for_a_while()
         super()._load_from_state_dict(state_dict, prefix, *others)
-        if was_packed:
-            self.pack()
+        if self._moving:
+            try:
+                self.pack()
+            except FormatError:
+                if self is self._partners()[-1]:  # the others wait for theirs
+                    raise
 
 
 class Nvfp4Linear(_Packs, nn.Linear):
@@ -133,51 +131,136 @@ class Nvfp4Linear(_Packs, nn.Linear):
                     with one that is measured for each row
     """
 
+    fused = None  #: the Fused that it is a part of
+
     def __init__(self, form, checkpoint_name, rows, cols, bias, quantize_input, has_input_scale,
                  device="meta"):
         nn.Module.__init__(self)
         self.in_features, self.out_features = cols, rows
+        self.columns = 0, rows  #: in the product that it is a part of
         self.form, self.checkpoint_name = form, checkpoint_name
         self.quantize_input = quantize_input
         for name, tensor in form.empty(rows, cols, has_input_scale, device).items():
             self.register_buffer(name, tensor)
         self.register_parameter("bias", bias)
-        self.input_mode = KEEP if not quantize_input else MEASURE if not has_input_scale else (
-            DIVIDE if form.divisors else MULTIPLY)
+        self.input_mode = KEEP if not quantize_input else MULTIPLY if has_input_scale else MEASURE
         self._is_hf_initialized = True
 
     @property
     def is_packed(self):
         return self.form.scales not in self._buffers
 
-    def _weights(self):
-        yield "weight", self.form.codes, self.form.scales, 1, self.out_features, self.in_features
-
-    def _multipliers(self, packed):
-        scale = self._buffers[self.form.global_scale]
-        _checked(f"{self.checkpoint_name}.{self.form.global_scale}", scale)
-        return self.form.multiplier(scale).reshape(1, 1)
-
-    def _kept_dtypes(self):
-        return self.form.names
-
-    def _plain(self, *sizes):
-        codes, scales = super()._plain(*sizes)
-        return codes[0], scales[0]
+    def _partners(self):
+        return self.fused.parts if self.fused else (self,)
 
     def pack(self):
-        super().pack()
-        scale = self._buffers.get(self.form.input_scale)
-        if scale is not None and self.quantize_input:
-            _checked(f"{self.checkpoint_name}.{self.form.input_scale}", scale)
+        parts = self._partners()
+        if any(p.is_packed or p._buffers[self.form.codes].device != self.global_scale.device
+               for p in parts):
+            return  # partners that are still on their way
+        _pack_linears(parts)
+
+    def unpack(self):
+        for part in self._partners():
+            plain = part._plain()
+            part.__dict__.pop("weight", None)
+            part.__dict__["_unpacked"] = plain
+        for part in self._partners():
+            for name in ("weight", "input_multiplier"):
+                if name in part._buffers:
+                    part._drop(name)
+            for name, tensor in part.__dict__.pop("_unpacked").items():
+                part.register_buffer(name, tensor)
+
+    def _plain(self):
+        rows = self.fused.rows if self.fused else self.out_features
+        codes, scales = _unpacked(self.weight, 1, rows, self.in_features)
+        mine = slice(*self.columns)
+        return {self.form.codes: codes[0, mine], self.form.scales: scales[0, mine]}
+
+    @property
+    def global_scale(self):
+        """As stored."""
+        return self._buffers[self.form.global_scale]
+
+    def _multiplier(self, name):
+        """A stored scale as a MULTIPLIER, [1]."""
+        scale = _checked(f"{self.checkpoint_name}.{name}", self._buffers[name])
+        return self.form.multiplier(scale).reshape(1)
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        if self.fused and self.is_packed:
+            self.fused.share()
+        return self
+
+    def _kept_dtypes(self):
+        return (*self.form.names, "input_multiplier")
 
     def forward(self, x):
-        scale = getattr(self, self.form.input_scale) if self.input_mode > MEASURE else None
+        if self.fused is not None:
+            return self.fused(self, x)
+        scale = self.input_multiplier if self.input_mode == MULTIPLY else None
         return _call("linear", x, self.weight, self.out_features, self.bias, scale, self.input_mode)
 
     def extra_repr(self):
         return (f"in_features={self.in_features}, out_features={self.out_features}, "
-                f"bias={self.bias is not None}, {'W4A4' if self.quantize_input else 'W4A16'}")
+                f"bias={self.bias is not None}, {'W4A4' if self.quantize_input else 'W4A16'}"
+                f"{', fused' if self.fused else ''}")
+
+
+def _pack_linears(parts):
+    """Packs linear layers of one input, each with its own global scale; the first holds the bytes."""
+    form = parts[0].form
+    data = _packed([(p._buffers[form.codes], p._buffers[form.scales], p._multiplier(form.global_scale),
+                     p.checkpoint_name) for p in parts])
+    for part in parts:
+        part._drop(form.codes), part._drop(form.scales)
+        part._moving = False
+    owner = parts[0]
+    owner.register_buffer("weight", data, persistent=False)
+    if owner.input_mode == MULTIPLY:  # the largest, as nvfp4::Linear takes it
+        scale = torch.stack([p._multiplier(form.input_scale) for p in parts]).amax(0)
+        owner.register_buffer("input_multiplier", scale, persistent=False)
+    if owner.fused:
+        owner.fused.share()
+
+
+class Fused:
+    """Linear layers that read the same x, as one product: q, k and v; gate and up.
+
+    The first that is called with an x does it for all; the others find their columns in the result,
+    which the last of them drops. One that is called with another x does the whole product for itself.
+    """
+
+    def __init__(self, parts):
+        self.parts = tuple(parts)
+        self.rows = sum(p.out_features for p in parts)
+        self._held = None
+        at = 0
+        for part in parts:
+            part.__dict__["fused"] = self
+            part.columns = at, at + part.out_features
+            at += part.out_features
+
+    def share(self):
+        """Parts that hold no bytes show those of the first."""
+        for part in self.parts[1:]:
+            part.__dict__["weight"] = self.parts[0].weight
+
+    def __call__(self, part, x):
+        owner, held = self.parts[0], self._held
+        if held is None or held[0] is not x:
+            bias = None
+            if owner.bias is not None:
+                bias = torch.cat([p.bias for p in self.parts])
+            scale = owner.input_multiplier if owner.input_mode == MULTIPLY else None
+            held = x, _call("linear", x, owner.weight, self.rows, bias, scale, owner.input_mode)
+            self._held = held
+        begin, end = part.columns
+        if end == self.rows:
+            self._held = None
+        return held[1][..., begin:end]
 
 
 class Nvfp4Experts(_Packs, nn.Module):
@@ -212,48 +295,87 @@ class Nvfp4Experts(_Packs, nn.Module):
         module._is_hf_initialized = True
         return module
 
-    def _weights(self):
-        for part, (groups, rows, cols, _) in self.sizes.items():
-            yield f"{part}_weight", f"{part}_codes", f"{part}_scales", groups, rows, cols
+    @property
+    def is_packed(self):
+        return "down_weight" in self._buffers
 
-    def _multipliers(self, packed):
-        name = packed.replace("weight", "globals")
+    def _names(self, part):
+        return [f"{part}_{end}" for end in ("codes", "scales")]
+
+    def _multiplier(self, name):
+        """Stored scales as MULTIPLIERS, [E, 2] or [E, 1]."""
         return self.form.multiplier(_checked(f"{self.checkpoint_name}.{name}", self._buffers[name]))
 
-    def _kept_dtypes(self):
-        return [f"{part}_{end}" for part in self.sizes for end in self.ENDS] + self._derived()
-
-    def _derived(self):
-        return ["gate_up_multiplier", "down_multiplier"]
-
     def pack(self):
-        super().pack()
-        if self.input_mode == MULTIPLY:
-            # x is quantized once for all experts; what goes into down_proj for each of them.
-            for part in self.sizes:
-                name = f"{part}_inputs"
-                scale = self.form.multiplier(
-                    _checked(f"{self.checkpoint_name}.{name}", self._buffers[name]))
-                self.register_buffer(
-                    f"{part}_multiplier", scale.amax().reshape(1) if part == "gate_up"
-                    else scale.reshape(-1), persistent=False)
+        for part, (experts, rows, cols, halves) in self.sizes.items():
+            codes, scales = (self._drop(name) for name in self._names(part))
+            each = (t.reshape(experts * halves, rows // halves, -1) for t in (codes, scales))
+            factors = self._multiplier(f"{part}_globals").reshape(-1, 1)
+            data = _packed([(c, s, g, f"{self.checkpoint_name}.{n // halves}")
+                            for n, (c, s, g) in enumerate(zip(*each, factors))], experts)
+            self.register_buffer(f"{part}_weight", data, persistent=False)
+            if self.input_mode == MULTIPLY:
+                # x is quantized once for all experts; what goes into down_proj for each of them.
+                scale = self._multiplier(f"{part}_inputs")
+                scale = scale.amax().reshape(1) if part == "gate_up" else scale.reshape(-1)
+                self.register_buffer(f"{part}_multiplier", scale, persistent=False)
+        self._moving = False
+
+    def unpack(self):
+        plain = self._plain()
+        for part in self.sizes:
+            for end in ("weight", "multiplier"):
+                if f"{part}_{end}" in self._buffers:
+                    self._drop(f"{part}_{end}")
+        for name, tensor in plain.items():
+            self.register_buffer(name, tensor)
+
+    def _plain(self):
+        plain = {}
+        for part, (experts, rows, cols, _) in self.sizes.items():
+            plain.update(zip(self._names(part), _unpacked(
+                self._buffers[f"{part}_weight"], experts, rows, cols)))
+        return plain
+
+    def _kept_dtypes(self):
+        return [f"{part}_{end}" for part in self.sizes for end in (*self.ENDS, "multiplier")]
+
+    #: Up to so many rows each reads the weights of its expert; more are sorted by expert.
+    ROUTED_ROWS = 32
 
     def forward(self, hidden_states, top_k_index, top_k_weights):
-        top_k = top_k_index.shape[-1]
+        few = top_k_index.numel() <= self.ROUTED_ROWS and hidden_states.is_cuda
+        if few and not torch.is_grad_enabled():
+            y = self._routed(hidden_states, top_k_index)
+            y = y.view(*top_k_index.shape, -1)
+        else:
+            y = self._sorted(hidden_states, top_k_index)
+        return (y * top_k_weights.unsqueeze(-1)).sum(dim=1).to(hidden_states.dtype)
+
+    def _routed(self, x, ids):
+        experts, double, hidden, _ = self.sizes["gate_up"]
+        ids = ids.to(torch.int32)
+        scales = (None, None) if self.input_mode != MULTIPLY else (
+            self.gate_up_multiplier, self.down_multiplier[ids.reshape(-1)])
+        y = _call("routed_linear", x, self.gate_up_weight, double, experts, ids, scales[0],
+                  self.input_mode)
+        y = self._apply_gate(y)
+        return _call("routed_linear", y, self.down_weight, hidden, experts, ids, scales[1],
+                     self.input_mode)
+
+    def _sorted(self, x, top_k_index):
+        experts, double, hidden, _ = self.sizes["gate_up"]
         order = torch.argsort(top_k_index.reshape(-1), stable=True)
         ids = top_k_index.reshape(-1)[order]
-        experts, double, hidden, _ = self.sizes["gate_up"]
         # Ids beyond the last expert (expert parallelism) lie behind the last end: rows of none.
         ends = torch.searchsorted(
             ids, torch.arange(experts, device=ids.device, dtype=ids.dtype), right=True).to(torch.int32)
-        scales = None, None
-        if self.input_mode == MULTIPLY:
-            scales = self.gate_up_multiplier, self.down_multiplier[ids.clamp(max=experts - 1)]
-        x = hidden_states[order // top_k]
+        scales = (None, None) if self.input_mode != MULTIPLY else (
+            self.gate_up_multiplier, self.down_multiplier[ids.clamp(max=experts - 1)])
+        x = x[order // top_k_index.shape[-1]]
         y = _call("grouped_linear", x, self.gate_up_weight, double, ends, scales[0], self.input_mode)
         y = self._apply_gate(y)
         y = _call("grouped_linear", y, self.down_weight, hidden, ends, scales[1], self.input_mode)
-        y = y * top_k_weights.reshape(-1)[order].unsqueeze(-1)
         back = torch.empty_like(order).scatter_(
             0, order, torch.arange(order.numel(), device=order.device))
-        return y[back].view(-1, top_k, hidden).sum(dim=1).to(hidden_states.dtype)
+        return y[back].view(*top_k_index.shape, hidden)

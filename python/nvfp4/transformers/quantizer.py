@@ -11,7 +11,7 @@ from transformers.quantizers.base import HfQuantizer
 from .._errors import FormatError, UnsupportedError
 from .conversions import PARTS, check_stack, expert_converters, sources_of
 from .forms import FORMS
-from .modules import Nvfp4Experts, Nvfp4Linear, _Packs
+from .modules import Fused, Nvfp4Experts, Nvfp4Linear, _Packs
 from .scan import nvfp4_weights, quantizes_input
 
 
@@ -38,6 +38,24 @@ class Names:
 def _put(model, name, module):
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, module)
+
+
+#: Linear layers of a module that read the same input.
+FUSED = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+
+
+def fuse(model):
+    """Makes one product of linear layers that read the same input."""
+    if getattr(model.config, "is_encoder_decoder", False):
+        return  # attention there may read keys and values from elsewhere
+    for module in list(model.modules()):
+        for names in FUSED:
+            parts = [getattr(module, name, None) for name in names]
+            if not all(type(part) is Nvfp4Linear and part.fused is None for part in parts):
+                continue
+            same = {(p.in_features, p.input_mode, p.bias is None, p.global_scale.device) for p in parts}
+            if len(same) == 1:
+                Fused(parts)
 
 
 class Nvfp4Quantizer(HfQuantizer):
@@ -87,6 +105,7 @@ class Nvfp4Quantizer(HfQuantizer):
                 stacks[name][module] = weight
                 self._stacks.add(sources_of(converter))
         self._replace_experts(model, stacks)
+        self._dtypes = {name: p.dtype for name, p in model.named_parameters()}
 
     def _replace_linear(self, model, name, module, weight):
         linear = model.get_submodule(name)
@@ -146,7 +165,12 @@ class Nvfp4Quantizer(HfQuantizer):
         return updated
 
     def _process_model_after_weight_loading(self, model, **others):
+        for name, p in model.named_parameters():
+            if p.dtype != self._dtypes.get(name, p.dtype):
+                # transformers 5.17 leaves what it renames in the dtype of the checkpoint.
+                p.data = p.data.to(self._dtypes[name])
+        fuse(model)
         for module in model.modules():
-            if isinstance(module, _Packs):
+            if isinstance(module, _Packs) and not module.is_packed:
                 module.pack()
         return model

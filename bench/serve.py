@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Tokens per second of models in transformers on a GPU: BF16 against NVFP4 on our kernels.
+
+Synthetic models with random weights, made on the GPU: an 8 B Llama, and a mixture of experts like
+Qwen3-30B-A3B with half its layers. Decoding is batch 1 with a static cache, torch.compile
+(fullgraph) and a CUDA graph on both sides; prefill is eager.
+
+  serve.py                                   everything, about 10 minutes on an H100
+  serve.py --models dense --kinds bf16 nvfp4a16 --json FILE
+
+Needs a Hopper GPU, PyTorch 2.11, transformers 5.17 or newer, and this package built with CUDA.
+"""
+
+import argparse
+import gc
+import json
+import time
+
+import torch
+import transformers
+from torch import nn
+
+import nvfp4
+from nvfp4 import transformers as backend
+from nvfp4.transformers.forms import FORMS
+from nvfp4.transformers.modules import _Packs
+from nvfp4.transformers.quantizer import fuse
+
+transformers.utils.logging.set_verbosity_error()
+CACHE, PROMPT = 512, 8
+
+
+def dense():
+    return transformers.LlamaConfig(
+        hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, vocab_size=128256, max_position_embeddings=8192, rms_norm_eps=1e-5)
+
+
+def moe():
+    return transformers.Qwen3MoeConfig(
+        hidden_size=2048, intermediate_size=6144, moe_intermediate_size=768, num_hidden_layers=24,
+        num_attention_heads=32, num_key_value_heads=4, head_dim=128, num_experts=128,
+        num_experts_per_tok=8, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+        vocab_size=151936, max_position_embeddings=8192)
+
+
+MODELS = {"dense": dense, "moe": moe}
+KINDS = ("bf16", "nvfp4a16", "nvfp4")
+
+
+def fill(module):
+    """Random codes; scales and global scales for weights of about 0.02; inputs up to 2688 · 0.004."""
+    for name, buffer in module._buffers.items():
+        if buffer is None:
+            continue
+        if buffer.dtype == torch.uint8:
+            buffer.random_(0, 256)
+        elif buffer.dtype == torch.float8_e4m3fn:
+            buffer.view(torch.uint8).random_(0x34, 0x3C)
+        else:
+            buffer.fill_(0.004 if "input" in name else 0.0066)
+
+
+def quantized(model, scheme):
+    """Puts random packed weights in the place of all linear layers but lm_head and routers."""
+    form, w4a4 = FORMS["modelopt"], scheme == "nvfp4"
+    for name, module in list(model.named_modules()):
+        if hasattr(module, "gate_up_proj") and isinstance(module.gate_up_proj, nn.Parameter):
+            fill(backend.Nvfp4Experts.take_over(module, form, name, w4a4, w4a4, device="cuda"))
+        elif type(module) is nn.Linear and name != "lm_head":
+            parent, _, last = name.rpartition(".")
+            new = backend.Nvfp4Linear(form, name, module.out_features, module.in_features, module.bias,
+                                      w4a4, w4a4, device="cuda")
+            setattr(model.get_submodule(parent), last, new)
+            fill(new)
+    fuse(model)
+    for module in model.modules():
+        if isinstance(module, _Packs) and not module.is_packed:
+            module.pack()
+    return model
+
+
+def build(config, kind):
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        model = transformers.AutoModelForCausalLM.from_config(config(), dtype=torch.bfloat16).eval()
+    before = quantized_bytes(model)
+    if kind != "bf16":
+        quantized(model, kind)
+        gc.collect()
+        torch.cuda.empty_cache()
+    return model, before
+
+
+def quantized_bytes(model):
+    """Of linear layers but lm_head, and experts: parameters and buffers."""
+    total = 0
+    for name, m in model.named_modules():
+        stack = isinstance(getattr(m, "gate_up_proj", None), nn.Parameter)
+        if (isinstance(m, (nn.Linear, _Packs)) and name != "lm_head") or stack:
+            total += sum(t.numel() * t.element_size()
+                         for t in (*m.parameters(recurse=False), *m.buffers(recurse=False)))
+    return total
+
+
+def milliseconds(function, repeats=20, warmup=3):
+    for _ in range(warmup):
+        function()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(repeats):
+        function()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / repeats
+
+
+def captured(function):
+    """A CUDA graph of function()."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph
+
+
+@torch.no_grad()
+def decode(model):
+    """Milliseconds a token, and how long compiling took."""
+    cache = transformers.StaticCache(config=model.config, max_cache_len=CACHE)
+    tokens = torch.arange(PROMPT, device="cuda").reshape(1, PROMPT)
+    model(input_ids=tokens, past_key_values=cache, use_cache=True)
+    token = tokens[:, -1:].clone()
+    start = time.monotonic()
+    compiled = torch.compile(model, fullgraph=True, dynamic=False)
+
+    def step():
+        logits = compiled(input_ids=token, past_key_values=cache, use_cache=True).logits
+        token.copy_(logits[:, -1:].argmax(-1))
+
+    step()
+    torch.cuda.synchronize()
+    compiling = time.monotonic() - start
+    graph = captured(step)
+    return milliseconds(graph.replay, repeats=200, warmup=20), compiling
+
+
+@torch.no_grad()
+def products(model):
+    """Milliseconds of one token's quantized or plain products alone, in a CUDA graph: (linear layers and
+    experts, head)."""
+    config = model.config
+    layers, head = [], model.lm_head
+    for name, m in model.named_modules():
+        fused = getattr(m, "fused", None)
+        if isinstance(m, nn.Linear) and m is not head and (fused is None or fused.parts[0] is m):
+            layers.append(m)
+        elif "Experts" in type(m).__name__:
+            layers.append(m)
+    inputs = {size: torch.randn(1, size, device="cuda", dtype=torch.bfloat16)
+              for size in {m.in_features for m in layers if hasattr(m, "in_features")} |
+              {config.hidden_size}}
+    top = getattr(config, "num_experts_per_tok", 0)
+    ids = torch.arange(top, device="cuda").reshape(1, -1) * 7
+    weights = torch.full((1, max(top, 1)), 0.1, device="cuda", dtype=torch.bfloat16)
+
+    def run():
+        for m in layers:
+            if hasattr(m, "in_features"):
+                m(inputs[m.in_features].clone() if getattr(m, "fused", None) else inputs[m.in_features])
+            else:
+                m(inputs[config.hidden_size], ids, weights)
+
+    return (milliseconds(captured(run).replay),
+            milliseconds(captured(lambda: head(inputs[config.hidden_size])).replay))
+
+
+@torch.no_grad()
+def prefill(model, tokens=4096):
+    ids = torch.arange(tokens, device="cuda").reshape(1, tokens) % 1000
+    return milliseconds(lambda: model(input_ids=ids, use_cache=False, logits_to_keep=1), 5, 2)
+
+
+def reading_speed():
+    """GB/s of a plain read of 2 GB."""
+    data = torch.zeros(1 << 28, dtype=torch.int64, device="cuda")
+    return data.numel() * 8 / milliseconds(lambda: data.max()) / 1e6
+
+
+def measure(name, kind):
+    torch.cuda.reset_peak_memory_stats()
+    model, plain_bytes = build(MODELS[name], kind)
+    held = torch.cuda.memory_allocated()
+    layer_bytes = quantized_bytes(model)
+    prefill_ms = prefill(model)
+    gemm_ms, head_ms = products(model)
+    token_ms, compiling = decode(model)
+    result = dict(model=name, kind=kind, tokens_per_second=1e3 / token_ms, token_ms=token_ms,
+                  products_ms=gemm_ms, head_ms=head_ms, rest_ms=token_ms - gemm_ms - head_ms,
+                  prefill_ms=prefill_ms, memory_gb=held / 1e9, quantized_gb=layer_bytes / 1e9,
+                  of_bf16=layer_bytes / plain_bytes, compile_s=compiling)
+    print("  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in result.items()),
+          flush=True)
+    del model
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    return result
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    a.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+    a.add_argument("--json", metavar="FILE")
+    options = a.parse_args()
+    machine = dict(gpu=torch.cuda.get_device_name(), torch=torch.__version__,
+                   transformers=transformers.__version__, nvfp4=nvfp4.__version__,
+                   read_gb_per_s=reading_speed())
+    print(machine, flush=True)
+    results = []
+    for name in options.models:
+        for kind in options.kinds:
+            results.append(measure(name, kind))
+            if options.json:  # after each, so that an interrupted run leaves what it has
+                with open(options.json, "w") as file:
+                    json.dump(dict(machine=machine, results=results), file, indent=1)
+    base = {r["model"]: r for r in results if r["kind"] == "bf16"}
+    for r in results:
+        if r["kind"] != "bf16" and r["model"] in base:
+            plain = base[r["model"]]
+            print(f"{r['model']} {r['kind']}: {plain['token_ms'] / r['token_ms']:.2f} x tokens per second, "
+                  f"prefill {r['prefill_ms'] / plain['prefill_ms']:.2f} x the time, memory "
+                  f"{r['memory_gb'] / plain['memory_gb']:.3f}, quantized layers {r['of_bf16']:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""nvfp4.transformers on a Hopper GPU: the same models as on the CPU, CUDA graphs, experts routed."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+    pytest.skip("no Hopper GPU", allow_module_level=True)
+
+import nvfp4
+import nvfp4.transformers as backend
+from models_of_families import FAMILIES, TOKENS
+from nvfp4.transformers.modules import Nvfp4Experts
+from test_nvfp4_transformers import (Reference, distance, folders, load, logits, ours, tensors)
+
+ON_GPU = TOKENS.cuda()
+FEW = ("llama", "qwen2", "mixtral", "qwen3_moe")
+
+
+def on_gpu(folder, **options):
+    return load(folder, torch.bfloat16, device_map="cuda", **options)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_alone_give_what_decoded_weights_give(folders, family):
+    quantized, source = folders(family, "nvfp4a16")
+    model = on_gpu(quantized)
+    exact = Reference(model, quantized, source, "nvfp4a16", torch.float64).logits()
+    plain = Reference(model, quantized, source, "nvfp4a16", torch.bfloat16).logits()
+    # Sums are FP32; what is rounded is BF16 on both sides, decoded weights too on the other.
+    assert distance(logits(model, ON_GPU).cpu(), exact) <= 1.5 * distance(plain, exact)
+
+
+@pytest.mark.parametrize("family", FEW)
+def test_w4a4_agrees_with_the_cpu(folders, family):
+    quantized, source = folders(family, "nvfp4")
+    on_cpu = load(quantized, torch.bfloat16)
+    without = Reference(on_cpu, quantized, source, "nvfp4a16", torch.float32).logits()
+    expected = Reference(on_cpu, quantized, source, "nvfp4", torch.float32).logits()
+    got = logits(on_gpu(quantized), ON_GPU).cpu()
+    assert distance(got, expected) <= 0.7 * distance(without, expected)
+
+
+@pytest.mark.parametrize("scheme", ("nvfp4a16", "nvfp4"))
+@pytest.mark.parametrize("family", ("mixtral", "qwen3_moe"))
+def test_routed_and_sorted_experts_agree(folders, family, scheme):
+    model = on_gpu(folders(family, scheme)[0])
+    experts = next(m for m in model.modules() if isinstance(m, Nvfp4Experts))
+    x = torch.randn(3, experts.sizes["gate_up"][2], device="cuda", dtype=torch.bfloat16)
+    ids = torch.tensor([[0, 3], [2, 1], [3, 2]], device="cuda")
+    with torch.no_grad():
+        routed, in_order = experts._routed(x, ids).view(3, 2, -1), experts._sorted(x, ids)
+    assert distance(routed, in_order) <= 0.02 * float(in_order.float().std())
+
+
+@pytest.mark.parametrize("scheme", ("nvfp4a16", "nvfp4"))
+@pytest.mark.parametrize("family", FEW)
+def test_generation_compiles_and_captures(folders, family, scheme):
+    """A static cache: transformers compiles the decoding step itself, with CUDA graphs."""
+    model = on_gpu(folders(family, scheme)[0])
+    options = dict(max_new_tokens=12, do_sample=False)
+    plain = model.generate(ON_GPU[:1, :5], **options)
+    static = [model.generate(ON_GPU[:1, :5], cache_implementation="static", **options)
+              for _ in range(2)]
+    assert torch.equal(*static)
+    assert plain.shape == static[0].shape
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("family", ("llama", "qwen3_moe"))
+def test_a_step_can_be_captured(folders, family):
+    """Nothing waits for the GPU; replaying gives what running gives."""
+    model = on_gpu(folders(family, "nvfp4")[0])
+    token = ON_GPU[:1, :3].clone()
+    with torch.no_grad():
+        expected = model(token, use_cache=False).logits.clone()
+        for _ in range(2):
+            model(token, use_cache=False)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = model(token, use_cache=False).logits
+        graph.replay()
+        torch.cuda.synchronize()
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("family", FEW)
+def test_saving_and_moving_keep_the_checkpoint(folders, tmp_path, family):
+    quantized = folders(family, "nvfp4")[0]
+    model = on_gpu(quantized)
+    for step in range(2):
+        model.save_pretrained(tmp_path / str(step))
+        before, after = tensors(quantized), tensors(tmp_path / str(step))
+        assert set(before) == set(after)
+        for name, tensor in before.items():
+            assert torch.equal(tensor.reshape(-1).view(torch.uint8),
+                               after[name].reshape(-1).view(torch.uint8)), name
+        model.cpu()  # packed for the CPU now
+    logits(model)
+    assert not any(b.is_cuda for m in ours(model).values() for b in m.buffers())
+
+
+def test_float32_is_refused_by_name(folders):
+    with pytest.raises((nvfp4.Error, TypeError), match="float32"):
+        logits(load(folders("llama")[0], torch.float32, device_map="cuda"), ON_GPU)
+
+
+def test_lora_gradients(folders):
+    model = on_gpu(folders("qwen3_moe", "nvfp4a16")[0])
+    embedded = model.get_input_embeddings()(ON_GPU).detach().requires_grad_()
+    model(inputs_embeds=embedded).logits.float().square().mean().backward()
+    assert embedded.grad.isfinite().all() and float(embedded.grad.abs().max()) > 0
+    assert backend.Nvfp4Linear
