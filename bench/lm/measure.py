@@ -22,8 +22,9 @@ from transformers import AutoTokenizer
 
 import nvfp4
 from model import Variant, model_name
-from resampling import Bootstrap
-from text import windows
+from nvfp4.evaluate.comparison import columns_of
+from nvfp4.evaluate.resampling import Bootstrap
+from nvfp4.evaluate.text import windows
 
 #: What is measured: a name, the quantizer of the weights, and that of the activations (None: W4A16).
 METHODS = [(w, a) for a in (None, "max", "mse") for w in ("max", "four_over_six", "mse")]
@@ -32,17 +33,6 @@ METHODS = [(w, a) for a in (None, "max", "mse") for w in ("max", "four_over_six"
 def quantize(model, quantizer, folder):
     nvfp4.quantize_checkpoint(model, folder, quantizer=quantizer)
     return folder
-
-
-def columns_of(p, q, target):
-    """Of log probabilities [windows, tokens, words], per window: divergence of q from p, loss of q, same choice."""
-    return torch.stack(
-        [
-            (p.exp() * (p - q)).sum(-1).mean(1),
-            -q.gather(-1, target).mean((1, 2)),
-            (p.argmax(-1) == q.argmax(-1)).float().mean(1),
-        ]
-    ).double().cpu().numpy()
 
 
 def measure(model, text, variants, methods, options):

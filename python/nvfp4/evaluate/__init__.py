@@ -1,0 +1,138 @@
+"""What quantizing cost: perplexity of a model on a text, and its divergence from the model in BF16.
+
+    python -m nvfp4.evaluate MODEL --against BF16 --text FILE
+
+`evaluate` is the same as a function. Needs PyTorch and transformers 5.
+"""
+
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+import nvfp4.transformers  # noqa: F401: registers the checkpoints
+
+from .._errors import InvalidValueError, IoError
+from .comparison import columns_of, log_probabilities, loss_of
+from .resampling import Bootstrap
+from .text import windows
+
+__all__ = ["evaluate"]
+_DECODED = 32  # tokens
+
+
+class _Subject:
+    """A model, and how long its forward passes took."""
+
+    def __init__(self, folder, device, dtype):
+        if not (Path(folder) / "config.json").is_file():
+            raise IoError(f"{folder}: no config.json")
+        # device_map, which needs accelerate, loads straight to the device.
+        there = {"device_map": device} if find_spec("accelerate") else {}
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, **there).to(device).eval()
+        self.device, self.seconds, self.tokens = device, 0.0, 0
+
+    @torch.no_grad()
+    def logits(self, tokens):
+        start = time.perf_counter()
+        result = self.model(tokens.to(self.model.device), use_cache=False).logits
+        self._wait()
+        self.seconds += time.perf_counter() - start
+        self.tokens += tokens.numel()
+        return result
+
+    def _wait(self):
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
+
+    def decoding_speed(self, prompt):
+        """Tokens per second of one sequence, one token after the other."""
+        def seconds(count):
+            start = time.perf_counter()
+            self.model.generate(prompt.to(self.model.device), min_new_tokens=count, max_new_tokens=count,
+                                do_sample=False, pad_token_id=0)
+            self._wait()
+            return time.perf_counter() - start
+        seconds(2)
+        first = seconds(1)
+        return (_DECODED - 1) / max(seconds(_DECODED) - first, 1e-9)
+
+    def bytes(self):
+        tensors = {t.data_ptr(): t for t in (*self.model.parameters(), *self.model.buffers())}
+        return sum(t.numel() * t.element_size() for t in tensors.values())
+
+    def figures(self, prompt):
+        return {"bytes": self.bytes(), "tokens_per_second": self.tokens / self.seconds,
+                "decoded_tokens_per_second": self.decoding_speed(prompt)}
+
+
+def _figure(pair):
+    return dict(zip(("value", "error"), pair))
+
+
+def evaluate(model, text, against=None, *, count=192, context=512, batch=8, device=None,
+             dtype="float32", progress=None):
+    """Measures a checkpoint on a text.
+
+    model    a folder, quantized or not
+    text     a file of UTF-8; documents in it may be separated by a line that holds U+001E alone
+    against  the folder of the model that it was quantized from
+    count    windows of `context` tokens, drawn with a fixed seed; None: all
+    device   'cpu', 'cuda', ...; default CUDA where there is one
+    dtype    of what is not quantized; BF16 alone costs some percent of what quantizing does
+    progress called as progress(windows done, of all)
+    Returns a dict: figures with their standard errors, of a paired bootstrap over windows. Divergence is
+    in nat a token.
+    """
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device.startswith("cuda") and dtype == "float32":
+        dtype = "bfloat16"  # what our kernels take there
+    for name, value in (("count", count), ("context", context), ("batch", batch)):
+        if value is not None and value < 1:
+            raise InvalidValueError(f"{name} = {value}, must be 1 or more")
+    subjects = [_Subject(folder, device, getattr(torch, dtype))
+                for folder in ([model] if against is None else [model, against])]
+    vocabularies = [s.model.get_output_embeddings().weight.shape[0] for s in subjects]
+    if len(set(vocabularies)) > 1:
+        raise InvalidValueError(f"{model} has {vocabularies[0]} words and {against} {vocabularies[1]}, must "
+                                "be as many")
+    tokens = windows(text, transformers.AutoTokenizer.from_pretrained(against or model), count, context)
+    columns, losses = [], []
+    for part in tokens.split(batch):
+        target = part[:, 1:, None].to(subjects[0].model.device)
+        logits = [subject.logits(part[:, :-1]) for subject in subjects]
+        for window in range(len(part)):  # of FP32 logits one window at a time
+            one = slice(window, window + 1)
+            own, *plain = (log_probabilities(each[one]) for each in logits)
+            losses.append(loss_of(plain[0] if plain else own, target[one]))
+            columns += [columns_of(plain[0], own, target[one])] if plain else []
+        if progress:
+            progress(len(losses), len(tokens))
+    return _report(model, text, against, context, np.concatenate(losses), columns, subjects,
+                   tokens[:1, :8])
+
+
+def _perplexity(bootstrap, loss):
+    return _figure((float(np.exp(loss.mean())), bootstrap.error(np.exp, loss)))
+
+
+def _report(model, text, against, context, loss, columns, subjects, prompt):
+    bootstrap = Bootstrap(len(loss))
+    report = {"model": str(model), "text": str(text), "windows": len(loss), "context": context,
+              "device": str(subjects[0].model.device)}
+    if against is None:
+        report["perplexity"] = _perplexity(bootstrap, loss)
+    else:
+        divergence, own, same = np.concatenate(columns, 1)
+        report.update(
+            against=str(against), perplexity=_perplexity(bootstrap, own),
+            divergence=_figure(bootstrap.mean(divergence)),
+            perplexity_change_percent=_figure(bootstrap.perplexity_change(own, loss)),
+            same_first_choice=_figure(bootstrap.mean(same)),
+            against_perplexity=_perplexity(bootstrap, loss), against_figures=subjects[1].figures(prompt))
+    report["figures"] = subjects[0].figures(prompt)
+    return report

@@ -1,0 +1,31 @@
+"""Windows of a text file, drawn so that everybody measures the same tokens."""
+
+import torch
+
+from .._errors import InvalidValueError, IoError
+
+SEPARATOR = "\n\x1e\n"  # between documents
+SEED = 7
+
+
+def windows(path, tokenizer, count=None, context=512):
+    """`count` windows of `context` + 1 tokens, [count, context + 1]; None: all there are. Each document is
+    encoded by itself, and followed by the tokenizer's end of text."""
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    ids = []
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            text = file.read()
+    except OSError as no:
+        raise IoError(f"{path}: {no.strerror}") from no
+    except UnicodeDecodeError as no:
+        raise InvalidValueError(f"{path}: is not UTF-8 at byte {no.start}") from no
+    for document in text.split(SEPARATOR):
+        ids += tokenizer(document, verbose=False).input_ids + end
+    whole = (len(ids) - 1) // context
+    if whole < 2:
+        raise InvalidValueError(f"{path}: {len(ids)} tokens, must be {2 * context + 1} or more, for two "
+                                f"windows of {context}")
+    cut = torch.tensor(ids)[: whole * context + 1].unfold(0, context + 1, context)
+    order = torch.randperm(len(cut), generator=torch.Generator().manual_seed(SEED))
+    return cut[order[:count]]

@@ -1,0 +1,116 @@
+"""python -m nvfp4.evaluate, on a tiny model whose figures are computed here another way."""
+
+import json
+import math
+import os
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+if not (5, 17) <= tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 24):
+    pytest.skip("nvfp4.transformers is for transformers 5.17 to 5.23", allow_module_level=True)
+
+import numpy as np
+import tokenizers
+
+import nvfp4
+from models_of_families import FAMILIES
+from nvfp4.evaluate import evaluate
+from nvfp4.evaluate.__main__ import lines, main
+from nvfp4.evaluate.resampling import Bootstrap
+from nvfp4.evaluate.text import windows
+
+CONTEXT = 32
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory):
+    """A folder with a model, what nvfp4 quantize makes of it, and a text of three documents."""
+    at = tmp_path_factory.mktemp("evaluate")
+    torch.manual_seed(1)
+    model = FAMILIES["llama"]().to(torch.bfloat16)
+    model.config.eos_token_id = model.generation_config.eos_token_id = 0
+    model.save_pretrained(at / "model")
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    words = {"<end>": 0, **{c: i + 1 for i, c in enumerate(sorted(alphabet))}}
+    bytewise = tokenizers.Tokenizer(tokenizers.models.BPE(words, []))
+    bytewise.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=bytewise, eos_token="<end>").save_pretrained(at / "model")
+    nvfp4.quantize_checkpoint(at / "model", at / "quantized", scheme="nvfp4a16")
+    (at / "text").write_text("\n\x1e\n".join(f"Document {i}: " + "words, " * 40 for i in range(3)))
+    return at
+
+
+def test_windows_are_those_of_each_document(at):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(at / "model")
+    everything = windows(at / "text", tokenizer, None, CONTEXT)
+    ids = [i for document in (at / "text").read_text().split("\n\x1e\n")
+           for i in (*tokenizer(document).input_ids, 0)]
+    assert everything.shape == ((len(ids) - 1) // CONTEXT, CONTEXT + 1)
+    first = {tuple(ids[k:k + CONTEXT + 1]) for k in range(0, len(ids) - CONTEXT, CONTEXT)}
+    assert {tuple(w) for w in everything.tolist()} <= first
+    assert torch.equal(windows(at / "text", tokenizer, 5, CONTEXT), everything[:5])
+
+
+def test_figures(at):
+    report = evaluate(at / "quantized", at / "text", at / "model", count=None, context=CONTEXT, batch=5,
+                      device="cpu")
+    tokens = windows(at / "text", transformers.AutoTokenizer.from_pretrained(at / "model"), None, CONTEXT)
+    p, q = (torch.log_softmax(transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32)(tokens[:, :-1]).logits.double(), -1).detach()
+        for folder in (at / "model", at / "quantized"))
+    loss = [torch.nn.functional.nll_loss(x.flatten(0, 1), tokens[:, 1:].flatten()).item() for x in (p, q)]
+    divergence = torch.nn.functional.kl_div(q, p, log_target=True, reduction="sum") / tokens[:, 1:].numel()
+    assert report["windows"] == len(tokens)
+    assert report["against_perplexity"]["value"] == pytest.approx(math.exp(loss[0]), rel=1e-5)
+    assert report["perplexity"]["value"] == pytest.approx(math.exp(loss[1]), rel=1e-5)
+    assert report["divergence"]["value"] == pytest.approx(divergence.item(), rel=1e-2)
+    assert report["perplexity_change_percent"]["value"] == pytest.approx(
+        100 * math.expm1(loss[1] - loss[0]), abs=1e-3)
+    assert report["same_first_choice"]["value"] == pytest.approx(
+        (p.argmax(-1) == q.argmax(-1)).double().mean().item())
+    # 9 bytes for 16 weights, and 4 for each row of those that are one product.
+    shapes = [w.shape for n, w in transformers.AutoModelForCausalLM.from_pretrained(
+        at / "model").named_parameters() if n.endswith("_proj.weight")]
+    saved = report["against_figures"]["bytes"] - report["figures"]["bytes"]
+    assert 0 <= sum(4 * r * c - r * c * 9 // 16 for r, c in shapes) - saved <= sum(
+        8 * (r + 16) for r, _ in shapes)
+
+
+def test_errors_are_those_of_a_bootstrap_over_windows():
+    column = np.random.default_rng(1).normal(3, 2, 400)
+    mean, error = Bootstrap(400).mean(column)
+    assert mean == pytest.approx(column.mean())
+    assert error == pytest.approx(column.std() / 20, rel=0.1)
+    # Paired: a figure and itself plus a constant differ by that, without an error.
+    change, nothing = Bootstrap(400).perplexity_change(column + 0.01, column)
+    assert change == pytest.approx(100 * math.expm1(0.01)) and nothing < 1e-9
+
+
+def test_the_command_prints_a_table_and_writes_json(at, capsys):
+    out = at / "report.json"
+    common = ["--text", str(at / "text"), "--context", "32", "--windows", "4", "--device", "cpu"]
+    assert main([str(at / "quantized"), "--against", str(at / "model"), *common, "--json", str(out)]) == 0
+    printed = capsys.readouterr().out
+    report = json.loads(out.read_text())
+    assert printed.splitlines() == list(lines(report))
+    assert "divergence, 10⁻³ nat a token" in printed and "text: 4 windows of 32 tokens" in printed
+    assert main([str(at / "quantized"), *common, "--json", "-"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert "divergence" not in alone
+    assert alone["perplexity"]["value"] == pytest.approx(report["perplexity"]["value"])
+
+
+@pytest.mark.parametrize("given, message", [
+    (["absent", "--text", "text"], "absent: no config.json"),
+    (["model", "--text", "absent"], "absent: No such file or directory"),
+    (["model", "--text", "text", "--context", "4000"], "must be 8001 or more, for two windows of 4000"),
+    (["model", "--text", "text", "--windows", "0"], "count = 0, must be 1 or more"),
+])
+def test_mistakes_are_named(at, capsys, given, message):
+    given = [str(at / g) if g in ("model", "text", "absent") else g for g in given]
+    assert main([*given, "--device", "cpu"]) == 1
+    assert message in capsys.readouterr().err
