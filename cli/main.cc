@@ -25,6 +25,7 @@ constexpr const char* kFooter = R"(
 Environment:
   NVFP4_BACKEND           backend when --backend is not given
   NVFP4_THREADS           threads when --threads is not given
+  NVFP4_TUNE_CACHE        file that keeps what nvfp4 tune measured
   NO_COLOR                no colours, if set to anything
 
 Example, with a small made-up model:
@@ -84,6 +85,7 @@ int run(int argc, char** argv) {
   add_repair(app);
   add_sample(app);
   add_bench(app);
+  add_tune(app);
   add_help(app);
   try {
     app.parse(argc, argv);

@@ -9,7 +9,7 @@ namespace nvfp4 {
 namespace {
 
 const char* const kCommands[] = {"quantize", "convert", "inspect", "compare",
-                                 "verify",   "sample",  "bench"};
+                                 "verify",   "sample",  "bench",   "tune"};
 
 TEST_F(Cli, PrintsItsVersion) {
   const Result r = run({"--version"});
@@ -30,8 +30,9 @@ TEST_F(Cli, HelpsForEveryCommandWithAnExampleInEightyColumns) {
   const Result all = run({"help"});
   EXPECT_EQ(all.status, 0);
   EXPECT_LE(longest_line(all.out), 80u) << all.out;
-  for (const char* word : {"quantize", "convert", "inspect", "compare", "verify", "repair",
-                           "sample", "bench", "NVFP4_BACKEND", "NVFP4_THREADS", "NO_COLOR"})
+  for (const char* word :
+       {"quantize", "convert", "inspect", "compare", "verify", "repair", "sample", "bench", "tune",
+        "NVFP4_BACKEND", "NVFP4_THREADS", "NVFP4_TUNE_CACHE", "NO_COLOR"})
     EXPECT_TRUE(has(all.out, word)) << word;
   EXPECT_EQ(run({"--help"}).out, all.out);
   for (const char* option :
@@ -71,6 +72,18 @@ TEST_F(Cli, CallsWrongUsageTwo) {
   expect_one_line_error(run({"sample", "m", "--scale", "nan"}), 2, {"--scale"});
   expect_one_line_error(run({"sample", "m", "--seed", "-1"}), 2, {"--seed"});
   expect_one_line_error(run({"compare", "a"}), 2, {"B"});
+  expect_one_line_error(run({"tune"}), 2, {"--shape"});
+  for (const char* shape : {"", "4096", "4096x", "x64", "4096x7168x", "0x64", "-1x64", "64x24"})
+    expect_one_line_error(run({"tune", "--shape", shape}), 2, {"--shape", "NxK"});
+  expect_one_line_error(run({"tune", "--shape", "64x64", "--rows", "0"}), 2, {"--rows"});
+  expect_one_line_error(run({"tune", "--shape", "64x64", "--form", "square"}), 2, {"--form"});
+}
+
+TEST_F(Cli, TunesGpusOnly) {
+  expect_one_line_error(run({"tune", "--shape", "64x64", "--device", "cpu"}), 1,
+                        {"device = cpu", "must be a GPU"});
+  if (!cuda_devices().empty()) GTEST_SKIP() << "there is a GPU";
+  expect_one_line_error(run({"tune", "--shape", "64x64"}), 1, {"device = cuda:0"});
 }
 
 TEST_F(Cli, CallsAFailedInputOne) {

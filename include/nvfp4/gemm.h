@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "nvfp4/activation.h"
 #include "nvfp4/matrix.h"
@@ -146,7 +147,10 @@ struct GemmDescription {
   /// Above what x and the epilogue need, a plan may take this much for sums of parts of K: less
   /// time for 9 to 64 rows where N gives a GPU too few tiles. The bits of out depend on it.
   std::int64_t max_workspace_bytes = 0;
-  std::string kernel = {};   ///< "": the library chooses; else one by name, as GemmPlan::kernel()
+  std::string kernel = {};  ///< "": the library chooses; else one by name, as GemmPlan::kernel()
+  /// On a GPU the kernel that was the fastest when measured: tune_gemm() has measured it before, or
+  /// plan_gemm() does now, unless a file says what it was.
+  bool autotune = false;
   std::string backend = {};  ///< of the CPU; "" takes NVFP4_BACKEND from the environment, else best
   bool operator==(const GemmDescription&) const = default;
 };
@@ -183,12 +187,36 @@ class GemmPlan {
 std::string to_string(const GemmPlan& plan);
 std::ostream& operator<<(std::ostream& out, const GemmPlan& plan);
 
-/// Chooses how to do a product on `device`. A pure function of the description and the device.
+/// Chooses how to do a product on `device`. Without autotune a pure function of the description and
+/// the device: no file is read. With it see tune_gemm().
 /// Throws ShapeError, ValueError (a kernel of another name, or that cannot do it),
-/// UnsupportedError.
+/// UnsupportedError; with autotune what tune_gemm() throws.
 GemmPlan plan_gemm(const GemmDescription& description, Device device = {});
 /// The same with n, k, groups and the device of `w`.
 GemmPlan plan_gemm(const PackedWeights& w, GemmDescription description);
+
+/// A kernel that was measured.
+struct TimedKernel {
+  std::string kernel;  ///< its name; where rows are in two parts "N rows: one, M rows: another"
+  double microseconds = 0;  ///< of a product
+  bool chosen = false;      ///< what plan_gemm() takes without autotune
+  bool operator==(const TimedKernel&) const = default;
+};
+struct GemmTuning {
+  std::vector<TimedKernel> kernels;  ///< the first is taken, the others follow by their time
+  std::string file;                  ///< which keeps that; "" if none does
+  std::string note;                  ///< why none does, or what of the file was ignored
+};
+
+/// Measures the kernels on a GPU that may be fast for a product, and keeps the fastest in
+/// $NVFP4_TUNE_CACHE, else $XDG_CACHE_HOME/nvfp4/gemm.json, else ~/.cache/nvfp4/gemm.json, under
+/// the GPU's name, the driver's and the library's version and the product: plans with autotune take
+/// it from there. What else a file holds is ignored, and said in the note; a file that is none of
+/// ours is not overwritten. Weights are random and go through more memory than the L2 cache has;
+/// rows fall upon groups at random. Some 0.1 to 2 s, and some 400 MB beside the weights. Throws as
+/// plan_gemm(); UnsupportedError for the CPU, which has one kernel for a product; DeviceError, also
+/// while a stream is captured in this thread.
+GemmTuning tune_gemm(const GemmDescription& description, Device device);
 
 /// Everything lies on the device of the plan.
 struct GemmArguments {

@@ -47,6 +47,7 @@ struct GemmPlan::Impl {
   GemmTileShape tile;
   std::int64_t workspace_bytes = 0;
   std::shared_ptr<const void> chosen;  ///< for its run() and describe()
+  std::string tuned;                   ///< with autotune: where the choice comes from
 };
 
 struct GemmCall {
@@ -67,6 +68,8 @@ struct GemmBackend {
   void (*unpack)(const UnpackJob& job) = nullptr;
   /// Throws ValueError for a kernel that there is not, UnsupportedError.
   void (*plan)(GemmPlan::Impl& plan) = nullptr;
+  /// Null: nothing to tune, and no plan is made with autotune.
+  GemmTuning (*tune)(const GemmDescription& description, Device device) = nullptr;
   /// How the sums are made: the end of to_string(plan).
   std::string (*describe)(const GemmPlan::Impl& plan) = nullptr;
   void (*run)(const GemmCall& call) = nullptr;

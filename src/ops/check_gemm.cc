@@ -259,6 +259,8 @@ void check_description(const char* op, const GemmDescription& d, Device device) 
   require<ValueError>(d.max_workspace_bytes >= 0,
                       "{}: max_workspace_bytes = {}, must not be negative", op,
                       d.max_workspace_bytes);
+  require<ValueError>(!d.autotune || d.kernel.empty(),
+                      "{}: kernel = '{}', must be empty with autotune = true", op, d.kernel);
   if (d.epilogue == Epilogue::none) return;
   require<ShapeError>(d.n % 32 == 0, "{}: n = 2·I = {}, I must be a multiple of 16 for SwiGLU", op,
                       d.n);

@@ -135,6 +135,18 @@ std::string describe(const GemmDescription& d) {
 
 }  // namespace
 
+namespace {
+/// Throws UnsupportedError if nothing can be tuned there.
+const GemmBackend& tunable_backend(const char* op, Device device) {
+  const GemmBackend& backend = gemm_backend(device);
+  require<UnsupportedError>(backend.tune != nullptr,
+                            "{}: device = {}, must be a GPU to be tuned: there is one kernel for a "
+                            "product on {}",
+                            op, device_name(device), device_name(device));
+  return backend;
+}
+}  // namespace
+
 GemmPlan plan_gemm(const GemmDescription& description, Device device) {
   check_description("plan_gemm", description, device);
   const bool keeps = device.type != DeviceType::cpu;
@@ -142,7 +154,8 @@ GemmPlan plan_gemm(const GemmDescription& description, Device device) {
   auto impl = std::make_shared<GemmPlan::Impl>();
   impl->description = description;
   impl->device = device;
-  impl->backend = &gemm_backend(device);
+  impl->backend =
+      &(description.autotune ? tunable_backend("plan_gemm", device) : gemm_backend(device));
   impl->backend->plan(*impl);
   GemmPlan plan(std::move(impl));
   if (keeps) keep({description, device, plan});
@@ -155,6 +168,16 @@ GemmPlan plan_gemm(const PackedWeights& w, GemmDescription description) {
   description.k = w.cols();
   description.groups = w.groups();
   return plan_gemm(description, w.device());
+}
+
+GemmTuning tune_gemm(const GemmDescription& description, Device device) {
+  check_description("tune_gemm", description, device);
+  require<ShapeError>(description.m > 0, "tune_gemm: m = {}, must be at least 1", description.m);
+  require<ValueError>(description.kernel.empty(), "tune_gemm: kernel = '{}', must be empty",
+                      description.kernel);
+  GemmTuning tuning = tunable_backend("tune_gemm", device).tune(description, device);
+  std::erase_if(kept_plans, [](const Kept& k) { return k.description.autotune; });
+  return tuning;
 }
 
 const GemmDescription& GemmPlan::description() const { return impl().description; }
@@ -173,9 +196,10 @@ std::int64_t GemmPlan::workspace_bytes() const {
 std::string to_string(const GemmPlan& plan) {
   if (plan.empty()) return "no plan";
   const GemmPlan::Impl& p = plan.impl();
-  return fmt::format("{} on {}: {}{}, workspace {} bytes; {}", describe(p.description),
+  return fmt::format("{} on {}: {}{}, workspace {} bytes; {}{}{}", describe(p.description),
                      device_name(p.device), p.kernel, has_steps(p) ? ", then SwiGLU" : "",
-                     plan.workspace_bytes(), p.backend->describe(p));
+                     plan.workspace_bytes(), p.backend->describe(p), p.tuned.empty() ? "" : "; ",
+                     p.tuned);
 }
 std::ostream& operator<<(std::ostream& out, const GemmPlan& plan) { return out << to_string(plan); }
 

@@ -143,6 +143,29 @@ TEST_F(GemmErrors, WhatActivationsMayNotBe) {
                UnsupportedError);
 }
 
+TEST_F(GemmErrors, TheCpuHasNothingToTune) {
+  const auto message = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const GemmDescription d{.m = m, .n = n, .k = k, .autotune = true};
+  EXPECT_THROW(plan_gemm(d), UnsupportedError);
+  EXPECT_THROW(tune_gemm(d, {}), UnsupportedError);
+  EXPECT_EQ(message([&] { plan_gemm(d); }),
+            "plan_gemm: device = cpu, must be a GPU to be tuned: there is one kernel for a product "
+            "on cpu");
+  GemmDescription named = d;
+  named.kernel = "reference_w4a4";
+  EXPECT_THROW(plan_gemm(named), ValueError);
+  GemmDescription none = d;
+  none.m = 0;
+  EXPECT_THROW(tune_gemm(none, {}), ShapeError);
+}
+
 TEST_F(GemmErrors, Groups) {
   const QuantizedMatrix a = weights(n, k, 1), b = weights(n, k, 2);
   const QuantizedView views[] = {a.view(), b.view()};

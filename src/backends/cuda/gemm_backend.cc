@@ -3,10 +3,15 @@
 #include "backends/cuda/gemm_backend.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
 
 #include "backends/cuda/gemm/plan.h"
+#include "backends/cuda/gemm/tune.h"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
+#include "backends/cuda/tune_measure.h"
 #include "core/require.h"
 
 namespace nvfp4::cuda {
@@ -69,13 +74,38 @@ KernelPlan choose(const GemmDescription& d, const Capability& capability) {
   return plan_gemm(problem, capability, false);
 }
 
+/// What the cost model chooses, or the kernel that is named.
+KernelPlan choose(const GemmDescription& d, Device device) {
+  const Capability capability{.major = compute_major(device),
+                              .multiprocessors = multiprocessors(device)};
+  find_architecture(capability);
+  require_limits(d, device);
+  return choose(d, capability);
+}
+
+Tuner& tuner_of(Device device) {
+  static std::mutex mutex;
+  static std::map<int, Tuner> tuners;
+  const std::lock_guard lock(mutex);
+  return tuners.try_emplace(device.index, tune_target(device)).first->second;
+}
+Tuner::Prepare measuring_on(Device device) {
+  return [device](const GemmDescription& d) {
+    return prepare_measuring(d, device, cuda::gemm_backend(device));
+  };
+}
+std::filesystem::path tune_file() { return tune_file_path(std::getenv); }
+
+GemmTuning tune(const GemmDescription& d, Device device) {
+  return tuner_of(device).tune(d, choose(d, device), tune_file(), measuring_on(device));
+}
+
 void plan(GemmPlan::Impl& plan) {
   const GemmDescription& d = plan.description;
-  const Capability capability{.major = compute_major(plan.device),
-                              .multiprocessors = multiprocessors(plan.device)};
-  find_architecture(capability);
-  require_limits(d, plan.device);
-  auto chosen = std::make_shared<KernelPlan>(choose(d, capability));
+  auto chosen = std::make_shared<KernelPlan>(choose(d, plan.device));
+  if (d.autotune && d.m > 0)
+    *chosen =
+        tuner_of(plan.device).plan(d, *chosen, tune_file(), measuring_on(plan.device), plan.tuned);
   const KernelConfig& kernel = chosen->parts[0].kernel;
   plan.kernel = kernel_name(kernel, *chosen->architecture);
   plan.tile = {kernel.m, kernel.n, chosen->architecture->stage_k(kernel), kernel.split_k};
@@ -155,6 +185,7 @@ const GemmBackend& gemm_backend(Device device) {
                                         .pack = pack_fragments,
                                         .unpack = unpack_fragments,
                                         .plan = plan,
+                                        .tune = tune,
                                         .describe = describe,
                                         .run = run,
                                         .dispatch = dispatch,

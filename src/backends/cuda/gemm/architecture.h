@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backends/cuda/gemm/kernel_config.h"
 #include "backends/cuda/gemm/problem.h"
@@ -38,6 +39,12 @@ struct Architecture {
   /// Enqueues the product. Null in builds without its kernels.
   void (*launch)(const KernelPlan& plan, const FragmentGemmJob& job,
                  std::span<std::byte> workspace);
+  /// Kernels that are worth measuring for a problem, the likely fastest first. Null: all that can
+  /// do it.
+  std::vector<KernelConfig> (*candidates)(const KernelProblem& problem) = nullptr;
+  /// The same tile with other steps and stages. Null: there are none.
+  std::vector<KernelConfig> (*variants)(const KernelProblem& problem,
+                                        const KernelConfig& kernel) = nullptr;
 };
 
 /// All that there are.

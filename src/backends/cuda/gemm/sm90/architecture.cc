@@ -58,6 +58,8 @@ const Architecture kSm90{
 #else
     .launch = nullptr,
 #endif
+    .candidates = sm90_candidates,
+    .variants = sm90_variants,
 };
 
 }  // namespace nvfp4::cuda

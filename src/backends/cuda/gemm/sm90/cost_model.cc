@@ -88,13 +88,14 @@ std::int64_t most_m_tiles(const KernelProblem& p, const KernelConfig& t) {
   return busy + (p.m - busy) / t.m;
 }
 
-/// Whether a kernel that can do the problem may be fast: no tile is larger than twice what there
-/// is, and where warps bring x themselves there is one tile of it.
+}  // namespace
+
 bool is_sensible(const KernelProblem& p, const KernelConfig& t) {
   return is_kernel(t) && is_possible(p, t) && (!p.batch_invariant || is_batch_invariant(t)) &&
          (t.m <= 16 || t.m < 2 * p.m) && (t.m != kPerWarpXM || p.m <= p.groups * kPerWarpXM);
 }
 
+namespace {
 /// Whether the groups have enough for every multiprocessor: then tiles of 128 or 192 rows, which a
 /// block takes one after the other, are the fastest.
 bool fills_multiprocessors(const KernelProblem& p) {

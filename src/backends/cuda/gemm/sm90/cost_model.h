@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "backends/cuda/gemm/architecture.h"
 #include "backends/cuda/gemm/sm90/kernels.h"
@@ -13,6 +14,9 @@ namespace nvfp4::cuda {
 /// Why a kernel cannot do the problem, or nothing.
 std::string why_impossible(const KernelProblem& problem, const KernelConfig& kernel);
 bool is_possible(const KernelProblem& problem, const KernelConfig& kernel);
+/// Whether a kernel that can do the problem may be fast: no tile is larger than twice what there
+/// is, and where warps bring x themselves there is one tile of it.
+bool is_sensible(const KernelProblem& problem, const KernelConfig& kernel);
 
 /// A kernel that exists; one whose sums do not depend on the number of rows if batch_invariant.
 KernelConfig choose_kernel(const KernelProblem& problem);
@@ -33,6 +37,11 @@ KernelConfig estimate_kernel(const KernelProblem& problem);
 /// A tile and split with the stream-K steps, and the step at which dependents launch, that are
 /// likely to be the best.
 KernelConfig with_estimates(const KernelProblem& problem, KernelConfig kernel);
+
+/// Kernels to measure, the least estimated time first, and the same tile with other steps at which
+/// dependents launch, prefetched stages and stream-K steps: see Architecture.
+std::vector<KernelConfig> sm90_candidates(const KernelProblem& problem);
+std::vector<KernelConfig> sm90_variants(const KernelProblem& problem, const KernelConfig& kernel);
 
 /// What estimate_kernel() makes as small as it can, in microseconds on one H200.
 double estimated_time(const KernelProblem& problem, const KernelConfig& kernel);
