@@ -252,6 +252,100 @@ def test_a_state_dict_loads_again(folders):
     assert torch.equal(logits(other), expected)
 
 
+# --- quantized while loading ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ("llama", "mixtral"))
+def test_quantizing_while_loading_gives_the_bytes_of_the_command(folders, tmp_path, family):
+    source = folders(family)[1]
+    nvfp4.quantize_checkpoint(source, tmp_path / "command", scheme="nvfp4", quantizer="max")
+    model = load(source, torch.bfloat16, quantization_config=backend.Config("nvfp4", "max"))
+    assert len(ours(model)) == len(ours(load(tmp_path / "command")))
+    model.save_pretrained(tmp_path / "saved")
+    before, after = tensors(tmp_path / "command"), tensors(tmp_path / "saved")
+    assert set(before) == set(after)
+    for name, tensor in before.items():
+        assert torch.equal(tensor.reshape(-1).view(torch.uint8),
+                           after[name].reshape(-1).view(torch.uint8)), name
+    assert torch.equal(logits(load(tmp_path / "saved")), logits(load(tmp_path / "command")))
+
+
+def test_what_was_quantized_while_loading_can_be_kept(folders, tmp_path, monkeypatch):
+    source = folders("llama")[1]
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    model = load(source, quantization_config=backend.Config("nvfp4a16", ignore=["*.down_proj"]))
+    assert not list((tmp_path / "temporary").iterdir())
+    assert len(ours(model)) == 12
+    kept = load(source, quantization_config=backend.Config(
+        "nvfp4a16", ignore=["*.down_proj"], keep=tmp_path / "kept"))
+    assert torch.equal(logits(load(tmp_path / "kept")), logits(kept))
+    assert torch.equal(logits(model), logits(kept))
+
+
+def test_what_cannot_be_quantized_while_loading_is_named(folders):
+    quantized, source = folders("llama")
+    with pytest.raises(nvfp4.InvalidValueError, match="quantizer = 'nonsense'"):
+        load(source, quantization_config=backend.Config(quantizer="nonsense"))
+    with pytest.raises(nvfp4.InvalidValueError, match="bits: no such option"):
+        backend.Config(bits=3)
+
+
+# --- trained on top -------------------------------------------------------------------------------
+
+
+class Lora(torch.nn.Module):
+    """y = base(x) + x · Aᵀ · Bᵀ, of rank 4; only A and B learn."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.a = torch.nn.Parameter(torch.randn(4, base.in_features) * base.in_features ** -0.5)
+        self.b = torch.nn.Parameter(torch.zeros(base.out_features, 4))
+
+    def forward(self, x):
+        return self.base(x) + (x.float() @ self.a.T @ self.b.T).to(x.dtype)
+
+
+def losses_of_training(model, steps=50):
+    torch.manual_seed(3)
+    model.requires_grad_(False)
+    for name, module in list(model.named_modules()):
+        if name.endswith(("q_proj", "v_proj", "o_proj")):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, Lora(module))
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    losses = []
+    for _ in range(steps):
+        loss = model(TOKENS, labels=TOKENS).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("family", ("llama", "qwen3_moe"))
+def test_lora_trains_as_over_decoded_weights(folders, tmp_path, family):
+    quantized, _ = folders(family)
+    nvfp4.convert(quantized, tmp_path / "plain", "bf16")
+    mine = losses_of_training(load(quantized, torch.bfloat16))
+    plain = losses_of_training(load(tmp_path / "plain", torch.bfloat16))
+    assert plain[-1] < 0.85 * plain[0]
+    assert abs(mine[-1] - plain[-1]) <= 0.02 * plain[-1]
+
+
+def test_peft_wraps_packed_layers(folders):
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    model = load(folders("llama")[0], torch.bfloat16)
+    expected = logits(model)
+    tuned = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj", "down_proj"], r=4))
+    assert torch.equal(logits(tuned), expected)
+    tuned(TOKENS, labels=TOKENS).loss.backward()
+    gradients = [p.grad for n, p in tuned.named_parameters() if "lora_B" in n]
+    assert len(gradients) == 4 and all(float(g.abs().max()) > 0 for g in gradients)
+
+
 # --- what is registered ---------------------------------------------------------------------------
 
 

@@ -1,14 +1,18 @@
 """The quantizer that transformers asks while it loads an NVFP4 checkpoint."""
 
+import json
+import tempfile
 from collections import defaultdict
+from pathlib import Path
 
-import torch
 from torch import nn
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 from transformers.quantizers.base import HfQuantizer
 
+from .._checkpoint import quantize_checkpoint
 from .._errors import FormatError, UnsupportedError
+from .config import ModelOptConfig
 from .conversions import PARTS, check_stack, expert_converters, sources_of
 from .forms import FORMS
 from .modules import Fused, Nvfp4Experts, Nvfp4Linear, _Packs
@@ -60,8 +64,6 @@ def fuse(model):
 
 class Nvfp4Quantizer(HfQuantizer):
     """Loads packed weights as they are, ModelOpt's or compressed-tensors'."""
-
-    requires_calibration = True
 
     def __init__(self, quantization_config, **options):
         super().__init__(quantization_config, **options)
@@ -173,4 +175,38 @@ class Nvfp4Quantizer(HfQuantizer):
         for module in model.modules():
             if isinstance(module, _Packs) and not module.is_packed:
                 module.pack()
+        return model
+
+
+class OnLoadQuantizer(Nvfp4Quantizer):
+    """Quantizes the files of a BF16 model, and loads what came of it in their place."""
+
+    def __init__(self, quantization_config, **options):
+        HfQuantizer.__init__(self, quantization_config, **options)
+        if self.pre_quantized:
+            raise UnsupportedError("the model is quantized already, must be BF16, FP16 or FP32 for Config")
+        self._stacks, self._folder = set(), None
+
+    def _process_model_before_weight_loading(self, model, checkpoint_files=None, **others):
+        files = [Path(file) for file in checkpoint_files or ()]
+        if not files or any(f.suffix != ".safetensors" or not f.name.startswith("model") for f in files):
+            raise UnsupportedError(f"{files[0] if files else 'no file'}: must be model.safetensors, or shards "
+                                   "of it, to be quantized")
+        to = self.quantization_config.keep
+        if to is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="nvfp4-")
+            to = Path(self._folder.name) / "model"
+        quantize_checkpoint(files[0].parent, to, **self.quantization_config.options)
+        self.config = json.loads((Path(to) / "config.json").read_text())["quantization_config"]
+        self.quantization_config = ModelOptConfig(**self.config)
+        self.form, self.pre_quantized = FORMS["modelopt"], True
+        model.quantization_method = "modelopt"
+        # The list is what transformers reads from next.
+        checkpoint_files[:] = sorted(map(str, Path(to).glob("*.safetensors")))
+        super()._process_model_before_weight_loading(model, checkpoint_files)
+
+    def _process_model_after_weight_loading(self, model, **others):
+        model = super()._process_model_after_weight_loading(model, **others)
+        if self._folder is not None:
+            self._folder.cleanup()
         return model

@@ -2,8 +2,8 @@
 
 from transformers.quantizers import auto
 
-from .config import ModelOptConfig
-from .quantizer import Nvfp4Quantizer
+from .config import Config, ModelOptConfig
+from .quantizer import Nvfp4Quantizer, OnLoadQuantizer
 from .scan import is_nvfp4_group
 
 _MISSING = object()
@@ -31,6 +31,8 @@ def register():
     for method, kind, mapping, entry in (
             ("modelopt", "config", auto.AUTO_QUANTIZATION_CONFIG_MAPPING, ModelOptConfig),
             ("modelopt", "quantizer", auto.AUTO_QUANTIZER_MAPPING, Nvfp4Quantizer),
+            ("nvfp4_on_load", "config", auto.AUTO_QUANTIZATION_CONFIG_MAPPING, Config),
+            ("nvfp4_on_load", "quantizer", auto.AUTO_QUANTIZER_MAPPING, OnLoadQuantizer),
             ("compressed-tensors", "quantizer", auto.AUTO_QUANTIZER_MAPPING, _compressed_tensors)):
         _before[method, kind] = mapping.get(method, _MISSING)
         mapping[method] = entry
