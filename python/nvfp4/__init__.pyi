@@ -77,6 +77,14 @@ class GemmPlan:
     def workspace_bytes(self) -> int: ...
     @property
     def rows(self) -> int: ...
+    @property
+    def form(self) -> str: ...
+    @property
+    def epilogue(self) -> str: ...
+    @property
+    def x_dtype(self) -> str: ...
+    @property
+    def out_dtype(self) -> str: ...
 
 def quantize(x: ArrayLike, quantizer: str = "mse", *,
              global_scale: Optional[Union[Scalar, str]] = None,
@@ -103,15 +111,18 @@ def plan_gemm(w: PackedWeights, rows: int, *, x_dtype: Any = "bfloat16",
               out_dtype: Any = "bfloat16", form: Optional[str] = None, shared_x: bool = False,
               epilogue: str = "none", swiglu_limit: float = ..., batch_invariant: bool = False,
               max_workspace_bytes: int = 0, kernel: str = "", backend: str = "",
-              top_k: int = 0) -> GemmPlan: ...
+              top_k: int = 0, autotune: bool = False) -> GemmPlan: ...
 def gemm(x: Union[ArrayLike, QuantizedTensor], w: PackedWeights, *,
          row_ends: Optional[Union[Sequence[int], ArrayLike]] = None,
          row_starts: Optional[Union[Sequence[int], ArrayLike]] = None,
          expert_ids: Optional[ArrayLike] = None, out_dtype: Any = None,
-         out: Optional[Array] = None, alpha: Scalar = 1.0, bias: Optional[ArrayLike] = None,
-         epilogue: str = "none", batch_invariant: bool = False, kernel: str = "",
-         backend: str = "", plan: Optional[GemmPlan] = None, workspace: Optional[Array] = None,
-         stream: Optional[int] = None) -> Array: ...
+         out: Optional[Union[Array, QuantizedTensor]] = None, alpha: Scalar = 1.0,
+         bias: Optional[ArrayLike] = None, epilogue: str = "none", swiglu_limit: float = ...,
+         out_global_scale: Optional[Scalar] = None, out_layout: str = "linear",
+         out_scope: str = "tensor", batch_invariant: bool = False, kernel: str = "",
+         backend: str = "", autotune: bool = False, plan: Optional[GemmPlan] = None,
+         workspace: Optional[Array] = None,
+         stream: Optional[int] = None) -> Union[Array, QuantizedTensor]: ...
 def nvfp4_quantize(x: ArrayLike, global_sf: Scalar, sfLayout: SfLayout = ...,
                    do_shuffle: bool = False, sf_vec_size: int = 16,
                    enable_pdl: Optional[bool] = None, *, per_token_activation: bool = False,

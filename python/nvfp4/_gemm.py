@@ -1,5 +1,6 @@
 """Products with NVFP4 weights: y = x · Wᵀ, W [N, K]. On the CPU and on Hopper GPUs."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 
 from . import _arrays, _core
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
-from ._quantize import QuantizedTensor, quantized_tensor, relayout_scales
+from ._quantize import (QuantizedTensor, allocate, finished, globals_of, quantized_tensor,
+                        relayout_scales)
 
 GemmPlan = _core.GemmPlan
 
@@ -192,20 +194,31 @@ def _left(x, w):
 
 def plan_gemm(w, rows, *, x_dtype="bfloat16", out_dtype="bfloat16", form=None, shared_x=False,
               epilogue="none", swiglu_limit=float("inf"), batch_invariant=False,
-              max_workspace_bytes=0, kernel="", backend="", top_k=0):
-    """Chooses how gemm() does products of up to `rows` rows with w (pack_weights).
+              max_workspace_bytes=0, kernel="", backend="", top_k=0, autotune=False):
+    """Chooses how gemm() does products with w (pack_weights) whose result has up to `rows` rows.
 
     x_dtype    float32 (not on a GPU), bfloat16 or float16 (W4A16), or 'nvfp4' (W4A4)
-    form       'dense', 'grouped' (row_ends), 'routed' (expert_ids) or 'every_group'; None: dense, or
-               every_group if w has several groups
-    shared_x   every_group: all groups read one x [M, K], not their own columns of [M, G · K]; routed:
-               all choices of a token read its row of x [rows / top_k, K]
+    out_dtype  float32, bfloat16 or float16; 'swiglu_quantize' does not read it
+    form       which rows of x [.., K] meet which of the G matrices [N, K] of w:
+               'dense'        one matrix: x [M, K], y [M, N]
+               'grouped'      gemm(row_ends=): rows that follow one another, x [M, K], y [M, N]
+               'routed'       gemm(expert_ids=) [T, top_k]: a matrix for each row of y [T · top_k, N]
+               'every_group'  each with all: x [M, G · K], y [M, G · N]
+               None: dense, or every_group if w has several groups
+    shared_x   every_group: all groups read one x [M, K]; routed: all choices of a token read its row
+               of x [T, K], not rows of their own of [T · top_k, K]
     top_k      routed: choices of each token
-    epilogue   'none' or 'swiglu', for weights packed with gate_up
+    epilogue   'none'; for weights packed with gate_up, N = 2 · I: 'swiglu', y has I columns, or
+               'swiglu_quantize', y is a QuantizedTensor of I columns
+    swiglu_limit  gate is clamped to <= limit, up to [-limit, limit]
     batch_invariant      the same row of x gives the same bits whatever the number of rows
     max_workspace_bytes  GPU: for sums of parts of K, beside what x needs
     kernel     '', or the name of one, as GemmPlan.kernel says it
-    Returns a GemmPlan: kernel, tile, workspace_bytes; its repr is one line.
+    autotune   GPU: the kernel that was the fastest when measured, by `nvfp4 tune` or an earlier plan,
+               as a file says; else it is measured now, which takes up to some seconds. Not while a
+               graph is captured.
+    Returns a GemmPlan: kernel, tile, workspace_bytes, rows, form, epilogue, x_dtype, out_dtype; its
+    repr is one line. Raises ShapeError, InvalidValueError, UnsupportedError, TypeError.
     """
     if not isinstance(w, PackedWeights):
         raise TypeError(f"w is a {type(w).__name__}, must be what pack_weights returns")
@@ -214,7 +227,7 @@ def plan_gemm(w, rows, *, x_dtype="bfloat16", out_dtype="bfloat16", form=None, s
                           for d in (x_dtype, out_dtype))
     return _core.plan_gemm(w._weights, rows, x_dtype, out_dtype, form, shared_x, epilogue,
                            swiglu_limit, batch_invariant, max_workspace_bytes, kernel, backend,
-                           top_k)
+                           top_k, autotune)
 
 
 def _factors(left, groups, alpha):
@@ -259,73 +272,145 @@ def _space(plan, left, given):
     return None if given is None else _arrays.codes_or_scales("workspace", given, written=True)
 
 
+@dataclass
+class _Form:
+    """Which rows meet which matrices, as the arguments of gemm() say it."""
+
+    name: str  #: as plan_gemm() takes it
+    lead: tuple  #: the dimensions of y before its columns
+    shared_x: bool = False
+    top_k: int = 0
+
+    @property
+    def rows(self):
+        return math.prod(self.lead)
+
+
+def _form(left, w, row_ends, row_starts, expert_ids):
+    lead = tuple(left.shape[:-1])
+    if row_starts is not None and row_ends is None:
+        raise InvalidValueError("row_starts without row_ends, must come with them")
+    if row_ends is not None and expert_ids is not None:
+        raise InvalidValueError("row_ends and expert_ids are given, must be one of them: a product is "
+                                "grouped or routed")
+    if row_ends is not None:
+        if len(left.shape) != 2:
+            raise InvalidValueError(f"x has {len(left.shape)} dimensions, must have two")
+        return _Form("grouped", lead)
+    if expert_ids is not None:
+        tokens, top_k = _arrays.two_dimensions("expert_ids", expert_ids)
+        if left.rows not in (tokens, tokens * top_k) or len(left.shape) != 2:
+            raise ShapeError(f"x has shape {list(left.shape)}, must be [{tokens}, K] or "
+                             f"[{tokens * top_k}, K] as expert_ids say")
+        return _Form("routed", (tokens * top_k,), left.rows != tokens * top_k, top_k)
+    if w.groups > 1:
+        return _Form("every_group", lead, left.shape[-1] == w.cols)
+    return _Form("dense", lead)
+
+
+@dataclass
+class _Result:
+    """The result of a product."""
+
+    y: Any  #: what gemm() returns
+    operand: Any  #: what the module takes
+    options: Any = None  #: of a quantized one
+
+    def finished(self, kind, like):
+        return finished(self.y, like) if self.options is not None else kind.finish(self.y)
+
+
+def _dense_result(left, shape, dtype, out, unset):
+    """`unset`: some rows may not be written, and are to be 0 in a new result."""
+    kind = _arrays.framework(left.like)
+    y = out if out is not None else kind.empty(shape, dtype, left.like)
+    if out is None and unset:
+        kind.clear(y, 0)
+    return _Result(y, _arrays.matrix("out", y, written=True))
+
+
+def _quantized_result(left, shape, out, unset, global_scale, layout, scope, stream):
+    kind = _arrays.framework(left.like)
+    if global_scale is None and _is_cuda(left.like):
+        raise InvalidValueError("out_global_scale = None, must be given on a GPU")
+    y = (quantized_tensor("out", out) if out is not None
+         else allocate(left.like, shape, layout=layout, scope=scope))
+    if out is None and unset:
+        for part in (y.codes, y.scales, y.global_scale):
+            kind.clear(part, 0)
+    options = _core.Options("max", "rows", 16, y.layout, y.scope, stream=kind.stream(left.like, stream),
+                            **globals_of(left.like, multiplier=global_scale))
+    return _Result(y, y.span(), options)
+
+
 @_arrays.on_stream
-def gemm(x, w, *, row_ends=None, row_starts=None, expert_ids=None, out_dtype=None, out=None, alpha=1.0, bias=None,
-         epilogue="none", batch_invariant=False, kernel="", backend="", plan=None, workspace=None,
-         stream=None):
+def gemm(x, w, *, row_ends=None, row_starts=None, expert_ids=None, out_dtype=None, out=None,
+         alpha=1.0, bias=None, epilogue="none", swiglu_limit=float("inf"), out_global_scale=None,
+         out_layout="linear", out_scope="tensor", batch_invariant=False, kernel="", backend="",
+         autotune=False, plan=None, workspace=None, stream=None):
     """y = alpha · x · Wᵀ + bias, FP32 sums, rounded once.
 
     x          [..., K] float32, float16 or bfloat16 (W4A16; not float32 on a GPU), or a
                QuantizedTensor (W4A4); its global scales and those of the weights multiply into the
                result
-    w          of pack_weights; of several groups without row_ends every row goes to every group: x
-               [..., G · K] or [..., K], y [..., G · N]
-    row_ends   integers, cumulative, never decreasing, the last at most M: rows [row_ends[g-1],
+    w          of pack_weights; of several groups without row_ends or expert_ids every row goes to
+               every group: x [..., G · K] or [..., K], y [..., G · N]
+    row_ends   integers [G], cumulative, never decreasing, the last at most M: rows [row_ends[g-1],
                row_ends[g]) of x [M, K] times matrix g; rows of no group are left as they are (0 in
                a new result). On a GPU, int32 that lie there are not read by the host, and not
                checked.
-    row_starts where groups start, if not where the one before it ends
+    row_starts integers [G]: where groups start, if not where the one before it ends
     expert_ids int32 [T, top_k]: row t · top_k + j of y is of matrix expert_ids[t, j] and of the same
-               row of x [T · top_k, K], or of row t of x [T, K]. On a GPU, where they must lie, rows whose
-               id names no matrix are left as they are.
+               row of x [T · top_k, K], or of row t of x [T, K]. On a GPU, where they must lie, rows
+               whose id names no matrix are left as they are (0 in a new result). The weights of a
+               routing are not part of the product.
     out_dtype  default that of x; float32 for a quantized one
+    out        [..., N] to write into; a QuantizedTensor for 'swiglu_quantize'
     alpha      another factor, beside the global scales, or one for each group; on a GPU it may be a
                tensor there
     bias       float32 [N], or [G, N]
-    epilogue   'swiglu': y has N / 2 columns; for weights packed with gate_up
-    plan       of plan_gemm, if it is not to be made; it says what out_dtype, epilogue,
-               batch_invariant, kernel and backend would
+    epilogue   for weights packed with gate_up, N = 2 · I: 'swiglu', silu(gate) · up, y has I columns;
+               'swiglu_quantize', the same, quantized along its rows with the quantizer 'max'
+    swiglu_limit  gate is clamped to <= limit, up to [-limit, limit]
+    out_global_scale  'swiglu_quantize': a MULTIPLIER, a number, [1], or one for each row with
+               out_scope='vector'; None: measured, on the CPU only
+    out_layout, out_scope  'swiglu_quantize': of the result, as in quantize()
+    autotune   see plan_gemm
+    plan       of plan_gemm, if it is not to be made; it says what out_dtype, epilogue, swiglu_limit,
+               batch_invariant, kernel, backend and autotune would
     workspace  uint8 [plan.workspace_bytes], zero at first, if it is not to be allocated
-    Returns y [..., N]. Raises ShapeError, TypeError, InvalidValueError, UnsupportedError. On a GPU
-    (Hopper) the work is only enqueued; with `out` and `workspace` nothing is allocated, and in any
-    case a graph can be captured.
+    Returns y [..., N], a QuantizedTensor for 'swiglu_quantize'. Raises ShapeError, TypeError,
+    InvalidValueError, UnsupportedError. On a GPU (Hopper) the work is only enqueued; with `out` and
+    `workspace` nothing is allocated, and in any case a graph can be captured.
     """
     left = _left(x, w)
     kind = _arrays.framework(left.like)
-    grouped = row_ends is not None
-    if grouped and len(left.shape) != 2:
-        raise InvalidValueError(f"x has {len(left.shape)} dimensions, must have two")
-    if row_starts is not None and not grouped:
-        raise InvalidValueError("row_starts without row_ends, must come with them")
-    every_group = w.groups > 1 and not grouped
-    cols = w.rows * (w.groups if every_group else 1) // (2 if epilogue == "swiglu" else 1)
-    lead, top_k = left.shape[:-1], 0
-    if expert_ids is not None:
-        tokens, top_k = _arrays.two_dimensions("expert_ids", expert_ids)
-        every_group, lead, cols = False, (tokens * top_k,), w.rows
-        if left.rows not in (tokens, tokens * top_k) or len(left.shape) != 2:
-            raise ShapeError(f"x has shape {list(left.shape)}, must be [{tokens}, K] or "
-                             f"[{tokens * top_k}, K] as expert_ids say")
-    y = out if out is not None else kind.empty(
-        (*lead, cols), _arrays.dtype_name(out_dtype or left.dtype), left.like)
+    form = _form(left, w, row_ends, row_starts, expert_ids)
+    if plan is not None:
+        epilogue, out_dtype = plan.epilogue, out_dtype or plan.out_dtype
+    cols = w.rows * (w.groups if form.name == "every_group" else 1) // (1 if epilogue == "none" else 2)
+    unset = form.name == "grouped" or (form.name == "routed" and _is_cuda(left.like))
+    if epilogue == "swiglu_quantize":
+        result = _quantized_result(left, (*form.lead, cols), out, unset, out_global_scale, out_layout,
+                                   out_scope, stream)
+    else:
+        dtype = _arrays.dtype_name(out_dtype or left.dtype)
+        result = _dense_result(left, (*form.lead, cols), dtype, out, unset)
     alpha, group_alpha = _factors(left, w.groups, alpha)
-    if grouped:
-        ends = _ends("row_ends", row_ends, left.like)
-        if out is None:
-            kind.clear(y, 0)
     if plan is None:
         plan = plan_gemm(
-            w, left.rows if expert_ids is None else lead[0],
-            x_dtype="nvfp4" if left.quantized else left.dtype,
-            out_dtype=_arrays.dtype_of(y),
-            form="grouped" if grouped else None if expert_ids is None else "routed",
-            shared_x=(every_group and left.shape[-1] == w.cols) if expert_ids is None
-            else left.rows != lead[0], epilogue=epilogue,
-            batch_invariant=batch_invariant, kernel=kernel, backend=backend, top_k=top_k)
+            w, form.rows, x_dtype="nvfp4" if left.quantized else left.dtype,
+            out_dtype="float32" if result.options is not None else _arrays.dtype_of(result.y),
+            form=form.name, shared_x=form.shared_x, epilogue=epilogue, swiglu_limit=swiglu_limit,
+            batch_invariant=batch_invariant, kernel=kernel, backend=backend, top_k=form.top_k,
+            autotune=autotune)
+
+    def integers(name, values):
+        return None if values is None else _ends(name, values, left.like)
+
     _core.gemm(
-        plan, left.operand, w._weights, _arrays.matrix("out", y, written=True), alpha, group_alpha,
-        None if bias is None else _arrays.floats("bias", bias), ends if grouped else None,
-        None if row_starts is None else _ends("row_starts", row_starts, left.like),
-        _space(plan, left, workspace), kind.stream(left.like, stream),
-        None if expert_ids is None else _ends("expert_ids", expert_ids, left.like))
-    return y if out is not None else kind.finish(y)
+        plan, left.operand, w._weights, result.operand, alpha, group_alpha,
+        None if bias is None else _arrays.floats("bias", bias), integers("row_ends", row_ends),
+        integers("row_starts", row_starts), _space(plan, left, workspace),
+        kind.stream(left.like, stream), integers("expert_ids", expert_ids), result.options)
+    return out if out is not None else result.finished(kind, left.like)

@@ -120,31 +120,40 @@ T from_name(const char* argument, std::string_view name,
       fmt::format("{} = '{}', must be one of {}", argument, name, fmt::join(names, ", ")));
 }
 
+constexpr std::array<std::string_view, 3> kDTypes = {"float32", "bfloat16", "float16"};
+constexpr std::array<std::string_view, 4> kForms = {"dense", "grouped", "routed", "every_group"};
+constexpr std::array<std::string_view, 3> kEpilogues = {"none", "swiglu", "swiglu_quantize"};
+constexpr std::string_view kQuantized = "nvfp4";
+
+/// The name of what from_name() finds.
+template <class T, std::size_t kCount>
+std::string name_of(T value, const std::array<std::string_view, kCount>& names) {
+  return std::string(names[static_cast<std::size_t>(value)]);
+}
+
 DType dtype_from_name(const char* argument, std::string_view name) {
-  return from_name<DType>(argument, name,
-                          std::array<std::string_view, 3>{"float32", "bfloat16", "float16"});
+  return from_name<DType>(argument, name, kDTypes);
 }
 
 GemmPlan make_plan(const Packed& w, std::int64_t rows, const std::string& x, const std::string& out,
                    const std::string& form, bool shared_x, const std::string& epilogue,
                    float swiglu_limit, bool batch_invariant, std::int64_t max_workspace_bytes,
-                   const std::string& kernel, const std::string& backend, std::int64_t top_k) {
+                   const std::string& kernel, const std::string& backend, std::int64_t top_k,
+                   bool autotune) {
   GemmDescription d{.m = rows,
-                    .form = from_name<GemmForm>("form", form,
-                                                std::array<std::string_view, 4>{
-                                                    "dense", "grouped", "routed", "every_group"}),
-                    .scheme = x == "nvfp4" ? Scheme::nvfp4 : Scheme::nvfp4a16,
-                    .out = dtype_from_name("out_dtype", out),
+                    .form = from_name<GemmForm>("form", form, kForms),
+                    .scheme = x == kQuantized ? Scheme::nvfp4 : Scheme::nvfp4a16,
                     .top_k = top_k,
                     .shared_x = shared_x,
-                    .epilogue = from_name<Epilogue>(
-                        "epilogue", epilogue, std::array<std::string_view, 2>{"none", "swiglu"}),
+                    .epilogue = from_name<Epilogue>("epilogue", epilogue, kEpilogues),
                     .swiglu_limit = swiglu_limit,
                     .batch_invariant = batch_invariant,
                     .max_workspace_bytes = max_workspace_bytes,
                     .kernel = kernel,
+                    .autotune = autotune,
                     .backend = backend};
   if (d.scheme == Scheme::nvfp4a16) d.x = dtype_from_name("x_dtype", x);
+  if (d.epilogue != Epilogue::swiglu_quantize) d.out = dtype_from_name("out_dtype", out);
   nb::gil_scoped_release unlocked;
   return plan_gemm(w.weights, d);
 }
@@ -159,36 +168,42 @@ Span on_device(const char* name, const Array& array, const Packed& w, Span span)
   return span;
 }
 
-/// For an input in full precision and for a quantized one.
-template <class X, class View>
-void bind_product(nb::module_& m, View view_of) {
+/// What of a call is there whatever its input and its result are.
+struct Extras {
+  const std::optional<Input>&group_alpha, &bias, &row_ends, &row_starts, &expert_ids;
+
+  void set(GemmArguments& a, const GemmPlan& plan, const Packed& w) const {
+    if (group_alpha)
+      a.group_alpha = on_device("alpha", *group_alpha, w, floats_of("alpha", group_alpha));
+    if (bias) a.bias = on_device("bias", *bias, w, floats_of("bias", bias));
+    if (row_ends) a.row_ends = on_device("row_ends", *row_ends, w, ints_of("row_ends", *row_ends));
+    if (row_starts)
+      a.row_starts = on_device("row_starts", *row_starts, w, ints_of("row_starts", *row_starts));
+    if (!expert_ids) return;
+    const auto ids = on_device("expert_ids", *expert_ids, w, ints_of("expert_ids", *expert_ids));
+    const std::int64_t top_k = plan.description().top_k;
+    a.routing = {.ids = ids.data(),
+                 .id_stride = top_k,
+                 .rows = static_cast<std::int64_t>(ids.size()) / std::max<std::int64_t>(top_k, 1),
+                 .top_k = top_k};
+  }
+};
+
+/// For an input, and a result, in full precision or quantized. `options` say the global scales of
+/// a quantized result.
+template <class X, class Out, class View, class Span>
+void bind_product(nb::module_& m, View view_of, Span span_of) {
   m.def(
       "gemm",
-      [view_of](const GemmPlan& plan, const X& x, const Packed& w, const Output& out, float alpha,
-                const std::optional<Input>& group_alpha, const std::optional<Input>& bias,
-                const std::optional<Input>& row_ends, const std::optional<Input>& row_starts,
-                const std::optional<Output>& workspace, std::uintptr_t stream,
-                const std::optional<Input>& expert_ids) {
-        GemmArguments a{
-            .x = view_of(x), .weights = w.weights, .out = matrix_of("out", out), .alpha = alpha};
-        if (group_alpha)
-          a.group_alpha = on_device("alpha", *group_alpha, w, floats_of("alpha", group_alpha));
-        if (bias) a.bias = on_device("bias", *bias, w, floats_of("bias", bias));
-        if (row_ends)
-          a.row_ends = on_device("row_ends", *row_ends, w, ints_of("row_ends", *row_ends));
-        if (row_starts)
-          a.row_starts =
-              on_device("row_starts", *row_starts, w, ints_of("row_starts", *row_starts));
-        if (expert_ids) {
-          const auto ids =
-              on_device("expert_ids", *expert_ids, w, ints_of("expert_ids", *expert_ids));
-          const std::int64_t top_k = plan.description().top_k;
-          a.routing = {
-              .ids = ids.data(),
-              .id_stride = top_k,
-              .rows = static_cast<std::int64_t>(ids.size()) / std::max<std::int64_t>(top_k, 1),
-              .top_k = top_k};
-        }
+      [view_of, span_of](const GemmPlan& plan, const X& x, const Packed& w, const Out& out,
+                         float alpha, const std::optional<Input>& group_alpha,
+                         const std::optional<Input>& bias, const std::optional<Input>& row_ends,
+                         const std::optional<Input>& row_starts,
+                         const std::optional<Output>& workspace, std::uintptr_t stream,
+                         const std::optional<Input>& expert_ids, const Options* options) {
+        GemmArguments a{.x = view_of(x), .weights = w.weights, .out = span_of(out), .alpha = alpha};
+        Extras{group_alpha, bias, row_ends, row_starts, expert_ids}.set(a, plan, w);
+        if (options != nullptr) a.out_global = options->get().global;
         std::span<std::byte> space;
         if (workspace)
           space = std::as_writable_bytes(
@@ -198,7 +213,8 @@ void bind_product(nb::module_& m, View view_of) {
       },
       "plan"_a, "x"_a, "w"_a, "out"_a, "alpha"_a = 1.0f, "group_alpha"_a = nb::none(),
       "bias"_a = nb::none(), "row_ends"_a = nb::none(), "row_starts"_a = nb::none(),
-      "workspace"_a = nb::none(), "stream"_a = 0, "expert_ids"_a = nb::none());
+      "workspace"_a = nb::none(), "stream"_a = 0, "expert_ids"_a = nb::none(),
+      "options"_a = nb::none());
 }
 
 void bind_plan(nb::module_& m) {
@@ -215,11 +231,34 @@ void bind_plan(nb::module_& m) {
       .def_prop_ro(
           "rows", [](const GemmPlan& p) { return p.description().m; },
           "Rows of the result; calls may have fewer.")
+      .def_prop_ro(
+          "form", [](const GemmPlan& p) { return name_of(p.description().form, kForms); },
+          "'dense', 'grouped', 'routed' or 'every_group'.")
+      .def_prop_ro(
+          "epilogue",
+          [](const GemmPlan& p) { return name_of(p.description().epilogue, kEpilogues); },
+          "'none', 'swiglu' or 'swiglu_quantize'.")
+      .def_prop_ro(
+          "x_dtype",
+          [](const GemmPlan& p) {
+            const GemmDescription& d = p.description();
+            return d.scheme == Scheme::nvfp4 ? std::string(kQuantized) : name_of(d.x, kDTypes);
+          },
+          "Of x; 'nvfp4' for W4A4.")
+      .def_prop_ro(
+          "out_dtype",
+          [](const GemmPlan& p) {
+            const GemmDescription& d = p.description();
+            return d.epilogue == Epilogue::swiglu_quantize ? std::string(kQuantized)
+                                                           : name_of(d.out, kDTypes);
+          },
+          "Of the result; 'nvfp4' where the epilogue quantizes it.")
       .def("__repr__", [](const GemmPlan& p) { return to_string(p); });
   m.def("plan_gemm", &make_plan, "w"_a, "rows"_a, "x_dtype"_a, "out_dtype"_a, "form"_a = "dense",
         "shared_x"_a = false, "epilogue"_a = "none",
         "swiglu_limit"_a = std::numeric_limits<float>::infinity(), "batch_invariant"_a = false,
-        "max_workspace_bytes"_a = 0, "kernel"_a = "", "backend"_a = "", "top_k"_a = 0);
+        "max_workspace_bytes"_a = 0, "kernel"_a = "", "backend"_a = "", "top_k"_a = 0,
+        "autotune"_a = false);
 }
 
 }  // namespace
@@ -227,8 +266,14 @@ void bind_plan(nb::module_& m) {
 void bind_gemm(nb::module_& m) {
   bind_packed(m);
   bind_plan(m);
-  bind_product<QuantizedInput>(m, [](const QuantizedInput& q) { return q.view; });
-  bind_product<Input>(m, [](const Input& x) { return matrix_of("x", x); });
+  const auto dense_x = [](const Input& x) { return matrix_of("x", x); };
+  const auto quantized_x = [](const QuantizedInput& q) { return q.view; };
+  const auto dense_out = [](const Output& out) { return matrix_of("out", out); };
+  const auto quantized_out = [](const QuantizedOutput& q) { return q.view; };
+  bind_product<QuantizedInput, QuantizedOutput>(m, quantized_x, quantized_out);
+  bind_product<QuantizedInput, Output>(m, quantized_x, dense_out);
+  bind_product<Input, QuantizedOutput>(m, dense_x, quantized_out);
+  bind_product<Input, Output>(m, dense_x, dense_out);
 }
 
 }  // namespace nvfp4::python
