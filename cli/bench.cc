@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "command_line.h"
 #include "commands.h"
 #include "nvfp4/error.h"
 #include "nvfp4/quantize.h"
@@ -26,14 +26,6 @@ struct Arguments {
 constexpr std::int64_t kRows = 8192, kReferenceRows = 128, kCols = 8192;
 constexpr double kPackedBytes = 0.5 + 1.0 / kBlock;  // of an element: code and block scale
 constexpr double kSecondsPerLine = 0.35;
-
-constexpr const char* kFooter = R"(
-Sizes are far beyond the caches; each figure is the best of several runs. "of
-copy" is bytes read and written against a plain copy with as many threads.
-
-Example:
-  nvfp4 bench
-)";
 
 /// Best time of one call, within kSecondsPerLine but at least twice.
 double seconds(const std::function<void()>& call) {
@@ -171,21 +163,11 @@ void run(const Arguments& arguments) {
 
 void add_bench(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command =
-      app.add_subcommand("bench", "Measure this machine against its own memory bandwidth");
-  command->add_option("--device", arguments->device, "cpu")
-      ->option_text("NAME")
-      ->check(CLI::IsMember({"cpu"}));
-  std::vector<std::string> names;
-  for (const BackendInfo& b : backends()) names.push_back(b.name);
-  command
-      ->add_option("--backend", arguments->backend,
-                   fmt::format("one of {}; the best if not given", fmt::join(names, ", ")))
-      ->option_text("NAME")
-      ->check(CLI::IsMember(names));
-  add_threads(*command);
-  command->footer(kFooter);
-  command->callback([arguments] { run(*arguments); });
+  CommandLine line(app, "bench");
+  line.option("--device", arguments->device);
+  line.option("--backend", arguments->backend);
+  line.threads();
+  line.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace nvfp4::cli

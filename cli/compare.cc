@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "command_line.h"
 #include "commands.h"
 #include "html/page.h"
 #include "nvfp4/checkpoint.h"
@@ -21,18 +22,6 @@ struct Arguments {
   bool json = false, quiet = false;
   std::size_t top = 12;
 };
-
-constexpr const char* kFooter = R"(
-Relative error is |a - b| / |a| (L2); SQNR is 20 log10 of its inverse. That of
-all tensors together is decided by those with the largest norms; beside it are
-the median of the tensors and the worst of them. Exit status: 0 compared, 3 a
-or b is incomplete, or they have no tensor in common.
-
-Examples:
-  nvfp4 compare Llama-3.1-8B Llama-3.1-8B-NVFP4
-  nvfp4 compare a b --html report.html
-  nvfp4 compare a b --json | jq '.tensors[:3]'
-)";
 
 std::string form(const TensorDifference& t) {
   return t.form_a == t.form_b ? t.form_a : fmt::format("{} {} {}", t.form_a, arrow(), t.form_b);
@@ -134,23 +123,15 @@ void run(const Arguments& arguments) {
 
 void add_compare(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand(
-      "compare", "Measure how far the tensors of two checkpoints are from each other");
-  command
-      ->add_option("A", arguments->a, "model folder, .safetensors or .gguf file: the true values")
-      ->required();
-  command->add_option("B", arguments->b, "the one to judge; NVFP4 is dequantized")->required();
-  command->add_option("--top", arguments->top, "tensors to list, worst first; 12 if not given")
-      ->option_text("N");
-  command->add_flag("--json", arguments->json, "everything, as JSON");
-  command
-      ->add_option("--html", arguments->html,
-                   "also write a page for people: errors by layer, worst tensors, codes and scales")
-      ->option_text("FILE");
-  add_threads(*command);
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress");
-  command->footer(kFooter);
-  command->callback([arguments] { run(*arguments); });
+  CommandLine line(app, "compare");
+  line.option("A", arguments->a);
+  line.option("B", arguments->b);
+  line.option("--top", arguments->top);
+  line.flag("--json", arguments->json);
+  line.option("--html", arguments->html);
+  line.threads();
+  line.flag("--quiet", arguments->quiet);
+  line.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace nvfp4::cli

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "nvfp4/commands.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {
@@ -30,13 +32,27 @@ std::string paragraph(const std::string& text) {
   return out;
 }
 
+/// Arguments and options as nvfp4/commands.h lists them; first what it does not list: --help.
+std::vector<const CLI::Option*> in_order_of_table(const CLI::App& app) {
+  std::vector<const CLI::Option*> all = app.get_options();
+  for (const Command& command : commands()) {
+    if (command.name != app.get_name()) continue;
+    std::ranges::stable_sort(all, {}, [&](const CLI::Option* option) {
+      const CommandOption* about = command.find(option->get_single_name());
+      if (about == nullptr) about = command.find("--" + option->get_single_name());
+      return about == nullptr ? -1 : about - command.options.data();
+    });
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
                                      CLI::AppFormatMode /*mode*/) const {
   const Style style(stdout);
   std::string usage = name, arguments, options, commands;
-  for (const CLI::Option* option : app->get_options()) {
+  for (const CLI::Option* option : in_order_of_table(*app)) {
     if (option->get_positional()) {
       const std::string argument = option->get_name(true);
       usage += ' ' + (option->get_required() ? argument : '[' + argument + ']');

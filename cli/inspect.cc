@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 
+#include "command_line.h"
 #include "commands.h"
 #include "nvfp4/checkpoint.h"
 #include "terminal.h"
@@ -17,18 +18,8 @@ namespace {
 
 struct Arguments {
   InspectOptions options;
-  std::string tensor;
   bool json = false, no_histogram = false, quiet = false;
 };
-
-constexpr const char* kFooter = R"(
-All scales are shown as multipliers: x = code * block scale * global scale.
-
-Examples:
-  nvfp4 inspect Llama-3.1-8B-NVFP4
-  nvfp4 inspect out --tensor model.layers.0.self_attn.q_proj.weight
-  nvfp4 inspect out --json | jq '.tensors[].global_scale'
-)";
 
 class Range {
  public:
@@ -191,7 +182,6 @@ std::string text(const InspectReport& report, const Arguments& arguments) {
 
 void run(Arguments& arguments) {
   InspectOptions& options = arguments.options;
-  if (!arguments.tensor.empty()) options.tensor = arguments.tensor;
   options.histograms = !arguments.no_histogram;
   const InspectReport report = [&] {
     ProgressBar progress("inspect", arguments.quiet);
@@ -205,19 +195,14 @@ void run(Arguments& arguments) {
 
 void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("inspect", "Show what a checkpoint holds");
-  command
-      ->add_option("PATH", arguments->options.path,
-                   "model folder, or one .safetensors or .gguf file")
-      ->required();
-  command->add_option("--tensor", arguments->tensor, "only this tensor")->option_text("NAME");
-  command->add_flag("--json", arguments->json, "everything about each tensor, as JSON");
-  command->add_flag("--no-histogram", arguments->no_histogram,
-                    "read headers only: fast, no scale ranges and no codes");
-  add_threads(*command);
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress");
-  command->footer(kFooter);
-  command->callback([arguments] { run(*arguments); });
+  CommandLine line(app, "inspect");
+  line.option("PATH", arguments->options.path);
+  line.option("--tensor", arguments->options.tensor);
+  line.flag("--json", arguments->json);
+  line.flag("--no-histogram", arguments->no_histogram);
+  line.threads();
+  line.flag("--quiet", arguments->quiet);
+  line.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace nvfp4::cli

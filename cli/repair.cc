@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "command_line.h"
 #include "commands.h"
 #include "interrupt.h"
 #include "nvfp4/error.h"
@@ -17,19 +18,11 @@ namespace {
 
 struct Arguments {
   RepairOptions options;
-  std::string source, scales = "linear", nibbles = "low", scale_search = "mse";
-  bool json = false, quiet = false;
+  RunArguments run;
+  std::string scales = "linear", nibbles = "low";
+  bool json = false;
   std::size_t top = 3;
 };
-
-constexpr const char* kFooter = R"(
-PATH is never changed. What was done to each tensor, and what that lost, is
-shown; --json lists all of it. Exit status 3 if the result is still broken.
-
-Examples:
-  nvfp4 repair Llama-3.1-8B-NVFP4 out
-  nvfp4 repair broken out --source Llama-3.1-8B
-)";
 
 std::string text(const RepairReport& report, const Arguments& arguments) {
   const Style style(stdout);
@@ -72,21 +65,19 @@ std::string text(const RepairReport& report, const Arguments& arguments) {
 
 void run(Arguments& arguments) {
   RepairOptions& options = arguments.options;
-  if (!arguments.source.empty()) options.source = arguments.source;
   options.scales_swizzled = arguments.scales == "swizzled";
   options.high_nibble_first = arguments.nibbles == "high";
-  options.quantizer = quantizer_from_name(arguments.scale_search);
-  check_apart(options.input, options.output);
+  finish_run_options(options, arguments.run);
   if (!options.dry_run) on_interrupt(/*resumes=*/true);
   const RepairReport report = [&] {
-    ProgressBar progress("repair", arguments.quiet);
+    ProgressBar progress("repair", arguments.run.quiet);
     options.progress = progress.callback();
     return repair_checkpoint(options);
   }();
   print_warnings(report.written);
   if (arguments.json)
     print(to_json(report) + "\n");
-  else if (!arguments.quiet)
+  else if (!arguments.run.quiet)
     print(text(report, arguments));
   if (report.after.broken()) throw CLI::RuntimeError(kBroken);
 }
@@ -96,42 +87,16 @@ void run(Arguments& arguments) {
 void add_repair(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   RepairOptions& o = arguments->options;
-  CLI::App* command =
-      app.add_subcommand("repair", "Write a broken checkpoint again, with its faults put right");
-  command->add_option("PATH", o.input, "model folder")->required();
-  command->add_option("OUTPUT", o.output, "folder to write; new or empty")->required();
-  command
-      ->add_option("--source", arguments->source,
-                   "what it was quantized from: what cannot be put right otherwise is quantized "
-                   "again")
-      ->option_text("DIR");
-  command
-      ->add_option("--scales", arguments->scales,
-                   "how block scales lie in PATH: linear, the default, or swizzled")
-      ->option_text("ORDER")
-      ->check(CLI::IsMember({"linear", "swizzled"}));
-  command
-      ->add_option("--nibbles", arguments->nibbles,
-                   "which nibble the even column is in: low, the default, or high")
-      ->option_text("ORDER")
-      ->check(CLI::IsMember({"low", "high"}));
-  command
-      ->add_option("--input-amax", o.input_amax,
-                   "JSON: module name or pattern to the largest activation, for missing input "
-                   "scales")
-      ->option_text("FILE");
-  command
-      ->add_option("--quantizer,--scale-search", arguments->scale_search,
-                   "for what is quantized again: max, four_over_six, or mse, the default")
-      ->option_text("NAME")
-      ->check(CLI::IsMember(quantizer_names()));
-  add_threads(*command);
-  command->add_option("--top", arguments->top, "changes of a kind to show; 3 if not given")
-      ->option_text("N");
-  command->add_flag("--json", arguments->json, "everything, as JSON");
-  add_run_flags(*command, o.resume, o.overwrite, o.dry_run, arguments->quiet);
-  command->footer(kFooter);
-  command->callback([arguments] { run(*arguments); });
+  CommandLine line(app, "repair");
+  line.option("PATH", o.input);
+  line.option("OUTPUT", o.output);
+  line.option("--source", o.source);
+  line.option("--scales", arguments->scales);
+  line.option("--nibbles", arguments->nibbles);
+  line.option("--top", arguments->top);
+  line.flag("--json", arguments->json);
+  add_run_options(line, o, arguments->run);
+  line.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace nvfp4::cli

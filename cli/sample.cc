@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "command_line.h"
 #include "commands.h"
 #include "nvfp4/checkpoint.h"
 #include "terminal.h"
@@ -16,13 +17,6 @@ struct Arguments {
   SampleOptions options;
   bool quiet = false;
 };
-
-constexpr const char* kFooter = R"(
-Examples:
-  nvfp4 sample tiny
-  nvfp4 sample llama-8b --scale 1 --layers 32
-  nvfp4 sample moe --arch deepseek-v3 --scale 0.125 --layers 3 --shards 4
-)";
 
 void run(Arguments& arguments) {
   SampleOptions& options = arguments.options;
@@ -49,35 +43,22 @@ void run(Arguments& arguments) {
 void add_sample(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   SampleOptions& o = arguments->options;
-  CLI::App* command =
-      app.add_subcommand("sample", "Make a synthetic BF16 checkpoint with real names and shapes");
-  command->add_option("OUTPUT", o.output, "folder to write; new or empty")->required();
-  command->add_option("--arch", o.arch, "llama (the default: Llama-3.1-8B) or deepseek-v3")
-      ->option_text("NAME")
-      ->check(CLI::IsMember({"llama", "deepseek-v3"}));
-  command->add_option("--layers", o.layers, "decoder layers, 1 to 1000; 2 if not given")
-      ->option_text("N")
-      ->check(CLI::Range(1, 1000));
-  command
-      ->add_option("--scale", o.scale,
-                   "of every width of the real model, 1/64 to 4; 0.125 if not given, 1 is real")
-      ->option_text("S")
-      ->check(CLI::Range(1.0 / 64, 4.0));
-  command->add_option("--seed", o.seed, "of the weights; 0 if not given")
-      ->option_text("N")
+  CommandLine line(app, "sample");
+  line.option("OUTPUT", o.output);
+  line.option("--arch", o.arch);
+  line.option("--layers", o.layers)->check(CLI::Range(1, 1000));
+  line.option("--scale", o.scale)->check(CLI::Range(1.0 / 64, 4.0));
+  line.option("--seed", o.seed)
       ->check(CLI::Validator(
           [](const std::string& seed) {
             return seed.starts_with('-') ? "must not be negative" : std::string();
           },
           ""));
-  command->add_option("--shards", o.shards, "files to spread over; one for each 4 GB if not given")
-      ->option_text("N")
-      ->check(CLI::Range(1, 99999));
-  add_threads(*command);
-  command->add_flag("--overwrite", o.overwrite, "replace the checkpoint that OUTPUT holds");
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress, no summary");
-  command->footer(kFooter);
-  command->callback([arguments] { run(*arguments); });
+  line.option("--shards", o.shards)->check(CLI::Range(1, 99999));
+  line.threads();
+  line.flag("--overwrite", o.overwrite);
+  line.flag("--quiet", arguments->quiet);
+  line.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace nvfp4::cli

@@ -137,24 +137,6 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
 
 }  // namespace
 
-void check_apart(const fs::path& input, const fs::path& output) {
-  std::error_code error;
-  const bool folder = fs::is_directory(input, error);
-  const fs::path given = fs::absolute(input, error);
-  const fs::path in = fs::weakly_canonical(folder ? given : given.parent_path(), error);
-  if (error) return;
-  const fs::path out = fs::weakly_canonical(fs::absolute(output, error), error);
-  if (error) return;
-  const auto inside = [](const fs::path& a, const fs::path& b) {
-    const fs::path way = a.lexically_relative(b);
-    return !way.empty() && *way.begin() != "..";
-  };
-  if (inside(in, out) || (folder && inside(out, in)))
-    throw CLI::ValidationError(
-        "OUTPUT", fmt::format("{} and INPUT {} must not be the same or inside each other",
-                              output.string(), input.string()));
-}
-
 void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
   const Style style(stdout);
   std::string out =

@@ -17,8 +17,4 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about);
 /// The report's warnings, on stderr.
 void print_warnings(const QuantizeReport& report);
 
-/// Throws CLI::ValidationError if the folders are the same or inside each other, after links are
-/// resolved; what else can be wrong with them is found later.
-void check_apart(const std::filesystem::path& input, const std::filesystem::path& output);
-
 }  // namespace nvfp4::cli

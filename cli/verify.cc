@@ -1,12 +1,12 @@
 #include "nvfp4/verify.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <memory>
 
+#include "command_line.h"
 #include "commands.h"
 #include "nvfp4/error.h"
 #include "terminal.h"
@@ -16,22 +16,9 @@ namespace {
 
 struct Arguments {
   VerifyOptions options;
-  std::string source;
   bool json = false, quiet = false;
   std::size_t top = 3;
 };
-
-constexpr const char* kFooter = R"(
-docs/verify.md explains every code. Exit status: 0 nothing is broken (there may
-be warnings); 3 the files have faults, nothing is quantized, or no known loader
-of this format reads them; with --for, that loader refuses or misreads them.
-
-Examples:
-  nvfp4 verify Llama-3.1-8B-NVFP4
-  nvfp4 verify out --source Llama-3.1-8B
-  nvfp4 verify model.gguf
-  nvfp4 verify out --for tensorrt-llm --json | jq '.findings[].code'
-)";
 
 std::string paint(Severity severity, std::string_view text, const Style& style) {
   return severity == Severity::error     ? style.red(text)
@@ -122,7 +109,6 @@ std::string text(const VerifyReport& report, const Arguments& arguments) {
 }
 
 void run(Arguments& arguments) {
-  if (!arguments.source.empty()) arguments.options.source = arguments.source;
   const VerifyReport report = [&] {
     ProgressBar progress("verify", arguments.quiet);
     arguments.options.progress = progress.callback();
@@ -137,28 +123,15 @@ void run(Arguments& arguments) {
 void add_verify(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   VerifyOptions& o = arguments->options;
-  CLI::App* command = app.add_subcommand(
-      "verify", "Find what is wrong with a quantized checkpoint, before a loader does");
-  command->add_option("PATH", o.path, "model folder, or one .safetensors or .gguf file")
-      ->required();
-  command
-      ->add_option("--source", arguments->source,
-                   "what it was quantized from: every weight is compared")
-      ->option_text("DIR");
-  const auto loaders = known_loaders();
-  command
-      ->add_option("--for", o.loader,
-                   fmt::format("judge for one loader: {}; a table of all if not given",
-                               fmt::join(loaders, ", ")))
-      ->option_text("LOADER")
-      ->check(CLI::IsMember(std::vector<std::string>(loaders.begin(), loaders.end())));
-  command->add_option("--top", arguments->top, "findings of a kind to show; 3 if not given")
-      ->option_text("N");
-  command->add_flag("--json", arguments->json, "everything, as JSON");
-  add_threads(*command);
-  command->add_flag("-q,--quiet", arguments->quiet, "no progress");
-  command->footer(kFooter);
-  command->callback([arguments] { run(*arguments); });
+  CommandLine line(app, "verify");
+  line.option("PATH", o.path);
+  line.option("--source", o.source);
+  line.option("--for", o.loader);
+  line.option("--top", arguments->top);
+  line.flag("--json", arguments->json);
+  line.threads();
+  line.flag("--quiet", arguments->quiet);
+  line.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace nvfp4::cli

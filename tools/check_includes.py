@@ -36,6 +36,7 @@ LAYERS = [
     "src/checkpoint/repair",
     "src/checkpoint/load",
     "src/checkpoint/sample",
+    "src/commands",
     "cli",
     "python/src",
 ]

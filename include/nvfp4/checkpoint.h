@@ -8,25 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "nvfp4/quantize.h"
+#include "nvfp4/run_options.h"
 #include "nvfp4/scheme.h"
 
 /// Whole model folders: quantize, inspect, compare, sample.
 namespace nvfp4 {
 
-struct Progress {
-  std::string tensor;  ///< the one that was finished last; long ones report in between, too
-  std::int64_t tensors_done = 0, tensors_total = 0;
-  std::uint64_t bytes_done = 0, bytes_total = 0;  ///< of the input
-};
-
-struct QuantizeCheckpointOptions {
-  std::filesystem::path input, output;
+struct QuantizeCheckpointOptions : RunOptions {
   Scheme scheme = Scheme::nvfp4;
   /// "modelopt"; "compressed-tensors"; "comfyui", one file in `output`; "gguf": `output` is that
   /// file. Empty: what default_format() says.
   std::string format;
-  Quantizer quantizer = Quantizer::mse;
   /// Exact tensor or module name, glob (`*`, `?`), or "re:" and a regular expression in Perl's
   /// syntax, near to Python's `re`. Each must match the whole name. ValueError for an expression
   /// that is invalid, or takes more than a million steps on a name.
@@ -40,15 +32,6 @@ struct QuantizeCheckpointOptions {
   std::vector<std::string> ignore, include;
   /// Comma-separated last name components that share one global scale: "w1,w3".
   std::vector<std::string> fuse;
-  /// JSON object: module name, glob or re: -> activation amax, for weights without an input scale.
-  /// Modules that share a scale take the largest of theirs; an expert without one takes the largest
-  /// of the same projections of its layer's other experts; others get 2688 (input_scale 1).
-  std::optional<std::filesystem::path> input_amax;
-  /// Resume: go on with an interrupted run of the same options and input; if `output` is complete
-  /// and theirs, do nothing; if it is missing or empty, start.
-  /// Overwrite: remove the weights, index and configs of the model in `output`; files that are no
-  /// part of a model stay. Neither: `output` must be missing or empty.
-  bool resume = false, overwrite = false, dry_run = false;
   /// Leave out tensors that the format has no place for (GGUF: layers for multi-token prediction,
   /// scales of key and value caches), with a warning. Else they are an UnsupportedError.
   bool drop = false;
@@ -59,14 +42,6 @@ struct QuantizeCheckpointOptions {
   /// says so; router biases, parameters of state spaces and what transformers keeps in FP32 stay.
   /// Without effect on other models, and on formats in one file.
   bool keep_dtype = false;
-  std::string backend;           ///< of the CPU
-  Device device;                 ///< that encodes; the output is the same on each
-  bool wait_for_device = false;  ///< else the CPU encodes until it has started
-  /// Whatever this process has on the device is gone afterwards, and the device is not to be used
-  /// again; the CPU encodes the end while that happens. For a process that does nothing else, and
-  /// would have to wait for it at its end.
-  bool release_device = false;
-  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
 
 inline constexpr std::size_t kMostClampedListed = 1'000'000;

@@ -11,21 +11,15 @@
 /// From one form of quantized checkpoints to another.
 namespace nvfp4 {
 
-struct ConvertOptions {
-  std::filesystem::path input, output;
+/// `input_amax` is for FP8 and MXFP4 weights, which get new scales; `quantizer` for FP8 weights.
+struct ConvertOptions : RunOptions {
   std::string to;  ///< one of conversion_targets(); empty: "gguf" for an output of that name
   /// Of the output. Not given: that of the input's NVFP4 weights, else `nvfp4`.
   std::optional<Scheme> scheme;
-  Quantizer quantizer = Quantizer::mse;  ///< for FP8 weights
-  /// As of QuantizeCheckpointOptions: activations of FP8 and MXFP4 weights, which get new scales.
-  std::optional<std::filesystem::path> input_amax;
-  bool resume = false, overwrite = false, dry_run = false;
   bool drop = false, force = false;  ///< as of QuantizeCheckpointOptions
   /// FP8 and MXFP4 weights that `to` cannot hold beside 4-bit ones become BF16, with a warning.
   /// Else they are an UnsupportedError.
   bool decode = false;
-  std::string backend;
-  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
 
 /// "modelopt", "compressed-tensors", ..., "bf16", "fp16".

@@ -12,17 +12,13 @@
 /// A broken NVFP4 checkpoint, put right.
 namespace nvfp4 {
 
-struct RepairOptions {
-  std::filesystem::path input, output;
+/// `input_amax` is for weights without an input scale, `quantizer` for what is quantized again.
+struct RepairOptions : RunOptions {
   /// What it was quantized from: weights that cannot be put right otherwise are quantized again.
   std::optional<std::filesystem::path> source;
   /// Take all block scales out of 128x4 tiles, all even columns from the high nibble. Without it
   /// only where the sizes, or the source, show that they must be.
   bool scales_swizzled = false, high_nibble_first = false;
-  std::optional<std::filesystem::path> input_amax;  ///< as of QuantizeCheckpointOptions
-  Quantizer quantizer = Quantizer::mse;             ///< for what is quantized again
-  bool resume = false, overwrite = false, dry_run = false;
-  std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
 
 struct RepairChange {

@@ -176,11 +176,12 @@ def quantize_checkpoint(input: Path, output: Path, *, scheme: str = "nvfp4",
 def convert(input: Path, output: Path, to: str, *, scheme: Optional[str] = None,
             quantizer: str = "mse", input_amax: Optional[Path] = None, resume: bool = False,
             overwrite: bool = False, dry_run: bool = False, drop: bool = False, force: bool = False,
-            decode: bool = False, backend: str = "",
+            decode: bool = False, backend: str = "", device: str = "cpu",
             progress: Optional[Progress] = None) -> Report: ...
 def repair(path: Path, output: Path, *, source: Optional[Path] = None, scales: str = "linear",
            nibbles: str = "low", input_amax: Optional[Path] = None, quantizer: str = "mse",
-           resume: bool = False, overwrite: bool = False, dry_run: bool = False,
+           resume: bool = False, overwrite: bool = False, dry_run: bool = False, backend: str = "",
+           device: str = "cpu",
            progress: Optional[Progress] = None) -> Report: ...
 def verify(path: Path, *, source: Optional[Path] = None, loader: str = "",
            progress: Optional[Progress] = None) -> Report: ...

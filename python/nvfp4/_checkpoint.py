@@ -1,9 +1,18 @@
-"""Whole checkpoints: what the command does, as functions that return reports."""
+"""Whole checkpoints: what the command does, as functions that return reports.
+
+The texts of the arguments are those of `nvfp4 help`; `_documented` puts them into the docstrings.
+"""
 
 import json
+import textwrap
 
 from . import _core
-from ._errors import InvalidValueError
+
+
+def _of_command(name):
+    """keyword -> what nvfp4/commands.h says of it."""
+    command = next(c for c in _core.commands() if c["name"] == name)
+    return {o["keyword"]: o for o in command["options"] if o["keyword"]}
 
 
 def _strings(name, given):
@@ -13,99 +22,128 @@ def _strings(name, given):
     return list(given)
 
 
+def _documented(command):
+    """Puts the texts of the command's arguments in the place of {arguments}."""
+
+    def decorate(function):
+        width = 12
+        lines = []
+        for keyword, about in _of_command(command).items():
+            text = textwrap.wrap(about["text"], 100 - 4 - width - 1)
+            head = keyword.ljust(width - 1) + " "
+            if len(head) > width:
+                lines.append(head.rstrip())
+                head = " " * width
+            lines += [head + text[0], *(" " * width + line for line in text[1:])]
+        if function.__doc__:  # python -OO has none
+            arguments = "\n".join("    " + line for line in lines).strip()
+            function.__doc__ = function.__doc__.replace("{arguments}", arguments)
+        return function
+
+    return decorate
+
+
+def _run(command, function, given):
+    """The report of a function of _core, whose arguments are those of the caller."""
+    given = dict(given)
+    for keyword, about in _of_command(command).items():
+        if about["repeatable"]:
+            given[keyword] = _strings(keyword, given[keyword])
+    return json.loads(function(given))
+
+
+@_documented("quantize")
 def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer="mse",
                         ignore=(), include=(), fuse=(), input_amax=None, resume=False,
                         overwrite=False, dry_run=False, drop=False, force=False, keep_dtype=False,
                         backend="", device="cpu", progress=None):
     """Quantizes a Hugging Face model folder, or one .safetensors or .gguf file.
 
-    scheme      'nvfp4' (W4A4) or 'nvfp4a16' (weights only)
-    format      'modelopt' (weight_scale_2 and input_scale are MULTIPLIERS) or 'compressed-tensors'
-                (weight_global_scale and input_global_scale are DIVISORS, their reciprocals);
-                'comfyui', one file in `output`; 'gguf', `output` is a file for llama.cpp. Not given:
-                'gguf' for an output of that ending, else 'modelopt'
-    ignore, include, fuse, input_amax, resume, overwrite, dry_run, drop, force, keep_dtype: as of
-                `nvfp4 quantize`
-    device      'cpu', 'cuda', 'cuda:N' or 'auto'; the output is the same
+    {arguments}
     progress    called as progress(tensor, tensors_done, tensors_total, bytes_done, bytes_total),
                 from any thread
+
+    In 'modelopt' weight_scale_2 and input_scale are MULTIPLIERS; in 'compressed-tensors'
+    weight_global_scale and input_global_scale are DIVISORS, their reciprocals.
+
     Returns the report that `nvfp4 quantize --report` writes, as a dict. Raises IoError,
     FormatError, InvalidValueError, DeviceError, UnsupportedError.
     """
-    return json.loads(_core.quantize_checkpoint(
-        input, output, scheme, format or "", quantizer, _strings("ignore", ignore),
-        _strings("include", include), _strings("fuse", fuse), input_amax, resume, overwrite, dry_run,
-        drop, force, keep_dtype, backend, device, progress))
+    return _run("quantize", _core.quantize_checkpoint, locals())
 
 
+@_documented("convert")
 def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None, resume=False,
             overwrite=False, dry_run=False, drop=False, force=False, decode=False, backend="",
-            progress=None):
+            device="cpu", progress=None):
     """Writes a quantized checkpoint in another form. NVFP4 is not rounded again: there and back gives
     the same tensors.
 
-    to          one of conversion_targets(): 'modelopt', 'compressed-tensors', 'bf16', ...
-    scheme      'nvfp4' or 'nvfp4a16'; as in the input if not given
-    quantizer, input_amax: for FP8 and MXFP4 weights, as of quantize_checkpoint
-    resume, overwrite, dry_run, drop, force, progress: as of quantize_checkpoint
-    decode      FP8 and MXFP4 weights that `to` cannot hold beside 4-bit ones become BF16, with a
-                warning; else they are an error
+    {arguments}
+    progress    as of quantize_checkpoint
+
     Returns the report that `nvfp4 convert --report` writes, as a dict. Raises IoError, FormatError,
     InvalidValueError, and UnsupportedError that names the tensor which `to` cannot hold.
     """
-    return json.loads(_core.convert(input, output, to, scheme, quantizer, input_amax, resume,
-                                    overwrite, dry_run, drop, force, decode, backend,
-                                    progress))
+    return _run("convert", _core.convert, locals())
 
 
+@_documented("repair")
 def repair(path, output, *, source=None, scales="linear", nibbles="low", input_amax=None,
-           quantizer="mse", resume=False, overwrite=False, dry_run=False, progress=None):
+           quantizer="mse", resume=False, overwrite=False, dry_run=False, backend="", device="cpu",
+           progress=None):
     """Writes a broken NVFP4 checkpoint again, with its faults put right; `path` is never changed.
 
-    source      what it was quantized from: what cannot be put right otherwise is quantized again
-    scales      how block scales lie in `path`: 'linear' or 'swizzled'
-    nibbles     which nibble the even column is in: 'low' or 'high'
-    quantizer   for what is quantized again
-    input_amax, resume, overwrite, dry_run, progress: as of quantize_checkpoint
+    {arguments}
+    progress    as of quantize_checkpoint
+
     Returns the report of `nvfp4 repair --json`, as a dict: `changes`, what each lost, and how many
     findings of `verify` there were `before` and are `after`. Raises IoError, FormatError,
     InvalidValueError, and UnsupportedError where only the source, or nothing, can help.
     """
-    if scales not in ("linear", "swizzled"):
-        raise InvalidValueError(f"scales = '{scales}', must be linear or swizzled")
-    if nibbles not in ("low", "high"):
-        raise InvalidValueError(f"nibbles = '{nibbles}', must be low or high")
-    return json.loads(_core.repair(path, output, source, scales == "swizzled", nibbles == "high",
-                                   input_amax, quantizer, resume, overwrite, dry_run, progress))
+    return _run("repair", _core.repair, locals())
 
 
+@_documented("verify")
 def verify(path, *, source=None, loader="", progress=None):
     """What is wrong with a quantized checkpoint; docs/verify.md lists the kinds of findings.
 
-    source  the checkpoint that it was quantized from
-    loader  judge for one of 'vllm', 'sglang', 'tensorrt-llm', 'transformers', 'llama.cpp' only
+    {arguments}
+    progress    as of quantize_checkpoint
+
     Returns the report of `nvfp4 verify --json`, as a dict: `broken`, `findings`, and in `loaders`
     what each makes of it ('reads', 'refuses', 'misreads'), and why.
     """
-    return json.loads(_core.verify(path, source, loader, progress))
+    return _run("verify", _core.verify, locals())
 
 
+@_documented("inspect")
 def inspect(path, *, tensor=None, histograms=True, progress=None):
-    """Schemes, scales and codes of a checkpoint: the report of `nvfp4 inspect --json`."""
-    return json.loads(_core.inspect(path, tensor, histograms, progress))
+    """Schemes, scales and codes of a checkpoint: the report of `nvfp4 inspect --json`.
+
+    {arguments}
+    progress    as of quantize_checkpoint
+    """
+    return _run("inspect", _core.inspect, locals())
 
 
+@_documented("compare")
 def compare(a, b, *, html=None, progress=None):
     """Two checkpoints tensor by tensor: the report of `nvfp4 compare --json`. `relative_error` is that
     of all together, beside it are `median_relative_error` and `worst_relative_error` of `worst`.
 
-    html  a file to write: one page for people that loads nothing, errors by layer, worst tensors,
-          codes, scales and sizes, as of `nvfp4 compare --html`
+    {arguments}
+    progress    as of quantize_checkpoint
+
     Raises IoError, FormatError, InvalidValueError.
     """
-    return json.loads(_core.compare(a, b, html, progress))
+    return _run("compare", _core.compare, locals())
 
 
+@_documented("sample")
 def sample(output, *, arch="llama", layers=0, scale=0.125, seed=0, shards=0, overwrite=False):
-    """Writes a synthetic BF16 checkpoint with real names and shapes; see `nvfp4 help sample`."""
-    _core.sample(output, arch, layers, scale, seed, shards, overwrite)
+    """Writes a synthetic BF16 checkpoint with real names and shapes.
+
+    {arguments}
+    """
+    _core.sample(locals())

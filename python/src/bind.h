@@ -12,7 +12,5 @@ void bind_quantize(nanobind::module_& m);
 void bind_activation(nanobind::module_& m);
 void bind_gemm(nanobind::module_& m);
 void bind_checkpoint(nanobind::module_& m);
-void bind_convert(nanobind::module_& m);
-void bind_repair(nanobind::module_& m);
 
 }  // namespace nvfp4::python

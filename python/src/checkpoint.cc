@@ -1,18 +1,15 @@
 #include "nvfp4/checkpoint.h"
 
-#include <nanobind/stl/filesystem.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 #include <initializer_list>
-#include <utility>
 
 #include "bind.h"
-#include "checkpoint_options.h"
 #include "html/page.h"
+#include "interruptible.h"
+#include "keywords.h"
+#include "nvfp4/convert.h"
 #include "nvfp4/error.h"
+#include "nvfp4/repair.h"
 #include "nvfp4/safetensors.h"
 #include "nvfp4/verify.h"
 
@@ -22,35 +19,84 @@ namespace {
 using namespace nb::literals;
 namespace fs = std::filesystem;
 
-std::string quantize_json(const fs::path& input, const fs::path& output, const std::string& scheme,
-                          const std::string& format, const std::string& quantizer,
-                          std::vector<std::string> ignore, std::vector<std::string> include,
-                          std::vector<std::string> fuse, std::optional<fs::path> input_amax,
-                          bool resume, bool overwrite, bool dry_run, bool drop, bool force,
-                          bool keep_dtype, const std::string& backend, const std::string& device,
-                          const nb::object& progress) {
-  QuantizeCheckpointOptions options;
-  options.input = input;
-  options.output = output;
-  options.scheme = scheme_from_name(scheme);
-  options.format = format;
-  options.quantizer = quantizer_from_name(quantizer);
-  options.ignore = std::move(ignore);
-  options.include = std::move(include);
-  options.fuse = std::move(fuse);
-  options.input_amax = std::move(input_amax);
-  options.resume = resume;
-  options.overwrite = overwrite;
-  options.dry_run = dry_run;
-  options.backend = backend;
-  options.drop = drop;
-  options.force = force;
-  options.keep_dtype = keep_dtype;
-  options.device = device_from_name(device);
+/// `input`: what the function calls it.
+void take_run_options(const Keywords& given, const char* input, RunOptions& options) {
+  given.take(input, options.input);
+  given.take("output", options.output);
+  options.quantizer = quantizer_from_name(given.word("quantizer", "mse"));
+  given.take("input_amax", options.input_amax);
+  given.take("resume", options.resume);
+  given.take("overwrite", options.overwrite);
+  given.take("dry_run", options.dry_run);
+  given.take("backend", options.backend);
+  options.device = device_from_name(given.word("device", "cpu"));
+}
+
+/// work(options) as JSON, with the progress of `given`.
+template <class Options, class Work>
+std::string report_of(const nb::dict& given, Options& options, const Work& work) {
+  const nb::object progress =
+      given.contains("progress") ? nb::object(given["progress"]) : nb::object(nb::none());
   return interruptible(progress, [&](const OnProgress& on_progress) {
     options.progress = on_progress;
-    return to_json(quantize_checkpoint(options));
+    return to_json(work(options));
   });
+}
+
+std::string quantize_json(const nb::dict& given) {
+  const Keywords words("quantize", given);
+  QuantizeCheckpointOptions options;
+  take_run_options(words, "input", options);
+  options.scheme = scheme_from_name(words.word("scheme", "nvfp4"));
+  words.take("format", options.format);
+  words.take("ignore", options.ignore);
+  words.take("include", options.include);
+  words.take("fuse", options.fuse);
+  words.take("drop", options.drop);
+  words.take("force", options.force);
+  words.take("keep_dtype", options.keep_dtype);
+  return report_of(given, options, quantize_checkpoint);
+}
+
+std::string convert_json(const nb::dict& given) {
+  const Keywords words("convert", given);
+  ConvertOptions options;
+  take_run_options(words, "input", options);
+  words.take("to", options.to);
+  if (const std::string scheme = words.word("scheme"); !scheme.empty())
+    options.scheme = scheme_from_name(scheme);
+  words.take("drop", options.drop);
+  words.take("force", options.force);
+  words.take("decode", options.decode);
+  return report_of(given, options, convert_checkpoint);
+}
+
+std::string repair_json(const nb::dict& given) {
+  const Keywords words("repair", given);
+  RepairOptions options;
+  take_run_options(words, "path", options);
+  words.take("source", options.source);
+  options.scales_swizzled = words.word("scales") == "swizzled";
+  options.high_nibble_first = words.word("nibbles") == "high";
+  return report_of(given, options, repair_checkpoint);
+}
+
+std::string verify_json(const nb::dict& given) {
+  const Keywords words("verify", given);
+  VerifyOptions options;
+  words.take("path", options.path);
+  words.take("source", options.source);
+  words.take("loader", options.loader);
+  return report_of(given, options, verify_checkpoint);
+}
+
+std::string inspect_json(const nb::dict& given) {
+  const Keywords words("inspect", given);
+  InspectOptions options;
+  words.take("path", options.path);
+  words.take("tensor", options.tensor);
+  words.take("histograms", options.histograms);
+  return report_of(given, options, inspect_checkpoint);
 }
 
 /// Inputs are never changed; better refused now than after an hour.
@@ -66,58 +112,83 @@ void require_outside(const fs::path& html, std::initializer_list<fs::path> input
   }
 }
 
+struct CompareOptions {
+  fs::path a, b;
+  std::optional<fs::path> html;
+  OnProgress progress;
+};
+
+std::string compare_json(const nb::dict& given) {
+  const Keywords words("compare", given);
+  CompareOptions options;
+  words.take("a", options.a);
+  words.take("b", options.b);
+  words.take("html", options.html);
+  return report_of(given, options, [](const CompareOptions& o) {
+    if (o.html) require_outside(*o.html, {o.a, o.b});
+    CompareReport report = compare_checkpoints(o.a, o.b, o.progress);
+    if (o.html)
+      safetensors::write_file_atomically(*o.html,
+                                         cli::html::page_of(report, o.a, o.b, 0, o.progress));
+    return report;
+  });
+}
+
+void sample_folder(const nb::dict& given) {
+  const Keywords words("sample", given);
+  SampleOptions options;
+  words.take("output", options.output);
+  words.take("arch", options.arch);
+  words.take("layers", options.layers);
+  words.take("scale", options.scale);
+  words.take("seed", options.seed);
+  words.take("shards", options.shards);
+  words.take("overwrite", options.overwrite);
+  interruptible(nb::none(), [&](const OnProgress& on_progress) {
+    options.progress = on_progress;
+    return sample_checkpoint(options);
+  });
+}
+
+/// nvfp4/commands.h for Python: of each command a dict.
+nb::list command_list() {
+  nb::list all;
+  for (const Command& c : commands()) {
+    nb::list options;
+    for (const CommandOption& o : c.options) {
+      nb::dict option;
+      option["names"] = o.names;
+      option["value"] = o.value;
+      option["keyword"] = o.keyword;
+      option["fallback"] = o.fallback;
+      option["text"] = o.text;
+      option["choices"] = o.choices;
+      option["required"] = o.required;
+      option["repeatable"] = o.repeatable;
+      options.append(option);
+    }
+    nb::dict command;
+    command["name"] = c.name;
+    command["function"] = c.function;
+    command["summary"] = c.summary;
+    command["options"] = options;
+    all.append(command);
+  }
+  return all;
+}
+
 }  // namespace
 
 void bind_checkpoint(nb::module_& m) {
-  m.def("quantize_checkpoint", &quantize_json, "input"_a, "output"_a, "scheme"_a = "nvfp4",
-        "format"_a = "", "quantizer"_a = "mse", "ignore"_a = std::vector<std::string>{},
-        "include"_a = std::vector<std::string>{}, "fuse"_a = std::vector<std::string>{},
-        "input_amax"_a = nb::none(), "resume"_a = false, "overwrite"_a = false, "dry_run"_a = false,
-        "drop"_a = false, "force"_a = false, "keep_dtype"_a = false, "backend"_a = "",
-        "device"_a = "cpu", "progress"_a = nb::none());
-  m.def(
-      "verify",
-      [](const fs::path& path, const std::optional<fs::path>& source, const std::string& loader,
-         const nb::object& progress) {
-        return interruptible(progress, [&](const OnProgress& on_progress) {
-          return to_json(verify_checkpoint({path, source, loader, on_progress}));
-        });
-      },
-      "path"_a, "source"_a = nb::none(), "loader"_a = "", "progress"_a = nb::none());
-  m.def(
-      "inspect",
-      [](const fs::path& path, const std::optional<std::string>& tensor, bool histograms,
-         const nb::object& progress) {
-        return interruptible(progress, [&](const OnProgress& on_progress) {
-          return to_json(inspect_checkpoint({path, tensor, histograms, on_progress}));
-        });
-      },
-      "path"_a, "tensor"_a = nb::none(), "histograms"_a = true, "progress"_a = nb::none());
-  m.def(
-      "compare",
-      [](const fs::path& a, const fs::path& b, const std::optional<fs::path>& html,
-         const nb::object& progress) {
-        return interruptible(progress, [&](const OnProgress& on_progress) {
-          if (html) require_outside(*html, {a, b});
-          const CompareReport report = compare_checkpoints(a, b, on_progress);
-          if (html)
-            safetensors::write_file_atomically(*html,
-                                               cli::html::page_of(report, a, b, 0, on_progress));
-          return to_json(report);
-        });
-      },
-      "a"_a, "b"_a, "html"_a = nb::none(), "progress"_a = nb::none());
-  m.def(
-      "sample",
-      [](const fs::path& output, const std::string& arch, int layers, double scale,
-         std::uint64_t seed, int shards, bool overwrite) {
-        interruptible(nb::none(), [&](const OnProgress& on_progress) {
-          return sample_checkpoint(
-              {output, arch, layers, scale, seed, shards, overwrite, on_progress});
-        });
-      },
-      "output"_a, "arch"_a = "llama", "layers"_a = 0, "scale"_a = 0.125, "seed"_a = 0,
-      "shards"_a = 0, "overwrite"_a = false);
+  m.def("commands", &command_list);
+  m.def("conversion_targets", &conversion_targets);
+  m.def("quantize_checkpoint", &quantize_json, "given"_a);
+  m.def("convert", &convert_json, "given"_a);
+  m.def("repair", &repair_json, "given"_a);
+  m.def("verify", &verify_json, "given"_a);
+  m.def("inspect", &inspect_json, "given"_a);
+  m.def("compare", &compare_json, "given"_a);
+  m.def("sample", &sample_folder, "given"_a);
 }
 
 }  // namespace nvfp4::python

@@ -58,10 +58,4 @@ auto interruptible(const nb::object& progress, Work&& work) {
   throw nb::python_error(std::move(*raised));
 }
 
-inline Scheme scheme_from_name(const std::string& name) {
-  if (name == "nvfp4") return Scheme::nvfp4;
-  if (name == "nvfp4a16") return Scheme::nvfp4a16;
-  throw ValueError("scheme = '" + name + "', must be nvfp4 or nvfp4a16");
-}
-
 }  // namespace nvfp4::python

@@ -10,6 +10,4 @@ NB_MODULE(_core, m) {
   bind_activation(m);
   bind_gemm(m);
   bind_checkpoint(m);
-  bind_convert(m);
-  bind_repair(m);
 }

@@ -2,8 +2,12 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_error.h"
+#include "checkpoint/loaded_folder.h"
+#include "checkpoint/packed_models.h"
 #include "checkpoint/tiny_model.h"
+#include "nvfp4/convert.h"
 #include "nvfp4/error.h"
+#include "nvfp4/repair.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4 {
@@ -225,6 +229,39 @@ TEST_F(CudaCheckpoint, AFailureLeavesNothingUnderWay) {
   expect_same(quantize_options(dir_ / "in", ""), "after failures");
 }
 
+/// FP8 weights are encoded anew, on the device; a repair encodes what only its source can tell.
+TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForConversionsAndRepairs) {
+  write_tiny_llama(dir_ / "plain");
+  quantize_checkpoint(quantize_options(dir_ / "plain", dir_ / "q"));
+  LoadedFolder broken(dir_ / "q");
+  broken.set_scalar("model.layers.0.mlp.down_proj.weight_scale_2", 0);
+  broken.write(dir_ / "broken");
+  std::vector<TestTensor> fp8 = {random_tensor("norm.weight", {64})};
+  append(fp8, fp8_blocks("a.q_proj", 256, 384));
+  append(fp8, fp8_blocks("a.o_proj", 1024, 384));
+  write_model(dir_ / "fp8", {fp8}, "{}");
+  for (const Device device : {Device{}, Device::cuda()}) {
+    const std::string name = device == Device{} ? "cpu" : "cuda";
+    ConvertOptions convert;
+    convert.input = dir_ / "fp8";
+    convert.output = dir_ / (name + "-converted");
+    convert.to = "modelopt";
+    convert.device = device;
+    convert.wait_for_device = true;
+    EXPECT_EQ(convert_checkpoint(convert).device, device);
+    RepairOptions repair;
+    repair.input = dir_ / "broken";
+    repair.output = dir_ / (name + "-repaired");
+    repair.source = dir_ / "plain";
+    repair.device = device;
+    repair.wait_for_device = true;
+    EXPECT_EQ(repair_checkpoint(repair).written.device, device);
+  }
+  for (const char* what : {"-converted", "-repaired"})
+    EXPECT_EQ(files_of(dir_ / (std::string("cpu") + what)),
+              files_of(dir_ / (std::string("cuda") + what)));
+}
+
 TEST(QuantizeCheckpointDevice, OneThatCannotBeUsedIsRefusedAndLeavesAllAsItWas) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
@@ -244,6 +281,27 @@ TEST(QuantizeCheckpointDevice, OneThatCannotBeUsedIsRefusedAndLeavesAllAsItWas) 
   options.overwrite = true;
   expect_refused();
   EXPECT_EQ(files_of(dir / "out"), before);
+}
+
+TEST(QuantizeCheckpointDevice, IsRefusedByConvertAndRepairInTheSameWords) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  quantize_checkpoint(quantize_options(dir / "in", dir / "q"));
+  ConvertOptions convert;
+  convert.input = dir / "q";
+  convert.output = dir / "out";
+  convert.to = "bf16";
+  convert.device = Device::cuda(999);
+  expect_error<UnsupportedError>([&] { convert_checkpoint(convert); }, {"device = cuda:999: "});
+  RepairOptions repair;
+  repair.input = dir / "q";
+  repair.output = dir / "out";
+  repair.device = Device::cuda(999);
+  expect_error<UnsupportedError>([&] { repair_checkpoint(repair); }, {"device = cuda:999: "});
+  repair.device = {};
+  repair.backend = "abacus";
+  expect_error<UnsupportedError>([&] { repair_checkpoint(repair); }, {"abacus"});
+  EXPECT_FALSE(fs::exists(dir / "out"));
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ class Comparison {
     }
     if (u.work != Work::move || u.weight_global == kNone || plan_.groups[u.group].moved_global)
       return true;
-    const float stored = plan_.stored_global(u.moved.global);
+    const float stored = plan_.format->stored_global(u.moved.global);
     return reads_as(file, planned.specs[u.weight_global], std::as_bytes(std::span(&stored, 1)));
   }
 

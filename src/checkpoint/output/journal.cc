@@ -34,7 +34,7 @@ Json input_of(const ModelFolder& model) {
 
 Json options_of(const TransformOptions& options, const Plan& plan) {
   Json json = {{"program", std::string("nvfp4 ") + version()},
-               {"scheme", options.scheme == Scheme::nvfp4 ? "nvfp4" : "nvfp4a16"},
+               {"scheme", scheme_name(options.scheme)},
                {"task", static_cast<int>(options.task)},
                {"plain", safetensors::dtype_name(options.plain)},
                {"variant", options.variant},

@@ -41,9 +41,9 @@ void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,
   if (!config.text.empty()) config.text = with_member(config.text, kProducerKey, producer);
 }
 
-void keep_reciprocals(Plan& plan, const TransformOptions& options) {
-  if (options.task == Task::decode) return;
-  const bool divisors = checkpoint_format(options.format).names->divisors;
+void keep_reciprocals(Plan& plan) {
+  if (plan.format == nullptr) return;
+  const bool divisors = plan.format->names->divisors;
   for (PlannedShard& shard : plan.shards) {
     Reciprocals reciprocals;
     const auto add = [&](std::size_t tensor, const GlobalScale& scale) {

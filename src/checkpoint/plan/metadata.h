@@ -16,6 +16,6 @@ void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,
                    const TransformOptions& options);
 
 /// Of the global scales that come from the input: the sense that the format does not store.
-void keep_reciprocals(Plan& plan, const TransformOptions& options);
+void keep_reciprocals(Plan& plan);
 
 }  // namespace nvfp4::checkpoint

@@ -71,7 +71,7 @@ class Planner {
 
   Plan run() {
     plan_.drop = options_.drop;
-    if (format_ != nullptr) plan_.stored_global = format_->stored_global;
+    plan_.format = format_;
     Selector selector(options_.ignore, options_.include,
                       config_.model_types.empty() ? "" : config_.model_types.front());
     select(selector);
@@ -90,7 +90,7 @@ class Planner {
       plan_.index_name = model_.index_name;
     }
     make_groups(plan_, options_, kept_);
-    keep_reciprocals(plan_, options_);
+    keep_reciprocals(plan_);
     name_producer(plan_, config_, model_, options_);
     finish();
     return std::move(plan_);

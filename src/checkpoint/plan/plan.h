@@ -91,6 +91,7 @@ struct Group {
 };
 
 struct Plan {
+  const CheckpointFormat* format = nullptr;  ///< null: nothing stays quantized
   std::vector<PlannedShard> shards;
   std::vector<PlannedTensor> tensors;  ///< shard by shard, in the order of their bytes
   std::vector<Unit> units;             ///< in the order of their tensors
@@ -101,10 +102,10 @@ struct Plan {
   std::uint64_t total_size = 0;                         ///< of the tensors, for the index
   std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once
   bool drop = false;  ///< what the format has no place for may be left out
-  float (*stored_global)(const GlobalScale& scale) = nullptr;  ///< of the format, if it has one
 };
 
-/// Quantization, and conversions, which are a kind of it.
+/// What a run is, after the command that started it: quantization, and conversions, which are a
+/// kind of it.
 struct TransformOptions : QuantizeCheckpointOptions {
   enum class Task : std::uint8_t {
     quantize,  ///< plain, FP8 and MXFP4 weights become NVFP4

@@ -51,7 +51,8 @@ const Codes& rewritten() {
 
 class Repairer {
  public:
-  explicit Repairer(const RepairOptions& options) : options_(options), rules_({}) {}
+  explicit Repairer(const RepairOptions& options)
+      : options_(options), context_(options), rules_({}) {}
 
   RepairReport run() {
     require<UnsupportedError>(!is_gguf_name(options_.input),
@@ -334,16 +335,10 @@ class Repairer {
 
   QuantizeReport write() {
     transform_.decode = true;  // a fault is no reason to keep the whole checkpoint from its repair
-    transform_.input = options_.input;
-    transform_.output = options_.output;
+    static_cast<RunOptions&>(transform_) = options_;
     transform_.task = TransformOptions::Task::convert;
     transform_.variant = choices();
-    transform_.quantizer = options_.quantizer;
-    transform_.resume = options_.resume;
-    transform_.overwrite = options_.overwrite;
-    transform_.dry_run = options_.dry_run;
-    transform_.progress = options_.progress;
-    return transform_model(model_, transform_);
+    return transform_model(model_, transform_, context_);
   }
 
   void add_losses() {
@@ -356,6 +351,7 @@ class Repairer {
   }
 
   const RepairOptions& options_;
+  RunContext context_;
   RepairReport report_;
   ModelFolder model_;
   std::optional<CheckpointReader> source_;

@@ -41,18 +41,10 @@ QuantizeReport convert_checkpoint(const ConvertOptions& options) {
   require<ValueError>(std::ranges::find(targets, to) != targets.end(), "to = {}, must be one of {}",
                       to, fmt::join(targets, ", "));
   TransformOptions transform;
-  transform.input = options.input;
-  transform.output = options.output;
-  transform.quantizer = options.quantizer;
-  transform.input_amax = options.input_amax;
-  transform.resume = options.resume;
-  transform.overwrite = options.overwrite;
-  transform.dry_run = options.dry_run;
+  static_cast<RunOptions&>(transform) = options;
   transform.drop = options.drop;
   transform.force = options.force;
   transform.decode = options.decode;
-  transform.backend = options.backend;
-  transform.progress = options.progress;
   if (to == "bf16" || to == "fp16") {
     transform.task = TransformOptions::Task::decode;
     transform.plain = to == "bf16" ? safetensors::DType::bf16 : safetensors::DType::f16;

@@ -32,9 +32,10 @@ constexpr std::uint64_t kReleaseBytes = 400 << 20;
 
 class Pipeline {
  public:
-  Pipeline(const Plan& plan, const PipelineOptions& options)
+  Pipeline(const Plan& plan, const TransformOptions& options, const Container* container)
       : plan_(plan),
         options_(options),
+        container_(container),
         backend_(find_backend(options.backend)),
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
@@ -112,7 +113,7 @@ class Pipeline {
 
   std::unique_ptr<ShardWriter> open_shard(const PlannedShard& shard,
                                           const std::filesystem::path& output) const {
-    if (options_.container != nullptr) return options_.container->open(output);
+    if (container_ != nullptr) return container_->open(output);
     return safetensors_shard(shard, output / shard.file);
   }
 
@@ -348,7 +349,7 @@ class Pipeline {
                    chunk.codes);
     } else {
       const std::int64_t blocks = unit.slice.cols / kBlock;
-      const Arrangement& arrangement = options_.format->names->arrangement;
+      const Arrangement& arrangement = plan_.format->names->arrangement;
       LendingPool<std::vector<std::byte>>::Lease tiles(tiles_);
       arrange(arrangement, task.rows, blocks, chunk, *tiles);
       writer.write_blocks(
@@ -368,7 +369,7 @@ class Pipeline {
     tensor.stored.file->read(*tensor.stored.info, task.begin, bytes);
     writer.write(tensor.copy, task.begin, bytes);
     if (task.begin == 0 && tensor.marker != kNone)
-      writer.write(tensor.marker, 0, std::as_bytes(std::span(options_.format->fp8_marker_text)));
+      writer.write(tensor.marker, 0, std::as_bytes(std::span(plan_.format->fp8_marker_text)));
     finish_part(task.tensor, task.bytes);
   }
 
@@ -407,7 +408,7 @@ class Pipeline {
   void write_globals(const Window& window, ShardWriter& writer) const {
     const auto write = [&](std::size_t tensor, const GlobalScale& scale) {
       if (tensor == kNone) return;
-      const float stored = options_.format->stored_global(scale);
+      const float stored = plan_.format->stored_global(scale);
       writer.write(tensor, 0, std::as_bytes(std::span(&stored, 1)));
     };
     for (const std::size_t u : window.units) {
@@ -421,7 +422,7 @@ class Pipeline {
                 ? *unit.input
                 : GlobalScale::from_amax(plan_.groups[unit.group].input_amax, Quantizer::max));
       if (unit.marker != kNone)
-        writer.write(unit.marker, 0, std::as_bytes(std::span(options_.format->marker_text)));
+        writer.write(unit.marker, 0, std::as_bytes(std::span(plan_.format->marker_text)));
     }
   }
 
@@ -462,7 +463,8 @@ class Pipeline {
   }
 
   const Plan& plan_;
-  const PipelineOptions& options_;
+  const TransformOptions& options_;
+  const Container* container_;
   const Backend& backend_;
   const std::vector<bool>* done_ = nullptr;
   std::vector<GlobalScale> globals_;  // of groups
@@ -491,10 +493,10 @@ class Pipeline {
 }  // namespace
 
 std::vector<Outcome> write_shards(
-    const Plan& plan, const PipelineOptions& options, const std::filesystem::path& output,
-    const std::vector<bool>& done,
+    const Plan& plan, const TransformOptions& options, const Container* container,
+    const std::filesystem::path& output, const std::vector<bool>& done,
     const std::function<void(std::size_t, const std::vector<Outcome>&)>& before_commit) {
-  return Pipeline(plan, options).run(output, done, before_commit);
+  return Pipeline(plan, options, container).run(output, done, before_commit);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -10,11 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "backends/backend.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/output_file.h"
 #include "checkpoint/output/output_folder.h"
-#include "checkpoint/run/device_probe.h"
 #include "checkpoint/run/pipeline.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
@@ -54,30 +52,6 @@ QuantizeReport report_of(const Plan& plan) {
   return report;
 }
 
-void check_options(const TransformOptions& options) {
-  require<ValueError>(!options.input.empty(), "input: empty, must name a model");
-  require<ValueError>(!options.output.empty(), "output: empty, must name a folder");
-  require<ValueError>(!options.resume || !options.overwrite,
-                      "resume and overwrite are both set, must be one of them");
-  if (options.task != TransformOptions::Task::decode) checkpoint_format(options.format);
-  require_apart(options.input, options.output);
-}
-
-PipelineOptions pipeline_options(const TransformOptions& options) {
-  PipelineOptions pipeline;
-  pipeline.scheme = options.scheme;
-  if (options.task != TransformOptions::Task::decode)
-    pipeline.format = &checkpoint_format(options.format);
-  pipeline.quantizer = options.quantizer;
-  pipeline.plain = options.plain;
-  pipeline.backend = options.backend;
-  pipeline.device = options.device;
-  pipeline.wait_for_device = options.wait_for_device;
-  pipeline.release_device = options.release_device;
-  pipeline.progress = options.progress;
-  return pipeline;
-}
-
 void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
   for (std::size_t t = 0; t < outcomes.size(); ++t) {
     report.tensors[t].squared_error = outcomes[t].error.squared_error;
@@ -105,20 +79,17 @@ void warn_of_rounded(QuantizeReport& report) {
 }
 
 void write_file(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
-                MakeContainer make, DeviceProbe& device, QuantizeReport& report) {
+                DeviceProbe& device, QuantizeReport& report) {
   device.check();
-  check_output_file(
-      options.output,
-      std::filesystem::path(checkpoint_format(options.format).single_file).extension().string(),
-      options);
-  const std::unique_ptr<const Container> container = make(model, plan);
+  check_output_file(options.output,
+                    std::filesystem::path(plan.format->single_file).extension().string(), options);
+  const std::unique_ptr<const Container> container = plan.format->container(model, plan);
   report.warnings.insert(report.warnings.end(), container->warnings().begin(),
                          container->warnings().end());
   if (options.dry_run) return;
   const FolderOf folder(options.output);
-  PipelineOptions pipeline = pipeline_options(options);
-  pipeline.container = container.get();
-  add_outcomes(write_shards(plan, pipeline, options.output, std::vector<bool>(plan.shards.size()),
+  add_outcomes(write_shards(plan, options, container.get(), options.output,
+                            std::vector<bool>(plan.shards.size()),
                             [](std::size_t, const std::vector<Outcome>&) {}),
                report);
   for (TensorReport& t : report.tensors) t.measured = true;
@@ -126,9 +97,8 @@ void write_file(const ModelFolder& model, const Plan& plan, const TransformOptio
 
 void write_model(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
                  DeviceProbe& device, QuantizeReport& report) {
-  if (options.task != TransformOptions::Task::decode)
-    if (const MakeContainer make = checkpoint_format(options.format).container)
-      return write_file(model, plan, options, make, device, report);
+  if (plan.format != nullptr && plan.format->container != nullptr)
+    return write_file(model, plan, options, device, report);
   OutputFolder output(model, plan, options);
   if (options.dry_run) {
     device.check();
@@ -149,7 +119,7 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
     return;
   }
   std::vector<Outcome> outcomes =
-      write_shards(plan, pipeline_options(options), output.path(), output.done(),
+      write_shards(plan, options, nullptr, output.path(), output.done(),
                    [&](std::size_t shard, const std::vector<Outcome>& all) {
                      device.check();  // so that a run without one leaves nothing
                      output.before_commit(shard, all);
@@ -191,18 +161,16 @@ std::string take_faults(const ModelFolder& model, const TransformOptions& option
 
 }  // namespace
 
-QuantizeReport transform_model(const ModelFolder& model, const TransformOptions& options) try {
+QuantizeReport transform_model(const ModelFolder& model, const TransformOptions& options,
+                               RunContext& context) try {
   const auto start = std::chrono::steady_clock::now();
-  check_options(options);
-  DeviceProbe device(options.device);
-  const Backend& backend = find_backend(options.backend);
   const Plan plan = make_plan(model, options);
   QuantizeReport report = report_of(plan);
-  report.backend = backend.name;
+  report.backend = context.backend.name;
   report.threads = threads();
   report.device = options.device;
   report.dry_run = options.dry_run;
-  write_model(model, plan, options, device, report);
+  write_model(model, plan, options, context.device, report);
   if (options.task == TransformOptions::Task::quantize) warn_of_rounded(report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   report.peak_memory_bytes = peak_memory();
@@ -212,13 +180,11 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
 }
 
 QuantizeReport transform_checkpoint(const TransformOptions& options) {
-  check_options(options);  // before the input is opened
-  DeviceProbe device(options.device);
-  device.check_what_is_known();
-  find_backend(options.backend);
+  RunContext context(options);
+  if (options.task != TransformOptions::Task::decode) checkpoint_format(options.format);
   const ModelFolder model = open_model_folder(options.input);
   const std::string warning = take_faults(model, options);
-  QuantizeReport report = transform_model(model, options);
+  QuantizeReport report = transform_model(model, options, context);
   if (!warning.empty()) report.warnings.insert(report.warnings.begin(), warning);
   return report;
 }

@@ -1,0 +1,86 @@
+#include "command_line.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "nvfp4/error.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4::cli {
+namespace {
+
+std::string check_device(const std::string& name) try {
+  device_from_name(name);  // whether it can be used is not a question of usage
+  return {};
+} catch (const ValueError& e) {
+  return e.what();
+}
+
+}  // namespace
+
+CommandLine::CommandLine(CLI::App& app, std::string_view name)
+    : about_(nvfp4::command(name)), command_(app.add_subcommand(about_.name, about_.summary)) {
+  command_->footer(about_.notes);
+}
+
+CLI::Option* CommandLine::flag(std::string_view name, bool& to) {
+  const CommandOption& o = take(name);
+  return dress(o, command_->add_flag(o.names, to, o.text));
+}
+
+void CommandLine::threads() {
+  const CommandOption& o = take("--threads");
+  CLI::Option* option = command_->add_option_function<int>(
+      o.names, [](int threads) { set_threads(threads); }, o.text);
+  dress(o, option)->check(CLI::Range(1, 4096));
+}
+
+void CommandLine::callback(std::function<void()> run) {
+  for (const CommandOption& o : about_.options)
+    if (!taken_.contains(&o))
+      throw std::logic_error(fmt::format("{} {} sets nothing", about_.name, o.names));
+  command_->callback(std::move(run));
+}
+
+const CommandOption& CommandLine::take(std::string_view name) {
+  const CommandOption* option = about_.find(name);
+  if (option == nullptr)
+    throw std::logic_error(fmt::format("{} has no {}", about_.name, std::string(name)));
+  taken_.insert(option);
+  return *option;
+}
+
+CLI::Option* CommandLine::dress(const CommandOption& about, CLI::Option* option) {
+  if (!about.value.empty()) option->option_text(about.value);
+  if (!about.choices.empty()) option->check(CLI::IsMember(about.choices));
+  if (about.repeatable) option->allow_extra_args(false);
+  if (about.required) option->required();
+  return option;
+}
+
+void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments) {
+  line.option("--quantizer", arguments.quantizer);
+  line.option("--input-amax", options.input_amax);
+  line.threads();
+  line.option("--device", arguments.device)->check(CLI::Validator(check_device, ""));
+  line.option("--backend", options.backend);
+  if (line.has("--report")) line.option("--report", arguments.report);
+  CLI::Option* resume = line.flag("--resume", options.resume);
+  line.flag("--overwrite", options.overwrite)->excludes(resume);
+  line.flag("--dry-run", options.dry_run);
+  line.flag("--quiet", arguments.quiet);
+}
+
+void finish_run_options(RunOptions& options, const RunArguments& arguments) try {
+  options.quantizer = quantizer_from_name(arguments.quantizer);
+  options.device = device_from_name(arguments.device);
+  options.release_device = true;
+  // An input that is not there is no question of usage, nor is one without a name.
+  if (!options.input.empty() && !options.output.empty()) check_options(options);
+} catch (const ValueError& e) {
+  throw CLI::ValidationError("OUTPUT", e.what());
+}
+
+}  // namespace nvfp4::cli

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "nvfp4/commands.h"
+#include "nvfp4/run_options.h"
+
+namespace nvfp4::cli {
+
+/// A subcommand: its arguments and options are those of nvfp4/commands.h, in that order; here each
+/// gets the variable that it sets. The variables must live as long as the CLI::App.
+class CommandLine {
+ public:
+  CommandLine(CLI::App& app, std::string_view name);
+
+  template <class T>
+  CLI::Option* option(std::string_view name, T& to) {
+    const CommandOption& o = take(name);
+    return dress(o, command_->add_option(o.names, to, o.text));
+  }
+  CLI::Option* flag(std::string_view name, bool& to);
+  /// --threads, for the subcommands that compute.
+  void threads();
+  bool has(std::string_view name) const { return about_.find(name) != nullptr; }
+
+  /// What the subcommand does. Every option of the table must have its variable by then, else
+  /// std::logic_error: the table and the program disagree.
+  void callback(std::function<void()> run);
+
+ private:
+  const CommandOption& take(std::string_view name);
+  static CLI::Option* dress(const CommandOption& about, CLI::Option* option);
+
+  const Command& about_;
+  CLI::App* command_;
+  std::set<const CommandOption*> taken_;
+};
+
+/// The words of RunOptions that are not yet what they stand for, and what the report goes to.
+struct RunArguments {
+  std::string quantizer = "mse", device = "cpu", report;
+  bool quiet = false;
+};
+
+/// Gives every option of RunOptions its variable, which the command's table has.
+void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments);
+/// Puts the words into the options and checks them. Throws CLI::ValidationError.
+void finish_run_options(RunOptions& options, const RunArguments& arguments);
+
+}  // namespace nvfp4::cli

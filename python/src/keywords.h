@@ -1,0 +1,64 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <string_view>
+
+#include "nvfp4/commands.h"
+#include "nvfp4/error.h"
+
+/// The arguments of a function about checkpoints, by the names that nvfp4/commands.h gives them.
+namespace nvfp4::python {
+
+namespace nb = nanobind;
+
+class Keywords {
+ public:
+  Keywords(std::string_view command, const nb::dict& given)
+      : command_(nvfp4::command(command)), given_(given) {}
+
+  /// None is as not given. Throws nb::type_error, ValueError for a word that is none of the
+  /// option's choices.
+  template <class T>
+  void take(const char* keyword, T& to) const {
+    if (!given_.contains(keyword)) return;
+    const nb::object value = given_[keyword];
+    if (value.is_none()) return;
+    try {
+      to = nb::cast<T>(value);
+    } catch (const std::bad_cast&) {
+      throw nb::type_error(
+          (std::string(keyword) + " = " + nb::repr(value).c_str() + ", is of another type")
+              .c_str());
+    }
+    if constexpr (std::is_same_v<T, std::string>) check(keyword, to);
+  }
+  /// The word, or what it is if it is not given.
+  std::string word(const char* keyword, std::string otherwise = {}) const {
+    take(keyword, otherwise);
+    return otherwise;
+  }
+
+ private:
+  void check(std::string_view keyword, const std::string& word) const {
+    for (const CommandOption& o : command_.options) {
+      if (o.keyword != keyword || o.choices.empty() || word.empty()) continue;
+      std::string known;
+      for (const std::string& choice : o.choices) {
+        if (choice == word) return;
+        known += (known.empty() ? "" : ", ") + choice;
+      }
+      throw ValueError(o.keyword + " = '" + word + "', must be one of " + known);
+    }
+  }
+
+  const Command& command_;
+  const nb::dict& given_;
+};
+
+}  // namespace nvfp4::python

@@ -1,0 +1,394 @@
+#include "nvfp4/commands.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/require.h"
+#include "nvfp4/convert.h"
+#include "nvfp4/quantize.h"
+#include "nvfp4/runtime.h"
+#include "nvfp4/verify.h"
+
+namespace nvfp4 {
+namespace {
+
+using Options = std::vector<CommandOption>;
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const BackendInfo& b : backends()) names.push_back(b.name);
+  return names;
+}
+
+std::vector<std::string> loader_names() {
+  const auto loaders = known_loaders();
+  return {loaders.begin(), loaders.end()};
+}
+
+/// "--input-amax" -> "input_amax"; of two names, the first.
+std::string keyword_of(std::string_view names) {
+  const std::string_view first = names.substr(0, names.find(','));
+  std::string keyword(first.substr(std::min(first.find_first_not_of('-'), first.size())));
+  for (char& c : keyword)
+    c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return keyword;
+}
+
+CommandOption argument(std::string name, std::string text) {
+  return {.names = name, .keyword = keyword_of(name), .text = std::move(text), .required = true};
+}
+
+CommandOption flag(std::string names, std::string text) {
+  return {.names = names, .keyword = keyword_of(names), .text = std::move(text)};
+}
+
+CommandOption option(std::string names, std::string value, std::string fallback, std::string text,
+                     std::vector<std::string> choices = {}) {
+  return {.names = names,
+          .value = std::move(value),
+          .keyword = keyword_of(names),
+          .fallback = std::move(fallback),
+          .text = std::move(text),
+          .choices = std::move(choices)};
+}
+
+CommandOption repeatable(CommandOption option) {
+  option.repeatable = true;
+  return option;
+}
+
+/// What Python has no keyword for: where the command runs, and what it prints.
+CommandOption of_the_command(CommandOption option) {
+  option.keyword.clear();
+  return option;
+}
+
+CommandOption in_python(std::string keyword, CommandOption option) {
+  option.keyword = std::move(keyword);
+  return option;
+}
+
+CommandOption scheme(std::string fallback, std::string text) {
+  return option("--scheme", "NAME", std::move(fallback), std::move(text), scheme_names());
+}
+
+CommandOption quantizer(std::string text) {
+  return option("--quantizer,--scale-search", "NAME", "mse", std::move(text), quantizer_names());
+}
+
+CommandOption threads_option() {
+  return of_the_command(option("--threads", "N", "",
+                               "threads to use; all CPUs that this process may use if not given"));
+}
+
+CommandOption device() {
+  return option("--device", "NAME", "cpu",
+                "what encodes the weights: cpu, the default; cuda or cuda:N, a GPU; auto, the "
+                "first GPU if it can be used. The output is the same");
+}
+
+CommandOption backend() {
+  std::vector<std::string> names = backend_names();
+  std::string text = fmt::format("of the CPU: {}; the best if not given", fmt::join(names, ", "));
+  return option("--backend", "NAME", "", std::move(text), std::move(names));
+}
+
+CommandOption report() {
+  return of_the_command(
+      option("--report", "FILE", "", "write everything about each tensor as JSON"));
+}
+
+CommandOption json(std::string text) { return of_the_command(flag("--json", std::move(text))); }
+CommandOption quiet(std::string text) {
+  return of_the_command(flag("-q,--quiet", std::move(text)));
+}
+CommandOption top(std::string fallback, std::string what) {
+  std::string text = fmt::format("{}; {} if not given", what, fallback);
+  return of_the_command(option("--top", "N", std::move(fallback), std::move(text)));
+}
+
+/// Of the commands that may write a form with less in it than they read.
+Options losses() {
+  return {flag("--drop",
+               "leave out what the form has no place for (GGUF: multi-token prediction, scales of "
+               "caches), else it is an error"),
+          flag("--force",
+               "take weights whose scales are broken (NaN, infinite, far too large), with a "
+               "warning; an error otherwise")};
+}
+
+/// Of the commands that write a checkpoint.
+Options run_flags() {
+  return {flag("--resume", "go on with an interrupted run, same options"),
+          flag("--overwrite", "replace what OUTPUT holds"),
+          flag("--dry-run", "only say what would be done"), quiet("no progress, no summary")};
+}
+
+Options joined(std::initializer_list<Options> parts) {
+  Options all;
+  for (const Options& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+Command quantize_command() {
+  return {
+      "quantize", "quantize_checkpoint", "Quantize a checkpoint to NVFP4",
+      joined(
+          {{argument("INPUT", "model folder, or one .safetensors or .gguf file"),
+            argument("OUTPUT", "folder to write, new or empty; or a .gguf file"),
+            scheme("nvfp4",
+                   "nvfp4: 4-bit weights and activations, the default; nvfp4a16: weights only"),
+            option("--format", "NAME", "",
+                   "modelopt (the default), compressed-tensors; comfyui: one file in OUTPUT; gguf, "
+                   "the default for an OUTPUT of that ending: a file for llama.cpp",
+                   {"modelopt", "compressed-tensors", "comfyui", "gguf"}),
+            quantizer("how block scales are chosen: max, four_over_six, or mse, the default: least "
+                      "squared error over all scales"),
+            repeatable(option("--ignore", "PATTERN", "",
+                              "tensors to leave alone, besides the usual ones; repeatable")),
+            repeatable(option("--include", "PATTERN", "",
+                              "tensors to quantize though usually left alone; repeatable")),
+            repeatable(option("--fuse", "NAMES", "",
+                              "modules that share one global scale, such as w1,w3; repeatable")),
+            option("--input-amax", "FILE", "",
+                   "JSON: module name or pattern to the largest activation; names count first, "
+                   "then the first pattern that matches; 2688 if none does"),
+            threads_option(), device(), backend(), report()},
+           losses(),
+           {flag("--keep-dtype",
+                 "leave the rest of a model in FP32 as it is; else it becomes BF16, but for router "
+                 "biases and the like")},
+           run_flags()}),
+      R"(
+INPUT may hold BF16, FP16, FP32, FP8 and MXFP4 weights. Those that are NVFP4
+already keep their codes and scales; --ignore dequantizes them.
+
+Patterns are exact names, globs (*, ?), or "re:" and a regular expression, in
+Perl's syntax, which Python's is near to; they match the whole name of the
+tensor or of its module.
+
+Environment:
+  NVFP4_BACKEND           backend when --backend is not given
+  NVFP4_THREADS           threads when --threads is not given
+  NO_COLOR                no colours, if set to anything
+
+Examples:
+  nvfp4 quantize Llama-3.1-8B Llama-3.1-8B-NVFP4
+  nvfp4 quantize DeepSeek-V3 out --ignore 're:.*self_attn.*' --report out.json
+  nvfp4 quantize Llama-3.1-8B out --scheme nvfp4a16 --format compressed-tensors
+  nvfp4 quantize DeepSeek-V3 out --device auto
+)"};
+}
+
+Command convert_command() {
+  const std::vector<std::string> targets = conversion_targets();
+  CommandOption to = option(
+      "--to", "FORM", "",
+      fmt::format("{}; gguf if not given and OUTPUT ends so", fmt::join(targets, ", ")), targets);
+  return {"convert", "convert", "Write a quantized checkpoint in another form",
+          joined({{argument("INPUT",
+                            "model folder, .safetensors or .gguf file: NVFP4 of any kind, MXFP4, "
+                            "FP8"),
+                   argument("OUTPUT", "folder to write, new or empty; --to gguf: a .gguf file"),
+                   std::move(to),
+                   scheme("",
+                          "nvfp4 (W4A4) or nvfp4a16 (weights only); as in the input if not "
+                          "given"),
+                   quantizer("how block scales of FP8 weights are chosen: max, four_over_six, or "
+                             "mse, the default"),
+                   option("--input-amax", "FILE", "",
+                          "for FP8 and MXFP4 weights, JSON: module name or pattern to the largest "
+                          "activation; 2688 if not given"),
+                   threads_option(), device(), backend(), report()},
+                  losses(),
+                  {flag("--decode",
+                        "FP8 and MXFP4 beside 4-bit weights that FORM cannot hold become BF16, "
+                        "else they are an error")},
+                  run_flags()}),
+          R"(
+NVFP4 weights are not rounded again: codes and scales change places, and the
+same tensors come back from a conversion back. MXFP4 weights keep their values.
+
+Examples:
+  nvfp4 convert Llama-3.1-8B-NVFP4 out --to compressed-tensors
+  nvfp4 convert gpt-oss-20b out --to modelopt
+  nvfp4 convert DeepSeek-V3 out --to modelopt
+  nvfp4 convert Llama-3.1-8B-NVFP4 out --to bf16
+  nvfp4 convert Llama-3.1-8B-NVFP4 llama.gguf --to gguf   # for llama.cpp
+  nvfp4 convert llama.gguf out --to modelopt
+)"};
+}
+
+Command inspect_command() {
+  return {
+      "inspect",
+      "inspect",
+      "Show what a checkpoint holds",
+      {argument("PATH", "model folder, or one .safetensors or .gguf file"),
+       option("--tensor", "NAME", "", "only this tensor"),
+       json("everything about each tensor, as JSON"),
+       in_python("histograms",  // Python says the opposite
+                 flag("--no-histogram", "read headers only: fast, no scale ranges and no codes")),
+       threads_option(), quiet("no progress")},
+      R"(
+All scales are shown as multipliers: x = code * block scale * global scale.
+
+Examples:
+  nvfp4 inspect Llama-3.1-8B-NVFP4
+  nvfp4 inspect out --tensor model.layers.0.self_attn.q_proj.weight
+  nvfp4 inspect out --json | jq '.tensors[].global_scale'
+)"};
+}
+
+Command compare_command() {
+  return {"compare",
+          "compare",
+          "Measure how far the tensors of two checkpoints are from each other",
+          {argument("A", "model folder, .safetensors or .gguf file: the true values"),
+           argument("B", "the one to judge; NVFP4 is dequantized"),
+           top("12", "tensors to list, worst first"), json("everything, as JSON"),
+           option("--html", "FILE", "",
+                  "also write a page for people: errors by layer, worst tensors, codes and scales"),
+           threads_option(), quiet("no progress")},
+          R"(
+Relative error is |a - b| / |a| (L2); SQNR is 20 log10 of its inverse. That of
+all tensors together is decided by those with the largest norms; beside it are
+the median of the tensors and the worst of them. Exit status: 0 compared, 3 a
+or b is incomplete, or they have no tensor in common.
+
+Examples:
+  nvfp4 compare Llama-3.1-8B Llama-3.1-8B-NVFP4
+  nvfp4 compare a b --html report.html
+  nvfp4 compare a b --json | jq '.tensors[:3]'
+)"};
+}
+
+Command verify_command() {
+  std::vector<std::string> loaders = loader_names();
+  std::string text = fmt::format("judge for one loader: {}; a table of all if not given",
+                                 fmt::join(loaders, ", "));
+  return {"verify",
+          "verify",
+          "Find what is wrong with a quantized checkpoint, before a loader does",
+          {argument("PATH", "model folder, or one .safetensors or .gguf file"),
+           option("--source", "DIR", "", "what it was quantized from: every weight is compared"),
+           in_python("loader",  // "for" is a word of the language
+                     option("--for", "LOADER", "", std::move(text), std::move(loaders))),
+           top("3", "findings of a kind to show"), json("everything, as JSON"), threads_option(),
+           quiet("no progress")},
+          R"(
+docs/verify.md explains every code. Exit status: 0 nothing is broken (there may
+be warnings); 3 the files have faults, nothing is quantized, or no known loader
+of this format reads them; with --for, that loader refuses or misreads them.
+
+Examples:
+  nvfp4 verify Llama-3.1-8B-NVFP4
+  nvfp4 verify out --source Llama-3.1-8B
+  nvfp4 verify model.gguf
+  nvfp4 verify out --for tensorrt-llm --json | jq '.findings[].code'
+)"};
+}
+
+Command repair_command() {
+  return {
+      "repair", "repair", "Write a broken checkpoint again, with its faults put right",
+      joined(
+          {{argument("PATH", "model folder"), argument("OUTPUT", "folder to write; new or empty"),
+            option("--source", "DIR", "",
+                   "what it was quantized from: what cannot be put right otherwise is quantized "
+                   "again"),
+            option("--scales", "ORDER", "linear",
+                   "how block scales lie in PATH: linear, the default, or swizzled",
+                   {"linear", "swizzled"}),
+            option("--nibbles", "ORDER", "low",
+                   "which nibble the even column is in: low, the default, or high",
+                   {"low", "high"}),
+            option("--input-amax", "FILE", "",
+                   "JSON: module name or pattern to the largest activation, for missing input "
+                   "scales"),
+            quantizer("for what is quantized again: max, four_over_six, or mse, the default"),
+            threads_option(), device(), backend(), top("3", "changes of a kind to show"),
+            json("everything, as JSON")},
+           run_flags()}),
+      R"(
+PATH is never changed. What was done to each tensor, and what that lost, is
+shown; --json lists all of it. Exit status 3 if the result is still broken.
+
+Examples:
+  nvfp4 repair Llama-3.1-8B-NVFP4 out
+  nvfp4 repair broken out --source Llama-3.1-8B
+)"};
+}
+
+Command sample_command() {
+  return {"sample",
+          "sample",
+          "Make a synthetic BF16 checkpoint with real names and shapes",
+          {argument("OUTPUT", "folder to write; new or empty"),
+           option("--arch", "NAME", "llama", "llama (the default: Llama-3.1-8B) or deepseek-v3",
+                  {"llama", "deepseek-v3"}),
+           option("--layers", "N", "", "decoder layers, 1 to 1000; 2 if not given"),
+           option("--scale", "S", "0.125",
+                  "of every width of the real model, 1/64 to 4; 0.125 if not given, 1 is real"),
+           option("--seed", "N", "0", "of the weights; 0 if not given"),
+           option("--shards", "N", "", "files to spread over; one for each 4 GB if not given"),
+           threads_option(), flag("--overwrite", "replace the checkpoint that OUTPUT holds"),
+           quiet("no progress, no summary")},
+          R"(
+Examples:
+  nvfp4 sample tiny
+  nvfp4 sample llama-8b --scale 1 --layers 32
+  nvfp4 sample moe --arch deepseek-v3 --scale 0.125 --layers 3 --shards 4
+)"};
+}
+
+Command bench_command() {
+  CommandOption device = option("--device", "NAME", "cpu", "cpu", {"cpu"});
+  CommandOption of = backend();
+  of.text = fmt::format("one of {}; the best if not given", fmt::join(of.choices, ", "));
+  return {"bench",
+          "",
+          "Measure this machine against its own memory bandwidth",
+          {of_the_command(std::move(device)), of_the_command(std::move(of)), threads_option()},
+          R"(
+Sizes are far beyond the caches; each figure is the best of several runs. "of
+copy" is bytes read and written against a plain copy with as many threads.
+
+Example:
+  nvfp4 bench
+)"};
+}
+
+bool has_name(std::string_view names, std::string_view name) {
+  for (std::size_t begin = 0; begin <= names.size();) {
+    const std::size_t end = std::min(names.find(',', begin), names.size());
+    if (names.substr(begin, end - begin) == name) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+const CommandOption* Command::find(std::string_view option) const {
+  const auto found = std::ranges::find_if(
+      options, [&](const CommandOption& o) { return has_name(o.names, option); });
+  return found == options.end() ? nullptr : &*found;
+}
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> all = {quantize_command(), convert_command(), inspect_command(),
+                                           compare_command(),  verify_command(),  repair_command(),
+                                           sample_command(),   bench_command()};
+  return all;
+}
+
+const Command& command(std::string_view name) {
+  const auto& all = commands();
+  const auto found = std::ranges::find(all, name, &Command::name);
+  require<ValueError>(found != all.end(), "command = {}, there is none of that name", name);
+  return *found;
+}
+
+}  // namespace nvfp4
