@@ -1,9 +1,7 @@
 #include "checkpoint/run/pipeline.h"
 
-#include <atomic>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 
@@ -11,6 +9,7 @@
 #include "checkpoint/encode/read_ahead.h"
 #include "checkpoint/encode/transcode.h"
 #include "checkpoint/encode/window.h"
+#include "checkpoint/run/progress_count.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"
@@ -40,7 +39,7 @@ class Pipeline {
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
         outcomes_(plan.tensors.size()),
-        remaining_(std::make_unique<std::atomic<std::uint64_t>[]>(plan.tensors.size())) {
+        progress_(plan, options.progress) {
     const ChunkBytes most = largest_chunk(plan);
     if (options.device.type == DeviceType::cpu || most.input == 0) return;
     std::int64_t store = 0;
@@ -54,7 +53,7 @@ class Pipeline {
       const std::filesystem::path& output, const std::vector<bool>& done,
       const std::function<void(std::size_t, const std::vector<Outcome>&)>& before_commit) {
     done_ = &done;
-    start_progress();
+    progress_.start(done);
     ahead_.emplace(plan_, done);
     std::future<void> committing;
     std::unique_ptr<ShardWriter> writer;
@@ -100,8 +99,8 @@ class Pipeline {
  private:
   /// Whether what no window has yet is for the CPU.
   bool is_end() const {
-    const std::uint64_t end = std::min(kReleaseBytes, progress_.bytes_total / 4);
-    return options_.release_device && bytes_given_ + end >= progress_.bytes_total;
+    const std::uint64_t end = std::min(kReleaseBytes, progress_.bytes_total() / 4);
+    return options_.release_device && bytes_given_ + end >= progress_.bytes_total();
   }
 
   void release_device() {
@@ -118,38 +117,6 @@ class Pipeline {
   }
 
   const LogicalTensor& source_of(const Unit& u) const { return *plan_.tensors[u.tensor].source; }
-
-  /// What `finish_part` counts: bytes of copies, elements of units.
-  std::uint64_t work_of(std::size_t tensor) const {
-    const PlannedTensor& t = plan_.tensors[tensor];
-    return t.copy != kNone ? t.stored.info->bytes
-                           : static_cast<std::uint64_t>(t.source->elements());
-  }
-
-  void start_progress() {
-    for (std::size_t t = 0; t < plan_.tensors.size(); ++t) {
-      remaining_[t] = work_of(t);
-      if ((*done_)[plan_.tensors[t].shard]) continue;
-      ++progress_.tensors_total;
-      progress_.bytes_total += plan_.tensors[t].bytes_before;
-    }
-  }
-
-  void finish_part(std::size_t tensor, std::uint64_t work) {
-    const bool whole = remaining_[tensor].fetch_sub(work) == work;
-    const PlannedTensor& t = plan_.tensors[tensor];
-    const double bytes = work == 0
-                             ? 0
-                             : static_cast<double>(work) * (static_cast<double>(t.bytes_before) /
-                                                            static_cast<double>(work_of(tensor)));
-    const std::lock_guard lock(progress_mutex_);
-    progress_.bytes_done += static_cast<std::uint64_t>(bytes);
-    if (whole) {
-      ++progress_.tensors_done;
-      progress_.tensor = t.name;
-    }
-    if (options_.progress) options_.progress(progress_);
-  }
 
   /// The next unwritten part of the model, of one shard.
   std::optional<Window> next_window() {
@@ -358,8 +325,8 @@ class Pipeline {
           chunk.scales);
     }
     const auto done = static_cast<std::uint64_t>(task.rows * unit.slice.cols);
-    finish_part(unit.tensor, done);
-    if (unit.second != kNone) finish_part(unit.second, done);
+    progress_.finish(unit.tensor, done);
+    if (unit.second != kNone) progress_.finish(unit.second, done);
   }
 
   void copy(const CopyTask& task, ShardWriter& writer, Buffers& buffers) {
@@ -370,7 +337,7 @@ class Pipeline {
     writer.write(tensor.copy, task.begin, bytes);
     if (task.begin == 0 && tensor.marker != kNone)
       writer.write(tensor.marker, 0, std::as_bytes(std::span(plan_.format->fp8_marker_text)));
-    finish_part(task.tensor, task.bytes);
+    progress_.finish(task.tensor, task.bytes);
   }
 
   /// From the amaxes of every member of the groups that the window is the first to need.
@@ -485,9 +452,7 @@ class Pipeline {
   int store_ = 0;  // of the last window
   std::size_t clamped_listed_ = 0;
 
-  std::unique_ptr<std::atomic<std::uint64_t>[]> remaining_;  // input bytes of each tensor
-  std::mutex progress_mutex_;
-  Progress progress_;
+  ProgressCount progress_;
 };
 
 }  // namespace

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "checkpoint/plan/plan.h"
+#include "nvfp4/run_options.h"
+
+namespace nvfp4::checkpoint {
+
+/// How far a run is, told to the caller part by part, from any thread.
+class ProgressCount {
+ public:
+  ProgressCount(const Plan& plan, const std::function<void(const Progress&)>& tell);
+  /// Shards that are `done` do not count.
+  void start(const std::vector<bool>& done);
+  /// `work` of a tensor: bytes of copies, elements of units.
+  void finish(std::size_t tensor, std::uint64_t work);
+  std::uint64_t bytes_total() const { return progress_.bytes_total; }
+
+ private:
+  std::uint64_t work_of(std::size_t tensor) const;
+
+  const Plan& plan_;
+  const std::function<void(const Progress&)>& tell_;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> remaining_;  ///< work of each tensor
+  std::mutex mutex_;
+  Progress progress_;
+};
+
+}  // namespace nvfp4::checkpoint
