@@ -44,6 +44,7 @@ enum class Kernels {
 struct GemmBenchArguments {
   std::string json;  ///< a file, or nothing is written
   Kernels kernels = Kernels::chosen;
+  std::string architecture;  ///< whose kernels run: "" is the GPU's own
   std::vector<std::int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   std::vector<GemmShape> shapes{std::begin(kKnownShapes), std::end(kKnownShapes)};
 };
@@ -72,11 +73,14 @@ inline GemmBenchArguments parse_gemm_arguments(std::span<const char* const> give
   bool own_shapes = false;
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string_view name = given[i];
-    if (name != "--json" && name != "--kernels" && name != "--rows" && name != "--shape")
+    if (name != "--arch" && name != "--json" && name != "--kernels" && name != "--rows" &&
+        name != "--shape")
       throw ValueError(fmt::format("unknown argument {}", name));
     if (++i == given.size()) throw ValueError(fmt::format("{} needs a value", name));
     const std::string_view value = given[i];
-    if (name == "--json") {
+    if (name == "--arch") {
+      a.architecture = value;
+    } else if (name == "--json") {
       a.json = value;
     } else if (name == "--rows") {
       a.rows = parse_numbers(name, value);

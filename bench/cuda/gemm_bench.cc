@@ -1,11 +1,12 @@
 // NVFP4 products on Hopper beside cuBLAS BF16 and a read-only stream of the weights' bytes, all of
 // the same run.
 // usage: nvfp4_cuda_gemm_bench [--shape NxK|known|models|fitted|reported]... [--rows M,M,...]
-//                              [--kernels each|tuned] [--json FILE]
+//                              [--kernels each|tuned] [--arch sm80] [--json FILE]
 //
 // --shape: any shape, or a list of gemm_shapes.h; without it the known ones. --kernels also times
 // every kernel there is, each as the cost model would launch it, or with all steps and stages (one
 // line for each M, as tools/tile_table.py reads them). Nothing is written but to --json.
+// --arch sm80: by the kernels of every GPU from sm_80 on, as NVFP4_GEMM_ARCHITECTURE has it.
 // The weights are gone through in copies of at least 340 MB together, two copies from 1024 rows on.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -85,10 +86,11 @@ double relative_error(const Matrix& x, const Weights& w, const Matrix& out) {
 
 struct Times {
   double ours = 0, cublas = 0, error = 0;
-  std::vector<bench::TimedKernel> kernels;
+  std::vector<std::pair<std::string, double>> kernels;
 };
 
-Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bench::Kernels kernels) {
+Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
+                const bench::GemmBenchArguments& arguments) {
   const Matrix x = to_device(bench::gaussian(DType::bf16, m, w.k, 7).view(), kGpu);
   Matrix out(DType::bf16, m, w.n, kGpu);
   // Flags and sums of stream-K.
@@ -122,20 +124,32 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas, bench::Kernel
           cublas.multiply(x.view(), w.dense_span(i), out.span(), s);
         },
         replays);
-  const auto exists = [&](const bench::KernelConfig& kernel) {
+  const auto exists = [&](const std::string& kernel) {
     try {
-      multiply(w.packed[0], cuda::kernel_name(kernel), {});
+      multiply(w.packed[0], kernel, {});
       return true;
     } catch (const ValueError&) {
       return false;
     }
   };
+  if (!arguments.architecture.empty()) {
+    if (arguments.kernels == bench::Kernels::chosen) return t;
+    for (const std::string& kernel : bench::kernel_names(arguments.architecture))
+      if (exists(kernel)) t.kernels.emplace_back(kernel, ours(kernel));
+    return t;
+  }
   cudaDeviceProp gpu{};
   bench::check(cudaGetDeviceProperties(&gpu, 0));
-  t.kernels = bench::search(
-      kernels,
-      {.n = w.n, .k = w.k, .m = m, .multiprocessors = gpu.multiProcessorCount, .stream_k = true},
-      exists, [&](const bench::KernelConfig& kernel) { return ours(cuda::kernel_name(kernel)); });
+  for (const auto& [kernel, us] : bench::search(
+           arguments.kernels,
+           {.n = w.n,
+           .k = w.k,
+           .m = m,
+           .multiprocessors = gpu.multiProcessorCount,
+           .stream_k = true},
+           [&](const bench::KernelConfig& k) { return exists(cuda::kernel_name(k)); },
+           [&](const bench::KernelConfig& k) { return ours(cuda::kernel_name(k)); }))
+    t.kernels.emplace_back(cuda::kernel_name(kernel), us);
   return t;
 }
 
@@ -161,7 +175,7 @@ nlohmann::json run_shape(const bench::GemmBenchArguments& arguments, const bench
              static_cast<double>(w.packed[0].bytes()) / floor * 1e-6);
   nlohmann::json shape{{"n", n}, {"k", k}, {"bytes", w.packed[0].bytes()}, {"read_us", floor}};
   for (const std::int64_t m : arguments.rows) {
-    const Times t = time_rows(w, m, cublas, arguments.kernels);
+    const Times t = time_rows(w, m, cublas, arguments);
     const double aim = aim_of(m, floor, t.cublas);
     const double tflops = 2e-6 * static_cast<double>(m * n * k) / t.ours;
     fmt::print(
@@ -172,8 +186,8 @@ nlohmann::json run_shape(const bench::GemmBenchArguments& arguments, const bench
     nlohmann::json kernels;
     if (!t.kernels.empty()) fmt::print("  M={:<5}", m);
     for (const auto& [kernel, us] : t.kernels) {
-      fmt::print(" {}={:.2f}", cuda::kernel_name(kernel), us);
-      kernels[cuda::kernel_name(kernel)] = us;
+      fmt::print(" {}={:.2f}", kernel, us);
+      kernels[kernel] = us;
     }
     if (!t.kernels.empty()) fmt::print("\n");
     std::fflush(stdout);
@@ -188,6 +202,8 @@ nlohmann::json run_shape(const bench::GemmBenchArguments& arguments, const bench
 }
 
 void run(const bench::GemmBenchArguments& arguments) {
+  if (!arguments.architecture.empty())
+    setenv("NVFP4_GEMM_ARCHITECTURE", arguments.architecture.c_str(), 1);
   bench::Cublas cublas;
   if (!cublas.available()) fmt::print("cuBLAS was not found\n");
   nlohmann::json j = bench::describe_gpu();

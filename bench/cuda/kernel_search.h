@@ -30,6 +30,16 @@ inline std::vector<KernelConfig> sensible_kernels(std::int64_t k, std::int64_t m
   return kernels;
 }
 
+/// All of an architecture's.
+inline std::vector<std::string> kernel_names(std::string_view architecture) {
+  std::vector<std::string> names;
+  for (const cuda::Architecture* a : cuda::architectures())
+    if (a->name == architecture)
+      for (const KernelConfig& c : cuda::kernel_configs(a->kernels))
+        names.push_back(cuda::kernel_name(c, *a));
+  return names;
+}
+
 /// Each of them, as the cost model would launch it.
 inline std::vector<TimedKernel> time_each(const cuda::KernelProblem& problem,
                                           const KernelExists& exists, const TimeKernel& time) {

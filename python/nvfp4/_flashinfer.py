@@ -294,8 +294,8 @@ def _rows_of_scales(b_descale, shape):
 @_arrays.on_stream
 def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=None, block_size=16,
            use_8x4_sf_layout=False, backend="", use_nvfp4=True, *, workspace=None, stream=None):
-    """alpha · a · b: exact products of blocks, FP32 sums, rounded once. On the CPU, and on Hopper GPUs,
-    where nothing waits for the GPU and a graph can be captured.
+    """alpha · a · b: exact products of blocks, FP32 sums, rounded once. On the CPU, and on GPUs
+    from sm_80 on, where nothing waits for the GPU and a graph can be captured.
 
     a, b        codes [M, K/2] and [K/2, N], the latter the transpose of contiguous [N, K/2]
                 (b_fp4.T); or b of pack_weights, which saves packing it in every call
@@ -331,7 +331,7 @@ def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=Non
 def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
                    out_dtype="bfloat16", block_size=16, backend="", *, workspace=None, stream=None):
     """out[s:e] = alpha · a[s:e] · b[g]ᵀ, s, e = m_indptr[g], m_indptr[g + 1]. On the CPU, and on
-    Hopper GPUs, where nothing waits for the GPU and a graph can be captured.
+    GPUs from sm_80 on, where nothing waits for the GPU and a graph can be captured.
 
     a, b        codes [M, K/2] and [G, N, K/2]; or b of pack_weights(groups=G), which saves packing it
     a_descale   block scales of the whole of a, in 128x4 tiles

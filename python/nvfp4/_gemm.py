@@ -1,4 +1,4 @@
-"""Products with NVFP4 weights: y = x · Wᵀ, W [N, K]. On the CPU and on Hopper GPUs."""
+"""Products with NVFP4 weights: y = x · Wᵀ, W [N, K]. On the CPU and on GPUs from sm_80 on."""
 
 import math
 from dataclasses import dataclass, replace

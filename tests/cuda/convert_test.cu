@@ -50,7 +50,16 @@ __device__ void encode_words(std::uint32_t number, unsigned long long* wrong) {
   float x[16];
   for (int i = 0; i < 16; ++i) x[i] = block.value(i);
   std::uint32_t bits = block.amax_bits();
-  if (bits > cuda::Block<kType>::kInfinity) bits = block.replace_nans();
+  // What GPUs before sm_86 run.
+  cuda::Block16Bit<cuda::Block<kType>::kInfinity, cuda::MaxMagnitudes> before_86;
+  for (int i = 0; i < 8; ++i) before_86.words[i] = block.words[i];
+  const std::uint32_t bits_before_86 = before_86.amax_bits();
+  if (bits > cuda::Block<kType>::kInfinity) {
+    if (bits_before_86 <= cuda::Block<kType>::kInfinity) atomicAdd(wrong, 1ull);
+    bits = block.replace_nans();
+  } else if (bits_before_86 != bits) {
+    atomicAdd(wrong, 1ull);
+  }
   const float amax = cuda::Block<kType>::magnitude(bits);
   if (amax != block_amax(x, 16)) atomicAdd(wrong, 1ull);
   const cuda::Encoder encoder(divisor);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -36,6 +37,22 @@ class CudaGemm : public testing::Test {
 };
 
 using cuda::KernelConfig;
+
+/// Whose kernels are tested: those of NVFP4_GEMM_ARCHITECTURE, or of the GPU.
+inline const cuda::Architecture& tested_architecture() {
+  const char* const name = std::getenv("NVFP4_GEMM_ARCHITECTURE");
+  for (const cuda::Architecture* a : cuda::architectures())
+    if (name != nullptr && a->name == name) return *a;
+  return *cuda::architectures().front();
+}
+/// For tests of what the kernels of sm_90 alone have.
+inline bool tests_others() { return &tested_architecture() != cuda::architectures().front(); }
+/// Of a kernel of that, or else of the first that has it.
+inline std::string kernel_name_of(const KernelConfig& kernel) {
+  const cuda::Architecture& a = tested_architecture();
+  return cuda::find_kernel(a.kernels, kernel) != nullptr ? cuda::kernel_name(kernel, a)
+                                                         : cuda::kernel_name(kernel);
+}
 
 /// What a product is told beside x, weights and out.
 struct GpuOptions {
@@ -81,7 +98,7 @@ GemmDescription description_of(const X& x, const PackedWeights& w, const GpuResu
     d.shared_x = x_rows == o.routing->rows && x_rows != d.m;
   }
   if (d.form == GemmForm::every_group) d.shared_x = cols_of(x) == w.cols();
-  if (o.kernel.m != 0) d.kernel = cuda::kernel_name(o.kernel);
+  if (o.kernel.m != 0) d.kernel = kernel_name_of(o.kernel);
   return d;
 }
 
@@ -285,6 +302,12 @@ inline std::string name_of(const Shape& s, std::int64_t m, std::uint64_t seed) {
 /// Those that can do products of depth k, and those that have another kernel if the next may start.
 inline std::vector<KernelConfig> all_tiles(std::int64_t k, bool swiglu = false) {
   std::vector<KernelConfig> tiles;
+  const cuda::Architecture& a = tested_architecture();
+  if (a.kernels.data() != cuda::kSm90Kernels) {
+    for (const KernelConfig& c : cuda::kernel_configs(a.kernels))
+      if (a.why_impossible({.k = k, .swiglu = swiglu}, c).empty()) tiles.push_back(c);
+    return tiles;
+  }
   for (const cuda::KernelConfig& c : cuda::kernel_configs(cuda::kSm90Kernels))
     if (cuda::is_possible({.k = k, .swiglu = swiglu}, c)) {
       tiles.push_back(c);
@@ -307,7 +330,7 @@ inline std::vector<KernelConfig> whole_tiles() {
 inline int stages(int early) { return early == 0 ? cuda::kAllStages : early; }
 
 inline std::string name_of(const KernelConfig& t) {
-  return t.m == 0 ? "the chosen kernel" : cuda::kernel_name(t);
+  return t.m == 0 ? "the chosen kernel" : kernel_name_of(t);
 }
 
 }  // namespace nvfp4::test

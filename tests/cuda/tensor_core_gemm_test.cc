@@ -109,6 +109,7 @@ TEST_F(CudaGemm, OfTwoPartsHasTheBitsOfOne) {
 
 /// So that SwiGLU, which has no tiles of 16 rows, has the bits of the product alone.
 TEST_F(CudaGemm, StripsOf16RowsGiveTheBitsOfThoseOf32) {
+  if (tests_others()) GTEST_SKIP() << "kernels of sm_90";
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   for (const std::int64_t k : {64, 1088, 1984}) {
     const Weights w(1, 520, k, GlobalScope::vector, seed);

@@ -56,6 +56,7 @@ std::vector<KernelConfig> helped_tiles(const Weights& w, std::int64_t rows) {
 }
 
 TEST_F(CudaGemm, HelpersAddTheirParts) {
+  if (tests_others()) GTEST_SKIP() << "stream-K, of sm_90";
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   Sums sums;
   int count = 0;
@@ -78,6 +79,7 @@ TEST_F(CudaGemm, HelpersAddTheirParts) {
 }
 
 TEST_F(CudaGemm, HelpersAddPartsOfQuantizedRows) {
+  if (tests_others()) GTEST_SKIP() << "stream-K, of sm_90";
   const std::uint64_t seed = 4 * fresh_seed() + 3;
   Sums sums;
   const Weights w(1, 4296, 2048, GlobalScope::tensor, seed);
@@ -89,6 +91,7 @@ TEST_F(CudaGemm, HelpersAddPartsOfQuantizedRows) {
 
 /// One product after the other has the same memory for its sums, and reads what the last wrote.
 TEST_F(CudaGemm, HelpersOfOneProductAfterTheOther) {
+  if (tests_others()) GTEST_SKIP() << "stream-K, of sm_90";
   constexpr std::int64_t kRowsOfX = 16, kSize = 3072;
   constexpr int kProducts = 4;
   const std::uint64_t seed = 10 * fresh_seed();
@@ -131,6 +134,7 @@ TEST_F(CudaGemm, HelpersOfOneProductAfterTheOther) {
 }
 
 TEST_F(CudaGemm, RefusesHelpWhereThereIsNone) {
+  if (tests_others()) GTEST_SKIP() << "stream-K, of sm_90";
   Sums sums;
   const Weights w(1, 640, 2048, GlobalScope::tensor, 2), odd(1, 640, 2064, GlobalScope::tensor, 2);
   Matrix x(DType::bf16, 40, 2064, kGpu), out(DType::bf16, 40, 640, kGpu);
@@ -171,6 +175,7 @@ TEST_F(CudaGemm, RefusesHelpWhereThereIsNone) {
 
 /// A layer hands its workspace to the product.
 TEST_F(CudaGemm, HelpersWorkForALayer) {
+  if (tests_others()) GTEST_SKIP() << "stream-K, of sm_90";
   constexpr std::int64_t kN = 5120, kK = 8192, kM = 64;
   const cuda::KernelProblem p = problem_of(kN, kK, kM);
   const KernelConfig tile = cuda::choose_kernel(p);

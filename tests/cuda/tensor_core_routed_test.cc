@@ -117,9 +117,10 @@ TEST_F(CudaGemm, RoutedIsRight) {
 
 std::vector<KernelConfig> routed_tiles(std::int64_t k, bool swiglu = false) {
   std::vector<KernelConfig> tiles;
-  for (const int rows : {32, 64, 128, 224})
-    if (cuda::is_possible({.k = k, .routed = true, .swiglu = swiglu}, {1, rows, 1}))
-      tiles.push_back({1, rows, 1});
+  const cuda::Architecture& a = tested_architecture();
+  for (const KernelConfig& t : cuda::kernel_configs(a.kernels))
+    if (a.why_impossible({.k = k, .routed = true, .swiglu = swiglu}, t).empty())
+      tiles.push_back(t);
   return tiles;
 }
 

@@ -109,11 +109,11 @@ TEST(GemmPlan, AKernelThatCannotDoTheProblemIsRefusedWithTheRule) {
 
 TEST(GemmPlan, AGpuWithoutKernelsIsRefusedByName) {
   try {
-    find_architecture({.major = 10, .minor = 0, .multiprocessors = 148});
+    find_architecture({.major = 7, .minor = 5, .multiprocessors = 40});
     FAIL();
   } catch (const UnsupportedError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("sm_100"));
-    EXPECT_THAT(e.what(), HasSubstr("sm90 only"));
+    EXPECT_THAT(e.what(), HasSubstr("sm_75"));
+    EXPECT_THAT(e.what(), HasSubstr("sm90, sm80 only"));
   }
 }
 
@@ -125,7 +125,7 @@ int launches = 0;
 
 const Architecture kArchitecture{
     .name = "sm70",
-    .major = 7,
+    .supports = [](const Capability& gpu) { return gpu.major == 7; },
     .kernels = kKernels,
     .choose =
         [](const KernelProblem& p) {

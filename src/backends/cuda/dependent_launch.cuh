@@ -26,7 +26,7 @@ void launch_dependent(const char* op, const Launch& where, void (*kernel)(Parame
   config.dynamicSmemBytes = where.shared_bytes;
   config.stream = where.stream;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = has_dependent_launch() ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...), op);
 }
 

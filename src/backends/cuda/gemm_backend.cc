@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 
 #include "backends/cuda/gemm/plan.h"
@@ -56,11 +57,22 @@ void require_limits(const GemmDescription& d, Device device) {
                       "{}: batch_invariant = true, must be false for routed: see grouped", kOp);
 }
 
+/// All, or the one that NVFP4_GEMM_ARCHITECTURE names, such as sm80 on a GPU of sm_90.
+std::span<const Architecture* const> usable_architectures() {
+  const char* const name = std::getenv("NVFP4_GEMM_ARCHITECTURE");
+  if (name == nullptr || *name == '\0') return architectures();
+  const auto found = std::ranges::find(architectures(), name, &Architecture::name);
+  require<ValueError>(found != architectures().end(),
+                      "NVFP4_GEMM_ARCHITECTURE = \"{}\" names no architecture", name);
+  return {std::to_address(found), 1};
+}
+
 /// Stream-K only where the caller has room for its sums.
 KernelPlan choose(const GemmDescription& d, const Capability& capability) {
   const KernelProblem problem = problem_of(d);
   if (!d.kernel.empty()) {
-    KernelPlan plan = plan_gemm(problem, capability, kernel_config(d.kernel));
+    const Architecture* const named[] = {&architecture_of(d.kernel)};
+    KernelPlan plan = plan_gemm(problem, capability, kernel_config(d.kernel), named);
     require<ValueError>(plan.workspace_bytes <= d.max_workspace_bytes,
                         "plan_gemm: kernel = '{}' needs {} bytes for its sums, max_workspace_bytes "
                         "= {} must be enough",
@@ -68,17 +80,18 @@ KernelPlan choose(const GemmDescription& d, const Capability& capability) {
     return plan;
   }
   if (d.max_workspace_bytes > 0) {
-    KernelPlan plan = plan_gemm(problem, capability, true);
+    KernelPlan plan = plan_gemm(problem, capability, true, usable_architectures());
     if (plan.workspace_bytes <= d.max_workspace_bytes) return plan;
   }
-  return plan_gemm(problem, capability, false);
+  return plan_gemm(problem, capability, false, usable_architectures());
 }
 
 /// What the cost model chooses, or the kernel that is named.
 KernelPlan choose(const GemmDescription& d, Device device) {
   const Capability capability{.major = compute_major(device),
+                              .minor = compute_minor(device),
                               .multiprocessors = multiprocessors(device)};
-  find_architecture(capability);
+  find_architecture(capability, usable_architectures());
   require_limits(d, device);
   return choose(d, capability);
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backends/cuda/gpu_targets.h"
 #include "core/device_memory.h"
 #include "core/require.h"
 
@@ -32,14 +33,14 @@ Current::~Current() {
 
 namespace {
 
+/// As the build system names them.
+constexpr std::string_view kGpuTargets = NVFP4_GPU_TARGETS;
+
 /// Looked at once: what the driver shows does not change.
 struct Gpu {
   DeviceInfo info;
-  int multiprocessors = 0, compute_major = 0, shared_bytes = 0;
+  int multiprocessors = 0, compute_major = 0, compute_minor = 0, shared_bytes = 0;
 };
-
-/// Compute capabilities that the build has machine code for (CMakeLists.txt: 90a, 100f, 120f).
-bool has_kernels(int major) { return major == 9 || major == 10 || major == 12; }
 
 struct Gpus {
   std::vector<Gpu> list;
@@ -62,13 +63,15 @@ const Gpus& gpus() {
       gpu.info.device = Device::cuda(i);
       gpu.info.name = properties.name;
       gpu.info.architecture = fmt::format("sm_{}{}", properties.major, properties.minor);
-      gpu.info.available = has_kernels(properties.major);
+      gpu.info.available = has_machine_code(kGpuTargets, properties.major, properties.minor);
       if (!gpu.info.available)
-        gpu.info.reason = fmt::format("{} is {}; there are kernels for sm_90, sm_100 and sm_120",
-                                      gpu.info.name, gpu.info.architecture);
+        gpu.info.reason =
+            fmt::format("{} is {}; this build has machine code for {} (NVFP4_CUDA_ARCHITECTURES)",
+                        gpu.info.name, gpu.info.architecture, kGpuTargets);
       gpu.multiprocessors = properties.multiProcessorCount;
       gpu.shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin);
       gpu.compute_major = properties.major;
+      gpu.compute_minor = properties.minor;
       found.list.push_back(gpu);
     }
     if (found.list.empty()) found.reason = "no CUDA device";
@@ -88,6 +91,14 @@ int shared_bytes(Device device) {
 }
 int compute_major(Device device) {
   return gpus().list.at(static_cast<std::size_t>(device.index)).compute_major;
+}
+int compute_minor(Device device) {
+  return gpus().list.at(static_cast<std::size_t>(device.index)).compute_minor;
+}
+bool has_dependent_launch() {
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  return compute_major(Device::cuda(device)) >= 9;
 }
 
 }  // namespace cuda

@@ -33,6 +33,9 @@ int multiprocessors(Device device);
 int shared_bytes(Device device);
 /// 9 of sm_90.
 int compute_major(Device device);
+int compute_minor(Device device);
+/// Whether kernels of a stream may overlap on the current device: programmatic dependent launch.
+bool has_dependent_launch();
 
 /// Throws UnsupportedError if the rows are too long or too many for the fused kernels.
 void require_row_size(std::int64_t rows, std::int64_t elements);

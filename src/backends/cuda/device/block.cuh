@@ -68,6 +68,16 @@ struct Block16Bit {
     return max(m & 0xFFFFu, m >> 16);
   }
 };
+/// Of the magnitudes as integers, which NaN are the largest of.
+struct MaxMagnitudes {
+  __device__ static std::uint32_t of(std::uint32_t a, std::uint32_t b) {
+    return __vmaxu2(a & 0x7FFF7FFFu, b & 0x7FFF7FFFu);
+  }
+};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 860
+using MaxBF16 = MaxMagnitudes;  // sm_86 is the first with the instruction
+using MaxFP16 = MaxMagnitudes;
+#else
 struct MaxBF16 {
   __device__ static std::uint32_t of(std::uint32_t a, std::uint32_t b) {
     asm("max.NaN.xorsign.abs.bf16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
@@ -80,6 +90,7 @@ struct MaxFP16 {
     return a;
   }
 };
+#endif
 template <>
 struct Block<DType::bf16> : Block16Bit<0x7F80u, MaxBF16> {
   __device__ float value(int i) const {

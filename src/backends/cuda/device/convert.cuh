@@ -11,13 +11,18 @@
 /// These files are compiled with -fmad=false: only what says fma is fused.
 namespace nvfp4::cuda {
 
-/// Nearest E4M3, saturating; x >= 0 or NaN. Source: PTX ISA, cvt.rn.satfinite.e4m3x2.f32.
+/// Nearest E4M3, saturating; x >= 0 or NaN. Source: PTX ISA, cvt.rn.satfinite.e4m3x2.f32, which
+/// sm_89 is the first to have.
 __device__ inline std::uint32_t e4m3_code(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+  return E4M3::from_float(x).bits;
+#else
   std::uint32_t bits;
   asm("{ .reg .b16 p; cvt.rn.satfinite.e4m3x2.f32 p, %1, %2; mov.b32 %0, {p, 0}; }"
       : "=r"(bits)
       : "f"(0.0f), "f"(x));
   return bits;
+#endif
 }
 __device__ inline std::uint8_t e4m3_bits(float x) {
   return static_cast<std::uint8_t>(e4m3_code(x));

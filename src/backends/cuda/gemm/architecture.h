@@ -24,7 +24,7 @@ struct PlanPart {
 
 struct Architecture {
   std::string_view name;  ///< its kernels' names start with it: "sm90"
-  int major;              ///< of the compute capability
+  bool (*supports)(const Capability& gpu);
   std::span<const KernelEntry> kernels;
   /// The rows in one part, or in two (the second has none then).
   std::array<PlanPart, 2> (*choose)(const KernelProblem& problem);
@@ -47,7 +47,7 @@ struct Architecture {
                                         const KernelConfig& kernel) = nullptr;
 };
 
-/// All that there are.
+/// All that there are; of those that support a GPU the first is taken.
 std::span<const Architecture* const> architectures();
 
 }  // namespace nvfp4::cuda

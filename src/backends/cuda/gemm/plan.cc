@@ -13,6 +13,7 @@ std::string_view mainloop_name(MainloopKind mainloop) {
     case MainloopKind::wgmma:
       return "wgmma";
     case MainloopKind::small_m:
+    case MainloopKind::mma:
       return "mma";
     case MainloopKind::routed:
       break;
@@ -89,7 +90,7 @@ const Architecture& find_architecture(const Capability& capability,
                                       std::span<const Architecture* const> among) {
   std::string names;
   for (const Architecture* a : among) {
-    if (a->major == capability.major) return *a;
+    if (a->supports(capability)) return *a;
     names += names.empty() ? "" : ", ";
     names += a->name;
   }
@@ -154,15 +155,23 @@ std::string kernel_name(const KernelConfig& kernel) {
 }
 
 KernelConfig kernel_config(std::string_view name, std::span<const Architecture* const> among) {
+  const Architecture& a = architecture_of(name, among);
+  KernelConfig kernel;
+  parse(name, a, kernel);
+  return kernel;
+}
+
+const Architecture& architecture_of(std::string_view kernel,
+                                    std::span<const Architecture* const> among) {
   for (const Architecture* a : among) {
-    KernelConfig kernel;
+    KernelConfig config;
     // Every kernel has one name.
-    if (parse(name, *a, kernel) && find_kernel(a->kernels, kernel) != nullptr &&
-        kernel_name(kernel, *a) == name)
-      return kernel;
+    if (parse(kernel, *a, config) && find_kernel(a->kernels, config) != nullptr &&
+        kernel_name(config, *a) == kernel)
+      return *a;
   }
   throw ValueError(fmt::format(
-      "gemm: kernel = \"{}\", must be the name of a kernel, such as \"{}\"", name,
+      "gemm: kernel = \"{}\", must be the name of a kernel, such as \"{}\"", kernel,
       among.empty() ? ""
                     : kernel_name(kernel_configs(among.front()->kernels).back(), *among.front())));
 }

@@ -46,6 +46,10 @@ std::string kernel_name(const KernelConfig& kernel);  ///< of the first architec
 KernelConfig kernel_config(std::string_view name,
                            std::span<const Architecture* const> among = architectures());
 
+/// The architecture whose name a kernel's starts with. Throws ValueError if there is none.
+const Architecture& architecture_of(std::string_view kernel,
+                                    std::span<const Architecture* const> among = architectures());
+
 /// A line for each part: rows, kernel, grid and the order of its sums; then the workspace.
 std::string describe(const KernelPlan& plan);
 

@@ -183,7 +183,8 @@ std::optional<KernelPlan> Tuner::find(std::span<const TuneEntry> among, const Ge
   const auto found = std::ranges::find(among, key_of(d), &TuneEntry::key);
   if (found == among.end()) return {};
   try {
-    KernelPlan plan = plan_of_parts(chosen.problem, target_.capability, found->parts);
+    const Architecture* const own[] = {chosen.architecture};
+    KernelPlan plan = plan_of_parts(chosen.problem, target_.capability, found->parts, own);
     if (plan.workspace_bytes <= d.max_workspace_bytes) return plan;
     note = fmt::format("its kernel needs {} bytes of workspace", plan.workspace_bytes);
   } catch (const Error& e) {  // the file is input, and may say anything
@@ -195,8 +196,9 @@ std::optional<KernelPlan> Tuner::find(std::span<const TuneEntry> among, const Ge
 std::vector<TunedPlan> Tuner::measure(const GemmDescription& d, const KernelPlan& chosen,
                                       const std::filesystem::path& file, const Prepare& prepare,
                                       std::string& note) {
+  const Architecture* const own[] = {chosen.architecture};
   std::vector<TunedPlan> plans =
-      cuda::tune(chosen, target_.capability, d.max_workspace_bytes, prepare(d));
+      cuda::tune(chosen, target_.capability, d.max_workspace_bytes, prepare(d), own);
   require<UnsupportedError>(!plans.empty(), "tune_gemm: no kernel of {} can be run",
                             chosen.architecture->name);
   const TuneEntry entry{key_of(d), parts_of(plans[0].plan), plans[0].microseconds};

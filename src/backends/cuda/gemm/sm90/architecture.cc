@@ -9,6 +9,9 @@
 namespace nvfp4::cuda {
 namespace {
 
+/// wgmma is in no other.
+bool supports(const Capability& gpu) { return gpu.major == 9; }
+
 int stage_k(const KernelConfig& kernel) {
   const int chunks = is_routed(kernel) ? 2 * small_m_k_parts(kernel) : box_chunks(kernel, kernel.m);
   return chunks * kTileCols;
@@ -45,7 +48,7 @@ std::string summation(const KernelProblem& problem, const KernelConfig& kernel) 
 extern const Architecture kSm90;
 const Architecture kSm90{
     .name = "sm90",
-    .major = 9,
+    .supports = supports,
     .kernels = kSm90Kernels,
     .choose = choose_kernels,
     .why_impossible = why_impossible,

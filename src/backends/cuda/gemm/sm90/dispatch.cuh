@@ -1,53 +1,15 @@
 #pragma once
 
-#include <atomic>
 #include <iterator>
 #include <utility>
 
+#include "backends/cuda/gemm/launch_kernel.cuh"
 #include "backends/cuda/gemm/sm90/routed_kernel.cuh"
 #include "backends/cuda/gemm/sm90/small_m_kernel.cuh"
 #include "backends/cuda/gemm/sm90/tensor_maps.h"
 #include "backends/cuda/gemm/sm90/wgmma_kernel.cuh"
-#include "backends/cuda/runtime.h"
 
 namespace nvfp4::cuda {
-
-/// Asks for the shared memory of a kernel, once on each device.
-template <class Config, auto* kernel>
-void prepare() {
-  constexpr int kMostDevices = 64;
-  static std::atomic<bool> done[kMostDevices];
-  int device = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  if (device < kMostDevices && done[device].load(std::memory_order_relaxed)) return;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             Config::kSharedBytes),
-        "gemm: shared memory of the kernel");
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100),
-        "gemm: shared memory of the kernel");
-  if (device < kMostDevices) done[device].store(true, std::memory_order_relaxed);
-}
-
-/// The tensor maps of the kernel, then p.
-template <class Config, auto* kernel, class... Maps>
-void launch_kernel(const GemmArguments& p, int blocks, int shared_bytes, cudaStream_t stream,
-                   const Maps&... maps) {
-  prepare<Config, kernel>();
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(Config::kThreads);
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-  config.stream = stream;
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = static_cast<unsigned>(p.split_k);
-  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-  config.attrs = attributes;
-  config.numAttrs = p.split_k > 1 ? 2 : 1;
-  check(cudaLaunchKernelEx(&config, kernel, maps..., p), "gemm: kernel launch");
-}
 
 template <DType kType, bool kSwiglu, int kTileN>
 void launch_routed(const GemmArguments& p, int blocks, cudaStream_t stream) {

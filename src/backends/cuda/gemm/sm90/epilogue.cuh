@@ -1,11 +1,7 @@
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include "backends/cuda/gemm/arguments.h"
-#include "backends/cuda/gemm/sm90/dequantize_fragments.cuh"
-#include "backends/cuda/gemm/sm90/tile_scheduler.cuh"
+#include "backends/cuda/gemm/epilogue_values.cuh"
+#include "backends/cuda/gemm/sm90/kernels.h"
 #include "backends/cuda/ptx/ptx.cuh"
 
 /// Sums -> out: factors and bias in FP32, one rounding.
@@ -27,34 +23,6 @@ __device__ __forceinline__ int row_tile_of(const WorkTile& work, int group) {
   return work.n_tile * Config::kNGroups + (Config::kNGroups > 1 ? group : 0);
 }
 
-/// What the sums of a row of W are multiplied by, beside the global scale of x, and what is added.
-struct LinearCombination {
-  float factor, bias;
-
-  LinearCombination() = default;
-  __device__ __forceinline__ LinearCombination(const GemmArguments& p, float alpha, float w_global,
-                                               float bias)
-      : factor(kFragmentUnit * p.factor * alpha * w_global), bias(bias) {}
-  __device__ __forceinline__ LinearCombination(const GemmArguments& p, int group, int row)
-      : LinearCombination(p, p.alpha == nullptr ? 1.0f : __ldg(p.alpha + group),
-                          __ldg(p.w_global + (p.w_global_per_row ? row_of(p, group, row) : group)),
-                          p.bias == nullptr ? 0.0f : __ldg(p.bias + row_of(p, group, row))) {}
-  __device__ __forceinline__ float operator()(float sum, float x_global) const {
-    return __fmaf_rn(sum, factor * x_global, bias);
-  }
-
- private:
-  __device__ __forceinline__ static std::int64_t row_of(const GemmArguments& p, int group,
-                                                        int row) {
-    return static_cast<std::int64_t>(group) * p.n + row;
-  }
-};
-
-/// The global scale of x for a row of x.
-__device__ __forceinline__ float x_global_of(const GemmArguments& p, int token) {
-  return p.x_global == nullptr ? 1.0f : __ldg(p.x_global + (p.x_global_per_row ? token : 0));
-}
-
 /// Brings what LinearCombination reads for a row into the L1 cache, where it is when the sums are
 /// done. (A prefetch into L1 is no instruction on Hopper.)
 class PrefetchedFactors {
@@ -69,60 +37,6 @@ class PrefetchedFactors {
  private:
   LinearCombination kept_;
 };
-
-__device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const std::uint32_t*>(&v);
-}
-__device__ __forceinline__ std::uint32_t pack_f16(float low, float high) {
-  const __half2 v = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const std::uint32_t*>(&v);
-}
-
-/// Of four neighbouring rows; what is past the last one is not used.
-__device__ __forceinline__ void combinations_of_four(const GemmArguments& p, int group, int row,
-                                                     LinearCombination (&finish)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) finish[i] = LinearCombination(p, group, min(row + i, p.n - 1));
-}
-
-/// The first `count` of four values, rounded, to element `at` of out; `all`: there are four.
-__device__ __forceinline__ void store_values_of_four(const GemmArguments& p, std::int64_t at,
-                                                     const float (&v)[4], bool all, int count) {
-  if (p.wide_stores && all) {
-    if (p.out_type == DType::f32)
-      *reinterpret_cast<float4*>(static_cast<float*>(p.out) + at) = {v[0], v[1], v[2], v[3]};
-    else if (p.out_type == DType::bf16)
-      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(p.out) + at) = {pack_bf16(v[0], v[1]),
-                                                                            pack_bf16(v[2], v[3])};
-    else
-      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(p.out) + at) = {pack_f16(v[0], v[1]),
-                                                                            pack_f16(v[2], v[3])};
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (i >= count) break;
-    if (p.out_type == DType::f32)
-      static_cast<float*>(p.out)[at + i] = v[i];
-    else
-      static_cast<std::uint16_t*>(p.out)[at + i] = static_cast<std::uint16_t>(
-          p.out_type == DType::bf16 ? pack_bf16(v[i], 0) : pack_f16(v[i], 0));
-  }
-}
-
-/// Four neighbouring rows of W, one row of x.
-__device__ __forceinline__ void store_four(const GemmArguments& p, const WorkTile& work, int token,
-                                           int row, float4 sum,
-                                           const LinearCombination (&finish)[4]) {
-  const float x = x_global_of(p, token);
-  float v[4] = {sum.x, sum.y, sum.z, sum.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) v[i] = finish[i](v[i], x);
-  store_values_of_four(
-      p, token * p.out_stride + static_cast<std::int64_t>(work.group) * p.out_group_cols + row, v,
-      row + 4 <= p.n, p.n - row);
-}
 
 /// Whole sums in registers -> FP32 or rows that do not allow wide stores: through shared memory,
 /// half a slab of rows of x at a time, so that a warp writes rows of out. `store` gets four sums of

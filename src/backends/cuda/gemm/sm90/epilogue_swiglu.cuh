@@ -1,10 +1,7 @@
 #pragma once
 
-#include "backends/cuda/device/encode.cuh"
-#include "backends/cuda/device/row.cuh"
-#include "backends/cuda/device/swiglu.cuh"
-#include "backends/cuda/gemm/fragment_layout.h"
 #include "backends/cuda/gemm/sm90/epilogue.cuh"
+#include "backends/cuda/gemm/swiglu_values.cuh"
 
 /// Sums of gate and up -> SwiGLU, stored or quantized: the bits of the operations one after the
 /// other (FP32 sums, swiglu_into() or swiglu_quantize_into()).
@@ -12,57 +9,6 @@ namespace nvfp4::cuda {
 
 /// Floats between the tokens of a slab of 32 outputs: no two lanes of a warp in one bank.
 inline constexpr int kSwigluStride = 36;
-
-/// Of one output: its gate and its up.
-struct SwigluCombination {
-  LinearCombination gate, up;
-
-  SwigluCombination() = default;
-  /// `packed`: the row of gate as the weights are packed.
-  __device__ __forceinline__ SwigluCombination(const GemmArguments& p, int group, int packed) {
-    const auto row = [&](int of) {
-      return static_cast<int>(gate_up_row(min(of, p.n - 1), p.n / 2, p.interleave));
-    };
-    gate = LinearCombination(p, group, row(packed));
-    up = LinearCombination(p, group, row(packed + 8));
-  }
-  __device__ __forceinline__ float operator()(const GemmArguments& p, float gate_sum, float up_sum,
-                                              float x_global) const {
-    return swiglu_one(gate(gate_sum, x_global), up(up_sum, x_global), p.limit);
-  }
-};
-
-/// A block of 16 outputs of a row of x.
-__device__ __forceinline__ void quantize_block(const GemmArguments& p, int token, int column,
-                                               const float (&v)[16]) {
-  const BlockMaximum maximum = maximum_of(v);
-  const Encoder encoder(p.out_globals.of(token).divisor);
-  const std::uint32_t code = encoder.scale_code(maximum.amax);
-  const std::int64_t blocks = p.n / 32, block = column / 16;
-  reinterpret_cast<uint2*>(p.codes)[token * blocks + block] = encoder(v, code, maximum.has_nan);
-  p.scales[scale_offset_of(p.scale_layout, token, block, p.m_total, blocks)] =
-      static_cast<std::uint8_t>(code);
-}
-
-/// Four neighbouring outputs of a row of x.
-__device__ __forceinline__ void store_outputs(const GemmArguments& p, int token, int column,
-                                              const float (&v)[4]) {
-  store_values_of_four(p, token * p.out_stride + column, v, true, 4);
-}
-/// The same, quantized or not, of those that are `inside`. All lanes of a warp come here together:
-/// with a part of them the compiler would take what follows for different from lane to lane.
-__device__ __forceinline__ void finish_outputs(const GemmArguments& p, int token, int column,
-                                               const float (&v)[4], bool inside) {
-  if (p.codes == nullptr) {
-    if (inside) store_outputs(p, token, column, v);
-    return;
-  }
-  const int lane = static_cast<int>(threadIdx.x) % 32, first = lane & ~3;
-  float block[16];
-#pragma unroll
-  for (int i = 0; i < 16; ++i) block[i] = __shfl_sync(~0u, v[i % 4], first + i / 4);
-  if (inside && lane == first) quantize_block(p, token, column, block);
-}
 
 /// Whole sums in registers: SwiGLU there, then through shared memory, so that four threads have a
 /// block of 16 and a warp writes rows of out.

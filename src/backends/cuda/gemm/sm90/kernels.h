@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backends/cuda/gemm/kernel_config.h"
+#include "backends/cuda/gemm/m_shapes.h"
 #include "nvfp4/layout.h"
 
 /// The kernels of sm_90, and what follows from a tile. Host and device.
@@ -123,33 +124,6 @@ constexpr bool is_single_tile(const KernelConfig& t) {
   return k_groups(t) > 1 || (t.m == 64 && leaves_room(t));
 }
 
-/// How many rows of x a tile can multiply: the least of these that is enough, in order, 0 behind
-/// the last. Each is a loop of its own, and ptxas gives every one registers of its own: there is
-/// room for 336 rows together, with three warpgroups for some 104, else it serializes the products.
-struct MShapes {
-  static constexpr int kMost = 4;
-  int of[kMost];
-  NVFP4_HD constexpr int operator[](int i) const { return of[i]; }
-  NVFP4_HD constexpr int count() const {
-    int n = 0;
-    while (n < kMost && of[n] > 0) ++n;
-    return n;
-  }
-  /// What is multiplied of a tile that has `rows`.
-  NVFP4_HD constexpr int enough_for(int rows) const {
-    int last = 0;
-    for (int i = 0; i < kMost; ++i) {
-      if (of[i] >= rows) return of[i];
-      last = of[i] > 0 ? of[i] : last;
-    }
-    return last;
-  }
-  /// The rows of a group are shared out to as few tiles as there can be: so many to each, of as few
-  /// that are multiplied as there can be, and to the last what is left.
-  NVFP4_HD constexpr int rows_of_tile(int rows, int tiles) const {
-    return of[1] == 0 ? of[0] : enough_for(1 + (rows - 1) / tiles);
-  }
-};
 constexpr MShapes m_shapes(const KernelConfig& t) {
   if (t.n == 192 && !is_single_tile(t)) {
     if (t.m == 48) return {{32, 48}};

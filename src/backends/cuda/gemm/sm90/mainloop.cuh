@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "backends/cuda/gemm/sm90/dequantize_fragments.cuh"
+#include "backends/cuda/gemm/dequantize_fragments.cuh"
 #include "backends/cuda/gemm/sm90/pipeline.cuh"
 #include "backends/cuda/gemm/sm90/stream_k.cuh"
 #include "backends/cuda/gemm/sm90/wgmma_config.cuh"

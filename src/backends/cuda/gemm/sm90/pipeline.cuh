@@ -4,7 +4,7 @@
 
 #include "backends/cuda/gemm/arguments.h"
 #include "backends/cuda/gemm/fragment_layout.h"
-#include "backends/cuda/gemm/sm90/tile_scheduler.cuh"
+#include "backends/cuda/gemm/tile_scheduler.cuh"
 #include "backends/cuda/ptx/ptx.cuh"
 
 /// The ring of stages between the producer and the warpgroups that multiply: a full and an empty

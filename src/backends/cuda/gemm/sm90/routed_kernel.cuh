@@ -2,8 +2,9 @@
 
 #include "backends/cuda/device/routing.cuh"
 #include "backends/cuda/gemm/arguments.h"
-#include "backends/cuda/gemm/sm90/dequantize_fragments.cuh"
+#include "backends/cuda/gemm/dequantize_fragments.cuh"
 #include "backends/cuda/gemm/sm90/epilogue_small_m.cuh"
+#include "backends/cuda/gemm/sm90/kernels.h"
 #include "backends/cuda/ptx/ptx.cuh"
 #include "backends/moe_job.h"
 

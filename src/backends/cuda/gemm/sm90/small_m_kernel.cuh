@@ -3,10 +3,11 @@
 #include <type_traits>
 
 #include "backends/cuda/gemm/arguments.h"
+#include "backends/cuda/gemm/dequantize_fragments.cuh"
 #include "backends/cuda/gemm/fragment_layout.h"
-#include "backends/cuda/gemm/sm90/dequantize_fragments.cuh"
 #include "backends/cuda/gemm/sm90/epilogue_small_m.cuh"
-#include "backends/cuda/gemm/sm90/tile_scheduler.cuh"
+#include "backends/cuda/gemm/sm90/kernels.h"
+#include "backends/cuda/gemm/tile_scheduler.cuh"
 #include "backends/cuda/ptx/ptx.cuh"
 
 /// outᵀ = W · xᵀ of few rows of x by mma.sync: a warp has a strip of 16 rows of W and a part of

@@ -3,7 +3,7 @@
 #include "backends/cuda/gemm/arguments.h"
 #include "backends/cuda/gemm/sm90/kernels.h"
 #include "backends/cuda/gemm/sm90/pipeline.cuh"
-#include "backends/cuda/gemm/sm90/tile_scheduler.cuh"
+#include "backends/cuda/gemm/tile_scheduler.cuh"
 #include "backends/cuda/ptx/ptx.cuh"
 
 /// Stream-K: blocks of multiprocessors that would have no tile take a slice from the end of K of

@@ -5,7 +5,7 @@
 #include "backends/cuda/gemm/sm90/epilogue_split_k.cuh"
 #include "backends/cuda/gemm/sm90/kernels.h"
 #include "backends/cuda/gemm/sm90/stream_k.cuh"
-#include "backends/cuda/gemm/sm90/tile_scheduler.cuh"
+#include "backends/cuda/gemm/tile_scheduler.cuh"
 #include "nvfp4/layout.h"
 
 /// What wgmma_gemm_kernel knows when it is compiled: tile, warpgroups, stages, shared memory.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "backends/cuda/gemm/arguments.h"
-#include "backends/cuda/gemm/sm90/kernels.h"
+#include "backends/cuda/gemm/m_shapes.h"
 #include "backends/moe_job.h"
 
 /// Which tiles a block works on, in which order.

@@ -1,0 +1,47 @@
+#include "backends/cuda/gemm/architecture.h"
+
+#include <fmt/format.h>
+
+#include "backends/cuda/gemm/sm80/cost_model.h"
+#include "backends/cuda/gemm/sm80/launch.h"
+
+namespace nvfp4::cuda {
+namespace {
+
+bool supports(const Capability& gpu) { return gpu.major >= 8; }
+
+std::array<PlanPart, 2> choose(const KernelProblem& problem) {
+  return {{{problem.m, sm80::choose_kernel(problem)}, {}}};
+}
+
+int stage_k(const KernelConfig& kernel) { return sm80::warps_of(kernel).k * kTileCols; }
+
+std::int64_t no_workspace(const KernelProblem&, const KernelConfig&) { return 0; }
+
+std::string summation(const KernelProblem&, const KernelConfig& kernel) {
+  const int parts = sm80::warps_of(kernel).k;
+  return parts == 1 ? "K in order"
+                    : fmt::format("K in {} interleaved parts, added in order", parts);
+}
+
+}  // namespace
+
+extern const Architecture kSm80;
+const Architecture kSm80{
+    .name = "sm80",
+    .supports = supports,
+    .kernels = sm80::kKernels,
+    .choose = choose,
+    .why_impossible = sm80::why_impossible,
+    .stage_k = stage_k,
+    .grid = sm80::block_count,
+    .workspace_bytes = no_workspace,
+    .summation = summation,
+#ifdef NVFP4_WITH_CUDA
+    .launch = sm80::launch,
+#else
+    .launch = nullptr,
+#endif
+};
+
+}  // namespace nvfp4::cuda

@@ -1,0 +1,11 @@
+#include "backends/cuda/gemm/sm80/dispatch.cuh"
+#include "backends/cuda/gemm/sm80/launchers.h"
+
+namespace nvfp4::cuda::sm80 {
+
+void gemm_bf16(const KernelConfig& kernel, const GemmArguments& p, int blocks,
+               cudaStream_t stream) {
+  dispatch<DType::bf16, false>(kernel, p, blocks, stream);
+}
+
+}  // namespace nvfp4::cuda::sm80

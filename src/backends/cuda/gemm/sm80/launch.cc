@@ -1,0 +1,36 @@
+#include "backends/cuda/gemm/sm80/launch.h"
+
+#include "backends/cuda/gemm/make_arguments.h"
+#include "backends/cuda/gemm/sm80/cost_model.h"
+#include "backends/cuda/gemm/sm80/launchers.h"
+#include "backends/cuda/runtime.h"
+#include "core/require.h"
+
+namespace nvfp4::cuda::sm80 {
+namespace {
+
+Launcher* launcher(DType type, bool swiglu) {
+  if (swiglu) return type == DType::bf16 ? gemm_bf16_swiglu : gemm_f16_swiglu;
+  return type == DType::bf16 ? gemm_bf16 : gemm_f16;
+}
+
+}  // namespace
+
+void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte>) {
+  GemmArguments p = arguments_of(job);
+  KernelProblem problem = plan.problem;
+  // A plan is also for fewer rows than it was made for.
+  problem.groups = problem.routed ? p.m_total : p.groups;
+  problem.m = problem.routed ? 1 : job.x.rows;
+  p.m_end = static_cast<int>(problem.m);
+  const KernelConfig& kernel = plan.parts[0].kernel;
+  const std::int64_t blocks = block_count(problem, kernel);
+  require<UnsupportedError>(
+      blocks < std::int64_t{1} << 31,
+      "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", problem.groups,
+      problem.m, problem.n, blocks);
+  if (blocks == 0) return;
+  launcher(job.x.dtype, problem.swiglu)(kernel, p, static_cast<int>(blocks), stream_of(job.stream));
+}
+
+}  // namespace nvfp4::cuda::sm80

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "backends/cuda/gemm/arguments.h"
+
+/// The kernels; each set is in the .cu of its name, since they take long to compile.
+namespace nvfp4::cuda::sm80 {
+
+using Launcher = void(const KernelConfig& kernel, const GemmArguments& p, int blocks,
+                      cudaStream_t stream);
+
+Launcher gemm_bf16, gemm_f16;
+/// With SwiGLU as their epilogue.
+Launcher gemm_bf16_swiglu, gemm_f16_swiglu;
+
+}  // namespace nvfp4::cuda::sm80

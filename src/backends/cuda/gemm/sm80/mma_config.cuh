@@ -1,0 +1,45 @@
+#pragma once
+
+#include "backends/cuda/gemm/sm80/kernels.h"
+#include "backends/cuda/gemm/tile_scheduler.cuh"
+#include "nvfp4/matrix.h"
+
+namespace nvfp4::cuda::sm80 {
+
+/// What a block keeps in shared memory beside its stages.
+template <int kTileN, int kTileM>
+struct MmaState {
+  TileSchedulerState scheduler;
+  float w_global[kTileN], bias[kTileN], x_global[kTileM], alpha;
+};
+
+/// A kernel of the list as a type.
+template <DType kTypeOf, int kIndex, bool kSwigluOf>
+struct MmaConfig {
+  static constexpr DType kType = kTypeOf;
+  static constexpr bool kSwiglu = kSwigluOf;
+  static constexpr KernelConfig kTile{kKernels[kIndex].m, kKernels[kIndex].n, 1};
+  static constexpr Warps kWarps = warps_of(kTile);
+  static constexpr bool kRouted = is_routed(kTile);
+  static constexpr int kTileM = kTile.m, kTileN = kTile.n, kParts = kWarps.k;
+  static constexpr int kThreads = threads(kTile), kStages = kWarps.stages, kBlocks = kWarps.blocks;
+  static constexpr int kStrips = kTileN / 16, kWarpStrips = kStrips / kWarps.n;
+  /// Rows of x, eight at a time, that a warp multiplies; up to eight the columns of mma.sync that
+  /// are too many have rows that are there again.
+  static constexpr int kOctets = (kTileM < 8 ? 8 : kTileM) / 8 / kWarps.m;
+  static constexpr int kSets = sum_sets(kTile);
+  static constexpr int kXBytes = x_stage_bytes(kTile), kWBytes = w_stage_bytes(kTile);
+  static constexpr int kStageBytes = kXBytes + kWBytes, kRingBytes = ring_bytes(kTile);
+  static constexpr int kSlabRows = slab_rows(kTile), kSumStride = sum_stride(kTile);
+  static constexpr bool kBringsFactors = brings_factors(kTile);
+  using State = MmaState<kTileN, kTileM>;
+  static constexpr int kStateOffset = state_offset(kTile);
+  static constexpr int kSharedBytes = kStateOffset + static_cast<int>(sizeof(State));
+  // What the tile scheduler asks.
+  static constexpr MShapes kMShapes{{kTileM}};
+  static constexpr int kShapes = 1;
+  static_assert(kThreads >= 256 && kSharedBytes <= 99 * 1024);
+  static_assert(kWarpStrips * kWarps.n == kStrips && kOctets >= 1);
+};
+
+}  // namespace nvfp4::cuda::sm80

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string_view>
+
+/// Which GPUs run the machine code of a build.
+namespace nvfp4::cuda {
+
+/// Whether machine code for one of `targets`, "80,90a,100f", runs on compute capability
+/// major.minor: that for 80 on all 8.x from 8.0 on, for 90a on 9.0 alone, for 100f on 10.x (source:
+/// CUDA C++ Programming Guide, "Compute Capabilities", binary and family-specific compatibility).
+constexpr bool has_machine_code(std::string_view targets, int major, int minor) {
+  while (!targets.empty()) {
+    const std::size_t comma = targets.find(',');
+    const std::string_view target = targets.substr(0, comma);
+    targets.remove_prefix(comma == std::string_view::npos ? targets.size() : comma + 1);
+    int number = 0;
+    for (const char c : target)
+      if (c >= '0' && c <= '9') number = 10 * number + (c - '0');
+    const bool exact = target.ends_with('a');
+    if (number / 10 == major && (exact ? number % 10 == minor : number % 10 <= minor)) return true;
+  }
+  return false;
+}
+
+}  // namespace nvfp4::cuda
