@@ -16,8 +16,8 @@
 #include "nvfp4/quantize.h"
 #include "nvfp4/scheme.h"
 
-/// Products with NVFP4 weights, out = x · Wᵀ, W [N, K], on the CPU and on GPUs (from sm_80 on): pack the
-/// weights once, plan a product of some shape, run the plan as often as wanted.
+/// Products with NVFP4 weights, out = x · Wᵀ, W [N, K], on the CPU and on GPUs (from sm_80 on):
+/// pack the weights once, plan a product of some shape, run the plan as often as wanted.
 ///
 ///     PackedWeights w = pack_weights(q.view(), {.device = Device::cuda()});
 ///     GemmPlan plan = plan_gemm(w, {.m = 16, .out = DType::bf16});

@@ -15,11 +15,11 @@
 /// Linear layers with NVFP4 weights: y = x · Wᵀ + bias. They hold their weights packed, as the
 /// device wants them, are cheap to copy and never change; calls from many threads are fine.
 ///
-/// On a GPU (from sm_80 on) calls enqueue work on their stream and return; x, out and all that a call reads
-/// lie there, x in BF16 or FP16 (W4A16), aligned as gemm() wants it. Calls of one layer share
-/// memory: on several streams, the caller must keep them from overlapping. With max_tokens they
-/// allocate nothing and can be captured in a graph; without, a larger input than any before takes
-/// memory, which waits for the device and must not happen in a capture, and graphs that were
+/// On a GPU (from sm_80 on) calls enqueue work on their stream and return; x, out and all that a
+/// call reads lie there, x in BF16 or FP16 (W4A16), aligned as gemm() wants it. Calls of one layer
+/// share memory: on several streams, the caller must keep them from overlapping. With max_tokens
+/// they allocate nothing and can be captured in a graph; without, a larger input than any before
+/// takes memory, which waits for the device and must not happen in a capture, and graphs that were
 /// captured before it are void.
 ///
 /// In scheme nvfp4 (W4A4) the input is quantized along its rows, or comes as a QuantizedActivation

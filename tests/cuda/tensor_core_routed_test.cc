@@ -119,8 +119,7 @@ std::vector<KernelConfig> routed_tiles(std::int64_t k, bool swiglu = false) {
   std::vector<KernelConfig> tiles;
   const cuda::Architecture& a = tested_architecture();
   for (const KernelConfig& t : cuda::kernel_configs(a.kernels))
-    if (a.why_impossible({.k = k, .routed = true, .swiglu = swiglu}, t).empty())
-      tiles.push_back(t);
+    if (a.why_impossible({.k = k, .routed = true, .swiglu = swiglu}, t).empty()) tiles.push_back(t);
   return tiles;
 }
 
