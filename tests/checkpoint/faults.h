@@ -272,6 +272,18 @@ inline const std::map<std::string, Plant>& plants() {
          b.edit([](LoadedFolder& f) { f.config["model_type"] = "mamba2"; });
          b.options.loader = "transformers";
        }},
+      {"names-differ",
+       [](Bed& b) {
+         b.only("model.layers.0.mlp.up_proj", {64, 64}, {}, "compressed-tensors");
+         const auto tower = random_tensor("visual.proj.weight", {64, 64});
+         b.edit_source([&](LoadedFolder& f) { f.shards.begin()->second.push_back(tower); });
+         b.edit([&](LoadedFolder& f) {
+           f.shards.begin()->second.push_back(tower);
+           f.config["model_type"] = "qwen2_5_vl";
+           f.quantization()["ignore"] = {"visual.proj", "lm_head"};
+         });
+         b.options.loader = "transformers";
+       }},
       {"vocabulary-quantized",
        [](Bed& b) {
          b.only("lm_head", {96, 64}, {}, "compressed-tensors");

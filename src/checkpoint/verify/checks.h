@@ -101,6 +101,8 @@ void check_globals(const Subject& subject, Findings& findings);
 void check_loaders(const Subject& subject, Findings& findings);
 /// What transformers makes of a compressed-tensors checkpoint.
 void check_transformers(const Subject& subject, Findings& findings);
+/// Whether the configuration's lists fit the names that it gives to modules.
+void check_transformers_lists(const Subject& subject, Findings& findings);
 /// The global and input scales of one weight; counts input scales of exactly 1.
 void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defaults);
 /// Reads every block scale but those of `defective` tensors.

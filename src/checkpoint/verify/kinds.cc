@@ -163,6 +163,11 @@ constexpr FindingKind kKinds[] = {
      "a quantized layer whose plain weight the model's own initialization in transformers asks for",
      "it stops: 'Linear' object has no attribute 'weight'",
      "keep these layers: --ignore, or nvfp4 convert --to bf16"},
+    {"names-differ", error,
+     "a list of the configuration names a module as the checkpoint does, and transformers calls it "
+     "otherwise",
+     "it takes a plain layer for a quantized one, or the reverse",
+     "nvfp4 repair rebuilds the list, or write the entry that the finding names"},
     {"vocabulary-quantized", error,
      "a matrix of the vocabulary is quantized that transformers holds as an embedding or ties to "
      "one",

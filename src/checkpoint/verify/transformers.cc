@@ -130,6 +130,7 @@ class TransformersCheck {
 
 void check_transformers(const Subject& subject, Findings& findings) {
   TransformersCheck(subject, findings).run();
+  check_transformers_lists(subject, findings);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -1,0 +1,81 @@
+#include "checkpoint/families/transformers_names.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <span>
+
+#include "checkpoint/families/transformers_names_table.h"
+#include "checkpoint/match/pattern.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using Parts = std::vector<std::string_view>;
+
+Parts split(std::string_view name) { return name.empty() ? Parts() : split_name(name); }
+
+bool is_number(std::string_view p) {
+  return !p.empty() && p.find_first_not_of("0123456789") == p.npos;
+}
+
+bool is_like(std::string_view pattern, std::string_view part) {
+  return pattern == part || (pattern == "#" && is_number(part));
+}
+
+/// Whether a name has these parts, from its beginning on.
+bool starts_with(const Parts& name, const Parts& start) {
+  return start.size() <= name.size() &&
+         std::equal(start.begin(), start.end(), name.begin(), is_like);
+}
+
+bool ends_with(const Parts& name, const Parts& end) {
+  return end.size() <= name.size() && std::equal(end.rbegin(), end.rend(), name.rbegin(), is_like);
+}
+
+std::string_view words_of(std::span<const RenamedModules> table, std::string_view model_type) {
+  const std::string type = fmt::format(" {} ", model_type);
+  for (const RenamedModules& entry : table)
+    if (entry.model_types.find(type) != entry.model_types.npos) return entry.rules;
+  return {};
+}
+
+}  // namespace
+
+TransformersNames::TransformersNames(std::string_view model_type) {
+  if (const auto rules = words_of(kRenamedModules, model_type); !rules.empty())
+    for (const std::string_view rule : split_name(rules, ' ')) {
+      const std::size_t arrow = rule.find('>');
+      rules_.push_back({split(rule.substr(0, arrow)), split(rule.substr(arrow + 1))});
+    }
+  if (const auto ends = words_of(kUnlikeLinear, model_type); !ends.empty())
+    for (const std::string_view end : split_name(ends, ' ')) unlike_.push_back(split(end));
+}
+
+std::string TransformersNames::name_of(std::string_view module) const {
+  const Parts parts = split_name(module);
+  const Rule* best = nullptr;
+  std::size_t renamed = 0;  // parts of the longest new beginning: the checkpoint has new names
+  for (const Rule& rule : rules_) {
+    if (starts_with(parts, rule.new_start)) renamed = std::max(renamed, rule.new_start.size());
+    if (!starts_with(parts, rule.old_start)) continue;
+    if (best == nullptr || best->old_start.size() < rule.old_start.size()) best = &rule;
+  }
+  if (best == nullptr || renamed > best->old_start.size()) return std::string(module);
+  Parts numbers, out;
+  for (std::size_t i = 0; i < best->old_start.size(); ++i)
+    if (best->old_start[i] == "#") numbers.push_back(parts[i]);
+  auto number = numbers.begin();
+  for (const std::string_view part : best->new_start)
+    out.push_back(part == "#" && number != numbers.end() ? *number++ : part);
+  out.insert(out.end(), parts.begin() + static_cast<std::ptrdiff_t>(best->old_start.size()),
+             parts.end());
+  return fmt::format("{}", fmt::join(out, "."));
+}
+
+bool TransformersNames::unlike_linear(std::string_view module) const {
+  const Parts parts = split_name(module);
+  return std::ranges::any_of(unlike_, [&](const Parts& end) { return ends_with(parts, end); });
+}
+
+}  // namespace nvfp4::checkpoint
