@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <vector>
+#include <map>
 
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/posix_file.h"
@@ -85,9 +85,26 @@ std::uint64_t carry_file(const fs::path& from, const fs::path& to) {
   return offset;
 }
 
-void sync_file(const fs::path& file) {
-  const Descriptor fd = open_to_read(file);
-  if (::fsync(fd.get()) != 0) throw_io_error(file, "sync", errno);
+std::size_t sync_files(const fs::path& folder, const std::vector<fs::path>& files) {
+  constexpr std::size_t kOneByOne = 64;
+  // More than the one file system only if something is mounted below the folder.
+  std::map<dev_t, fs::path> systems;
+  for (const fs::path& file : files) {
+    const fs::path path = folder / file;
+    struct stat status {};
+    if (files.size() > kOneByOne) {
+      if (::stat(path.c_str(), &status) != 0) throw_io_error(path, "sync", errno);
+      systems.try_emplace(status.st_dev, path);
+      continue;
+    }
+    const Descriptor fd = open_to_read(path);
+    if (::fsync(fd.get()) != 0) throw_io_error(path, "sync", errno);
+  }
+  for (const auto& [device, path] : systems) {
+    const Descriptor fd = open_to_read(path);
+    if (::syncfs(fd.get()) != 0) throw_io_error(path, "sync the file system of", errno);
+  }
+  return files.size() > kOneByOne ? systems.size() : files.size();
 }
 
 void sync_folder(const fs::path& folder) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace nvfp4::checkpoint {
 
@@ -17,11 +18,13 @@ std::string read_model_text(const std::filesystem::path& path);
 std::uint64_t fingerprint(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325u);
 
 /// Copies through "<to>.partial" and a rename, so that `to` is whole or absent, and returns the
-/// number of bytes; durable after sync_file() and sync_folder(). Throws IoError.
+/// number of bytes; durable after sync_files() and sync_folder(). Throws IoError.
 std::uint64_t carry_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Makes a file's content durable. Throws IoError.
-void sync_file(const std::filesystem::path& file);
+/// Makes the content of files below a folder durable: few of them one by one, many by syncing their
+/// file systems. Returns how often it waited for that. Throws IoError.
+std::size_t sync_files(const std::filesystem::path& folder,
+                       const std::vector<std::filesystem::path>& files);
 
 /// Makes renames and removals in the folder durable. Throws IoError.
 void sync_folder(const std::filesystem::path& folder);

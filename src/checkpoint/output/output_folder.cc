@@ -276,7 +276,7 @@ void OutputFolder::finish() {
   for (const fs::path& other : model_.others)
     carried_bytes_ += carry_file(model_.root / other, path_ / other);
   // All of them are on their way to the disk by now: one by one, each would wait for its own.
-  for (const fs::path& other : model_.others) sync_file(path_ / other);
+  sync_files(path_, model_.others);
   for (const fs::path& folder : folders) sync_folder(path_ / folder);
   if (!plan_.hf_quant_json.empty())
     safetensors::write_file_atomically(path_ / "hf_quant_config.json", plan_.hf_quant_json);
