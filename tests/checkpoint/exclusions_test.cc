@@ -5,6 +5,8 @@
 #include <chrono>
 #include <random>
 
+#include "nvfp4/error.h"
+
 namespace nvfp4::checkpoint {
 namespace {
 
@@ -35,6 +37,19 @@ TEST(Exclusions, NamesGlobsExpressionsAndPieces) {
   EXPECT_EQ(exclusions.find("model.layers.2.self_attn.v_proj").match, Match::none);
   d.method = "compressed-tensors";
   EXPECT_EQ(Exclusions(d).find("model.layers.1.self_attn.v_proj").match, Match::none);
+}
+
+TEST(Exclusions, TheListsOfOneCheckpointShareTheirSteps) {
+  const std::string name(40, 'a');
+  const std::string slow = "re:(?!x)(a|b|ab)*$";
+  Declared config, other;
+  other.share_budget(config);
+  config.compiled->budget().spend(MatchBudget::kSteps - 1, "all but one");
+  config.ignore = other.ignore = {slow};
+  EXPECT_THROW(Exclusions(other).find(name), FormatError);
+  Declared alone;
+  alone.ignore = {slow};
+  EXPECT_NO_THROW(Exclusions(alone).find(name)) << "another checkpoint has steps of its own";
 }
 
 TEST(Exclusions, ExpressionsMatchTheStartAsLoadersDo) {

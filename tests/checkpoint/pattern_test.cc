@@ -172,9 +172,9 @@ TEST(Pattern, TheExpressionsOfAListShareTheirSteps) {
 
 /// As vendors write them.
 TEST(Pattern, ListsWithLookaheadAreMatchedOnManyNames) {
-  const std::vector<Pattern> patterns =
-      make_patterns({"re:^(?!.*(experts|mlp)).*$", "re:.*(?<!shared_)experts\\..*",
-                     "re:.*self_attn(?!.*kv_b).*"});
+  const std::vector<Pattern> patterns = make_patterns(
+      {"re:^(?!.*(experts|mlp)).*$", "re:.*(?<!shared_)experts\\..*", "re:.*self_attn(?!.*kv_b).*"},
+      std::make_shared<MatchBudget>());
   int matched = 0;
   for (int layer = 0; layer < 60; ++layer)
     for (int expert = 0; expert < 100; ++expert)

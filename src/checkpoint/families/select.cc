@@ -182,8 +182,9 @@ Selection classify(const safetensors::TensorInfo& t, std::string_view model_type
 
 Selector::Selector(const std::vector<std::string>& ignore, const std::vector<std::string>& include,
                    std::string model_type)
-    : ignore_(make_patterns(ignore)),
-      include_(make_patterns(include)),
+    : budget_(std::make_shared<MatchBudget>()),
+      ignore_(make_patterns(ignore, budget_)),
+      include_(make_patterns(include, budget_)),
       ignore_used_(ignore.size()),
       include_used_(include.size()),
       forced_(include.size()),

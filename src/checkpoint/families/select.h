@@ -52,6 +52,7 @@ class Selector {
   std::vector<std::string> warnings() const;
 
  private:
+  SharedBudget budget_;
   std::vector<Pattern> ignore_, include_;
   std::vector<bool> ignore_used_, include_used_;
   std::vector<std::vector<std::string>> forced_;  ///< by each include pattern, against the defaults

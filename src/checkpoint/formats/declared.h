@@ -35,12 +35,15 @@ class Entry {
 /// The entries of one configuration, each compiled when it is asked for first, with one budget.
 class CompiledEntries {
  public:
+  explicit CompiledEntries(SharedBudget budget = std::make_shared<MatchBudget>())
+      : budget_(std::move(budget)) {}
   /// Thread-safe; the entry stays where it is. Throws ValueError for an invalid expression.
   const Entry& at(const std::string& text);
   MatchBudget& budget() { return *budget_; }
+  const SharedBudget& shared_budget() const { return budget_; }
 
  private:
-  SharedBudget budget_ = std::make_shared<MatchBudget>();
+  SharedBudget budget_;
   std::mutex mutex_;
   std::map<std::string, Entry> compiled_;
 };
@@ -70,6 +73,10 @@ struct Declared {
   std::vector<std::string> missing_keys;  ///< of hf_quant_config.json, that vLLM insists on
   std::shared_ptr<CompiledEntries> compiled = std::make_shared<CompiledEntries>();
 
+  /// The lists of both spend one budget. To be called before anything is matched.
+  void share_budget(const Declared& other) {
+    compiled = std::make_shared<CompiledEntries>(other.compiled->shared_budget());
+  }
   bool is_compressed_tensors() const { return method == "compressed-tensors"; }
   bool is_mixed() const { return algorithm == "MIXED_PRECISION" || format == "mixed-precision"; }
   /// Whether NVFP4 weights come with activations in four bits.

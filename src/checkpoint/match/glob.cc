@@ -26,7 +26,7 @@ std::size_t find_plain(std::string_view text, std::string_view what) {
 void MatchBudget::throw_spent(std::string_view pattern) const {
   throw ValueError(
       fmt::format("pattern: {} takes more than what is left of {} steps for all patterns of its "
-                  "list; repeat nothing that itself is repeated, and write names where names do",
+                  "lists; repeat nothing that itself is repeated, and write names where names do",
                   printable(pattern, 4096), steps_));
 }
 

@@ -7,8 +7,8 @@
 
 namespace nvfp4::checkpoint {
 
-/// The steps that all patterns of one list may take, on all names together. The list may come from
-/// a hostile file, and so may the names.
+/// The steps that all patterns of a checkpoint's lists may take, on all names together. Lists may
+/// come from a hostile file, and so may the names.
 class MatchBudget {
  public:
   /// Some seconds. Twenty expressions with lookahead take a third of it on 60 000 names.

@@ -49,8 +49,8 @@ bool Pattern::matches(std::string_view tensor) const {
   return matches_whole(tensor) || (module.size() != tensor.size() && matches_whole(module));
 }
 
-std::vector<Pattern> make_patterns(const std::vector<std::string>& texts) {
-  const auto budget = std::make_shared<MatchBudget>();
+std::vector<Pattern> make_patterns(const std::vector<std::string>& texts,
+                                   const SharedBudget& budget) {
   std::vector<Pattern> patterns;
   for (const std::string& text : texts) patterns.emplace_back(text, budget);
   return patterns;

@@ -40,6 +40,7 @@ class Pattern {
 };
 
 /// They share one budget.
-std::vector<Pattern> make_patterns(const std::vector<std::string>& texts);
+std::vector<Pattern> make_patterns(const std::vector<std::string>& texts,
+                                   const SharedBudget& budget);
 
 }  // namespace nvfp4::checkpoint

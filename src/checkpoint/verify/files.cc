@@ -142,6 +142,7 @@ class Opener {
     });
     try_config("hf_quant_config.json", [&](const std::string& text, const std::string& file) {
       subject_.in_hf_quant = declared_in_hf_quant_config(text, file);
+      if (subject_.in_config) subject_.in_hf_quant->share_budget(*subject_.in_config);
     });
     if (!fs::exists(subject_.path / "config.json"))
       findings_.add("no-config", "config.json",
