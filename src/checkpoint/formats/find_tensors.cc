@@ -4,8 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/io/printable.h"
@@ -260,25 +260,34 @@ FoundTensors find_tensors(const TensorTable& table) {
   FoundTensors found;
   KeptSenses senses;
   // Codes first: only then is known which tensors are parts of another one.
-  std::unordered_map<std::string_view, LogicalTensor> quantized;
-  std::unordered_set<std::string> parts;
+  std::vector<std::pair<const safetensors::TensorInfo*, LogicalTensor>> quantized;
+  std::unordered_set<const safetensors::TensorInfo*> parts;
   for (const StoredTensor& stored : table.all()) {
     const std::string& name = stored.info->name;
     for (const WeightNames* names : weight_names()) {
       if (!name.ends_with(names->codes)) continue;
       const std::string module = name.substr(0, name.size() - names->codes.size());
       if (!names->claims(table, stored, module)) continue;
-      quantized.emplace(name, Weight(table, *names, stored, module, found.defects, senses).take());
-      for (const std::string_view part :
-           {names->scales, names->global, names->input, names->marker})
-        if (!part.empty()) parts.insert(module + std::string(part));
+      LogicalTensor& t =
+          quantized
+              .emplace_back(stored.info,
+                            Weight(table, *names, stored, module, found.defects, senses).take())
+              .second;
+      for (const StoredTensor& part : {t.scales, t.global, t.input})
+        if (part) parts.insert(part.info);
+      if (!names->marker.empty())
+        parts.insert(table.find(module + std::string(names->marker)).info);
       break;
     }
   }
+  found.tensors.reserve(table.all().size() - std::min(table.all().size(), parts.size()));
+  auto next = quantized.begin();
   for (const StoredTensor& stored : table.all()) {
-    if (parts.contains(stored.info->name)) continue;
-    if (const auto it = quantized.find(stored.info->name); it != quantized.end()) {
-      found.tensors.push_back(std::move(it->second));
+    const bool is_weight = next != quantized.end() && next->first == stored.info;
+    const auto weight = is_weight ? next++ : next;
+    if (parts.contains(stored.info)) continue;
+    if (is_weight) {
+      found.tensors.push_back(std::move(weight->second));
       continue;
     }
     if (std::string text = unknown_form(table, stored); !text.empty())

@@ -119,10 +119,10 @@ bool declares_kv_cache(std::string_view /*type*/) { return true; }
 float stored_global(const GlobalScale& scale) { return scale.multiplier; }
 
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  if (codes.info->dtype != safetensors::DType::u8) return false;
   const StoredTensor scales = table.find(module + ".weight_scale");
-  return codes.info->dtype == safetensors::DType::u8 &&
-         ((scales && scales.info->dtype == safetensors::DType::f8_e4m3) ||
-          table.find(module + ".weight_scale_2"));
+  return (scales && scales.info->dtype == safetensors::DType::f8_e4m3) ||
+         table.find(module + ".weight_scale_2");
 }
 
 /// Experts that the model itself stacks (Llama 4, GPT-OSS) stay stacks, of [in, out] as in the

@@ -28,6 +28,7 @@ class PlannedFile {
       : name_(name_of_file(path)), plan_(std::move(plan)), file_(path) {
     file_.reserve(plan_.file_bytes);  // what is never written, padding, reads as zero
     file_.write_at(0, std::as_bytes(std::span(plan_.start)));
+    plan_.start = std::string();  // there may be a hundred bytes for each tensor
   }
 
   std::uint64_t file_bytes() const { return plan_.file_bytes; }

@@ -32,7 +32,7 @@ class StrictSax final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool key(string_t& name) override {
-    if (!keys_.back().insert(name).second)
+    if (!visitor_.checks_keys(depth()) && !keys_.back().insert(name).second)
       throw FormatError(fmt::format("{}: {}key '{}' appears twice, must be unique", where_,
                                     visitor_.context(), printable(name)));
     visitor_.key(std::move(name), depth());

@@ -27,6 +27,8 @@ class JsonVisitor {
   virtual void begin_array(int depth) = 0;
   virtual void end_array(int depth) = 0;
   virtual void value(JsonScalar scalar, int depth) = 0;
+  /// Whether the visitor itself sees to it that no key of the object is there twice.
+  virtual bool checks_keys(int depth) const { return depth < 0; }
   /// Which part of the text is being read, for messages: "tensor 'a': ", or nothing.
   virtual std::string context() const { return {}; }
 };

@@ -16,6 +16,7 @@ void sort_tensors(Plan& plan, PlannedShard& shard, std::size_t first_unit) {
             [&](std::size_t a, std::size_t b) { return key(a) < key(b); });
   std::vector<std::size_t> place(order.size());
   std::vector<safetensors::TensorSpec> sorted;
+  sorted.reserve(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
     place[order[i]] = i;
     sorted.push_back(std::move(shard.specs[order[i]]));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 #include <numeric>
 #include <utility>
 
@@ -58,15 +59,21 @@ struct File::Impl {
       : file(std::move(path)),
         header(parse_header(read_start(file), file.bytes(), name_of_file())) {
     mapping.emplace(file.descriptor(), file.bytes(), file.path());
-
-    by_name.resize(header.tensors.size());
-    std::iota(by_name.begin(), by_name.end(), std::size_t{0});
-    std::sort(by_name.begin(), by_name.end(),
-              [&](std::size_t a, std::size_t b) { return name(a) < name(b); });
   }
 
   const std::string& name_of_file() const { return file.path().native(); }
   const std::string& name(std::size_t i) const { return header.tensors[i].name; }
+
+  /// Positions in header.tensors, sorted by name when they are asked for first: most readers never
+  /// do.
+  const std::vector<std::size_t>& by_name() const {
+    std::call_once(sorted_, [this] {
+      by_name_.resize(header.tensors.size());
+      std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
+      std::ranges::sort(by_name_, {}, [this](std::size_t i) { return std::string_view(name(i)); });
+    });
+    return by_name_;
+  }
 
   /// Guards against the description of another file's tensor.
   void check_range(const TensorInfo& t, std::uint64_t offset, std::uint64_t size) const {
@@ -82,7 +89,10 @@ struct File::Impl {
   InputFile file;
   Header header;
   std::optional<Mapping> mapping;
-  std::vector<std::size_t> by_name;  // positions in header.tensors, sorted by name
+
+ private:
+  mutable std::once_flag sorted_;
+  mutable std::vector<std::size_t> by_name_;
 };
 
 File::File(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -99,7 +109,7 @@ std::uint64_t File::file_bytes() const { return impl_->file.bytes(); }
 std::int64_t File::modified_ns() const { return impl_->file.modified_ns(); }
 
 const TensorInfo* File::find(std::string_view name) const {
-  const auto& order = impl_->by_name;
+  const auto& order = impl_->by_name();
   const auto found = std::lower_bound(
       order.begin(), order.end(), name,
       [&](std::size_t i, std::string_view wanted) { return impl_->name(i) < wanted; });

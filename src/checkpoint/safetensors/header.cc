@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -51,21 +50,37 @@ std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape,
   return bits / 8;
 }
 
+/// The first, in order, of the names that are there twice; empty if there is none. Sorts them: a
+/// set would take a hundred bytes for each.
+std::string_view find_twice(std::vector<std::string_view>& names) {
+  std::ranges::sort(names);
+  const auto twice = std::ranges::adjacent_find(names);
+  return twice == names.end() ? std::string_view() : *twice;
+}
+
 /// Builds a Header whose offsets are relative to the data section.
 class HeaderVisitor final : public JsonVisitor {
  public:
   HeaderVisitor(const std::string& file, std::uint64_t data_bytes)
       : file_(file), data_bytes_(data_bytes) {}
 
-  Header take() { return std::move(header_); }
+  Header take() {
+    std::vector<std::string_view> names;
+    names.reserve(header_.tensors.size());
+    for (const TensorInfo& t : header_.tensors) names.push_back(t.name);
+    if (const auto twice = find_twice(names); !twice.empty()) fail_twice(twice);
+    return std::move(header_);
+  }
 
   void begin_object(int depth) override {
     if (depth > 2) refuse_value(depth == 3 ? "an object" : "an array with an object");
     inside_entry_ = depth == 2;
   }
+  bool checks_keys(int depth) const override { return depth == 1; }
   void key(std::string name, int depth) override {
     if (depth == 1) {
       in_metadata_ = name == kMetadataKey;
+      if (in_metadata_ && std::exchange(has_metadata_, true)) fail_twice(name);
       entry_ = std::move(name);
       tensor_ = {};
       offsets_.clear();
@@ -115,6 +130,9 @@ class HeaderVisitor final : public JsonVisitor {
   static constexpr std::array<std::string_view, 3> kRules = {
       "a string", "an array of non-negative integers", "an array of two non-negative integers"};
 
+  [[noreturn]] void fail_twice(std::string_view name) const {
+    fail<FormatError>(file_, "key '{}' appears twice, must be unique", printable(name));
+  }
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> message, Args&&... args) const {
     fail<FormatError>(file_, "{}{}", context(), fmt::format(message, std::forward<Args>(args)...));
@@ -164,7 +182,7 @@ class HeaderVisitor final : public JsonVisitor {
   Header header_;
   std::optional<std::string> entry_;  // key of the header that we are at
   bool inside_entry_ = false;         // within the object that is its value
-  bool in_metadata_ = false;
+  bool in_metadata_ = false, has_metadata_ = false;
   std::string key_;  // within the entry
   Field field_ = Field::dtype;
   TensorInfo tensor_;
@@ -243,7 +261,14 @@ Header parse_header(std::span<const std::byte> start, std::uint64_t file_bytes,
 FilePlan plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata,
                    const std::string& file) {
   FilePlan plan;
-  std::string json = "{";
+  plan.tensors.reserve(tensors.size());
+  std::string& json = plan.start;
+  constexpr std::size_t kRest = 90;  // of an entry of a matrix, about
+  std::size_t bytes = 0;
+  for (const TensorSpec& spec : tensors) bytes += spec.name.size() + kRest;
+  json.reserve(bytes);
+  json.assign(kLengthBytes, '\0');
+  json += '{';
   if (!metadata.empty()) {
     json += fmt::format("\"{}\":{{", kMetadataKey);
     for (const auto& [key, value] : metadata) {
@@ -252,38 +277,41 @@ FilePlan plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metad
     }
     json += '}';
   }
-  std::set<std::string_view> names;
+  std::vector<std::string_view> names;
+  names.reserve(tensors.size());
   std::uint64_t data_bytes = 0;
   for (const TensorSpec& spec : tensors) {
     const auto where = [&] { return fmt::format("{}: tensor '{}'", file, printable(spec.name)); };
     if (spec.name == kMetadataKey) fail<ValueError>(where(), "the name is reserved");
-    if (!names.insert(spec.name).second)
-      fail<ValueError>(where(), "name appears twice, must be unique");
+    names.push_back(spec.name);
     if (std::any_of(spec.shape.begin(), spec.shape.end(), [](auto extent) { return extent < 0; }))
       fail<ValueError>(where(), "shape {}, must not be negative", shape_text(spec.shape));
-    TensorInfo info{spec.name, spec.dtype, spec.shape, data_bytes, 0};
-    info.bytes = tensor_bytes<ValueError>(spec.dtype, spec.shape, where);
+    const FilePlan::Tensor info{spec.name, data_bytes,
+                                tensor_bytes<ValueError>(spec.dtype, spec.shape, where)};
     // Half of the range leaves room for the header; file offsets are signed.
     if (data_bytes + info.bytes > kMaxExtent / 2)
       fail<ValueError>(where(), "ends at byte {}, must fit into a file", data_bytes + info.bytes);
     data_bytes += info.bytes;
-    if (json.size() > 1) json += ',';
+    if (json.size() > kLengthBytes + 1) json += ',';
     json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                         json_string(spec.name, file), dtype_name(spec.dtype),
                         fmt::join(spec.shape, ","), info.begin, data_bytes);
-    plan.tensors.push_back(std::move(info));
+    plan.tensors.push_back(info);
   }
   json += '}';
-  const std::uint64_t unpadded = kLengthBytes + json.size();
+  if (const auto twice = find_twice(names); !twice.empty())
+    fail<ValueError>(fmt::format("{}: tensor '{}'", file, printable(twice)),
+                     "name appears twice, must be unique");
+  const std::uint64_t unpadded = json.size();
   const std::uint64_t data_begin =
       (unpadded + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
   json.append(data_begin - unpadded, ' ');
-  require<ValueError>(json.size() <= kMaxHeaderBytes, "{}: header length {}, must be at most {}",
-                      file, json.size(), kMaxHeaderBytes);
+  const std::uint64_t length = json.size() - kLengthBytes;
+  require<ValueError>(length <= kMaxHeaderBytes, "{}: header length {}, must be at most {}", file,
+                      length, kMaxHeaderBytes);
   for (std::size_t i = 0; i < kLengthBytes; ++i)
-    plan.start += static_cast<char>(json.size() >> (8 * i) & 0xFF);
-  plan.start += json;
-  for (TensorInfo& t : plan.tensors) t.begin += data_begin;
+    json[i] = static_cast<char>(length >> (8 * i) & 0xFF);
+  for (FilePlan::Tensor& t : plan.tensors) t.begin += data_begin;
   plan.file_bytes = data_begin + data_bytes;
   return plan;
 }

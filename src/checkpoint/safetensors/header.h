@@ -16,8 +16,12 @@ inline constexpr std::string_view kMetadataKey = "__metadata__";
 
 /// The start of a file to write, and where its tensors lie.
 struct FilePlan {
-  std::string start;                ///< length and header: everything before the data
-  std::vector<TensorInfo> tensors;  ///< in the order given
+  struct Tensor {
+    std::string name;  ///< for messages
+    std::uint64_t begin = 0, bytes = 0;
+  };
+  std::string start;            ///< length and header: everything before the data
+  std::vector<Tensor> tensors;  ///< in the order given
   std::uint64_t file_bytes = 0;
 };
 

@@ -3,24 +3,43 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <tuple>
 
 #include "checkpoint/io/text_file.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-std::uint64_t content_of(const TensorFile& file, std::uint64_t hash) {
-  hash = fingerprint(fmt::format("{}", file.file_bytes()), hash);
-  for (const auto& [key, value] : file.metadata())
+std::uint64_t start_of(std::uint64_t bytes, const safetensors::Metadata& metadata,
+                       std::uint64_t hash) {
+  hash = fingerprint(fmt::format("{}", bytes), hash);
+  for (const auto& [key, value] : metadata)
     hash = fingerprint(fmt::format("{} {}{}", key.size(), key, value), hash);
-  for (const auto& t : file.tensors()) {
-    hash = fingerprint(t.name, hash);
-    hash = fingerprint(
-        fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), t.begin, fmt::join(t.shape, ",")),
-        hash);
-    hash = fingerprint(sample_of(file, t), hash);
-  }
   return hash;
+}
+
+/// Of a TensorInfo or a TensorSpec.
+std::uint64_t add_tensor(const auto& t, std::uint64_t begin, const std::string& sample,
+                         std::uint64_t hash) {
+  hash = fingerprint(t.name, hash);
+  hash = fingerprint(
+      fmt::format("{} {} {}", safetensors::dtype_name(t.dtype), begin, fmt::join(t.shape, ",")),
+      hash);
+  return fingerprint(sample, hash);
+}
+
+std::uint64_t content_of(const TensorFile& file, std::uint64_t hash) {
+  hash = start_of(file.file_bytes(), file.metadata(), hash);
+  for (const auto& t : file.tensors()) hash = add_tensor(t, t.begin, sample_of(file, t), hash);
+  return hash;
+}
+
+std::string sample(std::uint64_t bytes, const auto& read) {
+  constexpr std::uint64_t kSample = 64;
+  std::string sample(std::min(bytes, kSample), '\0');
+  read((bytes - sample.size()) / 2, std::as_writable_bytes(std::span(sample)));
+  return sample;
 }
 
 }  // namespace
@@ -28,10 +47,40 @@ std::uint64_t content_of(const TensorFile& file, std::uint64_t hash) {
 std::string hex(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
 
 std::string sample_of(const TensorFile& file, const safetensors::TensorInfo& tensor) {
-  constexpr std::uint64_t kSample = 64;
-  std::string sample(std::min(tensor.bytes, kSample), '\0');
-  file.read(tensor, (tensor.bytes - sample.size()) / 2, std::as_writable_bytes(std::span(sample)));
-  return sample;
+  return sample(tensor.bytes, [&](std::uint64_t offset, std::span<std::byte> out) {
+    file.read(tensor, offset, out);
+  });
+}
+
+std::uint64_t content_of(const InputFile& file, std::span<const safetensors::TensorSpec> specs,
+                         const safetensors::Metadata& metadata) {
+  std::array<std::byte, 8> length{};
+  file.read(0, length);
+  std::uint64_t begin = length.size();
+  for (std::size_t i = 0; i < length.size(); ++i)
+    begin += std::to_integer<std::uint64_t>(length[i]) << (8 * i);
+  struct Place {
+    std::uint64_t begin, bytes;
+    const safetensors::TensorSpec* spec;
+  };
+  std::vector<Place> places;
+  places.reserve(specs.size());
+  for (const auto& spec : specs) {
+    auto bits = static_cast<std::uint64_t>(safetensors::dtype_bits(spec.dtype));
+    for (const std::int64_t extent : spec.shape) bits *= static_cast<std::uint64_t>(extent);
+    places.push_back({begin, bits / 8, &spec});
+    begin += bits / 8;
+  }
+  // As a reader sorts them: those without bytes go before the one that begins at the same byte.
+  std::ranges::stable_sort(places, {}, [](const Place& p) { return std::tie(p.begin, p.bytes); });
+  std::uint64_t hash = start_of(file.bytes(), metadata, fingerprint(""));
+  for (const Place& p : places)
+    hash = add_tensor(
+        *p.spec, p.begin,
+        sample(p.bytes, [&](std::uint64_t offset,
+                            std::span<std::byte> out) { file.read(p.begin + offset, out); }),
+        hash);
+  return hash;
 }
 
 std::uint64_t content_of(const TensorFile& file) { return content_of(file, fingerprint("")); }

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <span>
 #include <string>
 
+#include "checkpoint/io/posix_file.h"
 #include "checkpoint/source/model_folder.h"
 
 /// By what files are known again, without reading all of them: sizes, all that headers say, and 64
@@ -10,6 +12,9 @@ namespace nvfp4::checkpoint {
 
 std::string hex(std::uint64_t hash);
 std::uint64_t content_of(const TensorFile& file);
+/// The same of a safetensors file that was written of `specs` and `metadata`, without its header.
+std::uint64_t content_of(const InputFile& file, std::span<const safetensors::TensorSpec> specs,
+                         const safetensors::Metadata& metadata);
 /// Times and folders are left out, so that the same model gives the same number anywhere. Throws
 /// IoError.
 std::uint64_t content_of(const ModelFolder& model);
