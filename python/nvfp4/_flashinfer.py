@@ -221,6 +221,13 @@ def _has_float8(x):
     return True
 
 
+def _require_like(x, y_out):
+    for what, of in (("shape", _arrays.shape_of), ("dtype", _arrays.dtype_of)):
+        if of(y_out) != of(x):
+            error = ShapeError if what == "shape" else InvalidValueError
+            raise error(f"y_out has {what} {of(y_out)}, must be input's {of(x)}")
+
+
 @_arrays.on_stream
 def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=None, eps=1e-6,
                      block_size=16, scale_format=None, is_sf_swizzled_layout=False,
@@ -242,20 +249,28 @@ def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=N
 def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, global_scale=None,
                          eps=1e-6, block_size=16, scale_format=None, is_sf_swizzled_layout=False,
                          output_both_sf_layouts=False, block_scale_unswizzled=None,
-                         enable_pdl=None, *, quantizer="max", stream=None, backend=""):
+                         enable_pdl=None, y_out=None, *, quantizer="max", stream=None, backend=""):
     """residual += input, IN PLACE and rounded to its dtype; then rmsnorm_fp4quant of it.
 
     global_scale  a DIVISOR, as of rmsnorm_fp4quant
     output_both_sf_layouts  the scales are swizzled, and [..., K/16] are a third result,
                   block_scale_unswizzled if given
+    y_out         an output, if given, like input: the normalized values before they are quantized,
+                  rounded to its dtype. By the framework, in a pass of its own.
     JAX arrays cannot be changed in place: UnsupportedError.
     """
     if residual is None:
         raise TypeError("residual = None, must be an array")
+    if y_out is not None:
+        _require_like(input, y_out)
     codes, scales = _norm_quantize(input, weight, residual, y_fp4, block_scale, global_scale, eps,
                                    block_size, scale_format,
                                    is_sf_swizzled_layout or output_both_sf_layouts, quantizer,
                                    stream, backend)
+    if y_out is not None:
+        total = _float_weight(residual)
+        mean = (total * total).mean(axis=-1, keepdims=True)
+        y_out[...] = total / (mean + eps) ** 0.5 * _float_weight(weight)
     if not output_both_sf_layouts:
         return codes, scales
     kind, shape = _arrays.framework(input), _arrays.shape_of(input)

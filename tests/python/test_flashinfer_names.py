@@ -160,6 +160,31 @@ def test_add_rmsnorm_changes_the_residual_in_place():
     np.testing.assert_array_equal(got[1].view(np.uint8), expected[1].view(np.uint8))
 
 
+def test_add_rmsnorm_gives_the_normalized_values_too():
+    weight = normal(8, 64)
+    for shape in ((5, 64), (2, 3, 64)):
+        x, residual = normal(6, *shape), normal(7, *shape)
+        y, again = np.zeros_like(x), residual.copy()
+        got = nvfp4.add_rmsnorm_fp4quant(x, residual, weight, global_scale=100.0, y_out=y)
+        assert len(got) == 2
+        np.testing.assert_allclose(y, rms_norm(residual, weight), rtol=1e-6)
+        expected = nvfp4.add_rmsnorm_fp4quant(x, again, weight, global_scale=100.0)
+        np.testing.assert_array_equal(got[0], expected[0])
+    with pytest.raises(nvfp4.ShapeError, match="y_out"):
+        nvfp4.add_rmsnorm_fp4quant(x, residual, weight, y_out=np.zeros((5, 64), np.float32))
+    with pytest.raises(nvfp4.InvalidValueError, match="y_out has dtype float64"):
+        nvfp4.add_rmsnorm_fp4quant(x, residual, weight, y_out=np.zeros(shape))
+
+
+def test_the_normalized_values_have_the_dtype_of_torch():
+    torch = pytest.importorskip("torch")
+    x, residual = (torch.from_numpy(normal(i, 5, 64)).bfloat16() for i in (6, 7))
+    weight, y = torch.from_numpy(normal(8, 64)), torch.empty(5, 64, dtype=torch.bfloat16)
+    nvfp4.add_rmsnorm_fp4quant(x, residual, weight, y_out=y)
+    expected = rms_norm(residual.float().numpy(), weight.numpy())
+    torch.testing.assert_close(y.double(), torch.from_numpy(expected), rtol=2**-8, atol=0)
+
+
 def quantized(x):
     global_sf = divisor(x)
     q, sf = nvfp4.nvfp4_quantize(x, global_sf)
