@@ -1,6 +1,7 @@
 """PyTorch, CuPy and JAX arrays on a GPU: the bytes of the CPU, products within their bound, streams of
 the framework, graphs. Skipped without a GPU."""
 
+import os
 from types import SimpleNamespace
 
 import numpy as np
