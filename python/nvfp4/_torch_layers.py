@@ -9,9 +9,11 @@ from typing import Optional
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from . import _core, _gemm
-from ._quantize import QuantizedTensor, dequantize, quantize
+from . import _arrays, _core, _gemm
+from ._errors import UnsupportedError
+from ._quantize import dequantize, quantize
 
 _library = torch.library.Library("nvfp4", "FRAGMENT")
 #: How an input becomes NVFP4: not at all (W4A16), with a global scale for each row that is measured,
@@ -39,9 +41,12 @@ def reserve_workspace(device, cols):
 
 
 def _workspace(plan, x):
+    size = plan.workspace_bytes
+    if not size:
+        return None
     held = _WORKSPACES.get(x.device)
-    if held is None or plan.workspace_bytes > held.numel():
-        return None  # gemm takes and clears its own
+    if held is None or size > held.numel():
+        return torch.zeros(size, dtype=torch.uint8, device=x.device)
     return held
 
 
@@ -61,14 +66,52 @@ def _follow_torch_threads():
 def _input(x, scale, mode):
     """`x` [M, K] as the product takes it."""
     if mode == KEEP:
-        return x
+        return _bytes(x)
     scope = "vector" if mode == MEASURE or scale.numel() > 1 else "tensor"
-    return quantize(x, "max", scope=scope, global_scale=None if mode == MEASURE else scale)
+    return quantize(x, "max", scope=scope, global_scale=None if mode == MEASURE else scale).view()
+
+
+def _bytes(x):
+    """A contiguous tensor as the extension module takes it."""
+    return None if x is None else _arrays.framework(x).view(x)[0]
+
+
+class _Weights:
+    """Packed weights in a tensor, and the plans that were made for them."""
+
+    def __init__(self, tensor, rows, cols, groups):
+        self.sizes, self.pointer = (rows, cols, groups), tensor.data_ptr()
+        self.packed = _gemm.PackedWeights(tensor.detach(), rows, cols, groups)
+        self._plans = {}
+
+    def plan(self, count, x, form, quantized, top_k):
+        """Of products of `count` rows of x, whose rows `top_k` choices may share."""
+        shared = form == "routed" and x.shape[0] != count
+        key = count, x.dtype, form, quantized, top_k, shared
+        if key not in self._plans:
+            if len(self._plans) >= 256:
+                self._plans.clear()
+            self._plans[key] = _gemm.plan_gemm(
+                self.packed, count, x_dtype="nvfp4" if quantized else x.dtype, out_dtype=x.dtype,
+                form=form, top_k=top_k, shared_x=shared)
+        return self._plans[key]
+
+
+_seen = WeakTensorKeyDictionary()
+
+
+def _weights_in(tensor, rows, cols, groups):
+    known = _seen.get(tensor)
+    if known is None or known.sizes != (rows, cols, groups) or known.pointer != tensor.data_ptr():
+        known = _seen[tensor] = _Weights(tensor, rows, cols, groups)
+    return known
 
 
 def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None, expert_ids=None):
     if x.device.type == "cpu":
         _follow_torch_threads()
+    if weights.device != x.device:
+        raise UnsupportedError(f"x is on {x.device}, and the weights are packed for {weights.device}")
     x = x.contiguous()
     count = x.shape[0] if expert_ids is None else expert_ids.numel()
     form, top_k = "dense" if row_ends is None else "grouped", 0
@@ -77,13 +120,13 @@ def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None,
         expert_ids = expert_ids.to(torch.int32).contiguous()
     out = (x.new_zeros if form == "grouped" else x.new_empty)((count, rows))
     if count:
-        w = _gemm.PackedWeights(weights, rows, x.shape[-1], groups)
-        plan = _gemm.plan_gemm(
-            w, count, x_dtype="nvfp4" if mode else x.dtype, out_dtype=x.dtype, form=form,
-            top_k=top_k, shared_x=form == "routed" and x.shape[0] != count)
-        _gemm.gemm(_input(x, scale, mode), w, row_ends=row_ends, expert_ids=expert_ids, out=out,
-                   bias=None if bias is None else bias.float(), plan=plan,
-                   workspace=_workspace(plan, x))
+        known = _weights_in(weights, rows, x.shape[-1], groups)
+        plan = known.plan(count, x, form, mode != KEEP, top_k)
+        space = _workspace(plan, x)
+        stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else 0
+        _core.gemm(plan, _input(x, scale, mode), known.packed._weights, _bytes(out), 1.0, None,
+                   _bytes(None if bias is None else bias.float()), _bytes(row_ends), None,
+                   _bytes(space), stream, _bytes(expert_ids))
     return out
 
 

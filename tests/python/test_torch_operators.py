@@ -1,5 +1,7 @@
 """torch.ops.nvfp4.*: shapes known without running, opaque to torch.compile."""
 
+import gc
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -76,6 +78,17 @@ def test_routed_rows_are_those_of_their_matrix():
         nvfp4.gemm(x[:4], packed, expert_ids=ids)
     with pytest.raises(ValueError):
         nvfp4.gemm(x, packed, expert_ids=ids + 1)
+
+
+def test_weights_that_were_used_can_go():
+    before = len(layers._seen)
+    weights = torch.from_numpy(nvfp4.pack_weights(nvfp4.quantize(tensor(7, 24, 64))).data.copy())
+    for rows in 1, 3:
+        torch.ops.nvfp4.linear(tensor(6, rows, 64), weights, 24)
+    assert len(layers._seen) == before + 1
+    del weights
+    gc.collect()
+    assert len(layers._seen) == before
 
 
 def test_gradients_are_those_of_the_decoded_weights():

@@ -18,7 +18,7 @@ import nvfp4.transformers  # noqa: F401: registers the checkpoints
 from .._errors import InvalidValueError, IoError
 from .comparison import columns_of, log_probabilities, loss_of
 from .resampling import Bootstrap
-from .text import windows
+from .text import tokenizer_of, windows
 
 __all__ = ["evaluate"]
 _DECODED = 32  # tokens
@@ -79,7 +79,8 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=8, devi
     """Measures a checkpoint on a text.
 
     model    a folder, quantized or not
-    text     a file of UTF-8; documents in it may be separated by a line that holds U+001E alone
+    text     a file of UTF-8; documents in it may be separated by a line that holds U+001E alone. For a
+             model without a tokenizer each byte is a token.
     against  the folder of the model that it was quantized from
     count    windows of `context` tokens, drawn with a fixed seed; None: all
     device   'cpu', 'cuda', ...; default CUDA where there is one
@@ -100,7 +101,7 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=8, devi
     if len(set(vocabularies)) > 1:
         raise InvalidValueError(f"{model} has {vocabularies[0]} words and {against} {vocabularies[1]}, must "
                                 "be as many")
-    tokens = windows(text, transformers.AutoTokenizer.from_pretrained(against or model), count, context)
+    tokens = windows(text, tokenizer_of(against or model, vocabularies[0]), count, context)
     columns, losses = [], []
     for part in tokens.split(batch):
         target = part[:, 1:, None].to(subjects[0].model.device)

@@ -1,11 +1,37 @@
 """Windows of a text file, drawn so that everybody measures the same tokens."""
 
+from pathlib import Path
+
 import torch
 
 from .._errors import InvalidValueError, IoError
 
 SEPARATOR = "\n\x1e\n"  # between documents
 SEED = 7
+
+
+class _Encoded:
+    def __init__(self, ids):
+        self.input_ids = ids
+
+
+class Bytes:
+    """The tokenizer of models that have none: each byte is a token."""
+
+    eos_token_id = None
+
+    def __call__(self, document, verbose=False):
+        return _Encoded(list(document.encode()))
+
+
+def tokenizer_of(folder, words):
+    """A model's tokenizer; bytes for one without, such as `nvfp4 sample` makes."""
+    files = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+    if words >= 256 and not any((Path(folder) / file).exists() for file in files):
+        return Bytes()
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
 
 
 def windows(path, tokenizer, count=None, context=512):
