@@ -34,14 +34,24 @@ def test_weights_alone_give_what_decoded_weights_give(folders, family):
     assert distance(logits(model, ON_GPU).cpu(), exact) <= 1.5 * distance(plain, exact)
 
 
+@pytest.mark.parametrize("scheme", ("nvfp4a16", "nvfp4"))
 @pytest.mark.parametrize("family", FEW)
-def test_w4a4_agrees_with_the_cpu(folders, family):
-    quantized, source = folders(family, "nvfp4")
-    on_cpu = load(quantized, torch.bfloat16)
-    without = Reference(on_cpu, quantized, source, "nvfp4a16", torch.float32).logits()
-    expected = Reference(on_cpu, quantized, source, "nvfp4", torch.float32).logits()
-    got = logits(on_gpu(quantized), ON_GPU).cpu()
-    assert distance(got, expected) <= 0.7 * distance(without, expected)
+def test_each_layer_agrees_with_the_cpu(folders, family, scheme):
+    """Layer by layer, on the same x: over a whole model in BF16 a rounding of an input changes codes."""
+    quantized, _ = folders(family, scheme)
+    on_cpu, model = load(quantized, torch.bfloat16), on_gpu(quantized)
+    torch.manual_seed(1)
+    for name, module in ours(on_cpu).items():
+        other = model.get_submodule(name)
+        with torch.no_grad():
+            if isinstance(module, Nvfp4Experts):
+                x = torch.randn(40, module.sizes["gate_up"][2], dtype=torch.bfloat16)
+                given = x, torch.randint(0, 4, (40, 2)), torch.rand(40, 2, dtype=torch.bfloat16)
+                bound = 0.05  # what goes into down may have another code where SwiGLU was rounded
+            else:
+                given, bound = (torch.randn(40, module.in_features, dtype=torch.bfloat16),), 0.01
+            expected, got = module(*given), other(*(t.cuda() for t in given)).cpu()
+        assert distance(got, expected) <= bound * float(expected.float().std()), name
 
 
 @pytest.mark.parametrize("scheme", ("nvfp4a16", "nvfp4"))
@@ -53,7 +63,7 @@ def test_routed_and_sorted_experts_agree(folders, family, scheme):
     ids = torch.tensor([[0, 3], [2, 1], [3, 2]], device="cuda")
     with torch.no_grad():
         routed, in_order = experts._routed(x, ids).view(3, 2, -1), experts._sorted(x, ids)
-    assert distance(routed, in_order) <= 0.02 * float(in_order.float().std())
+    assert distance(routed, in_order) <= 0.05 * float(in_order.float().std())
 
 
 @pytest.mark.parametrize("scheme", ("nvfp4a16", "nvfp4"))
@@ -61,7 +71,7 @@ def test_routed_and_sorted_experts_agree(folders, family, scheme):
 def test_generation_compiles_and_captures(folders, family, scheme):
     """A static cache: transformers compiles the decoding step itself, with CUDA graphs."""
     model = on_gpu(folders(family, scheme)[0])
-    options = dict(max_new_tokens=12, do_sample=False)
+    options = dict(min_new_tokens=12, max_new_tokens=12, do_sample=False)
     plain = model.generate(ON_GPU[:1, :5], **options)
     static = [model.generate(ON_GPU[:1, :5], cache_implementation="static", **options)
               for _ in range(2)]
@@ -104,7 +114,7 @@ def test_saving_and_moving_keep_the_checkpoint(folders, tmp_path, family):
 
 
 def test_float32_is_refused_by_name(folders):
-    with pytest.raises((nvfp4.Error, TypeError), match="float32"):
+    with pytest.raises(nvfp4.Error, match="(?i)f(loat)?(p)?32"):
         logits(load(folders("llama")[0], torch.float32, device_map="cuda"), ON_GPU)
 
 
