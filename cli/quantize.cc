@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "command_line.h"
 #include "commands.h"
@@ -20,6 +21,7 @@ struct Arguments {
   QuantizeCheckpointOptions options;
   RunArguments run;
   std::string scheme = "nvfp4";
+  Arguments() { run.quantizer.clear(); }
 };
 
 std::string pattern_fault(const std::string& pattern) try {
@@ -44,6 +46,7 @@ void run(Arguments& arguments) {
   QuantizeCheckpointOptions& options = arguments.options;
   options.scheme = scheme_from_name(arguments.scheme);
   if (options.format.empty()) options.format = default_format(options.output);
+  options.method = std::exchange(arguments.run.quantizer, "mse");  // which counts without it
   finish_run_options(options, arguments.run);
   std::optional<ReportFile> report_file;
   if (!arguments.run.report.empty())
@@ -59,8 +62,8 @@ void run(Arguments& arguments) {
   print_warnings(report);
   if (arguments.run.quiet) return;
   print_summary(report, {options.input, options.output,
-                         fmt::format("{}, scheme {}, format {}", arguments.run.quantizer,
-                                     arguments.scheme, options.format)});
+                         fmt::format("{}, scheme {}, format {}", report.method, arguments.scheme,
+                                     options.format)});
 }
 
 }  // namespace
@@ -78,6 +81,8 @@ void add_quantize(CLI::App& app) {
   line.option("--include", o.include)->check(pattern);
   line.option("--fuse", o.fuse)->check(CLI::Validator(check_fuse, ""));
   add_run_options(line, o, arguments->run);
+  line.option("--statistics", o.statistics);
+  line.option("--sweeps", o.sweeps)->check(CLI::Range(0, 1000));
   line.flag("--drop", o.drop);
   line.flag("--force", o.force);
   line.flag("--keep-dtype", o.keep_dtype);

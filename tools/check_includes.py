@@ -27,6 +27,7 @@ LAYERS = [
     "src/checkpoint/families",
     "src/checkpoint/formats",
     "src/checkpoint/source",
+    "src/checkpoint/statistics",
     "src/checkpoint/plan",
     "src/checkpoint/encode",
     "src/checkpoint/output",

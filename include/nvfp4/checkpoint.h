@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -19,6 +20,14 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// "modelopt"; "compressed-tensors"; "comfyui", one file in `output`; "gguf": `output` is that
   /// file. Empty: what default_format() says.
   std::string format;
+  /// One of method_names(), in place of `quantizer`; empty: `quantizer`, and "weighted" for mse
+  /// with `statistics`.
+  std::string method;
+  /// What calibration saw of the layers' inputs: a file of `python -m nvfp4.calibrate`, or an
+  /// importance matrix of llama.cpp in GGUF. Weights that it does not have are quantized by mse,
+  /// with a warning. Its amaxes count where `input_amax` and the input have none.
+  std::optional<std::filesystem::path> statistics;
+  int sweeps = 4;  ///< gptq: of descent over scales and codes, at most
   /// Exact tensor or module name, glob (`*`, `?`), or "re:" and a regular expression in Perl's
   /// syntax, near to Python's `re`. Each must match the whole name. ValueError for an expression
   /// that is invalid, or takes more than a million steps on a name.
@@ -56,7 +65,9 @@ struct TensorReport {
   std::vector<std::int64_t> shape;
   std::uint64_t bytes_before = 0, bytes_after = 0;
   double squared_error = 0, squared_norm = 0;  ///< of quantized tensors
-  std::uint64_t clamped_blocks = 0;            ///< MXFP4 blocks that NVFP4 could not hold exactly
+  /// Of gptq: rows that mse, weighted, GPTQ alone and descent quantized best.
+  std::array<std::int64_t, 4> chosen{};
+  std::uint64_t clamped_blocks = 0;  ///< MXFP4 blocks that NVFP4 could not hold exactly
   /// Which: where their scales are among those of the source's tensor, flattened; ascending. Fewer
   /// than clamped_blocks if the checkpoint has more than kMostClampedListed of them.
   std::vector<std::int64_t> clamped;
@@ -73,10 +84,15 @@ struct QuantizeReport {
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident size of this process
   Device device;                        ///< that encoded
   std::string backend;                  ///< of the CPU, which did the rest
+  std::string method;                   ///< one of method_names()
   int threads = 0;
   int shards = 0, shards_reused = 0;  ///< reused: finished by an earlier run
   bool dry_run = false;
 };
+
+/// "max", "four_over_six", "mse"; "weighted", whose errors count by the mean square of the inputs;
+/// "gptq", which needs the Gram matrices: GPTQ, then descent over block scales and codes together.
+std::vector<std::string> method_names();
 
 /// Throws ValueError unless `pattern` can stand in `ignore` and `include`.
 void check_pattern(const std::string& pattern);

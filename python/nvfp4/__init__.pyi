@@ -166,7 +166,8 @@ def grouped_mm_fp4(a: ArrayLike, b: Union[ArrayLike, PackedWeights], a_descale: 
                    out_dtype: Any = "bfloat16", block_size: int = 16, backend: str = "", *,
                    workspace: Optional[Array] = None, stream: Optional[int] = None) -> Array: ...
 def quantize_checkpoint(input: Path, output: Path, *, scheme: str = "nvfp4",
-                        format: Optional[str] = None, quantizer: str = "mse",
+                        format: Optional[str] = None, quantizer: Optional[str] = None,
+                        statistics: Optional[Path] = None, sweeps: int = 4,
                         ignore: Iterable[str] = (), include: Iterable[str] = (),
                         fuse: Iterable[str] = (), input_amax: Optional[Path] = None,
                         resume: bool = False, overwrite: bool = False, dry_run: bool = False,

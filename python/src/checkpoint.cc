@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 void take_run_options(const Keywords& given, const char* input, RunOptions& options) {
   given.take(input, options.input);
   given.take("output", options.output);
-  options.quantizer = quantizer_from_name(given.word("quantizer", "mse"));
   given.take("input_amax", options.input_amax);
   given.take("resume", options.resume);
   given.take("overwrite", options.overwrite);
@@ -49,6 +48,9 @@ std::string quantize_json(const nb::dict& given) {
   take_run_options(words, "input", options);
   options.scheme = scheme_from_name(words.word("scheme", "nvfp4"));
   words.take("format", options.format);
+  words.take("quantizer", options.method);
+  words.take("statistics", options.statistics);
+  words.take("sweeps", options.sweeps);
   words.take("ignore", options.ignore);
   words.take("include", options.include);
   words.take("fuse", options.fuse);
@@ -62,6 +64,7 @@ std::string convert_json(const nb::dict& given) {
   const Keywords words("convert", given);
   ConvertOptions options;
   take_run_options(words, "input", options);
+  options.quantizer = quantizer_from_name(words.word("quantizer", "mse"));
   words.take("to", options.to);
   if (const std::string scheme = words.word("scheme"); !scheme.empty())
     options.scheme = scheme_from_name(scheme);
@@ -75,6 +78,7 @@ std::string repair_json(const nb::dict& given) {
   const Keywords words("repair", given);
   RepairOptions options;
   take_run_options(words, "path", options);
+  options.quantizer = quantizer_from_name(words.word("quantizer", "mse"));
   words.take("source", options.source);
   options.scales_swizzled = words.word("scales") == "swizzled";
   options.high_nibble_first = words.word("nibbles") == "high";

@@ -41,6 +41,8 @@ struct AmaxResult {
   bool finite = true;  ///< neither NaN nor infinity was seen
 };
 
+struct GptqJob;
+
 struct Backend {
   std::string_view name;
   std::string_view description;
@@ -65,6 +67,8 @@ struct Backend {
   /// Blocks [b0, b1) of gram_into().
   void (*gram)(const MatrixView& x, const MatrixSpan& out, bool accumulate, std::int64_t b0,
                std::int64_t b1);
+  /// Rows [r0, r1) of a weight, see quantizers/gptq.h.
+  void (*gptq)(const GptqJob& job, std::int64_t r0, std::int64_t r1);
   GemmKernels w4a4, w4a16;
   /// For x of these types, where there are better ones than w4a16.
   GemmKernels w4a16_bf16{}, w4a16_f16{};

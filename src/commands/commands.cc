@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/require.h"
+#include "nvfp4/checkpoint.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/quantize.h"
 #include "nvfp4/runtime.h"
@@ -143,8 +144,16 @@ Command quantize_command() {
                    "modelopt (the default), compressed-tensors; comfyui: one file in OUTPUT; gguf, "
                    "the default for an OUTPUT of that ending: a file for llama.cpp",
                    {"modelopt", "compressed-tensors", "comfyui", "gguf"}),
-            quantizer("how block scales are chosen: max, four_over_six, or mse, the default: least "
-                      "squared error over all scales"),
+            option("--quantizer,--scale-search", "NAME", "",
+                   "how block scales are chosen: max, four_over_six, or mse, the default: least "
+                   "squared error over all scales; weighted, the default with statistics: errors "
+                   "count by the mean square of their input channel; gptq: GPTQ, then descent over "
+                   "scales and codes together, with the Gram matrices of the statistics",
+                   method_names()),
+            option("--statistics,--imatrix", "FILE", "",
+                   "what calibration saw of the layers' inputs: a file of python -m "
+                   "nvfp4.calibrate, or an importance matrix of llama.cpp in GGUF"),
+            option("--sweeps", "N", "4", "of gptq's descent, at most; 4 if not given; 0: GPTQ alone"),
             repeatable(option("--ignore", "PATTERN", "",
                               "tensors to leave alone, besides the usual ones; repeatable")),
             repeatable(option("--include", "PATTERN", "",

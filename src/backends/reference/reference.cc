@@ -4,6 +4,7 @@
 #include "backends/reference/rows.h"
 #include "quantizers/encode_block.h"
 #include "quantizers/error_sum.h"
+#include "quantizers/gptq.h"
 
 namespace nvfp4::reference {
 namespace {
@@ -98,6 +99,10 @@ void column_amax(const MatrixView& x, std::int64_t r0, std::int64_t r1, float* o
     }
 }
 
+void gptq(const GptqJob& job, std::int64_t r0, std::int64_t r1) {
+  for (std::int64_t r = r0; r < r1; ++r) quantize_gptq_row(job, r);
+}
+
 void block_errors(const MatrixView& x, const QuantizedView& q, std::int64_t first,
                   std::int64_t count, float* errors, float* norms) {
   const QuantizedShape& s = q.shape;
@@ -130,6 +135,7 @@ const Backend& backend() {
                                 .make_rows = make_rows,
                                 .store_rows = store_rows,
                                 .gram = gram,
+                                .gptq = gptq,
                                 .w4a4 = w4a4_kernels(),
                                 .w4a16 = w4a16_kernels(),
                                 .w4a16_bf16 = {},

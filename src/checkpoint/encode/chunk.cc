@@ -119,6 +119,11 @@ void read_rows(const LogicalTensor& t, const WeightSlice& slice, std::int64_t ro
   read_rows_as(element_bytes(t), t, slice, row, rows, strip, out);
 }
 
+void read_floats(const LogicalTensor& t, const WeightSlice& slice, std::int64_t row,
+                 std::int64_t rows, std::vector<std::byte>& strip, std::span<std::byte> out) {
+  read_rows_as(sizeof(float), t, slice, row, rows, strip, out);
+}
+
 EncodedChunk encode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
                           std::int64_t rows, const QuantizeOptions& options, Buffers& buffers) {
   const auto input = grow(buffers.input, rows * slice.cols * element_bytes(tensor));

@@ -40,6 +40,10 @@ AmaxResult measure_chunk(const LogicalTensor& tensor, std::int64_t begin, std::i
 void read_rows(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
                std::int64_t rows, std::vector<std::byte>& strip, std::span<std::byte> out);
 
+/// The same as FP32, whatever the dtype.
+void read_floats(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
+                 std::int64_t rows, std::vector<std::byte>& strip, std::span<std::byte> out);
+
 struct EncodedChunk {
   std::span<std::byte> codes, scales;
   Outcome outcome;

@@ -38,6 +38,8 @@ ChunkBytes largest_chunk(const Plan& plan) {
         shape.rows * shape.cols, std::min(elements_per_measure(source), unit.slice.amax_count));
     most.input = std::max(most.input, elements * dtype_size(dtype));
     most.result = std::max(most.result, result_bytes(shape));
+    if (unit.statistics != nullptr)
+      most.weights = std::max(most.weights, shape.cols * dtype_size(DType::f32));
   }
   return most;
 }
@@ -55,8 +57,9 @@ DeviceSlot::DeviceSlot(Device device, const ChunkBytes& most)
     : device_(device),
       input_bytes_(round_up(most.input, kAlignment)),
       result_bytes_(round_up(most.result, kAlignment)),
-      host_(device, input_bytes_ + result_bytes_),
-      memory_(input_bytes_ + result_bytes_ + kAlignment, device),
+      weights_bytes_(round_up(most.weights, kAlignment)),
+      host_(device, input_bytes_ + result_bytes_ + weights_bytes_),
+      memory_(input_bytes_ + result_bytes_ + weights_bytes_ + kAlignment, device),
       stream_(device) {}
 
 DeviceSlot::~DeviceSlot() {
@@ -88,7 +91,7 @@ AmaxResult DeviceSlot::measure(const LogicalTensor& tensor, std::int64_t begin, 
 
 void DeviceSlot::begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
                        std::int64_t rows, Quantizer quantizer, const GlobalScale& global,
-                       std::byte* there) {
+                       const std::vector<float>& weights, std::byte* there) {
   settle();  // or a chunk that was given up
   running_ = true;
   shape_ = {.rows = rows, .cols = slice.cols};
@@ -105,11 +108,20 @@ void DeviceSlot::begin(const LogicalTensor& tensor, const WeightSlice& slice, st
     copy(here, x, stream_.get());
   }
   const QuantizedSpan out(shape_, codes, codes + scales_offset(shape_),
-                          reinterpret_cast<float*>(codes + result_bytes_), device_);
+                          reinterpret_cast<float*>(codes + result_bytes_ + weights_bytes_),
+                          device_);
   QuantizeOptions options;
   options.quantizer = quantizer;
   options.global = {&global, 1};
   options.stream = stream_.get();
+  if (!weights.empty()) {
+    auto* const there_weights = reinterpret_cast<float*>(codes + result_bytes_);
+    auto* const here_weights = reinterpret_cast<float*>(host_result() + result_bytes_);
+    std::ranges::copy(weights, here_weights);
+    const auto bytes = static_cast<std::int64_t>(weights.size() * sizeof(float));
+    device_copy(device_, there_weights, bytes, {}, here_weights, bytes, bytes, 1, options.stream);
+    options.weights = {there_weights, weights.size()};
+  }
   quantize_into(x, out, options);
   error_parts_into(x, out, reinterpret_cast<QuantizationError*>(codes + errors_offset(shape_)),
                    options.stream);

@@ -11,7 +11,7 @@ namespace nvfp4::checkpoint {
 
 /// Bytes that hold any chunk of a plan.
 struct ChunkBytes {
-  std::int64_t input = 0, result = 0;
+  std::int64_t input = 0, result = 0, weights = 0;
 };
 ChunkBytes largest_chunk(const Plan& plan);
 
@@ -35,9 +35,10 @@ class DeviceSlot {
   void settle();
 
   /// Rows [row, row + rows) of the unit: starts upload, kernels and download. `there`: where they
-  /// lie on the device; null: they are read.
+  /// lie on the device; null: they are read. `weights`: of the input channels, or empty.
   void begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-             std::int64_t rows, Quantizer quantizer, const GlobalScale& global, std::byte* there);
+             std::int64_t rows, Quantizer quantizer, const GlobalScale& global,
+             const std::vector<float>& weights, std::byte* there);
   /// Waits for them. The same bytes as from encode_chunk(), and the same bits of the error. The
   /// result lies in the slot until begin().
   EncodedChunk finish();
@@ -46,9 +47,9 @@ class DeviceSlot {
   std::byte* host_result() const { return static_cast<std::byte*>(host_.data()) + input_bytes_; }
 
   Device device_;
-  std::int64_t input_bytes_, result_bytes_;  // capacities
-  PinnedMemory host_;                        // input, codes, scales and errors
-  Buffer memory_;                            // the same on the device, and a global scale
+  std::int64_t input_bytes_, result_bytes_, weights_bytes_;  // capacities
+  PinnedMemory host_;  // input, codes, scales and errors, weights
+  Buffer memory_;      // the same on the device, and a global scale
   OwnedStream stream_;
   std::vector<std::byte> strip_;
   bool running_ = false;

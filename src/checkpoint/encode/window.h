@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "backends/backend.h"
+#include "checkpoint/encode/gptq_chunk.h"
 #include "checkpoint/plan/plan.h"
 
 /// What the pipeline measures, encodes and copies together.
@@ -39,8 +41,10 @@ struct Window {
   std::vector<Outcome> outcomes;   // of `encode`
   int store = 0;                   // of the device's two
   std::int64_t stored_bytes = 0;
-  std::map<std::size_t, Place> places;  // of units
-  std::vector<char> uploaded;           // of `measure`
+  std::map<std::size_t, Place> places;                     // of units
+  std::vector<char> uploaded;                              // of `measure`
+  std::map<std::size_t, std::shared_ptr<GramSlot>> grams;  // by InputStatistics::triangle
+  std::vector<GramSlot*> unfilled;                         // of them
 };
 
 }  // namespace nvfp4::checkpoint

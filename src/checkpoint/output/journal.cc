@@ -40,12 +40,15 @@ Json options_of(const TransformOptions& options, const Plan& plan) {
                {"plain", safetensors::dtype_name(options.plain)},
                {"variant", options.variant},
                {"format", options.format},
-               {"quantizer", quantizer_name(options.quantizer)},
+               {"quantizer", method_of(options).name},
                {"ignore", options.ignore},
                {"include", options.include},
                {"fuse", options.fuse},
-               {"input_amax", nullptr}};
+               {"input_amax", nullptr},
+               {"sweeps", options.sweeps},
+               {"statistics", nullptr}};
   if (plan.input_amax_fingerprint) json["input_amax"] = hex(*plan.input_amax_fingerprint);
+  if (plan.statistics_fingerprint) json["statistics"] = hex(*plan.statistics_fingerprint);
   return json;
 }
 

@@ -1,6 +1,7 @@
 #include "checkpoint/plan/groups.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <map>
 
 #include "checkpoint/families/expert_layers.h"
@@ -35,8 +36,7 @@ class Grouper {
       group.units.push_back(u);
       // Partners of two kinds share a scale only if both are encoded anew.
       if (group.work != unit.work) group.work = Work::quantize;
-      if (!unit.input)
-        group.input_amax = std::max(group.input_amax, amaxes_.find(unit.slice.module));
+      if (!unit.input) group.input_amax = std::max(group.input_amax, input_amax(unit));
     }
     for (Unit& unit : plan_.units)
       if (unit.work == Work::transcode) unit.work = plan_.groups[unit.group].work;
@@ -46,7 +46,7 @@ class Grouper {
       warn_of_moved();
     }
     warn_of_lost_inputs();
-    if (options_.input_amax && options_.scheme == Scheme::nvfp4) fill_experts();
+    if (!amax_file_.empty() && options_.scheme == Scheme::nvfp4) fill_experts();
     for (Group& group : plan_.groups)
       if (group.input_amax == 0) group.input_amax = kDefaultInputAmax;
     warn(amaxes_.warnings());
@@ -59,9 +59,20 @@ class Grouper {
     plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
   }
 
+  /// The user's own numbers go before the statistics.
+  float input_amax(const Unit& unit) {
+    const float given = amaxes_.find(unit.slice.module);
+    if (given != 0 || unit.statistics == nullptr) return given;
+    const float seen = unit.statistics->amax;
+    if (!(seen / kDefaultInputAmax >= FLT_MIN)) return 0;
+    if (amax_file_.empty()) amax_file_ = options_.statistics->string();
+    return seen;
+  }
+
   void read_amaxes() {
     const std::string text = read_text_file(*options_.input_amax);
     plan_.input_amax_fingerprint = fingerprint(text);
+    amax_file_ = options_.input_amax->string();
     amaxes_ = InputAmax(text, options_.input_amax->string());
     if (options_.scheme == Scheme::nvfp4a16)
       plan_.warnings.push_back("--input-amax: no effect, scheme nvfp4a16 has no input scales");
@@ -183,10 +194,10 @@ class Grouper {
       first = std::min(first, group.units[0]);
     }
     if (missing > 0)
-      plan_.warnings.push_back(
-          fmt::format("{} of {} modules have no entry in {}, {} is used: {}{}", missing,
-                      plan_.units.size(), options_.input_amax->string(), kDefaultInputAmax,
-                      plan_.units[first].slice.module, missing > 1 ? ", ..." : ""));
+      plan_.warnings.push_back(fmt::format("{} of {} modules have no entry in {}, {} is used: {}{}",
+                                           missing, plan_.units.size(), amax_file_,
+                                           kDefaultInputAmax, plan_.units[first].slice.module,
+                                           missing > 1 ? ", ..." : ""));
   }
 
   Plan& plan_;
@@ -194,6 +205,7 @@ class Grouper {
   std::span<const KeptModule> kept_;
   FuseRules rules_;
   InputAmax amaxes_;
+  std::string amax_file_;                        ///< "": nothing gives one
   std::size_t unequal_ = 0, first_unequal_ = 0;  ///< groups that move with several global scales
 };
 

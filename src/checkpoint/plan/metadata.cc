@@ -13,12 +13,13 @@ namespace {
 using Task = TransformOptions::Task;
 
 Json producer_of(const Plan& plan, const ModelFolder& model, const TransformOptions& options) {
-  Json json = {{"version", version()}, {"scale_search", quantizer_name(options.quantizer)}};
+  Json json = {{"version", version()}, {"scale_search", method_of(options).name}};
   for (const auto& [name, list] : {std::pair("ignore", &options.ignore),
                                    {"include", &options.include},
                                    {"fuse", &options.fuse}})
     if (!list->empty()) json[name] = *list;
   if (plan.input_amax_fingerprint) json["input_amax"] = hex(*plan.input_amax_fingerprint);
+  if (plan.statistics_fingerprint) json["statistics"] = hex(*plan.statistics_fingerprint);
   json["input"] = hex(content_of(model));
   return json;
 }

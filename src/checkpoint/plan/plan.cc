@@ -15,6 +15,7 @@
 #include "checkpoint/plan/metadata.h"
 #include "checkpoint/plan/moved_scales.h"
 #include "checkpoint/plan/order.h"
+#include "checkpoint/plan/supply.h"
 #include "checkpoint/plan/weight_slices.h"
 #include "core/require.h"
 
@@ -89,6 +90,7 @@ class Planner {
         add_shard(model_.file_names[f], f, f + 1);
       plan_.index_name = model_.index_name;
     }
+    supply_statistics(plan_, options_, config_);
     make_groups(plan_, options_, kept_);
     keep_reciprocals(plan_);
     name_producer(plan_, config_, model_, options_);
@@ -464,6 +466,11 @@ class Planner {
 };
 
 }  // namespace
+
+const Method& method_of(const TransformOptions& options) {
+  return options.method != nullptr ? *options.method
+                                   : method_from_name(quantizer_name(options.quantizer));
+}
 
 Plan make_plan(const ModelFolder& model, const TransformOptions& options) {
   return Planner(model, options).run();

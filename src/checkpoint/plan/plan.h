@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,7 +12,9 @@
 #include "checkpoint/families/select.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/source/model_folder.h"
+#include "checkpoint/statistics/statistics.h"
 #include "nvfp4/checkpoint.h"
+#include "quantizers/method.h"
 
 /// Everything about the output but its bytes, known before the first one is written.
 namespace nvfp4::checkpoint {
@@ -45,7 +49,9 @@ struct Unit {
   std::int64_t out_begin = 0;        ///< element of the output at which a decoded matrix starts
   MovedScales moved;                 ///< of `move`
   std::optional<GlobalScale> input;  ///< if it is known, whatever the work
-  std::size_t group = 0;             ///< in Plan::groups
+  /// Null where calibration saw nothing.
+  const InputStatistics* statistics = nullptr;
+  std::size_t group = 0;  ///< in Plan::groups
   /// Tensors of the output shard; kNone where the scheme has no such tensor.
   std::size_t codes = kNone, scales = kNone, weight_global = kNone, input_global = kNone,
               marker = kNone;
@@ -77,7 +83,9 @@ struct PlannedShard {
 /// What became of a tensor.
 struct Outcome {
   QuantizationError error;
-  std::uint64_t clamped_blocks = 0;        ///< of MXFP4, that NVFP4 cannot hold exactly
+  std::uint64_t clamped_blocks = 0;  ///< of MXFP4, that NVFP4 cannot hold exactly
+  /// gptq: rows for which each candidate was the best, in the order of GptqCandidate.
+  std::array<std::int64_t, 4> chosen{};
   std::vector<std::int64_t> clamped = {};  ///< where their scales are in the source's, flattened
 };
 
@@ -101,6 +109,8 @@ struct Plan {
   std::string index_name;                               ///< "" if the output has none
   std::uint64_t total_size = 0;                         ///< of the tensors, for the index
   std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once
+  std::shared_ptr<const Statistics> statistics;         ///< null: none are given
+  std::optional<std::uint64_t> statistics_fingerprint;
   bool drop = false;  ///< what the format has no place for may be left out
 };
 
@@ -113,10 +123,13 @@ struct TransformOptions : QuantizeCheckpointOptions {
     decode,    ///< nothing stays quantized
   };
   Task task = Task::quantize;
+  const Method* method = nullptr;                       ///< null: what `quantizer` alone does
   safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
   bool decode = false;                                  ///< as of ConvertOptions
   std::string variant{};  ///< what else tells this run from others of the same options
 };
+
+const Method& method_of(const TransformOptions& options);
 
 /// Throws ValueError, FormatError, UnsupportedError.
 Plan make_plan(const ModelFolder& model, const TransformOptions& options);

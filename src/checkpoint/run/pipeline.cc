@@ -6,8 +6,10 @@
 #include <set>
 
 #include "checkpoint/encode/device_lanes.h"
+#include "checkpoint/encode/gram_slots.h"
 #include "checkpoint/encode/read_ahead.h"
 #include "checkpoint/encode/transcode.h"
+#include "checkpoint/encode/unit_encoder.h"
 #include "checkpoint/encode/window.h"
 #include "checkpoint/run/progress_count.h"
 #include "core/parallel_for.h"
@@ -36,6 +38,9 @@ class Pipeline {
         options_(options),
         container_(container),
         backend_(find_backend(options.backend)),
+        encoder_(plan, {options.quantizer, &method_of(options), options.plain, options.backend,
+                        options.sweeps}),
+        grams_(method_of(options)),
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
         outcomes_(plan.tensors.size()),
@@ -183,7 +188,7 @@ class Pipeline {
       scheduled_[unit.group] = true;
       for (const std::size_t member : group.units) add_measure(window, member);
     }
-    return input_bytes(plan_, unit);
+    return input_bytes(plan_, unit) + grams_.add(window, unit);
   }
 
   void add_measure(Window& window, std::size_t u) {
@@ -201,8 +206,12 @@ class Pipeline {
     const std::size_t encodes = lanes_ ? (chunks + kChunksInARow - 1) / kChunksInARow : chunks;
     const std::size_t copies = now ? now->copy.size() : 0;
     const std::size_t measures = next ? next->measure.size() : 0;
-    parallel_for(static_cast<std::int64_t>(encodes + copies + measures), [&](std::int64_t task) {
+    const std::size_t grams = next ? next->unfilled.size() : 0;
+    const std::size_t tasks = grams + encodes + copies + measures;
+    parallel_for(static_cast<std::int64_t>(tasks), [&](std::int64_t task) {
       auto i = static_cast<std::size_t>(task);
+      if (i < grams) return fill_gram_slot(*plan_.statistics, *next->unfilled[i]);  // the longest
+      i -= grams;
       if (i < encodes && lanes_)
         return encode_in_a_row(*now, i * kChunksInARow, std::min((i + 1) * kChunksInARow, chunks),
                                *writer);
@@ -254,27 +263,10 @@ class Pipeline {
 
   void encode(Window& window, std::size_t i, ShardWriter& writer, Buffers& buffers) {
     const EncodeTask& task = window.encode[i];
-    finish_chunk(window, i, writer, chunk_of(plan_.units[task.unit], task, buffers));
-  }
-
-  EncodedChunk chunk_of(const Unit& unit, const EncodeTask& task, Buffers& buffers) const {
-    const LogicalTensor& source = source_of(unit);
-    switch (unit.work) {
-      case Work::transcode:
-        return transcode_chunk(source, unit.slice, task.row, task.rows, globals_[unit.group],
-                               buffers);
-      case Work::move:
-        return move_chunk(source, unit.slice, moved_scales(unit), task.row, task.rows, buffers);
-      case Work::decode:
-        return decode_chunk(plan_, unit, task.row, task.rows, options_.plain, buffers);
-      case Work::quantize:
-        break;
-    }
-    QuantizeOptions options;
-    options.quantizer = options_.quantizer;
-    options.backend = options_.backend;
-    options.global = {&globals_[unit.group], 1};
-    return encode_chunk(source, unit.slice, task.row, task.rows, options, buffers);
+    const Unit& unit = plan_.units[task.unit];
+    finish_chunk(window, i, writer,
+                 encoder_.chunk(unit, task.row, task.rows, globals_[unit.group],
+                                grams_.of(window, unit), buffers));
   }
 
   /// Tasks [first, last) on the device, if it has started. What is not quantized is done by the
@@ -296,7 +288,7 @@ class Pipeline {
       const EncodeTask& task = window.encode[tasks[i]];
       const Unit& unit = plan_.units[task.unit];
       slot(i).begin(source_of(unit), unit.slice, task.row, task.rows, options_.quantizer,
-                    globals_[unit.group], place_of(window, task));
+                    globals_[unit.group], encoder_.weights(unit), place_of(window, task));
     };
     begin(0);
     for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -362,16 +354,6 @@ class Pipeline {
     }
   }
 
-  MovedScales moved_scales(const Unit& unit) const {
-    MovedScales scales = unit.moved;
-    const float own = scales.global.multiplier;
-    if (!plan_.groups[unit.group].moved_global) return scales;
-    scales.global = globals_[unit.group];
-    scales.ratio *= own / scales.global.multiplier;
-    scales.changes |= scales.ratio != 1;
-    return scales;
-  }
-
   void write_globals(const Window& window, ShardWriter& writer) const {
     const auto write = [&](std::size_t tensor, const GlobalScale& scale) {
       if (tensor == kNone) return;
@@ -382,7 +364,8 @@ class Pipeline {
       const Unit& unit = plan_.units[u];
       if (unit.work == Work::decode) continue;
       const bool moved = unit.work == Work::move;
-      write(unit.weight_global, moved ? moved_scales(unit).global : globals_[unit.group]);
+      write(unit.weight_global, moved ? encoder_.moved_scales(unit, globals_[unit.group]).global
+                                      : globals_[unit.group]);
       // The activations' scale has the full range of E4M3, however the weights were encoded.
       write(unit.input_global,
             unit.input
@@ -400,6 +383,8 @@ class Pipeline {
       sum.error.squared_error += window.outcomes[i].error.squared_error;
       sum.error.squared_norm += window.outcomes[i].error.squared_norm;
       sum.clamped_blocks += window.outcomes[i].clamped_blocks;
+      for (std::size_t c = 0; c < sum.chosen.size(); ++c)
+        sum.chosen[c] += window.outcomes[i].chosen[c];
       list_clamped(window.outcomes[i].clamped, sum.clamped);
     }
   }
@@ -433,7 +418,9 @@ class Pipeline {
   const TransformOptions& options_;
   const Container* container_;
   const Backend& backend_;
+  const UnitEncoder encoder_;
   const std::vector<bool>* done_ = nullptr;
+  GramSlots grams_;
   std::vector<GlobalScale> globals_;  // of groups
   std::vector<bool> scheduled_;       // groups whose amax is measured or being measured
   std::vector<Outcome> outcomes_;

@@ -22,6 +22,11 @@ std::string to_json(const QuantizeReport& report) {
     }
     if ((t.action == "quantized" || t.action == "converted") && !report.dry_run) {
       all_measured &= t.measured;
+      if (t.chosen != decltype(t.chosen){})
+        tensor["rows"] = {{"mse", t.chosen[0]},
+                          {"weighted", t.chosen[1]},
+                          {"gptq", t.chosen[2]},
+                          {"descent", t.chosen[3]}};
       tensor["squared_error"] = t.measured ? Json(t.squared_error) : Json();
       tensor["squared_norm"] = t.measured ? Json(t.squared_norm) : Json();
       squared_error += t.squared_error;
@@ -42,6 +47,7 @@ std::string to_json(const QuantizeReport& report) {
                      {"peak_memory_bytes", report.peak_memory_bytes},
                      {"device", device_name(report.device)},
                      {"backend", report.backend},
+                     {"method", report.method},
                      {"threads", report.threads},
                      {"shards", report.shards},
                      {"shards_reused", report.shards_reused},

@@ -57,6 +57,7 @@ void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
     report.tensors[t].squared_error = outcomes[t].error.squared_error;
     report.tensors[t].squared_norm = outcomes[t].error.squared_norm;
     report.tensors[t].clamped_blocks = outcomes[t].clamped_blocks;
+    report.tensors[t].chosen = outcomes[t].chosen;
     std::ranges::sort(outcomes[t].clamped);
     report.tensors[t].clamped = std::move(outcomes[t].clamped);
   }
@@ -139,6 +140,14 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
   add_outcomes(std::move(outcomes), report);
 }
 
+void check_method(const TransformOptions& options) {
+  require<ValueError>(options.sweeps >= 0, "sweeps = {}, must be 0 or more", options.sweeps);
+  require<UnsupportedError>(
+      method_of(options).needs != Needs::gram || options.device.type == DeviceType::cpu,
+      "quantizer = {}: on the CPU only, not on {}", method_of(options).name,
+      device_name(options.device));
+}
+
 /// What verify calls broken in a source must not come out as if it were whole. The warning, if it
 /// is taken all the same.
 std::string take_faults(const ModelFolder& model, const TransformOptions& options) {
@@ -167,6 +176,7 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
   const Plan plan = make_plan(model, options);
   QuantizeReport report = report_of(plan);
   report.backend = context.backend.name;
+  report.method = method_of(options).name;
   report.threads = threads();
   report.device = options.device;
   report.dry_run = options.dry_run;
@@ -182,6 +192,7 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
 QuantizeReport transform_checkpoint(const TransformOptions& options) {
   RunContext context(options);
   if (options.task != TransformOptions::Task::decode) checkpoint_format(options.format);
+  check_method(options);
   const ModelFolder model = open_model_folder(options.input);
   const std::string warning = take_faults(model, options);
   QuantizeReport report = transform_model(model, options, context);

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/encode/chunk.h"
+#include "quantizers/gram_factor.h"
+
+/// Rows quantized by the Gram matrix of their layer's inputs.
+namespace nvfp4::checkpoint {
+
+/// One Gram matrix, which the weights that share an input share.
+struct GramSlot {
+  const InputStatistics* statistics = nullptr;
+  std::string module;  ///< the first that needs it, for errors
+  GramFactor factor;   ///< depth 0: the inputs were all zero
+};
+
+/// Reads and factors the slot's matrix. Throws IoError, FormatError.
+void fill_gram_slot(const Statistics& statistics, GramSlot& slot);
+/// Bytes that a slot of K = `depth` takes.
+std::uint64_t gram_slot_bytes(std::int64_t depth);
+
+struct GptqOptions {
+  int sweeps = 4;
+  std::string backend;
+};
+
+/// Rows [row, row + rows) of the unit. The result lies in `buffers`.
+EncodedChunk encode_gptq_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
+                               std::int64_t row, std::int64_t rows, const GlobalScale& global,
+                               const GramSlot& gram, const GptqOptions& options, Buffers& buffers);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "checkpoint/encode/gptq_chunk.h"
+#include "checkpoint/encode/window.h"
+
+namespace nvfp4::checkpoint {
+
+/// Gives windows the Gram matrices that their units need. Units of one window, or of two that
+/// follow each other, share them.
+class GramSlots {
+ public:
+  explicit GramSlots(const Method& method) : needed_(method.needs == Needs::gram) {}
+
+  /// The bytes that the unit adds to the window: counted as input, they limit its size.
+  std::uint64_t add(Window& window, const Unit& unit) {
+    if (!is_needed(unit)) return 0;
+    std::shared_ptr<GramSlot>& slot = window.grams[unit.statistics->triangle];
+    if (slot) return 0;
+    std::weak_ptr<GramSlot>& known = known_[unit.statistics->triangle];
+    slot = known.lock();
+    if (!slot) {
+      slot = std::make_shared<GramSlot>(GramSlot{unit.statistics, unit.slice.module, {}});
+      known = slot;
+      window.unfilled.push_back(slot.get());
+    }
+    return gram_slot_bytes(unit.statistics->depth) / 2;
+  }
+
+  /// Null if it needs none.
+  const GramSlot* of(const Window& window, const Unit& unit) const {
+    return is_needed(unit) ? window.grams.at(unit.statistics->triangle).get() : nullptr;
+  }
+
+ private:
+  bool is_needed(const Unit& unit) const {
+    return needed_ && unit.work == Work::quantize && unit.statistics != nullptr &&
+           unit.statistics->gram;
+  }
+
+  bool needed_;
+  std::map<std::size_t, std::weak_ptr<GramSlot>> known_;
+};
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,161 @@
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/printable.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/statistics/statistics.h"
+#include "core/require.h"
+#include "nvfp4/safetensors.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using safetensors::DType;
+using safetensors::TensorInfo;
+
+constexpr const char* kVersionKey = "nvfp4_statistics";
+constexpr const char* kVersion = "1";
+/// JSON: modules whose inputs are those of another one, which alone has the Gram matrix.
+constexpr const char* kSameInputKey = "same_input";
+constexpr std::string_view kDiagonal = ".diag", kAmax = ".amax", kCount = ".count", kGram = ".gram";
+
+class OwnStatistics final : public Statistics {
+ public:
+  explicit OwnStatistics(const std::filesystem::path& path) : file_(safetensors::File::open(path)) {
+    const auto version = file_.metadata().find(kVersionKey);
+    require<FormatError>(version != file_.metadata().end(),
+                         "{}: no file of statistics, its metadata has no \"{}\"; python -m "
+                         "nvfp4.calibrate writes them",
+                         path.string(), kVersionKey);
+    require<UnsupportedError>(version->second == kVersion,
+                              "{}: statistics of version {}, must be {}", path.string(),
+                              printable(version->second), kVersion);
+    for (std::size_t i = 0; i < file_.tensors().size(); ++i)
+      if (const TensorInfo& t = file_.tensors()[i]; t.name.ends_with(kDiagonal)) add(i, t);
+    find_grams();
+  }
+
+  const std::filesystem::path& path() const override { return file_.path(); }
+  bool has_grams() const override { return grams_; }
+
+  const InputStatistics* find(std::string_view module) const override {
+    const auto it = modules_.find(module);
+    return it == modules_.end() ? nullptr : &it->second;
+  }
+
+  std::vector<double> triangle(const InputStatistics& of) const override {
+    const TensorInfo& info = file_.tensors()[of.triangle];
+    std::vector<double> values = read(info);
+    std::size_t at = 0;
+    for (std::int64_t i = 0; i < of.depth; ++i) {
+      require<FormatError>(values[at] >= 0, "{}: {} has {} on its diagonal, must not be negative",
+                           path().string(), printable(info.name), values[at]);
+      at += static_cast<std::size_t>(of.depth - i);
+    }
+    return values;
+  }
+
+  std::uint64_t fingerprint() const override {
+    std::uint64_t hash = checkpoint::fingerprint(fmt::format("{}", file_.file_bytes()));
+    for (const TensorInfo& t : file_.tensors()) {
+      hash = checkpoint::fingerprint(t.name, hash);
+      std::string bytes(std::min<std::uint64_t>(t.bytes, 1 << 16), '\0');
+      file_.read(t, 0, std::as_writable_bytes(std::span(bytes)));
+      hash = checkpoint::fingerprint(bytes, hash);
+    }
+    return hash;
+  }
+
+ private:
+  std::vector<double> diagonal(const InputStatistics& of) const override {
+    return read(file_.tensors()[of.tensor]);
+  }
+
+  void add(std::size_t index, const TensorInfo& t) {
+    require<FormatError>(t.shape.size() == 1, "{}: {} has shape [{}], must be [K]", path().string(),
+                         printable(t.name), fmt::join(t.shape, ", "));
+    const std::string module = t.name.substr(0, t.name.size() - kDiagonal.size());
+    InputStatistics& s = modules_[module];
+    s.tensor = index;
+    s.depth = t.shape[0];
+    require<FormatError>(is_number(t), "{}: {} is {}, must be F32 or F64", path().string(),
+                         printable(t.name), dtype_name(t.dtype));
+    s.count = scalar(module, kCount).value_or(-1);
+    require<FormatError>(s.count >= 0 && std::isfinite(s.count),
+                         "{}: {}{} is missing or no count of tokens", path().string(),
+                         printable(module), kCount);
+    s.amax = static_cast<float>(scalar(module, kAmax).value_or(0));
+    require<FormatError>(s.amax >= 0 && std::isfinite(s.amax),
+                         "{}: {}{} = {}, must be finite and not negative", path().string(),
+                         printable(module), kAmax, s.amax);
+  }
+
+  void find_grams() {
+    const auto text = file_.metadata().find(kSameInputKey);
+    using Json = nlohmann::json;
+    const Json same = text == file_.metadata().end()
+                          ? Json::object()
+                          : parse_json<Json>(text->second, path().string());
+    require<FormatError>(same.is_object(), "{}: \"{}\" must be a JSON object", path().string(),
+                         kSameInputKey);
+    for (auto& [module, s] : modules_) {
+      const auto other = same.find(module);
+      const bool shares = other != same.end() && other->is_string();
+      const std::string owner = shares ? other->get<std::string>() : module;
+      const TensorInfo* gram = file_.find(owner + std::string(kGram));
+      if (gram == nullptr) continue;
+      const std::int64_t size = s.depth * (s.depth + 1) / 2;
+      require<FormatError>(is_number(*gram) && gram->shape == std::vector<std::int64_t>{size},
+                           "{}: {} is {} [{}], must be F32 or F64 [{}], the upper triangle of "
+                           "[{}, {}]",
+                           path().string(), printable(gram->name), dtype_name(gram->dtype),
+                           fmt::join(gram->shape, ", "), size, s.depth, s.depth);
+      s.triangle = static_cast<std::size_t>(gram - file_.tensors().data());
+      s.gram = grams_ = true;
+    }
+  }
+
+  static bool is_number(const TensorInfo& t) {
+    return t.dtype == DType::f32 || t.dtype == DType::f64;
+  }
+
+  std::optional<double> scalar(const std::string& module, std::string_view suffix) const {
+    const TensorInfo* info = file_.find(module + std::string(suffix));
+    if (info == nullptr || !is_number(*info) || info->bytes != bytes_of(*info)) return {};
+    return read(*info)[0];
+  }
+  static std::uint64_t bytes_of(const TensorInfo& t) {
+    return static_cast<std::uint64_t>(safetensors::dtype_bits(t.dtype)) / 8;
+  }
+
+  std::vector<double> read(const TensorInfo& info) const {
+    std::vector<double> values(info.bytes / bytes_of(info));
+    if (info.dtype == DType::f64) {
+      file_.read(info, 0, std::as_writable_bytes(std::span(values)));
+    } else {
+      std::vector<float> floats(values.size());
+      file_.read(info, 0, std::as_writable_bytes(std::span(floats)));
+      std::ranges::copy(floats, values.begin());
+    }
+    for (const double v : values)
+      require<FormatError>(std::isfinite(v), "{}: {} holds {}, must be finite", path().string(),
+                           printable(info.name), v);
+    return values;
+  }
+
+  safetensors::File file_;
+  std::map<std::string, InputStatistics, std::less<>> modules_;
+  bool grams_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<const Statistics> open_own_statistics(const std::filesystem::path& path) {
+  return std::make_shared<OwnStatistics>(path);
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,40 @@
+#include "checkpoint/statistics/statistics.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "checkpoint/gguf/format.h"
+#include "checkpoint/io/posix_file.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+
+std::vector<float> Statistics::weights(const InputStatistics& of) const {
+  const std::vector<double> squares = diagonal(of);
+  double largest = 0;
+  for (const double s : squares) {
+    require<FormatError>(std::isfinite(s) && s >= 0,
+                         "{}: a sum of squares of {}, must be finite and not negative",
+                         path().string(), s);
+    largest = std::max(largest, s);
+  }
+  if (largest == 0) return {};
+  const int exponent = std::ilogb(largest);
+  std::vector<float> weights(squares.size());
+  std::ranges::transform(squares, weights.begin(), [exponent](double s) {
+    return static_cast<float>(std::ldexp(s, -exponent));
+  });
+  return weights;
+}
+
+std::shared_ptr<const Statistics> open_statistics(const std::filesystem::path& path,
+                                                  const ModelConfig& config) {
+  const InputFile file(path);
+  std::array<char, gguf::kMagic.size()> start{};
+  if (file.bytes() >= start.size()) file.read(0, std::as_writable_bytes(std::span(start)));
+  return std::string_view(start.data(), start.size()) == gguf::kMagic ? open_imatrix(path, config)
+                                                                      : open_own_statistics(path);
+}
+
+}  // namespace nvfp4::checkpoint

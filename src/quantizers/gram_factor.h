@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace nvfp4 {
+
+/// What quantizing with the Gram matrix H = XᵀX of a layer's inputs needs of it. H is divided by
+/// the mean of its diagonal, and `damping` added to the diagonal.
+struct GramFactor {
+  std::int64_t depth = 0;           ///< K
+  float damping = 0;                ///< in the diagonal of `gram`
+  std::vector<float> weights;       ///< K: the diagonal of H, undamped
+  std::vector<float> gram;          ///< [K, K], both triangles
+  std::vector<std::int32_t> order;  ///< K: the columns by falling diagonal
+  std::vector<float> upper;         ///< [K, K]: U with UᵀU = inverse of H in `order`; zeros below
+  std::vector<float> reciprocal;    ///< K: 1 / U_pp
+  /// The same of each block of 16 columns alone, in their own order: [K / 16, 16, 16].
+  std::vector<float> block_inverse, block_upper;
+  std::vector<float> block_reciprocal;  ///< K
+};
+
+/// `triangle`: the upper triangle of H, row by row, finite, its diagonal not negative and somewhere
+/// positive; K % 16 == 0. One thread, FP64. Where H is not positive definite by its rounding,
+/// `damping` is multiplied by 10 until it is, up to 1. Throws ValueError if it never is.
+GramFactor factor_gram(std::int64_t depth, std::span<const double> triangle, double damping);
+
+}  // namespace nvfp4

@@ -1,0 +1,141 @@
+// Checkpoints quantized by the Gram matrices of their layers' inputs.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/statistics_file.h"
+#include "nvfp4/error.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// XᵀX of correlated inputs, seeded by `name`.
+TestStatistics gram_statistics(const std::string& name, std::size_t depth, std::size_t tokens) {
+  TestStatistics s;
+  std::vector<float> x = random_values(static_cast<std::int64_t>(depth * tokens), name, 1.0f);
+  for (std::size_t t = 0; t < tokens; ++t)
+    for (std::size_t k = 1; k < depth; ++k) x[t * depth + k] += 0.7f * x[t * depth + k - 1];
+  const auto sum = [&](std::size_t i, std::size_t j) {
+    float total = 0;
+    for (std::size_t t = 0; t < tokens; ++t) total += x[t * depth + i] * x[t * depth + j];
+    return total;
+  };
+  s.count = static_cast<float>(tokens);
+  for (std::size_t i = 0; i < depth; ++i) {
+    s.diagonal.push_back(sum(i, i));
+    for (std::size_t j = i; j < depth; ++j) s.triangle.push_back(sum(i, j));
+  }
+  return s;
+}
+
+const std::string kDown = "model.layers.0.mlp.down_proj", kGate = "model.layers.1.mlp.gate_proj",
+                  kUp = "model.layers.1.mlp.up_proj";
+
+struct GptqCheckpoint : testing::Test {
+  TempDir dir;
+  std::map<std::string, TestStatistics> statistics = llama_statistics();
+  safetensors::Metadata metadata = {{"nvfp4_statistics", "1"},
+                                    {"same_input", "{\"" + kUp + "\": \"" + kGate + "\"}"}};
+
+  GptqCheckpoint() {
+    write_tiny_llama(dir / "in");
+    for (auto& [module, s] : statistics) s = gram_statistics(module, s.diagonal.size(), 200);
+    statistics[kUp] = statistics[kGate];
+    statistics[kUp].triangle.clear();
+  }
+
+  QuantizeCheckpointOptions options(const std::string& out) {
+    write_statistics(dir / "stats.safetensors", statistics, metadata);
+    auto options = quantize_options(dir / "in", dir / out);
+    options.method = "gptq";
+    options.statistics = dir / "stats.safetensors";
+    return options;
+  }
+  template <class E>
+  void refused(std::initializer_list<std::string_view> parts) {
+    expect_error<E>([&] { quantize_checkpoint(options("refused")); }, parts);
+    EXPECT_FALSE(fs::exists(dir / "refused" / "config.json"));
+  }
+};
+
+TEST_F(GptqCheckpoint, BytesDoNotDependOnThreadsAndTheReportCountsRows) {
+  std::map<std::string, std::string> first;
+  for (const int count : {1, 2, 5}) {
+    set_threads(count);
+    const QuantizeReport report = quantize_checkpoint(options(fmt::format("out{}", count)));
+    EXPECT_EQ(report.warnings, std::vector<std::string>{});
+    for (const TensorReport& t : report.tensors) {
+      if (t.action != "quantized") continue;
+      EXPECT_EQ(t.chosen[0] + t.chosen[1] + t.chosen[2] + t.chosen[3], t.shape[0]) << t.name;
+      EXPECT_GT(t.chosen[3], t.shape[0] / 2) << t.name;
+    }
+    const auto files = files_of(dir / fmt::format("out{}", count));
+    if (first.empty()) first = files;
+    EXPECT_EQ(files, first) << count;
+  }
+  set_threads(0);
+  auto weighted = options("weighted");
+  weighted.method.clear();
+  quantize_checkpoint(weighted);
+  EXPECT_NE(files_of(dir / "weighted"), first);
+}
+
+TEST_F(GptqCheckpoint, AWeightWithoutAGramMatrixIsQuantizedAsByWeighted) {
+  statistics[kDown].triangle.clear();
+  const QuantizeReport report = quantize_checkpoint(options("out"));
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_NE(report.warnings[0].find("no Gram matrix of 1 of 14 weights"), std::string::npos)
+      << report.warnings[0];
+  EXPECT_NE(report.warnings[0].find(kDown), std::string::npos);
+  auto weighted = options("weighted");
+  weighted.method = "weighted";
+  quantize_checkpoint(weighted);
+  const LoadedModel a(dir / "out"), b(dir / "weighted");
+  for (const char* part : {".weight", ".weight_scale"})
+    EXPECT_EQ(a.at(kDown + part).bytes, b.at(kDown + part).bytes);
+  EXPECT_NE(a.at(kGate + ".weight").bytes, b.at(kGate + ".weight").bytes);
+}
+
+TEST_F(GptqCheckpoint, InputsThatWereAllZeroAreNoReasonToStop) {
+  auto& s = statistics[kDown];
+  s.diagonal.assign(s.diagonal.size(), 0.0f);
+  s.triangle.assign(s.triangle.size(), 0.0f);
+  EXPECT_EQ(quantize_checkpoint(options("out")).warnings, std::vector<std::string>{});
+}
+
+TEST_F(GptqCheckpoint, BrokenGramMatricesAreRefused) {
+  const std::vector<float> good = statistics[kDown].triangle;
+  statistics[kDown].triangle[1] = std::numeric_limits<float>::quiet_NaN();
+  refused<FormatError>({kDown + ".gram", "nan", "finite"});
+  statistics[kDown].triangle = good;
+  statistics[kDown].triangle[0] = -1;
+  refused<FormatError>({kDown + ".gram", "-1", "negative"});
+  statistics[kDown].triangle = good;
+  statistics[kDown].triangle[1] = 1e6f;
+  refused<FormatError>({kDown, "not positive definite"});
+  statistics[kDown].triangle.pop_back();
+  refused<FormatError>({kDown + ".gram", "8255", "8256", "[128, 128]"});
+}
+
+TEST_F(GptqCheckpoint, SaysWhatIsMissing) {
+  auto without = options("out");
+  without.statistics.reset();
+  expect_error<ValueError>([&] { quantize_checkpoint(without); },
+                           {"quantizer = gptq", "Gram matrix", "--statistics"});
+  auto on_gpu = options("out");
+  on_gpu.device = {DeviceType::cuda, 0};
+  expect_error<UnsupportedError>([&] { quantize_checkpoint(on_gpu); }, {"gptq", "CPU", "cuda"});
+  for (auto& [module, s] : statistics) s.triangle.clear();
+  refused<ValueError>({"does not hold the Gram matrix", "--keep-gram"});
+  auto negative = options("out");
+  negative.sweeps = -1;
+  expect_error<ValueError>([&] { quantize_checkpoint(negative); }, {"sweeps = -1"});
+}
+
+}  // namespace
+}  // namespace nvfp4

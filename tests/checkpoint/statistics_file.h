@@ -1,0 +1,55 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/tiny_model.h"
+
+/// Files of statistics, as `python -m nvfp4.calibrate` writes them.
+namespace nvfp4 {
+
+struct TestStatistics {
+  std::vector<float> diagonal;
+  float count = 100, amax = 0;
+  std::vector<float> triangle = {};  ///< empty: none
+};
+
+inline TestTensor floats(const std::string& name, const std::vector<float>& values) {
+  return {{name, safetensors::DType::f32, {static_cast<std::int64_t>(values.size())}},
+          encode(values, safetensors::DType::f32)};
+}
+
+inline void write_statistics(const std::filesystem::path& path,
+                             const std::map<std::string, TestStatistics>& modules,
+                             safetensors::Metadata metadata = {{"nvfp4_statistics", "1"}}) {
+  std::vector<TestTensor> tensors;
+  for (const auto& [module, s] : modules) {
+    tensors.push_back(floats(module + ".diag", s.diagonal));
+    tensors.push_back(floats(module + ".count", {s.count}));
+    tensors.push_back(floats(module + ".amax", {s.amax}));
+    if (!s.triangle.empty()) tensors.push_back(floats(module + ".gram", s.triangle));
+  }
+  write_shard(path, tensors, metadata);
+}
+
+/// Of every linear layer of write_tiny_llama(): positive, and no two channels alike.
+inline std::map<std::string, TestStatistics> llama_statistics() {
+  std::map<std::string, TestStatistics> all;
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."})
+    for (const char* module :
+         {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+          "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) {
+      const std::string name = module;
+      const std::string input = name.ends_with("k_proj") || name.ends_with("v_proj")
+                                    ? "self_attn.q_proj"
+                                : name.ends_with("up_proj") ? "mlp.gate_proj"
+                                                            : name;
+      TestStatistics& s = all[layer + name];
+      s.diagonal = random_values(name.ends_with("down_proj") ? 128 : 64, layer + input, 3.0f);
+      for (float& x : s.diagonal) x = x * x;
+    }
+  return all;
+}
+
+}  // namespace nvfp4
