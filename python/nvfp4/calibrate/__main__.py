@@ -1,0 +1,68 @@
+"""The command python -m nvfp4.calibrate."""
+
+import argparse
+import sys
+
+from .._errors import Error
+
+
+def arguments(given=None):
+    a = argparse.ArgumentParser(
+        prog="python -m nvfp4.calibrate",
+        description="Runs a model on text and keeps what nvfp4 quantize --statistics wants to know of the inputs of "
+                    "its linear layers: the largest magnitude, the mean square of each channel and, with "
+                    "--keep-gram, the Gram matrices that --quantizer gptq needs. One decoder layer at a time is in "
+                    "memory.")
+    a.add_argument("model", nargs="?", metavar="MODEL", help="a folder that transformers loads, not quantized")
+    a.add_argument("--text", metavar="FILE", help="UTF-8; a line with U+001E alone separates documents")
+    a.add_argument("--out", metavar="STATS", required=True, help="the file to write, .safetensors")
+    a.add_argument("--keep-gram", action="store_true", help="keep the Gram matrices: about 2 K² bytes for each input")
+    a.add_argument("--windows", type=int, default=256, metavar="N", help="how many, of the text (256)")
+    a.add_argument("--context", type=int, default=512, metavar="N", help="tokens of a window (512)")
+    a.add_argument("--batch", type=int, default=8, metavar="N", help="windows at a time (8)")
+    a.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
+                   help="of the arithmetic (float32)")
+    a.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (cuda where there is one)")
+    a.add_argument("--dry-run", action="store_true", help="say what would be done, and how large the file would be")
+    a.add_argument("--merge", nargs="+", metavar="STATS", help="add up these files, of one model, instead")
+    a.add_argument("--quiet", action="store_true", help="print errors only")
+    options = a.parse_args(given)
+    if options.merge is None and (options.model is None or options.text is None):
+        a.error("MODEL and --text are required")
+    for name in ("windows", "context", "batch"):
+        if getattr(options, name) < 1:
+            a.error(f"--{name} {getattr(options, name)}: must be 1 or more")
+    return options
+
+
+def main(given=None):
+    options = arguments(given)
+    import torch
+    import transformers
+
+    from . import calibrate, merge
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_float32_matmul_precision("highest")
+
+    def progress(line):
+        if not options.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    try:
+        if options.merge is not None:
+            merge(options.merge, options.out)
+        else:
+            device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+            calibrate(options.model, options.text, options.out, keep_gram=options.keep_gram, windows=options.windows,
+                      context=options.context, batch=options.batch, dtype=options.dtype, device=device,
+                      dry_run=options.dry_run, progress=progress)
+    except (Error, OSError) as error:
+        print(f"nvfp4.calibrate: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

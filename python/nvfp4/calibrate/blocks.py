@@ -1,0 +1,167 @@
+"""A causal language model of transformers, run one decoder layer at a time with its weights read
+from disk when they are needed: no more than a layer is in memory."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import (
+    WeightConverter,
+    WeightRenaming,
+    convert_and_load_state_dict_in_model,
+    rename_source_key,
+)
+from transformers.modeling_utils import LoadStateDictConfig
+
+from .._errors import FormatError, UnsupportedError
+
+
+class _LastLayer(Exception):
+    """The rest of the model is not wanted."""
+
+
+@contextlib.contextmanager
+def parameters_on_meta():
+    """Modules made here have parameters without memory, but real buffers."""
+    register = nn.Module.register_parameter
+
+    def on_meta(module, name, parameter):
+        register(module, name, parameter)
+        if parameter is not None:
+            module._parameters[name] = nn.Parameter(parameter.data.to("meta"), requires_grad=False)
+
+    nn.Module.register_parameter = on_meta
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register
+
+
+def checkpoint_files(folder):
+    index = Path(folder) / "model.safetensors.index.json"
+    if index.exists():
+        return [Path(folder) / f for f in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+    files = sorted(Path(folder).glob("*.safetensors"))
+    if not files:
+        raise FormatError(f"{folder}: has no .safetensors file")
+    return files
+
+
+class Blocks:
+    """`names[i]` is the i-th decoder layer; `sources` is by parameter of the model what the checkpoint
+    calls the tensors that it is made of."""
+
+    def __init__(self, folder, dtype, device):
+        config = AutoConfig.from_pretrained(folder)
+        if getattr(config, "quantization_config", None) is not None:
+            raise UnsupportedError(f"{folder}: is quantized; calibration needs the model as it was before")
+        config._experts_implementation = "eager"  # one product for each expert, which can be watched
+        with parameters_on_meta():
+            self.model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+        self.dtype, self.device = dtype, device
+        self.model.apply(lambda m: [m._buffers.__setitem__(n, b.to(device)) for n, b in m._buffers.items()
+                                    if b is not None])
+        self.layers_name, self.layers = self._find_layers()
+        self.names = [f"{self.layers_name}.{i}" for i in range(len(self.layers))]
+        self.files = [safe_open(f, "pt") for f in checkpoint_files(folder)]
+        self._sort_tensors()
+
+    def _find_layers(self):
+        """The longest list of modules of one kind, inside of which there are linear layers."""
+        lists = [(n, m) for n, m in self.model.named_modules() if isinstance(m, nn.ModuleList)
+                 and any(isinstance(child, nn.Linear) for child in m.modules())]
+        if not lists:
+            raise UnsupportedError(f"{type(self.model).__name__}: no list of decoder layers was found")
+        name, found = max(lists, key=lambda pair: (len(pair[1]), -len(pair[0])))
+        return name, found
+
+    def _sort_tensors(self):
+        """Which tensor of the checkpoint goes into which layer, under which name."""
+        transforms = get_model_conversion_mapping(self.model)
+        renamings = [t for t in transforms if isinstance(t, WeightRenaming)]
+        converters = [t for t in transforms if isinstance(t, WeightConverter)]
+        state = self.model.state_dict()
+        self.sources, self.tensors = {}, {name: {} for name in self.names}
+        self.tensors[None] = {}
+        for file in self.files:
+            for key in file.keys():
+                args = (self.model.base_model_prefix, state)
+                renamed, _ = rename_source_key(key, renamings, converters, *args)
+                if renamed not in state and key in state:
+                    renamed = key
+                self.sources.setdefault(renamed, []).append(key)
+                place = renamed.removeprefix(self.layers_name + ".").partition(".")[0]
+                name = f"{self.layers_name}.{place}" if renamed.startswith(self.layers_name + ".") else None
+                self.tensors.get(name, {})[key] = file
+
+    def _load(self, name):
+        state = {key: file.get_slice(key) for key, file in self.tensors[name].items()}
+        # Converters count what they were given: each load has its own.
+        config = LoadStateDictConfig(dtype=self.dtype, device_map={"": self.device},
+                                     weight_mapping=get_model_conversion_mapping(self.model))
+        convert_and_load_state_dict_in_model(self.model, state, config)
+        module = self.model if name is None else self.model.get_submodule(name)
+        missing = [n for n, p in module.named_parameters() if p.is_meta and not (name is None and self._in_layer(n))]
+        tied = set(getattr(self.model, "_tied_weights_keys", None) or ())
+        missing = [n for n in missing if n not in tied and not n.endswith("lm_head.weight")]
+        if missing:
+            raise FormatError(f"the checkpoint has no tensor for {name or 'the model'}.{missing[0]}")
+
+    def _in_layer(self, name):
+        return name.startswith(self.layers_name + ".")
+
+    def _unload(self, module):
+        for m in module.modules():
+            for name, p in m._parameters.items():
+                if p is not None:
+                    m._parameters[name] = nn.Parameter(p.data.to("meta"), requires_grad=False)
+
+    def start(self, batches):
+        """Hidden states before the first layer, and the other arguments of each layer."""
+        self._load(None)
+        arguments = [None] * len(self.layers)
+
+        def stub(i):
+            def forward(hidden, *args, **kwargs):
+                arguments[i] = arguments[i] or (args, kwargs)
+                if i == 0:
+                    first.append(hidden)
+                if i + 1 == len(self.layers):
+                    raise _LastLayer
+                return hidden
+
+            return forward
+
+        hidden = []
+        for i, layer in enumerate(self.layers):
+            layer.forward = stub(i)
+        for batch in batches:
+            first = []
+            with contextlib.suppress(_LastLayer), torch.no_grad():
+                self.model(batch.to(self.device), use_cache=False)
+            hidden.append(first[0])
+        for layer in self.layers:
+            del layer.forward
+        self._unload_outside()
+        return hidden, arguments
+
+    def _unload_outside(self):
+        for name, p in list(self.model.named_parameters()):
+            if not self._in_layer(name) and not p.is_meta:
+                module, _, last = name.rpartition(".")
+                owner = self.model.get_submodule(module)
+                owner._parameters[last] = nn.Parameter(p.data.to("meta"), requires_grad=False)
+
+    @contextlib.contextmanager
+    def loaded(self, i):
+        """The i-th layer, with its weights."""
+        self._load(self.names[i])
+        try:
+            yield self.layers[i]
+        finally:
+            self._unload(self.layers[i])

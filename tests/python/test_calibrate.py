@@ -1,0 +1,199 @@
+"""python -m nvfp4.calibrate: what it sees is what a model's layers get, and quantizing by it helps."""
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5")
+pytest.importorskip("safetensors")
+
+import nvfp4
+from nvfp4.calibrate import Statistics, calibrate, merge
+from nvfp4.calibrate.__main__ import main
+
+WORDS = "a quick brown fox jumps over the lazy dog and runs away from it all".split()
+
+
+def tokenizer_of_words():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {"<end>": 0, "<?>": 1} | {word: i + 2 for i, word in enumerate(WORDS)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<?>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", unk_token="<?>")
+
+
+def write_model(folder, experts):
+    common = dict(vocab_size=32, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                  head_dim=16, max_position_embeddings=64)
+    torch.manual_seed(3)
+    if experts:
+        config = transformers.Qwen3MoeConfig(**common, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+                                             intermediate_size=128, decoder_sparse_step=1)
+        model = transformers.Qwen3MoeForCausalLM(config)
+    else:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**common, intermediate_size=128))
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer_of_words().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["dense", "experts"])
+def model(request, tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("calibrate") / request.param, request.param == "experts")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    generator = torch.Generator().manual_seed(5)
+    words = [WORDS[i] for i in torch.randint(len(WORDS), (900,), generator=generator)]
+    file = tmp_path_factory.mktemp("text") / "text.txt"
+    file.write_text("\n\x1e\n".join(" ".join(words[i : i + 90]) for i in range(0, 900, 90)), encoding="utf-8")
+    return file
+
+
+SIZES = dict(windows=9, context=32, batch=4)  # the last batch is smaller
+
+
+def inputs_of_layers(model, text):
+    """module -> its inputs [tokens, K], of the whole model at once, experts by their own."""
+    from nvfp4.evaluate.text import windows
+
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32,
+                                                               experts_implementation="eager").eval()
+    seen = {}
+
+    def see(name, x):
+        seen.setdefault(name, []).append(x.detach().reshape(-1, x.shape[-1]).double())
+
+    def watch_experts(name, module):
+        def before(_, args):
+            x, index = args[:2]
+            for expert in range(module.num_experts):
+                rows = x[(index == expert).any(-1)]
+                see(f"{name}.{expert}.gate_proj", rows)
+                see(f"{name}.{expert}.up_proj", rows)
+                gate, up = torch.nn.functional.linear(rows, module.gate_up_proj[expert]).chunk(2, -1)
+                see(f"{name}.{expert}.down_proj", module.act_fn(gate) * up)
+
+        module.register_forward_pre_hook(before)
+
+    for name, module in loaded.model.layers.named_modules(prefix="model.layers"):
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(lambda _, args, name=name: see(name, args[0]))
+        elif name.endswith(".experts"):
+            watch_experts(name, module)
+    tokens = windows(text, transformers.AutoTokenizer.from_pretrained(model), SIZES["windows"], SIZES["context"])
+    with torch.no_grad():
+        loaded(tokens[:, :-1])
+    return {name: torch.cat(parts) for name, parts in seen.items()}
+
+
+def test_statistics_are_those_of_the_whole_model_at_once(model, text, tmp_path):
+    out = tmp_path / "stats.safetensors"
+    statistics = calibrate(model, text, out, keep_gram=True, **SIZES)
+    inputs = inputs_of_layers(model, text)
+    modules = set(statistics.modules())
+    assert modules == {m for m in inputs if not m.endswith("mlp.gate")}, "routers are not quantized"
+    for module in modules:
+        x, tensors = inputs[module], statistics.tensors
+        torch.testing.assert_close(tensors[f"{module}.diag"], x.square().sum(0), rtol=1e-4, atol=1e-6)
+        assert tensors[f"{module}.count"].item() == len(x)
+        torch.testing.assert_close(tensors[f"{module}.amax"].double(), x.abs().amax().reshape(1), rtol=1e-4, atol=1e-6)
+        gram = tensors[f"{statistics.same_input.get(module, module)}.gram"].double()
+        rows, columns = torch.triu_indices(x.shape[1], x.shape[1])
+        torch.testing.assert_close(gram, (x.T @ x)[rows, columns], rtol=1e-3, atol=1e-4)
+    again = Statistics.load(out)
+    assert again.same_input == statistics.same_input
+    assert {k: v.tolist() for k, v in again.tensors.items()} == {k: v.tolist() for k, v in statistics.tensors.items()}
+
+
+def test_q_k_v_and_gate_up_share_a_gram_matrix(model, text, tmp_path):
+    statistics = calibrate(model, text, tmp_path / "stats.safetensors", keep_gram=True, **SIZES)
+    for module, owner in statistics.same_input.items():
+        assert f"{module}.gram" not in statistics.tensors
+        assert f"{owner}.gram" in statistics.tensors
+    assert statistics.same_input["model.layers.0.self_attn.v_proj"] == "model.layers.0.self_attn.q_proj"
+    assert any(m.endswith("up_proj") for m in statistics.same_input)
+
+
+def output_error(model, quantized, inputs):
+    """Σ ‖x (w - ŵ)ᵀ‖² over all quantized layers."""
+    from safetensors.torch import load_file
+
+    weights, packed = load_file(model / "model.safetensors"), load_file(quantized / "model.safetensors")
+    total = 0
+    for module, x in inputs.items():
+        if f"{module}.weight_scale_2" not in packed:
+            continue
+        codes, scales = packed[f"{module}.weight"], packed[f"{module}.weight_scale"].view(torch.uint8)
+        w = weights[f"{module}.weight"].double()
+        q = nvfp4.QuantizedTensor(codes, scales, packed[f"{module}.weight_scale_2"], w.shape)
+        total += (x @ (w - q.dequantize(torch.float32).double()).T).square().sum().item()
+    return total
+
+
+def test_quantizing_by_it_takes_error_off_the_output(model, text, tmp_path):
+    calibrate(model, text, tmp_path / "stats.safetensors", keep_gram=True, **SIZES)
+    inputs = inputs_of_layers(model, text)
+    errors = {}
+    for name, options in dict(mse=dict(quantizer="mse"), weighted={}, gptq=dict(quantizer="gptq", sweeps=0),
+                              descent=dict(quantizer="gptq")).items():
+        report = nvfp4.quantize_checkpoint(model, tmp_path / name, statistics=tmp_path / "stats.safetensors", **options)
+        errors[name] = output_error(model, tmp_path / name, inputs)
+        assert report["method"] == {"descent": "gptq"}.get(name, name)
+        if name == "descent":
+            rows = [t["rows"] for t in report["tensors"] if t["action"] == "quantized"]
+            assert sum(r["descent"] for r in rows) > 10 * sum(r["mse"] + r["weighted"] for r in rows)
+    assert errors["weighted"] < errors["mse"]
+    assert errors["gptq"] < 0.8 * errors["weighted"]
+    assert errors["descent"] < 0.95 * errors["gptq"]
+
+
+def test_bytes_do_not_depend_on_threads_nor_instructions(model, text, tmp_path):
+    calibrate(model, text, tmp_path / "stats.safetensors", keep_gram=True, **SIZES)
+    contents = set()
+    for backend in [b["name"] for b in nvfp4._core.backends() if b["available"]]:
+        out = tmp_path / backend
+        nvfp4.quantize_checkpoint(model, out, quantizer="gptq", statistics=tmp_path / "stats.safetensors",
+                                  backend=backend, sweeps=1)
+        contents.add((out / "model.safetensors").read_bytes())
+    assert len(contents) == 1
+
+
+def test_statistics_of_two_texts_add_up(model, text, tmp_path):
+    files = [tmp_path / name for name in ("all", "first", "second", "merged")]
+    documents = text.read_text(encoding="utf-8").split("\n\x1e\n")
+    for file, part in zip(files[1:3], (documents[:5], documents[5:])):
+        file.with_suffix(".txt").write_text("\n\x1e\n".join(part), encoding="utf-8")
+        calibrate(model, file.with_suffix(".txt"), file, windows=4, context=32)
+    merged = merge(files[1:3], files[3])
+    first, second = Statistics.load(files[1]), Statistics.load(files[2])
+    module = "model.layers.1.self_attn.o_proj"
+    for kind, both in (("diag", lambda a, b: a + b), ("count", lambda a, b: a + b), ("amax", torch.maximum)):
+        key = f"{module}.{kind}"
+        assert torch.equal(merged.tensors[key], both(first.tensors[key], second.tensors[key]))
+    second.tensors[f"{module}.diag"] = torch.zeros(3, dtype=torch.float64)
+    with pytest.raises(nvfp4.InvalidValueError, match="another model"):
+        first.add(second, "second")
+
+
+def test_the_command_says_what_is_wrong(model, text, tmp_path, capsys):
+    out = str(tmp_path / "stats.safetensors")
+    run = [str(model), "--text", str(text), "--out", out]
+    assert main([*run, "--windows", "9", "--context", "32", "--keep-gram", "--dry-run"]) == 0
+    assert "Gram matrices: " in capsys.readouterr().err
+    assert not (tmp_path / "stats.safetensors").exists()
+    assert main([str(model), "--text", str(tmp_path / "none"), "--out", out]) == 1
+    assert main([*run, "--context", "4000"]) == 1
+    assert "4000" in capsys.readouterr().err
+    assert main(["--merge", str(model / "model.safetensors"), "--out", out]) == 1
+    assert "no file of statistics" in capsys.readouterr().err
+    for wrong in (["--windows", "0"], ["--text"]):
+        with pytest.raises(SystemExit):
+            main([*run, *wrong])
+    quantized = tmp_path / "quantized"
+    nvfp4.quantize_checkpoint(model, quantized)
+    assert main([str(quantized), *run[1:]]) == 1
+    assert "quantized" in capsys.readouterr().err
