@@ -6,6 +6,7 @@ predictions from the BF16 model's (10⁻³ nat a token, FP32 arithmetic), the ch
 the ratio to `max` in the same run, with their standard errors by a paired bootstrap over windows.
 
   measure.py --models MODEL... --text FILE [--text FILE]      validation, unseen, ... : one table each
+  measure.py ... --calibration FILE                           also the methods that need data
   measure.py --models MODEL --text FILE --other NAME=FOLDER   also a folder that another tool made
 
 Needs PyTorch, transformers 5, safetensors and this package.
@@ -13,7 +14,9 @@ Needs PyTorch, transformers 5, safetensors and this package.
 
 import argparse
 import json
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -22,17 +25,43 @@ from transformers import AutoTokenizer
 
 import nvfp4
 from model import Variant, model_name
+from nvfp4.calibrate import calibrate
 from nvfp4.evaluate.comparison import columns_of
 from nvfp4.evaluate.resampling import Bootstrap
 from nvfp4.evaluate.text import windows
 
-#: What is measured: a name, the quantizer of the weights, and that of the activations (None: W4A16).
-METHODS = [(w, a) for a in (None, "max", "mse") for w in ("max", "four_over_six", "mse")]
+#: How weights are quantized: options of quantize_checkpoint().
+WEIGHTS = {
+    "max": dict(quantizer="max"),
+    "four_over_six": dict(quantizer="four_over_six"),
+    "mse": dict(quantizer="mse"),
+}
+#: The same with what calibration saw.
+CALIBRATED = {
+    "weighted": dict(quantizer="weighted"),
+    "gptq": dict(quantizer="gptq", sweeps=0),
+    "gptq + descent": dict(quantizer="gptq", sweeps=4),
+}
+#: How activations are; None: not at all (W4A16).
+ACTIVATIONS = (None, "max", "mse")
 
 
-def quantize(model, quantizer, folder):
-    nvfp4.quantize_checkpoint(model, folder, quantizer=quantizer)
-    return folder
+def quantize(model, options, temporary):
+    """A folder for each way to quantize the weights."""
+    ways, statistics = dict(WEIGHTS), None
+    if options.calibration:
+        statistics = temporary / "statistics.safetensors"
+        calibrate(model, options.calibration, statistics, keep_gram=True, windows=options.calibration_windows,
+                  device=options.device)
+        ways |= CALIBRATED
+    folders = {}
+    for name, way in ways.items():
+        start = time.monotonic()
+        folders[name] = temporary / name.replace(" ", "")
+        given = {"statistics": statistics} if name in CALIBRATED else {}
+        nvfp4.quantize_checkpoint(model, folders[name], **way, **given)
+        print(f"{name}: {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
+    return folders
 
 
 def measure(model, text, variants, methods, options):
@@ -83,6 +112,8 @@ def arguments():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--models", nargs="+", required=True, metavar="MODEL", help="folders that transformers loads")
     a.add_argument("--text", action="append", required=True, metavar="FILE", help="documents separated by U+001E")
+    a.add_argument("--calibration", metavar="FILE", help="text for the methods that need data, of the same form")
+    a.add_argument("--calibration-windows", type=int, default=256, help="windows of 512 tokens of it (256)")
     a.add_argument("--windows", type=int, default=384, help="windows of 512 tokens (384)")
     a.add_argument("--batch", type=int, default=8, help="windows at a time (8)")
     a.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -102,11 +133,12 @@ def main():
     everything = []
     for model in options.models:
         with tempfile.TemporaryDirectory() as temporary:
-            names = dict.fromkeys(w for w, _ in METHODS)
-            folders = {w: quantize(model, w, Path(temporary) / w) for w in names}
+            folders = quantize(model, options, Path(temporary))
+            names = list(folders)
             folders |= dict(pair.split("=", 1) for pair in options.other)
             variants = {name: Variant(model, folder, options.device) for name, folder in folders.items()}
-        methods = [m for m in METHODS if m[1] is None or not options.weights_only]
+        activations = ACTIVATIONS[:1] if options.weights_only else ACTIVATIONS
+        methods = [(w, a) for a in activations for w in names]
         methods += [(name, None) for name in folders if name not in names]
         if not options.weights_only:
             methods += [(name, "max") for name in folders if name not in names]

@@ -43,13 +43,20 @@ class QuantizedInput:
     """Quantizes and dequantizes a layer's input, a global scale for each row; None leaves it alone."""
 
     def __init__(self):
-        self.quantizer = None
+        self.quantizer, self.on_device = None, True
 
     def __call__(self, x):
         if self.quantizer is None:
             return x
         rows = x.reshape(-1, x.shape[-1]).contiguous()
-        return nvfp4.quantize(rows, self.quantizer, scope="vector").dequantize(torch.float32).reshape(x.shape)
+        if not self.on_device:
+            rows = rows.cpu()
+        try:
+            q = nvfp4.quantize(rows, self.quantizer, scope="vector")
+        except nvfp4.UnsupportedError:  # a package without CUDA: the CPU gives the same bits
+            self.on_device = False
+            return self(x)
+        return q.dequantize(torch.float32).reshape(x.shape).to(x.device)
 
 
 class Linear(nn.Module):
