@@ -153,7 +153,8 @@ Command quantize_command() {
             option("--statistics,--imatrix", "FILE", "",
                    "what calibration saw of the layers' inputs: a file of python -m "
                    "nvfp4.calibrate, or an importance matrix of llama.cpp in GGUF"),
-            option("--sweeps", "N", "4", "of gptq's descent, at most; 4 if not given; 0: GPTQ alone"),
+            option("--sweeps", "N", "4",
+                   "of gptq's descent, at most; 4 if not given; 0: GPTQ alone"),
             repeatable(option("--ignore", "PATTERN", "",
                               "tensors to leave alone, besides the usual ones; repeatable")),
             repeatable(option("--include", "PATTERN", "",
