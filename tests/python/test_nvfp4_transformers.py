@@ -468,6 +468,12 @@ def test_other_algorithms_are_refused(folders, tmp_path):
         transformers.AutoModelForCausalLM.from_pretrained(folder)
 
 
+def test_a_dtype_without_kernels_is_named_before_anything_is_loaded(folders, monkeypatch):
+    monkeypatch.setattr(transformers.PreTrainedModel, "_load_pretrained_model", None)
+    with pytest.raises(nvfp4.Error, match="float64"):
+        load(folders("llama")[0], torch.float64)
+
+
 def test_a_missing_expert_is_named(folders, tmp_path):
     def edit(t):
         for name in [n for n in t if "layers.1.mlp.experts.2.up_proj" in n]:

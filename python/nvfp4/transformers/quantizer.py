@@ -5,11 +5,13 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+import torch
 from torch import nn
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 from transformers.quantizers.base import HfQuantizer
 
+from .. import _core, _gemm
 from .._checkpoint import quantize_checkpoint
 from .._errors import FormatError, UnsupportedError
 from .config import ModelOptConfig
@@ -48,6 +50,21 @@ def _put(model, name, module):
 FUSED = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 
 
+def check_devices(device_map, dtype):
+    """UnsupportedError or TypeError, before anything is loaded, if a device has no kernels for activations of
+    `dtype`."""
+    wanted = device_map.values() if isinstance(device_map, dict) else [device_map]
+    for name in set(wanted):
+        if name in (None, "disk"):
+            name = "cpu"
+        elif name in ("auto", "balanced", "balanced_low_0", "sequential"):
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        device = torch.device("cuda", name) if isinstance(name, int) else torch.device(name)
+        size = _core.packed_bytes(1, 64, 64, "tensor", device.type == "cuda")
+        one = _gemm.PackedWeights(torch.zeros(size, dtype=torch.uint8, device=device), 64, 64)
+        _gemm.plan_gemm(one, 1, x_dtype=dtype, out_dtype=dtype)
+
+
 def fuse(model):
     """Makes one product of linear layers that read the same input."""
     if getattr(model.config, "is_encoder_decoder", False):
@@ -83,7 +100,9 @@ class Nvfp4Quantizer(HfQuantizer):
     def is_serializable(self):
         return True
 
-    def _process_model_before_weight_loading(self, model, checkpoint_files=None, **others):
+    def _process_model_before_weight_loading(self, model, checkpoint_files=None, device_map=None,
+                                             **others):
+        check_devices(device_map, next(model.parameters()).dtype)
         if not checkpoint_files:
             raise UnsupportedError("NVFP4 weights are read from the files of a checkpoint, and there are "
                                    "none")
@@ -187,7 +206,9 @@ class OnLoadQuantizer(Nvfp4Quantizer):
             raise UnsupportedError("the model is quantized already, must be BF16, FP16 or FP32 for Config")
         self._stacks, self._folder = set(), None
 
-    def _process_model_before_weight_loading(self, model, checkpoint_files=None, **others):
+    def _process_model_before_weight_loading(self, model, checkpoint_files=None, device_map=None,
+                                             **others):
+        check_devices(device_map, next(model.parameters()).dtype)
         files = [Path(file) for file in checkpoint_files or ()]
         if not files or any(f.suffix != ".safetensors" or not f.name.startswith("model") for f in files):
             raise UnsupportedError(f"{files[0] if files else 'no file'}: must be model.safetensors, or shards "
@@ -203,7 +224,7 @@ class OnLoadQuantizer(Nvfp4Quantizer):
         model.quantization_method = "modelopt"
         # The list is what transformers reads from next.
         checkpoint_files[:] = sorted(map(str, Path(to).glob("*.safetensors")))
-        super()._process_model_before_weight_loading(model, checkpoint_files)
+        super()._process_model_before_weight_loading(model, checkpoint_files, device_map)
 
     def _process_model_after_weight_loading(self, model, **others):
         model = super()._process_model_after_weight_loading(model, **others)
