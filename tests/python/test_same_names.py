@@ -92,7 +92,7 @@ def test_other_words_than_the_choices_are_refused(command, tmp_path):
     for option in COMMANDS[command]["options"]:
         if not option["choices"] or option["keyword"] in ("", "backend", "arch"):
             continue
-        words = dict(zip(arguments, given)) | {option["keyword"]: "gptq"}
+        words = dict(zip(arguments, given)) | {option["keyword"]: "another"}
         with pytest.raises(nvfp4.InvalidValueError, match=option["keyword"]):
             getattr(nvfp4, COMMANDS[command]["function"])(**words)
 
@@ -105,9 +105,10 @@ def test_arguments_of_another_type_are_named():
 
 
 def test_weights_are_quantized_alike_and_activations_as_flashinfer_does():
-    for function in (nvfp4.quantize, nvfp4.quantize_checkpoint, nvfp4.convert, nvfp4.repair,
-                     nvfp4.global_scales):
+    for function in (nvfp4.quantize, nvfp4.convert, nvfp4.repair, nvfp4.global_scales):
         assert inspect.signature(function).parameters["quantizer"].default == "mse"
+    # mse, and weighted with statistics
+    assert inspect.signature(nvfp4.quantize_checkpoint).parameters["quantizer"].default is None
     for function in (nvfp4.nvfp4_quantize, nvfp4.silu_and_mul_nvfp4_quantize,
                      nvfp4.rmsnorm_fp4quant, nvfp4.add_rmsnorm_fp4quant):
         assert inspect.signature(function).parameters["quantizer"].default == "max"

@@ -190,9 +190,9 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
 }
 
 QuantizeReport transform_checkpoint(const TransformOptions& options) {
+  check_method(options);
   RunContext context(options);
   if (options.task != TransformOptions::Task::decode) checkpoint_format(options.format);
-  check_method(options);
   const ModelFolder model = open_model_folder(options.input);
   const std::string warning = take_faults(model, options);
   QuantizeReport report = transform_model(model, options, context);
