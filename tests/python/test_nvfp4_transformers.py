@@ -252,6 +252,22 @@ def test_a_state_dict_loads_again(folders):
     assert torch.equal(logits(other), expected)
 
 
+def test_layers_of_one_product_keep_their_scales(folders, tmp_path):
+    """Global scales are each layer's own; inputs are quantized with the largest input scale."""
+    quantized, source = folders("llama", "nvfp4")
+
+    def edit(t):
+        for name in [n for n in t if n.endswith(("v_proj.weight_scale_2", "up_proj.weight_scale_2"))]:
+            t[name] = t[name] * 1.5
+        for name in [n for n in t if n.endswith(("q_proj.input_scale", "up_proj.input_scale"))]:
+            t[name] = t[name] / 3
+    folder = damaged(quantized, tmp_path / "differ", edit)
+    model = load(folder)
+    expected = Reference(model, folder, source, "nvfp4", torch.float32).logits()
+    before = Reference(model, quantized, source, "nvfp4", torch.float32).logits()
+    assert distance(logits(model), expected) <= 0.05 * distance(before, expected)
+
+
 # --- quantized while loading ----------------------------------------------------------------------
 
 
