@@ -380,7 +380,7 @@ def gemm(x, w, *, row_ends=None, row_starts=None, expert_ids=None, out_dtype=Non
                batch_invariant, kernel, backend and autotune would
     workspace  uint8 [plan.workspace_bytes], zero at first, if it is not to be allocated
     Returns y [..., N], a QuantizedTensor for 'swiglu_quantize'. Raises ShapeError, TypeError,
-    InvalidValueError, UnsupportedError. On a GPU (Hopper) the work is only enqueued; with `out` and
+    InvalidValueError, UnsupportedError. On a GPU the work is only enqueued; with `out` and
     `workspace` nothing is allocated, and in any case a graph can be captured.
     """
     left = _left(x, w)

@@ -145,34 +145,46 @@ TEST(GemmTune, TwoPartsAreAPlanLikeAnyOther) {
   ASSERT_GT(chosen.parts[1].rows, 0);
   const std::vector<NamedPart> parts = parts_of(chosen);
   ASSERT_THAT(parts, SizeIs(2));
-  const KernelPlan again = plan_of_parts(chosen.problem, kH200, parts);
+  const KernelPlan again = plan_of_parts(chosen.problem, kH200, parts, *chosen.architecture);
   EXPECT_EQ(describe(again), describe(chosen));
   EXPECT_EQ(again.problem, chosen.problem);
   // Parts that are not the problem's.
+  const Architecture& sm90 = *chosen.architecture;
   std::vector<NamedPart> wrong = parts;
   wrong[1].rows += 1;
-  EXPECT_THROW(plan_of_parts(chosen.problem, kH200, wrong), ValueError);
+  EXPECT_THROW(plan_of_parts(chosen.problem, kH200, wrong, sm90), ValueError);
   wrong = parts;
-  wrong[0].kernel = "sm90_wgmma_m64n128k257";
-  EXPECT_THROW(plan_of_parts(chosen.problem, kH200, wrong), ValueError);
-  EXPECT_THROW(plan_of_parts(chosen.problem, kH200, {}), ValueError);
+  for (const char* name : {"sm90_wgmma_m64n128k257", "sm80_mma_m64n128k64"}) {
+    wrong[0].kernel = name;
+    EXPECT_THROW(plan_of_parts(chosen.problem, kH200, wrong, sm90), ValueError);
+  }
+  EXPECT_THROW(plan_of_parts(chosen.problem, kH200, {}, sm90), ValueError);
   KernelProblem grouped = chosen.problem;
   grouped.groups = 4;
   grouped.grouped = true;
-  EXPECT_THROW(plan_of_parts(grouped, kH200, parts), ValueError);
+  EXPECT_THROW(plan_of_parts(grouped, kH200, parts, sm90), ValueError);
 }
 
-TEST(GemmTune, AnArchitectureWithoutAModelHasAllItsKernelsMeasured) {
-  static const Architecture plain = [] {
-    Architecture a = *architectures().front();
-    a.candidates = nullptr;
-    a.variants = nullptr;
-    return a;
-  }();
-  const Architecture* const all[] = {&plain};
-  FakeGpu gpu;
-  const KernelPlan chosen = plan_gemm(kFew, kH200, false, all);
-  EXPECT_GE(tune(chosen, kH200, 0, gpu.measure(), all).size(), 12u);
+TEST(GemmTune, AnArchitectureThatNamesNoCandidatesHasAllItsKernelsMeasured) {
+  const Capability a100{.major = 8, .minor = 0, .multiprocessors = 108};
+  // Also where another architecture supports the GPU, and comes first.
+  for (const Capability& gpu : {a100, kH200}) {
+    const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n128k64")};
+    ASSERT_EQ(sm80[0]->candidates, nullptr);
+    const KernelPlan chosen = plan_gemm(kFew, gpu, false, sm80);
+    std::set<std::string> names;
+    const std::vector<TunedPlan> plans = tune(chosen, gpu, 0, [&](const KernelPlan& plan) {
+      const std::string name = parts_of(plan)[0].kernel;
+      names.insert(name);
+      return name == "sm80_mma_m64n128k64" ? 9.0 : 10.0;
+    });
+    EXPECT_EQ(parts_of(plans[0].plan)[0].kernel, "sm80_mma_m64n128k64");
+    std::size_t possible = 0;
+    for (const KernelConfig& kernel : kernel_configs(sm80[0]->kernels))
+      possible += sm80[0]->why_impossible(kFew, kernel).empty() ? 1 : 0;
+    EXPECT_EQ(names.size(), possible);
+    EXPECT_GT(possible, 12u);
+  }
 }
 
 // A tuner with a file.
@@ -244,10 +256,17 @@ TEST_F(GemmTuner, AnotherGpuDriverLibraryOrProductIsMeasuredForItself) {
   Tuner again = tuner();
   plan(again);
   EXPECT_EQ(prepared_, expected) << "all of them are in the file";
+  // Kernels of another architecture, where that is asked for.
+  const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n128k64")};
+  const KernelPlan old = again.plan(
+      few(), plan_gemm(kFew, kH200, false, sm80), file_,
+      [&](const GemmDescription&) { return [](const KernelPlan&) { return 1.0; }; }, how_);
+  EXPECT_EQ(old.architecture, sm80[0]);
+  EXPECT_EQ(how_, "tuned now");
 }
 
 TEST_F(GemmTuner, WhatAFileHoldsIsCheckedAsAKernelByNameIs) {
-  const TuneKey key{"H200", "580.1, CUDA 13.0", "0.1.0", problem_key(few())};
+  const TuneKey key{"H200", "580.1, CUDA 13.0", "0.1.0", "sm90 " + problem_key(few())};
   for (const auto& [parts, word] : std::vector<std::pair<std::vector<NamedPart>, const char*>>{
            {{{16, "sm90_nothing"}}, "must be the name of a kernel"},
            {{{16, "sm90_routed_m1n32k1024"}}, ""},
@@ -271,10 +290,11 @@ TEST_F(GemmTuner, WhatAFileHoldsIsCheckedAsAKernelByNameIs) {
   // A kernel that is not batch-invariant is none for such a product.
   GemmDescription invariant = few();
   invariant.batch_invariant = true;
-  ASSERT_EQ(
-      keep_tune_entry(
-          file_, {{"H200", "580.1, CUDA 13.0", "0.1.0", problem_key(invariant)}, {{16, kFast}}, 1}),
-      "");
+  ASSERT_EQ(keep_tune_entry(
+                file_, {{"H200", "580.1, CUDA 13.0", "0.1.0", "sm90 " + problem_key(invariant)},
+                        {{16, kFast}},
+                        1}),
+            "");
   Tuner fresh = tuner();
   EXPECT_TRUE(is_batch_invariant(kernel_config(plan(fresh, invariant))));
   EXPECT_THAT(how_, HasSubstr("is not batch-invariant"));

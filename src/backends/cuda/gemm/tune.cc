@@ -36,21 +36,23 @@ std::string names_of(const KernelPlan& plan) {
 class Search {
  public:
   Search(const KernelPlan& chosen, const Capability& capability, std::int64_t max_workspace_bytes,
-         const MeasurePlan& measure, std::span<const Architecture* const> among)
+         const MeasurePlan& measure)
       : problem_(chosen.problem),
         architecture_(*chosen.architecture),
         capability_(capability),
         max_workspace_bytes_(max_workspace_bytes),
-        measure_(measure),
-        among_(among) {
+        measure_(measure) {
     problem_.stream_k = max_workspace_bytes > 0;
     add(chosen, true);
   }
 
   void add_candidates() {
+    // A list that is in no order is measured whole.
+    const bool ordered = architecture_.candidates != nullptr;
     std::size_t count = 0;
-    for (const KernelConfig& kernel : candidates())
-      if (count < kMostTiles && add(kernel)) ++count;
+    for (const KernelConfig& kernel :
+         ordered ? architecture_.candidates(problem_) : kernel_configs(architecture_.kernels))
+      if ((count < kMostTiles || !ordered) && add(kernel)) ++count;
   }
 
   /// Of the fastest tiles so far.
@@ -92,14 +94,10 @@ class Search {
  private:
   void sort() { std::ranges::stable_sort(plans_, {}, &TunedPlan::microseconds); }
 
-  std::vector<KernelConfig> candidates() const {
-    if (architecture_.candidates != nullptr) return architecture_.candidates(problem_);
-    return kernel_configs(architecture_.kernels);
-  }
-
   bool add(const KernelConfig& kernel) {
     if (!architecture_.why_impossible(problem_, kernel).empty()) return false;
-    const KernelPlan plan = plan_gemm(problem_, capability_, kernel, among_);
+    const Architecture* const only[] = {&architecture_};
+    const KernelPlan plan = plan_gemm(problem_, capability_, kernel, only);
     return plan.workspace_bytes <= max_workspace_bytes_ && add(plan, false);
   }
 
@@ -121,16 +119,14 @@ class Search {
   const Capability& capability_;
   std::int64_t max_workspace_bytes_;
   const MeasurePlan& measure_;
-  std::span<const Architecture* const> among_;
   std::vector<TunedPlan> plans_;
 };
 
 }  // namespace
 
 std::vector<TunedPlan> tune(const KernelPlan& chosen, const Capability& capability,
-                            std::int64_t max_workspace_bytes, const MeasurePlan& measure,
-                            std::span<const Architecture* const> among) {
-  Search search(chosen, capability, max_workspace_bytes, measure, among);
+                            std::int64_t max_workspace_bytes, const MeasurePlan& measure) {
+  Search search(chosen, capability, max_workspace_bytes, measure);
   search.add_candidates();
   search.add_variants();
   return search.finish();
@@ -145,8 +141,8 @@ std::vector<NamedPart> parts_of(const KernelPlan& plan) {
 }
 
 KernelPlan plan_of_parts(const KernelProblem& problem, const Capability& capability,
-                         std::span<const NamedPart> parts,
-                         std::span<const Architecture* const> among) {
+                         std::span<const NamedPart> parts, const Architecture& architecture) {
+  const Architecture* const only[] = {&architecture};
   std::int64_t rows = 0;
   for (const NamedPart& part : parts) rows += part.rows;
   require<ValueError>(
@@ -161,8 +157,8 @@ KernelPlan plan_of_parts(const KernelProblem& problem, const Capability& capabil
   for (std::size_t i = 0; i < parts.size(); ++i) {
     KernelProblem of_part = problem;
     of_part.m = parts[i].rows;
-    const KernelConfig kernel = kernel_config(parts[i].kernel, among);
-    const KernelPlan one = plan_gemm(of_part, capability, kernel, among);
+    const KernelConfig kernel = kernel_config(parts[i].kernel, only);
+    const KernelPlan one = plan_gemm(of_part, capability, kernel, only);
     const bool stream_k = one.problem.stream_k || plan.problem.stream_k;
     plan.architecture = one.architecture;
     plan.problem = one.problem;
@@ -174,17 +170,18 @@ KernelPlan plan_of_parts(const KernelProblem& problem, const Capability& capabil
   return plan;
 }
 
-TuneKey Tuner::key_of(const GemmDescription& d) const {
-  return {target_.gpu, target_.driver, target_.library, problem_key(d)};
+TuneKey Tuner::key_of(const GemmDescription& d, const KernelPlan& chosen) const {
+  return {target_.gpu, target_.driver, target_.library,
+          fmt::format("{} {}", chosen.architecture->name, problem_key(d))};
 }
 
 std::optional<KernelPlan> Tuner::find(std::span<const TuneEntry> among, const GemmDescription& d,
                                       const KernelPlan& chosen, std::string& note) const {
-  const auto found = std::ranges::find(among, key_of(d), &TuneEntry::key);
+  const auto found = std::ranges::find(among, key_of(d, chosen), &TuneEntry::key);
   if (found == among.end()) return {};
   try {
-    const Architecture* const own[] = {chosen.architecture};
-    KernelPlan plan = plan_of_parts(chosen.problem, target_.capability, found->parts, own);
+    KernelPlan plan =
+        plan_of_parts(chosen.problem, target_.capability, found->parts, *chosen.architecture);
     if (plan.workspace_bytes <= d.max_workspace_bytes) return plan;
     note = fmt::format("its kernel needs {} bytes of workspace", plan.workspace_bytes);
   } catch (const Error& e) {  // the file is input, and may say anything
@@ -196,12 +193,11 @@ std::optional<KernelPlan> Tuner::find(std::span<const TuneEntry> among, const Ge
 std::vector<TunedPlan> Tuner::measure(const GemmDescription& d, const KernelPlan& chosen,
                                       const std::filesystem::path& file, const Prepare& prepare,
                                       std::string& note) {
-  const Architecture* const own[] = {chosen.architecture};
   std::vector<TunedPlan> plans =
-      cuda::tune(chosen, target_.capability, d.max_workspace_bytes, prepare(d), own);
+      cuda::tune(chosen, target_.capability, d.max_workspace_bytes, prepare(d));
   require<UnsupportedError>(!plans.empty(), "tune_gemm: no kernel of {} can be run",
                             chosen.architecture->name);
-  const TuneEntry entry{key_of(d), parts_of(plans[0].plan), plans[0].microseconds};
+  const TuneEntry entry{key_of(d, chosen), parts_of(plans[0].plan), plans[0].microseconds};
   std::erase_if(known_, [&](const TuneEntry& e) { return e.key == entry.key; });
   known_.push_back(entry);
   if (file.empty())

@@ -28,13 +28,11 @@ struct TunedPlan {
 /// first of the result is to be taken: the one that was chosen, unless another takes 1 % less; the
 /// others follow by their time.
 std::vector<TunedPlan> tune(const KernelPlan& chosen, const Capability& capability,
-                            std::int64_t max_workspace_bytes, const MeasurePlan& measure,
-                            std::span<const Architecture* const> among = architectures());
+                            std::int64_t max_workspace_bytes, const MeasurePlan& measure);
 
-/// The plan with these kernels. Throws ValueError if they are not the problem's.
+/// The plan with these kernels of an architecture. Throws ValueError if they are not the problem's.
 KernelPlan plan_of_parts(const KernelProblem& problem, const Capability& capability,
-                         std::span<const NamedPart> parts,
-                         std::span<const Architecture* const> among = architectures());
+                         std::span<const NamedPart> parts, const Architecture& architecture);
 std::vector<NamedPart> parts_of(const KernelPlan& plan);
 
 /// What tuning knows of a GPU.
@@ -60,7 +58,7 @@ class Tuner {
                   const std::filesystem::path& file, const Prepare& prepare);
 
  private:
-  TuneKey key_of(const GemmDescription& description) const;
+  TuneKey key_of(const GemmDescription& description, const KernelPlan& chosen) const;
   std::optional<KernelPlan> find(std::span<const TuneEntry> among,
                                  const GemmDescription& description, const KernelPlan& chosen,
                                  std::string& note) const;

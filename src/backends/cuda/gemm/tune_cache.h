@@ -19,7 +19,7 @@ struct TuneKey {
   std::string gpu;      ///< its name and multiprocessors
   std::string driver;   ///< its version
   std::string library;  ///< its version
-  std::string problem;  ///< problem_key()
+  std::string problem;  ///< whose kernels, and problem_key()
   bool operator==(const TuneKey&) const = default;
 };
 
