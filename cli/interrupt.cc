@@ -78,7 +78,7 @@ void remember_command_line(std::vector<std::string> all) { words() = std::move(a
 void on_interrupt(bool resumes) {
   std::string command;
   for (const std::string& word : resumes ? resumed(words()) : words())
-    command += (command.empty() ? "" : " ") + shell_word(word);
+    command += fmt::format("{}{}", command.empty() ? "" : " ", shell_word(word));
   message() = fmt::format("\nnvfp4: interrupted; {}: {}\n",
                           resumes ? "to go on" : "nothing was written; to start again", command);
   text_begin = message().data();

@@ -28,7 +28,7 @@ constexpr const char* kMarkers =
     "</defs></svg>\n";
 
 /// In percent of the plot, 0 at the left or the top.
-std::string percent(double share) { return fmt::format("{:.6g}%", 100 * share); }
+std::string css_percent(double share) { return fmt::format("{:.6g}%", 100 * share); }
 
 std::string legend(std::span<const Kind> kinds) {
   std::string out = "<ul class='legend'>";
@@ -66,11 +66,11 @@ std::string series(const Kind& kind, std::size_t index, const Plot& plot) {
       before = nullptr;
       continue;
     }
-    const std::string x = percent(plot.at_x(layer.first)), y = percent(plot.at_y(error));
+    const std::string x = css_percent(plot.at_x(layer.first)), y = css_percent(plot.at_y(error));
     if (before != nullptr)
-      lines +=
-          fmt::format("<line x1='{}' y1='{}' x2='{}' y2='{}'/>", percent(plot.at_x(before->first)),
-                      percent(plot.at_y(before->second.relative())), x, y);
+      lines += fmt::format("<line x1='{}' y1='{}' x2='{}' y2='{}'/>",
+                           css_percent(plot.at_x(before->first)),
+                           css_percent(plot.at_y(before->second.relative())), x, y);
     markers += fmt::format(
         "<svg x='{}' y='{}' overflow='visible'><use href='#m{}'/><title>{}, layer {}: {:.3f} "
         "%</title></svg>",
@@ -88,7 +88,7 @@ void label_layers(const Plot& plot, std::string& labels) {
     for (const std::int64_t next : {2, 5, 10})
       if (range / step > 8) step = next * power;
   for (std::int64_t layer = plot.first; layer <= plot.last; layer += step)
-    labels += fmt::format("<span style='left:{}'>{}</span>", percent(plot.at_x(layer)), layer);
+    labels += fmt::format("<span style='left:{}'>{}</span>", css_percent(plot.at_x(layer)), layer);
 }
 
 struct Bar {
@@ -113,8 +113,8 @@ std::string bars(const std::vector<Bar>& all, std::string_view description) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const double height = largest > 0 ? all[i].value / largest : 0;
     out += fmt::format("<rect x='{}' y='{}' width='{}' height='{}'><title>{}</title></rect>",
-                       percent((static_cast<double>(i) + 0.1) * width), percent(1 - height),
-                       percent(0.8 * width), percent(height), escape(all[i].title));
+                       css_percent((static_cast<double>(i) + 0.1) * width), css_percent(1 - height),
+                       css_percent(0.8 * width), css_percent(height), escape(all[i].title));
   }
   return out + "<line x1='0' y1='100%' x2='100%' y2='100%' class='base'/></svg>\n";
 }
@@ -157,7 +157,7 @@ std::string error_chart(const std::vector<Kind>& kinds) {
   std::string grid, y_labels, x_labels, lines;
   for (int i = 0; i < plot.y.count; ++i) {
     const double value = plot.y.low + plot.y.step * i;
-    const std::string y = percent(plot.at_y(value));
+    const std::string y = css_percent(plot.at_y(value));
     grid += fmt::format("<line x1='0' y1='{0}' x2='100%' y2='{0}'/>", y);
     y_labels += fmt::format("<span style='top:{}'>{}</span>", y, percent_label(value, plot.y.step));
   }
@@ -206,7 +206,7 @@ std::string scale_chart(const std::vector<std::uint64_t>& counts) {
     all.push_back({n, fmt::format("{:.6g}: {:.3f} %", value, total > 0 ? 100 * n / total : 0)});
     if (code % 16 == 8)  // powers of two
       labels += fmt::format("<span style='left:{}'>2<sup>{}</sup></span>",
-                            percent((code + 0.5) / kCodes), code / 8 - 7);
+                            css_percent((code + 0.5) / kCodes), code / 8 - 7);
   }
   return fmt::format(
              "<figure><figcaption>Block scales: how often each value of E4M3 is used, from 0 to "

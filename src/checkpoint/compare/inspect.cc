@@ -31,7 +31,7 @@ void count_bytes(std::span<const std::byte> bytes, ByteCounts& counts) {
     for (const auto& p : partial) counts[v] += p[v];
 }
 
-struct Chunk {
+struct BlockChunk {
   std::size_t tensor;
   bool scales;
   std::uint64_t offset, size;
@@ -69,7 +69,7 @@ void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport&
     ByteCounts codes{}, scales{};
     std::uint64_t left = 0;  // chunks
   };
-  std::vector<Chunk> chunks;
+  std::vector<BlockChunk> chunks;
   std::vector<Counts> counts(of.size());
   Progress progress;
   for (std::size_t i = 0; i < of.size(); ++i) {
@@ -86,7 +86,7 @@ void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport&
   }
   std::mutex mutex;
   parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
-    const Chunk& c = chunks[static_cast<std::size_t>(i)];
+    const BlockChunk& c = chunks[static_cast<std::size_t>(i)];
     const StoredTensor& stored = c.scales ? of[c.tensor]->scales : of[c.tensor]->data;
     thread_local std::vector<std::byte> buffer;
     buffer.resize(c.size);

@@ -11,25 +11,25 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-using Parts = std::vector<std::string_view>;
+using NameParts = std::vector<std::string_view>;
 
-Parts split(std::string_view name) { return name.empty() ? Parts() : split_name(name); }
+NameParts split(std::string_view name) { return name.empty() ? NameParts() : split_name(name); }
 
-bool is_number(std::string_view p) {
+bool is_digits(std::string_view p) {
   return !p.empty() && p.find_first_not_of("0123456789") == p.npos;
 }
 
 bool is_like(std::string_view pattern, std::string_view part) {
-  return pattern == part || (pattern == "#" && is_number(part));
+  return pattern == part || (pattern == "#" && is_digits(part));
 }
 
 /// Whether a name has these parts, from its beginning on.
-bool starts_with(const Parts& name, const Parts& start) {
+bool starts_with(const NameParts& name, const NameParts& start) {
   return start.size() <= name.size() &&
          std::equal(start.begin(), start.end(), name.begin(), is_like);
 }
 
-bool ends_with(const Parts& name, const Parts& end) {
+bool ends_with(const NameParts& name, const NameParts& end) {
   return end.size() <= name.size() && std::equal(end.rbegin(), end.rend(), name.rbegin(), is_like);
 }
 

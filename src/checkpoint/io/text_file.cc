@@ -27,7 +27,7 @@ std::size_t read_some(const Descriptor& fd, std::span<char> out, const fs::path&
   }
 }
 
-Descriptor open_to_read(const fs::path& path, int flags = 0) {
+Descriptor open_with(const fs::path& path, int flags = 0) {
   Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
   if (fd.get() < 0) throw_io_error(path, "open", errno);
   return fd;
@@ -35,7 +35,7 @@ Descriptor open_to_read(const fs::path& path, int flags = 0) {
 
 /// Without O_NONBLOCK a pipe would hold us until somebody writes to it.
 Descriptor open_regular_file(const fs::path& path) {
-  Descriptor fd = open_to_read(path, O_NONBLOCK);
+  Descriptor fd = open_with(path, O_NONBLOCK);
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) throw_io_error(path, "read the type of", errno);
   require<IoError>(S_ISREG(status.st_mode), "{}: must be a regular file", path.string());
@@ -55,7 +55,7 @@ std::string read_all(const Descriptor& fd, const fs::path& path) {
 
 }  // namespace
 
-std::string read_text_file(const fs::path& path) { return read_all(open_to_read(path), path); }
+std::string read_text_file(const fs::path& path) { return read_all(open_with(path), path); }
 
 std::string read_model_text(const fs::path& path) {
   std::string text = read_all(open_regular_file(path), path);
@@ -97,18 +97,18 @@ std::size_t sync_files(const fs::path& folder, const std::vector<fs::path>& file
       systems.try_emplace(status.st_dev, path);
       continue;
     }
-    const Descriptor fd = open_to_read(path);
+    const Descriptor fd = open_with(path);
     if (::fsync(fd.get()) != 0) throw_io_error(path, "sync", errno);
   }
   for (const auto& [device, path] : systems) {
-    const Descriptor fd = open_to_read(path);
+    const Descriptor fd = open_with(path);
     if (::syncfs(fd.get()) != 0) throw_io_error(path, "sync the file system of", errno);
   }
   return files.size() > kOneByOne ? systems.size() : files.size();
 }
 
 void sync_folder(const fs::path& folder) {
-  const Descriptor fd = open_to_read(folder, O_DIRECTORY);
+  const Descriptor fd = open_with(folder, O_DIRECTORY);
   // Some network file systems cannot sync a folder; their renames are durable or nothing is.
   if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
     throw_io_error(folder, "sync", errno);

@@ -13,7 +13,7 @@
 namespace nvfp4::safetensors {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of what we pass over; our own keys need two
+constexpr int kMaxIndexDepth = 16;  // of what we pass over; our own keys need two
 
 /// A name that stays within the folder of the index.
 bool is_plain_file_name(std::string_view name) {
@@ -104,7 +104,7 @@ Index parse_index(std::string_view json, const std::string& file) {
   require<FormatError>(json.size() <= kMaxHeaderBytes, "{}: {} bytes, must be at most {}", where,
                        json.size(), kMaxHeaderBytes);
   IndexVisitor visitor(where);
-  visit_json(json, kMaxDepth, where, visitor);
+  visit_json(json, kMaxIndexDepth, where, visitor);
   return visitor.take();
 }
 

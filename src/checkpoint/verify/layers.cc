@@ -19,8 +19,8 @@ constexpr std::string_view kAbove[] = {"model", "language_model", "language",   
                                        "llm",   "thinker",        "transformer", "backbone"};
 
 /// Linear layers of one parent that make no sense without each other.
-using Partners = std::array<std::string_view, 3>;
-constexpr Partners kPartners[] = {
+using PartnerNames = std::array<std::string_view, 3>;
+constexpr PartnerNames kPartners[] = {
     {"gate_proj", "up_proj", "down_proj"}, {"w1", "w2", "w3"}, {"q_proj", "o_proj", ""}};
 constexpr std::string_view kFused[] = {"gate_up_proj", "qkv_proj"};
 constexpr std::int64_t kMostExperts = 1 << 20;
@@ -146,7 +146,7 @@ class LayerCheck {
   }
 
   void check_partners(std::size_t set) {
-    const Partners& partners = kPartners[set];
+    const PartnerNames& partners = kPartners[set];
     unsigned all = 0;
     for (std::size_t i = 0; i < partners.size(); ++i) all |= partners[i].empty() ? 0 : 1u << i;
     std::map<std::string, const std::string*> whole;  // kind -> one that has all
