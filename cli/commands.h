@@ -15,6 +15,8 @@ void add_repair(CLI::App& app);
 void add_sample(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tune(CLI::App& app);
+void add_completions(CLI::App& app);
+void add_man(CLI::App& app);
 
 /// Exit status of `verify` for a broken checkpoint and of `compare` for an incomplete one, thrown
 /// as CLI::RuntimeError.

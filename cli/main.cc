@@ -86,6 +86,8 @@ int run(int argc, char** argv) {
   add_sample(app);
   add_bench(app);
   add_tune(app);
+  add_completions(app);
+  add_man(app);
   add_help(app);
   try {
     app.parse(argc, argv);

@@ -20,4 +20,13 @@ if(TARGET nvfp4_cli)
     set_target_properties(nvfp4_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
   endif()
   install(TARGETS nvfp4_cli)
+  if(NOT CMAKE_CROSSCOMPILING)
+    # The command writes them: manual pages and completions.
+    set(pages "$<TARGET_FILE_DIR:nvfp4_cli>/share")
+    add_custom_command(TARGET nvfp4_cli POST_BUILD
+      COMMAND ${CMAKE_COMMAND} -DNVFP4=$<TARGET_FILE:nvfp4_cli> -DTO=${pages}
+              -P ${PROJECT_SOURCE_DIR}/cmake/write_pages.cmake)
+    install(DIRECTORY "${pages}/man" "${pages}/bash-completion" "${pages}/zsh" "${pages}/fish"
+      DESTINATION ${CMAKE_INSTALL_DATADIR})
+  endif()
 endif()
