@@ -18,6 +18,7 @@ namespace {
 struct Arguments {
   ConvertOptions options;
   RunArguments run;
+  bool json = false;
   std::string scheme;
 };
 
@@ -39,6 +40,7 @@ void run(Arguments& arguments) {
   }();
   if (report_file) report_file->write(to_json(report) + "\n");
   print_warnings(report);
+  if (arguments.json) return print(to_json(report) + "\n");
   if (!arguments.run.quiet)
     print_summary(report, {options.input, options.output, "to " + options.to});
 }
@@ -54,6 +56,7 @@ void add_convert(CLI::App& app) {
   line.option("--to", o.to);
   line.option("--scheme", arguments->scheme);
   add_run_options(line, o, arguments->run);
+  line.flag("--json", arguments->json);
   line.flag("--drop", o.drop);
   line.flag("--force", o.force);
   line.flag("--decode", o.decode);

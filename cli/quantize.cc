@@ -20,6 +20,7 @@ namespace {
 struct Arguments {
   QuantizeCheckpointOptions options;
   RunArguments run;
+  bool json = false;
   std::string scheme = "nvfp4";
   Arguments() { run.quantizer.clear(); }
 };
@@ -60,6 +61,7 @@ void run(Arguments& arguments) {
   }();
   if (report_file) report_file->write(to_json(report) + "\n");
   print_warnings(report);
+  if (arguments.json) return print(to_json(report) + "\n");
   if (arguments.run.quiet) return;
   print_summary(report, {options.input, options.output,
                          fmt::format("{}, scheme {}, format {}", report.method, arguments.scheme,
@@ -83,6 +85,7 @@ void add_quantize(CLI::App& app) {
   add_run_options(line, o, arguments->run);
   line.option("--statistics", o.statistics);
   line.option("--sweeps", o.sweeps)->check(CLI::Range(0, 1000));
+  line.flag("--json", arguments->json);
   line.flag("--drop", o.drop);
   line.flag("--force", o.force);
   line.flag("--keep-dtype", o.keep_dtype);

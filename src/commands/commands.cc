@@ -101,6 +101,10 @@ CommandOption report() {
 }
 
 CommandOption json(std::string text) { return of_the_command(flag("--json", std::move(text))); }
+/// What --report writes.
+CommandOption json_report() {
+  return json("everything about each tensor, as JSON, in place of the summary");
+}
 CommandOption quiet(std::string text) {
   return of_the_command(flag("-q,--quiet", std::move(text)));
 }
@@ -164,7 +168,7 @@ Command quantize_command() {
             option("--input-amax", "FILE", "",
                    "JSON: module name or pattern to the largest activation; names count first, "
                    "then the first pattern that matches; 2688 if none does"),
-            threads_option(), device(), backend(), report()},
+            threads_option(), device(), backend(), report(), json_report()},
            losses(),
            {flag("--keep-dtype",
                  "leave the rest of a model in FP32 as it is; else it becomes BF16, but for router "
@@ -210,7 +214,7 @@ Command convert_command() {
                    option("--input-amax", "FILE", "",
                           "for FP8 and MXFP4 weights, JSON: module name or pattern to the largest "
                           "activation; 2688 if not given"),
-                   threads_option(), device(), backend(), report()},
+                   threads_option(), device(), backend(), report(), json_report()},
                   losses(),
                   {flag("--decode",
                         "FP8 and MXFP4 beside 4-bit weights that FORM cannot hold become BF16, "
