@@ -13,13 +13,23 @@ namespace {
 using Matrix = Eigen::MatrixXd;
 using RowMajorFloats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
+constexpr Eigen::Index kStrip = 64;
+
 /// Upper triangular U with UᵀU = H⁻¹; empty if H is not positive definite. H = R Rᵀ with R upper
 /// triangular is the Cholesky factorization of the rows and columns in reverse order, and U = R⁻¹.
 Matrix inverse_upper(const Matrix& h) {
   const Eigen::LLT<Matrix, Eigen::Lower> reversed(h.reverse());
   if (reversed.info() != Eigen::Success) return {};
   Matrix inverse = Matrix::Identity(h.rows(), h.cols());
-  reversed.matrixL().solveInPlace(inverse);
+  // A strip of columns at a time, from its first row that is not zero on: a third of the work.
+  for (Eigen::Index c = 0; c < h.cols(); c += kStrip) {
+    const Eigen::Index rest = h.cols() - c;
+    auto strip = inverse.block(c, c, rest, std::min(kStrip, rest));
+    reversed.matrixLLT()
+        .bottomRightCorner(rest, rest)
+        .triangularView<Eigen::Lower>()
+        .solveInPlace(strip);
+  }
   const Matrix upper = inverse.reverse();
   return upper.allFinite() ? upper : Matrix();
 }
