@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 
@@ -71,6 +72,12 @@ void add_run_options(CommandLine& line, RunOptions& options, RunArguments& argum
   line.flag("--overwrite", options.overwrite)->excludes(resume);
   line.flag("--dry-run", options.dry_run);
   line.flag("--quiet", arguments.quiet);
+}
+
+bool is_one_file(std::string_view format) {
+  for (const FormatInfo& f : output_formats())
+    if (f.name == format) return !f.extension.empty();
+  return false;
 }
 
 void finish_run_options(RunOptions& options, const RunArguments& arguments) try {

@@ -49,6 +49,8 @@ struct RunArguments {
 
 /// Gives every option of RunOptions its variable, which the command's table has.
 void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments);
+/// Whether the output in this form is one file, which is written whole or not at all.
+bool is_one_file(std::string_view format);
 /// Puts the words into the options and checks them. Throws CLI::ValidationError.
 void finish_run_options(RunOptions& options, const RunArguments& arguments);
 

@@ -25,14 +25,15 @@ struct Arguments {
 void run(Arguments& arguments) {
   ConvertOptions& options = arguments.options;
   if (!arguments.scheme.empty()) options.scheme = scheme_from_name(arguments.scheme);
-  if (options.to.empty() && default_format(options.output) == "gguf") options.to = "gguf";
+  const std::string of_name = default_format(options.output);
+  if (options.to.empty() && is_one_file(of_name)) options.to = of_name;
   if (options.to.empty()) throw CLI::RequiredError("--to");
   finish_run_options(options, arguments.run);
   std::optional<ReportFile> report_file;
   if (!arguments.run.report.empty())
     report_file.emplace("--report", arguments.run.report, std::vector{options.input},
                         options.input_amax);
-  if (!options.dry_run) on_interrupt(/*resumes=*/options.to != "gguf");
+  if (!options.dry_run) on_interrupt(/*resumes=*/!is_one_file(options.to));
   const QuantizeReport report = [&] {
     ProgressBar progress("convert", arguments.run.quiet);
     options.progress = progress.callback();

@@ -53,7 +53,7 @@ void run(Arguments& arguments) {
   if (!arguments.run.report.empty())
     report_file.emplace("--report", arguments.run.report, std::vector{options.input},
                         options.input_amax);
-  if (!options.dry_run) on_interrupt(/*resumes=*/options.format != "gguf");
+  if (!options.dry_run) on_interrupt(/*resumes=*/!is_one_file(options.format));
   const QuantizeReport report = [&] {
     ProgressBar progress("quantize", arguments.run.quiet);
     options.progress = progress.callback();

@@ -29,7 +29,7 @@ def digest_of(output: Path):
 
 def run(command, output: Path, *words):
     """Digests of what it wrote, or its error."""
-    done = subprocess.run([command, *map(str, words)], capture_output=True, text=True, cwd=output.parent)
+    done = subprocess.run([command, *map(str, words), "--quiet"], capture_output=True, text=True, cwd=output.parent)
     result = digest_of(output) if output.exists() else {}
     said = done.stderr if done.returncode != 2 else ""  # the texts of usage may differ
     return result | {"status": done.returncode, "said": re.sub(r"/\S*/", "", said)}

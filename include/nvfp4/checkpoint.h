@@ -17,8 +17,7 @@ namespace nvfp4 {
 
 struct QuantizeCheckpointOptions : RunOptions {
   Scheme scheme = Scheme::nvfp4;
-  /// "modelopt"; "compressed-tensors"; "comfyui", one file in `output`; "gguf": `output` is that
-  /// file. Empty: what default_format() says.
+  /// One of output_formats(). Empty: what default_format() says.
   std::string format;
   /// One of method_names(), in place of `quantizer`; empty: `quantizer`, and "weighted" for mse
   /// with `statistics`.
@@ -96,6 +95,17 @@ std::vector<std::string> method_names();
 
 /// Throws ValueError unless `pattern` can stand in `ignore` and `include`.
 void check_pattern(const std::string& pattern);
+
+/// A form in which quantized checkpoints are written.
+struct FormatInfo {
+  std::string name;  ///< "modelopt"
+  std::string note;  ///< a few words about it; may be empty
+  /// Of the file that the output is, and that is written whole or not at all: ".gguf"; "" for a
+  /// folder, in which an interrupted run can be resumed.
+  std::string extension;
+};
+/// "modelopt"; "compressed-tensors"; "comfyui", one file in a folder; "gguf", one file; ...
+std::vector<FormatInfo> output_formats();
 
 /// Of an output of that name: "gguf" for a .gguf file, else "modelopt".
 std::string default_format(const std::filesystem::path& output);

@@ -13,7 +13,7 @@ namespace nvfp4 {
 
 /// `input_amax` is for FP8 and MXFP4 weights, which get new scales; `quantizer` for FP8 weights.
 struct ConvertOptions : RunOptions {
-  std::string to;  ///< one of conversion_targets(); empty: "gguf" for an output of that name
+  std::string to;  ///< one of conversion_targets(); empty: that of a file of that name: "gguf"
   /// Of the output. Not given: that of the input's NVFP4 weights, else `nvfp4`.
   std::optional<Scheme> scheme;
   bool drop = false, force = false;  ///< as of QuantizeCheckpointOptions

@@ -74,6 +74,29 @@ CommandOption scheme(std::string fallback, std::string text) {
   return option("--scheme", "NAME", std::move(fallback), std::move(text), scheme_names());
 }
 
+/// "modelopt (the default), compressed-tensors; comfyui: one file in OUTPUT; ..."
+CommandOption format() {
+  std::string text;
+  std::vector<std::string> names;
+  for (const FormatInfo& f : output_formats()) {
+    if (!text.empty()) text += f.note.empty() ? ", " : "; ";
+    text += f.name;
+    if (names.empty()) text += " (the default)";
+    if (!f.note.empty()) text += ": " + f.note;
+    if (!f.extension.empty()) text += ", the default for an OUTPUT of that ending";
+    names.push_back(f.name);
+  }
+  return option("--format", "NAME", "", std::move(text), std::move(names));
+}
+
+/// Of the outputs that are one file: "; gguf if not given and OUTPUT ends so".
+std::string targets_by_name() {
+  std::string text;
+  for (const FormatInfo& f : output_formats())
+    if (!f.extension.empty()) text += fmt::format("; {} if not given and OUTPUT ends so", f.name);
+  return text;
+}
+
 CommandOption quantizer(std::string text) {
   return option("--quantizer,--scale-search", "NAME", "mse", std::move(text), quantizer_names());
 }
@@ -144,10 +167,7 @@ Command quantize_command() {
             argument("OUTPUT", "folder to write, new or empty; or a .gguf file"),
             scheme("nvfp4",
                    "nvfp4: 4-bit weights and activations, the default; nvfp4a16: weights only"),
-            option("--format", "NAME", "",
-                   "modelopt (the default), compressed-tensors; comfyui: one file in OUTPUT; gguf, "
-                   "the default for an OUTPUT of that ending: a file for llama.cpp",
-                   {"modelopt", "compressed-tensors", "comfyui", "gguf"}),
+            format(),
             option("--quantizer,--scale-search", "NAME", "",
                    "how block scales are chosen: max, four_over_six, or mse, the default: least "
                    "squared error over all scales; weighted, the default with statistics: errors "
@@ -197,9 +217,9 @@ Examples:
 
 Command convert_command() {
   const std::vector<std::string> targets = conversion_targets();
-  CommandOption to = option(
-      "--to", "FORM", "",
-      fmt::format("{}; gguf if not given and OUTPUT ends so", fmt::join(targets, ", ")), targets);
+  CommandOption to =
+      option("--to", "FORM", "", fmt::format("{}{}", fmt::join(targets, ", "), targets_by_name()),
+             targets);
   return {"convert", "convert", "Write a quantized checkpoint in another form",
           joined({{argument("INPUT",
                             "model folder, .safetensors or .gguf file: NVFP4 of any kind, MXFP4, "

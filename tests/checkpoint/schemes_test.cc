@@ -8,6 +8,9 @@
 namespace nvfp4::checkpoint {
 namespace {
 
+const CheckpointFormat& kModelOpt = checkpoint_format("modelopt");
+const CheckpointFormat& kCompressedTensors = checkpoint_format("compressed-tensors");
+
 using Shape = std::vector<std::int64_t>;
 
 void expect_tensor(const OutputTensor& t, Role role, const std::string& name,

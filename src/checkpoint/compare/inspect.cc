@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 
+#include "checkpoint/formats/format.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/parallel_for.h"
@@ -156,12 +157,12 @@ InspectReport inspect_checkpoint(const InspectOptions& options) {
   for (const LogicalTensor& t : reader.tensors()) {
     report.bytes += t.bytes;
     report.parameters += parameters_of(t);
-    if (!t.is_plain()) formats.insert(std::string(t.names->scheme));
+    if (!t.is_plain()) formats.insert(std::string(t.names->format->name));
     if (t.is_nvfp4()) {
       input_scales |= t.input_scale().has_value();
       report.scheme = input_scales ? "nvfp4" : "nvfp4a16";
     } else if (!t.is_plain() && report.scheme.empty()) {
-      report.scheme = t.names->scheme;
+      report.scheme = t.names->format->name;
     }
     if (!options.tensor || t.name == *options.tensor || t.name == *options.tensor + ".weight")
       shown.push_back(&t);

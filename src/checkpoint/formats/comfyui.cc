@@ -7,32 +7,28 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-  return kModelOptNames.claims(table, codes, module) &&
-         (table.find(module + ".comfy_quant") ||
-          codes.file->metadata().count(kComfyUiMetadata) != 0);
-}
-
 /// What ComfyUI looks for beside a weight: JSON, as bytes.
 constexpr std::string_view kMarker = R"({"format": "nvfp4"})";
+/// In the metadata of a file: JSON, how each of its weights is stored. It would give those forms to
+/// weights that are written anew.
+constexpr const char* kMetadata = "_quantization_metadata";
 constexpr std::string_view kFp8Marker = R"({"format": "float8_e4m3fn"})";
 
-std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
-                                  std::int64_t cols) {
-  std::vector<OutputTensor> out = nvfp4_tensors(kComfyUiNames, scheme, module, rows, cols);
-  out.push_back({Role::marker,
-                 {module + std::string(kComfyUiNames.marker),
-                  safetensors::DType::u8,
-                  {static_cast<std::int64_t>(kMarker.size())}}});
-  return out;
+bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+  return kModelOptNames.claims(table, codes, module) &&
+         (table.find(module + ".comfy_quant") || codes.file->metadata().count(kMetadata) != 0);
 }
 
 float stored_global(const GlobalScale& scale) { return scale.multiplier; }
 
 }  // namespace
 
-const WeightNames kComfyUiNames = {
-    .scheme = "comfyui",
+extern const CheckpointFormat kComfyUi;
+
+namespace {
+
+const WeightNames kNames = {
+    .format = &kComfyUi,
     .codes = ".weight",
     .scales = ".weight_scale",
     .global = ".weight_scale_2",
@@ -41,13 +37,30 @@ const WeightNames kComfyUiNames = {
     .marker = ".comfy_quant",
     .claims = claims};
 
+constexpr const WeightNames* kReads[] = {&kNames};
+
+std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
+                                  std::int64_t cols) {
+  std::vector<OutputTensor> out = nvfp4_tensors(kNames, scheme, module, rows, cols);
+  out.push_back({Role::marker,
+                 {module + std::string(kNames.marker),
+                  safetensors::DType::u8,
+                  {static_cast<std::int64_t>(kMarker.size())}}});
+  return out;
+}
+
+bool own_metadata(std::string_view key, std::string_view /*value*/) { return key == kMetadata; }
+
+}  // namespace
+
 /// Each weight says for itself that it is quantized: there is no configuration.
 const CheckpointFormat kComfyUi = {.name = "comfyui",
-                                   .names = &kComfyUiNames,
+                                   .reads = kReads,
+                                   .own_metadata = own_metadata,
+                                   .names = &kNames,
+                                   .note = "one file in OUTPUT",
                                    .tensors = tensors,
                                    .stored_global = stored_global,
-                                   .quantization_config = nullptr,
-                                   .hf_quant_config = nullptr,
                                    .keeps_fp8 = has_one_scale,
                                    .marker_text = kMarker,
                                    .fp8_marker_text = kFp8Marker,

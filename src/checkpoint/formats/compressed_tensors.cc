@@ -9,11 +9,6 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
-                                  std::int64_t cols) {
-  return nvfp4_tensors(kCompressedTensorsNames, scheme, module, rows, cols);
-}
-
 /// All kept experts of a layer, as an expression.
 std::string experts_expression(const std::string& experts) {
   std::string escaped;
@@ -123,16 +118,33 @@ bool claims(const TensorTable& table, const StoredTensor& codes, const std::stri
 
 }  // namespace
 
-const WeightNames kCompressedTensorsNames = {.scheme = "compressed-tensors",
-                                             .codes = ".weight_packed",
-                                             .scales = ".weight_scale",
-                                             .global = ".weight_global_scale",
-                                             .input = ".input_global_scale",
-                                             .divisors = true,
-                                             .claims = claims};
+extern const CheckpointFormat kCompressedTensors;
+
+namespace {
+
+const WeightNames kNames = {.format = &kCompressedTensors,
+                            .codes = ".weight_packed",
+                            .scales = ".weight_scale",
+                            .global = ".weight_global_scale",
+                            .input = ".input_global_scale",
+                            .divisors = true,
+                            .claims = claims};
+
+constexpr const WeightNames* kReads[] = {&kNames};
+constexpr std::string_view kLoaders[] = {"vllm", "sglang", "transformers", "llama.cpp"};
+
+std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
+                                  std::int64_t cols) {
+  return nvfp4_tensors(kNames, scheme, module, rows, cols);
+}
+
+}  // namespace
 
 const CheckpointFormat kCompressedTensors = {.name = "compressed-tensors",
-                                             .names = &kCompressedTensorsNames,
+                                             .reads = kReads,
+                                             .loaders = kLoaders,
+                                             .is_repaired = true,
+                                             .names = &kNames,
                                              .tensors = tensors,
                                              .stored_global = stored_global,
                                              .quantization_config = quantization_config,

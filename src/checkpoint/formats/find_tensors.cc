@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/io/printable.h"
 #include "checkpoint/io/reciprocals.h"
@@ -104,7 +105,10 @@ class Weight {
       return defect("wrong-shape", fmt::format("{}: {}, a stack must not be empty",
                                                t_.data.describe(), form_of(t_.data)));
     const std::int64_t rows = t_.transposed ? 0 : t_.elements() / t_.cols();
-    t_.globals = read_globals(t_.global, "weight", rows);
+    if (t_.global)
+      t_.globals = read_globals(t_.global, "weight", rows);
+    else
+      t_.globals = {GlobalScale{}};  // the form has none
     if (t_.input) t_.inputs = read_globals(t_.input, "input", 0);
   }
 
@@ -144,7 +148,7 @@ class Weight {
     const std::int64_t matrices = t_.matrices();
     const std::int64_t count = product(t.info->shape);
     const bool dtype =
-        t.info->dtype == DType::f32 || (names_.scheme == "quark" && t.info->dtype == DType::bf16);
+        t.info->dtype == DType::f32 || (names_.bf16_globals && t.info->dtype == DType::bf16);
     if (!dtype || (count != 1 && count != matrices && (rows == 0 || count != rows))) {
       defect(
           dtype ? "wrong-shape" : "wrong-dtype",
@@ -262,9 +266,12 @@ FoundTensors find_tensors(const TensorTable& table) {
   // Codes first: only then is known which tensors are parts of another one.
   std::vector<std::pair<const safetensors::TensorInfo*, LogicalTensor>> quantized;
   std::unordered_set<const safetensors::TensorInfo*> parts;
+  std::vector<const WeightNames*> known;
+  for (const CheckpointFormat* format : all_formats())
+    known.insert(known.end(), format->reads.begin(), format->reads.end());
   for (const StoredTensor& stored : table.all()) {
     const std::string& name = stored.info->name;
-    for (const WeightNames* names : weight_names()) {
+    for (const WeightNames* names : known) {
       if (!name.ends_with(names->codes)) continue;
       const std::string module = name.substr(0, name.size() - names->codes.size());
       if (!names->claims(table, stored, module)) continue;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -14,8 +15,8 @@
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/safetensors.h"
 
-/// How a quantized model is written: names, dtypes and shapes of its tensors, and its config.
-/// To add one: a file in this folder, and a line in registry.cc.
+/// How a quantized model is stored: names, dtypes and shapes of its tensors, its configuration, who
+/// reads it. To add a format: a file in this folder, and a line in registry.cc.
 namespace nvfp4::checkpoint {
 
 using Json = nlohmann::ordered_json;
@@ -61,19 +62,40 @@ struct ModelConfig;
 /// Why a module stays as it is; empty if nothing is against its quantization.
 using KeptReason = std::function<std::string(const std::string& module)>;
 
-/// A checkpoint format is a table of functions.
+/// A checkpoint format is a table of facts and functions. Whoever must know something about one
+/// asks it here, and asks for none by name.
 struct CheckpointFormat {
   std::string_view name;
+
+  // To read it.
+  /// Its weights, in the order in which they are tried; special cases before general ones.
+  std::span<const WeightNames* const> reads = {};
+  /// Whether "quant_method" of config.json says so; null: if it is the name.
+  bool (*is_method)(std::string_view method) = nullptr;
+  /// Whether an entry of a file's metadata is about how weights are stored in it, and must not come
+  /// into a file of another format; null: none is.
+  bool (*own_metadata)(std::string_view key, std::string_view value) = nullptr;
+  /// Of known_loaders(): which of them read it.
+  std::span<const std::string_view> loaders = {};
+  /// Block scales are bytes up to 0x7E; a weight without a global scale has 1.
+  bool unsigned_scales = false, global_is_optional = false;
+  /// repair_checkpoint() writes what it mended in this format.
+  bool is_repaired = false;
+
+  // To write it. Null, all of it, of a format that is only read.
   const WeightNames* names = nullptr;
+  std::string_view note = {};  ///< for who chooses one; may be empty
   /// The tensors of a quantized [rows, cols] weight.
   std::vector<OutputTensor> (*tensors)(Scheme scheme, const std::string& module, std::int64_t rows,
-                                       std::int64_t cols);
+                                       std::int64_t cols) = nullptr;
   /// The number that is stored for a global scale.
-  float (*stored_global)(const GlobalScale& scale);
+  float (*stored_global)(const GlobalScale& scale) = nullptr;
   /// config.json's "quantization_config".
-  Json (*quantization_config)(const ConfigFacts& facts);
+  Json (*quantization_config)(const ConfigFacts& facts) = nullptr;
   /// hf_quant_config.json; null if the format has none.
-  Json (*hf_quant_config)(const ConfigFacts& facts);
+  Json (*hf_quant_config)(const ConfigFacts& facts) = nullptr;
+  /// The experts of DeepSeek-V4 change, and what is FP8 beside them stays with its configuration.
+  bool keeps_native = false;
   /// Whether the format has such FP8 weights; null: it has none.
   bool (*keeps_fp8)(const LogicalTensor& tensor) = nullptr;
   /// Whether its configuration can say that the key and value cache is "FP8", "NVFP4"; null: no.
@@ -87,6 +109,8 @@ struct CheckpointFormat {
   std::string_view marker_text = {}, fp8_marker_text = {};
   /// All tensors go into one file of this name.
   std::string_view single_file = {};
+  /// The output is not a folder but one file, whose name ends so.
+  std::string_view extension = {};
   /// A weight must have a multiple of so many columns.
   std::int64_t columns = kBlock;
   /// The output is a file of another kind, and no folder; null: safetensors.
@@ -98,21 +122,25 @@ std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
                                         const std::string& module, std::int64_t rows,
                                         std::int64_t cols);
 
-extern const CheckpointFormat kModelOpt;
-extern const CheckpointFormat kCompressedTensors;
-extern const CheckpointFormat kComfyUi;
-extern const CheckpointFormat kGguf;
+/// Other formats store weights as ModelOpt does, with something beside them.
+extern const WeightNames kModelOptNames;
 
-extern const WeightNames kModelOptNames, kModelOptStackNames, kCompressedTensorsNames, kQuarkNames,
-    kComfyUiNames, kGgufNames;
-extern const WeightNames kFp8InverseNames, kFp8Names, kFp8ShortNames;
-extern const WeightNames kGptOssNames, kMxfp4ShortNames, kMxfp4PackedNames;
-
-/// In the metadata of a file: JSON, how each of its weights is stored.
-inline constexpr const char* kComfyUiMetadata = "_quantization_metadata";
-
-std::span<const CheckpointFormat* const> checkpoint_formats();
-/// Throws ValueError that lists the known names.
+/// All, in the order in which their weights are tried.
+const std::vector<const CheckpointFormat*>& all_formats();
+/// Those that are written, in the order of help.
+std::vector<const CheckpointFormat*> checkpoint_formats();
+/// One of those. Throws ValueError that lists the known names.
 const CheckpointFormat& checkpoint_format(std::string_view name);
+/// The one whose output is a file of that name; else ModelOpt's.
+const CheckpointFormat& default_checkpoint_format(const std::filesystem::path& output);
+
+/// Adds a format, before all others, for as long as it lives; not while another thread works.
+class AddedFormat {
+ public:
+  explicit AddedFormat(const CheckpointFormat& format);
+  ~AddedFormat();
+  AddedFormat(const AddedFormat&) = delete;
+  AddedFormat& operator=(const AddedFormat&) = delete;
+};
 
 }  // namespace nvfp4::checkpoint

@@ -6,10 +6,9 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-template <const WeightNames& names>
-bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+bool claims_any(const TensorTable& table, const StoredTensor& codes, const std::string& scales) {
   return codes.info->dtype == safetensors::DType::f8_e4m3 && codes.info->shape.size() == 2 &&
-         table.find(module + std::string(names.scales));
+         table.find(scales);
 }
 
 }  // namespace
@@ -27,23 +26,43 @@ bool has_one_scale(const LogicalTensor& t) {
   return t.block_rows == t.rows() && t.block_cols == t.cols();
 }
 
-const WeightNames kFp8InverseNames = {.scheme = "fp8",
-                                      .encoding = Encoding::fp8,
-                                      .codes = ".weight",
-                                      .scales = ".weight_scale_inv",
-                                      .claims = claims<kFp8InverseNames>};
-const WeightNames kFp8Names = {.scheme = "fp8",
-                               .encoding = Encoding::fp8,
-                               .codes = ".weight",
-                               .scales = ".weight_scale",
-                               .input = ".input_scale",
-                               .marker = ".comfy_quant",
-                               .claims = claims<kFp8Names>};
+extern const CheckpointFormat kFp8;
+
+namespace {
+
+const WeightNames kInverseNames = {
+    .format = &kFp8,
+    .encoding = Encoding::fp8,
+    .codes = ".weight",
+    .scales = ".weight_scale_inv",
+    .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+      return claims_any(table, codes, module + ".weight_scale_inv");
+    }};
+const WeightNames kNames = {
+    .format = &kFp8,
+    .encoding = Encoding::fp8,
+    .codes = ".weight",
+    .scales = ".weight_scale",
+    .input = ".input_scale",
+    .marker = ".comfy_quant",
+    .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+      return claims_any(table, codes, module + ".weight_scale");
+    }};
 /// DeepSeek-V4.
-const WeightNames kFp8ShortNames = {.scheme = "fp8",
-                                    .encoding = Encoding::fp8,
-                                    .codes = ".weight",
-                                    .scales = ".scale",
-                                    .claims = claims<kFp8ShortNames>};
+const WeightNames kShortNames = {
+    .format = &kFp8,
+    .encoding = Encoding::fp8,
+    .codes = ".weight",
+    .scales = ".scale",
+    .is_native = true,
+    .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+      return claims_any(table, codes, module + ".scale");
+    }};
+
+constexpr const WeightNames* kReads[] = {&kInverseNames, &kNames, &kShortNames};
+
+}  // namespace
+
+const CheckpointFormat kFp8 = {.name = "fp8", .reads = kReads};
 
 }  // namespace nvfp4::checkpoint

@@ -42,8 +42,9 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
     reason = fmt::format("{} says that weights are FP8", d->file);
   if (reason.empty()) return {};
   if (suffixes.empty())
-    for (const WeightNames* names : {&kFp8Names, &kFp8InverseNames})
-      suffixes.emplace(names->scales);
+    for (const CheckpointFormat* format : all_formats())
+      for (const WeightNames* names : format->reads)
+        if (names->encoding == Encoding::fp8 && !names->is_native) suffixes.emplace(names->scales);
 
   std::vector<Defect> lost;
   for (const LogicalTensor& t : tensors) {

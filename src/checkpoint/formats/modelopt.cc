@@ -134,28 +134,46 @@ bool claims_stack(const TensorTable& table, const StoredTensor& codes, const std
 
 }  // namespace
 
-const WeightNames kModelOptNames = {.scheme = "modelopt",
+extern const CheckpointFormat kModelOpt;
+
+const WeightNames kModelOptNames = {.format = &kModelOpt,
                                     .codes = ".weight",
                                     .scales = ".weight_scale",
                                     .global = ".weight_scale_2",
                                     .input = ".input_scale",
                                     .claims = claims};
 
-const WeightNames kModelOptStackNames = {.scheme = "modelopt",
-                                         .codes = "",
-                                         .scales = "_weight_scale",
-                                         .global = "_weight_scale_2",
-                                         .input = "_input_scale",
-                                         .weight = "",
-                                         .stacks = true,
-                                         .claims = claims_stack};
+namespace {
+
+const WeightNames kStackNames = {.format = &kModelOpt,
+                                 .codes = "",
+                                 .scales = "_weight_scale",
+                                 .global = "_weight_scale_2",
+                                 .input = "_input_scale",
+                                 .weight = "",
+                                 .stacks = true,
+                                 .claims = claims_stack};
+
+constexpr const WeightNames* kReads[] = {&kModelOptNames, &kStackNames};
+constexpr std::string_view kLoaders[] = {"vllm", "sglang", "tensorrt-llm", "llama.cpp"};
+
+bool is_method(std::string_view method) {
+  return method.starts_with("modelopt") || method == "fp8" || method == "nvfp4";
+}
+
+}  // namespace
 
 const CheckpointFormat kModelOpt = {.name = "modelopt",
+                                    .reads = kReads,
+                                    .is_method = is_method,
+                                    .loaders = kLoaders,
+                                    .is_repaired = true,
                                     .names = &kModelOptNames,
                                     .tensors = tensors,
                                     .stored_global = stored_global,
                                     .quantization_config = quantization_config,
                                     .hf_quant_config = hf_quant_config,
+                                    .keeps_native = true,
                                     .keeps_fp8 = keeps_fp8,
                                     .declares_kv_cache = declares_kv_cache};
 

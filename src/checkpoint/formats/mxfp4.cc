@@ -34,21 +34,34 @@ bool claims_packed(const TensorTable& table, const StoredTensor& codes, const st
 
 }  // namespace
 
-const WeightNames kGptOssNames = {.scheme = "mxfp4",
+extern const CheckpointFormat kMxfp4;
+
+namespace {
+
+const WeightNames kGptOssNames = {.format = &kMxfp4,
                                   .encoding = Encoding::mxfp4,
                                   .codes = "_blocks",
                                   .scales = "_scales",
                                   .weight = {},
+                                  .transposed_stacks = true,
                                   .claims = claims_blocks};
-const WeightNames kMxfp4ShortNames = {.scheme = "mxfp4",
-                                      .encoding = Encoding::mxfp4,
-                                      .codes = ".weight",
-                                      .scales = ".scale",
-                                      .claims = claims_scale};
-const WeightNames kMxfp4PackedNames = {.scheme = "mxfp4",
-                                       .encoding = Encoding::mxfp4,
-                                       .codes = ".weight_packed",
-                                       .scales = ".weight_scale",
-                                       .claims = claims_packed};
+/// DeepSeek-V4.
+const WeightNames kShortNames = {.format = &kMxfp4,
+                                 .encoding = Encoding::mxfp4,
+                                 .codes = ".weight",
+                                 .scales = ".scale",
+                                 .is_native = true,
+                                 .claims = claims_scale};
+const WeightNames kPackedNames = {.format = &kMxfp4,
+                                  .encoding = Encoding::mxfp4,
+                                  .codes = ".weight_packed",
+                                  .scales = ".weight_scale",
+                                  .claims = claims_packed};
+
+constexpr const WeightNames* kReads[] = {&kGptOssNames, &kShortNames, &kPackedNames};
+
+}  // namespace
+
+const CheckpointFormat kMxfp4 = {.name = "mxfp4", .reads = kReads};
 
 }  // namespace nvfp4::checkpoint

@@ -17,11 +17,23 @@ bool claims(const TensorTable& table, const StoredTensor& codes, const std::stri
 
 }  // namespace
 
-const WeightNames kQuarkNames = {.scheme = "quark",
-                                 .codes = ".weight",
-                                 .scales = ".weight_scale",
-                                 .global = ".weight_scale_2",
-                                 .input = ".input_scale_2",
-                                 .claims = claims};
+extern const CheckpointFormat kQuark;
+
+namespace {
+
+const WeightNames kNames = {.format = &kQuark,
+                            .codes = ".weight",
+                            .scales = ".weight_scale",
+                            .global = ".weight_scale_2",
+                            .input = ".input_scale_2",
+                            .bf16_globals = true,
+                            .claims = claims};
+
+constexpr const WeightNames* kReads[] = {&kNames};
+constexpr std::string_view kLoaders[] = {"vllm"};
+
+}  // namespace
+
+const CheckpointFormat kQuark = {.name = "quark", .reads = kReads, .loaders = kLoaders};
 
 }  // namespace nvfp4::checkpoint

@@ -1,27 +1,50 @@
+#include <algorithm>
+#include <tuple>
+
 #include "checkpoint/formats/format.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 
-std::span<const CheckpointFormat* const> checkpoint_formats() {
-  static const CheckpointFormat* const formats[] = {
-      &kModelOpt,
-      &kCompressedTensors,
-      &kComfyUi,
-      &kGguf,
-  };
-  return formats;
+// A line for each. Their weights are looked for in this order: special cases before general ones.
+#define NVFP4_FORMATS(X) \
+  X(kGguf)               \
+  X(kComfyUi)            \
+  X(kQuark)              \
+  X(kModelOpt)           \
+  X(kCompressedTensors)  \
+  X(kMxfp4)              \
+  X(kFp8)
+
+#define NVFP4_DECLARE(format) extern const CheckpointFormat format;
+NVFP4_FORMATS(NVFP4_DECLARE)
+
+namespace {
+
+std::vector<const CheckpointFormat*>& formats() {
+#define NVFP4_ADDRESS(format) &format,
+  static std::vector<const CheckpointFormat*> all = {NVFP4_FORMATS(NVFP4_ADDRESS)};
+  return all;
 }
 
-std::span<const WeightNames* const> weight_names() {
-  // Special cases before the general ones.
-  static const WeightNames* const names[] = {
-      &kGgufNames,       &kComfyUiNames,           &kQuarkNames,
-      &kModelOptNames,   &kCompressedTensorsNames, &kGptOssNames,
-      &kMxfp4ShortNames, &kMxfp4PackedNames,       &kFp8InverseNames,
-      &kFp8Names,        &kFp8ShortNames,          &kModelOptStackNames,
-  };
-  return names;
+}  // namespace
+
+const std::vector<const CheckpointFormat*>& all_formats() { return formats(); }
+
+AddedFormat::AddedFormat(const CheckpointFormat& format) {
+  formats().insert(formats().begin(), &format);
+}
+
+AddedFormat::~AddedFormat() { formats().erase(formats().begin()); }
+
+/// Folders first, the one that is taken without a word before the others.
+std::vector<const CheckpointFormat*> checkpoint_formats() {
+  std::vector<const CheckpointFormat*> written = formats();
+  std::erase_if(written, [](const CheckpointFormat* f) { return f->tensors == nullptr; });
+  std::ranges::stable_sort(written, {}, [](const CheckpointFormat* f) {
+    return std::tuple(f != &kModelOpt, !f->extension.empty(), !f->single_file.empty());
+  });
+  return written;
 }
 
 std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
@@ -50,6 +73,12 @@ const CheckpointFormat& checkpoint_format(std::string_view name) {
     known += (known.empty() ? "" : ", ") + std::string(format->name);
   }
   throw ValueError(fmt::format("format = {}, must be one of {}", name, known));
+}
+
+const CheckpointFormat& default_checkpoint_format(const std::filesystem::path& output) {
+  for (const CheckpointFormat* format : checkpoint_formats())
+    if (!format->extension.empty() && output.extension() == format->extension) return *format;
+  return kModelOpt;
 }
 
 }  // namespace nvfp4::checkpoint

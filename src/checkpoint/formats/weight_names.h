@@ -8,9 +8,11 @@
 #include "checkpoint/io/tensor_table.h"
 #include "nvfp4/layout.h"
 
-/// What a quantized weight is stored as, for readers and writers alike.
-/// To add one: a table in a file of this folder, and a line in registry.cc.
+/// What a quantized weight is stored as, for readers and writers alike. A format has one or more of
+/// these: CheckpointFormat::reads.
 namespace nvfp4::checkpoint {
+
+struct CheckpointFormat;
 
 /// How the numbers of a tensor are encoded.
 enum class Encoding : std::uint8_t {
@@ -30,7 +32,7 @@ struct Arrangement {
 /// The tensors of one quantized weight. The suffixes follow the module's name; "" where the scheme
 /// has no such tensor.
 struct WeightNames {
-  std::string_view scheme = {};
+  const CheckpointFormat* format = nullptr;
   Encoding encoding = Encoding::nvfp4;
   std::string_view codes = {}, scales = {}, global = {}, input = {};
   bool divisors = false;  ///< global and input scale are stored as what one divides by
@@ -38,12 +40,12 @@ struct WeightNames {
   std::string_view marker = {};         ///< a tensor that only says how the weight is stored
   std::string_view weight = ".weight";  ///< ends the weight's name in the model
   bool stacks = false;                  ///< of experts, [E, N, K / 2] or [E, K / 2, N]
+  bool transposed_stacks = false;       ///< of experts, [E, N, K], which the model has as [E, K, N]
+  bool is_native = false;               ///< of DeepSeek-V4, whose configuration stays as it is
+  bool bf16_globals = false;            ///< global scales may be BF16
   /// Whether `codes`, whose name ends as it should, is such a weight, complete or not.
   bool (*claims)(const TensorTable& table, const StoredTensor& codes,
                  const std::string& module) = nullptr;
 };
-
-/// In the order in which they are tried.
-std::span<const WeightNames* const> weight_names();
 
 }  // namespace nvfp4::checkpoint

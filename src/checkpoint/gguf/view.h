@@ -13,9 +13,9 @@ enum class Naming : std::uint8_t {
 };
 
 /// A GGUF file as a source of tensors: NVFP4 weights are codes and scales by the names of
-/// kGgufNames. By the model's names, tensors of a type that cannot be read, of an unknown
-/// architecture or without a name are an UnsupportedError that names them; as stored, they are
-/// bytes. Throws IoError, FormatError, UnsupportedError.
+/// those of output/gguf_format.cc. By the model's names, tensors of a type that cannot be read, of
+/// an unknown architecture or without a name are an UnsupportedError that names them; as stored,
+/// they are bytes. Throws IoError, FormatError, UnsupportedError.
 std::unique_ptr<const checkpoint::TensorSource> open_view(const std::filesystem::path& path,
                                                           Naming naming);
 

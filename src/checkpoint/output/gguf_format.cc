@@ -14,11 +14,6 @@ bool claims(const TensorTable& table, const StoredTensor& codes, const std::stri
   return codes.file->container() == "gguf" && table.find(module + ".weight_scale");
 }
 
-std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
-                                  std::int64_t cols) {
-  return nvfp4_tensors(kGgufNames, scheme, module, rows, cols);
-}
-
 float stored_global(const GlobalScale& scale) { return scale.multiplier; }
 
 std::string_view left_out(std::string_view tensor, const ModelConfig& config) {
@@ -40,23 +35,41 @@ KeptReason keeper(const ModelConfig& config) {
 
 }  // namespace
 
-const WeightNames kGgufNames = {.scheme = "gguf",
-                                .codes = ".weight",
-                                .scales = ".weight_scale",
-                                .global = ".weight_scale_2",
-                                .input = ".input_scale",
-                                .claims = claims};
+extern const CheckpointFormat kGguf;
+
+namespace {
+
+const WeightNames kNames = {.format = &kGguf,
+                            .codes = ".weight",
+                            .scales = ".weight_scale",
+                            .global = ".weight_scale_2",
+                            .input = ".input_scale",
+                            .claims = claims};
+
+constexpr const WeightNames* kReads[] = {&kNames};
+constexpr std::string_view kLoaders[] = {"llama.cpp"};
+
+std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
+                                  std::int64_t cols) {
+  return nvfp4_tensors(kNames, scheme, module, rows, cols);
+}
+
+}  // namespace
 
 /// llama.cpp reads no configuration but the keys in the file.
 const CheckpointFormat kGguf = {.name = "gguf",
-                                .names = &kGgufNames,
+                                .reads = kReads,
+                                .loaders = kLoaders,
+                                .unsigned_scales = true,
+                                .global_is_optional = true,
+                                .names = &kNames,
+                                .note = "a file for llama.cpp",
                                 .tensors = tensors,
                                 .stored_global = stored_global,
-                                .quantization_config = nullptr,
-                                .hf_quant_config = nullptr,
                                 .left_out = left_out,
                                 .keeper = keeper,
                                 .single_file = "model.gguf",
+                                .extension = ".gguf",
                                 .columns = gguf::kBlockElements,
                                 .container = gguf::make_container};
 

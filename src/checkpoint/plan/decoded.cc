@@ -121,7 +121,7 @@ std::vector<ExpertStack> find_stacks(std::span<const LogicalTensor> tensors,
 void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain) {
   PlannedTensor& tensor = plan.tensors.back();
   const LogicalTensor& t = *tensor.source;
-  const bool transpose = t.names == &kGptOssNames;
+  const bool transpose = t.names != nullptr && t.names->transposed_stacks;
   const std::vector<WeightSlice> slices =
       transpose ? transposed_matrices(t) : std::vector<WeightSlice>{whole_weight(t)};
   safetensors::TensorSpec spec{t.name, plain, t.shape};

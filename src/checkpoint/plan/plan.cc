@@ -64,10 +64,11 @@ class Planner {
     if (format_ != nullptr && format_->keeper != nullptr) keeps_ = format_->keeper(config_);
     for (const LogicalTensor& t : model.tensors) {
       four_bits_ |= t.is_four_bits() || t.correction.requantize;  // a repair quantizes it again
-      native_ |= t.names == &kMxfp4ShortNames;
+      native_ |= t.is_four_bits() && t.names->is_native;
     }
     native_ |= declared_ && declared_->moe_algorithm == "NVFP4";
-    native_ &= declared_ && declared_->method == "fp8" && format_ == &kModelOpt;
+    native_ &=
+        declared_ && declared_->method == "fp8" && format_ != nullptr && format_->keeps_native;
   }
 
   Plan run() {
@@ -216,7 +217,11 @@ class Planner {
     shard.file = std::move(name);
     shard.metadata = model_.files[first_file].metadata();
     shard.metadata.erase(kReciprocalsKey);
-    shard.metadata.erase(kComfyUiMetadata);  // it would give its forms to the weights written here
+    std::erase_if(shard.metadata, [](const auto& entry) {
+      return std::ranges::any_of(all_formats(), [&](const CheckpointFormat* f) {
+        return f->own_metadata != nullptr && f->own_metadata(entry.first, entry.second);
+      });
+    });
     shard.metadata.try_emplace("format", "pt");  // transformers refuses files that do not say it
     shard.first_tensor = plan_.tensors.size();
     const std::size_t first_unit = plan_.units.size();

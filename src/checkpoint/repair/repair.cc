@@ -1,5 +1,7 @@
 #include "nvfp4/repair.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -55,10 +57,11 @@ class Repairer {
       : options_(options), context_(options), rules_({}) {}
 
   RepairReport run() {
-    require<UnsupportedError>(!is_gguf_name(options_.input),
-                              "{}: GGUF files are not repaired; repair the checkpoint that it was "
+    const CheckpointFormat& of_name = default_checkpoint_format(options_.input);
+    require<UnsupportedError>(of_name.is_repaired,
+                              "{}: {} files are not repaired; repair the checkpoint that it was "
                               "made of, and convert that",
-                              options_.input.string());
+                              options_.input.string(), of_name.name);
     report_.before = verify(options_.input);
     model_ = open_model_folder(options_.input, /*to_repair=*/true);
     if (options_.source) source_.emplace(*options_.source);
@@ -91,25 +94,30 @@ class Repairer {
     report_.changes.push_back({std::string(code), tensor, std::move(text), {}});
   }
 
+  static std::vector<std::string_view> repaired_formats() {
+    std::vector<std::string_view> names;
+    for (const CheckpointFormat* format : checkpoint_formats())
+      if (format->is_repaired) names.push_back(format->name);
+    return names;
+  }
+
   /// The format and scheme to write: those of the input.
   void choose_form() {
     bool inputs = false;
-    std::string_view scheme;
+    const CheckpointFormat* format = nullptr;
     for (const LogicalTensor& t : model_.tensors) {
       if (!t.is_nvfp4()) continue;
-      if (scheme.empty()) scheme = t.names->scheme;
-      require<UnsupportedError>(t.names->scheme == scheme,
+      if (format == nullptr) format = t.names->format;
+      require<UnsupportedError>(t.names->format == format,
                                 "{}: stored as {}, others as {}; nvfp4 convert makes them one",
-                                t.data.describe(), t.names->scheme, scheme);
+                                t.data.describe(), t.names->format->name, format->name);
       inputs |= static_cast<bool>(t.input);
     }
     const std::string where = options_.input.string();
-    require<UnsupportedError>(!scheme.empty(), "{}: no NVFP4 weight, nothing to repair", where);
-    require<UnsupportedError>(scheme == "modelopt" || scheme == "compressed-tensors",
-                              "{}: stored as {}; nvfp4 convert it to modelopt or "
-                              "compressed-tensors first",
-                              where, scheme);
-    transform_.format = scheme;
+    require<UnsupportedError>(format != nullptr, "{}: no NVFP4 weight, nothing to repair", where);
+    require<UnsupportedError>(format->is_repaired, "{}: stored as {}; nvfp4 convert it to {} first",
+                              where, format->name, fmt::join(repaired_formats(), " or "));
+    transform_.format = format->name;
     std::optional<Declared> declared;
     if (!model_.config_text.empty())
       declared = declared_in_config(model_.config_text, where + "/config.json");

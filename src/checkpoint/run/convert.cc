@@ -37,7 +37,9 @@ std::vector<std::string> conversion_targets() {
 
 QuantizeReport convert_checkpoint(const ConvertOptions& options) {
   const std::vector<std::string> targets = conversion_targets();
-  const std::string to = options.to.empty() && is_gguf_name(options.output) ? "gguf" : options.to;
+  const CheckpointFormat& of_name = default_checkpoint_format(options.output);
+  const std::string to =
+      options.to.empty() && !of_name.extension.empty() ? std::string(of_name.name) : options.to;
   require<ValueError>(std::ranges::find(targets, to) != targets.end(), "to = {}, must be one of {}",
                       to, fmt::join(targets, ", "));
   TransformOptions transform;

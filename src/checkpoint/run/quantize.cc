@@ -1,4 +1,4 @@
-#include "checkpoint/io/tensor_file.h"
+#include "checkpoint/formats/format.h"
 #include "checkpoint/run/transform.h"
 #include "nvfp4/checkpoint.h"
 
@@ -20,8 +20,15 @@ std::vector<std::string> method_names() {
   return names;
 }
 
+std::vector<FormatInfo> output_formats() {
+  std::vector<FormatInfo> formats;
+  for (const checkpoint::CheckpointFormat* f : checkpoint::checkpoint_formats())
+    formats.push_back({std::string(f->name), std::string(f->note), std::string(f->extension)});
+  return formats;
+}
+
 std::string default_format(const std::filesystem::path& output) {
-  return checkpoint::is_gguf_name(output) ? "gguf" : "modelopt";
+  return std::string(checkpoint::default_checkpoint_format(output).name);
 }
 
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options) {

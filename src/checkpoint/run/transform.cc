@@ -82,8 +82,7 @@ void warn_of_rounded(QuantizeReport& report) {
 void write_file(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
                 DeviceProbe& device, QuantizeReport& report) {
   device.check();
-  check_output_file(options.output,
-                    std::filesystem::path(plan.format->single_file).extension().string(), options);
+  check_output_file(options.output, plan.format->extension, options);
   const std::unique_ptr<const Container> container = plan.format->container(model, plan);
   report.warnings.insert(report.warnings.end(), container->warnings().begin(),
                          container->warnings().end());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/formats/declared.h"
+#include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "nvfp4/verify.h"
 

@@ -70,16 +70,15 @@ class ConfigCheck {
 
   void check_one(const Declared& d) {
     const std::string name = std::filesystem::path(d.file).filename().string();
-    const std::string_view scheme = nvfp4_.front()->names->scheme;
+    const CheckpointFormat& format = *nvfp4_.front()->names->format;
     const bool from_modelopt_file = subject_.in_hf_quant && d.file == subject_.in_hf_quant->file;
     const std::string method = from_modelopt_file ? "modelopt" : d.method;
-    const bool same = scheme == "modelopt"
-                          ? method.starts_with("modelopt") || method == "fp8" || method == "nvfp4"
-                          : method == scheme;
+    const bool same =
+        format.is_method != nullptr ? format.is_method(method) : method == format.name;
     if (!same)
       findings_.add("declared-format", name,
                     fmt::format("{}: quant_method '{}', the weights are stored as {}", d.file,
-                                method, scheme));
+                                method, format.name));
     if (d.group_size && *d.group_size != kBlock)
       findings_.add("group-size", name,
                     fmt::format("{}: group_size = {}, must be 16", d.file, *d.group_size));

@@ -133,8 +133,8 @@ std::vector<std::size_t> wrong_senses(const LogicalTensor& t) {
   std::vector<std::size_t> wrong;
   for (std::size_t i = 0; i < t.globals.size(); ++i) {
     const GlobalScale& scale = t.globals[i];
-    // GGUF has weights without one, which is 1.
-    const bool one = scale.multiplier == 1 && t.names->scheme != "gguf";
+    // A weight without one has 1.
+    const bool one = scale.multiplier == 1 && !t.names->format->global_is_optional;
     if (is_valid(scale) && (scale.multiplier > 1 || (one && has_large_blocks(t, i))))
       wrong.push_back(i);
   }

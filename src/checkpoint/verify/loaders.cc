@@ -1,6 +1,5 @@
 // What single loaders cannot take though the checkpoint is right.
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 
@@ -15,21 +14,21 @@ namespace {
 /// Source: what each loader asserts or reads, docs/verify.md.
 struct Loader {
   std::string_view name;
-  std::array<std::string_view, 3> schemes;  ///< that it reads; "" ends the list
-  std::int64_t columns = kBlock;            ///< depth must be a multiple
-  std::int64_t expert_columns = kBlock;     ///< of experts' weights
+  std::int64_t columns = kBlock;           ///< depth must be a multiple
+  std::int64_t expert_columns = kBlock;    ///< of experts' weights
+  std::string_view no_prediction_of = {};  ///< format whose layers for MTP must not be quantized
 };
 
 constexpr Loader kLoaders[] = {
     // nvfp4_utils.py: pad_nvfp4_weight_for_cutlass fills up rows and columns to 32.
-    {.name = kVllm, .schemes = {"modelopt", "compressed-tensors", "quark"}},
+    {.name = kVllm},
     // modelopt_quant.py: "The intermediate size required padding, but padding is also implemented
     // for gated activations"; scales come in fours.
-    {.name = kSglang, .schemes = {"modelopt", "compressed-tensors"}, .expert_columns = 64},
-    {.name = kTensorRt, .schemes = {"modelopt"}},
-    {.name = kTransformers, .schemes = {"compressed-tensors"}},
+    {.name = kSglang, .expert_columns = 64, .no_prediction_of = "modelopt"},
+    {.name = kTensorRt},
+    {.name = kTransformers},
     // A block of its NVFP4 type holds 64 weights.
-    {.name = kLlamaCpp, .schemes = {"modelopt", "compressed-tensors", "gguf"}, .columns = 64},
+    {.name = kLlamaCpp, .columns = 64},
 };
 
 class LoaderCheck {
@@ -40,10 +39,10 @@ class LoaderCheck {
   void run() {
     const auto weights = subject_.nvfp4();
     if (weights.empty()) return;
-    const std::string_view scheme = weights.front()->names->scheme;
-    if (!reads(scheme))
-      return refuse("loader-format", std::string(scheme),
-                    fmt::format("the weights are stored as {}, which {} does not read", scheme,
+    const CheckpointFormat& format = *weights.front()->names->format;
+    if (std::ranges::find(format.loaders, loader_.name) == format.loaders.end())
+      return refuse("loader-format", std::string(format.name),
+                    fmt::format("the weights are stored as {}, which {} does not read", format.name,
                                 loader_.name));
     for (const LogicalTensor* t : weights) {
       const bool expert = !expert_layer_of(t->module()).empty();
@@ -57,15 +56,11 @@ class LoaderCheck {
     if (loader_.name == kVllm) check_single_experts();
     if (loader_.name == kLlamaCpp) check_groups();
     if (loader_.name == kSglang || loader_.name == kTensorRt) check_latent();
-    if (loader_.name == kSglang && scheme == "modelopt") check_prediction();
+    if (loader_.no_prediction_of == format.name) check_prediction();
     if (loader_.name == kTransformers) check_transformers(subject_, findings_);
   }
 
  private:
-  bool reads(std::string_view scheme) const {
-    return std::ranges::find(loader_.schemes, scheme) != loader_.schemes.end();
-  }
-
   void refuse(std::string_view code, std::string tensor, std::string text) {
     findings_.add_for(loader_.name, Verdict::refuses, code, std::move(tensor), std::move(text));
   }

@@ -128,7 +128,7 @@ std::string share(std::int64_t n, std::int64_t total) {
 void report(const LogicalTensor& t, const Counts& c, Findings& findings) {
   const std::int64_t total = t.elements() / kBlock;
   const std::string where = t.scales.describe();
-  if (t.names->scheme == "gguf") {
+  if (t.names->format->unsigned_scales) {
     if (c.nan + c.negative > 0)
       findings.add("gguf-scale", t.module(),
                    fmt::format("{}: {} are above 0x7E", where, share(c.nan + c.negative, total)));
@@ -136,7 +136,7 @@ void report(const LogicalTensor& t, const Counts& c, Findings& findings) {
     findings.add("scale-nan", t.module(),
                  fmt::format("{}: {} are NaN", where, share(c.nan, total)));
   }
-  if (c.negative > 0 && t.names->scheme != "gguf")
+  if (c.negative > 0 && !t.names->format->unsigned_scales)
     findings.add("scale-negative", t.module(),
                  fmt::format("{}: {} are negative", where, share(c.negative, total)));
   if (c.zero > 0)

@@ -35,7 +35,8 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
     report.bytes += t.bytes;
     if (t.is_plain()) continue;
     ++report.quantized;
-    if (!gguf && (report.format == "safetensors" || t.is_nvfp4())) report.format = t.names->scheme;
+    if (!gguf && (report.format == "safetensors" || t.is_nvfp4()))
+      report.format = t.names->format->name;
     any_nvfp4 |= t.is_nvfp4();
     if (t.is_nvfp4() && report.scheme != "nvfp4") report.scheme = t.input ? "nvfp4" : "nvfp4a16";
   }

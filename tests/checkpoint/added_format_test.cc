@@ -1,0 +1,122 @@
+// What a format takes: one table. A made-up one is quantized to, read, judged, converted and
+// repaired, and nothing else in the library names it.
+#include <gmock/gmock.h>
+
+#include "checkpoint/converted.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/findings.h"
+#include "checkpoint/formats/format.h"
+#include "nvfp4/error.h"
+#include "nvfp4/repair.h"
+
+namespace nvfp4 {
+namespace {
+
+using namespace checkpoint;
+
+extern const CheckpointFormat kPlaid;
+
+bool claims(const TensorTable& table, const StoredTensor& /*codes*/, const std::string& module) {
+  return static_cast<bool>(table.find(module + ".plaid_scales"));
+}
+
+const WeightNames kPlaidNames = {.format = &kPlaid,
+                                 .codes = ".plaid_codes",
+                                 .scales = ".plaid_scales",
+                                 .global = ".plaid_divisor",
+                                 .input = ".plaid_input_divisor",
+                                 .divisors = true,
+                                 .arrangement = {.high_nibble_first = true},
+                                 .claims = claims};
+constexpr const WeightNames* kReads[] = {&kPlaidNames};
+constexpr std::string_view kLoaders[] = {"sglang"};
+
+std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
+                                  std::int64_t cols) {
+  return nvfp4_tensors(kPlaidNames, scheme, module, rows, cols);
+}
+
+const CheckpointFormat kPlaid = {
+    .name = "plaid",
+    .reads = kReads,
+    .loaders = kLoaders,
+    .is_repaired = true,
+    .names = &kPlaidNames,
+    .note = "for nobody",
+    .tensors = tensors,
+    .stored_global = [](const GlobalScale& scale) { return scale.divisor; },
+    .quantization_config =
+        [](const ConfigFacts&) {
+          return Json{{"quant_method", "plaid"}};
+        }};
+
+class AFormatMore : public testing::Test {
+ protected:
+  AFormatMore() { write_tiny_llama(dir_ / "in"); }
+  void quantize(const std::string& format) {
+    auto options = quantize_options(dir_ / "in", dir_ / format);
+    options.format = format;
+    quantize_checkpoint(options);
+  }
+  VerifyReport verified(const char* name) const {
+    VerifyOptions options;
+    options.path = dir_ / name;
+    return verify_checkpoint(options);
+  }
+  const TempDir dir_;
+  const AddedFormat added_{kPlaid};
+};
+
+TEST_F(AFormatMore, IsOfferedWrittenAndRead) {
+  const std::vector<FormatInfo> formats = output_formats();
+  EXPECT_TRUE(std::ranges::any_of(formats, [](const FormatInfo& f) {
+    return f.name == "plaid" && f.note == "for nobody" && f.extension.empty();
+  }));
+  EXPECT_THAT(conversion_targets(), testing::Contains("plaid"));
+  quantize("plaid");
+  quantize("modelopt");
+  EXPECT_TRUE(LoadedModel(dir_ / "plaid").has("model.layers.0.mlp.up_proj.plaid_codes"));
+  InspectOptions inspect;
+  inspect.path = dir_ / "plaid";
+  EXPECT_EQ(inspect_checkpoint(inspect).format, "plaid");
+  const CompareReport same = compare_checkpoints(dir_ / "plaid", dir_ / "modelopt");
+  EXPECT_TRUE(same.tensors.empty() && same.only_in_a.empty() && same.only_in_b.empty());
+}
+
+TEST_F(AFormatMore, IsJudgedByItsOwnRules) {
+  quantize("plaid");
+  VerifyReport report = verified("plaid");
+  EXPECT_EQ(report.format, "plaid");
+  EXPECT_FALSE(report.broken()) << text_of(report);
+  for (const LoaderVerdict& v : report.loaders)
+    EXPECT_EQ(v.verdict == Verdict::reads, v.loader == "sglang") << v.loader << v.text;
+  LoadedFolder model(dir_ / "plaid");
+  model.config["quantization_config"]["quant_method"] = "tartan";
+  model.write(dir_ / "declared");
+  report = verified("declared");
+  EXPECT_TRUE(codes_of(report).contains("declared-format")) << text_of(report);
+}
+
+TEST_F(AFormatMore, IsConvertedThereAndBackAndRepaired) {
+  quantize("modelopt");
+  convert(dir_ / "modelopt", dir_ / "plaid", "plaid");
+  convert(dir_ / "plaid", dir_ / "back", "modelopt");
+  expect_same_tensors(dir_ / "modelopt", dir_ / "back");
+  LoadedFolder broken(dir_ / "plaid");
+  const std::string scale = "model.layers.0.mlp.down_proj.plaid_divisor";
+  broken.set_scalar(scale, 1 / broken.scalar(scale));
+  broken.write(dir_ / "broken");
+  RepairOptions repair;
+  repair.input = dir_ / "broken";
+  repair.output = dir_ / "repaired";
+  EXPECT_FALSE(repair_checkpoint(repair).after.broken());
+  EXPECT_TRUE(LoadedModel(dir_ / "repaired").has(scale));
+}
+
+TEST(AFormat, IsGoneWithTheObjectThatAddedIt) {
+  { const AddedFormat added(kPlaid); }
+  expect_error<ValueError>([] { checkpoint_format("plaid"); }, {"plaid", "modelopt"});
+}
+
+}  // namespace
+}  // namespace nvfp4
