@@ -13,6 +13,7 @@ namespace nvfp4::checkpoint {
   X(kQuark)              \
   X(kModelOpt)           \
   X(kCompressedTensors)  \
+  X(kTorchAo)            \
   X(kMxfp4)              \
   X(kFp8)
 
