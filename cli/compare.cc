@@ -9,8 +9,8 @@
 
 #include "command_line.h"
 #include "commands.h"
-#include "html/page.h"
 #include "nvfp4/checkpoint.h"
+#include "nvfp4/report.h"
 #include "report_file.h"
 #include "terminal.h"
 
@@ -112,7 +112,7 @@ void run(const Arguments& arguments) {
   if (file) {
     ProgressBar progress("codes and scales", arguments.quiet);
     file->write(
-        html::page_of(report, arguments.a, arguments.b, arguments.top, progress.callback()));
+        report::page_of(report, arguments.a, arguments.b, arguments.top, progress.callback()));
   }
   print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
   const bool nothing = report.tensors.empty() && report.identical == 0;

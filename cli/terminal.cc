@@ -2,13 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -112,44 +110,6 @@ std::vector<std::string> wrap_words(std::string_view text, std::size_t width) {
     lines.back() += word;
   }
   return lines;
-}
-
-std::string human_bytes(std::uint64_t bytes) {
-  if (bytes < 1000) return fmt::format("{} B", bytes);
-  auto value = static_cast<double>(bytes);
-  const char* units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
-  std::size_t unit = 0;
-  for (value /= 1000; value >= 999.5 && unit < 5; ++unit) value /= 1000;
-  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, units[unit]);
-}
-
-std::string human_count(double count) {
-  if (count < 1000) return fmt::format("{:.0f}", count);
-  const char* units[] = {"K", "M", "B", "T"};
-  std::size_t unit = 0;
-  for (count /= 1000; count >= 999.5 && unit < 3; ++unit) count /= 1000;
-  return fmt::format("{:.{}f} {}", count, count < 9.995 ? 2 : count < 99.95 ? 1 : 0, units[unit]);
-}
-
-std::string human_clock(double seconds) {
-  const auto s = static_cast<std::int64_t>(std::clamp(std::ceil(seconds), 0.0, 359999.0));
-  if (s < 3600) return fmt::format("{}:{:02}", s / 60, s % 60);
-  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
-}
-
-std::string human_duration(double seconds) {
-  if (seconds < 99.95) return fmt::format("{:.{}f} s", seconds, seconds < 9.995 ? 2 : 1);
-  return human_clock(seconds) + (seconds < 3600 ? " min" : " h");
-}
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, " x "));
-}
-
-std::string number(double x, const char* format) {
-  if (std::isnan(x)) return "nan";
-  if (std::isinf(x)) return x > 0 ? "inf" : "-inf";
-  return fmt::format(fmt::runtime(format), x);
 }
 
 std::string arrow() { return utf8() ? "→" : "->"; }

@@ -13,10 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "nvfp4/checkpoint.h"
+#include "nvfp4/report.h"
 
 /// What people see: colours, tables, a progress bar. Plain text when it goes elsewhere.
 namespace nvfp4::cli {
+
+using report::human_bytes, report::human_clock, report::human_count, report::human_duration;
+using report::number, report::shape_text;
 
 /// A terminal that understands escape codes.
 bool is_terminal(std::FILE* stream);
@@ -58,13 +61,7 @@ std::string shorten(std::string_view text, std::size_t width);
 /// Lines of at most `width` columns, broken at spaces.
 std::vector<std::string> wrap_words(std::string_view text, std::size_t width);
 
-std::string human_bytes(std::uint64_t bytes);  ///< "1.23 GB", powers of ten
-std::string human_count(double count);         ///< "8.03 B"
-std::string human_duration(double seconds);    ///< "0.42 s", "3:07 min"
-std::string human_clock(double seconds);       ///< "3:07"
-std::string shape_text(const std::vector<std::int64_t>& shape);
-std::string number(double x, const char* format);  ///< printf's; "-" for NaN
-std::string arrow();                               ///< "→" or "->"
+std::string arrow();  ///< "→" or "->"
 
 /// Columns as wide as their widest cell, two spaces between them.
 class Table {

@@ -37,6 +37,7 @@ LAYERS = [
     "src/checkpoint/repair",
     "src/checkpoint/load",
     "src/checkpoint/sample",
+    "src/report",
     "src/commands",
     "cli",
     "python/src",

@@ -4,12 +4,12 @@
 #include <initializer_list>
 
 #include "bind.h"
-#include "html/page.h"
 #include "interruptible.h"
 #include "keywords.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/error.h"
 #include "nvfp4/repair.h"
+#include "nvfp4/report.h"
 #include "nvfp4/safetensors.h"
 #include "nvfp4/verify.h"
 
@@ -132,8 +132,7 @@ std::string compare_json(const nb::dict& given) {
     if (o.html) require_outside(*o.html, {o.a, o.b});
     CompareReport report = compare_checkpoints(o.a, o.b, o.progress);
     if (o.html)
-      safetensors::write_file_atomically(*o.html,
-                                         cli::html::page_of(report, o.a, o.b, 0, o.progress));
+      safetensors::write_file_atomically(*o.html, report::page_of(report, o.a, o.b, 0, o.progress));
     return report;
   });
 }

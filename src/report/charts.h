@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "html/layers.h"
+#include "report/layers.h"
 
 /// Charts as inline SVG. Positions are percentages, so that a chart is as wide as its page and its
 /// text keeps its size; the numbers behind each are in a table as well.
-namespace nvfp4::cli::html {
+namespace nvfp4::report {
 
 /// How many kinds have a colour and a marker of their own.
 inline constexpr std::size_t kSeries = 8;
@@ -30,4 +30,4 @@ std::string code_chart(const std::vector<std::uint64_t>& counts);
 /// The E4M3 values by code, 0 to 448. `counts`: 256; those of negative ones and NaN are left out.
 std::string scale_chart(const std::vector<std::uint64_t>& counts);
 
-}  // namespace nvfp4::cli::html
+}  // namespace nvfp4::report

@@ -10,7 +10,7 @@
 #include "nvfp4/checkpoint.h"
 
 /// Tensors put together by what they are ("self_attn.q_proj") and by the layer they are in.
-namespace nvfp4::cli::html {
+namespace nvfp4::report {
 
 /// Of "model.layers.3.mlp.experts.7.up_proj.weight": layer 3, kind "mlp.experts.*.up_proj". The
 /// first number of a name is its layer; names without one have none, and are a kind of their own.
@@ -44,4 +44,4 @@ struct Kind {
 /// Largest norm first. Stems are part of the name where there are several ("visual.blocks").
 std::vector<Kind> kinds_of(const CompareReport& report);
 
-}  // namespace nvfp4::cli::html
+}  // namespace nvfp4::report

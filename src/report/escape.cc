@@ -1,12 +1,12 @@
-#include "html/escape.h"
+#include "report/escape.h"
 
-#include "terminal.h"
+#include "nvfp4/printable.h"
 
-namespace nvfp4::cli::html {
+namespace nvfp4::report {
 
 std::string escape(std::string_view text) {
   std::string out;
-  for (const char c : clean(text)) {
+  for (const char c : printable(text, text.size())) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -39,4 +39,4 @@ std::string name(std::string_view text) {
   return out + "</bdi>";
 }
 
-}  // namespace nvfp4::cli::html
+}  // namespace nvfp4::report

@@ -1,4 +1,4 @@
-#include "html/charts.h"
+#include "report/charts.h"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,11 @@
 #include <limits>
 #include <span>
 
-#include "html/escape.h"
 #include "nvfp4/format.h"
-#include "terminal.h"
+#include "nvfp4/report.h"
+#include "report/escape.h"
 
-namespace nvfp4::cli::html {
+namespace nvfp4::report {
 namespace {
 
 /// Markers, so that colours are not needed to tell series apart.
@@ -216,4 +216,4 @@ std::string scale_chart(const std::vector<std::uint64_t>& counts) {
          "<div class='under scales' aria-hidden='true'>" + labels + "</div></figure>\n";
 }
 
-}  // namespace nvfp4::cli::html
+}  // namespace nvfp4::report

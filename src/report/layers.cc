@@ -1,4 +1,4 @@
-#include "html/layers.h"
+#include "report/layers.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-namespace nvfp4::cli::html {
+namespace nvfp4::report {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
@@ -89,4 +89,4 @@ std::vector<Kind> kinds_of(const CompareReport& report) {
   return kinds;
 }
 
-}  // namespace nvfp4::cli::html
+}  // namespace nvfp4::report

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace nvfp4::cli::html {
+namespace nvfp4::report {
 
 /// The page's style sheet: colours of both schemes first. Text has a contrast of at least 4.5,
 /// marks of at least 3, on either ground.
@@ -104,4 +104,4 @@ footer { color: var(--soft); font-size: 0.85rem; margin-top: 1.25rem; }
 @media print { section { break-inside: avoid; } }
 )";
 
-}  // namespace nvfp4::cli::html
+}  // namespace nvfp4::report

@@ -1,21 +1,20 @@
-#include "html/page.h"
-
 #include <fmt/format.h>
+
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
 
-#include "html/charts.h"
-#include "html/escape.h"
-#include "html/layers.h"
-#include "html/style.h"
 #include "nvfp4/format.h"
+#include "nvfp4/report.h"
 #include "nvfp4/runtime.h"
-#include "terminal.h"
+#include "report/charts.h"
+#include "report/escape.h"
+#include "report/layers.h"
+#include "report/style.h"
 
-namespace nvfp4::cli::html {
+namespace nvfp4::report {
 namespace {
 
 /// A browser that is handed a page with something foreign in it still loads and runs nothing.
@@ -249,4 +248,4 @@ std::string page_of(CompareReport difference, const std::filesystem::path& a,
   return page(input);
 }
 
-}  // namespace nvfp4::cli::html
+}  // namespace nvfp4::report

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "nvfp4/checkpoint.h"
 
-namespace nvfp4::cli::html {
+/// Reports for people. As JSON each report has a to_json() beside its struct.
+namespace nvfp4::report {
 
 struct PageInput {
   CompareReport difference;  ///< of a and b
@@ -14,8 +17,8 @@ struct PageInput {
   std::size_t worst = 50;    ///< tensors to list
 };
 
-/// What `nvfp4 compare` found, as one HTML page that loads nothing: no script, no font, no image.
-/// The same input gives the same bytes.
+/// What compare_checkpoints() found, as one HTML page that loads nothing: no script, no font, no
+/// image. The same input gives the same bytes.
 std::string page(const PageInput& input);
 
 /// The page about checkpoints a and b, whose difference has been measured, with `worst` tensors or
@@ -24,4 +27,11 @@ std::string page_of(CompareReport difference, const std::filesystem::path& a,
                     const std::filesystem::path& b, std::size_t worst = 0,
                     const std::function<void(const Progress&)>& progress = {});
 
-}  // namespace nvfp4::cli::html
+std::string human_bytes(std::uint64_t bytes);  ///< "1.23 GB", powers of ten
+std::string human_count(double count);         ///< "8.03 B"
+std::string human_duration(double seconds);    ///< "0.42 s", "3:07 min"
+std::string human_clock(double seconds);       ///< "3:07"
+std::string shape_text(const std::vector<std::int64_t>& shape);
+std::string number(double x, const char* format);  ///< as fmt has it; "nan" and "inf"
+
+}  // namespace nvfp4::report
