@@ -3,27 +3,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 #include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/family.h"
 #include "checkpoint/match/pattern.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Families whose modeling code has no place for a single expert.
-struct StackedFamily {
-  std::string_view model_type;
-  StackForm form;
-};
-constexpr StackedFamily kStackedFamilies[] = {
-    {"gpt_oss", {.transposed = true, .interleaved = true}},
-    {"llama4", {.transposed = true}},
-    {"llama4_text", {.transposed = true}},
-    {"qwen3_vl_moe", {.transposed = true}},
-    {"qwen3_vl_moe_text", {.transposed = true}},
-};
+/// What the table of families says; unknown if nothing.
+Stacks stacks_of(const ModelConfig& config) {
+  for (const Family* family : families_of(config.model_types))
+    if (family->stacks != Stacks::unknown) return family->stacks;
+  return Stacks::unknown;
+}
 
 /// True for [E, K, N], as x · W needs it; false for [E, N, K], as a linear layer stores it.
 bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfig& config) {
@@ -36,10 +30,8 @@ bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfi
     const bool transposed = down ? k == hidden : d1 == hidden;
     if (plain != transposed) return transposed;
   }
-  if (const auto form = stack_form(config)) return form->transposed;
-  for (const char* type : {"qwen3_5_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen2_moe", "mixtral",
-                           "deepseek_v3", "glm4_moe", "qwen3_next"})
-    if (config.is(type)) return false;
+  if (const Stacks stacks = stacks_of(config); stacks != Stacks::unknown)
+    return stacks != Stacks::rows;
   throw ValueError(fmt::format(
       "{}: shape [{}, {}, {}] and hidden_size {} do not tell rows from columns; --ignore it",
       t.name, t.shape[0], d1, d2, hidden));
@@ -48,9 +40,14 @@ bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfi
 }  // namespace
 
 std::optional<StackForm> stack_form(const ModelConfig& config) {
-  for (const StackedFamily& family : kStackedFamilies)
-    if (config.is(family.model_type)) return family.form;
-  return std::nullopt;
+  switch (stacks_of(config)) {
+    case Stacks::columns:
+      return StackForm{.transposed = true};
+    case Stacks::interleaved:
+      return StackForm{.transposed = true, .interleaved = true};
+    default:
+      return std::nullopt;
+  }
 }
 
 std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
@@ -72,9 +69,9 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
   require<ValueError>(all_rows % parts == 0,
                       "{}: {} rows of gate and up, must be even; --ignore it", tensor.name,
                       all_rows);
-  const bool interleaved = fused && config.is("gpt_oss");
-  require<ValueError>(!interleaved || transposed || known, "{}: gpt_oss stores [experts, in, out]",
-                      tensor.name);
+  const bool interleaved = fused && stacks_of(config) == Stacks::interleaved;
+  require<ValueError>(!interleaved || transposed || known, "{}: {} stores [experts, in, out]",
+                      tensor.name, fmt::join(config.model_types, ", "));
   const std::int64_t rows = all_rows / parts;
 
   std::vector<WeightSlice> slices;
@@ -103,8 +100,13 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
 std::vector<std::string> warnings_of_single_experts(const ModelConfig& config,
                                                     const std::vector<std::string>& quantized) {
   const auto is_expert = [](const std::string& m) { return !expert_layer_of(m).empty(); };
-  if (!config.is("gpt_oss") || std::ranges::none_of(quantized, is_expert)) return {};
-  return {"gpt_oss: experts are written one by one, loaders of this model read stacks of them"};
+  if (std::ranges::none_of(quantized, is_expert)) return {};
+  for (const Family* family : families_of(config.model_types))
+    if (family->only_stacks)
+      return {fmt::format(
+          "{}: experts are written one by one, loaders of this model read stacks of them",
+          family->model_types)};
+  return {};
 }
 
 }  // namespace nvfp4::checkpoint

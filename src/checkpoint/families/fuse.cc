@@ -1,5 +1,6 @@
 #include "checkpoint/families/fuse.h"
 
+#include "checkpoint/families/family.h"
 #include "checkpoint/match/pattern.h"
 #include "core/require.h"
 
@@ -49,8 +50,14 @@ void FuseRules::add(const std::vector<std::string>& names) {
   }
 }
 
-FuseRules::FuseRules(const std::vector<std::string>& extra) {
+FuseRules::FuseRules(const std::vector<std::string>& extra,
+                     std::span<const std::string> model_types) {
   for (const auto& set : default_sets()) add(set);
+  for (const Family* family : families_of(model_types))
+    for (const std::string_view set : family->fused) {
+      const auto parts = split_name(set, ',');
+      add({parts.begin(), parts.end()});
+    }
   for (const std::string& text : extra) {
     std::vector<std::string> names;
     for (const std::string_view part : split_name(text, ',')) {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +13,11 @@ namespace nvfp4::checkpoint {
 /// Source: vLLM, SGLang and TensorRT-LLM read one scale for all of a fused matrix.
 class FuseRules {
  public:
-  /// `extra`: comma-separated last name components, "w1,w3". Sets that overlap become one. Throws
+  /// `extra`: comma-separated last name components, "w1,w3", besides those of any family and those
+  /// of the families of `model_types`. Sets that overlap become one. Throws
   /// ValueError for fewer than two components, or one that is empty or dotted.
-  explicit FuseRules(const std::vector<std::string>& extra);
+  explicit FuseRules(const std::vector<std::string>& extra,
+                     std::span<const std::string> model_types = {});
 
   /// Modules of one parent with equal keys share their scales. A module that shares with nothing
   /// has its own name as key.

@@ -1,29 +1,11 @@
 #pragma once
 
-#include <string_view>
+#include "checkpoint/families/name_rule.h"
 
-/// Which modules stay in their dtype, by name. tests/checkpoint/architectures_test.cc holds these
+/// Which modules stay in their dtype, by name, in any family; what a family has besides stands in
+/// families.cc. tests/checkpoint/architectures_test.cc holds these
 /// tables against the module classes of transformers.
 namespace nvfp4::checkpoint {
-
-enum class Where {
-  any,    ///< one of the parts of the module's name
-  first,  ///< its first part
-  last,   ///< its last parts, as many as the pattern has
-  last3,  ///< one of its last three parts
-  whole,  ///< all of its parts
-};
-
-/// Patterns are separated by spaces: "x" is a part of a name, "x*" begins one, "*x" ends one, "*x*"
-/// is in one; dots separate parts.
-struct NameRule {
-  std::string_view kind;  ///< empty: the module is none of those that the table's later rules name
-  std::string_view reason;
-  Where where;
-  std::string_view names;
-  bool linear = true;                 ///< a loader may build the module as a linear layer
-  std::string_view model_types = {};  ///< patterns of config.json's model_type; empty: any
-};
 
 inline constexpr std::string_view kVisionReason = "vision towers and projectors are sensitive";
 inline constexpr std::string_view kAudioReason = "audio towers and projectors are sensitive";
@@ -37,11 +19,6 @@ inline constexpr std::string_view kInputReason = "it takes the model's inputs in
 
 /// Of tensors of any shape.
 inline constexpr NameRule kTowers[] = {
-    // The whole model bears the name.
-    {"", "", Where::first, "vit", true, "vit vit_*"},
-    {"", "", Where::first, "visual_bert", true, "visual_bert"},
-    {"", "", Where::first, "speecht5", true, "speecht5"},
-    {"", "", Where::first, "audio_spectrogram_transformer", true, "audio-spectrogram-transformer"},
     {"vision", kVisionReason, Where::any,
      "visual* vision* vit vpm *projector resampler* image_encoder img_processor img_projection "
      "patch_merger modality_projection sam_model mlp_AR embed_vision aligner connector "
@@ -49,7 +26,6 @@ inline constexpr NameRule kTowers[] = {
     {"vision", kVisionReason, Where::first, "mlp1"},
     {"audio", kAudioReason, Where::any,
      "audio* speech* sound_encoder whisper_encoder embed_audio apm talker token2wav code2wav"},
-    {"audio", kAudioReason, Where::first, "encoder", true, "granite_speech*"},
 };
 
 /// The last line: the projections of an adaptive norm.
@@ -72,8 +48,6 @@ inline constexpr std::string_view kOtherStackedExperts =
 inline constexpr std::string_view kConvolutions = "conv *_conv *conv1d *conv2d";
 
 /// GPT-2's Conv1D, a linear layer that stores [in, out].
-inline constexpr std::string_view kConv1dModels =
-    "gpt2 gpt-sw3 openai-gpt imagegpt decision_transformer clvp* *encoder-decoder";
 inline constexpr std::string_view kConv1dNames = "c_attn c_proj c_fc q_attn";
 
 /// Gates of linear attention, a few rows for each head. Loaders fuse these with one another alone.
@@ -86,7 +60,6 @@ inline constexpr std::string_view kLatentProjections = "kv_b_proj wkv_b";
 
 /// Of matrices and vectors, the first that fits.
 inline constexpr NameRule kModules[] = {
-    {"linear", "loaders do not replace the classes of this model", Where::any, "*", true, "ibert"},
     {"lm_head", "loaders expect an unquantized output head", Where::last,
      "lm_head embed_out unembed head score classifier qa_outputs *_head.decoder head.decoder "
      "predictions.decoder output_projection logits_dense transformer.ff_out *final_layer.linear "
@@ -120,8 +93,6 @@ inline constexpr NameRule kModules[] = {
     {"latent attention", "loaders take it apart, and multiply by its halves", Where::last,
      kLatentProjections},
     {"mamba", kPlainReason, Where::last, "mixer.x_proj mixer.dt_proj mamba.x_proj mamba.dt_proj"},
-    {"mamba", kPlainReason, Where::last,
-     "mixer.in_proj mixer.out_proj mamba.in_proj mamba.out_proj", true, "mamba falcon_mamba jamba"},
     {"decay", kDecayReason, Where::last, kDecays},
     {"adapter", "a thin matrix of an adapter", Where::any, "lora_A* lora_B*"},
     {"indexer", "loaders expect an unquantized sparse attention indexer", Where::any, "indexer"},

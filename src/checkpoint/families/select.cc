@@ -5,70 +5,33 @@
 #include <span>
 
 #include "checkpoint/families/kept_names.h"
+#include "checkpoint/families/match_names.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-using Parts = std::span<const std::string_view>;
-
 bool one_of(std::string_view x, std::initializer_list<std::string_view> list) {
   return std::find(list.begin(), list.end(), x) != list.end();
 }
 
-/// Of one part: "x", "x*", "*x" or "*x*".
-bool part_matches(std::string_view pattern, std::string_view part) {
-  const bool from = pattern.starts_with('*');
-  if (from) pattern.remove_prefix(1);
-  const bool to = pattern.ends_with('*');
-  if (to) pattern.remove_suffix(1);
-  if (from && to) return part.find(pattern) != std::string_view::npos;
-  return from ? part.ends_with(pattern) : to ? part.starts_with(pattern) : part == pattern;
-}
-
-/// The parts of a pattern against as many parts of a name.
-bool parts_match(std::string_view pattern, Parts parts) {
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::size_t dot = pattern.find('.');
-    if (!part_matches(pattern.substr(0, dot), parts[i])) return false;
-    pattern.remove_prefix(std::min(dot, pattern.size() - 1) + 1);
-  }
-  return true;
-}
-
-bool matches(std::string_view pattern, Where where, Parts parts) {
-  if (where == Where::last || where == Where::whole) {
-    const std::size_t n = static_cast<std::size_t>(std::ranges::count(pattern, '.')) + 1;
-    return (where == Where::last ? n <= parts.size() : n == parts.size()) &&
-           parts_match(pattern, parts.last(n));
-  }
-  if (where == Where::first) parts = parts.first(1);
-  if (where == Where::last3) parts = parts.last(std::min<std::size_t>(3, parts.size()));
-  return std::ranges::any_of(parts, [&](std::string_view p) { return part_matches(pattern, p); });
-}
-
-/// One of the patterns of a list.
-bool matches_one(std::string_view patterns, Where where, Parts parts) {
-  while (!patterns.empty()) {
-    const std::size_t space = std::min(patterns.find(' '), patterns.size());
-    if (matches(patterns.substr(0, space), where, parts)) return true;
-    patterns.remove_prefix(std::min(space + 1, patterns.size()));
-  }
-  return false;
-}
-
-bool is_model_type(std::string_view patterns, std::string_view model_type) {
-  return matches_one(patterns, Where::whole, Parts(&model_type, 1));
-}
-
 /// The first rule that fits; null if there is none.
-const NameRule* find_rule(std::span<const NameRule> rules, Parts module,
-                          std::string_view model_type) {
-  for (const NameRule& rule : rules) {
-    if (!rule.model_types.empty() && !is_model_type(rule.model_types, model_type)) continue;
-    if (matches_one(rule.names, rule.where, module)) return rule.kind.empty() ? nullptr : &rule;
-  }
-  return nullptr;
+const NameRule* find_rule(std::span<const NameRule> rules, Parts module) {
+  const auto rule = std::ranges::find_if(
+      rules, [&](const NameRule& r) { return matches_one(r.names, r.where, module); });
+  return rule == rules.end() ? nullptr : &*rule;
+}
+
+/// The same, the rules of the families first. Null, too, if it says that the module is none of
+/// these.
+const NameRule* find_rule(const std::vector<const Family*>& families,
+                          std::span<const NameRule> Family::*own, std::span<const NameRule> any,
+                          Parts module) {
+  const NameRule* rule = nullptr;
+  for (const Family* family : families)
+    if (rule == nullptr) rule = find_rule(family->*own, module);
+  if (rule == nullptr) rule = find_rule(any, module);
+  return rule == nullptr || rule->kind.empty() ? nullptr : rule;
 }
 
 /// The projection that joins hidden state and embedding in front of a multi-token prediction block.
@@ -90,9 +53,10 @@ bool is_expert(Parts module) {
 constexpr const char* kConv1dReason = "Conv1D stores [in, out]";
 
 /// The shapes tell GPT-2's in other models; of a square matrix nothing does.
-bool is_conv1d(const safetensors::TensorInfo& t, Parts module, std::string_view model_type) {
+bool is_conv1d(const safetensors::TensorInfo& t, Parts module,
+               const std::vector<const Family*>& families) {
   if (t.shape.size() != 2 || !matches_one(kConv1dNames, Where::last, module)) return false;
-  if (is_model_type(kConv1dModels, model_type)) return true;
+  if (std::ranges::any_of(families, &Family::conv1d)) return true;
   const std::string_view last = module.back();
   return (last == "c_attn" && t.shape[1] == 3 * t.shape[0]) ||
          (last == "c_fc" && t.shape[1] == 4 * t.shape[0]);
@@ -151,14 +115,15 @@ DType matrix_dtype(safetensors::DType dtype) {
                                              : DType::f16;
 }
 
-Selection classify(const safetensors::TensorInfo& t, std::string_view model_type) {
+Selection classify(const safetensors::TensorInfo& t, const std::vector<const Family*>& families) {
   const std::vector<std::string_view> module = split_name(module_of(t.name));
   const std::size_t rank = t.shape.size();
   const bool is_weight = t.name.ends_with(".weight");
   if (!is_weight && (module.back() == "bias" || module.back().ends_with("_bias")))
     return keep("bias", "biases stay in their dtype", false);
-  if (const NameRule* rule = find_rule(kTowers, module, model_type)) return keep(*rule);
-  if (const NameRule* rule = find_rule(kNorms, module, model_type))
+  if (const NameRule* rule = find_rule(families, &Family::towers, kTowers, module))
+    return keep(*rule);
+  if (const NameRule* rule = find_rule({}, &Family::towers, kNorms, module))
     return keep(rule->kind, std::string(rule->reason), rank == 2);
   const bool stacked = rank == 3 && matches_one(kStackedExperts, Where::last, module);
   if (rank == 3 && !stacked && matches_one(kOtherStackedExperts, Where::last, module))
@@ -166,9 +131,10 @@ Selection classify(const safetensors::TensorInfo& t, std::string_view model_type
   if (rank > 2 && !stacked)
     return keep("convolution", fmt::format("{}-D, not a known expert layout", rank));
   if (matches_one(kConvolutions, Where::last, module)) return keep("convolution", "convolution");
-  if (is_conv1d(t, module, model_type)) return keep("convolution", kConv1dReason);
+  if (is_conv1d(t, module, families)) return keep("convolution", kConv1dReason);
   if (is_mtp_joint(module)) return keep("mtp", std::string(kPlainReason));
-  if (const NameRule* rule = find_rule(kModules, module, model_type)) return keep(*rule);
+  if (const NameRule* rule = find_rule(families, &Family::modules, kModules, module))
+    return keep(*rule);
   if (rank < 2) return keep("vector", "scalars and vectors stay in their dtype", false);
   const std::string kind = stacked ? "stacked experts" : is_expert(module) ? "expert" : "linear";
   if (const std::string why = obstacle(t, stacked); !why.empty()) {
@@ -180,18 +146,22 @@ Selection classify(const safetensors::TensorInfo& t, std::string_view model_type
   return {.quantize = true, .kind = kind, .reason = {}};
 }
 
+Selection classify(const safetensors::TensorInfo& t, std::string_view model_type) {
+  return classify(t, families_of(model_type));
+}
+
 Selector::Selector(const std::vector<std::string>& ignore, const std::vector<std::string>& include,
-                   std::string model_type)
+                   std::string_view model_type)
     : budget_(std::make_shared<MatchBudget>()),
       ignore_(make_patterns(ignore, budget_)),
       include_(make_patterns(include, budget_)),
       ignore_used_(ignore.size()),
       include_used_(include.size()),
       forced_(include.size()),
-      model_type_(std::move(model_type)) {}
+      families_(families_of(model_type)) {}
 
 Selection Selector::select(const safetensors::TensorInfo& tensor) {
-  Selection s = classify(tensor, model_type_);
+  Selection s = classify(tensor, families_);
   bool ignored = false;
   for (std::size_t i = 0; i < ignore_.size(); ++i) {
     if (!ignore_[i].matches(tensor.name)) continue;
@@ -206,7 +176,7 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
   if (ignored) return s;
   for (std::size_t i = 0; i < include_.size(); ++i) {
     if (!include_[i].matches(tensor.name)) continue;
-    const std::string why = is_conv1d(tensor, split_name(module_of(tensor.name)), model_type_)
+    const std::string why = is_conv1d(tensor, split_name(module_of(tensor.name)), families_)
                                 ? kConv1dReason
                                 : obstacle(tensor, s.kind == "stacked experts");
     require<ValueError>(why.empty() || !include_[i].exact(),

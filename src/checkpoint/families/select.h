@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/families/family.h"
 #include "checkpoint/match/pattern.h"
 #include "nvfp4/matrix.h"
 #include "nvfp4/safetensors.h"
@@ -18,8 +19,11 @@ struct Selection {
   bool linear = true;    ///< a loader may build this module as a linear layer
 };
 
-/// Decides by name, dtype and shape alone. `model_type` is config.json's, or empty.
+/// Decides by name, dtype, shape and family alone. `model_type` is config.json's, or empty.
 Selection classify(const safetensors::TensorInfo& tensor, std::string_view model_type = {});
+
+Selection classify(const safetensors::TensorInfo& tensor,
+                   const std::vector<const Family*>& families);
 
 /// Whether it makes decay and beta of linear attention, a few rows for each head. Loaders fuse
 /// these with one another alone.
@@ -38,7 +42,7 @@ class Selector {
  public:
   /// Throws ValueError for an invalid pattern.
   Selector(const std::vector<std::string>& ignore, const std::vector<std::string>& include,
-           std::string model_type);
+           std::string_view model_type);
 
   /// Throws ValueError if an exact include pattern names a tensor that cannot be quantized. A glob
   /// or expression passes over those. Nor may an expression take too long.
@@ -56,7 +60,7 @@ class Selector {
   std::vector<Pattern> ignore_, include_;
   std::vector<bool> ignore_used_, include_used_;
   std::vector<std::vector<std::string>> forced_;  ///< by each include pattern, against the defaults
-  std::string model_type_;
+  std::vector<const Family*> families_;
 };
 
 }  // namespace nvfp4::checkpoint

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/family.h"
 #include "checkpoint/match/pattern.h"
 #include "core/require.h"
 
@@ -11,31 +12,6 @@ namespace nvfp4::checkpoint {
 namespace {
 
 using Parts = std::vector<std::string_view>;
-
-struct TiedHead {
-  std::string_view module, model_types;
-};
-/// Source: transformers 5.23, `_tied_weights_keys` of its models.
-constexpr TiedHead kTiedHeads[] = {
-    {"cls.predictions.decoder",
-     " bert big_bird blip deberta deberta-v2 ernie fnet layoutlm lxmert megatron-bert mobilebert "
-     "mra "
-     "nomic_bert nystromformer roc_bert roformer squeezebert tapas visual_bert yoso "},
-    {"predictions.decoder", " albert "},
-    {"lm_head.decoder",
-     " bert-generation camembert data2vec-text esm gte ibert jina_embeddings_v3 longformer mpnet "
-     "roberta roberta-prelayernorm xlm-roberta xlm-roberta-xl xmod "},
-    {"decoder", " modernbert modernbert-decoder "},
-    {"proj_out", " canary cohere_asr moonshine moonshine_streaming whisper "},
-    {"output_projection", " biogpt fsmt trocr "},
-    {"generator_lm_head", " convbert electra "},
-    {"vocab_projector", " distilbert "},
-    {"embed_out", " gpt_neox_japanese "},
-    {"lm_head.out_proj", " t5gemma t5gemma2 "},
-    {"lm_loss", " xlnet "},
-    {"mlm_score.decoder", " bridgetower vilt "},
-    {"pred_layer.proj", " flaubert xlm "},
-};
 
 /// Names that loaders put before others, so that they tell nothing about what is kept.
 constexpr std::string_view kCommon[] = {"model",  "language_model", "text_model", "transformer",
@@ -137,9 +113,8 @@ std::vector<std::string> renamed_excludes(const ConfigFacts& facts) {
 
 std::optional<std::string_view> tied_head(std::span<const std::string> model_types) {
   if (model_types.empty()) return std::nullopt;
-  const std::string type = fmt::format(" {} ", model_types.front());
-  for (const TiedHead& head : kTiedHeads)
-    if (head.model_types.find(type) != head.model_types.npos) return head.module;
+  for (const Family* family : families_of(model_types.front()))
+    if (!family->tied_head.empty()) return family->tied_head;
   return std::nullopt;
 }
 

@@ -180,8 +180,8 @@ const Architecture* architecture_of(const File& file) {
     if (known != nullptr && known->name == *name) return known;
   }
   const bool experts = file.header().integer(*name + ".expert_count").value_or(0) > 0;
-  for (const Architecture& a : architectures())
-    if (a.name == *name && a.experts == experts) return &a;
+  for (const Architecture* a : architectures())
+    if (a->name == *name && a->experts == experts) return a;
   return nullptr;
 }
 

@@ -2,37 +2,18 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "checkpoint/families/gguf_names.h"
 
 /// What llama.cpp calls the tensors of a model, and how it wants them.
 /// Source: github.com/ggml-org/llama.cpp, gguf-py/gguf/tensor_mapping.py, conversion/.
 namespace nvfp4::gguf {
 
-/// A module under both names. "{l}" stands for a layer, "{e}" for an expert.
-struct NamePair {
-  std::string_view model, file;
-  /// llama.cpp multiplies by a `.scale` beside it: only such a module can be NVFP4.
-  bool scaled = false;
-};
-
-/// A kind of model.
-struct Architecture {
-  std::string_view model_type;  ///< of config.json
-  std::string_view class_name;  ///< of config.json's "architectures"
-  std::string_view name;        ///< general.architecture
-  std::span<const std::span<const NamePair>> modules;
-  /// Rows of q and k are reordered, so that the halves that rotary embeddings turn together are
-  /// neighbours.
-  bool interleaves = false;
-  bool experts = false;
-  /// Multi-head latent attention, which the file stores as attn_kv_b, not taken apart.
-  bool latent = false;
-};
-
-std::span<const Architecture> architectures();
+/// Of the families that llama.cpp knows, in the order of their table.
+std::vector<const Architecture*> architectures();
 /// Null if there is none.
 const Architecture* find_architecture(std::string_view model_type);
 

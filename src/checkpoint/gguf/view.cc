@@ -199,9 +199,9 @@ class View final : public checkpoint::TensorSource {
                               name_, parts);
     architecture_ = architecture_of(file_);
     std::string known;
-    for (const Architecture& a : architectures())
-      if (known.find(a.name) == std::string::npos)
-        known += (known.empty() ? "" : ", ") + std::string(a.name);
+    for (const Architecture* a : architectures())
+      if (known.find(a->name) == std::string::npos)
+        known += (known.empty() ? "" : ", ") + std::string(a->name);
     require<UnsupportedError>(architecture_ != nullptr,
                               "{}: architecture '{}', must be one of {} to get names back", name_,
                               printable(*name), known);

@@ -88,7 +88,8 @@ std::vector<WeightView> load_stack(LayerWeights& weights, const std::string& exp
   }
   require<FormatError>(!fused || t.outputs() % 2 == 0, "{}: shape [{}], must have rows in pairs",
                        checkpoint::describe(t), fmt::join(t.shape, ", "));
-  for (const WeightView& w : weights.stack(t, fused && config.is("gpt_oss") ? 2 : 1))
+  const auto form = checkpoint::stack_form(config);
+  for (const WeightView& w : weights.stack(t, fused && form && form->interleaved ? 2 : 1))
     for (const WeightView& half : split_groups(w, fused ? 2 : 1)) list.push_back(half);
   return list;
 }

@@ -170,8 +170,8 @@ class GgufContainer final : public checkpoint::Container {
 
   static std::string known_types() {
     std::string known;
-    for (const Architecture& a : architectures())
-      known += (known.empty() ? "" : ", ") + std::string(a.model_type);
+    for (const Architecture* a : architectures())
+      known += (known.empty() ? "" : ", ") + std::string(a->model_type);
     return known;
   }
 

@@ -18,8 +18,9 @@ constexpr float kDefaultInputAmax = 2688.0f;
 
 class Grouper {
  public:
-  Grouper(Plan& plan, const TransformOptions& options, std::span<const KeptModule> kept)
-      : plan_(plan), options_(options), kept_(kept), rules_(options.fuse) {}
+  Grouper(Plan& plan, const TransformOptions& options, std::span<const KeptModule> kept,
+          std::span<const std::string> model_types)
+      : plan_(plan), options_(options), kept_(kept), rules_(options.fuse, model_types) {}
 
   void run() {
     if (options_.input_amax) read_amaxes();
@@ -211,8 +212,9 @@ class Grouper {
 
 }  // namespace
 
-void make_groups(Plan& plan, const TransformOptions& options, std::span<const KeptModule> kept) {
-  Grouper(plan, options, kept).run();
+void make_groups(Plan& plan, const TransformOptions& options, std::span<const KeptModule> kept,
+                 std::span<const std::string> model_types) {
+  Grouper(plan, options, kept, model_types).run();
 }
 
 }  // namespace nvfp4::checkpoint

@@ -92,7 +92,7 @@ class Planner {
       plan_.index_name = model_.index_name;
     }
     supply_statistics(plan_, options_, config_);
-    make_groups(plan_, options_, kept_);
+    make_groups(plan_, options_, kept_, config_.model_types);
     keep_reciprocals(plan_);
     name_producer(plan_, config_, model_, options_);
     finish();

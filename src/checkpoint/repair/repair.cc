@@ -11,6 +11,7 @@
 
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/fuse.h"
+#include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
@@ -61,9 +62,13 @@ class Repairer {
     require<UnsupportedError>(of_name.is_repaired,
                               "{}: {} files are not repaired; repair the checkpoint that it was "
                               "made of, and convert that",
-                              options_.input.string(), of_name.name);
+                              options_.input.string(), of_name.extension);
     report_.before = verify(options_.input);
     model_ = open_model_folder(options_.input, /*to_repair=*/true);
+    if (!model_.config_text.empty())
+      rules_ = FuseRules(
+          {}, parse_model_config(model_.config_text, (model_.root / "config.json").string())
+                  .model_types);
     if (options_.source) source_.emplace(*options_.source);
     choose_form();
     read_findings();

@@ -142,7 +142,7 @@ std::vector<std::size_t> wrong_senses(const LogicalTensor& t) {
 }
 
 void check_globals(const Subject& subject, Findings& findings) {
-  const FuseRules rules({});
+  const FuseRules rules({}, std::span(&subject.model_type, 1));
   std::map<std::string, Partners> groups;
   std::map<std::string, ExpertCount> expert_layers;
   std::int64_t defaults = 0;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/family.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
@@ -65,16 +66,16 @@ class LoaderCheck {
     findings_.add_for(loader_.name, Verdict::refuses, code, std::move(tensor), std::move(text));
   }
 
-  /// gpt_oss.py has one parameter for all experts of a layer, and passes over names that it does
-  /// not have. Once.
+  /// vLLM's gpt_oss.py has one parameter for all experts of a layer, and passes over names that it
+  /// does not have. Once.
   void check_single_experts() {
-    if (subject_.model_type != "gpt_oss") return;
+    if (std::ranges::none_of(families_of(subject_.model_type), &Family::only_stacks)) return;
     for (const LogicalTensor* t : subject_.nvfp4())
       if (t->shape.size() == 2 && !expert_layer_of(t->module()).empty())
         return findings_.add_for(
             loader_.name, Verdict::misreads, "single-experts", t->module(),
-            fmt::format("{}: one expert, and {} reads those of gpt_oss as stacks only", t->module(),
-                        loader_.name));
+            fmt::format("{}: one expert, and {} reads those of {} as stacks only", t->module(),
+                        loader_.name, subject_.model_type));
   }
 
   /// deepseek_weight_loader.py and modeling_deepseekv3.py cut the rows of the stored weight into

@@ -39,7 +39,8 @@ class TransformersCheck {
   /// huggingface/transformers#48371. Once for each layer; a global scale of 1 may be lost. Llama
   /// 4's experts become layers one by one: MODULES_TO_PATCH_FOR_QUANTIZATION in quantizers/base.py.
   void check_experts() {
-    if (types_.contains("llama4") || types_.contains("llama4_text")) return;
+    const std::vector<std::string> types(types_.begin(), types_.end());
+    if (std::ranges::any_of(families_of(types), &Family::unstacked_by_transformers)) return;
     std::set<std::string> named;
     for (const LogicalTensor* t : weights_) {
       const std::string layer(expert_layer_of(t->module()));

@@ -112,9 +112,10 @@ std::string numbered(std::string_view pattern) {
 
 /// No two modules of an architecture share a name, whichever way.
 TEST(GgufNames, AreUnique) {
-  for (const Architecture& a : architectures())
-    for (const auto group : a.modules)
+  for (const Architecture* known : architectures())
+    for (const auto group : known->modules)
       for (const NamePair& pair : group) {
+        const Architecture& a = *known;
         const std::string name = numbered(pair.model), file = numbered(pair.file);
         EXPECT_EQ(place_of(a, name + ".weight")->file_name, file + ".weight") << a.model_type;
         EXPECT_EQ(model_name_of(a, file + ".weight", 3), name + ".weight") << a.model_type;

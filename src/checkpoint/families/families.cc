@@ -1,0 +1,150 @@
+#include <algorithm>
+
+#include "checkpoint/families/family.h"
+#include "checkpoint/families/kept_names.h"
+#include "checkpoint/families/match_names.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+constexpr NameRule kNoVit[] = {{"", "", Where::first, "vit"}};
+constexpr NameRule kNoVisualBert[] = {{"", "", Where::first, "visual_bert"}};
+constexpr NameRule kNoSpeechT5[] = {{"", "", Where::first, "speecht5"}};
+constexpr NameRule kNoSpectrogram[] = {{"", "", Where::first, "audio_spectrogram_transformer"}};
+constexpr NameRule kGraniteSpeech[] = {{"audio", kAudioReason, Where::first, "encoder"}};
+constexpr NameRule kIBert[] = {
+    {"linear", "loaders do not replace the classes of this model", Where::any, "*"}};
+constexpr NameRule kMamba[] = {{"mamba", kPlainReason, Where::last,
+                                "mixer.in_proj mixer.out_proj mamba.in_proj mamba.out_proj"}};
+
+// Sources: `f32` and `tied_head` are `_keep_in_fp32_modules`, `_keep_in_fp32_modules_strict` and
+// `_tied_weights_keys` of transformers 5.23.
+constexpr Family kFamilies[] = {
+    // Language models that llama.cpp knows.
+    {.model_types = "llama", .gguf = &gguf::kLlamaNames},
+    {.model_types = "mistral", .gguf = &gguf::kMistralNames},
+    {.model_types = "mixtral", .stacks = Stacks::rows, .gguf = &gguf::kMixtralNames},
+    {.model_types = "qwen2", .gguf = &gguf::kQwen2Names},
+    {.model_types = "qwen2_moe", .stacks = Stacks::rows, .gguf = &gguf::kQwen2MoeNames},
+    {.model_types = "qwen3", .gguf = &gguf::kQwen3Names},
+    {.model_types = "qwen3_moe", .stacks = Stacks::rows, .gguf = &gguf::kQwen3MoeNames},
+    {.model_types = "deepseek_v3", .stacks = Stacks::rows, .gguf = &gguf::kDeepSeekV3Names},
+    {.model_types = "deepseek_v2", .gguf = &gguf::kDeepSeekV2Names},
+
+    // Stacks of experts.
+    {.model_types = "glm4_moe qwen3_next qwen3_5_moe qwen3_5_moe_text", .stacks = Stacks::rows},
+    {.model_types = "qwen3_vl_moe qwen3_vl_moe_text", .stacks = Stacks::columns},
+    {.model_types = "llama4 llama4_text",
+     .stacks = Stacks::columns,
+     .unstacked_by_transformers = true},
+    {.model_types = "gpt_oss",
+     .stacks = Stacks::interleaved,
+     .only_stacks = true,
+     .f32 = "input_layernorm norm post_attention_layernorm"},
+
+    // The name of the whole model is that of a tower in others.
+    {.model_types = "vit vit_*", .towers = kNoVit},
+    {.model_types = "visual_bert", .towers = kNoVisualBert, .tied_head = "cls.predictions.decoder"},
+    {.model_types = "speecht5", .towers = kNoSpeechT5},
+    {.model_types = "audio-spectrogram-transformer", .towers = kNoSpectrogram},
+    {.model_types = "granite_speech*", .towers = kGraniteSpeech},
+
+    // Layers of their own kinds.
+    {.model_types = "ibert", .modules = kIBert, .tied_head = "lm_head.decoder"},
+    {.model_types = "mamba falcon_mamba jamba", .modules = kMamba},
+    {.model_types = "gpt2 gpt-sw3 openai-gpt imagegpt decision_transformer clvp* *encoder-decoder",
+     .conv1d = true},
+
+    // Heads that are the embedding.
+    {.model_types =
+         "bert big_bird blip deberta deberta-v2 ernie fnet layoutlm lxmert megatron-bert "
+         "mobilebert mra nomic_bert nystromformer roc_bert roformer squeezebert tapas yoso",
+     .tied_head = "cls.predictions.decoder"},
+    {.model_types = "albert", .tied_head = "predictions.decoder"},
+    {.model_types = "bert-generation camembert data2vec-text esm gte jina_embeddings_v3 longformer "
+                    "mpnet roberta roberta-prelayernorm xlm-roberta xlm-roberta-xl xmod",
+     .tied_head = "lm_head.decoder"},
+    {.model_types = "modernbert modernbert-decoder", .tied_head = "decoder"},
+    {.model_types = "canary cohere_asr moonshine moonshine_streaming whisper",
+     .tied_head = "proj_out"},
+    {.model_types = "biogpt fsmt trocr", .tied_head = "output_projection"},
+    {.model_types = "convbert electra", .tied_head = "generator_lm_head"},
+    {.model_types = "distilbert", .tied_head = "vocab_projector"},
+    {.model_types = "gpt_neox_japanese", .tied_head = "embed_out"},
+    {.model_types = "t5gemma t5gemma2", .tied_head = "lm_head.out_proj"},
+    {.model_types = "xlnet", .tied_head = "lm_loss"},
+    {.model_types = "bridgetower vilt", .tied_head = "mlm_score.decoder"},
+    {.model_types = "flaubert xlm", .tied_head = "pred_layer.proj"},
+
+    // What stays FP32.
+    {.model_types = "afmoe",
+     .f32 = "input_layernorm k_norm norm post_attention_layernorm post_mlp_layernorm "
+            "pre_mlp_layernorm q_norm"},
+    {.model_types = "axk2 deepseek_v32 glm_moe_dsa", .f32 = "indexer.weights_proj"},
+    {.model_types = "bailing_hybrid", .f32 = "conv1d"},
+    {.model_types = "beam muse_spark muse_spark_text", .f32 = "mlp.gate.weight"},
+    {.model_types = "blip-2", .f32 = "qformer query_tokens"},
+    {.model_types = "deepseek_v4",
+     .f32 = "attn_hc ffn_hc hc_head input_layernorm kv_norm norm position_bias "
+            "post_attention_layernorm q_a_norm self_attn.compressor.gate_proj "
+            "self_attn.compressor.indexer.gate_proj self_attn.compressor.indexer.kv_proj "
+            "self_attn.compressor.indexer.scorer.weights_proj self_attn.compressor.kv_proj"},
+    {.model_types = "ernie4_5_moe ernie4_5_vl_moe ernie4_5_vl_moe_text flint",
+     .f32 = "gate.weight"},
+    {.model_types = "esmfold2",
+     .f32 = "boundaries distogram_head fourier norm.bias norm.weight norm_mix norm_single "
+            "norm_start"},
+    {.model_types = "glm5_next glm5_next_text",
+     .f32 = "attn_hc.base attn_hc.scale conv1d ffn_hc.base ffn_hc.scale"},
+    {.model_types = "gradium_phonon_tts pocket_tts", .f32 = "freqs"},
+    {.model_types = "granite_speech5_ctc", .f32 = "conv.norm"},
+    {.model_types = "hy_v4",
+     .f32 = "base fn hc_base hc_fn hc_scale k_norm lm_head scale weights_proj"},
+    {.model_types = "inkling_mm_model inkling_text",
+     .f32 = "attn_sconv gate.global_scale k_sconv mlp_sconv v_sconv"},
+    {.model_types = "inkling2 inkling2_text",
+     .f32 = "attention_input final_input k_sconv.conv1d mlp.gate.weight mlp_input "
+            "post_attention_convolution post_mlp_convolution v_sconv.conv1d"},
+    {.model_types = "instructblip instructblipvideo", .f32 = "query_tokens"},
+    {.model_types = "kyutai_speech_to_text", .f32 = "codec_model"},
+    {.model_types = "longcat_flash", .f32 = "classifier.weight"},
+    {.model_types = "mistral_large4 mistral_large4_text",
+     .f32 = "indexer.weights_proj mlp.gate.weight rotary_emb"},
+    {.model_types = "mt5 pop2piano t5 udop umt5", .f32 = "wo"},
+    {.model_types = "nemotron3_5_transcribe_asr_audio", .f32 = "audio_tower multi_modal_projector"},
+    {.model_types = "slanext", .f32 = "structure_attention_cell structure_generator"},
+    {.model_types = "voxtral voxtral_encoder", .f32 = "embed_positions"},
+};
+
+std::vector<const Family*>& all() {
+  static std::vector<const Family*> families = [] {
+    std::vector<const Family*> rows;
+    for (const Family& family : kFamilies) rows.push_back(&family);
+    return rows;
+  }();
+  return families;
+}
+
+}  // namespace
+
+const std::vector<const Family*>& families() { return all(); }
+
+std::vector<const Family*> families_of(std::span<const std::string> model_types) {
+  std::vector<const Family*> found;
+  for (const Family* family : all())
+    if (std::ranges::any_of(model_types, [&](const std::string& type) {
+          return is_model_type(family->model_types, type);
+        }))
+      found.push_back(family);
+  return found;
+}
+
+std::vector<const Family*> families_of(std::string_view model_type) {
+  const std::string type(model_type);
+  return families_of(std::span(&type, 1));
+}
+
+AddedFamily::AddedFamily(const Family& family) { all().insert(all().begin(), &family); }
+AddedFamily::~AddedFamily() { all().erase(all().begin()); }
+
+}  // namespace nvfp4::checkpoint
