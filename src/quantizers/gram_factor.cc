@@ -10,17 +10,17 @@
 namespace nvfp4 {
 namespace {
 
-using Matrix = Eigen::MatrixXd;
+using Doubles = Eigen::MatrixXd;
 using RowMajorFloats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
 constexpr Eigen::Index kStrip = 64;
 
 /// Upper triangular U with UᵀU = H⁻¹; empty if H is not positive definite. H = R Rᵀ with R upper
 /// triangular is the Cholesky factorization of the rows and columns in reverse order, and U = R⁻¹.
-Matrix inverse_upper(const Matrix& h) {
-  const Eigen::LLT<Matrix, Eigen::Lower> reversed(h.reverse());
+Doubles inverse_upper(const Doubles& h) {
+  const Eigen::LLT<Doubles, Eigen::Lower> reversed(h.reverse());
   if (reversed.info() != Eigen::Success) return {};
-  Matrix inverse = Matrix::Identity(h.rows(), h.cols());
+  Doubles inverse = Doubles::Identity(h.rows(), h.cols());
   // A strip of columns at a time, from its first row that is not zero on: a third of the work.
   for (Eigen::Index c = 0; c < h.cols(); c += kStrip) {
     const Eigen::Index rest = h.cols() - c;
@@ -30,30 +30,30 @@ Matrix inverse_upper(const Matrix& h) {
         .triangularView<Eigen::Lower>()
         .solveInPlace(strip);
   }
-  const Matrix upper = inverse.reverse();
-  return upper.allFinite() ? upper : Matrix();
+  const Doubles upper = inverse.reverse();
+  return upper.allFinite() ? upper : Doubles();
 }
 
-void store(const Matrix& from, float* to) {
+void store(const Doubles& from, float* to) {
   Eigen::Map<RowMajorFloats>(to, from.rows(), from.cols()) = from.cast<float>();
 }
 
 /// Of H in the factor's order.
-Matrix ordered_upper(const Matrix& h, const std::vector<std::int32_t>& order) {
+Doubles ordered_upper(const Doubles& h, const std::vector<std::int32_t>& order) {
   const auto k = static_cast<Eigen::Index>(order.size());
-  Matrix permuted(k, k);
+  Doubles permuted(k, k);
   for (Eigen::Index j = 0; j < k; ++j)
     for (Eigen::Index i = 0; i < k; ++i)
       permuted(i, j) = h(order[static_cast<std::size_t>(i)], order[static_cast<std::size_t>(j)]);
   return inverse_upper(permuted);
 }
 
-void factor_blocks(const Matrix& h, GramFactor& factor) {
+void factor_blocks(const Doubles& h, GramFactor& factor) {
   const std::int64_t blocks = factor.depth / kBlock, size = kBlock * kBlock;
   factor.block_inverse.resize(static_cast<std::size_t>(blocks * size));
   factor.block_upper.resize(static_cast<std::size_t>(blocks * size));
   for (std::int64_t b = 0; b < blocks; ++b) {
-    const Matrix upper = inverse_upper(h.block(b * kBlock, b * kBlock, kBlock, kBlock));
+    const Doubles upper = inverse_upper(h.block(b * kBlock, b * kBlock, kBlock, kBlock));
     store(upper.transpose() * upper, factor.block_inverse.data() + b * size);
     store(upper, factor.block_upper.data() + b * size);
     for (int i = 0; i < kBlock; ++i)
@@ -66,7 +66,7 @@ void factor_blocks(const Matrix& h, GramFactor& factor) {
 GramFactor factor_gram(std::int64_t depth, std::span<const double> triangle, double damping) {
   GramFactor factor;
   factor.depth = depth;
-  Matrix h(depth, depth);
+  Doubles h(depth, depth);
   std::size_t at = 0;
   for (Eigen::Index i = 0; i < depth; ++i)
     for (Eigen::Index j = i; j < depth; ++j) h(i, j) = h(j, i) = triangle[at++];
@@ -79,7 +79,7 @@ GramFactor factor_gram(std::int64_t depth, std::span<const double> triangle, dou
   std::iota(factor.order.begin(), factor.order.end(), 0);
   std::ranges::stable_sort(factor.order, std::greater(), [&](std::int32_t c) { return h(c, c); });
 
-  Matrix upper;
+  Doubles upper;
   double added = 0;
   for (double step = damping; upper.size() == 0; step *= 10) {
     require<ValueError>(step <= 1, "a Gram matrix that is not positive definite");
