@@ -92,7 +92,7 @@ inline bool descend_block(const GramFactor& gram, std::int64_t block, const floa
   const float* inverse = gram.block_inverse.data() + block * kBlock * kBlock;
   const float* upper = gram.block_upper.data() + block * kBlock * kBlock;
   const float* reciprocal = gram.block_reciprocal.data() + block * kBlock;
-  float target[kBlock], best[kBlock], cost = 0;
+  float target[kBlock], best[kBlock] = {}, cost = 0;
   for (int i = 0; i < kBlock; ++i) {
     float step = 0;
     for (int j = 0; j < kBlock; ++j) step = fused(inverse[i * kBlock + j], gradient[j], step);
