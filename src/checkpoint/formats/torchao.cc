@@ -2,6 +2,8 @@
 // "module._weight_qdata" and so on, and an entry of the file's metadata, JSON under the weight's
 // name, says how they lie. It is only read: what else that entry holds is TorchAO's own.
 // Source: github.com/pytorch/ao, prototype/safetensors, prototype/mx_formats/nvfp4_tensor.py.
+#include <fmt/format.h>
+
 #include "checkpoint/formats/format.h"
 #include "checkpoint/io/json_text.h"
 
@@ -34,10 +36,10 @@ bool is_tiled(const StoredTensor& codes, const StoredTensor& scales, const std::
 /// Stacks of experts are in tiles across the experts, which nothing else does.
 template <bool tiled, bool global>
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-  const StoredTensor scales = table.find(module + std::string(kScale));
+  const StoredTensor scales = table.find(fmt::format("{}{}", module, kScale));
   return scales && scales.info->dtype == safetensors::DType::f8_e4m3 &&
          codes.info->dtype == safetensors::DType::u8 && codes.info->shape.size() == 2 &&
-         static_cast<bool>(table.find(module + std::string(kGlobal))) == global &&
+         static_cast<bool>(table.find(fmt::format("{}{}", module, kGlobal))) == global &&
          is_tiled(codes, scales, module) == tiled;
 }
 
