@@ -1,9 +1,12 @@
 // TorchAO's tensors: parts of a weight, and metadata that says how they lie.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "checkpoint/converted.h"
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/stored_tensors.h"
+#include "nvfp4/format.h"
 
 namespace nvfp4 {
 namespace {
@@ -90,10 +93,11 @@ TEST(TorchAo, AScaleOfTheTensorMayBeMissing) {
   const LoadedModel model(dir / "out");
   const LoadedModel::Tensor& w = model.at("m.weight");
   EXPECT_EQ(w.shape, (std::vector<std::int64_t>{16, 32}));
-  std::vector<float> values(16 * 32);
-  to_floats(w.dtype, w.bytes, values);
-  EXPECT_EQ(values[0], 1.0f);  // 0.5 in the low nibble, times 2
-  EXPECT_EQ(values[1], 2.0f);
+  ASSERT_EQ(w.dtype, bf16);
+  std::uint16_t values[2];
+  std::memcpy(values, w.bytes.data(), sizeof values);
+  EXPECT_EQ(BF16{values[0]}.to_float(), 1.0f);  // 0.5 in the low nibble, times 2
+  EXPECT_EQ(BF16{values[1]}.to_float(), 2.0f);
 }
 
 }  // namespace
