@@ -71,14 +71,15 @@ TEST(GemmPlanSm80, ChoosesAKernelThatCanDoTheProblem) {
 /// SwiGLU then has the bits of the product and the step after it.
 TEST(GemmPlanSm80, SwigluTakesAKernelWithTheSumsOfTheProductAlone) {
   for (const std::int64_t m : {1, 2, 5, 33, 700})
-    for (const std::int64_t n : {512, 1024, 4096, 28672}) {
-      KernelProblem p{.n = n, .k = 4096, .m = m, .multiprocessors = 108};
-      const KernelConfig alone = sm80::choose_kernel(p);
-      p.swiglu = true;
-      const KernelConfig fused = sm80::choose_kernel(p);
-      EXPECT_EQ(fused.m, alone.m);
-      EXPECT_EQ(fused.n, std::max(32, alone.n));
-    }
+    for (const std::int64_t n : {512, 1024, 4096, 28672})
+      for (const std::int64_t k : {1024, 4096}) {
+        KernelProblem p{.n = n, .k = k, .m = m, .multiprocessors = 108};
+        const KernelConfig alone = sm80::choose_kernel(p);
+        p.swiglu = true;
+        const KernelConfig fused = sm80::choose_kernel(p);
+        EXPECT_EQ(fused.m, alone.m) << n << " x " << k;
+        EXPECT_EQ(fused.n, std::max(32, alone.n)) << n << " x " << k;
+      }
 }
 
 TEST(GemmPlanSm80, FewRowsTakeSmallTilesAndManyLargeOnes) {
