@@ -40,6 +40,7 @@ struct MmaConfig {
   static constexpr int kShapes = 1;
   static_assert(kThreads >= 256 && kSharedBytes <= 99 * 1024);
   static_assert(kWarpStrips * kWarps.n == kStrips && kOctets >= 1);
+  static_assert(kSets == 1 || kWarpStrips * kOctets == 1);  // what the kernel adds up
 };
 
 }  // namespace nvfp4::cuda::sm80
