@@ -20,6 +20,29 @@ struct DeviceQuantizeJob {
   Stream stream;
 };
 
+/// GramFactor, with every array on the device, 16-byte aligned.
+struct DeviceGramFactor {
+  std::int64_t depth = 0;
+  float damping = 0;
+  const float *gram = nullptr, *upper = nullptr, *reciprocal = nullptr;
+  const float *block_inverse = nullptr, *block_upper = nullptr, *block_reciprocal = nullptr;
+  const std::int32_t* order = nullptr;
+};
+
+/// GptqJob of rows on the device.
+struct DeviceGptqJob {
+  DeviceGramFactor gram;
+  MatrixView x;  ///< any type
+  float divisor = 1;
+  int sweeps = 0;
+  const std::uint8_t *mse_codes = nullptr, *mse_scales = nullptr;
+  std::uint8_t *codes = nullptr, *scales = nullptr;
+  std::uint8_t* chosen = nullptr;  ///< rows
+  double* errors = nullptr;        ///< [rows, 4]: of each candidate, see GptqJob
+  void* workspace = nullptr;       ///< of gptq_workspace(), 256-byte aligned
+  Stream stream;
+};
+
 struct DeviceBackend {
   void (*quantize)(const DeviceQuantizeJob& job);
   void (*quantize_rows)(const RowQuantizeJob& job);
@@ -33,6 +56,10 @@ struct DeviceBackend {
   void (*global_scales)(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
                         Device device, Stream stream);
   void (*gram)(const MatrixView& x, const MatrixSpan& out, bool accumulate, Stream stream);
+  /// The bits of quantizers/gptq.h.
+  void (*gptq)(const DeviceGptqJob& job);
+  /// Bytes for so many rows.
+  std::int64_t (*gptq_workspace)(std::int64_t rows, std::int64_t depth);
   void (*relayout)(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
                    ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks, Device device,
                    Stream stream);

@@ -26,6 +26,8 @@ struct GptqJob {
   /// As mse weighted by the diagonal has them; replaced by the best.
   std::uint8_t *codes = nullptr, *scales = nullptr;
   std::uint8_t* chosen = nullptr;  ///< rows: which candidate is the best
+  /// [rows, kGptqCandidates]: the output error of each, as output_error() has it.
+  double* errors = nullptr;
 };
 
 /// In the order in which a tie is decided.
@@ -169,7 +171,7 @@ inline void quantize_gptq_row(const GptqJob& job, std::int64_t r) {
   };
   GptqRow rows[kGptqCandidates] = {decoded(job.mse_codes, job.mse_scales),
                                    decoded(job.codes, job.scales)};
-  double errors[kGptqCandidates];
+  double* const errors = job.errors + r * kGptqCandidates;
   for (int c = 0; c < 2; ++c)
     errors[c] = output_error(gram, u, rows[c], gradient_of(gram, u, rows[c]));
   rows[2] = rows[1];

@@ -109,6 +109,8 @@ class Panel {
       int best = 0;
       for (int c = 1; c < kGptqCandidates; ++c)
         if (all[c].errors[r] < all[best].errors[r]) best = c;
+      for (int c = 0; c < kGptqCandidates; ++c)
+        job_.errors[(first_ + r) * kGptqCandidates + c] = all[c].errors[r];
       job_.chosen[first_ + r] = static_cast<std::uint8_t>(best);
       encode(all[best], r);
     }

@@ -21,6 +21,8 @@ const DeviceBackend& device_backend(Device device) {
                                           .amax = cuda::amax,
                                           .global_scales = cuda::global_scales,
                                           .gram = cuda::gram,
+                                          .gptq = cuda::gptq,
+                                          .gptq_workspace = cuda::gptq_workspace,
                                           .relayout = cuda::relayout};
   return kBackend;
 }

@@ -16,6 +16,8 @@ void amax(const MatrixView& x, float* out, GlobalScope scope, BlockAxis axis, St
 void global_scales(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
                    Device device, Stream stream);
 void gram(const MatrixView& x, const MatrixSpan& out, bool accumulate, Stream stream);
+void gptq(const DeviceGptqJob& job);
+std::int64_t gptq_workspace(std::int64_t rows, std::int64_t depth);
 void relayout(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
               ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks, Device device,
               Stream stream);

@@ -53,6 +53,7 @@ EncodedChunk encode_gptq_chunk(const LogicalTensor& tensor, const WeightSlice& s
   quantize_into(x, out, by_block);
 
   std::vector<std::uint8_t> chosen(static_cast<std::size_t>(rows));
+  std::vector<double> errors(chosen.size() * kGptqCandidates);
   const GptqJob job{.gram = &gram.factor,
                     .x = reinterpret_cast<const float*>(input.data()),
                     .rows = rows,
@@ -62,7 +63,8 @@ EncodedChunk encode_gptq_chunk(const LogicalTensor& tensor, const WeightSlice& s
                     .mse_scales = mse.scales,
                     .codes = out.codes,
                     .scales = out.scales,
-                    .chosen = chosen.data()};
+                    .chosen = chosen.data(),
+                    .errors = errors.data()};
   find_backend(options.backend).gptq(job, 0, rows);
   EncodedChunk chunk{codes, scales, {quantization_error(x, out, options.backend)}};
   for (const std::uint8_t c : chosen) ++chunk.outcome.chosen[c];

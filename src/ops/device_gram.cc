@@ -1,0 +1,38 @@
+#include "ops/device_gram.h"
+
+#include "core/device_memory.h"
+#include "nvfp4/layout.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4 {
+
+DeviceGram::DeviceGram(const GramFactor& factor, Device device, Stream stream) {
+  constexpr std::int64_t kAlignment = 256;
+  std::int64_t bytes = 0;
+  const auto each = [&](const auto& visit) {
+    visit(factor.gram, view_.gram);
+    visit(factor.upper, view_.upper);
+    visit(factor.reciprocal, view_.reciprocal);
+    visit(factor.block_inverse, view_.block_inverse);
+    visit(factor.block_upper, view_.block_upper);
+    visit(factor.block_reciprocal, view_.block_reciprocal);
+    visit(factor.order, view_.order);
+  };
+  const auto size_of = [](const auto& from) {
+    return static_cast<std::int64_t>(from.size() * sizeof(from[0]));
+  };
+  each([&](const auto& from, auto&) { bytes += round_up(size_of(from), kAlignment); });
+  memory_ = Buffer(bytes, device);
+  auto* at = static_cast<std::byte*>(memory_.data());
+  each([&](const auto& from, auto& to) {
+    const std::int64_t size = size_of(from);
+    device_copy(device, at, size, {}, from.data(), size, size, 1, stream);
+    to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(at);
+    at += round_up(size, kAlignment);
+  });
+  view_.depth = factor.depth;
+  view_.damping = factor.damping;
+  synchronize(device, stream);  // pageable memory may still be read
+}
+
+}  // namespace nvfp4
