@@ -90,6 +90,10 @@ class NumPy:
     def finish(self, x):
         return x
 
+    def paired(self, codes):
+        """Packed codes in the framework's type for two E2M1 values to a byte, if it has one."""
+        return codes
+
     def clear(self, x, first):
         """Zeros in the rows from `first` on of an array of empty()."""
         x[first:] = 0
@@ -146,6 +150,10 @@ class Torch(NumPy):
     def empty(self, shape, dtype, like):
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
+
+    def paired(self, codes):
+        dtype = getattr(sys.modules["torch"], "float4_e2m1fn_x2", None)
+        return codes.view(dtype) if dtype else codes
 
     def constant(self, value, count, like):
         torch = sys.modules["torch"]

@@ -208,9 +208,9 @@ def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, b
     _core.rms_norm_quantize_into(source, _arrays.floats("weight", weight32), q.span(), options,
                                  eps, "f32", total, total)
     codes, scales = q.codes, q.scales
-    finish = _arrays.framework(x).finish
-    return (codes if y_fp4 is not None else finish(codes),
-            scales if block_scale is not None else finish(scales))
+    kind = _arrays.framework(x)
+    return (codes if y_fp4 is not None else kind.paired(kind.finish(codes)),
+            scales if block_scale is not None else kind.finish(scales))
 
 
 def _has_float8(x):
@@ -238,8 +238,9 @@ def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=N
     global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the normalized values; 1 if
                   not given
     y_fp4, block_scale  outputs, if given
-    Returns (codes uint8 [..., K/2], scales float8_e4m3fn), or uint8 scales for NumPy without
-    ml_dtypes: [..., K/16], or the padded 128x4 tiles in one dimension if is_sf_swizzled_layout.
+    Returns (codes [..., K/2], scales): float4_e2m1fn_x2 and float8_e4m3fn where the framework has
+    them, otherwise uint8; the scales are [..., K/16], or the padded 128x4 tiles in one dimension
+    if is_sf_swizzled_layout.
     """
     return _norm_quantize(input, weight, None, y_fp4, block_scale, global_scale, eps, block_size,
                           scale_format, is_sf_swizzled_layout, quantizer, stream, backend)

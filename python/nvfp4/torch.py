@@ -130,10 +130,11 @@ def _(x, global_scale, is_sf_swizzled_layout=True, quantizer="max", is_sf_8x4_la
 def rmsnorm_fp4quant(x: Tensor, weight: Tensor, global_scale: Tensor, eps: float = 1e-6,
                      is_sf_swizzled_layout: bool = False,
                      quantizer: str = "max") -> Tuple[Tensor, Tensor]:
-    """nvfp4.rmsnorm_fp4quant; global_scale is a DIVISOR."""
-    return _nvfp4.rmsnorm_fp4quant(
+    """nvfp4.rmsnorm_fp4quant with codes as uint8; global_scale is a DIVISOR."""
+    codes, scales = _nvfp4.rmsnorm_fp4quant(
         x, weight, global_scale=global_scale, eps=eps,
         is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
+    return codes.view(torch.uint8), scales
 
 
 @rmsnorm_fp4quant.register_fake
@@ -146,9 +147,10 @@ def add_rmsnorm_fp4quant(x: Tensor, residual: Tensor, weight: Tensor, global_sca
                          eps: float = 1e-6, is_sf_swizzled_layout: bool = False,
                          quantizer: str = "max") -> Tuple[Tensor, Tensor]:
     """nvfp4.add_rmsnorm_fp4quant: changes residual in place; global_scale is a DIVISOR."""
-    return _nvfp4.add_rmsnorm_fp4quant(
+    codes, scales = _nvfp4.add_rmsnorm_fp4quant(
         x, residual, weight, global_scale=global_scale, eps=eps,
         is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
+    return codes.view(torch.uint8), scales
 
 
 @add_rmsnorm_fp4quant.register_fake

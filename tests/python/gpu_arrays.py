@@ -28,7 +28,8 @@ class Torch:
 
     def get(self, x):
         """Floats as float32, everything else as bytes."""
-        if x.dtype in (self.module.uint8, self.module.float8_e4m3fn):
+        packed = getattr(self.module, "float4_e2m1fn_x2", None)
+        if x.dtype in (self.module.uint8, self.module.float8_e4m3fn, packed):
             return x.view(self.module.uint8).cpu().numpy()
         return x.float().cpu().numpy()
 

@@ -247,3 +247,12 @@ def test_what_is_not_nvfp4_is_refused():
         nvfp4.rmsnorm_fp4quant(x, x[0], scale_format="ue8m0")
     with pytest.raises(nvfp4.ShapeError):
         nvfp4.silu_and_mul_nvfp4_quantize(x[:, :48].copy(), 1.0)
+
+
+def test_torch_gets_flashinfers_types():
+    torch = pytest.importorskip("torch")
+    x = torch.from_numpy(normal(41, 4, 64))
+    for codes, scales in (nvfp4.rmsnorm_fp4quant(x, torch.ones(64)),
+                          nvfp4.add_rmsnorm_fp4quant(x, x.clone(), torch.ones(64))):
+        assert codes.dtype == getattr(torch, "float4_e2m1fn_x2", torch.uint8)
+        assert codes.shape == (4, 32) and scales.dtype == torch.float8_e4m3fn
