@@ -54,6 +54,12 @@ struct QuantizeCheckpointOptions : RunOptions {
 
 inline constexpr std::size_t kMostClampedListed = 1'000'000;
 
+/// ‖X (w - ŵ)‖² over the tokens X that calibration saw, of all rows of a weight.
+struct OutputError {
+  double mse = 0;   ///< of plain mse
+  double kept = 0;  ///< of what was written
+};
+
 struct TensorReport {
   std::string name;
   /// "quantized", "kept", "converted" (MXFP4, without rounding), "dequantized", "moved" (NVFP4),
@@ -66,6 +72,7 @@ struct TensorReport {
   double squared_error = 0, squared_norm = 0;  ///< of quantized tensors
   /// Of gptq: rows that mse, weighted, GPTQ alone and descent quantized best.
   std::array<std::int64_t, 4> chosen{};
+  OutputError output;                ///< of gptq
   std::uint64_t clamped_blocks = 0;  ///< MXFP4 blocks that NVFP4 could not hold exactly
   /// Which: where their scales are among those of the source's tensor, flattened; ascending. Fewer
   /// than clamped_blocks if the checkpoint has more than kMostClampedListed of them.

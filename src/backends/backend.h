@@ -43,6 +43,17 @@ struct AmaxResult {
 
 struct GptqJob;
 
+/// c [rows, columns] −= a [rows, depth] · b [depth, columns] of FP64, each sum in the order of
+/// depth, by fused multiply-add where the machine has it. No more rows than kSide, and no more
+/// depth; columns % 16 == 0.
+struct ProductF64 {
+  static constexpr std::int64_t kSide = 128;
+  double* c;
+  const double *a, *b;
+  std::int64_t c_stride, a_stride, b_stride;
+  std::int64_t rows, columns, depth;
+};
+
 struct Backend {
   std::string_view name;
   std::string_view description;
@@ -69,6 +80,7 @@ struct Backend {
                std::int64_t b1);
   /// Rows [r0, r1) of a weight, see quantizers/gptq.h.
   void (*gptq)(const GptqJob& job, std::int64_t r0, std::int64_t r1);
+  void (*subtract_product)(const ProductF64& product);
   GemmKernels w4a4, w4a16;
   /// For x of these types, where there are better ones than w4a16.
   GemmKernels w4a16_bf16{}, w4a16_f16{};

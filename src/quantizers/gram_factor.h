@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace nvfp4 {
@@ -10,6 +9,7 @@ namespace nvfp4 {
 /// the mean of its diagonal, and `damping` added to the diagonal.
 struct GramFactor {
   std::int64_t depth = 0;           ///< K
+  double mean = 1;                  ///< of H's diagonal
   float damping = 0;                ///< in the diagonal of `gram`
   std::vector<float> weights;       ///< K: the diagonal of H, undamped
   std::vector<float> gram;          ///< [K, K], both triangles
@@ -20,10 +20,5 @@ struct GramFactor {
   std::vector<float> block_inverse, block_upper;
   std::vector<float> block_reciprocal;  ///< K
 };
-
-/// `triangle`: the upper triangle of H, row by row, finite, its diagonal not negative and somewhere
-/// positive; K % 16 == 0. One thread, FP64. Where H is not positive definite by its rounding,
-/// `damping` is multiplied by 10 until it is, up to 1. Throws ValueError if it never is.
-GramFactor factor_gram(std::int64_t depth, std::span<const double> triangle, double damping);
 
 }  // namespace nvfp4

@@ -14,25 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// XᵀX of correlated inputs, seeded by `name`.
-TestStatistics gram_statistics(const std::string& name, std::size_t depth, std::size_t tokens) {
-  TestStatistics s;
-  std::vector<float> x = random_values(static_cast<std::int64_t>(depth * tokens), name, 1.0f);
-  for (std::size_t t = 0; t < tokens; ++t)
-    for (std::size_t k = 1; k < depth; ++k) x[t * depth + k] += 0.7f * x[t * depth + k - 1];
-  const auto sum = [&](std::size_t i, std::size_t j) {
-    float total = 0;
-    for (std::size_t t = 0; t < tokens; ++t) total += x[t * depth + i] * x[t * depth + j];
-    return total;
-  };
-  s.count = static_cast<float>(tokens);
-  for (std::size_t i = 0; i < depth; ++i) {
-    s.diagonal.push_back(sum(i, i));
-    for (std::size_t j = i; j < depth; ++j) s.triangle.push_back(sum(i, j));
-  }
-  return s;
-}
-
 const std::string kDown = "model.layers.0.mlp.down_proj", kGate = "model.layers.1.mlp.gate_proj",
                   kUp = "model.layers.1.mlp.up_proj";
 
@@ -127,9 +108,6 @@ TEST_F(GptqCheckpoint, SaysWhatIsMissing) {
   without.statistics.reset();
   expect_error<ValueError>([&] { quantize_checkpoint(without); },
                            {"quantizer = gptq", "Gram matrix", "--statistics"});
-  auto on_gpu = options("out");
-  on_gpu.device = {DeviceType::cuda, 0};
-  expect_error<UnsupportedError>([&] { quantize_checkpoint(on_gpu); }, {"gptq", "CPU", "cuda"});
   for (auto& [module, s] : statistics) s.triangle.clear();
   refused<ValueError>({"does not hold the Gram matrix", "--keep-gram"});
   auto negative = options("out");

@@ -52,4 +52,24 @@ inline std::map<std::string, TestStatistics> llama_statistics() {
   return all;
 }
 
+/// XᵀX of correlated inputs, seeded by `name`.
+inline TestStatistics gram_statistics(const std::string& name, std::size_t depth,
+                                      std::size_t tokens) {
+  TestStatistics s;
+  std::vector<float> x = random_values(static_cast<std::int64_t>(depth * tokens), name, 1.0f);
+  for (std::size_t t = 0; t < tokens; ++t)
+    for (std::size_t k = 1; k < depth; ++k) x[t * depth + k] += 0.7f * x[t * depth + k - 1];
+  const auto sum = [&](std::size_t i, std::size_t j) {
+    float total = 0;
+    for (std::size_t t = 0; t < tokens; ++t) total += x[t * depth + i] * x[t * depth + j];
+    return total;
+  };
+  s.count = static_cast<float>(tokens);
+  for (std::size_t i = 0; i < depth; ++i) {
+    s.diagonal.push_back(sum(i, i));
+    for (std::size_t j = i; j < depth; ++j) s.triangle.push_back(sum(i, j));
+  }
+  return s;
+}
+
 }  // namespace nvfp4

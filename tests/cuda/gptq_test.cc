@@ -6,6 +6,7 @@
 #include "gptq_cases.h"
 #include "nvfp4/runtime.h"
 #include "ops/device_gram.h"
+#include "ops/factor_gram.h"
 
 namespace nvfp4 {
 namespace {

@@ -7,6 +7,7 @@
 #include "checkpoint/expect_error.h"
 #include "gptq_cases.h"
 #include "nvfp4/error.h"
+#include "ops/factor_gram.h"
 
 namespace nvfp4 {
 namespace {
@@ -40,6 +41,25 @@ TEST_P(EveryGptqBackend, GivesTheBitsOfTheDefinition) {
   }
 }
 
+/// More columns than a block of the factorization, and not a multiple of it.
+TEST_P(EveryGptqBackend, FactorsAGramMatrixToTheSameBits) {
+  const GptqLayer layer(272, 600);
+  const GramFactor wanted = factor_gram(layer.depth, layer.triangle, 0.05, "reference");
+  const GramFactor got = factor_gram(layer.depth, layer.triangle, 0.05, GetParam());
+  EXPECT_EQ(got.gram, wanted.gram);
+  EXPECT_EQ(got.order, wanted.order);
+  if (GetParam() == "cpu-sse4") {  // has no fused multiply-add
+    for (std::size_t i = 0; i < wanted.upper.size(); ++i)
+      ASSERT_NEAR(got.upper[i], wanted.upper[i], 1e-6f * std::abs(wanted.upper[i])) << i;
+    return;
+  }
+  EXPECT_EQ(got.upper, wanted.upper);
+  EXPECT_EQ(got.reciprocal, wanted.reciprocal);
+  EXPECT_EQ(got.block_inverse, wanted.block_inverse);
+  EXPECT_EQ(got.block_upper, wanted.block_upper);
+  EXPECT_EQ(got.block_reciprocal, wanted.block_reciprocal);
+}
+
 TEST(Gptq, EachStepTakesErrorOffTheOutput) {
   const GptqLayer layer(128, 2000);
   const GramFactor factor = factor_gram(layer.depth, layer.triangle, 0.05);
@@ -70,7 +90,7 @@ TEST(Gptq, NoRowIsWorseThanWithoutIt) {
 }
 
 TEST(GramFactor, IsTheInverseAndRefusesWhatIsNotPositiveDefinite) {
-  const GptqLayer layer(48, 300);
+  const GptqLayer layer(272, 600);  // blocks of 128 and a rest
   const GramFactor f = factor_gram(layer.depth, layer.triangle, 0.01);
   EXPECT_FLOAT_EQ(f.damping, 0.01f);
   const auto at = [&](const std::vector<float>& m, std::int64_t i, std::int64_t j) {

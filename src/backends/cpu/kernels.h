@@ -20,6 +20,7 @@ bool fill_digits(Backend& backend);
 bool fill_rows(Backend& backend);
 bool fill_gram(Backend& backend);
 bool fill_gptq(Backend& backend);
+bool fill_subtract_product(Backend& backend);
 /// False if the CPU has no BF16 arithmetic.
 bool fill_bf16(Backend& backend);
 /// False if the CPU has no AMX, or the kernel does not let this process use it.

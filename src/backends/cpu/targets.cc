@@ -47,8 +47,8 @@ const Backend* kernels_of(const Name& n) {
   backend.description = n.needs;
   const bool ok = fill_encode(backend) && fill_decode(backend) && fill_measure(backend) &&
                   fill_rows(backend) && fill_gram(backend) && fill_gptq(backend) &&
-                  fill_w4a4(backend) && fill_w4a16(backend) && fill_digits(backend) &&
-                  (n.fill == nullptr || n.fill(backend));
+                  fill_subtract_product(backend) && fill_w4a4(backend) && fill_w4a16(backend) &&
+                  fill_digits(backend) && (n.fill == nullptr || n.fill(backend));
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   if (!ok) return nullptr;

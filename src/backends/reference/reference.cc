@@ -99,6 +99,15 @@ void column_amax(const MatrixView& x, std::int64_t r0, std::int64_t r1, float* o
     }
 }
 
+void subtract_product(const ProductF64& p) {
+  for (std::int64_t i = 0; i < p.rows; ++i)
+    for (std::int64_t j = 0; j < p.columns; ++j) {
+      double& sum = p.c[i * p.c_stride + j];
+      for (std::int64_t k = 0; k < p.depth; ++k)
+        sum = __builtin_fma(-p.a[i * p.a_stride + k], p.b[k * p.b_stride + j], sum);
+    }
+}
+
 void gptq(const GptqJob& job, std::int64_t r0, std::int64_t r1) {
   for (std::int64_t r = r0; r < r1; ++r) quantize_gptq_row(job, r);
 }
@@ -136,6 +145,7 @@ const Backend& backend() {
                                 .store_rows = store_rows,
                                 .gram = gram,
                                 .gptq = gptq,
+                                .subtract_product = subtract_product,
                                 .w4a4 = w4a4_kernels(),
                                 .w4a16 = w4a16_kernels(),
                                 .w4a16_bf16 = {},

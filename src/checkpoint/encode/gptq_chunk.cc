@@ -5,6 +5,7 @@
 #include "checkpoint/io/grow.h"
 #include "checkpoint/io/printable.h"
 #include "core/require.h"
+#include "ops/factor_gram.h"
 #include "quantizers/gptq.h"
 
 namespace nvfp4::checkpoint {
@@ -14,11 +15,11 @@ constexpr double kDamping = 0.05;  ///< of the diagonal's mean: never worse with
 
 }  // namespace
 
-void fill_gram_slot(const Statistics& statistics, GramSlot& slot) {
+void fill_gram_slot(const Statistics& statistics, const std::string& backend, GramSlot& slot) {
   const std::vector<double> triangle = statistics.triangle(*slot.statistics);
   if (std::ranges::all_of(triangle, [](double v) { return v == 0; })) return;
   try {
-    slot.factor = factor_gram(slot.statistics->depth, triangle, kDamping);
+    slot.factor = factor_gram(slot.statistics->depth, triangle, kDamping, backend);
   } catch (const ValueError& e) {
     throw FormatError(
         fmt::format("{}: {}: {}", statistics.path().string(), printable(slot.module), e.what()));
@@ -27,6 +28,19 @@ void fill_gram_slot(const Statistics& statistics, GramSlot& slot) {
 
 std::uint64_t gram_slot_bytes(std::int64_t depth) {
   return static_cast<std::uint64_t>(2 * depth * depth * dtype_size(DType::f32));
+}
+
+void add_candidates(std::span<const std::uint8_t> chosen, const double* errors,
+                    const GramFactor& factor, const GlobalScale& global, Outcome& to) {
+  const double divisor = static_cast<double>(global.divisor);
+  const double unit = factor.mean / (divisor * divisor);
+  for (const std::uint8_t c : chosen) {
+    ++to.chosen[c];
+    // Rounding can make nothing a little less.
+    to.output.mse += unit * std::max(errors[static_cast<int>(GptqCandidate::mse)], 0.0);
+    to.output.kept += unit * std::max(errors[c], 0.0);
+    errors += kGptqCandidates;
+  }
 }
 
 EncodedChunk encode_gptq_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
@@ -67,7 +81,7 @@ EncodedChunk encode_gptq_chunk(const LogicalTensor& tensor, const WeightSlice& s
                     .errors = errors.data()};
   find_backend(options.backend).gptq(job, 0, rows);
   EncodedChunk chunk{codes, scales, {quantization_error(x, out, options.backend)}};
-  for (const std::uint8_t c : chosen) ++chunk.outcome.chosen[c];
+  add_candidates(chosen, errors.data(), gram.factor, global, chunk.outcome);
   return chunk;
 }
 

@@ -18,7 +18,7 @@ struct GramSlot {
 };
 
 /// Reads and factors the slot's matrix. Throws IoError, FormatError.
-void fill_gram_slot(const Statistics& statistics, GramSlot& slot);
+void fill_gram_slot(const Statistics& statistics, const std::string& backend, GramSlot& slot);
 /// Bytes that a slot of K = `depth` takes.
 std::uint64_t gram_slot_bytes(std::int64_t depth);
 
@@ -31,5 +31,9 @@ struct GptqOptions {
 EncodedChunk encode_gptq_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
                                std::int64_t row, std::int64_t rows, const GlobalScale& global,
                                const GramSlot& gram, const GptqOptions& options, Buffers& buffers);
+
+/// What was chosen for rows of the weight, and what it leaves: GptqJob::chosen and errors.
+void add_candidates(std::span<const std::uint8_t> chosen, const double* errors,
+                    const GramFactor& factor, const GlobalScale& global, Outcome& to);
 
 }  // namespace nvfp4::checkpoint

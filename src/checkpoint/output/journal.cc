@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 Json input_of(const ModelFolder& model) {
   Json files = Json::object();
@@ -140,7 +140,7 @@ void Journal::record(const PlannedShard& shard, const fs::path& path,
   Json errors = Json::array();
   for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
     errors.push_back({all[t].error.squared_error, all[t].error.squared_norm, all[t].clamped_blocks,
-                      all[t].clamped});
+                      all[t].clamped, all[t].chosen, all[t].output.mse, all[t].output.kept});
   json_["shards"][shard.file] = identity_of(shard, path);
   json_["errors"][shard.file] = std::move(errors);
 }
@@ -162,12 +162,19 @@ bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const
     return false;
   for (std::size_t i = 0; i < shard.tensors; ++i) {
     const Json& entry = (*errors)[i];
-    if (!entry.is_array() || entry.size() != 4 || !entry[3].is_array()) return false;
+    if (!entry.is_array() || entry.size() != 7 || !entry[3].is_array() || !entry[4].is_array() ||
+        entry[4].size() != all[i].chosen.size())
+      return false;
     // An infinite sum is stored as null.
     Outcome& outcome = all[shard.first_tensor + i];
     QuantizationError& error = outcome.error;
-    error.squared_error = entry[0].is_number() ? entry[0].get<double>() : 0;
-    error.squared_norm = entry[1].is_number() ? entry[1].get<double>() : 0;
+    const auto number = [&](std::size_t at) {
+      return entry[at].is_number() ? entry[at].get<double>() : 0;
+    };
+    error = {number(0), number(1)};
+    outcome.output = {number(5), number(6)};
+    for (std::size_t c = 0; c < outcome.chosen.size(); ++c)
+      outcome.chosen[c] = entry[4][c].is_number_unsigned() ? entry[4][c].get<std::int64_t>() : 0;
     outcome.clamped_blocks = entry[2].is_number_unsigned() ? entry[2].get<std::uint64_t>() : 0;
     outcome.clamped.clear();
     for (const Json& block : entry[3])

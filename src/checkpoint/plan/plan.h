@@ -86,6 +86,7 @@ struct Outcome {
   std::uint64_t clamped_blocks = 0;  ///< of MXFP4, that NVFP4 cannot hold exactly
   /// gptq: rows for which each candidate was the best, in the order of GptqCandidate.
   std::array<std::int64_t, 4> chosen{};
+  OutputError output = {};                 ///< gptq: over the calibration text
   std::vector<std::int64_t> clamped = {};  ///< where their scales are in the source's, flattened
 };
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <set>
 
+#include "checkpoint/encode/batches.h"
+#include "checkpoint/encode/device_gptq.h"
 #include "checkpoint/encode/device_lanes.h"
 #include "checkpoint/encode/gram_slots.h"
 #include "checkpoint/encode/read_ahead.h"
@@ -47,6 +49,8 @@ class Pipeline {
         progress_(plan, options.progress) {
     const ChunkBytes most = largest_chunk(plan);
     if (options.device.type == DeviceType::cpu || most.input == 0) return;
+    if (method_of(options).needs == Needs::gram)
+      gptq_ = std::make_unique<DeviceGptq>(options.device, options.sweeps);
     std::int64_t store = 0;
     for (const Unit& unit : plan.units) store += bytes_on_device(plan, unit);
     lanes_ = std::make_unique<DeviceLanes>(options.device, most, std::min(store, kStoreBytes),
@@ -105,7 +109,7 @@ class Pipeline {
   /// Whether what no window has yet is for the CPU.
   bool is_end() const {
     const std::uint64_t end = std::min(kReleaseBytes, progress_.bytes_total() / 4);
-    return options_.release_device && bytes_given_ + end >= progress_.bytes_total();
+    return options_.release_device && !gptq_ && bytes_given_ + end >= progress_.bytes_total();
   }
 
   void release_device() {
@@ -202,21 +206,28 @@ class Pipeline {
 
   /// Encodes and copies `now` and measures `next`, in one loop so that no thread waits between.
   void run_tasks(Window* now, ShardWriter* writer, Window* next) {
-    const std::size_t chunks = now ? now->encode.size() : 0;
-    const std::size_t encodes = lanes_ ? (chunks + kChunksInARow - 1) / kChunksInARow : chunks;
+    std::vector<Batch> batches;
+    if (now)
+      batches = batches_of(*now, plan_, lanes_ ? kChunksInARow : 1, [&](const EncodeTask& task) {
+        const GramSlot* gram = gptq_ ? grams_.of(*now, plan_.units[task.unit]) : nullptr;
+        return gram != nullptr && gram->factor.depth > 0;
+      });
+    const std::size_t encodes = batches.size();
     const std::size_t copies = now ? now->copy.size() : 0;
     const std::size_t measures = next ? next->measure.size() : 0;
     const std::size_t grams = next ? next->unfilled.size() : 0;
     const std::size_t tasks = grams + encodes + copies + measures;
     parallel_for(static_cast<std::int64_t>(tasks), [&](std::int64_t task) {
       auto i = static_cast<std::size_t>(task);
-      if (i < grams) return fill_gram_slot(*plan_.statistics, *next->unfilled[i]);  // the longest
+      if (i < grams)  // the longest
+        return fill_gram_slot(*plan_.statistics, options_.backend, *next->unfilled[i]);
       i -= grams;
-      if (i < encodes && lanes_)
-        return encode_in_a_row(*now, i * kChunksInARow, std::min((i + 1) * kChunksInARow, chunks),
-                               *writer);
+      if (i < encodes && lanes_ && !batches[i].by_gram)
+        return encode_in_a_row(*now, batches[i].first, batches[i].last, *writer);
       if (i >= encodes + copies) return measure(*next, i - encodes - copies);
       BufferPool::Lease buffers(pool_);
+      if (i < encodes && batches[i].by_gram)
+        return encode_by_gram(*now, batches[i], *writer, *buffers);
       if (i < encodes) return encode(*now, i, *writer, *buffers);
       copy(now->copy[i - encodes], *writer, *buffers);
     });
@@ -267,6 +278,17 @@ class Pipeline {
     finish_chunk(window, i, writer,
                  encoder_.chunk(unit, task.row, task.rows, globals_[unit.group],
                                 grams_.of(window, unit), buffers));
+  }
+
+  void encode_by_gram(Window& window, const Batch& batch, ShardWriter& writer, Buffers& buffers) {
+    const EncodeTask &first = window.encode[batch.first], &last = window.encode[batch.last - 1];
+    const Unit& unit = plan_.units[first.unit];
+    gptq_->encode(source_of(unit), unit.slice, first.row, last.row + last.rows - first.row,
+                  first.rows, globals_[unit.group], *grams_.of(window, unit), buffers,
+                  [&](std::int64_t chunk, EncodedChunk encoded) {
+                    finish_chunk(window, batch.first + static_cast<std::size_t>(chunk), writer,
+                                 std::move(encoded));
+                  });
   }
 
   /// Tasks [first, last) on the device, if it has started. What is not quantized is done by the
@@ -385,6 +407,8 @@ class Pipeline {
       sum.clamped_blocks += window.outcomes[i].clamped_blocks;
       for (std::size_t c = 0; c < sum.chosen.size(); ++c)
         sum.chosen[c] += window.outcomes[i].chosen[c];
+      sum.output.mse += window.outcomes[i].output.mse;
+      sum.output.kept += window.outcomes[i].output.kept;
       list_clamped(window.outcomes[i].clamped, sum.clamped);
     }
   }
@@ -427,6 +451,7 @@ class Pipeline {
   LendingPool<std::vector<std::byte>> tiles_;
   BufferPool pool_;
   std::unique_ptr<DeviceLanes> lanes_;  // none if the CPU alone encodes
+  std::unique_ptr<DeviceGptq> gptq_;    // none if the device is not for that
   bool last_of_device_ = false;         // what is measured from here on, the CPU encodes
   std::future<void> releasing_;
   std::optional<ReadAhead> ahead_;  // of bytes_given_

@@ -22,11 +22,13 @@ std::string to_json(const QuantizeReport& report) {
     }
     if ((t.action == "quantized" || t.action == "converted") && !report.dry_run) {
       all_measured &= t.measured;
-      if (t.chosen != decltype(t.chosen){})
+      if (t.chosen != decltype(t.chosen){}) {
         tensor["rows"] = {{"mse", t.chosen[0]},
                           {"weighted", t.chosen[1]},
                           {"gptq", t.chosen[2]},
                           {"descent", t.chosen[3]}};
+        tensor["output_error"] = {{"mse", t.output.mse}, {"kept", t.output.kept}};
+      }
       tensor["squared_error"] = t.measured ? Json(t.squared_error) : Json();
       tensor["squared_norm"] = t.measured ? Json(t.squared_norm) : Json();
       squared_error += t.squared_error;

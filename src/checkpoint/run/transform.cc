@@ -58,6 +58,7 @@ void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
     report.tensors[t].squared_norm = outcomes[t].error.squared_norm;
     report.tensors[t].clamped_blocks = outcomes[t].clamped_blocks;
     report.tensors[t].chosen = outcomes[t].chosen;
+    report.tensors[t].output = outcomes[t].output;
     std::ranges::sort(outcomes[t].clamped);
     report.tensors[t].clamped = std::move(outcomes[t].clamped);
   }
@@ -141,10 +142,6 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
 
 void check_method(const TransformOptions& options) {
   require<ValueError>(options.sweeps >= 0, "sweeps = {}, must be 0 or more", options.sweeps);
-  require<UnsupportedError>(
-      method_of(options).needs != Needs::gram || options.device.type == DeviceType::cpu,
-      "quantizer = {}: on the CPU only, not on {}", method_of(options).name,
-      device_name(options.device));
 }
 
 /// What verify calls broken in a source must not come out as if it were whole. The warning, if it

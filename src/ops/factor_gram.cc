@@ -1,0 +1,172 @@
+#include "ops/factor_gram.h"
+
+#include <Eigen/Cholesky>
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "backends/backend.h"
+#include "core/require.h"
+#include "nvfp4/format.h"
+
+namespace nvfp4 {
+namespace {
+
+constexpr std::int64_t kSide = ProductF64::kSide;
+
+using Doubles = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Strided = Eigen::OuterStride<>;
+using Part = Eigen::Map<Doubles, 0, Strided>;
+using Products = void (*)(const ProductF64&);
+
+/// The inverse of the lower triangular L with H = L Lᵀ, in the place of H, zeros above: in blocks
+/// of kSide, in which all but those of the diagonal are products.
+class InverseLower {
+ public:
+  InverseLower(Products products, std::int64_t size, std::vector<double>& h)
+      : products_(products), size_(size), h_(h) {}
+
+  /// False if H is not positive definite.
+  bool operator()() {
+    for (std::int64_t p = 0; p < size_; p += kSide)
+      if (!factor_panel(p)) return false;
+    for (std::int64_t p = kSide; p < size_; p += kSide) invert_rows(p);
+    for (std::int64_t i = 0; i < size_; ++i) std::fill(row(i) + i + 1, row(i) + size_, 0.0);
+    return std::ranges::all_of(h_, [](double v) { return std::isfinite(v); });
+  }
+
+ private:
+  double* row(std::int64_t i) { return h_.data() + i * size_; }
+  std::int64_t side(std::int64_t p) const { return std::min(kSide, size_ - p); }
+
+  /// Columns [p, p + kSide) of L, with the inverse of its block of the diagonal there; what they
+  /// take off the rest.
+  bool factor_panel(std::int64_t p) {
+    const std::int64_t n = side(p), rest = size_ - p - n;
+    Part diagonal(row(p) + p, n, n, Strided(size_));
+    const Eigen::LLT<Doubles, Eigen::Lower> factor(diagonal);
+    if (factor.info() != Eigen::Success) return false;
+    const Doubles inverse = factor.matrixL().solve(Doubles::Identity(n, n));
+    diagonal = inverse;
+    if (rest == 0) return true;
+    const Doubles transposed = inverse.transpose();
+    panel_.resize(static_cast<std::size_t>(n * rest));  // Lᵀ
+    std::vector<double> block;
+    for (std::int64_t i = p + n; i < size_; i += kSide) {
+      const std::int64_t rows = side(i);
+      block.assign(static_cast<std::size_t>(rows * n), 0.0);
+      products_({block.data(), row(i) + p, transposed.data(), n, size_, n, rows, n, n});
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t k = 0; k < n; ++k) {
+          const double l = -block[static_cast<std::size_t>(r * n + k)];
+          row(i + r)[p + k] = l;
+          panel_[static_cast<std::size_t>(k * rest + i - p - n + r)] = l;
+        }
+      products_({row(i) + p + n, row(i) + p, panel_.data(), size_, size_, rest, rows,
+                 i + rows - p - n, n});
+    }
+    return true;
+  }
+
+  /// Rows [p, p + kSide) of L⁻¹ from those above.
+  void invert_rows(std::int64_t p) {
+    const std::int64_t n = side(p);
+    std::vector<double> sum(static_cast<std::size_t>(n * p));  // -Σ L X
+    for (std::int64_t k = 0; k < p; k += kSide)
+      products_({sum.data(), row(p) + k, row(k), p, size_, size_, n, k + kSide, kSide});
+    for (std::int64_t i = 0; i < n; ++i) std::fill(row(p + i), row(p + i) + p, 0.0);
+    products_({row(p), row(p) + p, sum.data(), size_, size_, p, n, p, n});
+    for (std::int64_t i = 0; i < n; ++i)
+      std::transform(row(p + i), row(p + i) + p, row(p + i), std::negate());
+  }
+
+  const Products products_;
+  const std::int64_t size_;
+  std::vector<double>& h_;
+  std::vector<double> panel_;
+};
+
+/// Upper triangular U with UᵀU = H⁻¹, row by row, of the rows and columns of H in an order; empty
+/// if H is not positive definite. H = R Rᵀ with R upper triangular is the Cholesky factorization of
+/// the rows and columns in reverse order, and U = R⁻¹.
+std::vector<double> inverse_upper(Products products, const std::vector<double>& h,
+                                  std::int64_t stride, std::span<const std::int32_t> order) {
+  const auto size = static_cast<std::int64_t>(order.size());
+  std::vector<double> work(order.size() * order.size());
+  for (std::int64_t i = 0; i < size; ++i)
+    for (std::int64_t j = 0; j < size; ++j)
+      work[static_cast<std::size_t>(i * size + j)] =
+          h[static_cast<std::size_t>(order[static_cast<std::size_t>(size - 1 - i)] * stride +
+                                     order[static_cast<std::size_t>(size - 1 - j)])];
+  if (!InverseLower(products, size, work)()) return {};
+  std::ranges::reverse(work);
+  return work;
+}
+
+std::vector<float> floats(const std::vector<double>& from) { return {from.begin(), from.end()}; }
+
+void factor_blocks(Products products, const std::vector<double>& h, GramFactor& factor) {
+  const std::int64_t blocks = factor.depth / kBlock;
+  constexpr std::size_t kSize = kBlock * kBlock;
+  std::vector<std::int32_t> order(kBlock);
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    std::iota(order.begin(), order.end(), static_cast<std::int32_t>(b * kBlock));
+    const std::vector<double> upper = inverse_upper(products, h, factor.depth, order);
+    const Eigen::Map<const Eigen::Matrix<double, kBlock, kBlock, Eigen::RowMajor>> u(upper.data());
+    const Eigen::Matrix<double, kBlock, kBlock> inverse = u.transpose() * u;
+    for (std::size_t i = 0; i < kSize; ++i) {
+      factor.block_inverse.push_back(static_cast<float>(inverse.data()[i]));
+      factor.block_upper.push_back(static_cast<float>(upper[i]));
+    }
+    for (int i = 0; i < kBlock; ++i)
+      factor.block_reciprocal.push_back(static_cast<float>(1 / u(i, i)));
+  }
+}
+
+}  // namespace
+
+GramFactor factor_gram(std::int64_t depth, std::span<const double> triangle, double damping,
+                       std::string_view backend) {
+  const Products products = find_backend(backend).subtract_product;
+  GramFactor factor;
+  factor.depth = depth;
+  const auto size = static_cast<std::size_t>(depth);
+  std::vector<double> h(size * size);
+  double trace = 0;
+  const auto* at = triangle.data();
+  for (std::size_t i = 0; i < size; ++i) {
+    trace += *at;
+    for (std::size_t j = i; j < size; ++j) h[i * size + j] = h[j * size + i] = *at++;
+  }
+  factor.mean = trace / static_cast<double>(depth);
+  require<ValueError>(factor.mean > 0, "a Gram matrix whose diagonal is zero");
+  for (double& v : h) v /= factor.mean;
+  const auto diagonal = [&](std::int32_t c) -> double& {
+    return h[static_cast<std::size_t>(c) * (size + 1)];
+  };
+  factor.order.resize(size);
+  std::iota(factor.order.begin(), factor.order.end(), 0);
+  for (const std::int32_t c : factor.order)
+    factor.weights.push_back(static_cast<float>(diagonal(c)));
+  std::ranges::stable_sort(factor.order, std::greater(), diagonal);
+
+  std::vector<double> upper;
+  double added = 0;
+  for (double step = damping; upper.empty(); step *= 10) {
+    require<ValueError>(step <= 1, "a Gram matrix that is not positive definite");
+    for (const std::int32_t c : factor.order) diagonal(c) += step - added;
+    added = step;
+    upper = inverse_upper(products, h, depth, factor.order);
+  }
+  factor.damping = static_cast<float>(added);
+  factor.upper = floats(upper);
+  for (std::size_t p = 0; p < size; ++p)
+    factor.reciprocal.push_back(static_cast<float>(1 / upper[p * (size + 1)]));
+  upper = {};
+  factor_blocks(products, h, factor);
+  factor.gram = floats(h);
+  return factor;
+}
+
+}  // namespace nvfp4
