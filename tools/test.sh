@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 preset=${1:-release}
 tools/setup.sh
 tools/python_env.sh
+tools/engines_env.sh
 if ! command -v chromium-headless-shell chromium google-chrome >/dev/null; then
   tools/setup.sh tools/packages_browser.txt || echo "no browser: its test is skipped" >&2
 fi

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import _arrays, _core, _gemm
-from ._errors import UnsupportedError
-from ._quantize import dequantize, quantize
+from ._errors import InvalidValueError, UnsupportedError
+from ._quantize import QuantizedTensor, dequantize, quantize
 
 _library = torch.library.Library("nvfp4", "FRAGMENT")
 #: How an input becomes NVFP4: not at all (W4A16), with a global scale for each row that is measured,
@@ -48,6 +48,20 @@ def _workspace(plan, x):
     if held is None or size > held.numel():
         return torch.zeros(size, dtype=torch.uint8, device=x.device)
     return held
+
+
+def pack_bytes(parts, groups=1):
+    """The bytes of packed weights: parts (codes, scales, multiplier [1], name), one below the other in
+    each of `groups` groups. InvalidValueError names the part whose scales are none."""
+    weights = [QuantizedTensor(codes, scales.view(torch.uint8), multiplier,
+                               (codes.shape[0], 2 * codes.shape[1]))
+               for codes, scales, multiplier, _ in parts]
+    try:
+        packed = _gemm.pack_weights(*weights, groups=groups)
+    except InvalidValueError as wrong:
+        raise InvalidValueError(f"{', '.join(name for *_, name in parts[:3])}: {wrong}") from None
+    reserve_workspace(parts[0][0].device, weights[0].cols)
+    return packed.data if isinstance(packed.data, Tensor) else torch.from_numpy(packed.data.copy())
 
 
 _threads = None
@@ -154,6 +168,13 @@ def decode(weights, rows, cols, groups, group, dtype):
     """Matrix `group` [rows, cols] of packed weights."""
     packed = _gemm.PackedWeights(weights, rows, cols, groups)
     return dequantize(_gemm.unpack_weights(packed, group), dtype)
+
+
+def call(name, *arguments):
+    """An operator; without a gradient and a compiler, which need the dispatcher, what it runs."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return getattr(torch.ops.nvfp4, name)(*arguments)
+    return globals()[name](*arguments)
 
 
 for _name, _function in (("linear", linear), ("grouped_linear", grouped_linear),

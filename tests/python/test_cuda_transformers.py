@@ -11,6 +11,7 @@ if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0)
     pytest.skip("no Hopper GPU", allow_module_level=True)
 
 import nvfp4
+from nvfp4 import _torch_experts
 import nvfp4.transformers as backend
 from models_of_families import FAMILIES, TOKENS
 from nvfp4.transformers.modules import Nvfp4Experts
@@ -62,7 +63,8 @@ def test_routed_and_sorted_experts_agree(folders, family, scheme):
     x = torch.randn(3, experts.sizes["gate_up"][2], device="cuda", dtype=torch.bfloat16)
     ids = torch.tensor([[0, 3], [2, 1], [3, 2]], device="cuda")
     with torch.no_grad():
-        routed, in_order = experts._routed(x, ids).view(3, 2, -1), experts._sorted(x, ids)
+        routed, in_order = (way(x, ids, *experts._arguments())
+                            for way in (_torch_experts.by_row, _torch_experts.by_expert))
     assert distance(routed, in_order) <= 0.05 * float(in_order.float().std())
 
 

@@ -3,25 +3,9 @@
 import torch
 from torch import nn
 
-from .. import _gemm, _torch_layers
-from .._errors import FormatError, InvalidValueError
-from .._quantize import QuantizedTensor
-from .._torch_layers import KEEP, MEASURE, MULTIPLY
-
-
-def _packed(parts, groups=1):
-    """The bytes of packed weights: parts (codes, scales, multiplier [1], name), one below the other in
-    each of `groups` groups. InvalidValueError names the part whose scales are none."""
-    weights = [QuantizedTensor(codes, scales.view(torch.uint8), multiplier,
-                               (codes.shape[0], 2 * codes.shape[1]))
-               for codes, scales, multiplier, _ in parts]
-    try:
-        packed = _gemm.pack_weights(*weights, groups=groups)
-    except InvalidValueError as wrong:
-        raise InvalidValueError(f"{', '.join(name for *_, name in parts[:3])}: {wrong}") from None
-    _torch_layers.reserve_workspace(parts[0][0].device, weights[0].cols)
-    return packed.data if isinstance(packed.data, torch.Tensor) else torch.from_numpy(
-        packed.data.copy())
+from .. import _gemm, _torch_experts
+from .._errors import FormatError
+from .._torch_layers import KEEP, MEASURE, MULTIPLY, call, pack_bytes
 
 
 def _unpacked(data, groups, rows, cols):
@@ -36,13 +20,6 @@ def _checked(name, scale):
     if not bool(((scale > 0) & scale.isfinite()).all()):
         raise FormatError(f"tensor '{name}': {scale.flatten().tolist()[0]}, must be positive and finite")
     return scale
-
-
-def _call(name, *arguments):
-    """An operator; without a gradient and a compiler, which need the dispatcher, what it runs."""
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return getattr(torch.ops.nvfp4, name)(*arguments)
-    return getattr(_torch_layers, name)(*arguments)
 
 
 class _Packs:
@@ -201,7 +178,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
         if self.fused is not None:
             return self.fused(self, x)
         scale = self.input_multiplier if self.input_mode == MULTIPLY else None
-        return _call("linear", x, self.weight, self.out_features, self.bias, scale, self.input_mode)
+        return call("linear", x, self.weight, self.out_features, self.bias, scale, self.input_mode)
 
     def extra_repr(self):
         return (f"in_features={self.in_features}, out_features={self.out_features}, "
@@ -212,8 +189,8 @@ class Nvfp4Linear(_Packs, nn.Linear):
 def _pack_linears(parts):
     """Packs linear layers of one input, each with its own global scale; the first holds the bytes."""
     form = parts[0].form
-    data = _packed([(p._buffers[form.codes], p._buffers[form.scales], p._multiplier(form.global_scale),
-                     p.checkpoint_name) for p in parts])
+    data = pack_bytes([(p._buffers[form.codes], p._buffers[form.scales], p._multiplier(form.global_scale),
+                        p.checkpoint_name) for p in parts])
     for part in parts:
         part._drop(form.codes), part._drop(form.scales)
         part._moving = False
@@ -255,7 +232,7 @@ class Fused:
             if owner.bias is not None:
                 bias = torch.cat([p.bias for p in self.parts])
             scale = owner.input_multiplier if owner.input_mode == MULTIPLY else None
-            held = x, _call("linear", x, owner.weight, self.rows, bias, scale, owner.input_mode)
+            held = x, call("linear", x, owner.weight, self.rows, bias, scale, owner.input_mode)
             self._held = held
         begin, end = part.columns
         if end == self.rows:
@@ -311,8 +288,8 @@ class Nvfp4Experts(_Packs, nn.Module):
             codes, scales = (self._drop(name) for name in self._names(part))
             each = (t.reshape(experts * halves, rows // halves, -1) for t in (codes, scales))
             factors = self._multiplier(f"{part}_globals").reshape(-1, 1)
-            data = _packed([(c, s, g, f"{self.checkpoint_name}.{n // halves}")
-                            for n, (c, s, g) in enumerate(zip(*each, factors))], experts)
+            data = pack_bytes([(c, s, g, f"{self.checkpoint_name}.{n // halves}")
+                               for n, (c, s, g) in enumerate(zip(*each, factors))], experts)
             self.register_buffer(f"{part}_weight", data, persistent=False)
             if self.input_mode == MULTIPLY:
                 # x is quantized once for all experts; what goes into down_proj for each of them.
@@ -340,42 +317,13 @@ class Nvfp4Experts(_Packs, nn.Module):
     def _kept_dtypes(self):
         return [f"{part}_{end}" for part in self.sizes for end in (*self.ENDS, "multiplier")]
 
-    #: Up to so many rows each reads the weights of its expert; more are sorted by expert.
-    ROUTED_ROWS = 32
+    def _arguments(self):
+        """What nvfp4._torch_experts takes after x and ids."""
+        stacks = (_torch_experts.Stack(self._buffers[f"{part}_weight"], rows,
+                                       self._buffers.get(f"{part}_multiplier"))
+                  for part, (_, rows, _, _) in self.sizes.items())
+        return *stacks, self.sizes["gate_up"][0], self.input_mode, self._apply_gate
 
     def forward(self, hidden_states, top_k_index, top_k_weights):
-        few = top_k_index.numel() <= self.ROUTED_ROWS and hidden_states.is_cuda
-        if few and not torch.is_grad_enabled():
-            y = self._routed(hidden_states, top_k_index)
-            y = y.view(*top_k_index.shape, -1)
-        else:
-            y = self._sorted(hidden_states, top_k_index)
+        y = _torch_experts.forward(hidden_states, top_k_index, *self._arguments())
         return (y * top_k_weights.unsqueeze(-1)).sum(dim=1).to(hidden_states.dtype)
-
-    def _routed(self, x, ids):
-        experts, double, hidden, _ = self.sizes["gate_up"]
-        ids = ids.to(torch.int32)
-        scales = (None, None) if self.input_mode != MULTIPLY else (
-            self.gate_up_multiplier, self.down_multiplier[ids.reshape(-1)])
-        y = _call("routed_linear", x, self.gate_up_weight, double, experts, ids, scales[0],
-                  self.input_mode)
-        y = self._apply_gate(y)
-        return _call("routed_linear", y, self.down_weight, hidden, experts, ids, scales[1],
-                     self.input_mode)
-
-    def _sorted(self, x, top_k_index):
-        experts, double, hidden, _ = self.sizes["gate_up"]
-        order = torch.argsort(top_k_index.reshape(-1), stable=True)
-        ids = top_k_index.reshape(-1)[order]
-        # Ids beyond the last expert (expert parallelism) lie behind the last end: rows of none.
-        ends = torch.searchsorted(
-            ids, torch.arange(experts, device=ids.device, dtype=ids.dtype), right=True).to(torch.int32)
-        scales = (None, None) if self.input_mode != MULTIPLY else (
-            self.gate_up_multiplier, self.down_multiplier[ids.clamp(max=experts - 1)])
-        x = x[order // top_k_index.shape[-1]]
-        y = _call("grouped_linear", x, self.gate_up_weight, double, ends, scales[0], self.input_mode)
-        y = self._apply_gate(y)
-        y = _call("grouped_linear", y, self.down_weight, hidden, ends, scales[1], self.input_mode)
-        back = torch.empty_like(order).scatter_(
-            0, order, torch.arange(order.numel(), device=order.device))
-        return y[back].view(*top_k_index.shape, hidden)

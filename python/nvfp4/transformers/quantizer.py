@@ -14,11 +14,12 @@ from transformers.quantizers.base import HfQuantizer
 from .. import _core, _gemm
 from .._checkpoint import quantize_checkpoint
 from .._errors import FormatError, UnsupportedError
+from .._forms import FORMS
+from .._quantization_config import quantizes_input
 from .config import ModelOptConfig
 from .conversions import PARTS, check_stack, expert_converters, sources_of
-from .forms import FORMS
 from .modules import Fused, Nvfp4Experts, Nvfp4Linear, _Packs
-from .scan import nvfp4_weights, quantizes_input
+from .scan import nvfp4_weights
 
 
 class Names:

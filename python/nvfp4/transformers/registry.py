@@ -2,9 +2,9 @@
 
 from transformers.quantizers import auto
 
+from .._quantization_config import is_nvfp4_group
 from .config import Config, ModelOptConfig
 from .quantizer import Nvfp4Quantizer, OnLoadQuantizer
-from .scan import is_nvfp4_group
 
 _MISSING = object()
 _before = None

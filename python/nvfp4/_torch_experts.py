@@ -1,0 +1,69 @@
+"""Mixtures of experts with packed weights: [gate; up] [E, 2·I, H] and down [E, H, I]."""
+
+from dataclasses import dataclass
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from ._torch_layers import call
+
+
+@dataclass
+class Stack:
+    """One of the two matrices of all experts, packed."""
+
+    weights: Tensor  #: the bytes
+    rows: int
+    scale: Optional[Tensor] = None  #: of the inputs, a MULTIPLIER: [1] for gate_up, [E] for down
+
+
+#: On a GPU up to so many rows each read the weights of their expert; more are sorted by expert.
+ROUTED_ROWS = 32
+
+
+def forward(x, ids, gate_up, down, experts, mode, gate, some_elsewhere=False):
+    """y [T, top_k, H] of x [T, H] and the experts ids [T, top_k] of each token.
+
+    mode  how inputs become NVFP4 (nvfp4._torch_layers)
+    gate  [.., 2·I] -> [.., I]: what stands between the two products
+    some_elsewhere  ids outside of [0, experts), where experts lie on several devices: zeros
+    """
+    few = ids.numel() <= ROUTED_ROWS and x.is_cuda and not torch.is_grad_enabled()
+    if not few:
+        return by_expert(x, ids, gate_up, down, experts, mode, gate)
+    if not some_elsewhere:
+        return by_row(x, ids, gate_up, down, experts, mode, gate)
+    there = ((ids >= 0) & (ids < experts)).unsqueeze(-1)
+    return by_row(x, ids.clamp(0, experts - 1), gate_up, down, experts, mode, gate) * there
+
+
+def _of(scales, ids):
+    return None if scales is None else scales[ids]
+
+
+def by_row(x, ids, gate_up, down, experts, mode, gate):
+    """Each row reads the weights of its expert."""
+    ids = ids.to(torch.int32)
+    y = call("routed_linear", x, gate_up.weights, gate_up.rows, experts, ids, gate_up.scale, mode)
+    y = call("routed_linear", gate(y), down.weights, down.rows, experts, ids,
+             _of(down.scale, ids.reshape(-1)), mode)
+    return y.view(*ids.shape, -1)
+
+
+def by_expert(x, ids, gate_up, down, experts, mode, gate):
+    """Rows are sorted by expert."""
+    top_k = ids.shape[-1]
+    flat = ids.reshape(-1)
+    # Rows of no expert here lie behind the last end.
+    flat = torch.where((flat >= 0) & (flat < experts), flat, experts)
+    order = torch.argsort(flat, stable=True)
+    flat = flat[order]
+    ends = torch.searchsorted(flat, torch.arange(experts, device=flat.device, dtype=flat.dtype),
+                              right=True).to(torch.int32)
+    y = call("grouped_linear", x[order // top_k], gate_up.weights, gate_up.rows, ends,
+             gate_up.scale, mode)
+    y = call("grouped_linear", gate(y), down.weights, down.rows, ends,
+             _of(down.scale, flat.clamp(max=experts - 1)), mode)
+    back = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
+    return y[back].view(*ids.shape, down.rows)

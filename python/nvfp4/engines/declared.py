@@ -1,0 +1,87 @@
+"""What quantization_config of a checkpoint says of the layers of an engine, which fuses some."""
+
+import re
+from fnmatch import fnmatch
+
+from .._errors import UnsupportedError
+from .._forms import FORMS
+from .._quantization_config import ALGORITHMS, is_nvfp4_group, quantizes_input
+
+
+def why_not(config):
+    """None for a quantization_config that is NVFP4 and nothing else; else what it is."""
+    method = str(config.get("quant_method", "")).lower()
+    if method.startswith("modelopt"):
+        config = config.get("quantization") or config
+        algorithm = str(config.get("quant_algo", "")).upper()
+        algorithms = {algorithm}
+        if algorithm == "MIXED_PRECISION":
+            algorithms = {str(layer.get("quant_algo", "")).upper()
+                          for layer in config.get("quantized_layers", {}).values()}
+        others = algorithms - set(ALGORITHMS)
+        return f"quant_algo '{sorted(others)[0]}'" if others or not algorithms else None
+    if method != "compressed-tensors":
+        return f"quant_method '{method}'"
+    groups = config.get("config_groups") or {}
+    others = [name for name, group in groups.items() if not is_nvfp4_group(group)]
+    if others or not groups:
+        return f"config_groups '{others[0]}' of another kind" if others else "no config_groups"
+    return None
+
+
+class Declared:
+    """Which layers are NVFP4, and how their inputs are taken."""
+
+    def __init__(self, config):
+        wrong = why_not(config)
+        if wrong:
+            raise UnsupportedError(f"quantization_config: {wrong}, must be NVFP4 of ModelOpt or "
+                                   "compressed-tensors")
+        method = "modelopt" if str(config["quant_method"]).startswith("modelopt") else "compressed-tensors"
+        self.form = FORMS[method]
+        self.config = {**(config.get("quantization") or config), "quant_method": method}
+        ignored = self.config.get("ignore") or self.config.get("exclude_modules") or []
+        self.ignored = list(ignored)
+        self.layers = self.config.get("quantized_layers") or {}
+
+    @property
+    def kv_cache(self):
+        """Whether scales of a cache in FP8 are stored."""
+        return bool(self.config.get("kv_cache_scheme") or self.config.get("kv_cache_quant_algo"))
+
+    def rename(self, renamed_list):
+        """Names of the checkpoint become those of the engine, by `renamed_list`([names])."""
+        # "a.b*" is a.b and all below; cut in two, the name at its front can be found.
+        split = [n for name in self.ignored
+                 for n in ((name[:-1], name[:-1] + ".*") if re.search(r"[^.]\*$", name) else (name,))]
+        self.ignored = renamed_list(split)
+        self.layers = dict(zip(renamed_list(list(self.layers)), self.layers.values()))
+
+    def _is_ignored(self, name):
+        for pattern in self.ignored:
+            if pattern.startswith("re:"):
+                if re.match(pattern[3:], name):
+                    return True
+            elif name == pattern or name.startswith(pattern + ".") or fnmatch(name, pattern):
+                return True
+        return False
+
+    def _mode(self, name):
+        if self._is_ignored(name):
+            return None
+        if self.layers and name not in self.layers and self.config.get("quant_algo") == "MIXED_PRECISION":
+            return None
+        return "W4A4" if quantizes_input({**self.config, "quantized_layers": self.layers}, name) else "W4A16"
+
+    def mode(self, name, parts=()):
+        """'W4A4', 'W4A16', or None where it is not quantized: of the layer `name`, or of what it was
+        fused from, `parts`."""
+        if self._is_ignored(name):
+            return None
+        base = name.rpartition(".")[0]
+        names = [f"{base}.{part}".lstrip(".") for part in parts] or [name]
+        modes = {self._mode(each) for each in names}
+        if len(modes) > 1:
+            raise UnsupportedError(f"{name}: {', '.join(names)} are of different kinds, must be one, since "
+                                   "the engine fuses them")
+        return modes.pop()

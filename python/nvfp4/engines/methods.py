@@ -1,0 +1,179 @@
+"""Linear layers and experts as vLLM and SGLang ask for them: both have the classes of parameters, the
+loaders and the names of one origin. An engine's file mixes these with its own base classes."""
+
+import torch
+from torch import Tensor, nn
+
+from .. import _torch_experts
+from .._errors import FormatError, ShapeError, UnsupportedError
+from .._torch_layers import KEEP, MEASURE, MULTIPLY, pack_bytes
+
+BLOCK = 16
+
+
+def _check_cut(name, cols, whole):
+    if cols % BLOCK:
+        raise ShapeError(f"{name}: {cols} of {whole} inputs on each rank, must be a multiple of {BLOCK}; "
+                         "choose fewer ranks")
+
+
+def _nan(*shape, dtype=torch.float32):
+    """Shows what no loader wrote."""
+    return torch.full(shape, torch.nan).to(dtype)
+
+
+def _check_loaded(name, scales, stored):
+    if bool(scales.float().isnan().any()):
+        raise FormatError(f"{name}: no '{stored}' was loaded for some of its rows, or one is NaN; if the "
+                          "checkpoint stores the layer in BF16, quantization_config must ignore it")
+
+
+def _multipliers(form, name, stored, scales):
+    if bool((~(scales > 0) | scales.isinf()).any()):
+        raise FormatError(f"{name}: '{stored}' = {scales.flatten().tolist()[0]}, must be positive and finite")
+    return form.multiplier(scales)
+
+
+def _input(form, mode, name, scales):
+    """(how inputs are taken, their scales as MULTIPLIERS or None) of loaded input scales."""
+    if mode == "W4A16":
+        return KEEP, None
+    if bool(scales.isnan().any()):
+        return MEASURE, None  # none stored: measured for each row
+    return MULTIPLY, _multipliers(form, name, form.input_scale, scales)
+
+
+def _replace(layer, old, **new):
+    for name in old:
+        delattr(layer, name)
+    for name, tensor in new.items():
+        layer.register_parameter(name, None if tensor is None else nn.Parameter(tensor, False))
+
+
+class LinearMethod:
+    """y = x · Wᵀ + bias of a linear layer on one rank. Fused parts keep their global scales each."""
+
+    parameter = None  #: the module of the engine's classes of parameters
+
+    def __init__(self, declared, mode, name):
+        self.form, self.mode, self.name = declared.form, mode, name
+
+    def create_weights(self, layer, input_size_per_partition, output_partition_sizes, input_size,
+                       output_size, params_dtype, **attributes):
+        rows, cols = sum(output_partition_sizes), input_size_per_partition
+        _check_cut(self.name, cols, input_size)
+        layer.logical_widths = self.parts = list(output_partition_sizes)
+        layer.input_size_per_partition, layer.output_size_per_partition = cols, rows
+        form, kinds, loader = self.form, self.parameter, attributes.get("weight_loader")
+
+        def add(name, kind, data, **dims):
+            layer.register_parameter(name, kind(data=data, weight_loader=loader, **dims))
+
+        add(form.codes, kinds.ModelWeightParameter, torch.zeros(rows, cols // 2, dtype=torch.uint8),
+            input_dim=1, output_dim=0)
+        add(form.scales, kinds.GroupQuantScaleParameter,
+            _nan(rows, cols // BLOCK, dtype=torch.float8_e4m3fn), input_dim=1, output_dim=0)
+        for name in (form.global_scale, form.input_scale):
+            add(name, kinds.PerTensorScaleParameter, _nan(len(self.parts)))
+            getattr(layer, name).needs_scalar_to_array = True  # for loaders of before the classes
+
+    def _scalars(self, layer, name):
+        """One for each part; of a layer that was stored fused, which has one, the same for all."""
+        scales = getattr(layer, name).data
+        return torch.where(scales.isnan(), scales[0], scales)
+
+    def process_weights_after_loading(self, layer):
+        form = self.form
+        codes, scales = getattr(layer, form.codes).data, getattr(layer, form.scales).data
+        _check_loaded(self.name, scales, form.scales)
+        factors = self._scalars(layer, form.global_scale)
+        _check_loaded(self.name, factors, form.global_scale)
+        factors = _multipliers(form, self.name, form.global_scale, factors)
+        cuts = torch.tensor(self.parts).cumsum(0).tolist()
+        parts = [(codes[end - rows:end], scales[end - rows:end], factor.reshape(1), self.name)
+                 for end, rows, factor in zip(cuts, self.parts, factors) if rows]
+        how, inputs = _input(form, self.mode, self.name, self._scalars(layer, form.input_scale))
+        self.input_mode = how
+        # x is quantized once, with the largest scale.
+        _replace(layer, form.names, weight=pack_bytes(parts),
+                 input_multiplier=None if inputs is None else inputs.amax().reshape(1))
+
+    def apply(self, layer, x: Tensor, bias=None):
+        return torch.ops.nvfp4.linear(x, layer.weight, layer.output_size_per_partition, bias,
+                                      layer.input_multiplier, self.input_mode)
+
+
+class ExpertsMethod:
+    """The experts of one rank: w13 [E, 2·I, H], gate above up, and w2 [E, H, I]."""
+
+    #: How a loader tells what a scale belongs to.
+    SCALARS, BLOCKS = {"quant_method": "tensor"}, {"quant_method": "group"}
+
+    def __init__(self, declared, mode, name):
+        self.form, self.mode, self.name = declared.form, mode, name
+
+    def create_weights(self, layer, num_experts, hidden_size, intermediate_size_per_partition,
+                       params_dtype, **attributes):
+        inner, form = intermediate_size_per_partition, self.form
+        _check_cut(f"{self.name}, down_proj", inner, "its")
+        _check_cut(f"{self.name}, gate_proj and up_proj", hidden_size, "its")
+        self.sizes = {"w13": (num_experts, 2 * inner, hidden_size, (num_experts, 2)),
+                      "w2": (num_experts, hidden_size, inner, (num_experts,))}
+
+        def add(name, data, **more):
+            parameter = nn.Parameter(data, requires_grad=False)
+            layer.register_parameter(name, parameter)
+            for key, value in {**attributes, **more}.items():
+                setattr(parameter, key, value)
+
+        for part, (experts, rows, cols, scalars) in self.sizes.items():
+            add(f"{part}_{form.codes}", torch.zeros(experts, rows, cols // 2, dtype=torch.uint8))
+            add(f"{part}_{form.scales}", _nan(experts, rows, cols // BLOCK, dtype=torch.float8_e4m3fn),
+                **self.BLOCKS)
+            for name in (form.global_scale, form.input_scale):
+                add(f"{part}_{name}", _nan(*scalars), **self.SCALARS)
+
+    def process_weights_after_loading(self, layer):
+        form, packed = self.form, {}
+        for part, (experts, rows, cols, scalars) in self.sizes.items():
+            codes, scales, factors, inputs = (getattr(layer, f"{part}_{name}").data for name in form.names)
+            for stored, tensor in ((form.scales, scales), (form.global_scale, factors)):
+                _check_loaded(f"{self.name}, {part}", tensor, stored)
+            halves = factors.numel() // experts
+            each = (t.reshape(experts * halves, rows // halves, -1) for t in (codes, scales))
+            factors = _multipliers(form, self.name, form.global_scale, factors).reshape(-1, 1)
+            packed[f"{part}_weight"] = pack_bytes(
+                [(c, s, g, f"{self.name}.{n // halves}") for n, (c, s, g) in enumerate(zip(*each, factors))],
+                experts)
+            self.input_mode, inputs = _input(form, self.mode, self.name, inputs)
+            if inputs is not None:  # x is quantized once for all experts, what goes into w2 for each
+                inputs = inputs.amax().reshape(1) if part == "w13" else inputs.reshape(-1)
+            packed[f"{part}_multiplier"] = inputs
+        if (packed["w13_multiplier"] is None) != (packed["w2_multiplier"] is None):
+            raise FormatError(f"{self.name}: input scales of one projection and not of the other")
+        _replace(layer, [f"{part}_{name}" for part in self.sizes for name in form.names], **packed)
+
+    def run(self, layer, x, ids, weights, gate, weights_on_inputs=False):
+        """y [T, H]; rows of experts that are not here (ids outside of [0, E)) add nothing."""
+        if weights_on_inputs:
+            if ids.shape[-1] != 1:
+                raise UnsupportedError(f"{self.name}: weights of {ids.shape[-1]} choices on one input, must "
+                                       "be one")
+            x, weights = x * weights.to(x.dtype), torch.ones_like(weights)
+        stacks = (_torch_experts.Stack(getattr(layer, f"{part}_weight"), self.sizes[part][1],
+                                       getattr(layer, f"{part}_multiplier")) for part in ("w13", "w2"))
+        y = _torch_experts.forward(x, ids, *stacks, self.sizes["w13"][0], self.input_mode, gate,
+                                   some_elsewhere=True)
+        return (y * weights.unsqueeze(-1)).sum(dim=1).to(x.dtype)
+
+
+def silu_gate(limit=None):
+    """SwiGLU; gate is clamped to <= limit, up to [-limit, limit]."""
+
+    def gate(y):
+        left, right = y.chunk(2, dim=-1)
+        if limit is not None:
+            left, right = left.clamp(max=limit), right.clamp(-limit, limit)
+        return nn.functional.silu(left) * right
+
+    return gate

@@ -1,0 +1,141 @@
+"""NVFP4 checkpoints in vLLM on the kernels of this package.
+
+vLLM calls register() in each of its processes (entry point vllm.general_plugins). It takes effect with
+`--quantization nvfp4`, or, with NVFP4_VLLM=1, for every NVFP4 checkpoint on a CPU or a Hopper GPU.
+Checkpoints: ModelOpt's and compressed-tensors' whose weights are NVFP4 and nothing else.
+"""
+
+import os
+
+import torch
+import vllm
+from vllm.model_executor import parameter
+from vllm.model_executor.layers.attention import Attention, MLAAttention
+from vllm.model_executor.layers.fused_moe import RoutedExperts
+from vllm.model_executor.layers.fused_moe.activation import MoEActivation
+from vllm.model_executor.layers.fused_moe.fused_moe_method_base import FusedMoEMethodBase
+from vllm.model_executor.layers.linear import (LinearBase, LinearMethodBase, UnquantizedLinearMethod,
+                                               register_weight_loader_v2_supported_method)
+from vllm.model_executor.layers.quantization import register_quantization_config
+from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
+from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+from vllm.platforms import current_platform
+
+from .._errors import UnsupportedError
+from . import methods
+from .declared import Declared, why_not
+from .versions import check
+
+#: The range of versions that it is written for: at least, and below.
+VERSIONS = (0, 32), (0, 34)
+check("vLLM", vllm.__version__, VERSIONS)
+
+NAME = "nvfp4"
+
+
+def _is_asked_for(user_quant):
+    if user_quant == NAME:
+        return True
+    if user_quant is not None or os.environ.get("NVFP4_VLLM", "0") in ("", "0"):
+        return False
+    return current_platform.is_cpu() or current_platform.is_device_capability(90)
+
+
+@register_weight_loader_v2_supported_method
+class Nvfp4LinearMethod(methods.LinearMethod, LinearMethodBase):
+    parameter = parameter
+
+
+class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
+    def __init__(self, declared, mode, name, layer):
+        methods.ExpertsMethod.__init__(self, declared, mode, name)
+        FusedMoEMethodBase.__init__(self, layer.moe_config)
+
+    def uses_weight_scale_2_pattern(self):
+        return True
+
+    def get_fused_moe_quant_config(self, layer):
+        return None
+
+    def _gate(self, layer):
+        special = {name: getattr(layer, name, None) for name in ("swiglu_alpha", "swiglu_beta")}
+        special = {name: value for name, value in special.items() if value not in (None, 0.0, 1.0)}
+        if layer.activation != MoEActivation.SILU or special:
+            raise UnsupportedError(f"{self.name}: {layer.activation} {special or ''}, must be plain SwiGLU")
+        return methods.silu_gate(getattr(layer, "swiglu_limit", None))
+
+    def create_weights(self, layer, *sizes, **attributes):
+        self._gate(layer)
+        super().create_weights(layer, *sizes, **attributes)
+
+    def apply(self, layer, x, topk_weights, topk_ids, shared_experts=None, shared_experts_input=None):
+        ids = topk_ids.long()
+        if layer.expert_map is not None:
+            ids = layer.expert_map[ids].long()  # -1 for those of other ranks
+        return self.run(layer, x, ids, topk_weights, self._gate(layer), layer.apply_router_weight_on_input)
+
+
+class Nvfp4ModelOptExpertsMethod(Nvfp4ExpertsMethod):
+    """vLLM's loader reads "ModelOpt" in the name of a class: gate and up have an input scale each."""
+
+
+class Nvfp4Config(QuantizationConfig):
+    """What quantization_config of a checkpoint says."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.declared = Declared(config)
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(config)
+
+    def get_name(self):
+        return NAME
+
+    def get_supported_act_dtypes(self):
+        return [torch.bfloat16, torch.float16, torch.float32]
+
+    @classmethod
+    def get_min_capability(cls):
+        return 80
+
+    @staticmethod
+    def get_config_filenames():
+        return ["hf_quant_config.json"]
+
+    @classmethod
+    def override_quantization_method(cls, hf_quant_cfg, user_quant, hf_config=None):
+        if not _is_asked_for(user_quant):
+            return None
+        wrong = why_not(hf_quant_cfg)
+        if wrong and user_quant == NAME:
+            raise UnsupportedError(f"--quantization nvfp4: the checkpoint has {wrong}, must be NVFP4 of "
+                                   "ModelOpt or compressed-tensors")
+        return None if wrong else NAME
+
+    def apply_vllm_mapper(self, hf_to_vllm_mapper):
+        self.declared.rename(hf_to_vllm_mapper.apply_list)
+
+    def get_quant_method(self, layer, prefix):
+        declared = self.declared
+        if isinstance(layer, (Attention, MLAAttention)):
+            return BaseKVCacheMethod(self) if declared.kv_cache else None
+        if isinstance(layer, (LinearBase, ParallelLMHead)):
+            mode = declared.mode(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
+            return Nvfp4LinearMethod(declared, mode, prefix) if mode else UnquantizedLinearMethod()
+        if isinstance(layer, RoutedExperts):
+            names = (layer.ckpt_gate_proj_name, layer.ckpt_up_proj_name, layer.ckpt_down_proj_name)
+            mode = declared.mode(prefix, [f"experts.0.{name}" for name in names if name])
+            if mode is None:
+                return None
+            modelopt = declared.form.method == "modelopt"
+            return (Nvfp4ModelOptExpertsMethod if modelopt else Nvfp4ExpertsMethod)(
+                declared, mode, prefix, layer)
+        return None
+
+
+def register():
+    """Makes `nvfp4` a method of quantization. May be called again."""
+    register_quantization_config(NAME)(Nvfp4Config)

@@ -1,0 +1,324 @@
+"""Run by test_vllm.py with the Python of build/venv-vllm: vLLM's own classes with our methods."""
+
+import json
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
+os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
+os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # for apply_model below
+
+import nvfp4
+import pytest
+import torch
+import vllm
+from checkpoints import decoded, input_of, make, tensors
+from safetensors.torch import save_file
+
+PROMPT = [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    at, made = tmp_path_factory.mktemp("models"), {}
+
+    def get(*what):
+        if what not in made:
+            made[what] = make(at, *what)
+        return made[what]
+
+    return get
+
+
+# --- served ---------------------------------------------------------------------------------------
+
+
+def methods_of(model):
+    """Where our methods are in a model, in the process of a rank."""
+    found = {}
+    for name, module in model.named_modules():
+        method = type(getattr(module, "quant_method", None)).__name__
+        if method.startswith("Nvfp4"):
+            found[name] = method
+    return found
+
+
+def serve(folder, ranks, **options):
+    """(methods of each rank, tokens, log probabilities [tokens, words]) of what vLLM says after PROMPT."""
+    if ranks > 1:
+        cpus = sorted(os.sched_getaffinity(0))
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(
+            str(cpus[rank % len(cpus)]) for rank in range(ranks))
+    llm = vllm.LLM(str(folder), quantization="nvfp4", dtype="bfloat16", tensor_parallel_size=ranks,
+                   skip_tokenizer_init=True, max_model_len=128, max_num_seqs=4, seed=1, max_logprobs=512,
+                   **options)
+    try:
+        methods = llm.apply_model(methods_of)
+        out = llm.generate([{"prompt_token_ids": PROMPT}], vllm.SamplingParams(
+            temperature=0, max_tokens=12, detokenize=False, ignore_eos=True, logprobs=512))[0].outputs[0]
+        values = torch.tensor([[at[word].logprob for word in range(512)] for at in out.logprobs])
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+        os.environ.pop("VLLM_CPU_OMP_THREADS_BIND", None)
+    return methods, list(out.token_ids), values
+
+
+def expected(folder, dtype, said):
+    """Log probabilities of the same tokens in transformers on our kernels."""
+    import nvfp4.transformers  # noqa: F401
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    with torch.no_grad():
+        logits = model(torch.tensor([PROMPT + said[:-1]])).logits[0, len(PROMPT) - 1:]
+    return torch.log_softmax(logits.float(), -1)
+
+
+def distance(a, b):
+    return float((a.double() - b.double()).square().mean().sqrt())
+
+
+def check_serving(folder, ranks, layers, **options):
+    methods, said, values = serve(folder, ranks, **options)
+    assert len(methods) == ranks
+    for found in methods:
+        assert len(found) == layers, found
+    exact = expected(folder, torch.float32, said)
+    rounded = expected(folder, torch.bfloat16, said)
+    # BF16 elsewhere rounds elsewhere: not further from FP32 than transformers in BF16, within a factor.
+    assert distance(values, exact) <= 3 * distance(rounded, exact)
+    assert distance(values, exact) <= float(exact.std()) / 4
+    return methods
+
+
+def test_vllm_serves_a_dense_model_compiled(folder):
+    """torch.compile, as vLLM does it by default: the product is a custom operator with a fake kernel."""
+    methods = check_serving(folder("llama", "nvfp4a16", "modelopt"), 1, 8)
+    assert set(methods[0].values()) == {"Nvfp4LinearMethod"}
+
+
+def test_vllm_serves_experts_on_two_ranks(folder):
+    """Attention is cut in two, and so are the experts."""
+    methods = check_serving(folder("qwen3_moe", "nvfp4", "compressed-tensors"), 2, 6, enforce_eager=True)
+    assert list(methods[0].values()).count("Nvfp4ExpertsMethod") == 2
+
+
+# --- chosen ---------------------------------------------------------------------------------------
+
+
+def chosen(folder, quantization):
+    return vllm.config.ModelConfig(str(folder), quantization=quantization).quantization
+
+
+def test_it_is_chosen_only_when_asked_for(folder, monkeypatch):
+    from vllm.plugins import load_general_plugins
+
+    load_general_plugins()
+    modelopt = folder("llama", "nvfp4", "modelopt")
+    other = folder("llama", "nvfp4a16", "compressed-tensors")
+    monkeypatch.delenv("NVFP4_VLLM", raising=False)
+    assert (chosen(modelopt, None), chosen(other, None)) == ("modelopt_fp4", "compressed-tensors")
+    assert (chosen(modelopt, "nvfp4"), chosen(other, "nvfp4")) == ("nvfp4", "nvfp4")
+    monkeypatch.setenv("NVFP4_VLLM", "1")
+    assert (chosen(modelopt, None), chosen(other, None)) == ("nvfp4", "nvfp4")
+    assert chosen(modelopt, "modelopt_fp4") == "modelopt_fp4"
+
+
+def test_checkpoints_of_another_kind_are_refused_by_name(folder, tmp_path):
+    import nvfp4.engines.vllm as engine
+
+    engine.register()
+    fp8 = {"quant_method": "modelopt", "quant_algo": "FP8"}
+    with pytest.raises(nvfp4.UnsupportedError, match="quantization nvfp4: .*quant_algo 'FP8'"):
+        engine.Nvfp4Config.override_quantization_method(fp8, "nvfp4")
+    assert engine.Nvfp4Config.override_quantization_method(fp8, None) is None
+
+
+# --- layers on each of four ranks -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """on(rank, of): makes vLLM believe that this process is that one of so many."""
+    from vllm.config import VllmConfig, set_current_vllm_config
+    from vllm.distributed import parallel_state
+
+    file = tmp_path_factory.mktemp("group") / "store"
+    with set_current_vllm_config(VllmConfig()):
+        parallel_state.init_distributed_environment(1, 0, f"file://{file}", 0, "gloo")
+        parallel_state.initialize_model_parallel(1)
+        group = parallel_state.get_tp_group()
+
+        def on(rank, of):
+            group.rank_in_group, group.world_size = rank, of
+
+        yield on
+        on(0, 1)
+
+
+def config_of(folder):
+    import nvfp4.engines.vllm as engine
+
+    engine.register()
+    config = engine.Nvfp4Config.from_config(
+        json.loads((folder / "config.json").read_text())["quantization_config"])
+    config.packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"],
+                                     "gate_up_proj": ["gate_proj", "up_proj"]}
+    return config
+
+
+def loaded(layer, stored, parts):
+    """Through the layer's own loaders, as a model of vLLM does it: {module: shard id or None}."""
+    for module, shard in parts.items():
+        for name, parameter in list(layer.named_parameters()):
+            if f"{module}.{name}" in stored:
+                more = () if shard is None else (shard,)
+                parameter.weight_loader(parameter, stored[f"{module}.{name}"], *more)
+    layer.quant_method.process_weights_after_loading(layer)
+    return layer
+
+
+def cut(weight, rank, of, dim):
+    return weight.chunk(of, dim)[rank]
+
+
+def close(y, expected, scheme):
+    # W4A4: a sum in another order, of inputs with the same codes.
+    assert distance(y, expected) <= 2e-6 * float(expected.std()), scheme
+
+
+FORMS = [("nvfp4a16", "modelopt"), ("nvfp4", "modelopt"), ("nvfp4a16", "compressed-tensors"),
+         ("nvfp4", "compressed-tensors")]
+
+
+@pytest.mark.parametrize("scheme, format", FORMS)
+@pytest.mark.parametrize("rank", range(4))
+def test_linear_layers_of_vllm_on_four_ranks(folder, ranks, scheme, format, rank):
+    from vllm.model_executor.layers.linear import (MergedColumnParallelLinear, QKVParallelLinear,
+                                                   RowParallelLinear)
+
+    at = folder("qwen2", scheme, format)
+    stored, config = tensors(at), config_of(at)
+    for name in [n for n in stored if n.endswith(("k_proj.weight_scale_2", "up_proj.weight_scale_2",
+                                                  "k_proj.weight_global_scale"))]:
+        stored[name] = stored[name] * 2  # a global scale of its own in a fused layer
+    for name in [n for n in stored if n.endswith(("q_proj.input_scale", "q_proj.input_global_scale"))]:
+        stored[name] = stored[name] / 3
+    ranks(rank, 4)
+    base, make = "model.layers.0", dict(quant_config=config, params_dtype=torch.float32)
+    torch.manual_seed(2)
+    x = torch.randn(5, 128)
+
+    attention = f"{base}.self_attn"
+    q, k, v = names = [f"{attention}.{part}_proj" for part in "qkv"]
+    layer = loaded(QKVParallelLinear(128, 32, 4, 2, bias=True, prefix=f"{attention}.qkv_proj", **make), stored,
+                   {q: "q", k: "k", v: "v"})
+    assert type(layer.quant_method).__name__ == "Nvfp4LinearMethod"
+    # Two heads of keys on four ranks: each is on two of them.
+    heads = [(q, rank), (k, rank // 2), (v, rank // 2)]
+    weight = torch.cat([decoded(stored, name)[32 * head:32 * head + 32] for name, head in heads])
+    bias = torch.cat([stored[f"{name}.bias"][32 * head:32 * head + 32] for name, head in heads]).float()
+    close(layer(x)[0], input_of(stored, names, x) @ weight.T + bias, scheme)
+
+    names = [f"{base}.mlp.gate_proj", f"{base}.mlp.up_proj"]
+    layer = loaded(MergedColumnParallelLinear(128, [320, 320], bias=False, prefix=f"{base}.mlp.gate_up_proj",
+                                              **make), stored, dict(zip(names, (0, 1))))
+    weight = torch.cat([cut(decoded(stored, name), rank, 4, 0) for name in names])
+    close(layer(x)[0], input_of(stored, names, x) @ weight.T, scheme)
+
+    name = f"{base}.mlp.down_proj"
+    layer = loaded(RowParallelLinear(320, 128, bias=False, reduce_results=False, prefix=name, **make), stored,
+                   {name: None})
+    x = torch.randn(5, 80)
+    close(layer(x)[0], input_of(stored, [name], x) @ cut(decoded(stored, name), rank, 4, 1).T, scheme)
+
+
+@pytest.mark.parametrize("scheme, format", FORMS)
+@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize("by_expert", (False, True))
+def test_experts_of_vllm_on_four_ranks(folder, ranks, scheme, format, rank, by_expert):
+    """Each expert cut in four, or an expert on each rank."""
+    from vllm.config import get_current_vllm_config
+    from vllm.model_executor.layers import fused_moe
+
+    make_experts = getattr(fused_moe, "FusedMoEFactory", None) or fused_moe.FusedMoE
+    at = folder("qwen3_moe", scheme, format)
+    stored, base = tensors(at), "model.layers.1.mlp.experts"
+    for name in [n for n in stored if n.startswith(f"{base}.2.gate_proj.input_")]:
+        stored[name] = stored[name] * 3
+    ranks(rank, 4)
+    parallel = get_current_vllm_config().parallel_config
+    before, parallel.enable_expert_parallel = parallel.enable_expert_parallel, by_expert
+    context = get_current_vllm_config().compilation_config.static_forward_context
+    context.clear()
+    try:
+        experts = make_experts(4, 2, 128, 192, params_dtype=torch.float32, quant_config=config_of(at),
+                               prefix=base).routed_experts
+    finally:
+        parallel.enable_expert_parallel = before
+    assert "ExpertsMethod" in type(experts.quant_method).__name__
+    given = ((name.removeprefix(base + "."), t) for name, t in stored.items() if name.startswith(base + "."))
+    assert len(set(experts.load_weights(given))) >= 6
+    experts.quant_method.process_weights_after_loading(experts)
+
+    torch.manual_seed(3)
+    x, ids = torch.randn(5, 128), torch.tensor([[0, 3], [2, 1], [3, 2], [1, 1], [0, 2]])
+    weights = torch.rand(5, 2)
+    y = experts.forward_modular(x=x, topk_weights=weights, topk_ids=ids.int(), shared_experts=None,
+                                shared_experts_input=None)
+    part = lambda expert, name: f"{base}.{expert}.{name}_proj"
+    gates = [part(e, n) for e in range(4) for n in ("gate", "up")]
+    mine = [rank] if by_expert else range(4)
+    # The experts of a rank quantize x once, with the largest of their scales.
+    seen = input_of(stored, [n for n in gates if int(n.split(".")[-2]) in mine], x)
+    expected = torch.zeros(5, 128)
+    for token in range(5):
+        for choice in range(2):
+            expert = int(ids[token, choice])
+            if expert not in mine:
+                continue
+            slices = lambda w, dim: w if by_expert else cut(w, rank, 4, dim)
+            gate, up = (seen[token:token + 1] @ slices(decoded(stored, part(expert, n)), 0).T
+                        for n in ("gate", "up"))
+            inner = torch.nn.functional.silu(gate) * up
+            down = part(expert, "down")
+            inner = input_of(stored, [down], inner)
+            expected[token] += weights[token, choice] * (inner @ slices(decoded(stored, down), 1).T)[0]
+    # W4A4: SwiGLU of other last bits may give another code, in rare elements.
+    bound = 2e-6 if scheme == "nvfp4a16" else 0.05
+    assert distance(y, expected) <= bound * max(float(expected.std()), 0.1)
+
+
+def test_what_cannot_be_cut_is_refused_before_memory_is_spent(folder, ranks):
+    from vllm.model_executor.layers.linear import RowParallelLinear
+
+    config = config_of(folder("llama", "nvfp4", "modelopt"))
+    ranks(0, 8)
+    name = "model.layers.0.mlp.down_proj"
+    with pytest.raises(nvfp4.ShapeError, match=f"{name}: 40 of 320 inputs on each rank, must be a multiple of 16"):
+        RowParallelLinear(320, 128, bias=False, quant_config=config, params_dtype=torch.float32, prefix=name)
+
+
+def test_scales_that_are_missing_are_named(folder, ranks):
+    from vllm.model_executor.layers.linear import RowParallelLinear
+
+    at = folder("llama", "nvfp4", "modelopt")
+    ranks(0, 1)
+    name = "model.layers.0.mlp.down_proj"
+    for lost, message in ((f"{name}.weight_scale", "no 'weight_scale' was loaded"),
+                          (f"{name}.weight_scale_2", "no 'weight_scale_2' was loaded")):
+        stored = {n: t for n, t in tensors(at).items() if n != lost}
+        layer = RowParallelLinear(320, 128, bias=False, quant_config=config_of(at),
+                                  params_dtype=torch.float32, prefix=name)
+        with pytest.raises(nvfp4.FormatError, match=f"{name}: {message}"):
+            loaded(layer, stored, {name: None})
+
+
+def test_what_is_not_quantized_stays_as_it_is(folder, ranks):
+    from vllm.model_executor.layers.linear import ColumnParallelLinear
+
+    config = config_of(folder("llama", "nvfp4", "modelopt"))
+    ranks(0, 1)
+    layer = ColumnParallelLinear(128, 512, bias=False, quant_config=config, params_dtype=torch.float32,
+                                 prefix="lm_head")
+    assert type(layer.quant_method).__name__ == "UnquantizedLinearMethod"

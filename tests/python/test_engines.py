@@ -1,0 +1,82 @@
+"""What engines are told of a checkpoint, and which versions of them are taken."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+import nvfp4
+from nvfp4.engines.declared import Declared, why_not
+from nvfp4.engines.versions import check
+
+GROUP = {"weights": {"num_bits": 4, "type": "float", "group_size": 16}, "targets": ["Linear"],
+         "input_activations": None}
+INPUTS = {**GROUP, "input_activations": {"num_bits": 4}}
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+FUSED = ("q_proj", "k_proj", "v_proj")
+
+
+@pytest.mark.parametrize("config, expected", [
+    (MODELOPT, None),
+    ({"quant_method": "modelopt", "quantization": {"quant_algo": "W4A16_NVFP4"}}, None),
+    ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {
+        "a": {"quant_algo": "NVFP4"}, "b": {"quant_algo": "FP8"}}}, "quant_algo 'FP8'"),
+    ({"quant_method": "modelopt", "quant_algo": "FP8"}, "quant_algo 'FP8'"),
+    ({"quant_method": "compressed-tensors", "config_groups": {"group_0": GROUP}}, None),
+    ({"quant_method": "compressed-tensors", "config_groups": {
+        "group_0": GROUP, "group_1": {"weights": {"num_bits": 8, "type": "float"}}}},
+     "config_groups 'group_1' of another kind"),
+    ({"quant_method": "compressed-tensors"}, "no config_groups"),
+    ({"quant_method": "gptq"}, "quant_method 'gptq'"),
+])
+def test_only_nvfp4_is_taken(config, expected):
+    assert why_not(config) == expected
+    if expected:
+        with pytest.raises(nvfp4.UnsupportedError, match=f"{expected}, must be NVFP4"):
+            Declared(config)
+
+
+@pytest.mark.parametrize("ignored, names", [
+    (["lm_head"], {"lm_head": None, "model.lm_head2": "W4A4"}),
+    (["*.mlp.gate"], {"model.layers.0.mlp.gate": None, "model.layers.0.mlp.gate_proj": "W4A4"}),
+    (["model.layers.1"], {"model.layers.1.mlp.up_proj": None, "model.layers.10.mlp.up_proj": "W4A4"}),
+    (["re:.*down_proj"], {"model.layers.0.mlp.down_proj": None, "model.layers.0.mlp.up_proj": "W4A4"}),
+])
+def test_what_is_ignored(ignored, names):
+    declared = Declared({**MODELOPT, "ignore": ignored})
+    assert {name: declared.mode(name) for name in names} == names
+
+
+def test_layers_have_kinds_of_their_own():
+    declared = Declared({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {
+        "a.q_proj": {"quant_algo": "NVFP4"}, "a.o_proj": {"quant_algo": "W4A16_NVFP4"}}})
+    assert [declared.mode(n) for n in ("a.q_proj", "a.o_proj", "a.up_proj")] == ["W4A4", "W4A16", None]
+    groups = {"one": {**INPUTS, "targets": ["re:.*q_proj"]}, "two": {**GROUP, "targets": ["a.o_proj"]}}
+    declared = Declared({"quant_method": "compressed-tensors", "config_groups": groups})
+    assert [declared.mode(n) for n in ("a.q_proj", "a.o_proj")] == ["W4A4", "W4A16"]
+
+
+def test_parts_that_an_engine_fuses_must_be_of_one_kind():
+    whole = Declared({**MODELOPT, "ignore": [f"a.{part}" for part in FUSED]})
+    assert whole.mode("a.qkv_proj", FUSED) is None
+    assert Declared(MODELOPT).mode("a.qkv_proj", FUSED) == "W4A4"
+    with pytest.raises(nvfp4.UnsupportedError, match="a.qkv_proj: .* are of different kinds"):
+        Declared({**MODELOPT, "ignore": ["a.k_proj"]}).mode("a.qkv_proj", FUSED)
+    assert Declared({**MODELOPT, "ignore": ["a.qkv_proj"]}).mode("a.qkv_proj", FUSED) is None
+
+
+def test_names_are_those_of_the_engine():
+    declared = Declared({**MODELOPT, "ignore": ["model.visual*", "lm_head"]})
+    declared.rename(lambda names: [n.replace("model.visual", "visual") for n in names])
+    assert declared.mode("visual.blocks.0.mlp.fc1") is None and declared.mode("visual") is None
+    assert declared.mode("lm_head") is None and declared.mode("model.layers.0.mlp.up_proj") == "W4A4"
+
+
+@pytest.mark.parametrize("version, fits", [
+    ("0.31.9", False), ("0.32.0", True), ("0.33.0+cpu", True), ("0.33.0rc1", True), ("0.34.0", False),
+    ("1.0", False)])
+def test_versions(version, fits):
+    if fits:
+        check("vLLM", version, ((0, 32), (0, 34)))
+    else:
+        with pytest.raises(nvfp4.UnsupportedError, match=f"vLLM {version}, must be at least 0.32 and below 0.34"):
+            check("vLLM", version, ((0, 32), (0, 34)))
