@@ -12,8 +12,9 @@ GPUS = nvfp4.devices()
 REASON = ("no GPU to run on" if not GPUS else
           GPUS[0]["reason"] if not GPUS[0]["available"] else "")
 on_some_gpu = pytest.mark.skipif(bool(REASON), reason=REASON or "-")
-needs_hopper = pytest.mark.skipif(not GPUS or GPUS[0]["architecture"] != "sm_90",
-                                  reason="products run on Hopper GPUs only")
+needs_products = pytest.mark.skipif(
+    not GPUS or int(GPUS[0]["architecture"].removeprefix("sm_")) < 80,
+    reason="products run on GPUs from sm_80 on")
 
 
 class Torch:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nvfp4
-from gpu_arrays import CuPy, Jax, Torch, needs_hopper, on_gpu, on_some_gpu, rounded, within_bound
+from gpu_arrays import CuPy, Jax, Torch, needs_products, on_gpu, on_some_gpu, rounded, within_bound
 from reference import divisor, normal
 
 pytestmark = on_some_gpu
@@ -99,7 +99,7 @@ def quantized(x):
 SHAPES = [(1, 8, 64), (5, 40, 208), (48, 256, 128), (300, 520, 1040)]
 
 
-@needs_hopper
+@needs_products
 @pytest.mark.parametrize("m, n, k", SHAPES)
 def test_mm_fp4(on_gpu, m, n, k):
     a, a_sf, a_global, a_value = quantized(normal(7, m, k))
@@ -129,7 +129,7 @@ def test_mm_fp4(on_gpu, m, n, k):
         within_bound(on_gpu.get(wrong), a_value, b_value, float(alpha))
 
 
-@needs_hopper
+@needs_products
 @pytest.mark.parametrize("n, k", [(72, 192), (9, 80)])  # the second is not aligned in each group
 def test_grouped_mm_fp4(on_gpu, n, k):
     ends = [0, 5, 5, 69, 71]
@@ -153,7 +153,7 @@ def test_grouped_mm_fp4(on_gpu, n, k):
             assert not y[ends[-1]:].any()
 
 
-@needs_hopper
+@needs_products
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_products_of_full_precision_with_packed_parts(on_gpu, dtype):
     x = rounded(normal(12, 21, 96), dtype)
@@ -176,7 +176,7 @@ def test_products_of_full_precision_with_packed_parts(on_gpu, dtype):
     assert not z[20:].any()
 
 
-@needs_hopper
+@needs_products
 def test_results_and_workspaces_that_are_given(on_gpu):
     if isinstance(on_gpu, Jax):
         pytest.skip("JAX arrays cannot be written")
@@ -199,7 +199,7 @@ def test_results_and_workspaces_that_are_given(on_gpu):
         nvfp4.mm_fp4(left[0], right.T, left[1], right_sf.T, 0.5, out=out, workspace=space[:0])
 
 
-@needs_hopper
+@needs_products
 def test_sides_on_two_devices_are_refused(on_gpu):
     q = nvfp4.quantize(normal(18, 16, 64))
     packed = nvfp4.pack_weights(nvfp4.quantize(on_gpu.put(normal(18, 16, 64))))
@@ -240,7 +240,7 @@ def layer(o, x, residual, **stream):
             nvfp4.gemm(residual, o.packed, alpha=o.scale, **stream))
 
 
-@needs_hopper
+@needs_products
 @pytest.mark.parametrize("given", [False, True], ids=["current", "given"])
 def test_work_runs_on_the_streams_of_torch(torch, given):
     o = operands(torch)
@@ -259,7 +259,7 @@ def test_work_runs_on_the_streams_of_torch(torch, given):
         assert torch.equal(got, want)
 
 
-@needs_hopper
+@needs_products
 def test_calls_return_before_the_gpu_has_begun(torch):
     o = operands(torch)
     layer(o, o.x, o.residual)  # what is done once
@@ -272,7 +272,7 @@ def test_calls_return_before_the_gpu_has_begun(torch):
     torch.cuda.synchronize()
 
 
-@needs_hopper
+@needs_products
 def test_graphs_of_torch_capture_everything(torch):
     o = operands(torch)
     expected = layer(o, o.x, o.residual.clone())
@@ -289,7 +289,7 @@ def test_graphs_of_torch_capture_everything(torch):
             assert torch.equal(got, want)
 
 
-@needs_hopper
+@needs_products
 def test_work_runs_on_the_streams_of_cupy():
     cupy = CuPy().module
     x = cupy.asarray(normal(40, 64, 128)).astype(np.float16)
@@ -333,7 +333,7 @@ def operator_cases(torch):
     yield "grouped_gemm", (o.x, experts, 40, o.bounds[1:].clone())
 
 
-@needs_hopper
+@needs_products
 def test_operators_have_fake_kernels_on_the_gpu(torch):
     import nvfp4.torch  # noqa: F401: registers them
     cases = list(operator_cases(torch))
@@ -343,7 +343,7 @@ def test_operators_have_fake_kernels_on_the_gpu(torch):
                               test_utils=("test_schema", "test_faketensor"))
 
 
-@needs_hopper
+@needs_products
 def test_torch_compile_and_graphs_of_operators(torch):
     import nvfp4.torch  # noqa: F401: registers them
     o = operands(torch)

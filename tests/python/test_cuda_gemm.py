@@ -7,7 +7,7 @@ import pytest
 import nvfp4
 import reference
 from gemm_forms import FORMS, K, N, ROWS, arguments, left, moved, name_of, weights
-from gpu_arrays import needs_hopper, on_gpu, on_some_gpu, rounded, within_bound
+from gpu_arrays import needs_products, on_gpu, on_some_gpu, rounded, within_bound
 from reference import normal
 
 pytestmark = on_some_gpu
@@ -32,7 +32,7 @@ def there(on_gpu, form):
     return {name: on_gpu.put(np.asarray(v, np.int32)) for name, v in given.items()}, which
 
 
-@needs_hopper
+@needs_products
 @pytest.mark.parametrize("scheme", ["w4a16", "w4a4"])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_a_product(on_gpu, form, scheme):
@@ -52,7 +52,7 @@ def test_every_form_of_a_product(on_gpu, form, scheme):
     near(on_gpu.get(forced), y)
 
 
-@needs_hopper
+@needs_products
 def test_rows_whose_id_names_no_matrix_are_zero(on_gpu):
     packed, w = weights("routed", put=on_gpu.put)
     ids = np.array([[0, 9], [-1, 2]], np.int32)
@@ -63,7 +63,7 @@ def test_rows_whose_id_names_no_matrix_are_zero(on_gpu):
     near(y[[0, 3]], np.stack([w[0] @ x[0], w[2] @ x[1]]))
 
 
-@needs_hopper
+@needs_products
 @pytest.mark.parametrize("interleave", [0, 8])
 @pytest.mark.parametrize("form", [f for f in FORMS if not f.startswith("every_group")])
 def test_swiglu_and_its_quantization(on_gpu, form, interleave):
@@ -90,7 +90,7 @@ def test_swiglu_and_its_quantization(on_gpu, form, interleave):
         nvfp4.gemm(x, packed, epilogue="swiglu_quantize", **options)
 
 
-@needs_hopper
+@needs_products
 def test_autotune_measures_once(on_gpu, tmp_path, monkeypatch):
     file = tmp_path / "cache" / "gemm.json"
     monkeypatch.setenv("NVFP4_TUNE_CACHE", str(file))
