@@ -93,8 +93,9 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
                 const bench::GemmBenchArguments& arguments) {
   const Matrix x = to_device(bench::gaussian(DType::bf16, m, w.k, 7).view(), kGpu);
   Matrix out(DType::bf16, m, w.n, kGpu);
-  // Flags and sums of stream-K.
-  static Matrix workspace(DType::f32, 1, std::int64_t{6} << 18, kGpu);
+  // Flags, zero at first, and sums of stream-K; kernels that are named may need more.
+  const std::int64_t megabytes = arguments.kernels == bench::Kernels::chosen ? 6 : 40;
+  static Matrix workspace(DType::f32, 1, megabytes << 18, kGpu);
   const std::span<std::byte> space(workspace.data<std::byte>(),
                                    static_cast<std::size_t>(workspace.cols() * 4));
   const auto some = [&](std::int64_t copies) { return m >= kManyRows ? 2 : copies; };
@@ -134,7 +135,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
   };
   if (!arguments.architecture.empty()) {
     if (arguments.kernels == bench::Kernels::chosen) return t;
-    for (const std::string& kernel : bench::kernel_names(arguments.architecture))
+    for (const std::string& kernel : bench::kernel_names(arguments.architecture, m))
       if (exists(kernel)) t.kernels.emplace_back(kernel, ours(kernel));
     return t;
   }

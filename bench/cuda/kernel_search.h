@@ -30,13 +30,14 @@ inline std::vector<KernelConfig> sensible_kernels(std::int64_t k, std::int64_t m
   return kernels;
 }
 
-/// All of an architecture's.
-inline std::vector<std::string> kernel_names(std::string_view architecture) {
+/// Those of an architecture that may be fast with m rows of x.
+inline std::vector<std::string> kernel_names(std::string_view architecture, std::int64_t m) {
   std::vector<std::string> names;
   for (const cuda::Architecture* a : cuda::architectures())
     if (a->name == architecture)
       for (const KernelConfig& c : cuda::kernel_configs(a->kernels))
-        names.push_back(cuda::kernel_name(c, *a));
+        if (c.m > 1 && (c.m <= 8 || c.m < 4 * m) && c.m * 32 >= m)
+          names.push_back(cuda::kernel_name(c, *a));
   return names;
 }
 

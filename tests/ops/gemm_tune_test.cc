@@ -154,7 +154,7 @@ TEST(GemmTune, TwoPartsAreAPlanLikeAnyOther) {
   wrong[1].rows += 1;
   EXPECT_THROW(plan_of_parts(chosen.problem, kH200, wrong, sm90), ValueError);
   wrong = parts;
-  for (const char* name : {"sm90_wgmma_m64n128k257", "sm80_mma_m64n128k64"}) {
+  for (const char* name : {"sm90_wgmma_m64n128k257", "sm80_mma_m64n256k64"}) {
     wrong[0].kernel = name;
     EXPECT_THROW(plan_of_parts(chosen.problem, kH200, wrong, sm90), ValueError);
   }
@@ -169,21 +169,39 @@ TEST(GemmTune, AnArchitectureThatNamesNoCandidatesHasAllItsKernelsMeasured) {
   const Capability a100{.major = 8, .minor = 0, .multiprocessors = 108};
   // Also where another architecture supports the GPU, and comes first.
   for (const Capability& gpu : {a100, kH200}) {
-    const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n128k64")};
-    ASSERT_EQ(sm80[0]->candidates, nullptr);
+    Architecture unordered = architecture_of("sm80_mma_m64n256k64");
+    unordered.candidates = nullptr;
+    const Architecture* const sm80[] = {&unordered};
     const KernelPlan chosen = plan_gemm(kFew, gpu, false, sm80);
     std::set<std::string> names;
     const std::vector<TunedPlan> plans = tune(chosen, gpu, 0, [&](const KernelPlan& plan) {
       const std::string name = parts_of(plan)[0].kernel;
       names.insert(name);
-      return name == "sm80_mma_m64n128k64" ? 9.0 : 10.0;
+      return name == "sm80_mma_m64n256k64" ? 9.0 : 10.0;
     });
-    EXPECT_EQ(parts_of(plans[0].plan)[0].kernel, "sm80_mma_m64n128k64");
+    EXPECT_EQ(parts_of(plans[0].plan)[0].kernel, "sm80_mma_m64n256k64");
     std::size_t possible = 0;
     for (const KernelConfig& kernel : kernel_configs(sm80[0]->kernels))
-      possible += sm80[0]->why_impossible(kFew, kernel).empty() ? 1 : 0;
+      possible += kernel.split_k == 1 && sm80[0]->why_impossible(kFew, kernel).empty() ? 1 : 0;
     EXPECT_EQ(names.size(), possible);
     EXPECT_GT(possible, 12u);
+  }
+}
+
+TEST(GemmTune, OfSm80TheLikelyFastestAreMeasuredAndThoseThatShareKWhereThereIsAWorkspace) {
+  const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n256k64")};
+  ASSERT_NE(sm80[0]->candidates, nullptr);
+  for (const std::int64_t workspace : {0, 6 << 20}) {
+    const KernelPlan chosen = plan_gemm(kFew, kH200, workspace > 0, sm80);
+    int measured = 0, shared = 0;
+    tune(chosen, kH200, workspace, [&](const KernelPlan& plan) {
+      ++measured;
+      EXPECT_LE(plan.workspace_bytes, workspace);
+      shared += plan.parts[0].kernel.split_k > 1 ? 1 : 0;
+      return 10.0;
+    });
+    EXPECT_GT(measured, 12);
+    EXPECT_EQ(shared > 0, workspace > 0);
   }
 }
 
@@ -257,7 +275,7 @@ TEST_F(GemmTuner, AnotherGpuDriverLibraryOrProductIsMeasuredForItself) {
   plan(again);
   EXPECT_EQ(prepared_, expected) << "all of them are in the file";
   // Kernels of another architecture, where that is asked for.
-  const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n128k64")};
+  const Architecture* const sm80[] = {&architecture_of("sm80_mma_m64n256k64")};
   const KernelPlan old = again.plan(
       few(), plan_gemm(kFew, kH200, false, sm80), file_,
       [&](const GemmDescription&) { return [](const KernelPlan&) { return 1.0; }; }, how_);

@@ -32,11 +32,11 @@ pytestmark = pytest.mark.skipif(not OBJECTS or not TOOL,
 
 
 def shapes():
-    """(m, n) and (parts of m, of n, of K) of every kernel, from its list."""
+    """(m, n), (parts of m, of n, of K), stages and blocks of every kernel, from its list."""
     text = SOURCE.read_text()
-    tiles = re.findall(r"\{MainloopKind::\w+, (\d+), (\d+), 1\}", text)
+    tiles = re.findall(r"\{MainloopKind::\w+, (\d+), (\d+), [^}]+\}", text)
     warps = re.search(r"kWarps\[\] = \{(.*?)\n\};", text, re.S)[1]
-    warps = re.findall(r"\{(\d+), (\d+), (\d+), \d+, \d+\}", warps)
+    warps = re.findall(r"\{(\d+), (\d+), (\d+), (\d+), (\d+)\}", warps)
     assert len(tiles) == len(warps) > 10
     return [tuple(map(int, t)) + tuple(map(int, w)) for t, w in zip(tiles, warps, strict=True)]
 
@@ -66,12 +66,13 @@ def test_every_kernel_has_the_products_of_its_tile(path):
     architectures = {a for a, _ in found}
     assert architectures
     for architecture in architectures:
-        for index, (m, n, parts_m, parts_n, _) in enumerate(listed):
+        for index, (m, n, parts_m, parts_n, parts, _, blocks) in enumerate(listed):
             if swiglu and n < 32:
                 continue
             count = found[architecture, index]
-            sets = 2 if (m, n) == (2, 32) else 1
-            products = 4 * (n // 16 // parts_n) * (max(8, m) // 8 // parts_m) * sets
+            # Those that bring W themselves (is_direct) take turns with two sets of registers.
+            direct = parts == 1 and n // 16 // parts_n == 2 and m // parts_m >= 64 and blocks == 1
+            products = 4 * (n // 16 // parts_n) * (max(8, m) // 8 // parts_m) * (2 if direct else 1)
             assert count["HMMA"] == products, (architecture, m, n)
             assert count["LDGSTS"] > 0 and count["LDSM"] > 0, (architecture, m, n)
 

@@ -78,7 +78,7 @@ struct GemmArguments {
   // Blocks [0, stream_k_blocks) take slices of K of all others, see stream_k.cuh.
   int stream_k_blocks = 0;
   int stream_k_steps = 0;                   ///< stages of a slice
-  std::uint32_t* stream_k_flags = nullptr;  ///< zeros, one for each slice
+  std::uint32_t* stream_k_flags = nullptr;  ///< zeros, one for each slice; or see sm80/split_k.cuh
   float* stream_k_sums = nullptr;
 };
 

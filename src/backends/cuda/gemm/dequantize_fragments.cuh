@@ -57,24 +57,37 @@ struct LaneChunk {
   uint2 scales;
 };
 
+/// The fourth pairs of two words: the mask ? u : v rotated. Rotations that lose nothing of what the
+/// mask keeps are shifts.
+__device__ __forceinline__ std::uint32_t shared_pairs(std::uint32_t u, std::uint32_t v) {
+  return ptx::lop3<0xE4>(u, v << kSharedRotation, kSharedMask);
+}
+/// Codes of a pair of a word, of two of which `shared` is made.
+__device__ __forceinline__ std::uint32_t pair_of_word(std::uint32_t word, std::uint32_t shared,
+                                                      int of, int pair) {
+  if (pair == 3)
+    return (of == 0 ? shared << fourth_rotation(0) : rotate_left(shared, fourth_rotation(1))) &
+           kPairMask;
+  return (pair == 1 ? word << pair_rotation(1) : rotate_left(word, pair_rotation(pair))) &
+         kPairMask;
+}
+
 /// Two words: 16 rows x 32 columns of a warp.
 template <DType kType>
 __device__ __forceinline__ void decode_words(std::uint32_t u, std::uint32_t v, std::uint32_t scales,
                                              Shift16 shift, std::uint32_t (&a)[4],
                                              std::uint32_t (&b)[4]) {
-  // Rotations that lose nothing of what the mask keeps are shifts.
-  // The mask ? u : v rotated.
-  const std::uint32_t shared = ptx::lop3<0xE4>(u, v << kSharedRotation, kSharedMask);
+  const std::uint32_t shared = shared_pairs(u, v);
   const std::uint32_t su = scale_pair<kType>(scales, 0, shift);
   const std::uint32_t sv = scale_pair<kType>(scales, 1, shift);
-  a[0] = scaled<kType, false>(u & kPairMask, su);
-  a[1] = scaled<kType, true>(u << pair_rotation(1) & kPairMask, su);
-  a[2] = scaled<kType, false>(rotate_left(u, pair_rotation(2)) & kPairMask, su);
-  a[3] = scaled<kType, true>(shared << fourth_rotation(0) & kPairMask, su);
-  b[0] = scaled<kType, false>(v & kPairMask, sv);
-  b[1] = scaled<kType, true>(v << pair_rotation(1) & kPairMask, sv);
-  b[2] = scaled<kType, false>(rotate_left(v, pair_rotation(2)) & kPairMask, sv);
-  b[3] = scaled<kType, true>(rotate_left(shared, fourth_rotation(1)) & kPairMask, sv);
+  a[0] = scaled<kType, false>(pair_of_word(u, shared, 0, 0), su);
+  a[1] = scaled<kType, true>(pair_of_word(u, shared, 0, 1), su);
+  a[2] = scaled<kType, false>(pair_of_word(u, shared, 0, 2), su);
+  a[3] = scaled<kType, true>(pair_of_word(u, shared, 0, 3), su);
+  b[0] = scaled<kType, false>(pair_of_word(v, shared, 1, 0), sv);
+  b[1] = scaled<kType, true>(pair_of_word(v, shared, 1, 1), sv);
+  b[2] = scaled<kType, false>(pair_of_word(v, shared, 1, 2), sv);
+  b[3] = scaled<kType, true>(pair_of_word(v, shared, 1, 3), sv);
 }
 
 using Fragments = std::uint32_t[4][4];  ///< A operands of four steps of 16 columns

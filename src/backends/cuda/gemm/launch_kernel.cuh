@@ -40,7 +40,11 @@ void launch_kernel(const GemmArguments& p, int blocks, int shared_bytes, cudaStr
     a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     a.val.programmaticStreamSerializationAllowed = 1;
   }
-  if (p.split_k > 1) {
+  constexpr bool kByCluster = [] {
+    if constexpr (requires { Config::kSplitsByCluster; }) return Config::kSplitsByCluster;
+    return true;
+  }();
+  if (kByCluster && p.split_k > 1) {
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeClusterDimension;
     a.val.clusterDim.x = static_cast<unsigned>(p.split_k);

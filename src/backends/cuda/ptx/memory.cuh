@@ -34,6 +34,23 @@ __device__ __forceinline__ uint2 ld_shared(std::uint32_t address) {
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
   return v;
 }
+/// Of memory that no kernel writes meanwhile.
+template <class T>
+__device__ __forceinline__ T ld_global_nc(const void* from);
+template <>
+__device__ __forceinline__ uint4 ld_global_nc(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
+  return v;
+}
+template <>
+__device__ __forceinline__ uint2 ld_global_nc(const void* from) {
+  uint2 v;
+  asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
+  return v;
+}
 /// Where shared memory of a rank is for the others.
 __device__ __forceinline__ std::uint32_t mapa_shared_cluster(std::uint32_t address, int rank) {
   std::uint32_t remote;

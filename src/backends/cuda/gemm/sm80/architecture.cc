@@ -16,12 +16,13 @@ std::array<PlanPart, 2> choose(const KernelProblem& problem) {
 
 int stage_k(const KernelConfig& kernel) { return sm80::warps_of(kernel).k * kTileCols; }
 
-std::int64_t no_workspace(const KernelProblem&, const KernelConfig&) { return 0; }
-
 std::string summation(const KernelProblem&, const KernelConfig& kernel) {
   const int parts = sm80::warps_of(kernel).k;
-  return parts == 1 ? "K in order"
-                    : fmt::format("K in {} interleaved parts, added in order", parts);
+  const std::string of_block =
+      parts == 1 ? "K in order" : fmt::format("K in {} interleaved parts, added in order", parts);
+  if (kernel.split_k == 1) return of_block;
+  return fmt::format("{} of each of {} blocks, whose sums are added in order", of_block,
+                     kernel.split_k);
 }
 
 }  // namespace
@@ -35,13 +36,14 @@ const Architecture kSm80{
     .why_impossible = sm80::why_impossible,
     .stage_k = stage_k,
     .grid = sm80::block_count,
-    .workspace_bytes = no_workspace,
+    .workspace_bytes = sm80::workspace_bytes,
     .summation = summation,
 #ifdef NVFP4_WITH_CUDA
     .launch = sm80::launch,
 #else
     .launch = nullptr,
 #endif
+    .candidates = sm80::candidates,
 };
 
 }  // namespace nvfp4::cuda

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "backends/cuda/gemm/problem.h"
 #include "backends/cuda/gemm/sm80/kernels.h"
@@ -12,12 +13,19 @@ namespace nvfp4::cuda::sm80 {
 /// Why a kernel cannot do the problem, or nothing.
 std::string why_impossible(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// A block for each tile that there may be; if grouped, some of them may find none.
+/// A block for each tile that there may be and each of those that share its K; if grouped, some of
+/// them may find none.
 std::int64_t block_count(const KernelProblem& problem, const KernelConfig& kernel);
+
+/// Counters and sums of blocks that share K.
+std::int64_t workspace_bytes(const KernelProblem& problem, const KernelConfig& kernel);
 
 /// What choose_kernel() makes as small as it can: microseconds on one H200. Other GPUs differ in
 /// all kernels alike, or nearly so.
 double estimated_time(const KernelProblem& problem, const KernelConfig& kernel);
+
+/// Those that can do it, within the workspace that there is, the likely fastest first.
+std::vector<KernelConfig> candidates(const KernelProblem& problem);
 
 /// A kernel that exists; one whose sums do not depend on the number of rows if batch_invariant.
 /// SwiGLU takes one with the sums of the one that the product alone takes.

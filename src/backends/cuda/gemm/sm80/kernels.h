@@ -22,32 +22,35 @@ struct Warps {
 
 /// Every kernel, once: by m, then n. Blocks have at least 256 threads, which the tile scheduler
 /// needs, and at most 99 KB of shared memory, which sm_86, sm_89 and sm_120 have.
+inline constexpr int kSplits = 1 | 2 | 4 | 8;
 inline constexpr KernelEntry kKernels[] = {
-    {MainloopKind::routed, 1, 32, 1}, {MainloopKind::routed, 1, 64, 1},
-    {MainloopKind::mma, 2, 16, 1},    {MainloopKind::mma, 2, 32, 1},
-    {MainloopKind::mma, 2, 64, 1},    {MainloopKind::mma, 8, 32, 1},
-    {MainloopKind::mma, 8, 64, 1},    {MainloopKind::mma, 16, 32, 1},
-    {MainloopKind::mma, 16, 64, 1},   {MainloopKind::mma, 32, 32, 1},
-    {MainloopKind::mma, 32, 64, 1},   {MainloopKind::mma, 32, 128, 1},
-    {MainloopKind::mma, 64, 64, 1},   {MainloopKind::mma, 64, 128, 1},
-    {MainloopKind::mma, 128, 64, 1},  {MainloopKind::mma, 128, 128, 1},
-    {MainloopKind::mma, 256, 128, 1},
+    {MainloopKind::routed, 1, 32, 1},        {MainloopKind::routed, 1, 64, 1},
+    {MainloopKind::mma, 2, 16, 1},           {MainloopKind::mma, 2, 32, 1},
+    {MainloopKind::mma, 2, 64, 1 | 2 | 4},   {MainloopKind::mma, 8, 16, 1},
+    {MainloopKind::mma, 8, 32, 1 | 2},       {MainloopKind::mma, 8, 64, 1 | 2 | 4},
+    {MainloopKind::mma, 8, 128, kSplits},    {MainloopKind::mma, 16, 32, 1 | 2},
+    {MainloopKind::mma, 16, 64, 1 | 2 | 4},  {MainloopKind::mma, 16, 128, kSplits},
+    {MainloopKind::mma, 32, 64, 1 | 2 | 4},  {MainloopKind::mma, 32, 128, kSplits},
+    {MainloopKind::mma, 32, 256, kSplits},   {MainloopKind::mma, 64, 64, 1 | 2 | 4},
+    {MainloopKind::mma, 64, 128, kSplits},   {MainloopKind::mma, 64, 256, kSplits},
+    {MainloopKind::mma, 128, 64, 1 | 2 | 4}, {MainloopKind::mma, 128, 128, 1 | 2 | 4},
+    {MainloopKind::mma, 128, 256, kSplits},  {MainloopKind::mma, 256, 128, 1 | 2 | 4},
 };
 inline constexpr Warps kWarps[] = {
-    {1, 2, 8, 7, 2},  {1, 4, 4, 7, 2},                   // m = 1
-    {1, 1, 16, 6, 2}, {1, 2, 8, 7, 2}, {1, 4, 4, 7, 2},  // m = 2
-    {1, 2, 8, 5, 2},  {1, 4, 4, 6, 2},                   // m = 8
-    {1, 2, 8, 3, 2},  {1, 4, 4, 5, 2},                   // m = 16
-    {1, 2, 4, 4, 2},  {1, 4, 2, 5, 2}, {1, 8, 1, 5, 2},  // m = 32
-    {1, 4, 2, 4, 2},  {2, 4, 1, 5, 2},                   // m = 64
-    {2, 4, 1, 4, 2},  {2, 4, 1, 3, 2},                   // m = 128
-    {2, 4, 1, 2, 1},                                     // m = 256
+    {1, 1, 16, 4, 1}, {1, 1, 8, 4, 2},                                     // m = 1
+    {1, 1, 16, 7, 2}, {1, 1, 16, 4, 1}, {1, 1, 8, 4, 2},                   // m = 2
+    {1, 1, 16, 3, 1}, {1, 1, 8, 5, 2},  {1, 2, 4, 7, 2}, {1, 2, 4, 4, 2},  // m = 8
+    {1, 1, 8, 3, 2},  {1, 2, 4, 5, 2},  {1, 4, 2, 6, 2},                   // m = 16
+    {1, 4, 2, 7, 2},  {1, 8, 1, 10, 2}, {1, 8, 1, 6, 2},                   // m = 32
+    {1, 4, 2, 4, 2},  {1, 4, 2, 3, 2},  {1, 8, 1, 8, 1},                   // m = 64
+    {2, 4, 1, 4, 2},  {2, 4, 1, 3, 2},  {1, 8, 1, 5, 1},                   // m = 128
+    {2, 4, 1, 2, 1},                                                       // m = 256
 };
 static_assert(std::size(kWarps) == std::size(kKernels));
 
 constexpr int index_of(const KernelConfig& t) {
   for (std::size_t i = 0; i < std::size(kKernels); ++i)
-    if (kKernels[i].m == t.m && kKernels[i].n == t.n && t.split_k == 1) return static_cast<int>(i);
+    if (kKernels[i].m == t.m && kKernels[i].n == t.n) return static_cast<int>(i);
   return -1;
 }
 constexpr bool is_routed(const KernelConfig& t) {
@@ -61,9 +64,15 @@ constexpr int threads(const KernelConfig& t) {
   const Warps w = warps_of(t);
   return 32 * w.m * w.n * w.k;
 }
+/// Where a warp has two strips and 64 rows of x or more, it brings W itself, from global memory to
+/// its registers, and decodes what comes next beside the products: nothing waits for it.
+constexpr bool is_direct(const KernelConfig& t) {
+  const Warps w = warps_of(t);
+  return w.k == 1 && t.n / 16 / w.n == 2 && t.m / w.m >= 64 && w.blocks == 1;
+}
 constexpr int x_stage_bytes(const KernelConfig& t) { return warps_of(t).k * t.m * kTileCols * 2; }
 constexpr int w_stage_bytes(const KernelConfig& t) {
-  return warps_of(t).k * (t.n / 16) * kStripBytes;
+  return is_direct(t) ? 0 : warps_of(t).k * (t.n / 16) * kStripBytes;
 }
 constexpr int ring_bytes(const KernelConfig& t) {
   return warps_of(t).stages * (x_stage_bytes(t) + w_stage_bytes(t));
@@ -71,8 +80,13 @@ constexpr int ring_bytes(const KernelConfig& t) {
 /// Floats between the rows of x of the sums that go through shared memory: no two lanes of a warp
 /// in one bank.
 constexpr int sum_stride(const KernelConfig& t) { return t.n + 4; }
-/// Rows of x whose sums are there at a time: those of the warps that share them.
-constexpr int slab_rows(const KernelConfig& t) { return t.m / warps_of(t).m; }
+/// Rows of x whose sums are there at a time: those of the warps that share them, or as many as
+/// there is room for.
+constexpr int slab_rows(const KernelConfig& t) {
+  int rows = t.m / warps_of(t).m;
+  while (warps_of(t).k * rows * sum_stride(t) * 4 > 90 * 1024) rows /= 2;
+  return rows;
+}
 constexpr int slab_bytes(const KernelConfig& t) {
   return warps_of(t).k * slab_rows(t) * sum_stride(t) * 4;
 }
@@ -80,15 +94,18 @@ constexpr int state_offset(const KernelConfig& t) {
   return static_cast<int>(round_up(std::max(ring_bytes(t), slab_bytes(t)), 16));
 }
 
-/// Sums for chunks in turn. With 16 rows of W the other set is another part's, added in the same
-/// order: SwiGLU, which has no such tile, gives the same bits.
-constexpr int sum_sets(const KernelConfig& t) { return t.m == 2 && t.n == 32 ? 2 : 1; }
-
 /// Whether the factors of the epilogue are brought into shared memory from the start: tiles of few
 /// rows end sooner than that takes.
 constexpr bool brings_factors(const KernelConfig& t) { return t.n + t.m < threads(t); }
 
 /// Kernels that add up a row of out in the same order, whatever the number of rows of x.
-constexpr bool is_batch_invariant(const KernelConfig& t) { return warps_of(t).k == 1; }
+constexpr bool is_batch_invariant(const KernelConfig& t) {
+  return warps_of(t).k == 1 && t.split_k == 1;
+}
+
+/// Blocks that share K leave their sums in a workspace; who comes last adds them up. It starts with
+/// a counter for each tile, which every product leaves at zero.
+inline constexpr int kMostSplitTiles = 1024;
+inline constexpr std::int64_t kCounterBytes = kMostSplitTiles * 4;
 
 }  // namespace nvfp4::cuda::sm80

@@ -16,7 +16,7 @@ Launcher* launcher(DType type, bool swiglu) {
 
 }  // namespace
 
-void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte>) {
+void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte> workspace) {
   GemmArguments p = arguments_of(job);
   KernelProblem problem = plan.problem;
   // A plan is also for fewer rows than it was made for.
@@ -30,6 +30,11 @@ void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::b
       "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", problem.groups,
       problem.m, problem.n, blocks);
   if (blocks == 0) return;
+  p.split_k = kernel.split_k;
+  if (p.split_k > 1) {
+    p.stream_k_flags = reinterpret_cast<std::uint32_t*>(workspace.data());
+    p.stream_k_sums = reinterpret_cast<float*>(workspace.data() + kCounterBytes);
+  }
   launcher(job.x.dtype, problem.swiglu)(kernel, p, static_cast<int>(blocks), stream_of(job.stream));
 }
 

@@ -9,6 +9,7 @@ namespace nvfp4::cuda::sm80 {
 /// What a block keeps in shared memory beside its stages.
 template <int kTileN, int kTileM>
 struct MmaState {
+  bool is_last;  ///< of the blocks that share K
   TileSchedulerState scheduler;
   float w_global[kTileN], bias[kTileN], x_global[kTileM], alpha;
 };
@@ -21,15 +22,20 @@ struct MmaConfig {
   static constexpr KernelConfig kTile{kKernels[kIndex].m, kKernels[kIndex].n, 1};
   static constexpr Warps kWarps = warps_of(kTile);
   static constexpr bool kRouted = is_routed(kTile);
+  static constexpr int kMostSplit = kKernels[kIndex].split_k;  ///< more than 1: there are others
   static constexpr int kTileM = kTile.m, kTileN = kTile.n, kParts = kWarps.k;
+  static constexpr bool kDirect = is_direct(kTile);
   static constexpr int kThreads = threads(kTile), kStages = kWarps.stages, kBlocks = kWarps.blocks;
+  /// Those that share a part of K, and its stages.
+  static constexpr int kPartThreads = kThreads / kParts;
   static constexpr int kStrips = kTileN / 16, kWarpStrips = kStrips / kWarps.n;
   /// Rows of x, eight at a time, that a warp multiplies; up to eight the columns of mma.sync that
   /// are too many have rows that are there again.
   static constexpr int kOctets = (kTileM < 8 ? 8 : kTileM) / 8 / kWarps.m;
-  static constexpr int kSets = sum_sets(kTile);
   static constexpr int kXBytes = x_stage_bytes(kTile), kWBytes = w_stage_bytes(kTile);
   static constexpr int kStageBytes = kXBytes + kWBytes, kRingBytes = ring_bytes(kTile);
+  static constexpr int kXPartBytes = kXBytes / kParts, kWPartBytes = kWBytes / kParts;
+  static constexpr bool kSplitsByCluster = false;  ///< blocks that share K need not run together
   static constexpr int kSlabRows = slab_rows(kTile), kSumStride = sum_stride(kTile);
   static constexpr bool kBringsFactors = brings_factors(kTile);
   using State = MmaState<kTileN, kTileM>;
@@ -40,7 +46,6 @@ struct MmaConfig {
   static constexpr int kShapes = 1;
   static_assert(kThreads >= 256 && kSharedBytes <= 99 * 1024);
   static_assert(kWarpStrips * kWarps.n == kStrips && kOctets >= 1);
-  static_assert(kSets == 1 || kWarpStrips * kOctets == 1);  // what the kernel adds up
 };
 
 }  // namespace nvfp4::cuda::sm80

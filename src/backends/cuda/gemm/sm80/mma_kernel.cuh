@@ -6,9 +6,9 @@
 #include "backends/cuda/gemm/sm80/pipeline.cuh"
 #include "backends/cuda/ptx/griddepcontrol.cuh"
 
-/// outᵀ = W · xᵀ, a tile for each block: stages by cp.async, mma.sync, an epilogue through shared
-/// memory. Instructions that every GPU from sm_80 on has; where there is dependent launch, weights
-/// are brought while the kernel before still runs.
+/// outᵀ = W · xᵀ, a tile for each block, or a part of its K: stages by cp.async, mma.sync, an
+/// epilogue through shared memory. Instructions that every GPU from sm_80 on has; where there is
+/// dependent launch, weights are brought while the kernel before still runs.
 namespace nvfp4::cuda::sm80 {
 
 /// Which row of out a block of a routed product has, and of x. False: its id names no group.
@@ -26,11 +26,113 @@ __device__ __forceinline__ bool place_routed(const GemmArguments& p, WorkTile& w
   return work.group >= 0;
 }
 
+/// The factors of the epilogue are brought beside the last of the first stages of x.
+template <class Config>
+__device__ __forceinline__ void load_first_x(const GemmArguments& p, const WorkTile& work,
+                                             int x_row, typename Config::State& state,
+                                             XLoader<Config>& x, std::uint32_t ring, int left,
+                                             int step) {
+#pragma unroll
+  for (int i = 0; i < Config::kStages - 1; ++i) {
+    if (left - i * step > 0) x.load(ring + i * Config::kStageBytes);
+    if (i < Config::kStages - 2) ptx::cp_async_commit_group();
+  }
+  if constexpr (Config::kBringsFactors) {
+    WorkTile of_x = work;
+    of_x.m = x_row;
+    of_x.m_end = x_row + work.m_end - work.m;
+    prefetch_epilogue_factors<Config>(p, of_x, state);
+  }
+  ptx::cp_async_commit_group();
+}
+
+/// Goes round the ring.
+template <class Config>
+__device__ __forceinline__ std::uint32_t next_stage(std::uint32_t stage, std::uint32_t ring) {
+  stage += Config::kStageBytes;
+  return stage == ring + Config::kRingBytes ? ring : stage;
+}
+
+/// What the kernel before may have written is there from `settle` on.
+template <class Config, class Settle>
+__device__ __forceinline__ void mainloop(const GemmArguments& p, const WorkTile& work, int x_row,
+                                         typename Config::State& state, std::uint32_t ring,
+                                         const WarpPlace<Config>& at, Sums<Config>& d,
+                                         const Settle& settle) {
+  constexpr int kStages = Config::kStages;
+  const KSlice<Config> slice(p, at.part);
+  int left = p.chunks - slice.first;  // from the next stage's on
+  WeightsLoader<Config> weights(p, work, slice, at.part);
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i)
+    weights.load(ring + i * Config::kStageBytes, left - i * slice.step);
+  settle();
+  XLoader<Config> x(p, work, x_row, slice, at.part);
+  load_first_x<Config>(p, work, x_row, state, x, ring, left, slice.step);
+  const LaneAddresses<Config> addresses(at);
+  const Shift16 shift{p.sixteen};
+  std::uint32_t read = ring, write = ring + (kStages - 1) * Config::kStageBytes;
+#pragma unroll 1
+  for (; left > 0; left -= slice.step) {
+    ptx::cp_async_wait_group<kStages - 2>();
+    part_barrier<Config>(at.part);
+    const int ahead = left - (kStages - 1) * slice.step;
+    if (ahead > 0) {
+      weights.load(write, ahead);
+      x.load(write);
+    }
+    ptx::cp_async_commit_group();
+    multiply_chunk<Config>(d, addresses, read, shift);
+    read = next_stage<Config>(read, ring);
+    write = next_stage<Config>(write, ring);
+  }
+}
+
+/// With W in registers: see is_direct().
+template <class Config, class Settle>
+__device__ __forceinline__ void mainloop_direct(const GemmArguments& p, const WorkTile& work,
+                                                int x_row, typename Config::State& state,
+                                                std::uint32_t ring, const WarpPlace<Config>& at,
+                                                Sums<Config>& d, const Settle& settle) {
+  constexpr int kStages = Config::kStages;
+  constexpr DType kType = Config::kType;
+  const KSlice<Config> slice(p, 0);
+  const Shift16 shift{p.sixteen};
+  int left = p.chunks - slice.first;
+  DirectLoader<Config> weights(p, work, slice, at.n, at.lane);
+  LaneChunk chunks[2][2] = {};
+  weights.load(chunks[0], left);
+  weights.load(chunks[1], left - slice.step);
+  settle();
+  XLoader<Config> x(p, work, x_row, slice, 0);
+  load_first_x<Config>(p, work, x_row, state, x, ring, left, slice.step);
+  const std::uint32_t x_of_lane = LaneAddresses<Config>(at).x;
+  std::uint32_t read = ring, write = ring + (kStages - 1) * Config::kStageBytes;
+  HalfFragments a[2];
+  Decoder<kType>(chunks[0], 0, shift, a[0]).all();
+  const auto run_stage = [&](LaneChunk(&now)[2], LaneChunk(&next)[2]) {
+    ptx::cp_async_wait_group<kStages - 2>();
+    __syncthreads();
+    if (left > (kStages - 1) * slice.step) x.load(write);
+    ptx::cp_async_commit_group();
+    multiply_half<Config>(d, a[0], read + x_of_lane, Decoder<kType>(now, 1, shift, a[1]));
+    weights.load(now, left - 2 * slice.step);
+    multiply_half<Config>(d, a[1], (read + x_of_lane) ^ 64u, Decoder<kType>(next, 0, shift, a[0]));
+    read = next_stage<Config>(read, ring);
+    write = next_stage<Config>(write, ring);
+    left -= slice.step;
+  };
+#pragma unroll 1
+  while (left > 0) {
+    run_stage(chunks[0], chunks[1]);
+    if (left > 0) run_stage(chunks[1], chunks[0]);
+  }
+}
+
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
     mma_gemm_kernel(const __grid_constant__ GemmArguments p) {
   extern __shared__ __align__(128) std::uint8_t memory[];
-  constexpr int kStages = Config::kStages, kParts = Config::kParts;
   auto& state = *reinterpret_cast<typename Config::State*>(memory + Config::kStateOffset);
   // The weights do not depend on the kernel before; all that it may have written does.
   const bool waits_first = (Config::kRouted || p.ends != nullptr) && !p.ends_settled;
@@ -53,62 +155,19 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
   }
 
   const std::uint32_t ring = ptx::cvta_shared(memory);
-  WeightsLoader<Config> weights(p, work);
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i)
-    weights.load(ring + i * Config::kStageBytes, p.chunks - i * kParts);
-  if (!waits_first) ptx::griddepcontrol_wait();
-  ptx::griddepcontrol_launch_dependents();
-  XLoader<Config> x(p, work, x_row);
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) {
-    if (i * kParts < p.chunks) x.load(ring + i * Config::kStageBytes);
-    if (i < kStages - 2) ptx::cp_async_commit_group();
-  }
-  if constexpr (Config::kBringsFactors) {
-    WorkTile of_x = work;
-    of_x.m = x_row;
-    of_x.m_end = x_row + work.m_end - work.m;
-    prefetch_epilogue_factors<Config>(p, of_x, state);
-  }
-  ptx::cp_async_commit_group();
-
   const WarpPlace<Config> at;
-  const LaneAddresses<Config> addresses(at);
-  const Shift16 shift{p.sixteen};
-  Sums<Config> d[Config::kSets] = {};
-  std::uint32_t read = ring, write = ring + (kStages - 1) * Config::kStageBytes;
-  const auto next = [&](std::uint32_t stage) {
-    stage += Config::kStageBytes;
-    return stage == ring + Config::kRingBytes ? ring : stage;
+  const auto settle = [&] {
+    if (!waits_first) ptx::griddepcontrol_wait();
+    ptx::griddepcontrol_launch_dependents();
   };
-  int left = p.chunks;
-  const auto run_stage = [&](Sums<Config>& sums) {
-    ptx::cp_async_wait_group<kStages - 2>();
-    __syncthreads();  // the stage is there for all, and the one before it has been read
-    const int ahead = left - (kStages - 1) * kParts;
-    if (ahead > 0) {
-      weights.load(write, ahead);
-      x.load(write);
-    }
-    ptx::cp_async_commit_group();
-    if (kParts == 1 || at.part < left) multiply_chunk<Config>(sums, addresses, read, shift);
-    read = next(read);
-    write = next(write);
-    left -= kParts;
-  };
-#pragma unroll 1
-  while (left > 0) {
-    run_stage(d[0]);
-    if constexpr (Config::kSets == 2)
-      if (left > 0) run_stage(d[1]);
-  }
-  if constexpr (Config::kSets == 2)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) d[0][0][0][i] += d[1][0][0][i];
+  Sums<Config> d = {};
+  if constexpr (Config::kDirect)
+    mainloop_direct<Config>(p, work, x_row, state, ring, at, d, settle);
+  else
+    mainloop<Config>(p, work, x_row, state, ring, at, d, settle);
   ptx::cp_async_wait_group<0>();
   __syncthreads();
-  epilogue<Config>(p, work, x_row, state, d[0], reinterpret_cast<float*>(memory), at);
+  epilogue<Config>(p, work, x_row, state, d, reinterpret_cast<float*>(memory), at);
 }
 
 }  // namespace nvfp4::cuda::sm80

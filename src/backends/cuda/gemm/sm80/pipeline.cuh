@@ -2,113 +2,177 @@
 
 #include "backends/cuda/gemm/arguments.h"
 #include "backends/cuda/gemm/sm80/mma_config.cuh"
+#include "backends/cuda/ptx/barrier.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 
-/// Global memory -> the stages of shared memory, by cp.async of all threads of a block.
+/// Global memory -> the stages of shared memory, by cp.async.
 ///
-/// A stage has a chunk of 64 columns for each part of K: x, [part][row] of 128 bytes whose pieces
-/// of 16 bytes are swizzled by the row, then W, [part][strip of 16 rows] of codes and scales as
-/// fragments_64x64 has them.
+/// Each part of K has a ring of its own, which the warps of that part fill and read: none waits for
+/// another part before the sums meet. A stage has a chunk of 64 columns for each part: x,
+/// [part][row] of 128 bytes whose pieces of 16 bytes are swizzled by the row, then W, [part][64
+/// rows of W] of codes and scales as fragments_64x64 has them (or those of the strips that there
+/// are).
 namespace nvfp4::cuda::sm80 {
 
-/// Pieces of 16 bytes that a thread brings of what a block has.
-template <class Config, int kPieces>
-struct Share {
-  static constexpr int kEach = (kPieces + Config::kThreads - 1) / Config::kThreads;
-  static constexpr bool kEven = kPieces % Config::kThreads == 0;
-  __device__ __forceinline__ static int piece(int i) {
-    return static_cast<int>(threadIdx.x) + i * Config::kThreads;
-  }
-  __device__ __forceinline__ static bool has(int i) { return kEven || piece(i) < kPieces; }
+/// Which chunks of K a part of a block has: every `step`-th from `first` on.
+template <class Config>
+struct KSlice {
+  int first, step;
+
+  __device__ __forceinline__ KSlice(const GemmArguments& p, int part)
+      : first((static_cast<int>(blockIdx.x) & (p.split_k - 1)) * Config::kParts + part),
+        step(p.split_k * Config::kParts) {}
 };
 
-/// W of a tile.
+/// What the threads of a part bring has come, and all of them have read the stage before.
+template <class Config>
+__device__ __forceinline__ void part_barrier(int part) {
+  if constexpr (Config::kParts == 1)
+    __syncthreads();
+  else if constexpr (Config::kPartThreads == 32)
+    __syncwarp();
+  else
+    ptx::named_barrier_sync(1 + part, Config::kPartThreads);
+}
+
+/// Pieces of 16 bytes that a thread brings of what its part has.
+template <class Config, int kPieces>
+struct Share {
+  static constexpr int kEach = (kPieces + Config::kPartThreads - 1) / Config::kPartThreads;
+  static constexpr bool kEven = kPieces % Config::kPartThreads == 0;
+  __device__ __forceinline__ static int thread() {
+    return static_cast<int>(threadIdx.x) % Config::kPartThreads;
+  }
+  __device__ __forceinline__ static int piece(int i) { return thread() + i * Config::kPartThreads; }
+  __device__ __forceinline__ static bool has(int i) {
+    return i < kEach - 1 || kEven || piece(i) < kPieces;
+  }
+};
+
+/// W of a tile, for a part of K.
 template <class Config>
 class WeightsLoader {
-  static constexpr int kStripPieces = kStripBytes / 16, kCodePieces = kTileCodeBytes / 4 / 16;
-  using Mine = Share<Config, Config::kParts * Config::kStrips * kStripPieces>;
+  static constexpr int kStrips = Config::kStrips;
+  static constexpr bool kOneTile = kStrips <= 4;  ///< of 64 rows, or a part of one
+  static constexpr int kTileStrips = kOneTile ? kStrips : 4;
+  static constexpr int kTilePieces = kTileStrips * kStripBytes / 16;
+  static constexpr int kCodePieces = kTileStrips * (kTileCodeBytes / 4) / 16;
+  using Mine = Share<Config, kStrips / kTileStrips * kTilePieces>;
 
  public:
-  __device__ __forceinline__ WeightsLoader(const GemmArguments& p, const WorkTile& work)
-      : from_(p.weights + work.group * p.group_bytes +
-              static_cast<std::int64_t>(work.n_tile * Config::kStrips / 4) * p.chunks *
-                  kTileBytes) {
-    const int first = work.n_tile * Config::kStrips / 4;  // tile of 64 rows
+  __device__ __forceinline__ WeightsLoader(const GemmArguments& p, const WorkTile& work,
+                                           const KSlice<Config>& slice, int part)
+      : to_(Config::kXBytes + part * Config::kWPartBytes + Mine::thread() * 16),
+        step_(slice.step * kTileBytes) {
+    const int strip = work.n_tile * kStrips, tile = strip / 4;
+    from_ = p.weights + work.group * p.group_bytes +
+            (static_cast<std::int64_t>(tile) * p.chunks + slice.first) * kTileBytes;
+    // Whole tiles lie there as they are in the stage.
+    if constexpr (kStrips % 4 == 0 && kOneTile) from_ += Mine::thread() * 16;
 #pragma unroll
     for (int i = 0; i < Mine::kEach; ++i) {
-      const int strip_of_stage = Mine::piece(i) / kStripPieces;
-      const int piece = Mine::piece(i) % kStripPieces;
-      part_[i] = strip_of_stage / Config::kStrips;
-      const int strip = work.n_tile * Config::kStrips + strip_of_stage % Config::kStrips;
-      const int within = piece < kCodePieces ? strip % 4 * (kTileCodeBytes / 4) + piece * 16
-                                             : kTileCodeBytes + strip % 4 * (kTileScaleBytes / 4) +
-                                                   (piece - kCodePieces) * 16;
-      offset_[i] = ((strip / 4 - first) * p.chunks + part_[i]) * kTileBytes + within;
-      // The last of several tiles of rows may be missing: what is multiplied then is not stored.
-      if (!Mine::has(i) || strip / 4 >= p.n_tiles) part_[i] = 1 << 30;
+      const int of = Mine::piece(i) / kTilePieces, piece = Mine::piece(i) % kTilePieces;
+      if constexpr (kStrips % 4 == 0)
+        offset_[i] =
+            kOneTile ? i * Config::kPartThreads * 16 : of * p.chunks * kTileBytes + piece * 16;
+      else
+        offset_[i] = piece < kCodePieces ? strip % 4 * (kTileCodeBytes / 4) + piece * 16
+                                         : kTileCodeBytes + strip % 4 * (kTileScaleBytes / 4) +
+                                               (piece - kCodePieces) * 16;
+      // The last of several tiles may be missing: what is multiplied then is not stored.
+      has_[i] = Mine::has(i) && tile + of < p.n_tiles;
     }
   }
-  /// `left`: chunks of K from this stage on.
+  /// `left`: chunks of K from the part's on.
   __device__ __forceinline__ void load(std::uint32_t stage, int left) {
 #pragma unroll
     for (int i = 0; i < Mine::kEach; ++i)
-      if (part_[i] < left)
-        ptx::cp_async_16(stage + Config::kXBytes + Mine::piece(i) * 16, from_ + offset_[i]);
-    from_ += Config::kParts * kTileBytes;
+      if (has_[i] && left > 0)
+        ptx::cp_async_16(stage + to_ + i * Config::kPartThreads * 16, from_ + offset_[i]);
+    from_ += step_;
   }
 
  private:
   const std::uint8_t* from_;
-  int part_[Mine::kEach], offset_[Mine::kEach];
+  int to_, step_, offset_[Mine::kEach];
+  bool has_[Mine::kEach];
 };
 
-/// Rows of x of a tile, the first of which is `row`. Those past the last one are not brought: what
-/// is in their place changes no other row's sums.
+/// Rows of x of a tile, the first of which is `row`, for a part of K. Those past the last one are
+/// not brought: what is in their place changes no other row's sums.
 template <class Config>
 class XLoader {
   static constexpr int kRowBytes = kTileCols * 2, kRowPieces = kRowBytes / 16;
-  using Mine = Share<Config, Config::kParts * Config::kTileM * kRowPieces>;
-  /// Rows that the block brings at a time: some of a part, or some parts.
-  static constexpr int kRows = Config::kThreads / kRowPieces;
-  NVFP4_HD static constexpr int row_of(int i) {
-    return kRows <= Config::kTileM ? i * kRows % Config::kTileM : 0;
-  }
-  NVFP4_HD static constexpr int part_of(int i) { return i * kRows / Config::kTileM; }
-  static_assert(kRows % 8 == 0 && (kRows % Config::kTileM == 0 || Config::kTileM % kRows == 0));
+  using Mine = Share<Config, Config::kTileM * kRowPieces>;
+  static constexpr int kRows = Config::kPartThreads / kRowPieces;  ///< at a time
+  static_assert(kRows % 4 == 0);
 
  public:
-  __device__ __forceinline__ XLoader(const GemmArguments& p, const WorkTile& work, int row)
-      : left_(p.k), stride_(static_cast<int>(p.x_stride) * 2) {
-    const int at = static_cast<int>(threadIdx.x) / kRowPieces;
-    const int piece = static_cast<int>(threadIdx.x) % kRowPieces;
-    const int r = at % Config::kTileM;
-    column_ = at / Config::kTileM * kTileCols + piece * 8;
+  __device__ __forceinline__ XLoader(const GemmArguments& p, const WorkTile& work, int row,
+                                     const KSlice<Config>& slice, int part)
+      : stride_(static_cast<int>(p.x_stride) * 2), step_(slice.step * kTileCols) {
+    const int r = Mine::thread() / kRowPieces, piece = Mine::thread() % kRowPieces;
+    const int column = slice.first * kTileCols + piece * 8;
+    left_ = p.k - column;
     rows_ = work.m_end - work.m - r;
-    to_ = at * kRowBytes + ((piece ^ r % 8) << 4);
+    to_ = part * Config::kXPartBytes + r * kRowBytes + ((piece ^ r % 8) << 4);
     from_ = static_cast<const std::uint8_t*>(p.x) +
             ((row + r) * p.x_stride +
-             (p.x_of_group ? static_cast<std::int64_t>(work.group) * p.k : 0) + column_) *
+             (p.x_of_group ? static_cast<std::int64_t>(work.group) * p.k : 0) + column) *
                 2;
   }
   /// Zeros behind the last column, where W has zeros too; nothing is read there.
   __device__ __forceinline__ void load(std::uint32_t stage) {
 #pragma unroll
     for (int i = 0; i < Mine::kEach; ++i)
-      if (Mine::has(i) && row_of(i) < rows_) {
-        const bool inside = column_ + part_of(i) * kTileCols < left_;
-        const std::uint8_t* from =
-            from_ + static_cast<std::int64_t>(row_of(i)) * stride_ + part_of(i) * kRowBytes;
-        ptx::cp_async_16_zfill(stage + to_ + i * (kRows * kRowBytes), from, inside);
+      if (Mine::has(i) && i * kRows < rows_) {
+        // Four rows on the swizzle is another one.
+        const int to = kRows % 8 != 0 && i % 2 == 1 ? to_ ^ 64 : to_;
+        ptx::cp_async_16_zfill(stage + to + i * (kRows * kRowBytes),
+                               from_ + static_cast<std::int64_t>(i * kRows) * stride_, left_ > 0);
       }
-    from_ += Config::kParts * kRowBytes;
-    left_ -= Config::kParts * kTileCols;
+    from_ += step_ * 2;
+    left_ -= step_;
   }
 
  private:
   const std::uint8_t* from_;
-  int left_;  ///< columns from the next stage on
-  int stride_, column_, rows_, to_;
+  int left_;  ///< columns from the piece on
+  int stride_, step_, rows_, to_;
+};
+
+/// W of a warp straight to its registers: of two strips, a chunk at a time.
+template <class Config>
+class DirectLoader {
+ public:
+  using Chunk = LaneChunk[2];
+
+  __device__ __forceinline__ DirectLoader(const GemmArguments& p, const WorkTile& work,
+                                          const KSlice<Config>& slice, int warp_n, int lane)
+      : step_(slice.step * kTileBytes) {
+    const int strip = work.n_tile * Config::kStrips + warp_n * 2;
+    // The last of several tiles may be missing: another's sums are not stored then.
+    const int tile = min(strip / 4, p.n_tiles - 1);
+    const std::uint8_t* from =
+        p.weights + work.group * p.group_bytes +
+        (static_cast<std::int64_t>(tile) * p.chunks + slice.first) * kTileBytes;
+    codes_ = from + strip % 4 * (kTileCodeBytes / 4) + lane * 16;
+    scales_ = from + kTileCodeBytes + strip % 4 * (kTileScaleBytes / 4) + lane / 4 * 8;
+  }
+  __device__ __forceinline__ void load(Chunk& chunk, int left) {
+    if (left > 0)
+#pragma unroll
+      for (int s = 0; s < 2; ++s)
+        chunk[s] = {ptx::ld_global_nc<uint4>(codes_ + s * (kTileCodeBytes / 4)),
+                    ptx::ld_global_nc<uint2>(scales_ + s * (kTileScaleBytes / 4))};
+    codes_ += step_;
+    scales_ += step_;
+  }
+
+ private:
+  const std::uint8_t *codes_, *scales_;
+  int step_;
 };
 
 }  // namespace nvfp4::cuda::sm80
