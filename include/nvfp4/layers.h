@@ -96,6 +96,8 @@ struct LinearOptions {
   Quantizer weight_quantizer = Quantizer::mse;      ///< of dense weights; one global scale for each
   std::span<const float> bias = {};                 ///< none, or one for each output; copied
   bool batch_invariant = false;                     ///< as in GemmDescription
+  /// As in GemmDescription, on a GPU: calls of a new number of rows may measure kernels, and wait.
+  bool autotune = false;
   /// Above 0: all memory that calls need is taken at once, and larger inputs are a ShapeError.
   std::int64_t max_tokens = 0;
   Device device = {};

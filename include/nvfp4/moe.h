@@ -23,6 +23,7 @@ struct MoeOptions {
   DType intermediate = DType::bf16;
   /// As in GemmDescription. W4A4 on CPUs always is, but for tensor scope.
   bool batch_invariant = false;
+  bool autotune = false;        ///< as in LinearOptions
   std::int64_t max_tokens = 0;  ///< as in LinearOptions, for max_top_k experts a token
   std::int64_t max_top_k = 8;
   Device device = {};

@@ -23,10 +23,11 @@ LinearLayer::LinearLayer(const char* op, std::span<const std::vector<WeightView>
              options.backend),
       scheme_(options.scheme),
       batch_invariant_(options.batch_invariant),
+      autotune_(options.autotune),
       max_tokens_(options.max_tokens),
       backend_(options.backend),
       workspace_(options.workspace) {
-  require_layer_device(op, options.device);
+  require_layer_device(op, options.device, options.autotune);
   std::int64_t outputs = 0;
   for (const std::vector<WeightView>& parts : groups)
     for (const WeightView& w : parts) outputs += w.outputs();
@@ -45,6 +46,7 @@ LinearLayer::LinearLayer(const char* op, std::span<const std::vector<WeightView>
   const GemmForm form = weights_.groups() == 1 ? GemmForm::dense : GemmForm::every_group;
   GemmDescription widest = description(form, max_tokens_, cols);
   widest.max_workspace_bytes = 0;
+  widest.autotune = false;
   work->workspace.bytes(plan_gemm(weights_, widest).workspace_bytes(), options.device);
 }
 
@@ -56,6 +58,7 @@ GemmDescription LinearLayer::description(GemmForm form, std::int64_t rows,
           .shared_x = form == GemmForm::every_group && x_cols == weights_.cols(),
           .batch_invariant = batch_invariant_,
           .max_workspace_bytes = std::ssize(workspace_),
+          .autotune = autotune_,
           .backend = backend_};
 }
 

@@ -44,7 +44,7 @@ class LinearLayer {
   Matrix bias_;  ///< [1, G · N] or empty, on the device
   InputQuantizer input_;
   Scheme scheme_ = Scheme::nvfp4;
-  bool batch_invariant_ = false;
+  bool batch_invariant_ = false, autotune_ = false;
   std::int64_t max_tokens_ = 0;
   std::string backend_;
   std::span<std::byte> workspace_;

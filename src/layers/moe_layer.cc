@@ -48,7 +48,7 @@ MoeLayer::MoeLayer(const char* op, std::span<const ExpertWeights> routed,
     : options_(options),
       input_(options.activation, stored_scale(shared, stored_scale(routed, {})),
              options.activation_quantizer, options.backend) {
-  require_layer_device(op, options.device);
+  require_layer_device(op, options.device, options.autotune);
   require<ShapeError>(!routed.empty(), "{}: no routed experts, must be at least one", op);
   require<ValueError>(options.swiglu_limit > 0, "{}: swiglu_limit = {}, must be positive", op,
                       options.swiglu_limit);
@@ -146,9 +146,11 @@ void MoeLayer::reserve() const {
   std::int64_t workspace = 0;
   const DispatchJob any_order;
   const auto widen = [&](const Experts& e, std::int64_t of_rows, const Rule& rule) {
-    for (const PackedWeights* w : {&e.gate_up, &e.down})
-      workspace =
-          std::max(workspace, plan_gemm(*w, description(*w, of_rows, rule)).workspace_bytes());
+    for (const PackedWeights* w : {&e.gate_up, &e.down}) {
+      GemmDescription d = description(*w, of_rows, rule);
+      d.autotune = false;
+      workspace = std::max(workspace, plan_gemm(*w, d).workspace_bytes());
+    }
   };
   widen(routed_, rows, {.order = &any_order});
   for (const Experts& s : shared_) widen(s, tokens, {});
@@ -164,6 +166,7 @@ GemmDescription MoeLayer::description(const PackedWeights& w, std::int64_t rows,
                     .scheme = options_.scheme,
                     .out = DType::f32,
                     .batch_invariant = options_.batch_invariant,
+                    .autotune = options_.autotune,
                     .backend = options_.backend};
   if (rule.order != nullptr) d.form = GemmForm::grouped;
   if (rule.choices != nullptr) {

@@ -14,7 +14,11 @@ std::string described(const WeightView& w) { return w.name.empty() ? "w" : w.nam
 
 }  // namespace
 
-void require_layer_device(const char* op, Device device) {
+void require_layer_device(const char* op, Device device, bool autotune) {
+  require<UnsupportedError>(!autotune || device.type != DeviceType::cpu,
+                            "{}: autotune = true, must be false on {}: there is one kernel for a "
+                            "product",
+                            op, device_name(device));
   if (device.type == DeviceType::cpu) return;
   const std::string reason = why_unavailable(device);
   require<UnsupportedError>(reason.empty(), "{}: device = {}: {}", op, device_name(device), reason);

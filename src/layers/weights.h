@@ -12,8 +12,9 @@
 /// From the weights that a caller has to those that a layer keeps.
 namespace nvfp4 {
 
-/// Throws UnsupportedError unless layers run on `device`.
-void require_layer_device(const char* op, Device device);
+/// Throws UnsupportedError unless layers run on `device`, and products are tuned there if asked
+/// for.
+void require_layer_device(const char* op, Device device, bool autotune);
 
 /// Throws ShapeError unless `w` is a matrix with N >= 1 and K % 16 == 0.
 void require_weight(const char* op, const WeightView& w);

@@ -13,6 +13,7 @@
 #include "checkpoint/temp_dir.h"
 #include "nvfp4/error.h"
 #include "nvfp4/gemm.h"
+#include "nvfp4/layers.h"
 
 namespace nvfp4 {
 namespace {
@@ -132,6 +133,28 @@ TEST_F(CudaTune, TheFirstPlanMeasuresAndItsProductIsRight) {
   EXPECT_TRUE(std::filesystem::exists(file_));
   for (std::int64_t i = 0; i < m * n; ++i)
     ASSERT_NEAR(got.data<float>()[i], expected.data<float>()[i], 1e-2) << i;
+}
+
+TEST_F(CudaTune, LayersMeasureWhenTheyAreToldTo) {
+  Matrix x(DType::bf16, 5, 512), w(DType::bf16, 192, 512);
+  for (Matrix* matrix : {&x, &w})
+    for (std::int64_t i = 0; i < matrix->rows() * 512; ++i)
+      matrix->data<std::uint16_t>()[i] =
+          BF16::from_float(static_cast<float>(i * 23 % 29 - 14) / 16).bits;
+  const QuantizedMatrix q = quantize(w.view());
+  const Matrix there = to_device(x.view(), kGpu);
+  const Matrix expected = Linear(q.view(), {.scheme = Scheme::nvfp4a16}).forward(x.view());
+  for (const bool autotune : {false, true}) {
+    const Linear linear(q.view(),
+                        {.scheme = Scheme::nvfp4a16, .autotune = autotune, .device = kGpu});
+    EXPECT_FALSE(std::filesystem::exists(file_)) << "before the first call";
+    const Matrix got = to_device(linear.forward(there.view()).view(), {});
+    EXPECT_EQ(std::filesystem::exists(file_), autotune);
+    for (std::int64_t i = 0; i < 5 * 192; ++i)
+      ASSERT_NEAR(BF16{got.data<std::uint16_t>()[i]}.to_float(),
+                  BF16{expected.data<std::uint16_t>()[i]}.to_float(), 0.5)
+          << i;
+  }
 }
 
 TEST_F(CudaTune, AFileOfAnotherKindIsSaidAndStays) {

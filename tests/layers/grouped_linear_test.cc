@@ -176,6 +176,7 @@ TEST(GroupedLinear, NamesWhatIsWrong) {
   EXPECT_THROW(GroupedLinear().groups(), ValueError);
   auto list = split_groups(w.dense.view(), kG);
   EXPECT_THROW(GroupedLinear(list, {.device = Device::cuda(1000)}), UnsupportedError);
+  EXPECT_THROW(GroupedLinear(list, {.autotune = true}), UnsupportedError);
   const GroupedLinear linear(list, {.max_tokens = 8});
   const Matrix x = make(Fill::gaussian, 4, 2 * kK, 7), many = make(Fill::gaussian, 9, kK, 7);
   Matrix y(DType::f32, 4, kG * kN), more(DType::f32, 9, kN);

@@ -207,6 +207,8 @@ TEST(Linear, NamesWhatIsWrong) {
   const float short_bias[] = {1, 2, 3};
   EXPECT_TRUE(contains(message_of<ShapeError>([&] { Linear(q.view(), {.bias = short_bias}); }),
                        "bias has 3 elements"));
+  EXPECT_TRUE(contains(message_of<UnsupportedError>([&] { Linear(q.view(), {.autotune = true}); }),
+                       "autotune = true, must be false on cpu"));
   EXPECT_TRUE(contains(
       message_of<UnsupportedError>([&] { Linear(q.view(), {.device = Device::cuda(1000)}); }),
       "cuda:1000"));

@@ -277,6 +277,7 @@ TEST(Moe, NamesWhatIsWrong) {
   EXPECT_THROW(c.moe({.swiglu_limit = 0}), ValueError);
   EXPECT_THROW(c.moe({.swiglu_limit = NAN}), ValueError);
   EXPECT_THROW(c.moe({.device = Device::cuda(1000)}), UnsupportedError);
+  EXPECT_THROW(c.moe({.autotune = true}), UnsupportedError);
   EXPECT_THROW(Moe().experts(), ValueError);
   EXPECT_THROW(Moe(std::span<const ExpertWeights>()), ShapeError);
   const Moe weights_only = c.moe({.scheme = Scheme::nvfp4a16});
