@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "command_line.h"
 #include "commands.h"
 #include "nvfp4/error.h"
 #include "nvfp4/gemm.h"
@@ -18,24 +19,12 @@ namespace nvfp4::cli {
 namespace {
 
 struct Arguments {
-  std::string shape, device = "cuda:0";
+  std::string shape, device = "cuda:0", form = "dense", epilogue = "none", x = "bfloat16",
+                     out = "bfloat16";
   std::vector<std::int64_t> rows = {1, 16, 64, 256};
   GemmDescription description;
   int shown = 5;
 };
-
-constexpr const char* kFooter = R"(
-The fastest kernel of each product is kept in the file that NVFP4_TUNE_CACHE
-names, else in nvfp4/gemm.json below XDG_CACHE_HOME or ~/.cache, under the names
-of the GPU, the driver and the library. Plans with autotune, and no others, take
-it from there. "of chosen" is the time over that of the kernel that a plan
-without autotune has. W4A4 is the same product, once x is decoded.
-
-Examples:
-  nvfp4 tune --shape 4096x7168
-  nvfp4 tune --shape 5120x2880 --rows 1,8,32 --x float16 --device cuda:1
-  nvfp4 tune --shape 4096x7168 --form grouped --groups 256 --rows 1024
-)";
 
 const std::map<std::string, GemmForm> kForms = {{"dense", GemmForm::dense},
                                                 {"grouped", GemmForm::grouped},
@@ -97,6 +86,10 @@ void print_rows(std::int64_t m, const GemmTuning& tuning, int shown) {
 void run(const Arguments& arguments) {
   GemmDescription d = arguments.description;
   take_shape(arguments.shape, d);
+  d.form = kForms.at(arguments.form);
+  d.epilogue = kEpilogues.at(arguments.epilogue);
+  d.x = kDTypes.at(arguments.x);
+  d.out = kDTypes.at(arguments.out);
   const Device device = device_from_name(arguments.device);
   std::string file, note;
   for (const std::int64_t m : arguments.rows) {
@@ -111,57 +104,29 @@ void run(const Arguments& arguments) {
   if (!file.empty()) print(fmt::format("kept in {}\n", clean(file)));
 }
 
-template <class T>
-void add_choice(CLI::App& command, const char* name, T& value,
-                const std::map<std::string, T>& choices, const char* text) {
-  command.add_option(name, value, text)
-      ->option_text("NAME")
-      ->transform(CLI::CheckedTransformer(choices));
-}
-
 }  // namespace
 
 void add_tune(CLI::App& app) {
   auto arguments = std::make_shared<Arguments>();
   GemmDescription& d = arguments->description;
-  CLI::App* command =
-      app.add_subcommand("tune", "Measure the kernels of a product on a GPU, keep the fastest");
-  command->add_option("--shape", arguments->shape, "of the weights, N x K")
-      ->option_text("NxK")
-      ->required()
-      ->check(CLI::Validator(shape_fault, ""));
-  command->add_option("--rows", arguments->rows, "of the result; 1,16,64,256 if not given")
-      ->option_text("M,M,...")
+  constexpr std::int64_t kMost = std::int64_t{1} << 20;
+  CommandLine line(app, "tune");
+  line.option("--shape", arguments->shape)->check(CLI::Validator(shape_fault, ""));
+  line.option("--rows", arguments->rows)
       ->delimiter(',')
       ->check(CLI::Range(std::int64_t{1}, (std::int64_t{1} << 31) - 256));
-  command->add_option("--device", arguments->device, "cuda, cuda:N or auto; cuda:0 if not given")
-      ->option_text("NAME")
-      ->check(CLI::Validator(device_fault, ""));
-  add_choice(*command, "--form", d.form, kForms,
-             "dense, the default, grouped, routed, every_group");
-  command->add_option("--groups", d.groups, "matrices [N, K]; 1 if not given")
-      ->option_text("G")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-  command->add_option("--top-k", d.top_k, "routed: choices of each token")
-      ->option_text("N")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-  command->add_flag("--shared-x", d.shared_x, "routed, every_group: one x for all choices, groups");
-  add_choice(*command, "--epilogue", d.epilogue, kEpilogues,
-             "none, the default, swiglu or swiglu_quantize");
-  add_choice(*command, "--x", d.x, kDTypes, "bfloat16, the default, or float16");
-  add_choice(*command, "--out", d.out, kDTypes, "bfloat16, the default, float16 or float32");
-  command->add_flag("--batch-invariant", d.batch_invariant,
-                    "only kernels that add up in one order, whatever the rows");
-  command
-      ->add_option("--workspace", d.max_workspace_bytes,
-                   "bytes that plans may take for sums of parts of K; 0 if not given")
-      ->option_text("BYTES")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--show", arguments->shown, "kernels of each table; 5 if not given")
-      ->option_text("N")
-      ->check(CLI::Range(1, 1000));
-  command->footer(kFooter);
-  command->callback([arguments] { run(*arguments); });
+  line.option("--device", arguments->device)->check(CLI::Validator(device_fault, ""));
+  line.option("--form", arguments->form);
+  line.option("--groups", d.groups)->check(CLI::Range(std::int64_t{1}, kMost));
+  line.option("--top-k", d.top_k)->check(CLI::Range(std::int64_t{1}, kMost));
+  line.flag("--shared-x", d.shared_x);
+  line.option("--epilogue", arguments->epilogue);
+  line.option("--x", arguments->x);
+  line.option("--out", arguments->out);
+  line.flag("--batch-invariant", d.batch_invariant);
+  line.option("--workspace", d.max_workspace_bytes)->check(CLI::NonNegativeNumber);
+  line.option("--show", arguments->shown)->check(CLI::Range(1, 1000));
+  line.callback([arguments] { run(*arguments); });
 }
 
 }  // namespace nvfp4::cli

@@ -394,6 +394,46 @@ Example:
 )"};
 }
 
+Command tune_command() {
+  const std::vector<std::string> x_types = {"bfloat16", "float16"};
+  std::vector<std::string> out_types = x_types;
+  out_types.emplace_back("float32");
+  CommandOption shape = option("--shape", "NxK", "", "of the weights, such as 4096x7168");
+  shape.required = true;
+  Options options = {
+      std::move(shape),
+      option("--rows", "M,M,...", "1,16,64,256", "of the result; 1,16,64,256 if not given"),
+      option("--device", "NAME", "cuda:0", "cuda, cuda:N or auto; cuda:0 if not given"),
+      option("--form", "NAME", "dense", "dense (the default), grouped, routed or every_group",
+             {"dense", "grouped", "routed", "every_group"}),
+      option("--groups", "G", "1", "matrices [N, K]; 1 if not given"),
+      option("--top-k", "N", "0", "routed: choices of each token"),
+      flag("--shared-x", "routed, every_group: one x for all choices, or groups"),
+      option("--epilogue", "NAME", "none", "none (the default), swiglu or swiglu_quantize",
+             {"none", "swiglu", "swiglu_quantize"}),
+      option("--x", "NAME", "bfloat16", "bfloat16 (the default) or float16", x_types),
+      option("--out", "NAME", "bfloat16", "bfloat16 (the default), float16 or float32",
+             std::move(out_types)),
+      flag("--batch-invariant", "only kernels that add up in one order, whatever the rows"),
+      option("--workspace", "BYTES", "0",
+             "that plans may take for sums of parts of K; 0 if not given"),
+      option("--show", "N", "5", "kernels of each table; 5 if not given")};
+  for (CommandOption& o : options) o.keyword.clear();  // Python has plan_gemm(autotune=True)
+  return {"tune", "", "Measure the kernels of a product on a GPU, keep the fastest",
+          std::move(options), R"(
+The fastest kernel of each product is kept in the file that NVFP4_TUNE_CACHE
+names, else in nvfp4/gemm.json below XDG_CACHE_HOME or ~/.cache, under the names
+of the GPU, the driver and the library. Plans with autotune, and no others, take
+it from there. "of chosen" is the time over that of the kernel that a plan
+without autotune has. W4A4 is the same product, once x is decoded.
+
+Examples:
+  nvfp4 tune --shape 4096x7168
+  nvfp4 tune --shape 5120x2880 --rows 1,8,32 --x float16 --device cuda:1
+  nvfp4 tune --shape 4096x7168 --form grouped --groups 256 --rows 1024
+)"};
+}
+
 bool has_name(std::string_view names, std::string_view name) {
   for (std::size_t begin = 0; begin <= names.size();) {
     const std::size_t end = std::min(names.find(',', begin), names.size());
@@ -414,7 +454,7 @@ const CommandOption* Command::find(std::string_view option) const {
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {quantize_command(), convert_command(), inspect_command(),
                                            compare_command(),  verify_command(),  repair_command(),
-                                           sample_command(),   bench_command()};
+                                           sample_command(),   bench_command(),   tune_command()};
   return all;
 }
 
