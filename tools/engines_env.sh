@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# Makes build/venv-vllm, in which tests/python/test_vllm.py runs vLLM on a CPU: engines want versions of
-# PyTorch and transformers that exclude those of build/venv. About 0.6 GB are downloaded, 2.5 GB installed.
-# Our own package is not installed there: the test shows the engine the one that is tested.
-# Where packages cannot be had, or with NVFP4_ENGINES=0, the test is skipped.
+# Makes build/venv-vllm or build/venv-sglang, in which tests/python/test_vllm.py and test_sglang.py run:
+# engines want versions of PyTorch and transformers that exclude those of build/venv. vLLM's package for CPUs
+# and what it needs: 0.6 GB to download, 2.5 GB installed; SGLang: 1.2 GB more. Our own package is not
+# installed there: the tests show the engine the one that is tested. Where packages cannot be had, or with
+# NVFP4_ENGINES=0, the test is skipped.
+# usage: tools/engines_env.sh [vllm|sglang]    default: vllm, which tools/test.sh makes
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=$PWD/build/venv-vllm
-requirements=tests/python/requirements_vllm.txt
+engine=${1:-vllm}
+venv=$PWD/build/venv-$engine
+requirements=tests/python/requirements_$engine.txt
+wanted=$(cat "$requirements" tests/python/requirements_vllm.txt)
 
-if [[ ${NVFP4_ENGINES:-1} == 0 ]] || cmp -s "$requirements" "$venv/installed.txt"; then
+if [[ ${NVFP4_ENGINES:-1} == 0 || $wanted == "$(cat "$venv/installed.txt" 2>/dev/null)" ]]; then
   exit 0
 fi
 rm -rf "$venv"
@@ -17,8 +21,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_RETRIES=${PIP_RETRIES:-2}
 install() { "$venv/bin/python" -m pip install -q --no-deps -r "$requirements" "$@"; }
 if python3 -m venv "$venv" &&
   { install || install --extra-index-url https://download.pytorch.org/whl/cpu; }; then
-  cp "$requirements" "$venv/installed.txt"
+  echo "$wanted" >"$venv/installed.txt"
 else
-  echo "engines_env: vLLM cannot be had here: its test is skipped" >&2
+  echo "engines_env: $engine cannot be had here: its test is skipped" >&2
   rm -rf "$venv"
 fi

@@ -27,3 +27,14 @@ def register_vllm():
         return vllm
 
     _register("vllm", load)
+
+
+def register_sglang():
+    """The entry point sglang.srt.plugins."""
+
+    def load():
+        from . import sglang
+
+        return sglang
+
+    _register("sglang", load)

@@ -103,6 +103,17 @@ class LinearMethod:
                                       layer.input_multiplier, self.input_mode)
 
 
+def _scalars_of_each_half(loader):
+    """A loader of experts writes what is named "input_scale" over both halves of w13, but scales of any
+    other name into the half that they belong to."""
+
+    def load(param, loaded_weight, weight_name, *more, **others):
+        name = weight_name.replace("input_scale", "input_global_scale")
+        return loader(param, loaded_weight, name, *more, **others)
+
+    return load
+
+
 class ExpertsMethod:
     """The experts of one rank: w13 [E, 2·I, H], gate above up, and w2 [E, H, I]."""
 
@@ -130,8 +141,9 @@ class ExpertsMethod:
             add(f"{part}_{form.codes}", torch.zeros(experts, rows, cols // 2, dtype=torch.uint8))
             add(f"{part}_{form.scales}", _nan(experts, rows, cols // BLOCK, dtype=torch.float8_e4m3fn),
                 **self.BLOCKS)
-            for name in (form.global_scale, form.input_scale):
-                add(f"{part}_{name}", _nan(*scalars), **self.SCALARS)
+            add(f"{part}_{form.global_scale}", _nan(*scalars), **self.SCALARS)
+            add(f"{part}_{form.input_scale}", _nan(*scalars), **self.SCALARS,
+                weight_loader=_scalars_of_each_half(attributes["weight_loader"]))
 
     def process_weights_after_loading(self, layer):
         form, packed = self.form, {}

@@ -52,9 +52,6 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
         methods.ExpertsMethod.__init__(self, declared, mode, name)
         FusedMoEMethodBase.__init__(self, layer.moe_config)
 
-    def uses_weight_scale_2_pattern(self):
-        return True
-
     def get_fused_moe_quant_config(self, layer):
         return None
 
@@ -74,10 +71,6 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
         if layer.expert_map is not None:
             ids = layer.expert_map[ids].long()  # -1 for those of other ranks
         return self.run(layer, x, ids, topk_weights, self._gate(layer), layer.apply_router_weight_on_input)
-
-
-class Nvfp4ModelOptExpertsMethod(Nvfp4ExpertsMethod):
-    """vLLM's loader reads "ModelOpt" in the name of a class: gate and up have an input scale each."""
 
 
 class Nvfp4Config(QuantizationConfig):
@@ -130,9 +123,7 @@ class Nvfp4Config(QuantizationConfig):
             mode = declared.mode(prefix, [f"experts.0.{name}" for name in names if name])
             if mode is None:
                 return None
-            modelopt = declared.form.method == "modelopt"
-            return (Nvfp4ModelOptExpertsMethod if modelopt else Nvfp4ExpertsMethod)(
-                declared, mode, prefix, layer)
+            return Nvfp4ExpertsMethod(declared, mode, prefix, layer)
         return None
 
 

@@ -61,3 +61,106 @@ def input_of(stored, modules, x):
         return x
     return nvfp4.dequantize(nvfp4.quantize(x, "max", global_scale=torch.stack(scales).amax(0)),
                             torch.float32)
+
+
+# --- layers on one of four ranks: vLLM's and SGLang's have the same names and loaders ------------------
+
+FORMS = [("nvfp4a16", "modelopt"), ("nvfp4", "modelopt"), ("nvfp4a16", "compressed-tensors"),
+         ("nvfp4", "compressed-tensors")]
+EXPERTS = "model.layers.1.mlp.experts"
+_draw = torch.Generator().manual_seed(3)
+#: x, experts and their weights
+TOKENS = (torch.randn(5, 128, generator=_draw), torch.tensor([[0, 3], [2, 1], [3, 2], [1, 1], [0, 2]]),
+          torch.rand(5, 2, generator=_draw))
+
+
+def distance(a, b):
+    return float((a.double() - b.double()).square().mean().sqrt())
+
+
+def loaded(layer, stored, parts):
+    """Through the layer's own loaders, as a model of the engine does it: {module: shard id or None}."""
+    for module, shard in parts.items():
+        for name, parameter in list(layer.named_parameters()):
+            if f"{module}.{name}" in stored:
+                more = () if shard is None else (shard,)
+                parameter.weight_loader(parameter, stored[f"{module}.{name}"], *more)
+    layer.quant_method.process_weights_after_loading(layer)
+    return layer
+
+
+def cut(weight, rank, of, dim):
+    return weight.chunk(of, dim)[rank]
+
+
+def close(y, expected, scheme):
+    # W4A4: a sum in another order, of inputs with the same codes.
+    assert distance(y, expected) <= 2e-6 * float(expected.std()), scheme
+
+
+def check_linear_layers(classes, folder, config, rank, scheme, **ranks):
+    """Of the engine's own classes, loaded on one of four ranks, against decoded weights."""
+    qkv, merged, row = classes
+    stored = tensors(folder)
+    for name in [n for n in stored if n.endswith(("k_proj.weight_scale_2", "up_proj.weight_scale_2",
+                                                  "k_proj.weight_global_scale"))]:
+        stored[name] = stored[name] * 2  # a global scale of its own in a fused layer
+    for name in [n for n in stored if n.endswith(("q_proj.input_scale", "q_proj.input_global_scale"))]:
+        stored[name] = stored[name] / 3
+    base, make = "model.layers.0", dict(quant_config=config, params_dtype=torch.float32, **ranks)
+    torch.manual_seed(2)
+    x = torch.randn(5, 128)
+
+    attention = f"{base}.self_attn"
+    q, k, v = names = [f"{attention}.{part}_proj" for part in "qkv"]
+    layer = loaded(qkv(128, 32, 4, 2, bias=True, prefix=f"{attention}.qkv_proj", **make), stored,
+                   {q: "q", k: "k", v: "v"})
+    assert type(layer.quant_method).__name__ == "Nvfp4LinearMethod"
+    # Two heads of keys on four ranks: each is on two of them.
+    heads = [(q, rank), (k, rank // 2), (v, rank // 2)]
+    weight = torch.cat([decoded(stored, name)[32 * head:32 * head + 32] for name, head in heads])
+    bias = torch.cat([stored[f"{name}.bias"][32 * head:32 * head + 32] for name, head in heads]).float()
+    close(layer(x)[0], input_of(stored, names, x) @ weight.T + bias, scheme)
+
+    names = [f"{base}.mlp.gate_proj", f"{base}.mlp.up_proj"]
+    layer = loaded(merged(128, [320, 320], bias=False, prefix=f"{base}.mlp.gate_up_proj", **make), stored,
+                   dict(zip(names, (0, 1))))
+    weight = torch.cat([cut(decoded(stored, name), rank, 4, 0) for name in names])
+    close(layer(x)[0], input_of(stored, names, x) @ weight.T, scheme)
+
+    name = f"{base}.mlp.down_proj"
+    layer = loaded(row(320, 128, bias=False, reduce_results=False, prefix=name, **make), stored,
+                   {name: None})
+    x = torch.randn(5, 80)
+    close(layer(x)[0], input_of(stored, [name], x) @ cut(decoded(stored, name), rank, 4, 1).T, scheme)
+
+
+def experts_in(folder):
+    """The tensors of a checkpoint; of one expert the input scale of gate is the largest of all."""
+    stored = tensors(folder)
+    for name in [n for n in stored if n.startswith(f"{EXPERTS}.2.gate_proj.input_")]:
+        stored[name] = stored[name] * 3 if name.endswith("input_scale") else stored[name] / 3
+    return stored
+
+
+def of_experts(stored, base, x, ids, weights, rank, by_expert):
+    """What the experts of one of four ranks give: each cut in four, or the one with the number of the rank."""
+    part = lambda expert, name: f"{base}.{expert}.{name}_proj"
+    gates = [part(e, n) for e in range(4) for n in ("gate", "up")]
+    mine = [rank] if by_expert else range(4)
+    # The experts of a rank quantize x once, with the largest of their scales.
+    seen = input_of(stored, [n for n in gates if int(n.split(".")[-2]) in mine], x)
+    expected = torch.zeros(5, 128)
+    for token in range(5):
+        for choice in range(2):
+            expert = int(ids[token, choice])
+            if expert not in mine:
+                continue
+            slices = lambda w, dim: w if by_expert else cut(w, rank, 4, dim)
+            gate, up = (seen[token:token + 1] @ slices(decoded(stored, part(expert, n)), 0).T
+                        for n in ("gate", "up"))
+            inner = torch.nn.functional.silu(gate) * up
+            down = part(expert, "down")
+            inner = input_of(stored, [down], inner)
+            expected[token] += weights[token, choice] * (inner @ slices(decoded(stored, down), 1).T)[0]
+    return expected

@@ -12,8 +12,8 @@ import nvfp4
 import pytest
 import torch
 import vllm
-from checkpoints import decoded, input_of, make, tensors
-from safetensors.torch import save_file
+from checkpoints import (EXPERTS, FORMS, TOKENS, check_linear_layers, distance, experts_in, loaded, make,
+                         of_experts, tensors)
 
 PROMPT = [3, 4, 5, 6, 7, 8, 9, 10]
 
@@ -72,10 +72,6 @@ def expected(folder, dtype, said):
     with torch.no_grad():
         logits = model(torch.tensor([PROMPT + said[:-1]])).logits[0, len(PROMPT) - 1:]
     return torch.log_softmax(logits.float(), -1)
-
-
-def distance(a, b):
-    return float((a.double() - b.double()).square().mean().sqrt())
 
 
 def check_serving(folder, ranks, layers, **options):
@@ -167,30 +163,6 @@ def config_of(folder):
     return config
 
 
-def loaded(layer, stored, parts):
-    """Through the layer's own loaders, as a model of vLLM does it: {module: shard id or None}."""
-    for module, shard in parts.items():
-        for name, parameter in list(layer.named_parameters()):
-            if f"{module}.{name}" in stored:
-                more = () if shard is None else (shard,)
-                parameter.weight_loader(parameter, stored[f"{module}.{name}"], *more)
-    layer.quant_method.process_weights_after_loading(layer)
-    return layer
-
-
-def cut(weight, rank, of, dim):
-    return weight.chunk(of, dim)[rank]
-
-
-def close(y, expected, scheme):
-    # W4A4: a sum in another order, of inputs with the same codes.
-    assert distance(y, expected) <= 2e-6 * float(expected.std()), scheme
-
-
-FORMS = [("nvfp4a16", "modelopt"), ("nvfp4", "modelopt"), ("nvfp4a16", "compressed-tensors"),
-         ("nvfp4", "compressed-tensors")]
-
-
 @pytest.mark.parametrize("scheme, format", FORMS)
 @pytest.mark.parametrize("rank", range(4))
 def test_linear_layers_of_vllm_on_four_ranks(folder, ranks, scheme, format, rank):
@@ -198,39 +170,9 @@ def test_linear_layers_of_vllm_on_four_ranks(folder, ranks, scheme, format, rank
                                                    RowParallelLinear)
 
     at = folder("qwen2", scheme, format)
-    stored, config = tensors(at), config_of(at)
-    for name in [n for n in stored if n.endswith(("k_proj.weight_scale_2", "up_proj.weight_scale_2",
-                                                  "k_proj.weight_global_scale"))]:
-        stored[name] = stored[name] * 2  # a global scale of its own in a fused layer
-    for name in [n for n in stored if n.endswith(("q_proj.input_scale", "q_proj.input_global_scale"))]:
-        stored[name] = stored[name] / 3
     ranks(rank, 4)
-    base, make = "model.layers.0", dict(quant_config=config, params_dtype=torch.float32)
-    torch.manual_seed(2)
-    x = torch.randn(5, 128)
-
-    attention = f"{base}.self_attn"
-    q, k, v = names = [f"{attention}.{part}_proj" for part in "qkv"]
-    layer = loaded(QKVParallelLinear(128, 32, 4, 2, bias=True, prefix=f"{attention}.qkv_proj", **make), stored,
-                   {q: "q", k: "k", v: "v"})
-    assert type(layer.quant_method).__name__ == "Nvfp4LinearMethod"
-    # Two heads of keys on four ranks: each is on two of them.
-    heads = [(q, rank), (k, rank // 2), (v, rank // 2)]
-    weight = torch.cat([decoded(stored, name)[32 * head:32 * head + 32] for name, head in heads])
-    bias = torch.cat([stored[f"{name}.bias"][32 * head:32 * head + 32] for name, head in heads]).float()
-    close(layer(x)[0], input_of(stored, names, x) @ weight.T + bias, scheme)
-
-    names = [f"{base}.mlp.gate_proj", f"{base}.mlp.up_proj"]
-    layer = loaded(MergedColumnParallelLinear(128, [320, 320], bias=False, prefix=f"{base}.mlp.gate_up_proj",
-                                              **make), stored, dict(zip(names, (0, 1))))
-    weight = torch.cat([cut(decoded(stored, name), rank, 4, 0) for name in names])
-    close(layer(x)[0], input_of(stored, names, x) @ weight.T, scheme)
-
-    name = f"{base}.mlp.down_proj"
-    layer = loaded(RowParallelLinear(320, 128, bias=False, reduce_results=False, prefix=name, **make), stored,
-                   {name: None})
-    x = torch.randn(5, 80)
-    close(layer(x)[0], input_of(stored, [name], x) @ cut(decoded(stored, name), rank, 4, 1).T, scheme)
+    check_linear_layers((QKVParallelLinear, MergedColumnParallelLinear, RowParallelLinear), at, config_of(at),
+                        rank, scheme)
 
 
 @pytest.mark.parametrize("scheme, format", FORMS)
@@ -243,9 +185,7 @@ def test_experts_of_vllm_on_four_ranks(folder, ranks, scheme, format, rank, by_e
 
     make_experts = getattr(fused_moe, "FusedMoEFactory", None) or fused_moe.FusedMoE
     at = folder("qwen3_moe", scheme, format)
-    stored, base = tensors(at), "model.layers.1.mlp.experts"
-    for name in [n for n in stored if n.startswith(f"{base}.2.gate_proj.input_")]:
-        stored[name] = stored[name] * 3
+    stored, base = experts_in(at), EXPERTS
     ranks(rank, 4)
     parallel = get_current_vllm_config().parallel_config
     before, parallel.enable_expert_parallel = parallel.enable_expert_parallel, by_expert
@@ -261,29 +201,10 @@ def test_experts_of_vllm_on_four_ranks(folder, ranks, scheme, format, rank, by_e
     assert len(set(experts.load_weights(given))) >= 6
     experts.quant_method.process_weights_after_loading(experts)
 
-    torch.manual_seed(3)
-    x, ids = torch.randn(5, 128), torch.tensor([[0, 3], [2, 1], [3, 2], [1, 1], [0, 2]])
-    weights = torch.rand(5, 2)
+    x, ids, weights = TOKENS
     y = experts.forward_modular(x=x, topk_weights=weights, topk_ids=ids.int(), shared_experts=None,
                                 shared_experts_input=None)
-    part = lambda expert, name: f"{base}.{expert}.{name}_proj"
-    gates = [part(e, n) for e in range(4) for n in ("gate", "up")]
-    mine = [rank] if by_expert else range(4)
-    # The experts of a rank quantize x once, with the largest of their scales.
-    seen = input_of(stored, [n for n in gates if int(n.split(".")[-2]) in mine], x)
-    expected = torch.zeros(5, 128)
-    for token in range(5):
-        for choice in range(2):
-            expert = int(ids[token, choice])
-            if expert not in mine:
-                continue
-            slices = lambda w, dim: w if by_expert else cut(w, rank, 4, dim)
-            gate, up = (seen[token:token + 1] @ slices(decoded(stored, part(expert, n)), 0).T
-                        for n in ("gate", "up"))
-            inner = torch.nn.functional.silu(gate) * up
-            down = part(expert, "down")
-            inner = input_of(stored, [down], inner)
-            expected[token] += weights[token, choice] * (inner @ slices(decoded(stored, down), 1).T)[0]
+    expected = of_experts(stored, base, x, ids, weights, rank, by_expert)
     # W4A4: SwiGLU of other last bits may give another code, in rare elements.
     bound = 2e-6 if scheme == "nvfp4a16" else 0.05
     assert distance(y, expected) <= bound * max(float(expected.std()), 0.1)

@@ -1,0 +1,129 @@
+"""NVFP4 checkpoints in SGLang on the kernels of this package.
+
+SGLang calls register() in each of its processes (entry point sglang.srt.plugins). It takes effect with
+`--quantization nvfp4`, or, with NVFP4_SGLANG=1, for every NVFP4 checkpoint.
+"""
+
+import os
+
+import sglang
+import torch
+from sglang.srt.arg_groups import choices
+from sglang.srt.layers import linear, parameter, quantization
+from sglang.srt.layers.linear import LinearBase
+from sglang.srt.layers.moe.fused_moe_triton import FusedMoE
+from sglang.srt.layers.moe.token_dispatcher import StandardCombineInput
+from sglang.srt.layers.quantization.base_config import (FusedMoEMethodBase, LinearMethodBase,
+                                                        QuantizationConfig)
+from sglang.srt.layers.quantization.kv_cache import BaseKVCacheMethod
+from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+from sglang.srt.layers.radix_attention import RadixAttention
+from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
+
+from .._errors import UnsupportedError
+from . import methods
+from .declared import Declared, why_not
+from .versions import check
+
+#: The range of versions that it is written for: at least, and below.
+VERSIONS = (0, 5, 23), (0, 5, 24)
+check("SGLang", sglang.__version__, VERSIONS)
+
+NAME = "nvfp4"
+#: What models fuse that do not say it.
+FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
+
+
+class Nvfp4LinearMethod(methods.LinearMethod, LinearMethodBase):
+    parameter = parameter
+
+
+class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
+    def create_moe_runner(self, layer, moe_runner_config):
+        config = self.config = moe_runner_config
+        given = {name: value for name, value in (
+            ("activation", config.activation if config.activation != "silu" else None),
+            ("is_gated", None if config.is_gated else False),
+            ("gemm1_alpha", config.gemm1_alpha), ("gemm1_beta", config.gemm1_beta),
+            ("routed_scaling_factor", config.routed_scaling_factor), ("no_combine", config.no_combine or None),
+        ) if value not in (None, 1.0)}
+        if given:
+            raise UnsupportedError(f"{self.name}: {given}, must be plain SwiGLU, summed here")
+        limits = [v for v in (config.swiglu_limit, config.gemm1_clamp_limit) if v is not None]
+        self.gate = methods.silu_gate(limits[0] if limits else None)
+
+    def apply(self, layer, dispatch_output):
+        weights, ids = dispatch_output.topk_output[:2]
+        return StandardCombineInput(hidden_states=self.run(
+            layer, dispatch_output.hidden_states, ids.long(), weights, self.gate,
+            self.config.apply_router_weight_on_input))
+
+
+class Nvfp4Config(QuantizationConfig):
+    """What quantization_config of a checkpoint says."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.declared = Declared(config)
+        self.packed_modules_mapping = {**FUSED, **(config.get("packed_modules_mapping") or {})}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(config)
+
+    def get_name(self):
+        return NAME
+
+    def get_supported_act_dtypes(self):
+        return [torch.bfloat16, torch.float16, torch.float32]
+
+    @classmethod
+    def get_min_capability(cls):
+        return 80
+
+    @staticmethod
+    def get_config_filenames():
+        return ["hf_quant_config.json"]
+
+    def get_scaled_act_names(self):
+        return []
+
+    @classmethod
+    def override_quantization_method(cls, hf_quant_cfg, user_quant):
+        asked = user_quant == NAME
+        if not asked and (user_quant or os.environ.get("NVFP4_SGLANG", "0") in ("", "0")):
+            return None
+        wrong = why_not(hf_quant_cfg or {})
+        if wrong and asked:
+            raise UnsupportedError(f"--quantization nvfp4: the checkpoint has {wrong}, must be NVFP4 of "
+                                   "ModelOpt or compressed-tensors")
+        return None if wrong else NAME
+
+    def apply_weight_name_mapper(self, hf_to_sglang_mapper):
+        self.declared.rename(hf_to_sglang_mapper.apply_list)
+
+    def get_quant_method(self, layer, prefix):
+        declared = self.declared
+        if isinstance(layer, RadixAttention):
+            return BaseKVCacheMethod(self) if declared.kv_cache else None
+        if isinstance(layer, (LinearBase, ParallelLMHead)):
+            mode = declared.mode(prefix, self.packed_modules_mapping.get(prefix.rpartition(".")[2], ()))
+            return Nvfp4LinearMethod(declared, mode, prefix) if mode else UnquantizedLinearMethod()
+        if isinstance(layer, FusedMoE):
+            mode = declared.mode(prefix, [f"experts.0.{part}_proj" for part in ("gate", "up", "down")])
+            return Nvfp4ExpertsMethod(declared, mode, prefix) if mode else None
+        return None
+
+
+def register():
+    """Makes `nvfp4` a method of quantization, asked before SGLang's own. May be called again."""
+    known = quantization.QUANTIZATION_METHODS
+    if NAME in known:
+        return
+    others = dict(known)
+    known.clear()
+    known[NAME] = Nvfp4Config
+    known.update(others)
+    quantization.CPU_QUANTIZATION_METHODS[NAME] = Nvfp4Config
+    linear.WEIGHT_LOADER_V2_SUPPORTED.append(Nvfp4LinearMethod.__name__)
+    choices.add_quantization_method_choices([NAME])

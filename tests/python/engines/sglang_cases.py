@@ -1,0 +1,122 @@
+"""Run by test_sglang.py with a Python that has SGLang: its own layer classes with our methods, on a CPU.
+
+SGLang's packages are for GPUs. Modules that it imports and does not call here are stood in for:
+torchvision, which is for pictures, and sgl_kernel, its kernels.
+"""
+
+import json
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+
+import nvfp4
+import pytest
+import torch
+from transformers import AutoProcessor  # noqa: F401: sees that there is no torchvision
+
+for name in ("torchvision", "torchvision.transforms", "torchvision.transforms.functional", "torchvision.io",
+             "sgl_kernel"):
+    stand_in = MagicMock()
+    stand_in.__spec__, stand_in.__path__ = ModuleSpec(name, None), []
+    sys.modules.setdefault(name, stand_in)
+
+import nvfp4.engines.sglang as engine
+from checkpoints import (EXPERTS, FORMS, TOKENS, check_linear_layers, distance, experts_in, make, of_experts)
+from sglang.srt.layers import linear
+from sglang.srt.runtime_context import get_parallel
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    at, made = tmp_path_factory.mktemp("models"), {}
+
+    def get(*what):
+        if what not in made:
+            made[what] = make(at, *what)
+        return made[what]
+
+    return get
+
+
+def config_of(folder):
+    engine.register()
+    return engine.Nvfp4Config.from_config(
+        json.loads((folder / "config.json").read_text())["quantization_config"])
+
+
+def test_it_is_chosen_only_when_asked_for(folder, monkeypatch):
+    from sglang.srt.layers.quantization import QUANTIZATION_METHODS
+
+    engine.register(), engine.register()
+    assert next(iter(QUANTIZATION_METHODS)) == "nvfp4"
+    config = json.loads((folder("qwen2", "nvfp4", "modelopt") / "config.json").read_text())["quantization_config"]
+    config["quant_method"] = "modelopt_fp4"  # as SGLang rewrites it
+    asked = engine.Nvfp4Config.override_quantization_method
+    monkeypatch.delenv("NVFP4_SGLANG", raising=False)
+    assert (asked(config, None), asked(config, "nvfp4"), asked(config, "modelopt_fp4")) == (None, "nvfp4", None)
+    monkeypatch.setenv("NVFP4_SGLANG", "1")
+    assert asked(config, None) == "nvfp4"
+    with pytest.raises(nvfp4.UnsupportedError, match="quant_method 'gptq'"):
+        asked({"quant_method": "gptq"}, "nvfp4")
+
+
+def on(rank, of, **more):
+    """SGLang believes that this process is that one of so many."""
+    group = SimpleNamespace(rank_in_group=rank, world_size=of)
+    return get_parallel().override(tp_group=group, tp_rank=rank, tp_size=of, attn_tp_size=of,
+                                   attn_tp_rank=rank, **more)
+
+
+@pytest.mark.parametrize("scheme, format", FORMS)
+@pytest.mark.parametrize("rank", range(4))
+def test_linear_layers_of_sglang_on_four_ranks(folder, scheme, format, rank):
+    at = folder("qwen2", scheme, format)
+    with on(rank, 4):
+        check_linear_layers((linear.QKVParallelLinear, linear.MergedColumnParallelLinear,
+                             linear.RowParallelLinear), at, config_of(at), rank, scheme)
+
+
+@pytest.fixture(scope="module")
+def engine_of(folder):
+    """What SGLang keeps for a process, as its command line would make it."""
+    from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
+
+    set_global_server_args_for_scheduler(ServerArgs(
+        model_path=str(folder("qwen3_moe", "nvfp4", "modelopt")), device="cpu"))
+
+
+@pytest.mark.parametrize("scheme, format", FORMS)
+@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize("by_expert", (False, True))
+def test_experts_of_sglang_on_four_ranks(folder, engine_of, scheme, format, rank, by_expert):
+    from sglang.srt.layers.moe.fused_moe_triton import FusedMoE
+
+    at = folder("qwen3_moe", scheme, format)
+    stored = experts_in(at)
+    sizes = (dict(moe_ep_rank=rank, moe_ep_size=4, moe_tp_rank=0, moe_tp_size=1) if by_expert else
+             dict(moe_ep_rank=0, moe_ep_size=1, moe_tp_rank=rank, moe_tp_size=4))
+    with on(rank, 4, **sizes):
+        experts = FusedMoE(4, 128, 192, layer_id=1, top_k=2, params_dtype=torch.float32,
+                           quant_config=config_of(at), prefix=EXPERTS)
+        mapping = FusedMoE.make_expert_params_mapping("gate_proj", "down_proj", "up_proj", 4)
+        parameters = dict(experts.named_parameters())
+        for name, tensor in stored.items():
+            for parameter, weight, expert, shard in mapping:
+                if f"{EXPERTS.removesuffix('experts')}{weight}" in name:
+                    mapped = name.replace(weight, parameter)
+                    given = parameters[mapped.removeprefix(f"{EXPERTS}.")]
+                    given.weight_loader(given, tensor, mapped, shard_id=shard, expert_id=expert)
+        experts.quant_method.process_weights_after_loading(experts)
+        x, ids, weights = TOKENS
+        local = ids - rank if by_expert else ids  # as its dispatcher gives them to a rank
+        y = experts.quant_method.apply(experts, SimpleNamespace(
+            hidden_states=x, topk_output=(weights, local.int(), None))).hidden_states
+    expected = of_experts(stored, EXPERTS, x, ids, weights, rank, by_expert)
+    # W4A4: SwiGLU of other last bits may give another code, in rare elements.
+    bound = 2e-6 if scheme == "nvfp4a16" else 0.05
+    assert distance(y, expected) <= bound * max(float(expected.std()), 0.1)
