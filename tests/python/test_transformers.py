@@ -7,6 +7,7 @@ agree, the logits must agree bit for bit.
 
 import json
 import os
+import sys
 
 import pytest
 
@@ -33,6 +34,17 @@ SCHEMES = ("nvfp4a16", "nvfp4")
 TOKENS = torch.arange(3, 27).reshape(2, 12)
 INPUT_AMAX = 10.5  # 2688 / 256
 DIVISOR = 2.0**14  # of every weight in a levelled model
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_our_backend():
+    """Other files of the same run may have registered it."""
+    backend = sys.modules.get("nvfp4.transformers")
+    if backend:
+        backend.unregister()
+    yield
+    if backend:
+        backend.register()
 
 
 def llama():

@@ -126,6 +126,8 @@ class ExpertsMethod:
     def create_weights(self, layer, num_experts, hidden_size, intermediate_size_per_partition,
                        params_dtype, **attributes):
         inner, form = intermediate_size_per_partition, self.form
+        if attributes.pop("with_bias", False) or getattr(getattr(self, "moe", None), "has_bias", False):
+            raise UnsupportedError(f"{self.name}: experts with biases, must be without")
         _check_cut(f"{self.name}, down_proj", inner, "its")
         _check_cut(f"{self.name}, gate_proj and up_proj", hidden_size, "its")
         self.sizes = {"w13": (num_experts, 2 * inner, hidden_size, (num_experts, 2)),
