@@ -15,6 +15,7 @@ void add_repair(CLI::App& app);
 void add_sample(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tune(CLI::App& app);
+void add_version(CLI::App& app);  ///< its flags
 void add_completions(CLI::App& app);
 void add_man(CLI::App& app);
 

@@ -74,7 +74,7 @@ int run(int argc, char** argv) {
       "nvfp4");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_help_flag("-h,--help", "show this help");
-  app.set_version_flag("-V,--version", fmt::format("nvfp4 {}", version()), "show the version");
+  add_version(app);
   app.require_subcommand(0, 1);
   app.footer(kFooter);
   add_quantize(app);

@@ -2,7 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nvfp4/cuda_build.h"
 #include "nvfp4/device.h"
+#include "nvfp4/runtime.h"
 #include "run_cli.h"
 
 namespace nvfp4 {
@@ -16,6 +18,19 @@ TEST_F(Cli, PrintsItsVersion) {
   EXPECT_EQ(r.status, 0);
   EXPECT_EQ(r.out, "nvfp4 " NVFP4_CLI_VERSION "\n");
   EXPECT_EQ(run({"-V"}).out, r.out);
+}
+
+TEST_F(Cli, SaysWhatABuildRuns) {
+  for (const Words& words : {Words{"--version", "--verbose"}, {"--verbose", "--version"}}) {
+    const Result r = run(words);
+    EXPECT_EQ(r.status, 0);
+    EXPECT_TRUE(r.out.starts_with("nvfp4 " NVFP4_CLI_VERSION "\n")) << r.out;
+    const CudaBuild cuda = cuda_build();
+    for (const BackendInfo& b : backends()) EXPECT_TRUE(has(r.out, b.name)) << b.name;
+    EXPECT_TRUE(has(r.out, cuda.version.empty() ? "CUDA: not in this build"
+                                                : "machine code for " + cuda.architectures))
+        << r.out;
+  }
 }
 
 TEST_F(Cli, HelpsForEveryCommandWithAnExampleInEightyColumns) {

@@ -131,6 +131,13 @@ TEST(GemmPlanSm80, AKernelThatIsNamedSharesKOfNoMoreTilesThanThereAreCounters) {
   EXPECT_THROW(plan_gemm(p, kA100, split, sm80), ValueError);
 }
 
+TEST(GpuTargets, AnOldDriverIsToldWhichOneItTakes) {
+  EXPECT_EQ(driver_fault(13000, 12080),
+            "the driver is for CUDA 12.8, this build of CUDA 13.0 takes driver 580 or newer");
+  EXPECT_EQ(driver_fault(12090, 0),
+            "no CUDA driver is loaded, this build of CUDA 12.9 takes driver 525 or newer");
+}
+
 TEST(GpuTargets, MachineCodeRunsOnItsOwnMajorVersion) {
   constexpr std::string_view kAll = "80,90a,100f,120f";
   for (const auto& [major, minor] :

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 /// Which GPUs run the machine code of a build.
@@ -20,6 +21,23 @@ constexpr bool has_machine_code(std::string_view targets, int major, int minor) 
     if (number / 10 == major && (exact ? number % 10 == minor : number % 10 <= minor)) return true;
   }
   return false;
+}
+
+/// The oldest driver, by its branch, that takes a runtime of CUDA `major` (source: CUDA Toolkit
+/// Release Notes, "CUDA Toolkit and Minimum Required Driver Versions"): with machine code only, any
+/// of the same major version does.
+constexpr int oldest_driver(int major) { return major >= 13 ? 580 : 525; }
+
+/// Why a driver for CUDA `driver` does not take a runtime of `runtime`; both as 1000 · major + 10 ·
+/// minor, driver 0: there is none.
+inline std::string driver_fault(int runtime, int driver) {
+  const auto name = [](int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  };
+  return (driver == 0 ? std::string("no CUDA driver is loaded")
+                      : "the driver is for CUDA " + name(driver)) +
+         ", this build of CUDA " + name(runtime) + " takes driver " +
+         std::to_string(oldest_driver(runtime / 1000)) + " or newer";
 }
 
 }  // namespace nvfp4::cuda

@@ -10,6 +10,7 @@
 #include "backends/cuda/gpu_targets.h"
 #include "core/device_memory.h"
 #include "core/require.h"
+#include "nvfp4/cuda_build.h"
 
 namespace nvfp4 {
 namespace cuda {
@@ -54,6 +55,9 @@ const Gpus& gpus() {
     if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
       (void)cudaGetLastError();
       found.reason = cudaGetErrorString(status);
+      int driver = 0;
+      if (status == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess)
+        found.reason = driver_fault(CUDART_VERSION, driver);
       return found;
     }
     for (int i = 0; i < count; ++i) {
@@ -102,6 +106,13 @@ bool has_dependent_launch() {
 }
 
 }  // namespace cuda
+
+CudaBuild cuda_build() {
+  constexpr int kVersion = CUDART_VERSION;
+  return {.version = fmt::format("{}.{}", kVersion / 1000, kVersion % 1000 / 10),
+          .driver = fmt::format("{}", cuda::oldest_driver(kVersion / 1000)),
+          .architectures = std::string(cuda::kGpuTargets)};
+}
 
 std::vector<DeviceInfo> cuda_devices() {
   std::vector<DeviceInfo> list;

@@ -3,6 +3,7 @@
 #include "backends/device_backend.h"
 #include "core/device_memory.h"
 #include "core/require.h"
+#include "nvfp4/cuda_build.h"
 
 namespace nvfp4 {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 }
 }  // namespace
 
+CudaBuild cuda_build() { return {}; }
 std::vector<DeviceInfo> cuda_devices() { return {}; }
 
 std::string why_unavailable(Device device) {

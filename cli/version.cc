@@ -1,0 +1,47 @@
+// nvfp4 --version, and with --verbose what this build and this machine have.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+
+#include "commands.h"
+#include "nvfp4/cuda_build.h"
+#include "nvfp4/device.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4::cli {
+namespace {
+
+std::string details() {
+  std::string text;
+  for (const BackendInfo& b : backends())
+    text += fmt::format("  {:<15} {}\n", b.name, b.available ? b.description : b.reason);
+  const CudaBuild cuda = cuda_build();
+  text += cuda.version.empty() ? "CUDA: not in this build\n"
+                               : fmt::format("CUDA {}: machine code for {}; driver {} or newer\n",
+                                             cuda.version, cuda.architectures, cuda.driver);
+  for (const DeviceInfo& d : cuda_devices())
+    text += fmt::format("  {:<15} {}, {}{}\n", fmt::format("cuda:{}", d.device.index), d.name,
+                        d.architecture, d.available ? "" : fmt::format(": {}", d.reason));
+  if (!cuda.version.empty() && cuda_devices().empty())
+    text += fmt::format("  {}\n", why_unavailable(Device::cuda()));
+  return "CPU, best first:\n" + text;
+}
+
+}  // namespace
+
+void add_version(CLI::App& app) {
+  auto verbose = std::make_shared<bool>(false);
+  app.add_flag("--verbose", *verbose, "with --version: what this build and machine run");
+  app.set_version_flag(
+      "-V,--version",
+      [verbose] {
+        std::string text = fmt::format("nvfp4 {}", version());
+        if (*verbose) text += '\n' + details();
+        while (text.ends_with('\n')) text.pop_back();
+        return text;
+      },
+      "show the version");
+}
+
+}  // namespace nvfp4::cli
