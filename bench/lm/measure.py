@@ -7,7 +7,7 @@ the ratio to `max` in the same run, with their standard errors by a paired boots
 
   measure.py --models MODEL... --text FILE [--text FILE]      validation, unseen, ... : one table each
   measure.py ... --calibration FILE                           also the methods that need data
-  measure.py --models MODEL --text FILE --other NAME=FOLDER   also a folder that another tool made
+  measure.py --models MODEL --text FILE --other NAME=FOLDER   also a folder that another tool made (peers.py)
 
 Needs PyTorch, transformers 5, safetensors and this package.
 """
@@ -49,13 +49,15 @@ ACTIVATIONS = (None, "max", "mse")
 def quantize(model, options, temporary):
     """A folder for each way to quantize the weights."""
     ways, statistics = dict(WEIGHTS), None
-    if options.calibration:
+    if options.calibration and (not options.methods or CALIBRATED.keys() & set(options.methods)):
         statistics = temporary / "statistics.safetensors"
         calibrate(model, options.calibration, statistics, keep_gram=True, windows=options.calibration_windows,
                   device=options.device)
         ways |= CALIBRATED
     folders = {}
     for name, way in ways.items():
+        if options.methods and name not in options.methods:
+            continue
         start = time.monotonic()
         folders[name] = temporary / name.replace(" ", "")
         given = {"statistics": statistics} if name in CALIBRATED else {}
@@ -64,9 +66,9 @@ def quantize(model, options, temporary):
     return folders
 
 
-def measure(model, text, variants, methods, options):
+def measure(model, text, count, variants, methods, options):
     """The loss of the BF16 model by window, and the columns of each method."""
-    tokens = windows(text, AutoTokenizer.from_pretrained(model), options.windows)
+    tokens = windows(text, AutoTokenizer.from_pretrained(model), count)
     batches = tokens.to(options.device).split(options.batch)
     plain = Variant(model, None, options.device)
     columns = {method: [] for method in methods}
@@ -103,7 +105,7 @@ def table(loss, columns):
         data.append(
             dict(weights=weights, activations=activations, divergence=mean, divergence_error=error, ratio=ratio,
                  ratio_error=ratio_error, perplexity_change=change, perplexity_change_error=change_error,
-                 same_first_choice=float(same.mean()))
+                 same_first_choice=float(same.mean()), by_window=[round(d, 7) for d in divergence.tolist()])
         )
     return lines, data
 
@@ -114,16 +116,25 @@ def arguments():
     a.add_argument("--text", action="append", required=True, metavar="FILE", help="documents separated by U+001E")
     a.add_argument("--calibration", metavar="FILE", help="text for the methods that need data, of the same form")
     a.add_argument("--calibration-windows", type=int, default=256, help="windows of 512 tokens of it (256)")
-    a.add_argument("--windows", type=int, default=384, help="windows of 512 tokens (384)")
+    a.add_argument("--windows", type=int, nargs="+", default=[384], metavar="N",
+                   help="windows of 512 tokens, of all texts or of each (384)")
     a.add_argument("--batch", type=int, default=8, help="windows at a time (8)")
     a.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     a.add_argument("--other", action="append", default=[], metavar="NAME=FOLDER",
                    help="a quantized folder to measure beside ours; for one model")
+    a.add_argument("--methods", metavar="NAME", nargs="+", choices=[*WEIGHTS, *CALIBRATED],
+                   help=f"some of {', '.join([*WEIGHTS, *CALIBRATED])} (all); max is always among them")
     a.add_argument("--weights-only", action="store_true", help="W4A16 alone")
     a.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     options = a.parse_args()
     if options.other and len(options.models) > 1:
         a.error("--other: is for one model, not for several")
+    if len(options.windows) == 1:
+        options.windows *= len(options.text)
+    if len(options.windows) != len(options.text):
+        a.error(f"--windows: {len(options.windows)} numbers for {len(options.text)} texts")
+    if options.methods:
+        options.methods = {"max", *options.methods}
     return options
 
 
@@ -142,8 +153,8 @@ def main():
         methods += [(name, None) for name in folders if name not in names]
         if not options.weights_only:
             methods += [(name, "max") for name in folders if name not in names]
-        for text in options.text:
-            loss, columns = measure(model, text, variants, methods, options)
+        for text, count in zip(options.text, options.windows):
+            loss, columns = measure(model, text, count, variants, methods, options)
             lines, data = table(loss, columns)
             print(f"\n{model_name(model)}, {Path(text).name}: {len(loss)} windows, "
                   f"BF16 perplexity {np.exp(loss.mean()):.3f}\n")

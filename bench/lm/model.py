@@ -8,35 +8,41 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForCausalLM
 
 import nvfp4
 
 
-def quantized_weights(folder):
-    """module name -> FP32 weight [N, K], of a ModelOpt or compressed-tensors folder."""
-    weights = {}
-    for file in sorted(Path(folder).glob("*.safetensors")):
-        with safe_open(file, "pt") as tensors:
-            for name in tensors.keys():
-                module, _, kind = name.rpartition(".")
-                if kind not in ("weight_packed", "weight"):
-                    continue
-                codes = tensors.get_tensor(name)
-                if codes.dtype != torch.uint8:
-                    continue
-                if kind == "weight":  # ModelOpt: multiplier
-                    scale = tensors.get_tensor(f"{module}.weight_scale_2").reshape(())
-                else:  # compressed-tensors: divisor
-                    scale = 1 / tensors.get_tensor(f"{module}.weight_global_scale").reshape(())
-                block = tensors.get_tensor(f"{module}.weight_scale").view(torch.uint8)
-                shape = (codes.shape[0], codes.shape[1] * 2)
-                weights[module] = nvfp4.QuantizedTensor(codes, block, scale, shape).dequantize(torch.float32)
-    if not weights:
-        raise SystemExit(f"{folder}: holds no NVFP4 weights")
-    return weights
+class Checkpoint:
+    """A ModelOpt or compressed-tensors folder: by module, `weights` in FP32 [N, K] and the factors `before`
+    [K] that the input is multiplied by; by name, the `other` tensors."""
+
+    def __init__(self, folder):
+        self.weights, self.before, self.other = {}, {}, {}
+        tensors = {}
+        for file in sorted(Path(folder).glob("*.safetensors")):
+            tensors |= load_file(file)
+        for name, tensor in tensors.items():
+            module, _, kind = name.rpartition(".")
+            if kind in ("weight_packed", "weight") and tensor.dtype == torch.uint8:
+                self.weights[module] = self._weight(tensors, module, tensor, kind)
+            elif kind == "pre_quant_scale":
+                self.before[module] = tensor.float()
+            elif tensor.is_floating_point():
+                self.other[name] = tensor.float()
+        if not self.weights:
+            raise SystemExit(f"{folder}: holds no NVFP4 weights")
+
+    def _weight(self, tensors, module, codes, kind):
+        if kind == "weight":  # ModelOpt: multiplier
+            scale = tensors[f"{module}.weight_scale_2"].reshape(())
+        else:  # compressed-tensors: divisor
+            scale = 1 / tensors[f"{module}.weight_global_scale"].reshape(())
+        block = tensors[f"{module}.weight_scale"].view(torch.uint8)
+        shape = (codes.shape[0], codes.shape[1] * 2)
+        return nvfp4.QuantizedTensor(codes, block, scale.float(), shape).dequantize(torch.float32)
 
 
 class QuantizedInput:
@@ -60,11 +66,14 @@ class QuantizedInput:
 
 
 class Linear(nn.Module):
-    def __init__(self, weight, bias, quantize):
+    def __init__(self, weight, bias, before, quantize):
         super().__init__()
         self.weight, self.bias, self.quantize = weight, bias, quantize
+        self.register_buffer("before", before)
 
     def forward(self, x):
+        if self.before is not None:
+            x = x * self.before
         return nn.functional.linear(self.quantize(x), self.weight, self.bias)
 
 
@@ -94,20 +103,24 @@ class Variant:
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.inputs = QuantizedInput()
         if quantized is not None:
-            weights = quantized_weights(quantized)
-            self._replace(weights)
-            if weights:
-                raise SystemExit(f"{quantized}: no layer of the model is called {sorted(weights)[0]}")
+            checkpoint = Checkpoint(quantized)
+            self._replace(checkpoint)
+            for left in (checkpoint.weights, checkpoint.before):
+                if left:
+                    raise SystemExit(f"{quantized}: no layer of the model is called {sorted(left)[0]}")
+            self.model.load_state_dict(checkpoint.other, strict=False)  # AWQ changes norms
         self.model.to(device)
 
-    def _replace(self, weights):
+    def _replace(self, checkpoint):
+        weights = checkpoint.weights
         for name, module in list(self.model.named_modules()):
             if hasattr(module, "gate_up_proj") and hasattr(module, "down_proj") and not isinstance(
                 module.gate_up_proj, nn.Module
             ):
                 self._set(name, self._experts(name, module, weights))
             elif isinstance(module, nn.Linear) and name in weights:
-                self._set(name, Linear(nn.Parameter(weights.pop(name), False), module.bias, self.inputs))
+                self._set(name, Linear(nn.Parameter(weights.pop(name), False), module.bias,
+                                       checkpoint.before.pop(name, None), self.inputs))
 
     def _experts(self, name, module, weights):
         gate_up, down = module.gate_up_proj.data.clone(), module.down_proj.data.clone()

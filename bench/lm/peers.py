@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Quantizes a BF16 model with another package on the CPU, for `measure.py --other`.
+
+  peers.py METHOD MODEL OUT --calibration FILE
+
+METHOD is one of those below; each package has an environment of its own, which peers.sh makes. Calibration
+is on the same windows as measure.py's, in FP32 arithmetic. OUT is the folder that the package exports.
+Prints the seconds that quantizing took, without import, loading and export, as JSON.
+"""
+
+import argparse
+import json
+import resource
+import time
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from nvfp4.evaluate.text import windows
+
+#: Their names for what to do: of ModelOpt a preset and its algorithm, of llm-compressor a modifier.
+MODELOPT = {
+    "modelopt-default": ("NVFP4_DEFAULT_CFG", None),
+    "modelopt-mse": ("NVFP4_W4A4_WEIGHT_MSE_FP8_SWEEP_CFG", None),
+    "modelopt-four-over-six": ("NVFP4_FOUR_OVER_SIX_CFG", None),
+    "modelopt-local-hessian": ("NVFP4_W4A4_WEIGHT_LOCAL_HESSIAN_CFG", None),
+    "modelopt-awq-lite": ("NVFP4_AWQ_LITE_CFG", None),
+    # As its recipe nvfp4_default-kv_none-gptq has it, whose quantizers are those of the MSE preset.
+    "modelopt-gptq": ("NVFP4_W4A4_WEIGHT_MSE_FP8_SWEEP_CFG", {"method": "gptq", "layerwise": {"enable": True}}),
+}
+LLMCOMPRESSOR = ("llmcompressor-default", "llmcompressor-mse", "llmcompressor-gptq", "llmcompressor-gptq-mse")
+
+
+def modelopt(method, model, tokens, out):
+    import modelopt.torch.quantization as mtq
+    from modelopt.torch.export import export_hf_checkpoint
+
+    preset, algorithm = MODELOPT[method]
+    config = dict(getattr(mtq, preset))
+    if algorithm:
+        config["algorithm"] = algorithm
+
+    def calibrate(model):
+        with torch.no_grad():
+            for batch in tokens.split(8):
+                model(batch, use_cache=False)
+
+    start = time.monotonic()
+    model = mtq.quantize(model, config, forward_loop=calibrate)
+    seconds = time.monotonic() - start
+    export_hf_checkpoint(model, export_dir=out)
+    return seconds
+
+
+def llmcompressor(method, model, tokens, out):
+    from compressed_tensors.quantization import preset_name_to_scheme
+    from datasets import Dataset
+    from llmcompressor import oneshot
+    from llmcompressor.modifiers.gptq import GPTQModifier
+    from llmcompressor.modifiers.quantization import QuantizationModifier
+
+    scheme = preset_name_to_scheme("NVFP4", ["Linear"])
+    if method.endswith("-mse"):
+        scheme.weights.observer = "nvfp4_expanded_mse"
+    given = dict(config_groups={"group_0": scheme}, ignore=["lm_head", "re:.*mlp.gate$"])
+    recipe = GPTQModifier(**given) if "gptq" in method else QuantizationModifier(**given)
+    data = Dataset.from_dict({"input_ids": tokens.tolist(), "attention_mask": torch.ones_like(tokens).tolist()})
+    start = time.monotonic()
+    oneshot(model=model, dataset=data, recipe=recipe, num_calibration_samples=len(tokens),
+            max_seq_length=tokens.shape[1], moe_calibrate_all_experts=False)
+    seconds = time.monotonic() - start
+    model.save_pretrained(out, save_compressed=True)
+    return seconds
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("method", choices=[*MODELOPT, *LLMCOMPRESSOR])
+    a.add_argument("model", help="a folder that transformers loads")
+    a.add_argument("out", help="the folder to write")
+    a.add_argument("--calibration", required=True, metavar="FILE", help="documents separated by U+001E")
+    a.add_argument("--windows", type=int, default=256, help="windows of 512 tokens of it (256)")
+    a.add_argument("--dtype", default="float32", help="of weights and arithmetic (float32)")
+    options = a.parse_args()
+    tokenizer = AutoTokenizer.from_pretrained(options.model)
+    tokens = windows(options.calibration, tokenizer, options.windows)[:, :-1]
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, options.dtype)).eval()
+    quantize = modelopt if options.method in MODELOPT else llmcompressor
+    seconds = quantize(options.method, model, tokens, options.out)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps(dict(method=options.method, model=Path(options.model).name, windows=len(tokens),
+                          seconds=round(seconds, 1), peak_bytes=peak)))
+
+
+if __name__ == "__main__":
+    main()
