@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens per second of models in transformers on a GPU: BF16 against NVFP4 on our kernels.
+"""Tokens per second of models in transformers: BF16 against NVFP4 on our kernels.
 
 Synthetic models with random weights, made on the GPU: an 8 B Llama, and a mixture of experts like
 Qwen3-30B-A3B with half its layers. Decoding is batch 1 with a static cache, torch.compile
@@ -7,13 +7,15 @@ Qwen3-30B-A3B with half its layers. Decoding is batch 1 with a static cache, tor
 
   serve.py                                   everything, about 10 minutes on an H100
   serve.py --models dense --kinds bf16 nvfp4a16 --json FILE
+  serve.py --cpu --models small              on the CPU: a Llama of 1 B, decoding alone, eager
 
-Needs a Hopper GPU, PyTorch 2.11, transformers 5.17 or newer, and this package built with CUDA.
+Needs PyTorch 2.11 and transformers 5.17 or newer; without --cpu a GPU, and this package built with CUDA.
 """
 
 import argparse
 import gc
 import json
+import statistics
 import time
 
 import torch
@@ -28,6 +30,7 @@ from nvfp4.transformers.quantizer import fuse
 
 transformers.utils.logging.set_verbosity_error()
 CACHE, PROMPT = 512, 8
+DEVICE = "cuda"
 
 
 def dense():
@@ -44,7 +47,15 @@ def moe():
         vocab_size=151936, max_position_embeddings=8192)
 
 
-MODELS = {"dense": dense, "moe": moe}
+def small():
+    """Like Llama 3.2 of 1 B."""
+    return transformers.LlamaConfig(
+        hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32,
+        num_key_value_heads=8, vocab_size=128256, max_position_embeddings=8192, rms_norm_eps=1e-5,
+        tie_word_embeddings=True)
+
+
+MODELS = {"dense": dense, "moe": moe, "small": small}
 KINDS = ("bf16", "nvfp4a16", "nvfp4")
 
 
@@ -66,11 +77,11 @@ def quantized(model, scheme):
     form, w4a4 = FORMS["modelopt"], scheme == "nvfp4"
     for name, module in list(model.named_modules()):
         if hasattr(module, "gate_up_proj") and isinstance(module.gate_up_proj, nn.Parameter):
-            fill(backend.Nvfp4Experts.take_over(module, form, name, w4a4, w4a4, device="cuda"))
+            fill(backend.Nvfp4Experts.take_over(module, form, name, w4a4, w4a4, device=DEVICE))
         elif type(module) is nn.Linear and name != "lm_head":
             parent, _, last = name.rpartition(".")
             new = backend.Nvfp4Linear(form, name, module.out_features, module.in_features, module.bias,
-                                      w4a4, w4a4, device="cuda")
+                                      w4a4, w4a4, device=DEVICE)
             setattr(model.get_submodule(parent), last, new)
             fill(new)
     fuse(model)
@@ -82,14 +93,19 @@ def quantized(model, scheme):
 
 def build(config, kind):
     torch.manual_seed(0)
-    with torch.device("cuda"):
+    with torch.device(DEVICE):
         model = transformers.AutoModelForCausalLM.from_config(config(), dtype=torch.bfloat16).eval()
     before = quantized_bytes(model)
     if kind != "bf16":
         quantized(model, kind)
-        gc.collect()
-        torch.cuda.empty_cache()
+        collect()
     return model, before
+
+
+def collect():
+    gc.collect()
+    if DEVICE == "cuda":
+        torch.cuda.empty_cache()
 
 
 def quantized_bytes(model):
@@ -134,7 +150,7 @@ def captured(function):
 def decode(model):
     """Milliseconds a token, and how long compiling took."""
     cache = transformers.StaticCache(config=model.config, max_cache_len=CACHE)
-    tokens = torch.arange(PROMPT, device="cuda").reshape(1, PROMPT)
+    tokens = torch.arange(PROMPT, device=DEVICE).reshape(1, PROMPT)
     model(input_ids=tokens, past_key_values=cache, use_cache=True)
     token = tokens[:, -1:].clone()
     start = time.monotonic()
@@ -163,12 +179,12 @@ def products(model):
             layers.append(m)
         elif "Experts" in type(m).__name__:
             layers.append(m)
-    inputs = {size: torch.randn(1, size, device="cuda", dtype=torch.bfloat16)
+    inputs = {size: torch.randn(1, size, device=DEVICE, dtype=torch.bfloat16)
               for size in {m.in_features for m in layers if hasattr(m, "in_features")} |
               {config.hidden_size}}
     top = getattr(config, "num_experts_per_tok", 0)
-    ids = torch.arange(top, device="cuda").reshape(1, -1) * 7
-    weights = torch.full((1, max(top, 1)), 0.1, device="cuda", dtype=torch.bfloat16)
+    ids = torch.arange(top, device=DEVICE).reshape(1, -1) * 7
+    weights = torch.full((1, max(top, 1)), 0.1, device=DEVICE, dtype=torch.bfloat16)
 
     def run():
         for m in layers:
@@ -183,13 +199,13 @@ def products(model):
 
 @torch.no_grad()
 def prefill(model, tokens=4096):
-    ids = torch.arange(tokens, device="cuda").reshape(1, tokens) % 1000
+    ids = torch.arange(tokens, device=DEVICE).reshape(1, tokens) % 1000
     return milliseconds(lambda: model(input_ids=ids, use_cache=False, logits_to_keep=1), 5, 2)
 
 
 def reading_speed():
     """GB/s of a plain read of 2 GB."""
-    data = torch.zeros(1 << 28, dtype=torch.int64, device="cuda")
+    data = torch.zeros(1 << 28, dtype=torch.int64, device=DEVICE)
     return data.numel() * 8 / milliseconds(lambda: data.max()) / 1e6
 
 
@@ -205,21 +221,71 @@ def measure(name, kind):
                   products_ms=gemm_ms, head_ms=head_ms, rest_ms=token_ms - gemm_ms - head_ms,
                   prefill_ms=prefill_ms, memory_gb=held / 1e9, quantized_gb=layer_bytes / 1e9,
                   of_bf16=layer_bytes / plain_bytes, compile_s=compiling)
-    print("  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in result.items()),
-          flush=True)
+    show(result)
     del model
     torch._dynamo.reset()
-    gc.collect()
-    torch.cuda.empty_cache()
+    collect()
     return result
+
+
+@torch.no_grad()
+def measure_on_cpu(name, kind, tokens=24):
+    """Tokens per second of one sequence, eager, the median of `tokens`; nothing else."""
+    model, plain_bytes = build(MODELS[name], kind)
+    cache = transformers.StaticCache(config=model.config, max_cache_len=CACHE)
+    token = torch.arange(PROMPT).reshape(1, PROMPT)
+    times = []
+    for _ in range(tokens + 4):
+        start = time.perf_counter()
+        logits = model(input_ids=token, past_key_values=cache, use_cache=True).logits
+        token = logits[:, -1:].argmax(-1)
+        times.append(time.perf_counter() - start)
+    token_ms = 1e3 * statistics.median(times[4:])
+    layers = quantized_bytes(model)
+    # What a token reads: all weights but rows of the embedding, which is the head where both are one.
+    held = {t.data_ptr(): t for t in (*model.parameters(), *model.buffers())}
+    embedding = model.get_input_embeddings().weight
+    read = sum(t.numel() * t.element_size() for t in held.values())
+    if not model.config.tie_word_embeddings:
+        read -= embedding.numel() * embedding.element_size()
+    result = dict(model=name, kind=kind, threads=torch.get_num_threads(), tokens_per_second=1e3 / token_ms,
+                  token_ms=token_ms, read_gb=read / 1e9, read_gb_per_s=read / token_ms / 1e6,
+                  quantized_gb=layers / 1e9, of_bf16=layers / plain_bytes)
+    show(result)
+    del model
+    collect()
+    return result
+
+
+def show(result):
+    print("  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in result.items()),
+          flush=True)
+
+
+def on_cpu(options):
+    global DEVICE
+    DEVICE = "cpu"
+    results = [measure_on_cpu(name, kind) for name in options.models for kind in options.kinds]
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(results, file, indent=1)
+    base = {r["model"]: r for r in results if r["kind"] == "bf16"}
+    for r in results:
+        plain = base.get(r["model"])
+        if r["kind"] != "bf16" and plain:
+            print(f"{r['model']} {r['kind']}: {plain['token_ms'] / r['token_ms']:.2f} x tokens per second; "
+                  f"BF16 reads {plain['read_gb'] / r['read_gb']:.2f} x the bytes")
 
 
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    a.add_argument("--models", nargs="+", default=["dense", "moe"], choices=MODELS)
     a.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     a.add_argument("--json", metavar="FILE")
+    a.add_argument("--cpu", action="store_true", help="on the CPU, decoding alone, with OMP_NUM_THREADS threads")
     options = a.parse_args()
+    if options.cpu:
+        return on_cpu(options)
     machine = dict(gpu=torch.cuda.get_device_name(), torch=torch.__version__,
                    transformers=transformers.__version__, nvfp4=nvfp4.__version__,
                    read_gb_per_s=reading_speed())

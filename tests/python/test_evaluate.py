@@ -18,8 +18,9 @@ import tokenizers
 import nvfp4
 from models_of_families import FAMILIES
 from nvfp4.evaluate import evaluate
-from nvfp4.evaluate.__main__ import lines, main
+from nvfp4.evaluate.__main__ import main
 from nvfp4.evaluate.resampling import Bootstrap
+from nvfp4.evaluate.table import lines
 from nvfp4.evaluate.text import windows
 
 CONTEXT = 32
@@ -102,6 +103,39 @@ def test_the_command_prints_a_table_and_writes_json(at, capsys):
     alone = json.loads(capsys.readouterr().out)
     assert "divergence" not in alone
     assert alone["perplexity"]["value"] == pytest.approx(report["perplexity"]["value"])
+
+
+def test_the_page_of_compare_gets_a_section(at, tmp_path, capsys):
+    """Once, whatever is run how often; a page is made where there is none."""
+    page = tmp_path / "report.html"
+    given = [str(at / "quantized"), "--text", str(at / "text"), "--context", "32", "--windows", "4", "--device",
+             "cpu", "--html", str(page)]
+    assert main(given) == 1 and "must be a page of nvfp4 compare --html" in capsys.readouterr().err
+    assert main([*given, "--against", str(at / "model")]) == 0
+    nvfp4.compare(at / "model", at / "quantized", html=tmp_path / "plain.html")
+    plain = (tmp_path / "plain.html").read_text()
+    first = page.read_text()
+    start, end = first.index("<section aria-labelledby='evaluation'>"), first.index("</section>\n") + len("</section>\n")
+    assert first[:start] + first[end:] == plain
+    shown = first[start:end]
+    assert shown.count("<tr>") == 8 and "<th scope='row'>change of perplexity</th>" in shown
+    assert main(given) == 0
+    second = page.read_text()
+    assert second.count("id='evaluation'") == 1 and "change of perplexity" not in second
+    assert len(list(tmp_path.iterdir())) == 2
+    other = tmp_path / "other.html"
+    other.write_text("<p>something else</p>")
+    assert main([*given[:-1], str(other)]) == 1 and "is no page of nvfp4 compare" in capsys.readouterr().err
+    assert other.read_text() == "<p>something else</p>"
+
+
+def test_names_in_the_page_are_no_markup():
+    from nvfp4.evaluate.page import section
+
+    figure = {"value": 1.0, "error": 0.1}
+    shown = section({"model": "<b>&x", "text": "<script>", "windows": 1, "context": 2, "device": "cpu",
+                     "perplexity": figure})
+    assert "<script>" not in shown and "<b>" not in shown and "&lt;b&gt;&amp;x" in shown
 
 
 @pytest.mark.parametrize("given, message", [

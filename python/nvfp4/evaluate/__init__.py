@@ -74,7 +74,7 @@ def _figure(pair):
     return dict(zip(("value", "error"), pair))
 
 
-def evaluate(model, text, against=None, *, count=192, context=512, batch=8, device=None,
+def evaluate(model, text, against=None, *, count=192, context=512, batch=None, device=None,
              dtype="float32", progress=None):
     """Measures a checkpoint on a text.
 
@@ -83,6 +83,7 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=8, devi
              model without a tokenizer each byte is a token.
     against  the folder of the model that it was quantized from
     count    windows of `context` tokens, drawn with a fixed seed; None: all
+    batch    windows at a time; default 2, whose logits stay in the caches of a CPU, on a GPU 8
     device   'cpu', 'cuda', ...; default CUDA where there is one
     dtype    of what is not quantized; BF16 alone costs some percent of what quantizing does
     progress called as progress(windows done, of all)
@@ -103,7 +104,7 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=8, devi
                                 "be as many")
     tokens = windows(text, tokenizer_of(against or model, vocabularies[0]), count, context)
     columns, losses = [], []
-    for part in tokens.split(batch):
+    for part in tokens.split(batch or (8 if device.startswith("cuda") else 2)):
         target = part[:, 1:, None].to(subjects[0].model.device)
         logits = [subject.logits(part[:, :-1]) for subject in subjects]
         for window in range(len(part)):  # of FP32 logits one window at a time
