@@ -9,7 +9,10 @@
 /// UnsupportedError.
 namespace nvfp4 {
 
-/// Zeroed, 256-byte aligned.
+/// Of the memory that the functions below give, and of every part that its users divide it into.
+inline constexpr std::int64_t kDeviceAlignment = 256;
+
+/// Zeroed, aligned to kDeviceAlignment.
 void* device_allocate(Device device, std::int64_t bytes);
 void device_free(Device device, void* memory) noexcept;
 /// `rows` rows of `row_bytes` bytes each, on the stream of the device that is not the CPU.
@@ -18,7 +21,7 @@ void device_copy(Device to_device, void* to, std::int64_t to_stride, Device from
                  std::int64_t rows, Stream stream);
 
 /// Memory of the host that the device copies from and to without the CPU's help, so that a copy on
-/// a stream returns at once. 256-byte aligned.
+/// a stream returns at once. Aligned to kDeviceAlignment.
 void* pinned_allocate(Device device, std::int64_t bytes);
 void pinned_free(Device device, void* memory) noexcept;
 

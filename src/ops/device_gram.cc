@@ -7,7 +7,6 @@
 namespace nvfp4 {
 
 DeviceGram::DeviceGram(const GramFactor& factor, Device device, Stream stream) {
-  constexpr std::int64_t kAlignment = 256;
   std::int64_t bytes = 0;
   const auto each = [&](const auto& visit) {
     visit(factor.gram, view_.gram);
@@ -21,14 +20,14 @@ DeviceGram::DeviceGram(const GramFactor& factor, Device device, Stream stream) {
   const auto size_of = [](const auto& from) {
     return static_cast<std::int64_t>(from.size() * sizeof(from[0]));
   };
-  each([&](const auto& from, auto&) { bytes += round_up(size_of(from), kAlignment); });
+  each([&](const auto& from, auto&) { bytes += round_up(size_of(from), kDeviceAlignment); });
   memory_ = Buffer(bytes, device);
   auto* at = static_cast<std::byte*>(memory_.data());
   each([&](const auto& from, auto& to) {
     const std::int64_t size = size_of(from);
     device_copy(device, at, size, {}, from.data(), size, size, 1, stream);
     to = reinterpret_cast<std::remove_reference_t<decltype(to)>>(at);
-    at += round_up(size, kAlignment);
+    at += round_up(size, kDeviceAlignment);
   });
   view_.depth = factor.depth;
   view_.damping = factor.damping;

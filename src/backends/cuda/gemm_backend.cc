@@ -13,6 +13,7 @@
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
 #include "backends/cuda/tune_measure.h"
+#include "core/device_memory.h"
 #include "core/require.h"
 
 namespace nvfp4::cuda {
@@ -20,10 +21,9 @@ namespace {
 
 /// What starts a workspace: the flags of stream-K, which must stay zero whatever plans share it.
 constexpr std::int64_t kFlagBytes = 4096;
-constexpr std::int64_t kAlignment = 256;
 
 std::int64_t decoded_offset(const KernelPlan& plan) {
-  return round_up(std::max(plan.workspace_bytes, kFlagBytes), kAlignment);
+  return round_up(std::max(plan.workspace_bytes, kFlagBytes), kDeviceAlignment);
 }
 /// x of W4A4 in BF16.
 std::int64_t decoded_bytes(const GemmDescription& d) {

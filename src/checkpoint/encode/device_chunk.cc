@@ -8,16 +8,13 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Of every part of a slot's memory.
-constexpr std::int64_t kAlignment = 256;
-
 /// The scales lie behind the codes and the errors behind those, so that one copy brings all back.
 std::int64_t scales_offset(const QuantizedShape& shape) {
-  return round_up(shape.code_bytes(), kAlignment);
+  return round_up(shape.code_bytes(), kDeviceAlignment);
 }
 
 std::int64_t errors_offset(const QuantizedShape& shape) {
-  return scales_offset(shape) + round_up(shape.scale_bytes(), kAlignment);
+  return scales_offset(shape) + round_up(shape.scale_bytes(), kDeviceAlignment);
 }
 
 std::int64_t result_bytes(const QuantizedShape& shape) {
@@ -50,16 +47,16 @@ std::int64_t bytes_on_device(const Plan& plan, const Unit& unit) {
   const bool as_measured = s.col_stride == 1 && s.row_stride == s.cols &&
                            s.amax_begin == s.offset && s.amax_count == s.rows * s.cols;
   if (unit.work != Work::quantize || !source.is_plain() || !as_measured) return 0;
-  return round_up(s.amax_count * dtype_size(read_dtype(source)), kAlignment);
+  return round_up(s.amax_count * dtype_size(read_dtype(source)), kDeviceAlignment);
 }
 
 DeviceSlot::DeviceSlot(Device device, const ChunkBytes& most)
     : device_(device),
-      input_bytes_(round_up(most.input, kAlignment)),
-      result_bytes_(round_up(most.result, kAlignment)),
-      weights_bytes_(round_up(most.weights, kAlignment)),
+      input_bytes_(round_up(most.input, kDeviceAlignment)),
+      result_bytes_(round_up(most.result, kDeviceAlignment)),
+      weights_bytes_(round_up(most.weights, kDeviceAlignment)),
       host_(device, input_bytes_ + result_bytes_ + weights_bytes_),
-      memory_(input_bytes_ + result_bytes_ + weights_bytes_ + kAlignment, device),
+      memory_(input_bytes_ + result_bytes_ + weights_bytes_ + kDeviceAlignment, device),
       stream_(device) {}
 
 DeviceSlot::~DeviceSlot() {

@@ -10,7 +10,6 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;
 /// Of a weight at a time; the workspace has 16 bytes for each.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 27;
 
@@ -27,7 +26,7 @@ struct DeviceGptq::Parts {
     const QuantizedShape shape{.rows = rows, .cols = cols};
     const auto take = [&](std::int64_t& offset, std::int64_t size) {
       offset = bytes;
-      bytes += round_up(size, kAlignment);
+      bytes += round_up(size, kDeviceAlignment);
     };
     // What comes back is first.
     take(codes, shape.code_bytes());
