@@ -320,6 +320,14 @@ inline std::vector<KernelConfig> all_tiles(std::int64_t k, bool swiglu = false) 
   return tiles;
 }
 
+/// Whether two kernels add up in the same order.
+inline bool same_order(const KernelConfig& a, const KernelConfig& b) {
+  const auto order = [](const KernelConfig& t) {
+    return !tests_others() ? std::string{} : tested_architecture().summation({}, t);
+  };
+  return order(a) == order(b);
+}
+
 /// Those that TMA stores.
 inline std::vector<KernelConfig> whole_tiles() {
   std::vector<KernelConfig> tiles;

@@ -70,23 +70,31 @@ TEST(GemmPlanSm80, ChoosesAKernelThatCanDoTheProblem) {
 
 /// SwiGLU then has the bits of the product and the step after it.
 TEST(GemmPlanSm80, SwigluTakesAKernelWithTheSumsOfTheProductAlone) {
-  for (const std::int64_t m : {1, 2, 5, 33, 700})
-    for (const std::int64_t n : {512, 1024, 4096, 28672})
-      for (const std::int64_t k : {1024, 4096}) {
-        KernelProblem p{.n = n, .k = k, .m = m, .multiprocessors = 108};
-        const KernelConfig alone = sm80::choose_kernel(p);
-        p.swiglu = true;
-        const KernelConfig fused = sm80::choose_kernel(p);
-        EXPECT_EQ(fused.m, alone.m) << n << " x " << k;
-        EXPECT_EQ(fused.n, std::max(32, alone.n)) << n << " x " << k;
-      }
+  const Architecture& sm80 = architecture_of("sm80_mma_m64n256k64");
+  int narrow = 0;
+  for (const int multiprocessors : {108, 132})
+    for (const std::int64_t m : {1, 2, 5, 8, 33, 700})
+      for (const std::int64_t n : {96, 224, 512, 1024, 2112, 4096, 28672})
+        for (const std::int64_t k : {720, 1040, 7168})
+          for (const bool stream_k : {false, true}) {
+            KernelProblem p{
+                .n = n, .k = k, .m = m, .multiprocessors = multiprocessors, .stream_k = stream_k};
+            const KernelConfig alone = sm80::choose_kernel(p);
+            p.swiglu = true;
+            const KernelConfig fused = sm80::choose_kernel(p);
+            EXPECT_EQ(sm80::why_impossible(p, fused), "");
+            EXPECT_EQ(sm80.summation(p, fused), sm80.summation(p, alone))
+                << m << ": " << n << " x " << k;
+            narrow += alone.n < 32 ? 1 : 0;
+          }
+  EXPECT_GT(narrow, 0) << "no tile that SwiGLU lacks was chosen";
 }
 
 TEST(GemmPlanSm80, FewRowsTakeSmallTilesAndManyLargeOnes) {
   const auto tile = [](std::int64_t m) {
     return sm80::choose_kernel({.n = 8192, .k = 8192, .m = m, .multiprocessors = 108});
   };
-  EXPECT_LE(tile(1).m, 2);
+  EXPECT_LE(tile(1).m, 8);
   EXPECT_EQ(tile(8).m, 8);
   EXPECT_GE(tile(4096).m, 128);
 }
