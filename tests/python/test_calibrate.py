@@ -1,6 +1,7 @@
 """python -m nvfp4.calibrate: what it sees is what a model's layers get, and quantizing by it helps."""
 
 import json
+from fnmatch import fnmatch
 
 import pytest
 
@@ -197,3 +198,102 @@ def test_the_command_says_what_is_wrong(model, text, tmp_path, capsys):
     nvfp4.quantize_checkpoint(model, quantized)
     assert main([str(quantized), *run[1:]]) == 1
     assert "quantized" in capsys.readouterr().err
+
+
+def bytes_by_name(folder):
+    from safetensors.torch import load_file
+
+    tensors = {}
+    for file in folder.glob("*.safetensors"):
+        tensors |= load_file(file)
+    return {name: t.reshape(-1).view(torch.uint8).tolist() for name, t in tensors.items()}
+
+
+@pytest.mark.parametrize("quantizer", ["gptq", "weighted"])
+@pytest.mark.parametrize("format", ["modelopt", "compressed-tensors"])
+def test_quantizing_in_one_pass_gives_the_same_bytes(model, text, tmp_path, quantizer, format):
+    calibrate(model, text, tmp_path / "stats", keep_gram=quantizer == "gptq", **SIZES)
+    nvfp4.quantize_checkpoint(model, tmp_path / "two", statistics=tmp_path / "stats", quantizer=quantizer, format=format)
+    calibrate(model, text, None, quantize=tmp_path / "one", quantizer=quantizer, format=format, **SIZES)
+    assert bytes_by_name(tmp_path / "one") == bytes_by_name(tmp_path / "two")
+    one, two = (json.loads((tmp_path / n / "config.json").read_text())["quantization_config"] for n in ("one", "two"))
+    listed = [c.pop("ignore", None) or c.pop("exclude_modules") for c in (one, two)]
+    assert one == two
+    kept = [m for m in listed[0] if not m.startswith("*")]
+    for module in kept:  # by name or by pattern
+        assert any(fnmatch(module, pattern.removeprefix("re:")) for pattern in listed[1]), module
+    assert "lm_head" in kept
+    assert not nvfp4.verify(tmp_path / "one")["findings"]
+    assert {p.name for p in tmp_path.iterdir()} == {"stats", "one", "two"}
+
+
+def same_statistics(one, two):
+    one, two = Statistics.load(one), Statistics.load(two)
+    return one.same_input == two.same_input and one.tensors.keys() == two.tensors.keys() and all(
+        torch.equal(t, two.tensors[name]) for name, t in one.tensors.items())
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("one_pass", [False, True])
+def test_an_interrupted_run_goes_on(model, text, tmp_path, one_pass):
+    def options(name):
+        return dict(quantize=tmp_path / f"{name}.model") if one_pass else dict(keep_gram=True)
+
+    def stop(line):
+        if line.startswith("model.layers.0"):
+            raise Interrupted
+
+    whole = calibrate(model, text, tmp_path / "whole", **options("whole"), **SIZES)
+    with pytest.raises(Interrupted):
+        calibrate(model, text, tmp_path / "parts", progress=stop, **options("parts"), **SIZES)
+    with pytest.raises(nvfp4.InvalidValueError, match="other arguments"):
+        calibrate(model, text, tmp_path / "parts", resume=True, **options("parts"), **{**SIZES, "windows": 8})
+    lines = []
+    calibrate(model, text, tmp_path / "parts", resume=True, progress=lines.append, **options("parts"), **SIZES)
+    assert "1 layers were done before" in lines
+    assert not any(line.startswith("model.layers.0") for line in lines)
+    assert same_statistics(tmp_path / "parts", tmp_path / "whole")
+    if one_pass:
+        assert bytes_by_name(tmp_path / "parts.model") == bytes_by_name(tmp_path / "whole.model")
+    assert whole.modules() and not list(tmp_path.glob("*.parts"))
+
+
+def test_a_data_set_is_read_as_a_text_is(model, text, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    documents = text.read_text(encoding="utf-8").split("\n\x1e\n")
+    found = datasets.Dataset.from_dict({"words": documents})
+    found.save_to_disk(tmp_path / "folder")
+    found.to_parquet(tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"words": d}) + "\n" for d in documents))
+    calibrate(model, text, tmp_path / "text", **SIZES)
+    for name in ("folder", "a.parquet", "a.jsonl"):
+        calibrate(model, None, tmp_path / "set", dataset=tmp_path / name, column="words", **SIZES)
+        assert same_statistics(tmp_path / "set", tmp_path / "text")
+    with pytest.raises(nvfp4.InvalidValueError, match="no column text; has words"):
+        calibrate(model, None, tmp_path / "set", dataset=tmp_path / "folder", **SIZES)
+
+
+def test_a_data_set_needs_its_package(model, tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(nvfp4.UnsupportedError, match="needs the Python package datasets"):
+        calibrate(model, None, tmp_path / "set", dataset=tmp_path / "a.jsonl", **SIZES)
+    with pytest.raises(nvfp4.IoError, match="none.jsonl"):
+        calibrate(model, None, tmp_path / "set", dataset=tmp_path / "none.jsonl", **SIZES)
+
+
+def test_a_dry_run_needs_the_configuration_alone(model, tmp_path, capsys):
+    import shutil
+
+    (tmp_path / "model").mkdir()
+    shutil.copy(model / "config.json", tmp_path / "model")
+    assert main([str(tmp_path / "model"), "--dry-run", "--quantize", str(tmp_path / "out"), "--windows", "9"]) == 0
+    said = capsys.readouterr().err
+    for word in ("time: ", "memory: ", "Gram matrices: ", "disk: ", "4608 tokens"):
+        assert word in said
+    assert not (tmp_path / "out").exists()

@@ -7,6 +7,7 @@ safetensors.
 import re
 import tempfile
 import time
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -14,9 +15,13 @@ import torch
 import nvfp4
 
 from .._errors import FormatError
-from ..evaluate.text import windows as windows_of
+from ..evaluate.text import documents_of, windows_of
 from .blocks import Blocks
 from .collect import Collector, Watch
+from .dataset import documents_of_dataset
+from .estimate import Estimate
+from .onepass import OnePass
+from .parts import Parts
 from .statistics import Statistics
 
 __all__ = ["Calibration", "Statistics", "calibrate", "merge"]
@@ -90,11 +95,15 @@ class Calibration:
     def modules(self):
         return [m for weights in self.weights for matrices in weights.values() for names in matrices for m in names]
 
-    def run(self, windows, batch, keep_gram, progress):
+    def run(self, windows, batch, keep_gram, parts, progress, one_pass=None):
+        """Every layer in turn; what it saw goes to `parts`, and with `one_pass` its weights are quantized."""
         hidden, arguments = self.blocks.start(windows.split(batch))
-        statistics, start = Statistics(), time.monotonic()
-        for i, name in enumerate(self.blocks.names):
-            args, kwargs = arguments[i]
+        first, hidden = parts.states(hidden)
+        if first:
+            progress(f"{first} layers were done before")
+        start = time.monotonic()
+        for i in range(first, len(self.blocks.names)):
+            name, (args, kwargs) = self.blocks.names[i], arguments[i]
             collector = Collector(keep_gram)
             with self.blocks.loaded(i) as layer, torch.no_grad():
                 weights = [(layer.get_parameter(n), modules) for n, modules in self.weights[i].items()]
@@ -104,14 +113,22 @@ class Calibration:
                         out = layer(states, *rest[1], **rest[0])
                         hidden[b] = out[0] if isinstance(out, tuple) else out
                         collector.forget_inputs()
+            statistics = Statistics()
             collector.move_to(statistics)
-            done = (i + 1) / len(self.blocks.names)
-            progress(f"{name}: {done:4.0%}, {(time.monotonic() - start) * (1 / done - 1):.0f} s left")
-        for layer, weights in zip(self.blocks.names, self.weights):
-            for parameter, matrices in weights.items():
-                for module in (m for names in matrices for m in names if f"{m}.diag" not in statistics.tensors):
-                    statistics.add_empty(module, self.depth_of(layer, parameter))
-        return statistics
+            self._add_unseen(i, statistics)
+            if one_pass:
+                one_pass.block(i, self.blocks.tensors[name], statistics)
+                statistics = statistics.without_grams()
+            parts.save(i, statistics, hidden)
+            done, all_ = i + 1 - first, len(self.blocks.names) - first
+            left = (time.monotonic() - start) * (all_ / done - 1)
+            progress(f"{name}: {(i + 1) / len(self.blocks.names):4.0%}, {left:.0f} s left")
+        return parts.together()
+
+    def _add_unseen(self, i, statistics):
+        for parameter, matrices in self.weights[i].items():
+            for module in (m for names in matrices for m in names if f"{m}.diag" not in statistics.tensors):
+                statistics.add_empty(module, self.depth_of(self.blocks.names[i], parameter))
 
 
 def trimmed(value, count):
@@ -125,32 +142,49 @@ def trimmed(value, count):
     return value
 
 
-def calibrate(model, text, out, *, keep_gram=False, windows=256, context=512, batch=8, dtype="float32",
-              device="cpu", dry_run=False, progress=lambda line: None):
+def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False, windows=256, context=512, batch=8,
+              dtype="float32", device="cpu", dry_run=False, resume=False, quantize=None, quantizer="gptq", sweeps=4,
+              format="modelopt", progress=lambda line: None):
     """Runs `model`, one decoder layer at a time in memory, on `windows` windows of the text and writes
     what it saw to `out`.
 
+    dataset    instead of the text: a folder that datasets.save_to_disk wrote, or a .jsonl or .parquet file,
+               whose `column` has the documents
     keep_gram  keep the Gram matrices XᵀX too, K · (K + 1) / 2 numbers for each input
     dtype      of the arithmetic
     dry_run    only say what would be done
+    resume     go on with an interrupted run of the same arguments
+    quantize   a folder to write: each layer is quantized as soon as it has run, by `quantizer` with `sweeps`
+               and in `format`; its Gram matrices are dropped then. `out` may be None
     progress   called with lines for people
     Returns the Statistics; None for a dry run. Raises IoError, FormatError, InvalidValueError,
     UnsupportedError.
     """
     from transformers import AutoTokenizer
 
+    if dry_run:
+        Estimate(model, windows, context, dtype, device).lines(progress, keep_gram, quantize, sweeps)
+        return None
     calibration = Calibration(model, dtype, device)
-    tokens = windows_of(text, AutoTokenizer.from_pretrained(model), windows, context)[:, :-1]
+    documents = documents_of(text) if dataset is None else documents_of_dataset(dataset, column)
+    tokens = windows_of(documents, dataset or text, AutoTokenizer.from_pretrained(model), windows, context)[:, :-1]
     progress(f"{len(calibration.blocks.names)} layers, {len(calibration.modules())} weights, {tokens.numel()} tokens "
              f"in {len(tokens)} windows")
-    if keep_gram:
+    if keep_gram and not quantize:
         progress(f"Gram matrices: {calibration.gram_bytes() / 1e6:.1f} MB in {out}")
-    if dry_run:
-        return None
-    statistics = calibration.run(tokens, batch, keep_gram, progress)
+    grams = keep_gram or quantize is not None and quantizer == "gptq"
+    key = dict(model=str(Path(model).resolve()), tokens=sha256(tokens.numpy().tobytes()).hexdigest(), batch=batch,
+               dtype=dtype, grams=grams, quantizer=[quantizer, sweeps, format] if quantize else None)
+    one_pass = OnePass(model, quantize, dict(quantizer=quantizer, sweeps=sweeps, format=format)) if quantize else None
+    parts = Parts(f"{quantize or out}.parts", key, resume)
+    statistics = calibration.run(tokens, batch, grams, parts, progress, one_pass)
     if unseen := statistics.unseen():
         progress(f"{len(unseen)} weights saw no token: {unseen[0]}" + (", ..." if len(unseen) > 1 else ""))
-    statistics.save(out)
+    if one_pass:
+        one_pass.finish(calibration.blocks)
+    if out:
+        statistics.save(out)
+    parts.remove()
     return statistics
 
 

@@ -15,7 +15,17 @@ def arguments(given=None):
                     "memory.")
     a.add_argument("model", nargs="?", metavar="MODEL", help="a folder that transformers loads, not quantized")
     a.add_argument("--text", metavar="FILE", help="UTF-8; a line with U+001E alone separates documents")
-    a.add_argument("--out", metavar="STATS", required=True, help="the file to write, .safetensors")
+    a.add_argument("--dataset", metavar="PATH", help="instead of --text: a folder that datasets.save_to_disk wrote, "
+                   "or a .jsonl or .parquet file; needs the package datasets")
+    a.add_argument("--column", default="text", metavar="NAME", help="of the data set, with its documents (text)")
+    a.add_argument("--out", metavar="STATS", help="the file to write, .safetensors")
+    a.add_argument("--quantize", metavar="OUT", help="write the quantized model too, each layer as soon as it has "
+                   "run: Gram matrices of no more than one layer are kept")
+    a.add_argument("--method", choices=("gptq", "weighted"), default="gptq", help="of --quantize (gptq)")
+    a.add_argument("--sweeps", type=int, default=4, metavar="N", help="of gptq's descent, at most (4)")
+    a.add_argument("--format", choices=("modelopt", "compressed-tensors"), default="modelopt",
+                   help="of --quantize (modelopt)")
+    a.add_argument("--resume", action="store_true", help="go on with an interrupted run, same options")
     a.add_argument("--keep-gram", action="store_true", help="keep the Gram matrices: about 2 K² bytes for each input")
     a.add_argument("--windows", type=int, default=256, metavar="N", help="how many, of the text (256)")
     a.add_argument("--context", type=int, default=512, metavar="N", help="tokens of a window (512)")
@@ -23,12 +33,17 @@ def arguments(given=None):
     a.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
                    help="of the arithmetic (float32)")
     a.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (cuda where there is one)")
-    a.add_argument("--dry-run", action="store_true", help="say what would be done, and how large the file would be")
+    a.add_argument("--dry-run", action="store_true", help="say how much time, memory and disk it would take; "
+                   "MODEL need hold no more than config.json")
     a.add_argument("--merge", nargs="+", metavar="STATS", help="add up these files, of one model, instead")
     a.add_argument("--quiet", action="store_true", help="print errors only")
     options = a.parse_args(given)
-    if options.merge is None and (options.model is None or options.text is None):
-        a.error("MODEL and --text are required")
+    if options.merge is None and options.model is None:
+        a.error("MODEL is required")
+    if options.merge is None and not options.dry_run and (options.text is None) == (options.dataset is None):
+        a.error("--text or --dataset is required, and not both")
+    if options.out is None and (options.merge is not None or not options.quantize and not options.dry_run):
+        a.error("--out is required")
     for name in ("windows", "context", "batch"):
         if getattr(options, name) < 1:
             a.error(f"--{name} {getattr(options, name)}: must be 1 or more")
@@ -55,9 +70,11 @@ def main(given=None):
             merge(options.merge, options.out)
         else:
             device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-            calibrate(options.model, options.text, options.out, keep_gram=options.keep_gram, windows=options.windows,
-                      context=options.context, batch=options.batch, dtype=options.dtype, device=device,
-                      dry_run=options.dry_run, progress=progress)
+            calibrate(options.model, options.text, options.out, dataset=options.dataset, column=options.column,
+                      keep_gram=options.keep_gram, windows=options.windows, context=options.context,
+                      batch=options.batch, dtype=options.dtype, device=device, dry_run=options.dry_run,
+                      resume=options.resume, quantize=options.quantize, quantizer=options.method,
+                      sweeps=options.sweeps, format=options.format, progress=progress)
     except (Error, OSError) as error:
         print(f"nvfp4.calibrate: {error}", file=sys.stderr)
         return 1

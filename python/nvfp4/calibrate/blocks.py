@@ -52,6 +52,15 @@ def checkpoint_files(folder):
     return files
 
 
+def find_layers(model):
+    """The longest list of modules of one kind, inside of which there are linear layers."""
+    lists = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.ModuleList)
+             and any(isinstance(child, nn.Linear) for child in m.modules())]
+    if not lists:
+        raise UnsupportedError(f"{type(model).__name__}: no list of decoder layers was found")
+    return max(lists, key=lambda pair: (len(pair[1]), -len(pair[0])))
+
+
 class Blocks:
     """`names[i]` is the i-th decoder layer; `sources` is by parameter of the model what the checkpoint
     calls the tensors that it is made of."""
@@ -66,19 +75,10 @@ class Blocks:
         self.dtype, self.device = dtype, device
         self.model.apply(lambda m: [m._buffers.__setitem__(n, b.to(device)) for n, b in m._buffers.items()
                                     if b is not None])
-        self.layers_name, self.layers = self._find_layers()
+        self.layers_name, self.layers = find_layers(self.model)
         self.names = [f"{self.layers_name}.{i}" for i in range(len(self.layers))]
         self.files = [safe_open(f, "pt") for f in checkpoint_files(folder)]
         self._sort_tensors()
-
-    def _find_layers(self):
-        """The longest list of modules of one kind, inside of which there are linear layers."""
-        lists = [(n, m) for n, m in self.model.named_modules() if isinstance(m, nn.ModuleList)
-                 and any(isinstance(child, nn.Linear) for child in m.modules())]
-        if not lists:
-            raise UnsupportedError(f"{type(self.model).__name__}: no list of decoder layers was found")
-        name, found = max(lists, key=lambda pair: (len(pair[1]), -len(pair[0])))
-        return name, found
 
     def _sort_tensors(self):
         """Which tensor of the checkpoint goes into which layer, under which name."""

@@ -30,6 +30,11 @@ class Statistics:
     def unseen(self):
         return [m for m in self.modules() if self.tensors[f"{m}.count"].item() == 0]
 
+    def without_grams(self):
+        less = Statistics()
+        less.tensors = {name: t for name, t in self.tensors.items() if not name.endswith(".gram")}
+        return less
+
     def save(self, path, metadata=()):
         """As a whole or not at all."""
         temporary = f"{path}.partial"

@@ -34,23 +34,32 @@ def tokenizer_of(folder, words):
     return AutoTokenizer.from_pretrained(folder)
 
 
-def windows(path, tokenizer, count=None, context=512):
-    """`count` windows of `context` + 1 tokens, [count, context + 1]; None: all there are. Each document is
-    encoded by itself, and followed by the tokenizer's end of text."""
-    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-    ids = []
+def documents_of(path):
+    """Of a file of UTF-8, in which a line that holds U+001E alone separates documents."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            text = file.read()
+            return file.read().split(SEPARATOR)
     except OSError as no:
         raise IoError(f"{path}: {no.strerror}") from no
     except UnicodeDecodeError as no:
         raise InvalidValueError(f"{path}: is not UTF-8 at byte {no.start}") from no
-    for document in text.split(SEPARATOR):
+
+
+def windows(path, tokenizer, count=None, context=512):
+    """`count` windows of `context` + 1 tokens, [count, context + 1]; None: all there are. Each document is
+    encoded by itself, and followed by the tokenizer's end of text."""
+    return windows_of(documents_of(path), path, tokenizer, count, context)
+
+
+def windows_of(documents, name, tokenizer, count, context):
+    """The same of strings; `name` is what errors call them."""
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    ids = []
+    for document in documents:
         ids += tokenizer(document, verbose=False).input_ids + end
     whole = (len(ids) - 1) // context
     if whole < 2:
-        raise InvalidValueError(f"{path}: {len(ids)} tokens, must be {2 * context + 1} or more, for two "
+        raise InvalidValueError(f"{name}: {len(ids)} tokens, must be {2 * context + 1} or more, for two "
                                 f"windows of {context}")
     cut = torch.tensor(ids)[: whole * context + 1].unfold(0, context + 1, context)
     order = torch.randperm(len(cut), generator=torch.Generator().manual_seed(SEED))

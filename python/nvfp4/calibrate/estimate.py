@@ -1,0 +1,110 @@
+"""What a run would take, from config.json alone: the weights need not be there."""
+
+import time
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from .._errors import FormatError, UnsupportedError
+from .blocks import find_layers, parameters_on_meta
+
+
+def rate(dtype, device):
+    """Multiplications and additions a second, of a product of [1024, 1024]."""
+    a = torch.ones(1024, 1024, dtype=dtype, device=device)
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        (a @ a)[0, 0].item()
+        seconds.append(time.perf_counter() - start)
+    return 2 * 1024**3 / min(seconds)
+
+
+def shared_input(name):
+    """What modules with one input have in common, by their usual names."""
+    parent, _, last = name.rpartition(".")
+    for group in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"),
+                  ("q_a_proj", "kv_a_proj_with_mqa")):
+        if last in group:
+            return f"{parent}.{group[0]}"
+    return name
+
+
+class Estimate:
+    """Figures of the largest layer, and sums over all layers."""
+
+    def __init__(self, model, windows, context, dtype, device):
+        try:
+            config = AutoConfig.from_pretrained(model)
+        except (OSError, ValueError) as no:
+            raise FormatError(f"{model}: {str(no).splitlines()[0]}") from no
+        if getattr(config, "quantization_config", None) is not None:
+            config.quantization_config = None  # the sizes are those of the model before
+        with parameters_on_meta():
+            whole = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        text = config.get_text_config()
+        self.tokens, self.hidden = windows * context, text.hidden_size
+        self.top = getattr(text, "num_experts_per_tok", None) or 1
+        self.dtype, self.device = getattr(torch, dtype), device
+        _, layers = find_layers(whole)
+        self.layers = [self._of_layer(layer) for layer in layers]
+        if not any(layer["weights"] for layer in self.layers):
+            raise UnsupportedError(f"{model}: no weight to quantize was found")
+        self.outside = sum(p.numel() for p in whole.parameters()) - sum(layer["all"] for layer in self.layers)
+
+    def _of_layer(self, layer):
+        """weights: (matrices, N, K, tokens of each); grams: input -> (matrices, K, tokens of each)."""
+        weights, grams = [], {}
+        for name, p in layer.named_parameters():
+            module = name.removesuffix(".weight")
+            if p.dim() == 3:
+                depth = self.hidden if not name.rpartition(".")[2].startswith("down") else p.numel() // (
+                    p.shape[0] * self.hidden)
+                weight = (p.shape[0], p.numel() // (p.shape[0] * depth), depth, self.tokens * self.top / p.shape[0])
+            elif p.dim() == 2 and isinstance(layer.get_submodule(module), torch.nn.Linear):
+                weight = (1, p.shape[0], p.shape[1], self.tokens)
+            else:
+                continue
+            weights.append(weight)
+            grams[shared_input(module)] = (weight[0], weight[2], weight[3])
+        return dict(weights=weights, grams=list(grams.values()), all=sum(p.numel() for p in layer.parameters()))
+
+    def lines(self, say, keep_gram, quantize, sweeps):
+        weights = [w for layer in self.layers for w in layer["weights"]]
+        quantized = sum(e * n * k for e, n, k, _ in weights)
+        gram_bytes = [sum(e * k * k * 4 for e, k, _ in layer["grams"]) for layer in self.layers]
+        states = self.tokens * self.hidden * self.dtype.itemsize
+        with_grams = keep_gram or quantize
+        # attention and the rest are left out: they are small at contexts of 512
+        flop = sum(2 * e * t * n * k for e, n, k, t in weights)
+        if with_grams:
+            flop += sum(2 * e * t * k * k for layer in self.layers for e, k, t in layer["grams"])
+        gptq = sum(e * ((1 + sweeps) * 2 * n * k * k + k**3) for e, n, k, _ in weights) if quantize else 0
+        speed = rate(self.dtype, self.device)
+        layer = max(layer["all"] for layer in self.layers) * self.dtype.itemsize
+        # With Gram matrices a layer's inputs are all kept until it has run.
+        memory = layer + 2 * states + (max(gram_bytes) * (2 if quantize else 1) if with_grams else 0)
+        disk = sum(8 * k * e for e, _, k, _ in weights)
+        if keep_gram and not quantize:
+            disk += sum(gram_bytes) // 2
+        say(f"{len(self.layers)} layers, {quantized / 1e9:.2f} G weights to quantize, {self.tokens} tokens")
+        say(f"time: {hours((flop + gptq) / speed)} at the {speed / 1e9:.0f} GFLOP/s measured here, "
+            f"{flop / 1e12:.0f} TFLOP on text and {gptq / 1e12:.0f} in quantizing; reading is not counted")
+        say(f"memory: {size(memory)}: a layer {size(layer)}, hidden states 2 x {size(states)}"
+            + (f", Gram matrices of a layer {size(max(gram_bytes))}" if with_grams else ""))
+        say(f"Gram matrices: {size(sum(gram_bytes) // 2)} for all layers"
+            + (", written" if keep_gram and not quantize else ", not written"))
+        say(f"disk: {size(disk)} of statistics, {size(states)} for going on after an interruption"
+            + (f", {size(quantized * 9 // 16 + self.outside * 2)} for the quantized model" if quantize else ""))
+
+
+def size(count):
+    for unit, value in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= value:
+            return f"{count / value:.1f} {unit}"
+    return f"{count / 1e3:.1f} kB"
+
+
+def hours(seconds):
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min" if seconds >= 60 else (
+        f"{seconds:.0f} s")

@@ -1,0 +1,59 @@
+"""What a run has done so far, by layer, so that an interrupted one can go on."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from .._errors import FormatError, InvalidValueError
+from .statistics import Statistics
+
+
+class Parts:
+    """A folder: the key of the run, statistics of each layer, and the hidden states after the last."""
+
+    def __init__(self, folder, key, resume):
+        self.folder, self.count = Path(folder), 0
+        about = self.folder / "run.json"
+        if resume and about.exists():
+            if json.loads(about.read_text(encoding="utf-8")) != key:
+                raise InvalidValueError(f"resume: {folder} is of a run with other arguments")
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            about.write_text(json.dumps(key), encoding="utf-8")
+
+    def _layer(self, i):
+        return self.folder / f"layer-{i}.safetensors"
+
+    def states(self, first):
+        """How many layers are done, and the hidden states after them; `first`: those before all."""
+        file = self.folder / "states.safetensors"
+        if not file.exists():
+            return 0, first
+        try:
+            with safe_open(file, "pt") as states:
+                self.count = int(states.metadata()["layers"])
+                return self.count, [states.get_tensor(str(b)).to(f.device) for b, f in enumerate(first)]
+        except (SafetensorError, KeyError, ValueError) as no:
+            raise FormatError(f"{file}: {no}") from no
+
+    def save(self, i, statistics, hidden):
+        """The states last: they say that the layer is done."""
+        statistics.save(self._layer(i))
+        partial = self.folder / "states.partial"
+        save_file({str(b): h.contiguous().cpu() for b, h in enumerate(hidden)}, partial, {"layers": str(i + 1)})
+        os.replace(partial, self.folder / "states.safetensors")
+        self.count = i + 1
+
+    def together(self):
+        statistics = Statistics()
+        for i in range(self.count):
+            statistics.add(Statistics.load(self._layer(i)), self._layer(i))
+        return statistics
+
+    def remove(self):
+        shutil.rmtree(self.folder)
