@@ -32,10 +32,40 @@ MODELOPT = {
 LLMCOMPRESSOR = ("llmcompressor-default", "llmcompressor-mse", "llmcompressor-gptq", "llmcompressor-gptq-mse")
 
 
+def round_to_e2m1(v):
+    a = v.abs().clamp(max=6)
+    step = torch.where(a < 2, 0.5, torch.where(a < 4, 1.0, 2.0))
+    return (a / step).round() * step * v.sign()
+
+
+def modelopt_on_a_cpu():
+    """ModelOpt simulates NVFP4 in Triton only: the same two functions in PyTorch."""
+    from modelopt.torch.quantization import tensor_quant
+    from modelopt.torch.quantization.nn.modules import tensor_quantizer
+
+    def static(x, amax, global_amax=None, quantize_block_scales=True, fp8_max=448.0, out_dtype=None, *_):
+        unit = (amax.amax() if global_amax is None else global_amax).float() / (6 * fp8_max)
+        scale = amax.float().reshape(-1, 1) / 6
+        if quantize_block_scales:
+            scale = (scale / unit).clamp(max=448).to(torch.float8_e4m3fn).float() * unit
+        scale = torch.where(scale > 0, scale, 1.0)
+        blocks = x.float().reshape(scale.numel(), -1)
+        return (round_to_e2m1(blocks / scale) * scale).reshape(x.shape).to(out_dtype or x.dtype)
+
+    def dynamic(x, block_size, amax, *_):
+        blocks = x.reshape(-1, block_size)
+        return static(x, blocks.abs().amax(-1), amax if amax is not None else x.abs().amax())
+
+    tensor_quantizer.static_blockwise_fp4_fake_quant = static
+    tensor_quantizer.dynamic_block_quant = dynamic
+    tensor_quant.static_blockwise_fp4_fake_quant = static
+
+
 def modelopt(method, model, tokens, out):
     import modelopt.torch.quantization as mtq
     from modelopt.torch.export import export_hf_checkpoint
 
+    modelopt_on_a_cpu()
     preset, algorithm = MODELOPT[method]
     config = dict(getattr(mtq, preset))
     if algorithm:
