@@ -33,7 +33,8 @@ std::string rope_type(const Json& rope) {
 }
 
 double rope_theta(const Json& config) {
-  const Json* theta = value_of(rope_of(config), {"rope_theta"});
+  const Json rope = rope_of(config);  // held here: theta points into it
+  const Json* theta = value_of(rope, {"rope_theta"});
   const Json* outer = value_of(config, {"rope_theta"});
   if (theta == nullptr) theta = outer;
   return theta != nullptr && theta->is_number() ? theta->get<double>() : 10000.0;
