@@ -8,7 +8,7 @@
 namespace nvfp4 {
 namespace {
 constexpr std::int64_t kTileBytes = 512 * 1024;
-constexpr std::uintptr_t kDeviceAlignment = 16;
+constexpr std::uintptr_t kOperandAlignment = 16;
 }  // namespace
 
 void require_matrix(const char* op, const char* argument, const MatrixView& x) {
@@ -33,9 +33,9 @@ void require_memory(const char* op, const char* argument, const void* data, std:
 
 void require_aligned(const char* op, const char* argument, const void* data, Device device) {
   require<ShapeError>(device.type == DeviceType::cpu ||
-                          reinterpret_cast<std::uintptr_t>(data) % kDeviceAlignment == 0,
+                          reinterpret_cast<std::uintptr_t>(data) % kOperandAlignment == 0,
                       "{}: {}.data = {}, must be aligned to {} bytes on {}", op, argument, data,
-                      kDeviceAlignment, device_name(device));
+                      kOperandAlignment, device_name(device));
 }
 
 void require_cpu(const char* op, const char* argument, Device device) {
