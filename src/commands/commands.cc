@@ -407,7 +407,7 @@ Command tune_command() {
       option("--form", "NAME", "dense", "dense (the default), grouped, routed or every_group",
              {"dense", "grouped", "routed", "every_group"}),
       option("--groups", "G", "1", "matrices [N, K]; 1 if not given"),
-      option("--top-k", "N", "0", "routed: choices of each token"),
+      option("--top-k", "N", "0", "routed: choices of each token; 0 if not given"),
       flag("--shared-x", "routed, every_group: one x for all choices, or groups"),
       option("--epilogue", "NAME", "none", "none (the default), swiglu or swiglu_quantize",
              {"none", "swiglu", "swiglu_quantize"}),
