@@ -19,7 +19,7 @@ if(TARGET nvfp4_cli)
     file(RELATIVE_PATH lib_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
     set_target_properties(nvfp4_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
   endif()
-  install(TARGETS nvfp4_cli)
+  install(TARGETS nvfp4_cli COMPONENT command)
   if(NOT CMAKE_CROSSCOMPILING)
     # The command writes them: manual pages and completions.
     set(pages "$<TARGET_FILE_DIR:nvfp4_cli>/share")
@@ -27,6 +27,6 @@ if(TARGET nvfp4_cli)
       COMMAND ${CMAKE_COMMAND} -DNVFP4=$<TARGET_FILE:nvfp4_cli> -DTO=${pages}
               -P ${PROJECT_SOURCE_DIR}/cmake/write_pages.cmake)
     install(DIRECTORY "${pages}/man" "${pages}/bash-completion" "${pages}/zsh" "${pages}/fish"
-      DESTINATION ${CMAKE_INSTALL_DATADIR})
+      DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT command)
   endif()
 endif()

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Tries what tools/release.sh made: sums, sizes, what each needs of a system; then a sample model is
+# quantized, verified and compared with each artefact, from a fresh folder and without this
+# repository's files.
+# usage: tools/check_release.sh FOLDER
+set -euo pipefail
+dist=$(cd "$1" && pwd)
+here=$(cd "$(dirname "$0")" && pwd)
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+cd "$place"
+die() {
+  echo "check_release: $*" >&2
+  exit 1
+}
+
+(cd "$dist" && sha256sum --quiet -c SHA256SUMS) || die "a sum of SHA256SUMS differs"
+[[ $(cd "$dist" && ls | grep -cv '^SHA256SUMS$') == $(wc -l <"$dist/SHA256SUMS") ]] || die "a file has no sum"
+
+# A static command, of at most 15 MB, which says that it runs on CPUs alone.
+try_command() {
+  local command=$1 size
+  size=$(stat -c %s "$command")
+  ((size <= 15000000)) || die "$command has $size bytes, more than 15 MB"
+  ! readelf -d "$command" | grep -q NEEDED || die "$command needs shared libraries"
+  ! readelf -lW "$command" | grep -q INTERP || die "$command needs a loader"
+  ! readelf -SW "$command" | grep -q '\.symtab' || die "$command is not stripped"
+  [[ $(env -i "$command" --version --verbose) == *"CUDA: not in this build"* ]] || die "$command says nothing of CUDA"
+  try_model "$command"
+  echo "check_release: $command: static, $size bytes, a model quantized, verified and compared"
+}
+
+# Quantizes, verifies and compares a sample model; same bytes from all of them.
+try_model() {
+  rm -rf model model-nvfp4
+  env -i HOME="$place" "$@" sample model --quiet
+  env -i HOME="$place" "$@" quantize model model-nvfp4 --quiet
+  env -i HOME="$place" "$@" verify model-nvfp4 --source model >/dev/null
+  env -i HOME="$place" "$@" compare model model-nvfp4 >compared.txt
+  [[ -s compared.txt ]] || die "$1: compare printed nothing"
+  (cd model-nvfp4 && sha256sum *.safetensors) >sums.txt
+  [[ -e first.txt ]] || cp sums.txt first.txt
+  cmp -s first.txt sums.txt || die "$1 quantizes the model to other bytes than the first artefact"
+}
+
+for archive in "$dist"/*.tar.gz; do
+  mkdir archive
+  tar -C archive -xzf "$archive"
+  root=$(echo archive/*)
+  try_command "$place/$root/bin/nvfp4"
+  for file in man/man1/nvfp4.1 man/man1/nvfp4-quantize.1 bash-completion/completions/nvfp4 \
+    zsh/site-functions/_nvfp4 fish/vendor_completions.d/nvfp4.fish doc/nvfp4/LICENSE; do
+    [[ -s $root/share/$file ]] || die "$(basename "$archive") has no share/$file"
+  done
+done
+
+for package in "$dist"/*.deb; do
+  if command -v lintian >/dev/null; then
+    lintian --no-cfg --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs "$package" ||
+      die "lintian objects to $(basename "$package")"
+  else
+    echo "check_release: lintian is not installed: the package was not checked by it"
+  fi
+  [[ -z $(dpkg-deb -f "$package" Depends) ]] || die "$(basename "$package") depends on other packages"
+  dpkg-deb -x "$package" package
+  try_command "$place/package/usr/bin/nvfp4"
+done
+
+for list in "$dist"/*.spdx.json; do
+  python3 - "$list" "$dist" <<'LIST'
+import hashlib, json, pathlib, sys
+document = json.load(open(sys.argv[1]))
+assert document["spdxVersion"] == "SPDX-2.3"
+assert all(package["versionInfo"] for package in document["packages"])
+listed = {f["fileName"]: f["checksums"][0]["checksumValue"] for f in document["files"]}
+folder = pathlib.Path(sys.argv[2])
+others = ["SHA256SUMS", pathlib.Path(sys.argv[1]).name]
+found = {f"./{f.name}": hashlib.sha256(f.read_bytes()).hexdigest() for f in folder.iterdir() if f.name not in others}
+assert listed == found, (listed, found)
+LIST
+done

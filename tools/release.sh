@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Makes what people download, for x86-64 Linux and CPUs alone, in build/dist/VERSION: the command as an
+# archive and as a Debian package, both without shared libraries, a list of their parts (SPDX),
+# checksums. Twice the same bytes where compiler and packages are the same.
+# usage: tools/release.sh VERSION [--check]    --check: also tries each of them
+set -euo pipefail
+cd "$(dirname "$0")/.."
+umask 022
+die() {
+  echo "release: $*" >&2
+  exit 1
+}
+
+version= check=
+for argument; do
+  case $argument in
+    --check) check=yes ;;
+    [0-9]*) version=$argument ;;
+    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check]" ;;
+  esac
+done
+stated=$(sed -n 's/^project(nvfp4 VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+[[ $version == "$stated" ]] || die "VERSION is \"$version\", that of CMakeLists.txt is $stated"
+[[ $(uname -m) == x86_64 ]] || die "this machine is $(uname -m); artefacts are made on x86_64"
+
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} LC_ALL=C TZ=UTC
+export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+for list in packages packages_python packages_release; do tools/setup.sh "tools/$list.txt"; done
+libraries=$PWD/build/release-libraries build=build/release-static
+dist=build/dist/$version
+tools/release_libraries.sh "$libraries"
+rm -rf "$dist"
+mkdir -p "$dist"
+
+cmake --preset release -B "$build" -DNVFP4_STATIC="$libraries" -DNVFP4_CUDA=OFF -DNVFP4_TESTS=OFF \
+  -DNVFP4_BENCH=OFF -DNVFP4_EXAMPLES=OFF -DNVFP4_PYTHON=OFF
+cmake --build "$build"
+
+# The files of an archive below a folder: the command, its pages and completions, licences.
+stage() {
+  rm -rf "$1"
+  cmake --install "$build" --component command --strip --prefix "$1" >/dev/null
+  mkdir -p "$1/share/doc/nvfp4"
+  cp LICENSE CHANGELOG.md "$1/share/doc/nvfp4/"
+  # Whose code is linked in, with its terms.
+  for package in g++ libc6 libfmt-dev libhwy-dev libpcre2-dev libre2-dev libeigen3-dev nlohmann-json3-dev \
+    libcli11-dev; do
+    cp -L "/usr/share/doc/$package/copyright" "$1/share/doc/nvfp4/$package.copyright"
+  done
+}
+# Times and owners of a folder, the same each time.
+settle() {
+  find "$1" -depth -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+}
+
+name=nvfp4-$version-x86_64-linux
+stage "build/dist/$name"
+settle "build/dist/$name"
+tar -C build/dist --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+  --format=ustar -c "$name" | gzip -9n >"$dist/$name.tar.gz"
+rm -r "build/dist/$name"
+
+deb=build/dist/deb
+stage "$deb/usr"
+tools/debian_files.sh "$deb" "$version"
+settle "$deb"
+# dpkg-deb takes its times from SOURCE_DATE_EPOCH.
+dpkg-deb --root-owner-group -Zxz --build "$deb" "$dist/nvfp4_${version}_amd64.deb" >/dev/null
+rm -r "$deb"
+
+tools/sbom.py "$version" "$dist"/* >build/dist/sbom.json
+mv build/dist/sbom.json "$dist/nvfp4-$version.spdx.json"
+(cd "$dist" && sha256sum -- * >SHA256SUMS)
+ls -l "$dist"
+[[ -z $check ]] || tools/check_release.sh "$dist"
