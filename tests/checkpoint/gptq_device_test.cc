@@ -32,6 +32,20 @@ TEST_F(CudaStatistics, GiveTheBytesOfTheCpu) {
   for (const char* method : {"weighted", "gptq"}) expect_same(options(method), method);
 }
 
+/// Factored by the CPU from the layer's matrices too.
+TEST_F(CudaStatistics, OfExpertsThatSawFewTokensGiveTheBytesOfTheCpu) {
+  std::vector<TestTensor> tensors;
+  std::map<std::string, TestStatistics> statistics;
+  for (int e = 0; e < 4; ++e) {
+    const std::string module = fmt::format("model.layers.0.mlp.experts.{}.gate_proj", e);
+    tensors.push_back(random_tensor(module + ".weight", {96, 64}));
+    statistics[module] = gram_statistics(module, 64, e % 2 ? 20 : 4000);
+  }
+  write_model(dir_ / "in", {tensors}, "{}");
+  write_statistics(dir_ / "stats.safetensors", statistics);
+  expect_same(options("gptq"), "experts");
+}
+
 /// Many chunks of a weight, weights that share a Gram matrix, all dtypes, any number of threads.
 TEST_F(CudaStatistics, GiveTheBytesOfTheCpuForManyChunksOnAnyNumberOfThreads) {
   write_model(

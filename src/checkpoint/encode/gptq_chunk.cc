@@ -13,11 +13,30 @@ namespace {
 
 constexpr double kDamping = 0.05;  ///< of the diagonal's mean: never worse with descent than less
 
+/// Adds what the layer's other tokens say, one expert's matrix in memory at a time.
+void add_layer(const Statistics& statistics, const GramSlot& slot, std::vector<double>& triangle) {
+  std::call_once(slot.layer->once, [&] {
+    double tokens = 0;
+    std::vector<double>& mean = slot.layer->mean;
+    mean.resize(triangle.size());
+    for (const InputStatistics* expert : statistics.experts_of(*slot.statistics)) {
+      const std::vector<double> h = statistics.triangle(*expert);
+      std::ranges::transform(mean, h, mean.begin(), std::plus());
+      tokens += expert->count;
+    }
+    for (double& v : mean) v /= tokens;
+  });
+  const double tokens = statistics.layer_tokens(*slot.statistics);
+  std::ranges::transform(triangle, slot.layer->mean, triangle.begin(),
+                         [&](double own, double mean) { return own + tokens * mean; });
+}
+
 }  // namespace
 
 void fill_gram_slot(const Statistics& statistics, const std::string& backend, GramSlot& slot) {
-  const std::vector<double> triangle = statistics.triangle(*slot.statistics);
+  std::vector<double> triangle = statistics.triangle(*slot.statistics);
   if (std::ranges::all_of(triangle, [](double v) { return v == 0; })) return;
+  if (slot.layer) add_layer(statistics, slot, triangle);
   try {
     slot.factor = factor_gram(slot.statistics->depth, triangle, kDamping, backend);
   } catch (const ValueError& e) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -10,11 +11,18 @@
 /// Rows quantized by the Gram matrix of their layer's inputs.
 namespace nvfp4::checkpoint {
 
+/// H of all experts of a layer over their tokens, for those that saw few; filled by the first.
+struct LayerGram {
+  std::once_flag once;
+  std::vector<double> mean;  ///< of a token: the upper triangle
+};
+
 /// One Gram matrix, which the weights that share an input share.
 struct GramSlot {
   const InputStatistics* statistics = nullptr;
-  std::string module;  ///< the first that needs it, for errors
-  GramFactor factor;   ///< depth 0: the inputs were all zero
+  std::string module;                     ///< the first that needs it, for errors
+  GramFactor factor;                      ///< depth 0: the inputs were all zero
+  std::shared_ptr<LayerGram> layer = {};  ///< null: not wanted
 };
 
 /// Reads and factors the slot's matrix. Throws IoError, FormatError.

@@ -12,7 +12,8 @@ namespace nvfp4::checkpoint {
 /// follow each other, share them.
 class GramSlots {
  public:
-  explicit GramSlots(const Method& method) : needed_(method.needs == Needs::gram) {}
+  GramSlots(const Plan& plan, const Method& method)
+      : plan_(plan), needed_(method.needs == Needs::gram) {}
 
   /// The bytes that the unit adds to the window: counted as input, they limit its size.
   std::uint64_t add(Window& window, const Unit& unit) {
@@ -22,7 +23,8 @@ class GramSlots {
     std::weak_ptr<GramSlot>& known = known_[unit.statistics->triangle];
     slot = known.lock();
     if (!slot) {
-      slot = std::make_shared<GramSlot>(GramSlot{unit.statistics, unit.slice.module, {}});
+      slot = std::make_shared<GramSlot>(
+          GramSlot{unit.statistics, unit.slice.module, {}, layer_of(*unit.statistics)});
       known = slot;
       window.unfilled.push_back(slot.get());
     }
@@ -40,8 +42,19 @@ class GramSlots {
            unit.statistics->gram;
   }
 
+  /// Shared by the experts of a layer that are wanted at the same time.
+  std::shared_ptr<LayerGram> layer_of(const InputStatistics& expert) {
+    if (plan_.statistics->layer_tokens(expert) == 0) return nullptr;
+    std::weak_ptr<LayerGram>& known = layers_[expert.experts];
+    std::shared_ptr<LayerGram> layer = known.lock();
+    if (!layer) known = layer = std::make_shared<LayerGram>();
+    return layer;
+  }
+
+  const Plan& plan_;
   bool needed_;
   std::map<std::size_t, std::weak_ptr<GramSlot>> known_;
+  std::map<std::size_t, std::weak_ptr<LayerGram>> layers_;  // by InputStatistics::experts
 };
 
 }  // namespace nvfp4::checkpoint

@@ -33,7 +33,7 @@ void supply_statistics(Plan& plan, const TransformOptions& options, const ModelC
                       "writes it",
                       method.name, file, needs_text(method.needs));
   std::size_t asked = 0, found = 0;
-  Listed missing, unseen, diagonal;
+  Listed missing, unseen, diagonal, few;
   for (Unit& unit : plan.units) {
     if (unit.work == Work::decode) continue;
     const bool quantized = unit.work == Work::quantize;
@@ -53,10 +53,12 @@ void supply_statistics(Plan& plan, const TransformOptions& options, const ModelC
     else if (quantized)
       unseen.add(unit);
     if (!quantized || s->count == 0 || method.needs != Needs::gram) continue;
-    if (s->gram)
-      unit.row_multiple = std::max<std::int64_t>(unit.row_multiple, kGptqPanel);
-    else
+    if (!s->gram) {
       diagonal.add(unit);
+      continue;
+    }
+    unit.row_multiple = std::max<std::int64_t>(unit.row_multiple, kGptqPanel);
+    if (plan.statistics->layer_tokens(*s) > 0) few.add(unit);
   }
   require<ValueError>(asked == 0 || found > 0,
                       "{}: has none of the {} weights to quantize, such as {}: statistics of "
@@ -70,6 +72,11 @@ void supply_statistics(Plan& plan, const TransformOptions& options, const ModelC
   if (unseen.count > 0)
     plan.warnings.push_back(fmt::format("{}: {} of {} weights saw no token{}: {}", file,
                                         unseen.count, asked, instead, unseen.text()));
+  if (few.count > 0)
+    plan.warnings.push_back(
+        fmt::format("{}: {} of {} weights are of experts that saw fewer than {} tokens for each "
+                    "channel, which those of the whole layer complete: {}",
+                    file, few.count, asked, kExpertTokens, few.text()));
   if (diagonal.count > 0)
     plan.warnings.push_back(fmt::format(
         "{}: has no Gram matrix of {} of {} weights, they are quantized as by weighted: {}", file,

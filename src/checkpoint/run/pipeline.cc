@@ -42,7 +42,7 @@ class Pipeline {
         backend_(find_backend(options.backend)),
         encoder_(plan, {options.quantizer, &method_of(options), options.plain, options.backend,
                         options.sweeps}),
-        grams_(method_of(options)),
+        grams_(plan, method_of(options)),
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
         outcomes_(plan.tensors.size()),

@@ -37,6 +37,7 @@ class OwnStatistics final : public Statistics {
     for (std::size_t i = 0; i < file_.tensors().size(); ++i)
       if (const TensorInfo& t = file_.tensors()[i]; t.name.ends_with(kDiagonal)) add(i, t);
     find_grams();
+    find_experts();
   }
 
   const std::filesystem::path& path() const override { return file_.path(); }
@@ -45,6 +46,10 @@ class OwnStatistics final : public Statistics {
   const InputStatistics* find(std::string_view module) const override {
     const auto it = modules_.find(module);
     return it == modules_.end() ? nullptr : &it->second;
+  }
+
+  std::span<const InputStatistics* const> experts_of(const InputStatistics& of) const override {
+    return experts_[of.experts];
   }
 
   std::vector<double> triangle(const InputStatistics& of) const override {
@@ -119,6 +124,24 @@ class OwnStatistics final : public Statistics {
     }
   }
 
+  /// Modules whose names differ in the number of the expert alone.
+  void find_experts() {
+    constexpr std::string_view kExperts = ".experts.";
+    std::map<std::pair<std::string, std::int64_t>, std::size_t> lists;  // by name and K
+    for (auto& [module, s] : modules_) {
+      const std::size_t at = module.find(kExperts);
+      if (at == std::string::npos || !s.gram || s.count == 0) continue;
+      const std::size_t digits = at + kExperts.size(),
+                        rest = module.find_first_not_of("0123456789", digits);
+      if (rest == digits || rest == std::string::npos) continue;
+      const auto [it, is_new] = lists.try_emplace(
+          {module.substr(0, digits) + module.substr(rest), s.depth}, experts_.size());
+      if (is_new) experts_.emplace_back();
+      experts_[it->second].push_back(&s);
+      s.experts = it->second;
+    }
+  }
+
   static bool is_number(const TensorInfo& t) {
     return t.dtype == DType::f32 || t.dtype == DType::f64;
   }
@@ -150,6 +173,7 @@ class OwnStatistics final : public Statistics {
   safetensors::File file_;
   std::map<std::string, InputStatistics, std::less<>> modules_;
   bool grams_ = false;
+  std::vector<std::vector<const InputStatistics*>> experts_{1};  // the first: of what is no expert
 };
 
 }  // namespace

@@ -28,6 +28,11 @@ std::vector<float> Statistics::weights(const InputStatistics& of) const {
   return weights;
 }
 
+double Statistics::layer_tokens(const InputStatistics& expert) const {
+  if (experts_of(expert).size() < 2) return 0;
+  return std::max(0.0, kExpertTokens * static_cast<double>(expert.depth) - expert.count);
+}
+
 std::shared_ptr<const Statistics> open_statistics(const std::filesystem::path& path,
                                                   const ModelConfig& config) {
   const InputFile file(path);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +22,11 @@ struct InputStatistics {
   std::size_t tensor = 0;    ///< the reader's: of the diagonal
   std::size_t triangle = 0;  ///< the reader's: of XᵀX
   std::int64_t matrix = 0;   ///< in a stack
+  std::size_t experts = 0;   ///< the reader's: which of experts_of(), if it is an expert
 };
+
+/// For each channel: an expert that saw fewer tokens is completed to so many.
+inline constexpr double kExpertTokens = 4;
 
 class Statistics {
  public:
@@ -38,6 +43,14 @@ class Statistics {
   /// By which the file is known again.
   virtual std::uint64_t fingerprint() const = 0;
   virtual bool has_grams() const { return false; }
+  /// The same weight of every expert of the layer that has a Gram matrix of so many channels and
+  /// saw a token, itself among them; empty if it is no expert.
+  virtual std::span<const InputStatistics* const> experts_of(const InputStatistics&) const {
+    return {};
+  }
+  /// n of H + n · (the mean of H of a token, over all experts of the layer), by which an expert
+  /// that saw few tokens is quantized. 0 if it saw enough, or is no expert.
+  double layer_tokens(const InputStatistics& expert) const;
 
  protected:
   virtual std::vector<double> diagonal(const InputStatistics& of) const = 0;
