@@ -103,6 +103,62 @@ TEST_F(GptqCheckpoint, BrokenGramMatricesAreRefused) {
   refused<FormatError>({kDown + ".gram", "8255", "8256", "[128, 128]"});
 }
 
+/// What an interrupted run decided, and what its weights lose, is in the report of the one that
+/// goes on.
+TEST_F(GptqCheckpoint, AResumedRunGivesTheSameFilesAndTheSameReport) {
+  const auto text_of = [](QuantizeReport report) {
+    report.seconds = 0;
+    report.peak_memory_bytes = 0;
+    report.shards_reused = 0;
+    return to_json(report);
+  };
+  const std::string whole = text_of(quantize_checkpoint(options("whole")));
+  EXPECT_NE(whole.find("output_error"), std::string::npos);
+  auto interrupted = options("out");
+  interrupted.progress = [&](const Progress&) {
+    if (fs::exists(dir / "out" / "model-00001-of-00003.safetensors")) throw IoError("stop");
+  };
+  EXPECT_THROW(quantize_checkpoint(interrupted), IoError);
+  auto resumed = options("out");
+  resumed.resume = true;
+  const QuantizeReport report = quantize_checkpoint(resumed);
+  EXPECT_GT(report.shards_reused, 0);
+  EXPECT_EQ(text_of(report), whole);
+  EXPECT_EQ(files_of(dir / "out"), files_of(dir / "whole"));
+}
+
+TEST_F(GptqCheckpoint, WhatIsKeptLosesNoMoreOutputThanMse) {
+  for (const TensorReport& t : quantize_checkpoint(options("out")).tensors) {
+    if (t.action != "quantized") continue;
+    EXPECT_GT(t.output.kept, 0) << t.name;
+    EXPECT_LT(t.output.kept, 0.8 * t.output.mse) << t.name;
+  }
+}
+
+TEST_F(GptqCheckpoint, StatisticsOfAnotherModelAreRefused) {
+  std::map<std::string, TestStatistics> narrow = statistics;
+  narrow[kDown] = gram_statistics(kDown, 96, 200);
+  std::swap(narrow, statistics);
+  refused<ValueError>({kDown, "96 channels there and 128 in the model", "another model"});
+  statistics = {{"encoder.block.0.wi", gram_statistics("wi", 64, 200)}};
+  refused<ValueError>({"has none of the 14 weights", "another model"});
+}
+
+TEST_F(GptqCheckpoint, AWeightThatSawNoTokenIsQuantizedAsByMse) {
+  statistics[kDown].count = 0;
+  const QuantizeReport report = quantize_checkpoint(options("out"));
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_NE(report.warnings[0].find("1 of 14 weights saw no token, they are quantized as by mse"),
+            std::string::npos)
+      << report.warnings[0];
+  auto mse = options("mse");
+  mse.method = "mse";
+  quantize_checkpoint(mse);
+  const LoadedModel a(dir / "out"), b(dir / "mse");
+  for (const char* part : {".weight", ".weight_scale"})
+    EXPECT_EQ(a.at(kDown + part).bytes, b.at(kDown + part).bytes);
+}
+
 TEST_F(GptqCheckpoint, SaysWhatIsMissing) {
   auto without = options("out");
   without.statistics.reset();

@@ -15,6 +15,7 @@
 #include "checkpoint/child_process.h"
 #include "checkpoint/converted.h"
 #include "checkpoint/expect_error.h"
+#include "checkpoint/statistics_file.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/error.h"
@@ -74,8 +75,19 @@ namespace fs = std::filesystem;
 
 constexpr const char* kJournal = "nvfp4.partial.json";
 
+/// With statistics: by gptq.
+QuantizeCheckpointOptions options_of(const fs::path& in, const fs::path& out,
+                                     const fs::path& statistics) {
+  auto options = quantize_options(in, out);
+  if (statistics.empty()) return options;
+  options.method = "gptq";
+  options.statistics = statistics;
+  return options;
+}
+
 TEST(Child, DISABLED_QuantizeUntilAChange) {
-  auto options = quantize_options(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"));
+  auto options = options_of(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"),
+                            child_variable("CHILD_STATISTICS"));
   options.overwrite = fs::exists(options.output);
   changes_left = std::stoi(child_variable("CHILD_CHANGES"));
   quantize_checkpoint(options);
@@ -83,10 +95,12 @@ TEST(Child, DISABLED_QuantizeUntilAChange) {
 }
 
 /// Whether it was killed.
-bool quantize_until(int changes, const fs::path& in, const fs::path& out) {
+bool quantize_until(int changes, const fs::path& in, const fs::path& out,
+                    const fs::path& statistics = {}) {
   const int status = run_child("Child.DISABLED_QuantizeUntilAChange",
                                {{"CHILD_INPUT", in.string()},
                                 {"CHILD_OUTPUT", out.string()},
+                                {"CHILD_STATISTICS", statistics.string()},
                                 {"CHILD_CHANGES", std::to_string(changes)}});
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return false;
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
@@ -99,8 +113,9 @@ std::map<std::string, std::string> whole_files_of(const fs::path& folder) {
   return files;
 }
 
-QuantizeCheckpointOptions resume(const fs::path& in, const fs::path& out) {
-  auto options = quantize_options(in, out);
+QuantizeCheckpointOptions resume(const fs::path& in, const fs::path& out,
+                                 const fs::path& statistics = {}) {
+  auto options = options_of(in, out, statistics);
   options.resume = true;
   return options;
 }
@@ -157,6 +172,45 @@ TEST_F(Kill, BeforeAnyChangeOfANewOutput) {
   EXPECT_EQ(files_of(out), expected_);
   EXPECT_EQ(changes, 27) << "two for each of 13 files, one for the journal that goes";
   EXPECT_EQ(complete, 0) << "removing the journal is the last change";
+}
+
+/// What the rows were quantized by, and their output errors, are in the journal.
+TEST_F(Kill, BeforeAnyChangeOfAnOutputByGptq) {
+  const fs::path out = dir_ / "out", statistics = dir_ / "statistics";
+  write_llama_grams(statistics);
+  const auto tensors_of = [](const QuantizeReport& report) {
+    return nlohmann::json::parse(to_json(report)).at("tensors");
+  };
+  const auto whole = tensors_of(quantize_checkpoint(options_of(in_, dir_ / "gptq", statistics)));
+  const auto expected = files_of(dir_ / "gptq");
+  EXPECT_NE(expected, expected_);
+  int changes = 0, reused = 0;
+  for (; quantize_until(changes, in_, out, statistics); ++changes) {
+    SCOPED_TRACE(changes);
+    const QuantizeReport report = quantize_checkpoint(resume(in_, out, statistics));
+    EXPECT_EQ(files_of(out), expected);
+    EXPECT_EQ(tensors_of(report), whole);
+    reused += report.shards_reused > 0;
+    fs::remove_all(out);
+  }
+  EXPECT_EQ(files_of(out), expected);
+  EXPECT_EQ(changes, 27) << "as without statistics";
+  EXPECT_GT(reused, 10);
+}
+
+TEST_F(Kill, AnOutputByOtherStatisticsIsNotGoneOnWith) {
+  const fs::path out = dir_ / "out", statistics = dir_ / "statistics";
+  write_llama_grams(statistics);
+  ASSERT_TRUE(quantize_until(12, in_, out, statistics));
+  const auto before = files_of(out);
+  auto others = llama_statistics();
+  for (auto& [module, s] : others) s = gram_statistics(module, s.diagonal.size(), 201);
+  write_statistics(statistics, others);
+  expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, out, statistics)); },
+                           {"--resume", "statistics was"});
+  expect_error<ValueError>([&] { quantize_checkpoint(resume(in_, out)); },
+                           {"--resume", "quantizer was \"gptq\""});
+  EXPECT_EQ(files_of(out), before);
 }
 
 /// The old shards have the names of the new ones, and the same tensors.

@@ -72,4 +72,11 @@ inline TestStatistics gram_statistics(const std::string& name, std::size_t depth
   return s;
 }
 
+/// Gram matrices of every linear layer of write_tiny_llama().
+inline void write_llama_grams(const std::filesystem::path& path) {
+  std::map<std::string, TestStatistics> all = llama_statistics();
+  for (auto& [module, s] : all) s = gram_statistics(module, s.diagonal.size(), 200);
+  write_statistics(path, all);
+}
+
 }  // namespace nvfp4
