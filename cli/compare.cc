@@ -18,7 +18,7 @@ namespace nvfp4::cli {
 namespace {
 
 struct Arguments {
-  std::string a, b, html;
+  std::string a, b, html, run, statistics;
   bool json = false, quiet = false;
   std::size_t top = 12;
 };
@@ -101,6 +101,10 @@ std::string text(const CompareReport& report, const Arguments& arguments) {
 }
 
 void run(const Arguments& arguments) {
+  for (const auto& [option, value] :
+       {std::pair{"--run", &arguments.run}, {"--statistics", &arguments.statistics}})
+    if (!value->empty() && arguments.html.empty())
+      throw CLI::ValidationError(option, "is for the page, which --html writes");
   std::optional<ReportFile> file;
   if (!arguments.html.empty())
     file.emplace("--html", arguments.html,
@@ -111,8 +115,8 @@ void run(const Arguments& arguments) {
   }();
   if (file) {
     ProgressBar progress("codes and scales", arguments.quiet);
-    file->write(
-        report::page_of(report, arguments.a, arguments.b, arguments.top, progress.callback()));
+    file->write(report::page_of(report, arguments.a, arguments.b, arguments.top,
+                                progress.callback(), {arguments.run, arguments.statistics}));
   }
   print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
   const bool nothing = report.tensors.empty() && report.identical == 0;
@@ -129,6 +133,8 @@ void add_compare(CLI::App& app) {
   line.option("--top", arguments->top);
   line.flag("--json", arguments->json);
   line.option("--html", arguments->html);
+  line.option("--run", arguments->run);
+  line.option("--statistics", arguments->statistics);
   line.threads();
   line.flag("--quiet", arguments->quiet);
   line.callback([arguments] { run(*arguments); });

@@ -31,6 +31,27 @@ TEST_F(Cli, CompareWritesAPageThatLoadsNothing) {
   EXPECT_EQ(page, read_text(dir_ / "again.html"));
 }
 
+TEST_F(Cli, ComparePageSaysWhatCalibrationDecided) {
+  make_sample();
+  ASSERT_EQ(run({"quantize", "m", "out", "-q"}).status, 0);
+  write_text(dir_ / "run.json", R"({"tensors": [
+    {"name": "embed", "action": "kept"},
+    {"name": "model.layers.1.mlp.<b>.weight", "rows": {"mse": 1, "weighted": 2, "gptq": 3,
+     "descent": 94}, "output_error": {"mse": 8, "kept": 2}}]})");
+  const Result r = run({"compare", "m", "out", "--html", "page.html", "--run", "run.json", "-q"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  const std::string page = read_text(dir_ / "page.html");
+  for (const char* part : {"Calibration", "<td>25.000 %</td>", "<td>94.000 %</td>", "1 · ",
+                           "mlp.<wbr>&lt;b&gt;", "Output error by layer"})
+    EXPECT_TRUE(has(page, part)) << part;
+  EXPECT_FALSE(has(page, "<b>.weight"));
+  EXPECT_NE(run({"compare", "m", "out", "--run", "run.json", "-q"}).status, 0);
+  write_text(dir_ / "run.json", R"({"tensors": [{"name": "a", "rows": {"mse": "many"}}]})");
+  const Result bad = run({"compare", "m", "out", "--html", "page.html", "--run", "run.json", "-q"});
+  EXPECT_NE(bad.status, 0);
+  EXPECT_TRUE(has(bad.err, "rows.mse")) << bad.err;
+}
+
 TEST_F(Cli, ComparePageShowsHostileNamesAsText) {
   const std::string name = "m.1.<script>&\"'\x1b[31m.weight";
   const std::string other = "</ul><b onclick='x'>";

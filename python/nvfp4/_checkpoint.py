@@ -128,7 +128,7 @@ def inspect(path, *, tensor=None, histograms=True, progress=None):
 
 
 @_documented("compare")
-def compare(a, b, *, html=None, progress=None):
+def compare(a, b, *, html=None, run=None, statistics=None, progress=None):
     """Two checkpoints tensor by tensor: the report of `nvfp4 compare --json`. `relative_error` is that
     of all together, beside it are `median_relative_error` and `worst_relative_error` of `worst`.
 

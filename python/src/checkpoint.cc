@@ -118,7 +118,7 @@ void require_outside(const fs::path& html, std::initializer_list<fs::path> input
 
 struct CompareOptions {
   fs::path a, b;
-  std::optional<fs::path> html;
+  std::optional<fs::path> html, run, statistics;
   OnProgress progress;
 };
 
@@ -128,11 +128,17 @@ std::string compare_json(const nb::dict& given) {
   words.take("a", options.a);
   words.take("b", options.b);
   words.take("html", options.html);
+  words.take("run", options.run);
+  words.take("statistics", options.statistics);
   return report_of(given, options, [](const CompareOptions& o) {
     if (o.html) require_outside(*o.html, {o.a, o.b});
+    if (!o.html && (o.run || o.statistics))
+      throw ValueError("run and statistics are for the page, which html writes");
     CompareReport report = compare_checkpoints(o.a, o.b, o.progress);
     if (o.html)
-      safetensors::write_file_atomically(*o.html, report::page_of(report, o.a, o.b, 0, o.progress));
+      safetensors::write_file_atomically(
+          *o.html, report::page_of(report, o.a, o.b, 0, o.progress,
+                                   {o.run.value_or(""), o.statistics.value_or("")}));
     return report;
   });
 }

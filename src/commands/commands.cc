@@ -284,6 +284,11 @@ Command compare_command() {
            top("12", "tensors to list, worst first"), json("everything, as JSON"),
            option("--html", "FILE", "",
                   "also write a page for people: errors by layer, worst tensors, codes and scales"),
+           option("--run", "FILE", "",
+                  "for the page: the --report of the run that made B by gptq, which has output "
+                  "errors, and what each row was quantized by"),
+           option("--statistics", "FILE", "",
+                  "for the page: what calibration saw, for the tokens of each expert"),
            threads_option(), quiet("no progress")},
           R"(
 Relative error is |a - b| / |a| (L2); SQNR is 20 log10 of its inverse. That of
@@ -294,6 +299,7 @@ or b is incomplete, or they have no tensor in common.
 Examples:
   nvfp4 compare Llama-3.1-8B Llama-3.1-8B-NVFP4
   nvfp4 compare a b --html report.html
+  nvfp4 compare a b --html page.html --run run.json
   nvfp4 compare a b --json | jq '.tensors[:3]'
 )"};
 }

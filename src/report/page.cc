@@ -5,6 +5,9 @@
 #include <map>
 #include <utility>
 
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/source/quantized_tensors.h"
+#include "checkpoint/statistics/statistics.h"
 #include "nvfp4/format.h"
 #include "nvfp4/report.h"
 #include "nvfp4/runtime.h"
@@ -200,6 +203,86 @@ std::string histogram_section(const InspectReport& b) {
          details("Block scales in numbers", scale_table(b.scales, blocks));
 }
 
+/// Of weights of one kind, in one layer or in all.
+struct Decided {
+  std::array<std::int64_t, 4> rows{};
+  OutputError output;
+  void add(const DecidedWeight& w) {
+    for (std::size_t c = 0; c < rows.size(); ++c) rows[c] += w.rows[c];
+    output.mse += w.output.mse;
+    output.kept += w.output.kept;
+  }
+};
+
+std::string decided_row(const std::string& title, const Decided& d) {
+  double all = 0;
+  for (const std::int64_t n : d.rows) all += static_cast<double>(n);
+  std::string out = fmt::format("<tr><th scope='row'>{}</th><td>{}</td>", title,
+                                d.output.mse > 0 ? percent(d.output.kept / d.output.mse) : "–");
+  for (const std::int64_t n : d.rows)
+    out += fmt::format("<td>{}</td>", share(static_cast<std::uint64_t>(n), all));
+  return out + "</tr>\n";
+}
+
+std::string decided_table(const char* label, const char* first, const std::string& rows) {
+  return scrolling(
+      label, fmt::format("<table><caption>Output error ‖X (w − ŵ)‖² over the calibration text, of "
+                         "that of mse; rows that each quantizer won</caption><thead><tr>"
+                         "<th scope='col'>{}</th><th scope='col'>output error</th>"
+                         "<th scope='col'>mse</th><th scope='col'>weighted</th>"
+                         "<th scope='col'>GPTQ</th><th scope='col'>descent</th></tr></thead>"
+                         "<tbody>\n{}</tbody></table>",
+                         first, rows));
+}
+
+std::string decided_tables(const std::vector<DecidedWeight>& weights) {
+  if (weights.empty()) return {};
+  std::map<std::string, Decided> kinds;
+  std::map<std::pair<std::int64_t, std::string>, Decided> layers;
+  for (const DecidedWeight& w : weights) {
+    const Place place = place_of(w.name);
+    kinds[place.kind].add(w);
+    if (place.layer) layers[{*place.layer, place.kind}].add(w);
+  }
+  std::string of_kinds, of_layers;
+  for (const auto& [kind, d] : kinds) of_kinds += decided_row(name(kind), d);
+  for (const auto& [key, d] : layers)
+    of_layers += decided_row(fmt::format("{} · {}", key.first, name(key.second)), d);
+  return decided_table("Output error by kind", "kind", of_kinds) +
+         details("Output error by layer",
+                 decided_table("Output error by layer", "layer", of_layers));
+}
+
+/// Of the experts of a layer: those that saw few are quantized by what others saw.
+std::string token_table(const std::map<std::string, double>& tokens) {
+  std::map<std::pair<std::int64_t, std::string>, std::vector<double>> layers;
+  for (const auto& [weight, count] : tokens)
+    if (const Place place = place_of(weight);
+        place.layer && place.kind.find("experts.*") != std::string::npos)
+      layers[{*place.layer, place.kind}].push_back(count);
+  std::string rows;
+  for (auto& [key, counts] : layers) {
+    std::ranges::sort(counts);
+    rows += fmt::format(
+        "<tr><th scope='row'>{} · {}</th><td>{}</td><td>{:.0f}</td><td>{:.0f}</td><td>{:.0f}</td>"
+        "<td>{}</td></tr>\n",
+        key.first, name(key.second), counts.size(), counts.front(), counts[counts.size() / 2],
+        counts.back(), std::ranges::count(counts, 0.0));
+  }
+  if (rows.empty()) return {};
+  return scrolling("Tokens of experts",
+                   "<table><caption>Tokens of the calibration text that experts saw</caption>"
+                   "<thead><tr><th scope='col'>layer</th><th scope='col'>experts</th>"
+                   "<th scope='col'>fewest</th><th scope='col'>median</th>"
+                   "<th scope='col'>most</th><th scope='col'>without any</th></tr></thead>"
+                   "<tbody>\n" +
+                       rows + "</tbody></table>");
+}
+
+std::string calibration_section(const PageInput& in) {
+  return decided_tables(in.decided) + token_table(in.tokens);
+}
+
 std::string names(const char* title, const std::vector<std::string>& all) {
   if (all.empty()) return {};
   std::string items;
@@ -226,6 +309,7 @@ std::string page(const PageInput& in) {
              "<title>nvfp4 compare: {}</title>\n<style>{}</style></head>\n<body>\n",
              kPolicy, escape(in.b.path), kStyle) +
          header(in) + "<main>\n" + section("error", "Error by layer", error_section(kinds)) +
+         section("calibration", "Calibration", calibration_section(in)) +
          section("histograms", "Codes and block scales of b", histogram_section(in.b)) +
          section("size", "Size", size_section(in)) +
          section("worst", "Worst tensors", worst_section(in)) +
@@ -237,11 +321,36 @@ std::string page(const PageInput& in) {
              version());
 }
 
+namespace {
+
+std::map<std::string, double> tokens_of(const CompareReport& difference,
+                                        const std::filesystem::path& a,
+                                        const std::filesystem::path& file) {
+  const checkpoint::CheckpointReader reader(a);
+  checkpoint::ModelConfig config;
+  if (!reader.config_text().empty())
+    config = checkpoint::parse_model_config(reader.config_text(), reader.config_file());
+  const auto statistics = checkpoint::open_statistics(file, config);
+  std::map<std::string, double> tokens;
+  constexpr std::string_view kWeight = ".weight";
+  for (const TensorDifference& t : difference.tensors)
+    if (t.name.ends_with(kWeight))
+      if (const auto* s =
+              statistics->find(std::string_view(t.name).substr(0, t.name.size() - kWeight.size())))
+        tokens[t.name] = s->count;
+  return tokens;
+}
+
+}  // namespace
+
 std::string page_of(CompareReport difference, const std::filesystem::path& a,
                     const std::filesystem::path& b, std::size_t worst,
-                    const std::function<void(const Progress&)>& progress) {
+                    const std::function<void(const Progress&)>& progress,
+                    const PageExtras& extras) {
   PageInput input{.difference = std::move(difference), .a = {}, .b = {}};
   input.worst = std::max(input.worst, worst);
+  if (!extras.run.empty()) input.decided = decided_weights(extras.run);
+  if (!extras.statistics.empty()) input.tokens = tokens_of(input.difference, a, extras.statistics);
   input.a = inspect_checkpoint({.path = a, .tensor = {}, .histograms = false, .progress = {}});
   input.b = inspect_checkpoint({.path = b, .tensor = {}, .histograms = true, .progress = progress});
   return page(input);

@@ -7,6 +7,7 @@
 #include "checkpoint/statistics/statistics.h"
 #include "checkpoint/statistics_file.h"
 #include "nvfp4/format.h"
+#include "nvfp4/report.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4 {
@@ -122,6 +123,19 @@ TEST_F(FewTokens, OfExpertsGiveTheSameBytesForAnyNumberOfThreads) {
     EXPECT_EQ(files, first) << count;
   }
   set_threads(0);
+}
+
+TEST_F(FewTokens, AreOnThePageBesideOutputErrorsByLayer) {
+  write_text(dir / "run.json", to_json(run("out")));
+  const std::string page =
+      report::page_of(compare_checkpoints(dir / "in", dir / "out"), dir / "in", dir / "out", 0, {},
+                      {.run = dir / "run.json", .statistics = dir / "stats.safetensors"});
+  const std::size_t tokens = page.find("Tokens of the calibration text that experts saw");
+  ASSERT_NE(tokens, std::string::npos);
+  // Experts, fewest, median, most, without any.
+  EXPECT_NE(page.find("<td>4</td><td>20</td><td>4000</td><td>4000</td><td>0</td>", tokens),
+            std::string::npos);
+  EXPECT_NE(page.find("Output error by layer"), std::string::npos);
 }
 
 TEST_F(FewTokens, OfExpertsWithoutAnyAreNoneOfTheLayer) {

@@ -152,6 +152,20 @@ def test_quantizing_by_it_takes_error_off_the_output(model, text, tmp_path):
     assert errors["descent"] < 0.95 * errors["gptq"]
 
 
+def test_the_page_says_what_was_decided(model, text, tmp_path):
+    stats, run = tmp_path / "stats", tmp_path / "run.json"
+    calibrate(model, text, stats, keep_gram=True, **SIZES)
+    report = nvfp4.quantize_checkpoint(model, tmp_path / "out", quantizer="gptq", statistics=stats)
+    run.write_text(json.dumps(report))
+    nvfp4.compare(model, tmp_path / "out", html=tmp_path / "page.html", run=run, statistics=stats)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Output error by layer" in page
+    has_experts = any(".experts." in t["name"] for t in report["tensors"])
+    assert ("Tokens of the calibration text that experts saw" in page) == has_experts
+    with pytest.raises(nvfp4.InvalidValueError, match="which html writes"):
+        nvfp4.compare(model, tmp_path / "out", run=run)
+
+
 def test_bytes_do_not_depend_on_threads_nor_instructions(model, text, tmp_path):
     calibrate(model, text, tmp_path / "stats.safetensors", keep_gram=True, **SIZES)
     contents = set()
