@@ -127,7 +127,7 @@ TEST(Linear, QuantizesItsInputAsItIsTold) {
   WeightView stored(q.view()), louder(q.view());
   stored.input_scale = given;
   louder.input_scale = other;  // the larger multiplier
-  for (const Quantizer quantizer : {Quantizer::max, Quantizer::four_over_six})
+  for (const Quantizer quantizer : {Quantizer::max, Quantizer::four_over_six, Quantizer::mse})
     for (const std::int64_t m : {1, 26}) {
       const Matrix x = make(Fill::gaussian, m, kK, 12, DType::bf16);
       const auto linear = [&](const WeightView& w, const ActivationScale& scale) {
