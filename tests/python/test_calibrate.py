@@ -10,34 +10,9 @@ transformers = pytest.importorskip("transformers", minversion="5")
 pytest.importorskip("safetensors")
 
 import nvfp4
+from calibrate_cases import SIZES, bytes_by_name, write_model, write_text_of_words
 from nvfp4.calibrate import Statistics, calibrate, merge
 from nvfp4.calibrate.__main__ import main
-
-WORDS = "a quick brown fox jumps over the lazy dog and runs away from it all".split()
-
-
-def tokenizer_of_words():
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    vocabulary = {"<end>": 0, "<?>": 1} | {word: i + 2 for i, word in enumerate(WORDS)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<?>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", unk_token="<?>")
-
-
-def write_model(folder, experts):
-    common = dict(vocab_size=32, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-                  head_dim=16, max_position_embeddings=64)
-    torch.manual_seed(3)
-    if experts:
-        config = transformers.Qwen3MoeConfig(**common, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
-                                             intermediate_size=128, decoder_sparse_step=1)
-        model = transformers.Qwen3MoeForCausalLM(config)
-    else:
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**common, intermediate_size=128))
-    model.to(torch.bfloat16).save_pretrained(folder)
-    tokenizer_of_words().save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module", params=["dense", "experts"])
@@ -47,14 +22,7 @@ def model(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    generator = torch.Generator().manual_seed(5)
-    words = [WORDS[i] for i in torch.randint(len(WORDS), (900,), generator=generator)]
-    file = tmp_path_factory.mktemp("text") / "text.txt"
-    file.write_text("\n\x1e\n".join(" ".join(words[i : i + 90]) for i in range(0, 900, 90)), encoding="utf-8")
-    return file
-
-
-SIZES = dict(windows=9, context=32, batch=4)  # the last batch is smaller
+    return write_text_of_words(tmp_path_factory.mktemp("text") / "text.txt")
 
 
 def inputs_of_layers(model, text):
@@ -106,6 +74,9 @@ def test_statistics_are_those_of_the_whole_model_at_once(model, text, tmp_path):
         rows, columns = torch.triu_indices(x.shape[1], x.shape[1])
         torch.testing.assert_close(gram, (x.T @ x)[rows, columns], rtol=1e-3, atol=1e-4)
     again = Statistics.load(out)
+    for _ in range(4):  # whatever the order of hashes
+        again.save(tmp_path / "again.safetensors")
+        assert (tmp_path / "again.safetensors").read_bytes() == out.read_bytes()
     assert again.same_input == statistics.same_input
     assert {k: v.tolist() for k, v in again.tensors.items()} == {k: v.tolist() for k, v in statistics.tensors.items()}
 
@@ -212,15 +183,6 @@ def test_the_command_says_what_is_wrong(model, text, tmp_path, capsys):
     nvfp4.quantize_checkpoint(model, quantized)
     assert main([str(quantized), *run[1:]]) == 1
     assert "quantized" in capsys.readouterr().err
-
-
-def bytes_by_name(folder):
-    from safetensors.torch import load_file
-
-    tensors = {}
-    for file in folder.glob("*.safetensors"):
-        tensors |= load_file(file)
-    return {name: t.reshape(-1).view(torch.uint8).tolist() for name, t in tensors.items()}
 
 
 @pytest.mark.parametrize("quantizer", ["gptq", "weighted"])

@@ -99,6 +99,8 @@ class Calibration:
         """Every layer in turn; what it saw goes to `parts`, and with `one_pass` its weights are quantized."""
         hidden, arguments = self.blocks.start(windows.split(batch))
         first, hidden = parts.states(hidden)
+        if one_pass and first == 0:
+            one_pass.start()
         if first:
             progress(f"{first} layers were done before")
         start = time.monotonic()
@@ -175,8 +177,15 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     grams = keep_gram or quantize is not None and quantizer == "gptq"
     key = dict(model=str(Path(model).resolve()), tokens=sha256(tokens.numpy().tobytes()).hexdigest(), batch=batch,
                dtype=dtype, grams=grams, quantizer=[quantizer, sweeps, format] if quantize else None)
-    one_pass = OnePass(model, quantize, dict(quantizer=quantizer, sweeps=sweeps, format=format)) if quantize else None
+    one_pass = None
+    if quantize:
+        one_pass = OnePass(model, quantize, dict(quantizer=quantizer, sweeps=sweeps, format=format), resume)
     parts = Parts(f"{quantize or out}.parts", key, resume)
+    if parts.was_done:
+        progress("all was done before")
+        statistics = Statistics.load(out) if out else Statistics()
+        parts.remove()
+        return statistics
     statistics = calibration.run(tokens, batch, grams, parts, progress, one_pass)
     if unseen := statistics.unseen():
         progress(f"{len(unseen)} weights saw no token: {unseen[0]}" + (", ..." if len(unseen) > 1 else ""))

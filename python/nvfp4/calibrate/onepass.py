@@ -14,15 +14,25 @@ CONFIGS = ("config.json", "hf_quant_config.json")
 
 
 class OnePass:
-    """OUT.layers has a quantized folder for each layer; finish() makes OUT of them."""
+    """OUT.layers has a quantized folder for each layer; finish() makes OUT.partial of them, and then OUT."""
 
-    def __init__(self, model, out, options):
+    def __init__(self, model, out, options, resume):
         if options["format"] not in ("modelopt", "compressed-tensors"):
             raise UnsupportedError(f"format = {options['format']}: with quantize modelopt or compressed-tensors")
         self.model, self.out, self.options = Path(model), Path(out), options
-        if self.out.exists() and any(self.out.iterdir()):
+        self.layers, self.partial = Path(f"{out}.layers"), Path(f"{out}.partial")
+        filled = self.out.exists() and any(self.out.iterdir())
+        # Written before OUT.partial becomes OUT; OUT.parts is renamed after that.
+        self.finished = Path(f"{out}.parts") / "finished"
+        self.is_whole = resume and filled and not self.partial.exists() and (
+            self.finished.exists() or Path(f"{out}.parts.done").exists())
+        if filled and not self.is_whole:
             raise InvalidValueError(f"{out}: is not empty")
-        self.layers = Path(f"{out}.layers")
+
+    def start(self):
+        """Of what an earlier run left nothing is taken."""
+        for folder in (self.layers, self.partial):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _quantize(self, name, tensors, statistics):
         """A folder of part of the model, quantized."""
@@ -45,32 +55,40 @@ class OnePass:
         self._quantize(f"{i}", tensors, statistics)
 
     def finish(self, blocks):
-        self._quantize("rest", blocks.tensors[None], None)
-        partial = Path(f"{self.out}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        """May be interrupted anywhere, and called again."""
+        if not self.is_whole:
+            self._assemble(blocks)
+            if self.out.exists():
+                self.out.rmdir()
+            self.finished.touch()
+            self.partial.rename(self.out)
+        shutil.rmtree(self.layers, ignore_errors=True)
+
+    def _assemble(self, blocks):
         names = [*(str(i) for i in range(len(blocks.names))), "rest"]
+        files = {name: f"model-{number:05}-of-{len(names):05}.safetensors" for number, name in enumerate(names, 1)}
+        if not (self.partial / files["rest"]).exists():
+            self._quantize("rest", blocks.tensors[None], None)
+        self.partial.mkdir(parents=True, exist_ok=True)
         index, total = {}, 0
-        for number, name in enumerate(names, 1):
-            file = f"model-{number:05}-of-{len(names):05}.safetensors"
-            shutil.move(self.layers / name / "model.safetensors", partial / file)
-            for tensor, count in spans(partial / file):
+        for name, file in files.items():
+            if not (self.partial / file).exists():
+                (self.layers / name / "model.safetensors").rename(self.partial / file)
+            for tensor, count in spans(self.partial / file):
                 index[tensor] = file
                 total += count
-        (partial / "model.safetensors.index.json").write_text(
-            json.dumps({"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}, indent=2))
+        made = {"model.safetensors.index.json": json.dumps(
+            {"metadata": {"total_size": total}, "weight_map": dict(sorted(index.items()))}, indent=2)}
         for config in CONFIGS:
             found = [json.loads((self.layers / n / config).read_text()) for n in names
                      if (self.layers / n / config).exists()]
             if found:
-                (partial / config).write_text(json.dumps(together(found), indent=2) + "\n")
+                made[config] = json.dumps(together(found), indent=2) + "\n"
+        for name, text in made.items():
+            (self.partial / name).write_text(text)
         for other in self.model.iterdir():
-            if other.is_file() and other.suffix != ".safetensors" and not (partial / other.name).exists():
-                shutil.copy(other, partial)
-        if self.out.exists():
-            self.out.rmdir()
-        partial.rename(self.out)
-        shutil.rmtree(self.layers)
+            if other.is_file() and other.suffix != ".safetensors" and other.name not in made:
+                shutil.copy(other, self.partial)
 
 
 def spans(file):

@@ -13,18 +13,32 @@ from .statistics import Statistics
 
 
 class Parts:
-    """A folder: the key of the run, statistics of each layer, and the hidden states after the last."""
+    """A folder: the key of the run, statistics of each layer, and the hidden states after the last. When all is
+    done it gets another name, from which it is removed: `was_done` says that a run was interrupted there."""
 
     def __init__(self, folder, key, resume):
-        self.folder, self.count = Path(folder), 0
+        self.folder, self.done, self.count = Path(folder), Path(f"{folder}.done"), 0
         about = self.folder / "run.json"
         if resume and about.exists():
-            if json.loads(about.read_text(encoding="utf-8")) != key:
-                raise InvalidValueError(f"resume: {folder} is of a run with other arguments")
+            self._require_same(about, key)
         else:
+            self.was_done = resume and self.done.exists()
+            if self.was_done:
+                if (self.done / "run.json").exists():
+                    self._require_same(self.done / "run.json", key)
+                return
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
-            about.write_text(json.dumps(key), encoding="utf-8")
+            partial = self.folder / "run.partial"
+            partial.write_text(json.dumps(key), encoding="utf-8")
+            os.replace(partial, about)
+        self.was_done = False
+        shutil.rmtree(self.done, ignore_errors=True)
+
+    @staticmethod
+    def _require_same(about, key):
+        if json.loads(about.read_text(encoding="utf-8")) != key:
+            raise InvalidValueError(f"resume: {about.parent} is of a run with other arguments")
 
     def _layer(self, i):
         return self.folder / f"layer-{i}.safetensors"
@@ -56,4 +70,9 @@ class Parts:
         return statistics
 
     def remove(self):
-        shutil.rmtree(self.folder)
+        """The file that says what it is of goes last."""
+        if not self.was_done:
+            os.replace(self.folder, self.done)
+        for file in sorted(self.done.iterdir(), key=lambda f: f.name == "run.json"):
+            file.unlink()
+        self.done.rmdir()

@@ -14,6 +14,19 @@ VERSION_KEY, VERSION = "nvfp4_statistics", "1"
 SAME_INPUT_KEY = "same_input"
 
 
+def sort_metadata(path):
+    """The package safetensors writes metadata in any order; equal statistics are to be equal files."""
+    with open(path, "r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) > size:
+            raise FormatError(f"{path}: a header of {size} bytes takes {len(text)} in order")
+        file.seek(8)
+        file.write(text.ljust(size))
+
+
 class Statistics:
     def __init__(self):
         self.tensors = {}  # "<module>.diag", ".count", ".amax", ".gram"
@@ -41,6 +54,7 @@ class Statistics:
         same = json.dumps(self.same_input, sort_keys=True)
         save_file({k: t.contiguous().cpu() for k, t in sorted(self.tensors.items())}, temporary,
                   {VERSION_KEY: VERSION, SAME_INPUT_KEY: same, **dict(metadata)})
+        sort_metadata(temporary)
         os.replace(temporary, path)
 
     @classmethod
