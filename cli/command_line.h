@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "nvfp4/commands.h"
+#include "nvfp4/hub.h"
 #include "nvfp4/run_options.h"
 
 namespace nvfp4::cli {
@@ -49,6 +50,13 @@ struct RunArguments {
 
 /// Gives every option of RunOptions its variable, which the command's table has.
 void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments);
+/// Of each: the folder, if it is the name of a model on the hub, which is downloaded if need be.
+/// Throws IoError.
+template <class... Paths>
+void find_models(Download download, Paths&... paths) {
+  const auto find = [&](auto& path) { path = find_model(path, download).string(); };
+  (find(paths), ...);
+}
 /// Whether the output in this form is one file, which is written whole or not at all.
 bool is_one_file(std::string_view format);
 /// Puts the words into the options and checks them. Throws CLI::ValidationError.

@@ -100,11 +100,12 @@ std::string text(const CompareReport& report, const Arguments& arguments) {
   return out + '\n' + totals.text();
 }
 
-void run(const Arguments& arguments) {
+void run(Arguments& arguments) {
   for (const auto& [option, value] :
        {std::pair{"--run", &arguments.run}, {"--statistics", &arguments.statistics}})
     if (!value->empty() && arguments.html.empty())
       throw CLI::ValidationError(option, "is for the page, which --html writes");
+  find_models(Download::yes, arguments.a, arguments.b);
   std::optional<ReportFile> file;
   if (!arguments.html.empty())
     file.emplace("--html", arguments.html,

@@ -28,6 +28,7 @@ void run(Arguments& arguments) {
   const std::string of_name = default_format(options.output);
   if (options.to.empty() && is_one_file(of_name)) options.to = of_name;
   if (options.to.empty()) throw CLI::RequiredError("--to");
+  find_models(options.dry_run ? Download::no : Download::yes, options.input);
   finish_run_options(options, arguments.run);
   std::optional<ReportFile> report_file;
   if (!arguments.run.report.empty())

@@ -6,11 +6,13 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "command_line.h"
 #include "commands.h"
 #include "nvfp4/checkpoint.h"
+#include "nvfp4/inspect_blocks.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {
@@ -19,6 +21,7 @@ namespace {
 struct Arguments {
   InspectOptions options;
   bool json = false, no_histogram = false, quiet = false;
+  std::int64_t row = 0, blocks = 4;
 };
 
 class Range {
@@ -126,6 +129,36 @@ std::string histogram(const std::array<std::uint64_t, 16>& codes, const Style& s
   return table.text();
 }
 
+/// Two lines of eight elements for each block, its columns and its scale before them.
+std::string block_table(const std::vector<InspectedBlock>& blocks, const Style& style) {
+  if (blocks.empty()) return {};
+  Table table("lrl");
+  table.add(
+      {style.dim(fmt::format("row {}", blocks[0].row)), style.dim("scale"), style.dim("elements")});
+  for (const InspectedBlock& b : blocks) {
+    std::string lines[2];
+    for (std::size_t i = 0; i < b.elements.size(); ++i)
+      lines[i / 8] += fmt::format("{:>5g}", b.elements[i]);
+    table.add(
+        {fmt::format("{} to {}", b.column, b.column + 15), number(b.scale, "{:g}"), lines[0]});
+    table.add({"", "", lines[1]});
+  }
+  return table.text();
+}
+
+/// The report with "blocks" of its one tensor.
+std::string json_text(const InspectReport& report, const std::vector<InspectedBlock>& blocks) {
+  if (blocks.empty()) return to_json(report);
+  auto json = nlohmann::ordered_json::parse(to_json(report));
+  auto& all = json["tensors"][0]["blocks"] = nlohmann::ordered_json::array();
+  for (const InspectedBlock& b : blocks) {
+    auto& block = all.emplace_back(nlohmann::ordered_json{
+        {"row", b.row}, {"column", b.column}, {"scale", nullptr}, {"elements", b.elements}});
+    if (std::isfinite(b.scale)) block["scale"] = b.scale;
+  }
+  return json.dump(2);
+}
+
 std::string scheme_text(const InspectReport& r) {
   if (r.scheme.empty()) return "not quantized";
   if (!r.scheme.starts_with("nvfp4")) return r.format;
@@ -133,7 +166,8 @@ std::string scheme_text(const InspectReport& r) {
                      r.scheme == "nvfp4" ? "4-bit weights and activations" : "4-bit weights");
 }
 
-std::string text(const InspectReport& report, const Arguments& arguments) {
+std::string text(const InspectReport& report, const std::vector<InspectedBlock>& blocks,
+                 const Arguments& arguments) {
   const Style style(stdout);
   std::set<std::string> files;
   Range scales, globals, inputs;
@@ -177,18 +211,24 @@ std::string text(const InspectReport& report, const Arguments& arguments) {
   out += '\n' + facts.text();
   if (!arguments.options.tensor) out += '\n' + group_table(report, style);
   const std::string counts = histogram(codes, style);
+  const std::string shown = block_table(blocks, style);
+  if (!shown.empty()) out += '\n' + shown;
   return out + (counts.empty() ? "" : '\n' + counts);
 }
 
 void run(Arguments& arguments) {
   InspectOptions& options = arguments.options;
   options.histograms = !arguments.no_histogram;
+  find_models(Download::yes, options.path);
   const InspectReport report = [&] {
     ProgressBar progress("inspect", arguments.quiet);
     options.progress = progress.callback();
     return inspect_checkpoint(options);
   }();
-  print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
+  std::vector<InspectedBlock> blocks;
+  if (options.tensor && options.histograms)
+    blocks = inspect_blocks(options.path, *options.tensor, arguments.row, arguments.blocks);
+  print(arguments.json ? json_text(report, blocks) + "\n" : text(report, blocks, arguments));
 }
 
 }  // namespace
@@ -198,6 +238,8 @@ void add_inspect(CLI::App& app) {
   CommandLine line(app, "inspect");
   line.option("PATH", arguments->options.path);
   line.option("--tensor", arguments->options.tensor);
+  line.option("--row", arguments->row)->check(CLI::NonNegativeNumber);
+  line.option("--blocks", arguments->blocks)->check(CLI::Range(0, 1'000'000));
   line.flag("--json", arguments->json);
   line.flag("--no-histogram", arguments->no_histogram);
   line.threads();

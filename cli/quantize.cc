@@ -48,6 +48,7 @@ void run(Arguments& arguments) {
   options.scheme = scheme_from_name(arguments.scheme);
   if (options.format.empty()) options.format = default_format(options.output);
   options.method = std::exchange(arguments.run.quantizer, "mse");  // which counts without it
+  find_models(options.dry_run ? Download::no : Download::yes, options.input);
   finish_run_options(options, arguments.run);
   std::optional<ReportFile> report_file;
   if (!arguments.run.report.empty())

@@ -67,6 +67,9 @@ void run(Arguments& arguments) {
   RepairOptions& options = arguments.options;
   options.scales_swizzled = arguments.scales == "swizzled";
   options.high_nibble_first = arguments.nibbles == "high";
+  const Download download = options.dry_run ? Download::no : Download::yes;
+  find_models(download, options.input);
+  if (options.source) find_models(download, *options.source);
   finish_run_options(options, arguments.run);
   if (!options.dry_run) on_interrupt(/*resumes=*/true);
   const RepairReport report = [&] {

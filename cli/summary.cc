@@ -184,6 +184,7 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
     if (report.carried_files > 0)
       facts.add({style.dim("copied"), fmt::format("{} other files, {}", report.carried_files,
                                                   human_bytes(report.carried_bytes))});
+    if (!report.card.empty()) facts.add({style.dim("card"), report.card});
     facts.add({style.dim("memory"), human_bytes(report.peak_memory_bytes) + " at most"});
     std::string shards = fmt::format("{} shard{}", report.shards, report.shards == 1 ? "" : "s");
     if (report.shards_reused > 0)

@@ -109,6 +109,8 @@ std::string text(const VerifyReport& report, const Arguments& arguments) {
 }
 
 void run(Arguments& arguments) {
+  find_models(Download::yes, arguments.options.path);
+  if (arguments.options.source) find_models(Download::yes, *arguments.options.source);
   const VerifyReport report = [&] {
     ProgressBar progress("verify", arguments.quiet);
     arguments.options.progress = progress.callback();

@@ -86,6 +86,7 @@ struct QuantizeReport {
   std::uint64_t bytes_before = 0, bytes_after = 0;
   std::int64_t carried_files = 0;  ///< tokenizer and the like, copied as they are
   std::uint64_t carried_bytes = 0;
+  std::string card;  ///< file in the output with the model card; "" if none was written
   double seconds = 0;
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident size of this process
   Device device;                        ///< that encoded
@@ -124,7 +125,8 @@ std::string default_format(const std::filesystem::path& output);
 /// keep what was read to be measured. Throws IoError, FormatError, ValueError, DeviceError,
 /// UnsupportedError (if the device cannot be used: before an old output is removed or a new shard
 /// gets its name). Nothing incomplete is left under a final name; an interrupted run goes on with
-/// `resume`.
+/// `resume`. A model card is written into an output folder: README.md, or README-NVFP4.md beside
+/// one of the input or of somebody else.
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options);
 
 /// The report as JSON, for --report and --json.

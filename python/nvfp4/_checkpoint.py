@@ -4,9 +4,11 @@ The texts of the arguments are those of `nvfp4 help`; `_documented` puts them in
 """
 
 import json
+import os
 import textwrap
 
 from . import _core
+from ._errors import IoError
 
 
 def _of_command(name):
@@ -43,9 +45,30 @@ def _documented(command):
     return decorate
 
 
+def _find_model(name, download):
+    """The folder of a model that may be given by its name on the hub."""
+    try:
+        return _core.find_model(name, False)
+    except IoError:
+        if not download or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+            raise
+    try:
+        import huggingface_hub
+    except ImportError:
+        return _core.find_model(name, True)  # by `hf`, if PATH has it
+    huggingface_hub.snapshot_download(os.fspath(name))
+    return _core.find_model(name, False)
+
+
+_MODELS = ("input", "path", "source", "a", "b")
+
+
 def _run(command, function, given):
     """The report of a function of _core, whose arguments are those of the caller."""
     given = dict(given)
+    for keyword in _MODELS:
+        if isinstance(given.get(keyword), (str, os.PathLike)):
+            given[keyword] = _find_model(given[keyword], not given.get("dry_run"))
     for keyword, about in _of_command(command).items():
         if about["repeatable"]:
             given[keyword] = _strings(keyword, given[keyword])

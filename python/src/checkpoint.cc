@@ -8,6 +8,7 @@
 #include "keywords.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/error.h"
+#include "nvfp4/hub.h"
 #include "nvfp4/repair.h"
 #include "nvfp4/report.h"
 #include "nvfp4/safetensors.h"
@@ -116,6 +117,11 @@ void require_outside(const fs::path& html, std::initializer_list<fs::path> input
   }
 }
 
+fs::path find_model_of(const fs::path& name, bool download) {
+  const nb::gil_scoped_release released;
+  return find_model(name, download ? Download::yes : Download::no);
+}
+
 struct CompareOptions {
   fs::path a, b;
   std::optional<fs::path> html, run, statistics;
@@ -190,6 +196,7 @@ nb::list command_list() {
 
 void bind_checkpoint(nb::module_& m) {
   m.def("commands", &command_list);
+  m.def("find_model", &find_model_of, "name"_a, "download"_a);
   m.def("conversion_targets", &conversion_targets);
   m.def("quantize_checkpoint", &quantize_json, "given"_a);
   m.def("convert", &convert_json, "given"_a);

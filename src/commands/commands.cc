@@ -163,7 +163,9 @@ Command quantize_command() {
   return {
       "quantize", "quantize_checkpoint", "Quantize a checkpoint to NVFP4",
       joined(
-          {{argument("INPUT", "model folder, or one .safetensors or .gguf file"),
+          {{argument("INPUT",
+                     "model folder, one .safetensors or .gguf file, or a name on the Hugging Face "
+                     "Hub, org/model: its copy in the cache, else `hf download` fetches it"),
             argument("OUTPUT", "folder to write, new or empty; or a .gguf file"),
             scheme("nvfp4",
                    "nvfp4: 4-bit weights and activations, the default; nvfp4a16: weights only"),
@@ -196,7 +198,8 @@ Command quantize_command() {
            run_flags()}),
       R"(
 INPUT may hold BF16, FP16, FP32, FP8 and MXFP4 weights. Those that are NVFP4
-already keep their codes and scales; --ignore dequantizes them.
+already keep their codes and scales; --ignore dequantizes them. A folder gets a
+model card, README.md, or README-NVFP4.md beside that of INPUT.
 
 Patterns are exact names, globs (*, ?), or "re:" and a regular expression, in
 Perl's syntax, which Python's is near to; they match the whole name of the
@@ -206,9 +209,12 @@ Environment:
   NVFP4_BACKEND           backend when --backend is not given
   NVFP4_THREADS           threads when --threads is not given
   NO_COLOR                no colours, if set to anything
+  HF_HUB_CACHE, HF_HOME   where models of the hub are kept
+  HF_HUB_OFFLINE          nothing is downloaded, if set to 1
 
 Examples:
   nvfp4 quantize Llama-3.1-8B Llama-3.1-8B-NVFP4
+  nvfp4 quantize meta-llama/Llama-3.1-8B Llama-3.1-8B-NVFP4
   nvfp4 quantize DeepSeek-V3 out --ignore 're:.*self_attn.*' --report out.json
   nvfp4 quantize Llama-3.1-8B out --scheme nvfp4a16 --format compressed-tensors
   nvfp4 quantize DeepSeek-V3 out --device auto
@@ -260,17 +266,21 @@ Command inspect_command() {
       "inspect",
       "Show what a checkpoint holds",
       {argument("PATH", "model folder, or one .safetensors or .gguf file"),
-       option("--tensor", "NAME", "", "only this tensor"),
+       option("--tensor", "NAME", "", "only this tensor, and the first of its blocks"),
+       of_the_command(
+           option("--row", "R", "0", "of that tensor, whose blocks are shown; 0 if not given")),
+       of_the_command(option("--blocks", "N", "4", "of that row to show; 4 if not given")),
        json("everything about each tensor, as JSON"),
        in_python("histograms",  // Python says the opposite
                  flag("--no-histogram", "read headers only: fast, no scale ranges and no codes")),
        threads_option(), quiet("no progress")},
       R"(
-All scales are shown as multipliers: x = code * block scale * global scale.
+All scales are shown as multipliers: x = element * block scale * global scale.
 
 Examples:
   nvfp4 inspect Llama-3.1-8B-NVFP4
   nvfp4 inspect out --tensor model.layers.0.self_attn.q_proj.weight
+  nvfp4 inspect out --tensor model.layers.0.mlp.up_proj --row 7 --blocks 2
   nvfp4 inspect out --json | jq '.tensors[].global_scale'
 )"};
 }

@@ -170,7 +170,7 @@ TEST_F(Kill, BeforeAnyChangeOfANewOutput) {
     fs::remove_all(out);
   }
   EXPECT_EQ(files_of(out), expected_);
-  EXPECT_EQ(changes, 27) << "two for each of 13 files, one for the journal that goes";
+  EXPECT_EQ(changes, 29) << "two for each of 14 files, one for the journal that goes";
   EXPECT_EQ(complete, 0) << "removing the journal is the last change";
 }
 
@@ -233,7 +233,7 @@ TEST_F(Kill, BeforeAnyChangeWhileAnOldOutputIsReplaced) {
     fs::remove_all(out);
   }
   EXPECT_EQ(files_of(out), expected_);
-  EXPECT_EQ(changes, 35) << "and two for a journal, one for each of 6 files";
+  EXPECT_EQ(changes, 38) << "and two for a journal, one for each of 7 files";
   EXPECT_EQ(untouched, 2) << "until the journal says that the folder is being cleared";
 }
 

@@ -13,7 +13,7 @@ from nvfp4 import _core
 #: Of Python alone.
 OF_PYTHON = {"progress"}
 #: Of the command alone: where it runs and what it prints. --report, --json are what Python returns.
-OF_THE_COMMAND = {"--threads", "-q,--quiet", "--report", "--json", "--top"}
+OF_THE_COMMAND = {"--threads", "-q,--quiet", "--report", "--json", "--top", "--row", "--blocks"}
 
 #: They measure the machine; Python has plan_gemm(autotune=True).
 OF_A_MACHINE = {"bench", "tune"}

@@ -10,6 +10,7 @@
 
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/output/card_file.h"
 #include "checkpoint/output/finished_output.h"
 #include "checkpoint/safetensors/header.h"
 #include "core/require.h"
@@ -220,7 +221,8 @@ void OutputFolder::clear_old_output() {
   Journal::save_clearing(path_);
   for (const fs::path& name : entries) {
     if (name == kJournalName) continue;
-    if (is_model_file(name.string()) && !fs::is_directory(fs::symlink_status(path_ / name))) {
+    if ((is_model_file(name.string()) || is_own_card(path_ / name)) &&
+        !fs::is_directory(fs::symlink_status(path_ / name))) {
       fs::remove(path_ / name);
     } else if (!carried.contains(name)) {
       warnings_.push_back(
@@ -240,7 +242,8 @@ void OutputFolder::remove_leftovers() const {
   const auto remove = [&](const fs::path& name) { fs::remove(partial_path(path_ / name)); };
   for (const PlannedShard& shard : plan_.shards) remove(shard.file);
   for (const fs::path& other : model_.others) remove(other);
-  for (const char* name : {kJournalName, kFinishedName, "config.json", "hf_quant_config.json"})
+  for (const char* name : {kJournalName, kFinishedName, "config.json", "hf_quant_config.json",
+                           kCardNames[0], kCardNames[1]})
     remove(name);
   if (!plan_.index_name.empty()) remove(plan_.index_name);
 }
@@ -270,7 +273,23 @@ void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& 
   any_shard_ = true;
 }
 
-void OutputFolder::finish() {
+/// Cards of other people stay: those that are carried over, and those that were there.
+void OutputFolder::write_card(const std::string& card, bool whole) {
+  if (card.empty()) return;
+  for (const char* name : kCardNames) {
+    const bool carried = std::ranges::find(model_.others, fs::path(name)) != model_.others.end();
+    const bool there = fs::exists(fs::symlink_status(path_ / name));
+    const bool own = there && !carried && is_own_card(path_ / name);
+    if (carried || (there && !own)) continue;
+    card_name_ = name;
+    if (!own || whole) safetensors::write_file_atomically(path_ / name, card);
+    return;
+  }
+  warnings_.push_back(fmt::format("no model card is written: {} and {} are there already",
+                                  kCardNames[0], kCardNames[1]));
+}
+
+void OutputFolder::finish(const std::string& card, bool whole) {
   const std::set<fs::path> folders = folders_of_others();
   for (const fs::path& folder : folders) fs::create_directories(path_ / folder);
   for (const fs::path& other : model_.others)
@@ -278,6 +297,7 @@ void OutputFolder::finish() {
   // All of them are on their way to the disk by now: one by one, each would wait for its own.
   sync_files(path_, model_.others);
   for (const fs::path& folder : folders) sync_folder(path_ / folder);
+  write_card(card, whole);
   if (!plan_.hf_quant_json.empty())
     safetensors::write_file_atomically(path_ / "hf_quant_config.json", plan_.hf_quant_json);
   if (!plan_.index_name.empty())

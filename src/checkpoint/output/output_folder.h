@@ -43,9 +43,12 @@ class OutputFolder {
 
   /// The shard is whole. Saves the journal with it and its errors: it may get its name now.
   void before_commit(std::size_t shard, const std::vector<Outcome>& errors);
-  /// Carries the other files over and writes hf_quant_config.json, the index and, last,
-  /// config.json; then the output is complete and the journal makes room for a record of the run.
-  void finish();
+  /// Carries the other files over and writes the card, hf_quant_config.json, the index and, last,
+  /// config.json; then the output is complete and the journal goes. A card that we wrote is
+  /// replaced only if `whole`: by one that knows no less.
+  void finish(const std::string& card, bool whole);
+  /// What finish() has called the card; "" if there is none.
+  const std::string& card_name() const { return card_name_; }
 
  private:
   enum class Start { fresh, clear, go_on, finish_again, complete };
@@ -60,6 +63,7 @@ class OutputFolder {
   void clear_old_output();
   void find_finished_shards();
   void remove_leftovers() const;
+  void write_card(const std::string& card, bool whole);
 
   const ModelFolder& model_;
   const Plan& plan_;
@@ -68,6 +72,7 @@ class OutputFolder {
   std::vector<bool> done_;
   std::vector<std::string> warnings_;
   std::vector<std::filesystem::path> created_;  ///< folders, the innermost first
+  std::string card_name_;
   std::uint64_t carried_bytes_ = 0;
   bool resume_, overwrite_;
   bool complete_ = false, started_empty_ = false, any_shard_ = false, finished_ = false;

@@ -45,6 +45,7 @@ std::string to_json(const QuantizeReport& report) {
                      {"squared_norm", all_measured ? Json(squared_norm) : Json()},
                      {"carried_files", report.carried_files},
                      {"carried_bytes", report.carried_bytes},
+                     {"card", report.card},
                      {"seconds", report.seconds},
                      {"peak_memory_bytes", report.peak_memory_bytes},
                      {"device", device_name(report.device)},

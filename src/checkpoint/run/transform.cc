@@ -13,6 +13,7 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/output_file.h"
 #include "checkpoint/output/output_folder.h"
+#include "checkpoint/run/model_card.h"
 #include "checkpoint/run/pipeline.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
@@ -125,19 +126,26 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
                      device.check();  // so that a run without one leaves nothing
                      output.before_commit(shard, all);
                    });
+  bool whole = true;
   for (std::size_t s = 0; s < plan.shards.size(); ++s) {
     const PlannedShard& shard = plan.shards[s];
     const bool known = !output.done()[s] || output.journal().recall(shard, outcomes);
+    whole &= known;
     if (!known)
       report.warnings.push_back(shard.file + ": finished earlier, its weight error is not known");
     for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
       report.tensors[t].measured = known;
   }
   device.check();
-  output.finish();
+  add_outcomes(std::move(outcomes), report);
+  const std::size_t warned = output.warnings().size();
+  output.finish(model_card(model, plan, options, report), whole);
+  report.warnings.insert(report.warnings.end(),
+                         output.warnings().begin() + static_cast<std::ptrdiff_t>(warned),
+                         output.warnings().end());
+  report.card = output.card_name();
   report.carried_files = static_cast<std::int64_t>(model.others.size());
   report.carried_bytes = output.carried_bytes();
-  add_outcomes(std::move(outcomes), report);
 }
 
 void check_method(const TransformOptions& options) {

@@ -1,0 +1,324 @@
+#include "checkpoint/run/model_card.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/output/card_file.h"
+#include "checkpoint/source/front_matter.h"
+#include "checkpoint/source/hub.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// How an engine is started; of a format, or of all that it reads.
+struct Engine {
+  std::string_view loader, format, title, how;
+};
+
+constexpr Engine kEngines[] = {
+    {"", "comfyui", "ComfyUI",
+     " For ComfyUI, put it into `models/diffusion_models` or `models/text_encoders`."},
+    {"vllm", "", "vLLM", "```sh\nvllm serve path/to/this/folder\n```\n"},
+    {"sglang", "modelopt", "SGLang",
+     "```sh\npython3 -m sglang.launch_server --model-path path/to/this/folder --quantization "
+     "modelopt_fp4\n```\n"},
+    {"sglang", "", "SGLang",
+     "```sh\npython3 -m sglang.launch_server --model-path path/to/this/folder\n```\n"},
+    {"tensorrt-llm", "", "TensorRT-LLM", "```sh\ntrtllm-serve path/to/this/folder\n```\n"},
+    {"llama.cpp", "", "llama.cpp",
+     "```sh\nnvfp4 convert path/to/this/folder model.gguf\nllama-cli -m model.gguf\n```\n"},
+};
+
+constexpr std::string_view kTransformers =
+    "\n### transformers, on CPUs too\n\n```python\nimport nvfp4.transformers, torch, "
+    "transformers\n\n"
+    "model = transformers.AutoModelForCausalLM.from_pretrained(\"path/to/this/folder\", "
+    "dtype=torch.bfloat16)\n```\n";
+
+/// Text of a file or an option, as Markdown shows it as it is.
+std::string plain(std::string_view text) {
+  std::string out;
+  for (const char c : printable(text)) {
+    if (std::string_view("\\`*[]<>|#&").find(c) != std::string_view::npos) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+/// One word of a command line of a shell.
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view kPlain = "-_./:=,@%+";
+  const auto is_plain = [&](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != kPlain.npos;
+  };
+  const std::string shown(printable(text));
+  if (!shown.empty() && std::ranges::all_of(shown, is_plain)) return shown;
+  std::string out = "'";
+  for (const char c : shown) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+/// A text that YAML takes for nothing else.
+std::string yaml(const std::string& text) { return dump_line(nlohmann::ordered_json(text)); }
+
+std::string size_text(std::uint64_t bytes) {
+  const auto b = static_cast<double>(bytes);
+  if (b >= 1e9) return fmt::format("{:.2f} GB", b / 1e9);
+  if (b >= 1e6) return fmt::format("{:.2f} MB", b / 1e6);
+  return fmt::format("{:.2f} kB", b / 1e3);
+}
+
+bool is_encoded(const TensorReport& t) {
+  return t.action == "quantized" || t.action == "converted";
+}
+bool is_four_bits(const TensorReport& t) { return is_encoded(t) || t.action == "moved"; }
+
+std::int64_t elements(const TensorReport& t) {
+  std::int64_t n = 1;
+  for (const std::int64_t d : t.shape) n *= d;
+  return n;
+}
+
+/// "model.layers.0.mlp.experts.3.w1.weight" -> "experts.w1"
+std::string kind_of_weight(std::string_view name) {
+  if (name.ends_with(".weight")) name.remove_suffix(7);
+  const std::size_t dot = name.rfind('.');
+  const std::string last(dot == name.npos ? name : name.substr(dot + 1));
+  return name.find(".experts.") != name.npos && last != "experts" ? "experts." + last : last;
+}
+
+class Card {
+ public:
+  Card(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
+       const QuantizeReport& report)
+      : model_(model), plan_(plan), options_(options), report_(report) {
+    origin_ = hub_model_of(model.root);
+    name_ = origin_ ? origin_->id.substr(origin_->id.find('/') + 1) : architecture();
+  }
+
+  std::string text() const {
+    return front() + head() + sizes() + errors() + kept() + engines() + licence();
+  }
+
+ private:
+  std::map<std::string, std::vector<std::string>> source() const {
+    const fs::path path = model_.root / kCardNames[0];
+    if (std::ranges::find(model_.others, fs::path(kCardNames[0])) == model_.others.end()) return {};
+    constexpr std::uintmax_t kLargest = 1 << 24;
+    std::error_code error;
+    if (fs::file_size(path, error) > kLargest || error) return {};
+    return front_matter(read_model_text(path));
+  }
+
+  /// What the model is called that has no name: no folder of this machine comes into the card.
+  std::string architecture() const {
+    const Json config = parse_json_or_null(model_.config_text);
+    if (!config.is_object()) return "A model";
+    const Json names = config.value("architectures", Json());
+    if (names.is_array() && !names.empty() && names[0].is_string())
+      return names[0].get<std::string>();
+    const Json type = config.value("model_type", Json());
+    return type.is_string() ? type.get<std::string>() : "A model";
+  }
+
+  bool is_transformers() const {
+    return !plan_.config_json.empty() && plan_.format->single_file.empty();
+  }
+
+  /// What the hub reads. "base_model" must be a name there.
+  std::string front() const {
+    auto members = source();
+    std::string out = "---\n";
+    out += origin_ ? fmt::format("base_model: {}\n", yaml(origin_->id))
+                   : "# base_model: ORGANIZATION/NAME\n";
+    out += "base_model_relation: quantized\n";
+    if (!members.contains("library_name") && is_transformers())
+      members["library_name"] = {"transformers"};
+    for (const char* key :
+         {"library_name", "pipeline_tag", "license", "license_name", "license_link", "language"}) {
+      const auto& words = members[key];
+      if (words.size() == 1) out += fmt::format("{}: {}\n", key, yaml(words[0]));
+      if (words.size() < 2) continue;
+      out += fmt::format("{}:\n", key);
+      for (const std::string& word : words) out += fmt::format("- {}\n", yaml(word));
+    }
+    out += fmt::format("quantized_by: nvfp4.cpp\ntags:\n- nvfp4\n- fp4\n- {}\n- {}\n",
+                       std::string(scheme_name(options_.scheme)) == "nvfp4" ? "w4a4" : "w4a16",
+                       plan_.format->name);
+    return out + "---\n";
+  }
+
+  std::string command() const {
+    std::string out = origin_ ? fmt::format("nvfp4 quantize {} {}", shell_word(origin_->id),
+                                            shell_word(name_ + "-NVFP4"))
+                              : "nvfp4 quantize path/to/model path/to/model-NVFP4";
+    const auto add = [&](std::string_view option, std::string_view value) {
+      out += fmt::format(" {} {}", option, shell_word(value));
+    };
+    add("--scheme", scheme_name(options_.scheme));
+    add("--format", plan_.format->name);
+    add("--quantizer", report_.method);
+    const auto file = [&](std::string_view option, const std::optional<fs::path>& path) {
+      if (path) add(option, path->filename().string());
+    };
+    file("--statistics", options_.statistics);
+    if (report_.method == "gptq") add("--sweeps", fmt::format("{}", options_.sweeps));
+    for (const auto& [option, list] : {std::pair("--ignore", &options_.ignore),
+                                       {"--include", &options_.include},
+                                       {"--fuse", &options_.fuse}})
+      for (const std::string& value : *list) add(option, value);
+    file("--input-amax", options_.input_amax);
+    for (const auto& [option, given] : {std::pair("--drop", options_.drop),
+                                        {"--force", options_.force},
+                                        {"--keep-dtype", options_.keep_dtype}})
+      if (given) out += fmt::format(" {}", option);
+    return out;
+  }
+
+  std::string head() const {
+    const std::string of = origin_ ? fmt::format("[{0}](https://huggingface.co/{0}) at {1}",
+                                                 origin_->id, origin_->revision)
+                                   : plain(name_);
+    return fmt::format(
+        "{}\n\n# {} in NVFP4\n\n"
+        "{}, its weights quantized to NVFP4: 4-bit elements (E2M1), an E4M3 scale for each 16 of "
+        "them, one FP32 scale for each tensor. {}. Block scales were chosen by `{}`, the format is "
+        "`{}`.\n\nMade by nvfp4.cpp {}:\n\n```sh\n{}\n```\n",
+        kCardMark, plain(name_), of,
+        options_.scheme == Scheme::nvfp4 ? "Activations are 4-bit, too (W4A4)"
+                                         : "Activations stay in 16 bits (W4A16)",
+        report_.method, plan_.format->name, version(), command());
+  }
+
+  std::string sizes() const {
+    double weights = 0, bits = 0;
+    for (const TensorReport& t : report_.tensors) {
+      if (!is_four_bits(t)) continue;
+      weights += static_cast<double>(elements(t));
+      bits += 8 * static_cast<double>(t.bytes_after);
+    }
+    return fmt::format(
+        "\n## Sizes\n\n| | before | after |\n|---|---|---|\n| all tensors | {} | {} |\n"
+        "| bits of a quantized weight | | {:.2f} |\n| quantized weights | | {:.4g} million |\n",
+        size_text(report_.bytes_before), size_text(report_.bytes_after), bits / weights,
+        weights / 1e6);
+  }
+
+  std::string errors() const {
+    struct Sum {
+      std::int64_t tensors = 0;
+      double error = 0, norm = 0;
+      bool known = true;
+    };
+    std::map<std::string, Sum> sums;
+    Sum total;
+    for (const TensorReport& t : report_.tensors) {
+      if (!is_encoded(t)) continue;
+      for (Sum* sum : {&sums[kind_of_weight(t.name)], &total}) {
+        ++sum->tensors;
+        sum->error += t.squared_error;
+        sum->norm += t.squared_norm;
+        sum->known &= t.measured;
+      }
+    }
+    if (total.tensors == 0) return {};
+    std::string out =
+        "\n## Errors of the weights\n\n| weights | tensors | relative error | SQNR, dB |\n"
+        "|---|---|---|---|\n";
+    const auto row = [&](const std::string& name, const Sum& sum) {
+      const bool measured = sum.known && sum.norm > 0, exact = measured && sum.error == 0;
+      out += fmt::format(
+          "| {} | {} | {} | {} |\n", name, sum.tensors,
+          measured ? fmt::format("{:.2f} %", 100 * std::sqrt(sum.error / sum.norm)) : "not known",
+          exact      ? "exact"
+          : measured ? fmt::format("{:.2f}", 10 * std::log10(sum.norm / sum.error))
+                     : "not known");
+    };
+    for (const auto& [name, sum] : sums) row(plain(name), sum);
+    row("all", total);
+    return out + "\nRelative error is |a - b| / |a| (L2), a the weights before, b after.\n";
+  }
+
+  std::string kept() const {
+    std::map<std::tuple<std::string, std::string, std::string>,
+             std::pair<std::int64_t, std::uint64_t>>
+        groups;
+    for (const TensorReport& t : report_.tensors) {
+      if (is_four_bits(t)) continue;
+      auto& [tensors, bytes] = groups[{t.kind, t.action, t.reason}];
+      ++tensors;
+      bytes += t.bytes_after;
+    }
+    if (groups.empty()) return {};
+    std::string out =
+        "\n## Not quantized\n\n| what | tensors | size | | why |\n|---|---|---|---|---|\n";
+    for (const auto& [key, sum] : groups) {
+      const auto& [kind, action, reason] = key;
+      out += fmt::format("| {} | {} | {} | {} | {} |\n", plain(kind), sum.first,
+                         size_text(sum.second), action, plain(reason));
+    }
+    return out;
+  }
+
+  std::string engines() const {
+    const CheckpointFormat& format = *plan_.format;
+    if (plan_.config_json.empty() && format.single_file.empty()) return {};
+    std::string out =
+        "\n## Run it\n\n`nvfp4 verify` says for each engine whether it reads this "
+        "model.\n";
+    if (!format.single_file.empty()) {
+      const auto* program = std::ranges::find(kEngines, format.name, &Engine::format);
+      return out + fmt::format("\nThe weights are one file, `{}`.{}\n", format.single_file,
+                               program == std::end(kEngines) ? "" : program->how);
+    }
+    for (const std::string_view loader : format.loaders) {
+      const auto* engine = std::ranges::find_if(kEngines, [&](const Engine& e) {
+        return e.loader == loader && (e.format.empty() || e.format == format.name);
+      });
+      if (engine != std::end(kEngines))
+        out += fmt::format("\n### {}\n\n{}", engine->title, engine->how);
+    }
+    return out + std::string(kTransformers);
+  }
+
+  std::string licence() const {
+    auto members = source();
+    std::string of;
+    for (const char* key : {"license_name", "license"})
+      if (of.empty() && !members[key].empty())
+        of = fmt::format("{}", fmt::join(members[key], ", "));
+    std::string out = "\n## Licence\n\n";
+    if (of.empty())
+      return out + "The source names none in its card. The licence of the base model applies.\n";
+    out += fmt::format("That of the base model: {}", plain(of));
+    if (!members["license_link"].empty())
+      out += fmt::format(" ({})", plain(members["license_link"][0]));
+    return out + ".\n";
+  }
+
+  const ModelFolder& model_;
+  const Plan& plan_;
+  const TransformOptions& options_;
+  const QuantizeReport& report_;
+  std::optional<HubModel> origin_;
+  std::string name_;
+};
+
+}  // namespace
+
+std::string model_card(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
+                       const QuantizeReport& report) {
+  if (options.task != TransformOptions::Task::quantize || plan.format == nullptr ||
+      std::ranges::none_of(report.tensors, is_four_bits))
+    return {};
+  return Card(model, plan, options, report).text();
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,158 @@
+#include <gtest/gtest.h>
+
+#include "checkpoint/child_process.h"
+#include "checkpoint/source/front_matter.h"
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/convert.h"
+
+/// The card in a quantized folder.
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::front_matter;
+using Words = std::vector<std::string>;
+
+constexpr const char* kCard = "README.md";
+constexpr const char* kSecond = "README-NVFP4.md";
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
+
+TEST(ModelCard, SaysHowTheModelWasMadeWhatItCostAndHowToRunIt) {
+  const TempDir dir;
+  write_tiny_llama(dir / "tiny");
+  auto options = quantize_options(dir / "tiny", dir / "out");
+  options.quantizer = Quantizer::mse;
+  options.ignore = {"re:.*o_proj", "it's"};
+  const QuantizeReport report = quantize_checkpoint(options);
+  EXPECT_EQ(report.card, kCard);
+  const std::string card = read_text(dir / "out" / kCard);
+  auto front = front_matter(card);
+  EXPECT_EQ(front["base_model_relation"], Words{"quantized"});
+  EXPECT_EQ(front["library_name"], Words{"transformers"});
+  EXPECT_EQ(front["tags"], (Words{"nvfp4", "fp4", "w4a4", "modelopt"}));
+  EXPECT_FALSE(front.contains("base_model")) << "a folder's name is no name on the hub";
+  for (const char* part : {"# LlamaForCausalLM in NVFP4", "nvfp4 quantize path/to/model ",
+                           "--quantizer mse", "--ignore 're:.*o_proj'", R"(--ignore 'it'\''s')",
+                           "| q_proj | 2 | ", "| all | 12 | ", "| lm_head | 1 | ", "vllm serve",
+                           "sglang", "trtllm-serve", "nvfp4.transformers", "## Licence"})
+    EXPECT_TRUE(has(card, part)) << part << "\n" << card;
+  EXPECT_FALSE(has(card, dir.path().string())) << "a path of this machine";
+}
+
+TEST(ModelCard, NamesTheModelAndTheRevisionOfTheHubsCache) {
+  const TempDir dir;
+  const fs::path snapshot = dir.path() / "models--some-org--Tiny-1.0" / "snapshots" / "0123abcd";
+  write_tiny_llama(snapshot);
+  quantize_checkpoint(quantize_options(snapshot, dir / "out"));
+  const std::string card = read_text(dir / "out" / kCard);
+  EXPECT_EQ(front_matter(card)["base_model"], Words{"some-org/Tiny-1.0"});
+  EXPECT_TRUE(has(card, "huggingface.co/some-org/Tiny-1.0) at 0123abcd")) << card;
+  EXPECT_TRUE(has(card, "nvfp4 quantize some-org/Tiny-1.0 Tiny-1.0-NVFP4")) << card;
+}
+
+TEST(ModelCard, OfTheInputIsCarriedOnAndOursLiesBesideItWithItsLicence) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  const std::string source =
+      "---\nlicense: other\nlicense_name: \"llama3.1\"\nlanguage:\n- en\n- de\nextra: {a: b}\n"
+      "pipeline_tag: text-generation\n---\n# Tiny\n";
+  write_text(dir / "in" / kCard, source);
+  EXPECT_EQ(quantize_checkpoint(quantize_options(dir / "in", dir / "out")).card, kSecond);
+  EXPECT_EQ(read_text(dir / "out" / kCard), source);
+  const std::string card = read_text(dir / "out" / kSecond);
+  auto front = front_matter(card);
+  EXPECT_EQ(front["license"], Words{"other"});
+  EXPECT_EQ(front["license_name"], Words{"llama3.1"});
+  EXPECT_EQ(front["language"], (Words{"en", "de"}));
+  EXPECT_EQ(front["pipeline_tag"], Words{"text-generation"});
+  EXPECT_TRUE(has(card, "That of the base model: llama3.1.")) << card;
+}
+
+TEST(ModelCard, IsTheSameInEveryRunAndAfterAnInterruption) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  for (const char* out : {"a", "b"}) quantize_checkpoint(quantize_options(dir / "in", dir / out));
+  const std::string card = read_text(dir / "a" / kCard);
+  ASSERT_FALSE(card.empty());
+  EXPECT_EQ(read_text(dir / "b" / kCard), card);
+  run_child("Child.DISABLED_Quantize", {{"CHILD_INPUT", (dir / "in").string()},
+                                        {"CHILD_OUTPUT", (dir / "c").string()},
+                                        {"CHILD_KILL_AFTER", "21"}});
+  ASSERT_TRUE(fs::exists(dir / "c" / "nvfp4.partial.json"));
+  ASSERT_FALSE(fs::exists(dir / "c" / kCard));
+  auto options = quantize_options(dir / "in", dir / "c");
+  options.resume = true;
+  quantize_checkpoint(options);
+  EXPECT_EQ(read_text(dir / "c" / kCard), card);
+  // The errors of shards that are finished are not known any more; the card there knows them.
+  fs::remove(dir / "c" / "config.json");
+  quantize_checkpoint(options);
+  EXPECT_EQ(read_text(dir / "c" / kCard), card);
+}
+
+TEST(ModelCard, ReplacesNoneButItsOwn) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  quantize_checkpoint(options);
+  options.overwrite = true;
+  options.quantizer = Quantizer::max;
+  QuantizeReport report = quantize_checkpoint(options);
+  EXPECT_EQ(report.card, kCard);
+  for (const std::string& warning : report.warnings) EXPECT_FALSE(has(warning, kCard)) << warning;
+  EXPECT_TRUE(has(read_text(dir / "out" / kCard), "--quantizer max"));
+
+  write_text(dir / "out" / kCard, "mine");
+  EXPECT_EQ(quantize_checkpoint(options).card, kSecond);
+  EXPECT_EQ(read_text(dir / "out" / kCard), "mine");
+  write_text(dir / "out" / kSecond, "mine, too");
+  report = quantize_checkpoint(options);
+  EXPECT_EQ(report.card, "");
+  EXPECT_EQ(read_text(dir / "out" / kSecond), "mine, too");
+  EXPECT_TRUE(
+      std::ranges::any_of(report.warnings, [](const auto& w) { return has(w, "no model card"); }));
+}
+
+TEST(ModelCard, OfAnEarlierQuantizationDoesNotStayInAnotherModel) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  ConvertOptions convert;
+  convert.input = dir / "in";
+  convert.output = dir / "out";
+  convert.to = "bf16";
+  convert.overwrite = true;
+  convert_checkpoint(convert);
+  EXPECT_FALSE(fs::exists(dir / "out" / kCard));
+}
+
+TEST(ModelCard, ShowsNamesOfTensorsAsTheyAre) {
+  const TempDir dir;
+  auto shards = std::vector<std::vector<TestTensor>>(1);
+  shards[0].push_back(random_tensor("model.layers.0.mlp.a|b`<i>.weight", {32, 64}));
+  write_model(dir / "in", shards, kLlamaConfig);
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.include = {"*"};
+  quantize_checkpoint(options);
+  EXPECT_TRUE(has(read_text(dir / "out" / kCard), R"(a\|b\`\<i\>)"));
+}
+
+TEST(FrontMatter, HasPlainWordsAndListsOfThemAndNothingElse) {
+  EXPECT_TRUE(front_matter("").empty());
+  EXPECT_TRUE(front_matter("# Title\nlicense: mit\n").empty());
+  EXPECT_TRUE(front_matter("---\nlicense: mit\n").empty()) << "it has no end";
+  auto front = front_matter(
+      "---\r\nlicense: mit # free\r\ntags: [a, 'b c', \"d\"]\nnested:\n  license: gpl\nempty:\n"
+      "text: |\n  license: gpl\nanchor: &x y\nquote: \"a\\nb\"\nlicense_link: "
+      "https://a.b/c#d\n---\n"
+      "license: no\n");
+  EXPECT_EQ(front.size(), 3u);
+  EXPECT_EQ(front["license"], Words{"mit"});
+  EXPECT_EQ(front["tags"], (Words{"a", "b c", "d"}));
+  EXPECT_EQ(front["license_link"], Words{"https://a.b/c#d"});
+  EXPECT_TRUE(front_matter("---\nlicense: " + std::string(1000, 'x') + "\n---\n").empty());
+}
+
+}  // namespace
+}  // namespace nvfp4
