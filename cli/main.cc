@@ -7,11 +7,13 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "commands.h"
 #include "help.h"
 #include "interrupt.h"
 #include "nvfp4/error.h"
+#include "nvfp4/error_codes.h"
 #include "nvfp4/runtime.h"
 #include "terminal.h"
 #include "unknown.h"
@@ -38,18 +40,44 @@ the checkpoint broken, repair left it so, or compare had nothing whole to
 compare.
 )";
 
-int fail(std::string message, int status) {
+/// Whether the error goes to stdout as JSON, too.
+bool g_json = false;
+
+int fail(std::string message, int status, const ErrorCode& code) {
   std::ranges::replace(message, '\n', ' ');
-  say(fmt::format("{} {}\n", Style(stderr).red("nvfp4: error:"), clean(message)));
+  const Style style(stderr);
+  say(fmt::format("{} {} {}\n", style.red("nvfp4: error:"), clean(message),
+                  style.dim(fmt::format("[{}]", code.code))));
+  if (g_json) print(error_json(code, message) + '\n');
   return status;
+}
+
+/// "NV0102": what it means and what helps.
+std::string code_text(const ErrorCode& c) {
+  return fmt::format("{}  {}\n\n  type  {}\n  fix   {}\n", c.code, c.meaning, c.type, c.fix);
+}
+
+/// All of them, as the table of docs/errors.md.
+std::string code_table() {
+  std::string out =
+      "# Errors\n\nEvery error has a code, which stays when its text changes: at the end of the "
+      "message, with `--json`\nin `error.code`, in Python as `error.code`. `nvfp4 help NV0102` "
+      "shows one, `nvfp4 help errors` wrote this page.\nThe kinds of findings of `nvfp4 verify` "
+      "are in [verify.md](verify.md).\n\n| code | type | meaning | fix |\n|---|---|---|---|\n";
+  for (const ErrorCode& c : error_codes())
+    out += fmt::format("| {} | {} | {} | {} |\n", c.code, c.type, c.meaning, c.fix);
+  return out;
 }
 
 void add_help(CLI::App& app) {
   auto topic = std::make_shared<std::string>();
   CLI::App* help = app.add_subcommand("help", "Show the help of a command");
-  help->add_option("COMMAND", *topic, "one of the commands");
+  help->add_option("COMMAND", *topic, "one of the commands, the code of an error, or errors");
   help->callback([&app, topic] {
     if (topic->empty()) throw CLI::CallForHelp();
+    if (*topic == "errors") return print(code_table());
+    for (const ErrorCode& code : error_codes())
+      if (code.code == *topic) return print(code_text(code));
     const auto found =
         app.get_subcommands([&](const CLI::App* command) { return command->get_name() == *topic; });
     if (found.empty())
@@ -57,7 +85,7 @@ void add_help(CLI::App& app) {
                                                      did_you_mean(*topic, command_names(app))));
     print(found[0]->help("nvfp4"));
   });
-  help->footer("\nExample:\n  nvfp4 help quantize\n");
+  help->footer("\nExamples:\n  nvfp4 help quantize\n  nvfp4 help NV0102\n");
 }
 
 /// The command whose help to point at: the one on the command line.
@@ -109,7 +137,7 @@ int run(int argc, char** argv) {
     std::string text = unknown_word(app);
     if (text.empty()) text = e.what();
     return fail(fmt::format("{}{} see '{}'", text, text.ends_with('?') ? "" : ";", help_of(app)),
-                kUsage);
+                kUsage, error_code("usage", text));
   }
 }
 
@@ -120,6 +148,7 @@ int main(int argc, char** argv) {
   using namespace nvfp4::cli;
   keep_standard_streams();
   remember_command_line({argv, argv + argc});
+  g_json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
   // A closed pipe must not kill a quantization half-way: print() sees it as EPIPE.
   std::signal(SIGPIPE, SIG_IGN);
   // A file size limit is an error like a full disk.
@@ -127,10 +156,10 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const nvfp4::Error& e) {
-    return fail(e.what(), kFailed);
-  } catch (const std::bad_alloc&) {
-    return fail("out of memory", kFailed);
+    return fail(e.what(), kFailed, nvfp4::error_code(e));
+  } catch (const std::bad_alloc& e) {
+    return fail("out of memory", kFailed, nvfp4::error_code(e));
   } catch (const std::exception& e) {
-    return fail(fmt::format("unexpected: {}", e.what()), kFailed);
+    return fail(fmt::format("unexpected: {}", e.what()), kFailed, nvfp4::error_code(e));
   }
 }

@@ -27,7 +27,8 @@ bool is_of_type(const Json& value, const std::string& type) {
          (type == "object" && value.is_object());
 }
 
-/// The part of JSON Schema that the file uses; `where` for messages.
+/// The part of JSON Schema that matters here; test_json_schema.py has all of it; `where` for
+/// messages.
 void expect_valid(const Json& value, Json rule, const std::string& where) {
   while (rule.contains("$ref"))
     rule = schema().at(Json::json_pointer(rule.at("$ref").get<std::string>().substr(1)));
@@ -72,8 +73,10 @@ TEST_F(CliJson, OfEveryCommandFitsTheSchema) {
   expect_schema({"quantize", "m", "dry", "--dry-run", "--json"});
   expect_schema({"quantize", "m", "q", "--json", "--quiet"});
   expect_schema({"convert", "q", "plain", "--to", "bf16", "--json"});
+  expect_schema({"repair", "q", "mended", "--json"});
   expect_schema({"inspect", "q", "--json"});
   expect_schema({"inspect", "m", "--json", "--no-histogram"});
+  expect_schema({"inspect", "q", "--json", "--tensor", "model.layers.0.mlp.up_proj"});
   expect_schema({"compare", "m", "q", "--json"});
   expect_schema({"verify", "q", "--json"});
   expect_schema({"verify", "q", "--source", "m", "--for", "transformers", "--json"});

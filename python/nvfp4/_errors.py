@@ -4,6 +4,22 @@
 class Error(Exception):
     """Base of everything that nvfp4 raises; the message names argument, value and rule."""
 
+    def _about(self):
+        from . import _core
+
+        name = type(self).__name__
+        return _core.error_code("ValueError" if name == "InvalidValueError" else name, str(self))
+
+    @property
+    def code(self):
+        """A name that stays when the message changes: "NV0102". docs/errors.md lists all."""
+        return self._about()[0]
+
+    @property
+    def fix(self):
+        """What helps, in one line."""
+        return self._about()[1]
+
 
 class ShapeError(Error, ValueError):
     """Sizes, strides or layouts that do not fit."""

@@ -1,9 +1,14 @@
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string_view.h>
+
 #include <exception>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "bind.h"
 #include "nvfp4/error.h"
+#include "nvfp4/error_codes.h"
 #include "nvfp4/printable.h"
 
 namespace nvfp4::python {
@@ -45,6 +50,15 @@ void translate(const std::exception_ptr& thrown, void*) {
 
 }  // namespace
 
-void bind_errors(nb::module_&) { nb::register_exception_translator(translate); }
+void bind_errors(nb::module_& m) {
+  nb::register_exception_translator(translate);
+  m.def(
+      "error_code",
+      [](std::string_view type, std::string_view message) {
+        const ErrorCode& code = error_code(type, message);
+        return std::pair(code.code, code.fix);
+      },
+      nb::arg("type"), nb::arg("message"));
+}
 
 }  // namespace nvfp4::python

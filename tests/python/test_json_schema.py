@@ -1,0 +1,110 @@
+"""docs/schema/nvfp4.schema.json, by a validator that knows all of JSON Schema, against what the
+commands print with --json and the functions return; the model card's front matter, read as YAML."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nvfp4
+
+jsonschema = pytest.importorskip("jsonschema")
+yaml = pytest.importorskip("yaml")
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/nvfp4.schema.json").read_text())
+COMMAND = [os.environ["NVFP4_COMMAND"]] if "NVFP4_COMMAND" in os.environ else [
+    sys.executable, "-m", "nvfp4._cli"]
+
+
+def strict(schema):
+    """The same, but without other keys: what is printed must be in the file."""
+    if isinstance(schema, list):
+        return [strict(s) for s in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {key: strict(value) for key, value in schema.items()}
+    if "properties" in out and "additionalProperties" not in out:
+        out["additionalProperties"] = False
+    return out
+
+
+def check(name, report):
+    schema = {"$schema": SCHEMA["$schema"], "$defs": strict(SCHEMA["$defs"]), "$ref": f"#/$defs/{name}"}
+    jsonschema.Draft202012Validator(schema).validate(report)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("schema")
+    nvfp4.sample(folder / "m", layers=1, scale=1 / 64)
+    return folder
+
+
+def printed(folder, *arguments):
+    return json.loads(subprocess.run([*COMMAND, *arguments, "--json"], cwd=folder,
+                                     capture_output=True).stdout)
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_every_command_prints_what_it_says(folder):
+    check("quantize", printed(folder, "quantize", "m", "dry", "--dry-run"))
+    check("quantize", printed(folder, "quantize", "m", "q"))
+    check("convert", printed(folder, "convert", "q", "plain", "--to", "bf16"))
+    check("inspect", printed(folder, "inspect", "q"))
+    check("inspect", printed(folder, "inspect", "m", "--no-histogram"))
+    check("compare", printed(folder, "compare", "m", "q"))
+    check("verify", printed(folder, "verify", "q", "--source", "m"))
+    check("repair", printed(folder, "repair", "q", "mended"))
+    check("repair", printed(folder, "repair", "q", "mended-dry", "--dry-run"))
+
+
+def test_errors_are_in_the_schema_too(folder):
+    report = printed(folder, "inspect", "nowhere")
+    check("error", report)
+    with pytest.raises(nvfp4.IoError) as error:
+        nvfp4.inspect(folder / "nowhere")
+    assert error.value.code == report["error"]["code"] == "NV0102"
+    assert error.value.fix == report["error"]["fix"]
+    with pytest.raises(nvfp4.InvalidValueError) as error:
+        nvfp4.quantize_checkpoint(folder / "m", folder / "x", format="zip")
+    assert error.value.code == "NV0303"
+
+
+def test_the_card_is_markdown_with_yaml(folder):
+    report = nvfp4.quantize_checkpoint(folder / "m", folder / "card", ignore=["*.o_proj", "a: 'b'"])
+    card = (folder / "card" / report["card"]).read_text()
+    _, front, body = card.split("---\n", 2)
+    front = yaml.safe_load(front)
+    assert front["base_model_relation"] == "quantized" and front["library_name"] == "transformers"
+    assert front["tags"] == ["nvfp4", "fp4", "w4a4", "modelopt"]
+    assert "# LlamaForCausalLM in NVFP4" in body
+
+
+def test_a_hub_name_is_its_snapshot_and_else_downloaded(folder, tmp_path, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    model = tmp_path / "models--org--tiny"
+
+    def download(name):
+        assert name == "org/tiny"
+        (model / "refs").mkdir(parents=True)
+        (model / "refs" / "main").write_text("abc")
+        (model / "snapshots").mkdir()
+        os.symlink(folder / "m", model / "snapshots" / "abc")
+
+    monkeypatch.setattr(hub, "snapshot_download", lambda *_: pytest.fail("a dry run downloads"))
+    with pytest.raises(nvfp4.IoError, match="hf download org/tiny") as error:
+        nvfp4.quantize_checkpoint("org/tiny", tmp_path / "out", dry_run=True)
+    assert error.value.code == "NV0103"
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    assert nvfp4.quantize_checkpoint("org/tiny", tmp_path / "out")["tensors"]
+    monkeypatch.setattr(hub, "snapshot_download", lambda *_: pytest.fail("it is there"))
+    assert nvfp4.inspect("org/tiny")["tensors"]
