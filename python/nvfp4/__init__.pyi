@@ -17,7 +17,8 @@ Scalar = Union[float, ArrayLike]
 Path = Union[str, "PathLike[str]"]
 Report = Dict[str, Any]
 #: (tensor, tensors_done, tensors_total, bytes_done, bytes_total)
-Progress = Callable[[str, int, int, int, int], None]
+#: True: a bar of tqdm
+Progress = Union[bool, Callable[[str, int, int, int, int], None]]
 __version__: str
 __all__: List[str]
 

@@ -60,6 +60,22 @@ def _find_model(name, download):
     return _core.find_model(name, False)
 
 
+def _bar(title):
+    """A bar of tqdm, which is one of the notebook's in a notebook, as a function of progress."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        raise ImportError("progress = True, needs tqdm: pip install tqdm") from None
+    bar = tqdm(desc=title, unit="B", unit_scale=True, leave=False)
+
+    def update(tensor, tensors_done, tensors_total, bytes_done, bytes_total):
+        bar.total = bytes_total
+        bar.set_postfix_str(f"{tensors_done}/{tensors_total} {tensor}", refresh=False)
+        bar.update(bytes_done - bar.n)
+
+    return bar, update
+
+
 _MODELS = ("input", "path", "source", "a", "b")
 
 
@@ -72,7 +88,13 @@ def _run(command, function, given):
     for keyword, about in _of_command(command).items():
         if about["repeatable"]:
             given[keyword] = _strings(keyword, given[keyword])
-    return json.loads(function(given))
+    if given.get("progress") is False:
+        given["progress"] = None
+    if given.get("progress") is not True:
+        return json.loads(function(given))
+    bar, given["progress"] = _bar(command)
+    with bar:
+        return json.loads(function(given))
 
 
 @_documented("quantize")
@@ -84,7 +106,7 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer
 
     {arguments}
     progress    called as progress(tensor, tensors_done, tensors_total, bytes_done, bytes_total),
-                from any thread
+                from any thread; True: a bar of tqdm, in notebooks too
 
     In 'modelopt' weight_scale_2 and input_scale are MULTIPLIERS; in 'compressed-tensors'
     weight_global_scale and input_global_scale are DIVISORS, their reciprocals.

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/child_process.h"
@@ -151,7 +152,7 @@ TEST(FrontMatter, HasPlainWordsAndListsOfThemAndNothingElse) {
   EXPECT_EQ(front["license"], Words{"mit"});
   EXPECT_EQ(front["tags"], (Words{"a", "b c", "d"}));
   EXPECT_EQ(front["license_link"], Words{"https://a.b/c#d"});
-  EXPECT_TRUE(front_matter("---\nlicense: " + std::string(1000, 'x') + "\n---\n").empty());
+  EXPECT_TRUE(front_matter(fmt::format("---\nlicense: {}\n---\n", std::string(1000, 'x'))).empty());
 }
 
 }  // namespace

@@ -98,6 +98,25 @@ def test_messages_escape_what_a_terminal_would_obey(tmp_path):
         nvfp4.verify(tmp_path / "a\u202eb")
 
 
+def test_progress_can_be_a_bar_of_tqdm(model, tmp_path, monkeypatch, capsys):
+    auto = pytest.importorskip("tqdm.auto")
+    bars = []
+
+    class Bar(auto.tqdm):
+        def __init__(self, *args, **given):
+            bars.append(self)
+            super().__init__(*args, **given)
+
+    monkeypatch.setattr(auto, "tqdm", Bar)
+    nvfp4.quantize_checkpoint(model, tmp_path / "out", progress=True)
+    nvfp4.verify(tmp_path / "out", progress=True)
+    assert [bar.desc for bar in bars] == ["quantize", "verify"]
+    assert all(bar.n == bar.total > 0 for bar in bars)
+    assert "quantize" in capsys.readouterr().err
+    nvfp4.verify(tmp_path / "out", progress=False)
+    assert len(bars) == 2
+
+
 def test_an_exception_of_progress_comes_back(model, tmp_path):
     def stop(*_):
         raise KeyboardInterrupt
