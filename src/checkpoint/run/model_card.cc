@@ -292,8 +292,11 @@ class Card {
     auto members = source();
     std::string of;
     for (const char* key : {"license_name", "license"})
-      if (of.empty() && !members[key].empty())
-        of = fmt::format("{}", fmt::join(members[key], ", "));
+      if (of.empty())
+        for (const std::string& word : members[key]) {
+          if (!of.empty()) of += ", ";
+          of += word;
+        }
     std::string out = "\n## Licence\n\n";
     if (of.empty())
       return out + "The source names none in its card. The licence of the base model applies.\n";

@@ -49,8 +49,9 @@ fs::path expanded(std::string_view path) {
 
 /// The snapshot that refs/main names; none if it or a shard of it is missing.
 std::optional<fs::path> snapshot_of(std::string_view id) {
-  std::string folder = "models--" + std::string(id);
-  folder.replace(folder.find('/'), 1, "--");
+  const std::size_t slash = id.find('/');
+  const std::string folder =
+      fmt::format("{}{}--{}", kModels, id.substr(0, slash), id.substr(slash + 1));
   const fs::path model = hub_cache() / folder, ref = model / "refs" / "main";
   std::error_code error;
   if (!fs::is_regular_file(ref, error) || fs::file_size(ref, error) > 1000) return {};
@@ -100,8 +101,11 @@ int run_hf(std::string id) {
 /// "models--org--name" -> "org/name"; "" for other names.
 std::string id_of_folder(std::string_view folder) {
   if (!folder.starts_with(kModels)) return {};
-  std::string id(folder.substr(kModels.size()));
-  if (const std::size_t dashes = id.find("--"); dashes != id.npos) id.replace(dashes, 2, "/");
+  const std::string_view rest = folder.substr(kModels.size());
+  const std::size_t dashes = rest.find("--");
+  std::string id = dashes == rest.npos
+                       ? std::string(rest)
+                       : fmt::format("{}/{}", rest.substr(0, dashes), rest.substr(dashes + 2));
   const std::size_t slash = id.find('/');
   const std::string_view all = id;
   const bool valid = slash == id.npos
