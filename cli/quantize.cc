@@ -21,7 +21,8 @@ struct Arguments {
   QuantizeCheckpointOptions options;
   RunArguments run;
   bool json = false;
-  std::string scheme = "nvfp4";
+  std::string scheme = "nvfp4", ranks = "1";
+  std::optional<int> rank;
   Arguments() { run.quantizer.clear(); }
 };
 
@@ -50,6 +51,13 @@ void run(Arguments& arguments) {
   options.method = std::exchange(arguments.run.quantizer, "mse");  // which counts without it
   find_models(options.dry_run ? Download::no : Download::yes, options.input);
   finish_run_options(options, arguments.run);
+  try {
+    const Rank rank = rank_from_text(arguments.rank, arguments.ranks);
+    options.rank = rank.rank;
+    options.ranks = rank.ranks;
+  } catch (const ValueError& e) {
+    throw CLI::ValidationError("--ranks", e.what());
+  }
   std::optional<ReportFile> report_file;
   if (!arguments.run.report.empty())
     report_file.emplace("--report", arguments.run.report, std::vector{options.input},
@@ -86,6 +94,8 @@ void add_quantize(CLI::App& app) {
   add_run_options(line, o, arguments->run);
   line.option("--statistics", o.statistics);
   line.option("--sweeps", o.sweeps)->check(CLI::Range(0, 1000));
+  line.option("--rank", arguments->rank);
+  line.option("--ranks", arguments->ranks);
   line.flag("--json", arguments->json);
   line.flag("--drop", o.drop);
   line.flag("--force", o.force);

@@ -50,7 +50,22 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// says so; router biases, parameters of state spaces and what transformers keeps in FP32 stay.
   /// Without effect on other models, and on formats in one file.
   bool keep_dtype = false;
+  /// Of several processes that write one folder, on one file system that all of them see: this one
+  /// is `rank` of `ranks`. Each writes whole shards, of about the same number of bytes; the one
+  /// that is through last writes index and configuration. Bytes are those of one process. One that
+  /// died is run again with the same options; `resume` is not needed, `overwrite` a ValueError.
+  /// Formats in one file are an UnsupportedError.
+  int rank = 0, ranks = 1;
 };
+
+/// A process among those that were started together.
+struct Rank {
+  int rank = 0, ranks = 1;
+};
+/// `ranks` is a number, or "auto": what torchrun (RANK, WORLD_SIZE), Open MPI
+/// (OMPI_COMM_WORLD_RANK, _SIZE), MPICH (PMI_RANK, PMI_SIZE) or Slurm (SLURM_PROCID, SLURM_NTASKS)
+/// says in the environment, the first that is there; `rank` must then be absent. Throws ValueError.
+Rank rank_from_text(std::optional<int> rank, const std::string& ranks);
 
 inline constexpr std::size_t kMostClampedListed = 1'000'000;
 
@@ -94,6 +109,9 @@ struct QuantizeReport {
   std::string method;                   ///< one of method_names()
   int threads = 0;
   int shards = 0, shards_reused = 0;  ///< reused: finished by an earlier run
+  int rank = 0, ranks = 1;            ///< as of the options
+  /// False: other ranks have shards to write, and the last of them finishes the output.
+  bool complete = true;
   bool dry_run = false;
 };
 

@@ -58,6 +58,12 @@ std::string quantize_json(const nb::dict& given) {
   words.take("drop", options.drop);
   words.take("force", options.force);
   words.take("keep_dtype", options.keep_dtype);
+  std::optional<int> number;
+  words.take("rank", number);
+  const Rank rank = rank_from_text(
+      number, given.contains("ranks") ? nb::str(nb::handle(given["ranks"])).c_str() : "1");
+  options.rank = rank.rank;
+  options.ranks = rank.ranks;
   return report_of(given, options, quantize_checkpoint);
 }
 

@@ -190,7 +190,15 @@ Command quantize_command() {
             option("--input-amax", "FILE", "",
                    "JSON: module name or pattern to the largest activation; names count first, "
                    "then the first pattern that matches; 2688 if none does"),
-            threads_option(), device(), backend(), report(), json_report()},
+            threads_option(), device(), backend(), report(),
+            option(
+                "--rank", "R", "",
+                "which of the ranks this process is, from 0: several write one OUTPUT, on a file "
+                "system that all see"),
+            option(
+                "--ranks", "N", "1",
+                "how many there are; auto: both as mpirun, srun or torchrun say; 1 if not given"),
+            json_report()},
            losses(),
            {flag("--keep-dtype",
                  "leave the rest of a model in FP32 as it is; else it becomes BF16, but for router "

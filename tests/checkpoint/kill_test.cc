@@ -57,6 +57,11 @@ extern "C" int rename(const char* from, const char* to) noexcept {
   return ::renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
+extern "C" int link(const char* from, const char* to) noexcept {
+  nvfp4::before_change();
+  return ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
 extern "C" int unlink(const char* path) noexcept {
   nvfp4::before_change();
   return ::unlinkat(AT_FDCWD, path, 0);
@@ -88,7 +93,12 @@ QuantizeCheckpointOptions options_of(const fs::path& in, const fs::path& out,
 TEST(Child, DISABLED_QuantizeUntilAChange) {
   auto options = options_of(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"),
                             child_variable("CHILD_STATISTICS"));
-  options.overwrite = fs::exists(options.output);
+  if (const std::string rank = child_variable("CHILD_RANK"); !rank.empty()) {
+    options.rank = std::stoi(rank);
+    options.ranks = 3;
+  } else {
+    options.overwrite = fs::exists(options.output);
+  }
   changes_left = std::stoi(child_variable("CHILD_CHANGES"));
   quantize_checkpoint(options);
   changes_left = -1;
@@ -96,11 +106,12 @@ TEST(Child, DISABLED_QuantizeUntilAChange) {
 
 /// Whether it was killed.
 bool quantize_until(int changes, const fs::path& in, const fs::path& out,
-                    const fs::path& statistics = {}) {
+                    const fs::path& statistics = {}, const std::string& rank = "") {
   const int status = run_child("Child.DISABLED_QuantizeUntilAChange",
                                {{"CHILD_INPUT", in.string()},
                                 {"CHILD_OUTPUT", out.string()},
                                 {"CHILD_STATISTICS", statistics.string()},
+                                {"CHILD_RANK", rank},
                                 {"CHILD_CHANGES", std::to_string(changes)}});
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return false;
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
@@ -235,6 +246,58 @@ TEST_F(Kill, BeforeAnyChangeWhileAnOldOutputIsReplaced) {
   EXPECT_EQ(files_of(out), expected_);
   EXPECT_EQ(changes, 38) << "and two for a journal, one for each of 7 files";
   EXPECT_EQ(untouched, 2) << "until the journal says that the folder is being cleared";
+}
+
+void quantize_rank(int rank, const fs::path& in, const fs::path& out) {
+  auto options = quantize_options(in, out);
+  options.rank = rank;
+  options.ranks = 3;
+  quantize_checkpoint(options);
+}
+
+/// The first rank dies, the others go on; then it is run again.
+TEST_F(Kill, BeforeAnyChangeOfTheFirstRank) {
+  const fs::path out = dir_ / "out";
+  int changes = 0;
+  for (; quantize_until(changes, in_, out, {}, "1"); ++changes) {
+    SCOPED_TRACE(changes);
+    for (const int rank : {0, 2, 1}) {
+      if (rank != 0) {
+        EXPECT_TRUE(fs::exists(out / kJournal)) << "rank " << rank;
+        EXPECT_FALSE(fs::exists(out / "config.json")) << "rank " << rank;
+      }
+      quantize_rank(rank, in_, out);
+    }
+    EXPECT_EQ(files_of(out), expected_);
+    fs::remove_all(out);
+  }
+  EXPECT_EQ(changes, 9)
+      << "two for the draft of the journal, its link, its end; a record and a shard";
+}
+
+/// The last rank dies while it finishes the output; any other finishes it.
+TEST_F(Kill, BeforeAnyChangeOfTheLastRank) {
+  for (const int again : {0, 2}) {
+    const fs::path out = dir_ / "out";
+    int changes = 0;
+    for (;; ++changes) {
+      SCOPED_TRACE(changes);
+      quantize_rank(0, in_, out);
+      quantize_rank(1, in_, out);
+      if (!quantize_until(changes, in_, out, {}, "2")) break;
+      if (fs::exists(out / kJournal)) {
+        quantize_rank(again, in_, out);
+        if (fs::exists(out / kJournal)) quantize_rank(2, in_, out);  // it died in its own shard
+      }
+      auto files = files_of(out);
+      std::erase_if(files, [](const auto& f) { return f.first.ends_with(".lock"); });
+      EXPECT_EQ(files, expected_);
+      fs::remove_all(out);
+    }
+    EXPECT_EQ(files_of(out), expected_);
+    EXPECT_GT(changes, 20);
+    fs::remove_all(out);
+  }
 }
 
 /// As it is while the second shard is written.

@@ -47,6 +47,7 @@ Json options_of(const TransformOptions& options, const Plan& plan) {
                {"input_amax", nullptr},
                {"sweeps", options.sweeps},
                {"statistics", nullptr}};
+  if (options.ranks > 1) json["ranks"] = options.ranks;
   if (plan.input_amax_fingerprint) json["input_amax"] = hex(*plan.input_amax_fingerprint);
   if (plan.statistics_fingerprint) json["statistics"] = hex(*plan.statistics_fingerprint);
   return json;
@@ -107,18 +108,16 @@ void Journal::resume(const std::string& text, const std::string& file) {
   }
   require<ValueError>(before.value("config", Json()) == json_["config"],
                       "--resume: config.json of the interrupted run differs");
-  take_shards(before, file);
-  require<FormatError>(before.value("errors", Json()).is_object(), "{}: errors is missing", file);
-  json_["errors"] = before["errors"];
+  for (const char* part : {"shards", "errors"}) {
+    require<FormatError>(before.value(part, Json()).is_object(), "{}: {} is missing", file, part);
+    json_[part].update(before[part]);
+  }
 }
 
-void Journal::take_shards(const Json& before, const std::string& file) {
-  require<FormatError>(before.value("shards", Json()).is_object(), "{}: shards is missing", file);
-  json_["shards"] = before["shards"];
-}
+std::string Journal::text() const { return dump_line(json_) + "\n"; }
 
 void Journal::save(const fs::path& folder) const {
-  safetensors::write_file_atomically(folder / kJournalName, dump_line(json_) + "\n");
+  safetensors::write_file_atomically(folder / kJournalName, text());
 }
 
 void Journal::finish(const fs::path& folder) {

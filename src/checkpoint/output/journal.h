@@ -17,10 +17,12 @@ class Journal {
   /// For a new run.
   Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan);
 
-  /// Takes over what an earlier run has done. Throws ValueError that names the first option or
-  /// input file that differs, FormatError for a journal that cannot be read.
+  /// Takes over what an earlier run, or another rank of this one, has done. Throws ValueError that
+  /// names the first option or input file that differs, FormatError for a journal that cannot be
+  /// read.
   void resume(const std::string& text, const std::string& file);
 
+  std::string text() const;
   /// Writes it to the folder, atomically.
   void save(const std::filesystem::path& folder) const;
   /// Removes it: the folder is complete.
@@ -42,8 +44,6 @@ class Journal {
 
  private:
   nlohmann::ordered_json json_;
-
-  void take_shards(const nlohmann::ordered_json& before, const std::string& file);
 };
 
 }  // namespace nvfp4::checkpoint

@@ -31,7 +31,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 bool is_model_file(const std::string& name) {
   return name == "config.json" || name == "hf_quant_config.json" || name == kJournalName ||
          name == kFinishedName || is_index_name(name) || name.ends_with(".safetensors") ||
-         name.ends_with(".partial");
+         name.ends_with(".partial") || RankFiles::is_one(name);
 }
 
 /// When the files that a shard's tensors come from were changed last.
@@ -95,10 +95,15 @@ OutputFolder::OutputFolder(const ModelFolder& model, const Plan& plan,
       journal_(model, options, plan),
       done_(plan.shards.size()),
       resume_(options.resume),
-      overwrite_(options.overwrite) {}
+      overwrite_(options.overwrite),
+      rank_(options.rank),
+      ranks_(options.ranks),
+      rank_files_(path_, rank_, ranks_) {
+  if (ranks_ > 1) rank_of_ = rank_of_shards(plan, ranks_);
+}
 
 OutputFolder::~OutputFolder() {
-  if (!started_empty_ || any_shard_ || finished_) return;
+  if (ranks_ > 1 || !started_empty_ || any_shard_ || finished_) return;
   std::error_code ignored;
   fs::remove(path_ / kJournalName, ignored);
   for (const fs::path& folder : created_) fs::remove(folder, ignored);  // only if it is empty
@@ -108,6 +113,10 @@ void OutputFolder::check() {
   require_no_dangling_link(path_);
   if (fs::exists(path_)) {
     require<IoError>(fs::is_directory(path_), "{}: is a file, must be a folder", path_.string());
+    if (ranks_ > 1) {
+      decide_as_rank();
+      return;
+    }
     lock();
     decide();
     return;
@@ -132,14 +141,102 @@ void OutputFolder::create() {
 
 void OutputFolder::open() {
   create();
+  if (ranks_ > 1) return open_as_rank();
   lock();
   const Start start = decide();
+  reused_ = static_cast<int>(std::count(done_.begin(), done_.end(), true));
   complete_ = start == Start::complete;
   if (complete_) return;
   if (start == Start::clear) clear_old_output();
   if (start == Start::go_on) remove_leftovers();
   journal_.save(path_);
   if (start == Start::finish_again) remove_leftovers();
+}
+
+void OutputFolder::open_as_rank() {
+  share();
+  const auto is_complete = [&](Start start) {
+    complete_ = start == Start::complete;
+    if (!complete_) return false;
+    std::fill(done_.begin(), done_.end(), true);
+    reused_ = static_cast<int>(std::ranges::count(rank_of_, rank_));
+    return true;
+  };
+  if (is_complete(decide_as_rank())) return;
+  require<IoError>(rank_lock_.take(rank_files_.lock()),
+                   "{}: rank {} of {} is another process, which writes to it already",
+                   path_.string(), rank_, ranks_);
+  Start start = decide_as_rank();
+  if (start == Start::fresh) {
+    rank_files_.create(path_ / kJournalName, journal_.text());
+    start = decide_as_rank();  // of another rank, perhaps, with other options
+  }
+  if (is_complete(start)) return rank_files_.remove_locks();
+  take_records();
+  for (std::size_t s = 0; s < plan_.shards.size(); ++s) {
+    const bool finished = journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file);
+    if (!is_of_another_rank(s)) {
+      reused_ += finished;
+      if (!finished) fs::remove(partial_path(path_ / plan_.shards[s].file));
+    }
+    done_[s] = finished || is_of_another_rank(s);
+  }
+}
+
+/// The folder as a rank finds it, while others may change it. Reads the journal.
+OutputFolder::Start OutputFolder::decide_as_rank() {
+  const fs::path journal = path_ / kJournalName;
+  for (;;) {
+    if (fs::exists(journal)) {
+      std::string text;
+      try {
+        text = read_model_text(journal);
+      } catch (const IoError&) {
+        if (!fs::exists(journal)) continue;
+        throw;
+      }
+      require<IoError>(!Journal::is_clearing(text, journal.string()),
+                       "{}: --overwrite was interrupted there; remove it before ranks start",
+                       path_.string());
+      journal_.resume(text, journal.string());
+      return Start::go_on;
+    }
+    std::vector<fs::path> entries = entries_of(path_);
+    std::erase_if(entries, [](const fs::path& entry) { return RankFiles::is_one(entry.string()); });
+    if (entries.empty()) return Start::fresh;
+    if (fs::exists(journal)) continue;  // since just now
+    require_own_folders();
+    const std::string difference = difference_from_plan(plan_, path_);
+    require<IoError>(difference.empty() && rest_is_complete(),
+                     "{}: holds {}, must be empty, or hold what ranks of these options write{}{}",
+                     path_.string(), entries.back().string(), difference.empty() ? "" : "; ",
+                     difference);
+    return Start::complete;
+  }
+}
+
+/// What all ranks have finished by now. Whether that is all.
+bool OutputFolder::take_records() {
+  for (const fs::path& record : rank_files_.records())
+    journal_.resume(read_model_text(record), record.string());
+  for (const PlannedShard& shard : plan_.shards)
+    if (!journal_.is_recorded(shard, path_ / shard.file)) return false;
+  return true;
+}
+
+bool OutputFolder::is_last() {
+  if (ranks_ == 1) return true;
+  const fs::path journal = path_ / kJournalName;
+  // Each rank looks after it has recorded its own: the last one to record finds all.
+  if (!fs::exists(journal) || !take_records()) return false;
+  if (!finish_lock_.take(rank_files_.finish_lock())) return false;
+  if (!fs::exists(journal)) {  // another one has finished meanwhile
+    fs::remove(rank_files_.finish_lock());
+    return false;
+  }
+  journal_.save(path_);  // from here on it knows all, and the ranks' records may go
+  remove_leftovers();
+  return true;
 }
 
 /// What is to be done with the folder as it is.
@@ -202,6 +299,14 @@ bool OutputFolder::rest_is_complete() const {
     return fs::is_regular_file(path_ / other) &&
            fs::file_size(path_ / other) == fs::file_size(model_.root / other);
   });
+}
+
+/// So that no process without ranks takes the folder. The ranks' own locks are files.
+void OutputFolder::share() {
+  lock_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock_.get() < 0) throw_io_error(path_, "open", errno);
+  const bool busy = ::flock(lock_.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  require<IoError>(!busy, "{}: another process is writing to it", path_.string());
 }
 
 void OutputFolder::lock() {
@@ -269,7 +374,10 @@ std::set<fs::path> OutputFolder::folders_of_others() const {
 void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& errors) {
   const PlannedShard& whole = plan_.shards[shard];
   journal_.record(whole, partial_path(path_ / whole.file), errors);
-  journal_.save(path_);
+  if (ranks_ > 1)
+    safetensors::write_file_atomically(rank_files_.record(), journal_.text());
+  else
+    journal_.save(path_);
   any_shard_ = true;
 }
 
@@ -306,7 +414,9 @@ void OutputFolder::finish(const std::string& card, bool whole) {
     safetensors::write_file_atomically(path_ / "config.json", plan_.config_json);
   finished_ = true;
   if (fs::exists(path_ / kFinishedName)) fs::remove(path_ / kFinishedName);
+  if (ranks_ > 1) rank_files_.remove_records();
   Journal::finish(path_);
+  if (ranks_ > 1) rank_files_.remove_locks();
 }
 
 }  // namespace nvfp4::checkpoint

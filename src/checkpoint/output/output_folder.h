@@ -7,11 +7,13 @@
 
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/journal.h"
+#include "checkpoint/output/ranks.h"
 #include "checkpoint/plan/plan.h"
 
 namespace nvfp4::checkpoint {
 
-/// The folder that a run writes, from the first byte to the last rename. Held exclusively.
+/// The folder that a run writes, from the first byte to the last rename. Held exclusively, or by
+/// ranks together.
 class OutputFolder {
  public:
   /// Touches nothing yet. Throws IoError.
@@ -28,14 +30,23 @@ class OutputFolder {
   ///   resume     with the journal of the same options and input, or a complete output of them;
   ///   overwrite  if it looks like a model: its shards, index and configs are removed. Files that
   ///              are not of a model stay, and are named in `warnings`.
+  ///   ranks      with the journal of ranks of the same options and input, or their complete
+  ///   output.
   /// Throws IoError, ValueError, FormatError.
   void open();
 
   const std::filesystem::path& path() const { return path_; }
   /// Nothing is left to do.
   bool complete() const { return complete_; }
-  /// Shards that an earlier run has finished.
+  /// Shards that this process need not write: an earlier run has finished them, or they are of
+  /// another rank.
   const std::vector<bool>& done() const { return done_; }
+  /// Of the first kind.
+  int reused() const { return reused_; }
+  /// Whether the shard is another rank's to write.
+  bool is_of_another_rank(std::size_t shard) const {
+    return !rank_of_.empty() && rank_of_[shard] != rank_;
+  }
   std::vector<std::string>& warnings() { return warnings_; }
   /// Of the files that finish() has carried over.
   std::uint64_t carried_bytes() const { return carried_bytes_; }
@@ -43,9 +54,12 @@ class OutputFolder {
 
   /// The shard is whole. Saves the journal with it and its errors: it may get its name now.
   void before_commit(std::size_t shard, const std::vector<Outcome>& errors);
+  /// Whether this process is to finish the output. Of ranks it is the last one, and only now the
+  /// journal knows the shards of all. Throws IoError, ValueError, FormatError.
+  bool is_last();
   /// Carries the other files over and writes the card, hf_quant_config.json, the index and, last,
-  /// config.json; then the output is complete and the journal goes. A card that we wrote is
-  /// replaced only if `whole`: by one that knows no less.
+  /// config.json; then the output is complete and the journal makes room for a record of the run. A
+  /// card that we wrote is replaced only if `whole`: by one that knows no less.
   void finish(const std::string& card, bool whole);
   /// What finish() has called the card; "" if there is none.
   const std::string& card_name() const { return card_name_; }
@@ -55,7 +69,11 @@ class OutputFolder {
 
   void create();
   void lock();
+  void share();
   Start decide();
+  Start decide_as_rank();
+  void open_as_rank();
+  bool take_records();
   std::set<std::filesystem::path> folders_of_others() const;
   void require_own_folders() const;
   void check_written_by_this_run();
@@ -75,6 +93,11 @@ class OutputFolder {
   std::string card_name_;
   std::uint64_t carried_bytes_ = 0;
   bool resume_, overwrite_;
+  int rank_, ranks_;
+  RankFiles rank_files_;
+  std::vector<int> rank_of_;  ///< of each shard; empty without ranks
+  int reused_ = 0;
+  FileLock rank_lock_, finish_lock_;
   bool complete_ = false, started_empty_ = false, any_shard_ = false, finished_ = false;
   Descriptor lock_;
 };

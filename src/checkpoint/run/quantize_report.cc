@@ -54,6 +54,9 @@ std::string to_json(const QuantizeReport& report) {
                      {"threads", report.threads},
                      {"shards", report.shards},
                      {"shards_reused", report.shards_reused},
+                     {"rank", report.rank},
+                     {"ranks", report.ranks},
+                     {"complete", report.complete},
                      {"dry_run", report.dry_run},
                      {"warnings", report.warnings},
                      {"tensors", tensors}};

@@ -83,6 +83,9 @@ void warn_of_rounded(QuantizeReport& report) {
 
 void write_file(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
                 DeviceProbe& device, QuantizeReport& report) {
+  require<UnsupportedError>(options.ranks == 1,
+                            "ranks = {}: {} is one file, which one process writes", options.ranks,
+                            plan.format->name);
   device.check();
   check_output_file(options.output, plan.format->extension, options);
   const std::unique_ptr<const Container> container = plan.format->container(model, plan);
@@ -112,8 +115,7 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
   else
     device.check_what_is_known();
   output.open();
-  report.shards_reused =
-      static_cast<int>(std::count(output.done().begin(), output.done().end(), true));
+  report.shards_reused = output.reused();
   const auto& early = output.warnings();
   report.warnings.insert(report.warnings.end(), early.begin(), early.end());
   if (output.complete()) {
@@ -126,18 +128,20 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
                      device.check();  // so that a run without one leaves nothing
                      output.before_commit(shard, all);
                    });
+  report.complete = output.is_last();
   bool whole = true;
   for (std::size_t s = 0; s < plan.shards.size(); ++s) {
     const PlannedShard& shard = plan.shards[s];
     const bool known = !output.done()[s] || output.journal().recall(shard, outcomes);
     whole &= known;
-    if (!known)
+    if (!known && (report.complete || !output.is_of_another_rank(s)))
       report.warnings.push_back(shard.file + ": finished earlier, its weight error is not known");
     for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
       report.tensors[t].measured = known;
   }
   device.check();
   add_outcomes(std::move(outcomes), report);
+  if (!report.complete) return;
   const std::size_t warned = output.warnings().size();
   output.finish(model_card(model, plan, options, report), whole);
   report.warnings.insert(report.warnings.end(),
@@ -149,6 +153,15 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
 }
 
 void check_method(const TransformOptions& options) {
+  require<ValueError>(options.ranks >= 1, "ranks = {}, must be 1 or more", options.ranks);
+  require<ValueError>(options.rank >= 0 && options.rank < options.ranks,
+                      "rank = {}, must be from 0 to ranks - 1 = {}", options.rank,
+                      options.ranks - 1);
+  require<ValueError>(
+      options.ranks == 1 || !options.overwrite,
+      "ranks = {} and overwrite are both set: ranks cannot tell the old output from "
+      "what the others write; remove it before",
+      options.ranks);
   require<ValueError>(options.sweeps >= 0, "sweeps = {}, must be 0 or more", options.sweeps);
 }
 
@@ -184,6 +197,8 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
   report.threads = threads();
   report.device = options.device;
   report.dry_run = options.dry_run;
+  report.rank = options.rank;
+  report.ranks = options.ranks;
   write_model(model, plan, options, context.device, report);
   if (options.task == TransformOptions::Task::quantize) warn_of_rounded(report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

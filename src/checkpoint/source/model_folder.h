@@ -12,6 +12,8 @@ namespace nvfp4::checkpoint {
 /// In a folder while it is incomplete.
 inline constexpr const char* kJournalName = "nvfp4.partial.json";
 /// What earlier versions left in a complete folder. No part of the model.
+/// Of the files that ranks keep in it.
+inline constexpr const char* kRankPrefix = "nvfp4.rank-";
 inline constexpr const char* kFinishedName = ".nvfp4.finished.json";
 
 /// A model to read: a folder, or one .safetensors or .gguf file by itself.

@@ -1,0 +1,100 @@
+#include "checkpoint/output/ranks.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+
+#include "checkpoint/io/text_file.h"
+#include "core/require.h"
+#include "nvfp4/safetensors.h"
+
+namespace nvfp4::checkpoint {
+
+namespace fs = std::filesystem;
+
+std::vector<int> rank_of_shards(const Plan& plan, int ranks) {
+  std::vector<std::uint64_t> bytes(plan.shards.size());
+  for (const PlannedTensor& t : plan.tensors) bytes[t.shard] += t.bytes_before;
+  std::vector<std::size_t> order(bytes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t s) { return bytes[s]; });
+  std::vector<std::uint64_t> given(static_cast<std::size_t>(ranks));
+  std::vector<int> rank_of(bytes.size());
+  for (const std::size_t shard : order) {
+    const auto least = std::ranges::min_element(given);
+    *least += bytes[shard];
+    rank_of[shard] = static_cast<int>(least - given.begin());
+  }
+  return rank_of;
+}
+
+bool FileLock::take(const fs::path& path) {
+  for (;;) {
+    // To be written: NFS has exclusive locks for nothing else.
+    Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+    if (fd.get() < 0) throw_io_error(path, "open", errno);
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      if (errno == EWOULDBLOCK) return false;
+      throw_io_error(path, "lock, which ranks need,", errno);
+    }
+    struct stat held {
+    }, named{};
+    if (::fstat(fd.get(), &held) != 0) throw_io_error(path, "read the status of", errno);
+    // Whoever finished the output may have removed the file in between.
+    if (::stat(path.c_str(), &named) != 0 || held.st_ino != named.st_ino ||
+        held.st_dev != named.st_dev)
+      continue;
+    fd_ = std::move(fd);
+    return true;
+  }
+}
+
+fs::path RankFiles::record_of(int rank) const {
+  return folder_ / fmt::format("{}{}-of-{}.json", kRankPrefix, rank, ranks_);
+}
+
+fs::path RankFiles::lock_of(int rank) const {
+  return folder_ / fmt::format("{}{}-of-{}.lock", kRankPrefix, rank, ranks_);
+}
+
+std::vector<fs::path> RankFiles::records() const {
+  std::vector<fs::path> there;
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (const fs::path path = record_of(rank); fs::exists(path)) there.push_back(path);
+  return there;
+}
+
+void RankFiles::create(const fs::path& path, const std::string& content) const {
+  const fs::path draft = folder_ / fmt::format("{}{}-of-{}.new", kRankPrefix, rank_, ranks_);
+  safetensors::write_file_atomically(draft, content);
+  const bool linked = ::link(draft.c_str(), path.c_str()) == 0;
+  const int error = errno;
+  fs::remove(draft);
+  if (!linked && error != EEXIST) throw_io_error(path, "make a link, which ranks need, as", error);
+  sync_folder(folder_);
+}
+
+void RankFiles::remove(const fs::path& path) const {
+  fs::remove(path);
+  fs::remove(partial_path(path));
+}
+
+void RankFiles::remove_records() const {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    remove(record_of(rank));
+    remove(folder_ / fmt::format("{}{}-of-{}.new", kRankPrefix, rank, ranks_));
+  }
+}
+
+void RankFiles::remove_locks() const {
+  for (int rank = 0; rank < ranks_; ++rank) fs::remove(lock_of(rank));
+  fs::remove(finish_lock());
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,237 @@
+#include "checkpoint/output/ranks.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "checkpoint/child_process.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+
+QuantizeCheckpointOptions rank_options(const fs::path& in, const fs::path& out, int rank,
+                                       int ranks) {
+  auto options = quantize_options(in, out);
+  options.rank = rank;
+  options.ranks = ranks;
+  return options;
+}
+
+TEST(ChildRank, DISABLED_Quantize) {
+  auto options = rank_options(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"),
+                              std::stoi(child_variable("CHILD_RANK")),
+                              std::stoi(child_variable("CHILD_RANKS")));
+  options.format = child_variable("CHILD_FORMAT");
+  quantize_checkpoint(options);
+}
+
+bool run_rank(const fs::path& in, const fs::path& out, const std::string& format, int rank,
+              int ranks) {
+  const int status =
+      run_child("ChildRank.DISABLED_Quantize", {{"CHILD_INPUT", in.string()},
+                                                {"CHILD_OUTPUT", out.string()},
+                                                {"CHILD_FORMAT", format},
+                                                {"CHILD_RANK", std::to_string(rank)},
+                                                {"CHILD_RANKS", std::to_string(ranks)}});
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+class Ranks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_tiny_llama(in_);
+    quantize_checkpoint(quantize_options(in_, dir_ / "whole"));
+    expected_ = files_of(dir_ / "whole");
+  }
+  const TempDir dir_;
+  const fs::path in_ = dir_ / "in", out_ = dir_ / "out";
+  std::map<std::string, std::string> expected_;
+};
+
+TEST_F(Ranks, AnyOrderGivesTheBytesOfOneProcessInEveryFormatOfFolders) {
+  for (const FormatInfo& format : output_formats()) {
+    if (!format.extension.empty()) continue;
+    SCOPED_TRACE(format.name);
+    auto one = quantize_options(in_, dir_ / format.name);
+    one.format = format.name;
+    const QuantizeReport whole = quantize_checkpoint(one);
+    EXPECT_TRUE(whole.complete);
+    for (const std::vector<int>& order : {std::vector{0, 1, 2}, {2, 0, 1}}) {
+      QuantizeReport last;
+      last.complete = false;
+      for (const int rank : order) {
+        auto options = rank_options(in_, out_, rank, 3);
+        options.format = format.name;
+        const QuantizeReport report = quantize_checkpoint(options);
+        const bool complete = whole.shards > 1 ? rank == order.back() : rank == 0 || last.complete;
+        EXPECT_EQ(report.complete, complete);
+        EXPECT_EQ(fs::exists(out_ / "config.json"), complete);
+        if (!last.complete) last = report;
+      }
+      EXPECT_EQ(files_of(out_), files_of(dir_ / format.name));
+      ASSERT_EQ(last.tensors.size(), whole.tensors.size());
+      for (std::size_t t = 0; t < whole.tensors.size(); ++t) {
+        EXPECT_TRUE(last.tensors[t].measured);
+        EXPECT_EQ(last.tensors[t].squared_error, whole.tensors[t].squared_error);
+      }
+      fs::remove_all(out_);
+    }
+  }
+}
+
+TEST_F(Ranks, AtTheSameTimeTheyGiveTheBytesOfOneProcess) {
+  for (int round = 0; round < 8; ++round) {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < 4; ++rank)  // one of them without a shard
+      ranks.emplace_back([&, rank] { EXPECT_TRUE(run_rank(in_, out_, "modelopt", rank, 4)); });
+    ranks.clear();
+    EXPECT_EQ(files_of(out_), expected_);
+    fs::remove_all(out_);
+  }
+}
+
+TEST_F(Ranks, OneThatIsRunAgainDoesNothingTwice) {
+  EXPECT_EQ(quantize_checkpoint(rank_options(in_, out_, 0, 2)).shards_reused, 0);
+  const QuantizeReport again = quantize_checkpoint(rank_options(in_, out_, 0, 2));
+  EXPECT_GT(again.shards_reused, 0);
+  EXPECT_FALSE(again.complete);
+  EXPECT_TRUE(quantize_checkpoint(rank_options(in_, out_, 1, 2)).complete);
+  const QuantizeReport late = quantize_checkpoint(rank_options(in_, out_, 0, 2));
+  EXPECT_EQ(late.shards_reused, again.shards_reused);
+  EXPECT_EQ(late.warnings.back(), "the output is complete already, nothing was done");
+  EXPECT_EQ(files_of(out_), expected_);
+}
+
+TEST_F(Ranks, ASecondProcessOfTheSameNumberIsRefused) {
+  quantize_checkpoint(rank_options(in_, out_, 0, 2));
+  checkpoint::FileLock other;
+  ASSERT_TRUE(other.take(out_ / "nvfp4.rank-1-of-2.lock"));
+  const auto before = files_of(out_);
+  EXPECT_FALSE(run_rank(in_, out_, "modelopt", 1, 2));
+  expect_error<IoError>([&] { quantize_checkpoint(rank_options(in_, out_, 1, 2)); },
+                        {"rank 1 of 2 is another process"});
+  EXPECT_EQ(files_of(out_), before);
+  other = {};
+  quantize_checkpoint(rank_options(in_, out_, 1, 2));
+  EXPECT_EQ(files_of(out_), expected_);
+}
+
+TEST_F(Ranks, ALockIsNotOfAFileThatWasRemoved) {
+  const fs::path path = dir_ / "lock";
+  checkpoint::FileLock first, second;
+  ASSERT_TRUE(first.take(path));
+  EXPECT_FALSE(second.take(path));
+  fs::remove(path);
+  EXPECT_TRUE(second.take(path));
+  EXPECT_FALSE(checkpoint::FileLock().take(path));
+}
+
+TEST_F(Ranks, OtherOptionsOrAnotherNumberOfRanksAreRefused) {
+  quantize_checkpoint(rank_options(in_, out_, 0, 3));
+  const auto before = files_of(out_);
+  auto other = rank_options(in_, out_, 1, 3);
+  other.scheme = Scheme::nvfp4a16;
+  expect_error<ValueError>([&] { quantize_checkpoint(other); }, {"scheme was"});
+  expect_error<ValueError>([&] { quantize_checkpoint(rank_options(in_, out_, 1, 4)); },
+                           {"ranks was 3, now 4"});
+  auto alone = quantize_options(in_, out_);
+  alone.resume = true;
+  expect_error<ValueError>([&] { quantize_checkpoint(alone); }, {"ranks was 3, now absent"});
+  EXPECT_EQ(files_of(out_), before);
+}
+
+TEST_F(Ranks, AFolderOfSomethingElseIsRefusedAndLeftAsItWas) {
+  fs::create_directory(out_);
+  write_text(out_ / "notes.txt", "mine");
+  expect_error<IoError>([&] { quantize_checkpoint(rank_options(in_, out_, 0, 2)); },
+                        {"notes.txt", "must be empty"});
+  EXPECT_EQ(files_of(out_), (std::map<std::string, std::string>{{"notes.txt", "mine"}}));
+}
+
+TEST_F(Ranks, OptionsThatRanksCannotHave) {
+  auto options = rank_options(in_, out_, 2, 2);
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"rank = 2", "ranks - 1 = 1"});
+  options = rank_options(in_, out_, 0, 0);
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"ranks = 0"});
+  options = rank_options(in_, out_, 0, 2);
+  options.overwrite = true;
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"overwrite"});
+  options = rank_options(in_, dir_ / "out.gguf", 0, 2);
+  options.format = "gguf";
+  expect_error<UnsupportedError>([&] { quantize_checkpoint(options); }, {"ranks = 2", "one file"});
+  EXPECT_FALSE(fs::exists(out_));
+}
+
+TEST_F(Ranks, ADryRunChangesNothing) {
+  auto options = rank_options(in_, out_, 0, 2);
+  options.dry_run = true;
+  quantize_checkpoint(options);
+  EXPECT_FALSE(fs::exists(out_));
+  quantize_checkpoint(rank_options(in_, out_, 1, 2));
+  const auto before = files_of(out_);
+  quantize_checkpoint(options);
+  EXPECT_EQ(files_of(out_), before);
+}
+
+TEST(RankOfShards, BytesAreSharedOut) {
+  checkpoint::Plan plan;
+  for (const std::uint64_t bytes : {10u, 70u, 20u, 60u, 40u}) {
+    checkpoint::PlannedTensor tensor;
+    tensor.shard = plan.shards.size();
+    tensor.bytes_before = bytes;
+    plan.tensors.push_back(tensor);
+    plan.shards.emplace_back();
+  }
+  EXPECT_EQ(checkpoint::rank_of_shards(plan, 2), (std::vector{0, 0, 0, 1, 1}));
+  EXPECT_EQ(checkpoint::rank_of_shards(plan, 9), (std::vector{4, 0, 3, 1, 2}));
+}
+
+class RankFromText : public ::testing::Test {
+ protected:
+  void SetUp() override { clear(); }
+  void TearDown() override { clear(); }
+  static void clear() {
+    for (const char* name : {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                             "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_NTASKS"})
+      ::unsetenv(name);
+  }
+};
+
+TEST_F(RankFromText, TheInnermostLauncherCounts) {
+  expect_error<ValueError>([] { rank_from_text({}, "auto"); },
+                           {"SLURM_PROCID, SLURM_NTASKS", "WORLD_SIZE"});
+  const std::vector<std::pair<const char*, const char*>> launchers = {
+      {"SLURM_PROCID", "SLURM_NTASKS"},
+      {"PMI_RANK", "PMI_SIZE"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+      {"RANK", "WORLD_SIZE"}};
+  int ranks = 4;
+  for (const auto& [rank, size] : launchers) {
+    ::setenv(rank, "3", 1);
+    ::setenv(size, std::to_string(++ranks).c_str(), 1);
+    EXPECT_EQ(rank_from_text({}, "auto").rank, 3);
+    EXPECT_EQ(rank_from_text({}, "auto").ranks, ranks);
+  }
+  ::setenv("RANK", "x", 1);
+  expect_error<ValueError>([] { rank_from_text({}, "auto"); }, {"RANK = 'x'"});
+}
+
+TEST_F(RankFromText, NumbersAreGivenTogether) {
+  EXPECT_EQ(rank_from_text({}, "1").ranks, 1);
+  EXPECT_EQ(rank_from_text(2, "4").rank, 2);
+  expect_error<ValueError>([] { rank_from_text({}, "4"); }, {"ranks = 4", "rank is not given"});
+  expect_error<ValueError>([] { rank_from_text(1, "auto"); }, {"rank = 1", "auto"});
+  expect_error<ValueError>([] { rank_from_text(1, "four"); }, {"ranks = 'four'"});
+}
+
+}  // namespace
+}  // namespace nvfp4
