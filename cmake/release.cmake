@@ -1,6 +1,5 @@
 # What tools/release.sh builds runs where this project's libraries are not installed: NVFP4_STATIC names
-# the folder of tools/release_libraries.sh. The command is linked without any shared library, the Python
-# module with glibc's alone (python/CMakeLists.txt).
+# the folder of tools/release_libraries.sh. The command is linked without any shared library.
 if(NOT NVFP4_STATIC)
   return()
 endif()
