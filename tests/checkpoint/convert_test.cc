@@ -322,12 +322,12 @@ TEST(Convert, QuantizesFp8AsTheValuesThatItStandsFor) {
          encode(w.values, f32)});
   };
   const std::string p = "model.layers.0.";
-  add(p + "mlp.gate_proj", fp8_blocks(p + "mlp.gate_proj", 200, 144), 200);
-  add(p + "mlp.up_proj", fp8_blocks(p + "mlp.up_proj", 200, 144), 200);
+  add(p + "mlp.gate_proj", fp8_blocks(p + "mlp.gate_proj", 208, 144), 208);
+  add(p + "mlp.up_proj", fp8_blocks(p + "mlp.up_proj", 208, 144), 208);
   add(p + "self_attn.o_proj",
-      fp8_weight(p + "self_attn.o_proj", 40, 64, ".weight_scale", {40, 1}, 1, 64), 40);
-  add(p + "mlp.down_proj", fp8_weight(p + "mlp.down_proj", 40, 64, ".weight_scale", {}, 40, 64),
-      40);
+      fp8_weight(p + "self_attn.o_proj", 48, 64, ".weight_scale", {48, 1}, 1, 64), 48);
+  add(p + "mlp.down_proj", fp8_weight(p + "mlp.down_proj", 48, 64, ".weight_scale", {}, 48, 64),
+      48);
   const char* config =
       "{\"model_type\": \"deepseek_v3\", \"quantization_config\": {\"quant_method\": \"fp8\"}}";
   write_model(dir / "fp8", {packed}, config);
@@ -350,7 +350,7 @@ TEST(Convert, QuantizesFp8AsTheValuesThatItStandsFor) {
   options.ignore = {"*.down_proj"};
   quantize_checkpoint(options);
   const LoadedModel kept(dir / "kept");
-  std::vector<float> values(40 * 64);
+  std::vector<float> values(48 * 64);
   std::memcpy(values.data(), plain[3].bytes.data(), plain[3].bytes.size());
   EXPECT_EQ(kept.at(p + "mlp.down_proj.weight").bytes, encode(values, bf16)) << "not FP8 any more";
   EXPECT_FALSE(kept.has(p + "mlp.down_proj.weight_scale"));

@@ -471,7 +471,7 @@ TEST(QuantizeCheckpoint, TensorsOfEveryOtherKindAreCopied) {
       {{"a.flag", safetensors::DType::boolean, {}}, std::vector<std::byte>(1)},
       {{"a.none", safetensors::DType::f32, {0, 16}}, {}},
       {{"a.f8.weight", safetensors::DType::f8_e4m3, {16, 16}}, std::vector<std::byte>(256)},
-      random_tensor("a.0.proj.weight", {5, 16})};
+      random_tensor("a.0.proj.weight", {48, 16})};
   write_model(dir / "in", {tensors}, "{}");
   quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
   const LoadedModel out(dir / "out");
@@ -480,7 +480,7 @@ TEST(QuantizeCheckpoint, TensorsOfEveryOtherKindAreCopied) {
     EXPECT_EQ(out.at(t.spec.name).bytes, t.bytes) << t.spec.name;
     EXPECT_EQ(out.at(t.spec.name).shape, t.spec.shape) << t.spec.name;
   }
-  EXPECT_EQ(out.at("a.0.proj.weight").shape, (std::vector<std::int64_t>{5, 8}));
+  EXPECT_EQ(out.at("a.0.proj.weight").shape, (std::vector<std::int64_t>{48, 8}));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_error.h"
+#include "checkpoint/families/model_config.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {
@@ -128,9 +129,46 @@ TEST(Select, Heads) {
          {"cls.predictions.transform.dense.weight", {768, 768}, false, "head"},
          {"classification_head.out_proj.weight", {3, 1024}, false, "head"},
          {"bert.pooler.dense.weight", {768, 768}, false, "head"},
-         {"vocoder.dur_predictor.proj.weight", {1, 1280}, false, "head"},
-         {"model.layers.0.self_attn.k_proj.weight", {8, 64}, true, "linear"},
+         {"vocoder.dur_predictor.proj.weight", {1, 1280}, false, "linear"},
          {"encoder.blocks.0.attention.q_head.weight", {768, 768}, true, "linear"}});
+}
+
+TEST(Select, RowsThatAreNoMultipleOf16AreKept) {
+  check({{"model.layers.0.self_attn.k_proj.weight", {8, 64}, false, "linear"},
+         {"model.layers.0.self_attn.k_proj.weight", {16, 64}, true, "linear"},
+         {"model.layers.0.self_attn.k_proj.weight", {24, 64}, false, "linear"},
+         {"model.layers.0.mlp.experts.3.w1.weight", {40, 64}, false, "expert"}});
+  Selector selector({}, {"*.k_proj.weight"}, "llama");
+  EXPECT_TRUE(selector.select(tensor("model.layers.0.self_attn.k_proj.weight", {8, 64})).quantize);
+}
+
+/// By name, and DeepSeek's by the number of its layer.
+TEST(Select, LayersForMultiTokenPredictionAreKept) {
+  check({{"mtp.layers.0.mlp.up_proj.weight", {64, 64}, false, "mtp"},
+         {"model.mtp_layers.0.self_attn.q_proj.weight", {64, 64}, false, "mtp"},
+         {"model.nextn_layer.mlp.experts.7.w1.weight", {64, 64}, false, "mtp"},
+         {"mtp.layers.0.input_layernorm.weight", {64}, false, "norm"}});
+  const auto of_layer = [](int layer) {
+    return tensor(fmt::format("model.layers.{}.mlp.up_proj.weight", layer).c_str(), {64, 64});
+  };
+  Selector selector({}, {}, "deepseek_v3", 61);
+  EXPECT_TRUE(selector.select(of_layer(60)).quantize);
+  EXPECT_EQ(selector.select(of_layer(61)).kind, "mtp");
+  EXPECT_FALSE(selector.select(of_layer(62)).quantize);
+  Selector including({}, {"model.layers.61.*"}, "deepseek_v3", 61);
+  EXPECT_TRUE(including.select(of_layer(61)).quantize);
+  EXPECT_TRUE(Selector({}, {}, "deepseek_v3").select(of_layer(61)).quantize);
+}
+
+TEST(ModelConfig, SaysWhereLayersForMultiTokenPredictionBegin) {
+  const auto first = [](const char* text) {
+    return parse_model_config(text, "config.json").first_mtp_layer;
+  };
+  EXPECT_EQ(first(R"({"num_hidden_layers": 61, "num_nextn_predict_layers": 1})"), 61);
+  EXPECT_EQ(first(R"({"num_hidden_layers": 61, "num_nextn_predict_layers": 0})"), std::nullopt);
+  EXPECT_EQ(first(R"({"num_hidden_layers": 61})"), std::nullopt);
+  EXPECT_EQ(first(R"({"num_nextn_predict_layers": 1})"), std::nullopt);
+  EXPECT_EQ(first(R"({"text_config": {"num_hidden_layers": 48, "mtp_num_hidden_layers": 1}})"), 48);
 }
 
 TEST(Select, AModelThatBearsATowersName) {

@@ -224,7 +224,7 @@ def test_the_bf16_model_loads_as_its_source_does_with_weights_of_nvfp4(folders, 
         deltas[key] = expected[key].double() - p.double()
         # Rounding to E2M1 with scales of 16 normal weights costs about 0.09 of their norm.
         assert deltas[key].norm() <= 0.13 * expected[key].double().norm(), key
-    assert len(deltas) >= 4
+    assert len(deltas) >= 2
     # Rounding errors know nothing of the gradients: their sum has this standard deviation.
     check_logits(name, ours, theirs, deltas, lambda pairs: 8 * sum(
         ((g * delta) ** 2).sum() for g, delta in pairs).sqrt().item())

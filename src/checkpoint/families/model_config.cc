@@ -55,6 +55,15 @@ void visit_parts(std::string_view text, Visit visit) {
   }
 }
 
+/// Of the first of these keys that has one.
+std::optional<std::int64_t> first_integer(const Json& json,
+                                          std::initializer_list<const char*> keys) {
+  for (const char* key : keys)
+    if (const auto it = json.find(key); it != json.end() && it->is_number_integer())
+      return it->get<std::int64_t>();
+  return {};
+}
+
 }  // namespace
 
 Json parse_config_json(const std::string& text, const std::string& file) {
@@ -86,12 +95,10 @@ ModelConfig parse_model_config(std::string text, const std::string& file) {
     if (type != level->end() && type->is_string())
       config.model_types.push_back(type->get<std::string>());
   }
-  for (const char* key : {"hidden_size", "n_embd", "d_model"}) {
-    const auto size = language.find(key);
-    if (size == language.end() || !size->is_number_integer()) continue;
-    config.hidden_size = size->get<std::int64_t>();
-    break;
-  }
+  config.hidden_size = first_integer(language, {"hidden_size", "n_embd", "d_model"}).value_or(0);
+  if (first_integer(language, {"num_nextn_predict_layers", "mtp_num_hidden_layers"}).value_or(0) >
+      0)
+    config.first_mtp_layer = first_integer(language, {"num_hidden_layers"});
   config.text = std::move(text);
   return config;
 }

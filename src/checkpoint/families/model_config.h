@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ struct ModelConfig {
   std::string file;
   std::vector<std::string> model_types;  ///< outermost first, then the language model's
   std::int64_t hidden_size = 0;          ///< of the language model; 0 if unknown
+  /// Layers for multi-token prediction lie behind the model's own, from this number on.
+  std::optional<std::int64_t> first_mtp_layer;
 
   bool is(std::string_view model_type) const;
 };

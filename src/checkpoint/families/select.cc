@@ -1,6 +1,7 @@
 #include "checkpoint/families/select.h"
 
 #include <algorithm>
+#include <charconv>
 #include <initializer_list>
 #include <span>
 
@@ -34,10 +35,12 @@ const NameRule* find_rule(const std::vector<const Family*>& families,
   return rule == nullptr || rule->kind.empty() ? nullptr : rule;
 }
 
+constexpr std::string_view kMtp = "mtp* *nextn*";
+
 /// The projection that joins hidden state and embedding in front of a multi-token prediction block.
 bool is_mtp_joint(Parts module) {
   return one_of(module.back(), {"fc", "input_proj", "e_proj", "h_proj"}) &&
-         matches_one("mtp* *nextn*", Where::any, module);
+         matches_one(kMtp, Where::any, module);
 }
 
 bool is_number(std::string_view p) {
@@ -62,9 +65,19 @@ bool is_conv1d(const safetensors::TensorInfo& t, Parts module,
          (last == "c_fc" && t.shape[1] == 4 * t.shape[0]);
 }
 
-/// Outside of the layers that repeat there are no members of fused layers, and few weights.
-bool is_thin_head(const safetensors::TensorInfo& t, Parts module) {
-  return t.shape.size() == 2 && t.shape[0] < kBlock && std::ranges::none_of(module, is_number);
+constexpr const char* kMtpReason = "multi-token prediction, which loaders build unquantized";
+
+/// Of layers that follow the model's own as "layers.61".
+bool is_layer_from(Parts module, std::int64_t first) {
+  for (std::size_t i = 0; i + 1 < module.size(); ++i)
+    if (module[i] == "layers" && is_number(module[i + 1])) {
+      const std::string_view digits = module[i + 1];
+      std::int64_t number = 0;
+      const auto [end, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), number);
+      return error != std::errc{} || number >= first;  // no model has more than 2^63
+    }
+  return false;
 }
 
 Selection keep(std::string_view kind, std::string reason, bool linear = true) {
@@ -115,6 +128,10 @@ DType matrix_dtype(safetensors::DType dtype) {
                                              : DType::f16;
 }
 
+std::string row_obstacle(std::int64_t rows) {
+  return rows % kBlock == 0 ? "" : fmt::format("{} rows, not a multiple of {}", rows, kBlock);
+}
+
 Selection classify(const safetensors::TensorInfo& t, const std::vector<const Family*>& families) {
   const std::vector<std::string_view> module = split_name(module_of(t.name));
   const std::size_t rank = t.shape.size();
@@ -141,8 +158,9 @@ Selection classify(const safetensors::TensorInfo& t, const std::vector<const Fam
     const bool linear = is_weight || stacked || matches_one("experts", Where::any, module);
     return keep(is_weight || stacked ? kind : "other", why, linear);
   }
-  if (!stacked && is_thin_head(t, module))
-    return keep("head", fmt::format("{} rows, not enough to gain by it", t.shape[0]));
+  if (matches_one(kMtp, Where::any, module)) return keep("mtp", kMtpReason);
+  if (!stacked)
+    if (std::string why = row_obstacle(t.shape[0]); !why.empty()) return keep(kind, std::move(why));
   return {.quantize = true, .kind = kind, .reason = {}};
 }
 
@@ -151,17 +169,21 @@ Selection classify(const safetensors::TensorInfo& t, std::string_view model_type
 }
 
 Selector::Selector(const std::vector<std::string>& ignore, const std::vector<std::string>& include,
-                   std::string_view model_type)
+                   std::string_view model_type, std::optional<std::int64_t> first_mtp_layer)
     : budget_(std::make_shared<MatchBudget>()),
       ignore_(make_patterns(ignore, budget_)),
       include_(make_patterns(include, budget_)),
       ignore_used_(ignore.size()),
       include_used_(include.size()),
       forced_(include.size()),
-      families_(families_of(model_type)) {}
+      families_(families_of(model_type)),
+      first_mtp_layer_(first_mtp_layer) {}
 
 Selection Selector::select(const safetensors::TensorInfo& tensor) {
   Selection s = classify(tensor, families_);
+  if (s.quantize && first_mtp_layer_ &&
+      is_layer_from(split_name(module_of(tensor.name)), *first_mtp_layer_))
+    s = keep("mtp", kMtpReason);
   bool ignored = false;
   for (std::size_t i = 0; i < ignore_.size(); ++i) {
     if (!ignore_[i].matches(tensor.name)) continue;
@@ -185,7 +207,7 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
     if (!why.empty()) continue;
     include_used_[i] = true;
     if (!s.quantize) forced_[i].push_back(fmt::format("{} ({})", module_of(tensor.name), s.kind));
-    s.quantize = true;
+    s.quantize = s.included = true;
     s.reason.clear();
   }
   return s;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,11 @@ namespace nvfp4::checkpoint {
 
 struct Selection {
   bool quantize = false;
-  std::string kind;      ///< "linear", "expert", "stacked experts", "norm", ...
-  std::string reason;    ///< why it is kept; empty when quantized
-  bool ignored = false;  ///< by the user's pattern, or it would be quantized
-  bool linear = true;    ///< a loader may build this module as a linear layer
+  std::string kind;       ///< "linear", "expert", "stacked experts", "norm", ...
+  std::string reason;     ///< why it is kept; empty when quantized
+  bool ignored = false;   ///< by the user's pattern, or it would be quantized
+  bool included = false;  ///< by the user's pattern
+  bool linear = true;     ///< a loader may build this module as a linear layer
 };
 
 /// Decides by name, dtype, shape and family alone. `model_type` is config.json's, or empty.
@@ -24,6 +26,10 @@ Selection classify(const safetensors::TensorInfo& tensor, std::string_view model
 
 Selection classify(const safetensors::TensorInfo& tensor,
                    const std::vector<const Family*>& families);
+
+/// Why a matrix of so many rows is kept by default; empty if it is not. Kernels that take N in
+/// blocks of 16 are what loaders have.
+std::string row_obstacle(std::int64_t rows);
 
 /// Whether it makes decay and beta of linear attention, a few rows for each head. Loaders fuse
 /// these with one another alone.
@@ -40,9 +46,9 @@ DType matrix_dtype(safetensors::DType dtype);
 /// classify() and the user's patterns. `ignore` wins over `include`, which wins over the defaults.
 class Selector {
  public:
-  /// Throws ValueError for an invalid pattern.
+  /// `first_mtp_layer`: see ModelConfig. Throws ValueError for an invalid pattern.
   Selector(const std::vector<std::string>& ignore, const std::vector<std::string>& include,
-           std::string_view model_type);
+           std::string_view model_type, std::optional<std::int64_t> first_mtp_layer = {});
 
   /// Throws ValueError if an exact include pattern names a tensor that cannot be quantized. A glob
   /// or expression passes over those. Nor may an expression take too long.
@@ -61,6 +67,7 @@ class Selector {
   std::vector<bool> ignore_used_, include_used_;
   std::vector<std::vector<std::string>> forced_;  ///< by each include pattern, against the defaults
   std::vector<const Family*> families_;
+  std::optional<std::int64_t> first_mtp_layer_;
 };
 
 }  // namespace nvfp4::checkpoint

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/fused_layers.h"
 #include "checkpoint/families/narrow.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/excludes.h"
@@ -75,7 +76,8 @@ class Planner {
     plan_.drop = options_.drop;
     plan_.format = format_;
     Selector selector(options_.ignore, options_.include,
-                      config_.model_types.empty() ? "" : config_.model_types.front());
+                      config_.model_types.empty() ? "" : config_.model_types.front(),
+                      config_.first_mtp_layer);
     select(selector);
     if (options_.task == Task::decode) stack_experts();
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
@@ -199,6 +201,8 @@ class Planner {
     const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
     std::string reason =
         cols % multiple == 0 ? "" : fmt::format("{} columns, not a multiple of {}", cols, multiple);
+    if (experts && !c.selection.included && !t.is_four_bits() && reason.empty())
+      reason = row_obstacle(c.slices[0].rows);
     if (reason.empty() && keeps_ && !t.is_nvfp4()) reason = keeps_(c.slices[0].module);
     if (reason.empty()) return;
     c.selection.quantize = false;
@@ -209,6 +213,7 @@ class Planner {
     std::vector<Choice> choices;
     for (std::vector<Candidate>& file : candidates_)
       for (Candidate& c : file) choices.push_back({&c.info, &c.selection});
+    keep_fused_layers_whole(choices, FuseRules(options_.fuse, config_.model_types));
     return keep_expert_layers_whole(choices);
   }
 

@@ -1,0 +1,37 @@
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/checkpoint.h"
+
+namespace nvfp4 {
+namespace {
+
+/// q_proj and v_proj could be quantized, but loaders make one module of them and k_proj.
+TEST(FusedLayers, WhatIsFusedWithAWeightThatIsKeptForItsRowsIsKeptToo) {
+  const TempDir dir;
+  const std::string p = "model.layers.0.";
+  write_model(dir / "in",
+              {{random_tensor(p + "self_attn.q_proj.weight", {64, 64}),
+                random_tensor(p + "self_attn.k_proj.weight", {24, 64}),
+                random_tensor(p + "self_attn.v_proj.weight", {32, 64}),
+                random_tensor(p + "self_attn.o_proj.weight", {64, 64})}},
+              kLlamaConfig);
+  QuantizeCheckpointOptions options = quantize_options(dir / "in", dir / "out");
+  std::map<std::string, std::string> kept;
+  for (const TensorReport& t : quantize_checkpoint(options).tensors)
+    if (t.action == "kept") kept[t.name] = t.reason;
+  EXPECT_EQ(kept[p + "self_attn.k_proj.weight"], "24 rows, not a multiple of 16");
+  for (const char* name : {"self_attn.q_proj.weight", "self_attn.v_proj.weight"})
+    EXPECT_NE(kept[p + name].find("k_proj, which has 24 rows"), std::string::npos)
+        << kept[p + name];
+  EXPECT_EQ(kept.size(), 3u);
+  options.include = {"*.k_proj.weight"};
+  options.output = dir / "included";
+  for (const TensorReport& t : quantize_checkpoint(options).tensors)
+    EXPECT_NE(t.action, "kept") << t.name;
+}
+
+}  // namespace
+}  // namespace nvfp4
