@@ -33,5 +33,25 @@ TEST(FusedLayers, WhatIsFusedWithAWeightThatIsKeptForItsRowsIsKeptToo) {
     EXPECT_NE(t.action, "kept") << t.name;
 }
 
+/// Decoding them would lose what is there.
+TEST(FusedLayers, FourBitWeightsOfTheInputStay) {
+  const TempDir dir;
+  const std::string p = "model.layers.0.self_attn.";
+  write_model(
+      dir / "in",
+      {{random_tensor(p + "q_proj.weight", {64, 64}), random_tensor(p + "k_proj.weight", {24, 64}),
+        random_tensor(p + "v_proj.weight", {32, 64})}},
+      kLlamaConfig);
+  QuantizeCheckpointOptions options = quantize_options(dir / "in", dir / "mid");
+  options.include = {"*.q_proj.weight", "*.v_proj.weight"};
+  quantize_checkpoint(options);
+  std::map<std::string, std::string> actions;
+  for (const TensorReport& t :
+       quantize_checkpoint(quantize_options(dir / "mid", dir / "out")).tensors)
+    actions[t.name] = t.action;
+  EXPECT_EQ(actions[p + "q_proj.weight"], "moved");
+  EXPECT_EQ(actions[p + "v_proj.weight"], "moved");
+}
+
 }  // namespace
 }  // namespace nvfp4

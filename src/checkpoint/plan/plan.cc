@@ -210,10 +210,13 @@ class Planner {
   }
 
   std::vector<std::string> keep_whole_layers() {
-    std::vector<Choice> choices;
+    std::vector<Choice> choices, of_float;  // to decode four bits would lose what is there
     for (std::vector<Candidate>& file : candidates_)
-      for (Candidate& c : file) choices.push_back({&c.info, &c.selection});
-    keep_fused_layers_whole(choices, FuseRules(options_.fuse, config_.model_types));
+      for (Candidate& c : file) {
+        choices.push_back({&c.info, &c.selection});
+        if (!c.tensor->is_four_bits()) of_float.push_back(choices.back());
+      }
+    keep_fused_layers_whole(of_float, FuseRules(options_.fuse, config_.model_types));
     return keep_expert_layers_whole(choices);
   }
 
