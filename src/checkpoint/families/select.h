@@ -27,8 +27,8 @@ Selection classify(const safetensors::TensorInfo& tensor, std::string_view model
 Selection classify(const safetensors::TensorInfo& tensor,
                    const std::vector<const Family*>& families);
 
-/// Why a matrix of so many rows is kept by default; empty if it is not. Kernels that take N in
-/// blocks of 16 are what loaders have.
+/// Why a matrix of so many rows is kept unless the user includes it: loaders have kernels that take
+/// N in blocks of 16. Empty if it is not. classify() does not ask, as it does not know stacks.
 std::string row_obstacle(std::int64_t rows);
 
 /// Whether it makes decay and beta of linear attention, a few rows for each head. Loaders fuse

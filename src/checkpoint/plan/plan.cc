@@ -201,7 +201,8 @@ class Planner {
     const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
     std::string reason =
         cols % multiple == 0 ? "" : fmt::format("{} columns, not a multiple of {}", cols, multiple);
-    if (experts && !c.selection.included && !t.is_four_bits() && reason.empty())
+    // To decode four bits would lose what is there.
+    if (reason.empty() && !c.selection.included && !t.is_four_bits() && !t.correction.requantize)
       reason = row_obstacle(c.slices[0].rows);
     if (reason.empty() && keeps_ && !t.is_nvfp4()) reason = keeps_(c.slices[0].module);
     if (reason.empty()) return;
@@ -210,7 +211,7 @@ class Planner {
   }
 
   std::vector<std::string> keep_whole_layers() {
-    std::vector<Choice> choices, of_float;  // to decode four bits would lose what is there
+    std::vector<Choice> choices, of_float;  // what has four bits stays, as in slice()
     for (std::vector<Candidate>& file : candidates_)
       for (Candidate& c : file) {
         choices.push_back({&c.info, &c.selection});
