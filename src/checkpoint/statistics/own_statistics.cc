@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "checkpoint/families/expert_layers.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
@@ -126,16 +127,11 @@ class OwnStatistics final : public Statistics {
 
   /// Modules whose names differ in the number of the expert alone.
   void find_experts() {
-    constexpr std::string_view kExperts = ".experts.";
     std::map<std::pair<std::string, std::int64_t>, std::size_t> lists;  // by name and K
     for (auto& [module, s] : modules_) {
-      const std::size_t at = module.find(kExperts);
-      if (at == std::string::npos || !s.gram || s.count == 0) continue;
-      const std::size_t digits = at + kExperts.size(),
-                        rest = module.find_first_not_of("0123456789", digits);
-      if (rest == digits || rest == std::string::npos) continue;
-      const auto [it, is_new] = lists.try_emplace(
-          {module.substr(0, digits) + module.substr(rest), s.depth}, experts_.size());
+      const std::string weight = without_expert_number(module);
+      if (weight == module || !s.gram || s.count == 0) continue;
+      const auto [it, is_new] = lists.try_emplace({weight, s.depth}, experts_.size());
       if (is_new) experts_.emplace_back();
       experts_[it->second].push_back(&s);
       s.experts = it->second;
