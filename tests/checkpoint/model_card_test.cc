@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "checkpoint/child_process.h"
 #include "checkpoint/source/front_matter.h"
 #include "checkpoint/tiny_model.h"
@@ -90,6 +92,29 @@ TEST(ModelCard, IsTheSameInEveryRunAndAfterAnInterruption) {
   fs::remove(dir / "c" / "config.json");
   quantize_checkpoint(options);
   EXPECT_EQ(read_text(dir / "c" / kCard), card);
+  fs::remove(dir / "c" / "config.json");
+  fs::remove(dir / "c" / kCard);
+  quantize_checkpoint(options);
+  EXPECT_TRUE(has(read_text(dir / "c" / kCard), "| all | 14 | not known | not known |"));
+}
+
+/// Of a sum that lacks some errors nothing is said.
+TEST(ModelCard, SaysThatErrorsAreNotKnownWhereOneIsNot) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  run_child("Child.DISABLED_Quantize", {{"CHILD_INPUT", (dir / "in").string()},
+                                        {"CHILD_OUTPUT", (dir / "out").string()},
+                                        {"CHILD_KILL_AFTER", "21"}});
+  const fs::path journal = dir / "out" / "nvfp4.partial.json";
+  auto json = nlohmann::ordered_json::parse(read_text(journal));
+  ASSERT_FALSE(json["errors"].empty());
+  json["errors"] = nlohmann::ordered_json::object();
+  write_text(journal, json.dump());
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.resume = true;
+  const QuantizeReport report = quantize_checkpoint(options);
+  EXPECT_LT(report.shards_reused, report.shards);
+  EXPECT_TRUE(has(read_text(dir / "out" / kCard), "| all | 14 | not known | not known |"));
 }
 
 TEST(ModelCard, ReplacesNoneButItsOwn) {

@@ -1,6 +1,7 @@
 """python -m nvfp4.calibrate: what it sees is what a model's layers get, and quantizing by it helps."""
 
 import json
+import shutil
 from fnmatch import fnmatch
 
 import pytest
@@ -201,6 +202,16 @@ def test_quantizing_in_one_pass_gives_the_same_bytes(model, text, tmp_path, quan
     assert "lm_head" in kept
     assert not nvfp4.verify(tmp_path / "one")["findings"]
     assert {p.name for p in tmp_path.iterdir()} == {"stats", "one", "two"}
+
+
+def test_a_link_out_of_the_model_is_refused_before_anything_is_written(model, text, tmp_path):
+    copy = tmp_path / "model"
+    shutil.copytree(model, copy)
+    (tmp_path / "private.txt").write_text("private")
+    (copy / "notes.txt").symlink_to(tmp_path / "private.txt")
+    with pytest.raises(nvfp4.IoError, match="notes.txt"):
+        calibrate(copy, text, None, quantize=tmp_path / "out", **SIZES)
+    assert {p.name for p in tmp_path.iterdir()} == {"model", "private.txt"}
 
 
 def same_statistics(one, two):
