@@ -190,11 +190,10 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
     if (report.shards_reused > 0)
       shards += fmt::format(", {} of them from the interrupted run", report.shards_reused);
     if (report.ranks > 1)
-      facts.add(
-          {style.dim("rank"),
-           fmt::format("{} of {}; {}", report.rank, report.ranks,
-                       report.complete ? "the output is complete"
-                                       : "the last one that is through finishes the output")});
+      facts.add({style.dim("rank"),
+                 fmt::format("{} of {}; {}", report.rank, report.ranks,
+                             report.complete ? "the output is complete"
+                                             : "the last one to end finishes the output")});
     facts.add({style.dim("output"), fmt::format("{} ({})", clean(about.output.string()), shards)});
   }
   print(out + facts.text());

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes what people download, for x86-64 Linux and CPUs alone, in build/dist/VERSION: the command as an
 # archive and as a Debian package, both without shared libraries, a list of their parts (SPDX),
-# checksums. Twice the same bytes where compiler and packages are the same.
+# checksums. Packing has fixed times, owners and order: the same build gives the same bytes.
 # usage: tools/release.sh VERSION [--check]    --check: also tries each of them
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -51,8 +51,8 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// Without effect on other models, and on formats in one file.
   bool keep_dtype = false;
   /// Of several processes that write one folder, on one file system that all of them see: this one
-  /// is `rank` of `ranks`. Each writes whole shards, of about the same number of bytes; the one
-  /// that is through last writes index and configuration. Bytes are those of one process. One that
+  /// is `rank` of `ranks`. Each writes whole shards, of about the same number of bytes; the last
+  /// one to end writes index and configuration. Bytes are those of one process. One that
   /// died is run again with the same options; `resume` is not needed, `overwrite` a ValueError.
   /// Formats in one file are an UnsupportedError.
   int rank = 0, ranks = 1;
