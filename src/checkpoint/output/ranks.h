@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -37,7 +39,7 @@ class RankFiles {
   std::filesystem::path record() const { return record_of(rank_); }
   std::filesystem::path lock() const { return lock_of(rank_); }
   std::filesystem::path finish_lock() const {
-    return folder_ / (std::string(kRankPrefix) + "finish.lock");
+    return folder_ / fmt::format("{}finish.lock", kRankPrefix);
   }
   /// Those of all ranks that are there.
   std::vector<std::filesystem::path> records() const;
