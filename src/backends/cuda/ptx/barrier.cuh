@@ -9,14 +9,6 @@ namespace nvfp4::cuda::ptx {
 __device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-/// One of kCount barriers from 1 on, each of kThreads threads. Numbers are in the instructions: for
-/// one in a register ptxas reserves all 16 barriers of a block, and no tool knows which it is.
-template <int kCount, int kThreads, int kBarrier = 1>
-__device__ __forceinline__ void numbered_barrier_sync(int barrier) {
-  if constexpr (kBarrier < kCount)
-    if (barrier != kBarrier) return numbered_barrier_sync<kCount, kThreads, kBarrier + 1>(barrier);
-  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
-}
 /// The same, when what `needed` was computed from has come: 0. Loads that are only on their way
 /// would not be waited for.
 __device__ __forceinline__ std::uint32_t named_barrier_sync_after(int barrier, int threads,

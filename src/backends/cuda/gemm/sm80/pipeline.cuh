@@ -33,7 +33,7 @@ __device__ __forceinline__ void part_barrier(int part) {
   else if constexpr (Config::kPartThreads == 32)
     __syncwarp();
   else
-    ptx::numbered_barrier_sync<Config::kParts, Config::kPartThreads>(1 + part);
+    ptx::named_barrier_sync(1 + part, Config::kPartThreads);
 }
 
 /// Pieces of 16 bytes that a thread brings of what its part has.
