@@ -19,6 +19,7 @@ import nvfp4
 from models_of_families import FAMILIES
 from nvfp4.evaluate import evaluate
 from nvfp4.evaluate.__main__ import main
+from nvfp4.evaluate.comparison import compare_logits
 from nvfp4.evaluate.resampling import Bootstrap
 from nvfp4.evaluate.table import lines
 from nvfp4.evaluate.text import windows
@@ -54,6 +55,21 @@ def test_windows_are_those_of_each_document(at):
     first = {tuple(ids[k:k + CONTEXT + 1]) for k in range(0, len(ids) - CONTEXT, CONTEXT)}
     assert {tuple(w) for w in everything.tolist()} <= first
     assert torch.equal(windows(at / "text", tokenizer, 5, CONTEXT), everything[:5])
+
+
+@pytest.mark.parametrize("words", [64, 16384, 300000])
+def test_a_window_is_compared_in_pieces(words):
+    random = torch.Generator().manual_seed(3)
+    tokens = 37  # a part of a piece, a piece for each token, pieces and a rest
+    plain = torch.randn(tokens, words, generator=random) * 3
+    own = plain + 0.3 * torch.randn(tokens, words, generator=random)
+    target = torch.randint(0, words, (tokens, 1), generator=random)
+    loss, (divergence, own_loss, same) = compare_logits(own, plain, target)
+    p, q = (torch.log_softmax(each.double(), -1) for each in (plain, own))
+    assert loss == pytest.approx(-p.gather(1, target).mean().item(), rel=1e-5)
+    assert own_loss == pytest.approx(-q.gather(1, target).mean().item(), rel=1e-5)
+    assert divergence == pytest.approx((p.exp() * (p - q)).sum(1).mean().item(), rel=1e-4)
+    assert same == pytest.approx((p.argmax(1) == q.argmax(1)).double().mean().item())
 
 
 def test_figures(at):

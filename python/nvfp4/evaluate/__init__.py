@@ -16,7 +16,7 @@ import transformers
 import nvfp4.transformers  # noqa: F401: registers the checkpoints
 
 from .._errors import InvalidValueError, IoError
-from .comparison import columns_of, log_probabilities, loss_of
+from .comparison import compare_logits, log_probabilities, loss_of
 from .resampling import Bootstrap
 from .text import tokenizer_of, windows
 
@@ -108,10 +108,13 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=None, d
         target = part[:, 1:, None].to(subjects[0].model.device)
         logits = [subject.logits(part[:, :-1]) for subject in subjects]
         for window in range(len(part)):  # of FP32 logits one window at a time
-            one = slice(window, window + 1)
-            own, *plain = (log_probabilities(each[one]) for each in logits)
-            losses.append(loss_of(plain[0] if plain else own, target[one]))
-            columns += [columns_of(plain[0], own, target[one])] if plain else []
+            if against is None:
+                one = slice(window, window + 1)
+                losses.append(loss_of(log_probabilities(logits[0][one]), target[one]))
+            else:
+                loss, column = compare_logits(logits[0][window], logits[1][window], target[window])
+                losses.append(loss)
+                columns.append(column)
         if progress:
             progress(len(losses), len(tokens))
     return _report(model, text, against, context, np.concatenate(losses), columns, subjects,
