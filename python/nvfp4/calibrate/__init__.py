@@ -105,16 +105,7 @@ class Calibration:
             progress(f"{first} layers were done before")
         start = time.monotonic()
         for i in range(first, len(self.blocks.names)):
-            name, (args, kwargs) = self.blocks.names[i], arguments[i]
-            collector = Collector(keep_gram)
-            with self.blocks.loaded(i) as layer, torch.no_grad():
-                weights = [(layer.get_parameter(n), modules) for n, modules in self.weights[i].items()]
-                with Watch(weights, collector):
-                    for b, states in enumerate(hidden):
-                        rest = trimmed(kwargs, states.shape[0]), trimmed(args, states.shape[0])
-                        out = layer(states, *rest[1], **rest[0])
-                        hidden[b] = out[0] if isinstance(out, tuple) else out
-                        collector.forget_inputs()
+            name, collector = self.blocks.names[i], self._run_layer(i, hidden, arguments[i], keep_gram)
             statistics = Statistics()
             collector.move_to(statistics)
             self._add_unseen(i, statistics)
@@ -126,6 +117,19 @@ class Calibration:
             left = (time.monotonic() - start) * (all_ / done - 1)
             progress(f"{name}: {(i + 1) / len(self.blocks.names):4.0%}, {left:.0f} s left")
         return parts.together()
+
+    def _run_layer(self, i, hidden, arguments, keep_gram):
+        """Its outputs take the place of `hidden`. Nothing here outlives it that holds the weights."""
+        collector, (args, kwargs) = Collector(keep_gram), arguments
+        with self.blocks.loaded(i) as layer, torch.no_grad():
+            weights = [(layer.get_parameter(n), modules) for n, modules in self.weights[i].items()]
+            with Watch(weights, collector):
+                for b, states in enumerate(hidden):
+                    rest = trimmed(kwargs, states.shape[0]), trimmed(args, states.shape[0])
+                    out = layer(states, *rest[1], **rest[0])
+                    hidden[b] = out[0] if isinstance(out, tuple) else out
+                    collector.forget_inputs()
+        return collector
 
     def _add_unseen(self, i, statistics):
         for parameter, matrices in self.weights[i].items():

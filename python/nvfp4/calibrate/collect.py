@@ -1,7 +1,11 @@
 """Watches the inputs of a layer's weights while it runs."""
 
+from functools import partial
+
 import torch
 from torch.overrides import TorchFunctionMode
+
+from .statistics import Later
 
 #: Products whose second argument may be a weight.
 PRODUCTS = {torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm,
@@ -14,6 +18,7 @@ class Collector:
     def __init__(self, keep_gram=False):
         self.keep_gram = keep_gram
         self.sums = {}  # module -> [diag, count, amax]
+        self.inputs = {}  # owner -> inputs, while they are fewer than K rows and so take less memory than
         self.grams = {}  # owner -> [K, K]
         self.owners = {}
         self.recent = []  # (input, owner): what one forward pass saw last
@@ -21,7 +26,8 @@ class Collector:
     def see(self, modules, x):
         """`x` [..., K] is the input of each of `modules`."""
         owner = self._owner(modules, x)
-        x = x.detach().reshape(-1, x.shape[-1]).float()
+        plain = x.detach().reshape(-1, x.shape[-1])
+        x = plain.float()
         if x.shape[0] == 0:
             return
         squares, amax = x.square().sum(0, dtype=torch.float64), x.abs().amax()
@@ -34,11 +40,34 @@ class Collector:
             else:
                 self.sums[module] = [squares.clone(), x.shape[0], amax]
         if self.keep_gram and owner in modules:
-            gram = x.T @ x
-            if owner in self.grams:
-                self.grams[owner] += gram
-            else:
-                self.grams[owner] = gram
+            self._add_gram(owner, plain)
+
+    def _add_gram(self, owner, x):
+        """Adds x [n, K] to what makes up the Gram matrix of `owner`."""
+        if owner not in self.grams:
+            kept = self.inputs.setdefault(owner, [])
+            kept.append(x.clone())  # in its dtype; the model may go on to change x
+            if sum(map(len, kept)) < x.shape[-1]:
+                return
+            self.grams[owner] = torch.zeros(x.shape[-1], x.shape[-1], device=x.device)
+            self._move_inputs(owner)
+        else:
+            add_products(self.grams[owner], x)
+
+    def _move_inputs(self, owner):
+        for x in self.inputs.pop(owner, ()):
+            add_products(self.grams[owner], x)
+
+    def take_gram(self, owner):
+        """The upper triangle of its Gram matrix, which is forgotten."""
+        if owner in self.inputs:
+            depth, device = self.depth_of(owner), self.inputs[owner][0].device
+            self.grams[owner] = torch.zeros(depth, depth, device=device)
+            self._move_inputs(owner)
+        return upper_triangle(self.grams.pop(owner))
+
+    def depth_of(self, owner):
+        return (self.grams[owner] if owner in self.grams else self.inputs[owner][0]).shape[-1]
 
     def _owner(self, modules, x):
         """The module that saw this input first, and alone keeps its Gram matrix."""
@@ -59,11 +88,30 @@ class Collector:
             statistics.tensors[f"{module}.diag"] = squares.cpu()
             statistics.tensors[f"{module}.count"] = torch.tensor([float(count)], dtype=torch.float64)
             statistics.tensors[f"{module}.amax"] = amax.reshape(1).clone().cpu()
-        for module, gram in self.grams.items():
-            rows, columns = torch.triu_indices(*gram.shape, device=gram.device)
-            statistics.tensors[f"{module}.gram"] = gram[rows, columns].cpu()
+        for module in [*self.grams, *self.inputs]:
+            depth = self.depth_of(module)
+            # Made when it is saved: no two are in memory as triangles, too.
+            statistics.tensors[f"{module}.gram"] = Later((depth * (depth + 1) // 2,), torch.float32,
+                                                         partial(self.take_gram, module))
         if self.keep_gram:
             statistics.same_input.update({m: o for m, o in self.owners.items() if m != o})
+
+
+def add_products(gram, x):
+    """gram += xᵀ · x, with no other matrix of that size."""
+    x = x.float()
+    gram.addmm_(x.T, x)
+
+
+def upper_triangle(matrix):
+    """[K (K + 1) / 2], row by row, on the CPU. Indices of all elements would take four times its memory."""
+    depth = len(matrix)
+    packed = torch.empty(depth * (depth + 1) // 2, dtype=matrix.dtype)
+    begin = 0
+    for row in range(depth):
+        packed[begin:begin + depth - row] = matrix[row, row:]
+        begin += depth - row
+    return packed
 
 
 class Watch(TorchFunctionMode):

@@ -82,8 +82,11 @@ class Estimate:
         gptq = sum(e * ((1 + sweeps) * 2 * n * k * k + k**3) for e, n, k, _ in weights) if quantize else 0
         speed = rate(self.dtype, self.device)
         layer = max(layer["all"] for layer in self.layers) * self.dtype.itemsize
-        # With Gram matrices a layer's inputs are all kept until it has run.
-        memory = layer + 2 * states + (max(gram_bytes) * (2 if quantize else 1) if with_grams else 0)
+        # With Gram matrices a layer's inputs are all kept until it has run: fewer than K as they are.
+        kept = max(sum(min(e * k * k * 4, e * k * t * self.dtype.itemsize) for e, k, t in layer["grams"])
+                   for layer in self.layers)
+        largest = max(k * k * 6 for layer in self.layers for _, k, _ in layer["grams"])
+        memory = layer + 2 * states + (kept + largest if with_grams else 0)
         disk = sum(8 * k * e for e, _, k, _ in weights)
         if keep_gram and not quantize:
             disk += sum(gram_bytes) // 2
@@ -91,7 +94,8 @@ class Estimate:
         say(f"time: {hours((flop + gptq) / speed)} at the {speed / 1e9:.0f} GFLOP/s measured here, "
             f"{flop / 1e12:.0f} TFLOP on text and {gptq / 1e12:.0f} in quantizing; reading is not counted")
         say(f"memory: {size(memory)}: a layer {size(layer)}, hidden states 2 x {size(states)}"
-            + (f", Gram matrices of a layer {size(max(gram_bytes))}" if with_grams else ""))
+            + (f", inputs of a layer or their Gram matrices {size(kept)}, one to be written {size(largest)}"
+               if with_grams else ""))
         say(f"Gram matrices: {size(sum(gram_bytes) // 2)} for all layers"
             + (", written" if keep_gram and not quantize else ", not written"))
         say(f"disk: {size(disk)} of statistics, {size(states)} for going on after an interruption"

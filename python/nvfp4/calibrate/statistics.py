@@ -2,11 +2,13 @@
 the count of tokens and, if kept, the Gram matrix XᵀX. They add up, so that parts can be merged."""
 
 import json
+import math
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from .._errors import FormatError, InvalidValueError, IoError
 
@@ -14,22 +16,41 @@ VERSION_KEY, VERSION = "nvfp4_statistics", "1"
 SAME_INPUT_KEY = "same_input"
 
 
-def sort_metadata(path):
-    """The package safetensors writes metadata in any order; equal statistics are to be equal files."""
-    with open(path, "r+b") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-        if len(text) > size:
-            raise FormatError(f"{path}: a header of {size} bytes takes {len(text)} in order")
-        file.seek(8)
-        file.write(text.ljust(size))
+#: What safetensors calls the dtypes of statistics.
+DTYPES = {torch.float32: "F32", torch.float64: "F64"}
+
+
+@dataclass
+class Later:
+    """A tensor that is made when it is written, once."""
+
+    shape: tuple
+    dtype: torch.dtype
+    make: Callable[[], torch.Tensor]
+
+
+def write_tensors(path, tensors, metadata):
+    """A safetensors file, with one tensor at a time in memory: the package safetensors wants all, and writes
+    metadata in any order. Equal statistics are equal files."""
+    names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    header, end = {"__metadata__": dict(sorted(metadata.items()))}, 0
+    for name in names:
+        t = tensors[name]
+        begin, end = end, end + math.prod(t.shape) * t.dtype.itemsize
+        header[name] = {"dtype": DTYPES[t.dtype], "shape": list(t.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            t = tensors[name]
+            t = t.make() if isinstance(t, Later) else t
+            file.write(t.contiguous().cpu().numpy().data)
 
 
 class Statistics:
     def __init__(self):
-        self.tensors = {}  # "<module>.diag", ".count", ".amax", ".gram"
+        self.tensors = {}  # "<module>.diag", ".count", ".amax", ".gram": tensors, or Later
         self.same_input = {}  # module -> the one that has its Gram matrix
 
     def modules(self):
@@ -52,9 +73,7 @@ class Statistics:
         """As a whole or not at all."""
         temporary = f"{path}.partial"
         same = json.dumps(self.same_input, sort_keys=True)
-        save_file({k: t.contiguous().cpu() for k, t in sorted(self.tensors.items())}, temporary,
-                  {VERSION_KEY: VERSION, SAME_INPUT_KEY: same, **dict(metadata)})
-        sort_metadata(temporary)
+        write_tensors(temporary, self.tensors, {VERSION_KEY: VERSION, SAME_INPUT_KEY: same, **dict(metadata)})
         os.replace(temporary, path)
 
     @classmethod
