@@ -79,3 +79,31 @@ found = {f"./{f.name}": hashlib.sha256(f.read_bytes()).hexdigest() for f in fold
 assert listed == found, (listed, found)
 LIST
 done
+
+# Reads what the extension module of a wheel asks of a system: symbols of glibc up to 2.28 and those of
+# Python; whatever else it wants would be missing when it is loaded.
+check_symbols() {
+  local module=$1 highest missing
+  highest=$(objdump -T "$module" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
+  [[ $(printf '%s\nGLIBC_2.28\n' "$highest" | sort -V | tail -n 1) == GLIBC_2.28 ]] || die "$module needs $highest"
+  missing=$(objdump -T "$module" | awk '/\*UND\*/ && !/GLIBC_/ && $1 != "" { if ($2 != "w") print $NF }' |
+    grep -vE '^_?Py' || true)
+  [[ -z $missing ]] || die "$module needs symbols that nothing has: $missing"
+  echo "check_release: $(basename "$module"): glibc up to ${highest#GLIBC_}"
+}
+
+for wheel in "$dist"/*.whl; do
+  [[ -e $wheel ]] || continue
+  (($(stat -c %s "$wheel") <= 40000000)) || die "$(basename "$wheel") is larger than 40 MB"
+  case $wheel in *-cp312-abi3-*) python=python3.12 ;; *-cp311-cp311-*) python=python3.11 ;; *) die "$wheel: which Python?" ;; esac
+  "$python" --version >/dev/null 2>&1 || die "$python is not here to try $(basename "$wheel")"
+  rm -rf venv
+  "$python" -m venv venv
+  venv/bin/python -m pip install -q --disable-pip-version-check auditwheel "$wheel"
+  venv/bin/auditwheel show "$wheel" | tr -s '[:space:]' ' ' | grep -q 'manylinux_2_28_x86_64\|manylinux_2_2[0-7]_x86_64\|manylinux_2_17_x86_64' ||
+    die "auditwheel finds $(basename "$wheel") unfit for manylinux_2_28"
+  check_symbols "$(echo venv/lib/python*/site-packages/nvfp4/_core*.so)"
+  try_model "$place/venv/bin/nvfp4"
+  env -i HOME="$place" venv/bin/python "$here/check_wheel.py"
+  echo "check_release: $(basename "$wheel"): $(stat -c %s "$wheel") bytes, a model quantized, a product made"
+done

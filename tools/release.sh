@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes what people download, for x86-64 Linux and CPUs alone, in build/dist/VERSION: the command as an
-# archive and as a Debian package, both without shared libraries, a list of their parts (SPDX),
+# archive and as a Debian package, both without shared libraries, wheels, a list of their parts (SPDX),
 # checksums. Packing has fixed times, owners and order: the same build gives the same bytes.
-# usage: tools/release.sh VERSION [--check]    --check: also tries each of them
+# usage: tools/release.sh VERSION [--check] [--no-wheels]    --check: also tries each of them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -11,12 +11,13 @@ die() {
   exit 1
 }
 
-version= check=
+version= check= wheels=yes
 for argument; do
   case $argument in
     --check) check=yes ;;
+    --no-wheels) wheels= ;;
     [0-9]*) version=$argument ;;
-    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check]" ;;
+    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels]" ;;
   esac
 done
 stated=$(sed -n 's/^project(nvfp4 VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
@@ -24,7 +25,7 @@ stated=$(sed -n 's/^project(nvfp4 VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 [[ $(uname -m) == x86_64 ]] || die "this machine is $(uname -m); artefacts are made on x86_64"
 
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} LC_ALL=C TZ=UTC
-export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+export CMAKE_CXX_COMPILER_LAUNCHER=ccache CXX=${CXX:-c++}
 for list in packages packages_python packages_release; do tools/setup.sh "tools/$list.txt"; done
 libraries=$PWD/build/release-libraries build=build/release-static
 dist=build/dist/$version
@@ -67,6 +68,26 @@ settle "$deb"
 # dpkg-deb takes its times from SOURCE_DATE_EPOCH.
 dpkg-deb --root-owner-group -Zxz --build "$deb" "$dist/nvfp4_${version}_amd64.deb" >/dev/null
 rm -r "$deb"
+
+# A wheel for Python 3.11 and one for 3.12 and newer, where the stable ABI has what nanobind uses. Each
+# has a build folder, for CMake keeps the Python it found; ccache compiles the library once.
+wheel() {
+  local python=$1 venv=build/release-venv-$1 made=build/dist/wheel
+  "$python" --version >/dev/null 2>&1 || die "$python is not here, which builds a wheel; --no-wheels makes none"
+  [[ -x $venv/bin/python ]] || "$python" -m venv "$venv"
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check -r tools/requirements_release.txt
+  rm -rf "$made"
+  "$venv/bin/python" -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w "$made" \
+    -C "build-dir=build/release-$python" -C cmake.define.NVFP4_CUDA=OFF \
+    -C "cmake.define.NVFP4_STATIC=$libraries" -C "cmake.define.NVFP4_ZIG=$PWD/$venv/bin/python-zig" \
+    -C cmake.define.NVFP4_WERROR=ON .
+  PATH=$PWD/$venv/bin:$PATH auditwheel repair -w "$dist" --plat manylinux_2_28_x86_64 "$made"/*.whl
+  rm -r "$made"
+}
+if [[ -n $wheels ]]; then
+  wheel python3.11
+  wheel python3.12
+fi
 
 tools/sbom.py "$version" "$dist"/* >build/dist/sbom.json
 mv build/dist/sbom.json "$dist/nvfp4-$version.spdx.json"
