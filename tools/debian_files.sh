@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Turns an installed tree, FOLDER/usr, into that of a Debian package: its description, its copyright and
 # changelog, pages compressed, completions where Debian's shells look.
-# usage: tools/debian_files.sh FOLDER VERSION
+# usage: tools/debian_files.sh FOLDER VERSION    NVFP4_MAINTAINER="Name <address>": whose package it is
 set -euo pipefail
 folder=$1 version=$2
 share=$folder/usr/share doc=$folder/usr/share/doc/nvfp4
 # At the time of SOURCE_DATE_EPOCH, as a changelog wants it.
 when=$(date -u -R -d "@$SOURCE_DATE_EPOCH")
-maintainer="nvfp4.cpp maintainers <maintainers@nvfp4.invalid>"
+maintainer=${NVFP4_MAINTAINER:-nvfp4.cpp maintainers <maintainers@nvfp4.invalid>}
 
 mkdir -p "$share/zsh/vendor-completions" "$share/lintian/overrides" "$folder/DEBIAN"
 mv "$share/zsh/site-functions/_nvfp4" "$share/zsh/vendor-completions/"
