@@ -7,8 +7,7 @@
 namespace nvfp4 {
 
 /// One implementation of the operations. "reference" defines the right answer; "cpu" is the best
-/// SIMD target of this machine; "cpu-amx", "cpu-avx512bf16", "cpu-avx512vnni", "cpu-avx512",
-/// "cpu-avx2", "cpu-sse4" and "cpu-neon" force one.
+/// SIMD target of this machine; other names, such as "cpu-avx2", force one.
 struct BackendInfo {
   std::string name;
   bool available = false;

@@ -7,6 +7,7 @@
 #include "backends/gemm_kernels.h"
 #include "backends/row_job.h"
 #include "nvfp4/quantize.h"
+#include "nvfp4/runtime.h"
 
 /// What a backend provides: functions on one tile, called from many threads, arguments already
 /// validated. A null function means unsupported.
@@ -87,6 +88,12 @@ struct Backend {
   /// The part of the output is factor · sums + bias, rounded to its type.
   void (*finish_gemm)(const GemmOutput& output, const float* sums, std::int64_t stride,
                       const GemmPart& part);
+};
+
+/// A backend of this build, and what people are told of it.
+struct BackendEntry {
+  const Backend* backend;  ///< null: not on this machine
+  BackendInfo info;
 };
 
 /// Selected by name, "" for the default. Throws UnsupportedError if it cannot run here.

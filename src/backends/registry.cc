@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdlib>
 
 #include "backends/backend.h"
@@ -13,25 +12,24 @@
 namespace nvfp4 {
 namespace {
 
-struct Entry {
-  const Backend* backend;  // null: not on this machine
-  BackendInfo info;
-};
-
-/// Every backend of this build, best first; "" takes the first that is available.
-const std::vector<Entry>& entries() {
-  static const std::vector<Entry> all = [] {
-    std::vector<Entry> list;
-    for (const cpu::Target& t : cpu::targets())
-      list.push_back({t.backend, {t.name, t.backend != nullptr, t.reason, t.description}});
+const BackendEntry& reference_entry() {
+  static const BackendEntry entry = [] {
     const Backend& ref = reference::backend();
-    list.push_back({&ref, {std::string(ref.name), true, "", std::string(ref.description)}});
-    return list;
+    return BackendEntry{&ref, {std::string(ref.name), true, "", std::string(ref.description)}};
   }();
-  return all;
+  return entry;
 }
 
-const Entry& find_entry(std::string_view name) {
+/// The first backend of this build, best first, for which `f` is true; null if for none.
+template <class F>
+const BackendEntry* find_entry_if(F&& f) {
+  for (const BackendEntry& e : cpu::backends())
+    if (f(e)) return &e;
+  return f(reference_entry()) ? &reference_entry() : nullptr;
+}
+
+/// "" takes the first that is available.
+const BackendEntry& find_entry(std::string_view name) {
   std::string wanted(name);
   std::string_view source = "backend";
   if (wanted.empty()) {
@@ -41,16 +39,15 @@ const Entry& find_entry(std::string_view name) {
     }
   }
   std::string names;
-  for (const Entry& e : entries()) {
-    if (wanted.empty() && e.backend != nullptr) return e;
-    if (e.info.name == wanted) {
-      require<UnsupportedError>(e.backend != nullptr, "{} = '{}' cannot run here: {}", source,
-                                wanted, e.info.reason);
-      return e;
-    }
+  const BackendEntry* const found = find_entry_if([&](const BackendEntry& e) {
     names += (names.empty() ? "" : ", ") + e.info.name;
-  }
-  throw UnsupportedError(fmt::format("{} = '{}', must be one of {}", source, wanted, names));
+    return wanted.empty() ? e.info.available : e.info.name == wanted;
+  });
+  if (found == nullptr)
+    throw UnsupportedError(fmt::format("{} = '{}', must be one of {}", source, wanted, names));
+  require<UnsupportedError>(found->info.available, "{} = '{}' cannot run here: {}", source, wanted,
+                            found->info.reason);
+  return *found;
 }
 
 const GemmBackendEntry* first_gemm_backend = nullptr;
@@ -78,7 +75,8 @@ const Backend& find_backend(std::string_view name) { return *find_entry(name).ba
 
 std::vector<BackendInfo> backends() {
   std::vector<BackendInfo> list;
-  for (const Entry& e : entries()) list.push_back(e.info);
+  for (const BackendEntry& e : cpu::backends()) list.push_back(e.info);
+  list.push_back(reference_entry().info);
   return list;
 }
 

@@ -3,29 +3,36 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "core/require.h"
 
 namespace nvfp4 {
 namespace {
 
-constexpr Method kMethods[] = {
-    {"max", Quantizer::max},
-    {"four_over_six", Quantizer::four_over_six},
-    {"mse", Quantizer::mse},
-    {"weighted", Quantizer::mse, Needs::diagonal},
-    {"gptq", Quantizer::mse, Needs::gram},
-};
+std::deque<Method>& known() {
+  static std::deque<Method> methods = {
+      {"max", Quantizer::max},
+      {"four_over_six", Quantizer::four_over_six},
+      {"mse", Quantizer::mse},
+      {"weighted", Quantizer::mse, Needs::diagonal},
+      {"gptq", Quantizer::mse, Needs::gram},
+  };
+  return methods;  // their addresses stay when one is added
+}
 
 }  // namespace
 
-std::span<const Method> methods() { return kMethods; }
+const std::deque<Method>& methods() { return known(); }
+
+AddedMethod::AddedMethod(const Method& method) { known().push_back(method); }
+AddedMethod::~AddedMethod() { known().pop_back(); }
 
 const Method& method_from_name(std::string_view name) {
-  const auto* const it = std::ranges::find(kMethods, name, &Method::name);
-  if (it != std::end(kMethods)) return *it;
+  const auto it = std::ranges::find(known(), name, &Method::name);
+  if (it != known().end()) return *it;
   std::vector<std::string_view> names;
-  for (const Method& method : kMethods) names.push_back(method.name);
+  for (const Method& method : known()) names.push_back(method.name);
   throw ValueError(
       fmt::format("quantizer = '{}', must be one of {}", name, fmt::join(names, ", ")));
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <deque>
 #include <string>
 #include <string_view>
 
@@ -24,10 +24,19 @@ struct Method {
 };
 
 /// In the order of the manual.
-std::span<const Method> methods();
+const std::deque<Method>& methods();
 /// Throws ValueError that lists the known names.
 const Method& method_from_name(std::string_view name);
 /// "the diagonal of the Gram matrix", for errors.
 std::string_view needs_text(Needs needs);
+
+/// A method for as long as the object lives. For tests: nothing else runs when it comes and goes.
+class AddedMethod {
+ public:
+  explicit AddedMethod(const Method& method);
+  ~AddedMethod();
+  AddedMethod(const AddedMethod&) = delete;
+  AddedMethod& operator=(const AddedMethod&) = delete;
+};
 
 }  // namespace nvfp4

@@ -1,6 +1,10 @@
 #include "hwy/targets.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <deque>
+#include <string>
 
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/kernels.h"
@@ -9,13 +13,8 @@
 namespace nvfp4::cpu {
 namespace {
 
-struct Name {
-  std::int64_t target;
-  const char *name, *needs;
-  bool (*fill)(Backend& backend) = nullptr;  ///< kernels that multiply BF16
-};
 /// Best first. Highway's finer targets answer to the same name.
-constexpr Name kNames[] = {
+constexpr Target kTargets[] = {
 #if HWY_ARCH_X86
     {HWY_AVX3_DL, "cpu-amx", "AVX-512 with VNNI and VBMI, and AMX with BF16", fill_amx},
     {HWY_AVX3_DL, "cpu-avx512bf16", "AVX-512 with VNNI, VBMI and BF16", fill_bf16},
@@ -34,70 +33,79 @@ constexpr Name kNames[] = {
 #endif
 };
 
-/// The kernels of one target, or null. Highway picks by what it believes the CPU has, so it is
-/// told to believe in this target alone while the tables are read.
-const Backend* kernels_of(const Name& n) {
-  hwy::SetSupportedTargetsForTest(n.target);
-  hwy::GetChosenTarget().Update(n.target);
-  static Backend tables[std::size(kNames) + 1];
-  static std::size_t used = 0;
-  Backend& backend = tables[used];
-  backend = {};
-  backend.name = n.name;
-  backend.description = n.needs;
+/// The kernels of a target, or null. Highway picks by what it believes the CPU has, so it is told
+/// to believe in this target alone while the tables are read.
+const Backend* kernels_of(const Target& t) {
+  hwy::SetSupportedTargetsForTest(t.highway);
+  hwy::GetChosenTarget().Update(t.highway);
+  static std::deque<Backend> tables;  // their addresses stay
+  Backend backend = {};
+  backend.name = t.name;
+  backend.description = t.needs;
   const bool ok = fill_encode(backend) && fill_decode(backend) && fill_measure(backend) &&
                   fill_rows(backend) && fill_gram(backend) && fill_gptq(backend) &&
                   fill_subtract_product(backend) && fill_w4a4(backend) && fill_w4a16(backend) &&
-                  fill_digits(backend) && (n.fill == nullptr || n.fill(backend));
+                  fill_digits(backend) && (t.fill == nullptr || t.fill(backend));
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  if (!ok) return nullptr;
-  ++used;
-  return &backend;
+  return ok ? &tables.emplace_back(backend) : nullptr;
+}
+
+auto entry_named(std::vector<BackendEntry>& list, std::string_view name) {
+  return std::ranges::find(list, name, [](const BackendEntry& e) { return e.info.name; });
+}
+
+void add(std::vector<BackendEntry>& list, const Target& t) {
+  const std::int64_t here = hwy::SupportedTargets() & HWY_TARGETS;
+  const auto same = entry_named(list, t.name);
+  if (same != list.end() && same->backend != nullptr) return;
+  BackendEntry e{nullptr, {t.name, false, fmt::format("this CPU lacks {}", t.needs), t.needs}};
+  if ((HWY_TARGETS & t.highway) == 0) {
+    if (same == list.end() && t.highway != HWY_TARGETS)
+      e.info.reason = fmt::format("built without {}", t.needs);
+  } else if ((here & t.highway) != 0) {
+    e.backend = kernels_of(t);
+    e.info.available = e.backend != nullptr;
+    if (e.backend != nullptr)
+      e.info.reason.clear();
+    else if (t.fill == nullptr)
+      e.info.reason = "no kernels for this target";
+  }
+  if (same != list.end())
+    *same = e;
+  else
+    list.push_back(e);
+}
+
+std::vector<BackendEntry> all_of_this_build() {
+  std::vector<BackendEntry> list;
+  for (const Target& t : kTargets) add(list, t);
+#if HWY_ARCH_X86
+  // AMX is the fastest. AMD multiplies BF16 at twice the rate of FP32, Intel at half of it.
+  if (!__builtin_cpu_is("amd"))
+    std::iter_swap(entry_named(list, "cpu-avx512bf16"), entry_named(list, "cpu-avx512vnni"));
+#endif
+  const auto best =
+      std::ranges::find_if(list, [](const BackendEntry& e) { return e.backend != nullptr; });
+  BackendEntry cpu{nullptr, {"cpu", false, "this CPU has none of the SIMD targets", {}}};
+  cpu.info.description = "the best SIMD target";
+  if (best != list.end()) cpu = {best->backend, {"cpu", true, "", best->info.description}};
+  list.insert(list.begin(), cpu);
+  return list;
+}
+
+std::vector<BackendEntry>& entries() {
+  static std::vector<BackendEntry> all = all_of_this_build();
+  return all;
 }
 
 }  // namespace
 
-const std::vector<Target>& targets() {
-  static const std::vector<Target> all = [] {
-    std::vector<Target> list;
-    const std::int64_t here = hwy::SupportedTargets() & HWY_TARGETS;
-    for (const Name& n : kNames) {
-      const auto same =
-          std::find_if(list.begin(), list.end(), [&](const Target& t) { return t.name == n.name; });
-      if (same != list.end() && same->backend != nullptr) continue;
-      Target t{n.name, nullptr, std::string("this CPU lacks ") + n.needs, n.needs};
-      if ((HWY_TARGETS & n.target) == 0) {
-        if (same == list.end() && n.target != HWY_TARGETS)
-          t.reason = std::string("built without ") + n.needs;
-      } else if ((here & n.target) != 0) {
-        t.backend = kernels_of(n);
-        if (t.backend != nullptr)
-          t.reason.clear();
-        else if (n.fill == nullptr)
-          t.reason = "no kernels for this target";
-      }
-      if (same != list.end())
-        *same = t;
-      else
-        list.push_back(t);
-    }
-#if HWY_ARCH_X86
-    // AMX is the fastest. AMD multiplies BF16 at twice the rate of FP32, Intel at half of it.
-    if (!__builtin_cpu_is("amd")) std::rotate(list.begin() + 1, list.begin() + 2, list.begin() + 3);
-#endif
-    const auto best = std::find_if(list.begin(), list.end(),
-                                   [](const Target& t) { return t.backend != nullptr; });
-    Target cpu{"cpu", nullptr, "this CPU has none of the SIMD targets", "the best SIMD target"};
-    if (best != list.end()) {
-      cpu.backend = best->backend;
-      cpu.reason.clear();
-      cpu.description = best->description;
-    }
-    list.insert(list.begin(), cpu);
-    return list;
-  }();
-  return all;
-}
+std::span<const Target> targets() { return kTargets; }
+
+const std::vector<BackendEntry>& backends() { return entries(); }
+
+AddedTarget::AddedTarget(const Target& target) { add(entries(), target); }
+AddedTarget::~AddedTarget() { entries().pop_back(); }
 
 }  // namespace nvfp4::cpu
