@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "checkpoint/compare/tensor_pairs.h"
-#include "checkpoint/io/json_text.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/parallel_for.h"
 #include "nvfp4/checkpoint.h"
@@ -209,35 +208,6 @@ CompareReport compare_checkpoints(const std::filesystem::path& a, const std::fil
   const CheckpointReader checkpoint_a(a), checkpoint_b(b);
   TensorPairs matched = pair_tensors(checkpoint_a, checkpoint_b);
   return compare_pairs(checkpoint_a, checkpoint_b, matched, on_progress);
-}
-
-std::string to_json(const CompareReport& report) {
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  for (const TensorDifference& t : report.tensors)
-    tensors.push_back({{"name", t.name},
-                       {"shape", t.shape},
-                       {"form_a", t.form_a},
-                       {"form_b", t.form_b},
-                       {"relative_error", t.relative_error},
-                       {"sqnr_db", t.sqnr_db},
-                       {"max_error", t.max_error},
-                       {"squared_error", t.squared_error},
-                       {"squared_norm", t.squared_norm}});
-  return dump_pretty(
-      {{"relative_error", report.relative_error},
-       {"sqnr_db", report.sqnr_db},
-       {"max_error", report.max_error},
-       {"median_relative_error", report.median_relative_error},
-       {"worst_relative_error", report.tensors.empty() ? 0 : report.tensors.front().relative_error},
-       {"worst", report.tensors.empty() ? "" : report.tensors.front().name},
-       {"complete_a", report.complete_a},
-       {"complete_b", report.complete_b},
-       {"identical", report.identical},
-       {"different", report.tensors.size()},
-       {"only_in_a", report.only_in_a},
-       {"only_in_b", report.only_in_b},
-       {"shape_mismatch", report.shape_mismatch},
-       {"tensors", std::move(tensors)}});
 }
 
 }  // namespace nvfp4

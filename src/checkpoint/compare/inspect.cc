@@ -8,7 +8,6 @@
 #include <set>
 
 #include "checkpoint/formats/format.h"
-#include "checkpoint/io/json_text.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
@@ -173,32 +172,6 @@ InspectReport inspect_checkpoint(const InspectOptions& options) {
   for (const LogicalTensor* t : shown) report.tensors.push_back(describe(*t));
   if (options.histograms) read_histograms(shown, report, options.progress);
   return report;
-}
-
-std::string to_json(const InspectReport& report) {
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  for (const InspectedTensor& t : report.tensors) {
-    nlohmann::ordered_json j{{"name", t.name},   {"dtype", t.dtype}, {"scheme", t.scheme},
-                             {"shape", t.shape}, {"bytes", t.bytes}, {"file", t.file}};
-    if (t.scheme == "nvfp4") {
-      j["global_scale"] = t.global_scale;
-      j["input_scale"] = t.input_scale ? nlohmann::ordered_json(*t.input_scale) : nullptr;
-      j["scale_min"] = t.scale_min;
-      j["scale_max"] = t.scale_max;
-      if (!t.codes.empty()) j["codes"] = t.codes;
-    }
-    tensors.push_back(std::move(j));
-  }
-  nlohmann::ordered_json out{{"path", report.path},
-                             {"format", report.format},
-                             {"scheme", report.scheme},
-                             {"model_type", report.model_type},
-                             {"complete", report.complete},
-                             {"bytes", report.bytes},
-                             {"parameters", report.parameters}};
-  if (!report.scales.empty()) out["scales"] = report.scales;
-  out["tensors"] = std::move(tensors);
-  return dump_pretty(out);
 }
 
 }  // namespace nvfp4

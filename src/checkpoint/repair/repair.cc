@@ -13,7 +13,6 @@
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/declared.h"
-#include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
 #include "checkpoint/plan/input_amax.h"
@@ -376,27 +375,8 @@ class Repairer {
   std::map<const LogicalTensor*, GlobalScale> inputs_;  ///< those that are positive numbers
 };
 
-nlohmann::ordered_json counts(const VerifyReport& report) {
-  return {{"errors", report.count(Severity::error)},
-          {"warnings", report.count(Severity::warning)},
-          {"notes", report.count(Severity::note)}};
-}
-
 }  // namespace
 
 RepairReport repair_checkpoint(const RepairOptions& options) { return Repairer(options).run(); }
-
-std::string to_json(const RepairReport& report) {
-  nlohmann::ordered_json changes = nlohmann::ordered_json::array();
-  for (const RepairChange& c : report.changes) {
-    nlohmann::ordered_json change = {{"code", c.code}, {"tensor", c.tensor}, {"text", c.text}};
-    if (c.loss) change["loss"] = *c.loss;
-    changes.push_back(std::move(change));
-  }
-  return dump_pretty({{"before", counts(report.before)},
-                      {"after", counts(report.after)},
-                      {"changes", std::move(changes)},
-                      {"written", nlohmann::ordered_json::parse(to_json(report.written))}});
-}
 
 }  // namespace nvfp4

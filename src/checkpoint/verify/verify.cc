@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "checkpoint/io/json_text.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 
@@ -63,36 +62,6 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
   throw IoError(e.what());
-}
-
-std::string to_json(const VerifyReport& report) {
-  nlohmann::ordered_json findings = nlohmann::ordered_json::array();
-  for (const Finding& f : report.findings)
-    findings.push_back({{"code", f.code},
-                        {"severity", severity_name(f.severity)},
-                        {"tensor", f.tensor},
-                        {"text", f.text},
-                        {"effect", f.effect},
-                        {"fix", f.fix}});
-  nlohmann::ordered_json loaders = nlohmann::ordered_json::object();
-  for (const LoaderVerdict& v : report.loaders)
-    loaders[v.loader] = {{"verdict", verdict_name(v.verdict)},
-                         {"code", v.code},
-                         {"text", v.text},
-                         {"findings", v.findings}};
-  return dump_pretty({{"path", report.path},
-                      {"format", report.format},
-                      {"scheme", report.scheme},
-                      {"loader", report.loader},
-                      {"tensors", report.tensors},
-                      {"quantized", report.quantized},
-                      {"bytes", report.bytes},
-                      {"broken", report.broken()},
-                      {"errors", report.count(Severity::error)},
-                      {"warnings", report.count(Severity::warning)},
-                      {"notes", report.count(Severity::note)},
-                      {"loaders", std::move(loaders)},
-                      {"findings", std::move(findings)}});
 }
 
 }  // namespace nvfp4
