@@ -87,8 +87,7 @@ AmaxResult DeviceSlot::measure(const LogicalTensor& tensor, std::int64_t begin, 
 }
 
 void DeviceSlot::begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-                       std::int64_t rows, Quantizer quantizer, const GlobalScale& global,
-                       const std::vector<float>& weights, std::byte* there) {
+                       std::int64_t rows, QuantizeOptions options, std::byte* there) {
   settle();  // or a chunk that was given up
   running_ = true;
   shape_ = {.rows = rows, .cols = slice.cols};
@@ -107,17 +106,14 @@ void DeviceSlot::begin(const LogicalTensor& tensor, const WeightSlice& slice, st
   const QuantizedSpan out(shape_, codes, codes + scales_offset(shape_),
                           reinterpret_cast<float*>(codes + result_bytes_ + weights_bytes_),
                           device_);
-  QuantizeOptions options;
-  options.quantizer = quantizer;
-  options.global = {&global, 1};
   options.stream = stream_.get();
-  if (!weights.empty()) {
+  if (!options.weights.empty()) {
     auto* const there_weights = reinterpret_cast<float*>(codes + result_bytes_);
     auto* const here_weights = reinterpret_cast<float*>(host_result() + result_bytes_);
-    std::ranges::copy(weights, here_weights);
-    const auto bytes = static_cast<std::int64_t>(weights.size() * sizeof(float));
+    std::ranges::copy(options.weights, here_weights);
+    const auto bytes = static_cast<std::int64_t>(options.weights.size_bytes());
     device_copy(device_, there_weights, bytes, {}, here_weights, bytes, bytes, 1, options.stream);
-    options.weights = {there_weights, weights.size()};
+    options.weights = {there_weights, options.weights.size()};
   }
   quantize_into(x, out, options);
   error_parts_into(x, out, reinterpret_cast<QuantizationError*>(codes + errors_offset(shape_)),

@@ -34,11 +34,11 @@ class DeviceSlot {
   /// Waits for that upload, if one is under way.
   void settle();
 
-  /// Rows [row, row + rows) of the unit: starts upload, kernels and download. `there`: where they
-  /// lie on the device; null: they are read. `weights`: of the input channels, or empty.
+  /// Rows [row, row + rows) of the unit: starts upload, kernels and download. `options` are those
+  /// of encode_chunk(), their arrays on the CPU. `there`: where the rows lie on the device; null:
+  /// they are read.
   void begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-             std::int64_t rows, Quantizer quantizer, const GlobalScale& global,
-             const std::vector<float>& weights, std::byte* there);
+             std::int64_t rows, QuantizeOptions options, std::byte* there);
   /// Waits for them. The same bytes as from encode_chunk(), and the same bits of the error. The
   /// result lies in the slot until begin().
   EncodedChunk finish();

@@ -5,18 +5,14 @@
 #include <optional>
 #include <set>
 
-#include "checkpoint/encode/batches.h"
-#include "checkpoint/encode/device_gptq.h"
-#include "checkpoint/encode/device_lanes.h"
-#include "checkpoint/encode/gram_slots.h"
+#include "checkpoint/encode/encoder.h"
 #include "checkpoint/encode/read_ahead.h"
 #include "checkpoint/encode/transcode.h"
-#include "checkpoint/encode/unit_encoder.h"
 #include "checkpoint/encode/window.h"
+#include "checkpoint/io/grow.h"
 #include "checkpoint/run/progress_count.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
-#include "nvfp4/runtime.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -24,12 +20,6 @@ namespace {
 /// Input that is measured and, unless a device keeps it, read again: it stays in the page cache.
 constexpr std::uint64_t kWindowBytes = 100 << 20;
 constexpr std::uint64_t kCopyBytes = 1 << 20;
-/// Of what is measured, and kept on a device until it is encoded: a window of the largest matrices
-/// of most models. What has no room is read again.
-constexpr std::int64_t kStoreBytes = std::int64_t{256} << 20;
-/// Chunks that one thread brings through a device: while that works on one, another is written, or
-/// read if it is not there yet.
-constexpr std::size_t kChunksInARow = 8;
 /// Input, at the most, that the CPU encodes while the device is released, which takes as long.
 constexpr std::uint64_t kReleaseBytes = 400 << 20;
 
@@ -39,24 +29,12 @@ class Pipeline {
       : plan_(plan),
         options_(options),
         container_(container),
-        backend_(find_backend(options.backend)),
         encoder_(plan, {options.quantizer, &method_of(options), options.plain, options.backend,
-                        options.sweeps}),
-        grams_(plan, method_of(options)),
+                        options.sweeps, options.device, options.wait_for_device}),
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
         outcomes_(plan.tensors.size()),
-        progress_(plan, options.progress) {
-    const ChunkBytes most = largest_chunk(plan);
-    if (options.device.type == DeviceType::cpu || most.input == 0) return;
-    if (method_of(options).needs == Needs::gram)
-      gptq_ = std::make_unique<DeviceGptq>(options.device, options.sweeps);
-    std::int64_t store = 0;
-    for (const Unit& unit : plan.units) store += bytes_on_device(plan, unit);
-    lanes_ = std::make_unique<DeviceLanes>(options.device, most, std::min(store, kStoreBytes),
-                                           std::min(threads(), DeviceLanes::kMostUseful),
-                                           options.wait_for_device);
-  }
+        progress_(plan, options.progress) {}
 
   std::vector<Outcome> run(
       const std::filesystem::path& output, const std::vector<bool>& done,
@@ -92,11 +70,11 @@ class Pipeline {
         writer = opening.get();
         open_next(now->shard + 1);
       }
-      last_of_device_ |= is_end();
+      if (is_end()) encoder_.leave_device();
       std::optional<Window> next = next_window();
       write_globals(*now, *writer);
       run_tasks(&*now, &*writer, next ? &*next : nullptr);
-      if (last_of_device_ && lanes_) release_device();
+      encoder_.release_device();
       add_outcomes(*now);
       if (!next || next->shard != now->shard) commit(now->shard);
       now = std::move(next);
@@ -109,14 +87,8 @@ class Pipeline {
   /// Whether what no window has yet is for the CPU.
   bool is_end() const {
     const std::uint64_t end = std::min(kReleaseBytes, progress_.bytes_total() / 4);
-    return options_.release_device && !gptq_ && bytes_given_ + end >= progress_.bytes_total();
-  }
-
-  void release_device() {
-    releasing_ = std::async(std::launch::async, [lanes = std::move(lanes_), this]() mutable {
-      lanes.reset();
-      device_reset(options_.device);
-    });
+    return options_.release_device && !encoder_.needs_device() &&
+           bytes_given_ + end >= progress_.bytes_total();
   }
 
   std::unique_ptr<ShardWriter> open_shard(const PlannedShard& shard,
@@ -177,22 +149,14 @@ class Pipeline {
 
   std::uint64_t add_unit(Window& window, std::size_t u) {
     const Unit& unit = plan_.units[u];
-    window.units.push_back(u);
-    if (const std::int64_t bytes = lanes_ && !last_of_device_ ? bytes_on_device(plan_, unit) : 0;
-        bytes > 0 && window.stored_bytes + bytes <= kStoreBytes) {
-      window.places[u] = {window.stored_bytes, unit.slice.amax_count};
-      window.stored_bytes += bytes;
-    }
-    const std::int64_t step = rows_per_chunk(unit);
-    for (std::int64_t row = 0; row < unit.slice.rows; row += step)
-      window.encode.push_back({u, row, std::min(step, unit.slice.rows - row)});
+    const std::uint64_t beside = encoder_.add(window, u);
     const Group& group = plan_.groups[unit.group];
     const bool measured = group.work == Work::quantize || group.work == Work::transcode;
     if (measured && !scheduled_[unit.group]) {
       scheduled_[unit.group] = true;
       for (const std::size_t member : group.units) add_measure(window, member);
     }
-    return input_bytes(plan_, unit) + grams_.add(window, unit);
+    return input_bytes(plan_, unit) + beside;
   }
 
   void add_measure(Window& window, std::size_t u) {
@@ -206,12 +170,7 @@ class Pipeline {
 
   /// Encodes and copies `now` and measures `next`, in one loop so that no thread waits between.
   void run_tasks(Window* now, ShardWriter* writer, Window* next) {
-    std::vector<Batch> batches;
-    if (now)
-      batches = batches_of(*now, plan_, lanes_ ? kChunksInARow : 1, [&](const EncodeTask& task) {
-        const GramSlot* gram = gptq_ ? grams_.of(*now, plan_.units[task.unit]) : nullptr;
-        return gram != nullptr && gram->factor.depth > 0;
-      });
+    const std::vector<Batch> batches = now ? encoder_.batches(*now) : std::vector<Batch>{};
     const std::size_t encodes = batches.size();
     const std::size_t copies = now ? now->copy.size() : 0;
     const std::size_t measures = next ? next->measure.size() : 0;
@@ -219,104 +178,20 @@ class Pipeline {
     const std::size_t tasks = grams + encodes + copies + measures;
     parallel_for(static_cast<std::int64_t>(tasks), [&](std::int64_t task) {
       auto i = static_cast<std::size_t>(task);
-      if (i < grams)  // the longest
-        return fill_gram_slot(*plan_.statistics, options_.backend, *next->unfilled[i]);
+      if (i < grams) return encoder_.fill(*next, i);  // the longest
       i -= grams;
-      if (i < encodes && lanes_ && !batches[i].by_gram)
-        return encode_in_a_row(*now, batches[i].first, batches[i].last, *writer);
-      if (i >= encodes + copies) return measure(*next, i - encodes - copies);
-      BufferPool::Lease buffers(pool_);
-      if (i < encodes && batches[i].by_gram)
-        return encode_by_gram(*now, batches[i], *writer, *buffers);
-      if (i < encodes) return encode(*now, i, *writer, *buffers);
-      copy(now->copy[i - encodes], *writer, *buffers);
+      if (i < encodes)
+        return encoder_.encode(*now, batches[i], globals_,
+                               [&](std::size_t chunk, EncodedChunk encoded) {
+                                 finish_chunk(*now, chunk, *writer, std::move(encoded));
+                               });
+      i -= encodes;
+      if (i < copies) return copy(now->copy[i], *writer);
+      encoder_.measure(*next, i - copies);
     });
     if (!next) return;
-    if (lanes_) settle(*next);
+    encoder_.settle(*next);
     set_globals(*next);
-  }
-
-  void measure(Window& window, std::size_t i) {
-    const MeasureTask& m = window.measure[i];
-    const Unit& unit = plan_.units[m.unit];
-    if (const auto place = window.places.find(m.unit); place != window.places.end())
-      if (DeviceLanes::Lease lane(*lanes_); lane) {
-        const std::int64_t at =
-            (m.begin - unit.slice.offset) * dtype_size(read_dtype(source_of(unit)));
-        window.amaxes[i] = lane->slots[lane->turn ^= 1].measure(
-            source_of(unit), m.begin, m.count, backend_,
-            lanes_->store(window.store) + place->second.offset + at);
-        window.uploaded[i] = true;
-        return;
-      }
-    BufferPool::Lease buffers(pool_);
-    window.amaxes[i] = unit.work == Work::transcode
-                           ? measure_exponents(source_of(unit), m.begin, m.count, *buffers)
-                           : measure_chunk(source_of(unit), m.begin, m.count, backend_, *buffers);
-  }
-
-  /// What is on the device now.
-  void settle(Window& window) {
-    lanes_->settle();
-    for (std::size_t i = 0; i < window.measure.size(); ++i)
-      if (window.uploaded[i])
-        window.places[window.measure[i].unit].missing -= window.measure[i].count;
-  }
-
-  /// Where the task's rows lie on the device; null if they do not.
-  std::byte* place_of(const Window& window, const EncodeTask& task) const {
-    const auto place = window.places.find(task.unit);
-    if (place == window.places.end() || place->second.missing > 0) return nullptr;
-    const Unit& unit = plan_.units[task.unit];
-    return lanes_->store(window.store) + place->second.offset +
-           task.row * unit.slice.cols * dtype_size(read_dtype(source_of(unit)));
-  }
-
-  void encode(Window& window, std::size_t i, ShardWriter& writer, Buffers& buffers) {
-    const EncodeTask& task = window.encode[i];
-    const Unit& unit = plan_.units[task.unit];
-    finish_chunk(window, i, writer,
-                 encoder_.chunk(unit, task.row, task.rows, globals_[unit.group],
-                                grams_.of(window, unit), buffers));
-  }
-
-  void encode_by_gram(Window& window, const Batch& batch, ShardWriter& writer, Buffers& buffers) {
-    const EncodeTask &first = window.encode[batch.first], &last = window.encode[batch.last - 1];
-    const Unit& unit = plan_.units[first.unit];
-    gptq_->encode(source_of(unit), unit.slice, first.row, last.row + last.rows - first.row,
-                  first.rows, globals_[unit.group], *grams_.of(window, unit), buffers,
-                  [&](std::int64_t chunk, EncodedChunk encoded) {
-                    finish_chunk(window, batch.first + static_cast<std::size_t>(chunk), writer,
-                                 std::move(encoded));
-                  });
-  }
-
-  /// Tasks [first, last) on the device, if it has started. What is not quantized is done by the
-  /// CPU.
-  void encode_in_a_row(Window& window, std::size_t first, std::size_t last, ShardWriter& writer) {
-    DeviceLanes::Lease lane(*lanes_);
-    std::vector<std::size_t> tasks;
-    for (std::size_t i = first; i < last; ++i) {
-      if (lane && plan_.units[window.encode[i].unit].work == Work::quantize) {
-        tasks.push_back(i);
-        continue;
-      }
-      BufferPool::Lease buffers(pool_);
-      encode(window, i, writer, *buffers);
-    }
-    if (tasks.empty()) return;
-    const auto slot = [&](std::size_t i) -> DeviceSlot& { return lane->slots[i % 2]; };
-    const auto begin = [&](std::size_t i) {
-      const EncodeTask& task = window.encode[tasks[i]];
-      const Unit& unit = plan_.units[task.unit];
-      slot(i).begin(source_of(unit), unit.slice, task.row, task.rows, options_.quantizer,
-                    globals_[unit.group], encoder_.weights(unit), place_of(window, task));
-    };
-    begin(0);
-    for (std::size_t i = 0; i < tasks.size(); ++i) {
-      if (i + 1 < tasks.size()) begin(i + 1);
-      finish_chunk(window, tasks[i], writer, slot(i).finish());
-    }
   }
 
   void finish_chunk(Window& window, std::size_t i, ShardWriter& writer, EncodedChunk chunk) {
@@ -343,10 +218,10 @@ class Pipeline {
     if (unit.second != kNone) progress_.finish(unit.second, done);
   }
 
-  void copy(const CopyTask& task, ShardWriter& writer, Buffers& buffers) {
+  void copy(const CopyTask& task, ShardWriter& writer) {
     const PlannedTensor& tensor = plan_.tensors[task.tensor];
-    if (buffers.input.size() < task.bytes) buffers.input.resize(task.bytes);
-    const std::span<std::byte> bytes(buffers.input.data(), task.bytes);
+    BufferPool::Lease buffers(encoder_.buffers());
+    const auto bytes = grow(buffers->input, static_cast<std::int64_t>(task.bytes));
     tensor.stored.file->read(*tensor.stored.info, task.begin, bytes);
     writer.write(tensor.copy, task.begin, bytes);
     if (task.begin == 0 && tensor.marker != kNone)
@@ -441,19 +316,12 @@ class Pipeline {
   const Plan& plan_;
   const TransformOptions& options_;
   const Container* container_;
-  const Backend& backend_;
-  const UnitEncoder encoder_;
+  Encoder encoder_;
   const std::vector<bool>* done_ = nullptr;
-  GramSlots grams_;
   std::vector<GlobalScale> globals_;  // of groups
   std::vector<bool> scheduled_;       // groups whose amax is measured or being measured
   std::vector<Outcome> outcomes_;
   LendingPool<std::vector<std::byte>> tiles_;
-  BufferPool pool_;
-  std::unique_ptr<DeviceLanes> lanes_;  // none if the CPU alone encodes
-  std::unique_ptr<DeviceGptq> gptq_;    // none if the device is not for that
-  bool last_of_device_ = false;         // what is measured from here on, the CPU encodes
-  std::future<void> releasing_;
   std::optional<ReadAhead> ahead_;  // of bytes_given_
 
   // Where next_window() goes on.

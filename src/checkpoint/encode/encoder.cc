@@ -1,0 +1,226 @@
+#include "checkpoint/encode/encoder.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "checkpoint/encode/transcode.h"
+#include "nvfp4/runtime.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// Of what is measured, and kept on a device until it is encoded: a window of the largest matrices
+/// of most models. What has no room is read again.
+constexpr std::int64_t kStoreBytes = std::int64_t{256} << 20;
+/// Chunks that one thread brings through a device: while that works on one, another is written, or
+/// read if it is not there yet.
+constexpr std::size_t kChunksInARow = 8;
+
+}  // namespace
+
+Encoder::Encoder(const Plan& plan, EncoderOptions options)
+    : plan_(plan),
+      options_(std::move(options)),
+      backend_(find_backend(options_.backend)),
+      grams_(plan, *options_.method) {
+  const ChunkBytes most = largest_chunk(plan);
+  if (options_.device.type == DeviceType::cpu || most.input == 0) return;
+  if (options_.method->needs == Needs::gram)
+    gptq_ = std::make_unique<DeviceGptq>(options_.device, options_.sweeps);
+  std::int64_t store = 0;
+  for (const Unit& unit : plan.units) store += bytes_on_device(plan, unit);
+  lanes_ = std::make_unique<DeviceLanes>(options_.device, most, std::min(store, kStoreBytes),
+                                         std::min(threads(), DeviceLanes::kMostUseful),
+                                         options_.wait_for_device);
+}
+
+void Encoder::release_device() {
+  if (!leaving_ || !lanes_) return;
+  releasing_ = std::async(std::launch::async, [lanes = std::move(lanes_), this]() mutable {
+    lanes.reset();
+    device_reset(options_.device);
+  });
+}
+
+const LogicalTensor& Encoder::source_of(const Unit& unit) const {
+  return *plan_.tensors[unit.tensor].source;
+}
+
+std::uint64_t Encoder::add(Window& window, std::size_t u) {
+  const Unit& unit = plan_.units[u];
+  window.units.push_back(u);
+  if (const std::int64_t bytes = lanes_ && !leaving_ ? bytes_on_device(plan_, unit) : 0;
+      bytes > 0 && window.stored_bytes + bytes <= kStoreBytes) {
+    window.places[u] = {window.stored_bytes, unit.slice.amax_count};
+    window.stored_bytes += bytes;
+  }
+  const std::int64_t step = rows_per_chunk(unit);
+  for (std::int64_t row = 0; row < unit.slice.rows; row += step)
+    window.encode.push_back({u, row, std::min(step, unit.slice.rows - row)});
+  return grams_.add(window, unit);
+}
+
+void Encoder::fill(const Window& window, std::size_t i) const {
+  fill_gram_slot(*plan_.statistics, options_.backend, *window.unfilled[i]);
+}
+
+void Encoder::measure(Window& window, std::size_t i) {
+  const MeasureTask& m = window.measure[i];
+  const Unit& unit = plan_.units[m.unit];
+  const LogicalTensor& source = source_of(unit);
+  if (const auto place = window.places.find(m.unit); place != window.places.end())
+    if (DeviceLanes::Lease lane(*lanes_); lane) {
+      const std::int64_t at = (m.begin - unit.slice.offset) * dtype_size(read_dtype(source));
+      window.amaxes[i] = lane->slots[lane->turn ^= 1].measure(
+          source, m.begin, m.count, backend_,
+          lanes_->store(window.store) + place->second.offset + at);
+      window.uploaded[i] = true;
+      return;
+    }
+  BufferPool::Lease buffers(pool_);
+  window.amaxes[i] = unit.work == Work::transcode
+                         ? measure_exponents(source, m.begin, m.count, *buffers)
+                         : measure_chunk(source, m.begin, m.count, backend_, *buffers);
+}
+
+/// What is on the device now.
+void Encoder::settle(Window& window) {
+  if (!lanes_) return;
+  lanes_->settle();
+  for (std::size_t i = 0; i < window.measure.size(); ++i)
+    if (window.uploaded[i])
+      window.places[window.measure[i].unit].missing -= window.measure[i].count;
+}
+
+/// Where the task's rows lie on the device; null if they do not.
+std::byte* Encoder::place_of(const Window& window, const EncodeTask& task) const {
+  const auto place = window.places.find(task.unit);
+  if (place == window.places.end() || place->second.missing > 0) return nullptr;
+  const Unit& unit = plan_.units[task.unit];
+  return lanes_->store(window.store) + place->second.offset +
+         task.row * unit.slice.cols * dtype_size(read_dtype(source_of(unit)));
+}
+
+/// Null where the unit is not quantized by one, and where its inputs were all zero.
+const GramSlot* Encoder::factored_gram(const Window& window, const Unit& unit) const {
+  const GramSlot* gram = grams_.of(window, unit);
+  return gram != nullptr && gram->factor.depth > 0 ? gram : nullptr;
+}
+
+std::vector<Batch> Encoder::batches(const Window& window) const {
+  const std::size_t in_a_row = lanes_ ? kChunksInARow : 1;
+  std::vector<Batch> batches;
+  for (std::size_t i = 0; i < window.encode.size(); ++i) {
+    const EncodeTask& task = window.encode[i];
+    const Unit& unit = plan_.units[task.unit];
+    const bool by_gram = gptq_ && factored_gram(window, unit) != nullptr;
+    if (!batches.empty() && batches.back().by_gram == by_gram) {
+      Batch& batch = batches.back();
+      const EncodeTask& first = window.encode[batch.first];
+      const bool joins = by_gram
+                             ? first.unit == task.unit && task.row + task.rows - first.row <=
+                                                              DeviceGptq::most_rows(unit.slice.cols)
+                             : i - batch.first < in_a_row;
+      if (joins) {
+        batch.last = i + 1;
+        continue;
+      }
+    }
+    batches.push_back({i, i + 1, by_gram});
+  }
+  return batches;
+}
+
+void Encoder::encode(const Window& window, const Batch& batch, std::span<const GlobalScale> globals,
+                     const Finish& finish) {
+  if (batch.by_gram) return by_gram(window, batch, globals, finish);
+  std::optional<DeviceLanes::Lease> lane;
+  if (lanes_) lane.emplace(*lanes_);
+  std::vector<std::size_t> tasks;
+  for (std::size_t i = batch.first; i < batch.last; ++i) {
+    const EncodeTask& task = window.encode[i];
+    const Unit& unit = plan_.units[task.unit];
+    if (lane && *lane && unit.work == Work::quantize) {
+      tasks.push_back(i);
+      continue;
+    }
+    BufferPool::Lease buffers(pool_);
+    finish(i, on_cpu(window, task, globals[unit.group], *buffers));
+  }
+  const auto slot = [&](std::size_t i) -> DeviceSlot& { return (*lane)->slots[i % 2]; };
+  const auto begin = [&](std::size_t i) {
+    const EncodeTask& task = window.encode[tasks[i]];
+    const Unit& unit = plan_.units[task.unit];
+    const std::vector<float> by_channel = weights(unit);
+    slot(i).begin(source_of(unit), unit.slice, task.row, task.rows,
+                  quantize_options(globals[unit.group], by_channel), place_of(window, task));
+  };
+  if (!tasks.empty()) begin(0);
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (i + 1 < tasks.size()) begin(i + 1);
+    finish(tasks[i], slot(i).finish());
+  }
+}
+
+void Encoder::by_gram(const Window& window, const Batch& batch,
+                      std::span<const GlobalScale> globals, const Finish& finish) {
+  BufferPool::Lease buffers(pool_);
+  const EncodeTask &first = window.encode[batch.first], &last = window.encode[batch.last - 1];
+  const Unit& unit = plan_.units[first.unit];
+  gptq_->encode(source_of(unit), unit.slice, first.row, last.row + last.rows - first.row,
+                first.rows, globals[unit.group], *grams_.of(window, unit), *buffers,
+                [&](std::int64_t chunk, EncodedChunk encoded) {
+                  finish(batch.first + static_cast<std::size_t>(chunk), std::move(encoded));
+                });
+}
+
+EncodedChunk Encoder::on_cpu(const Window& window, const EncodeTask& task,
+                             const GlobalScale& global, Buffers& buffers) const {
+  const Unit& unit = plan_.units[task.unit];
+  const LogicalTensor& source = source_of(unit);
+  switch (unit.work) {
+    case Work::transcode:
+      return transcode_chunk(source, unit.slice, task.row, task.rows, global, buffers);
+    case Work::move:
+      return move_chunk(source, unit.slice, moved_scales(unit, global), task.row, task.rows,
+                        buffers);
+    case Work::decode:
+      return decode_chunk(plan_, unit, task.row, task.rows, options_.plain, buffers);
+    case Work::quantize:
+      break;
+  }
+  if (const GramSlot* gram = factored_gram(window, unit); gram != nullptr)
+    return encode_gptq_chunk(source, unit.slice, task.row, task.rows, global, *gram,
+                             {options_.sweeps, options_.backend}, buffers);
+  const std::vector<float> by_channel = weights(unit);
+  return encode_chunk(source, unit.slice, task.row, task.rows, quantize_options(global, by_channel),
+                      buffers);
+}
+
+QuantizeOptions Encoder::quantize_options(const GlobalScale& global,
+                                          const std::vector<float>& by_channel) const {
+  QuantizeOptions options;
+  options.quantizer = options_.quantizer;
+  options.backend = options_.backend;
+  options.global = {&global, 1};
+  options.weights = by_channel;
+  return options;
+}
+
+/// How much the errors of each input channel count; empty: all the same.
+std::vector<float> Encoder::weights(const Unit& unit) const {
+  const bool none = options_.method->needs == Needs::nothing || unit.statistics == nullptr;
+  return none ? std::vector<float>{} : plan_.statistics->weights(*unit.statistics);
+}
+
+MovedScales Encoder::moved_scales(const Unit& unit, const GlobalScale& global) const {
+  MovedScales scales = unit.moved;
+  const float own = scales.global.multiplier;
+  if (!plan_.groups[unit.group].moved_global) return scales;
+  scales.global = global;
+  scales.ratio *= own / scales.global.multiplier;
+  scales.changes |= scales.ratio != 1;
+  return scales;
+}
+
+}  // namespace nvfp4::checkpoint
