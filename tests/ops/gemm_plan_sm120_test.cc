@@ -29,13 +29,16 @@ TEST(GemmPlanSm120, MultipliesFp4OnItsGpusAndLeavesTheRestToOthers) {
   EXPECT_EQ(taken(p, kH200), "sm90");
   EXPECT_EQ(taken(p, {.major = 10, .minor = 0, .multiprocessors = 148}), "sm80");
   for (const auto change :
-       {+[](KernelProblem& q) { q.quantized_x = false; }, +[](KernelProblem& q) { q.k = 7184; },
-        +[](KernelProblem& q) { q.routed = true; }}) {
+       {+[](KernelProblem& q) { q.quantized_x = false; }, +[](KernelProblem& q) { q.k = 7184; }}) {
     KernelProblem q = p;
     change(q);
-    if (q.routed) q.m = 1;
     EXPECT_EQ(taken(q, kRtx5090), "sm80");
   }
+  KernelProblem routed = problem(4096, 7168, 1);
+  routed.groups = 8;
+  routed.routed = true;
+  EXPECT_THAT(describe(plan_gemm(routed, kRtx5090)),
+              HasSubstr("sm120_routed_m1n64k128, 512 blocks"));
 }
 
 /// The twin is nobody's choice but of who names it.

@@ -8,6 +8,17 @@ namespace nvfp4::test {
 /// x is seen to reach its sums; odd sizes, groups, layouts, parts of K.
 inline std::vector<OmmaCase> omma_cases(const cuda::KernelEntry& kernel) {
   const int m = kernel.m, n = kernel.n;
+  if (kernel.mainloop == cuda::MainloopKind::routed)
+    return {{.n = n + 13, .k = 320, .rows = 10, .groups = 3, .top_k = 2},
+            {.n = n, .k = 128, .rows = 128, .top_k = 1, .pattern = Pattern::x_one_hot},
+            {.n = 128, .k = 128, .rows = 4, .groups = 2, .top_k = 4, .pattern = Pattern::w_one_hot},
+            {.n = 40,
+             .k = 192,
+             .rows = 6,
+             .groups = 2,
+             .top_k = 3,
+             .layout = ScaleLayout::tiled_128x4,
+             .out = DType::bf16}};
   std::vector<OmmaCase> cases = {
       {.n = n, .k = 128, .rows = 128, .pattern = Pattern::x_one_hot},
       {.n = 128, .k = 128, .rows = m, .pattern = Pattern::w_one_hot},
@@ -36,6 +47,8 @@ inline std::vector<OmmaCase> omma_cases(const cuda::KernelEntry& kernel) {
   return cases;
 }
 inline std::vector<OmmaCase> omma_swiglu_cases(const cuda::KernelEntry& kernel) {
+  if (kernel.mainloop == cuda::MainloopKind::routed)
+    return {{.n = 96, .k = 192, .rows = 6, .groups = 2, .top_k = 2, .scales = Scales::near_one}};
   return {{.n = 96, .k = 192, .rows = 5, .scales = Scales::near_one},
           {.n = 2 * kernel.n,
            .k = 64,

@@ -25,6 +25,7 @@ struct OmmaCase {
   std::vector<int> ends = {};  ///< of groups
   int groups = 1;              ///< without ends: each has all rows
   bool x_of_group = false;     ///< and columns of its own
+  int top_k = 0;               ///< routed: rows are of tokens and their choices, of any of groups
   int split_k = 1;
   bool backwards = false;  ///< the last block runs first, where that can be asked for
   ScaleLayout layout = ScaleLayout::linear;
@@ -32,6 +33,7 @@ struct OmmaCase {
   Pattern pattern = Pattern::random;
   DType out = DType::f32;
   int group_count() const { return ends.empty() ? groups : static_cast<int>(ends.size()); }
+  int x_rows() const { return top_k > 0 ? rows / top_k : rows; }
   int x_cols() const { return x_of_group ? groups * k : k; }
 };
 
@@ -132,36 +134,39 @@ struct OmmaOperands {
   ChunkRows x, w;
   std::vector<std::uint8_t> weights, codes, scales;
   std::vector<float> w_global, bias, x_global, alpha;
-  std::vector<std::int32_t> ends;
+  std::vector<std::int32_t> ends, ids;
   static constexpr float kAlpha = 0.75f;
 
   explicit OmmaOperands(const OmmaCase& of)
       : c(of),
         random(static_cast<unsigned>(c.n * 131 + c.k * 7 + c.rows)),
         groups(c.group_count()),
-        x(random_rows(c.rows, c.x_cols(), c.scales, true, c.pattern == Pattern::x_one_hot, random)),
+        x(random_rows(c.x_rows(), c.x_cols(), c.scales, true, c.pattern == Pattern::x_one_hot,
+                      random)),
         w(random_rows(groups * c.n, c.k, c.scales, false, c.pattern == Pattern::w_one_hot, random)),
         weights(packed(w, groups, c.n)),
-        codes(static_cast<std::size_t>(c.rows * c.x_cols() / 2)),
-        scales(static_cast<std::size_t>(scale_bytes(c.layout, c.rows, blocks()))),
+        codes(static_cast<std::size_t>(c.x_rows() * c.x_cols() / 2)),
+        scales(static_cast<std::size_t>(scale_bytes(c.layout, c.x_rows(), blocks()))),
         ends(c.ends.begin(), c.ends.end()) {
-    for (int row = 0; row < c.rows; ++row)
+    for (int row = 0; row < c.x_rows(); ++row)
       for (int k = 0; k < c.x_cols(); ++k) {
         const ChainChunk& from = x.at(row, k / 64);
         codes[static_cast<std::size_t>((row * c.x_cols() + k) / 2)] |=
             static_cast<std::uint8_t>(from.codes[k % 64] << k % 2 * 4);
-        scales[static_cast<std::size_t>(scale_offset(c.layout, row, k / 16, c.rows, blocks()))] =
-            from.scales[k % 64 / 16];
+        scales[static_cast<std::size_t>(
+            scale_offset(c.layout, row, k / 16, c.x_rows(), blocks()))] = from.scales[k % 64 / 16];
       }
     for (int i = 0; i < groups; ++i) {
       w_global.push_back(0.5f + static_cast<float>(i) / 3);
       alpha.push_back(1.0f + static_cast<float>(i) / 7);
     }
     for (int i = 0; i < groups * c.n; ++i) bias.push_back(static_cast<float>(i % 7) / 3);
-    for (int i = 0; i < c.rows; ++i) x_global.push_back(1.0f / static_cast<float>(1 + i % 5));
+    for (int i = 0; i < c.x_rows(); ++i) x_global.push_back(1.0f / static_cast<float>(1 + i % 5));
+    for (int i = 0; i < c.rows; ++i) ids.push_back(i % (groups + 1));  // the last names no group
   }
   int blocks() const { return c.x_cols() / 16; }
   int group_of(int row, int column) const {
+    if (c.top_k > 0) return ids[static_cast<std::size_t>(row)];
     if (ends.empty()) return column / c.n;
     int group = 0;
     while (group + 1 < groups && row >= ends[static_cast<std::size_t>(group)]) ++group;
@@ -171,8 +176,10 @@ struct OmmaOperands {
   template <class Config>
   float finished(int row, int group, int of_w, int n) const {
     const auto g = static_cast<std::size_t>(group);
-    const float factor = kAlpha * alpha[g] * w_global[g] * x_global[static_cast<std::size_t>(row)];
-    return std::fma(chain_sum<Config>(x, row, c.x_of_group ? group * w.chunks : 0, w,
+    const int x_row = c.top_k > 0 ? row / c.top_k : row;
+    const float factor =
+        kAlpha * alpha[g] * w_global[g] * x_global[static_cast<std::size_t>(x_row)];
+    return std::fma(chain_sum<Config>(x, x_row, c.x_of_group ? group * w.chunks : 0, w,
                                       group * c.n + of_w, c.split_k),
                     factor, bias[static_cast<std::size_t>(group * c.n + n)]);
   }
@@ -197,8 +204,16 @@ cuda::GemmArguments arguments_of(const OmmaOperands& o, Machine& machine) {
   p.factor = OmmaOperands::kAlpha / 256;  // see kFragmentUnit
   p.groups = o.groups;
   p.x_of_group = c.x_of_group;
-  p.out_group_cols = o.ends.empty() ? c.n : 0;
+  p.out_group_cols = o.ends.empty() && c.top_k == 0 ? c.n : 0;
   p.m_end = p.m_total = c.rows;
+  if (c.top_k > 0) {
+    p.routing = {.ids = machine.put(o.ids),
+                 .id_type = IndexType::i32,
+                 .id_stride = c.top_k,
+                 .rows = c.x_rows(),
+                 .top_k = c.top_k};
+    p.rows_of_token = c.top_k;
+  }
   p.out_type = c.out;
   p.limit = 1e30f;
   p.split_k = c.split_k;
@@ -206,27 +221,31 @@ cuda::GemmArguments arguments_of(const OmmaOperands& o, Machine& machine) {
   return p;
 }
 
-/// Runs a kernel: out, with a row more that nobody may touch.
-template <class Config, class Machine>
-std::vector<std::uint8_t> output_of(const OmmaOperands& o, int columns, Machine& machine) {
+/// Runs a kernel: out, with a row more that nobody may touch. `change`: of its arguments.
+template <class Config, class Machine, class Change = void (*)(cuda::GemmArguments&)>
+std::vector<std::uint8_t> output_of(
+    const OmmaOperands& o, int columns, Machine& machine,
+    const Change& change = [](cuda::GemmArguments&) {}) {
   const OmmaCase& c = o.c;
   const std::size_t size = c.out == DType::f32 ? 4 : 2;
   std::vector<std::uint8_t> out(static_cast<std::size_t>((c.rows + 1) * columns) * size, 0xAA);
   std::vector<std::uint32_t> counters(cuda::sm80::kMostSplitTiles);
   const int n_tiles = (c.n + Config::kTileN - 1) / Config::kTileN;
-  const int blocks = o.ends.empty()
-                         ? n_tiles * o.groups * ((c.rows + Config::kTileM - 1) / Config::kTileM)
-                         : n_tiles * (o.groups + c.rows / Config::kTileM);
+  const int blocks =
+      n_tiles * (c.top_k > 0      ? c.rows
+                 : o.ends.empty() ? o.groups * ((c.rows + Config::kTileM - 1) / Config::kTileM)
+                                  : o.groups + c.rows / Config::kTileM);
   const std::size_t partials =
       static_cast<std::size_t>(blocks * c.split_k) * Config::kTileM * Config::kTileN;
   std::vector<float> sums(c.split_k == 1 ? 1 : partials, NAN);
-  const cuda::sm120::QuantizedX x{.codes = machine.put(o.codes),
-                                  .scales = machine.put(o.scales),
-                                  .row_bytes = c.x_cols() / 2,
-                                  .scale_step = scale_offset(c.layout, 0, 4, c.rows, o.blocks()),
-                                  .layout = c.layout,
-                                  .rows = c.rows,
-                                  .blocks = o.blocks()};
+  const cuda::sm120::QuantizedX x{
+      .codes = machine.put(o.codes),
+      .scales = machine.put(o.scales),
+      .row_bytes = c.x_cols() / 2,
+      .scale_step = scale_offset(c.layout, 0, 4, c.x_rows(), o.blocks()),
+      .layout = c.layout,
+      .rows = c.x_rows(),
+      .blocks = o.blocks()};
   cuda::GemmArguments p = arguments_of(o, machine);
   std::uint8_t* const to = machine.put(out);
   p.out = to;
@@ -234,6 +253,7 @@ std::vector<std::uint8_t> output_of(const OmmaOperands& o, int columns, Machine&
   p.wide_stores = columns % (16 / static_cast<int>(size)) == 0 && c.n % 8 == 0;
   p.stream_k_flags = machine.put(counters);
   p.stream_k_sums = machine.put(sums);
+  change(p);
   machine.template run<Config>(x, p, blocks * c.split_k, c.backwards);
   machine.get(out, to);
   machine.get(counters, p.stream_k_flags);
@@ -247,16 +267,18 @@ bool is_right(const OmmaOperands& o, int row, int column, std::uint32_t got) {
   const OmmaCase& c = o.c;
   const float value = c.out == DType::f32 ? std::bit_cast<float>(got)
                                           : BF16{static_cast<std::uint16_t>(got)}.to_float();
+  const int group = o.group_of(row, column);
+  if (group == o.groups) return got == (c.out == DType::f32 ? 0xAAAAAAAAu : 0xAAAAu);
   if constexpr (Config::kSwiglu) {
     const int of = column / 8 * 16 + column % 8;
-    const double gate = o.finished<Config>(row, 0, of, column),
-                 up = o.finished<Config>(row, 0, of + 8, column + c.n / 2);
+    const double gate = o.finished<Config>(row, group, of, column),
+                 up = o.finished<Config>(row, group, of + 8, column + c.n / 2);
     const double expected = gate / (1 + std::exp(-gate)) * up;
     const double bound = c.out == DType::f32 ? 1e-5 : 5e-3;
     return std::abs(value - expected) <= bound * std::abs(expected) + 1e-6;
   }
   const int n = column % c.n;
-  const float expected = o.finished<Config>(row, o.group_of(row, column), n, n);
+  const float expected = o.finished<Config>(row, group, n, n);
   if (std::isnan(expected)) return std::isnan(value);
   return got == (c.out == DType::f32 ? std::bit_cast<std::uint32_t>(expected)
                                      : BF16::from_float(expected).bits);
@@ -270,7 +292,8 @@ void expect_chain(const OmmaCase& c, Machine&& machine) {
                                   << " layout " << layout_name(c.layout) << " swiglu "
                                   << Config::kSwiglu);
   const OmmaOperands operands(c);
-  const int columns = (Config::kSwiglu ? c.n / 2 : c.n) * (c.ends.empty() ? operands.groups : 1);
+  const int columns =
+      (Config::kSwiglu ? c.n / 2 : c.n) * (c.ends.empty() && c.top_k == 0 ? operands.groups : 1);
   const std::vector<std::uint8_t> out = output_of<Config>(operands, columns, machine);
   const std::size_t size = c.out == DType::f32 ? 4 : 2;
   int wrong = 0;

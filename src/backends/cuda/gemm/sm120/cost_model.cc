@@ -13,6 +13,7 @@ namespace {
 
 /// Tiles of rows of x: if grouped, of groups of which each has the mean.
 double expected_m_tiles(const KernelProblem& p, const KernelConfig& t) {
+  if (p.routed) return static_cast<double>(p.groups);
   if (!p.grouped) return static_cast<double>(p.groups * ceil_div(p.m, t.m));
   const double mean = static_cast<double>(p.m) / static_cast<double>(p.groups);
   return static_cast<double>(p.groups) *
@@ -24,6 +25,7 @@ constexpr std::int64_t kMostWorkspace = 6 << 20;
 
 std::int64_t tile_count(const KernelProblem& p, const KernelConfig& t) {
   const std::int64_t n_tiles = ceil_div(p.n, t.n);
+  if (p.routed) return p.groups * n_tiles;
   if (!p.grouped) return p.groups * ceil_div(p.m, t.m) * n_tiles;
   // One row in every group, and the others so that each fills up a tile more.
   const std::int64_t busy = std::min(p.groups, p.m);
@@ -36,12 +38,13 @@ std::string why_none(const KernelProblem& p) {
   if (!p.quantized_x) return "are for NVFP4 by NVFP4 (W4A4)";
   if (p.k % kTileCols != 0)
     return fmt::format("are for K that is a multiple of {}, not {}", kTileCols, p.k);
-  if (p.routed) return "are not for a routing";
   return "";
 }
 
 std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
   if (std::string reason = why_none(p); !reason.empty()) return reason;
+  if (p.routed != is_routed(t))
+    return p.routed ? "is not for a routing" : "is for products with a routing only";
   if (p.batch_invariant && !is_batch_invariant(t))
     return "is not batch-invariant: its order of summation depends on the number of rows";
   if (t.split_k > 1 && tile_count(p, t) > sm80::kMostSplitTiles)
@@ -63,13 +66,15 @@ ChunkCycles chunk_cycles(const KernelConfig& t) {
   // Counted in the machine code: to put a strip in order, to load x's part of eight rows beside the
   // product with each strip, and once for a chunk.
   constexpr double kStrip = 165, kOctet = 2, kProduct = 1, kChunk = 35;
-  const double strips = t.n / 16, octets = t.m / 8, warps = w.n;
+  const double strips = t.n / 16, octets = rows_of(t) / 8, warps = w.n;
   return {.tensor = strips * octets * (2.0 * 16 * 8 * 64 / 4096),
           .issue = (strips * kStrip + warps * octets * kOctet + strips * octets * kProduct +
                     warps * kChunk) /
                    4,
           // Every warp reads x, and its strips four times; all of it was written before.
-          .shared = (warps * t.m * 36 + strips * (4 * 512 + 64) + t.m * 36 + strips * 576) / 128};
+          .shared =
+              (warps * rows_of(t) * 36 + strips * (4 * 512 + 64) + rows_of(t) * 36 + strips * 576) /
+              128};
 }
 
 double estimated_time(const KernelProblem& p, const KernelConfig& t) {

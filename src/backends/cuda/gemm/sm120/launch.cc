@@ -33,8 +33,8 @@ void launch_by(Launcher* launcher, const KernelPlan& plan, const FragmentGemmJob
   p.factor /= kFragmentUnit;
   KernelProblem problem = plan.problem;
   // A plan is also for fewer rows than it was made for.
-  problem.groups = p.groups;
-  problem.m = job.x.rows;
+  problem.groups = problem.routed ? p.m_total : p.groups;
+  problem.m = problem.routed ? 1 : job.x.rows;
   p.m_end = static_cast<int>(problem.m);
   const KernelConfig& kernel = plan.parts[0].kernel;
   const std::int64_t blocks = block_count(problem, kernel);

@@ -9,11 +9,12 @@ namespace nvfp4::cuda::sm120 {
 template <int kIndex, bool kSwigluOf, class ProductOf>
 struct OmmaConfig {
   using Product = ProductOf;
-  static constexpr bool kSwiglu = kSwigluOf, kRouted = false, kDirect = false;
+  static constexpr bool kSwiglu = kSwigluOf, kDirect = false;
   static constexpr KernelConfig kTile{kKernels[kIndex].m, kKernels[kIndex].n, 1};
   static constexpr Warps kWarps = warps_of(kTile);
+  static constexpr bool kRouted = is_routed(kTile);
   static constexpr int kMostSplit = kKernels[kIndex].split_k;  ///< more than 1: there are others
-  static constexpr int kTileM = kTile.m, kTileN = kTile.n, kParts = kWarps.k;
+  static constexpr int kTileM = rows_of(kTile), kTileN = kTile.n, kParts = kWarps.k;
   static constexpr int kThreads = threads(kTile), kStages = kWarps.stages, kBlocks = kWarps.blocks;
   static constexpr int kPartThreads = kThreads / kParts;
   static constexpr int kStrips = kTileN / 16, kWarpStrips = kStrips / kWarps.n;

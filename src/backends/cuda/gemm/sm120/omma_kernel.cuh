@@ -1,7 +1,7 @@
 #pragma once
 
 #include "backends/cuda/gemm/sm120/mainloop.cuh"
-#include "backends/cuda/gemm/sm80/epilogue.cuh"
+#include "backends/cuda/gemm/sm80/mma_kernel.cuh"
 #include "backends/cuda/ptx/griddepcontrol.cuh"
 
 /// outᵀ = W · xᵀ, both NVFP4: a tile for each block, or a part of its K. Stages, tiles, split-K and
@@ -17,9 +17,10 @@ __device__ __forceinline__ std::uint32_t next_stage(std::uint32_t stage, std::ui
 /// What the kernel before may have written is there from `settle` on.
 template <class Config, class Settle>
 __device__ __forceinline__ void mainloop(const QuantizedX& x, const GemmArguments& p,
-                                         const WorkTile& work, typename Config::State& state,
-                                         std::uint32_t ring, const sm80::WarpPlace<Config>& at,
-                                         sm80::Sums<Config>& d, const Settle& settle) {
+                                         const WorkTile& work, int x_row,
+                                         typename Config::State& state, std::uint32_t ring,
+                                         const sm80::WarpPlace<Config>& at, sm80::Sums<Config>& d,
+                                         const Settle& settle) {
   constexpr int kStages = Config::kStages;
   const sm80::KSlice<Config> slice(p, at.part);
   int left = p.chunks - slice.first;  // from the next stage's on
@@ -28,13 +29,18 @@ __device__ __forceinline__ void mainloop(const QuantizedX& x, const GemmArgument
   for (int i = 0; i < kStages - 1; ++i)
     weights.load(ring + i * Config::kStageBytes, left - i * slice.step);
   settle();
-  XLoader<Config> x_loader(x, p, work, work.m, slice, at.part);
+  XLoader<Config> x_loader(x, p, work, x_row, slice, at.part);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
     if (left - i * slice.step > 0) x_loader.load(ring + i * Config::kStageBytes);
     if (i < kStages - 2) ptx::cp_async_commit_group();
   }
-  if constexpr (Config::kBringsFactors) prefetch_epilogue_factors<Config>(p, work, state);
+  if constexpr (Config::kBringsFactors) {
+    WorkTile of_x = work;
+    of_x.m = x_row;
+    of_x.m_end = x_row + work.m_end - work.m;
+    prefetch_epilogue_factors<Config>(p, of_x, state);
+  }
   ptx::cp_async_commit_group();
   const LaneAddresses<Config> addresses(at);
   const LanePairs lane(at.lane);
@@ -61,12 +67,20 @@ __device__ __forceinline__ void multiply_tile(const QuantizedX& x, const GemmArg
                                               std::uint8_t* memory) {
   auto& state = *reinterpret_cast<typename Config::State*>(memory + Config::kStateOffset);
   // The weights do not depend on the kernel before; all that it may have written does.
-  const bool waits_first = p.ends != nullptr && !p.ends_settled;
+  const bool waits_first = (Config::kRouted || p.ends != nullptr) && !p.ends_settled;
   if (waits_first) ptx::griddepcontrol_wait();
   WorkTile work;
-  TileScheduler<Config, false> scheduler(p, state.scheduler);
-  scheduler.count();
-  if (!scheduler.first(work)) {
+  int x_row = 0;
+  bool has_tile = false;
+  if constexpr (Config::kRouted) {
+    has_tile = sm80::place_routed<Config>(p, work, x_row);
+  } else {
+    TileScheduler<Config, false> scheduler(p, state.scheduler);
+    scheduler.count();
+    has_tile = scheduler.first(work);
+    x_row = work.m;
+  }
+  if (!has_tile) {
     ptx::griddepcontrol_wait();
     ptx::griddepcontrol_launch_dependents();
     return;
@@ -77,10 +91,10 @@ __device__ __forceinline__ void multiply_tile(const QuantizedX& x, const GemmArg
     ptx::griddepcontrol_launch_dependents();
   };
   sm80::Sums<Config> d = {};
-  mainloop<Config>(x, p, work, state, ptx::cvta_shared(memory), at, d, settle);
+  mainloop<Config>(x, p, work, x_row, state, ptx::cvta_shared(memory), at, d, settle);
   ptx::cp_async_wait_group<0>();
   __syncthreads();
-  sm80::epilogue<Config>(p, work, work.m, state, d, reinterpret_cast<float*>(memory), at);
+  sm80::epilogue<Config>(p, work, x_row, state, d, reinterpret_cast<float*>(memory), at);
 }
 
 template <class Config>
