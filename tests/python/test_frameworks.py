@@ -225,3 +225,13 @@ def test_products_on_a_gpu_reach_the_library_with_what_it_wants(monkeypatch):
                  lambda: nvfp4.grouped_mm_fp4(a, twice, a_sf, twice_sf, bounds, alpha)):
         with pytest.raises(nvfp4.ShapeError, match="memory has"):  # as much as a GPU needs
             pack()
+
+
+@pytest.mark.parametrize("rows, blocks", [(1, 1), (31, 5), (128, 4), (129, 8), (300, 33), (2048, 64)])
+def test_interleaved_scales_are_those_that_pytorch_gives_to_cublas(rows, blocks):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("expecttest")  # that of PyTorch's own tests, which have to_blocked()
+    from torch.testing._internal.common_quantized import to_blocked
+    scales = torch.from_numpy(np.random.default_rng(rows).integers(1, 127, (rows, blocks), np.uint8))
+    ours = nvfp4.block_scale_interleave(scales.numpy())
+    np.testing.assert_array_equal(ours.reshape(-1), to_blocked(scales).numpy())
