@@ -10,16 +10,12 @@
 #include "nvfp4/runtime.h"
 
 namespace nvfp4::cli {
-namespace {
-
-std::string check_device(const std::string& name) try {
-  device_from_name(name);  // whether it can be used is not a question of usage
+std::string device_fault(const std::string& name) try {
+  device_from_name(name);
   return {};
 } catch (const ValueError& e) {
   return e.what();
 }
-
-}  // namespace
 
 CommandLine::CommandLine(CLI::App& app, std::string_view name)
     : about_(nvfp4::command(name)), command_(app.add_subcommand(about_.name, about_.summary)) {
@@ -65,7 +61,7 @@ void add_run_options(CommandLine& line, RunOptions& options, RunArguments& argum
   line.option("--quantizer", arguments.quantizer);
   line.option("--input-amax", options.input_amax);
   line.threads();
-  line.option("--device", arguments.device)->check(CLI::Validator(check_device, ""));
+  line.option("--device", arguments.device)->check(CLI::Validator(device_fault, ""));
   line.option("--backend", options.backend);
   if (line.has("--report")) line.option("--report", arguments.report);
   CLI::Option* resume = line.flag("--resume", options.resume);

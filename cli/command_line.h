@@ -48,6 +48,8 @@ struct RunArguments {
   bool quiet = false;
 };
 
+/// For CLI::Validator: what is wrong with the name of a device; nothing, if it only cannot be used.
+std::string device_fault(const std::string& name);
 /// Gives every option of RunOptions its variable, which the command's table has.
 void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments);
 /// Of each: the folder, if it is the name of a model on the hub, which is downloaded if need be.

@@ -15,12 +15,13 @@ void add_repair(CLI::App& app);
 void add_sample(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tune(CLI::App& app);
+void add_selftest(CLI::App& app);
 void add_version(CLI::App& app);  ///< its flags
 void add_completions(CLI::App& app);
 void add_man(CLI::App& app);
 
-/// Exit status of `verify` for a broken checkpoint and of `compare` for an incomplete one, thrown
-/// as CLI::RuntimeError.
+/// Exit status of `verify` for a broken checkpoint, of `compare` for an incomplete one and of
+/// `selftest` for a wrong result, thrown as CLI::RuntimeError.
 inline constexpr int kBroken = 3;
 
 }  // namespace nvfp4::cli

@@ -36,8 +36,8 @@ Example, with a small made-up model:
   nvfp4 compare tiny tiny-nvfp4
 
 Exit status: 0 done, 1 an input or output failed, 2 wrong usage, 3 verify found
-the checkpoint broken, repair left it so, or compare had nothing whole to
-compare.
+the checkpoint broken, repair left it so, compare had nothing whole to compare,
+or selftest found a wrong result.
 )";
 
 /// Whether the error goes to stdout as JSON, too.
@@ -114,6 +114,7 @@ int run(int argc, char** argv) {
   add_sample(app);
   add_bench(app);
   add_tune(app);
+  add_selftest(app);
   add_completions(app);
   add_man(app);
   add_help(app);

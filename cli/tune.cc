@@ -55,13 +55,6 @@ std::string shape_fault(const std::string& text) {
              : fmt::format("'{}' must be NxK, such as 4096x7168, K a multiple of 16", text);
 }
 
-std::string device_fault(const std::string& name) try {
-  device_from_name(name);  // whether it can be used is not a question of usage
-  return {};
-} catch (const ValueError& e) {
-  return e.what();
-}
-
 void print_rows(std::int64_t m, const GemmTuning& tuning, int shown) {
   const Style style(stdout);
   const auto chosen = std::ranges::find(tuning.kernels, true, &TimedKernel::chosen);

@@ -80,6 +80,7 @@ TEST_F(CliJson, OfEveryCommandFitsTheSchema) {
   expect_schema({"compare", "m", "q", "--json"});
   expect_schema({"verify", "q", "--json"});
   expect_schema({"verify", "q", "--source", "m", "--for", "transformers", "--json"});
+  expect_schema({"selftest", "--device", "cpu", "--json"});
 }
 
 TEST_F(CliJson, OfARunHasEveryDecisionAndNoSummary) {

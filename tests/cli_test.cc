@@ -10,8 +10,8 @@
 namespace nvfp4 {
 namespace {
 
-const char* const kCommands[] = {"quantize", "convert", "inspect", "compare",
-                                 "verify",   "sample",  "bench",   "tune"};
+const char* const kCommands[] = {"quantize", "convert", "inspect", "compare", "verify",
+                                 "sample",   "bench",   "tune",    "selftest"};
 
 TEST_F(Cli, PrintsItsVersion) {
   const Result r = run({"--version"});
@@ -47,7 +47,7 @@ TEST_F(Cli, HelpsForEveryCommandWithAnExampleInEightyColumns) {
   EXPECT_LE(longest_line(all.out), 80u) << all.out;
   for (const char* word :
        {"quantize", "convert", "inspect", "compare", "verify", "repair", "sample", "bench", "tune",
-        "NVFP4_BACKEND", "NVFP4_THREADS", "NVFP4_TUNE_CACHE", "NO_COLOR"})
+        "selftest", "NVFP4_BACKEND", "NVFP4_THREADS", "NVFP4_TUNE_CACHE", "NO_COLOR"})
     EXPECT_TRUE(has(all.out, word)) << word;
   EXPECT_EQ(run({"--help"}).out, all.out);
   for (const char* option :

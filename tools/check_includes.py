@@ -38,6 +38,7 @@ LAYERS = [
     "src/checkpoint/load",
     "src/checkpoint/sample",
     "src/report",
+    "src/selftest",
     "src/commands",
     "cli",
     "python/src",

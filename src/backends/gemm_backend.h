@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backends/moe_job.h"
 #include "backends/packed_storage.h"
@@ -68,6 +69,9 @@ struct GemmBackend {
   void (*unpack)(const UnpackJob& job) = nullptr;
   /// Throws ValueError for a kernel that there is not, UnsupportedError.
   void (*plan)(GemmPlan::Impl& plan) = nullptr;
+  /// Names of all kernels that run on the device, of every architecture. Null: the library's choice
+  /// is all there is.
+  std::vector<std::string> (*kernel_names)(Device device) = nullptr;
   /// Null: nothing to tune, and no plan is made with autotune.
   GemmTuning (*tune)(const GemmDescription& description, Device device) = nullptr;
   /// How the sums are made: the end of to_string(plan).

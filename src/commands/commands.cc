@@ -4,70 +4,22 @@
 
 #include <algorithm>
 
+#include "commands/builders.h"
+#include "commands/machine_commands.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/quantize.h"
-#include "nvfp4/runtime.h"
 #include "nvfp4/verify.h"
 
 namespace nvfp4 {
 namespace {
 
-using Options = std::vector<CommandOption>;
-
-std::vector<std::string> backend_names() {
-  std::vector<std::string> names;
-  for (const BackendInfo& b : backends()) names.push_back(b.name);
-  return names;
-}
+using namespace command_table;
 
 std::vector<std::string> loader_names() {
   const auto loaders = known_loaders();
   return {loaders.begin(), loaders.end()};
-}
-
-/// "--input-amax" -> "input_amax"; of two names, the first.
-std::string keyword_of(std::string_view names) {
-  const std::string_view first = names.substr(0, names.find(','));
-  std::string keyword(first.substr(std::min(first.find_first_not_of('-'), first.size())));
-  for (char& c : keyword)
-    c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return keyword;
-}
-
-CommandOption argument(std::string name, std::string text) {
-  return {.names = name, .keyword = keyword_of(name), .text = std::move(text), .required = true};
-}
-
-CommandOption flag(std::string names, std::string text) {
-  return {.names = names, .keyword = keyword_of(names), .text = std::move(text)};
-}
-
-CommandOption option(std::string names, std::string value, std::string fallback, std::string text,
-                     std::vector<std::string> choices = {}) {
-  return {.names = names,
-          .value = std::move(value),
-          .keyword = keyword_of(names),
-          .fallback = std::move(fallback),
-          .text = std::move(text),
-          .choices = std::move(choices)};
-}
-
-CommandOption repeatable(CommandOption option) {
-  option.repeatable = true;
-  return option;
-}
-
-/// What Python has no keyword for: where the command runs, and what it prints.
-CommandOption of_the_command(CommandOption option) {
-  option.keyword.clear();
-  return option;
-}
-
-CommandOption in_python(std::string keyword, CommandOption option) {
-  option.keyword = std::move(keyword);
-  return option;
 }
 
 CommandOption scheme(std::string fallback, std::string text) {
@@ -101,21 +53,10 @@ CommandOption quantizer(std::string text) {
   return option("--quantizer,--scale-search", "NAME", "mse", std::move(text), quantizer_names());
 }
 
-CommandOption threads_option() {
-  return of_the_command(option("--threads", "N", "",
-                               "threads to use; all CPUs that this process may use if not given"));
-}
-
 CommandOption device() {
   return option("--device", "NAME", "cpu",
                 "what encodes the weights: cpu, the default; cuda or cuda:N, a GPU; auto, the "
                 "first GPU if it can be used. The output is the same");
-}
-
-CommandOption backend() {
-  std::vector<std::string> names = backend_names();
-  std::string text = fmt::format("of the CPU: {}; the best if not given", fmt::join(names, ", "));
-  return option("--backend", "NAME", "", std::move(text), std::move(names));
 }
 
 CommandOption report() {
@@ -123,13 +64,9 @@ CommandOption report() {
       option("--report", "FILE", "", "write everything about each tensor as JSON"));
 }
 
-CommandOption json(std::string text) { return of_the_command(flag("--json", std::move(text))); }
 /// What --report writes.
 CommandOption json_report() {
   return json("everything about each tensor, as JSON, in place of the summary");
-}
-CommandOption quiet(std::string text) {
-  return of_the_command(flag("-q,--quiet", std::move(text)));
 }
 CommandOption top(std::string fallback, std::string what) {
   std::string text = fmt::format("{}; {} if not given", what, fallback);
@@ -401,63 +338,6 @@ Examples:
 )"};
 }
 
-Command bench_command() {
-  CommandOption device = option("--device", "NAME", "cpu", "cpu", {"cpu"});
-  CommandOption of = backend();
-  of.text = fmt::format("one of {}; the best if not given", fmt::join(of.choices, ", "));
-  return {"bench",
-          "",
-          "Measure this machine against its own memory bandwidth",
-          {of_the_command(std::move(device)), of_the_command(std::move(of)), threads_option()},
-          R"(
-Sizes are far beyond the caches; each figure is the best of several runs. "of
-copy" is bytes read and written against a plain copy with as many threads.
-
-Example:
-  nvfp4 bench
-)"};
-}
-
-Command tune_command() {
-  const std::vector<std::string> x_types = {"bfloat16", "float16"};
-  std::vector<std::string> out_types = x_types;
-  out_types.emplace_back("float32");
-  CommandOption shape = option("--shape", "NxK", "", "of the weights, such as 4096x7168");
-  shape.required = true;
-  Options options = {
-      std::move(shape),
-      option("--rows", "M,M,...", "1,16,64,256", "of the result; 1,16,64,256 if not given"),
-      option("--device", "NAME", "cuda:0", "cuda, cuda:N or auto; cuda:0 if not given"),
-      option("--form", "NAME", "dense", "dense (the default), grouped, routed or every_group",
-             {"dense", "grouped", "routed", "every_group"}),
-      option("--groups", "G", "1", "matrices [N, K]; 1 if not given"),
-      option("--top-k", "N", "0", "routed: choices of each token; 0 if not given"),
-      flag("--shared-x", "routed, every_group: one x for all choices, or groups"),
-      option("--epilogue", "NAME", "none", "none (the default), swiglu or swiglu_quantize",
-             {"none", "swiglu", "swiglu_quantize"}),
-      option("--x", "NAME", "bfloat16", "bfloat16 (the default) or float16", x_types),
-      option("--out", "NAME", "bfloat16", "bfloat16 (the default), float16 or float32",
-             std::move(out_types)),
-      flag("--batch-invariant", "only kernels that add up in one order, whatever the rows"),
-      option("--workspace", "BYTES", "0",
-             "that plans may take for sums of parts of K; 0 if not given"),
-      option("--show", "N", "5", "kernels of each table; 5 if not given")};
-  for (CommandOption& o : options) o.keyword.clear();  // Python has plan_gemm(autotune=True)
-  return {"tune", "", "Measure the kernels of a product on a GPU, keep the fastest",
-          std::move(options), R"(
-The fastest kernel of each product is kept in the file that NVFP4_TUNE_CACHE
-names, else in nvfp4/gemm.json below XDG_CACHE_HOME or ~/.cache, under the names
-of the GPU, the driver and the library. Plans with autotune, and no others, take
-it from there. "of chosen" is the time over that of the kernel that a plan
-without autotune has. W4A4 is the same product, once x is decoded.
-
-Examples:
-  nvfp4 tune --shape 4096x7168
-  nvfp4 tune --shape 5120x2880 --rows 1,8,32 --x float16 --device cuda:1
-  nvfp4 tune --shape 4096x7168 --form grouped --groups 256 --rows 1024
-)"};
-}
-
 bool has_name(std::string_view names, std::string_view name) {
   for (std::size_t begin = 0; begin <= names.size();) {
     const std::size_t end = std::min(names.find(',', begin), names.size());
@@ -478,7 +358,8 @@ const CommandOption* Command::find(std::string_view option) const {
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {quantize_command(), convert_command(), inspect_command(),
                                            compare_command(),  verify_command(),  repair_command(),
-                                           sample_command(),   bench_command(),   tune_command()};
+                                           sample_command(),   bench_command(),   tune_command(),
+                                           selftest_command()};
   return all;
 }
 

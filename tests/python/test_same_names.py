@@ -15,8 +15,8 @@ OF_PYTHON = {"progress"}
 #: Of the command alone: where it runs and what it prints. --report, --json are what Python returns.
 OF_THE_COMMAND = {"--threads", "-q,--quiet", "--report", "--json", "--top", "--row", "--blocks"}
 
-#: They measure the machine; Python has plan_gemm(autotune=True).
-OF_A_MACHINE = {"bench", "tune"}
+#: They measure or check the machine; Python has plan_gemm(autotune=True).
+OF_A_MACHINE = {"bench", "tune", "selftest"}
 
 COMMANDS = {c["name"]: c for c in _core.commands()}
 WITH_FUNCTION = [name for name, c in COMMANDS.items() if c["function"]]

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/cuda/gpu_targets.h"
+#include "backends/gpu_limits.h"
 #include "core/device_memory.h"
 #include "core/require.h"
 #include "nvfp4/cuda_build.h"
@@ -134,7 +135,29 @@ void require_available(Device device) {
   const std::string reason = why_unavailable(device);
   require<UnsupportedError>(reason.empty(), "device = cuda:{}: {}", device.index, reason);
 }
+/// 0 if the driver does not say.
+double attribute_of(Device device, cudaDeviceAttr attribute) {
+  int value = 0;
+  if (cudaDeviceGetAttribute(&value, attribute, device.index) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return value;
+}
 }  // namespace
+
+GpuLimits gpu_limits(Device device) {
+  require_available(device);
+  const cuda::Current current(device);
+  std::size_t unused = 0, total = 0;
+  cuda::check(cudaMemGetInfo(&unused, &total), "cudaMemGetInfo");
+  // Clocks are in kHz, the width in bits.
+  return {.multiprocessors = cuda::multiprocessors(device),
+          .memory_bytes = static_cast<std::int64_t>(total),
+          .clock_mhz = attribute_of(device, cudaDevAttrClockRate) * 1e-3,
+          .memory_gb_s = 2 * attribute_of(device, cudaDevAttrMemoryClockRate) * 1e3 *
+                         attribute_of(device, cudaDevAttrGlobalMemoryBusWidth) / 8 * 1e-9};
+}
 
 void synchronize(Device device, Stream stream) {
   if (device.type == DeviceType::cpu) return;

@@ -1,6 +1,7 @@
 // Stands in for the CUDA backend in a build without it.
 #include "backends/cuda/gemm_backend.h"
 #include "backends/device_backend.h"
+#include "backends/gpu_limits.h"
 #include "core/device_memory.h"
 #include "core/require.h"
 #include "nvfp4/cuda_build.h"
@@ -26,6 +27,8 @@ std::string why_unavailable(Device device) {
 void synchronize(Device device, Stream) {
   if (device.type != DeviceType::cpu) refuse(device);
 }
+
+GpuLimits gpu_limits(Device device) { refuse(device); }
 
 const DeviceBackend& device_backend(Device device) { refuse(device); }
 const GemmBackend& cuda::gemm_backend(Device device) { refuse(device); }

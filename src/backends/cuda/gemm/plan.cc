@@ -90,7 +90,6 @@ const Architecture& find_architecture(const Capability& capability,
                                       std::span<const Architecture* const> among) {
   std::string names;
   for (const Architecture* a : among) {
-    if (a->only_by_name && among.size() > 1) continue;
     if (a->supports(capability)) return *a;
     names += names.empty() ? "" : ", ";
     names += a->name;
@@ -100,23 +99,9 @@ const Architecture& find_architecture(const Capability& capability,
                   capability.major, capability.minor, names));
 }
 
-const Architecture& find_architecture(const KernelProblem& problem, const Capability& capability,
-                                      std::span<const Architecture* const> among) {
-  std::string reason;
-  for (const Architecture* a : among) {
-    if ((a->only_by_name && among.size() > 1) || !a->supports(capability)) continue;
-    const std::string why = a->why_none == nullptr ? "" : a->why_none(problem);
-    if (why.empty()) return *a;
-    reason = fmt::format("gemm: the kernels of {} {}", a->name, why);
-  }
-  if (reason.empty()) return find_architecture(capability, among);
-  throw UnsupportedError(reason);
-}
-
 KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability, bool stream_k,
                      std::span<const Architecture* const> among) {
-  KernelPlan plan{.architecture = &find_architecture(problem, capability, among),
-                  .problem = problem};
+  KernelPlan plan{.architecture = &find_architecture(capability, among), .problem = problem};
   plan.problem.multiprocessors = capability.multiprocessors;
   plan.problem.stream_k = stream_k;
   plan.parts = plan.architecture->choose(plan.problem);
@@ -126,8 +111,7 @@ KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
 
 KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
                      const KernelConfig& kernel, std::span<const Architecture* const> among) {
-  KernelPlan plan{.architecture = &find_architecture(problem, capability, among),
-                  .problem = problem};
+  KernelPlan plan{.architecture = &find_architecture(capability, among), .problem = problem};
   plan.problem.multiprocessors = capability.multiprocessors;
   plan.problem.stream_k = kernel.stream_k_steps != 0;
   require_kernel(plan.problem, kernel, *plan.architecture);
@@ -150,6 +134,16 @@ std::vector<KernelConfig> kernel_configs(std::span<const KernelEntry> kernels) {
     for (int split_k = 1; split_k <= e.split_k; split_k *= 2)
       if ((e.split_k & split_k) != 0) configs.push_back({e.m, e.n, split_k});
   return configs;
+}
+
+std::vector<std::string> kernel_names(const Capability& capability,
+                                      std::span<const Architecture* const> among) {
+  std::vector<std::string> names;
+  for (const Architecture* a : among)
+    if (a->supports(capability))
+      for (const KernelConfig& kernel : kernel_configs(a->kernels))
+        names.push_back(kernel_name(kernel, *a));
+  return names;
 }
 
 std::string kernel_name(const KernelConfig& kernel, const Architecture& architecture) {

@@ -22,9 +22,6 @@ struct KernelPlan {
 /// Throws UnsupportedError if no architecture has kernels for the capability.
 const Architecture& find_architecture(const Capability& capability,
                                       std::span<const Architecture* const> among = architectures());
-/// Of those the first that has kernels for the problem, too.
-const Architecture& find_architecture(const KernelProblem& problem, const Capability& capability,
-                                      std::span<const Architecture* const> among);
 
 /// A plan with the kernels that a cost model takes for the fastest. With `stream_k`, it may need a
 /// workspace.
@@ -41,6 +38,9 @@ const KernelEntry* find_kernel(std::span<const KernelEntry> kernels, const Kerne
 /// Every tile and split of the list, in its order.
 std::vector<KernelConfig> kernel_configs(std::span<const KernelEntry> kernels);
 
+/// The names of all kernels, of every architecture that supports the GPU.
+std::vector<std::string> kernel_names(const Capability& capability,
+                                      std::span<const Architecture* const> among);
 /// "sm90_wgmma_m64n128k128", and what differs from the default: "_splitk2_dependents9_prefetch2_
 /// streamk5".
 std::string kernel_name(const KernelConfig& kernel, const Architecture& architecture);

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nvfp4/selftest.h"
+
+/// Collects what checks find.
+namespace nvfp4::selftest {
+
+/// An instruction set, or a GPU.
+struct Subject {
+  std::string name;
+  Device device = {};
+  std::string backend = {};               ///< of the CPU
+  std::vector<std::string> kernels = {};  ///< of products, beside what the library chooses
+};
+
+inline constexpr std::string_view kReference = "reference";
+
+struct CheckName {
+  std::string_view name, part;
+};
+
+class Run {
+ public:
+  Run(const SelftestOptions& options, SelftestReport& report)
+      : options_(options), report_(report) {}
+
+  /// `compare` gets the SelftestCheck, and returns what is wrong, or nothing.
+  template <class Compare>
+  void check(const Subject& subject, const CheckName& name, const std::string& what,
+             const Compare& compare) {
+    SelftestCheck& c = find(subject, name);
+    ++c.cases;
+    std::string fault;
+    try {
+      fault = compare(c);
+    } catch (const std::exception& e) {
+      fault = e.what();
+    }
+    if (fault.empty()) return;
+    if (c.wrong++ == 0) c.fault = what.empty() ? fault : fmt::format("{}: {}", what, fault);
+  }
+
+  /// Turns over the lowest bit of a result, if the check is to find that.
+  void spoil(std::string_view check, void* result) const {
+    if (options_.inject_fault == check) *static_cast<unsigned char*>(result) ^= 1;
+  }
+
+ private:
+  SelftestCheck& find(const Subject& subject, const CheckName& name) {
+    const auto found = std::ranges::find_if(report_.checks, [&](const SelftestCheck& c) {
+      return c.subject == subject.name && c.name == name.name && c.part == name.part;
+    });
+    if (found != report_.checks.end()) return *found;
+    if (options_.progress)
+      options_.progress(fmt::format("{}: {} {}", subject.name, name.name, name.part));
+    SelftestCheck& c = report_.checks.emplace_back();
+    c.subject = subject.name;
+    c.name = name.name;
+    c.part = name.part;
+    return c;
+  }
+
+  const SelftestOptions& options_;
+  SelftestReport& report_;
+};
+
+// The checks. Of products only what GPUs and all instruction sets have; the reference is a subject.
+void check_formats(Run& run, const Subject& subject);
+void check_layouts(Run& run, const Subject& subject);
+/// With the reference among the subjects, against checksums; the others against the reference.
+void check_quantizers(Run& run, const std::vector<Subject>& subjects);
+void check_dequantize(Run& run, const std::vector<Subject>& subjects);
+void check_fused(Run& run, const std::vector<Subject>& subjects);
+void check_products(Run& run, const std::vector<Subject>& subjects);
+
+/// All of them, in the order of selftest_checks().
+void check_all(Run& run, const std::vector<Subject>& subjects);
+
+/// Sentences: what a run says nothing about.
+std::vector<std::string> not_proven(const SelftestOptions& options, const SelftestReport& report);
+
+}  // namespace nvfp4::selftest
