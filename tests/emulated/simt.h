@@ -6,13 +6,15 @@
 #include <cstring>
 
 /// A block of threads on the CPU: each is a context of its own, and they take turns where they wait
-/// for one another. What a kernel of gemm/sm80 needs of CUDA, so that its indices are tested
-/// without a GPU; instructions are in backends/cuda/ptx beside this, in place of those of PTX.
+/// for one another. What the kernels of gemm/sm80 and sm120 need of CUDA, so that its indices are
+/// tested without a GPU; instructions are in backends/cuda/ptx beside this, in place of those of
+/// PTX.
 #define __device__
 #define __global__
 #define __host__
 #define __shared__
 #define __forceinline__ inline
+#define __noinline__
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(n)
@@ -63,6 +65,11 @@ void launch(int blocks, int threads, bool backwards, void (*kernel)(const void*)
 
 inline int __clz(int v) { return std::countl_zero(static_cast<unsigned>(v)); }
 inline std::uint32_t __float_as_uint(float v) { return std::bit_cast<std::uint32_t>(v); }
+inline float __uint_as_float(std::uint32_t v) { return std::bit_cast<float>(v); }
+inline std::uint32_t __funnelshift_l(std::uint32_t low, std::uint32_t high, int by) {
+  const std::uint64_t both = static_cast<std::uint64_t>(high) << 32 | low;
+  return static_cast<std::uint32_t>(both << (by & 31) >> 32);
+}
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline std::uint32_t __byte_perm(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
   const std::uint64_t bytes = static_cast<std::uint64_t>(b) << 32 | a;

@@ -20,7 +20,7 @@ constexpr Capability kRtx5090{.major = 12, .minor = 0, .multiprocessors = 170};
 
 TEST(GemmPlanSm80, EveryGpuButHopperHasItsKernels) {
   for (const Capability& gpu : {kA100, kRtx4090, kB200, kRtx5090})
-    EXPECT_EQ(find_architecture(gpu).name, "sm80") << gpu.major;
+    EXPECT_EQ(find_architecture({}, gpu, architectures()).name, "sm80") << gpu.major;
   EXPECT_EQ(find_architecture(kH100).name, "sm90");
 }
 

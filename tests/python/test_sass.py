@@ -66,12 +66,12 @@ def count(instructions):
     return Counter(re.match("[A-Z0-9]+", text)[0] for _, text in instructions)
 
 
-def mainloop(instructions):
+def mainloop(instructions, product="HMMA"):
     """The first loop that multiplies."""
     for at, text in instructions:
         if text.startswith("BRA") and (to := re.search(r"0x([0-9a-f]+)", text)):
             loop = [(a, t) for a, t in instructions if int(to[1], 16) <= a <= at]
-            if count(loop)["HMMA"]:
+            if count(loop)[product]:
                 return loop
     return []
 

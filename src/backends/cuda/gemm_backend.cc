@@ -25,9 +25,9 @@ constexpr std::int64_t kFlagBytes = 4096;
 std::int64_t decoded_offset(const KernelPlan& plan) {
   return round_up(std::max(plan.workspace_bytes, kFlagBytes), kDeviceAlignment);
 }
-/// x of W4A4 in BF16.
-std::int64_t decoded_bytes(const GemmDescription& d) {
-  if (d.scheme != Scheme::nvfp4) return 0;
+/// x of W4A4 in BF16, for kernels that do not take it as it is.
+std::int64_t decoded_bytes(const GemmDescription& d, const KernelPlan& plan) {
+  if (d.scheme != Scheme::nvfp4 || plan.architecture->reads_quantized_x) return 0;
   const std::int64_t rows =
       d.form == GemmForm::routed && d.shared_x && d.top_k > 0 ? d.m / d.top_k : d.m;
   return rows * d.k * (d.form == GemmForm::every_group && !d.shared_x ? d.groups : 1) * 2;
@@ -42,7 +42,8 @@ KernelProblem problem_of(const GemmDescription& d) {
           .grouped = d.form == GemmForm::grouped,
           .routed = routed,
           .batch_invariant = d.batch_invariant,
-          .swiglu = d.epilogue != Epilogue::none};
+          .swiglu = d.epilogue != Epilogue::none,
+          .quantized_x = d.scheme == Scheme::nvfp4};
 }
 
 void require_limits(const GemmDescription& d, Device device) {
@@ -127,10 +128,13 @@ void plan(GemmPlan::Impl& plan) {
   if (d.autotune && d.m > 0)
     *chosen =
         tuner_of(plan.device).plan(d, *chosen, tune_file(), measuring_on(plan.device), plan.tuned);
+  require<UnsupportedError>(chosen->architecture->launch != nullptr,
+                            "plan_gemm: this build has no kernels of {}",
+                            chosen->architecture->name);
   const KernelConfig& kernel = chosen->parts[0].kernel;
   plan.kernel = kernel_name(kernel, *chosen->architecture);
   plan.tile = {kernel.m, kernel.n, chosen->architecture->stage_k(kernel), kernel.split_k};
-  const std::int64_t decoded = decoded_bytes(d);
+  const std::int64_t decoded = decoded_bytes(d, *chosen);
   plan.workspace_bytes = decoded > 0 ? decoded_offset(*chosen) + decoded : chosen->workspace_bytes;
   plan.chosen = std::move(chosen);
 }
@@ -187,7 +191,12 @@ void run(const GemmCall& call) {
   // Tokens may have no choice at all: then there is no room for x either.
   if (job.out.rows == 0) return;
   if (const QuantizedView* x = std::get_if<QuantizedView>(&a.x)) {
-    job.x = decode(*x, call.workspace.data() + decoded_offset(chosen), call.stream);
+    if (chosen.architecture->reads_quantized_x) {
+      job.quantized_x = x;
+      job.x = MatrixView(x->codes, DType::bf16, x->shape.rows, x->shape.cols, kDense, x->device);
+    } else {
+      job.x = decode(*x, call.workspace.data() + decoded_offset(chosen), call.stream);
+    }
     job.x_global = x->global_scale;
     job.x_global_per_row = x->shape.scope == GlobalScope::vector;
   } else {

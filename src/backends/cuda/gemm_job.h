@@ -12,7 +12,8 @@
 namespace nvfp4::cuda {
 
 struct FragmentGemmJob {
-  MatrixView x = {};  ///< BF16 or FP16
+  MatrixView x = {};  ///< BF16 or FP16; with quantized_x its rows and columns alone
+  const QuantizedView* quantized_x = nullptr;  ///< see Architecture::reads_quantized_x
   const PackedStorage* w = nullptr;
   MatrixSpan out = {};
   const float* x_global = nullptr;  ///< null: 1

@@ -77,7 +77,7 @@ Buffer upload(const std::vector<std::int32_t>& values, Device device) {
 class Product {
  public:
   Product(const GemmDescription& d, Device device, const GemmBackend& backend)
-      : backend_(backend), rows_(d.m) {
+      : backend_(backend), rows_(d.m), quantizes_x_(d.scheme == Scheme::nvfp4) {
     plan_.description = d;
     plan_.description.scheme = Scheme::nvfp4a16;
     plan_.description.autotune = false;
@@ -139,8 +139,10 @@ class Product {
   void make_operands(Random& random) {
     const bool each = d().form == GemmForm::every_group;
     const bool of_tokens = d().form == GemmForm::routed && d().shared_x;
-    x_ = random_matrix(d().x, of_tokens ? rows_ / d().top_k : rows_,
-                       d().k * (each && !d().shared_x ? d().groups : 1), plan_.device, random);
+    const std::int64_t rows = of_tokens ? rows_ / d().top_k : rows_;
+    const std::int64_t cols = d().k * (each && !d().shared_x ? d().groups : 1);
+    x_ = random_matrix(d().x, rows, cols, plan_.device, random);
+    if (quantizes_x_) quantized_x_ = random_weights(rows, cols, plan_.device, random);
     if (d().epilogue == Epilogue::swiglu_quantize)
       quantized_ = QuantizedMatrix({.rows = rows_, .cols = d().n / 2}, plan_.device);
     else
@@ -177,6 +179,8 @@ class Product {
   void run(std::int64_t call, Stream stream) {
     GemmArguments a{.x = x_.view(),
                     .weights = weights_[static_cast<std::size_t>(call) % weights_.size()]};
+    if (static_cast<const KernelPlan*>(plan_.chosen.get())->architecture->reads_quantized_x)
+      a.x = quantized_x_.view();
     const auto* const groups = static_cast<const std::int32_t*>(groups_.data());
     if (d().epilogue == Epilogue::swiglu_quantize) {
       a.out = quantized_.span();
@@ -200,10 +204,11 @@ class Product {
 
   const GemmBackend& backend_;
   std::int64_t rows_, calls_ = 1, workspace_bytes_ = 0;
+  bool quantizes_x_;  ///< W4A4: kernels get x in BF16, as it is decoded, or as it is
   GemmPlan::Impl plan_;
   std::vector<PackedWeights> weights_;
   Matrix x_, out_;
-  QuantizedMatrix quantized_;
+  QuantizedMatrix quantized_, quantized_x_;
   GlobalScale global_ = GlobalScale::from_amax(64.0f, Quantizer::max);
   Buffer groups_, workspace_;
 };

@@ -45,6 +45,13 @@ struct Architecture {
   /// The same tile with other steps and stages. Null: there are none.
   std::vector<KernelConfig> (*variants)(const KernelProblem& problem,
                                         const KernelConfig& kernel) = nullptr;
+  /// Why none of its kernels can do a problem, or nothing: another architecture is taken then.
+  /// Null: one always can.
+  std::string (*why_none)(const KernelProblem& problem) = nullptr;
+  /// x of W4A4 is multiplied as it is; else it is decoded first.
+  bool reads_quantized_x = false;
+  /// Taken where it is the only one that there is to choose from.
+  bool only_by_name = false;
 };
 
 /// All that there are; of those that support a GPU the first is taken.

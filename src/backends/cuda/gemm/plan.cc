@@ -90,6 +90,7 @@ const Architecture& find_architecture(const Capability& capability,
                                       std::span<const Architecture* const> among) {
   std::string names;
   for (const Architecture* a : among) {
+    if (a->only_by_name && among.size() > 1) continue;
     if (a->supports(capability)) return *a;
     names += names.empty() ? "" : ", ";
     names += a->name;
@@ -99,9 +100,23 @@ const Architecture& find_architecture(const Capability& capability,
                   capability.major, capability.minor, names));
 }
 
+const Architecture& find_architecture(const KernelProblem& problem, const Capability& capability,
+                                      std::span<const Architecture* const> among) {
+  std::string reason;
+  for (const Architecture* a : among) {
+    if ((a->only_by_name && among.size() > 1) || !a->supports(capability)) continue;
+    const std::string why = a->why_none == nullptr ? "" : a->why_none(problem);
+    if (why.empty()) return *a;
+    reason = fmt::format("gemm: the kernels of {} {}", a->name, why);
+  }
+  if (reason.empty()) return find_architecture(capability, among);
+  throw UnsupportedError(reason);
+}
+
 KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability, bool stream_k,
                      std::span<const Architecture* const> among) {
-  KernelPlan plan{.architecture = &find_architecture(capability, among), .problem = problem};
+  KernelPlan plan{.architecture = &find_architecture(problem, capability, among),
+                  .problem = problem};
   plan.problem.multiprocessors = capability.multiprocessors;
   plan.problem.stream_k = stream_k;
   plan.parts = plan.architecture->choose(plan.problem);
@@ -111,7 +126,8 @@ KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
 
 KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability,
                      const KernelConfig& kernel, std::span<const Architecture* const> among) {
-  KernelPlan plan{.architecture = &find_architecture(capability, among), .problem = problem};
+  KernelPlan plan{.architecture = &find_architecture(problem, capability, among),
+                  .problem = problem};
   plan.problem.multiprocessors = capability.multiprocessors;
   plan.problem.stream_k = kernel.stream_k_steps != 0;
   require_kernel(plan.problem, kernel, *plan.architecture);

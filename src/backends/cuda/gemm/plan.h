@@ -22,6 +22,9 @@ struct KernelPlan {
 /// Throws UnsupportedError if no architecture has kernels for the capability.
 const Architecture& find_architecture(const Capability& capability,
                                       std::span<const Architecture* const> among = architectures());
+/// Of those the first that has kernels for the problem, too.
+const Architecture& find_architecture(const KernelProblem& problem, const Capability& capability,
+                                      std::span<const Architecture* const> among);
 
 /// A plan with the kernels that a cost model takes for the fastest. With `stream_k`, it may need a
 /// workspace.

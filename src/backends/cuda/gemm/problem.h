@@ -17,7 +17,8 @@ struct KernelProblem {
   int multiprocessors = 0;  ///< of the GPU: plan_gemm() takes it from the capability
   bool batch_invariant = false;
   bool swiglu = false;
-  bool stream_k = false;  ///< there is a workspace for stream-K
+  bool stream_k = false;     ///< there is a workspace for stream-K
+  bool quantized_x = false;  ///< x is NVFP4: W4A4
   bool operator==(const KernelProblem&) const = default;
 };
 

@@ -1,0 +1,66 @@
+#include "backends/cuda/gemm/architecture.h"
+
+#include <fmt/format.h>
+
+#include "backends/cuda/gemm/sm120/cost_model.h"
+#include "backends/cuda/gemm/sm120/launch.h"
+
+namespace nvfp4::cuda {
+namespace {
+
+std::array<PlanPart, 2> choose(const KernelProblem& problem) {
+  return {{{problem.m, sm120::choose_kernel(problem)}, {}}};
+}
+
+int stage_k(const KernelConfig& kernel) { return sm120::warps_of(kernel).k * kTileCols; }
+
+std::string summation(const KernelProblem&, const KernelConfig& kernel) {
+  const int parts = sm120::warps_of(kernel).k;
+  const std::string of_block =
+      parts == 1
+          ? "K in order, 64 columns at once"
+          : fmt::format("K in {} interleaved parts, 64 columns at once, added in order", parts);
+  if (kernel.split_k == 1) return of_block;
+  return fmt::format("{} of each of {} blocks, whose sums are added in order", of_block,
+                     kernel.split_k);
+}
+
+constexpr Architecture architecture(std::string_view name, bool (*supports)(const Capability&),
+                                    bool only_by_name, decltype(Architecture::launch) launch) {
+  return {.name = name,
+          .supports = supports,
+          .kernels = sm120::kKernels,
+          .choose = choose,
+          .why_impossible = sm120::why_impossible,
+          .stage_k = stage_k,
+          .grid = sm120::block_count,
+          .workspace_bytes = sm120::workspace_bytes,
+          .summation = summation,
+          .launch = launch,
+          .candidates = sm120::candidates,
+          .why_none = sm120::why_none,
+          .reads_quantized_x = true,
+          .only_by_name = only_by_name};
+}
+
+#ifdef NVFP4_WITH_OMMA
+constexpr auto* kLaunch = sm120::launch;
+#else
+constexpr decltype(Architecture::launch) kLaunch = nullptr;
+#endif
+#ifdef NVFP4_WITH_OMMA_TWIN
+constexpr auto* kLaunchTwin = sm120::launch_twin;
+#else
+constexpr decltype(Architecture::launch) kLaunchTwin = nullptr;
+#endif
+
+}  // namespace
+
+extern const Architecture kSm120, kSm120Twin;
+const Architecture kSm120 = architecture(
+    "sm120", [](const Capability& gpu) { return gpu.major == 12; }, false, kLaunch);
+/// The same kernels on a Hopper GPU, the instruction in software: for tests.
+const Architecture kSm120Twin = architecture(
+    "sm120-twin", [](const Capability& gpu) { return gpu.major == 9; }, true, kLaunchTwin);
+
+}  // namespace nvfp4::cuda

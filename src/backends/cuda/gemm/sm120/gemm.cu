@@ -1,0 +1,11 @@
+#include "backends/cuda/gemm/sm120/dispatch.cuh"
+#include "backends/cuda/gemm/sm120/omma.cuh"
+
+namespace nvfp4::cuda::sm120 {
+
+void gemm(const KernelConfig& kernel, const QuantizedX& x, const GemmArguments& p, int blocks,
+          cudaStream_t stream) {
+  dispatch<Omma, false>(kernel, x, p, blocks, stream);
+}
+
+}  // namespace nvfp4::cuda::sm120

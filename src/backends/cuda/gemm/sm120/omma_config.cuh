@@ -1,0 +1,40 @@
+#pragma once
+
+#include "backends/cuda/gemm/sm120/kernels.h"
+#include "backends/cuda/gemm/sm80/mma_config.cuh"
+
+namespace nvfp4::cuda::sm120 {
+
+/// A kernel of the list as a type, as sm80 has it. `ProductOf`: what multiplies, Omma or OmmaTwin.
+template <int kIndex, bool kSwigluOf, class ProductOf>
+struct OmmaConfig {
+  using Product = ProductOf;
+  static constexpr bool kSwiglu = kSwigluOf, kDirect = false;
+  static constexpr KernelConfig kTile{kKernels[kIndex].m, kKernels[kIndex].n, 1};
+  static constexpr Warps kWarps = warps_of(kTile);
+  static constexpr bool kRouted = is_routed(kTile);
+  static constexpr int kMostSplit = kKernels[kIndex].split_k;  ///< more than 1: there are others
+  static constexpr int kTileM = rows_of(kTile), kTileN = kTile.n, kParts = kWarps.k;
+  static constexpr int kThreads = threads(kTile), kStages = kWarps.stages, kBlocks = kWarps.blocks;
+  static constexpr int kPartThreads = kThreads / kParts;
+  static constexpr int kStrips = kTileN / 16, kWarpStrips = kStrips / kWarps.n;
+  static constexpr int kOctets = kTileM / 8;
+  static constexpr int kScaleStride = scale_stride(kTileM);
+  static constexpr int kXPartBytes = x_part_bytes(kTile), kWPartBytes = w_part_bytes(kTile);
+  static constexpr int kXBytes = kParts * kXPartBytes;
+  static constexpr int kStageBytes = stage_bytes(kTile), kRingBytes = ring_bytes(kTile);
+  static constexpr bool kSplitsByCluster = false;
+  static constexpr int kSlabRows = slab_rows(kTile), kSumStride = sm80::sum_stride(kTile);
+  static constexpr bool kBringsFactors = brings_factors(kTile);
+  using State = sm80::MmaState<kTileN, kTileM>;
+  static constexpr int kStateOffset = state_offset(kTile);
+  static constexpr int kSharedBytes = kStateOffset + static_cast<int>(sizeof(State));
+  // What the tile scheduler asks.
+  static constexpr MShapes kMShapes{{kTileM}};
+  static constexpr int kShapes = 1;
+  static_assert(kThreads >= 256 && kSharedBytes <= most_shared_bytes(kTile));
+  static_assert(kWarps.m == 1 && kWarpStrips * kWarps.n == kStrips && kStages >= 3);
+  static_assert(kXPartBytes % 16 == 0 && kStageBytes % 128 == 0 && kTileM % kSlabRows == 0);
+};
+
+}  // namespace nvfp4::cuda::sm120

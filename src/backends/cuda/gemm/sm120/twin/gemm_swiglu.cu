@@ -1,0 +1,11 @@
+#include "backends/cuda/gemm/sm120/dispatch.cuh"
+#include "backends/cuda/gemm/sm120/omma_twin.cuh"
+
+namespace nvfp4::cuda::sm120 {
+
+void twin_gemm_swiglu(const KernelConfig& kernel, const QuantizedX& x, const GemmArguments& p,
+                      int blocks, cudaStream_t stream) {
+  dispatch<OmmaTwin, true>(kernel, x, p, blocks, stream);
+}
+
+}  // namespace nvfp4::cuda::sm120

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+/// Products of FP4 with block scales (source: PTX ISA, "mma", .kind::mxf4nvf4 with .block_scale):
+/// GPUs of compute capability 12.x, code for the family (120f) only.
+namespace nvfp4::cuda::ptx {
+
+/// d += a · b at once, 16 rows and 8 columns: see gemm/omma_fragments.h for what a lane has. Scales
+/// are those of thread ids 0.
+__device__ __forceinline__ void mma_m16n8k64_nvfp4(float (&d)[4], const std::uint32_t (&a)[4],
+                                                   std::uint32_t b0, std::uint32_t b1,
+                                                   std::uint32_t a_scales, std::uint32_t b_scales) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1."
+      "f32.ue4m3 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {0, 0}, "
+      "{%11}, {0, 0};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(a_scales), "r"(b_scales));
+}
+
+}  // namespace nvfp4::cuda::ptx

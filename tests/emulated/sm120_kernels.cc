@@ -1,0 +1,71 @@
+// Every kernel of gemm/sm120 on the CPU, lane by lane, with the instruction and with its twin: the
+// kernels that a Blackwell GPU runs, without one.
+#include <gtest/gtest.h>
+
+#include "backends/cuda/gemm/sm120/omma.cuh"
+#include "backends/cuda/gemm/sm120/omma_kernel.cuh"
+#include "backends/cuda/gemm/sm120/omma_twin.cuh"
+#include "sm120/case_list.h"
+
+namespace nvfp4::cuda::sm120 {
+namespace {
+
+struct Emulated {
+  template <class T>
+  T* put(const std::vector<T>& v) {
+    return const_cast<T*>(v.data());  // kernels write to those that are not
+  }
+  template <class T>
+  void get(std::vector<T>&, const T*) {}  // it is there
+
+  struct Arguments {
+    const QuantizedX& x;
+    const GemmArguments& p;
+  };
+  template <class Config>
+  static void kernel(const void* arguments) {
+    const auto& a = *static_cast<const Arguments*>(arguments);
+    multiply_tile<Config>(a.x, a.p, emulated::shared_memory());
+  }
+  template <class Config>
+  void run(const QuantizedX& x, const GemmArguments& p, int blocks, bool backwards) {
+    const Arguments a{x, p};
+    emulated::launch(blocks, Config::kThreads, backwards, kernel<Config>, &a);
+  }
+};
+
+/// The twin takes long here: some of the cases.
+template <int kIndex, class Product>
+void run_kernel() {
+  constexpr bool kTwin = std::is_same_v<Product, OmmaTwin>;
+  for (const test::OmmaCase& c : test::omma_cases(kKernels[kIndex]))
+    if (!kTwin || (c.rows < 10 && c.k < 400))
+      test::expect_chain<OmmaConfig<kIndex, false, Product>>(c, Emulated{});
+  if (kTwin) return;
+  for (const test::OmmaCase& c : test::omma_swiglu_cases(kKernels[kIndex]))
+    test::expect_chain<OmmaConfig<kIndex, true, Product>>(c, Emulated{});
+}
+
+template <class Product>
+void run_kernel(int index) {
+  const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+    ((index == static_cast<int>(kIndex) ? run_kernel<static_cast<int>(kIndex), Product>() : void()),
+     ...);
+  };
+  any(std::make_index_sequence<std::size(kKernels)>{});
+}
+
+class EmulatedSm120Kernels : public testing::TestWithParam<int> {};
+
+TEST_P(EmulatedSm120Kernels, KernelHasTheSumsOfTheInstruction) { run_kernel<Omma>(GetParam()); }
+TEST_P(EmulatedSm120Kernels, TwinHasTheSumsOfTheInstruction) { run_kernel<OmmaTwin>(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Tiles, EmulatedSm120Kernels,
+                         testing::Range(0, static_cast<int>(std::size(kKernels))),
+                         [](const auto& test) {
+                           const KernelEntry& e = kKernels[test.param];
+                           return "m" + std::to_string(e.m) + "n" + std::to_string(e.n);
+                         });
+
+}  // namespace
+}  // namespace nvfp4::cuda::sm120

@@ -1,0 +1,109 @@
+// The kernels of NVFP4 by NVFP4 for compute capability 12.x: plans, without a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backends/cuda/gemm/plan.h"
+#include "backends/cuda/gemm/sm120/cost_model.h"
+#include "nvfp4/error.h"
+
+namespace nvfp4::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Capability kRtx5090{.major = 12, .minor = 0, .multiprocessors = 170};
+constexpr Capability kGb10{.major = 12, .minor = 1, .multiprocessors = 48};
+constexpr Capability kH200{.major = 9, .minor = 0, .multiprocessors = 132};
+
+KernelProblem problem(std::int64_t n, std::int64_t k, std::int64_t m) {
+  return {.n = n, .k = k, .m = m, .quantized_x = true};
+}
+
+TEST(GemmPlanSm120, MultipliesFp4OnItsGpusAndLeavesTheRestToOthers) {
+  const auto taken = [](const KernelProblem& p, const Capability& gpu) {
+    return plan_gemm(p, gpu).architecture->name;
+  };
+  const KernelProblem p = problem(4096, 7168, 100);
+  EXPECT_EQ(taken(p, kRtx5090), "sm120");
+  EXPECT_EQ(taken(p, kGb10), "sm120");
+  EXPECT_EQ(taken(p, kH200), "sm90");
+  EXPECT_EQ(taken(p, {.major = 10, .minor = 0, .multiprocessors = 148}), "sm80");
+  for (const auto change :
+       {+[](KernelProblem& q) { q.quantized_x = false; }, +[](KernelProblem& q) { q.k = 7184; }}) {
+    KernelProblem q = p;
+    change(q);
+    EXPECT_EQ(taken(q, kRtx5090), "sm80");
+  }
+  KernelProblem routed = problem(4096, 7168, 1);
+  routed.groups = 8;
+  routed.routed = true;
+  EXPECT_THAT(describe(plan_gemm(routed, kRtx5090)),
+              HasSubstr("sm120_routed_m1n64k128, 512 blocks"));
+}
+
+/// The twin is nobody's choice but of who names it.
+TEST(GemmPlanSm120, TheTwinIsTakenByNameAlone) {
+  const Architecture& twin = architecture_of("sm120-twin_mma_m128n128k64");
+  const Architecture* const named[] = {&twin};
+  EXPECT_EQ(plan_gemm(problem(4096, 7168, 100), kH200, false, named).architecture->name,
+            "sm120-twin");
+  try {
+    plan_gemm({.n = 4096, .k = 7168, .m = 100}, kH200, false, named);
+    FAIL();
+  } catch (const UnsupportedError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("the kernels of sm120-twin are for NVFP4 by NVFP4 (W4A4)"));
+  }
+  EXPECT_THROW(find_architecture(kRtx5090, named), UnsupportedError);
+}
+
+TEST(GemmPlanSm120, EveryKernelHasANameThatFindsIt) {
+  for (const std::string_view prefix : {"sm120", "sm120-twin"})
+    for (const Architecture* a : architectures()) {
+      if (a->name != prefix) continue;
+      for (const KernelConfig& t : kernel_configs(a->kernels)) {
+        const std::string name = kernel_name(t, *a);
+        EXPECT_EQ(kernel_config(name), t) << name;
+        EXPECT_EQ(&architecture_of(name), a) << name;
+      }
+    }
+}
+
+TEST(GemmPlanSm120, ChoosesAKernelThatCanDoTheProblem) {
+  for (const std::int64_t m : {1, 8, 9, 64, 100, 1000, 100000})
+    for (const std::int64_t n : {8, 512, 4096, 28672})
+      for (const std::int64_t k : {64, 704, 16384})
+        for (const bool invariant : {false, true})
+          for (const bool workspace : {false, true})
+            for (const std::int64_t groups : {1, 8, 256}) {
+              KernelProblem p = problem(n, k, m);
+              p.groups = groups;
+              p.grouped = groups > 1;
+              p.batch_invariant = invariant;
+              const KernelPlan plan = plan_gemm(p, kRtx5090, workspace);
+              const KernelConfig& t = plan.parts[0].kernel;
+              EXPECT_EQ(sm120::why_impossible(plan.problem, t), "");
+              EXPECT_TRUE(workspace || plan.workspace_bytes == 0);
+              EXPECT_LE(plan.workspace_bytes, 6 << 20);
+              EXPECT_EQ(sm120::why_impossible(p, t), "");
+            }
+}
+
+/// An estimate: tensor cores are the limit of tiles for many rows, not what stands beside.
+TEST(GemmPlanSm120, ManyRowsAreLimitedByTheTensorCores) {
+  for (const KernelConfig t :
+       {KernelConfig{128, 128}, KernelConfig{128, 256}, KernelConfig{256, 128}}) {
+    const sm120::ChunkCycles cycles = sm120::chunk_cycles(t);
+    EXPECT_LT(cycles.issue, cycles.tensor) << t.m << " " << t.n;
+    EXPECT_LT(cycles.shared, cycles.tensor) << t.m << " " << t.n;
+  }
+  const KernelProblem p = problem(8192, 8192, 8192);
+  KernelProblem on_gpu = p;
+  on_gpu.multiprocessors = kRtx5090.multiprocessors;
+  const double time = sm120::estimated_time(on_gpu, sm120::choose_kernel(on_gpu));
+  const double tflops = 2.0 * 8192 * 8192 * 8192 / time * 1e-6;
+  EXPECT_GT(tflops, 1000);
+  EXPECT_LT(tflops, 170 * 4096 * 2.4e-3);
+}
+
+}  // namespace
+}  // namespace nvfp4::cuda

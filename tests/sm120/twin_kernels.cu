@@ -1,0 +1,155 @@
+// Every kernel of gemm/sm120 on a Hopper GPU, with the twin of the one instruction that it does not
+// have, against sums in integers, bit for bit. A program of its own: it needs no other kernel.
+#include <gtest/gtest.h>
+
+#include "backends/cuda/gemm/sm120/omma_kernel.cuh"
+#include "backends/cuda/gemm/sm120/omma_twin.cuh"
+#include "quantizers/encode_block.h"
+#include "sm120/case_list.h"
+
+namespace nvfp4::cuda::sm120 {
+namespace {
+
+#define EXPECT_CUDA(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaGetLastError())
+
+/// Memory that ends where the last byte does: memcheck sees what is read behind it.
+class Gpu {
+ public:
+  Gpu() = default;
+  Gpu(const Gpu&) = delete;
+  ~Gpu() {
+    for (void* p : memory_) cudaFree(p);
+  }
+  template <class T>
+  T* put(const std::vector<T>& v) {
+    void* p = nullptr;
+    EXPECT_EQ(cudaMalloc(&p, v.size() * sizeof(T)), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice), cudaSuccess);
+    memory_.push_back(p);
+    return static_cast<T*>(p);
+  }
+  template <class T>
+  void get(std::vector<T>& v, const T* from) {
+    EXPECT_EQ(cudaMemcpy(v.data(), from, v.size() * sizeof(T), cudaMemcpyDeviceToHost), cudaSuccess)
+        << cudaGetErrorString(cudaGetLastError());
+  }
+  template <class Config>
+  void run(const QuantizedX& x, const GemmArguments& p, int blocks, bool) {
+    EXPECT_CUDA(cudaFuncSetAttribute(omma_gemm_kernel<Config>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     Config::kSharedBytes));
+    omma_gemm_kernel<Config><<<blocks, Config::kThreads, Config::kSharedBytes>>>(x, p);
+    EXPECT_CUDA(cudaGetLastError());
+    EXPECT_CUDA(cudaDeviceSynchronize());
+  }
+
+ private:
+  std::vector<void*> memory_;
+};
+
+class CudaOmmaTwin : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    cudaDeviceProp gpu{};
+    if (cudaGetDeviceProperties(&gpu, 0) != cudaSuccess) GTEST_SKIP() << "no GPU";
+    if (gpu.major != 9) GTEST_SKIP() << "the twins are for sm_90, this GPU is sm_" << gpu.major;
+  }
+};
+
+template <int kIndex>
+void run_kernel() {
+  for (const test::OmmaCase& c : test::omma_cases(kKernels[kIndex])) {
+    Gpu gpu;
+    test::expect_chain<OmmaConfig<kIndex, false, OmmaTwin>>(c, gpu);
+  }
+  for (const test::OmmaCase& c : test::omma_swiglu_cases(kKernels[kIndex])) {
+    Gpu gpu;
+    test::expect_chain<OmmaConfig<kIndex, true, OmmaTwin>>(c, gpu);
+  }
+}
+
+/// Depths from 64 to 16384, odd rows and columns.
+template <int kIndex>
+void run_depths() {
+  const auto run = [](int k, int n, int rows, test::Scales scales) {
+    Gpu gpu;
+    test::expect_chain<OmmaConfig<kIndex, false, OmmaTwin>>(
+        {.n = n,
+         .k = k,
+         .rows = rows,
+         .top_k = kKernels[kIndex].mainloop == MainloopKind::routed ? 1 : 0,
+         .scales = scales},
+        gpu);
+  };
+  for (int k = 64; k <= 2048; k += 64) run(k, 17 + k / 64, 3 + k / 128, test::Scales::any);
+  for (const int k : {4096, 8256, 16384}) run(k, 35, 11, test::Scales::near_one);
+}
+
+/// Quantized outputs of SwiGLU are the codes of those in FP32, as the definition has them.
+template <int kIndex>
+void run_quantized() {
+  using Config = OmmaConfig<kIndex, true, OmmaTwin>;
+  constexpr int kRows = 12, kOutputs = 48, kScales = kOutputs / 16;
+  const bool routed = kKernels[kIndex].mainloop == MainloopKind::routed;
+  const test::OmmaOperands operands({.n = 2 * kOutputs,
+                                     .k = 192,
+                                     .rows = kRows,
+                                     .top_k = routed ? 1 : 0,
+                                     .scales = test::Scales::near_one});
+  Gpu gpu;
+  const std::vector<std::uint8_t> values = test::output_of<Config>(operands, kOutputs, gpu);
+  std::vector<std::uint8_t> codes(kRows * kOutputs / 2, 0xAA), scales(kRows * kScales, 0xAA);
+  const GlobalScale global{.multiplier = 0.25f, .divisor = 4.0f};
+  const std::uint8_t *to_codes = nullptr, *to_scales = nullptr;
+  test::output_of<Config>(operands, kOutputs, gpu, [&](GemmArguments& p) {
+    to_codes = p.codes = gpu.put(codes);
+    to_scales = p.scales = gpu.put(scales);
+    p.out_globals.value = global;
+  });
+  gpu.get(codes, to_codes);
+  gpu.get(scales, to_scales);
+  for (int row = 0; row < kRows; ++row) {
+    if (routed && operands.ids[static_cast<std::size_t>(row)] != 0) continue;
+    for (int block = 0; block < kScales; ++block) {
+      float v[16];
+      std::memcpy(v, values.data() + (row * kOutputs + block * 16) * 4, sizeof v);
+      const E4M3 scale = choose_scale(Quantizer::max, v, nullptr, 16, global.divisor);
+      std::uint8_t expected[8];
+      encode_elements(v, 16, scale, global.divisor, expected);
+      EXPECT_EQ(scales[static_cast<std::size_t>(row * kScales + block)], scale.bits) << row;
+      EXPECT_EQ(
+          std::memcmp(expected, &codes[static_cast<std::size_t>(row * kScales + block) * 8], 8), 0)
+          << row << " " << block;
+    }
+  }
+}
+
+template <class F>
+void for_kernel(int index, const F& f) {
+  const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+    ((index == static_cast<int>(kIndex) ? f(std::integral_constant<int, static_cast<int>(kIndex)>{})
+                                        : void()),
+     ...);
+  };
+  any(std::make_index_sequence<std::size(kKernels)>{});
+}
+
+TEST_P(CudaOmmaTwin, HasTheSumsOfTheInstruction) {
+  for_kernel(GetParam(), [](auto index) { run_kernel<index()>(); });
+}
+TEST_P(CudaOmmaTwin, QuantizesSwigluAsTheDefinition) {
+  for_kernel(GetParam(), [](auto index) { run_quantized<index()>(); });
+}
+TEST_P(CudaOmmaTwin, HasThemForEveryDepth) {
+  for_kernel(GetParam(), [](auto index) { run_depths<index()>(); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiles, CudaOmmaTwin,
+                         testing::Range(0, static_cast<int>(std::size(kKernels))),
+                         [](const auto& test) {
+                           const KernelEntry& e = kKernels[test.param];
+                           return "m" + std::to_string(e.m) + "n" + std::to_string(e.n);
+                         });
+
+}  // namespace
+}  // namespace nvfp4::cuda::sm120
