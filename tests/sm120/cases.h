@@ -207,11 +207,10 @@ cuda::GemmArguments arguments_of(const OmmaOperands& o, Machine& machine) {
   p.out_group_cols = o.ends.empty() && c.top_k == 0 ? c.n : 0;
   p.m_end = p.m_total = c.rows;
   if (c.top_k > 0) {
-    p.routing = {.ids = machine.put(o.ids),
-                 .id_type = IndexType::i32,
-                 .id_stride = c.top_k,
-                 .rows = c.x_rows(),
-                 .top_k = c.top_k};
+    p.routing.ids = machine.put(o.ids);
+    p.routing.id_type = IndexType::i32;
+    p.routing.id_stride = p.routing.top_k = c.top_k;
+    p.routing.rows = c.x_rows();
     p.rows_of_token = c.top_k;
   }
   p.out_type = c.out;
