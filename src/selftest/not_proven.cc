@@ -14,12 +14,16 @@ std::vector<std::string> of_gpu(const DeviceInfo& gpu) {
                     "{} only compiled; this may be their first run on such a GPU",
                     name, gpu.architecture));
   // Blackwell: compute capability 10.x to 12.x.
-  if (gpu.architecture.starts_with("sm_1") && gpu.architecture.size() == 6)
+  if (gpu.architecture.starts_with("sm_12") && gpu.architecture.size() == 6)
     all.push_back(fmt::format(
-        "{}: FP4 products of the tensor cores themselves (mma with block_scale, tcgen05). No "
-        "kernel "
-        "of this version uses them: W4A16 and W4A4 run on BF16 and FP16 tensor cores. How FP4 "
-        "products round, and how fast they are, was not looked at",
+        "{}: FP4 products of the tensor cores themselves (mma with block_scale), bit for bit. W4A4 "
+        "runs on them where K is a multiple of 64; how they round was measured by others",
+        name));
+  else if (gpu.architecture.starts_with("sm_1") && gpu.architecture.size() == 6)
+    all.push_back(fmt::format(
+        "{}: FP4 products of the tensor cores themselves (tcgen05). No kernel of this version uses "
+        "them: W4A16 and W4A4 run on BF16 and FP16 tensor cores. How FP4 products round, and how "
+        "fast they are, was not looked at",
         name));
   return all;
 }

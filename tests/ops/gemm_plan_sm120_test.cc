@@ -9,7 +9,9 @@
 namespace nvfp4::cuda {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr Capability kRtx5090{.major = 12, .minor = 0, .multiprocessors = 170};
 constexpr Capability kGb10{.major = 12, .minor = 1, .multiprocessors = 48};
@@ -54,6 +56,8 @@ TEST(GemmPlanSm120, TheTwinIsTakenByNameAlone) {
     EXPECT_THAT(e.what(), HasSubstr("the kernels of sm120-twin are for NVFP4 by NVFP4 (W4A4)"));
   }
   EXPECT_THROW(find_architecture(kRtx5090, named), UnsupportedError);
+  EXPECT_THAT(kernel_names(kH200, architectures()), Not(Contains(HasSubstr("twin"))));
+  EXPECT_THAT(kernel_names(kRtx5090, architectures()), Contains("sm120_mma_m128n128k64"));
 }
 
 TEST(GemmPlanSm120, EveryKernelHasANameThatFindsIt) {

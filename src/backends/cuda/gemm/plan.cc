@@ -156,7 +156,7 @@ std::vector<std::string> kernel_names(const Capability& capability,
                                       std::span<const Architecture* const> among) {
   std::vector<std::string> names;
   for (const Architecture* a : among)
-    if (a->supports(capability))
+    if (a->supports(capability) && !a->only_by_name)
       for (const KernelConfig& kernel : kernel_configs(a->kernels))
         names.push_back(kernel_name(kernel, *a));
   return names;

@@ -41,7 +41,7 @@ const KernelEntry* find_kernel(std::span<const KernelEntry> kernels, const Kerne
 /// Every tile and split of the list, in its order.
 std::vector<KernelConfig> kernel_configs(std::span<const KernelEntry> kernels);
 
-/// The names of all kernels, of every architecture that supports the GPU.
+/// The names of all kernels, of every architecture that supports the GPU and may be chosen.
 std::vector<std::string> kernel_names(const Capability& capability,
                                       std::span<const Architecture* const> among);
 /// "sm90_wgmma_m64n128k128", and what differs from the default: "_splitk2_dependents9_prefetch2_
