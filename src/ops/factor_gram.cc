@@ -104,6 +104,16 @@ std::vector<double> inverse_upper(Products products, const std::vector<double>& 
   return work;
 }
 
+/// The lower triangle from the upper one, in tiles whose lines stay in the first cache.
+void mirror(std::vector<double>& h, std::size_t size) {
+  constexpr std::size_t kTile = 32;
+  for (std::size_t i = 0; i < size; i += kTile)
+    for (std::size_t j = i; j < size; j += kTile)
+      for (std::size_t r = i; r < std::min(i + kTile, size); ++r)
+        for (std::size_t c = std::max(j, r + 1); c < std::min(j + kTile, size); ++c)
+          h[c * size + r] = h[r * size + c];
+}
+
 std::vector<float> floats(const std::vector<double>& from) { return {from.begin(), from.end()}; }
 
 void factor_blocks(Products products, const std::vector<double>& h, GramFactor& factor) {
@@ -137,8 +147,10 @@ GramFactor factor_gram(std::int64_t depth, std::span<const double> triangle, dou
   const auto* at = triangle.data();
   for (std::size_t i = 0; i < size; ++i) {
     trace += *at;
-    for (std::size_t j = i; j < size; ++j) h[i * size + j] = h[j * size + i] = *at++;
+    std::copy_n(at, size - i, h.begin() + static_cast<std::ptrdiff_t>(i * size + i));
+    at += size - i;
   }
+  mirror(h, size);
   factor.mean = trace / static_cast<double>(depth);
   require<ValueError>(factor.mean > 0, "a Gram matrix whose diagonal is zero");
   for (double& v : h) v /= factor.mean;

@@ -1,5 +1,6 @@
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -160,9 +161,11 @@ class OwnStatistics final : public Statistics {
       file_.read(info, 0, std::as_writable_bytes(std::span(floats)));
       std::ranges::copy(floats, values.begin());
     }
-    for (const double v : values)
-      require<FormatError>(std::isfinite(v), "{}: {} holds {}, must be finite", path().string(),
-                           printable(info.name), v);
+    // Names for a message, made for each value, would take longer than factoring the matrix.
+    const auto wrong = std::ranges::find_if_not(values, [](double v) { return std::isfinite(v); });
+    if (wrong != values.end())
+      throw FormatError(fmt::format("{}: {} holds {}, must be finite", path().string(),
+                                    printable(info.name), *wrong));
     return values;
   }
 
