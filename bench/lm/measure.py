@@ -8,6 +8,7 @@ the ratio to `max` in the same run, with their standard errors by a paired boots
   measure.py --models MODEL... --text FILE [--text FILE]      validation, unseen, ... : one table each
   measure.py ... --calibration FILE                           also the methods that need data
   measure.py --models MODEL --text FILE --other NAME=FOLDER   also a folder that another tool made (peers.py)
+  measure.py ... --redraw 4    mse also with other global scales: what differs though the squared error is the same
 
 Needs PyTorch, transformers 5, safetensors and this package.
 """
@@ -24,7 +25,7 @@ import torch
 from transformers import AutoTokenizer
 
 import nvfp4
-from model import Variant, model_name
+from model import Redrawn, Variant, model_name
 from nvfp4.calibrate import calibrate
 from nvfp4.evaluate.comparison import columns_of
 from nvfp4.evaluate.resampling import Bootstrap
@@ -124,6 +125,8 @@ def arguments():
                    help="a quantized folder to measure beside ours; for one model")
     a.add_argument("--methods", metavar="NAME", nargs="+", choices=[*WEIGHTS, *CALIBRATED],
                    help=f"some of {', '.join([*WEIGHTS, *CALIBRATED])} (all); max is always among them")
+    a.add_argument("--redraw", type=int, default=0, metavar="N",
+                   help="mse N times more, with global scales of random factors from 1 to 2")
     a.add_argument("--weights-only", action="store_true", help="W4A16 alone")
     a.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     options = a.parse_args()
@@ -134,7 +137,7 @@ def arguments():
     if len(options.windows) != len(options.text):
         a.error(f"--windows: {len(options.windows)} numbers for {len(options.text)} texts")
     if options.methods:
-        options.methods = {"max", *options.methods}
+        options.methods = {"max", *options.methods} | ({"mse"} if options.redraw else set())
     return options
 
 
@@ -147,6 +150,9 @@ def main():
             folders = quantize(model, options, Path(temporary))
             names = list(folders)
             folders |= dict(pair.split("=", 1) for pair in options.other)
+            if options.redraw:
+                folders |= {f"mse, redrawn {seed + 1}": Redrawn(folders["mse"], model, "mse", seed)
+                            for seed in range(options.redraw)}
             variants = {name: Variant(model, folder, options.device) for name, folder in folders.items()}
         activations = ACTIVATIONS[:1] if options.weights_only else ACTIVATIONS
         methods = [(w, a) for a in activations for w in names]

@@ -17,17 +17,18 @@ import nvfp4
 
 class Checkpoint:
     """A ModelOpt or compressed-tensors folder: by module, `weights` in FP32 [N, K] and the factors `before`
-    [K] that the input is multiplied by; by name, the `other` tensors."""
+    [K] that the input is multiplied by; by name, the `other` tensors. `stored`: codes and global scale by module."""
 
     def __init__(self, folder):
-        self.weights, self.before, self.other = {}, {}, {}
+        self.weights, self.before, self.other, self.stored = {}, {}, {}, {}
         tensors = {}
         for file in sorted(Path(folder).glob("*.safetensors")):
             tensors |= load_file(file)
         for name, tensor in tensors.items():
             module, _, kind = name.rpartition(".")
             if kind in ("weight_packed", "weight") and tensor.dtype == torch.uint8:
-                self.weights[module] = self._weight(tensors, module, tensor, kind)
+                self.weights[module], scale = self._weight(tensors, module, tensor, kind)
+                self.stored[module] = tensor, scale
             elif kind == "pre_quant_scale":
                 self.before[module] = tensor.float()
             elif tensor.is_floating_point():
@@ -42,7 +43,26 @@ class Checkpoint:
             scale = 1 / tensors[f"{module}.weight_global_scale"].reshape(())
         block = tensors[f"{module}.weight_scale"].view(torch.uint8)
         shape = (codes.shape[0], codes.shape[1] * 2)
-        return nvfp4.QuantizedTensor(codes, block, scale.float(), shape).dequantize(torch.float32)
+        return nvfp4.QuantizedTensor(codes, block, scale.float(), shape).dequantize(torch.float32), scale.float()
+
+
+class Redrawn(Checkpoint):
+    """The same weights of `model`, quantized by `quantizer` with global scales that lie at random between once
+    and twice those of `folder`: other block scales and codes, of the same squared error."""
+
+    def __init__(self, folder, model, quantizer, seed):
+        super().__init__(folder)
+        random = torch.Generator().manual_seed(seed)
+        plain = {}
+        for file in sorted(Path(model).glob("*.safetensors")):
+            plain |= load_file(file)
+        self.error = 0.0
+        for module, (_, scale) in sorted(self.stored.items()):
+            w = plain[f"{module}.weight"].float()
+            factor = 2 ** float(torch.rand((), generator=random))
+            q = nvfp4.quantize(w, quantizer, global_scale=float(scale) * factor)
+            self.weights[module] = q.dequantize(torch.float32)
+            self.error += float((self.weights[module] - w).double().square().sum())
 
 
 class QuantizedInput:
@@ -97,13 +117,14 @@ class Experts(nn.Module):
 
 
 class Variant:
-    """The model of `folder`, with the weights of `quantized` in place of its own (None: as it is)."""
+    """The model of `folder`, with the weights of `quantized`, a folder or a Checkpoint, in place of its own
+    (None: as it is)."""
 
     def __init__(self, folder, quantized=None, device="cpu"):
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.inputs = QuantizedInput()
         if quantized is not None:
-            checkpoint = Checkpoint(quantized)
+            checkpoint = quantized if isinstance(quantized, Checkpoint) else Checkpoint(quantized)
             self._replace(checkpoint)
             for left in (checkpoint.weights, checkpoint.before):
                 if left:
