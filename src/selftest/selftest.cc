@@ -81,8 +81,9 @@ std::vector<std::string> kernels_not_tried(const std::vector<Subject>& subjects,
           return std::ranges::find(c.kernels, k) != c.kernels.end();
         });
     if (!left.empty())
-      all.push_back(fmt::format("{}: {} kernels that none of the products here can take: {}",
-                                s.name, left.size(), fmt::join(left, ", ")));
+      all.push_back(fmt::format(
+          "{}: {} kernels that none of the products here can take, or that this build lacks: {}",
+          s.name, left.size(), fmt::join(left, ", ")));
   }
   return all;
 }

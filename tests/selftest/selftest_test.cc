@@ -241,6 +241,19 @@ TEST(Selftest, TriesEveryKernelThatIsNamed) {
   EXPECT_EQ(cases, 0) << "once as the library chooses, once by name";
 }
 
+TEST(CudaSelftest, FindsNothingWrongButWhatIsPutIn) {
+  const Device gpu = Device::cuda();
+  if (const std::string reason = why_unavailable(gpu); !reason.empty()) GTEST_SKIP() << reason;
+  const SelftestReport report = run_selftest({.device = gpu, .rates = false});
+  EXPECT_TRUE(report.passed()) << faults_of(report);
+  for (const char* name : {"formats", "w4a16"}) {
+    const SelftestReport spoilt =
+        run_selftest({.device = gpu, .rates = false, .inject_fault = name});
+    for (const SelftestCheck& c : spoilt.checks)
+      EXPECT_EQ(c.wrong > 0, c.name == name) << c.name << ' ' << c.part << ": " << c.fault;
+  }
+}
+
 TEST(Selftest, SaysWhatItDoesNotProve) {
   SelftestReport report;
   const auto said_of = [&](const std::string& architecture, bool available = true) {
