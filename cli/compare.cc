@@ -18,7 +18,7 @@ namespace nvfp4::cli {
 namespace {
 
 struct Arguments {
-  std::string a, b, html, run, statistics;
+  std::string a, b, html, against, run, statistics;
   bool json = false, quiet = false;
   std::size_t top = 12;
 };
@@ -101,15 +101,19 @@ std::string text(const CompareReport& report, const Arguments& arguments) {
 }
 
 void run(Arguments& arguments) {
-  for (const auto& [option, value] :
-       {std::pair{"--run", &arguments.run}, {"--statistics", &arguments.statistics}})
+  for (const auto& [option, value] : {std::pair{"--against", &arguments.against},
+                                      {"--run", &arguments.run},
+                                      {"--statistics", &arguments.statistics}})
     if (!value->empty() && arguments.html.empty())
       throw CLI::ValidationError(option, "is for the page, which --html writes");
   find_models(Download::yes, arguments.a, arguments.b);
+  if (!arguments.against.empty()) find_models(Download::yes, arguments.against);
   std::optional<ReportFile> file;
-  if (!arguments.html.empty())
-    file.emplace("--html", arguments.html,
-                 std::vector<std::filesystem::path>{arguments.a, arguments.b});
+  if (!arguments.html.empty()) {
+    std::vector<std::filesystem::path> inputs{arguments.a, arguments.b};
+    if (!arguments.against.empty()) inputs.emplace_back(arguments.against);
+    file.emplace("--html", arguments.html, std::move(inputs));
+  }
   const CompareReport report = [&] {
     ProgressBar progress("compare", arguments.quiet);
     return compare_checkpoints(arguments.a, arguments.b, progress.callback());
@@ -117,7 +121,8 @@ void run(Arguments& arguments) {
   if (file) {
     ProgressBar progress("codes and scales", arguments.quiet);
     file->write(report::page_of(report, arguments.a, arguments.b, arguments.top,
-                                progress.callback(), {arguments.run, arguments.statistics}));
+                                progress.callback(),
+                                {arguments.run, arguments.statistics, arguments.against}));
   }
   print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
   const bool nothing = report.tensors.empty() && report.identical == 0;
@@ -134,6 +139,7 @@ void add_compare(CLI::App& app) {
   line.option("--top", arguments->top);
   line.flag("--json", arguments->json);
   line.option("--html", arguments->html);
+  line.option("--against", arguments->against);
   line.option("--run", arguments->run);
   line.option("--statistics", arguments->statistics);
   line.threads();

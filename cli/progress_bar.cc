@@ -20,6 +20,12 @@ double fraction_of(const Progress& p) {
              : static_cast<double>(p.bytes_done) / static_cast<double>(p.bytes_total);
 }
 
+/// What is worked on, without what most names have.
+std::string current_tensor(const Progress& p) {
+  const std::string_view name = p.tensor;
+  return clean(name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name);
+}
+
 /// Two spaces between the facts that are left.
 std::string joined(const std::vector<std::string>& facts) {
   std::string text;
@@ -97,7 +103,11 @@ std::vector<std::string> ProgressBar::facts() const {
               : ""};
 }
 
-void ProgressBar::draw_line() { say(fmt::format("{}: {}\n", verb_, joined(facts()))); }
+void ProgressBar::draw_line() {
+  std::vector<std::string> shown = facts();
+  shown.push_back(current_tensor(*last_));
+  say(fmt::format("{}: {}\n", verb_, joined(shown)));
+}
 
 void ProgressBar::draw_bar() {
   drawn_ = true;
@@ -108,9 +118,16 @@ void ProgressBar::draw_bar() {
   const auto taken = [&] { return verb_.size() + 2 + display_width(joined(shown)); };
   for (const std::size_t dispensable : {2, 1, 3})
     if (taken() > width) shown[dispensable].clear();
-  std::string bar;
+  std::string bar, tensor;
+  // As wide for every name, lest the bar moves.
+  constexpr std::size_t kName = 36, kShortest = 12, kBar = 6;
+  if (const std::size_t used = taken() + kBar + 4; last_ && used + kShortest <= width) {
+    const std::size_t field = std::min(kName, width - used);
+    const std::string name = shorten(current_tensor(*last_), field);
+    tensor = style_.dim("  " + name + std::string(field - display_width(name), ' '));
+  }
   if (last_ && taken() + 10 <= width) {
-    const auto room = static_cast<double>(width - taken() - 2);
+    const auto room = static_cast<double>(width - taken() - 2 - display_width(tensor));
     const auto full = static_cast<int>(last_fraction_ * room);
     for (int i = 0; i < full; ++i) bar += utf8() ? "━" : "=";
     std::string rest;
@@ -118,8 +135,8 @@ void ProgressBar::draw_bar() {
     bar = style_.green(bar) + style_.dim(rest) + "  ";
   }
   const bool named = taken() <= width;
-  say(fmt::format("\r{}{}{}\x1b[K", named ? style_.bold(verb_) + "  " : "", bar,
-                  shorten(joined(shown), width)));
+  say(fmt::format("\r{}{}{}{}\x1b[K", named ? style_.bold(verb_) + "  " : "", bar,
+                  shorten(joined(shown), width), tensor));
 }
 
 }  // namespace nvfp4::cli

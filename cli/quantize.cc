@@ -10,6 +10,7 @@
 #include "interrupt.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"
+#include "nvfp4/hub.h"
 #include "report_file.h"
 #include "summary.h"
 #include "terminal.h"
@@ -21,7 +22,7 @@ struct Arguments {
   QuantizeCheckpointOptions options;
   RunArguments run;
   bool json = false;
-  std::string scheme = "nvfp4", ranks = "1";
+  std::string scheme = "nvfp4", ranks = "1", push;
   std::optional<int> rank;
   Arguments() { run.quantizer.clear(); }
 };
@@ -44,13 +45,22 @@ std::string check_fuse(const std::string& names) {
   return count >= 2 ? "" : fmt::format("'{}' is one component, needs two or more", names);
 }
 
+/// Better refused now than after the run.
+void check_push(const Arguments& arguments) {
+  if (!is_hub_name(arguments.push))
+    throw CLI::ValidationError(
+        "--push", fmt::format("'{}' must be a name as the hub has them, org/name", arguments.push));
+  if (is_one_file(arguments.options.format))
+    throw CLI::ValidationError(
+        "--push", fmt::format("uploads a folder, {} is one file", arguments.options.format));
+  if (!arguments.options.dry_run) push_account();
+}
+
 void run(Arguments& arguments) {
   QuantizeCheckpointOptions& options = arguments.options;
   options.scheme = scheme_from_name(arguments.scheme);
   if (options.format.empty()) options.format = default_format(options.output);
   options.method = std::exchange(arguments.run.quantizer, "mse");  // which counts without it
-  find_models(options.dry_run ? Download::no : Download::yes, options.input);
-  finish_run_options(options, arguments.run);
   try {
     const Rank rank = rank_from_text(arguments.rank, arguments.ranks);
     options.rank = rank.rank;
@@ -58,6 +68,10 @@ void run(Arguments& arguments) {
   } catch (const ValueError& e) {
     throw CLI::ValidationError("--ranks", e.what());
   }
+  if (!arguments.push.empty()) check_push(arguments);
+  const std::filesystem::path given = options.input;
+  const HubInput input(options, options.ranks == 1);
+  finish_run_options(options, arguments.run);
   std::optional<ReportFile> report_file;
   if (!arguments.run.report.empty())
     report_file.emplace("--report", arguments.run.report, std::vector{options.input},
@@ -70,11 +84,15 @@ void run(Arguments& arguments) {
   }();
   if (report_file) report_file->write(to_json(report) + "\n");
   print_warnings(report);
+  std::string pushed;
+  if (!arguments.push.empty() && report.complete && !report.dry_run)
+    pushed = push_model(options.output, arguments.push);
   if (arguments.json) return print(to_json(report) + "\n");
   if (arguments.run.quiet) return;
-  print_summary(report, {options.input, options.output,
+  print_summary(report, {options.supply ? given : options.input, options.output,
                          fmt::format("{}, scheme {}, format {}", report.method, arguments.scheme,
                                      options.format)});
+  if (!pushed.empty()) print(fmt::format("uploaded: {}\n", clean(pushed)));
 }
 
 }  // namespace
@@ -96,6 +114,7 @@ void add_quantize(CLI::App& app) {
   line.option("--sweeps", o.sweeps)->check(CLI::Range(0, 1000));
   line.option("--rank", arguments->rank);
   line.option("--ranks", arguments->ranks);
+  line.option("--push", arguments->push);
   line.flag("--json", arguments->json);
   line.flag("--drop", o.drop);
   line.flag("--force", o.force);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,13 @@ struct DecidedWeight {
 struct PageExtras {
   std::filesystem::path run;         ///< the --report of the run that made b; "" if not known
   std::filesystem::path statistics;  ///< what calibration saw; "" if not known
+  std::filesystem::path against;     ///< another checkpoint made of a, beside b; "" for none
+};
+
+/// What b stands beside.
+struct Rival {
+  CompareReport difference;  ///< of a and it
+  InspectReport inspected;   ///< with histograms
 };
 
 struct PageInput {
@@ -32,6 +40,7 @@ struct PageInput {
   std::size_t worst = 50;    ///< tensors to list
   std::vector<DecidedWeight> decided = {};
   std::map<std::string, double> tokens = {};  ///< of weights, that calibration saw
+  std::optional<Rival> rival = {};
 };
 
 /// Of the --report of quantize. Throws IoError, FormatError.

@@ -176,6 +176,7 @@ def quantize_checkpoint(input: Path, output: Path, *, scheme: str = "nvfp4",
                         ignore: Iterable[str] = (), include: Iterable[str] = (),
                         fuse: Iterable[str] = (), input_amax: Optional[Path] = None,
                         rank: Optional[int] = None, ranks: Union[int, str] = 1,
+                        push: Optional[str] = None,
                         resume: bool = False, overwrite: bool = False, dry_run: bool = False,
                         drop: bool = False, force: bool = False, keep_dtype: bool = False,
                         backend: str = "", device: str = "cpu",
@@ -194,7 +195,7 @@ def verify(path: Path, *, source: Optional[Path] = None, loader: str = "",
            progress: Optional[Progress] = None) -> Report: ...
 def inspect(path: Path, *, tensor: Optional[str] = None, histograms: bool = True,
             progress: Optional[Progress] = None) -> Report: ...
-def compare(a: Path, b: Path, *, html: Optional[Path] = None,
+def compare(a: Path, b: Path, *, html: Optional[Path] = None, against: Optional[Path] = None,
             run: Optional[Path] = None, statistics: Optional[Path] = None,
             progress: Optional[Progress] = None) -> Report: ...
 def sample(output: Path, *, arch: str = "llama", layers: int = 0, scale: float = 0.125,

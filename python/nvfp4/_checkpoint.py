@@ -3,8 +3,10 @@
 The texts of the arguments are those of `nvfp4 help`; `_documented` puts them into the docstrings.
 """
 
+import importlib.util
 import json
 import os
+import sys
 import textwrap
 
 from . import _core
@@ -76,14 +78,16 @@ def _bar(title):
     return bar, update
 
 
-_MODELS = ("input", "path", "source", "a", "b")
+_MODELS = ("input", "path", "source", "a", "b", "against")
 
 
 def _run(command, function, given):
     """The report of a function of _core, whose arguments are those of the caller."""
     given = dict(given)
+    if command == "quantize" and importlib.util.find_spec("huggingface_hub"):
+        os.environ.setdefault("NVFP4_HUB_PYTHON", sys.executable)  # it downloads shard by shard
     for keyword in _MODELS:
-        if isinstance(given.get(keyword), (str, os.PathLike)):
+        if command != "quantize" and isinstance(given.get(keyword), (str, os.PathLike)):
             given[keyword] = _find_model(given[keyword], not given.get("dry_run"))
     for keyword, about in _of_command(command).items():
         if about["repeatable"]:
@@ -100,7 +104,7 @@ def _run(command, function, given):
 @_documented("quantize")
 def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer=None,
                         statistics=None, sweeps=4, ignore=(), include=(), fuse=(), input_amax=None,
-                        rank=None, ranks=1, resume=False, overwrite=False, dry_run=False, drop=False,
+                        rank=None, ranks=1, push=None, resume=False, overwrite=False, dry_run=False, drop=False,
                         force=False, keep_dtype=False, backend="", device="cpu", progress=None):
     """Quantizes a Hugging Face model folder, or one .safetensors or .gguf file.
 
@@ -173,7 +177,7 @@ def inspect(path, *, tensor=None, histograms=True, progress=None):
 
 
 @_documented("compare")
-def compare(a, b, *, html=None, run=None, statistics=None, progress=None):
+def compare(a, b, *, html=None, against=None, run=None, statistics=None, progress=None):
     """Two checkpoints tensor by tensor: the report of `nvfp4 compare --json`. `relative_error` is that
     of all together, beside it are `median_relative_error` and `worst_relative_error` of `worst`.
 

@@ -64,7 +64,16 @@ std::string quantize_json(const nb::dict& given) {
       number, given.contains("ranks") ? nb::str(nb::handle(given["ranks"])).c_str() : "1");
   options.rank = rank.rank;
   options.ranks = rank.ranks;
-  return report_of(given, options, quantize_checkpoint);
+  const std::string push = words.word("push");
+  if (!push.empty() && !is_hub_name(push))
+    throw ValueError("push = '" + push + "', must be a name as the hub has them, org/name");
+  return report_of(given, options, [&](QuantizeCheckpointOptions o) {
+    if (!push.empty() && !o.dry_run) push_account();
+    const HubInput input(o, o.ranks == 1);
+    QuantizeReport report = quantize_checkpoint(o);
+    if (!push.empty() && report.complete && !o.dry_run) push_model(o.output, push);
+    return report;
+  });
 }
 
 std::string convert_json(const nb::dict& given) {
@@ -130,7 +139,7 @@ fs::path find_model_of(const fs::path& name, bool download) {
 
 struct CompareOptions {
   fs::path a, b;
-  std::optional<fs::path> html, run, statistics;
+  std::optional<fs::path> html, against, run, statistics;
   OnProgress progress;
 };
 
@@ -140,17 +149,19 @@ std::string compare_json(const nb::dict& given) {
   words.take("a", options.a);
   words.take("b", options.b);
   words.take("html", options.html);
+  words.take("against", options.against);
   words.take("run", options.run);
   words.take("statistics", options.statistics);
   return report_of(given, options, [](const CompareOptions& o) {
-    if (o.html) require_outside(*o.html, {o.a, o.b});
-    if (!o.html && (o.run || o.statistics))
-      throw ValueError("run and statistics are for the page, which html writes");
+    if (o.html) require_outside(*o.html, {o.a, o.b, o.against.value_or(o.b)});
+    if (!o.html && (o.against || o.run || o.statistics))
+      throw ValueError("against, run and statistics are for the page, which html writes");
     CompareReport report = compare_checkpoints(o.a, o.b, o.progress);
     if (o.html)
       safetensors::write_file_atomically(
-          *o.html, report::page_of(report, o.a, o.b, 0, o.progress,
-                                   {o.run.value_or(""), o.statistics.value_or("")}));
+          *o.html,
+          report::page_of(report, o.a, o.b, 0, o.progress,
+                          {o.run.value_or(""), o.statistics.value_or(""), o.against.value_or("")}));
     return report;
   });
 }

@@ -102,7 +102,8 @@ Command quantize_command() {
       joined(
           {{argument("INPUT",
                      "model folder, one .safetensors or .gguf file, or a name on the Hugging Face "
-                     "Hub, org/model: its copy in the cache, else `hf download` fetches it"),
+                     "Hub, org/model: its copy in the cache, else it is downloaded, shard by shard "
+                     "while they are quantized"),
             argument("OUTPUT", "folder to write, new or empty; or a .gguf file"),
             scheme("nvfp4",
                    "nvfp4: 4-bit weights and activations, the default; nvfp4a16: weights only"),
@@ -135,6 +136,9 @@ Command quantize_command() {
             option(
                 "--ranks", "N", "1",
                 "how many there are; auto: both as mpirun, srun or torchrun say; 1 if not given"),
+            option("--push", "ORG/NAME", "",
+                   "upload OUTPUT to the Hugging Face Hub as this model when it is whole; private "
+                   "if the hub does not have it yet"),
             json_report()},
            losses(),
            {flag("--keep-dtype",
@@ -156,10 +160,11 @@ Environment:
   NO_COLOR                no colours, if set to anything
   HF_HUB_CACHE, HF_HOME   where models of the hub are kept
   HF_HUB_OFFLINE          nothing is downloaded, if set to 1
+  NVFP4_HUB_PYTHON        a Python with huggingface_hub, in place of hf's own
 
 Examples:
   nvfp4 quantize Llama-3.1-8B Llama-3.1-8B-NVFP4
-  nvfp4 quantize meta-llama/Llama-3.1-8B Llama-3.1-8B-NVFP4
+  nvfp4 quantize meta-llama/Llama-3.1-8B out --push me/Llama-3.1-8B-NVFP4
   nvfp4 quantize DeepSeek-V3 out --ignore 're:.*self_attn.*' --report out.json
   nvfp4 quantize Llama-3.1-8B out --scheme nvfp4a16 --format compressed-tensors
   nvfp4 quantize DeepSeek-V3 out --device auto
@@ -239,6 +244,8 @@ Command compare_command() {
            top("12", "tensors to list, worst first"), json("everything, as JSON"),
            option("--html", "FILE", "",
                   "also write a page for people: errors by layer, worst tensors, codes and scales"),
+           option("--against", "C", "",
+                  "for the page: another quantization of A, such as a vendor's, beside B"),
            option("--run", "FILE", "",
                   "for the page: the --report of the run that made B by gptq, which has output "
                   "errors, and what each row was quantized by"),
@@ -255,6 +262,7 @@ Examples:
   nvfp4 compare Llama-3.1-8B Llama-3.1-8B-NVFP4
   nvfp4 compare a b --html report.html
   nvfp4 compare a b --html page.html --run run.json
+  nvfp4 compare model ours --against theirs --html page.html
   nvfp4 compare a b --json | jq '.tensors[:3]'
 )"};
 }

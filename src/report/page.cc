@@ -14,6 +14,7 @@
 #include "report/charts.h"
 #include "report/escape.h"
 #include "report/layers.h"
+#include "report/parts.h"
 #include "report/style.h"
 
 namespace nvfp4::report {
@@ -23,28 +24,10 @@ namespace {
 constexpr const char* kPolicy = "default-src 'none'; style-src 'unsafe-inline'";
 constexpr std::size_t kMostNames = 200;  // of each list
 
-/// A measure with its unit; what is not a number stands out.
-std::string measure(double x, const char* format, const char* unit) {
-  const std::string text = number(x, format) + (*unit ? fmt::format(" {}", unit) : "");
-  return std::isfinite(x) ? text : fmt::format("<span class='bad'>{}</span>", number(x, format));
-}
-std::string percent(double x) { return measure(100 * x, "{:.3f}", "%"); }
-std::string decibels(double x) { return measure(x, "{:.2f}", "dB"); }
-
 std::string section(const char* id, const char* title, const std::string& body) {
   if (body.empty()) return {};
   return fmt::format("<section aria-labelledby='{0}'><h2 id='{0}'>{1}</h2>\n{2}</section>\n", id,
                      title, body);
-}
-
-/// Wide tables scroll by themselves, with the keyboard, too.
-std::string scrolling(const char* label, const std::string& table) {
-  return fmt::format("<div class='scroll' role='region' aria-label='{}' tabindex='0'>{}</div>\n",
-                     label, table);
-}
-
-std::string details(const std::string& summary, const std::string& body) {
-  return fmt::format("<details><summary>{}</summary>\n{}</details>\n", summary, body);
 }
 
 std::string header(const PageInput& in) {
@@ -56,6 +39,9 @@ std::string header(const PageInput& in) {
       "<header><h1>What NVFP4 changed</h1>\n<dl class='paths'><dt class='soft'>a, true</dt><dd>{}"
       "</dd><dt class='soft'>b, judged</dt><dd>{}</dd></dl>\n<ul class='tiles'>",
       name(in.a.path), name(in.b.path));
+  if (in.rival)
+    out.insert(out.find("</dl>"), fmt::format("<dt class='soft'>c, beside it</dt><dd>{}</dd>",
+                                              name(in.rival->inspected.path)));
   out += tile(percent(d.relative_error), "relative error of what differs");
   out += tile(percent(d.median_relative_error), "median of the tensors that differ");
   out += tile(percent(d.tensors.empty() ? 0 : d.tensors.front().relative_error), "worst tensor");
@@ -149,10 +135,6 @@ std::string worst_section(const PageInput& in) {
                   "<th scope='col' class='text'>shape</th><th scope='col' class='text'>form</th>"
                   "</tr></thead><tbody>\n{}</tbody></table>",
                   shown, tensors.size(), rows));
-}
-
-std::string share(std::uint64_t n, double total) {
-  return fmt::format("{:.3f} %", total > 0 ? 100 * static_cast<double>(n) / total : 0.0);
 }
 
 std::string code_table(const std::vector<std::uint64_t>& codes, double total) {
@@ -309,6 +291,7 @@ std::string page(const PageInput& in) {
              "<title>nvfp4 compare: {}</title>\n<style>{}</style></head>\n<body>\n",
              kPolicy, escape(in.b.path), kStyle) +
          header(in) + "<main>\n" + section("error", "Error by layer", error_section(kinds)) +
+         section("rival", "Side by side", side_by_side(in)) +
          section("calibration", "Calibration", calibration_section(in)) +
          section("histograms", "Codes and block scales of b", histogram_section(in.b)) +
          section("size", "Size", size_section(in)) +
@@ -351,6 +334,11 @@ std::string page_of(CompareReport difference, const std::filesystem::path& a,
   input.worst = std::max(input.worst, worst);
   if (!extras.run.empty()) input.decided = decided_weights(extras.run);
   if (!extras.statistics.empty()) input.tokens = tokens_of(input.difference, a, extras.statistics);
+  if (!extras.against.empty())
+    input.rival = Rival{
+        compare_checkpoints(a, extras.against, progress),
+        inspect_checkpoint(
+            {.path = extras.against, .tensor = {}, .histograms = true, .progress = progress})};
   input.a = inspect_checkpoint({.path = a, .tensor = {}, .histograms = false, .progress = {}});
   input.b = inspect_checkpoint({.path = b, .tensor = {}, .histograms = true, .progress = progress});
   return page(input);

@@ -105,6 +105,6 @@ def test_a_hub_name_is_its_snapshot_and_else_downloaded(folder, tmp_path, monkey
         nvfp4.quantize_checkpoint("org/tiny", tmp_path / "out", dry_run=True)
     assert error.value.code == "NV0103"
     monkeypatch.setattr(hub, "snapshot_download", download)
-    assert nvfp4.quantize_checkpoint("org/tiny", tmp_path / "out")["tensors"]
-    monkeypatch.setattr(hub, "snapshot_download", lambda *_: pytest.fail("it is there"))
     assert nvfp4.inspect("org/tiny")["tensors"]
+    monkeypatch.setattr(hub, "snapshot_download", lambda *_: pytest.fail("it is there"))
+    assert nvfp4.quantize_checkpoint("org/tiny", tmp_path / "out")["tensors"]

@@ -4,10 +4,12 @@ a phone, light and dark."""
 import html
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,3 +183,34 @@ def test_hostile_names_are_text(hostile):
     shown = HOSTILE.replace("\u202e", r"\xe2\x80\xae")  # nothing turns the reading direction
     assert shown in found["names"]
     assert "Tensors without a partner" in found["headings"]
+
+
+def test_two_quantizations_side_by_side(tmp_path):
+    nvfp4.sample(tmp_path / "a", layers=2, scale=1 / 64)
+    nvfp4.quantize_checkpoint(tmp_path / "a", tmp_path / "mse")
+    nvfp4.quantize_checkpoint(tmp_path / "a", tmp_path / "max", quantizer="max", format="compressed-tensors")
+    subprocess.run([*COMMAND, "compare", "a", "mse", "--against", "max", "--html", "page.html", "-q"],
+                   check=True, capture_output=True, cwd=tmp_path)
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    Tags(text)
+    section = text.split("<h2 id='rival'>")[1].split("</section>")[0]
+    rows = [re.sub("<[^>]*>", " ", row).split() for row in section.split("<tr>")]
+    found = next(row for row in rows if row[:3] == ["all", "of", "these"])
+    mse, largest = (nvfp4.compare(tmp_path / "a", tmp_path / b)["relative_error"] for b in ("mse", "max"))
+    assert found[3::2][:2] == [f"{100 * mse:.3f}", f"{100 * largest:.3f}"]
+    assert found[7] == f"{mse / largest:.3f}"
+    assert "Where b is nearer to a" in section and "Where c is nearer to a" not in section
+    # The other way round: the same numbers, exchanged.
+    nvfp4.compare(tmp_path / "a", tmp_path / "max", html=tmp_path / "turned.html", against=tmp_path / "mse")
+    turned = (tmp_path / "turned.html").read_text(encoding="utf-8")
+    assert f"<td>{largest / mse:.3f}</td>" in turned and "Where c is nearer to a" in turned
+    with pytest.raises(nvfp4.InvalidValueError):
+        nvfp4.compare(tmp_path / "a", tmp_path / "max", against=tmp_path / "mse")
+
+
+def test_the_sample_in_the_documentation_is_what_its_commands_print(tmp_path):
+    docs = Path(__file__).parents[2] / "docs"
+    text = (docs / "commands.md").read_text(encoding="utf-8").split("## Two quantizations side by side")[1]
+    for line in text.split("```text\n")[1].split("```")[0].splitlines():
+        subprocess.run([*COMMAND, *line.split()[1:], "-q"], check=True, capture_output=True, cwd=tmp_path)
+    assert (tmp_path / "side-by-side.html").read_bytes() == (docs / "side-by-side.html").read_bytes()

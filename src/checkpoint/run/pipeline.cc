@@ -10,6 +10,7 @@
 #include "checkpoint/encode/transcode.h"
 #include "checkpoint/encode/window.h"
 #include "checkpoint/io/grow.h"
+#include "checkpoint/run/arrivals.h"
 #include "checkpoint/run/progress_count.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
@@ -42,6 +43,7 @@ class Pipeline {
     done_ = &done;
     progress_.start(done);
     ahead_.emplace(plan_, done);
+    if (options_.supply) arrivals_.emplace(plan_, done, *options_.supply);
     std::future<void> committing;
     std::unique_ptr<ShardWriter> writer;
     // In the background too: to reserve a gigabyte takes a tenth of a second in some file systems.
@@ -71,12 +73,21 @@ class Pipeline {
         open_next(now->shard + 1);
       }
       if (is_end()) encoder_.leave_device();
-      std::optional<Window> next = next_window();
+      // Files that go make room for those that come.
+      const bool first_leave = arrivals_ && arrivals_->leaves(now->tensors_end);
+      std::optional<Window> next = first_leave ? std::nullopt : next_window();
       write_globals(*now, *writer);
       run_tasks(&*now, &*writer, next ? &*next : nullptr);
       encoder_.release_device();
       add_outcomes(*now);
-      if (!next || next->shard != now->shard) commit(now->shard);
+      const bool over = first_leave ? position_ == plan_.shards[now->shard].tensors
+                                    : !next || next->shard != now->shard;
+      if (first_leave) arrivals_->leave(now->tensors_end);
+      if (over) commit(now->shard);
+      if (first_leave) {
+        next = next_window();
+        if (next) run_tasks(nullptr, nullptr, &*next);
+      }
       now = std::move(next);
     }
     if (committing.valid()) committing.get();
@@ -119,6 +130,7 @@ class Pipeline {
     while (position_ < shard.tensors && bytes < kWindowBytes) {
       const std::size_t t = shard.first_tensor + position_;
       const PlannedTensor& tensor = plan_.tensors[t];
+      if (arrivals_) arrivals_->before(t);
       if (tensor.copy != kNone) {
         const std::uint64_t n = std::min(tensor.stored.info->bytes - part_, kWindowBytes);
         add_copy(window, t, part_, n);
@@ -132,6 +144,7 @@ class Pipeline {
       }
       ++position_;
       part_ = 0;
+      window.tensors_end = t + 1;
     }
     bytes_given_ += bytes;
     ahead_->advance(bytes_given_);
@@ -322,7 +335,8 @@ class Pipeline {
   std::vector<bool> scheduled_;       // groups whose amax is measured or being measured
   std::vector<Outcome> outcomes_;
   LendingPool<std::vector<std::byte>> tiles_;
-  std::optional<ReadAhead> ahead_;  // of bytes_given_
+  std::optional<ReadAhead> ahead_;    // of bytes_given_
+  std::optional<Arrivals> arrivals_;  // if the input is not there yet
 
   // Where next_window() goes on.
   std::size_t shard_ = 0, position_ = 0;

@@ -30,10 +30,8 @@ void ProgressCount::finish(std::size_t tensor, std::uint64_t work) {
                       (static_cast<double>(t.bytes_before) / static_cast<double>(work_of(tensor)));
   const std::lock_guard lock(mutex_);
   progress_.bytes_done += static_cast<std::uint64_t>(bytes);
-  if (whole) {
-    ++progress_.tensors_done;
-    progress_.tensor = t.name;
-  }
+  progress_.tensor = t.name;
+  progress_.tensors_done += whole;
   if (tell_) tell_(progress_);
 }
 

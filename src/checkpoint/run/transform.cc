@@ -212,7 +212,11 @@ QuantizeReport transform_checkpoint(const TransformOptions& options) {
   check_method(options);
   RunContext context(options);
   if (options.task != TransformOptions::Task::decode) checkpoint_format(options.format);
-  const ModelFolder model = open_model_folder(options.input);
+  ModelFolder model = open_model_folder(options.input);
+  if (options.supply) {
+    model.identity = options.supply->identity();
+    for (TensorFile& file : model.files) file.supply_later();
+  }
   const std::string warning = take_faults(model, options);
   QuantizeReport report = transform_model(model, options, context);
   if (!warning.empty()) report.warnings.insert(report.warnings.begin(), warning);

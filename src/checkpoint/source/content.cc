@@ -29,9 +29,10 @@ std::uint64_t add_tensor(const auto& t, std::uint64_t begin, const std::string& 
   return fingerprint(sample, hash);
 }
 
-std::uint64_t content_of(const TensorFile& file, std::uint64_t hash) {
+std::uint64_t content_of(const TensorFile& file, std::uint64_t hash, bool is_there = true) {
   hash = start_of(file.file_bytes(), file.metadata(), hash);
-  for (const auto& t : file.tensors()) hash = add_tensor(t, t.begin, sample_of(file, t), hash);
+  for (const auto& t : file.tensors())
+    hash = add_tensor(t, t.begin, is_there ? sample_of(file, t) : "", hash);
   return hash;
 }
 
@@ -86,9 +87,10 @@ std::uint64_t content_of(const InputFile& file, std::span<const safetensors::Ten
 std::uint64_t content_of(const TensorFile& file) { return content_of(file, fingerprint("")); }
 
 std::uint64_t content_of(const ModelFolder& model) {
-  std::uint64_t hash = fingerprint("");
+  std::uint64_t hash = fingerprint(model.identity);
   for (std::size_t f = 0; f < model.files.size(); ++f)
-    hash = content_of(model.files[f], fingerprint(model.file_names[f], hash));
+    hash =
+        content_of(model.files[f], fingerprint(model.file_names[f], hash), model.identity.empty());
   return hash;
 }
 

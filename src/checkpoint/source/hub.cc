@@ -1,20 +1,15 @@
 #include "checkpoint/source/hub.h"
 
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <csignal>
 #include <cstdlib>
+#include <tuple>
 #include <vector>
 
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/source/hub_process.h"
 #include "checkpoint/source/model_folder.h"
 #include "core/require.h"
 #include "nvfp4/hub.h"
@@ -70,34 +65,6 @@ std::optional<fs::path> snapshot_of(std::string_view id) {
   return snapshot;
 }
 
-/// `hf download ID`, whose progress goes to stderr. Its status; 127 if PATH has no `hf`.
-int run_hf(std::string id) {
-  std::string program = "hf", task = "download";
-  char* arguments[] = {program.data(), task.data(), id.data(), nullptr};
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  // It prints where the model is; our stdout is for our own output.
-  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGPIPE);
-  sigaddset(&signals, SIGXFSZ);
-  posix_spawnattr_setsigdefault(&attributes, &signals);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-  pid_t child = 0;
-  const int failed =
-      ::posix_spawnp(&child, program.c_str(), &files, &attributes, arguments, environ);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  if (failed != 0) return 127;
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) return 127;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 /// "models--org--name" -> "org/name"; "" for other names.
 std::string id_of_folder(std::string_view folder) {
   if (!folder.starts_with(kModels)) return {};
@@ -148,23 +115,123 @@ std::filesystem::path hub_cache() {
   return expanded(cache.empty() ? "~/.cache" : cache) / "huggingface" / "hub";
 }
 
-std::filesystem::path find_model(const std::filesystem::path& name, Download download) {
-  std::error_code error;
-  const std::string id = name.string();
-  if (fs::exists(fs::symlink_status(name, error)) || !is_hub_name(id)) return name;
-  if (auto snapshot = snapshot_of(id)) return *snapshot;
+namespace {
+
+bool is_offline() {
   const std::string_view offline = environment("HF_HUB_OFFLINE");
-  int status = 127;
-  if (download == Download::yes && (offline.empty() || offline == "0")) {
-    status = run_hf(id);
-    if (auto snapshot = snapshot_of(id); status == 0 && snapshot) return *snapshot;
-  }
+  return !offline.empty() && offline != "0";
+}
+
+[[noreturn]] void throw_missing(const std::string& id, int status) {
   const std::string failed =
       status == 127 ? "" : fmt::format("; hf download ended with status {}", status);
   throw IoError(fmt::format(
       "{0}: no such folder, and the model {0} is not whole in the Hugging Face cache {1}{2}; "
       "'hf download {0}' fetches it (pip install huggingface_hub has hf)",
       id, printable(hub_cache().string()), failed));
+}
+
+/// Where it is without a download.
+std::optional<fs::path> place_of(const fs::path& name) {
+  std::error_code error;
+  const std::string id = name.string();
+  if (fs::exists(fs::symlink_status(name, error)) || !is_hub_name(id)) return name;
+  return snapshot_of(id);
+}
+
+fs::path download_whole(const std::string& id) {
+  const int status = run_hf(id);
+  if (auto snapshot = snapshot_of(id); status == 0 && snapshot) return *snapshot;
+  throw_missing(id, status);
+}
+
+class HubSupply final : public ShardSupply {
+ public:
+  HubSupply(std::unique_ptr<HubProcess> process, std::string commit)
+      : process_(std::move(process)), commit_(std::move(commit)) {}
+
+  std::string identity() const override { return commit_; }
+
+  void expect(const std::vector<std::string>& shards) override {
+    for (const std::string& shard : shards) process_->write_line("order " + shard);
+  }
+  void need(const std::string& shard) override {
+    process_->write_line("need " + shard);
+    require<IoError>(process_->read_line() == "have " + shard,
+                     "{}: its download from the hub has ended", shard);
+  }
+  void done(const std::string& shard) override { process_->write_line("done " + shard); }
+
+ private:
+  std::unique_ptr<HubProcess> process_;
+  std::string commit_;
+};
+
+/// The folder of a model whose shards arrive later, and what brings them; null: it must be whole.
+std::pair<fs::path, std::shared_ptr<ShardSupply>> stage(const std::string& id,
+                                                        const fs::path& staging) {
+  const auto python = hub_python();
+  if (!python) return {};
+  auto process = std::make_unique<HubProcess>(
+      *python, std::vector<std::string>{"stage", id, fs::absolute(staging).string()});
+  const auto folder = after_word(process->read_line(), "staged");
+  if (!folder) return {};
+  return {*folder,
+          std::make_shared<HubSupply>(std::move(process), fs::path(*folder).filename().string())};
+}
+
+}  // namespace
+
+std::filesystem::path find_model(const std::filesystem::path& name, Download download) {
+  if (auto place = place_of(name)) return *place;
+  if (download == Download::no || is_offline()) throw_missing(name.string(), 127);
+  return download_whole(name.string());
+}
+
+HubInput::HubInput(RunOptions& options, bool streams) : options_(options) {
+  if (auto place = place_of(options.input)) {
+    options.input = *place;
+    return;
+  }
+  const std::string id = options.input.string();
+  if (options.dry_run || is_offline()) throw_missing(id, 127);
+  if (streams) {
+    const fs::path& output = options.output;
+    staging_ = output.has_filename() ? output : output.parent_path();  // without a slash behind it
+    staging_ += ".download";
+    std::tie(options.input, options.supply) = stage(id, staging_);
+    if (options.supply) return;
+    staging_.clear();
+    options.input = id;
+  }
+  options.input = download_whole(id);
+}
+
+HubInput::~HubInput() {
+  options_.supply.reset();  // ends what downloads into the folder
+  std::error_code ignored;
+  if (!staging_.empty() && !fs::exists(options_.output / kJournalName, ignored))
+    fs::remove_all(staging_, ignored);
+}
+
+std::string push_account() {
+  const auto python = hub_python();
+  require<IoError>(
+      python.has_value(),
+      "--push: needs huggingface_hub: pip install huggingface_hub, with its hf on PATH");
+  HubProcess process(*python, {"check"});
+  const auto account = after_word(process.read_line(), "ready");
+  require<IoError>(account.has_value(), "--push: {} has no huggingface_hub", printable(*python));
+  return *account;
+}
+
+std::string push_model(const std::filesystem::path& folder, const std::string& id) {
+  const auto python = hub_python();
+  require<IoError>(python.has_value(), "--push: no Python with huggingface_hub");
+  HubProcess process(*python, {"push", id, folder.string()});
+  const auto url = after_word(process.read_line(), "pushed");
+  require<IoError>(url.has_value(), "{}: the upload to the hub has ended", id);
+  return *url;
 }
 
 }  // namespace nvfp4

@@ -1,0 +1,182 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "report/escape.h"
+#include "report/layers.h"
+#include "report/parts.h"
+
+namespace nvfp4::report {
+
+std::string measure(double x, const char* format, const char* unit) {
+  const std::string text = number(x, format) + (*unit ? fmt::format(" {}", unit) : "");
+  return std::isfinite(x) ? text : fmt::format("<span class='bad'>{}</span>", number(x, format));
+}
+std::string percent(double x) { return measure(100 * x, "{:.3f}", "%"); }
+std::string decibels(double x) { return measure(x, "{:.2f}", "dB"); }
+
+std::string share(std::uint64_t n, double total) {
+  return fmt::format("{:.3f} %", total > 0 ? 100 * static_cast<double>(n) / total : 0.0);
+}
+
+std::string scrolling(const char* label, const std::string& table) {
+  return fmt::format("<div class='scroll' role='region' aria-label='{}' tabindex='0'>{}</div>\n",
+                     label, table);
+}
+
+std::string details(const std::string& summary, const std::string& body) {
+  return fmt::format("<details><summary>{}</summary>\n{}</details>\n", summary, body);
+}
+
+namespace {
+
+/// The error of b as a share of that of c.
+std::string ratio(double b, double c) {
+  if (b == c) return "1.000";
+  if (c == 0) return "<span class='bad'>c has none</span>";
+  return measure(b / c, "{:.3f}", "");
+}
+
+std::string row(const std::string& title, double b, double c, const std::string& more) {
+  return fmt::format("<tr><th scope='row'>{}</th><td>{}</td><td>{}</td><td>{}</td>{}</tr>\n", title,
+                     percent(b), percent(c), ratio(b, c), more);
+}
+
+std::string table(const char* label, const std::string& caption, const char* first,
+                  const char* more, const std::string& rows) {
+  return scrolling(label,
+                   fmt::format("<table><caption>{}</caption><thead><tr><th scope='col'>{}</th>"
+                               "<th scope='col'>error of b</th><th scope='col'>error of c</th>"
+                               "<th scope='col'>b / c</th>{}</tr></thead>\n<tbody>\n{}"
+                               "</tbody></table>",
+                               caption, first, more, rows));
+}
+
+/// A tensor that both hold: its relative errors, and what they were measured on.
+struct Pair {
+  const TensorDifference *b = nullptr, *c = nullptr;  // null: the same as a's
+  double error_b() const { return b == nullptr ? 0 : b->relative_error; }
+  double error_c() const { return c == nullptr ? 0 : c->relative_error; }
+};
+
+std::map<std::string, Pair> pairs_of(const PageInput& in) {
+  std::map<std::string, Pair> pairs;
+  for (const TensorDifference& t : in.difference.tensors) pairs[t.name].b = &t;
+  for (const TensorDifference& t : in.rival->difference.tensors) pairs[t.name].c = &t;
+  // A tensor that one of them lacks has nothing to stand beside.
+  for (const CompareReport* d : {&in.difference, &in.rival->difference})
+    for (const auto* names : {&d->only_in_a, &d->only_in_b, &d->shape_mismatch})
+      for (const std::string& name : *names) pairs.erase(name);
+  return pairs;
+}
+
+std::string kind_rows(const std::map<std::string, Pair>& pairs) {
+  struct Sums {
+    ErrorSum b, c;
+    std::size_t better = 0, worse = 0, tensors = 0;
+  };
+  std::map<std::string, Sums> kinds;
+  Sums all;
+  for (const auto& [tensor, pair] : pairs)
+    for (Sums* sums : {&kinds[place_of(tensor).kind], &all}) {
+      if (pair.b != nullptr) sums->b.add(*pair.b);
+      if (pair.c != nullptr) sums->c.add(*pair.c);
+      sums->better += pair.error_b() < pair.error_c();
+      sums->worse += pair.error_b() > pair.error_c();
+      ++sums->tensors;
+    }
+  const auto line = [](const std::string& title, const Sums& s) {
+    return row(title, s.b.relative(), s.c.relative(),
+               fmt::format("<td>{}</td><td>{}</td><td>{}</td>", s.better, s.worse,
+                           s.tensors - s.better - s.worse));
+  };
+  std::string rows;
+  for (const auto& [kind, sums] : kinds) rows += line(name(kind), sums);
+  return rows + line("all of these", all);
+}
+
+/// The tensors in which b is best or worst beside c.
+std::string extremes(const std::map<std::string, Pair>& pairs, bool best) {
+  constexpr std::size_t kShown = 8;
+  std::vector<std::pair<double, const std::string*>> order;
+  for (const auto& [tensor, pair] : pairs) {
+    const double b = pair.error_b(), c = pair.error_c();
+    if (best ? b < c : b > c) order.emplace_back(best ? b / c : (b == 0 ? 0 : c / b), &tensor);
+  }
+  std::ranges::stable_sort(order, {}, [](const auto& entry) { return entry.first; });
+  std::string rows;
+  for (std::size_t i = 0; i < std::min(kShown, order.size()); ++i) {
+    const Pair& pair = pairs.at(*order[i].second);
+    const auto form = [](const TensorDifference* t) {
+      return t == nullptr ? std::string("as in a") : escape(t->form_b);
+    };
+    rows += row(name(*order[i].second), pair.error_b(), pair.error_c(),
+                fmt::format("<td class='text'>{}</td><td class='text'>{}</td>", form(pair.b),
+                            form(pair.c)));
+  }
+  if (rows.empty()) return {};
+  return table(best ? "Where b is nearer to a" : "Where c is nearer to a",
+               fmt::format("{} of {} tensors in which {} is nearer to a, the most first",
+                           std::min(kShown, order.size()), order.size(), best ? "b" : "c"),
+               "tensor",
+               "<th scope='col' class='text'>form of b</th><th scope='col' class='text'>form of c"
+               "</th>",
+               rows);
+}
+
+/// Blocks by the binade of their scale.
+std::string scale_rows(const InspectReport& b, const InspectReport& c) {
+  if (b.scales.size() != 256 || c.scales.size() != 256) return {};
+  double all_b = 0, all_c = 0;
+  for (std::size_t code = 0; code < 0x7F; ++code) {
+    all_b += static_cast<double>(b.scales[code]);
+    all_c += static_cast<double>(c.scales[code]);
+  }
+  std::string rows;
+  for (std::size_t binade = 0; binade < 16; ++binade) {
+    std::uint64_t in_b = 0, in_c = 0;
+    for (std::size_t code = 8 * binade; code < std::min<std::size_t>(8 * binade + 8, 0x7F);
+         ++code) {
+      in_b += b.scales[code];
+      in_c += c.scales[code];
+    }
+    rows += fmt::format(
+        "<tr><th scope='row'>{}</th><td>{}</td><td>{}</td></tr>\n",
+        binade == 0 ? "below 2⁻⁶" : fmt::format("2<sup>{}</sup>", static_cast<int>(binade) - 7),
+        share(in_b, all_b), share(in_c, all_c));
+  }
+  return scrolling(
+      "Block scales side by side",
+      "<table><caption>Block scales by the power of two below them</caption><thead><tr>"
+      "<th scope='col'>from</th><th scope='col'>of b</th><th scope='col'>of c</th>"
+      "</tr></thead><tbody>\n" +
+          rows + "</tbody></table>");
+}
+
+}  // namespace
+
+std::string side_by_side(const PageInput& in) {
+  if (!in.rival) return {};
+  const std::map<std::string, Pair> pairs = pairs_of(in);
+  const InspectReport &b = in.b, &c = in.rival->inspected;
+  std::string out = fmt::format(
+      "<p>b is <b>{}</b>, c is <b>{}</b>. Relative errors, of both against a; below 1, b is nearer "
+      "to it.</p>\n",
+      human_bytes(b.bytes), human_bytes(c.bytes));
+  if (pairs.empty()) return out + "<p>Both hold the values of a.</p>\n";
+  out +=
+      table("Side by side by kind", "Tensors that b or c changed, by kind", "kind",
+            "<th scope='col'>b nearer</th><th scope='col'>c nearer</th><th scope='col'>alike</th>",
+            kind_rows(pairs));
+  out += extremes(pairs, true) + extremes(pairs, false);
+  if (const std::string scales = scale_rows(b, c); !scales.empty())
+    out += details("Block scales side by side", scales);
+  return out;
+}
+
+}  // namespace nvfp4::report
