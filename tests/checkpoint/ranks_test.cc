@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <map>
 #include <string>
@@ -133,6 +134,47 @@ TEST_F(Ranks, ALockIsNotOfAFileThatWasRemoved) {
   fs::remove(path);
   EXPECT_TRUE(second.take(path));
   EXPECT_FALSE(checkpoint::FileLock().take(path));
+}
+
+TEST_F(Ranks, WhatOneThatCameTooLateLeftGoes) {
+  quantize_checkpoint(rank_options(in_, out_, 0, 2));
+  const std::string record = read_text(out_ / "nvfp4.rank-0-of-2.json");
+  quantize_checkpoint(rank_options(in_, out_, 1, 2));
+  write_text(out_ / "nvfp4.rank-0-of-2.json", record);
+  write_text(out_ / "nvfp4.rank-0-of-2.lock", "");
+  write_text(out_ / "nvfp4.rank-finish.lock", "");
+  EXPECT_TRUE(quantize_checkpoint(rank_options(in_, out_, 1, 2)).complete);
+  EXPECT_EQ(files_of(out_), expected_);
+}
+
+/// Where locks are of one machine, processes of the same number write the same shard.
+TEST(PartialTag, APartialFileIsOfOneProcess) {
+  const TempDir dir;
+  const fs::path path = dir / "m.safetensors";
+  const std::string plain = path.string() + ".partial";
+  EXPECT_EQ(partial_path(path), plain);
+  {
+    const PartialTag tag(dir.path());
+    const std::string mine = partial_path(path).string();
+    EXPECT_TRUE(mine.starts_with(path.string() + ".") && mine.ends_with(".partial")) << mine;
+    EXPECT_NE(mine, plain);
+    EXPECT_EQ(partial_path(path), mine);
+    EXPECT_NE(partial_path(dir / "sub/x"), (dir / "sub/x").string() + ".partial");
+    EXPECT_EQ(partial_path("elsewhere/x"), "elsewhere/x.partial");
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(partial_path(path) == mine ? 1 : 0);
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << "another process has another";
+    write_text(mine, "half");
+  }
+  EXPECT_EQ(partial_path(path), plain);
+  for (const char* other : {"m.safetensors", "m.safetensors.old.partial", "n.safetensors.partial"})
+    write_text(dir / other, "");
+  write_text(plain, "half");
+  remove_partials(dir.path(), {"m.safetensors"});
+  EXPECT_EQ(files_of(dir.path()).size(), 3u);
+  EXPECT_FALSE(fs::exists(plain));
 }
 
 TEST_F(Ranks, OtherOptionsOrAnotherNumberOfRanksAreRefused) {

@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
+#include <functional>
+#include <mutex>
+#include <random>
 #include <system_error>
 
 #include "checkpoint/io/printable.h"
@@ -30,6 +34,39 @@ auto retry(Call call) {
     result = call();
   } while (result == -1 && errno == EINTR);
   return result;
+}
+
+constexpr std::string_view kPartial = ".partial";
+
+bool is_of_tag(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-'; }
+
+/// ".<host>-<process>-<8 digits>"
+bool is_tag(std::string_view text) {
+  constexpr std::size_t kDigits = 8;
+  return text.starts_with('.') && std::ranges::count(text, '-') >= 2 &&
+         text.size() - text.rfind('-') == kDigits + 1 &&
+         std::ranges::all_of(text.substr(1), is_of_tag);
+}
+
+/// Folders below which partial files are tagged.
+struct TaggedFolders {
+  std::mutex mutex;
+  std::multiset<std::filesystem::path> all;
+};
+
+TaggedFolders& tagged_folders() {
+  static TaggedFolders folders;
+  return folders;
+}
+
+/// The number, as several machines may have one name.
+std::string process_tag() {
+  static const unsigned number = std::random_device()();
+  char host[256] = {};
+  ::gethostname(host, sizeof(host) - 1);
+  std::string tag = fmt::format("{}-{}-{:08x}", host, ::getpid(), number);
+  std::ranges::replace_if(tag, std::not_fn(is_of_tag), '-');
+  return fmt::format(".{}", tag);
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
@@ -129,7 +166,38 @@ void InputFile::check_unchanged() const {
                    "{}: was modified since it was opened", file);
 }
 
-std::filesystem::path partial_path(std::filesystem::path path) { return path += ".partial"; }
+std::filesystem::path partial_path(std::filesystem::path path) {
+  TaggedFolders& folders = tagged_folders();
+  const std::lock_guard lock(folders.mutex);
+  const bool tagged = std::ranges::any_of(folders.all, [&](const auto& folder) {
+    return std::ranges::mismatch(folder, path).in1 == folder.end();
+  });
+  if (tagged) path += process_tag();
+  return path += kPartial;
+}
+
+PartialTag::PartialTag(std::filesystem::path folder)
+    : folder_(folder.has_filename() ? std::move(folder) : folder.parent_path()) {
+  const std::lock_guard lock(tagged_folders().mutex);
+  tagged_folders().all.insert(folder_);
+}
+
+PartialTag::~PartialTag() {
+  const std::lock_guard lock(tagged_folders().mutex);
+  tagged_folders().all.erase(tagged_folders().all.find(folder_));
+}
+
+void remove_partials(const std::filesystem::path& folder, const std::set<std::string>& names) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::string name = entry.path().filename().string();
+    if (!name.ends_with(kPartial)) continue;
+    name.resize(name.size() - kPartial.size());
+    const std::size_t dot = name.rfind('.');
+    const bool tagged = dot != std::string::npos && is_tag(std::string_view(name).substr(dot));
+    if (names.contains(name) || (tagged && names.contains(name.substr(0, dot))))
+      std::filesystem::remove(entry.path());
+  }
+}
 
 PartialFile::PartialFile(std::filesystem::path path)
     : path_(std::move(path)), partial_(partial_path(path_)) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -65,8 +66,24 @@ class InputFile {
   struct stat status_ {};
 };
 
-/// What a file is called until it is whole: "<path>.partial".
+/// What a file is called until it is whole: "<path>.partial", or "<path>.<tag>.partial".
 std::filesystem::path partial_path(std::filesystem::path path);
+
+/// While it lives, what this process writes below a folder has a tag of the process until it is
+/// whole: no process gives a name to what is half of another, where locks keep none away.
+class PartialTag {
+ public:
+  explicit PartialTag(std::filesystem::path folder);
+  PartialTag(const PartialTag&) = delete;
+  PartialTag& operator=(const PartialTag&) = delete;
+  ~PartialTag();
+
+ private:
+  std::filesystem::path folder_;
+};
+
+/// Removes what is left of files of these names in the folder, by whatever process.
+void remove_partials(const std::filesystem::path& folder, const std::set<std::string>& names);
 
 /// A file under construction: at partial_path() until commit(), removed if never committed.
 class PartialFile {

@@ -145,6 +145,10 @@ void Journal::record(const PlannedShard& shard, const fs::path& path,
   json_["errors"][shard.file] = std::move(errors);
 }
 
+bool Journal::names(const PlannedShard& shard) const {
+  return json_["shards"].contains(shard.file);
+}
+
 bool Journal::is_recorded(const PlannedShard& shard, const fs::path& path) const {
   const auto entry = json_["shards"].find(shard.file);
   if (entry == json_["shards"].end() || !fs::is_regular_file(fs::symlink_status(path)))

@@ -36,6 +36,8 @@ class Journal {
   /// tensor by tensor, so that the report of a resumed run is whole. Throws IoError.
   void record(const PlannedShard& shard, const std::filesystem::path& path,
               const std::vector<Outcome>& all);
+  /// Whether the shard was recorded, its file unseen.
+  bool names(const PlannedShard& shard) const;
   /// Whether `path` is the file that was recorded, and no other run's of the same header. Throws
   /// IoError.
   bool is_recorded(const PlannedShard& shard, const std::filesystem::path& path) const;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <set>
 
 #include "checkpoint/io/posix_file.h"
@@ -99,7 +100,9 @@ OutputFolder::OutputFolder(const ModelFolder& model, const Plan& plan,
       rank_(options.rank),
       ranks_(options.ranks),
       rank_files_(path_, rank_, ranks_) {
-  if (ranks_ > 1) rank_of_ = rank_of_shards(plan, ranks_);
+  if (ranks_ == 1) return;
+  rank_of_ = rank_of_shards(plan, ranks_);
+  partial_tag_.emplace(path_);
 }
 
 OutputFolder::~OutputFolder() {
@@ -160,6 +163,7 @@ void OutputFolder::open_as_rank() {
     if (!complete_) return false;
     std::fill(done_.begin(), done_.end(), true);
     reused_ = static_cast<int>(std::ranges::count(rank_of_, rank_));
+    remove_rank_files();
     return true;
   };
   if (is_complete(decide_as_rank())) return;
@@ -171,16 +175,17 @@ void OutputFolder::open_as_rank() {
     rank_files_.create(path_ / kJournalName, journal_.text());
     start = decide_as_rank();  // of another rank, perhaps, with other options
   }
-  if (is_complete(start)) return rank_files_.remove_locks();
+  if (is_complete(start)) return;
   take_records();
+  std::set<std::string> own;
   for (std::size_t s = 0; s < plan_.shards.size(); ++s) {
-    const bool finished = journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file);
-    if (!is_of_another_rank(s)) {
-      reused_ += finished;
-      if (!finished) fs::remove(partial_path(path_ / plan_.shards[s].file));
-    }
-    done_[s] = finished || is_of_another_rank(s);
+    done_[s] = is_of_another_rank(s) ||
+               journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file);
+    if (is_of_another_rank(s)) continue;
+    reused_ += done_[s];
+    own.insert(plan_.shards[s].file);
   }
+  remove_partials(path_, own);
 }
 
 /// The folder as a rank finds it, while others may change it. Reads the journal.
@@ -217,8 +222,16 @@ OutputFolder::Start OutputFolder::decide_as_rank() {
 
 /// What all ranks have finished by now. Whether that is all.
 bool OutputFolder::take_records() {
-  for (const fs::path& record : rank_files_.records())
-    journal_.resume(read_model_text(record), record.string());
+  for (const fs::path& record : rank_files_.records()) {
+    try {
+      journal_.resume(read_model_text(record), record.string());
+    } catch (const IoError&) {
+      if (fs::exists(record)) throw;  // else the last rank is finishing, and has removed it
+    }
+  }
+  // Shards are opened only once all are named: each takes a read for each of its tensors.
+  if (!std::ranges::all_of(plan_.shards, [&](const auto& s) { return journal_.names(s); }))
+    return false;
   for (const PlannedShard& shard : plan_.shards)
     if (!journal_.is_recorded(shard, path_ / shard.file)) return false;
   return true;
@@ -227,8 +240,12 @@ bool OutputFolder::take_records() {
 bool OutputFolder::is_last() {
   if (ranks_ == 1) return true;
   const fs::path journal = path_ / kJournalName;
+  if (!fs::exists(journal)) {  // one of the same number that no lock kept away was faster
+    if (rest_is_complete()) remove_rank_files();
+    return false;
+  }
   // Each rank looks after it has recorded its own: the last one to record finds all.
-  if (!fs::exists(journal) || !take_records()) return false;
+  if (!take_records()) return false;
   if (!finish_lock_.take(rank_files_.finish_lock())) return false;
   if (!fs::exists(journal)) {  // another one has finished meanwhile
     fs::remove(rank_files_.finish_lock());
@@ -237,6 +254,13 @@ bool OutputFolder::is_last() {
   journal_.save(path_);  // from here on it knows all, and the ranks' records may go
   remove_leftovers();
   return true;
+}
+
+/// Of an output that is complete. Whoever removed its journal may have died before these went, or
+/// one that came too late has written them since.
+void OutputFolder::remove_rank_files() const {
+  rank_files_.remove_records();
+  rank_files_.remove_locks();
 }
 
 /// What is to be done with the folder as it is.
@@ -344,13 +368,16 @@ void OutputFolder::find_finished_shards() {
 }
 
 void OutputFolder::remove_leftovers() const {
-  const auto remove = [&](const fs::path& name) { fs::remove(partial_path(path_ / name)); };
-  for (const PlannedShard& shard : plan_.shards) remove(shard.file);
-  for (const fs::path& other : model_.others) remove(other);
-  for (const char* name : {kJournalName, kFinishedName, "config.json", "hf_quant_config.json",
-                           kCardNames[0], kCardNames[1]})
-    remove(name);
-  if (!plan_.index_name.empty()) remove(plan_.index_name);
+  std::set<std::string> names = {kJournalName,           kFinishedName, "config.json",
+                                 "hf_quant_config.json", kCardNames[0], kCardNames[1]};
+  for (const PlannedShard& shard : plan_.shards) names.insert(shard.file);
+  if (!plan_.index_name.empty()) names.insert(plan_.index_name);
+  remove_partials(path_, names);
+  std::map<fs::path, std::set<std::string>> others;
+  for (const fs::path& other : model_.others)
+    others[path_ / other.parent_path()].insert(other.filename().string());
+  for (const auto& [folder, files] : others)
+    if (fs::is_directory(folder)) remove_partials(folder, files);
 }
 
 /// A folder below that is a link would have its files written to where that leads: into the input,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -74,6 +75,7 @@ class OutputFolder {
   Start decide_as_rank();
   void open_as_rank();
   bool take_records();
+  void remove_rank_files() const;
   std::set<std::filesystem::path> folders_of_others() const;
   void require_own_folders() const;
   void check_written_by_this_run();
@@ -95,6 +97,7 @@ class OutputFolder {
   bool resume_, overwrite_;
   int rank_, ranks_;
   RankFiles rank_files_;
+  std::optional<PartialTag> partial_tag_;
   std::vector<int> rank_of_;  ///< of each shard; empty without ranks
   int reused_ = 0;
   FileLock rank_lock_, finish_lock_;

@@ -17,20 +17,24 @@ namespace nvfp4::checkpoint {
 
 namespace fs = std::filesystem;
 
+std::vector<int> share_out(const std::vector<std::uint64_t>& sizes, int ranks) {
+  std::vector<std::size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t i) { return sizes[i]; });
+  std::vector<std::uint64_t> given(static_cast<std::size_t>(ranks));
+  std::vector<int> rank_of(sizes.size());
+  for (const std::size_t i : order) {
+    const auto least = std::ranges::min_element(given);
+    *least += sizes[i];
+    rank_of[i] = static_cast<int>(least - given.begin());
+  }
+  return rank_of;
+}
+
 std::vector<int> rank_of_shards(const Plan& plan, int ranks) {
   std::vector<std::uint64_t> bytes(plan.shards.size());
   for (const PlannedTensor& t : plan.tensors) bytes[t.shard] += t.bytes_before;
-  std::vector<std::size_t> order(bytes.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::ranges::greater(), [&](std::size_t s) { return bytes[s]; });
-  std::vector<std::uint64_t> given(static_cast<std::size_t>(ranks));
-  std::vector<int> rank_of(bytes.size());
-  for (const std::size_t shard : order) {
-    const auto least = std::ranges::min_element(given);
-    *least += bytes[shard];
-    rank_of[shard] = static_cast<int>(least - given.begin());
-  }
-  return rank_of;
+  return share_out(bytes, ranks);
 }
 
 bool FileLock::take(const fs::path& path) {
@@ -63,6 +67,10 @@ fs::path RankFiles::lock_of(int rank) const {
   return folder_ / fmt::format("{}{}-of-{}.lock", kRankPrefix, rank, ranks_);
 }
 
+fs::path RankFiles::draft_of(int rank) const {
+  return folder_ / fmt::format("{}{}-of-{}.new", kRankPrefix, rank, ranks_);
+}
+
 std::vector<fs::path> RankFiles::records() const {
   std::vector<fs::path> there;
   for (int rank = 0; rank < ranks_; ++rank)
@@ -71,7 +79,7 @@ std::vector<fs::path> RankFiles::records() const {
 }
 
 void RankFiles::create(const fs::path& path, const std::string& content) const {
-  const fs::path draft = folder_ / fmt::format("{}{}-of-{}.new", kRankPrefix, rank_, ranks_);
+  const fs::path draft = draft_of(rank_);
   safetensors::write_file_atomically(draft, content);
   const bool linked = ::link(draft.c_str(), path.c_str()) == 0;
   const int error = errno;
@@ -80,16 +88,14 @@ void RankFiles::create(const fs::path& path, const std::string& content) const {
   sync_folder(folder_);
 }
 
-void RankFiles::remove(const fs::path& path) const {
-  fs::remove(path);
-  fs::remove(partial_path(path));
-}
-
 void RankFiles::remove_records() const {
-  for (int rank = 0; rank < ranks_; ++rank) {
-    remove(record_of(rank));
-    remove(folder_ / fmt::format("{}{}-of-{}.new", kRankPrefix, rank, ranks_));
-  }
+  std::set<std::string> names;
+  for (int rank = 0; rank < ranks_; ++rank)
+    for (const fs::path& path : {record_of(rank), draft_of(rank)}) {
+      fs::remove(path);
+      names.insert(path.filename().string());
+    }
+  remove_partials(folder_, names);
 }
 
 void RankFiles::remove_locks() const {

@@ -13,8 +13,11 @@
 /// shards it has finished, and a lock that goes with the process. They send no messages.
 namespace nvfp4::checkpoint {
 
-/// Of each shard of the plan, the rank that writes it: the largest shard first, to the rank with
-/// the fewest bytes of input. The same in every process.
+/// Of each of things of that size, the rank that takes it: the largest first, to the rank with the
+/// least. The same in every process.
+std::vector<int> share_out(const std::vector<std::uint64_t>& sizes, int ranks);
+
+/// Of each shard of the plan, the rank that writes it: by bytes of input.
 std::vector<int> rank_of_shards(const Plan& plan, int ranks);
 
 /// A file whose lock one process holds until it ends, however it ends.
@@ -52,7 +55,7 @@ class RankFiles {
  private:
   std::filesystem::path record_of(int rank) const;
   std::filesystem::path lock_of(int rank) const;
-  void remove(const std::filesystem::path& path) const;
+  std::filesystem::path draft_of(int rank) const;
 
   std::filesystem::path folder_;
   int rank_, ranks_;
