@@ -1,6 +1,7 @@
 #include "command_line.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <stdexcept>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
+#include "terminal.h"
 
 namespace nvfp4::cli {
 std::string device_fault(const std::string& name) try {
@@ -68,6 +70,29 @@ void add_run_options(CommandLine& line, RunOptions& options, RunArguments& argum
   line.flag("--overwrite", options.overwrite)->excludes(resume);
   line.flag("--dry-run", options.dry_run);
   line.flag("--quiet", arguments.quiet);
+}
+
+Rank rank_of(const std::optional<int>& rank, const std::string& ranks) try {
+  return rank_from_text(rank, ranks);
+} catch (const ValueError& e) {
+  throw CLI::ValidationError("--ranks", e.what());
+}
+
+void add_share_options(CommandLine& line, ShareArguments& arguments) {
+  line.option("--rank", arguments.rank);
+  line.option("--ranks", arguments.ranks);
+  line.option("--parts", arguments.parts);
+}
+
+SharedWork ShareArguments::work() const {
+  const Rank found = rank_of(rank, ranks);
+  return {found.rank, found.ranks, parts};
+}
+
+void print_missing(const SharedWork& work, const std::vector<int>& missing, bool json) {
+  if (json) return print(missing_to_json(missing) + "\n");
+  print(fmt::format("rank {} of {} has read its share; the last of {} to end has the report\n",
+                    work.rank, work.ranks, fmt::join(missing, ", ")));
 }
 
 bool is_one_file(std::string_view format) {

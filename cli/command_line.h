@@ -10,6 +10,7 @@
 #include "nvfp4/commands.h"
 #include "nvfp4/hub.h"
 #include "nvfp4/run_options.h"
+#include "nvfp4/shared_work.h"
 
 namespace nvfp4::cli {
 
@@ -59,6 +60,20 @@ void find_models(Download download, Paths&... paths) {
   const auto find = [&](auto& path) { path = find_model(path, download).string(); };
   (find(paths), ...);
 }
+/// What --rank and --ranks say. Throws CLI::ValidationError.
+Rank rank_of(const std::optional<int>& rank, const std::string& ranks);
+/// --rank, --ranks and --parts.
+struct ShareArguments {
+  std::optional<int> rank;
+  std::string ranks = "1";
+  std::filesystem::path parts;
+
+  /// Throws CLI::ValidationError.
+  SharedWork work() const;
+};
+void add_share_options(CommandLine& line, ShareArguments& arguments);
+/// What a rank says that has no report, as others are still at work.
+void print_missing(const SharedWork& work, const std::vector<int>& missing, bool json);
 /// Whether the output in this form is one file, which is written whole or not at all.
 bool is_one_file(std::string_view format);
 /// Puts the words into the options and checks them. Throws CLI::ValidationError.

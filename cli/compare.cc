@@ -19,6 +19,7 @@ namespace {
 
 struct Arguments {
   std::string a, b, html, against, run, statistics;
+  ShareArguments share;
   bool json = false, quiet = false;
   std::size_t top = 12;
 };
@@ -114,10 +115,13 @@ void run(Arguments& arguments) {
     if (!arguments.against.empty()) inputs.emplace_back(arguments.against);
     file.emplace("--html", arguments.html, std::move(inputs));
   }
-  const CompareReport report = [&] {
+  const SharedWork work = arguments.share.work();
+  const Shared<CompareReport> shared = [&] {
     ProgressBar progress("compare", arguments.quiet);
-    return compare_checkpoints(arguments.a, arguments.b, progress.callback());
+    return compare_share(arguments.a, arguments.b, work, progress.callback());
   }();
+  if (!shared.report) return print_missing(work, shared.missing, arguments.json);
+  const CompareReport& report = *shared.report;
   if (file) {
     ProgressBar progress("codes and scales", arguments.quiet);
     file->write(report::page_of(report, arguments.a, arguments.b, arguments.top,
@@ -142,6 +146,7 @@ void add_compare(CLI::App& app) {
   line.option("--against", arguments->against);
   line.option("--run", arguments->run);
   line.option("--statistics", arguments->statistics);
+  add_share_options(line, arguments->share);
   line.threads();
   line.flag("--quiet", arguments->quiet);
   line.callback([arguments] { run(*arguments); });

@@ -61,13 +61,9 @@ void run(Arguments& arguments) {
   options.scheme = scheme_from_name(arguments.scheme);
   if (options.format.empty()) options.format = default_format(options.output);
   options.method = std::exchange(arguments.run.quantizer, "mse");  // which counts without it
-  try {
-    const Rank rank = rank_from_text(arguments.rank, arguments.ranks);
-    options.rank = rank.rank;
-    options.ranks = rank.ranks;
-  } catch (const ValueError& e) {
-    throw CLI::ValidationError("--ranks", e.what());
-  }
+  const Rank rank = rank_of(arguments.rank, arguments.ranks);
+  options.rank = rank.rank;
+  options.ranks = rank.ranks;
   if (!arguments.push.empty()) check_push(arguments);
   const std::filesystem::path given = options.input;
   const HubInput input(options, options.ranks == 1);

@@ -16,6 +16,7 @@ namespace {
 
 struct Arguments {
   VerifyOptions options;
+  ShareArguments share;
   bool json = false, quiet = false;
   std::size_t top = 3;
 };
@@ -111,11 +112,14 @@ std::string text(const VerifyReport& report, const Arguments& arguments) {
 void run(Arguments& arguments) {
   find_models(Download::yes, arguments.options.path);
   if (arguments.options.source) find_models(Download::yes, *arguments.options.source);
-  const VerifyReport report = [&] {
+  const SharedWork work = arguments.share.work();
+  const Shared<VerifyReport> shared = [&] {
     ProgressBar progress("verify", arguments.quiet);
     arguments.options.progress = progress.callback();
-    return verify_checkpoint(arguments.options);
+    return verify_share(arguments.options, work);
   }();
+  if (!shared.report) return print_missing(work, shared.missing, arguments.json);
+  const VerifyReport& report = *shared.report;
   print(arguments.json ? to_json(report) + "\n" : text(report, arguments));
   if (report.broken()) throw CLI::RuntimeError(kBroken);
 }
@@ -131,6 +135,7 @@ void add_verify(CLI::App& app) {
   line.option("--for", o.loader);
   line.option("--top", arguments->top);
   line.flag("--json", arguments->json);
+  add_share_options(line, arguments->share);
   line.threads();
   line.flag("--quiet", arguments->quiet);
   line.callback([arguments] { run(*arguments); });

@@ -154,14 +154,15 @@ def repair(path, output, *, source=None, scales="linear", nibbles="low", input_a
 
 
 @_documented("verify")
-def verify(path, *, source=None, loader="", progress=None):
+def verify(path, *, source=None, loader="", rank=None, ranks=1, parts=None, progress=None):
     """What is wrong with a quantized checkpoint; docs/verify.md lists the kinds of findings.
 
     {arguments}
     progress    as of quantize_checkpoint
 
     Returns the report of `nvfp4 verify --json`, as a dict: `broken`, `findings`, and in `loaders`
-    what each makes of it ('reads', 'refuses', 'misreads'), and why.
+    what each makes of it ('reads', 'refuses', 'misreads'), and why. Of ranks only the last
+    one has it; others return `missing_ranks`, those still at work.
     """
     return _run("verify", _core.verify, locals())
 
@@ -177,13 +178,15 @@ def inspect(path, *, tensor=None, histograms=True, progress=None):
 
 
 @_documented("compare")
-def compare(a, b, *, html=None, against=None, run=None, statistics=None, progress=None):
+def compare(a, b, *, html=None, against=None, run=None, statistics=None, rank=None, ranks=1,
+            parts=None, progress=None):
     """Two checkpoints tensor by tensor: the report of `nvfp4 compare --json`. `relative_error` is that
     of all together, beside it are `median_relative_error` and `worst_relative_error` of `worst`.
 
     {arguments}
     progress    as of quantize_checkpoint
 
+    Of ranks only the last one has it; others return `missing_ranks`, those still at work.
     Raises IoError, FormatError, InvalidValueError.
     """
     return _run("compare", _core.compare, locals())

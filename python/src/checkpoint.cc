@@ -1,5 +1,7 @@
 #include "nvfp4/checkpoint.h"
 
+#include <nanobind/stl/pair.h>
+
 #include <algorithm>
 #include <initializer_list>
 
@@ -12,6 +14,7 @@
 #include "nvfp4/repair.h"
 #include "nvfp4/report.h"
 #include "nvfp4/safetensors.h"
+#include "nvfp4/shared_work.h"
 #include "nvfp4/verify.h"
 
 namespace nvfp4::python {
@@ -32,6 +35,12 @@ void take_run_options(const Keywords& given, const char* input, RunOptions& opti
   options.device = device_from_name(given.word("device", "cpu"));
 }
 
+template <class Report>
+std::string to_json(const Shared<Report>& shared) {
+  return shared.report ? nvfp4::to_json(*shared.report) : missing_to_json(shared.missing);
+}
+using nvfp4::to_json;
+
 /// work(options) as JSON, with the progress of `given`.
 template <class Options, class Work>
 std::string report_of(const nb::dict& given, Options& options, const Work& work) {
@@ -41,6 +50,16 @@ std::string report_of(const nb::dict& given, Options& options, const Work& work)
     options.progress = on_progress;
     return to_json(work(options));
   });
+}
+
+template <class Options>
+void take_rank(const Keywords& words, const nb::dict& given, Options& options) {
+  std::optional<int> number;
+  words.take("rank", number);
+  const Rank rank = rank_from_text(
+      number, given.contains("ranks") ? nb::str(nb::handle(given["ranks"])).c_str() : "1");
+  options.rank = rank.rank;
+  options.ranks = rank.ranks;
 }
 
 std::string quantize_json(const nb::dict& given) {
@@ -58,12 +77,7 @@ std::string quantize_json(const nb::dict& given) {
   words.take("drop", options.drop);
   words.take("force", options.force);
   words.take("keep_dtype", options.keep_dtype);
-  std::optional<int> number;
-  words.take("rank", number);
-  const Rank rank = rank_from_text(
-      number, given.contains("ranks") ? nb::str(nb::handle(given["ranks"])).c_str() : "1");
-  options.rank = rank.rank;
-  options.ranks = rank.ranks;
+  take_rank(words, given, options);
   const std::string push = words.word("push");
   if (!push.empty() && !is_hub_name(push))
     throw ValueError("push = '" + push + "', must be a name as the hub has them, org/name");
@@ -107,7 +121,10 @@ std::string verify_json(const nb::dict& given) {
   words.take("path", options.path);
   words.take("source", options.source);
   words.take("loader", options.loader);
-  return report_of(given, options, verify_checkpoint);
+  SharedWork shared;
+  take_rank(words, given, shared);
+  words.take("parts", shared.parts);
+  return report_of(given, options, [&](const VerifyOptions& o) { return verify_share(o, shared); });
 }
 
 std::string inspect_json(const nb::dict& given) {
@@ -152,15 +169,18 @@ std::string compare_json(const nb::dict& given) {
   words.take("against", options.against);
   words.take("run", options.run);
   words.take("statistics", options.statistics);
-  return report_of(given, options, [](const CompareOptions& o) {
+  SharedWork shared;
+  take_rank(words, given, shared);
+  words.take("parts", shared.parts);
+  return report_of(given, options, [&](const CompareOptions& o) {
     if (o.html) require_outside(*o.html, {o.a, o.b, o.against.value_or(o.b)});
     if (!o.html && (o.against || o.run || o.statistics))
       throw ValueError("against, run and statistics are for the page, which html writes");
-    CompareReport report = compare_checkpoints(o.a, o.b, o.progress);
-    if (o.html)
+    Shared<CompareReport> report = compare_share(o.a, o.b, shared, o.progress);
+    if (o.html && report.report)
       safetensors::write_file_atomically(
           *o.html,
-          report::page_of(report, o.a, o.b, 0, o.progress,
+          report::page_of(*report.report, o.a, o.b, 0, o.progress,
                           {o.run.value_or(""), o.statistics.value_or(""), o.against.value_or("")}));
     return report;
   });
@@ -213,6 +233,13 @@ nb::list command_list() {
 
 void bind_checkpoint(nb::module_& m) {
   m.def("commands", &command_list);
+  m.def(
+      "rank_from_text",
+      [](std::optional<int> rank, const std::string& ranks) {
+        const Rank found = rank_from_text(rank, ranks);
+        return std::pair(found.rank, found.ranks);
+      },
+      "rank"_a.none(), "ranks"_a);
   m.def("find_model", &find_model_of, "name"_a, "download"_a);
   m.def("conversion_targets", &conversion_targets);
   m.def("quantize_checkpoint", &quantize_json, "given"_a);

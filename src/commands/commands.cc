@@ -6,6 +6,7 @@
 
 #include "commands/builders.h"
 #include "commands/machine_commands.h"
+#include "commands/rank_options.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/convert.h"
@@ -129,13 +130,7 @@ Command quantize_command() {
                    "JSON: module name or pattern to the largest activation; names count first, "
                    "then the first pattern that matches; 2688 if none does"),
             threads_option(), device(), backend(), report(),
-            option(
-                "--rank", "R", "",
-                "which of the ranks this process is, from 0: several write one OUTPUT, on a file "
-                "system that all see"),
-            option(
-                "--ranks", "N", "1",
-                "how many there are; auto: both as mpirun, srun or torchrun say; 1 if not given"),
+            rank_option("several write one OUTPUT, on a file system that all see"), ranks_option(),
             option("--push", "ORG/NAME", "",
                    "upload OUTPUT to the Hugging Face Hub as this model when it is whole; private "
                    "if the hub does not have it yet"),
@@ -236,23 +231,25 @@ Examples:
 }
 
 Command compare_command() {
-  return {"compare",
-          "compare",
-          "Measure how far the tensors of two checkpoints are from each other",
-          {argument("A", "model folder, .safetensors or .gguf file: the true values"),
-           argument("B", "the one to judge; NVFP4 is dequantized"),
-           top("12", "tensors to list, worst first"), json("everything, as JSON"),
-           option("--html", "FILE", "",
-                  "also write a page for people: errors by layer, worst tensors, codes and scales"),
-           option("--against", "C", "",
-                  "for the page: another quantization of A, such as a vendor's, beside B"),
-           option("--run", "FILE", "",
-                  "for the page: the --report of the run that made B by gptq, which has output "
-                  "errors, and what each row was quantized by"),
-           option("--statistics", "FILE", "",
-                  "for the page: what calibration saw, for the tokens of each expert"),
-           threads_option(), quiet("no progress")},
-          R"(
+  return {
+      "compare", "compare", "Measure how far the tensors of two checkpoints are from each other",
+      joined(
+          {{argument("A", "model folder, .safetensors or .gguf file: the true values"),
+            argument("B", "the one to judge; NVFP4 is dequantized"),
+            top("12", "tensors to list, worst first"), json("everything, as JSON"),
+            option(
+                "--html", "FILE", "",
+                "also write a page for people: errors by layer, worst tensors, codes and scales"),
+            option("--against", "C", "",
+                   "for the page: another quantization of A, such as a vendor's, beside B"),
+            option("--run", "FILE", "",
+                   "for the page: the --report of the run that made B by gptq, which has output "
+                   "errors, and what each row was quantized by"),
+            option("--statistics", "FILE", "",
+                   "for the page: what calibration saw, for the tokens of each expert")},
+           shared_work_options(),
+           {threads_option(), quiet("no progress")}}),
+      R"(
 Relative error is |a - b| / |a| (L2); SQNR is 20 log10 of its inverse. That of
 all tensors together is decided by those with the largest norms; beside it are
 the median of the tensors and the worst of them. Exit status: 0 compared, 3 a
@@ -271,16 +268,17 @@ Command verify_command() {
   std::vector<std::string> loaders = loader_names();
   std::string text = fmt::format("judge for one loader: {}; a table of all if not given",
                                  fmt::join(loaders, ", "));
-  return {"verify",
-          "verify",
-          "Find what is wrong with a quantized checkpoint, before a loader does",
-          {argument("PATH", "model folder, or one .safetensors or .gguf file"),
-           option("--source", "DIR", "", "what it was quantized from: every weight is compared"),
-           in_python("loader",  // "for" is a word of the language
-                     option("--for", "LOADER", "", std::move(text), std::move(loaders))),
-           top("3", "findings of a kind to show"), json("everything, as JSON"), threads_option(),
-           quiet("no progress")},
-          R"(
+  return {
+      "verify", "verify", "Find what is wrong with a quantized checkpoint, before a loader does",
+      joined(
+          {{argument("PATH", "model folder, or one .safetensors or .gguf file"),
+            option("--source", "DIR", "", "what it was quantized from: every weight is compared"),
+            in_python("loader",  // "for" is a word of the language
+                      option("--for", "LOADER", "", std::move(text), std::move(loaders))),
+            top("3", "findings of a kind to show"), json("everything, as JSON")},
+           shared_work_options(),
+           {threads_option(), quiet("no progress")}}),
+      R"(
 docs/verify.md explains every code. Exit status: 0 nothing is broken (there may
 be warnings); 3 the files have faults, nothing is quantized, or no known loader
 of this format reads them; with --for, that loader refuses or misreads them.

@@ -64,6 +64,22 @@ def test_every_command_prints_what_it_says(folder):
     check("repair", printed(folder, "repair", "q", "mended-dry", "--dry-run"))
 
 
+def test_ranks_print_what_one_process_does_or_who_is_missing(folder):
+    nvfp4.quantize_checkpoint(folder / "m", folder / "shared")
+    for words in (["compare", "m", "shared"], ["verify", "shared", "--source", "m"]):
+        shared = [*words, "--ranks", "2", "--parts", f"parts-{words[0]}"]
+        first = printed(folder, *shared, "--rank", "1")
+        check("missing", first)
+        assert first == {"missing_ranks": [0]}
+        assert printed(folder, *shared, "--rank", "0") == printed(folder, *words)
+    path, parts = folder / "shared", folder / "parts-python"
+    assert nvfp4.verify(path, rank=0, ranks=2, parts=parts) == {"missing_ranks": [1]}
+    assert nvfp4.verify(path, rank=1, ranks="2", parts=parts) == nvfp4.verify(path)
+    assert nvfp4.compare(folder / "m", path, rank=0, ranks=2, parts=parts) == {"missing_ranks": [1]}
+    with pytest.raises(nvfp4.InvalidValueError, match="needs parts"):
+        nvfp4.compare(folder / "m", path, rank=0, ranks=2)
+
+
 def test_errors_are_in_the_schema_too(folder):
     report = printed(folder, "inspect", "nowhere")
     check("error", report)

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -7,8 +9,11 @@
 #include <mutex>
 
 #include "checkpoint/compare/tensor_pairs.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/source/content.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "core/parallel_for.h"
+#include "core/require.h"
 #include "nvfp4/checkpoint.h"
 
 namespace nvfp4 {
@@ -117,6 +122,42 @@ Sums measure(const TensorPair& pair, const Chunk& c) {
   return sums;
 }
 
+/// By which files of parts are known to be of these pairs.
+std::string identity_of(const std::vector<TensorPair>& pairs) {
+  std::uint64_t hash = fingerprint("");
+  for (const TensorPair& pair : pairs) {
+    hash = fingerprint(fmt::format("{} {}", pair.name, fmt::join(pair.shape, ",")), hash);
+    for (const LogicalTensor* t : {pair.a.tensor, pair.b.tensor})
+      hash = fingerprint(fmt::format("{} {} {}", t->form_name(), t->data.file->file_bytes(),
+                                     t->data.file->modified_ns()),
+                         hash);
+  }
+  return hex(hash);
+}
+
+/// What ranks measured of the pairs, in place of what this one did.
+void exchange(const std::vector<TensorPair>& pairs, const std::vector<bool>& mine,
+              Measured& measured, std::vector<Sums>& totals) {
+  if (!measured.is_shared()) return;
+  nlohmann::json items = nlohmann::json::array();
+  for (std::size_t p = 0; p < pairs.size(); ++p) {
+    const Sums& s = totals[p];
+    items.push_back(mine[p]
+                        ? nlohmann::json{json_number(s.squared_error), json_number(s.squared_norm),
+                                         json_number(s.max_error), s.identical}
+                        : nlohmann::json());
+  }
+  measured.exchange("pairs", identity_of(pairs), items);
+  for (std::size_t p = 0; p < pairs.size(); ++p) {
+    const nlohmann::json& item = items[p];
+    if (item.is_null()) continue;
+    require<FormatError>(item.is_array() && item.size() == 4 && item[3].is_boolean(),
+                         "what was measured of {} is no such thing", pairs[p].name);
+    totals[p] = {number_from_json(item[0], pairs[p].name), number_from_json(item[1], pairs[p].name),
+                 static_cast<float>(number_from_json(item[2], pairs[p].name)), item[3].get<bool>()};
+  }
+}
+
 /// Of the input, for the progress display.
 std::uint64_t bytes_read(const TensorPair& pair, const Chunk& c) {
   double bytes = 0;  // of an element
@@ -131,8 +172,14 @@ namespace checkpoint {
 
 CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
                             const CheckpointReader& checkpoint_b, TensorPairs& matched,
+                            Measured& measured,
                             const std::function<void(const Progress&)>& on_progress) {
-  const std::vector<Chunk> chunks = chunks_of(matched.pairs);
+  std::vector<std::uint64_t> sizes;
+  for (const TensorPair& pair : matched.pairs)
+    sizes.push_back(pair.a.tensor->bytes + pair.b.tensor->bytes);
+  const std::vector<bool> mine = measured.mine(sizes);
+  std::vector<Chunk> chunks = chunks_of(matched.pairs);
+  std::erase_if(chunks, [&](const Chunk& c) { return !mine[c.pair]; });
 
   std::vector<std::int64_t> left(matched.pairs.size());
   Progress progress;
@@ -163,6 +210,7 @@ CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
     total.identical &= parts[i].identical;
   }
 
+  exchange(matched.pairs, mine, measured, totals);
   CompareReport report;
   double squared_error = 0, squared_norm = 0;
   for (std::size_t p = 0; p < matched.pairs.size(); ++p) {
@@ -203,11 +251,24 @@ CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
 
 }  // namespace checkpoint
 
+Shared<CompareReport> compare_share(const std::filesystem::path& a, const std::filesystem::path& b,
+                                    const SharedWork& shared,
+                                    const std::function<void(const Progress&)>& on_progress) {
+  const CheckpointReader checkpoint_a(a), checkpoint_b(b);
+  Measured measured(shared, "compare");
+  const auto compare = [&](const std::function<void(const Progress&)>& progress) {
+    TensorPairs matched = pair_tensors(checkpoint_a, checkpoint_b);
+    return compare_pairs(checkpoint_a, checkpoint_b, matched, measured, progress);
+  };
+  CompareReport report = compare(on_progress);
+  if (!measured.is_shared()) return {std::move(report), {}};
+  if (std::vector<int> missing = measured.join(); !missing.empty()) return {{}, missing};
+  return {compare({}), {}};
+}
+
 CompareReport compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b,
                                   const std::function<void(const Progress&)>& on_progress) {
-  const CheckpointReader checkpoint_a(a), checkpoint_b(b);
-  TensorPairs matched = pair_tensors(checkpoint_a, checkpoint_b);
-  return compare_pairs(checkpoint_a, checkpoint_b, matched, on_progress);
+  return *compare_share(a, b, {}, on_progress).report;
 }
 
 }  // namespace nvfp4

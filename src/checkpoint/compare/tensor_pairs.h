@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/compare/measured.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "nvfp4/checkpoint.h"
 
@@ -42,7 +43,7 @@ TensorPairs pair_tensors(const CheckpointReader& a, const CheckpointReader& b);
 
 /// What compare_checkpoints() says of two that are open. Takes the lists of names out of `pairs`.
 CompareReport compare_pairs(const CheckpointReader& a, const CheckpointReader& b,
-                            TensorPairs& pairs,
+                            TensorPairs& pairs, Measured& measured,
                             const std::function<void(const Progress&)>& progress);
 
 }  // namespace nvfp4::checkpoint

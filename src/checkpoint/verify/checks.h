@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/compare/measured.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
@@ -108,13 +109,13 @@ void check_transformers_lists(const Subject& subject, Findings& findings);
 void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defaults);
 /// Reads every block scale but those of `defective` tensors.
 void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
-                  Findings& findings, const OnProgress& progress);
+                  Findings& findings, Measured& measured, const OnProgress& progress);
 /// What of these findings no one should quantize or convert as if it were right.
 std::vector<Finding> value_faults(std::span<const LogicalTensor> tensors,
                                   const OnProgress& progress);
 /// Reads every weight of both, unless errors of the subject stand in the way. Throws if the source
 /// cannot be read.
 void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,
-                  const OnProgress& progress);
+                  Measured& measured, const OnProgress& progress);
 
 }  // namespace nvfp4::checkpoint

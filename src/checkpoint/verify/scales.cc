@@ -5,6 +5,8 @@
 #include <mutex>
 #include <span>
 
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/source/content.h"
 #include "checkpoint/verify/checks.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
@@ -266,6 +268,35 @@ void check_cache_scale(const LogicalTensor& t, Findings& findings) {
                  usable ? "what the cache holds is zero" : "");
 }
 
+/// What ranks counted in the weights, in place of what this one did.
+void exchange(const std::vector<const LogicalTensor*>& weights, const std::vector<bool>& mine,
+              Measured& measured, std::vector<Counts>& counts, std::vector<char>& swizzled) {
+  if (!measured.is_shared()) return;
+  nlohmann::json items = nlohmann::json::array();
+  std::uint64_t hash = fingerprint("");
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const LogicalTensor& t = *weights[i];
+    hash = fingerprint(fmt::format("{} {} {} {}", t.name, t.elements(), t.data.file->file_bytes(),
+                                   t.data.file->modified_ns()),
+                       hash);
+    const Counts& c = counts[i];
+    items.push_back(mine[i] ? nlohmann::json{c.nan, c.negative, c.zero, c.normal, c.positive,
+                                             static_cast<int>(swizzled[i])}
+                            : nlohmann::json());
+  }
+  measured.exchange("scales", hex(hash), items);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const nlohmann::json& item = items[i];
+    if (item.is_null()) continue;
+    require<FormatError>(item.is_array() && item.size() == 6 &&
+                             std::ranges::all_of(item, &nlohmann::json::is_number_integer),
+                         "what was counted in {} is no such thing", weights[i]->name);
+    const std::vector<std::int64_t> n = item;
+    counts[i] = {n[0], n[1], n[2], n[3], n[4]};
+    swizzled[i] = n[5] != 0;
+  }
+}
+
 bool is_cache_scale(const LogicalTensor& t) {
   return t.is_plain() && t.readable() && t.elements() == 1 &&
          (t.name.ends_with(".k_scale") || t.name.ends_with(".v_scale"));
@@ -274,7 +305,7 @@ bool is_cache_scale(const LogicalTensor& t) {
 }  // namespace
 
 void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
-                  Findings& findings, const OnProgress& on_progress) {
+                  Findings& findings, Measured& measured, const OnProgress& on_progress) {
   std::vector<const LogicalTensor*> weights;
   for (const LogicalTensor& t : tensors)
     if (t.is_nvfp4() && !defective.contains(t.name)) weights.push_back(&t);
@@ -291,6 +322,11 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
     for (std::int64_t at = 0; at < blocks; at += step, ++left[i])
       chunks.push_back({i, at, std::min(step, blocks - at)});
   }
+  std::vector<std::uint64_t> sizes;
+  for (const LogicalTensor* t : weights)
+    sizes.push_back(static_cast<std::uint64_t>(t->elements() / kBlock));
+  const std::vector<bool> mine = measured.mine(sizes);
+  std::erase_if(chunks, [&](const Chunk& c) { return !mine[c.tensor]; });
   std::mutex mutex;
   std::vector<Counts> counts(weights.size());
   std::vector<char> swizzled(weights.size());
@@ -307,6 +343,7 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
     progress.bytes_done += static_cast<std::uint64_t>(chunk.count);
     if (on_progress) on_progress(progress);
   });
+  exchange(weights, mine, measured, counts, swizzled);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     report(*weights[i], counts[i], findings);
     if (swizzled[i] != 0)
@@ -330,7 +367,8 @@ std::vector<Finding> value_faults(std::span<const LogicalTensor> tensors,
   std::int64_t defaults = 0;
   for (const LogicalTensor& t : tensors)
     if (t.is_nvfp4()) check_global(t, findings, defaults);
-  check_scales(tensors, {}, findings, progress);
+  Measured alone({}, "");
+  check_scales(tensors, {}, findings, alone, progress);
   std::vector<Finding> faults = findings.take();
   std::erase_if(faults, [&](const Finding& f) {
     return std::ranges::find(kFaults, f.code) == std::end(kFaults);

@@ -111,12 +111,12 @@ std::string other_source(const CompareReport& report,
 }
 
 void compare(const Subject& subject, const CheckpointReader& a, const std::filesystem::path& source,
-             Findings& findings, const OnProgress& progress) {
+             Findings& findings, Measured& measured, const OnProgress& progress) {
   const CheckpointReader b(subject.path);
   TensorPairs matched = pair_tensors(a, b);
   std::unordered_map<std::string_view, const TensorPair*> by_name;
   for (const TensorPair& pair : matched.pairs) by_name.emplace(pair.name, &pair);
-  const CompareReport report = compare_pairs(a, b, matched, progress);
+  const CompareReport report = compare_pairs(a, b, matched, measured, progress);
   report_missing(report.only_in_a, DerivedTensors(a, b, subject), findings);
   for (const std::string& line : report.shape_mismatch)
     findings.add("far-from-source", line.substr(0, line.find(": ")), line);
@@ -152,7 +152,7 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
 }  // namespace
 
 void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,
-                  const OnProgress& progress) {
+                  Measured& measured, const OnProgress& progress) {
   const CheckpointReader a(source);
   const auto give_up = [&](std::string_view why) {
     findings.add("not-compared", subject.path.filename().string(),
@@ -162,7 +162,7 @@ void check_source(const Subject& subject, const std::filesystem::path& source, F
   if (!subject.defective.empty())
     return give_up(fmt::format("{} is not whole", *subject.defective.begin()));
   try {
-    compare(subject, a, source, findings, progress);
+    compare(subject, a, source, findings, measured, progress);
   } catch (const Error& e) {
     if (!findings.has_errors()) throw;
     give_up(e.what());

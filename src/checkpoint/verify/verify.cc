@@ -15,7 +15,9 @@ std::int64_t VerifyReport::count(Severity severity) const {
   return std::ranges::count(findings, severity, &Finding::severity);
 }
 
-VerifyReport verify_checkpoint(const VerifyOptions& options) try {
+namespace {
+
+VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
   const auto loaders = known_loaders();
   require<ValueError>(
       options.loader.empty() || std::ranges::find(loaders, options.loader) != loaders.end(),
@@ -43,10 +45,10 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
   check_config(subject, findings);
   check_globals(subject, findings);
   check_loaders(subject, findings);
-  check_scales(subject.tensors, subject.defective, findings, options.progress);
+  check_scales(subject.tensors, subject.defective, findings, measured, options.progress);
   if (options.source) {
     try {
-      check_source(subject, *options.source, findings, options.progress);
+      check_source(subject, *options.source, findings, measured, options.progress);
     } catch (const Error& e) {
       if (!gguf) throw;
       findings.add("unreadable-file", options.path.filename().string(),
@@ -62,6 +64,22 @@ VerifyReport verify_checkpoint(const VerifyOptions& options) try {
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
   throw IoError(e.what());
+}
+
+}  // namespace
+
+Shared<VerifyReport> verify_share(const VerifyOptions& options, const SharedWork& shared) {
+  Measured measured(shared, "verify");
+  VerifyReport report = verify(options, measured);
+  if (!measured.is_shared()) return {std::move(report), {}};
+  if (std::vector<int> missing = measured.join(); !missing.empty()) return {{}, missing};
+  VerifyOptions quietly = options;
+  quietly.progress = {};
+  return {verify(quietly, measured), {}};
+}
+
+VerifyReport verify_checkpoint(const VerifyOptions& options) {
+  return *verify_share(options, {}).report;
 }
 
 }  // namespace nvfp4

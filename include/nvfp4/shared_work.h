@@ -1,0 +1,40 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nvfp4/checkpoint.h"
+#include "nvfp4/verify.h"
+
+/// Checkpoints that several processes compare or verify together, each a share of the tensors.
+namespace nvfp4 {
+
+/// This process is `rank` of `ranks`. What each has measured becomes a file in `parts`, a folder
+/// that all of them see.
+struct SharedWork {
+  int rank = 0, ranks = 1;
+  std::filesystem::path parts;
+};
+
+/// Whoever finds the files of all has the report, the same that one process makes. To join them
+/// again, run any rank again.
+template <class Report>
+struct Shared {
+  std::optional<Report> report;
+  std::vector<int> missing;  ///< ranks that have no file yet; the report is absent then
+};
+
+/// compare_checkpoints() and verify_checkpoint(). Throw what these do; ValueError for ranks or
+/// parts that cannot be, FormatError for files of other checkpoints or options in `parts`.
+Shared<CompareReport> compare_share(const std::filesystem::path& a, const std::filesystem::path& b,
+                                    const SharedWork& shared,
+                                    const std::function<void(const Progress&)>& progress = {});
+Shared<VerifyReport> verify_share(const VerifyOptions& options, const SharedWork& shared);
+
+/// {"missing_ranks": [1, 3]}
+std::string missing_to_json(const std::vector<int>& missing);
+
+}  // namespace nvfp4

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "nvfp4/commands.h"
+
+/// What processes that share the work of a command are told.
+namespace nvfp4 {
+
+/// `what` says what several do.
+inline CommandOption rank_option(const std::string& what) {
+  return {.names = "--rank",
+          .value = "R",
+          .keyword = "rank",
+          .text = fmt::format("which of the ranks this process is, from 0: {}", what)};
+}
+
+inline CommandOption ranks_option() {
+  return {.names = "--ranks",
+          .value = "N",
+          .keyword = "ranks",
+          .fallback = "1",
+          .text = "how many there are; auto: both as mpirun, srun or torchrun say; 1 if not given"};
+}
+
+/// Of the commands that read, and have a report.
+inline std::vector<CommandOption> shared_work_options() {
+  return {rank_option("each reads its share of the tensors"), ranks_option(),
+          CommandOption{.names = "--parts",
+                        .value = "DIR",
+                        .keyword = "parts",
+                        .text = "of ranks: a folder that all see, for what each has found; the one "
+                                "that finds the files of all has the report"}};
+}
+
+}  // namespace nvfp4
