@@ -1,5 +1,6 @@
 """python -m nvfp4.calibrate: what it sees is what a model's layers get, and quantizing by it helps."""
 
+import itertools
 import json
 import shutil
 from fnmatch import fnmatch
@@ -162,8 +163,49 @@ def test_statistics_of_two_texts_add_up(model, text, tmp_path):
         key = f"{module}.{kind}"
         assert torch.equal(merged.tensors[key], both(first.tensors[key], second.tensors[key]))
     second.tensors[f"{module}.diag"] = torch.zeros(3, dtype=torch.float64)
+    second.save(files[2])
     with pytest.raises(nvfp4.InvalidValueError, match="another model"):
-        first.add(second, "second")
+        merge(files[1:3], files[3])
+
+
+def test_ranks_share_a_text_and_add_up(model, text, tmp_path):
+    whole = calibrate(model, text, tmp_path / "whole.safetensors", keep_gram=True, **SIZES)
+    for rank in (2, 0, 1):
+        calibrate(model, text, tmp_path / "stats.safetensors", keep_gram=True, rank=rank, ranks=3, **SIZES)
+    files = [tmp_path / f"stats.rank-{rank}-of-3.safetensors" for rank in range(3)]
+    merged = set()
+    for order in itertools.permutations(files):
+        merge(order, tmp_path / "merged.safetensors")
+        merged.add((tmp_path / "merged.safetensors").read_bytes())
+    assert len(merged) == 1, "whatever their order"
+    together = Statistics.load(tmp_path / "merged.safetensors")
+    whole = Statistics.load(tmp_path / "whole.safetensors")
+    assert together.same_input == whole.same_input
+    assert together.tensors.keys() == whole.tensors.keys()
+    for key, tensor in whole.tensors.items():
+        exact = key.endswith((".count", ".amax"))
+        tolerance = 0 if exact else 1e-12 if key.endswith(".diag") else 1e-5 * tensor.abs().max()
+        assert (together.tensors[key] - tensor).abs().max() <= tolerance * max(1, tensor.abs().max()), key
+    with pytest.raises(nvfp4.InvalidValueError, match="rank 2 is not given"):
+        merge(files[:2], tmp_path / "none")
+    shutil.copy(files[0], tmp_path / "again")
+    with pytest.raises(nvfp4.InvalidValueError, match="is of rank 0, as is"):
+        merge([*files, tmp_path / "again"], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_ranks_of_the_command(model, text, tmp_path, capsys, monkeypatch):
+    sizes = [word for name, n in SIZES.items() for word in (f"--{name}", str(n))]
+    run = [str(model), "--text", str(text), "--quiet", *sizes]
+    assert main([*run, "--out", str(tmp_path / "a"), "--rank", "1", "--ranks", "2"]) == 0
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main([*run, "--out", str(tmp_path / "b"), "--ranks", "auto"]) == 0
+    assert (tmp_path / "a.rank-1-of-2").read_bytes() == (tmp_path / "b.rank-1-of-2").read_bytes()
+    assert main([*run, "--out", str(tmp_path / "c"), "--rank", "0", "--ranks", "4"]) == 1
+    assert "must be at most 3, the number of batches" in capsys.readouterr().err
+    assert main([*run, "--quantize", str(tmp_path / "c"), "--rank", "0", "--ranks", "2"]) == 1
+    assert "merge their statistics first" in capsys.readouterr().err
 
 
 def test_the_command_says_what_is_wrong(model, text, tmp_path, capsys):

@@ -4,6 +4,7 @@ nvfp4.calibrate.calibrate() and the command python -m nvfp4.calibrate. Needs PyT
 safetensors.
 """
 
+import json
 import re
 import tempfile
 import time
@@ -14,7 +15,8 @@ import torch
 
 import nvfp4
 
-from .._errors import FormatError
+from .. import _core
+from .._errors import FormatError, InvalidValueError
 from ..evaluate.text import documents_of, windows_of
 from .blocks import Blocks
 from .collect import Collector, Watch
@@ -22,7 +24,7 @@ from .dataset import documents_of_dataset
 from .estimate import Estimate
 from .onepass import OnePass
 from .parts import Parts
-from .statistics import Statistics
+from .statistics import RANK_KEY, Statistics
 
 __all__ = ["Calibration", "Statistics", "calibrate", "merge"]
 
@@ -148,9 +150,24 @@ def trimmed(value, count):
     return value
 
 
+def of_rank(tokens, batch, rank, ranks):
+    """The batches of a rank, whole: what is computed of a window depends on those beside it."""
+    batches = tokens.split(batch)
+    if ranks > len(batches):
+        raise InvalidValueError(f"ranks = {ranks}, must be at most {len(batches)}, the number of batches: "
+                                f"{len(tokens)} windows, {batch} at a time")
+    return torch.cat(batches[rank::ranks])
+
+
+def file_of_rank(out, rank, ranks):
+    """<out>.rank-R-of-N, before the end .safetensors."""
+    end = ".safetensors" if str(out).endswith(".safetensors") else ""
+    return f"{str(out).removesuffix(end)}.rank-{rank}-of-{ranks}{end}"
+
+
 def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False, windows=256, context=512, batch=8,
               dtype="float32", device="cpu", dry_run=False, resume=False, quantize=None, quantizer="gptq", sweeps=4,
-              format="modelopt", progress=lambda line: None):
+              format="modelopt", rank=None, ranks=1, progress=lambda line: None):
     """Runs `model`, one decoder layer at a time in memory, on `windows` windows of the text and writes
     what it saw to `out`.
 
@@ -162,6 +179,8 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     resume     go on with an interrupted run of the same arguments
     quantize   a folder to write: each layer is quantized as soon as it has run, by `quantizer` with `sweeps`
                and in `format`; its Gram matrices are dropped then. `out` may be None
+    rank       which of the `ranks` processes this is, from 0: they share the batches, and each writes a file,
+               <out>.rank-R-of-N, for merge(). ranks = "auto": both as mpirun, srun or torchrun say
     progress   called with lines for people
     Returns the Statistics; None for a dry run. Raises IoError, FormatError, InvalidValueError,
     UnsupportedError.
@@ -171,9 +190,19 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     if dry_run:
         Estimate(model, windows, context, dtype, device).lines(progress, keep_gram, quantize, sweeps)
         return None
+    rank, ranks = _core.rank_from_text(rank, str(ranks))
+    if ranks > 1 and quantize:
+        raise InvalidValueError(f"ranks = {ranks} and quantize: a layer is quantized by what all ranks saw; merge "
+                                f"their statistics first")
     calibration = Calibration(model, dtype, device)
     documents = documents_of(text) if dataset is None else documents_of_dataset(dataset, column)
     tokens = windows_of(documents, dataset or text, AutoTokenizer.from_pretrained(model), windows, context)[:, :-1]
+    metadata = {}
+    if ranks > 1:
+        whole = sha256(tokens.numpy().tobytes()).hexdigest()
+        metadata = {RANK_KEY: json.dumps(dict(rank=rank, ranks=ranks, tokens=whole))}
+        tokens = of_rank(tokens, batch, rank, ranks)
+        out = file_of_rank(out, rank, ranks)
     progress(f"{len(calibration.blocks.names)} layers, {len(calibration.modules())} weights, {tokens.numel()} tokens "
              f"in {len(tokens)} windows")
     if keep_gram and not quantize:
@@ -196,15 +225,14 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     if one_pass:
         one_pass.finish(calibration.blocks)
     if out:
-        statistics.save(out)
+        statistics.save(out, metadata.items())
     parts.remove()
     return statistics
 
 
 def merge(files, out):
-    """Adds up statistics of one model, of several texts."""
-    statistics = Statistics.load(files[0])
-    for file in files[1:]:
-        statistics.add(Statistics.load(file), file)
+    """Adds up statistics of one model, of several texts or ranks. Their order changes no byte. Raises
+    InvalidValueError if some of the ranks of a run are missing."""
+    statistics = Statistics.sum_of(files)
     statistics.save(out)
     return statistics

@@ -33,9 +33,14 @@ def arguments(given=None):
     a.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
                    help="of the arithmetic (float32)")
     a.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (cuda where there is one)")
+    a.add_argument("--rank", type=int, metavar="R", help="which of the ranks this process is, from 0: they share the "
+                   "text, and each writes STATS.rank-R-of-N, for --merge")
+    a.add_argument("--ranks", default="1", metavar="N", help="how many there are; auto: both as mpirun, srun or "
+                   "torchrun say (1)")
     a.add_argument("--dry-run", action="store_true", help="say how much time, memory and disk it would take; "
                    "MODEL need hold no more than config.json")
-    a.add_argument("--merge", nargs="+", metavar="STATS", help="add up these files, of one model, instead")
+    a.add_argument("--merge", nargs="+", metavar="STATS", help="add up these files, of one model, instead: of "
+                   "texts, or of all ranks")
     a.add_argument("--quiet", action="store_true", help="print errors only")
     options = a.parse_args(given)
     if options.merge is None and options.model is None:
@@ -74,7 +79,8 @@ def main(given=None):
                       keep_gram=options.keep_gram, windows=options.windows, context=options.context,
                       batch=options.batch, dtype=options.dtype, device=device, dry_run=options.dry_run,
                       resume=options.resume, quantize=options.quantize, quantizer=options.method,
-                      sweeps=options.sweeps, format=options.format, progress=progress)
+                      sweeps=options.sweeps, format=options.format, rank=options.rank, ranks=options.ranks,
+                      progress=progress)
     except (Error, OSError) as error:
         print(f"nvfp4.calibrate: {error}", file=sys.stderr)
         return 1

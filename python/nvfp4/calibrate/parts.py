@@ -64,10 +64,7 @@ class Parts:
         self.count = i + 1
 
     def together(self):
-        statistics = Statistics()
-        for i in range(self.count):
-            statistics.add(Statistics.load(self._layer(i)), self._layer(i))
-        return statistics
+        return Statistics.sum_of(self._layer(i) for i in range(self.count))
 
     def remove(self):
         """The file that says what it is of goes last."""

@@ -4,7 +4,9 @@ the count of tokens and, if kept, the Gram matrix XᵀX. They add up, so that pa
 import json
 import math
 import os
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +16,7 @@ from .._errors import FormatError, InvalidValueError, IoError
 
 VERSION_KEY, VERSION = "nvfp4_statistics", "1"
 SAME_INPUT_KEY = "same_input"
-
+RANK_KEY = "nvfp4_rank"  # of a part: {"rank", "ranks", "tokens"}
 
 #: What safetensors calls the dtypes of statistics.
 DTYPES = {torch.float32: "F32", torch.float64: "F64"}
@@ -48,6 +50,54 @@ def write_tensors(path, tensors, metadata):
             file.write(t.contiguous().cpu().numpy().data)
 
 
+@contextmanager
+def opened(path):
+    """The file and its metadata."""
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get(VERSION_KEY) != VERSION:
+                raise FormatError(f"{path}: no file of statistics of version {VERSION}")
+            yield file, metadata
+    except OSError as no:
+        raise IoError(f"{path}: {no.strerror or no}") from no
+    except (SafetensorError, json.JSONDecodeError) as no:
+        raise FormatError(f"{path}: {no}") from no
+
+
+def total(key, tensors):
+    """Of the tensors of one name. Each sum begins with the smallest number: their order does not matter."""
+    if len(tensors) == 1:
+        return tensors[0]
+    values = torch.stack(tensors)
+    if key.endswith(".amax"):
+        return values.amax(0)
+    values, sums = values.sort(0).values, torch.zeros_like(tensors[0], dtype=torch.float64)
+    for part in values:
+        sums += part
+    return sums.to(values.dtype)
+
+
+def require_all_ranks(metadata):
+    """`metadata` of each file: what ranks of one run wrote must be there, all of it and once."""
+    runs = defaultdict(dict)
+    for path, words in metadata.items():
+        if RANK_KEY in words:
+            try:
+                part = json.loads(words[RANK_KEY])
+                rank, of_run = int(part["rank"]), runs[str(part["tokens"]), int(part["ranks"])]
+            except (KeyError, TypeError, ValueError):
+                raise FormatError(f"{path}: {RANK_KEY} is no rank") from None
+            if rank in of_run:
+                raise InvalidValueError(f"{path}: is of rank {rank}, as is {of_run[rank]}")
+            of_run[rank] = path
+    for (_, ranks), of_run in runs.items():
+        missing = next((rank for rank in range(ranks) if rank not in of_run), None)
+        if missing is not None:
+            raise InvalidValueError(f"{next(iter(of_run.values()))}: is of {ranks} ranks, of which rank {missing} "
+                                    f"is not given")
+
+
 class Statistics:
     def __init__(self):
         self.tensors = {}  # "<module>.diag", ".count", ".amax", ".gram": tensors, or Later
@@ -79,31 +129,35 @@ class Statistics:
     @classmethod
     def load(cls, path):
         statistics = cls()
-        try:
-            with safe_open(path, "pt") as file:
-                metadata = file.metadata() or {}
-                if metadata.get(VERSION_KEY) != VERSION:
-                    raise FormatError(f"{path}: no file of statistics of version {VERSION}")
-                statistics.same_input = json.loads(metadata.get(SAME_INPUT_KEY, "{}"))
-                for name in file.keys():
-                    statistics.tensors[name] = file.get_tensor(name)
-        except OSError as no:
-            raise IoError(f"{path}: {no.strerror or no}") from no
-        except (SafetensorError, json.JSONDecodeError) as no:
-            raise FormatError(f"{path}: {no}") from no
+        with opened(path) as (file, metadata):
+            statistics.same_input = json.loads(metadata.get(SAME_INPUT_KEY, "{}"))
+            for name in file.keys():
+                statistics.tensors[name] = file.get_tensor(name)
         return statistics
 
-    def add(self, other, name):
-        """The sums of both together; `name` is what errors call the other."""
-        for module, owner in other.same_input.items():
-            if self.same_input.setdefault(module, owner) != owner:
-                raise InvalidValueError(f"{name}: {module} has the input of {owner}, of {self.same_input[module]} before")
-        for key, tensor in other.tensors.items():
-            mine = self.tensors.get(key)
-            if mine is None:
-                self.tensors[key] = tensor
-            elif mine.shape != tensor.shape:
-                raise InvalidValueError(f"{name}: {key} has shape {list(tensor.shape)}, {list(mine.shape)} before: "
-                                        f"statistics of another model")
-            else:
-                self.tensors[key] = torch.maximum(mine, tensor) if key.endswith(".amax") else mine + tensor
+    @classmethod
+    def sum_of(cls, paths):
+        """Of files of one model, in any order. In memory are the sums, and one tensor of each file."""
+        sums, shapes = cls(), {}
+        with ExitStack() as stack:
+            files = {}
+            for path in map(str, paths):
+                if path in files:
+                    raise InvalidValueError(f"{path}: is given twice")
+                files[path] = stack.enter_context(opened(path))
+            require_all_ranks({path: metadata for path, (_, metadata) in files.items()})
+            having = defaultdict(list)
+            for path, (file, metadata) in files.items():
+                for module, owner in json.loads(metadata.get(SAME_INPUT_KEY, "{}")).items():
+                    if sums.same_input.setdefault(module, owner) != owner:
+                        raise InvalidValueError(f"{path}: {module} has the input of {owner}, of "
+                                                f"{sums.same_input[module]} before")
+                for key in file.keys():
+                    shape = file.get_slice(key).get_shape()
+                    if shapes.setdefault(key, shape) != shape:
+                        raise InvalidValueError(f"{path}: {key} has shape {shape}, {shapes[key]} before: statistics "
+                                                f"of another model")
+                    having[key].append(file)
+            for key, of_key in having.items():
+                sums.tensors[key] = total(key, [file.get_tensor(key) for file in of_key])
+        return sums
