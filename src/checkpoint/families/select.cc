@@ -174,8 +174,9 @@ Selection classify(const safetensors::TensorInfo& t, std::string_view model_type
 }
 
 Selector::Selector(const std::vector<std::string>& ignore, const std::vector<std::string>& include,
-                   std::string_view model_type, std::optional<std::int64_t> first_mtp_layer)
-    : budget_(std::make_shared<MatchBudget>()),
+                   std::string_view model_type, std::optional<std::int64_t> first_mtp_layer,
+                   SharedBudget budget)
+    : budget_(std::move(budget)),
       ignore_(make_patterns(ignore, budget_)),
       include_(make_patterns(include, budget_)),
       ignore_used_(ignore.size()),

@@ -48,7 +48,8 @@ class Selector {
  public:
   /// `first_mtp_layer`: see ModelConfig. Throws ValueError for an invalid pattern.
   Selector(const std::vector<std::string>& ignore, const std::vector<std::string>& include,
-           std::string_view model_type, std::optional<std::int64_t> first_mtp_layer = {});
+           std::string_view model_type, std::optional<std::int64_t> first_mtp_layer = {},
+           SharedBudget budget = std::make_shared<MatchBudget>());
 
   /// Throws ValueError if an exact include pattern names a tensor that cannot be quantized. A glob
   /// or expression passes over those. Nor may an expression take too long.

@@ -3,16 +3,12 @@
 #include <algorithm>
 
 #include "checkpoint/families/model_config.h"
-#include "checkpoint/match/pattern.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// No real model comes near; an expression may take a time that grows with the name's square.
-constexpr std::size_t kMaxNameBytes = 1024;
 
 std::string text_of(const Json& json, const char* key) {
   const auto it = json.find(key);
@@ -47,19 +43,10 @@ DeclaredGroup group_of(const Json& json) {
   return group;
 }
 
-/// "layers.0.mlp" for "model.layers.0.mlp": writers leave prefixes out.
-template <class Predicate>
-bool any_suffix(std::string_view module, Predicate predicate) {
-  for (std::size_t at = 0;; ++at) {
-    if (predicate(module.substr(at))) return true;
-    at = module.find('.', at);
-    if (at == std::string_view::npos) return false;
-  }
-}
-
-Declared parse(const Json& json, const std::string& file) {
+Declared parse(const Json& json, const std::string& file, const SharedBudget& budget) {
   Declared d;
   d.file = file;
+  d.budget = budget;
   d.json = json;
   d.method = text_of(json, "quant_method");
   d.algorithm = text_of(json, "quant_algo");
@@ -85,46 +72,6 @@ Declared parse(const Json& json, const std::string& file) {
 
 }  // namespace
 
-/// Loaders ask Python's re.match, for which the start is enough (source: compressed-tensors,
-/// utils/match.py).
-Entry::Entry(const std::string& text, const SharedBudget& budget) : budget_(budget) {
-  if (text.starts_with("re:")) {
-    expression_.emplace(text.substr(3), Expression::Extent::start, budget);
-    return;
-  }
-  globs_.emplace_back(text);
-  // What begins with a star matches the prefix, too.
-  if (text.starts_with("model.")) globs_.emplace_back(text.substr(6));
-}
-
-bool Entry::matches(std::string_view module) const {
-  if (expression_) return module.size() <= kMaxNameBytes && expression_->matches(module);
-  return std::ranges::any_of(globs_, [&](const Glob& glob) {
-    if (glob.starts_with_star()) return glob.matches(module, *budget_);
-    const std::string_view start = glob.literal_prefix();
-    return any_suffix(module, [&](std::string_view name) {
-      return name.starts_with(start) && glob.matches(name, *budget_);
-    });
-  });
-}
-
-bool entry_matches(const std::string& entry, const std::string& module) {
-  return Entry(entry, std::make_shared<MatchBudget>()).matches(module);
-}
-
-const Entry& CompiledEntries::at(const std::string& text) {
-  const std::lock_guard lock(mutex_);
-  const auto it = compiled_.find(text);
-  if (it != compiled_.end()) return it->second;
-  return compiled_.try_emplace(text, text, budget_).first->second;
-}
-
-bool Declared::matches(const std::string& entry, std::string_view module) const try {
-  return compiled->at(entry).matches(module);
-} catch (const ValueError& e) {
-  throw FormatError(fmt::format("{}: {}", file, e.what()));
-}
-
 std::optional<bool> Declared::activations() const {
   if (algorithm.starts_with("W4A16")) return false;
   if (algorithm == "NVFP4" || algorithm.starts_with("NVFP4_") || moe_algorithm == "NVFP4")
@@ -140,39 +87,49 @@ const std::string* Declared::layer_algorithm(const std::string& module) const {
     if (end-- == 0) break;
   }
   for (const auto& [glob, algorithm] : layer_globs)
-    if (glob.matches(module, compiled->budget())) return &algorithm;
+    if (glob.matches(module, *budget)) return &algorithm;
   return nullptr;
 }
 
-std::optional<bool> Declared::activations(const std::string& module) const {
-  if (const std::string* own = layer_algorithm(module); own != nullptr && !own->empty())
-    return !own->starts_with("W4A16");
-  if (!algorithm.empty() && !is_mixed()) return activations();
-  const DeclaredGroup* general = nullptr;
-  for (const DeclaredGroup& group : groups) {
+ActivationsOfModules::ActivationsOfModules(const Declared& declared) : declared_(declared) {
+  for (const DeclaredGroup& group : declared.groups) {
     if (!group.is_nvfp4()) continue;
     for (const std::string& target : group.targets) {
-      if (target != "Linear" && matches(target, module)) return group.activations;
-      if (target == "Linear" && general == nullptr) general = &group;
+      if (target == "Linear") {
+        if (!general_) general_ = group.activations;
+        continue;
+      }
+      targets_.push_back(target);
+      activations_.push_back(group.activations);
     }
   }
-  return general != nullptr ? general->activations : activations();
+  list_.emplace(targets_, declared.file, declared.budget);
 }
 
-std::optional<Declared> declared_in_config(const std::string& text, const std::string& file) {
+std::optional<bool> ActivationsOfModules::of(const std::string& module) const {
+  if (const std::string* own = declared_.layer_algorithm(module); own != nullptr && !own->empty())
+    return !own->starts_with("W4A16");
+  if (!declared_.algorithm.empty() && !declared_.is_mixed()) return declared_.activations();
+  if (const auto target = list_->first(module)) return activations_[*target];
+  return general_ ? general_ : declared_.activations();
+}
+
+std::optional<Declared> declared_in_config(const std::string& text, const std::string& file,
+                                           const SharedBudget& budget) {
   const Json json = parse_config_json(text, file);
   for (const Json* level : {&json, &language_model_config(json)})
     if (const auto it = level->find("quantization_config"); it != level->end() && it->is_object())
-      return parse(*it, file);
+      return parse(*it, file, budget);
   return std::nullopt;
 }
 
-Declared declared_in_hf_quant_config(const std::string& text, const std::string& file) {
+Declared declared_in_hf_quant_config(const std::string& text, const std::string& file,
+                                     const SharedBudget& budget) {
   const Json json = parse_config_json(text, file);
   const auto it = json.find("quantization");
   require<FormatError>(it != json.end() && it->is_object(),
                        "{}: quantization is missing, must be an object", file);
-  Declared d = parse(*it, file);
+  Declared d = parse(*it, file, budget);
   for (const char* key : {"group_size", "kv_cache_quant_algo", "exclude_modules"})
     if (!it->contains(key)) d.missing_keys.push_back(key);
   return d;

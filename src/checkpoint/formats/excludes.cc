@@ -1,11 +1,13 @@
 #include "checkpoint/formats/excludes.h"
 
 #include <algorithm>
+#include <bitset>
 #include <map>
 #include <set>
 
 #include "checkpoint/families/expert_layers.h"
-#include "checkpoint/match/pattern.h"
+#include "checkpoint/match/beginnings.h"
+#include "checkpoint/match/glob.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -31,12 +33,65 @@ std::set<std::string> representative_names(std::span<const std::string> quantize
   return names;
 }
 
-/// True if a loader that looks for globs or substrings finds the entry in one of the names.
-bool matches_any(const std::string& entry, const std::set<std::string>& names) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return glob_matches(entry, name) || name.find(entry) != std::string::npos;
-  });
-}
+using Names = std::set<std::string>;
+
+/// For each entry, the first of the names in which a loader that looks for globs or substrings
+/// finds it.
+class FirstFound {
+ public:
+  explicit FirstFound(const Names& names) : names_(names) {}
+
+  void add(std::string entry) { first_.try_emplace(std::move(entry), names_.end()); }
+  void search() {
+    std::map<std::string_view, Names::const_iterator*> entries;
+    std::bitset<256> initials;
+    for (auto& [entry, first] : first_) {
+      entries.emplace(entry, &first);
+      if (entry.empty())
+        initials.set();
+      else
+        initials.set(static_cast<unsigned char>(entry[0]));
+    }
+    std::map<std::string_view, Names::const_iterator> by_last;
+    for (auto name = names_.begin(); name != names_.end(); ++name) {
+      for (std::size_t at = 0; at < name->size(); ++at)
+        if (initials[static_cast<unsigned char>((*name)[at])])
+          for_each_beginning(entries, std::string_view(*name).substr(at), [&](const auto& entry) {
+            if (*entry.second == names_.end()) *entry.second = name;
+          });
+      if (const std::size_t dot = name->rfind('.'); dot != name->npos)
+        by_last.try_emplace(std::string_view(*name).substr(dot), name);
+    }
+    for (auto& [entry, first] : first_) find_glob(entry, by_last, first);
+  }
+  /// Null if there is none.
+  const std::string* of(const std::string& entry) const {
+    const auto first = first_.at(entry);
+    return first == names_.end() ? nullptr : &*first;
+  }
+
+ private:
+  void find_glob(const std::string& entry,
+                 const std::map<std::string_view, Names::const_iterator>& by_last,
+                 Names::const_iterator& first) {
+    if (entry.find_first_of("*?") == entry.npos) return;
+    auto found = names_.end();
+    const bool is_last = entry.starts_with("*.") && entry.find_first_of("*?.", 2) == entry.npos;
+    if (is_last) {
+      if (const auto it = by_last.find(std::string_view(entry).substr(1)); it != by_last.end())
+        found = it->second;
+    } else {
+      const Glob glob(entry);
+      found = std::ranges::find_if(
+          names_, [&](const std::string& name) { return glob.matches(name, budget_); });
+    }
+    if (found != names_.end() && (first == names_.end() || *found < *first)) first = found;
+  }
+
+  const Names& names_;
+  std::map<std::string, Names::const_iterator> first_;
+  MatchBudget budget_;
+};
 
 /// What loaders call the experts of a layer whose stack, kept as it is, has a name of its own:
 /// "moe.up_proj", "block_sparse_moe.input_linear". Empty if it is not one.
@@ -90,7 +145,13 @@ std::vector<std::string> other_excludes(const ConfigFacts& facts) {
     if (names.empty()) order.push_back(last);
     names.push_back(module.name);
   }
-  const auto harmless = [&](const std::string& entry) { return !matches_any(entry, quantized); };
+  FirstFound found(quantized);
+  for (const auto& [last, names] : by_last) {
+    found.add("*." + last);
+    for (const std::string& name : names) found.add(name);
+  }
+  found.search();
+  const auto harmless = [&](const std::string& entry) { return found.of(entry) == nullptr; };
   std::vector<std::string> entries;
   for (const std::string& last : order) {
     const auto& names = by_last[last];
@@ -107,25 +168,28 @@ std::vector<std::string> mtp_head_excludes(const ConfigFacts& facts) {
   constexpr std::string_view kStored = ".shared_head.head";
   const std::set<std::string> quantized = representative_names(facts.quantized);
   std::vector<std::string> entries;
+  FirstFound found(quantized);
   for (const KeptModule& module : facts.kept) {
     if (!module.name.ends_with(kStored)) continue;
-    std::string entry = module.name.substr(0, module.name.size() - kStored.size()) + ".head";
-    if (!matches_any(entry, quantized)) entries.push_back(std::move(entry));
+    entries.push_back(module.name.substr(0, module.name.size() - kStored.size()) + ".head");
+    found.add(entries.back());
   }
+  found.search();
+  std::erase_if(entries, [&](const std::string& entry) { return found.of(entry) != nullptr; });
   return entries;
 }
 
 std::vector<std::string> exclude_conflicts(const std::vector<std::string>& excludes,
                                            std::span<const std::string> quantized) {
   const std::set<std::string> names = representative_names(quantized);
+  FirstFound found(names);
+  for (const std::string& entry : excludes) found.add(entry);
+  found.search();
   std::vector<std::string> lines;
   for (const std::string& entry : excludes)
-    for (const std::string& name : names)
-      if (name.find(entry) != std::string::npos || glob_matches(entry, name)) {
-        lines.push_back(fmt::format(
-            "{} is kept, and loaders that look for substrings will also exclude {}", entry, name));
-        break;
-      }
+    if (const std::string* name = found.of(entry))
+      lines.push_back(fmt::format(
+          "{} is kept, and loaders that look for substrings will also exclude {}", entry, *name));
   return lines;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <new>
 
 #include "checkpoint/io/printable.h"
@@ -16,8 +17,12 @@ namespace nvfp4::checkpoint {
 namespace {
 
 constexpr std::size_t kMaxBytes = 65'536;
+/// Of PCRE2's, without those of the expression.
+constexpr std::int64_t kStepsOfACall = 16;
 /// About 15 ms. On names of models, expressions that are no trap take some hundred steps.
 constexpr std::uint32_t kMaxSteps = 1'000'000;
+/// Bytes of a name, times instructions, that take less than 100 us however they are matched.
+constexpr std::int64_t kUntimed = 16'384;
 constexpr std::uint32_t kMaxKibibytes = 16'384;
 
 /// PCRE2's objects, allocated.
@@ -96,21 +101,36 @@ std::unique_ptr<const RE2> compile_linear(const std::string& text) {
   return linear->ok() ? std::move(linear) : nullptr;
 }
 
-/// Classes, the end of a line and so on differ on other characters only.
-bool is_plain_text(std::string_view name) {
-  return std::ranges::all_of(name, [](char c) { return c >= 0x20 && c < 0x7F; });
-}
+using Code = Owned<pcre2_code, pcre2_code_free>;
 
 }  // namespace
 
-struct Expression::Compiled {
+bool is_plain_text(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7F; });
+}
+
+class Expression::Compiled {
+ public:
   Compiled(const std::string& text, Extent extent)
-      : anchor(extent == Extent::whole ? RE2::ANCHOR_BOTH : RE2::ANCHOR_START),
-        code(compile(text, extent)),
-        linear(compile_linear(text)) {}
+      : anchor(extent == Extent::whole ? RE2::ANCHOR_BOTH : RE2::ANCHOR_START), extent_(extent) {
+    auto code = std::make_unique<const Code>(compile(text, extent));  // throws if it is invalid
+    linear = compile_linear(text);
+    if (linear == nullptr) code_ = std::move(code);
+  }
+  /// Thread-safe. RE2 takes most expressions on most names: theirs is made when it is needed.
+  const Code& code(const std::string& text) const {
+    const std::lock_guard lock(mutex_);
+    if (code_ == nullptr) code_ = std::make_unique<const Code>(compile(text, extent_));
+    return *code_;
+  }
+
   RE2::Anchor anchor;
-  Owned<pcre2_code, pcre2_code_free> code;
   std::unique_ptr<const RE2> linear;
+
+ private:
+  Extent extent_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<const Code> code_;
 };
 
 Expression::Expression(std::string text, Extent extent, SharedBudget budget)
@@ -122,11 +142,20 @@ bool Expression::is_linear() const { return compiled_->linear != nullptr; }
 
 bool Expression::matches(std::string_view name) const {
   if (compiled_->linear == nullptr || !is_plain_text(name)) return matches_step_by_step(name);
-  // Even where RE2 has no room for its automaton, a byte takes no more than the program is long.
+  const auto match = [&] {
+    return compiled_->linear->Match(re2::StringPiece(name.data(), name.size()), 0, name.size(),
+                                    compiled_->anchor, nullptr, 0);
+  };
   const auto bytes = static_cast<std::int64_t>(name.size());
-  budget_->spend(1 + bytes * (1 + compiled_->linear->ProgramSize() / 64) / 16, text_);
-  return compiled_->linear->Match(re2::StringPiece(name.data(), name.size()), 0, name.size(),
-                                  compiled_->anchor, nullptr, 0);
+  const std::int64_t program = compiled_->linear->ProgramSize();
+  if (bytes * program < kUntimed) {
+    budget_->spend(1 + bytes * (1 + program / 64) / 16, text_);
+    return match();
+  }
+  const ComputedTime time;
+  const bool matched = match();
+  budget_->spend(time.steps(), text_);
+  return matched;
 }
 
 bool Expression::matches_step_by_step(std::string_view name) const {
@@ -137,9 +166,10 @@ bool Expression::matches_step_by_step(std::string_view name) const {
   pcre2_set_match_limit(context, kMaxSteps);
   pcre2_set_heap_limit(context, kMaxKibibytes);
   pcre2_set_callout(context, count_step, &steps);
-  const int result = pcre2_match(compiled_->code, bytes_of(name), name.size(), 0, 0, data, context);
+  const int result =
+      pcre2_match(compiled_->code(text_), bytes_of(name), name.size(), 0, 0, data, context);
   const auto scanned = static_cast<std::int64_t>(name.size() / 16);
-  budget_->spend(1 + steps.taken + scanned, text_);
+  budget_->spend(kStepsOfACall + steps.taken + scanned, text_);
   if (result == PCRE2_ERROR_NOMATCH) return false;
   if (result == PCRE2_ERROR_MATCHLIMIT || result == kSpent)
     throw ValueError(fmt::format(

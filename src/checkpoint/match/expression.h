@@ -8,6 +8,9 @@
 
 namespace nvfp4::checkpoint {
 
+/// ASCII that can be printed. On other characters libraries differ: in classes, in ends of lines.
+bool is_plain_text(std::string_view text);
+
 /// A regular expression in Perl's syntax, which Python's `re` is near to. It may come from a
 /// hostile file: RE2, in time that grows with the name, takes what it knows; PCRE2 the rest
 /// (lookahead, references back), step by step out of a budget.
@@ -27,7 +30,7 @@ class Expression {
   bool is_linear() const;
 
  private:
-  struct Compiled;
+  class Compiled;
   bool matches_step_by_step(std::string_view name) const;
 
   std::string text_;

@@ -23,13 +23,6 @@ std::size_t find_plain(std::string_view text, std::string_view what) {
 
 }  // namespace
 
-void MatchBudget::throw_spent(std::string_view pattern) const {
-  throw ValueError(
-      fmt::format("pattern: {} takes more than what is left of {} steps for all patterns of its "
-                  "lists; repeat nothing that itself is repeated, and write names where names do",
-                  printable(pattern, 4096), steps_));
-}
-
 Glob::Glob(std::string text) : text_(std::move(text)) {
   for (std::size_t begin = 0;;) {
     const std::size_t star = std::min(text_.find('*', begin), text_.size());
@@ -82,11 +75,6 @@ bool Glob::matches(std::string_view name, MatchBudget& budget) const {
     at += runs_[r].size;
   }
   return true;
-}
-
-bool glob_matches(std::string_view pattern, std::string_view name) {
-  MatchBudget budget;
-  return Glob(std::string(pattern)).matches(name, budget);
 }
 
 }  // namespace nvfp4::checkpoint

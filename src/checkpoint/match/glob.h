@@ -37,7 +37,4 @@ class Glob {
   std::vector<Run> runs_;  ///< between the stars: the first and the last may be empty
 };
 
-/// True if `name` is matched by the glob `pattern`: for one match alone.
-bool glob_matches(std::string_view pattern, std::string_view name);
-
 }  // namespace nvfp4::checkpoint

@@ -74,7 +74,7 @@ class Grouper {
     const std::string text = read_text_file(*options_.input_amax);
     plan_.input_amax_fingerprint = fingerprint(text);
     amax_file_ = options_.input_amax->string();
-    amaxes_ = InputAmax(text, options_.input_amax->string());
+    amaxes_ = InputAmax(text, options_.input_amax->string(), options_.match_budget);
     if (options_.scheme == Scheme::nvfp4a16)
       plan_.warnings.push_back("--input-amax: no effect, scheme nvfp4a16 has no input scales");
   }

@@ -61,7 +61,8 @@ class InputAmax::Reader final : public JsonVisitor {
   std::string name_;
 };
 
-InputAmax::InputAmax(const std::string& text, const std::string& file) : file_(file) {
+InputAmax::InputAmax(const std::string& text, const std::string& file, SharedBudget budget)
+    : file_(file), budget_(std::move(budget)) {
   Reader reader(*this);
   visit_json(text, 2, file, reader);
 }

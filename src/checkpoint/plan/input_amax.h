@@ -17,7 +17,8 @@ class InputAmax {
   /// Throws FormatError if `json` is not such an object or has a key twice, ValueError for a
   /// pattern that is not valid and for a number whose input scale, amax / 2688, is not a normal
   /// float.
-  InputAmax(const std::string& json, const std::string& file);
+  InputAmax(const std::string& json, const std::string& file,
+            SharedBudget budget = std::make_shared<MatchBudget>());
 
   /// An exact name first, then the first pattern that matches; 0 if there is none. Throws
   /// ValueError for an expression that takes too long.
@@ -32,7 +33,7 @@ class InputAmax {
     bool used = false, matched = false;  ///< matched: also where another one came first
   };
   std::string file_;
-  SharedBudget budget_ = std::make_shared<MatchBudget>();
+  SharedBudget budget_;
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t, std::less<>> exact_;  ///< name -> entry
 };

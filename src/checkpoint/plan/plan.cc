@@ -59,7 +59,7 @@ class Planner {
     const std::string file = (model.root / "config.json").string();
     if (!model.config_text.empty()) {
       config_ = parse_model_config(model.config_text, file);
-      declared_ = declared_in_config(model.config_text, file);
+      declared_ = declared_in_config(model.config_text, file, options.match_budget);
     }
     if (!model.hf_quant_text.empty()) read_hf_quant_config();
     if (format_ != nullptr && format_->keeper != nullptr) keeps_ = format_->keeper(config_);
@@ -77,7 +77,7 @@ class Planner {
     plan_.format = format_;
     Selector selector(options_.ignore, options_.include,
                       config_.model_types.empty() ? "" : config_.model_types.front(),
-                      config_.first_mtp_layer);
+                      config_.first_mtp_layer, options_.match_budget);
     select(selector);
     if (options_.task == Task::decode) stack_experts();
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
@@ -115,7 +115,8 @@ class Planner {
 
   void read_hf_quant_config() try {
     const std::string file = (model_.root / "hf_quant_config.json").string();
-    Declared declared = declared_in_hf_quant_config(model_.hf_quant_text, file);
+    Declared declared =
+        declared_in_hf_quant_config(model_.hf_quant_text, file, options_.match_budget);
     if (!declared_)
       declared_ = std::move(declared);
     else if (declared_->kv_cache.is_null())  // config.json has none but FP8
@@ -381,11 +382,14 @@ class Planner {
                               "{}: {}, whose input scales are those of FP8; --scheme nvfp4a16 "
                               "leaves them out",
                               t.data.describe(), algorithm);
-    const bool wanted = !declared_ || declared_->activations(t.module()).value_or(true);
-    require<ValueError>(!t.inputs.empty(),
-                        "{}: has no input scale, others have one; {}--scheme "
-                        "nvfp4a16 leaves out the others",
-                        t.data.describe(), wanted ? "nvfp4 repair supplies it, and " : "");
+    if (t.inputs.empty()) {
+      const bool wanted =
+          !declared_ || ActivationsOfModules(*declared_).of(t.module()).value_or(true);
+      throw ValueError(
+          fmt::format("{}: has no input scale, others have one; {}--scheme nvfp4a16 leaves out "
+                      "the others",
+                      t.data.describe(), wanted ? "nvfp4 repair supplies it, and " : ""));
+    }
     unit.input = scale_of(t.inputs, t, unit.slice);
     require_usable(t.input, *unit.input);
   }

@@ -128,6 +128,7 @@ struct TransformOptions : QuantizeCheckpointOptions {
   safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
   bool decode = false;                                  ///< as of ConvertOptions
   std::string variant{};  ///< what else tells this run from others of the same options
+  SharedBudget match_budget = std::make_shared<MatchBudget>();  ///< of all patterns of the run
 };
 
 const Method& method_of(const TransformOptions& options);

@@ -124,11 +124,14 @@ class Repairer {
     transform_.format = format->name;
     std::optional<Declared> declared;
     if (!model_.config_text.empty())
-      declared = declared_in_config(model_.config_text, where + "/config.json");
+      declared =
+          declared_in_config(model_.config_text, where + "/config.json", transform_.match_budget);
+    std::optional<ActivationsOfModules> activations;
+    if (declared) activations.emplace(*declared);
     std::optional<bool> wanted;
     for (const LogicalTensor& t : model_.tensors) {
       if (!declared || !t.is_nvfp4()) continue;
-      const std::optional<bool> own = declared->activations(t.module());
+      const std::optional<bool> own = activations->of(t.module());
       if (!own) continue;  // no group, no list names it
       require<UnsupportedError>(!wanted || own == wanted,
                                 "{}: activations are in 4 bits {}, which is not written in one "
@@ -277,7 +280,8 @@ class Repairer {
   void fix_inputs() {
     InputAmax amaxes;
     if (options_.input_amax)
-      amaxes = InputAmax(read_text_file(*options_.input_amax), options_.input_amax->string());
+      amaxes = InputAmax(read_text_file(*options_.input_amax), options_.input_amax->string(),
+                         transform_.match_budget);
     std::map<std::string, GlobalScale> of_kind;  // the largest of a layer's experts
     for (const auto& [t, input] : inputs_) {
       const auto [it, fresh] =

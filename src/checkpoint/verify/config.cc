@@ -13,6 +13,67 @@
 namespace nvfp4::checkpoint {
 namespace {
 
+/// The targets of a configuration's groups, to be asked about many modules.
+class Targets {
+ public:
+  /// `declared` must outlive it. Throws FormatError for an expression that is invalid.
+  explicit Targets(const Declared& declared) : declared_(declared) {
+    for (const DeclaredGroup& group : declared.groups)
+      for (const std::string& target : group.targets) {
+        all_.push_back(target);
+        const bool is_class =
+            !target.empty() && std::isupper(static_cast<unsigned char>(target[0]));
+        of_linear_ |= target == "Linear";
+        if (is_class) {  // "RoutedExperts"
+          general_.push_back(&group);
+          continue;
+        }
+        named_.entries.push_back(target);
+        named_groups_.push_back(&group);
+        if (fits(group, 4)) four_.entries.push_back(target);
+        if (fits(group, 8)) eight_.entries.push_back(target);
+      }
+    for (List* list : {&named_, &four_, &eight_})
+      list->list.emplace(list->entries, declared.file, declared.budget);
+    if (!of_linear_) list_.emplace(all_, declared.file, declared.budget);
+  }
+
+  struct Group {
+    const DeclaredGroup* first = nullptr;  ///< null: none
+    bool fits = false;                     ///< first, or another one
+  };
+  /// Those whose targets name the module; if none does, those of a class of modules.
+  Group group_of(const std::string& module, std::int64_t bits) const {
+    if (const auto named = named_.list->first(module))
+      return {named_groups_[*named], (bits == 8 ? eight_ : four_).list->holds(module)};
+    if (general_.empty()) return {};
+    return {general_.front(), std::ranges::any_of(general_, [&](const DeclaredGroup* group) {
+              return fits(*group, bits);
+            })};
+  }
+
+  /// Whether one is meant for the module, if there are groups at all.
+  bool hold(const std::string& module) const {
+    return declared_.groups.empty() || of_linear_ || list_->holds(module);
+  }
+
+ private:
+  struct List {
+    std::vector<std::string> entries;
+    std::optional<EntryList> list;
+  };
+  static bool fits(const DeclaredGroup& group, std::int64_t bits) {
+    return group.bits == 0 || (group.is_float && group.bits == bits);
+  }
+
+  const Declared& declared_;
+  bool of_linear_ = false;
+  std::vector<const DeclaredGroup*> general_, named_groups_;
+  List named_, four_, eight_;  ///< those that are no class, also by what fits their groups
+  std::vector<std::string> all_;
+  std::optional<EntryList> list_;
+};
+
 class ConfigCheck {
  public:
   ConfigCheck(const Subject& subject, Findings& findings)
@@ -35,8 +96,9 @@ class ConfigCheck {
     for (const auto& each : {subject_.in_config, subject_.in_hf_quant})
       if (each) check_one(*each);
     check_agreement();
-    exclusions_.emplace(*declared);
     try {
+      exclusions_.emplace(*declared);
+      targets_.emplace(*declared);
       check_modules(*declared);
       check_inputs(*declared);
     } catch (const FormatError& e) {  // an expression that is none, or without end
@@ -142,34 +204,18 @@ class ConfigCheck {
     if (d.is_compressed_tensors() && match == Match::none) check_group(d, t, module);
   }
 
-  /// Its group's targets name it, or all linear layers; those that name it come first.
-  static std::vector<const DeclaredGroup*> groups_of(const Declared& d, const std::string& module) {
-    std::vector<const DeclaredGroup*> named, general;
-    for (const DeclaredGroup& group : d.groups)
-      for (const std::string& target : group.targets) {
-        const bool is_class =
-            !target.empty() && std::isupper(static_cast<unsigned char>(target[0]));
-        if (is_class) general.push_back(&group);  // "Linear", "RoutedExperts"
-        if (!is_class && d.matches(target, module)) named.push_back(&group);
-      }
-    return named.empty() ? general : named;
-  }
-
   void check_group(const Declared& d, const LogicalTensor& t, const std::string& module) {
     if (d.groups.empty()) return;
-    const std::vector<const DeclaredGroup*> groups = groups_of(d, module);
-    if (groups.empty())
+    const std::int64_t bits = t.encoding() == Encoding::fp8 ? 8 : 4;
+    const Targets::Group group = targets_->group_of(module, bits);
+    if (group.first == nullptr)
       return findings_.add("not-in-quantized-layers", module,
                            fmt::format("{} is {}, and no target of config_groups of {} names it",
                                        module, t.form_name(), d.file));
-    const std::int64_t bits = t.encoding() == Encoding::fp8 ? 8 : 4;
-    const bool fits = std::ranges::any_of(groups, [&](const DeclaredGroup* group) {
-      return group->bits == 0 || (group->is_float && group->bits == bits);
-    });
-    if (!fits)
+    if (!group.fits)
       findings_.add("declared-format", module,
                     fmt::format("{} is {}, and its group in {} says {} bits", module, t.form_name(),
-                                d.file, groups[0]->bits));
+                                d.file, group.first->bits));
   }
 
   static bool holds_below(const std::set<std::string>& modules, const std::string& prefix) {
@@ -185,24 +231,16 @@ class ConfigCheck {
     const Selection s = classify(*t.data.info, subject_.model_type);
     if (!is_float(t.data.info->dtype)) return;
     if (s.kind != "linear" && s.kind != "expert" && s.kind != "lm_head" && s.kind != "head") return;
-    if (exclusions_->find(module).match != Match::none || !is_target(d, module)) return;
+    if (exclusions_->find(module).match != Match::none || !targets_->hold(module)) return;
     findings_.add("kept-not-excluded", module,
                   fmt::format("{} is {} and not excluded in {}", module,
                               safetensors::dtype_name(t.data.info->dtype), d.file));
   }
 
-  static bool is_target(const Declared& d, const std::string& module) {
-    if (d.groups.empty()) return true;
-    return std::ranges::any_of(d.groups, [&](const DeclaredGroup& group) {
-      return std::ranges::any_of(group.targets, [&](const std::string& target) {
-        return target == "Linear" || d.matches(target, module);
-      });
-    });
-  }
-
   void check_inputs(const Declared& d) {
+    const ActivationsOfModules activations(d);
     for (const LogicalTensor* t : nvfp4_) {
-      const std::optional<bool> wanted = d.activations(t->module());
+      const std::optional<bool> wanted = activations.of(t->module());
       if (!wanted) continue;
       if (*wanted && !t->input)
         findings_.add("missing-input-scale", t->module(),
@@ -239,6 +277,7 @@ class ConfigCheck {
   Findings& findings_;
   std::vector<const LogicalTensor*> nvfp4_;
   std::optional<Exclusions> exclusions_;  ///< of what loaders go by
+  std::optional<Targets> targets_;        ///< of the same
 };
 
 }  // namespace

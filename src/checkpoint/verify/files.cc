@@ -138,11 +138,10 @@ class Opener {
       const auto type = subject_.config.find("model_type");
       if (type != subject_.config.end() && type->is_string())
         subject_.model_type = type->get<std::string>();
-      subject_.in_config = declared_in_config(text, file);
+      subject_.in_config = declared_in_config(text, file, budget_);
     });
     try_config("hf_quant_config.json", [&](const std::string& text, const std::string& file) {
-      subject_.in_hf_quant = declared_in_hf_quant_config(text, file);
-      if (subject_.in_config) subject_.in_hf_quant->share_budget(*subject_.in_config);
+      subject_.in_hf_quant = declared_in_hf_quant_config(text, file, budget_);
     });
     if (!fs::exists(subject_.path / "config.json"))
       findings_.add("no-config", "config.json",
@@ -222,6 +221,7 @@ class Opener {
 
   Findings& findings_;
   Subject subject_;
+  const SharedBudget budget_ = std::make_shared<MatchBudget>();
 };
 
 }  // namespace

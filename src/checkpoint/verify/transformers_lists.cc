@@ -21,26 +21,17 @@ bool is_expression(std::string_view entry) { return entry.starts_with("re:"); }
 /// and the class of a module. Source: its utils/match.py.
 class ExactList {
  public:
-  ExactList(const Declared& declared, const std::vector<std::string>& entries)
-      : declared_(declared) {
-    for (const std::string& entry : entries)
-      if (is_expression(entry))
-        expressions_.push_back(&entry);
-      else
-        names_.insert(entry);
-  }
+  /// All of it must outlive this one.
+  ExactList(const EntryList& list, const std::vector<std::string>& entries)
+      : list_(list), names_(entries.begin(), entries.end()) {}
 
   bool matches(const std::string& module) const {
-    return names_.contains("Linear") || names_.contains(module) ||
-           std::ranges::any_of(expressions_, [&](const std::string* entry) {
-             return declared_.matches(*entry, module);
-           });
+    return names_.contains("Linear") || names_.contains(module) || list_.has_expression_for(module);
   }
 
  private:
-  const Declared& declared_;
+  const EntryList& list_;
   std::unordered_set<std::string_view> names_;
-  std::vector<const std::string*> expressions_;
 };
 
 class ListsCheck {
@@ -51,9 +42,10 @@ class ListsCheck {
         declared_(declared),
         file_(std::filesystem::path(declared.file).filename().string()),
         lenient_(declared),
-        ignore_(declared, declared.ignore),
+        ignore_(lenient_.list(), declared.ignore),
         targets_(all_targets()),
-        target_(declared, targets_),
+        target_list_(targets_, declared.file, declared.budget),
+        target_(target_list_, targets_),
         names_(subject.model_type) {}
 
   void run() {
@@ -124,16 +116,19 @@ class ListsCheck {
     ConfigFacts facts;
     facts.kept = kept_;
     facts.quantized = quantized_;
-    std::vector<std::string> entries = renamed_excludes(facts);
-    std::erase_if(entries, [&](const std::string& entry) {
-      return std::ranges::none_of(
-          lost_, [&](const Pair& pair) { return entry_matches(entry, pair.name); });
-    });
+    const std::vector<std::string> known = renamed_excludes(facts);
+    const EntryList list(known, declared_.file, declared_.budget);
+    std::set<std::size_t> used;
+    std::vector<std::string> names;
     for (const Pair& pair : lost_) {
-      const bool held = std::ranges::any_of(
-          entries, [&](const std::string& entry) { return entry_matches(entry, pair.name); });
-      if (!held) entries.push_back(pair.name);
+      if (const auto entry = list.first(pair.name))
+        used.insert(*entry);
+      else
+        names.push_back(pair.name);
     }
+    std::vector<std::string> entries;
+    for (const std::size_t i : used) entries.push_back(known[i]);
+    std::ranges::move(names, std::back_inserter(entries));
     constexpr std::size_t kMost = 4;
     std::string text;
     for (std::size_t i = 0; i < std::min(entries.size(), kMost); ++i)
@@ -194,6 +189,7 @@ class ListsCheck {
   Exclusions lenient_;
   ExactList ignore_;
   std::vector<std::string> targets_;
+  EntryList target_list_;
   ExactList target_;
   TransformersNames names_;
   std::vector<KeptModule> kept_;
