@@ -23,9 +23,9 @@ struct DecidedWeight {
 
 /// What the page says beside the difference.
 struct PageExtras {
-  std::filesystem::path run;         ///< the --report of the run that made b; "" if not known
-  std::filesystem::path statistics;  ///< what calibration saw; "" if not known
-  std::filesystem::path against;     ///< another checkpoint made of a, beside b; "" for none
+  std::filesystem::path run = {};         ///< the --report of the run that made b; "" if not known
+  std::filesystem::path statistics = {};  ///< what calibration saw; "" if not known
+  std::filesystem::path against = {};     ///< another checkpoint made of a, beside b; "" for none
 };
 
 /// What b stands beside.
