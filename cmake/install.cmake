@@ -12,6 +12,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/nvfp4ConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/nvfp4Config.cmake ${PROJECT_BINARY_DIR}/nvfp4ConfigVersion.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindPCRE2.cmake ${PROJECT_SOURCE_DIR}/cmake/FindRE2.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/FindYamlCpp.cmake
   DESTINATION ${package_dir})
 
 if(TARGET nvfp4_cli)

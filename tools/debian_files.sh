@@ -18,8 +18,8 @@ gzip -9n "$share"/man/man1/*.1
   cat <<'TEXT'
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: nvfp4.cpp
-Comment: The command is linked with fmt, Highway, PCRE2, RE2, Eigen, JSON for Modern C++, CLI11, libstdc++ and
- glibc: NAME.copyright in this folder has the terms of each.
+Comment: The command is linked with fmt, Highway, PCRE2, RE2, yaml-cpp, Eigen, JSON for Modern C++, CLI11,
+ libstdc++ and glibc: NAME.copyright in this folder has the terms of each.
 
 Files: *
 Copyright: 2026 the nvfp4.cpp authors

@@ -44,8 +44,8 @@ stage() {
   mkdir -p "$1/share/doc/nvfp4"
   cp LICENSE CHANGELOG.md "$1/share/doc/nvfp4/"
   # Whose code is linked in, with its terms.
-  for package in g++ libc6 libfmt-dev libhwy-dev libpcre2-dev libre2-dev libeigen3-dev nlohmann-json3-dev \
-    libcli11-dev; do
+  for package in g++ libc6 libfmt-dev libhwy-dev libpcre2-dev libre2-dev libyaml-cpp-dev libeigen3-dev \
+    nlohmann-json3-dev libcli11-dev; do
     cp -L "/usr/share/doc/$package/copyright" "$1/share/doc/nvfp4/$package.copyright"
   done
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds fmt, Highway and RE2 as static libraries that a shared one may hold: Debian and Ubuntu have none.
+# Builds fmt, Highway, RE2 and yaml-cpp as static libraries that a shared one may hold: Debian and Ubuntu have none.
 # The sources are the distribution's own, of the versions that are installed, so that headers and code
 # are the same. Its PCRE2 will do.
 # usage: tools/release_libraries.sh FOLDER
@@ -8,9 +8,9 @@ folder=$(mkdir -p "$1" && cd "$1" && pwd)
 read -ra compiler <<<"${CMAKE_CXX_COMPILER_LAUNCHER:-} ${CXX:-c++}"
 
 version_of() { dpkg-query -W -f='${Version}' "$1"; }
-declare -A package=([fmtlib]=libfmt-dev [highway]=libhwy-dev [re2]=libre2-dev)
+declare -A package=([fmtlib]=libfmt-dev [highway]=libhwy-dev [re2]=libre2-dev [yaml-cpp]=libyaml-cpp-dev)
 wanted=
-for source in fmtlib highway re2; do
+for source in fmtlib highway re2 yaml-cpp; do
   # 1-2+b1 is 1-2 compiled once more.
   wanted+="$source=$(version_of "${package[$source]}" | sed 's/+b[0-9]*$//') "
 done
@@ -44,6 +44,11 @@ flags=(-O3 -DNDEBUG -fPIC -std=c++17 -ffile-prefix-map="$folder/source=.")
 make -s -C re2 REBUILD_TABLES=1 ARFLAGS=rcsD CXX="${compiler[*]}" \
   CXXFLAGS="${flags[*]} -pthread" obj/libre2.a >/dev/null
 cp re2/obj/libre2.a "$folder"
+mkdir yaml-objects
+for file in yaml-cpp/src/*.cpp; do
+  "${compiler[@]}" "${flags[@]}" -Iyaml-cpp/include -c "$file" -o "yaml-objects/$(basename "$file").o"
+done
+ar rcsD "$folder/libyaml-cpp.a" yaml-objects/*.o
 ar rcsD "$folder/libfmt.a" format.o
 ar rcsD "$folder/libhwy.a" targets.o
 echo "$wanted" >"$folder/built.txt"

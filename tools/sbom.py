@@ -19,6 +19,7 @@ LINKED = [
     ("libhwy-dev", "Highway", "Apache-2.0"),
     ("libpcre2-dev", "PCRE2", "BSD-3-Clause"),
     ("libre2-dev", "RE2", "BSD-3-Clause"),
+    ("libyaml-cpp-dev", "yaml-cpp", "MIT"),
     ("libeigen3-dev", "Eigen", "MPL-2.0"),
     ("nlohmann-json3-dev", "JSON for Modern C++", "MIT"),
     ("libcli11-dev", "CLI11", "BSD-3-Clause"),

@@ -1,103 +1,60 @@
 #include "checkpoint/source/front_matter.h"
 
 #include <algorithm>
-#include <cctype>
-#include <optional>
+
+#include "checkpoint/source/yaml.h"
+#include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-constexpr std::size_t kLines = 1000, kWord = 200, kWords = 200;
+/// Cards of embedding models have a megabyte of results.
+constexpr std::size_t kBytes = 4 << 20, kWord = 200, kWords = 200;
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0)
-    text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0)
-    text.remove_suffix(1);
-  return text;
-}
-
-/// The next line, which is taken from the text; none at its end.
-std::optional<std::string_view> next_line(std::string_view& text) {
-  if (text.empty()) return {};
+/// The next line, which is taken from the text, without the spaces at its end.
+std::string_view next_line(std::string_view& text) {
   const std::size_t end = std::min(text.find('\n'), text.size());
   std::string_view line = text.substr(0, end);
   text.remove_prefix(std::min(end + 1, text.size()));
-  if (line.ends_with('\r')) line.remove_suffix(1);
+  while (!line.empty() && (line.back() == ' ' || line.back() == '\r' || line.back() == '\t'))
+    line.remove_suffix(1);
   return line;
 }
 
-/// A word without its quotes; none if it is anything but a plain one.
-std::optional<std::string> word(std::string_view text) {
-  text = trimmed(text);
-  const bool quoted = text.size() >= 2 && (text.front() == '"' || text.front() == '\'') &&
-                      text.back() == text.front();
-  if (quoted)
-    text = text.substr(1, text.size() - 2);
-  else
-    text = trimmed(text.substr(0, text.find(" #")));
-  if (text.empty() || text.size() > kWord) return {};
-  constexpr std::string_view kStarts = "&*!|>{[%@`#\"'";  // YAML's own, or half of a quoted text
-  if (!quoted && (kStarts.find(text.front()) != kStarts.npos || text.find(": ") != text.npos))
-    return {};
-  const bool plain = std::ranges::all_of(
-      text, [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; });
-  if (!plain) return {};
-  return std::string(text);
-}
-
-bool add(std::vector<std::string>& words, std::string_view text) {
-  auto one = word(text);
-  if (!one || words.size() >= kWords) return false;
-  words.push_back(std::move(*one));
-  return true;
-}
-
-/// "[en, de]"
-bool add_list(std::vector<std::string>& words, std::string_view text) {
-  text = text.substr(1, text.size() - 2);
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (!add(words, text.substr(begin, end - begin))) return false;
-    begin = end + 1;
+/// What lies between the two lines; empty if they are not there.
+std::string_view block(std::string_view card) {
+  if (next_line(card) != "---") return {};
+  const std::string_view start = card;
+  while (!card.empty()) {
+    const std::size_t before = start.size() - card.size();
+    if (next_line(card) == "---") return start.substr(0, before);
   }
-  return true;
+  return {};
+}
+
+bool is_word(const YamlNode& node) {
+  return node.kind == YamlNode::Kind::scalar && !node.has_tag && !node.has_anchor &&
+         !node.text.empty() && node.text.size() <= kWord &&
+         std::ranges::all_of(node.text,
+                             [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; });
 }
 
 }  // namespace
 
-std::map<std::string, std::vector<std::string>> front_matter(std::string_view card) {
+std::map<std::string, std::vector<std::string>> front_matter(std::string_view card) try {
+  const YamlNode top = parse_yaml(block(card), "the front matter", kBytes);
   std::map<std::string, std::vector<std::string>> members;
-  if (const auto first = next_line(card); !first || trimmed(*first) != "---") return {};
-  std::string key;  // of the list whose lines follow; "" if there is none
-  for (std::size_t n = 0; n < kLines; ++n) {
-    const auto line = next_line(card);
-    if (!line) return {};  // it has no end: the text is no front matter
-    const std::string_view text = trimmed(*line);
-    if (text == "---") return members;
-    if (text.empty() || text.starts_with('#')) continue;
-    if (text.starts_with("- ")) {
-      if (!key.empty() && !add(members[key], text.substr(2))) {
-        members.erase(key);
-        key.clear();
-      }
-      continue;
-    }
-    const std::size_t colon = line->find(':');
-    if (line->front() == ' ' || line->front() == '\t' || colon == line->npos) {  // of an object
-      members.erase(key);
-      key.clear();
-      continue;
-    }
-    key = trimmed(line->substr(0, colon));
-    members.erase(key);
-    const std::string_view value = trimmed(line->substr(colon + 1));
-    if (value.empty()) continue;
-    const bool list = value.size() >= 2 && value.starts_with('[') && value.ends_with(']');
+  for (std::size_t i = 0; i < top.keys.size(); ++i) {
+    const YamlNode& value = top.items[i];
     std::vector<std::string> words;
-    if (list ? add_list(words, value) : add(words, value)) members[key] = std::move(words);
-    key.clear();
+    if (is_word(value)) words.push_back(value.text);
+    if (value.kind == YamlNode::Kind::sequence && value.items.size() <= kWords &&
+        std::ranges::all_of(value.items, is_word))
+      for (const YamlNode& item : value.items) words.push_back(item.text);
+    if (!words.empty()) members[top.keys[i].text] = std::move(words);
   }
+  return members;
+} catch (const FormatError&) {
   return {};
 }
 
