@@ -24,6 +24,7 @@ struct Arguments {
   bool json = false;
   std::string scheme = "nvfp4", ranks = "1", push;
   std::optional<int> rank;
+  std::optional<std::string> size;
   Arguments() { run.quantizer.clear(); }
 };
 
@@ -65,8 +66,14 @@ void run(Arguments& arguments) {
   options.rank = rank.rank;
   options.ranks = rank.ranks;
   if (!arguments.push.empty()) check_push(arguments);
+  try {
+    if (arguments.size) options.size = size_from_text(*arguments.size);
+  } catch (const ValueError& e) {
+    throw CLI::ValidationError("--size", e.what());
+  }
   const std::filesystem::path given = options.input;
-  const HubInput input(options, options.ranks == 1);
+  // --bits and --size read the model twice.
+  const HubInput input(options, options.ranks == 1 && !options.bits && !options.size);
   finish_run_options(options, arguments.run);
   std::optional<ReportFile> report_file;
   if (!arguments.run.report.empty())
@@ -86,8 +93,8 @@ void run(Arguments& arguments) {
   if (arguments.json) return print(to_json(report) + "\n");
   if (arguments.run.quiet) return;
   print_summary(report, {options.supply ? given : options.input, options.output,
-                         fmt::format("{}, scheme {}, format {}", report.method, arguments.scheme,
-                                     options.format)});
+                         fmt::format("{}, scheme {}, format {}", report.method,
+                                     scheme_name(report.scheme), options.format)});
   if (!pushed.empty()) print(fmt::format("uploaded: {}\n", clean(pushed)));
 }
 
@@ -107,6 +114,10 @@ void add_quantize(CLI::App& app) {
   line.option("--fuse", o.fuse)->check(CLI::Validator(check_fuse, ""));
   add_run_options(line, o, arguments->run);
   line.option("--statistics", o.statistics);
+  line.option("--recipe", o.recipe);
+  line.option("--merge", o.merge);
+  line.option("--bits", o.bits)->check(CLI::Range(4.5, 16.0));
+  line.option("--size", arguments->size);
   line.option("--sweeps", o.sweeps)->check(CLI::Range(0, 1000));
   line.option("--rank", arguments->rank);
   line.option("--ranks", arguments->ranks);

@@ -31,8 +31,8 @@ std::string describe(Device device) {
 }
 
 /// In the order of the table.
-constexpr const char* kActions[] = {"quantized",   "converted", "moved",
-                                    "dequantized", "cast",      "kept"};
+constexpr const char* kActions[] = {"quantized", "converted",   "moved", "fp8",
+                                    "merged",    "dequantized", "cast",  "kept"};
 constexpr std::size_t kWritten = 3;  ///< the first of them that are not NVFP4
 
 std::size_t order_of(const std::string& action) {
@@ -135,6 +135,37 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
                                : "--report FILE lists all of them")});
 }
 
+/// Error of the best choice at some budgets, of that with 4 bits.
+std::string curve_table(const QuantizeReport& report, const Style& style) {
+  Table table("rr");
+  table.add({style.dim("bits"), style.dim("output error")});
+  for (const BudgetPoint& p : report.curve)
+    table.add({fmt::format("{:.2f}", p.bits),
+               number(100 * p.error / report.curve.front().error, "{:.2f} %")});
+  return table.text() + '\n';
+}
+
+/// What each rule caught, and which caught nothing.
+std::string rule_table(const QuantizeReport& report, const Style& style) {
+  Table table("rlrrl");
+  const auto dim = [&](const char* text) { return style.dim(text); };
+  table.add({dim("line"), dim("action"), dim("caught"), dim("decided"), dim("rule")});
+  for (const RecipeRuleReport& r : report.rules) {
+    const std::string count = fmt::format("{}", r.decided);
+    table.add({fmt::format("{}", r.line), r.action, fmt::format("{}", r.caught),
+               r.decided == 0 ? count : style.green(count), clean(r.text)});
+    const std::string usual = fmt::format("{} tensors stay as usual", r.usual);
+    if (r.caught == 0)
+      table.add({"", "", "", "", style.dim(r.usual == 0 ? "caught nothing" : usual)});
+    if (r.decided > 0)
+      table.add(
+          {"", "", "", "",
+           style.dim(fmt::format("{}, {}{}", human_bytes(r.bytes), shorten(clean(r.first), 44),
+                                 r.decided > 1 ? ", ..." : ""))});
+  }
+  return fmt::format("{}\n{}\n", style.bold(clean(report.recipe)), table.text());
+}
+
 }  // namespace
 
 void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
@@ -142,6 +173,8 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
   std::string out =
       fmt::format("{} {} {}\n\n", style.bold(clean(about.input.string())), arrow(),
                   style.bold(clean(about.output.string())) + (report.dry_run ? "  (dry run)" : ""));
+  if (!report.curve.empty()) out += curve_table(report, style);
+  if (report.dry_run && !report.rules.empty()) out += rule_table(report, style);
   out += tensor_table(report, style) + '\n';
 
   double weights = 0, encoded = 0, bits = 0, error = 0, norm = 0;

@@ -28,6 +28,7 @@ LAYERS = [
     "src/checkpoint/formats",
     "src/checkpoint/source",
     "src/checkpoint/statistics",
+    "src/checkpoint/recipe",
     "src/checkpoint/plan",
     "src/checkpoint/encode",
     "src/checkpoint/output",

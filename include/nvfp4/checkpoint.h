@@ -38,6 +38,19 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// both get that one, and its block scales are rounded (with a warning); such weights also take
   /// the largest of their input scales. An expert layer is quantized as a whole or not at all.
   std::vector<std::string> ignore, include;
+  /// Which layers become what: one of recipe_names(), or a file in YAML, as docs/recipes.md says.
+  /// `ignore` and `include` win over it. Its scheme, if it has one, counts in place of `scheme`.
+  std::optional<std::filesystem::path> recipe;
+  /// Layers stay in FP8 or BF16 so that the summed output error is least: at that many bits a
+  /// weight on average, scales included, 4.5 to 16, over the weights that are quantized without a
+  /// recipe; or at most that many bytes of output. The model is read twice more. Not both, and no
+  /// recipe beside them. Which layers is the report's and the card's recipe.
+  std::optional<double> bits;
+  std::optional<std::uint64_t> size;
+  /// LoRA adapters of PEFT: folders, or "folder=weight", which are added in FP32 while the model is
+  /// read. Weights that are not quantized become BF16 with them. What is no plain or
+  /// rank-stabilized LoRA (DoRA, biases, modules trained whole, embeddings) is an UnsupportedError.
+  std::vector<std::string> merge;
   /// Comma-separated last name components that share one global scale: "w1,w3".
   std::vector<std::string> fuse;
   /// Leave out tensors that the format has no place for (GGUF: layers for multi-token prediction,
@@ -78,7 +91,8 @@ struct OutputError {
 struct TensorReport {
   std::string name;
   /// "quantized", "kept", "converted" (MXFP4, without rounding), "dequantized", "moved" (NVFP4),
-  /// "cast" (FP32 to BF16)
+  /// "fp8" (to E4M3), "merged" (with an
+  /// adapter, to BF16), "cast" (FP32 to BF16)
   std::string action;
   std::string kind;    ///< "linear", "norm", "embedding", ...
   std::string reason;  ///< why it was kept
@@ -95,6 +109,25 @@ struct TensorReport {
   bool measured = false;  ///< the four above are known: not in a dry run, nor of reused shards
 };
 
+/// A rule of a recipe, and what it caught. Of the rules that fit a weight the last decides.
+struct RecipeRuleReport {
+  int line = 0;              ///< of the recipe
+  std::string text, action;  ///< "kind attention", "keep"
+  std::int64_t caught = 0;   ///< weights that it fits and that could be quantized
+  std::int64_t decided = 0;  ///< those of them that no later rule fits
+  std::int64_t usual = 0;    ///< tensors that it fits and that stay as usual: norms, routers, ...
+  std::uint64_t bytes = 0;   ///< of `decided`, in the input
+  std::string first;         ///< of `decided`
+};
+
+/// What a number of bits costs.
+struct BudgetPoint {
+  double bits = 0, error = 0;
+};
+
+/// "24GiB", "24 GB", "1000000": powers of 1024 or 1000. Throws ValueError.
+std::uint64_t size_from_text(const std::string& text);
+
 struct QuantizeReport {
   std::vector<TensorReport> tensors;
   std::vector<std::string> warnings;  ///< patterns without effect, files left behind, ...
@@ -107,6 +140,10 @@ struct QuantizeReport {
   Device device;                        ///< that encoded
   std::string backend;                  ///< of the CPU, which did the rest
   std::string method;                   ///< one of method_names()
+  Scheme scheme = Scheme::nvfp4;
+  std::string recipe;                   ///< "recipe mlp", or the name of its file; "": none
+  std::vector<RecipeRuleReport> rules;  ///< of the recipe, in its order
+  std::vector<BudgetPoint> curve;       ///< of `bits` and `size`: the least error at some budgets
   int threads = 0;
   int shards = 0, shards_reused = 0;  ///< reused: finished by an earlier run
   int rank = 0, ranks = 1;            ///< as of the options
@@ -118,6 +155,9 @@ struct QuantizeReport {
 /// "max", "four_over_six", "mse"; "weighted", whose errors count by the mean square of the inputs;
 /// "gptq", which needs the Gram matrices: GPTQ, then descent over block scales and codes together.
 std::vector<std::string> method_names();
+
+/// "all", "mlp", "experts", ...
+std::vector<std::string> recipe_names();
 
 /// Throws ValueError unless `pattern` can stand in `ignore` and `include`.
 void check_pattern(const std::string& pattern);

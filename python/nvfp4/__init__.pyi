@@ -173,6 +173,8 @@ def grouped_mm_fp4(a: ArrayLike, b: Union[ArrayLike, PackedWeights], a_descale: 
 def quantize_checkpoint(input: Path, output: Path, *, scheme: str = "nvfp4",
                         format: Optional[str] = None, quantizer: Optional[str] = None,
                         statistics: Optional[Path] = None, sweeps: int = 4,
+                        recipe: Optional[Path] = None, bits: Optional[float] = None,
+                        size: Optional[Union[int, str]] = None, merge: Iterable[str] = (),
                         ignore: Iterable[str] = (), include: Iterable[str] = (),
                         fuse: Iterable[str] = (), input_amax: Optional[Path] = None,
                         rank: Optional[int] = None, ranks: Union[int, str] = 1,

@@ -103,9 +103,10 @@ def _run(command, function, given):
 
 @_documented("quantize")
 def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer=None,
-                        statistics=None, sweeps=4, ignore=(), include=(), fuse=(), input_amax=None,
-                        rank=None, ranks=1, push=None, resume=False, overwrite=False, dry_run=False, drop=False,
-                        force=False, keep_dtype=False, backend="", device="cpu", progress=None):
+                        statistics=None, sweeps=4, recipe=None, bits=None, size=None, merge=(),
+                        ignore=(), include=(), fuse=(), input_amax=None, rank=None, ranks=1, push=None,
+                        resume=False, overwrite=False, dry_run=False, drop=False, force=False,
+                        keep_dtype=False, backend="", device="cpu", progress=None):
     """Quantizes a Hugging Face model folder, or one .safetensors or .gguf file.
 
     {arguments}

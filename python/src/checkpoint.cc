@@ -71,6 +71,14 @@ std::string quantize_json(const nb::dict& given) {
   words.take("quantizer", options.method);
   words.take("statistics", options.statistics);
   words.take("sweeps", options.sweeps);
+  words.take("recipe", options.recipe);
+  words.take("bits", options.bits);
+  if (const std::string size = given.contains("size") && !nb::handle(given["size"]).is_none()
+                                   ? nb::str(nb::handle(given["size"])).c_str()
+                                   : "";
+      !size.empty())
+    options.size = size_from_text(size);
+  words.take("merge", options.merge);
   words.take("ignore", options.ignore);
   words.take("include", options.include);
   words.take("fuse", options.fuse);
@@ -83,7 +91,7 @@ std::string quantize_json(const nb::dict& given) {
     throw ValueError("push = '" + push + "', must be a name as the hub has them, org/name");
   return report_of(given, options, [&](QuantizeCheckpointOptions o) {
     if (!push.empty() && !o.dry_run) push_account();
-    const HubInput input(o, o.ranks == 1);
+    const HubInput input(o, o.ranks == 1 && !o.bits && !o.size);  // which read the model twice
     QuantizeReport report = quantize_checkpoint(o);
     if (!push.empty() && report.complete && !o.dry_run) push_model(o.output, push);
     return report;

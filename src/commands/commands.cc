@@ -120,6 +120,13 @@ Command quantize_command() {
                    "nvfp4.calibrate, or an importance matrix of llama.cpp in GGUF"),
             option("--sweeps", "N", "4",
                    "of gptq's descent, at most; 4 if not given; 0: GPTQ alone"),
+            option("--recipe", "NAME|FILE", "",
+                   fmt::format("which layers become what: {}, or a file of rules in YAML",
+                               fmt::join(recipe_names(), ", "))),
+            option("--bits", "B", "", "choose layers that stay FP8 or BF16, for B bits a weight"),
+            option("--size", "BYTES", "", "the same for an output of that size, such as 24GiB"),
+            repeatable(option("--merge", "FOLDER[=W]", "",
+                              "LoRA adapter of PEFT to add, with weight W or 1; repeatable")),
             repeatable(option("--ignore", "PATTERN", "",
                               "tensors to leave alone, besides the usual ones; repeatable")),
             repeatable(option("--include", "PATTERN", "",
@@ -129,8 +136,12 @@ Command quantize_command() {
             option("--input-amax", "FILE", "",
                    "JSON: module name or pattern to the largest activation; names count first, "
                    "then the first pattern that matches; 2688 if none does"),
-            threads_option(), device(), backend(), report(),
-            rank_option("several write one OUTPUT, on a file system that all see"), ranks_option(),
+            threads_option(),
+            device(),
+            backend(),
+            report(),
+            rank_option("several write one OUTPUT, on a file system that all see"),
+            ranks_option(),
             option("--push", "ORG/NAME", "",
                    "upload OUTPUT to the Hugging Face Hub as this model when it is whole; private "
                    "if the hub does not have it yet"),
@@ -158,11 +169,10 @@ Environment:
   NVFP4_HUB_PYTHON        a Python with huggingface_hub, in place of hf's own
 
 Examples:
-  nvfp4 quantize Llama-3.1-8B Llama-3.1-8B-NVFP4
+  nvfp4 quantize meta-llama/Llama-3.1-8B Llama-3.1-8B-NVFP4 --device auto
   nvfp4 quantize meta-llama/Llama-3.1-8B out --push me/Llama-3.1-8B-NVFP4
+  nvfp4 quantize Llama-3.1-8B out --scheme nvfp4a16 --recipe mlp
   nvfp4 quantize DeepSeek-V3 out --ignore 're:.*self_attn.*' --report out.json
-  nvfp4 quantize Llama-3.1-8B out --scheme nvfp4a16 --format compressed-tensors
-  nvfp4 quantize DeepSeek-V3 out --device auto
 )"};
 }
 

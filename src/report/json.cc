@@ -32,7 +32,8 @@ Json json_of(const QuantizeReport& report) {
       tensor["clamped_blocks"] = t.clamped_blocks;
       if (t.clamped_blocks > 0) tensor["clamped"] = t.clamped;
     }
-    if ((t.action == "quantized" || t.action == "converted") && !report.dry_run) {
+    if ((t.action == "quantized" || t.action == "converted" || t.action == "fp8") &&
+        !report.dry_run) {
       all_measured &= t.measured;
       if (t.chosen != decltype(t.chosen){}) {
         tensor["rows"] = {{"mse", t.chosen[0]},
@@ -51,6 +52,18 @@ Json json_of(const QuantizeReport& report) {
     }
     tensors.push_back(std::move(tensor));
   }
+  Json curve = Json::array();
+  for (const BudgetPoint& p : report.curve) curve.push_back({{"bits", p.bits}, {"error", p.error}});
+  Json rules = Json::array();
+  for (const RecipeRuleReport& r : report.rules)
+    rules.push_back({{"line", r.line},
+                     {"rule", r.text},
+                     {"action", r.action},
+                     {"caught", r.caught},
+                     {"decided", r.decided},
+                     {"usual", r.usual},
+                     {"bytes", r.bytes},
+                     {"first", r.first}});
   return {{"bytes_before", report.bytes_before},
           {"bytes_after", report.bytes_after},
           {"squared_error", all_measured ? Json(squared_error) : Json()},
@@ -71,6 +84,10 @@ Json json_of(const QuantizeReport& report) {
           {"complete", report.complete},
           {"dry_run", report.dry_run},
           {"warnings", report.warnings},
+          {"scheme", scheme_name(report.scheme)},
+          {"recipe", report.recipe},
+          {"rules", std::move(rules)},
+          {"curve", std::move(curve)},
           {"tensors", tensors}};
 }
 

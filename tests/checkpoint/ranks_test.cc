@@ -89,6 +89,22 @@ TEST_F(Ranks, AnyOrderGivesTheBytesOfOneProcessInEveryFormatOfFolders) {
   }
 }
 
+TEST_F(Ranks, GiveTheBytesOfOneProcessWithEveryNamedRecipe) {
+  for (const std::string& recipe : recipe_names()) {
+    SCOPED_TRACE(recipe);
+    auto one = quantize_options(in_, dir_ / recipe);
+    one.recipe = recipe;
+    quantize_checkpoint(one);
+    for (int rank = 0; rank < 3; ++rank) {
+      auto options = rank_options(in_, out_, rank, 3);
+      options.recipe = recipe;
+      quantize_checkpoint(options);
+    }
+    EXPECT_EQ(files_of(out_), files_of(dir_ / recipe));
+    fs::remove_all(out_);
+  }
+}
+
 TEST_F(Ranks, AtTheSameTimeTheyGiveTheBytesOfOneProcess) {
   for (int round = 0; round < 8; ++round) {
     std::vector<std::jthread> ranks;

@@ -20,7 +20,7 @@ std::int64_t element_bytes(const LogicalTensor& t) { return dtype_size(read_dtyp
 /// Elements that start at `begin`, of `size` bytes: in the read dtype, or FP32.
 void read_elements(const LogicalTensor& t, std::int64_t begin, std::span<std::byte> out,
                    std::int64_t size) {
-  if (t.is_plain() && size == element_bytes(t)) return t.read_bytes(begin, out);
+  if (t.is_stored() && size == element_bytes(t)) return t.read_bytes(begin, out);
   t.read(begin, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
 }
 
@@ -66,7 +66,7 @@ void read_rows_as(std::int64_t size, const LogicalTensor& t, const WeightSlice& 
 }  // namespace
 
 DType read_dtype(const LogicalTensor& tensor) {
-  return tensor.is_plain() ? matrix_dtype(tensor.data.info->dtype) : DType::f32;
+  return tensor.is_stored() ? matrix_dtype(tensor.data.info->dtype) : DType::f32;
 }
 
 std::int64_t rows_per_chunk(const Unit& unit) {

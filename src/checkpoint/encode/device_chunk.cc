@@ -46,7 +46,7 @@ std::int64_t bytes_on_device(const Plan& plan, const Unit& unit) {
   const WeightSlice& s = unit.slice;
   const bool as_measured = s.col_stride == 1 && s.row_stride == s.cols &&
                            s.amax_begin == s.offset && s.amax_count == s.rows * s.cols;
-  if (unit.work != Work::quantize || !source.is_plain() || !as_measured) return 0;
+  if (unit.work != Work::quantize || !source.is_stored() || !as_measured) return 0;
   return round_up(s.amax_count * dtype_size(read_dtype(source)), kDeviceAlignment);
 }
 

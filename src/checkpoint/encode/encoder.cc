@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "checkpoint/encode/fp8_chunk.h"
 #include "checkpoint/encode/transcode.h"
 #include "nvfp4/runtime.h"
 
@@ -186,6 +187,8 @@ EncodedChunk Encoder::on_cpu(const Window& window, const EncodeTask& task,
                         buffers);
     case Work::decode:
       return decode_chunk(plan_, unit, task.row, task.rows, options_.plain, buffers);
+    case Work::fp8:
+      return encode_fp8_chunk(source, unit, task.row, task.rows, global.multiplier, buffers);
     case Work::quantize:
       break;
   }

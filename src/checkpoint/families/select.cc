@@ -204,9 +204,7 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
   if (ignored) return s;
   for (std::size_t i = 0; i < include_.size(); ++i) {
     if (!include_[i].matches(tensor.name)) continue;
-    const std::string why = is_conv1d(tensor, split_name(module_of(tensor.name)), families_)
-                                ? kConv1dReason
-                                : obstacle(tensor, s.kind == "stacked experts");
+    const std::string why = obstacle_of(tensor, s);
     require<ValueError>(why.empty() || !include_[i].exact(),
                         "--include {}: {} cannot be quantized: {}", include_[i].text(), tensor.name,
                         why);
@@ -217,6 +215,12 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
     s.reason.clear();
   }
   return s;
+}
+
+std::string Selector::obstacle_of(const safetensors::TensorInfo& tensor, const Selection& s) const {
+  return is_conv1d(tensor, split_name(module_of(tensor.name)), families_)
+             ? kConv1dReason
+             : obstacle(tensor, s.kind == "stacked experts");
 }
 
 bool Selector::ignores(const std::string& name) const {

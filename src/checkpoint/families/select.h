@@ -19,6 +19,7 @@ struct Selection {
   bool ignored = false;   ///< by the user's pattern, or it would be quantized
   bool included = false;  ///< by the user's pattern
   bool linear = true;     ///< a loader may build this module as a linear layer
+  int rule = -1;          ///< of the recipe, the last that fits; -1: none does
 };
 
 /// Decides by name, dtype, shape and family alone. `model_type` is config.json's, or empty.
@@ -54,6 +55,9 @@ class Selector {
   /// Throws ValueError if an exact include pattern names a tensor that cannot be quantized. A glob
   /// or expression passes over those. Nor may an expression take too long.
   Selection select(const safetensors::TensorInfo& tensor);
+
+  /// Why it can never be quantized, whatever asks for it; empty if it can.
+  std::string obstacle_of(const safetensors::TensorInfo& tensor, const Selection& selection) const;
 
   /// By a pattern, whatever the defaults say.
   bool ignores(const std::string& name) const;

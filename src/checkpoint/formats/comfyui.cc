@@ -49,6 +49,16 @@ std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std:
   return out;
 }
 
+std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::int64_t cols) {
+  if (module.scales != Fp8Module::Scales::tensor) return {};
+  std::vector<OutputTensor> out = fp8_tensors(module.name, rows, cols, {}, module.input);
+  out.push_back({Role::marker,
+                 {module.name + std::string(kNames.marker),
+                  safetensors::DType::u8,
+                  {static_cast<std::int64_t>(kFp8Marker.size())}}});
+  return out;
+}
+
 bool own_metadata(std::string_view key, std::string_view /*value*/) { return key == kMetadata; }
 
 }  // namespace
@@ -60,6 +70,7 @@ const CheckpointFormat kComfyUi = {.name = "comfyui",
                                    .names = &kNames,
                                    .note = "one file in OUTPUT",
                                    .tensors = tensors,
+                                   .fp8_tensors = fp8,
                                    .stored_global = stored_global,
                                    .keeps_fp8 = has_one_scale,
                                    .marker_text = kMarker,

@@ -19,6 +19,19 @@ std::string experts_expression(const std::string& experts) {
   return "re:^" + escaped + "\\..*";
 }
 
+std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::int64_t cols) {
+  const auto blocks = [](std::int64_t n) { return (n + kFp8Block - 1) / kFp8Block; };
+  switch (module.scales) {
+    case Fp8Module::Scales::channel:
+      return fp8_tensors(module.name, rows, cols, {rows, 1}, false);
+    case Fp8Module::Scales::block:
+      return fp8_tensors(module.name, rows, cols, {blocks(rows), blocks(cols)}, false);
+    case Fp8Module::Scales::tensor:
+      break;
+  }
+  return fp8_tensors(module.name, rows, cols, {1}, module.input);
+}
+
 std::vector<std::string> ignored(const ConfigFacts& facts) {
   std::vector<std::string> entries = linear_excludes(facts, experts_expression);
   for (std::string& entry : renamed_excludes(facts)) entries.push_back(std::move(entry));
@@ -146,6 +159,7 @@ const CheckpointFormat kCompressedTensors = {.name = "compressed-tensors",
                                              .is_repaired = true,
                                              .names = &kNames,
                                              .tensors = tensors,
+                                             .fp8_tensors = fp8,
                                              .stored_global = stored_global,
                                              .quantization_config = quantization_config,
                                              .hf_quant_config = nullptr,

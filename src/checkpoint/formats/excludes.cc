@@ -15,9 +15,12 @@ namespace {
 
 /// The experts of one layer are named alike: one of them stands for all. Loaders also see the
 /// names of fused layers.
-std::set<std::string> representative_names(std::span<const std::string> quantized) {
+std::set<std::string> representative_names(std::span<const std::string> quantized,
+                                           std::span<const Fp8Module> fp8 = {}) {
   std::set<std::string> names;
-  for (const std::string& module : quantized) {
+  std::vector<std::string> all(quantized.begin(), quantized.end());
+  for (const Fp8Module& module : fp8) all.push_back(module.name);
+  for (const std::string& module : all) {
     const std::string experts = expert_layer_of(module);
     const std::size_t dot = module.rfind('.');
     const std::string parent = dot == std::string::npos ? "" : module.substr(0, dot + 1);
@@ -123,7 +126,9 @@ std::vector<std::string> linear_excludes(const ConfigFacts& facts,
     if (seen.insert(entry).second) entries.push_back(std::move(entry));
   };
   // Loaders look for it as a substring, so that it would also exclude "language_model.lm_head".
-  if (std::none_of(facts.quantized.begin(), facts.quantized.end(), is_lm_head)) add("lm_head");
+  if (std::none_of(facts.quantized.begin(), facts.quantized.end(), is_lm_head) &&
+      std::ranges::none_of(facts.fp8, is_lm_head, &Fp8Module::name))
+    add("lm_head");
   for (const KeptModule& module : facts.kept) {
     if (!module.linear) continue;
     const std::string experts = expert_layer_of(module.name);
@@ -135,7 +140,7 @@ std::vector<std::string> linear_excludes(const ConfigFacts& facts,
 }
 
 std::vector<std::string> other_excludes(const ConfigFacts& facts) {
-  const std::set<std::string> quantized = representative_names(facts.quantized);
+  const std::set<std::string> quantized = representative_names(facts.quantized, facts.fp8);
   std::map<std::string, std::vector<std::string>> by_last;
   std::vector<std::string> order;
   for (const KeptModule& module : facts.kept) {
@@ -166,7 +171,7 @@ std::vector<std::string> other_excludes(const ConfigFacts& facts) {
 
 std::vector<std::string> mtp_head_excludes(const ConfigFacts& facts) {
   constexpr std::string_view kStored = ".shared_head.head";
-  const std::set<std::string> quantized = representative_names(facts.quantized);
+  const std::set<std::string> quantized = representative_names(facts.quantized, facts.fp8);
   std::vector<std::string> entries;
   FirstFound found(quantized);
   for (const KeptModule& module : facts.kept) {

@@ -34,7 +34,10 @@ struct KeptModule {
   bool linear = true;  ///< a loader may take it for a linear layer
 };
 
-/// A module that stays FP8.
+/// Rows and columns of an FP8 block that has a scale of its own.
+inline constexpr std::int64_t kFp8Block = 128;
+
+/// A module in FP8.
 struct Fp8Module {
   enum class Scales : std::uint8_t { tensor, channel, block };
   std::string name;
@@ -88,6 +91,10 @@ struct CheckpointFormat {
   /// The tensors of a quantized [rows, cols] weight.
   std::vector<OutputTensor> (*tensors)(Scheme scheme, const std::string& module, std::int64_t rows,
                                        std::int64_t cols) = nullptr;
+  /// Those of one in FP8; none if the format has no such scales. `module.input`: its activations
+  /// were measured. Null: it is not written with FP8.
+  std::vector<OutputTensor> (*fp8_tensors)(const Fp8Module& module, std::int64_t rows,
+                                           std::int64_t cols) = nullptr;
   /// The number that is stored for a global scale.
   float (*stored_global)(const GlobalScale& scale) = nullptr;
   /// config.json's "quantization_config".
@@ -121,6 +128,12 @@ struct CheckpointFormat {
 std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
                                         const std::string& module, std::int64_t rows,
                                         std::int64_t cols);
+
+/// Codes and FP32 scales of that shape under the names that ModelOpt and compressed-tensors share,
+/// and with `input` the scale of the activations, of the same shape.
+std::vector<OutputTensor> fp8_tensors(const std::string& module, std::int64_t rows,
+                                      std::int64_t cols, std::vector<std::int64_t> scales,
+                                      bool input);
 
 /// Other formats store weights as ModelOpt does, with something beside them.
 extern const WeightNames kModelOptNames;

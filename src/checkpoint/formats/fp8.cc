@@ -26,6 +26,18 @@ bool has_one_scale(const LogicalTensor& t) {
   return t.block_rows == t.rows() && t.block_cols == t.cols();
 }
 
+std::vector<OutputTensor> fp8_tensors(const std::string& module, std::int64_t rows,
+                                      std::int64_t cols, std::vector<std::int64_t> scales,
+                                      bool input) {
+  using safetensors::DType;
+  std::vector<OutputTensor> out = {
+      {Role::codes, {module + ".weight", DType::f8_e4m3, {rows, cols}}},
+      {Role::scales, {module + ".weight_scale", DType::f32, scales}}};
+  if (input)
+    out.push_back({Role::input_global, {module + ".input_scale", DType::f32, std::move(scales)}});
+  return out;
+}
+
 extern const CheckpointFormat kFp8;
 
 namespace {

@@ -227,6 +227,14 @@ void read_tiled_scales(const LogicalTensor& t, std::int64_t first, std::span<std
   }
 }
 
+void read_plain(const LogicalTensor& t, std::int64_t first, std::span<float> out) {
+  thread_local std::vector<std::byte> buffer;
+  const auto bytes = grow(buffer, static_cast<std::int64_t>(out.size()) *
+                                      safetensors::dtype_bits(t.data.info->dtype) / 8);
+  t.read_bytes(first, bytes);
+  to_floats(t.data.info->dtype, bytes, out);
+}
+
 }  // namespace
 
 void to_floats(StoredType dtype, std::span<const std::byte> in, std::span<float> out) {
@@ -341,15 +349,13 @@ void LogicalTensor::read(std::int64_t first, std::span<float> out) const {
     case Encoding::mxfp4:
       return read_mxfp4(*this, first, out);
     case Encoding::fp8:
-      return read_fp8(*this, first, out);
+      read_fp8(*this, first, out);
+      break;
     case Encoding::plain:
+      read_plain(*this, first, out);
       break;
   }
-  thread_local std::vector<std::byte> buffer;
-  const auto bytes = grow(buffer, static_cast<std::int64_t>(out.size()) *
-                                      safetensors::dtype_bits(data.info->dtype) / 8);
-  read_bytes(first, bytes);
-  to_floats(data.info->dtype, bytes, out);
+  for (const auto& low_rank : added) low_rank->add_to(first, out);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "checkpoint/formats/weight_names.h"
 #include "checkpoint/io/tensor_table.h"
+#include "core/low_rank.h"
 #include "nvfp4/quantize.h"
 
 namespace nvfp4::checkpoint {
@@ -40,12 +42,15 @@ struct LogicalTensor {
   std::vector<GlobalScale> inputs;     ///< empty if there is none
   /// NVFP4: a stack [experts, K, N], as x · W needs it, whose blocks go along K.
   bool transposed = false;
-  std::int64_t block_rows = 0, block_cols = 0;  ///< that share a scale of FP8
-  std::uint64_t bytes = 0;                      ///< with its scales
-  Correction correction;                        ///< what read() does not know of
+  std::int64_t block_rows = 0, block_cols = 0;        ///< that share a scale of FP8
+  std::uint64_t bytes = 0;                            ///< with its scales
+  Correction correction;                              ///< what read() does not know of
+  std::vector<std::shared_ptr<const LowRank>> added;  ///< to the values of a matrix, by read()
 
   Encoding encoding() const { return names == nullptr ? Encoding::plain : names->encoding; }
   bool is_plain() const { return names == nullptr; }
+  /// Its values are the bytes that are stored.
+  bool is_stored() const { return is_plain() && added.empty(); }
   bool is_nvfp4() const { return encoding() == Encoding::nvfp4; }
   bool is_four_bits() const { return is_nvfp4() || encoding() == Encoding::mxfp4; }
   std::string form_name() const;  ///< "NVFP4", "MXFP4", "FP8" or the dtype

@@ -1,5 +1,7 @@
 // NVIDIA ModelOpt's unified Hugging Face export.
 // Source: github.com/NVIDIA/Model-Optimizer, modelopt/torch/export, convert_hf_config.py.
+#include <fmt/format.h>
+
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/formats/format.h"
@@ -10,6 +12,15 @@ namespace {
 std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
                                   std::int64_t cols) {
   return nvfp4_tensors(kModelOptNames, scheme, module, rows, cols);
+}
+
+/// Loaders insist on the input scale of FP8 with one scale, and of rows quantize each token. How
+/// the tensors of block scales are named was not verified: those are not written.
+std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::int64_t cols) {
+  if (module.scales == Fp8Module::Scales::block) return {};
+  const bool channel = module.scales == Fp8Module::Scales::channel;
+  return fp8_tensors(module.name, rows, cols,
+                     channel ? std::vector{rows} : std::vector<std::int64_t>(), !channel);
 }
 
 const char* algorithm(Scheme scheme) { return scheme == Scheme::nvfp4 ? "NVFP4" : "W4A16_NVFP4"; }
@@ -86,8 +97,8 @@ Json quantization_config(const ConfigFacts& facts) {
   } else {
     Json fp8 = Json::array();
     for (const Fp8Module& module : facts.fp8) fp8.push_back(module.name);
-    groups["group_0"] = group(4, activations, facts.quantized);
-    groups["group_1"] = group(8, true, std::move(fp8));
+    if (!facts.quantized.empty()) groups["group_0"] = group(4, activations, facts.quantized);
+    groups[fmt::format("group_{}", groups.size())] = group(8, true, std::move(fp8));
   }
   Json json = {{"config_groups", std::move(groups)},
                {"ignore", excludes(facts)},
@@ -170,6 +181,7 @@ const CheckpointFormat kModelOpt = {.name = "modelopt",
                                     .is_repaired = true,
                                     .names = &kModelOptNames,
                                     .tensors = tensors,
+                                    .fp8_tensors = fp8,
                                     .stored_global = stored_global,
                                     .quantization_config = quantization_config,
                                     .hf_quant_config = hf_quant_config,

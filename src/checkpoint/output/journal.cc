@@ -34,7 +34,7 @@ Json input_of(const ModelFolder& model) {
   return files;
 }
 
-Json options_of(const TransformOptions& options, const Plan& plan) {
+Json options_of(const ModelFolder& model, const TransformOptions& options, const Plan& plan) {
   Json json = {{"program", std::string("nvfp4 ") + version()},
                {"scheme", scheme_name(options.scheme)},
                {"task", static_cast<int>(options.task)},
@@ -49,6 +49,8 @@ Json options_of(const TransformOptions& options, const Plan& plan) {
                {"sweeps", options.sweeps},
                {"statistics", nullptr}};
   if (options.ranks > 1) json["ranks"] = options.ranks;
+  if (!model.merged.empty()) json["merge"] = model.merged;
+  if (options.layers != nullptr) json["recipe"] = hex(fingerprint(options.layers->text));
   if (plan.input_amax_fingerprint) json["input_amax"] = hex(*plan.input_amax_fingerprint);
   if (plan.statistics_fingerprint) json["statistics"] = hex(*plan.statistics_fingerprint);
   return json;
@@ -92,7 +94,7 @@ std::string difference(const Json& before, const Json& now) {
 Journal::Journal(const ModelFolder& model, const TransformOptions& options, const Plan& plan)
     : json_({{"version", kVersion},
              {"state", "writing"},
-             {"options", options_of(options, plan)},
+             {"options", options_of(model, options, plan)},
              {"input", input_of(model)},
              {"config", hex(fingerprint(plan.config_json))},
              {"shards", Json::object()},

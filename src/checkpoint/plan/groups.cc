@@ -15,6 +15,8 @@ namespace {
 
 /// The activation amax that nobody measured: input_scale becomes 1.
 constexpr float kDefaultInputAmax = 2688.0f;
+/// The same of FP8.
+constexpr float kDefaultFp8Amax = E4M3::kMax;
 
 class Grouper {
  public:
@@ -48,8 +50,10 @@ class Grouper {
     }
     warn_of_lost_inputs();
     if (!amax_file_.empty() && options_.scheme == Scheme::nvfp4) fill_experts();
+    warn_of_unmeasured();
     for (Group& group : plan_.groups)
-      if (group.input_amax == 0) group.input_amax = kDefaultInputAmax;
+      if (group.input_amax == 0)
+        group.input_amax = group.work == Work::fp8 ? kDefaultFp8Amax : kDefaultInputAmax;
     warn(amaxes_.warnings());
     warn(rules_.warnings());
     if (options_.task != TransformOptions::Task::decode) warn_of_partly_kept(group_of);
@@ -128,7 +132,7 @@ class Grouper {
       if (unit.input) take_larger(of_kind[kind_of(unit)], *unit.input);
     for (const Group& group : plan_.groups) {
       const auto it = of_kind.find(kind_of(plan_.units[group.units[0]]));
-      if (group.input_amax != 0 || it == of_kind.end()) continue;
+      if (group.input_amax != 0 || it == of_kind.end() || group.work == Work::fp8) continue;
       for (const std::size_t u : group.units)
         if (!plan_.units[u].input) plan_.units[u].input = it->second;
     }
@@ -157,6 +161,22 @@ class Grouper {
           "{} weights that loaders fuse have global scales that differ in the input, "
           "nvfp4 repair makes them equal: {}{}",
           unequal_, plan_.units[first_unequal_].slice.module, unequal_ > 1 ? ", ..." : ""));
+  }
+
+  /// FP8 has not the range of NVFP4's two scales.
+  void warn_of_unmeasured() {
+    std::size_t count = 0;
+    const Unit* first = nullptr;
+    for (const Unit& unit : plan_.units) {
+      const bool unknown = plan_.groups[unit.group].input_amax == 0 && !unit.input;
+      if (unit.work != Work::fp8 || unit.input_global == kNone || !unknown) continue;
+      if (count++ == 0) first = &unit;
+    }
+    if (count > 0)
+      plan_.warnings.push_back(fmt::format(
+          "nothing says how large the inputs of {} FP8 weights are, their input scale is 1; "
+          "--statistics or --input-amax gives others, fp8_channel needs none: {}{}",
+          count, first->slice.module, count > 1 ? ", ..." : ""));
   }
 
   /// Those of FP8 weights.

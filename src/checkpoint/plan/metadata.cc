@@ -18,13 +18,32 @@ Json producer_of(const Plan& plan, const ModelFolder& model, const TransformOpti
                                    {"include", &options.include},
                                    {"fuse", &options.fuse}})
     if (!list->empty()) json[name] = *list;
+  if (options.layers != nullptr)
+    json["recipe"] = options.layers->name.empty() ? options.layers->text : options.layers->name;
   if (plan.input_amax_fingerprint) json["input_amax"] = hex(*plan.input_amax_fingerprint);
   if (plan.statistics_fingerprint) json["statistics"] = hex(*plan.statistics_fingerprint);
+  if (!model.merged.empty()) json["merge"] = model.merged;
   json["input"] = hex(content_of(model));
   return json;
 }
 
 }  // namespace
+
+const char* action_of(Work work) {
+  switch (work) {
+    case Work::move:
+      return "moved";
+    case Work::transcode:
+      return "converted";
+    case Work::decode:
+      return "dequantized";
+    case Work::fp8:
+      return "fp8";
+    case Work::quantize:
+      break;
+  }
+  return "quantized";
+}
 
 void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,
                    const TransformOptions& options) {
@@ -34,7 +53,7 @@ void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,
     return;
   }
   const bool encodes = std::ranges::any_of(plan.units, [](const Unit& unit) {
-    return unit.work == Work::quantize || unit.work == Work::transcode;
+    return unit.work == Work::quantize || unit.work == Work::transcode || unit.work == Work::fp8;
   });
   if (!encodes) return;
   const Json producer = producer_of(plan, model, options);

@@ -6,6 +6,9 @@
 /// What the output says of itself beyond its tensors.
 namespace nvfp4::checkpoint {
 
+/// What a report calls it: "quantized", "moved", ...
+const char* action_of(Work work);
+
 /// In config.json and in the metadata of each shard: what made the scales, in which version, by
 /// which options and of what. ModelOpt's own "producer" is a name that loaders go by.
 inline constexpr const char* kProducerKey = "nvfp4_cpp";

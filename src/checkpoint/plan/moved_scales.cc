@@ -31,4 +31,30 @@ MovedScales moved_scales(const LogicalTensor& t, const WeightSlice& slice) {
   return moved;
 }
 
+void take_globals(const LogicalTensor& t, const TransformOptions& options, const Declared* declared,
+                  Unit& unit) {
+  unit.moved = moved_scales(t, unit.slice);
+  if (options.scheme == Scheme::nvfp4a16 || t.correction.input) return;
+  if (options.task == TransformOptions::Task::quantize && t.inputs.empty())
+    return;  // gets one like all others
+  const std::string* own = declared == nullptr ? nullptr : declared->layer_algorithm(t.module());
+  const std::string algorithm = own != nullptr        ? *own
+                                : declared != nullptr ? declared->algorithm
+                                                      : std::string();
+  require<UnsupportedError>(!algorithm.starts_with("W4A8"),
+                            "{}: {}, whose input scales are those of FP8; --scheme nvfp4a16 "
+                            "leaves them out",
+                            t.data.describe(), algorithm);
+  if (t.inputs.empty()) {
+    const bool wanted =
+        declared == nullptr || ActivationsOfModules(*declared).of(t.module()).value_or(true);
+    throw ValueError(
+        fmt::format("{}: has no input scale, others have one; {}--scheme nvfp4a16 leaves out the "
+                    "others",
+                    t.data.describe(), wanted ? "nvfp4 repair supplies it, and " : ""));
+  }
+  unit.input = scale_of(t.inputs, t, unit.slice);
+  require_usable(t.input, *unit.input);
+}
+
 }  // namespace nvfp4::checkpoint

@@ -16,6 +16,7 @@
 #include "checkpoint/plan/metadata.h"
 #include "checkpoint/plan/moved_scales.h"
 #include "checkpoint/plan/order.h"
+#include "checkpoint/plan/recipe_choice.h"
 #include "checkpoint/plan/supply.h"
 #include "checkpoint/plan/weight_slices.h"
 #include "core/require.h"
@@ -34,20 +35,6 @@ std::uint64_t spec_bytes(const TensorSpec& spec) {
   std::uint64_t elements = 1;
   for (const std::int64_t d : spec.shape) elements *= static_cast<std::uint64_t>(d);
   return elements * static_cast<std::uint64_t>(safetensors::dtype_bits(spec.dtype)) / 8;
-}
-
-const char* action_of(Work work) {
-  switch (work) {
-    case Work::move:
-      return "moved";
-    case Work::transcode:
-      return "converted";
-    case Work::decode:
-      return "dequantized";
-    case Work::quantize:
-      break;
-  }
-  return "quantized";
 }
 
 class Planner {
@@ -78,14 +65,17 @@ class Planner {
     Selector selector(options_.ignore, options_.include,
                       config_.model_types.empty() ? "" : config_.model_types.front(),
                       config_.first_mtp_layer, options_.match_budget);
-    select(selector);
+    RecipeChoice recipe(options_.layers.get(), config_.model_types);
+    select(selector, recipe);
     if (options_.task == Task::decode) stack_experts();
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
     // A file that becomes one of its own kind keeps what any other kind would lose.
     if (format_ == nullptr || format_->name != model_.files.front().container())
       warn(model_.warnings);
     warn(selector.warnings());
-    if (may_quantize()) warn(keep_whole_layers());
+    warn(recipe.warnings());
+    if (may_quantize()) warn(keep_whole_layers(recipe));
+    plan_.rules = recipe.rules();
     if (format_ != nullptr && !format_->single_file.empty()) {
       add_shard(std::string(format_->single_file), 0, model_.files.size());
     } else {
@@ -106,6 +96,7 @@ class Planner {
     const LogicalTensor* tensor = nullptr;
     TensorInfo info;  ///< as if it were plain
     Selection selection;
+    Action action = Action::nvfp4;    ///< if quantized
     std::vector<WeightSlice> slices;  ///< if quantized
   };
 
@@ -130,7 +121,7 @@ class Planner {
     return options_.task == Task::quantize || (options_.task == Task::convert && !four_bits_);
   }
 
-  void select(Selector& selector) {
+  void select(Selector& selector, RecipeChoice& recipe) {
     candidates_.resize(model_.files.size());
     for (std::size_t i = 0; i < model_.tensors.size(); ++i) {
       const LogicalTensor& t = model_.tensors[i];
@@ -142,6 +133,7 @@ class Planner {
       c.tensor = &t;
       c.info = t.plain_info();
       c.selection = selector.select(c.info);
+      recipe.apply(c.info, selector, c.selection);
       if (t.correction.requantize) {
         c.selection.quantize = true;
         c.selection.reason.clear();
@@ -149,7 +141,7 @@ class Planner {
         c.selection.quantize = false;
         c.selection.reason = "DeepSeek-V4 has 4-bit experts, all else stays";
       } else if (options_.task == Task::quantize && t.is_nvfp4()) {
-        c.selection.quantize = !selector.ignores(t.name);
+        c.selection.quantize = !selector.ignores(t.name) && !recipe.keeps(c.selection);
         require<UnsupportedError>(c.selection.quantize || !native_,
                                   "{}: NVFP4, and the configuration of DeepSeek-V4 has no plain "
                                   "experts; --ignore must not name it",
@@ -163,7 +155,9 @@ class Planner {
         c.selection.quantize = options_.task == Task::convert && t.is_four_bits();
         c.selection.reason.clear();
       }
-      if (c.selection.quantize) slice(c);
+      if (!c.selection.quantize) continue;
+      c.action = recipe.action(c.selection);
+      slice(c);
     }
   }
 
@@ -211,14 +205,16 @@ class Planner {
     c.selection.reason = std::move(reason);
   }
 
-  std::vector<std::string> keep_whole_layers() {
+  std::vector<std::string> keep_whole_layers(const RecipeChoice& recipe) {
     std::vector<Choice> choices, of_float;  // what has four bits stays, as in slice()
     for (std::vector<Candidate>& file : candidates_)
       for (Candidate& c : file) {
         choices.push_back({&c.info, &c.selection});
         if (!c.tensor->is_four_bits()) of_float.push_back(choices.back());
       }
-    keep_fused_layers_whole(of_float, FuseRules(options_.fuse, config_.model_types));
+    const FuseRules fused(options_.fuse, config_.model_types);
+    recipe.require_whole(choices, fused);
+    keep_fused_layers_whole(of_float, fused);
     return keep_expert_layers_whole(choices);
   }
 
@@ -277,23 +273,32 @@ class Planner {
       if (it->second->members[0] == &t) add_stack(plan_, shard, *it->second, options_.plain);
       return;
     }
+    require<UnsupportedError>(t.added.empty() || !native_,
+                              "{}: an adapter is not merged into FP8 of DeepSeek-V4",
+                              t.data.describe());
     const bool keeps_fp8 = t.encoding() == Encoding::fp8 && !t.correction.requantize &&
-                           options_.task == Task::convert && four_bits_ &&
+                           t.added.empty() &&
+                           ((c.selection.quantize && is_fp8(c.action)) ||
+                            (options_.task == Task::convert && four_bits_)) &&
                            format_->keeps_fp8 != nullptr && format_->keeps_fp8(t);
     if (c.selection.quantize && !keeps_fp8) {
       PlannedTensor& tensor = new_tensor(c);
+      require<ValueError>(!is_fp8(c.action) || !t.is_four_bits(),
+                          "{}: {}, which {} would make larger and no better", t.data.describe(),
+                          t.form_name(), action_name(c.action));
       const Work work = t.is_nvfp4()                      ? Work::move
                         : t.encoding() == Encoding::mxfp4 ? Work::transcode
+                        : is_fp8(c.action)                ? Work::fp8
                                                           : Work::quantize;
       tensor.action = action_of(work);
       tensor.first_unit = plan_.units.size();
       tensor.units = c.slices.size();
       for (WeightSlice& slice : c.slices)
-        tensor.bytes_after += add_unit(work, t, std::move(slice), shard);
+        tensor.bytes_after += add_unit(work, t, std::move(slice), c.action, shard);
       return;
     }
-    if (t.is_plain() && is_narrowed(t)) {
-      new_tensor(c).action = "cast";
+    if (t.is_plain() && (is_narrowed(t) || !t.is_stored())) {
+      new_tensor(c).action = t.is_stored() ? "cast" : "merged";
       add_decoded(plan_, shard, options_.plain);
     } else if (t.is_plain()) {
       copy(c, t.data, t.data.info->name, shard);
@@ -340,18 +345,20 @@ class Planner {
     fp8_.push_back(fp8_module(t));
   }
 
-  std::uint64_t add_unit(Work work, const LogicalTensor& t, WeightSlice slice,
+  std::uint64_t add_unit(Work work, const LogicalTensor& t, WeightSlice slice, Action action,
                          PlannedShard& shard) {
     Unit unit;
     unit.tensor = plan_.tensors.size() - 1;
     unit.work = work;
     if (format_->names->arrangement.scales != ScaleLayout::linear) unit.row_multiple = 128;
     unit.slice = std::move(slice);
-    if (work == Work::move) take_globals(t, unit);
+    if (work == Work::move) take_globals(t, options_, declared_ ? &*declared_ : nullptr, unit);
     if (t.correction.input) unit.input = *t.correction.input;
     std::uint64_t bytes = 0;
-    for (OutputTensor& out :
-         format_->tensors(options_.scheme, unit.slice.module, unit.slice.rows, unit.slice.cols)) {
+    for (OutputTensor& out : work == Work::fp8
+                                 ? fp8_unit(t, action, unit)
+                                 : format_->tensors(options_.scheme, unit.slice.module,
+                                                    unit.slice.rows, unit.slice.cols)) {
       std::size_t& place = out.role == Role::codes           ? unit.codes
                            : out.role == Role::scales        ? unit.scales
                            : out.role == Role::weight_global ? unit.weight_global
@@ -361,37 +368,25 @@ class Planner {
       bytes += spec_bytes(out.spec);
       shard.specs.push_back(std::move(out.spec));
     }
-    quantized_.push_back(unit.slice.module);
+    if (work != Work::fp8) quantized_.push_back(unit.slice.module);
     plan_.units.push_back(std::move(unit));
     return bytes;
   }
 
-  /// As the input declares it; "" if it does not.
-  std::string algorithm_of(const std::string& module) const {
-    if (!declared_) return {};
-    const std::string* own = declared_->layer_algorithm(module);
-    return own != nullptr ? *own : declared_->algorithm;
-  }
-
-  void take_globals(const LogicalTensor& t, Unit& unit) const {
-    unit.moved = moved_scales(t, unit.slice);
-    if (options_.scheme == Scheme::nvfp4a16 || t.correction.input) return;
-    if (options_.task == Task::quantize && t.inputs.empty()) return;  // gets one like all others
-    const std::string algorithm = algorithm_of(t.module());
-    require<UnsupportedError>(!algorithm.starts_with("W4A8"),
-                              "{}: {}, whose input scales are those of FP8; --scheme nvfp4a16 "
-                              "leaves them out",
-                              t.data.describe(), algorithm);
-    if (t.inputs.empty()) {
-      const bool wanted =
-          !declared_ || ActivationsOfModules(*declared_).of(t.module()).value_or(true);
-      throw ValueError(
-          fmt::format("{}: has no input scale, others have one; {}--scheme nvfp4a16 leaves out "
-                      "the others",
-                      t.data.describe(), wanted ? "nvfp4 repair supplies it, and " : ""));
-    }
-    unit.input = scale_of(t.inputs, t, unit.slice);
-    require_usable(t.input, *unit.input);
+  std::vector<OutputTensor> fp8_unit(const LogicalTensor& t, Action action, Unit& unit) {
+    Fp8Module module = fp8_module(action, unit.slice.module);
+    module.input = options_.input_amax || options_.statistics;
+    std::vector<OutputTensor> tensors;
+    if (format_->fp8_tensors != nullptr)
+      tensors = format_->fp8_tensors(module, unit.slice.rows, unit.slice.cols);
+    require<UnsupportedError>(!tensors.empty(), "{}: {}, which {} is not written with",
+                              t.data.describe(), action_name(action), format_->name);
+    unit.fp8 = module.scales;
+    unit.row_multiple = module.scales == Fp8Module::Scales::block ? kFp8Block : 1;
+    module.input = std::ranges::any_of(
+        tensors, [](const OutputTensor& out) { return out.role == Role::input_global; });
+    fp8_.push_back(std::move(module));
+    return tensors;
   }
 
   void finish() {
@@ -407,7 +402,7 @@ class Planner {
         plan_.total_size += spec_bytes(spec);
       }
     }
-    if (quantized_.empty() && options_.task == Task::quantize)
+    if (quantized_.empty() && fp8_.empty() && options_.task == Task::quantize)
       plan_.warnings.push_back("no tensor is quantized");
     warn(warnings_of_single_experts(config_, quantized_));
     if (narrows_) config_.text = with_f32_as_bf16(config_.text);
@@ -452,11 +447,13 @@ class Planner {
     if (!facts.kv_cache.empty() && !native_ &&
         (format_->declares_kv_cache == nullptr || !format_->declares_kv_cache(facts.kv_cache)))
       plan_.warnings.push_back(
-          fmt::format("the input declares a key and value cache in {}, which {} cannot say",
-                      facts.kv_cache, format_->name));
+          fmt::format("keys and values are to be cached in {}, which {} cannot say", facts.kv_cache,
+                      format_->name));
   }
 
   std::string kv_cache() const {
+    if (options_.layers != nullptr && !options_.layers->kv_cache.empty())
+      return options_.layers->kv_cache;
     if (!declared_ || declared_->kv_cache.is_null()) return {};
     const Json& cache = declared_->kv_cache;
     if (cache.is_string()) return cache.get<std::string>();

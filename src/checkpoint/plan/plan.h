@@ -11,6 +11,7 @@
 #include "checkpoint/families/experts.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/formats/format.h"
+#include "checkpoint/recipe/recipe.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/statistics/statistics.h"
 #include "nvfp4/checkpoint.h"
@@ -26,6 +27,7 @@ enum class Work : std::uint8_t {
   quantize,   ///< to NVFP4
   transcode,  ///< MXFP4 to NVFP4: the same values, but for blocks out of range
   move,       ///< NVFP4 to NVFP4: codes and scales change places
+  fp8,        ///< to E4M3
   decode,     ///< to a plain dtype
 };
 
@@ -44,11 +46,12 @@ struct Unit {
   WeightSlice slice;
   /// A tensor whose rows are decoded beside those of the first: up beside gate, in a stack.
   std::size_t second = kNone;
-  bool interleaved = false;          ///< columns of the two in turn
-  std::int64_t row_multiple = 1;     ///< rows that must be written together
-  std::int64_t out_begin = 0;        ///< element of the output at which a decoded matrix starts
-  MovedScales moved;                 ///< of `move`
-  std::optional<GlobalScale> input;  ///< if it is known, whatever the work
+  bool interleaved = false;       ///< columns of the two in turn
+  std::int64_t row_multiple = 1;  ///< rows that must be written together
+  std::int64_t out_begin = 0;     ///< element of the output at which a decoded matrix starts
+  MovedScales moved;              ///< of `move`
+  Fp8Module::Scales fp8 = Fp8Module::Scales::tensor;  ///< of `fp8`
+  std::optional<GlobalScale> input;                   ///< if it is known, whatever the work
   /// Null where calibration saw nothing.
   const InputStatistics* statistics = nullptr;
   std::size_t group = 0;  ///< in Plan::groups
@@ -99,6 +102,12 @@ struct Group {
   std::optional<GlobalScale> moved_global;
 };
 
+/// Whether they have a scale that is made of what is measured.
+inline bool is_measured(const Group& group, const Unit& unit) {
+  return group.work == Work::quantize || group.work == Work::transcode ||
+         (group.work == Work::fp8 && unit.fp8 == Fp8Module::Scales::tensor);
+}
+
 struct Plan {
   const CheckpointFormat* format = nullptr;  ///< null: nothing stays quantized
   std::vector<PlannedShard> shards;
@@ -112,7 +121,8 @@ struct Plan {
   std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once
   std::shared_ptr<const Statistics> statistics;         ///< null: none are given
   std::optional<std::uint64_t> statistics_fingerprint;
-  bool drop = false;  ///< what the format has no place for may be left out
+  std::vector<RecipeRuleReport> rules;  ///< of the recipe
+  bool drop = false;                    ///< what the format has no place for may be left out
 };
 
 /// What a run is, after the command that started it: quantization, and conversions, which are a
@@ -125,6 +135,7 @@ struct TransformOptions : QuantizeCheckpointOptions {
   };
   Task task = Task::quantize;
   const Method* method = nullptr;                       ///< null: what `quantizer` alone does
+  std::shared_ptr<const Recipe> layers{};               ///< the recipe, read; null: there is none
   safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
   bool decode = false;                                  ///< as of ConvertOptions
   std::string variant{};  ///< what else tells this run from others of the same options

@@ -104,7 +104,7 @@ class Card {
   }
 
   std::string text() const {
-    return front() + head() + sizes() + errors() + kept() + engines() + licence();
+    return front() + head() + recipe() + sizes() + errors() + kept() + engines() + licence();
   }
 
  private:
@@ -169,11 +169,19 @@ class Card {
       if (path) add(option, path->filename().string());
     };
     file("--statistics", options_.statistics);
+    if (options_.bits) add("--bits", fmt::format("{}", *options_.bits));
+    if (options_.size) add("--size", fmt::format("{}", *options_.size));
+    if (options_.layers != nullptr && !options_.bits && !options_.size)
+      add("--recipe", options_.layers->name.empty()
+                          ? fs::path(options_.layers->file).filename().string()
+                          : options_.layers->name);
     if (report_.method == "gptq") add("--sweeps", fmt::format("{}", options_.sweeps));
     for (const auto& [option, list] : {std::pair("--ignore", &options_.ignore),
                                        {"--include", &options_.include},
                                        {"--fuse", &options_.fuse}})
       for (const std::string& value : *list) add(option, value);
+    for (const std::string& adapter : options_.merge)
+      add("--merge", fs::path(adapter).filename().string());
     file("--input-amax", options_.input_amax);
     for (const auto& [option, given] : {std::pair("--drop", options_.drop),
                                         {"--force", options_.force},
@@ -195,6 +203,19 @@ class Card {
         options_.scheme == Scheme::nvfp4 ? "Activations are 4-bit, too (W4A4)"
                                          : "Activations stay in 16 bits (W4A16)",
         report_.method, plan_.format->name, version(), command());
+  }
+
+  std::string recipe() const {
+    if (options_.layers == nullptr) return {};
+    std::string_view text = options_.layers->text;
+    std::string lines, fence = "```";
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find('\n'), text.size());
+      lines += printable(text.substr(0, end), end) + '\n';
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    while (lines.find(fence) != lines.npos) fence += '`';
+    return fmt::format("\n## Recipe\n\n{}yaml\n{}{}\n", fence, lines, fence);
   }
 
   std::string sizes() const {
@@ -258,7 +279,7 @@ class Card {
     }
     if (groups.empty()) return {};
     std::string out =
-        "\n## Not quantized\n\n| what | tensors | size | | why |\n|---|---|---|---|---|\n";
+        "\n## Not in NVFP4\n\n| what | tensors | size | | why |\n|---|---|---|---|---|\n";
     for (const auto& [key, sum] : groups) {
       const auto& [kind, action, reason] = key;
       out += fmt::format("| {} | {} | {} | {} | {} |\n", plain(kind), sum.first,

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "checkpoint/encode/encoder.h"
+#include "checkpoint/encode/fp8_chunk.h"
 #include "checkpoint/encode/read_ahead.h"
 #include "checkpoint/encode/transcode.h"
 #include "checkpoint/encode/window.h"
@@ -164,8 +165,7 @@ class Pipeline {
     const Unit& unit = plan_.units[u];
     const std::uint64_t beside = encoder_.add(window, u);
     const Group& group = plan_.groups[unit.group];
-    const bool measured = group.work == Work::quantize || group.work == Work::transcode;
-    if (measured && !scheduled_[unit.group]) {
+    if (is_measured(group, unit) && !scheduled_[unit.group]) {
       scheduled_[unit.group] = true;
       for (const std::size_t member : group.units) add_measure(window, member);
     }
@@ -216,6 +216,13 @@ class Pipeline {
       const int bytes = safetensors::dtype_bits(options_.plain) / 8;
       writer.write(unit.codes, static_cast<std::uint64_t>((unit.out_begin + elements) * bytes),
                    chunk.codes);
+    } else if (unit.work == Work::fp8) {
+      writer.write(unit.codes, static_cast<std::uint64_t>(elements), chunk.codes);
+      const bool blocks = unit.fp8 == Fp8Module::Scales::block;
+      const std::int64_t before =
+          blocks ? task.row / kFp8Block * ceil_div(unit.slice.cols, kFp8Block) : task.row;
+      if (!chunk.scales.empty())
+        writer.write(unit.scales, static_cast<std::uint64_t>(before) * sizeof(float), chunk.scales);
     } else {
       const std::int64_t blocks = unit.slice.cols / kBlock;
       const Arrangement& arrangement = plan_.format->names->arrangement;
@@ -256,6 +263,10 @@ class Pipeline {
     for (const auto& [number, amax] : amax_of) {
       const Group& group = plan_.groups[number];
       GlobalScale& global = globals_[number];
+      if (group.work == Work::fp8) {
+        global.multiplier = fp8_scale(amax);
+        continue;
+      }
       global = group.work == Work::transcode ? global_for_exponents(amax)
                                              : GlobalScale::from_amax(amax, options_.quantizer);
       const float needed = amax == 0 ? 0 : GlobalScale::from_amax(amax, Quantizer::max).multiplier;
@@ -265,14 +276,23 @@ class Pipeline {
   }
 
   void write_globals(const Window& window, ShardWriter& writer) const {
+    const auto write_number = [&](std::size_t tensor, float number) {
+      if (tensor != kNone) writer.write(tensor, 0, std::as_bytes(std::span(&number, 1)));
+    };
     const auto write = [&](std::size_t tensor, const GlobalScale& scale) {
-      if (tensor == kNone) return;
-      const float stored = plan_.format->stored_global(scale);
-      writer.write(tensor, 0, std::as_bytes(std::span(&stored, 1)));
+      write_number(tensor, plan_.format->stored_global(scale));
     };
     for (const std::size_t u : window.units) {
       const Unit& unit = plan_.units[u];
       if (unit.work == Work::decode) continue;
+      if (unit.work == Work::fp8) {
+        if (unit.fp8 == Fp8Module::Scales::tensor)
+          write_number(unit.scales, globals_[unit.group].multiplier);
+        write_number(unit.input_global, fp8_scale(plan_.groups[unit.group].input_amax));
+        if (unit.marker != kNone)
+          writer.write(unit.marker, 0, std::as_bytes(std::span(plan_.format->fp8_marker_text)));
+        continue;
+      }
       const bool moved = unit.work == Work::move;
       write(unit.weight_global, moved ? encoder_.moved_scales(unit, globals_[unit.group]).global
                                       : globals_[unit.group]);

@@ -1,9 +1,16 @@
+#include <algorithm>
+#include <charconv>
+
 #include "checkpoint/formats/format.h"
+#include "checkpoint/io/printable.h"
 #include "checkpoint/run/transform.h"
+#include "core/require.h"
 #include "nvfp4/checkpoint.h"
 
 namespace nvfp4 {
 namespace {
+
+using checkpoint::Recipe, checkpoint::read_recipe;
 
 /// Statistics weight the search of mse, unless another method is asked for.
 const Method& method_for(const QuantizeCheckpointOptions& options) {
@@ -31,11 +38,34 @@ std::string default_format(const std::filesystem::path& output) {
   return std::string(checkpoint::default_checkpoint_format(output).name);
 }
 
+std::uint64_t size_from_text(const std::string& text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"", 1},      {"B", 1},        {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
+      {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  const auto* known = std::ranges::find(kUnits, unit, &std::pair<std::string_view, double>::first);
+  require<ValueError>(error == std::errc{} && known != std::end(kUnits) && number >= 0 &&
+                          number * known->second < 0x1p62,
+                      "size = {}, must be a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB",
+                      printable(text));
+  return static_cast<std::uint64_t>(number * known->second);
+}
+
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options) {
   checkpoint::TransformOptions transform{options};
   transform.method = &method_for(options);
   transform.quantizer = transform.method->scales;
   if (options.keep_dtype) transform.variant = "keep-dtype";
+  if (options.recipe) {
+    Recipe recipe = read_recipe(options.recipe->string());
+    if (recipe.scheme) transform.scheme = *recipe.scheme;
+    // One that changes nothing leaves no trace: the bytes are those without it.
+    if (!recipe.rules.empty() || !recipe.kv_cache.empty())
+      transform.layers = std::make_shared<const Recipe>(std::move(recipe));
+  }
   if (transform.format.empty()) transform.format = default_format(options.output);
   return checkpoint::transform_checkpoint(transform);
 }

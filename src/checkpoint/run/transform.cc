@@ -13,8 +13,10 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/output_file.h"
 #include "checkpoint/output/output_folder.h"
+#include "checkpoint/run/choose.h"
 #include "checkpoint/run/model_card.h"
 #include "checkpoint/run/pipeline.h"
+#include "checkpoint/source/adapter.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"
@@ -49,6 +51,7 @@ QuantizeReport report_of(const Plan& plan) {
     report.bytes_after += r.bytes_after;
   }
   report.warnings = plan.warnings;
+  report.rules = plan.rules;
   report.shards = static_cast<int>(plan.shards.size());
   return report;
 }
@@ -162,6 +165,11 @@ void check_method(const TransformOptions& options) {
       "ranks = {} and overwrite are both set: ranks cannot tell the old output from "
       "what the others write; remove it before",
       options.ranks);
+  require<ValueError>(!options.bits || !options.size, "bits and size are both set, must be one");
+  require<ValueError>(!(options.bits || options.size) || options.layers == nullptr,
+                      "bits or size is set and a recipe is given, which chooses the layers too");
+  require<ValueError>(!options.bits || (*options.bits >= 4.5 && *options.bits <= 16),
+                      "bits = {}, must be from 4.5 to 16", options.bits.value_or(0));
   require<ValueError>(options.sweeps >= 0, "sweeps = {}, must be 0 or more", options.sweeps);
 }
 
@@ -194,6 +202,8 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
   QuantizeReport report = report_of(plan);
   report.backend = context.backend.name;
   report.method = method_of(options).name;
+  report.scheme = options.scheme;
+  if (options.layers != nullptr) report.recipe = options.layers->title();
   report.threads = threads();
   report.device = options.device;
   report.dry_run = options.dry_run;
@@ -217,8 +227,13 @@ QuantizeReport transform_checkpoint(const TransformOptions& options) {
     model.identity = options.supply->identity();
     for (TensorFile& file : model.files) file.supply_later();
   }
+  add_adapters(model, options.merge);
   const std::string warning = take_faults(model, options);
-  QuantizeReport report = transform_model(model, options, context);
+  TransformOptions chosen = options;
+  std::vector<BudgetPoint> curve;
+  if (options.bits || options.size) chosen.layers = choose_recipe(model, options, curve);
+  QuantizeReport report = transform_model(model, chosen, context);
+  report.curve = std::move(curve);
   if (!warning.empty()) report.warnings.insert(report.warnings.begin(), warning);
   return report;
 }

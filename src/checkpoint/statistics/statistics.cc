@@ -28,6 +28,18 @@ std::vector<float> Statistics::weights(const InputStatistics& of) const {
   return weights;
 }
 
+double Statistics::mean_square(const InputStatistics& of) const {
+  double sum = 0;
+  const std::vector<double> squares = diagonal(of);
+  for (const double s : squares) {
+    require<FormatError>(std::isfinite(s) && s >= 0,
+                         "{}: a sum of squares of {}, must be finite and not negative",
+                         path().string(), s);
+    sum += s;
+  }
+  return squares.empty() ? 0 : sum / static_cast<double>(squares.size());
+}
+
 double Statistics::layer_tokens(const InputStatistics& expert) const {
   if (experts_of(expert).size() < 2) return 0;
   return std::max(0.0, kExpertTokens * static_cast<double>(expert.depth) - expert.count);

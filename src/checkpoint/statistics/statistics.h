@@ -37,6 +37,8 @@ class Statistics {
   /// Σ x_k², times a power of two with which the largest is in [1, 2); empty if all are zero.
   /// Thread-safe. Throws IoError, and FormatError for a value that is negative or not finite.
   std::vector<float> weights(const InputStatistics& of) const;
+  /// Σ x² of all tokens and channels, by channels. Throws as weights() does.
+  double mean_square(const InputStatistics& of) const;
   /// The upper triangle of XᵀX, row by row. Thread-safe. Throws IoError, and FormatError for a
   /// value that is not finite or a diagonal that is negative.
   virtual std::vector<double> triangle(const InputStatistics& of) const = 0;

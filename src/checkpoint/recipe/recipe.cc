@@ -1,0 +1,229 @@
+#include "checkpoint/recipe/recipe.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "checkpoint/io/printable.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/match/glob.h"
+#include "checkpoint/recipe/layer_kind.h"
+#include "checkpoint/source/yaml.h"
+#include "core/require.h"
+#include "nvfp4/checkpoint.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxBytes = 1 << 20, kMaxRules = 10'000, kMaxPatterns = 2'000;
+
+constexpr std::pair<std::string_view, Action> kActions[] = {{"nvfp4", Action::nvfp4},
+                                                            {"fp8", Action::fp8},
+                                                            {"fp8_channel", Action::fp8_channel},
+                                                            {"fp8_block", Action::fp8_block},
+                                                            {"keep", Action::keep}};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& file) : file_(file) {}
+
+  void read(const YamlNode& top, Recipe& recipe) {
+    take(top, "a recipe",
+         {{"about", [&](const YamlNode& node) { recipe.about = word(node); }},
+          {"scheme", [&](const YamlNode& node) { recipe.scheme = scheme(node); }},
+          {"kv_cache",
+           [&](const YamlNode& node) {
+             check_name(node, word(node), std::vector{"fp8"});
+             recipe.kv_cache = "FP8";
+           }},
+          {"rules", [&](const YamlNode& node) {
+             check(node.kind == YamlNode::Kind::sequence, node.line, "rules: must be a list");
+             check(node.items.size() <= kMaxRules, node.line,
+                   fmt::format("{} rules, at most {}", node.items.size(), kMaxRules));
+             for (const YamlNode& item : node.items) recipe.rules.push_back(rule(item));
+           }}});
+    check(has(top, "rules"), 1, "has no rules; \"rules: []\" changes nothing");
+  }
+
+ private:
+  struct Member {
+    std::string_view key;
+    std::function<void(const YamlNode&)> read;
+  };
+
+  void check(bool ok, int line, const std::string& what) const {
+    require<FormatError>(ok, "{}:{}: {}", file_, line, what);
+  }
+
+  static bool has(const YamlNode& map, std::string_view key) {
+    return std::ranges::find(map.keys, key, &YamlNode::Key::text) != map.keys.end();
+  }
+
+  /// Each member of a map by its function.
+  void take(const YamlNode& map, std::string_view what, const std::vector<Member>& members) {
+    check(map.kind == YamlNode::Kind::map, std::max(map.line, 1),
+          fmt::format("{} must be \"key: value\" pairs", what));
+    for (std::size_t i = 0; i < map.keys.size(); ++i) {
+      const YamlNode::Key& key = map.keys[i];
+      const auto member = std::ranges::find(members, key.text, &Member::key);
+      if (member == members.end()) {
+        std::vector<std::string_view> known;
+        for (const Member& m : members) known.push_back(m.key);
+        check(false, key.line,
+              fmt::format("{}: must be one of {}", printable(key.text), fmt::join(known, ", ")));
+      }
+      member->read(map.items[i]);
+    }
+  }
+
+  std::string word(const YamlNode& node) const {
+    check(node.kind != YamlNode::Kind::alias, node.line, "an alias, which recipes do not have");
+    check(node.kind == YamlNode::Kind::scalar && !node.text.empty() && !node.has_tag, node.line,
+          "must be a word");
+    check(printable(node.text, node.text.size()) == node.text, node.line, "must be printable");
+    return node.text;
+  }
+
+  /// One word, or a list of them.
+  std::vector<std::string> words(const YamlNode& node) const {
+    if (node.kind != YamlNode::Kind::sequence) return {word(node)};
+    check(!node.items.empty(), node.line, "an empty list");
+    std::vector<std::string> all;
+    for (const YamlNode& item : node.items) all.push_back(word(item));
+    return all;
+  }
+
+  /// The value that has the name; an error that lists the names if there is none.
+  template <class Names>
+  void check_name(const YamlNode& node, const std::string& name, const Names& names) const {
+    check(std::ranges::find(names, name) != std::ranges::end(names), node.line,
+          fmt::format("{}: must be one of {}", name, fmt::join(names, ", ")));
+  }
+
+  Scheme scheme(const YamlNode& node) const {
+    const std::string name = word(node);
+    check_name(node, name, scheme_names());
+    return scheme_from_name(name);
+  }
+
+  Action action(const YamlNode& node) const {
+    const std::string name = word(node);
+    std::vector<std::string_view> names;
+    for (const auto& [known, value] : kActions) names.push_back(known);
+    check_name(node, name, names);
+    return std::ranges::find(kActions, std::string_view(name),
+                             &std::pair<std::string_view, Action>::first)
+        ->second;
+  }
+
+  void add_names(const YamlNode& node, RecipeRule& rule) {
+    for (std::string& text : words(node)) {
+      Pattern pattern = [&] {
+        try {
+          return Pattern(text, budget_);
+        } catch (const ValueError& e) {
+          throw FormatError(fmt::format("{}:{}: {}", file_, node.line, e.what()));
+        }
+      }();
+      if (pattern.exact())
+        rule.names.insert(std::move(text));
+      else
+        rule.patterns.push_back(std::move(pattern));
+      patterns_ += !pattern.exact();
+      check(patterns_ <= kMaxPatterns, node.line,
+            fmt::format("more than {} globs and expressions", kMaxPatterns));
+    }
+  }
+
+  RecipeRule rule(const YamlNode& node) {
+    RecipeRule rule;
+    rule.line = node.line;
+    take(node, "a rule",
+         {{"match", [&](const YamlNode& value) { add_names(value, rule); }},
+          {"kind",
+           [&](const YamlNode& value) {
+             rule.kinds = words(value);
+             for (const std::string& kind : rule.kinds) check_name(value, kind, kinds_);
+           }},
+          {"family", [&](const YamlNode& value) { rule.families = words(value); }},
+          {"action", [&](const YamlNode& value) { rule.action = action(value); }}});
+    check(has(node, "action"), node.line, "a rule without an action");
+    check(node.keys.size() > 1, node.line, "a rule without match, kind or family");
+    for (std::size_t i = 0; i < node.keys.size(); ++i) {
+      if (node.keys[i].text == "action") continue;
+      if (!rule.text.empty()) rule.text += ", ";
+      rule.text += fmt::format("{} {}", node.keys[i].text, fmt::join(words(node.items[i]), " "));
+    }
+    return rule;
+  }
+
+  const std::string& file_;
+  const std::vector<std::string> kinds_ = layer_kinds();
+  SharedBudget budget_ = std::make_shared<MatchBudget>();
+  std::size_t patterns_ = 0;
+};
+
+}  // namespace
+
+std::string_view action_name(Action action) {
+  return std::ranges::find(kActions, action, &std::pair<std::string_view, Action>::second)->first;
+}
+
+bool RecipeRule::fits_family(const std::vector<std::string>& model_types) const {
+  MatchBudget budget;
+  return families.empty() || std::ranges::any_of(families, [&](const std::string& glob) {
+           return std::ranges::any_of(model_types, [&](const std::string& type) {
+             return Glob(glob).matches(type, budget);
+           });
+         });
+}
+
+bool RecipeRule::names_exactly(std::string_view tensor) const {
+  return names.contains(tensor) || names.contains(module_of(tensor));
+}
+
+bool RecipeRule::fits(std::string_view tensor, std::string_view kind) const {
+  if (!kinds.empty() && std::ranges::find(kinds, kind) == kinds.end()) return false;
+  if (names.empty() && patterns.empty()) return true;
+  return names_exactly(tensor) ||
+         std::ranges::any_of(patterns, [&](const Pattern& p) { return p.matches(tensor); });
+}
+
+std::string Recipe::title() const {
+  return name.empty() ? printable(fs::path(file).filename().string()) : "recipe " + name;
+}
+
+Recipe parse_recipe(const std::string& text, const std::string& file) {
+  Recipe recipe;
+  recipe.file = file;
+  recipe.text = text;
+  Reader(file).read(parse_yaml(text, file, kMaxBytes), recipe);
+  return recipe;
+}
+
+Recipe read_recipe(const std::string& name_or_file) {
+  std::vector<std::string_view> names;
+  for (const NamedRecipe& named : named_recipes()) {
+    names.push_back(named.name);
+    if (named.name != name_or_file) continue;
+    Recipe recipe = parse_recipe(std::string(named.text), fmt::format("recipe {}", named.name));
+    recipe.name = named.name;
+    return recipe;
+  }
+  std::error_code error;
+  require<ValueError>(fs::is_regular_file(name_or_file, error),
+                      "recipe = {}, must be one of {}, or a file", printable(name_or_file),
+                      fmt::join(names, ", "));
+  return parse_recipe(read_text_file(name_or_file), name_or_file);
+}
+
+}  // namespace nvfp4::checkpoint
+
+std::vector<std::string> nvfp4::recipe_names() {
+  std::vector<std::string> names;
+  for (const auto& recipe : checkpoint::named_recipes()) names.emplace_back(recipe.name);
+  return names;
+}

@@ -1,0 +1,230 @@
+#include "checkpoint/run/choose.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "checkpoint/families/expert_layers.h"
+#include "checkpoint/io/json_text.h"
+#include "checkpoint/plan/recipe_choice.h"
+#include "checkpoint/recipe/budget.h"
+#include "checkpoint/run/pipeline.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// Takes what a run would write, and forgets it.
+class Nothing : public Container {
+ public:
+  std::unique_ptr<ShardWriter> open(const std::filesystem::path&) const override {
+    struct Writer : ShardWriter {
+      void write(std::size_t, std::uint64_t, std::span<const std::byte>) override {}
+      void commit() override {}
+    };
+    return std::make_unique<Writer>();
+  }
+  const std::vector<std::string>& warnings() const override { return none_; }
+
+ private:
+  std::vector<std::string> none_;
+};
+
+constexpr std::array kForms = {Action::nvfp4, Action::fp8, Action::fp8_channel, Action::keep};
+
+/// What becomes of all weights of a run.
+struct Trial {
+  Plan plan;
+  std::vector<Outcome> outcomes;
+};
+
+Trial tried(const ModelFolder& model, TransformOptions options, Action action) {
+  if (action != Action::nvfp4)
+    options.layers = std::make_shared<const Recipe>(parse_recipe(
+        fmt::format("rules:\n- kind: [attention, mlp, experts, shared_experts, linear]\n"
+                    "  action: {}\n",
+                    action_name(action)),
+        "a trial"));
+  options.release_device = false;
+  Trial trial;
+  trial.plan = make_plan(model, options);
+  trial.outcomes = write_shards(trial.plan, options, std::make_unique<Nothing>().get(), {},
+                                std::vector<bool>(trial.plan.shards.size()),
+                                [](std::size_t, const std::vector<Outcome>&) {});
+  return trial;
+}
+
+/// A layer that becomes one kind, whichever.
+struct Layer {
+  std::string pattern;  ///< of its experts
+  std::vector<std::string> modules;
+  std::uint64_t elements = 0;
+  std::array<Alternative, kForms.size()> forms = {};
+};
+
+class Chooser {
+ public:
+  Chooser(const ModelFolder& model, const TransformOptions& options)
+      : model_(model), options_(options) {
+    const CheckpointFormat& format = checkpoint_format(options.format);
+    const bool measured = options.statistics || options.input_amax;
+    const Action eight = measured ? Action::fp8 : Action::fp8_channel;
+    has_fp8_ = format.fp8_tensors != nullptr &&
+               std::ranges::none_of(model.tensors, &LogicalTensor::is_four_bits) &&
+               !format.fp8_tensors(fp8_module(eight, "m"), kBlock, kBlock).empty();
+    eight_ = eight;
+  }
+
+  std::shared_ptr<const Recipe> run(std::vector<BudgetPoint>& curve) {
+    const Trial four = tried(model_, options_, Action::nvfp4);
+    std::map<std::string, std::size_t> layer_of;
+    std::map<std::size_t, std::size_t> of_tensor;
+    std::uint64_t elements = 0;
+    for (const Unit& unit : four.plan.units) {
+      if (unit.work != Work::quantize) continue;
+      const std::string experts = expert_layer_of(unit.slice.module);
+      const std::string key = experts.empty() ? fmt::format("#{}", unit.group) : experts;
+      const auto [it, fresh] = layer_of.try_emplace(key, layers_.size());
+      if (fresh) layers_.emplace_back();
+      Layer& layer = layers_[it->second];
+      if (experts.empty())
+        layer.modules.push_back(unit.slice.module);
+      else
+        layer.pattern = experts + ".*";
+      const auto n = static_cast<std::uint64_t>(unit.slice.rows * unit.slice.cols);
+      layer.elements += n;
+      elements += n;
+      of_tensor.emplace(unit.tensor, it->second);
+      layer.forms[3].bytes += 2 * n;
+    }
+    require<ValueError>(!layers_.empty(), "{}: no weight is quantized, whose form could be chosen",
+                        model_.root.string());
+    std::map<std::string_view, std::pair<std::size_t, double>> by_name;
+    for (const auto& [t, layer] : of_tensor) {
+      const double weight = weight_of(four.plan, four.plan.tensors[t]);
+      by_name[four.plan.tensors[t].name] = {layer, weight};
+      add(layers_[layer].forms[0], four, t, weight);
+    }
+    std::uint64_t rest = overhead(four.plan);
+    for (std::size_t t = 0; t < four.plan.tensors.size(); ++t)
+      if (!of_tensor.contains(t)) rest += four.plan.tensors[t].bytes_after;
+    if (has_fp8_) {
+      const Trial eight = tried(model_, options_, eight_);
+      for (std::size_t t = 0; t < eight.plan.tensors.size(); ++t) {
+        const auto it = by_name.find(eight.plan.tensors[t].name);
+        if (it == by_name.end()) continue;
+        add(layers_[it->second.first].forms[eight_ == Action::fp8 ? 1 : 2], eight, t,
+            it->second.second);
+      }
+    }
+    return recipe(elements, rest, curve);
+  }
+
+ private:
+  static void add(Alternative& to, const Trial& trial, std::size_t t, double weight) {
+    to.bytes += trial.plan.tensors[t].bytes_after;
+    to.error += weight * trial.outcomes[t].error.squared_error;
+  }
+
+  /// Of the squared error: what an input channel adds up to, all being the same without statistics.
+  static double weight_of(const Plan& plan, const PlannedTensor& t) {
+    double sum = 0, known = 0;
+    for (std::size_t u = t.first_unit; u < t.first_unit + t.units; ++u) {
+      if (plan.units[u].statistics == nullptr) continue;
+      sum += plan.statistics->mean_square(*plan.units[u].statistics);
+      ++known;
+    }
+    return plan.statistics == nullptr || known == 0 ? 1 : sum / known;
+  }
+
+  /// Headers, about, and the files that are carried over.
+  std::uint64_t overhead(const Plan& plan) const {
+    constexpr std::uint64_t kOfTensor = 192, kOfShard = 4096;
+    std::uint64_t bytes = 0;
+    for (const PlannedShard& shard : plan.shards)
+      bytes += kOfShard + kOfTensor * shard.specs.size();
+    std::error_code error;
+    for (const auto& file : model_.others) {
+      const auto size = std::filesystem::file_size(model_.root / file, error);
+      if (!error) bytes += size;
+    }
+    return bytes;
+  }
+
+  std::shared_ptr<const Recipe> recipe(std::uint64_t elements, std::uint64_t rest,
+                                       std::vector<BudgetPoint>& curve) const {
+    std::vector<std::vector<std::size_t>> forms;
+    std::vector<Alternatives> alternatives;
+    for (const Layer& layer : layers_) {
+      forms.push_back({0, 3});
+      if (has_fp8_) forms.back().push_back(eight_ == Action::fp8 ? 1 : 2);
+      Alternatives& all = alternatives.emplace_back();
+      for (const std::size_t f : forms.back()) all.push_back(layer.forms[f]);
+    }
+    const std::uint64_t least = least_bytes(alternatives);
+    const auto bits_of = [&](std::uint64_t bytes) {
+      return 8 * static_cast<double>(bytes) / static_cast<double>(elements);
+    };
+    std::uint64_t budget = 0;
+    if (options_.bits) {
+      require<ValueError>(bits_of(least) <= *options_.bits, "bits = {}: the least is {:.3f}",
+                          *options_.bits, bits_of(least));
+      budget = static_cast<std::uint64_t>(*options_.bits * static_cast<double>(elements) / 8);
+    } else {
+      require<ValueError>(least + rest <= *options_.size,
+                          "size = {}: the least is {} bytes, {} of them not quantized",
+                          *options_.size, least + rest, rest);
+      budget = *options_.size - rest;
+    }
+    std::uint64_t most = 0;
+    for (const Alternatives& all : alternatives)
+      most += std::ranges::max_element(all, {}, &Alternative::bytes)->bytes;
+    constexpr int kPoints = 24;
+    for (int i = 0; i <= kPoints; ++i) {
+      const Allocation at =
+          allocate(alternatives, least + (most - least) / kPoints * static_cast<unsigned>(i));
+      curve.push_back({bits_of(at.bytes), at.error});
+    }
+    const Allocation best = allocate(alternatives, budget);
+    std::array<Json, kForms.size()> names;
+    for (Json& list : names) list = Json::array();
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      Json& list = names[forms[l][best.chosen[l]]];
+      if (!layers_[l].pattern.empty()) list.push_back(layers_[l].pattern);
+      for (const std::string& module : layers_[l].modules) list.push_back(module);
+    }
+    std::string text = fmt::format("about: {}\nrules:", Json(about(bits_of(best.bytes))).dump());
+    bool any = false;
+    for (std::size_t f = 1; f < kForms.size(); ++f) {
+      if (names[f].empty()) continue;
+      any = true;
+      text += fmt::format("\n- action: {}\n  match:", action_name(kForms[f]));
+      for (const Json& name : names[f]) text += fmt::format("\n  - {}", dump_line(name));
+    }
+    text += any ? "\n" : " []\n";
+    return std::make_shared<const Recipe>(parse_recipe(text, "the choice"));
+  }
+
+  std::string about(double bits) const {
+    return options_.bits
+               ? fmt::format("chosen for {} bits a weight, {:.3f} used", *options_.bits, bits)
+               : fmt::format("chosen for {} bytes, {:.3f} bits a weight", *options_.size, bits);
+  }
+
+  const ModelFolder& model_;
+  const TransformOptions& options_;
+  bool has_fp8_ = false;
+  Action eight_ = Action::fp8;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Recipe> choose_recipe(const ModelFolder& model,
+                                            const TransformOptions& options,
+                                            std::vector<BudgetPoint>& curve) {
+  return Chooser(model, options).run(curve);
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,190 @@
+#include "checkpoint/source/adapter.h"
+
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/families/select.h"
+#include "checkpoint/io/printable.h"
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/match/expression.h"
+#include "checkpoint/match/pattern.h"
+#include "checkpoint/source/content.h"
+#include "core/require.h"
+#include "nvfp4/safetensors.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kConfig = "adapter_config.json";
+constexpr const char* kWeights = "adapter_model.safetensors";
+constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight",
+                           kB = ".lora_B.weight";
+constexpr std::int64_t kMaxRank = 4096;
+
+struct Pair {
+  const safetensors::TensorInfo *a = nullptr, *b = nullptr;
+};
+
+class Adapter {
+ public:
+  Adapter(const fs::path& folder, double weight)
+      : weight_(weight),
+        file_((folder / kConfig).string()),
+        weights_(TensorFile::open(folder / kWeights)) {
+    const std::string text = read_text_file(file_);
+    config_ = parse_config_json(text, file_);
+    check_config();
+    for (const safetensors::TensorInfo& t : weights_.tensors()) add(t);
+    identity_ = fmt::format("{} of config {}, weights {}", weight_, hex(fingerprint(text)),
+                            hex(content_of(weights_)));
+  }
+
+  const std::string& identity() const { return identity_; }
+
+  void add_to(ModelFolder& model) {
+    for (LogicalTensor& t : model.tensors) {
+      const auto it = pairs_.find(t.module());
+      if (it == pairs_.end() || !t.name.ends_with(".weight")) continue;
+      t.added.push_back(read(it->first, it->second, t));
+      pairs_.erase(it);
+    }
+    require<ValueError>(
+        pairs_.empty(), "{}: is for {}{}, which the model does not have", weights_.path().string(),
+        pairs_.empty() ? "" : printable(pairs_.begin()->first),
+        pairs_.size() > 1 ? fmt::format(" and {} weights more", pairs_.size() - 1) : "");
+  }
+
+ private:
+  void refuse(bool is, std::string_view what) const {
+    require<UnsupportedError>(!is, "{}: {}, only plain LoRA can be merged", file_, what);
+  }
+
+  bool is_set(const char* key) const {
+    const Json value = config_.value(key, Json());
+    return value.is_boolean() ? value.get<bool>()
+                              : !value.is_null() && !(value.is_structured() && value.empty());
+  }
+
+  void check_config() const {
+    const Json type = config_.value("peft_type", Json());
+    require<FormatError>(type.is_string(), "{}: peft_type is missing", file_);
+    refuse(type != "LORA", fmt::format("peft_type is {}", printable(type.get<std::string>())));
+    refuse(is_set("use_dora"), "use_dora is set");
+    refuse(config_.value("bias", Json("none")) != "none", "bias is trained");
+    refuse(is_set("modules_to_save"), "modules_to_save is set");
+    refuse(is_set("target_parameters"), "target_parameters is set");
+    refuse(is_set("fan_in_fan_out"), "fan_in_fan_out is set");
+    refuse(is_set("lora_bias"), "lora_bias is set");
+    refuse(is_set("layer_replication"), "layer_replication is set");
+  }
+
+  void add(const safetensors::TensorInfo& t) {
+    std::string_view name = t.name;
+    const bool is_a = name.ends_with(kA), is_b = name.ends_with(kB);
+    refuse(!name.starts_with(kPrefix) || (!is_a && !is_b),
+           fmt::format("{} holds {}", kWeights, printable(t.name)));
+    require<FormatError>(t.shape.size() == 2 && is_float(t.dtype),
+                         "{}: {} must be a matrix in BF16, F16 or F32", weights_.path().string(),
+                         printable(t.name));
+    name.remove_prefix(kPrefix.size());
+    name.remove_suffix(is_a ? kA.size() : kB.size());
+    Pair& pair = pairs_[std::string(name)];
+    (is_a ? pair.a : pair.b) = &t;
+  }
+
+  double number(const Json& json, const std::string& key) const {
+    const Json value = json.value(key, Json());
+    require<FormatError>(value.is_number(), "{}: {} is {}, must be a number", file_, key,
+                         value.is_null() ? "missing" : "no number");
+    return value.get<double>();
+  }
+
+  /// The entry of "rank_pattern", "alpha_pattern" for the module, else `key`. PEFT takes the first
+  /// pattern that matches the end of its name.
+  double number_of(const char* patterns, const char* key, const std::string& module) const {
+    const Json map = config_.value(patterns, Json());
+    if (map.is_object())
+      for (const auto& [pattern, value] : map.items())
+        if (Expression(fmt::format("(?:.*\\.)?(?:{})", pattern)).matches(module))
+          return number(map, pattern);
+    return number(config_, key);
+  }
+
+  std::vector<float> floats(const safetensors::TensorInfo& t) const {
+    std::vector<std::byte> bytes(t.bytes);
+    weights_.read(t, 0, bytes);
+    std::vector<float> values(static_cast<std::size_t>(t.shape[0] * t.shape[1]));
+    to_floats(t.dtype, bytes, values);
+    for (const float v : values)
+      require<ValueError>(std::isfinite(v), "{}: {} holds {}, must be finite",
+                          weights_.path().string(), printable(t.name), v);
+    return values;
+  }
+
+  std::shared_ptr<const LowRank> read(const std::string& module, const Pair& pair,
+                                      const LogicalTensor& t) const {
+    const std::string where = weights_.path().string();
+    require<FormatError>(pair.a != nullptr && pair.b != nullptr, "{}: {} has no lora_{}", where,
+                         printable(module), pair.a == nullptr ? 'A' : 'B');
+    require<UnsupportedError>(
+        t.shape.size() == 2 && !t.is_four_bits() && is_float(t.plain_info().dtype),
+        "{}: {} of shape and form {}, an adapter is merged into matrices of "
+        "BF16, F16, F32 or FP8 alone",
+        t.data.describe(), printable(module), t.form_name());
+    const std::int64_t rank = pair.a->shape[0];
+    require<ValueError>(rank > 0 && rank <= kMaxRank && pair.b->shape[1] == rank &&
+                            pair.a->shape[1] == t.cols() && pair.b->shape[0] == t.rows(),
+                        "{}: {} is [{}, {}] · [{}, {}], and the model's weight [{}, {}]", where,
+                        printable(module), pair.b->shape[0], pair.b->shape[1], pair.a->shape[0],
+                        pair.a->shape[1], t.rows(), t.cols());
+    const double r = number_of("rank_pattern", "r", module);
+    require<FormatError>(r == static_cast<double>(rank), "{}: {} has rank {}, {} says {}", where,
+                         printable(module), rank, kConfig, r);
+    const double alpha = number_of("alpha_pattern", "lora_alpha", module);
+    const auto scale =
+        static_cast<float>(weight_ * alpha / (is_set("use_rslora") ? std::sqrt(r) : r));
+    auto low = std::make_shared<LowRank>();
+    low->rank = rank;
+    low->cols = t.cols();
+    low->a = floats(*pair.a);
+    low->b = floats(*pair.b);
+    for (float& b : low->b) b *= scale;
+    return low;
+  }
+
+  double weight_;
+  std::string file_, identity_;
+  TensorFile weights_;
+  Json config_;
+  std::map<std::string, Pair, std::less<>> pairs_;
+};
+
+}  // namespace
+
+void add_adapters(ModelFolder& model, const std::vector<std::string>& adapters) {
+  for (const std::string& text : adapters) {
+    double weight = 1;
+    fs::path folder = text;
+    std::error_code error;
+    if (const std::size_t at = text.rfind('='); at != text.npos && !fs::exists(folder, error)) {
+      const char *begin = text.c_str() + at + 1, *end = text.c_str() + text.size();
+      const auto read = std::from_chars(begin, end, weight);
+      require<ValueError>(read.ec == std::errc{} && read.ptr == end && std::isfinite(weight),
+                          "merge = {}: must be a folder, or a folder, \"=\" and a finite number",
+                          printable(text));
+      folder = text.substr(0, at);
+    }
+    Adapter adapter(folder, weight);
+    adapter.add_to(model);
+    model.merged.push_back(adapter.identity());
+  }
+}
+
+}  // namespace nvfp4::checkpoint

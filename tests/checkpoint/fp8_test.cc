@@ -1,0 +1,254 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cfloat>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/encode/fp8_chunk.h"
+#include "checkpoint/expect_error.h"
+#include "checkpoint/packed_models.h"
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/convert.h"
+#include "nvfp4/error.h"
+#include "nvfp4/verify.h"
+
+/// FP8 beside NVFP4: what recipes make of weights.
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using safetensors::DType;
+
+const std::string kQ = "model.layers.0.self_attn.q_proj", kK = "model.layers.0.self_attn.k_proj",
+                  kV = "model.layers.0.self_attn.v_proj", kUp = "model.layers.0.mlp.up_proj";
+
+class Fp8 : public ::testing::Test {
+ protected:
+  Fp8() {
+    std::vector<TestTensor> tensors;
+    const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
+      tensors.push_back(random_tensor(name + ".weight", std::move(shape)));
+    };
+    add(kQ, {400, 272});
+    add(kK, {144, 272});
+    add(kV, {144, 272});
+    add("model.layers.0.self_attn.o_proj", {272, 400});
+    add(kUp, {512, 272});
+    add("model.layers.0.mlp.gate_proj", {512, 272});
+    add("model.layers.0.mlp.down_proj", {272, 512});
+    add("model.norm", {272});
+    add("lm_head", {64, 272});
+    write_model(in_, {tensors},
+                "{\"model_type\": \"llama\", \"hidden_size\": 272, "
+                "\"architectures\": [\"LlamaForCausalLM\"]}");
+  }
+
+  QuantizeReport run(const std::string& action, const std::string& format,
+                     const std::string& amaxes = {}) {
+    write_text(dir_ / "r.yaml",
+               fmt::format("rules:\n  - {{kind: attention, action: {}}}\n", action));
+    auto options = quantize_options(in_, out_);
+    options.recipe = (dir_ / "r.yaml").string();
+    options.format = format;
+    options.overwrite = true;
+    if (!amaxes.empty()) {
+      write_text(dir_ / "amax.json", amaxes);
+      options.input_amax = dir_ / "amax.json";
+    }
+    return quantize_checkpoint(options);
+  }
+
+  static std::vector<float> values(const LoadedModel& model, const std::string& name) {
+    const MatrixView m = model.matrix(name);
+    std::vector<float> all;
+    for (std::int64_t r = 0; r < m.rows; ++r)
+      for (std::int64_t c = 0; c < m.cols; ++c) all.push_back(m.at(r, c));
+    return all;
+  }
+  static std::vector<float> floats(const LoadedModel::Tensor& t) {
+    std::vector<float> all(t.bytes.size() / sizeof(float));
+    std::memcpy(all.data(), t.bytes.data(), t.bytes.size());
+    return all;
+  }
+  static float amax(const std::vector<float>& x) {
+    float most = 0;
+    for (const float v : x) most = std::max(most, std::fabs(v));
+    return most;
+  }
+  /// That the weight's codes are those of its scales, of blocks of that size.
+  void expect_codes(const std::string& module, std::int64_t high, std::int64_t wide) const {
+    const LoadedModel in(in_), out(out_);
+    const auto x = values(in, module + ".weight");
+    const auto& codes = out.at(module + ".weight");
+    EXPECT_EQ(codes.dtype, DType::f8_e4m3);
+    const auto scales = floats(out.at(module + ".weight_scale"));
+    const std::int64_t rows = codes.shape.at(0), cols = codes.shape.at(1),
+                       across = ceil_div(cols, wide);
+    ASSERT_EQ(scales.size(), static_cast<std::size_t>(ceil_div(rows, high) * across));
+    std::vector<float> most(scales.size());
+    for (std::int64_t i = 0; i < rows * cols; ++i) {
+      const auto s = static_cast<std::size_t>(i / cols / high * across + i % cols / wide);
+      const auto at = static_cast<std::size_t>(i);
+      most[s] = std::max(most[s], std::fabs(x[at]));
+      ASSERT_EQ(codes.bytes[at], std::byte{E4M3::from_float(x[at] / scales[s]).bits}) << i;
+    }
+    if (high == rows) return;
+    for (std::size_t s = 0; s < scales.size(); ++s) EXPECT_EQ(scales[s], most[s] / 448) << s;
+  }
+  json config() const { return json::parse(read_text(out_ / "config.json")); }
+  void expect_sound() const {
+    VerifyOptions options;
+    options.path = out_;
+    options.source = in_;
+    for (const Finding& f : verify_checkpoint(options).findings)
+      EXPECT_EQ(f.code, "excluded-by-substring") << f.text;
+  }
+
+  const TempDir dir_;
+  const fs::path in_ = dir_ / "in", out_ = dir_ / "out";
+};
+
+TEST_F(Fp8, OneScaleIsSharedByWhatLoadersFuse) {
+  const QuantizeReport report = run("fp8", "modelopt");
+  const LoadedModel in(in_), out(out_);
+  float most = 0;
+  for (const std::string& m : {kQ, kK, kV}) most = std::max(most, amax(values(in, m + ".weight")));
+  for (const std::string& m : {kQ, kK, kV}) {
+    EXPECT_EQ(out.scalar(m + ".weight_scale"), most / 448);
+    EXPECT_TRUE(out.at(m + ".weight_scale").shape.empty());
+    EXPECT_EQ(out.scalar(m + ".input_scale"), 1);
+    const auto& shape = out.at(m + ".weight").shape;
+    expect_codes(m, shape[0], shape[1]);
+  }
+  EXPECT_EQ(out.at(kUp + ".weight").dtype, DType::u8);
+  for (const TensorReport& t : report.tensors) {
+    if (t.name != kQ + ".weight") continue;
+    EXPECT_EQ(t.action, "fp8");
+    EXPECT_LT(t.squared_error, 0.002 * t.squared_norm);
+    EXPECT_GT(t.squared_error, 0);
+  }
+  expect_sound();
+}
+
+TEST_F(Fp8, InModelOptIsMixedPrecisionWithALineForEachLayer) {
+  run("fp8", "modelopt");
+  const json c = config()["quantization_config"];
+  EXPECT_EQ(c["quant_algo"], "MIXED_PRECISION");
+  EXPECT_EQ(c["quantized_layers"][kQ]["quant_algo"], "FP8");
+  EXPECT_EQ(c["quantized_layers"][kUp]["quant_algo"], "NVFP4");
+  EXPECT_EQ(c["config_groups"]["group_1"]["weights"]["num_bits"], 8);
+  const json side = json::parse(read_text(out_ / "hf_quant_config.json"))["quantization"];
+  EXPECT_EQ(side["quantized_layers"], c["quantized_layers"]);
+  run("fp8_channel", "modelopt");
+  EXPECT_EQ(config()["quantization_config"]["quantized_layers"][kQ]["quant_algo"],
+            "FP8_PER_CHANNEL_PER_TOKEN");
+  EXPECT_EQ(LoadedModel(out_).at(kQ + ".weight_scale").shape, (std::vector<std::int64_t>{400}));
+  EXPECT_FALSE(LoadedModel(out_).has(kQ + ".input_scale"));
+  expect_codes(kQ, 1, 272);
+  expect_sound();
+}
+
+TEST_F(Fp8, InCompressedTensorsIsAGroupOfItsOwn) {
+  run("fp8_block", "compressed-tensors");
+  expect_codes(kQ, 128, 128);
+  expect_codes(kK, 128, 128);
+  expect_sound();
+  json group = config()["quantization_config"]["config_groups"]["group_1"];
+  EXPECT_EQ(group["weights"]["block_structure"], (json{128, 128}));
+  EXPECT_EQ(group["targets"].size(), 4u);
+  EXPECT_EQ(config()["quantization_config"]["format"], "mixed-precision");
+  run("fp8_channel", "compressed-tensors");
+  EXPECT_EQ(LoadedModel(out_).at(kQ + ".weight_scale").shape, (std::vector<std::int64_t>{400, 1}));
+  expect_codes(kQ, 1, 272);
+  expect_sound();
+  run("fp8", "compressed-tensors");
+  group = config()["quantization_config"]["config_groups"]["group_1"];
+  EXPECT_EQ(group["input_activations"]["strategy"], "token");
+  EXPECT_TRUE(group["input_activations"]["dynamic"]);
+  EXPECT_FALSE(LoadedModel(out_).has(kQ + ".input_scale"));
+  expect_sound();
+  run("fp8", "compressed-tensors", "{\"*\": 224}");
+  group = config()["quantization_config"]["config_groups"]["group_1"];
+  EXPECT_EQ(group["input_activations"]["strategy"], "tensor");
+  EXPECT_EQ(LoadedModel(out_).scalar(kQ + ".input_scale"), 0.5f);
+  expect_sound();
+}
+
+TEST_F(Fp8, FormatsThatCannotHoldItSaySo) {
+  expect_error<UnsupportedError>([&] { run("fp8_block", "modelopt"); },
+                                 {"q_proj", "fp8_block, which modelopt is not written with"});
+  expect_error<UnsupportedError>([&] { run("fp8_channel", "comfyui"); }, {"fp8_channel"});
+  auto options = quantize_options(in_, dir_ / "out.gguf");
+  options.recipe = "nvidia";
+  options.format = "gguf";
+  expect_error<UnsupportedError>([&] { quantize_checkpoint(options); }, {"fp8, which gguf"});
+  run("fp8", "comfyui");
+  EXPECT_TRUE(LoadedModel(out_).has(kQ + ".comfy_quant"));
+}
+
+TEST_F(Fp8, ConvertsWithoutBeingRoundedAgain) {
+  run("fp8_channel", "modelopt");
+  const LoadedModel before(out_);
+  ConvertOptions convert;
+  convert.input = out_;
+  convert.output = dir_ / "ct";
+  convert.to = "compressed-tensors";
+  convert_checkpoint(convert);
+  const LoadedModel after(dir_ / "ct");
+  EXPECT_EQ(after.at(kQ + ".weight").bytes, before.at(kQ + ".weight").bytes);
+  EXPECT_EQ(after.at(kQ + ".weight_scale").bytes, before.at(kQ + ".weight_scale").bytes);
+  convert.output = dir_ / "bf16";
+  convert.to = "bf16";
+  convert_checkpoint(convert);
+  EXPECT_EQ(LoadedModel(dir_ / "bf16").at(kQ + ".weight").dtype, DType::bf16);
+}
+
+TEST_F(Fp8, OfTheInputStaysAsItIs) {
+  std::vector<TestTensor> tensors;
+  append(tensors, fp8_weight(kQ, 64, 272, ".weight_scale", {64, 1}, 1, 272));
+  tensors.push_back(random_tensor(kUp + ".weight", {64, 272}));
+  write_model(in_, {tensors}, "{\"model_type\": \"llama\"}");
+  const LoadedModel before(in_);
+  run("fp8", "compressed-tensors");
+  const LoadedModel after(out_);
+  EXPECT_EQ(after.at(kQ + ".weight").bytes, before.at(kQ + ".weight").bytes);
+  EXPECT_EQ(after.at(kUp + ".weight_packed").dtype, DType::u8);
+}
+
+TEST_F(Fp8, ZerosAndTheSmallestNumbersHaveAScale) {
+  EXPECT_EQ(checkpoint::fp8_scale(0), 1);
+  EXPECT_EQ(checkpoint::fp8_scale(448), 1);
+  EXPECT_EQ(checkpoint::fp8_scale(FLT_TRUE_MIN), FLT_MIN);
+  EXPECT_EQ(checkpoint::fp8_scale(FLT_MAX), FLT_MAX / 448);
+}
+
+TEST_F(Fp8, WhatIsNotFiniteIsNamed) {
+  auto tensor = random_tensor(kQ + ".weight", {32, 64}, DType::f32);
+  const float nan = NAN;
+  std::memcpy(tensor.bytes.data() + 4 * (3 * 64 + 5), &nan, 4);
+  write_model(in_, {{tensor}}, "{\"model_type\": \"llama\"}");
+  for (const char* action : {"fp8", "fp8_channel", "fp8_block"})
+    expect_error<ValueError>([&] { run(action, "compressed-tensors"); }, {"[3, 5]", "finite"});
+}
+
+TEST_F(Fp8, OfTheRecipeNvidiaHasTheCacheToo) {
+  auto options = quantize_options(in_, out_);
+  options.recipe = "nvidia";
+  quantize_checkpoint(options);
+  const json side = json::parse(read_text(out_ / "hf_quant_config.json"))["quantization"];
+  EXPECT_EQ(side["kv_cache_quant_algo"], "FP8");
+  EXPECT_EQ(side["quant_algo"], "MIXED_PRECISION");
+  EXPECT_EQ(config()["quantization_config"]["kv_cache_scheme"]["num_bits"], 8);
+  EXPECT_EQ(LoadedModel(out_).at("lm_head.weight").dtype, DType::bf16);
+  expect_sound();
+  options.format = "compressed-tensors";
+  options.overwrite = true;
+  quantize_checkpoint(options);
+  EXPECT_EQ(config()["quantization_config"]["kv_cache_scheme"]["num_bits"], 8);
+  expect_sound();
+}
+
+}  // namespace
+}  // namespace nvfp4

@@ -1,0 +1,278 @@
+#include "checkpoint/recipe/recipe.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/recipe/layer_kind.h"
+#include "checkpoint/tiny_model.h"
+#include "nvfp4/error.h"
+
+/// Recipes: which layers become what.
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::parse_recipe;
+
+class Recipes : public ::testing::Test {
+ protected:
+  QuantizeReport run(const std::string& recipe, const std::string& out = "out") {
+    auto options = quantize_options(in_, dir_ / out);
+    options.recipe = recipe;
+    options.overwrite = true;
+    return quantize_checkpoint(options);
+  }
+  QuantizeReport run_rules(const std::string& rules) {
+    write_text(dir_ / "r.yaml", "rules:\n" + rules);
+    return run((dir_ / "r.yaml").string());
+  }
+  /// Modules that are quantized.
+  static std::set<std::string> quantized(const QuantizeReport& report) {
+    std::set<std::string> names;
+    for (const TensorReport& t : report.tensors)
+      if (t.action == "quantized") names.insert(t.name);
+    return names;
+  }
+  static bool is_quantized(const QuantizeReport& report, const std::string& part) {
+    for (const std::string& name : quantized(report))
+      if (name.find(part) != name.npos) return true;
+    return false;
+  }
+  static bool warns(const QuantizeReport& report, std::string_view part) {
+    return std::ranges::any_of(report.warnings,
+                               [&](const auto& w) { return w.find(part) != w.npos; });
+  }
+  void write_experts() {
+    std::vector<TestTensor> tensors;
+    const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
+      tensors.push_back(random_tensor("model.layers.0." + name + ".weight", std::move(shape)));
+    };
+    for (const char* q : {"q_proj", "k_proj", "v_proj", "o_proj"})
+      add(std::string("self_attn.") + q, {64, 64});
+    for (const char* p : {"mlp.experts.0.", "mlp.experts.1.", "mlp.shared_experts."})
+      for (const char* w : {"gate_proj", "up_proj", "down_proj"}) add(std::string(p) + w, {64, 64});
+    add("mlp.gate", {2, 64});
+    write_model(in_, {tensors}, "{\"model_type\": \"deepseek_v3\", \"hidden_size\": 64}");
+  }
+  const TempDir dir_;
+  const fs::path in_ = dir_ / "in";
+};
+
+TEST_F(Recipes, OfAllGivesTheBytesWithoutOne) {
+  write_tiny_llama(in_);
+  quantize_checkpoint(quantize_options(in_, dir_ / "plain"));
+  run("all");
+  EXPECT_EQ(files_of(dir_ / "out"), files_of(dir_ / "plain"));
+}
+
+TEST_F(Recipes, NamedOnesChooseKindsOfLayers) {
+  write_experts();
+  const QuantizeReport mlp = run("mlp");
+  EXPECT_EQ(quantized(mlp).size(), 9u);
+  EXPECT_FALSE(is_quantized(mlp, "self_attn"));
+  const QuantizeReport experts = run("experts");
+  EXPECT_EQ(quantized(experts).size(), 6u);
+  EXPECT_FALSE(is_quantized(experts, "shared_experts"));
+  const QuantizeReport all = run("w4a16");
+  EXPECT_EQ(quantized(all).size(), 13u);
+  EXPECT_EQ(all.scheme, Scheme::nvfp4a16);
+  EXPECT_FALSE(LoadedModel(dir_ / "out").has("model.layers.0.self_attn.q_proj.input_scale"));
+}
+
+TEST_F(Recipes, TheLastRuleThatFitsDecides) {
+  write_tiny_llama(in_);
+  const QuantizeReport report = run_rules(
+      "  - {match: '*', action: keep}\n"
+      "  - {kind: [attention, mlp], action: nvfp4}\n"
+      "  - {match: 're:.*layers\\.0\\..*', kind: attention, action: keep}\n"
+      "  - {match: '*.down_proj', family: qwen*, action: keep}\n");
+  EXPECT_EQ(quantized(report).size(), 10u);
+  EXPECT_FALSE(is_quantized(report, "layers.0.self_attn"));
+  EXPECT_TRUE(is_quantized(report, "layers.1.self_attn.q_proj"));
+  EXPECT_TRUE(is_quantized(report, "down_proj"));
+  ASSERT_EQ(report.rules.size(), 4u);
+  EXPECT_EQ(report.rules[0].caught, 14);
+  EXPECT_EQ(report.rules[0].decided, 0);
+  EXPECT_EQ(report.rules[1].decided, 10);
+  EXPECT_EQ(report.rules[2].decided, 4);
+  EXPECT_EQ(report.rules[2].line, 4);
+  EXPECT_EQ(report.rules[2].first, "model.layers.0.self_attn.q_proj.weight");
+  EXPECT_EQ(report.rules[3].caught, 0) << "of another family";
+  EXPECT_TRUE(warns(report, "r.yaml, line 5: match *.down_proj, family qwen*: catches no weight"));
+  for (const TensorReport& t : report.tensors) {
+    EXPECT_EQ(t.reason == "r.yaml, line 4", t.name.find("layers.0.self_attn") != t.name.npos);
+  }
+}
+
+TEST_F(Recipes, WhatIsUsuallyKeptIsQuantizedOnlyByAKindOrAName) {
+  write_tiny_llama(in_);
+  const QuantizeReport glob = run_rules("  - {match: '*lm_head*', action: nvfp4}\n");
+  EXPECT_FALSE(is_quantized(glob, "lm_head"));
+  EXPECT_TRUE(warns(glob, "line 2: match *lm_head*: catches no weight that is quantized as usual"));
+  for (const char* condition : {"kind: lm_head", "match: lm_head", "match: lm_head.weight"}) {
+    const QuantizeReport named = run_rules(fmt::format("  - {{{}, action: nvfp4}}\n", condition));
+    EXPECT_TRUE(is_quantized(named, "lm_head")) << condition;
+    EXPECT_TRUE(warns(named, "most loaders build lm_head (lm_head) unquantized"));
+  }
+  expect_error<ValueError>([&] { run_rules("  - {match: model.norm.weight, action: nvfp4}\n"); },
+                           {"r.yaml, line 2", "model.norm.weight cannot be quantized"});
+}
+
+TEST_F(Recipes, IgnoreAndIncludeWin) {
+  write_tiny_llama(in_);
+  auto options = quantize_options(in_, dir_ / "out");
+  options.recipe = "mlp";
+  options.ignore = {"*down_proj"};
+  options.include = {"*layers.1.self_attn*"};
+  const QuantizeReport report = quantize_checkpoint(options);
+  EXPECT_FALSE(is_quantized(report, "down_proj"));
+  EXPECT_FALSE(is_quantized(report, "layers.0.self_attn"));
+  EXPECT_TRUE(is_quantized(report, "layers.1.self_attn.q_proj"));
+}
+
+TEST_F(Recipes, WhatLoadersFuseGetsOneAction) {
+  write_tiny_llama(in_);
+  expect_error<ValueError>([&] { run_rules("  - {match: '*.0.*k_proj', action: keep}\n"); },
+                           {"model.layers.0.self_attn.k_proj is kept (r.yaml, line 2)",
+                            "no rule fits it", "one action"});
+  EXPECT_FALSE(fs::exists(dir_ / "out" / "config.json"));
+  fs::remove_all(in_);
+  write_experts();
+  expect_error<ValueError>([&] { run_rules("  - {match: '*experts.1.*', action: keep}\n"); },
+                           {"experts.1.", "one action"});
+}
+
+TEST_F(Recipes, KeepMakesWhatIsNvfp4InTheInputPlain) {
+  write_tiny_llama(in_);
+  quantize_checkpoint(quantize_options(in_, dir_ / "packed"));
+  auto options = quantize_options(dir_ / "packed", dir_ / "out");
+  options.recipe = "mlp";
+  quantize_checkpoint(options);
+  const LoadedModel out(dir_ / "out");
+  EXPECT_EQ(out.at("model.layers.0.self_attn.q_proj.weight").dtype, safetensors::DType::bf16);
+  EXPECT_EQ(out.at("model.layers.0.mlp.up_proj.weight").dtype, safetensors::DType::u8);
+}
+
+TEST_F(Recipes, StandInTheOutputAndItsCard) {
+  write_tiny_llama(in_);
+  const QuantizeReport report = run_rules("  # ``` why\n  - {kind: attention, action: keep}\n");
+  EXPECT_EQ(report.recipe, "r.yaml");
+  const auto config = nlohmann::json::parse(read_text(dir_ / "out" / "config.json"));
+  EXPECT_EQ(config.at("nvfp4_cpp").at("recipe"), read_text(dir_ / "r.yaml"));
+  const std::string card = read_text(dir_ / "out" / "README.md");
+  EXPECT_NE(card.find("````yaml\n" + read_text(dir_ / "r.yaml") + "````\n"), card.npos) << card;
+  EXPECT_NE(card.find("--recipe r.yaml"), card.npos);
+  run("mlp");
+  EXPECT_EQ(nlohmann::json::parse(read_text(dir_ / "out" / "config.json"))["nvfp4_cpp"]["recipe"],
+            "mlp");
+}
+
+TEST_F(Recipes, AnotherOneIsNoResumption) {
+  write_tiny_llama(in_);
+  auto options = quantize_options(in_, dir_ / "new");
+  options.recipe = "mlp";
+  options.ranks = 2;
+  quantize_checkpoint(options);
+  options.rank = 1;
+  options.recipe = "w4a16";
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"differ"});
+  options.recipe = "experts";
+  expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"recipe was"});
+}
+
+TEST_F(Recipes, ErrorsNameTheLine) {
+  const auto fails = [](const std::string& text, std::initializer_list<std::string_view> parts) {
+    expect_error<FormatError>([&] { parse_recipe(text, "f.yaml"); }, parts);
+  };
+  fails("", {"f.yaml:1: a recipe must be"});
+  fails("- a\n", {"f.yaml:1: a recipe must be"});
+  fails("about: x\n", {"f.yaml:1: has no rules"});
+  fails("rules: 1\n", {"f.yaml:1: rules: must be a list"});
+  fails("rule: []\n", {"f.yaml:1: rule: must be one of about, scheme, kv_cache, rules"});
+  fails("scheme: fp8\nrules: []\n", {"f.yaml:1: fp8: must be one of nvfp4, nvfp4a16"});
+  fails("rules:\n- match: a\n  action: int8\n",
+        {"f.yaml:3: int8: must be one of nvfp4, fp8, fp8_channel, fp8_block, keep"});
+  fails("rules:\n- kind: [mlp,\n   atention]\n  action: keep\n",
+        {"f.yaml:2: atention: must be one of attention, mlp, experts"});
+  fails("rules:\n- match: a\n", {"f.yaml:2: a rule without an action"});
+  fails("rules:\n- action: keep\n", {"f.yaml:2: a rule without match, kind or family"});
+  fails("rules:\n- match: 're:('\n  action: keep\n", {"f.yaml:2: ", "("});
+  fails("rules:\n- match: []\n  action: keep\n", {"f.yaml:2: an empty list"});
+  fails("rules:\n- match: {a: b}\n  action: keep\n", {"f.yaml:2: must be a word"});
+  fails("rules:\n- &a {match: b, action: keep}\n- *a\n", {"f.yaml:3: a rule must be"});
+  fails("rules:\n- match: \"\\e[1m\"\n  action: keep\n", {"f.yaml:2: must be printable"});
+  expect_error<ValueError>([] { checkpoint::read_recipe("mpl"); },
+                           {"recipe = mpl, must be one of all, mlp, experts", "or a file"});
+  expect_error<ValueError>([&] { checkpoint::read_recipe(dir_.path().string()); }, {"or a file"});
+}
+
+TEST_F(Recipes, AHostilePatternSpendsItsBudgetAndNoMore) {
+  write_tiny_llama(in_);
+  expect_error<ValueError>(
+      [&] { run_rules("  - {match: 're:(?=(m*.*.*.*.*.*.*.*)*z).*', action: keep}\n"); }, {"re:"});
+}
+
+/// The language models' layers have a kind, and what has "linear" alone are a few of other models.
+TEST(LayerKinds, CoverTheLayersOfTransformersArchitectures) {
+  std::ifstream file(NVFP4_SOURCE_DIR "/tests/checkpoint/data/architectures.tsv");
+  std::string line, architecture;
+  std::map<std::string, int> kinds;
+  std::set<std::string> others;
+  while (std::getline(file, line)) {
+    if (line.starts_with('#')) continue;
+    if (line.starts_with('>')) {
+      architecture = line.substr(1);
+      continue;
+    }
+    const auto fields = checkpoint::split_name(line, '\t');
+    safetensors::TensorInfo tensor;
+    tensor.name = fields.at(2);
+    tensor.dtype = safetensors::DType::bf16;
+    for (const std::string_view size : checkpoint::split_name(fields.at(1), ','))
+      tensor.shape.push_back(std::stoll(std::string(size)));
+    const auto selection = checkpoint::classify(tensor, architecture);
+    const std::string kind = checkpoint::layer_kind(tensor.name, selection);
+    const auto known = checkpoint::layer_kinds();
+    EXPECT_NE(std::ranges::find(known, kind), known.end()) << kind;
+    if (!selection.quantize) continue;
+    ++kinds[kind];
+    if (kind == "linear") others.insert(architecture);
+  }
+  EXPECT_GT(kinds["attention"], 3000);
+  EXPECT_GT(kinds["mlp"], 1500);
+  EXPECT_LT(kinds["linear"], 450);
+  for (const char* name : {"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss",
+                           "deepseek_v3", "glm4_moe", "llama4", "gemma3", "phi3", "t5", "bert",
+                           "granitemoe", "qwen3_next", "kimi_linear", "cohere2", "olmoe"})
+    EXPECT_FALSE(others.contains(name)) << name;
+  EXPECT_EQ(kinds.size(), 5u);
+}
+
+TEST(LayerKinds, SayWhatALayerDoes) {
+  const auto kind = [](const std::string& name) {
+    safetensors::TensorInfo tensor;
+    tensor.name = name + ".weight";
+    tensor.dtype = safetensors::DType::bf16;
+    tensor.shape = {64, 64};
+    return checkpoint::layer_kind(tensor.name, checkpoint::classify(tensor));
+  };
+  EXPECT_EQ(kind("model.layers.0.self_attn.q_a_proj"), "attention");
+  EXPECT_EQ(kind("model.layers.0.self_attn.kv_b_proj"), "latent_attention");
+  EXPECT_EQ(kind("model.layers.0.linear_attn.out_proj"), "attention");
+  EXPECT_EQ(kind("model.layers.0.mlp.down_proj"), "mlp");
+  EXPECT_EQ(kind("layers.0.ffn.shared_experts.w1"), "shared_experts");
+  EXPECT_EQ(kind("layers.0.ffn.experts.7.w1"), "experts");
+  EXPECT_EQ(kind("model.layers.0.mlp.shared_expert_gate"), "router");
+  EXPECT_EQ(kind("encoder.block.0.layer.1.DenseReluDense.wo"), "mlp");
+  EXPECT_EQ(kind("model.visual.blocks.0.attn.qkv"), "vision");
+  EXPECT_EQ(kind("model.embed_tokens"), "embedding");
+  EXPECT_EQ(kind("lm_head"), "lm_head");
+}
+
+}  // namespace
+}  // namespace nvfp4
