@@ -29,7 +29,7 @@ class CudaOmma : public CudaGemm {
 TEST_F(CudaOmma, EveryKernelIsRight) {
   std::uint64_t seed = 10 * fresh_seed();
   std::vector<KernelConfig> kernels = {{}};
-  for (const KernelConfig& t : all_tiles(64))
+  for (const KernelConfig& t : cuda::kernel_configs(tested_architecture().kernels))
     if (tested_architecture().why_impossible({.k = 64, .quantized_x = true}, t).empty())
       kernels.push_back(t);
   ASSERT_GT(kernels.size(), 6u);

@@ -128,7 +128,7 @@ float chain_sum(const ChunkRows& x, int x_row, int first_chunk, const ChunkRows&
 
 /// Operands on the host, and what a product of them is.
 struct OmmaOperands {
-  const OmmaCase& c;
+  OmmaCase c;
   std::mt19937 random;
   int groups;
   ChunkRows x, w;

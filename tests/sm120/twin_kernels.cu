@@ -148,7 +148,10 @@ INSTANTIATE_TEST_SUITE_P(Tiles, CudaOmmaTwin,
                          testing::Range(0, static_cast<int>(std::size(kKernels))),
                          [](const auto& test) {
                            const KernelEntry& e = kKernels[test.param];
-                           return "m" + std::to_string(e.m) + "n" + std::to_string(e.n);
+                           std::string name = "m";
+                           name += std::to_string(e.m);
+                           name += 'n';
+                           return name += std::to_string(e.n);
                          });
 
 }  // namespace
