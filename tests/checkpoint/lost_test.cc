@@ -54,7 +54,7 @@ TEST(Lost, TheTypeOfTheCacheIsSaidWhereNoConfigurationCan) {
     for (const std::string to : {"modelopt", "compressed-tensors", "comfyui"}) {
       const fs::path out = dir / (type + to);
       const bool kept = to == "modelopt" || (to == "compressed-tensors" && type == "FP8");
-      EXPECT_EQ(says(convert(dir / type, out, to).warnings, "cache in " + type), !kept)
+      EXPECT_EQ(says(convert(dir / type, out, to).warnings, "cached in " + type), !kept)
           << type << to;
     }
     convert(dir / (type + "modelopt"), dir / (type + "again"), "modelopt");

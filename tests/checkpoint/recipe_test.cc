@@ -138,7 +138,7 @@ TEST_F(Recipes, IgnoreAndIncludeWin) {
 TEST_F(Recipes, WhatLoadersFuseGetsOneAction) {
   write_tiny_llama(in_);
   expect_error<ValueError>([&] { run_rules("  - {match: '*.0.*k_proj', action: keep}\n"); },
-                           {"model.layers.0.self_attn.k_proj is kept (r.yaml, line 2)",
+                           {"model.layers.0.self_attn.k_proj gets keep (r.yaml, line 2)",
                             "no rule fits it", "one action"});
   EXPECT_FALSE(fs::exists(dir_ / "out" / "config.json"));
   fs::remove_all(in_);

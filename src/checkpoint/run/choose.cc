@@ -183,7 +183,7 @@ class Chooser {
     constexpr int kPoints = 24;
     for (int i = 0; i <= kPoints; ++i) {
       const Allocation at =
-          allocate(alternatives, least + (most - least) / kPoints * static_cast<unsigned>(i));
+          allocate(alternatives, least + (most - least) * static_cast<unsigned>(i) / kPoints);
       curve.push_back({bits_of(at.bytes), at.error});
     }
     const Allocation best = allocate(alternatives, budget);
