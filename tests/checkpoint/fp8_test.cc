@@ -180,7 +180,8 @@ TEST_F(Fp8, FormatsThatCannotHoldItSaySo) {
   expect_error<UnsupportedError>([&] { run("fp8_block", "modelopt"); },
                                  {"q_proj", "fp8_block, which modelopt is not written with"});
   expect_error<UnsupportedError>([&] { run("fp8_channel", "comfyui"); }, {"fp8_channel"});
-  auto options = quantize_options(in_, dir_ / "out.gguf");
+  write_tiny_llama(dir_ / "tiny");
+  auto options = quantize_options(dir_ / "tiny", dir_ / "out.gguf");
   options.recipe = "nvidia";
   options.format = "gguf";
   expect_error<UnsupportedError>([&] { quantize_checkpoint(options); }, {"fp8, which gguf"});

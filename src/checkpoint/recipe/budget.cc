@@ -72,8 +72,9 @@ Allocation allocate(std::span<const Alternatives> layers, std::uint64_t budget) 
     }
     result.chosen[step.layer] = step.to;
     result.bytes += step.bytes;
-    result.error -= step.gain;
   }
+  result.error = 0;  // without what subtracting gains would leave
+  for (std::size_t l = 0; l < layers.size(); ++l) result.error += layers[l][result.chosen[l]].error;
   return result;
 }
 
