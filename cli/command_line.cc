@@ -91,8 +91,9 @@ SharedWork ShareArguments::work() const {
 
 void print_missing(const SharedWork& work, const std::vector<int>& missing, bool json) {
   if (json) return print(missing_to_json(missing) + "\n");
-  print(fmt::format("rank {} of {} has read its share; the last of {} to end has the report\n",
-                    work.rank, work.ranks, fmt::join(missing, ", ")));
+  print(fmt::format(
+      "rank {} of {} has read its share; missing: rank {}; the last one prints the report\n",
+      work.rank, work.ranks, fmt::join(missing, ", ")));
 }
 
 bool is_one_file(std::string_view format) {
