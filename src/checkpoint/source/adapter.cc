@@ -22,9 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kConfig = "adapter_config.json";
-constexpr const char* kWeights = "adapter_model.safetensors";
-constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight",
+constexpr const char* kAdapterConfig = "adapter_config.json";
+constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+constexpr std::string_view kAdapterPrefix = "base_model.model.", kA = ".lora_A.weight",
                            kB = ".lora_B.weight";
 constexpr std::int64_t kMaxRank = 4096;
 
@@ -36,8 +36,8 @@ class Adapter {
  public:
   Adapter(const fs::path& folder, double weight)
       : weight_(weight),
-        file_((folder / kConfig).string()),
-        weights_(TensorFile::open(folder / kWeights)) {
+        file_((folder / kAdapterConfig).string()),
+        weights_(TensorFile::open(folder / kAdapterWeights)) {
     const std::string text = read_text_file(file_);
     config_ = parse_config_json(text, file_);
     check_config();
@@ -88,12 +88,12 @@ class Adapter {
   void add(const safetensors::TensorInfo& t) {
     std::string_view name = t.name;
     const bool is_a = name.ends_with(kA), is_b = name.ends_with(kB);
-    refuse(!name.starts_with(kPrefix) || (!is_a && !is_b),
-           fmt::format("{} holds {}", kWeights, printable(t.name)));
+    refuse(!name.starts_with(kAdapterPrefix) || (!is_a && !is_b),
+           fmt::format("{} holds {}", kAdapterWeights, printable(t.name)));
     require<FormatError>(t.shape.size() == 2 && is_float(t.dtype),
                          "{}: {} must be a matrix in BF16, F16 or F32", weights_.path().string(),
                          printable(t.name));
-    name.remove_prefix(kPrefix.size());
+    name.remove_prefix(kAdapterPrefix.size());
     name.remove_suffix(is_a ? kA.size() : kB.size());
     Pair& pair = pairs_[std::string(name)];
     (is_a ? pair.a : pair.b) = &t;
@@ -146,7 +146,7 @@ class Adapter {
                         pair.a->shape[1], t.rows(), t.cols());
     const double r = number_of("rank_pattern", "r", module);
     require<FormatError>(r == static_cast<double>(rank), "{}: {} has rank {}, {} says {}", where,
-                         printable(module), rank, kConfig, r);
+                         printable(module), rank, kAdapterConfig, r);
     const double alpha = number_of("alpha_pattern", "lora_alpha", module);
     const auto scale =
         static_cast<float>(weight_ * alpha / (is_set("use_rslora") ? std::sqrt(r) : r));
