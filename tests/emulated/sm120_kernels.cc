@@ -6,6 +6,7 @@
 #include "backends/cuda/gemm/sm120/omma_kernel.cuh"
 #include "backends/cuda/gemm/sm120/omma_twin.cuh"
 #include "sm120/case_list.h"
+#include "sm120/quantized.h"
 
 namespace nvfp4::cuda::sm120 {
 namespace {
@@ -44,6 +45,7 @@ void run_kernel() {
   if (kTwin) return;
   for (const test::OmmaCase& c : test::omma_swiglu_cases(kKernels[kIndex]))
     test::expect_chain<OmmaConfig<kIndex, true, Product>>(c, Emulated{});
+  test::expect_quantized<OmmaConfig<kIndex, true, Product>>(kKernels[kIndex], Emulated{});
 }
 
 template <class Product>

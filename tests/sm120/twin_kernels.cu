@@ -4,8 +4,8 @@
 
 #include "backends/cuda/gemm/sm120/omma_kernel.cuh"
 #include "backends/cuda/gemm/sm120/omma_twin.cuh"
-#include "quantizers/encode_block.h"
 #include "sm120/case_list.h"
+#include "sm120/quantized.h"
 
 namespace nvfp4::cuda::sm120 {
 namespace {
@@ -85,45 +85,6 @@ void run_depths() {
   for (const int k : {4096, 8256, 16384}) run(k, 35, 11, test::Scales::near_one);
 }
 
-/// Quantized outputs of SwiGLU are the codes of those in FP32, as the definition has them.
-template <int kIndex>
-void run_quantized() {
-  using Config = OmmaConfig<kIndex, true, OmmaTwin>;
-  constexpr int kRows = 12, kOutputs = 48, kScales = kOutputs / 16;
-  const bool routed = kKernels[kIndex].mainloop == MainloopKind::routed;
-  const test::OmmaOperands operands({.n = 2 * kOutputs,
-                                     .k = 192,
-                                     .rows = kRows,
-                                     .top_k = routed ? 1 : 0,
-                                     .scales = test::Scales::near_one});
-  Gpu gpu;
-  const std::vector<std::uint8_t> values = test::output_of<Config>(operands, kOutputs, gpu);
-  std::vector<std::uint8_t> codes(kRows * kOutputs / 2, 0xAA), scales(kRows * kScales, 0xAA);
-  const GlobalScale global{.multiplier = 0.25f, .divisor = 4.0f};
-  const std::uint8_t *to_codes = nullptr, *to_scales = nullptr;
-  test::output_of<Config>(operands, kOutputs, gpu, [&](GemmArguments& p) {
-    to_codes = p.codes = gpu.put(codes);
-    to_scales = p.scales = gpu.put(scales);
-    p.out_globals.value = global;
-  });
-  gpu.get(codes, to_codes);
-  gpu.get(scales, to_scales);
-  for (int row = 0; row < kRows; ++row) {
-    if (routed && operands.ids[static_cast<std::size_t>(row)] != 0) continue;
-    for (int block = 0; block < kScales; ++block) {
-      float v[16];
-      std::memcpy(v, values.data() + (row * kOutputs + block * 16) * 4, sizeof v);
-      const E4M3 scale = choose_scale(Quantizer::max, v, nullptr, 16, global.divisor);
-      std::uint8_t expected[8];
-      encode_elements(v, 16, scale, global.divisor, expected);
-      EXPECT_EQ(scales[static_cast<std::size_t>(row * kScales + block)], scale.bits) << row;
-      EXPECT_EQ(
-          std::memcmp(expected, &codes[static_cast<std::size_t>(row * kScales + block) * 8], 8), 0)
-          << row << " " << block;
-    }
-  }
-}
-
 template <class F>
 void for_kernel(int index, const F& f) {
   const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
@@ -138,7 +99,10 @@ TEST_P(CudaOmmaTwin, HasTheSumsOfTheInstruction) {
   for_kernel(GetParam(), [](auto index) { run_kernel<index()>(); });
 }
 TEST_P(CudaOmmaTwin, QuantizesSwigluAsTheDefinition) {
-  for_kernel(GetParam(), [](auto index) { run_quantized<index()>(); });
+  for_kernel(GetParam(), [](auto index) {
+    Gpu gpu;
+    test::expect_quantized<OmmaConfig<index(), true, OmmaTwin>>(kKernels[index()], gpu);
+  });
 }
 TEST_P(CudaOmmaTwin, HasThemForEveryDepth) {
   for_kernel(GetParam(), [](auto index) { run_depths<index()>(); });
