@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "backends/cuda/gemm/plan.h"
 #include "backends/cuda/gemm/sm120/cost_model.h"
 #include "nvfp4/error.h"
@@ -70,6 +72,23 @@ TEST(GemmPlanSm120, EveryKernelHasANameThatFindsIt) {
         EXPECT_EQ(&architecture_of(name), a) << name;
       }
     }
+}
+
+/// As CudaOmma.EveryKernelIsRight asks for them: of NVFP4 by NVFP4, but not of BF16 by NVFP4.
+TEST(GemmPlanSm120, EveryKernelOfTheTwinIsPlannedByName) {
+  const Architecture& twin = architecture_of("sm120-twin_mma_m128n128k64");
+  const Architecture* const named[] = {&twin};
+  int planned = 0;
+  for (const KernelConfig& t : kernel_configs(twin.kernels)) {
+    EXPECT_NE(twin.why_impossible({.k = 64}, t), "");
+    if (!twin.why_impossible({.k = 64, .quantized_x = true}, t).empty()) continue;
+    ++planned;
+    for (const auto& [n, k] : {std::pair{72, 64}, {13, 128}, {200, 704}})
+      for (const std::int64_t m : {1, 17, 130})
+        EXPECT_EQ(plan_gemm(problem(n, k, m), kH200, t, named).parts[0].kernel, t)
+            << kernel_name(t, twin);
+  }
+  EXPECT_GT(planned, 6);
 }
 
 TEST(GemmPlanSm120, ChoosesAKernelThatCanDoTheProblem) {
