@@ -4,6 +4,7 @@
 
 #include "backends/cuda/gemm/sm120/cost_model.h"
 #include "backends/cuda/gemm/sm120/launch.h"
+#include "backends/cuda/gemm/sm80/cost_model.h"
 
 namespace nvfp4::cuda {
 namespace {
@@ -33,8 +34,8 @@ constexpr Architecture architecture(std::string_view name, bool (*supports)(cons
           .choose = choose,
           .why_impossible = sm120::why_impossible,
           .stage_k = stage_k,
-          .grid = sm120::block_count,
-          .workspace_bytes = sm120::workspace_bytes,
+          .grid = sm80::block_count,
+          .workspace_bytes = sm80::workspace_bytes,
           .summation = summation,
           .launch = launch,
           .candidates = sm120::candidates,

@@ -2,38 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
-#include <utility>
 
-#include "backends/cuda/gemm/plan.h"
 #include "backends/cuda/gemm/sm80/cost_model.h"
 
 namespace nvfp4::cuda::sm120 {
-namespace {
-
-/// Tiles of rows of x: if grouped, of groups of which each has the mean.
-double expected_m_tiles(const KernelProblem& p, const KernelConfig& t) {
-  if (p.routed) return static_cast<double>(p.groups);
-  if (!p.grouped) return static_cast<double>(p.groups * ceil_div(p.m, t.m));
-  const double mean = static_cast<double>(p.m) / static_cast<double>(p.groups);
-  return static_cast<double>(p.groups) *
-         std::max(1 - std::exp(-mean), mean / t.m + 0.5 * std::min(1.0, mean));
-}
-
-/// What a workspace may take, as docs of max_workspace_bytes say.
-constexpr std::int64_t kMostWorkspace = 6 << 20;
-
-std::int64_t tile_count(const KernelProblem& p, const KernelConfig& t) {
-  const std::int64_t n_tiles = ceil_div(p.n, t.n);
-  if (p.routed) return p.groups * n_tiles;
-  if (!p.grouped) return p.groups * ceil_div(p.m, t.m) * n_tiles;
-  // One row in every group, and the others so that each fills up a tile more.
-  const std::int64_t busy = std::min(p.groups, p.m);
-  return (busy + (p.m - busy) / t.m) * n_tiles;
-}
-
-}  // namespace
-
 std::string why_none(const KernelProblem& p) {
   if (!p.quantized_x) return "are for NVFP4 by NVFP4 (W4A4)";
   if (p.k % kTileCols != 0)
@@ -47,18 +21,10 @@ std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
     return p.routed ? "is not for a routing" : "is for products with a routing only";
   if (p.batch_invariant && !is_batch_invariant(t))
     return "is not batch-invariant: its order of summation depends on the number of rows";
-  if (t.split_k > 1 && tile_count(p, t) > sm80::kMostSplitTiles)
-    return fmt::format("shares K between blocks of {} tiles, at most {} can be", tile_count(p, t),
-                       sm80::kMostSplitTiles);
+  if (t.split_k > 1 && sm80::tile_count(p, t) > sm80::kMostSplitTiles)
+    return fmt::format("shares K between blocks of {} tiles, at most {} can be",
+                       sm80::tile_count(p, t), sm80::kMostSplitTiles);
   return "";
-}
-
-std::int64_t block_count(const KernelProblem& p, const KernelConfig& t) {
-  return tile_count(p, t) * t.split_k;
-}
-
-std::int64_t workspace_bytes(const KernelProblem& p, const KernelConfig& t) {
-  return t.split_k == 1 ? 0 : sm80::kCounterBytes + block_count(p, t) * t.m * t.n * 4;
 }
 
 ChunkCycles chunk_cycles(const KernelConfig& t) {
@@ -81,7 +47,7 @@ double estimated_time(const KernelProblem& p, const KernelConfig& t) {
   constexpr double kCyclesAMicrosecond = 2400, kBytesAMicrosecond = 1.5e6 / 170;
   constexpr double kStart = 2.5, kTile = 1.0, kSplit = 1.5;
   const double multiprocessors = std::max(1, p.multiprocessors);
-  const double tiles = expected_m_tiles(p, t) * static_cast<double>(ceil_div(p.n, t.n));
+  const double tiles = sm80::expected_m_tiles(p, t) * static_cast<double>(ceil_div(p.n, t.n));
   const double chunks = static_cast<double>(ceil_div(p.k, kTileCols));
   // A block of several on a multiprocessor has its part of it.
   const double rounds = std::ceil(tiles * t.split_k / multiprocessors);
@@ -98,15 +64,7 @@ double estimated_time(const KernelProblem& p, const KernelConfig& t) {
 }
 
 std::vector<KernelConfig> candidates(const KernelProblem& p) {
-  std::vector<std::pair<double, KernelConfig>> found;
-  for (const KernelConfig& t : kernel_configs(kKernels)) {
-    if (t.split_k > 1 && (!p.stream_k || workspace_bytes(p, t) > kMostWorkspace)) continue;
-    if (why_impossible(p, t).empty()) found.emplace_back(estimated_time(p, t), t);
-  }
-  std::ranges::stable_sort(found, {}, &std::pair<double, KernelConfig>::first);
-  std::vector<KernelConfig> kernels;
-  for (const auto& [time, kernel] : found) kernels.push_back(kernel);
-  return kernels;
+  return sm80::by_time(kKernels, p, why_impossible, estimated_time);
 }
 
 KernelConfig choose_kernel(const KernelProblem& p) { return candidates(p).front(); }

@@ -1,23 +1,20 @@
 #pragma once
 
-#include <cstdint>
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "backends/cuda/gemm/problem.h"
 #include "backends/cuda/gemm/sm120/kernels.h"
 
-/// Which kernel does a product, its grid, and an estimate of its time: pure functions of its sizes.
+/// Which kernel does a product, and an estimate of its time: pure functions of its sizes. Grid and
+/// workspace are those of sm80.
 namespace nvfp4::cuda::sm120 {
 
 /// Why there is no kernel for a problem, or nothing.
 std::string why_none(const KernelProblem& problem);
 /// Why a kernel cannot do the problem, or nothing.
 std::string why_impossible(const KernelProblem& problem, const KernelConfig& kernel);
-
-std::int64_t block_count(const KernelProblem& problem, const KernelConfig& kernel);
-/// Counters and sums of blocks that share K.
-std::int64_t workspace_bytes(const KernelProblem& problem, const KernelConfig& kernel);
 
 /// What limits a multiprocessor while a chunk of 64 columns of a tile is multiplied, in cycles.
 struct ChunkCycles {

@@ -1,8 +1,8 @@
 #include "backends/cuda/gemm/sm120/launch.h"
 
 #include "backends/cuda/gemm/make_arguments.h"
-#include "backends/cuda/gemm/sm120/cost_model.h"
 #include "backends/cuda/gemm/sm120/launchers.h"
+#include "backends/cuda/gemm/sm80/launch.h"
 #include "backends/cuda/runtime.h"
 #include "core/require.h"
 
@@ -31,24 +31,8 @@ void launch_by(Launcher* launcher, const KernelPlan& plan, const FragmentGemmJob
   const QuantizedX x = quantized_x_of(*job.quantized_x);
   GemmArguments p = arguments_of(job);
   p.factor /= kFragmentUnit;
-  KernelProblem problem = plan.problem;
-  // A plan is also for fewer rows than it was made for.
-  problem.groups = problem.routed ? p.m_total : p.groups;
-  problem.m = problem.routed ? 1 : job.x.rows;
-  p.m_end = static_cast<int>(problem.m);
-  const KernelConfig& kernel = plan.parts[0].kernel;
-  const std::int64_t blocks = block_count(problem, kernel);
-  require<UnsupportedError>(
-      blocks < std::int64_t{1} << 31,
-      "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", problem.groups,
-      problem.m, problem.n, blocks);
-  if (blocks == 0) return;
-  p.split_k = kernel.split_k;
-  if (p.split_k > 1) {
-    p.stream_k_flags = reinterpret_cast<std::uint32_t*>(workspace.data());
-    p.stream_k_sums = reinterpret_cast<float*>(workspace.data() + sm80::kCounterBytes);
-  }
-  launcher(kernel, x, p, static_cast<int>(blocks), stream_of(job.stream));
+  const int blocks = sm80::set_grid(p, plan, job, workspace);
+  if (blocks > 0) launcher(plan.parts[0].kernel, x, p, blocks, stream_of(job.stream));
 }
 
 }  // namespace

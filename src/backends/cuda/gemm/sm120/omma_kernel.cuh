@@ -8,12 +8,6 @@
 /// epilogues are those of sm80; what multiplies is Config::Product.
 namespace nvfp4::cuda::sm120 {
 
-template <class Config>
-__device__ __forceinline__ std::uint32_t next_stage(std::uint32_t stage, std::uint32_t ring) {
-  stage += Config::kStageBytes;
-  return stage == ring + Config::kRingBytes ? ring : stage;
-}
-
 /// What the kernel before may have written is there from `settle` on.
 template <class Config, class Settle>
 __device__ __forceinline__ void mainloop(const QuantizedX& x, const GemmArguments& p,
@@ -56,8 +50,8 @@ __device__ __forceinline__ void mainloop(const QuantizedX& x, const GemmArgument
     }
     ptx::cp_async_commit_group();
     multiply_chunk<Config>(d, addresses, lane, read);
-    read = next_stage<Config>(read, ring);
-    write = next_stage<Config>(write, ring);
+    read = sm80::next_stage<Config>(read, ring);
+    write = sm80::next_stage<Config>(write, ring);
   }
 }
 

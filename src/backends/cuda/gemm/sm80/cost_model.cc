@@ -12,16 +12,6 @@
 namespace nvfp4::cuda::sm80 {
 namespace {
 
-/// Tiles of rows of x: if grouped, of groups of which each has the mean.
-double expected_m_tiles(const KernelProblem& p, const KernelConfig& t) {
-  if (p.routed) return static_cast<double>(p.groups);
-  if (!p.grouped) return static_cast<double>(p.groups * ceil_div(p.m, t.m));
-  const double mean = static_cast<double>(p.m) / static_cast<double>(p.groups);
-  // Rows fall upon groups at random: a group of small mean is empty with chance exp(-mean).
-  return static_cast<double>(p.groups) *
-         std::max(1 - std::exp(-mean), mean / t.m + 0.5 * std::min(1.0, mean));
-}
-
 /// Microseconds, of rounds of a block for each multiprocessor: stages hide a part of each other's.
 struct Cost {
   double start, stage, stage_of_round, round;
@@ -55,8 +45,16 @@ constexpr Cost kCosts[] = {
 };
 static_assert(std::size(kCosts) == std::size(kKernels));
 
-/// What a workspace may take, as docs of max_workspace_bytes say.
-constexpr std::int64_t kMostWorkspace = 6 << 20;
+}  // namespace
+
+double expected_m_tiles(const KernelProblem& p, const KernelConfig& t) {
+  if (p.routed) return static_cast<double>(p.groups);
+  if (!p.grouped) return static_cast<double>(p.groups * ceil_div(p.m, t.m));
+  const double mean = static_cast<double>(p.m) / static_cast<double>(p.groups);
+  // Rows fall upon groups at random: a group of small mean is empty with chance exp(-mean).
+  return static_cast<double>(p.groups) *
+         std::max(1 - std::exp(-mean), mean / t.m + 0.5 * std::min(1.0, mean));
+}
 
 std::int64_t tile_count(const KernelProblem& p, const KernelConfig& t) {
   const std::int64_t n_tiles = ceil_div(p.n, t.n);
@@ -66,8 +64,6 @@ std::int64_t tile_count(const KernelProblem& p, const KernelConfig& t) {
   const std::int64_t busy = std::min(p.groups, p.m);
   return (busy + (p.m - busy) / t.m) * n_tiles;
 }
-
-}  // namespace
 
 std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
   if (p.routed != is_routed(t))
@@ -111,16 +107,24 @@ static_assert([] {
   return true;
 }());
 
-std::vector<KernelConfig> candidates(const KernelProblem& p) {
+std::vector<KernelConfig> by_time(std::span<const KernelEntry> kernels, const KernelProblem& p,
+                                  std::string (*why_impossible)(const KernelProblem&,
+                                                                const KernelConfig&),
+                                  double (*time)(const KernelProblem&, const KernelConfig&)) {
+  constexpr std::int64_t kMostWorkspace = 6 << 20;  // as docs of max_workspace_bytes say
   std::vector<std::pair<double, KernelConfig>> found;
-  for (const KernelConfig& t : kernel_configs(kKernels)) {
+  for (const KernelConfig& t : kernel_configs(kernels)) {
     if (t.split_k > 1 && (!p.stream_k || workspace_bytes(p, t) > kMostWorkspace)) continue;
-    if (why_impossible(p, t).empty()) found.emplace_back(estimated_time(p, t), t);
+    if (why_impossible(p, t).empty()) found.emplace_back(time(p, t), t);
   }
   std::ranges::stable_sort(found, {}, &std::pair<double, KernelConfig>::first);
-  std::vector<KernelConfig> kernels;
-  for (const auto& [time, kernel] : found) kernels.push_back(kernel);
-  return kernels;
+  std::vector<KernelConfig> sorted;
+  for (const auto& [microseconds, kernel] : found) sorted.push_back(kernel);
+  return sorted;
+}
+
+std::vector<KernelConfig> candidates(const KernelProblem& p) {
+  return by_time(kKernels, p, why_impossible, estimated_time);
 }
 
 KernelConfig choose_kernel(const KernelProblem& p) {

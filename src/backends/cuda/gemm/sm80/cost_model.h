@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,12 @@ namespace nvfp4::cuda::sm80 {
 /// Why a kernel cannot do the problem, or nothing.
 std::string why_impossible(const KernelProblem& problem, const KernelConfig& kernel);
 
+/// Tiles of rows of x: if grouped, of groups of which each has the mean.
+double expected_m_tiles(const KernelProblem& problem, const KernelConfig& kernel);
+
+/// Tiles that there may be.
+std::int64_t tile_count(const KernelProblem& problem, const KernelConfig& kernel);
+
 /// A block for each tile that there may be and each of those that share its K; if grouped, some of
 /// them may find none.
 std::int64_t block_count(const KernelProblem& problem, const KernelConfig& kernel);
@@ -23,6 +30,13 @@ std::int64_t workspace_bytes(const KernelProblem& problem, const KernelConfig& k
 /// What choose_kernel() makes as small as it can: microseconds on one H200. Other GPUs differ in
 /// all kernels alike, or nearly so.
 double estimated_time(const KernelProblem& problem, const KernelConfig& kernel);
+
+/// Of any list: those that can do it, within the workspace that there is, by their time.
+std::vector<KernelConfig> by_time(std::span<const KernelEntry> kernels,
+                                  const KernelProblem& problem,
+                                  std::string (*why_impossible)(const KernelProblem&,
+                                                                const KernelConfig&),
+                                  double (*time)(const KernelProblem&, const KernelConfig&));
 
 /// Those that can do it, within the workspace that there is, the likely fastest first.
 std::vector<KernelConfig> candidates(const KernelProblem& problem);

@@ -16,8 +16,8 @@ Launcher* launcher(DType type, bool swiglu) {
 
 }  // namespace
 
-void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte> workspace) {
-  GemmArguments p = arguments_of(job);
+int set_grid(GemmArguments& p, const KernelPlan& plan, const FragmentGemmJob& job,
+             std::span<std::byte> workspace) {
   KernelProblem problem = plan.problem;
   // A plan is also for fewer rows than it was made for.
   problem.groups = problem.routed ? p.m_total : p.groups;
@@ -29,13 +29,20 @@ void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::b
       blocks < std::int64_t{1} << 31,
       "gemm: {} groups of {} rows and N = {} need {} blocks, at most 2^31 - 1", problem.groups,
       problem.m, problem.n, blocks);
-  if (blocks == 0) return;
   p.split_k = kernel.split_k;
   if (p.split_k > 1) {
     p.stream_k_flags = reinterpret_cast<std::uint32_t*>(workspace.data());
     p.stream_k_sums = reinterpret_cast<float*>(workspace.data() + kCounterBytes);
   }
-  launcher(job.x.dtype, problem.swiglu)(kernel, p, static_cast<int>(blocks), stream_of(job.stream));
+  return static_cast<int>(blocks);
+}
+
+void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte> workspace) {
+  GemmArguments p = arguments_of(job);
+  const int blocks = set_grid(p, plan, job, workspace);
+  if (blocks > 0)
+    launcher(job.x.dtype, plan.problem.swiglu)(plan.parts[0].kernel, p, blocks,
+                                               stream_of(job.stream));
 }
 
 }  // namespace nvfp4::cuda::sm80

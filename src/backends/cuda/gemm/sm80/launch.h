@@ -2,9 +2,15 @@
 
 #include <span>
 
+#include "backends/cuda/gemm/arguments.h"
 #include "backends/cuda/gemm/plan.h"
 
 namespace nvfp4::cuda::sm80 {
+
+/// Completes arguments_of(job) with rows, parts of K and their workspace. The blocks of the grid.
+/// Throws UnsupportedError if there are too many.
+int set_grid(GemmArguments& p, const KernelPlan& plan, const FragmentGemmJob& job,
+             std::span<std::byte> workspace);
 
 /// Enqueues the kernel of a plan: see Architecture::launch.
 void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte> workspace);
