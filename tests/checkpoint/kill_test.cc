@@ -258,9 +258,14 @@ void quantize_rank(int rank, const fs::path& in, const fs::path& out) {
 /// The first rank dies, the others go on; then it is run again.
 TEST_F(Kill, BeforeAnyChangeOfTheFirstRank) {
   const fs::path out = dir_ / "out";
-  int changes = 0;
+  int changes = 0, halves = 0;
   for (; quantize_until(changes, in_, out, {}, "1"); ++changes) {
     SCOPED_TRACE(changes);
+    for (const auto& [name, bytes] : files_of(out)) {
+      if (name.find(".safetensors") == name.npos || !name.ends_with(".partial")) continue;
+      ++halves;
+      EXPECT_FALSE(name.ends_with(".safetensors.partial")) << name << " may be of any process";
+    }
     for (const int rank : {0, 2, 1}) {
       if (rank != 0) {
         EXPECT_TRUE(fs::exists(out / kJournal)) << "rank " << rank;
@@ -271,6 +276,7 @@ TEST_F(Kill, BeforeAnyChangeOfTheFirstRank) {
     EXPECT_EQ(files_of(out), expected_);
     fs::remove_all(out);
   }
+  EXPECT_GT(halves, 0);
   EXPECT_EQ(changes, 8)
       << "two for the draft of the journal, its link, its end; a record and a shard";
 }
