@@ -1,6 +1,7 @@
 #include "checkpoint/io/posix_file.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -8,9 +9,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <functional>
 #include <mutex>
-#include <random>
 #include <system_error>
 
 #include "checkpoint/io/printable.h"
@@ -61,7 +62,12 @@ TaggedFolders& tagged_folders() {
 
 /// The number, as several machines may have one name.
 std::string process_tag() {
-  static const unsigned number = std::random_device()();
+  // Not std::random_device: libstdc++'s wants arc4random(), which glibc has from 2.36 on.
+  static const unsigned number = [] {
+    unsigned random = 0;
+    if (::getentropy(&random, sizeof random) == 0) return random;
+    return static_cast<unsigned>(std::chrono::steady_clock::now().time_since_epoch().count());
+  }();
   char host[256] = {};
   ::gethostname(host, sizeof(host) - 1);
   std::string tag = fmt::format("{}-{}-{:08x}", host, ::getpid(), number);
