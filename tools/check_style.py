@@ -19,6 +19,8 @@ FOLDERS = ("include", "src", "cli", "python", "tests", "bench", "examples", "too
 UNFINISHED = re.compile(
     "|".join([r"\bTO" + r"DO\b", r"\bFIX" + r"ME\b", r"\bX" + r"XX\b", r"\bHA" + r"CK\b",
               r"\bfor " + r"now\b", r"\bnot " + r"implemented\b", r"\bplace" + r"holder\b"]))
+# libstdc++'s wants arc4random(), which glibc has from 2.36 on; wheels are for 2.28.
+NEWER_GLIBC = re.compile(r"std::random_device\s*[\w({]")
 # Other versions break lines elsewhere, so only this one may judge.
 CLANG_FORMAT = "clang-format-16"
 
@@ -40,6 +42,8 @@ def check_text(file: Path):
         match = UNFINISHED.search(line)
         if match:
             yield f"{file}:{number}: '{match.group()}' marks unfinished work"
+        if file.suffix in CPP and "tests" not in file.parts and NEWER_GLIBC.search(line):
+            yield f"{file}:{number}: std::random_device needs glibc 2.36; getentropy() does not"
 
 
 def check_folders(root: Path):
