@@ -20,6 +20,9 @@ inline int run_child(const std::string& test, const Environment& environment) {
   const pid_t pid = ::fork();
   if (pid == 0) {
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+    for (const char* shard :
+         {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX"})  // the parent's, not of one test
+      ::unsetenv(shard);
     const std::string filter = "--gtest_filter=" + test;
 #ifdef NVFP4_TEST_EMULATOR  // the kernel does not know how to run this binary
     std::string self(4096, '\0');

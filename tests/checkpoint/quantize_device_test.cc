@@ -132,10 +132,10 @@ TEST_F(CudaCheckpoint, GivesTheBytesOfTheCpuForHalfQuantizedModels) {
 
 /// The first non-finite element, whichever thread met one first.
 TEST_F(CudaCheckpoint, RefusesNonFiniteWeightsInTheWordsOfTheCpu) {
-  TestTensor bad = random_tensor("a.proj.weight", {700, 512}, DType::f32);
+  TestTensor bad = random_tensor("a.proj.weight", {704, 512}, DType::f32);
   for (const float value :
        {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::quiet_NaN()}) {
-    for (const std::size_t i : {std::size_t{123} * 512 + 45, std::size_t{699} * 512 + 511})
+    for (const std::size_t i : {std::size_t{123} * 512 + 45, std::size_t{703} * 512 + 511})
       std::memcpy(bad.bytes.data() + 4 * i, &value, 4);
     fs::remove_all(dir_ / "in");
     write_model(dir_ / "in", {{random_tensor("a.o_proj.weight", {64, 64}), bad}}, "{}");

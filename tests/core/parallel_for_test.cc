@@ -103,6 +103,8 @@ TEST(ParallelFor, WakesThreadsThatWaitAndThoseThatSleep) {
 TEST(ParallelFor, WorksInAForkedChild) {
 #ifdef NVFP4_TEST_EMULATOR
   GTEST_SKIP() << "qemu starts no threads in a child of a process that has some";
+#elif defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer allows no threads in a child of a process that has some";
 #endif
   set_threads(2);
   parallel_for(8, [](std::int64_t) {});
