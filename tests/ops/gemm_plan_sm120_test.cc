@@ -104,11 +104,70 @@ TEST(GemmPlanSm120, ChoosesAKernelThatCanDoTheProblem) {
               p.batch_invariant = invariant;
               const KernelPlan plan = plan_gemm(p, kRtx5090, workspace);
               const KernelConfig& t = plan.parts[0].kernel;
-              EXPECT_EQ(sm120::why_impossible(plan.problem, t), "");
+              EXPECT_EQ(plan.architecture->why_impossible(plan.problem, t), "");
               EXPECT_TRUE(workspace || plan.workspace_bytes == 0);
               EXPECT_LE(plan.workspace_bytes, 6 << 20);
-              EXPECT_EQ(sm120::why_impossible(p, t), "");
+              EXPECT_TRUE(!invariant || plan.architecture->name == "sm120");
             }
+}
+
+/// By the models of both: the plan has the kernel of the one that expects less time.
+TEST(GemmPlanSm120, TakesTheFasterOfTwoArchitecturesByTheirModels) {
+  const Architecture* const both[] = {&architecture_of("sm120_mma_m128n128k64"),
+                                      &architecture_of("sm80_mma_m128n128k64")};
+  int taken[2] = {};
+  for (const Capability& gpu : {kRtx5090, kGb10})
+    for (const std::int64_t k : {64, 512, 7168, 18432})
+      for (const std::int64_t n : {128, 512, 4096, 28672})
+        for (const std::int64_t m : {1, 8, 16, 32, 64, 256, 4096})
+          for (const bool workspace : {false, true}) {
+            KernelProblem p = problem(n, k, m);
+            p.multiprocessors = gpu.multiprocessors;
+            p.stream_k = workspace;
+            const bool second = both[1]->time(p, gpu) < both[0]->time(p, gpu);
+            ++taken[second];
+            const KernelPlan plan = plan_gemm(problem(n, k, m), gpu, workspace);
+            EXPECT_EQ(plan.architecture, both[second]) << n << " " << k << " " << m;
+            EXPECT_EQ(plan.parts[0].kernel, both[second]->choose(p)[0].kernel);
+          }
+  EXPECT_GT(taken[0], 5 * taken[1]);
+  EXPECT_GT(taken[1], 0);
+  // Few outputs of many columns: more blocks share their K in sm80. Many rows: FP4 is eight times
+  // as fast.
+  EXPECT_EQ(plan_gemm(problem(512, 18432, 1), kRtx5090, true).architecture, both[1]);
+  EXPECT_EQ(plan_gemm(problem(512, 18432, 256), kRtx5090, true).architecture, both[0]);
+}
+
+/// Else the same row would have other bits beside other rows.
+TEST(GemmPlanSm120, BatchInvariantProductsHaveOneArchitectureForAllRows) {
+  for (const std::int64_t m : {1, 8, 100, 5000}) {
+    KernelProblem p = problem(512, 18432, m);
+    p.batch_invariant = true;
+    EXPECT_EQ(plan_gemm(p, kRtx5090, true).architecture->name, "sm120");
+  }
+}
+
+TEST(GemmPlanSm120, EitherArchitectureCanBeForced) {
+  for (const std::string_view name : {"sm80", "sm120"})
+    for (const std::int64_t m : {1, 256}) {
+      const KernelPlan plan =
+          plan_gemm(problem(512, 18432, m), kRtx5090, true, architectures_named(name));
+      EXPECT_EQ(plan.architecture->name, name);
+      const std::string kernel = kernel_name(plan.parts[0].kernel, *plan.architecture);
+      const Architecture* const of_kernel[] = {&architecture_of(kernel)};
+      EXPECT_EQ(of_kernel[0], plan.architecture);
+      EXPECT_EQ(plan_gemm(problem(512, 18432, m), kRtx5090, kernel_config(kernel), of_kernel)
+                    .architecture,
+                plan.architecture);
+    }
+  EXPECT_EQ(architectures_named("").size(), architectures().size());
+  try {
+    architectures_named("sm121");
+    FAIL();
+  } catch (const ValueError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("NVFP4_GEMM_ARCHITECTURE = \"sm121\" names no architecture: "
+                                    "sm90, sm120, sm80, sm120-twin"));
+  }
 }
 
 /// An estimate: tensor cores are the limit of tiles for many rows, not what stands beside.

@@ -61,11 +61,7 @@ void require_limits(const GemmDescription& d, Device device) {
 /// All, or the one that NVFP4_GEMM_ARCHITECTURE names, such as sm80 on a GPU of sm_90.
 std::span<const Architecture* const> usable_architectures() {
   const char* const name = std::getenv("NVFP4_GEMM_ARCHITECTURE");
-  if (name == nullptr || *name == '\0') return architectures();
-  const auto found = std::ranges::find(architectures(), name, &Architecture::name);
-  require<ValueError>(found != architectures().end(),
-                      "NVFP4_GEMM_ARCHITECTURE = \"{}\" names no architecture", name);
-  return {std::to_address(found), 1};
+  return architectures_named(name == nullptr ? "" : name);
 }
 
 /// Stream-K only where the caller has room for its sums.

@@ -48,13 +48,16 @@ struct Architecture {
   /// Why none of its kernels can do a problem, or nothing: another architecture is taken then.
   /// Null: one always can.
   std::string (*why_none)(const KernelProblem& problem) = nullptr;
+  /// Microseconds that what it chooses takes on a GPU, by a model. Null: it is taken where it comes
+  /// before the others.
+  double (*time)(const KernelProblem& problem, const Capability& gpu) = nullptr;
   /// x of W4A4 is multiplied as it is; else it is decoded first.
   bool reads_quantized_x = false;
   /// Taken where it is the only one that there is to choose from.
   bool only_by_name = false;
 };
 
-/// All that there are; of those that support a GPU the first is taken.
+/// All that there are, in the order in which they are asked.
 std::span<const Architecture* const> architectures();
 
 }  // namespace nvfp4::cuda

@@ -1,7 +1,9 @@
 #include "backends/cuda/gemm/plan.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
+#include <memory>
 
 #include "core/require.h"
 
@@ -103,22 +105,45 @@ const Architecture& find_architecture(const Capability& capability,
 const Architecture& find_architecture(const KernelProblem& problem, const Capability& capability,
                                       std::span<const Architecture* const> among) {
   std::string reason;
+  const Architecture* best = nullptr;
+  double least = 0;
   for (const Architecture* a : among) {
     if ((a->only_by_name && among.size() > 1) || !a->supports(capability)) continue;
     const std::string why = a->why_none == nullptr ? "" : a->why_none(problem);
-    if (why.empty()) return *a;
-    reason = fmt::format("gemm: the kernels of {} {}", a->name, why);
+    if (!why.empty()) {
+      reason = fmt::format("gemm: the kernels of {} {}", a->name, why);
+      continue;
+    }
+    if (best == nullptr && (a->time == nullptr || problem.batch_invariant)) return *a;
+    if (a->time == nullptr) continue;
+    const double time = a->time(problem, capability);
+    if (best != nullptr && time >= least) continue;
+    best = a;
+    least = time;
   }
+  if (best != nullptr) return *best;
   if (reason.empty()) return find_architecture(capability, among);
   throw UnsupportedError(reason);
 }
 
+std::span<const Architecture* const> architectures_named(std::string_view name) {
+  const std::span<const Architecture* const> all = architectures();
+  if (name.empty()) return all;
+  const auto found = std::ranges::find(all, name, &Architecture::name);
+  if (found != all.end()) return {std::to_address(found), 1};
+  std::string names;
+  for (const Architecture* a : all)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", a->name);
+  throw ValueError(
+      fmt::format("NVFP4_GEMM_ARCHITECTURE = \"{}\" names no architecture: {}", name, names));
+}
+
 KernelPlan plan_gemm(const KernelProblem& problem, const Capability& capability, bool stream_k,
                      std::span<const Architecture* const> among) {
-  KernelPlan plan{.architecture = &find_architecture(problem, capability, among),
-                  .problem = problem};
+  KernelPlan plan{.problem = problem};
   plan.problem.multiprocessors = capability.multiprocessors;
   plan.problem.stream_k = stream_k;
+  plan.architecture = &find_architecture(plan.problem, capability, among);
   plan.parts = plan.architecture->choose(plan.problem);
   plan.workspace_bytes = workspace_bytes(plan);
   return plan;

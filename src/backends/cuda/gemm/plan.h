@@ -22,9 +22,13 @@ struct KernelPlan {
 /// Throws UnsupportedError if no architecture has kernels for the capability.
 const Architecture& find_architecture(const Capability& capability,
                                       std::span<const Architecture* const> among = architectures());
-/// Of those the first that has kernels for the problem, too.
+/// Of those that have kernels for the problem, too, the first, or one whose model expects less time
+/// than that of the first: not with batch_invariant, as the choice would depend on the rows.
 const Architecture& find_architecture(const KernelProblem& problem, const Capability& capability,
                                       std::span<const Architecture* const> among);
+
+/// All, or the one of a name; "" is none. Throws ValueError.
+std::span<const Architecture* const> architectures_named(std::string_view name);
 
 /// A plan with the kernels that a cost model takes for the fastest. With `stream_k`, it may need a
 /// workspace.

@@ -13,6 +13,12 @@ std::array<PlanPart, 2> choose(const KernelProblem& problem) {
   return {{{problem.m, sm120::choose_kernel(problem)}, {}}};
 }
 
+double time(const KernelProblem& problem, const Capability& gpu) {
+  KernelProblem p = problem;
+  p.multiprocessors = gpu.multiprocessors;
+  return sm120::estimated_time(p, sm120::choose_kernel(p));
+}
+
 int stage_k(const KernelConfig& kernel) { return sm120::warps_of(kernel).k * kTileCols; }
 
 std::string summation(const KernelProblem&, const KernelConfig& kernel) {
@@ -40,6 +46,7 @@ constexpr Architecture architecture(std::string_view name, bool (*supports)(cons
           .launch = launch,
           .candidates = sm120::candidates,
           .why_none = sm120::why_none,
+          .time = time,
           .reads_quantized_x = true,
           .only_by_name = only_by_name};
 }

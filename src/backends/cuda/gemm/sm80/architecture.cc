@@ -44,6 +44,7 @@ const Architecture kSm80{
     .launch = nullptr,
 #endif
     .candidates = sm80::candidates,
+    .time = sm80::time_on,
 };
 
 }  // namespace nvfp4::cuda

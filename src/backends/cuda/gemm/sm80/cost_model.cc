@@ -135,4 +135,37 @@ KernelConfig choose_kernel(const KernelProblem& p) {
   return t.n < 32 ? kSwigluOfNarrow : t;
 }
 
+namespace {
+
+struct Rates {
+  int major;
+  double gigahertz;
+  double operations;  ///< a cycle and multiprocessor: of BF16 with FP32 sums by mma.sync
+  double bytes;       ///< a microsecond and multiprocessor, of memory
+};
+/// Of RTX 5090 as NVIDIA says it, memory at 85 %; of B200 memory so, and mma.sync as on Hopper.
+constexpr Rates kRates[] = {{12, 2.4, 512, 1.5e6 / 170}, {10, 1.85, 2500, 6.8e6 / 148}};
+
+}  // namespace
+
+double time_on(const KernelProblem& problem, const Capability& gpu) {
+  KernelProblem p = problem;
+  p.multiprocessors = gpu.multiprocessors;
+  const KernelConfig t = choose_kernel(p);
+  double time = estimated_time(p, t), decode = p.quantized_x ? 3 : 0;
+  const auto* const rates = std::ranges::find(kRates, gpu.major, &Rates::major);
+  if (rates == std::end(kRates)) return time + decode;
+  const double multiprocessors = std::max(1, gpu.multiprocessors);
+  const double rows = expected_m_tiles(p, t) * std::max(8, t.m), n = static_cast<double>(p.n),
+               k = static_cast<double>(p.k);
+  constexpr double kOfPeak = 0.8;
+  const double multiply =
+      2 * rows * n * k / (rates->operations * kOfPeak * rates->gigahertz * 1e3 * multiprocessors);
+  const double bytes = rates->bytes * multiprocessors;
+  const double read = static_cast<double>(p.groups) * n * k * 9 / 16 / bytes;
+  if (p.quantized_x)
+    decode += static_cast<double>(p.routed ? p.groups : p.m) * k * (9.0 / 16 + 2) / bytes;
+  return std::max({time, multiply, read}) + decode;
+}
+
 }  // namespace nvfp4::cuda::sm80

@@ -31,6 +31,11 @@ std::int64_t workspace_bytes(const KernelProblem& problem, const KernelConfig& k
 /// all kernels alike, or nearly so.
 double estimated_time(const KernelProblem& problem, const KernelConfig& kernel);
 
+/// Microseconds of the kernel that choose_kernel() takes, on a GPU that is slower in something than
+/// that H200: estimates of compute capability 10.x and 12.x, nothing measured. Of W4A4 with the
+/// kernel that decodes x before.
+double time_on(const KernelProblem& problem, const Capability& gpu);
+
 /// Of any list: those that can do it, within the workspace that there is, by their time.
 std::vector<KernelConfig> by_time(std::span<const KernelEntry> kernels,
                                   const KernelProblem& problem,
