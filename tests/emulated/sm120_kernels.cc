@@ -69,5 +69,14 @@ INSTANTIATE_TEST_SUITE_P(Tiles, EmulatedSm120Kernels,
                            return "m" + std::to_string(e.m) + "n" + std::to_string(e.n);
                          });
 
+template <int kIndex>
+using OfInstruction = OmmaConfig<kIndex, false, Omma>;
+
+/// The others up to 16384: CudaOmmaTwinDepths.
+TEST(EmulatedSm120Depths, EveryTileHasTheSumsOfTheInstruction) {
+  for (int k = 64; k <= 640; k += 64) test::expect_depth<OfInstruction, Emulated>(k);
+  test::expect_depth<OfInstruction, Emulated>(2112);
+}
+
 }  // namespace
 }  // namespace nvfp4::cuda::sm120

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "sm120/cases.h"
 
 namespace nvfp4::test {
@@ -55,6 +57,41 @@ inline std::vector<OmmaCase> omma_swiglu_cases(const cuda::KernelEntry& kernel) 
            .rows = kernel.m + 2,
            .scales = Scales::near_one,
            .out = DType::bf16}};
+}
+
+/// Odd M and N, and a group with no rows between others; routed, a row that names no group.
+inline OmmaCase omma_depth_case(int k, bool routed) {
+  constexpr Scales kScales[] = {Scales::near_one, Scales::any, Scales::extreme};
+  const int i = k / 64;
+  OmmaCase c{.n = 17 + 2 * (i % 8), .k = k, .rows = 7 + 2 * (i % 3), .scales = kScales[i % 3]};
+  if (routed) {
+    c.groups = 2;
+    c.top_k = 1;
+  } else {
+    c.ends = {3, 3, c.rows};
+  }
+  return c;
+}
+/// Of those that a kernel has, in turn.
+inline int split_of_depth(const cuda::KernelEntry& kernel, int k) {
+  const int split = 1 << k / 64 % 3;
+  return (kernel.split_k & split) != 0 ? split : 1;
+}
+
+/// Every kernel of the list, ConfigOf<its index>, with one depth.
+template <template <int> class ConfigOf, class Machine>
+void expect_depth(int k) {
+  OmmaOperands grouped(omma_depth_case(k, false)), routed(omma_depth_case(k, true));
+  const auto expect = [&]<int kIndex>(std::integral_constant<int, kIndex>) {
+    constexpr cuda::KernelEntry kKernel = cuda::sm120::kKernels[kIndex];
+    OmmaOperands& o = kKernel.mainloop == cuda::MainloopKind::routed ? routed : grouped;
+    o.c.split_k = split_of_depth(kKernel, k);
+    Machine machine;
+    expect_chain<ConfigOf<kIndex>>(o, machine);
+  };
+  [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+    (expect(std::integral_constant<int, static_cast<int>(kIndex)>{}), ...);
+  }(std::make_index_sequence<std::size(cuda::sm120::kKernels)>{});
 }
 
 }  // namespace nvfp4::test

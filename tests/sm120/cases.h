@@ -284,13 +284,13 @@ bool is_right(const OmmaOperands& o, int row, int column, std::uint32_t got) {
 }
 
 template <class Config, class Machine>
-void expect_chain(const OmmaCase& c, Machine&& machine) {
+void expect_chain(const OmmaOperands& operands, Machine&& machine) {
+  const OmmaCase& c = operands.c;
   SCOPED_TRACE(testing::Message() << "tile m " << Config::kTileM << " n " << Config::kTileN
                                   << ", n " << c.n << " k " << c.k << " rows " << c.rows
                                   << " split " << c.split_k << " groups " << c.group_count()
                                   << " layout " << layout_name(c.layout) << " swiglu "
                                   << Config::kSwiglu);
-  const OmmaOperands operands(c);
   const int columns =
       (Config::kSwiglu ? c.n / 2 : c.n) * (c.ends.empty() && c.top_k == 0 ? operands.groups : 1);
   const std::vector<std::uint8_t> out = output_of<Config>(operands, columns, machine);
@@ -307,6 +307,11 @@ void expect_chain(const OmmaCase& c, Machine&& machine) {
                       << got;
     }
   EXPECT_EQ(wrong, 0);
+}
+
+template <class Config, class Machine>
+void expect_chain(const OmmaCase& c, Machine&& machine) {
+  expect_chain<Config>(OmmaOperands(c), machine);
 }
 
 }  // namespace nvfp4::test

@@ -68,23 +68,6 @@ void run_kernel() {
   }
 }
 
-/// Depths from 64 to 16384, odd rows and columns.
-template <int kIndex>
-void run_depths() {
-  const auto run = [](int k, int n, int rows, test::Scales scales) {
-    Gpu gpu;
-    test::expect_chain<OmmaConfig<kIndex, false, OmmaTwin>>(
-        {.n = n,
-         .k = k,
-         .rows = rows,
-         .top_k = kKernels[kIndex].mainloop == MainloopKind::routed ? 1 : 0,
-         .scales = scales},
-        gpu);
-  };
-  for (int k = 64; k <= 2048; k += 64) run(k, 17 + k / 64, 3 + k / 128, test::Scales::any);
-  for (const int k : {4096, 8256, 16384}) run(k, 35, 11, test::Scales::near_one);
-}
-
 template <class F>
 void for_kernel(int index, const F& f) {
   const auto any = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
@@ -104,9 +87,6 @@ TEST_P(CudaOmmaTwin, QuantizesSwigluAsTheDefinition) {
     test::expect_quantized<OmmaConfig<index(), true, OmmaTwin>>(kKernels[index()], gpu);
   });
 }
-TEST_P(CudaOmmaTwin, HasThemForEveryDepth) {
-  for_kernel(GetParam(), [](auto index) { run_depths<index()>(); });
-}
 
 INSTANTIATE_TEST_SUITE_P(Tiles, CudaOmmaTwin,
                          testing::Range(0, static_cast<int>(std::size(kKernels))),
@@ -117,6 +97,18 @@ INSTANTIATE_TEST_SUITE_P(Tiles, CudaOmmaTwin,
                            name += 'n';
                            return name += std::to_string(e.n);
                          });
+
+template <int kIndex>
+using Twin = OmmaConfig<kIndex, false, OmmaTwin>;
+
+/// All depths from 64 to 16384 that are multiples of 64, a sixteenth in each test.
+class CudaOmmaTwinDepths : public CudaOmmaTwin {};
+TEST_P(CudaOmmaTwinDepths, EveryTileHasTheSumsOfTheInstruction) {
+  for (int k = 64 + GetParam() * 1024; k <= (GetParam() + 1) * 1024; k += 64)
+    test::expect_depth<Twin, Gpu>(k);
+}
+INSTANTIATE_TEST_SUITE_P(To, CudaOmmaTwinDepths, testing::Range(0, 16),
+                         [](const auto& test) { return std::to_string((test.param + 1) * 1024); });
 
 }  // namespace
 }  // namespace nvfp4::cuda::sm120
