@@ -30,11 +30,16 @@ struct PreTokenizer {
   std::string_view name;
 };
 
+/// What "ByteLevel" alone splits by.
+constexpr std::string_view kGpt2 =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
 constexpr PreTokenizer kPreTokenizers[] = {
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      true, "llama-bpe"},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      false, "qwen2"},
+    {kGpt2, false, "gpt-2"},
 };
 
 /// Kinds of tokens, as llama.cpp numbers them.
@@ -64,10 +69,15 @@ bool flag_of(const J& json, const char* name) {
   return it != json.end() && it->is_boolean() && it->template get<bool>();
 }
 
-/// The expression of "Split, then bytes", which Llama 3 and Qwen have in common.
+/// The expression of "Split, then bytes", which Llama 3 and Qwen have in common, or of GPT-2's
+/// "bytes".
 std::string expression_of(const Tree& tokenizer) {
   const Tree& pre = tokenizer.value("pre_tokenizer", Tree());
-  if (!pre.is_object() || text_of(pre, "type") != "Sequence") return {};
+  if (!pre.is_object()) return {};
+  if (text_of(pre, "type") == "ByteLevel" && flag_of(pre, "use_regex") &&
+      !flag_of(pre, "add_prefix_space"))
+    return std::string(kGpt2);
+  if (text_of(pre, "type") != "Sequence") return {};
   const Tree& steps = pre.value("pretokenizers", Tree());
   if (!steps.is_array() || steps.size() != 2) return {};
   if (!steps[0].is_object() || text_of(steps[0], "type") != "Split" || !steps[1].is_object() ||
@@ -109,7 +119,7 @@ class Converter {
     for (const PreTokenizer& known : kPreTokenizers)
       if (known.expression == expression && known.ignores_merges == ignores_merges)
         return known.name;
-    throw Unknown{"its pre-tokenizer is neither Llama 3's nor Qwen's"};
+    throw Unknown{"its pre-tokenizer is not that of Llama 3, Qwen or GPT-2"};
   }
 
   void read_tokens(const Tree& model) {

@@ -83,15 +83,26 @@ TEST_F(GgufTokenizer, QwenAndMergesThatArePairs) {
   EXPECT_EQ(keys["tokenizer.ggml.merges"].strings, std::vector<std::string>{"a b"});
 }
 
+TEST_F(GgufTokenizer, GptTwoWhoseBytesAreSplitByTheirOwnExpression) {
+  Json json = tokenizer_json("", false);
+  json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
+  EXPECT_EQ(std::get<std::string>(by_key(read(json))["tokenizer.ggml.pre"].value), "gpt-2");
+  for (const char* flag : {"add_prefix_space", "use_regex"}) {
+    Json other = json;
+    other["pre_tokenizer"][flag] = !other["pre_tokenizer"][flag].get<bool>();
+    left_out(other, "not that of");
+  }
+}
+
 /// A guess would give other tokens without a word.
 TEST_F(GgufTokenizer, WhatIsNotKnownIsLeftOut) {
   EXPECT_NE(read_tokenizer(dir.path(), config).missing.find("there is no tokenizer.json"),
             std::string::npos);
   left_out({{"version", "1.0"}}, "is no byte-level BPE");
   left_out(Json::array(), "is no JSON object");
-  left_out(tokenizer_json("\\s+", true), "neither Llama 3's nor Qwen's");
-  left_out(tokenizer_json(kLlama3, false), "neither Llama 3's nor Qwen's");
-  left_out(tokenizer_json(kQwen, true), "neither Llama 3's nor Qwen's");
+  left_out(tokenizer_json("\\s+", true), "not that of Llama 3, Qwen or GPT-2");
+  left_out(tokenizer_json(kLlama3, false), "not that of Llama 3, Qwen or GPT-2");
+  left_out(tokenizer_json(kQwen, true), "not that of Llama 3, Qwen or GPT-2");
   Json json = tokenizer_json(kLlama3, true);
   json["model"]["type"] = "Unigram";
   left_out(json, "is no byte-level BPE");
@@ -100,7 +111,7 @@ TEST_F(GgufTokenizer, WhatIsNotKnownIsLeftOut) {
   left_out(json, "is no byte-level BPE");
   json = tokenizer_json(kLlama3, true);
   json["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = true;
-  left_out(json, "neither");
+  left_out(json, "not that of");
   json = tokenizer_json(kLlama3, true);
   json["model"]["merges"] = Json::parse(R"([["a ", "b"]])");
   left_out(json, "a merge with a space");
