@@ -8,6 +8,7 @@ Qwen3-30B-A3B with half its layers. Decoding is batch 1 with a static cache, tor
   serve.py                                   everything, about 10 minutes on an H100
   serve.py --models dense --kinds bf16 nvfp4a16 --json FILE
   serve.py --cpu --models small              on the CPU: a Llama of 1 B, decoding alone, eager
+  serve.py --cpu --models small --llama-bench PROGRAM       and llama.cpp's with the same weights, in GGUF
 
 Needs PyTorch 2.11 and transformers 5.17 or newer; without --cpu a GPU, and this package built with CUDA.
 """
@@ -15,7 +16,10 @@ Needs PyTorch 2.11 and transformers 5.17 or newer; without --cpu a GPU, and this
 import argparse
 import gc
 import json
+import pathlib
 import statistics
+import subprocess
+import tempfile
 import time
 
 import torch
@@ -257,6 +261,31 @@ def measure_on_cpu(name, kind, tokens=24):
     return result
 
 
+def measure_llama_cpp(program, name, tokens=24):
+    """llama.cpp's tokens per second on our GGUF file of the model, its output matrix in BF16."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain, file = pathlib.Path(folder, "plain"), pathlib.Path(folder, "model.gguf")
+        model, _ = build(MODELS[name], "bf16")
+        model.save_pretrained(plain)
+        vocabulary = {f"t{i}": i for i in range(model.config.vocab_size)}  # it loads no file without one
+        (plain / "tokenizer.json").write_text(json.dumps(
+            {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+             "model": {"type": "BPE", "vocab": vocabulary, "merges": ["t 1"]}}))
+        del model
+        collect()
+        nvfp4.quantize_checkpoint(plain, file, format="gguf")
+        threads = torch.get_num_threads()
+        printed = subprocess.run([program, "-m", file, "-t", str(threads), "-p", "0", "-n", str(tokens), "-r", "3",
+                                  "-o", "json"], check=True, capture_output=True, text=True).stdout
+    bench = json.loads(printed)[0]
+    token_ms = 1e3 / statistics.median(bench["samples_ts"])
+    result = dict(model=name, kind="llama.cpp", threads=threads, tokens_per_second=1e3 / token_ms, token_ms=token_ms,
+                  read_gb=bench["model_size"] / 1e9, read_gb_per_s=bench["model_size"] / token_ms / 1e6,
+                  build=bench["build_commit"])
+    show(result)
+    return result
+
+
 def show(result):
     print("  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in result.items()),
           flush=True)
@@ -266,6 +295,8 @@ def on_cpu(options):
     global DEVICE
     DEVICE = "cpu"
     results = [measure_on_cpu(name, kind) for name in options.models for kind in options.kinds]
+    if options.llama_bench:
+        results += [measure_llama_cpp(options.llama_bench, name) for name in options.models]
     if options.json:
         with open(options.json, "w") as file:
             json.dump(results, file, indent=1)
@@ -283,6 +314,7 @@ def main():
     a.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     a.add_argument("--json", metavar="FILE")
     a.add_argument("--cpu", action="store_true", help="on the CPU, decoding alone, with OMP_NUM_THREADS threads")
+    a.add_argument("--llama-bench", metavar="PROGRAM", help="llama.cpp's benchmark, beside ours on the CPU")
     options = a.parse_args()
     if options.cpu:
         return on_cpu(options)
