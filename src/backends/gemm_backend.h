@@ -33,7 +33,7 @@ struct PackJob {
 struct UnpackJob {
   const PackedStorage* packed = nullptr;
   std::int64_t group = 0;
-  QuantizedSpan w = {};  ///< axis rows, linear scales
+  QuantizedSpan w = {};  ///< axis rows, linear scales; on a GPU of any layout, or without globals
   Stream stream = {};
 };
 

@@ -22,8 +22,8 @@ std::vector<std::string> of_gpu(const DeviceInfo& gpu) {
   else if (gpu.architecture.starts_with("sm_1") && gpu.architecture.size() == 6)
     all.push_back(fmt::format(
         "{}: FP4 products of the tensor cores themselves (tcgen05). No kernel of this version uses "
-        "them: W4A16 and W4A4 run on BF16 and FP16 tensor cores. How FP4 products round, and how "
-        "fast they are, was not looked at",
+        "them: W4A16 and W4A4 run on BF16 and FP16 tensor cores, but for W4A4 of many rows on 10.x "
+        "with cuBLASLt. How FP4 products round, and how fast they are, was not looked at",
         name));
   return all;
 }

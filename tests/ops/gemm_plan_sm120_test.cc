@@ -166,7 +166,7 @@ TEST(GemmPlanSm120, EitherArchitectureCanBeForced) {
     FAIL();
   } catch (const ValueError& e) {
     EXPECT_THAT(e.what(), HasSubstr("NVFP4_GEMM_ARCHITECTURE = \"sm121\" names no architecture: "
-                                    "sm90, sm120, sm80, sm120-twin"));
+                                    "sm90, sm100, sm120, sm80, sm120-twin"));
   }
 }
 

@@ -113,7 +113,7 @@ TEST(GemmPlan, AGpuWithoutKernelsIsRefusedByName) {
     FAIL();
   } catch (const UnsupportedError& e) {
     EXPECT_THAT(e.what(), HasSubstr("sm_75"));
-    EXPECT_THAT(e.what(), HasSubstr("sm90, sm120, sm80 only"));
+    EXPECT_THAT(e.what(), HasSubstr("sm90, sm100, sm120, sm80 only"));
   }
 }
 

@@ -22,12 +22,14 @@ namespace {
 /// What starts a workspace: the flags of stream-K, which must stay zero whatever plans share it.
 constexpr std::int64_t kFlagBytes = 4096;
 
-std::int64_t decoded_offset(const KernelPlan& plan) {
+std::int64_t staging_offset(const KernelPlan& plan) {
   return round_up(std::max(plan.workspace_bytes, kFlagBytes), kDeviceAlignment);
 }
-/// x of W4A4 in BF16, for kernels that do not take it as it is.
-std::int64_t decoded_bytes(const GemmDescription& d, const KernelPlan& plan) {
-  if (d.scheme != Scheme::nvfp4 || plan.architecture->reads_quantized_x) return 0;
+/// Operands as the kernels want them: x of W4A4 in BF16 for those that do not take it as it is.
+std::int64_t staging_bytes(const GemmDescription& d, const KernelPlan& plan) {
+  const Architecture& a = *plan.architecture;
+  if (a.staging_bytes != nullptr) return a.staging_bytes(plan.problem);
+  if (d.scheme != Scheme::nvfp4 || a.reads_quantized_x) return 0;
   const std::int64_t rows =
       d.form == GemmForm::routed && d.shared_x && d.top_k > 0 ? d.m / d.top_k : d.m;
   return rows * d.k * (d.form == GemmForm::every_group && !d.shared_x ? d.groups : 1) * 2;
@@ -130,8 +132,8 @@ void plan(GemmPlan::Impl& plan) {
   const KernelConfig& kernel = chosen->parts[0].kernel;
   plan.kernel = kernel_name(kernel, *chosen->architecture);
   plan.tile = {kernel.m, kernel.n, chosen->architecture->stage_k(kernel), kernel.split_k};
-  const std::int64_t decoded = decoded_bytes(d, *chosen);
-  plan.workspace_bytes = decoded > 0 ? decoded_offset(*chosen) + decoded : chosen->workspace_bytes;
+  const std::int64_t staging = staging_bytes(d, *chosen);
+  plan.workspace_bytes = staging > 0 ? staging_offset(*chosen) + staging : chosen->workspace_bytes;
   plan.chosen = std::move(chosen);
 }
 
@@ -189,9 +191,11 @@ void run(const GemmCall& call) {
   if (const QuantizedView* x = std::get_if<QuantizedView>(&a.x)) {
     if (chosen.architecture->reads_quantized_x) {
       job.quantized_x = x;
+      if (chosen.architecture->staging_bytes != nullptr)
+        job.staging = call.workspace.subspan(static_cast<std::size_t>(staging_offset(chosen)));
       job.x = MatrixView(x->codes, DType::bf16, x->shape.rows, x->shape.cols, kDense, x->device);
     } else {
-      job.x = decode(*x, call.workspace.data() + decoded_offset(chosen), call.stream);
+      job.x = decode(*x, call.workspace.data() + staging_offset(chosen), call.stream);
     }
     job.x_global = x->global_scale;
     job.x_global_per_row = x->shape.scope == GlobalScope::vector;

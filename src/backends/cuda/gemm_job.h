@@ -31,6 +31,7 @@ struct FragmentGemmJob {
   float limit = std::numeric_limits<float>::infinity();
   QuantizedSpan quantized = {};
   GlobalScales global = {};
+  std::span<std::byte> staging = {};  ///< see Architecture::staging_bytes
   Stream stream = {};
 };
 

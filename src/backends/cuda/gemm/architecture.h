@@ -51,6 +51,9 @@ struct Architecture {
   /// Microseconds that what it chooses takes on a GPU, by a model. Null: it is taken where it comes
   /// before the others.
   double (*time)(const KernelProblem& problem, const Capability& gpu) = nullptr;
+  /// Memory for operands and sums as its kernels want them, beside the workspace: job.staging.
+  /// Null: none.
+  std::int64_t (*staging_bytes)(const KernelProblem& problem) = nullptr;
   /// x of W4A4 is multiplied as it is; else it is decoded first.
   bool reads_quantized_x = false;
   /// Taken where it is the only one that there is to choose from.

@@ -35,10 +35,11 @@ struct KernelConfig {
 
 /// How a kernel multiplies.
 enum class MainloopKind {
-  wgmma,    ///< a warp brings tiles by TMA, warpgroups multiply
-  small_m,  ///< mma.sync; warps bring their weights themselves, by cp.async
-  routed,   ///< the same, of one row of x, with the weights that a routing names
-  mma,      ///< mma.sync; the threads of a block bring its tiles together, by cp.async
+  wgmma,     ///< a warp brings tiles by TMA, warpgroups multiply
+  small_m,   ///< mma.sync; warps bring their weights themselves, by cp.async
+  routed,    ///< the same, of one row of x, with the weights that a routing names
+  mma,       ///< mma.sync; the threads of a block bring its tiles together, by cp.async
+  cublaslt,  ///< the library's choice
 };
 
 /// A line of an architecture's list of kernels.

@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t at = order.row(row0 + r) * blocks + block0 + b;
     reinterpret_cast<uint2*>(w.codes)[at] =
         *reinterpret_cast<const uint2*>(&values.codes[r][b * 8]);
-    w.scales[at] = narrow_scale(from[scale_at(r, b)]);
+    w.scales[scale_offset_of(w.shape.layout, order.row(row0 + r), block0 + b, w.shape.rows,
+                             blocks)] = narrow_scale(from[scale_at(r, b)]);
   }
 }
 
@@ -133,6 +134,7 @@ void unpack_fragments(const UnpackJob& job) {
   unpack_kernel<<<tiles_of(from), kThreads, 0, stream>>>(
       from.data() + job.group * from.group_bytes(), from.col_tiles(), RowOrder(from), job.w);
   check(cudaGetLastError(), "unpack_fragments: kernel launch");
+  if (job.w.global_scale == nullptr) return;
   copy_globals(job.w.global_scale, from.global_scale() + job.group * from.group_globals(),
                from.group_globals(), stream);
 }

@@ -17,6 +17,8 @@ std::string_view mainloop_name(MainloopKind mainloop) {
     case MainloopKind::small_m:
     case MainloopKind::mma:
       return "mma";
+    case MainloopKind::cublaslt:
+      return "cublaslt";
     case MainloopKind::routed:
       break;
   }

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// What a test asks and tells the library that stands for cuBLASLt.
+struct FakeCublasLt {
+  static constexpr std::uint64_t kAlgorithm = 1000;
+  int handles = 0, heuristics = 0, products = 0;
+  int alive = 0;   ///< descriptors that were not destroyed
+  int faults = 0;  ///< 1: memory that could not be copied; 2: scales outside the matrix
+  bool refuses = false;
+  std::uint64_t algorithm = 0;  ///< kAlgorithm + the number of the heuristic that chose it
+  void* stream = nullptr;
+};
+
+/// As cublasLtMatmulHeuristicResult_t.
+struct FakeHeuristic {
+  std::uint64_t algorithm[8];
+  std::size_t workspace;
+  int state;
+  float waves;
+  int reserved[4];
+};
