@@ -72,6 +72,9 @@ struct SelftestReport {
   std::vector<SelftestPlan> plans;
   std::vector<SelftestCheck> checks;
   std::vector<SelftestRate> rates;
+  /// Sentences: where the FP4 instruction of tensor cores takes its scales from and how it adds up,
+  /// on a GPU that has it, and of the same in software.
+  std::vector<std::string> fp4_instruction;
   std::vector<std::string> not_proven;  ///< sentences: what this run says nothing about
   double seconds = 0;
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/fp4_instruction.h"
 #include "backends/moe_job.h"
 #include "backends/packed_storage.h"
 #include "nvfp4/gemm.h"
@@ -77,6 +78,9 @@ struct GemmBackend {
   /// How the sums are made: the end of to_string(plan).
   std::string (*describe)(const GemmPlan::Impl& plan) = nullptr;
   void (*run)(const GemmCall& call) = nullptr;
+  /// What the device has of the instruction for NVFP4 by NVFP4, for the selftest. Null, or it
+  /// returns null: nothing.
+  const Fp4Instruction* (*fp4_instruction)(Device device) = nullptr;
 
   // A mixture of experts: see moe_job.h.
   void (*dispatch)(const DispatchJob& job) = nullptr;

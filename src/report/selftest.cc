@@ -123,7 +123,10 @@ std::string to_text(const SelftestReport& r) {
   Lines lines;
   for (const SelftestPlan& p : r.plans) lines.push_back({p.device, p.product, p.kernel});
   out += "\nKernels that products take:\n" + aligned(lines);
-  out += checks_text(r) + rates_text(r) + "\nNot proven:\n";
+  out += checks_text(r);
+  if (!r.fp4_instruction.empty()) out += "\nThe FP4 instruction:\n";
+  for (const std::string& sentence : r.fp4_instruction) out += fmt::format("  {}\n", sentence);
+  out += rates_text(r) + "\nNot proven:\n";
   for (const std::string& sentence : r.not_proven) out += fmt::format("  {}\n", sentence);
   return out;
 }
@@ -172,6 +175,7 @@ std::string to_json(const SelftestReport& r) {
                                   {"plans", array_of(r.plans, plan)},
                                   {"checks", array_of(r.checks, check)},
                                   {"rates", array_of(r.rates, rate)},
+                                  {"fp4_instruction", r.fp4_instruction},
                                   {"not_proven", r.not_proven}});
 }
 

@@ -16,8 +16,9 @@ std::vector<std::string> of_gpu(const DeviceInfo& gpu) {
   // Blackwell: compute capability 10.x to 12.x.
   if (gpu.architecture.starts_with("sm_12") && gpu.architecture.size() == 6)
     all.push_back(fmt::format(
-        "{}: FP4 products of the tensor cores themselves (mma with block_scale), bit for bit. W4A4 "
-        "runs on them where K is a multiple of 64; how they round was measured by others",
+        "{}: FP4 products of the tensor cores themselves (mma with block_scale), bit for bit, but "
+        "for "
+        "what stands above of the FP4 instruction. W4A4 runs on them where K is a multiple of 64",
         name));
   else if (gpu.architecture.starts_with("sm_1") && gpu.architecture.size() == 6)
     all.push_back(fmt::format(

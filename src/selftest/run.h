@@ -48,6 +48,8 @@ class Run {
     if (c.wrong++ == 0) c.fault = what.empty() ? fault : fmt::format("{}: {}", what, fault);
   }
 
+  SelftestReport& report() { return report_; }
+
   /// Turns over the lowest bit of a result, if the check is to find that.
   void spoil(std::string_view check, void* result) const {
     if (options_.inject_fault == check) *static_cast<unsigned char*>(result) ^= 1;
@@ -80,6 +82,8 @@ void check_quantizers(Run& run, const std::vector<Subject>& subjects);
 void check_dequantize(Run& run, const std::vector<Subject>& subjects);
 void check_fused(Run& run, const std::vector<Subject>& subjects);
 void check_products(Run& run, const std::vector<Subject>& subjects);
+/// Of the reference and of GPUs; what was found goes into the report.
+void check_fp4_instruction(Run& run, const Subject& subject);
 
 /// All of them, in the order of selftest_checks().
 void check_all(Run& run, const std::vector<Subject>& subjects);

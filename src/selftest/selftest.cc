@@ -124,13 +124,15 @@ void check_all(Run& run, const std::vector<Subject>& subjects) {
   check_dequantize(run, subjects);
   check_fused(run, subjects);
   check_products(run, subjects);
+  for (const Subject& s : subjects)
+    if (s.device.type == DeviceType::cuda || s.backend == kReference) check_fp4_instruction(run, s);
 }
 
 }  // namespace selftest
 
 const std::vector<std::string>& selftest_checks() {
   static const std::vector<std::string> all = {"formats", "layouts", "quantize", "dequantize",
-                                               "fused",   "w4a16",   "w4a4"};
+                                               "fused",   "w4a16",   "w4a4",     "fp4"};
   return all;
 }
 

@@ -2,6 +2,7 @@
 // kernels that a Blackwell GPU runs, without one.
 #include <gtest/gtest.h>
 
+#include "backends/cuda/gemm/sm120/fp4_case.cuh"
 #include "backends/cuda/gemm/sm120/omma.cuh"
 #include "backends/cuda/gemm/sm120/omma_kernel.cuh"
 #include "backends/cuda/gemm/sm120/omma_twin.cuh"
@@ -76,6 +77,35 @@ using OfInstruction = OmmaConfig<kIndex, false, Omma>;
 TEST(EmulatedSm120Depths, EveryTileHasTheSumsOfTheInstruction) {
   for (int k = 64; k <= 640; k += 64) test::expect_depth<OfInstruction, Emulated>(k);
   test::expect_depth<OfInstruction, Emulated>(2112);
+}
+
+template <class Product, int kA, int kB>
+void multiply_on_lanes(const void* c) {
+  multiply_case<Product, kA, kB>(*static_cast<Fp4Case*>(const_cast<void*>(c)),
+                                 static_cast<int>(threadIdx.x));
+}
+template <int kA, int kB>
+void expect_same_instruction(std::mt19937& random) {
+  Fp4Case c{};
+  for (int lane = 0; lane < 32; ++lane) {
+    for (std::uint32_t& r : c.a[lane]) r = random();
+    for (std::uint32_t& r : c.b[lane]) r = random();
+    c.a_scales[lane] = random() & 0x77777777;
+    c.b_scales[lane] = random() & 0x77777777;
+  }
+  Fp4Case of_twin = c;
+  emulated::launch(1, 32, false, multiply_on_lanes<Omma, kA, kB>, &c);
+  emulated::launch(1, 32, false, multiply_on_lanes<OmmaTwin, kA, kB>, &of_twin);
+  EXPECT_EQ(std::memcmp(c.d, of_twin.d, sizeof c.d), 0) << kA << " " << kB;
+}
+
+/// What the selftest asks for: scales of every thread id, by the instruction and by its twin.
+TEST(EmulatedFp4Instruction, AndItsTwinTakeScalesOfTheSameLanes) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 20; ++i)
+    [&]<int... kThreads>(std::integer_sequence<int, kThreads...>) {
+      (expect_same_instruction<kThreads / 4, kThreads % 4>(random), ...);
+    }(std::make_integer_sequence<int, 8>{});
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ import pytest
 from test_sass import TOOL, count, mainloop
 
 SOURCE = Path(__file__).parents[2] / "src/backends/cuda/gemm/sm120/kernels.h"
-OBJECTS = [p for p in os.environ.get("NVFP4_SM120_OBJECTS", "").split(":") if p]
+OBJECTS = [p for p in os.environ.get("NVFP4_SM120_OBJECTS", "").split(":") if Path(p).name.startswith("gemm")]
 INSTRUCTION = "OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X "
 REGISTERS = 65536  # of a multiprocessor
 # Of a warp's loop for each OMMA, which takes a scheduler 16 cycles: those of tiles for many rows.

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "backends/cuda/gemm/plan.h"
+#include "backends/cuda/gemm/sm120/launch.h"
 #include "backends/cuda/gemm/tune.h"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
@@ -205,6 +206,10 @@ void run(const GemmCall& call) {
   chosen.architecture->launch(chosen, job, call.workspace);
 }
 
+const Fp4Instruction* fp4_instruction(Device device) {
+  return sm120::fp4_instruction(compute_major(device));
+}
+
 }  // namespace
 
 const GemmBackend& gemm_backend(Device device) {
@@ -219,6 +224,7 @@ const GemmBackend& gemm_backend(Device device) {
                                         .tune = tune,
                                         .describe = describe,
                                         .run = run,
+                                        .fp4_instruction = fp4_instruction,
                                         .dispatch = dispatch,
                                         .gather_rows = gather_rows,
                                         .combine_rows = combine_rows,

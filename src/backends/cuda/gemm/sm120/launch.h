@@ -3,6 +3,7 @@
 #include <span>
 
 #include "backends/cuda/gemm/plan.h"
+#include "backends/fp4_instruction.h"
 
 namespace nvfp4::cuda::sm120 {
 
@@ -10,5 +11,8 @@ namespace nvfp4::cuda::sm120 {
 void launch(const KernelPlan& plan, const FragmentGemmJob& job, std::span<std::byte> workspace);
 void launch_twin(const KernelPlan& plan, const FragmentGemmJob& job,
                  std::span<std::byte> workspace);
+
+/// What a GPU has of it, or null.
+const Fp4Instruction* fp4_instruction(int compute_major);
 
 }  // namespace nvfp4::cuda::sm120

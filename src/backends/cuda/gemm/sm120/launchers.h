@@ -4,6 +4,7 @@
 
 #include "backends/cuda/gemm/arguments.h"
 #include "backends/cuda/gemm/sm120/quantized_x.h"
+#include "backends/fp4_instruction.h"
 
 /// The kernels; each set is in the .cu of its name.
 namespace nvfp4::cuda::sm120 {
@@ -13,5 +14,10 @@ using Launcher = void(const KernelConfig& kernel, const QuantizedX& x, const Gem
 
 /// By the instruction, and with SwiGLU as their epilogue; the same with its twin.
 Launcher gemm, gemm_swiglu, twin_gemm, twin_gemm_swiglu;
+
+/// The instruction alone, or its twin: see fp4_instruction.h. `cases` are on the GPU.
+using CasesLauncher = void(Fp4Case* cases, int count, int a_thread, int b_thread,
+                           cudaStream_t stream);
+CasesLauncher multiply_cases, twin_multiply_cases;
 
 }  // namespace nvfp4::cuda::sm120

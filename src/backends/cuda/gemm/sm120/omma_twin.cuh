@@ -8,9 +8,9 @@
 namespace nvfp4::cuda::sm120 {
 
 /// Not inlined: ptxas would take minutes.
-__device__ __noinline__ inline float4 add_omma_twin(float4 d, uint4 a, uint2 b,
-                                                    std::uint32_t a_scales,
-                                                    std::uint32_t b_scales) {
+template <int kA, int kB>
+__device__ __noinline__ float4 add_omma_twin(float4 d, uint4 a, uint2 b, std::uint32_t a_scales,
+                                             std::uint32_t b_scales) {
   using namespace omma;
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
   // Words of eight codes of the rows and columns that this lane's sums are of.
@@ -28,8 +28,8 @@ __device__ __noinline__ inline float4 add_omma_twin(float4 d, uint4 a, uint2 b,
       }
   }
   for (int i = 0; i < 2; ++i) {
-    row_scales[i] = __shfl_sync(~0u, a_scales, a_scale_lane(g + 8 * i, 0));
-    column_scales[i] = __shfl_sync(~0u, b_scales, b_scale_lane(2 * q + i, 0));
+    row_scales[i] = __shfl_sync(~0u, a_scales, a_scale_lane(g + 8 * i, kA));
+    column_scales[i] = __shfl_sync(~0u, b_scales, b_scale_lane(2 * q + i, kB));
   }
   const auto add = [&](float sum, int r) {
     const Element e = d_element(lane, r);
@@ -41,11 +41,12 @@ __device__ __noinline__ inline float4 add_omma_twin(float4 d, uint4 a, uint2 b,
 }
 
 struct OmmaTwin {
+  template <int kA = 0, int kB = 0>
   __device__ __forceinline__ static void multiply(float (&d)[4], const std::uint32_t (&a)[4],
                                                   std::uint32_t b0, std::uint32_t b1,
                                                   std::uint32_t a_scales, std::uint32_t b_scales) {
-    const float4 sum = add_omma_twin({d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1},
-                                     a_scales, b_scales);
+    const float4 sum = add_omma_twin<kA, kB>({d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]},
+                                             {b0, b1}, a_scales, b_scales);
     d[0] = sum.x;
     d[1] = sum.y;
     d[2] = sum.z;

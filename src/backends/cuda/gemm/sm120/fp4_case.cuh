@@ -1,0 +1,14 @@
+#pragma once
+
+#include "backends/fp4_instruction.h"
+
+namespace nvfp4::cuda::sm120 {
+
+/// The registers of a lane. kA, kB: thread ids of the scales.
+template <class Product, int kA, int kB>
+__device__ __forceinline__ void multiply_case(Fp4Case& c, int lane) {
+  Product::template multiply<kA, kB>(c.d[lane], c.a[lane], c.b[lane][0], c.b[lane][1],
+                                     c.a_scales[lane], c.b_scales[lane]);
+}
+
+}  // namespace nvfp4::cuda::sm120
