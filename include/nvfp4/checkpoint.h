@@ -88,6 +88,13 @@ struct OutputError {
   double kept = 0;  ///< of what was written
 };
 
+/// Rows of a weight, one below the other, for which gptq's candidate (as in TensorReport::chosen)
+/// was the best.
+struct ChosenRows {
+  std::size_t candidate = 0;
+  std::int64_t rows = 0;
+};
+
 struct TensorReport {
   std::string name;
   /// "quantized", "kept", "converted" (MXFP4, without rounding), "dequantized", "moved" (NVFP4),
@@ -101,8 +108,9 @@ struct TensorReport {
   double squared_error = 0, squared_norm = 0;  ///< of quantized tensors
   /// Of gptq: rows that mse, weighted, GPTQ alone and descent quantized best.
   std::array<std::int64_t, 4> chosen{};
-  OutputError output;                ///< of gptq
-  std::uint64_t clamped_blocks = 0;  ///< MXFP4 blocks that NVFP4 could not hold exactly
+  std::vector<ChosenRows> chosen_rows;  ///< the same, row by row
+  OutputError output;                   ///< of gptq
+  std::uint64_t clamped_blocks = 0;     ///< MXFP4 blocks that NVFP4 could not hold exactly
   /// Which: where their scales are among those of the source's tensor, flattened; ascending. Fewer
   /// than clamped_blocks if the checkpoint has more than kMostClampedListed of them.
   std::vector<std::int64_t> clamped;

@@ -1,4 +1,6 @@
 // The reports as JSON: docs/schema says what is in them.
+#include <array>
+
 #include "checkpoint/io/json_text.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/repair.h"
@@ -9,6 +11,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using checkpoint::dump_pretty;
+
+/// Of TensorReport::chosen.
+constexpr std::array kGptqNames = {"mse", "weighted", "gptq", "descent"};
 
 Json counts(const VerifyReport& report) {
   return {{"errors", report.count(Severity::error)},
@@ -35,11 +40,11 @@ Json json_of(const QuantizeReport& report) {
     if ((t.action == "quantized" || t.action == "converted" || t.action == "fp8") &&
         !report.dry_run) {
       all_measured &= t.measured;
-      if (t.chosen != decltype(t.chosen){}) {
-        tensor["rows"] = {{"mse", t.chosen[0]},
-                          {"weighted", t.chosen[1]},
-                          {"gptq", t.chosen[2]},
-                          {"descent", t.chosen[3]}};
+      if (!t.chosen_rows.empty()) {
+        for (std::size_t c = 0; c < kGptqNames.size(); ++c)
+          tensor["rows"][kGptqNames[c]] = t.chosen[c];
+        for (const ChosenRows& run : t.chosen_rows)
+          tensor["rows_in_order"].push_back({kGptqNames.at(run.candidate), run.rows});
         tensor["output_error"] = {{"mse", t.output.mse}, {"kept", t.output.kept}};
       }
       tensor["squared_error"] = t.measured ? Json(t.squared_error) : Json();

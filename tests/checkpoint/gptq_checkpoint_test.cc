@@ -1,6 +1,7 @@
 // Checkpoints quantized by the Gram matrices of their layers' inputs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -44,9 +45,22 @@ struct GptqCheckpoint : testing::Test {
   }
 };
 
+/// The candidate of each row: "3323"; and what TensorReport::chosen counts are these.
+std::string rows_of(const TensorReport& t) {
+  std::string rows;
+  for (const ChosenRows& run : t.chosen_rows) {
+    EXPECT_TRUE(rows.empty() || rows.back() != static_cast<char>('0' + run.candidate)) << t.name;
+    rows.append(static_cast<std::size_t>(run.rows), static_cast<char>('0' + run.candidate));
+  }
+  for (std::size_t c = 0; c < t.chosen.size(); ++c)
+    EXPECT_EQ(std::ranges::count(rows, static_cast<char>('0' + c)), t.chosen[c]) << t.name;
+  return rows;
+}
+
 TEST_F(GptqCheckpoint, BytesDoNotDependOnThreadsAndTheReportCountsRows) {
-  std::map<std::string, std::string> first;
+  std::map<std::string, std::string> first, first_decisions;
   for (const int count : {1, 2, 5}) {
+    std::map<std::string, std::string> decisions;
     set_threads(count);
     const QuantizeReport report = quantize_checkpoint(options(fmt::format("out{}", count)));
     EXPECT_EQ(report.warnings, std::vector<std::string>{});
@@ -54,7 +68,10 @@ TEST_F(GptqCheckpoint, BytesDoNotDependOnThreadsAndTheReportCountsRows) {
       if (t.action != "quantized") continue;
       EXPECT_EQ(t.chosen[0] + t.chosen[1] + t.chosen[2] + t.chosen[3], t.shape[0]) << t.name;
       EXPECT_GT(t.chosen[3], t.shape[0] / 2) << t.name;
+      decisions[t.name] = rows_of(t);
     }
+    if (count == 1) first_decisions = decisions;
+    EXPECT_EQ(decisions, first_decisions) << count;
     const auto files = files_of(dir / fmt::format("out{}", count));
     if (first.empty()) first = files;
     EXPECT_EQ(files, first) << count;

@@ -54,7 +54,7 @@ void add_candidates(std::span<const std::uint8_t> chosen, const double* errors,
   const double divisor = static_cast<double>(global.divisor);
   const double unit = factor.mean / (divisor * divisor);
   for (const std::uint8_t c : chosen) {
-    ++to.chosen[c];
+    to.add_chosen({.candidate = c, .rows = 1});
     // Rounding can make nothing a little less.
     to.output.mse += unit * std::max(errors[static_cast<int>(GptqCandidate::mse)], 0.0);
     to.output.kept += unit * std::max(errors[c], 0.0);

@@ -17,6 +17,25 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 3;
 
+Json runs_of(const Outcome& outcome) {
+  Json runs = Json::array();
+  for (const ChosenRows& run : outcome.chosen_rows) runs.push_back({run.candidate, run.rows});
+  return runs;
+}
+
+bool add_runs(const Json& runs, Outcome& to) {
+  to.chosen = {};
+  to.chosen_rows.clear();
+  if (!runs.is_array()) return false;
+  for (const Json& run : runs) {
+    if (!run.is_array() || run.size() != 2 || !run[0].is_number_unsigned() ||
+        !run[1].is_number_unsigned() || run[0].get<std::uint64_t>() >= to.chosen.size())
+      return false;
+    to.add_chosen({run[0].get<std::size_t>(), run[1].get<std::int64_t>()});
+  }
+  return true;
+}
+
 Json input_of(const ModelFolder& model) {
   Json files = Json::object();
   for (std::size_t f = 0; f < model.files.size(); ++f) {
@@ -142,7 +161,7 @@ void Journal::record(const PlannedShard& shard, const fs::path& path,
   Json errors = Json::array();
   for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
     errors.push_back({all[t].error.squared_error, all[t].error.squared_norm, all[t].clamped_blocks,
-                      all[t].clamped, all[t].chosen, all[t].output.mse, all[t].output.kept});
+                      all[t].clamped, runs_of(all[t]), all[t].output.mse, all[t].output.kept});
   json_["shards"][shard.file] = identity_of(shard, path);
   json_["errors"][shard.file] = std::move(errors);
 }
@@ -168,9 +187,7 @@ bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const
     return false;
   for (std::size_t i = 0; i < shard.tensors; ++i) {
     const Json& entry = (*errors)[i];
-    if (!entry.is_array() || entry.size() != 7 || !entry[3].is_array() || !entry[4].is_array() ||
-        entry[4].size() != all[i].chosen.size())
-      return false;
+    if (!entry.is_array() || entry.size() != 7 || !entry[3].is_array()) return false;
     // An infinite sum is stored as null.
     Outcome& outcome = all[shard.first_tensor + i];
     QuantizationError& error = outcome.error;
@@ -179,8 +196,7 @@ bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const
     };
     error = {number(0), number(1)};
     outcome.output = {number(5), number(6)};
-    for (std::size_t c = 0; c < outcome.chosen.size(); ++c)
-      outcome.chosen[c] = entry[4][c].is_number_unsigned() ? entry[4][c].get<std::int64_t>() : 0;
+    if (!add_runs(entry[4], outcome)) return false;
     outcome.clamped_blocks = entry[2].is_number_unsigned() ? entry[2].get<std::uint64_t>() : 0;
     outcome.clamped.clear();
     for (const Json& block : entry[3])

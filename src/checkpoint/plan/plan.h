@@ -89,8 +89,17 @@ struct Outcome {
   std::uint64_t clamped_blocks = 0;  ///< of MXFP4, that NVFP4 cannot hold exactly
   /// gptq: rows for which each candidate was the best, in the order of GptqCandidate.
   std::array<std::int64_t, 4> chosen{};
-  OutputError output = {};                 ///< gptq: over the calibration text
-  std::vector<std::int64_t> clamped = {};  ///< where their scales are in the source's, flattened
+  std::vector<ChosenRows> chosen_rows = {};  ///< the same, row by row
+  OutputError output = {};                   ///< gptq: over the calibration text
+  std::vector<std::int64_t> clamped = {};    ///< where their scales are in the source's, flattened
+
+  void add_chosen(const ChosenRows& more) {
+    chosen.at(more.candidate) += more.rows;
+    if (!chosen_rows.empty() && chosen_rows.back().candidate == more.candidate)
+      chosen_rows.back().rows += more.rows;
+    else
+      chosen_rows.push_back(more);
+  }
 };
 
 /// Units that share one weight global scale and one input global scale.

@@ -313,8 +313,7 @@ class Pipeline {
       sum.error.squared_error += window.outcomes[i].error.squared_error;
       sum.error.squared_norm += window.outcomes[i].error.squared_norm;
       sum.clamped_blocks += window.outcomes[i].clamped_blocks;
-      for (std::size_t c = 0; c < sum.chosen.size(); ++c)
-        sum.chosen[c] += window.outcomes[i].chosen[c];
+      for (const ChosenRows& rows : window.outcomes[i].chosen_rows) sum.add_chosen(rows);
       sum.output.mse += window.outcomes[i].output.mse;
       sum.output.kept += window.outcomes[i].output.kept;
       list_clamped(window.outcomes[i].clamped, sum.clamped);

@@ -62,6 +62,7 @@ void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
     report.tensors[t].squared_norm = outcomes[t].error.squared_norm;
     report.tensors[t].clamped_blocks = outcomes[t].clamped_blocks;
     report.tensors[t].chosen = outcomes[t].chosen;
+    report.tensors[t].chosen_rows = std::move(outcomes[t].chosen_rows);
     report.tensors[t].output = outcomes[t].output;
     std::ranges::sort(outcomes[t].clamped);
     report.tensors[t].clamped = std::move(outcomes[t].clamped);
