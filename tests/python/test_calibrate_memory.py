@@ -1,6 +1,7 @@
 """What nvfp4.calibrate holds while a layer runs, and while its statistics are written."""
 
 import weakref
+from functools import partial
 
 import pytest
 
@@ -8,11 +9,16 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers", minversion="5")
 pytest.importorskip("safetensors")
 
+import nvfp4
+from safetensors import safe_open
+
 from calibrate_cases import SIZES, write_model, write_text_of_words
 from nvfp4.calibrate import Statistics, calibrate, collect
 from nvfp4.calibrate.blocks import Blocks
 from nvfp4.calibrate.collect import Collector
 from nvfp4.calibrate.parts import Parts
+from nvfp4.calibrate.spool import Spool
+from nvfp4.calibrate.statistics import Later, read_later, write_tensors
 
 DEPTH, EXPERTS, BATCHES = 256, 12, 3
 
@@ -23,9 +29,9 @@ def held(collector):
     return sum(t.untyped_storage().nbytes() for t in tensors)
 
 
-def shown(rows, dtype=torch.float32):
+def shown(rows, dtype=torch.float32, **given):
     """A collector of experts that saw `rows` tokens of each batch, and their inputs."""
-    random, collector, inputs = torch.Generator().manual_seed(1), Collector(keep_gram=True), {}
+    random, collector, inputs = torch.Generator().manual_seed(1), Collector(keep_gram=True, **given), {}
     for _ in range(BATCHES):
         for expert in range(EXPERTS):
             x = torch.randn(rows, DEPTH, generator=random).to(dtype)
@@ -65,6 +71,64 @@ def test_gram_matrices_leave_memory_as_they_are_written(rows, tmp_path, monkeypa
     collector.move_to(statistics)
     statistics.save(tmp_path / "statistics")
     assert left == [before * (EXPERTS - 1 - i) // EXPERTS for i in range(EXPERTS)]
+
+
+@pytest.mark.parametrize("matrices", [0, 1, 2.5, 20])
+@pytest.mark.parametrize("rows, dtype", [(5, torch.bfloat16), (90, torch.float32), (300, torch.bfloat16)])
+def test_inputs_without_a_place_in_memory_wait_on_disk_and_change_no_bit(rows, dtype, matrices, tmp_path):
+    memory = int(matrices * DEPTH * DEPTH * 4)
+    spool = Spool(tmp_path)
+    collector, _ = shown(rows, dtype, memory=memory, spool=spool)
+    needed = EXPERTS * DEPTH * min(rows * BATCHES * dtype.itemsize, DEPTH * 4)
+    assert held(collector) <= memory
+    assert (held(collector) == needed) == (needed <= memory) == (not spool.places)
+    assert not list(tmp_path.iterdir())  # the file has no name
+    kept, _ = shown(rows, dtype)
+    names = list(collector.places)
+    for name in names:
+        assert torch.equal(collector.take_gram(name), kept.take_gram(name))
+    assert held(collector) == 0 and not spool.places
+    assert names == [f"e{e}" for e in range(EXPERTS)]
+
+
+def test_a_full_disk_is_named(tmp_path):
+    spool = Spool(tmp_path / "none")
+    with pytest.raises(nvfp4.IoError, match="none: inputs of a layer: No such file"):
+        shown(5, memory=0, spool=spool)
+
+
+@pytest.mark.parametrize("one_pass", [False, True])
+def test_memory_for_gram_matrices_changes_no_byte(one_pass, tmp_path):
+    model, text = write_model(tmp_path / "model", experts=True), write_text_of_words(tmp_path / "text")
+    for memory, name in ((4 << 30, "a"), (0, "b")):
+        given = dict(quantize=tmp_path / f"{name}.model") if one_pass else dict(keep_gram=True)
+        calibrate(model, text, tmp_path / name, gram_memory=memory, **given, **SIZES)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    if one_pass:
+        files = sorted(f.name for f in (tmp_path / "a.model").iterdir())
+        assert all((tmp_path / "a.model" / f).read_bytes() == (tmp_path / "b.model" / f).read_bytes() for f in files)
+
+
+def test_one_tensor_at_a_time_is_written(tmp_path):
+    """Of hidden states, and of the layer that one pass gives to the quantizer."""
+    alive, most = [], 0
+
+    def make(i):
+        nonlocal most
+        t = torch.full((3, i + 1), i, dtype=torch.bfloat16)
+        alive.append(weakref.ref(t))
+        most = max(most, sum(a() is not None for a in alive))
+        return t
+
+    write_tensors(tmp_path / "f", {str(i): Later((3, i + 1), torch.bfloat16, partial(make, i)) for i in range(5)},
+                  {"layers": "1"})
+    with safe_open(tmp_path / "f", "pt") as file:
+        assert file.metadata() == {"layers": "1"} and len(list(file.keys())) == 5
+        for i in range(5):
+            later = read_later(file, str(i))
+            assert (later.shape, later.dtype) == ((3, i + 1), torch.bfloat16)
+            assert torch.equal(later.make(), torch.full((3, i + 1), i, dtype=torch.bfloat16))
+    assert most == 1
 
 
 def test_weights_of_a_layer_are_gone_before_its_statistics_are_written(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ from .dataset import documents_of_dataset
 from .estimate import Estimate
 from .onepass import OnePass
 from .parts import Parts
+from .spool import Spool
 from .statistics import RANK_KEY, Statistics
 
 __all__ = ["Calibration", "Statistics", "calibrate", "merge"]
@@ -59,7 +60,8 @@ def inputs_of(parameter, sources, shape):
 class Calibration:
     """What a model's weights are called, and what of it runs."""
 
-    def __init__(self, model, dtype, device):
+    def __init__(self, model, dtype, device, gram_memory):
+        self.gram_memory = gram_memory
         wanted = weights_to_quantize(model)
         self.blocks = Blocks(model, getattr(torch, dtype), torch.device(device))
         self.weights = [self._weights_of(name, wanted) for name in self.blocks.names]
@@ -107,7 +109,10 @@ class Calibration:
             progress(f"{first} layers were done before")
         start = time.monotonic()
         for i in range(first, len(self.blocks.names)):
-            name, collector = self.blocks.names[i], self._run_layer(i, hidden, arguments[i], keep_gram)
+            name = self.blocks.names[i]
+            spool = Spool(parts.folder)
+            collector = Collector(keep_gram, self.gram_memory, spool)
+            self._run_layer(i, hidden, arguments[i], collector)
             statistics = Statistics()
             collector.move_to(statistics)
             self._add_unseen(i, statistics)
@@ -115,14 +120,15 @@ class Calibration:
                 one_pass.block(i, self.blocks.tensors[name], statistics)
                 statistics = statistics.without_grams()
             parts.save(i, statistics, hidden)
+            spool.close()
             done, all_ = i + 1 - first, len(self.blocks.names) - first
             left = (time.monotonic() - start) * (all_ / done - 1)
             progress(f"{name}: {(i + 1) / len(self.blocks.names):4.0%}, {left:.0f} s left")
         return parts.together()
 
-    def _run_layer(self, i, hidden, arguments, keep_gram):
+    def _run_layer(self, i, hidden, arguments, collector):
         """Its outputs take the place of `hidden`. Nothing here outlives it that holds the weights."""
-        collector, (args, kwargs) = Collector(keep_gram), arguments
+        args, kwargs = arguments
         with self.blocks.loaded(i) as layer, torch.no_grad():
             weights = [(layer.get_parameter(n), modules) for n, modules in self.weights[i].items()]
             with Watch(weights, collector):
@@ -131,7 +137,6 @@ class Calibration:
                     out = layer(states, *rest[1], **rest[0])
                     hidden[b] = out[0] if isinstance(out, tuple) else out
                     collector.forget_inputs()
-        return collector
 
     def _add_unseen(self, i, statistics):
         for parameter, matrices in self.weights[i].items():
@@ -167,7 +172,7 @@ def file_of_rank(out, rank, ranks):
 
 def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False, windows=256, context=512, batch=8,
               dtype="float32", device="cpu", dry_run=False, resume=False, quantize=None, quantizer="gptq", sweeps=4,
-              format="modelopt", rank=None, ranks=1, progress=lambda line: None):
+              format="modelopt", rank=None, ranks=1, gram_memory=4 << 30, progress=lambda line: None):
     """Runs `model`, one decoder layer at a time in memory, on `windows` windows of the text and writes
     what it saw to `out`.
 
@@ -181,6 +186,8 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
                and in `format`; its Gram matrices are dropped then. `out` may be None
     rank       which of the `ranks` processes this is, from 0: they share the batches, and each writes a file,
                <out>.rank-R-of-N, for merge(). ranks = "auto": both as mpirun, srun or torchrun say
+    gram_memory  bytes for the Gram matrices of a layer while it runs, and for inputs kept instead; what they have
+               no place for waits on disk, beside `out`. It changes no byte of what is written
     progress   called with lines for people
     Returns the Statistics; None for a dry run. Raises IoError, FormatError, InvalidValueError,
     UnsupportedError.
@@ -188,13 +195,13 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     from transformers import AutoTokenizer
 
     if dry_run:
-        Estimate(model, windows, context, dtype, device).lines(progress, keep_gram, quantize, sweeps)
+        Estimate(model, windows, context, dtype, device).lines(progress, keep_gram, quantize, sweeps, gram_memory)
         return None
     rank, ranks = _core.rank_from_text(rank, str(ranks))
     if ranks > 1 and quantize:
         raise InvalidValueError(f"ranks = {ranks} and quantize: a layer is quantized by what all ranks saw; merge "
                                 f"their statistics first")
-    calibration = Calibration(model, dtype, device)
+    calibration = Calibration(model, dtype, device, gram_memory)
     documents = documents_of(text) if dataset is None else documents_of_dataset(dataset, column)
     tokens = windows_of(documents, dataset or text, AutoTokenizer.from_pretrained(model), windows, context)[:, :-1]
     metadata = {}

@@ -27,6 +27,8 @@ def arguments(given=None):
                    help="of --quantize (modelopt)")
     a.add_argument("--resume", action="store_true", help="go on with an interrupted run, same options")
     a.add_argument("--keep-gram", action="store_true", help="keep the Gram matrices: about 2 K² bytes for each input")
+    a.add_argument("--gram-memory", type=float, default=4, metavar="GIB", help="for the Gram matrices of a layer while "
+                   "it runs, and for inputs kept instead; what has no place waits on disk, beside STATS or OUT (4)")
     a.add_argument("--windows", type=int, default=256, metavar="N", help="how many, of the text (256)")
     a.add_argument("--context", type=int, default=512, metavar="N", help="tokens of a window (512)")
     a.add_argument("--batch", type=int, default=8, metavar="N", help="windows at a time (8)")
@@ -52,6 +54,8 @@ def arguments(given=None):
     for name in ("windows", "context", "batch"):
         if getattr(options, name) < 1:
             a.error(f"--{name} {getattr(options, name)}: must be 1 or more")
+    if not options.gram_memory >= 0 or options.gram_memory == float("inf"):
+        a.error(f"--gram-memory {options.gram_memory:g}: must be 0 or more")
     return options
 
 
@@ -79,7 +83,7 @@ def main(given=None):
                       keep_gram=options.keep_gram, windows=options.windows, context=options.context,
                       batch=options.batch, dtype=options.dtype, device=device, dry_run=options.dry_run,
                       resume=options.resume, quantize=options.quantize, quantizer=options.method,
-                      sweeps=options.sweeps, format=options.format, rank=options.rank, ranks=options.ranks,
+                      gram_memory=int(options.gram_memory * 2**30), sweeps=options.sweeps, format=options.format, rank=options.rank, ranks=options.ranks,
                       progress=progress)
     except (Error, OSError) as error:
         print(f"nvfp4.calibrate: {error}", file=sys.stderr)

@@ -13,13 +13,16 @@ PRODUCTS = {torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul, torch
 
 
 class Collector:
-    """Adds up the inputs of one block's modules."""
+    """Adds up the inputs of one block's modules. Inputs and Gram matrices take `memory` bytes at most if there is a
+    `spool` for the others."""
 
-    def __init__(self, keep_gram=False):
-        self.keep_gram = keep_gram
+    def __init__(self, keep_gram=False, memory=None, spool=None):
+        self.keep_gram, self.spool = keep_gram, spool
+        self.left = float("inf") if memory is None or spool is None else memory  # bytes
         self.sums = {}  # module -> [diag, count, amax]
         self.inputs = {}  # owner -> inputs, while they are fewer than K rows and so take less memory than
         self.grams = {}  # owner -> [K, K]
+        self.places = {}  # owner -> K and the device of its inputs
         self.owners = {}
         self.recent = []  # (input, owner): what one forward pass saw last
 
@@ -43,31 +46,37 @@ class Collector:
             self._add_gram(owner, plain)
 
     def _add_gram(self, owner, x):
-        """Adds x [n, K] to what makes up the Gram matrix of `owner`."""
-        if owner not in self.grams:
-            kept = self.inputs.setdefault(owner, [])
-            kept.append(x.clone())  # in its dtype; the model may go on to change x
-            if sum(map(len, kept)) < x.shape[-1]:
-                return
-            self.grams[owner] = torch.zeros(x.shape[-1], x.shape[-1], device=x.device)
-            self._move_inputs(owner)
+        """Adds x [n, K] to what makes up the Gram matrix of `owner`: wherever it is, the order is that of the calls."""
+        self.places.setdefault(owner, (x.shape[-1], x.device))
+        if owner in self.grams:
+            add_products(self.grams[owner], x)
+            return
+        kept = self.inputs.setdefault(owner, [])
+        many = sum(map(len, kept)) + len(x) >= x.shape[-1]
+        need = gram_bytes(x.shape[-1]) - bytes_of(kept) if many else bytes_of([x])
+        if self.spool is not None and (owner in self.spool or need > self.left):
+            self.spool.add(owner, x)
+            return
+        self.left -= need
+        if many:
+            self._form_gram(owner)
+            add_products(self.grams[owner], x)
         else:
-            add_products(self.grams[owner], x)
+            kept.append(x.clone())  # in its dtype; the model may go on to change x
 
-    def _move_inputs(self, owner):
-        for x in self.inputs.pop(owner, ()):
+    def _form_gram(self, owner):
+        depth, device = self.places[owner]
+        self.grams[owner] = torch.zeros(depth, depth, device=device)
+        for x in self.inputs.pop(owner):
             add_products(self.grams[owner], x)
+        for x in self.spool.take(owner) if self.spool is not None else ():
+            add_products(self.grams[owner], x.to(device))
 
     def take_gram(self, owner):
         """The upper triangle of its Gram matrix, which is forgotten."""
         if owner in self.inputs:
-            depth, device = self.depth_of(owner), self.inputs[owner][0].device
-            self.grams[owner] = torch.zeros(depth, depth, device=device)
-            self._move_inputs(owner)
+            self._form_gram(owner)
         return upper_triangle(self.grams.pop(owner))
-
-    def depth_of(self, owner):
-        return (self.grams[owner] if owner in self.grams else self.inputs[owner][0]).shape[-1]
 
     def _owner(self, modules, x):
         """The module that saw this input first, and alone keeps its Gram matrix."""
@@ -89,12 +98,20 @@ class Collector:
             statistics.tensors[f"{module}.count"] = torch.tensor([float(count)], dtype=torch.float64)
             statistics.tensors[f"{module}.amax"] = amax.reshape(1).clone().cpu()
         for module in [*self.grams, *self.inputs]:
-            depth = self.depth_of(module)
+            depth, _ = self.places[module]
             # Made when it is saved: no two are in memory as triangles, too.
             statistics.tensors[f"{module}.gram"] = Later((depth * (depth + 1) // 2,), torch.float32,
                                                          partial(self.take_gram, module))
         if self.keep_gram:
             statistics.same_input.update({m: o for m, o in self.owners.items() if m != o})
+
+
+def gram_bytes(depth):
+    return depth * depth * 4
+
+
+def bytes_of(tensors):
+    return sum(t.numel() * t.dtype.itemsize for t in tensors)
 
 
 def add_products(gram, x):

@@ -69,7 +69,7 @@ class Estimate:
             grams[shared_input(module)] = (weight[0], weight[2], weight[3])
         return dict(weights=weights, grams=list(grams.values()), all=sum(p.numel() for p in layer.parameters()))
 
-    def lines(self, say, keep_gram, quantize, sweeps):
+    def lines(self, say, keep_gram, quantize, sweeps, gram_memory):
         weights = [w for layer in self.layers for w in layer["weights"]]
         quantized = sum(e * n * k for e, n, k, _ in weights)
         gram_bytes = [sum(e * k * k * 4 for e, k, _ in layer["grams"]) for layer in self.layers]
@@ -82,23 +82,28 @@ class Estimate:
         gptq = sum(e * ((1 + sweeps) * 2 * n * k * k + k**3) for e, n, k, _ in weights) if quantize else 0
         speed = rate(self.dtype, self.device)
         layer = max(layer["all"] for layer in self.layers) * self.dtype.itemsize
-        # With Gram matrices a layer's inputs are all kept until it has run: fewer than K as they are.
+        # With Gram matrices a layer's inputs are all kept until it has run: fewer than K as they are; on disk if they
+        # do not fit. Its weights are gone when the matrices are written, one by one.
         kept = max(sum(min(e * k * k * 4, e * k * t * self.dtype.itemsize) for e, k, t in layer["grams"])
-                   for layer in self.layers)
-        largest = max(k * k * 6 for layer in self.layers for _, k, _ in layer["grams"])
-        memory = layer + 2 * states + (kept + largest if with_grams else 0)
+                   for layer in self.layers) if with_grams else 0
+        waiting = max(sum(e * k * t * self.dtype.itemsize for e, k, t in layer["grams"])
+                      for layer in self.layers) if kept > gram_memory else 0
+        kept = min(kept, gram_memory)
+        largest = max(k * k * 6 for layer in self.layers for _, k, _ in layer["grams"]) if with_grams else 0
+        memory = states + kept + max(layer, largest)
         disk = sum(8 * k * e for e, _, k, _ in weights)
         if keep_gram and not quantize:
             disk += sum(gram_bytes) // 2
         say(f"{len(self.layers)} layers, {quantized / 1e9:.2f} G weights to quantize, {self.tokens} tokens")
         say(f"time: {hours((flop + gptq) / speed)} at the {speed / 1e9:.0f} GFLOP/s measured here, "
             f"{flop / 1e12:.0f} TFLOP on text and {gptq / 1e12:.0f} in quantizing; reading is not counted")
-        say(f"memory: {size(memory)}: a layer {size(layer)}, hidden states 2 x {size(states)}"
-            + (f", inputs of a layer or their Gram matrices {size(kept)}, one to be written {size(largest)}"
-               if with_grams else ""))
+        say(f"memory: {size(memory)}: hidden states {size(states)}, a layer {size(layer)}"
+            + (f" or, when it has run, a Gram matrix to be written {size(largest)}, inputs or their Gram matrices "
+               f"{size(kept)}" if with_grams else ""))
         say(f"Gram matrices: {size(sum(gram_bytes) // 2)} for all layers"
             + (", written" if keep_gram and not quantize else ", not written"))
         say(f"disk: {size(disk)} of statistics, {size(states)} for going on after an interruption"
+            + (f", at most {size(waiting)} of inputs of a layer while it runs" if waiting else "")
             + (f", {size(quantized * 9 // 16 + self.outside * 2)} for the quantized model" if quantize else ""))
 
 

@@ -4,11 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
-from safetensors.torch import save_file
-
 import nvfp4
 
 from .._errors import InvalidValueError, UnsupportedError
+from .statistics import read_later, write_tensors
 
 CONFIGS = ("config.json", "hf_quant_config.json")
 
@@ -41,7 +40,7 @@ class OnePass:
             shutil.rmtree(folder, ignore_errors=True)
         source.mkdir(parents=True)
         shutil.copy(self.model / "config.json", source)
-        save_file({key: file.get_tensor(key) for key, file in tensors.items()}, source / "model.safetensors")
+        write_tensors(source / "model.safetensors", {key: read_later(file, key) for key, file in tensors.items()}, {})
         given = dict(self.options)
         if statistics is None:
             given = dict(format=given["format"], quantizer="mse")

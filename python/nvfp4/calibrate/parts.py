@@ -6,10 +6,9 @@ import shutil
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from .._errors import FormatError, InvalidValueError
-from .statistics import Statistics
+from .statistics import Statistics, write_tensors
 
 
 class Parts:
@@ -59,7 +58,7 @@ class Parts:
         """The states last: they say that the layer is done."""
         statistics.save(self._layer(i))
         partial = self.folder / "states.partial"
-        save_file({str(b): h.contiguous().cpu() for b, h in enumerate(hidden)}, partial, {"layers": str(i + 1)})
+        write_tensors(partial, {str(b): h for b, h in enumerate(hidden)}, {"layers": str(i + 1)})
         os.replace(partial, self.folder / "states.safetensors")
         self.count = i + 1
 

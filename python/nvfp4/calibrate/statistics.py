@@ -8,18 +8,21 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from safetensors import SafetensorError, safe_open
 
-from .._errors import FormatError, InvalidValueError, IoError
+from .._errors import FormatError, InvalidValueError, IoError, UnsupportedError
 
 VERSION_KEY, VERSION = "nvfp4_statistics", "1"
 SAME_INPUT_KEY = "same_input"
 RANK_KEY = "nvfp4_rank"  # of a part: {"rank", "ranks", "tokens"}
 
-#: What safetensors calls the dtypes of statistics.
-DTYPES = {torch.float32: "F32", torch.float64: "F64"}
+#: What safetensors calls dtypes.
+DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+          torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.int64: "I64",
+          torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
 
 
 @dataclass
@@ -47,7 +50,16 @@ def write_tensors(path, tensors, metadata):
         for name in names:
             t = tensors[name]
             t = t.make() if isinstance(t, Later) else t
-            file.write(t.contiguous().cpu().numpy().data)
+            file.write(t.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
+
+
+def read_later(file, name):
+    """A tensor of an open file."""
+    about = file.get_slice(name)
+    dtype = next((d for d, text in DTYPES.items() if text == about.get_dtype()), None)
+    if dtype is None:
+        raise UnsupportedError(f"{name}: has dtype {about.get_dtype()}")
+    return Later(tuple(about.get_shape()), dtype, partial(file.get_tensor, name))
 
 
 @contextmanager
