@@ -60,25 +60,10 @@ template <class Config>
 __device__ __forceinline__ void multiply_tile(const QuantizedX& x, const GemmArguments& p,
                                               std::uint8_t* memory) {
   auto& state = *reinterpret_cast<typename Config::State*>(memory + Config::kStateOffset);
-  // The weights do not depend on the kernel before; all that it may have written does.
-  const bool waits_first = (Config::kRouted || p.ends != nullptr) && !p.ends_settled;
-  if (waits_first) ptx::griddepcontrol_wait();
+  const bool waits_first = sm80::waits_for_tile<Config>(p);
   WorkTile work;
   int x_row = 0;
-  bool has_tile = false;
-  if constexpr (Config::kRouted) {
-    has_tile = sm80::place_routed<Config>(p, work, x_row);
-  } else {
-    TileScheduler<Config, false> scheduler(p, state.scheduler);
-    scheduler.count();
-    has_tile = scheduler.first(work);
-    x_row = work.m;
-  }
-  if (!has_tile) {
-    ptx::griddepcontrol_wait();
-    ptx::griddepcontrol_launch_dependents();
-    return;
-  }
+  if (!sm80::find_tile<Config>(p, state, waits_first, work, x_row)) return;
   const sm80::WarpPlace<Config> at;
   const auto settle = [&] {
     if (!waits_first) ptx::griddepcontrol_wait();

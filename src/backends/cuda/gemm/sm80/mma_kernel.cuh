@@ -26,6 +26,34 @@ __device__ __forceinline__ bool place_routed(const GemmArguments& p, WorkTile& w
   return work.group >= 0;
 }
 
+/// Whether the tile is known only when the kernel before has ended.
+template <class Config>
+__device__ __forceinline__ bool waits_for_tile(const GemmArguments& p) {
+  return (Config::kRouted || p.ends != nullptr) && !p.ends_settled;
+}
+
+/// The tile of a block, and its first row of x; `waits`: waits_for_tile(). False: it has none, and
+/// nothing else to do.
+template <class Config>
+__device__ __forceinline__ bool find_tile(const GemmArguments& p, typename Config::State& state,
+                                          bool waits, WorkTile& work, int& x_row) {
+  // The weights do not depend on the kernel before; all that it may have written does.
+  if (waits) ptx::griddepcontrol_wait();
+  bool has_tile = false;
+  if constexpr (Config::kRouted) {
+    has_tile = place_routed<Config>(p, work, x_row);
+  } else {
+    TileScheduler<Config, false> scheduler(p, state.scheduler);
+    scheduler.count();
+    has_tile = scheduler.first(work);
+    x_row = work.m;
+  }
+  if (has_tile) return true;
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
+  return false;
+}
+
 /// The factors of the epilogue are brought beside the last of the first stages of x.
 template <class Config>
 __device__ __forceinline__ void load_first_x(const GemmArguments& p, const WorkTile& work,
@@ -134,25 +162,10 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocks)
     mma_gemm_kernel(const __grid_constant__ GemmArguments p) {
   extern __shared__ __align__(128) std::uint8_t memory[];
   auto& state = *reinterpret_cast<typename Config::State*>(memory + Config::kStateOffset);
-  // The weights do not depend on the kernel before; all that it may have written does.
-  const bool waits_first = (Config::kRouted || p.ends != nullptr) && !p.ends_settled;
-  if (waits_first) ptx::griddepcontrol_wait();
+  const bool waits_first = waits_for_tile<Config>(p);
   WorkTile work;
   int x_row = 0;
-  bool has_tile = false;
-  if constexpr (Config::kRouted) {
-    has_tile = place_routed<Config>(p, work, x_row);
-  } else {
-    TileScheduler<Config, false> scheduler(p, state.scheduler);
-    scheduler.count();
-    has_tile = scheduler.first(work);
-    x_row = work.m;
-  }
-  if (!has_tile) {
-    ptx::griddepcontrol_wait();
-    ptx::griddepcontrol_launch_dependents();
-    return;
-  }
+  if (!find_tile<Config>(p, state, waits_first, work, x_row)) return;
 
   const std::uint32_t ring = ptx::cvta_shared(memory);
   const WarpPlace<Config> at;
