@@ -106,9 +106,9 @@ class TileScheduler {
     work.m_end = Config::kShapes > 1 ? min(work.m + width, end) : end;
     return true;
   }
-  /// Eight warps have the same number of groups for each thread.
+  /// Up to eight warps have the same number of groups for each thread.
   __device__ void count_tiles() {
-    constexpr int kThreads = 256;
+    constexpr int kThreads = Config::kThreads < 256 ? Config::kThreads : 256;
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
     const int each = (p_.groups + kThreads - 1) / kThreads;
     const int first = thread * each, last = min(first + each, p_.groups);

@@ -9,7 +9,8 @@ namespace nvfp4::cuda::sm120 {
 using sm80::Warps;
 
 /// Every kernel, once: by m, then n. Warps share the rows of W and the chunks of K, not the rows of
-/// x: so each strip of W is put in order once in a block.
+/// x: so each strip of W is put in order once in a block. Two blocks of 128 x 128, four warps with
+/// 128 sums a thread each, play ping-pong: while one starts or ends its tile, the other multiplies.
 inline constexpr KernelEntry kKernels[] = {
     {MainloopKind::routed, 1, 64, 1},        {MainloopKind::mma, 8, 64, 1 | 2 | 4},
     {MainloopKind::mma, 16, 64, 1 | 2 | 4},  {MainloopKind::mma, 32, 128, 1 | 2 | 4},
@@ -18,7 +19,7 @@ inline constexpr KernelEntry kKernels[] = {
 };
 inline constexpr Warps kWarps[] = {
     {1, 4, 2, 8, 2}, {1, 4, 2, 8, 2}, {1, 4, 2, 7, 2}, {1, 8, 1, 7, 2},
-    {1, 8, 1, 6, 2}, {1, 8, 1, 4, 2}, {1, 8, 1, 6, 1}, {1, 8, 1, 6, 1},
+    {1, 8, 1, 6, 2}, {1, 4, 1, 4, 2}, {1, 8, 1, 6, 1}, {1, 8, 1, 6, 1},
 };
 static_assert(std::size(kWarps) == std::size(kKernels));
 

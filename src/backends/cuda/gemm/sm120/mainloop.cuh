@@ -76,7 +76,7 @@ __device__ __forceinline__ void multiply_chunk(sm80::Sums<Config>& d,
     w[s].load(stage + at.codes + s * (kTileCodeBytes / 4),
               stage + at.scales + s * (kTileScaleBytes / 4), lane);
   // More take registers that two blocks with these sums do not have.
-  constexpr int kMost = Config::kOctets >= 16 && Config::kBlocks > 1 ? 2 : 4;
+  constexpr int kMost = Config::kOctets >= 16 && Config::kBlocks * Config::kThreads > 256 ? 2 : 4;
   constexpr int kTogether = Config::kOctets < kMost ? Config::kOctets : kMost;
 #pragma unroll
   for (int t0 = 0; t0 < Config::kOctets; t0 += kTogether) {

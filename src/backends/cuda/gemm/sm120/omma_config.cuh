@@ -32,7 +32,7 @@ struct OmmaConfig {
   // What the tile scheduler asks.
   static constexpr MShapes kMShapes{{kTileM}};
   static constexpr int kShapes = 1;
-  static_assert(kThreads >= 256 && kSharedBytes <= most_shared_bytes(kTile));
+  static_assert(kThreads >= 128 && kThreads % 128 == 0 && kSharedBytes <= most_shared_bytes(kTile));
   static_assert(kWarps.m == 1 && kWarpStrips * kWarps.n == kStrips && kStages >= 3);
   static_assert(kXPartBytes % 16 == 0 && kStageBytes % 128 == 0 && kTileM % kSlabRows == 0);
 };
