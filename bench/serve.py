@@ -24,6 +24,7 @@ import time
 
 import torch
 import transformers
+import transformers.initialization
 from torch import nn
 
 import nvfp4
@@ -97,8 +98,17 @@ def quantized(model, scheme):
 
 def build(config, kind):
     torch.manual_seed(0)
-    with torch.device(DEVICE):
-        model = transformers.AutoModelForCausalLM.from_config(config(), dtype=torch.bfloat16).eval()
+    if DEVICE == "cpu":  # which takes a minute to draw 1 B of weights: some thousand, again and again
+        with transformers.initialization.no_init_weights():
+            model = transformers.AutoModelForCausalLM.from_config(config(), dtype=torch.bfloat16).eval()
+        drawn = (0.02 * torch.randn(1 << 20)).to(torch.bfloat16)
+        for p in model.parameters():
+            p.data.copy_(drawn.repeat(-(-p.numel() // drawn.numel()))[:p.numel()].view(p.shape) if p.dim() > 1
+                         else torch.ones_like(p))
+        model.tie_weights()
+    else:
+        with torch.device(DEVICE):
+            model = transformers.AutoModelForCausalLM.from_config(config(), dtype=torch.bfloat16).eval()
     before = quantized_bytes(model)
     if kind != "bf16":
         quantized(model, kind)
@@ -215,8 +225,9 @@ def reading_speed():
 
 def measure(name, kind):
     torch.cuda.reset_peak_memory_stats()
+    left = torch.cuda.memory_allocated()  # by the graphs of the model before
     model, plain_bytes = build(MODELS[name], kind)
-    held = torch.cuda.memory_allocated()
+    held = torch.cuda.memory_allocated() - left
     layer_bytes = quantized_bytes(model)
     prefill_ms = prefill(model)
     gemm_ms, head_ms = products(model)
