@@ -111,7 +111,7 @@ def table(loss, columns):
     return lines, data
 
 
-def arguments():
+def arguments(given=None):
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--models", nargs="+", required=True, metavar="MODEL", help="folders that transformers loads")
     a.add_argument("--text", action="append", required=True, metavar="FILE", help="documents separated by U+001E")
@@ -129,7 +129,7 @@ def arguments():
                    help="mse N times more, with global scales of random factors from 1 to 2")
     a.add_argument("--weights-only", action="store_true", help="W4A16 alone")
     a.add_argument("--json", metavar="FILE", help="write the figures as JSON")
-    options = a.parse_args()
+    options = a.parse_args(given)
     if options.other and len(options.models) > 1:
         a.error("--other: is for one model, not for several")
     if len(options.windows) == 1:
@@ -141,8 +141,8 @@ def arguments():
     return options
 
 
-def main():
-    options = arguments()
+def main(given=None):
+    options = arguments(given)
     torch.set_float32_matmul_precision("highest")
     everything = []
     for model in options.models:

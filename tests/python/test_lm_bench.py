@@ -1,0 +1,52 @@
+"""bench/lm: a tiny model is trained, quantized with every method and measured."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5")
+pytest.importorskip("safetensors")
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "lm"))
+
+import measure
+import train
+
+from calibrate_cases import WORDS
+
+TINY = dict(train.COMMON, hidden_size=64, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=16, intermediate_size=64)
+
+
+def text(file, seed):
+    """Documents of more than a window."""
+    random = torch.Generator().manual_seed(seed)
+    words = [WORDS[i] for i in torch.randint(len(WORDS), (7200,), generator=random)]
+    file.write_text("\n\x1e\n".join(" ".join(words[i : i + 1200]) for i in range(0, 7200, 1200)), encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize("kind", ["dense", "experts"])
+def test_a_model_is_trained_and_measured(kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(train.CONFIGS, "dense", lambda size: transformers.LlamaConfig(vocab_size=size, **TINY))
+    monkeypatch.setitem(train.CONFIGS, "experts", lambda size: transformers.Qwen3MoeConfig(
+        vocab_size=size, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, output_router_logits=True,
+        **TINY))
+    out, texts = tmp_path / kind, [text(tmp_path / f"{seed}.txt", seed) for seed in range(3)]
+    train.main([kind, str(out), "--text", texts[0], "--validation", texts[1], "--steps", "30", "--batch", "2",
+                "--vocabulary", "320", "--device", "cpu"])
+    assert 1 < float(capsys.readouterr().out.split()[-1]) < 200  # 320 before
+    measure.main(["--models", str(out), "--text", texts[1], "--text", texts[2], "--calibration", texts[0],
+                  "--calibration-windows", "4", "--windows", "3", "2", "--batch", "2", "--device", "cpu",
+                  "--json", str(tmp_path / "figures.json")])
+    tables = json.loads((tmp_path / "figures.json").read_text())
+    assert [t["windows"] for t in tables] == [3, 2]
+    for t in tables:
+        found = {(r["weights"], r["activations"]): r for r in t["rows"]}
+        assert list(found) == [(w, a) for a in measure.ACTIVATIONS for w in (*measure.WEIGHTS, *measure.CALIBRATED)]
+        assert all(len(r["by_window"]) == t["windows"] for r in t["rows"])
+        assert found["max", None]["ratio"] == found["max", "max"]["ratio"] == 1
+        assert found["gptq + descent", None]["divergence"] < found["max", None]["divergence"]
