@@ -95,7 +95,7 @@ struct GptqCase {
   Fill fill;
 };
 // More rows than a panel, more columns than a batch, and neither a multiple of its size.
-inline constexpr GptqCase kGptqCases[] = {{66, 144, 2, Fill::gaussian},
+inline constexpr GptqCase kGptqCases[] = {{66, 160, 2, Fill::gaussian},
                                           {3, 16, 0, Fill::student},
                                           {5, 272, 1, Fill::sparse},
                                           {2, 48, 3, Fill::tiny},

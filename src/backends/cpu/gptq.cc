@@ -7,6 +7,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/gptq.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
 // After foreach_target.h, so that it is compiled for each target:
@@ -18,7 +19,9 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 namespace {  // the other files of this folder have functions of the same names
 
 constexpr std::int64_t kPanel = kGptqPanel;
-constexpr std::int64_t kBatch = 128;
+/// With 48 columns the inputs of a product, kPanel · kBatch · 4 bytes, leave place in the first
+/// cache.
+constexpr std::int64_t kBatch = 48;
 constexpr auto kStep = static_cast<std::int64_t>(kLanes);
 /// Of a product in registers: columns, and vectors of rows.
 constexpr int kTall = HWY_TARGET <= HWY_AVX3 ? 6 : 4;
@@ -46,6 +49,8 @@ HWY_INLINE void add_columns(float* out, std::int64_t k0, const float* matrix, st
       for (int w = 0; w < kWide; ++w) sum[t][w] = at(out, k0 + t, v + w * kStep);
     for (std::int64_t j = j0; j < j1; ++j) {
       const float* row = matrix + j * depth + k0;
+      // Of the columns to come, in rows that lie pages apart: no hardware does it.
+      hwy::Prefetch(row + 16);
       VF x[kWide];
       for (int w = 0; w < kWide; ++w) x[w] = at(in, j - j0, v + w * kStep);
       HWY_UNROLL(6)
