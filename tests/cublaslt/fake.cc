@@ -7,6 +7,8 @@
 #include <cstring>
 #include <map>
 #include <vector>
+
+#include "nvfp4/format.h"
 #ifdef NVFP4_WITH_CUDA
 #include <cuda_runtime_api.h>
 #endif
@@ -150,14 +152,23 @@ int cublasLtMatmul(void* handle, void* of, const void* alpha, const void* a, voi
   state.stream = stream;
   const unsigned char *w_scales = p.pointer(17), *x_scales = p.pointer(18);
   constexpr std::int32_t kOne = 1;
+  constexpr std::size_t kSizes[] = {4, 0, 2, 0, 0, 0, 0, 0,
+                                    0, 0, 0, 0, 0, 0, 2};  // of cudaDataType
+  const std::size_t size_out = out.type >= 0 && out.type < 15 ? kSizes[out.type] : 0;
+  float factors[2] = {};
+  state.factors_on_device = p.has(2, kOne);
+  if (state.factors_on_device)
+    copy(factors, alpha, sizeof factors[0]), copy(factors + 1, beta, sizeof factors[1]);
+  else
+    factors[0] = *static_cast<const float*>(alpha), factors[1] = *static_cast<const float*>(beta);
   // Aᵀ · B of E2M1, an E4M3 for 16: the only form that there is; sizes of 16 bytes.
   if (handle != &state || p.compute != 68 || p.scale != 0 || !p.has(3, kOne) || p.has(4, kOne) ||
-      !p.has(31, kOne) || !p.has(32, kOne) || w.type != 33 || x.type != 33 || out.type != 0 ||
+      !p.has(31, kOne) || !p.has(32, kOne) || w.type != 33 || x.type != 33 || size_out == 0 ||
       w.rows != x.rows || w.cols != out.rows || x.cols != out.cols || w.rows % 32 != 0 ||
-      w.stride % 32 != 0 || x.stride % 32 != 0 || out.stride % 4 != 0 || !aligned(a) ||
-      !aligned(b) || !aligned(d) || !aligned(w_scales) || !aligned(x_scales) || c != d ||
-      c_layout != d_layout || *static_cast<const float*>(alpha) != 1 ||
-      *static_cast<const float*>(beta) != 0 || workspace == nullptr || workspace_bytes == 0)
+      w.stride % 32 != 0 || x.stride % 32 != 0 ||
+      out.stride * static_cast<std::int64_t>(size_out) % 16 != 0 || !aligned(a) || !aligned(b) ||
+      !aligned(d) || !aligned(w_scales) || !aligned(x_scales) || c != d || c_layout != d_layout ||
+      factors[1] != 0 || workspace == nullptr || workspace_bytes == 0)
     return kInvalid;
   const auto n = static_cast<std::int64_t>(w.cols), m = static_cast<std::int64_t>(x.cols),
              k = static_cast<std::int64_t>(w.rows), blocks = k / 16;
@@ -171,7 +182,8 @@ int cublasLtMatmul(void* handle, void* of, const void* alpha, const void* a, voi
   const auto wv = read(a, size((n - 1) * w.stride / 2 + k / 2)),
              xv = read(b, size((m - 1) * x.stride / 2 + k / 2)),
              ws = read(w_scales, scale_bytes(n)), xs = read(x_scales, scale_bytes(m));
-  std::vector<float> sums(size(m * out.stride));
+  // What lies behind a row of out stays.
+  std::vector<unsigned char> sums = read(d, size((m - 1) * out.stride + n) * size_out);
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
       double sum = 0;
@@ -182,9 +194,13 @@ int cublasLtMatmul(void* handle, void* of, const void* alpha, const void* a, voi
               e2m1(wv[size((j * w.stride + l) / 2)], l) * e2m1(xv[size((i * x.stride + l) / 2)], l);
         sum += dot * ue4m3(ws[scale_at(j, block, blocks)]) * ue4m3(xs[scale_at(i, block, blocks)]);
       }
-      sums[size(i * out.stride + j)] = static_cast<float>(sum);
+      const float value = factors[0] * static_cast<float>(sum);
+      const std::uint16_t half = out.type == 14 ? nvfp4::BF16::from_float(value).bits
+                                                : nvfp4::FP16::from_float(value).bits;
+      std::memcpy(sums.data() + size(i * out.stride + j) * size_out,
+                  size_out == 4 ? static_cast<const void*>(&value) : &half, size_out);
     }
-  copy(d, sums.data(), sums.size() * sizeof(float));
+  copy(d, sums.data(), sums.size());
   // What lies beyond a matrix in its tiles must be zero.
   for (const auto* s : {&ws, &xs}) {
     const std::int64_t rows = s == &ws ? n : m;

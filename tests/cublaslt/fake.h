@@ -10,7 +10,8 @@ struct FakeCublasLt {
   int alive = 0;   ///< descriptors that were not destroyed
   int faults = 0;  ///< 1: memory that could not be copied; 2: scales outside the matrix
   bool refuses = false;
-  std::uint64_t algorithm = 0;  ///< kAlgorithm + the number of the heuristic that chose it
+  bool factors_on_device = false;  ///< of the last product
+  std::uint64_t algorithm = 0;     ///< kAlgorithm + the number of the heuristic that chose it
   void* stream = nullptr;
 };
 

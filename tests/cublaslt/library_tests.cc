@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <tuple>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "backends/cuda/gemm/sm100/cublaslt.h"
 #include "cublaslt/fake.h"
 #include "nvfp4/error.h"
+#include "nvfp4/format.h"
 #include "nvfp4/layout.h"
 
 namespace nvfp4::cuda::cublaslt {
@@ -69,7 +72,8 @@ Product product_of(Operand& w, Operand& x, std::vector<float>& sums, std::vector
           .x = x.codes.data(),
           .x_stride = k,
           .x_scales = x.scales.data(),
-          .sums = sums.data(),
+          .out = sums.data(),
+          .out_stride = n,
           .workspace = work.data(),
           .workspace_bytes = work.size() * 16,
           .stream = &work,
@@ -105,6 +109,41 @@ TEST_F(CublasLt, IsToldTheProductAndAskedOnceHowToMakeIt) {
   EXPECT_EQ(fake_->products, 8);
   EXPECT_EQ(fake_->handles, 1);
   EXPECT_EQ(fake_->alive, 0);
+  EXPECT_EQ(fake_->faults, 0);
+}
+
+/// Rows of out that have room behind them, rounded to its type, times a factor of the device.
+TEST_F(CublasLt, WritesOutItself) {
+  constexpr std::int64_t kN = 48, kM = 5, kK = 96, kStride = 56;
+  std::mt19937 random(4);
+  Operand w(kN, kK, random), x(kM, kK, random);
+  std::vector<float> sums(kM * kN);
+  std::vector<Aligned> work(1), out(kM * kStride * 2 / 16, Aligned{{0xAA}});
+  Product p = product_of(w, x, sums, work, kN, kM, kK);
+  multiply(p);
+  EXPECT_FALSE(fake_->factors_on_device);
+  const float factors[] = {0.37f, 0};
+  p.out = out.data();
+  p.out_type = kRealBf16;
+  p.out_stride = kStride;
+  p.factors = factors;
+  const std::vector<Aligned> before = out;
+  multiply(p);
+  const auto at = [](const std::vector<Aligned>& v, std::int64_t i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, v.data()->of + 2 * i, 2);
+    return bits;
+  };
+  for (std::int64_t i = 0; i < kM; ++i)
+    for (std::int64_t j = 0; j < kStride; ++j) {
+      const std::int64_t of_sum = i * kN + std::min(j, kN - 1);
+      EXPECT_EQ(at(out, i * kStride + j),
+                j < kN ? BF16::from_float(0.37f * sums[static_cast<std::size_t>(of_sum)]).bits
+                       : at(before, i * kStride + j))
+          << i << " " << j;
+    }
+  EXPECT_TRUE(fake_->factors_on_device);
+  EXPECT_EQ(fake_->heuristics, 2) << "another type of out is another question";
   EXPECT_EQ(fake_->faults, 0);
 }
 

@@ -60,7 +60,7 @@ TEST_F(GemmPlanSm100, SaysItsNameAndWorkspaceAndIsTakenByName) {
       "3 rows: sm100_cublaslt_m128n128k64, 1 blocks; as cuBLASLt adds up\nworkspace: 0 bytes");
   // Codes, scales of W and of x in tiles of 128 x 4, sums, the library's own.
   EXPECT_EQ(a.staging_bytes(plan.problem),
-            64 * 48 + 2 * 512 * 2 + 3 * 64 * 4 + sm100::kLibraryBytes);
+            64 * 48 + 2 * 512 * 2 + 256 + 3 * 64 * 4 + sm100::kLibraryBytes);
   EXPECT_EQ(architectures_named("sm100")[0], &a);
 }
 

@@ -35,6 +35,9 @@ CHECKS = """
 #include "backends/cuda/gemm/sm100/cublaslt.h"
 namespace own = nvfp4::cuda::cublaslt;
 static_assert(own::kReal32 == CUDA_R_32F && own::kRealE2m1 == CUDA_R_4F_E2M1);
+static_assert(own::kReal16 == CUDA_R_16F && own::kRealBf16 == CUDA_R_16BF);
+static_assert(own::kPointerMode == CUBLASLT_MATMUL_DESC_POINTER_MODE);
+static_assert(own::kFactorsOnDevice == CUBLASLT_POINTER_MODE_DEVICE);
 static_assert(own::kCompute32 == CUBLAS_COMPUTE_32F && own::kTransposed == CUBLAS_OP_T);
 static_assert(own::kSuccess == CUBLAS_STATUS_SUCCESS && own::kNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);
 static_assert(own::kScaleOf16 == CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3);
@@ -74,11 +77,11 @@ def test_the_library_takes_each_attribute_in_its_size():
     product = ctypes.c_void_p()
     assert lt.cublasLtMatmulDescCreate(ctypes.byref(product), 68, 0) == 0
     written = ctypes.c_size_t()
-    for attribute, size in {3: 4, 17: 8, 18: 8, 31: 4, 32: 4}.items():
+    for attribute, size in {2: 4, 3: 4, 17: 8, 18: 8, 31: 4, 32: 4}.items():
         assert lt.cublasLtMatmulDescGetAttribute(product, attribute, None, 0, ctypes.byref(written)) == 0
         assert written.value == size, attribute
     one = ctypes.c_int32(1)
-    for attribute in (3, 31, 32):
+    for attribute in (2, 3, 31, 32):
         assert lt.cublasLtMatmulDescSetAttribute(product, attribute, ctypes.byref(one), 4) == 0, attribute
     matrix = ctypes.c_void_p()
     e2m1 = [33, ctypes.c_uint64(64), ctypes.c_uint64(32), ctypes.c_int64(64)]

@@ -25,7 +25,8 @@ double estimated_time(const KernelProblem& p) {
   constexpr double kStart = 2.5, kKernels = 4;
   const double m = static_cast<double>(p.m), n = static_cast<double>(p.n),
                k = static_cast<double>(p.k);
-  // The weights are read, written in the library's order, and read again; so are the sums.
+  // The weights are read, written in the library's order, and read again; so are sums that a kernel
+  // of ours finishes.
   const double moved = 3 * n * k * 9 / 16 + m * k * 9 / 16 + m * n * (4 + 4 + 2);
   return static_cast<double>(p.groups) *
          (kStart * kKernels + 2 * m * n * k / operations + moved / bytes);

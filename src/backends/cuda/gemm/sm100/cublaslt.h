@@ -10,13 +10,15 @@
 namespace nvfp4::cuda::cublaslt {
 
 // cudaDataType, cublasComputeType_t, cublasOperation_t, cublasStatus_t.
-inline constexpr std::int32_t kReal32 = 0, kRealE2m1 = 33, kCompute32 = 68, kTransposed = 1;
+inline constexpr std::int32_t kReal32 = 0, kReal16 = 2, kRealBf16 = 14, kRealE2m1 = 33,
+                              kCompute32 = 68, kTransposed = 1;
 inline constexpr int kSuccess = 0, kNotSupported = 15;
 // cublasLtMatmulMatrixScale_t: an E4M3 for 16 elements, in tiles of 128 rows by 4 (tiled_128x4).
 inline constexpr std::int32_t kScaleOf16 = 1;
+inline constexpr std::int32_t kFactorsOnDevice = 1;  // cublasLtPointerMode_t
 // cublasLtMatmulDescAttributes_t.
-inline constexpr int kTransposeA = 3, kScalesOfA = 17, kScalesOfB = 18, kScaleModeA = 31,
-                     kScaleModeB = 32;
+inline constexpr int kPointerMode = 2, kTransposeA = 3, kScalesOfA = 17, kScalesOfB = 18,
+                     kScaleModeA = 31, kScaleModeB = 32;
 // cublasLtMatmulPreferenceAttributes_t.
 inline constexpr int kMostWorkspace = 1;
 
@@ -41,8 +43,8 @@ std::string why_unusable(std::size_t version, int compute_major);
 /// the first call.
 std::string why_unusable();
 
-/// sums[m, n], in FP32, row-major, = x[m, k] · w[n, k]ᵀ, codes and scales in tiled_128x4, which
-/// lie on the current device.
+/// out[m, n], row-major, = factor · x[m, k] · w[n, k]ᵀ, codes and scales in tiled_128x4, all on the
+/// current device.
 struct Product {
   std::int64_t n = 0, m = 0, k = 0;
   const void* w = nullptr;
@@ -50,7 +52,10 @@ struct Product {
   const void* x = nullptr;
   std::int64_t x_stride = 0;  ///< elements from a row of x to the next
   const void* x_scales = nullptr;
-  float* sums = nullptr;
+  void* out = nullptr;
+  std::int32_t out_type = kReal32;  ///< or kReal16, kRealBf16
+  std::int64_t out_stride = 0;      ///< elements
+  const float* factors = nullptr;   ///< on the device: the factor, then 0; null: 1
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   void* stream = nullptr;

@@ -15,9 +15,9 @@ inline constexpr KernelEntry kKernels[] = {{MainloopKind::cublaslt, 128, 128, 1}
 inline constexpr std::int64_t kLibraryBytes = 32 << 20;  ///< as NVIDIA recommends for such GPUs
 
 /// Where what the library reads and writes begins: the weights of one group, as codes and scales;
-/// scales of x; sums.
+/// scales of x; factors; sums.
 struct Staging {
-  std::int64_t codes = 0, scales, x_scales, sums, workspace, bytes;
+  std::int64_t codes = 0, scales, x_scales, factors, sums, workspace, bytes;
 };
 constexpr Staging staging_of(std::int64_t m, std::int64_t n, std::int64_t k) {
   constexpr std::int64_t kAlign = 256;
@@ -27,7 +27,8 @@ constexpr Staging staging_of(std::int64_t m, std::int64_t n, std::int64_t k) {
   Staging s{};
   s.scales = round_up(n * k / 2, kAlign);
   s.x_scales = s.scales + tiled(n);
-  s.sums = s.x_scales + tiled(m);
+  s.factors = s.x_scales + tiled(m);
+  s.sums = s.factors + kAlign;
   s.workspace = s.sums + round_up(m * n * 4, kAlign);
   s.bytes = s.workspace + kLibraryBytes;
   return s;

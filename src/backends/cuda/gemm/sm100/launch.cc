@@ -16,6 +16,20 @@ constexpr float kFragmentUnit = 256.0f;
 
 bool is_aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
 
+/// Whether the library can write out itself: one factor for all of a group, rows it can write.
+bool writes_out(const GemmArguments& p) {
+  const std::int64_t sixteen = 16 / dtype_size(p.out_type);
+  return p.bias == nullptr && !p.w_global_per_row &&
+         (p.x_global == nullptr || !p.x_global_per_row) && is_aligned(p.out) &&
+         p.out_stride % sixteen == 0 && p.out_group_cols % sixteen == 0;
+}
+
+std::int32_t library_type(DType type) {
+  return type == DType::f32    ? cublaslt::kReal32
+         : type == DType::bf16 ? cublaslt::kRealBf16
+                               : cublaslt::kReal16;
+}
+
 }  // namespace
 
 void launch(const KernelPlan&, const FragmentGemmJob& job, std::span<std::byte>) {
@@ -38,26 +52,41 @@ void launch(const KernelPlan&, const FragmentGemmJob& job, std::span<std::byte>)
   of_group.scales = staging + at.scales;
   of_group.shape = {.rows = n, .cols = k, .layout = ScaleLayout::tiled_128x4};
   of_group.device = x.device;
+  const bool direct = writes_out(p);
   auto* const sums = reinterpret_cast<float*>(staging + at.sums);
   for (std::int64_t group = 0; group < w.groups(); ++group) {
     clear_padding(of_group, job.stream);
     unpack_fragments({.packed = &w, .group = group, .w = of_group, .stream = job.stream});
     if (!as_it_is && (sliced || group == 0))
       tile_scales(x, sliced ? group * blocks : 0, blocks, staging + at.x_scales, stream);
-    cublaslt::multiply({.n = n,
-                        .m = rows,
-                        .k = k,
-                        .w = of_group.codes,
-                        .w_scales = of_group.scales,
-                        .x = x.codes + (sliced ? group * k / 2 : 0),
-                        .x_stride = x.shape.cols,
-                        .x_scales = as_it_is ? x.scales : staging + at.x_scales,
-                        .sums = sums,
-                        .workspace = staging + at.workspace,
-                        .workspace_bytes = static_cast<std::size_t>(kLibraryBytes),
-                        .stream = stream,
-                        .device = x.device.index});
-    finish(p, static_cast<int>(group), sums, stream);
+    cublaslt::Product product{.n = n,
+                              .m = rows,
+                              .k = k,
+                              .w = of_group.codes,
+                              .w_scales = of_group.scales,
+                              .x = x.codes + (sliced ? group * k / 2 : 0),
+                              .x_stride = x.shape.cols,
+                              .x_scales = as_it_is ? x.scales : staging + at.x_scales,
+                              .out = sums,
+                              .out_stride = n,
+                              .workspace = staging + at.workspace,
+                              .workspace_bytes = static_cast<std::size_t>(kLibraryBytes),
+                              .stream = stream,
+                              .device = x.device.index};
+    const int g = static_cast<int>(group);
+    if (!direct) {
+      cublaslt::multiply(product);
+      finish(p, g, sums, stream);
+      continue;
+    }
+    auto* const factors = reinterpret_cast<float*>(staging + at.factors);
+    set_factors(p, g, factors, stream);
+    product.out =
+        static_cast<std::byte*>(p.out) + group * p.out_group_cols * dtype_size(p.out_type);
+    product.out_type = library_type(p.out_type);
+    product.out_stride = p.out_stride;
+    product.factors = factors;
+    cublaslt::multiply(product);
   }
 }
 

@@ -109,7 +109,7 @@ class Descriptor {
   Opaque descriptor_ = nullptr;
 };
 
-/// Of the library, D = Aᵀ · B is by columns: A is W, B and D are x and the sums, rows as columns.
+/// Of the library, D = Aᵀ · B is by columns: A is W, B and D are x and out, rows as columns.
 class Matmul {
  public:
   explicit Matmul(const Product& p)
@@ -124,11 +124,12 @@ class Matmul {
     set(kScaleModeB, kScaleOf16);
     set(kScalesOfA, p.w_scales);
     set(kScalesOfB, p.x_scales);
+    if (p.factors != nullptr) set(kPointerMode, kFactorsOnDevice);
     const auto n = static_cast<std::uint64_t>(p.n), m = static_cast<std::uint64_t>(p.m),
                k = static_cast<std::uint64_t>(p.k);
     check(f_.create_matrix(a_.to(), kRealE2m1, k, n, p.k), "layout of the weights");
     check(f_.create_matrix(b_.to(), kRealE2m1, k, m, p.x_stride), "layout of x");
-    check(f_.create_matrix(d_.to(), kReal32, n, m, p.n), "layout of the sums");
+    check(f_.create_matrix(d_.to(), p.out_type, n, m, p.out_stride), "layout of out");
   }
 
   Algorithm choose(Opaque handle, const Product& p) const {
@@ -150,9 +151,10 @@ class Matmul {
   }
 
   void run(Opaque handle, const Algorithm& algorithm, const Product& p) const {
-    const float one = 1, zero = 0;
-    check(f_.multiply(handle, product_.get(), &one, p.w, a_.get(), p.x, b_.get(), &zero, p.sums,
-                      d_.get(), p.sums, d_.get(), &algorithm, p.workspace, p.workspace_bytes,
+    constexpr float kFactors[] = {1, 0};
+    const float* const factors = p.factors != nullptr ? p.factors : kFactors;
+    check(f_.multiply(handle, product_.get(), factors, p.w, a_.get(), p.x, b_.get(), factors + 1,
+                      p.out, d_.get(), p.out, d_.get(), &algorithm, p.workspace, p.workspace_bytes,
                       p.stream),
           "product");
   }
@@ -167,7 +169,9 @@ class Matmul {
   Descriptor product_, a_, b_, d_;
 };
 
-using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::size_t>;
+/// What the choice depends on.
+using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::size_t,
+                         std::int32_t, std::int64_t, bool>;
 struct OfDevice {
   Opaque handle = nullptr;  ///< kept to the end: the library may be unloaded before
   std::map<Shape, Algorithm> chosen;
@@ -198,7 +202,14 @@ void multiply(const Product& p) {
     OfDevice& of = devices[p.device];
     if (of.handle == nullptr) check(loaded().f.create(&of.handle), "handle");
     handle = of.handle;
-    const Shape shape{p.n, p.m, p.k, p.x_stride, p.workspace_bytes};
+    const Shape shape{p.n,
+                      p.m,
+                      p.k,
+                      p.x_stride,
+                      p.workspace_bytes,
+                      p.out_type,
+                      p.out_stride,
+                      p.factors != nullptr};
     auto found = of.chosen.find(shape);
     if (found == of.chosen.end()) found = of.chosen.emplace(shape, matmul.choose(handle, p)).first;
     algorithm = found->second;

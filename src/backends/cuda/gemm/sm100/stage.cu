@@ -41,6 +41,11 @@ __global__ void __launch_bounds__(kThreads)
   store_values_of_four(p, row * p.out_stride + group * p.out_group_cols + column, v, true, 4);
 }
 
+__global__ void factors_kernel(const __grid_constant__ GemmArguments p, int group, float* to) {
+  to[0] = LinearCombination(p, group, 0).factor * x_global_of(p, 0);
+  to[1] = 0;
+}
+
 unsigned blocks_for(std::int64_t threads) {
   return static_cast<unsigned>(ceil_div(threads, kThreads));
 }
@@ -55,6 +60,11 @@ void tile_scales(const QuantizedView& x, std::int64_t first, std::int64_t blocks
   tile_scales_kernel<<<blocks_for(count), kThreads, 0, stream>>>(
       x.scales, x.shape.layout, x.shape.rows, x.shape.blocks(), first, blocks, words, count, to);
   check(cudaGetLastError(), "gemm: scales of x");
+}
+
+void set_factors(const GemmArguments& p, int group, float* to, cudaStream_t stream) {
+  factors_kernel<<<1, 1, 0, stream>>>(p, group, to);
+  check(cudaGetLastError(), "gemm: factors");
 }
 
 void finish(const GemmArguments& p, int group, const float* sums, cudaStream_t stream) {

@@ -12,6 +12,9 @@ namespace nvfp4::cuda::sm100 {
 void tile_scales(const QuantizedView& x, std::int64_t first, std::int64_t blocks, std::uint8_t* to,
                  cudaStream_t stream);
 
+/// The product of all factors of a group -> to[0], 0 -> to[1]: where none differs from row to row.
+void set_factors(const GemmArguments& p, int group, float* to, cudaStream_t stream);
+
 /// sums[m, n] of a group, times their factors, with bias -> its columns of out. N % 4 == 0.
 void finish(const GemmArguments& p, int group, const float* sums, cudaStream_t stream);
 
