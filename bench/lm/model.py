@@ -17,7 +17,8 @@ import nvfp4
 
 class Checkpoint:
     """A ModelOpt or compressed-tensors folder: by module, `weights` in FP32 [N, K] and the factors `before`
-    [K] that the input is multiplied by; by name, the `other` tensors. `stored`: codes and global scale by module."""
+    [K] that the input is multiplied by; by name, the `other` tensors. `stored`: codes and global scale of NVFP4, by
+    module; weights in FP8 have a scale for the matrix or for each row."""
 
     def __init__(self, folder):
         self.weights, self.before, self.other, self.stored = {}, {}, {}, {}
@@ -29,12 +30,15 @@ class Checkpoint:
             if kind in ("weight_packed", "weight") and tensor.dtype == torch.uint8:
                 self.weights[module], scale = self._weight(tensors, module, tensor, kind)
                 self.stored[module] = tensor, scale
+            elif kind == "weight" and tensor.dtype == torch.float8_e4m3fn:
+                scale = tensors[f"{module}.weight_scale"]
+                self.weights[module] = tensor.float() * (scale.reshape(-1, 1) if scale.dim() else scale)
             elif kind == "pre_quant_scale":
                 self.before[module] = tensor.float()
             elif tensor.is_floating_point():
                 self.other[name] = tensor.float()
         if not self.weights:
-            raise SystemExit(f"{folder}: holds no NVFP4 weights")
+            raise SystemExit(f"{folder}: holds no NVFP4 and no FP8 weights")
 
     def _weight(self, tensors, module, codes, kind):
         if kind == "weight":  # ModelOpt: multiplier
