@@ -1,5 +1,6 @@
 #include "checkpoint/formats/exclusions.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -155,6 +156,40 @@ TEST(Exclusions, ManyExpressionsAreMatchedAtOnce) {
   }
   EXPECT_EQ(found, 250);
   EXPECT_LE(exclusions.list().calls(), 2000 * (5 + 40)) << "parts of names, and 40 times 128";
+}
+
+/// One by one, these are ten million.
+TEST(Exclusions, ManyGlobsMeetManyModules) {
+  Declared d;
+  for (int i = 0; i < 5000; ++i)
+    d.ignore.push_back("*.layers." + std::to_string(i) + (i % 2 ? ".x_proj*" : ".*.x_proj"));
+  const Exclusions exclusions(d);
+  int found = 0;
+  for (int i = 0; i < 2000; ++i)
+    found += exclusions.find("model.layers." + std::to_string(i) + ".x_proj").match == Match::whole;
+  EXPECT_EQ(found, 1000);
+  EXPECT_LE(exclusions.list().calls(), 2000 * (4 + 1)) << "parts of names, and one glob";
+}
+
+TEST(Exclusions, ManyLayersThatAreGlobsMeetManyModules) {
+  std::string layers;
+  for (int i = 0; i < 5000; ++i)
+    layers +=
+        fmt::format(R"({}"model.language_model.layers.*.experts.{}.*": {{"quant_algo": "A{}"}})",
+                    i == 0 ? "" : ",", i, i);
+  const auto budget = std::make_shared<MatchBudget>();
+  const auto declared = declared_in_config(
+      fmt::format(R"({{"quantization_config": {{"quantized_layers": {{{}}}}}}})", layers),
+      "config.json", budget);
+  ASSERT_TRUE(declared);
+  for (int i = 0; i < 2000; ++i) {
+    const std::string* algorithm = declared->layer_algorithm(
+        fmt::format("model.language_model.layers.3.experts.{}.down_proj", i));
+    ASSERT_TRUE(algorithm);
+    EXPECT_EQ(*algorithm, fmt::format("A{}", i));
+  }
+  EXPECT_EQ(declared->layer_algorithm("model.language_model.layers.3.shared.down_proj"), nullptr);
+  EXPECT_LE(MatchBudget::kSteps - budget->left(), 2000 * 400) << "some for each byte of a name";
 }
 
 /// An automaton of these has another state at nearly every byte of such names.

@@ -177,16 +177,71 @@ TEST(Pattern, TheExpressionsOfAListShareTheirSteps) {
 
 /// As vendors write them.
 TEST(Pattern, ListsWithLookaheadAreMatchedOnManyNames) {
-  const std::vector<Pattern> patterns = make_patterns(
+  const PatternList patterns(
       {"re:^(?!.*(experts|mlp)).*$", "re:.*(?<!shared_)experts\\..*", "re:.*self_attn(?!.*kv_b).*"},
       std::make_shared<MatchBudget>());
   int matched = 0;
   for (int layer = 0; layer < 60; ++layer)
     for (int expert = 0; expert < 100; ++expert)
-      for (const Pattern& p : patterns)
-        matched += p.matches("model.layers." + std::to_string(layer) + ".mlp.experts." +
-                             std::to_string(expert) + ".down_proj.weight");
+      matched += patterns
+                     .matching("model.layers." + std::to_string(layer) + ".mlp.experts." +
+                               std::to_string(expert) + ".down_proj.weight")
+                     .size();
   EXPECT_EQ(matched, 6000);
+}
+
+TEST(PatternList, FindsWhatEachPatternMatches) {
+  std::mt19937 random(11);
+  const auto word = [&](const char* letters, std::size_t count, std::size_t least) {
+    std::string text;
+    for (std::size_t n = least + random() % 7; n > 0; --n) text += letters[random() % count];
+    return random() % 4 == 0 ? text + ".weight" : text;
+  };
+  std::size_t matched = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::string> texts;
+    for (std::size_t n = random() % 8; n > 0; --n) texts.push_back(word("ab.*?", 5, 1));
+    if (round % 5 == 0) texts.emplace_back("re:a.*");
+    const PatternList list(texts, std::make_shared<MatchBudget>());
+    for (int i = 0; i < 10; ++i) {
+      const std::string name = word("ab.", 3, 0);
+      std::vector<std::size_t> expected;
+      for (std::size_t p = 0; p < texts.size(); ++p)
+        if (Pattern(texts[p]).matches(name)) expected.push_back(p);
+      ASSERT_EQ(list.matching(name), expected) << name << " of " << ::testing::PrintToString(texts);
+      matched += expected.size();
+    }
+  }
+  EXPECT_GT(matched, 2000u);
+}
+
+/// One by one, these are ten million.
+TEST(PatternList, ManyGlobsMeetManyNames) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < 5000; ++i) {
+    const std::string number = std::to_string(i);
+    texts.push_back(i % 2 == 0 ? "model.layers.*.experts." + number + ".w?"
+                               : "*.experts." + number + ".*.weight");
+  }
+  const auto budget = std::make_shared<MatchBudget>();
+  const PatternList list(texts, budget);
+  std::size_t matched = 0;
+  for (int i = 0; i < 2000; ++i)
+    matched += list.matching("model.layers.7.experts." + std::to_string(i) + ".w1.weight").size();
+  EXPECT_EQ(matched, 2000u);
+  EXPECT_LE(list.calls(), 2 * 2000);
+  EXPECT_LE(MatchBudget::kSteps - budget->left(), 2000 * 400) << "some for each byte of a name";
+}
+
+TEST(PatternList, HostileGlobsSpendTheBudget) {
+  std::vector<std::string> texts;
+  for (int i = 1; i < 1000; ++i) texts.push_back(fmt::format("*{:a<{}}?b", "", i));
+  const PatternList list(texts, std::make_shared<MatchBudget>(1'000'000));
+  expect_error<ValueError>(
+      [&] {
+        for (int i = 0; i < 100; ++i) list.matching(fmt::format("{:a<1000}", ""));
+      },
+      {"a?b", "what is left of 1000000 steps for all patterns of a run"});
 }
 
 }  // namespace

@@ -177,8 +177,8 @@ Selector::Selector(const std::vector<std::string>& ignore, const std::vector<std
                    std::string_view model_type, std::optional<std::int64_t> first_mtp_layer,
                    SharedBudget budget)
     : budget_(std::move(budget)),
-      ignore_(make_patterns(ignore, budget_)),
-      include_(make_patterns(include, budget_)),
+      ignore_(ignore, budget_),
+      include_(include, budget_),
       ignore_used_(ignore.size()),
       include_used_(include.size()),
       forced_(include.size()),
@@ -190,20 +190,17 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
   if (s.quantize && first_mtp_layer_ &&
       is_layer_from(split_name(module_of(tensor.name)), *first_mtp_layer_))
     s = keep("mtp", kMtpReason);
-  bool ignored = false;
-  for (std::size_t i = 0; i < ignore_.size(); ++i) {
-    if (!ignore_[i].matches(tensor.name)) continue;
+  const std::vector<std::size_t> ignoring = ignore_.matching(tensor.name);
+  for (const std::size_t i : ignoring) {
     ignore_used_[i] = true;
     if (s.quantize) {
       s.reason = "--ignore " + ignore_[i].text();
       s.ignored = true;
     }
-    ignored = true;
     s.quantize = false;
   }
-  if (ignored) return s;
-  for (std::size_t i = 0; i < include_.size(); ++i) {
-    if (!include_[i].matches(tensor.name)) continue;
+  if (!ignoring.empty()) return s;
+  for (const std::size_t i : include_.matching(tensor.name)) {
     const std::string why = obstacle_of(tensor, s);
     require<ValueError>(why.empty() || !include_[i].exact(),
                         "--include {}: {} cannot be quantized: {}", include_[i].text(), tensor.name,
@@ -223,9 +220,7 @@ std::string Selector::obstacle_of(const safetensors::TensorInfo& tensor, const S
              : obstacle(tensor, s.kind == "stacked experts");
 }
 
-bool Selector::ignores(const std::string& name) const {
-  return std::ranges::any_of(ignore_, [&](const Pattern& p) { return p.matches(name); });
-}
+bool Selector::ignores(const std::string& name) const { return !ignore_.matching(name).empty(); }
 
 std::vector<std::string> Selector::warnings() const {
   std::vector<std::string> lines;

@@ -68,7 +68,7 @@ class Selector {
 
  private:
   SharedBudget budget_;
-  std::vector<Pattern> ignore_, include_;
+  PatternList ignore_, include_;
   std::vector<bool> ignore_used_, include_used_;
   std::vector<std::vector<std::string>> forced_;  ///< by each include pattern, against the defaults
   std::vector<const Family*> families_;

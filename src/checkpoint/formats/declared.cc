@@ -67,6 +67,9 @@ Declared parse(const Json& json, const std::string& file, const SharedBudget& bu
       d.layers[name] = layer.is_object() ? text_of(layer, "quant_algo") : "";
   for (const auto& [name, algorithm] : d.layers)
     if (name.find('*') != std::string::npos) d.layer_globs.emplace_back(Glob(name), algorithm);
+  std::vector<std::string_view> globs;
+  for (const auto& [glob, algorithm] : d.layer_globs) globs.push_back(glob.text());
+  d.layer_index = GlobIndex(globs);
   return d;
 }
 
@@ -86,8 +89,8 @@ const std::string* Declared::layer_algorithm(const std::string& module) const {
     if (const auto it = layers.find(module.substr(0, end)); it != layers.end()) return &it->second;
     if (end-- == 0) break;
   }
-  for (const auto& [glob, algorithm] : layer_globs)
-    if (glob.matches(module, *budget)) return &algorithm;
+  for (const std::size_t i : layer_index.candidates(module, *budget))
+    if (layer_globs[i].first.matches(module, *budget)) return &layer_globs[i].second;
   return nullptr;
 }
 

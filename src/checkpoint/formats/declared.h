@@ -11,6 +11,7 @@
 
 #include "checkpoint/match/entry_list.h"
 #include "checkpoint/match/glob.h"
+#include "checkpoint/match/glob_index.h"
 #include "checkpoint/match/match_budget.h"
 
 namespace nvfp4::checkpoint {
@@ -34,6 +35,7 @@ struct Declared {
   std::vector<DeclaredGroup> groups;
   std::map<std::string, std::string> layers;  ///< "quantized_layers": module -> algorithm
   std::vector<std::pair<Glob, std::string>> layer_globs;  ///< those of them that are globs
+  GlobIndex layer_index;                                  ///< of layer_globs
   std::optional<std::int64_t> group_size;
   nlohmann::ordered_json kv_cache;        ///< null if there is none
   nlohmann::ordered_json json;            ///< all of it

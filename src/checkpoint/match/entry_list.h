@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 
 #include "checkpoint/match/expression_set.h"
 #include "checkpoint/match/glob.h"
+#include "checkpoint/match/glob_index.h"
 
 namespace nvfp4::checkpoint {
 
@@ -34,18 +34,16 @@ class EntryList {
 
  private:
   void add(std::string_view entry, std::size_t i);
-  std::vector<std::size_t> candidates(std::string_view module) const;
-  bool glob_matches(std::size_t i, std::string_view module) const;
+  void add_text(std::string_view text, std::size_t i);
+  bool matches(const Glob& glob, std::string_view module) const;
   std::optional<std::size_t> first_expression(std::string_view module, std::size_t end) const;
 
   std::string file_;
   SharedBudget budget_;
   std::unordered_map<std::string_view, std::size_t> names_;  ///< and the first entry that says so
-  /// Globs by what is literal before the first star or question mark.
-  std::map<std::string_view, std::vector<std::size_t>> starts_;
-  std::vector<std::size_t> loose_;  ///< globs that nothing literal tells apart
-  std::unordered_map<std::size_t, std::vector<Glob>>
-      globs_;  ///< of an entry, also without "model."
+  std::vector<Glob> globs_;  ///< of entries in their order, also without "model."
+  std::vector<std::size_t> glob_entries_;
+  GlobIndex index_;  ///< of globs_
   std::vector<std::size_t> expression_entries_;
   std::optional<ExpressionSet> expressions_;
   mutable std::atomic<std::int64_t> calls_ = 0;

@@ -1,5 +1,7 @@
 #include "checkpoint/match/pattern.h"
 
+#include <algorithm>
+
 #include "core/require.h"
 #include "nvfp4/checkpoint.h"
 
@@ -49,11 +51,40 @@ bool Pattern::matches(std::string_view tensor) const {
   return matches_whole(tensor) || (module.size() != tensor.size() && matches_whole(module));
 }
 
-std::vector<Pattern> make_patterns(const std::vector<std::string>& texts,
-                                   const SharedBudget& budget) {
-  std::vector<Pattern> patterns;
-  for (const std::string& text : texts) patterns.emplace_back(text, budget);
-  return patterns;
+PatternList::PatternList(const std::vector<std::string>& texts, SharedBudget budget)
+    : budget_(std::move(budget)) {
+  patterns_.reserve(texts.size());
+  std::vector<std::string_view> globs;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const Pattern& pattern = patterns_.emplace_back(texts[i], budget_);
+    if (pattern.exact()) {
+      names_[texts[i]].push_back(i);
+    } else if (pattern.is_glob()) {
+      globs_.push_back(i);
+      globs.push_back(texts[i]);
+    } else {
+      expressions_.push_back(i);
+    }
+  }
+  index_ = GlobIndex(globs);
+}
+
+std::vector<std::size_t> PatternList::matching(std::string_view tensor) const {
+  std::vector<std::size_t> found;
+  const std::string_view module = module_of(tensor);
+  for (const std::string_view name : {tensor, module}) {
+    if (const auto it = names_.find(std::string(name)); it != names_.end())
+      found.insert(found.end(), it->second.begin(), it->second.end());
+    if (module.size() == tensor.size()) break;
+  }
+  const auto ask = [&](std::size_t i) {
+    ++calls_;
+    if (patterns_[i].matches(tensor)) found.push_back(i);
+  };
+  for (const std::size_t g : index_.candidates(tensor, *budget_)) ask(globs_[g]);
+  for (const std::size_t i : expressions_) ask(i);
+  std::ranges::sort(found);
+  return found;
 }
 
 }  // namespace nvfp4::checkpoint

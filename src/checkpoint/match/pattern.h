@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "checkpoint/match/expression.h"
 #include "checkpoint/match/glob.h"
+#include "checkpoint/match/glob_index.h"
 
 namespace nvfp4::checkpoint {
 
@@ -26,6 +29,7 @@ class Pattern {
   /// Throws ValueError if it takes too long.
   bool matches(std::string_view tensor) const;
   bool exact() const { return kind_ == Kind::exact; }
+  bool is_glob() const { return kind_ == Kind::glob; }
   const std::string& text() const { return text_; }
 
  private:
@@ -39,8 +43,27 @@ class Pattern {
   std::optional<Glob> glob_;
 };
 
-/// They share one budget.
-std::vector<Pattern> make_patterns(const std::vector<std::string>& texts,
-                                   const SharedBudget& budget);
+/// Patterns that share one budget, to be asked about many names: there may be as many patterns.
+/// Not thread-safe.
+class PatternList {
+ public:
+  /// Throws ValueError as Pattern does.
+  PatternList(const std::vector<std::string>& texts, SharedBudget budget);
+
+  std::size_t size() const { return patterns_.size(); }
+  const Pattern& operator[](std::size_t i) const { return patterns_[i]; }
+  /// Which match, ascending. Throws ValueError if that takes too long.
+  std::vector<std::size_t> matching(std::string_view tensor) const;
+  /// How often a pattern was tried, by all calls.
+  std::int64_t calls() const { return calls_; }
+
+ private:
+  SharedBudget budget_;
+  std::vector<Pattern> patterns_;
+  std::unordered_map<std::string, std::vector<std::size_t>> names_;  ///< exact ones
+  std::vector<std::size_t> globs_, expressions_;
+  GlobIndex index_;  ///< of globs_
+  mutable std::int64_t calls_ = 0;
+};
 
 }  // namespace nvfp4::checkpoint
