@@ -36,15 +36,14 @@ std::string joined(const std::vector<std::string>& facts) {
 
 }  // namespace
 
-ProgressBar::ProgressBar(std::string_view verb, bool quiet)
+ProgressBar::ProgressBar(std::string_view verb, bool quiet, std::chrono::milliseconds between_lines)
     : verb_(verb),
       quiet_(quiet),
       terminal_(is_terminal(stderr)),
-      style_(stderr),
-      last_draw_(Clock::now()) {
-  window_.emplace_back(last_draw_, 0);
-  if (!quiet_ && terminal_)
-    painter_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+      between_lines_(between_lines),
+      style_(stderr) {
+  window_.emplace_back(Clock::now(), 0);
+  if (!quiet_) painter_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
 ProgressBar::~ProgressBar() {
@@ -62,26 +61,23 @@ std::function<void(const Progress&)> ProgressBar::callback() {
 void ProgressBar::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   std::condition_variable_any stopped;
-  for (auto wait = 200ms;
-       !stopped.wait_for(lock, stop, wait, [&] { return stop.stop_requested(); }); wait = 100ms) {
+  for (auto wait = terminal_ ? 200ms : between_lines_;
+       !stopped.wait_for(lock, stop, wait, [&] { return stop.stop_requested(); });
+       wait = terminal_ ? 100ms : between_lines_) {
     note(Clock::now());
-    draw_bar();
+    if (terminal_)
+      draw_bar();
+    else
+      draw_line();
   }
 }
 
 void ProgressBar::update(const Progress& p) {
   const std::lock_guard lock(mutex_);
   last_ = p;
-  if (terminal_) return;
-  const Clock::time_point now = Clock::now();
-  const double since = seconds(now - last_draw_);
-  if (since < 5 && (since < 1 || fraction_of(p) < last_fraction_ + 0.1)) return;
-  note(now);
-  draw_line();
 }
 
 void ProgressBar::note(Clock::time_point now) {
-  last_draw_ = now;
   if (!last_) return;
   last_fraction_ = fraction_of(*last_);
   window_.emplace_back(now, last_->bytes_done);
@@ -105,7 +101,7 @@ std::vector<std::string> ProgressBar::facts() const {
 
 void ProgressBar::draw_line() {
   std::vector<std::string> shown = facts();
-  shown.push_back(current_tensor(*last_));
+  if (last_) shown.push_back(current_tensor(*last_));
   say(fmt::format("{}: {}\n", verb_, joined(shown)));
 }
 

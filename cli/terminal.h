@@ -83,10 +83,11 @@ class Table {
 };
 
 /// Shows progress on stderr: on a terminal a line that is there after a fifth of a second and fits
-/// the width, whatever the work says of itself; else a line of text now and then.
+/// the width, whatever the work says of itself; else a line of text each minute.
 class ProgressBar {
  public:
-  ProgressBar(std::string_view verb, bool quiet);
+  ProgressBar(std::string_view verb, bool quiet,
+              std::chrono::milliseconds between_lines = std::chrono::minutes(1));
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -105,8 +106,8 @@ class ProgressBar {
 
   std::string verb_;
   bool quiet_, terminal_, drawn_ = false;
+  std::chrono::milliseconds between_lines_;
   Style style_;
-  Clock::time_point last_draw_;
   double last_fraction_ = 0;
   std::mutex mutex_;
   std::optional<Progress> last_;  ///< none before the work has begun

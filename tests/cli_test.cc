@@ -272,7 +272,7 @@ TEST_F(Cli, ShowsProgressOnATerminal) {
   EXPECT_FALSE(has(run_in_terminal({"sample", "n", "--scale", "0.25", "-q"}).out, "GB/s"));
 }
 
-TEST_F(Cli, ShowsProgressAndRemainingTimeOfAQuantizationAndPlainLinesInAFile) {
+TEST_F(Cli, ShowsProgressAndRemainingTimeOfAQuantizationAndNothingOfASecondInAFile) {
   ASSERT_EQ(run({"sample", "m", "--scale", "0.0625", "--layers", "4", "-q"}).status, 0);
   // The reference takes seconds for this.
   Words arguments{"quantize", "m", "a", "--backend", "reference", "--threads", "1"};
@@ -283,7 +283,7 @@ TEST_F(Cli, ShowsProgressAndRemainingTimeOfAQuantizationAndPlainLinesInAFile) {
   EXPECT_TRUE(has(terminal.substr(0, terminal.find('\n')), "_proj")) << terminal;
   arguments[2] = "b";
   const Result file = run(arguments);
-  EXPECT_TRUE(has(file.err, "quantize: ") && has(file.err, " left  model.layers.")) << file.err;
+  EXPECT_FALSE(has(file.err, " left")) << file.err;  // progress_bar_test.cc sees the lines
   EXPECT_TRUE(!has(file.err, "\r") && !has(file.err, "\x1b")) << file.err;
 }
 
