@@ -1,18 +1,15 @@
 #include "interrupt.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <string_view>
 #include <utility>
 
+#include "platform/terminal.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {
 namespace {
-
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
 std::vector<std::string>& words() {
   static std::vector<std::string> all;
@@ -22,17 +19,6 @@ std::string& message() {
   static std::string text;
   return text;
 }
-const char* volatile text_begin = nullptr;
-volatile std::size_t text_size = 0;
-
-// Only async-signal-safe calls here. A write to a stopped terminal or a full pipe does not return:
-// by then the signals do again what they do by default.
-extern "C" void write_and_end(int signal) {
-  for (const int s : kSignals) std::signal(s, SIG_DFL);
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text_begin, text_size);
-  std::raise(signal);
-}
-
 /// As a shell reads it again: bare, in quotes, or with escapes for what would disturb a terminal.
 std::string shell_word(std::string_view word) {
   constexpr std::string_view kBare =
@@ -81,17 +67,7 @@ void on_interrupt(bool resumes) {
     command += fmt::format("{}{}", command.empty() ? "" : " ", shell_word(word));
   message() = fmt::format("\nnvfp4: interrupted; {}: {}\n",
                           resumes ? "to go on" : "nothing was written; to start again", command);
-  text_begin = message().data();
-  text_size = message().size();
-  struct sigaction action {};
-  action.sa_handler = write_and_end;
-  action.sa_flags = SA_NODEFER;  // lest a second one waits for the first one's text
-  for (const int signal : kSignals) {
-    struct sigaction old {};
-    // nohup and background jobs ignore some of these; so must we.
-    if (::sigaction(signal, nullptr, &old) == 0 && old.sa_handler != SIG_IGN)
-      ::sigaction(signal, &action, nullptr);
-  }
+  platform::write_before_the_end(message().data(), message().size());
 }
 
 }  // namespace nvfp4::cli

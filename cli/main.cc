@@ -1,13 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "commands.h"
 #include "help.h"
@@ -15,6 +16,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/error_codes.h"
 #include "nvfp4/runtime.h"
+#include "platform/terminal.h"
 #include "terminal.h"
 #include "unknown.h"
 
@@ -95,7 +97,7 @@ std::string help_of(const CLI::App& app) {
   return fmt::format("nvfp4 {} --help", commands[0]->get_name());
 }
 
-int run(int argc, char** argv) {
+int run(std::vector<std::string> words) {
   CLI::App app(
       "Quantizes Hugging Face checkpoints to NVFP4 (4-bit floating point with block scales), on "
       "any CPU.",
@@ -119,7 +121,10 @@ int run(int argc, char** argv) {
   add_man(app);
   add_help(app);
   try {
-    app.parse(argc, argv);
+    // In the order that CLI11 takes them, without our own name.
+    std::ranges::reverse(words);
+    words.pop_back();
+    app.parse(std::move(words));
     if (app.get_subcommands().empty()) throw CLI::RequiredError("a command");
     return 0;
   } catch (const CLI::CallForHelp&) {
@@ -147,15 +152,12 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace nvfp4::cli;
-  keep_standard_streams();
-  remember_command_line({argv, argv + argc});
-  g_json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
-  // A closed pipe must not kill a quantization half-way: print() sees it as EPIPE.
-  std::signal(SIGPIPE, SIG_IGN);
-  // A file size limit is an error like a full disk.
-  std::signal(SIGXFSZ, SIG_IGN);
+  nvfp4::platform::prepare_streams();
+  std::vector<std::string> words = nvfp4::platform::command_line(argc, argv);
+  remember_command_line(words);
+  g_json = std::ranges::find(words, "--json") != words.end();
   try {
-    return run(argc, argv);
+    return run(std::move(words));
   } catch (const nvfp4::Error& e) {
     return fail(e.what(), kFailed, nvfp4::error_code(e));
   } catch (const std::bad_alloc& e) {

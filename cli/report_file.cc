@@ -1,8 +1,6 @@
 #include "report_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +13,7 @@
 #include "commands.h"
 #include "nvfp4/error.h"
 #include "nvfp4/safetensors.h"
+#include "platform/files.h"
 
 namespace nvfp4::cli {
 namespace {
@@ -27,8 +26,8 @@ constexpr int kMaxLinks = 40;  // as in the kernel
 /// stdout would have a second position, and one text would overwrite the other.
 int descriptor_of(const fs::path& path) {
   const std::string name = path.string();
-  if (name == "/dev/stdout") return STDOUT_FILENO;
-  if (name == "/dev/stderr") return STDERR_FILENO;
+  if (name == "/dev/stdout") return 1;
+  if (name == "/dev/stderr") return 2;
   for (const std::string_view prefix : {"/dev/fd/", "/proc/self/fd/"}) {
     if (!name.starts_with(prefix)) continue;
     int number = -1;
@@ -41,8 +40,7 @@ int descriptor_of(const fs::path& path) {
 
 void write_all(const std::string& option, int fd, const fs::path& path, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
+    const std::ptrdiff_t n = platform::write(fd, text.data(), text.size());
     if (n < 0)
       throw IoError(fmt::format("{}: cannot write to '{}': {}", option, path.string(),
                                 std::generic_category().message(errno)));
@@ -92,17 +90,11 @@ void ReportFile::write(std::string_view text) const {
   const fs::file_status status = fs::status(path_, ignored);
   if (!fs::exists(status) || fs::is_regular_file(status))
     return safetensors::write_file_atomically(path_, text);
-  const int fd = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
-  if (fd < 0)
+  const platform::Descriptor file = platform::open(path_, platform::Open::append);
+  if (file.get() < 0)
     throw IoError(fmt::format("{}: cannot open '{}': {}", option_, path_.string(),
                               std::generic_category().message(errno)));
-  try {
-    write_all(option_, fd, path_, text);
-  } catch (...) {
-    ::close(fd);
-    throw;
-  }
-  ::close(fd);
+  write_all(option_, file.get(), path_, text);
 }
 
 }  // namespace nvfp4::cli

@@ -1,9 +1,6 @@
 #include "terminal.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +9,7 @@
 
 #include "nvfp4/error.h"
 #include "nvfp4/printable.h"
+#include "platform/terminal.h"
 
 namespace nvfp4::cli {
 namespace {
@@ -26,16 +24,16 @@ bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; 
 }  // namespace
 
 bool is_terminal(std::FILE* stream) {
-  return isatty(fileno(stream)) == 1 && environment("TERM") != "dumb";
+  return platform::is_terminal(stream) && environment("TERM") != "dumb";
 }
 
 int columns(std::FILE* stream) {
-  winsize size{};
-  if (ioctl(fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return std::max<int>(size.ws_col, 20);
+  const int found = platform::columns(stream);
+  return found == 0 ? 80 : std::max(found, 20);
 }
 
 bool utf8() {
+  if (platform::terminal_is_utf8()) return true;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string_view value = environment(name);
     if (value.empty()) continue;
@@ -55,12 +53,6 @@ void print(std::string_view text) {
 void say(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
-}
-
-void keep_standard_streams() {
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    // open() takes the lowest number that is free: this one.
-    if (::fcntl(fd, F_GETFD) == -1 && ::open("/dev/null", O_RDWR) != fd) return;
 }
 
 Style::Style(std::FILE* stream) : on_(is_terminal(stream) && environment("NO_COLOR").empty()) {}

@@ -32,10 +32,6 @@ bool utf8();
 void print(std::string_view text);
 /// Writes to stderr, at once. What cannot be written is left out: no work ends for that.
 void say(std::string_view text);
-/// Makes stdin, stdout and stderr lead nowhere if they are closed, before another file gets their
-/// numbers.
-void keep_standard_streams();
-
 /// Colours for one stream: none unless it is a terminal and NO_COLOR is unset or empty.
 class Style {
  public:

@@ -12,6 +12,7 @@ from pathlib import Path
 # The folders behind a "*" are peers: they do not include each other.
 LAYERS = [
     "include/nvfp4",
+    "src/platform",  # what differs between operating systems; folders in it: one for each of them
     "src/core",
     "src/quantizers",
     "src/backends",  # files directly in it: what every backend provides
@@ -88,6 +89,8 @@ def check_include(root: Path, file: Path, quoted, angled):
         if rank == 0 and not re.fullmatch(r"[a-z_0-9]+", angled or ""):
             return f"a public header may include only nvfp4/ and the standard library, not {quoted or angled}"
         return None
+    if source.parts[0] == "cli" and target.parts[0] == "src" and target.parts[1] != "platform":
+        return f"the command may use nothing of src but src/platform, not {target}"
     if rank == 0 and target.parts[0] != "include":
         return f"a public header may not include {target}"
     if layer_of(target) is None:

@@ -21,6 +21,9 @@ UNFINISHED = re.compile(
               r"\bfor " + r"now\b", r"\bnot " + r"implemented\b", r"\bplace" + r"holder\b"]))
 # libstdc++'s wants arc4random(), which glibc has from 2.36 on; wheels are for 2.28.
 NEWER_GLIBC = re.compile(r"std::random_device\s*[\w({]")
+# What is of one operating system: src/platform alone has it, so that a new one is a folder there.
+SYSTEM_HEADER = re.compile(r"\s*#\s*include\s*<(unistd\.h|fcntl\.h|c?signal(\.h)?|termios\.h|spawn\.h|sched\.h|"
+                           r"pthread\.h|dirent\.h|poll\.h|windows\.h|io\.h|sys/.*)>")
 # Other versions break lines elsewhere, so only this one may judge.
 CLANG_FORMAT = "clang-format-16"
 
@@ -33,6 +36,12 @@ def code_files(root: Path):
                 yield file
 
 
+def is_of_no_system(file: Path):
+    """Whether the file is compiled for each operating system, and not below src/platform."""
+    folders = file.parts
+    return ("src" in folders or "cli" in folders) and not {"platform", "tests", "bench"} & set(folders)
+
+
 def check_text(file: Path):
     """Problems of one file: too long, or a word that marks unfinished work."""
     lines = file.read_text(encoding="utf-8").splitlines()
@@ -42,6 +51,8 @@ def check_text(file: Path):
         match = UNFINISHED.search(line)
         if match:
             yield f"{file}:{number}: '{match.group()}' marks unfinished work"
+        if file.suffix in CPP and is_of_no_system(file) and SYSTEM_HEADER.match(line):
+            yield f"{file}:{number}: only src/platform may include headers of one operating system"
         if file.suffix in CPP and "tests" not in file.parts and NEWER_GLIBC.search(line):
             yield f"{file}:{number}: std::random_device needs glibc 2.36; getentropy() does not"
 

@@ -1,15 +1,11 @@
 #include "backends/packed_storage.h"
 
 #include <bit>
-#include <cstdlib>
 #include <new>
 
 #include "core/parallel_for.h"
 #include "core/require.h"
-
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
+#include "platform/memory.h"
 
 namespace nvfp4 {
 namespace {
@@ -22,12 +18,10 @@ constexpr std::uintptr_t kAlignment = 16;
 std::shared_ptr<void> allocate_on_cpu(std::int64_t bytes) {
   const std::int64_t align = bytes >= 2 * kLargePage ? kLargePage : 64;
   const auto size = static_cast<std::size_t>(round_up(std::max<std::int64_t>(bytes, 1), align));
-  void* p = std::aligned_alloc(static_cast<std::size_t>(align), size);
+  void* p = platform::allocate_aligned(static_cast<std::size_t>(align), size);
   if (p == nullptr) throw std::bad_alloc();
-  std::shared_ptr<void> memory(p, std::free);
-#ifdef __linux__
-  if (align == kLargePage) (void)madvise(p, size, MADV_HUGEPAGE);  // a hint
-#endif
+  std::shared_ptr<void> memory(p, platform::free_aligned);
+  if (align == kLargePage) platform::prefer_large_pages(p, size);
   // Threads that reach a new page at the same time each clear one, all but one of them in vain:
   // here every page has one thread.
   if (align == kLargePage)

@@ -1,13 +1,11 @@
 #include "nvfp4/matrix.h"
 
-#include <sys/mman.h>
-
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "core/device_memory.h"
 #include "core/require.h"
+#include "platform/memory.h"
 
 namespace nvfp4 {
 
@@ -23,11 +21,9 @@ Buffer::Buffer(std::int64_t bytes, Device device) : device_(device) {
   const auto align = static_cast<std::size_t>(huge ? kHugePage : 64);
   const auto size = static_cast<std::size_t>(round_up(bytes, huge ? kHugePage : 64));
   if (size == 0) return;
-  data_ = std::aligned_alloc(align, size);
+  data_ = platform::allocate_aligned(align, size);
   if (data_ == nullptr) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-  if (huge) ::madvise(data_, size, MADV_HUGEPAGE);  // only a wish: an error changes nothing
-#endif
+  if (huge) platform::prefer_large_pages(data_, size);
   std::memset(data_, 0, size);
 }
 
@@ -36,7 +32,7 @@ Buffer::~Buffer() {
   if (device_.type == DeviceType::cuda)
     device_free(device_, data_);
   else
-    std::free(data_);
+    platform::free_aligned(data_);
 }
 
 Matrix::Matrix(DType dtype, std::int64_t rows, std::int64_t cols, Device device)

@@ -1,8 +1,5 @@
 #include "core/parallel_for.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -17,17 +14,12 @@
 
 #include "core/require.h"
 #include "nvfp4/runtime.h"
+#include "platform/process.h"
 
 namespace nvfp4 {
 namespace {
 
 thread_local bool inside_pool = false;
-
-int usable_cpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
 
 int default_threads() {
   if (const char* text = std::getenv("NVFP4_THREADS"); text != nullptr && *text != '\0') {
@@ -37,7 +29,7 @@ int default_threads() {
                         "NVFP4_THREADS = '{}', must be an integer in 1..4096", text);
     return static_cast<int>(n);
   }
-  const int cpus = usable_cpus();
+  const int cpus = platform::usable_cpus();
   return cpus < 1 ? 1 : cpus;
 }
 
@@ -87,7 +79,7 @@ bool spin_until(Condition&& condition) {
 
 class Pool {
  public:
-  explicit Pool(int threads) : spins_(threads <= usable_cpus()) {
+  explicit Pool(int threads) : spins_(threads <= platform::usable_cpus()) {
     try {
       for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
     } catch (const std::system_error& e) {
@@ -101,7 +93,7 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
-  bool works_here() const { return process_ == ::getpid(); }
+  bool works_here() const { return process_ == platform::process_number(); }
 
   void run(Loop& loop) {
     const std::lock_guard one_loop_at_a_time(loop_mutex_);
@@ -157,7 +149,7 @@ class Pool {
   std::atomic<int> busy_ = 0;
   std::atomic<bool> stop_ = false;
   const bool spins_;  ///< not where the threads have to share CPUs
-  pid_t process_ = ::getpid();
+  int process_ = platform::process_number();
 };
 
 std::mutex pool_mutex;

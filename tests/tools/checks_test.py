@@ -56,6 +56,9 @@ class Includes(unittest.TestCase):
         self.expect({"src/backends/cpu/bad.cc": '#include "backends/reference/r.h"\n'},
                     "belongs to another backend")
 
+    def test_finds_a_command_that_goes_around_the_public_headers(self):
+        self.expect({"cli/bad.cc": '#include "core/c.h"\n'}, "may use nothing of src but src/platform")
+
     def test_finds_a_public_header_that_needs_a_library(self):
         self.expect({"include/nvfp4/bad.h": "#include <fmt/format.h>\n"}, "only nvfp4/ and")
 
@@ -86,6 +89,12 @@ class Style(unittest.TestCase):
 
     def test_finds_unfinished_work(self):
         self.expect({"tools/a.sh": "true\n# FIX" + "ME later\n"}, "tools/a.sh:2:")
+
+    def test_finds_headers_of_one_system_outside_their_folder(self):
+        for header in ("unistd.h", "sys/mman.h", "csignal", "windows.h"):
+            self.expect({"src/core/a.cc": f"#include <{header}>\n"}, "only src/platform may include")
+        self.expect({"cli/a.cc": "#include <fcntl.h>\n"}, "only src/platform may include")
+        self.assertEqual(run_check("check_style", {"src/platform/posix/a.cc": "#include <fcntl.h>\n"})[0], 0)
 
     @unittest.skipUnless(shutil.which("clang-format-16"), "clang-format-16 is not installed")
     def test_finds_a_file_that_is_not_formatted(self):

@@ -8,8 +8,8 @@
 
 #include "backends/cpu/gemm-inl.h"
 
-#if HWY_ARCH_ARM_A64 && defined(__linux__)
-#include <sys/auxv.h>
+#if HWY_ARCH_ARM_A64
+#include "platform/process.h"
 #endif
 
 #if HWY_TARGET <= HWY_AVX3_DL  // Highway checks for VNNI but does not always enable it
@@ -187,9 +187,9 @@ using DotProd = RowByRow<OneDotProd>;
 /// f of the fastest dot products that this CPU has.
 template <class F>
 auto with_dot(F&& f) {
-#if HWY_ARCH_ARM_A64 && defined(__linux__)
-  constexpr unsigned long kHasDotProd = 1ul << 20;  // HWCAP_ASIMDDP
-  if ((getauxval(AT_HWCAP) & kHasDotProd) != 0) return f(DotProd());
+#if HWY_ARCH_ARM_A64
+  static const bool has = platform::has_dot_products();
+  if (has) return f(DotProd());
 #endif
   return f(Dot());
 }

@@ -1,9 +1,8 @@
 // W4A16 for x in BF16 on AMX: 16 x 16 sums and 32 of K in one instruction.
 #include "backends/cpu/kernels.h"
+#include "platform/process.h"
 
 #if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
 #undef HWY_TARGET_INCLUDE
@@ -115,12 +114,11 @@ void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* record
 
 /// Whether the CPU has AMX for BF16 and the kernel lets this process use it.
 bool can_use_amx() {
-  constexpr int kTileData = 18, kRequestPermission = 0x1023;
   unsigned a = 0, b = 0, c = 0, d = 0;
   asm volatile("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
   const bool has_bf16 = (d >> 22 & 1) != 0, has_tiles = (d >> 24 & 1) != 0;
   return has_bf16 && has_tiles && __builtin_cpu_supports("avx512bf16") &&
-         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+         platform::allow_amx_tiles();
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ ReadAt reader_of(const InputFile& input) {
   return [&input](std::uint64_t offset, std::span<std::byte> out) { input.read(offset, out); };
 }
 
-std::string name_of(const InputFile& input) { return printable(input.path().native(), 4096); }
+std::string name_of(const InputFile& input) { return printable(input.path().string(), 4096); }
 
 }  // namespace
 

@@ -88,7 +88,7 @@ struct Origin {
 class View final : public checkpoint::TensorSource {
  public:
   View(File file, Naming naming) : file_(std::move(file)), naming_(naming) {
-    name_ = printable(path().native(), 4096);
+    name_ = printable(path().string(), 4096);
     if (naming_ == Naming::model) {
       find_architecture_of_file();
       require_few_experts();

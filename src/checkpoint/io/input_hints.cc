@@ -32,7 +32,7 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-std::string shown(const fs::path& path) { return printable(path.native(), 4096); }
+std::string shown(const fs::path& path) { return printable(path.string(), 4096); }
 
 /// "a, b and 3 more"
 std::string list_of(const std::vector<std::string>& names) {

@@ -30,13 +30,13 @@ void ModelLinks::require_inside(const fs::path& path) const {
   if (!fs::is_symlink(fs::symlink_status(path))) return;
   std::error_code error;
   const fs::path target = fs::canonical(path, error);
-  const std::string link = printable(path.native(), 4096);
+  const std::string link = printable(path.string(), 4096);
   require<IoError>(!error, "{}: a link that leads nowhere", link);
   const bool inside =
       std::ranges::any_of(roots_, [&](const fs::path& root) { return is_below(target, root); });
   require<IoError>(inside,
                    "{}: a link to {}, which is not in the model folder; put the file itself there",
-                   link, printable(target.native(), 4096));
+                   link, printable(target.string(), 4096));
 }
 
 }  // namespace nvfp4::checkpoint

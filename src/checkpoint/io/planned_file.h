@@ -16,7 +16,7 @@ namespace nvfp4 {
 
 /// What messages call a file.
 inline std::string name_of_file(const std::filesystem::path& path) {
-  return printable(path.native(), 4096);
+  return printable(path.string(), 4096);
 }
 
 /// A file of tensors under construction. Its plan says what precedes them (`start`), where each of

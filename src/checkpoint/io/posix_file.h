@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/stat.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -9,6 +7,8 @@
 #include <span>
 #include <string>
 #include <utility>
+
+#include "platform/files.h"
 
 /// What the C++ library lacks: files read and written at any offset from any thread, and errors
 /// that say which file and why.
@@ -21,20 +21,7 @@ namespace nvfp4 {
 /// The same for what std::filesystem throws: which path, what could not be done, why.
 [[noreturn]] void throw_io_error(const std::filesystem::filesystem_error& error);
 
-/// An open file descriptor, or -1.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
-  ~Descriptor();
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
+using platform::Descriptor;
 
 /// Reads exactly `out.size()` bytes at `offset`. Throws IoError, also where the file ends before.
 void read_at(int fd, const std::filesystem::path& path, std::uint64_t offset,
@@ -48,9 +35,9 @@ class InputFile {
 
   const std::filesystem::path& path() const { return path_; }
   int descriptor() const { return fd_.get(); }
-  std::uint64_t bytes() const { return static_cast<std::uint64_t>(status_.st_size); }
+  std::uint64_t bytes() const { return status_.bytes; }
   /// In nanoseconds since the epoch, as seen when it was opened.
-  std::int64_t modified_ns() const;
+  std::int64_t modified_ns() const { return status_.modified_ns; }
   /// Thread-safe. Throws IoError.
   void read(std::uint64_t offset, std::span<std::byte> out) const {
     read_at(fd_.get(), path_, offset, out);
@@ -63,7 +50,7 @@ class InputFile {
  private:
   std::filesystem::path path_;
   Descriptor fd_;
-  struct stat status_ {};
+  platform::FileStatus status_;
 };
 
 /// What a file is called until it is whole: "<path>.partial", or "<path>.<tag>.partial".

@@ -1,11 +1,8 @@
 #include "checkpoint/io/text_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <map>
+#include <optional>
 
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/posix_file.h"
@@ -18,27 +15,31 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxTextBytes = 256'000'000;
 
+using platform::Open;
+
 /// 0 at the end of the file.
 std::size_t read_some(const Descriptor& fd, std::span<char> out, const fs::path& path) {
-  for (;;) {
-    const ssize_t n = ::read(fd.get(), out.data(), out.size());
-    if (n >= 0) return static_cast<std::size_t>(n);
-    if (errno != EINTR) throw_io_error(path, "read", errno);
-  }
+  const std::ptrdiff_t n = platform::read(fd.get(), out.data(), out.size());
+  if (n < 0) throw_io_error(path, "read", errno);
+  return static_cast<std::size_t>(n);
 }
 
-Descriptor open_with(const fs::path& path, int flags = 0) {
-  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
+Descriptor open_with(const fs::path& path, Open how = Open::read) {
+  Descriptor fd = platform::open(path, how);
   if (fd.get() < 0) throw_io_error(path, "open", errno);
   return fd;
 }
 
-/// Without O_NONBLOCK a pipe would hold us until somebody writes to it.
+platform::FileStatus status_of(const Descriptor& fd, const fs::path& path, const char* what) {
+  const std::optional<platform::FileStatus> status = platform::status_of(fd.get());
+  if (!status) throw_io_error(path, what, errno);
+  return *status;
+}
+
 Descriptor open_regular_file(const fs::path& path) {
-  Descriptor fd = open_with(path, O_NONBLOCK);
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) throw_io_error(path, "read the type of", errno);
-  require<IoError>(S_ISREG(status.st_mode), "{}: must be a regular file", path.string());
+  Descriptor fd = open_with(path, Open::read_promptly);
+  require<IoError>(status_of(fd, path, "read the type of").kind == platform::FileStatus::Kind::file,
+                   "{}: must be a regular file", path.string());
   return fd;
 }
 
@@ -78,40 +79,39 @@ std::uint64_t carry_file(const fs::path& from, const fs::path& to) {
     offset += n;
   }
   out.give_name();
-  struct stat status {};
-  if (::fstat(in.get(), &status) != 0) throw_io_error(from, "read the mode of", errno);
-  const mode_t mode = (status.st_mode & 0777) | S_IRUSR | S_IWUSR;
-  if (::chmod(to.c_str(), mode) != 0) throw_io_error(to, "set the mode of", errno);
+  constexpr unsigned kOwnerMay = 0600;  // read and write
+  const unsigned mode = status_of(in, from, "read the mode of").mode | kOwnerMay;
+  if (!platform::set_mode(to, mode)) throw_io_error(to, "set the mode of", errno);
   return offset;
 }
 
 std::size_t sync_files(const fs::path& folder, const std::vector<fs::path>& files) {
   constexpr std::size_t kOneByOne = 64;
+  const bool by_system = platform::kSyncsFileSystems && files.size() > kOneByOne;
   // More than the one file system only if something is mounted below the folder.
-  std::map<dev_t, fs::path> systems;
+  std::map<std::uint64_t, fs::path> systems;  // by volume
   for (const fs::path& file : files) {
     const fs::path path = folder / file;
-    struct stat status {};
-    if (files.size() > kOneByOne) {
-      if (::stat(path.c_str(), &status) != 0) throw_io_error(path, "sync", errno);
-      systems.try_emplace(status.st_dev, path);
+    if (by_system) {
+      const std::optional<platform::FileStatus> status = platform::status_of(path);
+      if (!status) throw_io_error(path, "sync", errno);
+      systems.try_emplace(status->volume, path);
       continue;
     }
-    const Descriptor fd = open_with(path);
-    if (::fsync(fd.get()) != 0) throw_io_error(path, "sync", errno);
+    const Descriptor fd = open_with(path, Open::sync);
+    if (!platform::sync(fd.get())) throw_io_error(path, "sync", errno);
   }
-  for (const auto& [device, path] : systems) {
-    const Descriptor fd = open_with(path);
-    if (::syncfs(fd.get()) != 0) throw_io_error(path, "sync the file system of", errno);
+  for (const auto& [volume, path] : systems) {
+    const Descriptor fd = open_with(path, Open::sync);
+    if (!platform::sync_file_system(fd.get()))
+      throw_io_error(path, "sync the file system of", errno);
   }
-  return files.size() > kOneByOne ? systems.size() : files.size();
+  return by_system ? systems.size() : files.size();
 }
 
 void sync_folder(const fs::path& folder) {
-  const Descriptor fd = open_with(folder, O_DIRECTORY);
-  // Some network file systems cannot sync a folder; their renames are durable or nothing is.
-  if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
-    throw_io_error(folder, "sync", errno);
+  const Descriptor fd = open_with(folder, Open::folder);
+  if (!platform::sync_folder(fd.get())) throw_io_error(folder, "sync", errno);
 }
 
 }  // namespace nvfp4::checkpoint

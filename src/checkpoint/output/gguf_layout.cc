@@ -27,7 +27,7 @@ struct Member {
 };
 
 std::string file_of(const checkpoint::ModelFolder& model) {
-  return printable(model.root.native(), 4096);
+  return printable(model.root.string(), 4096);
 }
 
 /// Source: conversion/base.py, prepare_tensors(): "Most of the codebase that takes in 1D tensors or

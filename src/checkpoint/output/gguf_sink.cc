@@ -34,7 +34,7 @@ class Sink final : public checkpoint::ShardWriter {
        const std::vector<TensorSpec>& tensors)
       : layout_(layout),
         shard_(shard),
-        file_(printable(path.native(), 4096)),
+        file_(printable(path.string(), 4096)),
         writer_(path, entries, tensors) {}
 
   void write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> data) override {
@@ -186,7 +186,7 @@ class GgufContainer final : public checkpoint::Container {
       const std::string_view key = entry.key;
       const std::uint64_t bytes = entry.end - entry.begin;
       require<UnsupportedError>(bytes <= room, "{}: key '{}': {} bytes, all may have {}",
-                                printable(source.path().native(), 4096), printable(key), bytes,
+                                printable(source.path().string(), 4096), printable(key), bytes,
                                 kMaxCarriedBytes);
       room -= bytes;
       if (key == kAlignmentKey || key.starts_with("nvfp4.") || key.starts_with("split.")) continue;

@@ -1,7 +1,5 @@
 #include "checkpoint/output/output_file.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 
 #include "checkpoint/io/posix_file.h"
@@ -31,7 +29,7 @@ void check_output_file(const fs::path& output, std::string_view extension,
   fs::path folder = fs::absolute(output).parent_path();
   while (!fs::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
   require<IoError>(fs::is_directory(folder), "{}: is a file, must be a folder", folder.string());
-  if (::access(folder.c_str(), W_OK) != 0) throw_io_error(folder, "create a file in", errno);
+  if (!platform::may_write_in(folder)) throw_io_error(folder, "create a file in", errno);
 }
 
 FolderOf::FolderOf(const fs::path& output) {

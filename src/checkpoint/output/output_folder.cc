@@ -1,9 +1,5 @@
 #include "checkpoint/output/output_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <map>
@@ -62,7 +58,7 @@ void require_place_of(const fs::path& path) {
   std::error_code ignored;  // below a file nothing exists
   while (!fs::exists(parent, ignored) && parent.has_relative_path()) parent = parent.parent_path();
   require<IoError>(fs::is_directory(parent), "{}: is a file, must be a folder", parent.string());
-  if (::access(parent.c_str(), W_OK) != 0) throw_io_error(parent, "create a folder in", errno);
+  if (!platform::may_write_in(parent)) throw_io_error(parent, "create a folder in", errno);
 }
 
 }  // namespace
@@ -327,17 +323,17 @@ bool OutputFolder::rest_is_complete() const {
 
 /// So that no process without ranks takes the folder. The ranks' own locks are files.
 void OutputFolder::share() {
-  lock_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  lock_ = platform::open(path_, platform::Open::folder);
   if (lock_.get() < 0) throw_io_error(path_, "open", errno);
-  const bool busy = ::flock(lock_.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const bool busy = !platform::lock_folder(lock_.get(), /*shared=*/true) && errno == EWOULDBLOCK;
   require<IoError>(!busy, "{}: another process is writing to it", path_.string());
 }
 
 void OutputFolder::lock() {
-  lock_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  lock_ = platform::open(path_, platform::Open::folder);
   if (lock_.get() < 0) throw_io_error(path_, "open", errno);
   // File systems without locks report other errors; then nothing guards against two runs.
-  const bool busy = ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const bool busy = !platform::lock_folder(lock_.get(), /*shared=*/false) && errno == EWOULDBLOCK;
   if (busy) started_empty_ = false;  // it is theirs now, nothing there may be removed
   require<IoError>(!busy, "{}: another process is writing to it", path_.string());
 }

@@ -1,10 +1,5 @@
 #include "checkpoint/output/ranks.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <numeric>
@@ -39,21 +34,17 @@ std::vector<int> rank_of_shards(const Plan& plan, int ranks) {
 
 bool FileLock::take(const fs::path& path) {
   for (;;) {
-    // To be written: NFS has exclusive locks for nothing else.
-    Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+    Descriptor fd = platform::open(path, platform::Open::lock);
     if (fd.get() < 0) throw_io_error(path, "open", errno);
-    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EINTR) continue;
+    if (!platform::lock(fd.get())) {
       if (errno == EWOULDBLOCK) return false;
       throw_io_error(path, "lock, which ranks need,", errno);
     }
-    struct stat held {
-    }, named{};
-    if (::fstat(fd.get(), &held) != 0) throw_io_error(path, "read the status of", errno);
+    const auto held = platform::status_of(fd.get());
+    if (!held) throw_io_error(path, "read the status of", errno);
     // Whoever finished the output may have removed the file in between.
-    if (::stat(path.c_str(), &named) != 0 || held.st_ino != named.st_ino ||
-        held.st_dev != named.st_dev)
-      continue;
+    const auto named = platform::status_of(path);
+    if (!named || held->number != named->number || held->volume != named->volume) continue;
     fd_ = std::move(fd);
     return true;
   }
@@ -81,7 +72,7 @@ std::vector<fs::path> RankFiles::records() const {
 void RankFiles::create(const fs::path& path, const std::string& content) const {
   const fs::path draft = draft_of(rank_);
   safetensors::write_file_atomically(draft, content);
-  const bool linked = ::link(draft.c_str(), path.c_str()) == 0;
+  const bool linked = platform::link_file(draft, path);
   const int error = errno;
   fs::remove(draft);
   if (!linked && error != EEXIST) throw_io_error(path, "make a link, which ranks need, as", error);

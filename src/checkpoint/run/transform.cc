@@ -1,7 +1,5 @@
 #include "checkpoint/run/transform.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -20,21 +18,10 @@
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"
+#include "platform/memory.h"
 
 namespace nvfp4::checkpoint {
 namespace {
-
-std::uint64_t peak_memory() {
-#ifdef __linux__
-  // ru_maxrss would count the process that started this one too: it survives exec.
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
-#endif
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
-}
 
 QuantizeReport report_of(const Plan& plan) {
   QuantizeReport report;
@@ -213,7 +200,7 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
   write_model(model, plan, options, context.device, report);
   if (options.task == TransformOptions::Task::quantize) warn_of_rounded(report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  report.peak_memory_bytes = peak_memory();
+  report.peak_memory_bytes = platform::peak_memory();
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
   throw_io_error(e);

@@ -1,5 +1,3 @@
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
@@ -19,19 +17,18 @@ class Mapping {
  public:
   Mapping() = default;
   Mapping(int fd, std::uint64_t bytes, const std::filesystem::path& path) : bytes_(bytes) {
-    void* const start = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (start == MAP_FAILED) throw_io_error(path, "map", errno);
-    start_ = start;
+    start_ = platform::map(fd, bytes);
+    if (start_ == nullptr) throw_io_error(path, "map", errno);
   }
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   ~Mapping() {
-    if (start_) ::munmap(start_, bytes_);
+    if (start_) platform::unmap(start_, bytes_);
   }
-  const std::byte* data() const { return static_cast<const std::byte*>(start_); }
+  const std::byte* data() const { return start_; }
 
  private:
-  void* start_ = nullptr;
+  const std::byte* start_ = nullptr;
   std::uint64_t bytes_ = 0;
 };
 
@@ -61,7 +58,7 @@ struct File::Impl {
     mapping.emplace(file.descriptor(), file.bytes(), file.path());
   }
 
-  const std::string& name_of_file() const { return file.path().native(); }
+  std::string name_of_file() const { return file.path().string(); }
   const std::string& name(std::size_t i) const { return header.tensors[i].name; }
 
   /// Positions in header.tensors, sorted by name when they are asked for first: most readers never

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/io/posix_file.h"
+#include "platform/process.h"
 
 /// The programs that talk to the hub: `hf`, and our own script in a Python with huggingface_hub.
 namespace nvfp4::checkpoint {
@@ -26,8 +24,8 @@ class HubProcess {
   HubProcess(const std::string& python, const std::vector<std::string>& arguments);
   HubProcess(const HubProcess&) = delete;
   HubProcess& operator=(const HubProcess&) = delete;
-  /// Ends it, by the end of its input.
-  ~HubProcess();
+  /// Its end is that of its input.
+  ~HubProcess() = default;
 
   /// Throws IoError.
   void write_line(const std::string& line);
@@ -36,8 +34,7 @@ class HubProcess {
   std::string read_line();
 
  private:
-  pid_t child_ = 0;
-  Descriptor to_, from_;
+  platform::Child child_;
   std::string unread_;
 };
 

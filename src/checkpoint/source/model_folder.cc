@@ -1,7 +1,5 @@
 #include "checkpoint/source/model_folder.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <set>
@@ -50,12 +48,12 @@ class OtherFiles {
   OtherFiles(const ModelLinks& links, ModelFolder& model) : links_(links), model_(model) {}
 
   void collect(const fs::path& relative = {}, int depth = 0) {
-    struct stat status {};
     const fs::path folder = model_.root / relative;
     require<FormatError>(depth <= kMaxDepth, "{}: more than {} folders deep", folder.string(),
                          kMaxDepth);
-    if (::stat(folder.c_str(), &status) != 0) throw_io_error(folder, "stat", errno);
-    if (!entered_.insert({status.st_dev, status.st_ino}).second) return;
+    const auto status = platform::status_of(folder);
+    if (!status) throw_io_error(folder, "stat", errno);
+    if (!entered_.insert({status->volume, status->number}).second) return;
     std::vector<fs::directory_entry> entries;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder))
       entries.push_back(entry);
@@ -88,7 +86,7 @@ class OtherFiles {
 
   const ModelLinks& links_;
   ModelFolder& model_;
-  std::set<std::pair<dev_t, ino_t>> entered_;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> entered_;
 };
 
 /// "model-00002-of-00003.safetensors" -> 3; 0 for other names.

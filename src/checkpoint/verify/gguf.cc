@@ -45,7 +45,7 @@ class GgufCheck {
   }
 
  private:
-  std::string where() const { return printable(file_.path().native(), 4096); }
+  std::string where() const { return printable(file_.path().string(), 4096); }
   std::string where(const TensorInfo& t) const {
     return fmt::format("{}: tensor '{}'", where(), printable(t.name));
   }

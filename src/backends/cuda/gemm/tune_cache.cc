@@ -1,7 +1,6 @@
 #include "backends/cuda/gemm/tune_cache.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -9,6 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
+
+#include "platform/process.h"
 
 namespace nvfp4::cuda {
 namespace {
@@ -165,7 +166,7 @@ std::string keep_tune_entry(const fs::path& path, const TuneEntry& entry) {
   if (error) return fmt::format("its folder cannot be made: {}", error.message());
   static std::atomic<int> count = 0;
   fs::path partial = path;
-  partial += fmt::format(".{}-{}.partial", ::getpid(), count++);
+  partial += fmt::format(".{}-{}.partial", platform::process_number(), count++);
   std::ofstream out(partial, std::ios::binary);
   out << tune_file_text(file.entries);
   out.close();

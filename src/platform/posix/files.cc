@@ -1,0 +1,204 @@
+#include "platform/files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace nvfp4::platform {
+namespace {
+
+// Linux moves at most 2 GiB - 4 KiB in a call; others refuse more than 2 GiB.
+constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
+// Linux brings no more in a call than its read_ahead_kb, unless that is set, and drops the rest.
+[[maybe_unused]] constexpr std::uint64_t kReadAheadStep = 128 << 10;
+
+/// Repeats a system call that a signal interrupted.
+template <class Call>
+auto retry(Call call) {
+  decltype(call()) result;
+  do {
+    result = call();
+  } while (result == -1 && errno == EINTR);
+  return result;
+}
+
+FileStatus::Kind kind_of(mode_t mode) {
+  if (S_ISREG(mode)) return FileStatus::Kind::file;
+  return S_ISDIR(mode) ? FileStatus::Kind::folder : FileStatus::Kind::other;
+}
+
+std::int64_t modified_ns_of(const struct stat& s) {
+#ifdef __APPLE__
+  const timespec& time = s.st_mtimespec;
+#else
+  const timespec& time = s.st_mtim;
+#endif
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+FileStatus converted(const struct stat& s) {
+  return {kind_of(s.st_mode),
+          static_cast<std::uint64_t>(s.st_size),
+          modified_ns_of(s),
+          static_cast<std::uint64_t>(s.st_dev),
+          static_cast<std::uint64_t>(s.st_ino),
+          static_cast<unsigned>(s.st_mode & 0777)};
+}
+
+int flags_of(Open how) {
+  switch (how) {
+    case Open::read:
+    case Open::sync:
+      return O_RDONLY;
+    case Open::read_promptly:
+      return O_RDONLY | O_NONBLOCK;
+    case Open::folder:
+      return O_RDONLY | O_DIRECTORY;
+    case Open::create:
+      return O_WRONLY | O_CREAT | O_EXCL;
+    case Open::append:
+      return O_WRONLY | O_NOCTTY;
+    case Open::lock:  // to be written: NFS has exclusive locks for nothing else
+      return O_RDWR | O_CREAT | O_NOFOLLOW;
+  }
+  return O_RDONLY;
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+bool is_disk_full(int error) { return error == ENOSPC || error == EDQUOT; }
+
+Descriptor open(const std::filesystem::path& path, Open how) {
+  return Descriptor(retry([&] { return ::open(path.c_str(), flags_of(how) | O_CLOEXEC, 0666); }));
+}
+
+bool close(int fd) {
+  // EINTR leaves the descriptor closed on Linux.
+  return ::close(fd) == 0 || errno == EINTR;
+}
+
+std::optional<FileStatus> status_of(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return {};
+  return converted(status);
+}
+
+std::optional<FileStatus> status_of(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return converted(status);
+}
+
+bool set_mode(const std::filesystem::path& path, unsigned mode) {
+  return ::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0;
+}
+
+std::ptrdiff_t read(int fd, void* out, std::size_t bytes) {
+  return retry([&] { return ::read(fd, out, std::min(bytes, kMaxTransfer)); });
+}
+
+std::ptrdiff_t write(int fd, const void* data, std::size_t bytes) {
+  return retry([&] { return ::write(fd, data, std::min(bytes, kMaxTransfer)); });
+}
+
+std::ptrdiff_t read_at(int fd, void* out, std::size_t bytes, std::uint64_t offset) {
+  return retry(
+      [&] { return ::pread(fd, out, std::min(bytes, kMaxTransfer), static_cast<off_t>(offset)); });
+}
+
+std::ptrdiff_t write_at(int fd, const void* data, std::size_t bytes, std::uint64_t offset) {
+  return retry([&] {
+    return ::pwrite(fd, data, std::min(bytes, kMaxTransfer), static_cast<off_t>(offset));
+  });
+}
+
+void will_read([[maybe_unused]] int fd, [[maybe_unused]] std::uint64_t offset,
+               [[maybe_unused]] std::uint64_t bytes) {
+#ifdef __linux__
+  std::byte first{};
+  iovec where{&first, 1};
+  // In memory already: the others are taken to be, too.
+  if (bytes == 0 || ::preadv2(fd, &where, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1) return;
+  for (std::uint64_t at = 0; at < bytes; at += kReadAheadStep)
+    ::posix_fadvise(fd, static_cast<off_t>(offset + at),
+                    static_cast<off_t>(std::min(kReadAheadStep, bytes - at)), POSIX_FADV_WILLNEED);
+#endif
+}
+
+void start_writing([[maybe_unused]] int fd, [[maybe_unused]] std::uint64_t offset,
+                   [[maybe_unused]] std::uint64_t bytes) {
+#ifdef __linux__
+  ::sync_file_range(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                    SYNC_FILE_RANGE_WRITE);
+#endif
+}
+
+bool reserve(int fd, std::uint64_t bytes) {
+  const auto size = static_cast<off_t>(bytes);
+#ifdef __linux__
+  // Not posix_fallocate: where the file system cannot, that one writes to every block.
+  if (retry([&] { return ::fallocate(fd, 0, 0, size); }) == 0) return true;
+  if (errno != EOPNOTSUPP && errno != ENOSYS) return false;
+#endif
+  return retry([&] { return ::ftruncate(fd, size); }) == 0;
+}
+
+bool sync(int fd) {
+  return retry([&] { return ::fsync(fd); }) == 0;
+}
+
+bool sync_folder(int fd) {
+  // Some network file systems cannot; their renames are durable or nothing is.
+  return sync(fd) || errno == EINVAL || errno == ENOTSUP;
+}
+
+#ifdef __linux__
+const bool kSyncsFileSystems = true;
+bool sync_file_system(int fd) { return ::syncfs(fd) == 0; }
+#else
+const bool kSyncsFileSystems = false;
+bool sync_file_system(int fd) { return sync(fd); }
+#endif
+
+bool remove_file(const std::filesystem::path& path) { return ::unlink(path.c_str()) == 0; }
+
+bool replace_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+  return ::rename(from.c_str(), to.c_str()) == 0;
+}
+
+bool link_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+  return ::link(from.c_str(), to.c_str()) == 0;
+}
+
+bool may_write_in(const std::filesystem::path& folder) {
+  return ::access(folder.c_str(), W_OK) == 0;
+}
+
+bool lock(int fd) {
+  return retry([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0;
+}
+
+bool lock_folder(int fd, bool shared) {
+  return retry([&] { return ::flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB); }) == 0;
+}
+
+const std::byte* map(int fd, std::uint64_t bytes) {
+  void* const start = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  return start == MAP_FAILED ? nullptr : static_cast<const std::byte*>(start);
+}
+
+void unmap(const std::byte* start, std::uint64_t bytes) {
+  ::munmap(const_cast<std::byte*>(start), bytes);
+}
+
+}  // namespace nvfp4::platform
