@@ -2,9 +2,6 @@
 #include "backends/cpu/kernels.h"
 #include "platform/process.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-#endif
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/gemm_amx.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
