@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
 # Turns an installed tree, FOLDER/usr, into that of a Debian package: its description, its copyright and
 # changelog, pages compressed, completions where Debian's shells look.
-# usage: tools/debian_files.sh FOLDER VERSION    NVFP4_MAINTAINER="Name <address>": whose package it is
+# usage: tools/debian_files.sh FOLDER VERSION ARCHITECTURE
+# Whose package it is: NVFP4_MAINTAINER="Name <address>" or DEBFULLNAME and DEBEMAIL, as Debian's own tools
+# have it; else the author of the last commit.
 set -euo pipefail
-folder=$1 version=$2
+folder=$1 version=$2 architecture=$3
 share=$folder/usr/share doc=$folder/usr/share/doc/nvfp4
 # At the time of SOURCE_DATE_EPOCH, as a changelog wants it.
 when=$(date -u -R -d "@$SOURCE_DATE_EPOCH")
-maintainer=${NVFP4_MAINTAINER:-nvfp4.cpp maintainers <maintainers@nvfp4.invalid>}
+author() { git log -1 --format="$1" 2>/dev/null || true; }
+maintainer=${NVFP4_MAINTAINER:-${DEBFULLNAME:-$(author %an)} <${DEBEMAIL:-$(author %ae)}>}
+[[ $maintainer =~ ^[^\<\>]+\ \<[^@\ ]+@[^@\ ]+\>$ ]] || {
+  echo "debian_files: maintainer = '$maintainer', must be 'Name <address>': set NVFP4_MAINTAINER" >&2
+  exit 1
+}
 
 mkdir -p "$share/zsh/vendor-completions" "$share/lintian/overrides" "$folder/DEBIAN"
 mv "$share/zsh/site-functions/_nvfp4" "$share/zsh/vendor-completions/"
@@ -32,14 +39,14 @@ gzip -9n "$doc/CHANGELOG.md"
 printf 'nvfp4 (%s) unstable; urgency=medium\n\n  * Release %s; CHANGELOG.md.gz has the changes.\n\n -- %s  %s\n' \
   "$version" "$version" "$maintainer" "$when" | gzip -9n >"$doc/changelog.gz"
 
-# Runs on any x86-64 Linux, whichever libraries it has: it is linked with none, at an address that varies,
+# Runs on any Linux of its architecture, whichever libraries it has: it is linked with none, at an address that varies,
 # which lintian takes for a shared library.
 printf 'nvfp4: %s [usr/bin/nvfp4]\n' shared-library-lacks-prerequisites >"$share/lintian/overrides/nvfp4"
 
 cat >"$folder/DEBIAN/control" <<CONTROL
 Package: nvfp4
 Version: $version
-Architecture: amd64
+Architecture: $architecture
 Maintainer: $maintainer
 Installed-Size: $(du -k --apparent-size -s "$folder/usr" | cut -f1)
 Section: science

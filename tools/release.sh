@@ -63,7 +63,7 @@ rm -r "build/dist/$name"
 
 deb=build/dist/deb
 stage "$deb/usr"
-tools/debian_files.sh "$deb" "$version"
+tools/debian_files.sh "$deb" "$version" amd64
 settle "$deb"
 # dpkg-deb takes its times from SOURCE_DATE_EPOCH.
 dpkg-deb --root-owner-group -Zxz --build "$deb" "$dist/nvfp4_${version}_amd64.deb" >/dev/null
