@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -123,6 +125,18 @@ inline void add_fp8(LoadedFolder& f, std::byte code, float scale) {
   shard.push_back(std::move(codes));
   shard.push_back({{"extra.weight_scale", safetensors::DType::f32, {}},
                    encode({scale}, safetensors::DType::f32)});
+}
+
+inline void declare_cache(LoadedFolder& f) {
+  f.hf_quant["quantization"]["kv_cache_quant_algo"] = "FP8";
+}
+/// `kind`: "k" or "v", of the attention that `module` is in.
+inline void add_cache_scale(LoadedFolder& f, const std::string& module, const std::string& kind,
+                            float scale) {
+  const std::string name =
+      module.substr(0, module.rfind('.')) + fmt::format(".{0}_proj.{0}_scale", kind);
+  f.shard_of(module + ".weight")
+      .push_back({{name, safetensors::DType::f32, {}}, encode({scale}, safetensors::DType::f32)});
 }
 
 inline const std::map<std::string, Plant>& plants() {
@@ -254,6 +268,13 @@ inline const std::map<std::string, Plant>& plants() {
          f.config["num_nextn_predict_layers"] = 1;
          f.config["num_hidden_layers"] = 2;
        })},
+      {"cache-scale-missing", edit([](LoadedFolder& f) { declare_cache(f); })},
+      {"cache-scale-partly", edit([](LoadedFolder& f) {
+         declare_cache(f);
+         add_cache_scale(f, kQ, "k", 0.5f);
+       })},
+      {"cache-scale-negative", edit([](LoadedFolder& f) { add_cache_scale(f, kQ, "v", -1.0f); })},
+      {"cache-scale-undeclared", edit([](LoadedFolder& f) { add_cache_scale(f, kQ, "k", 0.5f); })},
       {"loader-format", [](Bed& b) { b.options.loader = "transformers"; }},
       {"columns-limit",
        [](Bed& b) {

@@ -19,7 +19,7 @@ from .. import _core
 from .._errors import FormatError, InvalidValueError
 from ..evaluate.text import documents_of, windows_of
 from .blocks import Blocks
-from .collect import Collector, Watch
+from .collect import Collector, Watch, watched_attention
 from .dataset import documents_of_dataset
 from .estimate import Estimate
 from .onepass import OnePass
@@ -131,7 +131,7 @@ class Calibration:
         args, kwargs = arguments
         with self.blocks.loaded(i) as layer, torch.no_grad():
             weights = [(layer.get_parameter(n), modules) for n, modules in self.weights[i].items()]
-            with Watch(weights, collector):
+            with Watch(weights, collector), watched_attention(self.blocks.attentions(i), collector):
                 for b, states in enumerate(hidden):
                     rest = trimmed(kwargs, states.shape[0]), trimmed(args, states.shape[0])
                     out = layer(states, *rest[1], **rest[0])

@@ -121,6 +121,19 @@ class Blocks:
                 if p is not None:
                     m._parameters[name] = nn.Parameter(p.data.to("meta"), requires_grad=False)
 
+    def attentions(self, i):
+        """Modules of the i-th layer whose keys and values are cached as they are -> what the checkpoint calls them.
+        Multi-head latent attention caches something else, a layer that shares a cache nothing."""
+        found = {}
+        for name, module in self.layers[i].named_modules():
+            if hasattr(module, "kv_b_proj") or getattr(module, "is_kv_shared_layer", False):
+                continue
+            for parameter, _ in module.named_parameters():
+                for source in self.sources.get(f"{self.names[i]}.{name}.{parameter}", []):
+                    if source.endswith(f".{parameter}"):
+                        found.setdefault(module, source.removesuffix(f".{parameter}"))
+        return found
+
     def start(self, batches):
         """Hidden states before the first layer, and the other arguments of each layer."""
         self._load(None)

@@ -1,9 +1,11 @@
 """Watches the inputs of a layer's weights while it runs."""
 
+from contextlib import contextmanager
 from functools import partial
 
 import torch
 from torch.overrides import TorchFunctionMode
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .statistics import Later
 
@@ -25,6 +27,7 @@ class Collector:
         self.places = {}  # owner -> K and the device of its inputs
         self.owners = {}
         self.recent = []  # (input, owner): what one forward pass saw last
+        self.caches = {}  # attention -> [amax of keys, amax of values]
 
     def see(self, modules, x):
         """`x` [..., K] is the input of each of `modules`."""
@@ -92,7 +95,16 @@ class Collector:
     def forget_inputs(self):
         self.recent = []
 
+    def see_cache(self, attention, key, value):
+        """`key` and `value` are what an attention would put into its cache."""
+        seen = [t.detach().abs().amax().float() for t in (key, value)]
+        before = self.caches.get(attention, seen)
+        self.caches[attention] = [torch.maximum(a, b) for a, b in zip(before, seen)]
+
     def move_to(self, statistics):
+        for attention, amaxes in self.caches.items():
+            for kind, amax in zip("kv", amaxes):
+                statistics.tensors[f"{attention}.{kind}_cache.amax"] = amax.reshape(1).clone().cpu()
         for module, (squares, count, amax) in self.sums.items():
             statistics.tensors[f"{module}.diag"] = squares.cpu()
             statistics.tensors[f"{module}.count"] = torch.tensor([float(count)], dtype=torch.float64)
@@ -154,3 +166,25 @@ class Watch(TorchFunctionMode):
             elif modules := self.of.get(weight.data_ptr()):
                 self.collector.see(modules, x)
         return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def watched_attention(names, collector):
+    """Shows a collector the keys and values of attentions; `names`: what these are called, by module."""
+    get = ALL_ATTENTION_FUNCTIONS.get_interface
+
+    def watched(implementation, default):
+        attention = get(implementation, default)
+
+        def run(module, query, key, value, *args, **kwargs):
+            if module in names:
+                collector.see_cache(names[module], key, value)
+            return attention(module, query, key, value, *args, **kwargs)
+
+        return run
+
+    ALL_ATTENTION_FUNCTIONS.get_interface = watched
+    try:
+        yield
+    finally:
+        del ALL_ATTENTION_FUNCTIONS.get_interface

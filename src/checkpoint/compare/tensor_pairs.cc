@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "checkpoint/families/experts.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/families/select.h"
+#include "checkpoint/formats/cache_scales.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {
@@ -54,6 +56,25 @@ void pair_stacks(const CheckpointReader& a, const CheckpointReader& b, bool swap
       if (swapped) std::swap(pair.a, pair.b);
       out.push_back(std::move(pair));
     }
+  }
+}
+
+/// Scales of the cache, which formats name differently.
+void pair_cache_scales(const CheckpointReader& a, const CheckpointReader& b, Names& left_a,
+                       Names& left_b, std::vector<TensorPair>& out) {
+  std::map<std::pair<std::string, bool>, const LogicalTensor*> of_b;
+  for (const LogicalTensor& t : b.tensors())
+    if (const auto scale = cache_scale(t.name);
+        scale && left_b.contains(t.name) && t.elements() == 1)
+      of_b.emplace(std::pair(scale->attention, scale->key), &t);
+  for (const LogicalTensor& t : a.tensors()) {
+    const auto scale = cache_scale(t.name);
+    if (!scale || !left_a.contains(t.name) || t.elements() != 1) continue;
+    const auto other = of_b.find({scale->attention, scale->key});
+    if (other == of_b.end()) continue;
+    out.push_back({t.name, t.shape, {&t}, {other->second}});
+    left_b.erase(other->second->name);
+    left_a.erase(t.name);
   }
 }
 
@@ -108,6 +129,7 @@ TensorPairs pair_tensors(const CheckpointReader& a, const CheckpointReader& b) {
   }
   pair_stacks(a, b, false, left_a, left_b, out.pairs);
   pair_stacks(b, a, true, left_b, left_a, out.pairs);
+  pair_cache_scales(a, b, left_a, left_b, out.pairs);
   for (const LogicalTensor& t : a.tensors())
     if (left_a.contains(t.name)) out.only_in_a.push_back(t.name);
   for (const LogicalTensor& t : b.tensors())

@@ -144,6 +144,7 @@ const WeightNames kNames = {.format = &kCompressedTensors,
                             .claims = claims};
 
 constexpr const WeightNames* kReads[] = {&kNames};
+constexpr CacheScaleNames kCacheScales = {".k_scale", ".v_scale", true};
 constexpr std::string_view kLoaders[] = {"vllm", "sglang", "transformers", "llama.cpp"};
 
 std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std::int64_t rows,
@@ -164,6 +165,7 @@ const CheckpointFormat kCompressedTensors = {.name = "compressed-tensors",
                                              .quantization_config = quantization_config,
                                              .hf_quant_config = nullptr,
                                              .keeps_fp8 = keeps_fp8,
-                                             .declares_kv_cache = declares_kv_cache};
+                                             .declares_kv_cache = declares_kv_cache,
+                                             .cache_scales = &kCacheScales};
 
 }  // namespace nvfp4::checkpoint

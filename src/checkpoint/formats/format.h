@@ -65,6 +65,12 @@ struct ModelConfig;
 /// Why a module stays as it is; empty if nothing is against its quantization.
 using KeptReason = std::function<std::string(const std::string& module)>;
 
+/// What a format calls the scales of an attention's cache, after the name of the attention.
+struct CacheScaleNames {
+  std::string_view key, value;
+  bool vector = false;  ///< of shape [1], not []
+};
+
 /// A checkpoint format is a table of facts and functions. Whoever must know something about one
 /// asks it here, and asks for none by name.
 struct CheckpointFormat {
@@ -107,6 +113,8 @@ struct CheckpointFormat {
   bool (*keeps_fp8)(const LogicalTensor& tensor) = nullptr;
   /// Whether its configuration can say that the key and value cache is "FP8", "NVFP4"; null: no.
   bool (*declares_kv_cache)(std::string_view type) = nullptr;
+  /// Null: it has no scales of the cache.
+  const CacheScaleNames* cache_scales = nullptr;
   /// What a tensor is of that has no place in the format, and is left out if that was asked for;
   /// empty: it has one. Null: all have one.
   std::string_view (*left_out)(std::string_view tensor, const ModelConfig& config) = nullptr;

@@ -166,6 +166,7 @@ const WeightNames kStackNames = {.format = &kModelOpt,
                                  .claims = claims_stack};
 
 constexpr const WeightNames* kReads[] = {&kModelOptNames, &kStackNames};
+constexpr CacheScaleNames kCacheScales = {".k_proj.k_scale", ".v_proj.v_scale"};
 constexpr std::string_view kLoaders[] = {"vllm", "sglang", "tensorrt-llm", "llama.cpp"};
 
 bool is_method(std::string_view method) {
@@ -187,6 +188,7 @@ const CheckpointFormat kModelOpt = {.name = "modelopt",
                                     .hf_quant_config = hf_quant_config,
                                     .keeps_native = true,
                                     .keeps_fp8 = keeps_fp8,
-                                    .declares_kv_cache = declares_kv_cache};
+                                    .declares_kv_cache = declares_kv_cache,
+                                    .cache_scales = &kCacheScales};
 
 }  // namespace nvfp4::checkpoint

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
 #include "checkpoint/io/printable.h"
@@ -259,7 +260,7 @@ class Maker {
 
 std::string_view left_out(std::string_view name, const nlohmann::ordered_json& config) {
   constexpr std::string_view kLayers = "model.layers.";
-  if (name.ends_with(".k_scale") || name.ends_with(".v_scale")) return "the key and value cache";
+  if (checkpoint::cache_scale(name)) return "the key and value cache";
   if (name.starts_with(kLayers) && std::atoll(std::string(name.substr(kLayers.size())).c_str()) >=
                                        integer_of(config, {"num_hidden_layers"}, 0))
     return "multi-token prediction";

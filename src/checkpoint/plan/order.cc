@@ -27,6 +27,7 @@ void sort_tensors(Plan& plan, PlannedShard& shard, std::size_t first_unit) {
     move_to(plan.tensors[t].copy);
     move_to(plan.tensors[t].marker);
   }
+  for (PlannedCacheScale& scale : shard.cache_scales) move_to(scale.tensor);
   for (std::size_t u = first_unit; u < plan.units.size(); ++u) {
     Unit& unit = plan.units[u];
     for (std::size_t* i :

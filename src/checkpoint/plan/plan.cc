@@ -11,6 +11,7 @@
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/reciprocals.h"
+#include "checkpoint/plan/cache_scales.h"
 #include "checkpoint/plan/decoded.h"
 #include "checkpoint/plan/groups.h"
 #include "checkpoint/plan/metadata.h"
@@ -68,6 +69,8 @@ class Planner {
     RecipeChoice recipe(options_.layers.get(), config_.model_types);
     select(selector, recipe);
     if (options_.task == Task::decode) stack_experts();
+    if (options_.statistics) plan_.statistics = open_statistics(*options_.statistics, config_);
+    caches_.emplace(model_, plan_.statistics.get(), format_, native_ ? "" : kv_cache());
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
     // A file that becomes one of its own kind keeps what any other kind would lose.
     if (format_ == nullptr || format_->name != model_.files.front().container())
@@ -83,7 +86,7 @@ class Planner {
         add_shard(model_.file_names[f], f, f + 1);
       plan_.index_name = model_.index_name;
     }
-    supply_statistics(plan_, options_, config_);
+    supply_statistics(plan_, options_);
     make_groups(plan_, options_, kept_, config_.model_types);
     keep_reciprocals(plan_);
     name_producer(plan_, config_, model_, options_);
@@ -233,6 +236,7 @@ class Planner {
     const std::size_t first_unit = plan_.units.size();
     for (std::size_t f = first_file; f < end_file; ++f)
       for (Candidate& c : candidates_[f]) add_tensor(std::move(c), shard);
+    caches_->add(first_file, end_file, shard);
     shard.tensors = plan_.tensors.size() - shard.first_tensor;
     sort_tensors(plan_, shard, first_unit);
     plan_.shards.push_back(std::move(shard));
@@ -302,6 +306,7 @@ class Planner {
       add_decoded(plan_, shard, options_.plain);
     } else if (t.is_plain()) {
       copy(c, t.data, t.data.info->name, shard);
+      rename_cache_scale(format_, shard.specs.back());
     } else if (native_) {
       for (const StoredTensor& part : {t.data, t.scales, t.global, t.input})
         if (part) copy(c, part, part.info->name, shard);
@@ -444,13 +449,10 @@ class Planner {
     for (const auto& entry : linear_excludes(facts, [](const std::string& e) { return e + "*"; }))
       if (expert_layer_of(entry).empty()) linear.push_back(entry);
     warn(exclude_conflicts(linear, quantized_));
-    if (!facts.kv_cache.empty() && !native_ &&
-        (format_->declares_kv_cache == nullptr || !format_->declares_kv_cache(facts.kv_cache)))
-      plan_.warnings.push_back(
-          fmt::format("keys and values are to be cached in {}, which {} cannot say", facts.kv_cache,
-                      format_->name));
+    warn(caches_->warnings());
   }
 
+  /// What keys and values are to be cached in: "FP8", "NVFP4" or "".
   std::string kv_cache() const {
     if (options_.layers != nullptr && !options_.layers->kv_cache.empty())
       return options_.layers->kv_cache;
@@ -473,6 +475,7 @@ class Planner {
   bool narrows_ = false;                            ///< what stays plain becomes BF16
   std::vector<ExpertStack> stacks_;
   std::map<const LogicalTensor*, const ExpertStack*> stack_of_;  ///< of their members
+  std::optional<PlannedCacheScales> caches_;
   Plan plan_;
   std::vector<KeptModule> kept_;
   std::vector<Fp8Module> fp8_;

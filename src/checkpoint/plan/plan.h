@@ -76,9 +76,16 @@ struct PlannedTensor {
   std::uint64_t bytes_before = 0, bytes_after = 0;
 };
 
+/// A tensor that is the scale of keys or values in the cache.
+struct PlannedCacheScale {
+  std::size_t tensor = kNone;  ///< of the output shard
+  float amax = 0;              ///< of what is cached
+};
+
 struct PlannedShard {
   std::string file;
   std::vector<safetensors::TensorSpec> specs;
+  std::vector<PlannedCacheScale> cache_scales;
   safetensors::Metadata metadata;
   std::size_t first_tensor = 0, tensors = 0;
 };

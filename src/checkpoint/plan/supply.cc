@@ -19,13 +19,12 @@ struct Listed {
 
 }  // namespace
 
-void supply_statistics(Plan& plan, const TransformOptions& options, const ModelConfig& config) {
+void supply_statistics(Plan& plan, const TransformOptions& options) {
   const Method& method = method_of(options);
   require<ValueError>(method.needs == Needs::nothing || options.statistics,
                       "quantizer = {}: needs {}, which --statistics gives", method.name,
                       needs_text(method.needs));
   if (!options.statistics) return;
-  plan.statistics = open_statistics(*options.statistics, config);
   plan.statistics_fingerprint = plan.statistics->fingerprint();
   const std::string file = options.statistics->string();
   require<ValueError>(method.needs != Needs::gram || plan.statistics->has_grams(),

@@ -36,8 +36,9 @@ class Reader {
           {"scheme", [&](const YamlNode& node) { recipe.scheme = scheme(node); }},
           {"kv_cache",
            [&](const YamlNode& node) {
-             check_name(node, word(node), std::vector{"fp8"});
-             recipe.kv_cache = "FP8";
+             const std::string type = word(node);
+             check_name(node, type, std::vector{"fp8", "nvfp4"});
+             recipe.kv_cache = type == "fp8" ? "FP8" : "NVFP4";
            }},
           {"rules", [&](const YamlNode& node) {
              check(node.kind == YamlNode::Kind::sequence, node.line, "rules: must be a list");

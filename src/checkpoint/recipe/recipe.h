@@ -46,7 +46,8 @@ struct Recipe {
   std::string text;  ///< YAML
   std::string about;
   std::optional<Scheme> scheme;
-  std::string kv_cache;  ///< "FP8": what keys and values are kept in; "": as the input says
+  std::string
+      kv_cache;  ///< "FP8", "NVFP4": what keys and values are kept in; "": as the input says
   std::vector<RecipeRule> rules;
 
   /// "recipe mlp", or the file's name.

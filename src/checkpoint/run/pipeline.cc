@@ -57,6 +57,10 @@ class Pipeline {
     };
     const auto commit = [&](std::size_t shard) {
       if (committing.valid()) committing.get();
+      for (const PlannedCacheScale& scale : plan_.shards[shard].cache_scales) {
+        const float value = fp8_scale(scale.amax);  // of NVFP4 too, as ModelOpt has it
+        writer->write(scale.tensor, 0, std::as_bytes(std::span(&value, 1)));
+      }
       // In the background: fsync waits for the disk while the next shard is computed.
       committing = std::async(std::launch::async, [&, shard, w = std::move(writer)]() mutable {
         check_inputs(shard);

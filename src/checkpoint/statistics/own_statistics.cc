@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -40,6 +41,7 @@ class OwnStatistics final : public Statistics {
       if (const TensorInfo& t = file_.tensors()[i]; t.name.ends_with(kDiagonal)) add(i, t);
     find_grams();
     find_experts();
+    find_caches();
   }
 
   const std::filesystem::path& path() const override { return file_.path(); }
@@ -53,6 +55,8 @@ class OwnStatistics final : public Statistics {
   std::span<const InputStatistics* const> experts_of(const InputStatistics& of) const override {
     return experts_[of.experts];
   }
+
+  const std::map<std::string, CacheAmax, std::less<>>& caches() const override { return caches_; }
 
   std::vector<double> triangle(const InputStatistics& of) const override {
     const TensorInfo& info = file_.tensors()[of.triangle];
@@ -139,6 +143,23 @@ class OwnStatistics final : public Statistics {
     }
   }
 
+  void find_caches() {
+    constexpr std::string_view kKeys = ".k_cache.amax", kValues = ".v_cache.amax";
+    for (const TensorInfo& t : file_.tensors()) {
+      const bool keys = t.name.ends_with(kKeys);
+      if (!keys && !t.name.ends_with(kValues)) continue;
+      const std::string attention = t.name.substr(0, t.name.size() - kKeys.size());
+      const double amax = scalar(t.name, "").value_or(-1);
+      require<FormatError>(amax >= 0 && amax <= FLT_MAX,
+                           "{}: {} must be one number, finite and not negative", path().string(),
+                           printable(t.name));
+      (keys ? caches_[attention].k : caches_[attention].v) = static_cast<float>(amax);
+      require<FormatError>(file_.find(attention + std::string(keys ? kValues : kKeys)) != nullptr,
+                           "{}: {} has no {} beside it", path().string(), printable(t.name),
+                           keys ? kValues : kKeys);
+    }
+  }
+
   static bool is_number(const TensorInfo& t) {
     return t.dtype == DType::f32 || t.dtype == DType::f64;
   }
@@ -171,6 +192,7 @@ class OwnStatistics final : public Statistics {
 
   safetensors::File file_;
   std::map<std::string, InputStatistics, std::less<>> modules_;
+  std::map<std::string, CacheAmax, std::less<>> caches_;
   bool grams_ = false;
   std::vector<std::vector<const InputStatistics*>> experts_{1};  // the first: of what is no expert
 };

@@ -40,6 +40,11 @@ double Statistics::mean_square(const InputStatistics& of) const {
   return squares.empty() ? 0 : sum / static_cast<double>(squares.size());
 }
 
+const std::map<std::string, CacheAmax, std::less<>>& Statistics::caches() const {
+  static const std::map<std::string, CacheAmax, std::less<>> none;
+  return none;
+}
+
 double Statistics::layer_tokens(const InputStatistics& expert) const {
   if (experts_of(expert).size() < 2) return 0;
   return std::max(0.0, kExpertTokens * static_cast<double>(expert.depth) - expert.count);

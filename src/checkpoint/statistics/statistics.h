@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +26,11 @@ struct InputStatistics {
   std::size_t experts = 0;   ///< the reader's: which of experts_of(), if it is an expert
 };
 
+/// Of all keys and all values that an attention put into the cache.
+struct CacheAmax {
+  float k = 0, v = 0;
+};
+
 /// For each channel: an expert that saw fewer tokens is completed to so many.
 inline constexpr double kExpertTokens = 4;
 
@@ -42,6 +48,8 @@ class Statistics {
   /// The upper triangle of XᵀX, row by row. Thread-safe. Throws IoError, and FormatError for a
   /// value that is not finite or a diagonal that is negative.
   virtual std::vector<double> triangle(const InputStatistics& of) const = 0;
+  /// By the names of the attentions; empty if the file does not have them.
+  virtual const std::map<std::string, CacheAmax, std::less<>>& caches() const;
   /// By which the file is known again.
   virtual std::uint64_t fingerprint() const = 0;
   virtual bool has_grams() const { return false; }

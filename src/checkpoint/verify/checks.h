@@ -100,6 +100,8 @@ void check_layers(const Subject& subject, Findings& findings);
 void check_config(const Subject& subject, Findings& findings);
 /// Global and input scales, and whether fused partners agree on them.
 void check_globals(const Subject& subject, Findings& findings);
+/// Whether every attention has the scales of its cache that the configuration asks for.
+void check_caches(const Subject& subject, Findings& findings);
 void check_loaders(const Subject& subject, Findings& findings);
 /// What transformers makes of a compressed-tensors checkpoint.
 void check_transformers(const Subject& subject, Findings& findings);

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <span>
 
+#include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/source/content.h"
 #include "checkpoint/verify/checks.h"
@@ -262,6 +263,8 @@ void check_cache_scale(const LogicalTensor& t, Findings& findings) {
   float value = 1;
   t.read(0, {&value, 1});
   const bool usable = std::isfinite(value);
+  if (usable && value < 0)
+    findings.add("cache-scale-negative", t.name, fmt::format("{}: {}", t.data.describe(), value));
   if (!usable || value == 0)
     findings.add(usable ? "scale-zero" : "scale-nan", t.name,
                  fmt::format("{}: {}", t.data.describe(), value),
@@ -298,8 +301,7 @@ void exchange(const std::vector<const LogicalTensor*>& weights, const std::vecto
 }
 
 bool is_cache_scale(const LogicalTensor& t) {
-  return t.is_plain() && t.readable() && t.elements() == 1 &&
-         (t.name.ends_with(".k_scale") || t.name.ends_with(".v_scale"));
+  return t.is_plain() && t.readable() && t.elements() == 1 && cache_scale(t.name);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "checkpoint/compare/tensor_pairs.h"
+#include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "checkpoint/verify/checks.h"
 #include "checkpoint/verify/derived.h"
@@ -121,7 +122,8 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
   for (const std::string& line : report.shape_mismatch)
     findings.add("far-from-source", line.substr(0, line.find(": ")), line);
   for (const std::string& name : report.only_in_b)
-    findings.add("source-extra", name, fmt::format("{} is not in the source", name));
+    if (!cache_scale(name))
+      findings.add("source-extra", name, fmt::format("{} is not in the source", name));
   if (const std::string text = other_source(report, by_name); !text.empty())
     return findings.add("other-source", source.filename().string(),
                         fmt::format("{}: {}", source.string(), text));

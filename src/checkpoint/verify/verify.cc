@@ -44,6 +44,7 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
   if (subject.folder && subject.complete) check_layers(subject, findings);
   check_config(subject, findings);
   check_globals(subject, findings);
+  check_caches(subject, findings);
   check_loaders(subject, findings);
   check_scales(subject.tensors, subject.defective, findings, measured, options.progress);
   if (options.source) {

@@ -1,0 +1,79 @@
+#include "checkpoint/plan/cache_scales.h"
+
+#include "checkpoint/formats/cache_scales.h"
+#include "checkpoint/io/printable.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+/// FP32, as a format that has such scales stores it.
+safetensors::TensorSpec cache_scale_spec(const CheckpointFormat& format, const CacheScale& scale) {
+  const CacheScaleNames& names = *format.cache_scales;
+  return {scale.attention + std::string(scale.key ? names.key : names.value),
+          safetensors::DType::f32,
+          names.vector ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{}};
+}
+
+}  // namespace
+
+PlannedCacheScales::PlannedCacheScales(const ModelFolder& model, const Statistics* statistics,
+                                       const CheckpointFormat* format, std::string_view type)
+    : type_(type), format_(format), all_(model.files.size()) {
+  declared_ = !type.empty() && format != nullptr && format->declares_kv_cache != nullptr &&
+              format->declares_kv_cache(type);
+  if (!declared_ || format->cache_scales == nullptr) return;
+  for (const LogicalTensor& t : model.tensors) given_ |= cache_scale(t.name).has_value();
+  if (given_ || statistics == nullptr) return;
+  std::map<std::string, CacheAmax, std::less<>> left(statistics->caches().begin(),
+                                                     statistics->caches().end());
+  asked_ = left.size();
+  for (std::size_t i = 0; i < model.tensors.size() && !left.empty(); ++i) {
+    const std::string_view module = module_of(model.tensors[i].name);
+    const auto it = left.find(module.substr(0, std::min(module.size(), module.rfind('.'))));
+    if (it == left.end()) continue;
+    all_[model.file_of[i]].push_back({it->first, it->second});
+    left.erase(it);
+  }
+  if (!left.empty()) absent_ = left.begin()->first;
+}
+
+void PlannedCacheScales::add(std::size_t first_file, std::size_t end_file,
+                             PlannedShard& shard) const {
+  for (std::size_t f = first_file; f < end_file; ++f)
+    for (const Attention& attention : all_[f])
+      for (const bool key : {true, false}) {
+        const float amax = key ? attention.amax.k : attention.amax.v;
+        shard.cache_scales.push_back({shard.specs.size(), amax});
+        shard.specs.push_back(cache_scale_spec(*format_, {attention.name, key}));
+      }
+}
+
+std::vector<std::string> PlannedCacheScales::warnings() const {
+  if (type_.empty() || given_) return {};
+  if (!declared_)
+    return {fmt::format("keys and values are to be cached in {}, which {} cannot say", type_,
+                        format_->name)};
+  if (asked_ == 0)
+    return {fmt::format(
+        "keys and values are to be cached in {}, and nothing says how large they are: loaders take "
+        "1 as their scale; --statistics of python -m nvfp4.calibrate gives others",
+        type_)};
+  if (!absent_.empty())
+    return {fmt::format("the statistics have keys and values of {}, which the model does not have",
+                        printable(absent_))};
+  return {};
+}
+
+void rename_cache_scale(const CheckpointFormat* format, safetensors::TensorSpec& spec) {
+  if (format == nullptr || format->cache_scales == nullptr) return;
+  const auto scale = cache_scale(spec.name);
+  std::int64_t elements = 1;
+  for (const std::int64_t d : spec.shape) elements *= d;
+  if (!scale || elements != 1) return;
+  const safetensors::DType dtype = spec.dtype;
+  spec = cache_scale_spec(*format, *scale);
+  spec.dtype = dtype;
+}
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/plan/plan.h"
+
+namespace nvfp4::checkpoint {
+
+/// Adds to a plan what keys and values in the cache are divided by.
+class PlannedCacheScales {
+ public:
+  /// `type`: "FP8", "NVFP4", or "" for a cache that is not quantized, which has none. Nothing is
+  /// added beside scales that the model has, nor without statistics of keys and values.
+  /// `statistics` and `format` may be null.
+  PlannedCacheScales(const ModelFolder& model, const Statistics* statistics,
+                     const CheckpointFormat* format, std::string_view type);
+
+  /// Those of attentions whose first tensor is in files [first, end).
+  void add(std::size_t first_file, std::size_t end_file, PlannedShard& shard) const;
+  /// One line for each thing that is wrong with them.
+  std::vector<std::string> warnings() const;
+
+ private:
+  struct Attention {
+    std::string name;
+    CacheAmax amax;
+  };
+
+  std::string type_;
+  bool declared_ = false;  ///< by the format
+  const CheckpointFormat* format_;
+  bool given_ = false;                       ///< by the model
+  std::size_t asked_ = 0;                    ///< attentions that the statistics have
+  std::vector<std::vector<Attention>> all_;  ///< of each file
+  std::string absent_;                       ///< an attention that is not in the model
+};
+
+/// The spec of a tensor that stays, as the format names it if it is a scale of the cache.
+void rename_cache_scale(const CheckpointFormat* format, safetensors::TensorSpec& spec);
+
+}  // namespace nvfp4::checkpoint

@@ -1,0 +1,217 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/expect_error.h"
+#include "checkpoint/findings.h"
+#include "checkpoint/loaded_folder.h"
+#include "checkpoint/statistics_file.h"
+#include "nvfp4/convert.h"
+#include "nvfp4/error.h"
+
+/// Scales of cached keys and values: from statistics, through conversions, verified.
+namespace nvfp4 {
+namespace {
+
+namespace fs = std::filesystem;
+using safetensors::DType;
+
+const std::string kFirst = "model.layers.0.self_attn", kSecond = "model.layers.1.self_attn";
+const std::map<std::string, float> kAmaxes = {{kFirst + ".k_cache", 7.25f},
+                                              {kFirst + ".v_cache", 3.1f},
+                                              {kSecond + ".k_cache", 0.0f},
+                                              {kSecond + ".v_cache", 900.5f}};
+
+class CacheScales : public ::testing::Test {
+ protected:
+  CacheScales() {
+    write_tiny_llama(in_);
+    write_cache_statistics(kAmaxes);
+  }
+
+  void write_cache_statistics(const std::map<std::string, float>& amaxes) {
+    std::vector<TestTensor> tensors;
+    for (const auto& [module, s] : llama_statistics())
+      for (const auto& [suffix, values] :
+           {std::pair(".diag", s.diagonal), {".count", {s.count}}, {".amax", {1.0f}}})
+        tensors.push_back(floats(module + suffix, values));
+    for (const auto& [name, amax] : amaxes) tensors.push_back(floats(name + ".amax", {amax}));
+    write_shard(statistics_, tensors, {{"nvfp4_statistics", "1"}});
+  }
+
+  QuantizeCheckpointOptions options(const fs::path& output) const {
+    auto options = quantize_options(in_, output);
+    options.recipe = "nvidia";
+    options.statistics = statistics_;
+    return options;
+  }
+
+  static VerifyReport verified(const fs::path& path, const fs::path& source = {}) {
+    VerifyOptions options;
+    options.path = path;
+    if (!source.empty()) options.source = source;
+    return verify_checkpoint(options);
+  }
+  static std::set<std::string> cache_codes(const fs::path& path) {
+    std::set<std::string> codes = codes_of(verified(path));
+    std::erase_if(codes, [](const std::string& code) {
+      return !code.starts_with("cache-") && code != "scale-nan" && code != "scale-zero";
+    });
+    return codes;
+  }
+  /// Those of a folder that was quantized and then changed.
+  std::set<std::string> codes_after(const std::function<void(LoadedFolder&)>& change) const {
+    LoadedFolder folder(out_);
+    change(folder);
+    folder.write(dir_ / "changed");
+    return cache_codes(dir_ / "changed");
+  }
+
+  static void convert(const fs::path& from, const fs::path& to, const std::string& format) {
+    ConvertOptions options;
+    options.input = from;
+    options.output = to;
+    options.to = format;
+    convert_checkpoint(options);
+  }
+
+  const TempDir dir_;
+  const fs::path in_ = dir_ / "in", out_ = dir_ / "out", statistics_ = dir_ / "stats";
+};
+
+TEST_F(CacheScales, AreAmaxesBy448AsEachFormatNamesThem) {
+  for (const bool ct : {false, true}) {
+    auto run = options(dir_ / (ct ? "ct" : "modelopt"));
+    run.format = ct ? "compressed-tensors" : "modelopt";
+    quantize_checkpoint(run);
+    const LoadedModel model(run.output);
+    for (const std::string& attention : {kFirst, kSecond})
+      for (const std::string kind : {"k", "v"}) {
+        const std::string name = attention + "." + (ct ? "" : kind + "_proj.") + kind + "_scale";
+        const float amax = kAmaxes.at(attention + "." + kind + "_cache");
+        EXPECT_EQ(model.scalar(name), amax == 0 ? 1 : amax / 448) << name;
+        EXPECT_EQ(model.at(name).dtype, DType::f32);
+        EXPECT_EQ(model.at(name).shape.size(), ct ? 1u : 0u);
+      }
+    const VerifyReport report = verified(run.output, in_);
+    EXPECT_EQ(report.count(Severity::error) + report.count(Severity::warning), 0)
+        << text_of(report);
+    EXPECT_FALSE(codes_of(report).contains("source-extra"));
+    EXPECT_EQ(cache_codes(run.output), std::set<std::string>{});
+  }
+}
+
+TEST_F(CacheScales, OfRanksAreTheBytesOfOneProcess) {
+  quantize_checkpoint(options(out_));
+  for (int rank = 0; rank < 3; ++rank) {
+    auto part = options(dir_ / "ranks");
+    part.rank = rank;
+    part.ranks = 3;
+    quantize_checkpoint(part);
+  }
+  EXPECT_EQ(files_of(dir_ / "ranks"), files_of(out_));
+}
+
+TEST_F(CacheScales, AreNotWrittenForACacheThatStaysAsItIs) {
+  auto run = options(out_);
+  run.recipe = "mlp";
+  quantize_checkpoint(run);
+  EXPECT_FALSE(LoadedModel(out_).has(kFirst + ".k_proj.k_scale"));
+}
+
+TEST_F(CacheScales, OfNVFP4AreThoseOfFp8AndDeclaredInModelOptsOwnFile) {
+  write_text(dir_ / "r.yaml", "kv_cache: nvfp4\nrules: []\n");
+  auto run = options(out_);
+  run.recipe = (dir_ / "r.yaml").string();
+  quantize_checkpoint(run);
+  LoadedFolder folder(out_);
+  EXPECT_EQ(folder.hf_quant["quantization"]["kv_cache_quant_algo"], "NVFP4");
+  EXPECT_EQ(folder.scalar(kFirst + ".k_proj.k_scale"), 7.25f / 448);
+  EXPECT_EQ(cache_codes(out_), std::set<std::string>{});
+  run.format = "compressed-tensors";
+  run.overwrite = true;
+  const auto warnings = quantize_checkpoint(run).warnings;
+  EXPECT_TRUE(std::ranges::any_of(warnings, [](const std::string& w) {
+    return w == "keys and values are to be cached in NVFP4, which compressed-tensors cannot say";
+  })) << testing::PrintToString(warnings);
+  EXPECT_FALSE(LoadedModel(out_).has(kFirst + ".k_scale"));
+}
+
+TEST_F(CacheScales, ChangeTheirNamesWithTheFormatAndNothingElse) {
+  quantize_checkpoint(options(out_));
+  convert(out_, dir_ / "ct", "compressed-tensors");
+  convert(dir_ / "ct", dir_ / "again", "modelopt");
+  LoadedFolder first(out_), ct(dir_ / "ct"), again(dir_ / "again");
+  for (const std::string kind : {"k", "v"}) {
+    const std::string name = kSecond + "." + kind + "_proj." + kind + "_scale";
+    EXPECT_EQ(ct.at(kSecond + "." + kind + "_scale").bytes, first.at(name).bytes);
+    EXPECT_EQ(again.at(name).bytes, first.at(name).bytes);
+    EXPECT_EQ(again.at(name).spec.shape, first.at(name).spec.shape);
+  }
+  EXPECT_EQ(verified(dir_ / "ct", out_).count(Severity::error), 0)
+      << text_of(verified(dir_ / "ct", out_));
+}
+
+TEST_F(CacheScales, OfTheInputWinOverStatistics) {
+  LoadedFolder model(in_);
+  model.shard_of(kFirst + ".q_proj.weight")
+      .push_back({{kFirst + ".k_proj.k_scale", DType::f32, {}}, encode({0.25f}, DType::f32)});
+  model.write(dir_ / "given");
+  auto run = options(out_);
+  run.input = dir_ / "given";
+  quantize_checkpoint(run);
+  const LoadedModel out(out_);
+  EXPECT_EQ(out.scalar(kFirst + ".k_proj.k_scale"), 0.25f);
+  EXPECT_FALSE(out.has(kFirst + ".v_proj.v_scale"));
+}
+
+TEST_F(CacheScales, ThatAreMissingOrWrongAreFound) {
+  using Codes = std::set<std::string>;
+  quantize_checkpoint(options(out_));
+  const std::string key = kFirst + ".k_proj.k_scale";
+  EXPECT_EQ(codes_after([&](LoadedFolder& f) { f.remove(key); }), Codes{"cache-scale-partly"});
+  EXPECT_EQ(codes_after([&](LoadedFolder& f) {
+              f.remove(key);
+              f.remove(kFirst + ".v_proj.v_scale");
+            }),
+            Codes{"cache-scale-partly"});
+  EXPECT_EQ(codes_after([&](LoadedFolder& f) { f.set_scalar(key, -1); }),
+            Codes{"cache-scale-negative"});
+  EXPECT_EQ(codes_after([&](LoadedFolder& f) { f.set_scalar(key, NAN); }), Codes{"scale-nan"});
+  EXPECT_EQ(codes_after([&](LoadedFolder& f) { f.set_scalar(key, 0); }), Codes{"scale-zero"});
+  EXPECT_EQ(codes_after([&](LoadedFolder& f) {
+              f.hf_quant["quantization"]["kv_cache_quant_algo"] = nullptr;
+              f.quantization().erase("kv_cache_scheme");
+            }),
+            Codes{"cache-scale-undeclared"});
+}
+
+TEST_F(CacheScales, ThatNothingGivesAreSaidToBe1) {
+  auto run = options(out_);
+  run.statistics.reset();
+  const auto warnings = quantize_checkpoint(run).warnings;
+  EXPECT_TRUE(std::ranges::any_of(warnings, [](const std::string& w) {
+    return w.find("loaders take 1 as their scale") != w.npos;
+  })) << testing::PrintToString(warnings);
+  EXPECT_EQ(cache_codes(out_), std::set<std::string>{"cache-scale-missing"});
+}
+
+TEST_F(CacheScales, OfWrongStatisticsAreRefused) {
+  const auto refused = [&](const std::map<std::string, float>& amaxes, std::string_view text) {
+    write_cache_statistics(amaxes);
+    expect_error<FormatError>([&] { quantize_checkpoint(options(out_)); }, {text});
+  };
+  refused({{kFirst + ".k_cache", 1.0f}}, "k_cache.amax has no .v_cache.amax beside it");
+  refused({{kFirst + ".k_cache", NAN}, {kFirst + ".v_cache", 1.0f}}, "k_cache.amax holds nan");
+  refused({{kFirst + ".k_cache", -1.0f}, {kFirst + ".v_cache", 1.0f}}, "k_cache.amax must be one");
+  write_cache_statistics(
+      {{"model.layers.7.self_attn.k_cache", 1.0f}, {"model.layers.7.self_attn.v_cache", 1.0f}});
+  const auto warnings = quantize_checkpoint(options(out_)).warnings;
+  EXPECT_TRUE(std::ranges::any_of(warnings, [](const std::string& w) {
+    return w.find("keys and values of model.layers.7.self_attn") != w.npos;
+  })) << testing::PrintToString(warnings);
+}
+
+}  // namespace
+}  // namespace nvfp4
