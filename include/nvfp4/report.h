@@ -39,12 +39,15 @@ struct PageInput {
   InspectReport a, b;        ///< that of b with histograms
   std::size_t worst = 50;    ///< tensors to list
   std::vector<DecidedWeight> decided = {};
+  std::vector<BudgetPoint> curve = {};        ///< of --bits and --size
   std::map<std::string, double> tokens = {};  ///< of weights, that calibration saw
   std::optional<Rival> rival = {};
 };
 
 /// Of the --report of quantize. Throws IoError, FormatError.
 std::vector<DecidedWeight> decided_weights(const std::filesystem::path& run);
+/// Its "curve", by bits; empty unless the run chose layers by bits or size. Throws the same.
+std::vector<BudgetPoint> budget_curve(const std::filesystem::path& run);
 
 /// What compare_checkpoints() found, as one HTML page that loads nothing: no script, no font, no
 /// image. The same input gives the same bytes.

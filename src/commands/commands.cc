@@ -253,8 +253,10 @@ Command compare_command() {
             option("--against", "C", "",
                    "for the page: another quantization of A, such as a vendor's, beside B"),
             option("--run", "FILE", "",
-                   "for the page: the --report of the run that made B by gptq, which has output "
-                   "errors, and what each row was quantized by"),
+                   "for the page: the --report of the run that made B: by gptq it has output "
+                   "errors, and "
+                   "what each row was quantized by; by --bits or --size the curve of error over "
+                   "bits"),
             option("--statistics", "FILE", "",
                    "for the page: what calibration saw, for the tokens of each expert")},
            shared_work_options(),

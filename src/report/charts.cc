@@ -174,6 +174,46 @@ std::string error_chart(const std::vector<Kind>& kinds) {
       lines, x_labels);
 }
 
+std::string curve_chart(const std::vector<BudgetPoint>& curve) {
+  std::vector<BudgetPoint> shown;
+  for (const BudgetPoint& p : curve)
+    if (p.error > 0 && std::isfinite(p.error) && std::isfinite(p.bits)) shown.push_back(p);
+  if (shown.size() < 2 || !(shown.back().bits > shown.front().bits)) return {};
+  const double most = shown.front().error, low = shown.front().bits, high = shown.back().bits;
+  double least = most;
+  for (const BudgetPoint& p : shown) least = std::min(least, p.error);
+  const double decades = std::max(1.0, std::ceil(std::log10(most / least) - 1e-9));
+  const auto at_x = [&](double bits) { return css_percent((bits - low) / (high - low)); };
+  const auto at_y = [&](double error) {
+    return css_percent(std::max(0.0, std::log10(most / error)) / decades);
+  };
+  std::string grid, y_labels, x_labels, lines;
+  for (int i = 0; i <= static_cast<int>(decades); ++i) {
+    const double part = std::pow(10, -i);
+    grid += fmt::format("<line x1='0' y1='{0}' x2='100%' y2='{0}'/>", at_y(most * part));
+    y_labels += fmt::format("<span style='top:{}'>{:.4g} %</span>", at_y(most * part), 100 * part);
+  }
+  const Axis x = axis_around(low, high);
+  for (int i = 0; i < x.count; ++i)
+    if (const double bits = x.low + x.step * i; bits >= low && bits <= high)
+      x_labels += fmt::format("<span style='left:{}'>{:.4g}</span>", at_x(bits), bits);
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    const BudgetPoint &p = shown[i], &before = shown[i == 0 ? 0 : i - 1];
+    lines += fmt::format(
+        "<line x1='{}' y1='{}' x2='{}' y2='{}'><title>{:.3f} bits: {:.4g} %</title></line>",
+        at_x(before.bits), at_y(before.error), at_x(p.bits), at_y(p.error), p.bits,
+        100 * p.error / most);
+  }
+  return fmt::format(
+      "<figure><figcaption>The least error at a number of bits, of that of {:.3f} bits. The axis "
+      "is logarithmic.</figcaption>\n<div class='plot'><div class='ys' aria-hidden='true'>{}</div>"
+      "\n<svg role='img' aria-label='Error over bits a weight, {:.3f} to {:.3f}: the table below "
+      "has the numbers'><g class='grid'>{}</g>\n<g class='s0'>{}</g></svg>\n<div class='xs' "
+      "aria-hidden='true'>{}</div><p class='axis' aria-hidden='true'>bits a weight</p></div>"
+      "</figure>\n",
+      low, y_labels, low, high, grid, lines, x_labels);
+}
+
 std::string code_chart(const std::vector<std::uint64_t>& counts) {
   double total = 0;
   for (const std::uint64_t n : counts) total += static_cast<double>(n);

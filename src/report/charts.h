@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "nvfp4/checkpoint.h"
 #include "report/layers.h"
 
 /// Charts as inline SVG. Positions are percentages, so that a chart is as wide as its page and its
@@ -23,6 +24,10 @@ Axis axis_around(double low, double high);
 
 /// Relative error of the first kSeries kinds over the layers. Empty if there are no layers.
 std::string error_chart(const std::vector<Kind>& kinds);
+
+/// The error that is left, of the first point's, over bits; its axis is logarithmic. Empty without
+/// two points that have one.
+std::string curve_chart(const std::vector<BudgetPoint>& curve);
 
 /// The sixteen codes by value, -6 to 6.
 std::string code_chart(const std::vector<std::uint64_t>& counts);

@@ -3,23 +3,54 @@
 #include "nvfp4/report.h"
 
 namespace nvfp4::report {
+namespace {
 
-std::vector<DecidedWeight> decided_weights(const std::filesystem::path& run) {
-  using Json = nlohmann::json;
-  const std::string file = run.string();
-  const Json json = checkpoint::parse_json<Json>(checkpoint::read_text_file(run), file);
+using RunJson = nlohmann::json;
+
+RunJson report_in(const std::string& file) {
+  RunJson json = checkpoint::parse_json<RunJson>(checkpoint::read_text_file(file), file);
   require<FormatError>(json.is_object() && json.contains("tensors") && json["tensors"].is_array(),
                        "{}: no report of nvfp4 quantize, it has no list \"tensors\"", file);
+  return json;
+}
+
+}  // namespace
+
+std::vector<BudgetPoint> budget_curve(const std::filesystem::path& run) {
+  const std::string file = run.string();
+  const RunJson json = report_in(file);
+  std::vector<BudgetPoint> curve;
+  const auto points = json.find("curve");
+  if (points == json.end()) return curve;
+  require<FormatError>(points->is_array(), "{}: \"curve\" must be a list", file);
+  for (const RunJson& point : *points) {
+    const auto number = [&](const char* key) {
+      const auto it = point.is_object() ? point.find(key) : point.end();
+      require<FormatError>(it != point.end() && it->is_number() && it->get<double>() >= 0,
+                           "{}: a point of \"curve\" without a number {} that is not negative",
+                           file, key);
+      return it->get<double>();
+    };
+    curve.push_back({number("bits"), number("error")});
+    require<FormatError>(curve.size() == 1 || curve[curve.size() - 2].bits <= curve.back().bits,
+                         "{}: \"curve\" is not by bits", file);
+  }
+  return curve;
+}
+
+std::vector<DecidedWeight> decided_weights(const std::filesystem::path& run) {
+  const std::string file = run.string();
+  const RunJson json = report_in(file);
   std::vector<DecidedWeight> weights;
-  for (const Json& tensor : json["tensors"]) {
+  for (const RunJson& tensor : json["tensors"]) {
     if (!tensor.is_object() || !tensor.contains("rows")) continue;
     const auto number = [&](const char* group, const char* key) {
-      const auto member = [](const Json& of, const char* name) -> const Json& {
-        static const Json none;
+      const auto member = [](const RunJson& of, const char* name) -> const RunJson& {
+        static const RunJson none;
         const auto it = of.is_object() ? of.find(name) : of.end();
         return it == of.end() ? none : *it;
       };
-      const Json& value = member(member(tensor, group), key);
+      const RunJson& value = member(member(tensor, group), key);
       require<FormatError>(value.is_number() && value.get<double>() >= 0,
                            "{}: a weight without a number {}.{} that is not negative", file, group,
                            key);

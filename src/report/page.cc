@@ -261,6 +261,21 @@ std::string token_table(const std::map<std::string, double>& tokens) {
                        rows + "</tbody></table>");
 }
 
+std::string curve_section(const std::vector<BudgetPoint>& curve) {
+  const std::string chart = curve_chart(curve);
+  if (chart.empty()) return {};
+  std::string rows;
+  for (const BudgetPoint& p : curve)
+    rows += fmt::format("<tr><th scope='row'>{:.3f}</th><td>{}</td></tr>\n", p.bits,
+                        measure(100 * p.error / curve.front().error, "{:.4g}", " %"));
+  return chart +
+         scrolling("Error over bits",
+                   "<table><caption>The least summed error within a number of bits, of that of "
+                   "the fewest</caption><thead><tr><th scope='col'>bits a weight</th>"
+                   "<th scope='col'>error</th></tr></thead><tbody>\n" +
+                       rows + "</tbody></table>");
+}
+
 std::string calibration_section(const PageInput& in) {
   return decided_tables(in.decided) + token_table(in.tokens);
 }
@@ -292,6 +307,7 @@ std::string page(const PageInput& in) {
              kPolicy, escape(in.b.path), kStyle) +
          header(in) + "<main>\n" + section("error", "Error by layer", error_section(kinds)) +
          section("rival", "Side by side", side_by_side(in)) +
+         section("bits", "Error over bits", curve_section(in.curve)) +
          section("calibration", "Calibration", calibration_section(in)) +
          section("histograms", "Codes and block scales of b", histogram_section(in.b)) +
          section("size", "Size", size_section(in)) +
@@ -332,7 +348,10 @@ std::string page_of(CompareReport difference, const std::filesystem::path& a,
                     const PageExtras& extras) {
   PageInput input{.difference = std::move(difference), .a = {}, .b = {}};
   input.worst = std::max(input.worst, worst);
-  if (!extras.run.empty()) input.decided = decided_weights(extras.run);
+  if (!extras.run.empty()) {
+    input.decided = decided_weights(extras.run);
+    input.curve = budget_curve(extras.run);
+  }
   if (!extras.statistics.empty()) input.tokens = tokens_of(input.difference, a, extras.statistics);
   if (!extras.against.empty())
     input.rival = Rival{

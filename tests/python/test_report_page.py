@@ -208,6 +208,30 @@ def test_two_quantizations_side_by_side(tmp_path):
         nvfp4.compare(tmp_path / "a", tmp_path / "max", against=tmp_path / "mse")
 
 
+def test_the_curve_of_a_number_of_bits_is_plotted(tmp_path):
+    nvfp4.sample(tmp_path / "a", layers=2, scale=1 / 64)
+    report = nvfp4.quantize_checkpoint(tmp_path / "a", tmp_path / "b", bits=6)
+    (tmp_path / "run.json").write_text(json.dumps(report))
+    nvfp4.compare(tmp_path / "a", tmp_path / "b", html=tmp_path / "page.html", run=tmp_path / "run.json")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    Tags(text)
+    section = text.split("<h2 id='bits'>")[1].split("</section>")[0]
+    curve = report["curve"]
+    points = re.findall(r"<title>([0-9.]+) bits: ([0-9.e-]+) %</title>", section)
+    assert [float(bits) for bits, _ in points] == [round(p["bits"], 3) for p in curve if p["error"] > 0]
+    assert len(points) < len(curve), "where all is kept no error is left, which has no logarithm"
+    for (_, share), point in zip(points, curve):
+        assert float(share) == pytest.approx(100 * point["error"] / curve[0]["error"], rel=1e-3)
+    places = [float(y) for y in re.findall(r"y2='([0-9.]+)%'><title>", section)]
+    assert places[0] == 0 and places == sorted(places) and places[-1] <= 100, "the error falls"
+    assert section.count("<tr>") == len(curve) + 1
+    for broken in ({"tensors": [], "curve": 3}, {"tensors": [], "curve": [{"bits": 5}]},
+                   {"tensors": [], "curve": [{"bits": 6, "error": 1}, {"bits": 5, "error": 1}]}):
+        (tmp_path / "run.json").write_text(json.dumps(broken))
+        with pytest.raises(nvfp4.FormatError):
+            nvfp4.compare(tmp_path / "a", tmp_path / "b", html=tmp_path / "no.html", run=tmp_path / "run.json")
+
+
 def test_the_sample_in_the_documentation_is_what_its_commands_print(tmp_path):
     docs = Path(__file__).parents[2] / "docs"
     text = (docs / "commands.md").read_text(encoding="utf-8").split("## Two quantizations side by side")[1]
