@@ -142,6 +142,75 @@ TEST_F(Bits, CountWhatCalibrationSaw) {
   EXPECT_EQ(report.recipe, "the choice");
 }
 
+/// Of a folder with one weight: what its codes lose, times the sum of squares of their channel.
+double weighted_loss(const fs::path& in, const fs::path& out, const std::string& module,
+                     const std::vector<float>& squares) {
+  const LoadedModel before(in), after(out);
+  const MatrixView x = before.matrix(module + ".weight");
+  const auto& codes = after.at(module + ".weight");
+  const auto& scales = after.at(module + ".weight_scale").bytes;
+  const bool four = codes.dtype == safetensors::DType::u8;
+  double sum = 0;
+  for (std::int64_t r = 0; r < x.rows; ++r)
+    for (std::int64_t c = 0; c < x.cols; ++c) {
+      const std::int64_t i = r * x.cols + c;
+      const auto byte =
+          std::to_integer<unsigned>(codes.bytes[static_cast<std::size_t>(four ? i / 2 : i)]);
+      const double value =
+          four ? double{E2M1{static_cast<std::uint8_t>(i % 2 == 0 ? byte & 15 : byte >> 4)}
+                            .to_float()} *
+                     double{E4M3{
+                         std::to_integer<std::uint8_t>(scales[static_cast<std::size_t>(i / 16)])}
+                                .to_float()} *
+                     double{after.scalar(module + ".weight_scale_2")}
+               : double{E4M3{static_cast<std::uint8_t>(byte)}.to_float()} *
+                     double{after.scalar(module + ".weight_scale")};
+      const double lost = double{x.at(r, c)} - value;
+      sum += double{squares[static_cast<std::size_t>(c)]} * lost * lost;
+    }
+  return sum;
+}
+
+TEST_F(Bits, WeighErrorsByWhatTheirChannelSaw) {
+  const std::string module = "model.layers.0.self_attn.o_proj";
+  write_model(dir_ / "one", {{random_tensor(module + ".weight", {32, 64})}},
+              "{\"model_type\": \"llama\"}");
+  TestStatistics s = llama_statistics().at(module);
+  for (std::size_t k = 0; k < s.diagonal.size(); ++k) s.diagonal[k] *= k % 7 == 0 ? 100.0f : 1.0f;
+  s.amax = 2;
+  write_statistics(dir_ / "s", {{module, s}});
+  auto options = quantize_options(dir_ / "one", out_);
+  options.statistics = dir_ / "s";
+  options.overwrite = true;
+  const auto errors_of = [&](double bits) {
+    options.bits = bits;
+    const QuantizeReport report = quantize_checkpoint(options);
+    std::set<double> errors;
+    for (const BudgetPoint& p : report.curve) errors.insert(p.error);
+    EXPECT_EQ(errors.size(), 3u) << "NVFP4, FP8, BF16";
+    return std::vector<double>(errors.begin(), errors.end());
+  };
+  for (const auto& [bits, place] : {std::pair(5.0, 2u), {9.0, 1u}}) {
+    const std::vector<double> errors = errors_of(bits);
+    const double loss = weighted_loss(dir_ / "one", out_, module, s.diagonal);
+    EXPECT_NEAR(errors[place], loss, 1e-9 * loss) << bits;
+  }
+}
+
+TEST_F(Bits, ByGptqCountTheOutputErrorOfTheGramMatrix) {
+  write_llama_grams(dir_ / "grams");
+  auto options = quantize_options(in_, out_);
+  options.statistics = dir_ / "grams";
+  options.method = "gptq";
+  double kept = 0;
+  for (const TensorReport& t : quantize_checkpoint(options).tensors) kept += t.output.kept;
+  options.bits = 16;
+  options.output = dir_ / "chosen";
+  const QuantizeReport report = quantize_checkpoint(options);
+  EXPECT_GT(kept, 0);
+  EXPECT_NEAR(report.curve.front().error, kept, 1e-9 * kept);
+}
+
 TEST_F(Bits, SizesAreOfTheWholeOutput) {
   auto options = quantize_options(in_, out_);
   options.size = 100;

@@ -5,6 +5,7 @@
 
 #include "checkpoint/encode/fp8_chunk.h"
 #include "checkpoint/encode/transcode.h"
+#include "checkpoint/encode/weighted_error.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4::checkpoint {
@@ -141,12 +142,17 @@ void Encoder::encode(const Window& window, const Batch& batch, std::span<const G
   for (std::size_t i = batch.first; i < batch.last; ++i) {
     const EncodeTask& task = window.encode[i];
     const Unit& unit = plan_.units[task.unit];
-    if (lane && *lane && unit.work == Work::quantize) {
+    if (lane && *lane && unit.work == Work::quantize && !weighs(unit)) {
       tasks.push_back(i);
       continue;
     }
     BufferPool::Lease buffers(pool_);
-    finish(i, on_cpu(window, task, globals[unit.group], *buffers));
+    EncodedChunk chunk = on_cpu(window, task, globals[unit.group], *buffers);
+    if (weighs(unit))
+      chunk.outcome.weighted_error = weighted_error(source_of(unit), unit, task.row, task.rows,
+                                                    chunk, globals[unit.group].multiplier,
+                                                    plan_.statistics->squares(*unit.statistics));
+    finish(i, std::move(chunk));
   }
   const auto slot = [&](std::size_t i) -> DeviceSlot& { return (*lane)->slots[i % 2]; };
   const auto begin = [&](std::size_t i) {
@@ -198,6 +204,11 @@ EncodedChunk Encoder::on_cpu(const Window& window, const EncodeTask& task,
   const std::vector<float> by_channel = weights(unit);
   return encode_chunk(source, unit.slice, task.row, task.rows, quantize_options(global, by_channel),
                       buffers);
+}
+
+bool Encoder::weighs(const Unit& unit) const {
+  return options_.weigh_errors && unit.statistics != nullptr &&
+         (unit.work == Work::quantize || unit.work == Work::fp8);
 }
 
 QuantizeOptions Encoder::quantize_options(const GlobalScale& global,

@@ -28,6 +28,7 @@ struct EncoderOptions {
   int sweeps = 0;
   Device device = {};
   bool wait_for_device = false;
+  bool weigh_errors = false;  ///< Outcome::weighted_error, by the CPU
 };
 
 /// What becomes of the rows of units, of every kind of work: measured, then decoded and encoded, on
@@ -72,6 +73,7 @@ class Encoder {
  private:
   const LogicalTensor& source_of(const Unit& unit) const;
   std::vector<float> weights(const Unit& unit) const;
+  bool weighs(const Unit& unit) const;
   QuantizeOptions quantize_options(const GlobalScale& global,
                                    const std::vector<float>& weights) const;
   const GramSlot* factored_gram(const Window& window, const Unit& unit) const;

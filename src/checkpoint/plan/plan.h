@@ -93,6 +93,7 @@ struct PlannedShard {
 /// What became of a tensor.
 struct Outcome {
   QuantizationError error;
+  double weighted_error = 0;         ///< if it was asked for: weighted_error.h
   std::uint64_t clamped_blocks = 0;  ///< of MXFP4, that NVFP4 cannot hold exactly
   /// gptq: rows for which each candidate was the best, in the order of GptqCandidate.
   std::array<std::int64_t, 4> chosen{};
@@ -154,6 +155,7 @@ struct TransformOptions : QuantizeCheckpointOptions {
   std::shared_ptr<const Recipe> layers{};               ///< the recipe, read; null: there is none
   safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
   bool decode = false;                                  ///< as of ConvertOptions
+  bool weigh_errors = false;                            ///< fill Outcome::weighted_error
   std::string variant{};  ///< what else tells this run from others of the same options
   SharedBudget match_budget = std::make_shared<MatchBudget>();  ///< of all patterns of the run
 };

@@ -37,6 +37,7 @@ constexpr std::array kForms = {Action::nvfp4, Action::fp8, Action::fp8_channel, 
 struct Trial {
   Plan plan;
   std::vector<Outcome> outcomes;
+  double mean_square = 0;  ///< of the inputs that the statistics have
 };
 
 Trial tried(const ModelFolder& model, TransformOptions options, Action action) {
@@ -47,11 +48,19 @@ Trial tried(const ModelFolder& model, TransformOptions options, Action action) {
                     action_name(action)),
         "a trial"));
   options.release_device = false;
+  options.weigh_errors = options.statistics.has_value();
   Trial trial;
   trial.plan = make_plan(model, options);
   trial.outcomes = write_shards(trial.plan, options, std::make_unique<Nothing>().get(), {},
                                 std::vector<bool>(trial.plan.shards.size()),
                                 [](std::size_t, const std::vector<Outcome>&) {});
+  double known = 0;
+  for (const Unit& unit : trial.plan.units) {
+    if (unit.statistics == nullptr) continue;
+    trial.mean_square += trial.plan.statistics->mean_square(*unit.statistics);
+    ++known;
+  }
+  if (known > 0) trial.mean_square /= known;
   return trial;
 }
 
@@ -100,11 +109,10 @@ class Chooser {
     }
     require<ValueError>(!layers_.empty(), "{}: no weight is quantized, whose form could be chosen",
                         model_.root.string());
-    std::map<std::string_view, std::pair<std::size_t, double>> by_name;
+    std::map<std::string_view, std::size_t> by_name;
     for (const auto& [t, layer] : of_tensor) {
-      const double weight = weight_of(four.plan, four.plan.tensors[t]);
-      by_name[four.plan.tensors[t].name] = {layer, weight};
-      add(layers_[layer].forms[0], four, t, weight);
+      by_name[four.plan.tensors[t].name] = layer;
+      add(layers_[layer].forms[0], four, t);
     }
     std::uint64_t rest = overhead(four.plan);
     for (std::size_t t = 0; t < four.plan.tensors.size(); ++t)
@@ -114,28 +122,29 @@ class Chooser {
       for (std::size_t t = 0; t < eight.plan.tensors.size(); ++t) {
         const auto it = by_name.find(eight.plan.tensors[t].name);
         if (it == by_name.end()) continue;
-        add(layers_[it->second.first].forms[eight_ == Action::fp8 ? 1 : 2], eight, t,
-            it->second.second);
+        add(layers_[it->second].forms[eight_ == Action::fp8 ? 1 : 2], eight, t);
       }
     }
     return recipe(elements, rest, curve);
   }
 
  private:
-  static void add(Alternative& to, const Trial& trial, std::size_t t, double weight) {
+  static void add(Alternative& to, const Trial& trial, std::size_t t) {
     to.bytes += trial.plan.tensors[t].bytes_after;
-    to.error += weight * trial.outcomes[t].error.squared_error;
+    to.error += error_of(trial, t);
   }
 
-  /// Of the squared error: what an input channel adds up to, all being the same without statistics.
-  static double weight_of(const Plan& plan, const PlannedTensor& t) {
-    double sum = 0, known = 0;
-    for (std::size_t u = t.first_unit; u < t.first_unit + t.units; ++u) {
-      if (plan.units[u].statistics == nullptr) continue;
-      sum += plan.statistics->mean_square(*plan.units[u].statistics);
-      ++known;
-    }
-    return plan.statistics == nullptr || known == 0 ? 1 : sum / known;
+  /// With statistics of the output: by the Gram matrix where one is at work, else by its diagonal,
+  /// which is what errors that have nothing to do with each other add up to.
+  static double error_of(const Trial& trial, std::size_t t) {
+    const Outcome& outcome = trial.outcomes[t];
+    if (trial.plan.statistics == nullptr) return outcome.error.squared_error;
+    if (outcome.output.mse > 0) return outcome.output.kept;
+    const PlannedTensor& tensor = trial.plan.tensors[t];
+    for (std::size_t u = tensor.first_unit; u < tensor.first_unit + tensor.units; ++u)
+      if (trial.plan.units[u].statistics == nullptr)
+        return trial.mean_square * outcome.error.squared_error;
+    return outcome.weighted_error;
   }
 
   /// Headers, about, and the files that are carried over.

@@ -31,8 +31,9 @@ class Pipeline {
       : plan_(plan),
         options_(options),
         container_(container),
-        encoder_(plan, {options.quantizer, &method_of(options), options.plain, options.backend,
-                        options.sweeps, options.device, options.wait_for_device}),
+        encoder_(plan,
+                 {options.quantizer, &method_of(options), options.plain, options.backend,
+                  options.sweeps, options.device, options.wait_for_device, options.weigh_errors}),
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
         outcomes_(plan.tensors.size()),
@@ -316,6 +317,7 @@ class Pipeline {
       Outcome& sum = outcomes_[plan_.units[window.encode[i].unit].tensor];
       sum.error.squared_error += window.outcomes[i].error.squared_error;
       sum.error.squared_norm += window.outcomes[i].error.squared_norm;
+      sum.weighted_error += window.outcomes[i].weighted_error;
       sum.clamped_blocks += window.outcomes[i].clamped_blocks;
       for (const ChosenRows& rows : window.outcomes[i].chosen_rows) sum.add_chosen(rows);
       sum.output.mse += window.outcomes[i].output.mse;

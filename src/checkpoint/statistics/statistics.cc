@@ -10,34 +10,32 @@
 
 namespace nvfp4::checkpoint {
 
-std::vector<float> Statistics::weights(const InputStatistics& of) const {
-  const std::vector<double> squares = diagonal(of);
-  double largest = 0;
-  for (const double s : squares) {
+std::vector<double> Statistics::squares(const InputStatistics& of) const {
+  std::vector<double> squares = diagonal(of);
+  for (const double s : squares)
     require<FormatError>(std::isfinite(s) && s >= 0,
                          "{}: a sum of squares of {}, must be finite and not negative",
                          path().string(), s);
-    largest = std::max(largest, s);
-  }
+  return squares;
+}
+
+std::vector<float> Statistics::weights(const InputStatistics& of) const {
+  const std::vector<double> all = squares(of);
+  const double largest = all.empty() ? 0 : *std::ranges::max_element(all);
   if (largest == 0) return {};
   const int exponent = std::ilogb(largest);
-  std::vector<float> weights(squares.size());
-  std::ranges::transform(squares, weights.begin(), [exponent](double s) {
+  std::vector<float> weights(all.size());
+  std::ranges::transform(all, weights.begin(), [exponent](double s) {
     return static_cast<float>(std::ldexp(s, -exponent));
   });
   return weights;
 }
 
 double Statistics::mean_square(const InputStatistics& of) const {
+  const std::vector<double> all = squares(of);
   double sum = 0;
-  const std::vector<double> squares = diagonal(of);
-  for (const double s : squares) {
-    require<FormatError>(std::isfinite(s) && s >= 0,
-                         "{}: a sum of squares of {}, must be finite and not negative",
-                         path().string(), s);
-    sum += s;
-  }
-  return squares.empty() ? 0 : sum / static_cast<double>(squares.size());
+  for (const double s : all) sum += s;
+  return all.empty() ? 0 : sum / static_cast<double>(all.size());
 }
 
 const std::map<std::string, CacheAmax, std::less<>>& Statistics::caches() const {

@@ -40,10 +40,12 @@ class Statistics {
   virtual const std::filesystem::path& path() const = 0;
   /// Null if the file does not have the module.
   virtual const InputStatistics* find(std::string_view module) const = 0;
-  /// Σ x_k², times a power of two with which the largest is in [1, 2); empty if all are zero.
+  /// Σ x_k². Throws as weights() does.
+  std::vector<double> squares(const InputStatistics& of) const;
+  /// The same, times a power of two with which the largest is in [1, 2); empty if all are zero.
   /// Thread-safe. Throws IoError, and FormatError for a value that is negative or not finite.
   std::vector<float> weights(const InputStatistics& of) const;
-  /// Σ x² of all tokens and channels, by channels. Throws as weights() does.
+  /// The mean of squares().
   double mean_square(const InputStatistics& of) const;
   /// The upper triangle of XᵀX, row by row. Thread-safe. Throws IoError, and FormatError for a
   /// value that is not finite or a diagonal that is negative.
