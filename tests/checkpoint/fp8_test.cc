@@ -7,6 +7,8 @@
 
 #include "checkpoint/encode/fp8_chunk.h"
 #include "checkpoint/expect_error.h"
+#include "checkpoint/findings.h"
+#include "checkpoint/loaded_folder.h"
 #include "checkpoint/packed_models.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/convert.h"
@@ -178,10 +180,96 @@ TEST_F(Fp8, InCompressedTensorsIsAGroupOfItsOwn) {
   expect_sound();
 }
 
+TEST_F(Fp8, ExponentsOfMxfp8AreTheSmallestThatHoldTheBlock) {
+  for (const float amax : {448.0f, 1.0f, 0x1p-126f, 3e38f, FLT_TRUE_MIN, 449.0f, 0.0123f,
+                           std::nextafter(448.0f, 449.0f), 896.0f}) {
+    const int exponent = checkpoint::mxfp8_exponent(amax) - 127;
+    EXPECT_LE(double{amax}, std::ldexp(448.0, exponent)) << amax;
+    EXPECT_TRUE(exponent == -127 || double{amax} > std::ldexp(448.0, exponent - 1)) << amax;
+  }
+  EXPECT_EQ(checkpoint::mxfp8_exponent(0), 0);
+}
+
+TEST_F(Fp8, WithPowersOfTwoIsMxfp8InBothForms) {
+  std::vector<TestTensor> tensors;
+  for (const std::string& m : {kQ, kK, kV, kUp})
+    tensors.push_back(random_tensor(m + ".weight", {48, 96}));
+  write_model(in_, {tensors}, "{\"model_type\": \"llama\", \"hidden_size\": 96}");
+  for (const std::string format : {"modelopt", "compressed-tensors"}) {
+    run("mxfp8", format);
+    const LoadedModel in(in_), out(out_);
+    const auto x = values(in, kQ + ".weight");
+    const auto &codes = out.at(kQ + ".weight"), &scales = out.at(kQ + ".weight_scale");
+    EXPECT_EQ(codes.dtype, DType::f8_e4m3);
+    EXPECT_EQ(scales.dtype, DType::u8);
+    EXPECT_EQ(scales.shape, (std::vector<std::int64_t>{48, 3}));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const int exponent = std::to_integer<int>(scales.bytes[i / 32]) - 127;
+      ASSERT_EQ(codes.bytes[i], std::byte{E4M3::from_float(std::ldexp(x[i], -exponent)).bits}) << i;
+    }
+    EXPECT_FALSE(out.has(kQ + ".input_scale"));
+    expect_sound();
+    const json c = config()["quantization_config"];
+    const json group = c["config_groups"]["group_1"];
+    EXPECT_EQ(group["weights"]["group_size"], 32);
+    EXPECT_EQ(group["targets"].size(), 3u);
+    if (format == "modelopt") {
+      EXPECT_EQ(c["quantized_layers"][kQ], (json{{"quant_algo", "MXFP8"}, {"group_size", 32}}));
+    } else {
+      EXPECT_EQ(group["format"], "mxfp8-quantized");
+      EXPECT_EQ(group["weights"]["scale_dtype"], "torch.uint8");
+      EXPECT_TRUE(group["input_activations"]["dynamic"]);
+    }
+    ConvertOptions convert;
+    convert.input = out_;
+    convert.output = dir_ / ("other" + format);
+    convert.to = format == "modelopt" ? "compressed-tensors" : "modelopt";
+    convert_checkpoint(convert);
+    const LoadedModel other(convert.output);
+    EXPECT_EQ(other.at(kQ + ".weight").bytes, codes.bytes);
+    EXPECT_EQ(other.at(kQ + ".weight_scale").bytes, scales.bytes);
+    convert.output = dir_ / ("bf16" + format);
+    convert.to = "bf16";
+    convert_checkpoint(convert);
+    const auto back = values(LoadedModel(convert.output), kQ + ".weight");
+    for (std::size_t i = 0; i < x.size(); ++i)
+      ASSERT_EQ(back[i], std::ldexp(E4M3{std::to_integer<std::uint8_t>(codes.bytes[i])}.to_float(),
+                                    std::to_integer<int>(scales.bytes[i / 32]) - 127));
+  }
+}
+
+TEST_F(Fp8, OfMxfp8WrongExponentsAndShapesAreFound) {
+  write_model(in_,
+              {{random_tensor(kQ + ".weight", {48, 96}), random_tensor(kUp + ".weight", {48, 96})}},
+              "{\"model_type\": \"llama\", \"hidden_size\": 96}");
+  run("mxfp8", "modelopt");
+  const auto codes_after = [&](const std::function<void(TestTensor&)>& change) {
+    LoadedFolder folder(out_);
+    change(folder.at(kQ + ".weight_scale"));
+    folder.write(dir_ / "changed");
+    VerifyOptions options;
+    options.path = dir_ / "changed";
+    return codes_of(verify_checkpoint(options));
+  };
+  const auto set = [&](std::uint8_t exponent) {
+    return codes_after([&](TestTensor& t) { t.bytes[4] = std::byte{exponent}; });
+  };
+  EXPECT_TRUE(set(255).contains("scale-nan"));
+  EXPECT_TRUE(set(140).contains("scale-too-large"));
+  EXPECT_FALSE(set(120).contains("scale-too-large"));
+  EXPECT_TRUE(codes_after([](TestTensor& t) {
+                t.spec.shape = {96, 1};
+                t.bytes.resize(96);
+              }).contains("wrong-shape"));
+}
+
 TEST_F(Fp8, FormatsThatCannotHoldItSaySo) {
   expect_error<UnsupportedError>([&] { run("fp8_block", "modelopt"); },
                                  {"q_proj", "fp8_block, which modelopt is not written with"});
   expect_error<UnsupportedError>([&] { run("fp8_channel", "comfyui"); }, {"fp8_channel"});
+  expect_error<UnsupportedError>([&] { run("mxfp8", "comfyui"); }, {"mxfp8"});
+  expect_error<UnsupportedError>([&] { run("mxfp8", "modelopt"); },
+                                 {"272 columns, mxfp8 needs a multiple of 32"});
   write_tiny_llama(dir_ / "tiny");
   auto options = quantize_options(dir_ / "tiny", dir_ / "out.gguf");
   options.recipe = "nvidia";

@@ -60,3 +60,33 @@ def test_fp8_has_the_bits_of_torch(tmp_path, action, format):
         assert torch.equal(found[f"{LAYER}{name}.weight_scale"].reshape(stored.shape), stored), name
         codes = (x / of_element).to(torch.float8_e4m3fn)
         assert torch.equal(found[f"{LAYER}{name}.weight"].view(torch.uint8), codes.view(torch.uint8)), name
+
+
+@pytest.mark.parametrize("format", ["modelopt", "compressed-tensors"])
+def test_mxfp8_has_the_bits_of_modelopt(tmp_path, format):
+    mxfp8 = pytest.importorskip("modelopt.torch.quantization.qtensor.mxfp8_tensor",
+                                reason="nvidia-modelopt is not installed", exc_type=ImportError).MXFP8QTensor
+    model, out, recipe = tmp_path / "model", tmp_path / "out", tmp_path / "recipe.yaml"
+    model.mkdir()
+    weights = {"self_attn.o_proj": every_bf16(),
+               "self_attn.q_proj": torch.randn(384, 256, generator=torch.Generator().manual_seed(1)).bfloat16(),
+               "mlp.up_proj": torch.ones(64, 256, dtype=torch.bfloat16)}
+    safetensors.save_file({f"{LAYER}{name}.weight": w for name, w in weights.items()},
+                          model / "model.safetensors", metadata={"format": "pt"})
+    (model / "config.json").write_text(json.dumps({"model_type": "llama", "hidden_size": 256}))
+    recipe.write_text("rules:\n- {kind: attention, action: mxfp8}\n")
+    nvfp4.quantize_checkpoint(model, out, recipe=recipe, format=format)
+    found = safetensors.load_file(out / "model.safetensors")
+    for name in ("self_attn.o_proj", "self_attn.q_proj"):
+        exponents = mxfp8.get_weights_scaling_factor(weights[name])
+        codes = mxfp8.quantize_with_scale(weights[name].float(), exponents)
+        assert torch.equal(found[f"{LAYER}{name}.weight_scale"], exponents), name
+        assert torch.equal(found[f"{LAYER}{name}.weight"].view(torch.uint8), codes.view(torch.uint8)), name
+    if format == "compressed-tensors":
+        decompress = pytest.importorskip("compressed_tensors.compressors.mx_utils").decompress_mx_scale
+        scales = decompress(found[f"{LAYER}self_attn.q_proj.weight_scale"]).float()
+        codes = found[f"{LAYER}self_attn.q_proj.weight"].float()
+        theirs = codes * scales.repeat_interleave(32, 1)
+        nvfp4.convert(out, tmp_path / "plain", to="bf16")
+        ours = safetensors.load_file(tmp_path / "plain" / "model.safetensors")[f"{LAYER}self_attn.q_proj.weight"]
+        assert torch.equal(theirs.bfloat16(), ours)

@@ -1,5 +1,6 @@
 #include "checkpoint/encode/weighted_error.h"
 
+#include <cmath>
 #include <cstring>
 
 namespace nvfp4::checkpoint {
@@ -26,6 +27,12 @@ class Decoded {
     using Scales = Fp8Module::Scales;
     const E4M3 code{
         std::to_integer<std::uint8_t>(chunk_.codes[static_cast<std::size_t>(r * cols_ + c)])};
+    if (unit_.fp8 == Scales::mx) {
+      const std::int64_t exponent = r * (cols_ / kMxfp8Block) + c / kMxfp8Block;
+      return std::ldexp(
+          double{code.to_float()},
+          std::to_integer<int>(chunk_.scales[static_cast<std::size_t>(exponent)]) - 127);
+    }
     if (unit_.fp8 == Scales::tensor) return double{code.to_float()} * double{global_};
     const std::int64_t at = unit_.fp8 == Scales::channel
                                 ? r

@@ -26,6 +26,8 @@ std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::i
       return fp8_tensors(module.name, rows, cols, {rows, 1}, false);
     case Fp8Module::Scales::block:
       return fp8_tensors(module.name, rows, cols, {blocks(rows), blocks(cols)}, false);
+    case Fp8Module::Scales::mx:
+      return mxfp8_tensors(module.name, rows, cols);
     case Fp8Module::Scales::tensor:
       break;
   }
@@ -52,6 +54,12 @@ Json numbers(int bits, const char* strategy, Json dynamic, Json group_size = nul
           {"zp_dtype", nullptr},
           {"observer", "static_minmax"},
           {"observer_kwargs", Json::object()}};
+}
+
+Json mxfp8(Json dynamic) {
+  Json json = numbers(8, "group", std::move(dynamic), kMxfp8Block);
+  json["scale_dtype"] = json["zp_dtype"] = "torch.uint8";
+  return json;
 }
 
 Json nvfp4(Json dynamic) { return numbers(4, "tensor_group", std::move(dynamic), 16); }
@@ -82,6 +90,8 @@ Json fp8_group(const ConfigFacts& facts, Fp8Module::Scales scales) {
     case Scales::channel:
       return group(std::move(targets), numbers(8, "channel", false), numbers(8, "token", true),
                    "float-quantized");
+    case Scales::mx:
+      return group(std::move(targets), mxfp8(false), mxfp8(true), "mxfp8-quantized");
     case Scales::tensor:
       break;
   }
@@ -96,8 +106,8 @@ Json quantization_config(const ConfigFacts& facts) {
   groups["group_0"] =
       group({"Linear"}, nvfp4(false), facts.scheme == Scheme::nvfp4 ? nvfp4("local") : Json(),
             mixed ? Json("nvfp4-pack-quantized") : Json());
-  for (const auto scales :
-       {Fp8Module::Scales::tensor, Fp8Module::Scales::channel, Fp8Module::Scales::block})
+  for (const auto scales : {Fp8Module::Scales::tensor, Fp8Module::Scales::channel,
+                            Fp8Module::Scales::block, Fp8Module::Scales::mx})
     if (Json fp8 = fp8_group(facts, scales); !fp8.is_null())
       groups[fmt::format("group_{}", groups.size())] = std::move(fp8);
   const Json cache = {{"num_bits", 8},        {"type", "float"},  {"strategy", "tensor"},

@@ -188,15 +188,29 @@ class Weight {
 
   void check_fp8() {
     const DType dtype = t_.scales.info->dtype;
+    if (dtype == DType::u8) return check_mxfp8();
     if (dtype != DType::f32 && dtype != DType::bf16 && dtype != DType::f16 &&
         dtype != DType::f8_e8m0)
-      return defect("wrong-dtype", fmt::format("{}: {}, must be F32, BF16, F16 or F8_E8M0",
-                                               t_.scales.describe(), form_of(t_.scales)));
+      return defect("wrong-dtype",
+                    fmt::format("{}: {}, must be F32, BF16, F16 or F8_E8M0, or U8 of MXFP8",
+                                t_.scales.describe(), form_of(t_.scales)));
     if (find_blocks()) return;
     defect("wrong-shape",
            fmt::format("{}: {}, must be one scale for '{}', for each of its rows or for each "
                        "square block",
                        t_.scales.describe(), form_of(t_.scales), printable(t_.data.info->name)));
+  }
+
+  void check_mxfp8() {
+    const std::int64_t rows = t_.rows(), cols = t_.cols();
+    t_.block_rows = 1;
+    t_.block_cols = kMxfp8Block;
+    if (rows > 0 && cols > 0 && cols % kMxfp8Block == 0 &&
+        t_.scales.info->shape == Shape{rows, cols / kMxfp8Block})
+      return;
+    defect("wrong-shape", fmt::format("{}: {}, must be one exponent for each {} columns of '{}'",
+                                      t_.scales.describe(), form_of(t_.scales), kMxfp8Block,
+                                      printable(t_.data.info->name)));
   }
 
   bool find_blocks() {

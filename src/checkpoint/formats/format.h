@@ -36,10 +36,12 @@ struct KeptModule {
 
 /// Rows and columns of an FP8 block that has a scale of its own.
 inline constexpr std::int64_t kFp8Block = 128;
+/// Columns of MXFP8 that do.
+inline constexpr std::int64_t kMxfp8Block = 32;
 
 /// A module in FP8.
 struct Fp8Module {
-  enum class Scales : std::uint8_t { tensor, channel, block };
+  enum class Scales : std::uint8_t { tensor, channel, block, mx };
   std::string name;
   Scales scales = Scales::tensor;
   bool input = false;  ///< it has an input scale
@@ -142,6 +144,9 @@ std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
 std::vector<OutputTensor> fp8_tensors(const std::string& module, std::int64_t rows,
                                       std::int64_t cols, std::vector<std::int64_t> scales,
                                       bool input);
+/// The same of MXFP8, whose scales are the exponents of powers of two, E8M0, in U8.
+std::vector<OutputTensor> mxfp8_tensors(const std::string& module, std::int64_t rows,
+                                        std::int64_t cols);
 
 /// Other formats store weights as ModelOpt does, with something beside them.
 extern const WeightNames kModelOptNames;

@@ -1,5 +1,6 @@
 // FP8 weights. DeepSeek-V3 stores one scale for each 128 x 128 block, ModelOpt one for the matrix,
-// compressed-tensors one for the matrix or for each row. All of them multiply, "inv" or not.
+// compressed-tensors one for the matrix or for each row. All of them multiply, "inv" or not. Of
+// MXFP8 both store a power of two for each 32 columns.
 // Source: github.com/deepseek-ai/DeepSeek-V3, inference/fp8_cast_bf16.py.
 #include "checkpoint/formats/format.h"
 
@@ -16,14 +17,15 @@ bool claims_any(const TensorTable& table, const StoredTensor& codes, const std::
 Fp8Module fp8_module(const LogicalTensor& t) {
   using Scales = Fp8Module::Scales;
   return {t.module(),
-          t.scales.info->shape.size() == 2 && t.block_rows > 1 ? Scales::block
-          : t.block_rows == 1                                  ? Scales::channel
-                                                               : Scales::tensor,
+          t.is_mxfp8()                                           ? Scales::mx
+          : t.scales.info->shape.size() == 2 && t.block_rows > 1 ? Scales::block
+          : t.block_rows == 1                                    ? Scales::channel
+                                                                 : Scales::tensor,
           static_cast<bool>(t.input)};
 }
 
 bool has_one_scale(const LogicalTensor& t) {
-  return t.block_rows == t.rows() && t.block_cols == t.cols();
+  return !t.is_mxfp8() && t.block_rows == t.rows() && t.block_cols == t.cols();
 }
 
 std::vector<OutputTensor> fp8_tensors(const std::string& module, std::int64_t rows,
@@ -36,6 +38,13 @@ std::vector<OutputTensor> fp8_tensors(const std::string& module, std::int64_t ro
   if (input)
     out.push_back({Role::input_global, {module + ".input_scale", DType::f32, std::move(scales)}});
   return out;
+}
+
+std::vector<OutputTensor> mxfp8_tensors(const std::string& module, std::int64_t rows,
+                                        std::int64_t cols) {
+  using safetensors::DType;
+  return {{Role::codes, {module + ".weight", DType::f8_e4m3, {rows, cols}}},
+          {Role::scales, {module + ".weight_scale", DType::u8, {rows, cols / kMxfp8Block}}}};
 }
 
 extern const CheckpointFormat kFp8;

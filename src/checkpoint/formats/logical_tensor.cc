@@ -191,7 +191,7 @@ void read_fp8(const LogicalTensor& t, std::int64_t first, std::span<float> out) 
   const auto raw = grow(scale_bytes, count * scale_size);
   t.scales.read(low * scale_cols * scale_size, raw);
   scales.resize(static_cast<std::size_t>(count));
-  to_floats(t.scales.info->dtype, raw, scales);
+  to_floats(t.is_mxfp8() ? StoredType::f8_e8m0 : t.scales.info->dtype, raw, scales);
   const auto bytes = grow(codes, n);
   t.data.read(first, bytes);
   for (std::int64_t i = 0; i < n;) {  // a run of elements with one scale
@@ -271,7 +271,7 @@ std::string LogicalTensor::form_name() const {
     case Encoding::mxfp4:
       return "MXFP4";
     case Encoding::fp8:
-      return "FP8";
+      return is_mxfp8() ? "MXFP8" : "FP8";
     case Encoding::plain:
       break;
   }
@@ -280,6 +280,10 @@ std::string LogicalTensor::form_name() const {
 
 std::string LogicalTensor::module() const {
   return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
+}
+
+bool LogicalTensor::is_mxfp8() const {
+  return encoding() == Encoding::fp8 && scales.info->dtype == StoredType::u8;
 }
 
 std::int64_t LogicalTensor::elements() const {

@@ -56,6 +56,8 @@ struct LogicalTensor {
   std::string form_name() const;  ///< "NVFP4", "MXFP4", "FP8" or the dtype
   /// The name less ".weight".
   std::string module() const;
+  /// FP8 with a power of two for each 32 columns.
+  bool is_mxfp8() const;
   std::int64_t elements() const;
   std::int64_t matrices() const { return shape.size() > 2 ? shape[0] : 1; }
   /// Of one matrix.

@@ -18,6 +18,7 @@ std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std:
 /// the tensors of block scales are named was not verified: those are not written.
 std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::int64_t cols) {
   if (module.scales == Fp8Module::Scales::block) return {};
+  if (module.scales == Fp8Module::Scales::mx) return mxfp8_tensors(module.name, rows, cols);
   const bool channel = module.scales == Fp8Module::Scales::channel;
   return fp8_tensors(module.name, rows, cols,
                      channel ? std::vector{rows} : std::vector<std::int64_t>(), !channel);
@@ -36,22 +37,29 @@ std::vector<std::string> excludes(const ConfigFacts& facts) {
   return entries;
 }
 
-Json numbers(int bits) {
+/// Of `group_size` elements with a scale; 0: of all.
+Json numbers(int bits, int group_size) {
   Json json = {{"dynamic", false}, {"num_bits", bits}, {"type", "float"}};
-  if (bits == 4) json["group_size"] = 16;
+  if (group_size > 0) json["group_size"] = group_size;
   return json;
 }
 
-Json group(int bits, bool activations, Json targets) {
+Json group(int bits, int group_size, bool activations, Json targets) {
   Json json = Json::object();
-  if (activations) json["input_activations"] = numbers(bits);
-  json["weights"] = numbers(bits);
+  if (activations) json["input_activations"] = numbers(bits, group_size);
+  json["weights"] = numbers(bits, group_size);
   json["targets"] = std::move(targets);
   return json;
 }
 
+Json nvfp4_group(bool activations, Json targets) {
+  return group(4, kBlock, activations, std::move(targets));
+}
+
 const char* fp8_algorithm(const Fp8Module& module) {
-  return module.scales == Fp8Module::Scales::channel ? "FP8_PER_CHANNEL_PER_TOKEN" : "FP8";
+  return module.scales == Fp8Module::Scales::channel ? "FP8_PER_CHANNEL_PER_TOKEN"
+         : module.scales == Fp8Module::Scales::mx    ? "MXFP8"
+                                                     : "FP8";
 }
 
 /// Each layer by itself, which a checkpoint of two kinds needs.
@@ -60,7 +68,9 @@ Json quantized_layers(const ConfigFacts& facts) {
   for (const std::string& module : facts.quantized)
     layers[module] = {{"quant_algo", algorithm(facts.scheme)}, {"group_size", 16}};
   for (const Fp8Module& module : facts.fp8)
-    layers[module.name] = {{"quant_algo", fp8_algorithm(module)}};
+    layers[module.name] = module.scales == Fp8Module::Scales::mx
+                              ? Json{{"quant_algo", "MXFP8"}, {"group_size", kMxfp8Block}}
+                              : Json{{"quant_algo", fp8_algorithm(module)}};
   return layers;
 }
 
@@ -81,7 +91,7 @@ Json native_config(const ConfigFacts& facts) {
   json["quant_algo"] = "MIXED_PRECISION";
   json["group_size"] = 16;
   json["config_groups"] = {
-      {"group_0", group(4, facts.scheme == Scheme::nvfp4, std::move(targets))}};
+      {"group_0", nvfp4_group(facts.scheme == Scheme::nvfp4, std::move(targets))}};
   json["quantized_layers"] = std::move(layers);
   json["ignore"] = {"*.attn.*", "*.ffn.shared_experts.*", "head", "mtp.*"};
   json["producer"] = producer();
@@ -93,12 +103,17 @@ Json quantization_config(const ConfigFacts& facts) {
   const bool activations = facts.scheme == Scheme::nvfp4;
   Json groups;
   if (facts.fp8.empty()) {
-    groups["group_0"] = group(4, activations, {"Linear"});
+    groups["group_0"] = nvfp4_group(activations, {"Linear"});
   } else {
-    Json fp8 = Json::array();
-    for (const Fp8Module& module : facts.fp8) fp8.push_back(module.name);
-    if (!facts.quantized.empty()) groups["group_0"] = group(4, activations, facts.quantized);
-    groups[fmt::format("group_{}", groups.size())] = group(8, true, std::move(fp8));
+    if (!facts.quantized.empty()) groups["group_0"] = nvfp4_group(activations, facts.quantized);
+    for (const bool mx : {false, true}) {
+      Json targets = Json::array();
+      for (const Fp8Module& module : facts.fp8)
+        if ((module.scales == Fp8Module::Scales::mx) == mx) targets.push_back(module.name);
+      if (!targets.empty())
+        groups[fmt::format("group_{}", groups.size())] =
+            group(8, mx ? kMxfp8Block : 0, true, std::move(targets));
+    }
   }
   Json json = {{"config_groups", std::move(groups)},
                {"ignore", excludes(facts)},

@@ -386,6 +386,9 @@ class Planner {
       tensors = format_->fp8_tensors(module, unit.slice.rows, unit.slice.cols);
     require<UnsupportedError>(!tensors.empty(), "{}: {}, which {} is not written with",
                               t.data.describe(), action_name(action), format_->name);
+    require<UnsupportedError>(action != Action::mxfp8 || unit.slice.cols % kMxfp8Block == 0,
+                              "{}: {} columns, mxfp8 needs a multiple of {}", t.data.describe(),
+                              unit.slice.cols, kMxfp8Block);
     unit.fp8 = module.scales;
     unit.row_multiple = module.scales == Fp8Module::Scales::block ? kFp8Block : 1;
     module.input = std::ranges::any_of(

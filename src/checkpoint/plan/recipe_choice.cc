@@ -8,13 +8,15 @@
 namespace nvfp4::checkpoint {
 
 bool is_fp8(Action action) {
-  return action == Action::fp8 || action == Action::fp8_channel || action == Action::fp8_block;
+  return action == Action::fp8 || action == Action::fp8_channel || action == Action::fp8_block ||
+         action == Action::mxfp8;
 }
 
 Fp8Module fp8_module(Action action, const std::string& module) {
   using Scales = Fp8Module::Scales;
   return {module, action == Action::fp8_block     ? Scales::block
                   : action == Action::fp8_channel ? Scales::channel
+                  : action == Action::mxfp8       ? Scales::mx
                                                   : Scales::tensor};
 }
 

@@ -24,6 +24,7 @@ constexpr std::pair<std::string_view, Action> kActions[] = {{"nvfp4", Action::nv
                                                             {"fp8", Action::fp8},
                                                             {"fp8_channel", Action::fp8_channel},
                                                             {"fp8_block", Action::fp8_block},
+                                                            {"mxfp8", Action::mxfp8},
                                                             {"keep", Action::keep}};
 
 class Reader {

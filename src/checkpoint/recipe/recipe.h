@@ -19,6 +19,7 @@ enum class Action : std::uint8_t {
   fp8,          ///< E4M3, one scale for the matrix
   fp8_channel,  ///< one for each row
   fp8_block,    ///< one for each 128 x 128 block
+  mxfp8,        ///< a power of two for each 32 columns
   keep,         ///< in its dtype; what is quantized in the input becomes BF16
 };
 std::string_view action_name(Action action);

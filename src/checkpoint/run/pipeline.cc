@@ -223,11 +223,8 @@ class Pipeline {
                    chunk.codes);
     } else if (unit.work == Work::fp8) {
       writer.write(unit.codes, static_cast<std::uint64_t>(elements), chunk.codes);
-      const bool blocks = unit.fp8 == Fp8Module::Scales::block;
-      const std::int64_t before =
-          blocks ? task.row / kFp8Block * ceil_div(unit.slice.cols, kFp8Block) : task.row;
       if (!chunk.scales.empty())
-        writer.write(unit.scales, static_cast<std::uint64_t>(before) * sizeof(float), chunk.scales);
+        writer.write(unit.scales, fp8_scale_bytes(unit, task.row), chunk.scales);
     } else {
       const std::int64_t blocks = unit.slice.cols / kBlock;
       const Arrangement& arrangement = plan_.format->names->arrangement;

@@ -212,20 +212,22 @@ void count_fp8(const LogicalTensor& t, std::int64_t at, std::span<const float> s
 }
 
 /// E8M0, though GPT-OSS calls it U8; it has no zero.
-void count_mxfp4(const LogicalTensor& t, std::int64_t at, std::span<const std::byte> exponents,
-                 OtherCounts& counts) {
+void count_exponents(const LogicalTensor& t, std::int64_t at, std::span<const std::byte> exponents,
+                     OtherCounts& counts) {
   constexpr int kBias = 127, kNaN = 255;
-  constexpr float kMaxCode = 6;
+  const bool eight = t.encoding() == Encoding::fp8;
+  const float most = eight ? E4M3::kMax : 6;
   for (std::size_t i = 0; i < exponents.size(); ++i) {
     const int exponent = std::to_integer<int>(exponents[i]);
     counts.nan += exponent == kNaN;
     const float scale = std::ldexp(1.0f, exponent - kBias);
-    if (exponent != kNaN && scale * kMaxCode >= kTooLarge)
-      counts.add_if_large(scale, largest_of_mxfp4(t, at + static_cast<std::int64_t>(i)));
+    if (exponent == kNaN || scale * most < kTooLarge) continue;
+    const auto index = at + static_cast<std::int64_t>(i);
+    counts.add_if_large(scale, eight ? largest_under(t, index) : largest_of_mxfp4(t, index));
   }
 }
 
-/// Those of FP8 and MXFP4. A sign is no fault of theirs: every loader multiplies by it.
+/// Those of FP8, MXFP8 and MXFP4. A sign is no fault of theirs: every loader multiplies by it.
 void check_other_scales(const LogicalTensor& t, Findings& findings) {
   constexpr std::int64_t kPart = 1 << 20;
   const safetensors::DType dtype = t.scales.info->dtype;
@@ -238,8 +240,8 @@ void check_other_scales(const LogicalTensor& t, Findings& findings) {
     const std::int64_t n = std::min(kPart, total - at);
     bytes.resize(static_cast<std::size_t>(n * size));
     t.scales.read(at * size, bytes);
-    if (t.encoding() == Encoding::mxfp4) {
-      count_mxfp4(t, at, bytes, counts);
+    if (t.encoding() == Encoding::mxfp4 || t.is_mxfp8()) {
+      count_exponents(t, at, bytes, counts);
       continue;
     }
     values.resize(static_cast<std::size_t>(n));
