@@ -6,6 +6,7 @@
 #include <set>
 
 #include "checkpoint/io/posix_file.h"
+#include "checkpoint/io/read_together.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/card_file.h"
 #include "checkpoint/output/finished_output.h"
@@ -228,9 +229,17 @@ bool OutputFolder::take_records() {
   // Shards are opened only once all are named: each takes a read for each of its tensors.
   if (!std::ranges::all_of(plan_.shards, [&](const auto& s) { return journal_.names(s); }))
     return false;
-  for (const PlannedShard& shard : plan_.shards)
-    if (!journal_.is_recorded(shard, path_ / shard.file)) return false;
-  return true;
+  const std::vector<char> recorded = recorded_shards();
+  return std::ranges::count(recorded, 0) == 0;
+}
+
+/// Whether each shard is there as the journal has it.
+std::vector<char> OutputFolder::recorded_shards() const {
+  std::vector<char> recorded(plan_.shards.size());
+  read_together(recorded.size(), [&](std::size_t s) {
+    recorded[s] = journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file);
+  });
+  return recorded;
 }
 
 bool OutputFolder::is_last() {
@@ -358,8 +367,8 @@ void OutputFolder::clear_old_output() {
 }
 
 void OutputFolder::find_finished_shards() {
-  for (std::size_t s = 0; s < plan_.shards.size(); ++s)
-    done_[s] = journal_.is_recorded(plan_.shards[s], path_ / plan_.shards[s].file);
+  const std::vector<char> recorded = recorded_shards();
+  done_.assign(recorded.begin(), recorded.end());
   any_shard_ = std::find(done_.begin(), done_.end(), true) != done_.end();
 }
 

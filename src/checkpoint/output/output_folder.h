@@ -82,6 +82,7 @@ class OutputFolder {
   bool rest_is_complete() const;
   void clear_old_output();
   void find_finished_shards();
+  std::vector<char> recorded_shards() const;
   void remove_leftovers() const;
   void write_card(const std::string& card, bool whole);
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <tuple>
 
+#include "checkpoint/io/read_together.h"
 #include "checkpoint/io/text_file.h"
 
 namespace nvfp4::checkpoint {
@@ -29,11 +30,20 @@ std::uint64_t add_tensor(const auto& t, std::uint64_t begin, const std::string& 
   return fingerprint(sample, hash);
 }
 
-std::uint64_t content_of(const TensorFile& file, std::uint64_t hash, bool is_there = true) {
+/// `samples`: of each tensor; none of a file that is not there.
+std::uint64_t content_of(const TensorFile& file, std::uint64_t hash,
+                         const std::vector<std::string>& samples) {
   hash = start_of(file.file_bytes(), file.metadata(), hash);
-  for (const auto& t : file.tensors())
-    hash = add_tensor(t, t.begin, is_there ? sample_of(file, t) : "", hash);
+  for (std::size_t i = 0; i < file.tensors().size(); ++i)
+    hash = add_tensor(file.tensors()[i], file.tensors()[i].begin, samples.empty() ? "" : samples[i],
+                      hash);
   return hash;
+}
+
+std::vector<std::string> samples_of(const TensorFile& file) {
+  std::vector<std::string> samples;
+  for (const auto& t : file.tensors()) samples.push_back(sample_of(file, t));
+  return samples;
 }
 
 std::string sample(std::uint64_t bytes, const auto& read) {
@@ -84,13 +94,17 @@ std::uint64_t content_of(const InputFile& file, std::span<const safetensors::Ten
   return hash;
 }
 
-std::uint64_t content_of(const TensorFile& file) { return content_of(file, fingerprint("")); }
+std::uint64_t content_of(const TensorFile& file) {
+  return content_of(file, fingerprint(""), samples_of(file));
+}
 
 std::uint64_t content_of(const ModelFolder& model) {
+  std::vector<std::vector<std::string>> samples(model.files.size());
+  if (model.identity.empty())
+    read_together(samples.size(), [&](std::size_t f) { samples[f] = samples_of(model.files[f]); });
   std::uint64_t hash = fingerprint(model.identity);
   for (std::size_t f = 0; f < model.files.size(); ++f)
-    hash =
-        content_of(model.files[f], fingerprint(model.file_names[f], hash), model.identity.empty());
+    hash = content_of(model.files[f], fingerprint(model.file_names[f], hash), samples[f]);
   return hash;
 }
 
