@@ -196,7 +196,7 @@ TEST_F(Recipes, ErrorsNameTheLine) {
   fails("rule: []\n", {"f.yaml:1: rule: must be one of about, scheme, kv_cache, rules"});
   fails("scheme: fp8\nrules: []\n", {"f.yaml:1: fp8: must be one of nvfp4, nvfp4a16"});
   fails("rules:\n- match: a\n  action: int8\n",
-        {"f.yaml:3: int8: must be one of nvfp4, fp8, fp8_channel, fp8_block, keep"});
+        {"f.yaml:3: int8: must be one of nvfp4, fp8, fp8_channel, fp8_block, mxfp8, keep"});
   fails("rules:\n- kind: [mlp,\n   atention]\n  action: keep\n",
         {"f.yaml:2: atention: must be one of attention, mlp, experts"});
   fails("rules:\n- match: a\n", {"f.yaml:2: a rule without an action"});

@@ -49,12 +49,12 @@ void PlannedCacheScales::add(std::size_t first_file, std::size_t end_file,
       }
 }
 
-std::vector<std::string> PlannedCacheScales::warnings() const {
+std::vector<std::string> PlannedCacheScales::warnings(bool asked) const {
   if (type_.empty() || given_) return {};
   if (!declared_)
     return {fmt::format("keys and values are to be cached in {}, which {} cannot say", type_,
                         format_->name)};
-  if (asked_ == 0)
+  if (asked && asked_ == 0)
     return {fmt::format(
         "keys and values are to be cached in {}, and nothing says how large they are: loaders take "
         "1 as their scale; --statistics of python -m nvfp4.calibrate gives others",

@@ -19,8 +19,9 @@ class PlannedCacheScales {
 
   /// Those of attentions whose first tensor is in files [first, end).
   void add(std::size_t first_file, std::size_t end_file, PlannedShard& shard) const;
-  /// One line for each thing that is wrong with them.
-  std::vector<std::string> warnings() const;
+  /// One line for each thing that is wrong with them. `asked`: the user wants such a cache, it is
+  /// not only what the input says.
+  std::vector<std::string> warnings(bool asked) const;
 
  private:
   struct Attention {

@@ -452,7 +452,7 @@ class Planner {
     for (const auto& entry : linear_excludes(facts, [](const std::string& e) { return e + "*"; }))
       if (expert_layer_of(entry).empty()) linear.push_back(entry);
     warn(exclude_conflicts(linear, quantized_));
-    warn(caches_->warnings());
+    warn(caches_->warnings(options_.layers != nullptr && !options_.layers->kv_cache.empty()));
   }
 
   /// What keys and values are to be cached in: "FP8", "NVFP4" or "".

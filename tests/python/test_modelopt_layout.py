@@ -1,0 +1,121 @@
+"""What nvidia-modelopt exports of tiny random models against what recipes write of the same: names, dtypes and
+shapes of the tensors, and the configuration."""
+
+import copy
+import fnmatch
+import json
+import os
+import warnings
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    mtq = pytest.importorskip("modelopt.torch.quantization", reason="nvidia-modelopt is not installed",
+                              exc_type=ImportError)
+    export = pytest.importorskip("modelopt.torch.export", reason="nvidia-modelopt is not installed",
+                                 exc_type=ImportError)
+from safetensors import safe_open
+
+import nvfp4
+from calibrate_cases import tokenizer_of_words, write_text_of_words
+from nvfp4.calibrate import calibrate
+
+TOKENS = torch.arange(3, 35).reshape(2, 16) % 32
+SIZES = dict(vocab_size=256, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             head_dim=16, intermediate_size=128, max_position_embeddings=64, tie_word_embeddings=False)
+MODELS = {
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)),
+    "qwen3_moe": lambda: transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(
+        **SIZES, num_experts=4, num_experts_per_tok=4, moe_intermediate_size=96, decoder_sparse_step=1,
+        mlp_only_layers=[])),
+}
+
+
+def attention_in_fp8():
+    """MLPs and experts in NVFP4, attention in FP8, keys and values cached in FP8."""
+    config = copy.deepcopy(mtq.NVFP4_MLP_ONLY_CFG)
+    eight = next(entry["cfg"] for entry in mtq.FP8_DEFAULT_CFG["quant_cfg"]
+                 if entry["quantizer_name"] == "*weight_quantizer")
+    config["quant_cfg"] += [{"quantizer_name": f"*self_attn*_proj.{which}_quantizer", "cfg": eight}
+                            for which in ("weight", "input")]
+    config["quant_cfg"] += copy.deepcopy(mtq.FP8_KV_CFG["quant_cfg"])
+    return config
+
+
+#: Our recipe -> their configuration.
+RECIPES = {
+    "all": lambda: mtq.NVFP4_DEFAULT_CFG,
+    "mlp": lambda: mtq.NVFP4_MLP_ONLY_CFG,
+    "experts": lambda: mtq.NVFP4_EXPERTS_ONLY_CFG,
+    "nvidia": attention_in_fp8,
+    "w4a16": lambda: mtq.W4A16_NVFP4_CFG,
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def source(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    torch.manual_seed(3)
+    MODELS[request.param]().to(torch.bfloat16).save_pretrained(folder / "model")
+    tokenizer_of_words().save_pretrained(folder / "model")
+    write_text_of_words(folder / "text.txt")
+    calibrate(folder / "model", folder / "text.txt", folder / "stats", windows=2, context=16, batch=2)
+    return folder
+
+
+def theirs(source, recipe, out):
+    model = transformers.AutoModelForCausalLM.from_pretrained(source / "model", dtype=torch.bfloat16).eval()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        model = mtq.quantize(model, copy.deepcopy(RECIPES[recipe]()), lambda m: m(TOKENS))
+        export.export_hf_checkpoint(model, dtype=torch.bfloat16, export_dir=str(out))
+    return out
+
+
+def layout(folder):
+    """name -> dtype and shape"""
+    found = {}
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():
+                part = tensors.get_slice(name)
+                found[name] = part.get_dtype(), part.get_shape()
+    return found
+
+
+def linear_modules(source):
+    """Of the model as transformers builds it, and its experts one by one."""
+    return {name.removesuffix(".weight") for name, (_, shape) in layout(source / "model").items()
+            if name.endswith(".weight") and len(shape) == 2 and "embed" not in name}
+
+
+def without_lists(config, modules):
+    """A configuration with what its lists say of the modules, in place of the lists."""
+    config = copy.deepcopy(config)
+    config.pop("producer", None)
+    for key in ("ignore", "exclude_modules"):
+        if key in config:
+            config[key] = sorted(m for m in modules if any(fnmatch.fnmatch(m, e) for e in config[key]))
+    if "config_groups" in config:
+        groups = [group | {"targets": sorted(group["targets"])} for group in config["config_groups"].values()]
+        config["config_groups"] = sorted(groups, key=lambda group: json.dumps(group, sort_keys=True))
+    return config
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipes_have_the_layout_of_modelopts_export(source, tmp_path, recipe):
+    if recipe == "experts" and "llama" in source.name:
+        pytest.skip("a Llama has no experts")
+    other = theirs(source, recipe, tmp_path / "theirs")
+    ours = tmp_path / "ours"
+    nvfp4.quantize_checkpoint(source / "model", ours, recipe=recipe, statistics=source / "stats", quantizer="mse")
+    assert layout(ours) == layout(other)
+    modules = linear_modules(source)
+    for file, key in (("config.json", "quantization_config"), ("hf_quant_config.json", "quantization")):
+        mine, their = (without_lists(json.loads((folder / file).read_text())[key], modules)
+                       for folder in (ours, other))
+        assert mine == their, file
