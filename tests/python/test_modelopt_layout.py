@@ -93,15 +93,29 @@ def linear_modules(source):
             if name.endswith(".weight") and len(shape) == 2 and "embed" not in name}
 
 
-def without_lists(config, modules):
+def spelled_out(names, modules):
+    """With the modules that the name of a list of experts stands for, in its place."""
+    below = {name: [m for m in modules if m.startswith(name + ".")] for name in names}
+    return sorted(m for name in names for m in ([name] if name in modules else below[name]))
+
+
+def normal(config, modules):
     """A configuration with what its lists say of the modules, in place of the lists."""
     config = copy.deepcopy(config)
     config.pop("producer", None)
+    mixed = config["quant_algo"] == "MIXED_PRECISION"
     for key in ("ignore", "exclude_modules"):
-        if key in config:
-            config[key] = sorted(m for m in modules if any(fnmatch.fnmatch(m, e) for e in config[key]))
+        excluded = sorted(m for m in modules if any(fnmatch.fnmatch(m, e) for e in config.pop(key, ())))
+        if not mixed:
+            config[key] = excluded
+    if mixed:  # they list what is quantized alone; vLLM insists on the other keys, too
+        config.pop("group_size", None)
+        config["quantized_layers"] = {module: config["quantized_layers"][name] for name in config["quantized_layers"]
+                                      for module in spelled_out([name], modules)}
     if "config_groups" in config:
-        groups = [group | {"targets": sorted(group["targets"])} for group in config["config_groups"].values()]
+        groups = [group if group["targets"] == ["Linear"] else
+                  group | {"targets": spelled_out(group["targets"], modules)}
+                  for group in config["config_groups"].values()]
         config["config_groups"] = sorted(groups, key=lambda group: json.dumps(group, sort_keys=True))
     return config
 
@@ -116,6 +130,6 @@ def test_recipes_have_the_layout_of_modelopts_export(source, tmp_path, recipe):
     assert layout(ours) == layout(other)
     modules = linear_modules(source)
     for file, key in (("config.json", "quantization_config"), ("hf_quant_config.json", "quantization")):
-        mine, their = (without_lists(json.loads((folder / file).read_text())[key], modules)
+        mine, their = (normal(json.loads((folder / file).read_text())[key], modules)
                        for folder in (ours, other))
         assert mine == their, file

@@ -1,0 +1,82 @@
+"""Tiny random models of families with experts: which of them become NVFP4, that verify finds no fault, and that
+transformers loads what is written as BF16 again."""
+
+import collections
+import copy
+import os
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5")
+
+import nvfp4
+
+TEXT = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=16, vocab_size=256, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+            tie_word_embeddings=False)
+LATENT = dict(num_key_value_heads=4, q_lora_rank=32, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
+              v_head_dim=16)
+ROUTED = dict(n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=96,
+              first_k_dense_replace=1)
+VISION = dict(hidden_size=64, intermediate_size=128, depth=2, num_heads=4, out_hidden_size=64, patch_size=14)
+
+#: class of the model, class of its configuration, arguments; which tensors of experts are quantized, and how many
+FAMILIES = {
+    "gpt_oss": ("GptOssForCausalLM", "GptOssConfig", TEXT | dict(num_local_experts=4, num_experts_per_tok=2),
+                {"stacked experts": 4}),
+    "llama4": ("Llama4ForCausalLM", "Llama4TextConfig", TEXT | dict(
+        num_local_experts=4, num_experts_per_tok=2, intermediate_size_mlp=128), {"stacked experts": 4}),
+    "qwen3_vl_moe": ("Qwen3VLMoeForConditionalGeneration", "Qwen3VLMoeConfig", dict(
+        text_config=TEXT | dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, decoder_sparse_step=1,
+                                mlp_only_layers=[]), vision_config=VISION), {"stacked experts": 4}),
+    "granitemoe": ("GraniteMoeForCausalLM", "GraniteMoeConfig", TEXT | dict(
+        num_local_experts=4, num_experts_per_tok=2), {}),
+    "granitemoeshared": ("GraniteMoeSharedForCausalLM", "GraniteMoeSharedConfig", TEXT | dict(
+        num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=128), {}),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", TEXT | dict(
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, decoder_sparse_step=1, mlp_only_layers=[]),
+        {"expert": 24}),
+    "mixtral": ("MixtralForCausalLM", "MixtralConfig", TEXT | dict(num_local_experts=4, num_experts_per_tok=2),
+                {"expert": 24}),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", "DeepseekV3Config", TEXT | LATENT | ROUTED, {"expert": 12}),
+    "olmoe": ("OlmoeForCausalLM", "OlmoeConfig", TEXT | dict(num_experts=4, num_experts_per_tok=2), {"expert": 24}),
+    "minimax_m2": ("MiniMaxM2ForCausalLM", "MiniMaxM2Config", TEXT | dict(
+        num_local_experts=4, num_experts_per_tok=2), {"expert": 24}),
+    "phimoe": ("PhimoeForCausalLM", "PhimoeConfig", TEXT | dict(num_local_experts=4, num_experts_per_tok=2),
+               {"expert": 24}),
+}
+
+
+def load(model, folder):
+    loaded, info = getattr(transformers, model).from_pretrained(folder, dtype=torch.bfloat16,
+                                                                output_loading_info=True)
+    return dict(loaded.named_parameters()), {key: set(map(str, value)) for key, value in info.items()}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_experts_are_quantized_or_kept_and_load_again(name, tmp_path):
+    model, config, arguments, quantized = FAMILIES[name]
+    torch.manual_seed(1)
+    getattr(transformers, model)(getattr(transformers, config)(**copy.deepcopy(arguments))).to(
+        torch.bfloat16).save_pretrained(tmp_path / "source")
+    report = nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "out")
+    found = collections.Counter(t["kind"] for t in report["tensors"]
+                                if t["action"] == "quantized" and t["kind"] in ("expert", "stacked experts"))
+    assert found == quantized
+    if not quantized:  # and a reason is given
+        kept = [t for t in report["tensors"] if t["kind"] == "experts"]
+        assert kept and all("no loader reads" in t["reason"] for t in kept)
+    findings = nvfp4.verify(tmp_path / "out", source=tmp_path / "source")["findings"]
+    assert not [f for f in findings if f["severity"] == "error"], findings
+    nvfp4.convert(tmp_path / "out", tmp_path / "plain", to="bf16")
+    before, source_info = load(model, tmp_path / "source")
+    after, info = load(model, tmp_path / "plain")
+    assert info == source_info
+    changed = 0
+    for key, p in after.items():
+        distance = (p.double() - before[key].double()).norm()
+        changed += int(distance > 0)
+        assert distance <= 0.13 * before[key].double().norm(), key
+    assert changed >= 4
