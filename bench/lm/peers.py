@@ -2,10 +2,12 @@
 """Quantizes a BF16 model with another package on the CPU, for `measure.py --other`.
 
   peers.py METHOD MODEL OUT --calibration FILE
+  peers.py METHOD MODEL OUT --dtype bfloat16      METHOD with w4a16, which needs no data
 
 METHOD is one of those below; each package has an environment of its own, which peers.sh makes. Calibration
 is on the same windows as measure.py's, in FP32 arithmetic. OUT is the folder that the package exports.
-Prints the seconds that quantizing took, without import, loading and export, as JSON.
+Prints the seconds that quantizing took, without import, loading and export, as JSON; costs.py measures the
+whole process.
 """
 
 import argparse
@@ -17,8 +19,6 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from nvfp4.evaluate.text import windows
-
 #: Their names for what to do: of ModelOpt a preset and its algorithm, of llm-compressor a modifier.
 MODELOPT = {
     "modelopt-default": ("NVFP4_DEFAULT_CFG", None),
@@ -26,10 +26,13 @@ MODELOPT = {
     "modelopt-four-over-six": ("NVFP4_FOUR_OVER_SIX_CFG", None),
     "modelopt-local-hessian": ("NVFP4_W4A4_WEIGHT_LOCAL_HESSIAN_CFG", None),
     "modelopt-awq-lite": ("NVFP4_AWQ_LITE_CFG", None),
+    "modelopt-w4a16": ("W4A16_NVFP4_CFG", None),
+    "modelopt-w4a16-mse": ("NVFP4_W4A4_WEIGHT_MSE_FP8_SWEEP_CFG", None),
     # As its recipe nvfp4_default-kv_none-gptq has it, whose quantizers are those of the MSE preset.
     "modelopt-gptq": ("NVFP4_W4A4_WEIGHT_MSE_FP8_SWEEP_CFG", {"method": "gptq", "layerwise": {"enable": True}}),
 }
-LLMCOMPRESSOR = ("llmcompressor-default", "llmcompressor-mse", "llmcompressor-gptq", "llmcompressor-gptq-mse")
+LLMCOMPRESSOR = ("llmcompressor-default", "llmcompressor-mse", "llmcompressor-gptq", "llmcompressor-gptq-mse",
+                 "llmcompressor-w4a16", "llmcompressor-w4a16-mse")
 
 
 def round_to_e2m1(v):
@@ -70,6 +73,8 @@ def modelopt(method, model, tokens, out):
     config = dict(getattr(mtq, preset))
     if algorithm:
         config["algorithm"] = algorithm
+    if tokens is None:
+        config["quant_cfg"] = [*config["quant_cfg"], {"quantizer_name": "*input_quantizer", "enable": False}]
 
     def calibrate(model):
         with torch.no_grad():
@@ -77,7 +82,7 @@ def modelopt(method, model, tokens, out):
                 model(batch, use_cache=False)
 
     start = time.monotonic()
-    model = mtq.quantize(model, config, forward_loop=calibrate)
+    model = mtq.quantize(model, config, forward_loop=calibrate if tokens is not None else None)
     seconds = time.monotonic() - start
     export_hf_checkpoint(model, export_dir=out)
     return seconds
@@ -90,15 +95,18 @@ def llmcompressor(method, model, tokens, out):
     from llmcompressor.modifiers.gptq import GPTQModifier
     from llmcompressor.modifiers.quantization import QuantizationModifier
 
-    scheme = preset_name_to_scheme("NVFP4", ["Linear"])
+    scheme = preset_name_to_scheme("NVFP4" if tokens is not None else "NVFP4A16", ["Linear"])
     if method.endswith("-mse"):
         scheme.weights.observer = "nvfp4_expanded_mse"
     given = dict(config_groups={"group_0": scheme}, ignore=["lm_head", "re:.*mlp.gate$"])
     recipe = GPTQModifier(**given) if "gptq" in method else QuantizationModifier(**given)
-    data = Dataset.from_dict({"input_ids": tokens.tolist(), "attention_mask": torch.ones_like(tokens).tolist()})
+    data = {}
+    if tokens is not None:
+        columns = {"input_ids": tokens.tolist(), "attention_mask": torch.ones_like(tokens).tolist()}
+        data = dict(dataset=Dataset.from_dict(columns), num_calibration_samples=len(tokens),
+                    max_seq_length=tokens.shape[1], moe_calibrate_all_experts=False)
     start = time.monotonic()
-    oneshot(model=model, dataset=data, recipe=recipe, num_calibration_samples=len(tokens),
-            max_seq_length=tokens.shape[1], moe_calibrate_all_experts=False)
+    oneshot(model=model, recipe=recipe, **data)
     seconds = time.monotonic() - start
     model.save_pretrained(out, save_compressed=True)
     return seconds
@@ -109,17 +117,21 @@ def main():
     a.add_argument("method", choices=[*MODELOPT, *LLMCOMPRESSOR])
     a.add_argument("model", help="a folder that transformers loads")
     a.add_argument("out", help="the folder to write")
-    a.add_argument("--calibration", required=True, metavar="FILE", help="documents separated by U+001E")
+    a.add_argument("--calibration", metavar="FILE", help="documents separated by U+001E")
     a.add_argument("--windows", type=int, default=256, help="windows of 512 tokens of it (256)")
     a.add_argument("--dtype", default="float32", help="of weights and arithmetic (float32)")
     options = a.parse_args()
-    tokenizer = AutoTokenizer.from_pretrained(options.model)
-    tokens = windows(options.calibration, tokenizer, options.windows)[:, :-1]
+    tokens = None
+    if "w4a16" not in options.method:
+        from nvfp4.evaluate.text import windows
+        if not options.calibration:
+            a.error("--calibration is missing")
+        tokens = windows(options.calibration, AutoTokenizer.from_pretrained(options.model), options.windows)[:, :-1]
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=getattr(torch, options.dtype)).eval()
     quantize = modelopt if options.method in MODELOPT else llmcompressor
     seconds = quantize(options.method, model, tokens, options.out)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps(dict(method=options.method, model=Path(options.model).name, windows=len(tokens),
+    print(json.dumps(dict(method=options.method, model=Path(options.model).name, windows=0 if tokens is None else len(tokens),
                           seconds=round(seconds, 1), peak_bytes=peak)))
 
 
