@@ -54,13 +54,14 @@ void quantize_on_device(const MatrixView& x, const QuantizedSpan& out,
                         const QuantizeOptions& options) {
   require<UnsupportedError>(!options.check_finite,
                             "quantize: check_finite would wait for the device; not on cuda");
-  device_backend(x.device).quantize({.x = x,
-                                     .out = out,
-                                     .quantizer = options.quantizer,
-                                     .global = options.global,
-                                     .weights = options.weights.data(),
-                                     .hessian = options.hessian,
-                                     .stream = options.stream});
+  device_backend(x.device).quantize(
+      {.x = x,
+       .out = out,
+       .quantizer = options.quantizer,
+       .global = options.global,
+       .weights = options.weights.empty() ? nullptr : options.weights.data(),
+       .hessian = options.hessian,
+       .stream = options.stream});
 }
 
 }  // namespace
