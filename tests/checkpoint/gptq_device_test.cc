@@ -1,5 +1,6 @@
 // Checkpoints that the GPU quantizes by what calibration saw. Skipped, with the reason, without
 // one.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/cuda_checkpoint.h"

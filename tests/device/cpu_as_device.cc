@@ -1,0 +1,171 @@
+// The CPU as a device, in the place of the CUDA backend: what is enqueued on a stream runs when
+// somebody waits for it, and not before. The tests of whole checkpoints on a GPU so run on every
+// machine and with every sanitizer; kernels and times they leave to a GPU.
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+#include "backends/backend.h"
+#include "backends/cuda/gemm_backend.h"
+#include "backends/device_backend.h"
+#include "backends/gpu_limits.h"
+#include "core/device_memory.h"
+#include "core/require.h"
+#include "nvfp4/cuda_build.h"
+#include "ops/error_parts.h"
+#include "quantizers/gptq.h"
+
+namespace nvfp4 {
+namespace {
+
+using Queue = std::vector<std::function<void()>>;
+
+void enqueue(Stream stream, std::function<void()> work) {
+  require<DeviceError>(stream.handle != nullptr, "the default stream waits for all others");
+  static_cast<Queue*>(stream.handle)->push_back(std::move(work));
+}
+
+void run(Stream stream) {
+  auto& queue = *static_cast<Queue*>(stream.handle);
+  for (const auto& work : queue) work();
+  queue.clear();
+}
+
+MatrixView on_cpu(MatrixView x) {
+  x.device = {};
+  return x;
+}
+QuantizedSpan on_cpu(QuantizedSpan q) {
+  q.device = {};
+  return q;
+}
+QuantizedView on_cpu(QuantizedView q) {
+  q.device = {};
+  return q;
+}
+
+void quantize_there(const DeviceQuantizeJob& job) {
+  std::vector<GlobalScale> global(job.global.data, job.global.data + job.global.size());
+  enqueue(job.stream, [job, global = std::move(global)] {
+    QuantizeOptions options;
+    options.quantizer = job.quantizer;
+    options.axis = job.out.shape.axis;
+    options.global = global;
+    if (job.weights != nullptr)
+      options.weights = {job.weights, static_cast<std::size_t>(job.x.cols)};
+    quantize_into(on_cpu(job.x), on_cpu(job.out), options);
+  });
+}
+
+void error_parts_there(const MatrixView& x, const QuantizedView& q, QuantizationError* parts,
+                       Stream stream) {
+  enqueue(stream, [=] {
+    std::fill_n(parts, error_part_count(q.shape), QuantizationError{});
+    parts[0] = quantization_error(on_cpu(x), on_cpu(q));  // their sum is what counts
+  });
+}
+
+void gptq_there(const DeviceGptqJob& job) {
+  enqueue(job.stream, [job] {
+    GramFactor gram;
+    const auto depth = static_cast<std::size_t>(job.gram.depth);
+    gram.depth = job.gram.depth;
+    gram.damping = job.gram.damping;
+    gram.gram.assign(job.gram.gram, job.gram.gram + depth * depth);
+    gram.upper.assign(job.gram.upper, job.gram.upper + depth * depth);
+    gram.order.assign(job.gram.order, job.gram.order + depth);
+    gram.reciprocal.assign(job.gram.reciprocal, job.gram.reciprocal + depth);
+    gram.block_inverse.assign(job.gram.block_inverse, job.gram.block_inverse + depth * kBlock);
+    gram.block_upper.assign(job.gram.block_upper, job.gram.block_upper + depth * kBlock);
+    gram.block_reciprocal.assign(job.gram.block_reciprocal, job.gram.block_reciprocal + depth);
+    std::vector<float> x;
+    for (std::int64_t r = 0; r < job.x.rows; ++r)
+      for (std::int64_t k = 0; k < job.x.cols; ++k) x.push_back(on_cpu(job.x).at(r, k));
+    find_backend("").gptq({.gram = &gram,
+                           .x = x.data(),
+                           .rows = job.x.rows,
+                           .divisor = job.divisor,
+                           .sweeps = job.sweeps,
+                           .mse_codes = job.mse_codes,
+                           .mse_scales = job.mse_scales,
+                           .codes = job.codes,
+                           .scales = job.scales,
+                           .chosen = job.chosen,
+                           .errors = job.errors},
+                          0, job.x.rows);
+  });
+}
+
+std::int64_t gptq_workspace_there(std::int64_t rows, std::int64_t depth) { return rows * depth; }
+
+void require_device(Device device) {
+  const std::string reason = why_unavailable(device);
+  require<UnsupportedError>(reason.empty(), "device = cuda:{}: {}", device.index, reason);
+}
+
+void* allocate(Device device, std::int64_t bytes) {
+  require_device(device);
+  const auto size = static_cast<std::size_t>(round_up(bytes, kDeviceAlignment));
+  void* const memory = std::aligned_alloc(kDeviceAlignment, size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return std::memset(memory, 0, size);
+}
+
+}  // namespace
+
+CudaBuild cuda_build() { return {}; }
+std::vector<DeviceInfo> cuda_devices() {
+  return {{Device::cuda(), "the CPU as a device", "none", true, ""}};
+}
+std::string why_unavailable(Device device) {
+  return device.type == DeviceType::cpu || device.index == 0 ? "" : "there is one device";
+}
+GpuLimits gpu_limits(Device device) {
+  require_device(device);
+  return {};
+}
+
+void synchronize(Device device, Stream stream) {
+  require_device(device);
+  if (device.type != DeviceType::cpu) run(stream);
+}
+
+const DeviceBackend& device_backend(Device device) {
+  require_device(device);
+  static const DeviceBackend backend = {.quantize = quantize_there,
+                                        .quantize_rows = nullptr,
+                                        .store_rows = nullptr,
+                                        .dequantize = nullptr,
+                                        .error_parts = error_parts_there,
+                                        .amax = nullptr,
+                                        .global_scales = nullptr,
+                                        .gram = nullptr,
+                                        .gptq = gptq_there,
+                                        .gptq_workspace = gptq_workspace_there,
+                                        .relayout = nullptr};
+  return backend;
+}
+const GemmBackend& cuda::gemm_backend(Device) { throw UnsupportedError("it has no products"); }
+
+void* device_allocate(Device device, std::int64_t bytes) { return allocate(device, bytes); }
+void device_free(Device, void* memory) noexcept { std::free(memory); }
+void* pinned_allocate(Device device, std::int64_t bytes) { return allocate(device, bytes); }
+void pinned_free(Device, void* memory) noexcept { std::free(memory); }
+void device_copy(Device, void* to, std::int64_t to_stride, Device, const void* from,
+                 std::int64_t from_stride, std::int64_t row_bytes, std::int64_t rows,
+                 Stream stream) {
+  enqueue(stream, [=] {
+    for (std::int64_t r = 0; r < rows; ++r)
+      std::memcpy(static_cast<std::byte*>(to) + r * to_stride,
+                  static_cast<const std::byte*>(from) + r * from_stride,
+                  static_cast<std::size_t>(row_bytes));
+  });
+}
+Stream stream_create(Device device) {
+  require_device(device);
+  return {new Queue};
+}
+void stream_destroy(Device, Stream stream) noexcept { delete static_cast<Queue*>(stream.handle); }
+void device_reset(Device) noexcept {}
+
+}  // namespace nvfp4
