@@ -7,6 +7,7 @@
 #include "checkpoint/io/grow.h"
 #include "checkpoint/io/printable.h"
 #include "core/require.h"
+#include "quantizers/gptq.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -125,18 +126,34 @@ void read_floats(const LogicalTensor& t, const WeightSlice& slice, std::int64_t 
 }
 
 EncodedChunk encode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-                          std::int64_t rows, const QuantizeOptions& options, Buffers& buffers) {
-  const auto input = grow(buffers.input, rows * slice.cols * element_bytes(tensor));
-  read_rows(tensor, slice, row, rows, buffers.strip, input);
-  const MatrixView x(input.data(), read_dtype(tensor), rows, slice.cols);
+                          std::int64_t rows, const RowsMethod& method, Buffers& buffers) {
+  const bool by_gram = method.gram != nullptr;
+  const DType dtype = by_gram ? DType::f32 : read_dtype(tensor);
+  const auto input = grow(buffers.input, rows * slice.cols * dtype_size(dtype));
+  (by_gram ? read_floats : read_rows)(tensor, slice, row, rows, buffers.strip, input);
+  const MatrixView x(input.data(), dtype, rows, slice.cols);
   const QuantizedShape shape{.rows = rows, .cols = slice.cols};
   const auto codes = grow(buffers.codes, shape.code_bytes());
   const auto scales = grow(buffers.scales, shape.scale_bytes());
+  const auto bytes = [](std::byte* p) { return reinterpret_cast<std::uint8_t*>(p); };
   float global = 0;
-  const QuantizedSpan out(shape, reinterpret_cast<std::uint8_t*>(codes.data()),
-                          reinterpret_cast<std::uint8_t*>(scales.data()), &global);
-  quantize_into(x, out, options);
-  return {codes, scales, {quantization_error(x, out, options.backend)}};
+  const QuantizedSpan out(shape, bytes(codes.data()), bytes(scales.data()), &global);
+  RowsRoom room{.channels = method.channels()};
+  std::vector<std::uint8_t> chosen;
+  std::vector<double> errors;
+  if (by_gram) {
+    room.mse_codes = bytes(grow(buffers.strip, shape.code_bytes() + shape.scale_bytes()).data());
+    room.mse_scales = room.mse_codes + shape.code_bytes();
+    chosen.resize(static_cast<std::size_t>(rows));
+    errors.resize(chosen.size() * kGptqCandidates);
+    room.chosen = chosen.data();
+    room.errors = errors.data();
+  }
+  quantize_rows(x, out, method, room);
+  EncodedChunk chunk{codes, scales, {quantization_error(x, out, method.backend)}};
+  if (by_gram)
+    add_candidates(chosen, errors.data(), method.gram->factor, method.global, chunk.outcome);
+  return chunk;
 }
 
 EncodedChunk decode_chunk(const Plan& plan, const Unit& unit, std::int64_t row, std::int64_t rows,

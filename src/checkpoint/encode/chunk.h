@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "checkpoint/encode/method_rows.h"
 #include "checkpoint/plan/plan.h"
 #include "core/lending_pool.h"
 
@@ -48,9 +49,9 @@ struct EncodedChunk {
   std::span<std::byte> codes, scales;
   Outcome outcome;
 };
-/// Encodes rows [row, row + rows) of the unit. The result lies in `buffers`.
+/// Quantizes rows [row, row + rows) of the unit on the CPU. The result lies in `buffers`.
 EncodedChunk encode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-                          std::int64_t rows, const QuantizeOptions& options, Buffers& buffers);
+                          std::int64_t rows, const RowsMethod& method, Buffers& buffers);
 /// The same rows in a plain dtype, as `codes`; no scales.
 EncodedChunk decode_chunk(const Plan& plan, const Unit& unit, std::int64_t row, std::int64_t rows,
                           safetensors::DType dtype, Buffers& buffers);

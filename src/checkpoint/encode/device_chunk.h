@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
-#include "checkpoint/encode/chunk.h"
+#include "checkpoint/encode/device_rows.h"
 #include "core/device_memory.h"
 
 /// Chunks that a device other than the CPU encodes.
@@ -34,26 +35,27 @@ class DeviceSlot {
   /// Waits for that upload, if one is under way.
   void settle();
 
-  /// Rows [row, row + rows) of the unit: starts upload, kernels and download. `options` are those
-  /// of encode_chunk(), their arrays on the CPU. `there`: where the rows lie on the device; null:
-  /// they are read.
+  /// Rows [row, row + rows) of the unit: starts upload, kernels and download. `there`: where the
+  /// rows lie on the device; null: they are read.
   void begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-             std::int64_t rows, QuantizeOptions options, std::byte* there);
+             std::int64_t rows, RowsMethod method, std::byte* there);
   /// Waits for them. The same bytes as from encode_chunk(), and the same bits of the error. The
   /// result lies in the slot until begin().
   EncodedChunk finish();
 
  private:
-  std::byte* host_result() const { return static_cast<std::byte*>(host_.data()) + input_bytes_; }
+  std::byte* host_input() const { return static_cast<std::byte*>(host_.data()); }
+  std::byte* host_result() const { return host_input() + input_bytes_; }
 
   Device device_;
   std::int64_t input_bytes_, result_bytes_, weights_bytes_;  // capacities
-  PinnedMemory host_;  // input, codes, scales and errors, weights
-  Buffer memory_;      // the same on the device, and a global scale
+  PinnedMemory host_;                                        // input, result, weights
+  Buffer memory_;                                            // of DeviceLayout
   OwnedStream stream_;
   std::vector<std::byte> strip_;
   bool running_ = false;
-  QuantizedShape shape_;  // of the chunk that is under way
+  RowsMethod method_;               // of the chunk that is under way
+  std::optional<DeviceRows> rows_;  // it
 };
 
 }  // namespace nvfp4::checkpoint

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <optional>
 
-#include "checkpoint/encode/gptq_chunk.h"
+#include "checkpoint/encode/device_rows.h"
 #include "core/device_memory.h"
 #include "ops/device_gram.h"
 
@@ -14,24 +14,21 @@ namespace nvfp4::checkpoint {
 /// it, for one thread after the other.
 class DeviceGptq {
  public:
-  DeviceGptq(Device device, int sweeps) : device_(device), sweeps_(sweeps) {}
+  explicit DeviceGptq(Device device) : device_(device) {}
 
   /// Of a unit of so many columns: rows that the memory for them allows.
   static std::int64_t most_rows(std::int64_t cols);
 
   /// Rows [row, row + rows) of the unit. `finish` gets them in chunks of `step` rows: what
-  /// encode_gptq_chunk() gives, in `buffers`.
+  /// encode_chunk() gives, in `buffers`.
   void encode(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
-              std::int64_t rows, std::int64_t step, const GlobalScale& global, const GramSlot& gram,
-              Buffers& buffers,
+              std::int64_t rows, std::int64_t step, const RowsMethod& method, Buffers& buffers,
               const std::function<void(std::int64_t chunk, EncodedChunk)>& finish);
 
  private:
-  struct Parts;
   void put(const GramSlot& gram);
 
   const Device device_;
-  const int sweeps_;
   std::mutex mutex_;                   // of what follows
   std::optional<OwnedStream> stream_;  // made when it is needed
   Buffer memory_;

@@ -27,8 +27,7 @@ Encoder::Encoder(const Plan& plan, EncoderOptions options)
       grams_(plan, *options_.method) {
   const ChunkBytes most = largest_chunk(plan);
   if (options_.device.type == DeviceType::cpu || most.input == 0) return;
-  if (options_.method->needs == Needs::gram)
-    gptq_ = std::make_unique<DeviceGptq>(options_.device, options_.sweeps);
+  if (options_.method->needs == Needs::gram) gptq_ = std::make_unique<DeviceGptq>(options_.device);
   std::int64_t store = 0;
   for (const Unit& unit : plan.units) store += bytes_on_device(plan, unit);
   lanes_ = std::make_unique<DeviceLanes>(options_.device, most, std::min(store, kStoreBytes),
@@ -158,9 +157,8 @@ void Encoder::encode(const Window& window, const Batch& batch, std::span<const G
   const auto begin = [&](std::size_t i) {
     const EncodeTask& task = window.encode[tasks[i]];
     const Unit& unit = plan_.units[task.unit];
-    const std::vector<float> by_channel = weights(unit);
     slot(i).begin(source_of(unit), unit.slice, task.row, task.rows,
-                  quantize_options(globals[unit.group], by_channel), place_of(window, task));
+                  method_of(window, unit, globals[unit.group]), place_of(window, task));
   };
   if (!tasks.empty()) begin(0);
   for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -175,7 +173,7 @@ void Encoder::by_gram(const Window& window, const Batch& batch,
   const EncodeTask &first = window.encode[batch.first], &last = window.encode[batch.last - 1];
   const Unit& unit = plan_.units[first.unit];
   gptq_->encode(source_of(unit), unit.slice, first.row, last.row + last.rows - first.row,
-                first.rows, globals[unit.group], *grams_.of(window, unit), *buffers,
+                first.rows, method_of(window, unit, globals[unit.group]), *buffers,
                 [&](std::int64_t chunk, EncodedChunk encoded) {
                   finish(batch.first + static_cast<std::size_t>(chunk), std::move(encoded));
                 });
@@ -198,11 +196,7 @@ EncodedChunk Encoder::on_cpu(const Window& window, const EncodeTask& task,
     case Work::quantize:
       break;
   }
-  if (const GramSlot* gram = factored_gram(window, unit); gram != nullptr)
-    return encode_gptq_chunk(source, unit.slice, task.row, task.rows, global, *gram,
-                             {options_.sweeps, options_.backend}, buffers);
-  const std::vector<float> by_channel = weights(unit);
-  return encode_chunk(source, unit.slice, task.row, task.rows, quantize_options(global, by_channel),
+  return encode_chunk(source, unit.slice, task.row, task.rows, method_of(window, unit, global),
                       buffers);
 }
 
@@ -211,20 +205,17 @@ bool Encoder::weighs(const Unit& unit) const {
          (unit.work == Work::quantize || unit.work == Work::fp8);
 }
 
-QuantizeOptions Encoder::quantize_options(const GlobalScale& global,
-                                          const std::vector<float>& by_channel) const {
-  QuantizeOptions options;
-  options.quantizer = options_.quantizer;
-  options.backend = options_.backend;
-  options.global = {&global, 1};
-  options.weights = by_channel;
-  return options;
-}
-
-/// How much the errors of each input channel count; empty: all the same.
-std::vector<float> Encoder::weights(const Unit& unit) const {
-  const bool none = options_.method->needs == Needs::nothing || unit.statistics == nullptr;
-  return none ? std::vector<float>{} : plan_.statistics->weights(*unit.statistics);
+/// With what the method declares that it needs of the unit's inputs.
+RowsMethod Encoder::method_of(const Window& window, const Unit& unit,
+                              const GlobalScale& global) const {
+  RowsMethod method{.quantizer = options_.quantizer,
+                    .global = global,
+                    .gram = factored_gram(window, unit),
+                    .sweeps = options_.sweeps,
+                    .backend = options_.backend};
+  if (options_.method->needs != Needs::nothing && unit.statistics != nullptr && !method.gram)
+    method.weights = plan_.statistics->weights(*unit.statistics);
+  return method;
 }
 
 MovedScales Encoder::moved_scales(const Unit& unit, const GlobalScale& global) const {

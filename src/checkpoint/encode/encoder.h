@@ -72,10 +72,8 @@ class Encoder {
 
  private:
   const LogicalTensor& source_of(const Unit& unit) const;
-  std::vector<float> weights(const Unit& unit) const;
+  RowsMethod method_of(const Window& window, const Unit& unit, const GlobalScale& global) const;
   bool weighs(const Unit& unit) const;
-  QuantizeOptions quantize_options(const GlobalScale& global,
-                                   const std::vector<float>& weights) const;
   const GramSlot* factored_gram(const Window& window, const Unit& unit) const;
   std::byte* place_of(const Window& window, const EncodeTask& task) const;
   EncodedChunk on_cpu(const Window& window, const EncodeTask& task, const GlobalScale& global,

@@ -3,7 +3,7 @@
 #include <map>
 #include <memory>
 
-#include "checkpoint/encode/gptq_chunk.h"
+#include "checkpoint/encode/gram_slot.h"
 #include "checkpoint/encode/window.h"
 
 namespace nvfp4::checkpoint {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "checkpoint/encode/gptq_chunk.h"
+#include "checkpoint/encode/gram_slot.h"
 #include "checkpoint/plan/plan.h"
 
 /// What the pipeline measures, encodes and copies together.

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/encode/chunk.h"
+#include "checkpoint/statistics/statistics.h"
 #include "quantizers/gram_factor.h"
 
-/// Rows quantized by the Gram matrix of their layer's inputs.
+/// The Gram matrices of the inputs of layers, factored.
 namespace nvfp4::checkpoint {
 
 /// H of all experts of a layer over their tokens, for those that saw few; filled by the first.
@@ -29,19 +29,5 @@ struct GramSlot {
 void fill_gram_slot(const Statistics& statistics, const std::string& backend, GramSlot& slot);
 /// Bytes that a slot of K = `depth` takes.
 std::uint64_t gram_slot_bytes(std::int64_t depth);
-
-struct GptqOptions {
-  int sweeps = 4;
-  std::string backend;
-};
-
-/// Rows [row, row + rows) of the unit. The result lies in `buffers`.
-EncodedChunk encode_gptq_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
-                               std::int64_t row, std::int64_t rows, const GlobalScale& global,
-                               const GramSlot& gram, const GptqOptions& options, Buffers& buffers);
-
-/// What was chosen for rows of the weight, and what it leaves: GptqJob::chosen and errors.
-void add_candidates(std::span<const std::uint8_t> chosen, const double* errors,
-                    const GramFactor& factor, const GlobalScale& global, Outcome& to);
 
 }  // namespace nvfp4::checkpoint
