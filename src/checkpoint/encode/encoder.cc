@@ -24,10 +24,10 @@ Encoder::Encoder(const Plan& plan, EncoderOptions options)
     : plan_(plan),
       options_(std::move(options)),
       backend_(find_backend(options_.backend)),
-      grams_(plan, *options_.method) {
+      grams_(plan) {
   const ChunkBytes most = largest_chunk(plan);
   if (options_.device.type == DeviceType::cpu || most.input == 0) return;
-  if (options_.method->needs == Needs::gram) gptq_ = std::make_unique<DeviceGptq>(options_.device);
+  if (plan.method->needs == Needs::gram) gptq_ = std::make_unique<DeviceGptq>(options_.device);
   std::int64_t store = 0;
   for (const Unit& unit : plan.units) store += bytes_on_device(plan, unit);
   lanes_ = std::make_unique<DeviceLanes>(options_.device, most, std::min(store, kStoreBytes),
@@ -208,12 +208,12 @@ bool Encoder::weighs(const Unit& unit) const {
 /// With what the method declares that it needs of the unit's inputs.
 RowsMethod Encoder::method_of(const Window& window, const Unit& unit,
                               const GlobalScale& global) const {
-  RowsMethod method{.quantizer = options_.quantizer,
+  RowsMethod method{.quantizer = plan_.method->scales,
                     .global = global,
                     .gram = factored_gram(window, unit),
                     .sweeps = options_.sweeps,
                     .backend = options_.backend};
-  if (options_.method->needs != Needs::nothing && unit.statistics != nullptr && !method.gram)
+  if (plan_.method->needs != Needs::nothing && unit.statistics != nullptr && !method.gram)
     method.weights = plan_.statistics->weights(*unit.statistics);
   return method;
 }

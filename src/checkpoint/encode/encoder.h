@@ -21,8 +21,6 @@ struct Batch {
 };
 
 struct EncoderOptions {
-  Quantizer quantizer = Quantizer::max;
-  const Method* method = nullptr;
   safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
   std::string backend;                                  ///< of the CPU
   int sweeps = 0;

@@ -12,8 +12,7 @@ namespace nvfp4::checkpoint {
 /// follow each other, share them.
 class GramSlots {
  public:
-  GramSlots(const Plan& plan, const Method& method)
-      : plan_(plan), needed_(method.needs == Needs::gram) {}
+  explicit GramSlots(const Plan& plan) : plan_(plan), needed_(plan.method->needs == Needs::gram) {}
 
   /// The bytes that the unit adds to the window: counted as input, they limit its size.
   std::uint64_t add(Window& window, const Unit& unit) {

@@ -60,7 +60,7 @@ Json options_of(const ModelFolder& model, const TransformOptions& options, const
                {"plain", safetensors::dtype_name(options.plain)},
                {"variant", options.variant},
                {"format", options.format},
-               {"quantizer", method_of(options).name},
+               {"quantizer", plan.method->name},
                {"ignore", options.ignore},
                {"include", options.include},
                {"fuse", options.fuse},

@@ -63,6 +63,7 @@ class Planner {
   Plan run() {
     plan_.drop = options_.drop;
     plan_.format = format_;
+    plan_.method = &method_of(options_);
     Selector selector(options_.ignore, options_.include,
                       config_.model_types.empty() ? "" : config_.model_types.front(),
                       config_.first_mtp_layer, options_.match_budget);

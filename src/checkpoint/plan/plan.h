@@ -140,6 +140,7 @@ struct Plan {
   std::optional<std::uint64_t> statistics_fingerprint;
   std::vector<RecipeRuleReport> rules;  ///< of the recipe
   bool drop = false;                    ///< what the format has no place for may be left out
+  const Method* method = nullptr;       ///< of what is quantized
 };
 
 /// What a run is, after the command that started it: quantization, and conversions, which are a

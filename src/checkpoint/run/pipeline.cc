@@ -31,9 +31,8 @@ class Pipeline {
       : plan_(plan),
         options_(options),
         container_(container),
-        encoder_(plan,
-                 {options.quantizer, &method_of(options), options.plain, options.backend,
-                  options.sweeps, options.device, options.wait_for_device, options.weigh_errors}),
+        encoder_(plan, {options.plain, options.backend, options.sweeps, options.device,
+                        options.wait_for_device, options.weigh_errors}),
         globals_(plan.groups.size()),
         scheduled_(plan.groups.size()),
         outcomes_(plan.tensors.size()),
@@ -270,7 +269,7 @@ class Pipeline {
         continue;
       }
       global = group.work == Work::transcode ? global_for_exponents(amax)
-                                             : GlobalScale::from_amax(amax, options_.quantizer);
+                                             : GlobalScale::from_amax(amax, plan_.method->scales);
       const float needed = amax == 0 ? 0 : GlobalScale::from_amax(amax, Quantizer::max).multiplier;
       if (group.moved_global && group.moved_global->multiplier >= needed)
         global = *group.moved_global;

@@ -189,7 +189,7 @@ QuantizeReport transform_model(const ModelFolder& model, const TransformOptions&
   const Plan plan = make_plan(model, options);
   QuantizeReport report = report_of(plan);
   report.backend = context.backend.name;
-  report.method = method_of(options).name;
+  report.method = plan.method->name;
   report.scheme = options.scheme;
   if (options.layers != nullptr) report.recipe = options.layers->title();
   report.threads = threads();
