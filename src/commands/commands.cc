@@ -118,8 +118,9 @@ Command quantize_command() {
             option("--statistics,--imatrix", "FILE", "",
                    "what calibration saw of the layers' inputs: a file of python -m "
                    "nvfp4.calibrate, or an importance matrix of llama.cpp in GGUF"),
-            option("--sweeps", "N", "4",
-                   "of gptq's descent, at most; 4 if not given; 0: GPTQ alone"),
+            option(
+                "--sweeps", "N", "4",
+                "passes of gptq's descent over a weight, at most; 4 if not given; 0: GPTQ alone"),
             option("--recipe", "NAME|FILE", "",
                    fmt::format("which layers become what: {}, or a file of rules in YAML",
                                fmt::join(recipe_names(), ", "))),

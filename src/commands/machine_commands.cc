@@ -62,7 +62,7 @@ Command tune_command() {
              std::move(out_types)),
       flag("--batch-invariant", "only kernels that add up in one order, whatever the rows"),
       option("--workspace", "BYTES", "0",
-             "that plans may take for sums of parts of K; 0 if not given"),
+             "memory that a plan may take for partial sums over K; 0 if not given"),
       option("--show", "N", "5", "kernels of each table; 5 if not given")};
   for (CommandOption& o : options) o.keyword.clear();  // Python has plan_gemm(autotune=True)
   return {"tune", "", "Measure the kernels of a product on a GPU, keep the fastest",
@@ -71,7 +71,7 @@ The fastest kernel of each product is kept in the file that NVFP4_TUNE_CACHE
 names, else in nvfp4/gemm.json below XDG_CACHE_HOME or ~/.cache, under the names
 of the GPU, the driver and the library. Plans with autotune, and no others, take
 it from there. "of chosen" is the time over that of the kernel that a plan
-without autotune has. W4A4 is the same product, once x is decoded.
+without autotune has. In W4A4 x is decoded first, and the product is the same.
 
 Examples:
   nvfp4 tune --shape 4096x7168

@@ -28,12 +28,13 @@ inline CommandOption ranks_option() {
 
 /// Of the commands that read, and have a report.
 inline std::vector<CommandOption> shared_work_options() {
-  return {rank_option("each reads its share of the tensors"), ranks_option(),
-          CommandOption{.names = "--parts",
-                        .value = "DIR",
-                        .keyword = "parts",
-                        .text = "of ranks: a folder that all see, for what each has found; the one "
-                                "that finds the files of all has the report"}};
+  return {
+      rank_option("each reads its share of the tensors"), ranks_option(),
+      CommandOption{.names = "--parts",
+                    .value = "DIR",
+                    .keyword = "parts",
+                    .text = "with --ranks: a folder that all ranks see; each writes there what "
+                            "it found, and the one that finds the files of all has the report"}};
 }
 
 }  // namespace nvfp4

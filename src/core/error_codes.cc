@@ -66,7 +66,7 @@ constexpr ErrorCode kCodes[] = {
      "remove those of other models"},
     {"NV0208", "FormatError", "appears twice, must be unique", "a name is there twice",
      "write the file again with the program that made it"},
-    {"NV0209", "FormatError", "invalid JSON", "a file is no JSON",
+    {"NV0209", "FormatError", "invalid JSON", "a file is not valid JSON",
      "mend the file at the byte that the message names"},
     {"NV0210", "FormatError", "JSON is nested deeper", "JSON that is nested too deep to be meant",
      "download the file again"},

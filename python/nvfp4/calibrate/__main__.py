@@ -22,7 +22,7 @@ def arguments(given=None):
     a.add_argument("--quantize", metavar="OUT", help="write the quantized model too, each layer as soon as it has "
                    "run: Gram matrices of no more than one layer are kept")
     a.add_argument("--method", choices=("gptq", "weighted"), default="gptq", help="of --quantize (gptq)")
-    a.add_argument("--sweeps", type=int, default=4, metavar="N", help="of gptq's descent, at most (4)")
+    a.add_argument("--sweeps", type=int, default=4, metavar="N", help="passes of gptq's descent over a weight, at most (4)")
     a.add_argument("--format", choices=("modelopt", "compressed-tensors"), default="modelopt",
                    help="of --quantize (modelopt)")
     a.add_argument("--resume", action="store_true", help="go on with an interrupted run, same options")
