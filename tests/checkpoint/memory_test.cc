@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -64,6 +65,50 @@ TEST(Memory, PeakIsNoHigherForFp8) {
   expect_bounded_memory(
       safetensors::DType::f8_e4m3, 8192,
       R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})");
+}
+
+/// In a child: quantizes, and writes its peak to a file.
+TEST(Child, DISABLED_QuantizeAndSayThePeak) {
+  auto options = quantize_options(child_variable("CHILD_INPUT"), child_variable("CHILD_OUTPUT"));
+  options.quantizer = Quantizer::max;
+  std::ofstream(child_variable("CHILD_PEAK")) << quantize_checkpoint(options).peak_memory_bytes;
+}
+
+/// Peak of the quantization of so many weights of 512 bytes.
+std::uint64_t peak_of(std::int64_t weights) {
+  const TempDir dir;
+  fs::create_directories(dir / "in");
+  std::vector<safetensors::TensorSpec> specs;
+  for (std::int64_t i = 0; i < weights; ++i)
+    specs.push_back(
+        {fmt::format("model.layers.{}.mlp.experts.{}.down_proj.weight", i / 128, i % 128),
+         safetensors::DType::bf16,
+         {16, 16}});
+  const std::vector<std::byte> zeros(512);
+  safetensors::Writer writer(dir / "in" / "model.safetensors", specs);
+  for (std::size_t i = 0; i < specs.size(); ++i) writer.write(i, 0, zeros);
+  writer.commit();
+  std::ofstream(dir / "in" / "config.json") << "{}";
+  const int status =
+      run_child("Child.DISABLED_QuantizeAndSayThePeak", {{"CHILD_INPUT", (dir / "in").string()},
+                                                         {"CHILD_OUTPUT", (dir / "out").string()},
+                                                         {"CHILD_PEAK", (dir / "peak").string()}});
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  std::uint64_t peak = 0;
+  std::ifstream(dir / "peak") >> peak;
+  EXPECT_GT(peak, 0u);
+  return peak;
+}
+
+// Models of many experts have tensors by the ten thousand.
+TEST(Memory, PeakGrowsByLittleForEachTensor) {
+#if defined(NVFP4_TEST_EMULATOR) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "an emulator and sanitizers have memory of their own";
+#endif
+  constexpr std::int64_t kFew = 2'000, kMany = 32'000;
+  const auto few = static_cast<std::int64_t>(peak_of(kFew));
+  const auto many = static_cast<std::int64_t>(peak_of(kMany));
+  EXPECT_LT((many - few) / (kMany - kFew), 1700);
 }
 
 // What starts the command may be much larger: a Python with a model in it.

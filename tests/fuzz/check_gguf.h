@@ -32,12 +32,12 @@ inline void check_round_trip(const Header& header, const ReadAt& read, std::uint
   }
   const FilePlan plan = plan_file(entries, specs, "input");
   const ReadAt again = [&](std::uint64_t offset, std::span<std::byte> out) {
-    must(offset + out.size() <= plan.file_bytes, "reads are within the file");
+    must(offset + out.size() <= plan.file_bytes(), "reads are within the file");
     for (std::size_t i = 0; i < out.size(); ++i)
       out[i] = offset + i < plan.start.size() ? static_cast<std::byte>(plan.start[offset + i])
                                               : std::byte{0};
   };
-  const Header h = parse_header(again, plan.file_bytes, "written");
+  const Header h = parse_header(again, plan.file_bytes(), "written");
   must(h.entries.size() == entries.size() && h.tensors.size() == specs.size(), "all survive");
   for (std::size_t i = 0; i < specs.size(); ++i)
     must(h.tensors[i].name == specs[i].name && h.tensors[i].shape == specs[i].shape &&

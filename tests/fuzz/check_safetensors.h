@@ -23,15 +23,18 @@ namespace nvfp4::safetensors {
 inline void check_header_round_trip(const Header& header, std::uint64_t file_bytes) {
   std::vector<TensorSpec> specs;
   for (const TensorInfo& t : header.tensors) specs.push_back({t.name, t.dtype, t.shape});
-  FilePlan plan;
+  std::string start;
+  std::uint64_t written_bytes = 0;
   try {
-    plan = plan_file(specs, header.metadata, "input");
+    const FilePlan plan(
+        specs.size(), [&](std::size_t i) { return specs[i]; }, header.metadata, "input");
+    plan.write_start([&](std::string_view piece) { start += piece; });
+    written_bytes = plan.file_bytes();
   } catch (const ValueError&) {
     must(file_bytes > std::uint64_t{1} << 62, "what was read can be written");
     return;
   }
-  const Header again =
-      parse_header(std::as_bytes(std::span(plan.start)), plan.file_bytes, "written");
+  const Header again = parse_header(std::as_bytes(std::span(start)), written_bytes, "written");
   must(again.metadata == header.metadata, "metadata survives");
   must(again.data_begin % kDataAlignment == 0, "data is aligned");
   must(again.tensors.size() == header.tensors.size(), "tensors survive");

@@ -30,6 +30,7 @@ class ShardWriter {
   virtual void commit() = 0;
 };
 
+/// The shard must outlive it.
 std::unique_ptr<ShardWriter> safetensors_shard(const PlannedShard& shard,
                                                const std::filesystem::path& path);
 

@@ -66,7 +66,18 @@ struct TensorSpec {
 struct FilePlan {
   std::string start;                ///< everything before the data
   std::vector<TensorInfo> tensors;  ///< in the order given
-  std::uint64_t file_bytes = 0;
+  std::uint64_t bytes = 0;
+
+  std::size_t size() const { return tensors.size(); }
+  const std::string& name(std::size_t i) const { return tensors[i].name; }
+  std::uint64_t begin(std::size_t i) const { return tensors[i].begin; }
+  std::uint64_t end(std::size_t i) const { return tensors[i].begin + tensors[i].bytes; }
+  std::uint64_t file_bytes() const { return bytes; }
+  template <class Put>
+  void write_start(const Put& put) {
+    put(start);
+    start = std::string();  // there may be a hundred bytes for each tensor, and a tokenizer
+  }
 };
 
 /// Throws ValueError that starts with `file`.

@@ -130,7 +130,7 @@ FilePlan plan_file(const std::vector<NewEntry>& entries, const std::vector<Tenso
   plan.start = std::move(out.str());
   for (TensorInfo& t : plan.tensors) t.begin += plan.start.size();
   // Loaders map whole tensors with their padding: the last one has it too.
-  plan.file_bytes = plan.start.size() + offset;
+  plan.bytes = plan.start.size() + offset;
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "checkpoint/io/coverage.h"
@@ -19,31 +20,36 @@ inline std::string name_of_file(const std::filesystem::path& path) {
   return printable(path.string(), 4096);
 }
 
-/// A file of tensors under construction. Its plan says what precedes them (`start`), where each of
-/// the `tensors` lies (`name`, `begin`, `bytes`) and how long the file is (`file_bytes`).
+/// A file of tensors under construction. Its plan says what precedes them (`write_start`), where
+/// each of `size` tensors lies (`begin`, `end`), its `name`, and how long the file is
+/// (`file_bytes`).
 template <class FilePlan>
 class PlannedFile {
  public:
   PlannedFile(const std::filesystem::path& path, FilePlan plan)
       : name_(name_of_file(path)), plan_(std::move(plan)), file_(path) {
-    file_.reserve(plan_.file_bytes);  // what is never written, padding, reads as zero
-    file_.write_at(0, std::as_bytes(std::span(plan_.start)));
-    plan_.start = std::string();  // there may be a hundred bytes for each tensor
+    file_.reserve(plan_.file_bytes());  // what is never written, padding, reads as zero
+    std::uint64_t at = 0;
+    plan_.write_start([&](std::string_view piece) {
+      file_.write_at(at, std::as_bytes(std::span(piece)));
+      at += piece.size();
+    });
   }
 
-  std::uint64_t file_bytes() const { return plan_.file_bytes; }
+  std::uint64_t file_bytes() const { return plan_.file_bytes(); }
 
   /// Thread-safe. Throws IoError, and ValueError for a range outside the tensor or after commit().
   void write(std::size_t index, std::uint64_t offset, std::span<const std::byte> data) {
     require<ValueError>(!file_.is_committed(), "{}: is committed, must not be written", name_);
-    require<ValueError>(index < plan_.tensors.size(), "{}: tensor {}, must be less than {}", name_,
-                        index, plan_.tensors.size());
-    const auto& t = plan_.tensors[index];
-    if (offset > t.bytes || data.size() > t.bytes - offset)
+    require<ValueError>(index < plan_.size(), "{}: tensor {}, must be less than {}", name_, index,
+                        plan_.size());
+    const std::uint64_t bytes = plan_.end(index) - plan_.begin(index);
+    if (offset > bytes || data.size() > bytes - offset)
       throw ValueError(fmt::format("{}: tensor '{}': {} bytes at {}, must lie within its {} bytes",
-                                   name_, printable(t.name), data.size(), offset, t.bytes));
+                                   name_, printable(plan_.name(index)), data.size(), offset,
+                                   bytes));
     if (data.empty()) return;
-    const std::uint64_t begin = t.begin + offset;
+    const std::uint64_t begin = plan_.begin(index) + offset;
     file_.write_at(begin, data);
     written_.add(begin, begin + data.size());
   }
@@ -51,11 +57,12 @@ class PlannedFile {
   /// Throws IoError, and ValueError if a byte of a tensor was never written.
   void commit() {
     require<ValueError>(!file_.is_committed(), "{}: is committed already", name_);
-    for (const auto& t : plan_.tensors) {
-      const std::uint64_t missing = written_.first_missing(t.begin, t.begin + t.bytes) - t.begin;
-      if (missing != t.bytes)
+    for (std::size_t i = 0; i < plan_.size(); ++i) {
+      const std::uint64_t begin = plan_.begin(i), end = plan_.end(i);
+      const std::uint64_t missing = written_.first_missing(begin, end);
+      if (missing != end)
         throw ValueError(fmt::format("{}: tensor '{}': byte {} of {} was never written", name_,
-                                     printable(t.name), missing, t.bytes));
+                                     printable(plan_.name(i)), missing - begin, end - begin));
     }
     file_.commit();
   }

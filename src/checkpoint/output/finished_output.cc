@@ -20,6 +20,16 @@ bool reads_as(const TensorFile& file, const safetensors::TensorSpec& spec,
   return std::ranges::equal(there, expected);
 }
 
+bool has_tensors_of(const TensorFile& file, const SpecTable& specs) {
+  const auto& tensors = file.tensors();
+  if (tensors.size() != specs.size()) return false;
+  for (std::size_t i = 0; i < specs.size(); ++i)
+    if (tensors[i].dtype != specs.dtype(i) || tensors[i].shape != specs.shape(i) ||
+        tensors[i].name != specs.name(i))
+      return false;
+  return true;
+}
+
 class Comparison {
  public:
   Comparison(const Plan& plan, const fs::path& folder) : plan_(plan), folder_(folder) {}
@@ -45,11 +55,7 @@ class Comparison {
   std::string shard(const PlannedShard& planned, const TensorFile& file) {
     const std::string of =
         planned.file + " is of another run, by other options or of another input: ";
-    const bool same = std::ranges::equal(
-        file.tensors(), planned.specs, [](const auto& is, const safetensors::TensorSpec& must) {
-          return is.name == must.name && is.dtype == must.dtype && is.shape == must.shape;
-        });
-    if (!same) return of + "its tensors differ";
+    if (!has_tensors_of(file, planned.specs)) return of + "its tensors differ";
     if (file.metadata() != planned.metadata) return of + "its metadata differ";
     for (std::size_t t = planned.first_tensor; t < planned.first_tensor + planned.tensors; ++t)
       if (!tensor(plan_.tensors[t], planned, file))
@@ -60,7 +66,7 @@ class Comparison {
   bool tensor(const PlannedTensor& t, const PlannedShard& planned, const TensorFile& file) {
     if (t.copy != kNone)
       return sample_of(*t.stored.file, *t.stored.info) ==
-             sample_of(file, *file.find(planned.specs[t.copy].name));
+             sample_of(file, *file.find(planned.specs.name(t.copy)));
     for (std::size_t u = t.first_unit; u < t.first_unit + t.units; ++u)
       if (!unit(plan_.units[u], planned, file)) return false;
     return true;
@@ -69,7 +75,7 @@ class Comparison {
   bool unit(const Unit& u, const PlannedShard& planned, const TensorFile& file) {
     if (u.work == Work::decode) {
       if (u.row_multiple > 1 || u.out_begin > 0) return true;
-      const safetensors::TensorSpec& spec = planned.specs[u.codes];
+      const safetensors::TensorSpec spec = planned.specs[u.codes];
       return reads_as(file, spec, decode_chunk(plan_, u, 0, 1, spec.dtype, buffers_).codes);
     }
     if (u.work != Work::move || u.weight_global == kNone || plan_.groups[u.group].moved_global)

@@ -108,7 +108,7 @@ class Maker {
   }
 
   void add_plain(std::size_t i) {
-    const safetensors::TensorSpec& spec = plan_.shards.front().specs[i];
+    const safetensors::TensorSpec spec = plan_.shards.front().specs[i];
     std::optional<Place> place = place_for(spec.name);
     if (!place) return;
     std::uint32_t type = kF32;

@@ -100,7 +100,7 @@ class Sink final : public checkpoint::ShardWriter {
     throw ValueError(fmt::format(
         "{}: tensor '{}': scale {} is 0x{:02x} ({}), GGUF has 0 to 448 only; nvfp4 repair clears "
         "signs",
-        file_, printable(shard_.specs[codes].name),
+        file_, printable(shard_.specs.name(codes)),
         offset + static_cast<std::uint64_t>(bad - scales.begin()), std::to_integer<int>(*bad),
         E4M3{std::to_integer<std::uint8_t>(*bad)}.to_float()));
   }
@@ -165,7 +165,7 @@ class GgufContainer final : public checkpoint::Container {
   /// A weight that is 4-bit, if there is one.
   static std::string first_tensor(const checkpoint::Plan& plan) {
     if (!plan.units.empty()) return plan.units.front().slice.module + ".weight";
-    return plan.tensors.empty() ? "" : plan.tensors.front().name;
+    return plan.tensors.empty() ? std::string() : std::string(plan.tensors.front().name);
   }
 
   static std::string known_types() {

@@ -24,12 +24,11 @@ Json runs_of(const Outcome& outcome) {
 }
 
 bool add_runs(const Json& runs, Outcome& to) {
-  to.chosen = {};
   to.chosen_rows.clear();
   if (!runs.is_array()) return false;
   for (const Json& run : runs) {
     if (!run.is_array() || run.size() != 2 || !run[0].is_number_unsigned() ||
-        !run[1].is_number_unsigned() || run[0].get<std::uint64_t>() >= to.chosen.size())
+        !run[1].is_number_unsigned() || run[0].get<std::uint64_t>() >= kGptqCandidates)
       return false;
     to.add_chosen({run[0].get<std::size_t>(), run[1].get<std::int64_t>()});
   }
@@ -86,7 +85,9 @@ Json identity_of(const fs::path& path) {
 Json identity_of(const PlannedShard& shard, const fs::path& path) {
   if (path.string().find(".safetensors") == std::string::npos) return identity_of(path);
   const InputFile file(path);
-  return {{"bytes", file.bytes()}, {"content", hex(content_of(file, shard.specs, shard.metadata))}};
+  const std::uint64_t content = content_of(
+      file, shard.specs.size(), [&](std::size_t i) { return shard.specs[i]; }, shard.metadata);
+  return {{"bytes", file.bytes()}, {"content", hex(content)}};
 }
 
 Json parse_journal(const std::string& text, const std::string& file) {
@@ -116,8 +117,7 @@ Journal::Journal(const ModelFolder& model, const TransformOptions& options, cons
              {"options", options_of(model, options, plan)},
              {"input", input_of(model)},
              {"config", hex(fingerprint(plan.config_json))},
-             {"shards", Json::object()},
-             {"errors", Json::object()}}) {}
+             {"shards", Json::object()}}) {}
 
 void Journal::resume(const std::string& text, const std::string& file) {
   const Json before = parse_journal(text, file);
@@ -130,16 +130,37 @@ void Journal::resume(const std::string& text, const std::string& file) {
   }
   require<ValueError>(before.value("config", Json()) == json_["config"],
                       "--resume: config.json of the interrupted run differs");
-  for (const char* part : {"shards", "errors"}) {
+  for (const char* part : {"shards", "errors"})
     require<FormatError>(before.value(part, Json()).is_object(), "{}: {} is missing", file, part);
-    json_[part].update(before[part]);
-  }
+  json_["shards"].update(before["shards"]);
+  for (const auto& [shard, errors] : before["errors"].items()) errors_[shard] = dump_line(errors);
 }
 
-std::string Journal::text() const { return dump_line(json_) + "\n"; }
+void Journal::write(const std::function<void(std::string_view)>& put) const {
+  std::string start = dump_line(json_);
+  start.back() = ',';
+  put(start + "\"errors\":{");
+  for (auto it = errors_.begin(); it != errors_.end(); ++it) {
+    put(fmt::format("{}{}:", it == errors_.begin() ? "" : ",", dump_line(Json(it->first))));
+    put(it->second);
+  }
+  put("}}\n");
+}
+
+std::string Journal::text() const {
+  std::string text;
+  write([&](std::string_view piece) { text += piece; });
+  return text;
+}
 
 void Journal::save(const fs::path& folder) const {
-  safetensors::write_file_atomically(folder / kJournalName, text());
+  PartialFile file(folder / kJournalName);
+  std::uint64_t at = 0;
+  write([&](std::string_view piece) {
+    file.write_at(at, std::as_bytes(std::span(piece)));
+    at += piece.size();
+  });
+  file.commit();
 }
 
 void Journal::finish(const fs::path& folder) {
@@ -158,12 +179,18 @@ void Journal::save_clearing(const fs::path& folder) {
 
 void Journal::record(const PlannedShard& shard, const fs::path& path,
                      const std::vector<Outcome>& all) {
-  Json errors = Json::array();
-  for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
-    errors.push_back({all[t].error.squared_error, all[t].error.squared_norm, all[t].clamped_blocks,
-                      all[t].clamped, runs_of(all[t]), all[t].output.mse, all[t].output.kept});
+  std::string errors = "[";
+  constexpr std::size_t kOfTensor = 80;  // bytes, about
+  errors.reserve(kOfTensor * shard.tensors);
+  for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t) {
+    if (errors.size() > 1) errors += ',';
+    errors +=
+        dump_line({all[t].error.squared_error, all[t].error.squared_norm, all[t].clamped_blocks,
+                   all[t].clamped, runs_of(all[t]), all[t].output.mse, all[t].output.kept});
+  }
+  errors += ']';
   json_["shards"][shard.file] = identity_of(shard, path);
-  json_["errors"][shard.file] = std::move(errors);
+  errors_[shard.file] = std::move(errors);
 }
 
 bool Journal::names(const PlannedShard& shard) const {
@@ -182,11 +209,12 @@ bool Journal::is_recorded(const PlannedShard& shard, const fs::path& path) const
 }
 
 bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const {
-  const auto errors = json_["errors"].find(shard.file);
-  if (errors == json_["errors"].end() || !errors->is_array() || errors->size() != shard.tensors)
-    return false;
+  const auto text = errors_.find(shard.file);
+  if (text == errors_.end()) return false;
+  const Json errors = parse_json(text->second, kJournalName);
+  if (!errors.is_array() || errors.size() != shard.tensors) return false;
   for (std::size_t i = 0; i < shard.tensors; ++i) {
-    const Json& entry = (*errors)[i];
+    const Json& entry = errors[i];
     if (!entry.is_array() || entry.size() != 7 || !entry[3].is_array()) return false;
     // An infinite sum is stored as null.
     Outcome& outcome = all[shard.first_tensor + i];

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/plan/plan.h"
@@ -45,7 +48,12 @@ class Journal {
   bool recall(const PlannedShard& shard, std::vector<Outcome>& all) const;
 
  private:
+  /// Piece by piece: there may be a hundred bytes for each tensor.
+  void write(const std::function<void(std::string_view)>& put) const;
+
   nlohmann::ordered_json json_;
+  std::map<std::string, std::string>
+      errors_;  ///< JSON of each shard: values would take ten times that
 };
 
 }  // namespace nvfp4::checkpoint

@@ -10,6 +10,7 @@
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/card_file.h"
 #include "checkpoint/output/finished_output.h"
+#include "checkpoint/plan/order.h"
 #include "checkpoint/safetensors/header.h"
 #include "core/require.h"
 
@@ -41,11 +42,10 @@ std::int64_t newest_input_of(const Plan& plan, const PlannedShard& shard) {
 }
 
 std::string index_text(const Plan& plan) {
-  std::vector<safetensors::IndexEntry> entries;
-  for (const PlannedShard& shard : plan.shards)
-    for (const safetensors::TensorSpec& spec : shard.specs)
-      entries.emplace_back(spec.name, shard.file);
-  return safetensors::index_json(plan.total_size, std::move(entries));
+  const std::vector<PlannedName> names = sorted_names(plan);
+  return safetensors::index_json(plan.total_size, names.size(), [&](std::size_t i) {
+    return safetensors::IndexEntry(names[i].text(), names[i].shard->file);
+  });
 }
 
 bool is_inside(const fs::path& inner, const fs::path& outer) {

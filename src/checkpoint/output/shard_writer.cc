@@ -1,6 +1,8 @@
 #include "checkpoint/formats/shard_writer.h"
 
+#include "checkpoint/io/planned_file.h"
 #include "checkpoint/plan/plan.h"
+#include "checkpoint/safetensors/header.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -8,14 +10,16 @@ namespace {
 class SafetensorsShard final : public ShardWriter {
  public:
   SafetensorsShard(const PlannedShard& shard, const std::filesystem::path& path)
-      : writer_(path, shard.specs, shard.metadata) {}
+      : file_(path, safetensors::FilePlan(
+                        shard.specs.size(), [&shard](std::size_t i) { return shard.specs[i]; },
+                        shard.metadata, name_of_file(path))) {}
   void write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> data) override {
-    writer_.write(tensor, offset, data);
+    file_.write(tensor, offset, data);
   }
-  void commit() override { writer_.commit(); }
+  void commit() override { file_.commit(); }
 
  private:
-  safetensors::Writer writer_;
+  PlannedFile<safetensors::FilePlan> file_;
 };
 
 }  // namespace

@@ -126,7 +126,7 @@ void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain) {
       transpose ? transposed_matrices(t) : std::vector<WeightSlice>{whole_weight(t)};
   safetensors::TensorSpec spec{t.name, plain, t.shape};
   if (transpose) std::swap(spec.shape[1], spec.shape[2]);
-  if (tensor.selection.reason.empty()) tensor.selection.reason = t.form_name() + " in the input";
+  if (tensor.reason.empty()) tensor.reason = plan.texts.keep(t.form_name() + " in the input");
   tensor.first_unit = plan.units.size();
   tensor.units = slices.size();
   tensor.bytes_after = plain_bytes(t.elements(), plain);
@@ -155,9 +155,10 @@ void add_stack(Plan& plan, PlannedShard& shard, const ExpertStack& stack,
     tensor.source = &t;
     tensor.name = t.name;
     tensor.shard = plan.shards.size();
-    tensor.selection.kind = "expert";
-    tensor.selection.reason = fmt::format("{} in the input, becomes a part of {}", t.form_name(),
-                                          stack.name.substr(stack.name.rfind('.') + 1));
+    tensor.kind = "expert";
+    tensor.reason =
+        plan.texts.keep(fmt::format("{} in the input, becomes a part of {}", t.form_name(),
+                                    stack.name.substr(stack.name.rfind('.') + 1)));
     tensor.action = "dequantized";
     tensor.bytes_before = t.bytes;
     tensor.bytes_after = plain_bytes(t.elements(), plain);

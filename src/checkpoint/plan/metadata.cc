@@ -45,6 +45,17 @@ const char* action_of(Work work) {
   return "quantized";
 }
 
+safetensors::Metadata metadata_of_output(safetensors::Metadata of_input) {
+  of_input.erase(kReciprocalsKey);
+  std::erase_if(of_input, [](const auto& entry) {
+    return std::ranges::any_of(all_formats(), [&](const CheckpointFormat* f) {
+      return f->own_metadata != nullptr && f->own_metadata(entry.first, entry.second);
+    });
+  });
+  of_input.try_emplace("format", "pt");  // transformers refuses files that do not say it
+  return of_input;
+}
+
 void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,
                    const TransformOptions& options) {
   if (options.task == Task::decode) {
@@ -67,7 +78,7 @@ void keep_reciprocals(Plan& plan) {
   for (PlannedShard& shard : plan.shards) {
     Reciprocals reciprocals;
     const auto add = [&](std::size_t tensor, const GlobalScale& scale) {
-      if (tensor != kNone) reciprocals.add(shard.specs[tensor].name, scale, divisors);
+      if (tensor != kNone) reciprocals.add(shard.specs.name(tensor), scale, divisors);
     };
     for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t) {
       for (std::size_t u = 0; u < plan.tensors[t].units; ++u) {

@@ -13,6 +13,9 @@ const char* action_of(Work work);
 /// which options and of what. ModelOpt's own "producer" is a name that loaders go by.
 inline constexpr const char* kProducerKey = "nvfp4_cpp";
 
+/// Of a shard: the input's, without what formats say of their own tensors.
+safetensors::Metadata metadata_of_output(safetensors::Metadata of_input);
+
 /// Puts it there if anything is encoded anew, and takes it out if nothing stays quantized. A run
 /// that only moves scales leaves what the input says.
 void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,

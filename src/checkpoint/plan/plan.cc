@@ -1,6 +1,7 @@
 #include "checkpoint/plan/plan.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 
@@ -27,16 +28,9 @@ namespace {
 
 using Task = TransformOptions::Task;
 using safetensors::TensorInfo;
-using safetensors::TensorSpec;
 
 /// Longer names exist in no model, and patterns may take a time that grows with their square.
 constexpr std::size_t kMaxNameBytes = 1024;
-
-std::uint64_t spec_bytes(const TensorSpec& spec) {
-  std::uint64_t elements = 1;
-  for (const std::int64_t d : spec.shape) elements *= static_cast<std::uint64_t>(d);
-  return elements * static_cast<std::uint64_t>(safetensors::dtype_bits(spec.dtype)) / 8;
-}
 
 class Planner {
  public:
@@ -80,6 +74,8 @@ class Planner {
     warn(recipe.warnings());
     if (may_quantize()) warn(keep_whole_layers(recipe));
     plan_.rules = recipe.rules();
+    plan_.tensors.reserve(model_.tensors.size());
+    plan_.units.reserve(units_wanted());
     if (format_ != nullptr && !format_->single_file.empty()) {
       add_shard(std::string(format_->single_file), 0, model_.files.size());
     } else {
@@ -98,7 +94,7 @@ class Planner {
  private:
   struct Candidate {
     const LogicalTensor* tensor = nullptr;
-    TensorInfo info;  ///< as if it were plain
+    const TensorInfo* info = nullptr;  ///< as if it were plain
     Selection selection;
     Action action = Action::nvfp4;    ///< if quantized
     std::vector<WeightSlice> slices;  ///< if quantized
@@ -135,9 +131,9 @@ class Planner {
                            kMaxNameBytes);
       Candidate& c = candidates_[model_.file_of[i]].emplace_back();
       c.tensor = &t;
-      c.info = t.plain_info();
-      c.selection = selector.select(c.info);
-      recipe.apply(c.info, selector, c.selection);
+      c.info = t.is_plain() ? t.data.info : &plain_infos_.emplace_back(t.plain_info());
+      c.selection = selector.select(*c.info);
+      recipe.apply(*c.info, selector, c.selection);
       if (t.correction.requantize) {
         c.selection.quantize = true;
         c.selection.reason.clear();
@@ -168,10 +164,17 @@ class Planner {
   /// All that is quantized is FP32, and the output is a folder that says in which dtype to load it.
   bool is_f32() const {
     bool any = false, others = four_bits_ || !format_->single_file.empty() || format_->container;
-    for (const std::vector<Candidate>& file : candidates_)
+    for (const std::deque<Candidate>& file : candidates_)
       for (const Candidate& c : file)
-        if (c.selection.quantize) (c.info.dtype == safetensors::DType::f32 ? any : others) = true;
+        if (c.selection.quantize) (c.info->dtype == safetensors::DType::f32 ? any : others) = true;
     return any && !others;
+  }
+
+  std::size_t units_wanted() const {
+    std::size_t units = 0;
+    for (const std::deque<Candidate>& file : candidates_)
+      for (const Candidate& c : file) units += c.selection.quantize ? c.slices.size() : 0;
+    return units;
   }
 
   bool is_narrowed(const LogicalTensor& t) const {
@@ -188,7 +191,7 @@ class Planner {
     const LogicalTensor& t = *c.tensor;
     const bool experts = c.selection.kind == "stacked experts";
     if (experts)
-      c.slices = slice_experts(c.info, config_, orientation(t));
+      c.slices = slice_experts(*c.info, config_, orientation(t));
     else
       c.slices = {whole_weight(t)};
     require<UnsupportedError>(!t.is_nvfp4() || t.shape.size() == 2 || experts,
@@ -211,9 +214,9 @@ class Planner {
 
   std::vector<std::string> keep_whole_layers(const RecipeChoice& recipe) {
     std::vector<Choice> choices, of_float;  // what has four bits stays, as in slice()
-    for (std::vector<Candidate>& file : candidates_)
+    for (std::deque<Candidate>& file : candidates_)
       for (Candidate& c : file) {
-        choices.push_back({&c.info, &c.selection});
+        choices.push_back({c.info, &c.selection});
         if (!c.tensor->is_four_bits()) of_float.push_back(choices.back());
       }
     const FuseRules fused(options_.fuse, config_.model_types);
@@ -225,18 +228,13 @@ class Planner {
   void add_shard(std::string name, std::size_t first_file, std::size_t end_file) {
     PlannedShard shard;
     shard.file = std::move(name);
-    shard.metadata = model_.files[first_file].metadata();
-    shard.metadata.erase(kReciprocalsKey);
-    std::erase_if(shard.metadata, [](const auto& entry) {
-      return std::ranges::any_of(all_formats(), [&](const CheckpointFormat* f) {
-        return f->own_metadata != nullptr && f->own_metadata(entry.first, entry.second);
-      });
-    });
-    shard.metadata.try_emplace("format", "pt");  // transformers refuses files that do not say it
+    shard.metadata = metadata_of_output(model_.files[first_file].metadata());
     shard.first_tensor = plan_.tensors.size();
     const std::size_t first_unit = plan_.units.size();
-    for (std::size_t f = first_file; f < end_file; ++f)
-      for (Candidate& c : candidates_[f]) add_tensor(std::move(c), shard);
+    for (std::size_t f = first_file; f < end_file; ++f) {
+      for (; !candidates_[f].empty(); candidates_[f].pop_front())
+        add_tensor(std::move(candidates_[f].front()), shard);
+    }
     caches_->add(first_file, end_file, shard);
     shard.tensors = plan_.tensors.size() - shard.first_tensor;
     sort_tensors(plan_, shard, first_unit);
@@ -261,7 +259,8 @@ class Planner {
     tensor.source = c.tensor;
     tensor.name = c.tensor->name;
     tensor.shard = plan_.shards.size();
-    tensor.selection = c.selection;
+    tensor.kind = plan_.texts.keep(c.selection.kind);
+    tensor.reason = plan_.texts.keep(c.selection.reason);
     tensor.bytes_before = c.tensor->bytes;
     return tensor;
   }
@@ -307,7 +306,6 @@ class Planner {
       add_decoded(plan_, shard, options_.plain);
     } else if (t.is_plain()) {
       copy(c, t.data, t.data.info->name, shard);
-      rename_cache_scale(format_, shard.specs.back());
     } else if (native_) {
       for (const StoredTensor& part : {t.data, t.scales, t.global, t.input})
         if (part) copy(c, part, part.info->name, shard);
@@ -325,7 +323,8 @@ class Planner {
       kept_.push_back({t.module(), c.selection.linear});
   }
 
-  void copy(const Candidate& c, const StoredTensor& stored, const std::string& name,
+  /// `name` must last as long as the plan.
+  void copy(const Candidate& c, const StoredTensor& stored, std::string_view name,
             PlannedShard& shard) {
     PlannedTensor& tensor = new_tensor(c);
     tensor.stored = stored;
@@ -333,7 +332,9 @@ class Planner {
     tensor.action = "kept";
     tensor.copy = shard.specs.size();
     tensor.bytes_before = tensor.bytes_after = stored.info->bytes;
-    shard.specs.push_back({name, stored.info->dtype, stored.info->shape});
+    safetensors::TensorSpec spec{std::string(name), stored.info->dtype, stored.info->shape};
+    rename_cache_scale(format_, spec);
+    shard.specs.push_back(spec);
   }
 
   void add_fp8(Candidate& c, PlannedShard& shard) {
@@ -346,7 +347,7 @@ class Planner {
       shard.specs.push_back(
           {t.module() + std::string(format_->names->marker), safetensors::DType::u8, {size}});
     }
-    copy(c, t.scales, t.module() + ".weight_scale", shard);
+    copy(c, t.scales, plan_.texts.keep(t.module() + ".weight_scale"), shard);
     if (t.input) copy(c, t.input, t.input.info->name, shard);
     fp8_.push_back(fp8_module(t));
   }
@@ -371,10 +372,9 @@ class Planner {
                            : out.role == Role::input_global  ? unit.input_global
                                                              : unit.marker;
       place = shard.specs.size();
-      bytes += spec_bytes(out.spec);
-      shard.specs.push_back(std::move(out.spec));
+      shard.specs.push_back(out.spec);
+      bytes += shard.specs.bytes(place);
     }
-    if (work != Work::fp8) quantized_.push_back(unit.slice.module);
     plan_.units.push_back(std::move(unit));
     return bytes;
   }
@@ -399,18 +399,15 @@ class Planner {
   }
 
   void finish() {
+    for (const Unit& unit : plan_.units)
+      if (unit.work != Work::fp8 && unit.work != Work::decode)
+        quantized_.push_back(unit.slice.module);
     require<UnsupportedError>(options_.task != Task::convert || !quantized_.empty(),
                               "{}: holds no quantized weight to convert; nvfp4 quantize makes them",
                               model_.root.string());
-    std::set<std::string_view> names;
-    for (const PlannedShard& shard : plan_.shards) {
-      for (const TensorSpec& spec : shard.specs) {
-        require<UnsupportedError>(names.insert(spec.name).second,
-                                  "{}: {} is there already, the input seems to be quantized",
-                                  shard.file, spec.name);
-        plan_.total_size += spec_bytes(spec);
-      }
-    }
+    for (const PlannedShard& shard : plan_.shards)
+      for (std::size_t i = 0; i < shard.specs.size(); ++i) plan_.total_size += shard.specs.bytes(i);
+    require_unique_names(plan_);
     if (quantized_.empty() && fp8_.empty() && options_.task == Task::quantize)
       plan_.warnings.push_back("no tensor is quantized");
     warn(warnings_of_single_experts(config_, quantized_));
@@ -475,8 +472,9 @@ class Planner {
   std::optional<Declared> declared_;
   bool native_ = false;     ///< DeepSeek-V4: only experts change, the configuration stays
   bool four_bits_ = false;  ///< something in the input is NVFP4 or MXFP4
-  std::vector<std::vector<Candidate>> candidates_;  ///< of each file
-  bool narrows_ = false;                            ///< what stays plain becomes BF16
+  std::vector<std::deque<Candidate>> candidates_;  ///< of each file; they go as they are planned
+  std::deque<TensorInfo> plain_infos_;             ///< of theirs that are quantized
+  bool narrows_ = false;                           ///< what stays plain becomes BF16
   std::vector<ExpertStack> stacks_;
   std::map<const LogicalTensor*, const ExpertStack*> stack_of_;  ///< of their members
   std::optional<PlannedCacheScales> caches_;

@@ -1,16 +1,18 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/families/experts.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/formats/format.h"
+#include "checkpoint/io/text_pool.h"
+#include "checkpoint/plan/spec_table.h"
 #include "checkpoint/recipe/recipe.h"
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/statistics/statistics.h"
@@ -43,15 +45,15 @@ struct MovedScales {
 struct Unit {
   std::size_t tensor = 0;  ///< in Plan::tensors
   Work work = Work::quantize;
+  bool interleaved = false;                           ///< columns of the two in turn
+  Fp8Module::Scales fp8 = Fp8Module::Scales::tensor;  ///< of `fp8`
+  MovedScales moved;                                  ///< of `move`
+  std::optional<GlobalScale> input;                   ///< if it is known, whatever the work
   WeightSlice slice;
   /// A tensor whose rows are decoded beside those of the first: up beside gate, in a stack.
   std::size_t second = kNone;
-  bool interleaved = false;       ///< columns of the two in turn
   std::int64_t row_multiple = 1;  ///< rows that must be written together
   std::int64_t out_begin = 0;     ///< element of the output at which a decoded matrix starts
-  MovedScales moved;              ///< of `move`
-  Fp8Module::Scales fp8 = Fp8Module::Scales::tensor;  ///< of `fp8`
-  std::optional<GlobalScale> input;                   ///< if it is known, whatever the work
   /// Null where calibration saw nothing.
   const InputStatistics* statistics = nullptr;
   std::size_t group = 0;  ///< in Plan::groups
@@ -63,13 +65,14 @@ struct Unit {
   std::int64_t out_cols() const { return second == kNone ? slice.cols : 2 * slice.cols; }
 };
 
+/// Its texts are those of the input, or kept by the plan: there may be hundreds of thousands.
 struct PlannedTensor {
   const LogicalTensor* source = nullptr;
-  StoredTensor stored;  ///< what is copied: the tensor, or a part of it
-  std::string name;     ///< for reports
+  StoredTensor stored;    ///< what is copied: the tensor, or a part of it
+  std::string_view name;  ///< for reports
   std::size_t shard = 0;
-  Selection selection;
-  std::string action;                     ///< "quantized", "kept", ...
+  std::string_view kind, reason;          ///< of its Selection
+  std::string_view action;                ///< "quantized", "kept", ...
   std::size_t first_unit = 0, units = 0;  ///< if it is written anew
   std::size_t copy = kNone;               ///< tensor of the output shard, if it is copied
   std::size_t marker = kNone;             ///< that of FP8 which is copied, if the scheme has one
@@ -84,25 +87,25 @@ struct PlannedCacheScale {
 
 struct PlannedShard {
   std::string file;
-  std::vector<safetensors::TensorSpec> specs;
+  SpecTable specs;
   std::vector<PlannedCacheScale> cache_scales;
   safetensors::Metadata metadata;
   std::size_t first_tensor = 0, tensors = 0;
 };
+
+inline constexpr std::size_t kGptqCandidates = 4;
 
 /// What became of a tensor.
 struct Outcome {
   QuantizationError error;
   double weighted_error = 0;         ///< if it was asked for: weighted_error.h
   std::uint64_t clamped_blocks = 0;  ///< of MXFP4, that NVFP4 cannot hold exactly
-  /// gptq: rows for which each candidate was the best, in the order of GptqCandidate.
-  std::array<std::int64_t, 4> chosen{};
-  std::vector<ChosenRows> chosen_rows = {};  ///< the same, row by row
-  OutputError output = {};                   ///< gptq: over the calibration text
-  std::vector<std::int64_t> clamped = {};    ///< where their scales are in the source's, flattened
+  /// gptq: which candidate was the best, row by row, by its place in GptqCandidate.
+  std::vector<ChosenRows> chosen_rows = {};
+  OutputError output = {};                 ///< gptq: over the calibration text
+  std::vector<std::int64_t> clamped = {};  ///< where their scales are in the source's, flattened
 
   void add_chosen(const ChosenRows& more) {
-    chosen.at(more.candidate) += more.rows;
     if (!chosen_rows.empty() && chosen_rows.back().candidate == more.candidate)
       chosen_rows.back().rows += more.rows;
     else
@@ -131,6 +134,7 @@ struct Plan {
   std::vector<PlannedTensor> tensors;  ///< shard by shard, in the order of their bytes
   std::vector<Unit> units;             ///< in the order of their tensors
   std::vector<Group> groups;
+  TextPool texts;  ///< of the tensors
   std::vector<std::string> warnings;
   std::string config_json, hf_quant_json;               ///< contents; hf_quant_json may be empty
   std::string index_name;                               ///< "" if the output has none

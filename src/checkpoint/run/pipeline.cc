@@ -21,6 +21,8 @@ namespace {
 
 /// Input that is measured and, unless a device keeps it, read again: it stays in the page cache.
 constexpr std::uint64_t kWindowBytes = 100 << 20;
+/// Tensors of a window, which may be small: what is to be done takes some hundred bytes for each.
+constexpr std::size_t kWindowTensors = 4096;
 constexpr std::uint64_t kCopyBytes = 1 << 20;
 /// Input, at the most, that the CPU encodes while the device is released, which takes as long.
 constexpr std::uint64_t kReleaseBytes = 400 << 20;
@@ -132,7 +134,8 @@ class Pipeline {
     window.store = store_ = 1 - store_;
     const PlannedShard& shard = plan_.shards[shard_];
     std::uint64_t bytes = 0;
-    while (position_ < shard.tensors && bytes < kWindowBytes) {
+    const std::size_t end = std::min(shard.tensors, position_ + kWindowTensors);
+    while (position_ < end && bytes < kWindowBytes) {
       const std::size_t t = shard.first_tensor + position_;
       const PlannedTensor& tensor = plan_.tensors[t];
       if (arrivals_) arrivals_->before(t);

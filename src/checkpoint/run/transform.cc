@@ -8,6 +8,10 @@
 #include <string>
 #include <utility>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/output_file.h"
 #include "checkpoint/output/output_folder.h"
@@ -26,16 +30,8 @@ namespace {
 QuantizeReport report_of(const Plan& plan) {
   QuantizeReport report;
   for (const PlannedTensor& t : plan.tensors) {
-    TensorReport& r = report.tensors.emplace_back();
-    r.name = t.name;
-    r.action = t.action;
-    r.kind = t.selection.kind;
-    r.reason = t.selection.reason;
-    r.shape = t.stored ? t.stored.info->shape : t.source->shape;
-    r.bytes_before = t.bytes_before;
-    r.bytes_after = t.bytes_after;
-    report.bytes_before += r.bytes_before;
-    report.bytes_after += r.bytes_after;
+    report.bytes_before += t.bytes_before;
+    report.bytes_after += t.bytes_after;
   }
   report.warnings = plan.warnings;
   report.rules = plan.rules;
@@ -43,12 +39,28 @@ QuantizeReport report_of(const Plan& plan) {
   return report;
 }
 
+/// What is known before a byte is written. Added late, as it takes 400 bytes for each tensor.
+void add_tensors(const Plan& plan, QuantizeReport& report) {
+  report.tensors.reserve(plan.tensors.size());
+  for (const PlannedTensor& t : plan.tensors) {
+    TensorReport& r = report.tensors.emplace_back();
+    r.name = t.name;
+    r.action = t.action;
+    r.kind = t.kind;
+    r.reason = t.reason;
+    r.shape = t.stored ? t.stored.info->shape : t.source->shape;
+    r.bytes_before = t.bytes_before;
+    r.bytes_after = t.bytes_after;
+  }
+}
+
 void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
   for (std::size_t t = 0; t < outcomes.size(); ++t) {
     report.tensors[t].squared_error = outcomes[t].error.squared_error;
     report.tensors[t].squared_norm = outcomes[t].error.squared_norm;
     report.tensors[t].clamped_blocks = outcomes[t].clamped_blocks;
-    report.tensors[t].chosen = outcomes[t].chosen;
+    for (const ChosenRows& run : outcomes[t].chosen_rows)
+      report.tensors[t].chosen.at(run.candidate) += run.rows;
     report.tensors[t].chosen_rows = std::move(outcomes[t].chosen_rows);
     report.tensors[t].output = outcomes[t].output;
     std::ranges::sort(outcomes[t].clamped);
@@ -72,7 +84,21 @@ void warn_of_rounded(QuantizeReport& report) {
         fmt::format("the block scales of {} weights more were rounded", rounded - kNamed));
 }
 
-void write_file(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
+/// What planning took and gave back would count beside what writing takes.
+void release_free_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+}
+
+/// After the last byte: what says how to make them takes as much memory as the report.
+void release_work(Plan& plan) {
+  plan.units = std::vector<Unit>();
+  plan.groups = std::vector<Group>();
+  release_free_memory();
+}
+
+void write_file(const ModelFolder& model, Plan& plan, const TransformOptions& options,
                 DeviceProbe& device, QuantizeReport& report) {
   require<UnsupportedError>(options.ranks == 1,
                             "ranks = {}: {} is one file, which one process writes", options.ranks,
@@ -82,22 +108,25 @@ void write_file(const ModelFolder& model, const Plan& plan, const TransformOptio
   const std::unique_ptr<const Container> container = plan.format->container(model, plan);
   report.warnings.insert(report.warnings.end(), container->warnings().begin(),
                          container->warnings().end());
-  if (options.dry_run) return;
+  if (options.dry_run) return add_tensors(plan, report);
   const FolderOf folder(options.output);
-  add_outcomes(write_shards(plan, options, container.get(), options.output,
-                            std::vector<bool>(plan.shards.size()),
-                            [](std::size_t, const std::vector<Outcome>&) {}),
-               report);
+  std::vector<Outcome> outcomes = write_shards(plan, options, container.get(), options.output,
+                                               std::vector<bool>(plan.shards.size()),
+                                               [](std::size_t, const std::vector<Outcome>&) {});
+  release_work(plan);
+  add_tensors(plan, report);
+  add_outcomes(std::move(outcomes), report);
   for (TensorReport& t : report.tensors) t.measured = true;
 }
 
-void write_model(const ModelFolder& model, const Plan& plan, const TransformOptions& options,
+void write_model(const ModelFolder& model, Plan& plan, const TransformOptions& options,
                  DeviceProbe& device, QuantizeReport& report) {
   if (plan.format != nullptr && plan.format->container != nullptr)
     return write_file(model, plan, options, device, report);
   OutputFolder output(model, plan, options);
   if (options.dry_run) {
     device.check();
+    add_tensors(plan, report);
     return output.check();
   }
   // Nothing old is removed for a device that cannot be used.
@@ -111,7 +140,7 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
   report.warnings.insert(report.warnings.end(), early.begin(), early.end());
   if (output.complete()) {
     report.warnings.emplace_back("the output is complete already, nothing was done");
-    return;
+    return add_tensors(plan, report);
   }
   std::vector<Outcome> outcomes =
       write_shards(plan, options, nullptr, output.path(), output.done(),
@@ -119,6 +148,8 @@ void write_model(const ModelFolder& model, const Plan& plan, const TransformOpti
                      device.check();  // so that a run without one leaves nothing
                      output.before_commit(shard, all);
                    });
+  release_work(plan);
+  add_tensors(plan, report);
   report.complete = output.is_last();
   bool whole = true;
   for (std::size_t s = 0; s < plan.shards.size(); ++s) {
@@ -186,7 +217,8 @@ std::string take_faults(const ModelFolder& model, const TransformOptions& option
 QuantizeReport transform_model(const ModelFolder& model, const TransformOptions& options,
                                RunContext& context) try {
   const auto start = std::chrono::steady_clock::now();
-  const Plan plan = make_plan(model, options);
+  Plan plan = make_plan(model, options);
+  release_free_memory();
   QuantizeReport report = report_of(plan);
   report.backend = context.backend.name;
   report.method = plan.method->name;

@@ -258,62 +258,93 @@ Header parse_header(std::span<const std::byte> start, std::uint64_t file_bytes,
   return header;
 }
 
-FilePlan plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata,
-                   const std::string& file) {
-  FilePlan plan;
-  plan.tensors.reserve(tensors.size());
-  std::string& json = plan.start;
-  constexpr std::size_t kRest = 90;  // of an entry of a matrix, about
-  std::size_t bytes = 0;
-  for (const TensorSpec& spec : tensors) bytes += spec.name.size() + kRest;
-  json.reserve(bytes);
-  json.assign(kLengthBytes, '\0');
-  json += '{';
-  if (!metadata.empty()) {
-    json += fmt::format("\"{}\":{{", kMetadataKey);
-    for (const auto& [key, value] : metadata) {
-      if (json.back() != '{') json += ',';
-      json += json_string(key, file) + ':' + json_string(value, file);
-    }
-    json += '}';
+std::string FilePlan::metadata_text() const {
+  if (metadata_->empty()) return {};
+  std::string text = fmt::format("\"{}\":{{", kMetadataKey);
+  for (const auto& [key, value] : *metadata_) {
+    if (text.back() != '{') text += ',';
+    text += json_string(key, file_) + ':' + json_string(value, file_);
   }
-  std::vector<std::string_view> names;
-  names.reserve(tensors.size());
+  return text + '}';
+}
+
+std::string FilePlan::entry(std::size_t i) const {
+  const TensorSpec spec = spec_(i);
+  return fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                     json_string(spec.name, file_), dtype_name(spec.dtype),
+                     fmt::join(spec.shape, ","), i == 0 ? 0 : ends_[i - 1], ends_[i]);
+}
+
+FilePlan::FilePlan(std::size_t count, SpecOf spec, const Metadata& metadata, std::string file)
+    : spec_(std::move(spec)), metadata_(&metadata), file_(std::move(file)) {
+  ends_.reserve(count);
   std::uint64_t data_bytes = 0;
-  for (const TensorSpec& spec : tensors) {
-    const auto where = [&] { return fmt::format("{}: tensor '{}'", file, printable(spec.name)); };
-    if (spec.name == kMetadataKey) fail<ValueError>(where(), "the name is reserved");
-    names.push_back(spec.name);
-    if (std::any_of(spec.shape.begin(), spec.shape.end(), [](auto extent) { return extent < 0; }))
-      fail<ValueError>(where(), "shape {}, must not be negative", shape_text(spec.shape));
-    const FilePlan::Tensor info{spec.name, data_bytes,
-                                tensor_bytes<ValueError>(spec.dtype, spec.shape, where)};
+  std::uint64_t length = 2 + metadata_text().size();  // and the braces
+  for (std::size_t i = 0; i < count; ++i) {
+    const TensorSpec tensor = spec_(i);
+    const auto where = [&] {
+      return fmt::format("{}: tensor '{}'", file_, printable(tensor.name));
+    };
+    if (tensor.name == kMetadataKey) fail<ValueError>(where(), "the name is reserved");
+    if (std::ranges::any_of(tensor.shape, [](auto extent) { return extent < 0; }))
+      fail<ValueError>(where(), "shape {}, must not be negative", shape_text(tensor.shape));
+    const std::uint64_t bytes = tensor_bytes<ValueError>(tensor.dtype, tensor.shape, where);
     // Half of the range leaves room for the header; file offsets are signed.
-    if (data_bytes + info.bytes > kMaxExtent / 2)
-      fail<ValueError>(where(), "ends at byte {}, must fit into a file", data_bytes + info.bytes);
-    data_bytes += info.bytes;
-    if (json.size() > kLengthBytes + 1) json += ',';
-    json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                        json_string(spec.name, file), dtype_name(spec.dtype),
-                        fmt::join(spec.shape, ","), info.begin, data_bytes);
-    plan.tensors.push_back(info);
+    if (data_bytes + bytes > kMaxExtent / 2)
+      fail<ValueError>(where(), "ends at byte {}, must fit into a file", data_bytes + bytes);
+    ends_.push_back(data_bytes += bytes);
+    length += entry(i).size() + (i > 0 || !metadata.empty() ? 1 : 0);
   }
-  json += '}';
-  if (const auto twice = find_twice(names); !twice.empty())
-    fail<ValueError>(fmt::format("{}: tensor '{}'", file, printable(twice)),
-                     "name appears twice, must be unique");
-  const std::uint64_t unpadded = json.size();
-  const std::uint64_t data_begin =
-      (unpadded + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
-  json.append(data_begin - unpadded, ' ');
-  const std::uint64_t length = json.size() - kLengthBytes;
-  require<ValueError>(length <= kMaxHeaderBytes, "{}: header length {}, must be at most {}", file,
+  require_unique();
+  data_begin_ = (kLengthBytes + length + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
+  length = data_begin_ - kLengthBytes;
+  require<ValueError>(length <= kMaxHeaderBytes, "{}: header length {}, must be at most {}", file_,
                       length, kMaxHeaderBytes);
+}
+
+/// By hashes, which take less than names.
+void FilePlan::require_unique() const {
+  std::vector<std::pair<std::size_t, std::uint32_t>> hashes;
+  hashes.reserve(size());
+  for (std::size_t i = 0; i < size(); ++i)
+    hashes.emplace_back(std::hash<std::string>()(name(i)), static_cast<std::uint32_t>(i));
+  std::ranges::sort(hashes);
+  std::vector<std::string> twice;
+  for (std::size_t begin = 0; begin < hashes.size();) {
+    std::vector<std::string> names;  // of one hash: nearly always one
+    std::size_t end = begin;
+    for (; end < hashes.size() && hashes[end].first == hashes[begin].first; ++end)
+      names.push_back(name(hashes[end].second));
+    std::ranges::sort(names);
+    const auto equal = std::ranges::adjacent_find(names);
+    if (equal != names.end()) twice.push_back(*equal);
+    begin = end;
+  }
+  if (twice.empty()) return;
+  fail<ValueError>(fmt::format("{}: tensor '{}'", file_, printable(std::ranges::min(twice))),
+                   "name appears twice, must be unique");
+}
+
+void FilePlan::write_start(const std::function<void(std::string_view)>& put) const {
+  constexpr std::size_t kPiece = 64 << 10;
+  std::string piece;
+  const std::uint64_t length = data_begin_ - kLengthBytes;
   for (std::size_t i = 0; i < kLengthBytes; ++i)
-    json[i] = static_cast<char>(length >> (8 * i) & 0xFF);
-  for (FilePlan::Tensor& t : plan.tensors) t.begin += data_begin;
-  plan.file_bytes = data_begin + data_bytes;
-  return plan;
+    piece += static_cast<char>(length >> (8 * i) & 0xFF);
+  piece += '{';
+  piece += metadata_text();
+  std::uint64_t written = 0;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (i > 0 || !metadata_->empty()) piece += ',';
+    piece += entry(i);
+    if (piece.size() < kPiece) continue;
+    put(piece);
+    written += piece.size();
+    piece.clear();
+  }
+  piece += '}';
+  piece.append(data_begin_ - written - piece.size(), ' ');
+  put(piece);
 }
 
 }  // namespace nvfp4::safetensors

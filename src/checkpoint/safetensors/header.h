@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,25 +15,42 @@ inline constexpr std::uint64_t kDataAlignment = 64;
 inline constexpr std::uint64_t kLengthBytes = 8;
 inline constexpr std::string_view kMetadataKey = "__metadata__";
 
-/// The start of a file to write, and where its tensors lie.
-struct FilePlan {
-  struct Tensor {
-    std::string name;  ///< for messages
-    std::uint64_t begin = 0, bytes = 0;
-  };
-  std::string start;            ///< length and header: everything before the data
-  std::vector<Tensor> tensors;  ///< in the order given
-  std::uint64_t file_bytes = 0;
+/// A file to write, and where its tensors lie: in the order given. There may be hundreds of
+/// thousands, so what they are is asked for when it is needed.
+class FilePlan {
+ public:
+  using SpecOf = std::function<TensorSpec(std::size_t)>;
+
+  /// `spec` and `metadata` are needed as long as this is. Throws ValueError that starts with
+  /// `file`.
+  FilePlan(std::size_t count, SpecOf spec, const Metadata& metadata, std::string file);
+
+  std::size_t size() const { return ends_.size(); }
+  std::string name(std::size_t i) const { return spec_(i).name; }
+  std::uint64_t begin(std::size_t i) const { return data_begin_ + (i == 0 ? 0 : ends_[i - 1]); }
+  std::uint64_t end(std::size_t i) const { return data_begin_ + ends_[i]; }
+  std::uint64_t file_bytes() const { return data_begin_ + (ends_.empty() ? 0 : ends_.back()); }
+  /// Length and header, everything before the data, piece by piece.
+  void write_start(const std::function<void(std::string_view)>& put) const;
+
+ private:
+  std::string metadata_text() const;
+  std::string entry(std::size_t i) const;
+  void require_unique() const;
+
+  SpecOf spec_;
+  const Metadata* metadata_;
+  std::string file_;
+  std::vector<std::uint64_t> ends_;  ///< from the start of the data
+  std::uint64_t data_begin_ = 0;
 };
 
-/// Throws ValueError that starts with `file`.
-FilePlan plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata,
-                   const std::string& file);
-
 /// A tensor and its file.
-using IndexEntry = std::pair<std::string_view, std::string_view>;
+using IndexEntry = std::pair<std::string, std::string_view>;
 
-/// index_json() of names that lie elsewhere: there may be hundreds of thousands.
-std::string index_json(std::uint64_t total_size, std::vector<IndexEntry> entries);
+/// index_json() of names that lie elsewhere, as there may be hundreds of thousands: `entry(i)` is
+/// the one of `count` that is number i by name.
+std::string index_json(std::uint64_t total_size, std::size_t count,
+                       const std::function<IndexEntry(std::size_t)>& entry);
 
 }  // namespace nvfp4::safetensors

@@ -108,25 +108,30 @@ Index parse_index(std::string_view json, const std::string& file) {
   return visitor.take();
 }
 
-std::string index_json(std::uint64_t total_size, std::vector<IndexEntry> entries) {
+std::string index_json(std::uint64_t total_size, std::size_t count,
+                       const std::function<IndexEntry(std::size_t)>& entry) {
   const auto quoted = [](std::string_view text) {
     return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/true);
   };
-  std::ranges::sort(entries);
   std::string json = fmt::format(
       "{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total_size);
   try {
-    for (std::size_t i = 0; i < entries.size(); ++i)
-      json += fmt::format("{}\n    {}: {}", i == 0 ? "" : ",", quoted(entries[i].first),
-                          quoted(entries[i].second));
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto [name, file] = entry(i);
+      json += fmt::format("{}\n    {}: {}", i == 0 ? "" : ",", quoted(name), quoted(file));
+    }
   } catch (const nlohmann::json::exception&) {
     throw ValueError("index_json: a tensor or file name is not valid UTF-8");
   }
-  return json + (entries.empty() ? "}\n}\n" : "\n  }\n}\n");
+  return json + (count == 0 ? "}\n}\n" : "\n  }\n}\n");
 }
 
 std::string index_json(const Index& index) {
-  return index_json(index.total_size, {index.weight_map.begin(), index.weight_map.end()});
+  auto next = index.weight_map.begin();
+  return index_json(index.total_size, index.weight_map.size(), [&](std::size_t) {
+    const auto& [name, file] = *next++;
+    return IndexEntry(name, file);
+  });
 }
 
 }  // namespace nvfp4::safetensors

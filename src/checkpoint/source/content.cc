@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <tuple>
 
 #include "checkpoint/io/read_together.h"
 #include "checkpoint/io/text_file.h"
@@ -63,34 +62,25 @@ std::string sample_of(const TensorFile& file, const safetensors::TensorInfo& ten
   });
 }
 
-std::uint64_t content_of(const InputFile& file, std::span<const safetensors::TensorSpec> specs,
+std::uint64_t content_of(const InputFile& file, std::size_t count,
+                         const std::function<safetensors::TensorSpec(std::size_t)>& spec_of,
                          const safetensors::Metadata& metadata) {
   std::array<std::byte, 8> length{};
   file.read(0, length);
   std::uint64_t begin = length.size();
   for (std::size_t i = 0; i < length.size(); ++i)
     begin += std::to_integer<std::uint64_t>(length[i]) << (8 * i);
-  struct Place {
-    std::uint64_t begin, bytes;
-    const safetensors::TensorSpec* spec;
-  };
-  std::vector<Place> places;
-  places.reserve(specs.size());
-  for (const auto& spec : specs) {
+  std::uint64_t hash = start_of(file.bytes(), metadata, fingerprint(""));
+  for (std::size_t i = 0; i < count; ++i) {
+    const safetensors::TensorSpec spec = spec_of(i);
     auto bits = static_cast<std::uint64_t>(safetensors::dtype_bits(spec.dtype));
     for (const std::int64_t extent : spec.shape) bits *= static_cast<std::uint64_t>(extent);
-    places.push_back({begin, bits / 8, &spec});
+    const auto read = [&](std::uint64_t offset, std::span<std::byte> out) {
+      file.read(begin + offset, out);
+    };
+    hash = add_tensor(spec, begin, sample(bits / 8, read), hash);
     begin += bits / 8;
   }
-  // As a reader sorts them: those without bytes go before the one that begins at the same byte.
-  std::ranges::stable_sort(places, {}, [](const Place& p) { return std::tie(p.begin, p.bytes); });
-  std::uint64_t hash = start_of(file.bytes(), metadata, fingerprint(""));
-  for (const Place& p : places)
-    hash = add_tensor(
-        *p.spec, p.begin,
-        sample(p.bytes, [&](std::uint64_t offset,
-                            std::span<std::byte> out) { file.read(p.begin + offset, out); }),
-        hash);
   return hash;
 }
 

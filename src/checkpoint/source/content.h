@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 
@@ -12,8 +13,10 @@ namespace nvfp4::checkpoint {
 
 std::string hex(std::uint64_t hash);
 std::uint64_t content_of(const TensorFile& file);
-/// The same of a safetensors file that was written of `specs` and `metadata`, without its header.
-std::uint64_t content_of(const InputFile& file, std::span<const safetensors::TensorSpec> specs,
+/// The same of a safetensors file that was written of `count` tensors and `metadata`, without its
+/// header.
+std::uint64_t content_of(const InputFile& file, std::size_t count,
+                         const std::function<safetensors::TensorSpec(std::size_t)>& spec_of,
                          const safetensors::Metadata& metadata);
 /// Times and folders are left out, so that the same model gives the same number anywhere. Throws
 /// IoError.
