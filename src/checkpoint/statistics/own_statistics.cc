@@ -117,7 +117,7 @@ class OwnStatistics final : public Statistics {
       const auto other = same.find(module);
       const bool shares = other != same.end() && other->is_string();
       const std::string owner = shares ? other->get<std::string>() : module;
-      const TensorInfo* gram = file_.find(owner + std::string(kGram));
+      const TensorInfo* gram = file_.find(fmt::format("{}{}", owner, kGram));
       if (gram == nullptr) continue;
       const std::int64_t size = s.depth * (s.depth + 1) / 2;
       require<FormatError>(is_number(*gram) && gram->shape == std::vector<std::int64_t>{size},
@@ -154,9 +154,9 @@ class OwnStatistics final : public Statistics {
                            "{}: {} must be one number, finite and not negative", path().string(),
                            printable(t.name));
       (keys ? caches_[attention].k : caches_[attention].v) = static_cast<float>(amax);
-      require<FormatError>(file_.find(attention + std::string(keys ? kValues : kKeys)) != nullptr,
-                           "{}: {} has no {} beside it", path().string(), printable(t.name),
-                           keys ? kValues : kKeys);
+      require<FormatError>(
+          file_.find(fmt::format("{}{}", attention, keys ? kValues : kKeys)) != nullptr,
+          "{}: {} has no {} beside it", path().string(), printable(t.name), keys ? kValues : kKeys);
     }
   }
 
@@ -165,7 +165,7 @@ class OwnStatistics final : public Statistics {
   }
 
   std::optional<double> scalar(const std::string& module, std::string_view suffix) const {
-    const TensorInfo* info = file_.find(module + std::string(suffix));
+    const TensorInfo* info = file_.find(fmt::format("{}{}", module, suffix));
     if (info == nullptr || !is_number(*info) || info->bytes != bytes_of(*info)) return {};
     return read(*info)[0];
   }
