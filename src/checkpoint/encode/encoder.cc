@@ -5,7 +5,6 @@
 
 #include "checkpoint/encode/fp8_chunk.h"
 #include "checkpoint/encode/transcode.h"
-#include "checkpoint/encode/weighted_error.h"
 #include "nvfp4/runtime.h"
 
 namespace nvfp4::checkpoint {

@@ -1,7 +1,7 @@
-#include "checkpoint/encode/weighted_error.h"
-
 #include <cmath>
 #include <cstring>
+
+#include "checkpoint/encode/chunk.h"
 
 namespace nvfp4::checkpoint {
 namespace {

@@ -6,12 +6,12 @@
 #include <set>
 
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/io/read_together.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/card_file.h"
 #include "checkpoint/output/finished_output.h"
 #include "checkpoint/plan/order.h"
 #include "checkpoint/safetensors/header.h"
+#include "checkpoint/source/read_together.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

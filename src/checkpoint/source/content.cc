@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "checkpoint/io/read_together.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/source/read_together.h"
 
 namespace nvfp4::checkpoint {
 namespace {
