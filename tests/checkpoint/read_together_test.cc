@@ -1,4 +1,4 @@
-#include "checkpoint/io/read_together.h"
+#include "checkpoint/source/read_together.h"
 
 #include <gtest/gtest.h>
 

@@ -51,11 +51,13 @@ struct Operand {
         scale(row, b, k) = static_cast<unsigned char>(0x30 + random() % 16);
   }
   unsigned char& scale(std::int64_t row, std::int64_t block, std::int64_t k) {
-    return scales.data()->of[Tiled128x4Scales::offset(row, block, 0, k / 16)];
+    return reinterpret_cast<unsigned char*>(
+        scales.data())[Tiled128x4Scales::offset(row, block, 0, k / 16)];
   }
   double value(std::int64_t row, std::int64_t i, std::int64_t k) {
     constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-    const int code = codes.data()->of[(row * k + i) / 2] >> (i % 2 * 4) & 15;
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(codes.data());
+    const int code = bytes[(row * k + i) / 2] >> (i % 2 * 4) & 15;
     const int bits = scale(row, i / 16, k);
     const double s = (8 + bits % 8) * std::ldexp(1.0, bits / 8 - 10);
     return (code & 8 ? -s : s) * kValues[code & 7];
