@@ -160,10 +160,23 @@ TEST_F(CacheScales, OfTheInputWinOverStatistics) {
   model.write(dir_ / "given");
   auto run = options(out_);
   run.input = dir_ / "given";
-  quantize_checkpoint(run);
+  const auto warnings = quantize_checkpoint(run).warnings;
+  EXPECT_TRUE(std::ranges::any_of(warnings, [](const std::string& w) {
+    return w.find("those of the statistics are left out") != w.npos;
+  })) << testing::PrintToString(warnings);
   const LoadedModel out(out_);
   EXPECT_EQ(out.scalar(kFirst + ".k_proj.k_scale"), 0.25f);
   EXPECT_FALSE(out.has(kFirst + ".v_proj.v_scale"));
+}
+
+/// Of a model whose other tensors become BF16.
+TEST_F(CacheScales, OfAModelInFp32StayF32AndGetTheirName) {
+  const std::vector<TestTensor> shard = {
+      random_tensor(kFirst + ".k_proj.weight", {64, 64}, DType::f32),
+      {{kFirst + ".k_scale", DType::f32, {1}}, encode({0.3f}, DType::f32)}};
+  write_model(dir_ / "f32", {shard}, "{}");
+  quantize_checkpoint(quantize_options(dir_ / "f32", out_));
+  EXPECT_EQ(LoadedModel(out_).scalar(kFirst + ".k_proj.k_scale"), 0.3f);
 }
 
 TEST_F(CacheScales, ThatAreMissingOrWrongAreFound) {

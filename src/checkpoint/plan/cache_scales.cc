@@ -23,8 +23,11 @@ PlannedCacheScales::PlannedCacheScales(const ModelFolder& model, const Statistic
   declared_ = !type.empty() && format != nullptr && format->declares_kv_cache != nullptr &&
               format->declares_kv_cache(type);
   if (!declared_ || format->cache_scales == nullptr) return;
-  for (const LogicalTensor& t : model.tensors) given_ |= cache_scale(t.name).has_value();
-  if (given_ || statistics == nullptr) return;
+  for (const LogicalTensor& t : model.tensors)
+    given_ |= t.elements() == 1 && cache_scale(t.name).has_value();
+  if (statistics == nullptr) return;
+  unused_ = given_ && !statistics->caches().empty();
+  if (given_) return;
   std::map<std::string, CacheAmax, std::less<>> left(statistics->caches().begin(),
                                                      statistics->caches().end());
   asked_ = left.size();
@@ -50,6 +53,10 @@ void PlannedCacheScales::add(std::size_t first_file, std::size_t end_file,
 }
 
 std::vector<std::string> PlannedCacheScales::warnings(bool asked) const {
+  if (unused_)
+    return {
+        "the model has scales of keys and values: those of the statistics are left out, also "
+        "for attentions that have none"};
   if (type_.empty() || given_) return {};
   if (!declared_)
     return {fmt::format("keys and values are to be cached in {}, which {} cannot say", type_,

@@ -33,6 +33,7 @@ class PlannedCacheScales {
   bool declared_ = false;  ///< by the format
   const CheckpointFormat* format_;
   bool given_ = false;                       ///< by the model
+  bool unused_ = false;                      ///< what the statistics have
   std::size_t asked_ = 0;                    ///< attentions that the statistics have
   std::vector<std::vector<Attention>> all_;  ///< of each file
   std::string absent_;                       ///< an attention that is not in the model

@@ -8,6 +8,7 @@
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/fused_layers.h"
 #include "checkpoint/families/narrow.h"
+#include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/io/json_text.h"
@@ -179,7 +180,7 @@ class Planner {
 
   bool is_narrowed(const LogicalTensor& t) const {
     return narrows_ && t.data.info->dtype == safetensors::DType::f32 && t.elements() > 0 &&
-           !stays_f32(t.name, config_.model_types);
+           !stays_f32(t.name, config_.model_types) && !(t.elements() == 1 && cache_scale(t.name));
   }
 
   /// Of a decoder layer; the experts of multi-token prediction stay MXFP4.
