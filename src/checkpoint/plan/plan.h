@@ -98,7 +98,7 @@ inline constexpr std::size_t kGptqCandidates = 4;
 /// What became of a tensor.
 struct Outcome {
   QuantizationError error;
-  double weighted_error = 0;         ///< if it was asked for: weighted_error.h
+  double weighted_error = 0;         ///< if it was asked for: see weighted_error()
   std::uint64_t clamped_blocks = 0;  ///< of MXFP4, that NVFP4 cannot hold exactly
   /// gptq: which candidate was the best, row by row, by its place in GptqCandidate.
   std::vector<ChosenRows> chosen_rows = {};
