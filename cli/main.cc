@@ -62,10 +62,12 @@ std::string code_text(const ErrorCode& c) {
 /// All of them, as the table of docs/errors.md.
 std::string code_table() {
   std::string out =
-      "# Errors\n\nEvery error has a code, which stays when its text changes: at the end of the "
-      "message, with `--json`\nin `error.code`, in Python as `error.code`. `nvfp4 help NV0102` "
-      "shows one, `nvfp4 help errors` wrote this page.\nThe kinds of findings of `nvfp4 verify` "
-      "are in [verify.md](verify.md).\n\n| code | type | meaning | fix |\n|---|---|---|---|\n";
+      "# Errors\n\nEvery error has a code that stays the same when its text changes. It is at the "
+      "end "
+      "of the message,\nin `error.code` with `--json`, and in `error.code` in Python. `nvfp4 help "
+      "NV0102` explains one;\n`nvfp4 help errors` writes this page. [verify.md](verify.md) lists "
+      "the "
+      "findings of `nvfp4 verify`.\n\n| code | type | meaning | fix |\n|---|---|---|---|\n";
   for (const ErrorCode& c : error_codes())
     out += fmt::format("| {} | {} | {} | {} |\n", c.code, c.type, c.meaning, c.fix);
   return out;
