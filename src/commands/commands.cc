@@ -56,18 +56,18 @@ CommandOption quantizer(std::string text) {
 
 CommandOption device() {
   return option("--device", "NAME", "cpu",
-                "what encodes the weights: cpu, the default; cuda or cuda:N, a GPU; auto, the "
-                "first GPU if it can be used. The output is the same");
+                "device that encodes the weights: cpu, the default; cuda or cuda:N, a GPU; auto, "
+                "the first GPU if it can be used. The output has the same bytes");
 }
 
 CommandOption report() {
   return of_the_command(
-      option("--report", "FILE", "", "write everything about each tensor as JSON"));
+      option("--report", "FILE", "", "also write everything about each tensor to FILE, as JSON"));
 }
 
 /// What --report writes.
 CommandOption json_report() {
-  return json("everything about each tensor, as JSON, in place of the summary");
+  return json("print everything about each tensor as JSON, in place of the summary");
 }
 CommandOption top(std::string fallback, std::string what) {
   std::string text = fmt::format("{}; {} if not given", what, fallback);
@@ -77,18 +77,19 @@ CommandOption top(std::string fallback, std::string what) {
 /// Of the commands that may write a form with less in it than they read.
 Options losses() {
   return {flag("--drop",
-               "leave out what the form has no place for (GGUF: multi-token prediction, scales of "
-               "caches), else it is an error"),
+               "leave out tensors that the output format cannot hold (GGUF: multi-token "
+               "prediction, KV cache scales); an error otherwise"),
           flag("--force",
-               "take weights whose scales are broken (NaN, infinite, far too large), with a "
+               "accept weights whose scales are broken (NaN, infinite, far too large), with a "
                "warning; an error otherwise")};
 }
 
 /// Of the commands that write a checkpoint.
 Options run_flags() {
-  return {flag("--resume", "go on with an interrupted run, same options"),
-          flag("--overwrite", "replace what OUTPUT holds"),
-          flag("--dry-run", "only say what would be done"), quiet("no progress, no summary")};
+  return {flag("--resume", "continue an interrupted run, with the same options"),
+          flag("--overwrite", "replace the model in OUTPUT"),
+          flag("--dry-run", "report what would be done, write nothing"),
+          quiet("no progress, no summary")};
 }
 
 Options joined(std::initializer_list<Options> parts) {
@@ -101,72 +102,75 @@ Command quantize_command() {
   return {
       "quantize", "quantize_checkpoint", "Quantize a checkpoint to NVFP4",
       joined(
-          {{argument("INPUT",
-                     "model folder, one .safetensors or .gguf file, or a name on the Hugging Face "
-                     "Hub, org/model: its copy in the cache, else it is downloaded, shard by shard "
-                     "while they are quantized"),
+          {{argument(
+                "INPUT",
+                "model folder, one .safetensors or .gguf file, or a model of the Hugging Face Hub, "
+                "org/model: taken from the cache, else downloaded shard by shard during the run"),
             argument("OUTPUT", "folder to write, new or empty; or a .gguf file"),
             scheme("nvfp4",
                    "nvfp4: 4-bit weights and activations, the default; nvfp4a16: weights only"),
             format(),
             option("--quantizer,--scale-search", "NAME", "",
-                   "how block scales are chosen: max, four_over_six, or mse, the default: least "
-                   "squared error over all scales; weighted, the default with statistics: errors "
-                   "count by the mean square of their input channel; gptq: GPTQ, then descent over "
-                   "scales and codes together, with the Gram matrices of the statistics",
+                   "how block scales are chosen: max; four_over_six; mse, the default: least "
+                   "squared error over all scales; weighted, the default with --statistics: mse "
+                   "with each error times the mean square of its input channel; gptq: GPTQ, then "
+                   "joint descent over scales and codes, with the Gram matrices of --statistics",
                    method_names()),
             option("--statistics,--imatrix", "FILE", "",
-                   "what calibration saw of the layers' inputs: a file of python -m "
+                   "what calibration measured of the layers' inputs: a file of python -m "
                    "nvfp4.calibrate, or an importance matrix of llama.cpp in GGUF"),
-            option(
-                "--sweeps", "N", "4",
-                "passes of gptq's descent over a weight, at most; 4 if not given; 0: GPTQ alone"),
+            option("--sweeps", "N", "4",
+                   "most sweeps of gptq's descent over a weight; 4 if not given; 0: GPTQ alone"),
             option("--recipe", "NAME|FILE", "",
-                   fmt::format("which layers become what: {}, or a file of rules in YAML",
+                   fmt::format("which layers get which format: {}, or a YAML file of rules",
                                fmt::join(recipe_names(), ", "))),
-            option("--bits", "B", "", "choose layers that stay FP8 or BF16, for B bits a weight"),
-            option("--size", "BYTES", "", "the same for an output of that size, such as 24GiB"),
-            repeatable(option("--merge", "FOLDER[=W]", "",
-                              "LoRA adapter of PEFT to add, with weight W or 1; repeatable")),
-            repeatable(option("--ignore", "PATTERN", "",
-                              "tensors to leave alone, besides the usual ones; repeatable")),
+            option("--bits", "B", "",
+                   "choose layers to keep in FP8 or BF16, for an average of B bits per weight"),
+            option("--size", "BYTES", "", "the same, for an output of BYTES, such as 24GiB"),
+            repeatable(
+                option("--merge", "FOLDER[=W]", "",
+                       "LoRA adapter of PEFT to merge, with weight W, 1 if not given; repeatable")),
+            repeatable(
+                option("--ignore", "PATTERN", "",
+                       "tensors to keep unquantized, besides those kept by default; repeatable")),
             repeatable(option("--include", "PATTERN", "",
-                              "tensors to quantize though usually left alone; repeatable")),
+                              "tensors to quantize although they are kept by default; repeatable")),
             repeatable(option("--fuse", "NAMES", "",
                               "modules that share one global scale, such as w1,w3; repeatable")),
             option("--input-amax", "FILE", "",
-                   "JSON: module name or pattern to the largest activation; names count first, "
-                   "then the first pattern that matches; 2688 if none does"),
+                   "JSON object that maps module names or patterns to the largest activation: a "
+                   "name goes before patterns, then the first pattern that matches counts; 2688 if "
+                   "none does"),
             threads_option(),
             device(),
             backend(),
             report(),
-            rank_option("several write one OUTPUT, on a file system that all see"),
+            rank_option("all ranks write one OUTPUT, on a shared file system"),
             ranks_option(),
             option("--push", "ORG/NAME", "",
-                   "upload OUTPUT to the Hugging Face Hub as this model when it is whole; private "
-                   "if the hub does not have it yet"),
+                   "when OUTPUT is complete, upload it to the Hugging Face Hub as this model; "
+                   "private if the model is new there"),
             json_report()},
            losses(),
            {flag("--keep-dtype",
-                 "leave the rest of a model in FP32 as it is; else it becomes BF16, but for router "
-                 "biases and the like")},
+                 "keep unquantized FP32 tensors in FP32; otherwise they become BF16, except router "
+                 "biases and similar tensors")},
            run_flags()}),
       R"(
-INPUT may hold BF16, FP16, FP32, FP8 and MXFP4 weights. Those that are NVFP4
-already keep their codes and scales; --ignore dequantizes them. A folder gets a
-model card, README.md, or README-NVFP4.md beside that of INPUT.
+INPUT may hold BF16, FP16, FP32, FP8 and MXFP4 weights. NVFP4 weights keep their
+codes and scales; --ignore dequantizes them. An output folder gets a model card:
+README.md, or README-NVFP4.md beside the README.md of INPUT.
 
-Patterns are exact names, globs (*, ?), or "re:" and a regular expression, in
-Perl's syntax, which Python's is near to; they match the whole name of the
+A pattern is an exact name, a glob (*, ?), or "re:" and a regular expression in
+Perl's syntax, which is close to Python's. It must match the whole name of the
 tensor or of its module.
 
 Environment:
-  NVFP4_BACKEND           backend when --backend is not given
-  NVFP4_THREADS           threads when --threads is not given
+  NVFP4_BACKEND           backend if --backend is not given
+  NVFP4_THREADS           threads if --threads is not given
   NO_COLOR                no colours, if set to anything
   HF_HUB_CACHE, HF_HOME   where models of the hub are kept
-  HF_HUB_OFFLINE          nothing is downloaded, if set to 1
+  HF_HUB_OFFLINE          1: nothing is downloaded
   NVFP4_HUB_PYTHON        a Python with huggingface_hub, in place of hf's own
 
 Examples:
@@ -182,29 +186,31 @@ Command convert_command() {
   CommandOption to =
       option("--to", "FORM", "", fmt::format("{}{}", fmt::join(targets, ", "), targets_by_name()),
              targets);
-  return {"convert", "convert", "Write a quantized checkpoint in another form",
-          joined({{argument("INPUT",
-                            "model folder, .safetensors or .gguf file: NVFP4 of any kind, MXFP4, "
-                            "FP8"),
-                   argument("OUTPUT", "folder to write, new or empty; --to gguf: a .gguf file"),
-                   std::move(to),
-                   scheme("",
-                          "nvfp4 (W4A4) or nvfp4a16 (weights only); as in the input if not "
-                          "given"),
-                   quantizer("how block scales of FP8 weights are chosen: max, four_over_six, or "
-                             "mse, the default"),
-                   option("--input-amax", "FILE", "",
-                          "for FP8 and MXFP4 weights, JSON: module name or pattern to the largest "
-                          "activation; 2688 if not given"),
-                   threads_option(), device(), backend(), report(), json_report()},
-                  losses(),
-                  {flag("--decode",
-                        "FP8 and MXFP4 beside 4-bit weights that FORM cannot hold become BF16, "
-                        "else they are an error")},
-                  run_flags()}),
-          R"(
-NVFP4 weights are not rounded again: codes and scales change places, and the
-same tensors come back from a conversion back. MXFP4 weights keep their values.
+  return {
+      "convert", "convert", "Convert a quantized checkpoint to another format",
+      joined(
+          {{argument(
+                "INPUT",
+                "model folder, .safetensors or .gguf file, in NVFP4 of any format, MXFP4 or FP8"),
+            argument("OUTPUT", "folder to write, new or empty; --to gguf: a .gguf file"),
+            std::move(to),
+            scheme("",
+                   "nvfp4 (W4A4) or nvfp4a16 (weights only); as in the input if not "
+                   "given"),
+            quantizer("how block scales of FP8 weights are chosen: max, four_over_six, or "
+                      "mse, the default"),
+            option("--input-amax", "FILE", "",
+                   "for FP8 and MXFP4 weights: JSON object that maps module names or patterns to "
+                   "the largest activation; 2688 if not given"),
+            threads_option(), device(), backend(), report(), json_report()},
+           losses(),
+           {flag("--decode",
+                 "turn FP8 and MXFP4 weights that FORM cannot hold beside 4-bit weights into BF16; "
+                 "an error otherwise")},
+           run_flags()}),
+      R"(
+NVFP4 weights are not rounded again: codes and scales keep their values, and a
+conversion back gives the same tensors. MXFP4 weights keep their values.
 
 Examples:
   nvfp4 convert Llama-3.1-8B-NVFP4 out --to compressed-tensors
@@ -220,15 +226,17 @@ Command inspect_command() {
   return {
       "inspect",
       "inspect",
-      "Show what a checkpoint holds",
+      "Show the tensors, scales and codes of a checkpoint",
       {argument("PATH", "model folder, or one .safetensors or .gguf file"),
-       option("--tensor", "NAME", "", "only this tensor, and the first of its blocks"),
+       option("--tensor", "NAME", "", "show only this tensor, with its first blocks"),
        of_the_command(
-           option("--row", "R", "0", "of that tensor, whose blocks are shown; 0 if not given")),
-       of_the_command(option("--blocks", "N", "4", "of that row to show; 4 if not given")),
+           option("--row", "R", "0", "row of that tensor whose blocks are shown; 0 if not given")),
+       of_the_command(option("--blocks", "N", "4", "blocks of that row to show; 4 if not given")),
        json("everything about each tensor, as JSON"),
-       in_python("histograms",  // Python says the opposite
-                 flag("--no-histogram", "read headers only: fast, no scale ranges and no codes")),
+       in_python(
+           "histograms",  // Python says the opposite
+           flag("--no-histogram",
+                "read headers only: fast, but without ranges of scales and histograms of codes")),
        threads_option(), quiet("no progress")},
       R"(
 All scales are shown as multipliers: x = element * block scale * global scale.
@@ -243,30 +251,28 @@ Examples:
 
 Command compare_command() {
   return {
-      "compare", "compare", "Measure how far the tensors of two checkpoints are from each other",
+      "compare", "compare", "Measure the error between the tensors of two checkpoints",
       joined(
-          {{argument("A", "model folder, .safetensors or .gguf file: the true values"),
-            argument("B", "the one to judge; NVFP4 is dequantized"),
-            top("12", "tensors to list, worst first"), json("everything, as JSON"),
-            option(
-                "--html", "FILE", "",
-                "also write a page for people: errors by layer, worst tensors, codes and scales"),
+          {{argument("A", "model folder, .safetensors or .gguf file with the original values"),
+            argument("B", "the checkpoint to compare with A; NVFP4 is dequantized"),
+            top("12", "how many tensors to list, worst first"), json("everything, as JSON"),
+            option("--html", "FILE", "",
+                   "also write an HTML page: errors by layer, worst tensors, codes and scales"),
             option("--against", "C", "",
-                   "for the page: another quantization of A, such as a vendor's, beside B"),
+                   "for the page: another quantization of A, such as a vendor's, to show beside B"),
             option("--run", "FILE", "",
-                   "for the page: the --report of the run that made B: by gptq it has output "
-                   "errors, and "
-                   "what each row was quantized by; by --bits or --size the curve of error over "
-                   "bits"),
+                   "for the page: the --report of the run that wrote B. It has the output errors "
+                   "and the choice for each row of gptq, and the curve of error over bits of "
+                   "--bits and --size"),
             option("--statistics", "FILE", "",
-                   "for the page: what calibration saw, for the tokens of each expert")},
+                   "for the page: the statistics of calibration, for the tokens of each expert")},
            shared_work_options(),
            {threads_option(), quiet("no progress")}}),
       R"(
-Relative error is |a - b| / |a| (L2); SQNR is 20 log10 of its inverse. That of
-all tensors together is decided by those with the largest norms; beside it are
-the median of the tensors and the worst of them. Exit status: 0 compared, 3 a
-or b is incomplete, or they have no tensor in common.
+Relative error is |a - b| / |a| (L2), SQNR is 20 log10 of its inverse. Tensors
+with the largest norms dominate the error of all tensors together; beside it are
+the median of the tensors and the worst tensor. Exit status: 0 compared; 3 A or
+B is incomplete, or they have no tensor in common.
 
 Examples:
   nvfp4 compare Llama-3.1-8B Llama-3.1-8B-NVFP4
@@ -279,22 +285,21 @@ Examples:
 
 Command verify_command() {
   std::vector<std::string> loaders = loader_names();
-  std::string text = fmt::format("judge for one loader: {}; a table of all if not given",
+  std::string text = fmt::format("judge for one loader: {}; for all of them if not given",
                                  fmt::join(loaders, ", "));
-  return {
-      "verify", "verify", "Find what is wrong with a quantized checkpoint, before a loader does",
-      joined(
-          {{argument("PATH", "model folder, or one .safetensors or .gguf file"),
-            option("--source", "DIR", "", "what it was quantized from: every weight is compared"),
-            in_python("loader",  // "for" is a word of the language
-                      option("--for", "LOADER", "", std::move(text), std::move(loaders))),
-            top("3", "findings of a kind to show"), json("everything, as JSON")},
-           shared_work_options(),
-           {threads_option(), quiet("no progress")}}),
-      R"(
-docs/verify.md explains every code. Exit status: 0 nothing is broken (there may
+  return {"verify", "verify", "Find faults of a quantized checkpoint before a loader meets them",
+          joined({{argument("PATH", "model folder, or one .safetensors or .gguf file"),
+                   option("--source", "DIR", "",
+                          "the original checkpoint; every weight is compared with it"),
+                   in_python("loader",  // "for" is a word of the language
+                             option("--for", "LOADER", "", std::move(text), std::move(loaders))),
+                   top("3", "how many findings of a kind to show"), json("everything, as JSON")},
+                  shared_work_options(),
+                  {threads_option(), quiet("no progress")}}),
+          R"(
+docs/verify.md explains every code. Exit status: 0 there is no fault (there may
 be warnings); 3 the files have faults, nothing is quantized, or no known loader
-of this format reads them; with --for, that loader refuses or misreads them.
+of this format reads them; with --for: that loader refuses or misreads them.
 
 Examples:
   nvfp4 verify Llama-3.1-8B-NVFP4
@@ -305,29 +310,29 @@ Examples:
 }
 
 Command repair_command() {
-  return {
-      "repair", "repair", "Write a broken checkpoint again, with its faults put right",
-      joined(
-          {{argument("PATH", "model folder"), argument("OUTPUT", "folder to write; new or empty"),
-            option("--source", "DIR", "",
-                   "what it was quantized from: what cannot be put right otherwise is quantized "
-                   "again"),
-            option("--scales", "ORDER", "linear",
-                   "how block scales lie in PATH: linear, the default, or swizzled",
-                   {"linear", "swizzled"}),
-            option("--nibbles", "ORDER", "low",
-                   "which nibble the even column is in: low, the default, or high",
-                   {"low", "high"}),
-            option("--input-amax", "FILE", "",
-                   "JSON: module name or pattern to the largest activation, for missing input "
-                   "scales"),
-            quantizer("for what is quantized again: max, four_over_six, or mse, the default"),
-            threads_option(), device(), backend(), top("3", "changes of a kind to show"),
-            json("everything, as JSON")},
-           run_flags()}),
-      R"(
-PATH is never changed. What was done to each tensor, and what that lost, is
-shown; --json lists all of it. Exit status 3 if the result is still broken.
+  return {"repair", "repair", "Write a faulty checkpoint again, with its faults corrected",
+          joined({{argument("PATH", "model folder"),
+                   argument("OUTPUT", "folder to write; new or empty"),
+                   option("--source", "DIR", "",
+                          "the original checkpoint: weights that cannot be corrected otherwise are "
+                          "quantized again from it"),
+                   option("--scales", "ORDER", "linear",
+                          "layout of the block scales in PATH: linear, the default, or swizzled",
+                          {"linear", "swizzled"}),
+                   option("--nibbles", "ORDER", "low",
+                          "which nibble holds the even column: low, the default, or high",
+                          {"low", "high"}),
+                   option("--input-amax", "FILE", "",
+                          "for missing input scales: JSON object that maps module names or "
+                          "patterns to the largest activation"),
+                   quantizer("quantizer of weights that are quantized again: max, four_over_six, "
+                             "or mse, the default"),
+                   threads_option(), device(), backend(),
+                   top("3", "how many changes of a kind to show"), json("everything, as JSON")},
+                  run_flags()}),
+          R"(
+PATH is never changed. The summary says what was done to each tensor and how
+large the error is; --json has all of it. Exit status: 3 OUTPUT has faults.
 
 Examples:
   nvfp4 repair Llama-3.1-8B-NVFP4 out
@@ -344,9 +349,9 @@ Command sample_command() {
                   {"llama", "deepseek-v3"}),
            option("--layers", "N", "", "decoder layers, 1 to 1000; 2 if not given"),
            option("--scale", "S", "0.125",
-                  "of every width of the real model, 1/64 to 4; 0.125 if not given, 1 is real"),
-           option("--seed", "N", "0", "of the weights; 0 if not given"),
-           option("--shards", "N", "", "files to spread over; one for each 4 GB if not given"),
+                  "factor of every width of the real model, 1/64 to 4; 0.125 if not given"),
+           option("--seed", "N", "0", "seed of the random weights; 0 if not given"),
+           option("--shards", "N", "", "number of files; one for each 4 GB if not given"),
            threads_option(), flag("--overwrite", "replace the checkpoint that OUTPUT holds"),
            quiet("no progress, no summary")},
           R"(

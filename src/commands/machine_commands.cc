@@ -19,21 +19,25 @@ std::vector<std::string> backend_names() {
 
 CommandOption backend() {
   std::vector<std::string> names = backend_names();
-  std::string text = fmt::format("of the CPU: {}; the best if not given", fmt::join(names, ", "));
+  std::string text =
+      fmt::format("kernels of the CPU: {}; the best that this machine runs if not given",
+                  fmt::join(names, ", "));
   return option("--backend", "NAME", "", std::move(text), std::move(names));
 }
 
 Command bench_command() {
   CommandOption device = option("--device", "NAME", "cpu", "cpu", {"cpu"});
   CommandOption of = backend();
-  of.text = fmt::format("one of {}; the best if not given", fmt::join(of.choices, ", "));
+  of.text = fmt::format("kernels: {}; the best that this machine runs if not given",
+                        fmt::join(of.choices, ", "));
   return {"bench",
           "",
           "Measure this machine against its own memory bandwidth",
           {of_the_command(std::move(device)), of_the_command(std::move(of)), threads_option()},
           R"(
-Sizes are far beyond the caches; each figure is the best of several runs. "of
-copy" is bytes read and written against a plain copy with as many threads.
+The matrices are far larger than the caches. Each figure is the best of several
+runs. "of copy" is the rate of bytes read and written, as a share of that of a
+plain copy with as many threads.
 
 Example:
   nvfp4 bench
@@ -44,34 +48,36 @@ Command tune_command() {
   const std::vector<std::string> x_types = {"bfloat16", "float16"};
   std::vector<std::string> out_types = x_types;
   out_types.emplace_back("float32");
-  CommandOption shape = option("--shape", "NxK", "", "of the weights, such as 4096x7168");
+  CommandOption shape = option("--shape", "NxK", "", "shape of the weights, such as 4096x7168");
   shape.required = true;
   Options options = {
       std::move(shape),
-      option("--rows", "M,M,...", "1,16,64,256", "of the result; 1,16,64,256 if not given"),
+      option("--rows", "M,M,...", "1,16,64,256", "rows of the result; 1,16,64,256 if not given"),
       option("--device", "NAME", "cuda:0", "cuda, cuda:N or auto; cuda:0 if not given"),
       option("--form", "NAME", "dense", "dense (the default), grouped, routed or every_group",
              {"dense", "grouped", "routed", "every_group"}),
-      option("--groups", "G", "1", "matrices [N, K]; 1 if not given"),
-      option("--top-k", "N", "0", "routed: choices of each token; 0 if not given"),
-      flag("--shared-x", "routed, every_group: one x for all choices, or groups"),
+      option("--groups", "G", "1", "number of matrices [N, K]; 1 if not given"),
+      option("--top-k", "N", "0", "routed: experts of each token; 0 if not given"),
+      flag("--shared-x",
+           "routed, every_group: one x for all experts of a token, or for all groups"),
       option("--epilogue", "NAME", "none", "none (the default), swiglu or swiglu_quantize",
              {"none", "swiglu", "swiglu_quantize"}),
-      option("--x", "NAME", "bfloat16", "bfloat16 (the default) or float16", x_types),
-      option("--out", "NAME", "bfloat16", "bfloat16 (the default), float16 or float32",
+      option("--x", "NAME", "bfloat16", "dtype of x: bfloat16 (the default) or float16", x_types),
+      option("--out", "NAME", "bfloat16",
+             "dtype of the result: bfloat16 (the default), float16 or float32",
              std::move(out_types)),
-      flag("--batch-invariant", "only kernels that add up in one order, whatever the rows"),
+      flag("--batch-invariant",
+           "only kernels whose order of summation does not depend on the rows"),
       option("--workspace", "BYTES", "0",
-             "memory that a plan may take for partial sums over K; 0 if not given"),
-      option("--show", "N", "5", "kernels of each table; 5 if not given")};
+             "memory that a plan may use for partial sums over K; 0 if not given"),
+      option("--show", "N", "5", "how many kernels of each table to show; 5 if not given")};
   for (CommandOption& o : options) o.keyword.clear();  // Python has plan_gemm(autotune=True)
-  return {"tune", "", "Measure the kernels of a product on a GPU, keep the fastest",
+  return {"tune", "", "Measure the kernels of a GEMM on a GPU and keep the fastest",
           std::move(options), R"(
-The fastest kernel of each product is kept in the file that NVFP4_TUNE_CACHE
-names, else in nvfp4/gemm.json below XDG_CACHE_HOME or ~/.cache, under the names
-of the GPU, the driver and the library. Plans with autotune, and no others, take
-it from there. "of chosen" is the time over that of the kernel that a plan
-without autotune has. In W4A4 x is decoded first, and the product is the same.
+The fastest kernel of each GEMM is kept in the file that NVFP4_TUNE_CACHE names,
+else in nvfp4/gemm.json below XDG_CACHE_HOME or ~/.cache, for this GPU, driver and
+library. Only plans with autotune read it. "of chosen" is the time relative to the
+kernel of a plan without autotune. W4A4 decodes x first; its GEMM is the same.
 
 Examples:
   nvfp4 tune --shape 4096x7168
@@ -84,26 +90,27 @@ Command selftest_command() {
   const std::vector<std::string>& checks = selftest_checks();
   Options options = {
       option("--device", "NAME", "",
-             "cpu, cuda or cuda:N: this one alone; the CPU and every GPU if not given"),
+             "check only cpu, cuda or cuda:N; the CPU and every GPU if not given"),
       option("--out", "FILE", "",
-             "also write the report there, to attach to an issue: text, then JSON; JSON alone if "
+             "also write the report to FILE, to attach to an issue: text, then JSON; JSON alone if "
              "FILE ends in .json"),
-      flag("--no-rates", "measure nothing, only compare"),
+      flag("--no-rates", "compare only, measure no rates"),
       option("--inject-fault", "CHECK", "",
-             fmt::format("turn over one bit of each result of a check, to see that it is found: {}",
-                         fmt::join(checks, ", ")),
+             fmt::format(
+                 "flip one bit of each result of a check, to see that the selftest finds it: {}",
+                 fmt::join(checks, ", ")),
              checks),
       json("the report as JSON"),
       threads_option(),
       quiet("no progress")};
   for (CommandOption& o : options) o.keyword.clear();
-  return {"selftest", "", "Check the kernels on this machine against the slow exact ones",
+  return {"selftest", "", "Check the kernels on this machine against the reference",
           std::move(options), R"(
-Conversions, quantizers and layouts of every instruction set of the CPU, and of
-every GPU, must give the bits of the reference, and the reference those of
-tables and checksums. Products of integers must be exact, others within a bound.
-On a GPU every kernel of each architecture that runs there is tried. Rates are
-shown beside what the memory and the tensor cores of the machine can do.
+Conversions, quantizers and layouts must give the bits of the reference, for every
+instruction set of the CPU and on every GPU; the reference must give those of
+tables and checksums. GEMM of whole numbers must be exact, other GEMM within a
+bound. On a GPU every kernel of each architecture that runs there is checked. Rates
+are shown beside the limits of the machine's memory and tensor cores.
 
 Exit status: 0 all results are right, 3 some are wrong, 1 the device cannot be
 used or FILE cannot be written.

@@ -15,7 +15,7 @@ inline CommandOption rank_option(const std::string& what) {
   return {.names = "--rank",
           .value = "R",
           .keyword = "rank",
-          .text = fmt::format("which of the ranks this process is, from 0: {}", what)};
+          .text = fmt::format("rank of this process, from 0: {}", what)};
 }
 
 inline CommandOption ranks_option() {
@@ -23,7 +23,9 @@ inline CommandOption ranks_option() {
           .value = "N",
           .keyword = "ranks",
           .fallback = "1",
-          .text = "how many there are; auto: both as mpirun, srun or torchrun say; 1 if not given"};
+          .text =
+              "number of ranks; auto: rank and number as mpirun, srun or torchrun set them; 1 if "
+              "not given"};
 }
 
 /// Of the commands that read, and have a report.
@@ -33,8 +35,8 @@ inline std::vector<CommandOption> shared_work_options() {
       CommandOption{.names = "--parts",
                     .value = "DIR",
                     .keyword = "parts",
-                    .text = "with --ranks: a folder that all ranks see; each writes there what "
-                            "it found, and the one that finds the files of all has the report"}};
+                    .text = "with --ranks: a folder that all ranks see. Each writes its results "
+                            "there, and the rank that finds the files of all makes the report"}};
 }
 
 }  // namespace nvfp4
