@@ -75,9 +75,10 @@ Command tune_command() {
   return {"tune", "", "Measure the kernels of a GEMM on a GPU and keep the fastest",
           std::move(options), R"(
 The fastest kernel of each GEMM is kept in the file that NVFP4_TUNE_CACHE names,
-else in nvfp4/gemm.json below XDG_CACHE_HOME or ~/.cache, for this GPU, driver and
-library. Only plans with autotune read it. "of chosen" is the time relative to the
-kernel of a plan without autotune. W4A4 decodes x first; its GEMM is the same.
+else in nvfp4/gemm.json below XDG_CACHE_HOME or ~/.cache, for this GPU, driver
+and library. Only plans with autotune read it. "of chosen" is the time relative
+to the kernel of a plan without autotune. W4A4 decodes x first; its GEMM is the
+same.
 
 Examples:
   nvfp4 tune --shape 4096x7168
@@ -106,11 +107,11 @@ Command selftest_command() {
   for (CommandOption& o : options) o.keyword.clear();
   return {"selftest", "", "Check the kernels on this machine against the reference",
           std::move(options), R"(
-Conversions, quantizers and layouts must give the bits of the reference, for every
-instruction set of the CPU and on every GPU; the reference must give those of
-tables and checksums. GEMM of whole numbers must be exact, other GEMM within a
-bound. On a GPU every kernel of each architecture that runs there is checked. Rates
-are shown beside the limits of the machine's memory and tensor cores.
+Conversions, quantizers and layouts must give the bits of the reference, for
+every instruction set of the CPU and on every GPU; the reference must give those
+of tables and checksums. GEMM of whole numbers must be exact, other GEMM within
+a bound. On a GPU every kernel of each architecture that runs there is checked.
+Rates are shown beside the limits of the machine's memory and tensor cores.
 
 Exit status: 0 all results are right, 3 some are wrong, 1 the device cannot be
 used or FILE cannot be written.
