@@ -36,17 +36,18 @@ CommandOption format() {
     text += f.name;
     if (names.empty()) text += " (the default)";
     if (!f.note.empty()) text += ": " + f.note;
-    if (!f.extension.empty()) text += ", the default for an OUTPUT of that ending";
+    if (!f.extension.empty()) text += ", the default if OUTPUT ends in " + f.extension;
     names.push_back(f.name);
   }
   return option("--format", "NAME", "", std::move(text), std::move(names));
 }
 
-/// Of the outputs that are one file: "; gguf if not given and OUTPUT ends so".
+/// Of the outputs that are one file: "; gguf if not given and OUTPUT ends in .gguf".
 std::string targets_by_name() {
   std::string text;
   for (const FormatInfo& f : output_formats())
-    if (!f.extension.empty()) text += fmt::format("; {} if not given and OUTPUT ends so", f.name);
+    if (!f.extension.empty())
+      text += fmt::format("; {} if not given and OUTPUT ends in {}", f.name, f.extension);
   return text;
 }
 
@@ -232,7 +233,7 @@ Command inspect_command() {
        of_the_command(
            option("--row", "R", "0", "row of that tensor whose blocks are shown; 0 if not given")),
        of_the_command(option("--blocks", "N", "4", "blocks of that row to show; 4 if not given")),
-       json("everything about each tensor, as JSON"),
+       json("print everything about each tensor as JSON"),
        in_python(
            "histograms",  // Python says the opposite
            flag("--no-histogram",
@@ -255,7 +256,7 @@ Command compare_command() {
       joined(
           {{argument("A", "model folder, .safetensors or .gguf file with the original values"),
             argument("B", "the checkpoint to compare with A; NVFP4 is dequantized"),
-            top("12", "how many tensors to list, worst first"), json("everything, as JSON"),
+            top("12", "how many tensors to list, worst first"), json("print everything as JSON"),
             option("--html", "FILE", "",
                    "also write an HTML page: errors by layer, worst tensors, codes and scales"),
             option("--against", "C", "",
@@ -287,16 +288,17 @@ Command verify_command() {
   std::vector<std::string> loaders = loader_names();
   std::string text = fmt::format("judge for one loader: {}; for all of them if not given",
                                  fmt::join(loaders, ", "));
-  return {"verify", "verify", "Find faults of a quantized checkpoint before a loader meets them",
-          joined({{argument("PATH", "model folder, or one .safetensors or .gguf file"),
-                   option("--source", "DIR", "",
-                          "the original checkpoint; every weight is compared with it"),
-                   in_python("loader",  // "for" is a word of the language
-                             option("--for", "LOADER", "", std::move(text), std::move(loaders))),
-                   top("3", "how many findings of a kind to show"), json("everything, as JSON")},
-                  shared_work_options(),
-                  {threads_option(), quiet("no progress")}}),
-          R"(
+  return {
+      "verify", "verify", "Find faults of a quantized checkpoint before a loader meets them",
+      joined({{argument("PATH", "model folder, or one .safetensors or .gguf file"),
+               option("--source", "DIR", "",
+                      "the original checkpoint; every weight is compared with it"),
+               in_python("loader",  // "for" is a word of the language
+                         option("--for", "LOADER", "", std::move(text), std::move(loaders))),
+               top("3", "how many findings of a kind to show"), json("print everything as JSON")},
+              shared_work_options(),
+              {threads_option(), quiet("no progress")}}),
+      R"(
 docs/verify.md explains every code. Exit status: 0 there is no fault (there may
 be warnings); 3 the files have faults, nothing is quantized, or no known loader
 of this format reads them; with --for: that loader refuses or misreads them.
@@ -310,27 +312,28 @@ Examples:
 }
 
 Command repair_command() {
-  return {"repair", "repair", "Write a faulty checkpoint again, with its faults corrected",
-          joined({{argument("PATH", "model folder"),
-                   argument("OUTPUT", "folder to write; new or empty"),
-                   option("--source", "DIR", "",
-                          "the original checkpoint: weights that cannot be corrected otherwise are "
-                          "quantized again from it"),
-                   option("--scales", "ORDER", "linear",
-                          "layout of the block scales in PATH: linear, the default, or swizzled",
-                          {"linear", "swizzled"}),
-                   option("--nibbles", "ORDER", "low",
-                          "which nibble holds the even column: low, the default, or high",
-                          {"low", "high"}),
-                   option("--input-amax", "FILE", "",
-                          "for missing input scales: JSON object that maps module names or "
-                          "patterns to the largest activation"),
-                   quantizer("quantizer of weights that are quantized again: max, four_over_six, "
-                             "or mse, the default"),
-                   threads_option(), device(), backend(),
-                   top("3", "how many changes of a kind to show"), json("everything, as JSON")},
-                  run_flags()}),
-          R"(
+  return {
+      "repair", "repair", "Write a faulty checkpoint again, with its faults corrected",
+      joined(
+          {{argument("PATH", "model folder"), argument("OUTPUT", "folder to write; new or empty"),
+            option("--source", "DIR", "",
+                   "the original checkpoint: weights that cannot be corrected otherwise are "
+                   "quantized again from it"),
+            option("--scales", "ORDER", "linear",
+                   "layout of the block scales in PATH: linear, the default, or swizzled",
+                   {"linear", "swizzled"}),
+            option("--nibbles", "ORDER", "low",
+                   "which nibble holds the even column: low, the default, or high",
+                   {"low", "high"}),
+            option("--input-amax", "FILE", "",
+                   "for missing input scales: JSON object that maps module names or "
+                   "patterns to the largest activation"),
+            quantizer("quantizer of weights that are quantized again: max, four_over_six, "
+                      "or mse, the default"),
+            threads_option(), device(), backend(), top("3", "how many changes of a kind to show"),
+            json("print everything as JSON")},
+           run_flags()}),
+      R"(
 PATH is never changed. The summary says what was done to each tensor and how
 large the error is; --json has all of it. Exit status: 3 OUTPUT has faults.
 

@@ -101,7 +101,7 @@ Command selftest_command() {
                  "flip one bit of each result of a check, to see that the selftest finds it: {}",
                  fmt::join(checks, ", ")),
              checks),
-      json("the report as JSON"),
+      json("print the report as JSON"),
       threads_option(),
       quiet("no progress")};
   for (CommandOption& o : options) o.keyword.clear();
