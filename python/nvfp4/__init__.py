@@ -1,7 +1,8 @@
 """NVFP4: quantize tensors and checkpoints, dequantize, multiply.
 
-x ≈ e2m1 · scale · global_scale: block scales and global scales MULTIPLY. The functions that carry
-FlashInfer's names keep FlashInfer's conventions; each says which way its global scale goes.
+x ≈ e2m1 · scale · global_scale: block scales and global scales are MULTIPLIERS. Functions with
+FlashInfer's names keep FlashInfer's conventions; each docstring says whether its global scale is a
+MULTIPLIER or a DIVISOR.
 """
 
 from . import _core

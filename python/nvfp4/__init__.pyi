@@ -1,4 +1,4 @@
-"""Types of the package; what the functions do is in their docstrings."""
+"""Types of the package; the docstrings of the functions say what they do."""
 
 from enum import Enum
 from os import PathLike
@@ -9,15 +9,14 @@ class _DLPack(Protocol):
     def __dlpack__(self) -> Any: ...
     def __dlpack_device__(self) -> Tuple[Any, int]: ...
 
-#: Of NumPy, PyTorch, CuPy or JAX; results are of the same framework.
+#: An array of NumPy, PyTorch, CuPy or JAX; results are of the same framework.
 Array = Any
-#: Also whatever exports memory: memoryview, array.array, ...
+#: Also any object that exports memory: memoryview, array.array, ...
 ArrayLike = Union[_DLPack, Any]
 Scalar = Union[float, ArrayLike]
 Path = Union[str, "PathLike[str]"]
 Report = Dict[str, Any]
-#: (tensor, tensors_done, tensors_total, bytes_done, bytes_total)
-#: True: a bar of tqdm
+#: Called with (tensor, tensors_done, tensors_total, bytes_done, bytes_total); True: a tqdm bar
 Progress = Union[bool, Callable[[str, int, int, int, int], None]]
 __version__: str
 __all__: List[str]

@@ -1,4 +1,4 @@
-"""Whole checkpoints: what the command does, as functions that return reports.
+"""Whole checkpoints: the commands as functions that return reports.
 
 The texts of the arguments are those of `nvfp4 help`; `_documented` puts them into the docstrings.
 """
@@ -111,10 +111,10 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer
 
     {arguments}
     progress    called as progress(tensor, tensors_done, tensors_total, bytes_done, bytes_total),
-                from any thread; True: a bar of tqdm, in notebooks too
+                from any thread; True: a tqdm bar, also in notebooks
 
-    In 'modelopt' weight_scale_2 and input_scale are MULTIPLIERS; in 'compressed-tensors'
-    weight_global_scale and input_global_scale are DIVISORS, their reciprocals.
+    In the format 'modelopt' weight_scale_2 and input_scale are MULTIPLIERS; in 'compressed-tensors'
+    weight_global_scale and input_global_scale are DIVISORS, the reciprocals.
 
     Returns the report that `nvfp4 quantize --report` writes, as a dict. Raises IoError,
     FormatError, InvalidValueError, DeviceError, UnsupportedError.
@@ -126,14 +126,14 @@ def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer
 def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None, resume=False,
             overwrite=False, dry_run=False, drop=False, force=False, decode=False, backend="",
             device="cpu", progress=None):
-    """Writes a quantized checkpoint in another form. NVFP4 is not rounded again: there and back gives
-    the same tensors.
+    """Converts a quantized checkpoint to another format. NVFP4 is not rounded again: a conversion there
+    and back gives the same tensors.
 
     {arguments}
     progress    as of quantize_checkpoint
 
     Returns the report that `nvfp4 convert --report` writes, as a dict. Raises IoError, FormatError,
-    InvalidValueError, and UnsupportedError that names the tensor which `to` cannot hold.
+    InvalidValueError, and UnsupportedError, which names the tensor that `to` cannot hold.
     """
     return _run("convert", _core.convert, locals())
 
@@ -142,35 +142,35 @@ def convert(input, output, to, *, scheme=None, quantizer="mse", input_amax=None,
 def repair(path, output, *, source=None, scales="linear", nibbles="low", input_amax=None,
            quantizer="mse", resume=False, overwrite=False, dry_run=False, backend="", device="cpu",
            progress=None):
-    """Writes a broken NVFP4 checkpoint again, with its faults put right; `path` is never changed.
+    """Writes a faulty NVFP4 checkpoint again, with its faults corrected; `path` is never changed.
 
     {arguments}
     progress    as of quantize_checkpoint
 
-    Returns the report of `nvfp4 repair --json`, as a dict: `changes`, what each lost, and how many
-    findings of `verify` there were `before` and are `after`. Raises IoError, FormatError,
-    InvalidValueError, and UnsupportedError where only the source, or nothing, can help.
+    Returns the report of `nvfp4 repair --json`, as a dict: `changes` with their errors, and the
+    number of findings of `verify` `before` and `after`. Raises IoError, FormatError,
+    InvalidValueError, and UnsupportedError for faults that need the source or cannot be corrected.
     """
     return _run("repair", _core.repair, locals())
 
 
 @_documented("verify")
 def verify(path, *, source=None, loader="", rank=None, ranks=1, parts=None, progress=None):
-    """What is wrong with a quantized checkpoint; docs/verify.md lists the kinds of findings.
+    """Finds faults of a quantized checkpoint; docs/verify.md lists the kinds of findings.
 
     {arguments}
     progress    as of quantize_checkpoint
 
     Returns the report of `nvfp4 verify --json`, as a dict: `broken`, `findings`, and in `loaders`
-    what each makes of it ('reads', 'refuses', 'misreads'), and why. Of ranks only the last
-    one has it; others return `missing_ranks`, those still at work.
+    the verdict of each loader ('reads', 'refuses', 'misreads') and its reason. With ranks only the
+    last rank has the report; the others return `missing_ranks`, the ranks that have not finished.
     """
     return _run("verify", _core.verify, locals())
 
 
 @_documented("inspect")
 def inspect(path, *, tensor=None, histograms=True, progress=None):
-    """Schemes, scales and codes of a checkpoint: the report of `nvfp4 inspect --json`.
+    """Formats, scales and codes of a checkpoint: the report of `nvfp4 inspect --json`.
 
     {arguments}
     progress    as of quantize_checkpoint
@@ -181,14 +181,15 @@ def inspect(path, *, tensor=None, histograms=True, progress=None):
 @_documented("compare")
 def compare(a, b, *, html=None, against=None, run=None, statistics=None, rank=None, ranks=1,
             parts=None, progress=None):
-    """Two checkpoints tensor by tensor: the report of `nvfp4 compare --json`. `relative_error` is that
-    of all together, beside it are `median_relative_error` and `worst_relative_error` of `worst`.
+    """Compares two checkpoints tensor by tensor: the report of `nvfp4 compare --json`.
+    `relative_error` is of all tensors together, `median_relative_error` of the median tensor,
+    `worst_relative_error` of the tensor `worst`.
 
     {arguments}
     progress    as of quantize_checkpoint
 
-    Of ranks only the last one has it; others return `missing_ranks`, those still at work.
-    Raises IoError, FormatError, InvalidValueError.
+    With ranks only the last rank has the report; the others return `missing_ranks`, the ranks that
+    have not finished. Raises IoError, FormatError, InvalidValueError.
     """
     return _run("compare", _core.compare, locals())
 

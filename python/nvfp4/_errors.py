@@ -1,4 +1,4 @@
-"""What nvfp4 raises. Each class is also the built-in exception that fits best."""
+"""The exceptions of nvfp4. Each class is also the built-in exception that fits best."""
 
 
 class Error(Exception):
@@ -12,12 +12,12 @@ class Error(Exception):
 
     @property
     def code(self):
-        """A name that stays when the message changes: "NV0102". docs/errors.md lists all."""
+        """The code, such as "NV0102", which stays when the message changes. docs/errors.md lists all."""
         return self._about()[0]
 
     @property
     def fix(self):
-        """What helps, in one line."""
+        """How to fix the error, in one line."""
         return self._about()[1]
 
 
@@ -30,11 +30,11 @@ class InvalidValueError(Error, ValueError):
 
 
 class UnsupportedError(Error, NotImplementedError):
-    """A valid request that nothing here can carry out."""
+    """The request is valid, but not supported here."""
 
 
 class DeviceError(Error, RuntimeError):
-    """The CUDA runtime or driver refused."""
+    """The CUDA runtime or driver reported an error."""
 
 
 class IoError(Error, OSError):

@@ -1,10 +1,11 @@
 """FlashInfer's names, arguments and conventions.
 
-Its global scales have two senses, kept here: of all functions that quantize they are DIVISORS
-(448 · 6 / amax: x is multiplied by it), of e2m1_and_ufp8sf_scale_to_float and the alpha of products
-MULTIPLIERS (the result is multiplied by it). FlashInfer's docstring of rmsnorm_fp4quant says that it
-divides; its kernels and tests multiply. Numbers agree with FlashInfer run with FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1,
-that is with TransformerEngine, bit for bit; its fast path uses the GPU's approximate reciprocal.
+FlashInfer's global scales have two senses, which these functions keep. Functions that quantize take
+DIVISORS (448 · 6 / amax: x is multiplied by it). e2m1_and_ufp8sf_scale_to_float and the alpha of
+GEMM are MULTIPLIERS (the result is multiplied by it). FlashInfer's docstring of rmsnorm_fp4quant says
+that it divides; its kernels and tests multiply. Results have the bits of FlashInfer with
+FLASHINFER_DISABLE_FP4_QUANT_FAST_MATH=1, which are TransformerEngine's; FlashInfer's fast path uses the
+GPU's approximate reciprocal.
 """
 
 import math
@@ -20,7 +21,7 @@ from ._quantize import (QuantizedTensor, allocate, amax, dequantize, finished, g
 
 
 class SfLayout(Enum):
-    """Where the block scales lie."""
+    """Layout of the block scales."""
 
     layout_128x4 = 0  #: tiles of 128 rows by 4 blocks, as cuBLASLt, CUTLASS and tcgen05 read them
     layout_8x4 = 1  #: tiles of 8 rows by 4 blocks, TensorRT-LLM at small M
@@ -86,12 +87,12 @@ def nvfp4_quantize(x, global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=Fals
                    backend=""):
     """Quantizes x [..., K], float32, float16 or bfloat16.
 
-    global_sf   a DIVISOR, 448 · 6 / amax(x): x · global_sf is what the block scales and codes
-                stand for. A number or [1] float32.
+    global_sf   a DIVISOR, 448 · 6 / amax(x): codes times block scales approximate x · global_sf.
+                A number or [1] float32.
     per_token_activation  a global scale for each row; global_sf is then the MULTIPLIER of a row
                 whose largest magnitude is 1, 1 / (448 · 6)
-    sfLayout    of the block scales
-    quantizer   'max' is FlashInfer's; 'four_over_six' and 'mse' lose less
+    sfLayout    layout of the block scales
+    quantizer   'max' is FlashInfer's; 'four_over_six' and 'mse' have smaller errors
     Returns (codes uint8 [..., K/2], scales uint8): [..., K/16] if linear, else the padded
     [rows, blocks]. With per_token_activation also float32 [rows], MULTIPLIERS.
     """
@@ -135,8 +136,8 @@ def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_
 
 @_arrays.on_stream
 def block_scale_interleave(unswizzled_sf, *, stream=None):
-    """Row-major block scales [M, K/16], or [experts, M, K/16], uint8 or float8_e4m3fn, in 128x4
-    tiles: one dimension, padded with zeros, one expert's after the other's."""
+    """Converts row-major block scales [M, K/16], or [experts, M, K/16], uint8 or float8_e4m3fn, to
+    128x4 tiles: one dimension, padded with zeros, one expert after the other."""
     kind = _arrays.framework(unswizzled_sf)
     shape = _arrays.shape_of(unswizzled_sf)
     if len(shape) not in (2, 3):
@@ -157,10 +158,10 @@ def block_scale_interleave(unswizzled_sf, *, stream=None):
 def silu_and_mul_nvfp4_quantize(x, global_scale, sf_vec_size=16, is_sf_swizzled_layout=True,
                                 is_sf_8x4_layout=False, enable_pdl=None, *, quantizer="max",
                                 stream=None, backend=""):
-    """silu(x[..., :K]) · x[..., K:], quantized without rounding in between; x [..., 2·K].
+    """silu(x[..., :K]) · x[..., K:], quantized without rounding first; x [..., 2·K].
 
     global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the product
-    is_sf_8x4_layout  tiles of 8x4, not 128x4, if is_sf_swizzled_layout
+    is_sf_8x4_layout  with is_sf_swizzled_layout: tiles of 8x4 instead of 128x4
     Returns (codes uint8 [..., K/2], scales uint8).
     """
     _require_16(sf_vec_size)
@@ -232,7 +233,7 @@ def _require_like(x, y_out):
 def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=None, eps=1e-6,
                      block_size=16, scale_format=None, is_sf_swizzled_layout=False,
                      enable_pdl=None, *, quantizer="max", stream=None, backend=""):
-    """input / rms(input) · weight, quantized without rounding in between; input [..., K],
+    """input / rms(input) · weight, quantized without rounding first; input [..., K],
     weight [K].
 
     global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the normalized values; 1 if
@@ -256,8 +257,8 @@ def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, 
     global_scale  a DIVISOR, as of rmsnorm_fp4quant
     output_both_sf_layouts  the scales are swizzled, and [..., K/16] are a third result,
                   block_scale_unswizzled if given
-    y_out         an output, if given, like input: the normalized values before they are quantized,
-                  rounded to its dtype. By the framework, in a pass of its own.
+    y_out         an output, if given, of the shape of input: the normalized values before they are
+                  quantized, rounded to its dtype. The framework computes it in a separate pass.
     JAX arrays cannot be changed in place: UnsupportedError.
     """
     if residual is None:
@@ -310,19 +311,19 @@ def _rows_of_scales(b_descale, shape):
 @_arrays.on_stream
 def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=None, block_size=16,
            use_8x4_sf_layout=False, backend="", use_nvfp4=True, *, workspace=None, stream=None):
-    """alpha · a · b: exact products of blocks, FP32 sums, rounded once. On the CPU, and on GPUs
-    from sm_80 on, where nothing waits for the GPU and a graph can be captured.
+    """alpha · a · b: exact products of blocks, FP32 sums, rounded once. Runs on the CPU and on GPUs
+    from sm_80 on; a call does not wait for the GPU, and a graph can capture it.
 
     a, b        codes [M, K/2] and [K/2, N], the latter the transpose of contiguous [N, K/2]
                 (b_fp4.T); or b of pack_weights, which saves packing it in every call
     a_descale, b_descale  block scales in 128x4 tiles as nvfp4_quantize returns them, b's also
-                transposed (b_sf.T; not of JAX if [N, K/16] is square, which has no strides to tell);
-                a's in 8x4 tiles with use_8x4_sf_layout
-    alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf); 1 if not given. On a GPU a tensor that
-                lies there is not read by the host.
+                transposed (b_sf.T; not from JAX if [N, K/16] is square, because JAX arrays have no
+                strides to tell); a's in 8x4 tiles with use_8x4_sf_layout
+    alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf); 1 if not given. The host does not read
+                a tensor on the GPU.
     out_dtype   bfloat16 (NumPy: needs ml_dtypes), float16 or float32
-    workspace   GPU: uint8 [plan_gemm(...).workspace_bytes], zero at first, if it is not to be
-                allocated
+    workspace   GPU: uint8 [plan_gemm(...).workspace_bytes], zeros before its first use. Allocated
+                if not given.
     """
     _require_16(block_size)
     if not use_nvfp4:
@@ -346,17 +347,17 @@ def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=Non
 @_arrays.on_stream
 def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
                    out_dtype="bfloat16", block_size=16, backend="", *, workspace=None, stream=None):
-    """out[s:e] = alpha · a[s:e] · b[g]ᵀ, s, e = m_indptr[g], m_indptr[g + 1]. On the CPU, and on
-    GPUs from sm_80 on, where nothing waits for the GPU and a graph can be captured.
+    """out[s:e] = alpha · a[s:e] · b[g]ᵀ, s, e = m_indptr[g], m_indptr[g + 1]. Runs on the CPU and on
+    GPUs from sm_80 on; a call does not wait for the GPU, and a graph can capture it.
 
     a, b        codes [M, K/2] and [G, N, K/2]; or b of pack_weights(groups=G), which saves packing it
     a_descale   block scales of the whole of a, in 128x4 tiles
-    b_descale   those of each group, in 128x4 tiles: [G, padded N, padded K/16]
-    m_indptr    integers [G + 1], never decreasing, the first 0, the last at most M. On a GPU, int32
-                that lie there are not read by the host, and not checked.
+    b_descale   block scales of each group, in 128x4 tiles: [G, padded N, padded K/16]
+    m_indptr    integers [G + 1], never decreasing, the first 0, the last at most M. The host neither
+                reads nor checks int32 that are on the GPU.
     alpha       a MULTIPLIER, 1 / (a_global_sf · b_global_sf), one or one for each group
-    workspace   GPU: uint8 [plan_gemm(...).workspace_bytes], zero at first, if it is not to be
-                allocated
+    workspace   GPU: uint8 [plan_gemm(...).workspace_bytes], zeros before its first use. Allocated
+                if not given.
     Rows of no group are 0 in a new result.
     """
     _require_16(block_size)

@@ -1,4 +1,4 @@
-"""Products with NVFP4 weights: y = x · Wᵀ, W [N, K]. On the CPU and on GPUs from sm_80 on."""
+"""GEMM with NVFP4 weights: y = x · Wᵀ, W [N, K]. On the CPU and on GPUs from sm_80 on."""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ GemmPlan = _core.GemmPlan
 
 
 class PackedWeights:
-    """NVFP4 weights, [groups, N, K] in the order in which the kernels of their device read them
-    (docs/layouts.md). `data` is all there is of them, uint8, global scales included: to keep the
-    weights, keep it and say again what it is.
+    """NVFP4 weights, [groups, N, K], in the order in which the kernels of their device read them
+    (docs/layouts.md). `data`, uint8, holds everything, global scales included: to keep weights, keep
+    `data` and the other arguments.
 
     data    uint8; on a GPU memory of the framework
     scope   'tensor': one global scale for each group; 'vector': one for each row; None: as the size
             of data says
-    gate_up packed for products that end in SwiGLU: rows of gate and up alternate in groups of so
-            many, 0: gate above up
+    gate_up for weights packed for SwiGLU: rows of gate and up alternate in groups of this many,
+            0: gate above up
     """
 
     def __init__(self, data, rows, cols, groups=1, scope=None, gate_up=None):
@@ -130,15 +130,15 @@ def pack_parts(parts, groups=1, gate_up=None, stream=None):
 
 @_arrays.on_stream
 def pack_weights(*parts, groups=1, gate_up=None, stream=None):
-    """Packs NVFP4 weights [N, K] once, before they are used. Several of one K are packed one after
-    the other (q, k and v, say), each with its own global scales.
+    """Packs NVFP4 weights [N, K] for gemm(). Several parts of one K (such as q, k and v) are packed
+    one after the other, each with its own global scales.
 
     groups   G matrices [N, K] (experts): the parts, in order, are those of group 0, then of group 1
              …; or one part is [G · N, K]
-    gate_up  for products that end in SwiGLU: rows of gate and up alternate in groups of so many, 0:
+    gate_up  for GEMM that ends in SwiGLU: rows of gate and up alternate in groups of this many, 0:
              gate above up
-    Returns PackedWeights where the parts lie. On the CPU a scale that is NaN or negative is an
-    error; on a GPU, where nothing waits for it, such blocks become zero.
+    Returns PackedWeights on the device of the parts. On the CPU a scale that is NaN or negative is
+    an error; on a GPU, where the call does not wait, such blocks become zero.
     """
     return pack_parts(list(parts), groups, gate_up, stream)
 
@@ -195,28 +195,28 @@ def _left(x, w):
 def plan_gemm(w, rows, *, x_dtype="bfloat16", out_dtype="bfloat16", form=None, shared_x=False,
               epilogue="none", swiglu_limit=float("inf"), batch_invariant=False,
               max_workspace_bytes=0, kernel="", backend="", top_k=0, autotune=False):
-    """Chooses how gemm() does products with w (pack_weights) whose result has up to `rows` rows.
+    """Plans gemm() with w (of pack_weights) for results of up to `rows` rows.
 
     x_dtype    float32 (not on a GPU), bfloat16 or float16 (W4A16), or 'nvfp4' (W4A4)
     out_dtype  float32, bfloat16 or float16; 'swiglu_quantize' does not read it
-    form       which rows of x [.., K] meet which of the G matrices [N, K] of w:
+    form       which rows of x [.., K] are multiplied by which of the G matrices [N, K] of w:
                'dense'        one matrix: x [M, K], y [M, N]
                'grouped'      gemm(row_ends=): rows that follow one another, x [M, K], y [M, N]
                'routed'       gemm(expert_ids=) [T, top_k]: a matrix for each row of y [T · top_k, N]
-               'every_group'  each with all: x [M, G · K], y [M, G · N]
+               'every_group'  every row by every matrix: x [M, G · K], y [M, G · N]
                None: dense, or every_group if w has several groups
-    shared_x   every_group: all groups read one x [M, K]; routed: all choices of a token read its row
-               of x [T, K], not rows of their own of [T · top_k, K]
-    top_k      routed: choices of each token
+    shared_x   every_group: all groups read one x [M, K]; routed: all experts of a token read its row
+               of x [T, K] instead of rows of their own of [T · top_k, K]
+    top_k      routed: experts of each token
     epilogue   'none'; for weights packed with gate_up, N = 2 · I: 'swiglu', y has I columns, or
                'swiglu_quantize', y is a QuantizedTensor of I columns
     swiglu_limit  gate is clamped to <= limit, up to [-limit, limit]
     batch_invariant      the same row of x gives the same bits whatever the number of rows
-    max_workspace_bytes  GPU: for sums of parts of K, beside what x needs
-    kernel     '', or the name of one, as GemmPlan.kernel says it
-    autotune   GPU: the kernel that was the fastest when measured, by `nvfp4 tune` or an earlier plan,
-               as a file says; else it is measured now, which takes up to some seconds. Not while a
-               graph is captured.
+    max_workspace_bytes  GPU: memory for sums of parts of K, in addition to what x needs
+    kernel     '', or the name of a kernel, as in GemmPlan.kernel
+    autotune   GPU: the fastest kernel that `nvfp4 tune` or an earlier plan measured, from a file;
+               otherwise it is measured now, which takes up to some seconds. Not while a graph is
+               captured.
     Returns a GemmPlan: kernel, tile, workspace_bytes, rows, form, epilogue, x_dtype, out_dtype; its
     repr is one line. Raises ShapeError, InvalidValueError, UnsupportedError, TypeError.
     """
@@ -353,21 +353,20 @@ def gemm(x, w, *, row_ends=None, row_starts=None, expert_ids=None, out_dtype=Non
     x          [..., K] float32, float16 or bfloat16 (W4A16; not float32 on a GPU), or a
                QuantizedTensor (W4A4); its global scales and those of the weights multiply into the
                result
-    w          of pack_weights; of several groups without row_ends or expert_ids every row goes to
-               every group: x [..., G · K] or [..., K], y [..., G · N]
+    w          of pack_weights; with several groups and neither row_ends nor expert_ids every row is
+               multiplied by every group: x [..., G · K] or [..., K], y [..., G · N]
     row_ends   integers [G], cumulative, never decreasing, the last at most M: rows [row_ends[g-1],
-               row_ends[g]) of x [M, K] times matrix g; rows of no group are left as they are (0 in
-               a new result). On a GPU, int32 that lie there are not read by the host, and not
-               checked.
-    row_starts integers [G]: where groups start, if not where the one before it ends
-    expert_ids int32 [T, top_k]: row t · top_k + j of y is of matrix expert_ids[t, j] and of the same
-               row of x [T · top_k, K], or of row t of x [T, K]. On a GPU, where they must lie, rows
-               whose id names no matrix are left as they are (0 in a new result). The weights of a
-               routing are not part of the product.
-    out_dtype  default that of x; float32 for a quantized one
+               row_ends[g]) of x [M, K] times matrix g. Rows of no group are not written (0 in a new
+               result). The host neither reads nor checks int32 that are on the GPU.
+    row_starts integers [G]: starts of the groups, if they differ from the previous ends
+    expert_ids int32 [T, top_k]: row t · top_k + j of y is the same row of x [T · top_k, K], or row t
+               of x [T, K], times matrix expert_ids[t, j]. For a GPU they must be on it; rows whose
+               id names no matrix are not written (0 in a new result). The weights of a routing are
+               not applied.
+    out_dtype  that of x if not given; float32 for a quantized x
     out        [..., N] to write into; a QuantizedTensor for 'swiglu_quantize'
-    alpha      another factor, beside the global scales, or one for each group; on a GPU it may be a
-               tensor there
+    alpha      a factor in addition to the global scales, or one for each group; on a GPU it may be a
+               tensor on the GPU
     bias       float32 [N], or [G, N]
     epilogue   for weights packed with gate_up, N = 2 · I: 'swiglu', silu(gate) · up, y has I columns;
                'swiglu_quantize', the same, quantized along its rows with the quantizer 'max'
@@ -376,12 +375,12 @@ def gemm(x, w, *, row_ends=None, row_starts=None, expert_ids=None, out_dtype=Non
                out_scope='vector'; None: measured, on the CPU only
     out_layout, out_scope  'swiglu_quantize': of the result, as in quantize()
     autotune   see plan_gemm
-    plan       of plan_gemm, if it is not to be made; it says what out_dtype, epilogue, swiglu_limit,
-               batch_invariant, kernel, backend and autotune would
-    workspace  uint8 [plan.workspace_bytes], zero at first, if it is not to be allocated
+    plan       of plan_gemm; it replaces out_dtype, epilogue, swiglu_limit, batch_invariant, kernel,
+               backend and autotune. Made in the call if not given.
+    workspace  uint8 [plan.workspace_bytes], zeros before its first use. Allocated if not given.
     Returns y [..., N], a QuantizedTensor for 'swiglu_quantize'. Raises ShapeError, TypeError,
-    InvalidValueError, UnsupportedError. On a GPU the work is only enqueued; with `out` and
-    `workspace` nothing is allocated, and in any case a graph can be captured.
+    InvalidValueError, UnsupportedError. On a GPU the call enqueues its work and returns; a graph can
+    capture it. With `out` and `workspace` it allocates nothing.
     """
     left = _left(x, w)
     kind = _arrays.framework(left.like)

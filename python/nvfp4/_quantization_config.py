@@ -1,4 +1,4 @@
-"""What quantization_config of a checkpoint says of its modules."""
+"""What the quantization_config of a checkpoint says about its modules."""
 
 import re
 
@@ -39,7 +39,7 @@ def _groups_quantize_input(config, module):
 
 
 def quantizes_input(config, module):
-    """Whether `config`, the quantization_config, says W4A4 of a module."""
+    """Whether `config`, the quantization_config, declares a module as W4A4."""
     if config.get("quant_method") == "modelopt":
         return _modelopt_quantizes_input(config, module)
     return _groups_quantize_input(config, module)

@@ -1,4 +1,4 @@
-"""Quantize and dequantize: x ≈ e2m1 · scale · global_scale, all scales multiply."""
+"""Quantize and dequantize: x ≈ e2m1 · scale · global_scale, all scales are multipliers."""
 
 import math
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from ._errors import InvalidValueError, ShapeError
 
 @dataclass
 class QuantizedTensor:
-    """An NVFP4 matrix: x ≈ e2m1(codes) · scales · global_scale, all of them multiply.
+    """An NVFP4 matrix: x ≈ e2m1(codes) · scales · global_scale, all scales are multipliers.
 
-    codes         uint8, two elements each, the one with the even K index in the low nibble:
+    codes         uint8, two elements in each, the one with the even K index in the low nibble:
                   [..., K/2], or [K/2, cols] with axis='columns'
     scales        E4M3 bytes, one for each `block` elements, in `layout`: [..., K/block] if linear
     global_scale  float32 multipliers: [1], or one for each row or column with scope='vector'.
                   ModelOpt's weight_scale_2; the reciprocal of compressed-tensors'
                   weight_global_scale and of FlashInfer's global_sf.
-    shape         of the matrix that it stands for
+    shape         of the unquantized matrix
     """
 
     codes: Any
@@ -147,25 +147,25 @@ def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis
     """Quantizes a matrix to NVFP4.
 
     x             [..., K] float32, float16 or bfloat16, of NumPy, PyTorch, CuPy, JAX or anything
-                  that exports memory; not copied. Rows may be apart.
-    quantizer     'mse' (of all 126 scales of each block the one with the least squared error),
+                  that exports memory; not copied. Rows may have a stride.
+    quantizer     'mse' (the scale with the least squared error of all 126, for each block),
                   'max' (amax/6, TransformerEngine's bits), 'four_over_six'
     global_scale  a MULTIPLIER, x ≈ e2m1 · scale · global_scale: a number, [1], or one for each row
-                  with scope='vector'. Measured from x if neither sense is given. 'best', for
-                  'mse': of amax / 1536, which is what is measured, and amax / 2688, ModelOpt's, the
-                  one that loses less; quantizes three times, and waits for a GPU.
-    global_divisor  the same in the other sense, a DIVISOR, as nvfp4_quantize and compressed-tensors
-                  have it. It decides the bytes. From one sense the other is its reciprocal, which
-                  is rounded; give both, as global_scales() returns them, to keep both.
-    axis          'rows': blocks along the rows; 'columns': down the columns of [K, N]
+                  with scope='vector'. Measured from x if neither this nor global_divisor is given.
+                  'best', for 'mse': amax / 1536 (the measured one) or amax / 2688 (ModelOpt's),
+                  whichever has the smaller error; it quantizes three times, and waits for a GPU.
+    global_divisor  the DIVISOR, as in nvfp4_quantize and compressed-tensors. It decides the bytes.
+                  If only one of the two is given, the other is its rounded reciprocal; give both,
+                  as global_scales() returns them, to keep both.
+    axis          'rows': blocks along the rows; 'columns': blocks down the columns of [K, N]
     block         16, or 32 (not for 'max')
-    layout        of the scales: linear, tiled_128x4, tiled_8x4, packed_row_major, packed_mn_major
+    layout        of the block scales: linear, tiled_128x4, tiled_8x4, packed_row_major, packed_mn_major
     scale_dtype   'uint8' or 'float8_e4m3fn': the same bytes
     weights       'mse': float32 [K], the cost of an error at each position
     hessian       'mse': float32 [K, block], see gram_into in nvfp4/quantize.h
     check_finite  refuse NaN and infinities (CPU)
     out           a QuantizedTensor to write into
-    stream        CUDA: an integer cudaStream_t; default the framework's current stream
+    stream        CUDA: an integer cudaStream_t; the framework's current stream if not given
     Returns a QuantizedTensor of the framework and device of x. Raises ShapeError,
     InvalidValueError, UnsupportedError, TypeError.
     """
@@ -193,8 +193,8 @@ def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis
 
 @_arrays.on_stream
 def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
-    """The matrix that `q` stands for: (e2m1 · scale) · global_scale, rounded once to FP32, then to
-    `dtype` (float32, float16, bfloat16). In the framework and on the device of q.codes."""
+    """Dequantizes `q`: (e2m1 · scale) · global_scale, rounded once to FP32, then to `dtype` (float32,
+    float16, bfloat16). The result is of the framework and on the device of q.codes."""
     view = quantized_tensor("q", q).view()
     kind = _arrays.framework(q.codes)
     name = _arrays.dtype_name(dtype)
@@ -208,7 +208,7 @@ def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
 
 @_arrays.on_stream
 def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
-    """Largest magnitude of x, float32 [1], or of each row or column with scope='vector'. NaN is
+    """The largest magnitude of x, float32 [1], or of each row or column with scope='vector'. NaN is
     ignored."""
     kind = _arrays.framework(x)
     source = _arrays.matrix("x", x)
@@ -221,8 +221,8 @@ def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
 
 @_arrays.on_stream
 def global_scales(x, quantizer="mse", scope="tensor", axis="rows", *, stream=None, backend=""):
-    """What quantize() measures of x, float32 [1], or one for each row or column with
-    scope='vector': (global_scale, global_divisor), MULTIPLIERS and DIVISORS."""
+    """The global scales that quantize() measures of x: (global_scale, global_divisor), MULTIPLIERS and
+    DIVISORS, float32 [1], or one for each row or column with scope='vector'."""
     kind = _arrays.framework(x)
     largest = amax(x, scope, axis, stream=stream, backend=backend)
     count = _arrays.shape_of(largest)[0]

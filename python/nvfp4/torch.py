@@ -1,9 +1,9 @@
 """PyTorch custom operators, torch.ops.nvfp4.*: opaque to torch.compile, which sees their shapes.
 
-import nvfp4.torch registers them. They take and return plain tensors on the CPU or on CUDA, and do
-what the functions of the same names in nvfp4 do; on CUDA they run on the current stream and can be
-captured in a graph. mm_fp4 and grouped_mm_fp4 pack the weights in every call; gemm and grouped_gemm
-take them packed, by pack_weights.
+import nvfp4.torch registers them. They take and return tensors on the CPU or on CUDA, and compute
+what the functions of the same names in nvfp4 do. On CUDA they run on the current stream, and a graph
+can capture them. mm_fp4 and grouped_mm_fp4 pack the weights in every call; gemm and grouped_gemm
+take weights of pack_weights.
 """
 
 import math
