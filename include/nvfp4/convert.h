@@ -8,7 +8,7 @@
 
 #include "nvfp4/checkpoint.h"
 
-/// From one form of quantized checkpoints to another.
+/// Converts between formats of quantized checkpoints.
 namespace nvfp4 {
 
 /// `input_amax` is for FP8 and MXFP4 weights, which get new scales; `quantizer` for FP8 weights.
@@ -25,12 +25,12 @@ struct ConvertOptions : RunOptions {
 /// "modelopt", "compressed-tensors", ..., "bf16", "fp16".
 std::vector<std::string> conversion_targets();
 
-/// Writes the input in another form, in bounded memory, with the guarantees of
+/// Writes the input in another format, in bounded memory, with the guarantees of
 /// quantize_checkpoint().
 ///
-/// NVFP4   codes and scales only change places; both senses of the global scale are kept, so that
-///         there and back gives the same files, byte for byte, where both forms can say what they
-///         hold: docs/conversions.md.
+/// NVFP4   codes and scales keep their values, and both senses of the global scale are kept, so
+///         that a conversion there and back gives the same files, byte for byte, where both formats
+///         can express what they hold: docs/conversions.md.
 /// MXFP4   values stay: E2M1 codes as they are, powers of two as E4M3 scales. Blocks more than 2^17
 ///         below the largest of their tensor are rounded, and counted in the report.
 /// FP8     quantized to NVFP4 as quantize_checkpoint() does; where the input holds 4-bit weights

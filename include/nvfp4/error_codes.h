@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-/// What errors are called for good: their texts may change, their codes do not.
+/// Codes of errors, which stay when the texts change.
 namespace nvfp4 {
 
 struct ErrorCode {
@@ -18,7 +18,7 @@ struct ErrorCode {
 
 /// In the order of their codes; the last of each type is for whatever has no code of its own.
 std::span<const ErrorCode> error_codes();
-/// That of an error. What is no nvfp4::Error has one, too: no memory left, a fault of ours.
+/// The code of an error. Other exceptions have one, too: memory is full, a bug of nvfp4.cpp.
 const ErrorCode& error_code(const std::exception& error);
 /// The same by the name of its type, "IoError".
 const ErrorCode& error_code(std::string_view type, std::string_view message);

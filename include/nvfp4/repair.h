@@ -9,15 +9,15 @@
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/verify.h"
 
-/// A broken NVFP4 checkpoint, put right.
+/// Corrects a faulty NVFP4 checkpoint.
 namespace nvfp4 {
 
 /// `input_amax` is for weights without an input scale, `quantizer` for what is quantized again.
 struct RepairOptions : RunOptions {
-  /// What it was quantized from: weights that cannot be put right otherwise are quantized again.
+  /// The original checkpoint: weights that cannot be corrected otherwise are quantized again.
   std::optional<std::filesystem::path> source;
-  /// Take all block scales out of 128x4 tiles, all even columns from the high nibble. Without it
-  /// only where the sizes, or the source, show that they must be.
+  /// Take all block scales out of 128x4 tiles, all even columns from the high nibble. If false,
+  /// only where the sizes or the source show that this is needed.
   bool scales_swizzled = false, high_nibble_first = false;
 };
 
@@ -41,13 +41,13 @@ struct RepairReport {
 /// fused partners get the largest of their global scales and of their input scales; their block
 ///   scales are multiplied by the ratio and rounded to E4M3, codes stay. With a source they are
 ///   quantized again instead;
-/// input scales that are missing or no positive numbers become the largest of their partners and
-///   of the other experts, else that of --input-amax, else 1;
-/// global scales in the wrong sense, tiled scales, swapped nibbles and signs of scales are put
-/// right; index and configurations are written anew. config.json but for quantization_config stays.
+/// input scales that are missing or not positive become the largest of their partners and of the
+///   other experts, else that of --input-amax, else 1;
+/// global scales in the wrong sense, tiled scales, swapped nibbles and signs of scales are
+///   corrected; index and configurations are written anew. config.json keeps everything else.
 ///
-/// Throws IoError, FormatError, ValueError; UnsupportedError that names the tensor and the finding
-/// which only the source, or nothing, can put right.
+/// Throws IoError, FormatError, ValueError; UnsupportedError, which names the tensor and the
+/// finding that needs the source or cannot be corrected.
 RepairReport repair_checkpoint(const RepairOptions& options);
 std::string to_json(const RepairReport& report);
 

@@ -10,15 +10,15 @@
 #include "nvfp4/device.h"
 #include "nvfp4/runtime.h"
 
-/// Whether the kernels give on this machine what they must.
+/// Checks that the kernels compute the right results on this machine.
 namespace nvfp4 {
 
 struct SelftestOptions {
-  /// Only this one; else the CPU and every GPU that can be used. The CPU computes what is right.
+  /// Only this one; else the CPU and every GPU that can be used. The CPU computes the reference.
   std::optional<Device> device = {};
   bool rates = true;  ///< also measure: some 10 s
-  /// One of selftest_checks(): a bit of each of its results is turned over before it is looked at,
-  /// to show that a wrong kernel would be found.
+  /// One of selftest_checks(): one bit of each of its results is flipped before the comparison, to
+  /// show that a wrong kernel would be found.
   std::string inject_fault = {};
   std::function<void(const std::string& what)> progress = {};  ///< what is checked next
 };
@@ -33,7 +33,7 @@ struct SelftestCheck {
   std::string part;     ///< "mse", "grouped"
   std::int64_t cases = 0, wrong = 0;
   std::string fault;  ///< the first wrong one; empty: none
-  /// Where results may differ in their rounding: the largest error as a part of its bound.
+  /// Where results may differ by rounding: the largest error as a fraction of its bound.
   double worst = 0;
   std::vector<std::string> kernels;  ///< of products
 };

@@ -19,16 +19,16 @@ struct SharedWork {
   std::filesystem::path parts;
 };
 
-/// Whoever finds the files of all has the report, the same that one process makes. To join them
-/// again, run any rank again.
+/// The rank that finds the files of all ranks has the report, the one that a single process makes.
+/// Running any rank again makes it again.
 template <class Report>
 struct Shared {
   std::optional<Report> report;
   std::vector<int> missing;  ///< ranks that have no file yet; the report is absent then
 };
 
-/// compare_checkpoints() and verify_checkpoint(). Throw what these do; ValueError for ranks or
-/// parts that cannot be, FormatError for files of other checkpoints or options in `parts`.
+/// Shared compare_checkpoints() and verify_checkpoint(). Throw what these do; ValueError for
+/// invalid ranks or parts, FormatError for files of other checkpoints or options in `parts`.
 Shared<CompareReport> compare_share(const std::filesystem::path& a, const std::filesystem::path& b,
                                     const SharedWork& shared,
                                     const std::function<void(const Progress&)>& progress = {});

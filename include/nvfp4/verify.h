@@ -11,7 +11,7 @@
 
 #include "nvfp4/checkpoint.h"
 
-/// What is wrong with a quantized checkpoint, before a loader finds out or does not.
+/// Finds faults of a quantized checkpoint before a loader meets them.
 namespace nvfp4 {
 
 enum class Severity : std::uint8_t {
@@ -45,11 +45,11 @@ std::span<const std::string_view> known_loaders();
 enum class Verdict : std::uint8_t {
   reads,
   refuses,   ///< it stops while loading, or when it first computes
-  misreads,  ///< it computes something else without a word
+  misreads,  ///< it silently computes something else
 };
 std::string_view verdict_name(Verdict verdict);
 
-/// What becomes of a checkpoint in one loader.
+/// What one loader does with a checkpoint.
 struct LoaderVerdict {
   std::string loader;
   Verdict verdict = Verdict::reads;
@@ -59,7 +59,7 @@ struct LoaderVerdict {
 
 struct VerifyOptions {
   std::filesystem::path path;                   ///< model folder, or one file
-  std::optional<std::filesystem::path> source;  ///< what it was quantized from
+  std::optional<std::filesystem::path> source;  ///< the original checkpoint
   std::string loader;                           ///< "": faults of the files, and a verdict of each
   std::function<void(const Progress&)> progress;  ///< called from any thread, one at a time
 };
@@ -72,8 +72,8 @@ struct VerifyReport {
   std::vector<LoaderVerdict> loaders;  ///< all known, or the one asked for
 
   std::int64_t count(Severity severity) const;
-  /// With a loader: that it refuses or misreads this. Without one: that the files have faults, or
-  /// that none of the known loaders of this format reads them.
+  /// With a loader: whether it refuses or misreads this. Without one: whether the files have
+  /// faults, or no known loader of this format reads them.
   bool broken() const;
 };
 

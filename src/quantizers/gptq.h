@@ -52,6 +52,7 @@ inline float nearest_value(float wanted, float scale, float reciprocal) {
 inline void gptq_row(const GramFactor& gram, const std::vector<float>& u, GptqRow& row) {
   const std::int64_t depth = gram.depth;
   std::vector<float> wanted;
+  wanted.reserve(u.size());
   for (const std::int32_t c : gram.order) wanted.push_back(u[static_cast<std::size_t>(c)]);
   for (std::size_t p = 0; p < wanted.size(); ++p) {
     const auto c = static_cast<std::size_t>(gram.order[p]);

@@ -217,6 +217,17 @@ TEST_F(Recipes, AHostilePatternSpendsItsBudgetAndNoMore) {
       [&] { run_rules("  - {match: 're:(?=(m*.*.*.*.*.*.*.*)*z).*', action: keep}\n"); }, {"re:"});
 }
 
+TEST(Recipe, HoldsAsManyNamesAsItLikesAndTwoThousandPatterns) {
+  const auto recipe = [](std::string_view text, int count) {
+    std::string rules = "rules:\n- match: [x";
+    for (int i = 0; i < count; ++i) rules += fmt::format(",\n   {}{}", text, i);
+    return parse_recipe(rules + "]\n  action: keep\n", "f.yaml");
+  };
+  EXPECT_EQ(recipe("a", 3000).rules.at(0).names.size(), 3001U);
+  EXPECT_EQ(recipe("a*", 2000).rules.at(0).patterns.size(), 2000U);
+  expect_error<FormatError>([&] { recipe("a*", 2001); }, {"f.yaml:", "more than 2000 globs"});
+}
+
 /// The language models' layers have a kind, and what has "linear" alone are a few of other models.
 TEST(LayerKinds, CoverTheLayersOfTransformersArchitectures) {
   std::ifstream file(NVFP4_SOURCE_DIR "/tests/checkpoint/data/architectures.tsv");

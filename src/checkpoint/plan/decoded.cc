@@ -141,7 +141,7 @@ void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain) {
     unit.codes = shard.specs.size();
     begin += slice.rows * slice.cols;
   }
-  shard.specs.push_back(std::move(spec));
+  shard.specs.push_back(spec);
 }
 
 void add_stack(Plan& plan, PlannedShard& shard, const ExpertStack& stack,

@@ -72,8 +72,8 @@ class Reader {
       const YamlNode::Key& key = map.keys[i];
       const auto member = std::ranges::find(members, key.text, &Member::key);
       if (member == members.end()) {
-        std::vector<std::string_view> known;
-        for (const Member& m : members) known.push_back(m.key);
+        std::vector<std::string_view> known(members.size());
+        std::ranges::transform(members, known.begin(), &Member::key);
         check(false, key.line,
               fmt::format("{}: must be one of {}", printable(key.text), fmt::join(known, ", ")));
       }
@@ -94,6 +94,7 @@ class Reader {
     if (node.kind != YamlNode::Kind::sequence) return {word(node)};
     check(!node.items.empty(), node.line, "an empty list");
     std::vector<std::string> all;
+    all.reserve(node.items.size());
     for (const YamlNode& item : node.items) all.push_back(word(item));
     return all;
   }
@@ -130,12 +131,12 @@ class Reader {
           throw FormatError(fmt::format("{}:{}: {}", file_, node.line, e.what()));
         }
       }();
-      if (pattern.exact())
+      if (pattern.exact()) {
         rule.names.insert(std::move(text));
-      else
-        rule.patterns.push_back(std::move(pattern));
-      patterns_ += !pattern.exact();
-      check(patterns_ <= kMaxPatterns, node.line,
+        continue;
+      }
+      rule.patterns.push_back(std::move(pattern));
+      check(++patterns_ <= kMaxPatterns, node.line,
             fmt::format("more than {} globs and expressions", kMaxPatterns));
     }
   }

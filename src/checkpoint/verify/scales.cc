@@ -327,6 +327,7 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
       chunks.push_back({i, at, std::min(step, blocks - at)});
   }
   std::vector<std::uint64_t> sizes;
+  sizes.reserve(weights.size());
   for (const LogicalTensor* t : weights)
     sizes.push_back(static_cast<std::uint64_t>(t->elements() / kBlock));
   const std::vector<bool> mine = measured.mine(sizes);
