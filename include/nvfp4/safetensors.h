@@ -125,7 +125,7 @@ class Writer {
   /// Creates "<path>.partial", of its final size, and writes the header. A stale file of that name
   /// is replaced. Throws IoError (disk full too), ValueError for names that are duplicate, not
   /// UTF-8 or "__metadata__", negative or overflowing shapes, a header above kMaxHeaderBytes.
-  Writer(const std::filesystem::path& path, const std::vector<TensorSpec>& tensors,
+  Writer(std::filesystem::path path, const std::vector<TensorSpec>& tensors,
          const Metadata& metadata = {});
   Writer(Writer&&) noexcept;
   Writer& operator=(Writer&&) noexcept;

@@ -19,7 +19,8 @@ struct Writer::Impl {
   PlannedFile<FilePlan> file;
 };
 
-Writer::Writer(const std::filesystem::path& path, const std::vector<TensorSpec>& tensors,
+// NOLINTNEXTLINE(performance-unnecessary-value-param): once a file
+Writer::Writer(std::filesystem::path path, const std::vector<TensorSpec>& tensors,
                const Metadata& metadata)
     : impl_(std::make_unique<Impl>(path, tensors, metadata)) {}
 Writer::Writer(Writer&&) noexcept = default;
