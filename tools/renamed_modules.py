@@ -11,7 +11,6 @@ usage: renamed_modules.py OUT.h [--only MODEL_TYPE]... [--report FILE]
 
 import argparse
 import copy
-import re
 import sys
 
 import architectures

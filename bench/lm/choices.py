@@ -72,7 +72,7 @@ class Layers:
                 parameter.data = values[forms[layer]]
 
     def bits(self, forms):
-        return sum(BITS[forms[l]] * n for l, n in self.elements.items()) / sum(self.elements.values())
+        return sum(BITS[forms[layer]] * n for layer, n in self.elements.items()) / sum(self.elements.values())
 
     @torch.no_grad()
     def log_probabilities(self, tokens):
@@ -102,9 +102,9 @@ def orders(layers, count):
     """Name -> order in which layers become FP8."""
     number = {layer: int(re.search(r"\.(\d+)\.", layer)[1]) for layer in layers}
     last = max(number.values())
-    ends = sorted(layers, key=lambda l: (min(number[l], last - number[l]), number[l]))
+    ends = sorted(layers, key=lambda layer: (min(number[layer], last - number[layer]), number[layer]))
     found = {"first and last layers": ends,
-             "attention": sorted(ends, key=lambda l: ".self_attn." not in l)}
+             "attention": sorted(ends, key=lambda layer: ".self_attn." not in layer)}
     for seed in range(count):
         found[f"random {seed + 1}"] = random.Random(seed).sample(sorted(layers), len(layers))
     return found

@@ -54,7 +54,7 @@ def test_inputs_of_few_tokens_are_kept_instead_of_a_gram_matrix(rows, dtype, tmp
     loaded = Statistics.load(tmp_path / "statistics")
     at = torch.triu_indices(DEPTH, DEPTH)
     for name, x in inputs.items():
-        assert torch.allclose(loaded.tensors[f"{name}.gram"].double(), (x.T @ x)[*at], rtol=1e-4, atol=1e-4 * len(x))
+        assert torch.allclose(loaded.tensors[f"{name}.gram"].double(), (x.T @ x)[tuple(at)], rtol=1e-4, atol=1e-4 * len(x))
 
 
 @pytest.mark.parametrize("rows", [5, 300])

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import transformers
 
-import nvfp4.transformers  # noqa: F401: registers the checkpoints
+import nvfp4.transformers  # noqa: F401 (registers the checkpoints)
 
 from .._errors import InvalidValueError, IoError
 from .comparison import compare_logits, log_probabilities, loss_of

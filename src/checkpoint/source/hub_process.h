@@ -17,7 +17,7 @@ int run_hf(std::string id);
 /// there is neither.
 std::optional<std::string> hub_python();
 
-/// python/nvfp4/hub.py while it runs; lines go to and fro.
+/// python/nvfp4/hub.py while it runs; lines go both ways.
 class HubProcess {
  public:
   /// Throws IoError.
