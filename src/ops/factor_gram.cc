@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "backends/backend.h"
@@ -87,25 +88,48 @@ class InverseLower {
   std::vector<double> panel_;
 };
 
+/// A symmetric matrix, of which the upper triangle is stored, row by row: half the memory of all.
+class Symmetric {
+ public:
+  Symmetric(std::int64_t size, std::vector<double> triangle)
+      : size_(static_cast<std::size_t>(size)), triangle_(std::move(triangle)) {}
+
+  std::vector<double>& triangle() { return triangle_; }
+  double& diagonal(std::int32_t i) { return triangle_[begin_of(static_cast<std::size_t>(i))]; }
+  double operator()(std::int32_t row, std::int32_t column) const {
+    const auto [first, second] = std::minmax(row, column);
+    return triangle_[begin_of(static_cast<std::size_t>(first)) +
+                     static_cast<std::size_t>(second - first)];
+  }
+
+ private:
+  /// Where the part of row i from the diagonal on begins.
+  std::size_t begin_of(std::size_t i) const { return i * (2 * size_ - i + 1) / 2; }
+
+  std::size_t size_;
+  std::vector<double> triangle_;
+};
+
 /// Upper triangular U with UᵀU = H⁻¹, row by row, of the rows and columns of H in an order; empty
 /// if H is not positive definite. H = R Rᵀ with R upper triangular is the Cholesky factorization of
 /// the rows and columns in reverse order, and U = R⁻¹.
-std::vector<double> inverse_upper(Products products, const std::vector<double>& h,
-                                  std::int64_t stride, std::span<const std::int32_t> order) {
+std::vector<double> inverse_upper(Products products, const Symmetric& h,
+                                  std::span<const std::int32_t> order) {
   const auto size = static_cast<std::int64_t>(order.size());
+  const auto reversed = [&](std::int64_t i) {
+    return order[static_cast<std::size_t>(size - 1 - i)];
+  };
   std::vector<double> work(order.size() * order.size());
-  for (std::int64_t i = 0; i < size; ++i)
-    for (std::int64_t j = 0; j < size; ++j)
-      work[static_cast<std::size_t>(i * size + j)] =
-          h[static_cast<std::size_t>(order[static_cast<std::size_t>(size - 1 - i)] * stride +
-                                     order[static_cast<std::size_t>(size - 1 - j)])];
+  for (std::int64_t i = 0; i < size; ++i)  // the lower triangle is all that is read
+    for (std::int64_t j = 0; j <= i; ++j)
+      work[static_cast<std::size_t>(i * size + j)] = h(reversed(i), reversed(j));
   if (!InverseLower(products, size, work)()) return {};
   std::ranges::reverse(work);
   return work;
 }
 
 /// The lower triangle from the upper one, in tiles whose lines stay in the first cache.
-void mirror(std::vector<double>& h, std::size_t size) {
+void mirror(std::vector<float>& h, std::size_t size) {
   constexpr std::size_t kTile = 32;
   for (std::size_t i = 0; i < size; i += kTile)
     for (std::size_t j = i; j < size; j += kTile)
@@ -114,15 +138,23 @@ void mirror(std::vector<double>& h, std::size_t size) {
           h[c * size + r] = h[r * size + c];
 }
 
-std::vector<float> floats(const std::vector<double>& from) { return {from.begin(), from.end()}; }
+/// All of a matrix from its upper triangle.
+std::vector<float> whole(const std::vector<double>& triangle, std::size_t size) {
+  std::vector<float> h(size * size);
+  const double* at = triangle.data();
+  for (std::size_t i = 0; i < size; ++i)
+    for (std::size_t j = i; j < size; ++j) h[i * size + j] = static_cast<float>(*at++);
+  mirror(h, size);
+  return h;
+}
 
-void factor_blocks(Products products, const std::vector<double>& h, GramFactor& factor) {
+void factor_blocks(Products products, const Symmetric& h, GramFactor& factor) {
   const std::int64_t blocks = factor.depth / kBlock;
   constexpr std::size_t kSize = kBlock * kBlock;
   std::vector<std::int32_t> order(kBlock);
   for (std::int64_t b = 0; b < blocks; ++b) {
     std::iota(order.begin(), order.end(), static_cast<std::int32_t>(b * kBlock));
-    const std::vector<double> upper = inverse_upper(products, h, factor.depth, order);
+    const std::vector<double> upper = inverse_upper(products, h, order);
     const Eigen::Map<const Eigen::Matrix<double, kBlock, kBlock, Eigen::RowMajor>> u(upper.data());
     const Eigen::Matrix<double, kBlock, kBlock> inverse = u.transpose() * u;
     for (std::size_t i = 0; i < kSize; ++i) {
@@ -136,48 +168,40 @@ void factor_blocks(Products products, const std::vector<double>& h, GramFactor& 
 
 }  // namespace
 
-GramFactor factor_gram(std::int64_t depth, std::span<const double> triangle, double damping,
+GramFactor factor_gram(std::int64_t depth, std::vector<double> triangle, double damping,
                        std::string_view backend) {
   const Products products = find_backend(backend).subtract_product;
   GramFactor factor;
   factor.depth = depth;
   const auto size = static_cast<std::size_t>(depth);
-  std::vector<double> h(size * size);
-  double trace = 0;
-  const auto* at = triangle.data();
-  for (std::size_t i = 0; i < size; ++i) {
-    trace += *at;
-    std::copy_n(at, size - i, h.begin() + static_cast<std::ptrdiff_t>(i * size + i));
-    at += size - i;
-  }
-  mirror(h, size);
-  factor.mean = trace / static_cast<double>(depth);
-  require<ValueError>(factor.mean > 0, "a Gram matrix whose diagonal is zero");
-  for (double& v : h) v /= factor.mean;
-  const auto diagonal = [&](std::int32_t c) -> double& {
-    return h[static_cast<std::size_t>(c) * (size + 1)];
-  };
   factor.order.resize(size);
   std::iota(factor.order.begin(), factor.order.end(), 0);
+  Symmetric h(depth, std::move(triangle));
+  double trace = 0;
+  for (const std::int32_t c : factor.order) trace += h.diagonal(c);
+  factor.mean = trace / static_cast<double>(depth);
+  require<ValueError>(factor.mean > 0, "a Gram matrix whose diagonal is zero");
+  for (double& v : h.triangle()) v /= factor.mean;
   for (const std::int32_t c : factor.order)
-    factor.weights.push_back(static_cast<float>(diagonal(c)));
-  std::ranges::stable_sort(factor.order, std::greater(), diagonal);
+    factor.weights.push_back(static_cast<float>(h.diagonal(c)));
+  std::ranges::stable_sort(factor.order, std::greater(),
+                           [&](std::int32_t c) { return h.diagonal(c); });
 
   std::vector<double> upper;
   double added = 0;
   for (double step = damping; upper.empty(); step *= 10) {
     require<ValueError>(step <= 1, "a Gram matrix that is not positive definite");
-    for (const std::int32_t c : factor.order) diagonal(c) += step - added;
+    for (const std::int32_t c : factor.order) h.diagonal(c) += step - added;
     added = step;
-    upper = inverse_upper(products, h, depth, factor.order);
+    upper = inverse_upper(products, h, factor.order);
   }
   factor.damping = static_cast<float>(added);
-  factor.upper = floats(upper);
+  factor.upper.assign(upper.begin(), upper.end());
   for (std::size_t p = 0; p < size; ++p)
     factor.reciprocal.push_back(static_cast<float>(1 / upper[p * (size + 1)]));
   upper = {};
   factor_blocks(products, h, factor);
-  factor.gram = floats(h);
+  factor.gram = whole(h.triangle(), size);
   return factor;
 }
 

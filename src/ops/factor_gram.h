@@ -1,7 +1,7 @@
 #pragma once
 
-#include <span>
 #include <string_view>
+#include <vector>
 
 #include "quantizers/gram_factor.h"
 
@@ -10,8 +10,9 @@ namespace nvfp4 {
 /// `triangle`: the upper triangle of H, row by row, finite, its diagonal not negative and somewhere
 /// positive; K % 16 == 0. One thread, FP64. Where H is not positive definite by its rounding,
 /// `damping` is multiplied by 10 until it is, up to 1. The same bits on every backend whose machine
-/// has fused multiply-add. Throws ValueError if it never is, UnsupportedError.
-GramFactor factor_gram(std::int64_t depth, std::span<const double> triangle, double damping,
+/// has fused multiply-add. Takes 16 K² bytes at most, those of `triangle` (4 K²) and of the result
+/// (8 K²) among them. Throws ValueError if it never is, UnsupportedError.
+GramFactor factor_gram(std::int64_t depth, std::vector<double> triangle, double damping,
                        std::string_view backend = {});
 
 }  // namespace nvfp4

@@ -1,18 +1,21 @@
 """What nvfp4.calibrate holds while a layer runs, and while its statistics are written."""
 
+import os
+import subprocess
+import sys
 import weakref
 from functools import partial
 
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers", minversion="5")
+transformers = pytest.importorskip("transformers", minversion="5")
 pytest.importorskip("safetensors")
 
 import nvfp4
 from safetensors import safe_open
 
-from calibrate_cases import SIZES, write_model, write_text_of_words
+from calibrate_cases import SIZES, tokenizer_of_words, write_model, write_text_of_words
 from nvfp4.calibrate import Statistics, calibrate, collect
 from nvfp4.calibrate.blocks import Blocks
 from nvfp4.calibrate.collect import Collector
@@ -135,8 +138,8 @@ def test_weights_of_a_layer_are_gone_before_its_statistics_are_written(tmp_path,
     alive, save = [], Parts.save
     load = Blocks._load
 
-    def watched_load(self, name):
-        load(self, name)
+    def watched_load(self, *given):
+        load(self, *given)
         alive.extend(weakref.ref(p) for p in self.model.parameters() if not p.is_meta)
 
     def watched_save(self, *given):
@@ -148,3 +151,52 @@ def test_weights_of_a_layer_are_gone_before_its_statistics_are_written(tmp_path,
     monkeypatch.setattr(Parts, "save", watched_save)
     model = write_model(tmp_path / "model", experts=True)
     calibrate(model, write_text_of_words(tmp_path / "text"), tmp_path / "out", keep_gram=True, **SIZES)
+
+
+#: Calibrates in a process of its own and prints the most private memory that it had more than before.
+MEASURED = """
+import sys, threading
+from pathlib import Path
+import torch
+import nvfp4.calibrate
+
+def private():
+    line = next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+def watch():
+    while not done.wait(0.001):
+        most[0] = max(most[0], private())
+
+model, text, out, one_pass = sys.argv[1:]
+given = dict(quantize=out) if one_pass == "True" else dict(keep_gram=True)
+before, most, done = private(), [0], threading.Event()
+thread = threading.Thread(target=watch)
+thread.start()
+nvfp4.calibrate.calibrate(model, text, out + ".stats", windows=9, context=32, batch=4, **given)
+done.set()
+thread.join()
+print(most[0] - before)
+"""
+
+
+def most_memory(folder, text, experts, one_pass):
+    config = transformers.MixtralConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=1, vocab_size=32,
+                                        num_attention_heads=4, num_key_value_heads=2, num_local_experts=experts,
+                                        num_experts_per_tok=2, max_position_embeddings=64)
+    torch.manual_seed(3)
+    transformers.MixtralForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    tokenizer_of_words().save_pretrained(folder)
+    return int(subprocess.run([sys.executable, "-c", MEASURED, folder, text, f"{folder}.out", str(one_pass)],
+                              capture_output=True, text=True, check=True,
+                              env={**os.environ, "OMP_NUM_THREADS": "1",
+                                   "MALLOC_MMAP_THRESHOLD_": "65536"}).stdout)  # what is freed is gone at once
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the private memory of a process is read as on Linux")
+@pytest.mark.parametrize("one_pass", [False, True])
+def test_many_experts_take_no_more_memory_than_few(one_pass, tmp_path):
+    text = write_text_of_words(tmp_path / "text")
+    few, many = (most_memory(tmp_path / f"{experts}", text, experts, one_pass) for experts in (4, 128))
+    weights = 3 * 256 * 512 * 4  # of an expert
+    assert many - few < 4 * weights, f"{few} and {many}: 124 experts more take {124 * weights}"

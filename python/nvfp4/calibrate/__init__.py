@@ -8,6 +8,7 @@ import json
 import re
 import tempfile
 import time
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from .blocks import Blocks
 from .collect import Collector, Watch, watched_attention
 from .dataset import documents_of_dataset
 from .estimate import Estimate
+from .experts import experts_of_token, side_by_side
 from .onepass import OnePass
 from .parts import Parts
 from .spool import Spool
@@ -128,15 +130,28 @@ class Calibration:
 
     def _run_layer(self, i, hidden, arguments, collector):
         """Its outputs take the place of `hidden`. Nothing here outlives it that holds the weights."""
-        args, kwargs = arguments
-        with self.blocks.loaded(i) as layer, torch.no_grad():
-            weights = [(layer.get_parameter(n), modules) for n, modules in self.weights[i].items()]
-            with Watch(weights, collector), watched_attention(self.blocks.attentions(i), collector):
-                for b, states in enumerate(hidden):
-                    rest = trimmed(kwargs, states.shape[0]), trimmed(args, states.shape[0])
-                    out = layer(states, *rest[1], **rest[0])
-                    hidden[b] = out[0] if isinstance(out, tuple) else out
-                    collector.forget_inputs()
+        with self.blocks.loaded(i, self.weights[i]) as (layer, experts):
+            weights = [(layer.get_parameter(n), modules) for n, modules in self.weights[i].items()
+                       if n not in self.blocks.streams(i)]
+            watch = Watch(weights, collector)
+
+            def run(b):
+                count = hidden[b].shape[0]
+                args, kwargs = (trimmed(given, count) for given in arguments)
+                with torch.no_grad(), watch:
+                    out = layer(hidden[b], *args, **kwargs)
+                hidden[b] = out[0] if isinstance(out, tuple) else out
+                collector.forget_inputs()
+
+            with watched_attention(self.blocks.attentions(i), collector):
+                jobs = [partial(run, b) for b in range(len(hidden))]
+                if not experts.stacks:
+                    for job in jobs:
+                        job()
+                    return
+                size = side_by_side(hidden, experts.most(), experts_of_token(self.blocks.model.config))
+                for begin in range(0, len(jobs), size):
+                    experts.run(jobs[begin:begin + size])
 
     def _add_unseen(self, i, statistics):
         for parameter, matrices in self.weights[i].items():
@@ -195,7 +210,8 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     from transformers import AutoTokenizer
 
     if dry_run:
-        Estimate(model, windows, context, dtype, device).lines(progress, keep_gram, quantize, sweeps, gram_memory)
+        Estimate(model, windows, context, batch, dtype, device).lines(progress, keep_gram, quantize, quantizer, sweeps,
+                                                                      gram_memory)
         return None
     rank, ranks = _core.rank_from_text(rank, str(ranks))
     if ranks > 1 and quantize:
@@ -212,6 +228,8 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
         out = file_of_rank(out, rank, ranks)
     progress(f"{len(calibration.blocks.names)} layers, {len(calibration.modules())} weights, {tokens.numel()} tokens "
              f"in {len(tokens)} windows")
+    for name, reason in calibration.blocks.whole.values():
+        progress(f"{name} is read as a whole: {reason}")
     if keep_gram and not quantize:
         progress(f"Gram matrices: {calibration.gram_bytes() / 1e6:.1f} MB in {out}")
     grams = keep_gram or quantize is not None and quantizer == "gptq"

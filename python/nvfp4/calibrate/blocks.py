@@ -1,5 +1,5 @@
 """A causal language model of transformers, run one decoder layer at a time with its weights read
-from disk when they are needed: no more than a layer is in memory."""
+from disk when they are needed: no more than a layer is in memory, and of its experts one."""
 
 import contextlib
 import json
@@ -19,6 +19,7 @@ from transformers.core_model_loading import (
 from transformers.modeling_utils import LoadStateDictConfig
 
 from .._errors import FormatError, UnsupportedError
+from .experts import Source, Streamed, stacks_of, streamed_modules
 
 
 class _LastLayer(Exception):
@@ -61,6 +62,13 @@ def find_layers(model):
     return max(lists, key=lambda pair: (len(pair[1]), -len(pair[0])))
 
 
+def head_of(model):
+    """Names of the parameters behind the last layer that turn states into logits."""
+    head = model.get_output_embeddings()
+    return {f"{name}.{last}" for name, module in model.named_modules() if module is head
+            for last, _ in module.named_parameters(recurse=False)}
+
+
 class Blocks:
     """`names[i]` is the i-th decoder layer; `sources` is by parameter of the model what the checkpoint
     calls the tensors that it is made of."""
@@ -79,6 +87,7 @@ class Blocks:
         self.names = [f"{self.layers_name}.{i}" for i in range(len(self.layers))]
         self.files = [safe_open(f, "pt") for f in checkpoint_files(folder)]
         self._sort_tensors()
+        self._find_experts()
 
     def _sort_tensors(self):
         """Which tensor of the checkpoint goes into which layer, under which name."""
@@ -86,29 +95,62 @@ class Blocks:
         renamings = [t for t in transforms if isinstance(t, WeightRenaming)]
         converters = [t for t in transforms if isinstance(t, WeightConverter)]
         state = self.model.state_dict()
-        self.sources, self.tensors = {}, {name: {} for name in self.names}
+        self.converters = {pattern: c for c in converters for pattern in c.source_patterns}
+        self.sources, self.tensors, self.patterns = {}, {name: {} for name in self.names}, {}
         self.tensors[None] = {}
         for file in self.files:
             for key in file.keys():
                 args = (self.model.base_model_prefix, state)
-                renamed, _ = rename_source_key(key, renamings, converters, *args)
+                renamed, pattern = rename_source_key(key, renamings, converters, *args)
                 if renamed not in state and key in state:
-                    renamed = key
+                    renamed, pattern = key, None
+                self.patterns[key] = pattern
                 self.sources.setdefault(renamed, []).append(key)
                 place = renamed.removeprefix(self.layers_name + ".").partition(".")[0]
                 name = f"{self.layers_name}.{place}" if renamed.startswith(self.layers_name + ".") else None
                 self.tensors.get(name, {})[key] = file
 
-    def _load(self, name):
-        state = {key: file.get_slice(key) for key, file in self.tensors[name].items()}
+    def _find_experts(self):
+        """Of each layer, by name, the modules whose experts are read one by one, and the sources of their stacks;
+        `whole`: of those of the others the first, and why."""
+        self.experts, self.whole = [], {}
+        for layer_name, layer in zip(self.names, self.layers):
+            found, others = streamed_modules(layer)
+            sources = {f"{name}.{last}": self._source(f"{layer_name}.{name}.{last}")
+                       for name, module in found.items() for last in stacks_of(module)}
+            for name, module in list(found.items()):
+                problem = next((p for last in stacks_of(module) if (p := sources[f"{name}.{last}"].problem(
+                    module._parameters[last].shape)) is not None), None)
+                if problem:
+                    others[name] = problem
+                    del found[name]
+            for name, reason in others.items():
+                self.whole.setdefault(type(layer.get_submodule(name)), (f"{layer_name}.{name}", reason))
+            self.experts.append((found, sources))
+
+    def _source(self, parameter):
+        keys = self.sources.get(parameter, [])
+        files = self.tensors[next(n for n in self.names if parameter.startswith(n + "."))]
+        converter = next((self.converters[p] for k in keys if (p := self.patterns[k]) is not None), None)
+        return Source({k: files[k] for k in keys}, {k: self.patterns[k] for k in keys}, converter)
+
+    def streams(self, i):
+        """Names of the i-th layer's parameters that are not loaded with it."""
+        return {f"{name}.{last}" for name, module in self.experts[i][0].items() for last in stacks_of(module)}
+
+    def _load(self, name, without=()):
+        left_out = {f"{name}.{parameter}" for parameter in without} if name else head_of(self.model)
+        left_out = {key for parameter in left_out for key in self.sources.get(parameter, ())}
+        state = {key: file.get_slice(key) for key, file in self.tensors[name].items() if key not in left_out}
         # Converters count what they were given: each load has its own.
         config = LoadStateDictConfig(dtype=self.dtype, device_map={"": self.device},
                                      weight_mapping=get_model_conversion_mapping(self.model))
         convert_and_load_state_dict_in_model(self.model, state, config)
         module = self.model if name is None else self.model.get_submodule(name)
-        missing = [n for n, p in module.named_parameters() if p.is_meta and not (name is None and self._in_layer(n))]
+        missing = [n for n, p in module.named_parameters()
+                   if p.is_meta and n not in without and not (name is None and self._in_layer(n))]
         tied = set(getattr(self.model, "_tied_weights_keys", None) or ())
-        missing = [n for n in missing if n not in tied and not n.endswith("lm_head.weight")]
+        missing = [n for n in missing if n not in tied and n not in head_of(self.model)]
         if missing:
             raise FormatError(f"the checkpoint has no tensor for {name or 'the model'}.{missing[0]}")
 
@@ -171,10 +213,14 @@ class Blocks:
                 owner._parameters[last] = nn.Parameter(p.data.to("meta"), requires_grad=False)
 
     @contextlib.contextmanager
-    def loaded(self, i):
-        """The i-th layer, with its weights."""
-        self._load(self.names[i])
+    def loaded(self, i, modules):
+        """The i-th layer with its weights, and its experts that are read one by one; `modules`: by parameter, of its
+        matrices, what the checkpoint calls them."""
+        self._load(self.names[i], self.streams(i))
+        found, sources = self.experts[i]
+        experts = Streamed(found, sources, self.device, modules)
         try:
-            yield self.layers[i]
+            with experts.in_place(self.layers[i]):
+                yield self.layers[i], experts
         finally:
             self._unload(self.layers[i])

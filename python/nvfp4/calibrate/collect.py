@@ -1,5 +1,7 @@
 """Watches the inputs of a layer's weights while it runs."""
 
+import threading
+import weakref
 from contextlib import contextmanager
 from functools import partial
 
@@ -7,11 +9,19 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .experts import MODULES
 from .statistics import Later
 
 #: Products whose second argument may be a weight.
 PRODUCTS = {torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm,
             torch.Tensor.bmm}
+
+
+class Recent(threading.local):
+    """Inputs that the running batch has shown last, which it may have forgotten, with their owners."""
+
+    def __init__(self):
+        self.inputs = []
 
 
 class Collector:
@@ -26,7 +36,7 @@ class Collector:
         self.grams = {}  # owner -> [K, K]
         self.places = {}  # owner -> K and the device of its inputs
         self.owners = {}
-        self.recent = []  # (input, owner): what one forward pass saw last
+        self.recent = Recent()
         self.caches = {}  # attention -> [amax of keys, amax of values]
 
     def see(self, modules, x):
@@ -83,17 +93,17 @@ class Collector:
 
     def _owner(self, modules, x):
         """The module that saw this input first, and alone keeps its Gram matrix."""
-        owner = next((o for seen, o in self.recent if seen is x), None)
+        owner = next((o for seen, o in self.recent.inputs if seen() is x), None)
         if owner is None:
             owner = modules[0]
-            self.recent = [*self.recent[-3:], (x, owner)]
+            self.recent.inputs = [*self.recent.inputs[-3:], (weakref.ref(x), owner)]
         for module in modules:
             if self.owners.setdefault(module, owner) != owner:
                 raise RuntimeError(f"{module} has the input of {owner} now, of {self.owners[module]} before")
         return owner
 
     def forget_inputs(self):
-        self.recent = []
+        self.recent.inputs = []
 
     def see_cache(self, attention, key, value):
         """`key` and `value` are what an attention would put into its cache."""
@@ -163,7 +173,7 @@ class Watch(TorchFunctionMode):
             if weight.dim() == 3 and (weight.data_ptr(), 3) in self.of:
                 for part, modules in zip(x, self.of[weight.data_ptr(), 3]):
                     self.collector.see(modules, part)
-            elif modules := self.of.get(weight.data_ptr()):
+            elif modules := getattr(weight, MODULES, None) or self.of.get(weight.data_ptr()):
                 self.collector.see(modules, x)
         return function(*args, **(kwargs or {}))
 

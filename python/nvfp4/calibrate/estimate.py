@@ -6,7 +6,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from .._errors import FormatError, UnsupportedError
-from .blocks import find_layers, parameters_on_meta
+from .blocks import find_layers, head_of, parameters_on_meta
+from .experts import experts_of_token, held, stacks_of, streamed_modules
 
 
 def rate(dtype, device):
@@ -33,7 +34,7 @@ def shared_input(name):
 class Estimate:
     """Figures of the largest layer, and sums over all layers."""
 
-    def __init__(self, model, windows, context, dtype, device):
+    def __init__(self, model, windows, context, batch, dtype, device):
         try:
             config = AutoConfig.from_pretrained(model)
         except (OSError, ValueError) as no:
@@ -44,13 +45,15 @@ class Estimate:
             whole = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         text = config.get_text_config()
         self.tokens, self.hidden = windows * context, text.hidden_size
-        self.top = getattr(text, "num_experts_per_tok", None) or 1
+        self.top, self.of_batch = experts_of_token(config), min(batch, windows) * context
         self.dtype, self.device = getattr(torch, dtype), device
-        _, layers = find_layers(whole)
+        layers_name, layers = find_layers(whole)
         self.layers = [self._of_layer(layer) for layer in layers]
         if not any(layer["weights"] for layer in self.layers):
             raise UnsupportedError(f"{model}: no weight to quantize was found")
-        self.outside = sum(p.numel() for p in whole.parameters()) - sum(layer["all"] for layer in self.layers)
+        outside = {n: p.numel() for n, p in whole.named_parameters() if not n.startswith(layers_name + ".")}
+        self.outside = sum(outside.values())
+        self.before = sum(count for name, count in outside.items() if name not in head_of(whole))
 
     def _of_layer(self, layer):
         """weights: (matrices, N, K, tokens of each); grams: input -> (matrices, K, tokens of each)."""
@@ -67,21 +70,35 @@ class Estimate:
                 continue
             weights.append(weight)
             grams[shared_input(module)] = (weight[0], weight[2], weight[3])
-        return dict(weights=weights, grams=list(grams.values()), all=sum(p.numel() for p in layer.parameters()))
+        stacks = [[p.shape for p in (module._parameters[name] for name in stacks_of(module))]
+                  for module in streamed_modules(layer)[0].values()]
+        return dict(weights=weights, grams=list(grams.values()), all=sum(p.numel() for p in layer.parameters()),
+                    streamed=sum(shape.numel() for shapes in stacks for shape in shapes),
+                    expert=max((sum(shape[1:].numel() for shape in shapes) for shapes in stacks), default=0),
+                    experts=max((shape[0] for shapes in stacks for shape in shapes), default=0))
 
-    def lines(self, say, keep_gram, quantize, sweeps, gram_memory):
+    def _side_by_side(self, states):
+        """Bytes that batches hold while they wait for an expert."""
+        experts = max(layer["experts"] for layer in self.layers)
+        one = held(self.of_batch, self.hidden, self.dtype.itemsize, experts, self.top) if experts else 0
+        return max(one, min(states, one * -(-self.tokens // self.of_batch)))
+
+    def lines(self, say, keep_gram, quantize, quantizer, sweeps, gram_memory):
         weights = [w for layer in self.layers for w in layer["weights"]]
         quantized = sum(e * n * k for e, n, k, _ in weights)
         gram_bytes = [sum(e * k * k * 4 for e, k, _ in layer["grams"]) for layer in self.layers]
         states = self.tokens * self.hidden * self.dtype.itemsize
-        with_grams = keep_gram or quantize
+        by_gram = quantize is not None and quantizer == "gptq"
+        with_grams = keep_gram or by_gram
         # attention and the rest are left out: they are small at contexts of 512
         flop = sum(2 * e * t * n * k for e, n, k, t in weights)
         if with_grams:
             flop += sum(2 * e * t * k * k for layer in self.layers for e, k, t in layer["grams"])
-        gptq = sum(e * ((1 + sweeps) * 2 * n * k * k + k**3) for e, n, k, _ in weights) if quantize else 0
+        gptq = sum(e * ((1 + sweeps) * 2 * n * k * k + k**3) for e, n, k, _ in weights) if by_gram else 0
         speed = rate(self.dtype, self.device)
-        layer = max(layer["all"] for layer in self.layers) * self.dtype.itemsize
+        layer = max(layer["all"] - layer["streamed"] + layer["expert"] for layer in self.layers) * self.dtype.itemsize
+        waiting_batches = self._side_by_side(states)
+        read = sum(layer["streamed"] for layer in self.layers)
         # With Gram matrices a layer's inputs are all kept until it has run: fewer than K as they are; on disk if they
         # do not fit. Its weights are gone when the matrices are written, one by one.
         kept = max(sum(min(e * k * k * 4, e * k * t * self.dtype.itemsize) for e, k, t in layer["grams"])
@@ -90,7 +107,8 @@ class Estimate:
                       for layer in self.layers) if kept > gram_memory else 0
         kept = min(kept, gram_memory)
         largest = max(k * k * 6 for layer in self.layers for _, k, _ in layer["grams"]) if with_grams else 0
-        memory = states + kept + max(layer, largest)
+        factors = max(factor_bytes([k for _, k, _ in layer["grams"]]) for layer in self.layers) if by_gram else 0
+        memory = states + max(kept + max(layer + waiting_batches, largest), factors, self.before * self.dtype.itemsize)
         disk = sum(8 * k * e for e, _, k, _ in weights)
         if keep_gram and not quantize:
             disk += sum(gram_bytes) // 2
@@ -98,13 +116,22 @@ class Estimate:
         say(f"time: {hours((flop + gptq) / speed)} at the {speed / 1e9:.0f} GFLOP/s measured here, "
             f"{flop / 1e12:.0f} TFLOP on text and {gptq / 1e12:.0f} in quantizing; reading is not counted")
         say(f"memory: {size(memory)}: hidden states {size(states)}, a layer {size(layer)}"
+            + (f" with one of its experts and {size(waiting_batches)} of batches that wait for them" if read else "")
             + (f" or, when it has run, a Gram matrix to be written {size(largest)}, inputs or their Gram matrices "
-               f"{size(kept)}" if with_grams else ""))
+               f"{size(kept)}" if with_grams else "")
+            + (f", or what factoring one takes {size(factors)}" if by_gram else ""))
         say(f"Gram matrices: {size(sum(gram_bytes) // 2)} for all layers"
             + (", written" if keep_gram and not quantize else ", not written"))
         say(f"disk: {size(disk)} of statistics, {size(states)} for going on after an interruption"
             + (f", at most {size(waiting)} of inputs of a layer while it runs" if waiting else "")
             + (f", {size(quantized * 9 // 16 + self.outside * 2)} for the quantized model" if quantize else ""))
+
+
+def factor_bytes(depths):
+    """Of a layer whose inputs have so many channels: the largest Gram matrix is factored while the factors of the one
+    before are at work."""
+    first, second = sorted([*depths, 0, 0])[:-3:-1]
+    return 16 * first * first + 8 * second * second
 
 
 def size(count):

@@ -1,6 +1,7 @@
 #include "checkpoint/encode/gram_slot.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "checkpoint/io/printable.h"
 #include "core/require.h"
@@ -37,7 +38,7 @@ void fill_gram_slot(const Statistics& statistics, const std::string& backend, Gr
   if (std::ranges::all_of(triangle, [](double v) { return v == 0; })) return;
   if (slot.layer) add_layer(statistics, slot, triangle);
   try {
-    slot.factor = factor_gram(slot.statistics->depth, triangle, kDamping, backend);
+    slot.factor = factor_gram(slot.statistics->depth, std::move(triangle), kDamping, backend);
   } catch (const ValueError& e) {
     throw FormatError(
         fmt::format("{}: {}: {}", statistics.path().string(), printable(slot.module), e.what()));

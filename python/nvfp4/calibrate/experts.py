@@ -1,0 +1,224 @@
+"""Experts that are read from the checkpoint when tokens of theirs are there: their stack is never in memory.
+
+transformers 5 has all experts of a layer in parameters [E, ..], of which its modules take one matrix at a time by
+indexing. Here something else is indexed: it reads the matrix, by the same conversion that makes the parameter.
+"""
+
+import ast
+import contextlib
+import inspect
+import textwrap
+from dataclasses import dataclass
+
+import torch
+from transformers.core_model_loading import Concatenate, Interleave, MergeModulelist, Transpose, dot_natural_key
+
+from .._errors import FormatError
+from .turns import Turns
+
+#: What a matrix of an expert has the names of the checkpoint's modules in.
+MODULES = "nvfp4_modules"
+
+
+def stacks_of(module):
+    """Names of the parameters of a module that have a matrix for each expert."""
+    return [name for name, p in module._parameters.items() if p is not None and p.dim() == 3]
+
+
+def takes_one_at_a_time(module):
+    """Whether its forward uses its stacks by indexing them with an expert alone."""
+    names, used = set(stacks_of(module)), set()
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(type(module).forward))))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    for parent in ast.walk(tree):
+        for node in ast.iter_child_nodes(parent):
+            if not (isinstance(node, ast.Attribute) and node.attr in names and ast.unparse(node.value) == "self"):
+                continue
+            used.add(node.attr)
+            indexed = isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.slice, ast.Name)
+            asked = isinstance(parent, ast.Attribute) and parent.attr in ("shape", "dtype", "device")
+            is_none = isinstance(parent, ast.Compare) and isinstance(parent.ops[0], (ast.Is, ast.IsNot))
+            if not (indexed or asked or is_none):
+                return False
+    return used == names
+
+
+def multiplies_all_at_once(module):
+    """Llama 4: every expert gets all tokens, with zeros for those of others."""
+    return type(module).__name__ == "Llama4TextMoe"
+
+
+def forward_llama4(moe, hidden_states):
+    """What a Llama4TextMoe computes, each expert with its own tokens only. Sums are in another order."""
+    x = hidden_states.reshape(-1, moe.hidden_dim)
+    scores, logits = moe.router(x)
+    out, experts = moe.shared_expert(x), moe.experts
+    for expert in range(moe.num_experts):
+        tokens = scores[:, expert].nonzero().squeeze(1)
+        if len(tokens):
+            rows = x[tokens] * scores[tokens, expert, None]
+            gate, up = (rows @ experts.gate_up_proj[expert]).chunk(2, -1)
+            out.index_add_(0, tokens, (up * experts.act_fn(gate)) @ experts.down_proj[expert])
+    return out, logits
+
+
+def streamed_modules(layer):
+    """Modules of a layer whose experts can be read one by one, by name; and why those of the others cannot."""
+    found, others = {}, {}
+    gathered = {f"{name}.experts" for name, m in layer.named_modules() if multiplies_all_at_once(m)}
+    for name, module in layer.named_modules():
+        if stacks_of(module):
+            if name in gathered or takes_one_at_a_time(module):
+                found[name] = module
+            else:
+                others[name] = f"what {type(module).__name__} does with its experts is not known"
+    return found, others
+
+
+def keeps_experts_apart(operation):
+    """Whether a conversion does with a stack what it does with each of its matrices."""
+    if isinstance(operation, MergeModulelist):
+        return operation.dim == 0
+    if isinstance(operation, Transpose):
+        return operation.dim0 > 0 and operation.dim1 > 0 and not operation.check_dims
+    if isinstance(operation, Concatenate):
+        return operation.dim > 0 and operation.num_shards_attribute is None
+    return isinstance(operation, Interleave) and operation.dim > 0
+
+
+def experts_of_token(config):
+    return getattr(config.get_text_config(), "num_experts_per_tok", None) or 1
+
+
+def held(tokens, width, itemsize, experts, of_token):
+    """Bytes that a batch has while it waits for an expert: its states three times, and the mask of its tokens that
+    transformers makes of integers of 8 bytes."""
+    return tokens * (3 * width * itemsize + 8 * of_token * (experts + 1))
+
+
+def side_by_side(hidden, experts, of_token):
+    """How many batches go through a layer together, so that each expert is read for all of them once: they hold no
+    more than all hidden states take, or are single."""
+    first = hidden[0]
+    of_batch = held(first.shape[0] * first.shape[1], first.shape[2], first.dtype.itemsize, experts, of_token)
+    size = max(1, min(len(hidden), sum(h.numel() * h.dtype.itemsize for h in hidden) // of_batch))
+    return -(-len(hidden) // -(-len(hidden) // size))
+
+
+@dataclass
+class Source:
+    """Tensors of the checkpoint that a parameter is made of: `files` by their names, `patterns` of the conversion
+    by name, and the conversion; None where the parameter is as it is stored."""
+
+    files: dict
+    patterns: dict
+    converter: object
+
+    def by_pattern(self):
+        """Pattern -> names, in the order of the experts."""
+        found = {}
+        for key in sorted(self.files, key=dot_natural_key):
+            found.setdefault(self.patterns[key], []).append(key)
+        return found
+
+    def problem(self, shape):
+        """Why a single expert of a parameter of that shape cannot be read; None if it can."""
+        operations = self.converter.operations if self.converter else []
+        for operation in operations:
+            if not keeps_experts_apart(operation):
+                return f"{operation!r} makes them of what is stored"
+        merged = any(isinstance(operation, MergeModulelist) for operation in operations)
+        found = self.by_pattern()
+        if not found or self.converter and set(found) != set(self.converter.source_patterns):
+            return "not all of it is stored"
+        for keys in found.values():
+            shapes = {tuple(self.files[key].get_slice(key).get_shape()) for key in keys}
+            if len(keys) != (shape[0] if merged else 1) or len(shapes) != 1:
+                return f"{len(keys)} tensors are stored for {shape[0]} experts"
+            if not merged and (len(one := shapes.pop()) != 3 or one[0] != shape[0]):
+                return f"{keys[0]} has shape {list(one)}"
+        return None
+
+    def read(self, expert, device, dtype):
+        """A matrix, as indexing the parameter would give it."""
+        merged = self.converter and any(isinstance(op, MergeModulelist) for op in self.converter.operations)
+        tensors = {}
+        for pattern, keys in self.by_pattern().items():
+            key = keys[expert] if merged else keys[0]
+            part = self.files[key].get_slice(key)
+            part = part[...] if merged else part[expert:expert + 1]
+            tensors[pattern] = [part.to(device=device, dtype=dtype)]
+        if self.converter is None:
+            return next(iter(tensors.values()))[0][0]
+        for operation in self.converter.operations:
+            tensors = operation.convert(tensors, source_patterns=self.converter.source_patterns,
+                                        target_patterns=self.converter.target_patterns)
+        matrix = next(iter(tensors.values()))
+        return (matrix[0] if isinstance(matrix, list) else matrix)[0]
+
+
+class Stack:
+    """Stands where a module has a parameter [E, ..]."""
+
+    def __init__(self, number, parameter, source, device, modules, opened):
+        self.number, self.shape, self.dtype, self.device = number, parameter.shape, parameter.dtype, device
+        self.source, self.modules, self.opened, self.matrix = source, modules, opened, None
+
+    def __getitem__(self, expert):
+        expert = int(expert)
+        if not 0 <= expert < self.shape[0]:
+            raise IndexError(f"expert {expert} of {self.shape[0]}")
+        if self.opened.key != (self.number, expert):
+            Turns.want((self.number, expert))
+        if self.matrix is None:
+            matrix = self.source.read(expert, self.device, self.dtype)
+            if matrix.shape != self.shape[1:]:
+                raise FormatError(f"{min(self.source.files)}: makes a matrix {list(matrix.shape)}, must be "
+                                  f"{list(self.shape[1:])}")
+            self.matrix = matrix
+            setattr(self.matrix, MODULES, self.modules[expert] if self.modules else ())
+        return self.matrix
+
+    def drop(self):
+        self.matrix = None
+
+
+class Streamed:
+    """The experts of a layer, read one by one while it runs."""
+
+    def __init__(self, modules, sources, device, names):
+        """`modules`: by name; `sources` by parameter; `names`: by parameter, of its matrices' modules in the checkpoint."""
+        self.modules, self.key, self.stacks = modules, None, []
+        for number, (name, module) in enumerate(modules.items()):
+            for last in stacks_of(module):
+                parameter = f"{name}.{last}"
+                self.stacks.append((module, last, Stack(number, module._parameters[last], sources[parameter], device,
+                                                        names.get(parameter), self)))
+
+    def most(self):
+        """Experts of a module."""
+        return max(stack.shape[0] for _, _, stack in self.stacks)
+
+    def open(self, key):
+        for _, _, stack in self.stacks:
+            stack.drop()
+        self.key = key
+
+    @contextlib.contextmanager
+    def in_place(self, layer):
+        """What an object itself has is found before its parameters."""
+        put = [(module, last, stack) for module, last, stack in self.stacks]
+        put += [(m, "forward", forward_llama4.__get__(m)) for m in layer.modules() if multiplies_all_at_once(m)]
+        for module, name, instead in put:
+            module.__dict__[name] = instead
+        try:
+            yield
+        finally:
+            for module, name, _ in put:
+                del module.__dict__[name]
+            self.open(None)
+
+    def run(self, jobs):
+        Turns(self.open).run(jobs)

@@ -1,0 +1,222 @@
+"""Experts that nvfp4.calibrate reads one by one give the bytes that their stack in memory gives."""
+
+import copy
+import threading
+import weakref
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5")
+pytest.importorskip("safetensors")
+
+import nvfp4
+from calibrate_cases import SIZES, bytes_by_name, tokenizer_of_words, write_text_of_words
+from nvfp4.calibrate import Statistics, blocks, calibrate, experts
+from nvfp4.calibrate.turns import Turns
+
+TEXT = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=16, vocab_size=32, max_position_embeddings=64, pad_token_id=0, bos_token_id=0, eos_token_id=0,
+            tie_word_embeddings=False)
+LATENT = dict(num_key_value_heads=4, q_lora_rank=32, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
+              v_head_dim=16)
+ROUTED = dict(n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=96,
+              first_k_dense_replace=1)
+LOCAL = dict(num_local_experts=4, num_experts_per_tok=2)
+PLAIN = dict(num_experts=4, num_experts_per_tok=2)
+#: class of the model, class of its configuration, arguments
+FAMILIES = {
+    "mixtral": ("MixtralForCausalLM", "MixtralConfig", TEXT | LOCAL),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", TEXT | PLAIN | dict(
+        moe_intermediate_size=96, decoder_sparse_step=1, mlp_only_layers=[])),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", "DeepseekV3Config", TEXT | LATENT | ROUTED | dict(n_shared_experts=1)),
+    "gpt_oss": ("GptOssForCausalLM", "GptOssConfig", TEXT | LOCAL),  # stored as stacks, with biases
+    "glm4_moe": ("Glm4MoeForCausalLM", "Glm4MoeConfig", TEXT | ROUTED),
+    "llama4": ("Llama4ForCausalLM", "Llama4TextConfig", TEXT | LOCAL | dict(intermediate_size_mlp=128)),
+    "olmoe": ("OlmoeForCausalLM", "OlmoeConfig", TEXT | PLAIN),
+    "minimax_m2": ("MiniMaxM2ForCausalLM", "MiniMaxM2Config", TEXT | LOCAL),
+}
+
+
+def write_family(folder, name, **changes):
+    model, config, arguments = FAMILIES[name]
+    torch.manual_seed(3)
+    getattr(transformers, model)(getattr(transformers, config)(**copy.deepcopy(arguments | changes))).to(
+        torch.bfloat16).save_pretrained(folder)
+    tokenizer_of_words().save_pretrained(folder)
+    return folder
+
+
+def of_no_module(layer):
+    return {}, {}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return write_text_of_words(tmp_path_factory.mktemp("text") / "text.txt")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_statistics_are_those_of_the_stack_to_the_bit(name, dtype, text, tmp_path, monkeypatch):
+    model, read = write_family(tmp_path / "model", name), experts.Source.read
+    asked = []
+
+    def watched(source, expert, *given):
+        asked.append(expert)
+        return read(source, expert, *given)
+
+    monkeypatch.setattr(experts.Source, "read", watched)
+    calibrate(model, text, tmp_path / "streamed", keep_gram=True, dtype=dtype, **SIZES)
+    assert set(asked) == set(range(4))
+    monkeypatch.setattr(blocks, "streamed_modules", of_no_module)
+    asked.clear()
+    calibrate(model, text, tmp_path / "whole", keep_gram=True, dtype=dtype, **SIZES)
+    assert not asked
+    assert (tmp_path / "streamed").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["mixtral", "gpt_oss", "llama4"])
+def test_one_pass_writes_what_two_steps_write(name, text, tmp_path):
+    model = write_family(tmp_path / "model", name)
+    calibrate(model, text, tmp_path / "stats", keep_gram=True, **SIZES)
+    nvfp4.quantize_checkpoint(model, tmp_path / "two", statistics=tmp_path / "stats", quantizer="gptq")
+    calibrate(model, text, None, quantize=tmp_path / "one", **SIZES)
+    assert bytes_by_name(tmp_path / "one") == bytes_by_name(tmp_path / "two")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_experts_see_the_tokens_that_the_router_gives_them(name, text, tmp_path):
+    """Llama 4's own module multiplies zeros for all others, and would count them."""
+    statistics = calibrate(write_family(tmp_path / "model", name), text, tmp_path / "stats", **SIZES)
+    counts = {}
+    for module in statistics.modules():
+        layer, is_expert, expert = module.partition(".experts.")
+        if is_expert and module.endswith("down_proj") or module.endswith(".w2"):
+            counts.setdefault(layer, []).append(statistics.tensors[f"{module}.count"].item())
+    assert counts and all(len(of) == 4 and sum(of) == 2 * SIZES["windows"] * SIZES["context"]
+                          for of in counts.values()), counts
+
+
+def test_llama4_is_the_sum_of_its_experts(tmp_path):
+    """By transformers' own module; only the order of the sum differs."""
+    model = transformers.Llama4ForCausalLM.from_pretrained(write_family(tmp_path, "llama4"), dtype=torch.float64).eval()
+    moe = next(m for m in model.modules() if type(m).__name__ == "Llama4TextMoe")
+    x = torch.randn(3, 11, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected, logits = moe(x)
+        found, found_logits = experts.forward_llama4(moe, x)
+    assert torch.equal(logits, found_logits)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("windows, reads", [(9, 3), (2, 2)])
+def test_an_expert_is_read_once_for_many_batches_and_alone_in_memory(windows, reads, text, tmp_path, monkeypatch):
+    """Side by side are as many batches, of a window here, as hold no more than all hidden states; each holds three
+    times its own."""
+    model, read, alive, asked = write_family(tmp_path / "model", "mixtral"), experts.Source.read, [], []
+
+    def watched(source, expert, *given):
+        matrix = read(source, expert, *given)
+        others = [e for e, known in alive if known() is not None and e != expert]
+        assert not others, f"{others} beside {expert}"
+        alive.append((expert, weakref.ref(matrix)))
+        asked.append((min(source.files), expert))
+        return matrix
+
+    monkeypatch.setattr(experts.Source, "read", watched)
+    monkeypatch.setattr(experts, "held", lambda tokens, width, itemsize, *_: 3 * tokens * width * itemsize)
+    threads = threading.active_count()
+    calibrate(model, text, tmp_path / "stats", windows=windows, context=32, batch=1)
+    assert {asked.count(key) for key in asked} == {reads} and len(asked) == 2 * 4 * 2 * reads
+    assert threading.active_count() == threads
+
+
+class AllAtOnce(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.bias = torch.nn.Parameter(torch.zeros(3, 2, 2)), torch.nn.Parameter(torch.zeros(3, 2))
+
+    def forward(self, x):
+        return torch.bmm(x, self.up) + self.bias[0]
+
+
+class OneByOne(AllAtOnce):
+    def forward(self, x):
+        if self.up is None:
+            return x
+        return sum(x @ self.up[expert] for expert in range(self.up.shape[0]))
+
+
+class Slices(AllAtOnce):
+    def forward(self, x):
+        return x @ self.up[1:].sum(0)
+
+
+def test_what_takes_a_matrix_at_a_time_is_known_by_its_forward():
+    assert experts.takes_one_at_a_time(OneByOne())
+    assert not experts.takes_one_at_a_time(AllAtOnce()) and not experts.takes_one_at_a_time(Slices())
+
+
+def test_a_module_of_another_form_is_named_and_read_as_a_whole(text, tmp_path, monkeypatch):
+    model, lines = write_family(tmp_path / "model", "mixtral"), []
+    calibrate(model, text, tmp_path / "streamed", progress=lines.append, **SIZES)
+    assert not any("as a whole" in line for line in lines)
+    monkeypatch.setattr(experts, "takes_one_at_a_time", lambda module: False)
+    calibrate(model, text, tmp_path / "whole", progress=lines.append, **SIZES)
+    assert [line for line in lines if "as a whole" in line] == [
+        "model.layers.0.mlp.experts is read as a whole: what MixtralExperts does with its experts is not known"]
+    assert (tmp_path / "streamed").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def change_tensors(model, change):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(model / "model.safetensors")
+    change(tensors)
+    save_file({name: t.contiguous() for name, t in tensors.items()}, model / "model.safetensors", {"format": "pt"})
+
+
+def test_a_checkpoint_whose_experts_do_not_fit_is_named(text, tmp_path):
+    model = write_family(tmp_path / "model", "mixtral")
+    name = next(n for n in bytes_by_name(model) if ".layers.1." in n and ".experts.2.w2." in n)
+    change_tensors(model, lambda tensors: tensors.update({name: tensors[name][:, :32]}))
+    with pytest.raises(nvfp4.Error, match="experts"):
+        calibrate(model, text, tmp_path / "stats", **SIZES)
+    change_tensors(model, lambda tensors: tensors.pop(name))
+    with pytest.raises(nvfp4.Error, match="experts"):
+        calibrate(model, text, tmp_path / "stats", **SIZES)
+    assert not (tmp_path / "stats").exists()
+
+
+def test_batches_take_turns_and_the_least_wanted_is_opened():
+    done, opened = [], []
+
+    def job(name, keys):
+        for key in keys:
+            Turns.want(key)
+            done.append((name, key))
+
+    Turns(opened.append).run([lambda: job("a", [1, 2, 5]), lambda: job("b", []), lambda: job("c", [2, 3, 5])])
+    assert opened == [1, 2, 3, 5]
+    assert done == [("a", 1), ("a", 2), ("c", 2), ("c", 3), ("a", 5), ("c", 5)]
+
+
+def test_an_error_in_one_batch_ends_the_others():
+    threads, left = threading.active_count(), []
+
+    def fails():
+        Turns.want(1)
+        raise ValueError("of a batch")
+
+    def waits():
+        try:
+            Turns.want(1)
+            Turns.want(2)
+        finally:
+            left.append(True)
+
+    for jobs in ([waits, fails, waits], [fails, waits]):
+        with pytest.raises(ValueError, match="of a batch"):
+            Turns(lambda key: None).run(jobs)
+    assert len(left) == 3 and threading.active_count() == threads
