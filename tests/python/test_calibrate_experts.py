@@ -135,6 +135,7 @@ def test_an_expert_is_read_once_for_many_batches_and_alone_in_memory(windows, re
 class AllAtOnce(torch.nn.Module):
     def __init__(self):
         super().__init__()
+        self.num_experts = 3
         self.up, self.bias = torch.nn.Parameter(torch.zeros(3, 2, 2)), torch.nn.Parameter(torch.zeros(3, 2))
 
     def forward(self, x):
@@ -143,8 +144,6 @@ class AllAtOnce(torch.nn.Module):
 
 class OneByOne(AllAtOnce):
     def forward(self, x):
-        if self.up is None:
-            return x
         return sum(x @ self.up[expert] for expert in range(self.up.shape[0]))
 
 
@@ -156,6 +155,9 @@ class Slices(AllAtOnce):
 def test_what_takes_a_matrix_at_a_time_is_known_by_its_forward():
     assert experts.takes_one_at_a_time(OneByOne())
     assert not experts.takes_one_at_a_time(AllAtOnce()) and not experts.takes_one_at_a_time(Slices())
+    found, others = experts.streamed_modules(torch.nn.ModuleDict(dict(
+        a=OneByOne(), b=Slices(), c=torch.nn.Conv1d(3, 3, 3))))
+    assert list(found) == ["a"] and others == {"b": "what Slices does with its experts is not known"}
 
 
 def test_a_module_of_another_form_is_named_and_read_as_a_whole(text, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from calibrate_cases import SIZES, tokenizer_of_words, write_model, write_text_o
 from nvfp4.calibrate import Statistics, calibrate, collect
 from nvfp4.calibrate.blocks import Blocks
 from nvfp4.calibrate.collect import Collector
+from nvfp4.calibrate.estimate import Estimate, factor_bytes, size
 from nvfp4.calibrate.parts import Parts
 from nvfp4.calibrate.spool import Spool
 from nvfp4.calibrate.statistics import Later, read_later, write_tensors
@@ -153,7 +154,36 @@ def test_weights_of_a_layer_are_gone_before_its_statistics_are_written(tmp_path,
     calibrate(model, write_text_of_words(tmp_path / "text"), tmp_path / "out", keep_gram=True, **SIZES)
 
 
-#: Calibrates in a process of its own and prints the most private memory that it had more than before.
+def test_what_makes_logits_is_not_read(tmp_path):
+    blocks = Blocks(write_model(tmp_path / "model", experts=True), torch.float32, torch.device("cpu"))
+    blocks.start(torch.zeros(1, 4, dtype=torch.int64).split(1))
+    assert not any(not p.is_meta for p in blocks.model.parameters())
+    blocks._load(None)
+    assert not blocks.model.model.embed_tokens.weight.is_meta and blocks.model.lm_head.weight.is_meta
+
+
+def test_a_dry_run_counts_one_expert_whatever_their_number(tmp_path):
+    layers = []
+    for experts in (4, 256):
+        config = transformers.MixtralConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_size=32,
+                                            num_attention_heads=4, num_key_value_heads=2, num_local_experts=experts,
+                                            architectures=["MixtralForCausalLM"])
+        config.save_pretrained(tmp_path / f"{experts}")
+        lines, estimate = [], Estimate(tmp_path / f"{experts}", 9, 32, 4, "float32", "cpu")
+        layers.append(estimate.loaded())
+        estimate.lines(lines.append, True, None, "gptq", 4, 0)
+        memory = next(line for line in lines if line.startswith("memory: "))
+        assert f"a layer {size(layers[-1] * 4)} with one of its experts and " in memory
+    attention, norms, expert = 64 * 64 * 2 + 64 * 32 * 2, 2 * 64, 3 * 64 * 128
+    assert layers == [attention + norms + expert + experts * 64 for experts in (4, 256)], "with the router"
+
+
+def test_a_dry_run_counts_what_factoring_takes():
+    assert factor_bytes([8192, 8192, 28672]) == 16 * 28672**2 + 8 * 8192**2
+    assert factor_bytes([8]) == 16 * 64
+
+
+#: A process that does what it is given and prints the most private memory that it had more than before.
 MEASURED = """
 import sys, threading
 from pathlib import Path
@@ -168,35 +198,59 @@ def watch():
     while not done.wait(0.001):
         most[0] = max(most[0], private())
 
-model, text, out, one_pass = sys.argv[1:]
-given = dict(quantize=out) if one_pass == "True" else dict(keep_gram=True)
 before, most, done = private(), [0], threading.Event()
 thread = threading.Thread(target=watch)
 thread.start()
-nvfp4.calibrate.calibrate(model, text, out + ".stats", windows=9, context=32, batch=4, **given)
+exec(sys.argv[1])
 done.set()
 thread.join()
 print(most[0] - before)
 """
+needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"),
+                                 reason="the private memory of a process is read as on Linux")
 
 
-def most_memory(folder, text, experts, one_pass):
+def most_memory(code):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NVFP4_THREADS": "1",
+                   "MALLOC_MMAP_THRESHOLD_": "65536"}  # what is freed is gone at once
+    done = subprocess.run([sys.executable, "-c", MEASURED, code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def memory_of_experts(folder, text, experts, one_pass):
     config = transformers.MixtralConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=1, vocab_size=32,
                                         num_attention_heads=4, num_key_value_heads=2, num_local_experts=experts,
                                         num_experts_per_tok=2, max_position_embeddings=64)
     torch.manual_seed(3)
     transformers.MixtralForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     tokenizer_of_words().save_pretrained(folder)
-    return int(subprocess.run([sys.executable, "-c", MEASURED, folder, text, f"{folder}.out", str(one_pass)],
-                              capture_output=True, text=True, check=True,
-                              env={**os.environ, "OMP_NUM_THREADS": "1",
-                                   "MALLOC_MMAP_THRESHOLD_": "65536"}).stdout)  # what is freed is gone at once
+    given = f"quantize='{folder}.out'" if one_pass else "keep_gram=True"
+    return most_memory(f"nvfp4.calibrate.calibrate('{folder}', '{text}', '{folder}.stats', {given}, windows=9, "
+                       f"context=32, batch=4)")
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the private memory of a process is read as on Linux")
+@needs_linux
 @pytest.mark.parametrize("one_pass", [False, True])
 def test_many_experts_take_no_more_memory_than_few(one_pass, tmp_path):
     text = write_text_of_words(tmp_path / "text")
-    few, many = (most_memory(tmp_path / f"{experts}", text, experts, one_pass) for experts in (4, 128))
+    few, many = (memory_of_experts(tmp_path / f"{experts}", text, experts, one_pass) for experts in (4, 128))
     weights = 3 * 256 * 512 * 4  # of an expert
     assert many - few < 4 * weights, f"{few} and {many}: 124 experts more take {124 * weights}"
+
+
+@needs_linux
+def test_a_gram_matrix_is_factored_in_sixteen_bytes_for_each_of_its_elements(tmp_path):
+    depth, module, model = 3072, "model.layers.0.mlp.down_proj", tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}')
+    write_tensors(model / "model.safetensors", {f"{module}.weight": torch.ones(16, depth, dtype=torch.bfloat16)}, {})
+    statistics = Statistics()
+    statistics.add_empty(module, depth)
+    statistics.tensors |= {f"{module}.count": torch.full((1,), 4.0 * depth, dtype=torch.float64),
+                           f"{module}.diag": torch.ones(depth, dtype=torch.float64),
+                           f"{module}.gram": collect.upper_triangle(torch.eye(depth))}
+    statistics.save(tmp_path / "statistics")
+    most = most_memory(f"nvfp4.quantize_checkpoint('{model}', '{tmp_path}/out', quantizer='gptq', sweeps=0, "
+                       f"statistics='{tmp_path}/statistics')")
+    assert most < 17 * depth * depth

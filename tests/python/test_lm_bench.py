@@ -50,3 +50,28 @@ def test_a_model_is_trained_and_measured(kind, tmp_path, monkeypatch, capsys):
         assert all(len(r["by_window"]) == t["windows"] for r in t["rows"])
         assert found["max", None]["ratio"] == found["max", "max"]["ratio"] == 1
         assert found["gptq + descent", None]["divergence"] < found["max", None]["divergence"]
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+#: What is asked of the dense model: the ratio to `max` at most, by weights, activations and text.
+ASKED = {("weighted", None, "validation"): 0.68, ("gptq", None, "validation"): 0.535,
+         ("gptq + descent", None, "validation"): 0.480, ("gptq + descent", None, "unseen"): 0.510,
+         ("gptq + descent", "max", "validation"): 0.755, ("mse", "mse", "validation"): 0.750,
+         ("gptq + descent", "mse", "validation"): 0.635}
+
+
+def test_the_figures_of_the_dense_model_are_in_its_table_and_within_what_is_asked():
+    lines = (DOCS / "accuracy.md").read_text(encoding="utf-8").splitlines()
+    found = {}
+    for table in json.loads((DOCS / "accuracy.json").read_text()):
+        text = table["text"].removesuffix(".txt")
+        for row in table["rows"]:
+            name = {"gptq": "gptq --sweeps 0", "gptq + descent": "gptq"}.get(row["weights"], row["weights"])
+            begin = f'| `{name}` | {row["activations"] or "BF16"} |'
+            cells = (f'{row["divergence"]:.2f} ± {row["divergence_error"]:.2f} | '
+                     f'{row["ratio"]:.3f} ± {row["ratio_error"]:.3f}')
+            assert any(line.startswith(begin) and cells in line for line in lines), (begin, cells)
+            found[row["weights"], row["activations"], text] = row
+    for key, most in ASKED.items():
+        assert round(found[key]["ratio"], 3) <= most, key
+    assert found["gptq + descent", None, "validation"]["perplexity_change"] <= 1.0

@@ -77,6 +77,10 @@ class Estimate:
                     expert=max((sum(shape[1:].numel() for shape in shapes) for shapes in stacks), default=0),
                     experts=max((shape[0] for shapes in stacks for shape in shapes), default=0))
 
+    def loaded(self):
+        """Elements of the largest layer, with one expert."""
+        return max(layer["all"] - layer["streamed"] + layer["expert"] for layer in self.layers)
+
     def _side_by_side(self, states):
         """Bytes that batches hold while they wait for an expert."""
         experts = max(layer["experts"] for layer in self.layers)
@@ -96,9 +100,9 @@ class Estimate:
             flop += sum(2 * e * t * k * k for layer in self.layers for e, k, t in layer["grams"])
         gptq = sum(e * ((1 + sweeps) * 2 * n * k * k + k**3) for e, n, k, _ in weights) if by_gram else 0
         speed = rate(self.dtype, self.device)
-        layer = max(layer["all"] - layer["streamed"] + layer["expert"] for layer in self.layers) * self.dtype.itemsize
+        layer = self.loaded() * self.dtype.itemsize
         waiting_batches = self._side_by_side(states)
-        read = sum(layer["streamed"] for layer in self.layers)
+        streamed = any(layer["streamed"] for layer in self.layers)
         # With Gram matrices a layer's inputs are all kept until it has run: fewer than K as they are; on disk if they
         # do not fit. Its weights are gone when the matrices are written, one by one.
         kept = max(sum(min(e * k * k * 4, e * k * t * self.dtype.itemsize) for e, k, t in layer["grams"])
@@ -109,6 +113,8 @@ class Estimate:
         largest = max(k * k * 6 for layer in self.layers for _, k, _ in layer["grams"]) if with_grams else 0
         factors = max(factor_bytes([k for _, k, _ in layer["grams"]]) for layer in self.layers) if by_gram else 0
         memory = states + max(kept + max(layer + waiting_batches, largest), factors, self.before * self.dtype.itemsize)
+        # A layer that is quantized lies there as it is stored, 2 bytes for each element, with its Gram matrices.
+        at_work = max(2 * layer["all"] + (grams // 2 if by_gram else 0) for layer, grams in zip(self.layers, gram_bytes))
         disk = sum(8 * k * e for e, _, k, _ in weights)
         if keep_gram and not quantize:
             disk += sum(gram_bytes) // 2
@@ -116,7 +122,7 @@ class Estimate:
         say(f"time: {hours((flop + gptq) / speed)} at the {speed / 1e9:.0f} GFLOP/s measured here, "
             f"{flop / 1e12:.0f} TFLOP on text and {gptq / 1e12:.0f} in quantizing; reading is not counted")
         say(f"memory: {size(memory)}: hidden states {size(states)}, a layer {size(layer)}"
-            + (f" with one of its experts and {size(waiting_batches)} of batches that wait for them" if read else "")
+            + (f" with one of its experts and {size(waiting_batches)} of batches that wait for them" if streamed else "")
             + (f" or, when it has run, a Gram matrix to be written {size(largest)}, inputs or their Gram matrices "
                f"{size(kept)}" if with_grams else "")
             + (f", or what factoring one takes {size(factors)}" if by_gram else ""))
@@ -124,7 +130,8 @@ class Estimate:
             + (", written" if keep_gram and not quantize else ", not written"))
         say(f"disk: {size(disk)} of statistics, {size(states)} for going on after an interruption"
             + (f", at most {size(waiting)} of inputs of a layer while it runs" if waiting else "")
-            + (f", {size(quantized * 9 // 16 + self.outside * 2)} for the quantized model" if quantize else ""))
+            + (f", {size(at_work)} for the layer that is quantized, {size(quantized * 9 // 16 + self.outside * 2)} for "
+               f"the quantized model" if quantize else ""))
 
 
 def factor_bytes(depths):

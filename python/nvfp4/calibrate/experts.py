@@ -16,13 +16,14 @@ from transformers.core_model_loading import Concatenate, Interleave, MergeModule
 from .._errors import FormatError
 from .turns import Turns
 
-#: What a matrix of an expert has the names of the checkpoint's modules in.
+#: Attribute of a matrix: what the checkpoint calls the modules that it is made of.
 MODULES = "nvfp4_modules"
 
 
 def stacks_of(module):
     """Names of the parameters of a module that have a matrix for each expert."""
-    return [name for name, p in module._parameters.items() if p is not None and p.dim() == 3]
+    experts = getattr(module, "num_experts", None)
+    return [name for name, p in module._parameters.items() if p is not None and p.dim() == 3 and len(p) == experts]
 
 
 def takes_one_at_a_time(module):
@@ -39,8 +40,7 @@ def takes_one_at_a_time(module):
             used.add(node.attr)
             indexed = isinstance(parent, ast.Subscript) and parent.value is node and isinstance(parent.slice, ast.Name)
             asked = isinstance(parent, ast.Attribute) and parent.attr in ("shape", "dtype", "device")
-            is_none = isinstance(parent, ast.Compare) and isinstance(parent.ops[0], (ast.Is, ast.IsNot))
-            if not (indexed or asked or is_none):
+            if not (indexed or asked):
                 return False
     return used == names
 
@@ -189,7 +189,7 @@ class Streamed:
     """The experts of a layer, read one by one while it runs."""
 
     def __init__(self, modules, sources, device, names):
-        """`modules`: by name; `sources` by parameter; `names`: by parameter, of its matrices' modules in the checkpoint."""
+        """`modules` by name; `sources` by parameter; `names`: by parameter, what the checkpoint calls its matrices."""
         self.modules, self.key, self.stacks = modules, None, []
         for number, (name, module) in enumerate(modules.items()):
             for last in stacks_of(module):
