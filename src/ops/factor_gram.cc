@@ -199,7 +199,7 @@ GramFactor factor_gram(std::int64_t depth, std::vector<double> triangle, double 
   factor.upper.assign(upper.begin(), upper.end());
   for (std::size_t p = 0; p < size; ++p)
     factor.reciprocal.push_back(static_cast<float>(1 / upper[p * (size + 1)]));
-  upper = {};
+  std::vector<double>().swap(upper);  // assigning {} would keep its memory
   factor_blocks(products, h, factor);
   factor.gram = whole(h.triangle(), size);
   return factor;

@@ -225,7 +225,7 @@ def memory_of_experts(folder, text, experts, one_pass):
     torch.manual_seed(3)
     transformers.MixtralForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     tokenizer_of_words().save_pretrained(folder)
-    given = f"quantize='{folder}.out'" if one_pass else "keep_gram=True"
+    given = f"quantize='{folder}.out', quantizer='weighted'" if one_pass else "keep_gram=True"
     return most_memory(f"nvfp4.calibrate.calibrate('{folder}', '{text}', '{folder}.stats', {given}, windows=9, "
                        f"context=32, batch=4)")
 
