@@ -10,7 +10,6 @@ import inspect
 import textwrap
 from dataclasses import dataclass
 
-import torch
 from transformers.core_model_loading import Concatenate, Interleave, MergeModulelist, Transpose, dot_natural_key
 
 from .._errors import FormatError
@@ -27,11 +26,13 @@ def stacks_of(module):
 
 
 def takes_one_at_a_time(module):
-    """Whether its forward uses its stacks by indexing them with an expert alone."""
+    """Whether its forward goes over experts, and uses its stacks by indexing them with one alone."""
     names, used = set(stacks_of(module)), set()
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(type(module).forward))))
     except (OSError, TypeError, SyntaxError):
+        return False
+    if not any(isinstance(node, (ast.For, ast.comprehension)) for node in ast.walk(tree)):
         return False
     for parent in ast.walk(tree):
         for node in ast.iter_child_nodes(parent):
