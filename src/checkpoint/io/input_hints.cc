@@ -52,6 +52,7 @@ std::vector<fs::path> folders_of(const fs::path& folder, std::string_view prefix
 
 std::vector<std::string> shown(const std::vector<fs::path>& paths) {
   std::vector<std::string> out;
+  out.reserve(paths.size());
   for (const fs::path& path : paths) out.push_back(shown(path));
   return out;
 }
