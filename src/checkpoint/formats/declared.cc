@@ -68,6 +68,7 @@ Declared parse(const Json& json, const std::string& file, const SharedBudget& bu
   for (const auto& [name, algorithm] : d.layers)
     if (name.find('*') != std::string::npos) d.layer_globs.emplace_back(Glob(name), algorithm);
   std::vector<std::string_view> globs;
+  globs.reserve(d.layer_globs.size());
   for (const auto& [glob, algorithm] : d.layer_globs) globs.push_back(glob.text());
   d.layer_index = GlobIndex(globs);
   return d;

@@ -165,7 +165,7 @@ class Converter {
       const auto left = merge[0].get<std::string>(), right = merge[1].get<std::string>();
       if ((left + right).find(' ') != std::string::npos)
         throw Unknown{"tokenizer.json has a merge with a space in it"};
-      merges.push_back(left + " " + right);
+      merges.push_back(fmt::format("{} {}", left, right));
     }
     if (merges.empty()) throw Unknown{"tokenizer.json has no merges"};
     return merges;

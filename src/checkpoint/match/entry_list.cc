@@ -30,6 +30,7 @@ EntryList::EntryList(const std::vector<std::string>& entries, std::string file,
     }
   }
   std::vector<std::string_view> globs;
+  globs.reserve(globs_.size());
   for (const Glob& glob : globs_) globs.push_back(glob.text());
   index_ = GlobIndex(globs);
   try {
