@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
 #include <utility>
 
+#include "nvfp4/shell_word.h"
 #include "platform/terminal.h"
-#include "terminal.h"
 
 namespace nvfp4::cli {
 namespace {
@@ -18,25 +17,6 @@ std::vector<std::string>& words() {
 std::string& message() {
   static std::string text;
   return text;
-}
-/// As a shell reads it again: bare, in quotes, or with escapes for what would disturb a terminal.
-std::string shell_word(std::string_view word) {
-  constexpr std::string_view kBare =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%+=:,./_-";
-  if (!word.empty() && word.find_first_not_of(kBare) == word.npos) return std::string(word);
-  const bool plain = clean(word) == word;
-  std::string out = plain ? "'" : "$'";
-  for (const char c : word) {
-    if (!plain && (c < ' ' || c > '~'))
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    else if (c == '\'')
-      out += plain ? "'\\''" : "\\'";
-    else if (c == '\\' && !plain)
-      out += "\\\\";
-    else
-      out += c;
-  }
-  return out + "'";
 }
 
 /// The command that goes on where this one stopped: --resume in the place of --overwrite.

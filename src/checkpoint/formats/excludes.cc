@@ -26,7 +26,7 @@ std::set<std::string> representative_names(std::span<const std::string> quantize
     const std::string parent = dot == std::string::npos ? "" : module.substr(0, dot + 1);
     const std::string last = module.substr(dot == std::string::npos ? 0 : dot + 1);
     if (!experts.empty()) {
-      names.insert(experts + ".0." + last);
+      names.insert(fmt::format("{}.0.{}", experts, last));
       continue;
     }
     names.insert(module);

@@ -11,6 +11,7 @@
 #include "checkpoint/source/front_matter.h"
 #include "checkpoint/source/hub.h"
 #include "nvfp4/runtime.h"
+#include "nvfp4/shell_word.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -50,19 +51,6 @@ std::string plain(std::string_view text) {
     out += c;
   }
   return out;
-}
-
-/// One word of a command line of a shell.
-std::string shell_word(std::string_view text) {
-  constexpr std::string_view kPlain = "-_./:=,@%+";
-  const auto is_plain = [&](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != kPlain.npos;
-  };
-  const std::string shown(printable(text));
-  if (!shown.empty() && std::ranges::all_of(shown, is_plain)) return shown;
-  std::string out = "'";
-  for (const char c : shown) out += c == '\'' ? "'\\''" : std::string(1, c);
-  return out + "'";
 }
 
 /// A text that YAML takes for nothing else.

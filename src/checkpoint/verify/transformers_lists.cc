@@ -127,6 +127,7 @@ class ListsCheck {
         names.push_back(pair.name);
     }
     std::vector<std::string> entries;
+    entries.reserve(used.size() + names.size());
     for (const std::size_t i : used) entries.push_back(known[i]);
     std::ranges::move(names, std::back_inserter(entries));
     constexpr std::size_t kMost = 4;

@@ -1,0 +1,33 @@
+#include "nvfp4/shell_word.h"
+
+#include <gtest/gtest.h>
+
+namespace nvfp4 {
+namespace {
+
+TEST(ShellWord, IsBareWhereAShellReadsItSo) {
+  EXPECT_EQ(shell_word("model-nvfp4/a_b.c@1%+=:,2"), "model-nvfp4/a_b.c@1%+=:,2");
+}
+
+TEST(ShellWord, IsQuotedWhereAShellWouldReadSomethingElse) {
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("my model"), "'my model'");
+  EXPECT_EQ(shell_word("*.o_proj"), "'*.o_proj'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word("a\\b"), "'a\\b'");
+  EXPECT_EQ(shell_word("modèle"), "'modèle'");
+}
+
+TEST(ShellWord, HasEscapesForWhatCouldDisturbATerminal) {
+  EXPECT_EQ(shell_word("a\x1b[1m"), "$'a\\x1b[1m'");
+  EXPECT_EQ(shell_word("it's\n\\"), "$'it\\'s\\x0a\\\\'");
+  EXPECT_EQ(shell_word("\xff"), "$'\\xff'");
+}
+
+TEST(ShellWord, IsWholeWhateverItsLength) {
+  const std::string text(1000, 'a');
+  EXPECT_EQ(shell_word(text + ' '), "'" + text + " '");
+}
+
+}  // namespace
+}  // namespace nvfp4
