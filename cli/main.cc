@@ -27,19 +27,19 @@ constexpr int kFailed = 1, kUsage = 2;
 
 constexpr const char* kFooter = R"(
 Environment:
-  NVFP4_BACKEND           backend when --backend is not given
-  NVFP4_THREADS           threads when --threads is not given
-  NVFP4_TUNE_CACHE        file that keeps what nvfp4 tune measured
+  NVFP4_BACKEND           backend if --backend is not given
+  NVFP4_THREADS           threads if --threads is not given
+  NVFP4_TUNE_CACHE        file with the measurements of nvfp4 tune
   NO_COLOR                no colours, if set to anything
 
-Example, with a small made-up model:
+Example, with a small synthetic model:
   nvfp4 sample tiny
   nvfp4 quantize tiny tiny-nvfp4
   nvfp4 compare tiny tiny-nvfp4
 
-Exit status: 0 done, 1 an input or output failed, 2 wrong usage, 3 verify found
-the checkpoint broken, repair left it so, compare had nothing whole to compare,
-or selftest found a wrong result.
+Exit status: 0 done; 1 an input or output failed; 2 wrong usage; 3 verify found
+a fault, the output of repair still has one, compare had an incomplete
+checkpoint or no common tensor, or selftest found a wrong result.
 )";
 
 /// Whether the error goes to stdout as JSON, too.
@@ -76,7 +76,7 @@ std::string code_table() {
 void add_help(CLI::App& app) {
   auto topic = std::make_shared<std::string>();
   CLI::App* help = app.add_subcommand("help", "Show the help of a command");
-  help->add_option("COMMAND", *topic, "one of the commands, the code of an error, or errors");
+  help->add_option("COMMAND", *topic, "a command, an error code, or \"errors\" for all codes");
   help->callback([&app, topic] {
     if (topic->empty()) throw CLI::CallForHelp();
     if (*topic == "errors") return print(code_table());

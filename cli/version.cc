@@ -32,7 +32,8 @@ std::string details() {
 
 void add_version(CLI::App& app) {
   auto verbose = std::make_shared<bool>(false);
-  app.add_flag("--verbose", *verbose, "with --version: what this build and machine run");
+  app.add_flag("--verbose", *verbose,
+               "with --version: also the instruction sets and GPUs of this build and machine");
   app.set_version_flag(
       "-V,--version",
       [verbose] {

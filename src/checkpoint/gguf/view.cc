@@ -206,8 +206,7 @@ class View final : public checkpoint::TensorSource {
                               "{}: architecture '{}', must be one of {} to get names back", name_,
                               printable(*name), known);
     if (header().find("tokenizer.ggml.model") != nullptr)
-      warnings_.push_back(
-          "the tokenizer is not carried over: take its files from the original model");
+      warnings_.push_back("the tokenizer is not copied: take its files from the original model");
     if (header().find(kConfigKey) == nullptr)
       warnings_.push_back(
           "config.json is made of the file's keys: compare it with that of the original model");

@@ -147,7 +147,7 @@ bool is_lfs_pointer(std::string_view text) {
 
 void throw_lfs_pointer(const fs::path& path) {
   throw FormatError(fmt::format(
-      "{}: a Git LFS pointer in the place of the file; git lfs pull in its folder fetches it",
+      "{}: is a Git LFS pointer, not the file; git lfs pull in its folder fetches the file",
       shown(path)));
 }
 

@@ -360,7 +360,7 @@ void OutputFolder::clear_old_output() {
       fs::remove(path_ / name);
     } else if (!carried.contains(name)) {
       warnings_.push_back(
-          fmt::format("{}: was there before and is left there", (path_ / name).string()));
+          fmt::format("{}: was there before and stays there", (path_ / name).string()));
     }
   }
   sync_folder(path_);

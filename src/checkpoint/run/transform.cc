@@ -81,7 +81,7 @@ void warn_of_rounded(QuantizeReport& report) {
   }
   if (rounded > kNamed)
     report.warnings.push_back(
-        fmt::format("the block scales of {} weights more were rounded", rounded - kNamed));
+        fmt::format("the block scales of {} more weights were rounded", rounded - kNamed));
 }
 
 /// What planning took and gave back would count beside what writing takes.
@@ -200,15 +200,15 @@ std::string take_faults(const ModelFolder& model, const TransformOptions& option
     std::erase_if(faults, [](const Finding& f) { return f.code == "input-scale-invalid"; });
   if (faults.empty()) return {};
   const std::string more =
-      faults.size() == 1 ? "" : fmt::format(" (and {} weights more)", faults.size() - 1);
+      faults.size() == 1 ? "" : fmt::format(" (and {} more weights)", faults.size() - 1);
   require<FormatError>(
       options.force,
-      "{}: {}{}; nvfp4 verify lists all, nvfp4 repair mends NVFP4, --force takes the values as "
+      "{}: {}{}; nvfp4 verify lists all, nvfp4 repair corrects NVFP4, --force takes the values as "
       "they "
       "are{}",
       faults[0].code, faults[0].text, more,
       options.task == TransformOptions::Task::quantize ? ", what is not finite with --ignore" : "");
-  return fmt::format("--force: broken weights are taken as they are: {}: {}{}", faults[0].code,
+  return fmt::format("--force: faulty weights are used as they are: {}: {}{}", faults[0].code,
                      faults[0].text, more);
 }
 

@@ -58,7 +58,7 @@ class Adapter {
     require<ValueError>(
         pairs_.empty(), "{}: is for {}{}, which the model does not have", weights_.path().string(),
         pairs_.empty() ? "" : printable(pairs_.begin()->first),
-        pairs_.size() > 1 ? fmt::format(" and {} weights more", pairs_.size() - 1) : "");
+        pairs_.size() > 1 ? fmt::format(" and {} more weights", pairs_.size() - 1) : "");
   }
 
  private:

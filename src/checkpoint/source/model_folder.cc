@@ -195,10 +195,10 @@ void read_configs_beside(ModelFolder& model) {
     links.require_inside(model.root / name);
   if (!fs::exists(model.root / "config.json")) return;
   if (is_one_of_several(model.root, model.file_names[0])) {
-    model.warnings.push_back(fmt::format(
-        "{}: one shard of several, the configuration beside it is not carried over; give the "
-        "folder for the model",
-        model.file_names[0]));
+    model.warnings.push_back(
+        fmt::format("{}: one shard of several, the configuration beside it is not copied; give the "
+                    "folder for the model",
+                    model.file_names[0]));
     return;
   }
   read_configs(model, /*to_repair=*/false);
@@ -214,7 +214,7 @@ void check_others(ModelFolder& model) {
       return false;
     } catch (const FormatError& e) {
       if (!pictures.contains(other.extension().string())) throw;
-      model.warnings.push_back(fmt::format("not carried over: {}", e.what()));
+      model.warnings.push_back(fmt::format("not copied: {}", e.what()));
       return true;
     }
   });
@@ -306,12 +306,12 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
     model.file_names = shards_without_index(input, shards);
     if (model.file_names.size() > 1) {
       model.index_name = "model.safetensors.index.json";
-      model.warnings.push_back("the shards have no index, the output gets one");
+      model.warnings.push_back("the shards have no index; the output has one");
     }
   }
   for (const std::string& name : shards)
     if (std::find(model.file_names.begin(), model.file_names.end(), name) == model.file_names.end())
-      model.warnings.push_back(name + ": not a shard of the model, not carried over");
+      model.warnings.push_back(name + ": not a shard of the model, not copied");
   open_files(model, &links);
   if (!indexes.empty() && !to_repair) check_index(input / model.index_name, index, model);
   put_together(model, to_repair);
