@@ -175,6 +175,7 @@ CompareReport compare_pairs(const CheckpointReader& checkpoint_a,
                             Measured& measured,
                             const std::function<void(const Progress&)>& on_progress) {
   std::vector<std::uint64_t> sizes;
+  sizes.reserve(matched.pairs.size());
   for (const TensorPair& pair : matched.pairs)
     sizes.push_back(pair.a.tensor->bytes + pair.b.tensor->bytes);
   const std::vector<bool> mine = measured.mine(sizes);

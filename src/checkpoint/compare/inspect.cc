@@ -125,7 +125,8 @@ InspectedTensor describe(const LogicalTensor& t) {
   out.name = t.name;
   StoredForm form = t.data.file->stored_form(*t.data.info);
   out.dtype = std::move(form.type);
-  out.shape = t.is_plain() ? std::move(form.shape) : t.shape;
+  out.shape = t.shape;
+  if (t.is_plain()) out.shape = std::move(form.shape);
   out.bytes = t.bytes;
   out.file = t.data.file->path().filename().string();
   if (!t.is_plain()) {

@@ -42,6 +42,7 @@ Arrivals::Arrivals(const Plan& plan, const std::vector<bool>& done, ShardSupply&
   std::ranges::sort(last_, {},
                     [](const Use& u) { return std::pair(u.tensor, name_of_shard(*u.file)); });
   std::vector<std::string> order;
+  order.reserve(first_.size());
   for (const Use& u : first_) order.push_back(name_of_shard(*u.file));
   supply_.expect(order);
 }
