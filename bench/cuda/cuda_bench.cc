@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "../bench_matrix.h"
+#include "name_filter.h"
 #include "nvfp4/activation.h"
 #include "nvfp4/error.h"
 #include "ops/error_parts.h"
@@ -38,13 +39,11 @@ struct Row {
 
 class Bench {
  public:
-  explicit Bench(std::vector<std::string> names) : names_(std::move(names)) {}
+  explicit Bench(bench::NameFilter names) : names_(std::move(names)) {}
 
-  bool wanted(const std::string& name) const {
-    return names_.empty() || std::any_of(names_.begin(), names_.end(), [&](const std::string& n) {
-             return name.find(n) != std::string::npos;
-           });
-  }
+  bool wanted(std::string_view name) { return names_.wanted(name); }
+  /// Every row was asked for.
+  void finish() const { names_.require_found(); }
   void add(const std::string& name, std::int64_t copies, std::int64_t bytes, double aim,
            double peer, const std::function<void(std::int64_t, Stream)>& call) {
     const double us = measure(copies, call);
@@ -96,7 +95,7 @@ class Bench {
   }
 
  private:
-  std::vector<std::string> names_;
+  bench::NameFilter names_;
   std::vector<Row> rows_;
   double copy_rate_ = 1;
 };
@@ -301,14 +300,14 @@ void bench_search(Bench& b, std::int64_t rows, std::int64_t cols) {
 
 void run(int argc, char** argv) {
   std::string file;
-  std::vector<std::string> names;
+  bench::NameFilter names;
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--json" && i + 1 < argc)
       file = argv[++i];
     else
-      names.emplace_back(argv[i]);
+      names.add(argv[i]);
   }
-  Bench b(names);
+  Bench b(std::move(names));
   b.measure_copy();
   bench_quantize(b, 8192, 7168, 42, 107, 75, 154, 45);
   bench_quantize(b, 128, 7168, 2.6, 5.6, 0, 9.3, 0);
@@ -323,6 +322,7 @@ void run(int argc, char** argv) {
   bench_staging(b, 8192, 7168, 45, 464);
   bench_search(b, 2560, 9728);
   bench::write_json(file, b.json());
+  b.finish();
 }
 
 }  // namespace

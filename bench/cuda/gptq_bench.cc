@@ -18,6 +18,8 @@
 #include "../bench_matrix.h"
 #include "backends/backend.h"
 #include "core/device_memory.h"
+#include "gemm_arguments.h"
+#include "name_filter.h"
 #include "nvfp4/error.h"
 #include "ops/device_gram.h"
 #include "program.h"
@@ -45,7 +47,7 @@ constexpr Layer kLayers[] = {{"expert", 7168, 2048, 0},
 struct Arguments {
   std::string json;
   int sweeps = 4;
-  std::vector<std::string> names;
+  bench::NameFilter names;
 };
 
 /// H_ij = r^|i - j|, of which H⁻¹ = UᵀU with U_ii = 1 / √(1 - r²), U_i,i+1 = -r U_ii and a 1 last.
@@ -173,16 +175,14 @@ double peak() {
   return 1e3 * clock_khz * units * 128 * 2;
 }
 
-void run(const Arguments& a) {
+void run(Arguments a) {
   nlohmann::json j = {{"host", bench::describe_gpu()}, {"sweeps", a.sweeps}};
   fmt::print("{:<18} {:>14} {:>10} {:>10} {:>7}\n", "", "shape", "ms", "floor ms", "ratio");
   double model_ms = 0;
   bool whole_model = true;
+  int wrong = 0;
   for (const Layer& layer : kLayers) {
-    const bool wanted =
-        a.names.empty() || std::ranges::any_of(a.names, [&](const std::string& name) {
-          return std::string_view(layer.name).find(name) != std::string_view::npos;
-        });
+    const bool wanted = a.names.wanted(layer.name);
     whole_model &= wanted || layer.per_model == 0;
     if (!wanted) continue;
     Problem problem(layer, a.sweeps);
@@ -193,8 +193,10 @@ void run(const Arguments& a) {
                         std::pow(static_cast<double>(layer.depth), 2) * (3.5 + a.sweeps);
     const double floor_ms = 1e3 * flop / peak();
     const std::string shape = fmt::format("{} x {}", layer.rows, layer.depth);
+    const bool same = problem.is_as_on_the_cpu();
+    wrong += !same;
     fmt::print("{:<18} {:>14} {:>10.2f} {:>10.2f} {:>7.2f}  {}", layer.name, shape, ms, floor_ms,
-               ms / floor_ms, problem.is_as_on_the_cpu() ? "as on the CPU" : "NOT AS ON THE CPU");
+               ms / floor_ms, same ? "as on the CPU" : "NOT AS ON THE CPU");
     if (layer.per_model == 0)
       fmt::print("  aim {:.0f} ms: {}", kAimMs, ms <= kAimMs ? "reached" : "missed");
     fmt::print("\n");
@@ -208,6 +210,9 @@ void run(const Arguments& a) {
     j["llama_7b_s"] = 1e-3 * model_ms;
   }
   bench::write_json(a.json, j);
+  a.names.require_found();
+  if (wrong > 0)
+    throw Error(fmt::format("{} of the layers have other bytes than on the CPU", wrong));
 }
 
 Arguments parse(int argc, char** argv) {
@@ -217,9 +222,9 @@ Arguments parse(int argc, char** argv) {
     if (word == "--json" && i + 1 < argc)
       a.json = argv[++i];
     else if (word == "--sweeps" && i + 1 < argc)
-      a.sweeps = std::stoi(argv[++i]);
+      a.sweeps = static_cast<int>(bench::parse_number(word, argv[++i]));
     else
-      a.names.push_back(word);
+      a.names.add(word);
   }
   return a;
 }

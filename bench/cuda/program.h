@@ -11,6 +11,7 @@
 #include <string>
 
 #include "graph_time.h"
+#include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 
 /// What the benchmarks on a GPU have in common as programs.
@@ -42,7 +43,10 @@ inline nlohmann::json describe_gpu() {
 
 /// Nothing without a file.
 inline void write_json(const std::string& file, const nlohmann::json& j) {
-  if (!file.empty()) std::ofstream(file) << j.dump(1) << '\n';
+  if (file.empty()) return;
+  std::ofstream out(file);
+  out << j.dump(1) << '\n';
+  if (!out.flush()) throw IoError(fmt::format("--json = \"{}\" could not be written", file));
 }
 
 }  // namespace nvfp4::bench
