@@ -68,7 +68,7 @@ def _token_scales(x, base, stream, backend):
     """(divisors, multipliers) of the rows of x, as FlashInfer computes them: `base` is what the
     largest magnitude of a row is multiplied by. A row of zeros has the multiplier 0."""
     largest = amax(x, scope="vector", stream=stream, backend=backend)
-    target = np.float32(1) / np.float32(_arrays.number("global_sf", base))
+    target = np.float32(1) / np.float32(_arrays.number("a_global_sf", base))
     with np.errstate(over="ignore", invalid="ignore"):
         divisors = float(target) / (largest + (largest == 0))
         divisors = divisors.clip(max=float(np.finfo(np.float32).max))
@@ -82,45 +82,48 @@ def _options(x, layout, stream, quantizer, backend, scope="tensor", **scale):
 
 
 @_arrays.on_stream
-def nvfp4_quantize(x, global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=False, sf_vec_size=16,
+def nvfp4_quantize(a, a_global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=False, sf_vec_size=16,
                    enable_pdl=None, *, per_token_activation=False, quantizer="max", stream=None,
                    backend=""):
-    """Quantizes x [..., K], float32, float16 or bfloat16.
+    """Quantizes a [..., K], float32, float16 or bfloat16.
 
-    global_sf   a DIVISOR, 448 · 6 / amax(x): codes times block scales approximate x · global_sf.
+    a_global_sf  a DIVISOR, 448 · 6 / amax(a): codes times block scales approximate a · a_global_sf.
                 A number or [1] float32.
-    per_token_activation  a global scale for each row; global_sf is then the MULTIPLIER of a row
+    per_token_activation  a global scale for each row; a_global_sf is then the MULTIPLIER of a row
                 whose largest magnitude is 1, 1 / (448 · 6)
     sfLayout    layout of the block scales
     quantizer   'max' is FlashInfer's; 'four_over_six' and 'mse' have smaller errors
-    Returns (codes uint8 [..., K/2], scales uint8): [..., K/16] if linear, else the padded
+    Returns (codes uint8 [..., K/2], scales uint8): [rows, K/16] if linear, else the padded
     [rows, blocks]. With per_token_activation also float32 [rows], MULTIPLIERS.
     """
     _require_16(sf_vec_size)
     if do_shuffle:
         raise UnsupportedError("do_shuffle = True is for TensorRT-LLM's weights, must be False")
     layout = _layout_of(sfLayout)
-    _arrays.given("global_sf", global_sf)
-    source = _arrays.matrix("x", x)
+    _arrays.given("a_global_sf", a_global_sf)
+    source = _arrays.matrix("a", a)
     scope, token_scales = "tensor", ()
     if per_token_activation:
         scope = "vector"
-        global_sf, *token_scales = _token_scales(x, global_sf, stream, backend)
-    q = allocate(x, _arrays.shape_of(x), layout=layout, scope=scope)
+        a_global_sf, *token_scales = _token_scales(a, a_global_sf, stream, backend)
+    q = allocate(a, _arrays.shape_of(a), layout=layout, scope=scope)
     _core.quantize_into(source, q.span(),
-                        _options(x, layout, stream, quantizer, backend, scope, divisor=global_sf))
-    q = finished(q, x)
-    return (q.codes, q.scales, *token_scales)
+                        _options(a, layout, stream, quantizer, backend, scope,
+                                divisor=a_global_sf))
+    q = finished(q, a)
+    scales = q.scales.reshape(-1, q.scales.shape[-1]) if layout == "linear" else q.scales
+    return (q.codes, scales, *token_scales)
 
 
 @_arrays.on_stream
 def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_tensor=None,
-                                   sf_vec_size=16, ufp8_type=1, is_sf_swizzled_layout=True, *,
-                                   dtype="float32", stream=None, backend=""):
+                                   sf_vec_size=16, ufp8_type=1, is_sf_swizzled_layout=True,
+                                   is_sf_8x4_layout=False, *, dtype="float32", stream=None,
+                                   backend=""):
     """Dequantizes codes [..., K/2] to float32.
 
-    global_scale_tensor  a MULTIPLIER, 1 / global_sf of nvfp4_quantize; 1 if not given
-    is_sf_swizzled_layout  True: 128x4 tiles; False: row-major
+    global_scale_tensor  a MULTIPLIER, 1 / a_global_sf of nvfp4_quantize; 1 if not given
+    is_sf_swizzled_layout  True: 128x4 tiles, or 8x4 with is_sf_8x4_layout; False: row-major
     """
     _require_16(sf_vec_size)
     if ufp8_type != 1:
@@ -130,7 +133,7 @@ def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_
         raise ShapeError("e2m1_tensor has no dimensions, must have one or more")
     factor = _global_of(e2m1_tensor, "global_scale_tensor", global_scale_tensor)
     q = QuantizedTensor(e2m1_tensor, ufp8_scale_tensor, factor, (*shape[:-1], shape[-1] * 2),
-                        layout="tiled_128x4" if is_sf_swizzled_layout else "linear")
+                        layout=_layout_named(is_sf_swizzled_layout, is_sf_8x4_layout))
     return dequantize(q, dtype, stream=stream, backend=backend)
 
 
@@ -155,27 +158,28 @@ def block_scale_interleave(unswizzled_sf, *, stream=None):
 
 
 @_arrays.on_stream
-def silu_and_mul_nvfp4_quantize(x, global_scale, sf_vec_size=16, is_sf_swizzled_layout=True,
+def silu_and_mul_nvfp4_quantize(input, global_scale, sf_vec_size=16, is_sf_swizzled_layout=True,
                                 is_sf_8x4_layout=False, enable_pdl=None, *, quantizer="max",
                                 stream=None, backend=""):
-    """silu(x[..., :K]) · x[..., K:], quantized without rounding first; x [..., 2·K].
+    """silu(input[..., :K]) · input[..., K:], quantized without rounding first; input [..., 2·K].
 
     global_scale  a DIVISOR, as of nvfp4_quantize: 448 · 6 / amax of the product
     is_sf_8x4_layout  with is_sf_swizzled_layout: tiles of 8x4 instead of 128x4
-    Returns (codes uint8 [..., K/2], scales uint8).
+    Returns (codes uint8 [rows, K/2], scales uint8 as those of nvfp4_quantize); all dimensions before
+    the last are rows.
     """
     _require_16(sf_vec_size)
-    shape = _arrays.shape_of(x)
+    shape = _arrays.shape_of(input)
     if not shape or shape[-1] % 32:
-        raise ShapeError(f"x has shape {list(shape)}, the last must be a multiple of 32")
+        raise ShapeError(f"input has shape {list(shape)}, the last must be a multiple of 32")
     _arrays.given("global_scale", global_scale)
     layout = _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout)
-    source = _arrays.matrix("x", x)
-    q = allocate(x, (*shape[:-1], shape[-1] // 2), layout=layout)
+    source = _arrays.matrix("input", input)
+    q = allocate(input, (math.prod(shape[:-1]), shape[-1] // 2), layout=layout)
     _core.swiglu_quantize_into(source, q.span(),
-                               _options(x, layout, stream, quantizer, backend,
+                               _options(input, layout, stream, quantizer, backend,
                                         divisor=global_scale))
-    q = finished(q, x)
+    q = finished(q, input)
     return q.codes, q.scales
 
 
@@ -310,7 +314,8 @@ def _rows_of_scales(b_descale, shape):
 
 @_arrays.on_stream
 def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=None, block_size=16,
-           use_8x4_sf_layout=False, backend="", use_nvfp4=True, *, workspace=None, stream=None):
+           use_8x4_sf_layout=False, backend="", use_nvfp4=True, enable_pdl=None, *, workspace=None,
+           stream=None):
     """alpha · a · b: exact products of blocks, FP32 sums, rounded once. Runs on the CPU and on GPUs
     from sm_80 on; a call does not wait for the GPU, and a graph can capture it.
 
@@ -346,7 +351,7 @@ def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=Non
 
 @_arrays.on_stream
 def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
-                   out_dtype="bfloat16", block_size=16, backend="", *, workspace=None, stream=None):
+                   out_dtype="bfloat16", block_size=16, *, backend="", workspace=None, stream=None):
     """out[s:e] = alpha · a[s:e] · b[g]ᵀ, s, e = m_indptr[g], m_indptr[g + 1]. Runs on the CPU and on
     GPUs from sm_80 on; a call does not wait for the GPU, and a graph can capture it.
 

@@ -81,19 +81,21 @@ def nvfp4_quantize(x: Tensor, global_sf: Tensor, sf_layout: int = 0,
 @nvfp4_quantize.register_fake
 def _(x, global_sf, sf_layout=0, quantizer="max"):
     layout = ("tiled_128x4", "tiled_8x4", "linear")[sf_layout]
-    return _codes(x, x.shape), _scales(x, x.shape, layout)
+    return _codes(x, x.shape), _scales(x, (math.prod(x.shape[:-1]), x.shape[-1]), layout)
 
 
 @torch.library.custom_op("nvfp4::e2m1_and_ufp8sf_scale_to_float", mutates_args=())
 def e2m1_and_ufp8sf_scale_to_float(codes: Tensor, scales: Tensor, global_scale: Tensor,
-                                   is_sf_swizzled_layout: bool = True) -> Tensor:
+                                   is_sf_swizzled_layout: bool = True,
+                                   is_sf_8x4_layout: bool = False) -> Tensor:
     """nvfp4.e2m1_and_ufp8sf_scale_to_float; global_scale is a MULTIPLIER."""
     return _nvfp4.e2m1_and_ufp8sf_scale_to_float(
-        codes, scales, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout)
+        codes, scales, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout,
+        is_sf_8x4_layout=is_sf_8x4_layout)
 
 
 @e2m1_and_ufp8sf_scale_to_float.register_fake
-def _(codes, scales, global_scale, is_sf_swizzled_layout=True):
+def _(codes, scales, global_scale, is_sf_swizzled_layout=True, is_sf_8x4_layout=False):
     return codes.new_empty((*codes.shape[:-1], codes.shape[-1] * 2), dtype=torch.float32)
 
 
@@ -122,7 +124,7 @@ def silu_and_mul_nvfp4_quantize(x: Tensor, global_scale: Tensor, is_sf_swizzled_
 
 @silu_and_mul_nvfp4_quantize.register_fake
 def _(x, global_scale, is_sf_swizzled_layout=True, quantizer="max", is_sf_8x4_layout=False):
-    shape = (*x.shape[:-1], x.shape[-1] // 2)
+    shape = (math.prod(x.shape[:-1]), x.shape[-1] // 2)
     return _codes(x, shape), _scales(x, shape, _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout))
 
 

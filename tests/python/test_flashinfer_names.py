@@ -1,11 +1,39 @@
 """The functions with FlashInfer's names: arguments, shapes, senses of the global scales."""
 
+import inspect
+
 import numpy as np
 import pytest
 
 import nvfp4
 from nvfp4 import SfLayout
 from reference import decode, divisor, normal, tile_128x4
+
+
+#: FlashInfer's arguments, in its order; of nvfp4_quantize those that may be given by position here.
+ARGUMENTS = {
+    "nvfp4_quantize": "a a_global_sf sfLayout do_shuffle sf_vec_size enable_pdl",
+    "e2m1_and_ufp8sf_scale_to_float": "e2m1_tensor ufp8_scale_tensor global_scale_tensor sf_vec_size "
+                                      "ufp8_type is_sf_swizzled_layout is_sf_8x4_layout",
+    "block_scale_interleave": "unswizzled_sf",
+    "silu_and_mul_nvfp4_quantize": "input global_scale sf_vec_size is_sf_swizzled_layout "
+                                   "is_sf_8x4_layout enable_pdl",
+    "rmsnorm_fp4quant": "input weight y_fp4 block_scale global_scale eps block_size scale_format "
+                        "is_sf_swizzled_layout enable_pdl",
+    "add_rmsnorm_fp4quant": "input residual weight y_fp4 block_scale global_scale eps block_size "
+                            "scale_format is_sf_swizzled_layout output_both_sf_layouts "
+                            "block_scale_unswizzled enable_pdl y_out",
+    "mm_fp4": "a b a_descale b_descale alpha out_dtype out block_size use_8x4_sf_layout backend "
+              "use_nvfp4 enable_pdl",
+    "grouped_mm_fp4": "a b a_descale b_descale m_indptr alpha out out_dtype block_size",
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_have_flashinfers_names_and_order(name):
+    parameters = inspect.signature(getattr(nvfp4, name)).parameters.values()
+    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert positional == ARGUMENTS[name].split()
 
 
 def rms_norm(x, weight, eps=1e-6):
@@ -36,8 +64,30 @@ def test_nvfp4_quantize_and_back(layout, shape):
         assert sf.shape == (-(-shape[0] // tile) * tile, -(-(shape[1] // 16) // 4) * 4)
     if layout is SfLayout.layout_128x4:
         np.testing.assert_array_equal(sf.reshape(-1), tile_128x4(linear))
-        y = nvfp4.e2m1_and_ufp8sf_scale_to_float(q, sf, 1 / global_sf)
-        np.testing.assert_array_equal(y, decode(linear_q, linear, 1 / global_sf))
+    y = nvfp4.e2m1_and_ufp8sf_scale_to_float(
+        q, sf, 1 / global_sf, is_sf_swizzled_layout=layout is not SfLayout.layout_linear,
+        is_sf_8x4_layout=layout is SfLayout.layout_8x4)
+    np.testing.assert_array_equal(y, decode(linear_q, linear, 1 / global_sf))
+
+
+def test_more_dimensions_have_flashinfers_shapes():
+    x = normal(42, 2, 3, 128)
+    flat = x.reshape(6, 128)
+    for layout in SfLayout:
+        q, sf = nvfp4.nvfp4_quantize(x, 64.0, layout)
+        flat_q, flat_sf = nvfp4.nvfp4_quantize(flat, 64.0, layout)
+        assert q.shape == (2, 3, 64) and sf.shape == flat_sf.shape
+        np.testing.assert_array_equal(q.reshape(6, 64), flat_q)
+        np.testing.assert_array_equal(sf, flat_sf)
+        y = nvfp4.e2m1_and_ufp8sf_scale_to_float(
+            q, sf, 1 / 64, is_sf_swizzled_layout=layout is not SfLayout.layout_linear,
+            is_sf_8x4_layout=layout is SfLayout.layout_8x4)
+        assert y.shape == x.shape
+    for swizzled in (True, False):  # SwiGLU makes rows of them
+        for got, want in zip(nvfp4.silu_and_mul_nvfp4_quantize(x, 64.0, 16, swizzled),
+                             nvfp4.silu_and_mul_nvfp4_quantize(flat, 64.0, 16, swizzled)):
+            assert got.shape == want.shape
+            np.testing.assert_array_equal(got, want)
 
 
 def test_dequantization_takes_linear_scales_and_no_global_scale():

@@ -71,7 +71,7 @@ def test_tensors_without_memory_as_we_read_it():
 
 
 def test_no_global_scale_where_one_must_be_given():
-    for name, call in (("global_sf", lambda: nvfp4.nvfp4_quantize(X, None)),
+    for name, call in (("a_global_sf", lambda: nvfp4.nvfp4_quantize(X, None)),
                        ("global_scale", lambda: nvfp4.silu_and_mul_nvfp4_quantize(X, None)),
                        ("alpha", lambda: nvfp4.gemm(X, nvfp4.pack_weights(nvfp4.quantize(W)),
                                                     alpha=None))):

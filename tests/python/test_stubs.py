@@ -70,7 +70,7 @@ def test_every_global_scale_says_which_way_it_goes():
         if not hasattr(function, "__code__"):
             continue
         for parameter in inspect.signature(function).parameters:
-            if parameter in ("global_scale", "global_sf", "global_scale_tensor") or (
+            if parameter in ("global_scale", "a_global_sf", "global_scale_tensor") or (
                     parameter == "alpha" and name.endswith("mm_fp4")):
                 after = function.__doc__.split(parameter, 1)[1]
                 assert "MULTIPLIER" in after or "DIVISOR" in after, (name, parameter)

@@ -31,10 +31,12 @@ def cases():
     for layout in range(3):
         yield "nvfp4_quantize", (tensor(4, 2, 3, 80), 1 / GLOBAL, layout)
     yield "e2m1_and_ufp8sf_scale_to_float", (codes, scales, GLOBAL)
+    yield "e2m1_and_ufp8sf_scale_to_float", (*nvfp4.nvfp4_quantize(x, 100.0, 1), GLOBAL, True, True)
     yield "block_scale_interleave", (q.scales,)
     yield "block_scale_interleave", (torch.stack((q.scales, q.scales)),)
     yield "silu_and_mul_nvfp4_quantize", (tensor(5, 5, 128), 1 / GLOBAL)
     yield "silu_and_mul_nvfp4_quantize", (tensor(5, 5, 160), 1 / GLOBAL, True, "max", True)
+    yield "silu_and_mul_nvfp4_quantize", (tensor(5, 2, 5, 128), 1 / GLOBAL, False)
     yield "rmsnorm_fp4quant", (x, weight, 1 / GLOBAL)
     yield "rmsnorm_fp4quant", (x, weight, 1 / GLOBAL, 1e-5, True)
     yield "add_rmsnorm_fp4quant", (x.clone(), x.clone(), weight, 1 / GLOBAL)
