@@ -86,20 +86,23 @@ def test_dequantization_rounds_once_more_under_other_global_scales():
     assert differ > 0
 
 
-def test_bfloat16_differs_for_two_of_the_significands_that_an_amax_has():
+@pytest.mark.parametrize("largest, significands", [
+    (2688, [1.3671875, 1.9140625]),
+    (1536, [1.015625, 1.046875, 1.09375, 1.15625, 1.53125, 1.5625, 1.71875])], ids=["max", "mse"])
+def test_bfloat16_differs_for_few_of_the_significands_that_an_amax_has(largest, significands):
     """An ulp of FP32 decides the rounding to BF16 only where e2m1 · scale · global is near a tie."""
     scales = torch.arange(0x7F, dtype=torch.uint8).repeat_interleave(16).reshape(-1, 1)
     codes = torch.arange(16, dtype=torch.uint8).repeat_interleave(8).reshape(16, 8).repeat(0x7F, 1)
     differ = []
     for significand in torch.arange(128) / 128 + 1:
-        multiplier = significand.reshape(1) / 2688
+        multiplier = significand.reshape(1) / largest
         mine = nvfp4.e2m1_and_ufp8sf_scale_to_float(codes, scales, multiplier, dtype=torch.bfloat16,
                                                     is_sf_swizzled_layout=False)
         other = decode(codes, scales, multiplier, torch.bfloat16)
         assert neighbours(mine, other)
         if not torch.equal(mine, other):
             differ.append(significand.item())
-    assert differ == [1.3671875, 1.9140625]
+    assert differ == significands
 
 
 def test_difference_zero_block():
