@@ -9,40 +9,40 @@ from .._errors import Error
 def arguments(given=None):
     a = argparse.ArgumentParser(
         prog="python -m nvfp4.calibrate",
-        description="Runs a model on text and keeps what nvfp4 quantize --statistics wants to know of the inputs of "
-                    "its linear layers: the largest magnitude, the mean square of each channel and, with "
-                    "--keep-gram, the Gram matrices that --quantizer gptq needs. One decoder layer at a time is in "
-                    "memory.")
+        description="Runs a model on text and writes statistics of the inputs of its linear layers for nvfp4 quantize "
+                    "--statistics: the largest magnitude, the sum of squares of each channel and, with --keep-gram, "
+                    "the Gram matrices that --quantizer gptq needs. One decoder layer at a time is in memory.")
     a.add_argument("model", nargs="?", metavar="MODEL", help="a folder that transformers loads, not quantized")
     a.add_argument("--text", metavar="FILE", help="UTF-8; a line with U+001E alone separates documents")
     a.add_argument("--dataset", metavar="PATH", help="instead of --text: a folder that datasets.save_to_disk wrote, "
                    "or a .jsonl or .parquet file; needs the package datasets")
-    a.add_argument("--column", default="text", metavar="NAME", help="of the data set, with its documents (text)")
+    a.add_argument("--column", default="text", metavar="NAME", help="column of the data set that has the documents (text)")
     a.add_argument("--out", metavar="STATS", help="the file to write, .safetensors")
-    a.add_argument("--quantize", metavar="OUT", help="write the quantized model too, each layer as soon as it has "
-                   "run: Gram matrices of no more than one layer are kept")
-    a.add_argument("--method", choices=("gptq", "weighted"), default="gptq", help="of --quantize (gptq)")
-    a.add_argument("--sweeps", type=int, default=4, metavar="N", help="passes of gptq's descent over a weight, at most (4)")
+    a.add_argument("--quantize", metavar="OUT", help="also write the quantized model, each layer as soon as it has "
+                   "run: only the Gram matrices of one layer are kept")
+    a.add_argument("--method", choices=("gptq", "weighted"), default="gptq",
+                   help="quantizer of --quantize (gptq)")
+    a.add_argument("--sweeps", type=int, default=4, metavar="N", help="most sweeps of gptq's descent over a weight (4)")
     a.add_argument("--format", choices=("modelopt", "compressed-tensors"), default="modelopt",
-                   help="of --quantize (modelopt)")
-    a.add_argument("--resume", action="store_true", help="go on with an interrupted run, same options")
+                   help="format of --quantize (modelopt)")
+    a.add_argument("--resume", action="store_true", help="continue an interrupted run, with the same options")
     a.add_argument("--keep-gram", action="store_true", help="keep the Gram matrices: about 2 K² bytes for each input")
-    a.add_argument("--gram-memory", type=float, default=4, metavar="GIB", help="for the Gram matrices of a layer while "
-                   "it runs, and for inputs kept instead; what has no place waits on disk, beside STATS or OUT (4)")
-    a.add_argument("--windows", type=int, default=256, metavar="N", help="how many, of the text (256)")
-    a.add_argument("--context", type=int, default=512, metavar="N", help="tokens of a window (512)")
+    a.add_argument("--gram-memory", type=float, default=4, metavar="GIB", help="memory for the Gram matrices of a "
+                   "layer while it runs, and for inputs kept instead; the rest waits on disk, beside STATS or OUT (4)")
+    a.add_argument("--windows", type=int, default=256, metavar="N", help="number of windows of the text (256)")
+    a.add_argument("--context", type=int, default=512, metavar="N", help="tokens in a window (512)")
     a.add_argument("--batch", type=int, default=8, metavar="N", help="windows at a time (8)")
     a.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
-                   help="of the arithmetic (float32)")
-    a.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (cuda where there is one)")
-    a.add_argument("--rank", type=int, metavar="R", help="which of the ranks this process is, from 0: they share the "
+                   help="dtype of weights and arithmetic (float32)")
+    a.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (cuda if there is a GPU)")
+    a.add_argument("--rank", type=int, metavar="R", help="rank of this process, from 0: the ranks share the "
                    "text, and each writes STATS.rank-R-of-N, for --merge")
-    a.add_argument("--ranks", default="1", metavar="N", help="how many there are; auto: both as mpirun, srun or "
-                   "torchrun say (1)")
-    a.add_argument("--dry-run", action="store_true", help="say how much time, memory and disk it would take; "
-                   "MODEL need hold no more than config.json")
-    a.add_argument("--merge", nargs="+", metavar="STATS", help="add up these files, of one model, instead: of "
-                   "texts, or of all ranks")
+    a.add_argument("--ranks", default="1", metavar="N", help="number of ranks; auto: rank and number as mpirun, "
+                   "srun or torchrun set them (1)")
+    a.add_argument("--dry-run", action="store_true", help="print the time, memory and disk that a run would "
+                   "take; MODEL needs only config.json")
+    a.add_argument("--merge", nargs="+", metavar="STATS", help="instead add these files of one model: those of "
+                   "several texts, or of all ranks")
     a.add_argument("--quiet", action="store_true", help="print errors only")
     options = a.parse_args(given)
     if options.merge is None and options.model is None:

@@ -12,22 +12,22 @@ from .table import lines
 def arguments(given=None):
     a = argparse.ArgumentParser(
         prog="python -m nvfp4.evaluate",
-        description="What quantizing cost a model on a text: perplexity, and divergence from the model in "
-                    "BF16, with the errors of a paired bootstrap over windows.")
+        description="Measures what quantizing cost a model on a text: perplexity, and divergence from the model in "
+                    "BF16, with standard errors by a paired bootstrap over windows.")
     a.add_argument("model", metavar="MODEL", help="a folder that transformers loads, quantized or not")
     a.add_argument("--against", metavar="BF16", help="the model that it was quantized from")
     a.add_argument("--text", metavar="FILE", required=True,
                    help="UTF-8; a line with U+001E alone separates documents")
-    a.add_argument("--windows", type=int, default=192, metavar="N", help="how many (192)")
-    a.add_argument("--context", type=int, default=512, metavar="N", help="tokens of a window (512)")
+    a.add_argument("--windows", type=int, default=192, metavar="N", help="number of windows of the text (192)")
+    a.add_argument("--context", type=int, default=512, metavar="N", help="tokens in a window (512)")
     a.add_argument("--batch", type=int, metavar="N", help="windows at a time (2; on a GPU 8)")
-    a.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (cuda where there is one)")
+    a.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (cuda if there is a GPU)")
     a.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
-                   help="of what is not quantized (float32; on a GPU bfloat16)")
-    a.add_argument("--json", metavar="FILE", help="write the figures as JSON; - is the terminal")
+                   help="dtype of unquantized layers (float32; on a GPU bfloat16 in its place)")
+    a.add_argument("--json", metavar="FILE", help="write the figures to FILE as JSON; -: to the terminal")
     a.add_argument("--html", metavar="FILE",
-                   help="put the figures into FILE, a page of nvfp4 compare --html; with --against one that is not "
-                        "there is made")
+                   help="add the figures to FILE, a page of nvfp4 compare --html; with --against the page is made if "
+                        "it does not exist")
     return a.parse_args(given)
 
 
