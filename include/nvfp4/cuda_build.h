@@ -10,6 +10,6 @@ struct CudaBuild {
   std::string driver;         ///< the oldest that it takes: "580"
   std::string architectures;  ///< with machine code for them: "80,90a,100f,120f"
 };
-CudaBuild cuda_build();
+CudaBuild cuda_build();  ///< of this library
 
 }  // namespace nvfp4

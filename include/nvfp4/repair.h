@@ -49,6 +49,6 @@ struct RepairReport {
 /// Throws IoError, FormatError, ValueError; UnsupportedError, which names the tensor and the
 /// finding that needs the source or cannot be corrected.
 RepairReport repair_checkpoint(const RepairOptions& options);
-std::string to_json(const RepairReport& report);
+std::string to_json(const RepairReport& report);  ///< one object, as of --json
 
 }  // namespace nvfp4

@@ -32,6 +32,7 @@ struct Shared {
 Shared<CompareReport> compare_share(const std::filesystem::path& a, const std::filesystem::path& b,
                                     const SharedWork& shared,
                                     const std::function<void(const Progress&)>& progress = {});
+/// As compare_share().
 Shared<VerifyReport> verify_share(const VerifyOptions& options, const SharedWork& shared);
 
 /// {"missing_ranks": [1, 3]}

@@ -19,7 +19,7 @@ enum class Severity : std::uint8_t {
   warning,  ///< likely a mistake, or wrong for some loaders
   note,     ///< worth knowing
 };
-std::string_view severity_name(Severity severity);
+std::string_view severity_name(Severity severity);  ///< "error", "warning", "note"
 
 /// One kind of finding; docs/verify.md lists them all.
 struct FindingKind {
@@ -29,7 +29,7 @@ struct FindingKind {
   std::string_view effect;  ///< what a loader does with it
   std::string_view fix;
 };
-std::span<const FindingKind> finding_kinds();
+std::span<const FindingKind> finding_kinds();  ///< all kinds, as in docs/verify.md
 
 struct Finding {
   std::string code;
@@ -47,7 +47,7 @@ enum class Verdict : std::uint8_t {
   refuses,   ///< it stops while loading, or when it first computes
   misreads,  ///< it silently computes something else
 };
-std::string_view verdict_name(Verdict verdict);
+std::string_view verdict_name(Verdict verdict);  ///< "reads", "refuses", "misreads"
 
 /// What one loader does with a checkpoint.
 struct LoaderVerdict {
@@ -81,6 +81,6 @@ struct VerifyReport {
 /// Bounded memory. Throws IoError if the path cannot be read at all, ValueError for an unknown
 /// loader; everything else is a finding.
 VerifyReport verify_checkpoint(const VerifyOptions& options);
-std::string to_json(const VerifyReport& report);
+std::string to_json(const VerifyReport& report);  ///< one object, as of --json
 
 }  // namespace nvfp4
