@@ -83,6 +83,15 @@ def test_statistics_are_those_of_the_whole_model_at_once(model, text, tmp_path):
     assert {k: v.tolist() for k, v in again.tensors.items()} == {k: v.tolist() for k, v in statistics.tensors.items()}
 
 
+def test_the_bytes_of_gram_matrices_are_said_before_a_layer_runs(model, text, tmp_path):
+    lines = []
+    statistics = calibrate(model, text, tmp_path / "stats", keep_gram=True, progress=lines.append, **SIZES)
+    said = next(i for i, line in enumerate(lines) if line.startswith("Gram matrices: "))
+    assert said < next(i for i, line in enumerate(lines) if line.startswith("model.layers.0"))
+    written = sum(4 * t.numel() for name, t in statistics.tensors.items() if name.endswith(".gram"))
+    assert lines[said] == f"Gram matrices: {written / 1e6:.1f} MB in {tmp_path / 'stats'}"
+
+
 def test_q_k_v_and_gate_up_share_a_gram_matrix(model, text, tmp_path):
     statistics = calibrate(model, text, tmp_path / "stats.safetensors", keep_gram=True, **SIZES)
     for module, owner in statistics.same_input.items():
