@@ -69,8 +69,10 @@ def _token_scales(x, base, stream, backend):
     largest magnitude of a row is multiplied by. A row of zeros has the multiplier 0."""
     largest = amax(x, scope="vector", stream=stream, backend=backend)
     target = np.float32(1) / np.float32(_arrays.number("a_global_sf", base))
+    # Of a number by a tensor PyTorch makes the number times a reciprocal, which rounds twice.
+    target = _arrays.framework(x).constant(float(target), 1, x)
     with np.errstate(over="ignore", invalid="ignore"):
-        divisors = float(target) / (largest + (largest == 0))
+        divisors = target / (largest + (largest == 0))
         divisors = divisors.clip(max=float(np.finfo(np.float32).max))
         divisors = divisors + (divisors == 0)
         return divisors, 1.0 / divisors * (largest != 0)

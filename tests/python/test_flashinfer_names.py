@@ -200,6 +200,16 @@ def test_a_scale_for_each_token(layout):
     assert not (codes[3] & 0x77).any()
 
 
+def test_a_scale_for_each_token_of_torch_has_the_same_bits():
+    torch = pytest.importorskip("torch")
+    x = normal(43, 300, 64)
+    base = np.float32(1) / np.float32(2688)
+    expected = nvfp4.nvfp4_quantize(x, base, per_token_activation=True)
+    got = nvfp4.nvfp4_quantize(torch.from_numpy(x), base, per_token_activation=True)
+    for ours, theirs in zip(got, expected):
+        np.testing.assert_array_equal(ours.numpy(), theirs)
+
+
 def test_add_rmsnorm_changes_the_residual_in_place():
     x, residual, weight = normal(6, 5, 64), normal(7, 5, 64), normal(8, 64)
     total = x + residual
