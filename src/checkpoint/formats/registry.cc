@@ -23,7 +23,7 @@ NVFP4_FORMATS(NVFP4_DECLARE)
 namespace {
 
 std::vector<const CheckpointFormat*>& formats() {
-#define NVFP4_ADDRESS(format) &format,
+#define NVFP4_ADDRESS(format) &(format),
   static std::vector<const CheckpointFormat*> all = {NVFP4_FORMATS(NVFP4_ADDRESS)};
   return all;
 }
