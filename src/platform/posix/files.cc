@@ -149,11 +149,26 @@ bool reserve(int fd, std::uint64_t bytes) {
   // Not posix_fallocate: where the file system cannot, that one writes to every block.
   if (retry([&] { return ::fallocate(fd, 0, 0, size); }) == 0) return true;
   if (errno != EOPNOTSUPP && errno != ENOSYS) return false;
+#elif defined(__APPLE__)
+  // It counts from the last block that the file has, and leaves the size as it is.
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return false;
+  const std::int64_t missing = std::int64_t{size} - std::int64_t{status.st_blocks} * 512;
+  if (missing > 0) {
+    fstore_t wanted{F_ALLOCATEALL, F_PEOFPOSMODE, 0, missing, 0};
+    if (retry([&] { return ::fcntl(fd, F_PREALLOCATE, &wanted); }) == -1 && is_disk_full(errno))
+      return false;
+  }
 #endif
   return retry([&] { return ::ftruncate(fd, size); }) == 0;
 }
 
 bool sync(int fd) {
+#ifdef __APPLE__
+  // fsync() leaves the bytes in the drive's own memory there; some file systems have nothing else.
+  if (retry([&] { return ::fcntl(fd, F_FULLFSYNC); }) != -1) return true;
+  if (errno != ENOTSUP && errno != EINVAL && errno != ENOTTY) return false;
+#endif
   return retry([&] { return ::fsync(fd); }) == 0;
 }
 

@@ -59,6 +59,11 @@ bool make_pair(bool both_ways, std::array<int, 2>& ends) {
       both_ways ? ::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) : ::pipe(ends.data());
   if (failed != 0) return false;
   for (const int fd : ends) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+#ifdef SO_NOSIGPIPE
+  const int on = 1;  // send() has no flag for that there
+  if (both_ways)
+    for (const int fd : ends) ::setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+#endif
   return true;
 #endif
 }
