@@ -19,7 +19,7 @@
 namespace nvfp4::cli {
 namespace {
 
-struct Arguments {
+struct BenchArguments {
   std::string device = "cpu", backend;
 };
 
@@ -87,7 +87,7 @@ struct Line {
   std::vector<double> seconds;
 };
 
-void run(const Arguments& arguments) {
+void run(const BenchArguments& arguments) {
   const BackendInfo backend = select_backend(arguments.backend);
   const int all = threads();
   const Style style(stdout);
@@ -162,7 +162,7 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BenchArguments>();
   CommandLine line(app, "bench");
   line.option("--device", arguments->device);
   line.option("--backend", arguments->backend);

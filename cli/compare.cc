@@ -17,7 +17,7 @@
 namespace nvfp4::cli {
 namespace {
 
-struct Arguments {
+struct CompareArguments {
   std::string a, b, html, against, run, statistics;
   ShareArguments share;
   bool json = false, quiet = false;
@@ -66,7 +66,7 @@ std::string worst_table(const CompareReport& report, std::size_t shown, bool one
   return make(std::max(kNarrow, width - std::min(width, rest))).text();
 }
 
-std::string text(const CompareReport& report, const Arguments& arguments) {
+std::string text(const CompareReport& report, const CompareArguments& arguments) {
   const Style style(stdout);
   std::string out = fmt::format("{} (a) and {} (b)\n", style.bold(clean(arguments.a)),
                                 style.bold(clean(arguments.b)));
@@ -101,7 +101,7 @@ std::string text(const CompareReport& report, const Arguments& arguments) {
   return out + '\n' + totals.text();
 }
 
-void run(Arguments& arguments) {
+void run(CompareArguments& arguments) {
   for (const auto& [option, value] : {std::pair{"--against", &arguments.against},
                                       {"--run", &arguments.run},
                                       {"--statistics", &arguments.statistics}})
@@ -136,7 +136,7 @@ void run(Arguments& arguments) {
 }  // namespace
 
 void add_compare(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CompareArguments>();
   CommandLine line(app, "compare");
   line.option("A", arguments->a);
   line.option("B", arguments->b);

@@ -12,7 +12,7 @@
 namespace nvfp4::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kCompletionsFooter = R"(
 Examples:
   nvfp4 completions bash > ~/.local/share/bash-completion/completions/nvfp4
   nvfp4 completions zsh > ~/.zfunc/_nvfp4       # with fpath+=~/.zfunc
@@ -171,7 +171,7 @@ void add_completions(CLI::App& app) {
   command->add_option("SHELL", *shell, "bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  command->footer(kFooter);
+  command->footer(kCompletionsFooter);
   command->callback([&app, shell] {
     print(*shell == "bash" ? bash(app) : *shell == "zsh" ? zsh(app) : fish(app));
   });

@@ -15,14 +15,14 @@
 namespace nvfp4::cli {
 namespace {
 
-struct Arguments {
+struct ConvertArguments {
   ConvertOptions options;
   RunArguments run;
   bool json = false;
   std::string scheme;
 };
 
-void run(Arguments& arguments) {
+void run(ConvertArguments& arguments) {
   ConvertOptions& options = arguments.options;
   if (!arguments.scheme.empty()) options.scheme = scheme_from_name(arguments.scheme);
   const std::string of_name = default_format(options.output);
@@ -50,7 +50,7 @@ void run(Arguments& arguments) {
 }  // namespace
 
 void add_convert(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ConvertArguments>();
   ConvertOptions& o = arguments->options;
   CommandLine line(app, "convert");
   line.option("INPUT", o.input);

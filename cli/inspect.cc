@@ -18,7 +18,7 @@
 namespace nvfp4::cli {
 namespace {
 
-struct Arguments {
+struct InspectArguments {
   InspectOptions options;
   bool json = false, no_histogram = false, quiet = false;
   std::int64_t row = 0, blocks = 4;
@@ -66,14 +66,14 @@ std::string pattern(std::string_view name) {
   return out;
 }
 
-struct Group {
+struct TensorGroup {
   std::string name, form, shape;
   std::int64_t count = 0;
   std::uint64_t bytes = 0;
 };
 
 std::string group_table(const InspectReport& report, const Style& style) {
-  std::vector<Group> groups;
+  std::vector<TensorGroup> groups;
   std::map<std::array<std::string, 3>, std::size_t> index;
   for (const InspectedTensor& t : report.tensors) {
     const std::array<std::string, 3> key{pattern(t.name), form(t), shape_text(t.shape)};
@@ -86,7 +86,7 @@ std::string group_table(const InspectReport& report, const Style& style) {
     Table table("lrllr");
     table.add({style.dim("tensors"), style.dim("count"), style.dim("form"), style.dim("shape"),
                style.dim("size")});
-    for (const Group& g : groups)
+    for (const TensorGroup& g : groups)
       table.add({shorten(clean(g.name), name_width), fmt::format("{}", g.count),
                  g.form == "NVFP4" ? style.green(g.form) : g.form, g.shape, human_bytes(g.bytes)});
     return table;
@@ -167,7 +167,7 @@ std::string scheme_text(const InspectReport& r) {
 }
 
 std::string text(const InspectReport& report, const std::vector<InspectedBlock>& blocks,
-                 const Arguments& arguments) {
+                 const InspectArguments& arguments) {
   const Style style(stdout);
   std::set<std::string> files;
   Range scales, globals, inputs;
@@ -216,7 +216,7 @@ std::string text(const InspectReport& report, const std::vector<InspectedBlock>&
   return out + (counts.empty() ? "" : '\n' + counts);
 }
 
-void run(Arguments& arguments) {
+void run(InspectArguments& arguments) {
   InspectOptions& options = arguments.options;
   options.histograms = !arguments.no_histogram;
   find_models(Download::yes, options.path);
@@ -234,7 +234,7 @@ void run(Arguments& arguments) {
 }  // namespace
 
 void add_inspect(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<InspectArguments>();
   CommandLine line(app, "inspect");
   line.option("PATH", arguments->options.path);
   line.option("--tensor", arguments->options.tensor);

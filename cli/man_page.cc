@@ -15,7 +15,7 @@
 namespace nvfp4::cli {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kManFooter = R"(
 Examples:
   nvfp4 man quantize | man -l -
   nvfp4 man > nvfp4.1
@@ -109,7 +109,7 @@ void add_man(CLI::App& app) {
   auto topic = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand("man", "Write the manual page of a command");
   command->add_option("COMMAND", *topic, "one of the commands; nvfp4's own page if not given");
-  command->footer(kFooter);
+  command->footer(kManFooter);
   command->callback([&app, topic] {
     if (topic->empty()) return print(page(app, app));
     for (const CLI::App* each : commands_of(app))

@@ -27,7 +27,7 @@ std::string current_tensor(const Progress& p) {
 }
 
 /// Two spaces between the facts that are left.
-std::string joined(const std::vector<std::string>& facts) {
+std::string spaced(const std::vector<std::string>& facts) {
   std::string text;
   for (const std::string& fact : facts)
     if (!fact.empty()) text += (text.empty() ? "" : "  ") + fact;
@@ -102,7 +102,7 @@ std::vector<std::string> ProgressBar::facts() const {
 void ProgressBar::draw_line() {
   std::vector<std::string> shown = facts();
   if (last_) shown.push_back(current_tensor(*last_));
-  say(fmt::format("{}: {}\n", verb_, joined(shown)));
+  say(fmt::format("{}: {}\n", verb_, spaced(shown)));
 }
 
 void ProgressBar::draw_bar() {
@@ -111,7 +111,7 @@ void ProgressBar::draw_bar() {
   shown[0] = fmt::format("{:>5}", shown[0]);  // lest the line dances
   // The last column stays free: some terminals go to the next line there.
   const auto width = static_cast<std::size_t>(columns(stderr)) - 1;
-  const auto taken = [&] { return verb_.size() + 2 + display_width(joined(shown)); };
+  const auto taken = [&] { return verb_.size() + 2 + display_width(spaced(shown)); };
   for (const std::size_t dispensable : {2, 1, 3})
     if (taken() > width) shown[dispensable].clear();
   std::string bar, tensor;
@@ -132,7 +132,7 @@ void ProgressBar::draw_bar() {
   }
   const bool named = taken() <= width;
   say(fmt::format("\r{}{}{}{}\x1b[K", named ? style_.bold(verb_) + "  " : "", bar,
-                  shorten(joined(shown), width), tensor));
+                  shorten(spaced(shown), width), tensor));
 }
 
 }  // namespace nvfp4::cli

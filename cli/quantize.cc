@@ -18,14 +18,14 @@
 namespace nvfp4::cli {
 namespace {
 
-struct Arguments {
+struct QuantizeArguments {
   QuantizeCheckpointOptions options;
   RunArguments run;
   bool json = false;
   std::string scheme = "nvfp4", ranks = "1", push;
   std::optional<int> rank;
   std::optional<std::string> size;
-  Arguments() { run.quantizer.clear(); }
+  QuantizeArguments() { run.quantizer.clear(); }
 };
 
 std::string pattern_fault(const std::string& pattern) try {
@@ -47,7 +47,7 @@ std::string check_fuse(const std::string& names) {
 }
 
 /// Better refused now than after the run.
-void check_push(const Arguments& arguments) {
+void check_push(const QuantizeArguments& arguments) {
   if (!is_hub_name(arguments.push))
     throw CLI::ValidationError(
         "--push", fmt::format("'{}' must be a name as the hub has them, org/name", arguments.push));
@@ -57,7 +57,7 @@ void check_push(const Arguments& arguments) {
   if (!arguments.options.dry_run) push_account();
 }
 
-void run(Arguments& arguments) {
+void run(QuantizeArguments& arguments) {
   QuantizeCheckpointOptions& options = arguments.options;
   options.scheme = scheme_from_name(arguments.scheme);
   if (options.format.empty()) options.format = default_format(options.output);
@@ -101,7 +101,7 @@ void run(Arguments& arguments) {
 }  // namespace
 
 void add_quantize(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<QuantizeArguments>();
   QuantizeCheckpointOptions& o = arguments->options;
   CommandLine line(app, "quantize");
   line.option("INPUT", o.input);

@@ -16,7 +16,7 @@
 namespace nvfp4::cli {
 namespace {
 
-struct Arguments {
+struct RepairArguments {
   RepairOptions options;
   RunArguments run;
   std::string scales = "linear", nibbles = "low";
@@ -24,7 +24,7 @@ struct Arguments {
   std::size_t top = 3;
 };
 
-std::string text(const RepairReport& report, const Arguments& arguments) {
+std::string text(const RepairReport& report, const RepairArguments& arguments) {
   const Style style(stdout);
   const RepairOptions& options = arguments.options;
   std::string out =
@@ -63,7 +63,7 @@ std::string text(const RepairReport& report, const Arguments& arguments) {
   return out;
 }
 
-void run(Arguments& arguments) {
+void run(RepairArguments& arguments) {
   RepairOptions& options = arguments.options;
   options.scales_swizzled = arguments.scales == "swizzled";
   options.high_nibble_first = arguments.nibbles == "high";
@@ -88,7 +88,7 @@ void run(Arguments& arguments) {
 }  // namespace
 
 void add_repair(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RepairArguments>();
   RepairOptions& o = arguments->options;
   CommandLine line(app, "repair");
   line.option("PATH", o.input);

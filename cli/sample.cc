@@ -13,12 +13,12 @@
 namespace nvfp4::cli {
 namespace {
 
-struct Arguments {
+struct SampleArguments {
   SampleOptions options;
   bool quiet = false;
 };
 
-void run(Arguments& arguments) {
+void run(SampleArguments& arguments) {
   SampleOptions& options = arguments.options;
   if (std::isnan(options.scale))  // which no range refuses
     throw CLI::ValidationError("--scale", "nan, must be 1/64 to 4");
@@ -41,7 +41,7 @@ void run(Arguments& arguments) {
 }  // namespace
 
 void add_sample(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SampleArguments>();
   SampleOptions& o = arguments->options;
   CommandLine line(app, "sample");
   line.option("OUTPUT", o.output);

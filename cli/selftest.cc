@@ -15,13 +15,13 @@
 namespace nvfp4::cli {
 namespace {
 
-struct Arguments {
+struct SelftestArguments {
   std::string device, out;
   bool no_rates = false, json = false, quiet = false;
   SelftestOptions options;
 };
 
-void run(Arguments& arguments) {
+void run(SelftestArguments& arguments) {
   std::optional<ReportFile> file;
   if (!arguments.out.empty())
     file.emplace("--out", arguments.out, std::vector<std::filesystem::path>{});
@@ -47,7 +47,7 @@ void run(Arguments& arguments) {
 }  // namespace
 
 void add_selftest(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SelftestArguments>();
   CommandLine line(app, "selftest");
   line.option("--device", arguments->device)->check(CLI::Validator(device_fault, ""));
   line.option("--out", arguments->out);

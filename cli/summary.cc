@@ -39,7 +39,7 @@ std::size_t order_of(const std::string& action) {
   return static_cast<std::size_t>(std::ranges::find(kActions, action) - std::begin(kActions));
 }
 
-struct Group {
+struct ActionGroup {
   std::int64_t tensors = 0;
   std::uint64_t before = 0, after = 0;
 };
@@ -64,11 +64,11 @@ std::string size_text(const QuantizeReport& report, const Style& style) {
 }
 
 std::string tensor_table(const QuantizeReport& report, const Style& style) {
-  std::map<std::tuple<std::size_t, std::string, std::string>, Group> groups;
-  Group total;
+  std::map<std::tuple<std::size_t, std::string, std::string>, ActionGroup> groups;
+  ActionGroup total;
   for (const TensorReport& t : report.tensors) {
-    Group& group = groups[{order_of(t.action), t.kind, t.reason}];
-    for (Group* g : {&group, &total}) {
+    ActionGroup& group = groups[{order_of(t.action), t.kind, t.reason}];
+    for (ActionGroup* g : {&group, &total}) {
       g->tensors += 1;
       g->before += t.bytes_before;
       g->after += t.bytes_after;

@@ -18,7 +18,7 @@
 namespace nvfp4::cli {
 namespace {
 
-struct Arguments {
+struct TuneArguments {
   std::string shape, device = "cuda:0", form = "dense", epilogue = "none", x = "bfloat16",
                      out = "bfloat16";
   std::vector<std::int64_t> rows = {1, 16, 64, 256};
@@ -76,7 +76,7 @@ void print_rows(std::int64_t m, const GemmTuning& tuning, int shown) {
                     table.text()));
 }
 
-void run(const Arguments& arguments) {
+void run(const TuneArguments& arguments) {
   GemmDescription d = arguments.description;
   take_shape(arguments.shape, d);
   d.form = kForms.at(arguments.form);
@@ -100,7 +100,7 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 void add_tune(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TuneArguments>();
   GemmDescription& d = arguments->description;
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
   CommandLine line(app, "tune");

@@ -14,7 +14,7 @@
 namespace nvfp4::cli {
 namespace {
 
-struct Arguments {
+struct VerifyArguments {
   VerifyOptions options;
   ShareArguments share;
   bool json = false, quiet = false;
@@ -28,7 +28,7 @@ std::string paint(Severity severity, std::string_view text, const Style& style) 
 }
 
 /// Findings of one kind.
-struct Group {
+struct FindingGroup {
   const Finding* first;
   std::vector<const Finding*> all;
 };
@@ -44,7 +44,7 @@ std::string wrapped(const std::string& label, const std::string& text, const Sty
   return out;
 }
 
-std::string group_text(const Group& group, std::size_t top, const Style& style) {
+std::string group_text(const FindingGroup& group, std::size_t top, const Style& style) {
   const Finding& f = *group.first;
   std::string out = fmt::format(
       "{} {}{}\n", paint(f.severity, severity_name(f.severity), style), style.bold(f.code),
@@ -80,9 +80,9 @@ std::string loader_table(const VerifyReport& report, const Style& style) {
   return out;
 }
 
-std::string text(const VerifyReport& report, const Arguments& arguments) {
+std::string text(const VerifyReport& report, const VerifyArguments& arguments) {
   const Style style(stdout);
-  std::vector<Group> groups;
+  std::vector<FindingGroup> groups;
   std::map<std::string, std::size_t> index;
   for (const Finding& f : report.findings) {
     const auto [it, fresh] = index.try_emplace(f.code, groups.size());
@@ -90,7 +90,7 @@ std::string text(const VerifyReport& report, const Arguments& arguments) {
     groups[it->second].all.push_back(&f);
   }
   std::string out = style.bold(clean(report.path)) + '\n';
-  for (const Group& group : groups) out += '\n' + group_text(group, arguments.top, style);
+  for (const FindingGroup& group : groups) out += '\n' + group_text(group, arguments.top, style);
   out += loader_table(report, style);
   const auto counted = [&](Severity severity) {
     const std::int64_t n = report.count(severity);
@@ -109,7 +109,7 @@ std::string text(const VerifyReport& report, const Arguments& arguments) {
   return out;
 }
 
-void run(Arguments& arguments) {
+void run(VerifyArguments& arguments) {
   find_models(Download::yes, arguments.options.path);
   if (arguments.options.source) find_models(Download::yes, *arguments.options.source);
   const SharedWork work = arguments.share.work();
@@ -127,7 +127,7 @@ void run(Arguments& arguments) {
 }  // namespace
 
 void add_verify(CLI::App& app) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<VerifyArguments>();
   VerifyOptions& o = arguments->options;
   CommandLine line(app, "verify");
   line.option("PATH", o.path);
