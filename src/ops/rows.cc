@@ -200,6 +200,7 @@ void widen(const Routing& routing, const StagedRouting& staged) {
   for (std::int64_t r = 0; r < routing.rows; ++r)
     for (std::int64_t k = 0; k < routing.top_k; ++k)
       staged.ids[r * staged.id_stride + k] =
+          // NOLINTNEXTLINE(bugprone-signed-char-misuse): numbers, -1 among them
           static_cast<std::int64_t>(static_cast<const T*>(routing.ids)[r * routing.id_stride + k]);
 }
 
