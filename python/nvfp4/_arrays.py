@@ -1,4 +1,4 @@
-"""Arrays of NumPy, PyTorch, CuPy and JAX: what they are, where they lie, how to make more of them.
+"""Arrays of NumPy, PyTorch, CuPy and JAX: their dtype and device, and how to allocate more.
 
 Nothing here copies an array that the caller gave.
 """
@@ -39,7 +39,7 @@ def dtype_name(dtype):
 
 
 def _as_numpy(x):
-    """A view of whatever exports CPU memory."""
+    """A view of an object that exports CPU memory."""
     if isinstance(x, np.ndarray):
         return x
     if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
@@ -63,10 +63,10 @@ class Exported:
 
 
 class NumPy:
-    """Also the framework of whatever else exports CPU memory: memoryview, array.array, ..."""
+    """NumPy, and other objects that export CPU memory: memoryview, array.array, ..."""
 
     def require(self, name, x, written):
-        """Raises what the extension module could not say so well."""
+        """Raises errors that the extension module could not word as well."""
         x = _as_numpy(x)
         if not x.dtype.isnative:
             raise TypeError(f"{name}.dtype = '{x.dtype.str}', must be in this machine's byte order")
@@ -82,7 +82,7 @@ class NumPy:
         return (x.view(np.uint8) if name == "float8_e4m3fn" else x), name
 
     def empty(self, shape, dtype, like):
-        """An array that the module writes; finish() makes of it what the caller gets."""
+        """An array that the module writes; finish() turns it into the array that the caller gets."""
         if dtype in ("bfloat16", "float8_e4m3fn"):
             dtype = getattr(_ml_dtypes(), dtype)
         return np.empty(shape, dtype)
@@ -99,11 +99,11 @@ class NumPy:
         x[first:] = 0
 
     def constant(self, value, count, like):
-        """float32 [count], where `like` lies."""
+        """float32 [count], on the device of `like`."""
         return np.full(count, value, np.float32)
 
     def floats(self, x, like):
-        """float32, one dimension, where `like` lies; a copy if it must be."""
+        """float32, one dimension, on the device of `like`; a copy if needed."""
         return np.ascontiguousarray(x, np.float32).reshape(-1)
 
     def host_floats(self, x):
@@ -111,22 +111,22 @@ class NumPy:
         return np.ascontiguousarray(x, np.float32).reshape(-1)
 
     def aligned(self, x):
-        """x, or a copy where it does not begin at a multiple of the 16 bytes that GPUs load."""
+        """x, or a copy if it does not begin at a multiple of the 16 bytes that GPUs load."""
         return x
 
     def is_cuda(self, x):
         return False
 
     def stream(self, x, stream):
-        """The cudaStream_t, as an integer, that work on x goes to."""
+        """The cudaStream_t, as an integer, for work on x."""
         return 0
 
     def using(self, x, stream):
-        """Within it, what the framework itself enqueues goes to `stream` too."""
+        """A context in which the framework's own work also goes to `stream`."""
         return contextlib.nullcontext()
 
     def device_pairs(self, multiplier, divisor, like):
-        """[n, 2] float32 where `like` lies: multiplier and divisor, one of which may be None."""
+        """[n, 2] float32 on the device of `like`: multiplier and divisor, one of which may be None."""
         m, d = (None if g is None else self.floats(g, like) for g in (multiplier, divisor))
         return self.stack((1.0 / d if m is None else m, 1.0 / m if d is None else d))
 
@@ -164,7 +164,7 @@ class Torch(NumPy):
         return torch.as_tensor(x).detach().to(like.device, torch.float32).reshape(-1).contiguous()
 
     def ints(self, x, like):
-        """int32, one dimension, where `like` lies; a copy if it must be."""
+        """int32, one dimension, on the device of `like`; a copy if needed."""
         torch = sys.modules["torch"]
         return torch.as_tensor(x).to(like.device, torch.int32).reshape(-1).contiguous()
 
@@ -266,7 +266,7 @@ class CuPy(NumPy):
 
 
 class _Memory:
-    """Memory of the library on its way to becoming a JAX array."""
+    """Memory of the library that becomes a JAX array."""
 
     def __init__(self, shape, dtype, device):
         self.shape, self.dtype = tuple(int(n) for n in shape), dtype
@@ -355,7 +355,7 @@ _FRAMEWORKS = {"torch": _TORCH, "cupy": _CUPY, "jax": _JAX, "jaxlib": _JAX}
 
 
 def framework(x):
-    """The framework that `x` is of, or that a subclass of its arrays derives from."""
+    """The framework of `x`, also if x is of a subclass of its arrays."""
     if isinstance(x, np.ndarray):
         return _NUMPY
     if isinstance(x, _Memory):
@@ -395,19 +395,19 @@ def integers(name, x):
 
 
 def dtype_of(x):
-    """Its name, also of what only exports memory."""
+    """The name of the dtype of x, also if x only exports memory."""
     return framework(x).view(x)[1]
 
 
 def is_contiguous(x):
-    """Whether elements follow each other in the order of their rows, if the array can tell."""
+    """Whether the elements are contiguous in row-major order, if the array can tell."""
     if hasattr(x, "is_contiguous"):
         return x.is_contiguous()
     return getattr(getattr(x, "flags", None), "c_contiguous", True)
 
 
 def two_dimensions(name, x):
-    """Its shape; ShapeError if it has not two dimensions."""
+    """The shape; ShapeError unless it has two dimensions."""
     shape = shape_of(x)
     if len(shape) != 2:
         raise ShapeError(f"{name} has shape {list(shape)}, must have two dimensions")
@@ -430,7 +430,7 @@ def shape_of(x):
 
 
 def given(name, x):
-    """TypeError for what NumPy would make NaN of, or not name."""
+    """TypeError for values that NumPy would turn into NaN or would not name."""
     if x is None or isinstance(x, (str, bytes)):
         raise TypeError(f"{name} = {x!r}, must be a number or an array")
     return x

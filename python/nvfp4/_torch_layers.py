@@ -1,7 +1,7 @@
-"""What layers need as PyTorch operators, with a gradient to x: torch.ops.nvfp4.linear, grouped_linear.
+"""PyTorch operators of the layers, with a gradient to x: torch.ops.nvfp4.linear, grouped_linear.
 
-Weights are the bytes of PackedWeights. They are defined by torch.library.Library, which costs a tenth
-of the time of a custom_op for each call.
+Weights are the bytes of PackedWeights. torch.library.Library defines the operators: a call takes a tenth
+of the time of a custom_op.
 """
 
 import os
@@ -33,7 +33,7 @@ _WORKSPACE_ROWS = 64
 
 
 def reserve_workspace(device, cols):
-    """Memory for products of up to 64 rows of `cols` with quantized inputs on a GPU."""
+    """Workspace for GEMM of up to 64 rows of `cols` with quantized inputs on a GPU."""
     size = 4 * _WORKSPACE_ROWS * cols + (1 << 20)
     held = _WORKSPACES.get(device)
     if device.type == "cuda" and (held is None or held.numel() < size):
@@ -52,7 +52,7 @@ def _workspace(plan, x):
 
 def pack_bytes(parts, groups=1):
     """The bytes of packed weights: parts (codes, scales, multiplier [1], name), one below the other in
-    each of `groups` groups. InvalidValueError names the part whose scales are none."""
+    each of `groups` groups. InvalidValueError names the part whose scales are invalid."""
     weights = [QuantizedTensor(codes, scales.view(torch.uint8), multiplier,
                                (codes.shape[0], 2 * codes.shape[1]))
                for codes, scales, multiplier, _ in parts]
@@ -68,7 +68,7 @@ _threads = None
 
 
 def _follow_torch_threads():
-    """torch.set_num_threads and OMP_NUM_THREADS hold for our kernels, unless NVFP4_THREADS is set."""
+    """Applies torch.set_num_threads and OMP_NUM_THREADS to the kernels, unless NVFP4_THREADS is set."""
     global _threads
     count = torch.get_num_threads()
     if count != _threads:
@@ -78,7 +78,7 @@ def _follow_torch_threads():
 
 
 def _input(x, scale, mode):
-    """`x` [M, K] as the product takes it."""
+    """`x` [M, K] in the form that the GEMM takes."""
     if mode == KEEP:
         return _bytes(x)
     scope = "vector" if mode == MEASURE or scale.numel() > 1 else "tensor"
@@ -86,7 +86,7 @@ def _input(x, scale, mode):
 
 
 def _bytes(x):
-    """A contiguous tensor as the extension module takes it."""
+    """A contiguous tensor in the form that the extension module takes."""
     return None if x is None else _arrays.framework(x).view(x)[0]
 
 
@@ -99,7 +99,7 @@ class _Weights:
         self._plans = {}
 
     def plan(self, count, x, form, quantized, top_k):
-        """Of products of `count` rows of x, whose rows `top_k` choices may share."""
+        """The plan for `count` rows of x, each of which `top_k` experts may share."""
         shared = form == "routed" and x.shape[0] != count
         key = count, x.dtype, form, quantized, top_k, shared
         if key not in self._plans:
@@ -171,7 +171,7 @@ def decode(weights, rows, cols, groups, group, dtype):
 
 
 def call(name, *arguments):
-    """An operator; without a gradient and a compiler, which need the dispatcher, what it runs."""
+    """An operator, or its implementation where neither a gradient nor a compiler needs the dispatcher."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return getattr(torch.ops.nvfp4, name)(*arguments)
     return globals()[name](*arguments)
@@ -205,7 +205,7 @@ def _keep_linear(ctx, inputs, output):
 
 
 def _linear_backward(context, gradient):
-    """To x and the bias; quantizing x counts as the identity."""
+    """Gradients to x and the bias; quantizing x counts as the identity."""
     (weights,) = context.saved_tensors
     w = decode(weights, context.rows, context.cols, 1, 0, gradient.dtype)
     bias = gradient.flatten(0, -2).sum(0) if context.biased else None

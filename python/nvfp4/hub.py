@@ -41,7 +41,7 @@ OTHER_WEIGHTS = (".safetensors", ".bin", ".pth", ".pt", ".ckpt", ".gguf", ".msgp
 
 
 class Failure(Exception):
-    """What the user is told."""
+    """Messages to the user."""
 
 
 def say(*words):
@@ -84,7 +84,7 @@ class Model:
         os.makedirs(self.root, exist_ok=True)
 
     def download(self, file, force=False):
-        """A file of the model in `arriving`, whole. huggingface_hub goes on where it was cut off."""
+        """Downloads a file of the model into `arriving`. huggingface_hub resumes an interrupted download."""
         for attempt in range(ATTEMPTS):
             try:
                 return self.hub.hf_hub_download(self.name, file, revision=self.commit,
@@ -102,7 +102,7 @@ class Model:
         return lfs.sha256 if lfs is not None else None
 
     def fetch(self, file):
-        """Puts a file where the model has it, and compares its SHA-256 with that of the hub."""
+        """Moves a file to its place in the model, after comparing its SHA-256 with that of the hub."""
         for attempt in range(2):
             path = self.download(file, force=attempt > 0)
             wanted = self.sha256(file)
@@ -137,7 +137,7 @@ class Model:
         return None
 
     def header_of(self, file):
-        """The bytes of a shard's header, and how many the shard has."""
+        """The bytes of a shard's header, and the size of the shard."""
         start, size = self.start_of(file, 1 << 20)
         length = int.from_bytes(start[:8], "little")
         if len(start) < 8 or length > min(MOST_HEADER_BYTES, size - 8):
@@ -147,7 +147,7 @@ class Model:
         return start[:8 + length], size
 
     def stage(self):
-        """The model's folder, with shards that have a header and holes. None: it must be whole."""
+        """The model's folder, with sparse shards that have only a header. None: a complete copy is needed."""
         index = None
         if "model.safetensors.index.json" in self.files:
             self.fetch("model.safetensors.index.json")
@@ -186,8 +186,8 @@ def sha256_of(path):
 
 
 class Supply:
-    """Fetches shards: those that are needed, then, while there is room, those that come next. A
-    thread does, so that the end of stdin is seen at once."""
+    """Fetches shards in a thread: those that are needed, then, while there is room, the next ones. So
+    the end of stdin is seen at once."""
 
     def __init__(self, model, shards):
         self.model = model
