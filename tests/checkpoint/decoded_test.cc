@@ -14,16 +14,17 @@ namespace {
 const std::string kLayer = "model.layers.0.mlp.experts.";
 
 /// What NVFP4 holds exactly, whatever the block scales: each has a 6 and no value between codes.
-TestTensor exact_tensor(const std::string& name, std::vector<std::int64_t> shape) {
+TestTensor exact_tensor(const std::string& name, std::vector<std::int64_t> shape,
+                        bool rows = false) {
   TestTensor t = random_tensor(name, shape);
   constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   std::mt19937 random(static_cast<unsigned>(std::hash<std::string>{}(name)));
   std::vector<float> values(static_cast<std::size_t>(element_count(shape)));
   for (float& v : values) v = kValues[random() % 8] * (random() % 2 == 0 ? 0.25f : -0.25f);
-  // Blocks go along K, which is the middle dimension of [experts, K, N].
+  // Blocks go along K, which is the middle dimension of [experts, K, N], or the last one.
   const auto k = static_cast<std::size_t>(shape[1]), n = static_cast<std::size_t>(shape[2]);
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (i / n % k % 16 == i % 16) values[i] = 1.5f;
+    if (rows ? i % 16 == 0 : i / n % k % 16 == i % 16) values[i] = 1.5f;
   t.bytes = encode(values, safetensors::DType::bf16);
   return t;
 }
@@ -31,17 +32,21 @@ TestTensor exact_tensor(const std::string& name, std::vector<std::int64_t> shape
 struct Family {
   const char* config;
   std::int64_t hidden, inner;
+  bool rows = false;  ///< [experts, N, K]
 };
 
 class StacksAreRestored : public ::testing::TestWithParam<Family> {};
 
 TEST_P(StacksAreRestored, UnderTheNamesAndShapesOfTheSourceBitForBit) {
-  const auto [config, hidden, inner] = GetParam();
+  const auto [config, hidden, inner, rows] = GetParam();
   const TempDir dir;
   std::vector<std::vector<TestTensor>> shards(2);
-  shards[0].push_back(exact_tensor(kLayer + "gate_up_proj", {3, hidden, 2 * inner}));
+  const auto stack = [&, rows = rows](const char* name, std::int64_t k, std::int64_t n) {
+    return exact_tensor(kLayer + name, {3, rows ? n : k, rows ? k : n}, rows);
+  };
+  shards[0].push_back(stack("gate_up_proj", hidden, 2 * inner));
   shards[0].push_back(random_tensor(kLayer + "gate_up_proj_bias", {3, 2 * inner}));
-  shards[1].push_back(exact_tensor(kLayer + "down_proj", {3, inner, hidden}));
+  shards[1].push_back(stack("down_proj", inner, hidden));
   write_model(dir / "source", shards, config);
   for (const char* format : {"modelopt", "compressed-tensors"}) {
     QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / format);
@@ -65,7 +70,13 @@ INSTANTIATE_TEST_SUITE_P(
         Family{R"({"model_type": "llama4", "text_config": {"hidden_size": 64}})", 64, 80},
         // More than one chunk of rows.
         Family{R"({"model_type": "gpt_oss", "hidden_size": 1600})", 1600, 1040},
-        Family{R"({"model_type": "qwen3_vl_moe", "text_config": {"hidden_size": 64}})", 64, 32}),
+        Family{R"({"model_type": "qwen3_vl_moe", "text_config": {"hidden_size": 64}})", 64, 32},
+        Family{R"({"model_type": "openai_privacy_filter", "hidden_size": 64})", 64, 48},
+        Family{R"({"model_type": "mistral4", "hidden_size": 64})", 64, 48, true},
+        Family{R"({"model_type": "mistral3",
+                   "text_config": {"model_type": "mistral4", "hidden_size": 64}})",
+               64, 32, true},
+        Family{R"({"model_type": "hy_v4", "hidden_size": 1600})", 1600, 1040, true}),
     [](const auto& info) { return "Case" + std::to_string(info.index); });
 
 TEST(Stacks, WhoseExpertsLieInSeveralShardsAreInTheFirstOfThem) {

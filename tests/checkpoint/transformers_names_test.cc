@@ -128,6 +128,14 @@ TEST_F(VerifyNames, TheEntriesThatAFindingNamesCureIt) {
   EXPECT_FALSE(report("transformers").broken()) << text_of(report("transformers"));
 }
 
+TEST_F(VerifyNames, WhatNoExpressionHoldsIsListedUnderBothNames) {
+  write("fuyu", {"language_model.model.layers.0.mlp.dense_h_to_4h", "vision_embed_tokens",
+                 "language_model.lm_head"});
+  EXPECT_EQ(found(), "") << "written here";
+  lists({"vision_embed_tokens", "lm_head"});
+  EXPECT_NE(found().find("'model.vision_embed_tokens' would be"), std::string::npos) << found();
+}
+
 TEST_F(VerifyNames, EntriesMustBeWholeNames) {
   write("llama", {"model.layers.0.mlp.up_proj", "model.layers.0.self_attn.q_proj", "lm_head"});
   lists({"layers.0.self_attn.q_proj", "lm_head"});
@@ -174,6 +182,15 @@ TEST_F(VerifyNames, ATiedHeadIsALinearLayerToo) {
   EXPECT_EQ(report("transformers").loaders.at(0).verdict, Verdict::refuses);
   with_class("BertModel");
   EXPECT_EQ(found(), "");
+}
+
+TEST_F(VerifyNames, SoIsThatOfALanguageModelWithin) {
+  write("blip-2", {"language_model.model.decoder.layers.0.mlp.fc1"});
+  bed_.edit(
+      [&](LoadedFolder& f) { f.config["architectures"] = {"Blip2ForConditionalGeneration"}; });
+  EXPECT_EQ(found(), "") << "written here";
+  lists({"lm_head"});
+  EXPECT_NE(found().find("'language_model.lm_head' would be"), std::string::npos) << found();
 }
 
 TEST_F(VerifyNames, SoIsATiedHeadOfTheUsualName) {

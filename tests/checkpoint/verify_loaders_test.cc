@@ -128,6 +128,22 @@ TEST_F(VerifyLoaders, TransformersInitializesSomeLayersByTheirWeight) {
   }
 }
 
+TEST_F(VerifyLoaders, SoDoesAModelWithinAnother) {
+  const auto refused = [&](const char* module, const nlohmann::json& parts) {
+    bed_.only(module, {64, 64}, {}, "compressed-tensors");
+    bed_.edit([&](LoadedFolder& f) { f.config.update(parts); });
+    return codes_of(report("transformers")).contains("init-needs-weight");
+  };
+  const nlohmann::json nested = {{"model_type", "colmodernvbert"},
+                                 {"vlm_config",
+                                  {{"model_type", "modernvbert"},
+                                   {"text_config", {{"model_type", "modernbert"}}},
+                                   {"vision_config", {{"model_type", "siglip_vision_model"}}}}}};
+  EXPECT_TRUE(refused("vlm.model.text_model.layers.0.attn.Wqkv", nested));
+  EXPECT_TRUE(refused("vlm.model.vision_model.encoder.layers.0.self_attn.q_proj", nested));
+  EXPECT_FALSE(refused("vlm.model.text_model.layers.0.self_attn.q_proj", nested)) << "of the tower";
+}
+
 /// A tower has a type of its own, and names that the language model beside it has, too.
 TEST_F(VerifyLoaders, TheInitializationOfATowerIsItsOwn) {
   for (const std::string tower : {"vision_tower", "language_model"}) {

@@ -28,6 +28,13 @@ FAMILIES = {
                 {"stacked experts": 4}),
     "llama4": ("Llama4ForCausalLM", "Llama4TextConfig", TEXT | dict(
         num_local_experts=4, num_experts_per_tok=2, intermediate_size_mlp=128), {"stacked experts": 4}),
+    "mistral4": ("Mistral4ForCausalLM", "Mistral4Config", TEXT | LATENT | ROUTED | dict(
+        first_k_dense_replace=0, n_shared_experts=1), {"stacked experts": 4}),
+    "granitemoe_swa": ("GraniteMoeSWAForCausalLM", "GraniteMoeSWAConfig", TEXT | dict(
+        num_local_experts=4, num_experts_per_tok=2, layer_types=["full_attention", "sliding_attention"]),
+        {"stacked experts": 4}),
+    "openai_privacy_filter": ("OpenAIPrivacyFilterForTokenClassification", "OpenAIPrivacyFilterConfig", TEXT | dict(
+        num_local_experts=4, num_experts_per_tok=2), {"stacked experts": 4}),
     "qwen3_vl_moe": ("Qwen3VLMoeForConditionalGeneration", "Qwen3VLMoeConfig", dict(
         text_config=TEXT | dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96, decoder_sparse_step=1,
                                 mlp_only_layers=[]), vision_config=VISION), {"stacked experts": 4}),

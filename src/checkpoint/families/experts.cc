@@ -31,7 +31,7 @@ bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfi
     if (plain != transposed) return transposed;
   }
   if (const Stacks stacks = stacks_of(config); stacks != Stacks::unknown)
-    return stacks != Stacks::rows;
+    return stacks != Stacks::rows && stacks != Stacks::rows_only;
   throw ValueError(fmt::format(
       "{}: shape [{}, {}, {}] and hidden_size {} do not tell rows from columns; --ignore it",
       t.name, t.shape[0], d1, d2, hidden));
@@ -45,6 +45,8 @@ std::optional<StackForm> stack_form(const ModelConfig& config) {
       return StackForm{.transposed = true};
     case Stacks::interleaved:
       return StackForm{.transposed = true, .interleaved = true};
+    case Stacks::rows_only:
+      return StackForm{};
     default:
       return std::nullopt;
   }

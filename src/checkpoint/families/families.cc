@@ -33,7 +33,13 @@ constexpr Family kFamilies[] = {
 
     // Stacks of experts.
     {.model_types = "glm4_moe qwen3_next qwen3_5_moe qwen3_5_moe_text", .stacks = Stacks::rows},
-    {.model_types = "qwen3_vl_moe qwen3_vl_moe_text", .stacks = Stacks::columns},
+    // Before their language models, which alone read no single experts.
+    {.model_types = "glm4v_moe minimax_m3_vl inkling_mm_model", .stacks = Stacks::rows},
+    {.model_types = "diffusion_gemma glm4v_moe_text granitemoe_swa hy_v4 inkling_text "
+                    "minimax_m3_vl_text mistral4 muse_spark muse_spark_text zaya",
+     .stacks = Stacks::rows_only},
+    {.model_types = "openai_privacy_filter qwen3_vl_moe qwen3_vl_moe_text",
+     .stacks = Stacks::columns},
     {.model_types = "llama4 llama4_text",
      .stacks = Stacks::columns,
      .unstacked_by_transformers = true},
@@ -75,6 +81,8 @@ constexpr Family kFamilies[] = {
     {.model_types = "xlnet", .tied_head = "lm_loss"},
     {.model_types = "bridgetower vilt", .tied_head = "mlm_score.decoder"},
     {.model_types = "flaubert xlm", .tied_head = "pred_layer.proj"},
+    {.model_types = "blip-2 instructblip instructblipvideo", .tied_head = "language_model.lm_head"},
+    {.model_types = "bark", .tied_head = "lm_heads.*"},
 
     // What stays FP32.
     {.model_types = "afmoe",

@@ -17,6 +17,7 @@ namespace nvfp4::checkpoint {
 enum class Stacks : std::uint8_t {
   unknown,      ///< the shapes tell
   rows,         ///< [E, N, K], as a linear layer stores them; single experts are read, too
+  rows_only,    ///< the same, but single experts have no place
   columns,      ///< [E, K, N], as x · W needs it, and single experts have no place
   interleaved,  ///< the same, the outputs of gate and up in turn
 };

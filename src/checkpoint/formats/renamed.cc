@@ -5,6 +5,8 @@
 
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/family.h"
+#include "checkpoint/families/transformers_names.h"
+#include "checkpoint/match/expression.h"
 #include "checkpoint/match/pattern.h"
 #include "core/require.h"
 
@@ -17,6 +19,9 @@ using Parts = std::vector<std::string_view>;
 constexpr std::string_view kCommon[] = {"model",  "language_model", "text_model", "transformer",
                                         "module", "backbone",       "layers",     "layer",
                                         "blocks", "block",          "h"};
+
+/// At the end of a family's `tied_head`: it has several.
+constexpr std::string_view kAll = ".*";
 
 bool is_number(std::string_view p) {
   return !p.empty() && p.find_first_not_of("0123456789") == p.npos;
@@ -32,11 +37,15 @@ std::string escaped(std::string_view name) {
   return out;
 }
 
+constexpr std::string_view kExpression = "re:";
+
 /// The module, whatever stands before it.
-std::string at_end(std::string_view name) { return fmt::format("re:(.*\\.)?{}$", escaped(name)); }
+std::string at_end(std::string_view name) {
+  return fmt::format("{}(.*\\.)?{}$", kExpression, escaped(name));
+}
 /// All that is in it.
 std::string all_in(std::string_view part) {
-  return fmt::format("re:(.*\\.)?{}\\..*", escaped(part));
+  return fmt::format("{}(.*\\.)?{}\\..*", kExpression, escaped(part));
 }
 
 class Renamed {
@@ -63,10 +72,14 @@ class Renamed {
     if (!towers.empty())
       for (const std::string* name : rest)
         if (std::string entry = by_end(*name); !entry.empty()) others.insert(std::move(entry));
-    if (const auto head = tied_head(facts_.model_types); head && !is_quantized(*head))
-      others.insert(at_end(*head));
+    if (const auto head = tied_head(facts_.model_types)) {
+      const std::string_view part = head->substr(0, head->size() - kAll.size());
+      if (head->ends_with(kAll) && is_own(part)) others.insert(all_in(part));
+      if (!head->ends_with(kAll) && !is_quantized(*head)) others.insert(at_end(*head));
+    }
     std::vector<std::string> entries(towers.begin(), towers.end());
     entries.insert(entries.end(), others.begin(), others.end());
+    add_names(entries);
     return entries;
   }
 
@@ -74,6 +87,23 @@ class Renamed {
   void add(const std::string& module) {
     reversed_.emplace(module.rbegin(), module.rend());
     for (const std::string_view part : split_name(module)) parts_.emplace(part);
+  }
+
+  /// What transformers calls those that none of the expressions holds.
+  void add_names(std::vector<std::string>& entries) const {
+    if (facts_.model_types.empty()) return;
+    const TransformersNames names(facts_.model_types.front());
+    std::vector<Expression> expressions;
+    for (const std::string& entry : entries)
+      expressions.emplace_back(entry.substr(kExpression.size()), Expression::Extent::start);
+    for (const KeptModule& module : facts_.kept) {
+      if (!module.linear || !expert_layer_of(module.name).empty()) continue;
+      std::string name = names.name_of(module.name);
+      if (name == module.name || is_quantized(name)) continue;
+      const bool held = std::ranges::any_of(
+          expressions, [&](const Expression& expression) { return expression.matches(name); });
+      if (!held) entries.push_back(std::move(name));
+    }
   }
 
   /// No quantized module has this part.

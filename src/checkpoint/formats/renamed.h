@@ -13,7 +13,8 @@
 namespace nvfp4::checkpoint {
 
 /// Expressions that match the kept modules of towers and projectors, and the output head, whatever
-/// stands before their names; none matches a quantized module.
+/// stands before their names; then the names that transformers 5 gives to what they leave. None
+/// matches a quantized module.
 std::vector<std::string> renamed_excludes(const ConfigFacts& facts);
 
 /// The output head that shares the embedding's weight in this family, where it is no "lm_head":

@@ -24,9 +24,8 @@ class TransformersCheck {
     if (!subject.config.is_object()) return;
     types_ = {text_at(subject.config, "model_type"),
               text_at(language_model_config(subject.config), "model_type")};
-    const auto tower = subject.config.find("vision_config");
-    if (tower != subject.config.end() && tower->is_object())
-      tower_types_ = {text_at(*tower, "model_type")};
+    part_types_ = types_;
+    collect_parts(subject.config, part_types_, 0);
   }
 
   void run() {
@@ -36,6 +35,19 @@ class TransformersCheck {
   }
 
  private:
+  /// Types of the models that this one is made of: "vlm_config" may hold a "text_config" again.
+  void collect_parts(const nlohmann::ordered_json& config, std::set<std::string>& types,
+                     int depth) {
+    constexpr int kDeepest = 4;
+    if (depth == kDeepest) return;
+    for (const auto& [key, part] : config.items()) {
+      if (!part.is_object()) continue;
+      std::set<std::string>& of = key == "vision_config" ? tower_types_ : types;
+      if (std::string type = text_at(part, "model_type"); !type.empty()) of.insert(std::move(type));
+      collect_parts(part, of, depth + 1);
+    }
+  }
+
   /// huggingface/transformers#48371. Once for each layer; a global scale of 1 may be lost. Llama
   /// 4's experts become layers one by one: MODULES_TO_PATCH_FOR_QUANTIZATION in quantizers/base.py.
   void check_experts() {
@@ -60,10 +72,10 @@ class TransformersCheck {
   void check_initialization() {
     for (const InitReads& reads : kInitReads) {
       const std::string type(reads.model_type);
-      if (!types_.contains(type) && !tower_types_.contains(type)) continue;
+      if (!part_types_.contains(type) && !tower_types_.contains(type)) continue;
       for (const LogicalTensor* t : weights_) {
         const std::string module = t->module();
-        if (!types_.contains(type) && !is_of_tower(module)) continue;
+        if (!part_types_.contains(type) && !is_of_tower(module)) continue;
         const std::string last = module.substr(module.rfind('.') + 1);
         if (!is_word_of(last, reads.layers)) continue;
         return add(Verdict::refuses, "init-needs-weight", module,
@@ -124,7 +136,8 @@ class TransformersCheck {
   const Subject& subject_;
   Findings& findings_;
   std::vector<const LogicalTensor*> weights_;
-  std::set<std::string> types_, tower_types_;
+  std::set<std::string> types_;  ///< of the model and its language model
+  std::set<std::string> part_types_, tower_types_;
 };
 
 }  // namespace

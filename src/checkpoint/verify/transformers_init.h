@@ -31,6 +31,8 @@ inline constexpr InitReads kInitReads[] = {
     {"deimv2",
      "enc_score_head sampling_offsets attention_weights gate_proj up_proj down_proj "
      "gate"},
+    {"deformable_detr",
+     "sampling_offsets attention_weights value_proj output_proj reference_points"},
     {"depth_pro", "q_proj k_proj v_proj o_proj fc1 fc2"},
     {"dinov2", "q_proj k_proj v_proj o_proj fc1 fc2"},
     {"dinov2_with_registers", "q_proj k_proj v_proj o_proj fc1 fc2"},
@@ -62,6 +64,7 @@ inline constexpr InitReads kInitReads[] = {
      "out_text_proj sampling_offsets attention_weights value_proj output_proj"},
     {"modernbert", "decoder Wqkv Wo Wi dense"},
     {"modernbert-decoder", "decoder q_proj k_proj v_proj Wo Wi dense"},
+    {"modernvbert", "modality_projection"},
     {"mt5", "q k v o wi wi_0 wi_1 wo"},
     {"nanochat", "o_proj"},
     {"neomme", "o_proj down_proj"},
