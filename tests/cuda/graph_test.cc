@@ -2,6 +2,9 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "core/device_memory.h"
 #include "placed.h"
 
 namespace nvfp4 {
@@ -149,6 +152,23 @@ TEST_F(CudaGraph, ReplaysEveryOperationOnNewInputs) {
   }
   EXPECT_CUDA(cudaGraphExecDestroy(executable));
   EXPECT_CUDA(cudaGraphDestroy(graph));
+  EXPECT_CUDA(cudaStreamDestroy(stream));
+}
+
+/// Its destructor may run at any time, as Python's collector does it: that must not end a capture.
+TEST_F(CudaGraph, MemoryMayBeFreedWhileAStreamIsCaptured) {
+  auto matrix = std::make_unique<Matrix>(DType::bf16, 64, 64, Device::cuda());
+  auto pinned = std::make_unique<PinnedMemory>(Device::cuda(), 64);
+  auto own_stream = std::make_unique<OwnedStream>(Device::cuda());
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  matrix.reset();
+  pinned.reset();
+  own_stream.reset();
+  cudaGraph_t graph = nullptr;
+  EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
+  if (graph != nullptr) EXPECT_CUDA(cudaGraphDestroy(graph));
   EXPECT_CUDA(cudaStreamDestroy(stream));
 }
 

@@ -35,6 +35,19 @@ Current::~Current() {
 
 namespace {
 
+/// Lets this thread free memory while some thread captures a graph, which CUDA would take for a
+/// mistake and end the capture for. No captured work uses what its owner destroys.
+class DuringCapture {
+ public:
+  DuringCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~DuringCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  DuringCapture(const DuringCapture&) = delete;
+  DuringCapture& operator=(const DuringCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 /// As the build system names them.
 constexpr std::string_view kGpuTargets = NVFP4_GPU_TARGETS;
 
@@ -176,7 +189,10 @@ void* device_allocate(Device device, std::int64_t bytes) {
   return memory;
 }
 
-void device_free(Device, void* memory) noexcept { (void)cudaFree(memory); }
+void device_free(Device, void* memory) noexcept {
+  const cuda::DuringCapture allowed;
+  (void)cudaFree(memory);
+}
 
 void device_copy(Device to_device, void* to, std::int64_t to_stride, Device from_device,
                  const void* from, std::int64_t from_stride, std::int64_t row_bytes,
@@ -204,7 +220,10 @@ void* pinned_allocate(Device device, std::int64_t bytes) {
   return memory;
 }
 
-void pinned_free(Device, void* memory) noexcept { (void)cudaFreeHost(memory); }
+void pinned_free(Device, void* memory) noexcept {
+  const cuda::DuringCapture allowed;
+  (void)cudaFreeHost(memory);
+}
 
 Stream stream_create(Device device) {
   require_available(device);
