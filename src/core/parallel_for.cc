@@ -77,6 +77,35 @@ bool spin_until(Condition&& condition) {
   return condition();
 }
 
+/// What the threads of a pool have to agree on, in one word: the number of the loop, whether it has
+/// indices left, and how many workers are in it.
+class LoopState {
+ public:
+  /// The next loop. There must be no worker in the one before.
+  void open() { word_.store((number() + 1) * 2 * kOpen + kOpen); }
+  /// No worker may join any more; those that have are still in it.
+  void close() { word_.fetch_and(~kOpen); }
+  std::uint64_t number() const { return word_.load() / (2 * kOpen); }
+  bool empty() const { return word_.load() % kOpen == 0; }
+  /// False: the loop of that number is closed.
+  bool join(std::uint64_t loop) {
+    std::uint64_t seen = word_.load();
+    do {
+      if (seen / (2 * kOpen) != loop || (seen & kOpen) == 0) return false;
+    } while (!word_.compare_exchange_weak(seen, seen + 1));
+    return true;
+  }
+  /// True: the loop is closed, and this was the last worker in it.
+  bool leave() { return word_.fetch_sub(1) % (2 * kOpen) == 1; }
+
+ private:
+  static constexpr std::uint64_t kOpen = 1u << 16;  ///< above the number of workers
+  std::atomic<std::uint64_t> word_ = 0;
+};
+
+/// Whoever calls run() waits for the workers that have joined its loop, not for those that still
+/// wake up: on a busy CPU, or on one that a virtual machine has put to sleep, that can take longer
+/// than the loop.
 class Pool {
  public:
   explicit Pool(int threads) : spins_(threads <= platform::usable_cpus()) {
@@ -100,15 +129,15 @@ class Pool {
     {
       const std::lock_guard lock(mutex_);
       loop_ = &loop;
-      busy_ = static_cast<int>(workers_.size());
-      ++generation_;
+      state_.open();
     }
     wake_.notify_all();
     inside_pool = true;
     loop.run();
     inside_pool = false;
-    const auto done = [this] { return busy_ == 0; };
-    if (spins_ && spin_until(done)) return;
+    state_.close();
+    const auto done = [this] { return state_.empty(); };
+    if (done() || (spins_ && spin_until(done))) return;
     std::unique_lock lock(mutex_);
     done_.wait(lock, done);
   }
@@ -126,15 +155,16 @@ class Pool {
     inside_pool = true;
     std::uint64_t seen = 0;
     for (;;) {
-      const auto called = [&] { return stop_ || generation_ != seen; };
+      const auto called = [&] { return stop_ || state_.number() != seen; };
       if (!spins_ || !spin_until(called)) {
         std::unique_lock lock(mutex_);
         wake_.wait(lock, called);
       }
       if (stop_) return;
-      ++seen;  // a loop waits for all: none is missed
+      seen = state_.number();
+      if (!state_.join(seen)) continue;
       loop_->run();
-      if (--busy_ != 0) continue;
+      if (!state_.leave()) continue;
       // Not before whoever waits for it has gone to sleep, or else it would never wake.
       const std::lock_guard lock(mutex_);
       done_.notify_one();
@@ -144,9 +174,8 @@ class Pool {
   std::vector<std::thread> workers_;
   std::mutex loop_mutex_, mutex_;
   std::condition_variable wake_, done_;
-  Loop* loop_ = nullptr;  ///< written before generation_
-  std::atomic<std::uint64_t> generation_ = 0;
-  std::atomic<int> busy_ = 0;
+  Loop* loop_ = nullptr;  ///< of those that have joined; written while there are none
+  LoopState state_;
   std::atomic<bool> stop_ = false;
   const bool spins_;  ///< not where the threads have to share CPUs
   int process_ = platform::process_number();

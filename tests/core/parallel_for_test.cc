@@ -99,6 +99,29 @@ TEST(ParallelFor, WakesThreadsThatWaitAndThoseThatSleep) {
   set_threads(0);
 }
 
+/// Loops so short that workers come while one ends, when it has ended, or in the next.
+TEST(ParallelFor, LoopsOneAfterTheOtherLoseNoIndexWhenWorkersComeLate) {
+  for (const int n : {2, 5}) {
+    set_threads(n);
+    std::int64_t expected = 0;
+    std::atomic<std::int64_t> sum{0};
+    for (int i = 0; i < 20000; ++i) {
+      const std::int64_t parts = 2 + i % 3;
+      std::atomic<int> inside{
+          0};  // gone when the loop returns: a worker that is late must not touch it
+      parallel_for(parts, [&](std::int64_t part) {
+        ++inside;
+        sum += part + 1;
+        --inside;
+      });
+      expected += parts * (parts + 1) / 2;
+      ASSERT_EQ(inside, 0);
+      ASSERT_EQ(sum, expected);
+    }
+  }
+  set_threads(0);
+}
+
 // The threads of the parent are not in the child; the child must neither wait for them nor at exit.
 TEST(ParallelFor, WorksInAForkedChild) {
 #ifdef NVFP4_TEST_EMULATOR
