@@ -23,6 +23,7 @@ import tempfile
 import time
 
 import torch
+import torch._inductor.config
 import transformers
 import transformers.initialization
 from torch import nn
@@ -160,9 +161,32 @@ def captured(function):
     return graph
 
 
+def kernel_milliseconds(graph, repeats=20):
+    """Milliseconds of one replay by kernel. A kernel that starts before the one before it has ended, as dependent
+    launch lets it, counts from that end, so that no time counts twice."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(repeats):
+            graph.replay()
+        torch.cuda.synchronize()
+    kernels = sorted((event.time_range.start, event.time_range.end, event.name) for event in profile.events()
+                     if event.device_type == torch.autograd.DeviceType.CUDA)
+    by_kernel, ended = {}, 0.0
+    for start, end, name in kernels:
+        by_kernel[name] = by_kernel.get(name, 0) + max(0.0, end - max(start, ended)) / 1e3 / repeats
+        ended = max(ended, end)
+    return by_kernel
+
+
+def split(by_kernel):
+    """Milliseconds in (our products, our other kernels, all others)."""
+    ours = {name: ms for name, ms in by_kernel.items() if "nvfp4" in name}
+    products_ms = sum(ms for name, ms in ours.items() if "gemm" in name)
+    return products_ms, sum(ours.values()) - products_ms, sum(by_kernel.values()) - sum(ours.values())
+
+
 @torch.no_grad()
 def decode(model):
-    """Milliseconds a token, and how long compiling took."""
+    """Milliseconds a token, how long compiling took, and the milliseconds of each kernel."""
     cache = transformers.StaticCache(config=model.config, max_cache_len=CACHE)
     tokens = torch.arange(PROMPT, device=DEVICE).reshape(1, PROMPT)
     model(input_ids=tokens, past_key_values=cache, use_cache=True)
@@ -178,7 +202,7 @@ def decode(model):
     torch.cuda.synchronize()
     compiling = time.monotonic() - start
     graph = captured(step)
-    return milliseconds(graph.replay, repeats=200, warmup=20), compiling
+    return milliseconds(graph.replay, repeats=200, warmup=20), compiling, kernel_milliseconds(graph)
 
 
 @torch.no_grad()
@@ -231,12 +255,15 @@ def measure(name, kind):
     layer_bytes = quantized_bytes(model)
     prefill_ms = prefill(model)
     gemm_ms, head_ms = products(model)
-    token_ms, compiling = decode(model)
+    token_ms, compiling, by_kernel = decode(model)
+    gemm_kernels, our_others, others = split(by_kernel)
     result = dict(model=name, kind=kind, tokens_per_second=1e3 / token_ms, token_ms=token_ms,
                   products_ms=gemm_ms, head_ms=head_ms, rest_ms=token_ms - gemm_ms - head_ms,
+                  gemm_kernels_ms=gemm_kernels, our_other_kernels_ms=our_others, other_kernels_ms=others,
                   prefill_ms=prefill_ms, memory_gb=held / 1e9, quantized_gb=layer_bytes / 1e9,
                   of_bf16=layer_bytes / plain_bytes, compile_s=compiling)
     show(result)
+    result["kernels_ms"] = dict(sorted(by_kernel.items(), key=lambda kernel: -kernel[1])[:24])
     del model
     torch._dynamo.reset()
     collect()
@@ -324,12 +351,14 @@ def main():
     a.add_argument("--models", nargs="+", default=["dense", "moe"], choices=MODELS)
     a.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     a.add_argument("--json", metavar="FILE")
+    a.add_argument("--no-pdl", action="store_true", help="compiled kernels without programmatic dependent launch")
     a.add_argument("--cpu", action="store_true", help="on the CPU, decoding alone, with OMP_NUM_THREADS threads")
     a.add_argument("--llama-bench", metavar="PROGRAM", help="llama.cpp's benchmark, beside ours on the CPU")
     options = a.parse_args()
     if options.cpu:
         return on_cpu(options)
-    machine = dict(gpu=torch.cuda.get_device_name(), torch=torch.__version__,
+    torch._inductor.config.triton.enable_pdl = not options.no_pdl
+    machine = dict(gpu=torch.cuda.get_device_name(), torch=torch.__version__, pdl=not options.no_pdl,
                    transformers=transformers.__version__, nvfp4=nvfp4.__version__,
                    read_gb_per_s=reading_speed())
     print(machine, flush=True)

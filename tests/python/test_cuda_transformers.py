@@ -10,6 +10,8 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
     pytest.skip("no GPU from sm_80 on", allow_module_level=True)
 
+import torch._inductor.config
+
 import nvfp4
 from nvfp4 import _torch_experts
 import nvfp4.transformers as backend
@@ -68,15 +70,18 @@ def test_routed_and_sorted_experts_agree(folders, family, scheme):
     assert distance(routed, in_order) <= 0.05 * float(in_order.float().std())
 
 
+@pytest.mark.parametrize("pdl", (False, True))
 @pytest.mark.parametrize("scheme", ("nvfp4a16", "nvfp4"))
 @pytest.mark.parametrize("family", FEW)
-def test_generation_compiles_and_captures(folders, family, scheme):
-    """A static cache: transformers compiles the decoding step itself, with CUDA graphs."""
+def test_generation_compiles_and_captures(folders, family, scheme, pdl):
+    """A static cache: transformers compiles the decoding step itself, with CUDA graphs. pdl: compiled kernels
+    start before ours have ended, and ours before they have."""
     model = on_gpu(folders(family, scheme)[0])
     options = dict(min_new_tokens=12, max_new_tokens=12, do_sample=False)
     plain = model.generate(ON_GPU[:1, :5], **options)
-    static = [model.generate(ON_GPU[:1, :5], cache_implementation="static", **options)
-              for _ in range(2)]
+    with torch._inductor.config.patch({"triton.enable_pdl": pdl}):
+        static = [model.generate(ON_GPU[:1, :5], cache_implementation="static", **options)
+                  for _ in range(2)]
     assert torch.equal(*static)
     assert plain.shape == static[0].shape
     torch._dynamo.reset()
