@@ -28,6 +28,15 @@ BackendInfo select_backend(std::string_view name = {});
 void set_threads(int threads);
 int threads();
 
+/// Runs body(data) on `count` threads, the caller's included, and returns when each has ended;
+/// `flags` is 0. The form of GOMP_parallel of libgomp.
+using ParallelRegion = void (*)(void (*body)(void*), void* data, unsigned count, unsigned flags);
+
+/// From now on every operation runs on threads() threads of another runtime, such as the OpenMP of
+/// an application: threads of two pools would keep each other from the CPUs. nullptr, as at first:
+/// on threads of our own, as in a child after fork(). Not to be called while an operation runs.
+void set_parallel_region(ParallelRegion region);
+
 const char* version();
 
 }  // namespace nvfp4

@@ -4,6 +4,7 @@ Weights are the bytes of PackedWeights. torch.library.Library defines the operat
 of the time of a custom_op.
 """
 
+import ctypes
 import os
 from typing import Optional
 
@@ -68,13 +69,27 @@ _threads = None
 
 
 def _follow_torch_threads():
-    """Applies torch.set_num_threads and OMP_NUM_THREADS to the kernels, unless NVFP4_THREADS is set."""
+    """Applies torch.set_num_threads and OMP_NUM_THREADS to the kernels, unless NVFP4_THREADS is set, and runs them
+    on PyTorch's own threads: these spin while they wait for work, which would keep other threads from the CPUs."""
     global _threads
     count = torch.get_num_threads()
     if count != _threads:
         _threads = count
         if not os.environ.get("NVFP4_THREADS"):
             _core.set_threads(count)
+            _core.set_parallel_region(_gomp_parallel())
+
+
+def _gomp_parallel():
+    """The address of GOMP_parallel in the libgomp that PyTorch brought along, or 0."""
+    folder = os.path.dirname(torch.__file__)
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            files = {line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if "libgomp" in line}
+        (file,) = (f for f in files if f.startswith(folder))
+        return ctypes.cast(ctypes.CDLL(file).GOMP_parallel, ctypes.c_void_p).value
+    except (OSError, ValueError, AttributeError):  # no such system, no such library, another OpenMP
+        return 0
 
 
 def _input(x, scale, mode):

@@ -14,6 +14,12 @@ void bind_runtime(nb::module_& m) {
   m.def("threads", &threads, "Threads that every operation shares.");
   m.def("set_threads", &set_threads, "count"_a,
         "0 means NVFP4_THREADS, else the CPUs that this process may use.");
+  m.def(
+      "set_parallel_region",
+      [](std::uintptr_t function) {
+        set_parallel_region(reinterpret_cast<ParallelRegion>(function));
+      },
+      "function"_a, "The address of GOMP_parallel; 0: threads of our own.");
   m.def("backends", [] {
     nb::list all;
     for (const BackendInfo& b : backends()) {

@@ -200,6 +200,18 @@ Pool& pool() {
   return *pool_slot();
 }
 
+std::atomic<ParallelRegion> parallel_region = nullptr;
+std::atomic<int> region_process = 0;  ///< whose threads they are
+
+void run_in(ParallelRegion region, Loop& loop, int threads) {
+  const auto body = [](void* data) {
+    inside_pool = true;
+    static_cast<Loop*>(data)->run();
+    inside_pool = false;
+  };
+  region(body, &loop, static_cast<unsigned>(threads), 0);
+}
+
 }  // namespace
 
 void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& fn) {
@@ -209,6 +221,9 @@ void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& fn) {
     loop.run();
   else if (Pool& p = pool(); p.threads() == 1)
     loop.run();
+  else if (const ParallelRegion region = parallel_region;
+           region != nullptr && region_process == platform::process_number())
+    run_in(region, loop, p.threads());
   else
     p.run(loop);
   if (loop.error) std::rethrow_exception(loop.error);
@@ -227,5 +242,10 @@ void set_threads(int threads) {
 }
 
 int threads() { return pool().threads(); }
+
+void set_parallel_region(ParallelRegion region) {
+  region_process = platform::process_number();
+  parallel_region = region;
+}
 
 }  // namespace nvfp4

@@ -122,6 +122,38 @@ TEST(ParallelFor, LoopsOneAfterTheOtherLoseNoIndexWhenWorkersComeLate) {
   set_threads(0);
 }
 
+std::atomic<int> regions{0};
+void run_on_new_threads(void (*body)(void*), void* data, unsigned count, unsigned flags) {
+  ++regions;
+  EXPECT_EQ(flags, 0u);
+  std::vector<std::thread> others;
+  for (unsigned i = 1; i < count; ++i) others.emplace_back(body, data);
+  body(data);
+  for (std::thread& t : others) t.join();
+}
+
+TEST(ParallelFor, RunsInTheParallelRegionsOfAnotherRuntime) {
+  set_threads(3);
+  regions = 0;
+  set_parallel_region(run_on_new_threads);
+  std::atomic<int> sum{0}, wrong{0};
+  parallel_for(1000, [&](std::int64_t) {
+    const auto here = std::this_thread::get_id();
+    parallel_for(2, [&](std::int64_t) { wrong += std::this_thread::get_id() != here; });
+    ++sum;
+  });
+  EXPECT_THROW(parallel_for(8, [](std::int64_t) { throw std::runtime_error("eight"); }),
+               std::runtime_error);
+  EXPECT_EQ(regions, 2);
+  EXPECT_EQ(sum, 1000);
+  EXPECT_EQ(wrong, 0);
+  set_parallel_region(nullptr);
+  parallel_for(8, [&](std::int64_t) { ++sum; });
+  EXPECT_EQ(regions, 2);
+  EXPECT_EQ(sum, 1008);
+  set_threads(0);
+}
+
 // The threads of the parent are not in the child; the child must neither wait for them nor at exit.
 TEST(ParallelFor, WorksInAForkedChild) {
 #ifdef NVFP4_TEST_EMULATOR

@@ -1,6 +1,7 @@
 """torch.ops.nvfp4.*: shapes known without running, opaque to torch.compile."""
 
 import gc
+import pathlib
 
 import pytest
 
@@ -80,6 +81,22 @@ def test_routed_rows_are_those_of_their_matrix():
         nvfp4.gemm(x[:4], packed, expert_ids=ids)
     with pytest.raises(ValueError):
         nvfp4.gemm(x, packed, expert_ids=ids + 1)
+
+
+def test_products_run_on_the_threads_of_pytorch_with_the_same_bits():
+    x, weights = tensor(6, 3, 512), torch.from_numpy(
+        nvfp4.pack_weights(nvfp4.quantize(tensor(7, 2048, 512))).data.copy())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        shared = torch.ops.nvfp4.linear(x, weights, 2048)
+        brought = list(pathlib.Path(torch.__file__).parent.glob("lib/libgomp*"))
+        assert (layers._gomp_parallel() != 0) == bool(brought)
+        layers._core.set_parallel_region(0)
+        assert torch.equal(torch.ops.nvfp4.linear(x, weights, 2048), shared)
+    finally:
+        torch.set_num_threads(threads)
+        layers._core.set_parallel_region(layers._gomp_parallel())
 
 
 def test_weights_that_were_used_can_go():
