@@ -125,9 +125,9 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
     const std::string start = fmt::format("{} in ", t.clamped_blocks);
     constexpr std::size_t kWidth = 80 - 11, kNarrow = 20;  // beside the first column
     const std::size_t rest = start.size() + places.size();
-    facts.add({"", start +
-                       shorten(clean(t.name), std::max(kNarrow, kWidth - std::min(kWidth, rest))) +
-                       places});
+    const std::string name =
+        shorten(clean(t.name), std::max(kNarrow, kWidth - std::min(kWidth, rest)));
+    facts.add({"", fmt::format("{}{}{}", start, name, places)});
   }
   facts.add({"", style.dim(tensors.size() > kTensors
                                ? fmt::format("and {} more tensors; --report FILE lists all of them",
