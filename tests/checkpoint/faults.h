@@ -293,6 +293,12 @@ inline const std::map<std::string, Plant>& plants() {
          b.edit([](LoadedFolder& f) { f.config["model_type"] = "mamba2"; });
          b.options.loader = "transformers";
        }},
+      {"split-loses-global-scale",
+       [](Bed& b) {
+         b.only("new.encoder.layer.0.attention.qkv_proj", {192, 64}, {}, "compressed-tensors");
+         b.edit([](LoadedFolder& f) { f.config["model_type"] = "gte"; });
+         b.options.loader = "transformers";
+       }},
       {"names-differ",
        [](Bed& b) {
          b.only("model.layers.0.mlp.up_proj", {64, 64}, {}, "compressed-tensors");

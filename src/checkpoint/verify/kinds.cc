@@ -180,6 +180,11 @@ constexpr FindingKind kKinds[] = {
      "the model's initialization in transformers asks a quantized layer for its unquantized weight",
      "it stops: 'Linear' object has no attribute 'weight'",
      "keep these layers: --ignore, or nvfp4 convert --to bf16"},
+    {"split-loses-global-scale", error,
+     "transformers 5 splits this weight into several modules, and one of them gets its global "
+     "scale",
+     "the others have random global scales, silently",
+     "keep these layers: --ignore, or nvfp4 convert --to bf16"},
     {"names-differ", error,
      "a list of the configuration has a module's name in the checkpoint, and transformers uses "
      "another name",

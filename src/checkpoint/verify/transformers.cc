@@ -31,6 +31,7 @@ class TransformersCheck {
   void run() {
     check_experts();
     check_initialization();
+    check_taken_apart();
     check_vocabulary();
   }
 
@@ -70,7 +71,7 @@ class TransformersCheck {
 
   /// Loading initializes the model before it reads, and compressed layers have no weight. Once.
   void check_initialization() {
-    for (const InitReads& reads : kInitReads) {
+    for (const LayersOfType& reads : kInitReads) {
       const std::string type(reads.model_type);
       if (!part_types_.contains(type) && !tower_types_.contains(type)) continue;
       for (const LogicalTensor* t : weights_) {
@@ -81,6 +82,22 @@ class TransformersCheck {
         return add(Verdict::refuses, "init-needs-weight", module,
                    fmt::format("{}: quantized, and transformers initializes {} of {} by its weight",
                                module, last, reads.model_type));
+      }
+    }
+  }
+
+  /// Once.
+  void check_taken_apart() {
+    for (const LayersOfType& split : kTakenApart) {
+      if (!part_types_.contains(std::string(split.model_type))) continue;
+      for (const LogicalTensor* t : weights_) {
+        const std::string module = t->module();
+        const std::string last = module.substr(module.rfind('.') + 1);
+        if (is_word_of(last, split.layers))
+          return add(Verdict::misreads, "split-loses-global-scale", module,
+                     fmt::format("{}: transformers 5 makes several modules of it, and one of them "
+                                 "gets its weight_global_scale",
+                                 module));
       }
     }
   }

@@ -7,12 +7,12 @@
 /// loading stops.
 namespace nvfp4::checkpoint {
 
-struct InitReads {
+struct LayersOfType {
   std::string_view model_type;
   std::string_view layers;  ///< last components of their names
 };
 
-inline constexpr InitReads kInitReads[] = {
+inline constexpr LayersOfType kInitReads[] = {
     {"afmoe", "gate"},
     {"align", "text_projection"},
     {"altclip", "text_projection visual_projection q_proj k_proj v_proj out_proj fc1 fc2"},
@@ -127,6 +127,15 @@ inline constexpr InitReads kInitReads[] = {
     {"xlstm",
      "q k v ogate_preact igate_preact fgate_preact out_proj proj_up_gate proj_up "
      "proj_down"},
+};
+
+/// Which stored matrices transformers 5.23 takes apart, rows from rows, one module each: its
+/// conversion_mapping.py, Chunk. Their one weight_global_scale goes to one of the modules.
+inline constexpr LayersOfType kTakenApart[] = {
+    {"gte", "qkv_proj up_gate_proj"},
+    {"hrm_text", "gqkv_proj gate_up_proj"},
+    {"jina_embeddings_v3", "Wqkv"},
+    {"nomic_bert", "Wqkv"},
 };
 
 }  // namespace nvfp4::checkpoint
