@@ -21,11 +21,11 @@ if(TARGET nvfp4_cli)
     set_target_properties(nvfp4_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
   endif()
   install(TARGETS nvfp4_cli COMPONENT command)
-  if(NOT CMAKE_CROSSCOMPILING)
+  if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
     # The command writes them: manual pages and completions.
     set(pages "$<TARGET_FILE_DIR:nvfp4_cli>/share")
-    add_custom_command(TARGET nvfp4_cli POST_BUILD
-      COMMAND ${CMAKE_COMMAND} -DNVFP4=$<TARGET_FILE:nvfp4_cli> -DTO=${pages}
+    add_custom_command(TARGET nvfp4_cli POST_BUILD VERBATIM
+      COMMAND ${CMAKE_COMMAND} "-DNVFP4=${CMAKE_CROSSCOMPILING_EMULATOR};$<TARGET_FILE:nvfp4_cli>" -DTO=${pages}
               -P ${PROJECT_SOURCE_DIR}/cmake/write_pages.cmake)
     install(DIRECTORY "${pages}/man" "${pages}/bash-completion" "${pages}/zsh" "${pages}/fish"
       DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT command)

@@ -6,7 +6,7 @@ function(write file)
 endfunction()
 
 write(man/man1/nvfp4.1 man)
-foreach(command quantize convert inspect compare verify repair sample bench tune completions man)
+foreach(command quantize convert inspect compare verify repair sample bench tune selftest completions man)
   write(man/man1/nvfp4-${command}.1 man ${command})
 endforeach()
 write(bash-completion/completions/nvfp4 completions bash)

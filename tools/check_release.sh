@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries what tools/release.sh made: sums, sizes, what each needs of a system; then a sample model is
 # quantized, verified and compared with each artefact, from a fresh folder and without this
-# repository's files.
+# repository's files. ARM's command runs in qemu.
 # usage: tools/check_release.sh FOLDER
 set -euo pipefail
 dist=$(cd "$1" && pwd)
@@ -17,16 +17,17 @@ die() {
 (cd "$dist" && sha256sum --quiet -c SHA256SUMS) || die "a sum of SHA256SUMS differs"
 [[ $(cd "$dist" && ls | grep -cv '^SHA256SUMS$') == $(wc -l <"$dist/SHA256SUMS") ]] || die "a file has no sum"
 
-# A static command, of at most 15 MB, which says that it runs on CPUs alone.
+# A static command, of at most 15 MB, which says that it runs on CPUs alone. The words after it run it.
 try_command() {
   local command=$1 size
+  shift
   size=$(stat -c %s "$command")
   ((size <= 15000000)) || die "$command has $size bytes, more than 15 MB"
   ! readelf -d "$command" | grep -q NEEDED || die "$command needs shared libraries"
   ! readelf -lW "$command" | grep -q INTERP || die "$command needs a loader"
   ! readelf -SW "$command" | grep -q '\.symtab' || die "$command is not stripped"
-  [[ $(env -i "$command" --version --verbose) == *"CUDA: not in this build"* ]] || die "$command says nothing of CUDA"
-  try_model "$command"
+  [[ $(env -i "$@" "$command" --version --verbose) == *"CUDA: not in this build"* ]] || die "$command says nothing of CUDA"
+  try_model "$@" "$command"
   echo "check_release: $command: static, $size bytes, a model quantized, verified and compared"
 }
 
@@ -44,10 +45,14 @@ try_model() {
 }
 
 for archive in "$dist"/*.tar.gz; do
+  rm -rf archive
   mkdir archive
   tar -C archive -xzf "$archive"
   root=$(echo archive/*)
-  try_command "$place/$root/bin/nvfp4"
+  case $root in
+    *-aarch64-linux) try_command "$place/$root/bin/nvfp4" "$(command -v qemu-aarch64)" ;;
+    *) try_command "$place/$root/bin/nvfp4" ;;
+  esac
   for file in man/man1/nvfp4.1 man/man1/nvfp4-quantize.1 bash-completion/completions/nvfp4 \
     zsh/site-functions/_nvfp4 fish/vendor_completions.d/nvfp4.fish doc/nvfp4/LICENSE; do
     [[ -s $root/share/$file ]] || die "$(basename "$archive") has no share/$file"
@@ -55,6 +60,7 @@ for archive in "$dist"/*.tar.gz; do
 done
 
 for package in "$dist"/*.deb; do
+  [[ -e $package ]] || continue
   if command -v lintian >/dev/null; then
     lintian --no-cfg --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs "$package" ||
       die "lintian objects to $(basename "$package")"

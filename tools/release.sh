@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# Makes what people download, for x86-64 Linux and CPUs alone, in build/dist/VERSION: the command as an
-# archive and as a Debian package, both without shared libraries, wheels, a list of their parts (SPDX),
-# checksums. Packing has fixed times, owners and order: the same build gives the same bytes.
-# usage: tools/release.sh VERSION [--check] [--no-wheels]    --check: also tries each of them
+# Makes what people download, for CPUs alone, in build/dist/VERSION: for x86-64 Linux the command as an
+# archive and as a Debian package, both without shared libraries, and wheels; for 64-bit ARM the command as an
+# archive; a list of their parts (SPDX), checksums. Packing has fixed times, owners and order: the same build gives
+# the same bytes.
+# usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--only-arm]
+#   --check     also tries each of them; that for ARM in qemu
+#   --arm       also for ARM under Linux, by Debian's cross compiler
+#   --only-arm  for nothing else
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -11,13 +15,15 @@ die() {
   exit 1
 }
 
-version= check= wheels=yes
+version= check= wheels=yes x86=yes arm=
 for argument; do
   case $argument in
     --check) check=yes ;;
     --no-wheels) wheels= ;;
+    --arm) arm=yes ;;
+    --only-arm) x86= wheels= arm=yes ;;
     [0-9]*) version=$argument ;;
-    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels]" ;;
+    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--only-arm]" ;;
   esac
 done
 stated=$(sed -n 's/^project(nvfp4 VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
@@ -27,47 +33,68 @@ stated=$(sed -n 's/^project(nvfp4 VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} LC_ALL=C TZ=UTC
 export CMAKE_CXX_COMPILER_LAUNCHER=ccache CXX=${CXX:-c++}
 for list in packages packages_python packages_release; do tools/setup.sh "tools/$list.txt"; done
-libraries=$PWD/build/release-libraries build=build/release-static
+libraries=$PWD/build/release-libraries
 dist=build/dist/$version
-tools/release_libraries.sh "$libraries"
 rm -rf "$dist"
 mkdir -p "$dist"
 
-cmake --preset release -B "$build" -DNVFP4_STATIC="$libraries" -DNVFP4_CUDA=OFF -DNVFP4_TESTS=OFF \
-  -DNVFP4_BENCH=OFF -DNVFP4_EXAMPLES=OFF -DNVFP4_PYTHON=OFF
-cmake --build "$build"
-
-# The files of an archive below a folder: the command, its pages and completions, licences.
+# build FOLDER LIBRARIES [OPTION...]: the command and nothing else.
+build() {
+  cmake --preset release -B "$1" -DNVFP4_STATIC="$2" -DNVFP4_CUDA=OFF -DNVFP4_TESTS=OFF \
+    -DNVFP4_BENCH=OFF -DNVFP4_EXAMPLES=OFF -DNVFP4_PYTHON=OFF "${@:3}"
+  cmake --build "$1"
+}
+# The files of an archive below a folder: the command, its pages and completions, licences. The command is stripped
+# by the program that is named, if any.
 stage() {
-  rm -rf "$1"
-  cmake --install "$build" --component command --strip --prefix "$1" >/dev/null
-  mkdir -p "$1/share/doc/nvfp4"
-  cp LICENSE CHANGELOG.md "$1/share/doc/nvfp4/"
+  local build=$1 folder=$2 strip=$3
+  shift 3
+  rm -rf "$folder"
+  cmake --install "$build" --component command --prefix "$folder" >/dev/null
+  [[ -z $strip ]] || "$strip" "$folder/bin/nvfp4"
+  mkdir -p "$folder/share/doc/nvfp4"
+  cp LICENSE CHANGELOG.md "$folder/share/doc/nvfp4/"
   # Whose code is linked in, with its terms.
-  for package in g++ libc6 libfmt-dev libhwy-dev libpcre2-dev libre2-dev libyaml-cpp-dev libeigen3-dev \
-    nlohmann-json3-dev libcli11-dev; do
-    cp -L "/usr/share/doc/$package/copyright" "$1/share/doc/nvfp4/$package.copyright"
+  for package in libfmt-dev libhwy-dev libpcre2-dev libre2-dev libyaml-cpp-dev libeigen3-dev nlohmann-json3-dev \
+    libcli11-dev "$@"; do
+    cp -L "/usr/share/doc/$package/copyright" "$folder/share/doc/nvfp4/$package.copyright"
   done
 }
 # Times and owners of a folder, the same each time.
 settle() {
   find "$1" -depth -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 }
+# pack NAME: the archive of build/dist/NAME.
+pack() {
+  settle "build/dist/$1"
+  tar -C build/dist --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+    --format=ustar -c "$1" | gzip -9n >"$dist/$1.tar.gz"
+  rm -r "build/dist/$1"
+}
 
-name=nvfp4-$version-x86_64-linux
-stage "build/dist/$name"
-settle "build/dist/$name"
-tar -C build/dist --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
-  --format=ustar -c "$name" | gzip -9n >"$dist/$name.tar.gz"
-rm -r "build/dist/$name"
+if [[ -n $x86 ]]; then
+  tools/release_libraries.sh "$libraries"
+  build build/release-static "$libraries"
+  stage build/release-static "build/dist/nvfp4-$version-x86_64-linux" strip g++ libc6
+  pack "nvfp4-$version-x86_64-linux"
 
-deb=build/dist/deb
-stage "$deb/usr"
-tools/debian_files.sh "$deb" "$version" amd64
-settle "$deb"
-# dpkg-deb takes its times from SOURCE_DATE_EPOCH.
-dpkg-deb --root-owner-group -Zxz --build "$deb" "$dist/nvfp4_${version}_amd64.deb" >/dev/null
-rm -r "$deb"
+  deb=build/dist/deb
+  stage build/release-static "$deb/usr" strip g++ libc6
+  tools/debian_files.sh "$deb" "$version" amd64
+  settle "$deb"
+  # dpkg-deb takes its times from SOURCE_DATE_EPOCH.
+  dpkg-deb --root-owner-group -Zxz --build "$deb" "$dist/nvfp4_${version}_amd64.deb" >/dev/null
+  rm -r "$deb"
+fi
+
+if [[ -n $arm ]]; then
+  tools/setup.sh tools/packages_arm.txt
+  CXX=aarch64-linux-gnu-g++ CC=aarch64-linux-gnu-gcc tools/release_libraries.sh "$libraries-aarch64-linux" cross
+  build build/release-aarch64-linux "$libraries-aarch64-linux" -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake \
+    -DNVFP4_FOR=aarch64-linux -DNVFP4_UNITY=ON
+  stage build/release-aarch64-linux "build/dist/nvfp4-$version-aarch64-linux" aarch64-linux-gnu-strip g++ libc6
+  pack "nvfp4-$version-aarch64-linux"
+fi
 
 # A wheel for Python 3.11 and one for 3.12 and newer, where the stable ABI has what nanobind uses. Each
 # has a build folder, for CMake keeps the Python it found; ccache compiles the library once.

@@ -26,6 +26,11 @@ LINKED = [
     ("libstdc++-12-dev", "libstdc++", "GPL-3.0-or-later WITH GCC-exception-3.1"),
     ("libc6-dev", "glibc", "LGPL-2.1-or-later"),
 ]
+# Of the archive for 64-bit ARM under Linux.
+LINKED_ARM = [
+    ("libstdc++-12-dev-arm64-cross", "libstdc++ for 64-bit ARM", "GPL-3.0-or-later WITH GCC-exception-3.1"),
+    ("libc6-dev-arm64-cross", "glibc for 64-bit ARM", "LGPL-2.1-or-later"),
+]
 
 
 def installed(package):
@@ -55,7 +60,7 @@ def linked_package(package, name, license):
             "referenceCategory": "PACKAGE-MANAGER",
             "referenceType": "purl",
             "referenceLocator": f"pkg:deb/{system}/{package.replace('+', '%2B')}@{installed(package)}"
-                                f"?arch=amd64&distro={system}-{release}",
+                                f"?arch={'all' if package.endswith('-cross') else 'amd64'}&distro={system}-{release}",
         }],
     }
 
@@ -65,6 +70,9 @@ def main():
     made = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
     sums = {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
     license = "Apache-2.0"
+    linked = LINKED + (LINKED_ARM if any("aarch64-linux" in name for name in sums) else [])
+    # Built from sources for other machines, of a version that may be another than what is installed.
+    pcre2 = sorted({f.read_text().strip() for f in pathlib.Path("build").glob("release-libraries-*/pcre2.txt")})
     packages = [{
         "SPDXID": "SPDXRef-nvfp4",
         "name": "nvfp4",
@@ -74,7 +82,17 @@ def main():
         "licenseConcluded": license,
         "licenseDeclared": license,
         "copyrightText": "NOASSERTION",
-    }] + [linked_package(*row) for row in LINKED if installed(row[0])]
+    }] + [linked_package(*row) for row in linked if installed(row[0])]
+    for i, built in enumerate(pcre2 if any("aarch64" in name for name in sums) else []):
+        package = linked_package("libpcre2-dev", "PCRE2 for 64-bit ARM", "BSD-3-Clause")
+        source = package["externalRefs"][0]["referenceLocator"].replace("libpcre2-dev", "pcre2")
+        packages.append(package | {
+            "SPDXID": f"SPDXRef-pcre2-source-{i}",
+            "versionInfo": built,
+            "externalRefs": [package["externalRefs"][0] | {
+                "referenceLocator": source.replace(package["versionInfo"], built).replace("arch=amd64", "arch=source"),
+            }],
+        })
     whole = hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
     document = {
         "spdxVersion": "SPDX-2.3",

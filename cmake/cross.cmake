@@ -1,0 +1,27 @@
+# Toolchain file of tools/release.sh for other machines than this one. NVFP4_STATIC is the folder of
+# `tools/release_libraries.sh FOLDER cross`, the only one where libraries are looked for; NVFP4_FOR says what
+# it was made for: aarch64-linux (by Debian's cross compiler; qemu runs what is built).
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES NVFP4_FOR NVFP4_STATIC)
+if(NVFP4_FOR STREQUAL "aarch64-linux")
+  set(CMAKE_SYSTEM_NAME Linux)
+  set(CMAKE_SYSTEM_PROCESSOR aarch64)
+  set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+  set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
+else()
+  message(FATAL_ERROR "NVFP4_FOR is \"${NVFP4_FOR}\", must be aarch64-linux")
+endif()
+
+set(CMAKE_FIND_ROOT_PATH ${NVFP4_STATIC})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE NEVER)
+foreach(package fmt hwy nlohmann_json CLI11 Eigen3)
+  set(${package}_DIR ${NVFP4_STATIC}/cmake)
+endforeach()
+foreach(library PCRE2:pcre2-8 RE2:re2 YamlCpp:yaml-cpp)
+  string(REGEX MATCH "^(.*):(.*)$" library ${library})
+  set(${CMAKE_MATCH_1}_INCLUDE_DIR ${NVFP4_STATIC}/include)
+  set(${CMAKE_MATCH_1}_LIBRARY ${NVFP4_STATIC}/lib${CMAKE_MATCH_2}.a)
+endforeach()
+set(NVFP4_PCRE2_ARCHIVE ${PCRE2_LIBRARY} CACHE FILEPATH "")
