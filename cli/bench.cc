@@ -46,6 +46,7 @@ double copy_bandwidth(const Matrix& from, Matrix& to, int threads) {
   const std::int64_t bytes = from.rows() * from.cols() * dtype_size(from.dtype());
   const double s = seconds([&] {
     std::vector<std::jthread> workers;
+    workers.reserve(static_cast<std::size_t>(threads));
     for (int t = 0; t < threads; ++t)
       workers.emplace_back([&, t] {
         const std::int64_t begin = bytes * t / threads, end = bytes * (t + 1) / threads;

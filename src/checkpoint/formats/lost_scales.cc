@@ -50,6 +50,7 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
   for (const LogicalTensor& t : tensors) {
     if (!is_bare(t)) continue;
     std::vector<std::string> names;
+    names.reserve(suffixes.size());
     for (const std::string& suffix : suffixes)
       names.push_back(fmt::format("'{}{}'", printable(t.module()), suffix));
     lost.push_back({"missing-scale", t.name,
