@@ -79,6 +79,7 @@ TEST(RenamedExcludes, HoldForHeadsThatShareTheEmbedding) {
   EXPECT_TRUE(Entries({}, quantized, {"bert"}).hold("cls.predictions.decoder"));
   EXPECT_TRUE(Entries({}, quantized, {"modernbert"}).hold("decoder"));
   EXPECT_TRUE(Entries({}, quantized, {"blip-2"}).hold("language_model.lm_head"));
+  EXPECT_TRUE(Entries({}, quantized, {"kosmos-2.5"}).hold("text_model.lm_head"));
   EXPECT_TRUE(Entries({}, quantized, {"bark"}).hold("fine_acoustics.lm_heads.3"));
   EXPECT_FALSE(Entries({}, {"a.lm_heads.1"}, {"bark"}).hold("a.lm_heads.1"));
   EXPECT_TRUE(Entries({}, quantized, {"llama"}).empty());

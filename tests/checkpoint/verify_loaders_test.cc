@@ -115,6 +115,7 @@ TEST_F(VerifyLoaders, TransformersInitializesSomeLayersByTheirWeight) {
       {"mamba2", "backbone.layers.0.mixer.out_proj", true},
       {"mamba2", "backbone.layers.0.mixer.in_proj", false},
       {"modernbert", "model.layers.0.attn.Wqkv", true},
+      {"ijepa", "ijepa.encoder.layer.0.attention.attention.query", true},  // q_proj in transformers
       {"llama", "model.layers.0.self_attn.q_proj", false},
   };
   for (const Case& c : cases) {

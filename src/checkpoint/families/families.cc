@@ -82,6 +82,7 @@ constexpr Family kFamilies[] = {
     {.model_types = "bridgetower vilt", .tied_head = "mlm_score.decoder"},
     {.model_types = "flaubert xlm", .tied_head = "pred_layer.proj"},
     {.model_types = "blip-2 instructblip instructblipvideo", .tied_head = "language_model.lm_head"},
+    {.model_types = "kosmos-2*", .tied_head = "text_model.lm_head"},
     {.model_types = "bark", .tied_head = "lm_heads.*"},
 
     // What stays FP32.

@@ -5,6 +5,7 @@
 
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/model_config.h"
+#include "checkpoint/families/transformers_names.h"
 #include "checkpoint/verify/checks.h"
 #include "checkpoint/verify/transformers_init.h"
 #include "core/require.h"
@@ -71,13 +72,15 @@ class TransformersCheck {
 
   /// Loading initializes the model before it reads, and compressed layers have no weight. Once.
   void check_initialization() {
+    const TransformersNames names(subject_.model_type);
     for (const LayersOfType& reads : kInitReads) {
       const std::string type(reads.model_type);
       if (!part_types_.contains(type) && !tower_types_.contains(type)) continue;
       for (const LogicalTensor* t : weights_) {
         const std::string module = t->module();
         if (!part_types_.contains(type) && !is_of_tower(module)) continue;
-        const std::string last = module.substr(module.rfind('.') + 1);
+        // The list has the names of transformers.
+        const std::string name = names.name_of(module), last = name.substr(name.rfind('.') + 1);
         if (!is_word_of(last, reads.layers)) continue;
         return add(Verdict::refuses, "init-needs-weight", module,
                    fmt::format("{}: quantized, and transformers initializes {} of {} by its weight",
