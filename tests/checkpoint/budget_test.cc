@@ -142,9 +142,11 @@ TEST_F(Bits, CountWhatCalibrationSaw) {
   EXPECT_EQ(report.recipe, "the choice");
 }
 
-/// Of a folder with one weight: what its codes lose, times the sum of squares of their channel.
+std::vector<double> doubles(const std::vector<float>& from) { return {from.begin(), from.end()}; }
+
+/// Of a folder of weights: what its codes lose, times the sum of squares of their channel.
 double weighted_loss(const fs::path& in, const fs::path& out, const std::string& module,
-                     const std::vector<float>& squares) {
+                     const std::vector<double>& squares) {
   const LoadedModel before(in), after(out);
   const MatrixView x = before.matrix(module + ".weight");
   const auto& codes = after.at(module + ".weight");
@@ -166,7 +168,7 @@ double weighted_loss(const fs::path& in, const fs::path& out, const std::string&
                : double{E4M3{static_cast<std::uint8_t>(byte)}.to_float()} *
                      double{after.scalar(module + ".weight_scale")};
       const double lost = double{x.at(r, c)} - value;
-      sum += double{squares[static_cast<std::size_t>(c)]} * lost * lost;
+      sum += squares[static_cast<std::size_t>(c)] * lost * lost;
     }
   return sum;
 }
@@ -192,7 +194,7 @@ TEST_F(Bits, WeighErrorsByWhatTheirChannelSaw) {
   };
   for (const auto& [bits, place] : {std::pair(5.0, 2u), {9.0, 1u}}) {
     const std::vector<double> errors = errors_of(bits);
-    const double loss = weighted_loss(dir_ / "one", out_, module, s.diagonal);
+    const double loss = weighted_loss(dir_ / "one", out_, module, doubles(s.diagonal));
     EXPECT_NEAR(errors[place], loss, 1e-9 * loss) << bits;
   }
 }
@@ -209,6 +211,107 @@ TEST_F(Bits, ByGptqCountTheOutputErrorOfTheGramMatrix) {
   const QuantizeReport report = quantize_checkpoint(options);
   EXPECT_GT(kept, 0);
   EXPECT_NEAR(report.curve.front().error, kept, 1e-9 * kept);
+}
+
+class BitsByGptq : public Bits {
+ protected:
+  /// The errors of all in NVFP4, all in FP8 and all in BF16, of a model that is one layer; the
+  /// first two are in out_/4 and out_/8 then.
+  std::vector<double> errors_of_one_layer(const fs::path& in) const {
+    std::set<double> errors;
+    for (const auto& [bits, name] : {std::pair(5.0, "4"), {9.0, "8"}}) {
+      auto options = quantize_options(in, out_ / name);
+      options.statistics = dir_ / "s";
+      options.method = "gptq";
+      options.bits = bits;
+      for (const BudgetPoint& p : quantize_checkpoint(options).curve) errors.insert(p.error);
+    }
+    EXPECT_EQ(errors.size(), 3u);
+    return {errors.rbegin(), errors.rend()};
+  }
+  /// What they keep of the output error by their Gram matrices, by name.
+  std::map<std::string, double> kept(const fs::path& in) const {
+    auto options = quantize_options(in, dir_ / "kept");
+    options.statistics = dir_ / "s";
+    options.method = "gptq";
+    std::map<std::string, double> all;
+    for (const TensorReport& t : quantize_checkpoint(options).tensors) all[t.name] = t.output.kept;
+    return all;
+  }
+  static std::string expert(int e, const std::string& name) {
+    return fmt::format("model.layers.0.mlp.experts.{}.{}", e, name);
+  }
+};
+
+/// Of a token of the starved expert, every form loses what the completed matrix says.
+TEST_F(BitsByGptq, WeighExpertsOfFewTokensByOneMatrixInEveryForm) {
+  constexpr std::size_t kDepth = 64;
+  constexpr int kStarved = 2;
+  std::vector<TestTensor> tensors;
+  std::map<std::string, TestStatistics> statistics;
+  std::vector<double> layer(kDepth);
+  double tokens = 0;
+  for (int e = 0; e < 4; ++e) {
+    const std::string name = expert(e, "gate_proj");
+    tensors.push_back(random_tensor(name + ".weight", {96, kDepth}));
+    const TestStatistics& s = statistics[name] =
+        gram_statistics(name, kDepth, e == kStarved ? 20 : 4000);
+    for (std::size_t k = 0; k < kDepth; ++k) layer[k] += double{s.diagonal[k]};
+    tokens += double{s.count};
+  }
+  write_model(dir_ / "experts", {tensors}, "{}");
+  write_statistics(dir_ / "s", statistics);
+  const std::vector<double> errors = errors_of_one_layer(dir_ / "experts");
+  auto by_gram = kept(dir_ / "experts");
+  const double wanted = 4 * kDepth, share = 20 / wanted;
+  double four = 0, eight = 0;
+  for (int e = 0; e < 4; ++e) {
+    const std::string name = expert(e, "gate_proj");
+    std::vector<double> squares = doubles(statistics[name].diagonal);
+    if (e == kStarved)
+      for (std::size_t k = 0; k < kDepth; ++k)
+        squares[k] = share * (squares[k] + (wanted - 20) * layer[k] / tokens);
+    four += (e == kStarved ? share : 1) * by_gram.at(name + ".weight");
+    eight += weighted_loss(dir_ / "experts", out_ / "8", name, squares);
+  }
+  EXPECT_NEAR(errors[0], four, 1e-9 * four);
+  EXPECT_NEAR(errors[1], eight, 1e-9 * eight);
+}
+
+/// A stack of three: by a Gram matrix, by a diagonal, by what all others saw.
+TEST_F(BitsByGptq, WeighWhatOfAStackHasNoGramMatrixToo) {
+  std::vector<TestTensor> single;
+  TestTensor stack{{"model.layers.0.mlp.experts.down_proj", safetensors::DType::bf16, {3, 64, 128}},
+                   {}};
+  std::map<std::string, TestStatistics> statistics;
+  for (int e = 0; e < 3; ++e) {
+    single.push_back(random_tensor(expert(e, "down_proj") + ".weight", {64, 128}));
+    const auto& bytes = single.back().bytes;
+    stack.bytes.insert(stack.bytes.end(), bytes.begin(), bytes.end());
+    if (e < 2) statistics[expert(e, "down_proj")] = gram_statistics(fmt::format("{}", e), 128, 400);
+  }
+  statistics[expert(1, "down_proj")].triangle.clear();
+  const std::string config = R"({"model_type": "qwen3_moe", "hidden_size": 64})";
+  write_model(dir_ / "single", {single}, config);
+  write_model(dir_ / "stack", {{stack}}, config);
+  write_statistics(dir_ / "s", statistics);
+  const std::vector<double> errors = errors_of_one_layer(dir_ / "stack");
+  double sum = 0;
+  std::vector<std::vector<double>> squares;
+  for (int e = 0; e < 2; ++e) {
+    squares.push_back(doubles(statistics[expert(e, "down_proj")].diagonal));
+    for (const double v : squares.back()) sum += v;
+  }
+  squares.emplace_back(128, sum / 256);
+  const auto loss = [&](const char* form, int e) {
+    return weighted_loss(dir_ / "single", out_ / form, expert(e, "down_proj"),
+                         squares[static_cast<std::size_t>(e)]);
+  };
+  const double four = kept(dir_ / "stack").at(stack.spec.name) + loss("4", 1) + loss("4", 2),
+               eight = loss("8", 0) + loss("8", 1) + loss("8", 2);
+  EXPECT_NEAR(errors[0], four, 1e-7 * four)
+      << "values are rounded to FP32 where errors are measured";
+  EXPECT_NEAR(errors[1], eight, 1e-7 * eight);
 }
 
 TEST_F(Bits, SizesAreOfTheWholeOutput) {

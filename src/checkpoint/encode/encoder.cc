@@ -24,6 +24,7 @@ Encoder::Encoder(const Plan& plan, EncoderOptions options)
       options_(std::move(options)),
       backend_(find_backend(options_.backend)),
       grams_(plan) {
+  if (options_.weigh_errors) prepare_weights();
   const ChunkBytes most = largest_chunk(plan);
   if (options_.device.type == DeviceType::cpu || most.input == 0) return;
   if (plan.method->needs == Needs::gram) gptq_ = std::make_unique<DeviceGptq>(options_.device);
@@ -32,6 +33,17 @@ Encoder::Encoder(const Plan& plan, EncoderOptions options)
   lanes_ = std::make_unique<DeviceLanes>(options_.device, most, std::min(store, kStoreBytes),
                                          std::min(threads(), DeviceLanes::kMostUseful),
                                          options_.wait_for_device);
+}
+
+void Encoder::prepare_weights() {
+  input_weights_.emplace(*plan_.statistics, plan_.method->needs == Needs::gram);
+  double known = 0;
+  for (const Unit& unit : plan_.units) {
+    if (unit.statistics == nullptr) continue;
+    mean_square_ += plan_.statistics->mean_square(*unit.statistics);
+    ++known;
+  }
+  if (known > 0) mean_square_ /= known;
 }
 
 void Encoder::release_device() {
@@ -147,9 +159,7 @@ void Encoder::encode(const Window& window, const Batch& batch, std::span<const G
     BufferPool::Lease buffers(pool_);
     EncodedChunk chunk = on_cpu(window, task, globals[unit.group], *buffers);
     if (weighs(unit))
-      chunk.outcome.weighted_error = weighted_error(source_of(unit), unit, task.row, task.rows,
-                                                    chunk, globals[unit.group].multiplier,
-                                                    plan_.statistics->squares(*unit.statistics));
+      chunk.outcome.weighted_error = weighed(window, task, globals[unit.group], chunk);
     finish(i, std::move(chunk));
   }
   const auto slot = [&](std::size_t i) -> DeviceSlot& { return (*lane)->slots[i % 2]; };
@@ -174,7 +184,11 @@ void Encoder::by_gram(const Window& window, const Batch& batch,
   gptq_->encode(source_of(unit), unit.slice, first.row, last.row + last.rows - first.row,
                 first.rows, method_of(window, unit, globals[unit.group]), *buffers,
                 [&](std::int64_t chunk, EncodedChunk encoded) {
-                  finish(batch.first + static_cast<std::size_t>(chunk), std::move(encoded));
+                  const std::size_t i = batch.first + static_cast<std::size_t>(chunk);
+                  if (weighs(unit))
+                    encoded.outcome.weighted_error =
+                        weighed(window, window.encode[i], globals[unit.group], encoded);
+                  finish(i, std::move(encoded));
                 });
 }
 
@@ -200,8 +214,19 @@ EncodedChunk Encoder::on_cpu(const Window& window, const EncodeTask& task,
 }
 
 bool Encoder::weighs(const Unit& unit) const {
-  return options_.weigh_errors && unit.statistics != nullptr &&
-         (unit.work == Work::quantize || unit.work == Work::fp8);
+  return options_.weigh_errors && (unit.work == Work::quantize || unit.work == Work::fp8);
+}
+
+/// By the Gram matrix where it is quantized by one, else by the diagonal of the same matrix, which
+/// is what errors that have nothing to do with each other add up to.
+double Encoder::weighed(const Window& window, const EncodeTask& task, const GlobalScale& global,
+                        const EncodedChunk& chunk) {
+  const Unit& unit = plan_.units[task.unit];
+  if (unit.statistics == nullptr) return mean_square_ * chunk.outcome.error.squared_error;
+  if (factored_gram(window, unit) != nullptr)
+    return input_weights_->share(*unit.statistics) * chunk.outcome.output.kept;
+  return weighted_error(source_of(unit), unit, task.row, task.rows, chunk, global.multiplier,
+                        input_weights_->of(*unit.statistics));
 }
 
 /// With what the method declares that it needs of the unit's inputs.

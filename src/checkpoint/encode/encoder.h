@@ -3,6 +3,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "checkpoint/encode/device_lanes.h"
 #include "checkpoint/encode/gram_slots.h"
 #include "checkpoint/encode/window.h"
+#include "checkpoint/statistics/input_weights.h"
 
 namespace nvfp4::checkpoint {
 
@@ -26,7 +28,7 @@ struct EncoderOptions {
   int sweeps = 0;
   Device device = {};
   bool wait_for_device = false;
-  bool weigh_errors = false;  ///< Outcome::weighted_error, by the CPU
+  bool weigh_errors = false;  ///< fill Outcome::weighted_error; with statistics alone
 };
 
 /// What becomes of the rows of units, of every kind of work: measured, then decoded and encoded, on
@@ -71,7 +73,10 @@ class Encoder {
  private:
   const LogicalTensor& source_of(const Unit& unit) const;
   RowsMethod method_of(const Window& window, const Unit& unit, const GlobalScale& global) const;
+  void prepare_weights();
   bool weighs(const Unit& unit) const;
+  double weighed(const Window& window, const EncodeTask& task, const GlobalScale& global,
+                 const EncodedChunk& chunk);
   const GramSlot* factored_gram(const Window& window, const Unit& unit) const;
   std::byte* place_of(const Window& window, const EncodeTask& task) const;
   EncodedChunk on_cpu(const Window& window, const EncodeTask& task, const GlobalScale& global,
@@ -83,6 +88,8 @@ class Encoder {
   const EncoderOptions options_;
   const Backend& backend_;
   GramSlots grams_;
+  std::optional<InputWeights> input_weights_;  // if errors are weighed
+  double mean_square_ = 0;                     // of the inputs that the statistics have
   BufferPool pool_;
   std::unique_ptr<DeviceLanes> lanes_;  // none if the CPU alone encodes
   std::unique_ptr<DeviceGptq> gptq_;    // none if the device is not for that

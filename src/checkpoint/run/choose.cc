@@ -37,7 +37,6 @@ constexpr std::array kForms = {Action::nvfp4, Action::fp8, Action::fp8_channel, 
 struct Trial {
   Plan plan;
   std::vector<Outcome> outcomes;
-  double mean_square = 0;  ///< of the inputs that the statistics have
 };
 
 Trial tried(const ModelFolder& model, TransformOptions options, Action action) {
@@ -54,13 +53,6 @@ Trial tried(const ModelFolder& model, TransformOptions options, Action action) {
   trial.outcomes = write_shards(trial.plan, options, std::make_unique<Nothing>().get(), {},
                                 std::vector<bool>(trial.plan.shards.size()),
                                 [](std::size_t, const std::vector<Outcome>&) {});
-  double known = 0;
-  for (const Unit& unit : trial.plan.units) {
-    if (unit.statistics == nullptr) continue;
-    trial.mean_square += trial.plan.statistics->mean_square(*unit.statistics);
-    ++known;
-  }
-  if (known > 0) trial.mean_square /= known;
   return trial;
 }
 
@@ -134,17 +126,10 @@ class Chooser {
     to.error += error_of(trial, t);
   }
 
-  /// With statistics of the output: by the Gram matrix where one is at work, else by its diagonal,
-  /// which is what errors that have nothing to do with each other add up to.
+  /// With statistics of the output, else of the weight.
   static double error_of(const Trial& trial, std::size_t t) {
     const Outcome& outcome = trial.outcomes[t];
-    if (trial.plan.statistics == nullptr) return outcome.error.squared_error;
-    if (outcome.output.mse > 0) return outcome.output.kept;
-    const PlannedTensor& tensor = trial.plan.tensors[t];
-    for (std::size_t u = tensor.first_unit; u < tensor.first_unit + tensor.units; ++u)
-      if (trial.plan.units[u].statistics == nullptr)
-        return trial.mean_square * outcome.error.squared_error;
-    return outcome.weighted_error;
+    return trial.plan.statistics == nullptr ? outcome.error.squared_error : outcome.weighted_error;
   }
 
   /// Headers, about, and the files that are carried over.
