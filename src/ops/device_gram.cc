@@ -1,8 +1,8 @@
 #include "ops/device_gram.h"
 
 #include "core/device_memory.h"
+#include "core/stream_work.h"
 #include "nvfp4/layout.h"
-#include "nvfp4/runtime.h"
 
 namespace nvfp4 {
 
@@ -22,6 +22,7 @@ DeviceGram::DeviceGram(const GramFactor& factor, Device device, Stream stream) {
   };
   each([&](const auto& from, auto&) { bytes += round_up(size_of(from), kDeviceAlignment); });
   memory_ = Buffer(bytes, device);
+  StreamWork work(device, stream);
   auto* at = static_cast<std::byte*>(memory_.data());
   each([&](const auto& from, auto& to) {
     const std::int64_t size = size_of(from);
@@ -31,7 +32,7 @@ DeviceGram::DeviceGram(const GramFactor& factor, Device device, Stream stream) {
   });
   view_.depth = factor.depth;
   view_.damping = factor.damping;
-  synchronize(device, stream);  // pageable memory may still be read
+  work.wait();  // pageable memory may still be read
 }
 
 }  // namespace nvfp4

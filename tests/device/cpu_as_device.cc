@@ -1,6 +1,9 @@
 // The CPU as a device, in the place of the CUDA backend: what is enqueued on a stream runs when
 // somebody waits for it, and not before. The tests of whole checkpoints on a GPU so run on every
 // machine and with every sanitizer; kernels and times they leave to a GPU.
+#include "device/cpu_as_device.h"
+
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -20,7 +23,12 @@ namespace {
 
 using Queue = std::vector<std::function<void()>>;
 
+std::atomic<int> enqueued_until_failure = 0;
+std::atomic<std::size_t> work_given_up = 0;
+
 void enqueue(Stream stream, std::function<void()> work) {
+  if (enqueued_until_failure > 0 && --enqueued_until_failure == 0)
+    throw DeviceError("as the test wants it");
   require<DeviceError>(stream.handle != nullptr, "the default stream waits for all others");
   static_cast<Queue*>(stream.handle)->push_back(std::move(work));
 }
@@ -113,6 +121,9 @@ void* allocate(Device device, std::int64_t bytes) {
 
 }  // namespace
 
+void fail_to_enqueue(int n) { enqueued_until_failure = n; }
+std::size_t given_up_work() { return work_given_up; }
+
 CudaBuild cuda_build() { return {}; }
 std::vector<DeviceInfo> cuda_devices() {
   return {{Device::cuda(), "the CPU as a device", "none", true, ""}};
@@ -165,7 +176,11 @@ Stream stream_create(Device device) {
   require_device(device);
   return {new Queue};
 }
-void stream_destroy(Device, Stream stream) noexcept { delete static_cast<Queue*>(stream.handle); }
+void stream_destroy(Device, Stream stream) noexcept {
+  auto* const queue = static_cast<Queue*>(stream.handle);
+  work_given_up += queue->size();
+  delete queue;
+}
 void device_reset(Device) noexcept {}
 
 }  // namespace nvfp4

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "checkpoint/io/grow.h"
-#include "nvfp4/runtime.h"
+#include "core/stream_work.h"
 #include "quantizers/gptq.h"
 
 namespace nvfp4::checkpoint {
@@ -43,6 +43,7 @@ void DeviceGptq::encode(const LogicalTensor& tensor, const WeightSlice& slice, s
   {
     const std::lock_guard lock(mutex_);
     if (!stream_) stream_.emplace(device_);
+    StreamWork work(device_, stream_->get());
     put(*method.gram);
     if (layout.bytes > bytes_) {
       memory_ = {};
@@ -53,7 +54,7 @@ void DeviceGptq::encode(const LogicalTensor& tensor, const WeightSlice& slice, s
     all.start(static_cast<std::byte*>(memory_.data()), input.data(), nullptr,
               {static_cast<const float*>(weights_.data()), method.channels().size()}, &gram_.view(),
               result, stream_->get());
-    synchronize(device_, stream_->get());
+    work.wait();
   }
   all.finish(result, finish);
 }

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstddef>
+
+/// What tests ask of the CPU as a device, beside work.
+namespace nvfp4 {
+
+/// The n-th piece of work from now on is not enqueued: DeviceError. 0: none fails.
+void fail_to_enqueue(int n);
+/// Pieces of work that nobody waited for before their stream went, and memory with it.
+std::size_t given_up_work();
+
+}  // namespace nvfp4
