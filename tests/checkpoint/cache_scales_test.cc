@@ -179,6 +179,106 @@ TEST_F(CacheScales, OfAModelInFp32StayF32AndGetTheirName) {
   EXPECT_EQ(LoadedModel(out_).scalar(kFirst + ".k_proj.k_scale"), 0.3f);
 }
 
+/// A factor of a gate, one for each head, that of a tower: no cache has them.
+TEST_F(CacheScales, AreNoOtherTensorsOfSuchNames) {
+  LoadedFolder model(in_);
+  auto& shard = model.shard_of(kFirst + ".q_proj.weight");
+  const std::string tower = "visual.blocks.0.attn";
+  shard.push_back(random_tensor(tower + ".k_proj.weight", {64, 64}));
+  const std::vector<std::pair<std::string, std::vector<std::int64_t>>> others = {
+      {"model.layers.0.mlp.k_scale", {1}},
+      {"model.layers.0.mlp.v_proj.v_scale", {}},
+      {kSecond + ".v_scale", {1, 1, 1}},
+      {tower + ".k_scale", {1}}};
+  for (const auto& [name, shape] : others)
+    shard.push_back({{name, DType::f32, shape}, encode({-0.25f}, DType::f32)});
+  shard.push_back({{kSecond + ".k_scale", DType::i32, {1}}, std::vector<std::byte>(4)});
+  model.write(dir_ / "model");
+  write_cache_statistics({{kFirst + ".k_cache", 7.25f}, {kFirst + ".v_cache", 3.1f}});
+  auto run = options(out_);
+  run.input = dir_ / "model";
+  quantize_checkpoint(run);
+  convert(out_, dir_ / "ct", "compressed-tensors");
+  for (const fs::path& path : {out_, dir_ / "ct"}) {
+    LoadedFolder out(path);
+    for (const auto& [name, shape] : others) {
+      EXPECT_EQ(out.at(name).spec.shape, shape) << name;
+      EXPECT_EQ(out.at(name).bytes, encode({-0.25f}, DType::f32)) << name;
+    }
+    EXPECT_EQ(out.at(kSecond + ".k_scale").spec.dtype, DType::i32);
+    EXPECT_EQ(cache_codes(path), std::set<std::string>{"cache-scale-partly"})
+        << "not of the second";
+  }
+  EXPECT_EQ(LoadedModel(out_).scalar(kFirst + ".k_proj.k_scale"), 7.25f / 448) << "of statistics";
+}
+
+/// A configuration that declares a cache makes attentions of any name known.
+TEST_F(CacheScales, OfAttentionsOfAnyNameFollowADeclaration) {
+  const std::vector<TestTensor> shard = {
+      random_tensor("h.0.attn.to_keys.weight", {64, 64}),
+      {{"h.0.attn.k_scale", DType::f32, {1}}, encode({0.3f}, DType::f32)}};
+  for (const bool declared : {false, true}) {
+    const fs::path in = dir_ / (declared ? "declared" : "plain");
+    const std::string cache = R"("kv_cache_scheme": {"num_bits": 8, "type": "float"})";
+    write_model(
+        in, {shard},
+        declared ? R"({"quantization_config": {"quant_method": "x", )" + cache + "}}" : "{}");
+    auto run = quantize_options(in, out_);
+    run.overwrite = true;
+    quantize_checkpoint(run);
+    EXPECT_EQ(LoadedModel(out_).has("h.0.attn.k_proj.k_scale"), declared);
+    EXPECT_EQ(LoadedModel(out_).has("h.0.attn.k_scale"), !declared);
+  }
+}
+
+TEST_F(CacheScales, OfOtherTypesAreRefusedByTheirName) {
+  auto run = options(dir_ / "ct");
+  run.format = "compressed-tensors";
+  quantize_checkpoint(run);
+  quantize_checkpoint(options(out_));
+  const auto change = [&](const fs::path& from, const auto& what) {
+    LoadedFolder folder(from);
+    what(folder);
+    fs::remove_all(dir_ / "changed");
+    folder.write(dir_ / "changed");
+    return dir_ / "changed";
+  };
+  const auto refuses = [&](const fs::path& model, std::initializer_list<std::string_view> parts) {
+    expect_error<UnsupportedError>([&] { convert(model, dir_ / "again", "modelopt"); }, parts);
+    run = options(dir_ / "again");
+    run.input = model;
+    expect_error<UnsupportedError>([&] { quantize_checkpoint(run); }, parts);
+  };
+  using Change = std::pair<const char*, nlohmann::ordered_json>;
+  for (const auto& [key, value] :
+       {Change("type", "int"), Change("dynamic", true), Change("dynamic", "local"),
+        Change("strategy", "attn_head"), Change("symmetric", false), Change("num_bits", 16)}) {
+    const fs::path model = change(dir_ / "ct", [&, k = key, v = value](LoadedFolder& folder) {
+      folder.quantization()["kv_cache_scheme"][k] = v;
+    });
+    refuses(model,
+            {"keys and values are cached in {", key, value.dump(), "FP8 with one fixed scale"});
+    convert(model, dir_ / "plain", "bf16");  // has no such cache
+    fs::remove_all(dir_ / "plain");
+  }
+  for (const char* type : {"INT8", "NVFP4_AFFINE"})
+    refuses(change(out_,
+                   [&](LoadedFolder& folder) {
+                     folder.hf_quant["quantization"]["kv_cache_quant_algo"] = type;
+                     folder.quantization().erase("kv_cache_scheme");
+                   }),
+            {"keys and values are cached in", type});
+  // Without its scales it does not matter beside a recipe.
+  const fs::path model = change(dir_ / "ct", [&](LoadedFolder& folder) {
+    folder.quantization()["kv_cache_scheme"]["type"] = "int";
+    for (const std::string& attention : {kFirst, kSecond})
+      for (const char* name : {".k_scale", ".v_scale"}) folder.remove(attention + name);
+  });
+  run.input = model;
+  quantize_checkpoint(run);
+  EXPECT_EQ(LoadedModel(run.output).scalar(kFirst + ".k_proj.k_scale"), 7.25f / 448);
+}
+
 TEST_F(CacheScales, ThatAreMissingOrWrongAreFound) {
   using Codes = std::set<std::string>;
   quantize_checkpoint(options(out_));

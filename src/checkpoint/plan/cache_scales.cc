@@ -1,6 +1,5 @@
 #include "checkpoint/plan/cache_scales.h"
 
-#include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/io/printable.h"
 #include "core/require.h"
 
@@ -15,16 +14,22 @@ safetensors::TensorSpec cache_scale_spec(const CheckpointFormat& format, const C
           names.vector ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{}};
 }
 
+const LogicalTensor* any_of(const ModelFolder& model, const CacheScales& found) {
+  for (const LogicalTensor& t : model.tensors)
+    if (found.find(t)) return &t;
+  return nullptr;
+}
+
 }  // namespace
 
-PlannedCacheScales::PlannedCacheScales(const ModelFolder& model, const Statistics* statistics,
-                                       const CheckpointFormat* format, std::string_view type)
+PlannedCacheScales::PlannedCacheScales(const ModelFolder& model, const CacheScales& found,
+                                       const Statistics* statistics, const CheckpointFormat* format,
+                                       std::string_view type)
     : type_(type), format_(format), all_(model.files.size()) {
   declared_ = !type.empty() && format != nullptr && format->declares_kv_cache != nullptr &&
               format->declares_kv_cache(type);
   if (!declared_ || format->cache_scales == nullptr) return;
-  for (const LogicalTensor& t : model.tensors)
-    given_ |= t.elements() == 1 && cache_scale(t.name).has_value();
+  given_ = any_of(model, found) != nullptr;
   if (statistics == nullptr) return;
   unused_ = given_ && !statistics->caches().empty();
   if (given_) return;
@@ -72,14 +77,33 @@ std::vector<std::string> PlannedCacheScales::warnings(bool asked) const {
   return {};
 }
 
-void rename_cache_scale(const CheckpointFormat* format, safetensors::TensorSpec& spec) {
+std::string cache_type_of_output(const ModelFolder& model, const CacheScales& found,
+                                 const TransformOptions& options, const CheckpointFormat& format,
+                                 const std::optional<Declared>& declared) {
+  const bool of_recipe = options.layers != nullptr && !options.layers->kv_cache.empty();
+  const CacheType input = declared ? cache_type(*declared) : CacheType();
+  const std::string type = of_recipe ? options.layers->kv_cache : input.name;
+  if (input.is_known || format.declares_kv_cache == nullptr) return type;
+  constexpr std::string_view kKnown =
+      "FP8 with one fixed scale for all keys and one for all values, and NVFP4";
+  require<UnsupportedError>(of_recipe,
+                            "{}: keys and values are cached in {}, {} is written with {} alone; "
+                            "without that entry and its scales they stay as they are",
+                            model.root.string(), printable(input.name), format.name, kKnown);
+  const LogicalTensor* scale = any_of(model, found);
+  require<UnsupportedError>(scale == nullptr,
+                            "{}: keys and values are cached in {}, and {} is a scale of that; the "
+                            "recipe's kv_cache takes those of {}",
+                            model.root.string(), printable(input.name),
+                            scale != nullptr ? printable(scale->name) : "", kKnown);
+  return type;
+}
+
+void rename_cache_scale(const CheckpointFormat* format, const CacheScale& scale,
+                        safetensors::TensorSpec& spec) {
   if (format == nullptr || format->cache_scales == nullptr) return;
-  const auto scale = cache_scale(spec.name);
-  std::int64_t elements = 1;
-  for (const std::int64_t d : spec.shape) elements *= d;
-  if (!scale || elements != 1) return;
   const safetensors::DType dtype = spec.dtype;
-  spec = cache_scale_spec(*format, *scale);
+  spec = cache_scale_spec(*format, scale);
   spec.dtype = dtype;
 }
 

@@ -5,17 +5,19 @@
 #include <vector>
 
 #include "checkpoint/plan/plan.h"
+#include "checkpoint/source/cache.h"
 
 namespace nvfp4::checkpoint {
 
 /// Adds to a plan what keys and values in the cache are divided by.
 class PlannedCacheScales {
  public:
-  /// `type`: "FP8", "NVFP4", or "" for a cache that is not quantized, which has none. Nothing is
-  /// added beside scales that the model has, nor without statistics of keys and values.
-  /// `statistics` and `format` may be null.
-  PlannedCacheScales(const ModelFolder& model, const Statistics* statistics,
-                     const CheckpointFormat* format, std::string_view type);
+  /// `type`: empty for a cache that is not quantized, which has none. Nothing is added beside
+  /// scales that the model has, nor without statistics of keys and values. `statistics` and
+  /// `format` may be null.
+  PlannedCacheScales(const ModelFolder& model, const CacheScales& found,
+                     const Statistics* statistics, const CheckpointFormat* format,
+                     std::string_view type);
 
   /// Those of attentions whose first tensor is in files [first, end).
   void add(std::size_t first_file, std::size_t end_file, PlannedShard& shard) const;
@@ -39,7 +41,15 @@ class PlannedCacheScales {
   std::string absent_;                       ///< an attention that is not in the model
 };
 
-/// The spec of a tensor that stays, as the format names it if it is a scale of the cache.
-void rename_cache_scale(const CheckpointFormat* format, safetensors::TensorSpec& spec);
+/// What keys and values of the output are cached in: what the recipe says, else what the input has
+/// declared. Throws UnsupportedError for any other type than those of a recipe, if the format
+/// declares one at all, and for scales of another type beside a recipe.
+std::string cache_type_of_output(const ModelFolder& model, const CacheScales& found,
+                                 const TransformOptions& options, const CheckpointFormat& format,
+                                 const std::optional<Declared>& declared);
+
+/// The spec of such a scale that stays, as the format names it.
+void rename_cache_scale(const CheckpointFormat* format, const CacheScale& scale,
+                        safetensors::TensorSpec& spec);
 
 }  // namespace nvfp4::checkpoint

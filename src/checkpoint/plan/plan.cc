@@ -8,7 +8,6 @@
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/fused_layers.h"
 #include "checkpoint/families/narrow.h"
-#include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/excludes.h"
 #include "checkpoint/io/json_text.h"
@@ -66,7 +65,11 @@ class Planner {
     select(selector, recipe);
     if (options_.task == Task::decode) stack_experts();
     if (options_.statistics) plan_.statistics = open_statistics(*options_.statistics, config_);
-    caches_.emplace(model_, plan_.statistics.get(), format_, native_ ? "" : kv_cache());
+    cache_scales_ = CacheScales(model_.tensors, config_.model_types,
+                                declared_ && !declared_->kv_cache.is_null());
+    if (format_ != nullptr && !native_)
+      cache_type_ = cache_type_of_output(model_, cache_scales_, options_, *format_, declared_);
+    caches_.emplace(model_, cache_scales_, plan_.statistics.get(), format_, cache_type_);
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
     // A file that becomes one of its own kind keeps what any other kind would lose.
     if (format_ == nullptr || format_->name != model_.files.front().container())
@@ -180,7 +183,7 @@ class Planner {
 
   bool is_narrowed(const LogicalTensor& t) const {
     return narrows_ && t.data.info->dtype == safetensors::DType::f32 && t.elements() > 0 &&
-           !stays_f32(t.name, config_.model_types) && !(t.elements() == 1 && cache_scale(t.name));
+           !stays_f32(t.name, config_.model_types) && !cache_scales_.find(t);
   }
 
   /// Of a decoder layer; the experts of multi-token prediction stay MXFP4.
@@ -334,7 +337,7 @@ class Planner {
     tensor.copy = shard.specs.size();
     tensor.bytes_before = tensor.bytes_after = stored.info->bytes;
     safetensors::TensorSpec spec{std::string(name), stored.info->dtype, stored.info->shape};
-    rename_cache_scale(format_, spec);
+    if (const auto scale = cache_scales_.find(*c.tensor)) rename_cache_scale(format_, *scale, spec);
     shard.specs.push_back(spec);
   }
 
@@ -438,7 +441,7 @@ class Planner {
                                kept_,
                                quantized_,
                                fp8_,
-                               kv_cache(),
+                               cache_type_,
                                config_.model_types,
                                native_ ? &declared_->json : nullptr};
     if (format_->quantization_config)
@@ -454,17 +457,6 @@ class Planner {
     warn(caches_->warnings(options_.layers != nullptr && !options_.layers->kv_cache.empty()));
   }
 
-  /// What keys and values are to be cached in: "FP8", "NVFP4" or "".
-  std::string kv_cache() const {
-    if (options_.layers != nullptr && !options_.layers->kv_cache.empty())
-      return options_.layers->kv_cache;
-    if (!declared_ || declared_->kv_cache.is_null()) return {};
-    const Json& cache = declared_->kv_cache;
-    if (cache.is_string()) return cache.get<std::string>();
-    return cache.is_object() && cache.contains("num_bits") && cache["num_bits"] == 4 ? "NVFP4"
-                                                                                     : "FP8";
-  }
-
   const ModelFolder& model_;
   const TransformOptions& options_;
   const CheckpointFormat* format_;  ///< null if nothing stays quantized
@@ -478,6 +470,8 @@ class Planner {
   bool narrows_ = false;                           ///< what stays plain becomes BF16
   std::vector<ExpertStack> stacks_;
   std::map<const LogicalTensor*, const ExpertStack*> stack_of_;  ///< of their members
+  CacheScales cache_scales_;
+  std::string cache_type_;  ///< of the output: "FP8", "NVFP4" or ""
   std::optional<PlannedCacheScales> caches_;
   Plan plan_;
   std::vector<KeptModule> kept_;

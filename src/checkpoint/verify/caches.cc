@@ -2,7 +2,7 @@
 #include <map>
 
 #include "checkpoint/families/select.h"
-#include "checkpoint/formats/cache_scales.h"
+#include "checkpoint/source/cache.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
 
@@ -18,8 +18,9 @@ struct Cache {
 std::map<std::string, Cache> caches_of(const Subject& subject) {
   constexpr std::string_view kKeys = ".k_proj", kValues = ".v_proj";
   std::map<std::string, Cache> caches;
+  const CacheScales scales(subject.tensors, {subject.model_type}, true);
   for (const LogicalTensor& t : subject.tensors) {
-    if (const auto scale = cache_scale(t.name)) {
+    if (const auto scale = scales.find(t)) {
       Cache& cache = caches[scale->attention];
       (scale->key ? cache.key_scale : cache.value_scale) = true;
       continue;

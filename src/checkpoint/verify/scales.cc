@@ -5,8 +5,8 @@
 #include <mutex>
 #include <span>
 
-#include "checkpoint/formats/cache_scales.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/source/cache.h"
 #include "checkpoint/source/content.h"
 #include "checkpoint/verify/checks.h"
 #include "core/parallel_for.h"
@@ -302,10 +302,6 @@ void exchange(const std::vector<const LogicalTensor*>& weights, const std::vecto
   }
 }
 
-bool is_cache_scale(const LogicalTensor& t) {
-  return t.is_plain() && t.readable() && t.elements() == 1 && cache_scale(t.name);
-}
-
 }  // namespace
 
 void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
@@ -356,9 +352,10 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
                    fmt::format("{}: rows and columns of the scales look mixed up by 128x4 tiles",
                                weights[i]->scales.describe()));
   }
+  const CacheScales caches(tensors, {}, true);
   for (const LogicalTensor& t : tensors) {
     if (defective.contains(t.name)) continue;
-    if (is_cache_scale(t)) check_cache_scale(t, findings);
+    if (caches.find(t)) check_cache_scale(t, findings);
     if (!t.is_plain() && !t.is_nvfp4()) check_other_scales(t, findings);
   }
 }
