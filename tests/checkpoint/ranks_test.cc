@@ -1,5 +1,6 @@
 #include "checkpoint/output/ranks.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -89,19 +90,25 @@ TEST_F(Ranks, AnyOrderGivesTheBytesOfOneProcessInEveryFormatOfFolders) {
   }
 }
 
-TEST_F(Ranks, GiveTheBytesOfOneProcessWithEveryNamedRecipe) {
-  for (const std::string& recipe : recipe_names()) {
-    SCOPED_TRACE(recipe);
-    auto one = quantize_options(in_, dir_ / recipe);
-    one.recipe = recipe;
-    quantize_checkpoint(one);
-    for (int rank = 0; rank < 3; ++rank) {
-      auto options = rank_options(in_, out_, rank, 3);
-      options.recipe = recipe;
-      quantize_checkpoint(options);
+TEST_F(Ranks, GiveTheBytesOfOneProcessWithEveryNamedRecipeInEveryFormat) {
+  for (const FormatInfo& format : output_formats()) {
+    if (!format.extension.empty()) continue;
+    for (const std::string& recipe : recipe_names()) {
+      const std::string name = fmt::format("{}-{}", format.name, recipe);
+      SCOPED_TRACE(name);
+      auto one = quantize_options(in_, dir_ / name);
+      one.recipe = recipe;
+      one.format = format.name;
+      quantize_checkpoint(one);
+      for (int rank = 0; rank < 3; ++rank) {
+        auto options = rank_options(in_, out_, rank, 3);
+        options.recipe = recipe;
+        options.format = format.name;
+        quantize_checkpoint(options);
+      }
+      EXPECT_EQ(files_of(out_), files_of(dir_ / name));
+      fs::remove_all(out_);
     }
-    EXPECT_EQ(files_of(out_), files_of(dir_ / recipe));
-    fs::remove_all(out_);
   }
 }
 
