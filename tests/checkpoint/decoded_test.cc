@@ -29,6 +29,13 @@ TestTensor exact_tensor(const std::string& name, std::vector<std::int64_t> shape
   return t;
 }
 
+/// In a format that has no stacks.
+void quantize_one_by_one(const std::filesystem::path& in, const std::filesystem::path& out) {
+  QuantizeCheckpointOptions options = quantize_options(in, out);
+  options.format = "compressed-tensors";
+  quantize_checkpoint(options);
+}
+
 struct Family {
   const char* config;
   std::int64_t hidden, inner;
@@ -52,7 +59,12 @@ TEST_P(StacksAreRestored, UnderTheNamesAndShapesOfTheSourceBitForBit) {
     QuantizeCheckpointOptions options = quantize_options(dir / "source", dir / format);
     options.format = format;
     quantize_checkpoint(options);
-    ASSERT_TRUE(LoadedModel(dir / format).has(kLayer + "2.gate_proj.weight_scale"));
+    const std::string type = config;
+    const bool stacked = options.format == "modelopt" &&
+                         (type.find("gpt_oss") != type.npos || type.find("llama4") != type.npos);
+    ASSERT_TRUE(
+        LoadedModel(dir / format)
+            .has(kLayer + (stacked ? "gate_up_proj_weight_scale" : "2.gate_proj.weight_scale")));
     const std::string plain = std::string(format) + "-bf16";
     const QuantizeReport report = convert(dir / format, dir / plain, "bf16");
     expect_same_tensors(dir / "source", dir / plain);
@@ -69,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
         Family{R"({"model_type": "llama4_text", "hidden_size": 64})", 64, 48},
         Family{R"({"model_type": "llama4", "text_config": {"hidden_size": 64}})", 64, 80},
         // More than one chunk of rows.
-        Family{R"({"model_type": "gpt_oss", "hidden_size": 1600})", 1600, 1040},
+        Family{R"({"model_type": "gpt_oss", "hidden_size": 1600})", 1600, 1440},
         Family{R"({"model_type": "qwen3_vl_moe", "text_config": {"hidden_size": 64}})", 64, 32},
         Family{R"({"model_type": "openai_privacy_filter", "hidden_size": 64})", 64, 48},
         Family{R"({"model_type": "mistral4", "hidden_size": 64})", 64, 48, true},
@@ -83,7 +95,7 @@ TEST(Stacks, WhoseExpertsLieInSeveralShardsAreInTheFirstOfThem) {
   const TempDir dir;
   write_model(dir / "source", {{exact_tensor(kLayer + "gate_up_proj", {3, 64, 96})}},
               R"({"model_type": "gpt_oss", "hidden_size": 64})");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "q"));
+  quantize_one_by_one(dir / "source", dir / "q");
   LoadedFolder model(dir / "q");
   std::vector<std::vector<TestTensor>> shards(2);
   for (const TestTensor& t : model.shards.begin()->second)
@@ -97,7 +109,7 @@ TEST(Stacks, ThatLackAnExpertAreRefused) {
   const TempDir dir;
   write_model(dir / "source", {{exact_tensor(kLayer + "gate_up_proj", {3, 64, 96})}},
               R"({"model_type": "gpt_oss", "hidden_size": 64})");
-  quantize_checkpoint(quantize_options(dir / "source", dir / "q"));
+  quantize_one_by_one(dir / "source", dir / "q");
   for (const char* gone : {"experts.1.up_proj", "experts.2.up_proj", "experts.0.gate_proj"}) {
     LoadedFolder model(dir / "q");
     std::erase_if(model.shards.begin()->second,

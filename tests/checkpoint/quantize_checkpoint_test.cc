@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "checkpoint/expect_error.h"
+#include "checkpoint/expect_quantized.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
 #include "nvfp4/quantize.h"
@@ -17,35 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using Names = std::vector<std::string>;
-
-/// The tensors of a group in the output, held against quantize() of the whole input tensors.
-void expect_quantized(const LoadedModel& in, const LoadedModel& out, const Names& group,
-                      Quantizer quantizer, bool modelopt = true) {
-  float largest = 0;
-  for (const std::string& name : group)
-    largest = std::max(largest, amax(in.matrix(name + ".weight")));
-  const GlobalScale global = GlobalScale::from_amax(largest, quantizer);
-  for (const std::string& name : group) {
-    const QuantizedMatrix expected =
-        quantize(in.matrix(name + ".weight"), {.quantizer = quantizer, .global = {&global, 1}});
-    const QuantizedShape& shape = expected.shape();
-    const auto& codes = out.at(name + (modelopt ? ".weight" : ".weight_packed"));
-    EXPECT_EQ(codes.dtype, safetensors::DType::u8);
-    EXPECT_EQ(codes.shape, (std::vector<std::int64_t>{shape.rows, shape.cols / 2})) << name;
-    EXPECT_EQ(std::memcmp(codes.bytes.data(), expected.codes(), codes.bytes.size()), 0) << name;
-    const auto& scales = out.at(name + ".weight_scale");
-    EXPECT_EQ(scales.dtype, safetensors::DType::f8_e4m3);
-    EXPECT_EQ(scales.shape, (std::vector<std::int64_t>{shape.rows, shape.cols / 16})) << name;
-    EXPECT_EQ(std::memcmp(scales.bytes.data(), expected.scales(), scales.bytes.size()), 0) << name;
-    if (modelopt) {
-      EXPECT_EQ(out.scalar(name + ".weight_scale_2"), global.multiplier) << name;
-      EXPECT_TRUE(out.at(name + ".weight_scale_2").shape.empty());
-    } else {
-      EXPECT_EQ(out.scalar(name + ".weight_global_scale"), global.divisor) << name;
-      EXPECT_EQ(out.at(name + ".weight_global_scale").shape, std::vector<std::int64_t>{1});
-    }
-  }
-}
 
 const std::vector<Names>& llama_groups() {
   static const std::vector<Names> groups = [] {
@@ -391,51 +363,6 @@ TEST(QuantizeCheckpoint, InputAmaxesWithoutEffectAreWarnedAbout) {
   const auto warnings = quantize_checkpoint(options).warnings;
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("no effect"), std::string::npos) << warnings[0];
-}
-
-/// [experts, k, n] -> the [n, k] matrix of one expert, rows `first`, first + step, ...
-std::vector<std::byte> transposed(const TestTensor& t, std::int64_t expert, std::int64_t first,
-                                  std::int64_t step, std::int64_t rows) {
-  const std::int64_t k = t.spec.shape[1], n = t.spec.shape[2];
-  std::vector<std::byte> out;
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < k; ++c) {
-      const auto i = static_cast<std::size_t>(2 * ((expert * k + c) * n + first + r * step));
-      out.insert(out.end(), {t.bytes[i], t.bytes[i + 1]});
-    }
-  return out;
-}
-
-TEST(QuantizeCheckpoint, StackedExpertsAreWrittenOneByOne) {
-  for (const bool interleaved : {false, true}) {
-    const TempDir dir;
-    const TestTensor gate_up = random_tensor("l.mlp.experts.gate_up_proj", {3, 64, 96});
-    const TestTensor down = random_tensor("l.mlp.experts.down_proj", {3, 48, 64});
-    write_model(dir / "in", {{gate_up, down, random_tensor("l.mlp.router.weight", {3, 64})}},
-                interleaved ? R"({"model_type": "gpt_oss", "hidden_size": 64})"
-                            : R"({"model_type": "llama4", "text_config": {"hidden_size": 64}})");
-    const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
-    EXPECT_EQ(report.tensors[0].kind, "stacked experts");
-    EXPECT_EQ(std::ranges::count_if(report.warnings,
-                                    [](const std::string& w) { return w.starts_with("gpt_oss"); }),
-              interleaved);
-    const LoadedModel out(dir / "out");
-    EXPECT_FALSE(out.has("l.mlp.experts.gate_up_proj"));
-    LoadedModel in(dir / "in");
-    for (std::int64_t e = 0; e < 3; ++e) {
-      const std::string p = "l.mlp.experts." + std::to_string(e) + ".";
-      const std::int64_t step = interleaved ? 2 : 1;
-      in.tensors[p + "gate_proj.weight"] = {
-          safetensors::DType::bf16, {48, 64}, transposed(gate_up, e, 0, step, 48)};
-      in.tensors[p + "up_proj.weight"] = {safetensors::DType::bf16,
-                                          {48, 64},
-                                          transposed(gate_up, e, interleaved ? 1 : 48, step, 48)};
-      in.tensors[p + "down_proj.weight"] = {
-          safetensors::DType::bf16, {64, 48}, transposed(down, e, 0, 1, 64)};
-      expect_quantized(in, out, {p + "gate_proj", p + "up_proj"}, Quantizer::mse);
-      expect_quantized(in, out, {p + "down_proj"}, Quantizer::mse);
-    }
-  }
 }
 
 TEST(QuantizeCheckpoint, StackedExpertsOfAnOddDepthAreKept) {

@@ -51,6 +51,23 @@ FAMILIES = {
     "olmoe": ("OlmoeForCausalLM", "OlmoeConfig", TEXT | dict(num_experts=4, num_experts_per_tok=2), {"expert": 24}),
     "minimax_m2": ("MiniMaxM2ForCausalLM", "MiniMaxM2Config", TEXT | dict(
         num_local_experts=4, num_experts_per_tok=2), {"expert": 24}),
+    "granitemoehybrid": ("GraniteMoeHybridForCausalLM", "GraniteMoeHybridConfig", TEXT | dict(
+        num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=128, mamba_n_heads=8, mamba_d_head=16,
+        layer_types=["mamba", "attention"]), {}),
+    "hy_v4": ("HYV4ForCausalLM", "HYV4Config", TEXT | dict(
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96), {"stacked experts": 2}),
+    "zaya": ("ZayaForCausalLM", "ZayaConfig", TEXT | dict(
+        num_experts=4, num_experts_per_tok=1, moe_intermediate_size=96), {"stacked experts": 4}),
+    "step3p7": ("Step3p7ForConditionalGeneration", "Step3p7Config", dict(
+        text_config=TEXT | dict(n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=96,
+                                share_expert_dim=96, mlp_layer_types=["dense", "sparse"],
+                                layer_types=["full_attention", "full_attention"]),
+        vision_config=dict(hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=4,
+                           image_size=56, patch_size=14)), {}),
+    "dbrx": ("DbrxForCausalLM", "DbrxConfig", dict(
+        d_model=64, n_heads=4, n_layers=2, max_seq_len=64, vocab_size=256, pad_token_id=0,
+        attn_config=dict(kv_n_heads=2, rope_theta=1e4, clip_qkv=8.0),
+        ffn_config=dict(ffn_hidden_size=128, moe_num_experts=4, moe_top_k=2, hidden_size=64)), {}),
     "phimoe": ("PhimoeForCausalLM", "PhimoeConfig", TEXT | dict(num_local_experts=4, num_experts_per_tok=2),
                {"expert": 24}),
 }

@@ -13,7 +13,8 @@ namespace nvfp4::checkpoint {
 namespace {
 
 constexpr std::int64_t kChunkElements = 1 << 18;
-/// A transposed chunk reads a piece of each column: wider pieces, fewer reads. Codes are narrow.
+/// A transposed chunk reads or writes a piece of each column: wider pieces, fewer calls. Codes are
+/// narrow.
 constexpr std::int64_t kTransposedChunkElements = 1 << 20;
 
 std::int64_t element_bytes(const LogicalTensor& t) { return dtype_size(read_dtype(t)); }
@@ -71,9 +72,10 @@ DType read_dtype(const LogicalTensor& tensor) {
 }
 
 std::int64_t rows_per_chunk(const Unit& unit) {
-  const std::int64_t elements = unit.slice.col_stride == 1 ? kChunkElements
-                                : unit.work == Work::move  ? 4 * kTransposedChunkElements
-                                                           : kTransposedChunkElements;
+  const bool moves = unit.slice.col_stride != 1 && unit.work == Work::move;
+  const std::int64_t elements = moves || unit.stack_rows > 0 ? 4 * kTransposedChunkElements
+                                : unit.slice.col_stride != 1 ? kTransposedChunkElements
+                                                             : kChunkElements;
   return std::clamp<std::int64_t>(round_up(elements / unit.out_cols(), unit.row_multiple),
                                   std::min(unit.row_multiple, unit.slice.rows), unit.slice.rows);
 }

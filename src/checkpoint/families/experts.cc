@@ -53,7 +53,8 @@ std::optional<StackForm> stack_form(const ModelConfig& config) {
 }
 
 std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
-                                       const ModelConfig& config, std::optional<bool> known) {
+                                       const ModelConfig& config, std::optional<bool> known,
+                                       bool whole) {
   require<ValueError>(std::ranges::find(tensor.shape, 0) == tensor.shape.end(),
                       "{}: shape [{}], must not be empty", tensor.name,
                       fmt::join(tensor.shape, ", "));
@@ -67,11 +68,11 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
   const std::int64_t experts = tensor.shape[0];
   const std::int64_t all_rows = tensor.shape[transposed ? 2 : 1];
   const std::int64_t cols = tensor.shape[transposed ? 1 : 2];
-  const std::int64_t parts = fused ? 2 : 1;
-  require<ValueError>(all_rows % parts == 0,
+  require<ValueError>(!fused || all_rows % 2 == 0,
                       "{}: {} rows of gate and up, must be even; --ignore it", tensor.name,
                       all_rows);
-  const bool interleaved = fused && stacks_of(config) == Stacks::interleaved;
+  const std::int64_t parts = fused && !whole ? 2 : 1;
+  const bool interleaved = parts == 2 && stacks_of(config) == Stacks::interleaved;
   require<ValueError>(!interleaved || transposed || known, "{}: {} stores [experts, in, out]",
                       tensor.name, fmt::join(config.model_types, ", "));
   const std::int64_t rows = all_rows / parts;
@@ -99,9 +100,13 @@ std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
   return slices;
 }
 
+bool exported_as_stacks(const ModelConfig& config) {
+  return std::ranges::any_of(families_of(config.model_types), &Family::exported_as_stacks);
+}
+
 std::vector<std::string> warnings_of_single_experts(const ModelConfig& config,
                                                     const std::vector<std::string>& quantized) {
-  const auto is_expert = [](const std::string& m) { return !expert_layer_of(m).empty(); };
+  const auto is_expert = [](const std::string& m) { return without_expert_number(m) != m; };
   if (std::ranges::none_of(quantized, is_expert)) return {};
   for (const Family* family : families_of(config.model_types))
     if (family->only_stacks)

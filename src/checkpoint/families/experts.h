@@ -24,11 +24,15 @@ struct WeightSlice {
 
 /// The slices of a 3-D expert tensor, expert by expert: gate before up. `[E, N, K]` or `[E, K, N]`
 /// follows from config.json's hidden_size, and for a square matrix from its model_type, unless
-/// `transposed` says that it is [E, K, N] or not. Throws ValueError that names the tensor if
-/// nothing tells.
+/// `transposed` says that it is [E, K, N] or not. `whole`: gate and up of an expert are one matrix,
+/// its rows in the order of the stack, under the name of gate. Throws ValueError that names the
+/// tensor if nothing tells.
 std::vector<WeightSlice> slice_experts(const safetensors::TensorInfo& tensor,
                                        const ModelConfig& config,
-                                       std::optional<bool> transposed = {});
+                                       std::optional<bool> transposed = {}, bool whole = false);
+
+/// Whether a format that has stacks keeps those of the model.
+bool exported_as_stacks(const ModelConfig& config);
 
 /// How a family of models stacks the experts of a layer.
 struct StackForm {

@@ -14,6 +14,8 @@ constexpr NameRule kNoSpectrogram[] = {{"", "", Where::first, "audio_spectrogram
 constexpr NameRule kGraniteSpeech[] = {{"audio", kAudioReason, Where::first, "encoder"}};
 constexpr NameRule kIBert[] = {
     {"linear", "loaders do not replace the classes of this model", Where::any, "*"}};
+constexpr NameRule kDbrx[] = {{"experts", "experts in one matrix, which no loader reads in 4 bits",
+                               Where::last, "experts.mlp.v1 experts.mlp.w1 experts.mlp.w2"}};
 constexpr NameRule kMamba[] = {{"mamba", kPlainReason, Where::last,
                                 "mixer.in_proj mixer.out_proj mamba.in_proj mamba.out_proj"}};
 
@@ -42,10 +44,12 @@ constexpr Family kFamilies[] = {
      .stacks = Stacks::columns},
     {.model_types = "llama4 llama4_text",
      .stacks = Stacks::columns,
+     .exported_as_stacks = true,
      .unstacked_by_transformers = true},
     {.model_types = "gpt_oss",
      .stacks = Stacks::interleaved,
      .only_stacks = true,
+     .exported_as_stacks = true,
      .f32 = "input_layernorm norm post_attention_layernorm"},
 
     // The name of the whole model is that of a tower in others.
@@ -58,6 +62,7 @@ constexpr Family kFamilies[] = {
     // Layers of their own kinds.
     {.model_types = "ibert", .modules = kIBert, .tied_head = "lm_head.decoder"},
     {.model_types = "mamba falcon_mamba jamba", .modules = kMamba},
+    {.model_types = "dbrx", .modules = kDbrx},
     {.model_types = "gpt2 gpt-sw3 openai-gpt imagegpt decision_transformer clvp* *encoder-decoder",
      .conv1d = true},
 

@@ -32,6 +32,8 @@ struct Family {
   Stacks stacks = Stacks::unknown;
   /// Loaders read stacks of experts, and pass over single ones.
   bool only_stacks = false;
+  /// ModelOpt exports the experts of a layer as stacks in NVFP4, and loaders read them so.
+  bool exported_as_stacks = false;
   /// transformers makes layers of the experts of a stack, one by one.
   bool unstacked_by_transformers = false;
   /// c_attn and so on are GPT-2's Conv1D, which stores [in, out].

@@ -99,6 +99,11 @@ struct CheckpointFormat {
   /// The tensors of a quantized [rows, cols] weight.
   std::vector<OutputTensor> (*tensors)(Scheme scheme, const std::string& module, std::int64_t rows,
                                        std::int64_t cols) = nullptr;
+  /// Those of a stack of experts, which stays one: codes [experts, K / 2, N], scales
+  /// [experts, K / 16, N]. Null: its experts become weights of their own.
+  std::vector<OutputTensor> (*stack_tensors)(Scheme scheme, const std::string& stack,
+                                             std::int64_t experts, std::int64_t rows,
+                                             std::int64_t cols) = nullptr;
   /// Those of one in FP8; none if the format has no such scales. `module.input`: its activations
   /// were measured. Null: it is not written with FP8.
   std::vector<OutputTensor> (*fp8_tensors)(const Fp8Module& module, std::int64_t rows,

@@ -62,11 +62,17 @@ const char* fp8_algorithm(const Fp8Module& module) {
                                                      : "FP8";
 }
 
+/// What lists say in the place of a stack: the module that holds it.
+std::string listed(const std::string& module) {
+  const std::string layer = expert_layer_of(module);
+  return layer.empty() || without_expert_number(module) != module ? module : layer;
+}
+
 /// Each layer by itself, which a checkpoint of two kinds needs.
 Json quantized_layers(const ConfigFacts& facts) {
   Json layers = Json::object();
   for (const std::string& module : facts.quantized)
-    layers[module] = {{"quant_algo", algorithm(facts.scheme)}, {"group_size", 16}};
+    layers[listed(module)] = {{"quant_algo", algorithm(facts.scheme)}, {"group_size", 16}};
   for (const Fp8Module& module : facts.fp8)
     layers[module.name] = module.scales == Fp8Module::Scales::mx
                               ? Json{{"quant_algo", "MXFP8"}, {"group_size", kMxfp8Block}}
@@ -105,7 +111,10 @@ Json quantization_config(const ConfigFacts& facts) {
   if (facts.fp8.empty()) {
     groups["group_0"] = nvfp4_group(activations, {"Linear"});
   } else {
-    if (!facts.quantized.empty()) groups["group_0"] = nvfp4_group(activations, facts.quantized);
+    Json four = Json::array();
+    for (const std::string& module : facts.quantized)
+      if (four.empty() || four.back() != listed(module)) four.push_back(listed(module));
+    if (!four.empty()) groups["group_0"] = nvfp4_group(activations, std::move(four));
     for (const bool mx : {false, true}) {
       Json targets = Json::array();
       for (const Fp8Module& module : facts.fp8)
@@ -180,6 +189,16 @@ const WeightNames kStackNames = {.format = &kModelOpt,
                                  .stacks = true,
                                  .claims = claims_stack};
 
+/// One global scale for all experts.
+std::vector<OutputTensor> stack_tensors(Scheme scheme, const std::string& stack,
+                                        std::int64_t experts, std::int64_t rows,
+                                        std::int64_t cols) {
+  std::vector<OutputTensor> out = nvfp4_tensors(kStackNames, scheme, stack, rows, cols);
+  out[0].spec.shape = {experts, cols / 2, rows};
+  out[1].spec.shape = {experts, cols / kBlock, rows};
+  return out;
+}
+
 constexpr const WeightNames* kReads[] = {&kModelOptNames, &kStackNames};
 constexpr CacheScaleNames kCacheScales = {".k_proj.k_scale", ".v_proj.v_scale"};
 constexpr std::string_view kLoaders[] = {"vllm", "sglang", "tensorrt-llm", "llama.cpp"};
@@ -197,6 +216,7 @@ const CheckpointFormat kModelOpt = {.name = "modelopt",
                                     .is_repaired = true,
                                     .names = &kModelOptNames,
                                     .tensors = tensors,
+                                    .stack_tensors = stack_tensors,
                                     .fp8_tensors = fp8,
                                     .stored_global = stored_global,
                                     .quantization_config = quantization_config,

@@ -29,8 +29,9 @@ class Grouper {
     std::map<std::string, std::size_t> group_of;
     for (std::size_t u = 0; u < plan_.units.size(); ++u) {
       Unit& unit = plan_.units[u];
-      const std::string key =
-          unit.work == Work::decode ? fmt::format("#{}", u) : rules_.key(unit.slice.module);
+      const std::string key = unit.work == Work::decode ? fmt::format("#{}", u)
+                              : unit.stack_rows > 0 ? std::string(plan_.tensors[unit.tensor].name)
+                                                    : rules_.key(unit.slice.module);
       const auto [it, fresh] = group_of.try_emplace(key, plan_.groups.size());
       if (fresh) plan_.groups.emplace_back().work = unit.work;
       unit.group = it->second;
@@ -66,7 +67,12 @@ class Grouper {
 
   /// The user's own numbers go before the statistics.
   float input_amax(const Unit& unit) {
-    const float given = amaxes_.find(unit.slice.module);
+    const std::string& module = unit.slice.module;
+    float given = amaxes_.find(module);
+    if (constexpr std::string_view kGate = "gate_proj";
+        unit.stack_rows > 0 && module.ends_with(kGate))
+      given =
+          std::max(given, amaxes_.find(module.substr(0, module.size() - kGate.size()) + "up_proj"));
     if (given != 0 || unit.statistics == nullptr) return given;
     const float seen = unit.statistics->amax;
     if (!(seen / kDefaultInputAmax >= FLT_MIN)) return 0;

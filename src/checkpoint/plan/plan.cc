@@ -102,6 +102,7 @@ class Planner {
     Selection selection;
     Action action = Action::nvfp4;    ///< if quantized
     std::vector<WeightSlice> slices;  ///< if quantized
+    bool stays_stacked = false;
   };
 
   void warn(const std::vector<std::string>& lines) {
@@ -194,8 +195,10 @@ class Planner {
   void slice(Candidate& c) {
     const LogicalTensor& t = *c.tensor;
     const bool experts = c.selection.kind == "stacked experts";
+    c.stays_stacked = experts && options_.task == Task::quantize && c.action == Action::nvfp4 &&
+                      keeps_stacks(*format_, config_, t);
     if (experts)
-      c.slices = slice_experts(*c.info, config_, orientation(t));
+      c.slices = slice_experts(*c.info, config_, orientation(t), c.stays_stacked);
     else
       c.slices = {whole_weight(t)};
     require<UnsupportedError>(!t.is_nvfp4() || t.shape.size() == 2 || experts,
@@ -235,10 +238,9 @@ class Planner {
     shard.metadata = metadata_of_output(model_.files[first_file].metadata());
     shard.first_tensor = plan_.tensors.size();
     const std::size_t first_unit = plan_.units.size();
-    for (std::size_t f = first_file; f < end_file; ++f) {
+    for (std::size_t f = first_file; f < end_file; ++f)
       for (; !candidates_[f].empty(); candidates_[f].pop_front())
         add_tensor(std::move(candidates_[f].front()), shard);
-    }
     caches_->add(first_file, end_file, shard);
     shard.tensors = plan_.tensors.size() - shard.first_tensor;
     sort_tensors(plan_, shard, first_unit);
@@ -302,7 +304,7 @@ class Planner {
       tensor.first_unit = plan_.units.size();
       tensor.units = c.slices.size();
       for (WeightSlice& slice : c.slices)
-        tensor.bytes_after += add_unit(work, t, std::move(slice), c.action, shard);
+        tensor.bytes_after += add_unit(work, c, std::move(slice), shard);
       return;
     }
     if (t.is_plain() && (is_narrowed(t) || !t.is_stored())) {
@@ -356,8 +358,8 @@ class Planner {
     fp8_.push_back(fp8_module(t));
   }
 
-  std::uint64_t add_unit(Work work, const LogicalTensor& t, WeightSlice slice, Action action,
-                         PlannedShard& shard) {
+  std::uint64_t add_unit(Work work, const Candidate& c, WeightSlice slice, PlannedShard& shard) {
+    const LogicalTensor& t = *c.tensor;
     Unit unit;
     unit.tensor = plan_.tensors.size() - 1;
     unit.work = work;
@@ -366,10 +368,7 @@ class Planner {
     if (work == Work::move) take_globals(t, options_, declared_ ? &*declared_ : nullptr, unit);
     if (t.correction.input) unit.input = *t.correction.input;
     std::uint64_t bytes = 0;
-    for (OutputTensor& out : work == Work::fp8
-                                 ? fp8_unit(t, action, unit)
-                                 : format_->tensors(options_.scheme, unit.slice.module,
-                                                    unit.slice.rows, unit.slice.cols)) {
+    for (OutputTensor& out : outputs_of(c, unit)) {
       std::size_t& place = out.role == Role::codes           ? unit.codes
                            : out.role == Role::scales        ? unit.scales
                            : out.role == Role::weight_global ? unit.weight_global
@@ -381,6 +380,12 @@ class Planner {
     }
     plan_.units.push_back(std::move(unit));
     return bytes;
+  }
+
+  std::vector<OutputTensor> outputs_of(const Candidate& c, Unit& unit) {
+    if (unit.work == Work::fp8) return fp8_unit(*c.tensor, c.action, unit);
+    if (c.stays_stacked) return stack_outputs(plan_, options_.scheme, *c.tensor, unit);
+    return format_->tensors(options_.scheme, unit.slice.module, unit.slice.rows, unit.slice.cols);
   }
 
   std::vector<OutputTensor> fp8_unit(const LogicalTensor& t, Action action, Unit& unit) {
@@ -404,8 +409,9 @@ class Planner {
 
   void finish() {
     for (const Unit& unit : plan_.units)
-      if (unit.work != Work::fp8 && unit.work != Work::decode)
-        quantized_.push_back(unit.slice.module);
+      if (unit.work != Work::fp8 && unit.work != Work::decode && unit.out_begin == 0)
+        quantized_.push_back(unit.stack_rows == 0 ? unit.slice.module
+                                                  : std::string(plan_.tensors[unit.tensor].name));
     require<UnsupportedError>(options_.task != Task::convert || !quantized_.empty(),
                               "{}: holds no quantized weight to convert; nvfp4 quantize makes them",
                               model_.root.string());

@@ -53,7 +53,10 @@ struct Unit {
   /// A tensor whose rows are decoded beside those of the first: up beside gate, in a stack.
   std::size_t second = kNone;
   std::int64_t row_multiple = 1;  ///< rows that must be written together
-  std::int64_t out_begin = 0;     ///< element of the output at which a decoded matrix starts
+  /// Element of the output at which a matrix starts that is decoded, or a part of a stack.
+  std::int64_t out_begin = 0;
+  /// It becomes a part of a stack of NVFP4, [K, stack_rows] there; 0: a weight of its own.
+  std::int64_t stack_rows = 0;
   /// Null where calibration saw nothing.
   const InputStatistics* statistics = nullptr;
   std::size_t group = 0;  ///< in Plan::groups

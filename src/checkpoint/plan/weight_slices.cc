@@ -1,5 +1,7 @@
 #include "checkpoint/plan/weight_slices.h"
 
+#include "checkpoint/plan/plan.h"
+
 namespace nvfp4::checkpoint {
 
 WeightSlice whole_weight(const LogicalTensor& t) {
@@ -24,6 +26,26 @@ std::vector<WeightSlice> transposed_matrices(const LogicalTensor& t) {
     slice.col_stride = t.cols();
   }
   return slices;
+}
+
+bool keeps_stacks(const CheckpointFormat& format, const ModelConfig& config,
+                  const LogicalTensor& t) {
+  return format.stack_tensors != nullptr && !t.is_nvfp4() && exported_as_stacks(config);
+}
+
+std::vector<OutputTensor> stack_outputs(const Plan& plan, Scheme scheme, const LogicalTensor& t,
+                                        Unit& unit) {
+  const std::int64_t rows = unit.slice.rows, cols = unit.slice.cols;
+  unit.stack_rows = rows;
+  if (plan.units.size() == plan.tensors.back().first_unit)
+    return plan.format->stack_tensors(scheme, t.module(), t.matrices(), rows, cols);
+  const Unit& before = plan.units.back();
+  unit.codes = before.codes;
+  unit.scales = before.scales;
+  unit.weight_global = before.weight_global;
+  unit.input_global = before.input_global;
+  unit.out_begin = before.out_begin + rows * cols;
+  return {};
 }
 
 }  // namespace nvfp4::checkpoint

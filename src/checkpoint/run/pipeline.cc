@@ -13,6 +13,7 @@
 #include "checkpoint/io/grow.h"
 #include "checkpoint/run/arrivals.h"
 #include "checkpoint/run/progress_count.h"
+#include "checkpoint/run/stack_columns.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 
@@ -227,6 +228,12 @@ class Pipeline {
       writer.write(unit.codes, static_cast<std::uint64_t>(elements), chunk.codes);
       if (!chunk.scales.empty())
         writer.write(unit.scales, fp8_scale_bytes(unit, task.row), chunk.scales);
+    } else if (unit.stack_rows > 0) {
+      LendingPool<std::vector<std::byte>>::Lease columns(tiles_);
+      write_columns(writer, {unit.codes, unit.out_begin / 2, unit.stack_rows}, task.row, task.rows,
+                    chunk.codes, *columns);
+      write_columns(writer, {unit.scales, unit.out_begin / kBlock, unit.stack_rows}, task.row,
+                    task.rows, chunk.scales, *columns);
     } else {
       const std::int64_t blocks = unit.slice.cols / kBlock;
       const Arrangement& arrangement = plan_.format->names->arrangement;

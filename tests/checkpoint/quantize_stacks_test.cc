@@ -1,0 +1,130 @@
+// Experts that a model stacks: one by one in the output, or stacks there, too.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/expect_quantized.h"
+#include "checkpoint/families/family.h"
+#include "nvfp4/verify.h"
+
+namespace nvfp4 {
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// [experts, k, n] -> the [n, k] matrix of one expert, rows `first`, first + step, ...
+std::vector<std::byte> transposed(const TestTensor& t, std::int64_t expert, std::int64_t first,
+                                  std::int64_t step, std::int64_t rows) {
+  const std::int64_t k = t.spec.shape[1], n = t.spec.shape[2];
+  std::vector<std::byte> out;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < k; ++c) {
+      const auto i = static_cast<std::size_t>(2 * ((expert * k + c) * n + first + r * step));
+      out.insert(out.end(), {t.bytes[i], t.bytes[i + 1]});
+    }
+  return out;
+}
+
+/// In the layouts of Llama 4 and of GPT-OSS, three experts of 48 · 64.
+class StackedExpertsOfAModel : public testing::TestWithParam<bool> {
+ protected:
+  void write(const std::string& config) const {
+    write_model(dir_ / "in", {{gate_up_, down_, random_tensor("l.mlp.router.weight", {3, 64})}},
+                config);
+  }
+  /// The model with its experts one by one.
+  LoadedModel single() const {
+    LoadedModel in(dir_ / "in");
+    for (std::int64_t e = 0; e < 3; ++e) {
+      const std::string p = prefix(e);
+      const std::int64_t step = interleaved() ? 2 : 1;
+      in.tensors[p + "gate_proj.weight"] = {
+          safetensors::DType::bf16, {48, 64}, transposed(gate_up_, e, 0, step, 48)};
+      in.tensors[p + "up_proj.weight"] = {
+          safetensors::DType::bf16,
+          {48, 64},
+          transposed(gate_up_, e, interleaved() ? 1 : 48, step, 48)};
+      in.tensors[p + "down_proj.weight"] = {
+          safetensors::DType::bf16, {64, 48}, transposed(down_, e, 0, 1, 64)};
+    }
+    return in;
+  }
+  static bool interleaved() { return GetParam(); }
+  static std::string prefix(std::int64_t e) { return fmt::format("l.mlp.experts.{}.", e); }
+
+  const TempDir dir_;
+  const TestTensor gate_up_ = random_tensor("l.mlp.experts.gate_up_proj", {3, 64, 96}),
+                   down_ = random_tensor("l.mlp.experts.down_proj", {3, 48, 64});
+};
+
+INSTANTIATE_TEST_SUITE_P(Rows, StackedExpertsOfAModel, testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "Interleaved" : "OneAfterTheOther");
+});
+
+TEST_P(StackedExpertsOfAModel, AreWrittenOneByOne) {
+  using namespace checkpoint;
+  const Family row = {.model_types = "tartan",
+                      .stacks = interleaved() ? Stacks::interleaved : Stacks::columns,
+                      .only_stacks = interleaved()};
+  const AddedFamily added(row);
+  write(R"({"model_type": "x", "text_config": {"model_type": "tartan", "hidden_size": 64}})");
+  const QuantizeReport report = quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+  EXPECT_EQ(report.tensors[0].kind, "stacked experts");
+  EXPECT_EQ(std::ranges::count_if(report.warnings,
+                                  [](const std::string& w) { return w.starts_with("tartan"); }),
+            interleaved());
+  const LoadedModel out(dir_ / "out"), in = single();
+  EXPECT_FALSE(out.has("l.mlp.experts.gate_up_proj"));
+  for (std::int64_t e = 0; e < 3; ++e) {
+    expect_quantized(in, out, {prefix(e) + "gate_proj", prefix(e) + "up_proj"}, Quantizer::mse);
+    expect_quantized(in, out, {prefix(e) + "down_proj"}, Quantizer::mse);
+  }
+}
+
+/// Codes [3, K / 2, N], scales [3, K / 16, N], one global scale and one input scale for all.
+TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
+  write(interleaved() ? R"({"model_type": "gpt_oss", "hidden_size": 64})"
+                      : R"({"model_type": "llama4", "text_config": {"hidden_size": 64}})");
+  const QuantizeReport report = quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
+  EXPECT_EQ(report.tensors[0].kind, "stacked experts");
+  EXPECT_TRUE(report.warnings.empty()) << testing::PrintToString(report.warnings);
+  const LoadedModel out(dir_ / "out"), in = single();
+  EXPECT_EQ(out.tensors.size(), 2u * 4 + 1);
+  LoadedModel parts(dir_ / "out");  // as experts one by one would be
+  Names gates, downs;
+  const auto part = [&](const std::string& module, const std::string& stack, std::int64_t e,
+                        std::int64_t first, std::int64_t step, std::int64_t rows) {
+    for (const auto& [from, to] : {std::pair("", ".weight"), {"_weight_scale", ".weight_scale"}}) {
+      const auto& t = out.at("l.mlp.experts." + stack + from);
+      const std::int64_t width = t.shape[1], n = t.shape[2];
+      auto& single = parts.tensors[module + to] = {t.dtype, {rows, width}, {}};
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t c = 0; c < width; ++c)
+          single.bytes.push_back(
+              t.bytes[static_cast<std::size_t>((e * width + c) * n + first + r * step)]);
+    }
+    parts.tensors[module + ".weight_scale_2"] =
+        out.at("l.mlp.experts." + stack + "_weight_scale_2");
+  };
+  for (std::int64_t e = 0; e < 3; ++e) {
+    const std::int64_t step = interleaved() ? 2 : 1;
+    part(prefix(e) + "gate_proj", "gate_up_proj", e, 0, step, 48);
+    part(prefix(e) + "up_proj", "gate_up_proj", e, interleaved() ? 1 : 48, step, 48);
+    part(prefix(e) + "down_proj", "down_proj", e, 0, 1, 64);
+    gates.insert(gates.end(), {prefix(e) + "gate_proj", prefix(e) + "up_proj"});
+    downs.push_back(prefix(e) + "down_proj");
+  }
+  expect_quantized(in, parts, gates, Quantizer::mse);
+  expect_quantized(in, parts, downs, Quantizer::mse);
+  for (const char* stack : {"gate_up_proj", "down_proj"}) {
+    const auto& input = out.at(fmt::format("l.mlp.experts.{}_input_scale", stack));
+    EXPECT_TRUE(input.shape.empty());
+    EXPECT_EQ(input.dtype, safetensors::DType::f32);
+  }
+  VerifyOptions verify;
+  verify.path = dir_ / "out";
+  verify.source = dir_ / "in";
+  EXPECT_FALSE(verify_checkpoint(verify).broken());
+}
+
+}  // namespace
+}  // namespace nvfp4
