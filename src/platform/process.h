@@ -15,6 +15,8 @@ namespace nvfp4::platform {
 /// Of this process; a forked child has another.
 int process_number();
 std::string host_name();
+/// The variable of the environment that names the user's folder.
+extern const char* const kHomeVariable;
 /// Another one in each process.
 unsigned random_number();
 /// That this process may run on.

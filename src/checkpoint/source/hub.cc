@@ -13,6 +13,7 @@
 #include "checkpoint/source/model_folder.h"
 #include "core/require.h"
 #include "nvfp4/hub.h"
+#include "platform/process.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -39,7 +40,8 @@ std::string_view environment(const char* name) {
 /// As Python's expanduser does it for one's own home.
 fs::path expanded(std::string_view path) {
   if (path != "~" && !path.starts_with("~/")) return path;
-  return fs::path(environment("HOME")) / path.substr(std::min<std::size_t>(2, path.size()));
+  return fs::path(environment(platform::kHomeVariable)) /
+         path.substr(std::min<std::size_t>(2, path.size()));
 }
 
 /// The snapshot that refs/main names; none if it or a shard of it is missing.

@@ -70,6 +70,8 @@ bool make_pair(bool both_ways, std::array<int, 2>& ends) {
 
 }  // namespace
 
+const char* const kHomeVariable = "HOME";
+
 int process_number() { return ::getpid(); }
 
 std::string host_name() {

@@ -93,7 +93,7 @@ fs::path tune_file_path(const std::function<const char*(const char*)>& get) {
   // The XDG specification has relative paths ignored.
   if (const fs::path cache = value("XDG_CACHE_HOME"); cache.is_absolute())
     return cache / "nvfp4" / "gemm.json";
-  if (const fs::path home = value("HOME"); home.is_absolute())
+  if (const fs::path home = value(platform::kHomeVariable); home.is_absolute())
     return home / ".cache" / "nvfp4" / "gemm.json";
   return {};
 }
