@@ -12,3 +12,12 @@ if(NVFP4_CLI)
   # As much as a thread has on Linux; the linker's default is a quarter of it.
   target_link_options(nvfp4_cli PRIVATE -Wl,--stack,8388608)
 endif()
+
+# tests/platform alone, for tools/test_windows.sh; of GoogleTest there are sources.
+add_executable(nvfp4_platform_tests EXCLUDE_FROM_ALL tests/platform/files_test.cc
+  tests/platform/process_test.cc /usr/src/googletest/googletest/src/gtest-all.cc
+  /usr/src/googletest/googletest/src/gtest_main.cc)
+target_include_directories(nvfp4_platform_tests PRIVATE src)
+target_include_directories(nvfp4_platform_tests SYSTEM PRIVATE /usr/src/googletest/googletest
+  /usr/src/googletest/googletest/include)
+target_link_libraries(nvfp4_platform_tests PRIVATE nvfp4 nvfp4_warnings fmt::fmt)

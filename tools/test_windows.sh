@@ -14,6 +14,7 @@ if [[ -z $linux ]]; then
   tools/build.sh command
   linux=build/command/nvfp4
 fi
+platform_tests=$(dirname "$(realpath "$windows")")/nvfp4_platform_tests.exe
 linux=$(realpath "$linux") windows=$(realpath "$windows")
 
 folder=$(mktemp -d)
@@ -54,6 +55,10 @@ fails() {
 }
 
 "$wine" wineboot --init >/dev/null 2>&1 || die "Wine does not start"
+
+# Files, locks, child processes, paths of every kind.
+"$wine" "$platform_tests" --gtest_brief=1 || die "tests/platform"
+pass "tests/platform"
 
 # Nothing but what Windows has.
 dlls=$(x86_64-w64-mingw32-objdump -p "$windows" | sed -n 's/.*DLL Name: //p' | tr 'A-Z' 'a-z' | sort)
