@@ -11,8 +11,8 @@ set(CMAKE_CROSSCOMPILING_EMULATOR /usr/lib/wine/wine64)
 # functions pass and keep (its bug 54412): aligned moves of 32 and 64 bytes become unaligned ones, which
 # are as fast.
 set(CMAKE_CXX_FLAGS_INIT -Wa,-muse-unaligned-vector-move)
-# No DLL of the compiler beside the program.
-set(CMAKE_EXE_LINKER_FLAGS_INIT -static)
+# No DLL of the compiler beside the program; no time in it.
+set(CMAKE_EXE_LINKER_FLAGS_INIT "-static -Wl,--no-insert-timestamp")
 
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES NVFP4_SYSROOT)
 set(CMAKE_FIND_ROOT_PATH ${NVFP4_SYSROOT} /usr/x86_64-w64-mingw32)

@@ -72,6 +72,19 @@ for package in "$dist"/*.deb; do
   try_command "$place/package/usr/bin/nvfp4"
 done
 
+for archive in "$dist"/*-windows.zip; do
+  [[ -e $archive ]] || continue
+  wine=$(command -v wine64 || echo /usr/lib/wine/wine64)
+  [[ -x $wine ]] || die "Wine is not here to try $(basename "$archive")"
+  rm -rf windows
+  python3 -m zipfile -e "$archive" windows
+  command=$(echo "$place"/windows/*/nvfp4.exe)
+  size=$(stat -c %s "$command")
+  ((size <= 15000000)) || die "nvfp4.exe has $size bytes, more than 15 MB"
+  try_model WINEDEBUG=-all "$wine" "$command"
+  echo "check_release: nvfp4.exe: $size bytes; in Wine, a model quantized, verified and compared"
+done
+
 for list in "$dist"/*.spdx.json; do
   python3 - "$list" "$dist" <<'LIST'
 import hashlib, json, pathlib, sys

@@ -3,10 +3,11 @@
 # archive and as a Debian package, both without shared libraries, and wheels; for 64-bit ARM the command as an
 # archive; a list of their parts (SPDX), checksums. Packing has fixed times, owners and order: the same build gives
 # the same bytes.
-# usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--only-arm]
+# usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--only-arm] [--windows]
 #   --check     also tries each of them; that for ARM in qemu
 #   --arm       also for ARM under Linux, by Debian's cross compiler
 #   --only-arm  for nothing else
+#   --windows   also for Windows, by mingw-w64
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -15,15 +16,16 @@ die() {
   exit 1
 }
 
-version= check= wheels=yes x86=yes arm=
+version= check= wheels=yes x86=yes arm= windows=
 for argument; do
   case $argument in
     --check) check=yes ;;
     --no-wheels) wheels= ;;
     --arm) arm=yes ;;
+    --windows) windows=yes ;;
     --only-arm) x86= wheels= arm=yes ;;
     [0-9]*) version=$argument ;;
-    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--only-arm]" ;;
+    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--only-arm] [--windows]" ;;
   esac
 done
 stated=$(sed -n 's/^project(nvfp4 VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
@@ -116,6 +118,7 @@ if [[ -n $wheels ]]; then
   wheel python3.12
 fi
 
+[[ -z $windows ]] || tools/release_windows.sh "$version" "$dist"
 tools/sbom.py "$version" "$dist"/* >build/dist/sbom.json
 mv build/dist/sbom.json "$dist/nvfp4-$version.spdx.json"
 (cd "$dist" && sha256sum -- * >SHA256SUMS)

@@ -31,6 +31,8 @@ LINKED_ARM = [
     ("libstdc++-12-dev-arm64-cross", "libstdc++ for 64-bit ARM", "GPL-3.0-or-later WITH GCC-exception-3.1"),
     ("libc6-dev-arm64-cross", "glibc for 64-bit ARM", "LGPL-2.1-or-later"),
 ]
+# Of the archive for Windows.
+LINKED_WINDOWS = [("mingw-w64-x86-64-dev", "mingw-w64", "ZPL-2.1")]
 
 
 def installed(package):
@@ -71,6 +73,7 @@ def main():
     sums = {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
     license = "Apache-2.0"
     linked = LINKED + (LINKED_ARM if any("aarch64-linux" in name for name in sums) else [])
+    linked += LINKED_WINDOWS if any("x86_64-windows" in name for name in sums) else []
     # Built from sources for other machines, of a version that may be another than what is installed.
     pcre2 = sorted({f.read_text().strip() for f in pathlib.Path("build").glob("release-libraries-*/pcre2.txt")})
     packages = [{
