@@ -1,7 +1,6 @@
 #include "backends/host/gemm_loop.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -9,12 +8,13 @@
 
 #include "core/parallel_for.h"
 #include "nvfp4/runtime.h"
+#include "platform/memory.h"
 
 namespace nvfp4 {
 namespace {
 
 struct FreeBytes {
-  void operator()(std::byte* p) const { std::free(p); }
+  void operator()(std::byte* p) const { platform::free_aligned(p); }
 };
 
 /// Uninitialized, aligned for any vector; grows, and stays for the next task of its thread.
@@ -23,7 +23,7 @@ class Scratch {
   std::byte* get(std::int64_t bytes) {
     if (bytes > size_) {
       const auto size = static_cast<std::size_t>(round_up(bytes, 64));
-      data_.reset(static_cast<std::byte*>(std::aligned_alloc(64, size)));
+      data_.reset(static_cast<std::byte*>(platform::allocate_aligned(64, size)));
       size_ = data_ ? static_cast<std::int64_t>(size) : 0;
       if (!data_) throw std::bad_alloc();
     }
