@@ -17,7 +17,7 @@ endif()
 
 # tests/platform alone, for tools/test_windows.sh; of GoogleTest there are sources.
 add_executable(nvfp4_platform_tests EXCLUDE_FROM_ALL tests/platform/files_test.cc
-  tests/platform/process_test.cc /usr/src/googletest/googletest/src/gtest-all.cc
+  tests/platform/fused_test.cc tests/platform/process_test.cc /usr/src/googletest/googletest/src/gtest-all.cc
   /usr/src/googletest/googletest/src/gtest_main.cc)
 target_include_directories(nvfp4_platform_tests PRIVATE src)
 target_include_directories(nvfp4_platform_tests SYSTEM PRIVATE /usr/src/googletest/googletest
