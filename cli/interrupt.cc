@@ -19,6 +19,15 @@ std::string& message() {
   return text;
 }
 
+/// As the shells of this system read it again.
+std::string system_word(std::string_view word) {
+  if (platform::kPosixShell) return shell_word(word);
+  // No name of a file there has a quote in it.
+  const std::string shown = clean(word);
+  const bool bare = !word.empty() && shown.find_first_of(" &|<>^()\"';") == shown.npos;
+  return bare ? shown : fmt::format("\"{}\"", shown);
+}
+
 /// The command that goes on where this one stopped: --resume in the place of --overwrite.
 std::vector<std::string> resumed(const std::vector<std::string>& all) {
   std::vector<std::string> out;
@@ -44,7 +53,7 @@ void remember_command_line(std::vector<std::string> all) { words() = std::move(a
 void on_interrupt(bool resumes) {
   std::string command;
   for (const std::string& word : resumes ? resumed(words()) : words())
-    command += fmt::format("{}{}", command.empty() ? "" : " ", shell_word(word));
+    command += fmt::format("{}{}", command.empty() ? "" : " ", system_word(word));
   message() = fmt::format("\nnvfp4: interrupted; {}: {}\n",
                           resumes ? "to go on" : "nothing was written; to start again", command);
   platform::write_before_the_end(message().data(), message().size());

@@ -130,7 +130,8 @@ pass "paths of more than 260 characters (${#long} and more)"
 "$linux" sample big --layers 4 --scale 0.125 --shards 6 --quiet
 "$linux" quantize big big-out --quiet
 start_big() {
-  "$wine" "$windows" quantize big "$1" --backend reference --threads 1 --quiet 2>"$1.txt" &
+  # A job in the background would ignore Ctrl-C.
+  env --default-signal=INT "$wine" "$windows" quantize big "$1" --backend reference --threads 1 --quiet 2>"$1.txt" &
   running=$!
   for ((i = 0; i < 6000; ++i)); do
     if compgen -G "$1/*.safetensors" >/dev/null; then return; fi

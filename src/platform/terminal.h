@@ -19,6 +19,8 @@ void prepare_streams();
 std::vector<std::string> command_line(int argc, char** argv);
 /// Whether the terminal takes UTF-8, whatever the locale says.
 bool terminal_is_utf8();
+/// Whether shells read quotes and backslashes as POSIX says, or words in double quotes alone.
+extern const bool kPosixShell;
 
 /// Makes signals that ask for an end (Ctrl-C, a closed terminal) first write `text` to stderr. It
 /// stays the caller's and may be replaced by another call. Signals that are ignored stay so.

@@ -45,6 +45,8 @@ std::vector<std::string> command_line(int argc, char** argv) { return {argv, arg
 
 bool terminal_is_utf8() { return false; }
 
+const bool kPosixShell = true;
+
 void write_before_the_end(const char* text, std::size_t bytes) {
   text_begin = text;
   text_size = bytes;

@@ -14,6 +14,7 @@ namespace {
 const char* volatile text_begin = nullptr;
 volatile std::size_t text_size = 0;
 UINT code_page_before = 0;
+constexpr UINT kEndedByCtrlC = 0xC000013A;  // STATUS_CONTROL_C_EXIT
 
 HANDLE handle_of(std::FILE* stream) {
   const int fd = ::_fileno(stream);
@@ -31,7 +32,7 @@ BOOL WINAPI write_and_end(DWORD) {
   ::WriteFile(::GetStdHandle(STD_ERROR_HANDLE), text_begin, static_cast<DWORD>(text_size), &written,
               nullptr);
   restore_code_page();
-  return FALSE;  // whoever comes next ends the process
+  ::ExitProcess(kEndedByCtrlC);  // as Windows does it next; Wine would say that all went well
 }
 
 void make_leading(int fd, std::FILE* stream, const char* mode) {
@@ -85,6 +86,8 @@ std::vector<std::string> command_line(int argc, char** argv) {
 }
 
 bool terminal_is_utf8() { return ::GetConsoleOutputCP() == CP_UTF8; }
+
+const bool kPosixShell = false;
 
 void write_before_the_end(const char* text, std::size_t bytes) {
   const bool first = text_begin == nullptr;
