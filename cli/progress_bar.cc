@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <condition_variable>
 
 #include "terminal.h"
 
@@ -34,6 +33,18 @@ std::string spaced(const std::vector<std::string>& facts) {
   return text;
 }
 
+/// Whether it was asked to stop before the time was over. Looks often at first, since most of what
+/// is short is over then: a condition variable that a stop wakes waits for ever where it is
+/// mingw's.
+bool stops_within(const std::stop_token& stop, std::chrono::milliseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  for (auto step = 1ms; !stop.stop_requested(); step = std::min(2 * step, 16ms)) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(step);
+  }
+  return true;
+}
+
 }  // namespace
 
 ProgressBar::ProgressBar(std::string_view verb, bool quiet, std::chrono::milliseconds between_lines)
@@ -59,11 +70,9 @@ std::function<void(const Progress&)> ProgressBar::callback() {
 }
 
 void ProgressBar::run(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  std::condition_variable_any stopped;
-  for (auto wait = terminal_ ? 200ms : between_lines_;
-       !stopped.wait_for(lock, stop, wait, [&] { return stop.stop_requested(); });
+  for (auto wait = terminal_ ? 200ms : between_lines_; !stops_within(stop, wait);
        wait = terminal_ ? 100ms : between_lines_) {
+    const std::lock_guard lock(mutex_);
     note(Clock::now());
     if (terminal_)
       draw_bar();
