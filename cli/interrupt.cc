@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <utility>
 
 #include "nvfp4/shell_word.h"
 #include "platform/terminal.h"
+#include "terminal.h"
 
 namespace nvfp4::cli {
 namespace {

@@ -1,5 +1,5 @@
 # Toolchain file: cross-compiles for Windows on x86-64 and runs the result in Wine. The libraries are in
-# NVFP4_SYSROOT, where tools/release_libraries.sh puts them.
+# NVFP4_SYSROOT, where tools/windows_libraries.sh puts them.
 set(CMAKE_SYSTEM_NAME Windows)
 set(CMAKE_SYSTEM_PROCESSOR x86_64)
 # Threads of C++ need the flavour "posix".
