@@ -10,6 +10,6 @@ export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
 libraries=$PWD/build/windows-libraries
 tools/windows_libraries.sh "$libraries"
 cmake -S . -B build/windows -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_TOOLCHAIN_FILE=cmake/mingw.cmake \
-  -DNVFP4_SYSROOT="$libraries" -DNVFP4_UNITY=ON -DNVFP4_CUDA=OFF -DNVFP4_TESTS=OFF -DNVFP4_BENCH=OFF \
+  -DNVFP4_SYSROOT="$libraries" -DNVFP4_CUDA=OFF -DNVFP4_TESTS=OFF -DNVFP4_BENCH=OFF \
   -DNVFP4_EXAMPLES=OFF -DNVFP4_INSTALL=OFF
 cmake --build build/windows --target nvfp4_cli nvfp4_platform_tests
