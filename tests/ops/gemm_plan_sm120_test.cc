@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
 
 #include "backends/cuda/gemm/plan.h"
+#include "backends/cuda/gemm/sm100/library_reason.h"
 #include "backends/cuda/gemm/sm120/cost_model.h"
 #include "nvfp4/error.h"
 
@@ -31,7 +33,9 @@ TEST(GemmPlanSm120, MultipliesFp4OnItsGpusAndLeavesTheRestToOthers) {
   EXPECT_EQ(taken(p, kRtx5090), "sm120");
   EXPECT_EQ(taken(p, kGb10), "sm120");
   EXPECT_EQ(taken(p, kH200), "sm90");
+  const auto installed = std::exchange(sm100::library_reason(), [] { return std::string("no"); });
   EXPECT_EQ(taken(p, {.major = 10, .minor = 0, .multiprocessors = 148}), "sm80");
+  sm100::library_reason() = installed;
   for (const auto change :
        {+[](KernelProblem& q) { q.quantized_x = false; }, +[](KernelProblem& q) { q.k = 7184; }}) {
     KernelProblem q = p;

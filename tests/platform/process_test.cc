@@ -18,6 +18,12 @@ namespace {
 
 /// This program with words behind its name, as it reads them itself.
 std::vector<std::string> ourselves(const std::string& test) {
+  for (const char* shard : {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX"})  // the parent's
+#ifdef _WIN32
+    _putenv_s(shard, "");
+#else
+    unsetenv(shard);
+#endif
   return {testing::internal::GetArgvs().front(), "--gtest_also_run_disabled_tests",
           "--gtest_filter=" + test};
 }
