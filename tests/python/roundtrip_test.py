@@ -136,13 +136,29 @@ def check_config(folder, before, quantized, format_name):
         assert quantization["config_groups"]["group_0"]["weights"]["num_bits"] == 4
 
 
+def taken_apart(out):
+    """With the experts of ModelOpt's stacks, [E, K, N] with gate and up in turn, one by one."""
+    for name in [n for n in out if n.endswith("_proj_weight_scale_2")]:
+        stack = name.removesuffix("_weight_scale_2")
+        experts, last = stack.rsplit(".", 1)
+        parts = ("gate_proj", "up_proj") if last == "gate_up_proj" else (last,)
+        codes, scales = out.pop(stack), out.pop(stack + "_weight_scale")
+        scalars = {"weight_scale_2": out.pop(name), "input_scale": out.pop(stack + "_input_scale")}
+        for e in range(len(codes)):
+            for first, part in enumerate(parts):
+                each = scalars | {"weight": codes[e][:, first::len(parts)].T.contiguous(),
+                                  "weight_scale": scales[e][:, first::len(parts)].T.contiguous()}
+                out.update({f"{experts}.{e}.{part}.{kind}": t for kind, t in each.items()})
+    return out
+
+
 def check(command, folder, format_name, expected_linear):
     source = load(folder)
     before = json.loads((folder / "config.json").read_text())
     output = folder.with_name(f"{folder.name}-{format_name}")
     subprocess.run([command, "quantize", folder, output, "--format", format_name, "--quiet"],
                    check=True)
-    out = load(output)
+    out = taken_apart(load(output))
     decode, suffix = FORMATS[format_name]
     quantized = {name.removesuffix(suffix) for name in out if name.endswith(suffix)}
     assert len(quantized) == expected_linear, (len(quantized), expected_linear)
