@@ -14,5 +14,9 @@ set_target_properties(RE2::RE2 PROPERTIES IMPORTED_LOCATION ${NVFP4_STATIC}/libr
 set_target_properties(YamlCpp::YamlCpp PROPERTIES IMPORTED_LOCATION ${NVFP4_STATIC}/libyaml-cpp.a)
 find_library(NVFP4_PCRE2_ARCHIVE libpcre2-8.a REQUIRED)
 set_target_properties(PCRE2::8BIT PROPERTIES IMPORTED_LOCATION ${NVFP4_PCRE2_ARCHIVE})
-add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-static-pie>)
+if(APPLE)  # where programs share the system's own library, and sections are not stripped once they are signed
+  add_link_options(-s)
+else()
+  add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-static-pie>)
+endif()
 set(CMAKE_SKIP_RPATH ON)  # glibc's start of a static-pie command aborts where there is one

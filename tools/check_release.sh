@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries what tools/release.sh made: sums, sizes, what each needs of a system; then a sample model is
 # quantized, verified and compared with each artefact, from a fresh folder and without this
-# repository's files. ARM's command runs in qemu.
+# repository's files. ARM's command runs in qemu; that for macOS is read alone.
 # usage: tools/check_release.sh FOLDER
 set -euo pipefail
 dist=$(cd "$1" && pwd)
@@ -17,12 +17,16 @@ die() {
 (cd "$dist" && sha256sum --quiet -c SHA256SUMS) || die "a sum of SHA256SUMS differs"
 [[ $(cd "$dist" && ls | grep -cv '^SHA256SUMS$') == $(wc -l <"$dist/SHA256SUMS") ]] || die "a file has no sum"
 
+check_size() {
+  size=$(stat -c %s "$1")
+  ((size <= 15000000)) || die "$1 has $size bytes, more than 15 MB"
+}
+
 # A static command, of at most 15 MB, which says that it runs on CPUs alone. The words after it run it.
 try_command() {
   local command=$1 size
   shift
-  size=$(stat -c %s "$command")
-  ((size <= 15000000)) || die "$command has $size bytes, more than 15 MB"
+  check_size "$command"
   ! readelf -d "$command" | grep -q NEEDED || die "$command needs shared libraries"
   ! readelf -lW "$command" | grep -q INTERP || die "$command needs a loader"
   ! readelf -SW "$command" | grep -q '\.symtab' || die "$command is not stripped"
@@ -50,6 +54,11 @@ for archive in "$dist"/*.tar.gz; do
   tar -C archive -xzf "$archive"
   root=$(echo archive/*)
   case $root in
+    *-macos)
+      check_size "$root/bin/nvfp4"
+      read_there=$("$here/check_macho.py" "$root/bin/nvfp4") || die "$root/bin/nvfp4 is no command for macOS"
+      echo "check_release: $root/bin/nvfp4, not run: $read_there"
+      ;;
     *-aarch64-linux) try_command "$place/$root/bin/nvfp4" "$(command -v qemu-aarch64)" ;;
     *) try_command "$place/$root/bin/nvfp4" ;;
   esac

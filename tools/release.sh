@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Makes what people download, for CPUs alone, in build/dist/VERSION: for x86-64 Linux the command as an
 # archive and as a Debian package, both without shared libraries, and wheels; for 64-bit ARM the command as an
-# archive; a list of their parts (SPDX), checksums. Packing has fixed times, owners and order: the same build gives
-# the same bytes.
-# usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--only-arm] [--windows]
-#   --check     also tries each of them; that for ARM in qemu
-#   --arm       also for ARM under Linux, by Debian's cross compiler
-#   --only-arm  for nothing else
+# archive, for Linux and for macOS; for Windows the command as a zip; a list of their parts (SPDX), checksums.
+# Packing has fixed times, owners and order: the same build gives the same bytes.
+# usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--macos] [--only-arm] [--windows]
+#   --check     also tries each of them; that for ARM in qemu; what is for macOS is read, not run
+#   --arm       also for ARM under Linux (Debian's cross compiler); --macos: under macOS (zig)
+#   --only-arm  nothing for x86-64
 #   --windows   also for Windows, by mingw-w64
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,18 +16,20 @@ die() {
   exit 1
 }
 
-version= check= wheels=yes x86=yes arm= windows=
+version= check= wheels=yes x86=yes arm= macos= windows=
 for argument; do
   case $argument in
     --check) check=yes ;;
     --no-wheels) wheels= ;;
     --arm) arm=yes ;;
+    --macos) macos=yes ;;
     --windows) windows=yes ;;
-    --only-arm) x86= wheels= arm=yes ;;
+    --only-arm) x86= wheels= ;;
     [0-9]*) version=$argument ;;
-    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--only-arm] [--windows]" ;;
+    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--macos] [--only-arm] [--windows]" ;;
   esac
 done
+[[ -n $x86$arm$macos$windows ]] || die "--only-arm needs --arm, --macos or --windows"
 stated=$(sed -n 's/^project(nvfp4 VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 [[ $version == "$stated" ]] || die "VERSION is \"$version\", that of CMakeLists.txt is $stated"
 [[ $(uname -m) == x86_64 ]] || die "this machine is $(uname -m); artefacts are made on x86_64"
@@ -96,6 +98,32 @@ if [[ -n $arm ]]; then
     -DNVFP4_FOR=aarch64-linux -DNVFP4_UNITY=ON
   stage build/release-aarch64-linux "build/dist/nvfp4-$version-aarch64-linux" aarch64-linux-gnu-strip g++ libc6
   pack "nvfp4-$version-aarch64-linux"
+fi
+
+if [[ -n $macos ]]; then
+  # zig is clang, macOS's headers and the symbols of its library. CMake wants programs of one word.
+  venv=build/release-venv-zig tools=$PWD/build/release-zig
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check "$(grep '^ziglang==' tools/requirements_release.txt)"
+  mkdir -p "$tools"
+  for tool in c++ cc ar ranlib; do
+    words=$tool
+    [[ $tool != c* ]] || words+=" -target aarch64-macos"
+    printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$PWD/$venv/bin/python-zig" "$words" >"$tools/$tool"
+    chmod +x "$tools/$tool"
+  done
+  CXX=$tools/c++ CC=$tools/cc AR=$tools/ar tools/release_libraries.sh "$libraries-aarch64-macos" cross
+  build build/release-aarch64-macos "$libraries-aarch64-macos" -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake \
+    -DNVFP4_FOR=aarch64-macos -DNVFP4_TOOLS="$tools" -DNVFP4_UNITY=ON
+  # Its linker strips and signs the command. A command that runs here writes the pages, which are the same.
+  name=nvfp4-$version-aarch64-macos
+  stage build/release-aarch64-macos "build/dist/$name" ''
+  for built in static aarch64-linux; do
+    [[ ! -d build/release-$built/share ]] || cp -r "build/release-$built/share" "build/dist/$name/"
+  done
+  [[ -d build/dist/$name/share/man ]] || die "no command was built that runs here and writes the pages of macOS's"
+  cp "$venv"/lib/python3*/site-packages/ziglang/lib/libcxx/LICENSE.TXT "build/dist/$name/share/doc/nvfp4/libcxx.copyright"
+  pack "$name"
 fi
 
 # A wheel for Python 3.11 and one for 3.12 and newer, where the stable ABI has what nanobind uses. Each

@@ -67,6 +67,27 @@ def linked_package(package, name, license):
     }
 
 
+def zig_package():
+    """libc++, which zig links into the command for macOS."""
+    pinned = (pathlib.Path(__file__).parent / "requirements_release.txt").read_text()
+    version = next(line.split("==")[1] for line in pinned.splitlines() if line.startswith("ziglang=="))
+    return {
+        "SPDXID": "SPDXRef-ziglang",
+        "name": "libc++ of zig",
+        "versionInfo": version,
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False,
+        "licenseConcluded": "Apache-2.0 WITH LLVM-exception",
+        "licenseDeclared": "Apache-2.0 WITH LLVM-exception",
+        "copyrightText": "NOASSERTION",
+        "externalRefs": [{
+            "referenceCategory": "PACKAGE-MANAGER",
+            "referenceType": "purl",
+            "referenceLocator": f"pkg:pypi/ziglang@{version}",
+        }],
+    }
+
+
 def main():
     version, files = sys.argv[1], [pathlib.Path(f) for f in sys.argv[2:]]
     made = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
@@ -96,6 +117,8 @@ def main():
                 "referenceLocator": source.replace(package["versionInfo"], built).replace("arch=amd64", "arch=source"),
             }],
         })
+    if any("macos" in name for name in sums):
+        packages.append(zig_package())
     whole = hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
     document = {
         "spdxVersion": "SPDX-2.3",
