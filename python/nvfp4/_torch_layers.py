@@ -66,6 +66,16 @@ def pack_bytes(parts, groups=1):
 
 
 _threads = None
+_forked = False
+
+
+def _note_fork():
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def _follow_torch_threads():
@@ -77,16 +87,16 @@ def _follow_torch_threads():
         _threads = count
         if not os.environ.get("NVFP4_THREADS"):
             _core.set_threads(count)
-            _core.set_parallel_region(_gomp_parallel())
+            _core.set_parallel_region(0 if _forked else _gomp_parallel())  # a child has no threads of libgomp
 
 
 def _gomp_parallel():
     """The address of GOMP_parallel in the libgomp that PyTorch brought along, or 0."""
-    folder = os.path.dirname(torch.__file__)
+    folder = os.path.realpath(os.path.dirname(torch.__file__))
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:
             files = {line.split(maxsplit=5)[-1].rstrip("\n") for line in maps if "libgomp" in line}
-        (file,) = (f for f in files if f.startswith(folder))
+        (file,) = (f for f in files if f.startswith((folder + os.sep, folder + ".libs" + os.sep)))
         return ctypes.cast(ctypes.CDLL(file).GOMP_parallel, ctypes.c_void_p).value
     except (OSError, ValueError, AttributeError):  # no such system, no such library, another OpenMP
         return 0

@@ -1,7 +1,10 @@
 """torch.ops.nvfp4.*: shapes known without running, opaque to torch.compile."""
 
+import ctypes
 import gc
+import os
 import pathlib
+import signal
 
 import pytest
 
@@ -83,20 +86,54 @@ def test_routed_rows_are_those_of_their_matrix():
         nvfp4.gemm(x, packed, expert_ids=ids + 1)
 
 
-def test_products_run_on_the_threads_of_pytorch_with_the_same_bits():
-    x, weights = tensor(6, 3, 512), torch.from_numpy(
-        nvfp4.pack_weights(nvfp4.quantize(tensor(7, 2048, 512))).data.copy())
+def packed_bytes():
+    return torch.from_numpy(nvfp4.pack_weights(nvfp4.quantize(tensor(7, 2048, 512))).data.copy())
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    monkeypatch.delenv("NVFP4_THREADS", raising=False)
+    monkeypatch.setattr(layers, "_threads", None)
     threads = torch.get_num_threads()
     torch.set_num_threads(3)
-    try:
-        shared = torch.ops.nvfp4.linear(x, weights, 2048)
-        brought = list(pathlib.Path(torch.__file__).parent.glob("lib/libgomp*"))
-        assert (layers._gomp_parallel() != 0) == bool(brought)
-        layers._core.set_parallel_region(0)
-        assert torch.equal(torch.ops.nvfp4.linear(x, weights, 2048), shared)
-    finally:
-        torch.set_num_threads(threads)
-        layers._core.set_parallel_region(layers._gomp_parallel())
+    yield
+    torch.set_num_threads(threads)
+    layers._core.set_parallel_region(0)
+
+
+def test_products_run_on_the_threads_of_pytorch_with_the_same_bits(three_threads, monkeypatch):
+    x, weights = tensor(6, 3, 512), packed_bytes()
+    folder = pathlib.Path(torch.__file__).parent
+    brought = [*folder.glob("lib/libgomp*"), *folder.with_name("torch.libs").glob("libgomp*")]
+    assert (layers._gomp_parallel() != 0) == bool(brought)
+    calls = []
+    body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+    def run(function, data, count, flags):
+        calls.append((count, flags))
+        function(data)
+
+    region = ctypes.CFUNCTYPE(None, body, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)(run)
+    monkeypatch.setattr(layers, "_gomp_parallel", lambda: ctypes.cast(region, ctypes.c_void_p).value)
+    y = torch.ops.nvfp4.linear(x, weights, 2048)
+    assert calls and set(calls) == {(3, 0)}
+    layers._core.set_parallel_region(0)
+    assert torch.equal(torch.ops.nvfp4.linear(x, weights, 2048), y)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_products_run_in_a_child_that_pytorchs_threads_are_not_in(three_threads):
+    torch.randn(1 << 21).exp()  # which starts them
+    x, weights = tensor(6, 3, 512), packed_bytes()
+    y = torch.ops.nvfp4.linear(x, weights, 2048)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # a hang ends as a signal
+        layers._threads = None  # as where nothing was multiplied before
+        same = torch.equal(torch.ops.nvfp4.linear(x, weights, 2048), y)
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_weights_that_were_used_can_go():

@@ -11,6 +11,7 @@ import inspect
 import textwrap
 from dataclasses import dataclass
 
+import torch
 from transformers.core_model_loading import Concatenate, Interleave, MergeModulelist, Transpose, dot_natural_key
 
 from .._errors import FormatError
@@ -108,10 +109,11 @@ def held(tokens, width, itemsize, experts, of_token):
 
 def side_by_side(hidden, experts, of_token):
     """How many batches go through a layer together, so that each expert is read for all of them once: they hold no
-    more than all hidden states take, or are single."""
+    more than all hidden states take, and 512 threads (OpenMP keeps a team for each that waits), or are single."""
     first = hidden[0]
     of_batch = held(first.shape[0] * first.shape[1], first.shape[2], first.dtype.itemsize, experts, of_token)
-    size = max(1, min(len(hidden), sum(h.numel() * h.dtype.itemsize for h in hidden) // of_batch))
+    size = max(1, min(len(hidden), sum(h.numel() * h.dtype.itemsize for h in hidden) // of_batch,
+                      512 // torch.get_num_threads()))
     return -(-len(hidden) // -(-len(hidden) // size))
 
 
