@@ -216,7 +216,7 @@ TEST_F(CacheScales, AreNoOtherTensorsOfSuchNames) {
 TEST_F(CacheScales, OfAttentionsOfAnyNameFollowADeclaration) {
   const std::vector<TestTensor> shard = {
       random_tensor("h.0.attn.to_keys.weight", {64, 64}),
-      {{"h.0.attn.k_scale", DType::f32, {1}}, encode({0.3f}, DType::f32)}};
+      {{"h.0.attn.k_scale", DType::f32, {1, 1}}, encode({0.3f}, DType::f32)}};
   for (const bool declared : {false, true}) {
     const fs::path in = dir_ / (declared ? "declared" : "plain");
     const std::string cache = R"("kv_cache_scheme": {"num_bits": 8, "type": "float"})";
@@ -260,6 +260,20 @@ TEST_F(CacheScales, OfOtherTypesAreRefusedByTheirName) {
             {"keys and values are cached in {", key, value.dump(), "FP8 with one fixed scale"});
     convert(model, dir_ / "plain", "bf16");  // has no such cache
     fs::remove_all(dir_ / "plain");
+  }
+  for (const nlohmann::ordered_json& none :
+       {nlohmann::ordered_json(""), nlohmann::ordered_json("none"),
+        nlohmann::ordered_json(false)}) {
+    convert(change(out_,
+                   [&](LoadedFolder& folder) {
+                     folder.hf_quant["quantization"]["kv_cache_quant_algo"] = none;
+                     folder.quantization()["kv_cache_scheme"] = nlohmann::ordered_json::object();
+                     for (const std::string& attention : {kFirst, kSecond})
+                       for (const char* name : {".k_proj.k_scale", ".v_proj.v_scale"})
+                         folder.remove(attention + name);
+                   }),
+            dir_ / "none", "compressed-tensors");
+    fs::remove_all(dir_ / "none");
   }
   for (const char* type : {"INT8", "NVFP4_AFFINE"})
     refuses(change(out_,

@@ -4,6 +4,7 @@
 
 #include "checkpoint/expect_quantized.h"
 #include "checkpoint/families/family.h"
+#include "checkpoint/packed_models.h"
 #include "nvfp4/verify.h"
 
 namespace nvfp4 {
@@ -123,6 +124,33 @@ TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
   VerifyOptions verify;
   verify.path = dir_ / "out";
   verify.source = dir_ / "in";
+  EXPECT_FALSE(verify_checkpoint(verify).broken());
+}
+
+/// As GPT-OSS is published: [experts, N, K] beside [experts, K, N]. Those of down are square.
+TEST(StackedExpertsOfMxfp4, AreComparedWithTheStacksThatModelOptExports) {
+  const TempDir dir;
+  const std::string p = "model.layers.0.mlp.experts.";
+  std::vector<TestTensor> tensors;
+  append(tensors, mxfp4_weight(p + "gate_up_proj_blocks", p + "gate_up_proj_scales",
+                               {3, 128, 2, 16}, {3, 128, 2}, 118, 120));
+  append(tensors, mxfp4_weight(p + "down_proj_blocks", p + "down_proj_scales", {3, 64, 2, 16},
+                               {3, 64, 2}, 118, 120));
+  write_model(dir / "in", {tensors},
+              R"({"model_type": "gpt_oss", "hidden_size": 64,
+                  "quantization_config": {"quant_method": "mxfp4"}})");
+  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  EXPECT_EQ(LoadedModel(dir / "out").at(p + "down_proj").shape,
+            (std::vector<std::int64_t>{3, 32, 64}));
+  for (const bool swapped : {false, true}) {
+    const CompareReport r =
+        compare_checkpoints(dir / (swapped ? "out" : "in"), dir / (swapped ? "in" : "out"));
+    EXPECT_TRUE(r.shape_mismatch.empty());
+    EXPECT_LT(r.relative_error, 0.1);
+  }
+  VerifyOptions verify;
+  verify.path = dir / "out";
+  verify.source = dir / "in";
   EXPECT_FALSE(verify_checkpoint(verify).broken());
 }
 

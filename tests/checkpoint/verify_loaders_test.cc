@@ -143,6 +143,13 @@ TEST_F(VerifyLoaders, SoDoesAModelWithinAnother) {
   EXPECT_TRUE(refused("vlm.model.text_model.layers.0.attn.Wqkv", nested));
   EXPECT_TRUE(refused("vlm.model.vision_model.encoder.layers.0.self_attn.q_proj", nested));
   EXPECT_FALSE(refused("vlm.model.text_model.layers.0.self_attn.q_proj", nested)) << "of the tower";
+  for (const char* key : {"vit_config", "encoder", "image_encoder"})
+    EXPECT_FALSE(refused("model.layers.0.self_attn.k_proj",
+                         {{"model_type", "bagel"},
+                          {"text_config", {{"model_type", "qwen2"}}},
+                          {"vlm_config", nlohmann::json::object()},
+                          {key, {{"model_type", "siglip_vision_model"}}}}))
+        << key;
 }
 
 /// A tower has a type of its own, and names that the language model beside it has, too.

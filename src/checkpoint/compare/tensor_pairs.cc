@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <unordered_set>
@@ -38,6 +39,34 @@ std::vector<TensorPair> unstack(const LogicalTensor& stacked, const ModelConfig&
   return pairs;
 } catch (const ValueError&) {  // nothing tells rows from columns
   return {};
+}
+
+/// MXFP4's stacks of experts, [E, N, K], where the model has [E, K, N].
+bool is_turned(const LogicalTensor& t) {
+  return t.names != nullptr && t.names->transposed_stacks && t.shape.size() == 3;
+}
+bool is_as_in_the_model(const LogicalTensor& t) { return t.is_plain() || t.transposed; }
+
+/// The matrices [N, K] of two stacks, of which one is turned against the other; none unless they
+/// fit.
+std::vector<TensorPair> pair_turned(const LogicalTensor& a, const LogicalTensor& b) {
+  const bool turned = is_turned(a);
+  const LogicalTensor &by_rows = turned ? a : b, &by_columns = turned ? b : a;
+  if (!is_turned(by_rows) || !is_as_in_the_model(by_columns) ||
+      by_columns.shape !=
+          std::vector<std::int64_t>{by_rows.matrices(), by_rows.cols(), by_rows.rows()})
+    return {};
+  const std::int64_t rows = by_rows.rows(), cols = by_rows.cols();
+  std::vector<TensorPair> pairs;
+  for (std::int64_t e = 0; e < by_rows.matrices(); ++e) {
+    const TensorSlice of_rows{&by_rows, e * rows * cols, cols, 1};
+    const TensorSlice of_columns{&by_columns, e * rows * cols, 1, rows};
+    pairs.push_back({fmt::format("{}[{}]", a.name, e),
+                     {rows, cols},
+                     turned ? of_rows : of_columns,
+                     turned ? of_columns : of_rows});
+  }
+  return pairs;
 }
 
 /// Pairs the stacks of `a` in `left_a` with tensors of `b` in `left_b`, and takes both out.
@@ -116,8 +145,13 @@ TensorPairs pair_tensors(const CheckpointReader& a, const CheckpointReader& b) {
     if (a.find(t.name) == nullptr) left_b.insert(t.name);
   for (const LogicalTensor& t : a.tensors()) {
     const LogicalTensor* other = b.find(t.name);
-    if (other == nullptr)
+    if (other == nullptr) {
       left_a.insert(t.name);
+      continue;
+    }
+    std::vector<TensorPair> turned = pair_turned(t, *other);
+    if (!turned.empty())
+      std::ranges::move(turned, std::back_inserter(out.pairs));
     else if (t.shape != other->shape)
       out.shape_mismatch.push_back(
           fmt::format("{}: {} and {}", t.name, shape_text(t.shape), shape_text(other->shape)));

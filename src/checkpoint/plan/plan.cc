@@ -65,17 +65,17 @@ class Planner {
     select(selector, recipe);
     if (options_.task == Task::decode) stack_experts();
     if (options_.statistics) plan_.statistics = open_statistics(*options_.statistics, config_);
-    cache_scales_ = CacheScales(model_.tensors, config_.model_types,
-                                declared_ && !declared_->kv_cache.is_null());
+    const bool cached = (declared_ && !declared_->kv_cache.is_null()) ||
+                        (options_.layers && !options_.layers->kv_cache.empty());
+    cache_scales_ = CacheScales(model_.tensors, config_.model_types, cached);
     if (format_ != nullptr && !native_)
       cache_type_ = cache_type_of_output(model_, cache_scales_, options_, *format_, declared_);
     caches_.emplace(model_, cache_scales_, plan_.statistics.get(), format_, cache_type_);
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
-    // A file that becomes one of its own kind keeps what any other kind would lose.
+    // One of its own kind keeps what any other kind would lose.
     if (format_ == nullptr || format_->name != model_.files.front().container())
       warn(model_.warnings);
-    warn(selector.warnings());
-    warn(recipe.warnings());
+    for (const auto& part : {selector.warnings(), recipe.warnings()}) warn(part);
     if (may_quantize()) warn(keep_whole_layers(recipe));
     plan_.rules = recipe.rules();
     plan_.tensors.reserve(model_.tensors.size());

@@ -10,7 +10,8 @@ using Json = nlohmann::ordered_json;
 
 /// What makes keys or values, alone or with queries, and what holds it.
 constexpr std::string_view kMakers =
-    "k_proj v_proj kv_proj qkv_proj qkv Wqkv wqkv W_pack query_key_value c_attn wk wv";
+    "k_proj v_proj kv_proj qkv_proj qkv Wqkv wqkv W_pack query_key_value c_attn wk wv kv_a_proj "
+    "kv_a_proj_with_mqa kv_b_proj wkv_a wkv_b";
 constexpr std::string_view kAttentions = "*attn *attention";
 
 std::string_view parent_of(std::string_view module) {
@@ -22,7 +23,9 @@ std::string_view parent_of(std::string_view module) {
 
 CacheType cache_type(const Declared& declared) {
   const Json& cache = declared.kv_cache;
-  if (cache.is_null()) return {};
+  if (cache.is_null() || cache == false || cache == "" || cache == "none" ||
+      (cache.is_object() && cache.empty()))
+    return {};
   const auto is = [&](const char* key, const auto& value, bool absent) {
     const auto it = cache.find(key);
     return it == cache.end() || it->is_null() ? absent : *it == value;
@@ -54,7 +57,7 @@ CacheScales::CacheScales(std::span<const LogicalTensor> tensors,
 }
 
 std::optional<CacheScale> CacheScales::find(const LogicalTensor& t) const {
-  const bool number = t.shape.empty() || (t.shape.size() == 1 && t.shape[0] == 1);
+  const bool number = t.elements() == 1 && t.shape.size() <= 2;
   if (!t.is_plain() || !number || !is_float(t.data.info->dtype)) return std::nullopt;
   std::optional<CacheScale> scale = cache_scale(t.name);
   if (scale && !attentions_.contains(scale->attention)) scale.reset();

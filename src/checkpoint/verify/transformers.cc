@@ -44,7 +44,7 @@ class TransformersCheck {
     if (depth == kDeepest) return;
     for (const auto& [key, part] : config.items()) {
       if (!part.is_object()) continue;
-      std::set<std::string>& of = key == "vision_config" ? tower_types_ : types;
+      std::set<std::string>& of = is_key_of_tower(key) ? tower_types_ : types;
       if (std::string type = text_at(part, "model_type"); !type.empty()) of.insert(std::move(type));
       collect_parts(part, of, depth + 1);
     }
@@ -105,6 +105,11 @@ class TransformersCheck {
     }
   }
 
+  /// "vision_config", "vit_config", "audio_config", "encoder": beside the language model.
+  static bool is_key_of_tower(std::string_view key) {
+    constexpr std::string_view kStems[] = {"vis", "vit", "image", "audio", "speech", "encoder"};
+    return std::ranges::any_of(kStems, [&](auto stem) { return key.find(stem) != key.npos; });
+  }
   /// "vision_tower", "vision_model", "visual"; the language model beside it has the same names.
   static bool is_of_tower(const std::string& module) { return module.find("vis") != module.npos; }
 
