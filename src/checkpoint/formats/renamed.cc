@@ -13,7 +13,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-using Parts = std::vector<std::string_view>;
+using Words = std::vector<std::string_view>;
 
 /// Names that loaders put before others, so that they tell nothing about what is kept.
 constexpr std::string_view kCommon[] = {"model",  "language_model", "text_model", "transformer",
@@ -61,7 +61,7 @@ class Renamed {
     for (const KeptModule& module : facts_.kept) {
       if (!module.linear || !expert_layer_of(module.name).empty()) continue;
       // A tower is a part of the model, and no part of its layers.
-      const Parts parts = split_name(module.name);
+      const Words parts = split_name(module.name);
       const auto end = std::ranges::find_if(parts, is_number);
       const auto own = std::find_if(parts.begin(), end, [&](auto part) { return is_own(part); });
       if (own != end && own + 1 != parts.end())
@@ -121,7 +121,7 @@ class Renamed {
 
   /// By its last part, or by all from the one before its first number on.
   std::string by_end(const std::string& name) const {
-    const Parts parts = split_name(name);
+    const Words parts = split_name(name);
     if (is_own(parts.back())) return at_end(parts.back());
     const auto number = std::ranges::find_if(parts, is_number);
     if (number == parts.end() || number == parts.begin()) return {};
