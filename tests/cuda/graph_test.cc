@@ -168,7 +168,9 @@ TEST_F(CudaGraph, MemoryMayBeFreedWhileAStreamIsCaptured) {
   own_stream.reset();
   cudaGraph_t graph = nullptr;
   EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
-  if (graph != nullptr) EXPECT_CUDA(cudaGraphDestroy(graph));
+  if (graph != nullptr) {
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+  }
   EXPECT_CUDA(cudaStreamDestroy(stream));
 }
 
