@@ -260,7 +260,9 @@ class Maker {
 
 std::string_view left_out(std::string_view name, const nlohmann::ordered_json& config) {
   constexpr std::string_view kLayers = "model.layers.";
-  if (checkpoint::cache_scale(name)) return "the key and value cache";
+  if (const auto scale = checkpoint::cache_scale(name);  // a gate may have a k_scale, too
+      scale && scale->attention.ends_with("attn"))
+    return "the key and value cache";
   if (name.starts_with(kLayers) && std::atoll(std::string(name.substr(kLayers.size())).c_str()) >=
                                        integer_of(config, {"num_hidden_layers"}, 0))
     return "multi-token prediction";

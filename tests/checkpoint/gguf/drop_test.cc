@@ -75,6 +75,19 @@ TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
   EXPECT_NO_THROW(convert_checkpoint(options));
 }
 
+/// A factor of a gate, which the model needs.
+TEST(GgufDrop, TakesNoLearnedFactorForAScaleOfTheCache) {
+  const TempDir dir;
+  write_quantized(dir);
+  const std::string name = "model.layers.0.mlp.k_scale";
+  LoadedFolder model(dir / "a");
+  model.shard_of("model.norm.weight").push_back(random_tensor(name, {64}));
+  model.write(dir / "b");
+  ConvertOptions options = to_gguf(dir);
+  options.drop = true;
+  expect_error<Error>([&] { convert_checkpoint(options); }, {name});
+}
+
 /// What is left out need not be decoded.
 TEST(GgufDrop, OfWhatGgufCannotHoldNeedsNoDecoding) {
   const TempDir dir;
