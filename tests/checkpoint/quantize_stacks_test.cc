@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/converted.h"
 #include "checkpoint/expect_quantized.h"
 #include "checkpoint/families/family.h"
 #include "checkpoint/packed_models.h"
+#include "nvfp4/repair.h"
 #include "nvfp4/verify.h"
 
 namespace nvfp4 {
@@ -125,6 +127,24 @@ TEST_P(StackedExpertsOfAModel, StayStacksWhereModelOptExportsThem) {
   verify.path = dir_ / "out";
   verify.source = dir_ / "in";
   EXPECT_FALSE(verify_checkpoint(verify).broken());
+  // What is a stack already stays one, with its bytes.
+  convert(dir_ / "out", dir_ / "again", "modelopt");
+  const LoadedModel again(dir_ / "again");
+  ASSERT_EQ(again.tensors.size(), out.tensors.size());
+  for (const auto& [name, tensor] : out.tensors)
+    EXPECT_EQ(again.at(name).bytes, tensor.bytes) << name;
+  LoadedFolder broken(dir_ / "out");
+  broken.at("l.mlp.experts.down_proj_weight_scale").bytes[5] |= std::byte{0x80};
+  broken.write(dir_ / "broken");
+  RepairOptions repair;
+  repair.input = dir_ / "broken";
+  repair.output = dir_ / "repaired";
+  repair.source = dir_ / "in";
+  repair_checkpoint(repair);
+  verify.path = dir_ / "repaired";
+  EXPECT_FALSE(verify_checkpoint(verify).broken());
+  EXPECT_EQ(LoadedModel(dir_ / "repaired").at("l.mlp.experts.down_proj").bytes,
+            out.at("l.mlp.experts.down_proj").bytes);
 }
 
 /// As GPT-OSS is published: [experts, N, K] beside [experts, K, N]. Those of down are square.

@@ -195,8 +195,8 @@ class Planner {
   void slice(Candidate& c) {
     const LogicalTensor& t = *c.tensor;
     const bool experts = c.selection.kind == "stacked experts";
-    c.stays_stacked = experts && options_.task == Task::quantize && c.action == Action::nvfp4 &&
-                      keeps_stacks(*format_, config_, t);
+    c.stays_stacked = experts && (options_.task == Task::quantize || t.is_nvfp4()) && format_ &&
+                      c.action == Action::nvfp4 && keeps_stacks(*format_, config_, t);
     if (experts)
       c.slices = slice_experts(*c.info, config_, orientation(t), c.stays_stacked);
     else

@@ -30,7 +30,9 @@ std::vector<WeightSlice> transposed_matrices(const LogicalTensor& t) {
 
 bool keeps_stacks(const CheckpointFormat& format, const ModelConfig& config,
                   const LogicalTensor& t) {
-  return format.stack_tensors != nullptr && !t.is_nvfp4() && exported_as_stacks(config);
+  const bool fits =
+      !t.is_nvfp4() || (t.transposed && t.globals.size() <= 1 && t.inputs.size() <= 1);
+  return format.stack_tensors != nullptr && fits && exported_as_stacks(config);
 }
 
 std::vector<OutputTensor> stack_outputs(const Plan& plan, Scheme scheme, const LogicalTensor& t,

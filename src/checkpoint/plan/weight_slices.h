@@ -16,8 +16,8 @@ WeightSlice whole_weight(const LogicalTensor& t);
 /// [experts, in, out], and packs [experts, out, in].
 std::vector<WeightSlice> transposed_matrices(const LogicalTensor& t);
 
-/// Whether the format has the stacks of the model's family. What is NVFP4 already may have a global
-/// scale for each expert, and is taken apart.
+/// Whether the format has the stacks of the model's family. Those of NVFP4 that have a global scale
+/// for each expert are taken apart.
 bool keeps_stacks(const CheckpointFormat& format, const ModelConfig& config,
                   const LogicalTensor& t);
 
