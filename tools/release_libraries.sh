@@ -5,42 +5,26 @@
 # FOLDER/cmake are all that CMake finds, FOLDER/source has the terms.
 # usage: [CXX=... CC=... AR=...] tools/release_libraries.sh FOLDER [cross]
 set -euo pipefail
+. "$(dirname "$0")/debian_sources.sh"
 folder=$(mkdir -p "$1" && cd "$1" && pwd) cross=${2:-}
 read -ra compiler <<<"${CMAKE_CXX_COMPILER_LAUNCHER:-} ${CXX:-c++}"
 read -ra archiver <<<"${AR:-ar}"
 
-version_of() { dpkg-query -W -f='${Version}' "$1"; }
 declare -A package=([fmtlib]=libfmt-dev [highway]=libhwy-dev [re2]=libre2-dev [yaml-cpp]=libyaml-cpp-dev
   [pcre2]=libpcre2-dev)
 wanted=
 for source in fmtlib highway re2 yaml-cpp ${cross:+pcre2}; do
-  # 1-2+b1 is 1-2 compiled once more.
-  wanted+="$source=$(version_of "${package[$source]}" | sed 's/+b[0-9]*$//') "
+  wanted+="$source=$(source_version "${package[$source]}") "
 done
 [[ $(cat "$folder/built.txt" 2>/dev/null) != "$wanted" ]] || exit 0
 
-# An apt of its own: the system's lists stay as they are.
-. /etc/os-release
-rm -rf "$folder/apt" "$folder/source"
-mkdir -p "$folder/apt/lists/partial" "$folder/source"
-if [[ $ID == ubuntu ]]; then
-  for suite in "" -updates -security; do
-    echo "deb-src http://archive.ubuntu.com/ubuntu $VERSION_CODENAME$suite main universe"
-  done
-else
-  for suite in "" -updates; do echo "deb-src http://deb.debian.org/debian $VERSION_CODENAME$suite main"; done
-  echo "deb-src http://deb.debian.org/debian-security $VERSION_CODENAME-security main"
-fi >"$folder/apt/sources.list"
-apt=(apt-get -qq -o "Dir::Etc::SourceList=$folder/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
-  -o "Dir::State::Lists=$folder/apt/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
-  -o APT::Sandbox::User=root)
-"${apt[@]}" update
+own_apt "$folder"
 cd "$folder/source"
 # shellcheck disable=SC2086
 "${apt[@]}" --download-only source ${wanted/pcre2=*/}
 if [[ $wanted == *pcre2=* ]]; then
   # A mirror may hold no sources of security updates. Its header comes with it, so any version will do.
-  pcre2=$(version_of libpcre2-dev | sed 's/+b[0-9]*$//')
+  pcre2=$(source_version libpcre2-dev)
   "${apt[@]}" --download-only source "pcre2=$pcre2" ||
     { pcre2=${pcre2%+deb*} && "${apt[@]}" --download-only source "pcre2=$pcre2"; }
   echo "$pcre2" >"$folder/pcre2.txt"

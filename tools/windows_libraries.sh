@@ -3,39 +3,23 @@
 # FOLDER/usr. The sources are the distribution's own, of the versions that are installed.
 # usage: tools/windows_libraries.sh FOLDER
 set -euo pipefail
+. "$(dirname "$0")/debian_sources.sh"
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 cd "$(dirname "$0")/.."
 project=$PWD
 header_packages=(nlohmann-json3-dev libcli11-dev libeigen3-dev)
 
-version_of() { dpkg-query -W -f='${Version}' "$1"; }
 declare -A package=([fmtlib]=libfmt-dev [highway]=libhwy-dev [re2]=libre2-dev [yaml-cpp]=libyaml-cpp-dev)
 sources=(fmtlib highway re2 yaml-cpp)
 wanted=
 for source in "${sources[@]}"; do
-  # 1-2+b1 is 1-2 compiled once more.
-  wanted+="$source=$(version_of "${package[$source]}" | sed 's/+b[0-9]*$//') "
+  wanted+="$source=$(source_version "${package[$source]}") "
 done
-state="$wanted$(cat tools/windows_libraries.sh cmake/mingw.cmake | sha256sum) "
+state="$wanted$(cat tools/windows_libraries.sh tools/debian_sources.sh cmake/mingw.cmake | sha256sum) "
 for name in "${header_packages[@]}"; do state+="$name=$(version_of "$name") "; done
 [[ $(cat "$folder/built.txt" 2>/dev/null) != "$state" ]] || exit 0
 
-# An apt of its own: the system's lists stay as they are.
-. /etc/os-release
-rm -rf "$folder/apt" "$folder/source"
-mkdir -p "$folder/apt/lists/partial" "$folder/source"
-if [[ $ID == ubuntu ]]; then
-  for suite in "" -updates -security; do
-    echo "deb-src http://archive.ubuntu.com/ubuntu $VERSION_CODENAME$suite main universe"
-  done
-else
-  for suite in "" -updates; do echo "deb-src http://deb.debian.org/debian $VERSION_CODENAME$suite main"; done
-  echo "deb-src http://deb.debian.org/debian-security $VERSION_CODENAME-security main"
-fi >"$folder/apt/sources.list"
-apt=(apt-get -qq -o "Dir::Etc::SourceList=$folder/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
-  -o "Dir::State::Lists=$folder/apt/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=
-  -o APT::Sandbox::User=root)
-"${apt[@]}" update
+own_apt "$folder"
 cd "$folder/source"
 # shellcheck disable=SC2086
 "${apt[@]}" --download-only source $wanted
