@@ -114,8 +114,9 @@ TEST(ModelConfig, RefusesWhatIsNotAnObject) {
 }
 
 TEST(ModelConfig, ErrorsInItsTextAreShort) {
-  for (const std::string& text : {"{\"a\": \"" + std::string(100'000, 'x'),
-                                  "{\"a\": 1e999" + std::string(100'000, '9') + "}"}) {
+  const std::string number = "1e999" + std::string(100'000, '9');
+  for (const std::string& text :
+       {"{\"a\": \"" + std::string(100'000, 'x'), "{\"a\": " + number + "}"}) {
     try {
       parse_model_config(text, "config.json");
       ADD_FAILURE() << "no error";

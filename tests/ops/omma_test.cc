@@ -256,16 +256,17 @@ TEST(Omma, OneElementReachesItsSums) {
         ASSERT_EQ(r.d[lane][i], value(e.line, e.k)) << e.line << ", " << e.k;
       }
   };
+  constexpr std::uint32_t kOneToTwo = 0x6;  // 1 is code 2, 2 is code 4
   for (int lane = 0; lane < 32; ++lane)
     for (int i = 0; i < 32; ++i) {
       Registers r = ones();
       const Element a = a_element(lane, i / 8, i % 8);
-      r.a[lane][i / 8] ^= (2u ^ 4u) << 4 * (i % 8);  // 2 in place of 1
+      r.a[lane][i / 8] ^= kOneToTwo << 4 * (i % 8);
       expect(r, [&](int row, int) { return row == a.line ? 65.0f : 64.0f; });
       if (i >= 16) continue;
       r = ones();
       const Element b = b_element(lane, i / 8, i % 8);
-      r.b[lane][i / 8] ^= (2u ^ 4u) << 4 * (i % 8);
+      r.b[lane][i / 8] ^= kOneToTwo << 4 * (i % 8);
       expect(r, [&](int, int column) { return column == b.line ? 65.0f : 64.0f; });
     }
   for (int block = 0; block < kBlocks; ++block) {
