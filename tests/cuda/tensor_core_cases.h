@@ -19,6 +19,7 @@
 #include "nvfp4/error.h"
 #include "ops/run_gemm.h"
 #include "placed.h"
+#include "test_stride.h"
 
 /// Products on tensor cores and FP64 ones of the unpacked weights.
 namespace nvfp4::test {
@@ -301,6 +302,16 @@ inline std::string name_of(const Shape& s, std::int64_t m, std::uint64_t seed) {
          std::to_string(seed);
 }
 
+/// Under a tool (test_stride()) each call takes another fifth of the tiles.
+inline std::vector<KernelConfig> part_of(std::vector<KernelConfig> tiles) {
+  static std::size_t calls = 0;
+  if (test_stride() == 1) return tiles;
+  const std::size_t first = calls++ % 5;
+  std::vector<KernelConfig> part;
+  for (std::size_t i = first; i < tiles.size(); i += 5) part.push_back(tiles[i]);
+  return part;
+}
+
 /// Those that can do products of depth k, and those that have another kernel if the next may start.
 inline std::vector<KernelConfig> all_tiles(std::int64_t k, bool swiglu = false) {
   std::vector<KernelConfig> tiles;
@@ -308,7 +319,7 @@ inline std::vector<KernelConfig> all_tiles(std::int64_t k, bool swiglu = false) 
   if (a.kernels.data() != cuda::kSm90Kernels) {
     for (const KernelConfig& c : cuda::kernel_configs(a.kernels))
       if (a.why_impossible({.k = k, .swiglu = swiglu}, c).empty()) tiles.push_back(c);
-    return tiles;
+    return part_of(std::move(tiles));
   }
   for (const cuda::KernelConfig& c : cuda::kernel_configs(cuda::kSm90Kernels))
     if (cuda::is_possible({.k = k, .swiglu = swiglu}, c)) {
@@ -317,7 +328,7 @@ inline std::vector<KernelConfig> all_tiles(std::int64_t k, bool swiglu = false) 
       early.launch_dependents_step = 1;
       if (cuda::leaves_room(early) != cuda::leaves_room(c)) tiles.push_back(early);
     }
-  return tiles;
+  return part_of(std::move(tiles));
 }
 
 /// Whether two kernels add up in the same order.

@@ -95,7 +95,7 @@ TEST_F(CudaGemm, GroupsOfFewRowsThenManyHaveTheBitsOfSmallTiles) {
         const Output want =
             run(GemmForm::grouped, x, w, type, {.kernel = {32, 128, 1}}, {}, ends, 8);
         for (const int tokens : {48, 64, 96, 128, 144})
-          for (int repeat = 0; repeat < 10; ++repeat) {
+          for (int repeat = 0; repeat < repeats(10); ++repeat) {
             const KernelConfig t{tokens, n, 1};
             if (!cuda::is_kernel(t) || !same_order(t, {32, 128, 1})) break;
             ASSERT_TRUE(same_bits(
@@ -122,7 +122,7 @@ TEST_F(CudaGemm, GroupsOfWholeAndOtherTilesHaveTheBitsOfSmallTiles) {
       const DenseX x(rows, k, type, seed);
       const Output want = run(GemmForm::grouped, x, w, type, {.kernel = {32, 128, 1}}, {}, ends, 8);
       for (const KernelConfig& t : whole_tiles())
-        for (int repeat = 0; repeat < 3 && same_order(t, {32, 128, 1}); ++repeat)
+        for (int repeat = 0; repeat < repeats(3) && same_order(t, {32, 128, 1}); ++repeat)
           ASSERT_TRUE(same_bits(run(GemmForm::grouped, x, w, type, {.kernel = t}, {}, ends, 8).host,
                                 want.host))
               << name_of(t) << " N = " << n << " K = " << k << " seed " << seed;
