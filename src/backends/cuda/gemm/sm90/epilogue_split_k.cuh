@@ -40,6 +40,15 @@ __device__ __forceinline__ void store_partials(const float (&d)[kSums], float* p
                i / 2 * 8] = d[j * 4 + i];
 }
 
+/// The warpgroups that multiply, after a barrier of theirs, arrive at that of each block.
+template <class Config, int kSplits>
+__device__ __forceinline__ void arrive_everywhere(std::uint32_t bar) {
+  if constexpr (ptx::arrivals_of_group(Config::kConsumers) > 1)
+    for (int rank = 0; rank < kSplits; ++rank) ptx::mbarrier_arrive_cluster(bar, rank);
+  else if (threadIdx.x < kSplits)
+    ptx::mbarrier_arrive_cluster(bar, static_cast<int>(threadIdx.x));
+}
+
 /// Where the sums of a block of each rank are.
 template <class Config, int kSplits>
 class Partials {
@@ -70,9 +79,7 @@ class Partials {
     if constexpr (kSplits > 1) {
       const std::uint32_t zero =
           ptx::named_barrier_sync_after(kPartsBarrier, Config::kConsumers, read_);
-      if (threadIdx.x < kSplits)
-        ptx::mbarrier_arrive_cluster(ptx::cvta_shared(&state.read) + zero,
-                                     static_cast<int>(threadIdx.x));
+      arrive_everywhere<Config, kSplits>(ptx::cvta_shared(&state.read) + zero);
     }
   }
 
@@ -87,7 +94,7 @@ __device__ __forceinline__ void share_partials(SplitKState& state) {
   ptx::named_barrier_sync(kPartsBarrier, Config::kConsumers);
   if constexpr (kSplits > 1) {
     const std::uint32_t there = ptx::cvta_shared(&state.there);
-    if (threadIdx.x < kSplits) ptx::mbarrier_arrive_cluster(there, static_cast<int>(threadIdx.x));
+    arrive_everywhere<Config, kSplits>(there);
     ptx::mbarrier_wait_parity_cluster(there, 0);
   }
 }

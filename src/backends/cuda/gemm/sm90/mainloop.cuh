@@ -166,7 +166,8 @@ class Mainloop {
   }
   __device__ __forceinline__ void release(int slot) const {
     __syncwarp();  // all have read
-    if (slot >= 0 && place_.lane == 0) ptx::mbarrier_arrive(ring_.empty + slot * 8);
+    if (slot >= 0 && ptx::arrives_for_group(place_.lane))
+      ptx::mbarrier_arrive(ring_.empty + slot * 8);
   }
   __device__ __forceinline__ void advance() {
     before_ = slot_;

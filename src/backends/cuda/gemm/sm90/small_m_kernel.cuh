@@ -95,7 +95,7 @@ __device__ __forceinline__ void init_shared_x(const CUtensorMap& x_map, std::uin
                                               std::uint32_t empty) {
   if (threadIdx.x < Config::kStages) {
     ptx::mbarrier_init(full + threadIdx.x * 8, 1);
-    ptx::mbarrier_init(empty + threadIdx.x * 8, Config::kWarps);
+    ptx::mbarrier_init(empty + threadIdx.x * 8, Config::kWarps * ptx::arrivals_of_group(32));
     ptx::fence_mbarrier_init();
   }
   if (threadIdx.x == 32) ptx::prefetch_tensormap(&x_map);
@@ -174,7 +174,7 @@ __device__ __forceinline__ void mainloop_small_m(
   const auto advance = [&] {
     if constexpr (!Config::kPerWarpXLoad) {
       __syncwarp();  // all have read
-      if (lane == 0) ptx::mbarrier_arrive(bar + kStages * 8);
+      if (ptx::arrives_for_group(lane)) ptx::mbarrier_arrive(bar + kStages * 8);
     }
     left -= kChunks;
     stage += Config::kStageBytes;

@@ -23,7 +23,8 @@ struct StreamKState {
 template <class Config>
 __device__ __forceinline__ void init_stream_k(StreamKState& state) {
   for (std::uint64_t& stored : state.stored)
-    ptx::mbarrier_init(ptx::cvta_shared(&stored), Config::kConsumers / 32);
+    ptx::mbarrier_init(ptx::cvta_shared(&stored),
+                       Config::kConsumers / 32 * ptx::arrivals_of_group(32));
   ptx::mbarrier_init(ptx::cvta_shared(&state.free), 1);
 }
 
@@ -62,7 +63,7 @@ __device__ __forceinline__ void stream_k_store(const GemmArguments& p, int block
   for (int i = 0; i < kSums / 4; ++i)
     __stcg(to + i * 128, make_float4(d[i * 4], d[i * 4 + 1], d[i * 4 + 2], d[i * 4 + 3]));
   __syncwarp();
-  if (thread % 32 == 0) ptx::mbarrier_arrive(ptx::cvta_shared(&stored));
+  if (ptx::arrives_for_group(thread % 32)) ptx::mbarrier_arrive(ptx::cvta_shared(&stored));
 }
 
 /// One thread tells the others when sums are there: to wait until they are would take warpgroups

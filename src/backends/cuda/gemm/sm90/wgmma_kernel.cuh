@@ -15,9 +15,10 @@ template <class Config>
 __device__ __forceinline__ void init_barriers(const GemmArguments& p, const Ring& ring,
                                               SharedState<Config::kStages>& state) {
   for (int i = 0; i < Config::kStages; ++i)
-    ptx::mbarrier_init(ring.empty + i * 8, Config::kConsumers / 32);
-  ptx::mbarrier_init(ptx::cvta_shared(&state.split_k.there), p.split_k);
-  ptx::mbarrier_init(ptx::cvta_shared(&state.split_k.read), p.split_k);
+    ptx::mbarrier_init(ring.empty + i * 8, Config::kConsumers / 32 * ptx::arrivals_of_group(32));
+  const int blocks = p.split_k * ptx::arrivals_of_group(Config::kConsumers);
+  ptx::mbarrier_init(ptx::cvta_shared(&state.split_k.there), blocks);
+  ptx::mbarrier_init(ptx::cvta_shared(&state.split_k.read), blocks);
   if constexpr (Config::kStreamK) init_stream_k<Config>(state.stream_k);
   ptx::fence_mbarrier_init();
 }
