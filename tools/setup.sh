@@ -13,12 +13,13 @@ die() {
 command -v apt-get >/dev/null ||
   die "this is neither Debian nor Ubuntu (no apt-get); install the equivalents of $list yourself"
 
-# Prints every package of the list that is not here, or is too old, as "name minimum".
+# Prints every package of the list that is not here, or is too old, as "name minimum". One whose triggers are pending
+# is here: another apt is at work.
 needed() {
   sed 's/#.*//' "$list" | while read -r name minimum; do
     [ -n "$name" ] || continue
     have=$(dpkg-query -W -f='${db:Status-Status} ${Version}\n' "$name" 2>/dev/null |
-      sed -n 's/^installed //p' | head -n 1)
+      sed -nE 's/^(installed|triggers-(awaited|pending)) //p' | head -n 1)
     if [ -z "$have" ] || dpkg --compare-versions "$have" lt "$minimum"; then
       echo "$name $minimum"
     fi
