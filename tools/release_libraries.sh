@@ -39,13 +39,16 @@ for file in targets per_target; do
   "${compiler[@]}" "${flags[@]}" -Ihighway -c highway/hwy/$file.cc -o $file.o
 done
 # Debian makes its tables of Unicode from unicode-data, which its sources leave out.
-make -s -C re2 REBUILD_TABLES=1 AR="${archiver[*]}" ARFLAGS=rcsD CXX="${compiler[*]}" \
+make -s -C re2 -j "$(nproc)" REBUILD_TABLES=1 AR="${archiver[*]}" ARFLAGS=rcsD CXX="${compiler[*]}" \
   CXXFLAGS="${flags[*]} -pthread" obj/libre2.a >/dev/null
 cp re2/obj/libre2.a "$folder"
-mkdir yaml-objects
-for file in yaml-cpp/src/*.cpp; do
-  "${compiler[@]}" "${flags[@]}" -Iyaml-cpp/include -c "$file" -o "yaml-objects/$(basename "$file").o"
-done
+# compile FOLDER COMPILER...: objects in FOLDER, as many at once as there are processors, of the files that are read.
+compile() {
+  mkdir "$1"
+  # shellcheck disable=SC2016
+  xargs -P "$(nproc)" -I FILE bash -c '"${@:3}" -c "$2" -o "$1/$(basename "$2").o"' - "$1" FILE "${@:2}"
+}
+printf '%s\n' yaml-cpp/src/*.cpp | compile yaml-objects "${compiler[@]}" "${flags[@]}" -Iyaml-cpp/include
 "${archiver[@]}" rcsD "$folder/libyaml-cpp.a" yaml-objects/*.o
 "${archiver[@]}" rcsD "$folder/libfmt.a" format.o
 "${archiver[@]}" rcsD "$folder/libhwy.a" targets.o per_target.o
@@ -67,15 +70,13 @@ if [[ -n $cross ]]; then
   cp pcre2/src/config.h.generic pcre2/src/config.h
   cp pcre2/src/pcre2.h.generic pcre2/src/pcre2.h
   cp pcre2/src/pcre2_chartables.c.dist pcre2/src/pcre2_chartables.c
-  mkdir pcre2-objects
   read -ra c_compiler <<<"${CMAKE_CXX_COMPILER_LAUNCHER:-} ${CC:-cc}"
   for file in auto_possess chartables chkdint compile config context convert dfa_match error extuni find_bracket \
     jit_compile maketables match match_data newline ord2utf pattern_info script_run serialize string_utils study \
     substitute substring tables ucd valid_utf xclass; do
-    [[ -e pcre2/src/pcre2_$file.c ]] || continue  # chkdint: since 10.43
-    "${c_compiler[@]}" "${c_flags[@]}" -DHAVE_CONFIG_H -DPCRE2_CODE_UNIT_WIDTH=8 -DPCRE2_STATIC -DSUPPORT_UNICODE \
-      -Ipcre2/src -c "pcre2/src/pcre2_$file.c" -o "pcre2-objects/$file.o"
-  done
+    [[ ! -e pcre2/src/pcre2_$file.c ]] || echo "pcre2/src/pcre2_$file.c"  # chkdint: since 10.43
+  done | compile pcre2-objects "${c_compiler[@]}" "${c_flags[@]}" -DHAVE_CONFIG_H -DPCRE2_CODE_UNIT_WIDTH=8 \
+    -DPCRE2_STATIC -DSUPPORT_UNICODE -Ipcre2/src
   "${archiver[@]}" rcsD "$folder/libpcre2-8.a" pcre2-objects/*.o
   rm -rf "$folder/include" "$folder/cmake"
   mkdir -p "$folder/include" "$folder/cmake"
