@@ -153,6 +153,47 @@ TEST_F(CacheScales, ChangeTheirNamesWithTheFormatAndNothingElse) {
       << text_of(verified(dir_ / "ct", out_));
 }
 
+/// A model that is not quantized declares no cache, and its loaders do not expect them.
+TEST_F(CacheScales, GoWithTheirDeclaration) {
+  for (const std::string from : {"modelopt", "compressed-tensors"}) {
+    auto run = options(dir_ / from);
+    run.format = from;
+    quantize_checkpoint(run);
+    LoadedFolder source(dir_ / from);
+    source.shard_of(kFirst + ".q_proj.weight")
+        .push_back({{"model.layers.0.mlp.k_scale", DType::f32, {1}}, encode({2}, DType::f32)});
+    source.write(dir_ / (from + "-in"));
+    ConvertOptions convert;
+    convert.input = dir_ / (from + "-in");
+    convert.output = dir_ / (from + "-bf16");
+    convert.to = "bf16";
+    const auto report = convert_checkpoint(convert);
+    EXPECT_TRUE(std::ranges::any_of(report.warnings, [](const std::string& w) {
+      return w.starts_with("the scales of keys and values are left out: they were to be cached in");
+    })) << testing::PrintToString(report.warnings);
+    const LoadedModel plain(convert.output);
+    for (const std::string& attention : {kFirst, kSecond})
+      for (const char* name : {".k_proj.k_scale", ".v_proj.v_scale", ".k_scale", ".v_scale"})
+        EXPECT_FALSE(plain.has(attention + name)) << attention << name;
+    EXPECT_EQ(plain.scalar("model.layers.0.mlp.k_scale"), 2) << "of no attention";
+    const auto codes = codes_of(verified(convert.output, convert.input));
+    EXPECT_TRUE(codes.contains("source-derived"));
+    EXPECT_FALSE(codes.contains("source-missing"));
+  }
+}
+
+/// Nothing says that they are scales of a cache.
+TEST_F(CacheScales, ThatNothingDeclaresStay) {
+  LoadedFolder model(in_);
+  model.shard_of(kFirst + ".q_proj.weight")
+      .push_back({{kFirst + ".k_proj.k_scale", DType::f32, {}}, encode({0.25f}, DType::f32)});
+  model.write(dir_ / "given");
+  auto run = quantize_options(dir_ / "given", out_);
+  quantize_checkpoint(run);
+  convert(out_, dir_ / "bf16", "bf16");
+  EXPECT_EQ(LoadedModel(dir_ / "bf16").scalar(kFirst + ".k_proj.k_scale"), 0.25f);
+}
+
 TEST_F(CacheScales, OfTheInputWinOverStatistics) {
   LoadedFolder model(in_);
   model.shard_of(kFirst + ".q_proj.weight")

@@ -72,6 +72,13 @@ def attention_in_fp8():
     return config
 
 
+def attention_in_fp8_with_a_cast_cache():
+    """As NVIDIA's recipes *-kv_fp8_cast: the cache is declared, and its scales are 1."""
+    config = attention_in_fp8()
+    config["quant_cfg"][-1]["cfg"]["use_constant_amax"] = True
+    return config
+
+
 #: Our recipe -> their configuration.
 RECIPES = {
     "all": lambda: mtq.NVFP4_DEFAULT_CFG,
@@ -97,11 +104,11 @@ def source(request, tmp_path_factory):
     return folder
 
 
-def theirs(source, recipe, out):
+def theirs(source, config, out):
     model = transformers.AutoModelForCausalLM.from_pretrained(source / "model", dtype=torch.bfloat16).eval()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        model = mtq.quantize(model, copy.deepcopy(RECIPES[recipe]()), lambda m: m(TOKENS))
+        model = mtq.quantize(model, copy.deepcopy(config), lambda m: m(TOKENS))
         export.export_hf_checkpoint(model, dtype=torch.bfloat16, export_dir=str(out))
     return out
 
@@ -150,16 +157,28 @@ def normal(config, modules):
     return config
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_recipes_have_the_layout_of_modelopts_export(source, tmp_path, recipe):
-    if reason := LEFT_OUT.get((source.name.rpartition("-")[0], recipe)):
-        pytest.skip(reason)
-    other = theirs(source, recipe, tmp_path / "theirs")
-    ours = tmp_path / "ours"
-    nvfp4.quantize_checkpoint(source / "model", ours, recipe=recipe, statistics=source / "stats", quantizer="mse")
+def expect_the_same(ours, other, source):
     assert layout(ours) == layout(other)
     modules = linear_modules(source)
     for file, key in (("config.json", "quantization_config"), ("hf_quant_config.json", "quantization")):
         mine, their = (normal(json.loads((folder / file).read_text())[key], modules)
                        for folder in (ours, other))
         assert mine == their, file
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipes_have_the_layout_of_modelopts_export(source, tmp_path, recipe):
+    if reason := LEFT_OUT.get((source.name.rpartition("-")[0], recipe)):
+        pytest.skip(reason)
+    ours = tmp_path / "ours"
+    nvfp4.quantize_checkpoint(source / "model", ours, recipe=recipe, statistics=source / "stats", quantizer="mse")
+    expect_the_same(ours, theirs(source, RECIPES[recipe](), tmp_path / "theirs"), source)
+
+
+def test_without_statistics_the_cache_is_as_their_cast_leaves_it(source, tmp_path):
+    if reason := LEFT_OUT.get((source.name.rpartition("-")[0], "nvidia")):
+        pytest.skip(reason)
+    ours = tmp_path / "ours"
+    nvfp4.quantize_checkpoint(source / "model", ours, recipe="nvidia")
+    assert not [name for name in layout(ours) if name.endswith((".k_scale", ".v_scale"))]
+    expect_the_same(ours, theirs(source, attention_in_fp8_with_a_cast_cache(), tmp_path / "theirs"), source)

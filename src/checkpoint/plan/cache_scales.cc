@@ -26,6 +26,7 @@ PlannedCacheScales::PlannedCacheScales(const ModelFolder& model, const CacheScal
                                        const Statistics* statistics, const CheckpointFormat* format,
                                        std::string_view type)
     : type_(type), format_(format), all_(model.files.size()) {
+  if (format == nullptr && !type.empty() && any_of(model, found) != nullptr) found_ = &found;
   declared_ = !type.empty() && format != nullptr && format->declares_kv_cache != nullptr &&
               format->declares_kv_cache(type);
   if (!declared_ || format->cache_scales == nullptr) return;
@@ -44,6 +45,18 @@ PlannedCacheScales::PlannedCacheScales(const ModelFolder& model, const CacheScal
     left.erase(it);
   }
   if (!left.empty()) absent_ = left.begin()->first;
+}
+
+bool PlannedCacheScales::leaves_out(const LogicalTensor& tensor) const {
+  return found_ != nullptr && found_->find(tensor);
+}
+
+std::vector<std::string> PlannedCacheScales::lost() const {
+  if (found_ == nullptr) return {};
+  return {fmt::format(
+      "the scales of keys and values are left out: they were to be cached in {}, and nothing in "
+      "the output says so",
+      printable(type_))};
 }
 
 void PlannedCacheScales::add(std::size_t first_file, std::size_t end_file,
@@ -69,7 +82,8 @@ std::vector<std::string> PlannedCacheScales::warnings(bool asked) const {
   if (asked && asked_ == 0)
     return {fmt::format(
         "keys and values are to be cached in {}, and nothing says how large they are: loaders take "
-        "1 as their scale; --statistics of python -m nvfp4.calibrate gives others",
+        "1 as their scale, as after ModelOpt's recipes *-kv_fp8_cast; --statistics of python -m "
+        "nvfp4.calibrate gives others",
         type_)};
   if (!absent_.empty())
     return {fmt::format("the statistics have keys and values of {}, which the model does not have",
@@ -78,18 +92,18 @@ std::vector<std::string> PlannedCacheScales::warnings(bool asked) const {
 }
 
 std::string cache_type_of_output(const ModelFolder& model, const CacheScales& found,
-                                 const TransformOptions& options, const CheckpointFormat& format,
+                                 const TransformOptions& options, const CheckpointFormat* format,
                                  const std::optional<Declared>& declared) {
   const bool of_recipe = options.layers != nullptr && !options.layers->kv_cache.empty();
   const CacheType input = declared ? cache_type(*declared) : CacheType();
   const std::string type = of_recipe ? options.layers->kv_cache : input.name;
-  if (input.is_known || format.declares_kv_cache == nullptr) return type;
+  if (input.is_known || format == nullptr || format->declares_kv_cache == nullptr) return type;
   constexpr std::string_view kKnown =
       "FP8 with one fixed scale for all keys and one for all values, and NVFP4";
   require<UnsupportedError>(of_recipe,
                             "{}: keys and values are cached in {}, {} is written with {} alone; "
                             "without that entry and its scales they stay as they are",
-                            model.root.string(), printable(input.name), format.name, kKnown);
+                            model.root.string(), printable(input.name), format->name, kKnown);
   const LogicalTensor* scale = any_of(model, found);
   require<UnsupportedError>(scale == nullptr,
                             "{}: keys and values are cached in {}, and {} is a scale of that; the "

@@ -68,14 +68,14 @@ class Planner {
     const bool cached = (declared_ && !declared_->kv_cache.is_null()) ||
                         (options_.layers && !options_.layers->kv_cache.empty());
     cache_scales_ = CacheScales(model_.tensors, config_.model_types, cached);
-    if (format_ != nullptr && !native_)
-      cache_type_ = cache_type_of_output(model_, cache_scales_, options_, *format_, declared_);
+    if (!native_)
+      cache_type_ = cache_type_of_output(model_, cache_scales_, options_, format_, declared_);
     caches_.emplace(model_, cache_scales_, plan_.statistics.get(), format_, cache_type_);
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
     // One of its own kind keeps what any other kind would lose.
     if (format_ == nullptr || format_->name != model_.files.front().container())
       warn(model_.warnings);
-    for (const auto& part : {selector.warnings(), recipe.warnings()}) warn(part);
+    for (const auto& part : {selector.warnings(), recipe.warnings(), caches_->lost()}) warn(part);
     if (may_quantize()) warn(keep_whole_layers(recipe));
     plan_.rules = recipe.rules();
     plan_.tensors.reserve(model_.tensors.size());
@@ -111,12 +111,11 @@ class Planner {
 
   void read_hf_quant_config() try {
     const std::string file = (model_.root / "hf_quant_config.json").string();
-    Declared declared =
-        declared_in_hf_quant_config(model_.hf_quant_text, file, options_.match_budget);
+    Declared side = declared_in_hf_quant_config(model_.hf_quant_text, file, options_.match_budget);
     if (!declared_)
-      declared_ = std::move(declared);
+      declared_ = std::move(side);
     else if (declared_->kv_cache.is_null())  // config.json has none but FP8
-      declared_->kv_cache = std::move(declared.kv_cache);
+      declared_->kv_cache = std::move(side.kv_cache);
   } catch (const FormatError& e) {
     if (!declared_) plan_.warnings.push_back(fmt::format("passed over: {}", e.what()));
   }
@@ -279,6 +278,7 @@ class Planner {
 
   void add_tensor(Candidate c, PlannedShard& shard) {
     const LogicalTensor& t = *c.tensor;
+    if (caches_->leaves_out(t)) return;
     if (const auto it = stack_of_.find(&t); it != stack_of_.end()) {
       if (it->second->members[0] == &t) add_stack(plan_, shard, *it->second, options_.plain);
       return;

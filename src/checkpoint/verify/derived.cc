@@ -67,6 +67,11 @@ DerivedTensors::DerivedTensors(const CheckpointReader& source, const CheckpointR
   for (const LogicalTensor& t : source.tensors())
     if (tables_.size() < kMost && t.is_plain() && is_table(t.name) && made.find(t.name) != nullptr)
       tables_.push_back(&t);
+  const auto caches = [](const std::optional<Declared>& declared) {
+    return declared && !cache_type(*declared).name.empty();
+  };
+  if (!caches(subject.in_config) && !caches(subject.in_hf_quant))
+    undeclared_ = CacheScales(source.tensors(), {subject.model_type}, true);
   if (!subject.config.is_object()) return;
   for (const auto* level : {&subject.config, &language_model_config(subject.config)}) {
     const auto tie = level->find("tie_word_embeddings");
@@ -80,7 +85,7 @@ bool DerivedTensors::contains(const std::string& name) const {
   const bool buffer = std::ranges::any_of(kBuffers, [&](const Buffer& b) {
     return ends_with(name, b.name) && (b.dimensions == 0 || b.dimensions == t->shape.size());
   });
-  return buffer || (is_table(name) && is_tied(*t));
+  return buffer || undeclared_.find(*t) || (is_table(name) && is_tied(*t));
 }
 
 bool DerivedTensors::is_tied(const LogicalTensor& t) const {

@@ -3,13 +3,15 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/source/cache.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "checkpoint/verify/checks.h"
 
 namespace nvfp4::checkpoint {
 
-/// What a checkpoint need not hold though its source does: buffers that are computed, and weights
-/// that are tied to others, which have the same bytes.
+/// What a checkpoint need not hold though its source does: buffers that are computed, weights that
+/// are tied to others, which have the same bytes, and scales of a cache of keys and values that the
+/// checkpoint does not declare.
 class DerivedTensors {
  public:
   DerivedTensors(const CheckpointReader& source, const CheckpointReader& made,
@@ -22,6 +24,7 @@ class DerivedTensors {
 
   const CheckpointReader& source_;
   bool may_be_tied_ = true;
+  CacheScales undeclared_;
   std::vector<const LogicalTensor*> tables_;  ///< of the source, that are in both
 };
 

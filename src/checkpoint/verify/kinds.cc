@@ -230,8 +230,10 @@ constexpr FindingKind kKinds[] = {
      "correct them, then verify with --source again"},
     {"source-missing", error, "a weight of the source is missing",
      "it fails on a missing key, or uses random weights", "quantize the source again"},
-    {"source-derived", note, "buffers of the source, or weights tied to others, are left out",
-     "it computes or ties them itself", "none needed"},
+    {"source-derived", note,
+     "buffers of the source, weights tied to others, or scales of a KV cache that is not declared, "
+     "are left out",
+     "it computes or ties them itself, or has no use for them", "none needed"},
     {"source-extra", note, "the source does not have this tensor", "most ignore it", "none needed"},
     {"source-differs", warning, "an unquantized tensor differs from the source",
      "it computes something else",
