@@ -7,7 +7,7 @@ first and the last layers first, attention first, or at random. Weights alone ar
 
   choices.py --model MODEL --text FILE --calibration FILE --bits 5 5.5 6 --windows 8
 
-Needs PyTorch, transformers 5, safetensors and this package.
+The tables are printed; --json has the divergence of each window and the layers of each choice. Needs PyTorch, transformers 5, safetensors and this package.
 """
 
 import argparse
@@ -134,9 +134,9 @@ def choices(options, temporary):
 
 def measure(model, plain, tokens, found, options):
     """By number of bits and name: the divergence of each window."""
-    columns = {}
+    columns, start, done = {}, time.monotonic(), 0
     for batch in tokens.to(options.device).split(options.batch):
-        target, start = batch[:, 1:, None], time.monotonic()
+        target = batch[:, 1:, None]
         with torch.no_grad():
             p = torch.log_softmax(plain(batch[:, :-1]).logits.float(), -1)
         for bits, ways in found.items():
@@ -144,7 +144,10 @@ def measure(model, plain, tokens, found, options):
                 model.use(forms)
                 q = model.log_probabilities(batch[:, :-1])
                 columns.setdefault((bits, name), []).append(columns_of(p, q, target)[0])
-        print(f"{len(batch)} windows: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+        done += len(batch)
+        passed = time.monotonic() - start
+        print(f"{done} of {len(tokens)} windows: {passed:.0f} s, {passed * (len(tokens) / done - 1):.0f} s left",
+              file=sys.stderr, flush=True)
     return {key: np.concatenate(parts) * 1e3 for key, parts in columns.items()}
 
 
@@ -161,7 +164,8 @@ def rows(columns, found, model):
             error_of_less = bootstrap.error(lambda a, b: a - b, column, chosen)
             data.append(dict(bits=bits, name=name, used=model.bits(forms), divergence=mean, divergence_error=error,
                              chosen_to_it=less, chosen_to_it_error=less_error, forms=forms,
-                             errors_below=float((column - chosen).mean() / max(error_of_less, 1e-12))))
+                             errors_below=float((column - chosen).mean() / max(error_of_less, 1e-12)),
+                             windows=column.tolist()))
     return data
 
 
@@ -182,7 +186,8 @@ def lines(data):
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--model", required=True, help="a folder that transformers loads")
-    a.add_argument("--text", required=True, metavar="FILE", help="documents separated by U+001E")
+    a.add_argument("--text", required=True, nargs="+", metavar="FILE",
+                   help="documents separated by U+001E; a table for each file")
     a.add_argument("--calibration", metavar="FILE", help="text that the choice is made by, of the same form")
     a.add_argument("--calibration-windows", type=int, default=64, help="windows of 512 tokens of it (64)")
     a.add_argument("--statistics", metavar="FILE", help="instead of it: what python -m nvfp4.calibrate wrote")
@@ -199,12 +204,15 @@ def main():
         model, found = choices(options, Path(temporary))
     plain = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32,
                                                  experts_implementation="eager").eval().to(options.device)
-    tokens = windows(options.text, AutoTokenizer.from_pretrained(options.model), options.windows)
-    data = rows(measure(model, plain, tokens, found, options), found, model)
-    print(f"\n{model_name(options.model)}, {Path(options.text).name}: {len(tokens)} windows\n")
-    print("\n".join(lines(data)), flush=True)
-    if options.json:
-        Path(options.json).write_text(json.dumps(data, indent=1) + "\n")
+    tokenizer, tables = AutoTokenizer.from_pretrained(options.model), {}
+    for text in options.text:
+        tokens = windows(text, tokenizer, options.windows)
+        data = rows(measure(model, plain, tokens, found, options), found, model)
+        print(f"\n{model_name(options.model)}, {Path(text).name}: {len(tokens)} windows\n")
+        print("\n".join(lines(data)), flush=True)
+        tables[Path(text).name] = data
+        if options.json:
+            Path(options.json).write_text(json.dumps(tables, indent=1) + "\n")
 
 
 if __name__ == "__main__":
