@@ -31,10 +31,10 @@ def write_model(folder, experts):
     return folder
 
 
-def write_text_of_words(file):
-    generator = torch.Generator().manual_seed(5)
-    words = [WORDS[i] for i in torch.randint(len(WORDS), (900,), generator=generator)]
-    file.write_text("\n\x1e\n".join(" ".join(words[i : i + 90]) for i in range(0, 900, 90)), encoding="utf-8")
+def write_text_of_words(file, documents=10):
+    generator, count = torch.Generator().manual_seed(5), 90 * documents
+    words = [WORDS[i] for i in torch.randint(len(WORDS), (count,), generator=generator)]
+    file.write_text("\n\x1e\n".join(" ".join(words[i : i + 90]) for i in range(0, count, 90)), encoding="utf-8")
     return file
 
 

@@ -237,6 +237,19 @@ def test_the_command_says_what_is_wrong(model, text, tmp_path, capsys):
     assert "quantized" in capsys.readouterr().err
 
 
+def test_a_model_whose_states_are_no_numbers_is_refused(text, tmp_path, capsys):
+    from safetensors.torch import load_file, save_file
+
+    folder = write_model(tmp_path / "model", experts=False)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.0.mlp.down_proj.weight"][0, 0] = float("nan")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    sizes = [word for name, n in SIZES.items() for word in (f"--{name}", str(n))]
+    assert main([str(folder), "--text", str(text), "--out", str(tmp_path / "out"), "--quiet", *sizes]) == 1
+    assert "model.layers.1.self_attn.q_proj: its input holds NaN" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("quantizer", ["gptq", "weighted"])
 @pytest.mark.parametrize("format", ["modelopt", "compressed-tensors"])
 def test_quantizing_in_one_pass_gives_the_same_bytes(model, text, tmp_path, quantizer, format):

@@ -11,7 +11,8 @@ transformers = pytest.importorskip("transformers", minversion="5")
 pytest.importorskip("safetensors")
 
 import nvfp4
-from calibrate_cases import SIZES, bytes_by_name, tokenizer_of_words, write_text_of_words
+from calibrate_cases import SIZES, bytes_by_name, tokenizer_of_words, write_model, write_text_of_words
+from nvfp4 import calibrate as calibration
 from nvfp4.calibrate import Statistics, blocks, calibrate, experts
 from nvfp4.calibrate.turns import Turns
 
@@ -110,26 +111,44 @@ def test_llama4_is_the_sum_of_its_experts(tmp_path):
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("windows, reads", [(9, 3), (2, 2)])
-def test_an_expert_is_read_once_for_many_batches_and_alone_in_memory(windows, reads, text, tmp_path, monkeypatch):
-    """Side by side are as many batches, of a window here, as hold no more than all hidden states; each holds three
-    times its own."""
+@pytest.mark.parametrize("windows, room, reads", [(9, 2, 3), (9, 3, 3), (9, 8, 1), (2, 0, 2)])
+def test_an_expert_is_read_once_for_many_batches_and_alone_in_memory(windows, room, reads, text, tmp_path, monkeypatch):
+    """Side by side are a batch, of a window here, and as many as have room beside it."""
     model, read, alive, asked = write_family(tmp_path / "model", "mixtral"), experts.Source.read, [], []
 
     def watched(source, expert, *given):
         matrix = read(source, expert, *given)
-        others = [e for e, known in alive if known() is not None and e != expert]
-        assert not others, f"{others} beside {expert}"
-        alive.append((expert, weakref.ref(matrix)))
+        assert not any(known() is not None for known in alive), f"a matrix is left beside one of {expert}"
+        alive.append(weakref.ref(matrix))
         asked.append((min(source.files), expert))
         return matrix
 
     monkeypatch.setattr(experts.Source, "read", watched)
-    monkeypatch.setattr(experts, "held", lambda tokens, width, itemsize, *_: 3 * tokens * width * itemsize)
+    monkeypatch.setattr(calibration, "held", lambda *_: 1000)
     threads = threading.active_count()
-    calibrate(model, text, tmp_path / "stats", windows=windows, context=32, batch=1)
+    calibrate(model, text, tmp_path / "stats", windows=windows, context=32, batch=1, gram_memory=room * 1000)
     assert {asked.count(key) for key in asked} == {reads} and len(asked) == 2 * 4 * 2 * reads
     assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("name, room, reads", [("mixtral", 8, 9), ("dense", 2, 3), ("dense", 0, 9)])
+def test_a_matrix_of_a_linear_layer_is_alone_in_memory(name, room, reads, text, tmp_path, monkeypatch):
+    """Where there are experts, each batch reads those of its own."""
+    model = write_family(tmp_path / "model", name) if name != "dense" else write_model(tmp_path / "model", False)
+    read, alive, asked = experts.Source.read_whole, [], []
+
+    def watched(source, *given):
+        matrix = read(source, *given)
+        assert not any(known() is not None for known in alive)
+        alive.append(weakref.ref(matrix))
+        asked.append(min(source.files))
+        return matrix
+
+    monkeypatch.setattr(experts.Source, "read_whole", watched)
+    monkeypatch.setattr(calibration, "held", lambda *_: 1000)
+    calibrate(model, text, tmp_path / "stats", windows=9, context=32, batch=1, gram_memory=room * 1000)
+    assert {asked.count(key) for key in asked} == {reads}
+    assert len(set(asked)) == (2 * 4 if name == "mixtral" else 2 * 7)
 
 
 class AllAtOnce(torch.nn.Module):

@@ -1,8 +1,5 @@
 """What nvfp4.calibrate holds while a layer runs, and while its statistics are written."""
 
-import os
-import subprocess
-import sys
 import weakref
 from functools import partial
 
@@ -16,6 +13,7 @@ import nvfp4
 from safetensors import safe_open
 
 from calibrate_cases import SIZES, tokenizer_of_words, write_model, write_text_of_words
+from memory_cases import most_memory, needs_linux
 from nvfp4.calibrate import Statistics, calibrate, collect
 from nvfp4.calibrate.blocks import Blocks
 from nvfp4.calibrate.collect import Collector
@@ -31,6 +29,10 @@ def held(collector):
     """Bytes of inputs and Gram matrices."""
     tensors = [*collector.grams.values(), *(x for kept in collector.inputs.values() for x in kept)]
     return sum(t.untyped_storage().nbytes() for t in tensors)
+
+
+def taken(collector, name):
+    return torch.cat(list(collector.take_gram(name)))
 
 
 def shown(rows, dtype=torch.float32, **given):
@@ -90,7 +92,7 @@ def test_inputs_without_a_place_in_memory_wait_on_disk_and_change_no_bit(rows, d
     kept, _ = shown(rows, dtype)
     names = list(collector.places)
     for name in names:
-        assert torch.equal(collector.take_gram(name), kept.take_gram(name))
+        assert torch.equal(taken(collector, name), taken(kept, name))
     assert held(collector) == 0 and not spool.places
     assert names == [f"e{e}" for e in range(EXPERTS)]
 
@@ -170,51 +172,17 @@ def test_a_dry_run_counts_one_expert_whatever_their_number(tmp_path):
                                             architectures=["MixtralForCausalLM"])
         config.save_pretrained(tmp_path / f"{experts}")
         lines, estimate = [], Estimate(tmp_path / f"{experts}", 9, 32, 4, "float32", "cpu")
-        layers.append(estimate.loaded())
+        layers.append(estimate.layers[0]["kept"] + estimate.layers[0]["matrix"])
         estimate.lines(lines.append, True, None, "gptq", 4, 0)
         memory = next(line for line in lines if line.startswith("memory: "))
-        assert f"a layer {size(layers[-1] * 4)} with one of its experts and " in memory
-    attention, norms, expert = 64 * 64 * 2 + 64 * 32 * 2, 2 * 64, 3 * 64 * 128
-    assert layers == [attention + norms + expert + experts * 64 for experts in (4, 256)], "with the router"
+        assert f"a matrix and what stays of its layer {size(layers[-1] * 4)}, " in memory
+    norms, gate_up = 2 * 64, 2 * 64 * 128
+    assert layers == [norms + gate_up + experts * 64 for experts in (4, 256)], "with the router"
 
 
 def test_a_dry_run_counts_what_factoring_takes():
     assert factor_bytes([8192, 8192, 28672]) == 16 * 28672**2 + 8 * 8192**2
     assert factor_bytes([8]) == 16 * 64
-
-
-#: A process that does what it is given and prints the most private memory that it had more than before.
-MEASURED = """
-import sys, threading
-from pathlib import Path
-import torch
-import nvfp4.calibrate
-
-def private():
-    line = next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("RssAnon"))
-    return int(line.split()[1]) * 1024
-
-def watch():
-    while not done.wait(0.001):
-        most[0] = max(most[0], private())
-
-before, most, done = private(), [0], threading.Event()
-thread = threading.Thread(target=watch)
-thread.start()
-exec(sys.argv[1])
-done.set()
-thread.join()
-print(most[0] - before)
-"""
-needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"),
-                                 reason="the private memory of a process is read as on Linux")
-
-
-def most_memory(code):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NVFP4_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", MEASURED, code], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
 
 
 def memory_of_experts(folder, text, experts, one_pass):
@@ -248,7 +216,7 @@ def test_a_gram_matrix_is_factored_in_sixteen_bytes_for_each_of_its_elements(tmp
     statistics.add_empty(module, depth)
     statistics.tensors |= {f"{module}.count": torch.full((1,), 4.0 * depth, dtype=torch.float64),
                            f"{module}.diag": torch.ones(depth, dtype=torch.float64),
-                           f"{module}.gram": collect.upper_triangle(torch.eye(depth))}
+                           f"{module}.gram": torch.cat(list(collect.upper_triangle(torch.eye(depth))))}
     statistics.save(tmp_path / "statistics")
     most = most_memory(f"nvfp4.quantize_checkpoint('{model}', '{tmp_path}/out', quantizer='gptq', sweeps=0, "
                        f"statistics='{tmp_path}/statistics')")

@@ -20,12 +20,14 @@ from .. import _core
 from .._errors import FormatError, InvalidValueError
 from ..evaluate.text import documents_of, windows_of
 from .blocks import Blocks
-from .collect import Collector, Watch, watched_attention
+from .collect import Collector, Watch, gram_bytes, watched_attention
 from .dataset import documents_of_dataset
 from .estimate import Estimate
-from .experts import experts_of_token, side_by_side
+from .experts import experts_of_token
 from .onepass import OnePass
 from .parts import Parts
+from .reading import give_back
+from .room import held, room_for, side_by_side, widest
 from .spool import Spool
 from .statistics import RANK_KEY, Statistics
 
@@ -63,10 +65,12 @@ class Calibration:
     """What a model's weights are called, and what of it runs."""
 
     def __init__(self, model, dtype, device, gram_memory):
-        self.gram_memory = gram_memory
         wanted = weights_to_quantize(model)
         self.blocks = Blocks(model, getattr(torch, dtype), torch.device(device))
         self.weights = [self._weights_of(name, wanted) for name in self.blocks.names]
+        self.room = gram_memory if gram_memory is not None else room_for(
+            self.depth_of(layer, name) for layer, weights in zip(self.blocks.names, self.weights) for name in weights)
+        self.grams = [self._grams_of(i) for i in range(len(self.weights))]
 
     def _weights_of(self, layer, wanted):
         """Name of each parameter of a layer whose inputs count -> the modules of each of its matrices."""
@@ -87,16 +91,17 @@ class Calibration:
             return shape[1]
         return shape[-1]
 
+    def _grams_of(self, i):
+        """K of the Gram matrices of a layer, at most: what shares its inputs is known by name."""
+        inputs = set()
+        for name, matrices in self.weights[i].items():
+            shared = re.sub(r"\b[qkv]_proj\b", "qkv", re.sub(r"\b(gate|up|gate_up)_proj\b|\bw[13]\b", "gate", name))
+            inputs |= {(shared, e, self.depth_of(self.blocks.names[i], name)) for e in range(len(matrices))}
+        return [k for _, _, k in inputs]
+
     def gram_bytes(self):
-        """Of the file, at most: what shares its inputs is known by name."""
-        total = 0
-        for layer, weights in zip(self.blocks.names, self.weights):
-            inputs = set()
-            for name, matrices in weights.items():
-                shared = re.sub(r"\b[qkv]_proj\b", "qkv", re.sub(r"\b(gate|up|gate_up)_proj\b|\bw[13]\b", "gate", name))
-                inputs |= {(shared, e, self.depth_of(layer, name)) for e in range(len(matrices))}
-            total += sum(k * (k + 1) // 2 * 4 for _, _, k in inputs)
-        return total
+        """Of the file, at most."""
+        return sum(k * (k + 1) // 2 * 4 for depths in self.grams for k in depths)
 
     def modules(self):
         return [m for weights in self.weights for matrices in weights.values() for names in matrices for m in names]
@@ -113,15 +118,20 @@ class Calibration:
         for i in range(first, len(self.blocks.names)):
             name = self.blocks.names[i]
             spool = Spool(parts.folder)
-            collector = Collector(keep_gram, self.gram_memory, spool)
+            collector = Collector(keep_gram, self.room, spool)
             self._run_layer(i, hidden, arguments[i], collector)
             statistics = Statistics()
             collector.move_to(statistics)
             self._add_unseen(i, statistics)
             if one_pass:
+                parts.keep_states(i, hidden)
+                places = forget(hidden)
                 one_pass.block(i, self.blocks.tensors[name], statistics)
-                statistics = statistics.without_grams()
-            parts.save(i, statistics, hidden)
+                parts.save(i, statistics.without_grams())
+                parts.take_states(hidden, places)
+            else:
+                parts.keep_states(i, hidden)
+                parts.save(i, statistics)
             spool.close()
             done, all_ = i + 1 - first, len(self.blocks.names) - first
             left = (time.monotonic() - start) * (all_ / done - 1)
@@ -130,7 +140,7 @@ class Calibration:
 
     def _run_layer(self, i, hidden, arguments, collector):
         """Its outputs take the place of `hidden`. Nothing here outlives it that holds the weights."""
-        with self.blocks.loaded(i, self.weights[i]) as (layer, experts):
+        with self.blocks.loaded(i, self.weights[i]) as (layer, streamed):
             weights = [(layer.get_parameter(n), modules) for n, modules in self.weights[i].items()
                        if n not in self.blocks.streams(i)]
             watch = Watch(weights, collector)
@@ -140,23 +150,45 @@ class Calibration:
                 args, kwargs = (trimmed(given, count) for given in arguments)
                 with torch.no_grad(), watch:
                     out = layer(hidden[b], *args, **kwargs)
-                hidden[b] = out[0] if isinstance(out, tuple) else out
+                hidden[b] = in_place_of(hidden[b], out[0] if isinstance(out, tuple) else out)
                 collector.forget_inputs()
 
             with watched_attention(self.blocks.attentions(i), collector):
                 jobs = [partial(run, b) for b in range(len(hidden))]
-                if not experts.stacks:
-                    for job in jobs:
-                        job()
-                    return
-                size = side_by_side(hidden, experts.most(), experts_of_token(self.blocks.model.config))
+                size = self._side_by_side(i, hidden[0], len(jobs), streamed.most(), collector)
                 for begin in range(0, len(jobs), size):
-                    experts.run(jobs[begin:begin + size])
+                    streamed.run(jobs[begin:begin + size])
+
+    def _side_by_side(self, i, first, batches, experts, collector):
+        """Batches that go through the layer together. Where it has experts, these are read for all of them and come
+        first; else the Gram matrices, which are kept out of memory at a higher price."""
+        tokens, width, itemsize = first.shape[0] * first.shape[1], first.shape[-1], first.dtype.itemsize
+        channels = widest(self.blocks.linears[i], width)
+        of_batch = held(tokens, width, itemsize, experts, experts_of_token(self.blocks.model.config), channels)
+        grams = 0 if experts or not collector.keep_gram else sum(map(gram_bytes, self.grams[i]))
+        size = side_by_side(batches, of_batch, max(0, self.room - grams))
+        collector.left = max(0, self.room - (size - 1) * of_batch)
+        return size
 
     def _add_unseen(self, i, statistics):
         for parameter, matrices in self.weights[i].items():
             for module in (m for names in matrices for m in names if f"{m}.diag" not in statistics.tensors):
                 statistics.add_empty(module, self.depth_of(self.blocks.names[i], parameter))
+
+
+def in_place_of(hidden, out):
+    """`out`, in the memory of `hidden`: that of all batches does not grow, nor wander."""
+    return hidden.copy_(out) if (hidden.shape, hidden.dtype) == (out.shape, out.dtype) else out
+
+
+def forget(hidden):
+    """Takes hidden states on the CPU out of memory. Returns where each was."""
+    places = [h.device for h in hidden]
+    for b, place in enumerate(places):
+        if place.type == "cpu":
+            hidden[b] = None
+    give_back()
+    return places
 
 
 def trimmed(value, count):
@@ -187,8 +219,8 @@ def file_of_rank(out, rank, ranks):
 
 def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False, windows=256, context=512, batch=8,
               dtype="float32", device="cpu", dry_run=False, resume=False, quantize=None, quantizer="gptq", sweeps=4,
-              format="modelopt", rank=None, ranks=1, gram_memory=4 << 30, progress=lambda line: None):
-    """Runs `model`, one decoder layer at a time in memory, on `windows` windows of the text and writes
+              format="modelopt", rank=None, ranks=1, gram_memory=None, progress=lambda line: None):
+    """Runs `model`, one decoder layer after the other and with one matrix of it in memory, on `windows` windows of the text and writes
     what it saw to `out`.
 
     dataset    instead of the text: a folder that datasets.save_to_disk wrote, or a .jsonl or .parquet file,
@@ -201,8 +233,9 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
                and in `format`; its Gram matrices are dropped then. `out` may be None
     rank       which of the `ranks` processes this is, from 0: they share the batches, and each writes a file,
                <out>.rank-R-of-N, for merge(). ranks = "auto": both as mpirun, srun or torchrun say
-    gram_memory  bytes for the Gram matrices of a layer while it runs, and for inputs kept instead; what they have
-               no place for waits on disk, beside `out`. It changes no byte of what is written
+    gram_memory  bytes for the Gram matrices of a layer while it runs, for inputs kept instead, and for batches that
+               wait for a matrix of the model; what has no place there waits on disk, beside `out`, and matrices are
+               read more often. None: 8 K² of the largest K, at least 64 MiB. It changes no byte of what is written
     progress   called with lines for people
     Returns the Statistics; None for a dry run. Raises IoError, FormatError, InvalidValueError,
     UnsupportedError.
@@ -251,6 +284,7 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
         one_pass.finish(calibration.blocks)
     if out:
         statistics.save(out, metadata.items())
+        statistics = Statistics.load(out)  # the parts are going
     parts.remove()
     return statistics
 

@@ -11,7 +11,7 @@ def arguments(given=None):
         prog="python -m nvfp4.calibrate",
         description="Runs a model on text and writes statistics of the inputs of its linear layers for nvfp4 quantize "
                     "--statistics: the largest magnitude, the sum of squares of each channel and, with --keep-gram, "
-                    "the Gram matrices that --quantizer gptq needs. One decoder layer at a time is in memory.")
+                    "the Gram matrices that --quantizer gptq needs. One matrix of the model at a time is in memory.")
     a.add_argument("model", nargs="?", metavar="MODEL", help="a folder that transformers loads, not quantized")
     a.add_argument("--text", metavar="FILE", help="UTF-8; a line with U+001E alone separates documents")
     a.add_argument("--dataset", metavar="PATH", help="instead of --text: a folder that datasets.save_to_disk wrote, "
@@ -27,8 +27,9 @@ def arguments(given=None):
                    help="format of --quantize (modelopt)")
     a.add_argument("--resume", action="store_true", help="continue an interrupted run, with the same options")
     a.add_argument("--keep-gram", action="store_true", help="keep the Gram matrices: about 2 K² bytes for each input")
-    a.add_argument("--gram-memory", type=float, default=4, metavar="GIB", help="memory for the Gram matrices of a "
-                   "layer while it runs, and for inputs kept instead; the rest waits on disk, beside STATS or OUT (4)")
+    a.add_argument("--gram-memory", type=float, metavar="GIB", help="memory for the Gram matrices of a layer while it "
+                   "runs, for inputs kept instead, and for batches that wait for a matrix; the rest is on disk, beside "
+                   "STATS or OUT (8 K² bytes of the largest K, at least 64 MiB)")
     a.add_argument("--windows", type=int, default=256, metavar="N", help="number of windows of the text (256)")
     a.add_argument("--context", type=int, default=512, metavar="N", help="tokens in a window (512)")
     a.add_argument("--batch", type=int, default=8, metavar="N", help="windows at a time (8)")
@@ -54,7 +55,7 @@ def arguments(given=None):
     for name in ("windows", "context", "batch"):
         if getattr(options, name) < 1:
             a.error(f"--{name} {getattr(options, name)}: must be 1 or more")
-    if not options.gram_memory >= 0 or options.gram_memory == float("inf"):
+    if options.gram_memory is not None and not 0 <= options.gram_memory < float("inf"):
         a.error(f"--gram-memory {options.gram_memory:g}: must be 0 or more")
     return options
 
@@ -78,12 +79,13 @@ def main(given=None):
         if options.merge is not None:
             merge(options.merge, options.out)
         else:
+            room = None if options.gram_memory is None else int(options.gram_memory * 2**30)
             device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
             calibrate(options.model, options.text, options.out, dataset=options.dataset, column=options.column,
                       keep_gram=options.keep_gram, windows=options.windows, context=options.context,
                       batch=options.batch, dtype=options.dtype, device=device, dry_run=options.dry_run,
                       resume=options.resume, quantize=options.quantize, quantizer=options.method,
-                      gram_memory=int(options.gram_memory * 2**30), sweeps=options.sweeps, format=options.format, rank=options.rank, ranks=options.ranks,
+                      gram_memory=room, sweeps=options.sweeps, format=options.format, rank=options.rank, ranks=options.ranks,
                       progress=progress)
     except (Error, OSError) as error:
         print(f"nvfp4.calibrate: {error}", file=sys.stderr)

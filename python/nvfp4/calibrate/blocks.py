@@ -1,5 +1,5 @@
 """A causal language model of transformers, run one decoder layer at a time with its weights read
-from disk when they are needed: no more than a layer is in memory, and of its experts one."""
+from disk when they are needed: of its matrices one is in memory."""
 
 import contextlib
 import json
@@ -19,7 +19,8 @@ from transformers.core_model_loading import (
 from transformers.modeling_utils import LoadStateDictConfig
 
 from .._errors import FormatError, UnsupportedError
-from .experts import Source, Streamed, stacks_of, streamed_modules
+from .experts import Source, stacks_of, streamed_modules
+from .reading import EmbeddingRows, Streamed, linears_of
 
 
 class _LastLayer(Exception):
@@ -88,6 +89,7 @@ class Blocks:
         self.files = [safe_open(f, "pt") for f in checkpoint_files(folder)]
         self._sort_tensors()
         self._find_experts()
+        self._find_linears()
 
     def _sort_tensors(self):
         """Which tensor of the checkpoint goes into which layer, under which name."""
@@ -113,7 +115,7 @@ class Blocks:
     def _find_experts(self):
         """Of each layer, by name, the modules whose experts are read one by one, and the sources of their stacks;
         `whole`: of those of the others the first, and why."""
-        self.experts, self.whole = [], {}
+        self.experts, self.linears, self.whole = [], [], {}
         for layer_name, layer in zip(self.names, self.layers):
             found, others = streamed_modules(layer)
             sources = {f"{name}.{last}": self._source(f"{layer_name}.{name}.{last}")
@@ -128,18 +130,40 @@ class Blocks:
                 self.whole.setdefault(type(layer.get_submodule(name)), (f"{layer_name}.{name}", reason))
             self.experts.append((found, sources))
 
-    def _source(self, parameter):
+    def _find_linears(self):
+        """Of each layer, by name, the modules whose matrix is read when it is used. What is made of several tensors
+        is not among them."""
+        for layer, layer_name, (_, sources) in zip(self.layers, self.names, self.experts):
+            found = {}
+            for name, module in linears_of(layer).items():
+                source = self._source(f"{layer_name}.{name}.weight")
+                if source.is_plain(module.weight.shape):
+                    found[name], sources[f"{name}.weight"] = module, source
+            self.linears.append(found)
+
+    def _embeddings(self):
+        """Those outside of the layers whose rows are read when they are used: name of the parameter -> source."""
+        sources = {}
+        for name, module in self.model.named_modules():
+            if isinstance(module, nn.Embedding) and module.max_norm is None and not self._in_layer(name + "."):
+                source = self._source(f"{name}.weight", None)
+                if source.is_plain(module.weight.shape):
+                    sources[f"{name}.weight"] = source
+        return sources
+
+    def _source(self, parameter, *layer):
         keys = self.sources.get(parameter, [])
-        files = self.tensors[next(n for n in self.names if parameter.startswith(n + "."))]
+        files = self.tensors[layer[0] if layer else next(n for n in self.names if parameter.startswith(n + "."))]
         converter = next((self.converters[p] for k in keys if (p := self.patterns[k]) is not None), None)
         return Source({k: files[k] for k in keys}, {k: self.patterns[k] for k in keys}, converter)
 
     def streams(self, i):
         """Names of the i-th layer's parameters that are not loaded with it."""
-        return {f"{name}.{last}" for name, module in self.experts[i][0].items() for last in stacks_of(module)}
+        stacks = {f"{name}.{last}" for name, module in self.experts[i][0].items() for last in stacks_of(module)}
+        return stacks | {f"{name}.weight" for name in self.linears[i]}
 
     def _load(self, name, without=()):
-        left_out = {f"{name}.{parameter}" for parameter in without} if name else head_of(self.model)
+        left_out = {f"{name}.{n}" for n in without} if name else {*head_of(self.model), *without}
         left_out = {key for parameter in left_out for key in self.sources.get(parameter, ())}
         state = {key: file.get_slice(key) for key, file in self.tensors[name].items() if key not in left_out}
         # Converters count what they were given: each load has its own.
@@ -178,7 +202,9 @@ class Blocks:
 
     def start(self, batches):
         """Hidden states before the first layer, and the other arguments of each layer."""
-        self._load(None)
+        rows = self._embeddings()
+        self._load(None, rows)
+        reader = EmbeddingRows(self.model, rows, self.device)
         arguments = [None] * len(self.layers)
 
         def stub(i):
@@ -197,9 +223,9 @@ class Blocks:
             layer.forward = stub(i)
         for batch in batches:
             first = []
-            with contextlib.suppress(_LastLayer), torch.no_grad():
+            with contextlib.suppress(_LastLayer), torch.no_grad(), reader:
                 self.model(batch.to(self.device), use_cache=False)
-            hidden.append(first[0])
+            hidden.append(first[0].clone())  # a layer may be given the embedding, too
         for layer in self.layers:
             del layer.forward
         self._unload_outside()
@@ -214,13 +240,13 @@ class Blocks:
 
     @contextlib.contextmanager
     def loaded(self, i, modules):
-        """The i-th layer with its weights, and its experts that are read one by one; `modules`: by parameter, of its
-        matrices, what the checkpoint calls them."""
+        """The i-th layer, and its matrices, which are read one by one; `modules`: by parameter, what the checkpoint
+        calls them."""
         self._load(self.names[i], self.streams(i))
         found, sources = self.experts[i]
-        experts = Streamed(found, sources, self.device, modules)
+        streamed = Streamed(found, self.linears[i], sources, self.device, modules)
         try:
-            with experts.in_place(self.layers[i]):
-                yield self.layers[i], experts
+            with streamed.in_place(self.layers[i]):
+                yield self.layers[i], streamed
         finally:
             self._unload(self.layers[i])

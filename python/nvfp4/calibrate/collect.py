@@ -9,12 +9,17 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .experts import MODULES
-from .statistics import Later
+from .._errors import FormatError
+from .reading import MODULES
+from .statistics import ELEMENTS, Later
 
 #: Products whose second argument may be a weight.
 PRODUCTS = {torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm,
             torch.Tensor.bmm}
+
+
+#: That are summed at a time.
+COLUMNS = 1024
 
 
 class Recent(threading.local):
@@ -43,10 +48,10 @@ class Collector:
         """`x` [..., K] is the input of each of `modules`."""
         owner = self._owner(modules, x)
         plain = x.detach().reshape(-1, x.shape[-1])
-        x = plain.float()
+        x = plain
         if x.shape[0] == 0:
             return
-        squares, amax = x.square().sum(0, dtype=torch.float64), x.abs().amax()
+        squares, amax = squares_and_amax(x)
         for module in modules:
             if module in self.sums:
                 s = self.sums[module]
@@ -66,12 +71,13 @@ class Collector:
             return
         kept = self.inputs.setdefault(owner, [])
         many = sum(map(len, kept)) + len(x) >= x.shape[-1]
-        need = gram_bytes(x.shape[-1]) - bytes_of(kept) if many else bytes_of([x])
+        need = gram_bytes(x.shape[-1]) if many else bytes_of([x])
         if self.spool is not None and (owner in self.spool or need > self.left):
             self.spool.add(owner, x)
             return
         self.left -= need
         if many:
+            self.left += bytes_of(kept)  # which are there until the matrix is made of them
             self._form_gram(owner)
             add_products(self.grams[owner], x)
         else:
@@ -80,16 +86,20 @@ class Collector:
     def _form_gram(self, owner):
         depth, device = self.places[owner]
         self.grams[owner] = torch.zeros(depth, depth, device=device)
-        for x in self.inputs.pop(owner):
-            add_products(self.grams[owner], x)
+        kept = self.inputs.pop(owner)[::-1]
+        while kept:
+            add_products(self.grams[owner], kept.pop())
         for x in self.spool.take(owner) if self.spool is not None else ():
             add_products(self.grams[owner], x.to(device))
 
     def take_gram(self, owner):
-        """The upper triangle of its Gram matrix, which is forgotten."""
+        """The upper triangle of its Gram matrix row by row, which is forgotten then."""
         if owner in self.inputs:
             self._form_gram(owner)
         return upper_triangle(self.grams.pop(owner))
+
+    def _waits_on_disk(self, owner):
+        return self.spool is not None and owner in self.spool
 
     def _owner(self, modules, x):
         """The module that saw this input first, and alone keeps its Gram matrix."""
@@ -116,14 +126,18 @@ class Collector:
             for kind, amax in zip("kv", amaxes):
                 statistics.tensors[f"{attention}.{kind}_cache.amax"] = amax.reshape(1).clone().cpu()
         for module, (squares, count, amax) in self.sums.items():
+            if not amax.isfinite():
+                raise FormatError(f"{module}: its input holds NaN or an infinity, of a weight before it or of an "
+                                  f"overflow of the dtype of the arithmetic")
             statistics.tensors[f"{module}.diag"] = squares.cpu()
             statistics.tensors[f"{module}.count"] = torch.tensor([float(count)], dtype=torch.float64)
             statistics.tensors[f"{module}.amax"] = amax.reshape(1).clone().cpu()
         for module in [*self.grams, *self.inputs]:
             depth, _ = self.places[module]
-            # Made when it is saved: no two are in memory as triangles, too.
+            # Made when it is saved; what is in memory leaves it before the others come.
             statistics.tensors[f"{module}.gram"] = Later((depth * (depth + 1) // 2,), torch.float32,
-                                                         partial(self.take_gram, module))
+                                                         partial(self.take_gram, module),
+                                                         last=self._waits_on_disk(module))
         if self.keep_gram:
             statistics.same_input.update({m: o for m, o in self.owners.items() if m != o})
 
@@ -142,15 +156,22 @@ def add_products(gram, x):
     gram.addmm_(x.T, x)
 
 
+def squares_and_amax(x):
+    """Of the columns of x [n, K], and of all. No copy of x as a whole is made."""
+    squares = torch.empty(x.shape[-1], dtype=torch.float64, device=x.device)
+    amaxes = []
+    for begin in range(0, x.shape[-1], COLUMNS):
+        part = x[:, begin:begin + COLUMNS].float()
+        squares[begin:begin + COLUMNS] = part.square().sum(0, dtype=torch.float64)
+        amaxes.append(part.abs().amax())
+    return squares, torch.stack(amaxes).amax()
+
+
 def upper_triangle(matrix):
-    """[K (K + 1) / 2], row by row, on the CPU. Indices of all elements would take four times its memory."""
-    depth = len(matrix)
-    packed = torch.empty(depth * (depth + 1) // 2, dtype=matrix.dtype)
-    begin = 0
-    for row in range(depth):
-        packed[begin:begin + depth - row] = matrix[row, row:]
-        begin += depth - row
-    return packed
+    """[K (K + 1) / 2], row by row, in parts of many rows."""
+    rows = max(1, ELEMENTS // len(matrix))
+    for begin in range(0, len(matrix), rows):
+        yield torch.cat([matrix[row, row:] for row in range(begin, min(begin + rows, len(matrix)))])
 
 
 class Watch(TorchFunctionMode):

@@ -7,7 +7,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from .._errors import FormatError, UnsupportedError
 from .blocks import find_layers, head_of, parameters_on_meta
-from .experts import experts_of_token, held, stacks_of, streamed_modules
+from .experts import experts_of_token, stacks_of, streamed_modules
+from .reading import linears_of
+from .room import held, room_for, side_by_side, widest
 
 
 def rate(dtype, device):
@@ -53,7 +55,8 @@ class Estimate:
             raise UnsupportedError(f"{model}: no weight to quantize was found")
         outside = {n: p.numel() for n, p in whole.named_parameters() if not n.startswith(layers_name + ".")}
         self.outside = sum(outside.values())
-        self.before = sum(count for name, count in outside.items() if name not in head_of(whole))
+        rows = {f"{name}.weight" for name, module in whole.named_modules() if isinstance(module, torch.nn.Embedding)}
+        self.before = sum(count for name, count in outside.items() if name not in {*head_of(whole), *rows})
 
     def _of_layer(self, layer):
         """weights: (matrices, N, K, tokens of each); grams: input -> (matrices, K, tokens of each)."""
@@ -70,22 +73,40 @@ class Estimate:
                 continue
             weights.append(weight)
             grams[shared_input(module)] = (weight[0], weight[2], weight[3])
-        stacks = [[p.shape for p in (module._parameters[name] for name in stacks_of(module))]
-                  for module in streamed_modules(layer)[0].values()]
-        return dict(weights=weights, grams=list(grams.values()), all=sum(p.numel() for p in layer.parameters()),
-                    streamed=sum(shape.numel() for shapes in stacks for shape in shapes),
-                    expert=max((sum(shape[1:].numel() for shape in shapes) for shapes in stacks), default=0),
-                    experts=max((shape[0] for shapes in stacks for shape in shapes), default=0))
+        stacks = [p.shape for module in streamed_modules(layer)[0].values()
+                  for p in (module._parameters[name] for name in stacks_of(module))]
+        linears = linears_of(layer)
+        matrices = [m.weight.numel() for m in linears.values()]
+        every = sum(p.numel() for p in layer.parameters())
+        return dict(weights=weights, grams=list(grams.values()), all=every,
+                    kept=every - sum(shape.numel() for shape in stacks) - sum(matrices),
+                    matrix=max([shape[1:].numel() for shape in stacks] + matrices, default=0),
+                    channels=widest(linears, self.hidden), experts=max((shape[0] for shape in stacks), default=0))
 
-    def loaded(self):
-        """Elements of the largest layer, with one expert."""
-        return max(layer["all"] - layer["streamed"] + layer["expert"] for layer in self.layers)
+    def _of_running(self, layer, with_grams, room):
+        """Bytes of a layer while it runs."""
+        size, depths = self.dtype.itemsize, [(e, k, t) for e, k, t in layer["grams"]] if with_grams else []
+        of_batch = held(self.of_batch, self.hidden, size, layer["experts"], self.top, layer["channels"])
+        first = 0 if layer["experts"] else sum(e * k * k * 4 for e, k, _ in depths)
+        batches = -(-self.tokens // self.of_batch)
+        waiting = (side_by_side(batches, of_batch, max(0, room - first)) - 1) * of_batch
+        # Inputs of fewer than K tokens are kept as they are until the layer has run; on disk if they do not fit.
+        kept = sum(min(e * k * k * 4, e * k * t * size) for e, k, t in depths)
+        inputs = sum(e * k * t * size for e, k, t in depths)
+        active = held(self.of_batch, self.hidden, size, 0, self.top, layer["channels"])
+        if layer["experts"]:
+            active = max(active, of_batch)
+        return dict(weights=(layer["kept"] + layer["matrix"]) * size, active=active,
+                    room=waiting + min(kept, max(0, room - waiting)),
+                    spilled=inputs if kept > room - waiting else 0, gram=max((k * k * 4 for _, k, _ in depths), default=0))
 
-    def _side_by_side(self, states):
-        """Bytes that batches hold while they wait for an expert."""
-        experts = max(layer["experts"] for layer in self.layers)
-        one = held(self.of_batch, self.hidden, self.dtype.itemsize, experts, self.top) if experts else 0
-        return max(one, min(states, one * -(-self.tokens // self.of_batch)))
+    def run(self, with_grams, gram_memory):
+        """Of the layer that takes most while it runs, and of all."""
+        room = gram_memory if gram_memory is not None else room_for(k for layer in self.layers for _, _, k, _ in
+                                                                    layer["weights"])
+        running = [self._of_running(layer, with_grams, room) for layer in self.layers]
+        most = max(running, key=lambda r: max(r["weights"] + r["active"] + r["room"], r["gram"]))
+        return most, max(r["spilled"] for r in running)
 
     def lines(self, say, keep_gram, quantize, quantizer, sweeps, gram_memory):
         weights = [w for layer in self.layers for w in layer["weights"]]
@@ -100,19 +121,10 @@ class Estimate:
             flop += sum(2 * e * t * k * k for layer in self.layers for e, k, t in layer["grams"])
         gptq = sum(e * ((1 + sweeps) * 2 * n * k * k + k**3) for e, n, k, _ in weights) if by_gram else 0
         speed = rate(self.dtype, self.device)
-        layer = self.loaded() * self.dtype.itemsize
-        waiting_batches = self._side_by_side(states)
-        streamed = any(layer["streamed"] for layer in self.layers)
-        # With Gram matrices a layer's inputs are all kept until it has run: fewer than K as they are; on disk if they
-        # do not fit. Its weights are gone when the matrices are written, one by one.
-        kept = max(sum(min(e * k * k * 4, e * k * t * self.dtype.itemsize) for e, k, t in layer["grams"])
-                   for layer in self.layers) if with_grams else 0
-        waiting = max(sum(e * k * t * self.dtype.itemsize for e, k, t in layer["grams"])
-                      for layer in self.layers) if kept > gram_memory else 0
-        kept = min(kept, gram_memory)
-        largest = max(k * k * 6 for layer in self.layers for _, k, _ in layer["grams"]) if with_grams else 0
+        most, spilled = self.run(with_grams, gram_memory)
         factors = max(factor_bytes([k for _, k, _ in layer["grams"]]) for layer in self.layers) if by_gram else 0
-        memory = states + max(kept + max(layer + waiting_batches, largest), factors, self.before * self.dtype.itemsize)
+        running = states + max(most["weights"] + most["active"] + most["room"], most["gram"])
+        memory = max(running, factors, states + self.before * self.dtype.itemsize)
         # A layer that is quantized lies there as it is stored, 2 bytes for each element, with its Gram matrices.
         at_work = max(2 * layer["all"] + (grams // 2 if by_gram else 0) for layer, grams in zip(self.layers, gram_bytes))
         disk = sum(8 * k * e for e, _, k, _ in weights)
@@ -121,15 +133,14 @@ class Estimate:
         say(f"{len(self.layers)} layers, {quantized / 1e9:.2f} G weights to quantize, {self.tokens} tokens")
         say(f"time: {hours((flop + gptq) / speed)} at the {speed / 1e9:.0f} GFLOP/s measured here, "
             f"{flop / 1e12:.0f} TFLOP on text and {gptq / 1e12:.0f} in quantizing; reading is not counted")
-        say(f"memory: {size(memory)}: hidden states {size(states)}, a layer {size(layer)}"
-            + (f" with one of its experts and {size(waiting_batches)} of batches that wait for them" if streamed else "")
-            + (f" or, when it has run, a Gram matrix to be written {size(largest)}, inputs or their Gram matrices "
-               f"{size(kept)}" if with_grams else "")
-            + (f", or what factoring one takes {size(factors)}" if by_gram else ""))
+        say(f"memory: {size(memory)}: hidden states {size(states)}, a matrix and what stays of its layer "
+            f"{size(most['weights'])}, activations of a batch {size(most['active'])}, "
+            + ("Gram matrices, inputs and " if with_grams else "") + f"batches that wait {size(most['room'])}"
+            + (f"; or, without these, what factoring a Gram matrix takes {size(factors)}" if by_gram else ""))
         say(f"Gram matrices: {size(sum(gram_bytes) // 2)} for all layers"
             + (", written" if keep_gram and not quantize else ", not written"))
         say(f"disk: {size(disk)} of statistics, {size(states)} for going on after an interruption"
-            + (f", at most {size(waiting)} of inputs of a layer while it runs" if waiting else "")
+            + (f", at most {size(spilled)} of inputs of a layer while it runs" if spilled else "")
             + (f", {size(at_work)} for the layer that is quantized, {size(quantized * 9 // 16 + self.outside * 2)} for "
                f"the quantized model" if quantize else ""))
 

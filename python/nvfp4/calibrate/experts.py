@@ -1,24 +1,16 @@
 """Experts that are read from the checkpoint when tokens of theirs are there: their stack is never in memory.
 
 transformers 5 has all experts of a layer in parameters [E, ..], of which its modules take one matrix at a time by
-indexing. Here something else is indexed: it reads the matrix, by the same conversion that makes the parameter.
+indexing. In reading.py something else is indexed: it reads the matrix, by the same conversion that makes the parameter.
 """
 
 import ast
-import contextlib
-import ctypes
 import inspect
 import textwrap
 from dataclasses import dataclass
 
 import torch
 from transformers.core_model_loading import Concatenate, Interleave, MergeModulelist, Transpose, dot_natural_key
-
-from .._errors import FormatError
-from .turns import Turns
-
-#: Attribute of a matrix: what the checkpoint calls the modules that it is made of.
-MODULES = "nvfp4_modules"
 
 
 def stacks_of(module):
@@ -91,30 +83,8 @@ def keeps_experts_apart(operation):
     return isinstance(operation, Interleave) and operation.dim > 0
 
 
-def give_back():
-    """Asks glibc for what was freed: each thread's heap keeps it, between what is still in use."""
-    with contextlib.suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def experts_of_token(config):
     return getattr(config.get_text_config(), "num_experts_per_tok", None) or 1
-
-
-def held(tokens, width, itemsize, experts, of_token):
-    """Bytes that a batch has while it waits for an expert: its states three times, and the mask of its tokens that
-    transformers makes of integers of 8 bytes."""
-    return tokens * (3 * width * itemsize + 8 * of_token * (experts + 1))
-
-
-def side_by_side(hidden, experts, of_token):
-    """How many batches go through a layer together, so that each expert is read for all of them once: they hold no
-    more than all hidden states take, and 512 threads (OpenMP keeps a team for each that waits), or are single."""
-    first = hidden[0]
-    of_batch = held(first.shape[0] * first.shape[1], first.shape[2], first.dtype.itemsize, experts, of_token)
-    size = max(1, min(len(hidden), sum(h.numel() * h.dtype.itemsize for h in hidden) // of_batch,
-                      512 // torch.get_num_threads()))
-    return -(-len(hidden) // -(-len(hidden) // size))
 
 
 @dataclass
@@ -132,6 +102,21 @@ class Source:
         for key in sorted(self.files, key=dot_natural_key):
             found.setdefault(self.patterns[key], []).append(key)
         return found
+
+    def is_plain(self, shape):
+        """Whether a matrix is stored as it is."""
+        return self.converter is None and len(self.files) == 1 and all(
+            file.get_slice(key).get_shape() == list(shape) for key, file in self.files.items())
+
+    def read_whole(self, device, dtype):
+        (key, file), = self.files.items()
+        return file.get_slice(key)[...].to(device=device, dtype=dtype)
+
+    def read_rows(self, rows, device, dtype):
+        """Of a matrix that is stored as it is: `rows` is a list."""
+        (key, file), = self.files.items()
+        stored = file.get_slice(key)
+        return torch.cat([stored[row:row + 1] for row in rows]).to(device=device, dtype=dtype)
 
     def problem(self, shape):
         """Why a single expert of a parameter of that shape cannot be read; None if it can."""
@@ -167,69 +152,3 @@ class Source:
                                         target_patterns=self.converter.target_patterns)
         matrix = next(iter(tensors.values()))
         return (matrix[0] if isinstance(matrix, list) else matrix)[0]
-
-
-class Stack:
-    """Stands where a module has a parameter [E, ..]."""
-
-    def __init__(self, number, parameter, source, device, modules, opened):
-        self.number, self.shape, self.dtype, self.device = number, parameter.shape, parameter.dtype, device
-        self.source, self.modules, self.opened, self.matrix = source, modules, opened, None
-
-    def __getitem__(self, expert):
-        expert = int(expert)
-        if not 0 <= expert < self.shape[0]:
-            raise IndexError(f"expert {expert} of {self.shape[0]}")
-        if self.opened.key != (self.number, expert):
-            Turns.want((self.number, expert))
-        if self.matrix is None:
-            matrix = self.source.read(expert, self.device, self.dtype)
-            if matrix.shape != self.shape[1:]:
-                raise FormatError(f"{min(self.source.files)}: makes a matrix {list(matrix.shape)}, must be "
-                                  f"{list(self.shape[1:])}")
-            self.matrix = matrix
-            setattr(self.matrix, MODULES, self.modules[expert] if self.modules else ())
-        return self.matrix
-
-    def drop(self):
-        self.matrix = None
-
-
-class Streamed:
-    """The experts of a layer, read one by one while it runs."""
-
-    def __init__(self, modules, sources, device, names):
-        """`modules` by name; `sources` by parameter; `names`: by parameter, what the checkpoint calls its matrices."""
-        self.modules, self.key, self.stacks = modules, None, []
-        for number, (name, module) in enumerate(modules.items()):
-            for last in stacks_of(module):
-                parameter = f"{name}.{last}"
-                self.stacks.append((module, last, Stack(number, module._parameters[last], sources[parameter], device,
-                                                        names.get(parameter), self)))
-
-    def most(self):
-        """Experts of a module."""
-        return max(stack.shape[0] for _, _, stack in self.stacks)
-
-    def open(self, key):
-        for _, _, stack in self.stacks:
-            stack.drop()
-        give_back()
-        self.key = key
-
-    @contextlib.contextmanager
-    def in_place(self, layer):
-        """What an object itself has is found before its parameters."""
-        put = [(module, last, stack) for module, last, stack in self.stacks]
-        put += [(m, "forward", forward_llama4.__get__(m)) for m in layer.modules() if multiplies_all_at_once(m)]
-        for module, name, instead in put:
-            module.__dict__[name] = instead
-        try:
-            yield
-        finally:
-            for module, name, _ in put:
-                del module.__dict__[name]
-            self.open(None)
-
-    def run(self, jobs):
-        Turns(self.open).run(jobs)

@@ -50,17 +50,27 @@ class Parts:
         try:
             with safe_open(file, "pt") as states:
                 self.count = int(states.metadata()["layers"])
-                return self.count, [states.get_tensor(str(b)).to(f.device) for b, f in enumerate(first)]
+                return self.count, [states.get_tensor(str(b)).clone().to(f.device) for b, f in enumerate(first)]
         except (SafetensorError, KeyError, ValueError) as no:
             raise FormatError(f"{file}: {no}") from no
 
-    def save(self, i, statistics, hidden):
+    def keep_states(self, i, hidden):
+        """Of all batches, behind the i-th layer, which is not done yet."""
+        write_tensors(self.folder / "states.partial", {str(b): h for b, h in enumerate(hidden)}, {"layers": str(i + 1)})
+
+    def save(self, i, statistics):
         """The states last: they say that the layer is done."""
         statistics.save(self._layer(i))
-        partial = self.folder / "states.partial"
-        write_tensors(partial, {str(b): h for b, h in enumerate(hidden)}, {"layers": str(i + 1)})
-        os.replace(partial, self.folder / "states.safetensors")
+        os.replace(self.folder / "states.partial", self.folder / "states.safetensors")
         self.count = i + 1
+
+    def take_states(self, hidden, places):
+        """Back into memory those that are not there."""
+        if any(h is None for h in hidden):
+            with safe_open(self.folder / "states.safetensors", "pt") as states:
+                for b, place in enumerate(places):
+                    if hidden[b] is None:
+                        hidden[b] = states.get_tensor(str(b)).clone().to(place)
 
     def together(self):
         return Statistics.sum_of(self._layer(i) for i in range(self.count))

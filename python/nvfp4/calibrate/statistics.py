@@ -24,33 +24,68 @@ DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torc
           torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.int64: "I64",
           torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL"}
 
+#: Of a Gram matrix, that are added or written at a time.
+ELEMENTS = 1 << 20
+
 
 @dataclass
 class Later:
-    """A tensor that is made when it is written, once."""
+    """A tensor that is made when it is asked for: a tensor, or parts of it in their order."""
 
     shape: tuple
     dtype: torch.dtype
-    make: Callable[[], torch.Tensor]
+    make: Callable
+    last: bool = False  # it is written after those that are in memory
+
+    def parts(self):
+        made = self.make()
+        return [made] if isinstance(made, torch.Tensor) else made
+
+
+class Tensors(dict):
+    """Name -> tensor. What is there as Later is made by each look at it, and not kept."""
+
+    def __getitem__(self, name):
+        t = self.stored(name)
+        return t if not isinstance(t, Later) else torch.cat([part.reshape(-1) for part in t.parts()]).reshape(t.shape)
+
+    def stored(self, name):
+        return super().__getitem__(name)
+
+    def items(self):
+        return ((name, self[name]) for name in self)
+
+    def values(self):
+        return (self[name] for name in self)
+
+
+def put(file, tensor):
+    file.write(tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def write_tensors(path, tensors, metadata):
     """A safetensors file, with one tensor at a time in memory: the package safetensors wants all, and writes
     metadata in any order. Equal statistics are equal files."""
-    names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    stored = tensors.stored if isinstance(tensors, Tensors) else tensors.__getitem__
+    names = sorted(tensors, key=lambda name: (-stored(name).dtype.itemsize, name))
     header, end = {"__metadata__": dict(sorted(metadata.items()))}, 0
     for name in names:
-        t = tensors[name]
+        t = stored(name)
         begin, end = end, end + math.prod(t.shape) * t.dtype.itemsize
         header[name] = {"dtype": DTYPES[t.dtype], "shape": list(t.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for name in names:
-            t = tensors[name]
-            t = t.make() if isinstance(t, Later) else t
-            file.write(t.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
+        for name in sorted(names, key=lambda name: isinstance(stored(name), Later) and stored(name).last):
+            t = stored(name)
+            file.seek(8 + len(text) + header[name]["data_offsets"][0])
+            if isinstance(t, Later):
+                for part in t.parts():
+                    put(file, part)
+                    del part  # before the next one is made
+            else:
+                put(file, t)
 
 
 def read_later(file, name):
@@ -90,6 +125,14 @@ def total(key, tensors):
     return sums.to(values.dtype)
 
 
+def sum_in_parts(key, paths):
+    """Of the tensors of one name in files, ELEMENTS at a time."""
+    with ExitStack() as stack:
+        slices = [stack.enter_context(opened(path))[0].get_slice(key) for path in paths]
+        for begin in range(0, slices[0].get_shape()[0], ELEMENTS):
+            yield total(key, [s[begin:begin + ELEMENTS] for s in slices])
+
+
 def require_all_ranks(metadata):
     """`metadata` of each file: what ranks of one run wrote must be there, all of it and once."""
     runs = defaultdict(dict)
@@ -112,7 +155,7 @@ def require_all_ranks(metadata):
 
 class Statistics:
     def __init__(self):
-        self.tensors = {}  # "<module>.diag", ".count", ".amax", ".gram": tensors, or Later
+        self.tensors = Tensors()  # "<module>.diag", ".count", ".amax", ".gram"
         self.same_input = {}  # module -> the one that has its Gram matrix
 
     def modules(self):
@@ -128,7 +171,7 @@ class Statistics:
 
     def without_grams(self):
         less = Statistics()
-        less.tensors = {name: t for name, t in self.tensors.items() if not name.endswith(".gram")}
+        less.tensors |= {name: self.tensors[name] for name in self.tensors if not name.endswith(".gram")}
         return less
 
     def save(self, path, metadata=()):
@@ -140,16 +183,21 @@ class Statistics:
 
     @classmethod
     def load(cls, path):
+        """All of it in memory, but for Gram matrices, which are read when they are asked for."""
         statistics = cls()
         with opened(path) as (file, metadata):
             statistics.same_input = json.loads(metadata.get(SAME_INPUT_KEY, "{}"))
             for name in file.keys():
-                statistics.tensors[name] = file.get_tensor(name)
+                if name.endswith(".gram"):
+                    about = read_later(file, name)
+                    statistics.tensors[name] = Later(about.shape, about.dtype, partial(sum_in_parts, name, [path]))
+                else:
+                    statistics.tensors[name] = file.get_tensor(name)
         return statistics
 
     @classmethod
     def sum_of(cls, paths):
-        """Of files of one model, in any order. In memory are the sums, and one tensor of each file."""
+        """Of files of one model, in any order. Their Gram matrices are added when they are asked for."""
         sums, shapes = cls(), {}
         with ExitStack() as stack:
             files = {}
@@ -169,7 +217,11 @@ class Statistics:
                     if shapes.setdefault(key, shape) != shape:
                         raise InvalidValueError(f"{path}: {key} has shape {shape}, {shapes[key]} before: statistics "
                                                 f"of another model")
-                    having[key].append(file)
+                    having[key].append(path)
             for key, of_key in having.items():
-                sums.tensors[key] = total(key, [file.get_tensor(key) for file in of_key])
+                if key.endswith(".gram"):
+                    first = read_later(files[of_key[0]][0], key)
+                    sums.tensors[key] = Later(first.shape, first.dtype, partial(sum_in_parts, key, of_key))
+                else:
+                    sums.tensors[key] = total(key, [files[path][0].get_tensor(key) for path in of_key])
         return sums

@@ -3,6 +3,10 @@
 import threading
 
 
+#: Of a thread that runs a batch: `number`, and `open` if there is no other batch.
+_here = threading.local()
+
+
 class _Stopped(BaseException):
     """The others are not wanted any more."""
 
@@ -10,12 +14,14 @@ class _Stopped(BaseException):
 class _Batch(threading.Thread):
     """A function that runs while it has its turn, and says what it wants when it gives it back."""
 
-    def __init__(self, job):
+    def __init__(self, number, job):
         super().__init__(daemon=True)
+        self.number = number
         self.job, self.wants, self.error, self.done, self.stopped = job, None, None, False, False
         self.turn, self.back = threading.Semaphore(0), threading.Semaphore(0)
 
     def run(self):
+        _here.number, _here.open = self.number, None
         self.turn.acquire()
         try:
             if not self.stopped:
@@ -53,7 +59,10 @@ class Turns:
         self.open = open
 
     def run(self, jobs):
-        batches = [_Batch(job) for job in jobs]
+        if len(jobs) == 1:  # in this thread: another one would have its own memory for products
+            _here.number, _here.open = 0, self.open
+            return jobs[0]()
+        batches = [_Batch(number, job) for number, job in enumerate(jobs)]
         try:
             for batch in batches:
                 batch.start()
@@ -72,4 +81,12 @@ class Turns:
     @staticmethod
     def want(key):
         """Called by a job: returns when `key` is open."""
-        threading.current_thread().want(key)
+        if _here.open is not None:
+            _here.open(key)
+        else:
+            threading.current_thread().want(key)
+
+    @staticmethod
+    def number():
+        """Of the job that calls it."""
+        return _here.number

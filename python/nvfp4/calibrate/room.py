@@ -1,0 +1,42 @@
+"""What the memory beside the hidden states is used for while a layer runs."""
+
+import torch
+
+#: Bytes: less than Python itself takes, and not worth reading a layer many times.
+LEAST = 64 << 20
+
+#: Bytes that products keep for each thread of a batch that waits.
+OF_THREAD = 8 << 20
+
+
+def room_for(depths):
+    """Bytes beside the hidden states, a matrix and the activations of a batch, if nothing else is wanted: those of the
+    largest Gram matrix in FP64."""
+    return max(8 * max(depths) ** 2, LEAST)
+
+
+def widest(linears, width):
+    """Channels of what a batch has at most between two products of a layer: its states, and the results of all linear
+    layers that one module has."""
+    of_parent = {}
+    for name, module in linears.items():
+        parent = name.rpartition(".")[0]
+        shape = module._parameters["weight"].shape
+        of_parent[parent] = of_parent.get(parent, 0) + shape[0 if isinstance(module, torch.nn.Linear) else 1]
+    return 2 * width + max(of_parent.values(), default=0)
+
+
+def held(tokens, width, itemsize, experts, of_token, channels):
+    """Bytes that a batch has while it waits: those of its threads and, for an expert its states four times, and the mask of its tokens that
+    transformers makes of integers of 8 bytes; for a linear layer `channels` of each token."""
+    threads = OF_THREAD * torch.get_num_threads()
+    if experts:
+        return threads + tokens * (4 * width * itemsize + 8 * of_token * (experts + 1))
+    return threads + tokens * channels * itemsize
+
+
+def side_by_side(batches, of_batch, room):
+    """How many batches go through a layer together, so that a matrix is read for all of them once: those that wait
+    take at most `room` bytes, and 512 threads (OpenMP keeps a team for each)."""
+    size = max(1, min(batches, 1 + room // of_batch, 512 // torch.get_num_threads()))
+    return -(-batches // -(-batches // size))
