@@ -25,7 +25,7 @@ import torch
 from transformers import AutoTokenizer
 
 import nvfp4
-from model import Redrawn, Variant, model_name
+from model import Rescaled, Variant, at_random, model_name, of_modelopt
 from nvfp4.calibrate import calibrate
 from nvfp4.evaluate.comparison import columns_of
 from nvfp4.evaluate.resampling import Bootstrap
@@ -127,6 +127,7 @@ def arguments(given=None):
                    help=f"some of {', '.join([*WEIGHTS, *CALIBRATED])} (all); max is always among them")
     a.add_argument("--redraw", type=int, default=0, metavar="N",
                    help="mse N times more, with global scales of random factors from 1 to 2")
+    a.add_argument("--modelopt-scale", action="store_true", help="mse once more, with ModelOpt's global scale")
     a.add_argument("--weights-only", action="store_true", help="W4A16 alone")
     a.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     options = a.parse_args(given)
@@ -137,7 +138,7 @@ def arguments(given=None):
     if len(options.windows) != len(options.text):
         a.error(f"--windows: {len(options.windows)} numbers for {len(options.text)} texts")
     if options.methods:
-        options.methods = {"max", *options.methods} | ({"mse"} if options.redraw else set())
+        options.methods = {"max", *options.methods} | ({"mse"} if options.redraw or options.modelopt_scale else set())
     return options
 
 
@@ -151,8 +152,10 @@ def main(given=None):
             names = list(folders)
             folders |= dict(pair.split("=", 1) for pair in options.other)
             if options.redraw:
-                folders |= {f"mse, redrawn {seed + 1}": Redrawn(folders["mse"], model, "mse", seed)
+                folders |= {f"mse, redrawn {seed + 1}": Rescaled(folders["mse"], model, "mse", at_random(seed))
                             for seed in range(options.redraw)}
+            if options.modelopt_scale:
+                folders["mse, amax / 2688"] = Rescaled(folders["mse"], model, "mse", of_modelopt)
             variants = {name: Variant(model, folder, options.device) for name, folder in folders.items()}
         activations = ACTIVATIONS[:1] if options.weights_only else ACTIVATIONS
         methods = [(w, a) for a in activations for w in names]

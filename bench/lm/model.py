@@ -50,21 +50,30 @@ class Checkpoint:
         return nvfp4.QuantizedTensor(codes, block, scale.float(), shape).dequantize(torch.float32), scale.float()
 
 
-class Redrawn(Checkpoint):
-    """The same weights of `model`, quantized by `quantizer` with global scales that lie at random between once
-    and twice those of `folder`: other block scales and codes, of the same squared error."""
+def at_random(seed):
+    """Global scales that lie between once and twice the given ones: other codes, of the same squared error."""
+    random = torch.Generator().manual_seed(seed)
+    return lambda scale: scale * 2 ** float(torch.rand((), generator=random))
 
-    def __init__(self, folder, model, quantizer, seed):
+
+def of_modelopt(scale):
+    """amax / 2688, of amax / 1536 of weights in BF16."""
+    return float(torch.tensor(scale * 1536).bfloat16().float() / 2688)
+
+
+class Rescaled(Checkpoint):
+    """The same weights of `model`, quantized by `quantizer` with what `rescale` makes of the global scales of
+    `folder`."""
+
+    def __init__(self, folder, model, quantizer, rescale):
         super().__init__(folder)
-        random = torch.Generator().manual_seed(seed)
         plain = {}
         for file in sorted(Path(model).glob("*.safetensors")):
             plain |= load_file(file)
         self.error = 0.0
         for module, (_, scale) in sorted(self.stored.items()):
             w = plain[f"{module}.weight"].float()
-            factor = 2 ** float(torch.rand((), generator=random))
-            q = nvfp4.quantize(w, quantizer, global_scale=float(scale) * factor)
+            q = nvfp4.quantize(w, quantizer, global_scale=rescale(float(scale)))
             self.weights[module] = q.dequantize(torch.float32)
             self.error += float((self.weights[module] - w).double().square().sum())
 

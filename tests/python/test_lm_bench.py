@@ -75,3 +75,11 @@ def test_the_figures_of_the_dense_model_are_in_its_table_and_within_what_is_aske
     for key, most in ASKED.items():
         assert round(found[key]["ratio"], 3) <= most, key
     assert found["gptq + descent", None, "validation"]["perplexity_change"] <= 1.0
+
+
+def test_the_scale_of_modelopt_is_known_from_ours():
+    from model import of_modelopt
+
+    amaxes = torch.rand(1000, generator=torch.Generator().manual_seed(1)).bfloat16().float() + 2**-7
+    amaxes = amaxes.bfloat16().float()
+    assert [of_modelopt(s) for s in (amaxes / 1536).tolist()] == [float(torch.tensor(a) / 2688) for a in amaxes.tolist()]
