@@ -66,7 +66,8 @@ def pairs_of(model):
     saved += revert_weight_conversion(model, dict(state)).items()
     for name, tensor in saved:
         source = by_id.get(id(tensor))
-        if source is None or not name.endswith(".weight") or tensor.dim() != 2:
+        # One that is stored as "x_proj" may be the weight of a linear layer of that name.
+        if source is None or not name.endswith((".weight", "proj")) or tensor.dim() != 2:
             continue
         owner = modules[source.rpartition(".")[0]]
         old, new = (template(n.removesuffix(".weight")) for n in (name, source))

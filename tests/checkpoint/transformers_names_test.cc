@@ -50,9 +50,11 @@ TEST(TransformersNames, RoutersAreNoLinearLayers) {
 
 class VerifyNames : public testing::Test {
  protected:
-  /// Modules of [64, 64], those with "mlp" quantized.
-  void write(const std::string& type, const std::vector<std::string>& modules) {
+  /// Modules of [64, 64], those with "mlp" quantized; `bare`: stored without ".weight".
+  void write(const std::string& type, const std::vector<std::string>& modules,
+             const std::string& bare = "") {
     std::vector<TestTensor> tensors;
+    if (!bare.empty()) tensors.push_back(random_tensor(bare, {64, 64}));
     for (const std::string& module : modules)
       tensors.push_back(random_tensor(module + ".weight", {64, 64}));
     fs::remove_all(bed_.source);
@@ -134,6 +136,21 @@ TEST_F(VerifyNames, WhatNoExpressionHoldsIsListedUnderBothNames) {
   EXPECT_EQ(found(), "") << "written here";
   lists({"vision_embed_tokens", "lm_head"});
   EXPECT_NE(found().find("'model.vision_embed_tokens' would be"), std::string::npos) << found();
+}
+
+TEST_F(VerifyNames, AMatrixThatIsStoredWithoutWeightMayBeALayer) {
+  const std::string up = "model.llm.layers.0.mlp.up_proj",
+                    bare = "model.llm.layers.0.attn.k_sconv.weight_proj";
+  write("inkling2_text", {up}, bare);
+  EXPECT_EQ(found(), "") << "written here";
+  EXPECT_TRUE(report("transformers").findings.empty()) << text_of(report("transformers"));
+  lists({"lm_head"});
+  EXPECT_NE(found().find("'model.layers.0.self_attn.k_sconv.weight_proj' would be"),
+            std::string::npos)
+      << found();
+  write("llama", {up}, bare);
+  lists({"lm_head"});
+  EXPECT_EQ(found(), "") << "no layer there, as far as is known";
 }
 
 TEST_F(VerifyNames, EntriesMustBeWholeNames) {

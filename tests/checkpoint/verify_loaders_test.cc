@@ -116,6 +116,7 @@ TEST_F(VerifyLoaders, TransformersInitializesSomeLayersByTheirWeight) {
       {"mamba2", "backbone.layers.0.mixer.in_proj", false},
       {"modernbert", "model.layers.0.attn.Wqkv", true},
       {"ijepa", "ijepa.encoder.layer.0.attention.attention.query", true},  // q_proj in transformers
+      {"eomt", "layers.0.attention.q_proj", true},
       {"llama", "model.layers.0.self_attn.q_proj", false},
   };
   for (const Case& c : cases) {
@@ -143,7 +144,7 @@ TEST_F(VerifyLoaders, SoDoesAModelWithinAnother) {
   EXPECT_TRUE(refused("vlm.model.text_model.layers.0.attn.Wqkv", nested));
   EXPECT_TRUE(refused("vlm.model.vision_model.encoder.layers.0.self_attn.q_proj", nested));
   EXPECT_FALSE(refused("vlm.model.text_model.layers.0.self_attn.q_proj", nested)) << "of the tower";
-  for (const char* key : {"vit_config", "encoder", "image_encoder"})
+  for (const char* key : {"vit_config", "encoder", "image_config", "audio_config", "speech_config"})
     EXPECT_FALSE(refused("model.layers.0.self_attn.k_proj",
                          {{"model_type", "bagel"},
                           {"text_config", {{"model_type", "qwen2"}}},
@@ -161,6 +162,31 @@ TEST_F(VerifyLoaders, TheInitializationOfATowerIsItsOwn) {
       f.config["vision_config"] = {{"model_type", "siglip_vision_model"}};
     });
     EXPECT_EQ(broken_for("transformers"), tower == "vision_tower") << text_of(report());
+  }
+}
+
+TEST_F(VerifyLoaders, SoIsThatOfATowerForSound) {
+  for (const std::string module : {"audio_tower.layers.0.query", "vision_tower.layers.0.query"}) {
+    bed_.only(module, {64, 64}, {}, "compressed-tensors");
+    bed_.edit([](LoadedFolder& f) {
+      f.config["model_type"] = "qwen2_audio";
+      f.config["audio_config"] = {{"model_type", "clap_audio_model"}};
+      f.config["vision_config"] = {{"model_type", "llama4_vision_model"}};
+    });
+    EXPECT_EQ(broken_for("transformers"), module.starts_with("audio")) << text_of(report());
+  }
+}
+
+TEST_F(VerifyLoaders, WeightsThatTransformersTakesApartLoseTheirScaleOrStopIt) {
+  for (const auto& [type, last, stops] : {std::tuple("gte", "qkv_proj", false),
+                                          {"molmo2_text", "att_proj", true},
+                                          {"inkling_mm_model", "w13_dn", true}}) {
+    bed_.only(std::string("layers.0.mlp.") + last, {192, 64}, {}, "compressed-tensors");
+    bed_.edit([&](LoadedFolder& f) { f.config["model_type"] = type; });
+    const VerifyReport one = report("transformers");
+    EXPECT_TRUE(codes_of(one).contains("split-loses-global-scale")) << text_of(one);
+    EXPECT_EQ(text_of(one).find("and stops at its weight_global_scale") != std::string::npos, stops)
+        << text_of(one);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "checkpoint/families/expert_layers.h"
+#include "checkpoint/families/select.h"
 #include "checkpoint/match/beginnings.h"
 #include "checkpoint/match/glob.h"
 #include "core/require.h"
@@ -113,6 +114,18 @@ bool is_lm_head(const std::string& module) {
 }
 
 }  // namespace
+
+bool is_bare_projection(const LogicalTensor& t) {
+  return t.is_plain() && t.shape.size() == 2 && t.name.ends_with("_proj") &&
+         is_float(t.data.info->dtype);
+}
+
+std::optional<KeptModule> kept_module(const LogicalTensor& t, bool linear) {
+  const bool bare = is_bare_projection(t);
+  if (!bare && !t.name.ends_with(".weight") && (!linear || expert_layer_of(t.module()).empty()))
+    return std::nullopt;
+  return KeptModule{t.module(), linear || bare};
+}
 
 std::vector<std::string> linear_excludes(const ConfigFacts& facts,
                                          std::string (*experts_entry)(const std::string&)) {

@@ -1,11 +1,18 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/formats/format.h"
 
 namespace nvfp4::checkpoint {
+
+/// Whether a matrix that is stored as "x_proj" may be the weight of a linear layer of that name.
+bool is_bare_projection(const LogicalTensor& t);
+/// What lists of exclusions have to know of a tensor that stays as it is; `linear`: by its
+/// Selection. Nothing if it is no weight of a module.
+std::optional<KeptModule> kept_module(const LogicalTensor& t, bool linear);
 
 /// Exact names of the modules that a loader must build unquantized, and `lm_head` unless one
 /// is quantized. Experts are many: all kept experts of a layer become one entry, which

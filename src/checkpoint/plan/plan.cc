@@ -325,8 +325,7 @@ class Planner {
       new_tensor(c).action = action_of(Work::decode);
       add_decoded(plan_, shard, options_.plain);
     }
-    if (t.name.ends_with(".weight") || (c.selection.linear && !expert_layer_of(t.module()).empty()))
-      kept_.push_back({t.module(), c.selection.linear});
+    if (auto kept = kept_module(t, c.selection.linear)) kept_.push_back(std::move(*kept));
   }
 
   /// `name` must last as long as the plan.

@@ -1,7 +1,9 @@
 // What transformers 5 makes of a compressed-tensors checkpoint.
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <set>
+#include <span>
 
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/model_config.h"
@@ -44,7 +46,8 @@ class TransformersCheck {
     if (depth == kDeepest) return;
     for (const auto& [key, part] : config.items()) {
       if (!part.is_object()) continue;
-      std::set<std::string>& of = is_key_of_tower(key) ? tower_types_ : types;
+      const std::string_view tower = tower_of(key);
+      std::set<std::string>& of = tower.empty() ? types : tower_types_[tower];
       if (std::string type = text_at(part, "model_type"); !type.empty()) of.insert(std::move(type));
       collect_parts(part, of, depth + 1);
     }
@@ -75,10 +78,10 @@ class TransformersCheck {
     const TransformersNames names(subject_.model_type);
     for (const LayersOfType& reads : kInitReads) {
       const std::string type(reads.model_type);
-      if (!part_types_.contains(type) && !tower_types_.contains(type)) continue;
+      if (!is_part(type)) continue;
       for (const LogicalTensor* t : weights_) {
         const std::string module = t->module();
-        if (!part_types_.contains(type) && !is_of_tower(module)) continue;
+        if (!is_part_of(type, module)) continue;
         // The list has the names of transformers.
         const std::string name = names.name_of(module), last = name.substr(name.rfind('.') + 1);
         if (!is_word_of(last, reads.layers)) continue;
@@ -89,29 +92,53 @@ class TransformersCheck {
     }
   }
 
-  /// Once.
   void check_taken_apart() {
-    for (const LayersOfType& split : kTakenApart) {
+    find_split(kTakenApart, Verdict::misreads, "one of them gets its weight_global_scale");
+    find_split(kSplitFails, Verdict::refuses, "stops at its weight_global_scale");
+  }
+
+  /// Once.
+  void find_split(std::span<const LayersOfType> table, Verdict verdict, std::string_view effect) {
+    for (const LayersOfType& split : table) {
       if (!part_types_.contains(std::string(split.model_type))) continue;
       for (const LogicalTensor* t : weights_) {
         const std::string module = t->module();
         const std::string last = module.substr(module.rfind('.') + 1);
         if (is_word_of(last, split.layers))
-          return add(Verdict::misreads, "split-loses-global-scale", module,
-                     fmt::format("{}: transformers 5 makes several modules of it, and one of them "
-                                 "gets its weight_global_scale",
-                                 module));
+          return add(verdict, "split-loses-global-scale", module,
+                     fmt::format("{}: transformers 5 makes several modules of it, and {}", module,
+                                 effect));
       }
     }
   }
 
-  /// "vision_config", "vit_config", "audio_config", "encoder": beside the language model.
-  static bool is_key_of_tower(std::string_view key) {
-    constexpr std::string_view kStems[] = {"vis", "vit", "image", "audio", "speech", "encoder"};
-    return std::ranges::any_of(kStems, [&](auto stem) { return key.find(stem) != key.npos; });
+  /// What keys of towers beside the language model have in them, "vision_config", "vit_config",
+  /// "audio_config", "encoder", and so have the names of their modules, "visual", "audio_tower".
+  /// Empty if it is no such key.
+  static std::string_view tower_of(std::string_view key) {
+    for (const std::string_view stems : {"vis vit image", "audio speech", "encoder"})
+      if (has_one(key, stems)) return stems;
+    return {};
   }
-  /// "vision_tower", "vision_model", "visual"; the language model beside it has the same names.
-  static bool is_of_tower(const std::string& module) { return module.find("vis") != module.npos; }
+  static bool has_one(std::string_view name, std::string_view stems) {
+    for (;;) {
+      const std::size_t space = stems.find(' ');
+      if (name.find(stems.substr(0, space)) != name.npos) return true;
+      if (space == stems.npos) return false;
+      stems.remove_prefix(space + 1);
+    }
+  }
+  bool is_part(const std::string& type) const {
+    return part_types_.contains(type) || std::ranges::any_of(tower_types_, [&](const auto& tower) {
+             return tower.second.contains(type);
+           });
+  }
+  /// Whether the module is of a part of that type, as far as names say.
+  bool is_part_of(const std::string& type, std::string_view module) const {
+    return part_types_.contains(type) || std::ranges::any_of(tower_types_, [&](const auto& tower) {
+             return tower.second.contains(type) && has_one(module, tower.first);
+           });
+  }
 
   static bool is_word_of(std::string_view word, std::string_view list) {
     for (std::size_t at = list.find(word); at != list.npos; at = list.find(word, at + 1)) {
@@ -162,7 +189,8 @@ class TransformersCheck {
   Findings& findings_;
   std::vector<const LogicalTensor*> weights_;
   std::set<std::string> types_;  ///< of the model and its language model
-  std::set<std::string> part_types_, tower_types_;
+  std::set<std::string> part_types_;
+  std::map<std::string_view, std::set<std::string>> tower_types_;  ///< by tower_of() their keys
 };
 
 }  // namespace

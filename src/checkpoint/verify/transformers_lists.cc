@@ -6,6 +6,7 @@
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/select.h"
 #include "checkpoint/families/transformers_names.h"
+#include "checkpoint/formats/excludes.h"
 #include "checkpoint/formats/exclusions.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/renamed.h"
@@ -76,6 +77,7 @@ class ListsCheck {
 
   /// What is excluded under no name is found without a loader: "kept-not-excluded".
   void look_at_kept(const LogicalTensor& t, const std::string& module) {
+    if (is_bare_projection(t)) return look_at_bare(module);
     if (!t.name.ends_with(".weight") || t.shape.size() != 2 || !is_float(t.data.info->dtype))
       return;
     kept_.push_back({module, classify(*t.data.info, subject_.model_type).linear});
@@ -85,6 +87,14 @@ class ListsCheck {
     std::string name = names_.name_of(module);
     const bool is_sure = name == module && (entry == module || is_expression(entry));
     if (is_sure || ignore_.matches(name) || !target_.matches(name)) return;
+    lost_.push_back({module, std::move(name)});
+  }
+
+  /// Most are no layers: only where transformers is known to make one of it.
+  void look_at_bare(const std::string& module) {
+    std::string name = names_.name_of(module);
+    if (name == module || ignore_.matches(name) || !target_.matches(name)) return;
+    kept_.push_back({module, true});
     lost_.push_back({module, std::move(name)});
   }
 
