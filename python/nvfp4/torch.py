@@ -37,9 +37,9 @@ def _normalized(x, swizzled):
 
 
 @torch.library.custom_op("nvfp4::quantize", mutates_args=())
-def quantize(x: Tensor, global_scale: Optional[Tensor] = None, quantizer: str = "mse",
-             layout: str = "linear", scope: str = "tensor",
-             global_divisor: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor]:
+def quantize(x: Tensor, quantizer: str = "mse", global_scale: Optional[Tensor] = None,
+             global_divisor: Optional[Tensor] = None, layout: str = "linear",
+             scope: str = "tensor") -> Tuple[Tensor, Tensor, Tensor]:
     """(codes, scales, global_scale) of nvfp4.quantize; global_scale is a MULTIPLIER."""
     q = _nvfp4.quantize(x, quantizer, global_scale=global_scale, global_divisor=global_divisor,
                         layout=layout, scope=scope)
@@ -47,7 +47,7 @@ def quantize(x: Tensor, global_scale: Optional[Tensor] = None, quantizer: str = 
 
 
 @quantize.register_fake
-def _(x, global_scale=None, quantizer="mse", layout="linear", scope="tensor", global_divisor=None):
+def _(x, quantizer="mse", global_scale=None, global_divisor=None, layout="linear", scope="tensor"):
     count = 1 if scope == "tensor" else math.prod(x.shape[:-1])
     if layout in ("linear", "tiled_128x4", "tiled_8x4"):
         scales = _scales(x, x.shape, layout)
@@ -72,97 +72,103 @@ def _(codes, scales, global_scale, dtype, layout="linear"):
 
 
 @torch.library.custom_op("nvfp4::nvfp4_quantize", mutates_args=())
-def nvfp4_quantize(x: Tensor, global_sf: Tensor, sf_layout: int = 0,
+def nvfp4_quantize(a: Tensor, a_global_sf: Tensor, sfLayout: int = 0,
                    quantizer: str = "max") -> Tuple[Tensor, Tensor]:
-    """nvfp4.nvfp4_quantize; global_sf is a DIVISOR, sf_layout the value of an SfLayout."""
-    return _nvfp4.nvfp4_quantize(x, global_sf, sf_layout, quantizer=quantizer)
+    """nvfp4.nvfp4_quantize; a_global_sf is a DIVISOR, sfLayout the value of an SfLayout."""
+    return _nvfp4.nvfp4_quantize(a, a_global_sf, sfLayout, quantizer=quantizer)
 
 
 @nvfp4_quantize.register_fake
-def _(x, global_sf, sf_layout=0, quantizer="max"):
-    layout = ("tiled_128x4", "tiled_8x4", "linear")[sf_layout]
-    return _codes(x, x.shape), _scales(x, (math.prod(x.shape[:-1]), x.shape[-1]), layout)
+def _(a, a_global_sf, sfLayout=0, quantizer="max"):
+    layout = ("tiled_128x4", "tiled_8x4", "linear")[sfLayout]
+    return _codes(a, a.shape), _scales(a, (math.prod(a.shape[:-1]), a.shape[-1]), layout)
 
 
 @torch.library.custom_op("nvfp4::e2m1_and_ufp8sf_scale_to_float", mutates_args=())
-def e2m1_and_ufp8sf_scale_to_float(codes: Tensor, scales: Tensor, global_scale: Tensor,
+def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor: Tensor, ufp8_scale_tensor: Tensor,
+                                   global_scale_tensor: Optional[Tensor] = None,
                                    is_sf_swizzled_layout: bool = True,
                                    is_sf_8x4_layout: bool = False) -> Tensor:
-    """nvfp4.e2m1_and_ufp8sf_scale_to_float; global_scale is a MULTIPLIER."""
+    """nvfp4.e2m1_and_ufp8sf_scale_to_float; global_scale_tensor is a MULTIPLIER."""
     return _nvfp4.e2m1_and_ufp8sf_scale_to_float(
-        codes, scales, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout,
-        is_sf_8x4_layout=is_sf_8x4_layout)
+        e2m1_tensor, ufp8_scale_tensor, global_scale_tensor,
+        is_sf_swizzled_layout=is_sf_swizzled_layout, is_sf_8x4_layout=is_sf_8x4_layout)
 
 
 @e2m1_and_ufp8sf_scale_to_float.register_fake
-def _(codes, scales, global_scale, is_sf_swizzled_layout=True, is_sf_8x4_layout=False):
-    return codes.new_empty((*codes.shape[:-1], codes.shape[-1] * 2), dtype=torch.float32)
+def _(e2m1_tensor, ufp8_scale_tensor, global_scale_tensor=None, is_sf_swizzled_layout=True,
+      is_sf_8x4_layout=False):
+    shape = (*e2m1_tensor.shape[:-1], e2m1_tensor.shape[-1] * 2)
+    return e2m1_tensor.new_empty(shape, dtype=torch.float32)
 
 
 @torch.library.custom_op("nvfp4::block_scale_interleave", mutates_args=())
-def block_scale_interleave(scales: Tensor) -> Tensor:
+def block_scale_interleave(unswizzled_sf: Tensor) -> Tensor:
     """nvfp4.block_scale_interleave."""
-    return _nvfp4.block_scale_interleave(scales)
+    return _nvfp4.block_scale_interleave(unswizzled_sf)
 
 
 @block_scale_interleave.register_fake
-def _(scales):
-    rows, blocks = scales.shape[-2:]
-    experts = scales.shape[0] if scales.dim() == 3 else 1
-    return scales.new_empty((experts * (-(-rows // 128) * 128) * (-(-blocks // 4) * 4),))
+def _(unswizzled_sf):
+    rows, blocks = unswizzled_sf.shape[-2:]
+    experts = unswizzled_sf.shape[0] if unswizzled_sf.dim() == 3 else 1
+    return unswizzled_sf.new_empty((experts * (-(-rows // 128) * 128) * (-(-blocks // 4) * 4),))
 
 
 @torch.library.custom_op("nvfp4::silu_and_mul_nvfp4_quantize", mutates_args=())
-def silu_and_mul_nvfp4_quantize(x: Tensor, global_scale: Tensor, is_sf_swizzled_layout: bool = True,
-                                quantizer: str = "max",
-                                is_sf_8x4_layout: bool = False) -> Tuple[Tensor, Tensor]:
+def silu_and_mul_nvfp4_quantize(input: Tensor, global_scale: Tensor,
+                                is_sf_swizzled_layout: bool = True, is_sf_8x4_layout: bool = False,
+                                quantizer: str = "max") -> Tuple[Tensor, Tensor]:
     """nvfp4.silu_and_mul_nvfp4_quantize; global_scale is a DIVISOR."""
     return _nvfp4.silu_and_mul_nvfp4_quantize(
-        x, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout,
+        input, global_scale, is_sf_swizzled_layout=is_sf_swizzled_layout,
         is_sf_8x4_layout=is_sf_8x4_layout, quantizer=quantizer)
 
 
 @silu_and_mul_nvfp4_quantize.register_fake
-def _(x, global_scale, is_sf_swizzled_layout=True, quantizer="max", is_sf_8x4_layout=False):
-    shape = (math.prod(x.shape[:-1]), x.shape[-1] // 2)
-    return _codes(x, shape), _scales(x, shape, _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout))
+def _(input, global_scale, is_sf_swizzled_layout=True, is_sf_8x4_layout=False, quantizer="max"):
+    shape = (math.prod(input.shape[:-1]), input.shape[-1] // 2)
+    layout = _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout)
+    return _codes(input, shape), _scales(input, shape, layout)
 
 
 @torch.library.custom_op("nvfp4::rmsnorm_fp4quant", mutates_args=())
-def rmsnorm_fp4quant(x: Tensor, weight: Tensor, global_scale: Tensor, eps: float = 1e-6,
-                     is_sf_swizzled_layout: bool = False,
+def rmsnorm_fp4quant(input: Tensor, weight: Tensor, global_scale: Optional[Tensor] = None,
+                     eps: float = 1e-6, is_sf_swizzled_layout: bool = False,
                      quantizer: str = "max") -> Tuple[Tensor, Tensor]:
     """nvfp4.rmsnorm_fp4quant with codes as uint8; global_scale is a DIVISOR."""
     codes, scales = _nvfp4.rmsnorm_fp4quant(
-        x, weight, global_scale=global_scale, eps=eps,
+        input, weight, global_scale=global_scale, eps=eps,
         is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
     return codes.view(torch.uint8), scales
 
 
 @rmsnorm_fp4quant.register_fake
-def _(x, weight, global_scale, eps=1e-6, is_sf_swizzled_layout=False, quantizer="max"):
-    return _normalized(x, is_sf_swizzled_layout)
+def _(input, weight, global_scale=None, eps=1e-6, is_sf_swizzled_layout=False, quantizer="max"):
+    return _normalized(input, is_sf_swizzled_layout)
 
 
 @torch.library.custom_op("nvfp4::add_rmsnorm_fp4quant", mutates_args=("residual",))
-def add_rmsnorm_fp4quant(x: Tensor, residual: Tensor, weight: Tensor, global_scale: Tensor,
-                         eps: float = 1e-6, is_sf_swizzled_layout: bool = False,
+def add_rmsnorm_fp4quant(input: Tensor, residual: Tensor, weight: Tensor,
+                         global_scale: Optional[Tensor] = None, eps: float = 1e-6,
+                         is_sf_swizzled_layout: bool = False,
                          quantizer: str = "max") -> Tuple[Tensor, Tensor]:
     """nvfp4.add_rmsnorm_fp4quant: changes residual in place; global_scale is a DIVISOR."""
     codes, scales = _nvfp4.add_rmsnorm_fp4quant(
-        x, residual, weight, global_scale=global_scale, eps=eps,
+        input, residual, weight, global_scale=global_scale, eps=eps,
         is_sf_swizzled_layout=is_sf_swizzled_layout, quantizer=quantizer)
     return codes.view(torch.uint8), scales
 
 
 @add_rmsnorm_fp4quant.register_fake
-def _(x, residual, weight, global_scale, eps=1e-6, is_sf_swizzled_layout=False, quantizer="max"):
-    return _normalized(x, is_sf_swizzled_layout)
+def _(input, residual, weight, global_scale=None, eps=1e-6, is_sf_swizzled_layout=False,
+      quantizer="max"):
+    return _normalized(input, is_sf_swizzled_layout)
 
 
 @torch.library.custom_op("nvfp4::mm_fp4", mutates_args=())
-def mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor, alpha: Tensor,
-           out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
+def mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor,
+           alpha: Optional[Tensor] = None, out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """nvfp4.mm_fp4: b [K/2, N] and its scales transposed; alpha is a MULTIPLIER."""
     # The compiler may hand over other strides than the caller did; what is right costs nothing.
     return _nvfp4.mm_fp4(a, b.T.contiguous().T, a_descale, b_descale.T.contiguous().T, alpha,
@@ -170,19 +176,20 @@ def mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor, alpha: Te
 
 
 @mm_fp4.register_fake
-def _(a, b, a_descale, b_descale, alpha, out_dtype=torch.bfloat16):
+def _(a, b, a_descale, b_descale, alpha=None, out_dtype=torch.bfloat16):
     return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)
 
 
 @torch.library.custom_op("nvfp4::grouped_mm_fp4", mutates_args=())
 def grouped_mm_fp4(a: Tensor, b: Tensor, a_descale: Tensor, b_descale: Tensor, m_indptr: Tensor,
-                   alpha: Tensor, out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
+                   alpha: Optional[Tensor] = None,
+                   out_dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """nvfp4.grouped_mm_fp4; alpha is a MULTIPLIER, [1] or one for each group."""
     return _nvfp4.grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha, None, out_dtype)
 
 
 @grouped_mm_fp4.register_fake
-def _(a, b, a_descale, b_descale, m_indptr, alpha, out_dtype=torch.bfloat16):
+def _(a, b, a_descale, b_descale, m_indptr, alpha=None, out_dtype=torch.bfloat16):
     return a.new_empty((a.shape[0], b.shape[1]), dtype=out_dtype)
 
 

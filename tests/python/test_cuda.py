@@ -318,7 +318,7 @@ def operator_cases(torch):
     w = nvfp4.quantize(Torch().put(normal(45, 2, 40, 128)))
     experts = torch.ops.nvfp4.pack_weights(w.codes, w.scales, w.global_scale)
     one = torch.ops.nvfp4.pack_weights(q.codes, q.scales, q.global_scale)
-    yield "quantize", (o.x, None, "mse", "tiled_128x4", "vector")
+    yield "quantize", (o.x, "mse", None, None, "tiled_128x4", "vector")
     yield "dequantize", (q.codes, q.scales, q.global_scale, torch.bfloat16)
     yield "nvfp4_quantize", (o.x, o.inverse, 0)
     yield "e2m1_and_ufp8sf_scale_to_float", (codes, scales, o.scale)

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import inspect
 import os
 import pathlib
 import signal
@@ -16,6 +17,9 @@ from nvfp4 import _torch_layers as layers  # noqa: E402
 from reference import normal  # noqa: E402
 
 GLOBAL = torch.tensor([0.01])
+FLASHINFERS = ("nvfp4_quantize", "e2m1_and_ufp8sf_scale_to_float", "block_scale_interleave",
+               "silu_and_mul_nvfp4_quantize", "rmsnorm_fp4quant", "add_rmsnorm_fp4quant", "mm_fp4",
+               "grouped_mm_fp4")
 
 
 def tensor(seed, *shape):
@@ -28,9 +32,9 @@ def cases():
     b, b_scales = nvfp4.nvfp4_quantize(tensor(3, 24, 64), 100.0)
     q = nvfp4.quantize(x, scope="vector")
     yield "quantize", (x,)
-    yield "quantize", (x, None, "max", "linear", "tensor", 1 / GLOBAL)
+    yield "quantize", (x, "max", None, 1 / GLOBAL)
     for layout in ("linear", "tiled_128x4", "tiled_8x4", "packed_row_major", "packed_mn_major"):
-        yield "quantize", (x, None, "mse", layout, "vector")
+        yield "quantize", (x, "mse", None, None, layout, "vector")
     yield "dequantize", (q.codes, q.scales, q.global_scale, torch.bfloat16)
     for layout in range(3):
         yield "nvfp4_quantize", (tensor(4, 2, 3, 80), 1 / GLOBAL, layout)
@@ -39,15 +43,32 @@ def cases():
     yield "block_scale_interleave", (q.scales,)
     yield "block_scale_interleave", (torch.stack((q.scales, q.scales)),)
     yield "silu_and_mul_nvfp4_quantize", (tensor(5, 5, 128), 1 / GLOBAL)
-    yield "silu_and_mul_nvfp4_quantize", (tensor(5, 5, 160), 1 / GLOBAL, True, "max", True)
+    yield "silu_and_mul_nvfp4_quantize", (tensor(5, 5, 160), 1 / GLOBAL, True, True)
     yield "silu_and_mul_nvfp4_quantize", (tensor(5, 2, 5, 128), 1 / GLOBAL, False)
     yield "rmsnorm_fp4quant", (x, weight, 1 / GLOBAL)
     yield "rmsnorm_fp4quant", (x, weight, 1 / GLOBAL, 1e-5, True)
     yield "add_rmsnorm_fp4quant", (x.clone(), x.clone(), weight, 1 / GLOBAL)
     yield "add_rmsnorm_fp4quant", (x.clone(), x.clone(), weight, 1 / GLOBAL, 1e-6, True)
     yield "mm_fp4", (codes, b.T, scales, b_scales.T, GLOBAL)
+    yield "mm_fp4", (codes, b.T, scales, b_scales.T)
     yield "grouped_mm_fp4", (codes, torch.stack((b, b)), scales, torch.stack((b_scales, b_scales)),
                              torch.tensor([0, 2, 5], dtype=torch.int32), GLOBAL)
+
+
+@pytest.mark.parametrize("name", ["quantize", *FLASHINFERS])
+def test_arguments_have_the_names_order_and_defaults_of_the_function(name):
+    function = inspect.signature(getattr(nvfp4, name)).parameters
+    schema = getattr(torch.ops.nvfp4, name).default._schema.arguments
+    names = [a.name for a in schema]
+    assert [a for a in function if a in names] == names
+    for argument in schema:
+        default = function[argument.name].default
+        assert argument.has_default_value() == (default is not inspect.Parameter.empty), argument
+        if argument.name == "out_dtype":  # by its name there, a number in PyTorch's schema
+            continue
+        default = getattr(default, "value", default)  # of an SfLayout
+        if argument.has_default_value():
+            assert argument.default_value == default, argument
 
 
 def layer_cases():
