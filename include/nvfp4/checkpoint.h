@@ -56,8 +56,8 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// Leave out tensors that the format has no place for (GGUF: layers for multi-token prediction,
   /// scales of key and value caches), with a warning. Else they are an UnsupportedError.
   bool drop = false;
-  /// Take weights whose scales verify_checkpoint() calls broken (NaN, infinite, far too large, in
-  /// the wrong sense), with a warning. Else they are a FormatError before anything is written.
+  /// Take weights that verify_checkpoint() calls broken (scales NaN, infinite, negative, far too
+  /// large or in the wrong sense, FP8 codes NaN), with a warning. Else they are a FormatError.
   bool force = false;
   /// Leave what is not quantized of a model in FP32 as it is. Else it becomes BF16, and config.json
   /// says so; router biases, parameters of state spaces and what transformers keeps in FP32 stay.

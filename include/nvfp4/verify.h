@@ -77,9 +77,9 @@ struct VerifyReport {
   bool broken() const;
 };
 
-/// Checks files, index, configs, shapes, dtypes and every block scale; with a source, every weight.
-/// Bounded memory. Throws IoError if the path cannot be read at all, ValueError for an unknown
-/// loader; everything else is a finding.
+/// Checks files, index, configs, shapes, dtypes, every scale and every FP8 code; with a source,
+/// every weight. Bounded memory. Throws IoError if the path cannot be read at all, ValueError for
+/// an unknown loader; everything else is a finding.
 VerifyReport verify_checkpoint(const VerifyOptions& options);
 std::string to_json(const VerifyReport& report);  ///< one object, as of --json
 

@@ -81,8 +81,8 @@ Options losses() {
                "leave out tensors that the output format cannot hold (GGUF: multi-token "
                "prediction, KV cache scales); an error otherwise"),
           flag("--force",
-               "accept weights whose scales are broken (NaN, infinite, far too large), with a "
-               "warning; an error otherwise")};
+               "accept weights whose scales or FP8 codes are broken (NaN, infinite, negative, far "
+               "too large), with a warning; an error otherwise")};
 }
 
 /// Of the commands that write a checkpoint.

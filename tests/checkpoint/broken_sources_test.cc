@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -38,12 +39,14 @@ struct Broken {
   const char* name;
   std::function<PackedWeight()> weight;
   const char* code;  ///< "" if it is sound
+  bool refused = true;
 };
 
 const std::vector<Broken>& cases() {
   static const std::vector<Broken> all = {
       {"Fp8", [] { return fp8_with(1e-4f); }, ""},
-      {"Fp8Negative", [] { return fp8_with(-1e-4f); }, ""},
+      {"Fp8Zero", [] { return fp8_with(-0.0f); }, "scale-zero", /*refused=*/false},
+      {"Fp8Negative", [] { return fp8_with(-1e-4f); }, "scale-negative"},
       {"Fp8NaN", [] { return fp8_with(std::nanf("")); }, "scale-nan"},
       {"Fp8Infinite", [] { return fp8_with(-INFINITY); }, "scale-nan"},
       {"Fp8JustSmallEnough", [] { return fp8_with(5.99f); }, ""},
@@ -89,7 +92,7 @@ TEST_P(BrokenSource, IsRefusedUnlessForced) {
   for (const auto& [name, write] : writers) {
     fs::remove_all(dir / "out");
     for (const bool dry_run : {true, false}) {
-      if (code.empty()) {
+      if (code.empty() || !broken.refused) {
         EXPECT_TRUE(write(false, dry_run).warnings.empty()) << name;
         continue;
       }
@@ -97,7 +100,7 @@ TEST_P(BrokenSource, IsRefusedUnlessForced) {
                                 {code, "in/model.safetensors", "1 of", "--force"});
       EXPECT_FALSE(fs::exists(dir / "out")) << name;
     }
-    if (code.empty()) continue;
+    if (code.empty() || !broken.refused) continue;
     const QuantizeReport forced = write(true, false);
     ASSERT_FALSE(forced.warnings.empty()) << name;
     EXPECT_NE(forced.warnings[0].find("--force"), std::string::npos) << forced.warnings[0];
@@ -108,6 +111,69 @@ TEST_P(BrokenSource, IsRefusedUnlessForced) {
 
 INSTANTIATE_TEST_SUITE_P(Every, BrokenSource, testing::ValuesIn(cases()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+/// Both NaN of E4M3, where a run quantizes, decodes and copies.
+TEST(BrokenSource, CodesThatAreNaNAreRefusedUnlessForced) {
+  for (const int nan : {0x7F, 0xFF}) {
+    SCOPED_TRACE(nan);
+    const TempDir dir;
+    PackedWeight weight = fp8_blocks(kModule, 128, 128);
+    weight.tensors[0].bytes[7] = static_cast<std::byte>(nan);
+    weight.tensors[0].bytes[9000] = static_cast<std::byte>(nan);
+    write_model(dir / "in", {weight.tensors}, kLlamaConfig);
+    const VerifyReport report = verify_checkpoint({dir / "in", {}, "", {}});
+    ASSERT_EQ(codes_of(report), std::set<std::string>{"code-nan"});
+    EXPECT_NE(report.findings[0].text.find("2 of 16384 FP8 codes"), std::string::npos);
+    EXPECT_TRUE(report.broken());
+    auto options = quantize_options(dir / "in", dir / "out");
+    const std::initializer_list<std::string_view> words = {"code-nan", "in/model.safetensors",
+                                                           "down_proj", "--force"};
+    expect_error<FormatError>([&] { quantize_checkpoint(options); }, words);
+    options.ignore = {"*"};
+    expect_error<FormatError>([&] { quantize_checkpoint(options); }, words);
+    ConvertOptions convert;
+    convert.input = dir / "in";
+    convert.output = dir / "out";
+    convert.to = "bf16";
+    expect_error<FormatError>([&] { convert_checkpoint(convert); }, words);
+    EXPECT_FALSE(fs::exists(dir / "out"));
+    options.force = convert.force = options.overwrite = convert.overwrite = true;
+    for (const QuantizeReport& forced :
+         {quantize_checkpoint(options), convert_checkpoint(convert)}) {
+      const auto said = std::ranges::find_if(forced.warnings, [](const std::string& w) {
+        return w.find("code-nan") != std::string::npos;
+      });
+      ASSERT_NE(said, forced.warnings.end());
+      EXPECT_TRUE(said->starts_with("--force: ")) << *said;
+      EXPECT_NE(said->find("2 codes are NaN"), std::string::npos) << *said;
+    }
+  }
+}
+
+TEST(BrokenSource, CodesThatAreNaNAreNotCopiedBesideNvfp4) {
+  const TempDir dir;
+  PackedWeight kept = fp8_blocks("model.layers.0.self_attn.o_proj", 128, 128);
+  write_model(dir / "source", {{random_tensor(kModule + ".weight", {128, 128})}}, kLlamaConfig);
+  quantize_checkpoint(quantize_options(dir / "source", dir / "in"));
+  const auto add = [&](std::byte code) {
+    LoadedFolder folder(dir / "in");
+    kept.tensors[0].bytes[5] = code;
+    auto& shard = folder.shards.begin()->second;
+    folder.remove_module("model.layers.0.self_attn.o_proj");
+    for (const auto& t : kept.tensors) shard.push_back(t);
+    folder.write(dir / "in");
+  };
+  ConvertOptions options;
+  options.input = dir / "in";
+  options.output = dir / "out";
+  options.to = "compressed-tensors";
+  add(std::byte{0x30});
+  convert_checkpoint(options);  // copied as it is
+  add(std::byte{0x7F});
+  options.overwrite = true;
+  expect_error<FormatError>([&] { convert_checkpoint(options); }, {"code-nan", "o_proj"});
+  EXPECT_TRUE(codes_of(verify_checkpoint({dir / "in", {}, "", {}})).contains("code-nan"));
+}
 
 /// Faults of NVFP4 that a conversion would carry on.
 TEST(BrokenNvfp4, IsNotConverted) {

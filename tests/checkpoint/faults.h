@@ -204,6 +204,7 @@ inline const std::map<std::string, Plant>& plants() {
       {"scale-negative", scale_byte(0xB8)},
       {"scale-zero", scale_byte(0)},
       {"scale-too-large", edit([](LoadedFolder& f) { add_fp8(f, std::byte{0x38}, 2688); })},
+      {"code-nan", edit([](LoadedFolder& f) { add_fp8(f, std::byte{0xFF}, 1e-3f); })},
       {"scale-subnormal", edit([](LoadedFolder& f) {
          for (std::byte& s : f.at(kQ + ".weight_scale").bytes) s = std::byte{5};
        })},

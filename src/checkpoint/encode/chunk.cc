@@ -6,6 +6,7 @@
 
 #include "checkpoint/io/grow.h"
 #include "checkpoint/io/printable.h"
+#include "checkpoint/verify/fp8_codes.h"
 #include "core/require.h"
 #include "quantizers/gptq.h"
 
@@ -110,9 +111,13 @@ void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin, std::int6
     std::int64_t rest = begin + i;
     for (std::size_t d = tensor.shape.size(); d-- > 0; rest /= tensor.shape[d])
       index = fmt::format("{}{}{}", rest % tensor.shape[d], index.empty() ? "" : ", ", index);
-    throw ValueError(
-        fmt::format("{}: {}[{}] = {}, must be finite; --ignore keeps a tensor as it is", file,
-                    printable(tensor.name), index, value));
+    const std::string what =
+        fmt::format("{}: {}[{}] = {}, must be finite", file, printable(tensor.name), index, value);
+    if (tensor.encoding() == Encoding::fp8 && std::isnan(value))
+      throw FormatError(fmt::format(
+          "{}: {}; nvfp4 verify lists all, --force with --ignore takes the values as they are",
+          kCodeNan, what));
+    throw ValueError(what + "; --ignore keeps a tensor as it is");
   }
   throw IoError(fmt::format("{}: {} changed while it was read", file, printable(tensor.name)));
 }
@@ -170,8 +175,11 @@ EncodedChunk decode_chunk(const Plan& plan, const Unit& unit, std::int64_t row, 
   for (std::int64_t p = 0; p < parts; ++p)
     read_rows_as(kFloat, source(p), unit.slice, row, rows, buffers.strip,
                  input.subspan(static_cast<std::size_t>(p) * part_bytes, part_bytes));
-  if (dtype == safetensors::DType::f32 && parts == 1) return {input, {}, {}};
   const auto* value = reinterpret_cast<const float*>(input.data());
+  std::int64_t nan = 0;
+  if (source(0).encoding() == Encoding::fp8)
+    nan = count_nan(std::span(value, static_cast<std::size_t>(rows * width)));
+  if (dtype == safetensors::DType::f32 && parts == 1) return {input, {}, {}, nan};
   const auto out = grow(buffers.codes, rows * width * 2);
   auto* const bits = reinterpret_cast<std::uint16_t*>(out.data());
   const bool bf16 = dtype == safetensors::DType::bf16;
@@ -188,7 +196,7 @@ EncodedChunk decode_chunk(const Plan& plan, const Unit& unit, std::int64_t row, 
               source(p).data.file->path().string(), printable(source(p).name), *value,
               safetensors::dtype_name(dtype), bf16 ? "3.39e38" : "65504; --to bf16 holds more"));
       }
-  return {out, {}, {}};
+  return {out, {}, {}, nan};
 }
 
 }  // namespace nvfp4::checkpoint

@@ -48,6 +48,7 @@ void read_floats(const LogicalTensor& tensor, const WeightSlice& slice, std::int
 struct EncodedChunk {
   std::span<std::byte> codes, scales;
   Outcome outcome;
+  std::int64_t nan = 0;  ///< of the values, if they were FP8 and are decoded
 };
 /// Quantizes rows [row, row + rows) of the unit on the CPU. The result lies in `buffers`.
 EncodedChunk encode_chunk(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,

@@ -31,7 +31,7 @@ using Codes = std::set<std::string_view>;
 const Codes& hopeless() {
   static const Codes codes = {"interrupted",   "unreadable-file", "stored-twice",   "fused-partly",
                               "missing-shard", "missing-layers",  "source-missing", "declared-only",
-                              "unknown-form",  "not-quantized",   "other-source"};
+                              "unknown-form",  "not-quantized",   "other-source",   "code-nan"};
   return codes;
 }
 /// Only the weights themselves can.
@@ -241,13 +241,18 @@ class Repairer {
   }
 
   void refuse_others() const {
-    for (const LogicalTensor& t : model_.tensors)
+    for (const LogicalTensor& t : model_.tensors) {
+      require<UnsupportedError>(t.is_nvfp4() || !found(t, "scale-negative"),
+                                "scale-negative: cannot be repaired: {}: no sign of FP8 is known "
+                                "to be wrong",
+                                t.scales ? t.scales.describe() : t.data.describe());
       for (const std::string_view code : need_source())
         require<UnsupportedError>(t.is_nvfp4() || !found(t, std::string(code).c_str()) ||
                                       (t.is_plain() && code == "far-from-source"),
                                   "{}: cannot be repaired: {}: {}, and only NVFP4 weights are "
                                   "quantized again",
                                   code, t.data.describe(), t.form_name());
+    }
   }
 
   /// Partners go together: a scale that is measured anew is measured for all of them.

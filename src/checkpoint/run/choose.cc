@@ -52,7 +52,8 @@ Trial tried(const ModelFolder& model, TransformOptions options, Action action) {
   trial.plan = make_plan(model, options);
   trial.outcomes = write_shards(trial.plan, options, std::make_unique<Nothing>().get(), {},
                                 std::vector<bool>(trial.plan.shards.size()),
-                                [](std::size_t, const std::vector<Outcome>&) {});
+                                [](std::size_t, const std::vector<Outcome>&) {})
+                       .outcomes;
   return trial;
 }
 

@@ -1,7 +1,9 @@
 #include "checkpoint/run/pipeline.h"
 
 #include <future>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 
@@ -14,6 +16,7 @@
 #include "checkpoint/run/arrivals.h"
 #include "checkpoint/run/progress_count.h"
 #include "checkpoint/run/stack_columns.h"
+#include "checkpoint/verify/fp8_codes.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 
@@ -41,9 +44,8 @@ class Pipeline {
         outcomes_(plan.tensors.size()),
         progress_(plan, options.progress) {}
 
-  std::vector<Outcome> run(
-      const std::filesystem::path& output, const std::vector<bool>& done,
-      const std::function<void(std::size_t, const std::vector<Outcome>&)>& before_commit) {
+  Written run(const std::filesystem::path& output, const std::vector<bool>& done,
+              const std::function<void(std::size_t, const std::vector<Outcome>&)>& before_commit) {
     done_ = &done;
     progress_.start(done);
     ahead_.emplace(plan_, done);
@@ -99,7 +101,7 @@ class Pipeline {
       now = std::move(next);
     }
     if (committing.valid()) committing.get();
-    return std::move(outcomes_);
+    return {std::move(outcomes_), warning_of_nan()};
   }
 
  private:
@@ -218,6 +220,7 @@ class Pipeline {
   void finish_chunk(Window& window, std::size_t i, ShardWriter& writer, EncodedChunk chunk) {
     const EncodeTask& task = window.encode[i];
     const Unit& unit = plan_.units[task.unit];
+    add_nan(unit.tensor, chunk.nan);
     window.outcomes[i] = chunk.outcome;
     const std::int64_t elements = task.row * unit.out_cols();
     if (unit.work == Work::decode) {
@@ -249,11 +252,31 @@ class Pipeline {
     if (unit.second != kNone) progress_.finish(unit.second, done);
   }
 
+  void add_nan(std::size_t tensor, std::int64_t n) {
+    if (n == 0) return;
+    refuse_nan(*plan_.tensors[tensor].source, n, options_.force);
+    const std::lock_guard lock(nan_mutex_);
+    nan_[tensor] += n;
+  }
+
+  /// Empty if there was none.
+  std::string warning_of_nan() const {
+    if (nan_.empty()) return {};
+    const auto& [tensor, n] = *nan_.begin();
+    const std::string more =
+        nan_.size() == 1 ? "" : fmt::format(" (and {} more weights)", nan_.size() - 1);
+    return fmt::format("--force: faulty weights are used as they are: {}: {}: {} codes are NaN{}",
+                       kCodeNan, plan_.tensors[tensor].source->data.describe(), n, more);
+  }
+
   void copy(const CopyTask& task, ShardWriter& writer) {
     const PlannedTensor& tensor = plan_.tensors[task.tensor];
     BufferPool::Lease buffers(encoder_.buffers());
     const auto bytes = grow(buffers->input, static_cast<std::int64_t>(task.bytes));
     tensor.stored.file->read(*tensor.stored.info, task.begin, bytes);
+    if (tensor.source->encoding() == Encoding::fp8 &&
+        tensor.stored.info == tensor.source->data.info)
+      add_nan(task.tensor, count_nan(bytes));
     writer.write(tensor.copy, task.begin, bytes);
     if (task.begin == 0 && tensor.marker != kNone)
       writer.write(tensor.marker, 0, std::as_bytes(std::span(plan_.format->fp8_marker_text)));
@@ -365,6 +388,8 @@ class Pipeline {
   std::vector<GlobalScale> globals_;  // of groups
   std::vector<bool> scheduled_;       // groups whose amax is measured or being measured
   std::vector<Outcome> outcomes_;
+  std::mutex nan_mutex_;
+  std::map<std::size_t, std::int64_t> nan_;  // among FP8 codes of a tensor
   LendingPool<std::vector<std::byte>> tiles_;
   std::optional<ReadAhead> ahead_;    // of bytes_given_
   std::optional<Arrivals> arrivals_;  // if the input is not there yet
@@ -382,7 +407,7 @@ class Pipeline {
 
 }  // namespace
 
-std::vector<Outcome> write_shards(
+Written write_shards(
     const Plan& plan, const TransformOptions& options, const Container* container,
     const std::filesystem::path& output, const std::vector<bool>& done,
     const std::function<void(std::size_t, const std::vector<Outcome>&)>& before_commit) {

@@ -68,6 +68,12 @@ void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
   }
 }
 
+/// What writing says of the tensors.
+void add_written(Written written, QuantizeReport& report) {
+  if (!written.warning.empty()) report.warnings.push_back(std::move(written.warning));
+  add_outcomes(std::move(written.outcomes), report);
+}
+
 /// Weights that were NVFP4 before, and are not what they were.
 void warn_of_rounded(QuantizeReport& report) {
   constexpr std::size_t kNamed = 8;
@@ -110,12 +116,12 @@ void write_file(const ModelFolder& model, Plan& plan, const TransformOptions& op
                          container->warnings().end());
   if (options.dry_run) return add_tensors(plan, report);
   const FolderOf folder(options.output);
-  std::vector<Outcome> outcomes = write_shards(plan, options, container.get(), options.output,
-                                               std::vector<bool>(plan.shards.size()),
-                                               [](std::size_t, const std::vector<Outcome>&) {});
+  Written written = write_shards(plan, options, container.get(), options.output,
+                                 std::vector<bool>(plan.shards.size()),
+                                 [](std::size_t, const std::vector<Outcome>&) {});
   release_work(plan);
   add_tensors(plan, report);
-  add_outcomes(std::move(outcomes), report);
+  add_written(std::move(written), report);
   for (TensorReport& t : report.tensors) t.measured = true;
 }
 
@@ -142,19 +148,18 @@ void write_model(const ModelFolder& model, Plan& plan, const TransformOptions& o
     report.warnings.emplace_back("the output is complete already, nothing was done");
     return add_tensors(plan, report);
   }
-  std::vector<Outcome> outcomes =
-      write_shards(plan, options, nullptr, output.path(), output.done(),
-                   [&](std::size_t shard, const std::vector<Outcome>& all) {
-                     device.check();  // so that a run without one leaves nothing
-                     output.before_commit(shard, all);
-                   });
+  Written written = write_shards(plan, options, nullptr, output.path(), output.done(),
+                                 [&](std::size_t shard, const std::vector<Outcome>& all) {
+                                   device.check();  // so that a run without one leaves nothing
+                                   output.before_commit(shard, all);
+                                 });
   release_work(plan);
   add_tensors(plan, report);
   report.complete = output.is_last();
   bool whole = true;
   for (std::size_t s = 0; s < plan.shards.size(); ++s) {
     const PlannedShard& shard = plan.shards[s];
-    const bool known = !output.done()[s] || output.journal().recall(shard, outcomes);
+    const bool known = !output.done()[s] || output.journal().recall(shard, written.outcomes);
     whole &= known;
     if (!known && (report.complete || !output.is_of_another_rank(s)))
       report.warnings.push_back(shard.file + ": finished earlier, its weight error is not known");
@@ -162,7 +167,7 @@ void write_model(const ModelFolder& model, Plan& plan, const TransformOptions& o
       report.tensors[t].measured = known;
   }
   device.check();
-  add_outcomes(std::move(outcomes), report);
+  add_written(std::move(written), report);
   if (!report.complete) return;
   const std::size_t warned = output.warnings().size();
   output.finish(model_card(model, plan, options, report), whole);

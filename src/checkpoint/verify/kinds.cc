@@ -72,13 +72,15 @@ constexpr FindingKind kKinds[] = {
     // Values
     {"scale-nan", error, "block scales that are NaN", "NaN in every output",
      "quantize the tensor again"},
-    {"scale-negative", error, "block scales with the sign bit set",
-     "GPUs ignore the sign, other devices negate the block's weights",
-     "nvfp4 repair clears the sign"},
+    {"scale-negative", error, "block scales with the sign bit set, or negative scales of FP8",
+     "GPUs ignore the sign of a block scale, other devices negate the block's weights",
+     "nvfp4 repair clears the sign of block scales; for FP8, copy or download the file again"},
     {"scale-zero", warning, "block scales are zero and their codes are not",
      "the weights of these blocks are zero", "quantize the tensor again"},
     {"scale-too-large", error, "scales of FP8 or MXFP4 weights give weights of 2688 or more",
      "weights are off by orders of magnitude", "copy or download the file again"},
+    {"code-nan", error, "codes of FP8 weights that are NaN", "NaN in every output",
+     "copy or download the file again"},
     {"scale-subnormal", warning, "all block scales of a tensor are subnormal (below 2^-6)",
      "kernels that flush subnormals read zeros; others have at most three bits of each scale",
      "quantize the tensor again: its global scale is too large"},
@@ -183,7 +185,7 @@ constexpr FindingKind kKinds[] = {
     {"split-loses-global-scale", error,
      "transformers 5 splits this weight into several modules, and one of them gets its global "
      "scale",
-     "the others have random global scales, silently",
+     "the others have random global scales, silently; or it cannot split the scale, and stops",
      "keep these layers: --ignore, or nvfp4 convert --to bf16"},
     {"names-differ", error,
      "a list of the configuration has a module's name in the checkpoint, and transformers uses "

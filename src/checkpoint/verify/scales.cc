@@ -184,7 +184,7 @@ float largest_of_mxfp4(const LogicalTensor& t, std::int64_t at) {
 constexpr float kTooLarge = 2688;
 
 struct OtherCounts {
-  std::int64_t nan = 0, zero = 0, large = 0;
+  std::int64_t nan = 0, negative = 0, zero = 0, large = 0;
   float reach = 0;  ///< of the largest weight under those too large
 
   void add_if_large(float scale, float code) {
@@ -204,6 +204,7 @@ void count_fp8(const LogicalTensor& t, std::int64_t at, std::span<const float> s
     const auto index = at + static_cast<std::int64_t>(i);
     counts.nan += !std::isfinite(scale);
     if (!std::isfinite(scale)) continue;
+    counts.negative += scale < 0;
     if (scale == 0)
       counts.zero += largest_under(t, index) > 0;
     else if (std::fabs(scale) * kMaxCode >= kTooLarge)
@@ -227,7 +228,8 @@ void count_exponents(const LogicalTensor& t, std::int64_t at, std::span<const st
   }
 }
 
-/// Those of FP8, MXFP8 and MXFP4. A sign is no fault of theirs: every loader multiplies by it.
+/// Those of FP8, MXFP8 and MXFP4. Whatever writes FP8 makes its scales of magnitudes, and loaders
+/// that round them to powers of two drop the sign.
 void check_other_scales(const LogicalTensor& t, Findings& findings) {
   constexpr std::int64_t kPart = 1 << 20;
   const safetensors::DType dtype = t.scales.info->dtype;
@@ -255,6 +257,7 @@ void check_other_scales(const LogicalTensor& t, Findings& findings) {
                                t.form_name(), are));
   };
   add("scale-nan", counts.nan, "NaN or infinite");
+  add("scale-negative", counts.negative, "negative");
   add("scale-zero", counts.zero, "zero over codes that are not");
   add("scale-too-large", counts.large,
       fmt::format("so large that weights reach {:.3g}", counts.reach));

@@ -40,6 +40,7 @@ constexpr Reach kReach[] = {
     {"scale-nan", misreads},
     {"scale-negative", misreads},
     {"scale-too-large", misreads},
+    {"code-nan", misreads},
     {"global-scale-invalid", misreads},
     {"global-scale-sense", misreads},
     // llama.cpp computes with activations in 8 bits and fuses nothing.

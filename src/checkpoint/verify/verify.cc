@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "checkpoint/verify/checks.h"
+#include "checkpoint/verify/fp8_codes.h"
 #include "core/require.h"
 
 namespace nvfp4 {
@@ -47,6 +48,7 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
   check_caches(subject, findings);
   check_loaders(subject, findings);
   check_scales(subject.tensors, subject.defective, findings, measured, options.progress);
+  check_codes(subject, findings, measured, options.progress);
   if (options.source) {
     try {
       check_source(subject, *options.source, findings, measured, options.progress);

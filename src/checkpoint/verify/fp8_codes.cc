@@ -1,0 +1,111 @@
+#include "checkpoint/verify/fp8_codes.h"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "checkpoint/io/text_file.h"
+#include "checkpoint/source/content.h"
+#include "core/parallel_for.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+constexpr std::int64_t kCodesOfTask = 1 << 20;
+
+struct Part {
+  std::size_t weight;
+  std::int64_t begin, count;
+};
+
+/// What ranks counted, in place of what this one did.
+void exchange_counts(const std::vector<const LogicalTensor*>& weights,
+                     const std::vector<bool>& mine, Measured& measured,
+                     std::vector<std::int64_t>& counts) {
+  if (!measured.is_shared()) return;
+  nlohmann::json items = nlohmann::json::array();
+  std::uint64_t hash = fingerprint("");
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const LogicalTensor& t = *weights[i];
+    hash = fingerprint(fmt::format("{} {} {} {}", t.name, t.elements(), t.data.file->file_bytes(),
+                                   t.data.file->modified_ns()),
+                       hash);
+    items.push_back(mine[i] ? nlohmann::json(counts[i]) : nlohmann::json());
+  }
+  measured.exchange("codes", hex(hash), items);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (items[i].is_null()) continue;
+    require<FormatError>(items[i].is_number_integer(), "what was counted in {} is no such thing",
+                         weights[i]->name);
+    counts[i] = items[i].get<std::int64_t>();
+  }
+}
+
+}  // namespace
+
+std::int64_t count_nan(std::span<const std::byte> codes) {
+  std::int64_t found = 0;
+  for (const std::byte c : codes)
+    found += (std::to_integer<unsigned>(c) & 0x7F) == unsigned{E4M3::kNaN};
+  return found;
+}
+
+std::int64_t count_nan(std::span<const float> values) {
+  std::int64_t found = 0;
+  for (const float v : values) found += v != v;
+  return found;
+}
+
+void check_codes(const Subject& subject, Findings& findings, Measured& measured,
+                 const OnProgress& on_progress) {
+  std::vector<const LogicalTensor*> weights;
+  std::vector<std::uint64_t> sizes;
+  for (const LogicalTensor& t : subject.tensors) {
+    if (t.encoding() != Encoding::fp8 || subject.defective.contains(t.name)) continue;
+    weights.push_back(&t);
+    sizes.push_back(static_cast<std::uint64_t>(t.elements()));
+  }
+  const std::vector<bool> mine = measured.mine(sizes);
+  std::vector<Part> parts;
+  std::vector<std::int64_t> left(weights.size()), counts(weights.size());
+  Progress progress;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!mine[i]) continue;
+    ++progress.tensors_total;
+    progress.bytes_total += sizes[i];
+    const std::int64_t all = weights[i]->elements();
+    for (std::int64_t at = 0; at < all; at += kCodesOfTask, ++left[i])
+      parts.push_back({i, at, std::min(kCodesOfTask, all - at)});
+  }
+  std::mutex mutex;
+  parallel_for(static_cast<std::int64_t>(parts.size()), [&](std::int64_t p) {
+    thread_local std::vector<std::byte> codes;
+    const Part& part = parts[static_cast<std::size_t>(p)];
+    const LogicalTensor& t = *weights[part.weight];
+    codes.resize(static_cast<std::size_t>(part.count));
+    t.data.read(part.begin, codes);
+    const std::int64_t found = count_nan(codes);
+    const std::lock_guard lock(mutex);
+    counts[part.weight] += found;
+    progress.tensor = t.name;
+    progress.tensors_done += --left[part.weight] == 0;
+    progress.bytes_done += static_cast<std::uint64_t>(part.count);
+    if (on_progress) on_progress(progress);
+  });
+  exchange_counts(weights, mine, measured, counts);
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (counts[i] > 0)
+      findings.add(kCodeNan, weights[i]->module(),
+                   fmt::format("{}: {} of {} {} codes are NaN", weights[i]->data.describe(),
+                               counts[i], weights[i]->elements(), weights[i]->form_name()));
+}
+
+void refuse_nan(const LogicalTensor& weight, std::int64_t n, bool force) {
+  require<FormatError>(n == 0 || force,
+                       "{}: {}: {} codes are NaN; nvfp4 verify lists all, --force takes the values "
+                       "as they are",
+                       kCodeNan, weight.data.describe(), weight.form_name());
+}
+
+}  // namespace nvfp4::checkpoint
