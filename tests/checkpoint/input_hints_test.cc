@@ -157,6 +157,22 @@ TEST(InputHints, TheRootOfAHuggingFaceCacheIsItsSnapshot) {
   EXPECT_EQ(model_path(dir / "nowhere"), dir / "nowhere");
 }
 
+/// As a path, it would be a folder of that name on this machine.
+TEST(InputHints, AddressesOfStoresAreNoPaths) {
+  const TempDir dir;
+  write_tiny_llama(dir / "in");
+  for (const char* address : {"s3://bucket/model", "gs://b/m", "https://host/m"}) {
+    expect_error<UnsupportedError>(
+        [&] { quantize_checkpoint(quantize_options(address, dir / "out")); },
+        {address, "is an address, must be a path"});
+    expect_error<UnsupportedError>(
+        [&] { quantize_checkpoint(quantize_options(dir / "in", address)); },
+        {address, "is an address, must be a path"});
+    EXPECT_FALSE(fs::exists(address));
+  }
+  EXPECT_EQ(model_path("C:/models/m"), fs::path("C:/models/m"));
+}
+
 TEST(InputHints, OneFileTakesTheConfigurationBesideIt) {
   const TempDir dir;
   write_model(dir / "in", {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64})}},

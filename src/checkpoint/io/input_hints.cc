@@ -92,7 +92,21 @@ std::string quoted(const fs::path& path) {
 
 }  // namespace
 
+void require_no_address(const fs::path& path) {
+  const std::string text = path.string();
+  const std::size_t scheme = text.find("://");
+  const bool word =
+      scheme != text.npos && scheme > 0 && std::ranges::all_of(text.substr(0, scheme), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+      });
+  require<UnsupportedError>(!word,
+                            "{}: is an address, must be a path in a file system; copy the model "
+                            "from the store, and upload what is written",
+                            printable(text));
+}
+
 fs::path model_path(const fs::path& input) {
+  require_no_address(input);
   if (!is_folder(input) || holds_weights(input)) return input;
   if (is_folder(input / "snapshots") && (is_folder(input / "refs") || is_folder(input / "blobs")))
     return snapshot_of(input);
