@@ -1,4 +1,4 @@
-#include "checkpoint/recipe/budget.h"
+#include "checkpoint/choose/budget.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/child_process.h"
-#include "checkpoint/source/front_matter.h"
+#include "checkpoint/output/front_matter.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/convert.h"
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_error.h"
+#include "checkpoint/io/json_text.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {

@@ -1,4 +1,4 @@
-#include "checkpoint/io/model_links.h"
+#include "checkpoint/safetensors/model_links.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

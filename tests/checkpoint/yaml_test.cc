@@ -1,4 +1,4 @@
-#include "checkpoint/source/yaml.h"
+#include "checkpoint/io/yaml.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -14,32 +14,6 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kKey = "quantization_config";
 constexpr const char* kThinker = "thinker_config";  ///< a multimodal model within another
 
-/// Python writes NaN and Infinity, which JSON has not: null in their place, outside of strings.
-std::string without_python_numbers(const std::string& text) {
-  std::string out;
-  out.reserve(text.size());
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::string_view rest = std::string_view(text).substr(i);
-    if (!in_string) {
-      std::size_t skip = 0;
-      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
-        if (skip == 0 && rest.starts_with(word)) skip = word.size();
-      if (skip > 0) {
-        out += "null";
-        i += skip;
-        continue;
-      }
-    }
-    if (in_string && text[i] == '\\' && i + 1 < text.size())
-      out += text[i++];
-    else if (text[i] == '"')
-      in_string = !in_string;
-    out += text[i++];
-  }
-  return out;
-}
-
 /// Calls visit(members) for the outermost object, then for the parts of a multimodal model.
 template <class Visit>
 void visit_parts(std::string_view text, Visit visit) {
@@ -65,12 +39,6 @@ std::optional<std::int64_t> first_integer(const Json& json,
 }
 
 }  // namespace
-
-Json parse_config_json(const std::string& text, const std::string& file) {
-  Json json = parse_json(without_python_numbers(text), file);
-  require<FormatError>(json.is_object(), "{}: must be a JSON object", file);
-  return json;
-}
 
 const Json& language_model_config(const Json& json) {
   const auto thinker = json.find(kThinker);

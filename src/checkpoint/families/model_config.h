@@ -23,8 +23,6 @@ struct ModelConfig {
 /// Throws FormatError if it is not a JSON object. Python's NaN and Infinity are accepted.
 ModelConfig parse_model_config(std::string text, const std::string& file);
 
-/// A JSON object, as Python writes it. Throws FormatError.
-nlohmann::ordered_json parse_config_json(const std::string& text, const std::string& file);
 /// The language model's own configuration inside a multimodal one; else all of it.
 const nlohmann::ordered_json& language_model_config(const nlohmann::ordered_json& json);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "checkpoint/families/model_config.h"
+#include "checkpoint/io/json_text.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -56,4 +56,7 @@ Json parse_json_or_null(std::string_view text) {
   return json.is_discarded() ? Json() : json;
 }
 
+/// A JSON object, as Python writes it: NaN and Infinity are null. Throws FormatError.
+nlohmann::ordered_json parse_config_json(const std::string& text, const std::string& file);
+
 }  // namespace nvfp4::checkpoint

@@ -4,6 +4,7 @@
 #include "checkpoint/formats/format.h"
 #include "checkpoint/gguf/blocks.h"
 #include "checkpoint/gguf/config.h"
+#include "checkpoint/io/json_text.h"
 #include "checkpoint/output/gguf_layout.h"
 #include "checkpoint/output/gguf_sink.h"
 

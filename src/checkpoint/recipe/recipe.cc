@@ -7,9 +7,9 @@
 
 #include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/io/yaml.h"
 #include "checkpoint/match/glob.h"
 #include "checkpoint/recipe/layer_kind.h"
-#include "checkpoint/source/yaml.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint.h"
 

@@ -12,14 +12,14 @@
 #include <malloc.h>
 #endif
 
+#include "checkpoint/choose/choose.h"
 #include "checkpoint/io/posix_file.h"
+#include "checkpoint/output/model_card.h"
 #include "checkpoint/output/output_file.h"
 #include "checkpoint/output/output_folder.h"
-#include "checkpoint/run/choose.h"
-#include "checkpoint/run/model_card.h"
-#include "checkpoint/run/pipeline.h"
 #include "checkpoint/source/adapter.h"
 #include "checkpoint/verify/checks.h"
+#include "checkpoint/write/pipeline.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"
 #include "platform/memory.h"

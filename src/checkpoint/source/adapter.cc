@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "checkpoint/families/model_config.h"
 #include "checkpoint/families/select.h"
+#include "checkpoint/io/json_text.h"
 #include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/expression.h"

@@ -4,13 +4,13 @@
 #include <cerrno>
 #include <set>
 
-#include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/lost_scales.h"
 #include "checkpoint/io/input_hints.h"
-#include "checkpoint/io/model_links.h"
+#include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
+#include "checkpoint/safetensors/model_links.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -89,27 +89,11 @@ class OtherFiles {
   std::set<std::pair<std::uint64_t, std::uint64_t>> entered_;
 };
 
-/// "model-00002-of-00003.safetensors" -> 3; 0 for other names.
-int shard_count_of(const std::string& name) {
-  const std::size_t of = name.rfind("-of-");
-  if (of == std::string::npos) return 0;
-  int count = 0;
-  for (std::size_t i = of + 4; i < name.size() && name[i] >= '0' && name[i] <= '9'; ++i)
-    count = std::min(count * 10 + (name[i] - '0'), 1'000'000);
-  return count;
-}
-
-constexpr const char* kSingle = "model.safetensors";
-
-bool is_whole_by_itself(const std::vector<std::string>& found) {
-  return std::find(found.begin(), found.end(), kSingle) != found.end();
-}
-
 std::vector<std::string> shards_without_index(const fs::path& root,
                                               const std::vector<std::string>& found) {
   const std::string lost = lost_shards(root, found);
   if (!lost.empty()) throw FormatError(lost);
-  if (is_whole_by_itself(found)) return {kSingle};
+  if (is_whole_by_itself(found)) return {kSingleName};
   return found;
 }
 
@@ -230,18 +214,6 @@ void open_single(const fs::path& input, ModelFolder& model) {
 }
 
 }  // namespace
-
-std::string lost_shards(const fs::path& folder, const std::vector<std::string>& found) {
-  if (is_whole_by_itself(found)) return {};
-  for (const std::string& name : found)
-    if (const int count = shard_count_of(name);
-        count != 0 && count != static_cast<int>(found.size()))
-      return fmt::format("{}: {} of {} shards are there, and no index", folder.string(),
-                         found.size(), count);
-  return {};
-}
-
-bool is_index_name(const std::string& name) { return name.ends_with(".safetensors.index.json"); }
 
 ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
   const fs::path input = model_path(given);

@@ -5,16 +5,10 @@
 #include <vector>
 
 #include "checkpoint/formats/logical_tensor.h"
+#include "checkpoint/safetensors/folder_names.h"
 #include "nvfp4/safetensors.h"
 
 namespace nvfp4::checkpoint {
-
-/// In a folder while it is incomplete.
-inline constexpr const char* kJournalName = "nvfp4.partial.json";
-/// What earlier versions left in a complete folder. No part of the model.
-/// Of the files that ranks keep in it.
-inline constexpr const char* kRankPrefix = "nvfp4.rank-";
-inline constexpr const char* kFinishedName = ".nvfp4.finished.json";
 
 /// A model to read: a folder, or one .safetensors or .gguf file by itself.
 struct ModelFolder {
@@ -40,12 +34,5 @@ struct ModelFolder {
 /// Symbolic links are followed as ModelLinks says. Throws IoError, FormatError, UnsupportedError.
 /// To repair it, the index need not be right nor weights be whole.
 ModelFolder open_model_folder(const std::filesystem::path& input, bool to_repair = false);
-
-/// What is wrong with a folder without an index whose files' names count others ("-of-00003");
-/// empty if nothing is. `found` are its .safetensors files, sorted.
-std::string lost_shards(const std::filesystem::path& folder, const std::vector<std::string>& found);
-
-/// The index's own name if `name` is one ("model.safetensors.index.json").
-bool is_index_name(const std::string& name);
 
 }  // namespace nvfp4::checkpoint

@@ -4,6 +4,7 @@
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/lost_scales.h"
 #include "checkpoint/io/input_hints.h"
+#include "checkpoint/io/json_text.h"
 #include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"

@@ -1,4 +1,4 @@
-#include "checkpoint/run/arrivals.h"
+#include "checkpoint/write/arrivals.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "checkpoint/recipe/budget.h"
+#include "checkpoint/choose/budget.h"
 
 #include <algorithm>
 #include <numeric>

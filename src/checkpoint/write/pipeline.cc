@@ -1,4 +1,4 @@
-#include "checkpoint/run/pipeline.h"
+#include "checkpoint/write/pipeline.h"
 
 #include <future>
 #include <map>
@@ -13,10 +13,10 @@
 #include "checkpoint/encode/transcode.h"
 #include "checkpoint/encode/window.h"
 #include "checkpoint/io/grow.h"
-#include "checkpoint/run/arrivals.h"
-#include "checkpoint/run/progress_count.h"
-#include "checkpoint/run/stack_columns.h"
 #include "checkpoint/verify/fp8_codes.h"
+#include "checkpoint/write/arrivals.h"
+#include "checkpoint/write/progress_count.h"
+#include "checkpoint/write/stack_columns.h"
 #include "core/parallel_for.h"
 #include "core/require.h"
 

@@ -1,15 +1,15 @@
-#include "checkpoint/run/model_card.h"
+#include "checkpoint/output/model_card.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <tuple>
 
+#include "checkpoint/hub/hub.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/card_file.h"
-#include "checkpoint/source/front_matter.h"
-#include "checkpoint/source/hub.h"
+#include "checkpoint/output/front_matter.h"
 #include "nvfp4/runtime.h"
 #include "nvfp4/shell_word.h"
 

@@ -1,8 +1,8 @@
-#include "checkpoint/source/front_matter.h"
+#include "checkpoint/output/front_matter.h"
 
 #include <algorithm>
 
-#include "checkpoint/source/yaml.h"
+#include "checkpoint/io/yaml.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {

@@ -1,4 +1,4 @@
-#include "checkpoint/source/hub_process.h"
+#include "checkpoint/hub/hub_process.h"
 
 #include <fmt/format.h>
 

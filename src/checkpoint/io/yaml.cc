@@ -1,4 +1,4 @@
-#include "checkpoint/source/yaml.h"
+#include "checkpoint/io/yaml.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>

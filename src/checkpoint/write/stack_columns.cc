@@ -1,4 +1,4 @@
-#include "checkpoint/run/stack_columns.h"
+#include "checkpoint/write/stack_columns.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/source/hub.h"
+#include "checkpoint/hub/hub.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,11 +6,11 @@
 #include <tuple>
 #include <vector>
 
+#include "checkpoint/hub/hub_process.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/source/hub_process.h"
-#include "checkpoint/source/model_folder.h"
+#include "checkpoint/safetensors/folder_names.h"
 #include "core/require.h"
 #include "nvfp4/hub.h"
 #include "platform/process.h"

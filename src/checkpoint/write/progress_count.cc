@@ -1,4 +1,4 @@
-#include "checkpoint/run/progress_count.h"
+#include "checkpoint/write/progress_count.h"
 
 namespace nvfp4::checkpoint {
 

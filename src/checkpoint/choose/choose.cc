@@ -1,15 +1,15 @@
-#include "checkpoint/run/choose.h"
+#include "checkpoint/choose/choose.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
 
+#include "checkpoint/choose/budget.h"
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/plan/recipe_choice.h"
-#include "checkpoint/recipe/budget.h"
-#include "checkpoint/run/pipeline.h"
+#include "checkpoint/write/pipeline.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
