@@ -16,19 +16,16 @@ namespace nvfp4::checkpoint {
 namespace {
 
 /// Takes what a run would write, and forgets it.
-class Nothing : public Container {
+class Nothing final : public Output {
  public:
-  std::unique_ptr<ShardWriter> open(const std::filesystem::path&) const override {
+  using Output::Output;
+  std::unique_ptr<ShardWriter> open_shard(std::size_t) const override {
     struct Writer : ShardWriter {
       void write(std::size_t, std::uint64_t, std::span<const std::byte>) override {}
       void commit() override {}
     };
     return std::make_unique<Writer>();
   }
-  const std::vector<std::string>& warnings() const override { return none_; }
-
- private:
-  std::vector<std::string> none_;
 };
 
 constexpr std::array kForms = {Action::nvfp4, Action::fp8, Action::fp8_channel, Action::keep};
@@ -50,10 +47,8 @@ Trial tried(const ModelFolder& model, TransformOptions options, Action action) {
   options.weigh_errors = options.statistics.has_value();
   Trial trial;
   trial.plan = make_plan(model, options);
-  trial.outcomes = write_shards(trial.plan, options, std::make_unique<Nothing>().get(), {},
-                                std::vector<bool>(trial.plan.shards.size()),
-                                [](std::size_t, const std::vector<Outcome>&) {})
-                       .outcomes;
+  Nothing nowhere(trial.plan.shards.size());
+  trial.outcomes = write_shards(trial.plan, options, nowhere, [] {}).outcomes;
   return trial;
 }
 

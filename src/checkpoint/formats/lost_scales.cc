@@ -61,21 +61,7 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
 }
 
 void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const Defect> unknown,
-                        const std::filesystem::path& folder, const std::string& config_text,
-                        const std::string& hf_quant_text) {
-  std::vector<Declared> declared;
-  try {
-    if (!config_text.empty())
-      if (auto d = declared_in_config(config_text, (folder / "config.json").string()))
-        declared.push_back(std::move(*d));
-  } catch (const FormatError&) {  // whoever needs it says so
-  }
-  try {
-    if (!hf_quant_text.empty())
-      declared.push_back(
-          declared_in_hf_quant_config(hf_quant_text, (folder / "hf_quant_config.json").string()));
-  } catch (const FormatError&) {  // whoever plans the output passes it over, and says so
-  }
+                        std::span<const Declared> declared) {
   std::set<std::string_view> unknown_modules;
   for (const Defect& u : unknown) {
     unknown_modules.insert(module_of(u.tensor));

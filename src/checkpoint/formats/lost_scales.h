@@ -1,8 +1,6 @@
 #pragma once
 
-#include <filesystem>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "checkpoint/formats/declared.h"
@@ -16,11 +14,8 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
                                     std::span<const Declared> declared);
 
 /// FP8 codes that are taken for values would be wrong without a word: throws FormatError for the
-/// first of them, but for modules of `unknown` forms, which may have scales of their own. The texts
-/// are those of config.json and hf_quant_config.json in `folder`, or empty; one that cannot be read
-/// says nothing.
+/// first of them, but for modules of `unknown` forms, which may have scales of their own.
 void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const Defect> unknown,
-                        const std::filesystem::path& folder, const std::string& config_text,
-                        const std::string& hf_quant_text);
+                        std::span<const Declared> declared);
 
 }  // namespace nvfp4::checkpoint

@@ -118,11 +118,11 @@ class GgufContainer final : public checkpoint::Container {
     const std::string file = (model.root / "config.json").string();
     std::error_code error;
     require<UnsupportedError>(
-        !model.config_text.empty(), "{}: {}, and without it the architecture is not known",
+        !model.config.text.empty(), "{}: {}, and without it the architecture is not known",
         printable(file, 4096),
         std::filesystem::exists(file, error) ? "not read for one file by itself (give the folder)"
                                              : "there is no such file");
-    const auto config = checkpoint::parse_config_json(model.config_text, file);
+    const auto config = checkpoint::parse_config_json(model.config.text, file);
     const Architecture* architecture = architecture_of(config);
     require<UnsupportedError>(
         architecture != nullptr,

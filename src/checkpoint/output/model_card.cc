@@ -107,7 +107,7 @@ class Card {
 
   /// What the model is called that has no name: no folder of this machine comes into the card.
   std::string architecture() const {
-    const Json config = parse_json_or_null(model_.config_text);
+    const Json config = parse_json_or_null(model_.config.text);
     if (!config.is_object()) return "A model";
     const Json names = config.value("architectures", Json());
     if (names.is_array() && !names.empty() && names[0].is_string())

@@ -3,34 +3,11 @@
 #include <cerrno>
 
 #include "checkpoint/io/posix_file.h"
-#include "checkpoint/output/output_folder.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
 
 namespace fs = std::filesystem;
-
-void check_output_file(const fs::path& output, std::string_view extension,
-                       const TransformOptions& options) {
-  require<UnsupportedError>(!options.resume,
-                            "resume: {} is one file, written whole or not at all; run without",
-                            output.string());
-  require<ValueError>(output.extension() == extension, "output = {}, must end in {}",
-                      output.string(), extension);
-  require_no_dangling_link(output);
-  const fs::file_status status = fs::status(output);
-  if (fs::exists(status)) {
-    require<IoError>(fs::is_regular_file(status), "{}: must be a regular file", output.string());
-    require<ValueError>(!fs::equivalent(options.input, output),
-                        "output {} is the input, must be another", output.string());
-    require<IoError>(options.overwrite, "{}: is there already; --overwrite replaces it",
-                     output.string());
-  }
-  fs::path folder = fs::absolute(output).parent_path();
-  while (!fs::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
-  require<IoError>(fs::is_directory(folder), "{}: is a file, must be a folder", folder.string());
-  if (!platform::may_write_in(folder)) throw_io_error(folder, "create a file in", errno);
-}
 
 FolderOf::FolderOf(const fs::path& output) {
   fs::path folder = fs::absolute(output).parent_path();
@@ -41,6 +18,49 @@ FolderOf::FolderOf(const fs::path& output) {
 FolderOf::~FolderOf() {
   std::error_code ignored;
   for (const fs::path& folder : made_) fs::remove(folder, ignored);
+}
+
+OutputFile::OutputFile(const ModelFolder& model, const Plan& plan, const TransformOptions& options)
+    : Output(plan.shards.size()),
+      model_(model),
+      plan_(plan),
+      input_(options.input),
+      path_(options.output),
+      resume_(options.resume),
+      overwrite_(options.overwrite) {
+  require<UnsupportedError>(options.ranks == 1,
+                            "ranks = {}: {} is one file, which one process writes", options.ranks,
+                            plan.format->name);
+}
+
+void OutputFile::check() {
+  require<UnsupportedError>(
+      !resume_, "resume: {} is one file, written whole or not at all; run without", path_.string());
+  require<ValueError>(path_.extension() == plan_.format->extension, "output = {}, must end in {}",
+                      path_.string(), plan_.format->extension);
+  require_no_dangling_link(path_);
+  const fs::file_status status = fs::status(path_);
+  if (fs::exists(status)) {
+    require<IoError>(fs::is_regular_file(status), "{}: must be a regular file", path_.string());
+    require<ValueError>(!fs::equivalent(input_, path_), "output {} is the input, must be another",
+                        path_.string());
+    require<IoError>(overwrite_, "{}: is there already; --overwrite replaces it", path_.string());
+  }
+  fs::path folder = fs::absolute(path_).parent_path();
+  while (!fs::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
+  require<IoError>(fs::is_directory(folder), "{}: is a file, must be a folder", folder.string());
+  if (!platform::may_write_in(folder)) throw_io_error(folder, "create a file in", errno);
+  container_ = plan_.format->container(model_, plan_);
+  warnings_ = container_->warnings();
+}
+
+void OutputFile::open() {
+  check();
+  folder_.emplace(path_);
+}
+
+std::unique_ptr<ShardWriter> OutputFile::open_shard(std::size_t) const {
+  return container_->open(path_);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -1,19 +1,12 @@
 #pragma once
 
 #include <filesystem>
-#include <string_view>
+#include <optional>
 #include <vector>
 
-#include "checkpoint/plan/plan.h"
+#include "checkpoint/output/output.h"
 
 namespace nvfp4::checkpoint {
-
-/// Throws what a run that writes one file would throw before it starts; changes nothing. Options:
-///   resume     UnsupportedError: the file is written whole or not at all.
-///   overwrite  a file of that name may be there.
-/// Throws ValueError for a name without the extension or that of the input itself, IoError.
-void check_output_file(const std::filesystem::path& output, std::string_view extension,
-                       const TransformOptions& options);
 
 /// Makes the folders of a file that are not there. At the end those go again that hold nothing: a
 /// run that failed leaves none.
@@ -26,6 +19,29 @@ class FolderOf {
 
  private:
   std::vector<std::filesystem::path> made_;  ///< the innermost first
+};
+
+/// A file of another kind than safetensors, written whole or not at all. Options:
+///   resume     UnsupportedError
+///   overwrite  a file of that name may be there.
+///   ranks      UnsupportedError for more than one
+/// ValueError for a name without the format's extension or that of the input itself.
+class OutputFile final : public Output {
+ public:
+  OutputFile(const ModelFolder& model, const Plan& plan, const TransformOptions& options);
+
+  void check() override;
+  void open() override;
+  bool replaces() const override { return true; }
+  std::unique_ptr<ShardWriter> open_shard(std::size_t shard) const override;
+
+ private:
+  const ModelFolder& model_;
+  const Plan& plan_;
+  std::filesystem::path input_, path_;
+  bool resume_, overwrite_;
+  std::unique_ptr<const Container> container_;
+  std::optional<FolderOf> folder_;
 };
 
 }  // namespace nvfp4::checkpoint

@@ -10,6 +10,7 @@
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/card_file.h"
 #include "checkpoint/output/finished_output.h"
+#include "checkpoint/output/model_card.h"
 #include "checkpoint/plan/order.h"
 #include "checkpoint/safetensors/header.h"
 #include "checkpoint/source/read_together.h"
@@ -49,11 +50,6 @@ std::string index_text(const Plan& plan) {
   });
 }
 
-bool is_inside(const fs::path& inner, const fs::path& outer) {
-  const auto [o, i] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
-  return o == outer.end();
-}
-
 /// What is there of the path lets a folder be made in it.
 void require_place_of(const fs::path& path) {
   require_no_address(path);
@@ -66,34 +62,14 @@ void require_place_of(const fs::path& path) {
 
 }  // namespace
 
-void require_apart(const fs::path& input, const fs::path& output) {
-  std::error_code ignored;
-  const fs::path in = fs::weakly_canonical(
-      fs::is_directory(input, ignored) ? input : fs::absolute(input).parent_path());
-  fs::path out = fs::weakly_canonical(fs::absolute(output));
-  if (!out.has_filename()) out = out.parent_path();
-  require<ValueError>(in != out, "output {} is the input folder, must be another", output.string());
-  require<ValueError>(!is_inside(out, in) || !fs::is_directory(input, ignored),
-                      "output {} is inside the input folder, must be apart", output.string());
-  require<ValueError>(!is_inside(in, out), "the input is inside output {}, must be apart",
-                      output.string());
-}
-
-void require_no_dangling_link(const fs::path& output) {
-  // With a slash behind it, the path is of what the link leads to.
-  const fs::path link = output.has_filename() ? output : output.parent_path();
-  require<IoError>(!fs::is_symlink(fs::symlink_status(link)) || fs::exists(link),
-                   "{}: is a link to {}, which is not there", link.string(),
-                   fs::is_symlink(fs::symlink_status(link)) ? fs::read_symlink(link).string() : "");
-}
-
 OutputFolder::OutputFolder(const ModelFolder& model, const Plan& plan,
                            const TransformOptions& options)
-    : model_(model),
+    : Output(plan.shards.size()),
+      model_(model),
       plan_(plan),
+      options_(options),
       path_(options.output),
       journal_(model, options, plan),
-      done_(plan.shards.size()),
       resume_(options.resume),
       overwrite_(options.overwrite),
       rank_(options.rank),
@@ -416,30 +392,36 @@ void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& 
 }
 
 /// Cards of other people stay: those that are carried over, and those that were there.
-void OutputFolder::write_card(const std::string& card, bool whole) {
+void OutputFolder::write_card(const std::string& card, bool whole, QuantizeReport& report) const {
   if (card.empty()) return;
   for (const char* name : kCardNames) {
     const bool carried = std::ranges::find(model_.others, fs::path(name)) != model_.others.end();
     const bool there = fs::exists(fs::symlink_status(path_ / name));
     const bool own = there && !carried && is_own_card(path_ / name);
     if (carried || (there && !own)) continue;
-    card_name_ = name;
     if (!own || whole) safetensors::write_file_atomically(path_ / name, card);
+    report.card = name;
     return;
   }
-  warnings_.push_back(fmt::format("no model card is written: {} and {} are there already",
-                                  kCardNames[0], kCardNames[1]));
+  report.warnings.push_back(fmt::format("no model card is written: {} and {} are there already",
+                                        kCardNames[0], kCardNames[1]));
 }
 
-void OutputFolder::finish(const std::string& card, bool whole) {
+std::unique_ptr<ShardWriter> OutputFolder::open_shard(std::size_t shard) const {
+  return safetensors_shard(plan_.shards[shard], path_ / plan_.shards[shard].file);
+}
+
+void OutputFolder::finish(QuantizeReport& report, bool whole) {
+  const std::string card = model_card(model_, plan_, options_, report);
   const std::set<fs::path> folders = folders_of_others();
   for (const fs::path& folder : folders) fs::create_directories(path_ / folder);
   for (const fs::path& other : model_.others)
-    carried_bytes_ += carry_file(model_.root / other, path_ / other);
+    report.carried_bytes += carry_file(model_.root / other, path_ / other);
   // All of them are on their way to the disk by now: one by one, each would wait for its own.
   sync_files(path_, model_.others);
   for (const fs::path& folder : folders) sync_folder(path_ / folder);
-  write_card(card, whole);
+  write_card(card, whole, report);
+  report.carried_files = static_cast<std::int64_t>(model_.others.size());
   if (!plan_.hf_quant_json.empty())
     safetensors::write_file_atomically(path_ / "hf_quant_config.json", plan_.hf_quant_json);
   if (!plan_.index_name.empty())

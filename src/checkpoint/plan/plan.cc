@@ -1,6 +1,7 @@
 #include "checkpoint/plan/plan.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <map>
 #include <set>
@@ -37,13 +38,10 @@ class Planner {
   Planner(const ModelFolder& model, const TransformOptions& options)
       : model_(model),
         options_(options),
-        format_(options.task == Task::decode ? nullptr : &checkpoint_format(options.format)) {
-    const std::string file = (model.root / "config.json").string();
-    if (!model.config_text.empty()) {
-      config_ = parse_model_config(model.config_text, file);
-      declared_ = declared_in_config(model.config_text, file, options.match_budget);
-    }
-    if (!model.hf_quant_text.empty()) read_hf_quant_config();
+        format_(options.task == Task::decode ? nullptr : &checkpoint_format(options.format)),
+        config_(model.config) {
+    plan_.started = std::chrono::steady_clock::now();
+    take_declared();
     if (format_ != nullptr && format_->keeper != nullptr) keeps_ = format_->keeper(config_);
     for (const LogicalTensor& t : model.tensors) {
       four_bits_ |= t.is_four_bits() || t.correction.requantize;  // a repair quantizes it again
@@ -109,15 +107,13 @@ class Planner {
     plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
   }
 
-  void read_hf_quant_config() try {
-    const std::string file = (model_.root / "hf_quant_config.json").string();
-    Declared side = declared_in_hf_quant_config(model_.hf_quant_text, file, options_.match_budget);
-    if (!declared_)
-      declared_ = std::move(side);
-    else if (declared_->kv_cache.is_null())  // config.json has none but FP8
-      declared_->kv_cache = std::move(side.kv_cache);
-  } catch (const FormatError& e) {
-    if (!declared_) plan_.warnings.push_back(fmt::format("passed over: {}", e.what()));
+  /// By config.json first; it says of a cache no more than FP8.
+  void take_declared() {
+    declared_ = model_.declared ? model_.declared : model_.hf_declared;
+    if (!declared_) return;
+    if (declared_->kv_cache.is_null() && model_.hf_declared)
+      declared_->kv_cache = model_.hf_declared->kv_cache;
+    declared_->budget = options_.match_budget;
   }
 
   /// A conversion quantizes FP8 weights where nothing has four bits yet, else leaves them.

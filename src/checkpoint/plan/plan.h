@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -148,6 +149,7 @@ struct Plan {
   std::vector<RecipeRuleReport> rules;  ///< of the recipe
   bool drop = false;                    ///< what the format has no place for may be left out
   const Method* method = nullptr;       ///< of what is quantized
+  std::chrono::steady_clock::time_point started;
 };
 
 /// What a run is, after the command that started it: quantization, and conversions, which are a
@@ -162,6 +164,7 @@ struct TransformOptions : QuantizeCheckpointOptions {
   const Method* method = nullptr;                       ///< null: what `quantizer` alone does
   std::shared_ptr<const Recipe> layers{};               ///< the recipe, read; null: there is none
   safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
+  bool takes_scheme = false;                            ///< that of the input's NVFP4 weights
   bool decode = false;                                  ///< as of ConvertOptions
   bool weigh_errors = false;                            ///< fill Outcome::weighted_error
   std::string variant{};  ///< what else tells this run from others of the same options

@@ -13,12 +13,14 @@
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/formats/declared.h"
+#include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
 #include "checkpoint/plan/input_amax.h"
-#include "checkpoint/run/transform.h"
+#include "checkpoint/run/start.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "checkpoint/verify/checks.h"
+#include "checkpoint/write/write_plan.h"
 #include "core/require.h"
 
 namespace nvfp4 {
@@ -54,7 +56,7 @@ const Codes& rewritten() {
 class Repairer {
  public:
   explicit Repairer(const RepairOptions& options)
-      : options_(options), context_(options), rules_({}) {}
+      : options_(options), run_(start_run(options)), rules_({}) {}
 
   RepairReport run() {
     const CheckpointFormat& of_name = default_checkpoint_format(options_.input);
@@ -64,10 +66,7 @@ class Repairer {
                               options_.input.string(), of_name.extension);
     report_.before = verify(options_.input);
     model_ = open_model_folder(options_.input, /*to_repair=*/true);
-    if (!model_.config_text.empty())
-      rules_ = FuseRules(
-          {}, parse_model_config(model_.config_text, (model_.root / "config.json").string())
-                  .model_types);
+    rules_ = FuseRules({}, model_.config.model_types);
     if (options_.source) source_.emplace(*options_.source);
     choose_form();
     read_findings();
@@ -122,11 +121,9 @@ class Repairer {
     require<UnsupportedError>(format->is_repaired, "{}: stored as {}; nvfp4 convert it to {} first",
                               where, format->name, fmt::join(repaired_formats(), " or "));
     transform_.format = format->name;
-    std::optional<Declared> declared;
-    if (!model_.config_text.empty())
-      declared =
-          declared_in_config(model_.config_text, where + "/config.json", transform_.match_budget);
+    std::optional<Declared>& declared = model_.declared;
     std::optional<ActivationsOfModules> activations;
+    if (declared) declared->budget = transform_.match_budget;
     if (declared) activations.emplace(*declared);
     std::optional<bool> wanted;
     for (const LogicalTensor& t : model_.tensors) {
@@ -354,12 +351,16 @@ class Repairer {
     return fmt::format("{}changes {:016x}", text, hash);
   }
 
-  QuantizeReport write() {
+  QuantizeReport write() try {
     transform_.decode = true;  // a fault is no reason to keep the whole checkpoint from its repair
     static_cast<RunOptions&>(transform_) = options_;
     transform_.task = TransformOptions::Task::convert;
     transform_.variant = choices();
-    return transform_model(model_, transform_, context_);
+    Plan plan = make_plan(model_, transform_);
+    const std::unique_ptr<Output> output = make_output(model_, plan, transform_);
+    return write_plan(plan, transform_, run_, *output);
+  } catch (const std::filesystem::filesystem_error& e) {
+    throw_io_error(e);
   }
 
   void add_losses() {
@@ -372,7 +373,7 @@ class Repairer {
   }
 
   const RepairOptions& options_;
-  RunContext context_;
+  RunContext run_;
   RepairReport report_;
   ModelFolder model_;
   std::optional<CheckpointReader> source_;

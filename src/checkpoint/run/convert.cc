@@ -6,27 +6,11 @@
 
 #include "checkpoint/formats/format.h"
 #include "checkpoint/run/transform.h"
-#include "checkpoint/source/quantized_tensors.h"
 #include "core/require.h"
 
 namespace nvfp4 {
-namespace {
 
 using namespace checkpoint;
-
-/// That of the NVFP4 weights; those without input scales count only if all are.
-Scheme scheme_of(const std::filesystem::path& input) {
-  const CheckpointReader reader(input);
-  bool any = false;
-  for (const LogicalTensor& t : reader.tensors()) {
-    if (!t.is_nvfp4()) continue;
-    if (t.input) return Scheme::nvfp4;
-    any = true;
-  }
-  return any ? Scheme::nvfp4a16 : Scheme::nvfp4;
-}
-
-}  // namespace
 
 std::vector<std::string> conversion_targets() {
   std::vector<std::string> names;
@@ -53,9 +37,10 @@ QuantizeReport convert_checkpoint(const ConvertOptions& options) {
   } else {
     transform.task = TransformOptions::Task::convert;
     transform.format = to;
-    transform.scheme = options.scheme ? *options.scheme : scheme_of(options.input);
+    transform.takes_scheme = !options.scheme;
+    if (options.scheme) transform.scheme = *options.scheme;
   }
-  return transform_checkpoint(transform);
+  return transform_checkpoint(std::move(transform));
 }
 
 }  // namespace nvfp4

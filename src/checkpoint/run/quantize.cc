@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "checkpoint/formats/format.h"
 #include "checkpoint/io/printable.h"
@@ -8,18 +9,6 @@
 #include "nvfp4/checkpoint.h"
 
 namespace nvfp4 {
-namespace {
-
-using checkpoint::Recipe, checkpoint::read_recipe;
-
-/// Statistics weight the search of mse, unless another method is asked for.
-const Method& method_for(const QuantizeCheckpointOptions& options) {
-  if (!options.method.empty()) return method_from_name(options.method);
-  const bool weighted = options.statistics && options.quantizer == Quantizer::mse;
-  return method_from_name(weighted ? "weighted" : quantizer_name(options.quantizer));
-}
-
-}  // namespace
 
 std::vector<std::string> method_names() {
   std::vector<std::string> names;
@@ -56,18 +45,8 @@ std::uint64_t size_from_text(const std::string& text) {
 
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options) {
   checkpoint::TransformOptions transform{options};
-  transform.method = &method_for(options);
-  transform.quantizer = transform.method->scales;
   if (options.keep_dtype) transform.variant = "keep-dtype";
-  if (options.recipe) {
-    Recipe recipe = read_recipe(options.recipe->string());
-    if (recipe.scheme) transform.scheme = *recipe.scheme;
-    // One that changes nothing leaves no trace: the bytes are those without it.
-    if (!recipe.rules.empty() || !recipe.kv_cache.empty())
-      transform.layers = std::make_shared<const Recipe>(std::move(recipe));
-  }
-  if (transform.format.empty()) transform.format = default_format(options.output);
-  return checkpoint::transform_checkpoint(transform);
+  return checkpoint::transform_checkpoint(std::move(transform));
 }
 
 }  // namespace nvfp4

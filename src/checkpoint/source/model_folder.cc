@@ -124,8 +124,13 @@ void put_together(ModelFolder& model, bool to_repair) {
   if (!found.unknown.empty()) throw UnsupportedError(found.unknown.front().text);
   model.tensors = std::move(found.tensors);
   model.defects = std::move(found.defects);
-  for (const LogicalTensor& t : model.tensors)
+  bool any = false, inputs = false;
+  for (const LogicalTensor& t : model.tensors) {
+    any |= t.is_nvfp4();
+    inputs |= t.is_nvfp4() && t.input;
     model.file_of.push_back(static_cast<std::size_t>(t.data.file - model.files.data()));
+  }
+  model.scheme = any && !inputs ? Scheme::nvfp4a16 : Scheme::nvfp4;
 }
 
 bool can_be_parsed(const fs::path& index) {
@@ -146,16 +151,39 @@ void open_files(ModelFolder& model, const ModelLinks* links = nullptr) {
   }
 }
 
+/// What config.json says of the model. Its text may be none, of a file that holds its own.
+void parse_config(ModelFolder& model, std::string text) {
+  if (text.empty()) return;
+  const std::string file = (model.root / "config.json").string();
+  model.declared = declared_in_config(text, file);
+  model.config = parse_model_config(std::move(text), file);
+}
+
 void read_configs(ModelFolder& model, bool to_repair) {
   if (const fs::path config = model.root / "config.json"; fs::exists(config)) {
-    model.config_text = read_model_text(config);
-    if (model.config_text.empty()) parse_config_json({}, config.string());  // throws: it is there
+    std::string text = read_model_text(config);
+    if (text.empty()) parse_config_json({}, config.string());  // throws: it is there
+    parse_config(model, std::move(text));
   }
   if (const fs::path config = model.root / "hf_quant_config.json"; fs::exists(config)) {
-    model.hf_quant_text = read_model_text(config);
-    if (model.hf_quant_text.empty() && !to_repair)
-      declared_in_hf_quant_config({}, config.string());  // throws: it is there
+    const std::string text = read_model_text(config);
+    if (text.empty() && to_repair) return;
+    try {
+      model.hf_declared = declared_in_hf_quant_config(text, config.string());
+    } catch (const FormatError& e) {
+      if (text.empty()) throw;
+      if (!model.declared)
+        model.warnings.insert(model.warnings.begin(), fmt::format("passed over: {}", e.what()));
+    }
   }
+}
+
+/// FP8 weights have the scales that the configurations or other weights ask for.
+void check_scales_are_there(const ModelFolder& model) {
+  std::vector<Declared> declared;
+  for (const std::optional<Declared>* d : {&model.declared, &model.hf_declared})
+    if (*d) declared.push_back(**d);
+  require_fp8_scales(model.tensors, {}, declared);
 }
 
 /// Whether the file by itself is what an index beside it, or its own name, calls a part.
@@ -209,7 +237,7 @@ void open_single(const fs::path& input, ModelFolder& model) {
   model.root = input.has_parent_path() ? input.parent_path() : fs::path(".");
   model.files.push_back(TensorFile::open(input));
   model.file_names = {"model.safetensors"};  // what it becomes
-  model.config_text = model.files[0].config_text();
+  parse_config(model, model.files[0].config_text());
   model.warnings = model.files[0].warnings();
 }
 
@@ -231,8 +259,7 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
     open_files(model);
     put_together(model, to_repair);
     read_configs_beside(model);
-    if (!to_repair)
-      require_fp8_scales(model.tensors, {}, model.root, model.config_text, model.hf_quant_text);
+    if (!to_repair) check_scales_are_there(model);
     return model;
   }
 
@@ -288,8 +315,7 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
   if (!indexes.empty() && !to_repair) check_index(input / model.index_name, index, model);
   put_together(model, to_repair);
   read_configs(model, to_repair);
-  if (!to_repair)
-    require_fp8_scales(model.tensors, {}, input, model.config_text, model.hf_quant_text);
+  if (!to_repair) check_scales_are_there(model);
   OtherFiles(links, model).collect();
   check_others(model);
   return model;

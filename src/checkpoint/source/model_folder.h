@@ -1,12 +1,16 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/families/model_config.h"
+#include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/safetensors/folder_names.h"
 #include "nvfp4/safetensors.h"
+#include "nvfp4/scheme.h"
 
 namespace nvfp4::checkpoint {
 
@@ -18,9 +22,11 @@ struct ModelFolder {
   std::string index_name;               ///< "" if the model has none
   std::vector<LogicalTensor> tensors;   ///< of `files`, codes and scales put together
   std::vector<std::size_t> file_of;     ///< in `files`, of each of `tensors`
+  Scheme scheme = Scheme::nvfp4;        ///< nvfp4a16 if its NVFP4 weights have no input scales
   std::vector<Defect> defects;          ///< of a folder that was opened to be repaired
-  std::string config_text;              ///< config.json; "" if there is none
-  std::string hf_quant_text;            ///< hf_quant_config.json; "" if there is none
+  ModelConfig config;                   ///< config.json; its text is "" if there is none
+  std::optional<Declared> declared;     ///< by config.json
+  std::optional<Declared> hf_declared;  ///< by hf_quant_config.json
   /// Files to carry over, relative to `root`; empty for a single file.
   std::vector<std::filesystem::path> others;
   std::vector<std::string> warnings;  ///< what is not carried over, and why

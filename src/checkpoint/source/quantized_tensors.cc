@@ -91,10 +91,21 @@ void CheckpointReader::find_model_type() {
 }
 
 void CheckpointReader::require_scales(const fs::path& path, std::span<const Defect> unknown) const {
-  std::string hf_quant_text;
-  if (const fs::path config = path / "hf_quant_config.json"; fs::exists(config))
-    hf_quant_text = read_model_text(config);
-  require_fp8_scales(tensors_, unknown, path, config_text_, hf_quant_text);
+  std::vector<Declared> declared;
+  try {
+    if (!config_text_.empty())
+      if (auto d = declared_in_config(config_text_, (path / "config.json").string()))
+        declared.push_back(std::move(*d));
+  } catch (const FormatError&) {  // whoever needs it says so
+  }
+  if (const fs::path config = path / "hf_quant_config.json"; fs::exists(config)) {
+    const std::string text = read_model_text(config);
+    try {
+      if (!text.empty()) declared.push_back(declared_in_hf_quant_config(text, config.string()));
+    } catch (const FormatError&) {  // whoever plans the output passes it over, and says so
+    }
+  }
+  require_fp8_scales(tensors_, unknown, declared);
 }
 
 const LogicalTensor* CheckpointReader::find(std::string_view name) const {

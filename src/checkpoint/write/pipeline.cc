@@ -33,10 +33,11 @@ constexpr std::uint64_t kReleaseBytes = 400 << 20;
 
 class Pipeline {
  public:
-  Pipeline(const Plan& plan, const TransformOptions& options, const Container* container)
+  Pipeline(const Plan& plan, const TransformOptions& options, Output& output)
       : plan_(plan),
         options_(options),
-        container_(container),
+        output_(output),
+        done_(output.done()),
         encoder_(plan, {options.plain, options.backend, options.sweeps, options.device,
                         options.wait_for_device, options.weigh_errors}),
         globals_(plan.groups.size()),
@@ -44,21 +45,18 @@ class Pipeline {
         outcomes_(plan.tensors.size()),
         progress_(plan, options.progress) {}
 
-  Written run(const std::filesystem::path& output, const std::vector<bool>& done,
-              const std::function<void(std::size_t, const std::vector<Outcome>&)>& before_commit) {
-    done_ = &done;
-    progress_.start(done);
-    ahead_.emplace(plan_, done);
-    if (options_.supply) arrivals_.emplace(plan_, done, *options_.supply);
+  Written run(const std::function<void()>& before_commit) {
+    progress_.start(done_);
+    ahead_.emplace(plan_, done_);
+    if (options_.supply) arrivals_.emplace(plan_, done_, *options_.supply);
     std::future<void> committing;
     std::unique_ptr<ShardWriter> writer;
     // In the background too: to reserve a gigabyte takes a tenth of a second in some file systems.
     std::future<std::unique_ptr<ShardWriter>> opening;
     const auto open_next = [&](std::size_t shard) {
-      while (shard < done.size() && done[shard]) ++shard;
-      if (shard == done.size()) return;
-      opening = std::async(std::launch::async,
-                           [&, shard] { return open_shard(plan_.shards[shard], output); });
+      while (shard < done_.size() && done_[shard]) ++shard;
+      if (shard == done_.size()) return;
+      opening = std::async(std::launch::async, [&, shard] { return output_.open_shard(shard); });
     };
     const auto commit = [&](std::size_t shard) {
       if (committing.valid()) committing.get();
@@ -69,7 +67,8 @@ class Pipeline {
       // In the background: fsync waits for the disk while the next shard is computed.
       committing = std::async(std::launch::async, [&, shard, w = std::move(writer)]() mutable {
         check_inputs(shard);
-        before_commit(shard, outcomes_);
+        before_commit();
+        output_.before_commit(shard, outcomes_);
         w->commit();
       });
     };
@@ -112,19 +111,13 @@ class Pipeline {
            bytes_given_ + end >= progress_.bytes_total();
   }
 
-  std::unique_ptr<ShardWriter> open_shard(const PlannedShard& shard,
-                                          const std::filesystem::path& output) const {
-    if (container_ != nullptr) return container_->open(output);
-    return safetensors_shard(shard, output / shard.file);
-  }
-
   const LogicalTensor& source_of(const Unit& u) const { return *plan_.tensors[u.tensor].source; }
 
   /// The next unwritten part of the model, of one shard.
   std::optional<Window> next_window() {
-    while (shard_ < plan_.shards.size() && ((*done_)[shard_] || plan_.shards[shard_].tensors == 0 ||
+    while (shard_ < plan_.shards.size() && (done_[shard_] || plan_.shards[shard_].tensors == 0 ||
                                             position_ == plan_.shards[shard_].tensors)) {
-      if (!(*done_)[shard_] && plan_.shards[shard_].tensors == 0 && !empty_given_) {
+      if (!done_[shard_] && plan_.shards[shard_].tensors == 0 && !empty_given_) {
         empty_given_ = true;  // a shard without tensors is a file too
         return Window(shard_);
       }
@@ -382,9 +375,9 @@ class Pipeline {
 
   const Plan& plan_;
   const TransformOptions& options_;
-  const Container* container_;
+  Output& output_;
+  const std::vector<bool>& done_;
   Encoder encoder_;
-  const std::vector<bool>* done_ = nullptr;
   std::vector<GlobalScale> globals_;  // of groups
   std::vector<bool> scheduled_;       // groups whose amax is measured or being measured
   std::vector<Outcome> outcomes_;
@@ -407,11 +400,9 @@ class Pipeline {
 
 }  // namespace
 
-Written write_shards(
-    const Plan& plan, const TransformOptions& options, const Container* container,
-    const std::filesystem::path& output, const std::vector<bool>& done,
-    const std::function<void(std::size_t, const std::vector<Outcome>&)>& before_commit) {
-  return Pipeline(plan, options, container).run(output, done, before_commit);
+Written write_shards(const Plan& plan, const TransformOptions& options, Output& output,
+                     const std::function<void()>& before_commit) {
+  return Pipeline(plan, options, output).run(before_commit);
 }
 
 }  // namespace nvfp4::checkpoint

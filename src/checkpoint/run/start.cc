@@ -1,0 +1,95 @@
+#include "checkpoint/run/start.h"
+
+#include <memory>
+#include <utility>
+
+#include "checkpoint/formats/format.h"
+#include "checkpoint/io/posix_file.h"
+#include "checkpoint/output/output.h"
+#include "core/require.h"
+#include "nvfp4/options_error.h"
+#include "quantizers/method.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require_apart(const fs::path& input, const fs::path& output) {
+  std::error_code ignored;
+  const fs::path in = fs::weakly_canonical(
+      fs::is_directory(input, ignored) ? input : fs::absolute(input).parent_path());
+  fs::path out = fs::weakly_canonical(fs::absolute(output));
+  if (!out.has_filename()) out = out.parent_path();
+  require<OptionsError>(in != out, "output {} is the input folder, must be another",
+                        output.string());
+  require<OptionsError>(!is_inside(out, in) || !fs::is_directory(input, ignored),
+                        "output {} is inside the input folder, must be apart", output.string());
+  require<OptionsError>(!is_inside(in, out), "the input is inside output {}, must be apart",
+                        output.string());
+}
+
+void check_method(const TransformOptions& options) {
+  require<ValueError>(options.ranks >= 1, "ranks = {}, must be 1 or more", options.ranks);
+  require<ValueError>(options.rank >= 0 && options.rank < options.ranks,
+                      "rank = {}, must be from 0 to ranks - 1 = {}", options.rank,
+                      options.ranks - 1);
+  require<ValueError>(
+      options.ranks == 1 || !options.overwrite,
+      "ranks = {} and overwrite are both set: ranks cannot tell the old output from "
+      "what the others write; remove it before",
+      options.ranks);
+  require<ValueError>(!options.bits || !options.size, "bits and size are both set, must be one");
+  require<ValueError>(!options.bits || (*options.bits >= 4.5 && *options.bits <= 16),
+                      "bits = {}, must be from 4.5 to 16", options.bits.value_or(0));
+  require<ValueError>(options.sweeps >= 0, "sweeps = {}, must be 0 or more", options.sweeps);
+}
+
+}  // namespace
+
+RunContext start_run(const RunOptions& options) {
+  check_options(options);
+  RunContext run{DeviceProbe(options.device), find_backend(options.backend)};
+  run.device.check_what_is_known();
+  return run;
+}
+
+RunContext start_run(TransformOptions& options) {
+  check_method(options);
+  RunContext run = start_run(static_cast<const RunOptions&>(options));
+  const std::string& name = options.QuantizeCheckpointOptions::method;
+  // Statistics weight the search of mse, unless another method is asked for.
+  const bool weighted = options.statistics && options.quantizer == Quantizer::mse;
+  options.method = &method_from_name(!name.empty() ? name
+                                     : weighted    ? "weighted"
+                                                   : quantizer_name(options.quantizer));
+  if (options.task != TransformOptions::Task::decode) {
+    if (options.format.empty()) options.format = default_checkpoint_format(options.output).name;
+    checkpoint_format(options.format);
+  }
+  if (!options.recipe) return run;
+  Recipe recipe = read_recipe(options.recipe->string());
+  if (recipe.scheme) options.scheme = *recipe.scheme;
+  // One that changes nothing leaves no trace: the bytes are those without it.
+  if (recipe.rules.empty() && recipe.kv_cache.empty()) return run;
+  require<ValueError>(!options.bits && !options.size,
+                      "bits or size is set and a recipe is given, which chooses the layers too");
+  options.layers = std::make_shared<const Recipe>(std::move(recipe));
+  return run;
+}
+
+}  // namespace nvfp4::checkpoint
+
+namespace nvfp4 {
+
+void check_options(const RunOptions& options) try {
+  require<ValueError>(!options.input.empty(), "input: empty, must name a model");
+  require<ValueError>(!options.output.empty(), "output: empty, must name a folder");
+  require<OptionsError>(!options.resume || !options.overwrite,
+                        "resume and overwrite are both set, must be one of them");
+  checkpoint::require_apart(options.input, options.output);
+} catch (const std::filesystem::filesystem_error& e) {
+  throw_io_error(e);
+}
+
+}  // namespace nvfp4

@@ -1,0 +1,117 @@
+#include "checkpoint/write/report_of_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "nvfp4/runtime.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+QuantizeReport facts_of(const Plan& plan, const TransformOptions& options) {
+  QuantizeReport report;
+  for (const PlannedTensor& t : plan.tensors) {
+    report.bytes_before += t.bytes_before;
+    report.bytes_after += t.bytes_after;
+  }
+  report.warnings = plan.warnings;
+  report.rules = plan.rules;
+  report.shards = static_cast<int>(plan.shards.size());
+  report.method = plan.method->name;
+  report.scheme = options.scheme;
+  if (options.layers != nullptr) report.recipe = options.layers->title();
+  report.threads = threads();
+  report.device = options.device;
+  report.dry_run = options.dry_run;
+  report.rank = options.rank;
+  report.ranks = options.ranks;
+  return report;
+}
+
+/// What is known before a byte is written. Added late, as it takes 400 bytes for each tensor.
+void add_tensors(const Plan& plan, QuantizeReport& report) {
+  report.tensors.reserve(plan.tensors.size());
+  for (const PlannedTensor& t : plan.tensors) {
+    TensorReport& r = report.tensors.emplace_back();
+    r.name = t.name;
+    r.action = t.action;
+    r.kind = t.kind;
+    r.reason = t.reason;
+    r.shape = t.stored ? t.stored.info->shape : t.source->shape;
+    r.bytes_before = t.bytes_before;
+    r.bytes_after = t.bytes_after;
+  }
+}
+
+void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
+  for (std::size_t t = 0; t < outcomes.size(); ++t) {
+    report.tensors[t].squared_error = outcomes[t].error.squared_error;
+    report.tensors[t].squared_norm = outcomes[t].error.squared_norm;
+    report.tensors[t].clamped_blocks = outcomes[t].clamped_blocks;
+    for (const ChosenRows& run : outcomes[t].chosen_rows)
+      report.tensors[t].chosen.at(run.candidate) += run.rows;
+    report.tensors[t].chosen_rows = std::move(outcomes[t].chosen_rows);
+    report.tensors[t].output = outcomes[t].output;
+    std::ranges::sort(outcomes[t].clamped);
+    report.tensors[t].clamped = std::move(outcomes[t].clamped);
+  }
+}
+
+/// Which of the shards' errors are known: of those that others wrote, what they took note of.
+bool add_known(const Plan& plan, Output& output, std::vector<Outcome>& outcomes,
+               QuantizeReport& report) {
+  bool whole = true;
+  for (std::size_t s = 0; s < plan.shards.size(); ++s) {
+    const PlannedShard& shard = plan.shards[s];
+    const bool known = !output.done()[s] || output.recall(s, outcomes);
+    whole &= known;
+    if (!known && (report.complete || !output.is_of_another_rank(s)))
+      report.warnings.push_back(shard.file + ": finished earlier, its weight error is not known");
+    for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t)
+      report.tensors[t].measured = known;
+  }
+  return whole;
+}
+
+/// Weights that were NVFP4 before, and are not what they were.
+void warn_of_rounded(QuantizeReport& report) {
+  constexpr std::size_t kNamed = 8;
+  std::size_t rounded = 0;
+  for (const TensorReport& t : report.tensors) {
+    if (t.action != "moved" || t.squared_error == 0 || rounded++ >= kNamed) continue;
+    report.warnings.push_back(fmt::format(
+        "{}: its block scales were rounded, as a weight that loaders fuse with it needs a larger "
+        "global scale: relative error {:.2g}",
+        t.name, std::sqrt(t.squared_error / t.squared_norm)));
+  }
+  if (rounded > kNamed)
+    report.warnings.push_back(
+        fmt::format("the block scales of {} more weights were rounded", rounded - kNamed));
+}
+
+}  // namespace
+
+WrittenReport report_of_plan(const Plan& plan, const TransformOptions& options, Output& output,
+                             Written written) {
+  WrittenReport told;
+  QuantizeReport& report = told.report = facts_of(plan, options);
+  report.shards_reused = output.reused();
+  report.warnings.insert(report.warnings.end(), output.warnings().begin(), output.warnings().end());
+  add_tensors(plan, report);
+  if (options.dry_run) return told;
+  if (output.complete()) {
+    report.warnings.emplace_back("the output is complete already, nothing was done");
+    return told;
+  }
+  report.complete = output.is_last();
+  told.whole = add_known(plan, output, written.outcomes, report);
+  if (!written.warning.empty()) report.warnings.push_back(std::move(written.warning));
+  add_outcomes(std::move(written.outcomes), report);
+  if (options.task == TransformOptions::Task::quantize) warn_of_rounded(report);
+  return told;
+}
+
+}  // namespace nvfp4::checkpoint
