@@ -29,6 +29,18 @@ CLI::Option* CommandLine::flag(std::string_view name, bool& to) {
   return dress(o, command_->add_flag(o.names, to, o.text));
 }
 
+CLI::Option* CommandLine::word(std::string_view name, std::function<void(const std::string&)> set) {
+  const CommandOption& o = take(name);
+  const auto checked = [set = std::move(set), name = std::string(name)](const std::string& text) {
+    try {
+      set(text);
+    } catch (const ValueError& e) {
+      throw CLI::ValidationError(name, e.what());
+    }
+  };
+  return dress(o, command_->add_option_function<std::string>(o.names, checked, o.text));
+}
+
 void CommandLine::threads() {
   const CommandOption& o = take("--threads");
   CLI::Option* option = command_->add_option_function<int>(
@@ -59,11 +71,17 @@ CLI::Option* CommandLine::dress(const CommandOption& about, CLI::Option* option)
   return option;
 }
 
+void add_quantizer(CommandLine& line, RunOptions& options) {
+  line.word("--quantizer",
+            [&options](const std::string& name) { options.quantizer = quantizer_from_name(name); });
+}
+
 void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments) {
-  line.option("--quantizer", arguments.quantizer);
+  options.release_device = true;
   line.option("--input-amax", options.input_amax);
   line.threads();
-  line.option("--device", arguments.device)->check(CLI::Validator(device_fault, ""));
+  line.word("--device",
+            [&options](const std::string& name) { options.device = device_from_name(name); });
   line.option("--backend", options.backend);
   if (line.has("--report")) line.option("--report", arguments.report);
   CLI::Option* resume = line.flag("--resume", options.resume);
@@ -100,16 +118,6 @@ bool is_one_file(std::string_view format) {
   for (const FormatInfo& f : output_formats())
     if (f.name == format) return !f.extension.empty();
   return false;
-}
-
-void finish_run_options(RunOptions& options, const RunArguments& arguments) try {
-  options.quantizer = quantizer_from_name(arguments.quantizer);
-  options.device = device_from_name(arguments.device);
-  options.release_device = true;
-  // An input that is not there is no question of usage, nor is one without a name.
-  if (!options.input.empty() && !options.output.empty()) check_options(options);
-} catch (const ValueError& e) {
-  throw CLI::ValidationError("OUTPUT", e.what());
 }
 
 }  // namespace nvfp4::cli

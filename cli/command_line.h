@@ -26,6 +26,8 @@ class CommandLine {
     return dress(o, command_->add_option(o.names, to, o.text));
   }
   CLI::Option* flag(std::string_view name, bool& to);
+  /// Sets what a word stands for. A ValueError that `set` throws is a fault of the option.
+  CLI::Option* word(std::string_view name, std::function<void(const std::string&)> set);
   /// --threads, for the subcommands that compute.
   void threads();
   bool has(std::string_view name) const { return about_.find(name) != nullptr; }
@@ -43,15 +45,18 @@ class CommandLine {
   std::set<const CommandOption*> taken_;
 };
 
-/// The words of RunOptions that are not yet what they stand for, and what the report goes to.
+/// What the program does with the report of a command that writes a checkpoint.
 struct RunArguments {
-  std::string quantizer = "mse", device = "cpu", report;
+  std::string report;  ///< the file of --report
   bool quiet = false;
 };
 
 /// For CLI::Validator: what is wrong with the name of a device; nothing, if it only cannot be used.
 std::string device_fault(const std::string& name);
-/// Gives every option of RunOptions its variable, which the command's table has.
+/// --quantizer of a command for which it is a rule for block scales.
+void add_quantizer(CommandLine& line, RunOptions& options);
+/// Gives every other option of RunOptions its variable, which the command's table has. The device
+/// is released at the end, as the process does nothing else.
 void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments);
 /// Of each: the folder, if it is the name of a model on the hub, which is downloaded if need be.
 /// Throws IoError.
@@ -76,7 +81,5 @@ void add_share_options(CommandLine& line, ShareArguments& arguments);
 void print_missing(const SharedWork& work, const std::vector<int>& missing, bool json);
 /// Whether the output in this form is one file, which is written whole or not at all.
 bool is_one_file(std::string_view format);
-/// Puts the words into the options and checks them. Throws CLI::ValidationError.
-void finish_run_options(RunOptions& options, const RunArguments& arguments);
 
 }  // namespace nvfp4::cli

@@ -48,16 +48,20 @@ std::vector<std::string> resumed(const std::vector<std::string>& all) {
   return out;
 }
 
+std::string advice(const char* what, const std::vector<std::string>& all) {
+  std::string command;
+  for (const std::string& word : all)
+    command += fmt::format("{}{}", command.empty() ? "" : " ", system_word(word));
+  return fmt::format("\nnvfp4: interrupted; {}: {}\n", what, command);
+}
+
 }  // namespace
 
 void remember_command_line(std::vector<std::string> all) { words() = std::move(all); }
 
 void on_interrupt(bool resumes) {
-  std::string command;
-  for (const std::string& word : resumes ? resumed(words()) : words())
-    command += fmt::format("{}{}", command.empty() ? "" : " ", system_word(word));
-  message() = fmt::format("\nnvfp4: interrupted; {}: {}\n",
-                          resumes ? "to go on" : "nothing was written; to start again", command);
+  message() = resumes ? advice("to go on", resumed(words()))
+                      : advice("nothing was written; to start again", words());
   platform::write_before_the_end(message().data(), message().size());
 }
 

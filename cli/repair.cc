@@ -8,10 +8,9 @@
 
 #include "command_line.h"
 #include "commands.h"
-#include "interrupt.h"
 #include "nvfp4/error.h"
-#include "summary.h"
 #include "terminal.h"
+#include "write_run.h"
 
 namespace nvfp4::cli {
 namespace {
@@ -19,7 +18,6 @@ namespace {
 struct RepairArguments {
   RepairOptions options;
   RunArguments run;
-  std::string scales = "linear", nibbles = "low";
   bool json = false;
   std::size_t top = 3;
 };
@@ -65,18 +63,11 @@ std::string text(const RepairReport& report, const RepairArguments& arguments) {
 
 void run(RepairArguments& arguments) {
   RepairOptions& options = arguments.options;
-  options.scales_swizzled = arguments.scales == "swizzled";
-  options.high_nibble_first = arguments.nibbles == "high";
   const Download download = options.dry_run ? Download::no : Download::yes;
   find_models(download, options.input);
   if (options.source) find_models(download, *options.source);
-  finish_run_options(options, arguments.run);
-  if (!options.dry_run) on_interrupt(/*resumes=*/true);
-  const RepairReport report = [&] {
-    ProgressBar progress("repair", arguments.run.quiet);
-    options.progress = progress.callback();
-    return repair_checkpoint(options);
-  }();
+  const RepairReport report =
+      run_writing("repair", /*one_file=*/false, options, arguments.run, repair_checkpoint);
   print_warnings(report.written);
   if (arguments.json)
     print(to_json(report) + "\n");
@@ -94,10 +85,11 @@ void add_repair(CLI::App& app) {
   line.option("PATH", o.input);
   line.option("OUTPUT", o.output);
   line.option("--source", o.source);
-  line.option("--scales", arguments->scales);
-  line.option("--nibbles", arguments->nibbles);
+  line.word("--scales", [&o](const std::string& s) { o.scales_swizzled = s == "swizzled"; });
+  line.word("--nibbles", [&o](const std::string& n) { o.high_nibble_first = n == "high"; });
   line.option("--top", arguments->top);
   line.flag("--json", arguments->json);
+  add_quantizer(line, o);
   add_run_options(line, o, arguments->run);
   line.callback([arguments] { run(*arguments); });
 }

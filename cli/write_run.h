@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "command_line.h"
+#include "interrupt.h"
+#include "nvfp4/checkpoint.h"
+#include "nvfp4/options_error.h"
+#include "nvfp4/report.h"
+#include "report_file.h"
+#include "summary.h"
+#include "terminal.h"
+
+/// What quantize, convert and repair do around the function of the library.
+namespace nvfp4::cli {
+
+/// Calls `work` with a progress bar. An interruption says how to go on: with --resume, unless the
+/// output is one file.
+template <class Options, class Report>
+Report run_writing(std::string_view verb, bool one_file, Options& options,
+                   const RunArguments& arguments, Report (*work)(const Options&)) try {
+  if (!options.dry_run) on_interrupt(/*resumes=*/!one_file);
+  ProgressBar progress(verb, arguments.quiet);
+  options.progress = progress.callback();
+  return work(options);
+} catch (const OptionsError& e) {
+  throw CLI::ValidationError("OUTPUT", e.what());
+}
+
+/// The same with --report, and the warnings on stderr.
+template <class Options>
+QuantizeReport run_reported(std::string_view verb, bool one_file, Options& options,
+                            const RunArguments& arguments, QuantizeReport (*work)(const Options&)) {
+  std::optional<ReportFile> file;
+  if (!arguments.report.empty())
+    file.emplace("--report", arguments.report, std::vector{options.input}, options.input_amax);
+  QuantizeReport report = run_writing(verb, one_file, options, arguments, work);
+  if (file) file->write(to_json(report) + "\n");
+  print_warnings(report);
+  return report;
+}
+
+}  // namespace nvfp4::cli
