@@ -52,6 +52,13 @@ class Includes(unittest.TestCase):
                     "src/checkpoint/plan/p.h is further down")
         self.expect({"src/checkpoint/bad.cc": ""}, "in no layer")
 
+    def test_finds_a_room_on_the_way_of_a_model_that_knows_a_later_one(self):
+        for room, later in (("source", "plan"), ("verify", "plan"), ("plan", "output"), ("output", "write"),
+                            ("write", "choose"), ("choose", "run")):
+            self.expect({f"src/checkpoint/{later}/l.h": "",
+                         f"src/checkpoint/{room}/bad.cc": f'#include "checkpoint/{later}/l.h"\n'},
+                        f"src/checkpoint/{later}/l.h is further down")
+
     def test_finds_one_backend_including_another(self):
         self.expect({"src/backends/cpu/bad.cc": '#include "backends/reference/r.h"\n'},
                     "belongs to another backend")

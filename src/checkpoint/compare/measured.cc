@@ -5,7 +5,7 @@
 
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/output/ranks.h"
+#include "checkpoint/source/share_out.h"
 #include "core/require.h"
 #include "nvfp4/safetensors.h"
 

@@ -13,10 +13,6 @@
 /// shards it has finished, and a lock that goes with the process. They send no messages.
 namespace nvfp4::checkpoint {
 
-/// Of each of things of that size, the rank that takes it: the largest first, to the rank with the
-/// least. The same in every process.
-std::vector<int> share_out(const std::vector<std::uint64_t>& sizes, int ranks);
-
 /// Of each shard of the plan, the rank that writes it: by bytes of input.
 std::vector<int> rank_of_shards(const Plan& plan, int ranks);
 
