@@ -12,7 +12,7 @@
 #include "checkpoint/families/experts.h"
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/families/select.h"
-#include "checkpoint/formats/cache_scales.h"
+#include "checkpoint/source/cache.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint {
@@ -91,14 +91,14 @@ void pair_stacks(const CheckpointReader& a, const CheckpointReader& b, bool swap
 /// Scales of the cache, which formats name differently.
 void pair_cache_scales(const CheckpointReader& a, const CheckpointReader& b, Names& left_a,
                        Names& left_b, std::vector<TensorPair>& out) {
+  const CacheScales in_a(a.tensors(), {}, true), in_b(b.tensors(), {}, true);
   std::map<std::pair<std::string, bool>, const LogicalTensor*> of_b;
   for (const LogicalTensor& t : b.tensors())
-    if (const auto scale = cache_scale(t.name);
-        scale && left_b.contains(t.name) && t.elements() == 1)
+    if (const auto scale = in_b.find(t); scale && left_b.contains(t.name))
       of_b.emplace(std::pair(scale->attention, scale->key), &t);
   for (const LogicalTensor& t : a.tensors()) {
-    const auto scale = cache_scale(t.name);
-    if (!scale || !left_a.contains(t.name) || t.elements() != 1) continue;
+    const auto scale = in_a.find(t);
+    if (!scale || !left_a.contains(t.name)) continue;
     const auto other = of_b.find({scale->attention, scale->key});
     if (other == of_b.end()) continue;
     out.push_back({t.name, t.shape, {&t}, {other->second}});

@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "checkpoint/compare/tensor_pairs.h"
-#include "checkpoint/formats/cache_scales.h"
+#include "checkpoint/source/cache.h"
 #include "checkpoint/source/quantized_tensors.h"
 #include "checkpoint/verify/checks.h"
 #include "checkpoint/verify/derived.h"
@@ -121,8 +121,9 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
   report_missing(report.only_in_a, DerivedTensors(a, b, subject), findings);
   for (const std::string& line : report.shape_mismatch)
     findings.add("far-from-source", line.substr(0, line.find(": ")), line);
+  const CacheScales caches(b.tensors(), {}, true);
   for (const std::string& name : report.only_in_b)
-    if (!cache_scale(name))
+    if (const LogicalTensor* t = b.find(name); t == nullptr || !caches.find(*t))
       findings.add("source-extra", name, fmt::format("{} is not in the source", name));
   if (const std::string text = other_source(report, by_name); !text.empty())
     return findings.add("other-source", source.filename().string(),
