@@ -193,15 +193,23 @@ void drop_foreign_pool() {
   static auto* const foreign = new std::vector<Pool*>;
   if (pool_slot() && !pool_slot()->works_here()) foreign->push_back(pool_slot().release());
 }
+/// How many threads loops have; 0: nobody has asked yet. A pool has as many, once a loop needs one.
+std::atomic<int> thread_count = 0;
+
 Pool& pool() {
   const std::lock_guard lock(pool_mutex);
   drop_foreign_pool();
-  if (!pool_slot()) pool_slot() = std::make_unique<Pool>(default_threads());
+  if (!pool_slot()) pool_slot() = std::make_unique<Pool>(threads());
   return *pool_slot();
 }
 
 std::atomic<ParallelRegion> parallel_region = nullptr;
 std::atomic<int> region_process = 0;  ///< whose threads they are
+
+/// The threads that are lent to us, if they are of this process.
+ParallelRegion region_here() {
+  return region_process == platform::process_number() ? parallel_region.load() : nullptr;
+}
 
 void run_in(ParallelRegion region, Loop& loop, int threads) {
   const auto body = [](void* data) {
@@ -217,15 +225,12 @@ void run_in(ParallelRegion region, Loop& loop, int threads) {
 void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& fn) {
   if (n <= 0) return;
   Loop loop{n, fn};
-  if (n == 1 || inside_pool)
+  if (n == 1 || inside_pool || threads() == 1)
     loop.run();
-  else if (Pool& p = pool(); p.threads() == 1)
-    loop.run();
-  else if (const ParallelRegion region = parallel_region;
-           region != nullptr && region_process == platform::process_number())
-    run_in(region, loop, p.threads());
+  else if (const ParallelRegion region = region_here(); region != nullptr)
+    run_in(region, loop, threads());
   else
-    p.run(loop);
+    pool().run(loop);
   if (loop.error) std::rethrow_exception(loop.error);
 }
 
@@ -236,12 +241,22 @@ void set_threads(int threads) {
   const int n = threads == 0 ? default_threads() : threads;
   const std::lock_guard lock(pool_mutex);
   drop_foreign_pool();
-  if (pool_slot() && pool_slot()->threads() == n) return;
-  pool_slot().reset();
-  pool_slot() = std::make_unique<Pool>(n);
+  if (!pool_slot() || pool_slot()->threads() != n) {
+    pool_slot().reset();
+    // Started now, where nobody lends any: what cannot be started is said here.
+    if (region_here() == nullptr) pool_slot() = std::make_unique<Pool>(n);
+  }
+  thread_count = n;
 }
 
-int threads() { return pool().threads(); }
+int threads() {
+  int n = thread_count;
+  if (n == 0) {
+    const int all = default_threads();
+    n = thread_count.compare_exchange_strong(n, all) ? all : n;
+  }
+  return n;
+}
 
 void set_parallel_region(ParallelRegion region) {
   region_process = platform::process_number();

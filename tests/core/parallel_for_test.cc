@@ -7,6 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -151,6 +153,27 @@ TEST(ParallelFor, RunsInTheParallelRegionsOfAnotherRuntime) {
   parallel_for(8, [&](std::int64_t) { ++sum; });
   EXPECT_EQ(regions, 2);
   EXPECT_EQ(sum, 1008);
+  set_threads(0);
+}
+
+/// Threads that wait beside those of another runtime would take their CPUs.
+TEST(ParallelFor, StartsNoThreadsBesideThoseOfAnotherRuntime) {
+  const std::filesystem::path tasks = "/proc/self/task";
+  if (!std::filesystem::exists(tasks)) GTEST_SKIP() << "no /proc to count threads by";
+  const auto count = [&] { return std::distance(std::filesystem::directory_iterator(tasks), {}); };
+  set_threads(1);
+  const auto before = count();
+  set_parallel_region(run_on_new_threads);
+  set_threads(5);
+  EXPECT_EQ(threads(), 5);
+  std::atomic<int> sum{0};
+  parallel_for(1000, [&](std::int64_t) { ++sum; });
+  EXPECT_EQ(sum, 1000);
+  EXPECT_EQ(count(), before);
+  set_parallel_region(nullptr);
+  parallel_for(8, [&](std::int64_t) { ++sum; });
+  EXPECT_EQ(sum, 1008);
+  EXPECT_EQ(count(), before + 4);
   set_threads(0);
 }
 
