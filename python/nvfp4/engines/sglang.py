@@ -7,7 +7,6 @@ SGLang calls register() in each of its processes (entry point sglang.srt.plugins
 import os
 
 import sglang
-import torch
 from sglang.srt.arg_groups import choices
 from sglang.srt.layers import linear, parameter, quantization
 from sglang.srt.layers.linear import LinearBase
@@ -22,14 +21,13 @@ from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
 
 from .._errors import UnsupportedError
 from . import methods
-from .declared import Declared, why_not
+from .config import NAME, Config, chosen
 from .versions import check
 
 #: The range of versions that it is written for: at least, and below.
 VERSIONS = (0, 5, 23), (0, 5, 24)
 check("SGLang", sglang.__version__, VERSIONS)
 
-NAME = "nvfp4"
 #: What models fuse that do not say it.
 FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
 
@@ -59,31 +57,10 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
             self.config.apply_router_weight_on_input))
 
 
-class Nvfp4Config(QuantizationConfig):
-    """What quantization_config of a checkpoint says."""
-
+class Nvfp4Config(Config, QuantizationConfig):
     def __init__(self, config):
-        super().__init__()
-        self.declared = Declared(config)
+        super().__init__(config)
         self.packed_modules_mapping = {**FUSED, **(config.get("packed_modules_mapping") or {})}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(config)
-
-    def get_name(self):
-        return NAME
-
-    def get_supported_act_dtypes(self):
-        return [torch.bfloat16, torch.float16, torch.float32]
-
-    @classmethod
-    def get_min_capability(cls):
-        return 80
-
-    @staticmethod
-    def get_config_filenames():
-        return ["hf_quant_config.json"]
 
     def get_scaled_act_names(self):
         return []
@@ -93,11 +70,7 @@ class Nvfp4Config(QuantizationConfig):
         asked = user_quant == NAME
         if not asked and (user_quant or os.environ.get("NVFP4_SGLANG", "0") in ("", "0")):
             return None
-        wrong = why_not(hf_quant_cfg or {})
-        if wrong and asked:
-            raise UnsupportedError(f"--quantization nvfp4: the checkpoint has {wrong}, must be NVFP4 of "
-                                   "ModelOpt or compressed-tensors")
-        return None if wrong else NAME
+        return chosen(hf_quant_cfg or {}, asked)
 
     def apply_weight_name_mapper(self, hf_to_sglang_mapper):
         self.declared.rename(hf_to_sglang_mapper.apply_list)

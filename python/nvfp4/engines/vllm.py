@@ -7,7 +7,6 @@ Checkpoints: ModelOpt's and compressed-tensors' whose weights are NVFP4 and noth
 
 import os
 
-import torch
 import vllm
 from vllm.model_executor import parameter
 from vllm.model_executor.layers.attention import Attention, MLAAttention
@@ -24,14 +23,12 @@ from vllm.platforms import current_platform
 
 from .._errors import UnsupportedError
 from . import methods
-from .declared import Declared, why_not
+from .config import NAME, Config, chosen
 from .versions import check
 
 #: The range of versions that it is written for: at least, and below.
 VERSIONS = (0, 32), (0, 34)
 check("vLLM", vllm.__version__, VERSIONS)
-
-NAME = "nvfp4"
 
 
 def _is_asked_for(user_quant):
@@ -73,40 +70,12 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
         return self.run(layer, x, ids, topk_weights, self._gate(layer), layer.apply_router_weight_on_input)
 
 
-class Nvfp4Config(QuantizationConfig):
-    """What quantization_config of a checkpoint says."""
-
-    def __init__(self, config):
-        super().__init__()
-        self.declared = Declared(config)
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(config)
-
-    def get_name(self):
-        return NAME
-
-    def get_supported_act_dtypes(self):
-        return [torch.bfloat16, torch.float16, torch.float32]
-
-    @classmethod
-    def get_min_capability(cls):
-        return 80
-
-    @staticmethod
-    def get_config_filenames():
-        return ["hf_quant_config.json"]
-
+class Nvfp4Config(Config, QuantizationConfig):
     @classmethod
     def override_quantization_method(cls, hf_quant_cfg, user_quant, hf_config=None):
         if not _is_asked_for(user_quant):
             return None
-        wrong = why_not(hf_quant_cfg)
-        if wrong and user_quant == NAME:
-            raise UnsupportedError(f"--quantization nvfp4: the checkpoint has {wrong}, must be NVFP4 of "
-                                   "ModelOpt or compressed-tensors")
-        return None if wrong else NAME
+        return chosen(hf_quant_cfg, user_quant == NAME)
 
     def apply_vllm_mapper(self, hf_to_vllm_mapper):
         self.declared.rename(hf_to_vllm_mapper.apply_list)

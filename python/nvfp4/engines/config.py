@@ -1,0 +1,44 @@
+"""What the configurations of vLLM and SGLang have in common."""
+
+import torch
+
+from .._errors import UnsupportedError
+from .declared import Declared, why_not
+
+NAME = "nvfp4"
+
+
+def chosen(config, asked):
+    """NAME if it is to run a checkpoint with that quantization_config, else None. UnsupportedError for one
+    that it cannot run and that `asked` for it by name."""
+    wrong = why_not(config)
+    if wrong and asked:
+        raise UnsupportedError(f"--quantization nvfp4: the checkpoint has {wrong}, must be NVFP4 of "
+                               "ModelOpt or compressed-tensors")
+    return None if wrong else NAME
+
+
+class Config:
+    """What quantization_config of a checkpoint says. Goes before the engine's own QuantizationConfig."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.declared = Declared(config)
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(config)
+
+    def get_name(self):
+        return NAME
+
+    def get_supported_act_dtypes(self):
+        return [torch.bfloat16, torch.float16, torch.float32]
+
+    @classmethod
+    def get_min_capability(cls):
+        return 80
+
+    @staticmethod
+    def get_config_filenames():
+        return ["hf_quant_config.json"]
