@@ -23,14 +23,8 @@ inline constexpr Warps kWarps[] = {
 };
 static_assert(std::size(kWarps) == std::size(kKernels));
 
-constexpr int index_of(const KernelConfig& t) {
-  for (std::size_t i = 0; i < std::size(kKernels); ++i)
-    if (kKernels[i].m == t.m && kKernels[i].n == t.n) return static_cast<int>(i);
-  return -1;
-}
-constexpr bool is_routed(const KernelConfig& t) {
-  return index_of(t) >= 0 && kKernels[index_of(t)].mainloop == MainloopKind::routed;
-}
+constexpr int index_of(const KernelConfig& t) { return sm80::index_in(kKernels, t); }
+constexpr bool is_routed(const KernelConfig& t) { return sm80::is_routed_in(kKernels, t); }
 constexpr Warps warps_of(const KernelConfig& t) { return kWarps[index_of(t)]; }
 /// Rows of x for which there is room: the instruction has eight, whatever is in the others.
 constexpr int rows_of(const KernelConfig& t) { return std::max(8, t.m); }

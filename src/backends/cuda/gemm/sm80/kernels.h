@@ -48,14 +48,21 @@ inline constexpr Warps kWarps[] = {
 };
 static_assert(std::size(kWarps) == std::size(kKernels));
 
-constexpr int index_of(const KernelConfig& t) {
-  for (std::size_t i = 0; i < std::size(kKernels); ++i)
-    if (kKernels[i].m == t.m && kKernels[i].n == t.n) return static_cast<int>(i);
+/// Where a list has the kernels of a tile; -1: it has none.
+template <std::size_t kCount>
+constexpr int index_in(const KernelEntry (&kernels)[kCount], const KernelConfig& t) {
+  for (std::size_t i = 0; i < kCount; ++i)
+    if (kernels[i].m == t.m && kernels[i].n == t.n) return static_cast<int>(i);
   return -1;
 }
-constexpr bool is_routed(const KernelConfig& t) {
-  return index_of(t) >= 0 && kKernels[index_of(t)].mainloop == MainloopKind::routed;
+template <std::size_t kCount>
+constexpr bool is_routed_in(const KernelEntry (&kernels)[kCount], const KernelConfig& t) {
+  const int i = index_in(kernels, t);
+  return i >= 0 && kernels[i].mainloop == MainloopKind::routed;
 }
+
+constexpr int index_of(const KernelConfig& t) { return index_in(kKernels, t); }
+constexpr bool is_routed(const KernelConfig& t) { return is_routed_in(kKernels, t); }
 constexpr Warps warps_of(const KernelConfig& t) { return kWarps[index_of(t)]; }
 
 inline constexpr int kStripBytes = kTileBytes / 4;  ///< codes and scales of 16 rows of a chunk
