@@ -13,6 +13,7 @@
 #include <string>
 
 #include "nvfp4/error.h"
+#include "nvfp4/options_error.h"
 
 namespace nvfp4 {
 namespace {
@@ -69,6 +70,8 @@ TEST(ErrorCodes, EveryTypeThatIsThrownHasOne) {
   for (std::sregex_iterator it(sources().begin(), sources().end(), thrown), end; it != end; ++it)
     types.insert((*it)[1]);
   EXPECT_GE(types.size(), 6u);
+  types.erase("OptionsError");
+  EXPECT_EQ(error_code(OptionsError("a text that no other code is of")).type, "ValueError");
   for (const std::string& type : types) {
     const ErrorCode& code = error_code(type, "a text that no other code is of");
     EXPECT_EQ(code.type, type);
