@@ -1,7 +1,10 @@
 // Quantization by a Gram matrix on the GPU, H given, beside the time of its FLOP at the peak of
 // FP32.
-// usage: nvfp4_cuda_gptq_bench [--json FILE] [--sweeps N] [NAME...]    only layers whose name
-// contains a NAME
+// usage: nvfp4_cuda_gptq_bench [--json FILE] [--sweeps N] [--factors] [NAME...]    only layers
+// whose name contains a NAME; --factors: only the time of factors
+//
+// Then the time that factoring each H takes: by Eigen on one thread of the CPU, which gives the
+// bytes of a CPU, and by cuSOLVER on the GPU, where it is installed, its copies included.
 //
 // The time is that of both searches for block scales, GPTQ, descent and the choice; of the inputs
 // of an AR(1) process, whose inverse factor is known. The first rows are compared with the CPU's.
@@ -9,19 +12,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "../bench_matrix.h"
 #include "backends/backend.h"
+#include "backends/device_backend.h"
 #include "core/device_memory.h"
 #include "gemm_arguments.h"
 #include "name_filter.h"
 #include "nvfp4/error.h"
 #include "ops/device_gram.h"
+#include "ops/factor_gram.h"
 #include "program.h"
 #include "quantizers/gptq.h"
 
@@ -31,6 +38,7 @@ namespace {
 const Device kGpu = Device::cuda();
 constexpr int kReplays = 3;
 constexpr std::int64_t kChecked = 64;  ///< rows
+constexpr double kCorrelation = 0.7;   ///< of a channel with the next
 constexpr double kAimMs = 60;          ///< of the expert
 constexpr double kAimModelSeconds = 120;
 
@@ -47,12 +55,12 @@ constexpr Layer kLayers[] = {{"expert", 7168, 2048, 0},
 struct Arguments {
   std::string json;
   int sweeps = 4;
+  bool only_factors = false;
   bench::NameFilter names;
 };
 
 /// H_ij = r^|i - j|, of which H⁻¹ = UᵀU with U_ii = 1 / √(1 - r²), U_i,i+1 = -r U_ii and a 1 last.
 GramFactor ar1_factor(std::int64_t depth) {
-  constexpr double kCorrelation = 0.7;
   const double diagonal = 1 / std::sqrt(1 - kCorrelation * kCorrelation);
   GramFactor f;
   f.depth = depth;
@@ -167,6 +175,61 @@ class Problem {
   const GlobalScale global_;
 };
 
+/// H_ij = r^|i - j|, as calibration stores it.
+std::vector<double> ar1_triangle(std::int64_t depth) {
+  std::vector<double> h;
+  h.reserve(static_cast<std::size_t>(depth * (depth + 1) / 2));
+  for (std::int64_t i = 0; i < depth; ++i)
+    for (std::int64_t j = i; j < depth; ++j)
+      h.push_back(std::pow(kCorrelation, static_cast<double>(j - i)));
+  return h;
+}
+
+/// Seconds of factor_gram(); the second of two, as the first loads the library.
+double factor_seconds(const std::vector<double>& triangle, std::int64_t depth,
+                      const InvertLower& library) {
+  double seconds = 0;
+  for (int run = 0; run < (library ? 2 : 1); ++run) {
+    std::vector<double> copy = triangle;
+    const auto start = std::chrono::steady_clock::now();
+    factor_gram(depth, std::move(copy), 0.05, "", library);
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  return seconds;
+}
+
+/// Why the library cannot factor here, or nothing.
+std::string why_no_library(const DeviceSolver& solver) try {
+  double one = 1;
+  solver.invert_lower(&one, 1, kGpu);
+  return "";
+} catch (const UnsupportedError& e) {
+  return e.what();
+}
+
+/// Of the layers' depths, each once.
+void run_factors(Arguments& a, nlohmann::json& j) {
+  const DeviceSolver* const solver = device_backend(kGpu).solver();
+  const std::string reason = why_no_library(*solver);
+  const InvertLower library = [&](double* h, std::int64_t n) {
+    return solver->invert_lower(h, n, kGpu);
+  };
+  fmt::print("\n{:<18} {:>14} {:>10} {:>12}\n", "factors of H", "K", "Eigen s", "cuSOLVER s");
+  std::set<std::int64_t> depths;
+  for (const Layer& layer : kLayers)
+    if (a.names.wanted(layer.name)) depths.insert(layer.depth);
+  for (const std::int64_t depth : depths) {
+    const std::vector<double> triangle = ar1_triangle(depth);
+    const double eigen = factor_seconds(triangle, depth, {});
+    const double there = reason.empty() ? factor_seconds(triangle, depth, library) : 0;
+    fmt::print("{:<18} {:>14} {:>10.3f} {:>12}\n", "", depth, eigen,
+               there > 0 ? fmt::format("{:.3f}", there) : "-");
+    std::fflush(stdout);
+    j["factors"].push_back({{"depth", depth}, {"eigen_s", eigen}, {"cusolver_s", there}});
+  }
+  fmt::print("{}\n", reason.empty() ? "by " + solver->name() : reason);
+}
+
 /// FLOP a second.
 double peak() {
   int clock_khz = 0, units = 0;
@@ -177,6 +240,11 @@ double peak() {
 
 void run(Arguments a) {
   nlohmann::json j = {{"host", bench::describe_gpu()}, {"sweeps", a.sweeps}};
+  if (a.only_factors) {
+    run_factors(a, j);
+    bench::write_json(a.json, j);
+    return a.names.require_found();
+  }
   fmt::print("{:<18} {:>14} {:>10} {:>10} {:>7}\n", "", "shape", "ms", "floor ms", "ratio");
   double model_ms = 0;
   bool whole_model = true;
@@ -209,6 +277,7 @@ void run(Arguments a) {
                kAimModelSeconds, model_ms <= 1e3 * kAimModelSeconds ? "reached" : "missed");
     j["llama_7b_s"] = 1e-3 * model_ms;
   }
+  run_factors(a, j);
   bench::write_json(a.json, j);
   a.names.require_found();
   if (wrong > 0)
@@ -223,6 +292,8 @@ Arguments parse(int argc, char** argv) {
       a.json = argv[++i];
     else if (word == "--sweeps" && i + 1 < argc)
       a.sweeps = static_cast<int>(bench::parse_number(word, argv[++i]));
+    else if (word == "--factors")
+      a.only_factors = true;
     else
       a.names.add(word);
   }

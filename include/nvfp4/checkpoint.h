@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nvfp4/run_options.h"
@@ -110,7 +111,8 @@ struct TensorReport {
   std::array<std::int64_t, 4> chosen{};
   std::vector<ChosenRows> chosen_rows;  ///< the same, row by row
   OutputError output;                   ///< of gptq
-  std::uint64_t clamped_blocks = 0;     ///< MXFP4 blocks that NVFP4 could not hold exactly
+  std::string_view factors;  ///< of gptq: who factored the Gram matrix, "Eigen" or "cuSOLVER"
+  std::uint64_t clamped_blocks = 0;  ///< MXFP4 blocks that NVFP4 could not hold exactly
   /// Which: where their scales are among those of the source's tensor, flattened; ascending. Fewer
   /// than clamped_blocks if the checkpoint has more than kMostClampedListed of them.
   std::vector<std::int64_t> clamped;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "backends/row_job.h"
 #include "nvfp4/quantize.h"
@@ -43,6 +44,15 @@ struct DeviceGptqJob {
   Stream stream;
 };
 
+/// A library of the device that factors matrices in FP64. It may not be there.
+struct DeviceSolver {
+  std::string (*name)();  ///< with its version, after it was used
+  /// `h` [n, n] on the host, row by row, symmetric, of which the lower triangle counts: the inverse
+  /// of the lower triangular L with h = L Lᵀ takes its place there. False, and `h` is as it was, if
+  /// it is not positive definite. Throws UnsupportedError if there is no library, DeviceError.
+  bool (*invert_lower)(double* h, std::int64_t n, Device device);
+};
+
 struct DeviceBackend {
   void (*quantize)(const DeviceQuantizeJob& job);
   void (*quantize_rows)(const RowQuantizeJob& job);
@@ -63,6 +73,7 @@ struct DeviceBackend {
   void (*relayout)(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
                    ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks, Device device,
                    Stream stream);
+  const DeviceSolver* (*solver)();  ///< null: none
 };
 
 /// Throws UnsupportedError with the reason if nothing can run on `device`.

@@ -3,6 +3,10 @@
 #include <Eigen/Cholesky>
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -21,11 +25,44 @@ using Strided = Eigen::OuterStride<>;
 using Part = Eigen::Map<Doubles, 0, Strided>;
 using Products = void (*)(const ProductF64&);
 
+/// Numbers that become floats without a moment in which both take their memory.
+class Numbers {
+ public:
+  explicit Numbers(std::size_t size)
+      : size_(size), data_(static_cast<double*>(std::calloc(size + 1, sizeof(double))), std::free) {
+    if (data_ == nullptr) throw std::bad_alloc();
+  }
+  double* data() { return data_.get(); }
+  double* begin() { return data(); }
+  double* end() { return data() + size_; }
+  bool empty() const { return size_ == 0; }
+
+  std::vector<float> to_floats() {
+    auto* const bytes = reinterpret_cast<std::byte*>(data());
+    for (std::size_t i = 0; i < size_; ++i) {
+      const auto f = static_cast<float>(data()[i]);
+      std::memcpy(bytes + i * sizeof f, &f, sizeof f);
+    }
+    if (void* const less = std::realloc(data(), (size_ + 1) * sizeof(float))) {
+      (void)data_.release();
+      data_.reset(static_cast<double*>(less));
+    }
+    std::vector<float> floats(size_);
+    std::memcpy(floats.data(), data(), size_ * sizeof(float));
+    *this = Numbers(0);
+    return floats;
+  }
+
+ private:
+  std::size_t size_;
+  std::unique_ptr<double, void (*)(void*)> data_;
+};
+
 /// The inverse of the lower triangular L with H = L Lᵀ, in the place of H, zeros above: in blocks
 /// of kSide, in which all but those of the diagonal are products.
 class InverseLower {
  public:
-  InverseLower(Products products, std::int64_t size, std::vector<double>& h)
+  InverseLower(Products products, std::int64_t size, Numbers& h)
       : products_(products), size_(size), h_(h) {}
 
   /// False if H is not positive definite.
@@ -84,7 +121,7 @@ class InverseLower {
 
   const Products products_;
   const std::int64_t size_;
-  std::vector<double>& h_;
+  Numbers& h_;
   std::vector<double> panel_;
 };
 
@@ -110,20 +147,28 @@ class Symmetric {
   std::vector<double> triangle_;
 };
 
+/// InverseLower by a library.
+bool invert_by(const InvertLower& library, std::int64_t size, Numbers& h) {
+  if (!library(h.data(), size)) return false;
+  for (std::int64_t i = 0; i < size; ++i)
+    std::fill(h.data() + i * size + i + 1, h.data() + (i + 1) * size, 0.0);
+  return std::ranges::all_of(h, [](double v) { return std::isfinite(v); });
+}
+
 /// Upper triangular U with UᵀU = H⁻¹, row by row, of the rows and columns of H in an order; empty
 /// if H is not positive definite. H = R Rᵀ with R upper triangular is the Cholesky factorization of
 /// the rows and columns in reverse order, and U = R⁻¹.
-std::vector<double> inverse_upper(Products products, const Symmetric& h,
-                                  std::span<const std::int32_t> order) {
+Numbers inverse_upper(Products products, const Symmetric& h, std::span<const std::int32_t> order,
+                      const InvertLower& library = {}) {
   const auto size = static_cast<std::int64_t>(order.size());
   const auto reversed = [&](std::int64_t i) {
     return order[static_cast<std::size_t>(size - 1 - i)];
   };
-  std::vector<double> work(order.size() * order.size());
+  Numbers work(order.size() * order.size());
   for (std::int64_t i = 0; i < size; ++i)  // the lower triangle is all that is read
-    for (std::int64_t j = 0; j <= i; ++j)
-      work[static_cast<std::size_t>(i * size + j)] = h(reversed(i), reversed(j));
-  if (!InverseLower(products, size, work)()) return {};
+    for (std::int64_t j = 0; j <= i; ++j) work.data()[i * size + j] = h(reversed(i), reversed(j));
+  if (!(library ? invert_by(library, size, work) : InverseLower(products, size, work)()))
+    return Numbers(0);
   std::ranges::reverse(work);
   return work;
 }
@@ -154,12 +199,12 @@ void factor_blocks(Products products, const Symmetric& h, GramFactor& factor) {
   std::vector<std::int32_t> order(kBlock);
   for (std::int64_t b = 0; b < blocks; ++b) {
     std::iota(order.begin(), order.end(), static_cast<std::int32_t>(b * kBlock));
-    const std::vector<double> upper = inverse_upper(products, h, order);
+    Numbers upper = inverse_upper(products, h, order);
     const Eigen::Map<const Eigen::Matrix<double, kBlock, kBlock, Eigen::RowMajor>> u(upper.data());
     const Eigen::Matrix<double, kBlock, kBlock> inverse = u.transpose() * u;
     for (std::size_t i = 0; i < kSize; ++i) {
       factor.block_inverse.push_back(static_cast<float>(inverse.data()[i]));
-      factor.block_upper.push_back(static_cast<float>(upper[i]));
+      factor.block_upper.push_back(static_cast<float>(upper.data()[i]));
     }
     for (int i = 0; i < kBlock; ++i)
       factor.block_reciprocal.push_back(static_cast<float>(1 / u(i, i)));
@@ -169,7 +214,7 @@ void factor_blocks(Products products, const Symmetric& h, GramFactor& factor) {
 }  // namespace
 
 GramFactor factor_gram(std::int64_t depth, std::vector<double> triangle, double damping,
-                       std::string_view backend) {
+                       std::string_view backend, const InvertLower& library) {
   const Products products = find_backend(backend).subtract_product;
   GramFactor factor;
   factor.depth = depth;
@@ -187,19 +232,19 @@ GramFactor factor_gram(std::int64_t depth, std::vector<double> triangle, double 
   std::ranges::stable_sort(factor.order, std::greater(),
                            [&](std::int32_t c) { return h.diagonal(c); });
 
-  std::vector<double> upper;
+  Numbers upper(0);
   double added = 0;
   for (double step = damping; upper.empty(); step *= 10) {
     require<ValueError>(step <= 1, "a Gram matrix that is not positive definite");
     for (const std::int32_t c : factor.order) h.diagonal(c) += step - added;
     added = step;
-    upper = inverse_upper(products, h, factor.order);
+    upper = inverse_upper(products, h, factor.order, library);
   }
+  factor.by = library ? GramFactor::By::library : GramFactor::By::eigen;
   factor.damping = static_cast<float>(added);
-  factor.upper.assign(upper.begin(), upper.end());
   for (std::size_t p = 0; p < size; ++p)
-    factor.reciprocal.push_back(static_cast<float>(1 / upper[p * (size + 1)]));
-  std::vector<double>().swap(upper);  // assigning {} would keep its memory
+    factor.reciprocal.push_back(static_cast<float>(1 / upper.data()[p * (size + 1)]));
+  factor.upper = upper.to_floats();
   factor_blocks(products, h, factor);
   factor.gram = whole(h.triangle(), size);
   return factor;

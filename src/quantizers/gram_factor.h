@@ -19,6 +19,9 @@ struct GramFactor {
   /// The same of each block of 16 columns alone, in their own order: [K / 16, 16, 16].
   std::vector<float> block_inverse, block_upper;
   std::vector<float> block_reciprocal;  ///< K
+  /// Who computed `upper`: Eigen on the CPU, or a library of the device.
+  enum class By : std::uint8_t { nobody, eigen, library };
+  By by = By::nobody;
 };
 
 }  // namespace nvfp4

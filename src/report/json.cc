@@ -46,6 +46,7 @@ Json json_of(const QuantizeReport& report) {
         for (const ChosenRows& run : t.chosen_rows)
           tensor["rows_in_order"].push_back({kGptqNames.at(run.candidate), run.rows});
         tensor["output_error"] = {{"mse", t.output.mse}, {"kept", t.output.kept}};
+        if (!t.factors.empty()) tensor["factors"] = t.factors;
       }
       tensor["squared_error"] = t.measured ? Json(t.squared_error) : Json();
       tensor["squared_norm"] = t.measured ? Json(t.squared_norm) : Json();

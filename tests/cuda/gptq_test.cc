@@ -2,8 +2,10 @@
 // without a GPU.
 #include <gtest/gtest.h>
 
+#include "backends/device_backend.h"
 #include "core/device_memory.h"
 #include "gptq_cases.h"
+#include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 #include "ops/device_gram.h"
 #include "ops/factor_gram.h"
@@ -76,6 +78,78 @@ TEST_F(CudaGptq, OfManyColumnsAndSweepsGivesTheBitsOfTheCpu) {
   expect_the_bits_of_the_cpu({300, 1040, 4, Fill::laplace}, DType::bf16);
   expect_the_bits_of_the_cpu({130, 400, 40, Fill::student}, DType::f32);
   expect_the_bits_of_the_cpu({257, 512, 3, Fill::subnormal_scales}, DType::f32);
+}
+
+/// NVIDIA's library, where it is installed: with Eigen's factors but for rounding.
+class CudaFactors : public CudaGptq {
+ protected:
+  void SetUp() override {
+    CudaGptq::SetUp();
+    if (IsSkipped()) return;
+    solver_ = device_backend(Device::cuda()).solver();
+    std::vector<double> one = {4};
+    try {
+      EXPECT_TRUE(solver_->invert_lower(one.data(), 1, Device::cuda()));
+      EXPECT_DOUBLE_EQ(one[0], 0.5);
+      RecordProperty("library", solver_->name());
+    } catch (const UnsupportedError& e) {
+      GTEST_SKIP() << e.what();
+    }
+  }
+  InvertLower library() const {
+    return
+        [this](double* h, std::int64_t n) { return solver_->invert_lower(h, n, Device::cuda()); };
+  }
+  const DeviceSolver* solver_ = nullptr;
+};
+
+TEST_F(CudaFactors, AreEigensButForRounding) {
+  for (const std::int64_t depth : {16, 272, 1040, 2048}) {
+    const test::GptqLayer layer(depth, 200);
+    const GramFactor wanted = factor_gram(depth, layer.triangle, 0.05);
+    const GramFactor got = factor_gram(depth, layer.triangle, 0.05, "", library());
+    EXPECT_EQ(got.by, GramFactor::By::library);
+    EXPECT_EQ(wanted.by, GramFactor::By::eigen);
+    EXPECT_EQ(got.damping, wanted.damping);
+    EXPECT_EQ(got.order, wanted.order);
+    EXPECT_EQ(got.gram, wanted.gram);
+    EXPECT_EQ(got.block_upper, wanted.block_upper) << "blocks are Eigen's";
+    for (std::size_t i = 0; i < wanted.upper.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i) / depth;
+      const float diagonal = wanted.upper[static_cast<std::size_t>(row * (depth + 1))];
+      ASSERT_NEAR(got.upper[i], wanted.upper[i], 1e-6f * diagonal) << depth << ": " << i;
+    }
+  }
+}
+
+TEST_F(CudaFactors, OfWhatIsNotPositiveDefiniteAreDampedAsEigensAre) {
+  std::vector<double> h = {1, 0, 0, 4, 1, 0, 0, 0, 1};  // by rows; the lower triangle counts
+  const std::vector<double> before = h;
+  EXPECT_FALSE(solver_->invert_lower(h.data(), 3, Device::cuda()));
+  EXPECT_EQ(h, before);
+  std::vector<double> triangle(16 * 17 / 2, 1.0);
+  triangle[1] = 1.4;  // takes .5 of the diagonal, more than .05
+  const GramFactor wanted = factor_gram(16, triangle, 0.05);
+  const GramFactor got = factor_gram(16, triangle, 0.05, "", library());
+  EXPECT_FLOAT_EQ(wanted.damping, 0.5f);
+  EXPECT_EQ(got.damping, wanted.damping);
+  triangle[1] = 100;
+  EXPECT_THROW(factor_gram(16, triangle, 0.05, "", library()), ValueError);
+}
+
+TEST_F(CudaFactors, LeaveTheOutputErrorOfEigens) {
+  const test::GptqLayer layer(1040, 900);
+  const Matrix w = test::make(Fill::gaussian, 64, layer.depth, 3);
+  const auto error = [&](const InvertLower& by) {
+    const GramFactor factor = factor_gram(layer.depth, layer.triangle, 0.05, "", by);
+    const test::GptqResult result = test::run_gptq(factor, w.view(), 4, "");
+    double sum = 0;
+    for (std::size_t r = 0; r < result.chosen.size(); ++r)
+      sum += result.errors[r * kGptqCandidates + result.chosen[r]];
+    return sum;
+  };
+  const double eigen = error({});
+  EXPECT_NEAR(error(library()), eigen, 1e-3 * eigen);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "device/cpu_as_device.h"
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -106,6 +107,40 @@ void gptq_there(const DeviceGptqJob& job) {
 
 std::int64_t gptq_workspace_there(std::int64_t rows, std::int64_t depth) { return rows * depth; }
 
+std::atomic<FakeSolver> fake_solver = FakeSolver::none;
+std::atomic<int> solver_calls = 0;
+
+/// Column after column, as textbooks have it.
+bool invert_lower_there(double* h, std::int64_t n, Device) {
+  ++solver_calls;
+  require<UnsupportedError>(fake_solver != FakeSolver::is_missing, "it is not there");
+  require<DeviceError>(fake_solver != FakeSolver::refuses, "it does not want to");
+  const auto size = static_cast<std::size_t>(n);
+  std::vector<double> l(size * size), inverse(size * size);
+  for (std::size_t j = 0; j < size; ++j)
+    for (std::size_t i = j; i < size; ++i) {
+      double sum = h[i * size + j];
+      for (std::size_t k = 0; k < j; ++k) sum -= l[i * size + k] * l[j * size + k];
+      if (i == j && !(sum > 0)) return false;
+      l[i * size + j] = i == j ? std::sqrt(sum) : sum / l[j * size + j];
+    }
+  for (std::size_t j = 0; j < size; ++j)
+    for (std::size_t i = j; i < size; ++i) {
+      double sum = i == j ? 1 : 0;
+      for (std::size_t k = j; k < i; ++k) sum -= l[i * size + k] * inverse[k * size + j];
+      inverse[i * size + j] = sum / l[i * size + i];
+    }
+  for (std::size_t i = 0; i < size; ++i)
+    for (std::size_t j = 0; j <= i; ++j) h[i * size + j] = inverse[i * size + j];
+  return true;
+}
+
+const DeviceSolver* solver_there() {
+  static constexpr DeviceSolver kSolver = {.name = [] { return std::string("a stand-in"); },
+                                           .invert_lower = invert_lower_there};
+  return fake_solver == FakeSolver::none ? nullptr : &kSolver;
+}
+
 void require_device(Device device) {
   const std::string reason = why_unavailable(device);
   require<UnsupportedError>(reason.empty(), "device = cuda:{}: {}", device.index, reason);
@@ -122,6 +157,11 @@ void* allocate(Device device, std::int64_t bytes) {
 }  // namespace
 
 void fail_to_enqueue(int n) { enqueued_until_failure = n; }
+void set_solver(FakeSolver kind) {
+  fake_solver = kind;
+  solver_calls = 0;
+}
+int solved() { return solver_calls; }
 std::size_t given_up_work() { return work_given_up; }
 
 CudaBuild cuda_build() { return {}; }
@@ -153,7 +193,8 @@ const DeviceBackend& device_backend(Device device) {
                                         .gram = nullptr,
                                         .gptq = gptq_there,
                                         .gptq_workspace = gptq_workspace_there,
-                                        .relayout = nullptr};
+                                        .relayout = nullptr,
+                                        .solver = solver_there};
   return backend;
 }
 const GemmBackend& cuda::gemm_backend(Device) { throw UnsupportedError("it has no products"); }

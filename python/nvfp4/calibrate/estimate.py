@@ -149,7 +149,7 @@ def factor_bytes(depths):
     """Of a layer whose inputs have so many channels: the largest Gram matrix is factored while the factors of the one
     before are at work."""
     first, second = sorted([*depths, 0, 0])[:-3:-1]
-    return 16 * first * first + 8 * second * second
+    return 12 * first * first + 8 * second * second
 
 
 def size(count):

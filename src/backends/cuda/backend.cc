@@ -1,5 +1,6 @@
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
+#include "backends/cuda/solver/invert_lower.h"
 #include "core/require.h"
 
 namespace nvfp4 {
@@ -23,7 +24,8 @@ const DeviceBackend& device_backend(Device device) {
                                           .gram = cuda::gram,
                                           .gptq = cuda::gptq,
                                           .gptq_workspace = cuda::gptq_workspace,
-                                          .relayout = cuda::relayout};
+                                          .relayout = cuda::relayout,
+                                          .solver = cuda::solver};
   return kBackend;
 }
 

@@ -6,6 +6,7 @@
 #include "checkpoint/encode/fp8_chunk.h"
 #include "checkpoint/encode/transcode.h"
 #include "nvfp4/runtime.h"
+#include "ops/gram_library.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -27,7 +28,10 @@ Encoder::Encoder(const Plan& plan, EncoderOptions options)
   if (options_.weigh_errors) prepare_weights();
   const ChunkBytes most = largest_chunk(plan);
   if (options_.device.type == DeviceType::cpu || most.input == 0) return;
-  if (plan.method->needs == Needs::gram) gptq_ = std::make_unique<DeviceGptq>(options_.device);
+  if (plan.method->needs == Needs::gram) {
+    gram_library_ = gram_library(options_.device);
+    gptq_ = std::make_unique<DeviceGptq>(options_.device);
+  }
   std::int64_t store = 0;
   for (const Unit& unit : plan.units) store += bytes_on_device(plan, unit);
   lanes_ = std::make_unique<DeviceLanes>(options_.device, most, std::min(store, kStoreBytes),
@@ -73,7 +77,7 @@ std::uint64_t Encoder::add(Window& window, std::size_t u) {
 }
 
 void Encoder::fill(const Window& window, std::size_t i) const {
-  fill_gram_slot(*plan_.statistics, options_.backend, *window.unfilled[i]);
+  fill_gram_slot(*plan_.statistics, options_.backend, gram_library_, *window.unfilled[i]);
 }
 
 void Encoder::measure(Window& window, std::size_t i) {

@@ -93,6 +93,7 @@ class Encoder {
   BufferPool pool_;
   std::unique_ptr<DeviceLanes> lanes_;  // none if the CPU alone encodes
   std::unique_ptr<DeviceGptq> gptq_;    // none if the device is not for that
+  InvertLower gram_library_;            // for it
   bool leaving_ = false;
   std::future<void> releasing_;
 };

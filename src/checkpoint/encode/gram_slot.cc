@@ -33,12 +33,14 @@ void add_layer(const Statistics& statistics, const GramSlot& slot, std::vector<d
 
 }  // namespace
 
-void fill_gram_slot(const Statistics& statistics, const std::string& backend, GramSlot& slot) {
+void fill_gram_slot(const Statistics& statistics, const std::string& backend,
+                    const InvertLower& library, GramSlot& slot) {
   std::vector<double> triangle = statistics.triangle(*slot.statistics);
   if (std::ranges::all_of(triangle, [](double v) { return v == 0; })) return;
   if (slot.layer) add_layer(statistics, slot, triangle);
   try {
-    slot.factor = factor_gram(slot.statistics->depth, std::move(triangle), kDamping, backend);
+    slot.factor =
+        factor_gram(slot.statistics->depth, std::move(triangle), kDamping, backend, library);
   } catch (const ValueError& e) {
     throw FormatError(
         fmt::format("{}: {}: {}", statistics.path().string(), printable(slot.module), e.what()));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checkpoint/statistics/statistics.h"
+#include "ops/factor_gram.h"
 #include "quantizers/gram_factor.h"
 
 /// The Gram matrices of the inputs of layers, factored.
@@ -25,8 +26,9 @@ struct GramSlot {
   std::shared_ptr<LayerGram> layer = {};  ///< null: not wanted
 };
 
-/// Reads and factors the slot's matrix. Throws IoError, FormatError.
-void fill_gram_slot(const Statistics& statistics, const std::string& backend, GramSlot& slot);
+/// Reads and factors the slot's matrix. Throws IoError, FormatError, and what `library` does.
+void fill_gram_slot(const Statistics& statistics, const std::string& backend,
+                    const InvertLower& library, GramSlot& slot);
 /// Bytes that a slot of K = `depth` takes.
 std::uint64_t gram_slot_bytes(std::int64_t depth);
 

@@ -50,6 +50,7 @@ void quantize_rows(const MatrixView& x, const QuantizedSpan& out, const RowsMeth
 
 void add_candidates(std::span<const std::uint8_t> chosen, const double* errors,
                     const GramFactor& factor, const GlobalScale& global, Outcome& to) {
+  to.factored = factor.by;
   const double divisor = static_cast<double>(global.divisor);
   const double unit = factor.mean / (divisor * divisor);
   for (const std::uint8_t c : chosen) {

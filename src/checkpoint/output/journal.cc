@@ -184,9 +184,16 @@ void Journal::record(const PlannedShard& shard, const fs::path& path,
   errors.reserve(kOfTensor * shard.tensors);
   for (std::size_t t = shard.first_tensor; t < shard.first_tensor + shard.tensors; ++t) {
     if (errors.size() > 1) errors += ',';
-    errors +=
-        dump_line({all[t].error.squared_error, all[t].error.squared_norm, all[t].clamped_blocks,
-                   all[t].clamped, runs_of(all[t]), all[t].output.mse, all[t].output.kept});
+    Json entry = {all[t].error.squared_error,
+                  all[t].error.squared_norm,
+                  all[t].clamped_blocks,
+                  all[t].clamped,
+                  runs_of(all[t]),
+                  all[t].output.mse,
+                  all[t].output.kept};
+    if (all[t].factored != GramFactor::By::nobody)
+      entry.push_back(static_cast<unsigned>(all[t].factored));
+    errors += dump_line(entry);
   }
   errors += ']';
   json_["shards"][shard.file] = identity_of(shard, path);
@@ -215,7 +222,8 @@ bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const
   if (!errors.is_array() || errors.size() != shard.tensors) return false;
   for (std::size_t i = 0; i < shard.tensors; ++i) {
     const Json& entry = errors[i];
-    if (!entry.is_array() || entry.size() != 7 || !entry[3].is_array()) return false;
+    if (!entry.is_array() || entry.size() < 7 || entry.size() > 8 || !entry[3].is_array())
+      return false;
     // An infinite sum is stored as null.
     Outcome& outcome = all[shard.first_tensor + i];
     QuantizationError& error = outcome.error;
@@ -224,6 +232,10 @@ bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const
     };
     error = {number(0), number(1)};
     outcome.output = {number(5), number(6)};
+    constexpr auto kLast = static_cast<std::uint64_t>(GramFactor::By::library);
+    const std::uint64_t by =
+        entry.size() == 8 && entry[7].is_number_unsigned() ? entry[7].get<std::uint64_t>() : 0;
+    outcome.factored = static_cast<GramFactor::By>(std::min(by, kLast));
     if (!add_runs(entry[4], outcome)) return false;
     outcome.clamped_blocks = entry[2].is_number_unsigned() ? entry[2].get<std::uint64_t>() : 0;
     outcome.clamped.clear();

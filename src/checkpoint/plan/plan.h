@@ -18,6 +18,7 @@
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/statistics/statistics.h"
 #include "nvfp4/checkpoint.h"
+#include "quantizers/gram_factor.h"
 #include "quantizers/method.h"
 
 /// Everything about the output but its bytes, known before the first one is written.
@@ -106,7 +107,8 @@ struct Outcome {
   std::uint64_t clamped_blocks = 0;  ///< of MXFP4, that NVFP4 cannot hold exactly
   /// gptq: which candidate was the best, row by row, by its place in GptqCandidate.
   std::vector<ChosenRows> chosen_rows = {};
-  OutputError output = {};                 ///< gptq: over the calibration text
+  OutputError output = {};  ///< gptq: over the calibration text
+  GramFactor::By factored = GramFactor::By::nobody;
   std::vector<std::int64_t> clamped = {};  ///< where their scales are in the source's, flattened
 
   void add_chosen(const ChosenRows& more) {

@@ -342,6 +342,7 @@ class Pipeline {
       sum.weighted_error += window.outcomes[i].weighted_error;
       sum.clamped_blocks += window.outcomes[i].clamped_blocks;
       for (const ChosenRows& rows : window.outcomes[i].chosen_rows) sum.add_chosen(rows);
+      sum.factored = std::max(sum.factored, window.outcomes[i].factored);
       sum.output.mse += window.outcomes[i].output.mse;
       sum.output.kept += window.outcomes[i].output.kept;
       list_clamped(window.outcomes[i].clamped, sum.clamped);

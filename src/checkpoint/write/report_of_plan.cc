@@ -46,6 +46,11 @@ void add_tensors(const Plan& plan, QuantizeReport& report) {
   }
 }
 
+std::string_view factors_by(GramFactor::By by) {
+  if (by == GramFactor::By::nobody) return "";
+  return by == GramFactor::By::library ? "cuSOLVER" : "Eigen";
+}
+
 void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
   for (std::size_t t = 0; t < outcomes.size(); ++t) {
     report.tensors[t].squared_error = outcomes[t].error.squared_error;
@@ -55,6 +60,7 @@ void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
       report.tensors[t].chosen.at(run.candidate) += run.rows;
     report.tensors[t].chosen_rows = std::move(outcomes[t].chosen_rows);
     report.tensors[t].output = outcomes[t].output;
+    report.tensors[t].factors = factors_by(outcomes[t].factored);
     std::ranges::sort(outcomes[t].clamped);
     report.tensors[t].clamped = std::move(outcomes[t].clamped);
   }
