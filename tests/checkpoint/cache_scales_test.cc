@@ -303,12 +303,17 @@ TEST_F(CacheScales, OfOtherTypesAreRefusedByTheirName) {
     fs::remove_all(dir_ / "plain");
   }
   for (const nlohmann::ordered_json& none :
-       {nlohmann::ordered_json(""), nlohmann::ordered_json("none"),
-        nlohmann::ordered_json(false)}) {
+       {nlohmann::ordered_json(""), nlohmann::ordered_json("none"), nlohmann::ordered_json(false),
+        nlohmann::ordered_json::object()}) {
+    SCOPED_TRACE(none.dump());
     convert(change(out_,
                    [&](LoadedFolder& folder) {
-                     folder.hf_quant["quantization"]["kv_cache_quant_algo"] = none;
-                     folder.quantization()["kv_cache_scheme"] = nlohmann::ordered_json::object();
+                     folder.hf_quant["quantization"]["kv_cache_quant_algo"] = nullptr;
+                     folder.quantization().erase("kv_cache_scheme");
+                     if (none.is_object())
+                       folder.quantization()["kv_cache_scheme"] = none;
+                     else
+                       folder.hf_quant["quantization"]["kv_cache_quant_algo"] = none;
                      for (const std::string& attention : {kFirst, kSecond})
                        for (const char* name : {".k_proj.k_scale", ".v_proj.v_scale"})
                          folder.remove(attention + name);
