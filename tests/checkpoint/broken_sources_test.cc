@@ -218,5 +218,71 @@ TEST(BrokenNvfp4, IsNotConverted) {
   }
 }
 
+/// Scales of keys and values, whatever becomes of them.
+TEST(BrokenCache, IsRefusedUnlessForced) {
+  const std::string attention = "model.layers.0.self_attn";
+  const std::string scale = attention + ".k_proj.k_scale";
+  const TempDir dir;
+  write_model(dir / "source",
+              {{random_tensor(attention + ".k_proj.weight", {64, 64}),
+                {{scale, safetensors::DType::f32, {}}, encode({1}, safetensors::DType::f32)}}},
+              kLlamaConfig);
+  quantize_checkpoint(quantize_options(dir / "source", dir / "modelopt"));
+  for (const auto& [value, code] : {std::pair(-0.5f, "cache-scale-negative"),
+                                    {std::nanf(""), "scale-nan"},
+                                    {INFINITY, "scale-nan"}}) {
+    SCOPED_TRACE(value);
+    for (const char* name : {"source", "modelopt"}) {
+      LoadedFolder folder(dir / name);
+      folder.set_scalar(scale, value);
+      folder.write(dir / "in");
+      EXPECT_TRUE(codes_of(verify_checkpoint({dir / "in", {}, "", {}})).contains(code));
+      for (const char* to : {"nvfp4", "compressed-tensors", "bf16"}) {
+        const auto write = [&](bool force) {
+          if (std::string(to) == "nvfp4") {
+            auto options = quantize_options(dir / "in", dir / "out");
+            options.force = force;
+            return quantize_checkpoint(options);
+          }
+          ConvertOptions options;
+          options.input = dir / "in";
+          options.output = dir / "out";
+          options.to = to;
+          options.force = force;
+          return convert_checkpoint(options);
+        };
+        const bool convert = std::string(to) != "nvfp4";
+        if (convert && std::string(name) == "source") continue;  // nothing to convert
+        expect_error<FormatError>([&] { write(false); }, {code, scale, "--force"});
+        EXPECT_FALSE(fs::exists(dir / "out")) << to;
+        const auto warnings = write(true).warnings;
+        ASSERT_FALSE(warnings.empty()) << to;
+        EXPECT_TRUE(warnings[0].starts_with("--force: ")) << warnings[0];
+        EXPECT_NE(warnings[0].find(code), std::string::npos) << warnings[0];
+        fs::remove_all(dir / "out");
+      }
+      fs::remove_all(dir / "in");
+    }
+  }
+}
+
+/// A factor that the model has learned may be negative: nothing says that keys are cached by it.
+TEST(BrokenCache, IsNoneThatNothingDeclares) {
+  const TempDir dir;
+  const std::string name = "h.0.attn.k_scale";
+  write_model(dir / "in",
+              {{random_tensor("h.0.attn.to_keys.weight", {64, 64}),
+                {{name, safetensors::DType::f32, {1}}, encode({-2}, safetensors::DType::f32)}}},
+              "{}");
+  EXPECT_FALSE(
+      codes_of(verify_checkpoint({dir / "in", {}, "", {}})).contains("cache-scale-negative"));
+  quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  EXPECT_EQ(LoadedFolder(dir / "out").scalar(name), -2);
+  write_text(dir / "r.yaml", "kv_cache: fp8\nrules: []\n");
+  auto options = quantize_options(dir / "in", dir / "again");
+  options.recipe = (dir / "r.yaml").string();
+  expect_error<FormatError>([&] { quantize_checkpoint(options); }, {"cache-scale-negative", name});
+}
+
 }  // namespace
 }  // namespace nvfp4

@@ -63,9 +63,9 @@ class Planner {
     select(selector, recipe);
     if (options_.task == Task::decode) stack_experts();
     if (options_.statistics) plan_.statistics = open_statistics(*options_.statistics, config_);
-    const bool cached = (declared_ && !declared_->kv_cache.is_null()) ||
-                        (options_.layers && !options_.layers->kv_cache.empty());
-    cache_scales_ = CacheScales(model_.tensors, config_.model_types, cached);
+    cache_scales_ = CacheScales(model_.tensors, config_.model_types,
+                                declares_cache(model_.declared, model_.hf_declared) ||
+                                    (options_.layers && !options_.layers->kv_cache.empty()));
     if (!native_)
       cache_type_ = cache_type_of_output(model_, cache_scales_, options_, format_, declared_);
     caches_.emplace(model_, cache_scales_, plan_.statistics.get(), format_, cache_type_);

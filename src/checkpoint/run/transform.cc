@@ -16,8 +16,11 @@ QuantizeReport transform_checkpoint(TransformOptions options) try {
   RunContext run = start_run(options);
   const ModelFolder model = open_source(options.input, options.merge, options.supply.get());
   using Task = TransformOptions::Task;
-  const std::string warning = take_faults(
-      model.tensors, options.force, options.task != Task::decode, options.task == Task::quantize);
+  const std::string warning =
+      take_faults(model, {.force = options.force,
+                          .inputs = options.task != Task::decode,
+                          .caches = options.layers && !options.layers->kv_cache.empty(),
+                          .ignores = options.task == Task::quantize});
   if (options.takes_scheme) options.scheme = model.scheme;
   std::vector<BudgetPoint> curve;
   if (options.bits || options.size) options.layers = choose_recipe(model, options, curve);

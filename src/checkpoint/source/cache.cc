@@ -41,6 +41,11 @@ CacheType cache_type(const Declared& declared) {
   return {std::move(said), known};
 }
 
+bool declares_cache(const std::optional<Declared>& config,
+                    const std::optional<Declared>& hf_quant) {
+  return (config && !config->kv_cache.is_null()) || (hf_quant && !hf_quant->kv_cache.is_null());
+}
+
 CacheScales::CacheScales(std::span<const LogicalTensor> tensors,
                          const std::vector<std::string>& model_types, bool declared) {
   const std::vector<const Family*> families = families_of(model_types);

@@ -21,6 +21,9 @@ struct CacheType {
 };
 CacheType cache_type(const Declared& declared);
 
+/// Whether either says how they are.
+bool declares_cache(const std::optional<Declared>& config, const std::optional<Declared>& hf_quant);
+
 /// Which tensors of a model are such scales: single floats of an attention that makes keys and
 /// values, and is in no tower. Others may have such a name: a learned factor of a gate, say.
 class CacheScales {

@@ -12,6 +12,7 @@
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
+#include "checkpoint/source/cache.h"
 #include "nvfp4/verify.h"
 
 /// The checks of `nvfp4 verify`, each on its own file.
@@ -109,12 +110,13 @@ void check_transformers(const Subject& subject, Findings& findings);
 void check_transformers_lists(const Subject& subject, Findings& findings);
 /// The global and input scales of one weight; counts input scales of exactly 1.
 void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defaults);
-/// Reads every block scale but those of `defective` tensors.
+/// Reads every block scale but those of `defective` tensors, and the scales of caches.
 void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
-                  Findings& findings, Measured& measured, const OnProgress& progress);
+                  const CacheScales& caches, Findings& findings, Measured& measured,
+                  const OnProgress& progress);
 /// What of these findings no one should quantize or convert as if it were right.
 std::vector<Finding> value_faults(std::span<const LogicalTensor> tensors,
-                                  const OnProgress& progress);
+                                  const CacheScales& caches);
 /// Reads every weight of both, unless errors of the subject stand in the way. Throws if the source
 /// cannot be read.
 void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,

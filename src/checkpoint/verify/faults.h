@@ -1,16 +1,22 @@
 #pragma once
 
-#include <span>
 #include <string>
 
-#include "checkpoint/formats/logical_tensor.h"
+#include "checkpoint/source/model_folder.h"
 
 namespace nvfp4::checkpoint {
 
+/// What a run makes of a source's values.
+struct UseOfValues {
+  bool force = false;   ///< they are taken as they are
+  bool inputs = false;  ///< input scales are used
+  bool caches =
+      false;  ///< the output declares a cache of keys and values, whatever the source does
+  bool ignores = false;  ///< weights can be left out by --ignore
+};
+
 /// What verify calls broken in a source must not come out as if it were whole: FormatError, unless
-/// the values are taken by `force`; then the warning of it, "" if nothing is broken. `inputs`:
-/// input scales count. `ignores`: weights can be left out by --ignore.
-std::string take_faults(std::span<const LogicalTensor> tensors, bool force, bool inputs,
-                        bool ignores);
+/// it is taken by force; then the warning of it, "" if nothing is broken.
+std::string take_faults(const ModelFolder& model, const UseOfValues& use);
 
 }  // namespace nvfp4::checkpoint

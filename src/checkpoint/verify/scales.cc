@@ -6,7 +6,6 @@
 #include <span>
 
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/source/cache.h"
 #include "checkpoint/source/content.h"
 #include "checkpoint/verify/checks.h"
 #include "core/parallel_for.h"
@@ -308,7 +307,8 @@ void exchange(const std::vector<const LogicalTensor*>& weights, const std::vecto
 }  // namespace
 
 void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
-                  Findings& findings, Measured& measured, const OnProgress& on_progress) {
+                  const CacheScales& caches, Findings& findings, Measured& measured,
+                  const OnProgress& on_progress) {
   std::vector<const LogicalTensor*> weights;
   for (const LogicalTensor& t : tensors)
     if (t.is_nvfp4() && !defective.contains(t.name)) weights.push_back(&t);
@@ -355,7 +355,6 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
                    fmt::format("{}: rows and columns of the scales look mixed up by 128x4 tiles",
                                weights[i]->scales.describe()));
   }
-  const CacheScales caches(tensors, {}, true);
   for (const LogicalTensor& t : tensors) {
     if (defective.contains(t.name)) continue;
     if (caches.find(t)) check_cache_scale(t, findings);
@@ -364,16 +363,16 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
 }
 
 std::vector<Finding> value_faults(std::span<const LogicalTensor> tensors,
-                                  const OnProgress& progress) {
-  constexpr std::string_view kFaults[] = {"scale-nan",          "scale-negative",
-                                          "scale-too-large",    "global-scale-invalid",
-                                          "global-scale-sense", "input-scale-invalid"};
+                                  const CacheScales& caches) {
+  constexpr std::string_view kFaults[] = {
+      "scale-nan",          "scale-negative",      "scale-too-large",     "global-scale-invalid",
+      "global-scale-sense", "input-scale-invalid", "cache-scale-negative"};
   Findings findings("");
   std::int64_t defaults = 0;
   for (const LogicalTensor& t : tensors)
     if (t.is_nvfp4()) check_global(t, findings, defaults);
   Measured alone({}, "");
-  check_scales(tensors, {}, findings, alone, progress);
+  check_scales(tensors, {}, caches, findings, alone, {});
   std::vector<Finding> faults = findings.take();
   std::erase_if(faults, [&](const Finding& f) {
     return std::ranges::find(kFaults, f.code) == std::end(kFaults);

@@ -47,7 +47,9 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
   check_globals(subject, findings);
   check_caches(subject, findings);
   check_loaders(subject, findings);
-  check_scales(subject.tensors, subject.defective, findings, measured, options.progress);
+  const CacheScales caches(subject.tensors, {subject.model_type},
+                           declares_cache(subject.in_config, subject.in_hf_quant));
+  check_scales(subject.tensors, subject.defective, caches, findings, measured, options.progress);
   check_codes(subject, findings, measured, options.progress);
   if (options.source) {
     try {

@@ -35,11 +35,10 @@ TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
        {"model.layers.0.self_attn.k_proj.k_scale", "model.layers.1.self_attn.v_proj.v_scale",
         "model.layers.2.input_layernorm.weight"}) {
     LoadedFolder model(dir / "a");
-    const bool scale = name.ends_with("_scale");
     model.shard_of("model.norm.weight")
-        .push_back(
-            random_tensor(name, scale ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{64},
-                          scale ? safetensors::DType::f32 : safetensors::DType::bf16));
+        .push_back(name.ends_with("_scale") ? TestTensor{{name, safetensors::DType::f32, {}},
+                                                         encode({2}, safetensors::DType::f32)}
+                                            : random_tensor(name, {64}));
     model.write(dir / "b");
     for (const bool dry_run : {true, false}) {
       options.dry_run = dry_run;
