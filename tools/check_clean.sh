@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tries what tools/release.sh made on a fresh Debian 12: its base packages, no compiler, no network, nothing
-# of this repository. The package, the archive and the wheel each quantize, verify and compare a model in less
+# of this repository. The package, the archives and the wheel each quantize, verify and compare a model in less
 # than a minute. As root; mmdebstrap makes the system once, in build/clean.
 # usage: tools/check_clean.sh FOLDER    FOLDER: build/dist/VERSION
 set -euo pipefail
@@ -50,6 +50,9 @@ SCRIPT
 
 try package "$base" 'dpkg --install /dist/nvfp4_*_amd64.deb >/dev/null'
 try archive "$base" 'tar -C /usr/local --strip-components=1 --no-same-owner -xzf /dist/nvfp4-*-x86_64-linux.tar.gz; PATH=/usr/local/bin:$PATH'
+if ls "$dist"/*-cuda.tar.gz >/dev/null 2>&1; then
+  try 'archive with CUDA' "$base" 'tar -C /usr/local --strip-components=1 --no-same-owner -xzf /dist/nvfp4-*-cuda.tar.gz; PATH=/usr/local/bin:$PATH'
+fi
 if ls "$dist"/*-cp311-*.whl >/dev/null 2>&1; then
   # NumPy, which the package needs, as pip would fetch it.
   rm -rf build/clean/wheels

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tries what tools/release.sh made: sums, sizes, what each needs of a system; then a sample model is
 # quantized, verified and compared with each artefact, from a fresh folder and without this
-# repository's files. ARM's command runs in qemu; that for macOS is read alone.
+# repository's files. ARM's commands and wheels run in qemu; the command for macOS is read alone. The archive with
+# CUDA runs on the CPU and, where there is one, on a GPU.
 # usage: tools/check_release.sh FOLDER
 set -euo pipefail
 dist=$(cd "$1" && pwd)
@@ -35,6 +36,35 @@ try_command() {
   echo "check_release: $command: static, $size bytes, a model quantized, verified and compared"
 }
 
+# old_glibc FILE: the highest version of glibc that it asks for, which may be 2.28.
+old_glibc() {
+  local highest
+  highest=$(objdump -T "$1" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
+  [[ $(printf '%s\nGLIBC_2.28\n' "$highest" | sort -V | tail -n 1) == GLIBC_2.28 ]] || die "$1 needs $highest"
+  echo "${highest#GLIBC_}"
+}
+
+# A command with CUDA, of at most 40 MB: it needs glibc alone, of 2.28 or newer.
+try_cuda_command() {
+  local command=$1 size others glibc gpu='no GPU here'
+  size=$(stat -c %s "$command")
+  ((size <= 40000000)) || die "$command has $size bytes, more than 40 MB"
+  ! readelf -SW "$command" | grep -q '\.symtab' || die "$command is not stripped"
+  others=$(readelf -d "$command" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
+    grep -vE '^(libc|libm|libdl|librt|libpthread|ld-linux-x86-64)\.so\.[0-9]+$' || true)
+  [[ -z $others ]] || die "$command needs $others"
+  glibc=$(old_glibc "$command")
+  [[ $(env -i "$command" --version --verbose) != *"CUDA: not in this build"* ]] || die "$command has no CUDA"
+  try_model "$command"
+  if nvidia-smi -L >/dev/null 2>&1; then
+    rm -rf model-cuda
+    env -i HOME="$place" "$command" quantize model model-cuda --quiet --device cuda
+    (cd model-cuda && sha256sum --quiet -c ../first.txt) || die "$command quantizes to other bytes on the GPU"
+    gpu='on the GPU too'
+  fi
+  echo "check_release: $command: $size bytes, glibc up to $glibc, a model quantized, verified and compared; $gpu"
+}
+
 # Quantizes, verifies and compares a sample model; same bytes from all of them.
 try_model() {
   rm -rf model model-nvfp4
@@ -59,6 +89,7 @@ for archive in "$dist"/*.tar.gz; do
       read_there=$("$here/check_macho.py" "$root/bin/nvfp4") || die "$root/bin/nvfp4 is no command for macOS"
       echo "check_release: $root/bin/nvfp4, not run: $read_there"
       ;;
+    *-x86_64-linux-cuda) try_cuda_command "$place/$root/bin/nvfp4" ;;
     *-aarch64-linux) try_command "$place/$root/bin/nvfp4" "$(command -v qemu-aarch64)" ;;
     *) try_command "$place/$root/bin/nvfp4" ;;
   esac
@@ -111,18 +142,43 @@ done
 # Reads what the extension module of a wheel asks of a system: symbols of glibc up to 2.28 and those of
 # Python; whatever else it wants would be missing when it is loaded.
 check_symbols() {
-  local module=$1 highest missing
-  highest=$(objdump -T "$module" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
-  [[ $(printf '%s\nGLIBC_2.28\n' "$highest" | sort -V | tail -n 1) == GLIBC_2.28 ]] || die "$module needs $highest"
+  local module=$1 glibc missing
+  glibc=$(old_glibc "$module")
   missing=$(objdump -T "$module" | awk '/\*UND\*/ && !/GLIBC_/ && $1 != "" { if ($2 != "w") print $NF }' |
     grep -vE '^_?Py' || true)
   [[ -z $missing ]] || die "$module needs symbols that nothing has: $missing"
-  echo "check_release: $(basename "$module"): glibc up to ${highest#GLIBC_}"
+  echo "check_release: $(basename "$module"): glibc up to $glibc"
+}
+
+# try_arm_wheel WHEEL: in qemu, by Debian's Python for 64-bit ARM (tools/arm_python.sh): 3.11, and 3.13 for the stable
+# ABI. pip of here installs it, which takes what is for that machine alone.
+try_arm_wheel() {
+  local wheel=$1 python=3.11 root
+  [[ $wheel != *-cp312-abi3-* ]] || python=3.13
+  "$here/arm_python.sh" "$here/../build/arm-python/$python" "$([[ $python == 3.11 ]] && echo bookworm || echo trixie)" "python$python"
+  root=$(cd "$here/../build/arm-python/$python/root" && pwd)
+  rm -rf venv site
+  python3 -m venv venv
+  venv/bin/python -m pip install -q --disable-pip-version-check auditwheel
+  venv/bin/auditwheel show "$wheel" | tr -s '[:space:]' ' ' | grep -q 'manylinux_2_\(17\|2[0-8]\)_aarch64' ||
+    die "auditwheel finds $(basename "$wheel") unfit for manylinux_2_28"
+  venv/bin/python -m pip install -q --disable-pip-version-check --target site --only-binary :all: --implementation cp \
+    --python-version "$python" --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 \
+    --platform manylinux2014_aarch64 "$wheel"
+  check_symbols "$(echo site/nvfp4/_core*.so)"
+  try_model "$(command -v qemu-aarch64)" "$place/site/nvfp4/bin/nvfp4"
+  env -i HOME="$place" PYTHONPATH="$place/site" "$(command -v qemu-aarch64)" -L "$root" "$root/usr/bin/python$python" \
+    "$here/check_wheel.py"
+  echo "check_release: $(basename "$wheel"): $(stat -c %s "$wheel") bytes; in qemu by Python $python, a model quantized, a product made"
 }
 
 for wheel in "$dist"/*.whl; do
   [[ -e $wheel ]] || continue
   (($(stat -c %s "$wheel") <= 40000000)) || die "$(basename "$wheel") is larger than 40 MB"
+  if [[ $wheel == *_aarch64.whl ]]; then
+    try_arm_wheel "$wheel"
+    continue
+  fi
   case $wheel in *-cp312-abi3-*) python=python3.12 ;; *-cp311-cp311-*) python=python3.11 ;; *) die "$wheel: which Python?" ;; esac
   "$python" --version >/dev/null 2>&1 || die "$python is not here to try $(basename "$wheel")"
   rm -rf venv
@@ -131,6 +187,10 @@ for wheel in "$dist"/*.whl; do
   venv/bin/auditwheel show "$wheel" | tr -s '[:space:]' ' ' | grep -q 'manylinux_2_28_x86_64\|manylinux_2_2[0-7]_x86_64\|manylinux_2_17_x86_64' ||
     die "auditwheel finds $(basename "$wheel") unfit for manylinux_2_28"
   check_symbols "$(echo venv/lib/python*/site-packages/nvfp4/_core*.so)"
+  if ls "$dist"/*-cuda.tar.gz >/dev/null 2>&1; then
+    [[ $(env -i venv/bin/nvfp4 --version --verbose) == *"CUDA "*" machine code for "* ]] || die "$wheel: its command has no CUDA"
+    readelf -SW venv/lib/python*/site-packages/nvfp4/_core*.so | grep -q '\.nv_fatbin' || die "$wheel: its module has no CUDA"
+  fi
   try_model "$place/venv/bin/nvfp4"
   env -i HOME="$place" venv/bin/python "$here/check_wheel.py"
   echo "check_release: $(basename "$wheel"): $(stat -c %s "$wheel") bytes, a model quantized, a product made"

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes what people download, for CPUs alone, in build/dist/VERSION: for x86-64 Linux the command as an
-# archive and as a Debian package, both without shared libraries, and wheels; for 64-bit ARM the command as an
-# archive, for Linux and for macOS; for Windows the command as a zip; a list of their parts (SPDX), checksums.
-# Packing has fixed times, owners and order: the same build gives the same bytes.
-# usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--macos] [--only-arm] [--windows]
+# Makes what people download in build/dist/VERSION: for x86-64 Linux the command as an archive and as a Debian
+# package, both for CPUs and without shared libraries, and wheels; with CUDA the command as an archive; for 64-bit
+# ARM the command as an archive, for Linux and for macOS, and wheels; for Windows the command as a zip; a list of
+# their parts (SPDX), checksums. Packing has fixed times, owners and order: the same build gives the same bytes.
+# usage: tools/release.sh VERSION [--check] [--no-wheels] [--cuda] [--arm] [--macos] [--only-arm] [--windows]
 #   --check     also tries each of them; that for ARM in qemu; what is for macOS is read, not run
+#   --cuda      also the archive with CUDA; the wheels for x86-64 have it too (nvcc: a quarter of an hour of two cores)
 #   --arm       also for ARM under Linux (Debian's cross compiler); --macos: under macOS (zig)
 #   --only-arm  nothing for x86-64
 #   --windows   also for Windows, by mingw-w64
@@ -16,26 +17,31 @@ die() {
   exit 1
 }
 
-version= check= wheels=yes x86=yes arm= macos= windows=
+version= check= wheels=yes x86=yes arm= macos= windows= cuda=
 for argument; do
   case $argument in
     --check) check=yes ;;
     --no-wheels) wheels= ;;
+    --cuda) cuda=yes ;;
     --arm) arm=yes ;;
     --macos) macos=yes ;;
     --windows) windows=yes ;;
     --only-arm) x86= wheels= ;;
     [0-9]*) version=$argument ;;
-    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels] [--arm] [--macos] [--only-arm] [--windows]" ;;
+    *) die "unknown argument \"$argument\"; usage: tools/release.sh VERSION [--check] [--no-wheels] [--cuda] [--arm] [--macos] [--only-arm] [--windows]" ;;
   esac
 done
 [[ -n $x86$arm$macos$windows ]] || die "--only-arm needs --arm, --macos or --windows"
+[[ -n $x86 || -z $cuda ]] || die "--cuda is for x86-64, --only-arm is not"
 stated=$(sed -n 's/^project(nvfp4 VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 [[ $version == "$stated" ]] || die "VERSION is \"$version\", that of CMakeLists.txt is $stated"
 [[ $(uname -m) == x86_64 ]] || die "this machine is $(uname -m); artefacts are made on x86_64"
 
-export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} LC_ALL=C TZ=UTC
-export CMAKE_CXX_COMPILER_LAUNCHER=ccache CXX=${CXX:-c++}
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} TZ=UTC
+# Names sort as bytes; LC_ALL would keep ccache from sharing objects with builds that have none.
+unset LC_ALL
+export LC_COLLATE=C
+export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=${CMAKE_CUDA_COMPILER_LAUNCHER:-ccache} CXX=${CXX:-c++}
 for list in packages packages_python packages_release; do tools/setup.sh "tools/$list.txt"; done
 libraries=$PWD/build/release-libraries
 dist=build/dist/$version
@@ -76,6 +82,31 @@ pack() {
   rm -r "build/dist/$1"
 }
 
+# release_python PYTHON: an environment in build/release-venv-PYTHON with what makes wheels.
+release_python() {
+  "$1" --version >/dev/null 2>&1 || die "$1 is not here, which builds a wheel; --no-wheels makes none"
+  [[ -x build/release-venv-$1/bin/python ]] || "$1" -m venv "build/release-venv-$1"
+  "build/release-venv-$1/bin/python" -m pip install -q --disable-pip-version-check -r tools/requirements_release.txt
+}
+# zig is clang, the symbols of old versions of glibc, macOS's headers and the symbols of its library.
+zig_venv=build/release-venv-zig zig=$PWD/build/release-venv-zig/bin/python-zig
+if [[ -n $cuda$wheels$macos ]]; then
+  [[ -x $zig_venv/bin/python ]] || python3 -m venv "$zig_venv"
+  "$zig_venv/bin/python" -m pip install -q --disable-pip-version-check "$(grep '^ziglang==' tools/requirements_release.txt)"
+fi
+# CUDA's terms, from where its archives, its packages for Debian or those for Python have them.
+cuda_terms() {
+  local toolkit file
+  toolkit=$(sed -n 's/^CUDA_cudart_static_LIBRARY:[A-Z]*=//p' build/release-cuda/CMakeCache.txt)
+  toolkit=$(dirname "$(dirname "$toolkit")")
+  toolkit=${toolkit%/targets/*}
+  for file in "$toolkit"/EULA.txt /usr/share/doc/cuda-cudart-dev-*/copyright \
+    "$toolkit"/dist-info/nvidia_cuda_runtime-*.dist-info/licenses/License.txt; do
+    [[ ! -e $file ]] || { echo "$file" && return; }
+  done
+  die "the terms of CUDA's runtime, which is linked in, are not in $toolkit"
+}
+
 if [[ -n $x86 ]]; then
   tools/release_libraries.sh "$libraries"
   build build/release-static "$libraries"
@@ -91,6 +122,15 @@ if [[ -n $x86 ]]; then
   rm -r "$deb"
 fi
 
+if [[ -n $cuda ]]; then
+  build build/release-cuda "$libraries" -DNVFP4_CUDA=ON "-DNVFP4_ZIG=$zig"
+  name=nvfp4-$version-x86_64-linux-cuda
+  stage build/release-cuda "build/dist/$name" '' g++
+  terms=$(cuda_terms)
+  cp -L "$terms" "build/dist/$name/share/doc/nvfp4/cuda-cudart.copyright"
+  pack "$name"
+fi
+
 if [[ -n $arm ]]; then
   tools/setup.sh tools/packages_arm.txt
   CXX=aarch64-linux-gnu-g++ CC=aarch64-linux-gnu-gcc tools/release_libraries.sh "$libraries-aarch64-linux" cross
@@ -101,15 +141,13 @@ if [[ -n $arm ]]; then
 fi
 
 if [[ -n $macos ]]; then
-  # zig is clang, macOS's headers and the symbols of its library. CMake wants programs of one word.
-  venv=build/release-venv-zig tools=$PWD/build/release-zig
-  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
-  "$venv/bin/python" -m pip install -q --disable-pip-version-check "$(grep '^ziglang==' tools/requirements_release.txt)"
+  # CMake wants programs of one word.
+  tools=$PWD/build/release-zig
   mkdir -p "$tools"
   for tool in c++ cc ar ranlib; do
     words=$tool
     [[ $tool != c* ]] || words+=" -target aarch64-macos"
-    printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$PWD/$venv/bin/python-zig" "$words" >"$tools/$tool"
+    printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$zig" "$words" >"$tools/$tool"
     chmod +x "$tools/$tool"
   done
   CXX=$tools/c++ CC=$tools/cc AR=$tools/ar tools/release_libraries.sh "$libraries-aarch64-macos" cross
@@ -122,7 +160,7 @@ if [[ -n $macos ]]; then
     [[ ! -d build/release-$built/share ]] || cp -r "build/release-$built/share" "build/dist/$name/"
   done
   [[ -d build/dist/$name/share/man ]] || die "no command was built that runs here and writes the pages of macOS's"
-  cp "$venv"/lib/python3*/site-packages/ziglang/lib/libcxx/LICENSE.TXT "build/dist/$name/share/doc/nvfp4/libcxx.copyright"
+  cp "$zig_venv"/lib/python3*/site-packages/ziglang/lib/libcxx/LICENSE.TXT "build/dist/$name/share/doc/nvfp4/libcxx.copyright"
   pack "$name"
 fi
 
@@ -130,20 +168,37 @@ fi
 # has a build folder, for CMake keeps the Python it found; ccache compiles the library once.
 wheel() {
   local python=$1 venv=build/release-venv-$1 made=build/dist/wheel
-  "$python" --version >/dev/null 2>&1 || die "$python is not here, which builds a wheel; --no-wheels makes none"
-  [[ -x $venv/bin/python ]] || "$python" -m venv "$venv"
-  "$venv/bin/python" -m pip install -q --disable-pip-version-check -r tools/requirements_release.txt
+  release_python "$python"
   rm -rf "$made"
   "$venv/bin/python" -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w "$made" \
-    -C "build-dir=build/release-$python" -C cmake.define.NVFP4_CUDA=OFF \
-    -C "cmake.define.NVFP4_STATIC=$libraries" -C "cmake.define.NVFP4_ZIG=$PWD/$venv/bin/python-zig" \
+    -C "build-dir=build/release-$python${cuda:+-cuda}" -C "cmake.define.NVFP4_CUDA=$([[ -n $cuda ]] && echo ON || echo OFF)" \
+    -C "cmake.define.NVFP4_STATIC=$libraries" -C "cmake.define.NVFP4_ZIG=$zig" \
     -C cmake.define.NVFP4_WERROR=ON .
   PATH=$PWD/$venv/bin:$PATH auditwheel repair -w "$dist" --plat manylinux_2_28_x86_64 "$made"/*.whl
   rm -r "$made"
 }
+# arm_wheel PYTHON TAGS HEADERS: the wheel for 64-bit ARM, from that for x86-64: a module and a command take the place
+# of those there. The library is compiled already. CMake 3.25 knows no stable ABI; what pip builds with brings what does.
+arm_wheel() {
+  local venv=$PWD/build/release-venv-$1 folder=build/release-aarch64-linux
+  build "$folder" "$libraries-aarch64-linux" -U '*Python*' -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake \
+    -DNVFP4_FOR=aarch64-linux -DNVFP4_UNITY=ON -DNVFP4_PYTHON=ON "-DNVFP4_ZIG=$zig" \
+    "-DPython_EXECUTABLE=$venv/bin/python" "-DPython_INCLUDE_DIR=$3" \
+    "-DCMAKE_MODULE_PATH=$(echo "$venv"/lib/python3*/site-packages/scikit_build_core/resources/find_python)"
+  cp "$folder/nvfp4" build/dist/nvfp4
+  aarch64-linux-gnu-strip build/dist/nvfp4
+  tools/arm_wheel.py "$dist/nvfp4-$version-$2"-*_x86_64.whl "$folder"/python/nvfp4/_core*.so build/dist/nvfp4 "$dist"
+  rm -r build/dist/nvfp4 "$folder/python"
+}
 if [[ -n $wheels ]]; then
   wheel python3.11
   wheel python3.12
+fi
+if [[ -n $wheels && -n $arm ]]; then
+  tools/arm_python.sh build/arm-python/3.11 bookworm python3.11
+  arm_wheel python3.11 cp311-cp311 "$PWD/build/arm-python/3.11/include"
+  # No header of the stable ABI depends on the machine.
+  arm_wheel python3.12 cp312-abi3 "$(python3.12 -c 'import sysconfig; print(sysconfig.get_path("include"))')"
 fi
 
 [[ -z $windows ]] || tools/release_windows.sh "$version" "$dist"

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -26,7 +27,7 @@ LINKED = [
     ("libstdc++-12-dev", "libstdc++", "GPL-3.0-or-later WITH GCC-exception-3.1"),
     ("libc6-dev", "glibc", "LGPL-2.1-or-later"),
 ]
-# Of the archive for 64-bit ARM under Linux.
+# Of what is for 64-bit ARM under Linux.
 LINKED_ARM = [
     ("libstdc++-12-dev-arm64-cross", "libstdc++ for 64-bit ARM", "GPL-3.0-or-later WITH GCC-exception-3.1"),
     ("libc6-dev-arm64-cross", "glibc for 64-bit ARM", "LGPL-2.1-or-later"),
@@ -67,6 +68,21 @@ def linked_package(package, name, license):
     }
 
 
+def cuda_package():
+    """CUDA's runtime, which is linked into what has CUDA."""
+    shown = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
+    return {
+        "SPDXID": "SPDXRef-cudart",
+        "name": "CUDA runtime",
+        "versionInfo": re.search(r"V([0-9.]+)", shown)[1],
+        "downloadLocation": "https://developer.nvidia.com/cuda-toolkit",
+        "filesAnalyzed": False,
+        "licenseConcluded": "LicenseRef-CUDA",
+        "licenseDeclared": "LicenseRef-CUDA",
+        "copyrightText": "NOASSERTION",
+    }
+
+
 def zig_package():
     """libc++, which zig links into the command for macOS."""
     pinned = (pathlib.Path(__file__).parent / "requirements_release.txt").read_text()
@@ -93,7 +109,7 @@ def main():
     made = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
     sums = {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
     license = "Apache-2.0"
-    linked = LINKED + (LINKED_ARM if any("aarch64-linux" in name for name in sums) else [])
+    linked = LINKED + (LINKED_ARM if any("aarch64-linux" in name or "_aarch64.whl" in name for name in sums) else [])
     linked += LINKED_WINDOWS if any("x86_64-windows" in name for name in sums) else []
     # Built from sources for other machines, of a version that may be another than what is installed.
     pcre2 = sorted({f.read_text().strip() for f in pathlib.Path("build").glob("release-libraries-*/pcre2.txt")})
@@ -119,6 +135,9 @@ def main():
         })
     if any("macos" in name for name in sums):
         packages.append(zig_package())
+    with_cuda = any(name.endswith("-cuda.tar.gz") for name in sums)
+    if with_cuda:
+        packages.append(cuda_package())
     whole = hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
     document = {
         "spdxVersion": "SPDX-2.3",
@@ -141,6 +160,12 @@ def main():
               for p in packages[1:]),
         ],
     }
+    if with_cuda:
+        document["hasExtractedLicensingInfos"] = [{
+            "licenseId": "LicenseRef-CUDA",
+            "name": "NVIDIA CUDA Toolkit End User License Agreement",
+            "extractedText": "https://docs.nvidia.com/cuda/eula; nvfp4/cuda-cudart.copyright of the archive",
+        }]
     print(json.dumps(document, indent=1))
 
 
