@@ -300,6 +300,17 @@ inline const std::map<std::string, Plant>& plants() {
          b.edit([](LoadedFolder& f) { f.config["model_type"] = "gte"; });
          b.options.loader = "transformers";
        }},
+      {"kept-weight-lost",
+       [](Bed& b) {
+         b.only("model.layers.0.linear_attn.o_proj", {64, 64}, {}, "compressed-tensors");
+         const auto kept = random_tensor("model.layers.0.linear_attn.q_conv1d.weight", {64, 1, 4});
+         b.edit_source([&](LoadedFolder& f) { f.shards.begin()->second.push_back(kept); });
+         b.edit([&](LoadedFolder& f) {
+           f.shards.begin()->second.push_back(kept);
+           f.config["model_type"] = "olmo_hybrid";
+         });
+         b.options.loader = "transformers";
+       }},
       {"names-differ",
        [](Bed& b) {
          b.only("model.layers.0.mlp.up_proj", {64, 64}, {}, "compressed-tensors");

@@ -200,6 +200,54 @@ TEST_F(VerifyLoaders, ExpertsOfLlama4BecomeLayersInTransformers) {
   }
 }
 
+/// Loaded with transformers 5.23: tests/python/test_loader_verdicts.py.
+TEST_F(VerifyLoaders, WhatIsKeptIsLostWhereTransformersMergesOrSplits) {
+  struct Case {
+    const char* type;
+    const char* tensor;
+    std::vector<std::int64_t> shape;
+    Verdict verdict;
+  };
+  const std::string layer = "model.layers.0.";
+  const Case cases[] = {
+      {"qwen3_moe", "mlp.experts.0.up_proj.weight", {64, 64}, refuses},
+      {"mixtral", "mlp.experts.1.w2.weight", {64, 64}, refuses},
+      {"phi_of_someone", "mlp.experts.0.up_proj.weight", {64, 64}, reads},
+      {"qwen3_moe", "mlp.experts.up_proj", {2, 64, 64}, reads},
+      {"qwen3_moe", "mlp.shared_expert.up_proj.weight", {64, 64}, reads},
+      {"qwen3_moe", "mlp.gate.weight", {64, 64}, reads},
+      {"llama4_text", "feed_forward.experts.gate_up_proj", {2, 64, 64}, misreads},
+      {"llama4_text", "feed_forward.experts.0.up_proj.weight", {64, 64}, reads},
+      {"olmo_hybrid", "linear_attn.k_conv1d.weight", {64, 1, 4}, refuses},
+      {"llama", "linear_attn.k_conv1d.weight", {64, 1, 4}, reads},
+      {"qianfan_ocr", "attn.qkv.weight", {192, 64}, misreads},
+      {"llama", "attn.qkv.weight", {192, 64}, reads},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(std::string(c.type) + ' ' + c.tensor);
+    bed_.only(layer + "self_attn.o_proj", {64, 64}, {}, "compressed-tensors");
+    for (const char* begin : {"model.layers.0.", "model.layers.1.", "mtp.layers.0."}) {
+      bed_.edit([&](LoadedFolder& f) {
+        const TestTensor kept = random_tensor(begin + std::string(c.tensor), c.shape);
+        f.config["model_type"] = c.type;
+        f.config["num_hidden_layers"] = 1;
+        f.quantization()["ignore"] = {"re:.*(experts|expert|gate|conv1d|qkv).*"};
+        auto& shard = f.shard_of(layer + "self_attn.o_proj.weight_packed");
+        std::erase_if(shard, [](const TestTensor& t) {
+          return t.spec.name.find("self_attn.o_proj") == std::string::npos;
+        });
+        shard.push_back(kept);
+      });
+      const VerifyReport one = report("transformers");
+      const bool built = std::string(begin) == "model.layers.0.";
+      EXPECT_EQ(codes_of(one).contains("kept-weight-lost"), built && c.verdict != reads) << begin;
+      if (built && c.verdict != reads) {
+        EXPECT_EQ(one.loaders.at(0).verdict, c.verdict);
+      }
+    }
+  }
+}
+
 TEST_F(VerifyLoaders, TablesOfTheVocabularyAreNoLinearLayersInTransformers) {
   struct Case {
     const char* module;

@@ -187,6 +187,10 @@ constexpr FindingKind kKinds[] = {
      "scale",
      "the others have random global scales, silently; or it cannot split the scale, and stops",
      "keep these layers: --ignore, or nvfp4 convert --to bf16"},
+    {"kept-weight-lost", error,
+     "transformers 5 merges this unquantized weight with others or splits it, and loses it beside "
+     "compressed weights",
+     "it stops on the conversion, or the weight is random", "nvfp4 convert --to bf16"},
     {"names-differ", error,
      "a list of the configuration has a module's name in the checkpoint, and transformers uses "
      "another name",

@@ -35,6 +35,7 @@ class TransformersCheck {
     check_experts();
     check_initialization();
     check_taken_apart();
+    check_kept();
     check_vocabulary();
   }
 
@@ -110,6 +111,52 @@ class TransformersCheck {
                                  effect));
       }
     }
+  }
+
+  /// What stays plain beside compressed weights, and is lost where weights are merged. Once.
+  void check_kept() {
+    if (weights_.empty()) return;
+    const std::vector<std::string> types(types_.begin(), types_.end());
+    const bool unstacks =
+        std::ranges::any_of(families_of(types), &Family::unstacked_by_transformers);
+    const bool merges = std::ranges::any_of(
+        part_types_, [](const std::string& type) { return is_word_of(type, kMergesExperts); });
+    const std::vector<std::string> marks = prediction_layer_marks(subject_);
+    for (const LogicalTensor& t : subject_.tensors) {
+      if (!t.is_plain() || t.shape.size() < 2) continue;
+      const std::string module = t.module();
+      if (std::ranges::any_of(
+              marks, [&](const std::string& mark) { return module.find(mark) != module.npos; }))
+        continue;  // it is not built
+      const bool expert = !expert_layer_of(t.name).empty(), weight = t.name.ends_with(".weight");
+      if (expert && unstacks && t.shape.size() == 3)
+        return add(Verdict::misreads, "kept-weight-lost", t.name,
+                   fmt::format("{}: not quantized, and transformers 5 makes layers of its experts, "
+                               "which get none of it",
+                               t.name));
+      if (!weight) continue;
+      if (expert && merges)
+        return add(Verdict::refuses, "kept-weight-lost", module,
+                   fmt::format("{}: not quantized, and transformers 5 drops such experts before it "
+                               "stacks them",
+                               module));
+      if (is_in(kMergesKept, module))
+        return add(Verdict::refuses, "kept-weight-lost", module,
+                   fmt::format("{}: not quantized, and transformers 5 drops it before it merges it "
+                               "with others",
+                               module));
+      if (is_in(kSplitsKept, module))
+        return add(Verdict::misreads, "kept-weight-lost", module,
+                   fmt::format("{}: not quantized, and transformers 5 makes several modules of it, "
+                               "which it builds quantized",
+                               module));
+    }
+  }
+  bool is_in(std::span<const LayersOfType> table, const std::string& module) const {
+    const std::string last = module.substr(module.rfind('.') + 1);
+    return std::ranges::any_of(table, [&](const LayersOfType& row) {
+      return is_word_of(last, row.layers) && part_types_.contains(std::string(row.model_type));
+    });
   }
 
   /// What keys of towers beside the language model have in them, "vision_config", "vit_config",

@@ -200,4 +200,37 @@ inline constexpr LayersOfType kSplitFails[] = {
     {"molmo2_text", "att_proj ff_proj"},
 };
 
+/// Types whose experts, stored one by one, are merged: WeightConverter of `experts.*.….weight` in
+/// conversion_mapping.py. CompressedTensorsDequantize runs before, and drops what was plain.
+inline constexpr std::string_view kMergesExperts =
+    "afmoe axk1 axk2 bailing_hybrid beam cohere2_moe deepseek_ocr2 deepseek_v2 deepseek_v3 "
+    "deepseek_v32 deepseek_v4 dots1 dots3_note_text dots3_note_vision_encoder ernie4_5_moe "
+    "ernie4_5_vl_moe exaone_moe flex_olmo flint glm4_moe glm4_moe_lite glm4v_moe glm5_next "
+    "glm5_next_text glm_moe_dsa hunyuan_v1_moe hy_v3 jamba kimi_k25 kimi_linear kolibri1 laguna "
+    "lfm2_moe longcat_flash mellum mimo_v2_flash minimax minimax_m2 minimax_m3_vl "
+    "mistral_large4_text mixtral nemotron_h olmoe phimoe qwen2_moe qwen3_5_moe_text qwen3_moe "
+    "qwen3_next qwen3_omni_moe qwen3_omni_moe_text qwen3_omni_moe_thinker qwen4_exp_text "
+    "solar_open unlimited_ocr_text";
+
+/// Plain weights that are merged into one that is plain, too.
+inline constexpr LayersOfType kMergesKept[] = {
+    {"bailing_hybrid", "q_conv1d k_conv1d v_conv1d"}, {"glm5_next", "q_conv1d k_conv1d v_conv1d"},
+    {"glm5_next_text", "q_conv1d k_conv1d v_conv1d"}, {"kimi_linear", "q_conv1d k_conv1d v_conv1d"},
+    {"olmo_hybrid", "q_conv1d k_conv1d v_conv1d"},
+};
+
+/// Weights of several modules, whose names no list of the configuration has: they are built
+/// quantized.
+inline constexpr LayersOfType kSplitsKept[] = {
+    {"gradium_phonon_tts", "in_proj"},
+    {"hrm_text", "gqkv_proj gate_up_proj"},
+    {"inkling_mm_model", "w13_dn"},
+    {"molmo2", "att_proj ff_proj"},
+    {"molmo2_text", "att_proj ff_proj"},
+    {"nemo_speechlm", "w_qkv"},
+    {"qianfan_ocr", "qkv"},
+    {"tipsv2_vision_model", "qkv w12"},
+    {"unlimited_ocr", "qkv_proj"},
+};
+
 }  // namespace nvfp4::checkpoint
