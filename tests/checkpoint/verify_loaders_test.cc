@@ -178,14 +178,27 @@ TEST_F(VerifyLoaders, SoIsThatOfATowerForSound) {
 }
 
 TEST_F(VerifyLoaders, WeightsThatTransformersTakesApartLoseTheirScaleOrStopIt) {
-  for (const auto& [type, last, stops] : {std::tuple("gte", "qkv_proj", false),
-                                          {"molmo2_text", "att_proj", true},
-                                          {"inkling_mm_model", "w13_dn", true}}) {
-    bed_.only(std::string("layers.0.mlp.") + last, {192, 64}, {}, "compressed-tensors");
-    bed_.edit([&](LoadedFolder& f) { f.config["model_type"] = type; });
+  struct Case {
+    const char* type;
+    const char* last;
+    Verdict verdict;
+  };
+  const Case cases[] = {
+      {"hrm_text", "gqkv_proj", misreads}, {"molmo2", "att_proj", refuses},
+      {"molmo2", "ff_proj", refuses},      {"molmo2_text", "att_proj", refuses},
+      {"molmo2_text", "ff_proj", refuses}, {"inkling_mm_model", "w13_dn", refuses},
+      {"molmo2_text", "ff_out", reads},    {"inkling_mm_model", "ff_proj", reads},
+      {"llama", "att_proj", reads},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(std::string(c.type) + " " + c.last);
+    bed_.only(std::string("layers.0.mlp.") + c.last, {192, 64}, {}, "compressed-tensors");
+    bed_.edit([&](LoadedFolder& f) { f.config["model_type"] = c.type; });
     const VerifyReport one = report("transformers");
-    EXPECT_TRUE(codes_of(one).contains("split-loses-global-scale")) << text_of(one);
-    EXPECT_EQ(text_of(one).find("and stops at its weight_global_scale") != std::string::npos, stops)
+    EXPECT_EQ(verdicts_of(one).at("transformers"), c.verdict) << text_of(one);
+    EXPECT_EQ(one.loaders[0].code, c.verdict == reads ? "" : "split-loses-global-scale");
+    EXPECT_EQ(text_of(one).find("and stops at its weight_global_scale") != std::string::npos,
+              c.verdict == refuses)
         << text_of(one);
   }
 }
