@@ -4,11 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -160,20 +161,33 @@ TEST(ParallelFor, RunsInTheParallelRegionsOfAnotherRuntime) {
 TEST(ParallelFor, StartsNoThreadsBesideThoseOfAnotherRuntime) {
   const std::filesystem::path tasks = "/proc/self/task";
   if (!std::filesystem::exists(tasks)) GTEST_SKIP() << "no /proc to count threads by";
-  const auto count = [&] { return std::distance(std::filesystem::directory_iterator(tasks), {}); };
+  const auto now = [&] {
+    std::set<std::filesystem::path> found;
+    for (const auto& task : std::filesystem::directory_iterator(tasks)) found.insert(task.path());
+    return found;
+  };
   set_threads(1);
-  const auto before = count();
+  const auto before = now();
+  // A thread that was joined is in /proc a while longer.
+  const auto others = [&](std::ptrdiff_t wanted) {
+    std::ptrdiff_t found = -1;
+    for (int look = 0; look < 10'000 && found != wanted; ++look) {
+      if (look > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      found = std::ranges::count_if(now(), [&](const auto& t) { return !before.contains(t); });
+    }
+    return found;
+  };
   set_parallel_region(run_on_new_threads);
   set_threads(5);
   EXPECT_EQ(threads(), 5);
   std::atomic<int> sum{0};
   parallel_for(1000, [&](std::int64_t) { ++sum; });
   EXPECT_EQ(sum, 1000);
-  EXPECT_EQ(count(), before);
+  EXPECT_EQ(others(0), 0);
   set_parallel_region(nullptr);
   parallel_for(8, [&](std::int64_t) { ++sum; });
   EXPECT_EQ(sum, 1008);
-  EXPECT_EQ(count(), before + 4);
+  EXPECT_EQ(others(4), 4);
   set_threads(0);
 }
 
