@@ -7,12 +7,16 @@
 
 namespace nvfp4 {
 
-InvertLower gram_library(Device device) {
+bool wants_gram_library(Device device) {
   const char* const text = std::getenv("NVFP4_FACTORS");
   const std::string wanted = text == nullptr ? "" : text;
   require<ValueError>(wanted.empty() || wanted == "eigen" || wanted == "cusolver",
                       "NVFP4_FACTORS = \"{}\", must be eigen or cusolver", wanted);
-  if (wanted != "cusolver" || device.type == DeviceType::cpu) return {};
+  return wanted == "cusolver" && device.type != DeviceType::cpu;
+}
+
+InvertLower gram_library(Device device) {
+  if (!wants_gram_library(device)) return {};
   const DeviceBackend& backend = device_backend(device);
   const DeviceSolver* const solver = backend.solver == nullptr ? nullptr : backend.solver();
   require<UnsupportedError>(solver != nullptr,

@@ -5,9 +5,13 @@
 
 namespace nvfp4 {
 
-/// Who factors the Gram matrices of a run on `device`: the library of the device if
-/// NVFP4_FACTORS is "cusolver", else Eigen on the CPU, for which this is empty.
-/// Throws ValueError for another NVFP4_FACTORS, UnsupportedError if the device has no library.
+/// Whether NVFP4_FACTORS asks for the library of `device`: it gives other bytes than Eigen. Throws
+/// ValueError for another NVFP4_FACTORS.
+bool wants_gram_library(Device device);
+
+/// Who factors the Gram matrices of a run on `device`: its library if it is wanted, else Eigen on
+/// the CPU, for which this is empty. Throws ValueError as wants_gram_library() does,
+/// UnsupportedError if the device has no library.
 InvertLower gram_library(Device device);
 
 }  // namespace nvfp4

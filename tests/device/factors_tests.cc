@@ -10,32 +10,29 @@
 namespace nvfp4 {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 class Factors : public testing::Test {
  protected:
   Factors() {
     write_tiny_llama(dir_ / "in");
     write_llama_grams(dir_ / "stats.safetensors");
+    options_ = quantize_options(dir_ / "in", dir_ / "out");
+    options_.method = "gptq";
+    options_.statistics = dir_ / "stats.safetensors";
+    options_.wait_for_device = true;
+    options_.overwrite = true;
   }
   void TearDown() override {
     set_solver(FakeSolver::none);
     unsetenv("NVFP4_FACTORS");
   }
 
-  QuantizeReport quantize(FakeSolver solver, const char* wanted,
-                          Device device = Device::cuda()) const {
+  QuantizeReport quantize(FakeSolver solver, const char* wanted, Device device = Device::cuda()) {
     set_solver(solver);
     setenv("NVFP4_FACTORS", wanted, 1);
-    auto options = quantize_options(dir_ / "in", dir_ / "out");
-    options.method = "gptq";
-    options.statistics = dir_ / "stats.safetensors";
-    options.device = device;
-    options.wait_for_device = true;
-    options.overwrite = true;
-    return quantize_checkpoint(options);
+    options_.device = device;
+    return quantize_checkpoint(options_);
   }
   static std::string by(const QuantizeReport& report) {
     std::string all;
@@ -50,6 +47,7 @@ class Factors : public testing::Test {
   }
 
   const TempDir dir_;
+  QuantizeCheckpointOptions options_;
 };
 
 TEST_F(Factors, OfALibraryLeaveTheOutputErrorOfEigens) {
@@ -72,6 +70,17 @@ TEST_F(Factors, OfEigenAreTakenUnlessTheEnvironmentSaysOtherwise) {
     EXPECT_EQ(by(device), "Eigen");
     EXPECT_TRUE(files_of(dir_ / "out") == wanted);
   }
+}
+
+/// Ranks and resumed runs go by the same journal.
+TEST_F(Factors, OfBothAreNotInOneOutput) {
+  options_.overwrite = false;
+  options_.ranks = 2;
+  quantize(FakeSolver::works, "cusolver");
+  options_.rank = 1;
+  expect_error<ValueError>([&] { quantize(FakeSolver::works, ""); },
+                           {"differ", "factors was \"cusolver\", now absent"});
+  EXPECT_TRUE(quantize(FakeSolver::works, "cusolver").complete);
 }
 
 TEST_F(Factors, OfALibraryThatFailsAreNotReplaced) {

@@ -8,6 +8,7 @@
 #include "checkpoint/source/content.h"
 #include "core/require.h"
 #include "nvfp4/runtime.h"
+#include "ops/gram_library.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -66,6 +67,8 @@ Json options_of(const ModelFolder& model, const TransformOptions& options, const
                {"input_amax", nullptr},
                {"sweeps", options.sweeps},
                {"statistics", nullptr}};
+  if (plan.method->needs == Needs::gram && wants_gram_library(options.device))
+    json["factors"] = "cusolver";
   if (options.ranks > 1) json["ranks"] = options.ranks;
   if (!model.merged.empty()) json["merge"] = model.merged;
   if (options.layers != nullptr) json["recipe"] = hex(fingerprint(options.layers->text));
