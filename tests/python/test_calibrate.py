@@ -177,6 +177,31 @@ def test_statistics_of_two_texts_add_up(model, text, tmp_path):
         merge(files[1:3], files[3])
 
 
+def test_gram_matrices_of_two_dtypes_add_up(tmp_path):
+    values = torch.tensor([1.0, 2, 3])
+    files = [tmp_path / name for name in ("one", "two")]
+    for file, dtype in zip(files, (torch.float32, torch.float64)):
+        statistics = Statistics()
+        statistics.tensors |= {"m.gram": values.to(dtype), "m.diag": torch.ones(2, dtype=torch.float64)}
+        statistics.save(file)
+    for order in (files, files[::-1]):
+        merged = merge(order, tmp_path / "merged")
+        assert torch.equal(merged.tensors["m.gram"], 2 * values.double())
+        again = Statistics.load(tmp_path / "merged")
+        assert torch.equal(again.tensors["m.gram"], 2 * values.double())
+        assert torch.equal(again.tensors["m.diag"], torch.full((2,), 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("wrong", [torch.tensor(1.0), torch.ones(2, 2), torch.ones(3, dtype=torch.int32)])
+def test_what_is_no_triangle_is_no_gram_matrix(wrong, tmp_path):
+    statistics = Statistics()
+    statistics.tensors |= {"m.gram": wrong}
+    statistics.save(tmp_path / "one")
+    for read in (Statistics.load, lambda file: merge([file], tmp_path / "merged")):
+        with pytest.raises(nvfp4.FormatError, match=r"m.gram is .* must be F32 or F64"):
+            read(tmp_path / "one")
+
+
 def test_ranks_share_a_text_and_add_up(model, text, tmp_path):
     whole = calibrate(model, text, tmp_path / "whole.safetensors", keep_gram=True, **SIZES)
     for rank in (2, 0, 1):

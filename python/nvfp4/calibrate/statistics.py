@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -133,6 +133,17 @@ def sum_in_parts(key, paths):
             yield total(key, [s[begin:begin + ELEMENTS] for s in slices])
 
 
+def gram_of(key, abouts, paths):
+    """The sum of the Gram matrices of that name in files, which is made when it is asked for; `abouts`: what
+    read_later() says of each."""
+    shape = abouts[0].shape
+    for about, path in zip(abouts, paths):
+        if len(shape) != 1 or about.dtype not in (torch.float32, torch.float64):
+            raise FormatError(f"{path}: {key} is {DTYPES[about.dtype]} {list(shape)}, must be F32 or F64 [K (K + 1) / 2]")
+    dtype = reduce(torch.promote_types, (about.dtype for about in abouts))
+    return Later(shape, dtype, partial(sum_in_parts, key, paths))
+
+
 def require_all_ranks(metadata):
     """`metadata` of each file: what ranks of one run wrote must be there, all of it and once."""
     runs = defaultdict(dict)
@@ -189,8 +200,7 @@ class Statistics:
             statistics.same_input = json.loads(metadata.get(SAME_INPUT_KEY, "{}"))
             for name in file.keys():
                 if name.endswith(".gram"):
-                    about = read_later(file, name)
-                    statistics.tensors[name] = Later(about.shape, about.dtype, partial(sum_in_parts, name, [path]))
+                    statistics.tensors[name] = gram_of(name, [read_later(file, name)], [path])
                 else:
                     statistics.tensors[name] = file.get_tensor(name)
         return statistics
@@ -220,8 +230,7 @@ class Statistics:
                     having[key].append(path)
             for key, of_key in having.items():
                 if key.endswith(".gram"):
-                    first = read_later(files[of_key[0]][0], key)
-                    sums.tensors[key] = Later(first.shape, first.dtype, partial(sum_in_parts, key, of_key))
+                    sums.tensors[key] = gram_of(key, [read_later(files[path][0], key) for path in of_key], of_key)
                 else:
                     sums.tensors[key] = total(key, [files[path][0].get_tensor(key) for path in of_key])
         return sums
