@@ -275,6 +275,14 @@ def test_a_model_whose_states_are_no_numbers_is_refused(text, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_embedding_that_is_used_in_another_way_is_no_zero(text, tmp_path, monkeypatch):
+    """Rows are read for embedding() alone; what stands for the others must not pass for them."""
+    folder = write_model(tmp_path / "model", experts=False)
+    monkeypatch.setattr(torch.nn.Embedding, "forward", lambda self, ids: self.weight[ids])
+    with pytest.raises(nvfp4.FormatError, match="model.layers.0.self_attn.q_proj: its input holds NaN"):
+        calibrate(folder, text, tmp_path / "out", **SIZES)
+
+
 @pytest.mark.parametrize("quantizer", ["gptq", "weighted"])
 @pytest.mark.parametrize("format", ["modelopt", "compressed-tensors"])
 def test_quantizing_in_one_pass_gives_the_same_bytes(model, text, tmp_path, quantizer, format):

@@ -141,7 +141,7 @@ class Streamed:
 
 class EmbeddingRows(TorchFunctionMode):
     """Reads the rows of embeddings that are asked for. `sources`: by name of the parameter. In the place of each is one
-    of its shape, dtype and device that takes no memory."""
+    of its shape, dtype and device that takes no memory: of NaN, so that whatever else computes with it is found."""
 
     def __init__(self, model, sources, device):
         super().__init__()
@@ -149,7 +149,8 @@ class EmbeddingRows(TorchFunctionMode):
         for name, source in sources.items():
             module, last = model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]
             shape, dtype = module._parameters[last].shape, module._parameters[last].dtype
-            placed = torch.nn.Parameter(torch.zeros((), dtype=dtype, device=device).expand(shape), requires_grad=False)
+            nothing = torch.full((), torch.nan, dtype=dtype, device=device).expand(shape)
+            placed = torch.nn.Parameter(nothing, requires_grad=False)
             module._parameters[last] = placed
             self.sources[id(placed)] = source
             self.placed.append(placed)
