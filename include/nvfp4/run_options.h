@@ -62,8 +62,13 @@ struct RunOptions {
 };
 
 /// What those functions do first. Throws ValueError if the options are none that a run can have:
-/// no input or output, one inside the other, resume and overwrite together; IoError if that cannot
-/// be found out.
+/// no input or output, one inside the other, resume and overwrite together; UnsupportedError for an
+/// output in a store, such as s3://bucket/model; IoError if that cannot be found out.
 void check_options(const RunOptions& options);
+
+/// Throws UnsupportedError for an address such as "s3://bucket/model", or what Python's pathlib
+/// makes of it, "s3:/bucket/model": it would be taken for a folder "s3:" of this machine.
+/// "C:/model" is none, and a folder of such a name is "./s3:/bucket".
+void require_no_address(const std::filesystem::path& path);
 
 }  // namespace nvfp4

@@ -248,6 +248,7 @@ void bind_checkpoint(nb::module_& m) {
         return std::pair(found.rank, found.ranks);
       },
       "rank"_a.none(), "ranks"_a);
+  m.def("require_no_address", &require_no_address, "path"_a);
   m.def("find_model", &find_model_of, "name"_a, "download"_a);
   m.def("conversion_targets", &conversion_targets);
   m.def("quantize_checkpoint", &quantize_json, "given"_a);

@@ -8,6 +8,7 @@
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
+#include "nvfp4/shared_work.h"
 #include "nvfp4/verify.h"
 
 /// Inputs that are almost what is meant.
@@ -157,20 +158,36 @@ TEST(InputHints, TheRootOfAHuggingFaceCacheIsItsSnapshot) {
   EXPECT_EQ(model_path(dir / "nowhere"), dir / "nowhere");
 }
 
-/// As a path, it would be a folder of that name on this machine.
+/// As a path, it would be a folder of that name on this machine. "s3:/bucket" is what Python's
+/// pathlib makes of it.
 TEST(InputHints, AddressesOfStoresAreNoPaths) {
   const TempDir dir;
   write_tiny_llama(dir / "in");
-  for (const char* address : {"s3://bucket/model", "gs://b/m", "https://host/m"}) {
+  for (const std::string address : {"s3://bucket/model", "gs://b/m", "https://host/m",
+                                    "S3://bucket/model", "git+ssh://h/m", "s3:/bucket/model"}) {
+    const std::initializer_list<std::string_view> words = {address, "is an address"};
+    expect_error<UnsupportedError>([&] { quantize(address, dir / "out"); }, words);
+    expect_error<UnsupportedError>([&] { quantize(dir / "in", address); }, words);
+    for (const std::string format : {"gguf", "comfyui"}) {
+      auto one_file = quantize_options(dir / "in", address + ".gguf");
+      one_file.format = format;
+      for (const bool dry_run : {true, false}) {
+        one_file.dry_run = dry_run;
+        expect_error<UnsupportedError>([&] { quantize_checkpoint(one_file); }, words);
+      }
+    }
+    SampleOptions sample;
+    sample.output = address;
+    expect_error<UnsupportedError>([&] { sample_checkpoint(sample); }, words);
     expect_error<UnsupportedError>(
-        [&] { quantize_checkpoint(quantize_options(address, dir / "out")); },
-        {address, "is an address, must be a path"});
-    expect_error<UnsupportedError>(
-        [&] { quantize_checkpoint(quantize_options(dir / "in", address)); },
-        {address, "is an address, must be a path"});
-    EXPECT_FALSE(fs::exists(address));
+        [&] {
+          compare_share(dir / "in", dir / "in", {0, 2, address});
+        },
+        words);
+    EXPECT_FALSE(fs::exists(address.substr(0, address.find('/'))));
   }
-  EXPECT_EQ(model_path("C:/models/m"), fs::path("C:/models/m"));
+  for (const char* path : {"C:/models/m", "./s3:/bucket/m", "a/b://c", "://m", "1:/m"})
+    EXPECT_NO_THROW(require_no_address(path)) << path;
 }
 
 TEST(InputHints, OneFileTakesTheConfigurationBesideIt) {

@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 
@@ -281,6 +282,21 @@ def test_an_embedding_that_is_used_in_another_way_is_no_zero(text, tmp_path, mon
     monkeypatch.setattr(torch.nn.Embedding, "forward", lambda self, ids: self.weight[ids])
     with pytest.raises(nvfp4.FormatError, match="model.layers.0.self_attn.q_proj: its input holds NaN"):
         calibrate(folder, text, tmp_path / "out", **SIZES)
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/stats", "s3:/bucket/stats"])
+def test_addresses_of_stores_are_refused(model, text, tmp_path, address, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = [str(model), "--text", str(text), "--quiet"]
+    for words in (["--out", address], ["--quantize", address], ["--out", address, "--dry-run"]):
+        assert main([*run, *words]) == 1
+        assert f"{address}: is an address, must be a path" in capsys.readouterr().err
+    calibrate(model, text, tmp_path / "one", windows=1, context=8)
+    assert main(["--merge", str(tmp_path / "one"), "--out", address]) == 1
+    assert "is an address" in capsys.readouterr().err
+    with pytest.raises(nvfp4.UnsupportedError, match="is an address"):
+        nvfp4.quantize_checkpoint(model, Path(address))
+    assert [file.name for file in tmp_path.iterdir()] == ["one"]
 
 
 @pytest.mark.parametrize("quantizer", ["gptq", "weighted"])

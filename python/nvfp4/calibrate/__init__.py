@@ -220,8 +220,8 @@ def file_of_rank(out, rank, ranks):
 def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False, windows=256, context=512, batch=8,
               dtype="float32", device="cpu", dry_run=False, resume=False, quantize=None, quantizer="gptq", sweeps=4,
               format="modelopt", rank=None, ranks=1, gram_memory=None, progress=lambda line: None):
-    """Runs `model`, one decoder layer after the other and with one matrix of it in memory, on `windows` windows of the text and writes
-    what it saw to `out`.
+    """Runs `model`, one decoder layer after the other and with one matrix of it in memory, on `windows` windows of the
+    text and writes what it saw to `out`.
 
     dataset    instead of the text: a folder that datasets.save_to_disk wrote, or a .jsonl or .parquet file,
                whose `column` has the documents
@@ -242,6 +242,9 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     """
     from transformers import AutoTokenizer
 
+    for path in (model, out, quantize):
+        if path is not None:
+            _core.require_no_address(path)
     if dry_run:
         Estimate(model, windows, context, batch, dtype, device).lines(progress, keep_gram, quantize, quantizer, sweeps,
                                                                       gram_memory)
@@ -292,6 +295,7 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
 def merge(files, out):
     """Adds up statistics of one model, of several texts or ranks. Their order changes no byte. Raises
     InvalidValueError if some of the ranks of a run are missing."""
+    _core.require_no_address(out)
     statistics = Statistics.sum_of(files)
     statistics.save(out)
     return statistics

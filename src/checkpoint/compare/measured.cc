@@ -7,6 +7,7 @@
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/source/share_out.h"
 #include "core/require.h"
+#include "nvfp4/run_options.h"
 #include "nvfp4/safetensors.h"
 
 namespace nvfp4::checkpoint {
@@ -27,6 +28,7 @@ Measured::Measured(const SharedWork& shared, std::string what)
                       "ranks = {}, needs parts: a folder that all of them see", shared.ranks);
   require<ValueError>(shared.ranks > 1 || shared.parts.empty(),
                       "parts = {}, is for ranks, of which there is one", shared.parts.string());
+  require_no_address(shared.parts);
 }
 
 std::vector<bool> Measured::mine(const std::vector<std::uint64_t>& sizes) const {

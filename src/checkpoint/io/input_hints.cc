@@ -8,6 +8,7 @@
 
 #include "checkpoint/io/printable.h"
 #include "core/require.h"
+#include "nvfp4/run_options.h"
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -92,19 +93,6 @@ std::string quoted(const fs::path& path) {
 
 }  // namespace
 
-void require_no_address(const fs::path& path) {
-  const std::string text = path.string();
-  const std::size_t scheme = text.find("://");
-  const bool word =
-      scheme != text.npos && scheme > 0 && std::ranges::all_of(text.substr(0, scheme), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-      });
-  require<UnsupportedError>(!word,
-                            "{}: is an address, must be a path in a file system; copy the model "
-                            "from the store, and upload what is written",
-                            printable(text));
-}
-
 fs::path model_path(const fs::path& input) {
   require_no_address(input);
   if (!is_folder(input) || holds_weights(input)) return input;
@@ -177,3 +165,22 @@ void require_no_lfs_pointer(const fs::path& path) {
 }
 
 }  // namespace nvfp4::checkpoint
+
+namespace nvfp4 {
+
+void require_no_address(const std::filesystem::path& path) {
+  const std::string text = path.string();
+  const std::size_t scheme = text.find(":/");
+  const auto is_letter = [](char c) { return (c | 32) >= 'a' && (c | 32) <= 'z'; };
+  const bool address =
+      scheme != text.npos && scheme > 1 && is_letter(text[0]) &&
+      std::ranges::all_of(text.substr(0, scheme), [&](char c) {
+        return is_letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
+      });
+  require<UnsupportedError>(!address,
+                            "{}: is an address, must be a path in a file system; copy the model "
+                            "from the store, and upload what is written",
+                            printable(text));
+}
+
+}  // namespace nvfp4

@@ -7,10 +7,6 @@
 /// Inputs that are almost what is meant: which model they stand for, or what makes one of them.
 namespace nvfp4::checkpoint {
 
-/// Throws UnsupportedError for an address such as "s3://bucket/model": std::filesystem would take
-/// it for a folder "s3:".
-void require_no_address(const std::filesystem::path& path);
-
 /// The folder or file to read. Of the root of a Hugging Face cache ("models--org--name", or the
 /// folder around a single one) that is its one snapshot, of several the one that refs/main names;
 /// any other path is itself. Throws FormatError where several could be meant.

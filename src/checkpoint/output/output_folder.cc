@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 
-#include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/output/card_file.h"
@@ -52,7 +51,6 @@ std::string index_text(const Plan& plan) {
 
 /// What is there of the path lets a folder be made in it.
 void require_place_of(const fs::path& path) {
-  require_no_address(path);
   fs::path parent = fs::absolute(path).parent_path();
   std::error_code ignored;  // below a file nothing exists
   while (!fs::exists(parent, ignored) && parent.has_relative_path()) parent = parent.parent_path();

@@ -87,6 +87,7 @@ void check_options(const RunOptions& options) try {
   require<ValueError>(!options.output.empty(), "output: empty, must name a folder");
   require<OptionsError>(!options.resume || !options.overwrite,
                         "resume and overwrite are both set, must be one of them");
+  require_no_address(options.output);
   checkpoint::require_apart(options.input, options.output);
 } catch (const std::filesystem::filesystem_error& e) {
   throw_io_error(e);

@@ -50,6 +50,7 @@ std::vector<std::size_t> split(const std::vector<SampleTensor>& tensors, std::si
 
 /// Removes an earlier checkpoint, and nothing else, from the folder.
 void make_folder(const fs::path& folder, bool overwrite) try {
+  require_no_address(folder);
   std::error_code error;
   fs::create_directories(folder, error);
   require<IoError>(!error && fs::is_directory(folder), "{}: cannot create the folder: {}",
