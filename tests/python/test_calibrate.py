@@ -193,6 +193,17 @@ def test_gram_matrices_of_two_dtypes_add_up(tmp_path):
         assert torch.equal(again.tensors["m.diag"], torch.full((2,), 2, dtype=torch.float64))
 
 
+def test_every_look_at_statistics_finds_tensors(tmp_path):
+    statistics, gram = Statistics(), torch.tensor([1.0, 2, 3])
+    statistics.tensors |= {"m.gram": gram, "m.diag": torch.ones(2, dtype=torch.float64)}
+    statistics.save(tmp_path / "stats")
+    tensors = Statistics.load(tmp_path / "stats").tensors
+    for look in (lambda: tensors["m.gram"], lambda: tensors.get("m.gram"), lambda: dict(tensors)["m.gram"],
+                 lambda: {**tensors}["m.gram"], lambda: dict(tensors.items())["m.gram"], lambda: ({} | tensors)["m.gram"]):
+        assert torch.equal(look(), gram)
+    assert tensors.get("n.gram") is None
+
+
 @pytest.mark.parametrize("wrong", [torch.tensor(1.0), torch.ones(2, 2), torch.ones(3, dtype=torch.int32)])
 def test_what_is_no_triangle_is_no_gram_matrix(wrong, tmp_path):
     statistics = Statistics()

@@ -52,6 +52,12 @@ class Tensors(dict):
     def stored(self, name):
         return super().__getitem__(name)
 
+    def __iter__(self):  # of its own, so that dict(tensors) and {**tensors} look, too
+        return super().__iter__()
+
+    def get(self, name, default=None):
+        return self[name] if name in self else default
+
     def items(self):
         return ((name, self[name]) for name in self)
 
