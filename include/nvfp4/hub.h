@@ -32,7 +32,8 @@ std::filesystem::path find_model(const std::filesystem::path& name, Download dow
 /// (NVFP4_HUB_PYTHON, or that of the `hf` of PATH), are downloaded whole, as by find_model().
 class HubInput {
  public:
-  /// `options` must outlive it. `streams` = false: always whole. Throws IoError.
+  /// `options` must outlive it. `streams` = false: always whole. Throws IoError, UnsupportedError
+  /// for an output in a store.
   explicit HubInput(RunOptions& options, bool streams = true);
   HubInput(const HubInput&) = delete;
   HubInput& operator=(const HubInput&) = delete;

@@ -8,6 +8,7 @@
 #include "checkpoint/source/model_folder.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
+#include "nvfp4/hub.h"
 #include "nvfp4/shared_work.h"
 #include "nvfp4/verify.h"
 
@@ -186,6 +187,10 @@ TEST(InputHints, AddressesOfStoresAreNoPaths) {
         words);
     EXPECT_FALSE(fs::exists(address.substr(0, address.find('/'))));
   }
+  auto download = quantize_options("org/model-that-is-not-there", "s3://bucket/model");
+  ::setenv("HF_HUB_OFFLINE", "1", 1);
+  expect_error<UnsupportedError>([&] { HubInput input(download); }, {"s3://bucket/model"});
+  ::unsetenv("HF_HUB_OFFLINE");
   for (const char* path : {"C:/models/m", "./s3:/bucket/m", "a/b://c", "://m", "1:/m"})
     EXPECT_NO_THROW(require_no_address(path)) << path;
 }

@@ -191,6 +191,7 @@ std::filesystem::path find_model(const std::filesystem::path& name, Download dow
 }
 
 HubInput::HubInput(RunOptions& options, bool streams) : options_(options) {
+  require_no_address(options.output);  // beside which a download would lie
   if (auto place = place_of(options.input)) {
     options.input = *place;
     return;
