@@ -138,7 +138,7 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
 /// Error of the best choice at some budgets, of that with 4 bits.
 std::string curve_table(const QuantizeReport& report, const Style& style) {
   Table table("rr");
-  table.add({style.dim("bits"), style.dim("output error")});
+  table.add({style.dim("bits"), style.dim("error of " + report.error_of)});
   for (const BudgetPoint& p : report.curve)
     table.add({fmt::format("{:.2f}", p.bits),
                number(100 * p.error / report.curve.front().error, "{:.2f} %")});

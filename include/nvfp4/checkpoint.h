@@ -154,6 +154,7 @@ struct QuantizeReport {
   std::string recipe;                   ///< "recipe mlp", or the name of its file; "": none
   std::vector<RecipeRuleReport> rules;  ///< of the recipe, in its order
   std::vector<BudgetPoint> curve;       ///< of `bits` and `size`: the least error at some budgets
+  std::string error_of;  ///< of `curve`: "last hidden state", "outputs" or "weights"; "": none
   int threads = 0;
   int shards = 0, shards_reused = 0;  ///< reused: finished by an earlier run
   int rank = 0, ranks = 1;            ///< as of the options

@@ -94,6 +94,7 @@ Json json_of(const QuantizeReport& report) {
           {"recipe", report.recipe},
           {"rules", std::move(rules)},
           {"curve", std::move(curve)},
+          {"error_of", report.error_of},
           {"tensors", tensors}};
 }
 

@@ -199,6 +199,88 @@ TEST_F(Bits, WeighErrorsByWhatTheirChannelSaw) {
   }
 }
 
+class BitsBySensitivity : public Bits {
+ protected:
+  QuantizeReport chosen(const std::map<std::string, TestStatistics>& statistics, double bits) {
+    write_statistics(dir_ / "s", statistics);
+    auto options = quantize_options(in_, out_);
+    options.bits = bits;
+    options.statistics = dir_ / "s";
+    options.overwrite = true;
+    return quantize_checkpoint(options);
+  }
+  static std::map<std::string, TestStatistics> without() {
+    std::map<std::string, TestStatistics> all = llama_statistics();
+    for (auto& [module, s] : all) s.amax = 2;
+    return all;
+  }
+  /// 1e-3 for all others.
+  static std::map<std::string, TestStatistics> with(const std::map<std::string, float>& these) {
+    std::map<std::string, TestStatistics> all = without();
+    for (auto& [module, s] : all)
+      s.sensitivity = {these.contains(module) ? these.at(module) : 1e-3f};
+    return all;
+  }
+  static std::set<std::string> quantized_less(const QuantizeReport& report) {
+    std::set<std::string> names;
+    for (const TensorReport& t : report.tensors)
+      if (t.name.ends_with("_proj.weight") && t.action != "quantized")
+        names.insert(t.name.substr(0, t.name.rfind('.')));
+    return names;
+  }
+};
+
+TEST_F(BitsBySensitivity, LayersThatTheLastStateDependsOnComeFirst) {
+  for (const std::string first :
+       {"model.layers.0.self_attn.o_proj", "model.layers.1.self_attn.o_proj",
+        "model.layers.1.mlp.down_proj"}) {
+    const QuantizeReport report = chosen(with({{first, 1e6f}}), 5.6);
+    EXPECT_TRUE(quantized_less(report).contains(first)) << first;
+    EXPECT_EQ(report.error_of, "last hidden state");
+    EXPECT_TRUE(report.warnings.empty());
+  }
+}
+
+TEST_F(BitsBySensitivity, ErrorsAreItTimesThoseOfTheOutputs) {
+  double sum = 0;
+  const double outputs = chosen(without(), 16).curve.front().error;
+  const double least = chosen(with({}), 16).curve.front().error;
+  for (const auto& [module, s] : without())
+    sum += chosen(with({{module, 1.001f}}), 16).curve.front().error - least;
+  EXPECT_NEAR(sum, outputs, 1e-4 * outputs);
+}
+
+TEST_F(BitsBySensitivity, WithoutThatOfOneWeightOutputsCountAndItIsSaid) {
+  const QuantizeReport plain = chosen(without(), 6);
+  EXPECT_EQ(plain.error_of, "outputs");
+  ASSERT_EQ(plain.warnings.size(), 1u);
+  EXPECT_NE(plain.warnings[0].find("has no sensitivity of 14 of 14 weights: layers are chosen by "
+                                   "the errors of their outputs: model.layers.0."),
+            std::string::npos)
+      << plain.warnings[0];
+  const auto files = files_of(out_);
+  auto one_less = with({{"model.layers.1.self_attn.o_proj", 1e6f}});
+  one_less["model.layers.0.mlp.up_proj"].sensitivity.clear();
+  const QuantizeReport report = chosen(one_less, 6);
+  EXPECT_EQ(report.error_of, "outputs");
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_NE(report.warnings[0].find("1 of 14 weights"), std::string::npos);
+  EXPECT_EQ(quantized_less(report), quantized_less(plain));
+  for (std::size_t i = 0; i < plain.curve.size(); ++i)
+    EXPECT_EQ(report.curve[i].error, plain.curve[i].error);
+  EXPECT_EQ(run(6).error_of, "weights");
+}
+
+TEST_F(BitsBySensitivity, ThatIsNoPositiveNumberIsRefused) {
+  const std::string module = "model.layers.1.self_attn.v_proj";
+  for (const std::vector<float>& wrong :
+       std::vector<std::vector<float>>{{0}, {-1}, {NAN}, {INFINITY}, {1, 2}}) {
+    auto statistics = with({});
+    statistics[module].sensitivity = wrong;
+    expect_error<FormatError>([&] { chosen(statistics, 6); }, {module + ".sensitivity", "finite"});
+  }
+}
+
 TEST_F(Bits, ByGptqCountTheOutputErrorOfTheGramMatrix) {
   write_llama_grams(dir_ / "grams");
   auto options = quantize_options(in_, out_);

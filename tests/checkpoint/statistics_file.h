@@ -12,7 +12,8 @@ namespace nvfp4 {
 struct TestStatistics {
   std::vector<float> diagonal;
   float count = 100, amax = 0;
-  std::vector<float> triangle = {};  ///< empty: none
+  std::vector<float> triangle = {};     ///< empty: none
+  std::vector<float> sensitivity = {};  ///< one number; empty: none
 };
 
 inline TestTensor floats(const std::string& name, const std::vector<float>& values) {
@@ -28,6 +29,7 @@ inline void write_statistics(const std::filesystem::path& path,
     tensors.push_back(floats(module + ".diag", s.diagonal));
     tensors.push_back(floats(module + ".count", {s.count}));
     tensors.push_back(floats(module + ".amax", {s.amax}));
+    if (!s.sensitivity.empty()) tensors.push_back(floats(module + ".sensitivity", s.sensitivity));
     if (!s.triangle.empty()) tensors.push_back(floats(module + ".gram", s.triangle));
   }
   write_shard(path, tensors, metadata);

@@ -8,6 +8,7 @@
 #include "checkpoint/choose/budget.h"
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/io/json_text.h"
+#include "checkpoint/io/printable.h"
 #include "checkpoint/plan/recipe_choice.h"
 #include "checkpoint/write/pipeline.h"
 #include "core/require.h"
@@ -73,8 +74,9 @@ class Chooser {
     eight_ = eight;
   }
 
-  std::shared_ptr<const Recipe> run(std::vector<BudgetPoint>& curve) {
+  ChosenLayers run() {
     const Trial four = tried(model_, options_, Action::nvfp4);
+    weigh(four.plan);
     std::map<std::string, std::size_t> layer_of;
     std::map<std::size_t, std::size_t> of_tensor;
     std::uint64_t elements = 0;
@@ -113,19 +115,46 @@ class Chooser {
         add(layers_[it->second].forms[eight_ == Action::fp8 ? 1 : 2], eight, t);
       }
     }
-    return recipe(elements, rest, curve);
+    choice_.recipe = recipe(elements, rest);
+    return std::move(choice_);
   }
 
  private:
-  static void add(Alternative& to, const Trial& trial, std::size_t t) {
+  /// What errors are of, and the sensitivity of each tensor if all of them have one.
+  void weigh(const Plan& plan) {
+    choice_.error_of = plan.statistics == nullptr ? "weights" : "outputs";
+    if (plan.statistics == nullptr) return;
+    std::size_t missing = 0, all = 0;
+    std::string_view first;
+    for (const Unit& unit : plan.units) {
+      if (unit.work != Work::quantize) continue;
+      const InputStatistics* s = plan.statistics->find(unit.slice.module);
+      const bool has = s != nullptr && s->sensitivity > 0;
+      if (has) sensitivity_.emplace(plan.tensors[unit.tensor].name, s->sensitivity);
+      if (!has && missing++ == 0) first = unit.slice.module;
+      ++all;
+    }
+    if (missing == 0) {
+      choice_.error_of = "last hidden state";
+      return;
+    }
+    sensitivity_.clear();
+    choice_.warning = fmt::format(
+        "{}: has no sensitivity of {} of {} weights: layers are chosen by the errors of their "
+        "outputs: {}{}",
+        options_.statistics->string(), missing, all, printable(first), missing > 1 ? ", ..." : "");
+  }
+
+  void add(Alternative& to, const Trial& trial, std::size_t t) const {
     to.bytes += trial.plan.tensors[t].bytes_after;
     to.error += error_of(trial, t);
   }
 
-  /// With statistics of the output, else of the weight.
-  static double error_of(const Trial& trial, std::size_t t) {
+  double error_of(const Trial& trial, std::size_t t) const {
     const Outcome& outcome = trial.outcomes[t];
-    return trial.plan.statistics == nullptr ? outcome.error.squared_error : outcome.weighted_error;
+    if (trial.plan.statistics == nullptr) return outcome.error.squared_error;
+    const auto it = sensitivity_.find(trial.plan.tensors[t].name);
+    return outcome.weighted_error * (it == sensitivity_.end() ? 1 : it->second);
   }
 
   /// Headers, about, and the files that are carried over.
@@ -142,8 +171,7 @@ class Chooser {
     return bytes;
   }
 
-  std::shared_ptr<const Recipe> recipe(std::uint64_t elements, std::uint64_t rest,
-                                       std::vector<BudgetPoint>& curve) const {
+  std::shared_ptr<const Recipe> recipe(std::uint64_t elements, std::uint64_t rest) {
     std::vector<std::vector<std::size_t>> forms;
     std::vector<Alternatives> alternatives;
     for (const Layer& layer : layers_) {
@@ -174,7 +202,7 @@ class Chooser {
     for (int i = 0; i <= kPoints; ++i) {
       const Allocation at =
           allocate(alternatives, least + (most - least) * static_cast<unsigned>(i) / kPoints);
-      curve.push_back({bits_of(at.bytes), at.error});
+      choice_.curve.push_back({bits_of(at.bytes), at.error});
     }
     const Allocation best = allocate(alternatives, budget);
     std::array<Json, kForms.size()> names;
@@ -207,14 +235,14 @@ class Chooser {
   bool has_fp8_ = false;
   Action eight_ = Action::fp8;
   std::vector<Layer> layers_;
+  std::map<std::string, double, std::less<>> sensitivity_;  // by tensor; empty: not weighed by it
+  ChosenLayers choice_;
 };
 
 }  // namespace
 
-std::shared_ptr<const Recipe> choose_recipe(const ModelFolder& model,
-                                            const TransformOptions& options,
-                                            std::vector<BudgetPoint>& curve) {
-  return Chooser(model, options).run(curve);
+ChosenLayers choose_recipe(const ModelFolder& model, const TransformOptions& options) {
+  return Chooser(model, options).run();
 }
 
 }  // namespace nvfp4::checkpoint

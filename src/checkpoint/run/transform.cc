@@ -22,13 +22,18 @@ QuantizeReport transform_checkpoint(TransformOptions options) try {
                           .caches = options.layers && !options.layers->kv_cache.empty(),
                           .ignores = options.task == Task::quantize});
   if (options.takes_scheme) options.scheme = model.scheme;
-  std::vector<BudgetPoint> curve;
-  if (options.bits || options.size) options.layers = choose_recipe(model, options, curve);
+  ChosenLayers choice;
+  if (options.bits || options.size) {
+    choice = choose_recipe(model, options);
+    options.layers = choice.recipe;
+  }
   Plan plan = make_plan(model, options);
   const std::unique_ptr<Output> output = make_output(model, plan, options);
   QuantizeReport report = write_plan(plan, options, run, *output);
-  report.curve = std::move(curve);
-  if (!warning.empty()) report.warnings.insert(report.warnings.begin(), warning);
+  report.curve = std::move(choice.curve);
+  report.error_of = choice.error_of;
+  for (const std::string& first : {choice.warning, warning})
+    if (!first.empty()) report.warnings.insert(report.warnings.begin(), first);
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
   throw_io_error(e);

@@ -24,7 +24,8 @@ constexpr const char* kVersionKey = "nvfp4_statistics";
 constexpr const char* kVersion = "1";
 /// JSON: modules whose inputs are those of another one, which alone has the Gram matrix.
 constexpr const char* kSameInputKey = "same_input";
-constexpr std::string_view kDiagonal = ".diag", kAmax = ".amax", kCount = ".count", kGram = ".gram";
+constexpr std::string_view kDiagonal = ".diag", kAmax = ".amax", kCount = ".count", kGram = ".gram",
+                           kSensitivity = ".sensitivity";
 
 class OwnStatistics final : public Statistics {
  public:
@@ -103,6 +104,10 @@ class OwnStatistics final : public Statistics {
     require<FormatError>(s.amax >= 0 && std::isfinite(s.amax),
                          "{}: {}{} = {}, must be finite and not negative", path().string(),
                          printable(module), kAmax, s.amax);
+    if (file_.find(fmt::format("{}{}", module, kSensitivity)) == nullptr) return;
+    s.sensitivity = scalar(module, kSensitivity).value_or(-1);
+    require<FormatError>(s.sensitivity > 0, "{}: {}{} must be one number, finite and positive",
+                         path().string(), printable(module), kSensitivity);
   }
 
   void find_grams() {

@@ -19,6 +19,8 @@ struct InputStatistics {
   std::int64_t depth = 0;    ///< K
   double count = 0;          ///< tokens
   float amax = 0;            ///< of X; 0 if the file does not say
+  double sensitivity = 0;    ///< relative change of the last hidden state for an output error of a
+                             ///< token, both squared; 0 if the file does not say
   bool gram = false;         ///< the file holds XᵀX
   std::size_t tensor = 0;    ///< the reader's: of the diagonal
   std::size_t triangle = 0;  ///< the reader's: of XᵀX
