@@ -28,6 +28,7 @@ from .onepass import OnePass
 from .parts import Parts
 from .reading import give_back
 from .room import held, room_for, side_by_side, widest
+from .sensitivity import Sensitivity, default_tokens, groups_of, windows_of_few
 from .spool import Spool
 from .statistics import RANK_KEY, Statistics
 
@@ -106,10 +107,17 @@ class Calibration:
     def modules(self):
         return [m for weights in self.weights for matrices in weights.values() for names in matrices for m in names]
 
-    def run(self, windows, batch, keep_gram, parts, progress, one_pass=None):
-        """Every layer in turn; what it saw goes to `parts`, and with `one_pass` its weights are quantized."""
+    def groups(self):
+        """Of weights that are quantized together."""
+        return sum(len(groups_of(weights)) for weights in self.weights)
+
+    def run(self, windows, batch, keep_gram, parts, progress, one_pass=None, few=None):
+        """Every layer in turn; what it saw goes to `parts`, and with `one_pass` its weights are quantized. `few`: the
+        Sensitivity to measure."""
         hidden, arguments = self.blocks.start(windows.split(batch))
         first, hidden = parts.states(hidden)
+        if few:
+            few.start(first)
         if one_pass and first == 0:
             one_pass.start()
         if first:
@@ -119,10 +127,14 @@ class Calibration:
             name = self.blocks.names[i]
             spool = Spool(parts.folder)
             collector = Collector(keep_gram, self.room, spool)
-            self._run_layer(i, hidden, arguments[i], collector)
+            self._run_layer(i, hidden, arguments[i], collector, few)
+            if few and i + 1 == len(self.blocks.names):
+                few.end()
             statistics = Statistics()
             collector.move_to(statistics)
             self._add_unseen(i, statistics)
+            if few:
+                few.add_errors(i, statistics, windows.numel())
             if one_pass:
                 parts.keep_states(i, hidden)
                 places = forget(hidden)
@@ -133,12 +145,17 @@ class Calibration:
                 parts.keep_states(i, hidden)
                 parts.save(i, statistics)
             spool.close()
+            if few:
+                few.saved(i)
             done, all_ = i + 1 - first, len(self.blocks.names) - first
             left = (time.monotonic() - start) * (all_ / done - 1)
             progress(f"{name}: {(i + 1) / len(self.blocks.names):4.0%}, {left:.0f} s left")
-        return parts.together()
+        together = parts.together()
+        if few:
+            few.finish(together)
+        return together
 
-    def _run_layer(self, i, hidden, arguments, collector):
+    def _run_layer(self, i, hidden, arguments, collector, few=None):
         """Its outputs take the place of `hidden`. Nothing here outlives it that holds the weights."""
         with self.blocks.loaded(i, self.weights[i]) as (layer, streamed):
             weights = [(layer.get_parameter(n), modules) for n, modules in self.weights[i].items()
@@ -146,15 +163,14 @@ class Calibration:
             watch = Watch(weights, collector)
 
             def run(b):
-                count = hidden[b].shape[0]
-                args, kwargs = (trimmed(given, count) for given in arguments)
                 with torch.no_grad(), watch:
-                    out = layer(hidden[b], *args, **kwargs)
+                    out = forward(layer, hidden[b], arguments)
                 hidden[b] = in_place_of(hidden[b], out[0] if isinstance(out, tuple) else out)
                 collector.forget_inputs()
 
             with watched_attention(self.blocks.attentions(i), collector):
                 jobs = [partial(run, b) for b in range(len(hidden))]
+                jobs += few.jobs(i, layer, weights, collector, forward) if few else []
                 size = self._side_by_side(i, hidden[0], len(jobs), streamed.most(), collector)
                 for begin in range(0, len(jobs), size):
                     streamed.run(jobs[begin:begin + size])
@@ -179,6 +195,12 @@ class Calibration:
 def in_place_of(hidden, out):
     """`out`, in the memory of `hidden`: that of all batches does not grow, nor wander."""
     return hidden.copy_(out) if (hidden.shape, hidden.dtype) == (out.shape, out.dtype) else out
+
+
+def forward(layer, states, arguments):
+    """What the layer returns. `arguments`: those of as many windows, or more."""
+    args, kwargs = (trimmed(given, states.shape[0]) for given in arguments)
+    return layer(states, *args, **kwargs)
 
 
 def forget(hidden):
@@ -219,7 +241,7 @@ def file_of_rank(out, rank, ranks):
 
 def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False, windows=256, context=512, batch=8,
               dtype="float32", device="cpu", dry_run=False, resume=False, quantize=None, quantizer="gptq", sweeps=4,
-              format="modelopt", rank=None, ranks=1, gram_memory=None, progress=lambda line: None):
+              format="modelopt", rank=None, ranks=1, gram_memory=None, sensitivity=None, progress=lambda line: None):
     """Runs `model`, one decoder layer after the other and with one matrix of it in memory, on `windows` windows of the
     text and writes what it saw to `out`.
 
@@ -236,6 +258,9 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     gram_memory  bytes for the Gram matrices of a layer while it runs, for inputs kept instead, and for batches that
                wait for a matrix of the model; what has no place there waits on disk, beside `out`, and matrices are
                read more often. None: 8 K² of the largest K, at least 64 MiB. It changes no byte of what is written
+    sensitivity  on how many tokens to measure how the last hidden state changes when each layer alone is quantized, which
+               `nvfp4 quantize --bits` weighs errors by; 0: not at all. None: as many as add a tenth to the time, 16 to
+               512, if `out` is written
     progress   called with lines for people
     Returns the Statistics; None for a dry run. Raises IoError, FormatError, InvalidValueError,
     UnsupportedError.
@@ -247,7 +272,7 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
             _core.require_no_address(path)
     if dry_run:
         Estimate(model, windows, context, batch, dtype, device).lines(progress, keep_gram, quantize, quantizer, sweeps,
-                                                                      gram_memory)
+                                                                      gram_memory, out, sensitivity)
         return None
     rank, ranks = _core.rank_from_text(rank, str(ranks))
     if ranks > 1 and quantize:
@@ -269,8 +294,10 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     if keep_gram and not quantize:
         progress(f"Gram matrices: {calibration.gram_bytes() / 1e6:.1f} MB in {out}")
     grams = keep_gram or quantize is not None and quantizer == "gptq"
+    if sensitivity is None:
+        sensitivity = default_tokens(tokens.numel(), calibration.groups()) if out else 0
     key = dict(model=str(Path(model).resolve()), tokens=sha256(tokens.numpy().tobytes()).hexdigest(), batch=batch,
-               dtype=dtype, grams=grams, quantizer=[quantizer, sweeps, format] if quantize else None)
+               dtype=dtype, grams=grams, sensitivity=sensitivity, quantizer=[quantizer, sweeps, format] if quantize else None)
     one_pass = None
     if quantize:
         one_pass = OnePass(model, quantize, dict(quantizer=quantizer, sweeps=sweeps, format=format), resume)
@@ -280,7 +307,11 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
         statistics = Statistics.load(out) if out else Statistics()
         parts.remove()
         return statistics
-    statistics = calibration.run(tokens, batch, grams, parts, progress, one_pass)
+    few = None
+    if sensitivity:
+        count, length = windows_of_few(sensitivity, context, batch)
+        few = Sensitivity(calibration.blocks, calibration.weights, tokens[:count, :length], batch * context, parts.folder)
+    statistics = calibration.run(tokens, batch, grams, parts, progress, one_pass, few)
     if unseen := statistics.unseen():
         progress(f"{len(unseen)} weights saw no token: {unseen[0]}" + (", ..." if len(unseen) > 1 else ""))
     if one_pass:

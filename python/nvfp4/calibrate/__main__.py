@@ -30,6 +30,9 @@ def arguments(given=None):
     a.add_argument("--gram-memory", type=float, metavar="GIB", help="memory for the Gram matrices of a layer while it "
                    "runs, for inputs kept instead, and for batches that wait for a matrix; the rest is on disk, beside "
                    "STATS or OUT (8 K² bytes of the largest K, at least 64 MiB)")
+    a.add_argument("--sensitivity", type=int, metavar="N", help="tokens on which to measure how the last hidden state "
+                   "changes when each layer alone is quantized, which nvfp4 quantize --bits weighs errors by; 0: not at "
+                   "all (as many as add a tenth to the time, 16 to 512; 0 without --out)")
     a.add_argument("--windows", type=int, default=256, metavar="N", help="number of windows of the text (256)")
     a.add_argument("--context", type=int, default=512, metavar="N", help="tokens in a window (512)")
     a.add_argument("--batch", type=int, default=8, metavar="N", help="windows at a time (8)")
@@ -55,6 +58,8 @@ def arguments(given=None):
     for name in ("windows", "context", "batch"):
         if getattr(options, name) < 1:
             a.error(f"--{name} {getattr(options, name)}: must be 1 or more")
+    if options.sensitivity is not None and options.sensitivity < 0:
+        a.error(f"--sensitivity {options.sensitivity}: must be 0 or more")
     if options.gram_memory is not None and not 0 <= options.gram_memory < float("inf"):
         a.error(f"--gram-memory {options.gram_memory:g}: must be 0 or more")
     return options
@@ -86,7 +91,7 @@ def main(given=None):
                       batch=options.batch, dtype=options.dtype, device=device, dry_run=options.dry_run,
                       resume=options.resume, quantize=options.quantize, quantizer=options.method,
                       gram_memory=room, sweeps=options.sweeps, format=options.format, rank=options.rank, ranks=options.ranks,
-                      progress=progress)
+                      sensitivity=options.sensitivity, progress=progress)
     except (Error, OSError) as error:
         print(f"nvfp4.calibrate: {error}", file=sys.stderr)
         return 1

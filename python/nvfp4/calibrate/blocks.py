@@ -231,6 +231,30 @@ class Blocks:
         self._unload_outside()
         return hidden, arguments
 
+    def tail(self, tokens, states, in_tuple):
+        """What the head is multiplied with, if the last layer returns `states`, by itself or in a tuple."""
+        rows = self._embeddings()
+        self._load(None, rows)
+        head, found = self.model.get_output_embeddings(), []
+
+        def last(*args, **kwargs):
+            return (states,) if in_tuple else states
+
+        def found_head(hidden, *args, **kwargs):
+            found.append(hidden)
+            raise _LastLayer
+
+        stubs = {layer: lambda hidden, *args, **kwargs: (hidden,) if in_tuple else hidden for layer in self.layers}
+        stubs |= {self.layers[-1]: last} | ({head: found_head} if head is not None else {})
+        for module, stub in stubs.items():
+            module.forward = stub
+        with contextlib.suppress(_LastLayer), torch.no_grad(), EmbeddingRows(self.model, rows, self.device):
+            self.model(tokens.to(self.device), use_cache=False)
+        for module in stubs:
+            del module.forward
+        self._unload_outside()
+        return found[0] if found else states
+
     def _unload_outside(self):
         for name, p in list(self.model.named_parameters()):
             if not self._in_layer(name) and not p.is_meta:

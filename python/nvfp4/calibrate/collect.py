@@ -23,10 +23,11 @@ COLUMNS = 1024
 
 
 class Recent(threading.local):
-    """Inputs that the running batch has shown last, which it may have forgotten, with their owners."""
+    """Inputs that the running batch has shown last, which it may have forgotten, with their owners. `blind`: of what
+    runs now nothing counts."""
 
     def __init__(self):
-        self.inputs = []
+        self.inputs, self.blind = [], False
 
 
 class Collector:
@@ -115,8 +116,18 @@ class Collector:
     def forget_inputs(self):
         self.recent.inputs = []
 
+    @contextmanager
+    def blind(self):
+        self.recent.blind = True
+        try:
+            yield
+        finally:
+            self.recent.blind = False
+
     def see_cache(self, attention, key, value):
         """`key` and `value` are what an attention would put into its cache."""
+        if self.recent.blind:
+            return
         seen = [t.detach().abs().amax().float() for t in (key, value)]
         before = self.caches.get(attention, seen)
         self.caches[attention] = [torch.maximum(a, b) for a, b in zip(before, seen)]
@@ -174,12 +185,12 @@ def upper_triangle(matrix):
         yield torch.cat([matrix[row, row:] for row in range(begin, min(begin + rows, len(matrix)))])
 
 
-class Watch(TorchFunctionMode):
-    """Shows a collector the inputs of products with the weights of a layer."""
+class Products(TorchFunctionMode):
+    """Products with the weights of a layer, which it knows by their places or what they say of themselves."""
 
-    def __init__(self, weights, collector):
+    def __init__(self, weights):
         super().__init__()
-        self.collector, self.of = collector, {}
+        self.of = {}
         for weight, modules in weights:
             matrices = weight if weight.dim() == 3 else weight[None]
             for matrix, names in zip(matrices, modules):
@@ -189,14 +200,36 @@ class Watch(TorchFunctionMode):
                 self.of[weight.data_ptr(), 3] = modules
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
         if function in PRODUCTS and len(args) >= 2 and isinstance(args[1], torch.Tensor):
-            x, weight = args[:2]
+            x, weight, *given = args
             if weight.dim() == 3 and (weight.data_ptr(), 3) in self.of:
-                for part, modules in zip(x, self.of[weight.data_ptr(), 3]):
-                    self.collector.see(modules, part)
-            elif modules := getattr(weight, MODULES, None) or self.of.get(weight.data_ptr()):
-                self.collector.see(modules, x)
-        return function(*args, **(kwargs or {}))
+                return self.products(function, x, weight, self.of[weight.data_ptr(), 3], given, kwargs)
+            if modules := getattr(weight, MODULES, None) or self.of.get(weight.data_ptr()):
+                return self.product(function, x, weight, modules, given, kwargs)
+        return function(*args, **kwargs)
+
+    def products(self, function, x, weight, modules, given, named):
+        """With a stack."""
+        return torch.stack([self.product(torch.matmul, part, matrix, names, (), {})
+                            for part, matrix, names in zip(x, weight, modules)])
+
+
+class Watch(Products):
+    """Shows a collector the inputs of products."""
+
+    def __init__(self, weights, collector):
+        super().__init__(weights)
+        self.collector = collector
+
+    def product(self, function, x, weight, modules, given, named):
+        self.collector.see(modules, x)
+        return function(x, weight, *given, **named)
+
+    def products(self, function, x, weight, modules, given, named):
+        for part, names in zip(x, modules):
+            self.collector.see(names, part)
+        return function(x, weight, *given, **named)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from .blocks import find_layers, head_of, parameters_on_meta
 from .experts import experts_of_token, stacks_of, streamed_modules
 from .reading import linears_of
 from .room import held, room_for, side_by_side, widest
+from .sensitivity import default_tokens, groups_of, shared_input, windows_of_few
 
 
 def rate(dtype, device):
@@ -21,16 +22,6 @@ def rate(dtype, device):
         (a @ a)[0, 0].item()
         seconds.append(time.perf_counter() - start)
     return 2 * 1024**3 / min(seconds)
-
-
-def shared_input(name):
-    """What modules with one input have in common, by their usual names."""
-    parent, _, last = name.rpartition(".")
-    for group in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"),
-                  ("q_a_proj", "kv_a_proj_with_mqa")):
-        if last in group:
-            return f"{parent}.{group[0]}"
-    return name
 
 
 class Estimate:
@@ -48,6 +39,7 @@ class Estimate:
         text = config.get_text_config()
         self.tokens, self.hidden = windows * context, text.hidden_size
         self.top, self.of_batch = experts_of_token(config), min(batch, windows) * context
+        self.context, self.batch = context, batch
         self.dtype, self.device = getattr(torch, dtype), device
         layers_name, layers = find_layers(whole)
         self.layers = [self._of_layer(layer) for layer in layers]
@@ -60,7 +52,7 @@ class Estimate:
 
     def _of_layer(self, layer):
         """weights: (matrices, N, K, tokens of each); grams: input -> (matrices, K, tokens of each)."""
-        weights, grams = [], {}
+        weights, grams, names = [], {}, []
         for name, p in layer.named_parameters():
             module = name.removesuffix(".weight")
             if p.dim() == 3:
@@ -72,13 +64,14 @@ class Estimate:
             else:
                 continue
             weights.append(weight)
+            names.append(name)
             grams[shared_input(module)] = (weight[0], weight[2], weight[3])
         stacks = [p.shape for module in streamed_modules(layer)[0].values()
                   for p in (module._parameters[name] for name in stacks_of(module))]
         linears = linears_of(layer)
         matrices = [m.weight.numel() for m in linears.values()]
         every = sum(p.numel() for p in layer.parameters())
-        return dict(weights=weights, grams=list(grams.values()), all=every,
+        return dict(weights=weights, grams=list(grams.values()), all=every, groups=len(groups_of(names)),
                     kept=every - sum(shape.numel() for shape in stacks) - sum(matrices),
                     matrix=max([shape[1:].numel() for shape in stacks] + matrices, default=0),
                     channels=widest(linears, self.hidden), experts=max((shape[0] for shape in stacks), default=0))
@@ -108,7 +101,21 @@ class Estimate:
         most = max(running, key=lambda r: max(r["weights"] + r["active"] + r["room"], r["gram"]))
         return most, max(r["spilled"] for r in running)
 
-    def lines(self, say, keep_gram, quantize, quantizer, sweeps, gram_memory):
+    def few(self, sensitivity):
+        """Tokens, multiplications and additions, and bytes on disk of measuring what each group alone does."""
+        groups = sum(layer["groups"] for layer in self.layers)
+        if sensitivity is None:
+            sensitivity = default_tokens(self.tokens, groups)
+        if not sensitivity:
+            return 0, 0, 0
+        count, length = windows_of_few(sensitivity, self.context, self.batch)
+        copies, flop = 1, 0
+        for layer in self.layers:
+            copies += layer["groups"]
+            flop += copies * count * length * sum(2 * e * n * k * t for e, n, k, t in layer["weights"]) / self.tokens
+        return count * length, flop, 2 * copies * count * length * self.hidden * self.dtype.itemsize
+
+    def lines(self, say, keep_gram, quantize, quantizer, sweeps, gram_memory, out=None, sensitivity=None):
         weights = [w for layer in self.layers for w in layer["weights"]]
         quantized = sum(e * n * k for e, n, k, _ in weights)
         gram_bytes = [sum(e * k * k * 4 for e, k, _ in layer["grams"]) for layer in self.layers]
@@ -120,6 +127,7 @@ class Estimate:
         if with_grams:
             flop += sum(2 * e * t * k * k for layer in self.layers for e, k, t in layer["grams"])
         gptq = sum(e * ((1 + sweeps) * 2 * n * k * k + k**3) for e, n, k, _ in weights) if by_gram else 0
+        few, few_flop, few_disk = self.few(0 if sensitivity is None and quantize and not out else sensitivity)
         speed = rate(self.dtype, self.device)
         most, spilled = self.run(with_grams, gram_memory)
         factors = max(factor_bytes([k for _, k, _ in layer["grams"]]) for layer in self.layers) if by_gram else 0
@@ -131,8 +139,10 @@ class Estimate:
         if keep_gram and not quantize:
             disk += sum(gram_bytes) // 2
         say(f"{len(self.layers)} layers, {quantized / 1e9:.2f} G weights to quantize, {self.tokens} tokens")
-        say(f"time: {hours((flop + gptq) / speed)} at the {speed / 1e9:.0f} GFLOP/s measured here, "
-            f"{flop / 1e12:.0f} TFLOP on text and {gptq / 1e12:.0f} in quantizing; reading is not counted")
+        say(f"time: {hours((flop + few_flop + gptq) / speed)} at the {speed / 1e9:.0f} GFLOP/s measured here, "
+            f"{flop / 1e12:.0f} TFLOP on text"
+            + (f", {100 * few_flop / flop:.0f} % more with each layer quantized alone on {few} tokens" if few else "")
+            + f" and {gptq / 1e12:.0f} in quantizing; reading is not counted")
         say(f"memory: {size(memory)}: hidden states {size(states)}, a matrix and what stays of its layer "
             f"{size(most['weights'])}, activations of a batch {size(most['active'])}, "
             + ("Gram matrices, inputs and " if with_grams else "") + f"batches that wait {size(most['room'])}"
@@ -140,6 +150,7 @@ class Estimate:
         say(f"Gram matrices: {size(sum(gram_bytes) // 2)} for all layers"
             + (", written" if keep_gram and not quantize else ", not written"))
         say(f"disk: {size(disk)} of statistics, {size(states)} for going on after an interruption"
+            + (f", {size(few_disk)} of states with each layer quantized alone" if few else "")
             + (f", at most {size(spilled)} of inputs of a layer while it runs" if spilled else "")
             + (f", {size(at_work)} for the layer that is quantized, {size(quantized * 9 // 16 + self.outside * 2)} for "
                f"the quantized model" if quantize else ""))

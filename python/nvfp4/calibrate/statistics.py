@@ -131,6 +131,17 @@ def total(key, tensors):
     return sums.to(values.dtype)
 
 
+def tokens_of(file):
+    """Of its text: no module saw more."""
+    return max(file.get_tensor(key).item() for key in file.keys() if key.endswith(".count"))
+
+
+def mean(values, weights):
+    """Weighted, and the same in any order."""
+    pairs = sorted(zip((v.item() for v in values), weights))
+    return torch.tensor([math.fsum(v * w for v, w in pairs) / math.fsum(weights)], dtype=values[0].dtype)
+
+
 def sum_in_parts(key, paths):
     """Of the tensors of one name in files, ELEMENTS at a time."""
     with ExitStack() as stack:
@@ -172,7 +183,7 @@ def require_all_ranks(metadata):
 
 class Statistics:
     def __init__(self):
-        self.tensors = Tensors()  # "<module>.diag", ".count", ".amax", ".gram"
+        self.tensors = Tensors()  # "<module>.diag", ".count", ".amax", ".gram", ".sensitivity"
         self.same_input = {}  # module -> the one that has its Gram matrix
 
     def modules(self):
@@ -222,7 +233,7 @@ class Statistics:
                     raise InvalidValueError(f"{path}: is given twice")
                 files[path] = stack.enter_context(opened(path))
             require_all_ranks({path: metadata for path, (_, metadata) in files.items()})
-            having = defaultdict(list)
+            having, tokens = defaultdict(list), {}
             for path, (file, metadata) in files.items():
                 for module, owner in json.loads(metadata.get(SAME_INPUT_KEY, "{}")).items():
                     if sums.same_input.setdefault(module, owner) != owner:
@@ -237,6 +248,10 @@ class Statistics:
             for key, of_key in having.items():
                 if key.endswith(".gram"):
                     sums.tensors[key] = gram_of(key, [read_later(files[path][0], key) for path in of_key], of_key)
+                elif key.endswith(".sensitivity") and len(of_key) > 1:
+                    tokens = tokens or {path: tokens_of(file) for path, (file, _) in files.items()}
+                    sums.tensors[key] = mean([files[path][0].get_tensor(key) for path in of_key],
+                                             [tokens[path] for path in of_key])
                 else:
                     sums.tensors[key] = total(key, [files[path][0].get_tensor(key) for path in of_key])
         return sums

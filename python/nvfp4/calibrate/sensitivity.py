@@ -1,0 +1,226 @@
+"""How much the last hidden state changes for an error of a layer's output: each layer is quantized alone, on few tokens.
+
+What --bits decides on together is a group: q, k and v; gate and up; all experts of a layer. For each group a copy of the
+hidden states of the first tokens goes through the model, with the group in NVFP4 and all else as it is. The copies of
+the groups so far wait on disk. `<module>.sensitivity` is the mean over tokens of |dh|² / |h|² of the last hidden state,
+over the mean output error of the group for that quantization."""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch.nn.functional import linear
+
+import nvfp4
+
+from .._errors import FormatError, IoError
+from .collect import Products
+
+#: The time of a run that default_tokens() may add to it.
+SHARE = 0.1
+#: Tokens, at least and at most; of a window, at most.
+LEAST, MOST, WINDOW = 16, 512, 256
+#: Of a weight, that are quantized at a time.
+ELEMENTS = 1 << 16
+#: Modules that have one input, by their usual names.
+SHARED_INPUTS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"), ("q_a_proj", "kv_a_proj_with_mqa"))
+
+
+def shared_input(name):
+    """What modules with one input have in common."""
+    parent, _, last = name.rpartition(".")
+    return next((f"{parent}.{group[0]}" for group in SHARED_INPUTS if last in group), name)
+
+
+def groups_of(parameters):
+    """Names of a layer's parameters that are quantized together."""
+    groups = {}
+    for name in parameters:
+        experts = re.match(r"(.*\bexperts)\b", name)
+        groups.setdefault(experts[1] if experts else shared_input(name.removesuffix(".weight")), []).append(name)
+    return list(groups.values())
+
+
+def default_tokens(tokens, groups):
+    """For a text of `tokens` and a model of `groups`: half of the groups have a copy in the mean layer."""
+    return min(MOST, max(LEAST, int(SHARE * 2 * tokens / max(1, groups))))
+
+
+def windows_of_few(tokens, context, batch):
+    """How many windows of how many tokens, `tokens` together: no more than a batch has."""
+    length = min(tokens, context, WINDOW)
+    return min(max(1, tokens // length), max(1, batch * context // length)), length
+
+
+def quantized(part):
+    """Rows of a weight, in NVFP4."""
+    try:
+        return nvfp4.quantize(part.contiguous(), "max").dequantize("float32").to(part.dtype)
+    except nvfp4.UnsupportedError:  # a package without CUDA: the CPU gives the same bits
+        if part.device.type == "cpu":
+            raise
+        return quantized(part.cpu()).to(part.device)
+
+
+class Perturbed(Products):
+    """Weights of `group`, names of modules, are quantized where they are multiplied by. `errors`: by the first module
+    of each weight, the squares of what it lost, for each channel."""
+
+    def __init__(self, weights, group):
+        super().__init__(weights)
+        self.group, self.errors = frozenset(group), {}
+
+    def product(self, function, x, weight, modules, given, named):
+        if not modules or modules[0] not in self.group or x.numel() == 0:
+            return function(x, weight, *given, **named)
+        rows = weight if function is linear else weight.T  # [N, K]
+        errors = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
+        step, parts = max(1, ELEMENTS // rows.shape[1]), []
+        for begin in range(0, len(rows), step):
+            part = rows[begin:begin + step]
+            changed = quantized(part)
+            errors += (changed - part).double().square().sum(0)
+            parts.append(linear(x, changed))
+        self.errors[modules[0]] = errors.cpu()
+        out = torch.cat(parts, -1)
+        bias = named.get("bias", given[0] if given else None) if function is linear else None
+        return out if bias is None else out + bias
+
+
+class Copies:
+    """Hidden states of the same tokens, on disk: `shape` and `dtype` are those of one copy."""
+
+    def __init__(self, path, shape, dtype):
+        self.path, self.shape, self.dtype = Path(path), tuple(shape), dtype
+        self.bytes = torch.Size(shape).numel() * dtype.itemsize
+
+    def write(self, first, states):
+        """Some copies, one after the other, from the one with the number `first`."""
+        states = states.detach().to(self.dtype).contiguous().cpu()
+        try:
+            with open(self.path, "r+b" if self.path.exists() else "wb") as file:
+                file.seek(first * self.bytes)
+                file.write(states.reshape(-1).view(torch.uint8).numpy().data)
+        except OSError as no:
+            raise IoError(f"{self.path}: {no.strerror or no}") from no
+
+    def read(self, first, count, device):
+        states = torch.empty((count * self.shape[0], *self.shape[1:]), dtype=self.dtype)
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(first * self.bytes)
+                read = file.readinto(states.reshape(-1).view(torch.uint8).numpy().data)
+        except OSError as no:
+            raise IoError(f"{self.path}: {no.strerror or no}") from no
+        if read != count * self.bytes:
+            raise FormatError(f"{self.path}: is shorter than what was written")
+        return states.to(device)
+
+
+class Sensitivity:
+    """Of a run of calibration: `weights` by layer and parameter, `tokens` [windows, length]."""
+
+    def __init__(self, blocks, weights, tokens, batch_tokens, folder):
+        self.blocks, self.weights, self.tokens, self.folder = blocks, weights, tokens, Path(folder)
+        self.groups = [groups_of(of_layer) for of_layer in weights]
+        self.side_by_side = max(1, batch_tokens // tokens.numel())  # copies at a time
+        self.errors = {}
+
+    def _count(self, i):
+        """Copies before the i-th layer: of the model as it is, and of the groups before."""
+        return 1 + sum(map(len, self.groups[:i]))
+
+    def _copies(self, i):
+        return Copies(self.folder / f"copies-{i}", self.shape, self.dtype)
+
+    def start(self, first):
+        """Before the layer `first`."""
+        (states,), self.arguments = self.blocks.start([self.tokens.repeat(self.side_by_side, 1)])
+        plain = states[:len(self.tokens)]
+        self.shape, self.dtype = plain.shape, plain.dtype
+        if first == 0:
+            self._copies(0).path.unlink(missing_ok=True)
+            self._copies(0).write(0, plain)
+
+    def _modules(self, i, group):
+        """Of each matrix of a group."""
+        return [names for parameter in self.groups[i][group] for names in self.weights[i][parameter] if names]
+
+    def jobs(self, i, layer, weights, collector, forward):
+        """What is to be done while a layer is there. `weights`: those that were loaded with it; `forward(layer, states,
+        arguments)` returns its output."""
+        before, after, count = self._copies(i), self._copies(i + 1), self._count(i)
+        after.path.unlink(missing_ok=True)
+        self.errors = {}
+
+        def run(source, many, target, mode):
+            states = before.read(source, many, self.blocks.device)
+            with collector.blind(), mode:
+                out = forward(layer, states, self.arguments[i])
+            self.in_tuple = isinstance(out, tuple)
+            after.write(target, out[0] if self.in_tuple else out)
+
+        def plain(begin):
+            run(begin, min(self.side_by_side, count - begin), begin, torch.no_grad())
+
+        def perturbed(group):
+            mode = Perturbed(weights, (m for names in self._modules(i, group) for m in names))
+            with torch.no_grad():
+                run(0, 1, count + group, mode)
+            self.errors[group] = mode.errors
+
+        return [*(partial(plain, begin) for begin in range(0, count, self.side_by_side)),
+                *(partial(perturbed, group) for group in range(len(self.groups[i])))]
+
+    def add_errors(self, i, statistics, tokens):
+        """One over the output error that each group had, for the modules of the group. `tokens`: of the text."""
+        for group, errors in self.errors.items():
+            total = sum(self._output_error(statistics, self.weights[i][p], errors, tokens) for p in self.groups[i][group])
+            for module in (m for names in self._modules(i, group) for m in names):
+                if total > 0:
+                    statistics.tensors[f"{module}.sensitivity"] = torch.tensor([1 / total], dtype=torch.float64)
+
+    @staticmethod
+    def _output_error(statistics, matrices, errors, tokens):
+        """Of a token, in the mean over the text. Experts that the few tokens did not reach are taken to be like the
+        others."""
+        lost = seen = every = 0.0
+        for module in (names[0] for names in matrices if names):
+            count = statistics.tensors[f"{module}.count"].item()
+            every += count
+            if module in errors:
+                seen += count
+                lost += (errors[module] * statistics.tensors[f"{module}.diag"]).sum().item()
+        return lost / seen * every / tokens if seen else 0.0
+
+    def saved(self, i):
+        """The i-th layer is done for good."""
+        self._copies(i).path.unlink(missing_ok=True)
+
+    def end(self):
+        """Behind the last layer: the copies become what the head is multiplied with."""
+        last = len(self.groups)
+        copies = self._copies(last)
+        for begin in range(0, self._count(last), self.side_by_side):
+            many = min(self.side_by_side, self._count(last) - begin)
+            states = copies.read(begin, many, self.blocks.device)
+            copies.write(begin, self.blocks.tail(self.tokens.repeat(many, 1), states, self.in_tuple))
+
+    def finish(self, statistics):
+        """Of all layers: what is there becomes the sensitivity, or goes if it is no positive number."""
+        copies = self._copies(len(self.groups))
+        plain = copies.read(0, 1, "cpu").double()
+        length = plain.square().sum(-1)
+        for i, of_layer in enumerate(self.groups):
+            for group in range(len(of_layer)):
+                change = (copies.read(self._count(i) + group, 1, "cpu").double() - plain).square().sum(-1)
+                relative = (change / length)[length > 0].mean()
+                for name in (f"{m}.sensitivity" for names in self._modules(i, group) for m in names):
+                    if name not in statistics.tensors:
+                        continue
+                    value = (relative * statistics.tensors[name]).float()
+                    if value.isfinite() and value > 0:
+                        statistics.tensors[name] = value
+                    else:
+                        del statistics.tensors[name]

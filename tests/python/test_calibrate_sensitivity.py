@@ -1,0 +1,223 @@
+"""What a file of statistics says of the last hidden state is what the whole model does with one group quantized."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5")
+pytest.importorskip("safetensors")
+
+import nvfp4
+from calibrate_cases import SIZES, write_model, write_text_of_words
+from nvfp4.calibrate import Statistics, calibrate, merge
+from nvfp4.calibrate.__main__ import main
+from nvfp4.calibrate.sensitivity import Sensitivity, default_tokens, groups_of, windows_of_few
+from nvfp4.evaluate.text import windows
+
+GROUPS = {"dense": (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",),
+                    ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",))}
+GROUPS["experts"] = (*GROUPS["dense"][:2], ("mlp.experts.gate_up_proj", "mlp.experts.down_proj"))
+
+
+@pytest.fixture(scope="module", params=["dense", "experts"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(kind, tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("sensitivity") / kind, kind == "experts")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return write_text_of_words(tmp_path_factory.mktemp("text") / "text.txt")
+
+
+def sensitivities(statistics):
+    return {name.removesuffix(".sensitivity"): t.item() for name, t in statistics.tensors.items()
+            if name.endswith(".sensitivity")}
+
+
+def modules_of(group):
+    """What the checkpoint calls the matrices of a parameter."""
+    for parameter in group:
+        if ".experts." not in parameter:
+            yield parameter, None, (parameter,)
+            continue
+        prefix, _, last = parameter.rpartition(".")
+        for expert in range(4):
+            yield parameter, expert, tuple(f"{prefix}.{expert}.{part}" for part in
+                                           (("gate_proj", "up_proj") if last == "gate_up_proj" else (last,)))
+
+
+def by_brute_force(model, kind, text, statistics, few):
+    """Module -> its sensitivity: the whole model with each group quantized, one after the other."""
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32,
+                                                               experts_implementation="eager").eval()
+    tokens = windows(text, transformers.AutoTokenizer.from_pretrained(model), SIZES["windows"], SIZES["context"])[:, :-1]
+
+    def last_states():
+        with torch.no_grad():
+            return loaded.model(tokens[:few]).last_hidden_state.double()
+
+    plain, found = last_states(), {}
+    for layer in range(2):
+        for group in GROUPS[kind]:
+            begin, before, lost = f"model.layers.{layer}.", {}, 0.0
+            for parameter, expert, modules in modules_of(group):
+                whole = loaded.get_parameter(begin + parameter + ("" if expert is not None else ".weight")).data
+                weight = whole if expert is None else whole[expert]
+                before.setdefault(parameter, (whole, whole.clone()))
+                changed = nvfp4.quantize(weight, "max").dequantize("float32")
+                diag = statistics.tensors[f"{begin}{modules[0]}.diag"]
+                lost += ((changed - weight).double().square().sum(0) * diag).sum().item()
+                weight.copy_(changed)
+            relative = ((last_states() - plain).square().sum(-1) / plain.square().sum(-1)).mean().item()
+            for whole, values in before.values():
+                whole.copy_(values)
+            for _, _, modules in modules_of(group):
+                found |= {begin + m: relative / (lost / tokens.numel()) for m in modules}
+    return found
+
+
+@pytest.mark.parametrize("memory", [None, 0])
+def test_each_group_alone_does_what_it_does_in_the_whole_model(model, kind, text, memory, tmp_path):
+    statistics = calibrate(model, text, tmp_path / "stats", sensitivity=2 * SIZES["context"], gram_memory=memory, **SIZES)
+    found, expected = sensitivities(statistics), by_brute_force(model, kind, text, statistics, 2)
+    assert found.keys() == expected.keys() == set(statistics.modules())
+    for module, value in expected.items():
+        assert found[module] == pytest.approx(value, rel=2e-3), module
+    assert len({round(math.log(v), 6) for v in found.values()}) == 2 * len(GROUPS[kind])
+
+
+def test_statistics_without_it_are_the_same_but_for_it(model, text, tmp_path):
+    """Also those of keys and values, which the copies of the states make, too."""
+    plain = calibrate(model, text, tmp_path / "plain", sensitivity=0, **SIZES)
+    full = calibrate(model, text, tmp_path / "full", **SIZES)
+    assert not sensitivities(plain)
+    assert sensitivities(full).keys() == set(full.modules())
+    assert {k: t.tolist() for k, t in full.tensors.items() if not k.endswith(".sensitivity")} == {
+        k: t.tolist() for k, t in plain.tensors.items()}
+    assert any(k.endswith("k_cache.amax") for k in plain.tensors)
+
+
+def test_of_two_texts_it_is_the_mean_by_their_tokens(model, text, tmp_path):
+    documents = text.read_text(encoding="utf-8").split("\n\x1e\n")
+    (tmp_path / "other").write_text("\n\x1e\n".join(documents[5:]), encoding="utf-8")
+    one = sensitivities(calibrate(model, text, tmp_path / "one", windows=6, context=32))
+    two = sensitivities(calibrate(model, tmp_path / "other", tmp_path / "two", windows=2, context=32))
+    both = merge([tmp_path / "one", tmp_path / "two"], tmp_path / "both")
+    for module, value in sensitivities(both).items():
+        assert value == pytest.approx((6 * one[module] + 2 * two[module]) / 8, rel=1e-6)
+        assert one[module] != two[module]
+    merge([tmp_path / "two", tmp_path / "one"], tmp_path / "again")
+    assert (tmp_path / "both").read_bytes() == (tmp_path / "again").read_bytes()
+    calibrate(model, text, tmp_path / "none", windows=6, context=32, sensitivity=0)
+    assert sensitivities(merge([tmp_path / "two", tmp_path / "none"], tmp_path / "some")) == two
+
+
+@pytest.mark.parametrize("stopped", ["model.layers.0", "model.layers.1"])
+def test_an_interrupted_run_goes_on_to_the_same_numbers(model, text, tmp_path, stopped):
+    class Interrupted(Exception):
+        pass
+
+    def stop(line):
+        if line.startswith(stopped):
+            raise Interrupted
+
+    whole = calibrate(model, text, tmp_path / "whole", sensitivity=64, **SIZES)
+    with pytest.raises(Interrupted):
+        calibrate(model, text, tmp_path / "parts", sensitivity=64, progress=stop, **SIZES)
+    with pytest.raises(nvfp4.InvalidValueError, match="other arguments"):
+        calibrate(model, text, tmp_path / "parts", sensitivity=32, resume=True, **SIZES)
+    assert sensitivities(calibrate(model, text, tmp_path / "parts", sensitivity=64, resume=True, **SIZES)) == sensitivities(whole)
+    assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert {p.name for p in tmp_path.iterdir()} == {"whole", "parts"}
+
+
+def test_states_that_were_cut_off_are_named(model, text, tmp_path):
+    def stop(line):
+        if line.startswith("model.layers.0"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(model, text, tmp_path / "out", progress=stop, **SIZES)
+    states = tmp_path / "out.parts" / "copies-1"
+    states.write_bytes(states.read_bytes()[:-1])
+    with pytest.raises(nvfp4.FormatError, match="copies-1: is shorter than what was written"):
+        calibrate(model, text, tmp_path / "out", resume=True, **SIZES)
+    states.unlink()
+    with pytest.raises(nvfp4.IoError, match="copies-1: No such file"):
+        calibrate(model, text, tmp_path / "out", resume=True, **SIZES)
+
+
+def test_the_choice_of_bits_uses_it(model, text, tmp_path):
+    for sensitivity, of in ((None, "last hidden state"), (0, "outputs")):
+        calibrate(model, text, tmp_path / "stats", sensitivity=sensitivity, **SIZES)
+        report = nvfp4.quantize_checkpoint(model, tmp_path / of, bits=6, statistics=tmp_path / "stats")
+        assert report["error_of"] == of
+        assert any("no sensitivity of" in warning for warning in report["warnings"]) == (of == "outputs")
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_numbers_that_are_not_positive_are_refused(model, text, value, tmp_path):
+    statistics = calibrate(model, text, tmp_path / "stats", **SIZES)
+    module = "model.layers.1.self_attn.o_proj"
+    statistics.tensors[f"{module}.sensitivity"] = torch.tensor([value])
+    statistics.save(tmp_path / "stats")
+    with pytest.raises(nvfp4.FormatError, match=f"{module}.sensitivity"):
+        nvfp4.quantize_checkpoint(model, tmp_path / "out", bits=6, statistics=tmp_path / "stats")
+
+
+def test_only_who_can_use_it_pays_for_it(model, text, tmp_path, monkeypatch):
+    """A run that writes no statistics does not measure it."""
+    monkeypatch.setattr(Sensitivity, "start", lambda *_: pytest.fail("it is measured"))
+    calibrate(model, text, None, quantize=tmp_path / "out", quantizer="weighted", **SIZES)
+
+
+def test_experts_that_the_few_tokens_did_not_reach_are_taken_to_be_like_the_others():
+    statistics = Statistics()
+    for module, count, squares in (("a", 30.0, 3.0), ("b", 10.0, 9.0), ("c", 20.0, 1e9)):
+        statistics.tensors |= {f"{module}.count": torch.tensor([count]), f"{module}.diag": torch.full((4,), squares)}
+    errors = {"a": torch.ones(4), "b": 2 * torch.ones(4)}
+    lost = Sensitivity._output_error(statistics, [["a"], ["b", "b2"], ["c"], []], errors, 50)
+    assert lost == pytest.approx((12 + 72) / 40 * 60 / 50)
+
+
+def test_the_default_adds_a_tenth_to_the_time_whatever_the_number_of_layers():
+    for layers in (16, 40, 80, 200):
+        tokens = default_tokens(131072, 4 * layers)
+        copies = sum(1 + 4 * (i + 1) for i in range(layers))
+        assert copies * tokens <= 0.11 * layers * 131072
+    assert default_tokens(131072, 4) == 512 and default_tokens(288, 8) == 16
+    assert windows_of_few(512, 4096, 8) == (2, 256)
+    assert windows_of_few(512, 32, 4) == (4, 32), "no more than a batch has"
+    assert windows_of_few(81, 512, 8) == (1, 81)
+
+
+def test_what_loaders_fuse_and_all_experts_are_a_group():
+    names = ["self_attn.q_proj", "self_attn.o_proj", "self_attn.v_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj",
+             "mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"]
+    weights = [name if ".experts." in name else f"{name}.weight" for name in names]
+    assert groups_of(weights) == [[weights[i] for i in group] for group in ((0, 2), (1,), (3, 4), (5, 6), (7,))]
+
+
+def test_the_command(model, text, tmp_path, capsys):
+    sizes = [word for name, n in SIZES.items() for word in (f"--{name}", str(n))]
+    run = [str(model), "--text", str(text), "--out", str(tmp_path / "out"), *sizes]
+    assert main([*run, "--sensitivity", "0", "--quiet"]) == 0
+    assert not sensitivities(Statistics.load(tmp_path / "out"))
+    assert main([*run, "--quiet"]) == 0
+    assert sensitivities(Statistics.load(tmp_path / "out"))
+    with pytest.raises(SystemExit):
+        main([*run, "--sensitivity", "-1"])
+    capsys.readouterr()
+    said = {}
+    for given in ([], ["--sensitivity", "0"], ["--sensitivity", "32"]):
+        assert main([*run, "--dry-run", *given]) == 0
+        said[" ".join(given)] = capsys.readouterr().err
+    assert "% more with each layer quantized alone on 16 tokens" in said[""]
+    assert "quantized alone" not in said["--sensitivity 0"]
+    assert "on 32 tokens" in said["--sensitivity 32"] and "of states with each layer quantized alone" in said["--sensitivity 32"]
