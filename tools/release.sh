@@ -181,6 +181,7 @@ wheel() {
 # of those there. The library is compiled already. CMake 3.25 knows no stable ABI; what pip builds with brings what does.
 arm_wheel() {
   local venv=$PWD/build/release-venv-$1 folder=build/release-aarch64-linux
+  rm -rf "$folder/python"
   build "$folder" "$libraries-aarch64-linux" -U '*Python*' -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake \
     -DNVFP4_FOR=aarch64-linux -DNVFP4_UNITY=ON -DNVFP4_PYTHON=ON "-DNVFP4_ZIG=$zig" \
     "-DPython_EXECUTABLE=$venv/bin/python" "-DPython_INCLUDE_DIR=$3" \
@@ -188,7 +189,7 @@ arm_wheel() {
   cp "$folder/nvfp4" build/dist/nvfp4
   aarch64-linux-gnu-strip build/dist/nvfp4
   tools/arm_wheel.py "$dist/nvfp4-$version-$2"-*_x86_64.whl "$folder"/python/nvfp4/_core*.so build/dist/nvfp4 "$dist"
-  rm -r build/dist/nvfp4 "$folder/python"
+  rm build/dist/nvfp4
 }
 if [[ -n $wheels ]]; then
   wheel python3.11
