@@ -50,7 +50,11 @@ int fail(std::string message, int status, const ErrorCode& code) {
   const Style style(stderr);
   say(fmt::format("{} {} {}\n", style.red("nvfp4: error:"), clean(message),
                   style.dim(fmt::format("[{}]", code.code))));
-  if (g_json) print(error_json(code, message) + '\n');
+  if (!g_json) return status;
+  try {
+    print(error_json(code, message) + '\n');
+  } catch (const Error&) {  // standard output may be what failed: its reader has the status
+  }
   return status;
 }
 

@@ -300,8 +300,11 @@ TEST_F(Cli, FailsWhenStandardOutputIsFull) {
   if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
   std::filesystem::create_symlink("/dev/full", dir_ / "full");
   const std::string command = "cd '" + dir_.path().string() + "' && '" NVFP4_CLI_PATH "' ";
-  EXPECT_EQ(WEXITSTATUS(::system((command + "inspect m > full 2> err").c_str())), 1);
-  EXPECT_TRUE(has(read_text(dir_ / "err"), "nvfp4: error: ")) << read_text(dir_ / "err");
+  for (const std::string arguments : {"inspect m", "inspect m --json", "verify m --json"}) {
+    EXPECT_EQ(WEXITSTATUS(::system((command + arguments + " > full 2> err").c_str())), 1)
+        << arguments;
+    EXPECT_TRUE(has(read_text(dir_ / "err"), "nvfp4: error: ")) << read_text(dir_ / "err");
+  }
   // A reader that has seen enough is no error.
   EXPECT_EQ(WEXITSTATUS(::system((command + "inspect m 2> err | true").c_str())), 0);
   EXPECT_EQ(read_text(dir_ / "err"), "");

@@ -219,6 +219,10 @@ class Maker {
     const std::int64_t heads =
         m.place.key ? integer_of(config_, {"num_key_value_heads"}, all) : all;
     const std::int64_t rows = m.shape.empty() ? 0 : m.shape[0];
+    require<FormatError>(heads > 0,
+                         "{}: config.json has no 'num_attention_heads', by which rows of "
+                         "'{}' are put in llama.cpp's order",
+                         file_, printable(m.model_name));
     require<UnsupportedError>(heads > 0 && heads <= rows / 2 && rows % (2 * heads) == 0,
                               "{}: tensor '{}': {} rows, must be an even number for each of {} "
                               "heads",

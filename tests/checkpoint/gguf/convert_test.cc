@@ -296,8 +296,7 @@ TEST_F(GgufRefusal, ConfigurationsThatSayTooLittle) {
     Json config = llama_config();
     config.erase(key);
     write_json(dir / "a" / "config.json", config);
-    const std::string_view part = key[0] == 'n' ? "heads" : key;
-    expect_error<Error>([&] { convert(dir / "a", dir / "m.gguf", "gguf"); }, {part});
+    expect_error<Error>([&] { convert(dir / "a", dir / "m.gguf", "gguf"); }, {key});
   }
   Json config = llama_config();
   config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2}};
