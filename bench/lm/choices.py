@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What the choice of `--bits` is worth: its divergence beside that of others which have as many bytes.
 
-A layer (q, k and v together; gate and up; all experts of a layer) is in NVFP4 or in FP8. For each number of bits the
+A layer (q, k and v together; gate and up; all experts of a layer) is in NVFP4, FP8 or BF16. For each number of bits the
 layers in FP8 are those that `nvfp4 quantize --bits` chooses, or as many as have room, taken in another order: the
-first and the last layers first, attention first, or at random. Weights alone are quantized.
+first and the last layers first, attention first, or at random. What is left makes layers of that order BF16. Weights alone are quantized.
 
   choices.py --model MODEL --text FILE --calibration FILE --bits 5 5.5 6 --windows 8
 
@@ -88,13 +88,17 @@ def forms_of(folder, layers):
     return forms
 
 
-def filled(order, elements, room):
-    """As many layers in FP8, in that order, as have room."""
+def filled(order, elements, bits):
+    """As many layers in FP8, in that order, as have room, and then as many of these in BF16. `bits`: of a weight, on
+    average; scales of whole matrices count nothing."""
     forms = dict.fromkeys(elements, 0)
-    for layer in order:
-        if elements[layer] <= room:
-            forms[layer] = 1
-            room -= elements[layer]
+    room = (bits - BITS[0]) * sum(elements.values())
+    for form in (1, 2):
+        step = BITS[form] - BITS[form - 1]
+        for layer in order:
+            if forms[layer] == form - 1 and elements[layer] * step <= room:
+                forms[layer] = form
+                room -= elements[layer] * step
     return forms
 
 
@@ -122,13 +126,12 @@ def choices(options, temporary):
     nvfp4.quantize_checkpoint(options.model, temporary / "four", **given)
     nvfp4.quantize_checkpoint(options.model, temporary / "eight", recipe=temporary / "eight.yaml", **given)
     model = Layers(options.model, [Checkpoint(temporary / f) for f in ("four", "eight")], options.device)
-    total, found = sum(model.elements.values()), {}
+    found = {}
     for bits in options.bits:
         nvfp4.quantize_checkpoint(options.model, temporary / f"{bits}", bits=bits, **given)
-        room = int((bits - BITS[0]) / (BITS[1] - BITS[0]) * total)  # scales of whole matrices count nothing
         found[bits] = {"chosen": forms_of(temporary / f"{bits}", model.elements)}
         for name, order in orders(model.elements, options.random).items():
-            found[bits][name] = filled(order, model.elements, room)
+            found[bits][name] = filled(order, model.elements, bits)
     return model, found
 
 
