@@ -4,6 +4,7 @@ lets it install them."""
 
 import os
 import re
+import shutil
 
 from conan import ConanFile
 from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
@@ -30,8 +31,12 @@ class Nvfp4(ConanFile):
         self.version = re.search(r"project\(nvfp4 VERSION ([0-9.]+)", text)[1]
 
     def export_sources(self):
-        for part in ("CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "src/*", "cli/*", "python/nvfp4/hub.py"):
-            copy(self, part, self.root, self.export_sources_folder)
+        # By folder: copy() walks all of what is below it, which may hold builds.
+        for folder in ("cmake", "include", "src", "cli"):
+            copy(self, "*", os.path.join(self.root, folder), os.path.join(self.export_sources_folder, folder))
+        os.makedirs(os.path.join(self.export_sources_folder, "python", "nvfp4"))
+        for file in ("CMakeLists.txt", "LICENSE", "python/nvfp4/hub.py"):
+            shutil.copy2(os.path.join(self.root, file), os.path.join(self.export_sources_folder, file))
 
     def layout(self):
         cmake_layout(self)
