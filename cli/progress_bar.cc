@@ -33,18 +33,6 @@ std::string spaced(const std::vector<std::string>& facts) {
   return text;
 }
 
-/// Whether it was asked to stop before the time was over. Looks often at first, since most of what
-/// is short is over then: a condition variable that a stop wakes waits for ever where it is
-/// mingw's.
-bool stops_within(const std::stop_token& stop, std::chrono::milliseconds time) {
-  const auto end = std::chrono::steady_clock::now() + time;
-  for (auto step = 1ms; !stop.stop_requested(); step = std::min(2 * step, 16ms)) {
-    if (std::chrono::steady_clock::now() >= end) return false;
-    std::this_thread::sleep_for(step);
-  }
-  return true;
-}
-
 }  // namespace
 
 ProgressBar::ProgressBar(std::string_view verb, bool quiet, std::chrono::milliseconds between_lines)
@@ -54,12 +42,16 @@ ProgressBar::ProgressBar(std::string_view verb, bool quiet, std::chrono::millise
       between_lines_(between_lines),
       style_(stderr) {
   window_.emplace_back(Clock::now(), 0);
-  if (!quiet_) painter_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  if (!quiet_) painter_ = std::jthread([this] { run(); });
 }
 
 ProgressBar::~ProgressBar() {
   if (!painter_.joinable()) return;
-  painter_.request_stop();
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  ends_.notify_all();
   painter_.join();
   if (drawn_) say("\r\x1b[K");
 }
@@ -69,15 +61,17 @@ std::function<void(const Progress&)> ProgressBar::callback() {
   return [this](const Progress& p) { update(p); };
 }
 
-void ProgressBar::run(const std::stop_token& stop) {
-  for (auto wait = terminal_ ? 200ms : between_lines_; !stops_within(stop, wait);
-       wait = terminal_ ? 100ms : between_lines_) {
-    const std::lock_guard lock(mutex_);
+void ProgressBar::run() {
+  std::unique_lock lock(mutex_);
+  auto wait = terminal_ ? 200ms : between_lines_;
+  // Not by a stop token: with mingw's library a wait with one is never woken.
+  while (!ends_.wait_for(lock, wait, [this] { return over_; })) {
     note(Clock::now());
     if (terminal_)
       draw_bar();
     else
       draw_line();
+    if (terminal_) wait = 100ms;
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <deque>
@@ -94,7 +95,7 @@ class ProgressBar {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void run(const std::stop_token& stop);
+  void run();
   void note(Clock::time_point now);
   std::vector<std::string> facts() const;
   void draw_line();
@@ -106,6 +107,8 @@ class ProgressBar {
   Style style_;
   double last_fraction_ = 0;
   std::mutex mutex_;
+  std::condition_variable ends_;
+  bool over_ = false;             ///< the work, under mutex_
   std::optional<Progress> last_;  ///< none before the work has begun
   std::deque<std::pair<Clock::time_point, std::uint64_t>> window_;  ///< of the last seconds
   std::jthread painter_;  ///< the last member: it uses the others

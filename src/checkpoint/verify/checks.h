@@ -111,9 +111,10 @@ void check_transformers_lists(const Subject& subject, Findings& findings);
 /// The global and input scales of one weight; counts input scales of exactly 1.
 void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defaults);
 /// Reads every block scale but those of `defective` tensors, and the scales of caches.
+/// `look_for_tiles`: whether they look stored in another order, too.
 void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
                   const CacheScales& caches, Findings& findings, Measured& measured,
-                  const OnProgress& progress);
+                  const OnProgress& progress, bool look_for_tiles = true);
 /// What of these findings no one should quantize or convert as if it were right.
 std::vector<Finding> value_faults(std::span<const LogicalTensor> tensors,
                                   const CacheScales& caches);

@@ -80,17 +80,28 @@ double explained(const std::vector<float>& x, std::int64_t rows, std::int64_t co
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c) {
       const double v = x[static_cast<std::size_t>(r * cols + c)];
-      row[static_cast<std::size_t>(r)] += v / static_cast<double>(cols);
-      col[static_cast<std::size_t>(c)] += v / static_cast<double>(rows);
+      row[static_cast<std::size_t>(r)] += v;
+      col[static_cast<std::size_t>(c)] += v;
       sum += v;
       squares += v * v;
     }
   const double n = static_cast<double>(rows * cols), mean = sum / n;
   const double total = squares - n * mean * mean;
-  double between = 0;
-  for (const double m : row) between += static_cast<double>(cols) * (m - mean) * (m - mean);
-  for (const double m : col) between += static_cast<double>(rows) * (m - mean) * (m - mean);
-  return total <= 0 ? 0 : between / total;
+  const auto between = [&](const std::vector<double>& sums, std::int64_t of_each) {
+    double found = 0;
+    for (const double s : sums)
+      found += std::pow(s / static_cast<double>(of_each) - mean, 2) * static_cast<double>(of_each);
+    return found;
+  };
+  return total <= 0 ? 0 : (between(row, cols) + between(col, rows)) / total;
+}
+
+/// log2 of the magnitude of each E4M3; of zero that of half the least.
+std::array<float, 128> log_magnitudes() {
+  std::array<float, 128> logs{};
+  for (std::uint8_t bits = 0; bits < 128; ++bits)
+    logs[bits] = std::log2(std::max(E4M3{bits}.to_float(), 0x1p-10f));
+  return logs;
 }
 
 /// Rows and columns of real weights have norms of their own. If their scales explain much more of
@@ -104,10 +115,10 @@ bool looks_swizzled(const LogicalTensor& t) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(rows * blocks));
   t.read_blocks(0, {}, bytes);
   std::vector<float> linear(bytes.size()), tiled(bytes.size());
+  static const std::array<float, 128> logs = log_magnitudes();
   const auto value = [&](std::int64_t at) {
-    const auto bits =
-        std::to_integer<std::uint8_t>(bytes[static_cast<std::size_t>(at)] & std::byte{0x7F});
-    return std::log2(std::max(E4M3{bits}.to_float(), 0x1p-10f));
+    return logs[std::to_integer<std::size_t>(bytes[static_cast<std::size_t>(at)] &
+                                             std::byte{0x7F})];
   };
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t b = 0; b < blocks; ++b) {
@@ -308,7 +319,7 @@ void exchange(const std::vector<const LogicalTensor*>& weights, const std::vecto
 
 void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
                   const CacheScales& caches, Findings& findings, Measured& measured,
-                  const OnProgress& on_progress) {
+                  const OnProgress& on_progress, bool look_for_tiles) {
   std::vector<const LogicalTensor*> weights;
   for (const LogicalTensor& t : tensors)
     if (t.is_nvfp4() && !defective.contains(t.name)) weights.push_back(&t);
@@ -338,7 +349,7 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
     const Chunk& chunk = chunks[static_cast<std::size_t>(i)];
     const LogicalTensor& t = *weights[chunk.tensor];
     const Counts mine = count(t, chunk);
-    const bool tiles = chunk.begin == 0 && looks_swizzled(t);
+    const bool tiles = look_for_tiles && chunk.begin == 0 && looks_swizzled(t);
     const std::lock_guard lock(mutex);
     counts[chunk.tensor].add(mine);
     swizzled[chunk.tensor] |= tiles;
@@ -372,7 +383,7 @@ std::vector<Finding> value_faults(std::span<const LogicalTensor> tensors,
   for (const LogicalTensor& t : tensors)
     if (t.is_nvfp4()) check_global(t, findings, defaults);
   Measured alone({}, "");
-  check_scales(tensors, {}, caches, findings, alone, {});
+  check_scales(tensors, {}, caches, findings, alone, {}, false);
   std::vector<Finding> faults = findings.take();
   std::erase_if(faults, [&](const Finding& f) {
     return std::ranges::find(kFaults, f.code) == std::end(kFaults);
