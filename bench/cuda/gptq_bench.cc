@@ -198,19 +198,10 @@ double factor_seconds(const std::vector<double>& triangle, std::int64_t depth,
   return seconds;
 }
 
-/// Why the library cannot factor here, or nothing.
-std::string why_no_library(const DeviceSolver& solver) try {
-  double one = 1;
-  solver.invert_lower(&one, 1, kGpu);
-  return "";
-} catch (const UnsupportedError& e) {
-  return e.what();
-}
-
 /// Of the layers' depths, each once.
 void run_factors(Arguments& a, nlohmann::json& j) {
   const DeviceSolver* const solver = device_backend(kGpu).solver();
-  const std::string reason = why_no_library(*solver);
+  const std::string reason = solver->why_unusable();
   const InvertLower library = [&](double* h, std::int64_t n) {
     return solver->invert_lower(h, n, kGpu);
   };

@@ -46,7 +46,8 @@ struct DeviceGptqJob {
 
 /// A library of the device that factors matrices in FP64. It may not be there.
 struct DeviceSolver {
-  std::string (*name)();  ///< with its version, after it was used
+  std::string (*why_unusable)();  ///< empty if it can be used; loads it
+  std::string (*name)();          ///< with its version, if it can be used
   /// `h` [n, n] on the host, row by row, symmetric, of which the lower triangle counts: the inverse
   /// of the lower triangular L with h = L Lᵀ takes its place there. False, and `h` is as it was, if
   /// it is not positive definite. Throws UnsupportedError if there is no library, DeviceError.

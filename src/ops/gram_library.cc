@@ -7,21 +7,27 @@
 
 namespace nvfp4 {
 
-bool wants_gram_library(Device device) {
+GramLibrary gram_library(Device device) {
   const char* const text = std::getenv("NVFP4_FACTORS");
   const std::string wanted = text == nullptr ? "" : text;
   require<ValueError>(wanted.empty() || wanted == "eigen" || wanted == "cusolver",
                       "NVFP4_FACTORS = \"{}\", must be eigen or cusolver", wanted);
-  return wanted == "cusolver" && device.type != DeviceType::cpu;
-}
-
-InvertLower gram_library(Device device) {
-  if (!wants_gram_library(device)) return {};
+  if (wanted == "eigen" || device.type == DeviceType::cpu) return {};
   const DeviceBackend& backend = device_backend(device);
   const DeviceSolver* const solver = backend.solver == nullptr ? nullptr : backend.solver();
-  require<UnsupportedError>(solver != nullptr,
-                            "NVFP4_FACTORS = cusolver: the device has no such library");
-  return [solver, device](double* h, std::int64_t n) { return solver->invert_lower(h, n, device); };
+  const std::string reason =
+      solver == nullptr ? "the device has no such library" : solver->why_unusable();
+  require<UnsupportedError>(reason.empty() || wanted.empty(), "NVFP4_FACTORS = cusolver: {}",
+                            reason);
+  if (!reason.empty()) return {};
+  return {solver->name(), [solver, device](double* h, std::int64_t n) {
+            try {
+              return solver->invert_lower(h, n, device);
+            } catch (const DeviceError& e) {
+              throw DeviceError(
+                  fmt::format("{}; with NVFP4_FACTORS=eigen the CPU does without it", e.what()));
+            }
+          }};
 }
 
 }  // namespace nvfp4

@@ -1,17 +1,21 @@
 #pragma once
 
+#include <string>
+
 #include "nvfp4/device.h"
 #include "ops/factor_gram.h"
 
 namespace nvfp4 {
 
-/// Whether NVFP4_FACTORS asks for the library of `device`: it gives other bytes than Eigen. Throws
-/// ValueError for another NVFP4_FACTORS.
-bool wants_gram_library(Device device);
+/// Who factors the Gram matrices of a run on `device`: the device's library if there is one, else
+/// Eigen on the CPU. NVFP4_FACTORS = eigen or cusolver in the environment asks for one of them.
+struct GramLibrary {
+  std::string name;          ///< with its version; empty: Eigen
+  InvertLower invert_lower;  ///< empty: Eigen
+};
 
-/// Who factors the Gram matrices of a run on `device`: its library if it is wanted, else Eigen on
-/// the CPU, for which this is empty. Throws ValueError as wants_gram_library() does,
-/// UnsupportedError if the device has no library.
-InvertLower gram_library(Device device);
+/// Throws ValueError for another NVFP4_FACTORS, UnsupportedError if it is cusolver and that cannot
+/// be used, or if nothing can run on the device.
+GramLibrary gram_library(Device device);
 
 }  // namespace nvfp4

@@ -11,8 +11,11 @@ namespace {
 
 using safetensors::DType;
 
+/// With Eigen's factors on both sides.
 class CudaStatistics : public CudaCheckpoint {
  protected:
+  CudaStatistics() { setenv("NVFP4_FACTORS", "eigen", 1); }
+  ~CudaStatistics() override { unsetenv("NVFP4_FACTORS"); }
   QuantizeCheckpointOptions options(const std::string& method) const {
     auto options = quantize_options(dir_ / "in", "");
     options.method = method;

@@ -10,29 +10,35 @@
 namespace nvfp4 {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 class Factors : public testing::Test {
  protected:
   Factors() {
     write_tiny_llama(dir_ / "in");
     write_llama_grams(dir_ / "stats.safetensors");
-    options_ = quantize_options(dir_ / "in", dir_ / "out");
-    options_.method = "gptq";
-    options_.statistics = dir_ / "stats.safetensors";
-    options_.wait_for_device = true;
-    options_.overwrite = true;
   }
   void TearDown() override {
     set_solver(FakeSolver::none);
     unsetenv("NVFP4_FACTORS");
   }
 
-  QuantizeReport quantize(FakeSolver solver, const char* wanted, Device device = Device::cuda()) {
+  QuantizeCheckpointOptions options_for(Device device) const {
+    auto options = quantize_options(dir_ / "in", dir_ / "out");
+    options.method = "gptq";
+    options.statistics = dir_ / "stats.safetensors";
+    options.device = device;
+    options.wait_for_device = true;
+    options.overwrite = true;
+    return options;
+  }
+  QuantizeReport quantize(FakeSolver solver, const char* wanted,
+                          Device device = Device::cuda()) const {
     set_solver(solver);
     setenv("NVFP4_FACTORS", wanted, 1);
-    options_.device = device;
-    return quantize_checkpoint(options_);
+    return quantize_checkpoint(options_for(device));
   }
   static std::string by(const QuantizeReport& report) {
     std::string all;
@@ -47,7 +53,6 @@ class Factors : public testing::Test {
   }
 
   const TempDir dir_;
-  QuantizeCheckpointOptions options_;
 };
 
 TEST_F(Factors, OfALibraryLeaveTheOutputErrorOfEigens) {
@@ -61,33 +66,49 @@ TEST_F(Factors, OfALibraryLeaveTheOutputErrorOfEigens) {
   EXPECT_THAT(to_json(device), HasSubstr("\"factors\": \"cuSOLVER\""));
 }
 
-TEST_F(Factors, OfEigenAreTakenUnlessTheEnvironmentSaysOtherwise) {
+TEST_F(Factors, OfALibraryAreTakenWhereOneIs) {
+  EXPECT_EQ(by(quantize(FakeSolver::works, "")), "cuSOLVER");
+  EXPECT_GT(solved(), 3);
+}
+
+TEST_F(Factors, OfEigenHaveTheBytesOfTheCpu) {
   const QuantizeReport cpu = quantize(FakeSolver::works, "", Device{});
   const auto wanted = files_of(dir_ / "out");
-  for (const char* const by_eigen : {"", "eigen"}) {
-    const QuantizeReport device = quantize(FakeSolver::works, by_eigen);
+  for (const auto& [solver, factors] : {std::pair(FakeSolver::works, "eigen"),
+                                        {FakeSolver::none, ""},
+                                        {FakeSolver::is_missing, ""}}) {
+    const QuantizeReport device = quantize(solver, factors);
     EXPECT_EQ(solved(), 0);
     EXPECT_EQ(by(device), "Eigen");
     EXPECT_TRUE(files_of(dir_ / "out") == wanted);
   }
 }
 
-/// Ranks and resumed runs go by the same journal.
-TEST_F(Factors, OfBothAreNotInOneOutput) {
-  options_.overwrite = false;
-  options_.ranks = 2;
-  quantize(FakeSolver::works, "cusolver");
-  options_.rank = 1;
-  expect_error<ValueError>([&] { quantize(FakeSolver::works, ""); },
-                           {"differ", "factors was \"cusolver\", now absent"});
-  EXPECT_TRUE(quantize(FakeSolver::works, "cusolver").complete);
+TEST_F(Factors, OfAnotherLibraryDoNotResumeARun) {
+  set_solver(FakeSolver::works);
+  auto options = options_for(Device::cuda());
+  options.overwrite = false;
+  options.progress = [&](const Progress&) {
+    if (std::filesystem::exists(dir_ / "out" / "model-00001-of-00003.safetensors"))
+      throw IoError("stop");
+  };
+  EXPECT_THROW(quantize_checkpoint(options), IoError);
+  options.progress = {};
+  options.resume = true;
+  set_solver(FakeSolver::none);
+  expect_error<ValueError>([&] { quantize_checkpoint(options); },
+                           {"factors was \"a stand-in\", now absent"});
+  set_solver(FakeSolver::works);
+  const QuantizeReport resumed = quantize_checkpoint(options);
+  EXPECT_GT(resumed.shards_reused, 0);
+  EXPECT_EQ(by(resumed), "cuSOLVER");
 }
 
 TEST_F(Factors, OfALibraryThatFailsAreNotReplaced) {
   expect_error<UnsupportedError>([&] { quantize(FakeSolver::is_missing, "cusolver"); },
                                  {"it is not there"});
   expect_error<DeviceError>([&] { quantize(FakeSolver::refuses, "cusolver"); },
-                            {"it does not want to"});
+                            {"it does not want to", "NVFP4_FACTORS=eigen"});
   expect_error<UnsupportedError>([&] { quantize(FakeSolver::none, "cusolver"); },
                                  {"NVFP4_FACTORS = cusolver", "no such library"});
   expect_error<ValueError>([&] { quantize(FakeSolver::works, "lapack"); },

@@ -29,7 +29,7 @@ Encoder::Encoder(const Plan& plan, EncoderOptions options)
   const ChunkBytes most = largest_chunk(plan);
   if (options_.device.type == DeviceType::cpu || most.input == 0) return;
   if (plan.method->needs == Needs::gram) {
-    gram_library_ = gram_library(options_.device);
+    gram_library_ = gram_library(options_.device).invert_lower;
     gptq_ = std::make_unique<DeviceGptq>(options_.device);
   }
   std::int64_t store = 0;

@@ -67,8 +67,8 @@ Json options_of(const ModelFolder& model, const TransformOptions& options, const
                {"input_amax", nullptr},
                {"sweeps", options.sweeps},
                {"statistics", nullptr}};
-  if (plan.method->needs == Needs::gram && wants_gram_library(options.device))
-    json["factors"] = "cusolver";
+  if (plan.method->needs == Needs::gram)
+    if (const std::string by = gram_library(options.device).name; !by.empty()) json["factors"] = by;
   if (options.ranks > 1) json["ranks"] = options.ranks;
   if (!model.merged.empty()) json["merge"] = model.merged;
   if (options.layers != nullptr) json["recipe"] = hex(fingerprint(options.layers->text));

@@ -18,7 +18,7 @@ bool invert_lower(double* h, std::int64_t n, Device device) {
   static std::mutex mutex;  // a matrix may take half of the memory
   const std::lock_guard lock(mutex);
   const std::string reason = cusolver::why_unusable();
-  require<UnsupportedError>(reason.empty(), "NVFP4_FACTORS = cusolver: {}", reason);
+  require<UnsupportedError>(reason.empty(), "{}", reason);
   const Current current(device);
   const std::int64_t bytes = n * n * static_cast<std::int64_t>(sizeof(double));
   std::array<int, 2> info{};
@@ -52,7 +52,8 @@ bool invert_lower(double* h, std::int64_t n, Device device) {
 }  // namespace
 
 const DeviceSolver* solver() {
-  static constexpr DeviceSolver kSolver{.name = cusolver::name, .invert_lower = invert_lower};
+  static constexpr DeviceSolver kSolver{
+      .why_unusable = cusolver::why_unusable, .name = cusolver::name, .invert_lower = invert_lower};
   return &kSolver;
 }
 

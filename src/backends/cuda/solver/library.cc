@@ -97,7 +97,7 @@ Handle handle_of(const Problem& p) {
   static std::mutex mutex;
   static std::map<int, Handle> handles;
   const std::string& reason = loaded().reason;
-  require<UnsupportedError>(reason.empty(), "NVFP4_FACTORS = cusolver: {}", reason);
+  require<UnsupportedError>(reason.empty(), "{}", reason);
   const std::lock_guard lock(mutex);
   Handle& of = handles[p.device];
   if (of.handle == nullptr) check(loaded().f.create(&of.handle), "handle");
