@@ -65,6 +65,15 @@ TEST_F(ProgressLines, AreWrittenEvenWhileTheWorkSaysNothing) {
   EXPECT_EQ(text().find('\x1b'), std::string::npos);
 }
 
+/// Not after the time between two lines: the test would not end.
+TEST_F(ProgressLines, DoNotHoldUpTheEndOfTheWork) {
+  {
+    const cli::ProgressBar bar("quantize", false, std::chrono::hours(24));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it waits by now
+  }
+  EXPECT_EQ(text(), "");
+}
+
 TEST_F(ProgressLines, AreAMinuteApart) {
   {
     cli::ProgressBar bar("quantize", false);
