@@ -25,7 +25,7 @@ GramLibrary gram_library(Device device) {
               return solver->invert_lower(h, n, device);
             } catch (const DeviceError& e) {
               throw DeviceError(
-                  fmt::format("{}; with NVFP4_FACTORS=eigen the CPU does without it", e.what()));
+                  fmt::format("{}; NVFP4_FACTORS=eigen factors on the CPU instead", e.what()));
             }
           }};
 }
