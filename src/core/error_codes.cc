@@ -73,7 +73,8 @@ constexpr ErrorCode kCodes[] = {
     {"NV0210", "FormatError", "JSON is nested deeper", "JSON is nested too deeply",
      "download the file again"},
     {"NV0211", "FormatError", "nvfp4 verify lists all",
-     "weights have scales that are NaN, negative or far too large, or codes that are NaN",
+     "weights have scales that are NaN, negative, far too large or without codes, or codes that "
+     "are NaN",
      "nvfp4 repair corrects NVFP4; --force takes the values as they are"},
     {"NV0212", "FormatError", "cache of",
      "the folder is a part of the hub's cache that holds no model",

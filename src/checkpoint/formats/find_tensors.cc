@@ -168,7 +168,18 @@ class Weight {
 
   void check_mxfp4() {
     const Shape scales = t_.scales.info->shape;
-    const bool packed = t_.data.info->dtype != DType::f4;
+    const DType dtype = t_.data.info->dtype, exponents = t_.scales.info->dtype;
+    const bool blocks = names_.codes == "_blocks";  // of 16 bytes each
+    if (dtype != DType::u8 && (blocks || (dtype != DType::i8 && dtype != DType::f4)))
+      return defect("wrong-dtype", fmt::format("{}: {}, must be U8{}", t_.data.describe(),
+                                               form_of(t_.data), blocks ? "" : ", I8 or F4"));
+    if (exponents != DType::u8 && exponents != DType::f8_e8m0)
+      return defect("wrong-dtype", fmt::format("{}: {}, must be U8 or F8_E8M0",
+                                               t_.scales.describe(), form_of(t_.scales)));
+    if (blocks && (t_.shape.size() != 4 || t_.shape[3] != 16))
+      return defect("wrong-shape", fmt::format("{}: {}, must be [experts, rows, blocks, 16]",
+                                               t_.data.describe(), form_of(t_.data)));
+    const bool packed = dtype != DType::f4;
     if (t_.shape.size() == 4) {  // [experts, rows, blocks, 16]
       t_.shape = {t_.shape[0], t_.shape[1], t_.shape[2] * t_.shape[3]};
     }

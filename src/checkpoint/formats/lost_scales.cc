@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 
 #include "checkpoint/formats/format.h"
 #include "checkpoint/io/printable.h"
@@ -69,6 +71,37 @@ void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const 
   }
   for (const Defect& lost : lost_fp8_scales(tensors, declared))
     if (!unknown_modules.contains(module_of(lost.tensor))) throw FormatError(lost.text);
+}
+
+std::vector<Defect> orphan_scales(std::span<const LogicalTensor> tensors,
+                                  const std::set<std::string>& unknown) {
+  std::unordered_set<std::string_view> fp8;  // they may have scales of several names
+  for (const LogicalTensor& t : tensors)
+    if (t.name.ends_with(".weight") && t.data.info->dtype == safetensors::DType::f8_e4m3)
+      fp8.insert(module_of(t.name));
+  constexpr std::string_view kOfModules[] = {".weight_scale",        ".weight_scale_2",
+                                             ".weight_global_scale", ".weight_scale_inv",
+                                             ".input_global_scale",  ".input_scale"};
+  constexpr std::string_view kOfStacks[] = {"_weight_scale", "_weight_scale_2", "_scales"};
+  const auto is_orphan = [&](std::string_view name) {
+    for (const std::string_view suffix : kOfModules) {
+      if (!name.ends_with(suffix)) continue;
+      const std::string_view module = name.substr(0, name.size() - suffix.size());
+      return !fp8.contains(module) && !unknown.contains(std::string(module));
+    }
+    for (const std::string_view suffix : kOfStacks) {
+      if (!name.ends_with(suffix)) continue;
+      const std::string_view stack = name.substr(0, name.size() - suffix.size());
+      return stack.ends_with("_proj") && !unknown.contains(std::string(stack));
+    }
+    return false;
+  };
+  std::vector<Defect> orphans;
+  for (const LogicalTensor& t : tensors)
+    if (t.is_plain() && is_orphan(t.name))
+      orphans.push_back(
+          {"orphan-scale", t.name, fmt::format("{}: no codes beside it", t.data.describe())});
+  return orphans;
 }
 
 }  // namespace nvfp4::checkpoint

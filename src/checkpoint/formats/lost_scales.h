@@ -1,6 +1,8 @@
 #pragma once
 
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "checkpoint/formats/declared.h"
@@ -17,5 +19,10 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
 /// first of them, but for modules of `unknown` forms, which may have scales of their own.
 void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const Defect> unknown,
                         std::span<const Declared> declared);
+
+/// Scales that only quantized weights have, and no codes beside them: the weight may be lost.
+/// Modules of `unknown` forms may have scales of their own.
+std::vector<Defect> orphan_scales(std::span<const LogicalTensor> tensors,
+                                  const std::set<std::string>& unknown);
 
 }  // namespace nvfp4::checkpoint

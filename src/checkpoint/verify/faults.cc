@@ -1,5 +1,6 @@
 #include "checkpoint/verify/faults.h"
 
+#include "checkpoint/formats/lost_scales.h"
 #include "checkpoint/source/cache.h"
 #include "checkpoint/verify/checks.h"
 #include "core/require.h"
@@ -12,6 +13,8 @@ std::string take_faults(const ModelFolder& model, const UseOfValues& use) {
   std::vector<Finding> faults = value_faults(model.tensors, caches);
   if (!use.inputs)
     std::erase_if(faults, [](const Finding& f) { return f.code == "input-scale-invalid"; });
+  for (const Defect& orphan : orphan_scales(model.tensors, {}))
+    faults.push_back({orphan.code, Severity::error, orphan.tensor, orphan.text, {}, {}});
   if (faults.empty()) return {};
   const std::string more =
       faults.size() == 1 ? "" : fmt::format(" (and {} more)", faults.size() - 1);

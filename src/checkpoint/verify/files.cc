@@ -167,32 +167,9 @@ class Opener {
     }
   }
 
-  /// Scales that only quantized weights have, and no weight beside them.
   void find_orphans() {
-    for (const LogicalTensor& t : subject_.tensors) {
-      if (!t.is_plain()) continue;
-      find_orphans_of_stack(t);
-      for (const char* suffix : {".weight_scale", ".weight_scale_2", ".weight_global_scale",
-                                 ".weight_scale_inv", ".input_global_scale", ".input_scale"}) {
-        if (!t.name.ends_with(suffix)) continue;
-        const std::string module = t.name.substr(0, t.name.size() - std::string(suffix).size());
-        if (subject_.unknown.contains(module)) continue;
-        const StoredTensor weight = subject_.table.find(module + ".weight");
-        if (weight && weight.info->dtype == safetensors::DType::f8_e4m3) continue;
-        findings_.add("orphan-scale", t.name,
-                      fmt::format("{}: no codes beside it", t.data.describe()));
-      }
-    }
-  }
-
-  void find_orphans_of_stack(const LogicalTensor& t) {
-    for (const char* suffix : {"_proj_weight_scale", "_proj_weight_scale_2"}) {
-      if (!t.name.ends_with(suffix)) continue;
-      const std::string stack = t.name.substr(0, t.name.rfind("_weight_scale"));
-      if (subject_.unknown.contains(stack)) continue;
-      findings_.add("orphan-scale", t.name,
-                    fmt::format("{}: no codes beside it", t.data.describe()));
-    }
+    for (const Defect& orphan : orphan_scales(subject_.tensors, subject_.unknown))
+      findings_.add(orphan.code, orphan.tensor, orphan.text);
   }
 
   void check_index() {
