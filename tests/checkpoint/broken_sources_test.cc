@@ -10,6 +10,7 @@
 #include "checkpoint/packed_models.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/error.h"
+#include "nvfp4/repair.h"
 #include "nvfp4/verify.h"
 
 /// What verify calls broken in a source does not come out of quantize and convert as if it were
@@ -33,6 +34,15 @@ PackedWeight mxfp4_with(int exponent) {
   w.tensors[1].bytes[5] = static_cast<std::byte>(exponent);
   w.tensors[0].bytes[std::size_t{5} * 16] = std::byte{0x07};  // 6
   return w;
+}
+
+QuantizeReport convert(const TempDir& dir, const char* to, bool force) {
+  ConvertOptions options;
+  options.input = dir / "in";
+  options.output = dir / "out";
+  options.to = to;
+  options.force = force;
+  return convert_checkpoint(options);
 }
 
 struct Broken {
@@ -216,6 +226,87 @@ TEST(BrokenNvfp4, IsNotConverted) {
       EXPECT_FALSE(fs::exists(dir / "out"));
     }
   }
+}
+
+/// Of gate and up, which loaders fuse, in both senses of the number that is stored.
+TEST(BrokenNvfp4, PartnersWithoutACommonScaleAreRefusedUnlessForced) {
+  const TempDir dir;
+  const std::string gate = "model.layers.0.mlp.gate_proj", up = "model.layers.0.mlp.up_proj";
+  write_model(
+      dir / "source",
+      {{random_tensor(gate + ".weight", {64, 64}), random_tensor(up + ".weight", {64, 64})}},
+      kLlamaConfig);
+  for (const auto& [format, global, value] :
+       {std::tuple("compressed-tensors", ".weight_global_scale", 1e30f),
+        {"modelopt", ".weight_scale_2", 1e-30f},
+        {"comfyui", ".weight_scale_2", 1e-30f}}) {
+    SCOPED_TRACE(format);
+    fs::remove_all(dir / "in");
+    auto options = quantize_options(dir / "source", dir / "in");
+    options.format = format;
+    quantize_checkpoint(options);
+    LoadedFolder folder(dir / "in");
+    folder.set_scalar(gate + global, value);
+    folder.write(dir / "in");
+    EXPECT_TRUE(verify_checkpoint({dir / "in", {}, "", {}}).broken());
+    const std::map<std::string, std::function<QuantizeReport(bool force)>> writers = {
+        {"quantize",
+         [&](bool force) {
+           auto again = quantize_options(dir / "in", dir / "out");
+           again.force = force;
+           return quantize_checkpoint(again);
+         }},
+        {"modelopt", [&](bool force) { return convert(dir, "modelopt", force); }},
+        {"bf16", [&](bool force) { return convert(dir, "bf16", force); }}};
+    for (const auto& [name, write] : writers) {
+      SCOPED_TRACE(name);
+      expect_error<FormatError>([&, &write = write] { write(false); },
+                                {"fused-globals-far", gate, up, "--force"});
+      EXPECT_FALSE(fs::exists(dir / "out"));
+      const QuantizeReport forced = write(true);
+      ASSERT_FALSE(forced.warnings.empty());
+      EXPECT_TRUE(forced.warnings[0].starts_with("--force: ")) << forced.warnings[0];
+      EXPECT_NE(forced.warnings[0].find("fused-globals-far"), std::string::npos);
+      fs::remove_all(dir / "out");
+    }
+    if (std::string(format) == "comfyui") continue;  // is not repaired
+    RepairOptions repair;
+    repair.input = dir / "in";
+    repair.output = dir / "out";
+    expect_error<UnsupportedError>([&] { repair_checkpoint(repair); },
+                                   {"fused-globals-far", "--source"});
+  }
+}
+
+/// What may be meant is taken, and told.
+TEST(BrokenNvfp4, OddScalesAreTold) {
+  const TempDir dir;
+  const std::string gate = "model.layers.0.mlp.gate_proj", up = "model.layers.0.mlp.up_proj";
+  write_model(dir / "source",
+              {{random_tensor(gate + ".weight", {64, 64}), random_tensor(up + ".weight", {64, 64}),
+                random_tensor(kModule + ".weight", {64, 64})}},
+              kLlamaConfig);
+  quantize_checkpoint(quantize_options(dir / "source", dir / "modelopt"));
+  const auto warnings = [&](const std::string& tensor, float value, const char* to) {
+    LoadedFolder folder(dir / "modelopt");
+    folder.set_scalar(tensor, value);
+    folder.write(dir / "in");
+    std::string all;
+    for (const std::string& w : convert(dir, to, false).warnings) all += w + "\n";
+    fs::remove_all(dir / "in");
+    fs::remove_all(dir / "out");
+    return all;
+  };
+  EXPECT_EQ(warnings(kModule + ".weight_scale_2", 1e-4f, "compressed-tensors"), "");
+  for (const char* to : {"compressed-tensors", "bf16"}) {
+    const std::string tiny = warnings(kModule + ".weight_scale_2", 1e-30f, to);
+    EXPECT_NE(tiny.find("global-scale-tiny"), std::string::npos) << tiny;
+    EXPECT_NE(tiny.find(kModule), std::string::npos) << tiny;
+  }
+  const std::string fused = warnings(gate + ".weight_scale_2", 1e-3f, "compressed-tensors");
+  EXPECT_NE(fused.find("fused-globals: "), std::string::npos) << fused;
+  EXPECT_NE(fused.find("nvfp4 repair"), std::string::npos) << fused;
+  EXPECT_EQ(warnings(gate + ".weight_scale_2", 1e-3f, "bf16"), "") << "each has its own there";
 }
 
 /// Scales of keys and values, whatever becomes of them.

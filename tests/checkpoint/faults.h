@@ -210,6 +210,7 @@ inline const std::map<std::string, Plant>& plants() {
        })},
       {"global-scale-invalid", scalar(kQ + ".weight_scale_2", [](float) { return std::nanf(""); })},
       {"global-scale-sense", scalar(kQ + ".weight_scale_2", [](float x) { return 1 / x; })},
+      {"global-scale-tiny", scalar("model.layers.0.mlp.down_proj.weight_scale_2", [](float) { return 1e-30f; })},
       {"missing-input-scale", edit([](LoadedFolder& f) { f.remove(kQ + ".input_scale"); })},
       {"unexpected-input-scale", edit([](LoadedFolder& f) {
          f.quantization()["quant_algo"] = "W4A16_NVFP4";
@@ -219,6 +220,7 @@ inline const std::map<std::string, Plant>& plants() {
       {"input-scale-sense", scalar(kQ + ".input_scale", [](float) { return 300.0f; })},
       {"input-scale-default", [](Bed&) {}},
       {"fused-globals", scalar(kQ + ".weight_scale_2", [](float x) { return 2 * x; })},
+      {"fused-globals-far", scalar(kQ + ".weight_scale_2", [](float x) { return x / 1e6f; })},
       {"fused-input-scales", scalar(kQ + ".input_scale", [](float x) { return x / 2; })},
       {"fused-partly", edit([](LoadedFolder& f) {
          for (const char* part : {".weight_scale", ".weight_scale_2", ".input_scale"})

@@ -39,8 +39,8 @@ const Codes& hopeless() {
 /// Only the weights themselves can.
 const Codes& need_source() {
   static const Codes codes = {
-      "missing-scale", "missing-global-scale", "wrong-dtype",    "wrong-shape",
-      "scale-nan",     "global-scale-invalid", "far-from-source"};
+      "missing-scale", "missing-global-scale", "wrong-dtype",     "wrong-shape",
+      "scale-nan",     "global-scale-invalid", "far-from-source", "fused-globals-far"};
   return codes;
 }
 /// Written anew in any case.
@@ -219,7 +219,8 @@ class Repairer {
     for (LogicalTensor& t : model_.tensors) {
       if (!t.is_nvfp4()) continue;
       const bool many = t.globals.size() > 1 || t.inputs.size() > 1;
-      for (const char* code : {"fused-globals", "fused-input-scales", "input-scale-invalid"})
+      for (const char* code :
+           {"fused-globals", "fused-globals-far", "fused-input-scales", "input-scale-invalid"})
         require<UnsupportedError>(
             !many || !found(t, code),
             "{}: cannot be repaired: {}: a stack with scales for each matrix; "

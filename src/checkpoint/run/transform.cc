@@ -16,10 +16,11 @@ QuantizeReport transform_checkpoint(TransformOptions options) try {
   RunContext run = start_run(options);
   const ModelFolder model = open_source(options.input, options.merge, options.supply.get());
   using Task = TransformOptions::Task;
-  const std::string warning =
+  std::vector<std::string> warnings =
       take_faults(model, {.force = options.force,
                           .inputs = options.task != Task::decode,
                           .caches = options.layers && !options.layers->kv_cache.empty(),
+                          .globals = options.task == Task::convert,
                           .ignores = options.task == Task::quantize});
   if (options.takes_scheme) options.scheme = model.scheme;
   ChosenLayers choice;
@@ -32,8 +33,8 @@ QuantizeReport transform_checkpoint(TransformOptions options) try {
   QuantizeReport report = write_plan(plan, options, run, *output);
   report.curve = std::move(choice.curve);
   report.error_of = choice.error_of;
-  for (const std::string& first : {choice.warning, warning})
-    if (!first.empty()) report.warnings.insert(report.warnings.begin(), first);
+  if (!choice.warning.empty()) warnings.push_back(choice.warning);
+  report.warnings.insert(report.warnings.begin(), warnings.begin(), warnings.end());
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
   throw_io_error(e);

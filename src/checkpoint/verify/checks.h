@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/compare/measured.h"
+#include "checkpoint/families/fuse.h"
 #include "checkpoint/formats/declared.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
@@ -115,9 +116,15 @@ void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defa
 void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
                   const CacheScales& caches, Findings& findings, Measured& measured,
                   const OnProgress& progress, bool look_for_tiles = true);
-/// What of these findings no one should quantize or convert as if it were right.
-std::vector<Finding> value_faults(std::span<const LogicalTensor> tensors,
-                                  const CacheScales& caches);
+/// Whether the NVFP4 weights that loaders fuse agree on their scales.
+void check_fused(std::span<const LogicalTensor> tensors, const FuseRules& rules,
+                 Findings& findings);
+/// What of these findings no one should quantize or convert as if it were right, or unawares.
+struct ValueFaults {
+  std::vector<Finding> refused, told;
+};
+ValueFaults value_faults(std::span<const LogicalTensor> tensors, const FuseRules& rules,
+                         const CacheScales& caches);
 /// Reads every weight of both, unless errors of the subject stand in the way. Throws if the source
 /// cannot be read.
 void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,

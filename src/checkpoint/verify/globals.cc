@@ -18,6 +18,16 @@ namespace {
 /// An input scale of activations that large is a reciprocal, or close to useless.
 constexpr float kSuspiciousInput = 16.0f;
 
+/// What a code and a block scale give at most.
+constexpr float kReach = 2688;
+
+/// Weights or activations that small are zero in FP16, and in any sum with others.
+constexpr float kTiny = 0x1p-64f;
+
+/// Block scales are from 2^-9 to 448. Where global scales are further apart than that, no block
+/// scale of the one is left as a multiple of the other.
+constexpr double kFarApart = 448 / 0x1p-10;
+
 std::string number_text(const LogicalTensor& t, const GlobalScale& scale) {
   return fmt::format("{} = {}", t.names->divisors ? "divisor" : "multiplier",
                      t.names->divisors ? scale.divisor : scale.multiplier);
@@ -25,8 +35,10 @@ std::string number_text(const LogicalTensor& t, const GlobalScale& scale) {
 
 /// Writers store 1 beside weights that are all zero, and beside block scales that were chosen
 /// without it. A reciprocal, or a scale that lost its own, has block scales up to 448.
-bool has_large_blocks(const LogicalTensor& t, std::size_t global) {
-  constexpr std::uint8_t kLarge = 0x68;  // 64: weights up to 384
+constexpr std::uint8_t kLarge = 0x68;  // 64: weights up to 384
+
+/// Whether a block with a code that is not zero has a scale of at least `least`, as E4M3.
+bool has_blocks(const LogicalTensor& t, std::size_t global, std::uint8_t least) {
   const std::int64_t row = std::max<std::int64_t>(1, t.depth() / kBlock);
   const std::int64_t step = ceil_div(1 << 16, row) * row;  // whole rows
   std::vector<std::byte> scales, codes;
@@ -38,12 +50,19 @@ bool has_large_blocks(const LogicalTensor& t, std::size_t global) {
     codes.resize(8 * n);
     t.read_blocks(at, codes, scales);
     for (std::size_t b = 0; b < n; ++b) {
-      if (std::to_integer<std::uint8_t>(scales[b] & std::byte{0x7F}) < kLarge) continue;
+      if (std::to_integer<std::uint8_t>(scales[b] & std::byte{0x7F}) < least) continue;
       const auto block = std::span(codes).subspan(8 * b, 8);
       if (std::ranges::any_of(block, is_not_zero)) return true;
     }
   }
   return false;
+}
+
+void add_tiny(const StoredTensor& scale, std::string_view what, const LogicalTensor& t,
+              const GlobalScale& value, Findings& findings) {
+  findings.add("global-scale-tiny", t.module(),
+               fmt::format("{}: {}, for {} up to {:.3g}", scale.describe(), number_text(t, value),
+                           what, kReach * static_cast<double>(value.multiplier)));
 }
 
 }  // namespace
@@ -63,6 +82,16 @@ void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defa
                  fmt::format("{}: {}, so weights would reach {:.3g}", t.global.describe(),
                              number_text(t, scale), 2688 * static_cast<double>(scale.multiplier)));
   }
+  const auto is_tiny = [](const GlobalScale& s) {
+    return is_valid(s) && kReach * s.multiplier < kTiny;
+  };
+  for (std::size_t i = 0; i < t.globals.size(); ++i) {
+    if (!is_tiny(t.globals[i]) || !has_blocks(t, i, 1)) continue;
+    add_tiny(t.global, "weights", t, t.globals[i], findings);
+    break;
+  }
+  if (const auto tiny = std::ranges::find_if(t.inputs, is_tiny); tiny != t.inputs.end())
+    add_tiny(t.input, "activations", t, *tiny, findings);
   for (const GlobalScale& scale : t.inputs) {
     if (!is_valid(scale)) {
       findings.add("input-scale-invalid", t.module(),
@@ -82,12 +111,22 @@ void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defa
 
 namespace {
 
+/// At least 1.
+double apart(const GlobalScale& x, const GlobalScale& y) {
+  const double ratio = static_cast<double>(x.multiplier) / static_cast<double>(y.multiplier);
+  return ratio < 1 ? 1 / ratio : ratio;
+}
+
+/// One that is invalid, or the reciprocal of another, is a fault by itself.
+bool are_far_apart(const GlobalScale& x, const GlobalScale& y) {
+  const bool right = is_valid(x) && is_valid(y) && x.multiplier <= 1 && y.multiplier <= 1;
+  return right && apart(x, y) > kFarApart;
+}
+
 std::string both(const LogicalTensor& a, const GlobalScale& x, const LogicalTensor& b,
                  const GlobalScale& y) {
-  const double ratio = static_cast<double>(x.multiplier) / static_cast<double>(y.multiplier);
   return fmt::format("{} has {:.6g}, {} has {:.6g} (as multipliers), {:.3g} times apart",
-                     a.module(), x.multiplier, b.module(), y.multiplier,
-                     ratio < 1 ? 1 / ratio : ratio);
+                     a.module(), x.multiplier, b.module(), y.multiplier, apart(x, y));
 }
 
 /// Of the scales of two weights, of which each has one, or one for each matrix.
@@ -115,7 +154,8 @@ void check_partners(const Partners& partners, Findings& findings) {
   for (std::size_t i = 1; i < all.size(); ++i) {
     const LogicalTensor &a = *all[0], &b = *all[i];
     if (const auto d = first_difference(a.globals, b.globals))
-      findings.add("fused-globals", b.module(), both(a, d->first, b, d->second));
+      findings.add(are_far_apart(d->first, d->second) ? "fused-globals-far" : "fused-globals",
+                   b.module(), both(a, d->first, b, d->second));
     if (const auto d = first_difference(a.inputs, b.inputs))
       findings.add("fused-input-scales", b.module(), both(a, d->first, b, d->second));
   }
@@ -135,10 +175,18 @@ std::vector<std::size_t> wrong_senses(const LogicalTensor& t) {
     const GlobalScale& scale = t.globals[i];
     // A weight without one has 1.
     const bool one = scale.multiplier == 1 && !t.names->format->global_is_optional;
-    if (is_valid(scale) && (scale.multiplier > 1 || (one && has_large_blocks(t, i))))
+    if (is_valid(scale) && (scale.multiplier > 1 || (one && has_blocks(t, i, kLarge))))
       wrong.push_back(i);
   }
   return wrong;
+}
+
+void check_fused(std::span<const LogicalTensor> tensors, const FuseRules& rules,
+                 Findings& findings) {
+  std::map<std::string, Partners> groups;
+  for (const LogicalTensor& t : tensors)
+    if (t.is_nvfp4()) groups[rules.key(t.module())].quantized.push_back(&t);
+  for (const auto& [key, partners] : groups) check_partners(partners, findings);
 }
 
 void check_globals(const Subject& subject, Findings& findings) {

@@ -373,21 +373,26 @@ void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::st
   }
 }
 
-std::vector<Finding> value_faults(std::span<const LogicalTensor> tensors,
-                                  const CacheScales& caches) {
+ValueFaults value_faults(std::span<const LogicalTensor> tensors, const FuseRules& rules,
+                         const CacheScales& caches) {
   constexpr std::string_view kFaults[] = {
-      "scale-nan",          "scale-negative",      "scale-too-large",     "global-scale-invalid",
-      "global-scale-sense", "input-scale-invalid", "cache-scale-negative"};
+      "scale-nan",          "scale-negative",      "scale-too-large",      "global-scale-invalid",
+      "global-scale-sense", "input-scale-invalid", "cache-scale-negative", "fused-globals-far"};
+  constexpr std::string_view kTold[] = {"global-scale-tiny", "fused-globals"};
   Findings findings("");
   std::int64_t defaults = 0;
   for (const LogicalTensor& t : tensors)
     if (t.is_nvfp4()) check_global(t, findings, defaults);
+  check_fused(tensors, rules, findings);
   Measured alone({}, "");
   check_scales(tensors, {}, caches, findings, alone, {}, false);
-  std::vector<Finding> faults = findings.take();
-  std::erase_if(faults, [&](const Finding& f) {
-    return std::ranges::find(kFaults, f.code) == std::end(kFaults);
-  });
+  ValueFaults faults;
+  for (Finding& f : findings.take()) {
+    if (std::ranges::find(kFaults, f.code) != std::end(kFaults))
+      faults.refused.push_back(std::move(f));
+    else if (std::ranges::find(kTold, f.code) != std::end(kTold))
+      faults.told.push_back(std::move(f));
+  }
   return faults;
 }
 

@@ -49,6 +49,8 @@ constexpr Reach kReach[] = {
     // transformers has the layers one by one, each with its own scales.
     {"fused-globals", misreads, {kVllm, kSglang}},
     {"fused-globals", refuses, {kTensorRt}},
+    {"fused-globals-far", misreads, {kVllm, kSglang, kTransformers, kLlamaCpp}},
+    {"fused-globals-far", refuses, {kTensorRt}},
     {"fused-input-scales", reads, {kVllm, kSglang}},
     {"fused-input-scales", refuses, {kTensorRt}},
     {"fused-partly", refuses, {kVllm, kSglang, kTensorRt}},
