@@ -31,14 +31,16 @@ CLI::Option* CommandLine::flag(std::string_view name, bool& to) {
 
 CLI::Option* CommandLine::word(std::string_view name, std::function<void(const std::string&)> set) {
   const CommandOption& o = take(name);
-  const auto checked = [set = std::move(set), name = std::string(name)](const std::string& text) {
+  const auto checked = [set = std::move(set),
+                        name = std::string(name)](const CLI::results_t& words) {
     try {
-      set(text);
+      set(words.front());
     } catch (const ValueError& e) {
       throw CLI::ValidationError(name, e.what());
     }
+    return true;
   };
-  return dress(o, command_->add_option_function<std::string>(o.names, checked, o.text));
+  return dress(o, command_->add_option(o.names, checked, o.text)->type_name("TEXT"));
 }
 
 void CommandLine::threads() {

@@ -23,17 +23,20 @@ inline std::string keyword_of(std::string_view names) {
   return keyword;
 }
 
-inline CommandOption argument(std::string name, std::string text) {
-  return {.names = name, .keyword = keyword_of(name), .text = std::move(text), .required = true};
+inline CommandOption argument(std::string_view name, std::string text) {
+  return {.names = std::string(name),
+          .keyword = keyword_of(name),
+          .text = std::move(text),
+          .required = true};
 }
 
-inline CommandOption flag(std::string names, std::string text) {
-  return {.names = names, .keyword = keyword_of(names), .text = std::move(text)};
+inline CommandOption flag(std::string_view names, std::string text) {
+  return {.names = std::string(names), .keyword = keyword_of(names), .text = std::move(text)};
 }
 
-inline CommandOption option(std::string names, std::string value, std::string fallback,
+inline CommandOption option(std::string_view names, std::string value, std::string fallback,
                             std::string text, std::vector<std::string> choices = {}) {
-  return {.names = names,
+  return {.names = std::string(names),
           .value = std::move(value),
           .keyword = keyword_of(names),
           .fallback = std::move(fallback),

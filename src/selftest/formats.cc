@@ -1,6 +1,7 @@
 // E2M1, E4M3 and the layouts of scales against tables that are computed here, by other means.
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 
@@ -98,7 +99,7 @@ std::string check_values(Run& run, const Subject& s) {
     const double magnitude = e2m1_values()[static_cast<std::size_t>(code % 8)] *
                              e4m3_values()[static_cast<std::size_t>(i / kBlock)];
     const auto want = static_cast<float>(code < 8 ? magnitude : -magnitude);
-    if (std::memcmp(&got.data<float>()[i], &want, sizeof want) != 0)
+    if (std::bit_cast<std::uint32_t>(got.data<float>()[i]) != std::bit_cast<std::uint32_t>(want))
       return fmt::format("code {} under scale 0x{:02x} became {}, must be {}", code, i / kBlock,
                          got.data<float>()[i], want);
   }

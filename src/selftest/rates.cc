@@ -104,7 +104,7 @@ Limit measure_conversions(const Subject& s, const Sizes& sizes, const Limit& mem
   const auto copy = [&](std::int64_t) { copy_all(x, back); };
   const double copied = std::max(rate(4, copy), rate(4, copy));
   meter.add("copy", copied, "GB/s", memory);
-  const Limit limit = memory.value > 0 ? memory : Limit{copied, "a copy"};
+  Limit limit = memory.value > 0 ? memory : Limit{copied, "a copy"};
   const GlobalScale one;
   for (const Quantizer quantizer : {Quantizer::max, Quantizer::four_over_six, Quantizer::mse})
     meter.add(fmt::format("quantize {}", quantizer_name(quantizer)),

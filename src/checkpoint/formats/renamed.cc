@@ -94,6 +94,7 @@ class Renamed {
     if (facts_.model_types.empty()) return;
     const TransformersNames names(facts_.model_types.front());
     std::vector<Expression> expressions;
+    expressions.reserve(entries.size());
     for (const std::string& entry : entries)
       expressions.emplace_back(entry.substr(kExpression.size()), Expression::Extent::start);
     for (const KeptModule& module : facts_.kept) {

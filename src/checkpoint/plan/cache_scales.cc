@@ -96,7 +96,7 @@ std::string cache_type_of_output(const ModelFolder& model, const CacheScales& fo
                                  const std::optional<Declared>& declared) {
   const bool of_recipe = options.layers != nullptr && !options.layers->kv_cache.empty();
   const CacheType input = declared ? cache_type(*declared) : CacheType();
-  const std::string type = of_recipe ? options.layers->kv_cache : input.name;
+  std::string type = of_recipe ? options.layers->kv_cache : input.name;
   if (input.is_known || format == nullptr || format->declares_kv_cache == nullptr) return type;
   constexpr std::string_view kKnown =
       "FP8 with one fixed scale for all keys and one for all values, and NVFP4";

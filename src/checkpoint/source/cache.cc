@@ -23,8 +23,9 @@ std::string_view parent_of(std::string_view module) {
 
 CacheType cache_type(const Declared& declared) {
   const Json& cache = declared.kv_cache;
-  if (cache.is_null() || cache == false || cache == "" || cache == "none" ||
-      (cache.is_object() && cache.empty()))
+  const bool is_empty_text = cache.is_string() && cache.get_ref<const std::string&>().empty();
+  const bool is_empty_object = cache.is_object() && cache.empty();
+  if (cache.is_null() || cache == false || cache == "none" || is_empty_text || is_empty_object)
     return {};
   const auto is = [&](const char* key, const auto& value, bool absent) {
     const auto it = cache.find(key);

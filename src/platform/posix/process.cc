@@ -28,6 +28,7 @@ namespace {
 /// Starts a program of PATH with stdin and stdout as given, -1: as ours. An error, or 0.
 int spawn(std::vector<std::string>& words, int in, int out, pid_t& child) {
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t files;
