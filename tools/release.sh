@@ -150,9 +150,12 @@ if [[ -n $macos ]]; then
     printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$zig" "$words" >"$tools/$tool"
     chmod +x "$tools/$tool"
   done
+  # These files are new each time; ccache is to tell compilers by what they start.
+  export CCACHE_COMPILERCHECK="string:zig $("$zig" version) for aarch64-macos"
   CXX=$tools/c++ CC=$tools/cc AR=$tools/ar tools/release_libraries.sh "$libraries-aarch64-macos" cross
   build build/release-aarch64-macos "$libraries-aarch64-macos" -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake \
     -DNVFP4_FOR=aarch64-macos -DNVFP4_TOOLS="$tools" -DNVFP4_UNITY=ON
+  unset CCACHE_COMPILERCHECK
   # Its linker strips and signs the command. A command that runs here writes the pages, which are the same.
   name=nvfp4-$version-aarch64-macos
   stage build/release-aarch64-macos "build/dist/$name" ''
