@@ -5,7 +5,7 @@ if(NVFP4_ZIG)
     OUTPUT_VARIABLE libstdcxx OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   set(NVFP4_ZIG_LINK "${NVFP4_ZIG} cc -target ${CMAKE_SYSTEM_PROCESSOR}-linux-gnu.2.28 -s -o <TARGET> <OBJECTS> \
 <LINK_LIBRARIES> ${libstdcxx} -lunwind -lm -lpthread -Wl,--gc-sections")
-  set(NVFP4_ZIG_SOURCE ${PROJECT_SOURCE_DIR}/python/src/portable/single_threaded.cc)
+  set(NVFP4_ZIG_SOURCE ${PROJECT_SOURCE_DIR}/python/src/portable/newer_glibc.cc)
   set_source_files_properties(${NVFP4_ZIG_SOURCE} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 endif()
 

@@ -37,9 +37,9 @@ def code_files(root: Path):
 
 
 def is_of_no_system(file: Path):
-    """Whether the file is compiled for each operating system, and not below src/platform."""
+    """Whether the file is compiled for each operating system, and not below src/platform; portable is for old glibc."""
     folders = file.parts
-    return ("src" in folders or "cli" in folders) and not {"platform", "tests", "bench"} & set(folders)
+    return ("src" in folders or "cli" in folders) and not {"platform", "portable", "tests", "bench"} & set(folders)
 
 
 def check_text(file: Path):
