@@ -79,6 +79,7 @@ try_model() {
 }
 
 for archive in "$dist"/*.tar.gz; do
+  [[ -e $archive ]] || continue
   rm -rf archive
   mkdir archive
   tar -C archive -xzf "$archive"
@@ -150,6 +151,15 @@ check_symbols() {
   echo "check_release: $(basename "$module"): glibc up to $glibc"
 }
 
+# old_system WHEEL MACHINE: auditwheel finds it fit for manylinux_2_28. It also prints the name of the file, which says
+# so whatever is in it: the tag found counts.
+old_system() {
+  local tag
+  tag=$(venv/bin/auditwheel show "$1" | tr -s '[:space:]' ' ' | sed -nE 's/.* platform tag: "([^"]*)".*/\1/p')
+  [[ $tag =~ ^manylinux_2_([5-9]|1[0-9]|2[0-8])_$2$ ]] ||
+    die "auditwheel finds $(basename "$1") fit for \"$tag\", must be manylinux_2_28_$2 or older"
+}
+
 # try_arm_wheel WHEEL: in qemu, by Debian's Python for 64-bit ARM (tools/arm_python.sh): 3.11, and 3.13 for the stable
 # ABI. pip of here installs it, which takes what is for that machine alone.
 try_arm_wheel() {
@@ -160,8 +170,7 @@ try_arm_wheel() {
   rm -rf venv site
   python3 -m venv venv
   venv/bin/python -m pip install -q --disable-pip-version-check auditwheel
-  venv/bin/auditwheel show "$wheel" | tr -s '[:space:]' ' ' | grep -q 'manylinux_2_\(17\|2[0-8]\)_aarch64' ||
-    die "auditwheel finds $(basename "$wheel") unfit for manylinux_2_28"
+  old_system "$wheel" aarch64
   venv/bin/python -m pip install -q --disable-pip-version-check --target site --only-binary :all: --implementation cp \
     --python-version "$python" --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 \
     --platform manylinux2014_aarch64 "$wheel"
@@ -184,8 +193,7 @@ for wheel in "$dist"/*.whl; do
   rm -rf venv
   "$python" -m venv venv
   venv/bin/python -m pip install -q --disable-pip-version-check auditwheel "$wheel"
-  venv/bin/auditwheel show "$wheel" | tr -s '[:space:]' ' ' | grep -q 'manylinux_2_28_x86_64\|manylinux_2_2[0-7]_x86_64\|manylinux_2_17_x86_64' ||
-    die "auditwheel finds $(basename "$wheel") unfit for manylinux_2_28"
+  old_system "$wheel" x86_64
   check_symbols "$(echo venv/lib/python*/site-packages/nvfp4/_core*.so)"
   if ls "$dist"/*-cuda.tar.gz >/dev/null 2>&1; then
     [[ $(env -i venv/bin/nvfp4 --version --verbose) == *"CUDA "*" machine code for "* ]] || die "$wheel: its command has no CUDA"
