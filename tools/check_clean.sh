@@ -1,26 +1,37 @@
 #!/usr/bin/env bash
-# Tries what tools/release.sh made on a fresh Debian 12: its base packages, no compiler, no network, nothing
-# of this repository. The package, the archives and the wheel each quantize, verify and compare a model in less
-# than a minute. As root; mmdebstrap makes the system once, in build/clean.
-# usage: tools/check_clean.sh FOLDER    FOLDER: build/dist/VERSION
+# Tries what tools/release.sh made on a fresh Debian 12 or Ubuntu 24.04: its base packages, no compiler, no network,
+# nothing of this repository. The package, the archives and the wheel each quantize, verify and compare a model in
+# less than a minute. As root; mmdebstrap makes the system once, in build/clean.
+# usage: tools/check_clean.sh FOLDER [bookworm | noble KEYRING]    FOLDER: build/dist/VERSION
+#   KEYRING   the keys of Ubuntu's archive: ubuntu-archive-keyring.gpg of its package ubuntu-keyring
 set -euo pipefail
-dist=$(cd "$1" && pwd)
+dist=$(cd "$1" && pwd) suite=${2:-bookworm} keyring=${3:+$(realpath "$3")}
 cd "$(dirname "$0")/.."
 die() {
   echo "check_clean: $*" >&2
   exit 1
 }
+case $suite in
+  bookworm) version=3.11 wheel=cp311-cp311 source=() ;;
+  noble)
+    version=3.12 wheel=cp312-abi3 source=('deb http://archive.ubuntu.com/ubuntu noble main universe')
+    [[ -f $keyring ]] || die "noble needs the file with the keys of Ubuntu's archive"
+    ;;
+  *) die "\"$suite\" is neither bookworm nor noble" ;;
+esac
 (($(id -u) == 0)) || die "only root can change the root folder"
 command -v mmdebstrap >/dev/null || tools/setup.sh tools/packages_clean.txt
 
 # Python is no part of the base; the wheel's check installs what it needs of it, with the network of here.
-base=build/clean/base.tar python=build/clean/python.tar
+base=build/clean/$suite.tar python=build/clean/$suite-python.tar
 mkdir -p build/clean
 system() {
-  [[ -e $1 ]] || { mmdebstrap -q --variant=minbase "${@:2}" bookworm build/clean/new.tar && mv build/clean/new.tar "$1"; }
+  [[ -e $1 ]] || { mmdebstrap -q --variant=minbase ${keyring:+--keyring="$keyring"} "${@:2}" "$suite" build/clean/new.tar \
+    "${source[@]}" && mv build/clean/new.tar "$1"; }
 }
-system "$base"
-system "$python" --include=python3-venv
+# Ubuntu does not count apt among what is required; it brings libstdc++, which NumPy needs.
+system "$base" --include=apt
+system "$python" --include=apt,python3-venv
 
 # try NAME SYSTEM SCRIPT: runs a script in a copy of the system, with the release in /dist.
 try() {
@@ -53,10 +64,10 @@ try archive "$base" 'tar -C /usr/local --strip-components=1 --no-same-owner -xzf
 if ls "$dist"/*-cuda.tar.gz >/dev/null 2>&1; then
   try 'archive with CUDA' "$base" 'tar -C /usr/local --strip-components=1 --no-same-owner -xzf /dist/nvfp4-*-cuda.tar.gz; PATH=/usr/local/bin:$PATH'
 fi
-if ls "$dist"/*-cp311-*.whl >/dev/null 2>&1; then
+if ls "$dist"/*-"$wheel"-*.whl >/dev/null 2>&1; then
   # NumPy, which the package needs, as pip would fetch it.
   rm -rf build/clean/wheels
-  python3 -m pip download -q --disable-pip-version-check --only-binary :all: --python-version 3.11 \
+  python3 -m pip download -q --disable-pip-version-check --only-binary :all: --python-version "$version" \
     --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -d build/clean/wheels numpy
   try wheel "$python" 'python3 -m venv /venv
 /venv/bin/pip install -q --no-index --find-links /dist nvfp4
