@@ -47,7 +47,7 @@ void CommandLine::threads() {
   const CommandOption& o = take("--threads");
   CLI::Option* option = command_->add_option_function<int>(
       o.names, [](int threads) { set_threads(threads); }, o.text);
-  dress(o, option)->check(CLI::Range(1, 4096));
+  dress(o, option)->check(number_from(1, 4096));
 }
 
 void CommandLine::callback(std::function<void()> run) {
@@ -99,13 +99,14 @@ Rank rank_of(const std::optional<int>& rank, const std::string& ranks) try {
 }
 
 void add_share_options(CommandLine& line, ShareArguments& arguments) {
-  line.option("--rank", arguments.rank);
+  line.number("--rank", arguments.rank, 0, kMostRanks);
   line.option("--ranks", arguments.ranks);
   line.option("--parts", arguments.parts);
 }
 
 SharedWork ShareArguments::work() const {
   const Rank found = rank_of(rank, ranks);
+  require_no_address(parts);
   return {found.rank, found.ranks, parts};
 }
 

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <functional>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <type_traits>
 
 #include "nvfp4/commands.h"
 #include "nvfp4/hub.h"
@@ -13,6 +18,22 @@
 #include "nvfp4/shared_work.h"
 
 namespace nvfp4::cli {
+
+template <class N>
+CLI::Validator number_from(N least, N most) {
+  return CLI::Validator(
+      [=](const std::string& word) {
+        N number{};
+        const char* end = word.data() + word.size();
+        const auto [rest, error] = std::from_chars(word.data(), end, number);
+        const bool is_there = error == std::errc{} && rest == end;
+        return is_there && number >= least && number <= most
+                   ? std::string()
+                   : fmt::format("'{}', must be {} from {} to {}", word,
+                                 std::is_integral_v<N> ? "an integer" : "a number", least, most);
+      },
+      "");
+}
 
 /// A subcommand: its arguments and options are those of nvfp4/commands.h, in that order; here each
 /// gets the variable that it sets. The variables must live as long as the CLI::App.
@@ -22,8 +43,15 @@ class CommandLine {
 
   template <class T>
   CLI::Option* option(std::string_view name, T& to) {
+    static_assert(!std::is_arithmetic_v<T>, "number() says from where to where");
     const CommandOption& o = take(name);
     return dress(o, command_->add_option(o.names, to, o.text));
+  }
+  /// From `least` to `most`: a word that is no number of that type, NaN included, is wrong usage.
+  template <class N, class T>
+  CLI::Option* number(std::string_view name, T& to, N least, N most) {
+    const CommandOption& o = take(name);
+    return dress(o, command_->add_option(o.names, to, o.text))->check(number_from(least, most));
   }
   CLI::Option* flag(std::string_view name, bool& to);
   /// Sets what a word stands for. A ValueError that `set` throws is a fault of the option.
@@ -65,6 +93,7 @@ void find_models(Download download, Paths&... paths) {
   const auto find = [&](auto& path) { path = find_model(path, download).string(); };
   (find(paths), ...);
 }
+inline constexpr int kMostRanks = 1 << 20;
 /// What --rank and --ranks say. Throws CLI::ValidationError.
 Rank rank_of(const std::optional<int>& rank, const std::string& ranks);
 /// --rank, --ranks and --parts.

@@ -107,6 +107,8 @@ void run(CompareArguments& arguments) {
                                       {"--statistics", &arguments.statistics}})
     if (!value->empty() && arguments.html.empty())
       throw CLI::ValidationError(option, "is for the page, which --html writes");
+  const SharedWork work = arguments.share.work();
+  require_no_address(arguments.html);
   find_models(Download::yes, arguments.a, arguments.b);
   if (!arguments.against.empty()) find_models(Download::yes, arguments.against);
   std::optional<ReportFile> file;
@@ -115,7 +117,6 @@ void run(CompareArguments& arguments) {
     if (!arguments.against.empty()) inputs.emplace_back(arguments.against);
     file.emplace("--html", arguments.html, std::move(inputs));
   }
-  const SharedWork work = arguments.share.work();
   const Shared<CompareReport> shared = [&] {
     ProgressBar progress("compare", arguments.quiet);
     return compare_share(arguments.a, arguments.b, work, progress.callback());
@@ -140,7 +141,7 @@ void add_compare(CLI::App& app) {
   CommandLine line(app, "compare");
   line.option("A", arguments->a);
   line.option("B", arguments->b);
-  line.option("--top", arguments->top);
+  line.number("--top", arguments->top, 0, 1'000'000'000);
   line.flag("--json", arguments->json);
   line.option("--html", arguments->html);
   line.option("--against", arguments->against);

@@ -6,6 +6,7 @@
 
 #include "command_line.h"
 #include "commands.h"
+#include "nvfp4/hub.h"
 #include "terminal.h"
 #include "write_run.h"
 
@@ -23,7 +24,8 @@ void run(ConvertArguments& arguments) {
   const std::string of_name = default_format(options.output);
   if (options.to.empty() && is_one_file(of_name)) options.to = of_name;
   if (options.to.empty()) throw CLI::RequiredError("--to");
-  find_models(options.dry_run ? Download::no : Download::yes, options.input);
+  require_no_address(arguments.run.report);
+  const HubInput input(options, /*streams=*/false);
   const QuantizeReport report =
       run_reported("convert", is_one_file(options.to), options, arguments.run, convert_checkpoint);
   if (arguments.json) return print(to_json(report) + "\n");

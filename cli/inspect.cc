@@ -235,11 +235,12 @@ void run(InspectArguments& arguments) {
 
 void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<InspectArguments>();
+  constexpr std::int64_t kMostRows = std::int64_t{1} << 48;
   CommandLine line(app, "inspect");
   line.option("PATH", arguments->options.path);
   line.option("--tensor", arguments->options.tensor);
-  line.option("--row", arguments->row)->check(CLI::NonNegativeNumber);
-  line.option("--blocks", arguments->blocks)->check(CLI::Range(0, 1'000'000));
+  line.number("--row", arguments->row, std::int64_t{0}, kMostRows);
+  line.number("--blocks", arguments->blocks, 0, 1'000'000);
   line.flag("--json", arguments->json);
   line.flag("--no-histogram", arguments->no_histogram);
   line.threads();

@@ -60,6 +60,7 @@ void run(QuantizeArguments& arguments) {
   if (pushes && !options.dry_run) push_account();
   const std::filesystem::path given = options.input;
   // --bits and --size read the model twice.
+  require_no_address(arguments.run.report);
   const HubInput input(options, options.ranks == 1 && !options.bits && !options.size);
   const QuantizeReport report =
       run_reported("quantize", one_file, options, arguments.run, quantize_checkpoint);
@@ -93,10 +94,11 @@ void add_quantize(CLI::App& app) {
   line.option("--statistics", o.statistics);
   line.option("--recipe", o.recipe);
   line.option("--merge", o.merge);
-  line.option("--bits", o.bits)->check(CLI::Range(4.5, 16.0));
-  line.word("--size", [&o](const std::string& text) { o.size = size_from_text(text); });
-  line.option("--sweeps", o.sweeps)->check(CLI::Range(0, 1000));
-  line.option("--rank", arguments->rank);
+  CLI::Option* bits = line.number("--bits", o.bits, 4.5, 16.0);
+  line.word("--size", [&o](const std::string& text) { o.size = size_from_text(text); })
+      ->excludes(bits);
+  line.number("--sweeps", o.sweeps, 0, 1000);
+  line.number("--rank", arguments->rank, 0, kMostRanks);
   line.option("--ranks", arguments->ranks);
   line.option("--push", arguments->push)->check(CLI::Validator(push_fault, ""));
   line.flag("--json", arguments->json);

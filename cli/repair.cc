@@ -9,6 +9,7 @@
 #include "command_line.h"
 #include "commands.h"
 #include "nvfp4/error.h"
+#include "nvfp4/hub.h"
 #include "terminal.h"
 #include "write_run.h"
 
@@ -63,9 +64,9 @@ std::string text(const RepairReport& report, const RepairArguments& arguments) {
 
 void run(RepairArguments& arguments) {
   RepairOptions& options = arguments.options;
-  const Download download = options.dry_run ? Download::no : Download::yes;
-  find_models(download, options.input);
-  if (options.source) find_models(download, *options.source);
+  if (options.source) require_no_address(*options.source);
+  const HubInput input(options, /*streams=*/false);
+  if (options.source) find_models(options.dry_run ? Download::no : Download::yes, *options.source);
   const RepairReport report =
       run_writing("repair", /*one_file=*/false, options, arguments.run, repair_checkpoint);
   print_warnings(report.written);
@@ -87,7 +88,7 @@ void add_repair(CLI::App& app) {
   line.option("--source", o.source);
   line.word("--scales", [&o](const std::string& s) { o.scales_swizzled = s == "swizzled"; });
   line.word("--nibbles", [&o](const std::string& n) { o.high_nibble_first = n == "high"; });
-  line.option("--top", arguments->top);
+  line.number("--top", arguments->top, 0, 1'000'000'000);
   line.flag("--json", arguments->json);
   add_quantizer(line, o);
   add_run_options(line, o, arguments->run);

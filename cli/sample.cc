@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -20,8 +21,6 @@ struct SampleArguments {
 
 void run(SampleArguments& arguments) {
   SampleOptions& options = arguments.options;
-  if (std::isnan(options.scale))  // which no range refuses
-    throw CLI::ValidationError("--scale", "nan, must be 1/64 to 4");
   const auto start = std::chrono::steady_clock::now();
   const SampleReport report = [&] {
     ProgressBar progress("sample", arguments.quiet);
@@ -46,15 +45,10 @@ void add_sample(CLI::App& app) {
   CommandLine line(app, "sample");
   line.option("OUTPUT", o.output);
   line.option("--arch", o.arch);
-  line.option("--layers", o.layers)->check(CLI::Range(1, 1000));
-  line.option("--scale", o.scale)->check(CLI::Range(1.0 / 64, 4.0));
-  line.option("--seed", o.seed)
-      ->check(CLI::Validator(
-          [](const std::string& seed) {
-            return seed.starts_with('-') ? "must not be negative" : std::string();
-          },
-          ""));
-  line.option("--shards", o.shards)->check(CLI::Range(1, 99999));
+  line.number("--layers", o.layers, 1, 1000);
+  line.number("--scale", o.scale, 1.0 / 64, 4.0);
+  line.number("--seed", o.seed, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
+  line.number("--shards", o.shards, 1, 99999);
   line.threads();
   line.flag("--overwrite", o.overwrite);
   line.flag("--quiet", arguments->quiet);

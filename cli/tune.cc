@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -105,20 +107,20 @@ void add_tune(CLI::App& app) {
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
   CommandLine line(app, "tune");
   line.option("--shape", arguments->shape)->check(CLI::Validator(shape_fault, ""));
-  line.option("--rows", arguments->rows)
-      ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{1}, (std::int64_t{1} << 31) - 256));
+  line.number("--rows", arguments->rows, std::int64_t{1}, (std::int64_t{1} << 31) - 256)
+      ->delimiter(',');
   line.option("--device", arguments->device)->check(CLI::Validator(device_fault, ""));
   line.option("--form", arguments->form);
-  line.option("--groups", d.groups)->check(CLI::Range(std::int64_t{1}, kMost));
-  line.option("--top-k", d.top_k)->check(CLI::Range(std::int64_t{1}, kMost));
+  line.number("--groups", d.groups, std::int64_t{1}, kMost);
+  line.number("--top-k", d.top_k, std::int64_t{1}, kMost);
   line.flag("--shared-x", d.shared_x);
   line.option("--epilogue", arguments->epilogue);
   line.option("--x", arguments->x);
   line.option("--out", arguments->out);
   line.flag("--batch-invariant", d.batch_invariant);
-  line.option("--workspace", d.max_workspace_bytes)->check(CLI::NonNegativeNumber);
-  line.option("--show", arguments->shown)->check(CLI::Range(1, 1000));
+  line.number("--workspace", d.max_workspace_bytes, std::int64_t{0},
+              std::numeric_limits<std::int64_t>::max());
+  line.number("--show", arguments->shown, 1, 1000);
   line.callback([arguments] { run(*arguments); });
 }
 

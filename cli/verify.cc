@@ -110,9 +110,10 @@ std::string text(const VerifyReport& report, const VerifyArguments& arguments) {
 }
 
 void run(VerifyArguments& arguments) {
+  const SharedWork work = arguments.share.work();
+  if (arguments.options.source) require_no_address(*arguments.options.source);
   find_models(Download::yes, arguments.options.path);
   if (arguments.options.source) find_models(Download::yes, *arguments.options.source);
-  const SharedWork work = arguments.share.work();
   const Shared<VerifyReport> shared = [&] {
     ProgressBar progress("verify", arguments.quiet);
     arguments.options.progress = progress.callback();
@@ -133,7 +134,7 @@ void add_verify(CLI::App& app) {
   line.option("PATH", o.path);
   line.option("--source", o.source);
   line.option("--for", o.loader);
-  line.option("--top", arguments->top);
+  line.number("--top", arguments->top, 0, 1'000'000'000);
   line.flag("--json", arguments->json);
   add_share_options(line, arguments->share);
   line.threads();

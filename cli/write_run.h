@@ -26,7 +26,8 @@ Report run_writing(std::string_view verb, bool one_file, Options& options,
   options.progress = progress.callback();
   return work(options);
 } catch (const OptionsError& e) {
-  throw CLI::ValidationError("OUTPUT", e.what());
+  if (e.of_output) throw CLI::ValidationError("OUTPUT", e.what());
+  throw CLI::ValidationError(e.what());
 }
 
 /// The same with --report, and the warnings on stderr.

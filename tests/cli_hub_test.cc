@@ -106,6 +106,26 @@ TEST_F(Hub, NothingIsDownloadedOfflineNorInADryRun) {
   EXPECT_FALSE(fs::exists(dir_ / "hf.log"));
 }
 
+TEST_F(Hub, NothingIsDownloadedForAnOutputInAStore) {
+  put_hf("exit 0\n");
+  for (const Words& words : std::initializer_list<Words>{
+           {"quantize", "org/tiny", "s3://b/out"},
+           {"quantize", "org/tiny", "out", "--report", "s3://b/r.json"},
+           {"convert", "org/tiny", "s3://b/out", "--to", "bf16"},
+           {"convert", "org/tiny", "out", "--to", "bf16", "--report", "s3://b/r.json"},
+           {"repair", "org/tiny", "s3://b/out"},
+           {"repair", "org/tiny", "out", "--source", "s3://b/source"},
+           {"verify", "org/tiny", "--source", "s3://b/source"},
+           {"verify", "org/tiny", "--parts", "s3://b/parts"},
+           {"compare", "org/tiny", "m", "--html", "s3://b/page.html"},
+           {"compare", "org/tiny", "m", "--parts", "s3://b/parts"}}) {
+    const Result r = run(words, environment());
+    EXPECT_EQ(r.status, 1) << words[0];
+    EXPECT_TRUE(has(r.err, "s3://b/") && has(r.err, "is an address")) << r.err;
+  }
+  EXPECT_FALSE(fs::exists(dir_ / "hf.log"));
+}
+
 TEST_F(Hub, ARevisionLeadsNowhereElse) {
   put(dir_ / "home" / "hub");
   write_tiny_llama(dir_ / "private");

@@ -34,6 +34,45 @@ TEST_F(Cli, NamesTheNearestOption) {
                         {"'c' is one argument too many: quantize INPUT OUTPUT", help});
 }
 
+/// Whatever the number is of: not a number, out of range, empty, followed by something.
+TEST_F(Cli, NumbersThatAreNoneAreWrongUsage) {
+  make_sample();
+  const std::pair<Words, std::vector<std::string>> options[] = {
+      {{"quantize", "m", "out"},
+       {"--bits", "--sweeps", "--threads", "--rank", "--ranks", "--size"}},
+      {{"inspect", "m"}, {"--row", "--blocks", "--threads"}},
+      {{"compare", "m", "m"}, {"--top", "--threads", "--rank", "--ranks"}},
+      {{"verify", "m"}, {"--top", "--threads", "--rank", "--ranks"}},
+      {{"repair", "m", "out"}, {"--top", "--threads"}},
+      {{"sample", "out"}, {"--layers", "--scale", "--seed", "--shards", "--threads"}},
+      {{"bench"}, {"--threads"}},
+      {{"tune", "--shape", "64x64"}, {"--rows", "--groups", "--top-k", "--workspace", "--show"}}};
+  for (const auto& [command, names] : options)
+    for (const std::string& name : names)
+      for (const char* value :
+           {"nan", "-nan", "inf", "-inf", "-1", "", "8x", "abc", "99999999999999999999", "1e999"}) {
+        Words words = command;
+        words.insert(words.end(), {name, value});
+        const Result r = run(words);
+        EXPECT_EQ(r.status, 2) << command[0] << ' ' << name << " '" << value << "': " << r.err;
+        EXPECT_TRUE(has(r.err, name + ": ")) << r.err;
+        EXPECT_TRUE(has(r.err, value)) << r.err;
+        EXPECT_FALSE(std::filesystem::exists(dir_ / "out"));
+      }
+}
+
+TEST_F(Cli, OptionsThatExcludeEachOtherAreWrongUsage) {
+  make_sample();
+  expect_one_line_error(run({"quantize", "m", "out", "--bits", "8", "--recipe", "mlp"}), 2,
+                        {"bits or size", "recipe"});
+  expect_one_line_error(run({"quantize", "m", "out", "--size", "1GB", "--recipe", "mlp"}), 2,
+                        {"bits or size", "recipe"});
+  expect_one_line_error(run({"quantize", "m", "out", "--bits", "8", "--size", "1GB"}), 2,
+                        {"--bits", "--size"});
+  expect_one_line_error(run({"quantize", "m", "out", "--rank", "2", "--ranks", "2"}), 2,
+                        {"rank = 2", "ranks - 1 = 1"});
+}
+
 TEST_F(Cli, SaysHowToGetABuildWithCuda) {
   if (!has(why_unavailable(Device::cuda()), "without CUDA")) GTEST_SKIP() << "this build has CUDA";
   make_sample();

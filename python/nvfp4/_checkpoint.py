@@ -79,6 +79,7 @@ def _bar(title):
 
 
 _MODELS = ("input", "path", "source", "a", "b", "against")
+_PLACES = ("output", "html", "parts", *_MODELS)
 
 
 def _run(command, function, given):
@@ -86,6 +87,9 @@ def _run(command, function, given):
     given = dict(given)
     if command == "quantize" and importlib.util.find_spec("huggingface_hub"):
         os.environ.setdefault("NVFP4_HUB_PYTHON", sys.executable)  # it downloads shard by shard
+    for keyword in _PLACES:  # refused before anything is downloaded
+        if isinstance(given.get(keyword), (str, os.PathLike)):
+            _core.require_no_address(given[keyword])
     for keyword in _MODELS:
         if command != "quantize" and isinstance(given.get(keyword), (str, os.PathLike)):
             given[keyword] = _find_model(given[keyword], not given.get("dry_run"))

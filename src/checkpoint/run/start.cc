@@ -15,34 +15,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
+template <class... Values>
+void require_place(bool ok, fmt::format_string<Values...> text, Values&&... values) {
+  if (ok) return;
+  OptionsError error(fmt::format(text, std::forward<Values>(values)...));
+  error.of_output = true;
+  throw error;
+}
+
 void require_apart(const fs::path& input, const fs::path& output) {
   std::error_code ignored;
   const fs::path in = fs::weakly_canonical(
       fs::is_directory(input, ignored) ? input : fs::absolute(input).parent_path());
   fs::path out = fs::weakly_canonical(fs::absolute(output));
   if (!out.has_filename()) out = out.parent_path();
-  require<OptionsError>(in != out, "output {} is the input folder, must be another",
-                        output.string());
-  require<OptionsError>(!is_inside(out, in) || !fs::is_directory(input, ignored),
-                        "output {} is inside the input folder, must be apart", output.string());
-  require<OptionsError>(!is_inside(in, out), "the input is inside output {}, must be apart",
-                        output.string());
+  require_place(in != out, "output {} is the input folder, must be another", output.string());
+  require_place(!is_inside(out, in) || !fs::is_directory(input, ignored),
+                "output {} is inside the input folder, must be apart", output.string());
+  require_place(!is_inside(in, out), "the input is inside output {}, must be apart",
+                output.string());
 }
 
 void check_method(const TransformOptions& options) {
-  require<ValueError>(options.ranks >= 1, "ranks = {}, must be 1 or more", options.ranks);
-  require<ValueError>(options.rank >= 0 && options.rank < options.ranks,
-                      "rank = {}, must be from 0 to ranks - 1 = {}", options.rank,
-                      options.ranks - 1);
-  require<ValueError>(
+  require<OptionsError>(options.ranks >= 1, "ranks = {}, must be 1 or more", options.ranks);
+  require<OptionsError>(options.rank >= 0 && options.rank < options.ranks,
+                        "rank = {}, must be from 0 to ranks - 1 = {}", options.rank,
+                        options.ranks - 1);
+  require<OptionsError>(
       options.ranks == 1 || !options.overwrite,
       "ranks = {} and overwrite are both set: ranks cannot tell the old output from "
       "what the others write; remove it before",
       options.ranks);
-  require<ValueError>(!options.bits || !options.size, "bits and size are both set, must be one");
-  require<ValueError>(!options.bits || (*options.bits >= 4.5 && *options.bits <= 16),
-                      "bits = {}, must be from 4.5 to 16", options.bits.value_or(0));
-  require<ValueError>(options.sweeps >= 0, "sweeps = {}, must be 0 or more", options.sweeps);
+  require<OptionsError>(!options.bits || !options.size, "bits and size are both set, must be one");
+  require<OptionsError>(!options.bits || (*options.bits >= 4.5 && *options.bits <= 16),
+                        "bits = {}, must be from 4.5 to 16", options.bits.value_or(0));
+  require<OptionsError>(options.sweeps >= 0, "sweeps = {}, must be 0 or more", options.sweeps);
 }
 
 }  // namespace
@@ -72,8 +79,8 @@ RunContext start_run(TransformOptions& options) {
   if (recipe.scheme) options.scheme = *recipe.scheme;
   // One that changes nothing leaves no trace: the bytes are those without it.
   if (recipe.rules.empty() && recipe.kv_cache.empty()) return run;
-  require<ValueError>(!options.bits && !options.size,
-                      "bits or size is set and a recipe is given, which chooses the layers too");
+  require<OptionsError>(!options.bits && !options.size,
+                        "bits or size is set and a recipe is given, which chooses the layers too");
   options.layers = std::make_shared<const Recipe>(std::move(recipe));
   return run;
 }
