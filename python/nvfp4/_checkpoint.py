@@ -3,14 +3,16 @@
 The texts of the arguments are those of `nvfp4 help`; `_documented` puts them into the docstrings.
 """
 
+import collections.abc
 import importlib.util
 import json
 import os
+import reprlib
 import sys
 import textwrap
 
 from . import _core
-from ._errors import IoError
+from ._errors import InvalidValueError, IoError
 
 
 def _of_command(name):
@@ -19,11 +21,25 @@ def _of_command(name):
     return {o["keyword"]: o for o in command["options"] if o["keyword"]}
 
 
+def _must_be(name, given, rule):
+    return TypeError(f"{name} = {reprlib.repr(given)}, must be {rule}")
+
+
 def _strings(name, given):
     """A list; a string alone would be one of single letters, and '*' among them."""
-    if isinstance(given, (str, bytes)):
-        raise TypeError(f"{name} = {given!r}, must be a list of strings")
+    if isinstance(given, (str, bytes)) or not isinstance(given, collections.abc.Iterable):
+        raise _must_be(name, given, "a list of strings")
     return list(given)
+
+
+def _path(name, given):
+    if not isinstance(given, (str, bytes, os.PathLike)):
+        raise _must_be(name, given, "a path")
+    path = os.fsdecode(given)
+    if not path or "\0" in path:
+        raise InvalidValueError(f"{name} = {path!r}, must be a path: not empty, without zero bytes")
+    _core.require_no_address(path)
+    return path
 
 
 def _documented(command):
@@ -79,7 +95,24 @@ def _bar(title):
 
 
 _MODELS = ("input", "path", "source", "a", "b", "against")
-_PLACES = ("output", "html", "parts", *_MODELS)
+_PATHS = (*_MODELS, "output", "html", "parts", "run", "statistics", "input_amax")
+
+
+def _check(command, given):
+    """What every command asks of its arguments; errors name the keyword."""
+    for keyword, about in _of_command(command).items():
+        value = given[keyword]
+        if value is None and about["required"]:
+            raise _must_be(keyword, value, "a path" if keyword in _PATHS else "given")
+        if about["repeatable"]:
+            given[keyword] = _strings(keyword, value)
+        elif keyword in _PATHS and value is not None:
+            given[keyword] = _path(keyword, value)
+        elif not about["value"] and not about["required"] and not isinstance(value, bool):
+            raise _must_be(keyword, value, "True or False")
+    progress = given.get("progress")
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise _must_be("progress", progress, "a function, True or None")
 
 
 def _run(command, function, given):
@@ -87,15 +120,10 @@ def _run(command, function, given):
     given = dict(given)
     if command == "quantize" and importlib.util.find_spec("huggingface_hub"):
         os.environ.setdefault("NVFP4_HUB_PYTHON", sys.executable)  # it downloads shard by shard
-    for keyword in _PLACES:  # refused before anything is downloaded
-        if isinstance(given.get(keyword), (str, os.PathLike)):
-            _core.require_no_address(given[keyword])
+    _check(command, given)  # before anything is downloaded
     for keyword in _MODELS:
-        if command != "quantize" and isinstance(given.get(keyword), (str, os.PathLike)):
+        if command != "quantize" and given.get(keyword) is not None:
             given[keyword] = _find_model(given[keyword], not given.get("dry_run"))
-    for keyword, about in _of_command(command).items():
-        if about["repeatable"]:
-            given[keyword] = _strings(keyword, given[keyword])
     if given.get("progress") is False:
         given["progress"] = None
     if given.get("progress") is not True:
@@ -204,4 +232,6 @@ def sample(output, *, arch="llama", layers=0, scale=0.125, seed=0, shards=0, ove
 
     {arguments}
     """
-    _core.sample(locals())
+    given = locals()
+    _check("sample", given)
+    _core.sample(given)

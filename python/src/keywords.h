@@ -6,11 +6,15 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
 #include "nvfp4/commands.h"
 #include "nvfp4/error.h"
+#include "nvfp4/printable.h"
 
 /// The arguments of a function about checkpoints, by the names that nvfp4/commands.h gives them.
 namespace nvfp4::python {
@@ -32,9 +36,10 @@ class Keywords {
     try {
       to = nb::cast<T>(value);
     } catch (const std::bad_cast&) {
+      constexpr std::size_t kMost = 100;
+      const std::string given = printable(nb::repr(value).c_str(), kMost);
       throw nb::type_error(
-          (std::string(keyword) + " = " + nb::repr(value).c_str() + ", is of another type")
-              .c_str());
+          (std::string(keyword) + " = " + given + ", must be " + rule_of<T>()).c_str());
     }
     if constexpr (std::is_same_v<T, std::string>) check(keyword, to);
   }
@@ -45,6 +50,18 @@ class Keywords {
   }
 
  private:
+  template <class T>
+  static constexpr const char* rule_of() {
+    if constexpr (std::is_same_v<T, bool>) return "True or False";
+    if constexpr (std::is_integral_v<T>) return "an integer in range";
+    if constexpr (std::is_floating_point_v<T>) return "a number";
+    if constexpr (std::is_same_v<T, std::string>) return "a string";
+    if constexpr (std::is_same_v<T, std::filesystem::path>) return "a path";
+    if constexpr (std::is_same_v<T, std::vector<std::string>>) return "a list of strings";
+    if constexpr (requires { typename T::value_type; }) return rule_of<typename T::value_type>();
+    return "of another type";
+  }
+
   void check(std::string_view keyword, const std::string& word) const {
     for (const CommandOption& o : command_.options) {
       if (o.keyword != keyword || o.choices.empty() || word.empty()) continue;

@@ -1,0 +1,76 @@
+"""What no argument of a command's function can be: an error names it before anything is read."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import nvfp4
+
+COMMANDS = (nvfp4.quantize_checkpoint, nvfp4.convert, nvfp4.repair, nvfp4.verify, nvfp4.inspect,
+            nvfp4.compare, nvfp4.sample)
+PATHS = {"input", "output", "path", "source", "a", "b", "html", "against", "run", "statistics",
+         "input_amax", "parts"}
+LISTS = {"merge", "ignore", "include", "fuse"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("arguments")
+    nvfp4.sample(folder / "m", scale=1 / 64, layers=1)
+    nvfp4.quantize_checkpoint(folder / "m", folder / "q")
+    return folder
+
+
+def good(function, folder):
+    """Arguments with which it runs and writes nothing."""
+    given = {name: folder / "q" for name in ("input", "path", "a", "b")}
+    given |= {"input": folder / ("m" if function is nvfp4.quantize_checkpoint else "q"),
+              "output": folder / "out", "to": "bf16", "dry_run": True}
+    return {k: v for k, v in given.items() if k in inspect.signature(function).parameters}
+
+
+@pytest.mark.parametrize("function", COMMANDS, ids=lambda f: f.__name__)
+def test_errors_name_the_argument(function, folder):
+    tried = 0
+    for name, parameter in inspect.signature(function).parameters.items():
+        wrong = [object(), 3.5, -1, 10**30, {1: 2}, np.zeros(3)]
+        if parameter.default is inspect.Parameter.empty or name in LISTS:
+            wrong.append(None)
+        if name in PATHS:
+            wrong += ["", "\0", b"", [1], True]
+        if name in LISTS:
+            wrong += ["mlp", [1]]
+        if name in ("scale", "bits", "size"):  # 3.5 is one
+            wrong = [float("nan"), -1, 10**30, "much", object()]
+        for value in wrong:
+            with pytest.raises((TypeError, nvfp4.InvalidValueError)) as error:
+                function(**{**good(function, folder), name: value})
+            assert str(error.value).removeprefix("sample: ").startswith(name), (name, value)
+            assert len(str(error.value)) < 300
+            assert not (folder / "out").exists()
+            tried += 1
+    assert tried >= 10
+
+
+def test_none_is_no_path():
+    with pytest.raises(TypeError, match="^path = None, must be a path$"):
+        nvfp4.verify(None)
+
+
+def test_a_path_may_be_bytes(folder):
+    assert nvfp4.inspect(bytes(folder / "q"))["tensors"]
+
+
+@pytest.mark.parametrize("function, arguments", [
+    (nvfp4.convert, {"input": "org/tiny", "output": "s3://b/o", "to": "bf16"}),
+    (nvfp4.repair, {"path": "org/tiny", "output": "s3://b/o"}),
+    (nvfp4.repair, {"path": "org/tiny", "output": "o", "source": "s3://b/o"}),
+    (nvfp4.compare, {"a": "org/tiny", "b": "q", "html": "s3://b/p.html"}),
+    (nvfp4.verify, {"path": "org/tiny", "parts": "s3://b/parts"})])
+def test_nothing_is_downloaded_for_a_place_in_a_store(function, arguments, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(hub, "snapshot_download", lambda name: pytest.fail("is downloaded"))
+    with pytest.raises(nvfp4.UnsupportedError, match="is an address"):
+        function(**arguments)
