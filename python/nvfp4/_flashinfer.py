@@ -14,6 +14,7 @@ from enum import Enum
 import numpy as np
 
 from . import _arrays, _core
+from ._arguments import named
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
 from ._gemm import PackedWeights, gemm, pack_parts
 from ._quantize import (QuantizedTensor, allocate, amax, dequantize, finished, globals_of,
@@ -84,6 +85,7 @@ def _options(x, layout, stream, quantizer, backend, scope="tensor", **scale):
 
 
 @_arrays.on_stream
+@named
 def nvfp4_quantize(a, a_global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=False, sf_vec_size=16,
                    enable_pdl=None, *, per_token_activation=False, quantizer="max", stream=None,
                    backend=""):
@@ -118,6 +120,7 @@ def nvfp4_quantize(a, a_global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=Fa
 
 
 @_arrays.on_stream
+@named
 def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_tensor=None,
                                    sf_vec_size=16, ufp8_type=1, is_sf_swizzled_layout=True,
                                    is_sf_8x4_layout=False, *, dtype="float32", stream=None,
@@ -140,6 +143,7 @@ def e2m1_and_ufp8sf_scale_to_float(e2m1_tensor, ufp8_scale_tensor, global_scale_
 
 
 @_arrays.on_stream
+@named
 def block_scale_interleave(unswizzled_sf, *, stream=None):
     """Converts row-major block scales [M, K/16], or [experts, M, K/16], uint8 or float8_e4m3fn, to
     128x4 tiles: one dimension, padded with zeros, one expert after the other."""
@@ -160,6 +164,7 @@ def block_scale_interleave(unswizzled_sf, *, stream=None):
 
 
 @_arrays.on_stream
+@named
 def silu_and_mul_nvfp4_quantize(input, global_scale, sf_vec_size=16, is_sf_swizzled_layout=True,
                                 is_sf_8x4_layout=False, enable_pdl=None, *, quantizer="max",
                                 stream=None, backend=""):
@@ -236,6 +241,7 @@ def _require_like(x, y_out):
 
 
 @_arrays.on_stream
+@named
 def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=None, eps=1e-6,
                      block_size=16, scale_format=None, is_sf_swizzled_layout=False,
                      enable_pdl=None, *, quantizer="max", stream=None, backend=""):
@@ -254,6 +260,7 @@ def rmsnorm_fp4quant(input, weight, y_fp4=None, block_scale=None, global_scale=N
 
 
 @_arrays.on_stream
+@named
 def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, global_scale=None,
                          eps=1e-6, block_size=16, scale_format=None, is_sf_swizzled_layout=False,
                          output_both_sf_layouts=False, block_scale_unswizzled=None,
@@ -315,6 +322,7 @@ def _rows_of_scales(b_descale, shape):
 
 
 @_arrays.on_stream
+@named
 def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=None, block_size=16,
            use_8x4_sf_layout=False, backend="", use_nvfp4=True, enable_pdl=None, *, workspace=None,
            stream=None):
@@ -352,6 +360,7 @@ def mm_fp4(a, b, a_descale, b_descale, alpha=None, out_dtype="bfloat16", out=Non
 
 
 @_arrays.on_stream
+@named
 def grouped_mm_fp4(a, b, a_descale, b_descale, m_indptr, alpha=None, out=None,
                    out_dtype="bfloat16", block_size=16, *, backend="", workspace=None, stream=None):
     """out[s:e] = alpha · a[s:e] · b[g]ᵀ, s, e = m_indptr[g], m_indptr[g + 1]. Runs on the CPU and on

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import _arrays, _core
+from ._arguments import named
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
 from ._quantize import (QuantizedTensor, allocate, finished, globals_of, quantized_tensor,
                         relayout_scales)
@@ -143,6 +144,7 @@ def pack_weights(*parts, groups=1, gate_up=None, stream=None):
     return pack_parts(list(parts), groups, gate_up, stream)
 
 
+@named
 def unpack_weights(w, group=0, *, stream=None):
     """The QuantizedTensor [N, K] that group `group` was packed from: axis 'rows', linear scales, a
     global scale (a MULTIPLIER) for the tensor or for each row. Waits for a GPU."""
@@ -192,6 +194,7 @@ def _left(x, w):
     return _Left(x.view(), x.codes, x.shape, "float32", True)
 
 
+@named
 def plan_gemm(w, rows, *, x_dtype="bfloat16", out_dtype="bfloat16", form=None, shared_x=False,
               epilogue="none", swiglu_limit=float("inf"), batch_invariant=False,
               max_workspace_bytes=0, kernel="", backend="", top_k=0, autotune=False):
@@ -344,6 +347,7 @@ def _quantized_result(left, shape, out, unset, global_scale, layout, scope, stre
 
 
 @_arrays.on_stream
+@named
 def gemm(x, w, *, row_ends=None, row_starts=None, expert_ids=None, out_dtype=None, out=None,
          alpha=1.0, bias=None, epilogue="none", swiglu_limit=float("inf"), out_global_scale=None,
          out_layout="linear", out_scope="tensor", batch_invariant=False, kernel="", backend="",

@@ -7,6 +7,7 @@ from typing import Any, Tuple
 import numpy as np
 
 from . import _arrays, _core
+from ._arguments import named
 from ._errors import InvalidValueError, ShapeError
 
 
@@ -141,6 +142,7 @@ def globals_of(like, multiplier=None, divisor=None):
 
 
 @_arrays.on_stream
+@named
 def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis="rows", block=16,
              layout="linear", scope="tensor", scale_dtype="uint8", weights=None, hessian=None,
              check_finite=False, out=None, stream=None, backend=""):
@@ -192,6 +194,7 @@ def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis
 
 
 @_arrays.on_stream
+@named
 def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
     """Dequantizes `q`: (e2m1 · scale) · global_scale, rounded once to FP32, then to `dtype` (float32,
     float16, bfloat16). The result is of the framework and on the device of q.codes."""
@@ -207,6 +210,7 @@ def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
 
 
 @_arrays.on_stream
+@named
 def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
     """The largest magnitude of x, float32 [1], or of each row or column with scope='vector'. NaN is
     ignored."""
@@ -220,6 +224,7 @@ def amax(x, scope="tensor", axis="rows", *, stream=None, backend=""):
 
 
 @_arrays.on_stream
+@named
 def global_scales(x, quantizer="mse", scope="tensor", axis="rows", *, stream=None, backend=""):
     """The global scales that quantize() measures of x: (global_scale, global_divisor), MULTIPLIERS and
     DIVISORS, float32 [1], or one for each row or column with scope='vector'."""
@@ -233,12 +238,14 @@ def global_scales(x, quantizer="mse", scope="tensor", axis="rows", *, stream=Non
     return pairs[:, 0], pairs[:, 1]
 
 
+@named
 def quantization_error(x, q, *, backend=""):
     """(Σ (x − x̂)², Σ x²) of a matrix and its quantized form, on the CPU."""
     return _core.quantization_error(_arrays.matrix("x", x), quantized_tensor("q", q).view(), backend)
 
 
 @_arrays.on_stream
+@named
 def relayout_scales(q, layout, *, stream=None):
     """`q` with its block scales in another layout; the codes are shared, not copied."""
     kind = _arrays.framework(quantized_tensor("q", q).scales)

@@ -74,3 +74,43 @@ def test_nothing_is_downloaded_for_a_place_in_a_store(function, arguments, monke
     monkeypatch.setattr(hub, "snapshot_download", lambda name: pytest.fail("is downloaded"))
     with pytest.raises(nvfp4.UnsupportedError, match="is an address"):
         function(**arguments)
+
+
+def calls():
+    """Functions of arrays, with arguments that they take."""
+    generator = np.random.default_rng(5)
+    x, w = (generator.standard_normal((rows, 64), dtype=np.float32) for rows in (4, 32))
+    q, ones = nvfp4.quantize(w), np.ones(64, np.float32)
+    packed = nvfp4.pack_weights(q)
+    a, a_sf = nvfp4.nvfp4_quantize(x, 100.0)
+    b, b_sf = nvfp4.nvfp4_quantize(w, 100.0)
+    return [
+        (nvfp4.quantize, {"x": x}), (nvfp4.amax, {"x": x}), (nvfp4.global_scales, {"x": x}),
+        (nvfp4.dequantize, {"q": q}), (nvfp4.quantization_error, {"x": w, "q": q}),
+        (nvfp4.relayout_scales, {"q": q, "layout": "tiled_128x4"}),
+        (nvfp4.gemm, {"x": x, "w": packed}), (nvfp4.plan_gemm, {"w": packed, "rows": 4}),
+        (nvfp4.unpack_weights, {"w": packed}),
+        (nvfp4.mm_fp4, {"a": a, "b": b.T, "a_descale": a_sf, "b_descale": b_sf.T}),
+        (nvfp4.grouped_mm_fp4, {"a": a, "b": b[None], "a_descale": a_sf, "b_descale": b_sf[None],
+                                "m_indptr": [0, 4]}),
+        (nvfp4.nvfp4_quantize, {"a": x, "a_global_sf": 1.0}),
+        (nvfp4.block_scale_interleave, {"unswizzled_sf": q.scales}),
+        (nvfp4.rmsnorm_fp4quant, {"input": x, "weight": ones}),
+        (nvfp4.add_rmsnorm_fp4quant, {"input": x, "residual": x.copy(), "weight": ones}),
+        (nvfp4.silu_and_mul_nvfp4_quantize, {"input": x, "global_scale": 1.0}),
+        (nvfp4.e2m1_and_ufp8sf_scale_to_float, {"e2m1_tensor": a, "ufp8_scale_tensor": a_sf})]
+
+
+@pytest.mark.parametrize("function, given", calls(), ids=lambda x: getattr(x, "__name__", ""))
+@pytest.mark.parametrize("value", [object(), {1: 2}, lambda: 1], ids=["object", "dict", "function"])
+def test_functions_of_arrays_name_the_argument(function, given, value):
+    function(**given)
+    refused = 0
+    for name in inspect.signature(function).parameters:
+        try:
+            function(**{**given, name: value})  # some are there for compatibility only
+        except Exception as error:
+            assert str(error).startswith(name), (name, error)
+            assert isinstance(error, (TypeError, nvfp4.Error)), name
+            refused += 1
+    assert refused >= len(given)
