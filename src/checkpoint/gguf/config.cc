@@ -60,17 +60,19 @@ class Entries {
     out_.push_back({std::move(key), std::move(value)});
   }
   void add(const std::string& key, NewValue value) { plain(prefix_ + key, std::move(value)); }
-  void u32(const std::string& key, std::int64_t value) {
-    require<FormatError>(value >= 0 && value <= 0xFFFFFFFF,
-                         "{}: {} = {}, must be at least 0 and fit 32 bits", file_, key, value);
+  void u32(const std::string& key, std::int64_t value, std::int64_t least = 0) {
+    require<FormatError>(value >= least && value <= 0xFFFFFFFF,
+                         "{}: {} = {}, must be at least {} and fit 32 bits", file_, key, value,
+                         least);
     add(key, new_u32(static_cast<std::uint64_t>(value)));
   }
-  void needed(const std::string& key, std::initializer_list<const char*> names) {
+  void needed(const std::string& key, std::initializer_list<const char*> names,
+              std::int64_t least = 0) {
     const Json* value = value_of(config_, names);
     require<FormatError>(value != nullptr && value->is_number_integer(),
                          "{}: has no integer '{}', which GGUF's {}{} needs", file_, *names.begin(),
                          prefix_, key);
-    u32(key, value->get<std::int64_t>());
+    u32(key, value->get<std::int64_t>(), least);
   }
   void optional(const std::string& key, std::initializer_list<const char*> names) {
     const Json* value = value_of(config_, names);
@@ -193,7 +195,7 @@ std::vector<NewEntry> entries_of(const Json& config, const Architecture& archite
   out.plain("general.type", new_text("model"));
   out.plain(std::string(kQuantizationKey), new_u32(kQuantizationVersion));
   out.plain(std::string(kFileTypeKey), new_u32(kMostlyNvfp4));
-  out.needed("block_count", {"num_hidden_layers"});
+  out.needed("block_count", {"num_hidden_layers"}, 1);
   out.needed("context_length", {"max_position_embeddings"});
   out.needed("embedding_length", {"hidden_size"});
   out.needed("feed_forward_length", {"intermediate_size"});

@@ -28,7 +28,8 @@ struct Member {
 };
 
 std::string file_of(const checkpoint::ModelFolder& model) {
-  return printable(model.root.string(), 4096);
+  const auto& path = model.files.size() == 1 ? model.files[0].path() : model.root;
+  return printable(path.string(), 4096);
 }
 
 /// Source: conversion/base.py, prepare_tensors(): "Most of the codebase that takes in 1D tensors or
@@ -267,8 +268,10 @@ std::string_view left_out(std::string_view name, const nlohmann::ordered_json& c
   if (const auto scale = checkpoint::cache_scale(name);  // a gate may have a k_scale, too
       scale && scale->attention.ends_with("attn"))
     return "the key and value cache";
-  if (name.starts_with(kLayers) && std::atoll(std::string(name.substr(kLayers.size())).c_str()) >=
-                                       integer_of(config, {"num_hidden_layers"}, 0))
+  // Where none is counted no layer lies beyond them; the key that lacks is an error of its own.
+  const std::int64_t layers = integer_of(config, {"num_hidden_layers"}, 0);
+  if (layers > 0 && name.starts_with(kLayers) &&
+      std::atoll(std::string(name.substr(kLayers.size())).c_str()) >= layers)
     return "multi-token prediction";
   return {};
 }

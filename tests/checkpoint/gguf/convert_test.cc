@@ -298,6 +298,19 @@ TEST_F(GgufRefusal, ConfigurationsThatSayTooLittle) {
     write_json(dir / "a" / "config.json", config);
     expect_error<Error>([&] { convert(dir / "a", dir / "m.gguf", "gguf"); }, {key});
   }
+  // Without a count of layers none of them is for multi-token prediction, nor to be dropped.
+  for (const Json& layers : {Json(nullptr), Json("2"), Json(0), Json(-1)}) {
+    Json config = llama_config();
+    config["num_hidden_layers"] = layers;
+    write_json(dir / "a" / "config.json", config);
+    ConvertOptions options;
+    options.input = dir / "a";
+    options.output = dir / "m.gguf";
+    options.to = "gguf";
+    options.drop = true;
+    expect_error<FormatError>([&] { convert_checkpoint(options); }, {"block_count"});
+    EXPECT_FALSE(fs::exists(options.output));
+  }
   Json config = llama_config();
   config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2}};
   write_json(dir / "a" / "config.json", config);
@@ -311,7 +324,8 @@ TEST_F(GgufRefusal, TensorsWithoutAName) {
               "");
   write_json(dir / "odd" / "config.json", llama_config());
   quantize_checkpoint(quantize_options(dir / "odd", dir / "a"));
-  refused<UnsupportedError>({"'model.layers.0.mlp.mystery.weight'", "no name in GGUF's 'llama'"});
+  refused<UnsupportedError>(
+      {"a/model.safetensors", "'model.layers.0.mlp.mystery.weight'", "no name in GGUF's 'llama'"});
 }
 
 /// llama.cpp has no global scale for a table of embeddings.
