@@ -6,6 +6,7 @@
 #include <fstream>
 #include <vector>
 
+#include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/printable.h"
 #include "core/require.h"
 #include "nvfp4/run_options.h"
@@ -95,7 +96,9 @@ std::string quoted(const fs::path& path) {
 
 fs::path model_path(const fs::path& input) {
   require_no_address(input);
-  if (!is_folder(input) || holds_weights(input)) return input;
+  if (!is_folder(input)) return input;
+  require_readable(input);
+  if (holds_weights(input)) return input;
   if (is_folder(input / "snapshots") && (is_folder(input / "refs") || is_folder(input / "blobs")))
     return snapshot_of(input);
   const std::vector<fs::path> models = folders_of(input, "models--");

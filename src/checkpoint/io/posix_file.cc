@@ -69,6 +69,19 @@ void throw_io_error(const std::filesystem::path& path, const std::string& action
                             full ? "disk full: " : "", std::generic_category().message(error)));
 }
 
+void require_readable(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) {
+    open_to_read(path);
+    return;
+  }
+  const std::filesystem::directory_iterator entries(path, error);
+  if (error) throw_io_error(path, "open", error.value());
+  // What is in it must be found, too, which is another permission.
+  static_cast<void>(std::filesystem::status(path / "config.json", error));
+  if (error == std::errc::permission_denied) throw_io_error(path, "open", error.value());
+}
+
 void throw_io_error(const std::filesystem::filesystem_error& error) {
   // "filesystem error: cannot create directories: Permission denied [a/b]"
   constexpr std::string_view kPrefix = "filesystem error: ";

@@ -21,6 +21,10 @@ namespace nvfp4 {
 /// The same for what std::filesystem throws: which path, what could not be done, why.
 [[noreturn]] void throw_io_error(const std::filesystem::filesystem_error& error);
 
+/// Throws IoError where the permissions of a file, or of a folder that is there, keep it from being
+/// read.
+void require_readable(const std::filesystem::path& path);
+
 using platform::Descriptor;
 
 /// Reads exactly `out.size()` bytes at `offset`. Throws IoError, also where the file ends before.

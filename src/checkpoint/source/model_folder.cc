@@ -216,13 +216,15 @@ void read_configs_beside(ModelFolder& model) {
   read_configs(model, /*to_repair=*/false);
 }
 
-/// Pictures may be missing from a model. Whatever else Git LFS holds back is an error.
+/// Before anything is written, as they are copied last. Pictures may be missing from a model;
+/// whatever else Git LFS holds back is an error, and so is what must not be read.
 void check_others(ModelFolder& model) {
   static const std::set<std::string> pictures = {".png",  ".jpg", ".jpeg", ".gif",
                                                  ".webp", ".svg", ".pdf",  ".mp4"};
   std::erase_if(model.others, [&](const fs::path& other) {
     try {
       require_no_lfs_pointer(model.root / other);
+      require_readable(model.root / other);
       return false;
     } catch (const FormatError& e) {
       if (!pictures.contains(other.extension().string())) throw;

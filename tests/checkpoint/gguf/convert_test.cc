@@ -298,19 +298,6 @@ TEST_F(GgufRefusal, ConfigurationsThatSayTooLittle) {
     write_json(dir / "a" / "config.json", config);
     expect_error<Error>([&] { convert(dir / "a", dir / "m.gguf", "gguf"); }, {key});
   }
-  // Without a count of layers none of them is for multi-token prediction, nor to be dropped.
-  for (const Json& layers : {Json(nullptr), Json("2"), Json(0), Json(-1)}) {
-    Json config = llama_config();
-    config["num_hidden_layers"] = layers;
-    write_json(dir / "a" / "config.json", config);
-    ConvertOptions options;
-    options.input = dir / "a";
-    options.output = dir / "m.gguf";
-    options.to = "gguf";
-    options.drop = true;
-    expect_error<FormatError>([&] { convert_checkpoint(options); }, {"block_count"});
-    EXPECT_FALSE(fs::exists(options.output));
-  }
   Json config = llama_config();
   config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2}};
   write_json(dir / "a" / "config.json", config);

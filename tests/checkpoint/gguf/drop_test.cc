@@ -74,6 +74,23 @@ TEST(GgufDrop, IsAnErrorThatNamesTheTensorUnlessAskedFor) {
   EXPECT_NO_THROW(convert_checkpoint(options));
 }
 
+/// Without a count of layers none of them is for multi-token prediction.
+TEST(GgufDrop, TakesNoLayerForOneBeyondACountThatIsMissing) {
+  const TempDir dir;
+  write_quantized(dir);
+  ConvertOptions options = to_gguf(dir);
+  options.drop = true;
+  for (const Json& layers : {Json(nullptr), Json("2"), Json(0), Json(-1)}) {
+    fs::remove_all(dir / "b");
+    fs::copy(dir / "a", dir / "b", fs::copy_options::recursive);
+    Json config = Json::parse(read_text(dir / "b" / "config.json"));
+    config["num_hidden_layers"] = layers;
+    write_text(dir / "b" / "config.json", config.dump());
+    expect_error<FormatError>([&] { convert_checkpoint(options); }, {"block_count"});
+    EXPECT_FALSE(fs::exists(options.output));
+  }
+}
+
 /// A factor of a gate, which the model needs.
 TEST(GgufDrop, TakesNoLearnedFactorForAScaleOfTheCache) {
   const TempDir dir;
