@@ -97,6 +97,7 @@ def nvfp4_quantize(a, a_global_sf, sfLayout=SfLayout.layout_128x4, do_shuffle=Fa
                 whose largest magnitude is 1, 1 / (448 · 6)
     sfLayout    layout of the block scales
     quantizer   'max' is FlashInfer's; 'four_over_six' and 'mse' have smaller errors
+    NaN and infinities are no error: quantize() says what becomes of them.
     Returns (codes uint8 [..., K/2], scales uint8): [rows, K/16] if linear, else the padded
     [rows, blocks]. With per_token_activation also float32 [rows], MULTIPLIERS.
     """

@@ -165,7 +165,10 @@ def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis
     scale_dtype   'uint8' or 'float8_e4m3fn': the same bytes
     weights       'mse': float32 [K], the cost of an error at each position
     hessian       'mse': float32 [K, block], see gram_into in nvfp4/quantize.h
-    check_finite  refuse NaN and infinities (CPU)
+    check_finite  refuse NaN and infinities (CPU). Without it they are no error, as in hardware, so
+                  that a call needs no wait and fits into a CUDA graph: a NaN counts in no maximum
+                  and has the code of +6; an infinity has that of ±6 under a block scale of 448, and
+                  a global scale measured from it is 1. quantize_checkpoint() always refuses them.
     out           a QuantizedTensor to write into
     stream        CUDA: an integer cudaStream_t; the framework's current stream if not given
     Returns a QuantizedTensor of the framework and device of x. Raises ShapeError,

@@ -249,3 +249,25 @@ def test_what_is_here():
     assert nvfp4.threads() >= 1
     assert nvfp4.__version__.count(".") == 2
     assert divisor(np.array([[6.0]], np.float32)) == 448
+
+
+@pytest.mark.parametrize("quantizer", nvfp4.quantizer_names())
+def test_what_becomes_of_nan_and_infinities(quantizer):
+    """As the docstring says."""
+    x = normal(3, 4, 64)
+    x[1, 3] = 0.0
+    good = nvfp4.quantize(x, quantizer)
+    x[1, 3] = np.nan
+    q = nvfp4.quantize(x, quantizer)
+    codes = good.codes.copy()
+    codes[1, 1] = codes[1, 1] & 0x0F | 0x70  # the odd element is in the high nibble
+    np.testing.assert_array_equal(q.codes, codes)
+    np.testing.assert_array_equal(q.scales, good.scales)
+    assert q.global_scale == good.global_scale
+    x[1, 3], x[2, 0] = 0.0, -np.inf
+    q = nvfp4.quantize(x, quantizer)
+    assert q.global_scale == 1 and q.scales[2, 0] == 0x7E and q.codes[2, 0] & 0x0F == 0x0F
+    for wrong in (np.nan, np.inf):
+        x[2, 0] = wrong
+        with pytest.raises(nvfp4.InvalidValueError, match=f"{wrong}"):
+            nvfp4.quantize(x, quantizer, check_finite=True)
