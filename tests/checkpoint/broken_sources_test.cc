@@ -160,6 +160,36 @@ TEST(BrokenSource, CodesThatAreNaNAreRefusedUnlessForced) {
   }
 }
 
+/// A scale that makes NaN of every weight under it is no NaN code.
+TEST(BrokenSource, ScalesThatAreNaNAreNotCountedAsCodes) {
+  for (const auto& [scale, codes] :
+       {std::pair(std::nanf(""), 0), {INFINITY, 0}, {std::nanf(""), 2}, {INFINITY, 2}}) {
+    SCOPED_TRACE(scale);
+    const TempDir dir;
+    PackedWeight weight = fp8_with(scale);
+    weight.tensors[0].bytes[20] = std::byte{0};  // infinity times zero
+    for (int i = 0; i < codes; ++i)
+      weight.tensors[0].bytes[static_cast<std::size_t>(500 * i)] = std::byte{0xFF};
+    write_model(dir / "in", {weight.tensors}, kLlamaConfig);
+    auto quantize = quantize_options(dir / "in", dir / "out");
+    quantize.force = true;
+    if (std::isnan(scale))
+      expect_error<FormatError>([&] { quantize_checkpoint(quantize); },
+                                {codes > 0 ? "code-nan" : "scale-nan", "must be finite"});
+    quantize.ignore = {"*"};
+    for (const bool decodes : {false, true}) {
+      fs::remove_all(dir / "out");
+      const QuantizeReport report =
+          decodes ? convert(dir, "bf16", true) : quantize_checkpoint(quantize);
+      std::string all;
+      for (const std::string& w : report.warnings) all += w + "\n";
+      EXPECT_NE(all.find("scale-nan"), std::string::npos) << all;
+      EXPECT_EQ(all.find("code-nan") != std::string::npos, codes > 0) << all;
+      EXPECT_EQ(all.find("2 codes are NaN") != std::string::npos, codes > 0) << all;
+    }
+  }
+}
+
 TEST(BrokenSource, CodesThatAreNaNAreNotCopiedBesideNvfp4) {
   const TempDir dir;
   PackedWeight kept = fp8_blocks("model.layers.0.self_attn.o_proj", 128, 128);

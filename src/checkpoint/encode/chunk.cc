@@ -66,6 +66,32 @@ void read_rows_as(std::int64_t size, const LogicalTensor& t, const WeightSlice& 
               slice.cols, reinterpret_cast<std::uint16_t*>(out.data()));
 }
 
+bool is_nan_code(const LogicalTensor& t, std::int64_t element) {
+  std::byte code{};
+  t.data.read(element, {&code, 1});
+  return count_nan({&code, 1}) != 0;
+}
+
+/// NaN codes among those that give these rows of FP32. A scale that is NaN or infinite makes NaN,
+/// too, so the codes are asked, where there is any.
+std::int64_t count_nan_codes(const LogicalTensor& t, const WeightSlice& slice, std::int64_t row,
+                             std::int64_t rows, const float* values) {
+  std::vector<std::byte> codes(static_cast<std::size_t>(slice.cols));
+  std::int64_t found = 0;
+  for (std::int64_t r = 0; r < rows; ++r, values += slice.cols) {
+    if (count_nan({values, codes.size()}) == 0) continue;
+    const std::int64_t begin = slice.offset + (row + r) * slice.row_stride;
+    if (slice.col_stride == 1) {
+      t.data.read(begin, codes);
+      found += count_nan(codes);
+      continue;
+    }
+    for (std::int64_t c = 0; c < slice.cols; ++c)
+      found += std::isnan(values[c]) && is_nan_code(t, begin + c * slice.col_stride);
+  }
+  return found;
+}
+
 }  // namespace
 
 DType read_dtype(const LogicalTensor& tensor) {
@@ -116,7 +142,7 @@ void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin, std::int6
     if (tensor.encoding() == Encoding::fp8 && std::isnan(value))
       throw FormatError(fmt::format(
           "{}: {}; nvfp4 verify lists all, --force with --ignore takes the values as they are",
-          kCodeNan, what));
+          is_nan_code(tensor, begin + i) ? kCodeNan : "scale-nan", what));
     throw ValueError(what + "; --ignore keeps a tensor as it is");
   }
   throw IoError(fmt::format("{}: {} changed while it was read", file, printable(tensor.name)));
@@ -177,8 +203,9 @@ EncodedChunk decode_chunk(const Plan& plan, const Unit& unit, std::int64_t row, 
                  input.subspan(static_cast<std::size_t>(p) * part_bytes, part_bytes));
   const auto* value = reinterpret_cast<const float*>(input.data());
   std::int64_t nan = 0;
-  if (source(0).encoding() == Encoding::fp8)
-    nan = count_nan(std::span(value, static_cast<std::size_t>(rows * width)));
+  for (std::int64_t p = 0; p < parts; ++p)
+    if (source(p).encoding() == Encoding::fp8)
+      nan += count_nan_codes(source(p), unit.slice, row, rows, value + p * rows * cols);
   if (dtype == safetensors::DType::f32 && parts == 1) return {input, {}, {}, nan};
   const auto out = grow(buffers.codes, rows * width * 2);
   auto* const bits = reinterpret_cast<std::uint16_t*>(out.data());
