@@ -160,6 +160,27 @@ TEST_F(SafetensorsWriter, ReplacesAStalePartialFileAndNeverWritesThroughALink) {
   EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(path_)));
 }
 
+TEST_F(SafetensorsWriter, RefusesAFileThatAnotherOneWrites) {
+  {
+    Writer first(path_, {{"a", DType::u8, {4}}});
+    expect_error<IoError>([&] { Writer(path_, {}); },
+                          {"m.safetensors: another process is writing"});
+    first.write(0, 0, bytes_of("1234"));
+    first.commit();
+  }
+  const std::string whole = read_text(path_);
+  {
+    // Where nothing can be locked its name is still not given to the file of the other one.
+    Writer first(path_, {{"a", DType::u8, {4}}});
+    first.write(0, 0, bytes_of("5678"));
+    fs::remove(partial());
+    write_text(partial(), "half of the other");
+    expect_error<IoError>([&] { first.commit(); }, {"m.safetensors: another process is writing"});
+  }
+  EXPECT_EQ(read_text(path_), whole);
+  EXPECT_EQ(read_text(partial()), "half of the other") << "nor is that removed";
+}
+
 TEST_F(SafetensorsWriter, ReplacesTheFinalFileOnlyAtCommit) {
   write_text(path_, "before");
   Writer writer(path_, {});

@@ -168,17 +168,35 @@ void remove_partials(const std::filesystem::path& folder, const std::set<std::st
 
 PartialFile::PartialFile(std::filesystem::path path)
     : path_(std::move(path)), partial_(partial_path(path_)) {
+  // Held by who still writes it; let go by its end, also by a kill.
+  const Descriptor stale = platform::open(partial_, platform::Open::read_promptly);
+  if (stale.get() >= 0) require_lock(stale);
   // A new file, never through a link that waits under this name.
   if (!platform::remove_file(partial_) && errno != ENOENT)
     throw_io_error(partial_, "remove the stale file", errno);
   fd_ = platform::open(partial_, platform::Open::create);
   if (fd_.get() < 0) throw_io_error(partial_, "create", errno);
+  require_lock(fd_);
+}
+
+/// File systems without locks report other errors; then is_own() alone guards against two runs.
+void PartialFile::require_lock(const Descriptor& fd) const {
+  const bool busy = !platform::lock(fd.get()) && errno == EWOULDBLOCK;
+  require<IoError>(!busy, "{}: another process is writing to it", printable(path_.string(), 4096));
+}
+
+/// Whether its name still leads to the file that was made here.
+bool PartialFile::is_own() const {
+  const auto made = platform::status_of(fd_.get());
+  const auto named = platform::status_of(partial_);
+  return made && named && made->volume == named->volume && made->number == named->number;
 }
 
 PartialFile::~PartialFile() {
   if (committed_) return;
+  const bool own = fd_.get() < 0 || is_own();
   fd_ = Descriptor();
-  platform::remove_file(partial_);
+  if (own) platform::remove_file(partial_);
 }
 
 void PartialFile::reserve(std::uint64_t bytes) {
@@ -209,6 +227,8 @@ void PartialFile::commit() {
 }
 
 void PartialFile::give_name() {
+  require<IoError>(is_own(), "{}: another process is writing to it",
+                   printable(path_.string(), 4096));
   if (!platform::close(fd_.release())) throw_io_error(partial_, "close", errno);
   if (!platform::replace_file(partial_, path_)) {
     const int error = errno;

@@ -79,7 +79,7 @@ void remove_partials(const std::filesystem::path& folder, const std::set<std::st
 /// A file under construction: at partial_path() until commit(), removed if never committed.
 class PartialFile {
  public:
-  /// Replaces a stale partial file. Throws IoError.
+  /// Replaces a stale partial file. Throws IoError, also where another process writes it.
   explicit PartialFile(std::filesystem::path path);
   PartialFile(const PartialFile&) = delete;
   PartialFile& operator=(const PartialFile&) = delete;
@@ -99,6 +99,9 @@ class PartialFile {
   void give_name();
 
  private:
+  void require_lock(const Descriptor& fd) const;
+  bool is_own() const;
+
   std::filesystem::path path_, partial_;
   Descriptor fd_;
   bool committed_ = false;
