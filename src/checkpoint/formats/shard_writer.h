@@ -39,6 +39,8 @@ class Container {
  public:
   virtual ~Container() = default;
   virtual std::unique_ptr<ShardWriter> open(const std::filesystem::path& path) const = 0;
+  /// Of all tensors of the file.
+  virtual std::uint64_t tensor_bytes() const = 0;
   /// What does not become part of the file, and why.
   virtual const std::vector<std::string>& warnings() const = 0;
 };

@@ -166,6 +166,27 @@ void remove_partials(const std::filesystem::path& folder, const std::set<std::st
   }
 }
 
+std::string lack_of_room(const std::filesystem::space_info& space, std::uint64_t bytes,
+                         std::uint64_t freed) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
+  const bool known = space.capacity > 0 && space.capacity < kMost && space.free > 0 &&
+                     space.free <= space.capacity;
+  if (!known || bytes <= space.free || bytes - space.free <= freed) return {};
+  return fmt::format("disk full: the output takes {:.2f} GB, {:.2f} GB are free there",
+                     1e-9 * static_cast<double>(bytes),
+                     1e-9 * static_cast<double>(space.free + freed));
+}
+
+std::string lack_of_room(const std::filesystem::path& path, std::uint64_t bytes,
+                         std::uint64_t freed) {
+  std::error_code error;
+  std::filesystem::path there = std::filesystem::absolute(path, error);
+  while (!error && !std::filesystem::exists(there, error) && there.has_relative_path())
+    there = there.parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(there, error);
+  return error ? std::string() : lack_of_room(space, bytes, freed);
+}
+
 PartialFile::PartialFile(std::filesystem::path path)
     : path_(std::move(path)), partial_(partial_path(path_)) {
   // Held by who still writes it; let go by its end, also by a kill.

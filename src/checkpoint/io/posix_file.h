@@ -76,6 +76,15 @@ class PartialTag {
 /// Removes what is left of files of these names in the folder, by whatever process.
 void remove_partials(const std::filesystem::path& folder, const std::set<std::string>& names);
 
+/// Why `bytes` more do not fit into a file system once `freed` are free again; "" if they do, or if
+/// it says nothing of its room (0, or more than there can be). Counts what only root may use, so
+/// that nothing is refused that could fit.
+std::string lack_of_room(const std::filesystem::space_info& space, std::uint64_t bytes,
+                         std::uint64_t freed);
+/// The same of the file system of a path, which need not be there yet.
+std::string lack_of_room(const std::filesystem::path& path, std::uint64_t bytes,
+                         std::uint64_t freed = 0);
+
 /// A file under construction: at partial_path() until commit(), removed if never committed.
 class PartialFile {
  public:

@@ -159,6 +159,11 @@ class GgufContainer final : public checkpoint::Container {
     if (!rope_factors_.empty()) sink->write_own(tensors_.size() - 1, rope_factors_);
     return sink;
   }
+  std::uint64_t tensor_bytes() const override {
+    std::uint64_t bytes = 0;
+    for (const TensorSpec& t : tensors_) bytes += gguf::tensor_bytes(*t.type, t.shape).value_or(0);
+    return bytes;
+  }
   const std::vector<std::string>& warnings() const override { return warnings_; }
 
  private:

@@ -52,10 +52,13 @@ void OutputFile::check() {
   if (!platform::may_write_in(folder)) throw_io_error(folder, "create a file in", errno);
   container_ = plan_.format->container(model_, plan_);
   warnings_ = container_->warnings();
+  lacks_room_ = lack_of_room(folder, container_->tensor_bytes());
+  if (!lacks_room_.empty()) warnings_.push_back(path_.string() + ": " + lacks_room_);
 }
 
 void OutputFile::open() {
   check();
+  require<IoError>(lacks_room_.empty(), "{}: {}", path_.string(), lacks_room_);
   folder_.emplace(path_);
 }
 

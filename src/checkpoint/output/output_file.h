@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "checkpoint/output/output.h"
@@ -40,6 +41,7 @@ class OutputFile final : public Output {
   const Plan& plan_;
   std::filesystem::path input_, path_;
   bool resume_, overwrite_;
+  std::string lacks_room_;  ///< in the file system; "" if it does not
   std::unique_ptr<const Container> container_;
   std::optional<FolderOf> folder_;
 };

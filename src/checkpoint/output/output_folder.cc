@@ -94,10 +94,11 @@ void OutputFolder::check() {
       return;
     }
     lock();
-    decide();
+    warn_of_room(decide());
     return;
   }
   require_place_of(path_);
+  warn_of_room(Start::fresh);
 }
 
 void OutputFolder::create() {
@@ -123,8 +124,9 @@ void OutputFolder::open() {
   reused_ = static_cast<int>(std::count(done_.begin(), done_.end(), true));
   complete_ = start == Start::complete;
   if (complete_) return;
-  if (start == Start::clear) clear_old_output();
   if (start == Start::go_on) remove_leftovers();
+  require_room(start);
+  if (start == Start::clear) clear_old_output();
   journal_.save(path_);
   if (start == Start::finish_again) remove_leftovers();
 }
@@ -159,6 +161,7 @@ void OutputFolder::open_as_rank() {
     own.insert(plan_.shards[s].file);
   }
   remove_partials(path_, own);
+  require_room(start);
 }
 
 /// The folder as a rank finds it, while others may change it. Reads the journal.
@@ -323,6 +326,43 @@ void OutputFolder::lock() {
   require<IoError>(!busy, "{}: another process is writing to it", path_.string());
 }
 
+/// Whether --overwrite removes it.
+bool OutputFolder::is_cleared(const fs::path& name) const {
+  return (is_model_file(name.string()) || is_own_card(path_ / name)) &&
+         !fs::is_directory(fs::symlink_status(path_ / name));
+}
+
+/// For the shards that this run has yet to write, before it reads its input. What the run removes
+/// first, and shards that wait to be read and then go, are room.
+std::string OutputFolder::lack_of_room(Start start) const {
+  std::uint64_t bytes = 0, freed = 0;
+  for (const PlannedTensor& t : plan_.tensors)
+    if (!done_[t.shard] && !is_of_another_rank(t.shard)) bytes += t.bytes_after;
+  const auto add_files = [&](const fs::path& folder, const auto& goes) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+      const std::uintmax_t size = entry.is_regular_file(ignored) && goes(entry.path().filename())
+                                      ? entry.file_size(ignored)
+                                      : 0;
+      if (!ignored) freed += size;
+    }
+  };
+  if (start == Start::clear)
+    add_files(path_, [&](const fs::path& name) { return is_cleared(name); });
+  if (options_.supply) add_files(model_.root, [](const fs::path&) { return true; });
+  return nvfp4::lack_of_room(path_, bytes, freed);
+}
+
+void OutputFolder::warn_of_room(Start start) {
+  const std::string lack = lack_of_room(start);
+  if (!lack.empty()) warnings_.push_back(path_.string() + ": " + lack);
+}
+
+void OutputFolder::require_room(Start start) const {
+  const std::string lack = lack_of_room(start);
+  require<IoError>(lack.empty(), "{}: {}", path_.string(), lack);
+}
+
 void OutputFolder::clear_old_output() {
   const std::vector<fs::path> entries = entries_of(path_);
   std::set<fs::path> carried;  // files, and the folders that hold them
@@ -331,8 +371,7 @@ void OutputFolder::clear_old_output() {
   Journal::save_clearing(path_);
   for (const fs::path& name : entries) {
     if (name == kJournalName) continue;
-    if ((is_model_file(name.string()) || is_own_card(path_ / name)) &&
-        !fs::is_directory(fs::symlink_status(path_ / name))) {
+    if (is_cleared(name)) {
       fs::remove(path_ / name);
     } else if (!carried.contains(name)) {
       warnings_.push_back(

@@ -69,7 +69,11 @@ class OutputFolder final : public Output {
   void require_own_folders() const;
   void check_written_by_this_run();
   bool rest_is_complete() const;
+  bool is_cleared(const std::filesystem::path& name) const;
   void clear_old_output();
+  std::string lack_of_room(Start start) const;
+  void warn_of_room(Start start);
+  void require_room(Start start) const;
   void find_finished_shards();
   std::vector<char> recorded_shards() const;
   void remove_leftovers() const;
