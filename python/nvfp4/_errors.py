@@ -1,5 +1,7 @@
 """The exceptions of nvfp4. Each class is also the built-in exception that fits best."""
 
+from contextlib import contextmanager
+
 
 class Error(Exception):
     """Base of everything that nvfp4 raises; the message names argument, value and rule."""
@@ -43,3 +45,16 @@ class IoError(Error, OSError):
 
 class FormatError(Error, ValueError):
     """A file whose content breaks its format."""
+
+
+@contextmanager
+def taken_from_transformers(folder, what):
+    """What transformers, and what it calls, say of a model that they do not take: FormatError, in one line."""
+    try:
+        yield
+    except (Error, MemoryError):
+        raise
+    except Exception as no:
+        lines = [line.strip() for line in str(no).splitlines() if line.strip()]
+        reason = lines[0] if lines else type(no).__name__
+        raise FormatError(f"{folder}: transformers cannot load {what}: {reason}") from no

@@ -279,6 +279,44 @@ def test_the_command_says_what_is_wrong(model, text, tmp_path, capsys):
     assert "quantized" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["calibrate", "evaluate"])
+@pytest.mark.parametrize(("name", "content"), [
+    ("tokenizer.json", None), ("tokenizer.json", "{"),
+    ("config.json", "{"), ("config.json", '{"model_type": "nothing"}'), ("config.json", '{"model_type": "vit"}')])
+def test_what_transformers_does_not_load_is_one_line(text, tmp_path, capsys, command, name, content):
+    from nvfp4.evaluate.__main__ import main as evaluate
+
+    folder, out = write_model(tmp_path / "model", experts=False), tmp_path / "out"
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
+    words = [str(folder), "--windows", "3", "--context", "32", "--text", str(text)]
+    assert (main([*words, "--out", str(out)]) if command == "calibrate" else evaluate(words)) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"nvfp4.{command}: {folder}")
+    assert "tokenizer" in said if name == "tokenizer.json" else "cannot load" in said or "parse error" in said
+    assert not out.exists()
+
+
+def test_nothing_but_statistics_is_replaced(model, text, tmp_path, capsys):
+    (tmp_path / "notes").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    kept = {file: file.read_bytes() for file in (model / "model.safetensors", model / "config.json", tmp_path / "notes")}
+    for out, says in ((model / "model.safetensors", "is in the model's folder"), (model / "new", "is in the model's folder"),
+                      (tmp_path / "notes", "holds no statistics"), (tmp_path / "folder", "must be a regular file"),
+                      (tmp_path / "notes" / "out", "cannot create a file")):
+        words = [str(model), "--text", str(text), "--out", str(out), *(w for n, s in SIZES.items() for w in (f"--{n}", str(s)))]
+        assert main(words) == 1
+        err = capsys.readouterr().err
+        assert says in err and "layers" not in err
+    stats = tmp_path / "stats"
+    calibrate(model, text, stats, **SIZES)
+    calibrate(model, text, stats, **SIZES)
+    assert main(["--merge", str(stats), "--out", str(tmp_path / "notes")]) == 1
+    assert {file: file.read_bytes() for file in kept} == kept
+    assert not (model / "new").exists()
+
+
 def test_a_model_whose_states_are_no_numbers_is_refused(text, tmp_path, capsys):
     from safetensors.torch import load_file, save_file
 

@@ -18,7 +18,7 @@ import nvfp4
 
 from .. import _core
 from .._errors import FormatError, InvalidValueError
-from ..evaluate.text import documents_of, windows_of
+from ..evaluate.text import documents_of, loaded_tokenizer, windows_of
 from .blocks import Blocks
 from .collect import Collector, Watch, gram_bytes, watched_attention
 from .dataset import documents_of_dataset
@@ -30,7 +30,7 @@ from .reading import give_back
 from .room import held, room_for, side_by_side, widest
 from .sensitivity import Sensitivity, default_tokens, groups_of, windows_of_few
 from .spool import Spool
-from .statistics import RANK_KEY, Statistics
+from .statistics import RANK_KEY, Statistics, require_output
 
 __all__ = ["Calibration", "Statistics", "calibrate", "merge"]
 
@@ -265,8 +265,6 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     Returns the Statistics; None for a dry run. Raises IoError, FormatError, InvalidValueError,
     UnsupportedError.
     """
-    from transformers import AutoTokenizer
-
     for path in (model, out, quantize):
         if path is not None:
             _core.require_no_address(path)
@@ -278,9 +276,11 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     if ranks > 1 and quantize:
         raise InvalidValueError(f"ranks = {ranks} and quantize: a layer is quantized by what all ranks saw; merge "
                                 f"their statistics first")
+    if out:
+        require_output(out if ranks == 1 else file_of_rank(out, rank, ranks), model)
     calibration = Calibration(model, dtype, device, gram_memory)
     documents = documents_of(text) if dataset is None else documents_of_dataset(dataset, column)
-    tokens = windows_of(documents, dataset or text, AutoTokenizer.from_pretrained(model), windows, context)[:, :-1]
+    tokens = windows_of(documents, dataset or text, loaded_tokenizer(model), windows, context)[:, :-1]
     metadata = {}
     if ranks > 1:
         whole = sha256(tokens.numpy().tobytes()).hexdigest()
@@ -327,6 +327,7 @@ def merge(files, out):
     """Adds up statistics of one model, of several texts or ranks. Their order changes no byte. Raises
     InvalidValueError if some of the ranks of a run are missing."""
     _core.require_no_address(out)
+    require_output(out)
     statistics = Statistics.sum_of(files)
     statistics.save(out)
     return statistics

@@ -18,7 +18,7 @@ from transformers.core_model_loading import (
 )
 from transformers.modeling_utils import LoadStateDictConfig
 
-from .._errors import FormatError, UnsupportedError
+from .._errors import FormatError, UnsupportedError, taken_from_transformers
 from .experts import Source, stacks_of, streamed_modules
 from .reading import EmbeddingRows, Streamed, linears_of
 
@@ -75,11 +75,12 @@ class Blocks:
     calls the tensors that it is made of."""
 
     def __init__(self, folder, dtype, device):
-        config = AutoConfig.from_pretrained(folder)
+        with taken_from_transformers(folder, "config.json"):
+            config = AutoConfig.from_pretrained(folder)
         if getattr(config, "quantization_config", None) is not None:
             raise UnsupportedError(f"{folder}: is quantized; calibration needs the model as it was before")
         config._experts_implementation = "eager"  # one product for each expert, which can be watched
-        with parameters_on_meta():
+        with taken_from_transformers(folder, "it"), parameters_on_meta():
             self.model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
         self.dtype, self.device = dtype, device
         self.model.apply(lambda m: [m._buffers.__setitem__(n, b.to(device)) for n, b in m._buffers.items()

@@ -5,7 +5,7 @@ import time
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from .._errors import FormatError, UnsupportedError
+from .._errors import UnsupportedError, taken_from_transformers
 from .blocks import find_layers, head_of, parameters_on_meta
 from .experts import experts_of_token, stacks_of, streamed_modules
 from .reading import linears_of
@@ -28,13 +28,11 @@ class Estimate:
     """Figures of the largest layer, and sums over all layers."""
 
     def __init__(self, model, windows, context, batch, dtype, device):
-        try:
+        with taken_from_transformers(model, "config.json"):
             config = AutoConfig.from_pretrained(model)
-        except (OSError, ValueError) as no:
-            raise FormatError(f"{model}: {str(no).splitlines()[0]}") from no
         if getattr(config, "quantization_config", None) is not None:
             config.quantization_config = None  # the sizes are those of the model before
-        with parameters_on_meta():
+        with taken_from_transformers(model, "it"), parameters_on_meta():
             whole = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         text = config.get_text_config()
         self.tokens, self.hidden = windows * context, text.hidden_size

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
+from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -179,6 +180,25 @@ def require_all_ranks(metadata):
         if missing is not None:
             raise InvalidValueError(f"{next(iter(of_run.values()))}: is of {ranks} ranks, of which rank {missing} "
                                     f"is not given")
+
+
+def require_output(path, model=None):
+    """What must not be lost is not replaced, and a place that cannot be written is named before the work: `path` may be
+    new, or a file of statistics, and not in the folder of the model."""
+    path = Path(path)
+    if model is not None and Path(model).resolve() in path.resolve().parents:
+        raise InvalidValueError(f"{path}: is in the model's folder, which is never changed; name another place")
+    if path.exists() and not path.is_file():
+        raise IoError(f"{path}: must be a regular file")
+    if path.exists():
+        try:
+            with opened(path):
+                pass
+        except FormatError as no:
+            raise InvalidValueError(f"{path}: is there already and holds no statistics, so it is not replaced") from no
+    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise IoError(f"{folder}: cannot create a file in it")
 
 
 class Statistics:

@@ -15,7 +15,7 @@ import transformers
 
 import nvfp4.transformers  # noqa: F401 (registers the checkpoints)
 
-from .._errors import InvalidValueError, IoError
+from .._errors import InvalidValueError, IoError, taken_from_transformers
 from .comparison import compare_logits, log_probabilities, loss_of
 from .resampling import Bootstrap
 from .text import tokenizer_of, windows
@@ -32,8 +32,9 @@ class _Subject:
             raise IoError(f"{folder}: no config.json")
         # device_map, which needs accelerate, loads straight to the device.
         there = {"device_map": device} if find_spec("accelerate") else {}
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, **there).to(device).eval()
+        with taken_from_transformers(folder, "it"):
+            self.model = transformers.AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, **there).to(device).eval()
         self.device, self.seconds, self.tokens = device, 0.0, 0
 
     @torch.no_grad()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from .._errors import InvalidValueError, IoError
+from .._errors import InvalidValueError, IoError, taken_from_transformers
 
 SEPARATOR = "\n\x1e\n"  # between documents
 SEED = 7
@@ -29,9 +29,15 @@ def tokenizer_of(folder, words):
     files = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
     if words >= 256 and not any((Path(folder) / file).exists() for file in files):
         return Bytes()
+    return loaded_tokenizer(folder)
+
+
+def loaded_tokenizer(folder):
+    """The one that transformers finds in a model's folder."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder)
+    with taken_from_transformers(folder, "its tokenizer"):
+        return AutoTokenizer.from_pretrained(folder)
 
 
 def documents_of(path):
