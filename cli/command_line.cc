@@ -54,6 +54,11 @@ void CommandLine::callback(std::function<void()> run) {
   for (const CommandOption& o : about_.options)
     if (!taken_.contains(&o))
       throw std::logic_error(fmt::format("{} {} sets nothing", about_.name, o.names));
+  // Last, as what an option itself checks says more.
+  for (CLI::Option* option : named_)
+    if (!option->get_positional())
+      option->check(CLI::Validator(
+          [](const std::string& word) { return word.empty() ? "'', must not be empty" : ""; }, ""));
   command_->callback(std::move(run));
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <system_error>
 #include <type_traits>
+#include <vector>
 
 #include "nvfp4/commands.h"
 #include "nvfp4/hub.h"
@@ -45,7 +46,7 @@ class CommandLine {
   CLI::Option* option(std::string_view name, T& to) {
     static_assert(!std::is_arithmetic_v<T>, "number() says from where to where");
     const CommandOption& o = take(name);
-    return dress(o, command_->add_option(o.names, to, o.text));
+    return named_.emplace_back(dress(o, command_->add_option(o.names, to, o.text)));
   }
   /// From `least` to `most`: a word that is no number of that type, NaN included, is wrong usage.
   template <class N, class T>
@@ -71,6 +72,7 @@ class CommandLine {
   const Command& about_;
   CLI::App* command_;
   std::set<const CommandOption*> taken_;
+  std::vector<CLI::Option*> named_;  ///< by option()
 };
 
 /// What the program does with the report of a command that writes a checkpoint.

@@ -103,6 +103,18 @@ std::string help_of(const CLI::App& app) {
   return fmt::format("nvfp4 {} --help", commands[0]->get_name());
 }
 
+/// "--name=" as its name and an empty word: CLI11 takes the word behind it for the value, which a
+/// script gets by a variable that is not set.
+void part_empty_values(std::vector<std::string>& words) {
+  for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
+    if (words[i].size() < 4 || !words[i].starts_with("--") ||
+        words[i].find('=') != words[i].size() - 1)
+      continue;
+    words[i].pop_back();
+    words.insert(words.begin() + static_cast<std::ptrdiff_t>(++i), std::string());
+  }
+}
+
 int run(std::vector<std::string> words) {
   CLI::App app(
       "Quantizes Hugging Face checkpoints to NVFP4 (4-bit floating point with block scales), on "
@@ -127,6 +139,7 @@ int run(std::vector<std::string> words) {
   add_man(app);
   add_help(app);
   try {
+    part_empty_values(words);
     // In the order that CLI11 takes them, without our own name.
     std::ranges::reverse(words);
     words.pop_back();

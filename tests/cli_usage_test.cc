@@ -34,6 +34,30 @@ TEST_F(Cli, NamesTheNearestOption) {
                         {"'c' is one argument too many: quantize INPUT OUTPUT", help});
 }
 
+/// As of a variable that a script did not set. The word behind "--name=" is no value of it.
+TEST_F(Cli, EmptyWordsAreNoValues) {
+  make_sample();
+  const std::pair<Words, std::vector<std::string>> options[] = {
+      {{"quantize", "m", "out"},
+       {"--scheme", "--format", "--quantizer", "--statistics", "--recipe", "--merge", "--ignore",
+        "--include", "--fuse", "--input-amax", "--device", "--backend", "--report", "--push"}},
+      {{"convert", "m", "out"}, {"--to", "--report"}},
+      {{"compare", "m", "m"}, {"--html", "--against", "--statistics", "--run", "--parts"}},
+      {{"verify", "m"}, {"--source", "--for"}},
+      {{"inspect", "m"}, {"--tensor"}}};
+  for (const auto& [command, names] : options)
+    for (const std::string& name : names)
+      for (const Words& given : {Words{name, ""}, Words{name + "=", "--json"}}) {
+        Words words = command;
+        words.insert(words.end(), given.begin(), given.end());
+        const Result r = run(words);
+        EXPECT_EQ(r.status, 2) << command[0] << ' ' << given[0] << ": " << r.err;
+        EXPECT_TRUE(has(r.err + r.out, name + ": ")) << r.err << r.out;
+        EXPECT_FALSE(has(r.err + r.out, "missing")) << r.err << r.out;
+        EXPECT_FALSE(std::filesystem::exists(dir_ / "out"));
+      }
+}
+
 /// Whatever the number is of: not a number, out of range, empty, followed by something.
 TEST_F(Cli, NumbersThatAreNoneAreWrongUsage) {
   make_sample();
