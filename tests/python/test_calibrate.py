@@ -270,6 +270,9 @@ def test_the_command_says_what_is_wrong(model, text, tmp_path, capsys):
     assert "4000" in capsys.readouterr().err
     assert main(["--merge", str(model / "model.safetensors"), "--out", out]) == 1
     assert "no file of statistics" in capsys.readouterr().err
+    for device in ("nothing", "mps" if torch.cuda.is_available() else "cuda"):
+        assert main([*run, "--device", device]) == 1
+        assert f"device = {device}: " in capsys.readouterr().err
     for wrong in (["--windows", "0"], ["--text"]):
         with pytest.raises(SystemExit):
             main([*run, *wrong])
@@ -309,9 +312,13 @@ def test_nothing_but_statistics_is_replaced(model, text, tmp_path, capsys):
         assert main(words) == 1
         err = capsys.readouterr().err
         assert says in err and "layers" not in err
+    with pytest.raises(nvfp4.InvalidValueError, match="is in the model's folder"):
+        calibrate(model, text, None, quantize=model / "new", **SIZES)
     stats = tmp_path / "stats"
     calibrate(model, text, stats, **SIZES)
     calibrate(model, text, stats, **SIZES)
+    assert main(["--merge", str(stats), str(tmp_path / "none"), "--out", str(tmp_path / "sum")]) == 1
+    assert capsys.readouterr().err.startswith(f"nvfp4.calibrate: {tmp_path / 'none'}: ")
     assert main(["--merge", str(stats), "--out", str(tmp_path / "notes")]) == 1
     assert {file: file.read_bytes() for file in kept} == kept
     assert not (model / "new").exists()

@@ -18,6 +18,7 @@ import nvfp4
 
 from .. import _core
 from .._errors import FormatError, InvalidValueError
+from ..evaluate.devices import usable_device
 from ..evaluate.text import documents_of, loaded_tokenizer, windows_of
 from .blocks import Blocks
 from .collect import Collector, Watch, gram_bytes, watched_attention
@@ -30,7 +31,7 @@ from .reading import give_back
 from .room import held, room_for, side_by_side, widest
 from .sensitivity import Sensitivity, default_tokens, groups_of, windows_of_few
 from .spool import Spool
-from .statistics import RANK_KEY, Statistics, require_output
+from .statistics import RANK_KEY, Statistics, require_apart, require_output
 
 __all__ = ["Calibration", "Statistics", "calibrate", "merge"]
 
@@ -67,7 +68,7 @@ class Calibration:
 
     def __init__(self, model, dtype, device, gram_memory):
         wanted = weights_to_quantize(model)
-        self.blocks = Blocks(model, getattr(torch, dtype), torch.device(device))
+        self.blocks = Blocks(model, getattr(torch, dtype), usable_device(device))
         self.weights = [self._weights_of(name, wanted) for name in self.blocks.names]
         self.room = gram_memory if gram_memory is not None else room_for(
             self.depth_of(layer, name) for layer, weights in zip(self.blocks.names, self.weights) for name in weights)
@@ -276,6 +277,7 @@ def calibrate(model, text, out, *, dataset=None, column="text", keep_gram=False,
     if ranks > 1 and quantize:
         raise InvalidValueError(f"ranks = {ranks} and quantize: a layer is quantized by what all ranks saw; merge "
                                 f"their statistics first")
+    require_apart(quantize, model)
     if out:
         require_output(out if ranks == 1 else file_of_rank(out, rank, ranks), model)
     calibration = Calibration(model, dtype, device, gram_memory)

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from .._errors import FormatError, InvalidValueError, IoError, UnsupportedError
+from .._errors import Error, FormatError, InvalidValueError, IoError, UnsupportedError
 
 VERSION_KEY, VERSION = "nvfp4_statistics", "1"
 SAME_INPUT_KEY = "same_input"
@@ -113,6 +113,8 @@ def opened(path):
             if metadata.get(VERSION_KEY) != VERSION:
                 raise FormatError(f"{path}: no file of statistics of version {VERSION}")
             yield file, metadata
+    except Error:  # of another file, while this one was open
+        raise
     except OSError as no:
         raise IoError(f"{path}: {no.strerror or no}") from no
     except (SafetensorError, json.JSONDecodeError) as no:
@@ -182,12 +184,16 @@ def require_all_ranks(metadata):
                                     f"is not given")
 
 
+def require_apart(path, model):
+    if path is not None and model is not None and Path(model).resolve() in Path(path).resolve().parents:
+        raise InvalidValueError(f"{path}: is in the model's folder, which is never changed; name another place")
+
+
 def require_output(path, model=None):
     """What must not be lost is not replaced, and a place that cannot be written is named before the work: `path` may be
     new, or a file of statistics, and not in the folder of the model."""
+    require_apart(path, model)
     path = Path(path)
-    if model is not None and Path(model).resolve() in path.resolve().parents:
-        raise InvalidValueError(f"{path}: is in the model's folder, which is never changed; name another place")
     if path.exists() and not path.is_file():
         raise IoError(f"{path}: must be a regular file")
     if path.exists():

@@ -17,6 +17,7 @@ import nvfp4.transformers  # noqa: F401 (registers the checkpoints)
 
 from .._errors import InvalidValueError, IoError, taken_from_transformers
 from .comparison import compare_logits, log_probabilities, loss_of
+from .devices import usable_device
 from .resampling import Bootstrap
 from .text import tokenizer_of, windows
 
@@ -92,6 +93,7 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=None, d
     in nat a token.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    usable_device(device)
     if device.startswith("cuda") and dtype == "float32":
         dtype = "bfloat16"  # what our kernels take there
     for name, value in (("count", count), ("context", context), ("batch", batch)):
