@@ -1,3 +1,5 @@
+#include "platform/memory.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +12,7 @@
 #include "checkpoint/child_process.h"
 #include "checkpoint/temp_dir.h"
 #include "checkpoint/tiny_model.h"
+#include "nvfp4/checkpoint.h"
 #include "nvfp4/safetensors.h"
 
 namespace nvfp4 {
@@ -74,9 +77,17 @@ TEST(Child, DISABLED_QuantizeAndSayThePeak) {
   std::ofstream(child_variable("CHILD_PEAK")) << quantize_checkpoint(options).peak_memory_bytes;
 }
 
-/// Peak of the quantization of so many weights of 512 bytes.
-std::uint64_t peak_of(std::int64_t weights) {
-  const TempDir dir;
+/// In a child: looks into a checkpoint, and writes its peak to a file.
+TEST(Child, DISABLED_InspectAndSayThePeak) {
+  InspectOptions options;
+  options.path = child_variable("CHILD_INPUT");
+  const InspectReport report = inspect_checkpoint(options);
+  EXPECT_EQ(report.tensors[0].codes.size(), 16u);
+  std::ofstream(child_variable("CHILD_PEAK")) << platform::peak_memory();
+}
+
+/// So many weights of 512 bytes.
+void write_many(const TempDir& dir, std::int64_t weights) {
   fs::create_directories(dir / "in");
   std::vector<safetensors::TensorSpec> specs;
   for (std::int64_t i = 0; i < weights; ++i)
@@ -89,10 +100,12 @@ std::uint64_t peak_of(std::int64_t weights) {
   for (std::size_t i = 0; i < specs.size(); ++i) writer.write(i, 0, zeros);
   writer.commit();
   std::ofstream(dir / "in" / "config.json") << "{}";
-  const int status =
-      run_child("Child.DISABLED_QuantizeAndSayThePeak", {{"CHILD_INPUT", (dir / "in").string()},
-                                                         {"CHILD_OUTPUT", (dir / "out").string()},
-                                                         {"CHILD_PEAK", (dir / "peak").string()}});
+}
+
+std::uint64_t peak_in_child(const TempDir& dir, const std::string& test, const char* input) {
+  const int status = run_child("Child.DISABLED_" + test, {{"CHILD_INPUT", (dir / input).string()},
+                                                          {"CHILD_OUTPUT", (dir / "out").string()},
+                                                          {"CHILD_PEAK", (dir / "peak").string()}});
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   std::uint64_t peak = 0;
   std::ifstream(dir / "peak") >> peak;
@@ -106,9 +119,18 @@ TEST(Memory, PeakGrowsByLittleForEachTensor) {
   GTEST_SKIP() << "an emulator and sanitizers have memory of their own";
 #endif
   constexpr std::int64_t kFew = 2'000, kMany = 32'000;
-  const auto few = static_cast<std::int64_t>(peak_of(kFew));
-  const auto many = static_cast<std::int64_t>(peak_of(kMany));
-  EXPECT_LT((many - few) / (kMany - kFew), 1700);
+  std::int64_t quantize[2] = {}, inspect[2] = {};
+  for (const bool many : {false, true}) {
+    const TempDir dir;
+    write_many(dir, many ? kMany : kFew);
+    const auto peak = [&](const char* test, const char* input) {
+      return static_cast<std::int64_t>(peak_in_child(dir, test, input));
+    };
+    quantize[many] = peak("QuantizeAndSayThePeak", "in");
+    inspect[many] = peak("InspectAndSayThePeak", "out");
+  }
+  EXPECT_LT((quantize[1] - quantize[0]) / (kMany - kFew), 1700);
+  EXPECT_LT((inspect[1] - inspect[0]) / (kMany - kFew), 2100);
 }
 
 // What starts the command may be much larger: a Python with a model in it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -37,8 +38,7 @@ struct BlockChunk {
   std::uint64_t offset, size;
 };
 
-void set_codes(InspectedTensor& t, const ByteCounts& counts) {
-  t.codes.assign(16, 0);
+void add_codes(InspectedTensor& t, const ByteCounts& counts) {
   for (std::size_t v = 0; v < 256; ++v) {
     t.codes[v & 15] += counts[v];
     t.codes[v >> 4] += counts[v];
@@ -46,11 +46,11 @@ void set_codes(InspectedTensor& t, const ByteCounts& counts) {
 }
 
 /// A single NaN scale makes both ends NaN: it must not go unseen.
-void set_scale_range(InspectedTensor& t, const ByteCounts& counts) {
+void set_scale_range(InspectedTensor& t, const std::bitset<256>& there) {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   bool nan = false;
   for (std::size_t v = 0; v < 256; ++v) {
-    if (counts[v] == 0) continue;
+    if (!there[v]) continue;
     const double value = E4M3{static_cast<std::uint8_t>(v)}.to_float();
     nan |= std::isnan(value);
     low = std::min(low, value);
@@ -65,8 +65,8 @@ void set_scale_range(InspectedTensor& t, const ByteCounts& counts) {
 /// that of `report.tensors[i]`.
 void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport& report,
                      const std::function<void(const Progress&)>& on_progress) {
-  struct Counts {
-    ByteCounts codes{}, scales{};
+  struct Counts {  // small: there may be a hundred thousand of them
+    std::bitset<256> scales;
     std::uint64_t left = 0;  // chunks
   };
   std::vector<BlockChunk> chunks;
@@ -74,6 +74,7 @@ void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport&
   Progress progress;
   for (std::size_t i = 0; i < of.size(); ++i) {
     if (!of[i]->is_nvfp4()) continue;
+    report.tensors[i].codes.assign(16, 0);
     const std::size_t first = chunks.size();
     for (const bool scales : {false, true}) {
       const std::uint64_t bytes = (scales ? of[i]->scales : of[i]->data).info->bytes;
@@ -84,6 +85,7 @@ void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport&
     counts[i].left = chunks.size() - first;
     progress.tensors_total += 1;
   }
+  report.scales.assign(256, 0);
   std::mutex mutex;
   parallel_for(static_cast<std::int64_t>(chunks.size()), [&](std::int64_t i) {
     const BlockChunk& c = chunks[static_cast<std::size_t>(i)];
@@ -95,20 +97,18 @@ void read_histograms(const std::vector<const LogicalTensor*>& of, InspectReport&
     count_bytes(buffer, mine);
     const std::lock_guard lock(mutex);
     Counts& total = counts[c.tensor];
-    ByteCounts& sum = c.scales ? total.scales : total.codes;
-    for (std::size_t v = 0; v < 256; ++v) sum[v] += mine[v];
+    if (!c.scales) add_codes(report.tensors[c.tensor], mine);
+    for (std::size_t v = 0; c.scales && v < 256; ++v) {
+      report.scales[v] += mine[v];
+      if (mine[v] > 0) total.scales.set(v);
+    }
     progress.tensor = of[c.tensor]->name;
     progress.tensors_done += --total.left == 0;
     progress.bytes_done += c.size;
     if (on_progress) on_progress(progress);
   });
-  report.scales.assign(256, 0);
-  for (std::size_t i = 0; i < of.size(); ++i) {
-    if (!of[i]->is_nvfp4()) continue;
-    set_codes(report.tensors[i], counts[i].codes);
-    set_scale_range(report.tensors[i], counts[i].scales);
-    for (std::size_t v = 0; v < 256; ++v) report.scales[v] += counts[i].scales[v];
-  }
+  for (std::size_t i = 0; i < of.size(); ++i)
+    if (of[i]->is_nvfp4()) set_scale_range(report.tensors[i], counts[i].scales);
 }
 
 /// As the file counts them: blocks of a type that is not read are bytes to a LogicalTensor.

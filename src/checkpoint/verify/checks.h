@@ -73,7 +73,8 @@ class Findings {
   struct Limit {
     std::string_view loader;
     Verdict verdict;
-    Finding finding;
+    Finding finding;  ///< the first
+    std::int64_t count = 1;
   };
 
   std::string loader_;

@@ -290,6 +290,15 @@ void Findings::add(std::string_view code, std::string tensor, std::string text,
 
 void Findings::add_for(std::string_view loader, Verdict verdict, std::string_view code,
                        std::string tensor, std::string text) {
+  if (!loader_.empty() && loader != loader_) return;
+  if (loader_.empty()) {  // only the verdict is told: there may be one for each of many tensors
+    const auto known = std::ranges::find_if(
+        limits_, [&](const Limit& l) { return l.loader == loader && l.verdict == verdict; });
+    if (known != limits_.end()) {
+      ++known->count;
+      return;
+    }
+  }
   const FindingKind& kind = kind_of(code);
   limits_.push_back({loader,
                      verdict,
@@ -311,9 +320,9 @@ std::vector<LoaderVerdict> Findings::verdicts() const {
     if (!loader_.empty() && loader != loader_) continue;
     LoaderVerdict& v = all.emplace_back();
     v.loader = loader;
-    const auto count = [&](Verdict verdict, const Finding& f) {
+    const auto count = [&](Verdict verdict, const Finding& f, std::int64_t times = 1) {
       if (verdict == Verdict::reads) return;
-      ++v.findings;
+      v.findings += times;
       // What refuses never comes to misread.
       if (v.verdict != Verdict::reads && !(verdict == Verdict::refuses && v.verdict != verdict))
         return;
@@ -322,7 +331,7 @@ std::vector<LoaderVerdict> Findings::verdicts() const {
       v.text = f.text;
     };
     for (const Limit& limit : limits_)
-      if (limit.loader == loader) count(limit.verdict, limit.finding);
+      if (limit.loader == loader) count(limit.verdict, limit.finding, limit.count);
     for (const Finding& f : findings_) count(verdict_of(f.code, f.severity, loader), f);
   }
   return all;
