@@ -99,6 +99,32 @@ TEST(LostParts, OfGptOssExpertsAreAnErrorThatNamesThem) {
   }
 }
 
+/// Of compressed-tensors' MXFP4 and DeepSeek-V4's: codes or exponents.
+TEST(LostParts, OfPackedMatricesAreAnError) {
+  const TempDir dir;
+  const std::string lost = "model.layers.0.mlp.up_proj";
+  const PackedWeight packed =
+      mxfp4_weight(lost + ".weight_packed", lost + ".weight_scale", {64, 32}, {64, 2}, 110, 120);
+  const PackedWeight native = mxfp4_matrix(lost, 64, 64, 110, 120);
+  for (const auto& [weight, kept] :
+       {std::pair(packed, 0), std::pair(native, 0), std::pair(native, 1)}) {
+    SCOPED_TRACE(weight.tensors[static_cast<std::size_t>(kept)].spec.name);
+    Tensors tensors = {random_tensor(kLinear + ".weight", {64, 64}),
+                       weight.tensors[static_cast<std::size_t>(kept)]};
+    append(tensors, mxfp4_matrix("model.layers.0.mlp.gate_proj", 64, 64, 110, 120));
+    fs::remove_all(dir / "in");
+    write_model(dir / "in", {tensors}, R"({"model_type": "llama"})");
+    EXPECT_EQ(codes_of(verified(dir / "in")).count(kept == 0 ? "missing-scale" : "orphan-scale"),
+              1U)
+        << text_of(verified(dir / "in"));
+    for (const char* to : {"quantize", "bf16"}) {
+      expect_error<FormatError>([&] { write(dir / "in", dir / "out", to, false); },
+                                {"in/model.safetensors", "'" + lost});
+      EXPECT_FALSE(fs::exists(dir / "out"));
+    }
+  }
+}
+
 /// Scales whose codes are gone.
 TEST(LostParts, CodesAreMissedUnlessForced) {
   const TempDir dir;

@@ -255,6 +255,9 @@ bool is_plain_number(DType dtype) {
   return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
 }
 
+/// "a.weight" of "a.weight_packed".
+std::string unpacked(const std::string& name) { return name.substr(0, name.rfind('_')); }
+
 /// What a plain tensor is that must not be taken for one; "" if it may.
 std::string unknown_form(const TensorTable& table, const StoredTensor& t) {
   const std::string& name = t.info->name;
@@ -324,6 +327,11 @@ FoundTensors find_tensors(const TensorTable& table) {
     }
     if (std::string text = unknown_form(table, stored); !text.empty())
       found.unknown.push_back({"unknown-form", stored.info->name, std::move(text)});
+    else if (stored.info->name.ends_with(".weight_packed") && !is_plain_number(stored.info->dtype))
+      found.defects.push_back(
+          {"missing-scale", stored.info->name,
+           fmt::format("{}: {} and no '{}_scale' beside it", stored.describe(), form_of(stored),
+                       printable(unpacked(stored.info->name)))});
     LogicalTensor& t = found.tensors.emplace_back();
     t.name = stored.info->name;
     t.shape = stored.info->shape;

@@ -29,6 +29,24 @@ bool says_fp8(const Declared& d) {
                              [](const DeclaredGroup& g) { return g.is_float && g.bits == 8; });
 }
 
+/// Of DeepSeek-V4's MXFP4, beside others that have their exponents.
+void add_lost_exponents(std::span<const LogicalTensor> tensors, std::vector<Defect>& lost) {
+  using enum safetensors::DType;
+  const auto whole = std::ranges::find_if(tensors, [](const LogicalTensor& t) {
+    return t.encoding() == Encoding::mxfp4 && t.names->is_native;
+  });
+  if (whole == tensors.end()) return;
+  for (const LogicalTensor& t : tensors) {
+    const safetensors::DType dtype = t.data.info->dtype;
+    if (t.is_plain() && t.name.ends_with(".weight") && t.shape.size() >= 2 &&
+        (dtype == i8 || dtype == u8 || dtype == f4))
+      lost.push_back({"missing-scale", t.name,
+                      fmt::format("{}: {} and no '{}.scale' beside it, though '{}' has one",
+                                  t.data.describe(), safetensors::dtype_name(dtype),
+                                  printable(t.module()), printable(whole->name))});
+  }
+}
+
 }  // namespace
 
 std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
@@ -42,13 +60,14 @@ std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
   }
   if (const auto d = std::ranges::find_if(declared, says_fp8); d != declared.end())
     reason = fmt::format("{} says that weights are FP8", d->file);
-  if (reason.empty()) return {};
+  std::vector<Defect> lost;
+  add_lost_exponents(tensors, lost);
+  if (reason.empty()) return lost;
   if (suffixes.empty())
     for (const CheckpointFormat* format : all_formats())
       for (const WeightNames* names : format->reads)
         if (names->encoding == Encoding::fp8 && !names->is_native) suffixes.emplace(names->scales);
 
-  std::vector<Defect> lost;
   for (const LogicalTensor& t : tensors) {
     if (!is_bare(t)) continue;
     std::vector<std::string> names;
@@ -97,8 +116,12 @@ std::vector<Defect> orphan_scales(std::span<const LogicalTensor> tensors,
     return false;
   };
   std::vector<Defect> orphans;
+  const auto is_orphan_of_native = [&](const LogicalTensor& t) {
+    return t.name.ends_with(".scale") && t.data.info->dtype == safetensors::DType::f8_e8m0 &&
+           !unknown.contains(t.name.substr(0, t.name.rfind('.')));
+  };
   for (const LogicalTensor& t : tensors)
-    if (t.is_plain() && is_orphan(t.name))
+    if (t.is_plain() && (is_orphan(t.name) || is_orphan_of_native(t)))
       orphans.push_back(
           {"orphan-scale", t.name, fmt::format("{}: no codes beside it", t.data.describe())});
   return orphans;
