@@ -18,8 +18,8 @@ namespace {
 /// An input scale of activations that large is a reciprocal, or close to useless.
 constexpr float kSuspiciousInput = 16.0f;
 
-/// What a code and a block scale give at most.
-constexpr float kReach = 2688;
+/// Of codes and block scales, before the global scale.
+constexpr float kLargestWeight = 2688;
 
 /// Weights or activations that small are zero in FP16, and in any sum with others.
 constexpr float kTiny = 0x1p-64f;
@@ -62,7 +62,7 @@ void add_tiny(const StoredTensor& scale, std::string_view what, const LogicalTen
               const GlobalScale& value, Findings& findings) {
   findings.add("global-scale-tiny", t.module(),
                fmt::format("{}: {}, for {} up to {:.3g}", scale.describe(), number_text(t, value),
-                           what, kReach * static_cast<double>(value.multiplier)));
+                           what, kLargestWeight * static_cast<double>(value.multiplier)));
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defa
                              number_text(t, scale), 2688 * static_cast<double>(scale.multiplier)));
   }
   const auto is_tiny = [](const GlobalScale& s) {
-    return is_valid(s) && kReach * s.multiplier < kTiny;
+    return is_valid(s) && kLargestWeight * s.multiplier < kTiny;
   };
   for (std::size_t i = 0; i < t.globals.size(); ++i) {
     if (!is_tiny(t.globals[i]) || !has_blocks(t, i, 1)) continue;
