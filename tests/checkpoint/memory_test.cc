@@ -14,6 +14,7 @@
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/safetensors.h"
+#include "nvfp4/verify.h"
 
 namespace nvfp4 {
 namespace {
@@ -86,6 +87,15 @@ TEST(Child, DISABLED_InspectAndSayThePeak) {
   std::ofstream(child_variable("CHILD_PEAK")) << platform::peak_memory();
 }
 
+/// In a child: holds a checkpoint against its source, and writes its peak to a file.
+TEST(Child, DISABLED_VerifyAndSayThePeak) {
+  VerifyOptions options;
+  options.path = child_variable("CHILD_OUTPUT");
+  options.source = child_variable("CHILD_INPUT");
+  EXPECT_FALSE(verify_checkpoint(options).broken());
+  std::ofstream(child_variable("CHILD_PEAK")) << platform::peak_memory();
+}
+
 /// So many weights of 512 bytes.
 void write_many(const TempDir& dir, std::int64_t weights) {
   fs::create_directories(dir / "in");
@@ -119,7 +129,7 @@ TEST(Memory, PeakGrowsByLittleForEachTensor) {
   GTEST_SKIP() << "an emulator and sanitizers have memory of their own";
 #endif
   constexpr std::int64_t kFew = 2'000, kMany = 32'000;
-  std::int64_t quantize[2] = {}, inspect[2] = {};
+  std::int64_t quantize[2] = {}, inspect[2] = {}, verify[2] = {};
   for (const bool many : {false, true}) {
     const TempDir dir;
     write_many(dir, many ? kMany : kFew);
@@ -128,9 +138,11 @@ TEST(Memory, PeakGrowsByLittleForEachTensor) {
     };
     quantize[many] = peak("QuantizeAndSayThePeak", "in");
     inspect[many] = peak("InspectAndSayThePeak", "out");
+    verify[many] = peak("VerifyAndSayThePeak", "in");
   }
   EXPECT_LT((quantize[1] - quantize[0]) / (kMany - kFew), 1700);
   EXPECT_LT((inspect[1] - inspect[0]) / (kMany - kFew), 2100);
+  EXPECT_LT((verify[1] - verify[0]) / (kMany - kFew), 4000);
 }
 
 // What starts the command may be much larger: a Python with a model in it.

@@ -69,6 +69,7 @@ class HeaderVisitor final : public JsonVisitor {
     names.reserve(header_.tensors.size());
     for (const TensorInfo& t : header_.tensors) names.push_back(t.name);
     if (const auto twice = find_twice(names); !twice.empty()) fail_twice(twice);
+    header_.tensors.shrink_to_fit();
     return std::move(header_);
   }
 
@@ -171,7 +172,7 @@ class HeaderVisitor final : public JsonVisitor {
     if (end - begin != bytes)
       refuse("data_offsets [{}, {}] span {} bytes, must span {}: shape {} of {}", begin, end,
              end - begin, bytes, shape_text(tensor_.shape), dtype_name(tensor_.dtype));
-    tensor_.name = std::move(*entry_);
+    tensor_.name = *entry_;  // a copy: the parser lets its strings grow to twice what they hold
     tensor_.begin = begin;
     tensor_.bytes = bytes;
     header_.tensors.push_back(std::move(tensor_));

@@ -25,7 +25,7 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
       "loader = {}, must be one of {}", options.loader, fmt::join(loaders, ", "));
   Findings findings(options.loader);
   const bool gguf = is_gguf_name(options.path) && !std::filesystem::is_directory(options.path);
-  const Subject subject =
+  Subject subject =
       gguf ? open_gguf_subject(options.path, findings) : open_subject(options.path, findings);
   VerifyReport report;
   report.path = options.path.string();
@@ -52,6 +52,7 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
   check_scales(subject.tensors, subject.defective, caches, findings, measured, options.progress);
   check_codes(subject, findings, measured, options.progress);
   if (options.source) {
+    subject.close_files();
     try {
       check_source(subject, *options.source, findings, measured, options.progress);
     } catch (const Error& e) {
