@@ -137,6 +137,9 @@ TEST_F(Cli, RepeatsTheCommandAsItWasWhereNothingIsLeftToGoOnWith) {
 }
 
 TEST_F(Cli, EndsAtTheSecondInterruptThoughNobodyReadsWhatTheFirstOneSays) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "a signal that comes during write() waits for its end there";
+#endif
   ASSERT_EQ(run({"sample", "m", "--scale", "0.0625", "--shards", "3"}).status, 0);
   EXPECT_EQ(interrupt_twice_unread({"quantize", "m", "out", "--backend", "reference", "-q"},
                                    dir_ / "out" / "nvfp4.partial.json"),
