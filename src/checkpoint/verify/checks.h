@@ -39,7 +39,8 @@ struct Subject {
   const Declared* declared() const {
     return in_hf_quant ? &*in_hf_quant : in_config ? &*in_config : nullptr;
   }
-  /// Leaves what is known of the folder: its tensors take memory, and check_source() reads them anew.
+  /// Leaves what is known of the folder: its tensors take memory, and check_source() reads them
+  /// anew.
   void close_files() {
     tensors = {};
     table = {};
