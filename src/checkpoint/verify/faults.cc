@@ -21,6 +21,7 @@ std::vector<std::string> lines_of(const std::vector<Finding>& findings) {
   std::map<std::string, std::vector<const Finding*>> of_code;
   for (const Finding& f : findings) of_code[f.code].push_back(&f);
   std::vector<std::string> lines;
+  lines.reserve(of_code.size());
   for (const auto& [code, all] : of_code)
     lines.push_back(
         fmt::format("{}: {}{}; {}", code, all[0]->text, and_more(all.size()), all[0]->fix));
