@@ -1,5 +1,6 @@
 """Errors that name the argument at fault. A call that works costs nothing more than a frame."""
 
+import enum
 import functools
 import inspect
 import numbers
@@ -37,6 +38,8 @@ def _rule(parameter, value):
         return ""
     if name in _OBJECTS:
         return "" if type(value).__name__ == _OBJECTS[name] else f"a {_OBJECTS[name]}"
+    if isinstance(default, enum.Enum):
+        return ""
     if name.endswith("dtype"):
         return "" if _is_dtype(value) else "a dtype or its name"
     if name in _SCALES:
@@ -66,7 +69,11 @@ def named(function):
             return function(*args, **kwargs)
         except Exception as error:
             given = dict(zip(parameters, args), **kwargs)
+            # Weights that are packed have their scales.
+            unread = ("b", "b_descale") if type(given.get("b")).__name__ == "PackedWeights" else ()
             for name, value in given.items():
+                if name in unread:
+                    continue
                 parameter = parameters.get(name)
                 rule = parameter and parameter.kind is not parameter.VAR_POSITIONAL and _rule(
                     parameter, value)

@@ -114,3 +114,16 @@ def test_functions_of_arrays_name_the_argument(function, given, value):
             assert isinstance(error, (TypeError, nvfp4.Error)), name
             refused += 1
     assert refused >= len(given)
+
+
+def test_an_argument_that_is_right_is_not_named():
+    x, w = np.ones((4, 64), np.float32), np.ones((32, 64), np.float32)
+    packed = nvfp4.pack_weights(nvfp4.quantize(w))
+    a, a_sf = nvfp4.nvfp4_quantize(x, 1.0)
+    with pytest.raises(nvfp4.ShapeError, match="K = 60"):
+        nvfp4.nvfp4_quantize(x[:, :60], 1.0, nvfp4.SfLayout.layout_linear)
+    for call in (lambda **k: nvfp4.mm_fp4(a, packed, a_sf, None, **k),
+                 lambda **k: nvfp4.grouped_mm_fp4(a, packed, a_sf, None, [0, 4], **k)):
+        call(out_dtype="float32")
+        with pytest.raises(nvfp4.UnsupportedError, match="block_size|sf_vec_size"):
+            call(block_size=32)
