@@ -47,7 +47,7 @@ void CommandLine::threads() {
   const CommandOption& o = take("--threads");
   CLI::Option* option = command_->add_option_function<int>(
       o.names, [](int threads) { set_threads(threads); }, o.text);
-  dress(o, option)->check(number_from(1, 4096));
+  dress(o, option)->transform(number_from(1, 4096));
 }
 
 void CommandLine::callback(std::function<void()> run) {

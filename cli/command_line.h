@@ -20,18 +20,20 @@
 
 namespace nvfp4::cli {
 
+/// For CLI::Option::transform: leaves a decimal number as CLI11 reads it, which takes "010" for 8.
 template <class N>
 CLI::Validator number_from(N least, N most) {
   return CLI::Validator(
-      [=](const std::string& word) {
+      [=](std::string& word) {
         N number{};
         const char* end = word.data() + word.size();
         const auto [rest, error] = std::from_chars(word.data(), end, number);
         const bool is_there = error == std::errc{} && rest == end;
-        return is_there && number >= least && number <= most
-                   ? std::string()
-                   : fmt::format("'{}', must be {} from {} to {}", word,
-                                 std::is_integral_v<N> ? "an integer" : "a number", least, most);
+        if (!is_there || !(number >= least && number <= most))
+          return fmt::format("'{}', must be {} from {} to {}", word,
+                             std::is_integral_v<N> ? "an integer" : "a number", least, most);
+        if constexpr (std::is_integral_v<N>) word = std::to_string(number);
+        return std::string();
       },
       "");
 }
@@ -52,7 +54,7 @@ class CommandLine {
   template <class N, class T>
   CLI::Option* number(std::string_view name, T& to, N least, N most) {
     const CommandOption& o = take(name);
-    return dress(o, command_->add_option(o.names, to, o.text))->check(number_from(least, most));
+    return dress(o, command_->add_option(o.names, to, o.text))->transform(number_from(least, most));
   }
   CLI::Option* flag(std::string_view name, bool& to);
   /// Sets what a word stands for. A ValueError that `set` throws is a fault of the option.

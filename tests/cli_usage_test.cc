@@ -85,6 +85,15 @@ TEST_F(Cli, NumbersThatAreNoneAreWrongUsage) {
       }
 }
 
+TEST_F(Cli, NumbersAreDecimalWhateverTheyBeginWith) {
+  const std::string ten = run({"sample", "a", "--scale", "0.0625", "--layers", "10"}).out;
+  const std::string padded =
+      run({"sample", "a", "--scale", "0.0625", "--layers", "010", "--overwrite"}).out;
+  ASSERT_TRUE(has(ten, " tensors"));
+  EXPECT_EQ(padded.substr(0, padded.find(", made")), ten.substr(0, ten.find(", made")));
+  EXPECT_EQ(run({"verify", "a", "--top", "08"}).status, 3) << "not quantized";
+}
+
 TEST_F(Cli, OptionsThatExcludeEachOtherAreWrongUsage) {
   make_sample();
   expect_one_line_error(run({"quantize", "m", "out", "--bits", "8", "--recipe", "mlp"}), 2,
