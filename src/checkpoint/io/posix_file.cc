@@ -190,12 +190,16 @@ std::string lack_of_room(const std::filesystem::path& path, std::uint64_t bytes,
 PartialFile::PartialFile(std::filesystem::path path)
     : path_(std::move(path)), partial_(partial_path(path_)) {
   // Held by who still writes it; let go by its end, also by a kill.
-  const Descriptor stale = platform::open(partial_, platform::Open::read_promptly);
+  Descriptor stale = platform::open(partial_, platform::Open::read_promptly);
   if (stale.get() >= 0) require_lock(stale);
   // A new file, never through a link that waits under this name.
   if (!platform::remove_file(partial_) && errno != ENOENT)
     throw_io_error(partial_, "remove the stale file", errno);
   fd_ = platform::open(partial_, platform::Open::create);
+  if (fd_.get() < 0 && stale.get() >= 0) {  // on Windows a file that is open may keep its name
+    stale = Descriptor();
+    fd_ = platform::open(partial_, platform::Open::create);
+  }
   if (fd_.get() < 0) throw_io_error(partial_, "create", errno);
   require_lock(fd_);
 }
