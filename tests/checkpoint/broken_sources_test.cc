@@ -308,6 +308,27 @@ TEST(BrokenNvfp4, PartnersWithoutACommonScaleAreRefusedUnlessForced) {
   }
 }
 
+/// Whatever scale a matrix of zeros has.
+TEST(BrokenNvfp4, PartnersOfZerosHaveAnyScale) {
+  const TempDir dir;
+  const std::string gate = "model.layers.0.mlp.gate_proj", up = "model.layers.0.mlp.up_proj";
+  TestTensor zeros = random_tensor(up + ".weight", {64, 64});
+  std::ranges::fill(zeros.bytes, std::byte{});
+  write_model(dir / "source", {{random_tensor(gate + ".weight", {64, 64}), zeros}}, kLlamaConfig);
+  quantize_checkpoint(quantize_options(dir / "source", dir / "whole"));
+  for (const auto& [of_gate, of_up] : {std::pair(1e-6f, 1.0f), {1e-4f, 1e-12f}}) {
+    LoadedFolder folder(dir / "whole");
+    folder.set_scalar(gate + ".weight_scale_2", of_gate);
+    folder.set_scalar(up + ".weight_scale_2", of_up);
+    folder.write(dir / "in");
+    const auto codes = codes_of(verify_checkpoint({dir / "in", {}, "", {}}));
+    EXPECT_EQ(codes.count("fused-globals-far"), 0U);
+    EXPECT_EQ(codes.count("fused-globals"), 1U);
+    convert(dir, "compressed-tensors", false);
+    fs::remove_all(dir / "out");
+  }
+}
+
 /// What may be meant is taken, and told.
 TEST(BrokenNvfp4, OddScalesAreTold) {
   const TempDir dir;

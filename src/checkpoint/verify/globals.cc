@@ -117,12 +117,6 @@ double apart(const GlobalScale& x, const GlobalScale& y) {
   return ratio < 1 ? 1 / ratio : ratio;
 }
 
-/// One that is invalid, or the reciprocal of another, is a fault by itself.
-bool are_far_apart(const GlobalScale& x, const GlobalScale& y) {
-  const bool right = is_valid(x) && is_valid(y) && x.multiplier <= 1 && y.multiplier <= 1;
-  return right && apart(x, y) > kFarApart;
-}
-
 std::string both(const LogicalTensor& a, const GlobalScale& x, const LogicalTensor& b,
                  const GlobalScale& y) {
   return fmt::format("{} has {:.6g}, {} has {:.6g} (as multipliers), {:.3g} times apart",
@@ -140,6 +134,21 @@ std::optional<std::pair<GlobalScale, GlobalScale>> first_difference(
   return std::nullopt;
 }
 
+/// Those that have no common scale. One that is invalid, or the reciprocal of another, is a fault
+/// by itself; that of a matrix which is all zero, 1 or very small as writers like, says nothing.
+std::optional<std::pair<GlobalScale, GlobalScale>> first_far_apart(const LogicalTensor& a,
+                                                                   const LogicalTensor& b) {
+  for (std::size_t i = 0; i < std::max(a.globals.size(), b.globals.size()); ++i) {
+    const std::size_t of_a = std::min(i, a.globals.size() - 1);
+    const std::size_t of_b = std::min(i, b.globals.size() - 1);
+    const GlobalScale &x = a.globals[of_a], &y = b.globals[of_b];
+    const bool right = is_valid(x) && is_valid(y) && x.multiplier <= 1 && y.multiplier <= 1;
+    if (right && apart(x, y) > kFarApart && has_blocks(a, of_a, 1) && has_blocks(b, of_b, 1))
+      return std::pair(x, y);
+  }
+  return std::nullopt;
+}
+
 /// A set of modules that loaders fuse.
 struct Partners {
   std::vector<const LogicalTensor*> quantized;
@@ -153,9 +162,11 @@ void check_partners(const Partners& partners, Findings& findings) {
                  fmt::format("{} is not quantized, {} is", partners.kept, all[0]->module()));
   for (std::size_t i = 1; i < all.size(); ++i) {
     const LogicalTensor &a = *all[0], &b = *all[i];
-    if (const auto d = first_difference(a.globals, b.globals))
-      findings.add(are_far_apart(d->first, d->second) ? "fused-globals-far" : "fused-globals",
-                   b.module(), both(a, d->first, b, d->second));
+    if (const auto d = first_difference(a.globals, b.globals)) {
+      const auto far = first_far_apart(a, b);
+      const auto& [x, y] = far ? *far : *d;
+      findings.add(far ? "fused-globals-far" : "fused-globals", b.module(), both(a, x, b, y));
+    }
     if (const auto d = first_difference(a.inputs, b.inputs))
       findings.add("fused-input-scales", b.module(), both(a, d->first, b, d->second));
   }
