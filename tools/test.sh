@@ -20,6 +20,7 @@ if [[ -z ${TMPDIR:-} ]] && awk '$2 == "/dev/shm" && $3 == "tmpfs" && $4 !~ /noex
   export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-/tmp/torchinductor_$(id -un)}  # of other runs, too
   TMPDIR=$(mktemp -d /dev/shm/nvfp4-tests.XXXXXX)
   export TMPDIR
+  chmod 711 "$TMPDIR"  # a test of permissions runs as another user
   trap 'rm -rf "$TMPDIR"' EXIT
 fi
 results=$PWD/build/$preset/tests.xml

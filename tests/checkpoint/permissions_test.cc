@@ -21,6 +21,8 @@ class Permissions : public testing::Test {
     write_tiny_llama(in_);
     fs::permissions(dir_.path(), fs::perms::all);
     if (::geteuid() == 0 && ::seteuid(65534) != 0) GTEST_SKIP() << "cannot act as another user";
+    std::error_code none;
+    if (!fs::exists(in_, none)) GTEST_SKIP() << "TMPDIR is closed to other users";
   }
   void TearDown() override {
     become(0);
