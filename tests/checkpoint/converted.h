@@ -22,6 +22,16 @@ inline QuantizeReport convert(const std::filesystem::path& input,
   return convert_checkpoint(options);
 }
 
+/// `to`: "quantize", or a form to convert to.
+inline QuantizeReport quantize_or_convert(const std::filesystem::path& input,
+                                          const std::filesystem::path& output,
+                                          const std::string& to, bool force) {
+  if (to != "quantize") return convert(input, output, to, force);
+  QuantizeCheckpointOptions options = quantize_options(input, output);
+  options.force = force;
+  return quantize_checkpoint(options);
+}
+
 inline void expect_same_tensors(const std::filesystem::path& a, const std::filesystem::path& b) {
   const LoadedModel x(a), y(b);
   ASSERT_EQ(x.tensors.size(), y.tensors.size());

@@ -30,18 +30,14 @@ VerifyReport verified(const fs::path& path) {
   return verify_checkpoint(options);
 }
 
-QuantizeReport write(const fs::path& in, const fs::path& out, const std::string& to, bool force) {
-  if (to == "quantize") {
-    auto options = quantize_options(in, out);
-    options.force = force;
-    return quantize_checkpoint(options);
+/// No output comes out, and nothing of it is left.
+void expect_refused(const TempDir& dir, bool force, const std::vector<std::string>& outputs,
+                    std::initializer_list<std::string_view> words) {
+  for (const std::string& to : outputs) {
+    expect_error<FormatError>([&] { quantize_or_convert(dir / "in", dir / "out", to, force); },
+                              words);
+    EXPECT_FALSE(fs::exists(dir / "out")) << to;
   }
-  ConvertOptions options;
-  options.input = in;
-  options.output = out;
-  options.to = to;
-  options.force = force;
-  return convert_checkpoint(options);
 }
 
 /// GPT-OSS's experts, and a matrix.
@@ -91,11 +87,8 @@ TEST(LostParts, OfGptOssExpertsAreAnErrorThatNamesThem) {
     write_model(dir / "in", {tensors}, R"({"model_type": "gpt_oss"})");
     EXPECT_EQ(codes_of(verified(dir / "in")).count(faults[i].code), 1U)
         << text_of(verified(dir / "in"));
-    for (const char* to : {"quantize", "bf16", "modelopt", "compressed-tensors"}) {
-      expect_error<FormatError>([&] { write(dir / "in", dir / "out", to, true); },
-                                {"in/model.safetensors", "'" + kStack});
-      EXPECT_FALSE(fs::exists(dir / "out"));
-    }
+    expect_refused(dir, /*force=*/true, {"quantize", "bf16", "modelopt", "compressed-tensors"},
+                   {"in/model.safetensors", "'" + kStack});
   }
 }
 
@@ -117,11 +110,8 @@ TEST(LostParts, OfPackedMatricesAreAnError) {
     EXPECT_EQ(codes_of(verified(dir / "in")).count(kept == 0 ? "missing-scale" : "orphan-scale"),
               1U)
         << text_of(verified(dir / "in"));
-    for (const char* to : {"quantize", "bf16"}) {
-      expect_error<FormatError>([&] { write(dir / "in", dir / "out", to, false); },
-                                {"in/model.safetensors", "'" + lost});
-      EXPECT_FALSE(fs::exists(dir / "out"));
-    }
+    expect_refused(dir, /*force=*/false, {"quantize", "bf16"},
+                   {"in/model.safetensors", "'" + lost});
   }
 }
 
@@ -138,11 +128,10 @@ TEST(LostParts, CodesAreMissedUnlessForced) {
     fs::remove_all(dir / "in");
     write_model(dir / "in", {tensors}, R"({"model_type": "llama"})");
     EXPECT_EQ(codes_of(verified(dir / "in")).count("orphan-scale"), 1U);
+    expect_refused(dir, /*force=*/false, {"quantize", "bf16"},
+                   {"orphan-scale", "'" + orphan + "'", "--force"});
     for (const char* to : {"quantize", "bf16"}) {
-      expect_error<FormatError>([&] { write(dir / "in", dir / "out", to, false); },
-                                {"orphan-scale", "'" + orphan + "'", "--force"});
-      EXPECT_FALSE(fs::exists(dir / "out"));
-      const auto warnings = write(dir / "in", dir / "out", to, true).warnings;
+      const auto warnings = quantize_or_convert(dir / "in", dir / "out", to, true).warnings;
       ASSERT_FALSE(warnings.empty());
       EXPECT_NE(warnings[0].find("orphan-scale"), std::string::npos) << warnings[0];
       fs::remove_all(dir / "out");
@@ -157,7 +146,7 @@ TEST(LostParts, AreNoneOfOtherTensors) {
                      random_tensor("model.layers.0.attn.k_scales", {64}),
                      random_tensor("model.layers.0.conv_blocks", {64})};
   write_model(dir / "in", {tensors}, R"({"model_type": "llama"})");
-  EXPECT_TRUE(write(dir / "in", dir / "out", "quantize", false).warnings.empty());
+  EXPECT_TRUE(quantize_or_convert(dir / "in", dir / "out", "quantize", false).warnings.empty());
 }
 
 }  // namespace
