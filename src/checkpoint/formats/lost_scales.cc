@@ -122,8 +122,8 @@ std::vector<Defect> orphan_scales(std::span<const LogicalTensor> tensors,
   };
   for (const LogicalTensor& t : tensors)
     if (t.is_plain() && (is_orphan(t.name) || is_orphan_of_native(t)))
-      orphans.push_back(
-          {"orphan-scale", t.name, fmt::format("{}: no codes beside it", t.data.describe())});
+      orphans.push_back({"orphan-scale", t.name,
+                         fmt::format("{}: no quantized weight beside it", t.data.describe())});
   return orphans;
 }
 

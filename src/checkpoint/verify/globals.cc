@@ -78,9 +78,10 @@ void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defa
                  fmt::format("{}: {}", t.global.describe(), number_text(t, *invalid)));
   if (const auto wrong = wrong_senses(t); !wrong.empty()) {
     const GlobalScale& scale = t.globals[wrong[0]];
-    findings.add("global-scale-sense", t.module(),
-                 fmt::format("{}: {}, so weights would reach {:.3g}", t.global.describe(),
-                             number_text(t, scale), 2688 * static_cast<double>(scale.multiplier)));
+    findings.add(
+        "global-scale-sense", t.module(),
+        fmt::format("{}: {}, so weights would reach {:.3g}", t.global.describe(),
+                    number_text(t, scale), kLargestWeight * static_cast<double>(scale.multiplier)));
   }
   const auto is_tiny = [](const GlobalScale& s) {
     return is_valid(s) && kLargestWeight * s.multiplier < kTiny;
@@ -99,10 +100,10 @@ void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defa
       break;
     }
     if (scale.multiplier >= kSuspiciousInput) {
-      findings.add(
-          "input-scale-sense", t.module(),
-          fmt::format("{}: {}, for activations up to {:.3g}", t.input.describe(),
-                      number_text(t, scale), 2688 * static_cast<double>(scale.multiplier)));
+      findings.add("input-scale-sense", t.module(),
+                   fmt::format("{}: {}, for activations up to {:.3g}", t.input.describe(),
+                               number_text(t, scale),
+                               kLargestWeight * static_cast<double>(scale.multiplier)));
       break;
     }
     defaults += scale.multiplier == 1.0f;
@@ -123,30 +124,33 @@ std::string both(const LogicalTensor& a, const GlobalScale& x, const LogicalTens
                      a.module(), x.multiplier, b.module(), y.multiplier, apart(x, y));
 }
 
-/// Of the scales of two weights, of which each has one, or one for each matrix.
-std::optional<std::pair<GlobalScale, GlobalScale>> first_difference(
-    const std::vector<GlobalScale>& a, const std::vector<GlobalScale>& b) {
+/// Of the scales of two weights, of which each has one, or one for each matrix: the first two that
+/// `are` what is looked for, which gets their indices.
+template <class Are>
+std::optional<std::pair<GlobalScale, GlobalScale>> first_pair(const std::vector<GlobalScale>& a,
+                                                              const std::vector<GlobalScale>& b,
+                                                              const Are& are) {
   if (a.empty() || b.empty()) return std::nullopt;
   for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
-    const GlobalScale &x = a[std::min(i, a.size() - 1)], &y = b[std::min(i, b.size() - 1)];
-    if (x.multiplier != y.multiplier) return std::pair(x, y);
+    const std::size_t of_a = std::min(i, a.size() - 1), of_b = std::min(i, b.size() - 1);
+    if (are(of_a, of_b)) return std::pair(a[of_a], b[of_b]);
   }
   return std::nullopt;
 }
 
+auto first_difference(const std::vector<GlobalScale>& a, const std::vector<GlobalScale>& b) {
+  return first_pair(
+      a, b, [&](std::size_t i, std::size_t j) { return a[i].multiplier != b[j].multiplier; });
+}
+
 /// Those that have no common scale. One that is invalid, or the reciprocal of another, is a fault
 /// by itself; that of a matrix which is all zero, 1 or very small as writers like, says nothing.
-std::optional<std::pair<GlobalScale, GlobalScale>> first_far_apart(const LogicalTensor& a,
-                                                                   const LogicalTensor& b) {
-  for (std::size_t i = 0; i < std::max(a.globals.size(), b.globals.size()); ++i) {
-    const std::size_t of_a = std::min(i, a.globals.size() - 1);
-    const std::size_t of_b = std::min(i, b.globals.size() - 1);
-    const GlobalScale &x = a.globals[of_a], &y = b.globals[of_b];
+auto first_far_apart(const LogicalTensor& a, const LogicalTensor& b) {
+  return first_pair(a.globals, b.globals, [&](std::size_t i, std::size_t j) {
+    const GlobalScale &x = a.globals[i], &y = b.globals[j];
     const bool right = is_valid(x) && is_valid(y) && x.multiplier <= 1 && y.multiplier <= 1;
-    if (right && apart(x, y) > kFarApart && has_blocks(a, of_a, 1) && has_blocks(b, of_b, 1))
-      return std::pair(x, y);
-  }
-  return std::nullopt;
+    return right && apart(x, y) > kFarApart && has_blocks(a, i, 1) && has_blocks(b, j, 1);
+  });
 }
 
 /// A set of modules that loaders fuse.
