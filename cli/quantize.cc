@@ -59,8 +59,8 @@ void run(QuantizeArguments& arguments) {
                                fmt::format("uploads a folder, {} is one file", options.format));
   if (pushes && !options.dry_run) push_account();
   const std::filesystem::path given = options.input;
-  // --bits and --size read the model twice.
   require_no_address(arguments.run.report);
+  // --bits and --size read the model twice.
   const HubInput input(options, options.ranks == 1 && !options.bits && !options.size);
   const QuantizeReport report =
       run_reported("quantize", one_file, options, arguments.run, quantize_checkpoint);

@@ -60,7 +60,7 @@ def _rule(parameter, value):
 
 
 def named(function):
-    """Of an error for the type of an argument, one that names the argument."""
+    """Decorator: an error of a call that has an argument of a wrong type becomes a TypeError that names the argument."""
     parameters = inspect.signature(function).parameters
 
     @functools.wraps(function)

@@ -49,7 +49,7 @@ class FormatError(Error, ValueError):
 
 @contextmanager
 def taken_from_transformers(folder, what):
-    """What transformers, and what it calls, say of a model that they do not take: FormatError, in one line."""
+    """Errors of transformers that cannot load a model, or a part of it, become a FormatError of one line."""
     try:
         yield
     except (Error, MemoryError):

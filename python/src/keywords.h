@@ -59,7 +59,7 @@ class Keywords {
     if constexpr (std::is_same_v<T, std::filesystem::path>) return "a path";
     if constexpr (std::is_same_v<T, std::vector<std::string>>) return "a list of strings";
     if constexpr (requires { typename T::value_type; }) return rule_of<typename T::value_type>();
-    return "of another type";
+    return "a value of the type in its documentation";
   }
 
   void check(std::string_view keyword, const std::string& word) const {

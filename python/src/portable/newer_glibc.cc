@@ -8,8 +8,8 @@ extern "C" {
 extern const char __libc_single_threaded;
 const char __libc_single_threaded = 0;
 
-// Since 2.30, for waits with a limit. Here by the clock of the system: who sets that clock moves
-// the limit.
+// Since 2.30, for waits with a limit. This one waits by CLOCK_REALTIME: a change of the system's
+// time moves the limit.
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const timespec* until) {
   constexpr long kSecond = 1000000000;
