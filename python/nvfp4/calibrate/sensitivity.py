@@ -76,14 +76,13 @@ class Perturbed(Products):
             return function(x, weight, *given, **named)
         rows = weight if function is linear else weight.T  # [N, K]
         errors = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
-        step, parts = max(1, ELEMENTS // rows.shape[1]), []
+        out, step = x.new_empty((*x.shape[:-1], len(rows))), max(1, ELEMENTS // rows.shape[1])
         for begin in range(0, len(rows), step):
             part = rows[begin:begin + step]
             changed = quantized(part)
             errors += (changed - part).double().square().sum(0)
-            parts.append(linear(x, changed))
+            out[..., begin:begin + step] = linear(x, changed)
         self.errors[modules[0]] = errors.cpu()
-        out = torch.cat(parts, -1)
         bias = named.get("bias", given[0] if given else None) if function is linear else None
         return out if bias is None else out + bias
 
