@@ -16,7 +16,7 @@ die() {
 }
 
 (cd "$dist" && sha256sum --quiet -c SHA256SUMS) || die "a sum of SHA256SUMS differs"
-[[ $(cd "$dist" && ls | grep -cv '^SHA256SUMS$') == $(wc -l <"$dist/SHA256SUMS") ]] || die "a file has no sum"
+[[ $(find "$dist" -mindepth 1 -maxdepth 1 ! -name SHA256SUMS | wc -l) == $(wc -l <"$dist/SHA256SUMS") ]] || die "a file has no sum"
 
 check_size() {
   size=$(stat -c %s "$1")

@@ -1,5 +1,6 @@
 # Sources of the distribution's packages, of the versions that are installed: what tools/release_libraries.sh and
 # tools/windows_libraries.sh have in common. To be sourced.
+# shellcheck shell=bash
 
 version_of() { dpkg-query -W -f='${Version}' "$1"; }
 # 1-2+b1 is 1-2 compiled once more.

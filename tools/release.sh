@@ -151,7 +151,8 @@ if [[ -n $macos ]]; then
     chmod +x "$tools/$tool"
   done
   # These files are new each time; ccache is to tell compilers by what they start.
-  export CCACHE_COMPILERCHECK="string:zig $("$zig" version) for aarch64-macos"
+  CCACHE_COMPILERCHECK="string:zig $("$zig" version) for aarch64-macos"
+  export CCACHE_COMPILERCHECK
   CXX=$tools/c++ CC=$tools/cc AR=$tools/ar tools/release_libraries.sh "$libraries-aarch64-macos" cross
   build build/release-aarch64-macos "$libraries-aarch64-macos" -DCMAKE_TOOLCHAIN_FILE=cmake/cross.cmake \
     -DNVFP4_FOR=aarch64-macos -DNVFP4_TOOLS="$tools" -DNVFP4_UNITY=ON

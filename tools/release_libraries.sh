@@ -20,7 +20,7 @@ done
 
 own_apt "$folder"
 cd "$folder/source"
-# shellcheck disable=SC2086
+# shellcheck disable=SC2086,SC2154  # own_apt sets apt
 "${apt[@]}" --download-only source ${wanted/pcre2=*/}
 if [[ $wanted == *pcre2=* ]]; then
   # A mirror may hold no sources of security updates. Its header comes with it, so any version will do.

@@ -21,7 +21,7 @@ for name in "${header_packages[@]}"; do state+="$name=$(version_of "$name") "; d
 
 own_apt "$folder"
 cd "$folder/source"
-# shellcheck disable=SC2086
+# shellcheck disable=SC2086,SC2154  # own_apt sets apt
 "${apt[@]}" --download-only source $wanted
 
 # RE2 with a compiler, an archiver and flags. Debian makes its tables of Unicode from unicode-data, which
@@ -45,7 +45,7 @@ windows_library() {
 
 windows_libraries() {
   windows_flags="-ffile-prefix-map=$folder/source=. -Wa,-muse-unaligned-vector-move"
-  rm -rf "$folder/usr"
+  rm -rf "${folder:?}/usr"
   mkdir -p "$folder/usr/lib" "$folder/usr/include/re2"
   for name in "${header_packages[@]}"; do
     dpkg -L "$name" | grep -E '^/usr/(include|share/cmake|share/eigen3|lib/cmake)/' | while read -r file; do
