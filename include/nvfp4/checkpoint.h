@@ -64,6 +64,10 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// says so; router biases, parameters of state spaces and what transformers keeps in FP32 stay.
   /// Without effect on other models, and on formats in one file.
   bool keep_dtype = false;
+  /// Of mse: for each weight, or group of weights that loaders fuse, the better of the global
+  /// scales amax / 1536 and amax / 2688, as choose_global_scale() says; else the first. Every
+  /// weight is read and quantized twice more. OptionsError with another quantizer.
+  bool best_global_scale = false;
   /// Of several processes that write one folder, on one file system that all of them see: this one
   /// is `rank` of `ranks`. Each writes whole shards, of about the same number of bytes; the last
   /// one to end writes index and configuration. Bytes are those of one process. One that

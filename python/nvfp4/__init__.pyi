@@ -182,7 +182,7 @@ def quantize_checkpoint(input: Path, output: Path, *, scheme: str = "nvfp4",
                         push: Optional[str] = None,
                         resume: bool = False, overwrite: bool = False, dry_run: bool = False,
                         drop: bool = False, force: bool = False, keep_dtype: bool = False,
-                        backend: str = "", device: str = "cpu",
+                        best_global_scale: bool = False, backend: str = "", device: str = "cpu",
                         progress: Optional[Progress] = None) -> Report: ...
 def convert(input: Path, output: Path, to: str, *, scheme: Optional[str] = None,
             quantizer: str = "mse", input_amax: Optional[Path] = None, resume: bool = False,

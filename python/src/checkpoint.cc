@@ -85,6 +85,7 @@ std::string quantize_json(const nb::dict& given) {
   words.take("drop", options.drop);
   words.take("force", options.force);
   words.take("keep_dtype", options.keep_dtype);
+  words.take("best_global_scale", options.best_global_scale);
   take_rank(words, given, options);
   const std::string push = words.word("push");
   if (!push.empty() && !is_hub_name(push))

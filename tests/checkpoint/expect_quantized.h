@@ -12,14 +12,11 @@
 
 namespace nvfp4 {
 
-/// The tensors of a group in the output, held against quantize() of the whole input tensors.
+/// The tensors of a group in the output, held against quantize() of the whole input tensors with
+/// one global scale.
 inline void expect_quantized(const LoadedModel& in, const LoadedModel& out,
                              const std::vector<std::string>& group, Quantizer quantizer,
-                             bool modelopt = true) {
-  float largest = 0;
-  for (const std::string& name : group)
-    largest = std::max(largest, amax(in.matrix(name + ".weight")));
-  const GlobalScale global = GlobalScale::from_amax(largest, quantizer);
+                             const GlobalScale& global, bool modelopt = true) {
   for (const std::string& name : group) {
     const QuantizedMatrix expected =
         quantize(in.matrix(name + ".weight"), {.quantizer = quantizer, .global = {&global, 1}});
@@ -40,6 +37,16 @@ inline void expect_quantized(const LoadedModel& in, const LoadedModel& out,
       EXPECT_EQ(out.at(name + ".weight_global_scale").shape, std::vector<std::int64_t>{1});
     }
   }
+}
+
+/// The same, with the global scale of the group's amax.
+inline void expect_quantized(const LoadedModel& in, const LoadedModel& out,
+                             const std::vector<std::string>& group, Quantizer quantizer,
+                             bool modelopt = true) {
+  float largest = 0;
+  for (const std::string& name : group)
+    largest = std::max(largest, amax(in.matrix(name + ".weight")));
+  expect_quantized(in, out, group, quantizer, GlobalScale::from_amax(largest, quantizer), modelopt);
 }
 
 }  // namespace nvfp4

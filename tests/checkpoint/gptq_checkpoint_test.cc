@@ -188,5 +188,15 @@ TEST_F(GptqCheckpoint, SaysWhatIsMissing) {
   expect_error<ValueError>([&] { quantize_checkpoint(negative); }, {"sweeps = -1"});
 }
 
+TEST_F(GptqCheckpoint, AFinishedOutputOfOtherSweepsIsNoOutputOfThisRun) {
+  auto run = options("out");
+  run.sweeps = 1;
+  quantize_checkpoint(run);
+  run.resume = true;
+  EXPECT_GT(quantize_checkpoint(run).shards_reused, 0);
+  run.sweeps = 0;
+  expect_error<ValueError>([&] { quantize_checkpoint(run); }, {"resume"});
+}
+
 }  // namespace
 }  // namespace nvfp4

@@ -70,10 +70,14 @@ std::uint64_t Encoder::add(Window& window, std::size_t u) {
     window.places[u] = {window.stored_bytes, unit.slice.amax_count};
     window.stored_bytes += bytes;
   }
+  add_rows(window, u, unit);
+  return grams_.add(window, unit);
+}
+
+void Encoder::add_rows(Window& window, std::size_t number, const Unit& unit) {
   const std::int64_t step = rows_per_chunk(unit);
   for (std::int64_t row = 0; row < unit.slice.rows; row += step)
-    window.encode.push_back({u, row, std::min(step, unit.slice.rows - row)});
-  return grams_.add(window, unit);
+    window.encode.push_back({number, row, std::min(step, unit.slice.rows - row)});
 }
 
 void Encoder::fill(const Window& window, std::size_t i) const {

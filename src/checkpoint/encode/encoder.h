@@ -54,6 +54,8 @@ class Encoder {
 
   /// The unit's rows become tasks of the window. The bytes that it takes beside its input.
   std::uint64_t add(Window& window, std::size_t unit);
+  /// Only the tasks that encode its rows.
+  static void add_rows(Window& window, std::size_t number, const Unit& unit);
   /// Window::unfilled[i].
   void fill(const Window& window, std::size_t i) const;
   /// Window::measure[i].

@@ -46,6 +46,7 @@ std::uint64_t size_from_text(const std::string& text) {
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options) {
   checkpoint::TransformOptions transform{options};
   if (options.keep_dtype) transform.variant = "keep-dtype";
+  if (options.best_global_scale) transform.variant += " best-global-scale";
   return checkpoint::transform_checkpoint(std::move(transform));
 }
 

@@ -15,6 +15,7 @@
 #include "checkpoint/io/grow.h"
 #include "checkpoint/verify/fp8_codes.h"
 #include "checkpoint/write/arrivals.h"
+#include "checkpoint/write/choose_globals.h"
 #include "checkpoint/write/progress_count.h"
 #include "checkpoint/write/stack_columns.h"
 #include "core/parallel_for.h"
@@ -278,14 +279,14 @@ class Pipeline {
 
   /// From the amaxes of every member of the groups that the window is the first to need.
   void set_globals(const Window& window) {
-    std::vector<std::pair<std::size_t, float>> amax_of;  // group, in the order of the tasks
+    std::vector<GroupAmax> amax_of;  // in the order of the tasks
     for (std::size_t i = 0; i < window.measure.size(); ++i) {
       const MeasureTask& m = window.measure[i];
       const Unit& unit = plan_.units[m.unit];
       if (!window.amaxes[i].finite) throw_non_finite(source_of(unit), m.begin, m.count);
-      if (amax_of.empty() || amax_of.back().first != unit.group)
-        amax_of.emplace_back(unit.group, 0.0f);
-      amax_of.back().second = std::max(amax_of.back().second, window.amaxes[i].amax);
+      if (amax_of.empty() || amax_of.back().group != unit.group)
+        amax_of.push_back({unit.group, 0.0f});
+      amax_of.back().amax = std::max(amax_of.back().amax, window.amaxes[i].amax);
     }
     for (const auto& [number, amax] : amax_of) {
       const Group& group = plan_.groups[number];
@@ -300,6 +301,7 @@ class Pipeline {
       if (group.moved_global && group.moved_global->multiplier >= needed)
         global = *group.moved_global;
     }
+    if (options_.best_global_scale) choose_globals(plan_, encoder_, amax_of, globals_);
   }
 
   void write_globals(const Window& window, ShardWriter& writer) const {
