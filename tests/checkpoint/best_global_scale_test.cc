@@ -50,10 +50,8 @@ TEST(BestGlobalScale, IsWhatChooseGlobalScaleGivesForTheWholeGroup) {
     for (const Names& group : groups) {
       const GlobalScale global = chosen(in, group);
       expect_quantized(in, out, group, Quantizer::mse, global);
-      float largest = 0;
-      for (const std::string& name : group)
-        largest = std::max(largest, amax(in.matrix(name + ".weight")));
-      wider += global.multiplier == GlobalScale::from_amax(largest, Quantizer::max).multiplier;
+      wider += global.multiplier ==
+               GlobalScale::from_amax(amax_of(in, group), Quantizer::max).multiplier;
     }
     EXPECT_GT(wider, 0);
     EXPECT_LT(wider, static_cast<int>(groups.size()));
@@ -79,24 +77,6 @@ TEST(BestGlobalScale, LosesNothingInAnyWeight) {
   EXPECT_GT(smaller, 0);
 }
 
-TEST(BestGlobalScale, ZerosAndKeptNvfp4StayAsTheyAre) {
-  const TempDir dir;
-  write_model(dir / "in",
-              {{{{"z.o_proj.weight", safetensors::DType::bf16, {16, 32}},
-                 std::vector<std::byte>(16 * 32 * 2)},
-                random_tensor("b.o_proj.weight", {16, 128})}},
-              "{}");
-  auto options = quantize_options(dir / "in", dir / "out");
-  options.best_global_scale = true;
-  quantize_checkpoint(options);
-  EXPECT_EQ(LoadedModel(dir / "out").scalar("z.o_proj.weight_scale_2"), 1.0f);
-  options.input = dir / "out";
-  options.output = dir / "again";
-  quantize_checkpoint(options);
-  EXPECT_EQ(LoadedModel(dir / "again").at("b.o_proj.weight").bytes,
-            LoadedModel(dir / "out").at("b.o_proj.weight").bytes);
-}
-
 TEST(BestGlobalScale, IsOfMseAlone) {
   const TempDir dir;
   write_weights(dir / "in");
@@ -120,6 +100,24 @@ TEST(BestGlobalScale, IsNotResumedWithout) {
   EXPECT_EQ(quantize_checkpoint(options).shards_reused, 2);
   options.best_global_scale = false;
   expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"resume"});
+}
+
+TEST(BestGlobalScale, AnInterruptedRunGoesOnWithItAlone) {
+  const TempDir dir;
+  write_weights(dir / "in");
+  auto options = quantize_options(dir / "in", dir / "out");
+  options.best_global_scale = true;
+  options.progress = [](const Progress& p) {
+    if (p.tensors_done > 5) throw IoError("enough");  // the first shard has three
+  };
+  expect_error<IoError>([&] { quantize_checkpoint(options); }, {"enough"});
+  options.progress = {};
+  options.resume = true;
+  options.best_global_scale = false;
+  expect_error<ValueError>([&] { quantize_checkpoint(options); },
+                           {"options of the interrupted run differ", "best_global_scale"});
+  options.best_global_scale = true;
+  EXPECT_EQ(quantize_checkpoint(options).shards, 2);
 }
 
 }  // namespace

@@ -39,14 +39,19 @@ inline void expect_quantized(const LoadedModel& in, const LoadedModel& out,
   }
 }
 
+inline float amax_of(const LoadedModel& in, const std::vector<std::string>& group) {
+  float largest = 0;
+  for (const std::string& name : group)
+    largest = std::max(largest, amax(in.matrix(name + ".weight")));
+  return largest;
+}
+
 /// The same, with the global scale of the group's amax.
 inline void expect_quantized(const LoadedModel& in, const LoadedModel& out,
                              const std::vector<std::string>& group, Quantizer quantizer,
                              bool modelopt = true) {
-  float largest = 0;
-  for (const std::string& name : group)
-    largest = std::max(largest, amax(in.matrix(name + ".weight")));
-  expect_quantized(in, out, group, quantizer, GlobalScale::from_amax(largest, quantizer), modelopt);
+  expect_quantized(in, out, group, quantizer, GlobalScale::from_amax(amax_of(in, group), quantizer),
+                   modelopt);
 }
 
 }  // namespace nvfp4

@@ -46,8 +46,6 @@ std::uint64_t size_from_text(const std::string& text) {
 QuantizeReport quantize_checkpoint(const QuantizeCheckpointOptions& options) {
   checkpoint::TransformOptions transform{options};
   if (options.keep_dtype) transform.variant = "keep-dtype";
-  if (options.best_global_scale)
-    transform.variant += transform.variant.empty() ? "best-global-scale" : " best-global-scale";
   return checkpoint::transform_checkpoint(std::move(transform));
 }
 

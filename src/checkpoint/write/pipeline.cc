@@ -107,7 +107,8 @@ class Pipeline {
  private:
   /// Whether what no window has yet is for the CPU.
   bool is_end() const {
-    const std::uint64_t most = kReleaseBytes / (options_.best_global_scale ? 3 : 1);
+    const std::uint64_t times = options_.best_global_scale ? 3 : 1;  // that a weight is encoded
+    const std::uint64_t most = kReleaseBytes / times;
     const std::uint64_t end = std::min(most, progress_.bytes_total() / 4);
     return options_.release_device && !encoder_.needs_device() &&
            bytes_given_ + end >= progress_.bytes_total();
