@@ -9,7 +9,7 @@
 #include "run_cli.h"
 
 /// Completions and manual pages say what --help says.
-namespace nvfp4 {
+namespace nvfp4::cli_completions_test {
 namespace {
 
 /// The names of a command's options in its help.
@@ -115,6 +115,6 @@ TEST_F(Completions, ManualPagesHaveEveryOptionAndTheExamples) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_completions_test
 
 #endif

@@ -6,7 +6,7 @@
 #include "run_cli.h"
 
 /// The codes of errors, as the command shows them.
-namespace nvfp4 {
+namespace nvfp4::cli_errors_test {
 namespace {
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
@@ -37,6 +37,6 @@ TEST_F(Cli, ThePageOfErrorsIsThatOfTheTable) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_errors_test
 
 #endif

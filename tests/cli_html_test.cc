@@ -7,7 +7,7 @@
 #include "checkpoint/stored_tensors.h"
 #include "run_cli.h"
 
-namespace nvfp4 {
+namespace nvfp4::cli_html_test {
 namespace {
 
 TEST_F(Cli, CompareWritesAPageThatLoadsNothing) {
@@ -98,6 +98,6 @@ TEST_F(Cli, ComparePageIsNeverWrittenIntoACheckpoint) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_html_test
 
 #endif  // NVFP4_CLI_PATH

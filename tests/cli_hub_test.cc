@@ -7,7 +7,7 @@
 
 /// Models by their names on the Hugging Face Hub: from its cache, or by an `hf` that these tests
 /// put on PATH.
-namespace nvfp4 {
+namespace nvfp4::cli_hub_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -141,6 +141,6 @@ TEST_F(Hub, OtherWordsAreNoNames) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_hub_test
 
 #endif

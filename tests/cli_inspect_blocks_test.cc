@@ -9,7 +9,7 @@
 #include "run_cli.h"
 
 /// The blocks of one tensor, read back and looked at.
-namespace nvfp4 {
+namespace nvfp4::cli_inspect_blocks_test {
 namespace {
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
@@ -53,6 +53,6 @@ TEST_F(Cli, InspectShowsTheBlocksOfARow) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_inspect_blocks_test
 
 #endif

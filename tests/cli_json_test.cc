@@ -8,7 +8,7 @@
 #include "run_cli.h"
 
 /// What the commands print with --json, against docs/schema/nvfp4.schema.json.
-namespace nvfp4 {
+namespace nvfp4::cli_json_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -97,6 +97,6 @@ TEST_F(CliJson, OfARunHasEveryDecisionAndNoSummary) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_json_test
 
 #endif

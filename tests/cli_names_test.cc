@@ -6,7 +6,7 @@
 #include "checkpoint/stored_tensors.h"
 #include "run_cli.h"
 
-namespace nvfp4 {
+namespace nvfp4::cli_names_test {
 namespace {
 
 TEST_F(Cli, NamesAreShownWithEscapesInPlaceOfWhatATerminalObeys) {
@@ -51,6 +51,6 @@ TEST_F(Cli, NamesAreShownWithEscapesInPlaceOfWhatATerminalObeys) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_names_test
 
 #endif

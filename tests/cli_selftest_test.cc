@@ -7,7 +7,7 @@
 #include "run_cli.h"
 
 /// nvfp4 selftest: what it prints and writes, and its exit status.
-namespace nvfp4 {
+namespace nvfp4::cli_selftest_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -55,6 +55,6 @@ TEST_F(Cli, SelftestRefusesWhatItCannotDoBeforeItStarts) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_selftest_test
 
 #endif

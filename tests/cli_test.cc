@@ -7,7 +7,7 @@
 #include "nvfp4/runtime.h"
 #include "run_cli.h"
 
-namespace nvfp4 {
+namespace nvfp4::cli_test {
 namespace {
 
 const char* const kCommands[] = {"quantize", "convert", "inspect", "compare", "verify",
@@ -391,6 +391,6 @@ TEST_F(Cli, AFileSizeLimitIsAnErrorNotASignal) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_test
 
 #endif  // NVFP4_CLI_PATH

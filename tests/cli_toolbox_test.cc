@@ -7,7 +7,7 @@
 #include "checkpoint/stored_tensors.h"
 #include "run_cli.h"
 
-namespace nvfp4 {
+namespace nvfp4::cli_toolbox_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -187,6 +187,6 @@ TEST_F(Cli, RepairSaysWhatItChanged) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_toolbox_test
 
 #endif  // NVFP4_CLI_PATH

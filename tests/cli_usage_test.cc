@@ -4,7 +4,7 @@
 #include "nvfp4/device.h"
 #include "run_cli.h"
 
-namespace nvfp4 {
+namespace nvfp4::cli_usage_test {
 namespace {
 
 TEST_F(Cli, NamesTheNearestCommand) {
@@ -180,6 +180,6 @@ TEST_F(Cli, ProgressFitsANarrowTerminal) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cli_usage_test
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::commands_test {
 namespace {
 
 TEST(Commands, NamesKeywordsAndTextsAreThereOnce) {
@@ -45,4 +45,4 @@ TEST(Commands, KeywordsAreTheNamesOfTheOptions) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::commands_test

@@ -9,7 +9,7 @@
 
 #include "../cli/terminal.h"
 
-namespace nvfp4 {
+namespace nvfp4::progress_bar_test {
 namespace {
 
 /// stderr goes to a file.
@@ -94,4 +94,4 @@ TEST_F(ProgressLines, AreNotThereWhenQuiet) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::progress_bar_test

@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace nvfp4::bench {
+namespace nvfp4::bench::gemm_arguments_test {
 namespace {
 
 GemmBenchArguments parse(std::vector<const char*> given) { return parse_gemm_arguments(given); }
@@ -70,4 +70,4 @@ TEST(GemmBenchShapes, EachIsListedOnceAndCanBeMultiplied) {
 }
 
 }  // namespace
-}  // namespace nvfp4::bench
+}  // namespace nvfp4::bench::gemm_arguments_test

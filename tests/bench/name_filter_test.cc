@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nvfp4::bench {
+namespace nvfp4::bench::name_filter_test {
 namespace {
 
 TEST(BenchNames, WithoutAWordEveryRowIsMeasured) {
@@ -38,4 +38,4 @@ TEST(BenchNames, AnOptionThatIsNotKnownIsAnError) {
 }
 
 }  // namespace
-}  // namespace nvfp4::bench
+}  // namespace nvfp4::bench::name_filter_test

@@ -12,7 +12,7 @@
 #include "checkpoint/loaded_folder.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::added_family_test {
 namespace {
 
 using namespace checkpoint;
@@ -77,4 +77,4 @@ TEST(AFamily, IsGoneWithTheObjectThatAddedIt) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::added_family_test

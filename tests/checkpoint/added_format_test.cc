@@ -10,7 +10,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/repair.h"
 
-namespace nvfp4 {
+namespace nvfp4::added_format_test {
 namespace {
 
 using namespace checkpoint;
@@ -123,4 +123,4 @@ TEST(AFormat, IsGoneWithTheObjectThatAddedIt) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::added_format_test

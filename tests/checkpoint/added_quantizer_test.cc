@@ -9,7 +9,7 @@
 #include "nvfp4/error.h"
 #include "quantizers/method.h"
 
-namespace nvfp4 {
+namespace nvfp4::added_quantizer_test {
 namespace {
 
 class AQuantizerMore : public testing::Test {
@@ -64,4 +64,4 @@ TEST(AQuantizer, IsGoneWithTheObjectThatAddedIt) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::added_quantizer_test

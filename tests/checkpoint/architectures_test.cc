@@ -10,7 +10,7 @@
 
 /// The selection against every architecture that transformers builds from a default configuration.
 /// tools/architectures.py writes the table.
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::architectures_test {
 namespace {
 
 using Strings = std::set<std::string>;
@@ -154,4 +154,4 @@ TEST(Architectures, AlmostAllWeightsOfLayersAreQuantized) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::architectures_test

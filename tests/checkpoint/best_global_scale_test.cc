@@ -8,7 +8,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 
-namespace nvfp4 {
+namespace nvfp4::best_global_scale_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -121,4 +121,4 @@ TEST(BestGlobalScale, AnInterruptedRunGoesOnWithItAlone) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::best_global_scale_test

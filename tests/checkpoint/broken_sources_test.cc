@@ -15,7 +15,7 @@
 
 /// What verify calls broken in a source does not come out of quantize and convert as if it were
 /// whole.
-namespace nvfp4 {
+namespace nvfp4::broken_sources_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -399,4 +399,4 @@ TEST(BrokenCache, IsNoneThatNothingDeclares) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::broken_sources_test

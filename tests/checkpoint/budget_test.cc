@@ -14,7 +14,7 @@
 #include "nvfp4/error.h"
 
 /// Layers chosen for a number of bits.
-namespace nvfp4 {
+namespace nvfp4::budget_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -435,4 +435,4 @@ TEST_F(Bits, ThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::budget_test

@@ -11,7 +11,7 @@
 #include "nvfp4/error.h"
 
 /// Scales of cached keys and values: from statistics, through conversions, verified.
-namespace nvfp4 {
+namespace nvfp4::cache_scales_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -387,4 +387,4 @@ TEST_F(CacheScales, OfWrongStatisticsAreRefused) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cache_scales_test

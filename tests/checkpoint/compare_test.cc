@@ -13,7 +13,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 
-namespace nvfp4 {
+namespace nvfp4::compare_test {
 namespace {
 
 using enum safetensors::DType;
@@ -310,4 +310,4 @@ TEST_F(Compare, NamesTheSideThatIsMissing) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::compare_test

@@ -9,7 +9,7 @@
 #include "nvfp4/repair.h"
 
 /// What becomes of the text of config.json.
-namespace nvfp4 {
+namespace nvfp4::config_text_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,4 +72,4 @@ TEST(ConfigText, AnEmptyFileIsNoAbsentOne) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::config_text_test

@@ -8,7 +8,7 @@
 #include "nvfp4/verify.h"
 
 /// Conversions to and from ComfyUI, and of DeepSeek-V4.
-namespace nvfp4 {
+namespace nvfp4::convert_forms_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -297,4 +297,4 @@ TEST(Convert, TheConfigurationOfAPlainModelNamesItsDtype) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::convert_forms_test

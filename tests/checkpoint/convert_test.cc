@@ -13,7 +13,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/verify.h"
 
-namespace nvfp4 {
+namespace nvfp4::checkpoint_convert_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -492,4 +492,4 @@ TEST(Convert, RefusesAGlobalScaleForEachRow) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::checkpoint_convert_test

@@ -8,7 +8,7 @@
 #include "checkpoint/loaded_folder.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::decoded_test {
 namespace {
 
 const std::string kLayer = "model.layers.0.mlp.experts.";
@@ -134,4 +134,4 @@ TEST(Stacks, AreNotMadeOfExpertsThatTheFamilyStoresOneByOne) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::decoded_test

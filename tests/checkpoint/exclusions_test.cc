@@ -10,7 +10,7 @@
 #include "checkpoint/formats/excludes.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::exclusions_test {
 namespace {
 
 using Match = Exclusions::Match;
@@ -249,4 +249,4 @@ TEST(Exclusions, AnExpressionThatIsNoneIsNamed) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::exclusions_test

@@ -6,7 +6,7 @@
 
 #include "checkpoint/tiny_model.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::expert_layers_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -110,4 +110,4 @@ TEST(ExpertLayers, AnExpertWithoutAnInputAmaxTakesTheLargestOfItsLayer) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::expert_layers_test

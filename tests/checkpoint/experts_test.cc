@@ -5,7 +5,7 @@
 #include "checkpoint/expect_error.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::experts_test {
 namespace {
 
 safetensors::TensorInfo tensor(std::string name, std::vector<std::int64_t> shape) {
@@ -85,4 +85,4 @@ TEST(SliceExperts, ASquareMatrixNeedsAKnownModel) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::experts_test

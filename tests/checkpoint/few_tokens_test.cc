@@ -10,7 +10,7 @@
 #include "nvfp4/report.h"
 #include "nvfp4/runtime.h"
 
-namespace nvfp4 {
+namespace nvfp4::few_tokens_test {
 namespace {
 
 /// Four experts over one layer's inputs, of which one saw fewer tokens than it has channels.
@@ -147,4 +147,4 @@ TEST_F(FewTokens, OfExpertsWithoutAnyAreNoneOfTheLayer) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::few_tokens_test

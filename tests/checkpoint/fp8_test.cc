@@ -16,7 +16,7 @@
 #include "nvfp4/verify.h"
 
 /// FP8 beside NVFP4: what recipes make of weights.
-namespace nvfp4 {
+namespace nvfp4::fp8_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -342,4 +342,4 @@ TEST_F(Fp8, OfTheRecipeNvidiaHasTheCacheToo) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::fp8_test

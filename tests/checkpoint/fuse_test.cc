@@ -5,7 +5,7 @@
 #include "checkpoint/expect_error.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::fuse_test {
 namespace {
 
 TEST(Fuse, SiblingsThatLoadersMergeShareAKey) {
@@ -57,4 +57,4 @@ TEST(Fuse, SetsThatNameNoModuleAreWarnedAbout) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::fuse_test

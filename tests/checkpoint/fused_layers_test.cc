@@ -6,7 +6,7 @@
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/checkpoint.h"
 
-namespace nvfp4 {
+namespace nvfp4::fused_layers_test {
 namespace {
 
 /// q_proj and v_proj could be quantized, but loaders make one module of them and k_proj.
@@ -76,4 +76,4 @@ TEST(RowsThatAreNoMultipleOf16, KeepAMatrix) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::fused_layers_test

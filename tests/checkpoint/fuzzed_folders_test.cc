@@ -15,7 +15,7 @@
 #include "nvfp4/repair.h"
 #include "nvfp4/verify.h"
 
-namespace nvfp4 {
+namespace nvfp4::fuzzed_folders_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -206,4 +206,4 @@ TEST(FuzzedGguf, IsUsedOrRefusedWithATypedError) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::fuzzed_folders_test

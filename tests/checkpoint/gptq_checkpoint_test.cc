@@ -10,7 +10,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 
-namespace nvfp4 {
+namespace nvfp4::gptq_checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -199,4 +199,4 @@ TEST_F(GptqCheckpoint, AFinishedOutputOfOtherSweepsIsNoOutputOfThisRun) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::gptq_checkpoint_test

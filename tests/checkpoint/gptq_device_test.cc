@@ -6,7 +6,7 @@
 #include "checkpoint/cuda_checkpoint.h"
 #include "checkpoint/statistics_file.h"
 
-namespace nvfp4 {
+namespace nvfp4::gptq_device_test {
 namespace {
 
 using safetensors::DType;
@@ -76,4 +76,4 @@ TEST_F(CudaStatistics, GiveTheBytesOfTheCpuForManyChunksOnAnyNumberOfThreads) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::gptq_device_test

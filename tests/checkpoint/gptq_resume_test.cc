@@ -7,7 +7,7 @@
 #include "checkpoint/child_process.h"
 #include "checkpoint/statistics_file.h"
 
-namespace nvfp4 {
+namespace nvfp4::gptq_resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -54,4 +54,4 @@ TEST(GptqResume, AfterAKillARunEndsByteIdenticalWithTheSameDecisions) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::gptq_resume_test

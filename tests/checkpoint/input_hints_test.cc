@@ -13,7 +13,7 @@
 #include "nvfp4/verify.h"
 
 /// Inputs that are almost what is meant.
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::input_hints_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -225,4 +225,4 @@ TEST(InputHints, AShardByItselfDoesNotPassForTheModel) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::input_hints_test

@@ -12,7 +12,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 
-namespace nvfp4 {
+namespace nvfp4::inspect_test {
 namespace {
 
 using enum safetensors::DType;
@@ -224,4 +224,4 @@ TEST(Inspect, WritesJsonWithoutNaN) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::inspect_test

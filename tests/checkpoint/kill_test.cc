@@ -24,7 +24,7 @@
 /// Runs that are killed before each change to the names in the output: they go through rename(),
 /// unlink() and remove(), which this file puts in the place of the C library's. And fsync(), to see
 /// when it is called.
-namespace nvfp4 {
+namespace nvfp4::kill_test {
 namespace {
 
 /// Changes until this process kills itself; negative: it does not.
@@ -40,40 +40,42 @@ std::vector<std::string>* calls = nullptr;
 std::string name_of(const std::filesystem::path& path) { return path.filename().string(); }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::kill_test
 
 extern "C" int fsync(int fd) {
-  if (nvfp4::calls != nullptr) {
+  if (nvfp4::kill_test::calls != nullptr) {
     const auto file = "/proc/self/fd/" + std::to_string(fd);
-    nvfp4::calls->push_back("fsync " + nvfp4::name_of(std::filesystem::read_symlink(file)));
+    nvfp4::kill_test::calls->push_back(
+        "fsync " + nvfp4::kill_test::name_of(std::filesystem::read_symlink(file)));
   }
   return static_cast<int>(::syscall(SYS_fsync, fd));
 }
 
 extern "C" int rename(const char* from, const char* to) noexcept {
-  nvfp4::before_change();
-  if (nvfp4::calls != nullptr)
-    nvfp4::calls->push_back("rename " + nvfp4::name_of(from) + " " + nvfp4::name_of(to));
+  nvfp4::kill_test::before_change();
+  if (nvfp4::kill_test::calls != nullptr)
+    nvfp4::kill_test::calls->push_back("rename " + nvfp4::kill_test::name_of(from) + " " +
+                                       nvfp4::kill_test::name_of(to));
   return ::renameat(AT_FDCWD, from, AT_FDCWD, to);
 }
 
 extern "C" int link(const char* from, const char* to) noexcept {
-  nvfp4::before_change();
+  nvfp4::kill_test::before_change();
   return ::linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
 extern "C" int unlink(const char* path) noexcept {
-  nvfp4::before_change();
+  nvfp4::kill_test::before_change();
   return ::unlinkat(AT_FDCWD, path, 0);
 }
 
 extern "C" int remove(const char* path) noexcept {
-  nvfp4::before_change();
+  nvfp4::kill_test::before_change();
   if (::unlinkat(AT_FDCWD, path, 0) == 0) return 0;
   return errno == EISDIR ? ::unlinkat(AT_FDCWD, path, AT_REMOVEDIR) : -1;
 }
 
-namespace nvfp4 {
+namespace nvfp4::kill_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -436,4 +438,4 @@ TEST_F(Kill, AnUnreadableJournalIsAnErrorThatSaysWhatToDo) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::kill_test

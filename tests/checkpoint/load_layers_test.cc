@@ -11,7 +11,7 @@
 #include "checkpoint/tiny_model.h"
 #include "layers/moe_cases.h"
 
-namespace nvfp4 {
+namespace nvfp4::load_layers_test {
 namespace {
 
 using test::contains;
@@ -492,4 +492,4 @@ TEST(LoadLayers, AnInterruptedFolderOrNoneIsAnError) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::load_layers_test

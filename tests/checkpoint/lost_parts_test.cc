@@ -13,7 +13,7 @@
 
 /// Quantized weights of a source of which a part is gone, or has another form: nothing of them is
 /// copied as if it were a table of bytes.
-namespace nvfp4 {
+namespace nvfp4::lost_parts_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -150,4 +150,4 @@ TEST(LostParts, AreNoneOfOtherTensors) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::lost_parts_test

@@ -15,7 +15,7 @@
 #include "nvfp4/repair.h"
 
 /// FP8 codes without their scale: as values they would be wrong by orders of magnitude.
-namespace nvfp4 {
+namespace nvfp4::lost_scales_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -157,4 +157,4 @@ TEST_F(LostScales, AreNoneWhereNobodySpeaksOfScales) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::lost_scales_test

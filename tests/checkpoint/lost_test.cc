@@ -9,7 +9,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/repair.h"
 
-namespace nvfp4 {
+namespace nvfp4::lost_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -133,4 +133,4 @@ TEST(Lost, RepairLeavesFp8AsItIs) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::lost_test

@@ -10,7 +10,7 @@
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::match_budget_test {
 namespace {
 
 TEST(MatchBudget, IsOneForAllPatternsOfARun) {
@@ -49,4 +49,4 @@ TEST(MatchBudget, IsOneForAllPatternsOfARun) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::match_budget_test

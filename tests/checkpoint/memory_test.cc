@@ -16,7 +16,7 @@
 #include "nvfp4/safetensors.h"
 #include "nvfp4/verify.h"
 
-namespace nvfp4 {
+namespace nvfp4::memory_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -162,4 +162,4 @@ TEST(Memory, PeakIsThatOfThisProgramAndNotOfWhatStartedIt) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::memory_test

@@ -10,7 +10,7 @@
 #include "nvfp4/error.h"
 
 /// LoRA adapters, merged while a model is quantized.
-namespace nvfp4 {
+namespace nvfp4::merge_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -218,4 +218,4 @@ TEST_F(Merge, HostileAdaptersAreTypedErrors) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::merge_test

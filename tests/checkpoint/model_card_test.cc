@@ -9,7 +9,7 @@
 #include "nvfp4/convert.h"
 
 /// The card in a quantized folder.
-namespace nvfp4 {
+namespace nvfp4::model_card_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -181,4 +181,4 @@ TEST(FrontMatter, HasPlainWordsAndListsOfThemAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::model_card_test

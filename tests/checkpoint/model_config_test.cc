@@ -6,7 +6,7 @@
 #include "checkpoint/io/json_text.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::model_config_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -131,4 +131,4 @@ TEST(ModelConfig, ErrorsInItsTextAreShort) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::model_config_test

@@ -7,7 +7,7 @@
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::model_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -181,4 +181,4 @@ TEST(ModelFolder, APipeInsteadOfAFileIsAnErrorNotAHang) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::model_folder_test

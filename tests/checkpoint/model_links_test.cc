@@ -11,7 +11,7 @@
 #include "nvfp4/error.h"
 
 /// What a model folder may hold besides plain files, and what a run that fails leaves.
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::model_links_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -172,4 +172,4 @@ TEST(ModelFolders, ATensorWhoseRowsCannotBeMeantIsKept) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::model_links_test

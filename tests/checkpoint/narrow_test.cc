@@ -8,7 +8,7 @@
 #include "checkpoint/loaded_folder.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::narrow_test {
 namespace {
 
 using enum safetensors::DType;
@@ -129,4 +129,4 @@ TEST(ModelConfig, TextBehindTheEndOfAConfigIsRefused) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::narrow_test

@@ -9,7 +9,7 @@
 #include "checkpoint/expect_error.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::pattern_test {
 namespace {
 
 bool glob_matches(std::string_view pattern, std::string_view name) {
@@ -245,4 +245,4 @@ TEST(PatternList, HostileGlobsSpendTheBudget) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::pattern_test

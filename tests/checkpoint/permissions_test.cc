@@ -9,7 +9,7 @@
 #include "nvfp4/verify.h"
 
 /// What the permissions of a model keep from being read is named before anything is written.
-namespace nvfp4 {
+namespace nvfp4::permissions_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -78,4 +78,4 @@ TEST_F(Permissions, OfFoldersAreNamedByTheFolder) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::permissions_test

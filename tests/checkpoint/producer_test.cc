@@ -10,7 +10,7 @@
 #include "nvfp4/runtime.h"
 
 /// What an output says of who made it.
-namespace nvfp4 {
+namespace nvfp4::producer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -129,4 +129,4 @@ TEST(DefaultFormat, IsThatOfTheOutputsName) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::producer_test

@@ -12,7 +12,7 @@
 #include "nvfp4/quantize.h"
 #include "nvfp4/runtime.h"
 
-namespace nvfp4 {
+namespace nvfp4::quantize_checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -411,4 +411,4 @@ TEST(QuantizeCheckpoint, TensorsOfEveryOtherKindAreCopied) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::quantize_checkpoint_test

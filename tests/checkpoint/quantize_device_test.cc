@@ -11,7 +11,7 @@
 #include "nvfp4/repair.h"
 #include "nvfp4/runtime.h"
 
-namespace nvfp4 {
+namespace nvfp4::quantize_device_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -269,4 +269,4 @@ TEST(QuantizeCheckpointDevice, IsRefusedByConvertAndRepairInTheSameWords) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::quantize_device_test

@@ -11,7 +11,7 @@
 #include "nvfp4/error.h"
 
 /// `nvfp4 quantize` of models that hold NVFP4 weights already.
-namespace nvfp4 {
+namespace nvfp4::quantize_packed_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -387,4 +387,4 @@ TEST(QuantizePacked, BesideFp8AndMxfp4) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::quantize_packed_test

@@ -16,7 +16,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 
-namespace nvfp4 {
+namespace nvfp4::quantize_resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -497,4 +497,4 @@ TEST(Input, ThatIsTruncatedUnderfootIsAnErrorNotACrash) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::quantize_resume_test

@@ -9,7 +9,7 @@
 #include "nvfp4/repair.h"
 #include "nvfp4/verify.h"
 
-namespace nvfp4 {
+namespace nvfp4::quantize_stacks_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -175,4 +175,4 @@ TEST(StackedExpertsOfMxfp4, AreComparedWithTheStacksThatModelOptExports) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::quantize_stacks_test

@@ -15,7 +15,7 @@
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::ranks_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -299,4 +299,4 @@ TEST_F(RankFromText, NumbersAreGivenTogether) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::ranks_test

@@ -12,7 +12,7 @@
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/temp_dir.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::read_ahead_test {
 namespace {
 
 using safetensors::TensorInfo;
@@ -189,4 +189,4 @@ TEST(InputFile, BringsWhatWillBeReadIntoMemory) {
 #endif
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::read_ahead_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::read_together_test {
 namespace {
 
 TEST(ReadTogether, DoesEachOnceAndSeveralAtATime) {
@@ -46,4 +46,4 @@ TEST(ReadTogether, ThrowsWhatTheFirstThrewOnceAllHaveEnded) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::read_together_test

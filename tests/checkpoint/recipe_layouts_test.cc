@@ -11,7 +11,7 @@
 #include "checkpoint/packed_models.h"
 #include "nvfp4/verify.h"
 
-namespace nvfp4 {
+namespace nvfp4::recipe_layouts_test {
 namespace {
 
 using enum safetensors::DType;
@@ -112,4 +112,4 @@ TEST(RecipeLayouts, OfMlpIsThatOfDeepSeekR1) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::recipe_layouts_test

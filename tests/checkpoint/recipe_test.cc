@@ -13,7 +13,7 @@
 #include "nvfp4/error.h"
 
 /// Recipes: which layers become what.
-namespace nvfp4 {
+namespace nvfp4::recipe_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -286,4 +286,4 @@ TEST(LayerKinds, SayWhatALayerDoes) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::recipe_test

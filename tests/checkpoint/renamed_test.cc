@@ -7,7 +7,7 @@
 
 #include "checkpoint/match/expression.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::renamed_test {
 namespace {
 
 class Entries {
@@ -92,4 +92,4 @@ TEST(RenamedExcludes, EscapeWhatIsNoLetter) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::renamed_test

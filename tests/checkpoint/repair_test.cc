@@ -9,7 +9,7 @@
 #include "checkpoint/loaded_folder.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::repair_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -316,4 +316,4 @@ INSTANTIATE_TEST_SUITE_P(Every, RepairOfAFault, testing::ValuesIn(codes_that_rep
                          });
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::repair_test

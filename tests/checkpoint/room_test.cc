@@ -12,7 +12,7 @@
 #include "nvfp4/error.h"
 
 /// A disk that cannot hold the output is found out before the input is read.
-namespace nvfp4 {
+namespace nvfp4::room_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -153,4 +153,4 @@ TEST(Room, IsWhatResumeAndOverwriteHave) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::room_test

@@ -14,7 +14,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/safetensors.h"
 
-namespace nvfp4::safetensors {
+namespace nvfp4::safetensors::safetensors_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -183,4 +183,4 @@ TEST_F(SafetensorsFile, NoticesThatAnotherFileTookItsPlace) {
 }
 
 }  // namespace
-}  // namespace nvfp4::safetensors
+}  // namespace nvfp4::safetensors::safetensors_file_test

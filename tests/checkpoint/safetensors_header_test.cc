@@ -9,7 +9,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/safetensors.h"
 
-namespace nvfp4::safetensors {
+namespace nvfp4::safetensors::safetensors_header_test {
 namespace {
 
 std::string length_bytes(std::uint64_t length) {
@@ -339,4 +339,4 @@ TEST(SafetensorsHeader, ReadsManyTensors) {
 }
 
 }  // namespace
-}  // namespace nvfp4::safetensors
+}  // namespace nvfp4::safetensors::safetensors_header_test

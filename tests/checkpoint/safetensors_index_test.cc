@@ -7,7 +7,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/safetensors.h"
 
-namespace nvfp4::safetensors {
+namespace nvfp4::safetensors::safetensors_index_test {
 namespace {
 
 void expect_refused(const std::string& json, std::initializer_list<std::string_view> parts) {
@@ -124,4 +124,4 @@ TEST(SafetensorsIndex, RefusesToWriteNamesThatAreNotUtf8) {
 }
 
 }  // namespace
-}  // namespace nvfp4::safetensors
+}  // namespace nvfp4::safetensors::safetensors_index_test

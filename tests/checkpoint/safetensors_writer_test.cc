@@ -19,7 +19,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/safetensors.h"
 
-namespace nvfp4::safetensors {
+namespace nvfp4::safetensors::safetensors_writer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -399,4 +399,4 @@ TEST_F(SafetensorsWriter, IsNeverMistakenForCompleteAfterKill) {
 }
 
 }  // namespace
-}  // namespace nvfp4::safetensors
+}  // namespace nvfp4::safetensors::safetensors_writer_test

@@ -16,7 +16,7 @@
 #include "nvfp4/runtime.h"
 #include "nvfp4/safetensors.h"
 
-namespace nvfp4 {
+namespace nvfp4::sample_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -233,4 +233,4 @@ TEST(Sample, ReportsProgressUpToTheEnd) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::sample_test

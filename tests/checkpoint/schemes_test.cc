@@ -5,7 +5,7 @@
 #include "checkpoint/formats/format.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::schemes_test {
 namespace {
 
 const CheckpointFormat& kModelOpt = checkpoint_format("modelopt");
@@ -164,4 +164,4 @@ TEST(CheckpointFormat, AnUnknownNameListsTheKnownOnes) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::schemes_test

@@ -6,7 +6,7 @@
 #include "checkpoint/families/model_config.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::select_test {
 namespace {
 
 using safetensors::TensorInfo;
@@ -311,4 +311,4 @@ TEST(Select, PatternsWithoutEffectAreNamed) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::select_test

@@ -8,7 +8,7 @@
 #include "nvfp4/error.h"
 
 /// Shards that arrive while they are quantized.
-namespace nvfp4 {
+namespace nvfp4::shard_supply_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -119,4 +119,4 @@ TEST_F(ShardsThatArrive, MustHaveTheHeaderThatWasThere) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::shard_supply_test

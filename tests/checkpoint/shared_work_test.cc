@@ -13,7 +13,7 @@
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::shared_work_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -116,4 +116,4 @@ TEST(SharedVerify, RanksFindWhatOneProcessFinds) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::shared_work_test

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::spec_table_test {
 namespace {
 
 using safetensors::DType;
@@ -81,4 +81,4 @@ TEST(SpecTable, AnotherOrder) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::spec_table_test

@@ -12,7 +12,7 @@
 #include "nvfp4/load_layers.h"
 #include "nvfp4/repair.h"
 
-namespace nvfp4 {
+namespace nvfp4::stacked_experts_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -330,4 +330,4 @@ TEST(StackedNvfp4, OfEightBitsIsNotTakenForPlain) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::stacked_experts_test

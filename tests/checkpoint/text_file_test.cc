@@ -8,7 +8,7 @@
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::text_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -36,4 +36,4 @@ TEST(TextFiles, AFileThatIsGoneIsAnErrorThatNamesIt) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::text_file_test

@@ -10,7 +10,7 @@
 #include "nvfp4/convert.h"
 
 /// Conversions there and back, compared as files: docs/conversions.md says what must be equal.
-namespace nvfp4 {
+namespace nvfp4::there_and_back_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -199,4 +199,4 @@ TEST(ThereAndBack, LeavesTensorsInTheOrderOfWidthAndName) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::there_and_back_test

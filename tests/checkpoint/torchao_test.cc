@@ -8,7 +8,7 @@
 #include "checkpoint/stored_tensors.h"
 #include "nvfp4/format.h"
 
-namespace nvfp4 {
+namespace nvfp4::torchao_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -101,4 +101,4 @@ TEST(TorchAo, AScaleOfTheTensorMayBeMissing) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::torchao_test

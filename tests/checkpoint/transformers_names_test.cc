@@ -7,7 +7,7 @@
 #include "nvfp4/verify.h"
 
 /// Lists of a compressed-tensors configuration against the names that transformers 5 gives.
-namespace nvfp4 {
+namespace nvfp4::transformers_names_test {
 namespace {
 
 using namespace faults;
@@ -224,4 +224,4 @@ TEST_F(VerifyNames, SoIsATiedHeadOfTheUsualName) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::transformers_names_test

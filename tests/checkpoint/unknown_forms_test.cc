@@ -8,7 +8,7 @@
 #include "nvfp4/repair.h"
 
 /// Quantizations that are not known here, and corrections of a weight that no form has.
-namespace nvfp4 {
+namespace nvfp4::unknown_forms_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -97,4 +97,4 @@ TEST(UnknownForm, IsNotComparedWithTheSource) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::unknown_forms_test

@@ -8,7 +8,7 @@
 #include "nvfp4/verify.h"
 
 /// What each loader makes of a checkpoint: it reads, refuses or misreads it.
-namespace nvfp4 {
+namespace nvfp4::verify_loaders_test {
 namespace {
 
 using namespace faults;
@@ -283,4 +283,4 @@ TEST_F(VerifyLoaders, TablesOfTheVocabularyAreNoLinearLayersInTransformers) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::verify_loaders_test

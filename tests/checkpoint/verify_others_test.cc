@@ -12,7 +12,7 @@
 #include "nvfp4/verify.h"
 
 /// Checkpoints as other writers make them, healthy, and broken in ways that ours are not.
-namespace nvfp4 {
+namespace nvfp4::verify_others_test {
 namespace {
 
 using namespace faults;
@@ -359,4 +359,4 @@ TEST_F(VerifyOthers, ExponentsOfMxfp4MayBeNaNOrFarTooLarge) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::verify_others_test

@@ -8,7 +8,7 @@
 #include "nvfp4/verify.h"
 
 /// What a checkpoint need not have of its source, and what a source is not.
-namespace nvfp4 {
+namespace nvfp4::verify_source_test {
 namespace {
 
 using namespace faults;
@@ -83,4 +83,4 @@ TEST_F(VerifySource, AnotherModelIsNoSource) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::verify_source_test

@@ -15,7 +15,7 @@
 #include "nvfp4/convert.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::checkpoint_verify_test {
 namespace {
 
 using namespace faults;
@@ -397,4 +397,4 @@ TEST(Verify, RefusesAnUnknownLoaderAndANonexistentPath) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::checkpoint_verify_test

@@ -11,7 +11,7 @@
 #include "nvfp4/verify.h"
 
 /// Checkpoints of which a part is missing, or is not as the rest.
-namespace nvfp4 {
+namespace nvfp4::verify_whole_test {
 namespace {
 
 using namespace faults;
@@ -278,4 +278,4 @@ TEST_F(VerifyWhole, ASourceHidesNoFinding) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::verify_whole_test

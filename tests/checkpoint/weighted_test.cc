@@ -11,7 +11,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/quantize.h"
 
-namespace nvfp4 {
+namespace nvfp4::weighted_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -247,4 +247,4 @@ TEST(WeightedQuantization, EachExpertOfAnImportanceMatrixHasItsOwn) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::weighted_test

@@ -8,7 +8,7 @@
 #include "checkpoint/expect_error.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::checkpoint {
+namespace nvfp4::checkpoint::yaml_test {
 namespace {
 
 constexpr std::size_t kMegabyte = 1 << 20;
@@ -79,4 +79,4 @@ TEST(Yaml, AnyTextIsATreeOrAnError) {
 }
 
 }  // namespace
-}  // namespace nvfp4::checkpoint
+}  // namespace nvfp4::checkpoint::yaml_test

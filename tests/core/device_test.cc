@@ -4,7 +4,7 @@
 
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::device_test {
 namespace {
 
 TEST(Device, IsNamedAndFoundByItsName) {
@@ -34,4 +34,4 @@ TEST(Device, TheCpuCanAlwaysBeUsedAndNoMachineHasAThousandGpus) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::device_test

@@ -15,7 +15,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/options_error.h"
 
-namespace nvfp4 {
+namespace nvfp4::error_codes_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,4 +100,4 @@ TEST(ErrorCodes, AsJsonHaveTheMessageAndTheFix) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::error_codes_test

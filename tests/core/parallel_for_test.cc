@@ -16,7 +16,7 @@
 
 #include "nvfp4/runtime.h"
 
-namespace nvfp4 {
+namespace nvfp4::parallel_for_test {
 namespace {
 
 TEST(ParallelFor, CallsEachIndexOnce) {
@@ -221,4 +221,4 @@ TEST(ParallelFor, WorksInAForkedChild) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::parallel_for_test

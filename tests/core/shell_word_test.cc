@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nvfp4 {
+namespace nvfp4::shell_word_test {
 namespace {
 
 TEST(ShellWord, IsBareWhereAShellReadsItSo) {
@@ -30,4 +30,4 @@ TEST(ShellWord, IsWholeWhateverItsLength) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::shell_word_test

@@ -10,7 +10,7 @@
 #include "ops/device_gram.h"
 #include "ops/factor_gram.h"
 
-namespace nvfp4 {
+namespace nvfp4::cuda_gptq_test {
 namespace {
 
 using test::Fill;
@@ -151,4 +151,4 @@ TEST_F(CudaFactors, LeaveTheOutputErrorOfEigens) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cuda_gptq_test

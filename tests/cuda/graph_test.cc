@@ -7,7 +7,7 @@
 #include "core/device_memory.h"
 #include "placed.h"
 
-namespace nvfp4 {
+namespace nvfp4::graph_test {
 namespace {
 
 using test::Array;
@@ -175,4 +175,4 @@ TEST_F(CudaGraph, MemoryMayBeFreedWhileAStreamIsCaptured) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::graph_test

@@ -9,7 +9,7 @@
 #include "plain_cases.h"
 #include "test_stride.h"
 
-namespace nvfp4 {
+namespace nvfp4::cuda_hessian_test {
 namespace {
 
 using test::Fill;
@@ -196,4 +196,4 @@ TEST_F(CudaHessian, OfAnyContentGivesTheBestOfAllScales) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::cuda_hessian_test

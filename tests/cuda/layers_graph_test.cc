@@ -3,7 +3,7 @@
 
 #include "cuda/gpu_layers.h"
 
-namespace nvfp4 {
+namespace nvfp4::layers_graph_test {
 namespace {
 
 using test::kGpu;
@@ -117,4 +117,4 @@ TEST_F(CudaLayersGraph, ReplaysWhatACallDoes) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::layers_graph_test

@@ -1,7 +1,7 @@
 // Layers on Hopper: within the bounds of FP64 computations, and with the bits of their parts.
 #include "cuda/gpu_layers.h"
 
-namespace nvfp4 {
+namespace nvfp4::layers_test {
 namespace {
 
 using test::kGpu;
@@ -382,4 +382,4 @@ TEST_F(CudaLayers, NameWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::layers_test

@@ -4,7 +4,7 @@
 #include "backends/host/host.h"
 #include "cuda/gpu_layers.h"
 
-namespace nvfp4 {
+namespace nvfp4::moe_steps_test {
 namespace {
 
 using test::Array;
@@ -234,4 +234,4 @@ TEST_F(CudaMoeSteps, RowsAreCombinedWithTheBitsOfTheCpu) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::moe_steps_test

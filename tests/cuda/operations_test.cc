@@ -8,7 +8,7 @@
 #include "nvfp4/error.h"
 #include "plain_cases.h"
 
-namespace nvfp4 {
+namespace nvfp4::operations_test {
 namespace {
 
 using test::Place;
@@ -157,4 +157,4 @@ TEST(Devices, AreListedWithTheReasonWhyOneCannotBeUsed) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::operations_test

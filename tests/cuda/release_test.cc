@@ -7,7 +7,7 @@
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/runtime.h"
 
-namespace nvfp4 {
+namespace nvfp4::release_test {
 namespace {
 
 cudaMemoryType type_of(const void* memory) {
@@ -43,4 +43,4 @@ TEST(CudaRelease, ACheckpointHasTheBytesOfTheCpuAndTheDeviceIsGivenBack) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::release_test

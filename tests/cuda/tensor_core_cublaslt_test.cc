@@ -9,7 +9,7 @@
 #include "backends/cuda/runtime.h"
 #include "tensor_core_cases.h"
 
-namespace nvfp4::test {
+namespace nvfp4::test::tensor_core_cublaslt_test {
 namespace {
 
 class CudaCublasLt : public CudaGemm {
@@ -172,4 +172,4 @@ TEST_F(CudaCublasLt, AHopperGpuIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace nvfp4::test
+}  // namespace nvfp4::test::tensor_core_cublaslt_test

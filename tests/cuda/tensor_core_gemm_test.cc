@@ -1,7 +1,7 @@
 // Products on tensor cores against FP64 ones of the unpacked weights. Skipped without a Hopper GPU.
 #include "tensor_core_cases.h"
 
-namespace nvfp4::test {
+namespace nvfp4::test::tensor_core_gemm_test {
 namespace {
 
 TEST_F(CudaGemm, IsRightForEveryNumberOfRowsAndType) {
@@ -400,4 +400,4 @@ TEST_F(CudaGemm, RunsInAGraph) {
 }
 
 }  // namespace
-}  // namespace nvfp4::test
+}  // namespace nvfp4::test::tensor_core_gemm_test

@@ -1,7 +1,7 @@
 // Grouped products on tensor cores. Skipped without a Hopper GPU.
 #include "tensor_core_cases.h"
 
-namespace nvfp4::test {
+namespace nvfp4::test::tensor_core_groups_test {
 namespace {
 
 /// Rows of groups, contiguous or with gaps between them.
@@ -191,4 +191,4 @@ TEST_F(CudaGemm, OfGroupsWritesNothingBesideColumnsThatAreNoMultipleOfEight) {
 }
 
 }  // namespace
-}  // namespace nvfp4::test
+}  // namespace nvfp4::test::tensor_core_groups_test

@@ -3,7 +3,7 @@
 #include "tensor_core_cases.h"
 
 /// Products whose blocks leave a part of their depth to others.
-namespace nvfp4::test {
+namespace nvfp4::test::tensor_core_help_test {
 namespace {
 
 cuda::KernelProblem problem_of(std::int64_t n, std::int64_t k, std::int64_t rows) {
@@ -199,4 +199,4 @@ TEST_F(CudaGemm, HelpersWorkForALayer) {
 }
 
 }  // namespace
-}  // namespace nvfp4::test
+}  // namespace nvfp4::test::tensor_core_help_test

@@ -3,7 +3,7 @@
 // tests/sm120.
 #include "tensor_core_cases.h"
 
-namespace nvfp4::test {
+namespace nvfp4::test::tensor_core_omma_test {
 namespace {
 
 class CudaOmma : public CudaGemm {
@@ -98,4 +98,4 @@ TEST_F(CudaOmma, WhatItDoesNotMultiplyIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace nvfp4::test
+}  // namespace nvfp4::test::tensor_core_omma_test

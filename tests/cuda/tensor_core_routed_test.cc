@@ -3,7 +3,7 @@
 #include "quantizers/encode_block.h"
 #include "tensor_core_cases.h"
 
-namespace nvfp4::test {
+namespace nvfp4::test::tensor_core_routed_test {
 namespace {
 
 /// Ids of some groups and of none, of any type, with gaps between the tokens.
@@ -237,4 +237,4 @@ TEST_F(CudaGemm, RoutedRefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace nvfp4::test
+}  // namespace nvfp4::test::tensor_core_routed_test

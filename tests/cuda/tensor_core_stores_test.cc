@@ -3,7 +3,7 @@
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "tensor_core_cases.h"
 
-namespace nvfp4::test {
+namespace nvfp4::test::tensor_core_stores_test {
 namespace {
 
 TEST_F(CudaGemm, OfFewRowsIsRightWithEveryTileThatCopiesJustThose) {
@@ -56,4 +56,4 @@ TEST_F(CudaGemm, OfTwoPartsIsRightOnBothSides) {
 }
 
 }  // namespace
-}  // namespace nvfp4::test
+}  // namespace nvfp4::test::tensor_core_stores_test

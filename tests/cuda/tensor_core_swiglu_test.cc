@@ -4,7 +4,7 @@
 #include "quantizers/encode_block.h"
 #include "tensor_core_cases.h"
 
-namespace nvfp4::test {
+namespace nvfp4::test::tensor_core_swiglu_test {
 namespace {
 
 /// Gate and up, packed as they are and for SwiGLU, and all that both products are told.
@@ -291,4 +291,4 @@ TEST_F(CudaGemm, PacksGateAndUpAsTheCpuDoes) {
 }
 
 }  // namespace
-}  // namespace nvfp4::test
+}  // namespace nvfp4::test::tensor_core_swiglu_test

@@ -15,7 +15,7 @@
 #include "nvfp4/gemm.h"
 #include "nvfp4/layers.h"
 
-namespace nvfp4 {
+namespace nvfp4::tune_gemm_test {
 namespace {
 
 const Device kGpu = Device::cuda();
@@ -167,4 +167,4 @@ TEST_F(CudaTune, AFileOfAnotherKindIsSaidAndStays) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::tune_gemm_test

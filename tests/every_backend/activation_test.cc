@@ -7,7 +7,7 @@
 #include "fused_cases.h"
 #include "plain_cases.h"
 
-namespace nvfp4 {
+namespace nvfp4::activation_test {
 namespace {
 
 using test::Case;
@@ -75,4 +75,4 @@ TEST(Activation, ThreadsDoNotChangeTheResult) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::activation_test

@@ -8,7 +8,7 @@
 
 #include "placed.h"
 
-namespace nvfp4 {
+namespace nvfp4::activation_values_test {
 namespace {
 
 using test::Fill;
@@ -187,4 +187,4 @@ TEST_P(ActivationValues, NanAndInfinityInARowStayInIt) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::activation_values_test

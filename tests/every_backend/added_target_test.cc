@@ -12,7 +12,7 @@
 #include "nvfp4/runtime.h"
 #include "test_matrices.h"
 
-namespace nvfp4 {
+namespace nvfp4::added_target_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -99,4 +99,4 @@ TEST_F(ATargetMore, IsGoneWithTheObjectThatAddedIt) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::added_target_test

@@ -7,7 +7,7 @@
 #include "backends/gemm_backend.h"
 #include "layers/layer_cases.h"
 
-namespace nvfp4 {
+namespace nvfp4::gemm_forms_test {
 namespace {
 
 using test::activations;
@@ -296,4 +296,4 @@ TEST(GemmBackend, ANewDeviceIsATableAndAnEntry) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::gemm_forms_test

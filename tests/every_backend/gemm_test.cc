@@ -6,7 +6,7 @@
 
 #include "gemm_cases.h"
 
-namespace nvfp4 {
+namespace nvfp4::gemm_test {
 namespace {
 
 using test::activations;
@@ -354,4 +354,4 @@ TEST_P(GemmOnEveryBackend, BigSumsAreScaledBeforeTheyAreRounded) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::gemm_test

@@ -9,7 +9,7 @@
 #include "nvfp4/error.h"
 #include "ops/factor_gram.h"
 
-namespace nvfp4 {
+namespace nvfp4::every_backend_gptq_test {
 namespace {
 
 using test::GptqLayer;
@@ -115,4 +115,4 @@ TEST(GramFactor, IsTheInverseAndRefusesWhatIsNotPositiveDefinite) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::every_backend_gptq_test

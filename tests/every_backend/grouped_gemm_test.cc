@@ -4,7 +4,7 @@
 
 #include "gemm_cases.h"
 
-namespace nvfp4 {
+namespace nvfp4::grouped_gemm_test {
 namespace {
 
 using test::activations;
@@ -122,4 +122,4 @@ TEST_P(GroupedGemmOnEveryBackend, EveryRowGoesToEveryGroup) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::grouped_gemm_test

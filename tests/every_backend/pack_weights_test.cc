@@ -5,7 +5,7 @@
 #include "gemm_cases.h"
 #include "placed.h"
 
-namespace nvfp4 {
+namespace nvfp4::pack_weights_test {
 namespace {
 
 using test::Fill;
@@ -82,4 +82,4 @@ TEST_P(PackWeightsOnEveryBackend, DenseColumnsAndHessiansToo) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::pack_weights_test

@@ -13,7 +13,7 @@
 #include "nvfp4/error.h"
 #include "test_matrices.h"
 
-namespace nvfp4 {
+namespace nvfp4::quantize_test {
 namespace {
 
 using test::Fill;
@@ -319,4 +319,4 @@ TEST(Quantize, EveryByteOfTheOutputIsWritten) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::quantize_test

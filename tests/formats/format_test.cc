@@ -8,7 +8,7 @@
 
 // Every code; and for conversions from FP32 every boundary ±1 ulp and a dense sweep, against
 // searches in double that share nothing with the implementation but the formats' definitions.
-namespace nvfp4 {
+namespace nvfp4::format_test {
 namespace {
 
 constexpr double kE2M1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
@@ -202,4 +202,4 @@ static_assert(BF16::from_float(1.0f).bits == 0x3F80);
 static_assert(FP16::from_float(0x1p-24f).bits == 1);
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::format_test

@@ -9,7 +9,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/quantize.h"
 
-namespace nvfp4 {
+namespace nvfp4::layout_test {
 namespace {
 
 constexpr ScaleLayout kLayouts[] = {ScaleLayout::linear, ScaleLayout::tiled_128x4,
@@ -146,4 +146,4 @@ TEST(Relayout, RefusesBuffersOfTheWrongSizeAndDecreasingEnds) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::layout_test

@@ -8,7 +8,7 @@
 #include "fuzz/check_gguf_view.h"
 #include "fuzz/check_safetensors.h"
 
-namespace nvfp4::safetensors {
+namespace nvfp4::safetensors::corpus_test {
 namespace {
 
 TEST(SafetensorsCorpus, HoldsEveryInvariant) {
@@ -30,9 +30,9 @@ TEST(SafetensorsCorpus, HoldsEveryInvariant) {
 }
 
 }  // namespace
-}  // namespace nvfp4::safetensors
+}  // namespace nvfp4::safetensors::corpus_test
 
-namespace nvfp4::gguf {
+namespace nvfp4::gguf::corpus_test {
 namespace {
 
 TEST(GgufCorpus, HoldsEveryInvariant) {
@@ -51,4 +51,4 @@ TEST(GgufCorpus, HoldsEveryInvariant) {
 }
 
 }  // namespace
-}  // namespace nvfp4::gguf
+}  // namespace nvfp4::gguf::corpus_test

@@ -9,7 +9,7 @@
 #include "nvfp4/quantize.h"
 #include "test_matrices.h"
 
-namespace nvfp4 {
+namespace nvfp4::te_exact_test {
 namespace {
 
 struct Vector {
@@ -83,4 +83,4 @@ TEST_P(TeExact, TheRampsFirstElementDecodesToItself) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::te_exact_test

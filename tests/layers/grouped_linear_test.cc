@@ -2,7 +2,7 @@
 
 #include "layers/layer_cases.h"
 
-namespace nvfp4 {
+namespace nvfp4::grouped_linear_test {
 namespace {
 
 using test::contains;
@@ -195,4 +195,4 @@ TEST(GroupedLinear, NamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::grouped_linear_test

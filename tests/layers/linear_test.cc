@@ -2,7 +2,7 @@
 
 #include "layers/layer_cases.h"
 
-namespace nvfp4 {
+namespace nvfp4::linear_test {
 namespace {
 
 using test::contains;
@@ -225,4 +225,4 @@ TEST(Linear, NamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::linear_test

@@ -2,7 +2,7 @@
 
 #include "layers/moe_cases.h"
 
-namespace nvfp4 {
+namespace nvfp4::moe_test {
 namespace {
 
 using test::contains;
@@ -292,4 +292,4 @@ TEST(Moe, NamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::moe_test

@@ -4,7 +4,7 @@
 #include "layers/layer_cases.h"
 #include "layers/weights.h"
 
-namespace nvfp4 {
+namespace nvfp4::pack_groups_test {
 namespace {
 
 using test::Fill;
@@ -68,4 +68,4 @@ TEST(PackGroups, NamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::pack_groups_test

@@ -9,7 +9,7 @@
 #include "nvfp4/error.h"
 #include "test_matrices.h"
 
-namespace nvfp4 {
+namespace nvfp4::activation_options_test {
 namespace {
 
 const Device kNoDevice = Device::cuda(999);
@@ -271,4 +271,4 @@ TEST(QuantizedActivation, IsSharedAndKeepsTheReciprocalOfTheNorm) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::activation_options_test

@@ -9,7 +9,7 @@
 #include "nvfp4/error.h"
 #include "plain_cases.h"
 
-namespace nvfp4 {
+namespace nvfp4::choose_global_scale_test {
 namespace {
 
 using test::Fill;
@@ -87,4 +87,4 @@ TEST(CudaChooseGlobalScale, ChoosesAsTheCpuDoes) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::choose_global_scale_test

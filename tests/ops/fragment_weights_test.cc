@@ -7,7 +7,7 @@
 #include "fragment_cases.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::fragment_weights_test {
 namespace {
 
 using test::HostFragments;
@@ -180,4 +180,4 @@ TEST(FragmentWeights, PutGateAndUpOfEightOutputsTogether) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::fragment_weights_test

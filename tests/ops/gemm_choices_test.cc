@@ -10,7 +10,7 @@
 #include "../../bench/cuda/gemm_shapes.h"
 #include "backends/cuda/gemm/plan.h"
 
-namespace nvfp4::cuda {
+namespace nvfp4::cuda::gemm_choices_test {
 namespace {
 
 constexpr Capability kH200{.major = 9, .minor = 0, .multiprocessors = 132};
@@ -82,4 +82,4 @@ TEST(GemmChoices, AreThoseOfTheList) {
 }
 
 }  // namespace
-}  // namespace nvfp4::cuda
+}  // namespace nvfp4::cuda::gemm_choices_test

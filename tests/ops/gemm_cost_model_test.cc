@@ -12,7 +12,7 @@
 #include "backends/cuda/gemm/sm90/kernel_costs.h"
 #include "nvfp4/layout.h"
 
-namespace nvfp4::cuda {
+namespace nvfp4::cuda::gemm_cost_model_test {
 namespace {
 
 constexpr int kMultiprocessors = 132;
@@ -464,4 +464,4 @@ TEST(GemmCostModel, ThereIsABlockForEveryTileHoweverTheRowsAreSharedOut) {
 }
 
 }  // namespace
-}  // namespace nvfp4::cuda
+}  // namespace nvfp4::cuda::gemm_cost_model_test

@@ -8,7 +8,7 @@
 #include "gemm_cases.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::gemm_options_test {
 namespace {
 
 using test::activations;
@@ -254,4 +254,4 @@ TEST(GemmTiling, CoversEveryShapeWithWholeTiles) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::gemm_options_test

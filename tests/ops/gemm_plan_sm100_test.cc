@@ -8,7 +8,7 @@
 #include "backends/cuda/gemm/sm100/library_reason.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::cuda {
+namespace nvfp4::cuda::gemm_plan_sm100_test {
 namespace {
 
 using testing::HasSubstr;
@@ -116,4 +116,4 @@ TEST_F(GemmPlanSm100, OtherGpusAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace nvfp4::cuda
+}  // namespace nvfp4::cuda::gemm_plan_sm100_test

@@ -10,7 +10,7 @@
 #include "backends/cuda/gemm/sm120/cost_model.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::cuda {
+namespace nvfp4::cuda::gemm_plan_sm120_test {
 namespace {
 
 using testing::Contains;
@@ -192,4 +192,4 @@ TEST(GemmPlanSm120, ManyRowsAreLimitedByTheTensorCores) {
 }
 
 }  // namespace
-}  // namespace nvfp4::cuda
+}  // namespace nvfp4::cuda::gemm_plan_sm120_test

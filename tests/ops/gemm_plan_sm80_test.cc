@@ -7,7 +7,7 @@
 #include "backends/cuda/gpu_targets.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::cuda {
+namespace nvfp4::cuda::gemm_plan_sm80_test {
 namespace {
 
 using testing::HasSubstr;
@@ -160,4 +160,4 @@ TEST(GpuTargets, MachineCodeRunsOnItsOwnMajorVersion) {
 }
 
 }  // namespace
-}  // namespace nvfp4::cuda
+}  // namespace nvfp4::cuda::gemm_plan_sm80_test

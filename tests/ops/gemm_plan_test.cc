@@ -9,7 +9,7 @@
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::cuda {
+namespace nvfp4::cuda::gemm_plan_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -165,4 +165,4 @@ TEST(GemmPlan, AnotherArchitectureIsARecordAndALine) {
 }
 
 }  // namespace
-}  // namespace nvfp4::cuda
+}  // namespace nvfp4::cuda::gemm_plan_test

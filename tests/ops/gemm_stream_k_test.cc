@@ -6,7 +6,7 @@
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "nvfp4/layout.h"
 
-namespace nvfp4::cuda {
+namespace nvfp4::cuda::gemm_stream_k_test {
 namespace {
 
 constexpr int kMultiprocessors = 132;
@@ -124,4 +124,4 @@ TEST(GemmStreamK, HelpersFillTheMultiprocessorsAndHaveRoomForTheirSums) {
 }
 
 }  // namespace
-}  // namespace nvfp4::cuda
+}  // namespace nvfp4::cuda::gemm_stream_k_test

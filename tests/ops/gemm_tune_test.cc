@@ -14,7 +14,7 @@
 #include "checkpoint/temp_dir.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::cuda {
+namespace nvfp4::cuda::gemm_tune_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -478,4 +478,4 @@ TEST(GemmTuneFile, KnowsTheDriver) {
 }
 
 }  // namespace
-}  // namespace nvfp4::cuda
+}  // namespace nvfp4::cuda::gemm_tune_test

@@ -11,7 +11,7 @@
 #include "backends/cuda/gemm/omma_arithmetic.h"
 #include "backends/cuda/gemm/omma_fragments.h"
 
-namespace nvfp4::cuda::omma {
+namespace nvfp4::cuda::omma::omma_test {
 namespace {
 
 /// Of element i of a lane, as PTX ISA's tables say it, i counting through its registers.
@@ -284,4 +284,4 @@ TEST(Omma, OneElementReachesItsSums) {
 }
 
 }  // namespace
-}  // namespace nvfp4::cuda::omma
+}  // namespace nvfp4::cuda::omma::omma_test

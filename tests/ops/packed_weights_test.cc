@@ -8,7 +8,7 @@
 #include "layers/layer_cases.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4 {
+namespace nvfp4::packed_weights_test {
 namespace {
 
 using test::bytes_of;
@@ -133,4 +133,4 @@ TEST(PackedWeights, OfADeviceThatIsNotThereAreRefused) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::packed_weights_test

@@ -11,7 +11,7 @@
 #include "nvfp4/runtime.h"
 #include "test_matrices.h"
 
-namespace nvfp4 {
+namespace nvfp4::quantize_options_test {
 namespace {
 
 /// The message of the E that f throws.
@@ -241,4 +241,4 @@ TEST(Threads, SetsAndResets) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::quantize_options_test

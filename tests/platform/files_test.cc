@@ -14,7 +14,7 @@
 
 #include "platform/process.h"
 
-namespace nvfp4::platform {
+namespace nvfp4::platform::files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -199,4 +199,4 @@ TEST(PlatformPath, OfWhatIsNoUtf8IsAnError) {
 #endif
 
 }  // namespace
-}  // namespace nvfp4::platform
+}  // namespace nvfp4::platform::files_test

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace nvfp4 {
+namespace nvfp4::fused_test {
 namespace {
 
 // The compiler must not know what it is asked.
@@ -69,4 +69,4 @@ TEST(FusedMultiplyAdd, SmallAndLargeResults) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::fused_test

@@ -13,7 +13,7 @@
 #include "platform/memory.h"
 #include "platform/terminal.h"
 
-namespace nvfp4::platform {
+namespace nvfp4::platform::process_test {
 namespace {
 
 /// This program with words behind its name, as it reads them itself.
@@ -77,4 +77,4 @@ TEST(PlatformProcess, MemoryIsAligned) {
 }
 
 }  // namespace
-}  // namespace nvfp4::platform
+}  // namespace nvfp4::platform::process_test

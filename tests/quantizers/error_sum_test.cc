@@ -8,7 +8,7 @@
 
 #include "test_matrices.h"
 
-namespace nvfp4 {
+namespace nvfp4::error_sum_test {
 namespace {
 
 using test::Fill;
@@ -84,4 +84,4 @@ TEST(QuantizationError, AddsUpInTheOrderOfTheLaw) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::error_sum_test

@@ -10,7 +10,7 @@
 
 #include "quantizers/row_math.h"
 
-namespace nvfp4 {
+namespace nvfp4::exponential_test {
 namespace {
 
 /// e^x to 2e-14 for |x| < 200, without branches so that compilers vectorize it.
@@ -92,4 +92,4 @@ TEST(Exponential, EndsInZeroAndInfinityAndKeepsNan) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::exponential_test

@@ -8,7 +8,7 @@
 #include "plain_cases.h"
 #include "quantizers/encode_block.h"
 
-namespace nvfp4 {
+namespace nvfp4::quantizers_hessian_test {
 namespace {
 
 using test::Fill;
@@ -178,4 +178,4 @@ TEST(Hessian, AnyMatrixGivesTheSameBytesOnEveryTarget) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::quantizers_hessian_test

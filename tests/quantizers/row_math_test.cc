@@ -9,7 +9,7 @@
 #include "nvfp4/activation.h"
 #include "test_matrices.h"
 
-namespace nvfp4 {
+namespace nvfp4::row_math_test {
 namespace {
 
 using test::Fill;
@@ -141,4 +141,4 @@ TEST(RowMath, GramIsAsCloseAsItsRoundingsAllow) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::row_math_test

@@ -10,7 +10,7 @@
 #include "backends/cuda/gemm/omma_arithmetic.h"
 #include "backends/cuda/gemm/omma_fragments.h"
 
-namespace nvfp4::selftest {
+namespace nvfp4::selftest::fp4_instruction_test {
 namespace {
 
 using testing::AllOf;
@@ -144,4 +144,4 @@ TEST(Fp4Instruction, ExactCasesAreExactForEveryArithmetic) {
 }
 
 }  // namespace
-}  // namespace nvfp4::selftest
+}  // namespace nvfp4::selftest::fp4_instruction_test

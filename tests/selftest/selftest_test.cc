@@ -16,7 +16,7 @@
 #include "selftest/rates.h"
 #include "selftest/run.h"
 
-namespace nvfp4 {
+namespace nvfp4::selftest_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -298,4 +298,4 @@ TEST(Selftest, MeasuresConversionsAndProducts) {
 }
 
 }  // namespace
-}  // namespace nvfp4
+}  // namespace nvfp4::selftest_test

@@ -8,7 +8,7 @@
 
 #include "checkpoint/gguf/names.h"
 
-namespace nvfp4::gguf {
+namespace nvfp4::gguf::blocks_test {
 namespace {
 
 /// Made by hand from ggml-common.h and gguf-py's NVFP4.dequantize_blocks: element i has code i %
@@ -123,4 +123,4 @@ TEST(GgufNames, AreUnique) {
 }
 
 }  // namespace
-}  // namespace nvfp4::gguf
+}  // namespace nvfp4::gguf::blocks_test

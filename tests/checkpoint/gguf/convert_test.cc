@@ -10,7 +10,7 @@
 #include "nvfp4/error.h"
 
 /// Conversions to GGUF, and back.
-namespace nvfp4::gguf {
+namespace nvfp4::gguf::gguf_convert_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -496,4 +496,4 @@ TEST(GgufSource, ReadsPartsOfTensors) {
 }
 
 }  // namespace
-}  // namespace nvfp4::gguf
+}  // namespace nvfp4::gguf::gguf_convert_test

@@ -6,7 +6,7 @@
 #include "checkpoint/packed_models.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::gguf {
+namespace nvfp4::gguf::drop_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -146,4 +146,4 @@ TEST(GgufDrop, WhatHasNoFourBitFormIsAnErrorUnlessDecodingIsAskedFor) {
 }
 
 }  // namespace
-}  // namespace nvfp4::gguf
+}  // namespace nvfp4::gguf::drop_test

@@ -6,7 +6,7 @@
 #include "checkpoint/gguf/gguf_bytes.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::gguf {
+namespace nvfp4::gguf::header_test {
 namespace {
 
 constexpr std::uint32_t kU32 = 4, kBool = 7, kString = 8, kArray = 9;
@@ -157,4 +157,4 @@ TEST(GgufHeader, RefusesTensorsOutsideOrOnEachOther) {
 }
 
 }  // namespace
-}  // namespace nvfp4::gguf
+}  // namespace nvfp4::gguf::header_test

@@ -10,7 +10,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/verify.h"
 
-namespace nvfp4::gguf {
+namespace nvfp4::gguf::hostile_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,4 +122,4 @@ TEST(GgufHostile, StacksThatMakeTooManyTensorsAreRefused) {
 }
 
 }  // namespace
-}  // namespace nvfp4::gguf
+}  // namespace nvfp4::gguf::hostile_test

@@ -6,7 +6,7 @@
 #include "nvfp4/error.h"
 
 /// What a GGUF file keeps of another one, and what stays as it is because of llama.cpp.
-namespace nvfp4::gguf {
+namespace nvfp4::gguf::kept_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -151,4 +151,4 @@ TEST(GgufUnknown, ModelsAreRefusedBeforeTheFirstByteWithATensorsName) {
 }
 
 }  // namespace
-}  // namespace nvfp4::gguf
+}  // namespace nvfp4::gguf::kept_test

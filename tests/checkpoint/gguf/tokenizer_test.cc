@@ -7,7 +7,7 @@
 
 #include "checkpoint/gguf/gguf_models.h"
 
-namespace nvfp4::gguf {
+namespace nvfp4::gguf::tokenizer_test {
 namespace {
 
 constexpr const char* kLlama3 =
@@ -129,4 +129,4 @@ TEST_F(GgufTokenizer, WhatIsNotKnownIsLeftOut) {
 }
 
 }  // namespace
-}  // namespace nvfp4::gguf
+}  // namespace nvfp4::gguf::tokenizer_test

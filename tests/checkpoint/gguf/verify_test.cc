@@ -14,7 +14,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/repair.h"
 
-namespace nvfp4::gguf {
+namespace nvfp4::gguf::gguf_verify_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -316,4 +316,4 @@ TEST(GgufRepair, IsRefused) {
 }
 
 }  // namespace
-}  // namespace nvfp4::gguf
+}  // namespace nvfp4::gguf::gguf_verify_test

@@ -6,7 +6,7 @@
 #include "checkpoint/temp_dir.h"
 #include "nvfp4/error.h"
 
-namespace nvfp4::gguf {
+namespace nvfp4::gguf::writer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,4 +100,4 @@ TEST(GgufFile, RefusesWhatIsNoRegularFile) {
 }
 
 }  // namespace
-}  // namespace nvfp4::gguf
+}  // namespace nvfp4::gguf::writer_test
