@@ -272,7 +272,9 @@ TEST_F(Cli, ShowsProgressOnATerminal) {
   EXPECT_FALSE(has(run_in_terminal({"sample", "n", "--scale", "0.25", "-q"}).out, "GB/s"));
 }
 
-TEST_F(Cli, ShowsProgressAndRemainingTimeOfAQuantizationAndNothingOfASecondInAFile) {
+using CliSlow = Cli;
+
+TEST_F(CliSlow, ShowsProgressAndRemainingTimeOfAQuantizationAndNothingOfASecondInAFile) {
   ASSERT_EQ(run({"sample", "m", "--scale", "0.0625", "--layers", "4", "-q"}).status, 0);
   // The reference takes seconds for this.
   Words arguments{"quantize", "m", "a", "--backend", "reference", "--threads", "1"};

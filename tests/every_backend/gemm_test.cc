@@ -243,6 +243,7 @@ void expect_same_columns(const std::string& backend, std::int64_t n, std::int64_
 }
 
 TEST_P(GemmOnEveryBackend, AColumnHasTheSameBitsWhateverIsBesideIt) {
+  if (GetParam() == "reference") return expect_same_columns(GetParam(), 460, 48, {3});  // no panels
   // 11, 5 and 2 panels a task, 4 at most where strips of rows follow one another.
   expect_same_columns(GetParam(), 1405, 464, {1, 2, 4, 8, 9, 11, 20, 24, 33});
   for (const std::int64_t k : {16, 448, 480, 496})  // every remainder of four blocks

@@ -250,15 +250,10 @@ TEST_P(EveryBackend, MeasuresAmaxAndErrorAsTheReference) {
 }
 
 // More than a million blocks against the search over all 126 scales, on every target.
-TEST(Quantize, MseEqualsBruteForce) {
-#ifdef NVFP4_TEST_EMULATOR
-  constexpr std::int64_t kRows = 24;  // all of them take a third of an hour
-#else
-  constexpr std::int64_t kRows = 384;
-#endif
+void expect_mse_equals_brute_force(std::int64_t rows) {
   constexpr std::int64_t kCols = 16 * 256;
   for (const Fill fill : test::kFills) {
-    const Matrix x = make(fill, kRows, kCols, 77, DType::f32);
+    const Matrix x = make(fill, rows, kCols, 77, DType::f32);
     QuantizeOptions o{.quantizer = Quantizer::mse};
     const GlobalScale one;
     if (fill == Fill::saturated) o.global = {&one, 1};
@@ -268,10 +263,13 @@ TEST(Quantize, MseEqualsBruteForce) {
       o.backend = backend;
       if (backend == "reference") continue;
       ASSERT_TRUE(quantize(x.view(), o) == want)
-          << backend << ": " << describe(o, fill, kRows, kCols);
+          << backend << ": " << describe(o, fill, rows, kCols);
     }
   }
 }
+
+TEST(Quantize, MseEqualsBruteForce) { expect_mse_equals_brute_force(24); }
+TEST(QuantizeSlow, MseEqualsBruteForce) { expect_mse_equals_brute_force(384); }
 
 /// One element clips, the others are on a grid that no larger scale has: the cheapest scale is
 /// below the octave that the fast search tries first.

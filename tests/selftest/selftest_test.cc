@@ -72,7 +72,7 @@ TEST(Selftest, FindsNothingWrongOnThisCpu) {
   EXPECT_TRUE(report.rates.empty());
 }
 
-TEST(Selftest, FindsABitThatIsTurnedOverInEveryCheck) {
+TEST(SelftestSlow, FindsABitThatIsTurnedOverInEveryCheck) {
   for (const std::string& name : selftest_checks()) {
     const SelftestReport report = run_on_two(name);
     EXPECT_FALSE(report.passed()) << name;
@@ -116,6 +116,7 @@ class FaultyBackend : public ::testing::Test {
   }
   std::int64_t highway_ = 0;
 };
+using FaultyBackendSlow = FaultyBackend;
 
 TEST_F(FaultyBackend, ThatRoundsOneElementWronglyIsFound) {
   const auto fault = [](Backend& backend) {
@@ -137,7 +138,7 @@ TEST_F(FaultyBackend, ThatRoundsOneElementWronglyIsFound) {
   EXPECT_EQ(found_with(fault), (std::set<std::string>{"formats", "quantize"}));
 }
 
-TEST_F(FaultyBackend, WhoseScalesAreOneCodeTooLargeInBigBlocksIsFound) {
+TEST_F(FaultyBackendSlow, WhoseScalesAreOneCodeTooLargeInBigBlocksIsFound) {
   const auto fault = [](Backend& backend) {
     backend.encode = [](const EncodeJob& job, const Tile& tile) {
       find_backend("reference").encode(job, tile);
@@ -152,7 +153,7 @@ TEST_F(FaultyBackend, WhoseScalesAreOneCodeTooLargeInBigBlocksIsFound) {
   EXPECT_EQ(found_with(fault), (std::set<std::string>{"fused", "quantize"}));
 }
 
-TEST_F(FaultyBackend, ThatDecodesOneScaleWronglyIsFound) {
+TEST_F(FaultyBackendSlow, ThatDecodesOneScaleWronglyIsFound) {
   const auto fault = [](Backend& backend) {
     backend.decode = [](const QuantizedView& q, const MatrixSpan& out, const Tile& tile) {
       find_backend("reference").decode(q, out, tile);
@@ -219,7 +220,7 @@ TEST(Selftest, FindsAProductWithTheWeightsOfAnotherGroup) {
 }
 
 /// With a table of kernels the products are tried with each of them.
-TEST(Selftest, TriesEveryKernelThatIsNamed) {
+TEST(SelftestSlow, TriesEveryKernelThatIsNamed) {
   selftest::Subject subject{.name = "cpu", .backend = "reference"};
   subject.kernels = {"reference_w4a16", "reference_w4a4", "no_kernel"};
   SelftestOptions options;
