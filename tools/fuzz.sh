@@ -4,7 +4,10 @@
 # usage: tools/fuzz.sh [SECONDS]    default: 600
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tools/build.sh fuzz
+tools/setup.sh
+tools/setup.sh tools/packages_clang.txt
+cmake --preset fuzz -DNVFP4_CUDA=OFF
+cmake --build --preset fuzz --target fuzz_safetensors fuzz_gguf
 for target in build/fuzz/tests/fuzz/fuzz_*; do
   [ -x "$target" ] || continue
   name=$(basename "$target")

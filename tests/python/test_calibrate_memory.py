@@ -197,6 +197,7 @@ def memory_of_experts(folder, text, experts, one_pass):
                        f"context=32, batch=4)")
 
 
+@pytest.mark.slow
 @needs_linux
 @pytest.mark.parametrize("one_pass", [False, True])
 def test_many_experts_take_no_more_memory_than_few(one_pass, tmp_path):

@@ -37,6 +37,7 @@ def peak_of(folder, width, inner, vocabulary=32, windows=16, batch=4, given=""):
                        call.format(small, text, folder / "small.stats", 4, 2, given))
 
 
+@pytest.mark.slow
 def test_of_a_layer_one_matrix_and_of_the_embedding_few_rows(tmp_path):
     width, inner, vocabulary = 1024, 4096, 32768
     layer, embedding = 4 * width * (4 * width + 3 * inner), 4 * width * vocabulary
@@ -44,6 +45,7 @@ def test_of_a_layer_one_matrix_and_of_the_embedding_few_rows(tmp_path):
     assert peak_of(tmp_path, width, inner, vocabulary) < bound < min(layer, embedding)
 
 
+@pytest.mark.slow
 def test_hidden_states_once(tmp_path):
     width, windows = 512, 4096
     hidden = 4 * width * windows * 32

@@ -44,6 +44,7 @@ def log_likelihood(model, tokenizer, before, after):
     return sum(float(values[i - 1, both[0, i]]) for i in range(len(ids), both.shape[1]))
 
 
+@pytest.mark.slow
 def test_a_task_runs_on_the_loaded_model(at, tmp_path, monkeypatch):
     import lm_eval
     from lm_eval.models.huggingface import HFLM

@@ -4,7 +4,9 @@
 """
 
 import engine_cases
+import pytest
 
 
+@pytest.mark.slow
 def test_in_sglang(tmp_path):
     engine_cases.run("sglang", tmp_path, "sglang_cases.py")

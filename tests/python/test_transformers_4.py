@@ -11,6 +11,7 @@ import pytest
 FOLDER = Path(sys.prefix) / "transformers4"
 
 
+@pytest.mark.slow
 def test_everything_again():
     if not (FOLDER / "transformers").is_dir():
         pytest.skip("transformers 4 is not installed beside transformers 5")

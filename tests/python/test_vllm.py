@@ -15,6 +15,6 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", ["dense", *(pytest.param(g, marks=pytest.mark.slow) for g in GROUPS if g != "dense")])
 def test_in_vllm(tmp_path, group):
     engine_cases.run("vllm", tmp_path, "vllm_cases.py", GROUPS[group])

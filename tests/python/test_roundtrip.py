@@ -1,24 +1,15 @@
-#!/usr/bin/env python3
-"""Checkpoints that transformers wrote, quantized, and read back with the safetensors package.
+"""Checkpoints that transformers wrote, quantized by the command and read back with the safetensors package."""
 
-usage: roundtrip_test.py NVFP4   (path of the nvfp4 command)
-
-Exits with 77 and says why where a Python package is missing.
-"""
 import json
-import pathlib
+import os
 import subprocess
-import sys
-import tempfile
 
-try:
-    import numpy as np
-    import torch
-    import transformers
-    from safetensors import safe_open
-except ImportError as missing:
-    print(f"skipped: the Python package {missing.name} is missing")
-    sys.exit(77)
+import pytest
+
+np = pytest.importorskip("numpy")
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5")
+safe_open = pytest.importorskip("safetensors").safe_open
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 SCALE_AMAX = 2688.0
@@ -193,20 +184,17 @@ MODELS = {
 }
 
 
-def main():
-    command = str(pathlib.Path(sys.argv[1]).resolve())
-    transformers.utils.logging.disable_progress_bar()
+@pytest.fixture(scope="module", params=MODELS)
+def model(request, tmp_path_factory):
+    """Returns the folder of a saved model and the number of its weights to quantize."""
+    make, linear, shard = MODELS[request.param]
     torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as scratch:
-        for name, (make, linear, shard) in MODELS.items():
-            folder = pathlib.Path(scratch) / name
-            model = make().to(torch.bfloat16)
-            model.save_pretrained(folder, max_shard_size=shard)
-            for format_name in FORMATS:
-                check(command, folder, format_name, linear)
-                shards = len(list(folder.glob("*.safetensors")))
-                print(f"{name} {format_name}: {linear} matrices, {shards} shard(s): good")
+    folder = tmp_path_factory.mktemp("models") / request.param
+    make().to(torch.bfloat16).save_pretrained(folder, max_shard_size=shard)
+    return folder, linear
 
 
-if __name__ == "__main__":
-    main()
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_quantized_checkpoint_holds_the_weights(model, format_name):
+    folder, linear = model
+    check(os.environ["NVFP4_COMMAND"], folder, format_name, linear)
