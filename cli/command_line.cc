@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdlib>
 #include <stdexcept>
 #include <utility>
 
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"
+#include "nvfp4/hub.h"
 #include "nvfp4/runtime.h"
 #include "terminal.h"
 
@@ -50,7 +52,7 @@ void CommandLine::threads() {
   dress(o, option)->transform(number_from(1, 4096));
 }
 
-void CommandLine::callback(std::function<void()> run) {
+void CommandLine::callback(std::function<void()> run, std::function<void()> check) {
   for (const CommandOption& o : about_.options)
     if (!taken_.contains(&o))
       throw std::logic_error(fmt::format("{} {} sets nothing", about_.name, o.names));
@@ -59,7 +61,26 @@ void CommandLine::callback(std::function<void()> run) {
     if (!option->get_positional())
       option->check(CLI::Validator(
           [](const std::string& word) { return word.empty() ? "'', must not be empty" : ""; }, ""));
-  command_->callback(std::move(run));
+  const CLI::Option* dry_run = command_->get_option_no_throw("--dry-run");
+  command_->callback([=, paths = std::move(paths_), models = std::move(models_)] {
+    for (const GivenPath& path : paths)
+      if (path() != nullptr) require_no_address(*path());
+    if (check) check();
+    // python/nvfp4/_cli.py asks so for the models to download, then runs the command.
+    const bool lists = std::getenv("NVFP4_LIST_MISSING") != nullptr;
+    const bool downloads = dry_run == nullptr || dry_run->count() == 0;
+    std::vector<std::string> missing;
+    for (const GivenPath& model : models) {
+      std::filesystem::path* const path = model();
+      if (path == nullptr || path->empty()) continue;
+      if (!lists)
+        *path = find_model(*path);
+      else if (downloads && !find_cached_model(*path))
+        missing.push_back(fmt::format("\"{}\"", path->string()));
+    }
+    if (lists) return print(fmt::format("{{\"missing\": [{}]}}\n", fmt::join(missing, ", ")));
+    run();
+  });
 }
 
 const CommandOption& CommandLine::take(std::string_view name) {
@@ -111,7 +132,6 @@ void add_share_options(CommandLine& line, ShareArguments& arguments) {
 
 SharedWork ShareArguments::work() const {
   const Rank found = rank_of(rank, ranks);
-  require_no_address(parts);
   return {found.rank, found.ranks, parts};
 }
 

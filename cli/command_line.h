@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,7 +16,6 @@
 #include <vector>
 
 #include "nvfp4/commands.h"
-#include "nvfp4/hub.h"
 #include "nvfp4/run_options.h"
 #include "nvfp4/shared_work.h"
 
@@ -47,8 +48,18 @@ class CommandLine {
   template <class T>
   CLI::Option* option(std::string_view name, T& to) {
     static_assert(!std::is_arithmetic_v<T>, "number() says from where to where");
+    if constexpr (std::is_same_v<T, std::filesystem::path>) paths_.push_back([&to] { return &to; });
+    if constexpr (std::is_same_v<T, std::optional<std::filesystem::path>>)
+      paths_.push_back([&to] { return to ? &*to : nullptr; });
     const CommandOption& o = take(name);
     return named_.emplace_back(dress(o, command_->add_option(o.names, to, o.text)));
+  }
+  /// The path of a model, or its name on the Hugging Face Hub. The variable gets the folder.
+  template <class T>
+  CLI::Option* model(std::string_view name, T& to) {
+    CLI::Option* added = option(name, to);
+    models_.push_back(paths_.back());
+    return added;
   }
   /// From `least` to `most`: a word that is no number of that type, NaN included, is wrong usage.
   template <class N, class T>
@@ -63,11 +74,15 @@ class CommandLine {
   void threads();
   bool has(std::string_view name) const { return about_.find(name) != nullptr; }
 
-  /// What the subcommand does. Every option of the table must have its variable by then, else
-  /// std::logic_error: the table and the program disagree.
-  void callback(std::function<void()> run);
+  /// Makes the subcommand call `check`, which throws for wrong usage, find the models, and call
+  /// `run`. Every option of the table must have its variable by then, else std::logic_error: the
+  /// table and the program disagree.
+  void callback(std::function<void()> run, std::function<void()> check = {});
 
  private:
+  /// Returns the variable of an option, or null if it has no value.
+  using GivenPath = std::function<std::filesystem::path*()>;
+
   const CommandOption& take(std::string_view name);
   static CLI::Option* dress(const CommandOption& about, CLI::Option* option);
 
@@ -75,11 +90,12 @@ class CommandLine {
   CLI::App* command_;
   std::set<const CommandOption*> taken_;
   std::vector<CLI::Option*> named_;  ///< by option()
+  std::vector<GivenPath> paths_, models_;
 };
 
 /// What the program does with the report of a command that writes a checkpoint.
 struct RunArguments {
-  std::string report;  ///< the file of --report
+  std::filesystem::path report;
   bool quiet = false;
 };
 
@@ -90,13 +106,6 @@ void add_quantizer(CommandLine& line, RunOptions& options);
 /// Gives every other option of RunOptions its variable, which the command's table has. The device
 /// is released at the end, as the process does nothing else.
 void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments);
-/// Of each: the folder, if it is the name of a model on the hub, which is downloaded if need be.
-/// Throws IoError.
-template <class... Paths>
-void find_models(Download download, Paths&... paths) {
-  const auto find = [&](auto& path) { path = find_model(path, download).string(); };
-  (find(paths), ...);
-}
 inline constexpr int kMostRanks = 1 << 20;
 /// What --rank and --ranks say. Throws CLI::ValidationError.
 Rank rank_of(const std::optional<int>& rank, const std::string& ranks);

@@ -18,7 +18,7 @@ namespace nvfp4::cli {
 namespace {
 
 struct CompareArguments {
-  std::string a, b, html, against, run, statistics;
+  std::filesystem::path a, b, html, against, run, statistics;
   ShareArguments share;
   bool json = false, quiet = false;
   std::size_t top = 12;
@@ -68,8 +68,8 @@ std::string worst_table(const CompareReport& report, std::size_t shown, bool one
 
 std::string text(const CompareReport& report, const CompareArguments& arguments) {
   const Style style(stdout);
-  std::string out = fmt::format("{} (a) and {} (b)\n", style.bold(clean(arguments.a)),
-                                style.bold(clean(arguments.b)));
+  std::string out = fmt::format("{} (a) and {} (b)\n", style.bold(clean(arguments.a.string())),
+                                style.bold(clean(arguments.b.string())));
   for (const auto& [name, complete] : {std::pair{"a", report.complete_a}, {"b", report.complete_b}})
     if (!complete)
       out += style.yellow(fmt::format("{} is incomplete: an interrupted run left it", name)) + '\n';
@@ -101,20 +101,21 @@ std::string text(const CompareReport& report, const CompareArguments& arguments)
   return out + '\n' + totals.text();
 }
 
-void run(CompareArguments& arguments) {
+void check(const CompareArguments& arguments) {
+  arguments.share.work();
   for (const auto& [option, value] : {std::pair{"--against", &arguments.against},
                                       {"--run", &arguments.run},
                                       {"--statistics", &arguments.statistics}})
     if (!value->empty() && arguments.html.empty())
       throw CLI::ValidationError(option, "is for the page, which --html writes");
+}
+
+void run(const CompareArguments& arguments) {
   const SharedWork work = arguments.share.work();
-  require_no_address(arguments.html);
-  find_models(Download::yes, arguments.a, arguments.b);
-  if (!arguments.against.empty()) find_models(Download::yes, arguments.against);
   std::optional<ReportFile> file;
   if (!arguments.html.empty()) {
-    std::vector<std::filesystem::path> inputs{arguments.a, arguments.b};
-    if (!arguments.against.empty()) inputs.emplace_back(arguments.against);
+    std::vector inputs{arguments.a, arguments.b};
+    if (!arguments.against.empty()) inputs.push_back(arguments.against);
     file.emplace("--html", arguments.html, std::move(inputs));
   }
   const Shared<CompareReport> shared = [&] {
@@ -139,18 +140,18 @@ void run(CompareArguments& arguments) {
 void add_compare(CLI::App& app) {
   auto arguments = std::make_shared<CompareArguments>();
   CommandLine line(app, "compare");
-  line.option("A", arguments->a);
-  line.option("B", arguments->b);
+  line.model("A", arguments->a);
+  line.model("B", arguments->b);
   line.number("--top", arguments->top, 0, 1'000'000'000);
   line.flag("--json", arguments->json);
   line.option("--html", arguments->html);
-  line.option("--against", arguments->against);
+  line.model("--against", arguments->against);
   line.option("--run", arguments->run);
   line.option("--statistics", arguments->statistics);
   add_share_options(line, arguments->share);
   line.threads();
   line.flag("--quiet", arguments->quiet);
-  line.callback([arguments] { run(*arguments); });
+  line.callback([arguments] { run(*arguments); }, [arguments] { check(*arguments); });
 }
 
 }  // namespace nvfp4::cli

@@ -6,7 +6,6 @@
 
 #include "command_line.h"
 #include "commands.h"
-#include "nvfp4/hub.h"
 #include "terminal.h"
 #include "write_run.h"
 
@@ -19,13 +18,14 @@ struct ConvertArguments {
   bool json = false;
 };
 
-void run(ConvertArguments& arguments) {
-  ConvertOptions& options = arguments.options;
+void check(ConvertOptions& options) {
   const std::string of_name = default_format(options.output);
   if (options.to.empty() && is_one_file(of_name)) options.to = of_name;
   if (options.to.empty()) throw CLI::RequiredError("--to");
-  require_no_address(arguments.run.report);
-  const HubInput input(options, /*streams=*/false);
+}
+
+void run(ConvertArguments& arguments) {
+  ConvertOptions& options = arguments.options;
   const QuantizeReport report =
       run_reported("convert", is_one_file(options.to), options, arguments.run, convert_checkpoint);
   if (arguments.json) return print(to_json(report) + "\n");
@@ -39,7 +39,7 @@ void add_convert(CLI::App& app) {
   auto arguments = std::make_shared<ConvertArguments>();
   ConvertOptions& o = arguments->options;
   CommandLine line(app, "convert");
-  line.option("INPUT", o.input);
+  line.model("INPUT", o.input);
   line.option("OUTPUT", o.output);
   line.option("--to", o.to);
   line.word("--scheme", [&o](const std::string& name) { o.scheme = scheme_from_name(name); });
@@ -49,7 +49,7 @@ void add_convert(CLI::App& app) {
   line.flag("--drop", o.drop);
   line.flag("--force", o.force);
   line.flag("--decode", o.decode);
-  line.callback([arguments] { run(*arguments); });
+  line.callback([arguments] { run(*arguments); }, [arguments] { check(arguments->options); });
 }
 
 }  // namespace nvfp4::cli

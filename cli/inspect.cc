@@ -219,7 +219,6 @@ std::string text(const InspectReport& report, const std::vector<InspectedBlock>&
 void run(InspectArguments& arguments) {
   InspectOptions& options = arguments.options;
   options.histograms = !arguments.no_histogram;
-  find_models(Download::yes, options.path);
   const InspectReport report = [&] {
     ProgressBar progress("inspect", arguments.quiet);
     options.progress = progress.callback();
@@ -237,7 +236,7 @@ void add_inspect(CLI::App& app) {
   auto arguments = std::make_shared<InspectArguments>();
   constexpr std::int64_t kMostRows = std::int64_t{1} << 48;
   CommandLine line(app, "inspect");
-  line.option("PATH", arguments->options.path);
+  line.model("PATH", arguments->options.path);
   line.option("--tensor", arguments->options.tensor);
   line.number("--row", arguments->row, std::int64_t{0}, kMostRows);
   line.number("--blocks", arguments->blocks, 0, 1'000'000);

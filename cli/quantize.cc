@@ -8,7 +8,6 @@
 #include "commands.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"
-#include "nvfp4/hub.h"
 #include "terminal.h"
 #include "write_run.h"
 
@@ -19,7 +18,7 @@ struct QuantizeArguments {
   QuantizeCheckpointOptions options;
   RunArguments run;
   bool json = false;
-  std::string ranks = "1", push;
+  std::string ranks = "1";
   std::optional<int> rank;
 };
 
@@ -41,38 +40,22 @@ std::string check_fuse(const std::string& names) {
   return count >= 2 ? "" : fmt::format("'{}' is one component, needs two or more", names);
 }
 
-std::string push_fault(const std::string& name) {
-  return is_hub_name(name) ? ""
-                           : fmt::format("'{}' must be a name as the hub has them, org/name", name);
+void check(QuantizeArguments& arguments) {
+  const Rank rank = rank_of(arguments.rank, arguments.ranks);
+  arguments.options.rank = rank.rank;
+  arguments.options.ranks = rank.ranks;
 }
 
 void run(QuantizeArguments& arguments) {
   QuantizeCheckpointOptions& options = arguments.options;
   if (options.format.empty()) options.format = default_format(options.output);
-  const bool one_file = is_one_file(options.format), pushes = !arguments.push.empty();
-  const Rank rank = rank_of(arguments.rank, arguments.ranks);
-  options.rank = rank.rank;
-  options.ranks = rank.ranks;
-  // Better refused now than after the run.
-  if (pushes && one_file)
-    throw CLI::ValidationError("--push",
-                               fmt::format("uploads a folder, {} is one file", options.format));
-  if (pushes && !options.dry_run) push_account();
-  const std::filesystem::path given = options.input;
-  require_no_address(arguments.run.report);
-  // --bits and --size read the model twice.
-  const HubInput input(options, options.ranks == 1 && !options.bits && !options.size);
-  const QuantizeReport report =
-      run_reported("quantize", one_file, options, arguments.run, quantize_checkpoint);
-  std::string pushed;
-  if (pushes && report.complete && !report.dry_run)
-    pushed = push_model(options.output, arguments.push);
+  const QuantizeReport report = run_reported("quantize", is_one_file(options.format), options,
+                                             arguments.run, quantize_checkpoint);
   if (arguments.json) return print(to_json(report) + "\n");
   if (arguments.run.quiet) return;
-  print_summary(report, {options.supply ? given : options.input, options.output,
+  print_summary(report, {options.input, options.output,
                          fmt::format("{}, scheme {}, format {}", report.method,
                                      scheme_name(report.scheme), options.format)});
-  if (!pushed.empty()) print(fmt::format("uploaded: {}\n", clean(pushed)));
 }
 
 }  // namespace
@@ -81,7 +64,7 @@ void add_quantize(CLI::App& app) {
   auto arguments = std::make_shared<QuantizeArguments>();
   QuantizeCheckpointOptions& o = arguments->options;
   CommandLine line(app, "quantize");
-  line.option("INPUT", o.input);
+  line.model("INPUT", o.input);
   line.option("OUTPUT", o.output);
   line.word("--scheme", [&o](const std::string& name) { o.scheme = scheme_from_name(name); });
   line.option("--format", o.format);
@@ -100,13 +83,12 @@ void add_quantize(CLI::App& app) {
   line.number("--sweeps", o.sweeps, 0, 1000);
   line.number("--rank", arguments->rank, 0, kMostRanks);
   line.option("--ranks", arguments->ranks);
-  line.option("--push", arguments->push)->check(CLI::Validator(push_fault, ""));
   line.flag("--json", arguments->json);
   line.flag("--drop", o.drop);
   line.flag("--force", o.force);
   line.flag("--keep-dtype", o.keep_dtype);
   line.flag("--best-global-scale", o.best_global_scale);
-  line.callback([arguments] { run(*arguments); });
+  line.callback([arguments] { run(*arguments); }, [arguments] { check(*arguments); });
 }
 
 }  // namespace nvfp4::cli

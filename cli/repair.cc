@@ -9,7 +9,6 @@
 #include "command_line.h"
 #include "commands.h"
 #include "nvfp4/error.h"
-#include "nvfp4/hub.h"
 #include "terminal.h"
 #include "write_run.h"
 
@@ -64,9 +63,6 @@ std::string text(const RepairReport& report, const RepairArguments& arguments) {
 
 void run(RepairArguments& arguments) {
   RepairOptions& options = arguments.options;
-  if (options.source) require_no_address(*options.source);
-  const HubInput input(options, /*streams=*/false);
-  if (options.source) find_models(options.dry_run ? Download::no : Download::yes, *options.source);
   const RepairReport report =
       run_writing("repair", /*one_file=*/false, options, arguments.run, repair_checkpoint);
   print_warnings(report.written);
@@ -83,9 +79,9 @@ void add_repair(CLI::App& app) {
   auto arguments = std::make_shared<RepairArguments>();
   RepairOptions& o = arguments->options;
   CommandLine line(app, "repair");
-  line.option("PATH", o.input);
+  line.model("PATH", o.input);
   line.option("OUTPUT", o.output);
-  line.option("--source", o.source);
+  line.model("--source", o.source);
   line.word("--scales", [&o](const std::string& s) { o.scales_swizzled = s == "swizzled"; });
   line.word("--nibbles", [&o](const std::string& n) { o.high_nibble_first = n == "high"; });
   line.number("--top", arguments->top, 0, 1'000'000'000);

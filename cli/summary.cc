@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "nvfp4/runtime.h"
+#include "nvfp4/shell_word.h"
 #include "terminal.h"
 
 namespace nvfp4::cli {
@@ -228,6 +229,9 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
                              report.complete ? "the output is complete"
                                              : "the last one to end finishes the output")});
     facts.add({style.dim("output"), fmt::format("{} ({})", clean(about.output.string()), shards)});
+    if (!report.card.empty() && report.complete)  // a folder by quantize
+      facts.add({style.dim("upload"), fmt::format("hf upload ORG/NAME {} --private",
+                                                  shell_word(about.output.string()))});
   }
   print(out + facts.text());
 }

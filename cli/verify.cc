@@ -111,9 +111,6 @@ std::string text(const VerifyReport& report, const VerifyArguments& arguments) {
 
 void run(VerifyArguments& arguments) {
   const SharedWork work = arguments.share.work();
-  if (arguments.options.source) require_no_address(*arguments.options.source);
-  find_models(Download::yes, arguments.options.path);
-  if (arguments.options.source) find_models(Download::yes, *arguments.options.source);
   const Shared<VerifyReport> shared = [&] {
     ProgressBar progress("verify", arguments.quiet);
     arguments.options.progress = progress.callback();
@@ -131,15 +128,15 @@ void add_verify(CLI::App& app) {
   auto arguments = std::make_shared<VerifyArguments>();
   VerifyOptions& o = arguments->options;
   CommandLine line(app, "verify");
-  line.option("PATH", o.path);
-  line.option("--source", o.source);
+  line.model("PATH", o.path);
+  line.model("--source", o.source);
   line.option("--for", o.loader);
   line.number("--top", arguments->top, 0, 1'000'000'000);
   line.flag("--json", arguments->json);
   add_share_options(line, arguments->share);
   line.threads();
   line.flag("--quiet", arguments->quiet);
-  line.callback([arguments] { run(*arguments); });
+  line.callback([arguments] { run(*arguments); }, [arguments] { arguments->share.work(); });
 }
 
 }  // namespace nvfp4::cli

@@ -40,7 +40,7 @@ TEST_F(Cli, EmptyWordsAreNoValues) {
   const std::pair<Words, std::vector<std::string>> options[] = {
       {{"quantize", "m", "out"},
        {"--scheme", "--format", "--quantizer", "--statistics", "--recipe", "--merge", "--ignore",
-        "--include", "--fuse", "--input-amax", "--device", "--backend", "--report", "--push"}},
+        "--include", "--fuse", "--input-amax", "--device", "--backend", "--report"}},
       {{"convert", "m", "out"}, {"--to", "--report"}},
       {{"compare", "m", "m"}, {"--html", "--against", "--statistics", "--run", "--parts"}},
       {{"verify", "m"}, {"--source", "--for"}},

@@ -56,7 +56,7 @@ fails() {
 
 "$wine" wineboot --init >/dev/null 2>&1 || die "Wine does not start"
 
-# Files, locks, child processes, paths of every kind.
+# Files, locks, paths of every kind.
 "$wine" "$platform_tests" --gtest_brief=1 || die "tests/platform"
 pass "tests/platform"
 

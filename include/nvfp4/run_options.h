@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,22 +16,6 @@ struct Progress {
   std::string tensor;  ///< a part of it was done last; "" before the first
   std::int64_t tensors_done = 0, tensors_total = 0;
   std::uint64_t bytes_done = 0, bytes_total = 0;  ///< of the input
-};
-
-/// Shards of an input that arrive while it is read, so that few of them are on disk at once. The
-/// files are there when the run starts, with their sizes and whole headers. Called from one thread.
-class ShardSupply {
- public:
-  virtual ~ShardSupply() = default;
-  /// Which content the shards have, such as a commit: a run is resumed with the same one only, and
-  /// the output says so in the place of what can be read of the input.
-  virtual std::string identity() const = 0;
-  /// The order in which need() will name them; what is not in it is never read.
-  virtual void expect(const std::vector<std::string>& shards) = 0;
-  /// Returns when the shard is whole, at its path. Throws IoError.
-  virtual void need(const std::string& shard) = 0;
-  /// It is not read again.
-  virtual void done(const std::string& shard) = 0;
 };
 
 /// The options of quantize_checkpoint(), convert_checkpoint() and repair_checkpoint() alike;
@@ -56,8 +39,6 @@ struct RunOptions {
   /// again; the CPU encodes the end while that happens. For a process that does nothing else, and
   /// would have to wait for it at its end.
   bool release_device = false;
-  /// Of quantize_checkpoint(), with a folder of safetensors; null: the input is whole.
-  std::shared_ptr<ShardSupply> supply{};
   std::function<void(const Progress&)> progress{};  ///< called from any thread, one at a time
 };
 

@@ -34,8 +34,7 @@ class Nvfp4(ConanFile):
         # By folder: copy() walks all of what is below it, which may hold builds.
         for folder in ("cmake", "include", "src", "cli"):
             copy(self, "*", os.path.join(self.root, folder), os.path.join(self.export_sources_folder, folder))
-        os.makedirs(os.path.join(self.export_sources_folder, "python", "nvfp4"))
-        for file in ("CMakeLists.txt", "LICENSE", "python/nvfp4/hub.py"):
+        for file in ("CMakeLists.txt", "LICENSE"):
             shutil.copy2(os.path.join(self.root, file), os.path.join(self.export_sources_folder, file))
 
     def layout(self):

@@ -4,15 +4,14 @@ The texts of the arguments are those of `nvfp4 help`; `_documented` puts them in
 """
 
 import collections.abc
-import importlib.util
 import json
 import os
 import reprlib
-import sys
 import textwrap
 
 from . import _core
 from ._errors import InvalidValueError, IoError
+from ._hub import can_download, download_model
 
 
 def _of_command(name):
@@ -64,18 +63,14 @@ def _documented(command):
 
 
 def _find_model(name, download):
-    """The folder of a model that may be given by its name on the hub."""
+    """Returns the folder of a model. `download`: a model of the hub that the cache lacks is fetched."""
     try:
-        return _core.find_model(name, False)
-    except IoError:
-        if not download or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+        return _core.find_model(name)
+    except IoError as missing:
+        if missing.code != "NV0103" or not download or not can_download():
             raise
-    try:
-        import huggingface_hub
-    except ImportError:
-        return _core.find_model(name, True)  # by `hf`, if PATH has it
-    huggingface_hub.snapshot_download(os.fspath(name))
-    return _core.find_model(name, False)
+    download_model(name)
+    return _core.find_model(name)
 
 
 def _bar(title):
@@ -118,11 +113,9 @@ def _check(command, given):
 def _run(command, function, given):
     """The report of a function of _core, whose arguments are those of the caller."""
     given = dict(given)
-    if command == "quantize" and importlib.util.find_spec("huggingface_hub"):
-        os.environ.setdefault("NVFP4_HUB_PYTHON", sys.executable)  # it downloads shard by shard
     _check(command, given)  # before anything is downloaded
     for keyword in _MODELS:
-        if command != "quantize" and given.get(keyword) is not None:
+        if given.get(keyword) is not None:
             given[keyword] = _find_model(given[keyword], not given.get("dry_run"))
     if given.get("progress") is False:
         given["progress"] = None
@@ -136,7 +129,7 @@ def _run(command, function, given):
 @_documented("quantize")
 def quantize_checkpoint(input, output, *, scheme="nvfp4", format=None, quantizer=None,
                         statistics=None, sweeps=4, recipe=None, bits=None, size=None, merge=(),
-                        ignore=(), include=(), fuse=(), input_amax=None, rank=None, ranks=1, push=None,
+                        ignore=(), include=(), fuse=(), input_amax=None, rank=None, ranks=1,
                         resume=False, overwrite=False, dry_run=False, drop=False, force=False,
                         keep_dtype=False, best_global_scale=False, backend="", device="cpu", progress=None):
     """Quantizes a Hugging Face model folder, or one .safetensors or .gguf file.

@@ -1,17 +1,31 @@
 """The `nvfp4` command: hands over to the program of the same name inside the package."""
 
-import importlib.util
+import json
 import os
+import subprocess
 import sys
+
+from ._hub import can_download, download_model
+
+
+def missing_models(command):
+    """Returns the names of models that a command would read and the Hugging Face cache lacks."""
+    asked = subprocess.run(command, env={**os.environ, "NVFP4_LIST_MISSING": "1"}, stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        return json.loads(asked.stdout)["missing"]
+    except (ValueError, TypeError, KeyError):  # no command that reads a model
+        return []
 
 
 def main():
-    # This Python's, if it has huggingface_hub, downloads models of the hub.
-    if importlib.util.find_spec("huggingface_hub"):
-        os.environ.setdefault("NVFP4_HUB_PYTHON", sys.executable)
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nvfp4")
+    if can_download():
+        for name in missing_models([program, *sys.argv[1:]]):
+            try:
+                download_model(name)
+            except KeyboardInterrupt:
+                sys.exit(130)
+            except Exception as error:  # the program says which model is missing
+                print(f"nvfp4: {name}: {str(error).strip() or type(error).__name__}", file=sys.stderr)
     os.execv(program, ["nvfp4", *sys.argv[1:]])
-
-
-if __name__ == "__main__":
-    main()

@@ -87,16 +87,7 @@ std::string quantize_json(const nb::dict& given) {
   words.take("keep_dtype", options.keep_dtype);
   words.take("best_global_scale", options.best_global_scale);
   take_rank(words, given, options);
-  const std::string push = words.word("push");
-  if (!push.empty() && !is_hub_name(push))
-    throw ValueError("push = '" + push + "', must be a name as the hub has them, org/name");
-  return report_of(given, options, [&](QuantizeCheckpointOptions o) {
-    if (!push.empty() && !o.dry_run) push_account();
-    const HubInput input(o, o.ranks == 1 && !o.bits && !o.size);  // which read the model twice
-    QuantizeReport report = quantize_checkpoint(o);
-    if (!push.empty() && report.complete && !o.dry_run) push_model(o.output, push);
-    return report;
-  });
+  return report_of(given, options, quantize_checkpoint);
 }
 
 std::string convert_json(const nb::dict& given) {
@@ -156,11 +147,6 @@ void require_outside(const fs::path& html, std::initializer_list<fs::path> input
     if (std::mismatch(input.begin(), input.end(), real.begin(), real.end()).first == input.end())
       throw ValueError("html = '" + html.string() + "' is in an input, which is never changed");
   }
-}
-
-fs::path find_model_of(const fs::path& name, bool download) {
-  const nb::gil_scoped_release released;
-  return find_model(name, download ? Download::yes : Download::no);
 }
 
 struct CompareOptions {
@@ -250,7 +236,7 @@ void bind_checkpoint(nb::module_& m) {
       },
       "rank"_a.none(), "ranks"_a);
   m.def("require_no_address", &require_no_address, "path"_a);
-  m.def("find_model", &find_model_of, "name"_a, "download"_a);
+  m.def("find_model", &find_model, "name"_a);
   m.def("conversion_targets", &conversion_targets);
   m.def("quantize_checkpoint", &quantize_json, "given"_a);
   m.def("convert", &convert_json, "given"_a);

@@ -89,7 +89,9 @@ Options losses() {
 Options run_flags() {
   return {flag("--resume", "continue an interrupted run, with the same options"),
           flag("--overwrite", "replace the model in OUTPUT"),
-          flag("--dry-run", "report what would be done, write nothing"),
+          flag("--dry-run",
+               "report what would be done; write and download nothing; a model of the Hugging Face "
+               "Hub must be on this disk as a whole, also for the run itself"),
           quiet("no progress, no summary")};
 }
 
@@ -103,10 +105,10 @@ Command quantize_command() {
   return {
       "quantize", "quantize_checkpoint", "Quantize a checkpoint to NVFP4",
       joined(
-          {{argument(
-                "INPUT",
-                "model folder, one .safetensors or .gguf file, or a model of the Hugging Face Hub, "
-                "org/model: taken from the cache, else downloaded shard by shard during the run"),
+          {{argument("INPUT",
+                     "model folder, one .safetensors or .gguf file, or a model in the Hugging Face "
+                     "cache, "
+                     "org/model or org/model@revision"),
             argument("OUTPUT", "folder to write, new or empty; or a .gguf file"),
             scheme("nvfp4",
                    "nvfp4: 4-bit weights and activations, the default; nvfp4a16: weights only"),
@@ -152,9 +154,6 @@ Command quantize_command() {
             report(),
             rank_option("all ranks write one OUTPUT, on a shared file system"),
             ranks_option(),
-            option("--push", "ORG/NAME", "",
-                   "when OUTPUT is complete, upload it to the Hugging Face Hub as this model; "
-                   "private if the model is new there"),
             json_report()},
            losses(),
            {flag("--keep-dtype",
@@ -175,12 +174,9 @@ Environment:
   NVFP4_THREADS           threads if --threads is not given
   NO_COLOR                no colours, if set to anything
   HF_HUB_CACHE, HF_HOME   where models of the hub are kept
-  HF_HUB_OFFLINE          1: nothing is downloaded
-  NVFP4_HUB_PYTHON        a Python with huggingface_hub, in place of hf's own
 
 Examples:
   nvfp4 quantize meta-llama/Llama-3.1-8B Llama-3.1-8B-NVFP4 --device auto
-  nvfp4 quantize meta-llama/Llama-3.1-8B out --push me/Llama-3.1-8B-NVFP4
   nvfp4 quantize Llama-3.1-8B out --scheme nvfp4a16 --recipe mlp
   nvfp4 quantize DeepSeek-V3 out --ignore 're:.*self_attn.*' --report out.json
 )"};

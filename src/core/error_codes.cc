@@ -45,9 +45,6 @@ constexpr ErrorCode kCodes[] = {
      "give the folder that holds the .safetensors files"},
     {"NV0115", "IoError", "Permission denied", "the file system refused access",
      "change the permissions, or run as the owner of the files"},
-    {"NV0116", "IoError", "Hugging Face Hub:|from the hub has ended",
-     "a download from the hub, or an upload to it, failed",
-     "the message has the hub's reason; --resume continues with what has arrived"},
     {"NV0199", "IoError", "", "the operating system refused to open, read, write or rename a file",
      "the message names the file and the reason"},
 

@@ -43,14 +43,15 @@ TEST(ModelCard, SaysHowTheModelWasMadeWhatItCostAndHowToRunIt) {
   EXPECT_FALSE(has(card, dir.path().string())) << "a path of this machine";
 }
 
-TEST(ModelCard, NamesTheModelAndTheRevisionOfTheHubsCache) {
+TEST(ModelCard, NamesTheModelAndTheCommitOfTheHubsCache) {
   const TempDir dir;
-  const fs::path snapshot = dir.path() / "models--some-org--Tiny-1.0" / "snapshots" / "0123abcd";
+  const fs::path snapshot =
+      dir.path() / "models--some-org--Tiny-1.0" / "snapshots" / std::string(40, '7');
   write_tiny_llama(snapshot);
   quantize_checkpoint(quantize_options(snapshot, dir / "out"));
   const std::string card = read_text(dir / "out" / kCard);
   EXPECT_EQ(front_matter(card)["base_model"], Words{"some-org/Tiny-1.0"});
-  EXPECT_TRUE(has(card, "huggingface.co/some-org/Tiny-1.0) at 0123abcd")) << card;
+  EXPECT_TRUE(has(card, "huggingface.co/some-org/Tiny-1.0) at 7777")) << card;
   EXPECT_TRUE(has(card, "nvfp4 quantize some-org/Tiny-1.0 Tiny-1.0-NVFP4")) << card;
 }
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import nvfp4
+from command import SCRIPT
 
 
 def add_tensors(path, tensors):
@@ -51,7 +52,7 @@ def test_quantize_verify_compare_inspect(model, tmp_path):
 def test_the_bytes_are_those_of_the_command(model, tmp_path):
     nvfp4.quantize_checkpoint(str(model), str(tmp_path / "a"), format="compressed-tensors",
                               scheme="nvfp4a16")
-    subprocess.run([sys.executable, "-m", "nvfp4._cli", "quantize", model, tmp_path / "b",
+    subprocess.run([*SCRIPT, "quantize", model, tmp_path / "b",
                     "--format", "compressed-tensors", "--scheme", "nvfp4a16"],
                    check=True, capture_output=True)
     files = sorted(p.name for p in (tmp_path / "a").iterdir())
@@ -65,7 +66,7 @@ def test_compare_writes_the_page_of_the_command(model, tmp_path):
     nvfp4.quantize_checkpoint(model, out)
     report = nvfp4.compare(model, out, html=tmp_path / "page.html")
     assert report == nvfp4.compare(model, out)
-    subprocess.run([sys.executable, "-m", "nvfp4._cli", "compare", model, out, "-q", "--html",
+    subprocess.run([*SCRIPT, "compare", model, out, "-q", "--html",
                     tmp_path / "same.html"], check=True, capture_output=True)
     page = (tmp_path / "page.html").read_bytes()
     assert page.startswith(b"<!DOCTYPE html>")
@@ -205,6 +206,6 @@ def test_convert_there_and_back_and_repair(model, tmp_path):
 
 
 def test_the_command():
-    run = subprocess.run([sys.executable, "-m", "nvfp4._cli", "--version"], check=True,
+    run = subprocess.run([*SCRIPT, "--version"], check=True,
                          capture_output=True, text=True)
     assert run.stdout.strip() == f"nvfp4 {nvfp4.__version__}"

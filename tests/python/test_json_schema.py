@@ -2,21 +2,18 @@
 commands print with --json and the functions return; the model card's front matter, read as YAML."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import nvfp4
+from command import COMMAND
 
 jsonschema = pytest.importorskip("jsonschema")
 yaml = pytest.importorskip("yaml")
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/nvfp4.schema.json").read_text())
-COMMAND = [os.environ["NVFP4_COMMAND"]] if "NVFP4_COMMAND" in os.environ else [
-    sys.executable, "-m", "nvfp4._cli"]
 
 
 def strict(schema):
@@ -100,27 +97,3 @@ def test_the_card_is_markdown_with_yaml(folder):
     assert front["base_model_relation"] == "quantized" and front["library_name"] == "transformers"
     assert front["tags"] == ["nvfp4", "fp4", "w4a4", "modelopt"]
     assert "# LlamaForCausalLM in NVFP4" in body
-
-
-def test_a_hub_name_is_its_snapshot_and_else_downloaded(folder, tmp_path, monkeypatch):
-    hub = pytest.importorskip("huggingface_hub")
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    model = tmp_path / "models--org--tiny"
-
-    def download(name):
-        assert name == "org/tiny"
-        (model / "refs").mkdir(parents=True)
-        (model / "refs" / "main").write_text("abc")
-        (model / "snapshots").mkdir()
-        os.symlink(folder / "m", model / "snapshots" / "abc")
-
-    monkeypatch.setattr(hub, "snapshot_download", lambda *_: pytest.fail("a dry run downloads"))
-    with pytest.raises(nvfp4.IoError, match="hf download org/tiny") as error:
-        nvfp4.quantize_checkpoint("org/tiny", tmp_path / "out", dry_run=True)
-    assert error.value.code == "NV0103"
-    monkeypatch.setattr(hub, "snapshot_download", download)
-    assert nvfp4.inspect("org/tiny")["tensors"]
-    monkeypatch.setattr(hub, "snapshot_download", lambda *_: pytest.fail("it is there"))
-    assert nvfp4.quantize_checkpoint("org/tiny", tmp_path / "out")["tensors"]

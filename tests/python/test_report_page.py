@@ -3,11 +3,9 @@ a phone, light and dark."""
 
 import html
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,10 +13,9 @@ import numpy as np
 import pytest
 
 import nvfp4
+from command import COMMAND
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-COMMAND = [os.environ["NVFP4_COMMAND"]] if "NVFP4_COMMAND" in os.environ else [
-    sys.executable, "-m", "nvfp4._cli"]
 VOID = {"meta", "wbr"}
 HOSTILE = "layers.3.<img src=x onerror=alert(1)>\"'&amp;</th><script>alert(2)</script>.\u202ex.weight"
 

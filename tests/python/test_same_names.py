@@ -3,11 +3,11 @@
 import inspect
 import re
 import subprocess
-import sys
 
 import pytest
 
 import nvfp4
+from command import SCRIPT
 from nvfp4 import _core
 
 #: Of Python alone.
@@ -23,7 +23,7 @@ WITH_FUNCTION = [name for name, c in COMMANDS.items() if c["function"]]
 
 
 def help_of(command):
-    return subprocess.run([sys.executable, "-m", "nvfp4._cli", "help", command], check=True,
+    return subprocess.run([*SCRIPT, "help", command], check=True,
                           capture_output=True, text=True).stdout
 
 

@@ -33,7 +33,6 @@ struct CopyTask {
 struct Window {
   explicit Window(std::size_t shard_) : shard(shard_) {}
   std::size_t shard;
-  std::size_t tensors_end = 0;  // behind the last tensor that ends in it; 0: none does
   std::vector<std::size_t> units;
   std::vector<MeasureTask> measure;  // also of partners in other windows and shards
   std::vector<EncodeTask> encode;

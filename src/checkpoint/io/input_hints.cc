@@ -8,6 +8,7 @@
 
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/io/printable.h"
+#include "checkpoint/io/text_file.h"
 #include "core/require.h"
 #include "nvfp4/run_options.h"
 
@@ -68,8 +69,10 @@ bool holds_weights(const fs::path& folder) {
 fs::path snapshot_of(const fs::path& cache) {
   const std::vector<fs::path> all = folders_of(cache / "snapshots");
   if (all.size() == 1) return all[0];
-  std::string revision;
-  std::ifstream(cache / "refs" / "main") >> revision;
+  const fs::path ref = cache / "refs" / "main";
+  std::error_code ignored;
+  std::string revision = fs::exists(ref, ignored) ? read_model_text(ref) : "";
+  while (revision.ends_with('\n')) revision.pop_back();
   const auto main = std::ranges::find(all, fs::path(revision), &fs::path::filename);
   require<FormatError>(
       main != all.end(),
@@ -125,9 +128,10 @@ std::string no_weights_text(const fs::path& folder) {
     return fmt::format("{}; name the GGUF file: {}", text, shown(*gguf));
   if (const auto pickle = std::ranges::find_if(entries, is_pickle); pickle != entries.end())
     return fmt::format(
-        "{}, but {}, a pickle; this writes safetensors beside it: python3 -c \"import sys, "
-        "transformers as t; p = sys.argv[1]; getattr(t, t.AutoConfig.from_pretrained(p)"
-        ".architectures[0]).from_pretrained(p, dtype='auto').save_pretrained(p)\" {}",
+        "{}, but {}, a pickle; this writes safetensors beside it: python3 -c \"import sys; "
+        "sys.path.pop(0); import transformers as t; p = sys.argv[1]; "
+        "getattr(t, t.AutoConfig.from_pretrained(p).architectures[0])"
+        ".from_pretrained(p, dtype='auto').save_pretrained(p)\" {}",
         text, shown(pickle->filename()), quoted(folder));
   if (!parts.empty()) return fmt::format("{}; these do: {}", text, list_of(shown(parts)));
   return text;
@@ -140,9 +144,10 @@ std::string no_model_file_text(const fs::path& file) {
   fs::path to = file;
   to.replace_extension(".safetensors");
   return fmt::format(
-      "{}; this makes one of a pickle: python3 -c \"import sys, torch; from safetensors.torch "
-      "import save_file; save_file({{k: v.clone() for k, v in torch.load(sys.argv[1], 'cpu', "
-      "weights_only=True).items()}}, sys.argv[2], {{'format': 'pt'}})\" {} {}",
+      "{}; this makes one of a pickle: python3 -c \"import sys; sys.path.pop(0); import torch; "
+      "from safetensors.torch import save_file; save_file({{k: v.clone() for k, v in "
+      "torch.load(sys.argv[1], 'cpu', weights_only=True).items()}}, sys.argv[2], "
+      "{{'format': 'pt'}})\" {} {}",
       text, quoted(file), quoted(to));
 }
 

@@ -47,9 +47,6 @@ class TensorSource {
   virtual std::string config_text() const { return {}; }
   /// What reading it this way leaves out.
   virtual std::vector<std::string> warnings() const { return {}; }
-  /// Of a file that a ShardSupply brings: it is whole now; it is not read again.
-  virtual void arrive() const {}
-  virtual void leave() const {}
 };
 
 /// An open file of tensors, in whichever container. Move-only.
@@ -87,11 +84,6 @@ class TensorFile {
   std::string architecture() const { return source_->architecture(); }
   std::string config_text() const { return source_->config_text(); }
   std::vector<std::string> warnings() const { return source_->warnings(); }
-  /// From here on what is there is the header alone; values can be read between arrive(), which
-  /// throws IoError and FormatError, and leave(). What tensors() gave stays valid.
-  void supply_later();
-  void arrive() const { source_->arrive(); }
-  void leave() const { source_->leave(); }
 
  private:
   std::unique_ptr<const TensorSource> source_;

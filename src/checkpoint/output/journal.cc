@@ -49,7 +49,6 @@ Json input_of(const ModelFolder& model) {
     files[model.file_names[f]] = {
         {"bytes", file.file_bytes()}, {"modified_ns", file.modified_ns()}, {"tensors", hex(hash)}};
   }
-  if (!model.identity.empty()) files["identity"] = model.identity;
   return files;
 }
 

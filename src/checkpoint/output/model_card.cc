@@ -181,7 +181,7 @@ class Card {
 
   std::string head() const {
     const std::string of = origin_ ? fmt::format("[{0}](https://huggingface.co/{0}) at {1}",
-                                                 origin_->id, origin_->revision)
+                                                 origin_->id, origin_->commit)
                                    : plain(name_);
     return fmt::format(
         "{}\n\n# {} in NVFP4\n\n"

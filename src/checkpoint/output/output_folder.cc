@@ -351,7 +351,6 @@ std::string OutputFolder::lack_of_room(Start start) const {
     add_files(path_, [&](const fs::path& name) { return is_cleared(name); });
   if (start == Start::go_on && ranks_ == 1)
     add_files(path_, [](const fs::path& name) { return name.extension() == ".partial"; });
-  if (options_.supply) add_files(model_.root, [](const fs::path&) { return true; });
   return nvfp4::lack_of_room(path_, bytes, freed);
 }
 

@@ -6,7 +6,8 @@
 #include "checkpoint/choose/choose.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/run/start.h"
-#include "checkpoint/source/source.h"
+#include "checkpoint/source/adapter.h"
+#include "checkpoint/source/model_folder.h"
 #include "checkpoint/verify/faults.h"
 #include "checkpoint/write/write_plan.h"
 
@@ -14,7 +15,8 @@ namespace nvfp4::checkpoint {
 
 QuantizeReport transform_checkpoint(TransformOptions options) try {
   RunContext run = start_run(options);
-  const ModelFolder model = open_source(options.input, options.merge, options.supply.get());
+  ModelFolder model = open_model_folder(options.input);
+  add_adapters(model, options.merge);
   using Task = TransformOptions::Task;
   std::vector<std::string> warnings =
       take_faults(model, {.force = options.force,

@@ -90,9 +90,8 @@ std::uint64_t content_of(const TensorFile& file) {
 
 std::uint64_t content_of(const ModelFolder& model) {
   std::vector<std::vector<std::string>> samples(model.files.size());
-  if (model.identity.empty())
-    read_together(samples.size(), [&](std::size_t f) { samples[f] = samples_of(model.files[f]); });
-  std::uint64_t hash = fingerprint(model.identity);
+  read_together(samples.size(), [&](std::size_t f) { samples[f] = samples_of(model.files[f]); });
+  std::uint64_t hash = fingerprint("");
   for (std::size_t f = 0; f < model.files.size(); ++f)
     hash = content_of(model.files[f], fingerprint(model.file_names[f], hash), samples[f]);
   return hash;

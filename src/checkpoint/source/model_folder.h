@@ -30,9 +30,7 @@ struct ModelFolder {
   /// Files to carry over, relative to `root`; empty for a single file.
   std::vector<std::filesystem::path> others;
   std::vector<std::string> warnings;  ///< what is not carried over, and why
-  /// Of shards that arrive later, which content they have; "" if they are there.
-  std::string identity;
-  std::vector<std::string> merged;  ///< weights and contents of the adapters that were added
+  std::vector<std::string> merged;    ///< weights and contents of the adapters that were added
 };
 
 /// Opens and checks every shard. The index must name exactly the tensors that the shards hold, and

@@ -14,7 +14,6 @@
 #include "checkpoint/encode/window.h"
 #include "checkpoint/io/grow.h"
 #include "checkpoint/verify/fp8_codes.h"
-#include "checkpoint/write/arrivals.h"
 #include "checkpoint/write/choose_globals.h"
 #include "checkpoint/write/progress_count.h"
 #include "checkpoint/write/stack_columns.h"
@@ -49,7 +48,6 @@ class Pipeline {
   Written run(const std::function<void()>& before_commit) {
     progress_.start(done_);
     ahead_.emplace(plan_, done_);
-    if (options_.supply) arrivals_.emplace(plan_, done_, *options_.supply);
     std::future<void> committing;
     std::unique_ptr<ShardWriter> writer;
     // In the background too: to reserve a gigabyte takes a tenth of a second in some file systems.
@@ -83,21 +81,12 @@ class Pipeline {
         open_next(now->shard + 1);
       }
       if (is_end()) encoder_.leave_device();
-      // Files that go make room for those that come.
-      const bool first_leave = arrivals_ && arrivals_->leaves(now->tensors_end);
-      std::optional<Window> next = first_leave ? std::nullopt : next_window();
+      std::optional<Window> next = next_window();
       write_globals(*now, *writer);
       run_tasks(&*now, &*writer, next ? &*next : nullptr);
       encoder_.release_device();
       add_outcomes(*now);
-      const bool over = first_leave ? position_ == plan_.shards[now->shard].tensors
-                                    : !next || next->shard != now->shard;
-      if (first_leave) arrivals_->leave(now->tensors_end);
-      if (over) commit(now->shard);
-      if (first_leave) {
-        next = next_window();
-        if (next) run_tasks(nullptr, nullptr, &*next);
-      }
+      if (!next || next->shard != now->shard) commit(now->shard);
       now = std::move(next);
     }
     if (committing.valid()) committing.get();
@@ -137,7 +126,6 @@ class Pipeline {
     while (position_ < end && bytes < kWindowBytes) {
       const std::size_t t = shard.first_tensor + position_;
       const PlannedTensor& tensor = plan_.tensors[t];
-      if (arrivals_) arrivals_->before(t);
       if (tensor.copy != kNone) {
         const std::uint64_t n = std::min(tensor.stored.info->bytes - part_, kWindowBytes);
         add_copy(window, t, part_, n);
@@ -151,7 +139,6 @@ class Pipeline {
       }
       ++position_;
       part_ = 0;
-      window.tensors_end = t + 1;
     }
     bytes_given_ += bytes;
     ahead_->advance(bytes_given_);
@@ -389,8 +376,7 @@ class Pipeline {
   std::mutex nan_mutex_;
   std::map<std::size_t, std::int64_t> nan_;  // among FP8 codes of a tensor
   LendingPool<std::vector<std::byte>> tiles_;
-  std::optional<ReadAhead> ahead_;    // of bytes_given_
-  std::optional<Arrivals> arrivals_;  // if the input is not there yet
+  std::optional<ReadAhead> ahead_;  // of bytes_given_
 
   // Where next_window() goes on.
   std::size_t shard_ = 0, position_ = 0;

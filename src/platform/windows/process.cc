@@ -42,16 +42,4 @@ bool has_dot_products() { return false; }  // of ARM
 // Windows 11 has them on request, which has been tried nowhere.
 bool allow_amx_tiles() { return false; }
 
-std::optional<std::filesystem::path> program(std::string_view name) {
-  std::wstring found(MAX_PATH, L'\0');
-  for (;;) {
-    const DWORD size = ::SearchPathW(nullptr, wide(name).c_str(), L".exe",
-                                     static_cast<DWORD>(found.size()), found.data(), nullptr);
-    if (size == 0) return {};
-    const bool fits = size < found.size();
-    found.resize(size);
-    if (fits) return found;
-  }
-}
-
 }  // namespace nvfp4::platform
