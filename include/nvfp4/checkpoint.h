@@ -23,7 +23,7 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// One of method_names(), in place of `quantizer`; empty: `quantizer`, and "weighted" for mse
   /// with `statistics`.
   std::string method;
-  /// What calibration saw of the layers' inputs: a file of `python -m nvfp4.calibrate`, or an
+  /// What calibration saw of the layers' inputs: a file of `nvfp4-calibrate`, or an
   /// importance matrix of llama.cpp in GGUF. Weights that it does not have are quantized by mse,
   /// with a warning. Its amaxes count where `input_amax` and the input have none.
   std::optional<std::filesystem::path> statistics;

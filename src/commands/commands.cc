@@ -120,8 +120,8 @@ Command quantize_command() {
                    "joint descent over scales and codes, with the Gram matrices of --statistics",
                    method_names()),
             option("--statistics,--imatrix", "FILE", "",
-                   "what calibration measured of the layers' inputs: a file of python -m "
-                   "nvfp4.calibrate, or an importance matrix of llama.cpp in GGUF"),
+                   "what calibration measured of the layers' inputs: a file of "
+                   "nvfp4-calibrate, or an importance matrix of llama.cpp in GGUF"),
             flag(
                 "--best-global-scale",
                 "mse: try two global scales for each weight, amax / 1536 and amax / 2688, and take "

@@ -6,7 +6,7 @@
 
 #include "checkpoint/tiny_model.h"
 
-/// Files of statistics, as `python -m nvfp4.calibrate` writes them.
+/// Files of statistics, as `nvfp4-calibrate` writes them.
 namespace nvfp4 {
 
 struct TestStatistics {

@@ -1,4 +1,4 @@
-"""python -m nvfp4.calibrate: what it sees is what a model's layers get, and quantizing by it helps."""
+"""nvfp4-calibrate: what it sees is what a model's layers get, and quantizing by it helps."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""python -m nvfp4.calibrate, killed before any change to a name in its folders, goes on to the same bytes."""
+"""nvfp4-calibrate, killed before any change to a name in its folders, goes on to the same bytes."""
 
 import os
 import shutil

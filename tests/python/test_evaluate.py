@@ -1,4 +1,4 @@
-"""python -m nvfp4.evaluate, on a tiny model whose figures are computed here another way."""
+"""nvfp4-evaluate, on a tiny model whose figures are computed here another way."""
 
 import json
 import math

@@ -3,6 +3,7 @@ what the cache lacks, and no code of the working folder runs."""
 
 import inspect
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import nvfp4
 from command import SCRIPT
+from nvfp4 import _core
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 #: In the place of huggingface_hub: puts the model of LOCAL into the cache.
@@ -96,6 +98,17 @@ def test_code_of_the_working_folder_does_not_run(script):
         script("quantize", name, "o")
     assert (script.work / "o" / "config.json").exists()
     assert not (script.work / "PWNED").exists()
+
+
+def test_scripts_take_the_place_of_python_m():
+    root = Path(__file__).parents[2]
+    scripts = dict(re.findall(r'^(nvfp4[a-z-]*) = "([a-z0-9_.]+:main)"', (root / "pyproject.toml").read_text(), re.M))
+    assert list(scripts) == ["nvfp4", "nvfp4-calibrate", "nvfp4-evaluate"]
+    for script in scripts.values():
+        assert (root / "python" / (script.removesuffix(":main").replace(".", "/") + ".py")).exists(), script
+    pages = [root / "README.md", *(root / "docs").glob("*.md")]
+    texts = [*(page.read_text() for page in pages), *(o["text"] for c in _core.commands() for o in c["options"])]
+    assert not [text for text in texts if re.search(r"-m\s+nvfp4", text)]
 
 
 def test_functions_download_what_is_missing(local, tmp_path, monkeypatch):

@@ -35,8 +35,8 @@ def test_the_tour(tmp_path):
     assert (tmp_path / "report.html").stat().st_size > 10_000
     pytest.importorskip("transformers", reason="transformers is not installed")
     shutil.copy(ROOT / "README.md", tmp_path)
-    (evaluate,) = [line for line in block("sh", index=1).splitlines() if line.startswith("python3 ")]
-    printed = run(evaluate.replace("python3", sys.executable), tmp_path)
+    (evaluate,) = [line for line in block("sh", index=1).splitlines() if line.startswith("nvfp4-evaluate ")]
+    printed = run(evaluate.replace("nvfp4-evaluate", f"{sys.executable} -m nvfp4.evaluate"), tmp_path)
     shown = [line for line in block("text").splitlines() if line]
     names = lambda lines: [re.match(r"\S+( \S+)*", line)[0] for line in lines[2:]]
     assert names([line for line in printed.splitlines() if line]) == names(shown)

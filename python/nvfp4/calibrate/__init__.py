@@ -1,6 +1,6 @@
 """What the inputs of a model's linear layers are like, for quantizers that want to know.
 
-nvfp4.calibrate.calibrate() and the command python -m nvfp4.calibrate. Needs PyTorch, transformers 5 and
+nvfp4.calibrate.calibrate() and the command nvfp4-calibrate. Needs PyTorch, transformers 5 and
 safetensors.
 """
 

@@ -1,4 +1,4 @@
-"""The command python -m nvfp4.calibrate."""
+"""The command nvfp4-calibrate."""
 
 import argparse
 import sys
@@ -8,7 +8,7 @@ from .._errors import Error
 
 def arguments(given=None):
     a = argparse.ArgumentParser(
-        prog="python -m nvfp4.calibrate",
+        prog="nvfp4-calibrate",
         description="Runs a model on text and writes statistics of the inputs of its linear layers for nvfp4 quantize "
                     "--statistics: the largest magnitude, the sum of squares of each channel and, with --keep-gram, "
                     "the Gram matrices that --quantizer gptq needs. One matrix of the model at a time is in memory.")

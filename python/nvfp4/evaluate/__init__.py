@@ -1,6 +1,6 @@
 """What quantizing cost: perplexity of a model on a text, and its divergence from the model in BF16.
 
-    python -m nvfp4.evaluate MODEL --against BF16 --text FILE
+    nvfp4-evaluate MODEL --against BF16 --text FILE
 
 `evaluate` is the same as a function. Needs PyTorch and transformers 5.
 """

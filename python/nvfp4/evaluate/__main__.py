@@ -1,4 +1,4 @@
-"""The command python -m nvfp4.evaluate."""
+"""The command nvfp4-evaluate."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from .table import lines
 
 def arguments(given=None):
     a = argparse.ArgumentParser(
-        prog="python -m nvfp4.evaluate",
+        prog="nvfp4-evaluate",
         description="Measures what quantizing cost a model on a text: perplexity, and divergence from the model in "
                     "BF16, with standard errors by a paired bootstrap over windows.")
     a.add_argument("model", metavar="MODEL", help="a folder that transformers loads, quantized or not")

@@ -82,8 +82,8 @@ std::vector<std::string> PlannedCacheScales::warnings(bool asked) const {
   if (asked && asked_ == 0)
     return {fmt::format(
         "keys and values are to be cached in {}, and nothing says how large they are: loaders take "
-        "1 as their scale, as after ModelOpt's recipes *-kv_fp8_cast; --statistics of python -m "
-        "nvfp4.calibrate gives others",
+        "1 as their scale, as after ModelOpt's recipes *-kv_fp8_cast; --statistics of "
+        "nvfp4-calibrate gives others",
         type_)};
   if (!absent_.empty())
     return {fmt::format("the statistics have keys and values of {}, which the model does not have",

@@ -28,7 +28,7 @@ void supply_statistics(Plan& plan, const TransformOptions& options) {
   plan.statistics_fingerprint = plan.statistics->fingerprint();
   const std::string file = options.statistics->string();
   require<ValueError>(method.needs != Needs::gram || plan.statistics->has_grams(),
-                      "quantizer = {}: {} does not hold {}; python -m nvfp4.calibrate --keep-gram "
+                      "quantizer = {}: {} does not hold {}; nvfp4-calibrate --keep-gram "
                       "writes it",
                       method.name, file, needs_text(method.needs));
   std::size_t asked = 0, found = 0;

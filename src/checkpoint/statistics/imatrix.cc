@@ -30,8 +30,8 @@ class Imatrix final : public Statistics {
                          kSums);
     require<UnsupportedError>(
         architecture_ != nullptr,
-        "{}: llama.cpp's names of the layers of model_type {} are not known; python -m "
-        "nvfp4.calibrate makes statistics of any model",
+        "{}: llama.cpp's names of the layers of model_type {} are not known; "
+        "nvfp4-calibrate makes statistics of any model",
         path.string(),
         config.model_types.empty() ? "(none)" : printable(config.model_types.front()));
   }

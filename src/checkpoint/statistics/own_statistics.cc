@@ -32,8 +32,8 @@ class OwnStatistics final : public Statistics {
   explicit OwnStatistics(const std::filesystem::path& path) : file_(safetensors::File::open(path)) {
     const auto version = file_.metadata().find(kVersionKey);
     require<FormatError>(version != file_.metadata().end(),
-                         "{}: no file of statistics, its metadata has no \"{}\"; python -m "
-                         "nvfp4.calibrate writes them",
+                         "{}: no file of statistics, its metadata has no \"{}\"; "
+                         "nvfp4-calibrate writes them",
                          path.string(), kVersionKey);
     require<UnsupportedError>(version->second == kVersion,
                               "{}: statistics of version {}, must be {}", path.string(),

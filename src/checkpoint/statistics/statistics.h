@@ -70,7 +70,7 @@ class Statistics {
   virtual std::vector<double> diagonal(const InputStatistics& of) const = 0;
 };
 
-/// A file of `python -m nvfp4.calibrate`, or an importance matrix of llama.cpp in GGUF, whose names
+/// A file of `nvfp4-calibrate`, or an importance matrix of llama.cpp in GGUF, whose names
 /// follow from the model's architecture. Throws IoError, FormatError, UnsupportedError.
 std::shared_ptr<const Statistics> open_statistics(const std::filesystem::path& path,
                                                   const ModelConfig& config);
