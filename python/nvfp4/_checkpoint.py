@@ -69,7 +69,10 @@ def _find_model(name, download):
     except IoError as missing:
         if missing.code != "NV0103" or not download or not can_download():
             raise
-    download_model(name)
+        try:
+            download_model(name)
+        except Exception as error:
+            raise missing from error
     return _core.find_model(name)
 
 

@@ -18,14 +18,19 @@ def missing_models(command):
         return []
 
 
+def printable(error):
+    """Returns the text of an error as one line without control characters, which a server may have sent."""
+    return "".join(c if c.isprintable() else " " for c in f"{type(error).__name__}: {error}".strip())
+
+
 def main():
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nvfp4")
-    if can_download():
-        for name in missing_models([program, *sys.argv[1:]]):
+    try:
+        for name in missing_models([program, *sys.argv[1:]]) if can_download() else ():
             try:
                 download_model(name)
-            except KeyboardInterrupt:
-                sys.exit(130)
             except Exception as error:  # the program says which model is missing
-                print(f"nvfp4: {name}: {str(error).strip() or type(error).__name__}", file=sys.stderr)
+                print(f"nvfp4: {name}: {printable(error)}", file=sys.stderr)
+    except KeyboardInterrupt:
+        sys.exit(130)
     os.execv(program, ["nvfp4", *sys.argv[1:]])

@@ -23,7 +23,7 @@ def snapshot_download(model, revision=None, ignore_patterns=()):
     with open(os.environ["LOG"], "a") as log:
         print(model, revision, file=log)
     if model == "org/gated":
-        raise OSError("403: accept the licence")
+        raise OSError("403: accept\\n\\x1b[2Jthe licence")
     folder = os.path.join(os.environ["HF_HUB_CACHE"], "models--" + model.replace("/", "--"))
     shutil.copytree(os.environ["LOCAL"], os.path.join(folder, "snapshots", "{COMMIT}"))
     os.makedirs(os.path.join(folder, "refs"))
@@ -87,7 +87,7 @@ def test_no_download_without_a_run(script):
 def test_a_failed_download_says_why(script):
     run = script("quantize", "org/gated", "o", "--json")
     assert run.returncode == 1
-    assert "accept the licence" in run.stderr and "NV0103" in run.stderr
+    assert "accept  [2Jthe licence" in run.stderr and "NV0103" in run.stderr
     assert '"NV0103"' in run.stdout
 
 
@@ -133,9 +133,15 @@ def test_functions_download_what_is_missing(local, tmp_path, monkeypatch):
         call()
         assert got.pop() == name and got == []
         shutil.rmtree(snapshot)
-    monkeypatch.setattr("nvfp4._checkpoint.can_download", lambda: False)
-    with pytest.raises(nvfp4.IoError, match="hf download"):
+    no = OSError("no network")
+    monkeypatch.setattr("nvfp4._checkpoint.download_model", lambda name: (_ for _ in ()).throw(no))
+    with pytest.raises(nvfp4.IoError, match="hf download") as error:
         nvfp4.inspect(name)
+    assert error.value.code == "NV0103" and error.value.__cause__ is no
+    monkeypatch.setattr("nvfp4._checkpoint.can_download", lambda: False)
+    with pytest.raises(nvfp4.IoError, match="hf download") as error:
+        nvfp4.inspect(name)
+    assert error.value.__cause__ is None
 
 
 def test_huggingface_hub_takes_what_we_give():
