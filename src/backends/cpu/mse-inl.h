@@ -1,5 +1,21 @@
 // The exact mse search at speed: integer costs settle nearly every block, exact costs the rest.
-// docs/numerics.md, "The integer filter", has the error bounds used here.
+//
+// Why 126 scales need not be tried. Upwards: if 3.5 c >= amax, c uses magnitudes up to 3 (4 at a
+// tie), and c · {0 … 3} is part of (c/2) · {0 … 6}. So c/2 costs no more, and it wins the tie. The
+// code max(q0, 8) + 7, q0 that of E4M3(amax / 6), satisfies 3.5 c >= amax. Downwards: the cost of
+// clipping alone, Σ w max(u - 6c, 0)², grows as c falls; once it exceeds the best cost, every
+// smaller scale costs more. Rounding is monotonic, so both arguments survive it.
+//
+// The integer filter. Candidates are `top`, the largest code with 3.5 c < amax, and eight below.
+// - y = round(u) is off by half a unit, so √cost is off by at most √16 / 2 = 2 units.
+// - A code is found from y times a 16-bit reciprocal of c, which moves a threshold by less than one
+//   unit (asserted in mse_tables.h). So only a tie can differ, and there both codes cost the same.
+// - With h = 2q, Σ (y - qc)² = Σ y² - c Σ hy + c² Σ h² / 4, exact modulo 2^32. Candidates are
+//   compared without Σ y², which they share.
+// - A block is settled if √second - 2 > √best + 2 (relative slack 1e-5), clipping under the code
+//   below the window costs more than the best, and 3.5 c >= amax for the code above the window.
+// About 2 % of Gaussian blocks remain. Exact costs then decide among the candidates within the
+// error bounds, and the exact search runs where the window does not suffice.
 #if defined(NVFP4_MSE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NVFP4_MSE_INL_H
 #undef NVFP4_MSE_INL_H

@@ -6,7 +6,7 @@
 /// Fixed-point tables of the mse filter. The candidates of a block are nine codes, an octave:
 /// `top`, the largest E4M3 code whose scale is below amax / 3.5, and the eight below it. Tables are
 /// indexed by the mantissa m (0..7) of top = (1 + m/8) 2^e0; values are in units of 2^e0.
-/// docs/numerics.md, "The integer filter".
+/// The comment of mse-inl.h has the proof.
 namespace nvfp4::cpu {
 
 inline constexpr int kFirstOffset = -8, kLastOffset = 0;

@@ -4,6 +4,17 @@
 #include "backends/cuda/device/search.cuh"
 
 /// H of a block of K in shared memory, and what bounds rᵀ H r. Device code only.
+///
+/// L = rᵀ B r with B = H - e D in TF32, D = diag(σᵢ Hᵢᵢ), e = 2^-9, τ = 2^-30 a² Σ σᵢ Hᵢᵢ, a = max
+/// u:
+/// 1. L - τ <= cost <= L + τ + 2 e rᵀ D r. TF32 cuts r by 2^-10 and rounds B by 2^-11; FP32 sums of
+///    24 terms add 3e-6; r in units of x is off by less than 2^-22 a. 3 · 2^-13 of e remains.
+/// 2. With μ Δ <= H (Cholesky of H - μ Δ): cost <= (L + τ) μ / (μ - 2 e σ).
+/// 3. Clipping element k alone costs at least γₖ (a - 6c)², γₖ the larger of μ Hₖₖ and the last
+///    pivot of H - 10^-4 Δ with k at the end. All of them cost at least μ Σ Hₖₖ (uₖ - 6c)².
+/// 4. If 3.5 c >= a, no element has a smaller difference with 2c: cost(2c) >= (μ / σ) cost(c).
+/// 10^-4 covers the rounding of factorizations and costs; underflow is less than 2^-40 of the
+/// trace.
 namespace nvfp4::cuda {
 
 inline constexpr int kHessianThreads = 256;
