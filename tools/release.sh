@@ -5,7 +5,7 @@
 # their parts (SPDX), checksums. Packing has fixed times, owners and order: the same build gives the same bytes.
 # usage: tools/release.sh VERSION [--check] [--no-wheels] [--cuda] [--arm] [--macos] [--only-arm] [--windows]
 #   --check     also tries each of them; that for ARM in qemu; what is for macOS is read, not run
-#   --cuda      also the archive with CUDA; the wheels for x86-64 have it too (nvcc: a quarter of an hour of two cores)
+#   --cuda      also the archive with CUDA; the wheels for x86-64 have it too (nvcc: about 15 minutes of one core)
 #   --arm       also for ARM under Linux (Debian's cross compiler); --macos: under macOS (zig)
 #   --only-arm  nothing for x86-64
 #   --windows   also for Windows, by mingw-w64
