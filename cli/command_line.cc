@@ -14,12 +14,6 @@
 #include "terminal.h"
 
 namespace nvfp4::cli {
-std::string device_fault(const std::string& name) try {
-  device_from_name(name);
-  return {};
-} catch (const ValueError& e) {
-  return e.what();
-}
 
 CommandLine::CommandLine(CLI::App& app, std::string_view name)
     : about_(nvfp4::command(name)), command_(app.add_subcommand(about_.name, about_.summary)) {
@@ -38,11 +32,23 @@ CLI::Option* CommandLine::word(std::string_view name, std::function<void(const s
     try {
       set(words.front());
     } catch (const ValueError& e) {
-      throw CLI::ValidationError(name, e.what());
+      throw UsageError(fmt::format("{}: {}", name, e.what()), e.code);
     }
     return true;
   };
   return dress(o, command_->add_option(o.names, checked, o.text)->type_name("TEXT"));
+}
+
+void CommandLine::check(CLI::Option* option, std::function<void(const std::string&)> check) {
+  const auto throwing = [option, check = std::move(check)](const std::string& word) {
+    try {
+      check(word);
+    } catch (const ValueError& e) {
+      throw UsageError(fmt::format("{}: {}", option->get_name(), e.what()), e.code);
+    }
+    return std::string();
+  };
+  option->check(CLI::Validator(throwing, ""));
 }
 
 void CommandLine::threads() {
@@ -93,7 +99,11 @@ const CommandOption& CommandLine::take(std::string_view name) {
 
 CLI::Option* CommandLine::dress(const CommandOption& about, CLI::Option* option) {
   if (!about.value.empty()) option->option_text(about.value);
-  if (!about.choices.empty()) option->check(CLI::IsMember(about.choices));
+  if (!about.choices.empty())
+    check(option, [known = CLI::IsMember(about.choices)](std::string word) {
+      if (const std::string fault = known(word); !fault.empty())
+        throw ValueError(fault, ErrorCode::not_a_choice);
+    });
   if (about.repeatable) option->allow_extra_args(false);
   if (about.required) option->required();
   return option;
@@ -121,7 +131,7 @@ void add_run_options(CommandLine& line, RunOptions& options, RunArguments& argum
 Rank rank_of(const std::optional<int>& rank, const std::string& ranks) try {
   return rank_from_text(rank, ranks);
 } catch (const ValueError& e) {
-  throw CLI::ValidationError("--ranks", e.what());
+  throw UsageError(fmt::format("--ranks: {}", e.what()), e.code);
 }
 
 void add_share_options(CommandLine& line, ShareArguments& arguments) {

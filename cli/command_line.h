@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "nvfp4/commands.h"
+#include "nvfp4/error.h"
 #include "nvfp4/run_options.h"
 #include "nvfp4/shared_work.h"
 
@@ -38,6 +39,13 @@ CLI::Validator number_from(N least, N most) {
       },
       "");
 }
+
+/// Wrong usage that has a code of its own: the value of an option is at fault.
+struct UsageError : CLI::ParseError {
+  UsageError(const std::string& what, ErrorCode fault)
+      : ParseError("UsageError", what, CLI::ExitCodes::ValidationError), code(fault) {}
+  ErrorCode code;
+};
 
 /// A subcommand: its arguments and options are those of nvfp4/commands.h, in that order; here each
 /// gets the variable that it sets. The variables must live as long as the CLI::App.
@@ -70,6 +78,8 @@ class CommandLine {
   CLI::Option* flag(std::string_view name, bool& to);
   /// Sets what a word stands for. A ValueError that `set` throws is a fault of the option.
   CLI::Option* word(std::string_view name, std::function<void(const std::string&)> set);
+  /// Refuses words for which `check` throws a ValueError.
+  static void check(CLI::Option* option, std::function<void(const std::string&)> check);
   /// --threads, for the subcommands that compute.
   void threads();
   bool has(std::string_view name) const { return about_.find(name) != nullptr; }
@@ -99,15 +109,13 @@ struct RunArguments {
   bool quiet = false;
 };
 
-/// For CLI::Validator: what is wrong with the name of a device; nothing, if it only cannot be used.
-std::string device_fault(const std::string& name);
 /// --quantizer of a command for which it is a rule for block scales.
 void add_quantizer(CommandLine& line, RunOptions& options);
 /// Gives every other option of RunOptions its variable, which the command's table has. The device
 /// is released at the end, as the process does nothing else.
 void add_run_options(CommandLine& line, RunOptions& options, RunArguments& arguments);
 inline constexpr int kMostRanks = 1 << 20;
-/// What --rank and --ranks say. Throws CLI::ValidationError.
+/// What --rank and --ranks say. Throws UsageError.
 Rank rank_of(const std::optional<int>& rank, const std::string& ranks);
 /// --rank, --ranks and --parts.
 struct ShareArguments {
@@ -115,7 +123,7 @@ struct ShareArguments {
   std::string ranks = "1";
   std::filesystem::path parts;
 
-  /// Throws CLI::ValidationError.
+  /// Throws UsageError.
   SharedWork work() const;
 };
 void add_share_options(CommandLine& line, ShareArguments& arguments);

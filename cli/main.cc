@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "command_line.h"
 #include "commands.h"
 #include "help.h"
 #include "interrupt.h"
@@ -45,11 +46,11 @@ checkpoint or no common tensor, or selftest found a wrong result.
 /// Whether the error goes to stdout as JSON, too.
 bool g_json = false;
 
-int fail(std::string message, int status, const ErrorCode& code) {
+int fail(std::string message, int status, ErrorCode code) {
   std::ranges::replace(message, '\n', ' ');
   const Style style(stderr);
   say(fmt::format("{} {} {}\n", style.red("nvfp4: error:"), clean(message),
-                  style.dim(fmt::format("[{}]", code.code))));
+                  style.dim(fmt::format("[{}]", error_info(code).name()))));
   if (!g_json) return status;
   try {
     print(error_json(code, message) + '\n');
@@ -59,8 +60,8 @@ int fail(std::string message, int status, const ErrorCode& code) {
 }
 
 /// "NV0102": what it means and what helps.
-std::string code_text(const ErrorCode& c) {
-  return fmt::format("{}  {}\n\n  type  {}\n  fix   {}\n", c.code, c.meaning, c.type, c.fix);
+std::string code_text(const ErrorInfo& c) {
+  return fmt::format("{}  {}\n\n  type  {}\n  fix   {}\n", c.name(), c.meaning, c.type, c.fix);
 }
 
 /// All of them, as the table of docs/errors.md.
@@ -72,8 +73,8 @@ std::string code_table() {
       "NV0102` explains one;\n`nvfp4 help errors` writes this page. [verify.md](verify.md) lists "
       "the "
       "findings of `nvfp4 verify`.\n\n| code | type | meaning | fix |\n|---|---|---|---|\n";
-  for (const ErrorCode& c : error_codes())
-    out += fmt::format("| {} | {} | {} | {} |\n", c.code, c.type, c.meaning, c.fix);
+  for (const ErrorInfo& c : error_codes())
+    out += fmt::format("| {} | {} | {} | {} |\n", c.name(), c.type, c.meaning, c.fix);
   return out;
 }
 
@@ -84,8 +85,8 @@ void add_help(CLI::App& app) {
   help->callback([&app, topic] {
     if (topic->empty()) throw CLI::CallForHelp();
     if (*topic == "errors") return print(code_table());
-    for (const ErrorCode& code : error_codes())
-      if (code.code == *topic) return print(code_text(code));
+    for (const ErrorInfo& code : error_codes())
+      if (code.name() == *topic) return print(code_text(code));
     const auto found =
         app.get_subcommands([&](const CLI::App* command) { return command->get_name() == *topic; });
     if (found.empty())
@@ -160,9 +161,10 @@ int run(std::vector<std::string> words) {
   } catch (const CLI::ParseError& e) {
     // A misspelt option leaves its value in the place of an argument, or an argument missing.
     std::string text = unknown_word(app);
+    const auto* of_value = text.empty() ? dynamic_cast<const UsageError*>(&e) : nullptr;
     if (text.empty()) text = e.what();
     return fail(fmt::format("{}{} see '{}'", text, text.ends_with('?') ? "" : ";", help_of(app)),
-                kUsage, error_code("usage", text));
+                kUsage, of_value != nullptr ? of_value->code : ErrorCode::usage);
   }
 }
 

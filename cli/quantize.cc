@@ -22,13 +22,6 @@ struct QuantizeArguments {
   std::optional<int> rank;
 };
 
-std::string pattern_fault(const std::string& pattern) try {
-  check_pattern(pattern);
-  return {};
-} catch (const ValueError& e) {
-  return e.what();
-}
-
 std::string check_fuse(const std::string& names) {
   int count = 0;
   for (std::size_t begin = 0; begin <= names.size(); ++count) {
@@ -68,9 +61,8 @@ void add_quantize(CLI::App& app) {
   line.option("OUTPUT", o.output);
   line.word("--scheme", [&o](const std::string& name) { o.scheme = scheme_from_name(name); });
   line.option("--format", o.format);
-  const CLI::Validator pattern(pattern_fault, "");
-  line.option("--ignore", o.ignore)->check(pattern);
-  line.option("--include", o.include)->check(pattern);
+  CommandLine::check(line.option("--ignore", o.ignore), check_pattern);
+  CommandLine::check(line.option("--include", o.include), check_pattern);
   line.option("--fuse", o.fuse)->check(CLI::Validator(check_fuse, ""));
   line.option("--quantizer", o.method);
   add_run_options(line, o, arguments->run);

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "commands.h"
-#include "nvfp4/error.h"
+#include "nvfp4/error_codes.h"
 #include "nvfp4/safetensors.h"
 #include "platform/files.h"
 
@@ -38,12 +38,18 @@ int descriptor_of(const fs::path& path) {
   return -1;
 }
 
+[[noreturn]] void refuse_by_system(const std::string& option, const char* action,
+                                   const fs::path& path) {
+  const std::error_code error(errno, std::generic_category());
+  throw IoError(
+      fmt::format("{}: cannot {} '{}': {}", option, action, path.string(), error.message()),
+      error_code(error));
+}
+
 void write_all(const std::string& option, int fd, const fs::path& path, std::string_view text) {
   while (!text.empty()) {
     const std::ptrdiff_t n = platform::write(fd, text.data(), text.size());
-    if (n < 0)
-      throw IoError(fmt::format("{}: cannot write to '{}': {}", option, path.string(),
-                                std::generic_category().message(errno)));
+    if (n < 0) refuse_by_system(option, "write to", path);
     text.remove_prefix(static_cast<std::size_t>(n));
   }
 }
@@ -78,7 +84,8 @@ ReportFile::ReportFile(std::string option, const fs::path& path,
     refuse(path, "is the file of --input-amax");
   const fs::path folder = path_.parent_path();
   if (!fs::is_directory(folder, error))
-    throw IoError(fmt::format("{}: there is no folder '{}'", option_, folder.string()));
+    throw IoError(fmt::format("{}: there is no folder '{}'", option_, folder.string()),
+                  ErrorCode::not_found);
 }
 
 void ReportFile::write(std::string_view text) const {
@@ -91,9 +98,7 @@ void ReportFile::write(std::string_view text) const {
   if (!fs::exists(status) || fs::is_regular_file(status))
     return safetensors::write_file_atomically(path_, text);
   const platform::Descriptor file = platform::open(path_, platform::Open::append);
-  if (file.get() < 0)
-    throw IoError(fmt::format("{}: cannot open '{}': {}", option_, path_.string(),
-                              std::generic_category().message(errno)));
+  if (file.get() < 0) refuse_by_system(option_, "open", path_);
   write_all(option_, file.get(), path_, text);
 }
 

@@ -49,7 +49,7 @@ void run(SelftestArguments& arguments) {
 void add_selftest(CLI::App& app) {
   auto arguments = std::make_shared<SelftestArguments>();
   CommandLine line(app, "selftest");
-  line.option("--device", arguments->device)->check(CLI::Validator(device_fault, ""));
+  CommandLine::check(line.option("--device", arguments->device), device_from_name);
   line.option("--out", arguments->out);
   line.flag("--no-rates", arguments->no_rates);
   line.option("--inject-fault", arguments->options.inject_fault);

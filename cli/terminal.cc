@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "nvfp4/error.h"
+#include "nvfp4/error_codes.h"
 #include "nvfp4/printable.h"
 #include "platform/terminal.h"
 
@@ -47,7 +47,8 @@ void print(std::string_view text) {
   const bool ok =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (!ok && errno != EPIPE)
-    throw IoError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+    throw IoError(fmt::format("cannot write to standard output: {}", std::strerror(errno)),
+                  error_code(std::error_code(errno, std::generic_category())));
 }
 
 void say(std::string_view text) {

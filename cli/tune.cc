@@ -109,7 +109,7 @@ void add_tune(CLI::App& app) {
   line.option("--shape", arguments->shape)->check(CLI::Validator(shape_fault, ""));
   line.number("--rows", arguments->rows, std::int64_t{1}, (std::int64_t{1} << 31) - 256)
       ->delimiter(',');
-  line.option("--device", arguments->device)->check(CLI::Validator(device_fault, ""));
+  CommandLine::check(line.option("--device", arguments->device), device_from_name);
   line.option("--form", arguments->form);
   line.number("--groups", d.groups, std::int64_t{1}, kMost);
   line.number("--top-k", d.top_k, std::int64_t{1}, kMost);

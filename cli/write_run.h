@@ -26,8 +26,7 @@ Report run_writing(std::string_view verb, bool one_file, Options& options,
   options.progress = progress.callback();
   return work(options);
 } catch (const OptionsError& e) {
-  if (e.of_output) throw CLI::ValidationError("OUTPUT", e.what());
-  throw CLI::ValidationError(e.what());
+  throw UsageError(fmt::format("{}{}", e.of_output ? "OUTPUT: " : "", e.what()), e.code);
 }
 
 /// The same with --report, and the warnings on stderr.

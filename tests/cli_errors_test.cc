@@ -22,9 +22,57 @@ TEST_F(Cli, ErrorsHaveTheirCodeInTheMessageAndInJson) {
   EXPECT_TRUE(has(r.err, "[NV0901]")) << r.err;
 }
 
+TEST_F(Cli, ErrorsHaveOneCodeWhateverTheTextQuotes) {
+  const auto code = [&](const Words& words) {
+    const Result r = run(words);
+    EXPECT_NE(r.status, 0);
+    const std::size_t at = r.err.rfind('[');
+    return at == r.err.npos ? r.err : r.err.substr(at + 1, 6);
+  };
+  EXPECT_EQ(code({"inspect", "disk full"}), "NV0102");
+  EXPECT_EQ(code({"inspect", "holds no tensor"}), "NV0102");
+
+  EXPECT_EQ(run({"sample", "m"}).status, 0);
+  for (const std::string folder : {"plain", "statistics", "weight_map"}) {
+    std::filesystem::create_directory(dir_ / folder);
+    EXPECT_EQ(code({"inspect", folder}), "NV0114");
+    EXPECT_EQ(code({"verify", folder}), "NV0114");
+    EXPECT_EQ(code({"quantize", folder, "q"}), "NV0114");
+    EXPECT_EQ(code({"repair", folder, "q"}), "NV0114");
+    std::filesystem::copy(dir_ / "m", dir_ / folder);
+    write_text(dir_ / folder / "config.json", "{");
+    EXPECT_EQ(code({"quantize", folder, "q"}), "NV0209");
+    std::filesystem::remove(dir_ / folder / "config.json");
+    const auto shard = dir_ / folder / "model.safetensors";
+    std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
+    for (const char* command : {"quantize", "repair"})
+      EXPECT_EQ(code({command, folder, "q"}), "NV0205");
+    EXPECT_EQ(code({"inspect", folder}), "NV0205");
+    write_text(dir_ / folder / "nvfp4.partial.json", "{}");
+    for (const Words& words : {Words{"quantize", folder, "q"}, Words{"repair", folder, "q"},
+                               Words{"convert", folder, "q", "--to", "bf16"}})
+      EXPECT_EQ(code(words), "NV0201");
+  }
+}
+
+TEST_F(Cli, WrongValuesHaveTheCodesOfTheLibrary) {
+  const auto code = [&](const Words& words) {
+    const Result r = run(words);
+    EXPECT_EQ(r.status, 2);
+    return r.err;
+  };
+  EXPECT_EQ(run({"sample", "m"}).status, 0);
+  EXPECT_TRUE(has(code({"quantize", "m", "q", "--format", "zip"}), "[NV0303]"));
+  EXPECT_TRUE(has(code({"quantize", "m", "q", "--scheme", "int4"}), "[NV0303]"));
+  EXPECT_TRUE(has(code({"quantize", "m", "q", "--device", "tpu"}), "[NV0303]"));
+  EXPECT_TRUE(has(code({"quantize", "m", "m/q"}), "[NV0304]"));
+  EXPECT_TRUE(has(code({"quantize", "m", "q", "--ignore", "re:("}), "[NV0305]"));
+  EXPECT_TRUE(has(code({"quantize", "m", "q", "--sweeps", "x"}), "[NV0901]"));
+}
+
 TEST_F(Cli, HelpOfACodeHasItsFix) {
-  for (const ErrorCode& code : error_codes()) {
-    const Result r = run({"help", std::string(code.code)});
+  for (const ErrorInfo& code : error_codes()) {
+    const Result r = run({"help", code.name()});
     EXPECT_EQ(r.status, 0);
     EXPECT_TRUE(has(r.out, code.fix)) << r.out;
   }

@@ -4,25 +4,29 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
+
+#include "nvfp4/error.h"
 
 /// Codes of errors, which stay when the texts change.
 namespace nvfp4 {
 
-struct ErrorCode {
-  std::string_view code;  ///< "NV0102"
+struct ErrorInfo {
+  ErrorCode code;
   std::string_view type;  ///< of the exception: "IoError"; "usage": the command line is wrong
-  std::string_view
-      message;  ///< parts of the text that tell it from others, "|" between them; "": any other
   std::string_view meaning, fix;
+
+  std::string name() const;  ///< "NV0102"
 };
 
-/// In the order of their codes; the last of each type is for whatever has no code of its own.
-std::span<const ErrorCode> error_codes();
-/// The code of an error. Other exceptions have one, too: memory is full, a bug of nvfp4.cpp.
-const ErrorCode& error_code(const std::exception& error);
-/// The same by the name of its type, "IoError".
-const ErrorCode& error_code(std::string_view type, std::string_view message);
-/// {"error": {"code", "type", "message", "fix"}}, for --json.
-std::string error_json(const ErrorCode& code, std::string_view message);
+/// Returns all codes in their order. The last one of a type stands for its errors without a code.
+std::span<const ErrorInfo> error_codes();
+const ErrorInfo& error_info(ErrorCode code);
+/// Returns the code of any exception: also of full memory, and of a bug of nvfp4.cpp.
+ErrorCode error_code(const std::exception& error);
+/// Returns the code of a refusal by the operating system.
+ErrorCode error_code(const std::error_code& reason);
+/// Returns {"error": {"code", "type", "message", "fix"}}, for --json.
+std::string error_json(ErrorCode code, std::string_view message);
 
 }  // namespace nvfp4

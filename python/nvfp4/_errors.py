@@ -1,50 +1,68 @@
 """The exceptions of nvfp4. Each class is also the built-in exception that fits best."""
 
+import errno
 from contextlib import contextmanager
 
 
 class Error(Exception):
-    """Base of everything that nvfp4 raises; the message names argument, value and rule."""
+    """Base of everything that nvfp4 raises; the message names argument, value and rule. `code`, such as "NV0102",
+    stays when the message changes: docs/errors.md lists all."""
 
-    def _about(self):
-        from . import _core
+    code = "NV0999"
 
-        name = type(self).__name__
-        return _core.error_code("ValueError" if name == "InvalidValueError" else name, str(self))
-
-    @property
-    def code(self):
-        """The code, such as "NV0102", which stays when the message changes. docs/errors.md lists all."""
-        return self._about()[0]
+    def __init__(self, *args, code=None):
+        super().__init__(*args)
+        if code is not None:
+            self.code = code
 
     @property
     def fix(self):
         """How to fix the error, in one line."""
-        return self._about()[1]
+        from . import _core
+
+        return _core.fixes[self.code]
 
 
 class ShapeError(Error, ValueError):
     """Sizes, strides or layouts that do not fit."""
 
+    code = "NV0499"
+
 
 class InvalidValueError(Error, ValueError):
     """An argument or a tensor element outside its domain."""
+
+    code = "NV0399"
 
 
 class UnsupportedError(Error, NotImplementedError):
     """The request is valid, but not supported here."""
 
+    code = "NV0599"
+
 
 class DeviceError(Error, RuntimeError):
     """The CUDA runtime or driver reported an error."""
+
+    code = "NV0699"
 
 
 class IoError(Error, OSError):
     """The operating system refused: open, read, write, rename, disk full."""
 
+    code = "NV0199"
+
+    @classmethod
+    def of(cls, path, error):
+        """Returns the IoError for an OSError of Python."""
+        codes = {errno.ENOENT: "NV0102", errno.EACCES: "NV0115", errno.ENOSPC: "NV0101"}
+        return cls(f"{path}: {error.strerror or error}", code=codes.get(error.errno))
+
 
 class FormatError(Error, ValueError):
     """A file whose content breaks its format."""
+
+    code = "NV0299"
 
 
 @contextmanager

@@ -179,7 +179,7 @@ def silu_and_mul_nvfp4_quantize(input, global_scale, sf_vec_size=16, is_sf_swizz
     _require_16(sf_vec_size)
     shape = _arrays.shape_of(input)
     if not shape or shape[-1] % 32:
-        raise ShapeError(f"input has shape {list(shape)}, the last must be a multiple of 32")
+        raise ShapeError(f"input has shape {list(shape)}, the last must be a multiple of 32", code="NV0401")
     _arrays.given("global_scale", global_scale)
     layout = _layout_named(is_sf_swizzled_layout, is_sf_8x4_layout)
     source = _arrays.matrix("input", input)

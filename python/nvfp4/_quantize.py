@@ -100,7 +100,7 @@ def allocate(like, shape, axis="rows", block=16, layout="linear", scope="tensor"
         raise InvalidValueError(f"scale_dtype = {scale_dtype}, must be uint8 or float8_e4m3fn")
     depth = shape[0] if axis == "columns" else shape[-1]
     if depth % block:
-        raise ShapeError(f"x has shape {list(shape)}, K = {depth} must be a multiple of {block}")
+        raise ShapeError(f"x has shape {list(shape)}, K = {depth} must be a multiple of {block}", code="NV0401")
     make = _arrays.framework(like).empty
     code_shape = (shape[0] // 2, shape[1]) if axis == "columns" else (*shape[:-1], shape[-1] // 2)
     vectors = shape[1] if axis == "columns" else math.prod(shape[:-1])

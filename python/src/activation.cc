@@ -15,7 +15,8 @@ using namespace nb::literals;
 DType dtype_from_name(const std::string& name) {
   for (const DType t : {DType::f32, DType::bf16, DType::f16})
     if (dtype_name(t) == name) return t;
-  throw ValueError("intermediate = '" + name + "', must be f32, bf16 or f16");
+  throw ValueError("intermediate = '" + name + "', must be f32, bf16 or f16",
+                   ErrorCode::not_a_choice);
 }
 
 RmsNormOptions norm_options(float eps, const std::string& intermediate,

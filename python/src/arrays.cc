@@ -122,7 +122,8 @@ Value find(std::string_view argument, std::string_view name,
     if (text == name) return value;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", text);
   }
-  throw ValueError(fmt::format("{} = '{}', must be one of {}", argument, name, names));
+  throw ValueError(fmt::format("{} = '{}', must be one of {}", argument, name, names),
+                   ErrorCode::not_a_choice);
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ void require_outside(const fs::path& html, std::initializer_list<fs::path> input
   const fs::path real = fs::weakly_canonical(fs::absolute(html));
   if (fs::is_directory(real)) throw ValueError("html = '" + html.string() + "' is a folder");
   if (!fs::is_directory(real.parent_path()))
-    throw IoError("html = '" + html.string() + "': there is no such folder");
+    throw IoError("html = '" + html.string() + "': there is no such folder", ErrorCode::not_found);
   for (const fs::path& given : inputs) {
     const fs::path input = fs::weakly_canonical(given);
     if (std::mismatch(input.begin(), input.end(), real.begin(), real.end()).first == input.end())

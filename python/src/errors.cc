@@ -1,13 +1,11 @@
-#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
 #include <exception>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "bind.h"
-#include "nvfp4/error.h"
 #include "nvfp4/error_codes.h"
 #include "nvfp4/printable.h"
 
@@ -17,12 +15,14 @@ namespace {
 namespace nb = nanobind;
 
 /// Raises the class of that name in nvfp4/_errors.py.
-void raise(const char* name, std::string_view what) {
-  // A traceback goes to a terminal, and a message may quote a file.
-  const std::string text = printable(what, what.size());
+void raise(const char* name, const Error& error) {
+  const std::string_view what = error.what();
   try {
-    const nb::object type = nb::module_::import_("nvfp4._errors").attr(name);
-    PyErr_SetString(type.ptr(), text.c_str());
+    // A traceback goes to a terminal, and a message may quote a file.
+    const nb::object raised = nb::module_::import_("nvfp4._errors")
+                                  .attr(name)(printable(what, what.size()),
+                                              nb::arg("code") = error_info(error.code).name());
+    PyErr_SetObject(raised.type().ptr(), raised.ptr());
   } catch (nb::python_error& e) {
     e.restore();
   }
@@ -32,19 +32,19 @@ void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
   } catch (const ShapeError& e) {
-    raise("ShapeError", e.what());
+    raise("ShapeError", e);
   } catch (const ValueError& e) {
-    raise("InvalidValueError", e.what());
+    raise("InvalidValueError", e);
   } catch (const UnsupportedError& e) {
-    raise("UnsupportedError", e.what());
+    raise("UnsupportedError", e);
   } catch (const DeviceError& e) {
-    raise("DeviceError", e.what());
+    raise("DeviceError", e);
   } catch (const IoError& e) {
-    raise("IoError", e.what());
+    raise("IoError", e);
   } catch (const FormatError& e) {
-    raise("FormatError", e.what());
+    raise("FormatError", e);
   } catch (const Error& e) {
-    raise("Error", e.what());
+    raise("Error", e);
   }
 }
 
@@ -52,13 +52,9 @@ void translate(const std::exception_ptr& thrown, void*) {
 
 void bind_errors(nb::module_& m) {
   nb::register_exception_translator(translate);
-  m.def(
-      "error_code",
-      [](std::string_view type, std::string_view message) {
-        const ErrorCode& code = error_code(type, message);
-        return std::pair(code.code, code.fix);
-      },
-      nb::arg("type"), nb::arg("message"));
+  nb::dict fixes;
+  for (const ErrorInfo& info : error_codes()) fixes[info.name().c_str()] = info.fix;
+  m.attr("fixes") = fixes;
 }
 
 }  // namespace nvfp4::python

@@ -117,7 +117,8 @@ T from_name(const char* argument, std::string_view name,
   for (std::size_t i = 0; i < kCount; ++i)
     if (names[i] == name) return static_cast<T>(i);
   throw ValueError(
-      fmt::format("{} = '{}', must be one of {}", argument, name, fmt::join(names, ", ")));
+      fmt::format("{} = '{}', must be one of {}", argument, name, fmt::join(names, ", ")),
+      ErrorCode::not_a_choice);
 }
 
 constexpr std::array<std::string_view, 3> kDTypes = {"float32", "bfloat16", "float16"};
@@ -164,7 +165,8 @@ Span on_device(const char* name, const Array& array, const Packed& w, Span span)
   const Device given = device_of(name, array), expected = w.weights.device();
   if (!span.empty() && given != expected)
     throw DeviceError(fmt::format("{} lies on {}, must lie on {} as the weights do", name,
-                                  device_name(given), device_name(expected)));
+                                  device_name(given), device_name(expected)),
+                      ErrorCode::other_device);
   return span;
 }
 

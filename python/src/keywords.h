@@ -70,7 +70,8 @@ class Keywords {
         if (choice == word) return;
         known += (known.empty() ? "" : ", ") + choice;
       }
-      throw ValueError(o.keyword + " = '" + word + "', must be one of " + known);
+      throw ValueError(o.keyword + " = '" + word + "', must be one of " + known,
+                       ErrorCode::not_a_choice);
     }
   }
 

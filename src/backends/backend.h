@@ -96,7 +96,8 @@ struct BackendEntry {
   BackendInfo info;
 };
 
-/// Selected by name, "" for the default. Throws UnsupportedError if it cannot run here.
+/// Selected by name, "" for the default. Throws ValueError for an unknown name, UnsupportedError if
+/// it cannot run here.
 const Backend& find_backend(std::string_view name);
 
 }  // namespace nvfp4

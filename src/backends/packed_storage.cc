@@ -39,8 +39,8 @@ std::shared_ptr<void> allocate(std::int64_t bytes, Device device) {
 void require_gate_up(const char* op, const PackedShape& s) {
   if (!s.gate_up) return;
   const int interleave = s.gate_up->interleave;
-  require<ShapeError>(s.rows % 32 == 0, "{}: N = 2·I = {}, I must be a multiple of 16 for SwiGLU",
-                      op, s.rows);
+  require<ShapeError>(s.rows % 32 == 0, ErrorCode::partial_block,
+                      "{}: N = 2·I = {}, I must be a multiple of 16 for SwiGLU", op, s.rows);
   require<ValueError>(interleave >= 0 && (interleave == 0 ||
                                           std::has_single_bit(static_cast<unsigned>(interleave))),
                       "{}: gate_up.interleave = {}, must be 0 or a power of two", op, interleave);
@@ -53,6 +53,7 @@ void require_shape(const char* op, const PackedShape& s) {
   const bool cpu = s.device.type == DeviceType::cpu;
   require<ShapeError>(
       s.groups >= 1 && s.rows >= 1 && s.cols >= (cpu ? 0 : kBlock) && s.cols % kBlock == 0,
+      ErrorCode::partial_block,
       "{}: [G, N, K] = [{}, {}, {}], G and N must be at least 1 and K a {}multiple of 16", op,
       s.groups, s.rows, s.cols, cpu ? "" : "positive ");
   const std::int64_t row_tiles = ceil_div(s.rows, PackedStorage::kTileRows);
@@ -61,6 +62,7 @@ void require_shape(const char* op, const PackedShape& s) {
   require<ShapeError>(s.rows <= kMostTiles && s.cols <= kMostTiles && s.groups <= kMostTiles &&
                           col_tiles <= kMostTiles / row_tiles &&
                           s.groups <= kMaxMatrixElements / (row_tiles * col_tiles * 4096),
+                      ErrorCode::partial_block,
                       "{}: [G, N, K] = [{}, {}, {}], at most 2^48 elements in tiles of 64x64, and "
                       "2^31 - 1 tiles a matrix",
                       op, s.groups, s.rows, s.cols);

@@ -44,9 +44,10 @@ const BackendEntry& find_entry(std::string_view name) {
     return wanted.empty() ? e.info.available : e.info.name == wanted;
   });
   if (found == nullptr)
-    throw UnsupportedError(fmt::format("{} = '{}', must be one of {}", source, wanted, names));
-  require<UnsupportedError>(found->info.available, "{} = '{}' cannot run here: {}", source, wanted,
-                            found->info.reason);
+    throw ValueError(fmt::format("{} = '{}', must be one of {}", source, wanted, names),
+                     ErrorCode::not_a_choice);
+  require<UnsupportedError>(found->info.available, ErrorCode::backend_unavailable,
+                            "{} = '{}' cannot run here: {}", source, wanted, found->info.reason);
   return *found;
 }
 
@@ -66,7 +67,8 @@ const GemmBackend& gemm_backend(Device device) {
     return first_gemm_backend->get(device);
   for (const GemmBackendEntry& e : kGemmBackends)
     if (e.serves(device)) return e.get(device);
-  throw UnsupportedError(fmt::format("device = {}: no products run there", device_name(device)));
+  throw UnsupportedError(fmt::format("device = {}: no products run there", device_name(device)),
+                         ErrorCode::device_unavailable);
 }
 
 void set_first_gemm_backend(const GemmBackendEntry* entry) { first_gemm_backend = entry; }

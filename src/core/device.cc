@@ -22,7 +22,8 @@ Device device_from_name(std::string_view name) {
     const auto [end, error] = std::from_chars(digits.begin(), digits.end(), index);
     number = error == std::errc() && end == digits.end() && digits[0] != '-';
   }
-  require<ValueError>(number, "device = '{}', must be cpu, cuda, cuda:N or auto", name);
+  require<ValueError>(number, ErrorCode::not_a_choice,
+                      "device = '{}', must be cpu, cuda, cuda:N or auto", name);
   return Device::cuda(index);
 }
 

@@ -58,6 +58,7 @@ const QuantizedShape& checked(const QuantizedShape& s) {
   require<ShapeError>(
       s.rows >= 0 && s.cols >= 0 && s.depth() % s.block == 0 &&
           (s.rows == 0 || s.cols <= kMaxMatrixElements / s.rows),
+      ErrorCode::partial_block,
       "QuantizedMatrix: shape = [{}, {}], K must be a multiple of {} and the size at "
       "most 2^48",
       s.rows, s.cols, s.block);

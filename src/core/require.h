@@ -16,4 +16,11 @@ void require(bool ok, fmt::format_string<Args...> message, Args&&... args) {
     throw E(fmt::format(message, std::forward<Args>(args)...));
 }
 
+/// Throws E with a code of its own, which says more than that of its type.
+template <class E, class... Args>
+void require(bool ok, ErrorCode code, fmt::format_string<Args...> message, Args&&... args) {
+  if (!ok) [[unlikely]]
+    throw E(fmt::format(message, std::forward<Args>(args)...), code);
+}
+
 }  // namespace nvfp4

@@ -11,7 +11,8 @@ std::string_view scheme_name(Scheme scheme) {
 Scheme scheme_from_name(std::string_view name) {
   for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16})
     if (scheme_name(scheme) == name) return scheme;
-  throw ValueError(fmt::format("scheme = {}, must be nvfp4 or nvfp4a16", name));
+  throw ValueError(fmt::format("scheme = {}, must be nvfp4 or nvfp4a16", name),
+                   ErrorCode::not_a_choice);
 }
 
 std::vector<std::string> scheme_names() { return {"nvfp4", "nvfp4a16"}; }

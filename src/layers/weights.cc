@@ -21,7 +21,8 @@ void require_layer_device(const char* op, Device device, bool autotune) {
                             op, device_name(device));
   if (device.type == DeviceType::cpu) return;
   const std::string reason = why_unavailable(device);
-  require<UnsupportedError>(reason.empty(), "{}: device = {}: {}", op, device_name(device), reason);
+  require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable, "{}: device = {}: {}",
+                            op, device_name(device), reason);
   plan_gemm({.m = 1, .n = 64, .k = 64}, device);  // throws where there are no products
 }
 
@@ -34,6 +35,7 @@ void require_weight(const char* op, const WeightView& w) {
     require_matrix(op, described(w).c_str(), w.dense);
   }
   require<ShapeError>(w.outputs() >= 1 && w.inputs() >= 0 && w.inputs() % kBlock == 0,
+                      ErrorCode::partial_block,
                       "{}: {} has [N, K] = [{}, {}], N must be at least 1 and K a multiple of 16",
                       op, described(w), w.outputs(), w.inputs());
 }
@@ -126,7 +128,7 @@ PackedWeights pack_groups(const char* op, std::span<const std::vector<WeightView
     try {
       add_group(packer, static_cast<std::int64_t>(g), groups[g], names[g], dense, backend);
     } catch (const ValueError& e) {
-      throw ValueError(fmt::format("{}: {}: {}", op, names[g], e.what()));
+      throw ValueError(fmt::format("{}: {}: {}", op, names[g], e.what()), e.code);
     }
   }
   return packer.finish();
@@ -158,7 +160,7 @@ std::vector<WeightView> split_groups(const WeightView& w, std::int64_t groups) {
                       "{}: w.rows = {}, must be a multiple of groups = {}, at least 1", kOp,
                       w.rows(), groups);
   const std::int64_t rows = w.rows() / groups;
-  require<ShapeError>(w.axis == BlockAxis::rows || rows % kBlock == 0,
+  require<ShapeError>(w.axis == BlockAxis::rows || rows % kBlock == 0, ErrorCode::partial_block,
                       "{}: K = w.rows / groups = {}, must be a multiple of 16", kOp, rows);
   std::vector<WeightView> list;
   for (std::int64_t g = 0; g < groups; ++g) {

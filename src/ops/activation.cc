@@ -46,7 +46,7 @@ void require_residual(const char* op, const RmsNormOptions& norm, const MatrixVi
 
 void require_norm(const char* op, const RmsNormOptions& norm, std::span<const float> weight,
                   std::int64_t rows, std::int64_t cols, Device device) {
-  require<ValueError>(norm.eps >= 0 && std::isfinite(norm.eps),
+  require<ValueError>(norm.eps >= 0 && std::isfinite(norm.eps), ErrorCode::not_finite,
                       "{}: eps = {}, must be finite and not negative", op, norm.eps);
   require<ShapeError>(static_cast<std::int64_t>(weight.size()) == cols,
                       "{}: weight has {} values, must have {}", op, weight.size(), cols);
@@ -103,8 +103,8 @@ RowJob swiglu_job(const char* op, const MatrixView& gate_up, const SwigluOptions
 }
 
 void store(const char* op, const RowJob& job, const MatrixSpan& y, const QuantizeOptions& options) {
-  require<ShapeError>(job.cols % kBlock == 0, "{}: y.cols = {}, must be a multiple of {}", op,
-                      job.cols, kBlock);
+  require<ShapeError>(job.cols % kBlock == 0, ErrorCode::partial_block,
+                      "{}: y.cols = {}, must be a multiple of {}", op, job.cols, kBlock);
   require_same_shape(op, "y", y, job.x.rows, job.cols, job.x.device);
   if (job.x.device.type == DeviceType::cuda)
     return device_backend(job.x.device).store_rows(job, y, options.stream);

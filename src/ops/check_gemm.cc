@@ -69,8 +69,9 @@ class Checker {
   }
 
   void check_device(const char* argument, Device device) const {
-    require<DeviceError>(device == device_, "{}: {} lies on {}, must lie on {} as planned", op_,
-                         argument, device_name(device), device_name(device_));
+    require<DeviceError>(device == device_, ErrorCode::other_device,
+                         "{}: {} lies on {}, must lie on {} as planned", op_, argument,
+                         device_name(device), device_name(device_));
   }
 
   void check_cols(std::int64_t cols) const {
@@ -242,6 +243,7 @@ void check_description(const char* op, const GemmDescription& d, Device device) 
   require<ShapeError>(d.m >= 0 && d.m <= kMostRows, "{}: m = {}, must be in 0 … {}", op, d.m,
                       kMostRows);
   require<ShapeError>(d.n >= 1 && d.k >= 0 && d.k % kBlock == 0 && d.groups >= 1,
+                      ErrorCode::partial_block,
                       "{}: [groups, n, k] = [{}, {}, {}], groups and n must be at least 1 and k a "
                       "multiple of 16",
                       op, d.groups, d.n, d.k);
@@ -262,8 +264,8 @@ void check_description(const char* op, const GemmDescription& d, Device device) 
   require<ValueError>(!d.autotune || d.kernel.empty(),
                       "{}: kernel = '{}', must be empty with autotune = true", op, d.kernel);
   if (d.epilogue == Epilogue::none) return;
-  require<ShapeError>(d.n % 32 == 0, "{}: n = 2·I = {}, I must be a multiple of 16 for SwiGLU", op,
-                      d.n);
+  require<ShapeError>(d.n % 32 == 0, ErrorCode::partial_block,
+                      "{}: n = 2·I = {}, I must be a multiple of 16 for SwiGLU", op, d.n);
   require<ValueError>(d.swiglu_limit > 0, "{}: swiglu_limit = {}, must be positive", op,
                       d.swiglu_limit);
   require<UnsupportedError>(d.form != GemmForm::every_group,

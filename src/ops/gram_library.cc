@@ -25,7 +25,8 @@ GramLibrary gram_library(Device device) {
               return solver->invert_lower(h, n, device);
             } catch (const DeviceError& e) {
               throw DeviceError(
-                  fmt::format("{}; NVFP4_FACTORS=eigen factors on the CPU instead", e.what()));
+                  fmt::format("{}; NVFP4_FACTORS=eigen factors on the CPU instead", e.what()),
+                  e.code);
             }
           }};
 }

@@ -83,8 +83,8 @@ void gram_into(MatrixView x, MatrixSpan out, bool accumulate, Stream stream) {
   const std::int64_t block = out.cols;
   require<ShapeError>(block == 16 || block == 32,
                       "gram: out.cols = {}, must be 16 or 32, the size of a block", block);
-  require<ShapeError>(x.cols % block == 0, "gram: x.cols = {}, must be a multiple of {}", x.cols,
-                      block);
+  require<ShapeError>(x.cols % block == 0, ErrorCode::partial_block,
+                      "gram: x.cols = {}, must be a multiple of {}", x.cols, block);
   require<ShapeError>(out.rows == x.cols, "gram: out.rows = {}, must be x.cols = {}", out.rows,
                       x.cols);
   require<ValueError>(out.dtype == DType::f32, "gram: out.dtype = {}, must be f32",

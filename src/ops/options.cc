@@ -47,6 +47,7 @@ void require_cpu(const char* op, const char* argument, Device device) {
 void require_on(const char* op, const char* argument, Device device, Device expected,
                 bool host_will_do) {
   require<DeviceError>(device == expected || (host_will_do && device.type == DeviceType::cpu),
+                       ErrorCode::other_device,
                        "{}: {} lies on {}, must lie on {} as the input does", op, argument,
                        device_name(device), device_name(expected));
 }
@@ -88,8 +89,9 @@ QuantizedShape quantized_shape(const char* op, std::int64_t rows, std::int64_t c
                              .block = options.block,
                              .layout = options.layout,
                              .scope = options.scope};
-  require<ShapeError>(shape.depth() % shape.block == 0, "{}: K = {} = {}, must be a multiple of {}",
-                      op, options.axis == BlockAxis::rows ? "cols" : "rows", shape.depth(),
+  require<ShapeError>(shape.depth() % shape.block == 0, ErrorCode::partial_block,
+                      "{}: K = {} = {}, must be a multiple of {}", op,
+                      options.axis == BlockAxis::rows ? "cols" : "rows", shape.depth(),
                       shape.block);
   const auto globals = static_cast<std::int64_t>(options.global.size());
   require<ShapeError>(globals == 0 || globals == shape.global_count(),
@@ -130,6 +132,7 @@ void require_quantized(const char* op, const char* argument, const QuantizedView
   const QuantizedShape& s = q.shape;
   require<ShapeError>(
       s.rows >= 0 && s.cols >= 0 && (s.block == 16 || s.block == 32) && s.depth() % s.block == 0,
+      ErrorCode::partial_block,
       "{}: {} has shape [{}, {}] in blocks of {}, K must be a multiple of the block", op, argument,
       s.rows, s.cols, s.block);
   require<ShapeError>(s.code_bytes() == 0 ||
@@ -171,7 +174,7 @@ std::vector<std::int64_t> row_cuts(std::int64_t rows, std::int64_t row_bytes) {
 std::vector<float> normalized_weights(std::span<const float> weights) {
   float largest = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    require<ValueError>(std::isfinite(weights[i]) && weights[i] >= 0,
+    require<ValueError>(std::isfinite(weights[i]) && weights[i] >= 0, ErrorCode::not_finite,
                         "quantize: weights[{}] = {}, must be finite and not negative", i,
                         weights[i]);
     largest = std::max(largest, weights[i]);

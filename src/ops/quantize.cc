@@ -20,7 +20,8 @@ namespace {
     for (std::int64_t c = 0; c < x.cols; ++c)
       if (const float value = x.at(r, c); !std::isfinite(value))
         throw ValueError(
-            fmt::format("quantize: x[{}, {}] = {}, all elements must be finite", r, c, value));
+            fmt::format("quantize: x[{}, {}] = {}, all elements must be finite", r, c, value),
+            ErrorCode::not_finite);
   throw ValueError("quantize: x changed while it was read");
 }
 
@@ -96,7 +97,8 @@ Quantizer quantizer_from_name(std::string_view name) {
   for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i)
     if (kNames[i] == name) return static_cast<Quantizer>(i);
   throw ValueError(
-      fmt::format("quantizer = '{}', must be one of {}", name, fmt::join(kNames, ", ")));
+      fmt::format("quantizer = '{}', must be one of {}", name, fmt::join(kNames, ", ")),
+      ErrorCode::not_a_choice);
 }
 
 void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& options) {

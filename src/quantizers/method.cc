@@ -33,8 +33,8 @@ const Method& method_from_name(std::string_view name) {
   if (it != known().end()) return *it;
   std::vector<std::string_view> names;
   for (const Method& method : known()) names.push_back(method.name);
-  throw ValueError(
-      fmt::format("quantizer = '{}', must be one of {}", name, fmt::join(names, ", ")));
+  throw ValueError(fmt::format("quantizer = '{}', must be one of {}", name, fmt::join(names, ", ")),
+                   ErrorCode::not_a_choice);
 }
 
 std::string_view needs_text(Needs needs) {

@@ -145,12 +145,12 @@ SelftestReport run_selftest(const SelftestOptions& options) {
   using namespace selftest;
   require<ValueError>(
       options.inject_fault.empty() || std::ranges::count(selftest_checks(), options.inject_fault),
-      "selftest: inject_fault = '{}', must be one of {}", options.inject_fault,
-      fmt::join(selftest_checks(), ", "));
+      ErrorCode::not_a_choice, "selftest: inject_fault = '{}', must be one of {}",
+      options.inject_fault, fmt::join(selftest_checks(), ", "));
   if (options.device) {
     const std::string reason = why_unavailable(*options.device);
-    require<UnsupportedError>(reason.empty(), "device = {}: {}", device_name(*options.device),
-                              reason);
+    require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable, "device = {}: {}",
+                              device_name(*options.device), reason);
   }
   const auto start = std::chrono::steady_clock::now();
   SelftestReport report;

@@ -64,10 +64,10 @@ TEST(InputHints, PicklesAreNamedWithTheCommandThatMakesSafetensors) {
   fs::create_directories(dir / "it's");
   write_text(dir / "it's" / "pytorch_model.bin", "x");
   const std::string quoted = fmt::format("'{}/it'\\''s'", dir.path().string());
-  expect_error<FormatError>([&] { quantize(dir / "it's", dir / "out"); },
-                            {"holds no .safetensors file, but pytorch_model.bin, a pickle",
-                             "-c \"import sys; sys.path.pop(0); import transformers as t;",
-                             "save_pretrained(p)\" " + quoted});
+  expect_error<IoError>([&] { quantize(dir / "it's", dir / "out"); },
+                        {"holds no .safetensors file, but pytorch_model.bin, a pickle",
+                         "-c \"import sys; sys.path.pop(0); import transformers as t;",
+                         "save_pretrained(p)\" " + quoted});
   expect_error<IoError>([&] { compare_checkpoints(dir / "it's", dir / "it's"); },
                         {"pytorch_model.bin, a pickle"});
   for (const char* name : {"m.bin", "m.pt", "m.pth", "m.ckpt"}) {
@@ -96,7 +96,7 @@ TEST(InputHints, APipelineOfDiffusersNamesItsParts) {
   try {
     quantize(root, dir / "out");
     FAIL();
-  } catch (const FormatError& e) {
+  } catch (const IoError& e) {
     const std::string text = e.what(), both = (root / "text_encoder").string() + ", " +
                                               (root / "transformer").string();
     EXPECT_NE(text.find("a pipeline of diffusers"), text.npos) << text;
@@ -109,12 +109,11 @@ TEST(InputHints, OtherFoldersNameWhatIsInThem) {
   const TempDir dir;
   fs::create_directories(dir / "a");
   write_text(dir / "a" / "m.gguf", "GGUF");
-  expect_error<FormatError>([&] { open_model_folder(dir / "a"); },
-                            {"name the GGUF file", "a/m.gguf"});
+  expect_error<IoError>([&] { open_model_folder(dir / "a"); }, {"name the GGUF file", "a/m.gguf"});
   write_tiny_llama(dir / "b" / "model");
-  expect_error<FormatError>([&] { open_model_folder(dir / "b"); }, {"these do", "b/model"});
+  expect_error<IoError>([&] { open_model_folder(dir / "b"); }, {"these do", "b/model"});
   fs::create_directories(dir / "c");
-  expect_error<FormatError>([&] { open_model_folder(dir / "c"); }, {"c: holds no .safetensors"});
+  expect_error<IoError>([&] { open_model_folder(dir / "c"); }, {"c: holds no .safetensors"});
 }
 
 /// As huggingface_hub lays it out: links into ../../blobs.

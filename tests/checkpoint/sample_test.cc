@@ -194,7 +194,7 @@ TEST(Sample, RefusesAFolderThatHoldsAnythingAndOverwritesOnRequest) {
   write_text(dir / "notes.txt", "mine");
   write_text(dir / "model-00009-of-00009.safetensors", "stale");
   SampleOptions o = options(dir.path());
-  expect_error<ValueError>([&] { sample_checkpoint(o); }, {dir.path().string(), "not empty"});
+  expect_error<IoError>([&] { sample_checkpoint(o); }, {dir.path().string(), "not empty"});
   EXPECT_EQ(read_text(dir / "model-00009-of-00009.safetensors"), "stale");
   o.overwrite = true;
   sample_checkpoint(o);

@@ -133,8 +133,8 @@ TEST_F(VerifyWhole, OneShardOfTwoIsAnErrorAsItIsForQuantize) {
     EXPECT_EQ(times(report, "missing-shard"), 1) << text_of(report);
     EXPECT_EQ(times(report, "missing-layers"), 0) << "a consequence: " << text_of(report);
   }
-  expect_error<FormatError>([&] { quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "o")); },
-                            {"1 of 2 shards are there"});
+  expect_error<IoError>([&] { quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "o")); },
+                        {"1 of 2 shards are there"});
 }
 
 TEST_F(VerifyWhole, ALayerThatTheConfigurationCountsIsMissing) {

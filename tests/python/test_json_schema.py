@@ -2,6 +2,7 @@
 commands print with --json and the functions return; the model card's front matter, read as YAML."""
 
 import json
+import pickle
 import subprocess
 from pathlib import Path
 
@@ -87,6 +88,11 @@ def test_errors_are_in_the_schema_too(folder):
     with pytest.raises(nvfp4.InvalidValueError) as error:
         nvfp4.quantize_checkpoint(folder / "m", folder / "x", format="zip")
     assert error.value.code == "NV0303"
+    with pytest.raises(nvfp4.IoError) as error:
+        nvfp4.inspect("disk full")
+    again = pickle.loads(pickle.dumps(error.value))
+    assert (again.code, str(again)) == ("NV0102", str(error.value))
+    assert nvfp4.IoError("disk full").code == "NV0199"
 
 
 def test_the_card_is_markdown_with_yaml(folder):

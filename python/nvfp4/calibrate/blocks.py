@@ -50,7 +50,7 @@ def checkpoint_files(folder):
         return [Path(folder) / f for f in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
     files = sorted(Path(folder).glob("*.safetensors"))
     if not files:
-        raise FormatError(f"{folder}: has no .safetensors file")
+        raise IoError(f"{folder}: holds no .safetensors file", code="NV0114")
     return files
 
 

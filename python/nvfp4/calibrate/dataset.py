@@ -8,7 +8,7 @@ from .._errors import InvalidValueError, IoError, UnsupportedError
 def documents_of_dataset(path, column="text"):
     """The strings of a column."""
     if not Path(path).exists():
-        raise IoError(f"{path}: no such file or folder")
+        raise IoError(f"{path}: no such file or folder", code="NV0102")
     try:
         import datasets
     except ImportError as no:

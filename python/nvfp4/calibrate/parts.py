@@ -37,7 +37,7 @@ class Parts:
     @staticmethod
     def _require_same(about, key):
         if json.loads(about.read_text(encoding="utf-8")) != key:
-            raise InvalidValueError(f"resume: {about.parent} is of a run with other arguments")
+            raise InvalidValueError(f"resume: {about.parent} is of a run with other arguments", code="NV0301")
 
     def _layer(self, i):
         return self.folder / f"layer-{i}.safetensors"

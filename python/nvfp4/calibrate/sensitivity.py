@@ -102,7 +102,7 @@ class Copies:
                 file.seek(first * self.bytes)
                 file.write(states.reshape(-1).view(torch.uint8).numpy().data)
         except OSError as no:
-            raise IoError(f"{self.path}: {no.strerror or no}") from no
+            raise IoError.of(self.path, no) from no
 
     def read(self, first, count, device):
         states = torch.empty((count * self.shape[0], *self.shape[1:]), dtype=self.dtype)
@@ -111,7 +111,7 @@ class Copies:
                 file.seek(first * self.bytes)
                 read = file.readinto(states.reshape(-1).view(torch.uint8).numpy().data)
         except OSError as no:
-            raise IoError(f"{self.path}: {no.strerror or no}") from no
+            raise IoError.of(self.path, no) from no
         if read != count * self.bytes:
             raise FormatError(f"{self.path}: is shorter than what was written")
         return states.to(device)

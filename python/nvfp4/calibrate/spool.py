@@ -25,7 +25,7 @@ class Spool:
         try:
             yield
         except OSError as no:
-            raise IoError(f"{self.folder}: inputs of a layer: {no.strerror or no}") from no
+            raise IoError.of(f"{self.folder}: inputs of a layer", no) from no
 
     def add(self, owner, x):
         with self._named_errors():

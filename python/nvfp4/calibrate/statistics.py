@@ -111,14 +111,14 @@ def opened(path):
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get(VERSION_KEY) != VERSION:
-                raise FormatError(f"{path}: no file of statistics of version {VERSION}")
+                raise FormatError(f"{path}: no file of statistics of version {VERSION}", code="NV0213")
             yield file, metadata
     except Error:  # of another file, while this one was open
         raise
     except OSError as no:
-        raise IoError(f"{path}: {no.strerror or no}") from no
+        raise IoError.of(path, no) from no
     except (SafetensorError, json.JSONDecodeError) as no:
-        raise FormatError(f"{path}: {no}") from no
+        raise FormatError(f"{path}: {no}", code="NV0213") from no
 
 
 def total(key, tensors):
@@ -159,7 +159,8 @@ def gram_of(key, abouts, paths):
     shape = abouts[0].shape
     for about, path in zip(abouts, paths):
         if len(shape) != 1 or about.dtype not in (torch.float32, torch.float64):
-            raise FormatError(f"{path}: {key} is {DTYPES[about.dtype]} {list(shape)}, must be F32 or F64 [K (K + 1) / 2]")
+            raise FormatError(f"{path}: {key} is {DTYPES[about.dtype]} {list(shape)}, must be F32 or F64 [K (K + 1) / 2]",
+                              code="NV0213")
     dtype = reduce(torch.promote_types, (about.dtype for about in abouts))
     return Later(shape, dtype, partial(sum_in_parts, key, paths))
 
@@ -173,7 +174,7 @@ def require_all_ranks(metadata):
                 part = json.loads(words[RANK_KEY])
                 rank, of_run = int(part["rank"]), runs[str(part["tokens"]), int(part["ranks"])]
             except (KeyError, TypeError, ValueError):
-                raise FormatError(f"{path}: {RANK_KEY} is no rank") from None
+                raise FormatError(f"{path}: {RANK_KEY} is no rank", code="NV0213") from None
             if rank in of_run:
                 raise InvalidValueError(f"{path}: is of rank {rank}, as is {of_run[rank]}")
             of_run[rank] = path
@@ -195,7 +196,7 @@ def require_output(path, model=None):
     require_apart(path, model)
     path = Path(path)
     if path.exists() and not path.is_file():
-        raise IoError(f"{path}: must be a regular file")
+        raise IoError(f"{path}: must be a regular file", code="NV0107")
     if path.exists():
         try:
             with opened(path):
@@ -269,7 +270,7 @@ class Statistics:
                     shape = file.get_slice(key).get_shape()
                     if shapes.setdefault(key, shape) != shape:
                         raise InvalidValueError(f"{path}: {key} has shape {shape}, {shapes[key]} before: statistics "
-                                                f"of another model")
+                                                f"of another model", code="NV0308")
                     having[key].append(path)
             for key, of_key in having.items():
                 if key.endswith(".gram"):

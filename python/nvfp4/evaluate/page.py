@@ -37,8 +37,10 @@ def write(report, file):
         compare(report["against"], report["model"], html=str(file))
     try:
         page = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as no:
-        raise IoError(f"{file}: {no}") from no
+    except OSError as no:
+        raise IoError.of(file, no) from no
+    except UnicodeDecodeError as no:
+        raise FormatError(f"{file}: {no}") from no
     page = _OURS.sub("", page)
     if not page.startswith("<!DOCTYPE html>") or page.count(_PLACE) != 1:
         raise FormatError(f"{file}: is no page of nvfp4 compare --html")
@@ -48,4 +50,4 @@ def write(report, file):
         os.replace(part, file)
     except OSError as no:
         part.unlink(missing_ok=True)
-        raise IoError(f"{file}: {no.strerror}") from no
+        raise IoError.of(file, no) from no

@@ -46,7 +46,7 @@ def documents_of(path):
         with open(path, encoding="utf-8", newline="") as file:
             return file.read().split(SEPARATOR)
     except OSError as no:
-        raise IoError(f"{path}: {no.strerror}") from no
+        raise IoError.of(path, no) from no
     except UnicodeDecodeError as no:
         raise InvalidValueError(f"{path}: is not UTF-8 at byte {no.start}") from no
 

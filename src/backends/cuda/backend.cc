@@ -13,7 +13,8 @@ void cuda::require_row_size(std::int64_t rows, std::int64_t elements) {
 
 const DeviceBackend& device_backend(Device device) {
   const std::string reason = why_unavailable(device);
-  require<UnsupportedError>(reason.empty(), "device = cuda:{}: {}", device.index, reason);
+  require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable, "device = cuda:{}: {}",
+                            device.index, reason);
   static constexpr DeviceBackend kBackend{.quantize = cuda::quantize,
                                           .quantize_rows = cuda::quantize_rows,
                                           .store_rows = cuda::store_rows,

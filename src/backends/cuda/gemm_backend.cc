@@ -214,7 +214,8 @@ const Fp4Instruction* fp4_instruction(Device device) {
 
 const GemmBackend& gemm_backend(Device device) {
   const std::string reason = why_unavailable(device);
-  require<UnsupportedError>(reason.empty(), "device = cuda:{}: {}", device.index, reason);
+  require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable, "device = cuda:{}: {}",
+                            device.index, reason);
   static constexpr GemmBackend kBackend{.name = "cuda",
                                         .fuses_swiglu = true,
                                         .pack = pack_fragments,

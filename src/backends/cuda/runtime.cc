@@ -19,7 +19,9 @@ namespace cuda {
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();  // or the next call would report it again
-  throw DeviceError(fmt::format("{}: {}", what, cudaGetErrorString(status)));
+  throw DeviceError(
+      fmt::format("{}: {}", what, cudaGetErrorString(status)),
+      status == cudaErrorMemoryAllocation ? ErrorCode::device_memory : ErrorCode::device);
 }
 
 Current::Current(Device device) {
@@ -146,7 +148,8 @@ std::string why_unavailable(Device device) {
 namespace {
 void require_available(Device device) {
   const std::string reason = why_unavailable(device);
-  require<UnsupportedError>(reason.empty(), "device = cuda:{}: {}", device.index, reason);
+  require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable, "device = cuda:{}: {}",
+                            device.index, reason);
 }
 /// 0 if the driver does not say.
 double attribute_of(Device device, cudaDeviceAttr attribute) {

@@ -9,8 +9,8 @@
 namespace nvfp4 {
 namespace {
 [[noreturn]] void refuse(Device device) {
-  throw UnsupportedError(
-      fmt::format("device = cuda:{}: {}", device.index, why_unavailable(device)));
+  throw UnsupportedError(fmt::format("device = cuda:{}: {}", device.index, why_unavailable(device)),
+                         ErrorCode::device_unavailable);
 }
 }  // namespace
 

@@ -168,8 +168,8 @@ InspectReport inspect_checkpoint(const InspectOptions& options) {
       shown.push_back(&t);
   }
   if (!formats.empty()) report.format = fmt::format("{}", fmt::join(formats, ", "));
-  require<ValueError>(!options.tensor || !shown.empty(), "{}: holds no tensor '{}'", report.path,
-                      options.tensor.value_or(""));
+  require<ValueError>(!options.tensor || !shown.empty(), ErrorCode::no_such_tensor,
+                      "{}: holds no tensor '{}'", report.path, options.tensor.value_or(""));
   for (const LogicalTensor* t : shown) report.tensors.push_back(describe(*t));
   if (options.histograms) read_histograms(shown, report, options.progress);
   return report;

@@ -16,7 +16,8 @@ std::vector<InspectedBlock> inspect_blocks(const std::filesystem::path& path,
   const CheckpointReader reader(path, Naming::stored);
   const LogicalTensor* t = reader.find(tensor);
   if (t == nullptr) t = reader.find(tensor + ".weight");
-  require<ValueError>(t != nullptr, "{}: holds no tensor '{}'", path.string(), printable(tensor));
+  require<ValueError>(t != nullptr, ErrorCode::no_such_tensor, "{}: holds no tensor '{}'",
+                      path.string(), printable(tensor));
   if (!t->is_nvfp4()) return {};
   const std::int64_t rows = t->matrices() * t->outputs(), blocks = t->depth() / kBlock;
   require<ValueError>(row >= 0 && row < rows, "row = {}, must be in 0..{} for {}", row, rows - 1,

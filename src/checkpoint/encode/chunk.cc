@@ -140,12 +140,15 @@ void throw_non_finite(const LogicalTensor& tensor, std::int64_t begin, std::int6
     const std::string what =
         fmt::format("{}: {}[{}] = {}, must be finite", file, printable(tensor.name), index, value);
     if (tensor.encoding() == Encoding::fp8 && std::isnan(value))
-      throw FormatError(fmt::format(
-          "{}: {}; nvfp4 verify lists all, --force with --ignore takes the values as they are",
-          is_nan_code(tensor, begin + i) ? kCodeNan : "scale-nan", what));
-    throw ValueError(what + "; --ignore keeps a tensor as it is");
+      throw FormatError(
+          fmt::format(
+              "{}: {}; nvfp4 verify lists all, --force with --ignore takes the values as they are",
+              is_nan_code(tensor, begin + i) ? kCodeNan : "scale-nan", what),
+          ErrorCode::faulty_values);
+    throw ValueError(what + "; --ignore keeps a tensor as it is", ErrorCode::not_finite);
   }
-  throw IoError(fmt::format("{}: {} changed while it was read", file, printable(tensor.name)));
+  throw IoError(fmt::format("{}: {} changed while it was read", file, printable(tensor.name)),
+                ErrorCode::input_changed);
 }
 
 void read_rows(const LogicalTensor& t, const WeightSlice& slice, std::int64_t row,

@@ -43,7 +43,8 @@ void fill_gram_slot(const Statistics& statistics, const std::string& backend,
         factor_gram(slot.statistics->depth, std::move(triangle), kDamping, backend, library);
   } catch (const ValueError& e) {
     throw FormatError(
-        fmt::format("{}: {}: {}", statistics.path().string(), printable(slot.module), e.what()));
+        fmt::format("{}: {}: {}", statistics.path().string(), printable(slot.module), e.what()),
+        ErrorCode::statistics);
   }
 }
 

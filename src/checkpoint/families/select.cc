@@ -202,7 +202,7 @@ Selection Selector::select(const safetensors::TensorInfo& tensor) {
   if (!ignoring.empty()) return s;
   for (const std::size_t i : include_.matching(tensor.name)) {
     const std::string why = obstacle_of(tensor, s);
-    require<ValueError>(why.empty() || !include_[i].exact(),
+    require<ValueError>(why.empty() || !include_[i].exact(), ErrorCode::not_quantizable,
                         "--include {}: {} cannot be quantized: {}", include_[i].text(), tensor.name,
                         why);
     if (!why.empty()) continue;

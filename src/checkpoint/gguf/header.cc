@@ -54,8 +54,14 @@ class Cursor {
 
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> message, Args&&... args) const {
-    throw FormatError(fmt::format("{}: {}{}", file_, context_,
-                                  fmt::format(message, std::forward<Args>(args)...)));
+    fail(ErrorCode::format, message, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> message,
+                         Args&&... args) const {
+    throw FormatError(
+        fmt::format("{}: {}{}", file_, context_, fmt::format(message, std::forward<Args>(args)...)),
+        code);
   }
 
   template <class T>
@@ -87,7 +93,8 @@ class Cursor {
 
  private:
   void need(const char* what, std::uint64_t bytes) const {
-    if (bytes > left()) fail("{} of {} bytes, but the file ends in {}", what, bytes, left());
+    if (bytes > left())
+      fail(ErrorCode::cut_short, "{} of {} bytes, but the file ends in {}", what, bytes, left());
   }
 
   void take(const char* what, std::span<std::byte> out) {
@@ -309,7 +316,7 @@ class Parser {
       const std::uint64_t room =
           file_bytes_ < header_.data_begin ? 0 : file_bytes_ - header_.data_begin;
       if (t.begin > room || t.bytes > room - t.begin)
-        in_.fail("bytes {} to {} of the data, but the file has {}", t.begin,
+        in_.fail(ErrorCode::cut_short, "bytes {} to {} of the data, but the file has {}", t.begin,
                  static_cast<double>(t.begin) + static_cast<double>(t.bytes), room);
       t.begin += header_.data_begin;
     }
@@ -320,7 +327,7 @@ class Parser {
     for (std::size_t i = 1; i < order.size(); ++i) {
       in_.name(fmt::format("tensor '{}': ", printable(order[i]->name)));
       if (order[i]->begin < order[i - 1]->begin + order[i - 1]->bytes)
-        in_.fail("overlaps '{}'", printable(order[i - 1]->name));
+        in_.fail(ErrorCode::tensor_ranges, "overlaps '{}'", printable(order[i - 1]->name));
     }
   }
 

@@ -193,7 +193,7 @@ class View final : public checkpoint::TensorSource {
     const std::string* name = header().text(kArchitectureKey);
     require<UnsupportedError>(name != nullptr, "{}: has no '{}'", name_, kArchitectureKey);
     const auto parts = header().integer("split.count").value_or(1);
-    require<UnsupportedError>(parts <= 1,
+    require<UnsupportedError>(parts <= 1, ErrorCode::gguf_part,
                               "{}: one of {} files of a model: merge them with llama-gguf-split "
                               "--merge",
                               name_, parts);
@@ -263,8 +263,9 @@ class View final : public checkpoint::TensorSource {
     if (naming_ == Naming::stored) return add_as(t, t.name, t.shape, 0, t.bytes, {});
     if (t.name == "rope_freqs.weight") return drop_rope_factors();
     const auto place = model_name_of(*architecture_, t.name);
-    require<UnsupportedError>(place.has_value(), "{}: tensor '{}': has no name in {} models", name_,
-                              printable(t.name), architecture_->model_type);
+    require<UnsupportedError>(place.has_value(), ErrorCode::no_gguf_name,
+                              "{}: tensor '{}': has no name in {} models", name_, printable(t.name),
+                              architecture_->model_type);
     require<UnsupportedError>(t.type->id == kNvfp4 || dtype_of(*t.type),
                               "{}: tensor '{}': {}, must be NVFP4, F32, F16, BF16 or integers",
                               name_, printable(t.name), t.type->name);

@@ -160,11 +160,13 @@ std::optional<fs::path> find_cached_model(const fs::path& name) {
 
 fs::path find_model(const fs::path& name) {
   if (auto folder = find_cached_model(name)) return *folder;
-  throw IoError(fmt::format(
-      "{}: no such folder, and the model is not whole in the Hugging Face cache {}; '{}' fetches "
-      "it, if the disk has room for all of it (pip install huggingface_hub has hf)",
-      name.string(), printable(hub_cache().string(), 4096),
-      hub_name_of(name.string())->download_command()));
+  throw IoError(
+      fmt::format("{}: no such folder, and the model is not whole in the Hugging Face cache {}; "
+                  "'{}' fetches "
+                  "it, if the disk has room for all of it (pip install huggingface_hub has hf)",
+                  name.string(), printable(hub_cache().string(), 4096),
+                  hub_name_of(name.string())->download_command()),
+      ErrorCode::not_in_hub_cache);
 }
 
 }  // namespace nvfp4

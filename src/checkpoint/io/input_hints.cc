@@ -106,10 +106,13 @@ fs::path model_path(const fs::path& input) {
     return snapshot_of(input);
   const std::vector<fs::path> models = folders_of(input, "models--");
   if (models.empty()) return input;
-  require<FormatError>(models.size() == 1, "{}: a Hugging Face cache of {} models, name one: {}",
-                       shown(input), models.size(), list_of(shown(models)));
+  require<FormatError>(models.size() == 1, ErrorCode::cache_without_model,
+                       "{}: a Hugging Face cache of {} models, name one: {}", shown(input),
+                       models.size(), list_of(shown(models)));
   return snapshot_of(models[0]);
 }
+
+namespace {
 
 std::string no_weights_text(const fs::path& folder) {
   std::string text = shown(folder) + ": holds no .safetensors file";
@@ -137,6 +140,12 @@ std::string no_weights_text(const fs::path& folder) {
   return text;
 }
 
+}  // namespace
+
+void throw_no_weights(const fs::path& folder) {
+  throw IoError(no_weights_text(folder), ErrorCode::no_weights);
+}
+
 std::string no_model_file_text(const fs::path& file) {
   std::string text =
       fmt::format("{}: must be a folder, a .safetensors or a .gguf file", shown(file));
@@ -156,9 +165,11 @@ bool is_lfs_pointer(std::string_view text) {
 }
 
 void throw_lfs_pointer(const fs::path& path) {
-  throw FormatError(fmt::format(
-      "{}: is a Git LFS pointer, not the file; git lfs pull in its folder fetches the file",
-      shown(path)));
+  throw FormatError(
+      fmt::format(
+          "{}: is a Git LFS pointer, not the file; git lfs pull in its folder fetches the file",
+          shown(path)),
+      ErrorCode::lfs_pointer);
 }
 
 void require_no_lfs_pointer(const fs::path& path) {

@@ -12,9 +12,9 @@ namespace nvfp4::checkpoint {
 /// any other path is itself. Throws FormatError where several could be meant.
 std::filesystem::path model_path(const std::filesystem::path& input);
 
-/// That a folder holds no .safetensors file, and what it holds instead: a pipeline of diffusers,
-/// pickles, GGUF files, models in folders below.
-std::string no_weights_text(const std::filesystem::path& folder);
+/// Throws IoError: the folder holds no .safetensors file. The text names what it holds instead: a
+/// pipeline of diffusers, pickles, GGUF files, models in folders below.
+[[noreturn]] void throw_no_weights(const std::filesystem::path& folder);
 /// That a file is neither .safetensors nor .gguf, and how a pickle becomes one.
 std::string no_model_file_text(const std::filesystem::path& file);
 

@@ -39,13 +39,13 @@ inline std::string parse_failure(const nlohmann::ordered_json::exception& error)
 /// that starts with `where`.
 template <class Json = nlohmann::ordered_json>
 Json parse_json(std::string_view text, const std::string& where) try {
-  require<FormatError>(is_shallow_json(text), "{}: JSON is nested deeper than {} levels", where,
-                       kMaxJsonDepth);
+  require<FormatError>(is_shallow_json(text), ErrorCode::deep_json,
+                       "{}: JSON is nested deeper than {} levels", where, kMaxJsonDepth);
   // nlohmann takes it for the end of the text, whatever follows.
   require<FormatError>(text.find('\0') == text.npos, "{}: a NUL byte in JSON", where);
   return Json::parse(text);
 } catch (const nlohmann::ordered_json::exception& e) {
-  throw FormatError(fmt::format("{}: {}", where, parse_failure(e)));
+  throw FormatError(fmt::format("{}: {}", where, parse_failure(e)), ErrorCode::invalid_json);
 }
 
 /// Null if the text is no JSON, or nested too deep.

@@ -10,6 +10,7 @@
 
 #include "checkpoint/io/printable.h"
 #include "core/require.h"
+#include "nvfp4/error_codes.h"
 #include "platform/process.h"
 
 namespace nvfp4 {
@@ -64,9 +65,11 @@ Descriptor open_to_read(const std::filesystem::path& path) {
 }  // namespace
 
 void throw_io_error(const std::filesystem::path& path, const std::string& action, int error) {
-  const bool full = platform::is_disk_full(error);
+  const ErrorCode code = error_code(std::error_code(error, std::generic_category()));
   throw IoError(fmt::format("{}: cannot {}: {}{}", printable(path.string(), 4096), action,
-                            full ? "disk full: " : "", std::generic_category().message(error)));
+                            code == ErrorCode::disk_full ? "disk full: " : "",
+                            std::generic_category().message(error)),
+                code);
 }
 
 void require_readable(const std::filesystem::path& path) {
@@ -90,7 +93,8 @@ void throw_io_error(const std::filesystem::filesystem_error& error) {
   if (what.starts_with(kPrefix)) what.remove_prefix(kPrefix.size());
   what = what.substr(0, what.find(": " + reason));
   const std::string path = printable(error.path1().string(), 4096);
-  throw IoError(fmt::format("{}{}{}: {}", path, path.empty() ? "" : ": ", what, reason));
+  throw IoError(fmt::format("{}{}{}: {}", path, path.empty() ? "" : ": ", what, reason),
+                error_code(error.code()));
 }
 
 void read_at(int fd, const std::filesystem::path& path, std::uint64_t offset,
@@ -99,7 +103,8 @@ void read_at(int fd, const std::filesystem::path& path, std::uint64_t offset,
   while (!out.empty()) {
     const std::ptrdiff_t n = platform::read_at(fd, out.data(), out.size(), offset);
     if (n < 0) throw_io_error(path, "read", errno);
-    require<IoError>(n > 0, "{}: became shorter: ends at byte {}, must have {}",
+    require<IoError>(n > 0, ErrorCode::input_shortened,
+                     "{}: became shorter: ends at byte {}, must have {}",
                      printable(path.string(), 4096), offset, end);
     offset += static_cast<std::uint64_t>(n);
     out = out.subspan(static_cast<std::size_t>(n));
@@ -111,8 +116,8 @@ InputFile::InputFile(std::filesystem::path path)
   const std::optional<platform::FileStatus> status = platform::status_of(fd_.get());
   if (!status) throw_io_error(path_, "stat", errno);
   using Kind = platform::FileStatus::Kind;
-  require<IoError>(status->kind == Kind::file, "{}: {}, must be a regular file",
-                   printable(path_.string(), 4096),
+  require<IoError>(status->kind == Kind::file, ErrorCode::not_a_file,
+                   "{}: {}, must be a regular file", printable(path_.string(), 4096),
                    status->kind == Kind::folder ? "a folder" : "a pipe, socket or device");
   status_ = *status;
 }
@@ -126,11 +131,12 @@ void InputFile::check_unchanged() const {
   if (!now) throw_io_error(path_, "stat", errno);
   const std::string file = printable(path_.string(), 4096);
   require<IoError>(now->volume == status_.volume && now->number == status_.number,
+                   ErrorCode::input_replaced,
                    "{}: was replaced by another file since it was opened", file);
-  require<IoError>(now->bytes == status_.bytes, "{}: has {} bytes, must still have {}", file,
-                   now->bytes, status_.bytes);
-  require<IoError>(now->modified_ns == status_.modified_ns, "{}: was modified since it was opened",
-                   file);
+  require<IoError>(now->bytes == status_.bytes, ErrorCode::input_replaced,
+                   "{}: has {} bytes, must still have {}", file, now->bytes, status_.bytes);
+  require<IoError>(now->modified_ns == status_.modified_ns, ErrorCode::input_replaced,
+                   "{}: was modified since it was opened", file);
 }
 
 std::filesystem::path partial_path(std::filesystem::path path) {
@@ -207,7 +213,8 @@ PartialFile::PartialFile(std::filesystem::path path)
 /// File systems without locks report other errors; then is_own() alone guards against two runs.
 void PartialFile::require_lock(const Descriptor& fd) const {
   const bool busy = !platform::lock(fd.get()) && errno == EWOULDBLOCK;
-  require<IoError>(!busy, "{}: another process is writing to it", printable(path_.string(), 4096));
+  require<IoError>(!busy, ErrorCode::output_busy, "{}: another process is writing to it",
+                   printable(path_.string(), 4096));
 }
 
 /// Whether its name still leads to the file that was made here.
@@ -252,7 +259,7 @@ void PartialFile::commit() {
 }
 
 void PartialFile::give_name() {
-  require<IoError>(is_own(), "{}: another process is writing to it",
+  require<IoError>(is_own(), ErrorCode::output_busy, "{}: another process is writing to it",
                    printable(path_.string(), 4096));
   if (!platform::close(fd_.release())) throw_io_error(partial_, "close", errno);
   if (!platform::replace_file(partial_, path_)) {

@@ -34,7 +34,8 @@ class StrictSax final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     if (!visitor_.checks_keys(depth()) && !keys_.back().insert(name).second)
       throw FormatError(fmt::format("{}: {}key '{}' appears twice, must be unique", where_,
-                                    visitor_.context(), printable(name)));
+                                    visitor_.context(), printable(name)),
+                        ErrorCode::duplicate_name);
     visitor_.key(std::move(name), depth());
     return true;
   }
@@ -60,9 +61,10 @@ class StrictSax final : public nlohmann::json_sax<nlohmann::json> {
     // The exception repeats the last token whole, and that may be most of the file.
     reason = reason.substr(0, reason.find("; last read"));
     if (const auto at = reason.find("syntax error"); at != reason.npos) reason.remove_prefix(at);
-    throw FormatError(fmt::format("{}: {}invalid JSON at byte {}, near '{}': {}", where_,
-                                  visitor_.context(), position, printable(last_token, 64),
-                                  printable(reason)));
+    throw FormatError(
+        fmt::format("{}: {}invalid JSON at byte {}, near '{}': {}", where_, visitor_.context(),
+                    position, printable(last_token, 64), printable(reason)),
+        ErrorCode::invalid_json);
   }
 
  private:
@@ -70,7 +72,8 @@ class StrictSax final : public nlohmann::json_sax<nlohmann::json> {
   void open() {
     if (depth() == max_depth_)
       throw FormatError(fmt::format("{}: {}JSON is nested deeper than {} levels", where_,
-                                    visitor_.context(), max_depth_));
+                                    visitor_.context(), max_depth_),
+                        ErrorCode::deep_json);
     keys_.emplace_back();
   }
   bool scalar(JsonScalar v) {
@@ -104,11 +107,11 @@ void visit_json(std::string_view text, int max_depth, const std::string& where,
                 JsonVisitor& visitor) {
   // The parser takes a NUL for the end of its input and would not see what follows.
   const auto nul = text.find('\0');
-  require<FormatError>(nul == text.npos, "{}: invalid JSON at byte {}: a NUL character", where,
-                       nul);
+  require<FormatError>(nul == text.npos, ErrorCode::invalid_json,
+                       "{}: invalid JSON at byte {}: a NUL character", where, nul);
   StrictSax sax(max_depth, where, visitor);
   const bool ok = nlohmann::json::sax_parse(text.begin(), text.end(), &sax);
-  require<FormatError>(ok, "{}: invalid JSON", where);
+  require<FormatError>(ok, ErrorCode::invalid_json, "{}: invalid JSON", where);
 }
 
 }  // namespace nvfp4

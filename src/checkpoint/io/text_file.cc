@@ -39,7 +39,7 @@ platform::FileStatus status_of(const Descriptor& fd, const fs::path& path, const
 Descriptor open_regular_file(const fs::path& path) {
   Descriptor fd = open_with(path, Open::read_promptly);
   require<IoError>(status_of(fd, path, "read the type of").kind == platform::FileStatus::Kind::file,
-                   "{}: must be a regular file", path.string());
+                   ErrorCode::not_a_file, "{}: must be a regular file", path.string());
   return fd;
 }
 

@@ -63,7 +63,7 @@ pcre2_code* compile(const std::string& text, Expression::Extent extent) {
   int error = 0;
   PCRE2_SIZE at = 0;
   pcre2_code* code = pcre2_compile(bytes_of(text), text.size(), options, &error, &at, context);
-  require<ValueError>(code != nullptr,
+  require<ValueError>(code != nullptr, ErrorCode::pattern,
                       "pattern: re:{} is not a valid regular expression: {}, at byte {} after re:",
                       printable(text), message_of(error), at);
   return code;
@@ -172,10 +172,12 @@ bool Expression::matches_step_by_step(std::string_view name) const {
   budget_->spend(kStepsOfACall + steps.taken + scanned, text_);
   if (result == PCRE2_ERROR_NOMATCH) return false;
   if (result == PCRE2_ERROR_MATCHLIMIT || result == kSpent)
-    throw ValueError(fmt::format(
-        "pattern: re:{} on '{}' takes more than {} steps; repeat nothing that itself is repeated",
-        printable(text_), printable(name), kMaxSteps));
-  require<ValueError>(result >= 0, "pattern: re:{} cannot be matched on '{}': {}", printable(text_),
+    throw ValueError(fmt::format("pattern: re:{} on '{}' takes more than {} steps; repeat nothing "
+                                 "that itself is repeated",
+                                 printable(text_), printable(name), kMaxSteps),
+                     ErrorCode::pattern);
+  require<ValueError>(result >= 0, ErrorCode::pattern,
+                      "pattern: re:{} cannot be matched on '{}': {}", printable(text_),
                       printable(name), message_of(result));
   return true;
 }

@@ -11,7 +11,8 @@ void MatchBudget::throw_spent(std::string_view pattern) const {
   throw ValueError(
       fmt::format("pattern: {} takes more than what is left of {} steps for all patterns of a "
                   "run; repeat nothing that itself is repeated, and write names where names do",
-                  printable(pattern, 4096), steps_));
+                  printable(pattern, 4096), steps_),
+      ErrorCode::pattern);
 }
 
 std::int64_t ComputedTime::now() {

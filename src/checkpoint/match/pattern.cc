@@ -24,7 +24,8 @@ std::vector<std::string_view> split_name(std::string_view name, char separator) 
 
 Pattern::Pattern(std::string text, SharedBudget budget)
     : text_(std::move(text)), budget_(std::move(budget)) {
-  require<ValueError>(!text_.empty(), "pattern: empty, must be a name, a glob or re:EXPRESSION");
+  require<ValueError>(!text_.empty(), ErrorCode::pattern,
+                      "pattern: empty, must be a name, a glob or re:EXPRESSION");
   if (text_.starts_with("re:")) {
     kind_ = Kind::regex;
     expression_.emplace(text_.substr(3), Expression::Extent::whole, budget_);

@@ -72,8 +72,9 @@ class Maker {
     if (const std::string_view what = left_out(name, config_); !what.empty())
       return drop(name, what);
     std::optional<Place> place = gguf::place_of(architecture_, name);
-    require<UnsupportedError>(place.has_value(), "{}: tensor '{}': has no name in GGUF's '{}'",
-                              file_, printable(name), architecture_.name);
+    require<UnsupportedError>(place.has_value(), ErrorCode::no_gguf_name,
+                              "{}: tensor '{}': has no name in GGUF's '{}'", file_, printable(name),
+                              architecture_.name);
     return place;
   }
 

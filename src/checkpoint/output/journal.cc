@@ -128,10 +128,10 @@ void Journal::resume(const std::string& text, const std::string& file) {
     const Json old = before.value(part, Json());
     require<FormatError>(old.is_object(), "{}: {} is missing", file, part);
     const std::string changed = difference(old, json_[part]);
-    require<ValueError>(changed.empty(), "--resume: {} of the interrupted run differ: {}", part,
-                        changed);
+    require<ValueError>(changed.empty(), ErrorCode::resume_differs,
+                        "--resume: {} of the interrupted run differ: {}", part, changed);
   }
-  require<ValueError>(before.value("config", Json()) == json_["config"],
+  require<ValueError>(before.value("config", Json()) == json_["config"], ErrorCode::resume_differs,
                       "--resume: config.json of the interrupted run differs");
   for (const char* part : {"shards", "errors"})
     require<FormatError>(before.value(part, Json()).is_object(), "{}: {} is missing", file, part);

@@ -41,14 +41,17 @@ void OutputFile::check() {
   require_no_dangling_link(path_);
   const fs::file_status status = fs::status(path_);
   if (fs::exists(status)) {
-    require<IoError>(fs::is_regular_file(status), "{}: must be a regular file", path_.string());
-    require<ValueError>(!fs::equivalent(input_, path_), "output {} is the input, must be another",
-                        path_.string());
-    require<IoError>(overwrite_, "{}: is there already; --overwrite replaces it", path_.string());
+    require<IoError>(fs::is_regular_file(status), ErrorCode::not_a_file,
+                     "{}: must be a regular file", path_.string());
+    require<ValueError>(!fs::equivalent(input_, path_), ErrorCode::output_in_input,
+                        "output {} is the input, must be another", path_.string());
+    require<IoError>(overwrite_, ErrorCode::output_not_empty,
+                     "{}: is there already; --overwrite replaces it", path_.string());
   }
   fs::path folder = fs::absolute(path_).parent_path();
   while (!fs::exists(folder) && folder.has_relative_path()) folder = folder.parent_path();
-  require<IoError>(fs::is_directory(folder), "{}: is a file, must be a folder", folder.string());
+  require<IoError>(fs::is_directory(folder), ErrorCode::not_a_folder,
+                   "{}: is a file, must be a folder", folder.string());
   if (!platform::may_write_in(folder)) throw_io_error(folder, "create a file in", errno);
   container_ = plan_.format->container(model_, plan_);
   warnings_ = container_->warnings();

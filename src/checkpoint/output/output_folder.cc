@@ -54,7 +54,8 @@ void require_place_of(const fs::path& path) {
   fs::path parent = fs::absolute(path).parent_path();
   std::error_code ignored;  // below a file nothing exists
   while (!fs::exists(parent, ignored) && parent.has_relative_path()) parent = parent.parent_path();
-  require<IoError>(fs::is_directory(parent), "{}: is a file, must be a folder", parent.string());
+  require<IoError>(fs::is_directory(parent), ErrorCode::not_a_folder,
+                   "{}: is a file, must be a folder", parent.string());
   if (!platform::may_write_in(parent)) throw_io_error(parent, "create a folder in", errno);
 }
 
@@ -88,7 +89,8 @@ OutputFolder::~OutputFolder() {
 void OutputFolder::check() {
   require_no_dangling_link(path_);
   if (fs::exists(path_)) {
-    require<IoError>(fs::is_directory(path_), "{}: is a file, must be a folder", path_.string());
+    require<IoError>(fs::is_directory(path_), ErrorCode::not_a_folder,
+                     "{}: is a file, must be a folder", path_.string());
     if (ranks_ > 1) {
       decide_as_rank();
       return;
@@ -104,8 +106,8 @@ void OutputFolder::check() {
 void OutputFolder::create() {
   require_no_dangling_link(path_);
   const bool exists = fs::exists(path_);
-  require<IoError>(!exists || fs::is_directory(path_), "{}: is a file, must be a folder",
-                   path_.string());
+  require<IoError>(!exists || fs::is_directory(path_), ErrorCode::not_a_folder,
+                   "{}: is a file, must be a folder", path_.string());
   if (exists) return;
   require_place_of(path_);
   fs::path folder = fs::absolute(path_);
@@ -188,7 +190,7 @@ OutputFolder::Start OutputFolder::decide_as_rank() {
     if (fs::exists(journal)) continue;  // since just now
     require_own_folders();
     const std::string difference = difference_from_plan(plan_, path_);
-    require<IoError>(difference.empty() && rest_is_complete(),
+    require<IoError>(difference.empty() && rest_is_complete(), ErrorCode::output_not_empty,
                      "{}: holds {}, must be empty, or hold what ranks of these options write{}{}",
                      path_.string(), entries.back().string(), difference.empty() ? "" : "; ",
                      difference);
@@ -254,13 +256,14 @@ OutputFolder::Start OutputFolder::decide() {
   started_empty_ = entries.empty() ||
                    (resume_ && entries.size() == 1 && entries[0] == partial_path(kJournalName));
   if (started_empty_) return Start::fresh;
-  require<IoError>(resume_ || overwrite_,
+  require<IoError>(resume_ || overwrite_, ErrorCode::output_not_empty,
                    "{}: holds {}, must be empty; --overwrite replaces a model, --resume goes on",
                    path_.string(), entries.back().string());
   require_own_folders();
   if (overwrite_) {
     require<IoError>(std::any_of(entries.begin(), entries.end(),
                                  [](const fs::path& p) { return is_model_file(p.string()); }),
+                     ErrorCode::output_no_model,
                      "{}: does not look like a model folder; remove it yourself", path_.string());
     return Start::clear;
   }
@@ -279,7 +282,7 @@ OutputFolder::Start OutputFolder::decide() {
 /// Of a folder without a journal. Throws ValueError, FormatError.
 void OutputFolder::check_written_by_this_run() {
   const std::string difference = difference_from_plan(plan_, path_);
-  require<ValueError>(difference.empty(),
+  require<ValueError>(difference.empty(), ErrorCode::output_differs,
                       "{}: {}, so --resume cannot go on; --overwrite replaces it", path_.string(),
                       difference);
   std::fill(done_.begin(), done_.end(), true);
@@ -287,6 +290,7 @@ void OutputFolder::check_written_by_this_run() {
   for (const PlannedShard& shard : plan_.shards) {
     const fs::path path = path_ / shard.file;
     require<ValueError>(newest_input_of(plan_, shard) <= InputFile(path).modified_ns(),
+                        ErrorCode::output_differs,
                         "{}: is older than its input, so --resume cannot go on; --overwrite "
                         "replaces it",
                         path.string());
@@ -314,7 +318,8 @@ void OutputFolder::share() {
   lock_ = platform::open(path_, platform::Open::folder);
   if (lock_.get() < 0) throw_io_error(path_, "open", errno);
   const bool busy = !platform::lock_folder(lock_.get(), /*shared=*/true) && errno == EWOULDBLOCK;
-  require<IoError>(!busy, "{}: another process is writing to it", path_.string());
+  require<IoError>(!busy, ErrorCode::output_busy, "{}: another process is writing to it",
+                   path_.string());
 }
 
 void OutputFolder::lock() {
@@ -323,7 +328,8 @@ void OutputFolder::lock() {
   // File systems without locks report other errors; then nothing guards against two runs.
   const bool busy = !platform::lock_folder(lock_.get(), /*shared=*/false) && errno == EWOULDBLOCK;
   if (busy) started_empty_ = false;  // it is theirs now, nothing there may be removed
-  require<IoError>(!busy, "{}: another process is writing to it", path_.string());
+  require<IoError>(!busy, ErrorCode::output_busy, "{}: another process is writing to it",
+                   path_.string());
 }
 
 /// Whether --overwrite removes it.

@@ -14,7 +14,7 @@ Pattern pattern_of(const std::string& name, const SharedBudget& budget, const st
   try {
     return Pattern(name, budget);
   } catch (const ValueError& e) {
-    throw ValueError(fmt::format("{}: {}", file, e.what()));
+    throw ValueError(fmt::format("{}: {}", file, e.what()), e.code);
   }
 }
 
@@ -87,7 +87,7 @@ float InputAmax::find(const std::string& module) try {
   first->used = true;
   return first->amax;
 } catch (const ValueError& e) {
-  throw ValueError(fmt::format("{}: {}", file_, e.what()));
+  throw ValueError(fmt::format("{}: {}", file_, e.what()), e.code);
 }
 
 std::vector<std::string> InputAmax::warnings() const {

@@ -54,7 +54,8 @@ void require_unique_names(const Plan& plan) {
       names, [](const PlannedName& a, const PlannedName& b) { return a.compare(b) == 0; });
   if (twice != names.end())
     throw UnsupportedError(fmt::format("{}: {} is there already, the input seems to be quantized",
-                                       std::next(twice)->shard->file, twice->text()));
+                                       std::next(twice)->shard->file, twice->text()),
+                           ErrorCode::already_quantized);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -61,8 +61,8 @@ void RecipeChoice::apply(const safetensors::TensorInfo& tensor, const Selector& 
   const bool exact = rule.names_exactly(tensor.name);
   if (!weight && rule.action != Action::keep && (exact || !rule.kinds.empty())) {
     const std::string why = selector.obstacle_of(tensor, s);
-    require<ValueError>(why.empty() || !exact, "{}: {} cannot be quantized: {}", at(s.rule),
-                        tensor.name, why);
+    require<ValueError>(why.empty() || !exact, ErrorCode::not_quantizable,
+                        "{}: {} cannot be quantized: {}", at(s.rule), tensor.name, why);
     weight = why.empty();
     if (weight) forced_[last].push_back(fmt::format("{} ({})", module_of(tensor.name), s.kind));
   }

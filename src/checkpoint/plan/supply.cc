@@ -21,13 +21,14 @@ struct Listed {
 
 void supply_statistics(Plan& plan, const TransformOptions& options) {
   const Method& method = method_of(options);
-  require<ValueError>(method.needs == Needs::nothing || options.statistics,
-                      "quantizer = {}: needs {}, which --statistics gives", method.name,
-                      needs_text(method.needs));
+  require<ValueError>(
+      method.needs == Needs::nothing || options.statistics, ErrorCode::no_statistics,
+      "quantizer = {}: needs {}, which --statistics gives", method.name, needs_text(method.needs));
   if (!options.statistics) return;
   plan.statistics_fingerprint = plan.statistics->fingerprint();
   const std::string file = options.statistics->string();
   require<ValueError>(method.needs != Needs::gram || plan.statistics->has_grams(),
+                      ErrorCode::no_statistics,
                       "quantizer = {}: {} does not hold {}; nvfp4-calibrate --keep-gram "
                       "writes it",
                       method.name, file, needs_text(method.needs));
@@ -42,7 +43,7 @@ void supply_statistics(Plan& plan, const TransformOptions& options) {
       if (quantized) missing.add(unit);
       continue;
     }
-    require<ValueError>(s->depth == unit.slice.cols,
+    require<ValueError>(s->depth == unit.slice.cols, ErrorCode::other_statistics,
                         "{}: {} has inputs of {} channels there and {} in the model: statistics of "
                         "another model",
                         file, printable(unit.slice.module), s->depth, unit.slice.cols);
@@ -59,7 +60,7 @@ void supply_statistics(Plan& plan, const TransformOptions& options) {
     unit.row_multiple = std::max<std::int64_t>(unit.row_multiple, kGptqPanel);
     if (plan.statistics->layer_tokens(*s) > 0) few.add(unit);
   }
-  require<ValueError>(asked == 0 || found > 0,
+  require<ValueError>(asked == 0 || found > 0, ErrorCode::other_statistics,
                       "{}: has none of the {} weights to quantize, such as {}: statistics of "
                       "another model",
                       file, asked, missing.first);

@@ -142,8 +142,8 @@ class Repairer {
   void read_findings() {
     std::set<std::string> told;
     for (const Finding& f : report_.before.findings) {
-      require<UnsupportedError>(!hopeless().contains(f.code), "{}: cannot be repaired: {}", f.code,
-                                f.text);
+      require<UnsupportedError>(!hopeless().contains(f.code), ErrorCode::not_repairable,
+                                "{}: cannot be repaired: {}", f.code, f.text);
       findings_[std::string(module_of(f.tensor))].insert(f.code);
       if (rewritten().contains(f.code) && told.insert(f.code).second)
         change(f.code, f.tensor,
@@ -166,7 +166,8 @@ class Repairer {
       const bool plain = std::ranges::any_of(model_.tensors, [&](const LogicalTensor& other) {
         return other.name == weight || (other.name == stack && other.name != t.name);
       });
-      require<UnsupportedError>(plain, "orphan-scale: cannot be repaired: {}: the codes are lost",
+      require<UnsupportedError>(plain, ErrorCode::not_repairable,
+                                "orphan-scale: cannot be repaired: {}: the codes are lost",
                                 t.data.describe());
       change("orphan-scale", t.name, "left out: its weight is not quantized");
       model_.tensors.erase(model_.tensors.begin() + static_cast<std::ptrdiff_t>(i));
@@ -222,7 +223,7 @@ class Repairer {
       for (const char* code :
            {"fused-globals", "fused-globals-far", "fused-input-scales", "input-scale-invalid"})
         require<UnsupportedError>(
-            !many || !found(t, code),
+            !many || !found(t, code), ErrorCode::not_repairable,
             "{}: cannot be repaired: {}: a stack with scales for each matrix; "
             "nvfp4 convert takes it apart",
             code, t.data.describe());
@@ -241,12 +242,14 @@ class Repairer {
   void refuse_others() const {
     for (const LogicalTensor& t : model_.tensors) {
       require<UnsupportedError>(t.is_nvfp4() || !found(t, "scale-negative"),
+                                ErrorCode::not_repairable,
                                 "scale-negative: cannot be repaired: {}: no sign of FP8 is known "
                                 "to be wrong",
                                 t.scales ? t.scales.describe() : t.data.describe());
       for (const std::string_view code : need_source())
         require<UnsupportedError>(t.is_nvfp4() || !found(t, std::string(code).c_str()) ||
                                       (t.is_plain() && code == "far-from-source"),
+                                  ErrorCode::not_repairable,
                                   "{}: cannot be repaired: {}: {}, and only NVFP4 weights are "
                                   "quantized again",
                                   code, t.data.describe(), t.form_name());
@@ -266,7 +269,7 @@ class Repairer {
       if (code.empty()) continue;
       for (LogicalTensor* t : members) {
         const LogicalTensor* source = source_of(*t);
-        require<UnsupportedError>(source != nullptr,
+        require<UnsupportedError>(source != nullptr, ErrorCode::not_repairable,
                                   "{}: {} cannot be repaired without its weights; --source {}",
                                   code, t->module(), source_ ? "has no such matrix" : "gives them");
         const auto input = inputs_.find(t);

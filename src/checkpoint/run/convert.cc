@@ -24,8 +24,8 @@ QuantizeReport convert_checkpoint(const ConvertOptions& options) {
   const CheckpointFormat& of_name = default_checkpoint_format(options.output);
   const std::string to =
       options.to.empty() && !of_name.extension.empty() ? std::string(of_name.name) : options.to;
-  require<ValueError>(std::ranges::find(targets, to) != targets.end(), "to = {}, must be one of {}",
-                      to, fmt::join(targets, ", "));
+  require<ValueError>(std::ranges::find(targets, to) != targets.end(), ErrorCode::not_a_choice,
+                      "to = {}, must be one of {}", to, fmt::join(targets, ", "));
   TransformOptions transform;
   static_cast<RunOptions&>(transform) = options;
   transform.drop = options.drop;

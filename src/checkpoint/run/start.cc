@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 template <class... Values>
 void require_place(bool ok, fmt::format_string<Values...> text, Values&&... values) {
   if (ok) return;
-  OptionsError error(fmt::format(text, std::forward<Values>(values)...));
+  OptionsError error(fmt::format(text, std::forward<Values>(values)...),
+                     ErrorCode::output_in_input);
   error.of_output = true;
   throw error;
 }

@@ -124,7 +124,8 @@ void File::read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::b
   try {
     impl_->file.read(tensor.begin + offset, out);
   } catch (const IoError& error) {
-    throw IoError(fmt::format("{} (tensor '{}')", error.what(), printable(tensor.name)));
+    throw IoError(fmt::format("{} (tensor '{}')", error.what(), printable(tensor.name)),
+                  error.code);
   }
 }
 

@@ -25,15 +25,15 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 }
 
 template <class E, class... Args>
-[[noreturn]] void fail(const std::string& where, fmt::format_string<Args...> message,
-                       Args&&... args) {
-  throw E(fmt::format("{}: {}", where, fmt::format(message, std::forward<Args>(args)...)));
+[[noreturn]] void fail(ErrorCode code, const std::string& where,
+                       fmt::format_string<Args...> message, Args&&... args) {
+  throw E(fmt::format("{}: {}", where, fmt::format(message, std::forward<Args>(args)...)), code);
 }
 
 /// Size in bytes. The product of the extents that are not zero must fit too, so that strides and
 /// partial products never overflow. Extents are not negative. `where()` starts the message.
 template <class E, class Where>
-std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape,
+std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape, ErrorCode code,
                            const Where& where) {
   std::uint64_t bits = static_cast<std::uint64_t>(dtype_bits(dtype));
   bool empty = false;
@@ -41,11 +41,12 @@ std::uint64_t tensor_bytes(DType dtype, const std::vector<std::int64_t>& shape,
     empty |= extent == 0;
     const auto factor = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(extent));
     if (__builtin_mul_overflow(bits, factor, &bits) || bits > kMaxExtent)
-      fail<E>(where(), "shape {} of {} overflows 64 bits", shape_text(shape), dtype_name(dtype));
+      fail<E>(code, where(), "shape {} of {} overflows 64 bits", shape_text(shape),
+              dtype_name(dtype));
   }
   if (empty) return 0;
   if (bits % 8 != 0)
-    fail<E>(where(), "shape {} of {} has {} bits, must be whole bytes", shape_text(shape),
+    fail<E>(code, where(), "shape {} of {} has {} bits, must be whole bytes", shape_text(shape),
             dtype_name(dtype), bits);
   return bits / 8;
 }
@@ -132,11 +133,18 @@ class HeaderVisitor final : public JsonVisitor {
       "a string", "an array of non-negative integers", "an array of two non-negative integers"};
 
   [[noreturn]] void fail_twice(std::string_view name) const {
-    fail<FormatError>(file_, "key '{}' appears twice, must be unique", printable(name));
+    fail<FormatError>(ErrorCode::duplicate_name, file_, "key '{}' appears twice, must be unique",
+                      printable(name));
   }
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> message, Args&&... args) const {
-    fail<FormatError>(file_, "{}{}", context(), fmt::format(message, std::forward<Args>(args)...));
+    refuse(ErrorCode::header, message, std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  [[noreturn]] void refuse(ErrorCode code, fmt::format_string<Args...> message,
+                           Args&&... args) const {
+    fail<FormatError>(code, file_, "{}{}", context(),
+                      fmt::format(message, std::forward<Args>(args)...));
   }
   /// Refuses a value where it stands; what it may be follows from the place.
   [[noreturn]] void refuse_value(const std::string& what) const {
@@ -162,15 +170,19 @@ class HeaderVisitor final : public JsonVisitor {
       if (!seen_[i]) refuse("{} is missing", kFields[i]);
     if (offsets_.size() != 2) refuse_value(fmt::format("an array of {}", offsets_.size()));
     const std::uint64_t begin = offsets_[0], end = offsets_[1];
-    if (begin > end) refuse("data_offsets [{}, {}], must not end before they begin", begin, end);
+    if (begin > end)
+      refuse(ErrorCode::tensor_ranges, "data_offsets [{}, {}], must not end before they begin",
+             begin, end);
     if (end > data_bytes_)
-      refuse("data_offsets [{}, {}], must lie within the {} bytes of data that the file has", begin,
+      refuse(ErrorCode::cut_short,
+             "data_offsets [{}, {}], must lie within the {} bytes of data that the file has", begin,
              end, data_bytes_);
-    const auto bytes = tensor_bytes<FormatError>(tensor_.dtype, tensor_.shape, [&] {
-      return fmt::format("{}: tensor '{}'", file_, printable(*entry_));
-    });
+    const auto bytes = tensor_bytes<FormatError>(
+        tensor_.dtype, tensor_.shape, ErrorCode::header,
+        [&] { return fmt::format("{}: tensor '{}'", file_, printable(*entry_)); });
     if (end - begin != bytes)
-      refuse("data_offsets [{}, {}] span {} bytes, must span {}: shape {} of {}", begin, end,
+      refuse(ErrorCode::tensor_ranges,
+             "data_offsets [{}, {}] span {} bytes, must span {}: shape {} of {}", begin, end,
              end - begin, bytes, shape_text(tensor_.shape), dtype_name(tensor_.dtype));
     tensor_.name = *entry_;  // a copy: the parser lets its strings grow to twice what they hold
     tensor_.begin = begin;
@@ -200,10 +212,11 @@ void check_cover(const std::vector<TensorInfo>& sorted, std::uint64_t data_bytes
   for (const TensorInfo& t : sorted) {
     const std::uint64_t end = t.begin + t.bytes;
     if (t.begin < covered)
-      fail<FormatError>(file, "tensor '{}': data_offsets [{}, {}] overlap those of tensor '{}'",
+      fail<FormatError>(ErrorCode::tensor_ranges, file,
+                        "tensor '{}': data_offsets [{}, {}] overlap those of tensor '{}'",
                         printable(t.name), t.begin, end, printable(previous->name));
     if (t.begin > covered)
-      fail<FormatError>(file,
+      fail<FormatError>(ErrorCode::tensor_ranges, file,
                         "tensor '{}': data_offsets begin at {}, must begin at {}: the bytes "
                         "between belong to no tensor",
                         printable(t.name), t.begin, covered);
@@ -211,8 +224,9 @@ void check_cover(const std::vector<TensorInfo>& sorted, std::uint64_t data_bytes
     previous = &t;
   }
   if (covered != data_bytes)
-    fail<FormatError>(file, "tensors end at byte {} of the data, must cover all {} bytes of it",
-                      covered, data_bytes);
+    fail<FormatError>(ErrorCode::cut_short, file,
+                      "tensors end at byte {} of the data, must cover all {} bytes of it", covered,
+                      data_bytes);
 }
 
 std::string json_string(const std::string& text, const std::string& file) {
@@ -229,19 +243,20 @@ Header parse_header(std::span<const std::byte> start, std::uint64_t file_bytes,
                     const std::string& file) {
   const std::string where = printable(file, 4096);
   start = start.first(std::min<std::uint64_t>(start.size(), file_bytes));
-  require<FormatError>(start.size() >= kLengthBytes,
+  require<FormatError>(start.size() >= kLengthBytes, ErrorCode::header,
                        "{}: {} bytes, must be at least the {} of a header length", where,
                        start.size(), kLengthBytes);
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i)
     length |= std::to_integer<std::uint64_t>(start[i]) << (8 * i);
-  require<FormatError>(length <= kMaxHeaderBytes, "{}: header length {}, must be at most {}", where,
-                       length, kMaxHeaderBytes);
-  require<FormatError>(length <= start.size() - kLengthBytes,
+  require<FormatError>(length <= kMaxHeaderBytes, ErrorCode::header,
+                       "{}: header length {}, must be at most {}", where, length, kMaxHeaderBytes);
+  require<FormatError>(length <= start.size() - kLengthBytes, ErrorCode::header,
                        "{}: header length {}, must fit into the file of {} bytes", where, length,
                        file_bytes);
   const std::string_view json(reinterpret_cast<const char*>(start.data()) + kLengthBytes, length);
-  require<FormatError>(json.starts_with('{'), "{}: header starts with '{}', must be '{{'", where,
+  require<FormatError>(json.starts_with('{'), ErrorCode::header,
+                       "{}: header starts with '{}', must be '{{'", where,
                        printable(json.substr(0, 1)));
 
   const std::uint64_t data_begin = kLengthBytes + length;
@@ -286,13 +301,17 @@ FilePlan::FilePlan(std::size_t count, SpecOf spec, const Metadata& metadata, std
     const auto where = [&] {
       return fmt::format("{}: tensor '{}'", file_, printable(tensor.name));
     };
-    if (tensor.name == kMetadataKey) fail<ValueError>(where(), "the name is reserved");
+    if (tensor.name == kMetadataKey)
+      fail<ValueError>(ErrorCode::value, where(), "the name is reserved");
     if (std::ranges::any_of(tensor.shape, [](auto extent) { return extent < 0; }))
-      fail<ValueError>(where(), "shape {}, must not be negative", shape_text(tensor.shape));
-    const std::uint64_t bytes = tensor_bytes<ValueError>(tensor.dtype, tensor.shape, where);
+      fail<ValueError>(ErrorCode::value, where(), "shape {}, must not be negative",
+                       shape_text(tensor.shape));
+    const std::uint64_t bytes =
+        tensor_bytes<ValueError>(tensor.dtype, tensor.shape, ErrorCode::value, where);
     // Half of the range leaves room for the header; file offsets are signed.
     if (data_bytes + bytes > kMaxExtent / 2)
-      fail<ValueError>(where(), "ends at byte {}, must fit into a file", data_bytes + bytes);
+      fail<ValueError>(ErrorCode::value, where(), "ends at byte {}, must fit into a file",
+                       data_bytes + bytes);
     ends_.push_back(data_bytes += bytes);
     length += entry(i).size() + (i > 0 || !metadata.empty() ? 1 : 0);
   }
@@ -322,7 +341,8 @@ void FilePlan::require_unique() const {
     begin = end;
   }
   if (twice.empty()) return;
-  fail<ValueError>(fmt::format("{}: tensor '{}'", file_, printable(std::ranges::min(twice))),
+  fail<ValueError>(ErrorCode::value,
+                   fmt::format("{}: tensor '{}'", file_, printable(std::ranges::min(twice))),
                    "name appears twice, must be unique");
 }
 

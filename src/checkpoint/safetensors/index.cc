@@ -35,9 +35,9 @@ class IndexVisitor final : public JsonVisitor {
   explicit IndexVisitor(const std::string& file) : file_(file) {}
 
   Index take() {
-    require<FormatError>(has_weight_map_, "{}: weight_map is missing", file_);
-    require<FormatError>(!index_.weight_map.empty(), "{}: weight_map is empty, must name tensors",
-                         file_);
+    require<FormatError>(has_weight_map_, ErrorCode::index, "{}: weight_map is missing", file_);
+    require<FormatError>(!index_.weight_map.empty(), ErrorCode::index,
+                         "{}: weight_map is empty, must name tensors", file_);
     return std::move(index_);
   }
 
@@ -53,22 +53,25 @@ class IndexVisitor final : public JsonVisitor {
   }
   void end_object(int) override {}
   void begin_array(int depth) override {
-    require<FormatError>(depth > 1, "{}: an array, must be an object", file_);
+    require<FormatError>(depth > 1, ErrorCode::index, "{}: an array, must be an object", file_);
     check_place(depth - 1, "an array");
   }
   void end_array(int) override {}
   void value(JsonScalar scalar, int depth) override {
-    require<FormatError>(depth > 0, "{}: {}, must be an object", file_, describe(scalar));
+    require<FormatError>(depth > 0, ErrorCode::index, "{}: {}, must be an object", file_,
+                         describe(scalar));
     if (depth == 2 && section_ == "weight_map") {
       auto* name = std::get_if<std::string>(&scalar);
       if (!name || !is_plain_file_name(*name))
-        throw FormatError(fmt::format(
-            "{}: weight_map: tensor '{}' is in {}, must be the name of a file beside the index",
-            file_, printable(key_), describe(scalar)));
+        throw FormatError(
+            fmt::format(
+                "{}: weight_map: tensor '{}' is in {}, must be the name of a file beside the index",
+                file_, printable(key_), describe(scalar)),
+            ErrorCode::index);
       index_.weight_map.emplace(std::move(key_), std::move(*name));
     } else if (depth == 2 && section_ == "metadata" && key_ == "total_size") {
       const auto size = as_size(scalar);
-      require<FormatError>(size.has_value(),
+      require<FormatError>(size.has_value(), ErrorCode::index,
                            "{}: metadata.total_size = {}, must be a non-negative integer", file_,
                            describe(scalar));
       index_.total_size = *size;
@@ -82,13 +85,16 @@ class IndexVisitor final : public JsonVisitor {
   void check_place(int depth, const std::string& what) const {
     const bool ours = section_ == "weight_map" || section_ == "metadata";
     if (depth == 1 && ours)
-      throw FormatError(fmt::format("{}: {} = {}, must be an object", file_, section_, what));
+      throw FormatError(fmt::format("{}: {} = {}, must be an object", file_, section_, what),
+                        ErrorCode::index);
     if (depth == 2 && section_ == "weight_map")
       throw FormatError(fmt::format("{}: weight_map: tensor '{}' is in {}, must be a file name",
-                                    file_, printable(key_), what));
+                                    file_, printable(key_), what),
+                        ErrorCode::index);
     if (depth == 2 && section_ == "metadata" && key_ == "total_size")
       throw FormatError(
-          fmt::format("{}: metadata.total_size = {}, must be a non-negative integer", file_, what));
+          fmt::format("{}: metadata.total_size = {}, must be a non-negative integer", file_, what),
+          ErrorCode::index);
   }
 
   const std::string& file_;
@@ -101,8 +107,8 @@ class IndexVisitor final : public JsonVisitor {
 
 Index parse_index(std::string_view json, const std::string& file) {
   const std::string where = printable(file, 4096);
-  require<FormatError>(json.size() <= kMaxHeaderBytes, "{}: {} bytes, must be at most {}", where,
-                       json.size(), kMaxHeaderBytes);
+  require<FormatError>(json.size() <= kMaxHeaderBytes, ErrorCode::index,
+                       "{}: {} bytes, must be at most {}", where, json.size(), kMaxHeaderBytes);
   IndexVisitor visitor(where);
   visit_json(json, kMaxIndexDepth, where, visitor);
   return visitor.take();

@@ -31,7 +31,7 @@ void ModelLinks::require_inside(const fs::path& path) const {
   std::error_code error;
   const fs::path target = fs::canonical(path, error);
   const std::string link = printable(path.string(), 4096);
-  require<IoError>(!error, "{}: a link that leads nowhere", link);
+  require<IoError>(!error, ErrorCode::broken_link, "{}: a link that leads nowhere", link);
   const bool inside =
       std::ranges::any_of(roots_, [&](const fs::path& root) { return is_below(target, root); });
   require<IoError>(inside,

@@ -12,6 +12,7 @@
 #include "core/parallel_for.h"
 #include "core/require.h"
 #include "nvfp4/checkpoint.h"
+#include "nvfp4/error_codes.h"
 #include "nvfp4/safetensors.h"
 
 namespace nvfp4 {
@@ -53,20 +54,22 @@ void make_folder(const fs::path& folder, bool overwrite) try {
   require_no_address(folder);
   std::error_code error;
   fs::create_directories(folder, error);
-  require<IoError>(!error && fs::is_directory(folder), "{}: cannot create the folder: {}",
-                   folder.string(), error ? error.message() : "it is a file");
+  require<IoError>(!error && fs::is_directory(folder),
+                   error ? error_code(error) : ErrorCode::not_a_folder,
+                   "{}: cannot create the folder: {}", folder.string(),
+                   error ? error.message() : "it is a file");
   std::vector<fs::path> old;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    require<ValueError>(overwrite, "{}: not empty; choose another output or overwrite it",
-                        folder.string());
+    require<IoError>(overwrite, ErrorCode::output_not_empty,
+                     "{}: not empty; choose another output or overwrite it", folder.string());
     const std::string name = entry.path().filename().string();
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
         name.ends_with(".partial"))
       old.push_back(entry.path());
   }
   for (const fs::path& path : old)
-    require<IoError>(fs::remove(path, error) && !error, "{}: cannot remove: {}", path.string(),
-                     error.message());
+    require<IoError>(fs::remove(path, error) && !error, error_code(error), "{}: cannot remove: {}",
+                     path.string(), error.message());
 } catch (const fs::filesystem_error& e) {
   throw_io_error(e);
 }

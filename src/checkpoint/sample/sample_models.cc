@@ -232,7 +232,7 @@ SampleModel sample_model(std::string_view arch, int layers, double scale) {
   require<ValueError>(scale >= 1.0 / 64 && scale <= 4, "sample: scale = {}, must be in 1/64..4",
                       scale);
   if (arch == "llama") return llama(layers, scale);
-  require<ValueError>(arch == "deepseek-v3",
+  require<ValueError>(arch == "deepseek-v3", ErrorCode::not_a_choice,
                       "sample: arch = '{}', must be one of llama, deepseek-v3", arch);
   return deepseek_v3(layers, scale);
 }

@@ -123,8 +123,9 @@ class Adapter {
     std::vector<float> values(static_cast<std::size_t>(t.shape[0] * t.shape[1]));
     to_floats(t.dtype, bytes, values);
     for (const float v : values)
-      require<ValueError>(std::isfinite(v), "{}: {} holds {}, must be finite",
-                          weights_.path().string(), printable(t.name), v);
+      require<ValueError>(std::isfinite(v), ErrorCode::not_finite,
+                          "{}: {} holds {}, must be finite", weights_.path().string(),
+                          printable(t.name), v);
     return values;
   }
 

@@ -77,7 +77,7 @@ class OtherFiles {
       return collect(path, depth + 1);
     }
     if (top && (is_left_behind(name.string()) || name.extension() == kWeights)) return;
-    require<IoError>(entry.is_regular_file(),
+    require<IoError>(entry.is_regular_file(), ErrorCode::not_a_file,
                      "{}: a pipe, socket or device, must be a regular file", entry.path().string());
     if (is_other_weight_format(name))
       return leave(path, ": weights in another format, not carried over");
@@ -92,7 +92,7 @@ class OtherFiles {
 std::vector<std::string> shards_without_index(const fs::path& root,
                                               const std::vector<std::string>& found) {
   const std::string lost = lost_shards(root, found);
-  if (!lost.empty()) throw FormatError(lost);
+  if (!lost.empty()) throw IoError(lost, ErrorCode::shard_missing);
   if (is_whole_by_itself(found)) return {kSingleName};
   return found;
 }
@@ -101,10 +101,10 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
   for (std::size_t f = 0; f < model.files.size(); ++f) {
     for (const auto& tensor : model.files[f].tensors()) {
       const auto entry = index.weight_map.find(tensor.name);
-      require<FormatError>(entry != index.weight_map.end(),
+      require<FormatError>(entry != index.weight_map.end(), ErrorCode::index,
                            "{}: {} of {} is not in the index; nvfp4 repair writes it anew",
                            file.string(), tensor.name, model.file_names[f]);
-      require<FormatError>(entry->second == model.file_names[f],
+      require<FormatError>(entry->second == model.file_names[f], ErrorCode::index,
                            "{}: {} is in {}, the index says {}; nvfp4 repair writes it anew",
                            file.string(), tensor.name, model.file_names[f], entry->second);
     }
@@ -112,7 +112,7 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
   for (const auto& [tensor, shard] : index.weight_map) {
     const auto at = std::find(model.file_names.begin(), model.file_names.end(), shard);
     const auto f = static_cast<std::size_t>(at - model.file_names.begin());
-    require<FormatError>(model.files[f].find(tensor) != nullptr,
+    require<FormatError>(model.files[f].find(tensor) != nullptr, ErrorCode::index,
                          "{}: {} does not hold {}; nvfp4 repair writes the index anew",
                          file.string(), shard, tensor);
   }
@@ -121,7 +121,8 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
 void put_together(ModelFolder& model, bool to_repair) {
   FoundTensors found = find_tensors(TensorTable(model.files));
   if (!found.defects.empty() && !to_repair) throw FormatError(found.defects.front().text);
-  if (!found.unknown.empty()) throw UnsupportedError(found.unknown.front().text);
+  if (!found.unknown.empty())
+    throw UnsupportedError(found.unknown.front().text, ErrorCode::already_quantized);
   model.tensors = std::move(found.tensors);
   model.defects = std::move(found.defects);
   bool any = false, inputs = false;
@@ -146,7 +147,8 @@ void open_files(ModelFolder& model, const ModelLinks* links = nullptr) {
   for (const std::string& name : model.file_names) {
     const fs::path path = model.root / name;
     if (links != nullptr) links->require_inside(path);
-    require<IoError>(fs::exists(path), "{}: missing, but the index names it", path.string());
+    require<IoError>(fs::exists(path), ErrorCode::shard_missing,
+                     "{}: missing, but the index names it", path.string());
     model.files.push_back(TensorFile::open(path));
   }
 }
@@ -248,7 +250,8 @@ void open_single(const fs::path& input, ModelFolder& model) {
 ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
   const fs::path input = model_path(given);
   ModelFolder model;
-  require<IoError>(fs::exists(input), "{}: no such file or folder", input.string());
+  require<IoError>(fs::exists(input), ErrorCode::not_found, "{}: no such file or folder",
+                   input.string());
   if (!fs::is_directory(input) && is_gguf_name(input)) {
     open_single(input, model);
     put_together(model, to_repair);
@@ -266,11 +269,10 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
   }
 
   model.root = input;
-  require<UnsupportedError>(
-      !fs::exists(input / kJournalName),
-      "{}: holds {}, so it is the output of an interrupted run; the command that "
-      "wrote it finishes it with --resume",
-      input.string(), kJournalName);
+  require<FormatError>(!fs::exists(input / kJournalName), ErrorCode::incomplete,
+                       "{}: holds {}, so it is the output of an interrupted run; the command that "
+                       "wrote it finishes it with --resume",
+                       input.string(), kJournalName);
   const ModelLinks links(input);
   std::vector<std::string> shards, indexes;
   for (const auto& entry : fs::directory_iterator(input)) {
@@ -280,11 +282,11 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
   }
   std::sort(shards.begin(), shards.end());
   std::sort(indexes.begin(), indexes.end());
-  if (shards.empty()) throw FormatError(no_weights_text(input));
+  if (shards.empty()) throw_no_weights(input);
   if (std::find(indexes.begin(), indexes.end(), "model.safetensors.index.json") != indexes.end())
     indexes = {"model.safetensors.index.json"};
-  require<FormatError>(indexes.size() <= 1, "{}: {} index files, must be one", input.string(),
-                       indexes.size());
+  require<FormatError>(indexes.size() <= 1, ErrorCode::several_indices,
+                       "{}: {} index files, must be one", input.string(), indexes.size());
 
   for (const std::string& name : indexes) links.require_inside(input / name);
   for (const char* name : {"config.json", "hf_quant_config.json"})
@@ -298,8 +300,9 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
     index = safetensors::parse_index(read_model_text(path), path.string());
     std::set<std::string> names;
     for (const auto& [tensor, shard] : index.weight_map) {
-      require<FormatError>(shard.ends_with(kWeights), "{}: {} is in {}, must end in {}",
-                           path.string(), tensor, shard, kWeights);
+      require<FormatError>(shard.ends_with(kWeights), ErrorCode::index,
+                           "{}: {} is in {}, must end in {}", path.string(), tensor, shard,
+                           kWeights);
       names.insert(shard);
     }
     model.file_names.assign(names.begin(), names.end());

@@ -1,6 +1,7 @@
 #include "checkpoint/source/quantized_tensors.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/formats/lost_scales.h"
@@ -25,8 +26,7 @@ CheckpointReader::CheckpointReader(const fs::path& given, Naming naming) try {
   const fs::path path = model_path(given);
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  require<IoError>(fs::exists(status), "{}: cannot open: {}", path.string(),
-                   error ? error.message() : "no such file or folder");
+  if (!fs::exists(status)) throw_io_error(path, "open", error ? error.value() : ENOENT);
   if (fs::is_directory(status))
     open_folder(path);
   else
@@ -54,14 +54,14 @@ void CheckpointReader::open_folder(const fs::path& folder) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder))
       if (entry.path().extension() == ".safetensors")
         names.push_back(entry.path().filename().string());
-    if (names.empty() && complete_) throw IoError(no_weights_text(folder));
+    if (names.empty() && complete_) throw_no_weights(folder);
   }
   std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
   for (const std::string& name : names) files_.push_back(TensorFile::open(folder / name));
   for (const auto& [tensor, file] : index.weight_map) {
     const auto at = static_cast<std::size_t>(std::ranges::lower_bound(names, file) - names.begin());
-    require<FormatError>(files_[at].find(tensor) != nullptr,
+    require<FormatError>(files_[at].find(tensor) != nullptr, ErrorCode::index,
                          "{}: tensor '{}' is not in {}, where the index says it is",
                          (folder / kIndex).string(), printable(tensor), file);
   }

@@ -26,7 +26,8 @@ class Imatrix final : public Statistics {
       if (architecture_ == nullptr) architecture_ = gguf::find_architecture(type);
     bool any = false;
     for (const gguf::TensorInfo& t : file_.header().tensors) any |= t.name.ends_with(kSums);
-    require<FormatError>(any, "{}: no importance matrix, it has no tensor \"*{}\"", path.string(),
+    require<FormatError>(any, ErrorCode::statistics,
+                         "{}: no importance matrix, it has no tensor \"*{}\"", path.string(),
                          kSums);
     require<UnsupportedError>(
         architecture_ != nullptr,
@@ -49,23 +50,26 @@ class Imatrix final : public Statistics {
     const gguf::TensorInfo* sums = file_.find(place->file_name + std::string(kSums));
     const gguf::TensorInfo* counts = file_.find(place->file_name + std::string(kCounts));
     if (sums == nullptr) return nullptr;
-    require<FormatError>(counts != nullptr, "{}: {} has no {} beside it", path().string(),
-                         printable(sums->name), kCounts);
+    require<FormatError>(counts != nullptr, ErrorCode::statistics, "{}: {} has no {} beside it",
+                         path().string(), printable(sums->name), kCounts);
     for (const gguf::TensorInfo* t : {sums, counts})
-      require<FormatError>(t->type->id == gguf::kF32, "{}: {} is {}, must be F32", path().string(),
-                           printable(t->name), t->type->name);
+      require<FormatError>(t->type->id == gguf::kF32, ErrorCode::statistics,
+                           "{}: {} is {}, must be F32", path().string(), printable(t->name),
+                           t->type->name);
     const std::int64_t matrices = counts->elements(),
                        matrix = std::max<std::int64_t>(0, place->expert);
     require<FormatError>(matrices > matrix && sums->elements() % matrices == 0 &&
                              sums->shape.back() == sums->elements() / matrices,
+                         ErrorCode::statistics,
                          "{}: {} has shape [{}], with counts of {} matrices; matrix {} is wanted",
                          path().string(), printable(sums->name), fmt::join(sums->shape, ", "),
                          matrices, matrix);
     float count = 0;
     file_.read(*counts, static_cast<std::uint64_t>(matrix) * sizeof(float),
                std::as_writable_bytes(std::span(&count, 1)));
-    require<FormatError>(count >= 0 && count < 1e30f, "{}: {} has a count of {}, must be positive",
-                         path().string(), printable(counts->name), count);
+    require<FormatError>(count >= 0 && count < 1e30f, ErrorCode::statistics,
+                         "{}: {} has a count of {}, must be positive", path().string(),
+                         printable(counts->name), count);
     s.count = static_cast<double>(count);
     s.matrix = matrix;
     s.tensor = static_cast<std::size_t>(sums - file_.header().tensors.data());

@@ -31,7 +31,7 @@ class OwnStatistics final : public Statistics {
  public:
   explicit OwnStatistics(const std::filesystem::path& path) : file_(safetensors::File::open(path)) {
     const auto version = file_.metadata().find(kVersionKey);
-    require<FormatError>(version != file_.metadata().end(),
+    require<FormatError>(version != file_.metadata().end(), ErrorCode::statistics,
                          "{}: no file of statistics, its metadata has no \"{}\"; "
                          "nvfp4-calibrate writes them",
                          path.string(), kVersionKey);
@@ -64,8 +64,9 @@ class OwnStatistics final : public Statistics {
     std::vector<double> values = read(info);
     std::size_t at = 0;
     for (std::int64_t i = 0; i < of.depth; ++i) {
-      require<FormatError>(values[at] >= 0, "{}: {} has {} on its diagonal, must not be negative",
-                           path().string(), printable(info.name), values[at]);
+      require<FormatError>(values[at] >= 0, ErrorCode::statistics,
+                           "{}: {} has {} on its diagonal, must not be negative", path().string(),
+                           printable(info.name), values[at]);
       at += static_cast<std::size_t>(of.depth - i);
     }
     return values;
@@ -88,26 +89,28 @@ class OwnStatistics final : public Statistics {
   }
 
   void add(std::size_t index, const TensorInfo& t) {
-    require<FormatError>(t.shape.size() == 1, "{}: {} has shape [{}], must be [K]", path().string(),
-                         printable(t.name), fmt::join(t.shape, ", "));
+    require<FormatError>(t.shape.size() == 1, ErrorCode::statistics,
+                         "{}: {} has shape [{}], must be [K]", path().string(), printable(t.name),
+                         fmt::join(t.shape, ", "));
     const std::string module = t.name.substr(0, t.name.size() - kDiagonal.size());
     InputStatistics& s = modules_[module];
     s.tensor = index;
     s.depth = t.shape[0];
-    require<FormatError>(is_number(t), "{}: {} is {}, must be F32 or F64", path().string(),
-                         printable(t.name), dtype_name(t.dtype));
+    require<FormatError>(is_number(t), ErrorCode::statistics, "{}: {} is {}, must be F32 or F64",
+                         path().string(), printable(t.name), dtype_name(t.dtype));
     s.count = scalar(module, kCount).value_or(-1);
-    require<FormatError>(s.count >= 0 && std::isfinite(s.count),
+    require<FormatError>(s.count >= 0 && std::isfinite(s.count), ErrorCode::statistics,
                          "{}: {}{} is missing or no count of tokens", path().string(),
                          printable(module), kCount);
     s.amax = static_cast<float>(scalar(module, kAmax).value_or(0));
-    require<FormatError>(s.amax >= 0 && std::isfinite(s.amax),
+    require<FormatError>(s.amax >= 0 && std::isfinite(s.amax), ErrorCode::statistics,
                          "{}: {}{} = {}, must be finite and not negative", path().string(),
                          printable(module), kAmax, s.amax);
     if (file_.find(fmt::format("{}{}", module, kSensitivity)) == nullptr) return;
     s.sensitivity = scalar(module, kSensitivity).value_or(-1);
-    require<FormatError>(s.sensitivity > 0, "{}: {}{} must be one number, finite and positive",
-                         path().string(), printable(module), kSensitivity);
+    require<FormatError>(s.sensitivity > 0, ErrorCode::statistics,
+                         "{}: {}{} must be one number, finite and positive", path().string(),
+                         printable(module), kSensitivity);
   }
 
   void find_grams() {
@@ -116,8 +119,8 @@ class OwnStatistics final : public Statistics {
     const Json same = text == file_.metadata().end()
                           ? Json::object()
                           : parse_json<Json>(text->second, path().string());
-    require<FormatError>(same.is_object(), "{}: \"{}\" must be a JSON object", path().string(),
-                         kSameInputKey);
+    require<FormatError>(same.is_object(), ErrorCode::statistics,
+                         "{}: \"{}\" must be a JSON object", path().string(), kSameInputKey);
     for (auto& [module, s] : modules_) {
       const auto other = same.find(module);
       const bool shares = other != same.end() && other->is_string();
@@ -126,6 +129,7 @@ class OwnStatistics final : public Statistics {
       if (gram == nullptr) continue;
       const std::int64_t size = s.depth * (s.depth + 1) / 2;
       require<FormatError>(is_number(*gram) && gram->shape == std::vector<std::int64_t>{size},
+                           ErrorCode::statistics,
                            "{}: {} is {} [{}], must be F32 or F64 [{}], the upper triangle of "
                            "[{}, {}]",
                            path().string(), printable(gram->name), dtype_name(gram->dtype),
@@ -155,13 +159,14 @@ class OwnStatistics final : public Statistics {
       if (!keys && !t.name.ends_with(kValues)) continue;
       const std::string attention = t.name.substr(0, t.name.size() - kKeys.size());
       const double amax = scalar(t.name, "").value_or(-1);
-      require<FormatError>(amax >= 0 && amax <= FLT_MAX,
+      require<FormatError>(amax >= 0 && amax <= FLT_MAX, ErrorCode::statistics,
                            "{}: {} must be one number, finite and not negative", path().string(),
                            printable(t.name));
       (keys ? caches_[attention].k : caches_[attention].v) = static_cast<float>(amax);
       require<FormatError>(
           file_.find(fmt::format("{}{}", attention, keys ? kValues : kKeys)) != nullptr,
-          "{}: {} has no {} beside it", path().string(), printable(t.name), keys ? kValues : kKeys);
+          ErrorCode::statistics, "{}: {} has no {} beside it", path().string(), printable(t.name),
+          keys ? kValues : kKeys);
     }
   }
 

@@ -13,7 +13,7 @@ namespace nvfp4::checkpoint {
 std::vector<double> Statistics::squares(const InputStatistics& of) const {
   std::vector<double> squares = diagonal(of);
   for (const double s : squares)
-    require<FormatError>(std::isfinite(s) && s >= 0,
+    require<FormatError>(std::isfinite(s) && s >= 0, ErrorCode::statistics,
                          "{}: a sum of squares of {}, must be finite and not negative",
                          path().string(), s);
   return squares;

@@ -44,7 +44,7 @@ std::vector<std::string> take_faults(const ModelFolder& model, const UseOfValues
   if (faults.empty()) return warnings;
   const std::string more = and_more(faults.size());
   require<FormatError>(
-      use.force,
+      use.force, ErrorCode::faulty_values,
       "{}: {}{}; nvfp4 verify lists all, nvfp4 repair corrects NVFP4, --force takes the values as "
       "they are{}",
       faults[0].code, faults[0].text, more,

@@ -26,7 +26,8 @@ class Opener {
   Subject run() {
     std::error_code error;
     const fs::file_status status = fs::status(subject_.path, error);
-    require<IoError>(fs::exists(status), "{}: no such file or folder", subject_.path.string());
+    require<IoError>(fs::exists(status), ErrorCode::not_found, "{}: no such file or folder",
+                     subject_.path.string());
     subject_.folder = fs::is_directory(status);
     if (subject_.folder)
       open_folder();
@@ -73,9 +74,8 @@ class Opener {
       if (entry.path().extension() == ".safetensors") shards.push_back(name);
     }
     std::ranges::sort(shards);
-    require<IoError>(
-        !shards.empty() || !index_name.empty() || fs::exists(subject_.path / kJournalName),
-        "{}: holds no .safetensors file", subject_.path.string());
+    if (shards.empty() && index_name.empty() && !fs::exists(subject_.path / kJournalName))
+      throw_no_weights(subject_.path);
     subject_.complete = !fs::exists(subject_.path / kJournalName);
     if (!subject_.complete)
       findings_.add("interrupted", kJournalName,

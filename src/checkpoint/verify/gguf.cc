@@ -183,7 +183,8 @@ Subject open_gguf_subject(const fs::path& path, Findings& findings) {
   Subject subject;
   subject.path = path;
   subject.folder = false;
-  require<IoError>(fs::exists(path), "{}: no such file or folder", path.string());
+  require<IoError>(fs::exists(path), ErrorCode::not_found, "{}: no such file or folder",
+                   path.string());
   subject.file_names = {path.filename().string()};
   try {
     const gguf::File file = gguf::File::open(path);

@@ -22,7 +22,8 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
   const auto loaders = known_loaders();
   require<ValueError>(
       options.loader.empty() || std::ranges::find(loaders, options.loader) != loaders.end(),
-      "loader = {}, must be one of {}", options.loader, fmt::join(loaders, ", "));
+      ErrorCode::not_a_choice, "loader = {}, must be one of {}", options.loader,
+      fmt::join(loaders, ", "));
   Findings findings(options.loader);
   const bool gguf = is_gguf_name(options.path) && !std::filesystem::is_directory(options.path);
   Subject subject =
@@ -69,7 +70,7 @@ VerifyReport verify(const VerifyOptions& options, Measured& measured) try {
   report.findings = findings.take();
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
-  throw IoError(e.what());
+  throw_io_error(e);
 }
 
 }  // namespace

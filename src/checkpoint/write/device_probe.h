@@ -27,8 +27,9 @@ class DeviceProbe {
   void check() {
     if (!reason_.valid()) return;
     const std::string reason = reason_.get();
-    require<UnsupportedError>(reason.empty(), "device = {}: {}; cpu gives the same bytes",
-                              device_name(device_), reason);
+    require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable,
+                              "device = {}: {}; cpu gives the same bytes", device_name(device_),
+                              reason);
   }
 
  private:
