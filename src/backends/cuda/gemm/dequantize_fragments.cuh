@@ -9,19 +9,22 @@
 #include "backends/cuda/ptx/registers.cuh"
 #include "nvfp4/matrix.h"
 
-/// Words of fragments_64x64 -> A operands. What comes out is e2m1 · scale · 2^-8, exactly.
+/// Dequantizes words of fragments_64x64 to A operands. The results are e2m1 · scale · 2^-8,
+/// exactly.
 namespace nvfp4::cuda {
 
-/// Undone in the epilogue: keeps every factor of a BF16 or FP16 product normal.
+/// Factor that the epilogue applies to undo 2^-8. It keeps the factors of a BF16 or FP16
+/// multiplication normal.
 inline constexpr float kFragmentUnit = 256.0f;
 
-/// A multiplication by 16 that stays one: as a shift it would take the unit that decoding is short
-/// of (logic and shifts run at half the rate of the rest).
+/// A factor of 16 that is unknown at compile time, so that the compiler emits no shift. Logic and
+/// shifts run at half rate, and their unit limits dequantization.
 struct Shift16 {
   std::uint32_t factor;
 };
 
-/// Two widened scales, of rows g and g + 8: scale · 2^118 in BF16, scale · 2^6 in FP16.
+/// Returns the widened scales of rows g and g + 8 of a block: scale · 2^118 in BF16, scale · 2^6 in
+/// FP16.
 template <DType kType>
 __device__ __forceinline__ std::uint32_t scale_pair(std::uint32_t scales, int block,
                                                     Shift16 shift) {
@@ -31,8 +34,8 @@ __device__ __forceinline__ std::uint32_t scale_pair(std::uint32_t scales, int bl
                               : bytes * (shift.factor * 8) + 0x2C002C00u;
 }
 
-/// e2m1 · 2^-126 (BF16) or e2m1 · 2^-14 (FP16), 0.5 as a subnormal number, times the scale of its
-/// row: the lower or the upper half of `scales`.
+/// Returns a pair of codes times the scale of their row, the lower or upper half of `scales`. A
+/// pair holds e2m1 · 2^-126 (BF16) or e2m1 · 2^-14 (FP16); 0.5 is a subnormal number.
 template <DType kType, bool kUpper>
 __device__ __forceinline__ std::uint32_t scaled(std::uint32_t codes, std::uint32_t scales) {
   std::uint32_t product;
@@ -51,18 +54,18 @@ __device__ __forceinline__ std::uint32_t scaled(std::uint32_t codes, std::uint32
   return product;
 }
 
-/// What a lane needs of a chunk: 16 rows x 64 columns of its warp.
+/// The part of a chunk that a lane reads: its share of 16 rows x 64 columns of its warp.
 struct LaneChunk {
   uint4 codes;
   uint2 scales;
 };
 
-/// The fourth pairs of two words: the mask ? u : v rotated. Rotations that lose nothing of what the
-/// mask keeps are shifts.
+/// Returns the fourth pairs of two words: mask ? u : rotated v. A shift replaces each rotation that
+/// loses no bit of the mask.
 __device__ __forceinline__ std::uint32_t shared_pairs(std::uint32_t u, std::uint32_t v) {
   return ptx::lop3<0xE4>(u, v << kSharedRotation, kSharedMask);
 }
-/// Codes of a pair of a word, of two of which `shared` is made.
+/// Returns pair `pair` of word `of` (0 or 1). `shared` is shared_pairs() of both words.
 __device__ __forceinline__ std::uint32_t pair_of_word(std::uint32_t word, std::uint32_t shared,
                                                       int of, int pair) {
   if (pair == 3)
@@ -72,7 +75,7 @@ __device__ __forceinline__ std::uint32_t pair_of_word(std::uint32_t word, std::u
          kPairMask;
 }
 
-/// Two words: 16 rows x 32 columns of a warp.
+/// Dequantizes two words: 16 rows x 32 columns of a warp.
 template <DType kType>
 __device__ __forceinline__ void decode_words(std::uint32_t u, std::uint32_t v, std::uint32_t scales,
                                              Shift16 shift, std::uint32_t (&a)[4],

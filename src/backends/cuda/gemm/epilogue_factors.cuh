@@ -5,11 +5,11 @@
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 
-/// What the epilogue of a tile of few rows multiplies and adds, in shared memory: `State` has
-/// w_global and bias of kTileN floats, x_global of kTileM, and alpha.
+/// Copies the epilogue's factors of a small-M tile to shared memory. `State` has w_global and bias
+/// of kTileN floats, x_global of kTileM, and alpha.
 namespace nvfp4::cuda {
 
-/// Starts to bring all factors and biases of a tile; they would else be waited for at its end.
+/// Starts copies of all factors and biases of a tile, so that its end does not wait for them.
 template <class Config, class State>
 __device__ __forceinline__ void prefetch_epilogue_factors(const GemmArguments& p,
                                                           const WorkTile& work, State& state) {
@@ -31,7 +31,7 @@ __device__ __forceinline__ void prefetch_epilogue_factors(const GemmArguments& p
   }
 }
 
-/// Of row `row` of the tile.
+/// Returns the combination for row `row` of the tile.
 template <class State>
 __device__ __forceinline__ LinearCombination combination_of(const GemmArguments& p,
                                                             const State& state, int row) {

@@ -7,11 +7,11 @@
 #include "backends/cuda/gemm/dequantize_fragments.cuh"
 #include "backends/cuda/gemm/tile_scheduler.cuh"
 
-/// Sums -> values of out: factors and bias in FP32, one rounding. What the epilogues of all
-/// architectures share.
+/// Converts sums to values of out: factors and bias in FP32, one rounding. The epilogues of all
+/// architectures share these functions.
 namespace nvfp4::cuda {
 
-/// What the sums of a row of W are multiplied by, beside the global scale of x, and what is added.
+/// The factor and the bias of a row of W. The factor excludes the global scale of x.
 struct LinearCombination {
   float factor, bias;
 
@@ -34,7 +34,7 @@ struct LinearCombination {
   }
 };
 
-/// The global scale of x for a row of x.
+/// Returns the global scale of a row of x.
 __device__ __forceinline__ float x_global_of(const GemmArguments& p, int token) {
   return p.x_global == nullptr ? 1.0f : __ldg(p.x_global + (p.x_global_per_row ? token : 0));
 }
@@ -48,14 +48,15 @@ __device__ __forceinline__ std::uint32_t pack_f16(float low, float high) {
   return *reinterpret_cast<const std::uint32_t*>(&v);
 }
 
-/// Of four neighbouring rows; what is past the last one is not used.
+/// Fills in the combinations of four adjacent rows. Rows beyond n repeat the last one; their
+/// results are unused.
 __device__ __forceinline__ void combinations_of_four(const GemmArguments& p, int group, int row,
                                                      LinearCombination (&finish)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) finish[i] = LinearCombination(p, group, min(row + i, p.n - 1));
 }
 
-/// The first `count` of four values, rounded, to element `at` of out; `all`: there are four.
+/// Rounds and stores the first `count` of four values at element `at` of out. `all`: count is 4.
 __device__ __forceinline__ void store_values_of_four(const GemmArguments& p, std::int64_t at,
                                                      const float (&v)[4], bool all, int count) {
   if (p.wide_stores && all) {
@@ -80,7 +81,7 @@ __device__ __forceinline__ void store_values_of_four(const GemmArguments& p, std
   }
 }
 
-/// Four neighbouring rows of W, one row of x.
+/// Finishes and stores the sums of four adjacent rows of W for one row of x.
 __device__ __forceinline__ void store_four(const GemmArguments& p, const WorkTile& work, int token,
                                            int row, float4 sum,
                                            const LinearCombination (&finish)[4]) {

@@ -5,18 +5,18 @@
 
 #include "nvfp4/format.h"
 
-/// WeightLayout::fragments_64x64: what a warp multiplies as the A operand of mma and wgmma, in the
-/// order of its registers. Host and device.
+/// WeightLayout::fragments_64x64: the A operands of mma and wgmma in the order of a warp's
+/// registers. Host and device.
 ///
-/// A tile has 64 rows and 64 columns: four times (one for each warp) the codes of 16 rows, as 32
-/// lanes of 4 words, then four times the scales of 16 rows, as 8 lanes of 8 bytes. Word j of lane
-/// 4g + q stands for block j, four pairs of columns: {2q, 2q+1} of rows g and g + 8, then {2q + 8,
-/// 2q + 9} of both (source: PTX ISA, mma.m16n8k16 fragments). Scale bytes of lane g are rows g, g,
-/// g + 8, g + 8 of blocks 0, 1, 0, 1, then of 2, 3, 2, 3.
+/// A tile has 64 rows and 64 columns. For each of four warps it has the codes of 16 rows: 32 lanes
+/// of 4 words. The scales follow: for each warp 16 rows, as 8 lanes of 8 bytes. Word j of lane 4g +
+/// q holds block j, four pairs of columns: {2q, 2q+1} of rows g and g + 8, then {2q + 8, 2q + 9} of
+/// both (source: PTX ISA, mma.m16n8k16 fragments). The scale bytes of lane g are rows g, g, g + 8,
+/// g + 8 of blocks 0, 1, 0, 1. Those of blocks 2, 3, 2, 3 follow.
 ///
-/// A rotation and a mask make a pair of BF16 of a pair of codes: sign and magnitude at bits 15 and
-/// 6-8 of each half. Three pairs of a word are found so; four such masks do not fit into 32 bits,
-/// so the fourth pairs of two words share the bits that are left.
+/// A rotation and a mask turn a pair of codes into a BF16 pair: sign and magnitude at bits 15 and
+/// 6-8 of each half. Three pairs of a word fit this way. Four masks exceed 32 bits, so the fourth
+/// pairs of two words share the remaining bits.
 namespace nvfp4::cuda {
 
 inline constexpr int kTileRows = 64, kTileCols = 64;
@@ -26,16 +26,17 @@ inline constexpr int kTileBytes = kTileCodeBytes + kTileScaleBytes;
 
 inline constexpr std::uint32_t kPairMask = 0x81C081C0;  ///< sign and magnitude of a pair
 inline constexpr std::uint32_t kSharedMask =
-    0x06030603;                            ///< the fourth pairs' bits in the first word
-inline constexpr int kSharedRotation = 2;  ///< of the second word, to meet the first
-/// To the left: of pairs 0 to 2 of a word, and of the fourth pairs in both words' bits together.
+    0x06030603;                            ///< bits of the fourth pairs in the first word
+inline constexpr int kSharedRotation = 2;  ///< left rotation of the second word to meet the first
+/// Returns the left rotation of pair 0, 1 or 2 of a word. fourth_rotation() is that of a word's
+/// fourth pair in the shared bits.
 NVFP4_HD constexpr int pair_rotation(int pair) { return pair == 0 ? 0 : pair == 1 ? 4 : 10; }
 NVFP4_HD constexpr int fourth_rotation(int word) { return word == 0 ? 6 : 12; }
 
 NVFP4_HD constexpr std::uint32_t rotate_left(std::uint32_t v, int by) {
   return by == 0 ? v : v << by | v >> (32 - by);
 }
-/// The codes of an even and the next odd column, as a BF16 pair has them.
+/// Returns the codes of an even and the next odd column at the bits of a BF16 pair.
 NVFP4_HD constexpr std::uint32_t spread_pair(std::uint32_t byte) {
   return (byte & 8) << 12 | (byte & 7) << 6 | (byte & 0x80) << 24 | (byte & 0x70) << 18;
 }
@@ -43,7 +44,7 @@ NVFP4_HD constexpr std::uint32_t gather_pair(std::uint32_t pair) {
   return (pair >> 12 & 8) | (pair >> 6 & 7) | (pair >> 24 & 0x80) | (pair >> 18 & 0x70);
 }
 
-/// Two words of a lane from the bytes of their pairs, and back.
+/// Converts the bytes of pairs to two words of a lane, and back.
 NVFP4_HD constexpr void join_words(const std::uint8_t (&bytes)[2][4], std::uint32_t (&words)[2]) {
   std::uint32_t shared = 0;
   for (int w = 0; w < 2; ++w) {
@@ -67,19 +68,21 @@ NVFP4_HD constexpr void split_words(const std::uint32_t (&words)[2], std::uint8_
   }
 }
 
-/// The row (of 16) and the byte (of the 32 that 64 codes take) that pair p of word j belongs to.
+/// Returns the row (of 16) and the byte (of the 32 bytes of 64 codes) of pair p of word j.
 NVFP4_HD constexpr int pair_row(int lane, int pair) { return lane / 4 + (pair & 1) * 8; }
 NVFP4_HD constexpr int pair_byte(int lane, int word, int pair) {
   return word * 8 + (pair & 2) * 2 + lane % 4;
 }
 
-/// Where the scale of a row (of 16) and block (of 4) is among the 64 bytes of a warp.
+/// Returns the offset of the scale of a row (of 16) and block (of 4) in the 64 scale bytes of a
+/// warp.
 NVFP4_HD constexpr int scale_byte(int row, int block) {
   return row % 8 * 8 + block / 2 * 4 + row / 8 * 2 + block % 2;
 }
 
-/// Scales keep three bits of mantissa but get five of exponent: subnormal ones become normal, so
-/// that a shift and an addition make a BF16 or FP16 of them. 0 stays 0, and its codes are cleared.
+/// Returns a scale with three bits of mantissa and five of exponent. Subnormal scales become
+/// normal, so that a shift and an addition convert to BF16 or FP16. 0 stays 0; its codes are
+/// cleared.
 NVFP4_HD constexpr std::uint8_t widen_scale(std::uint8_t bits) {
   if (bits >= 8) return static_cast<std::uint8_t>(bits + (3 << 3));
   if (bits >= 4) return static_cast<std::uint8_t>(3 << 3 | (bits & 3) << 1);
@@ -93,9 +96,9 @@ NVFP4_HD constexpr std::uint8_t narrow_scale(std::uint8_t wide) {
   return wide == 0 ? 0 : 1;
 }
 
-/// Gate and up of SwiGLU: 8 rows of gate above the same 8 of up, so that a lane has both of an
-/// output. The row of W, with gate and up in groups of `interleave` (0: in halves), of row
-/// `packed`.
+/// Returns the row of W of packed row `packed` for SwiGLU. Packed rows alternate: 8 rows of gate,
+/// then the same 8 of up, so that a lane has both. W has gate and up in groups of `interleave`
+/// rows, or in halves if it is 0.
 NVFP4_HD constexpr std::int64_t gate_up_row(std::int64_t packed, std::int64_t outputs,
                                             std::int64_t interleave) {
   const std::int64_t output = packed / 16 * 8 + packed % 8, up = packed / 8 % 2;

@@ -2,10 +2,10 @@
 
 #include "backends/cuda/gemm/fragment_layout.h"
 
-/// Tiles of fragments_64x64 <-> their codes and scales. Host and device.
+/// Converts between tiles of fragments_64x64 and their codes and scales. Host and device.
 namespace nvfp4::cuda {
 
-/// What a tile holds: two codes a byte as in a checkpoint, and E4M3 scales.
+/// The values of a tile: two codes in a byte as in a checkpoint, and E4M3 scales.
 struct TileValues {
   std::uint8_t codes[kTileRows][kTileCols / 2];
   std::uint8_t scales[kTileRows][kTileCols / 16];
@@ -13,17 +13,17 @@ struct TileValues {
 
 inline constexpr int kTileWarps = 4, kTileLanes = 32;
 
-/// A scale that is NaN or has its sign set stands for a block of zeros.
+/// Returns the scale, or 0 for a block of zeros if the scale is NaN or negative.
 NVFP4_HD constexpr std::uint8_t usable_scale(std::uint8_t scale) {
   return scale <= E4M3::kMaxBits ? scale : std::uint8_t{0};
 }
-/// Two codes, of which nothing but the signs is kept under a scale of 0: a kernel multiplies by a
-/// widened scale, which cannot be 0.
+/// Returns two codes, with their signs only if the scale is 0. A kernel multiplies by a widened
+/// scale, which cannot be 0.
 NVFP4_HD constexpr std::uint8_t usable_codes(std::uint8_t codes, std::uint8_t scale) {
   return usable_scale(scale) == 0 ? static_cast<std::uint8_t>(codes & 0x88) : codes;
 }
 
-/// What one lane of one warp writes of a tile.
+/// Converts the part of a tile that one lane of one warp holds to words.
 NVFP4_HD constexpr void pack_lane(const TileValues& values, int warp, int lane,
                                   std::uint32_t (&words)[4]) {
   for (int j = 0; j < 4; j += 2) {
@@ -52,7 +52,7 @@ NVFP4_HD constexpr void unpack_lane(const std::uint32_t (&words)[4], int warp, i
   }
 }
 
-/// Where the words of a lane, and the scale of a row and block, are in a tile; in bytes.
+/// Returns the byte offset in a tile of a lane's words, or of the scale of a row and block.
 NVFP4_HD constexpr int words_at(int warp, int lane) { return (warp * kTileLanes + lane) * 16; }
 NVFP4_HD constexpr int scale_at(int row, int block) {
   return kTileCodeBytes + row / 16 * 64 + scale_byte(row % 16, block);

@@ -5,51 +5,52 @@
 
 #include "nvfp4/host_device.h"
 
-/// One kernel with all that a launch fixes. Host and device.
+/// The configuration of a kernel launch. Host and device.
 namespace nvfp4::cuda {
 
 inline constexpr int kAllStages = std::numeric_limits<int>::max();
 
-/// In the problem's terms: m are rows of x, n rows of W, k columns of both. (The tensor cores get W
-/// as their first operand, so that PTX calls n "M" and m "N".)
+/// The shape of a tile: m rows of x, n rows of W, k columns of both. The tensor cores take W as
+/// their first operand, so PTX calls n "M" and m "N".
 struct TileShape {
-  int m = 0, n = 0, k = 0;  ///< k: of a stage of the pipeline
+  int m = 0, n = 0, k = 0;  ///< k: columns of a pipeline stage
   bool operator==(const TileShape&) const = default;
 };
 
 struct KernelConfig {
-  int m = 0;        ///< of the tile; 0: none
-  int n = 0;        ///< of the tile
-  int split_k = 1;  ///< blocks of a cluster that share K
-  /// Stages before the next kernel of the stream may bring its weights, where both have room on a
-  /// multiprocessor (griddepcontrol.launch_dependents): the memory is busy when this one's copies
-  /// end, and not sooner.
+  int m = 0;        ///< M of the tile; 0: no kernel
+  int n = 0;        ///< N of the tile
+  int split_k = 1;  ///< thread blocks of a cluster that share K
+  /// Number of stages before the next kernel may load its weights
+  /// (griddepcontrol.launch_dependents), if both kernels fit on a multiprocessor. Its loads should
+  /// start when this kernel's copies end, and no sooner.
   int launch_dependents_step = 0;
-  /// Stages of weights that a block brings while the kernel before still runs: they take the memory
-  /// from it. Warps that bring the weights themselves bring all of theirs.
+  /// Number of stages of weights that a block loads while the previous kernel still runs. They take
+  /// bandwidth from that kernel. Warps that load their own weights always load all stages.
   int prefetch_stages = kAllStages;
-  /// Stages that stream-K blocks take of each block's: blocks for which there is room, but no tile.
+  /// Number of stages that stream-K blocks take from each block. Stream-K blocks are resident
+  /// blocks without a tile.
   int stream_k_steps = 0;
   bool operator==(const KernelConfig&) const = default;
 };
 
-/// How a kernel multiplies.
+/// The way a kernel multiplies.
 enum class MainloopKind {
-  wgmma,     ///< a warp brings tiles by TMA, warpgroups multiply
-  small_m,   ///< mma.sync; warps bring their weights themselves, by cp.async
-  routed,    ///< the same, of one row of x, with the weights that a routing names
-  mma,       ///< mma.sync; the threads of a block bring its tiles together, by cp.async
-  cublaslt,  ///< the library's choice
+  wgmma,     ///< a warp loads tiles by TMA; warpgroups multiply
+  small_m,   ///< mma.sync; warps load their own weights by cp.async
+  routed,    ///< small_m for one row of x; a routing names the weights
+  mma,       ///< mma.sync; the threads of a block load tiles together by cp.async
+  cublaslt,  ///< chosen by cuBLASLt
 };
 
-/// A line of an architecture's list of kernels.
+/// A row of an architecture's list of kernels.
 struct KernelEntry {
   MainloopKind mainloop;
   int m, n;
-  int split_k;  ///< a mask: those powers of two that there are
-  /// Has a second kernel, whose blocks leave room for the next one's: with launch_dependents_step.
+  int split_k;  ///< bit mask of the available powers of two
+  /// True if a variant leaves room for the next kernel's blocks; used with launch_dependents_step.
   bool dependents_early = false;
-  bool stream_k = false;  ///< has another one with stream-K blocks
+  bool stream_k = false;  ///< a variant with stream-K blocks exists
 };
 
 }  // namespace nvfp4::cuda

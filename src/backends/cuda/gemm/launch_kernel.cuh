@@ -7,7 +7,7 @@
 
 namespace nvfp4::cuda {
 
-/// Asks for the shared memory of a kernel, once on each device.
+/// Sets the shared memory limit of a kernel, once for each device.
 template <class Config, auto* kernel>
 void prepare() {
   constexpr int kMostDevices = 64;
@@ -23,7 +23,7 @@ void prepare() {
   if (device < kMostDevices) done[device].store(true, std::memory_order_relaxed);
 }
 
-/// The tensor maps of the kernel, then p.
+/// Launches the kernel with its tensor maps, then p.
 template <class Config, auto* kernel, class... Maps>
 void launch_kernel(const GemmArguments& p, int blocks, int shared_bytes, cudaStream_t stream,
                    const Maps&... maps) {

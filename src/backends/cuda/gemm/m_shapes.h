@@ -2,12 +2,12 @@
 
 #include "nvfp4/host_device.h"
 
-/// The numbers of rows of x for which a kernel has loops of its own. Host and device.
+/// The values of M for which a kernel has a mainloop. Host and device.
 namespace nvfp4::cuda {
 
-/// How many rows of x a tile can multiply: the least of these that is enough, in order, 0 behind
-/// the last. Each is a loop of its own, and ptxas gives every one registers of its own: there is
-/// room for 336 rows together, with three warpgroups for some 104, else it serializes the products.
+/// The values of M that a kernel can multiply, ascending; zeros follow the last. A tile uses the
+/// smallest value that covers its rows. ptxas allocates registers for each mainloop separately. The
+/// values may sum to 336, with three warpgroups to about 104; beyond that ptxas serializes wgmma.
 struct MShapes {
   static constexpr int kMost = 4;
   int of[kMost];
@@ -17,7 +17,7 @@ struct MShapes {
     while (n < kMost && of[n] > 0) ++n;
     return n;
   }
-  /// What is multiplied of a tile that has `rows`.
+  /// Returns the M that is multiplied for a tile of `rows` rows.
   NVFP4_HD constexpr int enough_for(int rows) const {
     int last = 0;
     for (int i = 0; i < kMost; ++i) {
@@ -26,8 +26,8 @@ struct MShapes {
     }
     return last;
   }
-  /// The rows of a group are shared out to as few tiles as there can be: so many to each, of as few
-  /// that are multiplied as there can be, and to the last what is left.
+  /// Returns the rows of each tile of a group. All tiles but the last have equally many, and the
+  /// smallest M that covers them is used.
   NVFP4_HD constexpr int rows_of_tile(int rows, int tiles) const {
     return of[1] == 0 ? of[0] : enough_for(1 + (rows - 1) / tiles);
   }

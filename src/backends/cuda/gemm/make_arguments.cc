@@ -5,15 +5,15 @@
 namespace nvfp4::cuda {
 namespace {
 
-/// Whether out can be written 16 bytes at a time: rows start there, and what is N columns ends
-/// there.
+/// Reports whether out allows 16-byte stores: rows and groups of columns start at multiples of 16
+/// bytes.
 bool is_wide(const MatrixSpan& out, std::int64_t group_cols) {
   const std::int64_t sixteen = 16 / dtype_size(out.dtype);
   return reinterpret_cast<std::uintptr_t>(out.data) % 16 == 0 && out.stride % sixteen == 0 &&
          group_cols % sixteen == 0;
 }
 
-/// Where the outputs of SwiGLU go.
+/// Sets the output of SwiGLU.
 void set_swiglu(const FragmentGemmJob& job, GemmArguments& p) {
   p.limit = job.limit;
   p.interleave = job.w->gate_up()->interleave;

@@ -5,7 +5,7 @@
 
 namespace nvfp4::cuda {
 
-/// A job -> what its kernels are told: all that the parts of a product have in common.
+/// Returns the kernel arguments that all parts of a GEMM share.
 GemmArguments arguments_of(const FragmentGemmJob& job);
 
 }  // namespace nvfp4::cuda

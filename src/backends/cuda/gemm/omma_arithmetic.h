@@ -4,32 +4,33 @@
 
 #include "nvfp4/format.h"
 
-/// What mma.sync.m16n8k64 of kind mxf4nvf4 adds to a sum, in integers (source: microsoft/MMA-Sim,
-/// arXiv 2511.10909: measured bit for bit on a GPU; not by us): the dots of 16 codes are exact,
-/// times the significands of both scales; these four and the sum before are aligned to the largest
-/// of their exponents, each is truncated at 35 bits behind the point, all are added, and the sum is
-/// truncated to FP32. Host and device.
+/// The arithmetic of mma.sync.m16n8k64 of kind mxf4nvf4, in integers (source: microsoft/MMA-Sim,
+/// arXiv 2511.10909, measured there bit for bit on a GPU). Dot products of 16 codes are exact, and
+/// so is their product with both scales. These four terms and the previous sum are aligned to the
+/// largest exponent. Each term is truncated to 35 fraction bits. The terms are added, and the sum
+/// is truncated to FP32. Host and device.
 namespace nvfp4::cuda::omma {
 
-/// Twice an E2M1.
+/// Returns twice the value of an E2M1 code.
 NVFP4_HD constexpr int twice_e2m1(unsigned code) {
   const int magnitude = static_cast<int>(code & 7);
   const int twice = magnitude < 4 ? magnitude : (2 | (magnitude & 1)) << (magnitude / 2 - 1);
   return code & 8 ? -twice : twice;
 }
 
-/// significand · 2^exponent; of 0 the exponent is -126, of a subnormal number the least one.
+/// The number significand · 2^exponent. The exponent of 0 is -126; that of a subnormal number is
+/// the smallest normal one.
 struct Scaled {
   std::int64_t significand;
   int exponent;
 };
-/// An E4M3 without its sign: the significand is in eighths.
+/// Returns the magnitude of an E4M3 scale. The significand is in eighths.
 NVFP4_HD constexpr Scaled scale_parts(std::uint8_t scale) {
   const int bits = scale & 0x7F, exponent = bits >> 3;
   if (bits == 0) return {0, -126};
   return exponent == 0 ? Scaled{bits, -6} : Scaled{8 + (bits & 7), exponent - 7};
 }
-/// A finite FP32: the significand has 23 bits behind the point.
+/// Returns the parts of a finite FP32 number. The significand has 23 fraction bits.
 NVFP4_HD constexpr Scaled sum_parts(std::uint32_t bits) {
   const int exponent = static_cast<int>(bits >> 23 & 0xFF);
   const std::int64_t fraction = bits & 0x7FFFFF;
@@ -39,21 +40,21 @@ NVFP4_HD constexpr Scaled sum_parts(std::uint32_t bits) {
 
 inline constexpr int kFractionBits = 35;
 
-/// `v`, in units of 2^(exponent - point), in those of 2^(largest - 35), towards zero.
+/// Converts `v` from units of 2^(exponent - point) to units of 2^(largest - 35), truncated.
 NVFP4_HD constexpr std::int64_t aligned(std::int64_t v, int point, int exponent, int largest) {
   const int left = kFractionBits - point + exponent - largest;
   if (left >= 0) return v * (std::int64_t{1} << left);
   return left <= -63 ? 0 : v / (std::int64_t{1} << -left);
 }
 
-/// v · 2^exponent as FP32, towards zero; past the largest number infinity.
+/// Returns the bits of v · 2^exponent as FP32, truncated. Overflow gives infinity.
 NVFP4_HD constexpr std::uint32_t truncated(std::int64_t v, int exponent) {
   const std::uint32_t sign = v < 0 ? 0x80000000u : 0;
   auto magnitude = static_cast<std::uint64_t>(v < 0 ? -v : v);
   if (magnitude == 0) return 0;
   int top = 63;
   while (magnitude >> top == 0) --top;
-  // The unit of the last place.
+  // Exponent of the unit in the last place.
   const int unit = top + exponent - 23 < -149 ? -149 : top + exponent - 23;
   const int right = unit - exponent;
   magnitude = right >= 64 ? 0 : right >= 0 ? magnitude >> right : magnitude << -right;
@@ -63,8 +64,8 @@ NVFP4_HD constexpr std::uint32_t truncated(std::int64_t v, int exponent) {
          (static_cast<std::uint32_t>(magnitude) & 0x7FFFFF);
 }
 
-/// The bits of sum + Σ scale_a · scale_b · dot of each of four blocks: codes, 64 nibbles of A and
-/// B, the first in the low bits. A scale that is NaN, or a sum, gives NaN; an infinite sum stays.
+/// Returns the bits of sum + Σ scale_a · scale_b · dot over four blocks. a and b hold 64 codes, the
+/// first in the low bits. A NaN scale or sum gives NaN; an infinite sum stays infinite.
 NVFP4_HD constexpr std::uint32_t add_product(std::uint32_t sum, const std::uint32_t (&a)[8],
                                              std::uint32_t a_scales, const std::uint32_t (&b)[8],
                                              std::uint32_t b_scales) {

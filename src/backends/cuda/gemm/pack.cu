@@ -1,4 +1,4 @@
-// fragments_64x64 from codes and scales, and back: one block of threads for each tile.
+// Packs codes and scales as fragments_64x64, and unpacks them: one thread block for each tile.
 #include "backends/cuda/device/block.cuh"
 #include "backends/cuda/gemm/fragment_tile.h"
 #include "backends/cuda/launchers.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = kTileWarps * kTileLanes;
 
-/// 8 bytes of codes, and the scale, of a vector and block of any matrix.
+/// Returns 8 bytes of codes of a vector and block, for both axes.
 __device__ uint2 codes_of(const QuantizedView& w, std::int64_t vector, std::int64_t block) {
   const QuantizedShape& s = w.shape;
   if (s.axis == BlockAxis::rows)
@@ -29,10 +29,10 @@ __device__ std::uint8_t scale_of(const QuantizedView& w, std::int64_t vector, st
                     : scale_offset_of(s.layout, vector, block, s.vectors(), s.blocks())));
 }
 
-/// Which row of W is packed as which.
+/// Maps packed rows to rows of W.
 struct RowOrder {
   std::int64_t rows;
-  std::int64_t interleave;  ///< -1: as they are
+  std::int64_t interleave;  ///< -1: rows keep their order
 
   explicit RowOrder(const PackedStorage& w)
       : rows(w.rows()), interleave(w.gate_up() ? w.gate_up()->interleave : -1) {}
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t row0 = tile / col_tiles * kTileRows, block0 = tile % col_tiles * 4;
   const std::int64_t blocks = w.shape.blocks();
   for (int i = static_cast<int>(threadIdx.x); i < kTileRows * 4; i += kThreads) {
-    // Neighbouring threads read what lies side by side.
+    // Adjacent threads read adjacent bytes.
     const bool along = w.shape.axis == BlockAxis::rows;
     const int r = along ? i / 4 : i % kTileRows, b = along ? i % 4 : i / kTileRows;
     const std::int64_t vector = first_row + order.row(row0 + r), block = block0 + b;
@@ -103,7 +103,8 @@ unsigned tiles_of(const PackedStorage& w) {
   return static_cast<unsigned>(w.row_tiles() * w.col_tiles());
 }
 
-/// Copies come last: a product that follows may start before a kernel has ended, not before a copy.
+/// Copies the global scales. This copy is last: a following GEMM may start before a kernel has
+/// ended, but not before a copy has.
 void copy_globals(float* to, const float* from, std::int64_t count, cudaStream_t stream) {
   check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(count) * sizeof(float),
                         cudaMemcpyDeviceToDevice, stream),

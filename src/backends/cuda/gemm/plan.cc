@@ -25,7 +25,7 @@ std::string_view mainloop_name(MainloopKind mainloop) {
   return "routed";
 }
 
-/// The fields of a name behind its tile, with what they are without it.
+/// A field of a name after the tile, and its default.
 struct NamedField {
   std::string_view name;
   int KernelConfig::*field;
@@ -38,7 +38,7 @@ constexpr NamedField kNamedFields[] = {
     {"_streamk", &KernelConfig::stream_k_steps, 0},
 };
 
-/// Takes `word` and a number from the front of `text`.
+/// Removes `word` and the number after it from the front of `text`.
 bool take(std::string_view& text, std::string_view word, int& number) {
   if (!text.starts_with(word)) return false;
   const char* const first = text.data() + word.size();
@@ -48,12 +48,12 @@ bool take(std::string_view& text, std::string_view word, int& number) {
   return true;
 }
 
-/// The kernel of a name of this architecture, if it has the form of one.
+/// Parses the name of a kernel of this architecture. Returns false if the form is wrong.
 bool parse(std::string_view name, const Architecture& architecture, KernelConfig& kernel) {
   if (!name.starts_with(architecture.name)) return false;
   name.remove_prefix(architecture.name.size());
   const std::size_t tile = name.find("_m", 1);
-  // "_mma" starts so, too.
+  // "_mma" also starts with "_m".
   const std::size_t at = name.starts_with("_mma") ? name.find("_m", 4) : tile;
   if (at == std::string_view::npos) return false;
   name.remove_prefix(at);
@@ -218,7 +218,7 @@ const Architecture& architecture_of(std::string_view kernel,
                                     std::span<const Architecture* const> among) {
   for (const Architecture* a : among) {
     KernelConfig config;
-    // Every kernel has one name.
+    // A kernel has exactly one name.
     if (parse(kernel, *a, config) && find_kernel(a->kernels, config) != nullptr &&
         kernel_name(config, *a) == kernel)
       return *a;

@@ -6,16 +6,16 @@
 #include "backends/cuda/gemm/epilogue_values.cuh"
 #include "backends/cuda/gemm/fragment_layout.h"
 
-/// Sums of gate and up -> values of SwiGLU, stored or quantized. What the epilogues of all
-/// architectures share.
+/// Converts sums of gate and up to values of SwiGLU, stored or quantized. The epilogues of all
+/// architectures share these functions.
 namespace nvfp4::cuda {
 
-/// Of one output: its gate and its up.
+/// The combinations of gate and up of one output.
 struct SwigluCombination {
   LinearCombination gate, up;
 
   SwigluCombination() = default;
-  /// `packed`: the row of gate as the weights are packed.
+  /// `packed` is the packed row of gate.
   __device__ __forceinline__ SwigluCombination(const GemmArguments& p, int group, int packed) {
     const auto row = [&](int of) {
       return static_cast<int>(gate_up_row(min(of, p.n - 1), p.n / 2, p.interleave));
@@ -29,7 +29,7 @@ struct SwigluCombination {
   }
 };
 
-/// A block of 16 outputs of a row of x.
+/// Quantizes a block of 16 outputs of a row of x.
 __device__ __forceinline__ void quantize_block(const GemmArguments& p, int token, int column,
                                                const float (&v)[16]) {
   const BlockMaximum maximum = maximum_of(v);
@@ -41,13 +41,13 @@ __device__ __forceinline__ void quantize_block(const GemmArguments& p, int token
       static_cast<std::uint8_t>(code);
 }
 
-/// Four neighbouring outputs of a row of x.
+/// Stores four adjacent outputs of a row of x.
 __device__ __forceinline__ void store_outputs(const GemmArguments& p, int token, int column,
                                               const float (&v)[4]) {
   store_values_of_four(p, token * p.out_stride + column, v, true, 4);
 }
-/// The same, quantized or not, of those that are `inside`. All lanes of a warp come here together:
-/// with a part of them the compiler would take what follows for different from lane to lane.
+/// Stores or quantizes four adjacent outputs; those outside are skipped. All lanes of a warp must
+/// call it: with some of them the compiler would treat the following code as divergent.
 __device__ __forceinline__ void finish_outputs(const GemmArguments& p, int token, int column,
                                                const float (&v)[4], bool inside) {
   if (p.codes == nullptr) {

@@ -4,13 +4,13 @@
 #include "backends/cuda/gemm/m_shapes.h"
 #include "backends/moe_job.h"
 
-/// Which tiles a block works on, in which order.
+/// Assigns tiles to thread blocks.
 namespace nvfp4::cuda {
 
 inline constexpr int kMappedTiles = 1024;
 struct TileSchedulerState {
-  int tile_ends[kMostGroups];            ///< cumulative tiles of rows of x
-  std::uint16_t group_of[kMappedTiles];  ///< of the first of them
+  int tile_ends[kMostGroups];            ///< cumulative number of row tiles
+  std::uint16_t group_of[kMappedTiles];  ///< group of each of the first row tiles
   int warp_sums[8];
 };
 
@@ -20,22 +20,21 @@ __device__ __forceinline__ int log2_split_k(const GemmArguments& p) {
 
 struct WorkTile {
   int group = 0, n_tile = 0;
-  int m = 0, m_end = 0;  ///< rows of x and out
+  int m = 0, m_end = 0;  ///< range of rows of x and out
 };
 
-/// See stream_k.cuh: the first blocks of the grid.
+/// Reports whether this is one of the first blocks of the grid, which do stream-K.
 __device__ __forceinline__ bool is_stream_k_block(const GemmArguments& p) {
   return static_cast<int>(blockIdx.x) < p.stream_k_blocks;
 }
 
-/// Tiles go along the rows of W first: x is read once, W stays in the L2 cache.
-/// kPersistent: a block may have more than one; else, in the kernel for small M, it asks for the
-/// first only.
+/// Iterates over the tiles of a block. Tiles advance along N first: x is read once, and W stays in
+/// the L2 cache. Without kPersistent (the small-M kernel) a block takes only its first tile.
 template <class Config, bool kPersistent>
 class TileScheduler {
  public:
-  /// With stream-K a block has the tile that it would have without, and a stream-K block those of
-  /// the blocks of which it takes slices.
+  /// With stream-K a block keeps its tile. A stream-K block visits the tiles of the blocks from
+  /// which it takes slices.
   __device__ TileScheduler(const GemmArguments& p, TileSchedulerState& state)
       : p_(p),
         state_(state),
@@ -50,8 +49,8 @@ class TileScheduler {
       }
   }
 
-  /// All threads of the block, which it synchronizes. Before, only the first tile is known, and
-  /// that only if there are no ends.
+  /// Counts tiles. All threads of the block must call it; it synchronizes them. Before the call
+  /// only the first tile is known, and only without `ends`.
   __device__ void count() {
     if (p_.ends != nullptr) count_tiles();
     __syncthreads();
@@ -63,15 +62,15 @@ class TileScheduler {
     }
   }
 
-  /// The first tile of the block; false: it has none.
+  /// Returns the first tile of the block; false if there is none.
   __device__ bool first(WorkTile& work) const { return place<true>(work); }
   __device__ bool has_next() const { return tile_ < tiles_; }
-  /// Of a stream-K block: the block whose tile the last was.
+  /// Returns the block that owns the last tile of a stream-K block.
   __device__ int block_of_tile() const {
     return ((tile_ - step_) << log2_split_k(p_)) +
            (static_cast<int>(blockIdx.x) & (p_.split_k - 1));
   }
-  /// That, then the others.
+  /// Returns the first tile, then the others.
   __device__ bool next(WorkTile& work) {
     if (!has_next()) return false;
     place<false>(work);
@@ -80,7 +79,7 @@ class TileScheduler {
   }
 
  private:
-  /// Where tile_ is. kChecks: false if it is not there.
+  /// Computes the position of tile_. With kChecks it returns false if tile_ is past the end.
   template <bool kChecks>
   __device__ bool place(WorkTile& work) const {
     const int m_tile = quotient(tile_, n_tiles_);
@@ -90,8 +89,8 @@ class TileScheduler {
       if (kChecks && m_tile >= tiles * p_.groups) return false;
       work.group = quotient(m_tile, tiles);
       work.m = p_.m_begin + (m_tile - work.group * tiles) * Config::kTileM;
-      // The last tile does some rows again rather than copy what is past the end of x, which is
-      // slow; with the few rows of small M it is not.
+      // The last tile repeats some rows, because a copy beyond the end of x is slow. For small M it
+      // is not slow.
       if constexpr (kPersistent) work.m = max(p_.m_begin, min(work.m, p_.m_end - Config::kTileM));
       work.m_end = p_.m_end;
       return true;
@@ -106,7 +105,7 @@ class TileScheduler {
     work.m_end = Config::kShapes > 1 ? min(work.m + width, end) : end;
     return true;
   }
-  /// Up to eight warps have the same number of groups for each thread.
+  /// Sums with up to eight warps; each thread has an equal number of groups.
   __device__ void count_tiles() {
     constexpr int kThreads = Config::kThreads < 256 ? Config::kThreads : 256;
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
@@ -152,9 +151,10 @@ class TileScheduler {
     constexpr MShapes kShapes = Config::kMShapes;
     return kShapes.rows_of_tile(rows, tiles);
   }
-  /// Often 0, and a division takes long where all wait for the first tile.
+  /// Returns a / b. The quotient is often 0, and every thread waits for the division of the first
+  /// tile.
   __device__ static int quotient(int a, int b) { return a < b ? 0 : a / b; }
-  // Rows are those of out, whatever a caller's offsets say.
+  // Rows are limited to those of out, whatever the caller's offsets are.
   __device__ int end_of(int g) const { return max(0, min(p_.ends[g], p_.m_end)); }
   __device__ int start_of(int g) const {
     const int start = p_.starts != nullptr ? p_.starts[g] : g == 0 ? 0 : p_.ends[g - 1];

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMostTiles = 12, kVaried = 3, kFinalists = 4;
 constexpr int kRepeats = 5;
-constexpr double kWorthwhile = 0.99;  ///< of the time of the kernel that was chosen
+constexpr double kWorthwhile = 0.99;  ///< relative to the time of the chosen kernel
 
 bool same_parts(const KernelPlan& a, const KernelPlan& b) {
   for (std::size_t i = 0; i < a.parts.size(); ++i)
@@ -22,7 +22,7 @@ bool same_parts(const KernelPlan& a, const KernelPlan& b) {
 
 bool is_single(const KernelPlan& plan) { return plan.parts[1].rows == 0; }
 
-/// Its kernels, as TimedKernel says them.
+/// Returns the kernels' names in the form of TimedKernel.
 std::string names_of(const KernelPlan& plan) {
   const std::vector<NamedPart> parts = parts_of(plan);
   if (parts.size() == 1) return parts[0].kernel;
@@ -32,7 +32,7 @@ std::string names_of(const KernelPlan& plan) {
   return text;
 }
 
-/// One search: what was measured so far.
+/// The state of one search: the plans that have been measured.
 class Search {
  public:
   Search(const KernelPlan& chosen, const Capability& capability, std::int64_t max_workspace_bytes,
@@ -47,7 +47,7 @@ class Search {
   }
 
   void add_candidates() {
-    // A list that is in no order is measured whole.
+    // An unordered list is measured completely.
     const bool ordered = architecture_.candidates != nullptr;
     std::size_t count = 0;
     for (const KernelConfig& kernel :
@@ -55,7 +55,7 @@ class Search {
       if ((count < kMostTiles || !ordered) && add(kernel)) ++count;
   }
 
-  /// Of the fastest tiles so far.
+  /// Measures variants of the fastest tiles so far.
   void add_variants() {
     sort();
     std::vector<KernelConfig> tiles;
@@ -66,8 +66,8 @@ class Search {
       for (const KernelConfig& kernel : architecture_.variants(problem_, tile)) add(kernel);
   }
 
-  /// The least of many is luck, too: the fastest are measured several times, in turn, and none
-  /// of the others comes before them.
+  /// Measures the fastest plans several times, in turn, because the minimum of many measurements is
+  /// partly luck. No other plan comes before them.
   std::vector<TunedPlan> finish() {
     sort();
     const auto rest = std::stable_partition(plans_.begin(), plans_.end(),
@@ -184,7 +184,7 @@ std::optional<KernelPlan> Tuner::find(std::span<const TuneEntry> among, const Ge
         plan_of_parts(chosen.problem, target_.capability, found->parts, *chosen.architecture);
     if (plan.workspace_bytes <= d.max_workspace_bytes) return plan;
     note = fmt::format("its kernel needs {} bytes of workspace", plan.workspace_bytes);
-  } catch (const Error& e) {  // the file is input, and may say anything
+  } catch (const Error& e) {  // the file is input and may contain anything
     note = printable(e.what());
   }
   return {};

@@ -10,50 +10,51 @@
 #include "backends/cuda/gemm/plan.h"
 #include "backends/cuda/gemm/tune_cache.h"
 
-/// Which kernel of a product is the fastest, found by measuring. All but the measuring is here, and
-/// is tested without a GPU.
+/// Finds the fastest kernel of a GEMM by measurement. Only the measurement itself needs a GPU; the
+/// rest is tested without one.
 namespace nvfp4::cuda {
 
-/// Microseconds of a product with a plan. May throw UnsupportedError: the plan is left out then.
+/// Returns the time of a GEMM with this plan in microseconds. A plan for which it throws
+/// UnsupportedError is skipped.
 using MeasurePlan = std::function<double(const KernelPlan& plan)>;
 
 struct TunedPlan {
   KernelPlan plan;
   double microseconds = 0;
-  bool chosen = false;  ///< what the cost model takes
+  bool chosen = false;  ///< the cost model's choice
 };
 
-/// Measures the plan that was chosen, then its architecture's likely fastest kernels, then others
-/// with the steps and stages of the fastest of them changed, and at last the fastest in turn. The
-/// first of the result is to be taken: the one that was chosen, unless another takes 1 % less; the
-/// others follow by their time.
+/// Measures the chosen plan, the architecture's candidates, and variants of the fastest ones. Then
+/// it measures the fastest again, in turn. The first result is the one to use: the chosen plan,
+/// unless another is 1 % faster. The others follow by time.
 std::vector<TunedPlan> tune(const KernelPlan& chosen, const Capability& capability,
                             std::int64_t max_workspace_bytes, const MeasurePlan& measure);
 
-/// The plan with these kernels of an architecture. Throws ValueError if they are not the problem's.
+/// Returns the plan with these kernels. Throws ValueError if they do not fit the problem.
 KernelPlan plan_of_parts(const KernelProblem& problem, const Capability& capability,
                          std::span<const NamedPart> parts, const Architecture& architecture);
 std::vector<NamedPart> parts_of(const KernelPlan& plan);
 
-/// What tuning knows of a GPU.
+/// The GPU and the versions for which measurements are valid.
 struct TuneTarget {
   std::string gpu, driver, library;  ///< as in TuneKey
   Capability capability;
 };
 
-/// Tunes for one GPU and keeps what it finds: for the process, and in a file. One thread at a time.
+/// Tunes for one GPU and stores the results in memory and in a file. It is thread-safe: a mutex
+/// serializes calls.
 class Tuner {
  public:
-  /// Prepares the measuring of a description's plans, and is called only if there is something to
-  /// measure.
+  /// Returns the function that measures plans of a description. It is called only if there is
+  /// something to measure.
   using Prepare = std::function<MeasurePlan(const GemmDescription& description)>;
   explicit Tuner(TuneTarget target) : target_(std::move(target)) {}
 
-  /// The fastest plan: of this process, of the file, or measured now. `how` says which, and what
-  /// was wrong with the file. Without a path nothing is read or written.
+  /// Returns the fastest plan: from memory, from the file, or measured now. `how` says which, and
+  /// what was wrong with the file. An empty path disables the file.
   KernelPlan plan(const GemmDescription& description, const KernelPlan& chosen,
                   const std::filesystem::path& file, const Prepare& prepare, std::string& how);
-  /// Measures, whatever is known already.
+  /// Measures even if a result exists.
   GemmTuning tune(const GemmDescription& description, const KernelPlan& chosen,
                   const std::filesystem::path& file, const Prepare& prepare);
 
@@ -68,7 +69,7 @@ class Tuner {
 
   TuneTarget target_;
   std::mutex mutex_;
-  std::vector<TuneEntry> known_;  ///< by this process
+  std::vector<TuneEntry> known_;  ///< measured by this process
 };
 
 }  // namespace nvfp4::cuda

@@ -21,7 +21,7 @@ constexpr const char* kForm = "nvfp4 gemm tuning";
 constexpr int kVersion = 1;
 constexpr std::size_t kMostBytes = std::size_t{8} << 20;
 constexpr std::size_t kMostEntries = 10000, kMostText = 500, kMostParts = 2;
-constexpr int kMostDepth = 5;  ///< of a part of an entry of the list of the file
+constexpr int kMostDepth = 5;  ///< depth of a member of a part
 
 const std::string* text_of(const json& j, const char* name) {
   const auto found = j.find(name);
@@ -90,7 +90,7 @@ fs::path tune_file_path(const std::function<const char*(const char*)>& get) {
     return fs::path(text == nullptr ? "" : text);
   };
   if (const fs::path own = value("NVFP4_TUNE_CACHE"); !own.empty()) return own;
-  // The XDG specification has relative paths ignored.
+  // The XDG specification ignores relative paths.
   if (const fs::path cache = value("XDG_CACHE_HOME"); cache.is_absolute())
     return cache / "nvfp4" / "gemm.json";
   if (const fs::path home = value(platform::kHomeVariable); home.is_absolute())
@@ -129,7 +129,7 @@ std::string tune_file_text(std::span<const TuneEntry> entries) {
   for (const TuneEntry& e : entries) {
     json parts = json::array();
     for (const NamedPart& p : e.parts) parts.push_back({{"rows", p.rows}, {"kernel", p.kernel}});
-    // A line each.
+    // Each entry is one line.
     const json j = {{"gpu", e.key.gpu},         {"driver", e.key.driver},
                     {"library", e.key.library}, {"problem", e.key.problem},
                     {"parts", parts},           {"microseconds", e.microseconds}};
@@ -146,7 +146,7 @@ TuneFile read_tune_file(const fs::path& path) {
   if (status.type() == fs::file_type::not_found) return {};
   if (!fs::is_regular_file(status))
     return refused(error ? error.message() : "it is not a file", false);
-  // Another process may put another file in its place meanwhile: one is opened, and read whole.
+  // Another process may replace the file meanwhile, so it is opened once and read whole.
   std::ifstream in(path, std::ios::binary);
   std::string text(kMostBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -181,7 +181,7 @@ std::string driver_version(std::string_view proc, int cuda) {
   const std::string text = fmt::format("CUDA {}.{}", cuda / 1000, cuda % 1000 / 10);
   constexpr std::string_view kDigits = "0123456789.";
   proc = proc.substr(0, proc.find('\n'));
-  // The only word of its first line that is a number with points.
+  // The version is the only word of the first line that consists of digits and points.
   while (!proc.empty()) {
     const std::string_view word = proc.substr(0, proc.find(' '));
     if (word.find('.') != word.npos && word.find_first_not_of(kDigits) == word.npos)

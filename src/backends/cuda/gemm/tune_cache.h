@@ -10,16 +10,16 @@
 
 #include "nvfp4/gemm.h"
 
-/// The file that keeps which kernels were the fastest: JSON, for people to read, too. It is input
-/// like any other: what does not hold is ignored, and said.
+/// The JSON file of the fastest kernels. Its content is untrusted input: invalid entries are
+/// ignored and reported in a note.
 namespace nvfp4::cuda {
 
-/// For what a measurement holds.
+/// The conditions under which a measurement is valid.
 struct TuneKey {
-  std::string gpu;      ///< its name and multiprocessors
-  std::string driver;   ///< its version
-  std::string library;  ///< its version
-  std::string problem;  ///< whose kernels, and problem_key()
+  std::string gpu;      ///< name and number of multiprocessors
+  std::string driver;   ///< version
+  std::string library;  ///< version
+  std::string problem;  ///< the architecture and problem_key()
   bool operator==(const TuneKey&) const = default;
 };
 
@@ -38,31 +38,31 @@ struct TuneEntry {
 
 struct TuneFile {
   std::vector<TuneEntry> entries;  ///< the oldest first
-  std::string note;                ///< what was ignored, and why; "" if nothing was
-  bool is_ours = true;             ///< else it must not be overwritten
+  std::string note;                ///< what was ignored and why, or empty
+  bool is_ours = true;             ///< false: the file must not be overwritten
 };
 
-/// All of a description that the time of a product depends on. W4A4 is the same product as W4A16,
-/// once x is decoded.
+/// Returns the properties of a description that determine the time of the GEMM. W4A4 has the key of
+/// W4A16, because x is dequantized first.
 std::string problem_key(const GemmDescription& description);
 
-/// $NVFP4_TUNE_CACHE, else nvfp4/gemm.json below $XDG_CACHE_HOME or ~/.cache; empty without any of
-/// them. `get` is std::getenv.
+/// Returns $NVFP4_TUNE_CACHE, or nvfp4/gemm.json below $XDG_CACHE_HOME or ~/.cache, or an empty
+/// path. `get` is std::getenv.
 std::filesystem::path tune_file_path(const std::function<const char*(const char*)>& get);
 
 TuneFile parse_tune_file(std::string_view text);
 std::string tune_file_text(std::span<const TuneEntry> entries);
 
-/// One that is not there has no entries. Does not throw for what a file holds.
+/// Reads the file; a missing file has no entries. It does not throw for invalid content.
 TuneFile read_tune_file(const std::filesystem::path& path);
 
-/// Adds an entry, or replaces the one of its key, in a file that appears whole or not at all: of
-/// two processes one may lose its entry, but not the file its form. Returns why that failed, or
-/// nothing.
+/// Adds an entry or replaces the one with its key. The file is replaced atomically. If two
+/// processes write at once, one entry may be lost, but the file stays valid. Returns the reason of
+/// a failure, or an empty string.
 std::string keep_tune_entry(const std::filesystem::path& path, const TuneEntry& entry);
 
-/// "580.1", found in /proc/driver/nvidia/version, and the newest CUDA that the driver knows, as
-/// cudaDriverGetVersion() says it (13000): "580.1, CUDA 13.0".
+/// Returns "580.1, CUDA 13.0" from the text of /proc/driver/nvidia/version and the value of
+/// cudaDriverGetVersion(), such as 13000.
 std::string driver_version(std::string_view proc, int cuda);
 
 }  // namespace nvfp4::cuda

@@ -31,7 +31,7 @@ std::string why_none(const KernelProblem& problem) {
 }  // namespace
 
 extern const Architecture kSm100;
-/// 10.0 and 10.3: a library's kernels, which need no folder of their own for each.
+/// Compute capability 10.0 and 10.3. cuBLASLt has the kernels for both.
 const Architecture kSm100{
     .name = "sm100",
     .supports = [](const Capability& gpu) { return gpu.major == 10; },

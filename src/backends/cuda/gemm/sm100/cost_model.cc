@@ -18,15 +18,15 @@ std::string why_not(const KernelProblem& p) {
 }
 
 double estimated_time(const KernelProblem& p) {
-  // FP4 of a B200 at 60 % of 9 PFLOP/s, its memory at 85 % of 8 TB/s; a start for each of the four
+  // A B200's FP4 at 60 % of 9 PFLOP/s and memory at 85 % of 8 TB/s, plus a launch for each of four
   // kernels of a group.
   const double of_gpu = std::max(1, p.multiprocessors) / 148.0;
   const double operations = 5.4e9 * of_gpu, bytes = 6.8e6 * of_gpu;
   constexpr double kStart = 2.5, kKernels = 4;
   const double m = static_cast<double>(p.m), n = static_cast<double>(p.n),
                k = static_cast<double>(p.k);
-  // The weights are read, written in the library's order, and read again; so are sums that a kernel
-  // of ours finishes.
+  // The weights are read, written in the library's order and read again. So are sums that our own
+  // kernel finishes.
   const double moved = 3 * n * k * 9 / 16 + m * k * 9 / 16 + m * n * (4 + 4 + 2);
   return static_cast<double>(p.groups) *
          (kStart * kKernels + 2 * m * n * k / operations + moved / bytes);

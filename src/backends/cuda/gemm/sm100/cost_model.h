@@ -4,13 +4,14 @@
 
 #include "backends/cuda/gemm/problem.h"
 
-/// Which products cuBLASLt is asked for, and an estimate of their time: pure functions.
+/// Decides which GEMMs cuBLASLt computes and estimates their time. All functions are pure.
 namespace nvfp4::cuda::sm100 {
 
-/// Why it is not asked for a problem, whatever the machine has, or nothing.
+/// Returns why cuBLASLt cannot compute the problem on any machine, or an empty string.
 std::string why_not(const KernelProblem& problem);
 
-/// Microseconds on a GPU of 148 multiprocessors such as a B200: arithmetic, not measured.
+/// Returns the estimated time in microseconds on a GPU with 148 multiprocessors, such as a B200. It
+/// is not measured.
 double estimated_time(const KernelProblem& problem);
 
 }  // namespace nvfp4::cuda::sm100

@@ -5,17 +5,16 @@
 #include "backends/cuda/gemm/kernel_config.h"
 #include "nvfp4/layout.h"
 
-/// Products of NVFP4 by NVFP4 by cuBLASLt, for compute capability 10.x, and the memory of their
+/// GEMMs of NVFP4 by NVFP4 by cuBLASLt, for compute capability 10.x, and the memory of their
 /// operands.
 namespace nvfp4::cuda::sm100 {
 
-/// One "kernel": the library has its own choice of tiles. Those here are of the layout of scales.
+/// One entry, because the library chooses its own tiles. This tile is that of the layout of scales.
 inline constexpr KernelEntry kKernels[] = {{MainloopKind::cublaslt, 128, 128, 1}};
 
-inline constexpr std::int64_t kLibraryBytes = 32 << 20;  ///< as NVIDIA recommends for such GPUs
+inline constexpr std::int64_t kLibraryBytes = 32 << 20;  ///< NVIDIA's recommendation for such GPUs
 
-/// Where what the library reads and writes begins: the weights of one group, as codes and scales;
-/// scales of x; factors; sums.
+/// Offsets of the operands: codes and scales of one group's weights, scales of x, factors, sums.
 struct Staging {
   std::int64_t codes = 0, scales, x_scales, factors, sums, workspace, bytes;
 };

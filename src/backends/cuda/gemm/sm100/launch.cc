@@ -11,12 +11,14 @@
 namespace nvfp4::cuda::sm100 {
 namespace {
 
-/// Of fragments that are decoded, by which the epilogue multiplies: here sums are in units of 1.
+/// The factor that epilogues apply to dequantized fragments. It is divided out here, because sums
+/// have unit 1.
 constexpr float kFragmentUnit = 256.0f;
 
 bool is_aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
 
-/// Whether the library can write out itself: one factor for all of a group, rows it can write.
+/// Reports whether the library can write out itself: one factor for a whole group, and aligned
+/// rows.
 bool writes_out(const GemmArguments& p) {
   const std::int64_t sixteen = 16 / dtype_size(p.out_type);
   return p.bias == nullptr && !p.w_global_per_row &&

@@ -1,4 +1,4 @@
-// cuBLASLt by dlopen().
+// Loads cuBLASLt by dlopen().
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -37,7 +37,7 @@ struct Functions {
 
 struct Loaded {
   Functions f = {};
-  std::string reason;  ///< why it cannot be used
+  std::string reason;  ///< why the library cannot be used
 
   template <class F>
   bool find(void* library, const char* name, F*& function) {
@@ -93,7 +93,7 @@ void check(int status, const char* what) {
   throw DeviceError(fmt::format("gemm: cuBLASLt: {}: {}", what, loaded().f.status_name(status)));
 }
 
-/// A descriptor and the function that destroys it.
+/// A descriptor with the function that destroys it.
 class Descriptor {
  public:
   explicit Descriptor(int (*destroy)(Opaque)) : destroy_(destroy) {}
@@ -109,7 +109,8 @@ class Descriptor {
   Opaque descriptor_ = nullptr;
 };
 
-/// Of the library, D = Aᵀ · B is by columns: A is W, B and D are x and out, rows as columns.
+/// A matmul of the library. It computes D = Aᵀ · B in column-major order: A is W, and B and D are x
+/// and out.
 class Matmul {
  public:
   explicit Matmul(const Product& p)
@@ -169,11 +170,11 @@ class Matmul {
   Descriptor product_, a_, b_, d_;
 };
 
-/// What the choice depends on.
+/// The properties on which the heuristic's choice depends.
 using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::size_t,
                          std::int32_t, std::int64_t, bool>;
 struct OfDevice {
-  Opaque handle = nullptr;  ///< kept to the end: the library may be unloaded before
+  Opaque handle = nullptr;  ///< never destroyed: the library may be unloaded before
   std::map<Shape, Algorithm> chosen;
 };
 

@@ -4,8 +4,8 @@
 
 namespace nvfp4::cuda::sm100 {
 
-/// Says why cuBLASLt cannot be used on this machine, or nothing. Tests put another one in its
-/// place.
+/// Returns the function that says why cuBLASLt cannot be used on this machine, or returns an empty
+/// string. Tests replace it.
 std::string (*&library_reason())();
 
 }  // namespace nvfp4::cuda::sm100

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A thread has the four blocks of a row that lie side by side in a tile.
+/// Reorders the scales of x. A thread has four blocks of a row, which are adjacent in a tile.
 __global__ void __launch_bounds__(kThreads)
     tile_scales_kernel(const std::uint8_t* scales, ScaleLayout layout, std::int64_t rows,
                        std::int64_t all_blocks, std::int64_t first, std::int64_t blocks,
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads)
   *reinterpret_cast<std::uint32_t*>(to + Tiled128x4Scales::offset(row, block, rows, blocks)) = four;
 }
 
-/// A thread has four columns of a row.
+/// Applies the epilogue. A thread has four columns of a row.
 __global__ void __launch_bounds__(kThreads)
     finish_kernel(const __grid_constant__ GemmArguments p, int group, const float* sums) {
   const std::int64_t quads = p.n / 4;

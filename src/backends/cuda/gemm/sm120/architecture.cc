@@ -67,7 +67,7 @@ constexpr decltype(Architecture::launch) kLaunchTwin = nullptr;
 extern const Architecture kSm120, kSm120Twin;
 const Architecture kSm120 = architecture(
     "sm120", [](const Capability& gpu) { return gpu.major == 12; }, false, kLaunch);
-/// The same kernels on a Hopper GPU, the instruction in software: for tests.
+/// The same kernels on a Hopper GPU with the instruction in software, for tests.
 const Architecture kSm120Twin = architecture(
     "sm120-twin", [](const Capability& gpu) { return gpu.major == 9; }, true, kLaunchTwin);
 

@@ -29,15 +29,15 @@ std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
 
 ChunkCycles chunk_cycles(const KernelConfig& t) {
   const Warps w = warps_of(t);
-  // Counted in the machine code: to put a strip in order, to load x's part of eight rows beside the
-  // product with each strip, and once for a chunk.
+  // Instruction counts from the machine code: reorder a strip; load eight rows of x; multiply them
+  // by each strip; overhead of a chunk.
   constexpr double kStrip = 165, kOctet = 2, kProduct = 1, kChunk = 35;
   const double strips = t.n / 16, octets = rows_of(t) / 8, warps = w.n;
   return {.tensor = strips * octets * (2.0 * 16 * 8 * 64 / 4096),
           .issue = (strips * kStrip + warps * octets * kOctet + strips * octets * kProduct +
                     warps * kChunk) /
                    4,
-          // Every warp reads x, and its strips four times; all of it was written before.
+          // Every warp reads x, and its strips four times. All of it was written before.
           .shared =
               (warps * rows_of(t) * 36 + strips * (4 * 512 + 64) + rows_of(t) * 36 + strips * 576) /
               128};
@@ -49,13 +49,13 @@ double estimated_time(const KernelProblem& p, const KernelConfig& t) {
   const double multiprocessors = std::max(1, p.multiprocessors);
   const double tiles = sm80::expected_m_tiles(p, t) * static_cast<double>(ceil_div(p.n, t.n));
   const double chunks = static_cast<double>(ceil_div(p.k, kTileCols));
-  // A block of several on a multiprocessor has its part of it.
+  // Several blocks on one multiprocessor share its throughput.
   const double rounds = std::ceil(tiles * t.split_k / multiprocessors);
   const double of_block = std::ceil(chunks / t.split_k);
   const double multiply = rounds * of_block * chunk_cycles(t).together() / kCyclesAMicrosecond;
   const double read =
       static_cast<double>(p.groups * p.n) * chunks * 36 / (multiprocessors * kBytesAMicrosecond);
-  // What is in flight arrives after a microsecond.
+  // Memory latency is one microsecond.
   const double stages = warps_of(t).stages - 1;
   const double wait =
       rounds * std::ceil(of_block / warps_of(t).k) / (stages * warps_of(t).blocks) * 1.0;

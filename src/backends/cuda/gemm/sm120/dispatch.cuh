@@ -8,7 +8,7 @@
 
 namespace nvfp4::cuda::sm120 {
 
-/// Launches the kernel if it is that of line kIndex of the list.
+/// Launches the kernel if it is entry kIndex of the list. Returns whether it is.
 template <class Product, bool kSwiglu, int kIndex>
 bool launch_if(int index, const QuantizedX& x, const GemmArguments& p, int blocks,
                cudaStream_t stream) {

@@ -4,7 +4,7 @@
 
 namespace nvfp4::cuda::sm120 {
 
-/// The registers of a lane. kA, kB: thread ids of the scales.
+/// Multiplies the registers of a lane. kA and kB are the thread ids of the scales.
 template <class Product, int kA, int kB>
 __device__ __forceinline__ void multiply_case(Fp4Case& c, int lane) {
   Product::template multiply<kA, kB>(c.d[lane], c.a[lane], c.b[lane][0], c.b[lane][1],

@@ -10,7 +10,8 @@
 namespace nvfp4::cuda::sm120 {
 namespace {
 
-/// Of fragments that are decoded, by which the epilogue multiplies: here sums are in units of 1.
+/// The factor that epilogues apply to dequantized fragments. It is divided out here, because sums
+/// have unit 1.
 constexpr float kFragmentUnit = 256.0f;
 
 QuantizedX quantized_x_of(const QuantizedView& x) {
@@ -27,7 +28,7 @@ QuantizedX quantized_x_of(const QuantizedView& x) {
           .blocks = static_cast<int>(s.blocks())};
 }
 
-/// There and back.
+/// Copies the cases to the device, multiplies them and copies them back.
 [[maybe_unused]] void multiply_on(Device device, std::span<Fp4Case> cases, int a_thread,
                                   int b_thread, CasesLauncher* launcher) {
   const Current current(device);

@@ -5,10 +5,10 @@
 #include "backends/cuda/gemm/sm80/mainloop.cuh"
 #include "backends/cuda/ptx/mma.cuh"
 
-/// A warp's sums: W as A, x as B, both as they are quantized.
+/// Computes a warp's sums with W as A and x as B, both quantized.
 namespace nvfp4::cuda::sm120 {
 
-/// Where a lane reads in a stage.
+/// The addresses in a stage that a lane reads.
 template <class Config>
 struct LaneAddresses {
   static constexpr int kTileStrips = Config::kStrips < 4 ? Config::kStrips : 4;
@@ -17,7 +17,7 @@ struct LaneAddresses {
   __device__ __forceinline__ explicit LaneAddresses(const sm80::WarpPlace<Config>& at) {
     const int of_x = at.part * Config::kXPartBytes;
     // Lane 8i + j has the address of row j of matrix i: both pieces of eight rows, then those of
-    // the next eight, or, if there are none, the same again.
+    // the next eight. If there are only eight rows, they repeat.
     const int row = Config::kOctets > 1 ? at.lane / 16 * 8 + at.lane % 8 : at.lane % 8;
     x = of_x + code_piece_at(row, at.lane / 8 % 2);
     x_scales = of_x + Config::kTileM * kRowBytes + at.lane / 4 * Config::kScaleStride * 4;
@@ -30,7 +30,7 @@ struct LaneAddresses {
   }
 };
 
-/// A and its scales, of a strip of 16 rows of W.
+/// The A operand and its scales for a strip of 16 rows of W.
 struct StripFragments {
   std::uint32_t a[4], scales;
 
@@ -44,7 +44,7 @@ struct StripFragments {
   }
 };
 
-/// Scales of x of so many times eight rows, those of row g of each.
+/// The scales of kCount groups of eight rows of x. A lane has row g of each group.
 template <int kCount>
 struct XScales {
   std::uint32_t of[kCount];
@@ -64,7 +64,7 @@ struct XScales {
   }
 };
 
-/// Sums of a chunk of 64 columns.
+/// Multiplies a chunk of 64 columns.
 template <class Config>
 __device__ __forceinline__ void multiply_chunk(sm80::Sums<Config>& d,
                                                const LaneAddresses<Config>& at,
@@ -75,12 +75,12 @@ __device__ __forceinline__ void multiply_chunk(sm80::Sums<Config>& d,
   for (int s = 0; s < Config::kWarpStrips; ++s)
     w[s].load(stage + at.codes + s * (kTileCodeBytes / 4),
               stage + at.scales + s * (kTileScaleBytes / 4), lane);
-  // More take registers that two blocks with these sums do not have.
+  // Two blocks with this many sums have too few registers for more.
   constexpr int kMost = Config::kOctets >= 16 && Config::kBlocks * Config::kThreads > 256 ? 2 : 4;
   constexpr int kTogether = Config::kOctets < kMost ? Config::kOctets : kMost;
 #pragma unroll
   for (int t0 = 0; t0 < Config::kOctets; t0 += kTogether) {
-    if (kMost < 4) __syncwarp();  // nothing is loaded sooner
+    if (kMost < 4) __syncwarp();  // prevents earlier loads
     const XScales<kTogether> scales(stage + at.x_scales + t0 * 4);
     uint4 b[(kTogether + 1) / 2];
 #pragma unroll

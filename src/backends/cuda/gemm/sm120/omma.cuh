@@ -4,9 +4,9 @@
 
 namespace nvfp4::cuda::sm120 {
 
-/// Products by the instruction.
+/// Multiplies by the instruction.
 struct Omma {
-  /// Thread ids of the scales.
+  /// kA and kB are the thread ids of the scales.
   template <int kA = 0, int kB = 0>
   __device__ __forceinline__ static void multiply(float (&d)[4], const std::uint32_t (&a)[4],
                                                   std::uint32_t b0, std::uint32_t b1,

@@ -5,7 +5,8 @@
 
 namespace nvfp4::cuda::sm120 {
 
-/// A kernel of the list as a type, as sm80 has it. `ProductOf`: what multiplies, Omma or OmmaTwin.
+/// The compile-time constants of a kernel of the list, as in sm80. `ProductOf` multiplies: Omma or
+/// OmmaTwin.
 template <int kIndex, bool kSwigluOf, class ProductOf>
 struct OmmaConfig {
   using Product = ProductOf;
@@ -13,7 +14,7 @@ struct OmmaConfig {
   static constexpr KernelConfig kTile{kKernels[kIndex].m, kKernels[kIndex].n, 1};
   static constexpr Warps kWarps = warps_of(kTile);
   static constexpr bool kRouted = is_routed(kTile);
-  static constexpr int kMostSplit = kKernels[kIndex].split_k;  ///< more than 1: there are others
+  static constexpr int kMostSplit = kKernels[kIndex].split_k;  ///< mask of split-K values
   static constexpr int kTileM = rows_of(kTile), kTileN = kTile.n, kParts = kWarps.k;
   static constexpr int kThreads = threads(kTile), kStages = kWarps.stages, kBlocks = kWarps.blocks;
   static constexpr int kPartThreads = kThreads / kParts;
@@ -29,7 +30,7 @@ struct OmmaConfig {
   using State = sm80::MmaState<kTileN, kTileM>;
   static constexpr int kStateOffset = state_offset(kTile);
   static constexpr int kSharedBytes = kStateOffset + static_cast<int>(sizeof(State));
-  // What the tile scheduler asks.
+  // Constants for the tile scheduler.
   static constexpr MShapes kMShapes{{kTileM}};
   static constexpr int kShapes = 1;
   static_assert(kThreads >= 128 && kThreads % 128 == 0 && kSharedBytes <= most_shared_bytes(kTile));

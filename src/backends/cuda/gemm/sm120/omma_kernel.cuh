@@ -4,11 +4,11 @@
 #include "backends/cuda/gemm/sm80/mma_kernel.cuh"
 #include "backends/cuda/ptx/griddepcontrol.cuh"
 
-/// outᵀ = W · xᵀ, both NVFP4: a tile for each block, or a part of its K. Stages, tiles, split-K and
-/// epilogues are those of sm80; what multiplies is Config::Product.
+/// Computes outᵀ = W · xᵀ, both NVFP4. A block has a tile, or a part of its K. Stages, tiles,
+/// split-K and epilogues are those of sm80; Config::Product multiplies.
 namespace nvfp4::cuda::sm120 {
 
-/// What the kernel before may have written is there from `settle` on.
+/// Multiplies the block's part of K. After `settle` the previous kernel's writes are visible.
 template <class Config, class Settle>
 __device__ __forceinline__ void mainloop(const QuantizedX& x, const GemmArguments& p,
                                          const WorkTile& work, int x_row,
@@ -17,7 +17,7 @@ __device__ __forceinline__ void mainloop(const QuantizedX& x, const GemmArgument
                                          const Settle& settle) {
   constexpr int kStages = Config::kStages;
   const sm80::KSlice<Config> slice(p, at.part);
-  int left = p.chunks - slice.first;  // from the next stage's on
+  int left = p.chunks - slice.first;  // chunks from the next stage on
   sm80::WeightsLoader<Config> weights(p, work, slice, at.part);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i)
@@ -55,7 +55,7 @@ __device__ __forceinline__ void mainloop(const QuantizedX& x, const GemmArgument
   }
 }
 
-/// `memory`: shared, Config::kSharedBytes.
+/// Computes the tile of a block. `memory` is shared memory of Config::kSharedBytes.
 template <class Config>
 __device__ __forceinline__ void multiply_tile(const QuantizedX& x, const GemmArguments& p,
                                               std::uint8_t* memory) {

@@ -3,17 +3,17 @@
 #include "backends/cuda/gemm/omma_arithmetic.h"
 #include "backends/cuda/gemm/omma_fragments.h"
 
-/// The instruction in software, for GPUs that do not have it: the same operands in the same
-/// registers of the same lanes, and the arithmetic of omma_arithmetic.h.
+/// The instruction in software, for GPUs without it. Operands are in the same registers of the same
+/// lanes; the arithmetic is that of omma_arithmetic.h.
 namespace nvfp4::cuda::sm120 {
 
-/// Not inlined: ptxas would take minutes.
+/// Not inlined, because ptxas would take minutes.
 template <int kA, int kB>
 __device__ __noinline__ float4 add_omma_twin(float4 d, uint4 a, uint2 b, std::uint32_t a_scales,
                                              std::uint32_t b_scales) {
   using namespace omma;
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
-  // Words of eight codes of the rows and columns that this lane's sums are of.
+  // The words, of eight codes each, of the rows and columns of this lane's sums.
   std::uint32_t rows[2][8], columns[2][8], row_scales[2], column_scales[2];
   const std::uint32_t of_a[kARegisters] = {a.x, a.y, a.z, a.w}, of_b[kBRegisters] = {b.x, b.y};
   for (int from = 0; from < 4; ++from) {

@@ -3,7 +3,7 @@
 #include "backends/cuda/gemm/sm120/fp4_case.cuh"
 #include "backends/cuda/runtime.h"
 
-/// The instruction alone, a warp for each case: what the selftest looks at.
+/// Runs the instruction alone, a warp for each case, for the selftest.
 namespace nvfp4::cuda::sm120 {
 
 template <class Product, int kA, int kB>
@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(32) multiply_cases(Fp4Case* cases) {
   multiply_case<Product, kA, kB>(cases[blockIdx.x], static_cast<int>(threadIdx.x));
 }
 
-/// The kernel of two thread ids.
+/// Returns the kernel for two thread ids.
 template <class Product>
 auto* cases_kernel(int a_thread, int b_thread) {
   using Kernel = void(Fp4Case*);
@@ -23,7 +23,7 @@ auto* cases_kernel(int a_thread, int b_thread) {
   return kKernels[a_thread][b_thread];
 }
 
-/// `cases` are on the GPU.
+/// Launches a warp for each case. `cases` are on the GPU.
 template <class Product>
 void launch_cases(Fp4Case* cases, int count, int a_thread, int b_thread, cudaStream_t stream) {
   cases_kernel<Product>(a_thread, b_thread)<<<static_cast<unsigned>(count), 32, 0, stream>>>(cases);

@@ -4,19 +4,20 @@
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/registers.cuh"
 
-/// Words of fragments_64x64 -> A and its scales of mma.m16n8k64.
+/// Converts words of fragments_64x64 to A and its scales of mma.m16n8k64.
 ///
-/// Lane 4g + q of the instruction has eight neighbouring columns of block q / 2, and of block 2 + q
-/// / 2, of rows g and g + 8: pairs of the same place in the words of lanes 4g to 4g + 3 of the
-/// layout.
+/// Lane 4g + q of the instruction has eight adjacent columns of block q / 2, and of block 2 + q /
+/// 2, of rows g and g + 8. They are pairs at the same position in the words of lanes 4g to 4g + 3
+/// of the layout.
 namespace nvfp4::cuda::sm120 {
 
-/// What differs from lane to lane.
+/// The constants of a lane.
 struct LanePairs {
-  bool upper_columns;  ///< of the block: pairs 2 and 3, else 0 and 1
-  bool odd_word;       ///< blocks 1 and 3, else 0 and 2
+  bool upper_columns;  ///< columns 8 to 15 of the block: pairs 2 and 3, otherwise 0 and 1
+  bool odd_word;       ///< blocks 1 and 3, otherwise 0 and 2
   int row_rotation, next_row_rotation;
-  std::uint32_t scale_bytes;  ///< of the eight of lane g of the layout, as __byte_perm takes them
+  /// Selector of __byte_perm for the eight bytes of lane g of the layout.
+  std::uint32_t scale_bytes;
 
   __device__ __forceinline__ explicit LanePairs(int lane)
       : upper_columns(lane % 2 == 1),
@@ -26,7 +27,7 @@ struct LanePairs {
         scale_bytes(lane % 2 == 0 ? 0x5410 : 0x7632) {}
 };
 
-/// Eight codes in order, of four pairs in bits 15 and 6-8 of each half.
+/// Returns eight codes in order from four pairs, which have bits 15 and 6-8 of each half.
 __device__ __forceinline__ std::uint32_t codes_of_pairs(const std::uint32_t (&pairs)[4]) {
   std::uint32_t codes = 0;
 #pragma unroll
@@ -41,12 +42,12 @@ __device__ __forceinline__ std::uint32_t codes_of_pairs(const std::uint32_t (&pa
   return codes;
 }
 
-/// Of the words of lanes 4g to 4g + 3 of the layout.
+/// Computes A from the words of lanes 4g to 4g + 3 of the layout.
 __device__ __forceinline__ void a_of_words(const uint4 (&words)[4], const LanePairs& lane,
                                            std::uint32_t (&a)[4]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    std::uint32_t row[4], next_row[4];  // g and g + 8
+    std::uint32_t row[4], next_row[4];  // rows g and g + 8
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t u = half == 0 ? words[i].x : words[i].z;
@@ -62,13 +63,13 @@ __device__ __forceinline__ void a_of_words(const uint4 (&words)[4], const LanePa
   }
 }
 
-/// narrow_scale() of four.
+/// Applies narrow_scale() to four scales.
 __device__ __forceinline__ std::uint32_t narrow_scales(std::uint32_t wide) {
   constexpr std::uint32_t kOnes = 0x01010101;
-  // Bytes of 32 and more are normal numbers: they lose three in their exponents.
+  // Bytes of 32 and more are normal numbers; their exponents decrease by three.
   const std::uint32_t normal = ((wide | ((wide & 0x7F7F7F7Fu) + 0x60606060u)) >> 7 & kOnes) * 0xFFu;
   const std::uint32_t low = wide >> 3 & kOnes, high = (wide >> 4 & kOnes) * 0xFFu;
-  // Those with exponents 3, 2 and 1: 4 + 2 bits, 2 + 1 bit, 1.
+  // Bytes with exponents 3, 2 and 1 become 4 + 2 bits, 2 + 1 bit, and 1.
   const std::uint32_t of_three = (wide >> 1 & kOnes * 3) | kOnes * 4;
   const std::uint32_t of_two = (wide >> 2 & kOnes) | kOnes * 2;
   const std::uint32_t subnormal =
@@ -76,8 +77,8 @@ __device__ __forceinline__ std::uint32_t narrow_scales(std::uint32_t wide) {
   return ptx::lop3<0xE4>(wide - (normal & kOnes * 24), subnormal, normal);
 }
 
-/// Scales of four blocks of row g for even lanes, of row g + 8 for odd ones: those that thread id 0
-/// has the instruction take of lanes 4g and 4g + 1.
+/// Returns the scales of four blocks: of row g for even lanes, of row g + 8 for odd ones. With
+/// thread id 0 the instruction reads those of lanes 4g and 4g + 1.
 __device__ __forceinline__ std::uint32_t a_scales_of(uint2 of_layout, const LanePairs& lane) {
   return narrow_scales(__byte_perm(of_layout.x, of_layout.y, lane.scale_bytes));
 }

@@ -6,24 +6,24 @@
 #include "backends/cuda/gemm/sm80/mainloop.cuh"
 #include "backends/cuda/gemm/sm80/pipeline.cuh"
 
-/// Codes and scales of x -> the stages, by cp.async: W comes as in sm80.
+/// Copies codes and scales of x to the stages by cp.async. W is loaded as in sm80.
 ///
-/// Of a chunk of 64 columns and a part of K a stage has the codes, [row] of two pieces of 16 bytes,
-/// which change places in rows 4 to 7 of eight (so that ldmatrix reads all banks), then the scales,
-/// a word for each row: see scale_stride().
+/// For a chunk of 64 columns and a part of K, a stage has the codes, [row] of two pieces of 16
+/// bytes. The pieces are swapped in rows 4 to 7 of eight, so that ldmatrix reads all banks. The
+/// scales follow, a word for each row: see scale_stride().
 namespace nvfp4::cuda::sm120 {
 
 __device__ __forceinline__ int code_piece_at(int row, int piece) {
   return row * kRowBytes + ((piece ^ (row >> 2 & 1)) << 4);
 }
 
-/// Rows of x of a tile, the first of which is `row`, for a part of K. Those past the last one are
-/// not brought: what is in their place changes no other row's sums.
+/// Loads rows of x of a tile for a part of K; `row` is the first. Rows past the end are not loaded:
+/// other rows' sums do not depend on them.
 template <class Config>
 class XLoader {
   using Codes = sm80::Share<Config, Config::kTileM * 2>;
   using Scales = sm80::Share<Config, Config::kTileM>;
-  static constexpr int kCodeRows = Config::kPartThreads / 2;  ///< at a time
+  static constexpr int kCodeRows = Config::kPartThreads / 2;  ///< rows at a time
   static_assert(kCodeRows % 8 == 0);
 
  public:
@@ -33,7 +33,7 @@ class XLoader {
       : row_bytes_(x.row_bytes),
         code_step_(slice.step * kRowBytes),
         scale_step_(slice.step * x.scale_step) {
-    // Of the columns of this group, if each has its own.
+    // x_of_group: each group has its own columns.
     const int first = slice.first + (p.x_of_group ? work.group * p.chunks : 0);
     const int r = Codes::thread() / 2, piece = Codes::thread() % 2;
     rows_ = work.m_end - work.m;

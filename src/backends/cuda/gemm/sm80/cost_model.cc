@@ -12,13 +12,15 @@
 namespace nvfp4::cuda::sm80 {
 namespace {
 
-/// Microseconds, of rounds of a block for each multiprocessor: stages hide a part of each other's.
+/// The cost of a kernel in microseconds. A round is one block for each multiprocessor. Stages
+/// partly overlap.
 struct Cost {
   double start, stage, stage_of_round, round;
-  double split, split_element;  ///< where blocks share K; the latter of a million sums
+  double split, split_element;  ///< cost of split-K: a constant, and one for a million sums
 };
-/// In the order of kKernels. Fitted to 6 shapes and 1 to 4096 rows on one H200: 5 % off in the
-/// mean, and what is chosen takes 1.5 % more than the fastest. The two of m = 1 are those of m = 2.
+/// The costs in the order of kKernels. They are fitted to 6 shapes and 1 to 4096 rows on one H200.
+/// The mean error is 5 %; the chosen kernel takes 1.5 % more time than the fastest. The rows for m
+/// = 1 are copies of m = 2.
 constexpr Cost kCosts[] = {
     {0.08684, 0, 0.5351, 1.77, 0, 0},                  // m = 1, n = 32
     {0.7464, 0.08374, 0.4406, 0.8982, 1.128, 17.5},    // m = 1, n = 64
@@ -51,7 +53,7 @@ double expected_m_tiles(const KernelProblem& p, const KernelConfig& t) {
   if (p.routed) return static_cast<double>(p.groups);
   if (!p.grouped) return static_cast<double>(p.groups * ceil_div(p.m, t.m));
   const double mean = static_cast<double>(p.m) / static_cast<double>(p.groups);
-  // Rows fall upon groups at random: a group of small mean is empty with chance exp(-mean).
+  // Rows are distributed at random: a group with a small mean is empty with probability exp(-mean).
   return static_cast<double>(p.groups) *
          std::max(1 - std::exp(-mean), mean / t.m + 0.5 * std::min(1.0, mean));
 }
@@ -60,7 +62,7 @@ std::int64_t tile_count(const KernelProblem& p, const KernelConfig& t) {
   const std::int64_t n_tiles = ceil_div(p.n, t.n);
   if (p.routed) return p.groups * n_tiles;
   if (!p.grouped) return p.groups * ceil_div(p.m, t.m) * n_tiles;
-  // One row in every group, and the others so that each fills up a tile more.
+  // The maximum: one row in every group, and each further tile is full.
   const std::int64_t busy = std::min(p.groups, p.m);
   return (busy + (p.m - busy) / t.m) * n_tiles;
 }
@@ -98,7 +100,7 @@ double estimated_time(const KernelProblem& p, const KernelConfig& t) {
          shared;
 }
 
-/// SwiGLU has no tiles of n = 16; this one has their sums.
+/// SwiGLU has no tiles of n = 16. This tile sums in the same order.
 constexpr KernelConfig kSwigluOfNarrow{.m = 2, .n = 32};
 static_assert([] {
   for (const KernelEntry& e : kKernels)
@@ -111,7 +113,7 @@ std::vector<KernelConfig> by_time(std::span<const KernelEntry> kernels, const Ke
                                   std::string (*why_impossible)(const KernelProblem&,
                                                                 const KernelConfig&),
                                   double (*time)(const KernelProblem&, const KernelConfig&)) {
-  constexpr std::int64_t kMostWorkspace = 6 << 20;  // as docs of max_workspace_bytes say
+  constexpr std::int64_t kMostWorkspace = 6 << 20;  // as documented for max_workspace_bytes
   std::vector<std::pair<double, KernelConfig>> found;
   for (const KernelConfig& t : kernel_configs(kernels)) {
     if (t.split_k > 1 && (!p.stream_k || workspace_bytes(p, t) > kMostWorkspace)) continue;
@@ -140,10 +142,11 @@ namespace {
 struct Rates {
   int major;
   double gigahertz;
-  double operations;  ///< a cycle and multiprocessor: of BF16 with FP32 sums by mma.sync
-  double bytes;       ///< a microsecond and multiprocessor, of memory
+  /// BF16 operations with FP32 sums by mma.sync, for each cycle and multiprocessor.
+  double operations;
+  double bytes;  ///< bytes of memory for each microsecond and multiprocessor
 };
-/// Of RTX 5090 as NVIDIA says it, memory at 85 %; of B200 memory so, and mma.sync as on Hopper.
+/// RTX 5090: NVIDIA's numbers, memory at 85 %. B200: memory at 85 %, mma.sync as on Hopper.
 constexpr Rates kRates[] = {{12, 2.4, 512, 1.5e6 / 170}, {10, 1.85, 2500, 6.8e6 / 148}};
 
 }  // namespace

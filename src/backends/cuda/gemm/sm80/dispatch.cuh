@@ -7,7 +7,7 @@
 
 namespace nvfp4::cuda::sm80 {
 
-/// Launches the kernel if it is that of line kIndex of the list.
+/// Launches the kernel if it is entry kIndex of the list. Returns whether it is.
 template <DType kType, bool kSwiglu, int kIndex>
 bool launch_if(int index, const GemmArguments& p, int blocks, cudaStream_t stream) {
   if constexpr (kSwiglu && kKernels[kIndex].n < 32) {  // see why_impossible()

@@ -6,10 +6,11 @@
 #include "backends/cuda/gemm/sm80/split_k.cuh"
 #include "backends/cuda/gemm/swiglu_values.cuh"
 
-/// Sums of warps -> out, or SwiGLU of them, through shared memory: [part of K][row of x][row of W].
+/// Adds up the warps' sums in shared memory, [part of K][row of x][row of W], then stores them or
+/// their SwiGLU.
 namespace nvfp4::cuda::sm80 {
 
-/// Those of slab `slab` of a warp.
+/// Stores the sums of slab `slab` of a warp in shared memory.
 template <class Config>
 __device__ __forceinline__ void store_sums(const Sums<Config>& d, int slab, float* sums,
                                            const WarpPlace<Config>& at) {
@@ -32,8 +33,8 @@ __device__ __forceinline__ float4 added(const float4& a, const float4& b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/// Of four neighbouring rows of W and a row of x of the slab, the parts of K in order; of 16 parts
-/// two at a time.
+/// Adds up four adjacent rows of W and a row of x of the slab, in the order of the parts. 16 parts
+/// are added in pairs.
 template <class Config>
 struct SumOfParts {
   const float* sums;
@@ -54,7 +55,7 @@ struct SumOfParts {
   }
 };
 
-/// Of a row of W of the tile.
+/// Returns the combination of a row of W of the tile.
 template <class Config>
 __device__ __forceinline__ LinearCombination factors_of(const GemmArguments& p,
                                                         const WorkTile& work,
@@ -65,7 +66,7 @@ __device__ __forceinline__ LinearCombination factors_of(const GemmArguments& p,
   if constexpr (Config::kSwiglu) row = static_cast<int>(gate_up_row(row, p.n / 2, p.interleave));
   return LinearCombination(p, work.group, row);
 }
-/// The global scale of row t of x of the tile, which is `x_row` of x.
+/// Returns the global scale of row t of x of the tile, which is row `x_row` of x.
 template <class Config>
 __device__ __forceinline__ float x_factor_of(const GemmArguments& p,
                                              const typename Config::State& state, int t,
@@ -74,7 +75,7 @@ __device__ __forceinline__ float x_factor_of(const GemmArguments& p,
   return x_global_of(p, x_row);
 }
 
-/// Of `rows` rows of x of the tile from `first` on; `x_row`: of x, the first of the tile.
+/// Finishes `rows` rows of x of the tile from `first` on. `x_row` is the tile's first row in x.
 template <class Config, class Sum>
 __device__ __forceinline__ void finish_rows(const GemmArguments& p, const WorkTile& work, int x_row,
                                             int first, int rows,
@@ -119,7 +120,7 @@ __device__ __forceinline__ void finish_rows_swiglu(const GemmArguments& p, const
     of_gate[i] = factors_of<Config>(p, work, state, gate_row + i);
     of_up[i] = factors_of<Config>(p, work, state, gate_row + 8 + i);
   }
-  // All lanes of a warp go round as often: see finish_outputs().
+  // All lanes of a warp run the same number of iterations, see finish_outputs().
 #pragma unroll 1
   for (int t0 = 0; t0 < rows; t0 += Config::kThreads / kAcross) {
     const int t = t0 + static_cast<int>(threadIdx.x) / kAcross;
@@ -139,7 +140,7 @@ __device__ __forceinline__ void finish_rows_swiglu(const GemmArguments& p, const
   }
 }
 
-/// The same to the workspace.
+/// Stores the block's sums in the workspace.
 template <class Config, class Sum>
 __device__ __forceinline__ void store_partials(const GemmArguments& p, const WorkTile& work,
                                                int first, int rows, const Sum& sum_of) {
@@ -154,7 +155,7 @@ __device__ __forceinline__ void store_partials(const GemmArguments& p, const Wor
   }
 }
 
-/// All threads; the stages have been read.
+/// Finishes the tile. All threads call it, after the stages have been read.
 template <class Config>
 __device__ __forceinline__ void epilogue(const GemmArguments& p, const WorkTile& work, int x_row,
                                          typename Config::State& state, const Sums<Config>& d,

@@ -8,20 +8,20 @@
 #include "backends/cuda/gemm/m_shapes.h"
 #include "nvfp4/layout.h"
 
-/// The kernels of every GPU from sm_80 on, by mma.sync and cp.async, and what follows from a tile.
+/// The kernels of every GPU since sm_80, by mma.sync and cp.async, and the properties of a tile.
 /// Host and device.
 namespace nvfp4::cuda::sm80 {
 
-/// How the warps of a block share its tile.
+/// The division of a tile among the warps of a block.
 struct Warps {
   int m, n;    ///< parts of the rows of x, and of the rows of W
-  int k;       ///< parts of K, chunk by chunk in turn, added at the end
-  int stages;  ///< of the pipeline; each has a chunk of 64 columns for each part of K
-  int blocks;  ///< that a multiprocessor is to have room for, as far as registers go
+  int k;       ///< parts of K: interleaved chunks, added at the end
+  int stages;  ///< pipeline stages; each has a chunk of 64 columns for each part of K
+  int blocks;  ///< blocks on a multiprocessor for which registers must suffice
 };
 
-/// Every kernel, once: by m, then n. Blocks have at least 256 threads, which the tile scheduler
-/// needs, and at most 99 KB of shared memory, which sm_86, sm_89 and sm_120 have.
+/// Every kernel once, ordered by m, then n. The tile scheduler needs at least 256 threads. Shared
+/// memory is at most 99 KB, the limit of sm_86, sm_89 and sm_120.
 inline constexpr int kSplits = 1 | 2 | 4 | 8;
 inline constexpr KernelEntry kKernels[] = {
     {MainloopKind::routed, 1, 32, 1},        {MainloopKind::routed, 1, 64, 1},
@@ -48,7 +48,7 @@ inline constexpr Warps kWarps[] = {
 };
 static_assert(std::size(kWarps) == std::size(kKernels));
 
-/// Where a list has the kernels of a tile; -1: it has none.
+/// Returns the index of a tile in a list, or -1.
 template <std::size_t kCount>
 constexpr int index_in(const KernelEntry (&kernels)[kCount], const KernelConfig& t) {
   for (std::size_t i = 0; i < kCount; ++i)
@@ -71,8 +71,8 @@ constexpr int threads(const KernelConfig& t) {
   const Warps w = warps_of(t);
   return 32 * w.m * w.n * w.k;
 }
-/// Where a warp has two strips and 64 rows of x or more, it brings W itself, from global memory to
-/// its registers, and decodes what comes next beside the products: nothing waits for it.
+/// Reports whether warps load W from global memory to registers: those with two strips and at least
+/// 64 rows of x. They dequantize the next chunk while they multiply.
 constexpr bool is_direct(const KernelConfig& t) {
   const Warps w = warps_of(t);
   return w.k == 1 && t.n / 16 / w.n == 2 && t.m / w.m >= 64 && w.blocks == 1;
@@ -84,11 +84,11 @@ constexpr int w_stage_bytes(const KernelConfig& t) {
 constexpr int ring_bytes(const KernelConfig& t) {
   return warps_of(t).stages * (x_stage_bytes(t) + w_stage_bytes(t));
 }
-/// Floats between the rows of x of the sums that go through shared memory: no two lanes of a warp
-/// in one bank.
+/// Returns the row stride, in floats, of the sums in shared memory. The stride avoids bank
+/// conflicts.
 constexpr int sum_stride(const KernelConfig& t) { return t.n + 4; }
-/// Rows of x whose sums are there at a time: those of the warps that share them, or as many as
-/// there is room for.
+/// Returns the rows of x whose sums are in shared memory at a time: a warp's rows, or as many as
+/// fit.
 constexpr int slab_rows(const KernelConfig& t) {
   int rows = t.m / warps_of(t).m;
   while (warps_of(t).k * rows * sum_stride(t) * 4 > 90 * 1024) rows /= 2;
@@ -101,17 +101,17 @@ constexpr int state_offset(const KernelConfig& t) {
   return static_cast<int>(round_up(std::max(ring_bytes(t), slab_bytes(t)), 16));
 }
 
-/// Whether the factors of the epilogue are brought into shared memory from the start: tiles of few
-/// rows end sooner than that takes.
+/// Reports whether the epilogue's factors are copied to shared memory at the start. The copies
+/// serve tiles of few rows, which would otherwise wait at the end.
 constexpr bool brings_factors(const KernelConfig& t) { return t.n + t.m < threads(t); }
 
-/// Kernels that add up a row of out in the same order, whatever the number of rows of x.
+/// Reports whether a row of out is summed in the same order for every number of rows of x.
 constexpr bool is_batch_invariant(const KernelConfig& t) {
   return warps_of(t).k == 1 && t.split_k == 1;
 }
 
-/// Blocks that share K leave their sums in a workspace; who comes last adds them up. It starts with
-/// a counter for each tile, which every product leaves at zero.
+/// Sizes of the workspace of blocks that share K. It starts with a counter for each tile, which
+/// every GEMM resets to zero. Sums follow; the last block of a tile adds them up.
 inline constexpr int kMostSplitTiles = 1024;
 inline constexpr std::int64_t kCounterBytes = kMostSplitTiles * 4;
 

@@ -19,7 +19,7 @@ Launcher* launcher(DType type, bool swiglu) {
 int set_grid(GemmArguments& p, const KernelPlan& plan, const FragmentGemmJob& job,
              std::span<std::byte> workspace) {
   KernelProblem problem = plan.problem;
-  // A plan is also for fewer rows than it was made for.
+  // A plan also serves fewer rows than it was made for.
   problem.groups = problem.routed ? p.m_total : p.groups;
   problem.m = problem.routed ? 1 : job.x.rows;
   p.m_end = static_cast<int>(problem.m);

@@ -5,14 +5,14 @@
 #include "backends/cuda/ptx/memory.cuh"
 #include "backends/cuda/ptx/mma.cuh"
 
-/// A warp's sums: W, decoded in registers, as A of mma.sync, x as B.
+/// Computes a warp's sums by mma.sync: A is W, dequantized in registers, and B is x.
 namespace nvfp4::cuda::sm80 {
 
-/// [strip of 16 rows of W][eight rows of x]: D of mma.m16n8k16.
+/// The sums [strip of 16 rows of W][eight rows of x]: D of mma.m16n8k16.
 template <class Config>
 using Sums = float[Config::kWarpStrips][Config::kOctets][4];
 
-/// Which part of the tile a warp has.
+/// The part of the tile that belongs to a warp.
 template <class Config>
 struct WarpPlace {
   int m, n, part, lane;
@@ -25,7 +25,7 @@ struct WarpPlace {
   }
 };
 
-/// Where a lane reads in a stage.
+/// The addresses in a stage that a lane reads.
 template <class Config>
 struct LaneAddresses {
   static constexpr int kTileStrips = Config::kStrips < 4 ? Config::kStrips : 4;
@@ -33,7 +33,8 @@ struct LaneAddresses {
   std::uint32_t x, codes, scales;
 
   __device__ __forceinline__ explicit LaneAddresses(const WarpPlace<Config>& at) {
-    // Lane 8i + j has the address of row j of matrix i. Fewer than eight rows are there again.
+    // Lane 8i + j has the address of row j of matrix i. If there are fewer than eight rows, rows
+    // repeat.
     const int row = Config::kTileM < 8 ? at.lane % 8 % Config::kTileM
                                        : at.m * Config::kOctets * 8 + at.lane % 8;
     x = at.part * Config::kXPartBytes + row * (kTileCols * 2) + ((at.lane / 8 ^ row % 8) << 4);
@@ -46,7 +47,7 @@ struct LaneAddresses {
   }
 };
 
-/// Sums of a chunk of 64 columns.
+/// Multiplies a chunk of 64 columns.
 template <class Config>
 __device__ __forceinline__ void multiply_chunk(Sums<Config>& d, const LaneAddresses<Config>& at,
                                                std::uint32_t stage, Shift16 shift) {
@@ -59,7 +60,7 @@ __device__ __forceinline__ void multiply_chunk(Sums<Config>& d, const LaneAddres
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const std::uint32_t x = (stage + at.x) ^ half * 64u;
-    // Products that add to the same sums are apart: one takes some 30 cycles.
+    // Operations on the same sums are apart, because one takes about 30 cycles.
     constexpr int kMost = Config::kWarpStrips == 1 ? 4 : 2;
     constexpr int kTogether = Config::kOctets < kMost ? Config::kOctets : kMost;
     std::uint32_t a[Config::kWarpStrips][2][4];
@@ -90,18 +91,18 @@ __device__ __forceinline__ void multiply_chunk(Sums<Config>& d, const LaneAddres
   }
 }
 
-/// A of two strips and 32 columns.
+/// The A operands of two strips and 32 columns.
 using HalfFragments = std::uint32_t[2][2][4];
 
-/// One after the other, the 16 registers of a HalfFragments: little enough to be done between two
-/// products.
+/// Computes the 16 registers of a HalfFragments one by one. A step is short enough to be done
+/// between two mma instructions.
 template <DType kType>
 class Decoder {
  public:
   __device__ __forceinline__ Decoder(const LaneChunk (&chunk)[2], int half, Shift16 shift,
                                      HalfFragments& to)
       : chunk_(chunk), half_(half), shift_(shift), to_(to) {}
-  /// All `i` in order; known when compiled.
+  /// Computes register `i`. The calls must be in order, with constant `i`.
   __device__ __forceinline__ void step(int i) {
     const LaneChunk& c = chunk_[i / 8];
     const std::uint32_t u = half_ == 0 ? c.codes.x : c.codes.z;
@@ -130,13 +131,13 @@ class Decoder {
   std::uint32_t su_, sv_, shared_;
 };
 
-/// Sums of 32 columns, beside what `decoder` makes ready for the next ones. `x`: of the lane.
+/// Multiplies 32 columns while `decoder` prepares the next ones. `x` is the lane's address.
 template <class Config>
 __device__ __forceinline__ void multiply_half(Sums<Config>& d, const HalfFragments& a,
                                               std::uint32_t x, Decoder<Config::kType> decoder) {
   static_assert(Config::kWarpStrips == 2 && Config::kOctets % 4 == 0);
   constexpr int kTogether = 2, kGroups = Config::kOctets / kTogether;
-  constexpr int kSteps = 16 / kGroups;  // of the decoder beside a group of products
+  constexpr int kSteps = 16 / kGroups;  // decoder steps beside a group of mma instructions
   constexpr int kOctetBytes = 8 * kTileCols * 2;
   uint4 b[2][kTogether];
 #pragma unroll
@@ -144,7 +145,7 @@ __device__ __forceinline__ void multiply_half(Sums<Config>& d, const HalfFragmen
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     const int t0 = group * kTogether;
-    __syncwarp();  // or else ptxas has all of x in registers first, and too few for the rest
+    __syncwarp();  // otherwise ptxas loads all of x first, and too few registers remain
     if (group + 1 < kGroups)
 #pragma unroll
       for (int t = 0; t < kTogether; ++t)
@@ -152,7 +153,7 @@ __device__ __forceinline__ void multiply_half(Sums<Config>& d, const HalfFragmen
     const uint4(&now)[kTogether] = b[group % 2];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      // Products that add to the same sums are four apart.
+      // Operations on the same sums are four apart.
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const int t = i % 2, k = i / 2;

@@ -6,15 +6,15 @@
 
 namespace nvfp4::cuda::sm80 {
 
-/// What a block keeps in shared memory beside its stages.
+/// The shared memory of a block after its stages.
 template <int kTileN, int kTileM>
 struct MmaState {
-  bool is_last;  ///< of the blocks that share K
+  bool is_last;  ///< the last of the blocks that share K
   TileSchedulerState scheduler;
   float w_global[kTileN], bias[kTileN], x_global[kTileM], alpha;
 };
 
-/// A kernel of the list as a type.
+/// The compile-time constants of a kernel of the list.
 template <DType kTypeOf, int kIndex, bool kSwigluOf>
 struct MmaConfig {
   static constexpr DType kType = kTypeOf;
@@ -22,15 +22,15 @@ struct MmaConfig {
   static constexpr KernelConfig kTile{kKernels[kIndex].m, kKernels[kIndex].n, 1};
   static constexpr Warps kWarps = warps_of(kTile);
   static constexpr bool kRouted = is_routed(kTile);
-  static constexpr int kMostSplit = kKernels[kIndex].split_k;  ///< more than 1: there are others
+  static constexpr int kMostSplit = kKernels[kIndex].split_k;  ///< mask of split-K values
   static constexpr int kTileM = kTile.m, kTileN = kTile.n, kParts = kWarps.k;
   static constexpr bool kDirect = is_direct(kTile);
   static constexpr int kThreads = threads(kTile), kStages = kWarps.stages, kBlocks = kWarps.blocks;
-  /// Those that share a part of K, and its stages.
+  /// Number of threads that share a part of K and its stages.
   static constexpr int kPartThreads = kThreads / kParts;
   static constexpr int kStrips = kTileN / 16, kWarpStrips = kStrips / kWarps.n;
-  /// Rows of x, eight at a time, that a warp multiplies; up to eight the columns of mma.sync that
-  /// are too many have rows that are there again.
+  /// Number of groups of eight rows of x that a warp multiplies. With fewer than eight rows, rows
+  /// repeat in the surplus columns of mma.sync.
   static constexpr int kOctets = (kTileM < 8 ? 8 : kTileM) / 8 / kWarps.m;
   static constexpr int kXBytes = x_stage_bytes(kTile), kWBytes = w_stage_bytes(kTile);
   static constexpr int kStageBytes = kXBytes + kWBytes, kRingBytes = ring_bytes(kTile);
@@ -41,7 +41,7 @@ struct MmaConfig {
   using State = MmaState<kTileN, kTileM>;
   static constexpr int kStateOffset = state_offset(kTile);
   static constexpr int kSharedBytes = kStateOffset + static_cast<int>(sizeof(State));
-  // What the tile scheduler asks.
+  // Constants for the tile scheduler.
   static constexpr MShapes kMShapes{{kTileM}};
   static constexpr int kShapes = 1;
   static_assert(kThreads >= 256 && kSharedBytes <= 99 * 1024);

@@ -6,12 +6,12 @@
 #include "backends/cuda/gemm/sm80/pipeline.cuh"
 #include "backends/cuda/ptx/griddepcontrol.cuh"
 
-/// outᵀ = W · xᵀ, a tile for each block, or a part of its K: stages by cp.async, mma.sync, an
-/// epilogue through shared memory. Instructions that every GPU from sm_80 on has; where there is
-/// dependent launch, weights are brought while the kernel before still runs.
+/// Computes outᵀ = W · xᵀ. A block has a tile, or a part of its K: stages by cp.async, mma.sync, an
+/// epilogue through shared memory. Every GPU since sm_80 has these instructions. With dependent
+/// launch, weights are loaded while the previous kernel still runs.
 namespace nvfp4::cuda::sm80 {
 
-/// Which row of out a block of a routed product has, and of x. False: its id names no group.
+/// Computes the row of out and of x of a block. Returns false if the routing's id names no group.
 template <class Config>
 __device__ __forceinline__ bool place_routed(const GemmArguments& p, WorkTile& work, int& x_row) {
   const int n_tiles = (p.n + Config::kTileN - 1) / Config::kTileN;
@@ -26,18 +26,19 @@ __device__ __forceinline__ bool place_routed(const GemmArguments& p, WorkTile& w
   return work.group >= 0;
 }
 
-/// Whether the tile is known only when the kernel before has ended.
+/// Reports whether the tile is known only after the previous kernel has ended.
 template <class Config>
 __device__ __forceinline__ bool waits_for_tile(const GemmArguments& p) {
   return (Config::kRouted || p.ends != nullptr) && !p.ends_settled;
 }
 
-/// The tile of a block, and its first row of x; `waits`: waits_for_tile(). False: it has none, and
-/// nothing else to do.
+/// Computes the tile of a block and its first row of x. `waits` is waits_for_tile(). Returns false
+/// if the block has no tile and must exit.
 template <class Config>
 __device__ __forceinline__ bool find_tile(const GemmArguments& p, typename Config::State& state,
                                           bool waits, WorkTile& work, int& x_row) {
-  // The weights do not depend on the kernel before; all that it may have written does.
+  // Weights do not depend on the previous kernel. Everything that it may have written is read
+  // later.
   if (waits) ptx::griddepcontrol_wait();
   bool has_tile = false;
   if constexpr (Config::kRouted) {
@@ -54,7 +55,7 @@ __device__ __forceinline__ bool find_tile(const GemmArguments& p, typename Confi
   return false;
 }
 
-/// The factors of the epilogue are brought beside the last of the first stages of x.
+/// Loads the first stages of x. The last of them includes the epilogue's factors.
 template <class Config>
 __device__ __forceinline__ void load_first_x(const GemmArguments& p, const WorkTile& work,
                                              int x_row, typename Config::State& state,
@@ -74,14 +75,14 @@ __device__ __forceinline__ void load_first_x(const GemmArguments& p, const WorkT
   ptx::cp_async_commit_group();
 }
 
-/// Goes round the ring.
+/// Returns the stage after `stage` in the ring.
 template <class Config>
 __device__ __forceinline__ std::uint32_t next_stage(std::uint32_t stage, std::uint32_t ring) {
   stage += Config::kStageBytes;
   return stage == ring + Config::kRingBytes ? ring : stage;
 }
 
-/// What the kernel before may have written is there from `settle` on.
+/// Multiplies the block's part of K. After `settle` the previous kernel's writes are visible.
 template <class Config, class Settle>
 __device__ __forceinline__ void mainloop(const GemmArguments& p, const WorkTile& work, int x_row,
                                          typename Config::State& state, std::uint32_t ring,
@@ -89,7 +90,7 @@ __device__ __forceinline__ void mainloop(const GemmArguments& p, const WorkTile&
                                          const Settle& settle) {
   constexpr int kStages = Config::kStages;
   const KSlice<Config> slice(p, at.part);
-  int left = p.chunks - slice.first;  // from the next stage's on
+  int left = p.chunks - slice.first;  // chunks from the next stage on
   WeightsLoader<Config> weights(p, work, slice, at.part);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i)
@@ -116,7 +117,7 @@ __device__ __forceinline__ void mainloop(const GemmArguments& p, const WorkTile&
   }
 }
 
-/// With W in registers: see is_direct().
+/// Same as mainloop(), with W in registers: see is_direct().
 template <class Config, class Settle>
 __device__ __forceinline__ void mainloop_direct(const GemmArguments& p, const WorkTile& work,
                                                 int x_row, typename Config::State& state,

@@ -6,16 +6,16 @@
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/memory.cuh"
 
-/// Global memory -> the stages of shared memory, by cp.async.
+/// Copies global memory to the stages in shared memory by cp.async.
 ///
-/// Each part of K has a ring of its own, which the warps of that part fill and read: none waits for
-/// another part before the sums meet. A stage has a chunk of 64 columns for each part: x,
-/// [part][row] of 128 bytes whose pieces of 16 bytes are swizzled by the row, then W, [part][64
-/// rows of W] of codes and scales as fragments_64x64 has them (or those of the strips that there
-/// are).
+/// Each part of K has a ring of its own. The warps of a part fill and read it, so no part waits for
+/// another until the sums are added. A stage has a chunk of 64 columns for each part. x comes
+/// first, [part][row] of 128 bytes; its pieces of 16 bytes are swizzled by the row. W follows,
+/// [part][64 rows of W], with codes and scales as in fragments_64x64, or the existing strips of a
+/// tile.
 namespace nvfp4::cuda::sm80 {
 
-/// Which chunks of K a part of a block has: every `step`-th from `first` on.
+/// The chunks of K of a part of a block: every `step`-th from `first` on.
 template <class Config>
 struct KSlice {
   int first, step;
@@ -25,7 +25,7 @@ struct KSlice {
         step(p.split_k * Config::kParts) {}
 };
 
-/// What the threads of a part bring has come, and all of them have read the stage before.
+/// Waits until the threads of a part have loaded the stage and read the previous one.
 template <class Config>
 __device__ __forceinline__ void part_barrier(int part) {
   if constexpr (Config::kParts == 1)
@@ -36,7 +36,7 @@ __device__ __forceinline__ void part_barrier(int part) {
     ptx::named_barrier_sync(1 + part, Config::kPartThreads);
 }
 
-/// Pieces of 16 bytes that a thread brings of what its part has.
+/// The pieces of 16 bytes that a thread copies for its part.
 template <class Config, int kPieces>
 struct Share {
   static constexpr int kEach = (kPieces + Config::kPartThreads - 1) / Config::kPartThreads;
@@ -50,11 +50,11 @@ struct Share {
   }
 };
 
-/// W of a tile, for a part of K.
+/// Loads W of a tile for a part of K.
 template <class Config>
 class WeightsLoader {
   static constexpr int kStrips = Config::kStrips;
-  static constexpr bool kOneTile = kStrips <= 4;  ///< of 64 rows, or a part of one
+  static constexpr bool kOneTile = kStrips <= 4;  ///< a tile of 64 rows, or a part of it
   static constexpr int kTileStrips = kOneTile ? kStrips : 4;
   static constexpr int kTilePieces = kTileStrips * kStripBytes / 16;
   static constexpr int kCodePieces = kTileStrips * (kTileCodeBytes / 4) / 16;
@@ -68,7 +68,7 @@ class WeightsLoader {
     const int strip = work.n_tile * kStrips, tile = strip / 4;
     from_ = p.weights + work.group * p.group_bytes +
             (static_cast<std::int64_t>(tile) * p.chunks + slice.first) * kTileBytes;
-    // Whole tiles lie there as they are in the stage.
+    // Whole tiles have the same layout in memory and in the stage.
     if constexpr (kStrips % 4 == 0 && kOneTile) from_ += Mine::thread() * 16;
 #pragma unroll
     for (int i = 0; i < Mine::kEach; ++i) {
@@ -80,11 +80,11 @@ class WeightsLoader {
         offset_[i] = piece < kCodePieces ? strip % 4 * (kTileCodeBytes / 4) + piece * 16
                                          : kTileCodeBytes + strip % 4 * (kTileScaleBytes / 4) +
                                                (piece - kCodePieces) * 16;
-      // The last of several tiles may be missing: what is multiplied then is not stored.
+      // The last of several tiles may be missing; its sums are not stored.
       has_[i] = Mine::has(i) && tile + of < p.n_tiles;
     }
   }
-  /// `left`: chunks of K from the part's on.
+  /// Starts the copies of a stage. `left` is the number of chunks from this part's on.
   __device__ __forceinline__ void load(std::uint32_t stage, int left) {
 #pragma unroll
     for (int i = 0; i < Mine::kEach; ++i)
@@ -99,13 +99,13 @@ class WeightsLoader {
   bool has_[Mine::kEach];
 };
 
-/// Rows of x of a tile, the first of which is `row`, for a part of K. Those past the last one are
-/// not brought: what is in their place changes no other row's sums.
+/// Loads rows of x of a tile for a part of K; `row` is the first. Rows past the end are not loaded:
+/// other rows' sums do not depend on them.
 template <class Config>
 class XLoader {
   static constexpr int kRowBytes = kTileCols * 2, kRowPieces = kRowBytes / 16;
   using Mine = Share<Config, Config::kTileM * kRowPieces>;
-  static constexpr int kRows = Config::kPartThreads / kRowPieces;  ///< at a time
+  static constexpr int kRows = Config::kPartThreads / kRowPieces;  ///< rows at a time
   static_assert(kRows % 4 == 0);
 
  public:
@@ -122,12 +122,12 @@ class XLoader {
              (p.x_of_group ? static_cast<std::int64_t>(work.group) * p.k : 0) + column) *
                 2;
   }
-  /// Zeros behind the last column, where W has zeros too; nothing is read there.
+  /// Starts the copies of a stage. Columns past the end are zeros, as in W, and are not read.
   __device__ __forceinline__ void load(std::uint32_t stage) {
 #pragma unroll
     for (int i = 0; i < Mine::kEach; ++i)
       if (Mine::has(i) && i * kRows < rows_) {
-        // Four rows on the swizzle is another one.
+        // An offset of four rows changes the swizzle.
         const int to = kRows % 8 != 0 && i % 2 == 1 ? to_ ^ 64 : to_;
         ptx::cp_async_16_zfill(stage + to + i * (kRows * kRowBytes),
                                from_ + static_cast<std::int64_t>(i * kRows) * stride_, left_ > 0);
@@ -142,7 +142,7 @@ class XLoader {
   int stride_, step_, rows_, to_;
 };
 
-/// W of a warp straight to its registers: of two strips, a chunk at a time.
+/// Loads W of a warp directly to registers: a chunk of two strips at a time.
 template <class Config>
 class DirectLoader {
  public:
@@ -152,7 +152,8 @@ class DirectLoader {
                                           const KSlice<Config>& slice, int warp_n, int lane)
       : step_(slice.step * kTileBytes) {
     const int strip = work.n_tile * Config::kStrips + warp_n * 2;
-    // The last of several tiles may be missing: another's sums are not stored then.
+    // The last of several tiles may be missing. Another tile is read instead; its sums are not
+    // stored.
     const int tile = min(strip / 4, p.n_tiles - 1);
     const std::uint8_t* from =
         p.weights + work.group * p.group_bytes +

@@ -3,16 +3,16 @@
 #include "backends/cuda/gemm/arguments.h"
 #include "backends/cuda/gemm/sm80/mma_config.cuh"
 
-/// Blocks that share K leave their sums in the workspace, [tile][block][row of x][row of W]; who
-/// comes last adds up those of all, in the order of the blocks: the same bits every time. No block
-/// waits for another.
+/// Blocks that share K store their sums in the workspace, [tile][block][row of x][row of W]. The
+/// last block of a tile adds them in the order of the blocks, so the bits are reproducible. No
+/// block waits for another.
 namespace nvfp4::cuda::sm80 {
 
 template <class Config>
 __device__ __forceinline__ int tile_of_block(const GemmArguments& p) {
   return static_cast<int>(blockIdx.x) >> log2_split_k(p);
 }
-/// Of a block of this tile.
+/// Returns the sums of a block of this tile.
 template <class Config>
 __device__ __forceinline__ float* partials_of(const GemmArguments& p, int block) {
   return p.stream_k_sums +
@@ -20,7 +20,7 @@ __device__ __forceinline__ float* partials_of(const GemmArguments& p, int block)
              (Config::kTileM * Config::kTileN);
 }
 
-/// Four neighbouring rows of W, of a row of x.
+/// Adds up four adjacent rows of W of a row of x.
 template <class Config>
 struct SumOfBlocks {
   const GemmArguments& p;
@@ -37,7 +37,8 @@ struct SumOfBlocks {
   }
 };
 
-/// All threads of the block, after their sums are stored: whether it is the last one of its tile.
+/// Reports whether this block is the last one of its tile. All threads call it after their sums are
+/// stored.
 template <class Config>
 __device__ __forceinline__ bool is_last_block(const GemmArguments& p,
                                               typename Config::State& state) {
@@ -46,7 +47,7 @@ __device__ __forceinline__ bool is_last_block(const GemmArguments& p,
   if (threadIdx.x == 0) {
     std::uint32_t* const counter = p.stream_k_flags + tile_of_block<Config>(p);
     const bool is_last = atomicAdd(counter, 1u) + 1 == static_cast<std::uint32_t>(p.split_k);
-    if (is_last) *counter = 0;  // for the next product
+    if (is_last) *counter = 0;  // zero for the next GEMM
     state.is_last = is_last;
     __threadfence();
   }

@@ -9,7 +9,7 @@
 namespace nvfp4::cuda {
 namespace {
 
-/// wgmma is in no other.
+/// wgmma exists on compute capability 9.x only.
 bool supports(const Capability& gpu) { return gpu.major == 9; }
 
 int stage_k(const KernelConfig& kernel) {

@@ -1,4 +1,4 @@
-// Which kernels of sm_90 are worth measuring for a problem.
+// Chooses the kernels of sm_90 that are worth measuring for a problem.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -15,7 +15,7 @@ std::vector<KernelConfig> sm90_candidates(const KernelProblem& problem) {
     const KernelConfig kernel = with_estimates(problem, tile);
     found.emplace_back(estimated_time(problem, kernel), kernel);
   }
-  // Those without an estimate come last: they are not known to be slow.
+  // Kernels without an estimate come last: they are not known to be slow.
   std::ranges::stable_sort(found, {}, &std::pair<double, KernelConfig>::first);
   std::vector<KernelConfig> kernels;
   for (const auto& [time, kernel] : found) kernels.push_back(kernel);
@@ -23,7 +23,7 @@ std::vector<KernelConfig> sm90_candidates(const KernelProblem& problem) {
 }
 
 std::vector<KernelConfig> sm90_variants(const KernelProblem& problem, const KernelConfig& kernel) {
-  constexpr std::int64_t kFewRows = 64;  // where a kernel leaves room for the next
+  constexpr std::int64_t kFewRows = 64;  // up to this M a kernel leaves room for the next one
   constexpr int kStepsApart[] = {2, 5, 8, 12, 16};
   constexpr int kStages[] = {1, 2, 4};
   std::vector<KernelConfig> others;
@@ -41,7 +41,7 @@ std::vector<KernelConfig> sm90_variants(const KernelProblem& problem, const Kern
       if (other.launch_dependents_step > 0) add(other);
     }
   }
-  // Warps that bring W themselves bring all of their stages.
+  // Warps that load their own weights always load all stages.
   if (!is_small_m(kernel) && !is_routed(kernel)) {
     other = kernel;
     for (const int stages : kStages) {

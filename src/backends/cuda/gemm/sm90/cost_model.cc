@@ -16,11 +16,13 @@ namespace {
 
 constexpr int kMeasuredMultiprocessors = 132;
 
-/// Of an H200: weights in a microsecond, and what gains by stream-K, of the time for its steps.
+/// Measured on an H200: bytes of weights per microsecond, and the share of stream-K steps' time
+/// that is saved.
 constexpr double kBytes = 3.785e6, kStreamKGain = 0.7;
-constexpr double kSecondProduct = 3;  ///< microseconds: its start, and the wait for the first
+constexpr double kSecondProduct = 3;  ///< microseconds: launch, and waiting for the first GEMM
 
-/// Clusters of several blocks leave some multiprocessors over, since they do not span GPCs.
+/// Clusters of several blocks leave some multiprocessors idle, because a cluster does not span
+/// GPCs.
 std::int64_t usable_multiprocessors(const KernelProblem& p, int splits) {
   const int left = splits <= 2 ? 0 : splits == 4 ? p.multiprocessors / 16 : p.multiprocessors / 8;
   return std::max(1, p.multiprocessors - left);
@@ -28,9 +30,9 @@ std::int64_t usable_multiprocessors(const KernelProblem& p, int splits) {
 
 std::int64_t n_tiles(const KernelProblem& p, const KernelConfig& t) { return ceil_div(p.n, t.n); }
 
-/// Calls f(rows, chance) for the numbers of rows that a group may have, some of them for their
-/// neighbours, too: rows fall upon groups at random (Poisson's distribution, and the normal one
-/// where that is as good).
+/// Calls f(rows, chance) for the likely numbers of rows of a group. Rows are distributed at random:
+/// Poisson, or normal where the mean is large. For large means one call stands for several
+/// neighboring numbers.
 template <class F>
 void for_each_group_size(double mean, const F& f) {
   const double six_deviations = 6 * std::sqrt(mean);
@@ -56,8 +58,8 @@ void for_each_group_size(double mean, const F& f) {
   }
 }
 
-/// What the tiles of a group take that one must expect; cost(rows of x): a tile that multiplies so
-/// many.
+/// Returns the expected cost of one group's tiles, averaged over likely group sizes. cost(rows) is
+/// the cost of a tile that multiplies that many rows.
 template <class TileCost>
 double expected_cost(const KernelProblem& p, const KernelConfig& t, const TileCost& cost) {
   double sum = 0;
@@ -73,7 +75,7 @@ double expected_cost(const KernelProblem& p, const KernelConfig& t, const TileCo
   return sum;
 }
 
-/// Tiles of rows of x: as many as one must expect, and as there may be at most.
+/// Returns the expected number of tiles along M. most_m_tiles() is the maximum.
 double expected_group_tiles(const KernelProblem& p, const KernelConfig& t) {
   return expected_cost(p, t, [](int) { return 1.0; }) * static_cast<double>(p.groups);
 }
@@ -83,7 +85,7 @@ std::int64_t expected_m_tiles(const KernelProblem& p, const KernelConfig& t) {
 }
 std::int64_t most_m_tiles(const KernelProblem& p, const KernelConfig& t) {
   if (!p.grouped) return p.groups * ceil_div(p.m, t.m);
-  // One row in every group, and the others so that each fills up a tile more.
+  // The maximum: one row in every group, and each further tile is full.
   const std::int64_t busy = std::min(p.groups, p.m);
   return busy + (p.m - busy) / t.m;
 }
@@ -96,17 +98,17 @@ bool is_sensible(const KernelProblem& p, const KernelConfig& t) {
 }
 
 namespace {
-/// Whether the groups have enough for every multiprocessor: then tiles of 128 or 192 rows, which a
-/// block takes one after the other, are the fastest.
+/// Reports whether the groups have enough tiles for every multiprocessor. Then tiles of 128 or 192
+/// rows are fastest; a block takes several in turn.
 bool fills_multiprocessors(const KernelProblem& p) {
   const KernelConfig smallest{8, 128, 1};
   return p.grouped && p.m > 0 &&
          static_cast<double>(n_tiles(p, smallest)) * expected_group_tiles(p, smallest) >=
              static_cast<double>(p.multiprocessors);
 }
-/// Microseconds of a problem that fills them: what 64 rows of a chunk take, a token that is copied,
-/// and one that is multiplied with 64 rows. Fitted to 256 experts on an H200 with 512 to 8192
-/// tokens, 5 % off.
+/// Returns the time in microseconds of a problem that fills the multiprocessors. A chunk costs a
+/// constant for 64 rows, and a part for each copied and for each multiplied token. Fitted to 256
+/// experts on an H200 with 512 to 8192 tokens; the error is 5 %.
 double filled_time(const KernelProblem& p, const KernelConfig& t) {
   if (t.n < 128 || t.split_k != 1 || is_small_m(t)) return std::numeric_limits<double>::infinity();
   constexpr double kRowsOf64 = 0.0600, kCopied = 0.000631, kMultiplied = 0.000924;
@@ -123,11 +125,11 @@ const KernelCost& cost_of(const KernelConfig& t) {
   const auto found = std::find_if(costs.begin(), costs.end(), [&](const KernelCost& c) {
     return c.m == t.m && c.n == t.n && c.split_k == t.split_k;
   });
-  return found == costs.end() ? costs.back() : *found;  // a test sees that there is one
+  return found == costs.end() ? costs.back() : *found;  // a test checks that each has one
 }
 
-/// Microseconds of rows that have weights of their own: a block's start, and what decoding a chunk
-/// takes where the warps of one or two blocks share a multiprocessor.
+/// Returns the time in microseconds of rows with weights of their own: the start of a block, and
+/// dequantization of chunks. One or two blocks share a multiprocessor.
 double routed_time(const KernelProblem& p, const KernelConfig& t) {
   constexpr double kStart = 2.5, kBlock = 2.0, kChunk = 0.0145;
   const std::int64_t chunks = ceil_div(ceil_div(p.k, kTileCols), small_m_k_parts(t));
@@ -156,7 +158,7 @@ bool can_stream_k(const KernelProblem& p, const KernelConfig& t) {
   if (!p.stream_k || !has_stream_k(t) || p.groups != 1 || p.grouped || p.routed || p.swiglu ||
       p.batch_invariant)
     return false;
-  // Whole steps, of which each block keeps some.
+  // Slices are whole steps, and each block keeps at least one step.
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
   const std::int64_t slices = block_count(p, t), stream_k_blocks = stream_k_block_count(p, t);
   return chunks % stage_chunks(t) == 0 && t.stream_k_steps < chunks / stage_chunks(t) / t.split_k &&
@@ -165,8 +167,8 @@ bool can_stream_k(const KernelProblem& p, const KernelConfig& t) {
 }
 
 bool is_possible(const KernelProblem& p, const KernelConfig& t) {
-  // A warp copies whole chunks of x; 16 outputs of SwiGLU, which are quantized together, have 32
-  // rows of gate and up.
+  // A warp copies whole chunks of x. 16 outputs of SwiGLU are quantized together and take 32 rows
+  // of gate and up.
   return (t.m != kPerWarpXM || p.k % kTileCols == 0) && (!p.swiglu || t.n >= 32) &&
          p.routed == is_routed(t) && (!p.routed || p.k <= kMostRoutedDepth) &&
          (t.stream_k_steps == 0 || can_stream_k(p, t));
@@ -191,8 +193,8 @@ std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
 }
 
 namespace {
-/// Stream-K blocks have several slices, each of which takes them a step more, in the time that the
-/// others need for the steps that they keep. Where few steps are left to them, it is not worth it.
+/// Estimates the stream-K steps. A stream-K block takes several slices, each one step longer in
+/// cost, while other blocks compute their remaining steps. It is not worth it if few steps remain.
 int estimated_stream_k_steps(const KernelProblem& p, KernelConfig t) {
   constexpr std::int64_t kWorthwhileStreamKSteps = 4;
   t.stream_k_steps = 1;
@@ -202,8 +204,8 @@ int estimated_stream_k_steps(const KernelProblem& p, KernelConfig t) {
   return slices > 1 && steps >= kWorthwhileStreamKSteps ? static_cast<int>(steps) : 0;
 }
 
-/// Stages of a block, the last one in part, as costs count them: of the kernel that has a
-/// multiprocessor to itself, if there are two.
+/// Returns the stages of a block, with a fraction for the last one. Costs refer to the variant that
+/// has a multiprocessor to itself, if there are two.
 double stages_of(const KernelProblem& p, KernelConfig t) {
   t.launch_dependents_step = 0;
   const std::int64_t chunks = ceil_div(p.k, kTileCols);
@@ -211,7 +213,7 @@ double stages_of(const KernelProblem& p, KernelConfig t) {
   return static_cast<double>(chunks) / stage_chunks(t) / t.split_k;
 }
 
-/// The measured cost of a kernel's tiles: rounds of blocks, their stages, bytes and waves.
+/// Returns the modelled time of a kernel's tiles: rounds of blocks, their stages, bytes and waves.
 double tiles_time(const KernelProblem& p, const KernelConfig& t) {
   const KernelCost& cost = cost_of(t);
   const std::int64_t blocks = n_tiles(p, t) * expected_m_tiles(p, t) * t.split_k;
@@ -250,8 +252,8 @@ std::int64_t steps_of(const KernelProblem& p, const KernelConfig& t) {
 }
 
 namespace {
-/// Where its blocks leave room on every multiprocessor, those of the next kernel fill theirs in the
-/// time of the last steps.
+/// Returns the step at which the next kernel may start. Where blocks leave room on every
+/// multiprocessor, the next kernel fills its stages during the last steps.
 int estimated_launch_dependents_step(const KernelProblem& p, const KernelConfig& t) {
   const std::int64_t last_steps = is_small_m(t) ? 8 : 5;
   if (p.grouped || !leaves_room(t) || block_count(p, t) > p.multiprocessors) return 0;
@@ -297,7 +299,8 @@ KernelConfig estimate_kernel(const KernelProblem& given) {
 }
 
 namespace {
-/// SwiGLU has the sums of the same product without it: a tile of 32 rows adds as one of 16 does.
+/// SwiGLU uses the sums of the same GEMM without it. A tile of 32 rows sums in the same order as
+/// one of 16.
 KernelConfig swiglu_kernel(const KernelProblem& p, KernelConfig tile) {
   if (tile.n != 16) return tile;
   const std::int64_t steps = steps_of(p, tile);
@@ -308,10 +311,10 @@ KernelConfig swiglu_kernel(const KernelProblem& p, KernelConfig tile) {
 }
 }  // namespace
 
-/// What an estimate must promise to be believed: of the time of a measured tile, and of one
-/// product.
+/// An estimate is used if its time is below this share of the measured tile's time, or of one
+/// GEMM's time.
 constexpr double kBetterThanMeasured = 0.9, kWorthwhile = 0.95;
-constexpr std::int64_t kAlwaysMeasured = 128;  ///< rows up to which the table decides
+constexpr std::int64_t kAlwaysMeasured = 128;  ///< up to this M the table decides
 
 KernelConfig choose_kernel(const KernelProblem& given) {
   if (given.swiglu) {
@@ -329,7 +332,7 @@ KernelConfig choose_kernel(const KernelProblem& given) {
   const KernelConfig& tile = can_stream_k(p, found->stream_k) ? found->stream_k : found->kernel;
   if (!is_sensible(p, tile)) return estimate_kernel(p);
   if (p.m <= kAlwaysMeasured || p.m == found->m) return tile;
-  // Between the rows of the table, the last tiles and the last round may be filled badly.
+  // Between the table's values of M, the last tiles and the last round may be poorly filled.
   const KernelConfig estimate = estimate_kernel(p);
   const double measured = estimated_time(p, tile);
   return estimated_time(p, estimate) < kBetterThanMeasured * measured ? estimate : tile;

@@ -8,63 +8,64 @@
 #include "backends/cuda/gemm/architecture.h"
 #include "backends/cuda/gemm/sm90/kernels.h"
 
-/// Which kernels of sm_90 do a product, and how they cut it up: pure functions of its sizes.
+/// Chooses the kernels of sm_90 and how they divide a GEMM. All functions are pure.
 namespace nvfp4::cuda {
 
-/// Why a kernel cannot do the problem, or nothing.
+/// Returns why a kernel cannot compute the problem, or an empty string.
 std::string why_impossible(const KernelProblem& problem, const KernelConfig& kernel);
 bool is_possible(const KernelProblem& problem, const KernelConfig& kernel);
-/// Whether a kernel that can do the problem may be fast: no tile is larger than twice what there
-/// is, and where warps bring x themselves there is one tile of it.
+/// Reports whether a possible kernel may be fast. A tile is at most twice as large as M. Where
+/// warps load x themselves, one tile covers x.
 bool is_sensible(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// A kernel that exists; one whose sums do not depend on the number of rows if batch_invariant.
+/// Returns an existing kernel. With batch_invariant its sums do not depend on M.
 KernelConfig choose_kernel(const KernelProblem& problem);
 
-/// The rows in one part, or in two (the second has none then): the first has whole rounds of tiles,
-/// where a few more would cost another round. A product of one group.
+/// Returns one or two parts that cover the rows of one group. With one part, the second has 0 rows.
+/// With two, the first has whole rounds of tiles, and the rest avoids another round.
 std::array<PlanPart, 2> choose_kernels(const KernelProblem& problem);
 
-/// Whether hardly a weight is read by more than one block: it need not stay in the L2 cache then.
+/// Reports whether almost every weight is read by one block only, so that it need not stay in the
+/// L2 cache.
 bool reads_weights_once(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// Steps along K that a block takes: those that KernelConfig::launch_dependents_step counts.
+/// Returns the number of steps along K of a block: the unit of
+/// KernelConfig::launch_dependents_step.
 std::int64_t steps_of(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// The same without the table of measurements.
+/// Returns the best kernel by the cost model alone, without the table of measurements.
 KernelConfig estimate_kernel(const KernelProblem& problem);
 
-/// A tile and split with the stream-K steps, and the step at which dependents launch, that are
-/// likely to be the best.
+/// Adds the likely best stream-K steps and launch_dependents_step to a tile and split.
 KernelConfig with_estimates(const KernelProblem& problem, KernelConfig kernel);
 
-/// Kernels to measure, the least estimated time first, and the same tile with other steps at which
-/// dependents launch, prefetched stages and stream-K steps: see Architecture.
+/// Returns kernels to measure, sorted by estimated time, and variants of one tile: other
+/// launch_dependents_step, prefetched stages and stream-K steps. See Architecture.
 std::vector<KernelConfig> sm90_candidates(const KernelProblem& problem);
 std::vector<KernelConfig> sm90_variants(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// What estimate_kernel() makes as small as it can, in microseconds on one H200.
+/// Returns the time that estimate_kernel() minimizes, in microseconds on one H200.
 double estimated_time(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// Whether blocks may leave `kernel.stream_k_steps` stages of their K to others, and there are
-/// others.
+/// Reports whether blocks may leave `kernel.stream_k_steps` stages of K to other blocks, and
+/// whether such blocks exist.
 bool can_stream_k(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// Blocks that take slices of K of the others, see KernelConfig::stream_k_steps.
+/// Returns the number of blocks that take slices of K, see KernelConfig::stream_k_steps.
 std::int64_t stream_k_block_count(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// The grid without them: enough blocks for all tiles that there may be, or as many as run at once
-/// where a block takes one tile after the other. Not more than 2^31 if m · n / 64² is not.
+/// Returns the grid without stream-K blocks: a block for each possible tile, or the number of
+/// resident blocks if a block takes several tiles. It is at most 2^31 if m · n / 64² is.
 std::int64_t block_count(const KernelProblem& problem, const KernelConfig& kernel);
 
-/// What was the fastest, measured by bench/ on one H200, of one group.
+/// The fastest kernel for one group, measured by bench/ on one H200.
 struct MeasuredKernel {
   std::int64_t n, k;
-  std::int64_t m;  ///< rows of x: up to this many
+  std::int64_t m;  ///< largest number of rows of x
   KernelConfig kernel;
-  KernelConfig stream_k = {};  ///< with stream-K blocks, if that was faster
+  KernelConfig stream_k = {};  ///< with stream-K blocks, if that is faster
 };
-/// Ordered by n and k, and then by m.
+/// Returns the table, ordered by n, k and m.
 std::span<const MeasuredKernel> measured_kernels();
 
 }  // namespace nvfp4::cuda

@@ -38,7 +38,7 @@ void launch_wgmma(const TensorMaps& maps, const GemmArguments& p, int blocks, cu
                                                     maps.out);
 }
 
-/// Launches the kernel if it is that of line kIndex of the list.
+/// Launches the kernel if it is entry kIndex of the list. Returns whether it is.
 template <DType kType, bool kSwiglu, std::size_t kIndex>
 bool launch_if(const KernelConfig& kernel, const TensorMaps& maps, const GemmArguments& p,
                int blocks, cudaStream_t stream) {

@@ -4,12 +4,14 @@
 #include "backends/cuda/gemm/sm90/kernels.h"
 #include "backends/cuda/ptx/ptx.cuh"
 
-/// Sums -> out: factors and bias in FP32, one rounding.
+/// Converts sums to out: factors and bias in FP32, one rounding.
 namespace nvfp4::cuda {
 
-/// Floats between the tokens of a slab, 64 rows of W and more: no two lanes of a warp in one bank.
+/// Row stride, in floats, of a slab in shared memory: 64 rows of W and padding. The stride avoids
+/// bank conflicts.
 inline constexpr int kSlabStride = 68;
-/// Rows of x of a slab in BF16 or FP16, and in FP32; they divide those that there are.
+/// Returns the rows of x in a slab: in BF16 or FP16, or in FP32 (float_slab_rows). The result
+/// divides `tokens`.
 NVFP4_HD constexpr int slab_rows(int tokens) {
   return tokens % 64 == 0 ? 64 : tokens % 32 == 0 ? 32 : tokens % 48 == 0 ? 48 : tokens;
 }
@@ -17,19 +19,19 @@ NVFP4_HD constexpr int float_slab_rows(int tokens) {
   return tokens < 16 ? tokens : slab_rows(tokens) / 2;
 }
 
-/// Which 64 rows of W a warpgroup has.
+/// Returns the tile of 64 rows of W of a warpgroup.
 template <class Config>
 __device__ __forceinline__ int row_tile_of(const WorkTile& work, int group) {
   return work.n_tile * Config::kNGroups + (Config::kNGroups > 1 ? group : 0);
 }
 
-/// Brings what LinearCombination reads for a row into the L1 cache, where it is when the sums are
-/// done. (A prefetch into L1 is no instruction on Hopper.)
+/// Loads the inputs of LinearCombination into the L1 cache before the sums are done. (Hopper has no
+/// prefetch instruction for L1.)
 class PrefetchedFactors {
  public:
   __device__ __forceinline__ PrefetchedFactors(const GemmArguments& p, int group, int row)
       : kept_(LinearCombination(p, group, min(row, p.n - 1))) {}
-  /// Where it is needed from.
+  /// Keeps the loads alive up to this point.
   __device__ __forceinline__ void use() const {
     asm volatile("" ::"f"(kept_.factor), "f"(kept_.bias));
   }
@@ -38,11 +40,11 @@ class PrefetchedFactors {
   LinearCombination kept_;
 };
 
-/// Whole sums in registers -> FP32 or rows that do not allow wide stores: through shared memory,
-/// half a slab of rows of x at a time, so that a warp writes rows of out. `store` gets four sums of
-/// token t of the tile, eight rows of x further each time. Every thread goes round as often: else
-/// the compiler would take what is counted from tile to tile for different from lane to lane, and
-/// move descriptors into uniform registers one by one, between the multiplications.
+/// Stores sums as FP32, or to rows without wide stores. Half a slab of rows of x goes through
+/// shared memory at a time, so that a warp writes rows of out. `store` gets four sums of token t of
+/// the tile; t advances by eight. All threads run the same number of iterations. Otherwise the
+/// compiler would treat tile counters as divergent and move descriptors into uniform registers
+/// between the multiplications.
 template <int kUnroll, bool kShorter, int kSums, class Store>
 __device__ __forceinline__ void epilogue_store_f32(const float (&d)[kSums], int tokens,
                                                    std::uint8_t* of_group, int group, int warp,
@@ -78,7 +80,7 @@ __device__ __forceinline__ void epilogue_store_f32(const GemmArguments& p, const
   const int tokens = work.m_end - work.m, last = row < p.n ? tokens : 0;
   LinearCombination finish[4];
   combinations_of_four(p, work.group, row, finish);
-  // As epilogue_store_16bit(): little code where little is left to be found out.
+  // See epilogue_store_16bit(): a short code path where all properties are known.
   if (p.out_type == DType::f32 && p.wide_stores && !p.x_global_per_row) {
     const float x = x_global_of(p, 0);
     float* out = static_cast<float*>(p.out) + (work.m + thread / 16) * p.out_stride +
@@ -98,7 +100,7 @@ __device__ __forceinline__ void epilogue_store_f32(const GemmArguments& p, const
                                   });
 }
 
-/// The factors of a lane's two rows of W.
+/// Fills in the combinations of a lane's two rows of W.
 template <class Config>
 __device__ __forceinline__ void combinations_of_lane(const GemmArguments& p, const WorkTile& work,
                                                      int group, int warp, int lane,
@@ -110,7 +112,7 @@ __device__ __forceinline__ void combinations_of_lane(const GemmArguments& p, con
         min(row_tile_of<Config>(work, group) * 64 + warp * 16 + lane / 4 + i * 8, p.n - 1));
 }
 
-/// Two sums of a row, rounded to the type of x, which has one global scale.
+/// Rounds two sums of a row to the type of x. x has one global scale.
 template <DType kType>
 __device__ __forceinline__ std::uint32_t round_pair(const LinearCombination& finish, float x,
                                                     float low, float high) {
@@ -118,14 +120,14 @@ __device__ __forceinline__ std::uint32_t round_pair(const LinearCombination& fin
   return kType == DType::bf16 ? pack_bf16(low, high) : pack_f16(low, high);
 }
 
-/// Where 16 bytes of a row of x are in a slab of 64 rows of W: in an order that depends on the
-/// token, so that there are no bank conflicts, and that TMA knows (128-byte swizzle).
+/// Returns the address of 16 bytes of a row of x in a slab of 64 rows of W. The order depends on
+/// the token, avoids bank conflicts and is TMA's 128-byte swizzle.
 __device__ __forceinline__ std::uint32_t slab_address(std::uint32_t slab, int token, int piece) {
   return slab + token * 128 + ((piece ^ token % 8) << 4);
 }
 
-/// The same for BF16 and FP16: rounded in registers, turned round by stmatrix. `round` makes two
-/// values of two tokens, from t on, of the sums of row r (of two).
+/// Stores sums as BF16 or FP16: rounded in registers, transposed by stmatrix. `round` converts two
+/// sums of row r (0 or 1) for tokens t and t + 1.
 template <class Config, int kSums, class Round>
 __device__ __forceinline__ void epilogue_store_16bit(const GemmArguments& p, const WorkTile& work,
                                                      const float (&d)[kSums], std::uint32_t slab,
@@ -181,8 +183,8 @@ __device__ __forceinline__ void epilogue_store_16bit(const GemmArguments& p, con
                                                      int group, int warp, int lane) {
   LinearCombination finish[2];
   combinations_of_lane<Config>(p, work, group, warp, lane, finish);
-  // What is known when this is compiled makes less code, and code that is run but once for a tile
-  // is waited for.
+  // Known properties make the code shorter. It runs once for each tile, so its instructions are not
+  // cached.
   if (p.out_type == Config::kType && !p.x_global_per_row) {
     const float x = x_global_of(p, 0);
     return epilogue_store_16bit<Config>(p, work, d, slab, group, warp, lane,
@@ -198,9 +200,9 @@ __device__ __forceinline__ void epilogue_store_16bit(const GemmArguments& p, con
       });
 }
 
-/// A slab of so many bytes a row of x, which all threads of a warpgroup have written -> out, from
-/// `column` on, by TMA while the next tile is multiplied: in one go, or in boxes, with
-/// the rows of x that are left after those stored at once.
+/// Stores a slab that all threads of a warpgroup have written, from `column` on. A row of x has
+/// kBytes bytes. TMA stores while the next tile is multiplied, at once or in boxes. Rows of x
+/// beyond the last whole box are stored by the threads.
 template <class Config, int kBytes>
 __device__ __forceinline__ void tma_store_slab(const GemmArguments& p, const CUtensorMap& out_map,
                                                const WorkTile& work, std::uint32_t slab, int group,
@@ -227,8 +229,8 @@ __device__ __forceinline__ void tma_store_slab(const GemmArguments& p, const CUt
   }
 }
 
-/// Tiles whose rows of W are whole, rounded to the type of x, which has one global scale. Before,
-/// the slab must have been read.
+/// Stores tiles whose rows of W are complete, rounded to the type of x. x has one global scale. The
+/// previous TMA store must have read the slab.
 template <class Config, int kSums>
 __device__ __forceinline__ void epilogue_tma_store(const GemmArguments& p,
                                                    const CUtensorMap& out_map, const WorkTile& work,

@@ -6,10 +6,10 @@
 #include "backends/cuda/gemm/tile_scheduler.cuh"
 #include "backends/cuda/ptx/ptx.cuh"
 
-/// Sums of strips of 16 rows and parts of K -> out, or SwiGLU of them.
+/// Adds up sums of strips of 16 rows and parts of K, then stores them or their SwiGLU.
 namespace nvfp4::cuda {
 
-/// What a block keeps in shared memory beside its stages.
+/// The shared memory of a block after its stages.
 template <int kStages, int kTileN, int kTileM>
 struct SmallMState {
   std::uint64_t full[kStages], empty[kStages];
@@ -17,7 +17,7 @@ struct SmallMState {
   float w_global[kTileN], bias[kTileN], x_global[kTileM], alpha;
 };
 
-/// The sums of a warp, [part][token][row].
+/// Stores the sums of a warp as [part][token][row].
 template <class Config, int kSums>
 __device__ __forceinline__ void store_small_m_partials(const float (&d)[kSums], float* partials,
                                                        int part, int strip, int lane) {
@@ -36,7 +36,7 @@ __device__ __forceinline__ float4 operator+(const float4& a, const float4& b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/// Four neighbouring rows of token t, in the order of the parts; of 16 parts two at a time.
+/// Adds up four adjacent rows of token t in the order of the parts; 16 parts are added in pairs.
 template <class Config>
 __device__ __forceinline__ float4 sum_of_parts(const float* partials, int t, int row) {
   constexpr int kOrdered = Config::kParts < 16 ? Config::kParts : 8;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void epilogue_small_m_swiglu(const GemmArguments& p,
   constexpr int kAcross = Config::kTileN / 8;  // threads along a row of x
   static_assert(kAcross >= 4 && Config::kThreads / kAcross >= Config::kTileM);
   const int output = static_cast<int>(threadIdx.x) % kAcross * 4;
-  const int row = output / 8 * 16 + output % 8;  // of gate
+  const int row = output / 8 * 16 + output % 8;  // row of gate
   const int t = static_cast<int>(threadIdx.x) / kAcross, token = work.m + t;
   const int column = work.n_tile * (Config::kTileN / 2) + output;
   const bool inside = t < Config::kTileM && token < work.m_end && column < p.n / 2;

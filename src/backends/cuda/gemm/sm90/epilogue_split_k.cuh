@@ -4,19 +4,19 @@
 #include "backends/cuda/gemm/sm90/epilogue_swiglu.cuh"
 #include "backends/cuda/ptx/ptx.cuh"
 
-/// Sums of parts of K, those of a block's warpgroups and of the blocks of a cluster -> out,
-/// or SwiGLU of them. They meet in shared memory.
+/// Adds up parts of K of a block's warpgroups and of the blocks of a cluster in shared memory, then
+/// stores them or their SwiGLU.
 namespace nvfp4::cuda {
 
-inline constexpr int kPartsBarrier = 7;  ///< of the warpgroups that multiply
+inline constexpr int kPartsBarrier = 7;  ///< barrier of the consumer warpgroups
 
-/// Of a block, for the others of its cluster; each has as many arrivals as there are blocks.
+/// The barriers of a block for the others of its cluster. Each expects one arrival from each block.
 struct SplitKState {
   std::uint64_t there, read;
 };
 
-/// What a thread adds up: four neighbouring rows of W, of every kAtOnce-th row of x from `first`
-/// on.
+/// The sums that a thread adds up: four adjacent rows of W, and every kAtOnce-th row of x from
+/// `first` on.
 template <class Config, int kSplits, int kAcross>
 struct Turns {
   static constexpr int kAtOnce = Config::kConsumers / kAcross * kSplits;
@@ -40,7 +40,7 @@ __device__ __forceinline__ void store_partials(const float (&d)[kSums], float* p
                i / 2 * 8] = d[j * 4 + i];
 }
 
-/// The warpgroups that multiply, after a barrier of theirs, arrive at that of each block.
+/// Arrives at the barrier of each block, after the consumer warpgroups have synchronized.
 template <class Config, int kSplits>
 __device__ __forceinline__ void arrive_everywhere(std::uint32_t bar) {
   if constexpr (ptx::arrivals_of_group(Config::kConsumers) > 1)
@@ -49,7 +49,7 @@ __device__ __forceinline__ void arrive_everywhere(std::uint32_t bar) {
     ptx::mbarrier_arrive_cluster(bar, static_cast<int>(threadIdx.x));
 }
 
-/// Where the sums of a block of each rank are.
+/// The addresses of the sums of each rank's block.
 template <class Config, int kSplits>
 class Partials {
  public:
@@ -58,7 +58,7 @@ class Partials {
     for (int r = 0; r < kSplits; ++r)
       of_rank_[r] = kSplits == 1 ? partials : ptx::mapa_shared_cluster(partials, r);
   }
-  /// Rows `row` to `row` + 3 of token t of the tile, in the order of K.
+  /// Returns rows `row` to `row` + 3 of token t of the tile, added in the order of K.
   __device__ __forceinline__ float4 sum(int t, int row) {
     float4 sum = {0, 0, 0, 0};
 #pragma unroll
@@ -74,7 +74,7 @@ class Partials {
              __float_as_uint(sum.w);
     return sum;
   }
-  /// No more are read: the other blocks may end.
+  /// Ends the reads: the other blocks may exit.
   __device__ __forceinline__ void release(SplitKState& state) const {
     if constexpr (kSplits > 1) {
       const std::uint32_t zero =
@@ -85,10 +85,10 @@ class Partials {
 
  private:
   std::uint32_t of_rank_[kSplits];
-  std::uint32_t read_ = 0;  ///< depends on all that was read
+  std::uint32_t read_ = 0;  ///< depends on all values that were read
 };
 
-/// The other blocks of the cluster have their sums in shared memory when this returns.
+/// Waits until the other blocks of the cluster have stored their sums in shared memory.
 template <class Config, int kSplits>
 __device__ __forceinline__ void share_partials(SplitKState& state) {
   ptx::named_barrier_sync(kPartsBarrier, Config::kConsumers);
@@ -98,14 +98,14 @@ __device__ __forceinline__ void share_partials(SplitKState& state) {
     ptx::mbarrier_wait_parity_cluster(there, 0);
   }
 }
-/// They have read those of this block: it may end.
+/// Waits until the other blocks have read this block's sums, so that it may exit.
 template <int kSplits>
 __device__ __forceinline__ void await_readers(SplitKState& state) {
   if constexpr (kSplits > 1)
     if (threadIdx.x < 32) ptx::mbarrier_wait_parity_cluster(ptx::cvta_shared(&state.read), 0);
 }
 
-/// Each block of the cluster adds up the tokens of its turns.
+/// Adds up the tokens of this block's turns.
 template <class Config, int kSplits>
 __device__ __forceinline__ void reduce_partials(const GemmArguments& p, const WorkTile& work,
                                                 std::uint32_t ring, int rank, SplitKState& state) {
@@ -117,7 +117,7 @@ __device__ __forceinline__ void reduce_partials(const GemmArguments& p, const Wo
   const int tokens = out_row < p.n ? min(work.m_end - work.m, Config::kTileM) : 0;
   LinearCombination finish[4];
   combinations_of_four(p, work.group, out_row, finish);
-  // As epilogue_store_16bit(): little code where little is left to be found out.
+  // See epilogue_store_16bit(): a short code path where all properties are known.
   const bool plain = p.out_type == Config::kType && p.wide_stores && !p.x_global_per_row;
   const float x = plain ? x_global_of(p, 0) : 1.0f;
   share_partials<Config, kSplits>(state);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void reduce_partials(const GemmArguments& p, const Wo
   }
 }
 
-/// The same of gate and up.
+/// Adds up gate and up, then computes SwiGLU.
 template <class Config, int kSplits>
 __device__ __forceinline__ void reduce_swiglu(const GemmArguments& p, const WorkTile& work,
                                               std::uint32_t ring, int rank, SplitKState& state) {
@@ -157,7 +157,7 @@ __device__ __forceinline__ void reduce_swiglu(const GemmArguments& p, const Work
   using Taken = Turns<Config, kSplits, kAcross>;
   const Taken turns(rank);
   const int output = static_cast<int>(threadIdx.x) % kAcross * 4;
-  const int row = output / 8 * 16 + output % 8;  // of gate
+  const int row = output / 8 * 16 + output % 8;  // row of gate
   const int column = work.n_tile * (Config::kTileN / 2) + output;
   const int tokens = column < p.n / 2 ? min(work.m_end - work.m, Config::kTileM) : 0;
   SwigluCombination finish[4];
@@ -182,8 +182,8 @@ __device__ __forceinline__ void reduce_swiglu(const GemmArguments& p, const Work
   partials.release(state);
 }
 
-/// All that multiply have their sums in registers: the ring is free, no more loads are on their
-/// way. The block ends with this.
+/// Stores the tile. All consumers have their sums in registers; the ring is free and no load is in
+/// flight. The block ends after this call.
 template <class Config, int kSums>
 __device__ __forceinline__ void epilogue_split_k(const GemmArguments& p, const WorkTile& work,
                                                  const float (&d)[kSums], std::uint8_t* ring,

@@ -5,7 +5,7 @@
 #include "backends/cuda/gemm/sm90/epilogue_swiglu.cuh"
 #include "backends/cuda/gemm/sm90/mainloop.cuh"
 
-/// Which epilogue a tile has.
+/// Selects the epilogue of a tile.
 namespace nvfp4::cuda {
 
 template <class Config>
@@ -24,7 +24,7 @@ class Epilogue {
         split_k_(split_k),
         place_(place) {}
 
-  /// True: the tile is the block's only one.
+  /// Returns true if the tile is the only one of the block.
   __device__ __forceinline__ bool store(const WorkTile& work, const Sums& d) {
     if (!Config::kSingleTile && p_.split_k == 1) {
       store_whole_sums(work, d);
@@ -35,7 +35,7 @@ class Epilogue {
                                place_.k_group(), place_.warp, place_.lane);
     return true;
   }
-  /// TMA stores need not have written, too: the kernel ends when they have.
+  /// Waits until TMA has read the slab. The end of the kernel waits for the writes.
   __device__ __forceinline__ void finish() const {
     if constexpr (Config::kTmaStore) wait_for_slab();
   }
@@ -46,16 +46,16 @@ class Epilogue {
       ptx::cp_async_bulk_wait_group_read();
   }
   __device__ __forceinline__ void store_whole_sums(const WorkTile& work, const Sums& d) {
-    // Both are worked out again: kept, they took registers that three warpgroups do not have, and
-    // ptxas serialized the products.
+    // Both are computed again: as members they took registers that three warpgroups do not have,
+    // and ptxas serialized wgmma.
     const int warp = static_cast<int>(threadIdx.x / 32 % 4);
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int warpgroup = place_.warpgroup;
-    // Each warpgroup has a slab of its own, whatever the tile: they are not in step.
+    // Each warpgroup has its own slab, because warpgroups are not in step.
     const int slab = Config::kSlabOffset + warpgroup * Config::kSlabBytes;
     if constexpr (Config::kTmaStore) {
       wait_for_slab();
-      // A function of its own for this condition took more registers, too.
+      // A separate function for this condition also took more registers.
       if (p_.tma_store && (Config::kTmaStoreBoxes || work.m_end - work.m >= Config::kWarpgroupM) &&
           (row_tile_of<Config>(work, warpgroup) + 1) * 64 <= p_.n) {
         if constexpr (Config::kSwiglu)

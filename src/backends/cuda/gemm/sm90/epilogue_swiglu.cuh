@@ -3,14 +3,15 @@
 #include "backends/cuda/gemm/sm90/epilogue.cuh"
 #include "backends/cuda/gemm/swiglu_values.cuh"
 
-/// Sums of gate and up -> SwiGLU, stored or quantized: the bits of the operations one after the
-/// other (FP32 sums, swiglu_into() or swiglu_quantize_into()).
+/// Converts sums of gate and up to SwiGLU, stored or quantized. The bits equal those of separate
+/// operations (FP32 sums, then swiglu_into() or swiglu_quantize_into()).
 namespace nvfp4::cuda {
 
-/// Floats between the tokens of a slab of 32 outputs: no two lanes of a warp in one bank.
+/// Row stride, in floats, of a slab of 32 outputs in shared memory. The stride avoids bank
+/// conflicts.
 inline constexpr int kSwigluStride = 36;
 
-/// Whole sums in registers: SwiGLU there, then through shared memory, so that four threads have a
+/// Computes SwiGLU in registers. The results go through shared memory, so that four threads have a
 /// block of 16 and a warp writes rows of out.
 template <class Config, int kSums>
 __device__ __forceinline__ void epilogue_swiglu(const GemmArguments& p, const WorkTile& work,
@@ -36,7 +37,7 @@ __device__ __forceinline__ void epilogue_swiglu(const GemmArguments& p, const Wo
       const float* sums = d + (t0 / 8 + n / 2) * 4 + n % 2;
       gate[n] = finish.gate(sums[0], x);
       up[n] = finish.up(sums[2], x);
-      // Rows of x past the end have anything.
+      // Rows of x past the end have arbitrary values.
       fast = fast && (fabsf(gate[n]) <= kFastGate || work.m + t0 + t >= work.m_end);
     }
     swiglu_values(p.limit, fast, gate, up, value);
@@ -69,7 +70,7 @@ __device__ __forceinline__ void epilogue_swiglu(const GemmArguments& p, const Wo
   }
 }
 
-/// As epilogue_tma_store(), of 32 outputs.
+/// Like epilogue_tma_store(), for 32 outputs.
 template <class Config, int kSums>
 __device__ __forceinline__ void epilogue_swiglu_tma_store(
     const GemmArguments& p, const CUtensorMap& out_map, const WorkTile& work,
@@ -89,7 +90,7 @@ __device__ __forceinline__ void epilogue_swiglu_tma_store(
       const float* sums = d + (t0 / 8 + n / 2) * 4 + n % 2;
       gate[n] = finish.gate(sums[0], x);
       up[n] = finish.up(sums[2], x);
-      // Rows of x past the end have anything.
+      // Rows of x past the end have arbitrary values.
       fast = fast && (fabsf(gate[n]) <= kFastGate ||
                       t0 + n / 2 * 8 + lane % 4 * 2 + n % 2 >= work.m_end - work.m);
     }
@@ -99,7 +100,7 @@ __device__ __forceinline__ void epilogue_swiglu_tma_store(
     for (int i = 0; i < kValues / 2; ++i)
       packed[i] = Config::kType == DType::bf16 ? pack_bf16(value[2 * i], value[2 * i + 1])
                                                : pack_f16(value[2 * i], value[2 * i + 1]);
-    __syncwarp();  // lanes with large gates come later
+    __syncwarp();  // lanes with large gates arrive later
     // TMA's 64-byte swizzle.
     const int token = t0 + lane % kSlabRows;
     const std::uint32_t to = slab + token * 64 + ((warp ^ token / 2 % 4) << 4);

@@ -1,4 +1,4 @@
-// As tools/fit_gemm_cost.py writes it, from measurements on an H200: docs/benchmarks.md says which.
+// Written by tools/fit_gemm_cost.py from measurements on an H200, see docs/benchmarks.md.
 #include "backends/cuda/gemm/sm90/kernel_costs.h"
 
 namespace nvfp4::cuda {

@@ -4,17 +4,17 @@
 
 namespace nvfp4::cuda {
 
-/// Microseconds of a tile and split on an H200, none of them negative.
+/// The cost of a tile and split on an H200, in microseconds. No value is negative.
 struct KernelCost {
   int m, n, split_k;
-  double start;     ///< once
-  double round;     ///< each time that all multiprocessors have a block
-  double step;      ///< a stage of each round: in a tile of strips two chunks of every part
-  double megabyte;  ///< of weights
-  double wave;      ///< each time that blocks end and others begin, but for the first
+  double start;     ///< once for each launch
+  double round;     ///< for each round, in which every multiprocessor has a block
+  double step;      ///< for each stage of a round; a small-M stage is two chunks of every part
+  double megabyte;  ///< for each megabyte of weights
+  double wave;      ///< for each wave of blocks after the first
 };
 
-/// A line for each kernel that is not for a routing.
+/// Returns an entry for each kernel except the routed ones.
 std::span<const KernelCost> kernel_costs();
 
 }  // namespace nvfp4::cuda

@@ -7,12 +7,12 @@
 #include "backends/cuda/gemm/m_shapes.h"
 #include "nvfp4/layout.h"
 
-/// The kernels of sm_90, and what follows from a tile. Host and device.
+/// The kernels of sm_90 and the properties of a tile. Host and device.
 namespace nvfp4::cuda {
 
-/// Every kernel, once: by m, then n. The launcher instantiates them, the cost model chooses among
-/// them, and names come from here. Tiles of n = 192, and of m = 48, 96, 144, 160 and 192, are for
-/// sizes that fill tiles of a power of two badly.
+/// Every kernel once, ordered by m, then n. The launcher instantiates them, the cost model chooses
+/// among them, and names are derived from them. Tiles of n = 192, and of m = 48, 96, 144, 160 and
+/// 192, serve sizes that fill power-of-two tiles poorly.
 inline constexpr KernelEntry kSm90Kernels[] = {
     {MainloopKind::routed, 1, 32, 1},
     {MainloopKind::routed, 1, 64, 1},
@@ -49,7 +49,7 @@ inline constexpr KernelEntry kSm90Kernels[] = {
     {MainloopKind::wgmma, 256, 128, 1 | 2 | 4 | 8},
 };
 
-/// Its line, or null.
+/// Returns the entry of a kernel, or null.
 constexpr const KernelEntry* sm90_entry(const KernelConfig& t) {
   if (t.split_k < 1 || !std::has_single_bit(static_cast<unsigned>(t.split_k))) return nullptr;
   for (const KernelEntry& e : kSm90Kernels)
@@ -62,63 +62,64 @@ constexpr bool has_mainloop(const KernelConfig& t, MainloopKind mainloop) {
   return e != nullptr && e->mainloop == mainloop;
 }
 constexpr bool is_routed(const KernelConfig& t) { return has_mainloop(t, MainloopKind::routed); }
-/// Strips of 16 rows of W, among which, and parts of K, a block has its warps.
+/// Reports whether the warps of a block share strips of 16 rows of W and parts of K.
 constexpr bool is_small_m(const KernelConfig& t) { return has_mainloop(t, MainloopKind::small_m); }
 
-inline constexpr int kPerWarpXM = 2;  ///< m of tiles whose warps bring x themselves
-/// Whether a block leaves room for another one, of this kernel or of the next: half the memory and
-/// registers of a multiprocessor. Those of m = 64 do if they let the next kernel start; with n =
-/// 128 a block then has but one tile.
+inline constexpr int kPerWarpXM = 2;  ///< m of tiles whose warps load x themselves
+/// Reports whether two thread blocks, of this kernel or of the next, fit on one multiprocessor.
+/// Tiles of m = 64 leave room if the next kernel may start early; with n = 128 a block then has
+/// only one tile.
 constexpr bool leaves_room(const KernelConfig& t) {
   return t.n <= 128 && (t.m <= 32 || (t.m == 64 && t.launch_dependents_step > 0));
 }
 constexpr int blocks_per_multiprocessor(const KernelConfig& t) { return leaves_room(t) ? 2 : 1; }
-/// Chunks of 64 columns of a stage: one thread cannot start many small copies fast enough.
+/// Returns the number of chunks of 64 columns of a stage. One thread cannot start many small copies
+/// fast enough.
 constexpr int stage_chunks(const KernelConfig& t) {
   if (t.m == 48 || t.m == 64) return leaves_room(t) ? 2 : 4;
   return t.m <= 16 || (t.m == 32 && t.n == 64) ? 4 : t.m <= 144 ? 2 : 1;
 }
-/// Parts of K that the 16 warps of a tile of strips have, or the 14 of one of n = 224.
+/// Returns the parts of K of a small-M tile: its 16 warps (14 if n = 224) divided by its strips.
 constexpr int small_m_k_parts(const KernelConfig& t) { return 16 * 16 / t.n; }
 
-/// Tiles whose blocks may leave a part of their K to stream-K blocks.
+/// Reports whether blocks may leave a part of K to stream-K blocks.
 constexpr bool has_stream_k(const KernelConfig& t) {
   const KernelEntry* e = sm90_entry(t);
   return e != nullptr && e->stream_k && (t.m != 64 || t.launch_dependents_step == 0);
 }
-/// A workspace has a flag for each slice of K that a stream-K block takes, and sums.
+/// Sizes of a workspace: a flag for each slice of K that a stream-K block takes, then sums.
 inline constexpr int kMostStreamKTiles = 512;
 inline constexpr int kMostTilesOfStreamKBlock = 16;
 inline constexpr std::int64_t kStreamKFlagBytes = kMostStreamKTiles * 4;
 inline constexpr std::int64_t kStreamKSumBytes = std::int64_t{5} << 20;
-/// Of a slice: two warpgroups have sums of their own.
+/// Returns the bytes of a slice: two warpgroups have separate sums.
 constexpr std::int64_t stream_k_sum_bytes(const KernelConfig& t) {
   return std::int64_t{t.n} * t.m * 2 * 4;
 }
 
-/// Rows of x of a copy. Those past its last row would be filled with zeros, but slowly: what a tile
-/// has there instead does not matter, since the sums of a row depend on that row alone.
+/// Returns the rows of x that one copy fetches. TMA would fill missing rows with zeros, but slowly.
+/// Their content does not matter, because the sums of a row depend on that row alone.
 constexpr int box_rows(const KernelConfig& t, std::int64_t rows) {
   if (rows >= t.m) return t.m;
-  return static_cast<int>(is_small_m(t) ? rows : round_up(rows, 8));  // wgmma takes eight at a time
+  return static_cast<int>(is_small_m(t) ? rows : round_up(rows, 8));  // M of wgmma
 }
-/// Chunks of each part of K in a stage of strips. With n = 16 x is most of that: of more than four
-/// rows of x, smaller stages leave less to wait for.
+/// Returns the chunks of each part of K in a small-M stage. With n = 16, x is most of a stage;
+/// above four rows of x, smaller stages shorten the wait.
 constexpr int small_m_chunks(const KernelConfig& t, int x_box) {
   return t.m == 8 && t.n == 16 && x_box > 4 ? 1 : 2;
 }
-/// Chunks of 64 columns of a copy of x.
+/// Returns the chunks of 64 columns of one copy of x.
 constexpr int box_chunks(const KernelConfig& t, int x_box) {
   return is_small_m(t) ? small_m_chunks(t, x_box) * small_m_k_parts(t) : stage_chunks(t);
 }
 
-// The two or three warpgroups that multiply have other rows of W, or else other rows of x, or other
-// parts of K.
+// The two or three consumer warpgroups have different rows of W (n_groups), rows of x (m_groups) or
+// parts of K (k_groups).
 constexpr int n_groups(const KernelConfig& t) { return t.n >= 128 ? t.n / 64 : 1; }
 constexpr int m_groups(const KernelConfig& t) { return t.n == 64 && t.m == 256 ? 2 : 1; }
 constexpr int k_groups(const KernelConfig& t) { return n_groups(t) * m_groups(t) > 1 ? 1 : 2; }
-/// Whether a block has but one tile: then its sums are put together in the memory of its stages,
-/// and if they are of parts of K, their order depends on the tile.
+/// Reports whether a block has only one tile. Its sums are then added in the memory of its stages.
+/// If they are parts of K, the order of summation depends on the tile.
 constexpr bool is_single_tile(const KernelConfig& t) {
   if (is_small_m(t) || is_routed(t) || t.split_k > 1) return true;
   return k_groups(t) > 1 || (t.m == 64 && leaves_room(t));
@@ -138,18 +139,18 @@ constexpr MShapes m_shapes(const KernelConfig& t) {
   return {{t.m}};
 }
 
-/// Whether whole tiles of out, 64 columns a warpgroup, are stored by TMA.
+/// Reports whether whole tiles of out, 64 columns for each warpgroup, are stored by TMA.
 constexpr bool has_tma_store(const KernelConfig& t) { return t.m >= 48 && !is_single_tile(t); }
-/// Whether they are stored in boxes of some rows, as many as there are.
+/// Reports whether tiles are stored in boxes of a few rows, as many as the tile has.
 constexpr bool has_tma_store_boxes(const KernelConfig& t) {
   return has_tma_store(t) && m_shapes(t).count() > 1;
 }
-/// Rows of a box of out: those of a warpgroup, or fewer where tiles do not have all.
+/// Returns the rows of a box of out: those of a warpgroup, or fewer where tiles may be partial.
 constexpr int out_box_rows(const KernelConfig& t, bool grouped) {
   return grouped && has_tma_store_boxes(t) ? 16 : t.m / m_groups(t);
 }
-/// Whether a sum is made in the same way by all of these kernels. The mma.sync of m = 8 need not
-/// add as wgmma does.
+/// Reports whether the kernel sums in the common order of all batch-invariant kernels. The mma.sync
+/// of m = 8 may add in another order than wgmma.
 constexpr bool is_batch_invariant(const KernelConfig& t) {
   return !is_small_m(t) && t.split_k == 1 && k_groups(t) == 1 && t.m > 8 && t.stream_k_steps == 0;
 }

@@ -6,11 +6,11 @@
 #include "backends/cuda/runtime.h"
 #include "core/require.h"
 
-/// Plan and job -> arguments, tensor maps and launches.
+/// Converts a plan and a job to arguments, tensor maps and launches.
 namespace nvfp4::cuda {
 namespace {
 
-/// What the kernel of a part is told beside that; its grid.
+/// Sets the arguments of one part's kernel. Returns its grid.
 std::int64_t set_kernel(const KernelProblem& problem, const KernelConfig& kernel,
                         const FragmentGemmJob& job, std::span<std::byte> workspace,
                         GemmArguments& p) {
@@ -54,7 +54,7 @@ void sm90_launch(const KernelPlan& plan, const FragmentGemmJob& job,
   Sm90Launcher* const launch = launcher(job.x.dtype, problem.swiglu);
   for (std::size_t i = 0; i < plan.parts.size() && p.m_end < rows; ++i) {
     const PlanPart& part = plan.parts[i];
-    // A plan is also for fewer rows than it was made for.
+    // A plan also serves fewer rows than it was made for.
     const bool last = i + 1 == plan.parts.size() || plan.parts[i + 1].rows == 0;
     problem.m = last ? rows - p.m_end : std::min(part.rows, rows - p.m_end);
     p.m_begin = p.m_end;

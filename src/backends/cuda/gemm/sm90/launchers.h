@@ -4,14 +4,14 @@
 
 #include "backends/cuda/gemm/sm90/tensor_maps.h"
 
-/// The kernels; each set is in the .cu of its name, since they take long to compile.
+/// The launch functions. Each is in the .cu file of its name, because kernels take long to compile.
 namespace nvfp4::cuda {
 
 using Sm90Launcher = void(const KernelConfig& kernel, const TensorMaps& maps,
                           const GemmArguments& p, int blocks, cudaStream_t stream);
 
 Sm90Launcher sm90_gemm_bf16, sm90_gemm_f16;
-/// With SwiGLU as their epilogue.
+/// The same with a SwiGLU epilogue.
 Sm90Launcher sm90_gemm_bf16_swiglu, sm90_gemm_f16_swiglu;
 
 }  // namespace nvfp4::cuda

@@ -7,13 +7,13 @@
 #include "backends/cuda/gemm/sm90/stream_k.cuh"
 #include "backends/cuda/gemm/sm90/wgmma_config.cuh"
 
-/// The mainloop: stages of W and x -> sums. While the tensor cores work on a chunk of 64 columns,
-/// the next one is decoded.
+/// Multiplies stages of W and x. While the tensor cores multiply a chunk of 64 columns, the next
+/// chunk is dequantized.
 namespace nvfp4::cuda {
 
-inline constexpr int kStaggerBarrier = 5;  ///< where warpgroups wait for the first of them
+inline constexpr int kStaggerBarrier = 5;  ///< barrier at which warpgroups wait for the first one
 
-/// Calls multiply with the least shape of the tile that is enough for so many rows of x.
+/// Calls multiply with the smallest M of the tile that covers `rows`.
 template <class Config, int kIndex = 0, class Multiply>
 __device__ __forceinline__ void dispatch_m_shape(int rows, const Multiply& multiply) {
   constexpr int kM = Config::template kShape<kIndex>;
@@ -25,7 +25,7 @@ __device__ __forceinline__ void dispatch_m_shape(int rows, const Multiply& multi
   }
 }
 
-/// Which part of a tile a warpgroup has, and a thread of it.
+/// The part of a tile that belongs to a warpgroup, and its thread.
 template <class Config>
 struct Place {
   int warpgroup, warp, lane;
@@ -37,13 +37,12 @@ struct Place {
   __device__ __forceinline__ int k_group() const { return Config::kKGroups == 2 ? warpgroup : 0; }
 };
 
-/// How one chunk is multiplied: by mma.sync or wgmma.
+/// Multiplies one chunk by mma.sync or wgmma.
 template <class Config>
 struct Multiplier {
-  /// Where x is: for mma where a lane reads it, rows of 128 bytes whose pieces of 16 bytes are
-  /// swizzled; for wgmma its descriptor, in units of 16 bytes. What is added to that has 64 bits
-  /// from the start, so that an addition is one instruction: it takes the place of one that
-  /// decodes.
+  /// The position of x. For mma: the address that a lane reads, in rows of 128 bytes with swizzled
+  /// pieces of 16 bytes. For wgmma: a descriptor in units of 16 bytes. Offsets of it have 64 bits
+  /// from the start, so that an addition is one instruction and delays dequantization least.
   using XAt = std::conditional_t<Config::kMmaSync, std::uint32_t, std::uint64_t>;
   static constexpr XAt kUnit = Config::kMmaSync ? 1 : 16;
 
@@ -53,7 +52,7 @@ struct Multiplier {
     else
       return ptx::matrix_descriptor_128b(x);
   }
-  /// Steps of 16 columns from kFirst to kLast, for the first kM rows of x.
+  /// Multiplies steps kFirst to kLast of 16 columns, for the first kM rows of x.
   template <int kM, int kFirst, int kLast, int kSums>
   __device__ __forceinline__ static void run(float (&d)[kSums], const Fragments& f, XAt x) {
     if constexpr (Config::kMmaSync) {
@@ -84,7 +83,7 @@ class Mainloop {
                                       const PartialSlot<Config>& partial,
                                       const Place<Config>& place)
       : p_(p), ring_(ring), range_(range), partial_(partial), place_(place) {
-    // Without the remainder, ptxas works addresses of two parts out for each chunk.
+    // Without the remainder, ptxas computes the addresses of two parts for each chunk.
     part_ = place.k_group() % Config::kKGroups;
     const std::uint32_t w = ring.w + place.n_group() * Config::kWRowBytes +
                             part_ * (Config::kWarpgroupChunks * kTileBytes);
@@ -98,21 +97,22 @@ class Mainloop {
     shift_ = {p.sixteen};
   }
 
-  /// Where a block has tiles one after the other, the other warpgroups start two stages behind the
-  /// first: it multiplies while they store, and they while it does.
+  /// Staggers blocks with several tiles: the other warpgroups start two stages after the first one.
+  /// Then one multiplies while the others store.
   __device__ __forceinline__ void stagger(bool has_more_tiles) {
     in_step_ = kStagger && p_.split_k == 1 && has_more_tiles;
   }
 
-  /// d += W · xᵀ of a tile, for the first kM rows of x of the warpgroup. kPartial: a slot among the
-  /// stages is left to a stream-K block's sums.
+  /// Computes d += W · xᵀ of a tile, for the first kM rows of x of the warpgroup. kPartial: one
+  /// slot of the ring is reserved for a stream-K block's sums.
   template <int kM, bool kPartial>
   __device__ __forceinline__ void run(Sums& d) {
     Decoded a;
     before_ = -1;
     int stage = 0;
     wait_for_first();
-    // One at a time takes fewer registers. Its chunks must be even in number for the fragments.
+    // One stage at a time takes fewer registers. Its number of chunks must be even for the
+    // fragments.
     constexpr int kAtOnce = Config::kSingleTile && Config::kNGroups > 1 ? 1 : 2;
     static_assert(kAtOnce == 2 || Config::kWarpgroupChunks % 2 == 0);
 #pragma unroll 1
@@ -129,12 +129,12 @@ class Mainloop {
       advance();
       before_ = last_stage;
     }
-    let_follow();  // of few stages
+    let_follow();  // for tiles of few stages
     if (kAtOnce == 2 && stage < range_.whole) run_stage<kM, 0>(d, a);
     if (range_.whole < range_.last - range_.first) run_short_stage<kM>(d, a);
     Multiply::template wait<0>();
   }
-  /// The last stage of a tile may be filled again.
+  /// Releases the last stage of a tile to the producer.
   __device__ __forceinline__ void release_last() { release(before_); }
 
  private:
@@ -142,7 +142,7 @@ class Mainloop {
   using XAt = typename Multiply::XAt;
   using Decoded = Fragments[2];
   static constexpr bool kStagger = Config::kOwnsMultiprocessor && Config::kKGroups == 1;
-  /// With 64 rows of x the tensor cores would wait for the whole of a chunk.
+  /// With 64 rows of x the tensor cores would wait for a whole chunk.
   static constexpr bool kHalves = Config::kTileM == 64 && Config::kOwnsMultiprocessor;
 
   __device__ __forceinline__ void wait_for_first() {
@@ -165,7 +165,7 @@ class Mainloop {
     return {ptx::ld_shared<uint4>(codes_at_ + at), ptx::ld_shared<uint2>(scales_at_ + at)};
   }
   __device__ __forceinline__ void release(int slot) const {
-    __syncwarp();  // all have read
+    __syncwarp();  // all lanes have read
     if (slot >= 0 && ptx::arrives_for_group(place_.lane))
       ptx::mbarrier_arrive(ring_.empty + slot * 8);
   }
@@ -176,7 +176,7 @@ class Mainloop {
     phase_ ^= wrap ? 1 : 0;
   }
 
-  /// A stage whose chunks are all there, the kParity-th of two.
+  /// Multiplies a stage with all its chunks, the kParity-th of two.
   template <int kM, int kParity>
   __device__ __forceinline__ void run_stage(Sums& d, Decoded& a) {
     ptx::mbarrier_wait_parity(ring_.full + slot_ * 8, phase_);
@@ -190,7 +190,7 @@ class Mainloop {
       if (c + 1 < Config::kWarpgroupChunks) next = load(slot, c + 1);
       Fragments& f = a[(c + kParity * Config::kWarpgroupChunks) % 2];
       if constexpr (kHalves) {
-        // As decode_chunk(): with a lambda for each half ptxas serialized an FP16 kernel.
+        // Same as decode_chunk(): with a lambda for each half ptxas serialized an FP16 kernel.
         decode_words<Config::kType>(chunk.codes.x, chunk.codes.y, chunk.scales.x, shift_, f[0],
                                     f[1]);
         Multiply::template run<kM, 0, 2>(d, f, x + c * x_chunk_);
@@ -206,7 +206,7 @@ class Mainloop {
       if (c == 0) release(stage_before);
     }
   }
-  /// The last stage of K, if it has fewer chunks.
+  /// Multiplies the last stage of K, if it has fewer chunks.
   template <int kM>
   __device__ __forceinline__ void run_short_stage(Sums& d, Decoded& a) {
     ptx::mbarrier_wait_parity(ring_.full + slot_ * 8, phase_);
@@ -225,11 +225,11 @@ class Mainloop {
   const KRange& range_;
   const PartialSlot<Config>& partial_;
   const Place<Config>& place_;
-  int part_;  ///< of a stage
+  int part_;  ///< part of a stage
   std::uint32_t codes_at_, scales_at_;
   XAt x_chunk_, x_first_;
   Shift16 shift_;
-  int slot_ = 0, before_ = -1;  ///< of the stage, and of the one before it
+  int slot_ = 0, before_ = -1;  ///< current stage and the previous one
   std::uint32_t phase_ = 0;
   bool in_step_ = false;
 };

@@ -1,4 +1,4 @@
-// As tools/tile_table.py writes it, from measurements on H200s: docs/benchmarks.md says which.
+// Written by tools/tile_table.py from measurements on H200s, see docs/benchmarks.md.
 #include "backends/cuda/gemm/sm90/cost_model.h"
 
 namespace nvfp4::cuda {

@@ -7,14 +7,14 @@
 #include "backends/cuda/gemm/tile_scheduler.cuh"
 #include "backends/cuda/ptx/ptx.cuh"
 
-/// The ring of stages between the producer and the warpgroups that multiply: a full and an empty
-/// barrier each, filled by TMA.
+/// The ring of stages between the producer and the consumer warpgroups. Each stage has a full and
+/// an empty barrier and is filled by TMA.
 namespace nvfp4::cuda {
 
-/// The part of K that a block of a cluster has, in stages; the last one may have fewer chunks.
+/// The range of K of a block of a cluster, in stages. The last stage may have fewer chunks.
 struct KRange {
   int rank, first, last;
-  int whole;  ///< stages that have all chunks
+  int whole;  ///< number of stages with all chunks
 
   __device__ KRange(const GemmArguments& p, int stage_chunks) {
     const int stages = (p.chunks + stage_chunks - 1) / stage_chunks;
@@ -25,10 +25,10 @@ struct KRange {
   }
 };
 
-/// Where the parts of the ring are in shared memory.
+/// The addresses of the ring in shared memory.
 struct Ring {
-  std::uint32_t x, w;         ///< the first stage of x, and of W
-  std::uint32_t full, empty;  ///< the first barriers
+  std::uint32_t x, w;         ///< first stage of x, and of W
+  std::uint32_t full, empty;  ///< first barriers
 
   template <class Config>
   __device__ __forceinline__ static Ring of(std::uint32_t base, const std::uint64_t* full,
@@ -38,7 +38,7 @@ struct Ring {
   }
 };
 
-/// Starts the copies of a tile's stages. One thread does.
+/// Starts the copies of a tile's stages, from one thread.
 template <class Config>
 class StageLoader {
  public:
@@ -52,7 +52,7 @@ class StageLoader {
     slice_ = p_.x_of_group ? work.group : 0;
     m_ = work.m;
   }
-  /// Those of a stage, and how many bytes it will have with x.
+  /// Starts the copies of a stage's weights. The barrier expects the bytes of the weights and of x.
   __device__ __forceinline__ void load_weights(int slot, int stage) const {
     const std::uint32_t to = w_ring_ + slot * Config::kWBytes, bar = full_ + slot * 8;
     const int chunk = stage * Config::kStageChunks;

@@ -4,7 +4,7 @@
 #include "backends/cuda/gemm/sm90/stream_k.cuh"
 #include "backends/cuda/gemm/sm90/wgmma_config.cuh"
 
-/// The producer: one thread that keeps the ring full.
+/// The producer: one thread that fills the ring.
 namespace nvfp4::cuda {
 
 template <class Config>
@@ -24,7 +24,8 @@ class Producer {
     prefetch_ = min(range.last - range.first, min(room, p.prefetch_stages));
   }
 
-  /// The weights do not depend on the kernel before; all that it may have written does.
+  /// Weights do not depend on the previous kernel. Everything that it may have written is read
+  /// later.
   template <class Scheduler>
   __device__ __forceinline__ void prefetch(const Scheduler& scheduler) {
     if (WorkTile work; p_.ends == nullptr && scheduler.first(work)) {
@@ -34,7 +35,7 @@ class Producer {
     }
   }
 
-  /// All tiles of the block.
+  /// Fills the ring for all tiles of the block.
   template <class Scheduler>
   __device__ __forceinline__ void run(Scheduler& scheduler) {
     int slot = 0;
@@ -82,7 +83,7 @@ class Producer {
       }
     }
     if (!waited) ptx::griddepcontrol_wait();
-    // The memory falls idle: time for the next kernel's weights, if not before.
+    // The memory becomes idle: the next kernel may load its weights now, at the latest.
     ptx::griddepcontrol_launch_dependents();
   }
 
@@ -90,13 +91,13 @@ class Producer {
   __device__ __forceinline__ int slot_of(int stage) const {
     return Config::kStreamK ? partial_.of_stage(stage) : stage;
   }
-  /// With ends, the first weights are known only now.
+  /// With `ends`, the first weights are known only now.
   __device__ __forceinline__ void wait_for_kernel_before(bool dependents_early) {
     if (p_.ends != nullptr)
 #pragma unroll 1
       for (int i = 0; i < prefetch_; ++i) loader_.load_weights(i, range_.first + i);
     ptx::griddepcontrol_wait();
-    // Its blocks bring their weights where there is room for them.
+    // The blocks of the next kernel load weights where they fit.
     if (dependents_early && p_.launch_dependents_step == 0) ptx::griddepcontrol_launch_dependents();
   }
 
@@ -106,7 +107,7 @@ class Producer {
   const PartialSlot<Config>& partial_;
   StreamKState& stream_k_;
   StageLoader<Config> loader_;
-  int prefetch_;  ///< stages
+  int prefetch_;  ///< in stages
 };
 
 }  // namespace nvfp4::cuda

@@ -8,19 +8,18 @@
 #include "backends/cuda/ptx/ptx.cuh"
 #include "backends/moe_job.h"
 
-/// outᵀ = W · xᵀ of one row of x, with the weights that a routing names, by mma.sync: a warp has a
-/// strip of 16 rows of W and a part of K, and brings its weights itself. The whole row of x
-/// is in shared memory from the start, so that no warp waits for another before the parts are
-/// added up.
+/// Computes outᵀ = W · xᵀ for one row of x by mma.sync, with the weights that a routing names. A
+/// warp has a strip of 16 rows of W and a part of K, and loads its own weights. The whole row of x
+/// is in shared memory from the start, so no warp waits for another until the parts are added.
 ///
-/// A block takes half of a multiprocessor, as those of small_m_gemm_kernel do, up to K = 38 000.
+/// A block takes half of a multiprocessor, like small_m_gemm_kernel, up to K = 38 000.
 namespace nvfp4::cuda {
 
 template <int kTileN>
 struct RoutedState {
   std::uint64_t x_there;
   float w_global[kTileN], bias[kTileN], x_global[1], alpha;
-  WorkTile of_out;  ///< what the end needs, so that no register keeps it
+  WorkTile of_out;  ///< arguments of the epilogue, kept out of registers
 };
 
 template <DType kTypeOf, int kTileNOf, bool kSwigluOf>
@@ -31,37 +30,37 @@ struct RoutedConfig {
   static constexpr KernelConfig kTile{kTileM, kTileN, 1};
   static constexpr int kStrips = kTileN / 16, kParts = small_m_k_parts(kTile);
   static constexpr int kWarps = kStrips * kParts, kThreads = 32 * kWarps;
-  static constexpr int kChunks = 2;  ///< of a part in a stage: a pair
-  /// No more: the blocks of the next kernel bring theirs early and take the memory from this one,
-  /// and the more is on its way, the further apart blocks end (four stages: 6 % slower).
+  static constexpr int kChunks = 2;  ///< chunks of a part in a stage: a pair
+  /// Two stages, because blocks of the next kernel load their stages early and take bandwidth from
+  /// this kernel. More loads in flight also spread the ends of blocks (four stages: 6 % slower).
   static constexpr int kStages = 2;
   static constexpr int kCodeBytes = 16 * kTileCols / 2, kScaleBytes = 16 * kTileCols / 16;
   static constexpr int kXChunkBytes = kTileCols * 2;
   static constexpr int kWarpBytes = kChunks * (kCodeBytes + kScaleBytes);
   static constexpr int kStageBytes = kWarps * kWarpBytes;
   static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr int kPartialStride = kTileN + 4;  ///< floats of a part's sums
+  static constexpr int kPartialStride = kTileN + 4;  ///< floats between parts
   static constexpr int kStateOffset = kRingBytes;
   static constexpr int kXOffset =
       kStateOffset + static_cast<int>(round_up(sizeof(RoutedState<kTileN>), 16));
-  /// With x, and zeros behind it to the end of a stage.
+  /// Returns the size with x and zero padding to the end of a stage.
   NVFP4_HD static constexpr int shared_bytes(int chunks) {
     return kXOffset + static_cast<int>(round_up(chunks, kChunks)) * kXChunkBytes;
   }
-  static constexpr int kSharedBytes = 227 * 1024;  ///< at most
+  static constexpr int kSharedBytes = 227 * 1024;  ///< maximum
   static_assert(kParts * kPartialStride * 4 <= kRingBytes);
   static_assert(shared_bytes(kMostRoutedDepth / kTileCols) <= kSharedBytes);
 };
 
-/// The weights of a warp: pairs of chunks, in turn with the other parts of K.
+/// Loads the weights of a warp: pairs of chunks, interleaved with the other parts of K.
 template <class Config>
 class RoutedLoader {
  public:
   __device__ __forceinline__ RoutedLoader(const GemmArguments& p, const WorkTile& work, int warp,
                                           int lane, std::uint8_t* memory, std::uint32_t base) {
     const int strip = warp % Config::kStrips, part = warp / Config::kStrips;
-    // The last of several tiles of 64 rows need not be there.
-    const int tile = work.n_tile * Config::kStrips + strip;  // of 16 rows
+    // The last of several tiles of 64 rows may be missing.
+    const int tile = work.n_tile * Config::kStrips + strip;  // tile of 16 rows
     const int pairs = (p.chunks + 1) / kChunks;
     const bool has_half = p.chunks % kChunks != 0 && (pairs - 1 - part) % Config::kParts == 0;
     count =
@@ -71,7 +70,7 @@ class RoutedLoader {
     from_ = p.weights + work.group * p.group_bytes +
             (static_cast<std::int64_t>(tile / 4) * p.chunks + kChunks * part) * kTileBytes +
             tile % 4 * Config::kCodeBytes + lane * 16 + kTileBytes / 2;
-    // Lanes 0 to 7 bring the scales, four for each chunk.
+    // Lanes 0 to 7 load the scales, four lanes for each chunk.
     const int of_chunk = lane / 4;
     scales_from_ = from_ - lane * 16 - kTileBytes / 2 + kTileCodeBytes +
                    tile % 4 * (Config::kScaleBytes - Config::kCodeBytes) + lane % 4 * 16 +
@@ -81,7 +80,7 @@ class RoutedLoader {
     scales_at_ = warp_at + kChunks * Config::kCodeBytes + lane / 4 * 8;
     scales_to_ = warp_at + kChunks * Config::kCodeBytes + lane * 16;
     scales_before_ = of_chunk < kChunks ? of_chunk : 1 << 30;
-    // What is never brought is multiplied by zeros, but must not be NaN.
+    // A missing chunk is multiplied by zeros of x, so its scales must not be NaN.
     if (has_half)
       for (int i = 0; i < Config::kStages; ++i)
         *reinterpret_cast<std::uint16_t*>(memory + i * Config::kStageBytes +
@@ -89,7 +88,7 @@ class RoutedLoader {
                                           Config::kScaleBytes + lane * 2) = 0;
     __syncwarp();
   }
-  /// A stage, of `ahead` chunks that are left.
+  /// Starts the copies of a stage; `ahead` chunks remain.
   __device__ __forceinline__ void load(std::uint32_t stage, int ahead) {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i)
@@ -105,14 +104,15 @@ class RoutedLoader {
     return {ptx::ld_shared<uint4>(codes_at_ + stage + i * Config::kCodeBytes),
             ptx::ld_shared<uint2>(scales_at_ + stage + i * Config::kScaleBytes)};
   }
-  /// One addition for each pointer and step, not those from where it was before the loop.
+  /// Forces one addition for each pointer and step. Otherwise the compiler computes
+  /// addresses from the pointers' values before the loop.
   __device__ __forceinline__ void pin() { asm volatile("" : "+l"(from_), "+l"(scales_from_)); }
 
-  int count;  ///< chunks of the warp
+  int count;  ///< number of chunks of the warp
 
  private:
   static constexpr int kChunks = Config::kChunks;
-  /// Between the chunks of a pair: offsets of copies reach 2 KB.
+  /// Bytes between stages. Pointers lie between the chunks of a pair: offsets of copies reach 2 KB.
   static constexpr int kStep = kChunks * Config::kParts * kTileBytes;
 
   const std::uint8_t *from_, *scales_from_;
@@ -120,26 +120,27 @@ class RoutedLoader {
   int scales_before_;
 };
 
-/// The sums of a warp, of its strip and part of K: all columns of mma.sync are the one row of x.
+/// Computes the sums of a warp's strip and part of K. All columns of mma.sync hold the same row of
+/// x.
 template <class Config>
 class RoutedMainloop {
  public:
-  using Sums = float[Config::kChunks][4];  ///< of chunks in turn: less to wait for
+  using Sums = float[Config::kChunks][4];  ///< one set for each chunk shortens dependencies
 
   __device__ __forceinline__ RoutedMainloop(const GemmArguments& p, RoutedLoader<Config>& loader)
       : loader_(loader), shift_{p.sixteen}, ahead_(loader.count - kChunks * Config::kStages) {}
 
-  /// What is done before x is there: to decode the first chunks, and to load the next ones.
+  /// Dequantizes the first chunks and loads the next ones, before x has arrived.
   __device__ __forceinline__ void decode_first(Fragments (&first)[Config::kChunks]) {
     ptx::cp_async_wait_group<Config::kStages - 1>();
     __syncwarp();
-    if (loader_.count > 0)  // a block of its own, or ptxas would move it behind the wait
+    if (loader_.count > 0)  // a separate block, otherwise ptxas moves it after the wait
 #pragma unroll
       for (int i = 0; i < kChunks; ++i)
         decode_chunk<Config::kType>(loader_.chunk(0, i), shift_, first[i]);
     load_next();
   }
-  /// `x_at`: the first chunk of the part, where the lane reads it.
+  /// `x_at` is the lane's address of the first chunk of the part.
   __device__ __forceinline__ void run(Sums& d, const Fragments (&first)[Config::kChunks],
                                       std::uint32_t x_at) {
     if (loader_.count > 0)
@@ -171,7 +172,7 @@ class RoutedMainloop {
   static constexpr int kChunks = Config::kChunks;
 
   __device__ __forceinline__ void load_next() {
-    __syncwarp();  // all have read
+    __syncwarp();  // all lanes have read
     loader_.load(stage_, ahead_);
     ahead_ -= kChunks;
     stage_ = stage_ == Config::kRingBytes - Config::kStageBytes ? 0 : stage_ + Config::kStageBytes;
@@ -189,10 +190,10 @@ class RoutedMainloop {
   RoutedLoader<Config>& loader_;
   Shift16 shift_;
   std::uint32_t stage_ = 0;
-  int ahead_;  ///< chunks that are left behind the stages
+  int ahead_;  ///< chunks that remain after the stages in flight
 };
 
-/// Which row of out a block has. Rows of W that are other groups' follow one another in the grid.
+/// The row of out of a block. Blocks of the same row are adjacent in the grid.
 struct RoutedRow {
   int n_tile, row, token, choice;
 
@@ -226,7 +227,8 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   work.n_tile = place.n_tile;
   work.m = place.row / p.rows_of_token;
   work.m_end = work.m + 1;
-  // The weights do not depend on the kernel before; all that it may have written does.
+  // Weights do not depend on the previous kernel. Everything that it may have written is read
+  // later.
   if (!p.ends_settled) ptx::griddepcontrol_wait();
   work.group = expert_at(p.routing, place.token, place.choice, p.groups);
   __syncthreads();
@@ -263,9 +265,9 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
       base + Config::kXOffset + Config::kChunks * part * Config::kXChunkBytes + lane / 8 * 16;
   ptx::mbarrier_wait_parity(x_there, 0);
   mainloop.run(d, first, x_at);
-  ptx::cp_async_commit_group();  // the factors, if no step did
+  ptx::cp_async_commit_group();  // the factors, if no step committed them
   ptx::cp_async_wait_group<0>();
-  __syncthreads();  // the ring is free, the factors are there
+  __syncthreads();  // the ring is free, and the factors have arrived
   auto* const partials = reinterpret_cast<float*>(memory);
   store_small_m_partials<Config>(d[0], partials, part, strip, lane);
   __syncthreads();

@@ -10,12 +10,12 @@
 #include "backends/cuda/gemm/tile_scheduler.cuh"
 #include "backends/cuda/ptx/ptx.cuh"
 
-/// outᵀ = W · xᵀ of few rows of x by mma.sync: a warp has a strip of 16 rows of W and a part of
-/// K, and brings its weights itself. No warp waits for another before the parts are added up,
-/// except for x, which those of a block share (up to two rows of x each warp brings its own).
+/// Computes outᵀ = W · xᵀ for few rows of x by mma.sync. A warp has a strip of 16 rows of W and a
+/// part of K, and loads its own weights. Warps wait for each other only to add the parts, and for
+/// x, which a block shares. Up to two rows of x, each warp loads its own x.
 ///
-/// A block takes half the memory of a multiprocessor, and allows the next kernel as soon as the one
-/// before has ended: the blocks of that come to lie beside these and bring their weights meanwhile.
+/// A block takes half the memory of a multiprocessor. It lets the next kernel start as soon as the
+/// previous one has ended, so that the next kernel's blocks load weights beside it.
 namespace nvfp4::cuda {
 
 template <DType kTypeOf, int kTileMOf, int kTileNOf, bool kSwigluOf, int kChunksOf = 2>
@@ -26,24 +26,24 @@ struct SmallMConfig {
   static constexpr KernelConfig kTile{kTileM, kTileN, 1};
   static constexpr MShapes kMShapes = m_shapes(kTile);
   static constexpr int kShapes = kMShapes.count();
-  static constexpr int kColumns = kTileM < 8 ? 8 : kTileM;  ///< of mma.sync
+  static constexpr int kColumns = kTileM < 8 ? 8 : kTileM;  ///< columns of mma.sync
   static constexpr int kStrips = kTileN / 16, kWarps = 16, kThreads = 32 * kWarps;
-  static constexpr int kParts = kWarps / kStrips;  ///< of K
-  static constexpr int kChunks = kChunksOf;        ///< of a part in a stage
+  static constexpr int kParts = kWarps / kStrips;  ///< parts of K
+  static constexpr int kChunks = kChunksOf;        ///< chunks of a part in a stage
   static constexpr bool kPerWarpXLoad = kTileM == kPerWarpXM;
-  /// Of sums, for chunks in turn: less to wait for. With 16 rows the other set is another part's,
-  /// and sum_of_parts() adds in the same order: SwiGLU, which has no such tile, gives the same
-  /// bits.
+  /// Number of sets of sums; alternating chunks use separate sets, which shortens dependencies.
+  /// With 16 rows the other set belongs to another part, and sum_of_parts() adds in the same order.
+  /// So SwiGLU, which has no such tile, gives the same bits.
   static constexpr int kSets = kTileM <= 8 && kTileN > 16 ? 2 : 1;
-  // A stage: one or two chunks of 64 columns of each strip and part, and of x.
+  // A stage has one or two chunks of 64 columns of each strip and part, and of x.
   static constexpr int kXChunkBytes = kPerWarpXLoad ? 256 : kTileM * kTileCols * 2;
   static constexpr int kXBytes = kPerWarpXLoad ? 0 : kChunks * kParts * kXChunkBytes;
   static constexpr int kCodeBytes = 16 * kTileCols / 2, kScaleBytes = 16 * kTileCols / 16;
   static constexpr int kWBytes = kChunks * (kCodeBytes + kScaleBytes);
   static constexpr int kWarpBytes = kWBytes + (kPerWarpXLoad ? kChunks * kXChunkBytes : 0);
   static constexpr int kStageBytes = kXBytes + kWarps * kWarpBytes;
-  /// Three where they bring x: with four they take the memory from the kernel before, which blocks
-  /// of fewer rows gain by.
+  /// Three stages where warps load x: with four they take bandwidth from the previous kernel, which
+  /// helps only blocks of fewer rows.
   static constexpr int kStages = kPerWarpXLoad && kTileN >= 64 ? 3 : 108 * 1024 / kStageBytes;
   static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kPartialStride = kTileN + 4;  ///< floats between the tokens of partial sums
@@ -54,7 +54,7 @@ struct SmallMConfig {
   static_assert(kSharedBytes <= 113 * 1024);
 };
 
-/// The codes of its first chunk that a lane brings.
+/// Returns the address of the codes of a lane's first chunk.
 template <class Config>
 __device__ __forceinline__ const std::uint8_t* codes_of_lane(const GemmArguments& p,
                                                              const WorkTile& work, int tile,
@@ -63,7 +63,7 @@ __device__ __forceinline__ const std::uint8_t* codes_of_lane(const GemmArguments
          (static_cast<std::int64_t>(tile / 4) * p.chunks + part) * kTileBytes +
          tile % 4 * Config::kCodeBytes + lane * 16;
 }
-/// 16 bytes of x of a chunk.
+/// Returns the address of 16 bytes of x of a chunk.
 __device__ __forceinline__ const std::uint8_t* x_source_of_lane(const GemmArguments& p,
                                                                 const WorkTile& work, int chunk,
                                                                 int piece) {
@@ -72,14 +72,15 @@ __device__ __forceinline__ const std::uint8_t* x_source_of_lane(const GemmArgume
           chunk * kTileCols + piece * 8) *
              2;
 }
-/// Where scales of a chunk, or its x, are in a warp's part of a stage.
+/// Returns the offset of a chunk's scales, or of its x, in a warp's part of a stage.
 template <class Config>
 __device__ __forceinline__ int small_of_stage(bool of_scales, int chunk) {
   return of_scales ? Config::kChunks * Config::kCodeBytes + chunk * Config::kScaleBytes
                    : Config::kWBytes + chunk * 256;
 }
-/// Where a lane reads x of chunk i of a part: rows of 128 bytes, their pieces of 16 bytes swizzled,
-/// as many for a chunk as are copied; or two rows as they are.
+/// Returns the address at which a lane reads x of chunk i of a part. Shared x has rows of 128 bytes
+/// with swizzled pieces of 16 bytes; a chunk has as many rows as are copied. A warp's own x has two
+/// plain rows.
 template <class Config>
 __device__ __forceinline__ std::uint32_t x_of_lane(const GemmArguments& p, std::uint32_t base,
                                                    std::uint32_t warp_at, int chunk, int i,
@@ -100,7 +101,7 @@ __device__ __forceinline__ void init_shared_x(const CUtensorMap& x_map, std::uin
   }
   if (threadIdx.x == 32) ptx::prefetch_tensormap(&x_map);
 }
-/// A stage of x that the warps of a block share, by TMA.
+/// Loads a stage of x, which the warps of a block share, by TMA.
 template <class Config>
 __device__ __forceinline__ void load_shared_x(const GemmArguments& p, const CUtensorMap& x_map,
                                               const WorkTile& work, std::uint32_t to,
@@ -118,7 +119,7 @@ __device__ __forceinline__ void load_shared_x(const GemmArguments& p, const CUte
   }
 }
 
-/// sums += W · xᵀ of a chunk; a lane reads x at `x`.
+/// Computes sums += W · xᵀ of a chunk; a lane reads x at `x`.
 template <class Config, int kSums>
 __device__ __forceinline__ void multiply_chunk(float (&sums)[kSums], const Fragments& f,
                                                std::uint32_t x) {
@@ -135,8 +136,8 @@ __device__ __forceinline__ void multiply_chunk(float (&sums)[kSums], const Fragm
   }
 }
 
-/// The chunks of a warp, of which the first are decoded. It gets the loads of a stage: codes, small
-/// (scales, and x that warps bring themselves), a chunk from shared memory, x that a block shares.
+/// Multiplies the chunks of a warp; the first ones are already dequantized. The callbacks load the
+/// parts of a stage: codes, scales (with a warp's own x), a chunk from shared memory, and shared x.
 template <class Config, class LoadCodes, class LoadSmall, class LoadChunk, class LoadX>
 __device__ __forceinline__ void mainloop_small_m(
     const GemmArguments& p, float (&d)[Config::kSets][Config::kColumns / 2],
@@ -149,16 +150,16 @@ __device__ __forceinline__ void mainloop_small_m(
     multiply_chunk<Config>(d[i % kSets], f, x_at[i] + stage);
   };
   int left = count;
-  // `many`: the stage, and the one that follows in its place, have all chunks.
+  // `many`: the stage and its successor in the same slot have all chunks.
   const auto load_next = [&](std::uint32_t stage, auto many) {
-    __syncwarp();  // all have read
+    __syncwarp();  // all lanes have read
     const int ahead = decltype(many)::value ? kChunks : left - kChunks * kStages;
     load_codes(stage, ahead);
     load_small(stage, ahead);
     ptx::cp_async_commit_group();
   };
   std::uint32_t stage = 0, bar = full, phase = 0;
-  // The warps bring x in turn, for the stage before: all are likely to be done with that.
+  // Warps load x in turn, for the previous stage, which all warps have probably finished.
   const auto load_next_x = [&](int group, auto many) {
     if constexpr (!Config::kPerWarpXLoad) {
       if (group % Config::kWarps == warp && lane == 0 &&
@@ -173,7 +174,7 @@ __device__ __forceinline__ void mainloop_small_m(
   };
   const auto advance = [&] {
     if constexpr (!Config::kPerWarpXLoad) {
-      __syncwarp();  // all have read
+      __syncwarp();  // all lanes have read
       if (ptx::arrives_for_group(lane)) ptx::mbarrier_arrive(bar + kStages * 8);
     }
     left -= kChunks;
@@ -228,7 +229,7 @@ __device__ __forceinline__ void mainloop_small_m(
     advance();
   };
   int group = 1;
-  // A second loop gains where x is shared. Without, it costs more than it gains.
+  // A second loop is faster where x is shared, and slower otherwise.
   if constexpr (!Config::kPerWarpXLoad)
 #pragma unroll 1
     for (; left > kChunks * (kStages + 1) - 1; ++group) run_group(group, kMany);
@@ -254,7 +255,8 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   const std::uint32_t base = ptx::cvta_shared(memory);
   const std::uint32_t full = ptx::cvta_shared(state.full), empty = ptx::cvta_shared(state.empty);
   if constexpr (!Config::kPerWarpXLoad) init_shared_x<Config>(x_map, full, empty);
-  // The weights do not depend on the kernel before; all that it may have written does.
+  // Weights do not depend on the previous kernel. Everything that it may have written is read
+  // later.
   if (p.ends != nullptr && !p.ends_settled) ptx::griddepcontrol_wait();
   TileScheduler<Config, false> scheduler(p, state.scheduler);
   scheduler.count();
@@ -266,18 +268,19 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   }
 
   // Chunk i of a part is chunk i · kParts + part of K. The last of several tiles may be missing.
-  const int tile = work.n_tile * kStrips + strip;  // of 16 rows
+  const int tile = work.n_tile * kStrips + strip;  // tile of 16 rows
   const int count = tile / 4 < p.n_tiles ? (p.chunks - part + kParts - 1) / kParts : 0;
   const int groups = (p.chunks + kChunks * kParts - 1) / (kChunks * kParts);
   const std::uint8_t* from = codes_of_lane<Config>(p, work, tile, part, lane);
   const std::uint32_t warp_at = base + Config::kXBytes + warp * Config::kWarpBytes;
   const std::uint32_t codes_at = warp_at + lane * 16;
   const std::uint32_t scales_at = warp_at + kChunks * Config::kCodeBytes + lane / 4 * 8;
-  std::uint32_t x_at[kChunks];  // of the chunks of a stage
+  std::uint32_t x_at[kChunks];  // for the chunks of a stage
 #pragma unroll
   for (int i = 0; i < kChunks; ++i)
     x_at[i] = x_of_lane<Config>(p, base, warp_at, part + i * kParts, i, lane);
-  // Lanes 0 to 7 bring the scales, four for each chunk, and 8 to 23 their x, eight for each.
+  // Lanes 0 to 7 load the scales, four for each chunk. Lanes 8 to 23 load a warp's own x, eight for
+  // each chunk.
   const bool of_scales = !Config::kPerWarpXLoad || lane < 8;
   const int second = of_scales ? lane / 4 : lane / 8 - 1;  // chunk
   const int piece = of_scales ? lane % 4 : lane % 8;
@@ -290,7 +293,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   const int small_step = kChunks * (of_scales ? kParts * kTileBytes : kParts * kTileCols * 2);
   const bool two_rows = Config::kPerWarpXLoad && work.m + 1 < work.m_end && !of_scales;
   const int small_limit = lane < (Config::kPerWarpXLoad ? 24 : 4 * kChunks) ? second : 1 << 30;
-  /// Of `ahead` chunks that are left.
+  /// `ahead` is the number of remaining chunks.
   const auto load_codes = [&](std::uint32_t stage, int ahead) {
     const std::uint32_t to = codes_at + stage;
     if (ahead > 0) ptx::cp_async_16(to, from);
@@ -317,7 +320,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
     return LaneChunk{ptx::ld_shared<uint4>(codes_at + stage + i * Config::kCodeBytes),
                      ptx::ld_shared<uint2>(scales_at + stage + i * Config::kScaleBytes)};
   };
-  // What is done before x is there: to decode the first chunks.
+  // The first chunks are dequantized before x has arrived.
   ptx::cp_async_wait_group<kStages - 1>();
   __syncwarp();
   Fragments first[kChunks];
@@ -348,7 +351,7 @@ __global__ void __launch_bounds__(Config::kThreads, 2)
   mainloop_small_m<Config>(p, d, first, x_at, warp, lane, count, groups, full, shift, load_codes,
                            load_small, load_chunk, load_x);
   ptx::cp_async_wait_group<0>();
-  __syncthreads();  // the ring is free, the factors are there
+  __syncthreads();  // the ring is free, and the factors have arrived
   store_small_m_partials<Config>(d[0], reinterpret_cast<float*>(memory), part, strip, lane);
   __syncthreads();
   if constexpr (Config::kSwiglu)

@@ -6,19 +6,19 @@
 #include "backends/cuda/gemm/tile_scheduler.cuh"
 #include "backends/cuda/ptx/ptx.cuh"
 
-/// Stream-K: blocks of multiprocessors that would have no tile take a slice from the end of K of
-/// the others, each those of every so many-th block. Sums go through the workspace as lanes have
-/// them, and are added in a fixed order: the same bits every time.
+/// Stream-K: multiprocessors without a tile run blocks that take slices from the end of K of the
+/// other blocks. A stream-K block serves every stream_k_blocks-th block. Sums pass through the
+/// workspace in register order and are added in a fixed order, so the bits are reproducible.
 ///
-/// A block waits for the stream-K block that has its slice, which waits for no other block of the
-/// kernel and comes before all that do in the grid, so that it starts before them: GPUs start
-/// blocks in the order of their index, though CUDA does not promise it.
+/// A block waits for the stream-K block that has its slice. A stream-K block waits for no block and
+/// has a lower index in the grid, so it starts first. GPUs start blocks in the order of their
+/// index, although CUDA does not guarantee it.
 namespace nvfp4::cuda {
 
-/// Barriers, each of one phase.
+/// Barriers with one phase each.
 struct StreamKState {
-  std::uint64_t stored[kMostTilesOfStreamKBlock];  ///< sums of a slice, by each warp
-  std::uint64_t free;                              ///< the place of a block's slice
+  std::uint64_t stored[kMostTilesOfStreamKBlock];  ///< sums of a slice: each warp arrives
+  std::uint64_t free;                              ///< the slot of a block's slice is free
 };
 template <class Config>
 __device__ __forceinline__ void init_stream_k(StreamKState& state) {
@@ -28,8 +28,9 @@ __device__ __forceinline__ void init_stream_k(StreamKState& state) {
   ptx::mbarrier_init(ptx::cvta_shared(&state.free), 1);
 }
 
-/// The stages that a block keeps, or those of all slices that a stream-K block has. There are a
-/// multiple of split_k of these, so that the blocks whose slices they take have the same rank.
+/// Returns the stages that a block keeps, or the stages of a stream-K block's slices. The number of
+/// stream-K blocks is a multiple of split_k, so the blocks that a stream-K block serves have the
+/// same rank.
 template <class Config>
 __device__ __forceinline__ KRange k_range_of(const GemmArguments& p) {
   KRange range(p, Config::kStageChunks);
@@ -37,12 +38,12 @@ __device__ __forceinline__ KRange k_range_of(const GemmArguments& p) {
   const int kept = range.last - p.stream_k_steps;
   range.first = is_stream_k_block(p) ? kept : range.first;
   range.last = is_stream_k_block(p) ? range.last : kept;
-  // All are whole; said so, ptxas would place the products of the loop worse.
+  // All stages are whole; with that information ptxas would schedule the loop worse.
   range.whole = is_stream_k_block(p) ? p.stream_k_steps : range.whole - p.stream_k_steps;
   return range;
 }
 
-/// Floats of a slice, in the order of its threads.
+/// Number of floats of a slice, in the order of its threads.
 template <class Config>
 inline constexpr int kStreamKSums = Config::kTileM * 64 * Config::kWarpgroups;
 
@@ -51,7 +52,7 @@ __device__ __forceinline__ float* stream_k_sums_of(const GemmArguments& p, int b
   return p.stream_k_sums + static_cast<std::int64_t>(block) * kStreamKSums<Config>;
 }
 
-/// The sums of a slice of a block, by all warpgroups.
+/// Stores the sums of a slice, by all warpgroups.
 template <class Config, int kSums>
 __device__ __forceinline__ void stream_k_store(const GemmArguments& p, int block,
                                                const float (&d)[kSums], std::uint64_t& stored,
@@ -66,8 +67,8 @@ __device__ __forceinline__ void stream_k_store(const GemmArguments& p, int block
   if (ptx::arrives_for_group(thread % 32)) ptx::mbarrier_arrive(ptx::cvta_shared(&stored));
 }
 
-/// One thread tells the others when sums are there: to wait until they are would take warpgroups
-/// longer than to store them.
+/// Sets the flags when sums are stored, from one thread. If the warpgroups waited for the stores,
+/// it would take longer than the stores.
 template <class Config>
 __device__ __forceinline__ void stream_k_signal(const GemmArguments& p, StreamKState& state) {
   const std::uint64_t* stored = state.stored;
@@ -79,8 +80,8 @@ __device__ __forceinline__ void stream_k_signal(const GemmArguments& p, StreamKS
   }
 }
 
-/// Where the slice of a block is among its stages in the ring: in the place of stage `first`,
-/// before the last ones, so that it is on its way while they are and none waits for it.
+/// The slot of the slice's sums in the ring: the place of stage `first`, before the last stages.
+/// Its copy overlaps with theirs, so that no thread waits for it.
 template <class Config>
 struct PartialSlot {
   int first;
@@ -89,26 +90,26 @@ struct PartialSlot {
       : first(is_stream_k ? 1 << 30 : round_up(max(0, stages - (Config::kStages - 1)), 2)) {}
   __device__ __forceinline__ int of_stage(int i) const { return i < first ? i : i + 1; }
   __device__ __forceinline__ int slot() const { return first % Config::kStages; }
-  /// How often the slot was filled before, odd or even.
+  /// Returns the parity of the number of earlier uses of the slot.
   __device__ __forceinline__ std::uint32_t phase() const {
     return static_cast<std::uint32_t>(first / Config::kStages) & 1;
   }
 };
 
-/// One thread brings the sums of a block's slice to shared memory, where a stage of x was.
+/// Copies the sums of a block's slice to shared memory, into a slot of x, from one thread.
 template <class Config>
 __device__ __forceinline__ void stream_k_load(const GemmArguments& p,
                                               const PartialSlot<Config>& partial,
                                               StreamKState& state, const Ring& ring) {
   constexpr std::uint32_t kBytes = kStreamKSums<Config> * 4;
   static_assert(kBytes <= Config::kXBytes);
-  ptx::griddepcontrol_wait();  // the flags may be its
+  ptx::griddepcontrol_wait();  // the previous kernel may still use the flags
   const int block = static_cast<int>(blockIdx.x) - p.stream_k_blocks;
   std::uint32_t* const flag = p.stream_k_flags + block;
-  // To acquire clears the L1 cache: once is enough.
+  // An acquire clears the L1 cache, so it is done once.
   while (ptx::ld_relaxed_gpu(flag) == 0) __nanosleep(32);
   ptx::ld_acquire_gpu(flag);
-  *flag = 0;  // for the next product
+  *flag = 0;  // zero for the next GEMM
   ptx::fence_proxy_async_global();
   ptx::mbarrier_wait_parity(ptx::cvta_shared(&state.free), 0);
   const std::uint32_t bar = ring.full + partial.slot() * 8;
@@ -117,7 +118,7 @@ __device__ __forceinline__ void stream_k_load(const GemmArguments& p,
                      kBytes, bar, kEvictFirst);
 }
 
-/// And all add them to their own.
+/// Adds the sums of the slice, by all consumer threads.
 template <int kSums>
 __device__ __forceinline__ void stream_k_add(float (&d)[kSums], std::uint32_t from, int warpgroup) {
   from += (warpgroup * (kSums / 4 * 128) + static_cast<int>(threadIdx.x) % 128) * 16;

@@ -10,7 +10,7 @@ namespace {
 
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
 
-/// Asked of the runtime, so that nothing links against the driver.
+/// Gets the function from the runtime, so that nothing links against the driver.
 EncodeTiled tensor_map_encoder() {
   static const EncodeTiled encoder = [] {
     void* entry = nullptr;
@@ -26,7 +26,7 @@ EncodeTiled tensor_map_encoder() {
   return encoder;
 }
 
-/// Of 16-bit elements, whose innermost dimension has no stride.
+/// Encodes a tensor map of 16-bit elements. The innermost dimension has no stride.
 template <std::size_t kRank>
 CUtensorMap encode(DType type, const void* data, const cuuint64_t (&dims)[kRank],
                    const cuuint64_t (&strides)[kRank - 1], const cuuint32_t (&box)[kRank],

@@ -8,10 +8,10 @@
 #include "backends/cuda/gemm/tile_scheduler.cuh"
 #include "nvfp4/layout.h"
 
-/// What wgmma_gemm_kernel knows when it is compiled: tile, warpgroups, stages, shared memory.
+/// The compile-time constants of wgmma_gemm_kernel: tile, warpgroups, stages, shared memory.
 namespace nvfp4::cuda {
 
-/// What a block keeps in shared memory beside its stages.
+/// The shared memory of a block after its stages.
 template <int kStages>
 struct SharedState {
   std::uint64_t full[kStages], empty[kStages];
@@ -29,46 +29,47 @@ struct WgmmaConfig {
   static constexpr KernelConfig kTile{kTileM, kTileN, 1, kDependentsEarlyOf};
   static constexpr int kNGroups = n_groups(kTile), kMGroups = m_groups(kTile);
   static constexpr int kKGroups = k_groups(kTile);
-  static constexpr int kWarpgroupM = kTileM / kMGroups;               ///< those of one warpgroup
-  static constexpr int kWarpgroups = kNGroups * kMGroups * kKGroups;  ///< that multiply
-  static constexpr int kConsumers = kWarpgroups * 128;                ///< their threads
+  static constexpr int kWarpgroupM = kTileM / kMGroups;  ///< rows of x of one warpgroup
+  static constexpr int kWarpgroups = kNGroups * kMGroups * kKGroups;  ///< consumers
+  static constexpr int kConsumers = kWarpgroups * 128;  ///< number of consumer threads
   static constexpr bool kOwnsMultiprocessor = !leaves_room(kTile);
   static constexpr bool kStreamK = kStreamKOf;  ///< some blocks are stream-K blocks
   static constexpr bool kSingleTile = is_single_tile(kTile);
   static constexpr bool kManySplits = is_kernel({kTileM, kTileN, 8});  ///< up to 8; else 2
-  /// For the fewest rows of x, mma.sync has less to wait for than wgmma.
+  /// For the fewest rows of x, mma.sync has a shorter latency than wgmma.
   static constexpr bool kMmaSync = kTileM == 8;
   static constexpr int kBlocksPerSm = blocks_per_multiprocessor(kTile);
-  /// Registers move between warpgroups, so in large tiles the producer is a whole warpgroup.
+  /// Registers are reassigned between warpgroups, so in large tiles the producer is a whole
+  /// warpgroup.
   static constexpr int kThreads = kConsumers + (kOwnsMultiprocessor ? 128 : kStreamK ? 64 : 32);
-  /// What sums leave goes to the producer, which spills with the fewest.
+  /// Registers not needed for sums go to the producer, which spills below 56. All warpgroups'
+  /// registers sum to at most 65 536.
   static constexpr bool kManySums = kTileM * kTileN >= 128 * 128;
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 152 : kManySums ? 224 : 208;
   static constexpr int kProducerRegisters = kWarpgroups == 3 || kManySums ? 56 : 88;
   static constexpr int kStageChunks = stage_chunks(kTile);
-  static constexpr int kWarpgroupChunks = kStageChunks / kKGroups;  ///< those of one warpgroup
+  static constexpr int kWarpgroupChunks = kStageChunks / kKGroups;  ///< chunks of one warpgroup
   static constexpr MShapes kMShapes = m_shapes(kTile);
   static constexpr int kShapes = kMShapes.count();
   template <int kIndex>
   static constexpr int kShape = kMShapes[kIndex];
   static constexpr int kXChunkBytes = kTileM * kTileCols * 2;
   static constexpr int kXBytes = kXChunkBytes * kStageChunks;
-  static constexpr int kWRowBytes = kTileBytes * kStageChunks;  ///< of 64 rows
+  static constexpr int kWRowBytes = kTileBytes * kStageChunks;  ///< bytes of 64 rows
   static constexpr int kWBytes = kNGroups * kWRowBytes;
   static constexpr int kStageBytes = kXBytes + kWBytes;
-  // Slabs of the epilogue. Whole tiles wait there for TMA, the others go through it in parts. Of
-  // tiles that multiply what they have, TMA stores that, in boxes.
+  // Slabs of the epilogue. Whole tiles wait there for TMA; other tiles pass through in parts. Tiles
+  // with several values of M are stored by TMA in boxes.
   static constexpr bool kTmaStore = has_tma_store(kTile),
                         kTmaStoreBoxes = has_tma_store_boxes(kTile);
   static constexpr int kFloatSlabBytes = float_slab_rows(kWarpgroupM) * kSlabStride * 4;
   static constexpr int kTileSlabBytes = kTmaStore ? kWarpgroupM * (kSwiglu ? 64 : 128) : 0;
-  /// Of a warpgroup; a swizzle atom has 1024 bytes.
+  /// Size for one warpgroup. A swizzle atom has 1024 bytes.
   static constexpr int kSlabBytes =
       kSingleTile
           ? 0
           : round_up(kFloatSlabBytes > kTileSlabBytes ? kFloatSlabBytes : kTileSlabBytes, 1024);
-  static constexpr int kPartialStride =
-      kTileN + 4;  ///< floats between the rows of x of partial sums
+  static constexpr int kPartialStride = kTileN + 4;  ///< row stride, in floats, of partial sums
   static constexpr int kPartialBytes = kKGroups * kTileM * kPartialStride * 4;
   static constexpr int kStages =
       ((kOwnsMultiprocessor ? 220 : 107) * 1024 - kWarpgroups * kSlabBytes) / kStageBytes;

@@ -4,10 +4,12 @@
 #include "backends/cuda/gemm/sm90/mainloop.cuh"
 #include "backends/cuda/gemm/sm90/producer.cuh"
 
-/// outᵀ = W · xᵀ by wgmma with W as the A operand, decoded from shared memory into registers.
+/// Computes outᵀ = W · xᵀ by wgmma. W is the A operand, dequantized from shared memory to
+/// registers.
 ///
-/// A producer warp brings tiles of x (TMA, swizzled) and of W (contiguous) into a ring of stages.
-/// Two or three warpgroups multiply: they have 64 rows of W each of the same rows of x, or half of
+/// A producer warp loads tiles of x (TMA, swizzled) and of W (contiguous) into a ring of stages.
+/// Two or three warpgroups multiply. They divide the rows of W (64 each), or the rows of x, or the
+/// chunks of K.
 /// the rows of x of the same rows of W, or take turns along K.
 namespace nvfp4::cuda {
 
@@ -23,7 +25,7 @@ __device__ __forceinline__ void init_barriers(const GemmArguments& p, const Ring
   ptx::fence_mbarrier_init();
 }
 
-/// A stream-K block's tiles: a slice of K of each.
+/// Computes a stream-K block's slices of K.
 template <class Config, class Scheduler>
 __device__ __forceinline__ void run_slices(const GemmArguments& p, Mainloop<Config>& mainloop,
                                            Scheduler& scheduler, WorkTile& work, bool more,
@@ -37,7 +39,7 @@ __device__ __forceinline__ void run_slices(const GemmArguments& p, Mainloop<Conf
   }
 }
 
-/// What the warpgroups that multiply do: mainloop and epilogue, tile by tile.
+/// The code of the consumer warpgroups: mainloop and epilogue, tile by tile.
 template <class Config, class Scheduler>
 __device__ __forceinline__ void consume(const GemmArguments& p, const CUtensorMap& out_map,
                                         std::uint8_t* memory, const Ring& ring, const KRange& range,
@@ -48,7 +50,7 @@ __device__ __forceinline__ void consume(const GemmArguments& p, const CUtensorMa
   Mainloop<Config> mainloop(p, ring, range, partial, place);
   Epilogue<Config> epilogue(p, out_map, memory, ring.x, range.rank, state.split_k, place);
   if (p.split_k > 1) ptx::barrier_cluster_wait();
-  ptx::griddepcontrol_wait();  // factors and biases, which are read before x is there, may be its
+  ptx::griddepcontrol_wait();  // the previous kernel may write factors and biases
   WorkTile work;
   bool more = scheduler.next(work);
   mainloop.stagger(scheduler.has_next());
@@ -58,7 +60,7 @@ __device__ __forceinline__ void consume(const GemmArguments& p, const CUtensorMa
   for (; more; more = scheduler.next(work)) {
     int rows = Config::kTileM;
     if constexpr (Config::kShapes > 1) {
-      // The compiler must know, too, that it is the same for all lanes.
+      // The shuffle tells the compiler that the value is the same for all lanes.
       rows = __shfl_sync(~0u, min(work.m_end - work.m, Config::kTileM), 0);
       work.m_end = work.m + rows;
     }
@@ -89,7 +91,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   extern __shared__ __align__(1024) std::uint8_t memory[];
   auto& state = *reinterpret_cast<SharedState<Config::kStages>*>(memory + Config::kStateOffset);
   const Ring ring = Ring::of<Config>(ptx::cvta_shared(memory), state.full, state.empty);
-  // The same for all lanes, and the compiler knows it: descriptors stay in uniform registers.
+  // The shuffle makes the value uniform for the compiler, so that descriptors stay in uniform
+  // registers.
   const int warpgroup = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
 
   TileScheduler<Config, true> scheduler(p, state.scheduler);
@@ -114,7 +117,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm)
   if (warpgroup == Config::kWarpgroups) {
     if constexpr (Config::kOwnsMultiprocessor) ptx::setmaxnreg_dec<Config::kProducerRegisters>();
     if constexpr (Config::kStreamK) {
-      // A branch of a whole warp: ptxas keeps what the other one counts in uniform registers.
+      // The branch is for a whole warp, so that ptxas keeps the other branch's counters in uniform
+      // registers.
       if (__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0) == Config::kConsumers / 32 + 1) {
         if (threadIdx.x % 32 == 0) {
           if (is_stream_k)
