@@ -1,4 +1,4 @@
-// Largest magnitudes, and global scales from them.
+// Computes largest magnitudes, and global scales from them.
 #include <algorithm>
 
 #include "backends/cuda/device/block.cuh"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Magnitudes are not negative, so that their bits are ordered as they are.
+/// Stores the maximum atomically. Magnitudes are not negative, so their bits have the same order.
 __device__ void max_into(float* out, float amax) {
   atomicMax(reinterpret_cast<unsigned*>(out), __float_as_uint(amax));
 }
@@ -37,7 +37,7 @@ __device__ void reduce_into(float* out, float amax) {
   }
 }
 
-/// A matrix without gaps between its rows, or one row of many: `count` elements from x.data.
+/// Computes the maximum of a matrix without gaps between rows: `count` elements from x.data on.
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     amax_flat_kernel(const MatrixView x, std::int64_t count, float* out) {
@@ -63,7 +63,8 @@ __global__ void __launch_bounds__(kThreads)
   reduce_into(out, amax);
 }
 
-/// Rows with gaps between them: a block of threads strides over the rows of its own.
+/// Computes the maximum of a matrix with gaps between rows. A thread block strides over its own
+/// rows.
 template <DType kType>
 __global__ void __launch_bounds__(kThreads)
     amax_rows_kernel(const MatrixView x, float* out, bool each_row) {

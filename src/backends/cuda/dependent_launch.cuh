@@ -3,17 +3,17 @@
 #include "backends/cuda/ptx/griddepcontrol.cuh"
 #include "backends/cuda/runtime.h"
 
-/// Programmatic dependent launch: see ptx/griddepcontrol.cuh.
+/// Programmatic dependent launch, see ptx/griddepcontrol.cuh.
 namespace nvfp4::cuda {
 
-/// Where a kernel runs.
+/// The launch parameters of a kernel.
 struct Launch {
   dim3 blocks, threads;
   cudaStream_t stream;
   std::size_t shared_bytes = 0;
 };
 
-/// Of a kernel that may start before the one before it has ended, and waits for it.
+/// Launches a kernel that may start before the previous one has ended. The kernel itself must wait.
 template <class... Parameters, class... Arguments>
 void launch_dependent(const char* op, const Launch& where, void (*kernel)(Parameters...),
                       const Arguments&... arguments) {

@@ -13,7 +13,7 @@ constexpr int kThreads = 256;
 constexpr int kUnroll = 2;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
-/// Two values, rounded to BF16 or FP16.
+/// Returns two values rounded to BF16 or FP16.
 __device__ std::uint32_t pair_of(DType dtype, float first, float second) {
   std::uint32_t pair;
   if (dtype == DType::bf16)
@@ -23,12 +23,13 @@ __device__ std::uint32_t pair_of(DType dtype, float first, float second) {
   return pair;
 }
 
-/// The values of a block as 16-bit numbers: those of the eight magnitudes, low and high bytes
-/// apart, so that a code selects its byte of each.
+/// The values of a block's eight magnitudes as 16-bit numbers. Low and high bytes are separate, so
+/// that a code selects a byte of each.
 struct ValueTable {
   std::uint32_t low[2], high[2];
 
-  /// What a block of magnitudes 0 … 6 decodes to. False if signs are not all that is missing.
+  /// Dequantizes the magnitudes 0 … 6. Returns false if values need more than a sign: NaN or
+  /// infinity.
   __device__ bool make(const Decoder& decode, DType dtype) {
     std::uint32_t pairs[4];
 #pragma unroll
@@ -41,11 +42,11 @@ struct ValueTable {
     }
     return !decode.is_nan && fabsf(decode.global) < INFINITY;
   }
-  /// Elements 4·half … of eight codes.
+  /// Dequantizes elements 4·half to 4·half + 3 of eight codes.
   __device__ void four(std::uint32_t codes, int half, std::uint32_t* words) const {
     const std::uint32_t magnitudes = (codes & 0x77777777u) >> (16 * half);
     const std::uint32_t lows = __byte_perm(low[0], low[1], magnitudes);
-    // The sign of an even code is moved to the top of its byte, where an odd one has it.
+    // The sign of an even code moves to the top of its byte, where an odd code already has it.
     const std::uint32_t signs = __byte_perm(codes << 4, codes, half == 0 ? 0x5140 : 0x7362);
     const std::uint32_t highs = __byte_perm(high[0], high[1], magnitudes) ^ (signs & 0x80808080u);
     words[0] = __byte_perm(lows, highs, 0x5140);
@@ -53,8 +54,9 @@ struct ValueTable {
   }
 };
 
-/// Stores the 16 values of each lane, of which the two of a pair are neighbours: each half a block
-/// at a time, so that neighbouring lanes fill whole sectors. All lanes of `mask`.
+/// Stores the 16 values of each lane. Both lanes of a pair store half of one block at a time, so
+/// that adjacent lanes fill whole sectors. The two blocks of a pair are adjacent. All lanes of
+/// `mask` must call it.
 __device__ void store_in_pairs(std::uint16_t* block, const std::uint32_t (&words)[8],
                                std::uint32_t mask) {
   const bool odd = threadIdx.x % 2 == 1;
@@ -70,8 +72,8 @@ __device__ void store_in_pairs(std::uint16_t* block, const std::uint32_t (&words
   to[2] = {second[0], second[1], second[2], second[3]};
 }
 
-/// Each thread decodes kUnroll blocks of 16 elements of a row. kPairs: what two neighbours decode
-/// lies side by side and starts at a multiple of 16 bytes.
+/// Dequantizes rows: each thread takes kUnroll blocks of 16 elements. kPairs: the outputs of two
+/// adjacent threads are adjacent and aligned to 16 bytes.
 template <int kUnroll, bool kPairs>
 __global__ void __launch_bounds__(kThreads)
     dequantize_rows_kernel(const QuantizedView q, const MatrixSpan out, Divider per_row,
@@ -80,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
   ptx::griddepcontrol_launch_dependents();
   const std::uint32_t first = blockIdx.x * (kThreads * kUnroll) + threadIdx.x;
   const std::uint32_t pieces = per_row.divisor;
-  const int halves = q.shape.block == 32 ? 1 : 0;  // a block is two pieces
+  const int halves = q.shape.block == 32 ? 1 : 0;  // a block of 32 is two pieces
   const std::int64_t blocks = q.shape.blocks();
   uint2 codes[kUnroll];
   std::uint8_t scales[kUnroll];
@@ -133,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Blocks down the columns: a thread decodes the two rows of a byte.
+/// Dequantizes blocks along columns: a thread takes the two rows of a byte.
 __global__ void __launch_bounds__(kThreads)
     dequantize_columns_kernel(const QuantizedView q, const MatrixSpan out, Divider per_row,
                               std::int64_t row0, std::uint32_t count) {

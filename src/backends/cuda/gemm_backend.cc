@@ -1,5 +1,5 @@
-// Products on a GPU: a description becomes a problem and a plan, a call a job that the architecture
-// of the plan launches.
+// GEMM on a GPU. A description becomes a problem and a plan. A call becomes a job, which the plan's
+// architecture launches.
 #include "backends/cuda/gemm_backend.h"
 
 #include <algorithm>
@@ -20,13 +20,15 @@
 namespace nvfp4::cuda {
 namespace {
 
-/// What starts a workspace: the flags of stream-K, which must stay zero whatever plans share it.
+/// The size of the stream-K flags at the start of a workspace. They stay zero whatever plans share
+/// the workspace.
 constexpr std::int64_t kFlagBytes = 4096;
 
 std::int64_t staging_offset(const KernelPlan& plan) {
   return round_up(std::max(plan.workspace_bytes, kFlagBytes), kDeviceAlignment);
 }
-/// Operands as the kernels want them: x of W4A4 in BF16 for those that do not take it as it is.
+/// Returns the bytes of operands in the kernels' format, such as x in BF16 for kernels that cannot
+/// read a quantized x (W4A4).
 std::int64_t staging_bytes(const GemmDescription& d, const KernelPlan& plan) {
   const Architecture& a = *plan.architecture;
   if (a.staging_bytes != nullptr) return a.staging_bytes(plan.problem);
@@ -61,13 +63,14 @@ void require_limits(const GemmDescription& d, Device device) {
                       "{}: batch_invariant = true, must be false for routed: see grouped", kOp);
 }
 
-/// All, or the one that NVFP4_GEMM_ARCHITECTURE names, such as sm80 on a GPU of sm_90.
+/// Returns all architectures, or the one that NVFP4_GEMM_ARCHITECTURE names, such as sm80 on an
+/// sm_90 GPU.
 std::span<const Architecture* const> usable_architectures() {
   const char* const name = std::getenv("NVFP4_GEMM_ARCHITECTURE");
   return architectures_named(name == nullptr ? "" : name);
 }
 
-/// Stream-K only where the caller has room for its sums.
+/// Chooses a plan. Stream-K is allowed only if the caller's workspace limit suffices for its sums.
 KernelPlan choose(const GemmDescription& d, const Capability& capability) {
   const KernelProblem problem = problem_of(d);
   if (!d.kernel.empty()) {
@@ -96,7 +99,7 @@ std::vector<std::string> kernel_names(Device device) {
   return kernel_names(capability_of(device), architectures());
 }
 
-/// What the cost model chooses, or the kernel that is named.
+/// Returns the plan of the cost model, or of the kernel that the description names.
 KernelPlan choose(const GemmDescription& d, Device device) {
   const Capability capability = capability_of(device);
   find_architecture(capability, usable_architectures());
@@ -145,7 +148,7 @@ std::string describe(const GemmPlan::Impl& plan) {
   return text;
 }
 
-/// e2m1 · scale of x to the workspace, as BF16; the global scales come in after the sums.
+/// Dequantizes x to BF16 in the workspace, without its global scales; the epilogue applies those.
 MatrixView decode(const QuantizedView& x, std::byte* workspace, Stream stream) {
   const QuantizedShape& s = x.shape;
   const MatrixSpan to(workspace, DType::bf16, s.rows, s.cols, s.cols, x.device);
@@ -187,7 +190,7 @@ void run(const GemmCall& call) {
   } else {
     job.out = std::get<MatrixSpan>(a.out);
   }
-  // Tokens may have no choice at all: then there is no room for x either.
+  // Without any choice of the tokens there is no room for x either.
   if (job.out.rows == 0) return;
   if (const QuantizedView* x = std::get_if<QuantizedView>(&a.x)) {
     if (chosen.architecture->reads_quantized_x) {

@@ -4,8 +4,8 @@
 
 namespace nvfp4::cuda {
 
-/// Products and mixtures of experts on a GPU. Throws UnsupportedError with the reason if nothing
-/// can run on `device`.
+/// Returns the GEMM and mixture-of-experts operations of a GPU. Throws UnsupportedError with the
+/// reason if nothing can run on `device`.
 const GemmBackend& gemm_backend(Device device);
 
 }  // namespace nvfp4::cuda

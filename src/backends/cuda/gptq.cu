@@ -8,11 +8,11 @@
 namespace nvfp4::cuda {
 namespace {
 
-constexpr int kSide = 32;  ///< of what is transposed at a time
+constexpr int kSide = 32;  ///< side of a transposed tile
 constexpr int kHeight = 8;
 constexpr int kThreads = 256;
 
-/// u = x · divisor; lanes without a row are zeros.
+/// Computes u = x · divisor, transposed. Lanes without a row are zeros.
 template <DType kType>
 __global__ void __launch_bounds__(kSide* kHeight)
     gptq_begin_kernel(const GptqLanes l, const MatrixView x, float divisor) {
@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(kSide* kHeight)
     if (k0 + j < l.depth) l.u[(k0 + j) * l.lanes + r0 + i] = r0 + i < l.rows ? tile[i][j] : 0.0f;
 }
 
-/// What codes and scales are, less u. `keep_scales`: in l.scale, of lanes without a row too.
+/// Computes dequantized values (without the global scale) minus u. `keep_scales` also stores the
+/// scales in l.scale, including lanes without a row.
 __global__ void __launch_bounds__(kSide* kHeight)
     gptq_decode_kernel(const GptqLanes l, const std::uint8_t* codes, const std::uint8_t* scales,
                        bool keep_scales) {
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kSide* kHeight)
     }
 }
 
-/// What is wanted, in the factor's order.
+/// Copies u to l.gradient in the factor's order.
 __global__ void __launch_bounds__(kThreads)
     gptq_order_kernel(const GptqLanes l, const std::int32_t* order) {
   const std::int64_t r = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) gptq_difference_kernel(const GptqLan
   if (r < l.lanes) l.difference[at] = l.value[at] - l.u[at];
 }
 
-/// output_error() of each row, of candidate `number`.
+/// Computes output_error() of each row for candidate `number`.
 __global__ void __launch_bounds__(kSide)
     gptq_error_kernel(const GptqLanes l, float damping, int number, double* errors) {
   const std::int64_t r = std::int64_t{blockIdx.x} * kSide + threadIdx.x;
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kSide)
   if (r < l.rows) errors[r * kGptqCandidates + number] = sum;
 }
 
-/// The codes and scales of what l.value and l.scale hold.
+/// Encodes l.value with the scales in l.scale.
 __global__ void __launch_bounds__(kSide* kHeight)
     gptq_encode_kernel(const GptqLanes l, std::uint8_t* codes, std::uint8_t* scales) {
   __shared__ std::uint8_t tile[kSide][kSide + 1];
@@ -106,7 +107,7 @@ struct Packed {
   const std::uint8_t *codes, *scales;
 };
 
-/// Of each row, which a thread block takes, the candidate with the least error.
+/// Copies the candidate with the smallest error for each row. A thread block takes a row.
 __global__ void __launch_bounds__(kThreads)
     gptq_choose_kernel(std::int64_t depth, const double* errors, Packed mse, Packed gptq,
                        Packed descent, Packed out, std::uint8_t* chosen) {
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int c = 1; c < kGptqCandidates; ++c)
     if (errors[r * kGptqCandidates + c] < errors[r * kGptqCandidates + best]) best = c;
   if (threadIdx.x == 0) chosen[r] = static_cast<std::uint8_t>(best);
-  if (best == static_cast<int>(GptqCandidate::weighted)) return;  // is there
+  if (best == static_cast<int>(GptqCandidate::weighted)) return;  // is in `out` already
   const Packed from = best == static_cast<int>(GptqCandidate::mse)    ? mse
                       : best == static_cast<int>(GptqCandidate::gptq) ? gptq
                                                                       : descent;
@@ -127,12 +128,12 @@ __global__ void __launch_bounds__(kThreads)
     scales[r * (depth / kBlock) + i] = from.scales[r * (depth / kBlock) + i];
 }
 
-/// What the workspace is divided into.
+/// The partition of the workspace.
 struct Workspace {
   GptqLanes lanes{};
   std::uint8_t *gptq_codes = nullptr, *gptq_scales = nullptr;
   std::uint8_t *descent_codes = nullptr, *descent_scales = nullptr;
-  int* changed = nullptr;  ///< of a sweep and the one before
+  int* changed = nullptr;  ///< flags of a sweep and of the previous one
   std::int64_t bytes = 0;
 
   Workspace(std::int64_t rows, std::int64_t depth, void* memory) {
@@ -211,7 +212,7 @@ class Run {
     find_error(candidate, !multiplied);
   }
 
-  /// Of what l.difference holds; `product`: the gradient is not there yet.
+  /// Computes the error of l.difference. `product`: the gradient must be computed first.
   void find_error(GptqCandidate candidate, bool product) {
     if (product)
       multiply({.out = l_.gradient,

@@ -7,28 +7,28 @@
 #include "backends/device_backend.h"
 #include "quantizers/gptq.h"
 
-/// Quantization by a Gram matrix on the GPU, with the bits of quantizers/gptq.h: every sum runs in
-/// the order of the definition, so that products are of FP32 and are not split along K. What is
-/// [K, rows] has a row of the weight in each lane. Device code only.
+/// GPTQ on the GPU, with the bits of quantizers/gptq.h. Every sum runs in the order of the
+/// definition, so GEMMs are in FP32 and without split-K. Matrices [K, rows] have a row of the
+/// weight in each lane. Device code only.
 namespace nvfp4::cuda {
 
-/// Columns that are gone through before what they change elsewhere is a product; the side of its
-/// tiles too.
+/// Number of columns in a batch. Changes to later columns are applied as a GEMM after each batch.
+/// It is also the side of the GEMM's tiles.
 inline constexpr int kGptqBatch = 128;
 
-/// out[k, r] += Σ matrix[j, k] · in[j, r] for j in [0, depth), one after the other. All rows of the
-/// matrices are `stride` and `lanes` apart; lanes is a multiple of the tile.
+/// The operands of out[k, r] += Σ matrix[j, k] · in[j, r], for j in [0, depth) in order. Row
+/// strides are `columns` and `lanes`; lanes is a multiple of the tile.
 struct GptqProduct {
   float* out;
   const float* matrix;
   const float* in;
-  std::int64_t columns;  ///< of the matrix; a multiple of 4
+  std::int64_t columns;  ///< columns of the matrix; a multiple of 4
   std::int64_t lanes;
   int depth;                    ///< a multiple of 16
-  int first_tile = 0;           ///< of k
-  int skipped_tile = -1;        ///< of k
-  bool from_zero = false;       ///< rather than from `out`
-  const int* wanted = nullptr;  ///< nothing is done where it points to 0
+  int first_tile = 0;           ///< first tile along k
+  int skipped_tile = -1;        ///< tile along k that is skipped
+  bool from_zero = false;       ///< starts from zero instead of `out`
+  const int* wanted = nullptr;  ///< the kernel does nothing if this points to 0
 };
 
 namespace gptq_product {
@@ -53,7 +53,7 @@ __device__ inline void load(Stage& stage, const GptqProduct& p, std::int64_t k0,
 }
 }  // namespace gptq_product
 
-/// A thread has 8 x 8 sums: two times four neighbours each way, 64 apart.
+/// Computes the GEMM. A thread has 8 x 8 sums: in each direction two groups of four, 64 apart.
 __global__ void __launch_bounds__(gptq_product::kThreads, 2)
     gptq_product_kernel(const GptqProduct p) {
   using namespace gptq_product;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(gptq_product::kThreads, 2)
   const int tile = p.first_tile + static_cast<int>(blockIdx.y);
   if (tile == p.skipped_tile || (p.wanted != nullptr && *p.wanted == 0)) return;
   const std::int64_t k0 = std::int64_t{tile} * kTile, r0 = std::int64_t{blockIdx.x} * kTile;
-  // A warp has 8 threads along the rows and 4 along k: 2 x 4 warps.
+  // A warp has 8 threads along the rows and 4 along k. There are 2 x 4 warps.
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int k = warp / 2 * 16 + lane / 8 * 4, r = warp % 2 * 32 + lane % 8 * 4;
   const auto column = [&](int i) { return k + i % 4 + i / 4 * 64; };
@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(gptq_product::kThreads, 2)
             sum[i][4 * h], sum[i][4 * h + 1], sum[i][4 * h + 2], sum[i][4 * h + 3]};
 }
 
-/// nearest_value(): rounded by adding a number whose steps are those of E2M1 at that magnitude. NaN
-/// counts as 6.
+/// Same as nearest_value(). The addition of a number with E2M1's spacing at that magnitude rounds.
+/// NaN counts as 6.
 __device__ inline float gptq_nearest(float wanted, float scale, float reciprocal) {
   const float y = fmaxf(fminf(wanted * reciprocal, 6.0f), -6.0f);
   const float a = fabsf(y);
@@ -125,21 +125,21 @@ __device__ inline float gptq_nearest(float wanted, float scale, float reciprocal
   return copysignf((a + magic) - magic, y) * scale;
 }
 
-/// Where the rows of one weight are, lanes without a row included.
+/// The arrays of one weight, including lanes without a row.
 struct GptqLanes {
   std::int64_t depth, rows, lanes;
   float *u, *difference, *gradient, *value;  ///< [depth, lanes]
   std::uint8_t* scale;                       ///< [depth / 16, lanes]
 };
 
-inline constexpr int kGptqRows = 32;  ///< of a thread block: a warp's lanes
+inline constexpr int kGptqRows = 32;  ///< rows of a thread block: a warp's lanes
 
 namespace gptq_forward {
 inline constexpr int kWarps = 8;
 }
 
-/// gptq_row() of columns [begin, begin + n) of the order: `gradient` holds what is wanted, in the
-/// order; `difference` gets the errors, from its first row on.
+/// Same as gptq_row(), for columns [begin, begin + n) of the order. `gradient` holds the wanted
+/// values in that order. `difference` receives the errors from its first row on.
 __global__ void __launch_bounds__(gptq_forward::kWarps * 32)
     gptq_forward_kernel(const GptqLanes l, const DeviceGramFactor gram, std::int64_t begin, int n) {
   using namespace gptq_forward;
@@ -187,15 +187,16 @@ __global__ void __launch_bounds__(gptq_forward::kWarps * 32)
   }
 }
 
-/// descend_block() of blocks [begin / 16, (begin + n) / 16), for 32 rows: each warp tries one of
-/// the scales. `difference` gets the changes; the gradient outside the batch is a product later.
+/// Same as descend_block(), for blocks [begin / 16, (begin + n) / 16) and 32 rows. Each warp tries
+/// one scale. `difference` receives the changes. A later GEMM updates the gradient outside the
+/// batch.
 __global__ void __launch_bounds__(kScaleNeighbours * 32, 2)
     gptq_descent_kernel(const GptqLanes l, const DeviceGramFactor gram, std::int64_t begin, int n,
                         const int* wanted, int* changed) {
   constexpr int kThreads = kScaleNeighbours * 32;
   static_assert(kScaleNeighbours == kBlock, "a warp for each scale, and for each column");
   __shared__ float gradient[kGptqBatch][kGptqRows];
-  __shared__ float rows[kBlock][kGptqBatch];  // of H
+  __shared__ float rows[kBlock][kGptqBatch];  // rows of H
   __shared__ float target[kBlock][kGptqRows], step[kBlock][kGptqRows];
   __shared__ float costs[kScaleNeighbours][kGptqRows], changes[kBlock][kGptqRows];
   __shared__ float4 upper[kBlock][kBlock / 4];

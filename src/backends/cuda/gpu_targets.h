@@ -3,12 +3,12 @@
 #include <string>
 #include <string_view>
 
-/// Which GPUs run the machine code of a build.
+/// Tells which GPUs can run the machine code of a build.
 namespace nvfp4::cuda {
 
-/// Whether machine code for one of `targets`, "80,90a,100f", runs on compute capability
-/// major.minor: that for 80 on all 8.x from 8.0 on, for 90a on 9.0 alone, for 100f on 10.x (source:
-/// CUDA C++ Programming Guide, "Compute Capabilities", binary and family-specific compatibility).
+/// Reports whether machine code for one of `targets`, such as "80,90a,100f", runs on compute
+/// capability major.minor. Code for 80 runs on all 8.x, 90a on 9.0 only, 100f on 10.x. Source: CUDA
+/// C++ Programming Guide, "Compute Capabilities", binary and family-specific compatibility.
 constexpr bool has_machine_code(std::string_view targets, int major, int minor) {
   while (!targets.empty()) {
     const std::size_t comma = targets.find(',');
@@ -23,13 +23,13 @@ constexpr bool has_machine_code(std::string_view targets, int major, int minor) 
   return false;
 }
 
-/// The oldest driver, by its branch, that takes a runtime of CUDA `major` (source: CUDA Toolkit
-/// Release Notes, "CUDA Toolkit and Minimum Required Driver Versions"): with machine code only, any
-/// of the same major version does.
+/// Returns the oldest driver branch that supports a runtime of CUDA `major`. With machine code
+/// only, every driver of the same major version does. Source: CUDA Toolkit Release Notes, "CUDA
+/// Toolkit and Minimum Required Driver Versions".
 constexpr int oldest_driver(int major) { return major >= 13 ? 580 : 525; }
 
-/// Why a driver for CUDA `driver` does not take a runtime of `runtime`; both as 1000 · major + 10 ·
-/// minor, driver 0: there is none.
+/// Returns why a driver for CUDA `driver` does not support the CUDA runtime `runtime`. Versions are
+/// 1000 · major + 10 · minor; driver 0: none is loaded.
 inline std::string driver_fault(int runtime, int driver) {
   const auto name = [](int version) {
     return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);

@@ -1,4 +1,4 @@
-// H_j = X_jᵀ X_j for every block j of columns.
+// Computes H_j = X_jᵀ X_j for every block j of columns.
 #include "backends/cuda/device/block.cuh"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
@@ -8,9 +8,9 @@ namespace nvfp4::cuda {
 namespace {
 
 constexpr int kThreads = 128;  ///< kGramSums sums, each a 4x4 grid of threads
-constexpr int kRows = 64;      ///< of X in shared memory at a time; a multiple of kGramSums
+constexpr int kRows = 64;      ///< rows of X in shared memory; a multiple of kGramSums
 
-/// A thread adds up a square of H over the rows t ≡ sum (mod kGramSums).
+/// Computes H for a block of columns. A thread has a square of H, for rows t ≡ sum (mod kGramSums).
 template <DType kType, int kSize>
 __global__ void __launch_bounds__(kThreads)
     gram_kernel(const MatrixView x, const MatrixSpan out, bool accumulate) {

@@ -12,7 +12,7 @@
 namespace nvfp4::cuda {
 namespace {
 
-constexpr int kWarmUp = 3;  ///< replays that do not count
+constexpr int kWarmUp = 3;  ///< replays that are not timed
 
 struct Stop {
   void operator()(cudaStream_t s) const { (void)cudaStreamDestroy(s); }
@@ -35,7 +35,7 @@ Owned<cudaEvent_t> make_event() {
   return Owned<cudaEvent_t>(event);
 }
 
-/// The calls as a graph. What fails in between leaves no stream that captures.
+/// Captures the calls as a graph. An exception ends the capture of the stream.
 Owned<cudaGraphExec_t> capture(std::int64_t calls, cudaStream_t stream,
                                const std::function<void(std::int64_t, Stream)>& call) {
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");

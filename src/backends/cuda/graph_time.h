@@ -5,14 +5,15 @@
 
 #include "nvfp4/device.h"
 
-/// Times on a GPU: a graph holds one call for each copy of the inputs, which together are larger
-/// than the L2 cache; the time is that of a replay over the number of calls, the median of several.
+/// Measures times on a GPU. A graph holds one call for each copy of the inputs, which together
+/// exceed the L2 cache. The result is the median of several replays, divided by the number of
+/// calls.
 namespace nvfp4::cuda {
 
-inline constexpr std::int64_t kRotated = 340'000'000;  ///< bytes of input that are gone through
+inline constexpr std::int64_t kRotated = 340'000'000;  ///< bytes of input of all calls
 
-/// Microseconds of one call on the current device; `call(i, stream)` enqueues call i of `calls`.
-/// Throws DeviceError.
+/// Returns the time of one call on the current device in microseconds. `call(i, stream)` enqueues
+/// call i of `calls`. Throws DeviceError.
 double graph_time(std::int64_t calls, const std::function<void(std::int64_t, Stream)>& call,
                   int replays = 15);
 

@@ -4,8 +4,8 @@
 #include "backends/cuda/hessian_tiles.cuh"
 #include "backends/cuda/quantize.cuh"
 
-/// The scale with the least rᵀ H r. All vectors share the H of a block of K, so a thread block
-/// takes one block of K and a thread a vector. Device code only.
+/// Finds the scale with the smallest rᵀ H r. All vectors share the H of a block along K. A thread
+/// block takes one block of K, and a thread takes a vector. Device code only.
 namespace nvfp4::cuda {
 
 template <int kSize>
@@ -38,7 +38,7 @@ struct HessianSearch<32> {
   }
 };
 
-/// A block from element `start` on, along the row or down the column.
+/// Loads a block from element `start` on, along the row or the column.
 template <DType kType, int kSize>
 __device__ inline void load_values(const MatrixView& x, bool rows, std::int64_t start,
                                    float (&v)[kSize]) {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kHessianThreads, 2) hessian_kernel(const Quant
   const std::int64_t vectors = shape.vectors();
   for (std::int64_t first = std::int64_t{blockIdx.y} * kHessianThreads + threadIdx.x / 32 * 32;
        first < vectors; first += std::int64_t{gridDim.y} * kHessianThreads) {
-    // A warp stays together: what is too many lanes take the last vector too.
+    // A warp stays together: surplus lanes repeat the last vector.
     const std::int64_t vector = min(first + threadIdx.x % 32, vectors - 1);
     std::int64_t start =
         rows ? vector * a.x.stride + block * kSize : block * kSize * a.x.stride + vector;
@@ -84,12 +84,12 @@ __global__ void __launch_bounds__(kHessianThreads, 2) hessian_kernel(const Quant
     bool has_nan = false;
 #pragma unroll
     for (int i = 1; i < kSize; i += 2) has_nan |= !(v[i] < v[i - 1] || v[i] >= v[i - 1]);
-    if (has_nan) {  // counts as 0
+    if (has_nan) {  // NaN counts as 0
 #pragma unroll
       for (int i = 0; i < kSize; ++i) v[i] = isnan(v[i]) ? 0.0f : v[i];
     }
     const std::uint32_t code = search(v, global.divisor);
-    asm volatile("" : "+l"(start));  // v again: not worth its registers meanwhile
+    asm volatile("" : "+l"(start));  // reload v: holding it takes too many registers
     load_values<kType>(a.x, rows, start, v);
     const Encoder encoder(global.divisor);
 #pragma unroll

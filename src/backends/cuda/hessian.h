@@ -4,7 +4,7 @@
 
 namespace nvfp4::cuda {
 
-/// quantize with args.hessian; hessian.cu.
+/// Runs quantize with args.hessian, see hessian.cu.
 template <DType kType>
 void launch_hessian(const QuantizeArgs& a, cudaStream_t stream);
 

@@ -3,7 +3,7 @@
 #include "backends/cuda/device/difference.cuh"
 #include "backends/cuda/device/search.cuh"
 
-/// H of a block of K in shared memory, and what bounds rᵀ H r. Device code only.
+/// Holds H of a block of K in shared memory, and bounds of rᵀ H r. Device code only.
 ///
 /// L = rᵀ B r with B = H - e D in TF32, D = diag(σᵢ Hᵢᵢ), e = 2^-9, τ = 2^-30 a² Σ σᵢ Hᵢᵢ, a = max
 /// u:
@@ -39,46 +39,46 @@ template <>
 struct SharedHessian<32> {
   alignas(16) float h[32][32];
   alignas(16) float found[kHessianWarps];
-  float floor;  ///< under rᵀ H r / |r|²
+  float floor;  ///< lower bound of rᵀ H r / |r|²
 };
 
-/// With Δ the diagonal of H, σᵢ = Σⱼ |Hᵢⱼ| / √(Hᵢᵢ Hⱼⱼ), σ the largest of them, and S = |H|
-/// element by element: |r|ᵀ S |r| <= Σ σᵢ Hᵢᵢ rᵢ² <= σ rᵀ Δ r, since 2 |rᵢ rⱼ| √(Hᵢᵢ Hⱼⱼ) is no
-/// more than Hᵢᵢ rᵢ² + Hⱼⱼ rⱼ².
+/// H and its bounds. Δ is the diagonal of H, σᵢ = Σⱼ |Hᵢⱼ| / √(Hᵢᵢ Hⱼⱼ), σ their maximum, and S =
+/// |H| element by element. Then |r|ᵀ S |r| <= Σ σᵢ Hᵢᵢ rᵢ² <= σ rᵀ Δ r, since 2 |rᵢ rⱼ| √(Hᵢᵢ Hⱼⱼ)
+/// <= Hᵢᵢ rᵢ² + Hⱼⱼ rⱼ².
 template <>
 struct SharedHessian<16> {
   alignas(16) float h[16][16];
   float lowered[16][16];  ///< H - kLowered · diag(σᵢ Hᵢᵢ), as TF32
   float clip[16];         ///< a cost is at least clip[i] · rᵢ², for any i
   float sigma[16];
-  /// Whole vectors are loaded of it: none of them may hold what another thread writes meanwhile.
+  /// Read as whole vectors, so no other thread may write a part of one at the same time.
   alignas(16) float found[2 * kHessianWarps];
   float floor;    ///< a cost is at least floor · rᵀ Δ r
-  float slack;    ///< more than all underflows of a cost or a bound
-  float rough;    ///< times amax², more than rough_difference() makes a bound too high
+  float slack;    ///< upper bound of all underflows of a cost or a bound
+  float rough;    ///< times amax²: upper bound of rough_difference()'s error in a bound
   float spread;   ///< a cost is at most spread · its bound, if that were exact
-  float inverse;  ///< times this, a cost is at least the cost, or its bound, at half the scale
-  bool usable;    ///< whether any of this holds
+  float inverse;  ///< a cost is at most inverse · the cost, or its bound, of twice the scale
+  bool usable;    ///< the bounds are valid
 
-  /// `error`: how much a bound may be too high.
+  /// Returns an upper bound of the cost. `error` is the largest error of a bound.
   __device__ float limit(float bound, float error) const {
     return spread < INFINITY ? __fmaf_rn(bound + error, spread, error) : INFINITY;
   }
-  /// Where 3.5 c >= |u|, the differences to the multiples of c by powers of two are no less, one by
-  /// one: if the cost of c is above this, that of its multiples is above `limit`.
+  /// Returns the cost of c above which the costs of its multiples by powers of two exceed `limit`.
+  /// For 3.5 c >= |u| no element's difference to those multiples is smaller than to c.
   __device__ float limit_at_half(float limit) const {
     return inverse < INFINITY ? limit * inverse : INFINITY;
   }
 };
 
-/// The bounds of the tensor cores are off by at most this times Σ σᵢ Hᵢᵢ rᵢ²: 2^-10 since they cut
-/// r to TF32, 2^-11 for the rounding of H; the rest, 2^-11, is more than their sums, the FP32 sums
-/// behind them and the law's own can be off, and 2^-13 of what is said at `rough`.
+/// The error of the tensor cores' bounds, relative to Σ σᵢ Hᵢᵢ rᵢ². They cut r to TF32 (2^-10) and
+/// round H (2^-11). The remaining 2^-11 exceeds the errors of their sums, of the FP32 sums and of
+/// the cost itself, and 2^-13 for `rough`.
 inline constexpr float kLowered = 0x1p-9f;
 
 __device__ inline float cost(const SharedHessian<16>& s, const float* x, const BlockGlobal& global,
                              float scale) {
-  asm volatile("" ::: "memory");  // or all of H is kept, in more registers than there are
+  asm volatile("" ::: "memory");  // otherwise all of H is kept in registers, which do not suffice
   const float factor = global.factor(scale);
   float r[16];
 #pragma unroll
@@ -92,9 +92,9 @@ __device__ inline float cost(const SharedHessian<16>& s, const float* x, const B
   return hessian_form(r, s.h[0], 16, 16);
 }
 
-/// The last pivot of H - shift · Δ with row and column `last` moved to the end: no more than what
-/// of Hₗₗ the other elements cannot make up for. 0 if the matrix is not positive definite. Each
-/// half of a warp has its own; lane i of it holds row i.
+/// Returns the last pivot of H - shift · Δ with row and column `last` moved to the end. It is at
+/// most the part of Hₗₗ that other elements cannot compensate. It is 0 if the matrix is not
+/// positive definite. Each half of a warp has its own matrix; lane i of it holds row i.
 __device__ inline float last_pivot(const SharedHessian<16>& s, float shift, int last) {
   const int lane = static_cast<int>(threadIdx.x) % 16;
   const auto place = [&](int i) { return i == last ? 15 : i == 15 ? last : i; };
@@ -121,7 +121,7 @@ __device__ inline float last_pivot(const SharedHessian<16>& s, float shift, int 
   return definite ? pivot : 0.0f;
 }
 
-/// Sets the bounds. Rounding: 10^-4 Δ is more than that of the factorization and of every cost.
+/// Sets the bounds. 10^-4 Δ exceeds the rounding errors of the factorization and of every cost.
 __device__ inline void find_bounds(SharedHessian<16>& s) {
   constexpr float kRounding = 1e-4f;
   const int half = static_cast<int>(threadIdx.x) / 16, i = static_cast<int>(threadIdx.x) % 16;
@@ -138,7 +138,7 @@ __device__ inline void find_bounds(SharedHessian<16>& s) {
   float sigma = 0, floor = 0, trace = 0, weighted = 0;
   bool usable = true;
   for (int j = 0; j < 16; ++j) {
-    // Far enough from overflow and underflow; also false for NaN.
+    // Excludes values near overflow or underflow, and NaN.
     usable = usable && s.h[j][j] >= 0x1p-40f && s.h[j][j] <= 0x1p60f && s.sigma[j] <= 256;
     sigma = fmaxf(sigma, s.sigma[j]);
     floor = fmaxf(floor, s.found[j] - kRounding);

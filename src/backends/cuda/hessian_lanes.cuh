@@ -2,10 +2,11 @@
 
 #include "backends/cuda/hessian_bounds.cuh"
 
-/// Blocks of 32: a lane searches its own. Device code only.
+/// Searches blocks of 32: each lane searches its own block. Device code only.
 namespace nvfp4::cuda {
 
-/// Whether H - shift·I is positive definite, by a Cholesky factorization: lane i holds row i.
+/// Reports whether H - shift·I is positive definite, by a Cholesky factorization. Lane i holds row
+/// i.
 __device__ inline bool is_definite(const SharedHessian<32>& s, float shift) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float row[32];
@@ -26,8 +27,8 @@ __device__ inline bool is_definite(const SharedHessian<32>& s, float shift) {
   return definite;
 }
 
-/// Sets `floor`: below the smallest eigenvalue by more than a cost can be off by rounding, or 0 if
-/// there is no such number. Each warp tries one shift a round.
+/// Sets `floor`: the smallest eigenvalue minus the largest rounding error of a cost, or 0 if that
+/// is not positive. Each warp tries one shift in a round.
 __device__ inline void find_bounds(SharedHessian<32>& s) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   float smallest = INFINITY, trace = 0;
@@ -45,12 +46,12 @@ __device__ inline void find_bounds(SharedHessian<32>& s) {
     __syncthreads();
     step /= kHessianWarps;
   }
-  // Rounding: 1e-5 of the trace bounds that of the factorization and of every cost.
+  // 1e-5 of the trace exceeds the rounding errors of the factorization and of every cost.
   if (threadIdx.x == 0) s.floor = trace < INFINITY ? fmaxf(low - 2e-5f * trace, 0.0f) : 0.0f;
   __syncthreads();
 }
 
-/// |r|² within a relative error of 1e-4 (and 1e-9 of scale²), in fast arithmetic.
+/// Returns |r|² with a relative error of at most 1e-4 (and 1e-9 of scale²), in fast arithmetic.
 __device__ inline float squared_error(const float (&x)[32], const BlockGlobal& global,
                                       float scale) {
   const float reciprocal = __frcp_rn(scale);
@@ -66,7 +67,7 @@ __device__ inline float squared_error(const float (&x)[32], const BlockGlobal& g
   return sum * (scale * scale);
 }
 
-/// Out of line: too large to have it in every place of the search.
+/// Returns the cost of a scale. Not inlined, because it is large and called in several places.
 __device__ __noinline__ float cost(const SharedHessian<32>& s, const float (&x)[32],
                                    const BlockGlobal& global, float scale) {
   const float factor = global.factor(scale);
@@ -76,13 +77,13 @@ __device__ __noinline__ float cost(const SharedHessian<32>& s, const float (&x)[
   return hessian_form(r, s.h[0], 32, 32);
 }
 
-inline constexpr int kHessianWindow = 32;  ///< candidates that are weighed together, a bit each
+inline constexpr int kHessianWindow = 32;  ///< candidates in a bit mask
 
-/// Skips a candidate only if floor · |r|² alone exceeds the best cost. Where 3.5 c >= amax the |r|²
-/// of c is at least that of c/2, so that a skipped scale takes its multiples by powers of two
-/// along. First every |r|² of a window, into `squares` (element i at i · kHessianThreads); then the
-/// costs of what these leave, for which each thread goes its own way, so that a warp does as many
-/// rounds as the thread with the most of them.
+/// Returns the code of the best scale. A candidate is skipped only if floor · |r|² exceeds the best
+/// cost. Where 3.5 c >= amax, |r|² of c is at least that of c/2, so a skipped scale also excludes
+/// its multiples by powers of two. Each |r|² of a window is stored first, in `squares` (element i
+/// at i · kHessianThreads). Then the costs of the remaining candidates are computed, each thread
+/// for itself. A warp takes as many rounds as its slowest thread.
 __device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const float (&x)[32],
                                             float divisor, float* squares) {
   float largest = 0;
@@ -95,11 +96,12 @@ __device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const fl
   const auto hopeless = [&](float square, float scale) {
     return s.floor * (square * 0.9998f - 2e-9f * scale * scale) > best.cost;
   };
-  const auto clips_too_much = [&](int code) {  // and every lower one does
+  const auto clips_too_much = [&](int code) {  // so does every lower code
     const float clipped = fmaxf(amax - 6.0f * e4m3_value(code), 0.0f);
     return hopeless(clipped * clipped, 0.0f);
   };
-  // From here up every element rounds to zero, and all costs are equal: the lowest stands for all.
+  // Above such a code every element rounds to zero, and all costs are equal. The lowest code
+  // represents them.
   const auto all_zero = [&](int code) {
     return largest * global.factor(e4m3_value(code)) <= 0.25f;
   };
@@ -111,8 +113,8 @@ __device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const fl
       best.offer(cost(s, x, global, e4m3_value(code)), static_cast<std::uint32_t>(code));
     return best.code;
   }
-  // top: the lowest code with 3.5 c >= amax, or 126. Its octave is first, with what is below it as
-  // far as a good cost is likely: that prunes the rest.
+  // top is the lowest code with 3.5 c >= amax, or 126. Its octave comes first, with the codes below
+  // it that are likely to be good. A low cost excludes many others.
   int first = min(top + 7, 126), start = top, measured = 0;
   float least = INFINITY;
 #pragma unroll 1
@@ -138,7 +140,7 @@ __device__ inline std::uint32_t search_lane(const SharedHessian<32>& s, const fl
       if ((code != start || code >= top) && !hopeless(squares[i * kHessianThreads], scale))
         left |= 1u << i;
     }
-    int code = 0;  // whose multiples are next, if from the octave
+    int code = 0;  // the code whose multiples are next, if it is in the octave
 #pragma unroll 1
     while (true) {
       int next = code + 8;

@@ -4,26 +4,26 @@
 #include "backends/cuda/hessian_bounds.cuh"
 #include "backends/cuda/ptx/mma.cuh"
 
-/// Blocks of 16, 32 of which a warp searches together: tensor cores bound the costs of sixteen
-/// candidates from below, and only those that may be the best get exact costs. Device code only.
+/// Searches 32 blocks of 16 with a warp. Tensor cores compute lower bounds of the costs of sixteen
+/// candidates. Exact costs are computed only for candidates that may be the best. Device code only.
 namespace nvfp4::cuda {
 
-inline constexpr int kCandidates = 16;  ///< two octaves, of which the second has half the scales
+inline constexpr int kCandidates = 16;  ///< two octaves; the second has half the scales
 inline constexpr int kPool = 64;
 
-/// What a warp shares. Lane i owns block i.
+/// The shared memory of a warp. Lane i owns block i.
 struct Tiles {
-  alignas(16) float x[32][20];  // padded: no two of eight rows in the same banks
+  alignas(16) float x[32][20];  // padded against bank conflicts of eight rows
   BlockGlobal globals[32];
   float bounds[kCandidates][32];
   float4 scales[32];
-  std::uint16_t pairs[kPool];  ///< owner and candidate, to be weighed by any lane
+  std::uint16_t pairs[kPool];  ///< owner and candidate of costs to compute
   float costs[kPool];
 };
 
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
 
-/// Of four sums over a quad, of which each lane has its part, lane t gets number t.
+/// Adds up four sums over a quad; each lane has a part of each. Lane t gets sum t.
 __device__ inline float quad_sum(const float (&part)[4]) {
   const bool high = (threadIdx.x & 2) != 0, odd = (threadIdx.x & 1) != 0;
   float keep[2];
@@ -34,9 +34,9 @@ __device__ inline float quad_sum(const float (&part)[4]) {
   return (odd ? keep[1] : keep[0]) + __shfl_xor_sync(~0u, odd ? keep[0] : keep[1], 1);
 }
 
-/// H lowered, as the B operand: see lower_bound().
+/// The lowered H as the B operand, see lower_bound().
 struct LoweredHessian {
-  float b[2][2][2];  ///< step over K, columns 8n + …, pair
+  float b[2][2][2];  ///< step along K, columns 8n + …, pair
 
   __device__ explicit LoweredHessian(const SharedHessian<16>& s) {
     const int t = lane_id() % 4, g = lane_id() / 4;
@@ -46,9 +46,9 @@ struct LoweredHessian {
   }
 };
 
-/// The bound of the lane's own block. A quad has the differences of its four blocks, lane t of it
-/// the elements 2t, 2t + 1, 2t + 8 and 2t + 9 of each. So that H r comes to where r is, step k of
-/// the product takes 2t + 8k as its column t and the one after it as its column t + 4.
+/// Returns the bound of the lane's own block. A quad has the differences of its four blocks: lane t
+/// has elements 2t, 2t + 1, 2t + 8 and 2t + 9 of each. Step k of the GEMM takes 2t + 8k as column t
+/// and the next element as column t + 4. So H r has the layout of r.
 __device__ inline float lower_bound(const LoweredHessian& h, const float (&r)[4][4]) {
   float part[4];
 #pragma unroll
@@ -79,9 +79,9 @@ struct Lowest {
   int slot;
 };
 
-/// tiles.bounds of the codes `high` … `high` - 15 of each lane's own block, INFINITY for those that
-/// are none of 8 … 126. kClips: whether 6.99 c may be below the largest |u|. What is measured of
-/// blocks that are not searched means nothing.
+/// Computes tiles.bounds of codes `high` … `high` - 15 of each lane's own block. Codes outside 8 …
+/// 126 get INFINITY. kClips: 6.99 c may be below the largest |u|. Results for blocks that are not
+/// searched are meaningless.
 template <bool kClips>
 __device__ inline Lowest measure(const LoweredHessian& h, Tiles& tiles, int high) {
   const int lane = lane_id(), quad = lane / 4 * 4, t = lane % 4;
@@ -94,7 +94,7 @@ __device__ inline Lowest measure(const LoweredHessian& h, Tiles& tiles, int high
     for (int j = 0; j < 4; ++j) x[b][j] = tiles.x[quad + b][2 * t + j / 2 * 8 + j % 2];
   Lowest lowest{INFINITY, 0};
 #pragma unroll 1
-  for (int pair = 0; pair < 8; pair += 2) {  // two neighbours and their halves
+  for (int pair = 0; pair < 8; pair += 2) {  // two adjacent scales and their halves
     const float c0 = e4m3_value(high - pair) * inverse;
     const float c1 = e4m3_value(high - pair - 1) * inverse;
     __syncwarp();
@@ -105,7 +105,7 @@ __device__ inline Lowest measure(const LoweredHessian& h, Tiles& tiles, int high
 #pragma unroll
     for (int b = 0; b < 4; ++b) {
       scales[b] = tiles.scales[quad + b];
-      // Between the two, whose ratio is at least 8/9: the binade serves both.
+      // A scale between the two, whose ratio is at least 8/9: one binade serves both.
       const float between = scales[b].w * (0.95f * 0x1p22f);
 #pragma unroll
       for (int j = 0; j < 4; ++j) grid[b][j] = on_grid(x[b][j] * between);
@@ -134,28 +134,29 @@ __device__ inline Lowest measure(const LoweredHessian& h, Tiles& tiles, int high
   return lowest;
 }
 
-/// What one lane knows of its block.
+/// The state of a lane's search.
 struct Search {
-  BestScale best;          ///< of the exact costs
-  float limit = INFINITY;  ///< some scale costs less than this, by `error`
-  float error = 0;         ///< how much bounds may be too high
+  BestScale best;          ///< best exact cost
+  float limit = INFINITY;  ///< an upper bound of the smallest cost, plus `error`
+  float error = 0;         ///< largest error of a bound
   float amax = 0;
-  float clip = 0;  ///< a cost is at least this times (amax - 6c)², if that clips
+  float clip = 0;  ///< a cost is at least clip · (amax - 6c)², if c clips
 
-  /// So does every lower code.
+  /// Reports whether a code clips too much. Every lower code then does so, too.
   __device__ bool clips_too_much(int code) const {
     const float clipped = fmaxf(amax - 6.0f * e4m3_value(code), 0.0f);
     return clip > 0 && clip * (clipped * clipped) > limit;
   }
 };
 
-/// A candidate's place among 32: bits 0 … 23 for the codes `high` … `high` - 23, then from
-/// `high` + 8 down to `high` + 1.
+/// Returns the code of a candidate bit: bits 0 … 23 are codes `high` … `high` - 23. Bits 24 … 31
+/// are codes `high` + 8 down to `high` + 1.
 __device__ inline int code_at(int high, int bit) { return high - bit + (bit < 24 ? 0 : 32); }
 
-/// Exact costs of the candidates in `left`, whichever lane has them. If they are too many, one of
-/// each lane at a time, and of the rest only those below kCandidates whose bound still allows it.
-/// Returns the candidates from bit 24 on, the multiples of which are not ruled out by these costs.
+/// Computes the exact costs of the candidates in `left`, distributed over the lanes. If there are
+/// too many, each lane submits one at a time, and candidates below kCandidates are dropped when
+/// their bounds exceed the best cost. Returns the candidates from bit 24 on whose multiples remain
+/// possible.
 __device__ inline std::uint32_t weigh(const SharedHessian<16>& s, Tiles& tiles, Search& search,
                                       std::uint32_t left, int high) {
   const int lane = lane_id();
@@ -203,7 +204,7 @@ __device__ inline std::uint32_t weigh(const SharedHessian<16>& s, Tiles& tiles, 
   }
 }
 
-/// The candidates whose bounds are at most `limit`, of the first kSlots.
+/// Returns those of the first kSlots candidates whose bounds are at most `limit`.
 template <int kSlots>
 __device__ inline std::uint32_t allowed(const Tiles& tiles, float limit) {
   std::uint32_t allowed = 0;
@@ -213,7 +214,7 @@ __device__ inline std::uint32_t allowed(const Tiles& tiles, float limit) {
   return allowed;
 }
 
-/// The doubles of the first eight scales, in the octave above them, as far as the bounds allow.
+/// Returns the doubles of the first eight scales, in the next octave, that the bounds allow.
 __device__ inline std::uint32_t allowed_doubles(const SharedHessian<16>& s, const Tiles& tiles,
                                                 float limit, int high) {
   const std::uint32_t codes = 0xFF000000u << max(high + 8 - 126, 0);  // none above 126
@@ -225,11 +226,11 @@ __device__ __noinline__ float cost_apart(const SharedHessian<16>& s, const float
   return cost(s, x, global, e4m3_value(code));
 }
 
-/// All 126, for blocks and matrices that there are no bounds for. `largest`: of |x|.
+/// Tries all 126 scales, for blocks and matrices without bounds. `largest` is the maximum of |x|.
 __device__ __noinline__ std::uint32_t search_all(const SharedHessian<16>& s, const float* x,
                                                  const BlockGlobal& global, float largest) {
   BestScale best{cost_apart(s, x, global, 1), 1};  // stays if it is NaN, as in cheapest_scale()
-  // Once every element rounds to zero, larger scales cost the same.
+  // Once every element rounds to zero, larger scales have the same cost.
   for (int code = 2; code <= 126 && largest * global.factor(e4m3_value(code - 1)) > 0.25f; ++code)
     best.offer(cost_apart(s, x, global, code), static_cast<std::uint32_t>(code));
   return best.code;
@@ -246,7 +247,7 @@ __device__ __noinline__ void weigh_apart(const SharedHessian<16>& s, Tiles& tile
   search.limit = search.best.cost + search.error;
 }
 
-/// As Search::clips_too_much(), by all the elements that are clipped.
+/// Same as Search::clips_too_much(), with all clipped elements.
 __device__ inline bool clip_too_much(const SharedHessian<16>& s, const float* x,
                                      const BlockGlobal& global, float limit, int code) {
   float sum = 0;
@@ -257,8 +258,8 @@ __device__ inline bool clip_too_much(const SharedHessian<16>& s, const float* x,
   return s.floor > 0 && s.floor * sum > limit;
 }
 
-/// If the bounds rule out little: two octaves of all lanes at a time, upwards and downwards from
-/// those that are measured, until no lane needs more.
+/// Searches when the bounds exclude little. All lanes measure two octaves at a time, upwards and
+/// downwards, until no lane needs more.
 __device__ __noinline__ std::uint32_t search_widely(const SharedHessian<16>& s, Tiles& tiles,
                                                     Search search, bool searched, int top,
                                                     int start) {
@@ -291,7 +292,7 @@ __device__ __noinline__ std::uint32_t search_widely(const SharedHessian<16>& s, 
   return search.best.code;
 }
 
-/// The scales of 32 blocks, of which each lane has one.
+/// Returns the scales of 32 blocks; each lane has one.
 __device__ inline std::uint32_t search_tiles(const SharedHessian<16>& s, const LoweredHessian& h,
                                              Tiles& tiles, const float (&x)[16], float divisor) {
   Search search;
@@ -301,7 +302,8 @@ __device__ inline std::uint32_t search_tiles(const SharedHessian<16>& s, const L
 #pragma unroll
   for (int i = 0; i < 16; ++i)
     if (fabsf(x[i]) == largest) search.clip = fmaxf(search.clip, s.clip[i]);
-  // Powers of two of the divisor go to x, so that bounds are near to the costs: exactly, or not.
+  // Powers of two of the divisor are moved to x, if that is exact, so that bounds are close to
+  // costs.
   const float power = __uint_as_float(__float_as_uint(divisor) & 0x7F800000u);
   bool exact = divisor >= 0x1p-60f && divisor <= 0x1p60f;
   if (divisor < 1) {
@@ -311,7 +313,7 @@ __device__ inline std::uint32_t search_tiles(const SharedHessian<16>& s, const L
   const float factor = exact ? power : 1.0f;
   float(&own)[20] = tiles.x[lane_id()];
   BlockGlobal& global = tiles.globals[lane_id()];
-  __syncwarp();  // for those that still weigh what was there before
+  __syncwarp();  // other lanes may still read the previous contents
   global = BlockGlobal(divisor / factor);
 #pragma unroll
   for (int i = 0; i < 16; i += 4)
@@ -321,12 +323,12 @@ __device__ inline std::uint32_t search_tiles(const SharedHessian<16>& s, const L
   largest *= factor;
   const float amax = search.amax = global.cost_value(largest);
   search.error = __fmaf_rn(s.rough * amax, amax, s.slack);
-  // The lowest code with 3.5 c >= amax, or 126. By a margin: of its half, 7 c must not be reached
-  // by what is rounded in x · factor.
+  // The lowest code with 3.5 c >= amax, or 126. The margin covers the rounding of x · factor: 7 c
+  // of half the code must not be reached.
   const float most = amax * (1.0f + 0x1p-20f);
   int top = min(126, int{e4m3_bits(fminf(most * (1.0f / 3.5f), 448.0f))});
   if (3.5f * e4m3_value(top) < most && top < 126) ++top;
-  // The scales that are measured have halves, and their u are not clamped.
+  // Measured scales have halves, and their u are not clamped.
   const bool searched = s.usable && top >= 16 && exact && amax < kCostClamp;
   if (!__any_sync(~0u, searched)) return largest == 0 ? 1 : search_all(s, own, global, largest);
 
@@ -339,7 +341,7 @@ __device__ inline std::uint32_t search_tiles(const SharedHessian<16>& s, const L
   std::uint32_t left = 0;
   if (searched) {
     left = allowed<kCandidates>(tiles, search.limit);
-    if (left == first) left = 0;  // it needs no cost
+    if (left == first) left = 0;  // the only candidate needs no exact cost
     left |= allowed_doubles(s, tiles, search.limit, high);
     for (int bit = 16; bit < 24 && high - bit >= 1 && !search.clips_too_much(high - bit); ++bit)
       left |= 1u << bit;

@@ -3,7 +3,7 @@
 #include "backends/device_backend.h"
 #include "backends/gemm_backend.h"
 
-/// One launcher for each operation of the table; each is in the .cu of its name.
+/// Launchers of the device's operations. Each is in the .cu file of its name.
 namespace nvfp4::cuda {
 
 void quantize(const DeviceQuantizeJob& job);
@@ -29,14 +29,14 @@ void combine_rows(const CombineJob& job);
 void add_rows(const MatrixView& other, const MatrixSpan& y, Stream stream);
 void clear_rows_from(const std::int32_t* first, const MatrixSpan& m, Stream stream);
 
-/// Longer rows than this cannot be held by one thread block.
+/// Number of elements of the longest row that fits one thread block.
 inline constexpr std::int64_t kMostRowElements = 16 * 1024 * 4;
 
-/// The multipliers of given global scales -> out.
+/// Stores the multipliers of given global scales in `out`.
 void store_global_scales(const GlobalScales& given, const QuantizedSpan& out, Stream stream);
-/// amaxes -> multipliers, in place: the last step of a measured global scale.
+/// Converts amaxes to multipliers in place: the last step of a measured global scale.
 void finish_global_scales(float* values, std::int64_t count, Quantizer q, Stream stream);
-/// Zeroes the scales if the layout has padding that no block's kernel writes.
+/// Zeroes the scales if the layout has padding that no kernel writes.
 void clear_padding(const QuantizedSpan& out, Stream stream);
 
 }  // namespace nvfp4::cuda

@@ -1,4 +1,4 @@
-// A mixture of experts: the order of its rows, gathering and combining them.
+// Mixture of experts: sorts rows by expert, gathers and combines them.
 #include "backends/cuda/dependent_launch.cuh"
 #include "backends/cuda/device/routing.cuh"
 #include "backends/cuda/launchers.h"
@@ -7,7 +7,7 @@
 namespace nvfp4::cuda {
 namespace {
 
-constexpr int kPairs = kDispatchPairs;  ///< of a block, one for each thread
+constexpr int kPairs = kDispatchPairs;  ///< pairs of a thread block, one for each thread
 static_assert(kMostExperts == kPairs, "a thread counts the pairs of an expert");
 
 struct DispatchArgs {
@@ -16,15 +16,15 @@ struct DispatchArgs {
   std::int32_t *row_ends, *row_of, *token_of, *expert_of, *counts;
 };
 
-/// -1 if the id names none.
+/// Returns the expert of a pair, or -1 if the id names none.
 __device__ int expert_of(const DispatchArgs& a, int pair) {
   if (pair >= a.pairs) return -1;
   const int token = pair / a.top_k;
   return expert_at(a.routing, token, pair - token * a.top_k, a.experts);
 }
 
-/// rows[expert] + how many pairs of the block, before that of this thread, have its expert: one
-/// warp after the other. Raises rows[expert] by those of the block.
+/// Returns rows[expert] plus the number of earlier pairs of the block with this expert. Warps run
+/// in order. Adds the block's pairs to rows[expert].
 __device__ int take_row(int* rows, int expert, int warps) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const unsigned same = __match_any_sync(~0u, expert);
@@ -41,7 +41,7 @@ __device__ int take_row(int* rows, int expert, int warps) {
   return row;
 }
 
-/// The sum of the values of this thread and of those before it, of kPairs threads.
+/// Returns the sum of the values of this thread and of all threads before it, of kPairs threads.
 __device__ int sum_up_to_here(int value, int* warp_sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const auto scan = [lane](int v) {
@@ -59,7 +59,8 @@ __device__ int sum_up_to_here(int value, int* warp_sums) {
   return warp == 0 ? value : value + warp_sums[warp - 1];
 }
 
-/// `rows`: of all experts together. No two threads write the same.
+/// Stores the maps between a pair and its row. `rows` is the total of all experts. No two threads
+/// write the same element.
 __device__ void place(const DispatchArgs& a, int pair, int expert, int row, int rows) {
   if (pair >= a.pairs) return;
   a.row_of[pair] = expert < 0 ? -1 : row;
@@ -67,13 +68,13 @@ __device__ void place(const DispatchArgs& a, int pair, int expert, int row, int 
     a.token_of[row] = pair / a.top_k;
     a.expert_of[row] = expert;
   }
-  if (pair >= rows) {  // this time as the number of a row
+  if (pair >= rows) {  // here `pair` is a row number
     a.token_of[pair] = -1;
     a.expert_of[pair] = 0;
   }
 }
 
-/// Up to kPairs pairs: all in one block.
+/// Sorts up to kPairs pairs in one block.
 __global__ void __launch_bounds__(kPairs) dispatch_few_kernel(const DispatchArgs a) {
   __shared__ int starts[kPairs], warp_sums[32], rows;
   ptx::griddepcontrol_wait();
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(kPairs) dispatch_few_kernel(const DispatchArgs
   place(a, thread, expert, row, rows);
 }
 
-/// counts[block][expert]: the pairs of each block.
+/// Computes counts[block][expert]: the number of pairs of each block.
 __global__ void __launch_bounds__(kPairs) count_kernel(const DispatchArgs a) {
   __shared__ int counts[kPairs];
   const int thread = static_cast<int>(threadIdx.x);
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kPairs) count_kernel(const DispatchArgs a) {
   if (thread < a.experts) a.counts[std::int64_t{blockIdx.x} * a.experts + thread] = counts[thread];
 }
 
-/// counts[block][expert] becomes the first row of that block's pairs of that expert.
+/// Replaces counts[block][expert] by the first row of that block's pairs of that expert.
 __global__ void __launch_bounds__(kPairs) start_kernel(const DispatchArgs a, int blocks) {
   __shared__ int warp_sums[32];
   const int thread = static_cast<int>(threadIdx.x);
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(kPairs) place_kernel(const DispatchArgs a) {
 
 constexpr int kThreads = 256;
 
-/// Threads x go along a row, threads y have rows of their own.
+/// Gathers rows. threadIdx.x runs along a row, threadIdx.y over rows.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherJob job, std::int64_t words) {
   ptx::griddepcontrol_wait();
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherJob job, s
   for (std::int64_t i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
 }
 
-/// The same from the other side: a thread brings a word of a token, and stores it to all its rows.
+/// Gathers by tokens: a thread loads a word of a token and stores it to all its rows.
 template <class Word>
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(const GatherJob job, std::int64_t words, unsigned pieces) {
@@ -212,7 +213,7 @@ __device__ void store_eight(const MatrixSpan& out, std::int64_t index, const flo
       values[i] = kType == DType::bf16 ? BF16::from_float(v[i]).bits : FP16::from_float(v[i]).bits;
   auto* const to = static_cast<Value*>(out.data) + index;
   if (aligned) {
-    // 16 bytes at once: an ordinary assignment is cut into four.
+    // One 16-byte store; an assignment would be split into four.
 #pragma unroll
     for (int i = 0; i < 8; i += 16 / sizeof(Value))
       __stwb(reinterpret_cast<uint4*>(to + i), *reinterpret_cast<const uint4*>(values + i));
@@ -222,7 +223,7 @@ __device__ void store_eight(const MatrixSpan& out, std::int64_t index, const flo
   }
 }
 
-/// Eight values of a row, as they are there.
+/// Eight values of a row in their stored type.
 template <DType kType>
 struct Eight {
   static constexpr int kBytes = dtype_size(kType), kWords = kBytes / 2;
@@ -243,14 +244,14 @@ struct Eight {
   }
 };
 
-/// A thread has 8 columns of a token.
+/// Combines the rows of a token. A thread has 8 columns.
 template <DType kType, DType kRowType>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const CombineJob job, unsigned pieces, bool aligned) {
   const std::int64_t token = blockIdx.x / pieces, cols = job.out.cols;
   const std::int64_t col =
       std::int64_t{blockIdx.x % pieces} * kCombineCols + std::int64_t{threadIdx.x} * 8;
-  // Several rows are on their way at once.
+  // Several rows are loaded at once.
   constexpr int kAtOnce = 8;
   std::int64_t rows[kAtOnce];
   float weights[kAtOnce];
@@ -267,7 +268,7 @@ __global__ void __launch_bounds__(kCombineThreads)
         rows[i] = pair;
     }
   };
-  // The routing and row_of are older than the kernel before.
+  // The routing and row_of are older than the previous kernel.
   find_rows(0);
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();

@@ -2,15 +2,15 @@
 
 #include "backends/cuda/rows_staged.cuh"
 
-/// RMSNorm of many rows, quantized: the common case of staged_rows_kernel(), where one barrier a
-/// row is enough. Device code only.
+/// Quantizes the RMSNorm of many rows: the common case of staged_rows_kernel(), with one barrier
+/// for each row. Device code only.
 namespace nvfp4::cuda {
 
-/// What the warps of a row found. There are two, so that one barrier for each row is enough:
-/// whoever writes one again has passed the other's barrier since.
+/// The results of the warps of a row. With two instances one barrier for each row suffices: a
+/// writer has passed the other instance's barrier since the last reads.
 struct RowFindings {
-  float4 squares[kStagedWarps / 4];  ///< sums
-  uint4 maxima[kStagedWarps / 4];    ///< bits of magnitudes of x · weight, of NaN if there is one
+  float4 squares[kStagedWarps / 4];  ///< partial sums of squares
+  uint4 maxima[kStagedWarps / 4];    ///< bits of the maximum of |x · weight|, or of NaN
 
   __device__ void set(int warp, float sum, std::uint32_t maximum) {
     reinterpret_cast<float*>(squares)[warp] = sum;
@@ -31,7 +31,7 @@ struct RowFindings {
   }
 };
 
-/// The part of a row that a warp holds, times the weights.
+/// A warp's part of a row, times the weights.
 template <DType kType, bool kResidual>
 struct WeightedRow {
   static constexpr RowKind kKind = RowKind::norm;
@@ -69,7 +69,8 @@ struct WeightedRow {
     return __reduce_max_sync(~0u, largest);
   }
 
-  /// normalized() of row_math.h, and its codes. As StagedRow::encode(), for an ordinary encoder.
+  /// Computes normalized() of row_math.h and encodes it, for an ordinary encoder. See
+  /// StagedRow::encode().
   __device__ void encode(const Encoder& encoder, float rstd, int block, int blocks, int blocks_left,
                          uint2* codes, std::uint8_t* scales, std::int64_t step) {
     std::uint32_t code[kBlocks];
@@ -92,8 +93,8 @@ struct WeightedRow {
   }
 };
 
-/// The norm is not rounded before it is quantized, see RmsNormOptions::intermediate. kMeasures: the
-/// global scale of each row from the row.
+/// Normalizes and quantizes rows. The norm is not rounded first, see RmsNormOptions::intermediate.
+/// kMeasures: each row determines its own global scale.
 template <DType kType, bool kResidual, bool kMeasures>
 __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kResidual>)
     norm_rows_kernel(const RowArgs a) {
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
   if (!kMeasures && !a.of_vectors) scale.take_given(a, 0);
   const auto n = static_cast<float>(a.blocks * 16);
   const float reciprocal = ordinary_reciprocal(n);
-  const bool writes = place.is_last() && place.lane() == 0;  // that warp has least to do
+  const bool writes = place.is_last() && place.lane() == 0;  // the warp with the least work
   const auto step = static_cast<std::int32_t>(gridDim.x);
   const auto store_global = [&](std::int32_t row, float measured) {
     if (!writes) return;
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
     }
     if (row >= a.rows) break;
 
-    // A row with NaN, infinity, zeros alone or far from all that is usual: again, from memory.
+    // Slow path: a row with NaN, infinity, zeros only or extreme values is read again from memory.
     StagedRow<kKind, kType, kResidual> r;
     r.read_again(a, row, block);
     r.normalize(a, row, results, weights, reciprocal, blocks_left, writes);

@@ -1,4 +1,4 @@
-// What quantized matrices lose of the original.
+// Computes the error of quantized matrices.
 #include "backends/cuda/device/decode.cuh"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/runtime.h"
@@ -8,10 +8,10 @@ namespace nvfp4::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kWarps = 4;  // of a thread block
+constexpr int kWarps = 4;  // warps of a thread block
 static_assert(kErrorSums == kWarp, "a lane for each sum of a group");
 
-/// Sixteen elements of a vector, and their codes as eight of a row are.
+/// Sixteen elements of a vector, and their codes in the layout of a row.
 struct Elements {
   float values[16];
   uint2 codes;
@@ -46,7 +46,7 @@ __device__ Elements of_column(const MatrixView& x, const QuantizedView& q, std::
   return e;
 }
 
-/// A warp adds up a group of blocks, lane j those of sum j.
+/// Adds up the errors of a group of blocks with a warp; lane j computes sum j.
 template <DType kType, BlockAxis kAxis>
 __global__ void __launch_bounds__(kWarp* kWarps)
     errors_kernel(const MatrixView x, const QuantizedView q, bool aligned, std::int64_t blocks,
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kWarp* kWarps)
   for (int i = 0; i < kErrorGroup; i += kErrorSums) {
     const std::int64_t n = group * kErrorGroup + i + lane;
     if (n >= blocks) break;
-    // Rows and columns of blocks, as they lie in memory.
+    // The position of the block in memory order: down and along.
     const std::int64_t down =
         blocks < kMostDivided ? across.quotient(static_cast<std::uint32_t>(n)) : n / across.divisor;
     const std::int64_t along = n - down * across.divisor;

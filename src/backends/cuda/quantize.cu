@@ -9,7 +9,7 @@ namespace nvfp4::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// Blocks in one launch: a thread's index fits 31 bits.
+/// Limit of blocks in one launch: a thread's index fits 31 bits.
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
 template <DType kType, bool kAligned>
@@ -24,7 +24,7 @@ void launch_rows(const QuantizeArgs& a, int block, cudaStream_t stream) {
   if (a.quantizer != Quantizer::max)
     return block == 16 ? launch(quantize_rows_kernel<kType, true, 1, 1, false>, 1, kThreads)
                        : launch(quantize_rows_kernel<kType, true, 2, 1, false>, 1, kThreads);
-  // Few blocks: one for each thread, small groups of threads on many multiprocessors.
+  // Few blocks: one for each thread, in small thread blocks on many multiprocessors.
   if (a.count < 128 * 1024)
     launch(quantize_rows_kernel<kType, false, 1, 1, kAligned>, 1, 64);
   else
@@ -82,7 +82,7 @@ void quantize(const DeviceQuantizeJob& job) {
   const QuantizedShape& s = job.out.shape;
   const Current current(job.x.device);
   const bool measured = job.global.empty();
-  // One read does for rows that fit a thread block, whatever is fused with them: nothing is here.
+  // The fused-row kernels read rows that fit one thread block once. Here nothing is fused.
   if (measured && s.scope == GlobalScope::vector && s.axis == BlockAxis::rows &&
       job.weights == nullptr && job.hessian.data == nullptr && s.block == 16 &&
       s.cols <= kMostRowElements) {
@@ -111,7 +111,7 @@ void quantize(const DeviceQuantizeJob& job) {
   a.globals.quantizer = job.quantizer;
   a.globals.of_vectors = s.scope == GlobalScope::vector;
   if (measured) {
-    // The amaxes lie where the multipliers belong until every kernel has read them.
+    // The amaxes use the memory of the multipliers until every kernel has read them.
     amax(job.x, job.out.global_scale, s.scope, s.axis, job.stream);
     a.globals.amax = job.out.global_scale;
   } else if (job.global.device.type == DeviceType::cuda) {

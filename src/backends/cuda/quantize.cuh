@@ -6,7 +6,7 @@
 #include "backends/cuda/device/search.cuh"
 #include "nvfp4/quantize.h"
 
-/// Plain quantization: a thread encodes a block of 16 or 32. Device code only.
+/// Quantizes without fusion: a thread encodes a block of 16 or 32. Device code only.
 namespace nvfp4::cuda {
 
 struct QuantizeArgs {
@@ -17,16 +17,16 @@ struct QuantizeArgs {
   const float* weights;
   const float* hessian;
   std::int64_t hessian_stride;
-  bool write_globals;   ///< given ones: copied to out
+  bool write_globals;   ///< copies given global scales to out
   bool aligned;         ///< is_aligned(x)
   bool dense;           ///< no gap between the rows of x
   std::uint32_t count;  ///< blocks of this launch
-  std::int64_t row0;    ///< its first row; its first block row if the blocks run down the columns
+  std::int64_t row0;    ///< first row, or first row of blocks if blocks run along columns
   Divider per_row;      ///< blocks in a row, or columns
 };
 
-/// `weights` times the power of two that brings the largest of the K into [1, 2), as a factor.
-/// All threads of the block take part.
+/// Returns the power of two that scales the largest of the `depth` weights into [1, 2). All threads
+/// of the block must call it.
 __device__ inline float weight_normalizer(const float* weights, std::int64_t depth) {
   __shared__ std::uint32_t largest;
   if (threadIdx.x == 0) largest = 0;
@@ -60,8 +60,8 @@ __device__ inline void write_global(const QuantizedSpan& out, std::int64_t vecto
     out.global_scale[0] = g.multiplier;
 }
 
-/// kSearch: any quantizer but max, which is worth kernels of its own; kAligned is theirs alone.
-/// kHalves 16s make a block.
+/// Quantizes rows. kSearch: any quantizer but max; kAligned is for max only. A block has kHalves
+/// times 16 elements.
 template <DType kType, bool kSearch, int kHalves, int kUnroll, bool kAligned>
 __global__ void __launch_bounds__(256) quantize_rows_kernel(const QuantizeArgs a) {
   ptx::griddepcontrol_wait();
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(256) quantize_rows_kernel(const QuantizeArgs a
   }
 }
 
-/// Blocks that run down the columns: neighbouring threads take neighbouring columns.
+/// Quantizes blocks along columns. Adjacent threads take adjacent columns.
 template <DType kType, int kHalves>
 __global__ void __launch_bounds__(256) quantize_columns_kernel(const QuantizeArgs a) {
   constexpr int kBlockSize = 16 * kHalves;

@@ -7,8 +7,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Writes the byte of every (row, block) of the matrix grown to `rows` x `blocks`, which covers the
-/// padding of every layout; what lies outside the matrix is zero.
+/// Writes the byte of every (row, block), including padding: the matrix is enlarged to cover the
+/// padding of every layout. Bytes outside the matrix are zero.
 __global__ void __launch_bounds__(kThreads)
     relayout_kernel(const std::uint8_t* in, ScaleLayout in_layout, std::uint8_t* out,
                     ScaleLayout out_layout, std::int64_t rows, std::int64_t blocks,

@@ -5,28 +5,29 @@
 
 namespace nvfp4::cuda {
 
-/// How a thread makes its part of a row: reading it, normalizing it too, adding up streams (and
-/// normalizing the sum, if there are weights), or from gate and up.
+/// The computation of a row: read it, normalize it, mix streams (and normalize if there are
+/// weights), or SwiGLU of gate and up.
 enum class RowKind : std::uint8_t { plain, norm, mix, swiglu };
 
 enum class RowMode : std::uint8_t { quantize, store, amax };
 
-/// Every layout of scales is a sum of what the row gives and what the block gives; the former is
-/// one of tiles, of 32 rows in a tile, and of rows.
+/// The steps of a scale's offset in its layout. An offset is a sum of a row's part and a block's
+/// part. The row's part adds up tiles, rows in a tile, and groups of 32 rows in a tile.
 struct ScaleSteps {
-  std::int64_t chunk = 0;  ///< bytes to the scale 32 blocks further
+  std::int64_t chunk = 0;  ///< bytes between scales that are 32 blocks apart
   std::int32_t tile = 0, row = 0;
-  std::int32_t tile_shift = 0;  ///< rows of a tile: two to the power of this
+  std::int32_t tile_shift = 0;  ///< log2 of the rows in a tile
 };
 
-/// What every row needs comes first: a kernel's arguments are fetched a cache line at a time.
+/// Arguments of the row kernels. Members that every row needs are first, because a kernel's
+/// arguments are loaded by cache lines.
 struct RowArgs {
   const char* x = nullptr;
-  std::int64_t x_stride = 0;  ///< bytes
+  std::int64_t x_stride = 0;  ///< in bytes
   std::int32_t rows = 0;
-  std::int32_t blocks = 0;  ///< 16s in a row that is made
-  bool aligned = false;     ///< every block of x starts at a multiple of 16 bytes
-  bool measure = false;     ///< the global scale of each row from the row
+  std::int32_t blocks = 0;  ///< blocks of 16 in an output row
+  bool aligned = false;     ///< every block of x is aligned to 16 bytes
+  bool measure = false;     ///< each row determines its own global scale
   bool write_globals = false;
   bool has_groups = false;
   bool has_residual = false;
@@ -57,11 +58,11 @@ struct RowArgs {
   RowGroups groups;
   Routing routing;
   StagedRouting staged;
-  MatrixSpan y;  ///< mode store
+  MatrixSpan y;  ///< output of RowMode::store
 };
 
-/// One for each kind, in a .cu of its own. Chooses the instance for dtype, number and length of
-/// rows.
+/// Launchers for each kind, each in its own .cu file. They choose the kernel by dtype, number and
+/// length of rows.
 void launch_plain_rows(const RowArgs& a, DType dtype, Device device, Stream stream);
 void launch_norm_rows(const RowArgs& a, DType dtype, Device device, Stream stream);
 void launch_mix_rows(const RowArgs& a, DType dtype, Device device, Stream stream);

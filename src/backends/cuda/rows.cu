@@ -1,4 +1,4 @@
-// The fused operations: which kernels run, in which order, with which arguments.
+// The fused operations: selects kernels, their order and their arguments.
 #include "backends/cuda/device/block.cuh"
 #include "backends/cuda/launchers.h"
 #include "backends/cuda/row_args.h"
@@ -7,7 +7,7 @@
 namespace nvfp4::cuda {
 namespace {
 
-constexpr GlobalScale kNothingMeasured{};  ///< what an amax of zero gives
+constexpr GlobalScale kNothingMeasured{};  ///< global scale of an amax of zero
 
 RowArgs arguments(const RowJob& job) {
   RowArgs a;
@@ -16,7 +16,8 @@ RowArgs arguments(const RowJob& job) {
   a.x_stride = job.x.stride * element;
   a.rows = static_cast<std::int32_t>(job.x.rows);
   a.blocks = static_cast<std::int32_t>(job.cols / 16);
-  a.aligned = is_aligned(job.x);  // and so are streams and halves, being multiples of 16 elements
+  // Streams and halves are aligned too: they are multiples of 16 elements.
+  a.aligned = is_aligned(job.x);
   a.weight = job.weight;
   a.rstd = job.norm.rstd;
   a.eps = job.norm.eps;
@@ -101,7 +102,7 @@ void quantize_rows(const RowQuantizeJob& job) {
   a.groups = job.groups;
   a.has_groups = job.groups.count > 0;
   if (measured && of_tensor) {
-    // The rows are made twice: to measure, and to quantize.
+    // The rows are computed twice: to measure, and to quantize.
     check(cudaMemsetAsync(a.global_scale, 0, sizeof(float), stream_of(job.stream)),
           "cudaMemsetAsync");
     RowArgs first = a;
@@ -110,7 +111,7 @@ void quantize_rows(const RowQuantizeJob& job) {
     launch(first, rows, job.stream);
     a.globals.amax = a.global_scale;
     if (a.has_residual) {
-      // The first pass has left the sum in residual_out, which may be where the residual was.
+      // The first pass has stored the sum in residual_out, which may alias the residual.
       rows.x = rows.norm.residual_out;
       rows.norm.residual = {};
       const RowArgs again = arguments(rows);

@@ -7,27 +7,26 @@
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/swiglu.cuh"
 
-/// The fused operations: a thread block makes a row, in registers, and quantizes or stores it. A
+/// The fused operations. A thread block computes a row in registers and quantizes or stores it. A
 /// thread holds kBlocks blocks of 16. Device code only.
 namespace nvfp4::cuda {
 
-/// The fast form has the max quantizer and aligned rows, and calls nothing: a call, even one that
-/// is not taken, costs every row the registers that it would not preserve. The general form does
-/// the rest.
+/// The variants of a kernel. The fast form has the max quantizer and aligned rows, and contains no
+/// calls: even a call that is not executed costs registers. The general form handles the rest.
 enum class RowForm : std::uint8_t { fast, general };
 
-/// Block j of a thread. In the fast form neighbouring threads hold neighbouring blocks, so that
-/// they read neighbouring memory; the number of threads is then a power of two (unless kBlocks is
-/// 1), and a chunk of blocks is a subtree of the row's sums. In the general form a thread's blocks
-/// are neighbours, for a block of 32 may be two of them.
+/// Returns the index of block j of a thread. In the fast form adjacent threads hold adjacent
+/// blocks, so that loads are coalesced. The number of threads is a power of two then (unless
+/// kBlocks is 1), and a chunk of blocks is a subtree of the row's sums. In the general form a
+/// thread's blocks are adjacent, because a block of 32 may be two of them.
 template <RowForm kForm, int kBlocks>
 __device__ inline int block_of(int j) {
   const int thread = static_cast<int>(threadIdx.x);
   return kForm == RowForm::fast ? thread + j * static_cast<int>(blockDim.x) : thread * kBlocks + j;
 }
 
-/// Threads in a block at most, and blocks that must fit a multiprocessor at least: one computes
-/// while another waits. With few rows there is no other.
+/// Limits of threads in a thread block, and of resident thread blocks on a multiprocessor. One
+/// block computes while another waits. With few rows there is only one.
 template <RowForm kForm, int kBlocks>
 inline constexpr int kMostThreads = kForm == RowForm::general ? 1024
                                     : kBlocks == 2            ? 256
@@ -37,12 +36,12 @@ inline constexpr int kLeastResident = kForm == RowForm::general || kBlocks != 2 
                                       : kKind == RowKind::plain                 ? 3
                                                                                 : 2;
 
-/// What a thread reads of a row before it waits for anything.
+/// The inputs of a row that a thread loads first.
 template <RowForm kForm, RowKind kKind, DType kType, int kBlocks>
 struct RowInput {
   static constexpr bool kGeneral = kForm == RowForm::general;
   static constexpr int kOperands = kKind == RowKind::swiglu ? 2 : kKind == RowKind::mix ? 0 : 1;
-  Block<kType> x[kBlocks][kOperands + 1];  // one more: no array of none
+  Block<kType> x[kBlocks][kOperands + 1];  // one more element, because an array cannot be empty
 
   __device__ void load(const RowArgs& a, std::int32_t row) {
     constexpr int kBytes = kElementBytes<kType>;
@@ -50,7 +49,7 @@ struct RowInput {
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
       const int block = block_of<kForm, kBlocks>(j);
-      if (block >= a.blocks) {  // zeros leave no trace in sums and maxima
+      if (block >= a.blocks) {  // zeros do not change sums and maxima
 #pragma unroll
         for (int o = 0; o < kOperands; ++o) x[j][o] = {};
         continue;
@@ -79,7 +78,7 @@ struct RowInput {
   }
 };
 
-/// The values of a row before any normalization.
+/// Computes the values of a row before any normalization.
 template <RowForm kForm, RowKind kKind, DType kType, int kBlocks>
 __device__ inline void make_values(const RowArgs& a, std::int32_t row,
                                    const RowInput<kForm, kKind, kType, kBlocks>& input,
@@ -101,11 +100,12 @@ __device__ inline void make_values(const RowArgs& a, std::int32_t row,
   }
 }
 
-/// Few rows, a block for each thread and at most 16 warps: what takes the least time.
+/// True for few rows: a block for each thread and at most 16 warps have the lowest latency.
 template <RowForm kForm, int kBlocks>
 inline constexpr bool kQuick = kForm == RowForm::fast && kBlocks == 1;
 
-/// Over the threads, of which each reads the results of all warps. Two buffers, as RowReduction.
+/// A reduction over all threads. Each thread reads the results of all warps. There are two buffers,
+/// see RowReduction.
 struct QuickReduction {
   float (*buffers)[4 * 32];
   int turn = 0;
@@ -115,7 +115,7 @@ struct QuickReduction {
     for (int step = 1; step < 32; step *= 2) v = v + __shfl_xor_sync(~0u, v, step);
     return of_warps(v, Sum{});
   }
-  /// Not negative.
+  /// Returns the maximum. Values must not be negative.
   __device__ float largest(float v) {
     return of_warps(__uint_as_float(__reduce_max_sync(~0u, __float_as_uint(v))), Largest{});
   }
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kMostThreads<kForm, kBlocks>,
           encode_row<kBlocks, kForm == RowForm::general>(a, row, blocks, v, maxima, global);
         else
           clear_row(a, row);
-        if (kQuick<kForm, kBlocks> && a.measure)  // not needed before
+        if (kQuick<kForm, kBlocks> && a.measure)  // the multiplier is needed only now
           global.multiplier = MeasuredScale(row_amax[0]).multiplier();
         if (a.write_globals && threadIdx.x == 0 && (a.of_vectors || row == 0))
           a.global_scale[a.of_vectors ? row : 0] = global.multiplier;

@@ -33,13 +33,13 @@ inline bool is_fast(const RowArgs& a) {
          (a.interleave == 0 || a.interleave >= 8) && (!a.has_residual || is_aligned(a.residual));
 }
 
-/// Warps of a row in staged_rows_kernel().
+/// Returns the number of warps of a row in staged_rows_kernel().
 template <RowKind kKind, bool kResidual>
 int staged_warps(const RowArgs& a) {
   return static_cast<int>(ceil_div(a.blocks, kStagedBlocks<kKind, kResidual> * kChunk));
 }
 
-/// Whether staged_rows_kernel() takes it.
+/// Reports whether staged_rows_kernel() can process the rows.
 template <RowKind kKind, DType kType, bool kResidual>
 bool fits_stage(const RowArgs& a, Device device) {
   constexpr int kMostInterleaved = 16 * kCopyBytes / kElementBytes<kType>;  // see RowCopies
@@ -77,7 +77,8 @@ void launch_staged(const RowArgs& a, Device device, Stream stream) {
                    kernel, a);
 }
 
-/// Rows that the grid of swiglu_blocks_kernel() has threads for; 0 if it does not take them.
+/// Returns the number of rows that the grid of swiglu_blocks_kernel() processes at once, or 0 if it
+/// cannot be used.
 template <DType kType>
 std::int32_t swiglu_step(const RowArgs& a, Device device) {
   if (a.measure || a.mode == RowMode::amax) return 0;
@@ -97,8 +98,8 @@ void launch_swiglu_blocks(const RowArgs& a, std::int32_t step, Stream stream) {
                    a, step);
 }
 
-/// Few rows: a block of 16 for each thread, which takes the least time. Many: staged. Long rows:
-/// four.
+/// Chooses the kernel. Few rows: one block of 16 for each thread has the lowest latency. Many rows:
+/// staged. Long rows: four blocks for each thread.
 template <RowKind kKind, DType kType>
 void launch_type(const RowArgs& a, Device device, Stream stream) {
   constexpr RowForm kFast = RowForm::fast;

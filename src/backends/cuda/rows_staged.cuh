@@ -6,42 +6,43 @@
 #include "backends/cuda/device/stage.cuh"
 #include "backends/cuda/device/swiglu.cuh"
 
-/// The fused operations on many rows: thread blocks of few warps, each with a row of its own, so
-/// that one computes while another waits. The next row comes to shared memory meanwhile. For the
-/// max quantizer and aligned rows. Device code only.
+/// The fused operations for many rows. Thread blocks have few warps and a row each, so that one
+/// computes while another waits. The next row is loaded to shared memory meanwhile. For the max
+/// quantizer and aligned rows. Device code only.
 namespace nvfp4::cuda {
 
-inline constexpr int kStaticShared = 1024;  ///< bytes, more than WarpResults have
-inline constexpr int kStagedWarps = 8;      ///< in a thread block at most
+inline constexpr int kStaticShared = 1024;  ///< bytes; more than WarpResults has
+inline constexpr int kStagedWarps = 8;      ///< largest number of warps in a thread block
 
-/// A warp holds kBlocks chunks side by side: a subtree of the row's sums.
+/// Number of adjacent chunks that a warp holds. They are a subtree of the row's sums.
 template <RowKind kKind, bool kResidual>
 inline constexpr int kStagedBlocks = kKind == RowKind::swiglu || kResidual ? 2 : 4;
 template <DType kType, bool kResidual>
 inline constexpr int kStagedResident = kType != DType::f32 && kResidual ? 3 : 2;
 
-/// Rows that are read to make one: gate and up, or x and its residual.
+/// Number of input rows of an output row: gate and up, or x and its residual.
 template <RowKind kKind, bool kResidual>
 inline constexpr int kOperands = kKind == RowKind::swiglu || kResidual ? 2 : 1;
 
-/// Bytes of shared memory of one warp: its part of the row, and of the weights.
+/// Bytes of shared memory of one warp: its part of the row and of the weights.
 template <RowKind kKind, DType kType, bool kResidual>
 inline constexpr int kStagedBytes =
     kStagedBlocks<kKind, kResidual> * (WarpStage<kType>::kBytes * kOperands<kKind, kResidual> +
                                        (kKind == RowKind::norm ? kChunk * 64 : 0));
 
-/// Results of the warps, which all threads combine. There are two buffers, so that one barrier for
-/// each reduction is enough: whoever writes a buffer again has passed the other's barrier since.
+/// The results of the warps, which all threads combine. With two buffers one barrier for each
+/// reduction suffices: a writer has passed the other buffer's barrier since the last reads.
 struct WarpResults {
   float4 (*buffers)[kStagedWarps / 4];
-  int warp;  ///< of those of the row
+  int warp;  ///< index among the warps of the row
   int turn = 0;
 
   __device__ void clear() {
     if (threadIdx.x < 2 * kStagedWarps) reinterpret_cast<float*>(buffers)[threadIdx.x] = 0;
     __syncthreads();
   }
-  /// What no warp wrote is 0. Read without a branch: it would cost more than it saves.
+  /// Combines the results. Missing warps count as 0. There is no branch, because it would cost more
+  /// than it saves.
   template <class Combine>
   __device__ float operator()(float of_warp, Combine combine) {
     float4* all = buffers[turn];
@@ -54,8 +55,8 @@ struct WarpResults {
   }
 };
 
-/// Σ over the warp of kCount values of each lane, value j of all lanes a tree, and the trees one.
-/// Lanes exchange values first, so that few are left to shuffle.
+/// Returns the sum over the warp of kCount values of each lane. Value j of all lanes is a tree, and
+/// the trees are combined. Lanes exchange values first, so that fewer shuffles are needed.
 template <int kCount>
 __device__ inline float warp_tree(const float (&v)[kCount]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -79,23 +80,24 @@ __device__ inline float warp_tree(const float (&v)[kCount]) {
   return left[0];
 }
 
-/// The copies of what a warp reads of its rows, one row after the other.
+/// The copies of a warp's part of its rows, one row after the other.
 template <RowKind kKind, DType kType, bool kResidual>
 struct RowCopies {
   using Stage = WarpStage<kType>;
   static constexpr int kRows = kOperands<kKind, kResidual>;
-  static constexpr int kPieces = kStagedBlocks<kKind, kResidual> * Stage::kPieces;  // of a lane
+  // Pieces of a lane.
+  static constexpr int kPieces = kStagedBlocks<kKind, kResidual> * Stage::kPieces;
   Stage stage;
-  const char* from;     ///< what this lane copies first of the next row
-  std::int64_t step;    ///< bytes to the row after that
+  const char* from;     ///< first source of this lane in the next row
+  std::int64_t step;    ///< bytes to the row after it
   std::int64_t second;  ///< bytes from a gate to its up, or from x to its residual
   std::int64_t second_step;
-  int pieces;          ///< that lie ahead of the lane in a row
-  bool alternating;    ///< gate and up, in groups
-  int piece, operand;  ///< alternating: which gate or up the lane copies first
+  int pieces;          ///< remaining pieces of the row from the lane on
+  bool alternating;    ///< gate and up alternate in groups
+  int piece, operand;  ///< with alternating: the lane's first piece of gate or up
 
   __device__ RowCopies(const RowArgs& a, const Stage& s, int first_block) : stage(s) {
-    constexpr int kElements = kCopyBytes / kElementBytes<kType>;  // of a piece
+    constexpr int kElements = kCopyBytes / kElementBytes<kType>;  // elements of a piece
     const int lane = Stage::lane();
     alternating = kKind == RowKind::swiglu && a.interleave != 0;
     const int streams = alternating ? 2 : 1;
@@ -110,7 +112,7 @@ struct RowCopies {
       second_step = gridDim.x * (stride - a.x_stride);
     }
     pieces = (a.blocks - first_block) * Stage::kPieces * streams - lane;
-    const int group = a.interleave / kElements;  // pieces
+    const int group = a.interleave / kElements;  // in pieces
     operand = (lane & group) != 0;
     piece = ((lane & -2 * group) >> 1) + (lane & (group - 1));
   }
@@ -118,7 +120,7 @@ struct RowCopies {
   __device__ void start() {
     if (kKind == RowKind::swiglu && alternating)
       start_alternating();
-    else if (pieces + Stage::lane() >= 32 * kPieces)  // the same for the warp
+    else if (pieces + Stage::lane() >= 32 * kPieces)  // uniform in a warp
       start_halves<true>();
     else
       start_halves<false>();
@@ -140,31 +142,31 @@ struct RowCopies {
             stage.copy(j * kRows + o, 2 * i, Stage::lane(), from + o * second + n * kCopyBytes);
       }
   }
-  /// Neighbouring lanes copy neighbours, 16 pieces of gate and 16 of up.
+  /// Copies groups of gate and up: adjacent lanes copy adjacent pieces, 16 of gate and 16 of up.
   __device__ void start_alternating() const {
 #pragma unroll
     for (int i = 0; i < 2 * kStagedBlocks<kKind, kResidual> * Stage::kPieces; ++i) {
-      constexpr int kIn = 2 * Stage::kPieces;  // 16s in a chunk
+      constexpr int kIn = 2 * Stage::kPieces;  // groups of 16 pieces in a chunk
       if (pieces > 32 * i)
         stage.copy(i / kIn * 2 + operand, i % kIn, piece, from + 32 * i * kCopyBytes);
     }
   }
 };
 
-/// Which part of a row, and of shared memory, is whose.
+/// The part of a row and of shared memory that belongs to a warp and a thread.
 template <RowKind kKind, DType kType, bool kResidual>
 struct StagedPlace {
   using Stage = WarpStage<kType>;
   static constexpr int kBlocks = kStagedBlocks<kKind, kResidual>;
-  static constexpr int kPieces = kBlocks * kOperands<kKind, kResidual>;  // of kChunk blocks
+  static constexpr int kPieces = kBlocks * kOperands<kKind, kResidual>;  // chunks of kChunk blocks
 
-  int warp;          ///< of those of the row
-  int first, block;  ///< of the warp, of the thread
+  int warp;          ///< index among the warps of the row
+  int first, block;  ///< first block of the warp, and of the thread
   Stage stage;
 
   __device__ StagedPlace(const RowArgs& a, uint4* memory) {
     const int warps = static_cast<int>(blockDim.x) / 32;
-    // The last part of a row may be shorter: not for warps of the same scheduler in every row.
+    // The last part of a row may be shorter. Rotation spreads that warp over the schedulers.
     const int turn = static_cast<int>(blockIdx.x * (blockDim.x / 32) / gridDim.x);
     warp = (static_cast<int>(threadIdx.x) / 32 + turn) % warps;
     first = warp * kBlocks * kChunk;
@@ -174,11 +176,11 @@ struct StagedPlace {
   __device__ static int lane() { return Stage::lane(); }
   __device__ bool is_last() const { return warp == static_cast<int>(blockDim.x) / 32 - 1; }
 
-  /// What no row reaches reads as zeros.
+  /// Zeroes the stage if the row does not fill it.
   __device__ void clear(const RowArgs& a) const {
     if (first + kBlocks * kChunk > a.blocks) stage.clear(kPieces);
   }
-  /// Of the norm: for each block of the thread four vectors, kChunk apart.
+  /// Loads the norm's weights: four vectors for each block of the thread, kChunk apart.
   __device__ const float4* load_weights(const RowArgs& a) const {
     float4* weights = reinterpret_cast<float4*>(stage.memory + kPieces * Stage::kBytes) + lane();
 #pragma unroll
@@ -193,7 +195,7 @@ struct StagedPlace {
   }
 };
 
-/// What rows are encoded with.
+/// The global scale of rows and its encoder.
 struct RowScale {
   Encoder encoder;
   float multiplier = 1;
@@ -205,7 +207,7 @@ struct RowScale {
   }
 };
 
-/// The part of a row that a warp holds.
+/// A warp's part of a row.
 template <RowKind kKind, DType kType, bool kResidual>
 struct StagedRow {
   static constexpr int kBlocks = kStagedBlocks<kKind, kResidual>;
@@ -214,13 +216,13 @@ struct StagedRow {
   float v[kPlain ? 1 : kBlocks][16];
   float maxima[kBlocks];
 
-  /// Whether the row ends before the second half of what the warp may hold, which begins with its
-  /// chunk j. blocks_left: from the warp's first one.
+  /// Reports whether the row ends before chunk j, where the second half of the warp's part begins.
+  /// blocks_left counts from the warp's first block.
   __device__ static bool ends_before(int j, int blocks_left) {
     return kBlocks > 2 && j == kBlocks / 2 && blocks_left <= j * kChunk;
   }
 
-  /// Block j of the thread: x, or its sum with the residual, which is also stored.
+  /// Returns block j of the thread: x, or the sum of x and the residual, which is also stored.
   __device__ static Block<kType> input(const RowArgs& a, const WarpStage<kType>& stage,
                                        std::int64_t row, int block, int j) {
     Block<kType> b = stage.block(j * kOperands<kKind, kResidual>);
@@ -234,7 +236,7 @@ struct StagedRow {
     return b;
   }
 
-  /// The norm's input, from global memory: the sum with the residual is there.
+  /// Reads the norm's input again from global memory; it includes the residual.
   __device__ void read_again(const RowArgs& a, std::int64_t row, int block) {
     const char* from = a.x + row * a.x_stride;
     if (kResidual)
@@ -246,7 +248,7 @@ struct StagedRow {
       if (block + j * kChunk < a.blocks)
 #pragma unroll
         for (int h = 0; h < Block<kType>::kWords; h += 4) {
-          // Not as constants: this thread may have written them.
+          // Not through the read-only cache: this thread may have written them.
           const uint4 four = __ldcg(reinterpret_cast<const uint4*>(
               from + ((block + j * kChunk) * 16 * kElementBytes<kType> + 4 * h)));
           b.words[h] = four.x;
@@ -259,7 +261,7 @@ struct StagedRow {
     }
   }
 
-  /// `block`: the first of the thread, of kBlocks that are kChunk apart.
+  /// Reads the row. `block` is the thread's first; its kBlocks blocks are kChunk apart.
   __device__ void read(const RowArgs& a, const WarpStage<kType>& stage, std::int64_t row, int block,
                        int blocks_left) {
 #pragma unroll
@@ -274,14 +276,14 @@ struct StagedRow {
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
           v[j][i] = b.value(i);
-          // Otherwise the words are kept, and unpacked again after the barrier.
+          // Otherwise the compiler keeps the words and unpacks them again after the barrier.
           asm volatile("" : "+f"(v[j][i]));
         }
       }
     }
   }
 
-  /// `reciprocal`: 1 / the row's length. `writes`: this thread alone gives 1 / rms.
+  /// Normalizes the row. `reciprocal` is 1 / row length. `writes`: this thread stores 1 / rms.
   __device__ void normalize(const RowArgs& a, std::int32_t row, WarpResults& results,
                             const float4* weights, float reciprocal, int blocks_left, bool writes) {
     float sums[kBlocks] = {};
@@ -312,7 +314,7 @@ struct StagedRow {
         for (int i = 0; i < 16; ++i) v[j][i] = rounded_to(a.intermediate, v[j][i]);
   }
 
-  /// Largest magnitude, NaN ignored; sets `maxima`.
+  /// Returns the largest magnitude, ignoring NaN, and sets `maxima`.
   __device__ float measure(int blocks_left) {
     float largest = 0;
 #pragma unroll
@@ -330,7 +332,8 @@ struct StagedRow {
     return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(largest)));
   }
 
-  /// `block`: the first of the thread; `codes`, `scales`: where it goes, the others `step` further.
+  /// Encodes the row. `block` is the thread's first; codes and scales point to it, and scales are
+  /// `step` apart.
   __device__ void encode(const Encoder& encoder, int block, int blocks, int blocks_left,
                          uint2* codes, std::uint8_t* scales, std::int64_t step) {
     std::uint32_t code[kBlocks];
@@ -342,7 +345,7 @@ struct StagedRow {
       scales[j * step] = static_cast<std::uint8_t>(code[j]);
     };
     if (encoder.ordinary) [[likely]] {
-      // All factors first: one waits long for its reciprocal.
+      // All factors are computed first, because reciprocals have a long latency.
       float eighth[kBlocks];
 #pragma unroll
       for (int j = 0; j < kBlocks; ++j) eighth[j] = encoder.eighth(code[j]);
@@ -379,7 +382,7 @@ struct StagedRow {
   }
 };
 
-/// Copies the routing of all rows, a few threads of the grid each: as many as there are experts for
+/// Copies the routing of all rows with a few threads of the grid for each: the number of experts of
 /// a token, rounded up to a power of two.
 __device__ inline void stage_all_routing(const RowArgs& a) {
   const int shift = min(5, 32 - __clz(a.top_k - 1));
@@ -393,11 +396,12 @@ __device__ inline void stage_all_routing(const RowArgs& a) {
       stage_route(a, row, t);
 }
 
-/// kStores: instead of quantizing. kResidual: of the norm, and it and the sum have the type of x.
+/// Processes rows. kStores: stores them instead of quantizing. kResidual: for the norm; residual
+/// and sum have the type of x.
 template <RowKind kKind, DType kType, bool kStores, bool kResidual>
 __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kResidual>)
     staged_rows_kernel(const RowArgs a) {
-  constexpr bool kPlain = kKind == RowKind::plain;  // alone has groups and routing
+  constexpr bool kPlain = kKind == RowKind::plain;  // only plain has groups and routing
   using Stage = WarpStage<kType>;
   extern __shared__ uint4 memory[];
   __shared__ float4 buffers[2][kStagedWarps / 4];
@@ -423,7 +427,7 @@ __global__ void __launch_bounds__(32 * kStagedWarps, kStagedResident<kType, kRes
     scale.take_given(a, 0);
   float tensor_amax = 0;
   const float reciprocal = ordinary_reciprocal(static_cast<float>(a.blocks * 16));
-  const bool writes = place.is_last() && lane == 0;  // that warp has least to do
+  const bool writes = place.is_last() && lane == 0;  // the warp with the least work
   const auto step = static_cast<std::int32_t>(gridDim.x);
 
   for (auto row = static_cast<std::int32_t>(blockIdx.x); row < a.rows; row += step) {

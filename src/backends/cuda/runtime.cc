@@ -18,7 +18,7 @@ namespace cuda {
 
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  (void)cudaGetLastError();  // or the next call would report it again
+  (void)cudaGetLastError();  // clear the error, or the next call reports it again
   throw DeviceError(
       fmt::format("{}: {}", what, cudaGetErrorString(status)),
       status == cudaErrorMemoryAllocation ? ErrorCode::device_memory : ErrorCode::device);
@@ -37,8 +37,8 @@ Current::~Current() {
 
 namespace {
 
-/// Lets this thread free memory while some thread captures a graph, which CUDA would take for a
-/// mistake and end the capture for. No captured work uses what its owner destroys.
+/// Lets this thread free memory while another thread captures a graph; CUDA would otherwise
+/// invalidate the capture. No captured work uses memory that its owner frees.
 class DuringCapture {
  public:
   DuringCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -50,10 +50,10 @@ class DuringCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// As the build system names them.
+/// The machine code targets of the build.
 constexpr std::string_view kGpuTargets = NVFP4_GPU_TARGETS;
 
-/// Looked at once: what the driver shows does not change.
+/// The properties of a GPU. They are read once, because they do not change.
 struct Gpu {
   DeviceInfo info;
   int multiprocessors = 0, compute_major = 0, compute_minor = 0, shared_bytes = 0;
@@ -151,7 +151,7 @@ void require_available(Device device) {
   require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable, "device = cuda:{}: {}",
                             device.index, reason);
 }
-/// 0 if the driver does not say.
+/// Returns an attribute of the device, or 0 if the driver does not provide it.
 double attribute_of(Device device, cudaDeviceAttr attribute) {
   int value = 0;
   if (cudaDeviceGetAttribute(&value, attribute, device.index) != cudaSuccess) {
@@ -167,7 +167,7 @@ GpuLimits gpu_limits(Device device) {
   const cuda::Current current(device);
   std::size_t unused = 0, total = 0;
   cuda::check(cudaMemGetInfo(&unused, &total), "cudaMemGetInfo");
-  // Clocks are in kHz, the width in bits.
+  // Clock rates are in kHz, the bus width in bits.
   return {.multiprocessors = cuda::multiprocessors(device),
           .memory_bytes = static_cast<std::int64_t>(total),
           .clock_mhz = attribute_of(device, cudaDevAttrClockRate) * 1e-3,

@@ -7,15 +7,15 @@
 
 #include "nvfp4/matrix.h"
 
-/// What launchers share. Host only.
+/// Functions that launchers share. Host only.
 namespace nvfp4::cuda {
 
-/// Throws DeviceError that names the call.
+/// Throws DeviceError with the name of the call if it failed.
 void check(cudaError_t status, const char* what);
 
 inline cudaStream_t stream_of(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 
-/// Makes `device` current for the calling thread, and the previous one again at the end.
+/// Makes `device` current for the calling thread; the destructor restores the previous device.
 class Current {
  public:
   explicit Current(Device device);
@@ -29,18 +29,19 @@ class Current {
 };
 
 int multiprocessors(Device device);
-/// Shared memory that a thread block can have.
+/// Returns the largest shared memory of a thread block in bytes.
 int shared_bytes(Device device);
-/// 9 of sm_90.
+/// Returns 9 for sm_90.
 int compute_major(Device device);
 int compute_minor(Device device);
-/// Whether kernels of a stream may overlap on the current device: programmatic dependent launch.
+/// Reports whether kernels of a stream may overlap on the current device: programmatic dependent
+/// launch.
 bool has_dependent_launch();
 
-/// Throws UnsupportedError if the rows are too long or too many for the fused kernels.
+/// Throws UnsupportedError if rows are too long or too many for the fused kernels.
 void require_row_size(std::int64_t rows, std::int64_t elements);
 
-/// Calls `f` with the type as a constant, so that a kernel is written once for all of them.
+/// Calls `f` with the type as a compile-time constant.
 template <class F>
 void visit_dtype(DType type, F&& f) {
   if (type == DType::f32)

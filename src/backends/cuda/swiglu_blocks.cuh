@@ -5,18 +5,18 @@
 #include "backends/cuda/device/row.cuh"
 #include "backends/cuda/device/swiglu.cuh"
 
-/// SwiGLU where nothing is measured, so that no block of 16 depends on another: a thread has one
-/// block of many rows, and reads that of the next row while it encodes. The codes are those of
-/// estimates, which leave a doubt about one block in thousands: it is made again, exactly. For the
-/// max quantizer and aligned rows. Device code only.
+/// SwiGLU without measured scales, so that blocks of 16 are independent. A thread has the same
+/// block of many rows and loads the next row while it encodes. Codes are computed from estimates.
+/// About one block in thousands is ambiguous and is computed exactly. For the max quantizer and
+/// aligned rows. Device code only.
 namespace nvfp4::cuda {
 
 inline constexpr int kSwigluThreads = 128;
-/// Thread blocks of a multiprocessor.
+/// Number of thread blocks on a multiprocessor.
 template <DType kType>
 inline constexpr int kSwigluResident = kType == DType::f32 ? 4 : 5;
 
-/// Codes and the code of the scale of a block of swiglu().
+/// The codes of a block of swiglu() and the code of its scale.
 struct SwigluCodes {
   uint2 elements;
   std::uint32_t scale;
@@ -35,8 +35,8 @@ __device__ __forceinline__ SwigluCodes estimated_codes(const float (&v)[16],
   std::uint32_t doubt = code ^ encoder.scale_code(amax - off);
   const uint2 words = {encode8_between(v, eighth, bracket, doubt),
                        encode8_between(v + 8, eighth, bracket, doubt)};
-  // Far from underflow, and with a scale, an estimate that underflows is of an element whose code
-  // is 0: errors are relative where it matters.
+  // Errors are relative. An estimate may underflow only if its element's code is 0, because amax is
+  // far from underflow.
   return {words, code,
           doubt == 0 && code != 0 && gate_bits <= kFastGateBits<kType> && amax >= 0x1p-75f &&
               amax <= 0x1p75f && encoder.ordinary};
@@ -53,8 +53,8 @@ __device__ __forceinline__ SwigluCodes exact_codes(const GateAndUp<kType>& place
   return {encoder.encode(v, code), code, true};
 }
 
-/// `step`: rows that the grid has threads for; whole tiles of scales, if not all rows. kStores:
-/// instead of quantizing.
+/// Processes blocks. `step` is the number of rows that the grid processes at once: whole tiles of
+/// scales, unless it is all rows. kStores: stores values instead of quantizing.
 template <DType kType, bool kStores>
 __global__ void __launch_bounds__(kSwigluThreads, kSwigluResident<kType>)
     swiglu_blocks_kernel(const RowArgs a, std::int32_t step) {
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kSwigluThreads, kSwigluResident<kType>)
       for (int i = 0; i < 16; ++i) {
         v[i] = gate.value(i);
         u[i] = up.value(i);
-        asm volatile("" : "+f"(v[i]), "+f"(u[i]));  // so that the next are loaded first
+        asm volatile("" : "+f"(v[i]), "+f"(u[i]));  // forces the next loads to be issued first
       }
     }
     const std::int32_t now = row;

@@ -1,4 +1,4 @@
-// The operands of a product that is measured, and the measuring.
+// Creates operands of a GEMM and measures it.
 #include "backends/cuda/tune_measure.h"
 
 #include <cuda_runtime_api.h>
@@ -19,11 +19,11 @@
 namespace nvfp4::cuda {
 namespace {
 
-constexpr std::int64_t kManyRows = 1024;  ///< from here on the time is not that of the weights
+constexpr std::int64_t kManyRows = 1024;  ///< from here on the weights do not dominate the time
 constexpr std::int64_t kMostCalls = 512;  ///< in a graph
 constexpr int kReplays = 9;
 
-/// Splitmix64: the same operands each time.
+/// Splitmix64: the operands are the same each time.
 class Random {
  public:
   std::uint64_t operator()() {
@@ -40,7 +40,7 @@ class Random {
   std::uint64_t state_ = 4;
 };
 
-/// Codes of all kinds, scales from 0.5 to 2.
+/// Returns weights with all codes, and scales from 0.5 to 2.
 QuantizedMatrix random_weights(std::int64_t n, std::int64_t k, Device device, Random& random) {
   QuantizedMatrix q({.rows = n, .cols = k});
   for (std::int64_t i = 0; i < q.shape().code_bytes(); ++i)
@@ -51,7 +51,7 @@ QuantizedMatrix random_weights(std::int64_t n, std::int64_t k, Device device, Ra
   return to_device(q.view(), device);
 }
 
-/// Values from 1/64 to 1 of either sign.
+/// Returns values from 1/64 to 1 with random signs.
 Matrix random_matrix(DType dtype, std::int64_t rows, std::int64_t cols, Device device,
                      Random& random) {
   Matrix m(dtype, rows, cols);
@@ -98,7 +98,7 @@ class Product {
       workspace_bytes_ = kernels.workspace_bytes;
       workspace_ = Buffer(workspace_bytes_, plan_.device);
     }
-    run(0, {});  // what is wrong shows here, and not within the graph
+    run(0, {});  // errors appear here, not in the graph
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     return graph_time(
         calls_, [this](std::int64_t i, Stream stream) { run(i, stream); }, kReplays);
@@ -107,7 +107,7 @@ class Product {
  private:
   const GemmDescription& d() const { return plan_.description; }
 
-  /// Copies of the weights, so that the calls of a graph find none of theirs in the L2 cache.
+  /// Copies the weights, so that no call of a graph finds its weights in the L2 cache.
   void make_weights(Random& random) {
     const PackedShape shape{
         .groups = d().groups,
@@ -122,7 +122,7 @@ class Product {
     const std::int64_t room = static_cast<std::int64_t>(free / 2) / bytes;
     const std::int64_t copies = std::clamp<std::int64_t>(
         many ? 2 : ceil_div(kRotated, bytes) + 1, 1, std::clamp<std::int64_t>(room, 1, kMostCalls));
-    // Rows of few groups read but their weights, others in each call.
+    // A few rows read only their groups' weights; each call reads other groups.
     const std::int64_t read = bytes / d().groups * std::min(d().groups, rows_);
     calls_ = many ? 2 : std::clamp(ceil_div(kRotated, read) + 1, copies, kMostCalls);
     const QuantizedMatrix q = random_weights(d().n, d().k, plan_.device, random);
@@ -133,7 +133,7 @@ class Product {
         backend_.pack({.parts = {&part, 1}, .packed = packed.get(), .group = g});
       weights_.emplace_back(std::move(packed));
     }
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // q goes
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // q is destroyed
   }
 
   void make_operands(Random& random) {
@@ -151,7 +151,7 @@ class Product {
                     plan_.device);
   }
 
-  /// Which rows are of which group, in each call.
+  /// Sets the groups of the rows for each call.
   void make_groups(Random& random) {
     std::vector<std::int32_t> values;
     for (std::int64_t i = 0; i < calls_; ++i) {
@@ -160,7 +160,7 @@ class Product {
     }
     groups_ = upload(values, plan_.device);
   }
-  /// Of each token choices that follow one another: they differ, if there are enough groups.
+  /// Appends consecutive choices for each token. They differ if there are enough groups.
   void append_ids(Random& random, std::vector<std::int32_t>& ids) const {
     for (std::int64_t t = 0; t < rows_ / d().top_k; ++t) {
       const std::int64_t first = random.below(d().groups);
@@ -204,7 +204,7 @@ class Product {
 
   const GemmBackend& backend_;
   std::int64_t rows_, calls_ = 1, workspace_bytes_ = 0;
-  bool quantizes_x_;  ///< W4A4: kernels get x in BF16, as it is decoded, or as it is
+  bool quantizes_x_;  ///< W4A4: kernels read x in BF16, as after dequantization, or quantized
   GemmPlan::Impl plan_;
   std::vector<PackedWeights> weights_;
   Matrix x_, out_;

@@ -5,11 +5,11 @@
 
 namespace nvfp4::cuda {
 
-/// What tuning knows of a GPU.
+/// Returns the GPU and the versions for which measurements are valid.
 TuneTarget tune_target(Device device);
 
-/// Measures plans of a product with random operands on `device`: see graph_time.h. Its memory is
-/// freed with the last copy of what is returned.
+/// Returns a function that measures plans of a GEMM with random operands on `device`, see
+/// graph_time.h. Its last copy frees the memory.
 MeasurePlan prepare_measuring(const GemmDescription& description, Device device,
                               const GemmBackend& backend);
 

@@ -1,4 +1,4 @@
-// Stands in for the CUDA backend in a build without it.
+// Replaces the CUDA backend in a build without CUDA.
 #include "backends/cuda/gemm_backend.h"
 #include "backends/device_backend.h"
 #include "backends/gpu_limits.h"

@@ -8,7 +8,7 @@
 #include "nvfp4/matrix.h"
 #include "quantizers/encode_block.h"
 
-/// Sixteen consecutive elements as they come from memory.
+/// Sixteen consecutive elements in their stored type.
 namespace nvfp4::cuda {
 
 template <DType>
@@ -20,7 +20,7 @@ struct Block<DType::f32> {
   std::uint32_t words[kWords];
 
   __device__ float value(int i) const { return __uint_as_float(words[i]); }
-  /// Bits of the largest magnitude: above infinity if there is a NaN.
+  /// Returns the bits of the largest magnitude. They are above infinity if there is a NaN.
   __device__ std::uint32_t amax_bits() const {
     float m = 0;
 #pragma unroll
@@ -28,7 +28,7 @@ struct Block<DType::f32> {
       asm("{ .reg .f32 a; abs.f32 a, %1; max.NaN.f32 %0, %0, a; }" : "+f"(m) : "f"(value(i)));
     return __float_as_uint(m) & 0x7FFFFFFFu;
   }
-  /// Every NaN becomes infinity, which has the same code; returns amax_bits() without them.
+  /// Replaces every NaN by infinity, which has the same code. Returns amax_bits() without NaN.
   __device__ std::uint32_t replace_nans() {
     std::uint32_t m = 0;
 #pragma unroll
@@ -43,7 +43,7 @@ struct Block<DType::f32> {
   __device__ static float magnitude(std::uint32_t bits) { return __uint_as_float(bits); }
 };
 
-/// `Max`: of the magnitudes of two elements, NaN if one is, with any sign.
+/// `Max` computes the larger magnitude of two elements: NaN if one is NaN, with any sign.
 template <std::uint32_t kInf, class Max>
 struct Block16Bit {
   static constexpr int kWords = 8;
@@ -68,7 +68,7 @@ struct Block16Bit {
     return max(m & 0xFFFFu, m >> 16);
   }
 };
-/// Of the magnitudes as integers, which NaN are the largest of.
+/// Compares magnitudes as integers; NaN is the largest.
 struct MaxMagnitudes {
   __device__ static std::uint32_t of(std::uint32_t a, std::uint32_t b) {
     return __vmaxu2(a & 0x7FFF7FFFu, b & 0x7FFF7FFFu);
@@ -120,8 +120,8 @@ __device__ inline float load_element(const void* data, std::int64_t i) {
   return __half2float(__half(__half_raw{bits}));
 }
 
-/// Element by element, `step` apart and in runs of `run`: what is not 16 consecutive elements that
-/// start at a multiple of 16 bytes. Slow, and out of line for that.
+/// Loads 16 elements in runs of `run`, which are `step` apart: for elements that are not
+/// consecutive or not aligned to 16 bytes. It is slow and therefore not inlined.
 template <DType kType>
 __device__ __noinline__ void load_scattered(const char* p, int run, int step, Block<kType>* b) {
   for (int i = 0; i < 16; ++i) {
@@ -135,7 +135,7 @@ __device__ __noinline__ void load_scattered(const char* p, int run, int step, Bl
   }
 }
 
-/// Elements 8·half … of a block, from a multiple of 16 bytes.
+/// Loads elements 8·half to 8·half + 7 of a block. `p` must be aligned to 16 bytes.
 template <DType kType>
 __device__ inline void load_half(Block<kType>& b, int half, const char* p) {
   constexpr int kWords = Block<kType>::kWords / 2;
@@ -150,7 +150,7 @@ __device__ inline void load_half(Block<kType>& b, int half, const char* p) {
   }
 }
 
-/// The 16 consecutive elements at `p`; `aligned`: to 16 bytes, as it must be unless kAny.
+/// Loads 16 consecutive elements. `aligned`: `p` is aligned to 16 bytes; without kAny it must be.
 template <DType kType, bool kAny = true>
 __device__ inline Block<kType> load_block(const char* p, bool aligned) {
   Block<kType> b;
@@ -165,7 +165,7 @@ __device__ inline Block<kType> load_block(const char* p, bool aligned) {
   return b;
 }
 
-/// Whether every block of a row starts at a multiple of 16 bytes.
+/// Reports whether every block of a row is aligned to 16 bytes.
 __host__ __device__ inline bool is_aligned(const MatrixView& x) {
   return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
          x.stride % (x.dtype == DType::f32 ? 4 : 8) == 0;
@@ -176,7 +176,7 @@ struct Loaded16 {
   bool has_nan = false;
 };
 
-/// Values and largest magnitude; NaN is ignored by the latter.
+/// Unpacks the values. Returns the largest magnitude, ignoring NaN.
 template <DType kType>
 __device__ inline Loaded16 unpack(const Block<kType>& b, float* values) {
 #pragma unroll
@@ -187,7 +187,7 @@ __device__ inline Loaded16 unpack(const Block<kType>& b, float* values) {
   return r;
 }
 
-/// Stores 16 values, rounded to the type, at element `index`.
+/// Stores 16 values from element `index` on, rounded to the type.
 __device__ inline void store_values(void* data, DType dtype, std::int64_t index, const float* v) {
   if (dtype == DType::f32) {
     float* out = static_cast<float*>(data) + index;

@@ -2,13 +2,14 @@
 
 #include "backends/cuda/device/encode.cuh"
 
-/// Codes of values that are known but for a relative error. Where both ends of what a value may be
-/// have the same code, that is its code; else there is a doubt, and the caller must compute
+/// Encodes values that are known up to a relative error. If both ends of a value's interval have
+/// the same code, that is its code. Otherwise the value is in doubt, and the caller must compute
 /// exactly.
 namespace nvfp4::cuda {
 
-/// How far the codes' steps, see e2m1_biased(), may be off. The error of a value, at most 2^-10, is
-/// that of it and of the roundings of both products with a factor, and these constants'.
+/// The interval of a code's steps, see e2m1_biased(). `error` is the relative error of a value, at
+/// most 2^-10. The interval also covers the roundings of both products with a factor, and of these
+/// constants.
 struct Bracket {
   float high, low;
 #if !NVFP4_NATIVE_FP4
@@ -26,7 +27,7 @@ struct Bracket {
   }
 };
 
-/// encode8(); `doubt` changes where there is one.
+/// Same as encode8(). It changes `doubt` if a code is in doubt.
 __device__ __forceinline__ std::uint32_t encode8_between(const float* x, float eighth,
                                                          const Bracket& b, std::uint32_t& doubt) {
 #if NVFP4_NATIVE_FP4

@@ -7,12 +7,12 @@
 #include "backends/cuda/device/arch.cuh"
 #include "nvfp4/format.h"
 
-/// Conversions with the bits of nvfp4/format.h, in the instructions that are cheap on the target.
-/// These files are compiled with -fmad=false: only what says fma is fused.
+/// Converts with the bits of nvfp4/format.h, by the instructions that are fast on the target. These
+/// files are compiled with -fmad=false, so only explicit fma operations are fused.
 namespace nvfp4::cuda {
 
-/// Nearest E4M3, saturating; x >= 0 or NaN. Source: PTX ISA, cvt.rn.satfinite.e4m3x2.f32, which
-/// sm_89 is the first to have.
+/// Returns the nearest E4M3, saturating; x >= 0 or NaN. Source: PTX ISA,
+/// cvt.rn.satfinite.e4m3x2.f32, which exists since sm_89.
 __device__ inline std::uint32_t e4m3_code(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
   return E4M3::from_float(x).bits;
@@ -28,12 +28,13 @@ __device__ inline std::uint8_t e4m3_bits(float x) {
   return static_cast<std::uint8_t>(e4m3_code(x));
 }
 
-/// Of a scale that is not negative and not NaN. The bits, read as an FP32, are the value · 2^-120.
+/// Returns the value of a scale, which must not be negative or NaN. The shifted bits, read as FP32,
+/// are the value · 2^-120.
 __device__ inline float e4m3_value(std::uint32_t bits) {
   return __uint_as_float(bits << 20) * 0x1p120f;
 }
 
-/// As FP32, to be multiplied by 2^126: bit 31 and bits 24..22 of the nibble i of `codes`.
+/// Returns element i of `codes` times 2^-126, as FP32. It uses bit 31 and bits 24..22.
 __device__ inline float e2m1_scaled(std::uint32_t codes, int i) {
   const std::uint32_t sign = codes << (28 - 4 * i) & 0x80000000u;
   const std::uint32_t magnitude = i < 6 ? codes << (22 - 4 * i) : codes >> (4 * i - 22);

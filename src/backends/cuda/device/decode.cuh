@@ -4,7 +4,7 @@
 #include "backends/cuda/device/convert.cuh"
 #include "nvfp4/quantize.h"
 
-/// What codes and scales stand for.
+/// Dequantizes codes and scales.
 namespace nvfp4::cuda {
 
 __device__ inline float global_of(const QuantizedView& q, std::int64_t vector) {
@@ -12,7 +12,7 @@ __device__ inline float global_of(const QuantizedView& q, std::int64_t vector) {
   return __ldg(q.global_scale + (q.shape.scope == GlobalScope::tensor ? 0 : vector));
 }
 
-/// Of vector and block, whichever way the blocks run.
+/// Returns the offset of the scale of a vector and block, for both axes.
 __device__ inline std::int64_t scale_offset_of(const QuantizedView& q, std::int64_t vector,
                                                std::int64_t block) {
   const QuantizedShape& s = q.shape;
@@ -21,12 +21,12 @@ __device__ inline std::int64_t scale_offset_of(const QuantizedView& q, std::int6
   return scale_offset_of(s.layout, vector, block, s.vectors(), s.blocks());
 }
 
-/// q · scale · global, rounded once: the product of the first two is exact, and so are the powers
-/// of two that keep every factor in range (global · 448 is finite).
+/// Computes q · scale · global, rounded once. The first product is exact. Powers of two keep every
+/// factor in range (global · 448 is finite).
 struct Decoder {
   float scale, global;
   bool is_nan;
-  float nan;  ///< what a CPU makes of it; the GPU's own NaN has other bits
+  float nan;  ///< the CPU's NaN; the GPU's has other bits
 
   __device__ Decoder(std::uint8_t bits, float global_scale)
       : scale(E4M3{bits}.to_float() * 0x1p118f),

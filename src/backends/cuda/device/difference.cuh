@@ -4,31 +4,31 @@
 #include "backends/cuda/device/encode.cuh"
 #include "quantizers/encode_block.h"
 
-/// u − q · c, q the value of the code that the encoder gives x, with the bits of hessian_cost(). A
-/// sum with 1.5 · 2^22 times the binade of x · factor rounds to the grid that E2M1 has there, and
-/// at a tie, as the encoder does, to the even code.
+/// Computes u − q · c with the bits of hessian_cost(); q is the value of the encoder's code for x.
+/// The addition of 1.5 · 2^22 times the binade of x · factor rounds to E2M1's grid. Ties round to
+/// the even code, as in the encoder.
 namespace nvfp4::cuda {
 
-/// What a block needs of its global scale.
+/// The constants of a block's global scale.
 struct BlockGlobal {
   float divisor, inverse;
 
   BlockGlobal() = default;
   __device__ explicit BlockGlobal(float d) : divisor(d), inverse(1.0f / d) {}
-  /// element_factor()
+  /// Same as element_factor().
   __device__ float factor(float scale) const { return fminf(1.0f / (scale * inverse), FLT_MAX); }
-  /// cost_magnitude() with the sign of x, which is not NaN.
+  /// Same as cost_magnitude(), with the sign of x. x must not be NaN.
   __device__ float cost_value(float x) const {
     return fminf(fmaxf(x * divisor, -kCostClamp), kCostClamp);
   }
 };
 
-inline constexpr float kOnGrid = 0x1.8p22f;  ///< of the binade 1, and of all that is below it
+inline constexpr float kOnGrid = 0x1.8p22f;  ///< for the binade of 1 and everything below
 
-/// kOnGrid times the binade of |v|, of 2^22 · v. A boundary may be an eighth off: what lies as near
-/// to one rounds to it on either grid.
+/// Returns kOnGrid times the binade of |v|, given 2^22 · v. A binade's boundary may be off by an
+/// eighth: values that near round to the boundary on either grid.
 __device__ inline float on_grid(float shifted) {
-  std::uint32_t bits;  // one instruction, if the constants are not both immediate
+  std::uint32_t bits;  // one instruction if the constants are not both immediate
   asm("lop3.b32 %0, %1, 0x7F800000, %2, 0xEA;"
       : "=r"(bits)
       : "r"(__float_as_uint(shifted)), "r"(0x00400000u));
@@ -37,15 +37,15 @@ __device__ inline float on_grid(float shifted) {
 
 __device__ inline float difference(float x, const BlockGlobal& global, float c, float factor) {
   const float v = x * factor;
-  // Of an infinite v the grid is a NaN, which the maximum ignores.
+  // For infinite v the grid is NaN, which the maximum ignores.
   const float grid = fmaxf(on_grid(v * 0x1p22f), kOnGrid);
   const float q = fminf(fmaxf((v + grid) - grid, -6.0f), 6.0f);
   return __fmaf_rn(-q, c, global.cost_value(x));
 }
 
-/// The same in units of x, but for 2^-22 of x; `grid`: of v = x · factor, at least kOnGrid. kClips:
-/// whether v may be 7 or more. For the half of a scale, `unit` = c / divisor and the factor may be
-/// those of the scale, with kOnGrid and `most` halved.
+/// Same as difference(), in units of x, with an error of at most 2^-22 x. `grid` is that of v = x ·
+/// factor, at least kOnGrid. kClips: v may be 7 or more. For half of a scale, `unit` = c / divisor
+/// and the factor may be those of the scale, with kOnGrid and `most` halved.
 template <bool kClips>
 __device__ inline float rough_difference(float x, float unit, float factor, float grid,
                                          float most) {

@@ -3,21 +3,22 @@
 #include "backends/cuda/device/encode.cuh"
 #include "quantizers/row_math.h"
 
-/// Divisions and roots of row_math.h and encode_block.h without their general cases, bit for bit:
-/// those are taken where the operands are far from ordinary.
+/// Divisions and roots of row_math.h and encode_block.h without special cases, with the same bits.
+/// Callers use the general functions for operands that are not ordinary.
 namespace nvfp4::cuda {
 
-/// n / d, correctly rounded, where both and their quotient are far from overflow and underflow;
+/// Returns n / d, correctly rounded. Both and the quotient must be far from overflow and underflow.
 /// `reciprocal` is 1 / d, correctly rounded.
 __device__ inline float ordinary_quotient(float n, float d, float reciprocal) {
   const float q = n * reciprocal;
   return __fmaf_rn(reciprocal, __fmaf_rn(-d, q, n), q);
 }
 
-/// Neither the global scale of this nor what is made of it comes near overflow or underflow.
+/// Reports whether neither the global scale nor values derived from it approach overflow or
+/// underflow.
 __device__ inline bool is_ordinary_amax(float amax) { return amax >= 0x1p-75f && amax <= 0x1p75f; }
 
-/// global_scale_for() of an amax that was measured.
+/// Computes global_scale_for() of a measured amax.
 struct MeasuredScale {
   static constexpr float kLargest = E2M1::kMax * largest_scale(Quantizer::max);
   float amax;
@@ -40,8 +41,8 @@ struct MeasuredScale {
   }
 };
 
-/// 1 / root(x), each correctly rounded, for 2^-60 <= x <= 2^60: an estimate of it, and the root
-/// corrected by its remainder.
+/// Returns 1 / √x, root and reciprocal each correctly rounded, for 2^-60 <= x <= 2^60. An estimate
+/// gives the root, which its remainder corrects.
 __device__ inline float ordinary_reciprocal_root(float x) {
   float r;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
@@ -49,7 +50,7 @@ __device__ inline float ordinary_reciprocal_root(float x) {
   return ordinary_reciprocal(__fmaf_rn(__fmaf_rn(-root, root, x), r * 0.5f, root));
 }
 
-/// 1 / rms, as reciprocal_rms() has it. `reciprocal`: 1 / n, correctly rounded.
+/// Returns 1 / rms, as in reciprocal_rms(). `reciprocal` is 1 / n, correctly rounded.
 __device__ inline float fast_reciprocal_rms(float sum_of_squares, std::int32_t n, float reciprocal,
                                             float eps) {
   if (sum_of_squares >= 0x1p-60f && sum_of_squares <= 0x1p60f && eps >= 0 && eps <= 0x1p60f)

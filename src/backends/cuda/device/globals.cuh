@@ -4,11 +4,12 @@
 
 namespace nvfp4::cuda {
 
-/// Where a kernel finds the global scale of a vector of blocks.
+/// The source of the global scale of each vector.
 struct Globals {
-  const GlobalScale* given = nullptr;  ///< on the device, one or one for each vector
-  const float* amax = nullptr;         ///< or measured before: the same, of the input
-  GlobalScale value{};                 ///< or one, from the host
+  const GlobalScale* given = nullptr;  ///< on the device: one, or one for each vector
+  /// On the device: measured amaxes of the input, one or one for each vector.
+  const float* amax = nullptr;
+  GlobalScale value{};  ///< used if both pointers are null
   Quantizer quantizer = Quantizer::max;
   bool of_vectors = false;
 

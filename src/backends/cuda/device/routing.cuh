@@ -2,7 +2,7 @@
 
 #include "nvfp4/activation.h"
 
-/// The experts that a routing names.
+/// Reads the experts of a routing.
 namespace nvfp4::cuda {
 
 __device__ inline std::int64_t load_index(const void* data, IndexType type, std::int64_t i) {
@@ -24,7 +24,7 @@ __device__ inline std::int64_t load_index(const void* data, IndexType type, std:
   }
 }
 
-/// That of a token's choice; -1 if the id names none of so many.
+/// Returns the expert of a token's choice, or -1 if the id is not in [0, experts).
 __device__ __forceinline__ int expert_at(const Routing& routing, std::int64_t token,
                                          std::int64_t choice, std::int64_t experts) {
   const std::int64_t id =

@@ -6,7 +6,7 @@
 #include "backends/cuda/row_args.h"
 #include "quantizers/row_math.h"
 
-/// What thread blocks do with a row that they hold in registers.
+/// Operations of a thread block on a row in registers.
 namespace nvfp4::cuda {
 
 struct Largest {
@@ -16,7 +16,7 @@ struct Sum {
   __device__ float operator()(float x, float y) const { return x + y; }
 };
 
-/// The balanced binary tree over `kCount` values, neighbours first; overwrites them.
+/// Combines `kCount` values as a balanced binary tree, adjacent values first. Overwrites them.
 template <int kCount, class Combine>
 __device__ inline float tree(float (&v)[kCount], Combine combine) {
 #pragma unroll
@@ -26,19 +26,20 @@ __device__ inline float tree(float (&v)[kCount], Combine combine) {
   return v[0];
 }
 
-/// The subtree of a block's squares.
+/// Returns the sum of a block's squares, a subtree of the row's sum.
 __device__ inline float block_squares(const float* v) {
   return (four_squares(v[0], v[1], v[2], v[3]) + four_squares(v[4], v[5], v[6], v[7])) +
          (four_squares(v[8], v[9], v[10], v[11]) + four_squares(v[12], v[13], v[14], v[15]));
 }
 
-/// Over the threads, as the balanced binary tree. There are two buffers, so that one barrier for
-/// each reduction is enough: whoever writes a buffer again has passed the other's barrier since.
+/// A reduction over all threads as a balanced binary tree. With two buffers one barrier for each
+/// reduction suffices: a writer has passed the other buffer's barrier since the last reads.
 struct RowReduction {
   float (*buffers)[4 * 32];
   int turn = 0;
 
-  /// kCount values of each thread: value j of all threads is a tree, and the trees make one.
+  /// Combines kCount values of each thread. Value j of all threads is a tree, and the trees are
+  /// combined.
   template <int kCount, class Combine>
   __device__ float operator()(float (&v)[kCount], Combine combine) {
 #pragma unroll
@@ -62,7 +63,7 @@ struct RowReduction {
         v[0] = combine(v[0], __shfl_xor_sync(~0u, v[0], step));
       return v[0];
     }
-    // Powers of two, all in one: kCount * warps <= 64 leaves.
+    // The counts are powers of two, so one warp combines all leaves: kCount * warps <= 64.
     float sum = lane < kCount * warps ? shared[lane] : 0.0f;
     float more = lane + 32 < kCount * warps ? shared[lane + 32] : 0.0f;
 #pragma unroll
@@ -88,7 +89,7 @@ __device__ inline void load_typed(const MatrixView& m, std::int64_t index, float
   for (int i = 0; i < 16; ++i) v[i] = b.value(i);
 }
 
-/// v + residual, rounded to the dtype of residual_out, is stored there and replaces v.
+/// Computes v + residual, rounded to the dtype of residual_out, and stores it there and in v.
 template <bool kGeneral>
 __device__ inline void add_residual(const RowArgs& a, std::int32_t row, std::int64_t k, float* v) {
   float residual[16];
@@ -104,7 +105,7 @@ __device__ inline void add_residual(const RowArgs& a, std::int32_t row, std::int
   store_values(a.residual_out.data, a.residual_out.dtype, row * a.residual_out.stride + k, v);
 }
 
-/// Σ mix[h] · stream h, in the order of h.
+/// Computes Σ mix[h] · stream h, in the order of h.
 template <DType kType, bool kGeneral>
 __device__ inline void mix_block(const RowArgs& a, std::int32_t row, int block, float* v) {
 #pragma unroll
@@ -147,8 +148,8 @@ __device__ inline void load_weights(const RowArgs& a, const int (&blocks)[kBlock
   }
 }
 
-/// kChunked: value j of all threads is a subtree of the row's sums; otherwise those of a thread
-/// are.
+/// Normalizes a row. kChunked: value j of all threads is a subtree of the row's sums. Otherwise the
+/// values of a thread are.
 template <int kBlocks, bool kChunked>
 __device__ inline void normalize(const RowArgs& a, std::int32_t row, RowReduction& reduce,
                                  const float* weights, float (&v)[16 * kBlocks]) {
@@ -171,7 +172,7 @@ __device__ inline void normalize(const RowArgs& a, std::int32_t row, RowReductio
     for (int i = 0; i < 16 * kBlocks; ++i) v[i] = rounded_to(a.intermediate, v[i]);
 }
 
-/// Which group `row` is in, if any: the groups are in order.
+/// Reports whether `row` belongs to a group. The groups are in order.
 __device__ inline bool in_a_group(const RowGroups& groups, std::int64_t row) {
   std::int64_t low = 0, high = groups.count;  // the first group that ends after the row
   while (low < high) {
@@ -195,11 +196,11 @@ __device__ inline void stage_routing(const RowArgs& a, std::int64_t row) {
 }
 
 struct BlockMaximum {
-  float amax = 0;  ///< NaN ignored
+  float amax = 0;  ///< ignoring NaN
   bool has_nan = false;
 };
 
-/// Of 16 values; NaN if one is.
+/// Returns the largest magnitude of 16 values, or NaN if one is NaN.
 __device__ __forceinline__ float maximum_or_nan(const float* v) {
   float m = 0;
 #pragma unroll
@@ -217,7 +218,7 @@ __device__ __forceinline__ BlockMaximum maximum_of(const float* v) {
   return {m, true};
 }
 
-/// The largest magnitude; NaN is ignored and becomes infinity, which has the same code.
+/// Returns the largest magnitude. NaN is ignored and replaced by infinity, which has the same code.
 __device__ __forceinline__ float maximum_without_nans(float (&v)[16]) {
   float m = maximum_or_nan(v);
   if (isnan(m)) [[unlikely]] {
@@ -231,9 +232,9 @@ __device__ __forceinline__ float maximum_without_nans(float (&v)[16]) {
   return m;
 }
 
-/// Where the scales of the chunks of a thread lie.
+/// The addresses of the scales of a thread's chunks.
 struct ScaleAddress {
-  std::uint8_t* start;  ///< of the first block of the thread in row 0
+  std::uint8_t* start;  ///< scale of the thread's first block in row 0
 
   __device__ ScaleAddress(const RowArgs& a, int block)
       : start(a.scales + scale_offset_of(a.layout, 0, block, a.rows, a.blocks)) {}
@@ -245,14 +246,15 @@ struct ScaleAddress {
   }
 };
 
-/// Any quantizer but max; out of line, for it would crowd the registers of every kernel.
+/// Runs any quantizer but max. Not inlined, because it would take registers in every kernel.
 template <int kBlockSize>
 __device__ __noinline__ std::uint32_t choose_searched(Quantizer quantizer, const float* x,
                                                       float amax, float divisor) {
   return choose_code<kBlockSize>(quantizer, x, amax, divisor, nullptr);
 }
 
-/// Of block j of the thread; with blocks of 32 both of a pair find the same.
+/// Returns the scale of block j of the thread. With blocks of 32 both halves of a pair find the
+/// same.
 template <int kBlocks>
 __device__ inline std::uint32_t search_code(const RowArgs& a, int j, const float (&v)[16 * kBlocks],
                                             const BlockMaximum (&maxima)[kBlocks], float divisor) {
@@ -269,7 +271,7 @@ __device__ inline std::uint32_t search_code(const RowArgs& a, int j, const float
     return choose_searched<32>(a.quantizer, x, fmaxf(maxima[pair].amax, maxima[pair + 1].amax),
                                divisor);
   }
-  return 0;  // the launcher gives blocks of 32 to threads that hold pairs
+  return 0;  // the launcher gives blocks of 32 only to threads with pairs
 }
 
 template <int kBlocks, bool kGeneral>

@@ -3,14 +3,15 @@
 #include "backends/cuda/device/convert.cuh"
 #include "quantizers/encode_block.h"
 
-/// How a thread chooses the scale of its block. All give the choice of choose_scale(); the cost is
-/// measured on u, |x| in units of the global scale.
+/// Searches the scale of a thread's block, with the result of choose_scale(). The cost is measured
+/// on u, |x| in units of the global scale.
 namespace nvfp4::cuda {
 
-inline constexpr int kWindow = 9;  ///< an octave of scales and one more
+inline constexpr int kWindow = 9;  ///< an octave of scales plus one
 
-/// The least cost of the scales `highest` … 1, the lowest of equal ones. Stops where what a scale
-/// clips of the largest element alone costs more than the best: below it that only grows.
+/// Returns the scale with the smallest cost among `highest` … 1, the lowest of equal ones. The
+/// search stops when the clipping of the largest element alone exceeds the best cost, because
+/// clipping grows for lower scales.
 template <int kBlockSize>
 __device__ __noinline__ std::uint32_t search_exactly(const float* u, const float* weights,
                                                      float amax, std::uint32_t highest) {
@@ -39,7 +40,7 @@ __device__ inline std::uint32_t highest_code(float amax) {
   return min(126u, max(8u, std::uint32_t{e4m3_bits(amax * kSixth)}) + 7);
 }
 
-/// The exact search on a copy, so that only the rare blocks that need it hold u in memory.
+/// Searches exactly on a copy, so that only rare blocks keep u in memory.
 template <int kBlockSize>
 __device__ inline std::uint32_t search_copy(const float* u, const float* weights, float amax) {
   float copy[kBlockSize];
@@ -48,13 +49,13 @@ __device__ inline std::uint32_t search_copy(const float* u, const float* weights
   return search_exactly<kBlockSize>(copy, weights, amax, highest_code(amax));
 }
 
-/// Least squared error. An octave of candidates, and those below that clipping does not rule out,
-/// are measured in fast arithmetic that is off by less than 1e-5 of a scale; a block that this does
-/// not settle, about one in ten thousand, is searched exactly.
+/// Returns the scale with the smallest squared error. Fast arithmetic measures an octave of
+/// candidates, and lower ones that clipping does not exclude. Its error is below 1e-5 of a scale.
+/// About one block in ten thousand remains undecided and is searched exactly.
 template <int kBlockSize>
 __device__ inline std::uint32_t search_mse(const float* u, float amax) {
   if (amax == 0) return 1;
-  // top: the largest code with 3.5 c < amax. Above it the halved scale costs no more.
+  // top: the largest code with 3.5 c < amax. Above it, half the scale costs no more.
   std::uint32_t top = min(126u, std::uint32_t{e4m3_bits(fminf(amax * (1.0f / 3.5f), 448.0f))});
   if (3.5f * e4m3_value(top) >= amax) --top;
   const bool above = top < 126 && 3.5f * e4m3_value(top + 1) < amax;
@@ -75,7 +76,7 @@ __device__ inline std::uint32_t search_mse(const float* u, float amax) {
 #pragma unroll
     for (int j = 0; j < kBlockSize; ++j) {
       const float v = u[j] * reciprocal;
-      // Adding 2^22 times the binade of v, at least 1, rounds to the grid of its E2M1 values.
+      // The addition of 2^22 times the binade of v (at least 1) rounds to E2M1's grid.
       const float binade = fmaxf(__uint_as_float(__float_as_uint(v) & 0x7F800000u), 1.0f);
       const float shifted = __fmaf_rn(binade, 0x1p22f, v);
       const float q = fminf(__fmaf_rn(binade, -0x1p22f, shifted), 6.0f);
@@ -103,7 +104,8 @@ __device__ inline std::uint32_t choose_four_over_six(const float* u, int block, 
              : six.bits;
 }
 
-/// The code of the block scale; `amax` of x, NaN ignored. weights: mse only, or null.
+/// Returns the code of the block scale. `amax` is that of x, ignoring NaN. `weights`: for mse only,
+/// or null.
 template <int kBlockSize>
 __device__ inline std::uint32_t choose_code(Quantizer quantizer, const float* x, float amax,
                                             float divisor, const float* weights) {

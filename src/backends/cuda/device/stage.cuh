@@ -2,31 +2,31 @@
 
 #include "backends/cuda/device/block.cuh"
 
-/// Rows on their way through shared memory: copies that need no registers while they are under way.
+/// Copies rows through shared memory. The copies need no registers while they are in flight.
 namespace nvfp4::cuda {
 
 inline constexpr int kCopyBytes = 16;
-inline constexpr int kChunk = 32;  ///< blocks that a warp holds side by side, one for each lane
+inline constexpr int kChunk = 32;  ///< adjacent blocks that a warp holds, one for each lane
 
 __device__ inline void copy_async(std::uint32_t shared, const char* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
 }
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-/// Chunks of a row that one warp brings and reads. Its lanes copy neighbouring pieces of 16 bytes,
-/// and each reads a block, which is several of them: where piece i lies is permuted among eight, so
-/// that eight lanes reading at once reach all banks.
+/// Chunks of a row that one warp copies and reads. Lanes copy adjacent pieces of 16 bytes; each
+/// lane reads a block of several pieces. Pieces are permuted among eight, so that eight lanes read
+/// all banks at once.
 template <DType kType>
 struct WarpStage {
-  static constexpr int kPieces = 16 * kElementBytes<kType> / kCopyBytes;  // of a block
-  static constexpr int kBytes = kChunk * kPieces * kCopyBytes;            // of a chunk
+  static constexpr int kPieces = 16 * kElementBytes<kType> / kCopyBytes;  // pieces of a block
+  static constexpr int kBytes = kChunk * kPieces * kCopyBytes;            // bytes of a chunk
 
-  char* memory;  ///< shared
+  char* memory;  ///< shared memory
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
   __device__ static int permuted(int piece) { return piece ^ (piece / 8 % kPieces); }
 
-  /// Piece 16·i + `piece` of a chunk; piece < 16, or < 32 and i even.
+  /// Copies piece 16·i + `piece` of a chunk. piece < 16, or piece < 32 with even i.
   __device__ void copy(int chunk, int i, int piece, const char* from) const {
     const int at = 16 * i + (permuted(piece) ^ (2 * i & (kPieces - 1)));  // permuted(16·i + piece)
     copy_async(static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)) +
@@ -46,14 +46,14 @@ struct WarpStage {
     }
     return b;
   }
-  /// Pieces that are never copied read as zeros.
+  /// Zeroes the stage, for pieces that are never copied.
   __device__ void clear(int chunks) const {
     for (int i = lane(); i < chunks * kBytes / kCopyBytes; i += 32)
       reinterpret_cast<uint4*>(memory)[i] = {0, 0, 0, 0};
   }
 };
 
-/// The sums of two blocks' elements, rounded to their type.
+/// Returns the sums of two blocks' elements, rounded to their type.
 template <DType kType>
 __device__ inline Block<kType> rounded_sum(const Block<kType>& a, const Block<kType>& b) {
   Block<kType> sum;
@@ -73,7 +73,7 @@ __device__ inline Block<kType> rounded_sum(const Block<kType>& a, const Block<kT
   return sum;
 }
 
-/// To a multiple of 16 bytes.
+/// Stores a block. `p` must be aligned to 16 bytes.
 template <DType kType>
 __device__ inline void store_block(const Block<kType>& b, char* p) {
 #pragma unroll

@@ -6,14 +6,14 @@
 namespace nvfp4::cuda {
 
 inline constexpr float kFastGate = 87.0f;  ///< e^±x is a normal number up to here
-/// Bits of kFastGate.
+/// The bits of kFastGate.
 template <DType kType>
 inline constexpr std::uint32_t kFastGateBits = kType == DType::bf16  ? 0x42AEu
                                                : kType == DType::f16 ? 0x5570u
                                                                      : 0x42AE0000u;
 
-/// silu() of row_math.h for |x| <= kFastGate, bit for bit: no step can overflow, so that 2^n is one
-/// integer addition, and the reciprocal needs neither scaling nor checks.
+/// Computes silu() of row_math.h for |x| <= kFastGate, with the same bits. No step can overflow, so
+/// 2^n is one integer addition, and the reciprocal needs neither scaling nor checks.
 __device__ inline float silu_fast(float x) {
   const float shifted = __fmaf_rn(x, -kLog2E, kRoundMagic);
   const float n = shifted - kRoundMagic;
@@ -27,10 +27,10 @@ __device__ inline float silu_fast(float x) {
   return x * ordinary_reciprocal(1.0f + e);
 }
 
-/// About silu(x) for |x| <= kFastGate, in half the instructions. The relative difference from
-/// silu() is at most silu_error(|x|): on either side come 2^-22 from the exponential and three
-/// roundings, and here another ulp from the reciprocal and |x| · 2^-23.5 from the exponent's
-/// rounding and that of log2 e.
+/// Returns an estimate of silu(x) for |x| <= kFastGate, in half the instructions. The relative
+/// difference from silu() is at most silu_error(|x|). Both have 2^-22 from the exponential and
+/// three roundings. The estimate adds an ulp from the reciprocal, and |x| · 2^-23.5 from the
+/// roundings of the exponent and of log2 e.
 __device__ inline float silu_estimate(float x) {
   float e, r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -kLog2E));
@@ -41,8 +41,9 @@ __device__ inline float silu_error(float magnitude) {
   return __fmaf_rn(magnitude, 0x1p-23f, 0x1p-20f);
 }
 
-/// Where a block of gate and the one of up are, in halves or in groups of at least 8 elements, in
-/// the aligned row at `start`: half h of gate from first + h · half on, of up `up` bytes further.
+/// The addresses of a block of gate and of up in the aligned row at `start`. They are in halves or
+/// in groups of at least 8 elements. Half h of gate is at first + h · half; up is `up` bytes after
+/// it.
 template <DType kType>
 struct GateAndUp {
   static constexpr std::uint32_t kBytes = kElementBytes<kType>;
@@ -72,7 +73,7 @@ struct GateAndUp {
   }
 };
 
-/// gate <= limit, -limit <= up <= limit; NaN passes.
+/// Clamps gate to at most limit, and up to [-limit, limit]. NaN remains.
 template <int kCount>
 __device__ inline void clamp_block(float limit, float (&gate)[kCount], float (&up)[kCount]) {
   if (limit < INFINITY) [[unlikely]] {
@@ -85,7 +86,7 @@ __device__ inline void clamp_block(float limit, float (&gate)[kCount], float (&u
   }
 }
 
-/// swiglu() of row_math.h, bit for bit. `fast`: no gate is larger than kFastGate.
+/// Computes swiglu() of row_math.h, with the same bits. `fast`: no gate exceeds kFastGate.
 template <int kCount>
 __device__ __forceinline__ void swiglu_values(float limit, bool fast, float (&g)[kCount],
                                               float (&u)[kCount], float* v) {
@@ -94,8 +95,7 @@ __device__ __forceinline__ void swiglu_values(float limit, bool fast, float (&g)
 #pragma unroll
     for (int i = 0; i < kCount; ++i) v[i] = silu_fast(g[i]) * u[i];
   } else {
-    // One after the other, so that the code of all other rows stays together: what is next is
-    // first.
+    // The loop rotates the values through index 0, so that the slow code is small.
 #pragma unroll
     for (int i = 0; i < kCount; ++i) v[i] = g[i];
 #pragma unroll 1
@@ -124,15 +124,15 @@ __device__ inline void swiglu_block(const Block<kType>& gate, const Block<kType>
   swiglu_values(limit, gate.amax_bits() <= kFastGateBits<kType>, g, u, v);
 }
 
-/// About swiglu_block() of gate and up, in place of gate. If no gate is larger than kFastGate,
-/// silu_error() of the largest holds for every element.
+/// Replaces gate by an estimate of swiglu_block(). If no gate exceeds kFastGate, silu_error() of
+/// the largest bounds the error of every element.
 __device__ inline void swiglu_estimate(float limit, float (&gate)[16], float (&up)[16]) {
   clamp_block(limit, gate, up);
 #pragma unroll
   for (int i = 0; i < 16; ++i) gate[i] = silu_estimate(gate[i]) * up[i];
 }
 
-/// swiglu() of row_math.h, bit for bit.
+/// Computes swiglu() of row_math.h, with the same bits.
 __device__ __forceinline__ float swiglu_one(float gate, float up, float limit) {
   if (!(fabsf(gate) <= kFastGate)) return swiglu(gate, up, limit);
   gate = gate > limit ? limit : gate;

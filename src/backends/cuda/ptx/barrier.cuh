@@ -2,18 +2,18 @@
 
 #include <cstdint>
 
-/// Named barriers and those of a cluster (source: PTX ISA, "bar", "barrier.cluster").
+/// Named barriers and cluster barriers (source: PTX ISA, "bar", "barrier.cluster").
 namespace nvfp4::cuda::ptx {
 
-/// Threads of a part of the block; barrier 0 is __syncthreads().
+/// Synchronizes some threads of the block. Barrier 0 is __syncthreads().
 __device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-/// The same, when what `needed` was computed from has come: 0. Loads that are only on their way
-/// would not be waited for.
+/// Synchronizes after the loads from which `needed` was computed. Returns 0. Without that
+/// dependency the barrier would not wait for loads in flight.
 __device__ __forceinline__ std::uint32_t named_barrier_sync_after(int barrier, int threads,
                                                                   std::uint32_t needed) {
-  std::uint32_t count;  // at most `threads`, but nobody knows
+  std::uint32_t count;  // at most `threads`, but unknown to the compiler
   asm volatile(
       "{\n"
       ".reg .pred any;\n"
@@ -25,12 +25,12 @@ __device__ __forceinline__ std::uint32_t named_barrier_sync_after(int barrier, i
       : "memory");
   return count >> 16;
 }
-/// For those that wait there in named_barrier_sync().
+/// Arrives for threads that wait in named_barrier_sync().
 __device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-/// The blocks of a cluster have begun, and initialized their barriers. The wait clears the L1
-/// cache.
+/// Signals that this block has initialized its barriers. The wait for all blocks of the cluster
+/// clears the L1 cache.
 __device__ __forceinline__ void barrier_cluster_arrive() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }

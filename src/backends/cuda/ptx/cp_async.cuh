@@ -2,11 +2,11 @@
 
 #include <cstdint>
 
-/// Copies of one thread, complete for it after a wait for their group (source: PTX ISA,
-/// "cp.async").
+/// Asynchronous copies of one thread. They are complete for that thread after a wait for their
+/// group (source: PTX ISA, "cp.async").
 namespace nvfp4::cuda::ptx {
 
-/// Copies of a thread, complete for it after a wait for their group.
+/// Copies 16 bytes asynchronously.
 __device__ __forceinline__ void cp_async_16(std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
                : "memory");

@@ -10,17 +10,17 @@ namespace nvfp4::cuda::ptx {
 __device__ __forceinline__ void mbarrier_init(std::uint32_t bar, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
 }
-/// For TMA and the other blocks of a cluster.
+/// Makes the initialization visible to TMA and to the other blocks of a cluster.
 __device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void mbarrier_arrive(std::uint32_t bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
-/// Whether a thread arrives for what it and the other threads of its group have done before a
-/// barrier that they share: the first one, and so one arrival for each group. compute-sanitizer's
-/// racecheck does not see that the others' accesses come before that arrival: with
-/// NVFP4_EACH_THREAD_ARRIVES each thread arrives for its own.
+/// Reports whether a thread arrives for its group, after a barrier that the group shares. The first
+/// thread does, so a group has one arrival. compute-sanitizer's racecheck does not see that the
+/// other threads' accesses precede that arrival. With NVFP4_EACH_THREAD_ARRIVES each thread arrives
+/// for itself.
 #ifdef NVFP4_EACH_THREAD_ARRIVES
 __device__ __forceinline__ constexpr bool arrives_for_group(int) { return true; }
 __device__ __forceinline__ constexpr int arrivals_of_group(int threads) { return threads; }
@@ -43,9 +43,9 @@ __device__ __forceinline__ void mbarrier_wait_parity(std::uint32_t bar, std::uin
       "r"(parity)
       : "memory");
 }
-/// Tells the block of a rank that what this one has in its shared memory is there, or was read.
-/// Fences of shared memory are enough: those of all memory, as barrier.cluster has them, take
-/// several times as long and clear the L1 cache.
+/// Tells the block of a rank that this block's shared memory was written or read. A fence of shared
+/// memory suffices. Fences of all memory, as in barrier.cluster, take several times as long and
+/// clear the L1 cache.
 __device__ __forceinline__ void mbarrier_arrive_cluster(std::uint32_t bar, int rank) {
   asm volatile(
       "fence.release.sync_restrict::shared::cta.cluster;\n"

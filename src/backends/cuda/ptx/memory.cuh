@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// Memory by its PTX instructions (source: PTX ISA, "ld", "red", "fence.proxy", "mapa").
+/// Memory instructions of PTX (source: PTX ISA, "ld", "red", "fence.proxy", "mapa").
 namespace nvfp4::cuda::ptx {
 
 __device__ __forceinline__ std::uint32_t cvta_shared(const void* p) {
@@ -34,7 +34,7 @@ __device__ __forceinline__ uint2 ld_shared(std::uint32_t address) {
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
   return v;
 }
-/// Of memory that no kernel writes meanwhile.
+/// Loads through the read-only cache. No kernel may write this memory during the launch.
 template <class T>
 __device__ __forceinline__ T ld_global_nc(const void* from);
 template <>
@@ -51,7 +51,7 @@ __device__ __forceinline__ uint2 ld_global_nc(const void* from) {
   asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
   return v;
 }
-/// Where shared memory of a rank is for the others.
+/// Returns the address of a rank's shared memory in the cluster's address space.
 __device__ __forceinline__ std::uint32_t mapa_shared_cluster(std::uint32_t address, int rank) {
   std::uint32_t remote;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
@@ -75,15 +75,17 @@ __device__ __forceinline__ std::uint32_t ld_acquire_gpu(const std::uint32_t* fro
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
   return v;
 }
-/// What this thread, and those that it has met, wrote is there for who sees the sum.
+/// Adds with release semantics: a thread that reads the sum sees earlier writes of this thread and
+/// of those it has synchronized with.
 __device__ __forceinline__ void red_release_gpu_add(std::uint32_t* to, std::uint32_t v) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
 }
-/// After the writes, before the barrier behind which a box is stored.
+/// Makes writes to shared memory visible to TMA. Call it after the writes, before the barrier that
+/// precedes the store of a box.
 __device__ __forceinline__ void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/// Global memory that other threads have written, before copies of this one read it.
+/// Makes other threads' writes to global memory visible to this thread's bulk copies.
 __device__ __forceinline__ void fence_proxy_async_global() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }

@@ -4,10 +4,11 @@
 
 #include "nvfp4/matrix.h"
 
-/// Matrices of warps (source: PTX ISA, "ldmatrix", "stmatrix", "mma").
+/// Matrix instructions of warps (source: PTX ISA, "ldmatrix", "stmatrix", "mma").
 namespace nvfp4::cuda::ptx {
 
-/// Four 8 x 8 matrices of 16-bit elements; lane 8i + j holds the address of row j of matrix i.
+/// Loads four 8 x 8 matrices of 16-bit elements. Lane 8i + j holds the address of row j of matrix
+/// i.
 __device__ __forceinline__ uint4 ldmatrix_x4(std::uint32_t address) {
   uint4 v;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -16,8 +17,8 @@ __device__ __forceinline__ uint4 ldmatrix_x4(std::uint32_t address) {
                : "memory");
   return v;
 }
-/// Four 8 x 8 matrices of 16-bit elements, transposed; lane 8i + j holds the address of row j of
-/// matrix i.
+/// Stores four 8 x 8 matrices of 16-bit elements, transposed. Lane 8i + j holds the address of row
+/// j of matrix i.
 __device__ __forceinline__ void stmatrix_x4_trans(std::uint32_t to, std::uint32_t m0,
                                                   std::uint32_t m1, std::uint32_t m2,
                                                   std::uint32_t m3) {
@@ -32,7 +33,7 @@ __device__ __forceinline__ void stmatrix_x2_trans(std::uint32_t to, std::uint32_
                : "memory");
 }
 
-/// d += a · b at once, 16 rows and 8 columns (source: PTX ISA, mma.m16n8k16).
+/// Computes d += a · b for 16 rows and 8 columns (source: PTX ISA, mma.m16n8k16).
 template <DType kType>
 __device__ __forceinline__ void mma_m16n8k16(float* d, const std::uint32_t (&a)[4],
                                              std::uint32_t b0, std::uint32_t b1) {
@@ -50,7 +51,7 @@ __device__ __forceinline__ void mma_m16n8k16(float* d, const std::uint32_t (&a)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// d += a · b, 16 rows and 8 columns, at once. Of the FP32 values of `a` and `b` the low 13 bits
+/// Computes d += a · b for 16 rows and 8 columns. The low 13 bits of the FP32 values of `a` and `b`
 /// are ignored (source: PTX ISA, mma.m16n8k8 with .tf32).
 __device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], float a0, float a1, float a2,
                                                  float a3, const float (&b)[2]) {

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 
-/// Products of FP4 with block scales (source: PTX ISA, "mma", .kind::mxf4nvf4 with .block_scale):
-/// GPUs of compute capability 12.x, code for the family (120f) only.
+/// FP4 mma with block scales (source: PTX ISA, "mma", .kind::mxf4nvf4 with .block_scale). It exists
+/// on GPUs of compute capability 12.x, in family-specific code (120f) only.
 namespace nvfp4::cuda::ptx {
 
-/// d += a · b at once, 16 rows and 8 columns: see gemm/omma_fragments.h for what a lane has. Scales
-/// are those of thread ids kA and kB.
+/// Computes d += a · b for 16 rows and 8 columns. gemm/omma_fragments.h describes the layout. kA
+/// and kB are the thread ids of the scales.
 template <int kA = 0, int kB = 0>
 __device__ __forceinline__ void mma_m16n8k64_nvfp4(float (&d)[4], const std::uint32_t (&a)[4],
                                                    std::uint32_t b0, std::uint32_t b1,

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Instructions under PTX's names, one thin function each.
+/// Instructions under PTX's names, one thin function for each.
 #include "backends/cuda/ptx/barrier.cuh"
 #include "backends/cuda/ptx/cp_async.cuh"
 #include "backends/cuda/ptx/griddepcontrol.cuh"

@@ -2,16 +2,16 @@
 
 #include <cstdint>
 
-/// Special registers, and logic of three operands (source: PTX ISA, "%laneid", "lop3").
+/// Special registers and three-operand logic (source: PTX ISA, "%laneid", "lop3").
 namespace nvfp4::cuda::ptx {
 
-/// Volatile: else ptxas would compute all that depends on it again and again.
+/// Returns the lane. The volatile read keeps ptxas from computing dependent values repeatedly.
 __device__ __forceinline__ int laneid() {
   int lane;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
   return lane;
 }
-/// Bit by bit, kTable gives f(a, b, c): 0xF0, 0xCC and 0xAA stand for the operands.
+/// Computes f(a, b, c) bit by bit. kTable is f(0xF0, 0xCC, 0xAA).
 template <int kTable>
 __device__ __forceinline__ std::uint32_t lop3(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
   std::uint32_t d;

@@ -1,6 +1,6 @@
 #pragma once
 
-/// Registers that move between warpgroups (source: PTX ISA, "setmaxnreg").
+/// Reassigns registers between warpgroups (source: PTX ISA, "setmaxnreg").
 namespace nvfp4::cuda::ptx {
 
 template <int kRegisters>

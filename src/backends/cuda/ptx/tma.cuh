@@ -10,7 +10,7 @@ namespace nvfp4::cuda::ptx {
 __device__ __forceinline__ void prefetch_tensormap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-/// A box of a tensor -> shared memory, completing on `bar`.
+/// Copies a box of a tensor to shared memory. Completion is signaled on `bar`.
 __device__ __forceinline__ void cp_async_bulk_tensor_4d(std::uint32_t to, const CUtensorMap* map,
                                                         int c0, int c1, int c2, int c3,
                                                         std::uint32_t bar) {
@@ -20,8 +20,8 @@ __device__ __forceinline__ void cp_async_bulk_tensor_4d(std::uint32_t to, const 
       "l"(map), "r"(bar), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
-/// Contiguous bytes, a multiple of 16. (Of cp.async with a policy ptxas 13.0 made an illegal
-/// instruction, where the address in shared memory was partly in a uniform register.)
+/// Copies contiguous bytes, a multiple of 16. cp.async with a policy is not used: ptxas 13.0
+/// generated an illegal instruction if the shared address was partly in a uniform register.
 __device__ __forceinline__ void cp_async_bulk(std::uint32_t to, const void* from,
                                               std::uint32_t bytes, std::uint32_t bar,
                                               std::uint64_t policy) {
@@ -31,7 +31,7 @@ __device__ __forceinline__ void cp_async_bulk(std::uint32_t to, const void* from
       "l"(from), "r"(bytes), "r"(bar), "l"(policy)
       : "memory");
 }
-/// Shared memory that threads have written -> a box of a tensor, as a copy of the thread that asks.
+/// Copies shared memory to a box of a tensor, in a bulk group of the calling thread.
 __device__ __forceinline__ void cp_async_bulk_tensor_2d_store(const CUtensorMap* map, int c0,
                                                               int c1, std::uint32_t from) {
   asm volatile(
@@ -40,7 +40,7 @@ __device__ __forceinline__ void cp_async_bulk_tensor_2d_store(const CUtensorMap*
       "r"(from), "r"(c0), "r"(c1)
       : "memory");
 }
-/// The copies that this thread has asked for have read shared memory, or are complete.
+/// Waits until the bulk groups of this thread have read shared memory.
 __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }

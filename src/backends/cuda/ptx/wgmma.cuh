@@ -8,8 +8,8 @@
 /// swizzle, FP32 sums (source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
 namespace nvfp4::cuda::ptx {
 
-/// Of B: rows of 128 bytes (64 columns), 8 of them a swizzle atom of 1024 bytes. The lower half of
-/// the descriptor has the address in units of 16 bytes, to which more can be added.
+/// Returns the descriptor of B: rows of 128 bytes (64 columns), 8 rows in a swizzle atom of 1024
+/// bytes. The lower half holds the address in units of 16 bytes; offsets can be added to it.
 __device__ __forceinline__ std::uint64_t matrix_descriptor_128b(std::uint32_t address) {
   return std::uint64_t{1024 >> 4 | 1u << 30} << 32 | 1u << 16 | (address & 0x3FFFF) >> 4;
 }
@@ -64,7 +64,7 @@ __device__ __forceinline__ void wgmma_wait_group() {
   else                                                            \
     NVFP4_WGMMA(N, "f16", LIST, A0, A1, A2, A3, B, __VA_ARGS__)
 
-/// The first kN columns of d += a · b, asynchronously: 16 rows a warp.
+/// Computes the first kN columns of d += a · b asynchronously, 16 rows for each warp.
 template <DType kType, int kN, int kSums>
 __device__ __forceinline__ void wgmma_m64k16(float (&d)[kSums], const std::uint32_t (&a)[4],
                                              std::uint64_t b) {

@@ -4,7 +4,7 @@
 
 namespace nvfp4::cuda {
 
-/// By cuSOLVER.
+/// Returns the solver that uses cuSOLVER.
 const DeviceSolver* solver();
 
 }  // namespace nvfp4::cuda

@@ -1,4 +1,4 @@
-// cuSOLVER by dlopen().
+// Loads cuSOLVER by dlopen().
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Functions {
 struct Loaded {
   Functions f = {};
   int version = 0;
-  std::string reason;  ///< why it cannot be used
+  std::string reason;  ///< why the library cannot be used
 
   template <class F>
   bool find(void* library, const char* name, F*& function) {
@@ -89,10 +89,10 @@ void check(int status, const char* what) {
 }
 
 struct Handle {
-  Opaque handle = nullptr, parameters = nullptr;  ///< kept to the end of the process
+  Opaque handle = nullptr, parameters = nullptr;  ///< never destroyed
 };
 
-/// Of the current device, with the problem's stream.
+/// Returns the handle of the current device, set to the problem's stream.
 Handle handle_of(const Problem& p) {
   static std::mutex mutex;
   static std::map<int, Handle> handles;
@@ -121,7 +121,7 @@ std::string name() {
   return fmt::format("cuSOLVER {}.{}.{}", v / 1000, v / 100 % 10, v % 100);
 }
 
-// The library's matrices are by columns: the lower triangle is its upper one, L its Uᵀ.
+// The library's matrices are column-major: the lower triangle is its upper one, and L is its Uᵀ.
 
 Workspace workspace_of(const Problem& p) {
   const Handle of = handle_of(p);
