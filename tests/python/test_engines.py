@@ -1,12 +1,19 @@
 """What engines are told of a checkpoint, and which versions of them are taken."""
 
+import logging
+import re
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("torch")
 
 import nvfp4
+from nvfp4 import engines
+from nvfp4._versions import require_oldest, warn_if_untested
 from nvfp4.engines.declared import Declared, why_not
-from nvfp4.engines.versions import check
 
 GROUP = {"weights": {"num_bits": 4, "type": "float", "group_size": 16}, "targets": ["Linear"],
          "input_activations": None}
@@ -71,12 +78,42 @@ def test_names_are_those_of_the_engine():
     assert declared.mode("lm_head") is None and declared.mode("model.layers.0.mlp.up_proj") == "W4A4"
 
 
-@pytest.mark.parametrize("version, fits", [
-    ("0.31.9", False), ("0.32.0", True), ("0.33.0+cpu", True), ("0.33.0rc1", True), ("0.34.0", False),
-    ("1.0", False)])
-def test_versions(version, fits):
-    if fits:
-        check("vLLM", version, ((0, 32), (0, 34)))
-    else:
-        with pytest.raises(nvfp4.UnsupportedError, match=f"vLLM {version}, must be at least 0.32 and below 0.34"):
-            check("vLLM", version, ((0, 32), (0, 34)))
+@pytest.mark.parametrize("version, known", [
+    ("0.31.9", None), ("0.32.0", True), ("0.32.1+cpu", True), ("0.33.0rc1", False), ("1.0", False)])
+def test_versions(version, known):
+    """Older ones than were tested are an error, newer ones a warning."""
+    if known is None:
+        with pytest.raises(nvfp4.UnsupportedError, match=f"vLLM {version}, must be 0.32 or newer"):
+            require_oldest("vLLM", version, (0, 32))
+        return
+    require_oldest("vLLM", version, (0, 32))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        warn_if_untested("vLLM", version, (0, 32))
+    assert [f"vLLM {version} is newer than 0.32" in str(w.message) for w in said] == ([] if known else [True])
+
+
+@pytest.mark.parametrize("version, change, message", [
+    ("0.31", None, "must be 0.32 or newer"), ("0.99", ImportError("no RoutedExperts"), "0.99 has changed .* no RoutedExperts"),
+    ("0.99", AttributeError("no registry"), "0.99 has changed .* no registry"), ("0.99", None, None)])
+def test_an_engine_without_what_is_needed_runs_on(caplog, version, change, message):
+    registered = []
+
+    def load():
+        if change:
+            raise change
+        return SimpleNamespace(register=lambda: registered.append(version))
+
+    with caplog.at_level(logging.WARNING):
+        engines._register("vLLM", version, engines.VLLM, load)
+    assert bool(registered) == (message is None)
+    assert bool(caplog.records) == bool(message) and re.search(message or "", caplog.text)
+
+
+def test_extras_have_no_upper_bound():
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert not [r for of in extras.values() for r in of if "<" in r or "==" in r]
+    for name, oldest in (("vllm", engines.VLLM), ("sglang", engines.SGLANG)):
+        assert extras[name] == [f"{name}>={'.'.join(map(str, oldest))}"]

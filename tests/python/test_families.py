@@ -15,8 +15,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("compressed_tensors", reason="compressed-tensors is not installed")
-if int(transformers.__version__.split(".")[0]) < 5:
-    pytest.skip("the families are those of transformers 5", allow_module_level=True)
 
 import nvfp4
 from test_transformers import plain_parameters, quantized_linears

@@ -8,8 +8,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 gguf = pytest.importorskip("gguf", reason="the Python package gguf is missing")
-if not (5, 17) <= tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 24):
-    pytest.skip("nvfp4.transformers is for transformers 5.17 to 5.23", allow_module_level=True)
 
 import nvfp4
 from test_nvfp4_transformers import FORMATS, distance, load, logits, ours

@@ -7,8 +7,6 @@ import nvfp4
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("compressed_tensors")
-if int(transformers.__version__.split(".")[0]) < 5:
-    pytest.skip("the verdicts are those of transformers 5", allow_module_level=True)
 
 SIZES = dict(vocab_size=256, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 DECODER = dict(SIZES, hidden_size=64, intermediate_size=128, num_hidden_layers=2,

@@ -8,33 +8,41 @@ environment. What the engines share is in declared.py and methods.py.
 import logging
 
 from .._errors import UnsupportedError
+from .._versions import interface, require_oldest
+
+#: The oldest version that each was tested with, which is the newest, too.
+VLLM, SGLANG = (0, 32), (0, 5, 23)
 
 
-def _register(engine, load):
+def _register(engine, version, oldest, load):
     try:
-        load().register()
+        require_oldest(engine, version, oldest)
+        with interface(engine, version):
+            load().register()
     except UnsupportedError as no:
-        # A version that nobody tried is no reason to stop an engine that may not want these kernels.
-        logging.getLogger(f"{engine}.nvfp4").warning("nvfp4: its kernels are not there to be chosen: %s", no)
+        # A version without what these kernels need is no reason to stop an engine that may not want them.
+        logging.getLogger(f"{engine.lower()}.nvfp4").warning("nvfp4: its kernels are not there to be chosen: %s", no)
 
 
 def register_vllm():
     """The entry point vllm.general_plugins."""
+    import vllm
 
     def load():
         from . import vllm
 
         return vllm
 
-    _register("vllm", load)
+    _register("vLLM", vllm.__version__, VLLM, load)
 
 
 def register_sglang():
     """The entry point sglang.srt.plugins."""
+    import sglang
 
     def load():
         from . import sglang
 
         return sglang
 
-    _register("sglang", load)
+    _register("SGLang", sglang.__version__, SGLANG, load)

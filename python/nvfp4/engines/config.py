@@ -3,6 +3,7 @@
 import torch
 
 from .._errors import UnsupportedError
+from .._versions import warn_if_untested
 from .declared import Declared, why_not
 
 NAME = "nvfp4"
@@ -21,8 +22,11 @@ def chosen(config, asked):
 class Config:
     """What quantization_config of a checkpoint says. Goes before the engine's own QuantizationConfig."""
 
+    engine = None  #: its name, its version and the newest one that was tested
+
     def __init__(self, config):
         super().__init__()
+        warn_if_untested(*self.engine)
         self.declared = Declared(config)
 
     @classmethod

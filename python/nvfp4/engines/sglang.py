@@ -20,13 +20,8 @@ from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.layers.vocab_parallel_embedding import ParallelLMHead
 
 from .._errors import UnsupportedError
-from . import methods
+from . import SGLANG, methods
 from .config import NAME, Config, chosen
-from .versions import check
-
-#: The range of versions that it is written for: at least, and below.
-VERSIONS = (0, 5, 23), (0, 5, 24)
-check("SGLang", sglang.__version__, VERSIONS)
 
 #: What models fuse that do not say it.
 FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
@@ -58,6 +53,8 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
 
 
 class Nvfp4Config(Config, QuantizationConfig):
+    engine = "SGLang", sglang.__version__, SGLANG
+
     def __init__(self, config):
         super().__init__(config)
         self.packed_modules_mapping = {**FUSED, **(config.get("packed_modules_mapping") or {})}

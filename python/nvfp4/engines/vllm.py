@@ -22,13 +22,8 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.platforms import current_platform
 
 from .._errors import UnsupportedError
-from . import methods
+from . import VLLM, methods
 from .config import NAME, Config, chosen
-from .versions import check
-
-#: The range of versions that it is written for: at least, and below.
-VERSIONS = (0, 32), (0, 34)
-check("vLLM", vllm.__version__, VERSIONS)
 
 
 def _is_asked_for(user_quant):
@@ -71,6 +66,8 @@ class Nvfp4ExpertsMethod(methods.ExpertsMethod, FusedMoEMethodBase):
 
 
 class Nvfp4Config(Config, QuantizationConfig):
+    engine = "vLLM", vllm.__version__, VLLM
+
     @classmethod
     def override_quantization_method(cls, hf_quant_cfg, user_quant, hf_config=None):
         if not _is_asked_for(user_quant):

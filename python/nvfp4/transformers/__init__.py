@@ -7,21 +7,19 @@ quantizes a BF16 model while it loads. unregister() puts everything back.
 
 import transformers as _transformers
 
-from .._errors import UnsupportedError as _UnsupportedError
+from .. import _versions
 
-#: The range of versions that it is tested with: at least, and below.
-VERSIONS = (5, 17), (5, 24)
+#: The oldest and the newest version that it was tested with.
+OLDEST, NEWEST = (5, 17), (5, 24)
 
-_version = tuple(int(part) for part in _transformers.__version__.split(".")[:2])
-if not VERSIONS[0] <= _version < VERSIONS[1]:
-    raise _UnsupportedError(f"transformers {_transformers.__version__}, must be at least "
-                            "{}.{} and below {}.{}".format(*VERSIONS[0], *VERSIONS[1]))
+_versions.require_oldest("transformers", _transformers.__version__, OLDEST)
+_versions.warn_if_untested("transformers", _transformers.__version__, NEWEST)
+with _versions.interface("transformers", _transformers.__version__):
+    from .config import Config
+    from .modules import Nvfp4Experts, Nvfp4Linear
+    from .quantizer import Nvfp4Quantizer
+    from .registry import register, unregister
 
-from .config import Config  # noqa: E402
-from .modules import Nvfp4Experts, Nvfp4Linear  # noqa: E402
-from .quantizer import Nvfp4Quantizer  # noqa: E402
-from .registry import register, unregister  # noqa: E402
+    register()
 
 __all__ = ["Config", "Nvfp4Experts", "Nvfp4Linear", "Nvfp4Quantizer", "register", "unregister"]
-
-register()
