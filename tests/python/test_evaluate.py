@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -15,6 +17,7 @@ import tokenizers
 
 import nvfp4
 from models_of_families import FAMILIES
+import nvfp4.evaluate as package
 from nvfp4.evaluate import evaluate
 from nvfp4.evaluate.__main__ import main
 from nvfp4.evaluate.comparison import compare_logits
@@ -95,6 +98,45 @@ def test_figures(at):
         8 * (r + 16) for r, _ in shapes)
 
 
+@pytest.mark.parametrize("device, dtype, expected", [
+    ("cuda", None, "bfloat16"), ("cuda", "float32", "float32"), ("cpu", None, "float32"), ("cpu", "float16", "float16")])
+def test_both_models_have_the_dtype_that_was_asked_for(at, monkeypatch, device, dtype, expected):
+    loaded = []
+    monkeypatch.setattr(package, "usable_device", lambda name: None)  # there may be no GPU here
+    monkeypatch.setattr(package, "_Subject", lambda folder, device, dtype: loaded.append((device, dtype)))
+    with pytest.raises(AttributeError):  # nothing was loaded
+        evaluate(at / "quantized", at / "text", at / "model", device=device, dtype=dtype)
+    assert loaded == [(device, getattr(torch, expected))] * 2
+
+
+def test_a_dtype_that_does_not_exist_is_named(at):
+    with pytest.raises(nvfp4.InvalidValueError, match="dtype = 'float64', must be float32, bfloat16, float16"):
+        evaluate(at / "model", at / "text", device="cpu", dtype="float64")
+
+
+def test_only_nvfp4_models_need_the_plugin(at, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvfp4.transformers", None)  # an import of it fails
+    report = evaluate(at / "model", at / "text", count=2, context=CONTEXT, device="cpu")
+    assert report["dtype"] == "float32"
+    with pytest.raises(ImportError):
+        evaluate(at / "quantized", at / "text", count=2, context=CONTEXT, device="cpu")
+
+
+def test_help_needs_no_plugin():
+    program = """
+import runpy, sys
+sys.modules["nvfp4.transformers"] = None
+for name in ("calibrate", "evaluate"):
+    sys.argv = [name, "--help"]
+    try:
+        runpy.run_module(f"nvfp4.{name}", run_name="__main__")
+    except SystemExit as end:
+        assert not end.code
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "python -m nvfp4.calibrate" in said and "python -m nvfp4.evaluate" in said
+
+
 def test_errors_are_those_of_a_bootstrap_over_windows():
     column = np.random.default_rng(1).normal(3, 2, 400)
     mean, error = Bootstrap(400).mean(column)
@@ -147,7 +189,7 @@ def test_names_in_the_page_are_no_markup():
     from nvfp4.evaluate.page import section
 
     figure = {"value": 1.0, "error": 0.1}
-    shown = section({"model": "<b>&x", "text": "<script>", "windows": 1, "context": 2, "device": "cpu",
+    shown = section({"model": "<b>&x", "text": "<script>", "windows": 1, "context": 2, "device": "cpu", "dtype": "float32",
                      "perplexity": figure})
     assert "<script>" not in shown and "<b>" not in shown and "&lt;b&gt;&amp;x" in shown
 

@@ -5,6 +5,8 @@
 `evaluate` is the same as a function. Needs PyTorch and transformers 5.
 """
 
+import importlib
+import json
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,30 +15,41 @@ import numpy as np
 import torch
 import transformers
 
-import nvfp4.transformers  # noqa: F401 (registers the checkpoints)
-
 from .._errors import InvalidValueError, IoError, taken_from_transformers
+from .._forms import FORMS
 from .comparison import compare_logits, log_probabilities, loss_of
 from .devices import usable_device
 from .resampling import Bootstrap
 from .text import tokenizer_of, windows
 
 __all__ = ["evaluate"]
+DTYPES = ("float32", "bfloat16", "float16")
 _DECODED = 32  # tokens
+
+
+def _quant_method(folder):
+    """Returns quant_method of a model's config.json, None if there is none."""
+    file = Path(folder) / "config.json"
+    if not file.is_file():
+        raise IoError(f"{folder}: no config.json")
+    try:
+        return (json.loads(file.read_text(encoding="utf-8")).get("quantization_config") or {}).get("quant_method")
+    except (ValueError, AttributeError):
+        return None  # transformers says what is wrong
 
 
 class _Subject:
     """A model, and how long its forward passes took."""
 
     def __init__(self, folder, device, dtype):
-        if not (Path(folder) / "config.json").is_file():
-            raise IoError(f"{folder}: no config.json")
+        if _quant_method(folder) in FORMS:
+            importlib.import_module("nvfp4.transformers")  # registers the checkpoints
         # device_map, which needs accelerate, loads straight to the device.
         there = {"device_map": device} if find_spec("accelerate") else {}
         with taken_from_transformers(folder, "it"):
             self.model = transformers.AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtype, **there).to(device).eval()
-        self.device, self.seconds, self.tokens = device, 0.0, 0
+        self.dtype, self.seconds, self.tokens = dtype, 0.0, 0
 
     @torch.no_grad()
     def logits(self, tokens):
@@ -77,7 +90,7 @@ def _figure(pair):
 
 
 def evaluate(model, text, against=None, *, count=192, context=512, batch=None, device=None,
-             dtype="float32", progress=None):
+             dtype=None, progress=None):
     """Measures a checkpoint on a text.
 
     model    a folder, quantized or not
@@ -87,18 +100,21 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=None, d
     count    windows of `context` tokens, drawn with a fixed seed; None: all
     batch    windows at a time; default 2, whose logits stay in the caches of a CPU, on a GPU 8
     device   'cpu', 'cuda', ...; default CUDA where there is one
-    dtype    of what is not quantized; BF16 alone costs some percent of what quantizing does
+    dtype    of what is not quantized, in both models: 'float32', 'bfloat16' or 'float16'; default FP32 on a CPU,
+             because BF16 alone costs some percent of what quantizing does, and BF16 on a GPU, where NVFP4 layers
+             take no FP32
     progress called as progress(windows done, of all)
     Returns a dict: figures with their standard errors, of a paired bootstrap over windows. Divergence is
     in nat a token.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     usable_device(device)
-    if device.startswith("cuda") and dtype == "float32":
-        dtype = "bfloat16"  # what our kernels take there
+    dtype = dtype or ("bfloat16" if device.startswith("cuda") else "float32")
     for name, value in (("count", count), ("context", context), ("batch", batch)):
         if value is not None and value < 1:
             raise InvalidValueError(f"{name} = {value}, must be 1 or more")
+    if dtype not in DTYPES:
+        raise InvalidValueError(f"dtype = {dtype!r}, must be {', '.join(DTYPES)}")
     subjects = [_Subject(folder, device, getattr(torch, dtype))
                 for folder in ([model] if against is None else [model, against])]
     vocabularies = [s.model.get_output_embeddings().weight.shape[0] for s in subjects]
@@ -120,8 +136,7 @@ def evaluate(model, text, against=None, *, count=192, context=512, batch=None, d
                 columns.append(column)
         if progress:
             progress(len(losses), len(tokens))
-    return _report(model, text, against, context, np.concatenate(losses), columns, subjects,
-                   tokens[:1, :8])
+    return _report(model, text, against, context, np.concatenate(losses), columns, subjects, tokens[:1, :8])
 
 
 def _perplexity(bootstrap, loss):
@@ -131,7 +146,7 @@ def _perplexity(bootstrap, loss):
 def _report(model, text, against, context, loss, columns, subjects, prompt):
     bootstrap = Bootstrap(len(loss))
     report = {"model": str(model), "text": str(text), "windows": len(loss), "context": context,
-              "device": str(subjects[0].model.device)}
+              "device": str(subjects[0].model.device), "dtype": str(subjects[0].dtype).removeprefix("torch.")}
     if against is None:
         report["perplexity"] = _perplexity(bootstrap, loss)
     else:

@@ -22,8 +22,8 @@ def arguments(given=None):
     a.add_argument("--context", type=int, default=512, metavar="N", help="tokens in a window (512)")
     a.add_argument("--batch", type=int, metavar="N", help="windows at a time (2; on a GPU 8)")
     a.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (cuda if there is a GPU)")
-    a.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
-                   help="dtype of unquantized layers (float32; on a GPU bfloat16 in its place)")
+    a.add_argument("--dtype", choices=("float32", "bfloat16", "float16"),
+                   help="dtype of unquantized layers, in both models (float32; on a GPU bfloat16)")
     a.add_argument("--json", metavar="FILE", help="write the figures to FILE as JSON; -: to the terminal")
     a.add_argument("--html", metavar="FILE",
                    help="add the figures to FILE, a page of nvfp4 compare --html; with --against the page is made if "

@@ -21,7 +21,7 @@ def section(report):
     body = "".join(f"<tr><th scope='row'>{text(name)}</th>{cells('td', values)}</tr>\n" for name, *values in figures)
     return ("<section aria-labelledby='evaluation'><h2 id='evaluation'>What it cost on a text</h2>\n"
             f"<p>{text(Path(report['text']).name)}: {report['windows']} windows of {report['context']} tokens, on "
-            f"{text(report['device'])}. Behind ± are standard errors, of a paired bootstrap over windows.</p>\n"
+            f"{text(report['device'])} in {text(report['dtype'])}. Behind ± are standard errors, of a paired bootstrap over windows.</p>\n"
             "<div class='scroll' role='region' aria-label='Figures on a text' tabindex='0'><table><thead><tr><th scope='col'></th>"
             + "".join(f"<th scope='col'>{text(name)}</th>" for name in head[1:])
             + f"</tr></thead><tbody>\n{body}</tbody></table></div>\n</section>\n")

@@ -26,7 +26,7 @@ def lines(report):
     table = list(rows(report))
     widths = [max(len(row[i]) for row in table) for i in range(3)]
     yield (f"{Path(report['text']).name}: {report['windows']} windows of {report['context']} tokens, on "
-           f"{report['device']}")
+           f"{report['device']} in {report['dtype']}")
     yield ""
     for name, *values in table:
         yield f"{name:<{widths[0]}}  {values[0]:>{widths[1]}}  {values[1]:>{widths[2]}}".rstrip()
