@@ -6,7 +6,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from ._torch_layers import call
+from . import _torch_layers  # noqa: F401 (defines the operators)
 
 
 @dataclass
@@ -45,9 +45,9 @@ def _of(scales, ids):
 def by_row(x, ids, gate_up, down, experts, mode, gate):
     """Each row reads the weights of its expert."""
     ids = ids.to(torch.int32)
-    y = call("routed_linear", x, gate_up.weights, gate_up.rows, experts, ids, gate_up.scale, mode)
-    y = call("routed_linear", gate(y), down.weights, down.rows, experts, ids,
-             _of(down.scale, ids.reshape(-1)), mode)
+    y = torch.ops.nvfp4.routed_linear(x, gate_up.weights, gate_up.rows, experts, ids, gate_up.scale, mode)
+    y = torch.ops.nvfp4.routed_linear(gate(y), down.weights, down.rows, experts, ids,
+                                      _of(down.scale, ids.reshape(-1)), mode)
     return y.view(*ids.shape, -1)
 
 
@@ -61,9 +61,8 @@ def by_expert(x, ids, gate_up, down, experts, mode, gate):
     flat = flat[order]
     ends = torch.searchsorted(flat, torch.arange(experts, device=flat.device, dtype=flat.dtype),
                               right=True).to(torch.int32)
-    y = call("grouped_linear", x[order // top_k], gate_up.weights, gate_up.rows, ends,
-             gate_up.scale, mode)
-    y = call("grouped_linear", gate(y), down.weights, down.rows, ends,
-             _of(down.scale, flat.clamp(max=experts - 1)), mode)
+    y = torch.ops.nvfp4.grouped_linear(x[order // top_k], gate_up.weights, gate_up.rows, ends, gate_up.scale, mode)
+    y = torch.ops.nvfp4.grouped_linear(gate(y), down.weights, down.rows, ends,
+                                       _of(down.scale, flat.clamp(max=experts - 1)), mode)
     back = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
     return y[back].view(*ids.shape, down.rows)

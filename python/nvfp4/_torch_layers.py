@@ -1,4 +1,4 @@
-"""PyTorch operators of the layers, with a gradient to x: torch.ops.nvfp4.linear, grouped_linear.
+"""PyTorch operators of the layers, with a gradient to x: torch.ops.nvfp4.linear, grouped_linear, routed_linear.
 
 Weights are the bytes of PackedWeights. torch.library.Library defines the operators: a call takes a tenth
 of the time of a custom_op.
@@ -18,14 +18,16 @@ from ._quantize import QuantizedTensor, dequantize, quantize
 
 _library = torch.library.Library("nvfp4", "FRAGMENT")
 #: How an input becomes NVFP4: not at all (W4A16), with a global scale for each row that is measured,
-#: or with `input_scale`, a MULTIPLIER or a DIVISOR, of one element or one for each row.
-KEEP, MEASURE, MULTIPLY, DIVIDE = range(4)
+#: or with `input_scale`, a MULTIPLIER, of one element or one for each row.
+KEEP, MEASURE, MULTIPLY = range(3)
 _INPUT = "Tensor? input_scale=None, int input_mode=0"
 _library.define(f"linear(Tensor x, Tensor weights, int rows, Tensor? bias=None, {_INPUT}) -> Tensor")
 _library.define("routed_linear(Tensor x, Tensor weights, int rows, int groups, Tensor expert_ids, "
                 f"{_INPUT}) -> Tensor")
 _library.define("grouped_linear(Tensor x, Tensor weights, int rows, Tensor row_ends, "
                 f"{_INPUT}) -> Tensor")
+_library.define("input_gradient(Tensor gradient, Tensor weights, int rows, int cols, int groups, "
+                "Tensor? row_ends=None, Tensor? expert_ids=None) -> Tensor")
 
 #: Zeros that products on a GPU use, one after the other: taken when weights are packed, since a
 #: captured graph must find them there.
@@ -102,6 +104,14 @@ def _gomp_parallel():
         return 0
 
 
+def _check_mode(scale, mode):
+    if mode not in (KEEP, MEASURE, MULTIPLY):
+        raise InvalidValueError(f"input_mode = {mode}, must be {KEEP} (x as it is), {MEASURE} (quantized with a global "
+                                f"scale measured for each row) or {MULTIPLY} (quantized with input_scale)")
+    if mode == MULTIPLY and scale is None:
+        raise InvalidValueError(f"input_mode = {MULTIPLY} without input_scale, must come with it")
+
+
 def _input(x, scale, mode):
     """`x` [M, K] in the form that the GEMM takes."""
     if mode == KEEP:
@@ -147,6 +157,7 @@ def _weights_in(tensor, rows, cols, groups):
 
 
 def _multiply(x, weights, rows, scale, mode, groups=1, bias=None, row_ends=None, expert_ids=None):
+    _check_mode(scale, mode)
     if x.device.type == "cpu":
         _follow_torch_threads()
     if weights.device != x.device:
@@ -189,21 +200,32 @@ def routed_linear(x: Tensor, weights: Tensor, rows: int, groups: int, expert_ids
     return _multiply(x, weights, rows, input_scale, input_mode, groups, expert_ids=expert_ids)
 
 
-def decode(weights, rows, cols, groups, group, dtype):
-    """Matrix `group` [rows, cols] of packed weights."""
+def input_gradient(gradient: Tensor, weights: Tensor, rows: int, cols: int, groups: int,
+                   row_ends: Optional[Tensor] = None, expert_ids: Optional[Tensor] = None) -> Tensor:
+    """dx [M, cols] = dy [M, rows] · W with dequantized weights: the only matrix, that of the group of a row, or that
+    of its expert."""
     packed = _gemm.PackedWeights(weights, rows, cols, groups)
-    return dequantize(_gemm.unpack_weights(packed, group), dtype)
 
+    def times(dy, group):
+        return dy @ dequantize(_gemm.unpack_weights(packed, group), dy.dtype)
 
-def call(name, *arguments):
-    """An operator, or its implementation where neither a gradient nor a compiler needs the dispatcher."""
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return getattr(torch.ops.nvfp4, name)(*arguments)
-    return globals()[name](*arguments)
+    if row_ends is None and expert_ids is None:
+        return times(gradient, 0)
+    if row_ends is not None:
+        ends = row_ends.tolist()
+        parts = [(group, slice(*part)) for group, part in enumerate(zip([0, *ends], ends))]
+    else:
+        parts = [(group, (expert_ids.reshape(-1) == group).nonzero().squeeze(1))
+                 for group in expert_ids.unique().tolist()]
+    result = gradient.new_zeros((gradient.shape[0], cols))
+    for group, part in parts:
+        if len(dy := gradient[part]):
+            result[part] = times(dy, group)
+    return result
 
 
 for _name, _function in (("linear", linear), ("grouped_linear", grouped_linear),
-                         ("routed_linear", routed_linear)):
+                         ("routed_linear", routed_linear), ("input_gradient", input_gradient)):
     for _key in ("CPU", "CUDA"):
         _library.impl(_name, _function, _key)
 
@@ -223,39 +245,78 @@ def _(x, weights, rows, groups, expert_ids, input_scale=None, input_mode=KEEP):
     return x.new_empty((expert_ids.numel(), rows))
 
 
+@torch.library.register_fake("nvfp4::input_gradient", lib=_library)
+def _(gradient, weights, rows, cols, groups, row_ends=None, expert_ids=None):
+    return gradient.new_empty((gradient.shape[0], cols))
+
+
+# Gradients go to x and to the bias; quantizing x counts as the identity.
+
+
 def _keep_linear(ctx, inputs, output):
-    x, weights, rows, bias = inputs[:4]
+    x, weights, rows, *_ = inputs
     ctx.save_for_backward(weights)
-    ctx.rows, ctx.cols, ctx.biased = rows, x.shape[-1], bias is not None
+    ctx.rows, ctx.cols = rows, x.shape[-1]
 
 
-def _linear_backward(context, gradient):
-    """Gradients to x and the bias; quantizing x counts as the identity."""
-    (weights,) = context.saved_tensors
-    w = decode(weights, context.rows, context.cols, 1, 0, gradient.dtype)
-    bias = gradient.flatten(0, -2).sum(0) if context.biased else None
-    return gradient @ w, None, None, bias, None, None
+def _linear_backward(ctx, gradient):
+    (weights,) = ctx.saved_tensors
+    flat, to_x, to_bias = gradient.reshape(-1, ctx.rows), None, None
+    if ctx.needs_input_grad[0]:
+        to_x = torch.ops.nvfp4.input_gradient(flat, weights, ctx.rows, ctx.cols, 1)
+        to_x = to_x.view(*gradient.shape[:-1], ctx.cols)
+    if any(ctx.needs_input_grad[3:4]):  # arguments that have their defaults are left out
+        to_bias = flat.sum(0)
+    return to_x, None, None, to_bias, None, None
 
 
 def _keep_grouped(ctx, inputs, output):
-    x, weights, rows, row_ends = inputs[:4]
+    x, weights, rows, row_ends, *_ = inputs
     ctx.save_for_backward(weights, row_ends)
     ctx.rows, ctx.cols = rows, x.shape[-1]
 
 
-def _grouped_backward(context, gradient):
-    weights, row_ends = context.saved_tensors
-    result = gradient.new_zeros((gradient.shape[0], context.cols))
-    begin = 0
-    for group, end in enumerate(row_ends.tolist()):
-        if end > begin:
-            w = decode(weights, context.rows, context.cols, row_ends.numel(), group, gradient.dtype)
-            torch.mm(gradient[begin:end], w, out=result[begin:end])
-        begin = end
-    return result, None, None, None, None, None
+def _grouped_backward(ctx, gradient):
+    weights, ends = ctx.saved_tensors
+    to_x = torch.ops.nvfp4.input_gradient(gradient, weights, ctx.rows, ctx.cols, ends.numel(), ends)
+    return to_x, None, None, None, None, None
 
 
-torch.library.register_autograd("nvfp4::linear", _linear_backward, setup_context=_keep_linear,
-                                lib=_library)
-torch.library.register_autograd("nvfp4::grouped_linear", _grouped_backward,
-                                setup_context=_keep_grouped, lib=_library)
+def _keep_routed(ctx, inputs, output):
+    x, weights, rows, groups, expert_ids, *_ = inputs
+    ctx.save_for_backward(weights, expert_ids)
+    ctx.rows, ctx.shape, ctx.groups = rows, x.shape, groups
+
+
+def _routed_backward(ctx, gradient):
+    weights, ids = ctx.saved_tensors
+    rows, cols = ctx.shape
+    to_x = torch.ops.nvfp4.input_gradient(gradient, weights, ctx.rows, cols, ctx.groups, None, ids)
+    if rows != ids.numel():  # of rows that top_k experts share
+        to_x = to_x.view(rows, -1, cols).sum(1)
+    return to_x, None, None, None, None, None, None
+
+
+def _keep_gradient(ctx, inputs, output):
+    _, weights, rows, _, groups, row_ends, expert_ids = inputs
+    ctx.save_for_backward(weights, row_ends, expert_ids)
+    ctx.rows, ctx.groups = rows, groups
+
+
+def _gradient_backward(ctx, gradient):
+    """The gradient is linear in dy: its own gradient is the forward GEMM."""
+    weights, ends, ids = ctx.saved_tensors
+    if ends is not None:
+        to_dy = torch.ops.nvfp4.grouped_linear(gradient, weights, ctx.rows, ends)
+    elif ids is not None:
+        to_dy = torch.ops.nvfp4.routed_linear(gradient, weights, ctx.rows, ctx.groups, ids)
+    else:
+        to_dy = torch.ops.nvfp4.linear(gradient, weights, ctx.rows)
+    return to_dy, None, None, None, None, None, None
+
+
+for _name, _backward, _keep in (("linear", _linear_backward, _keep_linear),
+                                ("grouped_linear", _grouped_backward, _keep_grouped),
+                                ("routed_linear", _routed_backward, _keep_routed),
+                                ("input_gradient", _gradient_backward, _keep_gradient)):
+    torch.library.register_autograd(f"nvfp4::{_name}", _backward, setup_context=_keep, lib=_library)

@@ -169,17 +169,49 @@ def test_weights_that_were_used_can_go():
     assert len(layers._seen) == before
 
 
-def test_gradients_are_those_of_the_decoded_weights():
-    x = tensor(6, 6, 64).float().requires_grad_()
+def gradient_cases():
+    """name, arguments after x, the matrix of each row of the result, rows of x."""
     weights = [nvfp4.quantize(tensor(7 + g, 24, 64)) for g in range(3)]
+    one = torch.from_numpy(nvfp4.pack_weights(weights[0]).data.copy())
     three = torch.from_numpy(nvfp4.pack_weights(*weights, groups=3).data.copy())
-    gradient = tensor(11, 6, 24).float()
-    ends = torch.tensor([2, 2, 5], dtype=torch.int32)
-    torch.ops.nvfp4.grouped_linear(x, three, 24, ends).backward(gradient)
-    expected = torch.zeros(6, 64)
-    for group, rows in (0, slice(0, 2)), (2, slice(2, 5)):
-        expected[rows] = gradient[rows] @ nvfp4.dequantize(weights[group])
-    torch.testing.assert_close(x.grad, expected)
+    matrices = [nvfp4.dequantize(w) for w in weights]
+    ends, ids = torch.tensor([2, 2, 5], dtype=torch.int32), torch.tensor([[2, 0], [1, 1], [0, 2]])
+    by_id = [matrices[e] for e in ids.flatten()]
+    yield "linear", (one, 24, tensor(11, 24).float()), [matrices[0]] * 6, 6
+    yield "grouped_linear", (three, 24, ends), [matrices[0]] * 2 + [matrices[2]] * 3 + [torch.zeros(24, 64)], 6
+    yield "routed_linear", (three, 24, 3, ids), by_id, 6
+    yield "routed_linear", (three, 24, 3, ids), by_id, 3
+
+
+@pytest.mark.parametrize("name, arguments, matrices, rows", list(gradient_cases()))
+def test_gradients_are_those_of_the_decoded_weights(name, arguments, matrices, rows):
+    x, gradient = tensor(6, rows, 64).float().requires_grad_(), tensor(11, 6, 24).float().requires_grad_()
+    bias = [a.requires_grad_() for a in arguments if isinstance(a, torch.Tensor) and a.is_floating_point()]
+    y = getattr(torch.ops.nvfp4, name)(x, *arguments)
+    (to_x, *to_bias), w = torch.autograd.grad(y, [x, *bias], gradient, create_graph=True), torch.stack(matrices)
+    expected = torch.einsum("mn,mnk->mk", gradient, w).view(rows, 6 // rows, 64).sum(1)
+    torch.testing.assert_close(to_x, expected)
+    for of_bias in to_bias:
+        torch.testing.assert_close(of_bias, gradient.sum(0))
+    change = tensor(12, rows, 64).float()  # of a gradient's gradient
+    (to_gradient,) = torch.autograd.grad(to_x, gradient, change)
+    repeated = change.repeat_interleave(6 // rows, 0)
+    torch.testing.assert_close(to_gradient, torch.einsum("mk,mnk->mn", repeated, w), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name, arguments, matrices, rows", list(gradient_cases()))
+def test_compilers_know_the_gradients(name, arguments, matrices, rows):
+    torch.library.opcheck(getattr(torch.ops.nvfp4, name).default, (tensor(6, rows, 64).float().requires_grad_(), *arguments))
+
+
+@pytest.mark.parametrize("mode, scale, message", [
+    (3, GLOBAL, "input_mode = 3, must be 0"), (-1, GLOBAL, "input_mode = -1, must be 0"),
+    (layers.MULTIPLY, None, "input_mode = 2 without input_scale")])
+def test_modes_of_inputs_that_do_not_exist_are_refused(mode, scale, message):
+    x, weights = tensor(6, 3, 512), packed_bytes()
+    for rows in x, x[:0]:
+        with pytest.raises(nvfp4.InvalidValueError, match=message):
+            torch.ops.nvfp4.linear(rows, weights, 2048, None, scale, mode)
 
 
 @pytest.mark.parametrize("name, arguments", list(cases()))

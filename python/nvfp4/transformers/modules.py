@@ -5,7 +5,7 @@ from torch import nn
 
 from .. import _gemm, _torch_experts
 from .._errors import FormatError
-from .._torch_layers import KEEP, MEASURE, MULTIPLY, call, pack_bytes
+from .._torch_layers import KEEP, MEASURE, MULTIPLY, pack_bytes
 
 
 def _unpacked(data, groups, rows, cols):
@@ -178,7 +178,7 @@ class Nvfp4Linear(_Packs, nn.Linear):
         if self.fused is not None:
             return self.fused(self, x)
         scale = self.input_multiplier if self.input_mode == MULTIPLY else None
-        return call("linear", x, self.weight, self.out_features, self.bias, scale, self.input_mode)
+        return torch.ops.nvfp4.linear(x, self.weight, self.out_features, self.bias, scale, self.input_mode)
 
     def extra_repr(self):
         return (f"in_features={self.in_features}, out_features={self.out_features}, "
@@ -232,7 +232,7 @@ class Fused:
             if owner.bias is not None:
                 bias = torch.cat([p.bias for p in self.parts])
             scale = owner.input_multiplier if owner.input_mode == MULTIPLY else None
-            held = x, call("linear", x, owner.weight, self.rows, bias, scale, owner.input_mode)
+            held = x, torch.ops.nvfp4.linear(x, owner.weight, self.rows, bias, scale, owner.input_mode)
             self._held = held
         begin, end = part.columns
         if end == self.rows:
