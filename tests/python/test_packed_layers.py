@@ -52,6 +52,99 @@ def test_each_layer_calls_one_operator_through_the_dispatcher(folders):
     assert calls.names == ["linear"] * 4 * len(model.model.layers)  # q, k, v; o; gate, up; down
 
 
+@pytest.mark.parametrize("context", (torch.no_grad, torch.enable_grad, torch.inference_mode))
+def test_an_input_that_changed_is_multiplied_again(folders, context):
+    attention = attention_of(load(folders("qwen2")[0]))
+    with context():
+        x = input_of(attention)
+        expected = [p(x * -3) for p in (attention.q_proj, attention.k_proj)]
+        first = attention.q_proj(x)
+        x.mul_(-3)
+        again = [attention.q_proj(x), attention.k_proj(x)]
+        assert all(map(torch.equal, again, expected)) and not torch.equal(first, again[0])
+
+
+@torch.no_grad()
+def test_an_input_that_changes_within_the_module_is_multiplied_again(folders):
+    attention = attention_of(load(folders("qwen2")[0]))
+    attention.forward = lambda x: (attention.q_proj(x), x.mul_(-3), attention.k_proj(x))[2]
+    x = input_of(attention)
+    expected = attention.k_proj(x * -3)
+    assert torch.equal(attention(x), expected)
+
+
+def test_a_result_without_a_gradient_is_not_taken_where_one_is_wanted(folders):
+    attention = attention_of(load(folders("qwen2")[0]))
+
+    def forward(x):
+        with torch.no_grad():
+            attention.q_proj(x)
+        return attention.k_proj(x)
+
+    attention.forward = forward
+    assert attention(input_of(attention)).requires_grad  # of the bias
+
+
+def test_one_layer_alone_keeps_nothing(folders):
+    model = load(folders("llama")[0])
+    attention, x = attention_of(model), input_of(model)
+    with torch.no_grad():
+        attention.q_proj(x)
+
+        def forward(x):
+            attention.q_proj(x)
+            raise RuntimeError("stopped")
+
+        attention.forward = forward
+        with pytest.raises(RuntimeError, match="stopped"):
+            attention(x)
+    held = weakref.ref(x)
+    del x
+    gc.collect()
+    assert held() is None
+
+
+def test_a_bias_that_is_assigned_counts(folders):
+    model = load(folders("llama")[0])
+    attention, x = attention_of(model), input_of(model)
+    plain = [p(x) for p in (attention.q_proj, attention.k_proj, attention.v_proj)]
+    bias = torch.randn(attention.k_proj.out_features)
+    attention.k_proj.bias = torch.nn.Parameter(bias)
+    assert torch.equal(attention.q_proj(x), plain[0]) and torch.equal(attention.v_proj(x), plain[2])
+    torch.testing.assert_close(attention.k_proj(x), plain[1] + bias)
+
+
+@pytest.mark.parametrize("name", ("q_proj", "k_proj", "o_proj"))
+def test_a_weight_that_is_assigned_is_refused(folders, name):
+    model = load(folders("llama")[0])
+    layer = getattr(attention_of(model), name)
+    layer.weight = torch.nn.Parameter(torch.zeros(layer.out_features, layer.in_features))
+    with pytest.raises((nvfp4.UnsupportedError, TypeError), match="weight was assigned|dtype"):
+        layer(input_of(model))
+
+
+@pytest.mark.parametrize("family", ("llama", "qwen3_moe"))
+def test_models_are_pickled_and_copied(folders, family):
+    model = load(folders(family, "nvfp4")[0])
+    expected = logits(model)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert {name: type(m) for name, m in other.named_modules()} == {n: type(m) for n, m in model.named_modules()}
+        with torch.no_grad(), Calls() as calls:
+            assert torch.equal(other(TOKENS).logits, expected)
+        assert len(calls.names) == 4 * len(model.model.layers)
+
+
+def test_experts_of_all_layers_are_one_graph(folders):
+    model = load(folders("mixtral")[0])
+    counter = CompileCounter()
+    experts = [m for m in ours(model).values() if isinstance(m, backend.Nvfp4Experts)]
+    x, ids, weights = input_of(model), torch.tensor([[0, 1], [2, 3], [1, 2]]), torch.ones(3, 2)
+    with torch.no_grad():
+        for module in experts:
+            torch.compile(module, backend=counter, fullgraph=True)(x, ids, weights)
+    assert len(experts) == 2 and counter.frame_count == 1
+
+
 @pytest.mark.parametrize("family", ("llama", "qwen3_moe"))
 def test_a_loaded_model_compiles_with_gradients(folders, family):
     """As it comes: its parameters that are not quantized take gradients."""

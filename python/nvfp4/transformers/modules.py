@@ -1,10 +1,12 @@
 """Modules of a model whose weights are NVFP4: a linear layer, and experts that are stacked."""
 
+import functools
+
 import torch
 from torch import nn
 
 from .. import _gemm, _torch_experts
-from .._errors import FormatError
+from .._errors import FormatError, UnsupportedError
 from .._torch_layers import KEEP, MEASURE, MULTIPLY, pack_bytes
 
 
@@ -204,40 +206,69 @@ def _pack_linears(parts):
 
 
 class Fused:
-    """Linear layers that read the same x, as one product: q, k and v; gate and up.
+    """Linear layers that read the same x, as one GEMM: q, k and v; gate and up.
 
-    The first that is called with an x does it for all; the others find their columns in the result,
-    which the last of them drops. One that is called with another x does the whole product for itself.
+    While `module`, which has them, runs, the first that is called with an x does it for all. The others find their
+    columns in the result, which the last of them drops. Any other call does the whole GEMM for itself.
     """
 
-    def __init__(self, parts):
+    def __init__(self, module, parts):
         self.parts = tuple(parts)
         self.rows = sum(p.out_features for p in parts)
-        self._held = None
+        self._runs, self._held = False, None
         at = 0
         for part in parts:
             part.__dict__["fused"] = self
             part.columns = at, at + part.out_features
             at += part.out_features
+        module.register_forward_pre_hook(self._begin)
+        module.register_forward_hook(self._end, always_call=True)
+
+    def _begin(self, module, args):
+        self._runs = True
+
+    def _end(self, module, args, output):
+        self._runs, self._held = False, None
 
     def share(self):
         """Parts that hold no bytes show those of the first."""
         for part in self.parts[1:]:
             part.__dict__["weight"] = self.parts[0].weight
 
+    def _bias(self):
+        if all(p.bias is None for p in self.parts):
+            return None
+        like = next(p.bias for p in self.parts if p.bias is not None)
+        return torch.cat([like.new_zeros(p.out_features) if p.bias is None else p.bias for p in self.parts])
+
+    def _state(self, x):
+        """What changes with the result for the same x. A compiler and inference mode count no versions."""
+        counted = not torch.compiler.is_compiling() and not x.is_inference()
+        return x._version if counted else 0, torch.is_grad_enabled()
+
     def __call__(self, part, x):
-        owner, held = self.parts[0], self._held
-        if held is None or held[0] is not x:
-            bias = None
-            if owner.bias is not None:
-                bias = torch.cat([p.bias for p in self.parts])
+        owner, held, state = self.parts[0], self._held, self._state(x)
+        if held is None or held[0] is not x or held[1] != state:
+            if not torch.compiler.is_compiling() and part.weight is not owner.weight:
+                raise UnsupportedError(f"{part.checkpoint_name}.weight was assigned, must be loaded by load_state_dict")
             scale = owner.input_multiplier if owner.input_mode == MULTIPLY else None
-            held = x, torch.ops.nvfp4.linear(x, owner.weight, self.rows, bias, scale, owner.input_mode)
-            self._held = held
+            held = x, state, torch.ops.nvfp4.linear(x, owner.weight, self.rows, self._bias(), scale, owner.input_mode)
+            self._held = held if self._runs else None
         begin, end = part.columns
         if end == self.rows:
             self._held = None
-        return held[1][..., begin:end]
+        return held[2][..., begin:end]
+
+
+@functools.cache
+def experts_class(model_class):
+    """Returns the class of a model's experts that are NVFP4: one for all layers."""
+    return type(f"Nvfp4{model_class.__name__}", (Nvfp4Experts, model_class), {"model_class": model_class})
+
+
+def _unpickled(model_class):
+    kind = experts_class(model_class)
+    return kind.__new__(kind)
 
 
 class Nvfp4Experts(_Packs, nn.Module):
@@ -250,13 +281,12 @@ class Nvfp4Experts(_Packs, nn.Module):
     #: Ends of the names of the buffers, before they are packed, in the order of Form.names.
     ENDS = ("codes", "scales", "globals", "inputs")
 
-    @classmethod
-    def take_over(cls, module, form, checkpoint_name, quantize_input, has_input_scale, device="meta"):
+    @staticmethod
+    def take_over(module, form, checkpoint_name, quantize_input, has_input_scale, device="meta"):
         """Makes `module`, the model's experts, one of these, in place."""
         experts, double, hidden = module.gate_up_proj.shape
-        own = type(module)
         del module.gate_up_proj, module.down_proj
-        module.__class__ = type(f"Nvfp4{own.__name__}", (cls, own), {})
+        module.__class__ = experts_class(type(module))
         module.form, module.checkpoint_name = form, checkpoint_name
         module.quantize_input = quantize_input
         module.sizes = {"gate_up": (experts, double, hidden, 2), "down": (experts, hidden, double // 2, 1)}
@@ -271,6 +301,9 @@ class Nvfp4Experts(_Packs, nn.Module):
                 make("inputs", (groups, globals_), torch.float32)
         module._is_hf_initialized = True
         return module
+
+    def __reduce_ex__(self, protocol):
+        return _unpickled, (self.model_class,), self.__dict__
 
     @property
     def is_packed(self):

@@ -77,7 +77,7 @@ def fuse(model):
                 continue
             same = {(p.in_features, p.input_mode, p.bias is None, p.global_scale.device) for p in parts}
             if len(same) == 1:
-                Fused(parts)
+                Fused(module, parts)
 
 
 class Nvfp4Quantizer(HfQuantizer):
