@@ -1,4 +1,4 @@
-"""What engines are told of a checkpoint, and which versions of them are taken."""
+"""What engines are told of a checkpoint, which versions of them are taken, and what a layer needs to be loaded."""
 
 import logging
 import re
@@ -8,12 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 import nvfp4
 from nvfp4 import engines
 from nvfp4._versions import require_oldest, warn_if_untested
 from nvfp4.engines.declared import Declared, why_not
+from nvfp4.engines.methods import LinearMethod
+from reference import normal
 
 GROUP = {"weights": {"num_bits": 4, "type": "float", "group_size": 16}, "targets": ["Linear"],
          "input_activations": None}
@@ -117,3 +119,61 @@ def test_extras_have_no_upper_bound():
     assert not [r for of in extras.values() for r in of if "<" in r or "==" in r]
     for name, oldest in (("vllm", engines.VLLM), ("sglang", engines.SGLANG)):
         assert extras[name] == [f"{name}>={'.'.join(map(str, oldest))}"]
+
+
+# --- a linear layer that an engine fused ------------------------------------------------------------
+
+
+class Stored(torch.nn.Parameter):
+    """A parameter as the engines make them: its loader writes a scalar into a part, the first without a name."""
+
+    def __new__(cls, data, weight_loader, **dims):
+        self = super().__new__(cls, data, requires_grad=False)
+        self.weight_loader = weight_loader
+        return self
+
+
+def loaded_layer(scalars, scheme="W4A16"):
+    """(method, layer, weights) of q, k and v; `scalars`: (name, value, part) as loaders get them."""
+    method = LinearMethod(Declared(MODELOPT), scheme, "a.qkv_proj")
+    method.parameter = SimpleNamespace(ModelWeightParameter=Stored, GroupQuantScaleParameter=Stored,
+                                       PerTensorScaleParameter=Stored)
+    layer, rows = torch.nn.Module(), (32, 16, 16)
+
+    def loader(param, loaded_weight, part=None):
+        param.data[part or 0] = loaded_weight
+
+    method.create_weights(layer, 64, rows, 64, 64, torch.float32, weight_loader=loader)
+    q = nvfp4.quantize(torch.from_numpy(normal(3, 64, 64)), global_scale=1.0)
+    layer.weight.data.copy_(q.codes)
+    layer.weight_scale.data.view(torch.uint8).copy_(q.scales)
+    for name, value, *part in scalars:
+        param = getattr(layer, name)
+        param.weight_loader(param, torch.tensor(value), *part)
+    return method, layer, nvfp4.dequantize(q)
+
+
+@pytest.mark.parametrize("scalars, factors", [
+    ([("weight_scale_2", 0.5, 0), ("weight_scale_2", 2.0, 1), ("weight_scale_2", 4.0, 2)], (0.5, 2.0, 4.0)),
+    ([("weight_scale_2", 2.0)], (2.0, 2.0, 2.0)), ([("weight_scale_2", 2.0, None)], (2.0, 2.0, 2.0))])
+def test_fused_parts_have_the_scales_that_were_loaded(scalars, factors):
+    method, layer, weights = loaded_layer(scalars)
+    method.process_weights_after_loading(layer)
+    x = torch.from_numpy(normal(4, 3, 64))
+    expected = x @ (weights * torch.tensor(factors).repeat_interleave(torch.tensor([32, 16, 16])).unsqueeze(1)).T
+    torch.testing.assert_close(method.apply(layer, x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("parts", [(0,), (0, 2), (1, 2)])
+def test_a_missing_global_scale_is_not_that_of_another_part(parts):
+    method, layer, _ = loaded_layer([("weight_scale_2", 2.0, part) for part in parts])
+    with pytest.raises(nvfp4.FormatError, match="a.qkv_proj: no 'weight_scale_2' was loaded"):
+        method.process_weights_after_loading(layer)
+
+
+def test_a_missing_input_scale_is_measured_for_each_row():
+    whole = [("weight_scale_2", 2.0)]
+    for given, stored in (([("input_scale", 0.5)], True), ([("input_scale", 0.5, 0)], False)):
+        method, layer, _ = loaded_layer(whole + given, "W4A4")
+        method.process_weights_after_loading(layer)
+        assert (layer.input_multiplier is not None) == stored

@@ -50,6 +50,18 @@ def _replace(layer, old, **new):
         layer.register_parameter(name, None if tensor is None else nn.Parameter(tensor, False))
 
 
+def _scalar_of_all_parts(loader):
+    """A layer that is stored fused has one scalar, which comes without the name of a part. A loader writes it into
+    the first part only, or into all."""
+
+    def load(param, loaded_weight, *part, **others):
+        loader(param, loaded_weight, *part, **others)
+        if all(name is None for name in (*part, *others.values())):
+            param.data.fill_(loaded_weight.item())
+
+    return load
+
+
 class LinearMethod:
     """y = x · Wᵀ + bias of a linear layer on one rank. Fused parts keep their global scales each."""
 
@@ -66,34 +78,29 @@ class LinearMethod:
         layer.input_size_per_partition, layer.output_size_per_partition = cols, rows
         form, kinds, loader = self.form, self.parameter, attributes.get("weight_loader")
 
-        def add(name, kind, data, **dims):
-            layer.register_parameter(name, kind(data=data, weight_loader=loader, **dims))
+        def add(name, kind, data, weight_loader=loader, **dims):
+            layer.register_parameter(name, kind(data=data, weight_loader=weight_loader, **dims))
 
         add(form.codes, kinds.ModelWeightParameter, torch.zeros(rows, cols // 2, dtype=torch.uint8),
             input_dim=1, output_dim=0)
         add(form.scales, kinds.GroupQuantScaleParameter,
             _nan(rows, cols // BLOCK, dtype=torch.float8_e4m3fn), input_dim=1, output_dim=0)
         for name in (form.global_scale, form.input_scale):
-            add(name, kinds.PerTensorScaleParameter, _nan(len(self.parts)))
+            add(name, kinds.PerTensorScaleParameter, _nan(len(self.parts)), _scalar_of_all_parts(loader))
             getattr(layer, name).needs_scalar_to_array = True  # for loaders of before the classes
-
-    def _scalars(self, layer, name):
-        """One for each part; of a layer that was stored fused, which has one, the same for all."""
-        scales = getattr(layer, name).data
-        return torch.where(scales.isnan(), scales[0], scales)
 
     def process_weights_after_loading(self, layer):
         form = self.form
         codes, scales = getattr(layer, form.codes).data, getattr(layer, form.scales).data
         _check_loaded(self.name, scales, form.scales)
-        factors = self._scalars(layer, form.global_scale)
+        there = torch.tensor(self.parts, device=scales.device) > 0
+        factors, inputs = (getattr(layer, name).data[there] for name in (form.global_scale, form.input_scale))
         _check_loaded(self.name, factors, form.global_scale)
         factors = _multipliers(form, self.name, form.global_scale, factors)
-        cuts = torch.tensor(self.parts).cumsum(0).tolist()
-        parts = [(codes[end - rows:end], scales[end - rows:end], factor.reshape(1), self.name)
-                 for end, rows, factor in zip(cuts, self.parts, factors) if rows]
-        how, inputs = _input(form, self.mode, self.name, self._scalars(layer, form.input_scale))
-        self.input_mode = how
+        rows = [n for n in self.parts if n]
+        parts = [(c, s, factor.reshape(1), self.name)
+                 for c, s, factor in zip(codes.split(rows), scales.split(rows), factors)]
+        self.input_mode, inputs = _input(form, self.mode, self.name, inputs)
         # x is quantized once, with the largest scale.
         _replace(layer, form.names, weight=pack_bytes(parts),
                  input_multiplier=None if inputs is None else inputs.amax().reshape(1))
