@@ -12,7 +12,8 @@ import nvfp4
 from calibrate_cases import SIZES, write_model, write_text_of_words
 from nvfp4.calibrate import Statistics, calibrate, merge
 from nvfp4.calibrate.__main__ import main
-from nvfp4.calibrate.sensitivity import Sensitivity, default_tokens, groups_of, windows_of_few
+from nvfp4.calibrate.collect import Collector, Watch
+from nvfp4.calibrate.sensitivity import Perturbed, Sensitivity, default_tokens, groups_of, quantized, windows_of_few
 from nvfp4.evaluate.text import windows
 
 GROUPS = {"dense": (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",),
@@ -202,6 +203,36 @@ def test_what_loaders_fuse_and_all_experts_are_a_group():
              "mlp.shared_experts.gate_proj", "mlp.shared_experts.up_proj", "mlp.shared_experts.down_proj"]
     weights = [name if ".experts." in name else f"{name}.weight" for name in names]
     assert groups_of(weights) == [[weights[i] for i in group] for group in ((0, 2), (1,), (3, 4), (5, 6), (7,))]
+
+
+F = torch.nn.functional
+CALLS = {
+    "linear": lambda x, w, b: F.linear(x, w, b), "linear, weight by name": lambda x, w, b: F.linear(x, weight=w, bias=b),
+    "linear, all by name": lambda x, w, b: F.linear(input=x, weight=w, bias=b),
+    "matmul": lambda x, w, b: torch.matmul(x, other=w.T) + b, "@": lambda x, w, b: x @ w.T + b,
+    "mm": lambda x, w, b: torch.mm(x, w.T) + b, "x.mm": lambda x, w, b: x.mm(mat2=w.T) + b,
+    "addmm": lambda x, w, b: torch.addmm(b, x, w.T), "b.addmm": lambda x, w, b: b.addmm(x, mat2=w.T),
+    "addmm, all by name": lambda x, w, b: torch.addmm(input=b / 2, mat1=x, mat2=w.T, beta=2, alpha=1),
+    "bmm": lambda x, w, b: torch.bmm(x[None], w.T[None])[0] + b,
+    "baddbmm": lambda x, w, b: torch.baddbmm(b[None, None], x[None], w.T[None])[0],
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_weight_is_found_in_every_call(call):
+    random = torch.Generator().manual_seed(1)
+    x, w, b = (torch.randn(*shape, generator=random) for shape in ((5, 64), (32, 64), (32,)))
+    plain = call(x, w, b)
+    collector = Collector()
+    with Watch([(w, [["m"]])], collector):
+        assert torch.equal(call(x, w, b), plain)
+    squares, count, amax = collector.sums["m"]
+    torch.testing.assert_close(squares, x.double().square().sum(0))
+    assert count == 5 and amax == x.abs().amax()
+    with Perturbed([(w, [["m"]])], ["m"]) as mode:
+        changed = call(x, w, b)
+    torch.testing.assert_close(changed, F.linear(x, quantized(w), b))
+    assert set(mode.errors) == {"m"} and not torch.equal(changed, plain)
 
 
 def test_the_command(model, text, tmp_path, capsys):

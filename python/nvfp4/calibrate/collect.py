@@ -13,9 +13,12 @@ from .._errors import FormatError
 from .reading import MODULES
 from .statistics import ELEMENTS, Later
 
-#: Products whose second argument may be a weight.
-PRODUCTS = {torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm,
-            torch.Tensor.bmm}
+_PAIR = (0, ("input",)), (1, ("weight", "other", "mat2", "tensor2"))
+_SUM = (1, ("mat1", "batch1")), (2, ("mat2", "batch2"))
+#: GEMM functions -> place and names of x, and of the argument that may be a weight.
+GEMMS = {torch.nn.functional.linear: _PAIR, torch.Tensor.__matmul__: _PAIR, torch.addmm: _SUM, torch.baddbmm: _SUM,
+         torch.Tensor.addmm: _SUM, torch.Tensor.baddbmm: _SUM}
+GEMMS.update(dict.fromkeys((getattr(of, name) for of in (torch, torch.Tensor) for name in ("matmul", "mm", "bmm")), _PAIR))
 
 
 #: That are summed at a time.
@@ -185,6 +188,26 @@ def upper_triangle(matrix):
         yield torch.cat([matrix[row, row:] for row in range(begin, min(begin + rows, len(matrix)))])
 
 
+class Gemm:
+    """A call of one of GEMMS. `x` and `weight` are None if they are not among its arguments."""
+
+    def __init__(self, function, args, kwargs):
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.x, self.weight = (args[place] if place < len(args) else next((kwargs[n] for n in names if n in kwargs), None)
+                               for place, names in GEMMS[function])
+
+    def run(self):
+        return self.function(*self.args, **self.kwargs)
+
+    def add_to(self, product):
+        """Returns what the call makes of x · weight: the sum with its bias or its first argument."""
+        if GEMMS[self.function] is _SUM:
+            added = self.kwargs["input"] if "input" in self.kwargs else self.args[0]
+            return self.kwargs.get("beta", 1) * added + self.kwargs.get("alpha", 1) * product
+        bias = self.kwargs.get("bias", self.args[2] if len(self.args) > 2 else None)
+        return product if bias is None else product + bias
+
+
 class Products(TorchFunctionMode):
     """Products with the weights of a layer, which it knows by their places or what they say of themselves."""
 
@@ -201,18 +224,18 @@ class Products(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if function in PRODUCTS and len(args) >= 2 and isinstance(args[1], torch.Tensor):
-            x, weight, *given = args
+        if function in GEMMS and isinstance((gemm := Gemm(function, args, kwargs)).weight, torch.Tensor):
+            weight = gemm.weight
             if weight.dim() == 3 and (weight.data_ptr(), 3) in self.of:
-                return self.products(function, x, weight, self.of[weight.data_ptr(), 3], given, kwargs)
+                return self.products(gemm, self.of[weight.data_ptr(), 3])
             if modules := getattr(weight, MODULES, None) or self.of.get(weight.data_ptr()):
-                return self.product(function, x, weight, modules, given, kwargs)
+                return self.product(gemm, modules)
         return function(*args, **kwargs)
 
-    def products(self, function, x, weight, modules, given, named):
+    def products(self, gemm, modules):
         """With a stack."""
-        return torch.stack([self.product(torch.matmul, part, matrix, names, (), {})
-                            for part, matrix, names in zip(x, weight, modules)])
+        return gemm.add_to(torch.stack([self.product(Gemm(torch.matmul, (part, matrix), {}), names)
+                                        for part, matrix, names in zip(gemm.x, gemm.weight, modules)]))
 
 
 class Watch(Products):
@@ -222,14 +245,14 @@ class Watch(Products):
         super().__init__(weights)
         self.collector = collector
 
-    def product(self, function, x, weight, modules, given, named):
-        self.collector.see(modules, x)
-        return function(x, weight, *given, **named)
+    def product(self, gemm, modules):
+        self.collector.see(modules, gemm.x)
+        return gemm.run()
 
-    def products(self, function, x, weight, modules, given, named):
-        for part, names in zip(x, modules):
+    def products(self, gemm, modules):
+        for part, names in zip(gemm.x, modules):
             self.collector.see(names, part)
-        return function(x, weight, *given, **named)
+        return gemm.run()
 
 
 @contextmanager

@@ -71,10 +71,12 @@ class Perturbed(Products):
         super().__init__(weights)
         self.group, self.errors = frozenset(group), {}
 
-    def product(self, function, x, weight, modules, given, named):
+    def product(self, gemm, modules):
+        x = gemm.x
         if not modules or modules[0] not in self.group or x.numel() == 0:
-            return function(x, weight, *given, **named)
-        rows = weight if function is linear else weight.T  # [N, K]
+            return gemm.run()
+        rows = gemm.weight if gemm.function is linear else gemm.weight.mT
+        rows = rows.reshape(-1, x.shape[-1])  # [N, K]
         errors = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
         out, step = x.new_empty((*x.shape[:-1], len(rows))), max(1, ELEMENTS // rows.shape[1])
         for begin in range(0, len(rows), step):
@@ -83,8 +85,7 @@ class Perturbed(Products):
             errors += (changed - part).double().square().sum(0)
             out[..., begin:begin + step] = linear(x, changed)
         self.errors[modules[0]] = errors.cpu()
-        bias = named.get("bias", given[0] if given else None) if function is linear else None
-        return out if bias is None else out + bias
+        return gemm.add_to(out)
 
 
 class Copies:
