@@ -81,6 +81,11 @@ class NumPy:
             return x.view(np.uint16), name
         return (x.view(np.uint8) if name == "float8_e4m3fn" else x), name
 
+    def memory(self, x):
+        """(address, shape, strides in bytes, bytes of an element)."""
+        x = _as_numpy(x)
+        return x.__array_interface__["data"][0], x.shape, x.strides, x.itemsize
+
     def empty(self, shape, dtype, like):
         """An array that the module writes; finish() turns it into the array that the caller gets."""
         if dtype in ("bfloat16", "float8_e4m3fn"):
@@ -147,6 +152,10 @@ class Torch(NumPy):
             x = x.view(torch.uint8)
         return (Exported(x) if x.is_cuda else x), name
 
+    def memory(self, x):
+        size = x.element_size()
+        return x.data_ptr(), tuple(x.shape), tuple(size * n for n in x.stride()), size
+
     def empty(self, shape, dtype, like):
         torch = sys.modules["torch"]
         return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
@@ -212,6 +221,9 @@ class CuPy(NumPy):
         elif name == "float8_e4m3fn":
             x = x.view(np.uint8)
         return Exported(x), name
+
+    def memory(self, x):
+        return x.data.ptr, x.shape, x.strides, x.itemsize
 
     def empty(self, shape, dtype, like):
         cupy = sys.modules["cupy"]

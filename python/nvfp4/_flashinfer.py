@@ -17,6 +17,7 @@ from . import _arrays, _core
 from ._arguments import named
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
 from ._gemm import PackedWeights, gemm, pack_parts
+from ._overlap import require_apart
 from ._quantize import (QuantizedTensor, allocate, amax, dequantize, finished, globals_of,
                         scale_shape)
 
@@ -202,7 +203,7 @@ def _float_weight(weight):
 
 
 def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, block_size,
-                   scale_format, swizzled, quantizer, stream, backend):
+                   scale_format, swizzled, quantizer, stream, backend, **outputs):
     _require_16(block_size)
     if scale_format not in (None, "e4m3"):
         raise UnsupportedError(f"scale_format = {scale_format!r}, must be 'e4m3'")
@@ -218,6 +219,8 @@ def _norm_quantize(x, weight, residual, y_fp4, block_scale, global_scale, eps, b
     options = _options(x, layout, stream, quantizer, backend,
                        divisor=_given_or_one(global_scale))
     total = None if residual is None else _arrays.matrix("residual", residual, written=True)
+    require_apart({"residual": residual, "y_fp4": y_fp4, "block_scale": block_scale, **outputs},
+                          {"input": x, "weight": weight})
     _core.rms_norm_quantize_into(source, _arrays.floats("weight", weight32), q.span(), options,
                                  eps, "f32", total, total)
     codes, scales = q.codes, q.scales
@@ -281,8 +284,8 @@ def add_rmsnorm_fp4quant(input, residual, weight, y_fp4=None, block_scale=None, 
         _require_like(input, y_out)
     codes, scales = _norm_quantize(input, weight, residual, y_fp4, block_scale, global_scale, eps,
                                    block_size, scale_format,
-                                   is_sf_swizzled_layout or output_both_sf_layouts, quantizer,
-                                   stream, backend)
+                                   is_sf_swizzled_layout or output_both_sf_layouts, quantizer, stream, backend,
+                                   y_out=y_out, block_scale_unswizzled=block_scale_unswizzled)
     if y_out is not None:
         total = _float_weight(residual)
         mean = (total * total).mean(axis=-1, keepdims=True)

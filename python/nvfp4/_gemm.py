@@ -9,6 +9,7 @@ import numpy as np
 from . import _arrays, _core
 from ._arguments import named
 from ._errors import InvalidValueError, ShapeError, UnsupportedError
+from ._overlap import require_apart
 from ._quantize import (QuantizedTensor, allocate, finished, globals_of, quantized_tensor,
                         relayout_scales)
 
@@ -399,6 +400,8 @@ def gemm(x, w, *, row_ends=None, row_starts=None, expert_ids=None, out_dtype=Non
     else:
         dtype = _arrays.dtype_name(out_dtype or left.dtype)
         result = _dense_result(left, (*form.lead, cols), dtype, out, unset)
+    if out is not None:
+        require_apart({"out": out}, {"x": x, "w": w.data, "bias": bias, "workspace": workspace})
     alpha, group_alpha = _factors(left, w.groups, alpha)
     if plan is None:
         plan = plan_gemm(

@@ -9,6 +9,7 @@ import numpy as np
 from . import _arrays, _core
 from ._arguments import named
 from ._errors import InvalidValueError, ShapeError
+from ._overlap import require_apart
 
 
 @dataclass
@@ -191,8 +192,9 @@ def quantize(x, quantizer="mse", *, global_scale=None, global_divisor=None, axis
         if global_divisor is not None:
             raise InvalidValueError("global_scale = 'best', there must be no global_divisor then")
         global_scale, global_divisor = _core.choose_global_scale(source, options_with(None, None))
-    options = options_with(global_scale, global_divisor)
-    _core.quantize_into(source, q.span(), options)
+    options, target = options_with(global_scale, global_divisor), q.span()
+    require_apart({"out": out}, {"x": x, "weights": weights, "hessian": hessian})
+    _core.quantize_into(source, target, options)
     return q if out is not None else finished(q, x)
 
 
@@ -207,8 +209,9 @@ def dequantize(q, dtype="float32", *, out=None, stream=None, backend=""):
     if name not in _arrays.FLOATS:
         raise TypeError(f"dtype = {name}, must be {' or '.join(_arrays.FLOATS)}")
     y = kind.empty(q.shape, name, q.codes) if out is None else out
-    _core.dequantize_into(view, _arrays.matrix("out", y, written=True), backend,
-                          kind.stream(q.codes, stream))
+    target = _arrays.matrix("out", y, written=True)
+    require_apart({"out": out}, {"q": q})
+    _core.dequantize_into(view, target, backend, kind.stream(q.codes, stream))
     return kind.finish(y) if out is None else out
 
 

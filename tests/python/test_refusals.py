@@ -46,6 +46,49 @@ def test_memory_that_cannot_be_written():
     np.testing.assert_array_equal(nvfp4.dequantize(still), nvfp4.dequantize(q))
 
 
+def in_one_buffer(codes, scales):
+    """A result for X whose codes and scales begin at these bytes of the same memory."""
+    memory = np.zeros(1024, np.uint8)
+    return nvfp4.QuantizedTensor(memory[codes:codes + 128].reshape(4, 32), memory[scales:scales + 16].reshape(4, 4),
+                                 memory[1020:].view(np.float32), (4, 64))
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_outputs_that_overlap_are_refused(framework):
+    arrays = pytest.importorskip(framework)
+    given = np.asarray if framework == "numpy" else arrays.from_numpy
+    memory = np.concatenate([X.reshape(-1), np.zeros(512, np.float32)])
+    before, q, w = memory.copy(), nvfp4.quantize(given(X.copy())), nvfp4.pack_weights(nvfp4.quantize(W))
+    x, part, weight = given(memory[:256].reshape(4, 64)), given(memory[128:384].reshape(4, 64)), given(np.ones(64, np.float32))
+    if framework == "torch":
+        w = nvfp4.pack_weights(nvfp4.quantize(given(W)))
+    of_x = nvfp4.QuantizedTensor(given(memory[:32].view(np.uint8).reshape(4, 32)), q.scales, q.global_scale, q.shape)
+    half = nvfp4.QuantizedTensor(q.codes, q.scales, given(memory[:1]), q.shape)
+    for name, call in (
+            ("out.codes shares memory with x", lambda: nvfp4.quantize(x, out=of_x)),
+            ("out shares memory with q.global_scale", lambda: nvfp4.dequantize(half, out=x)),
+            ("out shares memory with x", lambda: nvfp4.gemm(x, w, out=part[:, :32])),
+            ("residual shares memory with input", lambda: nvfp4.add_rmsnorm_fp4quant(x, part, weight)),
+            ("residual shares memory with input", lambda: nvfp4.add_rmsnorm_fp4quant(x, x, weight)),
+            ("y_fp4 shares memory with input", lambda: nvfp4.rmsnorm_fp4quant(x, weight, of_x.codes))):
+        with pytest.raises(nvfp4.InvalidValueError, match=name):
+            call()
+    np.testing.assert_array_equal(memory, before)
+
+
+def test_outputs_beside_each_other_are_taken():
+    expected = nvfp4.quantize(X)
+    with pytest.raises(nvfp4.InvalidValueError, match="out.codes shares memory with out.scales"):
+        nvfp4.quantize(X, out=in_one_buffer(0, 127))
+    q = nvfp4.quantize(X, out=in_one_buffer(0, 128))
+    np.testing.assert_array_equal(q.codes, expected.codes)
+    columns = np.zeros((4, 128), np.float32)  # rows of x and of the result alternate
+    columns[:, :64] = X
+    y = nvfp4.gemm(columns[:, :64], nvfp4.pack_weights(nvfp4.quantize(W)), out=columns[:, 64:96])
+    np.testing.assert_array_equal(y, nvfp4.gemm(X, nvfp4.pack_weights(nvfp4.quantize(W))))
+    assert nvfp4.dequantize(nvfp4.quantize(X[:0]), out=columns[:0, :64]).shape == (0, 64)
+
+
 def test_jax_arrays_are_not_written():
     jnp = pytest.importorskip("jax.numpy")
     zeros = jnp.zeros((4, 64))
