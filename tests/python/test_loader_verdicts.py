@@ -48,7 +48,7 @@ TYPES = {
     "inkling2": ("ImageTextToText",
                  dict(text_config=INKLING2, image_token_id=255,
                       vision_config=dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-                                         text_hidden_size=64, projection_hidden_dim=64)), "reads"),
+                                         text_hidden_size=64, projection_hidden_dim=64)), "refuses"),
 }
 
 #: type -> the same, where its experts are kept

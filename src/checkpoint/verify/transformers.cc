@@ -142,8 +142,8 @@ class TransformersCheck {
                                module));
       if (is_in(kMergesKept, module))
         return add(Verdict::refuses, "kept-weight-lost", module,
-                   fmt::format("{}: not quantized, and transformers 5 drops it before it merges it "
-                               "with others",
+                   fmt::format("{}: not quantized, and transformers 5 drops it before it merges or "
+                               "cuts it",
                                module));
       if (is_in(kSplitsKept, module))
         return add(Verdict::misreads, "kept-weight-lost", module,

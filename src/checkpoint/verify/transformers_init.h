@@ -212,11 +212,11 @@ inline constexpr std::string_view kMergesExperts =
     "qwen3_next qwen3_omni_moe qwen3_omni_moe_text qwen3_omni_moe_thinker qwen4_exp_text "
     "solar_open unlimited_ocr_text";
 
-/// Plain weights that are merged into one that is plain, too.
+/// Plain weights that are merged into one that is plain, too, or cut.
 inline constexpr LayersOfType kMergesKept[] = {
     {"bailing_hybrid", "q_conv1d k_conv1d v_conv1d"}, {"glm5_next", "q_conv1d k_conv1d v_conv1d"},
-    {"glm5_next_text", "q_conv1d k_conv1d v_conv1d"}, {"kimi_linear", "q_conv1d k_conv1d v_conv1d"},
-    {"olmo_hybrid", "q_conv1d k_conv1d v_conv1d"},
+    {"glm5_next_text", "q_conv1d k_conv1d v_conv1d"}, {"inkling2_text", "unembed lm_head"},
+    {"kimi_linear", "q_conv1d k_conv1d v_conv1d"},    {"olmo_hybrid", "q_conv1d k_conv1d v_conv1d"},
 };
 
 /// Weights of several modules, whose names no list of the configuration has: they are built
