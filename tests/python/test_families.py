@@ -19,6 +19,8 @@ pytest.importorskip("compressed_tensors", reason="compressed-tensors is not inst
 import nvfp4
 from test_transformers import plain_parameters, quantized_linears
 
+pytestmark = pytest.mark.usefixtures("without_our_backend")
+
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 

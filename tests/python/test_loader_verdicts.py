@@ -8,6 +8,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("compressed_tensors")
 
+pytestmark = pytest.mark.usefixtures("without_our_backend")
+
 SIZES = dict(vocab_size=256, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 DECODER = dict(SIZES, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                num_attention_heads=4, num_key_value_heads=2, head_dim=16)

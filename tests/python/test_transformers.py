@@ -7,7 +7,6 @@ agree, the logits must agree bit for bit.
 
 import json
 import os
-import sys
 
 import pytest
 
@@ -36,15 +35,7 @@ INPUT_AMAX = 10.5  # 2688 / 256
 DIVISOR = 2.0**14  # of every weight in a levelled model
 
 
-@pytest.fixture(scope="module", autouse=True)
-def without_our_backend():
-    """Other files of the same run may have registered it."""
-    backend = sys.modules.get("nvfp4.transformers")
-    if backend:
-        backend.unregister()
-    yield
-    if backend:
-        backend.register()
+pytestmark = pytest.mark.usefixtures("without_our_backend")
 
 
 def llama():
@@ -112,7 +103,8 @@ def load(folder):
         folder, dtype=torch.bfloat16, output_loading_info=True)
     assert not info["missing_keys"] and not info["mismatched_keys"] and not info["error_msgs"]
     unexpected = {key.rsplit(".", 1)[1] for key in info["unexpected_keys"]}
-    assert unexpected <= {"input_global_scale"}  # of stacked experts, whose input stays BF16
+    # The input of stacked experts stays BF16; compressed-tensors 0.20 finds no cache in attentions of transformers 5.24.
+    assert unexpected <= {"input_global_scale", "k_scale", "v_scale"}
     model.eval()
     logits(model)
     return model
