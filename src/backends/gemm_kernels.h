@@ -5,18 +5,18 @@
 
 #include "nvfp4/matrix.h"
 
-/// The part of a GEMM that differs from one backend to another. host/gemm_loop.cc cuts a product
-/// into tiles and calls these from many threads.
+/// The part of a GEMM that differs between CPU backends. host/gemm_loop.cc divides a GEMM into
+/// tiles and calls these kernels from many threads.
 namespace nvfp4 {
 
-// Of WeightLayout::interleaved_16x4.
+// Constants of WeightLayout::interleaved_16x4.
 inline constexpr std::int64_t kPanelRows = 16, kGroupBlocks = 4;
 inline constexpr std::int64_t kGroupBytes = kPanelRows * kGroupBlocks * 9;
 
-/// Where block b of a panel of `blocks` blocks lies.
+/// The offsets of block b in a panel of `blocks` blocks.
 struct PanelBlock {
-  std::int64_t scales;  ///< 16 bytes, one a row
-  std::int64_t codes;   ///< 2 x 16 words, one a row
+  std::int64_t scales;  ///< 16 bytes, one for each row
+  std::int64_t codes;   ///< 2 x 16 words, one for each row
 };
 constexpr PanelBlock panel_block(std::int64_t b, std::int64_t blocks) {
   const std::int64_t group = b / kGroupBlocks, i = b % kGroupBlocks;
@@ -26,7 +26,7 @@ constexpr PanelBlock panel_block(std::int64_t b, std::int64_t blocks) {
   return {base + i * kPanelRows, base + in_group * kPanelRows + i * kPanelRows * 8};
 }
 
-/// W [rows, K] of a product, in panels.
+/// W [rows, K] of a GEMM, in panels.
 struct PanelMatrix {
   const std::uint8_t* data = nullptr;
   std::int64_t rows = 0, blocks = 0;
@@ -41,7 +41,7 @@ struct Panels {
   std::int64_t bytes, count, blocks;
 };
 
-/// x of one product: either elements, or codes and linear scales.
+/// x of one GEMM: elements, or codes and linear scales.
 struct Activations {
   const void* data = nullptr;
   DType dtype = DType::f32;
@@ -56,7 +56,7 @@ struct Activations {
   bool operator==(const Activations&) const = default;
 };
 
-/// What happens to the sums.
+/// The operations on the sums.
 struct GemmOutput {
   MatrixSpan out;
   float alpha = 1.0f;
@@ -77,33 +77,33 @@ struct GemmPart {
   std::int64_t m0, rows, n0, cols;
 };
 
-/// One arithmetic on one backend, in one or two ways. A null `direct.run` means unsupported; a null
-/// `tile.run`, that `direct` is all there is.
+/// The kernels of one arithmetic on one backend, in one or two variants. A null `direct.run` means
+/// unsupported. A null `tile.run` means that only `direct` exists.
 ///
-/// Rows of x are prepared once into records, one for each row and block, [block][row] for up to
+/// Rows of x are converted once to records, one for each row and block, [block][row] for up to
 /// `strip_rows` rows. `sums` has a row of `stride` floats for each row of x; kernels add to it.
 struct GemmKernels {
   struct Records {
     int strip_rows = 0;
-    std::int64_t bytes = 0;  ///< of a row and block
+    std::int64_t bytes = 0;  ///< bytes of a row and block
     void (*prepare)(const Activations& x, std::int64_t row, int rows, std::byte* records) = nullptr;
   };
-  /// Straight from the packed bytes.
+  /// A kernel that reads packed bytes directly.
   struct Direct {
     Records records;
-    std::int64_t most_rows = 0;  ///< the largest M for which it is faster than `tile`, in strips
-    bool differs = false;        ///< its sums from those of `tile`
-    /// Whole panels, up to strip_rows rows.
+    std::int64_t most_rows = 0;  ///< largest M for which it is faster than `tile`, in strips
+    bool differs = false;        ///< its sums differ from those of `tile`
+    /// Multiplies whole panels by up to strip_rows rows.
     void (*run)(const Panels& w, const std::byte* records, int rows, float* sums,
                 std::int64_t stride) = nullptr;
   };
-  /// From weights that are decoded once for many rows.
+  /// A kernel for many rows; weights are dequantized once for all of them.
   struct Tile {
     Records records;
-    int panels = 0;                  ///< of weights, side by side
-    std::int64_t decoded_bytes = 0;  ///< of a panel and block
-    /// Decodes `blocks` blocks of `panels` panels, `panel_bytes` apart, from the start of a group;
-    /// the panels have `blocks_left` blocks from there on.
+    int panels = 0;                  ///< adjacent panels of weights
+    std::int64_t decoded_bytes = 0;  ///< bytes of a panel and block
+    /// Dequantizes `blocks` blocks of `panels` panels, `panel_bytes` apart, from the start of a
+    /// group. `blocks_left` counts the panels' blocks from there on.
     void (*decode)(const std::uint8_t* panel, std::int64_t panel_bytes, std::int64_t blocks,
                    std::int64_t blocks_left, std::byte* decoded) = nullptr;
     void (*run)(const std::byte* decoded, std::int64_t blocks, const std::byte* records, int rows,

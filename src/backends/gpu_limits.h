@@ -6,14 +6,14 @@
 
 namespace nvfp4 {
 
-/// What a GPU has, by its own account; 0: not known.
+/// The limits that a GPU reports; 0: unknown.
 struct GpuLimits {
   int multiprocessors = 0;
   std::int64_t memory_bytes = 0;
-  double clock_mhz = 0;    ///< of the multiprocessors, at most
-  double memory_gb_s = 0;  ///< two transfers in a clock of the memory, times its width
+  double clock_mhz = 0;    ///< highest clock of the multiprocessors
+  double memory_gb_s = 0;  ///< two transfers in a memory clock, times the bus width
 };
-/// Throws UnsupportedError if it cannot be used.
+/// Throws UnsupportedError if the device cannot be used.
 GpuLimits gpu_limits(Device device);
 
 }  // namespace nvfp4

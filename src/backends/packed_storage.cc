@@ -14,7 +14,8 @@ constexpr std::int64_t kLargePage = 2 << 20;
 constexpr std::int64_t kMostTiles = (std::int64_t{1} << 31) - 1;
 constexpr std::uintptr_t kAlignment = 16;
 
-/// Large pages save most of the address translation when the weights are streamed.
+/// Allocates memory with large pages, which save most of the address translation when weights are
+/// read.
 std::shared_ptr<void> allocate_on_cpu(std::int64_t bytes) {
   const std::int64_t align = bytes >= 2 * kLargePage ? kLargePage : 64;
   const auto size = static_cast<std::size_t>(round_up(std::max<std::int64_t>(bytes, 1), align));
@@ -22,8 +23,8 @@ std::shared_ptr<void> allocate_on_cpu(std::int64_t bytes) {
   if (p == nullptr) throw std::bad_alloc();
   std::shared_ptr<void> memory(p, platform::free_aligned);
   if (align == kLargePage) platform::prefer_large_pages(p, size);
-  // Threads that reach a new page at the same time each clear one, all but one of them in vain:
-  // here every page has one thread.
+  // Threads that touch a new page at the same time each clear one, and all but one are discarded.
+  // Here every page has one thread.
   if (align == kLargePage)
     parallel_for(ceil_div(bytes, kLargePage),
                  [&](std::int64_t i) { static_cast<std::byte*>(p)[i * kLargePage] = {}; });

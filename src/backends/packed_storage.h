@@ -9,15 +9,15 @@
 /// Packed weights as kernels read them: G matrices one after the other, then the global scales.
 namespace nvfp4 {
 
-/// How the bytes are arranged (docs/layouts.md).
+/// The order of the bytes (docs/layouts.md).
 enum class WeightLayout : std::uint8_t {
-  /// Of the CPU. Panels of 16 rows (the last one padded with zeros), in each panel groups of 4
-  /// blocks (the last one of what is left). A group holds its scales, E4M3 [block][row], then its
-  /// codes, as [block][half][row] words of 32 bits: the 8 elements of that half block, element 0
+  /// Layout of the CPU. A panel has 16 rows; the last one is padded with zeros. It has groups of 4
+  /// blocks; the last one may have fewer. A group has its scales, E4M3 [block][row], then its codes
+  /// as [block][half][row] words of 32 bits. A word has the 8 elements of its half block, element 0
   /// lowest.
   interleaved_16x4,
-  /// Of GPUs. Tiles of 64 rows and 64 columns, padded with zeros, in the order of the registers of
-  /// tensor cores (backends/cuda/gemm).
+  /// Layout of GPUs. Tiles have 64 rows and 64 columns, are padded with zeros, and have the order
+  /// of tensor core registers (backends/cuda/gemm).
   fragments_64x64,
 };
 constexpr WeightLayout layout_of(Device device) {
@@ -31,9 +31,10 @@ class PackedStorage {
   static constexpr std::int64_t kTileBytes = kTileRows * kTileCols / 16 * 9;
 
   PackedStorage() = default;
-  /// Uninitialized on the CPU, zeros on a GPU. Throws ShapeError, ValueError, DeviceError …
+  /// Allocates memory: uninitialized on the CPU, zeros on a GPU. Throws ShapeError, ValueError,
+  /// DeviceError …
   PackedStorage(const char* op, const PackedShape& shape);
-  /// In memory of the caller.
+  /// Uses memory of the caller.
   PackedStorage(const char* op, const PackedShape& shape, std::span<std::byte> memory);
 
   const PackedShape& shape() const { return shape_; }
@@ -46,19 +47,19 @@ class PackedStorage {
   Device device() const { return shape_.device; }
   WeightLayout layout() const { return layout_of(shape_.device); }
 
-  // interleaved_16x4
+  // Accessors for interleaved_16x4.
   PanelMatrix panels_of(std::int64_t group) const {
     return {data_ + group * group_bytes(), rows(), blocks()};
   }
-  // fragments_64x64
+  // Accessors for fragments_64x64.
   std::int64_t row_tiles() const { return ceil_div(rows(), kTileRows); }
   std::int64_t col_tiles() const { return ceil_div(cols(), kTileCols); }
 
   std::int64_t group_bytes() const { return bytes() / groups(); }
-  std::int64_t bytes() const { return shape_.bytes(); }  ///< of codes and scales
+  std::int64_t bytes() const { return shape_.bytes(); }  ///< bytes of codes and scales
   std::uint8_t* data() const { return data_; }           ///< on the device
   std::int64_t group_globals() const { return scope() == GlobalScope::tensor ? 1 : rows(); }
-  /// groups() · group_globals() of them, on the device.
+  /// Returns groups() · group_globals() values, on the device.
   float* global_scale() const { return reinterpret_cast<float*>(data_ + bytes()); }
 
  private:

@@ -20,7 +20,7 @@ const BackendEntry& reference_entry() {
   return entry;
 }
 
-/// The first backend of this build, best first, for which `f` is true; null if for none.
+/// Returns the first backend of this build, best first, for which `f` is true, or null.
 template <class F>
 const BackendEntry* find_entry_if(F&& f) {
   for (const BackendEntry& e : cpu::backends())
@@ -28,7 +28,7 @@ const BackendEntry* find_entry_if(F&& f) {
   return f(reference_entry()) ? &reference_entry() : nullptr;
 }
 
-/// "" takes the first that is available.
+/// Returns the entry with this name. "" is the first available one.
 const BackendEntry& find_entry(std::string_view name) {
   std::string wanted(name);
   std::string_view source = "backend";
@@ -53,7 +53,7 @@ const BackendEntry& find_entry(std::string_view name) {
 
 const GemmBackendEntry* first_gemm_backend = nullptr;
 
-/// Products: one entry for each kind of device.
+/// The GEMM backends, one for each kind of device.
 constexpr GemmBackendEntry kGemmBackends[] = {
     {[](Device d) { return d.type == DeviceType::cpu; },
      [](Device) -> const GemmBackend& { return host::gemm_backend(); }},

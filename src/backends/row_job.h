@@ -4,17 +4,17 @@
 
 #include "nvfp4/activation.h"
 
-/// The fused operations, as backends see them: something makes FP32 rows, and these are stored or
-/// quantized. Arguments are validated.
+/// The fused operations of a backend: FP32 rows are computed, then stored or quantized. Arguments
+/// are validated.
 namespace nvfp4 {
 
 enum class RowSource : std::uint8_t { plain, rms_norm, mix, mix_rms_norm, swiglu };
 
-/// Makes rows of `cols` FP32 values; src/quantizers/row_math.h has the formulas.
+/// Computes rows of `cols` FP32 values; src/quantizers/row_math.h has the formulas.
 struct RowJob {
   RowSource source = RowSource::plain;
   MatrixView x = {};      ///< [M, cols]; mix: [M, streams · cols]; swiglu: [M, 2 · cols]
-  std::int64_t cols = 0;  ///< of the row that is made
+  std::int64_t cols = 0;  ///< columns of an output row
 
   const float* weight = nullptr;  ///< rms_norm: [cols]
   RmsNormOptions norm = {};
@@ -27,7 +27,8 @@ struct RowJob {
   }
 };
 
-/// Rows [starts[g], ends[g]) of each group count, the others are written as zeros. None: all count.
+/// The rows to process: rows [starts[g], ends[g]) of each group, or every row if there are no
+/// groups. Other rows are written as zeros.
 struct RowGroups {
   const std::int32_t* starts = nullptr;
   const std::int32_t* ends = nullptr;
@@ -38,10 +39,9 @@ struct RowQuantizeJob {
   RowJob rows = {};
   QuantizedSpan out = {};  ///< axis rows
   Quantizer quantizer = Quantizer::max;
-  GlobalScales global =
-      {};  ///< empty: measured, for the tensor or for each row as out.shape.scope says
+  GlobalScales global = {};  ///< empty: measured, with the scope of out.shape.scope
   RowGroups groups = {};
-  Routing routing = {};  ///< top_k = 0: none to stage
+  Routing routing = {};  ///< top_k = 0: nothing to copy
   StagedRouting staged = {};
   Stream stream = {};
 };

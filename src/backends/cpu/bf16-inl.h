@@ -1,4 +1,4 @@
-// What the kernels that multiply BF16 share: x in pairs, E2M1 in BF16.
+// Shared by the kernels that multiply BF16: x in pairs, E2M1 in BF16.
 #if defined(NVFP4_BF16_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NVFP4_BF16_INL_H
 #undef NVFP4_BF16_INL_H
@@ -17,14 +17,14 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 #if HWY_TARGET <= HWY_AVX3_DL
 namespace {
 
-/// A row and block of x: of each half block the pairs (0, 4), (1, 5), (2, 6), (3, 7), as the
-/// nibbles of a 32-bit word lie in its two halves.
+/// A row and block of x. Each half block has the pairs (0, 4), (1, 5), (2, 6), (3, 7): the nibbles
+/// of a 32-bit word have this order in its two halves.
 struct Record {
   std::uint32_t pairs[kBlock / 2];
 };
 
-/// Where the records of block b start, and how far those of two rows are apart: of `kTogether`
-/// blocks a row's records follow one another. What is left over at the end stands alone.
+/// The position of the records of block b: the first row's, and the step between rows. A row's
+/// records of `kTogether` blocks are adjacent. Remaining blocks at the end stand alone.
 struct RecordPlace {
   std::int64_t first, step;
 };
@@ -52,7 +52,8 @@ void prepare(const Activations& x, std::int64_t row, int rows, std::byte* record
   }
 }
 
-/// E2M1 in BF16; of 32 entries, so that the bit above the nibble does not matter.
+/// Returns E2M1 values in BF16. The table has 32 entries, so the bit above the nibble does not
+/// matter.
 HWY_INLINE __m512i value_table() {
   alignas(64) static constexpr std::uint16_t kValues[32] = {
       0x0000, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0, 0x8000, 0xBF00, 0xBF80,
@@ -61,7 +62,7 @@ HWY_INLINE __m512i value_table() {
   return _mm512_load_si512(kValues);
 }
 
-/// Pairs i of a half block of 16 rows.
+/// Returns pair i of a half block of 16 rows.
 template <int i>
 HWY_INLINE __m512i decode_pair(__m512i words, __m512i table) {
   return _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4 * i), table);
@@ -77,7 +78,8 @@ struct TileBlock {
   __m512i w[kBlock / 2][kWide];  ///< pairs of e2m1 · scale
 };
 
-/// The products have six significant bits at most, so the lower halves of their FP32 are zero.
+/// Multiplies a pair by its scale. The products have at most six significant bits, so the lower
+/// halves of their FP32 are zero.
 HWY_INLINE __m512i scale_pair(__m512i pair, __m512 scale) {
   const __m512 low = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
   const __m512 high =

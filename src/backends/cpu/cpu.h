@@ -8,21 +8,21 @@
 
 namespace nvfp4::cpu {
 
-/// A row of the list in targets.cc: the kernels of a target of Highway, and those of instructions
-/// that Highway does not know.
+/// An entry of the list in targets.cc: a Highway target, and kernels with instructions that Highway
+/// does not know.
 struct Target {
-  std::int64_t highway;  ///< HWY_AVX2
+  std::int64_t highway;  ///< such as HWY_AVX2
   const char *name, *needs;
-  /// Its own kernels, over those of the target. False: this CPU lacks what they need.
+  /// Replaces kernels of the target. Returns false if this CPU lacks the instructions.
   bool (*fill)(Backend& backend) = nullptr;
 };
 std::span<const Target> targets();
 
-/// One for each name of the list; before them "cpu", the best that this machine has.
+/// Returns an entry for each name of the list. The first one is "cpu", the best of this machine.
 const std::vector<BackendEntry>& backends();
 
-/// A target of another name, for as long as the object lives. For tests: nothing else runs when it
-/// comes and goes.
+/// Adds a target of another name during its lifetime. For tests: no other thread may use the list
+/// when it is added or removed.
 class AddedTarget {
  public:
   explicit AddedTarget(const Target& target);

@@ -1,4 +1,4 @@
-// Dequantization on the CPU, and the error of a quantized matrix.
+// Dequantizes on the CPU, and computes the error of a quantized matrix.
 #include <climits>
 
 #include "backends/cpu/kernels.h"
@@ -8,13 +8,13 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/dequantize.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/lanes-inl.h"
 
 #ifndef NVFP4_CPU_E4M3_VALUES
 #define NVFP4_CPU_E4M3_VALUES
 namespace nvfp4::cpu {
-/// Every byte, NaN and signs too: scales come from files.
+/// The values of every byte, including NaN and signs, because scales come from files.
 struct E4M3Values {
   float value[256];
 };
@@ -31,7 +31,7 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 namespace {  // the other files of this folder have functions of the same names
 
-/// The sixteen codes of eight bytes, in order, one a byte.
+/// Returns the sixteen codes of eight bytes in order, one in each byte.
 HWY_INLINE hn::Vec<hn::FixedTag<std::uint8_t, 16>> codes_of(const std::uint8_t* codes) {
   const hn::FixedTag<std::uint8_t, 16> d;
   const hn::FixedTag<std::uint8_t, 8> d8;
@@ -42,7 +42,7 @@ HWY_INLINE hn::Vec<hn::FixedTag<std::uint8_t, 16>> codes_of(const std::uint8_t* 
 }
 
 #if HWY_TARGET <= HWY_AVX3
-/// Two E4M3 values as FP32, eight lanes each.
+/// Returns two E4M3 values as FP32, eight lanes each.
 HWY_INLINE __m512 two_scales(std::uint8_t low, std::uint8_t high) {
   return _mm512_mask_broadcastss_ps(_mm512_set1_ps(kE4M3.value[low]), 0xFF00,
                                     _mm_load_ss(&kE4M3.value[high]));
@@ -55,8 +55,8 @@ HWY_INLINE void store_or_stream(__m512i v, void* out, bool stream) {
     _mm512_storeu_si512(out, v);
 }
 
-/// Two blocks of 16 to BF16 or FP16. The eight magnitudes of each are scaled and rounded once, and
-/// the codes then index these 32 values. No NaN among scale and global.
+/// Dequantizes two blocks of 16 to BF16 or FP16. The eight magnitudes of each block are scaled and
+/// rounded once; the codes then index these values. Scales and global must not be NaN.
 template <class T>
 HWY_INLINE void decode_two_blocks(const std::uint8_t* codes, __m512 scales, __m512 global, T* out,
                                   bool stream) {
@@ -68,7 +68,7 @@ HWY_INLINE void decode_two_blocks(const std::uint8_t* codes, __m512 scales, __m5
     const __m512i u = _mm512_castps_si512(values);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), odd);
-    // The upper halves: those of block 0 twice, those of block 1 twice.
+    // The upper halves: those of block 0 twice, then those of block 1 twice.
     const __m512i upper =
         _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11,
                          9, 7, 5, 3, 1, 15, 13, 11, 9, 7, 5, 3, 1);
@@ -82,7 +82,7 @@ HWY_INLINE void decode_two_blocks(const std::uint8_t* codes, __m512 scales, __m5
       static_cast<long long>(0x8000800080008000), static_cast<long long>(0x8000800080008000), 0, 0,
       static_cast<long long>(0x8000800080008000), static_cast<long long>(0x8000800080008000), 0, 0);
   table = _mm512_xor_si512(table, sign);  // scales from files may be negative
-  // One byte a lane becomes two indices: the low nibble, the high nibble, 16 more for block 1.
+  // A byte in each lane becomes two indices: the low nibble and the high nibble. Block 1 adds 16.
   const __m512i bytes =
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
   const __m512i both = _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
@@ -93,7 +93,7 @@ HWY_INLINE void decode_two_blocks(const std::uint8_t* codes, __m512 scales, __m5
   store_or_stream(_mm512_permutexvar_epi16(index, table), out, stream);
 }
 
-/// One block of 16 to FP32.
+/// Dequantizes one block of 16 to FP32.
 HWY_INLINE void decode_block(const std::uint8_t* codes, float scale, __m512 global, float* out,
                              bool stream) {
   const __m512 values =
@@ -101,11 +101,12 @@ HWY_INLINE void decode_block(const std::uint8_t* codes, float scale, __m512 glob
   const __m512 table = _mm512_mul_ps(_mm512_mul_ps(values, _mm512_set1_ps(scale)), global);
   const __m512i bytes =
       _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
-  const __m512i index = _mm512_or_si512(bytes, _mm512_slli_epi64(bytes, 28));  // low 4 bits count
+  // Only the low 4 bits count.
+  const __m512i index = _mm512_or_si512(bytes, _mm512_slli_epi64(bytes, 28));
   store_or_stream(_mm512_castps_si512(_mm512_permutexvar_ps(index, table)), out, stream);
 }
 
-/// Blocks [0, n) of a row. No NaN among scales and global.
+/// Dequantizes blocks [0, n) of a row. Scales and global must not be NaN.
 template <class T>
 HWY_INLINE void decode_blocks(const std::uint8_t* codes, const std::uint8_t* scales, float g,
                               T* out, std::int64_t n, bool stream) {
@@ -127,15 +128,15 @@ HWY_INLINE void decode_blocks(const std::uint8_t* codes, const std::uint8_t* sca
   }
 }
 #else
-/// The eight magnitudes of a block, scaled and rounded, from the first-th on.
+/// Returns magnitudes of a block from index `first` on, scaled and rounded.
 template <class T>
 HWY_INLINE auto rounded_magnitudes(VF scale, VF global, int first) {
   alignas(32) static constexpr float kMagnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   return half_bits<T>(hn::Mul(hn::Mul(hn::Load(F32(), kMagnitudes + first), scale), global));
 }
 
-/// One block of 16 to BF16 or FP16: the codes index the bytes of the eight values, the upper bytes
-/// with a sign.
+/// Dequantizes one block of 16 to BF16 or FP16. The codes index the bytes of the eight values;
+/// upper bytes include the sign.
 template <class T>
 HWY_INLINE void decode_block(const std::uint8_t* codes, VF scale, VF global, T* out, bool stream) {
   const hn::FixedTag<std::uint8_t, 16> d;
@@ -162,7 +163,7 @@ HWY_INLINE void decode_block(const std::uint8_t* codes, VF scale, VF global, T* 
   store_or_stream(hn::BitCast(d16, hn::InterleaveUpper(d, lows, highs)), d16, to + 8, stream);
 }
 
-/// One block of 16 to FP32.
+/// Dequantizes one block of 16 to FP32.
 HWY_INLINE void decode_block(const std::uint8_t* codes, VF scale, VF global, float* out,
                              bool stream) {
 #if HWY_TARGET == HWY_AVX2
@@ -172,7 +173,8 @@ HWY_INLINE void decode_block(const std::uint8_t* codes, VF scale, VF global, flo
   for (int half = 0; half < 2; ++half) {
     std::int32_t eight;
     std::memcpy(&eight, codes + 4 * half, 4);
-    const __m256i code = _mm256_srlv_epi32(_mm256_set1_epi32(eight), shifts);  // low 4 bits count
+    // Only the low 4 bits count.
+    const __m256i code = _mm256_srlv_epi32(_mm256_set1_epi32(eight), shifts);
     const __m256i sign = _mm256_and_si256(_mm256_slli_epi32(code, 28), _mm256_set1_epi32(INT_MIN));
     const __m256 value =
         _mm256_xor_ps(_mm256_permutevar8x32_ps(values, code), _mm256_castsi256_ps(sign));
@@ -191,7 +193,7 @@ HWY_INLINE void decode_block(const std::uint8_t* codes, VF scale, VF global, flo
 #endif
 }
 
-/// Blocks [0, n) of a row. No NaN among scales and global.
+/// Dequantizes blocks [0, n) of a row. Scales and global must not be NaN.
 template <class T>
 HWY_INLINE void decode_blocks(const std::uint8_t* codes, const std::uint8_t* scales, float g,
                               T* out, std::int64_t n, bool stream) {
@@ -200,7 +202,8 @@ HWY_INLINE void decode_blocks(const std::uint8_t* codes, const std::uint8_t* sca
 }
 #endif
 
-/// Row-major scales without NaN, blocks of 16: the common case.
+/// Dequantizes the common case: linear scales without NaN and blocks of 16. Returns false
+/// otherwise.
 template <class T>
 bool decode_row_fast(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0,
                      std::int64_t b1, bool stream) {
@@ -217,8 +220,8 @@ bool decode_row_fast(const QuantizedView& q, T* out, std::int64_t v, std::int64_
   return true;
 }
 
-/// Blocks [b0, b1) of row v; `out` is where the first one goes. `stream`: a hint that it will not
-/// be read soon.
+/// Dequantizes blocks [b0, b1) of row v. `out` is the position of the first one. `stream` is a hint
+/// that the output is not read soon.
 template <class T>
 void decode_row(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0, std::int64_t b1,
                 bool stream) {
@@ -245,7 +248,7 @@ void decode_row(const QuantizedView& q, T* out, std::int64_t v, std::int64_t b0,
   });
 }
 
-/// Scales of one block row, columns v + lane, as FP32; n of them.
+/// Loads the scales of one row of blocks, columns v + lane, as FP32. There are n columns.
 HWY_INLINE void column_scales(const QuantizedView& q, std::int64_t v, std::int64_t n,
                               std::int64_t b, float* scale, float* global) {
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(kLanes); ++i) {
@@ -255,7 +258,7 @@ HWY_INLINE void column_scales(const QuantizedView& q, std::int64_t v, std::int64
   }
 }
 
-/// `out` is where the tile's first element goes.
+/// Dequantizes blocks along columns. `out` is the position of the tile's first element.
 template <class T>
 void decode_columns(const QuantizedView& q, T* out, std::int64_t stride, const Tile& tile) {
   const QuantizedShape& s = q.shape;
@@ -304,7 +307,7 @@ void decode(const QuantizedView& q, const MatrixSpan& out, const Tile& tile) {
   }
 }
 
-/// Errors of n blocks: x and y hold B rows of kLanes values, a lane a block.
+/// Computes the errors of n blocks. x and y hold B rows of kLanes values; a lane is a block.
 template <int B>
 HWY_INLINE void store_errors(const float* x, const float* y, std::int64_t n, float* errors,
                              float* norms) {
@@ -330,7 +333,7 @@ HWY_INLINE void store_errors(const float* x, const float* y, std::int64_t n, flo
   std::memcpy(norms, both[1], static_cast<std::size_t>(n) * sizeof(float));
 }
 
-/// Of n blocks of row v from block b on.
+/// Computes the errors of n blocks of row v from block b on.
 template <class T, int B>
 void row_errors(const MatrixView& x, const QuantizedView& q, std::int64_t v, std::int64_t b,
                 std::int64_t n, float* errors, float* norms) {
@@ -349,7 +352,7 @@ void row_errors(const MatrixView& x, const QuantizedView& q, std::int64_t v, std
   store_errors<B>(x_lanes, q_lanes, n, errors, norms);
 }
 
-/// Of row b of blocks, n of them from column v on.
+/// Computes the errors of n blocks of row b of blocks from column v on.
 template <class T, int B>
 void column_errors(const MatrixView& x, const QuantizedView& q, std::int64_t v, std::int64_t b,
                    std::int64_t n, float* errors, float* norms) {

@@ -24,10 +24,10 @@ namespace {
 using U8 = hn::Repartition<std::uint8_t, F32>;
 using VU8 = hn::Vec<U8>;
 
-/// Doubled codes; x86 multiplies unsigned by signed bytes, so it adds kCodeBias to the weights and
-/// lets the sum start at -kCodeBias times the sum of the row of x.
+/// The bias of doubled codes. x86 multiplies unsigned by signed bytes. So weights include
+/// kCodeBias, and sums start at -kCodeBias times the sum of the row of x.
 inline constexpr int kCodeBias = HWY_ARCH_X86 ? 12 : 0;
-/// Four times the sixteen codes.
+/// The sixteen doubled codes, four times.
 struct WeightTable {
   alignas(64) std::uint8_t value[64];
 };
@@ -40,7 +40,7 @@ inline constexpr WeightTable kWeightTable = [] {
   return t;
 }();
 
-/// The elements of the low and of the high nibbles of each word.
+/// Returns the elements of the low and of the high nibbles of each word.
 HWY_INLINE void decode_codes(VU words, VU8& low, VU8& high) {
 #if HWY_TARGET <= HWY_AVX3_DL  // Highway checks for VNNI but does not always enable it
   // The table repeats every 16 entries, so the bits above the nibble do not matter.
@@ -59,7 +59,7 @@ HWY_INLINE void decode_codes(VU words, VU8& low, VU8& high) {
 #endif
 }
 
-/// Vector v of a block's rows: w[2 j] and w[2 j + 1] are the even and odd elements of half j.
+/// Loads vector v of a block's rows: w[2 j] and w[2 j + 1] are the even and odd elements of half j.
 HWY_INLINE void load_block(const std::uint8_t* codes, const std::uint8_t* scales, int v,
                            VU8 (&w)[4], VF& scale) {
   decode_codes(load_words(codes + v * kCodeStep), w[0], w[1]);
@@ -75,18 +75,18 @@ HWY_INLINE std::int32_t load_word(const Word* word) {
   return __builtin_bit_cast(std::int32_t, *word);
 }
 
-/// start + Σ over the four steps of w · x in each 32-bit lane.
+/// Computes start + Σ over the four steps of w · x in each 32-bit lane.
 #if HWY_TARGET <= HWY_AVX3_DL  // Highway checks for VNNI but does not always enable it
 struct Dot {
   static constexpr int kTogether = 3;
-  /// q[t][j] = start of row t + its products with w[j]; the chains of several rows side by side,
-  /// since each step waits for the one before.
+  /// Computes q[t][j] = start of row t + its products with w[j]. Chains of several rows are
+  /// interleaved, because each step waits for the previous one.
   template <int kRows, int kWide, class WordAt>
   static HWY_INLINE void dots(const VU8 (&w)[kWide][4], VI (&q)[kRows][kWide], WordAt word) {
     HWY_UNROLL(4)
     for (int i = 0; i < 4; ++i) HWY_UNROLL(8)
     for (int t = 0; t < kRows; ++t) {
-      if constexpr (kWide == 1) {  // the compiler would broadcast in an instruction of its own
+      if constexpr (kWide == 1) {  // the compiler would emit a separate broadcast
         asm("vpdpbusd %2%{1to16%}, %1, %0"
             : "+v"(q[t][0].raw)
             : "v"(w[0][i].raw), "m"(*word(t, i)));
@@ -108,7 +108,7 @@ struct Dot {
 #define NVFP4_X86(op) _mm_##op
 #endif
 struct OneDot {
-  // At most 8 products of 24 · 12 in 16 bits.
+  // The 16-bit sums have at most 8 products of 24 · 12.
   static HWY_INLINE VI dot(const VU8 (&w)[4], VI start, const VI (&x)[4]) {
     const auto a = NVFP4_X86(add_epi16)(NVFP4_X86(maddubs_epi16)(w[0].raw, x[0].raw),
                                         NVFP4_X86(maddubs_epi16)(w[1].raw, x[1].raw));
@@ -131,7 +131,7 @@ struct OneDot {
     return sum;
   }
 };
-/// For CPUs with the dotprod extension, which the compiler must not use elsewhere.
+/// Uses the dotprod extension, which the compiler must not use elsewhere.
 struct OneDotProd {
   static HWY_INLINE VI dot(const VU8 (&w)[4], VI start, const VI (&x)[4]) {
     VI sum = start;
@@ -142,7 +142,7 @@ struct OneDotProd {
     return sum;
   }
 };
-#else  // 32-bit ARM and others: four products of signed bytes, without help
+#else  // 32-bit ARM and others: four products of signed bytes, without special instructions
 struct OneDot {
   static HWY_INLINE VI dot(const VU8 (&w)[4], VI start, const VI (&x)[4]) {
     VI sum = start;
@@ -162,7 +162,7 @@ struct OneDot {
 #endif
 
 #if HWY_TARGET > HWY_AVX3_DL
-/// One row after the other.
+/// Computes one row after the other.
 template <class One>
 struct RowByRow {
   static constexpr int kTogether = 1;
@@ -184,7 +184,7 @@ using DotProd = RowByRow<OneDotProd>;
 #endif
 #endif
 
-/// f of the fastest dot products that this CPU has.
+/// Calls f with the fastest dot products of this CPU.
 template <class F>
 auto with_dot(F&& f) {
 #if HWY_ARCH_ARM_A64

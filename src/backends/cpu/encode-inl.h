@@ -1,4 +1,4 @@
-// The block formulas of quantizers/encode_block.h on lanes: kLanes blocks at a time.
+// The block formulas of quantizers/encode_block.h for kLanes blocks at a time.
 #if defined(NVFP4_ENCODE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NVFP4_ENCODE_INL_H
 #undef NVFP4_ENCODE_INL_H
@@ -15,19 +15,19 @@ HWY_BEFORE_NAMESPACE();
 namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 
-/// kLanes blocks of B elements and what becomes of them. Rows of kLanes values, one lane a block.
-/// kPairs: x stays as it lies in memory, two elements of BF16 in each lane.
+/// kLanes blocks of B elements with their scales and codes. Rows have kLanes values; a lane is a
+/// block. kPairs: x keeps its layout in memory, two BF16 elements in each lane.
 template <int B, bool kPairs = false>
 struct Batch {
   static constexpr int kRows = kPairs ? B / 2 : B;
   alignas(64) std::conditional_t<kPairs, std::uint32_t, float> x[kRows * kLanes];
   alignas(64) float divisor[kLanes];
   alignas(64) float multiplier[kLanes];              // 1 / divisor
-  alignas(64) float weights[B * kLanes];             // set only where weights are in use
+  alignas(64) float weights[B * kLanes];             // set only with weights
   alignas(64) std::uint32_t packed[B / 8 * kLanes];  // eight codes a word, the first one lowest
   alignas(64) std::uint32_t scale[kLanes];
   alignas(64) float factor[kLanes];
-  // What is read after these: a line at each i · next_step, i < kRows.
+  // The data that is read next: a cache line at each i · next_step, i < kRows.
   const void* next = x;
   std::int64_t next_step = 0;
 
@@ -44,14 +44,15 @@ struct Batch {
   }
 };
 
-/// Batches in flight: what one of them waits for (a division, a chain of roundings) the others use.
+/// Number of batches in flight. While one waits for a division or a chain of roundings, others
+/// proceed.
 inline constexpr int kGroup = 4;
 
 HWY_INLINE VF row(const float* p, int i) {
   return hn::Load(F32(), p + static_cast<std::size_t>(i) * kLanes);
 }
 
-/// batch_amax() where there is a NaN.
+/// Same as batch_amax(), for blocks with NaN.
 template <int B>
 HWY_NOINLINE VF batch_amax_of_numbers(float* HWY_RESTRICT x) {
   VF amax = hn::Zero(F32());
@@ -65,7 +66,7 @@ HWY_NOINLINE VF batch_amax_of_numbers(float* HWY_RESTRICT x) {
   return amax;
 }
 
-/// Largest magnitude of each block, NaN ignored. Where there is a NaN its sign is removed from x,
+/// Returns the largest magnitude of each block, ignoring NaN. The sign of a NaN is removed from x,
 /// so that the encoder gives +6.
 template <int B>
 HWY_INLINE VF batch_amax(float* HWY_RESTRICT x) {
@@ -84,7 +85,7 @@ HWY_INLINE VU16 pair_row(const std::uint32_t* p, int i) {
   return hn::BitCast(U16(), hn::Load(U32(), p + static_cast<std::size_t>(i) * kLanes));
 }
 
-/// The larger one of each pair of BF16 magnitudes.
+/// Returns the larger of each pair of BF16 magnitudes.
 HWY_INLINE VF larger_of_pairs(VU16 v) {
   const VU pair = hn::BitCast(U32(), v);
   return floats(hn::Max(bits(bf16_low(pair)), bits(bf16_high(pair))));
@@ -103,7 +104,7 @@ HWY_NOINLINE VF batch_amax_of_numbers(std::uint32_t* HWY_RESTRICT x) {
   return larger_of_pairs(amax);
 }
 
-/// The same of pairs, two elements at a time.
+/// Same as batch_amax(), for pairs of elements.
 template <int B>
 HWY_INLINE VF batch_amax(std::uint32_t* HWY_RESTRICT x) {
   VU16 largest = hn::Zero(U16());
@@ -120,7 +121,7 @@ HWY_INLINE VU lanes_scale_for(VF amax, VF divisor, float reciprocal) {
   return e4m3_encode(min_or_limit(scale, set_f32(FLT_MAX)));
 }
 
-/// Sets the scale of each block and what its elements are multiplied by.
+/// Sets the scale of each block and the factor of its elements.
 template <int B, bool kPairs>
 HWY_INLINE void set_scale(Batch<B, kPairs>& batch, VU scale) {
   const VF one = set_f32(1.0f);
@@ -130,8 +131,8 @@ HWY_INLINE void set_scale(Batch<B, kPairs>& batch, VU scale) {
   hn::Store(min_or_limit(factor, set_f32(FLT_MAX)), F32(), batch.factor);
 }
 
-/// kFetch: fetches batch.next meanwhile, between computations, since many fetches in a row wait for
-/// each other.
+/// Encodes the elements. kFetch: prefetches batch.next between computations, because many
+/// prefetches in a row wait for each other.
 template <bool kFetch = true, int B, bool kPairs>
 HWY_INLINE void pack_codes(Batch<B, kPairs>& batch) {
   const VF factor = hn::Load(F32(), batch.factor);
@@ -139,7 +140,7 @@ HWY_INLINE void pack_codes(Batch<B, kPairs>& batch) {
   for (int word = 0; word < B / 8; ++word) {
     VU packed = hn::Zero(U32());
 #if HWY_TARGET <= HWY_AVX3_DL
-    VU signs = hn::Zero(U32());  // the first one ends up lowest here too
+    VU signs = hn::Zero(U32());  // the first sign also ends up lowest
 #endif
     HWY_UNROLL(8)
     for (int i = 0; i < 8; ++i) {
@@ -165,22 +166,22 @@ HWY_INLINE void pack_codes(Batch<B, kPairs>& batch) {
   }
 }
 
-/// The costs' view of x, as cost_magnitude().
+/// Computes the magnitudes for costs, as in cost_magnitude().
 template <int B>
 HWY_INLINE void cost_magnitudes(const Batch<B>& batch, float* HWY_RESTRICT u) {
   const VF divisor = hn::Load(F32(), batch.divisor);
   for (int i = 0; i < B; ++i) {
     const VF a = hn::Mul(hn::Abs(row(batch.x, i)), divisor);
-    // A NaN fails the comparison and leaves zero bits.
+    // A NaN fails the comparison and gives zero bits.
     const VF clamped =
         hn::Min(hn::IfThenElseZero(hn::Ge(a, hn::Zero(F32())), a), set_f32(kCostClamp));
     hn::Store(clamped, F32(), u + static_cast<std::size_t>(i) * kLanes);
   }
 }
 
-/// Distance of u to the nearest E2M1 magnitude times `scale`, as in block_cost(). Division picks a
-/// code that is nearest or, at a tie within rounding, next to nearest; there both differences are
-/// exact (Sterbenz), so the smaller one is the answer.
+/// Returns the distance of u to the nearest E2M1 magnitude times `scale`, as in block_cost(). The
+/// division finds a nearest code or, at a tie within rounding, its neighbor. There both differences
+/// are exact (Sterbenz), so the smaller one is the result.
 HWY_INLINE VF nearest_distance(VF u, VF scale, VF reciprocal) {
   const VF six = set_f32(E2M1::kMax);
   const VF v = hn::Min(hn::Mul(u, reciprocal), six);
@@ -193,7 +194,7 @@ HWY_INLINE VF nearest_distance(VF u, VF scale, VF reciprocal) {
   return hn::IfThenElse(hn::Lt(v, six), hn::Min(distance, other), distance);
 }
 
-/// block_cost() of every block with its own scale. Scale 0 is allowed.
+/// Returns block_cost() of every block with its own scale. Scale 0 is allowed.
 template <int B, bool kWeighted>
 HWY_INLINE VF batch_cost(const float* HWY_RESTRICT u, const float* HWY_RESTRICT weights, VF scale) {
   const VF reciprocal = hn::Div(set_f32(1.0f), hn::Max(scale, set_f32(0x1p-20f)));
@@ -213,8 +214,8 @@ HWY_INLINE VF batch_cost(const float* HWY_RESTRICT u, const float* HWY_RESTRICT 
   return hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
 }
 
-/// A part of the cost that grows as the scale falls: no smaller scale can cost less than this.
-/// With weights all that is clipped, Σ w (u − 6·scale)²; without, the largest u alone is enough.
+/// Returns a part of the cost that grows as the scale falls, so no smaller scale costs less. With
+/// weights it is Σ w (u − 6·scale)² over clipped elements. Without weights the largest u suffices.
 template <int B, bool kWeighted>
 HWY_INLINE VF clip_cost(const float* HWY_RESTRICT u, const float* HWY_RESTRICT weights, VF amax,
                         VF scale) {
@@ -232,11 +233,11 @@ HWY_INLINE VF clip_cost(const float* HWY_RESTRICT u, const float* HWY_RESTRICT w
   }
 }
 
-/// The cheapest of all 126 scales, the lowest on a tie, without trying all of them.
-/// Upwards: where no |x| exceeds 3.5 scale, scale / 2 has all the values in use, so a code that
-/// can be halved (>= 16) cannot win; 7 codes above RNE(amax / 6) reach past that.
-/// Downwards: once what is clipped alone costs more than the best, so does every smaller scale.
-/// Both hold in rounded arithmetic too, since rounding is monotone.
+/// Returns the cheapest of all 126 scales, the lowest on a tie, without trying all of them.
+/// Upwards: if no |x| exceeds 3.5 scale, scale / 2 represents all values in use. So a code that can
+/// be halved (>= 16) cannot win; 7 codes above RNE(amax / 6) suffice. Downwards: once clipping
+/// alone costs more than the best, so does every smaller scale. Both arguments hold in rounded
+/// arithmetic, because rounding is monotonic.
 template <int B, bool kWeighted>
 HWY_INLINE VU mse_scale_exact(const float* HWY_RESTRICT u, const float* HWY_RESTRICT weights) {
   VF amax = row(u, 0);
@@ -245,14 +246,14 @@ HWY_INLINE VU mse_scale_exact(const float* HWY_RESTRICT u, const float* HWY_REST
   const VI start =
       hn::Min(hn::Add(hn::Max(signed_bits(nearest), hn::Set(I32(), 8)), hn::Set(I32(), 7)),
               hn::Set(I32(), E4M3::kMaxBits));
-  // A block of zeros costs nothing under any scale: the lowest one wins at once.
+  // A block of zeros costs nothing under any scale, so the lowest one wins at once.
   const auto all_zero = hn::RebindMask(I32(), hn::Eq(amax, hn::Zero(F32())));
   VI code = hn::IfThenElse(all_zero, hn::Set(I32(), 1), start), best = code;
   VF best_cost = set_f32(FLT_MAX);
   for (;;) {
     const VF scale = e4m3_decode(hn::BitCast(U32(), code));
     const VF cost = batch_cost<B, kWeighted>(u, weights, scale);
-    // Lanes that are done stay at code 1, whose cost is theirs already or cannot win.
+    // Finished lanes stay at code 1, whose cost is counted already or cannot win.
     const auto better = hn::Le(cost, best_cost);
     best = hn::IfThenElse(hn::RebindMask(I32(), better), code, best);
     best_cost = hn::IfThenElse(better, cost, best_cost);
@@ -268,7 +269,7 @@ HWY_INLINE VU mse_scale_exact(const float* HWY_RESTRICT u, const float* HWY_REST
   return hn::BitCast(U32(), best);
 }
 
-/// The quantizer's scales, without shortcuts that could be wrong.
+/// Returns the quantizer's scales by the exact search.
 template <Quantizer kQuantizer, bool kWeighted, int B, bool kPairs>
 HWY_INLINE VU choose_scale(Batch<B, kPairs>& batch) {
   const VF amax = batch_amax<B>(batch.x);

@@ -1,9 +1,9 @@
-// Quantizer::mse with a Hessian on the CPU: all 126 scales, on blocks that share a Hessian.
+// Quantizer::mse with a Hessian on the CPU: tries all 126 scales on blocks that share a Hessian.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/encode_hessian.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/encode-inl.h"
 #include "backends/cpu/tiles-inl.h"
 
@@ -12,15 +12,15 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 namespace {
 
-/// u - q · scale with the encoder's code q of the magnitude `a`, as in hessian_cost().
+/// Returns u - q · scale with the encoder's code q of the magnitude `a`, as in hessian_cost().
 HWY_INLINE VF encoded_difference(VF u, VF a, VF factor, VF scale) {
   const VF v = hn::Min(hn::Mul(a, factor), set_f32(E2M1::kMax));
-  // The sum has the steps of E2M1, and the adder rounds to nearest even.
+  // The sum has E2M1's steps, and the adder rounds to nearest even.
   const VF magic = floats(hn::Add(e2m1_binade(v), set_u32(22u << 23)));
   return hn::Sub(u, hn::Mul(hn::Sub(hn::Add(v, magic), magic), scale));
 }
 
-/// What the costs of a batch are made of. Rows of kLanes values, NaN replaced by 0.
+/// The inputs of a batch's costs. Rows have kLanes values; NaN is replaced by 0.
 template <int B>
 struct Values {
   alignas(64) float u[B * kLanes];
@@ -28,7 +28,7 @@ struct Values {
   alignas(64) float signs[B * kLanes];  // sign bits of x
 };
 
-/// hessian_cost() of every block.
+/// Returns hessian_cost() of every block.
 template <int B>
 HWY_INLINE VF hessian_costs(const Values<B>& x, const float* HWY_RESTRICT h, std::int64_t stride,
                             VF scale, VF factor) {
@@ -69,7 +69,7 @@ HWY_NOINLINE void encode_batch(Batch<B>& batch, const float* h, std::int64_t str
     set_scale(batch, set_u32(code));
     const VF factor = hn::Load(F32(), batch.factor);
     const VF cost = hessian_costs<B>(x, h, stride, set_f32(E4M3{code}.to_float()), factor);
-    if (code == 1) best_cost = cost;  // even NaN, as in cheapest_scale()
+    if (code == 1) best_cost = cost;  // even if NaN, as in cheapest_scale()
     const auto better = hn::Lt(cost, best_cost);
     best = hn::IfThenElse(hn::RebindMask(U32(), better), set_u32(code), best);
     best_cost = hn::IfThenElse(better, cost, best_cost);
@@ -80,7 +80,7 @@ HWY_NOINLINE void encode_batch(Batch<B>& batch, const float* h, std::int64_t str
   pack_codes(batch);
 }
 
-/// Element (v, k) of x and byte (v, k / 2) of the codes, whichever way the blocks run.
+/// The steps between elements (v, k) of x, or between bytes (v, k / 2) of the codes, for both axes.
 struct Steps {
   std::int64_t v, k;
 };
@@ -93,7 +93,7 @@ float value_of(T x) {
     return x.to_float();
 }
 
-/// Block b of vectors v0 + lane, n of them.
+/// Encodes block b of n vectors v0 + lane.
 template <class T, int B>
 void encode_lanes(const EncodeJob& job, std::int64_t b, std::int64_t v0, std::int64_t n) {
   const QuantizedShape& s = job.out.shape;

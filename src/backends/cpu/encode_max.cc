@@ -3,7 +3,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/encode_max.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that they are compiled for each target:
+// Included after foreach_target.h, so that they are compiled for each target:
 #include "backends/cpu/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -3,7 +3,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/encode_mse.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that they are compiled for each target:
+// Included after foreach_target.h, so that they are compiled for each target:
 #include "backends/cpu/mse-inl.h"
 #include "backends/cpu/tiles-inl.h"
 
@@ -14,11 +14,11 @@ namespace {
 
 void encode_special(Batch<16>& batch) { encode_group<Quantizer::mse, false>(&batch, 1); }
 
-/// Blocks that the filter could not settle, collected until they fill the lanes.
+/// Blocks that the filter could not decide. They are encoded once they fill the lanes.
 template <void (*kEncode)(Batch<16>&)>
 class Collected {
  public:
-  /// The lanes of `from`, whose first block is `first`.
+  /// Adds the lanes of `from`, whose first block is `first`.
   template <class Blocks>
   void add(const Blocks& blocks, std::uint8_t* scales, std::int64_t first, const Batch<16>& from,
            std::uint64_t lanes) {
@@ -58,7 +58,7 @@ class Collected {
   std::size_t count_ = 0;
 };
 
-/// encode_run() with the filter.
+/// Same as encode_run(), with the filter.
 template <class Blocks>
 void encode_run_filtered(const Blocks& blocks, std::int64_t n, std::uint8_t* scales) {
   Batch<16> batches[kGroup];

@@ -1,4 +1,4 @@
-// What the GEMM kernels share: packed weights on SIMD lanes, a row of the panel in each lane.
+// Shared by the GEMM kernels: packed weights in SIMD lanes, a row of the panel in each lane.
 #if defined(NVFP4_GEMM_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NVFP4_GEMM_INL_H
 #undef NVFP4_GEMM_INL_H
@@ -17,7 +17,7 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 namespace {
 
 inline constexpr int kVectors = static_cast<int>(kPanelRows) / static_cast<int>(kLanes);
-/// Bytes between the vectors of a panel: 4 bytes of codes a row, 1 of scales.
+/// Bytes between the vectors of a panel: 4 bytes of codes for each row, 1 of scales.
 inline constexpr std::int64_t kCodeStep = static_cast<std::int64_t>(kLanes) * 4;
 inline constexpr std::int64_t kScaleStep = static_cast<std::int64_t>(kLanes);
 inline constexpr std::int64_t kHalfBlock = kPanelRows * 4;  // bytes of 8 elements of 16 rows
@@ -30,8 +30,8 @@ inline constexpr bool kFused = HWY_TARGET != HWY_SSE4;
 inline constexpr int kRegisters = HWY_ARCH_ARM ? 32 : 16;
 #endif
 
-/// kLanes block scales times 2^-kScaleExponent: FP16 has E4M3's exponents and more, so the bits
-/// move into place and the CPU converts. Never NaN in packed weights.
+/// Returns kLanes block scales times 2^-kScaleExponent. FP16 includes E4M3's exponents, so the bits
+/// are shifted and the CPU converts. Packed weights have no NaN.
 #if HWY_TARGET <= HWY_AVX3
 inline constexpr int kScaleExponent = 8;
 HWY_INLINE VF load_scales(const std::uint8_t* p) {
@@ -56,8 +56,8 @@ HWY_INLINE VU load_words(const std::uint8_t* p) {
   return hn::BitCast(U32(), hn::LoadU(hn::Repartition<std::uint8_t, F32>(), p));
 }
 
-/// Goes through the blocks of kPanels panels at once, as panel_block() places them, and fetches
-/// what will be wanted some blocks later: nine lines for every four blocks of a panel.
+/// Iterates over the blocks of kPanels panels at once, in the layout of panel_block(). It
+/// prefetches later blocks: nine cache lines for every four blocks of a panel.
 template <int kPanels>
 class BlockCursor {
  public:
@@ -82,8 +82,9 @@ class BlockCursor {
 
   HWY_INLINE void start(const std::uint8_t* group) {
     group_ = group;
-    // Behind the end of a panel lies one that is read beside it. What follows the last one is
-    // wanted next, at least where a vector holds a block's scales; else it is fetched too early.
+    // After the end of a panel lies another one that is read at the same time. The data after the
+    // last panel is needed next, at least where a vector holds a block's scales. Otherwise it is
+    // prefetched too early.
     far_ = kFar + (left_ * kPanelRows * 9 <= kFar ? (kPanels - 1) * apart_ : 0);
     left_in_group_ = HWY_MIN(kGroupBlocks, left_);
     scales_ = group;
@@ -99,10 +100,10 @@ class BlockCursor {
       fetch(codes(j) + kHalfBlock);
     }
   }
-  /// Into the L2 cache first: what comes from memory would occupy the few buffers of the L1 cache
-  /// for too long.
+  /// Prefetches to the L2 cache first. A prefetch from memory would occupy the few buffers of the
+  /// L1 cache for too long.
   HWY_INLINE void fetch(const std::uint8_t* p) const {
-    // As numbers: these may lie behind the end of the weights.
+    // Computed as integers, because addresses may be past the end of the weights.
     const auto at = reinterpret_cast<std::uintptr_t>(p);
     __builtin_prefetch(reinterpret_cast<const void*>(at + static_cast<std::uintptr_t>(far_)), 0, 2);
     __builtin_prefetch(reinterpret_cast<const void*>(at + 1024));
@@ -112,7 +113,7 @@ class BlockCursor {
   std::int64_t left_, left_in_group_, apart_, far_;
 };
 
-/// Calls f with n as a constant of 1..kMost.
+/// Calls f with n in 1..kMost as a constant.
 template <int kMost, class F>
 HWY_INLINE void with_constant(std::int64_t n, F&& f) {
   if constexpr (kMost > 1)
@@ -120,12 +121,12 @@ HWY_INLINE void with_constant(std::int64_t n, F&& f) {
   f(std::integral_constant<int, kMost>());
 }
 
-/// Of how many panels the kernels for few rows of x take a block in turn. Memory is the limit for
-/// them, and several streams come from it faster than one.
+/// Returns the number of panels that direct kernels process together. Memory limits them, and
+/// several streams are faster than one.
 constexpr int panels_in_turn(int rows) { return rows <= 4 ? 4 : 2; }
 
-/// Calls f(rows, panels, the first of them, where their sums lie) for all panels in turn; the first
-/// two are constants.
+/// Calls f(rows, panels, first panels, their sums) for all panels. The first two arguments are
+/// constants.
 template <int kMostRows, class F>
 HWY_INLINE void for_panels(const Panels& w, int rows, float* sums, F&& f) {
   with_constant<kMostRows>(rows, [&](auto n) {
@@ -139,7 +140,7 @@ HWY_INLINE void for_panels(const Panels& w, int rows, float* sums, F&& f) {
   });
 }
 
-/// sum[j][t]: row t of x, a vector of panel j.
+/// Loads sum[j][t]: row t of x, a vector of panel j.
 template <int kPanels, int kRows>
 HWY_INLINE void load_sums(const float* sums, std::int64_t stride, VF (&sum)[kPanels][kRows]) {
   HWY_UNROLL(4)

@@ -1,4 +1,4 @@
-// W4A16 for x in BF16 on AMX: 16 x 16 sums and 32 of K in one instruction.
+// W4A16 for x in BF16 by AMX: 16 x 16 sums and 32 of K in one instruction.
 #include "backends/cpu/kernels.h"
 #include "platform/process.h"
 
@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/gemm_amx.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/bf16-inl.h"
 
 #if HWY_TARGET <= HWY_AVX3_DL
@@ -18,18 +18,19 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 #if HWY_TARGET <= HWY_AVX3_DL && defined(__linux__)
 namespace {
 
-/// Two tiles of rows and two of outputs share four tiles of sums.
+/// Rows of two tiles of x. With two tiles of outputs they make four tiles of sums.
 constexpr int kTileRows = 32;
 constexpr int kTogether = 2;  // blocks in a tile
 
-/// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, LDTILECFG.
+/// The layout of LDTILECFG. Source: Intel 64 and IA-32 Architectures Software Developer's Manual.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {};
   std::uint8_t rows[16] = {};
 };
 
-/// Tiles 0 to 3 are sums, 4 and 5 x, 6 and 7 weights. `blocks`: 1 or 2.
+/// Returns the configuration: tiles 0 to 3 are sums, 4 and 5 x, 6 and 7 weights. `blocks` is 1 or
+/// 2.
 TileConfig config_of(int rows, int blocks) {
   TileConfig c;
   const auto set = [&](int tile, int tile_rows, int bytes) {
@@ -48,7 +49,7 @@ TileConfig config_of(int rows, int blocks) {
   return c;
 }
 
-/// Steps of `kBlocks` blocks.
+/// Multiplies steps of `kBlocks` blocks.
 template <int kBlocks, bool kHigh>
 void multiply(const TileBlock* w, std::int64_t steps, const Record* x, int rows, float* sums,
               std::int64_t stride) {
@@ -87,7 +88,7 @@ void run_tiles(const std::byte* decoded, std::int64_t steps, const std::byte* re
                float* sums, std::int64_t stride) {
   if (steps == 0) return;
   const TileConfig config = config_of(rows, kBlocks);
-  // The intrinsics do not tell the compiler which memory they touch.
+  // The intrinsics do not tell the compiler which memory they access.
   asm volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
   const auto* w = reinterpret_cast<const TileBlock*>(decoded);
@@ -109,7 +110,7 @@ void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* record
                stride);
 }
 
-/// Whether the CPU has AMX for BF16 and the kernel lets this process use it.
+/// Reports whether the CPU has AMX for BF16 and the operating system allows this process to use it.
 bool can_use_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   asm volatile("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
@@ -120,10 +121,12 @@ bool can_use_amx() {
 
 }  // namespace
 
-/// As measured: on these CPUs tiles of W4A4 pay sooner than on others with the same instructions.
+/// Measured: on these CPUs tiles of W4A4 are faster for fewer rows than on others with the same
+/// instructions.
 constexpr int kMostDirectRows = 12;
 
-/// For few rows the kernels of targets without AMX stay: they decode less.
+/// Replaces the tile kernels. For few rows the kernels without AMX remain, because they dequantize
+/// less.
 bool fill_amx_here(Backend& backend) {
   if (!can_use_amx()) return false;
   backend.w4a4.direct.most_rows = kMostDirectRows;

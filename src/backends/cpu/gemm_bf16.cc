@@ -1,11 +1,11 @@
-// W4A16 for x in BF16, where the CPU multiplies BF16: weights are exact in it, scale included.
+// W4A16 for x in BF16 on CPUs that multiply BF16. Weights including their scales are exact in BF16.
 #include "backends/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/gemm_bf16.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/bf16-inl.h"
 
 #if HWY_TARGET <= HWY_AVX3_DL
@@ -19,10 +19,10 @@ namespace {
 
 constexpr int kTileRows = 12;
 
-/// sum + the two products of each pair.
+/// Returns sum + the two products of each pair.
 HWY_INLINE __m512 dot2(__m512 sum, __m512i w, const std::uint32_t& pair) {
 #if HWY_COMPILER_CLANG
-  // clang 16 does not survive a broadcast that is cast to BF16.
+  // clang 16 crashes on a broadcast that is cast to BF16.
   asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(pair));
   return sum;
 #else
@@ -31,8 +31,8 @@ HWY_INLINE __m512 dot2(__m512 sum, __m512i w, const std::uint32_t& pair) {
 #endif
 }
 
-/// For few rows of x: block partials without the scale, which is applied once to each.
-constexpr int kDirectRows = 4, kMostDirectRows = 24;  // the latter as in gemm_w4a4.cc
+/// Rows of the direct kernel. It sums a block without the scale, which is applied once to each sum.
+constexpr int kDirectRows = 4, kMostDirectRows = 24;  // kMostDirectRows as in gemm_w4a4.cc
 
 template <int kRows, int i = 0>
 HWY_INLINE void add_half(__m512i words, __m512i table, const Record* r, int j, __m512* part) {

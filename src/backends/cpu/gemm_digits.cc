@@ -1,12 +1,12 @@
-// W4A16 for few rows of x in BF16 or FP16: where the elements of a block are small integers times a
-// power of two, its products are sums of integers, exact, and three times those of W4A4.
+// W4A16 for few rows of x in BF16 or FP16. If a block's elements are small integers times a power
+// of two, its dot products are exact integer sums. They cost three dot products of W4A4.
 #include "backends/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/gemm_digits.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/dot-inl.h"
 
 #if HWY_TARGET <= HWY_AVX3_DL
@@ -19,25 +19,25 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr int kDigits = 3;
-/// Integers are below 2^kBits. Sixteen of them times 12, and all that is added up on the way, stay
-/// below 2^31; their digits stay within signed bytes.
+/// Integers are below 2^kBits. Sixteen of them times 12, and all partial sums, stay below 2^31.
+/// Their digits are signed bytes.
 constexpr int kBits = 22;
-/// Exponent of FP32, biased, that a block's largest element is taken to have at least: products
-/// with its scale are normal numbers.
+/// Lower bound of the biased FP32 exponent of a block's largest element, so that products with its
+/// scale are normal.
 constexpr std::int32_t kLeastExponent = 64;
 
-/// A row and block of x. `digits` are to base 256, the lowest first; of each half block the even
+/// A row and block of x. `digits` are to base 256, the lowest first. Each half block has its even
 /// elements, then the odd ones.
 struct Record {
   Word digits[kDigits][4];
-  std::int32_t start;    ///< of the sums of the lowest digits
-  float scale;           ///< of the integers; codes are doubled, · 2^kScaleExponent
-  std::int32_t is_wide;  ///< not integers: the elements lie in `digits`, as they are in x
+  std::int32_t start;    ///< start of the sums of the lowest digits
+  float scale;           ///< scale of the integers for doubled codes, · 2^kScaleExponent
+  std::int32_t is_wide;  ///< not integers: `digits` holds the elements of x unchanged
   std::int32_t unused;
 };
 static_assert(sizeof(Record) == 64);
 
-/// Exponent of FP32, biased, of the largest magnitude.
+/// Returns the biased FP32 exponent of the largest magnitude.
 template <class T>
 HWY_INLINE std::int32_t exponent_of(const T* x) {
   VI largest = hn::Zero(I32());
@@ -47,8 +47,8 @@ HWY_INLINE std::int32_t exponent_of(const T* x) {
   return hn::GetLane(hn::MaxOfLanes(I32(), largest)) >> 23;
 }
 
-/// The digits of x · factor, and the sum of the integers; false if they are none, as NaN and
-/// infinity.
+/// Computes the digits of x · factor and the sum of the integers. Returns false if they are not
+/// integers, such as NaN and infinity.
 template <class T>
 HWY_INLINE bool split(const T* x, float factor, Word (*digits)[4], std::int32_t* sum) {
   alignas(16) std::uint8_t bytes[kDigits][kBlock];
@@ -62,9 +62,9 @@ HWY_INLINE bool split(const T* x, float factor, Word (*digits)[4], std::int32_t*
     fits &= hn::AllTrue(F32(), hn::Eq(hn::ConvertTo(F32(), left), scaled));
     total = hn::Add(total, left);
     for (auto& digit : bytes) {
-      // Not TruncateTo: that of Highway 1.0.3 is wrong for AVX3_DL.
+      // TruncateTo of Highway 1.0.3 is wrong for AVX3_DL.
       hn::StoreU(hn::DemoteTo(d8, hn::And(left, hn::Set(I32(), 0xFF))), d8, digit + i);
-      // The digit is signed: what it lacks goes to the next one.
+      // The digit is signed: a carry goes to the next one.
       left = hn::ShiftRight<8>(hn::Add(left, hn::Set(I32(), 128)));
     }
   }
@@ -104,7 +104,7 @@ void prepare(const Activations& x, std::int64_t row, int rows, std::byte* record
       prepare_block(static_cast<const T*>(x.data) + (row + t) * x.stride + b * kBlock, record);
 }
 
-/// The block's products with the elements as they are, by FMA.
+/// Adds the block's products with unchanged elements, by FMA.
 template <class T>
 HWY_NOINLINE VF add_wide(const std::uint8_t* codes, const Record& r, VF scale, VF sum) {
   T x[kBlock];
@@ -118,7 +118,7 @@ HWY_NOINLINE VF add_wide(const std::uint8_t* codes, const Record& r, VF scale, V
   return hn::MulAdd(part, hn::Mul(scale, set_f32(1 << kScaleExponent)), sum);
 }
 
-/// sum[t] += vector v of the block's rows times row t of x.
+/// Computes sum[t] += vector v of the block's rows times row t of x.
 template <class T, class D, int kRows>
 HWY_INLINE void add_block(const std::uint8_t* codes, const std::uint8_t* scales, int v,
                           const Record* r, VF* HWY_RESTRICT sum) {

@@ -1,12 +1,12 @@
-// W4A16 in FP32, for x of any type: block partials of x · e2m1 by FMA, then times the scale. And
-// the last step of every GEMM.
+// W4A16 in FP32, for x of any type: sums of a block of x · e2m1 by FMA, then times the scale. It
+// also has the last step of every GEMM.
 #include "backends/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/gemm_w4a16.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/gemm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -45,7 +45,7 @@ void prepare(const Activations& x, std::int64_t row, int rows, std::byte* record
     prepare_dtype<float>(x, row, rows, out);
 }
 
-/// E2M1 values of nibble i of each word.
+/// Returns the E2M1 values of nibble i of each word.
 template <int i>
 HWY_INLINE VF decode_nibble(VU words) {
 #if HWY_TARGET <= HWY_AVX3
@@ -63,14 +63,14 @@ HWY_INLINE VF decode_nibble(VU words) {
 #endif
 }
 
-/// Calls f(k, values of element k) for the eight elements of half j of a block.
+/// Calls f(k, values of element k) for the eight elements of a half block, from k on.
 template <int i = 0, class F>
 HWY_INLINE void for_each_nibble(VU words, int k, F&& f) {
   f(k + i, decode_nibble<i>(words));
   if constexpr (i < 7) for_each_nibble<i + 1>(words, k, f);
 }
 
-/// For few rows of x: block partials without the scale, which is applied once to each.
+/// Rows of the direct kernel. It sums a block without the scale, which is applied once to each sum.
 constexpr int kDirectRows = 4;
 
 template <int kRows>
@@ -106,14 +106,14 @@ void direct_rows(const Panels& w, const Record* records, float* sums, std::int64
   }
 }
 
-// A tile is kTilePanels panels, kWide vectors at a time, and up to kTileRows rows of x, whose
-// partial sums fill the registers.
+// A tile has kTilePanels panels, kWide vectors at a time, and up to kTileRows rows of x. Its sums
+// fill the registers.
 constexpr int kWide = 2;
 constexpr int kTileRows = kRegisters == 32 ? 12 : 6;
 constexpr int kTilePanels = kWide > kVectors ? kWide / kVectors : 1;
 constexpr int kStrips = kTilePanels * kVectors / kWide;
 
-/// Two elements of each of kRows rows of x times theirs of kWide vectors of weights.
+/// Multiplies two elements of each of kRows rows of x by those of kWide vectors of weights.
 template <int kRows>
 HWY_INLINE void add_columns(const VF (*w)[kWide], const Record* r, int k, VF (*sum)[kWide]) {
   HWY_UNROLL(2)
@@ -187,7 +187,7 @@ void tile(const std::byte* decoded, std::int64_t blocks, const std::byte* record
   });
 }
 
-/// One row of the output.
+/// Finishes one row of the output.
 template <class T>
 void finish_row(const GemmOutput& output, const float* sums, std::int64_t m, std::int64_t n0,
                 std::int64_t cols) {

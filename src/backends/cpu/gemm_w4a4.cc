@@ -1,11 +1,11 @@
-// W4A4: dot products of doubled codes in integers, exact; scales and sums in FP32.
+// W4A4: exact integer dot products of doubled codes; scales and sums in FP32.
 #include "backends/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/gemm_w4a4.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/dot-inl.h"
 
 #if HWY_TARGET <= HWY_AVX3_DL
@@ -19,12 +19,12 @@ namespace {
 
 constexpr float kMagic = 0x1.8p23f;  // its last bit is worth 1
 
-/// A row and block of x. An integer sum q is kept as the bits of the float kMagic + q, which one
-/// FMA turns into q · scale, exactly: (kMagic + q) · scale + offset.
+/// A row and block of x. An integer sum q is the bits of the float kMagic + q. One FMA converts it
+/// to q · scale, exactly: (kMagic + q) · scale + offset.
 struct Record {
-  Word codes[4];       ///< doubled; of each half block the even elements, then the odd ones
-  std::int32_t start;  ///< of the integer sum
-  float scale;         ///< E4M3 / 4, codes being doubled on both sides, · 2^kScaleExponent
+  Word codes[4];       ///< doubled; each half block has its even elements, then the odd ones
+  std::int32_t start;  ///< start of the integer sum
+  float scale;         ///< E4M3 / 4, because codes are doubled on both sides, · 2^kScaleExponent
   float offset;        ///< -kMagic · scale
   std::int32_t unused;
 };
@@ -73,7 +73,8 @@ void prepare(const Activations& x, std::int64_t row, int rows, std::byte* record
     }
 }
 
-/// sum[t * kWide + j] += the block's partials of kRows rows of x with kWide vectors of the weights.
+/// Computes sum[t * kWide + j] += the block's products of kRows rows of x with kWide vectors of
+/// weights.
 template <class D, int kRows, int kWide>
 HWY_INLINE void add_rows(const VU8 (&w)[kWide][4], const VF (&scale)[kWide], const Record* r,
                          VF* HWY_RESTRICT sum) {
@@ -93,7 +94,7 @@ HWY_INLINE void add_rows(const VU8 (&w)[kWide][4], const VF (&scale)[kWide], con
   }
 }
 
-/// The same for any number of rows, as many at a time as suit D.
+/// Same as add_rows(), for any number of rows, in groups that suit D.
 template <class D, int kRows, int kWide>
 HWY_INLINE void add_block(const VU8 (&w)[kWide][4], const VF (&scale)[kWide], const Record* r,
                           VF* HWY_RESTRICT sum) {
@@ -124,7 +125,7 @@ void direct_rows(const Panels& panels, const Record* records, float* sums, std::
   }
 }
 
-// A tile is kTilePanels panels, kWide vectors at a time, and up to kTileRows rows of x.
+// A tile has kTilePanels panels, kWide vectors at a time, and up to kTileRows rows of x.
 constexpr int kWide = kRegisters == 32 ? 2 : 1;
 constexpr int kTilePanels = kWide > kVectors ? kWide / kVectors : 1;
 constexpr int kStrips = kTilePanels * kVectors / kWide;
@@ -177,8 +178,8 @@ void tile_rows(const std::byte* decoded, std::int64_t blocks, const Record* reco
 }
 
 constexpr int kDirectRows = 4;
-/// Decoding the weights once more for each four rows costs less than a tile up to here, as
-/// measured.
+/// Largest M for which the direct kernel is faster than a tile, as measured. It dequantizes the
+/// weights again for every four rows.
 constexpr int kMostDirectRows = HWY_TARGET <= HWY_AVX3_DL ? 24
                                 : HWY_TARGET <= HWY_AVX3  ? 20
                                 : HWY_TARGET <= HWY_AVX2  ? 12

@@ -1,6 +1,6 @@
-// Quantization by a Gram matrix on the CPU: quantizers/gptq.h, a row in each lane, in panels of
-// kPanel rows. What a step changes elsewhere waits until kBatch columns are through, and is then a
-// product of matrices, whose sums run in the order of the definition.
+// GPTQ on the CPU: quantizers/gptq.h with a row in each lane, in panels of kPanel rows. Changes to
+// later columns are applied after every kBatch columns, as a GEMM. Its sums have the order of the
+// definition.
 #include "quantizers/gptq.h"
 
 #include "backends/cpu/kernels.h"
@@ -10,7 +10,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/row-math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,16 +19,16 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 namespace {  // the other files of this folder have functions of the same names
 
 constexpr std::int64_t kPanel = kGptqPanel;
-/// With 48 columns the inputs of a product, kPanel · kBatch · 4 bytes, leave place in the first
-/// cache.
+/// Columns in a batch. The inputs of a GEMM, kPanel · kBatch · 4 bytes, fit the L1 cache and leave
+/// some room.
 constexpr std::int64_t kBatch = 48;
 constexpr auto kStep = static_cast<std::int64_t>(kLanes);
-/// Of a product in registers: columns, and vectors of rows.
+/// Size of a GEMM's register tile: columns, and vectors of rows.
 constexpr int kTall = HWY_TARGET <= HWY_AVX3 ? 6 : 4;
 constexpr int kWide = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 static_assert(kPanel % (kWide * kStep) == 0);
 
-/// Elements [K, kPanel]: a column of the weight, then the next.
+/// Elements [K, kPanel] by columns of the weight.
 using Columns = std::vector<float>;
 
 HWY_INLINE VF at(const float* p, std::int64_t column, std::int64_t v) {
@@ -38,8 +38,8 @@ HWY_INLINE void put(VF x, float* p, std::int64_t column, std::int64_t v) {
   hn::StoreU(x, F32(), p + column * kPanel + v);
 }
 
-/// out[k] += Σ matrix[j, k] · in[j - j0] for columns k0 + [0, kCount), j in [j0, j1), one after the
-/// other.
+/// Computes out[k] += Σ matrix[j, k] · in[j - j0] for columns k0 + [0, kCount), and j in [j0, j1)
+/// in order.
 template <int kCount>
 HWY_INLINE void add_columns(float* out, std::int64_t k0, const float* matrix, std::int64_t depth,
                             const float* in, std::int64_t j0, std::int64_t j1) {
@@ -49,7 +49,7 @@ HWY_INLINE void add_columns(float* out, std::int64_t k0, const float* matrix, st
       for (int w = 0; w < kWide; ++w) sum[t][w] = at(out, k0 + t, v + w * kStep);
     for (std::int64_t j = j0; j < j1; ++j) {
       const float* row = matrix + j * depth + k0;
-      // Of the columns to come, in rows that lie pages apart: no hardware does it.
+      // Prefetches the next columns. Rows are pages apart, so no hardware prefetcher does.
       hwy::Prefetch(row + 16);
       VF x[kWide];
       for (int w = 0; w < kWide; ++w) x[w] = at(in, j - j0, v + w * kStep);
@@ -71,16 +71,16 @@ HWY_NOINLINE void add_products(float* out, std::int64_t k0, std::int64_t k1, con
   for (; k0 < k1; ++k0) add_columns<1>(out, k0, matrix, depth, in, j0, j1);
 }
 
-/// nearest_value().
+/// Same as nearest_value().
 HWY_INLINE VF nearest(VF wanted, VF scale, VF reciprocal) {
   const VU code = hn::And(e2m1_encode(hn::Mul(wanted, reciprocal)), set_u32(15));
   return hn::Mul(e2m1_decode(code), scale);
 }
 
-/// A panel's rows quantized in one way.
+/// A panel's rows, quantized in one way.
 struct Candidate {
   Columns values;            // [K, kPanel]
-  std::vector<float> codes;  // of the scales, as numbers [K / 16, kPanel]
+  std::vector<float> codes;  // codes of the scales, as numbers [K / 16, kPanel]
   double errors[kPanel];
 };
 
@@ -126,7 +126,7 @@ class Panel {
     return static_cast<std::size_t>(column * kPanel + row);
   }
 
-  /// Lanes without a row are zeros.
+  /// Dequantizes a panel. Lanes without a row are zeros.
   void decode(const std::uint8_t* codes, const std::uint8_t* scales, Candidate& to) const {
     to.values.assign(u_.size(), 0.0f);
     to.codes.assign(u_.size() / kBlock, 1.0f);
@@ -146,7 +146,7 @@ class Panel {
     return e4m3_decode(hn::BitCast(U32(), hn::ConvertTo(I32(), at(c.codes.data(), block, v))));
   }
 
-  /// gradient_of() and output_error().
+  /// Computes gradient_of() and output_error().
   void measure(Candidate& c) {
     for (std::int64_t k = 0; k < depth_; ++k)
       for (std::int64_t v = 0; v < kPanel; v += kStep)
@@ -172,7 +172,7 @@ class Panel {
       }
   }
 
-  /// gptq_row().
+  /// Same as gptq_row().
   void forward(Candidate& c) {
     Columns wanted(u_.size()), errors(static_cast<std::size_t>(kBatch * kPanel));
     for (std::int64_t p = 0; p < depth_; ++p)
@@ -197,7 +197,7 @@ class Panel {
     }
   }
 
-  /// descend_row(), and descend_block() of every lane.
+  /// Same as descend_row(), with descend_block() for every lane.
   void descend(Candidate& c) {
     for (int sweep = 0; sweep < job_.sweeps; ++sweep) {
       bool changed = false;

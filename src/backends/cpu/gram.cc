@@ -1,11 +1,11 @@
-// Gram matrices of the blocks of columns, on the CPU.
+// Computes Gram matrices of the blocks of columns on the CPU.
 #include "backends/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/gram.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/row-math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -14,7 +14,7 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 namespace {  // the other files of this folder have functions of the same names
 
 constexpr auto kStep = static_cast<std::int64_t>(kLanes);
-/// Rows that are converted at a time; a multiple of kGramSums.
+/// Number of rows that are converted at a time; a multiple of kGramSums.
 constexpr std::int64_t kChunk = 128;
 /// Rows of the result in registers.
 constexpr int kTall = 4;

@@ -1,4 +1,4 @@
-// Number formats on SIMD lanes, one lane for each block. Included once for each target.
+// Number formats in SIMD lanes. Included once for each target.
 #if defined(NVFP4_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NVFP4_LANES_INL_H
 #undef NVFP4_LANES_INL_H
@@ -42,16 +42,16 @@ HWY_INLINE VI signed_bits(VU v) { return hn::BitCast(I32(), v); }
 HWY_INLINE VU set_u32(std::uint32_t u) { return hn::Set(U32(), u); }
 HWY_INLINE VF set_f32(float f) { return hn::Set(F32(), f); }
 
-/// Bit by bit: mask ? yes : no.
+/// Selects bit by bit: mask ? yes : no.
 HWY_INLINE VU select_bits(VU mask, VU yes, VU no) {
 #if HWY_TARGET <= HWY_AVX3
-  return hn::IfVecThenElse(mask, yes, no);  // one instruction; elsewhere it tests sign bits only
+  return hn::IfVecThenElse(mask, yes, no);  // one instruction; other targets test sign bits only
 #else
   return hn::Or(hn::And(mask, yes), hn::AndNot(mask, no));
 #endif
 }
 
-/// min(a, limit); a NaN gives the limit on every target.
+/// Returns min(a, limit). A NaN gives the limit on every target.
 HWY_INLINE VF min_or_limit(VF a, VF limit) {
 #if HWY_ARCH_X86
   return hn::Min(a, limit);  // minps returns its second operand for a NaN
@@ -60,7 +60,7 @@ HWY_INLINE VF min_or_limit(VF a, VF limit) {
 #endif
 }
 
-/// E4M3 bits, as E4M3::from_float. v >= 0, no NaN.
+/// Returns E4M3 bits, as E4M3::from_float(). Requires v >= 0 and no NaN.
 HWY_INLINE VU e4m3_encode(VF v) {
   const VU subnormal =
       hn::And(bits(hn::Add(hn::Mul(v, set_f32(0x1p9f)), set_f32(0x1p23f))), set_u32(0xFF));
@@ -72,7 +72,7 @@ HWY_INLINE VU e4m3_encode(VF v) {
   return hn::IfThenElse(hn::RebindMask(U32(), small), subnormal, normal);
 }
 
-/// The value of E4M3 bits in 0..126.
+/// Returns the value of E4M3 bits in 0..126.
 HWY_INLINE VF e4m3_decode(VU code) {
   const VF subnormal = hn::Mul(hn::ConvertTo(F32(), signed_bits(code)), set_f32(0x1p-9f));
   const VF normal = floats(hn::Add(hn::ShiftLeft<20>(code), set_u32(120u << 23)));
@@ -80,14 +80,14 @@ HWY_INLINE VF e4m3_decode(VU code) {
   return hn::IfThenElse(hn::RebindMask(F32(), small), subnormal, normal);
 }
 
-/// E2M1 values of codes in 0..15, one a lane.
+/// Returns the E2M1 values of codes in 0..15, one in each lane.
 HWY_INLINE VF e2m1_decode(VU code) {
 #if HWY_TARGET <= HWY_AVX3
   alignas(64) static constexpr float kValues[16] = {0,    0.5f,  1,  1.5f,  2,  3,  4,  6,
                                                     -0.f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
   return VF{_mm512_permutexvar_ps(code.raw, _mm512_load_ps(kValues))};
 #else
-  // 1, 1.5, 2, 3, 4, 6 are normal with one mantissa bit; 0 and 0.5 are not.
+  // 1, 1.5, 2, 3, 4 and 6 are normal with one mantissa bit; 0 and 0.5 are not.
   const VU magnitude = hn::And(code, set_u32(7));
   const VU normal = hn::ShiftLeft<22>(hn::Add(magnitude, set_u32(252)));
   const VU small = hn::And(hn::Sub(hn::Zero(U32()), magnitude), bits(set_f32(0.5f)));
@@ -97,17 +97,17 @@ HWY_INLINE VF e2m1_decode(VU code) {
 #endif
 }
 
-/// max(exponent field of a, that of 1.0): the binade whose E2M1 step applies.
+/// Returns max(exponent field of a, that of 1.0): the binade whose E2M1 step applies.
 HWY_INLINE VU e2m1_binade(VF a) {
   return hn::BitCast(U32(), hn::Max(signed_bits(hn::And(bits(a), set_u32(0x7F800000))),
                                     hn::Set(I32(), 0x3F800000)));
 }
 
-/// E2M1 bits of |y|, as E2M1::from_float, in the low four of each lane, under others. Adding
-/// 2^(e+22) makes the FP32 adder round a = |y| < 2^(e+1) to a multiple of 2^(e-1).
+/// Returns the E2M1 bits of |y|, as E2M1::from_float(), in the low four bits of each lane. Higher
+/// bits are undefined. The addition of 2^(e+22) rounds a = |y| < 2^(e+1) to a multiple of 2^(e-1).
 HWY_INLINE VU e2m1_magnitude(VF y) {
 #if HWY_TARGET <= HWY_AVX3
-  // The magic number of binades 2^0, 2^1, 2^2, with the code's 2e already in its low bits.
+  // The magic numbers of binades 2^0, 2^1, 2^2. Their low bits contain the code's 2e.
   alignas(64) static constexpr float kMagic[16] = {
       0x1p23f + 2, 0x1p24f + 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x1p22f};
   constexpr int kSmallerMagnitudePositive = 0b1010;
@@ -124,13 +124,13 @@ HWY_INLINE VU e2m1_magnitude(VF y) {
 #endif
 }
 
-/// E2M1 bits in the low four of each lane, under others, as E2M1::from_float but for NaN with a
-/// sign, which the caller removes.
+/// Returns E2M1 bits in the low four bits of each lane, as E2M1::from_float(). Higher bits are
+/// undefined. The caller removes the sign of a NaN.
 HWY_INLINE VU e2m1_encode(VF y) {
   return select_bits(set_u32(7), e2m1_magnitude(y), hn::ShiftRight<28>(bits(y)));
 }
 
-/// packed >> 4 with the new code on top: the first of eight ends up lowest.
+/// Returns packed >> 4 with the new code on top: the first of eight ends up lowest.
 HWY_INLINE VU push_code(VU packed, VU code) {
 #if HWY_TARGET <= HWY_AVX3_DL
   return VU{_mm512_shrdi_epi32(packed.raw, code.raw, 4)};
@@ -142,18 +142,18 @@ HWY_INLINE VU push_code(VU packed, VU code) {
 HWY_INLINE VF bf16_low(VU pair) { return floats(hn::ShiftLeft<16>(pair)); }
 HWY_INLINE VF bf16_high(VU pair) { return floats(hn::And(pair, set_u32(0xFFFF0000))); }
 
-/// FP16 bits, no infinity and no NaN, in the high half of each lane. Nothing is multiplied that is
-/// subnormal: CPUs take a hundred cycles for it.
+/// Decodes FP16 bits in the high half of each lane, without infinity and NaN. It multiplies no
+/// subnormal number, which takes CPUs a hundred cycles.
 HWY_INLINE VF f16_decode_finite(VU high) {
   const VU magnitude = hn::ShiftRight<3>(hn::And(high, set_u32(0x7FFF0000)));
-  // With FP32's exponent bias; a subnormal m 2^-24 is now (1 + m 2^-10) 2^-15, and a normal number
-  // is the smaller of the two.
+  // With FP32's exponent bias, a subnormal m 2^-24 is (1 + m 2^-10) 2^-15. A normal number is the
+  // smaller of the two.
   const VF normal = floats(hn::Add(magnitude, set_u32(112u << 23)));
   const VF value = hn::Min(normal, hn::MulAdd(normal, set_f32(2), set_f32(-0x1p-14f)));
   return floats(select_bits(set_u32(0x80000000), high, bits(value)));
 }
 
-/// FP16 bits in the high half of each lane.
+/// Decodes FP16 bits in the high half of each lane.
 HWY_INLINE VF f16_decode(VU high) {
   const VU magnitude = hn::And(high, set_u32(0x7FFF0000));
   const auto is_special = hn::Gt(signed_bits(magnitude), hn::Set(I32(), 0x7BFFFFFF));
@@ -163,7 +163,7 @@ HWY_INLINE VF f16_decode(VU high) {
                         f16_decode_finite(high));
 }
 
-/// BF16 bits in the low half of each lane, as BF16::from_float.
+/// Returns BF16 bits in the low half of each lane, as BF16::from_float().
 HWY_INLINE VU bf16_encode(VF v) {
   const VU u = bits(v);
   const VU odd = hn::And(hn::ShiftRight<16>(u), set_u32(1));
@@ -171,7 +171,7 @@ HWY_INLINE VU bf16_encode(VF v) {
   return hn::IfThenElse(hn::RebindMask(U32(), hn::IsNaN(v)), set_u32(0x7FFF), rounded);
 }
 
-/// FP16 bits in the low half of each lane, as FP16::from_float.
+/// Returns FP16 bits in the low half of each lane, as FP16::from_float().
 HWY_INLINE VU f16_encode(VF v) {
   const VU sign = hn::And(hn::ShiftRight<16>(bits(v)), set_u32(0x8000));
   const VU u = hn::And(bits(v), set_u32(0x7FFFFFFF));
@@ -189,7 +189,7 @@ HWY_INLINE VU f16_encode(VF v) {
   return hn::IfThenElse(below(0x7F800001), result, set_u32(0x7FFF));
 }
 
-/// kLanes elements from contiguous memory.
+/// Loads kLanes elements from contiguous memory.
 HWY_INLINE VF load_lanes(const float* p) { return hn::LoadU(F32(), p); }
 template <class Half>
 HWY_INLINE VF load_lanes(const Half* p) {
@@ -202,14 +202,14 @@ HWY_INLINE VF load_lanes(const Half* p) {
     return f16_decode(high);
 }
 
-/// The bits of v rounded to T, BF16 or FP16.
+/// Returns the bits of v rounded to T, BF16 or FP16.
 template <class T>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, F32>> half_bits(VF v) {
   const VU half = std::is_same_v<T, BF16> ? bf16_encode(v) : f16_encode(v);
   return hn::DemoteTo(hn::Rebind<std::uint16_t, F32>(), signed_bits(half));
 }
 
-/// kLanes elements to contiguous memory, rounded to T.
+/// Stores kLanes elements to contiguous memory, rounded to T.
 template <class T>
 HWY_INLINE void store_lanes(VF v, T* p) {
   if constexpr (std::is_same_v<T, float>)
@@ -219,7 +219,7 @@ HWY_INLINE void store_lanes(VF v, T* p) {
                reinterpret_cast<std::uint16_t*>(p));
 }
 
-/// `stream`: past the caches; p must be aligned to a vector then.
+/// Stores a vector. `stream` bypasses the caches; p must then be aligned to a vector.
 template <class D, class V>
 HWY_INLINE void store_or_stream(V v, D d, hn::TFromD<D>* p, bool stream) {
   if (stream)
@@ -228,11 +228,11 @@ HWY_INLINE void store_or_stream(V v, D d, hn::TFromD<D>* p, bool stream) {
     hn::StoreU(v, d, p);
 }
 
-/// A vector whose 128-bit part j is the four words at p + 4 j stride.
+/// Returns a vector whose 128-bit part j holds the four words at p + 4 j stride.
 template <class D>
 HWY_INLINE hn::Vec<D> load_quads(D d, const std::uint32_t* p, std::size_t stride) {
 #if HWY_TARGET <= HWY_AVX3
-  if constexpr (hn::MaxLanes(d) == 16) {  // loads and blends only, no shuffles
+  if constexpr (hn::MaxLanes(d) == 16) {  // only loads and blends, no shuffles
     const auto quad = [&](std::size_t j) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 4 * j * stride));
     };
@@ -252,8 +252,8 @@ HWY_INLINE hn::Vec<D> load_quads(D d, const std::uint32_t* p, std::size_t stride
   }
 }
 
-/// Four words of each of kLanes rows that are `stride` words apart, transposed: out[i] holds word
-/// i, one row a lane.
+/// Loads four words of each of kLanes rows, `stride` words apart, transposed. out[i] holds word i,
+/// one row in each lane.
 HWY_INLINE void load_transposed(const std::uint32_t* p, std::size_t stride, VU out[4]) {
   const U32 d;
   const hn::RepartitionToWide<U32> d64;
@@ -271,7 +271,7 @@ HWY_INLINE void load_transposed(const std::uint32_t* p, std::size_t stride, VU o
   out[3] = hn::BitCast(d, hn::InterleaveUpper(d64, hi01, hi23));
 }
 
-/// kLanes blocks of B elements, `stride` words apart: x[i kLanes + lane] = element i of block
+/// Loads kLanes blocks of B elements, `stride` words apart: x[i kLanes + lane] = element i of block
 /// `lane`.
 template <int B, class T>
 HWY_INLINE void load_blocks(const T* src, float* HWY_RESTRICT x,
@@ -287,7 +287,7 @@ HWY_INLINE void load_blocks(const T* src, float* HWY_RESTRICT x,
     }
   } else {
     const hn::Repartition<std::uint16_t, F32> d16;
-    auto largest = hn::Zero(d16);  // of the magnitudes' bits
+    auto largest = hn::Zero(d16);  // largest bits of the magnitudes
     for (int g = 0; g < B / 8; ++g) {
       load_transposed(words + 4 * g, stride, w);
       for (int i = 0; i < 4; ++i) {
@@ -313,7 +313,7 @@ HWY_INLINE void load_blocks(const T* src, float* HWY_RESTRICT x,
   }
 }
 
-/// The same without conversion: x[i kLanes + lane] = elements 2 i and 2 i + 1 of block `lane`.
+/// Same without conversion: x[i kLanes + lane] = elements 2 i and 2 i + 1 of block `lane`.
 template <int B>
 HWY_INLINE void load_blocks(const BF16* src, std::uint32_t* HWY_RESTRICT x,
                             std::size_t stride = B / 2) {
@@ -325,7 +325,8 @@ HWY_INLINE void load_blocks(const BF16* src, std::uint32_t* HWY_RESTRICT x,
   }
 }
 
-/// `n` blocks of B elements, `stride` apart, and zeros behind them: what load_blocks() may read.
+/// Copies `n` blocks of B elements, `stride` apart, and adds zeros up to the size that
+/// load_blocks() reads.
 template <int B, class T>
 HWY_NOINLINE const T* copy_blocks(const T* from, std::int64_t stride, std::int64_t n,
                                   T (&to)[B * kLanes]) {

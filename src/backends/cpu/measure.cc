@@ -1,4 +1,4 @@
-// Reductions on the CPU: largest magnitudes and quantization errors.
+// Reductions on the CPU: largest magnitudes.
 #include <vector>
 
 #include "backends/cpu/kernels.h"
@@ -8,7 +8,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,7 +16,7 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 namespace {  // the other files of this folder have functions of the same names
 
-/// Bits of |element|, whatever type the memory has.
+/// Returns the bits of |element|, for any type of the memory.
 template <class Bits>
 Bits magnitude_bits(const Bits* p) {
   Bits u;
@@ -24,8 +24,9 @@ Bits magnitude_bits(const Bits* p) {
   return static_cast<Bits>(u & (Bits(~Bits(0)) >> 1));
 }
 
-/// Largest |bits|, as integers: NaN above infinity above every finite value. Reads two parts at a
-/// time, and ahead of each: one stream alone does not keep the memory busy, four are slower.
+/// Returns the largest |bits| as integers: NaN is above infinity, which is above every finite
+/// value. Reads two parts at a time, with prefetches. One stream does not saturate the memory; four
+/// are slower.
 template <class Bits>
 Bits largest_bits(const Bits* p, std::int64_t n) {
   const hn::ScalableTag<Bits> d;
@@ -68,7 +69,7 @@ AmaxResult amax_of(const MatrixView& x, std::int64_t r0, std::int64_t r1, Bits i
   for (std::int64_t i = 0; i < runs; ++i)
     largest = HWY_MAX(largest, largest_bits(data + (r0 + i) * x.stride, length));
   if (largest <= infinity) return {value_of(largest, x.dtype), largest < infinity};
-  largest = 0;  // there is a NaN: the slow way round it
+  largest = 0;  // there is a NaN: a slow search that ignores it
   for (std::int64_t r = r0; r < r1; ++r)
     for (std::int64_t c = 0; c < x.cols; ++c) {
       const Bits u = magnitude_bits(data + r * x.stride + c);

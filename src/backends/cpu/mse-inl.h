@@ -1,4 +1,5 @@
-// The exact mse search at speed: integer costs settle nearly every block, exact costs the rest.
+// The exact mse search at high speed: integer costs decide almost every block, exact costs the
+// rest.
 //
 // Why 126 scales need not be tried. Upwards: if 3.5 c >= amax, c uses magnitudes up to 3 (4 at a
 // tie), and c · {0 … 3} is part of (c/2) · {0 … 6}. So c/2 costs no more, and it wins the tie. The
@@ -41,7 +42,7 @@ using VI16 = hn::Vec<I16>;
 using VU16 = hn::Vec<U16>;
 using VU8 = hn::Vec<U8>;
 
-/// Adds to each 32-bit lane the products of its two halves.
+/// Adds the products of the two halves of each 32-bit lane.
 HWY_INLINE VI add_products(VI sum, VI16 a, VI16 b) {
 #if HWY_TARGET <= HWY_AVX3_DL
   return VI{_mm512_dpwssd_epi32(sum.raw, a.raw, b.raw)};
@@ -55,7 +56,7 @@ HWY_INLINE VI add_products(VI sum, VI16 a, VI16 b) {
 }
 
 #if HWY_TARGET > HWY_AVX3_DL
-/// Adds to each 16-bit lane the products of its two bytes; b < 128.
+/// Adds the products of the two bytes of each 16-bit lane; b < 128.
 HWY_INLINE VI16 add_byte_products(VI16 sum, VU8 a, VU8 b) {
 #if HWY_TARGET == HWY_NEON
   const uint16x8_t low = vmull_u8(vget_low_u8(a.raw), vget_low_u8(b.raw));
@@ -71,7 +72,7 @@ HWY_INLINE VI16 add_byte_products(VI16 sum, VU8 a, VU8 b) {
 }
 #endif
 
-/// The table's entry for each lane.
+/// Returns the table's entry for each lane.
 HWY_INLINE VU lookup(const std::uint32_t* HWY_RESTRICT table, VU entry) {
 #if HWY_TARGET <= HWY_AVX3
   return VU{_mm512_permutexvar_epi32(entry.raw, _mm512_load_si512(table))};
@@ -87,13 +88,14 @@ HWY_INLINE VU lookup(const std::uint32_t* HWY_RESTRICT table, VU entry) {
 }
 
 #if HWY_TARGET <= HWY_AVX3
-/// In each 16 bytes, those of `mask` from where `from` says in b, the others from a.
+/// In each 16 bytes, replaces those of `mask` by bytes of b at index `from`; the others come from
+/// a.
 HWY_INLINE __m512i merge_bytes(__m512i a, __mmask64 mask, __m512i b, __m128i from) {
   return _mm512_mask_shuffle_epi8(a, mask, b, _mm512_broadcast_i32x4(from));
 }
 #endif
 
-/// The low halves of the 32-bit lanes of a and b, side by side.
+/// Interleaves the low halves of the 32-bit lanes of a and b.
 HWY_INLINE VU16 low_halves(VU a, VU b) {
 #if HWY_TARGET <= HWY_AVX3
   return VU16{merge_bytes(a.raw, 0xCCCCCCCCCCCCCCCC, b.raw,
@@ -110,7 +112,7 @@ HWY_INLINE VU8 low_bytes(VU16 a, VU16 b) {
   return hn::OddEven(hn::BitCast(U8(), hn::ShiftLeft<8>(b)), hn::BitCast(U8(), a));
 #endif
 }
-/// The high bytes of a >> kShift and b >> kShift.
+/// Interleaves the high bytes of a >> kShift and b >> kShift.
 template <int kShift>
 HWY_INLINE VU8 high_bytes(VU16 a, VU16 b) {
 #if HWY_TARGET <= HWY_AVX3
@@ -122,14 +124,15 @@ HWY_INLINE VU8 high_bytes(VU16 a, VU16 b) {
                      hn::BitCast(U8(), hn::ShiftRight<8 + kShift>(a)));
 }
 
-/// Twice the E2M1 magnitudes that a and b, in units of 2^-11, or of 2^-10 if kHalved, round to.
+/// Returns twice the nearest E2M1 magnitudes of a and b, which are in units of 2^-11, or 2^-10 if
+/// kHalved.
 template <bool kHalved>
 HWY_INLINE VU8 nearest_halves(VU16 a, VU16 b) {
 #if HWY_TARGET <= HWY_AVX3_DL
   const Bytes64& table = kHalved ? kHalvesOfQuarters : kHalvesOfEighths;
   return VU8{_mm512_permutexvar_epi8(high_bytes<0>(a, b).raw, _mm512_load_si512(table.value))};
 #else
-  // Byte shuffles have 16 entries; from quarter 14 to 19 it is 4, and 6 beyond.
+  // Byte shuffles have 16 entries. From quarter 14 to 19 the magnitude is 4, above it is 6.
   const U8 d;
   const VU8 quarters = high_bytes < kHalved ? 0 : 1 > (a, b);
   const VU8 halves = hn::TableLookupBytes(hn::LoadDup128(d, kHalvesOfQuarters.value),
@@ -140,20 +143,20 @@ HWY_INLINE VU8 nearest_halves(VU16 a, VU16 b) {
 #endif
 }
 
-/// What the filter works on: |x| in its units, and where the candidates lie.
+/// The filter's inputs: |x| in its units, and the candidates.
 struct FilterInput {
   HWY_INLINE FilterInput() {}  // the implicit one would not be compiled for the target
   VU16 y[8];                   ///< two elements in each 32-bit lane
-  VU8 low[4], high[4];         ///< the bytes of y[2 j] and y[2 j + 1]
+  VU8 low[4], high[4];         ///< bytes of y[2 j] and y[2 j + 1]
   VU squares;                  ///< Σ y² modulo 2^32
   VI top;                      ///< code of the highest candidate
-  VU mantissa;                 ///< entry of the tables
-  VF amax;                     ///< in units
-  hn::Mask<F32> ok;            ///< lanes where the window and the units hold; not for a NaN
+  VU mantissa;                 ///< index in the tables
+  VF amax;                     ///< in the filter's units
+  hn::Mask<F32> ok;            ///< lanes for which the window and the units are valid; not for NaN
 };
 
-/// In these units the candidates are exact and |x| is off by at most a half (and 0.001), so that
-/// √cost is off by at most 2 (and 0.004).
+/// In these units candidates are exact, and |x| has an error of at most a half (and 0.001). So
+/// √cost has an error of at most 2 (and 0.004).
 HWY_INLINE FilterInput filter_input(const float* HWY_RESTRICT x, VF divisor) {
   FilterInput f;
   VF a[16];
@@ -164,7 +167,7 @@ HWY_INLINE FilterInput filter_input(const float* HWY_RESTRICT x, VF divisor) {
     largest = hn::Max(largest, signed_bits(bits(a[i])));
   }
   const VF amax = hn::Mul(hn::BitCast(F32(), largest), divisor);
-  // E4M3 code of amax / 3.5, rounded down. What is no such code ends as a lane that is not ok.
+  // E4M3 code of amax / 3.5, rounded down. Lanes without a valid code are not ok.
   const VI code = hn::Sub(signed_bits(hn::ShiftRight<20>(bits(hn::Mul(amax, set_f32(1 / 3.5f))))),
                           hn::Set(I32(), 120 << 3));
   f.top = hn::Min(hn::Max(code, hn::Set(I32(), kFirstTop)), hn::Set(I32(), kLastTop));
@@ -222,8 +225,8 @@ struct CandidateSums {
 #endif
 };
 
-/// (Σ (y - q c)² - Σ y²) / 4 modulo 2^32, with the candidate's index in the low bits, which are
-/// zero. It lies between -2^32 and 0, so that the lowest key is that of the lowest cost.
+/// Returns (Σ (y - q c)² - Σ y²) / 4 modulo 2^32, with the candidate's index in the low bits, which
+/// are zero. The value is between -2^32 and 0, so the lowest key has the lowest cost.
 HWY_INLINE VU candidate_key(const FilterInput& f, const CandidateSums& sums, int index) {
   const VI factor = signed_bits(lookup(kCandidates[index].factor.value, f.mantissa));
   const VI sum = add_products(sums.hy(), hn::BitCast(I16(), sums.hh()), hn::BitCast(I16(), factor));
@@ -231,16 +234,16 @@ HWY_INLINE VU candidate_key(const FilterInput& f, const CandidateSums& sums, int
 }
 inline constexpr std::uint32_t kIndexMask = 31;
 
-/// 1 / c of a candidate.
+/// Returns 1 / c of a candidate.
 HWY_INLINE VU16 candidate_reciprocal(const FilterInput& f, int index) {
   return hn::BitCast(U16(), lookup(kCandidates[index].reciprocal.value, f.mantissa));
 }
 
-/// Calls add(index, key) for all candidates, not in order. The quotients of one are taken while the
-/// sums of the one before are added up. Fetches batch.next meanwhile, as pack_codes() does.
+/// Calls add(index, key) for all candidates, in another order. Quotients of one candidate overlap
+/// with sums of the previous one. Prefetches batch.next, like pack_codes().
 template <class Keys>
 HWY_INLINE void add_keys(const FilterInput& f, const Batch<16>& batch, Keys& keys) {
-  // The first candidate is half the last one.
+  // The first candidate is half of the last one.
   VU8 h[4], of_half[4];
   {
     const VU16 r = candidate_reciprocal(f, kLast);
@@ -279,24 +282,24 @@ HWY_INLINE void add_keys(const FilterInput& f, const Batch<16>& batch, Keys& key
   keys.add(index, candidate_key(f, last, index));
 }
 
-/// The cost of a key, as FP32.
+/// Returns the cost of a key as FP32.
 HWY_INLINE VF cost_of(const FilterInput& f, VU key) {
   const VU cost = hn::Add(f.squares, hn::ShiftLeft<2>(hn::AndNot(set_u32(kIndexMask), key)));
   return hn::ConvertTo(F32(), signed_bits(cost));
 }
 
-/// √cost of what has this integer cost is at most this, with slack for the rounding of FP32 costs.
+/// Returns an upper bound of √cost for an integer cost, with slack for the rounding of FP32 costs.
 HWY_INLINE VF largest_root(VF cost) {
   return hn::Mul(hn::Add(hn::Sqrt(cost), set_f32(2.005f)), set_f32(1.00001f));
 }
 
-/// Lanes where no scale below the window can have a root of `root` or less.
+/// Returns the lanes where no scale below the window can have a root of `root` or less.
 HWY_INLINE hn::Mask<F32> clips_below(const FilterInput& f, VF root) {
   return hn::Gt(hn::Sub(f.amax, floats(lookup(kSixTimesBelow.value, f.mantissa))), root);
 }
 
 struct FilterResult {
-  VU scale;               ///< the cheapest code by integer costs
+  VU scale;               ///< cheapest code by integer costs
   hn::Mask<F32> certain;  ///< lanes where it is proven to be the cheapest
 };
 
@@ -311,7 +314,7 @@ struct TwoLowest {
 
 HWY_INLINE FilterResult filter_result(const FilterInput& f, const TwoLowest& keys) {
   const VF root = largest_root(cost_of(f, keys.best));
-  const VF limit = hn::Add(root, set_f32(2.01f));  // what the runner-up's root must exceed
+  const VF limit = hn::Add(root, set_f32(2.01f));  // the root of the second must exceed it
   const auto narrowed = hn::And(f.ok, clips_below(f, root));
   const VI offset =
       hn::Add(signed_bits(hn::And(keys.best, set_u32(kIndexMask))), hn::Set(I32(), kFirstOffset));
@@ -320,14 +323,14 @@ HWY_INLINE FilterResult filter_result(const FilterInput& f, const TwoLowest& key
 }
 
 struct AllKeys {
-  HWY_INLINE AllKeys() {}  // as above
+  HWY_INLINE AllKeys() {}  // see FilterInput()
   VU key[kLast + 1];
   HWY_INLINE void add(int index, VU k) { key[index] = k; }
 };
 
-/// Blocks that the filter could not settle, though the window holds for them: the exact cost of
-/// those candidates alone whose integer costs are too close to the lowest to tell, and of the codes
-/// below the window that may win.
+/// Encodes blocks that the filter could not decide although the window is valid. It computes exact
+/// costs of the candidates with integer costs close to the lowest, and of codes below the window
+/// that may win.
 inline HWY_NOINLINE void encode_undecided(Batch<16>& batch) {
   const VF divisor = hn::Load(F32(), batch.divisor);
   const FilterInput f = filter_input(batch.x, divisor);
@@ -347,7 +350,7 @@ inline HWY_NOINLINE void encode_undecided(Batch<16>& batch) {
   cost_magnitudes(batch, u);
   VF best_cost = set_f32(FLT_MAX);
   VI best = f.top;
-  // From below, so that a tie keeps the lower code.
+  // In ascending order, so that a tie keeps the lower code.
   while (!hn::AllTrue(I32(), hn::Eq(pending, hn::Zero(I32())))) {
     const VI bit = hn::And(pending, hn::Neg(pending));
     const VU exponent = hn::ShiftRight<23>(bits(hn::ConvertTo(F32(), bit)));
@@ -363,8 +366,7 @@ inline HWY_NOINLINE void encode_undecided(Batch<16>& batch) {
   }
   VF amax = row(u, 0);
   for (int i = 1; i < 16; ++i) amax = hn::Max(amax, row(u, i));
-  // Downwards as mse_scale_exact(). Lanes that are done try codes that cannot win, and code 1
-  // again.
+  // Downwards, as in mse_scale_exact(). Finished lanes try codes that cannot win, and code 1 again.
   for (VI next = hn::Add(f.top, hn::Set(I32(), kFirstOffset - 1));;
        next = hn::Sub(next, hn::Set(I32(), 1))) {
     const VI code = hn::Max(next, hn::Set(I32(), 1));
@@ -387,14 +389,14 @@ HWY_INLINE std::uint64_t lane_bits(hn::Mask<F32> mask) {
   return result & ((1ull << kLanes) - 1);
 }
 
-/// Lanes of a batch whose scale is not decided yet.
+/// Lanes of a batch without a decided scale.
 struct OpenLanes {
   std::uint64_t undecided;  ///< for encode_undecided()
-  std::uint64_t special;    ///< the window does not hold: for encode_group()
+  std::uint64_t special;    ///< the window is not valid: for encode_group()
 };
 
-/// Encodes `n` batches but for the lanes in open[g]. Step by step for all of them: within a batch
-/// most steps wait for the one before.
+/// Encodes `n` batches except for the lanes in open[g]. Steps of all batches are interleaved,
+/// because a batch's steps depend on each other.
 inline HWY_NOINLINE void encode_group_mse(Batch<16>* batches, int n, OpenLanes* open) {
   FilterInput f[kGroup];
   TwoLowest keys[kGroup];

@@ -1,4 +1,4 @@
-// Panels of packed weights: 16 rows at a time, encoded straight into the order in which GEMM reads.
+// Panels of packed weights: 16 rows at a time, encoded in the order in which GEMM reads them.
 #if defined(NVFP4_PANELS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NVFP4_PANELS_INL_H
 #undef NVFP4_PANELS_INL_H
@@ -19,19 +19,20 @@ namespace nvfp4::cpu::HWY_NAMESPACE {
 
 static_assert(kPanelRows % kLanes == 0, "the lanes hold rows of one block");
 
-/// Block i is block i / 16 of row i % 16 of the panel.
+/// The blocks of a panel. Block i is block i / 16 of row i % 16.
 template <class T>
 struct PanelBlocks {
   static constexpr bool kStreams = false;
   static constexpr bool kLoadsPairs = std::is_same_v<T, BF16>;
-  /// Rows are read in pieces of a line, too many of them for the hardware to run ahead.
+  /// Distance of prefetches. Rows are read in pieces of a cache line, too many for the hardware
+  /// prefetcher.
   static constexpr std::int64_t kAhead = 512;
 
   const T* x;  // first row
   std::int64_t stride, rows, blocks;
-  const float* weights;  // K, or null
+  const float* weights;  // K weights, or null
   std::uint8_t* panel;
-  bool stream;  // codes past the caches
+  bool stream;  // codes bypass the caches
   alignas(64) float divisor[kPanelRows], multiplier[kPanelRows];
 
   template <bool kPairs>
@@ -43,7 +44,8 @@ struct PanelBlocks {
     std::int64_t step = stride * static_cast<std::int64_t>(sizeof(T)) / 4;
     alignas(64) T part[16 * kLanes];
     if (HWY_LIKELY(r0 + kRows <= rows && in_words)) {
-      // Lines of all 16 rows; of pairs, two batches of the same rows share a line.
+      // Prefetches cache lines of all 16 rows. With pairs, two batches of the same rows share a
+      // line.
       const std::int64_t r1 = first / kRows * batch.kRows % kPanelRows;
       batch.next = reinterpret_cast<const std::byte*>(x + r1 * stride + b * 16) + kAhead;
       batch.next_step = stride * static_cast<std::int64_t>(sizeof(T));
@@ -83,7 +85,7 @@ struct PanelBlocks {
   }
 };
 
-/// Rows [v0, v1) of a tile, v0 the first of a panel.
+/// Encodes rows [v0, v1) of a tile; v0 is the first row of a panel.
 template <class Kernel, class T>
 void encode_panels(const EncodeJob& job, const Tile& tile) {
   const QuantizedShape& s = job.out.shape;

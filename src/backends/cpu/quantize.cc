@@ -1,11 +1,11 @@
-// Quantization on the CPU: each quantizer is compiled on its own, this file chooses among them.
+// Quantization on the CPU. Each quantizer is compiled in its own file; this file dispatches.
 #include "backends/cpu/kernels.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/quantize.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,4 +1,4 @@
-// The formulas of quantizers/row_math.h on lanes, the same operations in the same order.
+// The formulas of quantizers/row_math.h in SIMD lanes, with the same operations in the same order.
 #if defined(NVFP4_ROW_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NVFP4_ROW_MATH_INL_H
 #undef NVFP4_ROW_MATH_INL_H
@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace nvfp4::cpu::HWY_NAMESPACE {
 #if NVFP4_HAVE_LANES
 
-/// a·b + c, rounded once.
+/// Returns a·b + c, rounded once.
 HWY_INLINE VF lanes_fused(VF a, VF b, VF c) {
 #if HWY_NATIVE_FMA
   return hn::MulAdd(a, b, c);
@@ -27,7 +27,7 @@ HWY_INLINE VF lanes_fused(VF a, VF b, VF c) {
 #endif
 }
 
-/// v < limit ? limit : v, and the other way round; a NaN stays.
+/// Returns v < limit ? limit : v. at_most() is the opposite. A NaN remains.
 HWY_INLINE VF at_least(VF v, VF limit) {
 #if HWY_ARCH_X86
   return hn::Max(limit, v);  // maxps returns its second operand for a NaN
@@ -55,7 +55,7 @@ HWY_INLINE VF lanes_exponential(VF x) {
   q = lanes_fused(q, r, set_f32(kExp1));
   const VF p = lanes_fused(q, r, set_f32(1.0f));
 #if HWY_TARGET <= HWY_AVX3
-  return VF{_mm512_scalef_ps(p.raw, n.raw)};  // p · 2^n, rounded once, as the two products are
+  return VF{_mm512_scalef_ps(p.raw, n.raw)};  // p · 2^n, rounded once, like the two products
 #else
   const VI exponent = hn::Sub(signed_bits(bits(shifted)), hn::Set(I32(), 0x4B400000));
   const VI half = hn::ShiftRight<1>(exponent);
@@ -77,18 +77,18 @@ HWY_INLINE VF lanes_four_squares(VF a, VF b, VF c, VF d) {
   return lanes_fused(d, d, lanes_fused(c, c, lanes_fused(b, b, hn::Mul(a, a))));
 }
 
-/// The sums of neighbours: those of a, then those of b.
+/// Returns the sums of adjacent elements: those of a, then those of b.
 HWY_INLINE VF pair_sums(VF a, VF b) {
   return hn::Add(hn::ConcatEven(F32(), b, a), hn::ConcatOdd(F32(), b, a));
 }
 
-/// The balanced tree of reciprocal_rms(). Vectors of leaves come in order; as in a binary counter,
-/// two of a level make one of the next. What is missing at the end is zero.
+/// The balanced tree of reciprocal_rms(). Vectors of leaves are added in order. Like in a binary
+/// counter, two vectors of a level make one of the next. Missing vectors at the end are zero.
 class TreeSum {
  public:
-  TreeSum() {}  // not the compiler's, which would not be compiled for the target
+  TreeSum() {}  // the implicit one would not be compiled for the target
   void add(VF v) { push(v, 0); }
-  /// After a multiple of four vectors only.
+  /// Adds four vectors. The number of earlier vectors must be a multiple of four.
   void add4(VF a, VF b, VF c, VF d) { push(pair_sums(pair_sums(a, b), pair_sums(c, d)), 2); }
   float total() const {
     const VF zero = hn::Zero(F32());

@@ -6,7 +6,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/row-math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,8 +16,8 @@ namespace {  // the other files of this folder have functions of the same names
 
 constexpr auto kStep = static_cast<std::int64_t>(kLanes);
 
-/// Fetches the row after r of a matrix, a part with each of the steps in which row r is worked on:
-/// else reading it would wait until r is encoded.
+/// Prefetches the row after r of a matrix, a part in each step of row r. Otherwise its reads would
+/// wait until row r is encoded.
 class NextRow {
  public:
   NextRow() = default;
@@ -55,12 +55,12 @@ HWY_INLINE VF rounded(VF v) {
   return v;
 }
 
-/// Largest magnitude of what passes by, NaN ignored.
+/// Accumulates the largest magnitude, ignoring NaN.
 class Amax {
  public:
   HWY_INLINE Amax() : largest_(hn::Zero(I32())) {}
   HWY_INLINE void see(VF v) { largest_ = hn::Max(largest_, signed_bits(bits(hn::Abs(v)))); }
-  /// `row` is all that was seen, for the rare case of a NaN.
+  /// Returns the maximum. `row` has all values, for the rare case of a NaN.
   float of(const float* row, std::int64_t n) const {
     const float largest = hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(I32(), largest_)));
     if (HWY_LIKELY(largest == largest)) return largest;
@@ -76,10 +76,10 @@ class Amax {
   VI largest_;
 };
 
-/// four_squares() of 4 kLanes values.
+/// Computes four_squares() of 4 kLanes values.
 template <class T>
 HWY_INLINE VF leaf(const T* p) {
-  if constexpr (std::is_same_v<T, BF16>) {  // neighbours share a word
+  if constexpr (std::is_same_v<T, BF16>) {  // two adjacent elements share a word
     const auto* words = reinterpret_cast<const std::uint32_t*>(p);
     const VU a = hn::LoadU(U32(), words), b = hn::LoadU(U32(), words + kLanes);
     const VU first = hn::ConcatEven(U32(), b, a), second = hn::ConcatOdd(U32(), b, a);
@@ -112,7 +112,7 @@ float sum_of_squares(const T* p, std::int64_t n) {
   return sum.total();
 }
 
-/// May work in place.
+/// Normalizes a row. x and row may be the same memory.
 template <class T, class Intermediate>
 float normalize(const T* x, const float* weight, float rstd, std::int64_t n, const NextRow& next,
                 float* row) {
@@ -128,7 +128,7 @@ float normalize(const T* x, const float* weight, float rstd, std::int64_t n, con
   return amax.of(row, n);
 }
 
-/// The norm of `x`, which is row r of something.
+/// Normalizes `x`, the input of row r.
 template <class T>
 float norm_row(const RowJob& job, std::int64_t r, const T* x, float* row) {
   const float rstd = reciprocal_rms(sum_of_squares(x, job.cols), job.cols, job.norm.eps);
@@ -145,7 +145,7 @@ const T* row_of(const MatrixView& m, std::int64_t r) {
   return static_cast<const T*>(m.data) + r * m.stride;
 }
 
-/// Part of a row as FP32.
+/// Loads a part of a row as FP32.
 void load_part(const MatrixView& m, std::int64_t r, std::int64_t c, std::int64_t n, float* out) {
   visit_dtype(m.dtype, [&](auto type) {
     const auto* from = row_of<decltype(type)>(m, r) + c;
@@ -153,7 +153,7 @@ void load_part(const MatrixView& m, std::int64_t r, std::int64_t c, std::int64_t
   });
 }
 
-/// row = x + residual, rounded; also the new residual.
+/// Computes row = x + residual, rounded, and stores it as the new residual.
 void add_residual(const RowJob& job, std::int64_t r, float* row) {
   constexpr std::int64_t kPart = 256;
   alignas(64) float residual[kPart];
@@ -208,7 +208,8 @@ float mix_row(const RowJob& job, std::int64_t r, float* row) {
   }
 }
 
-/// Gate and up of columns i … i + kLanes, in halves or in groups of at least kLanes columns.
+/// Loads gate and up of columns i to i + kLanes - 1, in groups of at least kLanes columns. `Halves`
+/// is for halves.
 template <class T>
 struct WideGroups {
   const T* x;
@@ -227,7 +228,7 @@ struct Halves {
     up = load_lanes(ups + i);
   }
 };
-/// In groups of kLanes / 2.
+/// Loads from groups of kLanes / 2.
 template <class T>
 struct HalfVectorGroups {
   const T* x;
@@ -237,7 +238,7 @@ struct HalfVectorGroups {
     up = hn::ConcatUpperUpper(F32(), b, a);
   }
 };
-/// In groups of less than that.
+/// Loads from smaller groups.
 template <class T>
 struct NarrowGroups {
   const T* x;
@@ -292,7 +293,7 @@ float plain_row(const RowJob& job, std::int64_t r, float* row) {
   return amax.of(row, job.cols);
 }
 
-/// Returns the largest magnitude.
+/// Computes a row. Returns its largest magnitude.
 template <class T>
 float make_row(const RowJob& job, std::int64_t r, float* row) {
   switch (job.source) {

@@ -1,4 +1,4 @@
-// Products of FP64 matrices on the CPU, for the factors of Gram matrices.
+// FP64 GEMM on the CPU, for the factors of Gram matrices.
 #include <algorithm>
 #include <vector>
 
@@ -8,7 +8,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/subtract_product.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep, before highway.h
 #include "hwy/highway.h"
-// After foreach_target.h, so that it is compiled for each target:
+// Included after foreach_target.h, so that it is compiled for each target:
 #include "backends/cpu/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,14 +19,14 @@ namespace {  // the other files of this folder have functions of the same names
 using F64 = hn::ScalableTag<double>;
 using VD = hn::Vec<F64>;
 constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(F64()));
-/// Of the result in registers: rows, and vectors of each.
+/// Size of the register tile: rows, and vectors of each row.
 constexpr int kTall = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
 constexpr int kWide = 2;
 constexpr std::int64_t kColumns = kWide * kStep;
 constexpr auto kSide = static_cast<std::int64_t>(ProductF64::kSide);
 static_assert(16 % kColumns == 0, "every number of columns is a multiple of it");
 
-/// Rows [0, kRows) of c; `a` is dense with rows of kSide, `b` with rows of kColumns.
+/// Computes rows [0, kRows) of c. `a` has dense rows of kSide, `b` rows of kColumns.
 template <int kRows>
 HWY_INLINE void subtract_rows(double* HWY_RESTRICT c, std::int64_t stride,
                               const double* HWY_RESTRICT a, const double* HWY_RESTRICT b,
@@ -48,7 +48,7 @@ HWY_INLINE void subtract_rows(double* HWY_RESTRICT c, std::int64_t stride,
     for (int w = 0; w < kWide; ++w) hn::StoreU(sum[i][w], d, c + i * stride + w * kStep);
 }
 
-/// Rows from `i` on, kRows at a time, as long as there are so many.
+/// Computes rows from `i` on, kRows at a time, while enough rows remain.
 template <int kRows>
 HWY_INLINE void subtract_from(const ProductF64& p, const double* a, const double* b, std::int64_t j,
                               std::int64_t& i) {
@@ -57,7 +57,8 @@ HWY_INLINE void subtract_from(const ProductF64& p, const double* a, const double
 }
 
 void subtract_product(const ProductF64& p) {
-  // What is in use lies together, so that rows a power of two apart do not evict each other.
+  // Operands are copied to contiguous memory, so that rows a power of two apart do not evict each
+  // other.
   thread_local std::vector<double> a(static_cast<std::size_t>(kSide * kSide)),
       b(static_cast<std::size_t>(kSide * kColumns));
   for (std::int64_t i = 0; i < p.rows; ++i)

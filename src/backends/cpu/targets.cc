@@ -13,7 +13,7 @@
 namespace nvfp4::cpu {
 namespace {
 
-/// Best first. Highway's finer targets answer to the same name.
+/// The targets, best first. Highway's finer targets share a name.
 constexpr Target kTargets[] = {
 #if HWY_ARCH_X86
     {HWY_AVX3_DL, "cpu-amx", "AVX-512 with VNNI and VBMI, and AMX with BF16", fill_amx},
@@ -33,12 +33,12 @@ constexpr Target kTargets[] = {
 #endif
 };
 
-/// The kernels of a target, or null. Highway picks by what it believes the CPU has, so it is told
-/// to believe in this target alone while the tables are read.
+/// Returns the kernels of a target, or null. Highway chooses by the CPU's features, so this target
+/// is set as the only one while the tables are filled.
 const Backend* kernels_of(const Target& t) {
   hwy::SetSupportedTargetsForTest(t.highway);
   hwy::GetChosenTarget().Update(t.highway);
-  static std::deque<Backend> tables;  // their addresses stay
+  static std::deque<Backend> tables;  // a deque keeps their addresses
   Backend backend = {};
   backend.name = t.name;
   backend.description = t.needs;
@@ -81,7 +81,7 @@ std::vector<BackendEntry> all_of_this_build() {
   std::vector<BackendEntry> list;
   for (const Target& t : kTargets) add(list, t);
 #if HWY_ARCH_X86
-  // AMX is the fastest. AMD multiplies BF16 at twice the rate of FP32, Intel at half of it.
+  // AMX is fastest. AMD multiplies BF16 at twice the rate of FP32, Intel at half of it.
   if (!__builtin_cpu_is("amd"))
     std::iter_swap(entry_named(list, "cpu-avx512bf16"), entry_named(list, "cpu-avx512vnni"));
 #endif

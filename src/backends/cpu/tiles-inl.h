@@ -1,4 +1,4 @@
-// Tiles of a matrix as runs of blocks: rows (blocks contiguous) and columns (blocks strided).
+// Tiles of a matrix as runs of blocks: along rows (contiguous) and along columns (strided).
 #if defined(NVFP4_TILES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef NVFP4_TILES_INL_H
 #undef NVFP4_TILES_INL_H
@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace nvfp4::cpu::HWY_NAMESPACE {
 
-/// One for each quantizer, in a file of its own.
+/// Encoders, one for each quantizer, each in its own file.
 void encode_max(const EncodeJob& job, const Tile& tile);
 void encode_four_over_six(const EncodeJob& job, const Tile& tile);
 void encode_mse(const EncodeJob& job, const Tile& tile);
@@ -25,25 +25,25 @@ void encode_hessian(const EncodeJob& job, const Tile& tile);
 
 #if NVFP4_HAVE_LANES
 
-/// How far ahead rows are fetched: their loads are too sparse for the hardware to run ahead enough.
-/// From one page ahead on it costs more than it gains.
+/// Distance of prefetches. Loads of rows are too sparse for the hardware prefetcher. From one page
+/// on, prefetching costs more than it gains.
 constexpr std::int64_t kPrefetchBytes = 2048;
 
-constexpr std::int64_t kLine = 64;  ///< bytes that one fetch brings
+constexpr std::int64_t kLine = 64;  ///< bytes of a prefetch
 
-/// Blocks b0 + lane of one row (or of several rows that touch, taken as one).
+/// Blocks b0 + lane of one row, or of several contiguous rows as one.
 template <class T, int B>
 struct RowBlocks {
-  /// The batches of a group are far apart: memory is read faster in several streams.
+  /// The batches of a group are far apart, because memory is faster with several streams.
   static constexpr bool kStreams = true;
   static constexpr bool kLoadsPairs = std::is_same_v<T, BF16>;
   const T* x;            // first block of the run
-  const float* weights;  // of the first block's first element, or null
-  std::uint8_t* codes;   // of the first block
+  const float* weights;  // weights of the first block, or null
+  std::uint8_t* codes;   // codes of the first block
   float divisor, multiplier;
-  const std::byte* next;    // what is fetched meanwhile …
-  std::int64_t next_bytes;  // … for each block
-  bool stream;              // whole batches of codes past the caches
+  const std::byte* next;    // data to prefetch
+  std::int64_t next_bytes;  // its bytes for each block
+  bool stream;              // whole batches of codes bypass the caches
 
   template <bool kPairs>
   HWY_INLINE void load(std::int64_t first, std::int64_t n, Batch<B, kPairs>& batch) const {
@@ -103,7 +103,7 @@ struct ColumnBlocks {
   static constexpr bool kStreams = false, kLoadsPairs = false;
   const T* x;  // first row of the block, first column
   std::int64_t stride;
-  const float* weights;  // of the block's B rows, or null
+  const float* weights;  // weights of the block's B rows, or null
   std::uint8_t* codes;   // first row of the block's codes, first column
   std::int64_t code_stride;
   const float* divisor;  // one, or one for each column
@@ -154,8 +154,8 @@ HWY_INLINE void store_scales(const std::uint32_t* scale, std::int64_t n, std::ui
   std::memcpy(out, bytes, static_cast<std::size_t>(n));
 }
 
-/// Calls f(first, step, count) for all of n blocks, in groups: batch g has those from first + g
-/// step on.
+/// Calls f(first, step, count) for groups of n blocks. Batch g of a group starts at block first + g
+/// step.
 template <class Blocks, class F>
 HWY_INLINE void for_each_group(std::int64_t n, F&& f) {
   constexpr auto kStep = static_cast<std::int64_t>(kLanes);
@@ -165,12 +165,12 @@ HWY_INLINE void for_each_group(std::int64_t n, F&& f) {
     f(i, kStep, static_cast<int>(HWY_MIN(kGroup, ceil_div(n - i, kStep))));
 }
 
-/// Of n blocks, those of the batch that starts at block i.
+/// Returns how many of n blocks belong to the batch that starts at block i.
 HWY_INLINE std::int64_t lanes_of(std::int64_t n, std::int64_t i) {
   return HWY_MIN(static_cast<std::int64_t>(kLanes), n - i);
 }
 
-/// Encodes n blocks; scales[i] is that of block i. encode(batches, count) fills the batches.
+/// Encodes n blocks; scales[i] is that of block i. encode(batches, count) encodes the batches.
 template <int B, class Blocks, class Encode>
 void encode_run(const Blocks& blocks, std::int64_t n, std::uint8_t* scales, Encode encode) {
   Batch<B> batches[kGroup];
@@ -192,7 +192,7 @@ void encode_rows(const EncodeJob& job, const Tile& tile) {
   const std::int64_t blocks = tile.b1 - tile.b0;
   const bool linear = s.layout == ScaleLayout::linear;
   const T* x = static_cast<const T*>(job.x.data) + tile.b0 * B;
-  // Rows that touch, with one global scale and no weights, are one long run.
+  // Contiguous rows with one global scale and no weights are one long run.
   const bool joined = linear && blocks == s.blocks() && job.x.stride == job.x.cols &&
                       s.scope == GlobalScope::tensor && job.weights == nullptr;
   const std::int64_t runs = joined ? 1 : tile.v1 - tile.v0;
@@ -262,8 +262,8 @@ void encode_dtype(const EncodeJob& job, const Tile& tile) {
   return rows ? encode_rows<Kernel, T, 16>(job, tile) : encode_columns<Kernel, T, 16>(job, tile);
 }
 
-/// Kernel::run<B>(blocks, n, job, scales) encodes n blocks of B; scales[i] is that of block i.
-/// kStoresOnce: it never comes back to codes that it has stored.
+/// Encodes a tile. Kernel::run<B>(blocks, n, job, scales) encodes n blocks of B; scales[i] is that
+/// of block i. kStoresOnce: it never rewrites stored codes.
 template <class Kernel>
 void encode_tile(const EncodeJob& job, const Tile& tile) {
   switch (job.x.dtype) {

@@ -1,4 +1,4 @@
-// A product on the CPU: which kernels, and the products of its groups that gemm_loop.cc runs.
+// GEMM on the CPU: chooses kernels and divides a call into the jobs that gemm_loop.cc runs.
 #include <algorithm>
 #include <variant>
 #include <vector>
@@ -17,7 +17,7 @@ struct Chosen {
   const GemmKernels* kernels = nullptr;
 };
 
-/// The arithmetic that a description asks of a backend, and the name of its kernels.
+/// The arithmetic of a description on a backend, and the suffix of its kernels' names.
 struct Arithmetic {
   const GemmKernels* kernels;
   const char* suffix;
@@ -31,7 +31,7 @@ Arithmetic arithmetic_of(const Backend& backend, const GemmDescription& d) {
   return {&backend.w4a16, "_w4a16"};
 }
 
-/// "cpu-avx2" of "cpu-avx2_w4a16_bf16".
+/// Returns "cpu-avx2" for "cpu-avx2_w4a16_bf16".
 std::string_view backend_of(std::string_view kernel) { return kernel.substr(0, kernel.find('_')); }
 
 Activations activations(const MatrixView& x) {
@@ -53,7 +53,7 @@ Activations activations(const QuantizedView& x) {
           .blocks = s.blocks()};
 }
 
-/// Rows [row, row + rows), blocks [block, block + blocks).
+/// Returns rows [row, row + rows), blocks [block, block + blocks).
 Activations part_of(Activations x, std::int64_t row, std::int64_t rows, std::int64_t block,
                     std::int64_t blocks) {
   if (x.data != nullptr)
@@ -94,7 +94,7 @@ GemmJob make_job(const GemmArguments& a, std::int64_t group, const Activations& 
                      .bias = a.bias.empty() ? nullptr : a.bias.data() + g * n}};
 }
 
-/// One product for each group that has rows, or for each row that is routed.
+/// Returns one GEMM for each group that has rows, or for each routed row.
 std::vector<GemmJob> jobs_of(const GemmCall& call, const Activations& x, const MatrixSpan& out) {
   const GemmDescription& d = call.plan.description;
   const GemmArguments& a = call.arguments;

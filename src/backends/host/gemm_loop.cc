@@ -17,7 +17,8 @@ struct FreeBytes {
   void operator()(std::byte* p) const { platform::free_aligned(p); }
 };
 
-/// Uninitialized, aligned for any vector; grows, and stays for the next task of its thread.
+/// Uninitialized memory, aligned for any vector. It grows and is kept for the next task of its
+/// thread.
 class Scratch {
  public:
   std::byte* get(std::int64_t bytes) {
@@ -35,11 +36,11 @@ class Scratch {
   std::int64_t size_ = 0;
 };
 
-/// Part of one product.
+/// A part of one GEMM.
 struct Task {
   std::size_t job;
-  std::int64_t row, rows;      // of x
-  std::int64_t panel, panels;  // of w
+  std::int64_t row, rows;      // rows of x
+  std::int64_t panel, panels;  // panels of w
 };
 
 class Gemm {
@@ -55,7 +56,7 @@ class Gemm {
       tilings_.push_back(
           choose_gemm_tiling(kernels, x.rows, w.rows, x.blocks, pool, batch_invariant));
       const GemmTiling& t = tilings_.back();
-      // Several products of the same x share its records.
+      // Several GEMMs with the same x share its records.
       const bool shared = j > 0 && jobs[j - 1].x == x && tilings_[j - 1].direct == t.direct;
       record_base_.push_back(shared ? record_base_[j - 1] : bytes);
       if (!shared) {
@@ -68,14 +69,14 @@ class Gemm {
           tasks_.push_back(
               {j, r, std::min(t.rows, x.rows - r), p, std::min(t.panels, w.panels() - p)});
     }
-    // The pages of a big allocation would be mapped anew for every call.
+    // The memory is kept, because pages of a large allocation would be mapped again in every call.
     static thread_local Scratch kept;
     constexpr std::int64_t kKept = std::int64_t{64} << 20;
     records_ = (bytes <= kKept ? kept : scratch_).get(std::max<std::int64_t>(bytes, 64));
   }
 
   void run() {
-    // A few strips a call: one is a microsecond of work for small K.
+    // Several strips in a call, because one takes only a microsecond for small K.
     const auto strips = static_cast<std::int64_t>(strips_.size());
     parallel_for(ceil_div(strips, kStripsPerCall), [&](std::int64_t i) {
       for (std::int64_t s = i * kStripsPerCall; s < std::min(strips, (i + 1) * kStripsPerCall); ++s)
@@ -99,7 +100,7 @@ class Gemm {
   int strip_rows(std::size_t job, std::int64_t row) const {
     return static_cast<int>(std::min<std::int64_t>(form(job).strip_rows, jobs_[job].x.rows - row));
   }
-  /// Records of the strip that starts at `row`, from block b on.
+  /// Returns the records of the strip that starts at `row`, from block b on.
   std::byte* records(std::size_t job, std::int64_t row, std::int64_t b) const {
     const Activations& x = jobs_[job].x;
     return records_ + record_base_[job] +
@@ -154,13 +155,13 @@ class Gemm {
       for (std::int64_t p = 0; p < task.panels; p += step) {
         const std::uint8_t* panel =
             job.w.data + (task.panel + p) * bytes + b / kGroupBlocks * kGroupBytes;
-        // Where panels are missing at the end, the last one is decoded again.
+        // If panels are missing at the end, the last one is dequantized again.
         const bool whole = task.panels - p >= step;
         tile.decode(panel, whole ? bytes : 0, blocks, job.x.blocks - b, decoded);
         for (std::int64_t r = 0; r < task.rows; r += strip) {
           const std::int64_t row = task.row + r;
-          // What comes next is fetched a little with each tile, while the units multiply: the next
-          // panels from memory, and the next blocks of x from the last level of the caches.
+          // Each tile prefetches a part of the next data while it multiplies: the next panels from
+          // memory, and the next blocks of x from the last-level cache.
           if (p + step < task.panels)
             for (std::int64_t i = 0; i < step; ++i)
               prefetch_part(panel + (step + i) * bytes, blocks * kPanelRows * 9, r / strip,
@@ -175,7 +176,7 @@ class Gemm {
     }
   }
 
-  /// Part i of n of the bytes at p, into the L2 cache.
+  /// Prefetches part i of n of the bytes at p to the L2 cache.
   static void prefetch_part(const void* p, std::int64_t bytes, std::int64_t i, std::int64_t n) {
     const auto* from = static_cast<const char*>(p);
     for (std::int64_t line = i * bytes / n / 64 * 64; line < (i + 1) * bytes / n; line += 64)
@@ -204,16 +205,16 @@ GemmTiling choose_gemm_tiling(const GemmKernels& kernels, std::int64_t m, std::i
       tile.run == nullptr || (m <= few.most_rows && !(batch_invariant && few.differs));
   const std::int64_t strip = kernels.records(direct).strip_rows;
   GemmTiling t{.direct = direct, .panels = 0, .rows = 0, .depth = 0};
-  // Sums and prepared rows of a task should stay in the L2 cache.
+  // Sums and records of a task should stay in the L2 cache.
   constexpr std::int64_t kRows = 256, kPanels = 16, kDecodedBytes = 24 * 1024;
   t.rows = std::min(round_up(kRows, strip), round_up(m, strip));
   const std::int64_t row_parts = ceil_div(m, std::max<std::int64_t>(1, t.rows));
-  // Enough tasks that no thread waits long for the last one.
+  // The number of tasks is high enough that no thread waits long for the last one.
   constexpr std::int64_t kTasksPerThread = 8;
   const std::int64_t wanted =
       ceil_div(kTasksPerThread * threads, std::max<std::int64_t>(1, row_parts));
   t.panels = std::clamp<std::int64_t>(panels / wanted, 1, kPanels);
-  // The weights are read from memory for the first strip of rows, from the L2 cache for the others.
+  // Weights are read from memory for the first strip of rows, and from the L2 cache for the others.
   constexpr std::int64_t kStripPanels = 4;
   if (direct && m > strip) t.panels = std::min(t.panels, kStripPanels);
   if (!direct) {

@@ -1,4 +1,4 @@
-// A mixture of experts on the CPU: the order of its rows, gathering and combining them.
+// Mixture of experts on the CPU: sorts rows by expert, gathers and combines them.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kRowsPerCall = 16;
 
-/// Calls f(row) for all rows, from many threads.
+/// Calls f(row) for all rows from many threads.
 template <class F>
 void for_each_row(std::int64_t rows, F&& f) {
   parallel_for(ceil_div(rows, kRowsPerCall), [&](std::int64_t i) {
@@ -40,7 +40,7 @@ std::int64_t load(const void* ids, std::int64_t i) {
   return static_cast<std::int64_t>(static_cast<const T*>(ids)[i]);
 }
 
-/// -1 if the id names none of so many.
+/// Returns the expert of a pair, or -1 if the id is not in [0, experts).
 std::int64_t expert_at(const Routing& routing, std::int64_t pair, std::int64_t experts) {
   const std::int64_t id = id_at(routing, pair / routing.top_k, pair % routing.top_k);
   return id >= 0 && id < experts ? id : -1;
@@ -64,7 +64,7 @@ std::int64_t id_at(const Routing& routing, std::int64_t token, std::int64_t choi
     case IndexType::u32:
       return load<std::uint32_t>(routing.ids, i);
     case IndexType::i64:
-    case IndexType::u64:  // above 2^63 it names nothing either way
+    case IndexType::u64:  // above 2^63 neither reading names an expert
       return load<std::int64_t>(routing.ids, i);
   }
   return -1;
@@ -77,7 +77,7 @@ void dispatch(const DispatchJob& job) {
   std::fill_n(job.expert_of, pairs, 0);
   for (std::int64_t p = 0; p < pairs; ++p)
     if (const std::int64_t e = expert_at(job.routing, p, job.experts); e >= 0) ++job.row_ends[e];
-  // Where the next row of each expert goes; in the end, where its rows end.
+  // row_ends[e] is the next row of expert e; in the end it is the end of its rows.
   std::int32_t row = 0;
   for (std::int64_t e = 0; e < job.experts; ++e) {
     const std::int32_t count = job.row_ends[e];

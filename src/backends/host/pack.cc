@@ -1,4 +1,4 @@
-// interleaved_16x4 from codes and scales, and back.
+// Converts codes and scales to interleaved_16x4, and back.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::int64_t kCodeBytes = kBlock / 2;
 
-/// An output of one of the weights that are packed.
+/// An output of one of the weights to pack.
 struct Source {
   const QuantizedView* w = nullptr;  ///< null past the last output
   std::int64_t n = 0;
 };
 using PanelSources = std::array<Source, kPanelRows>;
 
-/// The 8 code bytes of a block. Those of a column lie a row apart.
+/// Loads the 8 code bytes of a block. With blocks along columns they are a row apart.
 void load_codes(const QuantizedView& w, std::int64_t n, std::int64_t b, std::uint8_t* codes) {
   if (w.shape.axis == BlockAxis::rows) {
     std::memcpy(codes, w.codes + n * (w.shape.cols / 2) + b * kCodeBytes, kCodeBytes);
@@ -39,7 +39,7 @@ V load(const void* p) {
   return v;
 }
 
-/// Transposes four words of four rows into rows that are 16 words apart.
+/// Transposes four words of four rows to rows that are 16 words apart.
 void store_transposed(Words r0, Words r1, Words r2, Words r3, std::uint8_t* to) {
   const Words a = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
   const Words b = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
@@ -51,7 +51,7 @@ void store_transposed(Words r0, Words r1, Words r2, Words r3, std::uint8_t* to) 
   for (std::size_t i = 0; i < 4; ++i) std::memcpy(to + i * 64, &out[i], 16);
 }
 
-/// Four blocks of 16 rows of a plain matrix from row n0 on.
+/// Packs four blocks of 16 rows of a row-major matrix with linear scales, from row n0 on.
 void pack_whole_group(const QuantizedView& w, std::int64_t n0, std::int64_t b,
                       std::uint8_t* group) {
   const std::int64_t code_stride = w.shape.cols / 2, scale_stride = w.shape.blocks();
@@ -75,7 +75,7 @@ void pack_whole_group(const QuantizedView& w, std::int64_t n0, std::int64_t b,
   }
 }
 
-/// The blocks [b, b + n) of 16 outputs: a group, or what is left of one. Missing outputs are zero.
+/// Packs blocks [b, b + n) of 16 outputs: a group, or the rest of one. Missing outputs are zero.
 void pack_group(const PanelSources& sources, std::int64_t b, std::int64_t n, std::uint8_t* group) {
   std::uint32_t words[kPanelRows][kGroupBlocks * 2] = {};
   std::uint8_t scales[kPanelRows][kGroupBlocks] = {};
@@ -112,7 +112,7 @@ void pack_panel(const PanelSources& sources, std::int64_t blocks, std::uint8_t* 
   }
 }
 
-/// Outputs [n0, n0 + 16) of the parts, which follow one another.
+/// Returns outputs [n0, n0 + 16) of the concatenated parts.
 PanelSources panel_sources(std::span<const PackPart> parts, std::int64_t n0) {
   PanelSources sources;
   std::int64_t n = n0;
@@ -126,7 +126,7 @@ PanelSources panel_sources(std::span<const PackPart> parts, std::int64_t n0) {
   return sources;
 }
 
-/// NaN or sign set.
+/// Reports whether a scale is NaN or has its sign set.
 bool has_bad_scale(const std::uint8_t* panel, std::int64_t blocks) {
   std::uint8_t bad = 0;
   for (std::int64_t b = 0; b < blocks; ++b) {

@@ -17,7 +17,7 @@ int doubled(unsigned code) {
   return static_cast<int>(2 * E2M1{static_cast<std::uint8_t>(code & 0xF)}.to_float());
 }
 
-/// Weight code of row r, element k of a block.
+/// Returns the weight code of row r and element k of a block.
 unsigned weight_code(const std::uint8_t* codes, std::int64_t r, std::int64_t k) {
   const std::uint8_t byte = codes[(k / 8 * kPanelRows + r) * 4 + k % 8 / 2];
   return static_cast<unsigned>(byte >> (k % 2 * 4)) & 0xF;
@@ -46,7 +46,7 @@ void prepare_elements(const Activations& x, std::int64_t row, int rows, std::byt
 }
 
 /// Calls add_block(sum, record, scale, codes, row of the panel) for every row of x, row of the
-/// panels and block, blocks innermost.
+/// panels and block. Blocks are innermost.
 template <class Record, class Sum, class F>
 void for_each_sum(const Panels& w, const std::byte* records, int rows, float* sums,
                   std::int64_t stride, F&& add_block) {

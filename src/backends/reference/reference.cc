@@ -9,12 +9,12 @@
 namespace nvfp4::reference {
 namespace {
 
-/// Element k of vector v, whichever way the blocks run.
+/// Returns element k of vector v, for both axes.
 float element(const MatrixView& x, BlockAxis axis, std::int64_t v, std::int64_t k) {
   return axis == BlockAxis::rows ? x.at(v, k) : x.at(k, v);
 }
 
-/// Byte and nibble of element k of vector v.
+/// The byte and the shift of element k of vector v.
 struct CodePosition {
   std::int64_t byte;
   int shift;

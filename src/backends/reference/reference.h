@@ -4,7 +4,8 @@
 
 namespace nvfp4::reference {
 
-/// Plain loops over quantizers/encode_block.h: slow, and the definition of the right answer.
+/// Returns the reference backend: plain loops over quantizers/encode_block.h. It is slow and
+/// defines the right answer.
 const Backend& backend();
 
 }  // namespace nvfp4::reference

@@ -29,7 +29,7 @@ void store(const MatrixSpan& m, std::int64_t row, std::int64_t col, float value)
         m.dtype == DType::bf16 ? BF16::from_float(value).bits : FP16::from_float(value).bits;
 }
 
-/// x, or what the residual makes of it.
+/// Loads x, or computes and stores the sum of x and the residual.
 void load_input(const RowJob& job, std::int64_t r, float* row) {
   const RmsNormOptions& norm = job.norm;
   for (std::int64_t c = 0; c < job.cols; ++c) {
@@ -58,7 +58,7 @@ void swiglu_row(const RowJob& job, std::int64_t r, float* row) {
   }
 }
 
-/// The balanced tree of reciprocal_rms().
+/// Computes the balanced tree of reciprocal_rms().
 float sum_of_squares(const float* row, std::int64_t n) {
   std::vector<float> padded(row, row + n);
   padded.resize(padded.size() + 3 - (padded.size() + 3) % 4);

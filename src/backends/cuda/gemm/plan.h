@@ -54,7 +54,7 @@ std::vector<std::string> kernel_names(const Capability& capability,
 /// Returns "sm90_wgmma_m64n128k128" and the fields that differ from their defaults:
 /// "_splitk2_dependents9_prefetch2_streamk5".
 std::string kernel_name(const KernelConfig& kernel, const Architecture& architecture);
-std::string kernel_name(const KernelConfig& kernel);  ///< of the first architecture with it
+std::string kernel_name(const KernelConfig& kernel);  ///< uses the first with it
 /// Returns the kernel with this name. Throws ValueError if there is none.
 KernelConfig kernel_config(std::string_view name,
                            std::span<const Architecture* const> among = architectures());
