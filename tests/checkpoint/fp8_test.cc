@@ -148,6 +148,8 @@ TEST_F(Fp8, InModelOptIsMixedPrecisionWithALineForEachLayer) {
   run("fp8_channel", "modelopt");
   EXPECT_EQ(config()["quantization_config"]["quantized_layers"][kQ]["quant_algo"],
             "FP8_PER_CHANNEL_PER_TOKEN");
+  EXPECT_EQ(config()["quantization_config"]["config_groups"]["group_1"]["weights"]["strategy"],
+            "channel");
   EXPECT_EQ(LoadedModel(out_).at(kQ + ".weight_scale").shape, (std::vector<std::int64_t>{400}));
   EXPECT_FALSE(LoadedModel(out_).has(kQ + ".input_scale"));
   expect_codes(kQ, 1, 272);

@@ -115,13 +115,15 @@ Json quantization_config(const ConfigFacts& facts) {
     for (const std::string& module : facts.quantized)
       if (four.empty() || four.back() != listed(module)) four.push_back(listed(module));
     if (!four.empty()) groups["group_0"] = nvfp4_group(activations, std::move(four));
-    for (const bool mx : {false, true}) {
+    using Scales = Fp8Module::Scales;
+    for (const Scales scales : {Scales::tensor, Scales::channel, Scales::mx}) {
       Json targets = Json::array();
       for (const Fp8Module& module : facts.fp8)
-        if ((module.scales == Fp8Module::Scales::mx) == mx) targets.push_back(module.name);
-      if (!targets.empty())
-        groups[fmt::format("group_{}", groups.size())] =
-            group(8, mx ? kMxfp8Block : 0, true, std::move(targets));
+        if (module.scales == scales) targets.push_back(module.name);
+      if (targets.empty()) continue;
+      Json& eight = groups[fmt::format("group_{}", groups.size())];
+      eight = group(8, scales == Scales::mx ? kMxfp8Block : 0, true, std::move(targets));
+      if (scales == Scales::channel) eight["weights"]["strategy"] = "channel";
     }
   }
   Json json = {{"config_groups", std::move(groups)},
