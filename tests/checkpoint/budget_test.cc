@@ -61,8 +61,45 @@ TEST(Budget, IsWithinOneStepOfTheBestChoiceAndOfItsBound) {
       EXPECT_GE(error, best);
       EXPECT_LE(error, best + step);
       EXPECT_LE(found.bound, best + 1e-6);
+      const Allocation least = checkpoint::allocate_exactly(layers, budget);
+      EXPECT_TRUE(least.exact);
+      EXPECT_NEAR(least.error, best, 1e-6);
+      EXPECT_LE(least.bytes, budget);
     }
   }
+}
+
+/// Layers of sizes and errors that have nothing in common: the worst for a search.
+std::vector<Alternatives> layers_of_any_size(std::size_t count, double spread) {
+  std::mt19937_64 random(5);
+  std::vector<Alternatives> layers(count);
+  for (Alternatives& all : layers) {
+    const std::uint64_t w = 1'000'000 + random() % 100'000'000;
+    const double error =
+        static_cast<double>(w) * (1 + spread * static_cast<double>(random() % 100));
+    all = {{w * 9 / 16, error}, {w + w / 1000, error * 0.47}, {2 * w, 0}};
+  }
+  return layers;
+}
+
+TEST(Budget, FortyLayersAreChosenExactly) {
+  for (const double spread : {1e-5, 1e-3, 1.0}) {
+    const auto layers = layers_of_any_size(40, spread);
+    const std::uint64_t least = checkpoint::least_bytes(layers);
+    for (int part = 1; part < 10; ++part)
+      EXPECT_TRUE(checkpoint::allocate_exactly(layers, least + least * part / 4).exact) << part;
+  }
+}
+
+TEST(Budget, SearchEndsAfterItsNodesWithTheBestSoFar) {
+  const auto layers = layers_of_any_size(1000, 1e-5);
+  const std::uint64_t budget = checkpoint::least_bytes(layers) * 3 / 2;
+  const Allocation hull = checkpoint::allocate(layers, budget);
+  const Allocation found = checkpoint::allocate_exactly(layers, budget, 100'000);
+  EXPECT_FALSE(found.exact);
+  EXPECT_LE(found.error, hull.error);
+  EXPECT_EQ(found.bound, hull.bound);
+  EXPECT_LE(found.bytes, budget);
 }
 
 class Bits : public ::testing::Test {

@@ -1,7 +1,12 @@
 #include "checkpoint/choose/budget.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace nvfp4::checkpoint {
 namespace {
@@ -35,6 +40,162 @@ struct Step {
   double rate() const { return gain / static_cast<double>(bytes); }
 };
 
+/// The smallest alternative of each layer, and the steps from there on the hulls of all layers,
+/// those with the largest gain for a byte first.
+struct Hulls {
+  std::vector<std::size_t> first;  ///< of each layer
+  std::vector<Step> steps;
+};
+
+Hulls hulls_of(std::span<const Alternatives> layers) {
+  Hulls hulls;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const Alternatives& all = layers[l];
+    const std::vector<std::size_t> hull = hull_of(all);
+    hulls.first.push_back(hull[0]);
+    for (std::size_t i = 1; i < hull.size(); ++i)
+      hulls.steps.push_back({l, hull[i], all[hull[i]].bytes - all[hull[i - 1]].bytes,
+                             all[hull[i - 1]].error - all[hull[i]].error});
+  }
+  std::ranges::stable_sort(hulls.steps,
+                           [](const Step& a, const Step& b) { return a.rate() > b.rate(); });
+  return hulls;
+}
+
+/// Sets bytes and error to those of the choice, without what subtracting gains would leave.
+void add_up(std::span<const Alternatives> layers, Allocation& of) {
+  of.bytes = 0;
+  of.error = 0;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    of.bytes += layers[l][of.chosen[l]].bytes;
+    of.error += layers[l][of.chosen[l]].error;
+  }
+}
+
+/// The choice of one layer, after a node of the layer before.
+struct Link {
+  std::uint32_t parent = 0, choice = 0;
+};
+
+/// The choices for the layers up to one, in the order of the search.
+struct Node {
+  std::uint64_t bytes = 0;
+  double error = 0;
+  Link last;
+};
+
+/// The search goes layer by layer. Of the nodes of a layer those remain that no other one beats in
+/// both bytes and error, and whose bound, by the hulls of the layers that follow, is below the best
+/// error so far.
+class Search {
+ public:
+  Search(std::span<const Alternatives> layers, std::uint64_t budget, Allocation best)
+      : layers_(layers), budget_(budget), hulls_(hulls_of(layers)), best_(std::move(best)) {
+    for (std::size_t l = 0; l < layers.size(); ++l) order_.push_back(l);
+    const auto spread = [&](std::size_t l) {
+      const auto [low, high] = std::ranges::minmax(layers[l], {}, &Alternative::bytes);
+      return high.bytes - low.bytes;
+    };
+    // Layers of small steps come last: the bound of the layers that follow is close then.
+    std::ranges::stable_sort(order_, std::ranges::greater(), spread);
+  }
+
+  Allocation run(std::size_t nodes) {
+    nodes_ = {Node{}};
+    std::vector<Step> steps = hulls_.steps;
+    Alternative rest;  // the layers that follow, each the smallest
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      rest.bytes += layers_[l][hulls_.first[l]].bytes;
+      rest.error += layers_[l][hulls_.first[l]].error;
+    }
+    for (std::size_t d = 0;; ++d) {
+      keep_hopeful(rest, steps);
+      if (nodes_.empty() || d == layers_.size()) break;
+      const std::size_t layer = order_[d];
+      constexpr std::size_t kStepsOfANode = 16;  // in their time
+      const std::size_t cost = nodes_.size() * layers_[layer].size() + steps.size() / kStepsOfANode;
+      if (cost > nodes) return best_;
+      nodes -= cost;
+      std::erase_if(steps, [&](const Step& step) { return step.layer == layer; });
+      rest.bytes -= layers_[layer][hulls_.first[layer]].bytes;
+      rest.error -= layers_[layer][hulls_.first[layer]].error;
+      expand(layers_[layer]);
+    }
+    best_.exact = std::isfinite(best_.error);
+    return best_;
+  }
+
+ private:
+  void expand(const Alternatives& all) {
+    std::vector<Node> next;
+    next.reserve(nodes_.size() * all.size());
+    std::vector<Link>& links = links_.emplace_back();
+    for (const Node& node : nodes_) {
+      const auto n = static_cast<std::uint32_t>(links.size());
+      links.push_back(node.last);
+      for (std::uint32_t a = 0; a < all.size(); ++a)
+        next.push_back({node.bytes + all[a].bytes, node.error + all[a].error, {n, a}});
+    }
+    std::ranges::sort(next, {}, [](const Node& n) {
+      return std::tuple(n.bytes, n.error, n.last.parent, n.last.choice);
+    });
+    nodes_ = std::move(next);
+  }
+
+  /// Also looks whether a node, with whole steps for the layers that follow, is better than the
+  /// best.
+  void keep_hopeful(const Alternative& rest, const std::vector<Step>& steps) {
+    // Nodes are in the order of their bytes: the first has the most room for steps.
+    std::size_t taken = steps.size(), kept = 0;
+    std::uint64_t step_bytes = 0;
+    double gain = 0, least = std::numeric_limits<double>::infinity();
+    for (const Step& step : steps) {
+      step_bytes += step.bytes;
+      gain += step.gain;
+    }
+    for (const Node& node : nodes_) {
+      if (!(node.error < least)) continue;
+      least = node.error;
+      if (node.bytes + rest.bytes > budget_) break;
+      const std::uint64_t left = budget_ - node.bytes - rest.bytes;
+      while (step_bytes > left) {
+        --taken;
+        step_bytes -= steps[taken].bytes;
+        gain -= steps[taken].gain;
+      }
+      const double whole = node.error + rest.error - gain;
+      const double part =
+          taken == steps.size() ? 0 : steps[taken].rate() * static_cast<double>(left - step_bytes);
+      if (whole < best_.error - kRounding * best_.error)
+        take(node.last, std::span(steps).first(taken));
+      if (whole - part < best_.error - kRounding * best_.error) nodes_[kept++] = node;
+    }
+    nodes_.resize(kept);
+  }
+
+  /// Makes the best choice that of a node and of steps for the layers that follow.
+  void take(Link last, std::span<const Step> steps) {
+    best_.chosen = hulls_.first;
+    for (const Step& step : steps) best_.chosen[step.layer] = step.to;
+    for (std::size_t d = links_.size(); d > 0; --d) {
+      best_.chosen[order_[d - 1]] = last.choice;
+      last = links_[d - 1][last.parent];
+    }
+    add_up(layers_, best_);
+  }
+
+  /// Sums of the same errors in another order differ by less.
+  static constexpr double kRounding = 1e-12;
+
+  std::span<const Alternatives> layers_;
+  std::uint64_t budget_;
+  Hulls hulls_;
+  std::vector<std::size_t> order_;
+  std::vector<Node> nodes_;               ///< of the current layer
+  std::vector<std::vector<Link>> links_;  ///< nodes of the layers before
+  Allocation best_;
+};
+
 }  // namespace
 
 std::uint64_t least_bytes(std::span<const Alternatives> layers) {
@@ -45,23 +206,14 @@ std::uint64_t least_bytes(std::span<const Alternatives> layers) {
 }
 
 Allocation allocate(std::span<const Alternatives> layers, std::uint64_t budget) {
+  const Hulls hulls = hulls_of(layers);
   Allocation result;
-  std::vector<Step> steps;
-  for (std::size_t l = 0; l < layers.size(); ++l) {
-    const Alternatives& all = layers[l];
-    const std::vector<std::size_t> hull = hull_of(all);
-    result.chosen.push_back(hull[0]);
-    result.bytes += all[hull[0]].bytes;
-    result.error += all[hull[0]].error;
-    for (std::size_t i = 1; i < hull.size(); ++i)
-      steps.push_back({l, hull[i], all[hull[i]].bytes - all[hull[i - 1]].bytes,
-                       all[hull[i - 1]].error - all[hull[i]].error});
-  }
-  std::ranges::stable_sort(steps, [](const Step& a, const Step& b) { return a.rate() > b.rate(); });
+  result.chosen = hulls.first;
+  add_up(layers, result);
   std::vector<bool> ended(layers.size());
   bool bounded = false;
   result.bound = result.error;
-  for (const Step& step : steps) {
+  for (const Step& step : hulls.steps) {
     const std::uint64_t left = budget - result.bytes;
     const bool fits = step.bytes <= left;
     if (!bounded) result.bound -= fits ? step.gain : step.rate() * static_cast<double>(left);
@@ -73,9 +225,13 @@ Allocation allocate(std::span<const Alternatives> layers, std::uint64_t budget) 
     result.chosen[step.layer] = step.to;
     result.bytes += step.bytes;
   }
-  result.error = 0;  // without what subtracting gains would leave
-  for (std::size_t l = 0; l < layers.size(); ++l) result.error += layers[l][result.chosen[l]].error;
+  add_up(layers, result);
   return result;
+}
+
+Allocation allocate_exactly(std::span<const Alternatives> layers, std::uint64_t budget,
+                            std::size_t nodes) {
+  return Search(layers, budget, allocate(layers, budget)).run(nodes);
 }
 
 }  // namespace nvfp4::checkpoint

@@ -139,10 +139,10 @@ class Chooser {
       return;
     }
     sensitivity_.clear();
-    choice_.warning = fmt::format(
+    choice_.warnings.push_back(fmt::format(
         "{}: has no sensitivity of {} of {} weights: layers are chosen by the errors of their "
         "outputs: {}{}",
-        options_.statistics->string(), missing, all, printable(first), missing > 1 ? ", ..." : "");
+        options_.statistics->string(), missing, all, printable(first), missing > 1 ? ", ..." : ""));
   }
 
   void add(Alternative& to, const Trial& trial, std::size_t t) const {
@@ -204,7 +204,12 @@ class Chooser {
           allocate(alternatives, least + (most - least) * static_cast<unsigned>(i) / kPoints);
       choice_.curve.push_back({bits_of(at.bytes), at.error});
     }
-    const Allocation best = allocate(alternatives, budget);
+    const Allocation best = allocate_exactly(alternatives, budget);
+    if (!best.exact)
+      choice_.warnings.push_back(
+          fmt::format("{}: the search ended after {} partial choices: the error is {:.6g}, the "
+                      "least cannot be below {:.6g}",
+                      options_.bits ? "bits" : "size", kMostNodes, best.error, best.bound));
     std::array<Json, kForms.size()> names;
     for (Json& list : names) list = Json::array();
     for (std::size_t l = 0; l < layers_.size(); ++l) {

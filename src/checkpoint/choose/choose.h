@@ -11,8 +11,8 @@ namespace nvfp4::checkpoint {
 struct ChosenLayers {
   std::shared_ptr<const Recipe> recipe;
   std::vector<BudgetPoint> curve;
-  std::string error_of;  ///< as QuantizeReport says
-  std::string warning;   ///< ""; or why the errors are not of the last hidden state
+  std::string error_of;               ///< as QuantizeReport says
+  std::vector<std::string> warnings;  ///< what keeps the choice from being the best one
 };
 
 /// Quantizes the model twice without writing it, to NVFP4 and to FP8, and says which layers become

@@ -35,7 +35,7 @@ QuantizeReport transform_checkpoint(TransformOptions options) try {
   QuantizeReport report = write_plan(plan, options, run, *output);
   report.curve = std::move(choice.curve);
   report.error_of = choice.error_of;
-  if (!choice.warning.empty()) warnings.push_back(choice.warning);
+  warnings.insert(warnings.end(), choice.warnings.begin(), choice.warnings.end());
   report.warnings.insert(report.warnings.begin(), warnings.begin(), warnings.end());
   return report;
 } catch (const std::filesystem::filesystem_error& e) {
