@@ -104,19 +104,24 @@ def test_statistics_without_it_are_the_same_but_for_it(model, text, tmp_path):
     assert any(k.endswith("k_cache.amax") for k in plain.tensors)
 
 
-def test_of_two_texts_it_is_the_mean_by_their_tokens(model, text, tmp_path):
-    documents = text.read_text(encoding="utf-8").split("\n\x1e\n")
-    (tmp_path / "other").write_text("\n\x1e\n".join(documents[5:]), encoding="utf-8")
-    one = sensitivities(calibrate(model, text, tmp_path / "one", windows=6, context=32))
-    two = sensitivities(calibrate(model, tmp_path / "other", tmp_path / "two", windows=2, context=32))
-    both = merge([tmp_path / "one", tmp_path / "two"], tmp_path / "both")
-    for module, value in sensitivities(both).items():
-        assert value == pytest.approx((6 * one[module] + 2 * two[module]) / 8, rel=1e-6)
-        assert one[module] != two[module]
-    merge([tmp_path / "two", tmp_path / "one"], tmp_path / "again")
-    assert (tmp_path / "both").read_bytes() == (tmp_path / "again").read_bytes()
+def test_of_ranks_that_measure_every_token_it_is_that_of_one_process(model, text, tmp_path):
+    sizes = dict(windows=9, context=32)
+    whole = sensitivities(calibrate(model, text, tmp_path / "whole", batch=9, sensitivity=9 * 32, **sizes))
+    for rank in range(3):
+        calibrate(model, text, tmp_path / "part", batch=3, sensitivity=3 * 32, rank=rank, ranks=3, **sizes)
+    parts = [tmp_path / f"part.rank-{rank}-of-3" for rank in range(3)]
+    merged = sensitivities(merge(parts, tmp_path / "merged"))
+    assert merged.keys() == whole.keys()
+    for module, value in whole.items():
+        assert merged[module] == pytest.approx(value, rel=1e-4), module
+    merge(parts[::-1], tmp_path / "again")
+    assert (tmp_path / "merged").read_bytes() == (tmp_path / "again").read_bytes()
+
+
+def test_merged_with_statistics_without_it_stays(model, text, tmp_path):
+    one = sensitivities(calibrate(model, text, tmp_path / "one", windows=2, context=32))
     calibrate(model, text, tmp_path / "none", windows=6, context=32, sensitivity=0)
-    assert sensitivities(merge([tmp_path / "two", tmp_path / "none"], tmp_path / "some")) == two
+    assert sensitivities(merge([tmp_path / "one", tmp_path / "none"], tmp_path / "some")) == one
 
 
 @pytest.mark.parametrize("stopped", ["model.layers.0", "model.layers.1"])

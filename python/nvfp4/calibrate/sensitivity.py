@@ -3,7 +3,8 @@
 What --bits decides on together is a group: q, k and v; gate and up; all experts of a layer. For each group a copy of the
 hidden states of the first tokens goes through the model, with the group in NVFP4 and all else as it is. The copies of
 the groups so far wait on disk. `<module>.sensitivity` is the mean over tokens of |dh|² / |h|² of the last hidden state,
-over the mean output error of the group for that quantization."""
+over the mean output error of the group for that quantization. `<module>.change` is what files are merged by: the sum
+over these tokens, and their number."""
 
 import re
 from functools import partial
@@ -215,12 +216,15 @@ class Sensitivity:
         for i, of_layer in enumerate(self.groups):
             for group in range(len(of_layer)):
                 change = (copies.read(self._count(i) + group, 1, "cpu").double() - plain).square().sum(-1)
-                relative = (change / length)[length > 0].mean()
-                for name in (f"{m}.sensitivity" for names in self._modules(i, group) for m in names):
+                relative = (change / length)[length > 0]
+                for module in (m for names in self._modules(i, group) for m in names):
+                    name = f"{module}.sensitivity"
                     if name not in statistics.tensors:
                         continue
-                    value = (relative * statistics.tensors[name]).float()
+                    value = (relative.mean() * statistics.tensors[name]).float()
                     if value.isfinite() and value > 0:
                         statistics.tensors[name] = value
+                        statistics.tensors[f"{module}.change"] = torch.tensor(
+                            [relative.sum(), len(relative)], dtype=torch.float64)
                     else:
                         del statistics.tensors[name]

@@ -139,10 +139,12 @@ def tokens_of(file):
     return max(file.get_tensor(key).item() for key in file.keys() if key.endswith(".count"))
 
 
-def mean(values, weights):
-    """Weighted, and the same in any order."""
-    pairs = sorted(zip((v.item() for v in values), weights))
-    return torch.tensor([math.fsum(v * w for v, w in pairs) / math.fsum(weights)], dtype=values[0].dtype)
+def merged_sensitivity(values, changes, tokens):
+    """Of one module in several files, the same in any order: the change of the last hidden state, in the mean over all
+    tokens it was measured on, over the output error, in the mean over the `tokens` of all texts."""
+    change, measured = (math.fsum(part) for part in zip(*(c.tolist() for c in changes)))
+    error = math.fsum(c[0].item() / c[1].item() / v.item() * n for v, c, n in zip(values, changes, tokens))
+    return torch.tensor([change / measured / (error / math.fsum(tokens))], dtype=values[0].dtype)
 
 
 def sum_in_parts(key, paths):
@@ -210,7 +212,7 @@ def require_output(path, model=None):
 
 class Statistics:
     def __init__(self):
-        self.tensors = Tensors()  # "<module>.diag", ".count", ".amax", ".gram", ".sensitivity"
+        self.tensors = Tensors()  # "<module>.diag", ".count", ".amax", ".gram", ".sensitivity", ".change"
         self.same_input = {}  # module -> the one that has its Gram matrix
 
     def modules(self):
@@ -277,8 +279,12 @@ class Statistics:
                     sums.tensors[key] = gram_of(key, [read_later(files[path][0], key) for path in of_key], of_key)
                 elif key.endswith(".sensitivity") and len(of_key) > 1:
                     tokens = tokens or {path: tokens_of(file) for path, (file, _) in files.items()}
-                    sums.tensors[key] = mean([files[path][0].get_tensor(key) for path in of_key],
-                                             [tokens[path] for path in of_key])
+                    change = f"{key.removesuffix('.sensitivity')}.change"
+                    if having.get(change) != of_key:
+                        raise FormatError(f"{of_key[0]}: {key} without {change}; calibrate again")
+                    sums.tensors[key] = merged_sensitivity(
+                        *([files[path][0].get_tensor(name) for path in of_key] for name in (key, change)),
+                        [tokens[path] for path in of_key])
                 else:
                     sums.tensors[key] = total(key, [files[path][0].get_tensor(key) for path in of_key])
         return sums
