@@ -1,11 +1,15 @@
 #include "nvfp4/checkpoint.h"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string_view.h>
 
 #include <algorithm>
 #include <initializer_list>
+#include <memory>
+#include <optional>
 
 #include "bind.h"
+#include "checkpoint/match/entry_list.h"
 #include "interruptible.h"
 #include "keywords.h"
 #include "nvfp4/convert.h"
@@ -224,9 +228,29 @@ nb::list command_list() {
   return all;
 }
 
+/// An EntryList with its entries and a budget of its own.
+class OwnedEntryList {
+ public:
+  OwnedEntryList(std::vector<std::string> entries, std::string file)
+      : entries_(std::move(entries)),
+        list_(entries_, std::move(file), std::make_shared<checkpoint::MatchBudget>()) {}
+
+  std::optional<std::size_t> first(std::string_view module) const { return list_.first(module); }
+
+ private:
+  std::vector<std::string> entries_;
+  checkpoint::EntryList list_;
+};
+
 }  // namespace
 
 void bind_checkpoint(nb::module_& m) {
+  using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<OwnedEntryList>(m, "EntryList",
+                             "Names, globs and \"re:\" expressions of a quantization_config.")
+      .def(nb::init<std::vector<std::string>, std::string>(), "entries"_a, "file"_a, Unlocked())
+      .def("first", &OwnedEntryList::first, "module"_a, Unlocked(),
+           "The number of the first entry that is meant for a module, or None.");
   m.def("commands", &command_list);
   m.def(
       "rank_from_text",

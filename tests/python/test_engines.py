@@ -64,6 +64,21 @@ def test_layers_have_kinds_of_their_own():
     assert [declared.mode(n) for n in ("a.q_proj", "a.o_proj")] == ["W4A4", "W4A16"]
 
 
+@pytest.mark.parametrize("target, message", [
+    ("re:([a-z0-9_.]+)+!$", "no target of config_groups"), ("re:(?!x)([a-z0-9_.]+)+[A-Z]$", "takes more than")])
+def test_a_target_that_re_takes_years_for_ends(target, message):
+    name = "model.layers.10.mlp.experts.100.up_proj"
+    groups = {"one": {**INPUTS, "targets": [target]}}
+    with pytest.raises(nvfp4.FormatError, match=message):
+        Declared({"quant_method": "compressed-tensors", "config_groups": groups}).mode(name)
+    ignoring = Declared({**MODELOPT, "ignore": [target]})
+    if message.startswith("no"):
+        assert ignoring.mode(name) == "W4A4"
+    else:
+        with pytest.raises(nvfp4.FormatError, match=message):
+            ignoring.mode(name)
+
+
 def test_parts_that_an_engine_fuses_must_be_of_one_kind():
     whole = Declared({**MODELOPT, "ignore": [f"a.{part}" for part in FUSED]})
     assert whole.mode("a.qkv_proj", FUSED) is None

@@ -1,11 +1,12 @@
 """What quantization_config of a checkpoint says of the layers of an engine, which fuses some."""
 
 import re
-from fnmatch import fnmatch
+from itertools import accumulate
 
+from .._core import EntryList
 from .._errors import UnsupportedError
 from .._forms import FORMS
-from .._quantization_config import ALGORITHMS, is_nvfp4_group, quantizes_input
+from .._quantization_config import ALGORITHMS, InputRule, is_nvfp4_group
 
 
 def why_not(config):
@@ -41,8 +42,13 @@ class Declared:
         self.form = FORMS[method]
         self.config = {**(config.get("quantization") or config), "quant_method": method}
         ignored = self.config.get("ignore") or self.config.get("exclude_modules") or []
-        self.ignored = list(ignored)
-        self.layers = self.config.get("quantized_layers") or {}
+        self._take(list(ignored), self.config.get("quantized_layers") or {})
+
+    def _take(self, ignored, layers):
+        self.ignored, self.layers = ignored, layers
+        patterns = [entry for entry in ignored if entry.startswith("re:") or "*" in entry or "?" in entry]
+        self._names, self._patterns = set(ignored), EntryList(patterns, "quantization_config")
+        self._quantizes_input = InputRule({**self.config, "quantized_layers": layers})
 
     @property
     def kv_cache(self):
@@ -54,24 +60,18 @@ class Declared:
         # "a.b*" is a.b and all below; cut in two, the name at its front can be found.
         split = [n for name in self.ignored
                  for n in ((name[:-1], name[:-1] + ".*") if re.search(r"[^.]\*$", name) else (name,))]
-        self.ignored = renamed_list(split)
-        self.layers = dict(zip(renamed_list(list(self.layers)), self.layers.values()))
+        self._take(renamed_list(split), dict(zip(renamed_list(list(self.layers)), self.layers.values())))
 
     def _is_ignored(self, name):
-        for pattern in self.ignored:
-            if pattern.startswith("re:"):
-                if re.match(pattern[3:], name):
-                    return True
-            elif name == pattern or name.startswith(pattern + ".") or fnmatch(name, pattern):
-                return True
-        return False
+        parents = accumulate(name.split("."), "{}.{}".format)
+        return not self._names.isdisjoint(parents) or self._patterns.first(name) is not None
 
     def _mode(self, name):
         if self._is_ignored(name):
             return None
         if self.layers and name not in self.layers and self.config.get("quant_algo") == "MIXED_PRECISION":
             return None
-        return "W4A4" if quantizes_input({**self.config, "quantized_layers": self.layers}, name) else "W4A16"
+        return "W4A4" if self._quantizes_input(name) else "W4A16"
 
     def mode(self, name, parts=()):
         """'W4A4', 'W4A16', or None where it is not quantized: of the layer `name`, or of what it was

@@ -15,7 +15,7 @@ from .. import _core, _gemm
 from .._checkpoint import quantize_checkpoint
 from .._errors import FormatError, UnsupportedError
 from .._forms import FORMS
-from .._quantization_config import quantizes_input
+from .._quantization_config import InputRule
 from .config import ModelOptConfig
 from .conversions import PARTS, check_stack, expert_converters, sources_of
 from .modules import Fused, Nvfp4Experts, Nvfp4Linear, _Packs
@@ -108,6 +108,7 @@ class Nvfp4Quantizer(HfQuantizer):
             raise UnsupportedError("NVFP4 weights are read from the files of a checkpoint, and there are "
                                    "none")
         weights = nvfp4_weights(checkpoint_files, self.form)
+        self._quantizes_input = InputRule(self.config)
         names = Names(model)
         tied = getattr(model, "all_tied_weights_keys", None) or {}
         tied = {*tied.keys(), *tied.values()}
@@ -139,7 +140,7 @@ class Nvfp4Quantizer(HfQuantizer):
                               f"[{linear.out_features}, {linear.in_features}]")
         _put(model, name, Nvfp4Linear(
             self.form, module, weight.rows, weight.cols, linear.bias,
-            quantizes_input(self.config, module), weight.has_input_scale))
+            self._quantizes_input(module), weight.has_input_scale))
 
     def _replace_experts(self, model, stacks):
         layers = defaultdict(dict)
@@ -170,7 +171,7 @@ class Nvfp4Quantizer(HfQuantizer):
                     raise FormatError(f"{module}: [{w.rows}, {w.cols}], the model has "
                                       f"[{expected[1] // halves}, {expected[2]}]")
         everything = {m: w for weights in parts.values() for m, w in weights.items()}
-        modes = {quantizes_input(self.config, module) for module in everything}
+        modes = {self._quantizes_input(module) for module in everything}
         if len(modes) != 1:
             raise UnsupportedError(f"{owner}: some experts are W4A4 and some W4A16, must be one")
         # One that nobody measured is measured in every call, for all of them.
