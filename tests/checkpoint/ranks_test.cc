@@ -12,6 +12,7 @@
 
 #include "checkpoint/child_process.h"
 #include "checkpoint/expect_error.h"
+#include "checkpoint/source/share_out.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
 
@@ -227,6 +228,9 @@ TEST_F(Ranks, OptionsThatRanksCannotHave) {
   expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"rank = 2", "ranks - 1 = 1"});
   options = rank_options(in_, out_, 0, 0);
   expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"ranks = 0"});
+  options = rank_options(in_, out_, 0, 100'000'000);
+  expect_error<ValueError>([&] { quantize_checkpoint(options); },
+                           {"ranks = 100000000", "must be from 1 to 65536"});
   options = rank_options(in_, out_, 0, 2);
   options.overwrite = true;
   expect_error<ValueError>([&] { quantize_checkpoint(options); }, {"overwrite"});
@@ -258,6 +262,14 @@ TEST(RankOfShards, BytesAreSharedOut) {
   }
   EXPECT_EQ(checkpoint::rank_of_shards(plan, 2), (std::vector{0, 0, 0, 1, 1}));
   EXPECT_EQ(checkpoint::rank_of_shards(plan, 9), (std::vector{4, 0, 3, 1, 2}));
+}
+
+TEST(RankOfShards, ManyAreSharedOutAmongManyRanks) {
+  const std::vector<std::uint64_t> sizes(200'000, 3);
+  const std::vector<int> rank_of = checkpoint::share_out(sizes, checkpoint::kMaxRanks);
+  EXPECT_EQ(rank_of.front(), 0);
+  EXPECT_EQ(rank_of[65'535], 65'535);
+  EXPECT_EQ(rank_of.back(), 200'000 - 3 * 65'536 - 1);
 }
 
 class RankFromText : public ::testing::Test {

@@ -89,6 +89,7 @@ TEST_F(SharedWorkTest, RanksThatCannotBe) {
     return [=, this] { compare_share(source_, output_, shared); };
   };
   expect_error<ValueError>(with({0, 0, {}}), {"ranks = 0"});
+  expect_error<ValueError>(with({0, 100'000'000, parts_}), {"must be from 1 to 65536"});
   expect_error<ValueError>(with({2, 2, parts_}), {"rank = 2"});
   expect_error<ValueError>(with({0, 2, {}}), {"needs parts"});
   expect_error<ValueError>(with({0, 1, parts_}), {"parts"});

@@ -21,7 +21,8 @@ constexpr int kVersionOfParts = 1;
 
 Measured::Measured(const SharedWork& shared, std::string what)
     : shared_(shared), what_(std::move(what)), stages_(nlohmann::json::object()) {
-  require<ValueError>(shared.ranks >= 1, "ranks = {}, must be 1 or more", shared.ranks);
+  require<ValueError>(shared.ranks >= 1 && shared.ranks <= kMaxRanks,
+                      "ranks = {}, must be from 1 to {}", shared.ranks, kMaxRanks);
   require<ValueError>(shared.rank >= 0 && shared.rank < shared.ranks,
                       "rank = {}, must be from 0 to ranks - 1 = {}", shared.rank, shared.ranks - 1);
   require<ValueError>(shared.ranks == 1 || !shared.parts.empty(),

@@ -24,7 +24,7 @@ namespace nvfp4::gguf {
 namespace {
 
 /// No model comes near. Holes of a sparse file cost nothing, so that its size bounds nothing.
-constexpr std::int64_t kMostExperts = 65536, kMostTensors = 1 << 20;
+constexpr std::int64_t kMostExperts = 4096, kMostTensors = 1 << 19;
 
 using safetensors::DType;
 using Shape = std::vector<std::int64_t>;

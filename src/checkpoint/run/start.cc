@@ -6,6 +6,7 @@
 #include "checkpoint/formats/format.h"
 #include "checkpoint/io/posix_file.h"
 #include "checkpoint/output/output.h"
+#include "checkpoint/source/share_out.h"
 #include "core/require.h"
 #include "nvfp4/options_error.h"
 #include "quantizers/method.h"
@@ -38,7 +39,8 @@ void require_apart(const fs::path& input, const fs::path& output) {
 }
 
 void check_method(const TransformOptions& options) {
-  require<OptionsError>(options.ranks >= 1, "ranks = {}, must be 1 or more", options.ranks);
+  require<OptionsError>(options.ranks >= 1 && options.ranks <= kMaxRanks,
+                        "ranks = {}, must be from 1 to {}", options.ranks, kMaxRanks);
   require<OptionsError>(options.rank >= 0 && options.rank < options.ranks,
                         "rank = {}, must be from 0 to ranks - 1 = {}", options.rank,
                         options.ranks - 1);

@@ -5,8 +5,11 @@
 
 namespace nvfp4::checkpoint {
 
-/// Of each of things of that size, the rank that takes it: the largest first, to the rank with the
-/// least. The same in every process.
+/// The largest number of ranks: each of them looks for the files of all others.
+inline constexpr int kMaxRanks = 65'536;
+
+/// Returns the rank of each item, given the items' sizes: the largest item first, to the rank with
+/// the fewest bytes. The result is the same in every process.
 std::vector<int> share_out(const std::vector<std::uint64_t>& sizes, int ranks);
 
 }  // namespace nvfp4::checkpoint

@@ -107,18 +107,23 @@ TEST(GgufHostile, TextsInAHoleOfTheFileHaveALimitTogether) {
   expect_refused(dir, {"key 'b'", "value of 41943040 bytes, at most"});
 }
 
+void write_stacks(const fs::path& path, int stacks, std::uint32_t experts) {
+  GgufBytes bytes(static_cast<std::uint64_t>(stacks), 2);
+  bytes.key("general.architecture", 8).text("qwen3moe");
+  bytes.key("qwen3moe.expert_count", 4).number(experts);
+  for (int i = 0; i < stacks; ++i)
+    bytes.tensor("blk." + std::to_string(i) + ".ffn_up_exps.weight", {1, 1, experts}, 24,
+                 static_cast<std::uint64_t>(i) * experts);
+  write_text(path, bytes.str());
+  fs::resize_file(path, bytes.str().size() + 64 + static_cast<std::uint64_t>(stacks) * experts);
+}
+
 TEST(GgufHostile, StacksThatMakeTooManyTensorsAreRefused) {
   const TempDir dir;
-  const int stacks = 20;
-  GgufBytes bytes(stacks, 2);
-  bytes.key("general.architecture", 8).text("qwen3moe");
-  bytes.key("qwen3moe.expert_count", 4).number(std::uint32_t{65536});
-  for (int i = 0; i < stacks; ++i)
-    bytes.tensor("blk." + std::to_string(i) + ".ffn_up_exps.weight", {1, 1, 65536}, 24,
-                 static_cast<std::uint64_t>(i) * 65536);
-  write_text(dir / "m.gguf", bytes.str());
-  fs::resize_file(dir / "m.gguf", bytes.str().size() + 64 + stacks * 65536);
-  expect_refused(dir, {"'blk.16.ffn_up_exps.weight'", "more than 1048576 tensors"});
+  write_stacks(dir / "m.gguf", 130, 4096);
+  expect_refused(dir, {"'blk.128.ffn_up_exps.weight'", "more than 524288 tensors"});
+  write_stacks(dir / "m.gguf", 1, 65'536);
+  expect_refused(dir, {"'blk.0.ffn_up_exps.weight'", "must be 1 to 4096 experts"});
 }
 
 }  // namespace
