@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <new>
-#include <nlohmann/json.hpp>
 
+#include "core/json.h"
 #include "platform/files.h"
 
 namespace nvfp4 {
@@ -164,10 +164,10 @@ ErrorCode error_code(const std::error_code& reason) {
 
 std::string error_json(ErrorCode code, std::string_view message) {
   const ErrorInfo& info = error_info(code);
-  const nlohmann::ordered_json json = {
+  const Json json = {
       {"error",
        {{"code", info.name()}, {"type", info.type}, {"message", message}, {"fix", info.fix}}}};
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace nvfp4

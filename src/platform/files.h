@@ -46,10 +46,10 @@ bool close(int fd);
 
 struct FileStatus {
   enum class Kind { file, folder, other } kind = Kind::other;
-  std::uint64_t bytes = 0;
-  std::int64_t modified_ns = 0;          ///< since the epoch
-  std::uint64_t volume = 0, number = 0;  ///< together of this file alone
-  unsigned mode = 0;                     ///< permissions, as chmod takes them
+  std::uint64_t bytes = 0, allocated = 0;  ///< size, and what it takes of the disk
+  std::int64_t modified_ns = 0;            ///< since the epoch
+  std::uint64_t volume = 0, number = 0;    ///< together of this file alone
+  unsigned mode = 0;                       ///< permissions, as chmod takes them
 };
 std::optional<FileStatus> status_of(int fd);
 std::optional<FileStatus> status_of(const std::filesystem::path& path);
@@ -67,6 +67,13 @@ void will_read(int fd, std::uint64_t offset, std::uint64_t bytes);
 void start_writing(int fd, std::uint64_t offset, std::uint64_t bytes);
 /// Takes that much of the disk; where the file system cannot, only sets the size.
 bool reserve(int fd, std::uint64_t bytes);
+/// A range of a file that is no hole.
+struct Range {
+  std::uint64_t begin = 0, end = 0;
+};
+/// Returns the first range at `from` or behind. A file system without holes has one range. At the
+/// end of the file, or on an error, `begin` is the largest number.
+Range next_data(int fd, std::uint64_t from);
 
 /// Until it is on the disk. Of a folder: true where the file system cannot.
 bool sync(int fd);

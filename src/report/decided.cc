@@ -8,7 +8,7 @@ namespace {
 using RunJson = nlohmann::json;
 
 RunJson report_in(const std::string& file) {
-  RunJson json = checkpoint::parse_json<RunJson>(checkpoint::read_text_file(file), file);
+  RunJson json = checkpoint::parse_json<RunJson>(checkpoint::read_model_text(file), file);
   require<FormatError>(json.is_object() && json.contains("tensors") && json["tensors"].is_array(),
                        "{}: no report of nvfp4 quantize, it has no list \"tensors\"", file);
   return json;

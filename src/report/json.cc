@@ -9,7 +9,6 @@
 namespace nvfp4 {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using checkpoint::dump_pretty;
 
 /// Of TensorReport::chosen.

@@ -12,7 +12,6 @@
 namespace nvfp4 {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Lines = std::vector<std::vector<std::string>>;
 
 template <class Range, class Function>

@@ -1,12 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/findings.h"
 #include "checkpoint/loaded_folder.h"
 #include "checkpoint/statistics_file.h"
+#include "core/json.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/error.h"
 
@@ -290,7 +290,7 @@ TEST_F(CacheScales, OfOtherTypesAreRefusedByTheirName) {
     run.input = model;
     expect_error<UnsupportedError>([&] { quantize_checkpoint(run); }, parts);
   };
-  using Change = std::pair<const char*, nlohmann::ordered_json>;
+  using Change = std::pair<const char*, Json>;
   for (const auto& [key, value] :
        {Change("type", "int"), Change("dynamic", true), Change("dynamic", "local"),
         Change("strategy", "attn_head"), Change("symmetric", false), Change("num_bits", 16)}) {
@@ -302,9 +302,7 @@ TEST_F(CacheScales, OfOtherTypesAreRefusedByTheirName) {
     convert(model, dir_ / "plain", "bf16");  // has no such cache
     fs::remove_all(dir_ / "plain");
   }
-  for (const nlohmann::ordered_json& none :
-       {nlohmann::ordered_json(""), nlohmann::ordered_json("none"), nlohmann::ordered_json(false),
-        nlohmann::ordered_json::object()}) {
+  for (const Json& none : {Json(""), Json("none"), Json(false), Json::object()}) {
     SCOPED_TRACE(none.dump());
     convert(change(out_,
                    [&](LoadedFolder& folder) {

@@ -4,18 +4,18 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "checkpoint/tiny_model.h"
+#include "core/json.h"
 
 /// A model folder in memory: read, changed tensor by tensor, written again.
 namespace nvfp4 {
 
 struct LoadedFolder {
   std::map<std::string, std::vector<TestTensor>> shards;
-  nlohmann::ordered_json config, hf_quant;  ///< null if there is none
+  Json config, hf_quant;  ///< null if there is none
 
   explicit LoadedFolder(const std::filesystem::path& folder) {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -29,8 +29,7 @@ struct LoadedFolder {
     }
     const auto json = [&](const char* name) {
       const std::filesystem::path path = folder / name;
-      return std::filesystem::exists(path) ? nlohmann::ordered_json::parse(read_text(path))
-                                           : nlohmann::ordered_json();
+      return std::filesystem::exists(path) ? Json::parse(read_text(path)) : Json();
     };
     config = json("config.json");
     hf_quant = json("hf_quant_config.json");
@@ -65,7 +64,7 @@ struct LoadedFolder {
   void set_scalar(const std::string& name, float x) {
     std::memcpy(at(name).bytes.data(), &x, sizeof x);
   }
-  nlohmann::ordered_json& quantization() { return config["quantization_config"]; }
+  Json& quantization() { return config["quantization_config"]; }
 
   /// Shards, an index that fits them if there are several, and the configs that are not null.
   void write(const std::filesystem::path& folder) const {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -215,6 +216,32 @@ TEST_F(Merge, HostileAdaptersAreTypedErrors) {
       lora_ / "adapter_config.json",
       "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1, \"rank_pattern\": {\"(\": 1}}");
   EXPECT_THROW(run({lora_.string()}), Error);
+  fs::remove(lora_ / "adapter_config.json");
+  ASSERT_EQ(::mkfifo((lora_ / "adapter_config.json").c_str(), 0600), 0);
+  expect_error<IoError>([&] { run({lora_.string()}); }, {"must be a regular file"});
+}
+
+TEST_F(Merge, AdapterWithoutTensorsIsAnError) {
+  write_adapter(lora_, {});
+  expect_error<FormatError>([&] { run({lora_.string()}); },
+                            {"adapter_model.safetensors: holds no tensors"});
+}
+
+/// Twenty thousand patterns, compiled for each module, would take many seconds.
+TEST_F(Merge, TimeGrowsWithThePatternsAndNotTheModules) {
+  std::vector<Part> parts;
+  for (const int layer : {0, 1})
+    for (const char* name : {"q_proj", "o_proj"})
+      parts.push_back({fmt::format("model.layers.{}.self_attn.{}", layer, name), 64, 64, 2});
+  json patterns = json::object();
+  for (int i = 0; i < 20'000; ++i) patterns[fmt::format("layers.{}.self_attn.k_proj", i)] = 8;
+  patterns["self.attn.[qo]_proj"] = 2;
+  write_adapter(lora_, parts, {{"rank_pattern", patterns}});
+  run({lora_.string()});
+  patterns.erase("self.attn.[qo]_proj");
+  patterns["self.attn.q.proj"] = 2;  // a dot stands for any character
+  write_adapter(lora_, parts, {{"rank_pattern", patterns}});
+  expect_error<FormatError>([&] { run({lora_.string()}); }, {"o_proj has rank 2", "says 4"});
 }
 
 }  // namespace

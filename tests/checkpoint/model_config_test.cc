@@ -3,13 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/expect_error.h"
+#include "checkpoint/formats/declared.h"
 #include "checkpoint/io/json_text.h"
 #include "nvfp4/error.h"
 
 namespace nvfp4::checkpoint::model_config_test {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 TEST(ModelConfig, AddsTheQuantizationAndKeepsEveryOtherByte) {
   const std::string text =
@@ -107,6 +106,25 @@ TEST(ModelConfig, ChangesTheDtypeAndNothingElse) {
        R"({"a": ["dtype", "bfloat16"], "dtype": "float16"})"},
   };
   for (const auto& [text, expected] : cases) EXPECT_EQ(with_dtype(text, "float16"), expected);
+}
+
+/// Half a minute, if the time grew with the square of the keys.
+TEST(ModelConfig, HasManyKeysAndQuantizedLayers) {
+  std::string text = "{\"quantization_config\": {\"quantized_layers\": {";
+  for (int i = 0; i < 20'000; ++i)
+    text += fmt::format("{}\"model.layers.{}.q_proj\": {{\"quant_algo\": \"NVFP4\"}}",
+                        i == 0 ? "" : ", ", i);
+  text += "}}";
+  for (int i = 0; i < 20'000; ++i) text += fmt::format(", \"key{}\": {}", i, i);
+  text += "}";
+  const std::optional<Declared> declared = declared_in_config(text, "config.json");
+  ASSERT_TRUE(declared);
+  EXPECT_EQ(declared->layers.size(), 20'000u);
+  const std::string with =
+      with_quantization_config(parse_model_config(text, "config.json"), declared->json);
+  const Json json = Json::parse(with);
+  EXPECT_EQ(json["key19999"], 19999);
+  EXPECT_EQ(json["quantization_config"], declared->json);
 }
 
 TEST(ModelConfig, RefusesWhatIsNotAnObject) {

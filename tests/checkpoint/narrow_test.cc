@@ -12,7 +12,6 @@ namespace nvfp4::narrow_test {
 namespace {
 
 using enum safetensors::DType;
-using Json = nlohmann::ordered_json;
 
 std::vector<TestTensor> model_of(safetensors::DType dtype) {
   std::vector<TestTensor> tensors;

@@ -1,11 +1,10 @@
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "checkpoint/converted.h"
 #include "checkpoint/gguf/gguf_models.h"
 #include "checkpoint/packed_models.h"
 #include "checkpoint/tiny_model.h"
+#include "core/json.h"
 #include "nvfp4/convert.h"
 #include "nvfp4/runtime.h"
 
@@ -14,7 +13,6 @@ namespace nvfp4::producer_test {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 Json json_of(const fs::path& file) { return Json::parse(read_text(file)); }
 

@@ -279,7 +279,7 @@ TEST(Resume, GoesOnAfterAKillWhileAnOldOutputWasCleared) {
   const auto expected = files_of(dir / "out");
   fs::remove(dir / "out" / "config.json");
   write_text(dir / "out" / "stale.safetensors", "old");
-  write_text(dir / "out" / kJournal, R"({"version": 3, "state": "clearing"})");
+  write_text(dir / "out" / kJournal, R"({"version": 4, "state": "clearing"})");
   options.resume = true;
   quantize_checkpoint(options);
   EXPECT_EQ(files_of(dir / "out"), expected);

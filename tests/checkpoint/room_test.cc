@@ -131,6 +131,16 @@ TEST(ChildOnADisk, DISABLED_Quantizes) {
   write_text(disk / "second.gguf.partial", std::string(bytes, 'x'));  // of a run that was killed
   ASSERT_LT(fs::space(disk).free, bytes);
   quantize_checkpoint(options);
+  fs::remove(disk / "second.gguf");
+  write_text(in / "carried", std::string(2 * bytes, 'x'));
+  options.output = disk / "third";
+  options.format = "modelopt";
+  expect_error<IoError>([&] { quantize_checkpoint(options); }, {"third: disk full"});
+  EXPECT_FALSE(fs::exists(disk / "third"));
+  write_text(in / "carried", "");
+  fs::resize_file(in / "carried", std::uint64_t{1} << 40);  // a hole
+  quantize_checkpoint(options);
+  EXPECT_EQ(fs::file_size(disk / "third" / "carried"), std::uint64_t{1} << 40);
 }
 
 TEST(Room, IsWhatResumeAndOverwriteHave) {

@@ -203,6 +203,17 @@ TEST(Sample, RefusesAFolderThatHoldsAnythingAndOverwritesOnRequest) {
   EXPECT_EQ(tensors_of(dir.path()).size(), 21u);
 }
 
+TEST(Sample, LargerThanTheDiskIsAnErrorBeforeItStarts) {
+  const TempDir dir;
+  SampleOptions o = options(dir / "m");
+  o.arch = "llama";
+  o.layers = 1000;
+  o.scale = 4;  // terabytes
+  o.progress = [](const Progress& p) { FAIL() << p.tensor; };
+  expect_error<IoError>([&] { sample_checkpoint(o); }, {"disk full", "are free there"});
+  EXPECT_FALSE(fs::exists(dir / "m"));
+}
+
 TEST(Sample, NamesTheArgumentThatIsWrong) {
   const TempDir dir;
   const auto rejects = [&](auto change, std::initializer_list<std::string_view> parts) {

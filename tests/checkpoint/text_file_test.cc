@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "checkpoint/expect_error.h"
 #include "checkpoint/temp_dir.h"
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/error.h"
+#include "platform/files.h"
 
 namespace nvfp4::checkpoint::text_file_test {
 namespace {
@@ -26,6 +29,30 @@ TEST(TextFiles, ManyAreMadeDurableAtOnce) {
   files.resize(3);
   EXPECT_EQ(sync_files(dir.path(), files), 3u);
   EXPECT_EQ(sync_files(dir.path(), {}), 0u);
+}
+
+TEST(TextFiles, HolesOfACarriedFileStayHoles) {
+  const TempDir dir;
+  constexpr std::uint64_t kBytes = std::uint64_t{1} << 30;
+  const fs::path from = dir / "from", to = dir / "to";
+  write_text(from, "begin");
+  fs::resize_file(from, kBytes / 2);
+  std::ofstream(from, std::ios::binary | std::ios::app) << "middle";
+  fs::resize_file(from, kBytes);
+  EXPECT_EQ(carry_file(from, to), kBytes);
+  const auto status = platform::status_of(to);
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->bytes, kBytes);
+  EXPECT_LT(status->allocated, kBytes / 64);
+  std::ifstream file(to, std::ios::binary);
+  std::string text(11, 'x');
+  file.read(text.data(), 5);
+  file.seekg(kBytes / 2 - 1);
+  file.read(text.data() + 5, 6);
+  EXPECT_EQ(text, std::string("begin\0middl", 11));
+  write_text(from, "");
+  EXPECT_EQ(carry_file(from, to), 0u);
+  EXPECT_EQ(read_text(to), "");
 }
 
 TEST(TextFiles, AFileThatIsGoneIsAnErrorThatNamesIt) {

@@ -12,7 +12,6 @@ namespace {
 
 using namespace faults;
 using checkpoint::TransformersNames;
-using Json = nlohmann::ordered_json;
 
 TEST(TransformersNames, BeginningsAreReplaced) {
   struct Case {

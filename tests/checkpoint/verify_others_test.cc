@@ -16,7 +16,6 @@ namespace nvfp4::verify_others_test {
 namespace {
 
 using namespace faults;
-using Json = nlohmann::ordered_json;
 
 class VerifyOthers : public testing::Test {
  protected:

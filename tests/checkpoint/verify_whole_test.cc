@@ -141,7 +141,7 @@ TEST_F(VerifyWhole, ALayerThatTheConfigurationCountsIsMissing) {
   write_tiny_llama(dir_ / "in");
   quantize_checkpoint(quantize_options(dir_ / "in", dir_ / "out"));
   Bed bed{dir_ / "in", dir_ / "out", {}};
-  const auto found = [&](nlohmann::ordered_json layers) {
+  const auto found = [&](Json layers) {
     bed.edit([&](LoadedFolder& f) { f.config["num_hidden_layers"] = std::move(layers); });
     const VerifyReport report = verify(bed.output);
     EXPECT_LE(times(report, "missing-layers"), 1);

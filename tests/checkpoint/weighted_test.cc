@@ -3,11 +3,11 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/expect_error.h"
 #include "checkpoint/gguf/header.h"
 #include "checkpoint/statistics_file.h"
+#include "core/json.h"
 #include "nvfp4/error.h"
 #include "nvfp4/quantize.h"
 
@@ -15,7 +15,6 @@ namespace nvfp4::weighted_test {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 struct Folders {
   TempDir dir;

@@ -9,8 +9,6 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr const char* kKey = "quantization_config";
 constexpr const char* kThinker = "thinker_config";  ///< a multimodal model within another
 
@@ -127,9 +125,11 @@ std::string with_member(const std::string& given, std::string_view key, const Js
   const std::string text = without_member(given, key);
   const std::size_t brace = text.rfind('}');
   const std::size_t last = text.find_last_not_of(" \t\r\n", brace - 1);
-  std::string value = dump_pretty(json);
-  for (std::size_t i = 0; (i = value.find('\n', i)) != std::string::npos; i += 3)
-    value.insert(i + 1, "  ");
+  std::string value;
+  for (const char c : dump_pretty(json)) {
+    value += c;
+    if (c == '\n') value += "  ";
+  }
   return fmt::format("{}{}\n  \"{}\": {}\n{}", text.substr(0, last + 1),
                      text[last] == '{' ? "" : ",", key, value, text.substr(brace));
 }

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "core/json.h"
 
 namespace nvfp4::checkpoint {
 
@@ -24,18 +25,16 @@ struct ModelConfig {
 ModelConfig parse_model_config(std::string text, const std::string& file);
 
 /// The language model's own configuration inside a multimodal one; else all of it.
-const nlohmann::ordered_json& language_model_config(const nlohmann::ordered_json& json);
+const Json& language_model_config(const Json& json);
 
 /// A JSON object's text, which was parsed before, with the member put at its end, or without it;
 /// every other byte stays as it was.
-std::string with_member(const std::string& text, std::string_view key,
-                        const nlohmann::ordered_json& json);
+std::string with_member(const std::string& text, std::string_view key, const Json& json);
 std::string without_member(const std::string& text, std::string_view key);
 
 /// The text with "quantization_config" added, or replaced, however often it is there and however it
 /// is escaped; every other byte stays as it was.
-std::string with_quantization_config(const ModelConfig& config,
-                                     const nlohmann::ordered_json& quantization);
+std::string with_quantization_config(const ModelConfig& config, const Json& quantization);
 /// The text without it, in the language model's part of it too.
 std::string without_quantization_config(const ModelConfig& config);
 /// `text`, which was parsed before, with "bfloat16" for "float32" there, and at its end if it says

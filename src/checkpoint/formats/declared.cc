@@ -9,8 +9,6 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::string text_of(const Json& json, const char* key) {
   const auto it = json.find(key);
   return it != json.end() && it->is_string() ? it->get<std::string>() : "";

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "checkpoint/match/glob.h"
 #include "checkpoint/match/glob_index.h"
 #include "checkpoint/match/match_budget.h"
+#include "core/json.h"
 
 namespace nvfp4::checkpoint {
 
@@ -37,8 +37,8 @@ struct Declared {
   std::vector<std::pair<Glob, std::string>> layer_globs;  ///< those of them that are globs
   GlobIndex layer_index;                                  ///< of layer_globs
   std::optional<std::int64_t> group_size;
-  nlohmann::ordered_json kv_cache;        ///< null if there is none
-  nlohmann::ordered_json json;            ///< all of it
+  Json kv_cache;                          ///< null if there is none
+  Json json;                              ///< all of it
   std::vector<std::string> missing_keys;  ///< of hf_quant_config.json, that vLLM insists on
   SharedBudget budget = std::make_shared<MatchBudget>();  ///< of the run
 

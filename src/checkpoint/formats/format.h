@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,14 +11,13 @@
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/formats/shard_writer.h"
 #include "checkpoint/formats/weight_names.h"
+#include "core/json.h"
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/safetensors.h"
 
 /// How a quantized model is stored: names, dtypes and shapes of its tensors, its configuration, who
 /// reads it. To add a format: a file in this folder, and a line in registry.cc.
 namespace nvfp4::checkpoint {
-
-using Json = nlohmann::ordered_json;
 
 enum class Role : std::uint8_t { codes, scales, weight_global, input_global, marker };
 

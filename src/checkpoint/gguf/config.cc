@@ -12,8 +12,6 @@
 namespace nvfp4::gguf {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 /// The first of several names that the configuration has, and is not null; else null.
 const Json* value_of(const Json& config, std::initializer_list<const char*> names) {
   for (const char* name : names)

@@ -14,7 +14,6 @@ namespace nvfp4::gguf {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 /// Of a vocabulary: looks its many keys up by search.
 using Tree = nlohmann::json;
 

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "checkpoint/gguf/header.h"
+#include "core/json.h"
 
 namespace nvfp4::gguf {
 
@@ -19,6 +19,6 @@ struct Tokenizer {
 /// without a word.
 /// Source: github.com/ggml-org/llama.cpp, conversion/base.py, get_vocab_base();
 /// src/llama-vocab.cpp.
-Tokenizer read_tokenizer(const std::filesystem::path& folder, const nlohmann::ordered_json& config);
+Tokenizer read_tokenizer(const std::filesystem::path& folder, const Json& config);
 
 }  // namespace nvfp4::gguf

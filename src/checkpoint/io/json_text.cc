@@ -48,8 +48,8 @@ bool is_shallow_json(std::string_view text) {
   return true;
 }
 
-nlohmann::ordered_json parse_config_json(const std::string& text, const std::string& file) {
-  nlohmann::ordered_json json = parse_json(without_python_numbers(text), file);
+Json parse_config_json(const std::string& text, const std::string& file) {
+  Json json = parse_json(without_python_numbers(text), file);
   require<FormatError>(json.is_object(), "{}: must be a JSON object", file);
   return json;
 }

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "checkpoint/io/printable.h"
+#include "core/json.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -17,16 +17,16 @@ inline constexpr int kMaxJsonDepth = 128;
 bool is_shallow_json(std::string_view text);
 
 /// JSON in one line. Names in a file need not be UTF-8; what we write is.
-inline std::string dump_line(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+inline std::string dump_line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
-inline std::string dump_pretty(const nlohmann::ordered_json& json, int indent = 2) {
-  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+inline std::string dump_pretty(const Json& json, int indent = 2) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 /// Why a text is not JSON, in one bounded line: the exception repeats the last token whole, and
 /// that may be most of the file.
-inline std::string parse_failure(const nlohmann::ordered_json::exception& error) {
+inline std::string parse_failure(const Json::exception& error) {
   std::string_view reason = error.what();
   reason = reason.substr(0, reason.find("; last read"));
   if (const auto end = reason.find("] "); reason.starts_with("[json.") && end != reason.npos)
@@ -34,29 +34,28 @@ inline std::string parse_failure(const nlohmann::ordered_json::exception& error)
   return printable(reason);
 }
 
-/// Every JSON text of a checkpoint goes through this or parse_json_or_null(). An ordered_json
-/// looks its keys up one by one: texts with many keys are for nlohmann::json. Throws FormatError
+/// Every JSON text of a checkpoint goes through this or parse_json_or_null(). Throws FormatError
 /// that starts with `where`.
-template <class Json = nlohmann::ordered_json>
-Json parse_json(std::string_view text, const std::string& where) try {
+template <class T = Json>
+T parse_json(std::string_view text, const std::string& where) try {
   require<FormatError>(is_shallow_json(text), ErrorCode::deep_json,
                        "{}: JSON is nested deeper than {} levels", where, kMaxJsonDepth);
   // nlohmann takes it for the end of the text, whatever follows.
   require<FormatError>(text.find('\0') == text.npos, "{}: a NUL byte in JSON", where);
-  return Json::parse(text);
-} catch (const nlohmann::ordered_json::exception& e) {
+  return T::parse(text);
+} catch (const Json::exception& e) {
   throw FormatError(fmt::format("{}: {}", where, parse_failure(e)), ErrorCode::invalid_json);
 }
 
 /// Null if the text is no JSON, or nested too deep.
-template <class Json = nlohmann::ordered_json>
-Json parse_json_or_null(std::string_view text) {
+template <class T = Json>
+T parse_json_or_null(std::string_view text) {
   if (!is_shallow_json(text) || text.find('\0') != text.npos) return nullptr;
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_discarded() ? Json() : json;
+  T json = T::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json.is_discarded() ? T() : json;
 }
 
 /// A JSON object, as Python writes it: NaN and Infinity are null. Throws FormatError.
-nlohmann::ordered_json parse_config_json(const std::string& text, const std::string& file);
+Json parse_config_json(const std::string& text, const std::string& file);
 
 }  // namespace nvfp4::checkpoint

@@ -1,5 +1,7 @@
 #include "checkpoint/io/text_file.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <map>
 #include <optional>
@@ -56,8 +58,6 @@ std::string read_all(const Descriptor& fd, const fs::path& path) {
 
 }  // namespace
 
-std::string read_text_file(const fs::path& path) { return read_all(open_with(path), path); }
-
 std::string read_model_text(const fs::path& path) {
   std::string text = read_all(open_regular_file(path), path);
   if (is_lfs_pointer(text)) throw_lfs_pointer(path);
@@ -72,17 +72,37 @@ std::uint64_t fingerprint(std::string_view text, std::uint64_t seed) {
 std::uint64_t carry_file(const fs::path& from, const fs::path& to) {
   const Descriptor in = open_regular_file(from);
   PartialFile out(to);
-  std::vector<char> buffer(1 << 20);
-  std::uint64_t offset = 0;
-  while (const std::size_t n = read_some(in, buffer, from)) {
-    out.write_at(offset, std::as_bytes(std::span(buffer.data(), n)));
-    offset += n;
+  const platform::FileStatus status = status_of(in, from, "read the status of");
+  std::vector<std::byte> buffer(1 << 20);
+  std::uint64_t at = 0;
+  for (platform::Range data; (data = platform::next_data(in.get(), at)).begin < status.bytes;) {
+    const std::uint64_t end = std::min(data.end, status.bytes);
+    for (at = data.begin; at < end;) {
+      const auto some = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), end - at));
+      read_at(in.get(), from, at, some);
+      out.write_at(at, some);
+      at += some.size();
+    }
   }
+  if (at < status.bytes)
+    out.write_at(status.bytes - 1, std::array<std::byte, 1>());  // ends in a hole
   out.give_name();
   constexpr unsigned kOwnerMay = 0600;  // read and write
-  const unsigned mode = status_of(in, from, "read the mode of").mode | kOwnerMay;
-  if (!platform::set_mode(to, mode)) throw_io_error(to, "set the mode of", errno);
-  return offset;
+  if (!platform::set_mode(to, status.mode | kOwnerMay))
+    throw_io_error(to, "set the mode of", errno);
+  return status.bytes;
+}
+
+void append_to_file(const fs::path& path, std::string_view text) {
+  const Descriptor fd = open_with(path, Open::append);
+  std::uint64_t end = status_of(fd, path, "read the size of").bytes;
+  while (!text.empty()) {
+    const std::ptrdiff_t n = platform::write_at(fd.get(), text.data(), text.size(), end);
+    if (n < 0) throw_io_error(path, "write", errno);
+    end += static_cast<std::uint64_t>(n);
+    text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  if (!platform::sync(fd.get())) throw_io_error(path, "sync", errno);
 }
 
 std::size_t sync_files(const fs::path& folder, const std::vector<fs::path>& files) {

@@ -8,18 +8,19 @@
 
 namespace nvfp4::checkpoint {
 
-/// The whole of a small file. Throws IoError, and FormatError above 256 MB.
-std::string read_text_file(const std::filesystem::path& path);
-
-/// The same of a file of a model folder: anything but a regular file is an IoError.
+/// Returns the whole of a small file. Throws IoError, also for a pipe or a device, and FormatError
+/// above 256 MB or for a pointer of Git LFS.
 std::string read_model_text(const std::filesystem::path& path);
 
 /// FNV-1a, to see whether something changed; not against an adversary.
 std::uint64_t fingerprint(std::string_view text, std::uint64_t seed = 0xcbf29ce484222325u);
 
 /// Copies through "<to>.partial" and a rename, so that `to` is whole or absent, and returns the
-/// number of bytes; durable after sync_files() and sync_folder(). Throws IoError.
+/// number of bytes; durable after sync_files() and sync_folder(). Holes stay holes. Throws IoError.
 std::uint64_t carry_file(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// Appends to a file and waits until that is on the disk. Throws IoError.
+void append_to_file(const std::filesystem::path& path, std::string_view text);
 
 /// Makes the content of files below a folder durable: few of them one by one, many by syncing their
 /// file systems. Returns how often it waited for that. Throws IoError.

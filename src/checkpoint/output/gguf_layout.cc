@@ -43,7 +43,7 @@ bool must_be_f32(const Place& place, std::size_t dimensions) {
 class Maker {
  public:
   Maker(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
-        const Architecture& architecture, const nlohmann::ordered_json& config)
+        const Architecture& architecture, const Json& config)
       : plan_(plan), file_(file_of(model)), architecture_(architecture), config_(config) {
     experts_ = integer_of(config, {"num_local_experts", "num_experts", "n_routed_experts"}, 0);
   }
@@ -255,7 +255,7 @@ class Maker {
   const checkpoint::Plan& plan_;
   std::string file_;
   const Architecture& architecture_;
-  const nlohmann::ordered_json& config_;
+  const Json& config_;
   std::int64_t experts_ = 0;
   std::map<std::tuple<std::int64_t, std::string>, std::vector<Member>> members_;
   std::map<std::string, int> dropped_;
@@ -264,7 +264,7 @@ class Maker {
 
 }  // namespace
 
-std::string_view left_out(std::string_view name, const nlohmann::ordered_json& config) {
+std::string_view left_out(std::string_view name, const Json& config) {
   constexpr std::string_view kLayers = "model.layers.";
   if (const auto scale = checkpoint::cache_scale(name);  // a gate may have a k_scale, too
       scale && scale->attention.ends_with("attn"))
@@ -278,7 +278,7 @@ std::string_view left_out(std::string_view name, const nlohmann::ordered_json& c
 }
 
 Layout make_layout(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
-                   const Architecture& architecture, const nlohmann::ordered_json& config) {
+                   const Architecture& architecture, const Json& config) {
   return Maker(plan, model, architecture, config).run();
 }
 

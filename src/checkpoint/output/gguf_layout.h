@@ -37,12 +37,12 @@ struct Layout {
 };
 
 /// What a tensor of the model is of, if llama.cpp has no place for that; empty: it has one.
-std::string_view left_out(std::string_view name, const nlohmann::ordered_json& config);
+std::string_view left_out(std::string_view name, const Json& config);
 
 /// Throws UnsupportedError that names the tensor: no name or place in the file, a depth that is no
 /// multiple of 64, experts that are missing or differ, a dtype or NVFP4 where llama.cpp cannot have
 /// it.
 Layout make_layout(const checkpoint::Plan& plan, const checkpoint::ModelFolder& model,
-                   const Architecture& architecture, const nlohmann::ordered_json& config);
+                   const Architecture& architecture, const Json& config);
 
 }  // namespace nvfp4::gguf

@@ -217,7 +217,7 @@ class GgufContainer final : public checkpoint::Container {
     if (keeps_config_) entries_.push_back({kConfigKey, new_text(plan.config_json)});
     if (!layout_.bf16.empty()) entries_.push_back({kBf16Key, new_strings(layout_.bf16)});
     if (!layout_.f16.empty()) entries_.push_back({kF16Key, new_strings(layout_.f16)});
-    checkpoint::Json others = checkpoint::Json::object();
+    Json others = Json::object();
     for (const auto& [key, value] : shard_.metadata) {
       if (key == checkpoint::kReciprocalsKey)
         entries_.push_back({key, new_text(value)});

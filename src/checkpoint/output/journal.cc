@@ -14,9 +14,8 @@ namespace nvfp4::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 
 Json runs_of(const Outcome& outcome) {
   Json runs = Json::array();
@@ -93,8 +92,8 @@ Json identity_of(const PlannedShard& shard, const fs::path& path) {
   return {{"bytes", file.bytes()}, {"content", hex(content)}};
 }
 
-Json parse_journal(const std::string& text, const std::string& file) {
-  Json json = parse_json(text, file);
+Json parse_journal(std::string_view text, const std::string& file) {
+  Json json = parse_json(text.substr(0, text.find('\n')), file);
   require<FormatError>(json.is_object() && json.value("version", Json()) == kVersion,
                        "{}: not of this version of nvfp4; --overwrite replaces the output", file);
   return json;
@@ -119,8 +118,7 @@ Journal::Journal(const ModelFolder& model, const TransformOptions& options, cons
              {"state", "writing"},
              {"options", options_of(model, options, plan)},
              {"input", input_of(model)},
-             {"config", hex(fingerprint(plan.config_json))},
-             {"shards", Json::object()}}) {}
+             {"config", hex(fingerprint(plan.config_json))}}) {}
 
 void Journal::resume(const std::string& text, const std::string& file) {
   const Json before = parse_journal(text, file);
@@ -133,21 +131,25 @@ void Journal::resume(const std::string& text, const std::string& file) {
   }
   require<ValueError>(before.value("config", Json()) == json_["config"], ErrorCode::resume_differs,
                       "--resume: config.json of the interrupted run differs");
-  for (const char* part : {"shards", "errors"})
-    require<FormatError>(before.value(part, Json()).is_object(), "{}: {} is missing", file, part);
-  json_["shards"].update(before["shards"]);
-  for (const auto& [shard, errors] : before["errors"].items()) errors_[shard] = dump_line(errors);
+  // A line without an end was being written when its process died.
+  for (std::size_t at = text.find('\n') + 1, end; (end = text.find('\n', at)) != text.npos;
+       at = end + 1) {
+    const Json line = parse_json(std::string_view(text).substr(at, end - at), file);
+    const Json shard = line.is_object() ? line.value("shard", Json()) : Json();
+    require<FormatError>(shard.is_string() && line.contains("file") && line.contains("errors"),
+                         "{}: a line of it is no record of a shard", file);
+    records_[shard.get<std::string>()] = {line["file"], dump_line(line["errors"])};
+  }
+}
+
+std::string Journal::line_of(const std::string& shard, const Record& record) {
+  return fmt::format("{{\"shard\":{},\"file\":{},\"errors\":{}}}\n", dump_line(Json(shard)),
+                     dump_line(record.identity), record.errors);
 }
 
 void Journal::write(const std::function<void(std::string_view)>& put) const {
-  std::string start = dump_line(json_);
-  start.back() = ',';
-  put(start + "\"errors\":{");
-  for (auto it = errors_.begin(); it != errors_.end(); ++it) {
-    put(fmt::format("{}{}:", it == errors_.begin() ? "" : ",", dump_line(Json(it->first))));
-    put(it->second);
-  }
-  put("}}\n");
+  put(dump_line(json_) + "\n");
+  for (const auto& [shard, record] : records_) put(line_of(shard, record));
 }
 
 std::string Journal::text() const {
@@ -199,29 +201,29 @@ void Journal::record(const PlannedShard& shard, const fs::path& path,
     errors += dump_line(entry);
   }
   errors += ']';
-  json_["shards"][shard.file] = identity_of(shard, path);
-  errors_[shard.file] = std::move(errors);
+  records_[shard.file] = {identity_of(shard, path), std::move(errors)};
 }
 
-bool Journal::names(const PlannedShard& shard) const {
-  return json_["shards"].contains(shard.file);
+void Journal::append(const PlannedShard& shard, const fs::path& file) const {
+  append_to_file(file, line_of(shard.file, records_.at(shard.file)));
 }
+
+bool Journal::names(const PlannedShard& shard) const { return records_.contains(shard.file); }
 
 bool Journal::is_recorded(const PlannedShard& shard, const fs::path& path) const {
-  const auto entry = json_["shards"].find(shard.file);
-  if (entry == json_["shards"].end() || !fs::is_regular_file(fs::symlink_status(path)))
-    return false;
+  const auto record = records_.find(shard.file);
+  if (record == records_.end() || !fs::is_regular_file(fs::symlink_status(path))) return false;
   try {
-    return *entry == identity_of(path);
+    return record->second.identity == identity_of(path);
   } catch (const FormatError&) {
     return false;
   }
 }
 
 bool Journal::recall(const PlannedShard& shard, std::vector<Outcome>& all) const {
-  const auto text = errors_.find(shard.file);
-  if (text == errors_.end()) return false;
-  const Json errors = parse_json(text->second, kJournalName);
+  const auto record = records_.find(shard.file);
+  if (record == records_.end()) return false;
+  const Json errors = parse_json(record->second.errors, kJournalName);
   if (!errors.is_array() || errors.size() != shard.tensors) return false;
   for (std::size_t i = 0; i < shard.tensors; ++i) {
     const Json& entry = errors[i];

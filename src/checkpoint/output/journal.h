@@ -3,16 +3,17 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "checkpoint/plan/plan.h"
+#include "core/json.h"
 
 /// nvfp4.partial.json: what an unfinished output folder is going to be, and which of its shards are
 /// finished. While it is there the folder is incomplete; it is written before anything else and
-/// removed last.
+/// removed last. Its first line has the options and the input, each further line a finished shard:
+/// a line is appended for a shard, so that the time does not grow with the square of the shards.
 namespace nvfp4::checkpoint {
 
 class Journal {
@@ -35,10 +36,13 @@ class Journal {
   /// Throws FormatError for a journal that cannot be read.
   static bool is_clearing(const std::string& text, const std::string& file);
 
-  /// A shard that is whole but has not got its name yet: how to know it again, and its errors,
-  /// tensor by tensor, so that the report of a resumed run is whole. Throws IoError.
+  /// Records a shard that is whole but has not got its name yet: how to know it again, and its
+  /// errors, tensor by tensor, so that the report of a resumed run is whole. Throws IoError.
   void record(const PlannedShard& shard, const std::filesystem::path& path,
               const std::vector<Outcome>& all);
+  /// Appends the shard's record to `file`, which save() or text() made, and waits for the disk.
+  /// Throws IoError.
+  void append(const PlannedShard& shard, const std::filesystem::path& file) const;
   /// Whether the shard was recorded, its file unseen.
   bool names(const PlannedShard& shard) const;
   /// Whether `path` is the file that was recorded, and no other run's of the same header. Throws
@@ -48,12 +52,17 @@ class Journal {
   bool recall(const PlannedShard& shard, std::vector<Outcome>& all) const;
 
  private:
+  /// How a shard is known again, and its errors as JSON: as values they would take ten times that.
+  struct Record {
+    Json identity;
+    std::string errors;
+  };
+  static std::string line_of(const std::string& shard, const Record& record);
   /// Piece by piece: there may be a hundred bytes for each tensor.
   void write(const std::function<void(std::string_view)>& put) const;
 
-  nlohmann::ordered_json json_;
-  std::map<std::string, std::string>
-      errors_;  ///< JSON of each shard: values would take ten times that
+  Json json_;  ///< the first line
+  std::map<std::string, Record> records_;
 };
 
 }  // namespace nvfp4::checkpoint

@@ -54,7 +54,7 @@ std::string plain(std::string_view text) {
 }
 
 /// A text that YAML takes for nothing else.
-std::string yaml(const std::string& text) { return dump_line(nlohmann::ordered_json(text)); }
+std::string yaml(const std::string& text) { return dump_line(Json(text)); }
 
 std::string size_text(std::uint64_t bytes) {
   const auto b = static_cast<double>(bytes);
@@ -197,13 +197,15 @@ class Card {
   std::string recipe() const {
     if (options_.layers == nullptr) return {};
     std::string_view text = options_.layers->text;
-    std::string lines, fence = "```";
+    std::string lines;
     while (!text.empty()) {
       const std::size_t end = std::min(text.find('\n'), text.size());
       lines += printable(text.substr(0, end), end) + '\n';
       text.remove_prefix(std::min(end + 1, text.size()));
     }
-    while (lines.find(fence) != lines.npos) fence += '`';
+    std::size_t ticks = 0, longest = 2;
+    for (const char c : lines) longest = std::max(longest, ticks = c == '`' ? ticks + 1 : 0);
+    const std::string fence(longest + 1, '`');
     return fmt::format("\n## Recipe\n\n{}yaml\n{}{}\n", fence, lines, fence);
   }
 

@@ -338,12 +338,17 @@ bool OutputFolder::is_cleared(const fs::path& name) const {
          !fs::is_directory(fs::symlink_status(path_ / name));
 }
 
-/// For the shards that this run has yet to write, before it reads its input. What the run removes
-/// first, and shards that wait to be read and then go, are room.
+/// For the shards and carried files that this run has yet to write, before it reads its input. What
+/// the run removes first, and shards that wait to be read and then go, are room.
 std::string OutputFolder::lack_of_room(Start start) const {
   std::uint64_t bytes = 0, freed = 0;
   for (const PlannedTensor& t : plan_.tensors)
     if (!done_[t.shard] && !is_of_another_rank(t.shard)) bytes += t.bytes_after;
+  for (const fs::path& other : model_.others) {
+    const auto from = platform::status_of(model_.root / other);
+    const auto to = platform::status_of(path_ / other);
+    if (from && (!to || to->bytes != from->bytes)) bytes += from->allocated;
+  }
   const auto add_files = [&](const fs::path& folder, const auto& goes) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -428,10 +433,10 @@ std::set<fs::path> OutputFolder::folders_of_others() const {
 void OutputFolder::before_commit(std::size_t shard, const std::vector<Outcome>& errors) {
   const PlannedShard& whole = plan_.shards[shard];
   journal_.record(whole, partial_path(path_ / whole.file), errors);
-  if (ranks_ > 1)
+  if (ranks_ > 1 && !any_shard_)  // the record of an earlier run may end in half a line
     safetensors::write_file_atomically(rank_files_.record(), journal_.text());
   else
-    journal_.save(path_);
+    journal_.append(whole, ranks_ > 1 ? rank_files_.record() : path_ / kJournalName);
   any_shard_ = true;
 }
 

@@ -81,7 +81,7 @@ class Grouper {
   }
 
   void read_amaxes() {
-    const std::string text = read_text_file(*options_.input_amax);
+    const std::string text = read_model_text(*options_.input_amax);
     plan_.input_amax_fingerprint = fingerprint(text);
     amax_file_ = options_.input_amax->string();
     amaxes_ = InputAmax(text, options_.input_amax->string(), options_.match_budget);

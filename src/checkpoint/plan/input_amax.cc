@@ -45,7 +45,11 @@ class InputAmax::Reader final : public JsonVisitor {
     const double amax = number_of(scalar);
     if (!(amax / 2688 >= FLT_MIN && amax <= FLT_MAX)) refuse(describe(scalar));
     to_.entries_.push_back({pattern_of(name_, to_.budget_, to_.file_), static_cast<float>(amax)});
-    if (to_.entries_.back().pattern.exact()) to_.exact_[name_] = to_.entries_.size() - 1;
+    const std::size_t entry = to_.entries_.size() - 1;
+    if (to_.entries_.back().pattern.exact())
+      to_.exact_[name_] = entry;
+    else
+      to_.patterns_.push_back(entry);
   }
 
  private:
@@ -76,10 +80,9 @@ float InputAmax::find(const std::string& module) try {
     }
   }
   Entry* first = nullptr;
-  for (Entry& entry : entries_) {
-    if (entry.pattern.exact() || (first != nullptr && entry.matched) ||
-        !entry.pattern.matches(tensor))
-      continue;
+  for (const std::size_t i : patterns_) {
+    Entry& entry = entries_[i];
+    if ((first != nullptr && entry.matched) || !entry.pattern.matches(tensor)) continue;
     entry.matched = true;
     if (first == nullptr) first = &entry;
   }

@@ -36,6 +36,7 @@ class InputAmax {
   SharedBudget budget_;
   std::vector<Entry> entries_;
   std::map<std::string, std::size_t, std::less<>> exact_;  ///< name -> entry
+  std::vector<std::size_t> patterns_;                      ///< the other entries
 };
 
 }  // namespace nvfp4::checkpoint

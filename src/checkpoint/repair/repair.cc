@@ -286,7 +286,7 @@ class Repairer {
   void fix_inputs() {
     InputAmax amaxes;
     if (options_.input_amax)
-      amaxes = InputAmax(read_text_file(*options_.input_amax), options_.input_amax->string(),
+      amaxes = InputAmax(read_model_text(*options_.input_amax), options_.input_amax->string(),
                          transform_.match_budget);
     std::map<std::string, GlobalScale> of_kind;  // the largest of a layer's experts
     for (const auto& [t, input] : inputs_) {

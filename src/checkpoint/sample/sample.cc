@@ -49,11 +49,12 @@ std::vector<std::size_t> split(const std::vector<SampleTensor>& tensors, std::si
   return ends;
 }
 
-/// Removes an earlier checkpoint, and nothing else, from the folder.
-void make_folder(const fs::path& folder, bool overwrite) try {
+/// Removes an earlier checkpoint, and nothing else, from the folder. Throws IoError, also where the
+/// disk has no room for `bytes` of tensors.
+void make_folder(const fs::path& folder, bool overwrite, std::uint64_t bytes) try {
   require_no_address(folder);
   std::error_code error;
-  fs::create_directories(folder, error);
+  const bool created = fs::create_directories(folder, error);
   require<IoError>(!error && fs::is_directory(folder),
                    error ? error_code(error) : ErrorCode::not_a_folder,
                    "{}: cannot create the folder: {}", folder.string(),
@@ -67,6 +68,11 @@ void make_folder(const fs::path& folder, bool overwrite) try {
         name.ends_with(".partial"))
       old.push_back(entry.path());
   }
+  std::uint64_t freed = 0;
+  for (const fs::path& path : old) freed += fs::is_regular_file(path) ? fs::file_size(path) : 0;
+  const std::string lack = lack_of_room(folder, bytes, freed);
+  if (!lack.empty() && created) fs::remove(folder);
+  require<IoError>(lack.empty(), ErrorCode::disk_full, "{}: {}", folder.string(), lack);
   for (const fs::path& path : old)
     require<IoError>(fs::remove(path, error) && !error, error_code(error), "{}: cannot remove: {}",
                      path.string(), error.message());
@@ -142,7 +148,7 @@ void write_shard(const fs::path& path, std::span<const SampleTensor> tensors, st
   writer.commit();
 }
 
-void write_json(const fs::path& path, const nlohmann::ordered_json& json) {
+void write_json(const fs::path& path, const Json& json) {
   safetensors::write_file_atomically(path, json.dump(2) + "\n");
 }
 
@@ -163,7 +169,7 @@ SampleReport sample_checkpoint(const SampleOptions& options) {
   require<ValueError>(report.shards >= 1 && report.shards <= most,
                       "sample: shards = {}, must be in 1..{} (tensors of the model)",
                       options.shards, most);
-  make_folder(options.output, options.overwrite);
+  make_folder(options.output, options.overwrite, report.bytes);
 
   Progress progress;
   progress.tensors_total = report.tensors;

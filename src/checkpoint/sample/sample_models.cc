@@ -8,7 +8,6 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Fill = SampleTensor::Fill;
 
 class Builder {

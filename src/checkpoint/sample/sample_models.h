@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/json.h"
 
 namespace nvfp4::checkpoint {
 
@@ -20,7 +21,7 @@ struct SampleTensor {
 /// A model to make up: what it holds, in order, and its small files.
 struct SampleModel {
   std::vector<SampleTensor> tensors;
-  nlohmann::ordered_json config, generation_config, tokenizer_config;
+  Json config, generation_config, tokenizer_config;
 };
 
 /// Names and shapes of `arch` with `layers` decoder layers and every width times `scale`.

@@ -1,18 +1,19 @@
 #include "checkpoint/source/adapter.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "checkpoint/families/select.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
-#include "checkpoint/match/expression.h"
-#include "checkpoint/match/pattern.h"
+#include "checkpoint/match/entry_list.h"
 #include "checkpoint/source/content.h"
+#include "core/json.h"
 #include "core/require.h"
 #include "nvfp4/safetensors.h"
 
@@ -20,7 +21,6 @@ namespace nvfp4::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kAdapterConfig = "adapter_config.json";
 constexpr const char* kAdapterWeights = "adapter_model.safetensors";
@@ -32,16 +32,58 @@ struct Pair {
   const safetensors::TensorInfo *a = nullptr, *b = nullptr;
 };
 
+/// The numbers of "rank_pattern" or "alpha_pattern", by module.
+class NumbersOfModules {
+ public:
+  /// Throws FormatError for an expression that is invalid.
+  NumbersOfModules(const Json& config, const char* patterns, const std::string& file) {
+    const auto map = config.find(patterns);
+    if (map == config.end() || !map->is_object()) return;
+    for (const auto& [pattern, value] : map->items()) {
+      entries_.push_back(entry_of(pattern));
+      numbers_.emplace_back(pattern, value);
+    }
+    list_.emplace(entries_, file, std::make_shared<MatchBudget>());
+  }
+
+  /// The first entry whose pattern matches the end of the module's name, or null.
+  const std::pair<std::string, Json>* find(const std::string& module) const {
+    const auto at = list_ ? list_->first(module) : std::nullopt;
+    return at ? &numbers_[*at] : nullptr;
+  }
+
+ private:
+  /// PEFT matches `(.*\.)?(pattern)$`. A name needs no expression: its dots stand for any
+  /// character.
+  static std::string entry_of(const std::string& pattern) {
+    const bool is_name = std::ranges::all_of(pattern, [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+    });
+    if (!is_name) return fmt::format("re:(?:.*\\.)?(?:{})$", pattern);
+    std::string glob = pattern;
+    std::ranges::replace(glob, '.', '?');
+    return glob;
+  }
+
+  std::vector<std::string> entries_;
+  std::vector<std::pair<std::string, Json>> numbers_;
+  std::optional<EntryList> list_;
+};
+
 class Adapter {
  public:
   Adapter(const fs::path& folder, double weight)
       : weight_(weight),
         file_((folder / kAdapterConfig).string()),
         weights_(TensorFile::open(folder / kAdapterWeights)) {
-    const std::string text = read_text_file(file_);
+    const std::string text = read_model_text(file_);
     config_ = parse_config_json(text, file_);
     check_config();
     for (const safetensors::TensorInfo& t : weights_.tensors()) add(t);
+    require<FormatError>(!pairs_.empty(), "{}: holds no tensors, must hold lora_A and lora_B",
+                         weights_.path().string());
+    ranks_.emplace(config_, "rank_pattern", file_);
+    alphas_.emplace(config_, "alpha_pattern", file_);
     identity_ = fmt::format("{} of config {}, weights {}", weight_, hex(fingerprint(text)),
                             hex(content_of(weights_)));
   }
@@ -99,22 +141,17 @@ class Adapter {
     (is_a ? pair.a : pair.b) = &t;
   }
 
-  double number(const Json& json, const std::string& key) const {
-    const Json value = json.value(key, Json());
+  double number(const std::string& key, const Json& value) const {
     require<FormatError>(value.is_number(), "{}: {} is {}, must be a number", file_, key,
                          value.is_null() ? "missing" : "no number");
     return value.get<double>();
   }
 
-  /// The entry of "rank_pattern", "alpha_pattern" for the module, else `key`. PEFT takes the first
-  /// pattern that matches the end of its name.
-  double number_of(const char* patterns, const char* key, const std::string& module) const {
-    const Json map = config_.value(patterns, Json());
-    if (map.is_object())
-      for (const auto& [pattern, value] : map.items())
-        if (Expression(fmt::format("(?:.*\\.)?(?:{})", pattern)).matches(module))
-          return number(map, pattern);
-    return number(config_, key);
+  /// Returns what the patterns say of the module, else the configuration's `key`.
+  double number_of(const NumbersOfModules& patterns, const char* key,
+                   const std::string& module) const {
+    if (const auto* own = patterns.find(module)) return number(own->first, own->second);
+    return number(key, config_.value(key, Json()));
   }
 
   std::vector<float> floats(const safetensors::TensorInfo& t) const {
@@ -145,10 +182,10 @@ class Adapter {
                         "{}: {} is [{}, {}] · [{}, {}], and the model's weight [{}, {}]", where,
                         printable(module), pair.b->shape[0], pair.b->shape[1], pair.a->shape[0],
                         pair.a->shape[1], t.rows(), t.cols());
-    const double r = number_of("rank_pattern", "r", module);
+    const double r = number_of(*ranks_, "r", module);
     require<FormatError>(r == static_cast<double>(rank), "{}: {} has rank {}, {} says {}", where,
                          printable(module), rank, kAdapterConfig, r);
-    const double alpha = number_of("alpha_pattern", "lora_alpha", module);
+    const double alpha = number_of(*alphas_, "lora_alpha", module);
     const auto scale =
         static_cast<float>(weight_ * alpha / (is_set("use_rslora") ? std::sqrt(r) : r));
     auto low = std::make_shared<LowRank>();
@@ -164,6 +201,7 @@ class Adapter {
   std::string file_, identity_;
   TensorFile weights_;
   Json config_;
+  std::optional<NumbersOfModules> ranks_, alphas_;
   std::map<std::string, Pair, std::less<>> pairs_;
 };
 

@@ -6,8 +6,6 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 /// What makes keys or values, alone or with queries, and what holds it.
 constexpr std::string_view kMakers =
     "k_proj v_proj kv_proj qkv_proj qkv Wqkv wqkv W_pack query_key_value c_attn wk wv kv_a_proj "

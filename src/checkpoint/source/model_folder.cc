@@ -110,7 +110,7 @@ void check_index(const fs::path& file, const safetensors::Index& index, const Mo
     }
   }
   for (const auto& [tensor, shard] : index.weight_map) {
-    const auto at = std::find(model.file_names.begin(), model.file_names.end(), shard);
+    const auto at = std::ranges::lower_bound(model.file_names, shard);  // of names in order
     const auto f = static_cast<std::size_t>(at - model.file_names.begin());
     require<FormatError>(model.files[f].find(tensor) != nullptr, ErrorCode::index,
                          "{}: {} does not hold {}; nvfp4 repair writes the index anew",
@@ -314,7 +314,7 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
     }
   }
   for (const std::string& name : shards)
-    if (std::find(model.file_names.begin(), model.file_names.end(), name) == model.file_names.end())
+    if (!std::ranges::binary_search(model.file_names, name))
       model.warnings.push_back(name + ": not a shard of the model, not copied");
   open_files(model, &links);
   if (!indexes.empty() && !to_repair) check_index(input / model.index_name, index, model);

@@ -25,14 +25,14 @@ struct Subject {
   bool folder = true;
   bool complete = true;  ///< no file is missing, none is unreadable
   std::vector<TensorFile> files;
-  std::vector<std::string> file_names;
+  std::vector<std::string> file_names;  ///< sorted
   std::optional<safetensors::Index> index;
   TensorTable table;
   std::vector<LogicalTensor> tensors;
   std::set<std::string> defective;  ///< names of tensors that must not be read
   std::set<std::string> unknown;    ///< modules quantized in a way that is not known
   std::string config_file, model_type;
-  nlohmann::ordered_json config;  ///< null if there is none that can be read
+  Json config;  ///< null if there is none that can be read
   std::optional<Declared> in_config, in_hf_quant;
 
   /// What loaders go by: ModelOpt's own file comes first.

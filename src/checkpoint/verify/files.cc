@@ -184,8 +184,7 @@ class Opener {
     }
     for (const auto& [tensor, file] : index.weight_map) {
       const StoredTensor found = subject_.table.find(tensor);
-      const auto opened = std::ranges::find(subject_.file_names, file);
-      if (opened == subject_.file_names.end()) continue;  // it has its own finding
+      if (!std::ranges::binary_search(subject_.file_names, file)) continue;  // has its own finding
       if (!found || found.file->path().filename() != file)
         findings_.add("index-missing-tensor", tensor,
                       fmt::format("{}: tensor '{}' is not there, where the index says it is", file,

@@ -165,7 +165,7 @@ class LayerCheck {
   }
 
   const Subject& subject_;
-  const nlohmann::ordered_json& config_ = language_model_config(subject_.config);
+  const Json& config_ = language_model_config(subject_.config);
   Findings& findings_;
   std::set<std::int64_t> layers_;
   std::map<std::string, Children> parents_;

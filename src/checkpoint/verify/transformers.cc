@@ -15,7 +15,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-std::string text_at(const nlohmann::ordered_json& config, const char* key) {
+std::string text_at(const Json& config, const char* key) {
   const auto it = config.find(key);
   return it != config.end() && it->is_string() ? it->get<std::string>() : "";
 }
@@ -41,8 +41,7 @@ class TransformersCheck {
 
  private:
   /// Types of the models that this one is made of: "vlm_config" may hold a "text_config" again.
-  void collect_parts(const nlohmann::ordered_json& config, std::set<std::string>& types,
-                     int depth) {
+  void collect_parts(const Json& config, std::set<std::string>& types, int depth) {
     constexpr int kDeepest = 4;
     if (depth == kDeepest) return;
     for (const auto& [key, part] : config.items()) {

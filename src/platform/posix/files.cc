@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 
 namespace nvfp4::platform {
 namespace {
@@ -43,8 +44,10 @@ std::int64_t modified_ns_of(const struct stat& s) {
 }
 
 FileStatus converted(const struct stat& s) {
+  constexpr std::uint64_t kBlock = 512;  // of st_blocks, on all systems
   return {kind_of(s.st_mode),
           static_cast<std::uint64_t>(s.st_size),
+          kBlock * static_cast<std::uint64_t>(s.st_blocks),
           modified_ns_of(s),
           static_cast<std::uint64_t>(s.st_dev),
           static_cast<std::uint64_t>(s.st_ino),
@@ -161,6 +164,22 @@ bool reserve(int fd, std::uint64_t bytes) {
   }
 #endif
   return retry([&] { return ::ftruncate(fd, size); }) == 0;
+}
+
+Range next_data(int fd, std::uint64_t from) {
+  constexpr Range kNone = {std::numeric_limits<std::uint64_t>::max(),
+                           std::numeric_limits<std::uint64_t>::max()};
+#ifdef SEEK_DATA
+  const off_t begin = ::lseek(fd, static_cast<off_t>(from), SEEK_DATA);
+  if (begin >= 0) {
+    const off_t end = ::lseek(fd, begin, SEEK_HOLE);
+    return {static_cast<std::uint64_t>(begin),
+            end > begin ? static_cast<std::uint64_t>(end) : kNone.end};
+  }
+  if (errno == ENXIO) return kNone;
+#endif
+  const std::optional<FileStatus> status = status_of(fd);
+  return status && from < status->bytes ? Range{from, status->bytes} : kNone;
 }
 
 bool sync(int fd) {

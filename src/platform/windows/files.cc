@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 
 #include "platform/windows/folder_lock.h"
 #include "platform/windows/system.h"
@@ -51,7 +52,7 @@ std::optional<FileStatus> status_of_handle(HANDLE file) {
   const bool folder = (info.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY) != 0;
   const bool read_only = (info.dwFileAttributes & FILE_ATTRIBUTE_READONLY) != 0;
   status.kind = folder ? FileStatus::Kind::folder : FileStatus::Kind::file;
-  status.bytes = std::uint64_t{info.nFileSizeHigh} << 32 | info.nFileSizeLow;
+  status.bytes = status.allocated = std::uint64_t{info.nFileSizeHigh} << 32 | info.nFileSizeLow;
   status.modified_ns = ns_of(info.ftLastWriteTime);
   status.volume = info.dwVolumeSerialNumber;
   status.number = std::uint64_t{info.nFileIndexHigh} << 32 | info.nFileIndexLow;
@@ -182,6 +183,12 @@ std::ptrdiff_t write_at(int fd, const void* data, std::size_t bytes, std::uint64
 // The cache of Windows reads ahead, and writes behind, by itself.
 void will_read(int, std::uint64_t, std::uint64_t) {}
 void start_writing(int, std::uint64_t, std::uint64_t) {}
+
+Range next_data(int fd, std::uint64_t from) {
+  constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+  const std::optional<FileStatus> status = status_of(fd);
+  return status && from < status->bytes ? Range{from, status->bytes} : Range{kNone, kNone};
+}
 
 bool reserve(int fd, std::uint64_t bytes) {
   FILE_ALLOCATION_INFO allocation{};

@@ -1,17 +1,15 @@
 #pragma once
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "checkpoint/gguf/file.h"
 #include "checkpoint/tiny_model.h"
+#include "core/json.h"
 
 /// Small models whose config.json says what a GGUF file needs.
 namespace nvfp4::gguf {
-
-using Json = nlohmann::ordered_json;
 
 inline Json llama_config() {
   return {{"architectures", {"LlamaForCausalLM"}},
