@@ -59,6 +59,20 @@ TEST(SliceExperts, GptOssInterleavesGateAndUp) {
   EXPECT_EQ(s[1].offset, 1);
 }
 
+/// transformers passes over single experts of these.
+TEST(StackForm, IsRowsWhereTransformersMergesNoExperts) {
+  for (const char* type : {"diffusion_gemma_text", "gemma4", "gemma4_text", "hy_v4_vl",
+                           "hy_v4_vl_text", "lara_mini", "mistral4", "qwen3_vl_moe_text"}) {
+    const auto form = stack_form(config(64, type));
+    ASSERT_TRUE(form.has_value()) << type;
+    EXPECT_FALSE(form->transposed || form->interleaved) << type;
+  }
+  EXPECT_FALSE(stack_form(config(64, "qwen3_moe")).has_value());
+  ModelConfig whole = config(64, "qwen3_vl_moe");
+  whole.model_types.push_back("qwen3_vl_moe_text");
+  EXPECT_TRUE(stack_form(whole)->transposed);
+}
+
 TEST(SliceExperts, ThePartsThatAreMeasuredCoverEachExpert) {
   for (const char* type : {"llama4", "gpt_oss"}) {
     std::int64_t next = 0;

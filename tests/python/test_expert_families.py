@@ -3,7 +3,10 @@ transformers loads what is written as BF16 again."""
 
 import collections
 import copy
+import json
 import os
+import pathlib
+import re
 
 import pytest
 
@@ -12,6 +15,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import nvfp4
+import safetensors.torch
+from transformers import conversion_mapping
 
 TEXT = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
             head_dim=16, vocab_size=256, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2,
@@ -58,6 +63,10 @@ FAMILIES = {
         num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96), {"stacked experts": 2}),
     "zaya": ("ZayaForCausalLM", "ZayaConfig", TEXT | dict(
         num_experts=4, num_experts_per_tok=1, moe_intermediate_size=96), {"stacked experts": 4}),
+    "gemma4_text": ("Gemma4ForCausalLM", "Gemma4TextConfig", TEXT | dict(
+        enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=96, global_head_dim=16,
+        hidden_size_per_layer_input=0, vocab_size_per_layer_input=256, num_kv_shared_layers=0,
+        layer_types=["sliding_attention", "full_attention"]), {"stacked experts": 4}),
     "step3p7": ("Step3p7ForConditionalGeneration", "Step3p7Config", dict(
         text_config=TEXT | dict(n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=96,
                                 share_expert_dim=96, mlp_layer_types=["dense", "sparse"],
@@ -104,3 +113,42 @@ def test_experts_are_quantized_or_kept_and_load_again(name, tmp_path):
         changed += int(distance > 0)
         assert distance <= 0.13 * before[key].double().norm(), key
     assert changed >= 4
+
+
+#: Their checkpoints have other names, which stay plain, or a rule of their own that merges single experts.
+OTHER_NAMES = {"aria", "ernie4_5_vl_moe", "granitemoe", "granitemoehybrid", "granitemoeshared", "inkling", "inkling2",
+               "step3p7", "unlimited_ocr"}
+
+
+def types_without_merge():
+    """Model types whose experts are stacks, and for which transformers has no rule that makes them of single ones."""
+    rules_of = conversion_mapping.get_checkpoint_conversion_mapping
+    models = pathlib.Path(transformers.__file__).parent / "models"
+    for file in sorted(models.glob("*/modeling_*.py")):
+        if file.parent.name in OTHER_NAMES:
+            continue
+        text = re.sub(r"\s", "", file.read_text())
+        if not re.search(r"class\w*Experts\w*\(nn.Module\)", text) or \
+                "nn.Parameter(torch.empty(self.num_experts" not in text:
+            continue
+        configuration = file.parent / file.name.replace("modeling", "configuration")
+        types = re.findall(r'model_type = "([^"]+)"', configuration.read_text()) if configuration.exists() else []
+        if not any("Merge" in type(o).__name__ for name in types for rule in rules_of(name) or []
+                   for o in getattr(rule, "operations", [])):
+            yield from (name for name in types if not re.search("vision|audio|encoder", name))
+
+
+@pytest.mark.parametrize("type", list(types_without_merge()))
+def test_experts_become_the_stacks_that_transformers_reads(type, tmp_path):
+    shapes = {"gate_up_proj": (2, 96, 64), "down_proj": (2, 64, 48)}
+    if type in ("gpt_oss", "openai_privacy_filter", "qwen3_vl_moe"):  # as x · W needs them
+        shapes = {name: (e, k, n) for name, (e, n, k) in shapes.items()}
+    source = {f"model.layers.0.mlp.experts.{name}": torch.randn(shape, dtype=torch.bfloat16)
+              for name, shape in shapes.items()}
+    (tmp_path / "source").mkdir()
+    safetensors.torch.save_file(source, tmp_path / "source" / "model.safetensors")
+    (tmp_path / "source" / "config.json").write_text(json.dumps({"model_type": type, "hidden_size": 64}))
+    nvfp4.quantize_checkpoint(tmp_path / "source", tmp_path / "out")
+    nvfp4.convert(tmp_path / "out", tmp_path / "plain", to="bf16")
+    plain = safetensors.torch.load_file(tmp_path / "plain" / "model.safetensors")
+    assert {name: t.shape for name, t in plain.items()} == {name: t.shape for name, t in source.items()}

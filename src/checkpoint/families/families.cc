@@ -35,13 +35,13 @@ constexpr Family kFamilies[] = {
 
     // Stacks of experts.
     {.model_types = "glm4_moe qwen3_next qwen3_5_moe qwen3_5_moe_text", .stacks = Stacks::rows},
-    // Before their language models, which alone read no single experts.
+    // Before their language models, which alone read stacks of rows and no single experts.
     {.model_types = "glm4v_moe minimax_m3_vl inkling_mm_model", .stacks = Stacks::rows},
-    {.model_types = "diffusion_gemma glm4v_moe_text granitemoe_swa hy_v4 inkling_text "
-                    "minimax_m3_vl_text mistral4 muse_spark muse_spark_text zaya",
+    {.model_types = "openai_privacy_filter qwen3_vl_moe", .stacks = Stacks::columns},
+    {.model_types = "diffusion_gemma diffusion_gemma_text gemma4 gemma4_text glm4v_moe_text "
+                    "granitemoe_swa hy_v4 hy_v4_vl hy_v4_vl_text inkling_text lara_mini "
+                    "minimax_m3_vl_text mistral4 muse_spark muse_spark_text qwen3_vl_moe_text zaya",
      .stacks = Stacks::rows_only},
-    {.model_types = "openai_privacy_filter qwen3_vl_moe qwen3_vl_moe_text",
-     .stacks = Stacks::columns},
     {.model_types = "llama4 llama4_text",
      .stacks = Stacks::columns,
      .exported_as_stacks = true,
