@@ -386,5 +386,42 @@ TEST(QuantizePacked, BesideFp8AndMxfp4) {
   EXPECT_EQ(seen, 4);
 }
 
+/// One global scale for both is not that of MXFP4: its values change, and the report says so.
+TEST(QuantizePacked, Mxfp4BesideAPlainPartnerIsQuantized) {
+  const TempDir dir;
+  const std::string gate = "model.layers.0.mlp.gate_proj", up = "model.layers.0.mlp.up_proj";
+  std::vector<TestTensor> tensors = {random_tensor(up + ".weight", {32, 64})};
+  append(tensors, mxfp4_matrix(gate, 32, 64, 112, 114));
+  write_model(dir / "in", {tensors}, kLlamaConfig);
+  const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+  for (const TensorReport& t : report.tensors) {
+    EXPECT_EQ(t.action, "quantized") << t.name;
+    EXPECT_GT(t.squared_error, 0) << t.name;
+  }
+  EXPECT_TRUE(std::ranges::any_of(report.warnings, [&](const std::string& w) {
+    return w.starts_with("1 MXFP4 weights are rounded") && w.ends_with(gate);
+  })) << testing::PrintToString(report.warnings);
+}
+
+TEST(QuantizePacked, ConvertGivesMxfp4TheScaleOfItsNvfp4Partner) {
+  const TempDir dir;
+  const std::string gate = "model.layers.0.mlp.gate_proj", up = "model.layers.0.mlp.up_proj";
+  write_model(dir / "plain", {{random_tensor(gate + ".weight", {32, 64})}}, kLlamaConfig);
+  quantize_checkpoint(quantize_options(dir / "plain", dir / "q"));
+  LoadedFolder model(dir / "q");
+  // Far below the range of gate, so that gate's scale serves both.
+  append(model.shard_of(gate + ".weight"), mxfp4_matrix(up, 32, 64, 112, 114));
+  model.write(dir / "mixed");
+  const QuantizeReport report = convert(dir / "mixed", dir / "out", "compressed-tensors");
+  for (const TensorReport& t : report.tensors)
+    EXPECT_EQ(t.action, t.name.starts_with(gate) ? "moved" : "quantized") << t.name;
+  EXPECT_TRUE(std::ranges::any_of(report.warnings, [&](const std::string& w) {
+    return w.starts_with("1 MXFP4 weights are rounded") && w.ends_with(up);
+  })) << testing::PrintToString(report.warnings);
+  EXPECT_EQ(findings_of(dir / "out"), "");
+  EXPECT_EQ(LoadedModel(dir / "out").at(gate + ".weight_packed").bytes,
+            LoadedModel(dir / "q").at(gate + ".weight").bytes);
+}
+
 }  // namespace
 }  // namespace nvfp4::quantize_packed_test

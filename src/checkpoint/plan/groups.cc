@@ -8,6 +8,7 @@
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/plan/input_amax.h"
+#include "checkpoint/plan/metadata.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
@@ -42,13 +43,12 @@ class Grouper {
       if (group.work != unit.work) group.work = Work::quantize;
       if (!unit.input) group.input_amax = std::max(group.input_amax, input_amax(unit));
     }
-    for (Unit& unit : plan_.units)
-      if (unit.work == Work::transcode) unit.work = plan_.groups[unit.group].work;
-    if (options_.task == TransformOptions::Task::quantize) {
+    round_transcoded();
+    if (options_.task != TransformOptions::Task::decode) {
       for (Group& group : plan_.groups) share_moved(group);
       inherit_input_scales();
-      warn_of_moved();
     }
+    if (options_.task == TransformOptions::Task::quantize) warn_of_moved();
     warn_of_lost_inputs();
     if (!amax_file_.empty() && options_.scheme == Scheme::nvfp4) fill_experts();
     warn_of_unmeasured();
@@ -99,6 +99,24 @@ class Grouper {
             fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
                         kept.name, plan_.units[plan_.groups[it->second].units[0]].slice.module));
     }
+  }
+
+  /// MXFP4 keeps its values only beside MXFP4: the global scale of others is not its own.
+  void round_transcoded() {
+    std::size_t rounded = 0;
+    const Unit* first = nullptr;
+    for (Unit& unit : plan_.units) {
+      const Work work = plan_.groups[unit.group].work;
+      if (unit.work != Work::transcode || work == Work::transcode) continue;
+      unit.work = work;
+      plan_.tensors[unit.tensor].action = action_of(work);
+      if (rounded++ == 0) first = &unit;
+    }
+    if (rounded > 0)
+      plan_.warnings.push_back(
+          fmt::format("{} MXFP4 weights are rounded, as weights that loaders fuse with them are "
+                      "not MXFP4, and all of them need one global scale: {}{}",
+                      rounded, first->slice.module, rounded > 1 ? ", ..." : ""));
   }
 
   static void take_larger(std::optional<GlobalScale>& largest, const GlobalScale& scale) {

@@ -116,7 +116,7 @@ WrittenReport report_of_plan(const Plan& plan, const TransformOptions& options, 
   told.whole = add_known(plan, output, written.outcomes, report);
   if (!written.warning.empty()) report.warnings.push_back(std::move(written.warning));
   add_outcomes(std::move(written.outcomes), report);
-  if (options.task == TransformOptions::Task::quantize) warn_of_rounded(report);
+  warn_of_rounded(report);
   return told;
 }
 
