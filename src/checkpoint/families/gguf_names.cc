@@ -66,12 +66,12 @@ const Architecture kMistralNames = {"mistral", "MistralForCausalLM", "llama", kL
 const Architecture kMixtralNames = {"mixtral", "MixtralForCausalLM", "llama", kMixtral, true, true};
 const Architecture kQwen2Names = {"qwen2", "Qwen2ForCausalLM", "qwen2", kLlama, false, false};
 const Architecture kQwen2MoeNames = {
-    "qwen2_moe", "Qwen2MoeForCausalLM", "qwen2moe", kQwen2Moe, false, true};
+    "qwen2_moe", "Qwen2MoeForCausalLM", "qwen2moe", kQwen2Moe, false, true, false, false, false};
 const Architecture kQwen3Names = {"qwen3", "Qwen3ForCausalLM", "qwen3", kQwen3, false, false};
 const Architecture kQwen3MoeNames = {
-    "qwen3_moe", "Qwen3MoeForCausalLM", "qwen3moe", kQwen3Moe, false, true};
+    "qwen3_moe", "Qwen3MoeForCausalLM", "qwen3moe", kQwen3Moe, false, true, false, false, true};
 const Architecture kDeepSeekV3Names = {
-    "deepseek_v3", "DeepseekV3ForCausalLM", "deepseek2", kDeepSeek, false, true, true};
+    "deepseek_v3", "DeepseekV3ForCausalLM", "deepseek2", kDeepSeek, false, true, true, true};
 const Architecture kDeepSeekV2Names = {
     "deepseek_v2", "DeepseekV2ForCausalLM", "deepseek2", kDeepSeek, false, true, true};
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -27,10 +28,14 @@ struct Architecture {
   bool experts = false;
   /// Multi-head latent attention, which the file stores as attn_kv_b, not taken apart.
   bool latent = false;
+  /// The router's scores are sigmoids, not a softmax.
+  bool sigmoid = false;
+  /// Whether the graph makes the weights of the chosen experts add up to 1, where no key says it.
+  std::optional<bool> normalizes = {};
 };
 
-// Of several that share a GGUF name and have experts or not alike, the first in the table of
-// families is what a file of unknown origin is taken for.
+// Of several that share a GGUF name and have experts or not alike, a file of unknown origin is
+// taken for the one with its kind of scores, else for the first in the table of families.
 extern const Architecture kLlamaNames, kMistralNames, kMixtralNames, kQwen2Names, kQwen2MoeNames,
     kQwen3Names, kQwen3MoeNames, kDeepSeekV3Names, kDeepSeekV2Names;
 

@@ -12,6 +12,9 @@
 namespace nvfp4::gguf {
 namespace {
 
+/// Values of expert_gating_func.
+constexpr std::int64_t kSoftmax = 1, kSigmoid = 2;
+
 /// The first of several names that the configuration has, and is not null; else null.
 const Json* value_of(const Json& config, std::initializer_list<const char*> names) {
   for (const char* name : names)
@@ -119,20 +122,36 @@ void add_experts(Entries& out, const Json& config, const Architecture& architect
   out.optional("expert_shared_feed_forward_length", {"shared_expert_intermediate_size"});
   out.optional("expert_group_count", {"n_group"});
   out.optional("expert_group_used_count", {"topk_group"});
-  if (const Json* score = value_of(config, {"scoring_func"})) {
-    const bool sigmoid = *score == "sigmoid";
-    require<UnsupportedError>(sigmoid || *score == "softmax",
-                              "{}: scoring_func = {}, must be sigmoid or softmax", file,
-                              checkpoint::dump_line(*score));
-    out.u32("expert_gating_func", sigmoid ? 2 : 1);
-  }
+  const Json* score = value_of(config, {"scoring_func"});
+  const bool sigmoid = score == nullptr ? architecture.sigmoid : *score == "sigmoid";
+  require<UnsupportedError>(score == nullptr || sigmoid || *score == "softmax",
+                            "{}: scoring_func = {}, must be sigmoid or softmax", file,
+                            score == nullptr ? "" : checkpoint::dump_line(*score));
+  if (score != nullptr || architecture.latent)
+    out.u32("expert_gating_func", sigmoid ? kSigmoid : kSoftmax);
+  const Json* norm = value_of(config, {"norm_topk_prob"});
+  const bool normalizes = norm == nullptr ? architecture.sigmoid : *norm == true;
+  require<UnsupportedError>(architecture.normalizes.value_or(normalizes) == normalizes,
+                            "{}: norm_topk_prob = {}, must be {}: llama.cpp computes {} so, "
+                            "whatever the file says",
+                            file, normalizes, !normalizes, architecture.name);
   if (!architecture.latent) return;
   out.u32("leading_dense_block_count", integer_of(config, {"first_k_dense_replace"}, 0));
   out.u32("expert_shared_count", integer_of(config, {"n_shared_experts"}, 0));
   out.add("expert_weights_scale", new_f32(number_of(config, "routed_scaling_factor", 1)));
-  const Json* norm = value_of(config, {"norm_topk_prob"});
-  if (norm != nullptr && norm->is_boolean())
-    out.add("expert_weights_norm", new_bool(norm->get<bool>()));
+  out.add("expert_weights_norm", new_bool(normalizes));
+}
+
+/// Throws for what llama.cpp's graphs of these models have no other value of.
+void require_computed(const Json& config, const std::string& file) {
+  const Json* activation = value_of(config, {"hidden_act"});
+  require<UnsupportedError>(activation == nullptr || *activation == "silu",
+                            "{}: hidden_act = {}, must be silu for llama.cpp", file,
+                            activation == nullptr ? "" : checkpoint::dump_line(*activation));
+  for (const Json& at : {config, rope_of(config)})
+    require<UnsupportedError>(number_of(at, "partial_rotary_factor", 1) == 1,
+                              "{}: partial_rotary_factor = {}, must be 1 for llama.cpp", file,
+                              number_of(at, "partial_rotary_factor", 1));
 }
 
 void add_heads(Entries& out, const Json& config, const Architecture& architecture) {
@@ -181,13 +200,19 @@ const Architecture* architecture_of(const File& file) {
     if (known != nullptr && known->name == *name) return known;
   }
   const bool experts = file.header().integer(*name + ".expert_count").value_or(0) > 0;
+  const bool sigmoid =
+      file.header().integer(*name + ".expert_gating_func").value_or(kSoftmax) == kSigmoid;
+  const Architecture* found = nullptr;
   for (const Architecture* a : architectures())
-    if (a->name == *name && a->experts == experts) return a;
-  return nullptr;
+    if (a->name == *name && a->experts == experts &&
+        (found == nullptr || (a->sigmoid == sigmoid && found->sigmoid != sigmoid)))
+      found = a;
+  return found;
 }
 
 std::vector<NewEntry> entries_of(const Json& config, const Architecture& architecture,
                                  const std::string& config_file) {
+  require_computed(config, config_file);
   Entries out(config, architecture, config_file);
   out.plain(std::string(kArchitectureKey), new_text(std::string(architecture.name)));
   out.plain("general.type", new_text("model"));
@@ -231,42 +256,6 @@ std::vector<float> rope_factors(const Json& config) {
     }
   }
   return factors;
-}
-
-std::string config_of(const File& file, const Architecture& architecture) {
-  const Header& header = file.header();
-  if (const std::string* text = header.text(kConfigKey)) return *text;
-  Json config = {{"architectures", {architecture.class_name}},
-                 {"model_type", architecture.model_type},
-                 {"torch_dtype", "bfloat16"}};
-  const auto copy = [&](const char* name, const std::string& key) {
-    const Value* value = header.find(std::string(architecture.name) + "." + key);
-    if (value == nullptr) return;
-    if (const auto* real = std::get_if<double>(&value->value)) config[name] = *real;
-    if (const auto* flag = std::get_if<bool>(&value->value)) config[name] = *flag;
-    if (const auto* number = std::get_if<std::uint64_t>(&value->value)) config[name] = *number;
-  };
-  copy("num_hidden_layers", "block_count");
-  copy("max_position_embeddings", "context_length");
-  copy("hidden_size", "embedding_length");
-  copy("intermediate_size", "feed_forward_length");
-  copy("vocab_size", "vocab_size");
-  copy("num_attention_heads", "attention.head_count");
-  copy("num_key_value_heads", "attention.head_count_kv");
-  copy("rms_norm_eps", "attention.layer_norm_rms_epsilon");
-  copy("rope_theta", "rope.freq_base");
-  if (!architecture.latent) copy("head_dim", "attention.key_length");
-  if (architecture.experts) {
-    copy(architecture.model_type == "mixtral" ? "num_local_experts"
-         : architecture.latent                ? "n_routed_experts"
-                                              : "num_experts",
-         "expert_count");
-    copy("num_experts_per_tok", "expert_used_count");
-    copy("moe_intermediate_size", "expert_feed_forward_length");
-    copy("shared_expert_intermediate_size", "expert_shared_feed_forward_length");
-  }
-  config["tie_word_embeddings"] = file.find("output.weight") == nullptr;
-  return checkpoint::dump_pretty(config) + "\n";
 }
 
 std::vector<std::string> required_keys(const Architecture& architecture) {

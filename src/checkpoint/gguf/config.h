@@ -28,8 +28,15 @@ std::vector<float> rope_factors(const Json& config);
 std::int64_t integer_of(const Json& config, std::initializer_list<const char*> names,
                         std::int64_t otherwise);
 
-/// The configuration that the file keeps, or one made of its keys.
-std::string config_of(const File& file, const Architecture& architecture);
+/// config.json of a file.
+struct FileConfig {
+  std::string text;
+  /// The first thing that the file computes with and the text does not say; else empty.
+  std::string obstacle;
+};
+
+/// Returns the configuration that the file keeps, or one made of its keys and tensors.
+FileConfig config_of(const File& file, const Architecture& architecture);
 
 /// Keys that llama.cpp insists on, without "<architecture>.".
 std::vector<std::string> required_keys(const Architecture& architecture);

@@ -138,9 +138,8 @@ class View final : public checkpoint::TensorSource {
     const std::string* name = header().text(kArchitectureKey);
     return name == nullptr ? std::string() : *name;
   }
-  std::string config_text() const override {
-    return architecture_ == nullptr ? std::string() : config_of(file_, *architecture_);
-  }
+  std::string config_text() const override { return config_.text; }
+  std::string config_obstacle() const override { return config_.obstacle; }
   std::vector<std::string> warnings() const override { return warnings_; }
 
   void read(const ModelInfo& tensor, std::uint64_t offset,
@@ -205,6 +204,7 @@ class View final : public checkpoint::TensorSource {
     require<UnsupportedError>(architecture_ != nullptr,
                               "{}: architecture '{}', must be one of {} to get names back", name_,
                               printable(*name), known);
+    config_ = config_of(file_, *architecture_);
     if (header().find("tokenizer.ggml.model") != nullptr)
       warnings_.push_back("the tokenizer is not copied: take its files from the original model");
     if (header().find(kConfigKey) == nullptr)
@@ -261,7 +261,7 @@ class View final : public checkpoint::TensorSource {
 
   void add(const TensorInfo& t) {
     if (naming_ == Naming::stored) return add_as(t, t.name, t.shape, 0, t.bytes, {});
-    if (t.name == "rope_freqs.weight") return drop_rope_factors();
+    if (t.name == "rope_freqs.weight") return;  // config.json says it
     const auto place = model_name_of(*architecture_, t.name);
     require<UnsupportedError>(place.has_value(), ErrorCode::no_gguf_name,
                               "{}: tensor '{}': has no name in {} models", name_, printable(t.name),
@@ -288,14 +288,6 @@ class View final : public checkpoint::TensorSource {
              Shape(t.shape.begin() + 1, t.shape.end()),
              t.bytes / static_cast<std::uint64_t>(experts) * static_cast<std::uint64_t>(e),
              t.bytes / static_cast<std::uint64_t>(experts), {}, e);
-  }
-
-  /// They follow from config.json, if that is the model's own.
-  void drop_rope_factors() {
-    if (header().find(kConfigKey) == nullptr)
-      warnings_.push_back(
-          "rope_freqs.weight: config.json does not say how rotary frequencies are scaled; take "
-          "rope_scaling from the original model");
   }
 
   Interleave interleave_of(const TensorInfo& t, const std::string& model_name) const {
@@ -417,6 +409,7 @@ class View final : public checkpoint::TensorSource {
   Naming naming_;
   std::string name_;
   const Architecture* architecture_ = nullptr;
+  FileConfig config_;
   safetensors::Metadata metadata_;
   std::vector<std::string> warnings_;
   std::set<std::string_view> parts_;

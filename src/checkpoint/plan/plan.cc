@@ -71,8 +71,11 @@ class Planner {
     caches_.emplace(model_, cache_scales_, plan_.statistics.get(), format_, cache_type_);
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
     // One of its own kind keeps what any other kind would lose.
-    if (format_ == nullptr || format_->name != model_.files.front().container())
+    if (format_ == nullptr || format_->name != model_.files.front().container()) {
+      const std::string obstacle = model_.files.front().config_obstacle();
+      if (!obstacle.empty()) throw UnsupportedError(obstacle);
       warn(model_.warnings);
+    }
     for (const auto& part : {selector.warnings(), recipe.warnings(), caches_->lost()}) warn(part);
     if (may_quantize()) warn(keep_whole_layers(recipe));
     plan_.rules = recipe.rules();

@@ -304,6 +304,28 @@ TEST_F(GgufRefusal, ConfigurationsThatSayTooLittle) {
   refused<UnsupportedError>({"rotary embeddings of type 'dynamic'"});
 }
 
+/// llama.cpp's graphs have no other form of these.
+TEST_F(GgufRefusal, ConfigurationsThatLlamaCppComputesOtherwise) {
+  quantize(dir);
+  for (const auto& [key, value] :
+       {std::pair{"hidden_act", Json("gelu")}, std::pair{"partial_rotary_factor", Json(0.5)}}) {
+    Json config = llama_config();
+    config[key] = value;
+    write_json(dir / "a" / "config.json", config);
+    refused<UnsupportedError>({"config.json", key, value.dump(), "llama.cpp"});
+  }
+  write_qwen3_moe(dir / "moe");
+  fs::remove_all(dir / "a");
+  quantize_checkpoint(quantize_options(dir / "moe", dir / "a"));
+  Json config = Json::parse(config_text(dir / "a"));
+  config["norm_topk_prob"] = false;
+  write_json(dir / "a" / "config.json", config);
+  refused<UnsupportedError>({"norm_topk_prob = false, must be true"});
+  config.erase("norm_topk_prob");  // which is false, too
+  write_json(dir / "a" / "config.json", config);
+  refused<UnsupportedError>({"norm_topk_prob = false, must be true"});
+}
+
 TEST_F(GgufRefusal, TensorsWithoutAName) {
   write_model(dir / "odd",
               {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64}),
@@ -362,52 +384,6 @@ TEST_F(GgufRefusal, OutputsThatCannotBeWritten) {
         });
       },
       {"is the input"});
-}
-
-TEST(GgufSource, OfUnknownOrigin) {
-  const TempDir dir;
-  write_llama(dir / "source");
-  quantize(dir);
-  convert(dir / "a", dir / "m.gguf", "gguf");
-  // The file as another program would write it: without our keys, without scales that are 1.
-  const File m = File::open(dir / "m.gguf");
-  std::vector<NewEntry> entries;
-  for (const Entry& e : m.header().entries) {
-    if (e.key.starts_with("nvfp4.")) continue;
-    entries.push_back({e.key, {.type = e.value.type, .value = e.value.value}});
-  }
-  std::vector<TensorSpec> specs;
-  std::vector<std::string> stored;
-  for (const TensorInfo& t : m.header().tensors) {
-    if (t.name.ends_with(".input_scale")) continue;
-    stored.push_back(t.name);
-    std::string name = t.name;
-    // As some converters name it.
-    if (name.ends_with("attn_q.scale")) name.insert(name.rfind('.'), ".weight");
-    specs.push_back({name, t.type, t.shape});
-  }
-  Writer writer(dir / "foreign.gguf", entries, specs);
-  for (std::size_t i = 0; i < specs.size(); ++i) writer.write(i, 0, bytes_of(m, stored[i]));
-  writer.commit();
-  const QuantizeReport report = convert(dir / "foreign.gguf", dir / "b", "modelopt");
-  EXPECT_TRUE(std::ranges::any_of(report.warnings, [](const std::string& w) {
-    return w.find("config.json is made of the file's keys") != w.npos;
-  }));
-  const Json config = Json::parse(config_text(dir / "b"));
-  for (const char* key : {"hidden_size", "num_attention_heads", "num_key_value_heads",
-                          "num_hidden_layers", "intermediate_size", "vocab_size", "model_type"})
-    EXPECT_EQ(config.at(key), llama_config().at(key)) << key;
-  const LoadedModel a(dir / "a"), b(dir / "b");
-  for (const auto& [name, tensor] : a.tensors) {
-    if (name.ends_with(".input_scale")) continue;
-    ASSERT_TRUE(b.has(name)) << name;
-    const bool norm = name.find("norm") != name.npos;
-    EXPECT_EQ(b.at(name).dtype, norm ? safetensors::DType::f32 : tensor.dtype) << name;
-    if (!norm) {
-      EXPECT_EQ(b.at(name).bytes, tensor.bytes) << name;
-    }
-  }
-  EXPECT_EQ(config.at("quantization_config").at("quant_algo"), "W4A16_NVFP4");
 }
 
 TEST(GgufSource, RefusesWhatItCannotRead) {

@@ -59,7 +59,8 @@ TEST(GgufHostile, JsonThatIsNestedTooDeepIsRefused) {
   EXPECT_NO_THROW(compare_checkpoints(dir / "m.gguf", dir / "m.gguf"));
   EXPECT_NO_THROW(findings_of(dir / "m.gguf"));
   EXPECT_NO_THROW(inspect_checkpoint({.path = dir / "m.gguf", .tensor = {}, .progress = {}}));
-  write_file(dir / "m.gguf", {{"nvfp4.metadata", new_text(nested(100'000))}}, up);
+  write_file(dir / "m.gguf",
+             {{"nvfp4.config", new_text("{}")}, {"nvfp4.metadata", new_text(nested(100'000))}}, up);
   EXPECT_NO_THROW(convert(dir / "m.gguf", dir / "bf16", "bf16"));
 }
 
