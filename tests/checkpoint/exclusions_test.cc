@@ -1,4 +1,4 @@
-#include "checkpoint/formats/exclusions.h"
+#include "checkpoint/verify/exclusions.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -6,8 +6,8 @@
 
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/families/select.h"
-#include "checkpoint/formats/exclusions.h"
 #include "checkpoint/verify/checks.h"
+#include "checkpoint/verify/exclusions.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {

@@ -7,10 +7,10 @@
 #include "checkpoint/families/select.h"
 #include "checkpoint/families/transformers_names.h"
 #include "checkpoint/formats/excludes.h"
-#include "checkpoint/formats/exclusions.h"
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/renamed.h"
 #include "checkpoint/verify/checks.h"
+#include "checkpoint/verify/exclusions.h"
 #include "core/require.h"
 
 namespace nvfp4::checkpoint {
