@@ -112,6 +112,48 @@ TEST(NarrowF32, WhatTransformersKeepsStaysInItsFamilyOnly) {
   EXPECT_FALSE(stays_f32("model.norm.weight", {}));
 }
 
+/// Transformers' names, and those of checkpoints.
+TEST(NarrowF32, NamesOfCheckpointsStayToo) {
+  using checkpoint::stays_f32;
+  struct Case {
+    const char *type, *tensor;
+  };
+  constexpr Case kCases[] = {
+      {"deepseek_v4", "model.layers.0.attn_hc.base"},
+      {"deepseek_v4", "layers.0.hc_attn_base"},
+      {"deepseek_v4", "layers.0.hc_ffn_scale"},
+      {"deepseek_v4", "hc_head_fn"},
+      {"deepseek_v4", "layers.0.attn_norm.weight"},
+      {"deepseek_v4", "layers.0.attn.attn_sink"},
+      {"deepseek_v4", "layers.0.attn.compressor.ape"},
+      {"deepseek_v4", "layers.0.attn.compressor.wgate.weight"},
+      {"deepseek_v4", "layers.0.attn.indexer.compressor.wkv.weight"},
+      {"deepseek_v4", "layers.0.attn.indexer.weights_proj.weight"},
+      {"deepseek_v4", "layers.0.attn.q_norm.weight"},
+      {"inkling2", "model.llm.attn_res.mlp_queries.3"},
+      {"inkling2", "model.llm.layers.0.attn_sconv.weight"},
+      {"inkling2_loop_text", "model.llm.layers.0.attn.v_sconv.weight"},
+      {"hy_v4", "model.hc_pre.hc_head.hc_head_base"},
+      {"hy_v4", "model.layers.0.self_attn.learnable_sink_param"},
+      {"hy_v4_vl", "model.layers.0.mlp.gate.weight"},
+      {"nemotron_h", "backbone.layers.1.mixer.gate.weight"},
+      {"glm5_next", "model.language_model.layers.0.hc_attn_scale"},
+      {"glm5_next", "model.language_model.layers.0.self_attn.q_conv1d.weight"},
+      {"deepseek_v3", "model.layers.3.mlp.gate.weight"},
+      {"flint", "model.layers.0.self_attn.softmax_offset"},
+      {"muse_spark", "model.language_model.layers.0.post_attention_residual_gate.gate"},
+  };
+  const std::vector<std::string> other = {"llama"};
+  for (const Case& c : kCases) {
+    const std::vector<std::string> types = {c.type};
+    EXPECT_TRUE(stays_f32(c.tensor, types)) << c.type << " " << c.tensor;
+    EXPECT_FALSE(stays_f32(c.tensor, other)) << c.tensor;
+  }
+  const std::vector<std::string> inkling2 = {"inkling2"}, deepseek_v4 = {"deepseek_v4"};
+  EXPECT_FALSE(stays_f32("model.llm.layers.0.attn.k_sconv.weight_proj", inkling2));
+  EXPECT_FALSE(stays_f32("layers.0.attn.wq_a.weight", deepseek_v4));
+}
+
 TEST(ModelConfig, TextBehindTheEndOfAConfigIsRefused) {
   const TempDir dir;
   const std::string config = R"({"model_type": "llama", "hidden_size": 64})";

@@ -19,8 +19,9 @@ constexpr NameRule kDbrx[] = {{"experts", "experts in one matrix, which no loade
 constexpr NameRule kMamba[] = {{"mamba", kPlainReason, Where::last,
                                 "mixer.in_proj mixer.out_proj mamba.in_proj mamba.out_proj"}};
 
-// Sources: `f32` and `tied_head` are `_keep_in_fp32_modules`, `_keep_in_fp32_modules_strict` and
-// `_tied_weights_keys` of transformers 5.23.
+// Sources: `f32` is `_keep_in_fp32_modules` and `_keep_in_fp32_modules_strict` of
+// transformers 5.24, and the names that checkpoints have instead; `tied_head` is
+// `_tied_weights_keys` of 5.23.
 constexpr Family kFamilies[] = {
     // Language models that llama.cpp knows.
     {.model_types = "llama", .gguf = &gguf::kLlamaNames},
@@ -94,38 +95,60 @@ constexpr Family kFamilies[] = {
     {.model_types = "afmoe",
      .f32 = "input_layernorm k_norm norm post_attention_layernorm post_mlp_layernorm "
             "pre_mlp_layernorm q_norm"},
+    {.model_types = "apertus1p5", .f32 = "audio_tokenizer vision_tokenizer"},
     {.model_types = "axk2 deepseek_v32 glm_moe_dsa", .f32 = "indexer.weights_proj"},
-    {.model_types = "bailing_hybrid", .f32 = "conv1d"},
-    {.model_types = "beam muse_spark muse_spark_text", .f32 = "mlp.gate.weight"},
+    // The weights of routers.
+    {.model_types =
+         "axk1 axk2 bailing_hybrid beam deepseek_ocr2 deepseek_ocr2_text deepseek_v2 deepseek_v3 "
+         "deepseek_v32 dots1 dots3_note dots3_note_text ernie4_5_moe ernie4_5_vl_moe "
+         "ernie4_5_vl_moe_text exaone_moe flint glm4_moe glm4_moe_lite glm4v_moe glm4v_moe_text "
+         "glm5_next glm5_next_text glm_moe_dsa hy_v3 hy_v4 hy_v4_vl hy_v4_vl_text inkling2 "
+         "inkling2_loop inkling2_loop_text inkling2_text kimi_linear mimo_v2_flash mistral_large4 "
+         "mistral_large4_text muse_spark muse_spark_text nemotron_h solar_open unlimited_ocr",
+     .f32 = "gate.weight"},
+    {.model_types = "bailing_hybrid", .f32 = "conv1d k_conv1d q_conv1d v_conv1d"},
     {.model_types = "blip-2", .f32 = "qformer query_tokens"},
     {.model_types = "deepseek_v4",
      .f32 = "attn_hc ffn_hc hc_head input_layernorm kv_norm norm position_bias "
             "post_attention_layernorm q_a_norm self_attn.compressor.gate_proj "
             "self_attn.compressor.indexer.gate_proj self_attn.compressor.indexer.kv_proj "
-            "self_attn.compressor.indexer.scorer.weights_proj self_attn.compressor.kv_proj"},
-    {.model_types = "ernie4_5_moe ernie4_5_vl_moe ernie4_5_vl_moe_text flint",
-     .f32 = "gate.weight"},
+            "self_attn.compressor.indexer.scorer.weights_proj self_attn.compressor.kv_proj "
+            // The same in DeepSeek's own names.
+            "hc_attn_base hc_attn_fn hc_attn_scale hc_ffn_base hc_ffn_fn hc_ffn_scale "
+            "hc_head_base hc_head_fn hc_head_scale attn_norm ffn_norm q_norm attn_sink ape "
+            "compressor.wgate compressor.wkv indexer.weights_proj"},
     {.model_types = "esmfold2",
      .f32 = "boundaries distogram_head fourier norm.bias norm.weight norm_mix norm_single "
             "norm_start"},
     {.model_types = "glm5_next glm5_next_text",
-     .f32 = "attn_hc.base attn_hc.scale conv1d ffn_hc.base ffn_hc.scale"},
-    {.model_types = "gradium_phonon_tts pocket_tts", .f32 = "freqs"},
-    {.model_types = "granite_speech5_ctc", .f32 = "conv.norm"},
-    {.model_types = "hy_v4",
-     .f32 = "base fn hc_base hc_fn hc_scale k_norm lm_head scale weights_proj"},
+     .f32 = "attn_hc.base attn_hc.scale conv1d ffn_hc.base ffn_hc.scale hc_attn_base "
+            "hc_attn_scale hc_ffn_base hc_ffn_scale k_conv1d q_conv1d v_conv1d"},
+    {.model_types = "flint", .f32 = "softmax_offset"},
+    {.model_types = "gradium_phonon_tts pocket_tts", .f32 = "emb_mean emb_std freqs"},
+    {.model_types = "granite_speech5_ctc granite_speech5_encoder", .f32 = "conv.norm"},
+    {.model_types = "hy_v4 hy_v4_vl hy_v4_vl_text",
+     .f32 = "base fn hc_base hc_fn hc_head_base hc_head_fn hc_head_scale hc_scale k_norm "
+            "learnable_sink_param lm_head scale weights_proj"},
     {.model_types = "inkling_mm_model inkling_text",
      .f32 = "attn_sconv gate.global_scale k_sconv mlp_sconv v_sconv"},
-    {.model_types = "inkling2 inkling2_text",
-     .f32 = "attention_input final_input k_sconv.conv1d mlp.gate.weight mlp_input "
-            "post_attention_convolution post_mlp_convolution v_sconv.conv1d"},
+    {.model_types = "inkling2 inkling2_loop inkling2_loop_text inkling2_text",
+     .f32 = "attention_input final_input k_sconv.conv1d mlp_input post_attention_convolution "
+            "post_mlp_convolution sconv.conv1d v_sconv.conv1d "
+            // The same in the names of checkpoints.
+            "attn_res attn_sconv k_sconv.weight mlp_sconv v_sconv.weight "
+            // The passes of inkling2_loop.
+            "forget_gate_proj message_gate_proj message_input middle_cycle_cross_pass_kv_queries "
+            "middle_cycle_cross_pass_queries"},
     {.model_types = "instructblip instructblipvideo", .f32 = "query_tokens"},
     {.model_types = "kyutai_speech_to_text", .f32 = "codec_model"},
     {.model_types = "longcat_flash", .f32 = "classifier.weight"},
     {.model_types = "mistral_large4 mistral_large4_text",
-     .f32 = "indexer.weights_proj mlp.gate.weight rotary_emb"},
+     .f32 = "indexer.weights_proj lerope rotary_emb"},
+    {.model_types = "muse_spark muse_spark_text",
+     .f32 = "post_attention_residual_gate post_feedforward_residual_gate"},
     {.model_types = "mt5 pop2piano t5 udop umt5", .f32 = "wo"},
-    {.model_types = "nemotron3_5_transcribe_asr_audio", .f32 = "audio_tower multi_modal_projector"},
+    {.model_types = "nemo_speechlm nemotron3_5_transcribe_asr_audio nemotron3_5_transcribe_audio",
+     .f32 = "audio_tower multi_modal_projector perception"},
     {.model_types = "slanext", .f32 = "structure_attention_cell structure_generator"},
     {.model_types = "voxtral voxtral_encoder", .f32 = "embed_positions"},
 };
