@@ -160,7 +160,8 @@ std::string json_text(const InspectReport& report, const std::vector<InspectedBl
 }
 
 std::string scheme_text(const InspectReport& r) {
-  if (r.scheme.empty()) return "not quantized";
+  if (r.scheme.empty())
+    return r.format == "safetensors" || r.format == "gguf" ? "not quantized" : r.format;
   if (!r.scheme.starts_with("nvfp4")) return r.format;
   return fmt::format("{}, {} ({})", r.format, r.scheme,
                      r.scheme == "nvfp4" ? "4-bit weights and activations" : "4-bit weights");

@@ -103,7 +103,7 @@ TEST(Inspect, CountsEveryCodeOfATensorOfManyChunksOnAnyNumberOfThreads) {
   set_threads(0);
 }
 
-TEST(Inspect, LeavesTensorsOfOtherFormatsPlain) {
+TEST(Inspect, NamesFormsThatAreNotRead) {
   const TempDir dir;
   write_stored(dir / "a.safetensors",
                {stored("m.weight", f8_e4m3, {1, 16}, std::vector<std::uint8_t>(16)),
@@ -112,7 +112,9 @@ TEST(Inspect, LeavesTensorsOfOtherFormatsPlain) {
                 stored("o.weight", u8, {16}, std::vector<std::uint8_t>(16))});
   const InspectReport report = inspect(dir / "a.safetensors");
   EXPECT_EQ(report.tensors.size(), 4u);
-  EXPECT_EQ(report.format, "safetensors");
+  EXPECT_EQ(report.format,
+            "codes without scales that are known (not read), packed codes of compressed-tensors "
+            "(not read)");
   EXPECT_EQ(report.scheme, "");
 }
 

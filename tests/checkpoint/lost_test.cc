@@ -73,25 +73,59 @@ TEST(Lost, OneScaleIsDeclaredAsOneForTheMatrix) {
       "FP8");
 }
 
-TEST(Lost, InputScalesOfFp8AreSaidToBe) {
-  const TempDir dir;
-  PackedWeight weight = fp8_weight(kZ, 64, 128, ".weight_scale", {}, 64, 128);
-  weight.tensors.push_back({{kZ + ".input_scale", DType::f32, {}}, encode({0.5f}, DType::f32)});
-  write_model(dir / "a", {weight.tensors}, kLlamaConfig);
-  ConvertOptions options;
-  options.input = dir / "a";
-  options.to = "modelopt";
-  for (const Scheme scheme : {Scheme::nvfp4, Scheme::nvfp4a16}) {
-    options.scheme = scheme;
-    options.output = dir / (scheme == Scheme::nvfp4 ? "w4a4" : "w4a16");
-    EXPECT_EQ(says(convert_checkpoint(options).warnings, "input scales of 1 FP8 weights"),
-              scheme == Scheme::nvfp4);
+TEST(Lost, InputScalesOfFp8AreTakenOrNamed) {
+  struct Names {
+    const char *scale, *input;
+  };
+  for (const Names names : {Names{".weight_scale", ".input_scale"},
+                            {".weight_scale_inv", ".input_scale"},
+                            {".weight_scale_inv", ".activation_scale"},
+                            {".weight_scale", ".input_scale_ub"},
+                            {".qscale_weight", ".qscale_act"}}) {
+    SCOPED_TRACE(names.input);
+    const TempDir dir;
+    PackedWeight weight = fp8_weight(kZ, 64, 128, names.scale, {}, 64, 128);
+    weight.tensors.push_back({{kZ + names.input, DType::f32, {}}, encode({0.5f}, DType::f32)});
+    write_model(dir / "a", {weight.tensors}, kLlamaConfig);
+    const bool bound = std::string_view(names.input) == ".input_scale_ub";
+    for (const std::string to : {"w4a4", "w4a16", "bf16"}) {
+      ConvertOptions options;
+      options.input = dir / "a";
+      options.output = dir / to;
+      options.to = to == "bf16" ? to : "modelopt";
+      if (to == "w4a16") options.scheme = Scheme::nvfp4a16;
+      EXPECT_EQ(says(convert_checkpoint(options).warnings,
+                     "the input scales of 1 FP8 weights are left out: " + kZ),
+                to != "w4a4" || bound);
+      const LoadedModel out(dir / to);
+      EXPECT_EQ(out.tensors.size(), to == "w4a4" ? 4u : to == "w4a16" ? 3u : 1u);
+      if (to == "w4a4") {
+        EXPECT_EQ(out.scalar(kZ + ".input_scale"), bound ? 1 : 0.5f * 448 / 2688);
+      } else if (to == "bf16") {
+        EXPECT_EQ(out.at(kZ + ".weight").bytes, encode(weight.values, DType::bf16));
+      }
+    }
+    write_text(dir / "amax.json", R"({"*": 3.0})");
+    ConvertOptions options;
+    options.input = dir / "a";
+    options.output = dir / "given";
+    options.to = "modelopt";
+    options.input_amax = dir / "amax.json";
+    convert_checkpoint(options);
+    EXPECT_EQ(LoadedModel(dir / "given").scalar(kZ + ".input_scale"), 3.0f / 2688);
   }
-  write_text(dir / "amax.json", R"({"*": 3.0})");
-  options.scheme = Scheme::nvfp4;
-  options.input_amax = dir / "amax.json";
-  options.output = dir / "given";
-  EXPECT_FALSE(says(convert_checkpoint(options).warnings, "input scales"));
+}
+
+/// Under the name that the formats have for it, beside FP8 that stays.
+TEST(Lost, InputScalesOfFp8ThatStaysAreRenamed) {
+  const TempDir dir;
+  PackedWeight weight = fp8_weight(kZ, 64, 128, ".qscale_weight", {}, 64, 128);
+  weight.tensors.push_back({{kZ + ".qscale_act", DType::f32, {}}, encode({0.5f}, DType::f32)});
+  write_mixed(dir.path(), weight);
+  convert(dir / "mixed", dir / "out", "compressed-tensors");
+  const LoadedModel out(dir / "out");
+  EXPECT_EQ(out.scalar(kZ + ".input_scale"), 0.5f);
+  EXPECT_FALSE(out.has(kZ + ".qscale_act"));
 }
 
 /// A fault is no reason to keep the whole checkpoint from its repair.

@@ -26,6 +26,11 @@ TEST(UnknownForm, IsRefusedByNameWhoeverReadsIt) {
     return TestTensor{{name, dtype, std::move(shape)},
                       std::vector<std::byte>(static_cast<std::size_t>(bits / 8))};
   };
+  const auto marker = [](const std::string& module, const std::string& text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    return TestTensor{{module + ".comfy_quant", u8, {static_cast<std::int64_t>(text.size())}},
+                      {bytes.begin(), bytes.end()}};
+  };
   const std::string m = "other", stack = "model.layers.0.mlp.experts.gate_up_proj";
   const std::vector<std::pair<std::string, std::vector<TestTensor>>> cases = {
       {q + ".pre_quant_scale", {tensor(q + ".pre_quant_scale", bf16, {64})}},
@@ -44,6 +49,29 @@ TEST(UnknownForm, IsRefusedByNameWhoeverReadsIt) {
        {tensor(m + ".weight", u8, {2048, 1}), tensor(m + ".weight.absmax", f32, {64})}},
       {m + ".qweight", {tensor(m + ".qweight", i32, {8, 64}), tensor(m + ".scales", f16, {1, 64})}},
       {stack, {tensor(stack, f8_e4m3, {2, 64, 64}), tensor(stack + "_scale_inv", f32, {2, 1, 1})}},
+      {stack + "_packed",
+       {tensor(stack + "_packed", u8, {2, 64, 32}), tensor(stack + "_scale", f8_e4m3, {2, 64, 4}),
+        tensor(stack + "_global_scale", f32, {2, 1})}},
+      {m + ".weight_packed",  // AutoRound's E5M3
+       {tensor(m + ".weight_packed", u8, {64, 32}), tensor(m + ".weight_scale", u8, {64, 4})}},
+      {m + ".weight",  // ComfyUI's MXFP8, whose exponents are in tiles
+       {tensor(m + ".weight", f8_e4m3, {128, 128}), tensor(m + ".weight_scale", u8, {128, 4}),
+        marker(m, R"({"format": "mxfp8"})")}},
+      {m + ".qweight",
+       {tensor(m + ".qweight", i8, {64, 32}), tensor(m + ".wscales", f8_e4m3, {4, 64}),
+        tensor(m + ".wtscale", f32, {1}), tensor(m + ".proj_down", bf16, {64, 32})}},
+      {m + ".qweight",
+       {tensor(m + ".qweight", i32, {8, 64}), tensor(m + ".qzeros", i32, {2, 8}),
+        tensor(m + ".g_idx", i32, {64})}},
+      {m + ".weight",
+       {tensor(m + ".weight", u32, {64, 8}), tensor(m + ".scales", bf16, {64, 1}),
+        tensor(m + ".biases", bf16, {64, 1})}},
+      {m + ".weight", {tensor(m + ".weight", u32, {64, 8}), tensor(m + ".scales", u8, {64, 4})}},
+      {m + ".weight", {tensor(m + ".weight", i8, {64, 64})}},
+      {m + ".weight", {tensor(m + ".weight", f6_e2m3, {64, 64})}},
+      {m + ".weight", {tensor(m + ".weight", f4, {64, 64})}},
+      {m + ".W_q", {tensor(m + ".W_q", u8, {32, 64}), tensor(m + ".zero", f16, {64, 1})}},
+      {m + ".encoded_exponent", {tensor(m + ".encoded_exponent", u8, {640})}},
   };
   for (const auto& [name, tensors] : cases) {
     SCOPED_TRACE(name);
@@ -53,7 +81,8 @@ TEST(UnknownForm, IsRefusedByNameWhoeverReadsIt) {
     model.write(dir / "bad");
     for (const std::string& to : conversion_targets()) {
       const fs::path out = dir / (to == "gguf" ? "out.gguf" : "out");
-      expect_error<UnsupportedError>([&] { convert(dir / "bad", out, to); }, {"'" + name + "'"});
+      expect_error<UnsupportedError>([&] { convert(dir / "bad", out, to); },
+                                     {"'" + name + "'", "the input seems to be quantized: "});
       EXPECT_FALSE(fs::exists(out));
     }
     RepairOptions repair;
@@ -74,6 +103,39 @@ TEST(UnknownForm, IsRefusedByNameWhoeverReadsIt) {
     for (const Finding& f : report.findings)
       EXPECT_TRUE(f.code == "unknown-form" || f.severity != Severity::error) << f.code << f.text;
     EXPECT_EQ(std::ranges::count(report.findings, "unknown-form", &Finding::code), 1);
+  }
+}
+
+/// Tables of known use are copied, others are copied and named.
+TEST(UnknownForm, IntegersOfNoWeightAreCopied) {
+  const TempDir dir;
+  std::vector<TestTensor> tensors = {random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64})};
+  const auto add = [&](const std::string& name, safetensors::DType dtype,
+                       std::vector<std::int64_t> shape) {
+    const std::int64_t bytes = element_count(shape) * safetensors::dtype_bits(dtype) / 8;
+    tensors.push_back({{name, dtype, std::move(shape)}, random_bytes(bytes, name, 0, 255)});
+  };
+  const std::string known = "model.layers.0.mlp.gate.tid2eid", other = "model.token_map";
+  add(known, i32, {96, 2});
+  add("spiece_model", u8, {100});
+  add("model.layers.0.self_attn.bias", boolean, {1, 1, 8, 8});
+  for (const bool named : {false, true}) {
+    if (named) add(other, i32, {96, 2});
+    fs::remove_all(dir / "in");
+    fs::remove_all(dir / "out");
+    write_model(dir / "in", {tensors}, "{}");
+    const QuantizeReport report = quantize_checkpoint(quantize_options(dir / "in", dir / "out"));
+    const auto& lines = report.warnings;
+    EXPECT_EQ(std::ranges::count_if(
+                  lines, [&](const auto& line) { return line.find(other) != line.npos; }),
+              named ? 1 : 0);
+    EXPECT_TRUE(std::ranges::none_of(
+        lines, [&](const auto& line) { return line.find(known) != line.npos; }));
+    const LoadedModel in(dir / "in"), out(dir / "out");
+    for (const TestTensor& t : tensors) {
+      if (t.spec.dtype == bf16) continue;
+      EXPECT_EQ(out.at(t.spec.name).bytes, in.at(t.spec.name).bytes) << t.spec.name;
+    }
   }
 }
 

@@ -167,6 +167,7 @@ InspectReport inspect_checkpoint(const InspectOptions& options) {
     if (!options.tensor || t.name == *options.tensor || t.name == *options.tensor + ".weight")
       shown.push_back(&t);
   }
+  for (const Defect& unread : reader.unread()) formats.insert(unread.form + " (not read)");
   if (!formats.empty()) report.format = fmt::format("{}", fmt::join(formats, ", "));
   require<ValueError>(!options.tensor || !shown.empty(), ErrorCode::no_such_tensor,
                       "{}: holds no tensor '{}'", report.path, options.tensor.value_or(""));

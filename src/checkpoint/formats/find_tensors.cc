@@ -9,6 +9,8 @@
 
 #include "checkpoint/formats/format.h"
 #include "checkpoint/formats/logical_tensor.h"
+#include "checkpoint/formats/unread_forms.h"
+#include "checkpoint/io/json_text.h"
 #include "checkpoint/io/printable.h"
 #include "checkpoint/io/reciprocals.h"
 #include "core/require.h"
@@ -25,11 +27,6 @@ std::int64_t product(std::span<const std::int64_t> shape) {
   std::int64_t n = 1;
   for (const std::int64_t d : shape) n *= d;
   return n;
-}
-
-std::string form_of(const StoredTensor& t) {
-  return fmt::format("{} [{}]", safetensors::dtype_name(t.info->dtype),
-                     fmt::join(t.info->shape, ", "));
 }
 
 /// Puts together the tensors of one weight.
@@ -49,6 +46,8 @@ class Weight {
     t_.scales = find(names.scales);
     t_.global = find(names.global);
     t_.input = find(names.input);
+    if (!t_.input) t_.input = find(names.other_input);
+    t_.left_out = find(names.left_out);
     for (const StoredTensor& part : {t_.data, t_.scales, t_.global, t_.input})
       if (part) t_.bytes += part.info->bytes;
   }
@@ -251,39 +250,57 @@ class Weight {
   LogicalTensor t_;
 };
 
-bool is_plain_number(DType dtype) {
-  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+/// Adds a weight in a form that is not read, once for each module, by its largest tensor.
+class UnreadWeights {
+ public:
+  explicit UnreadWeights(std::vector<Defect>& defects) : defects_(defects) {}
+
+  void add(const StoredTensor& t, Defect defect) {
+    const std::string_view name = t.info->name;
+    const auto [it, fresh] =
+        places_.try_emplace(name.substr(0, name.rfind('.')), defects_.size(), t.info->bytes);
+    auto& [place, bytes] = it->second;
+    if (fresh) return defects_.push_back(std::move(defect));
+    if (t.info->bytes <= bytes) return;
+    bytes = t.info->bytes;
+    defects_[place] = std::move(defect);
+  }
+
+ private:
+  std::vector<Defect>& defects_;
+  std::unordered_map<std::string_view, std::pair<std::size_t, std::uint64_t>> places_;
+};
+
+/// The form that ComfyUI's marker of a weight names, if it is another one than was read.
+std::string other_form(const WeightNames& names, const StoredTensor& marker) {
+  constexpr std::uint64_t kMost = 4096;
+  if (!marker || marker.info->bytes > kMost) return {};
+  std::string text(marker.info->bytes, '\0');
+  marker.read(0, std::as_writable_bytes(std::span(text)));
+  const auto json = parse_json_or_null(text);
+  if (!json.is_object() || !json.contains("format") || !json["format"].is_string()) return {};
+  std::string form = json["format"].get<std::string>();
+  const bool same =
+      names.encoding == Encoding::fp8 ? form.starts_with("float8_e4m3fn") : form == "nvfp4";
+  return same ? std::string() : form;
 }
 
-/// "a.weight" of "a.weight_packed".
-std::string unpacked(const std::string& name) { return name.substr(0, name.rfind('_')); }
+bool is_four_bits(DType dtype) {
+  return dtype == DType::u8 || dtype == DType::i8 || dtype == DType::f4;
+}
 
-/// What a plain tensor is that must not be taken for one; "" if it may.
-std::string unknown_form(const TensorTable& table, const StoredTensor& t) {
+/// Reports whether these are codes of DeepSeek-V4 without scales, which lost_fp8_scales() reports.
+bool is_lost_native(const StoredTensor& t) {
+  return is_four_bits(t.info->dtype) && t.info->name.ends_with(".weight") &&
+         t.info->shape.size() >= 2;
+}
+
+/// Returns the name of the scales that packed codes need and do not have; else "".
+std::string lost_scales_of(const TensorTable& table, const StoredTensor& t) {
   const std::string& name = t.info->name;
-  for (const std::string_view part :
-       {".pre_quant_scale", ".svdquant_lora_a", ".svdquant_lora_b"})  // ModelOpt's AWQ, SVDQuant
-    if (name.ends_with(part))
-      return fmt::format(
-          "{}: the weight beside it stands for something else without it, and no "
-          "form written here has it",
-          t.describe());
-  if (is_plain_number(t.info->dtype) || t.info->shape.size() < 2) return {};
-  const auto with = [&](std::string_view codes, std::initializer_list<const char*> scales) {
-    if (!name.ends_with(codes)) return std::string();
-    const std::string module = name.substr(0, name.size() - codes.size());
-    for (const char* suffix : scales)
-      if (const StoredTensor found = table.find(module + suffix))
-        return fmt::format("{}: {} with '{}' ({}), a quantization that is not known here",
-                           t.describe(), form_of(t), printable(found.info->name), form_of(found));
-    return std::string();
-  };
-  for (std::string text :
-       {with("", {"_scale", "_scale_inv", "_scales", "_weight_scale", ".absmax"}),
-        with(".weight", {".scale", ".SCB", ".scale_weight"}),
-        with(".weight_packed", {".weight_scale"}), with(".qweight", {".scales"})})
-    if (!text.empty()) return text;
-  return {};
+  if (!is_four_bits(t.info->dtype) || !name.ends_with(".weight_packed")) return {};
+  std::string scales = name.substr(0, name.rfind('_')) + "_scale";
+  return table.find(scales) ? std::string() : scales;
 }
 
 }  // namespace
@@ -294,6 +311,8 @@ FoundTensors find_tensors(const TensorTable& table) {
   // Codes first: only then is known which tensors are parts of another one.
   std::vector<std::pair<const safetensors::TensorInfo*, LogicalTensor>> quantized;
   std::unordered_set<const safetensors::TensorInfo*> parts;
+  bool native = false;  // DeepSeek-V4's MXFP4 is there
+  UnreadWeights unread(found.unknown);
   std::vector<const WeightNames*> known;
   for (const CheckpointFormat* format : all_formats())
     known.insert(known.end(), format->reads.begin(), format->reads.end());
@@ -308,10 +327,15 @@ FoundTensors find_tensors(const TensorTable& table) {
               .emplace_back(stored.info,
                             Weight(table, *names, stored, module, found.defects, senses).take())
               .second;
-      for (const StoredTensor& part : {t.scales, t.global, t.input})
+      native |= names->is_native && names->encoding == Encoding::mxfp4;
+      for (const StoredTensor& part : {t.scales, t.global, t.input, t.left_out})
         if (part) parts.insert(part.info);
-      if (!names->marker.empty())
-        parts.insert(table.find(module + std::string(names->marker)).info);
+      if (!names->marker.empty()) {
+        const StoredTensor marker = table.find(module + std::string(names->marker));
+        parts.insert(marker.info);
+        if (const std::string form = other_form(*names, marker); !form.empty())
+          unread.add(stored, unread_weight(stored, marker, printable(form) + " of ComfyUI"));
+      }
       break;
     }
   }
@@ -325,13 +349,15 @@ FoundTensors find_tensors(const TensorTable& table) {
       found.tensors.push_back(std::move(weight->second));
       continue;
     }
-    if (std::string text = unknown_form(table, stored); !text.empty())
-      found.unknown.push_back({"unknown-form", stored.info->name, std::move(text)});
-    else if (stored.info->name.ends_with(".weight_packed") && !is_plain_number(stored.info->dtype))
-      found.defects.push_back(
-          {"missing-scale", stored.info->name,
-           fmt::format("{}: {} and no '{}_scale' beside it", stored.describe(), form_of(stored),
-                       printable(unpacked(stored.info->name)))});
+    if (const std::string scales = lost_scales_of(table, stored); !scales.empty())
+      found.defects.push_back({"missing-scale", stored.info->name,
+                               fmt::format("{}: {} and no '{}' beside it", stored.describe(),
+                                           form_of(stored), printable(scales))});
+    else if (auto defect = native && is_lost_native(stored) ? std::nullopt
+                                                            : find_unread_weight(table, stored))
+      unread.add(stored, std::move(*defect));
+    else if (is_unknown_integer(stored))
+      found.integers.push_back(stored.info->name);
     LogicalTensor& t = found.tensors.emplace_back();
     t.name = stored.info->name;
     t.shape = stored.info->shape;

@@ -1,7 +1,7 @@
-// FP8 weights. DeepSeek-V3 stores one scale for each 128 x 128 block, ModelOpt one for the matrix,
-// compressed-tensors one for the matrix or for each row. All of them multiply, "inv" or not. Of
-// MXFP8 both store a power of two for each 32 columns.
-// Source: github.com/deepseek-ai/DeepSeek-V3, inference/fp8_cast_bf16.py.
+// FP8 weights. DeepSeek-V3 stores one scale for each 128 x 128 block, ModelOpt and Mistral one for
+// the matrix, compressed-tensors one for the matrix or for each row. All of them multiply, "inv" or
+// not. Of MXFP8 both store a power of two for each 32 columns. Source:
+// github.com/deepseek-ai/DeepSeek-V3, inference/fp8_cast_bf16.py.
 #include "checkpoint/formats/format.h"
 
 namespace nvfp4::checkpoint {
@@ -56,6 +56,8 @@ const WeightNames kInverseNames = {
     .encoding = Encoding::fp8,
     .codes = ".weight",
     .scales = ".weight_scale_inv",
+    .input = ".input_scale",
+    .other_input = ".activation_scale",  // transformers
     .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
       return claims_any(table, codes, module + ".weight_scale_inv");
     }};
@@ -65,6 +67,7 @@ const WeightNames kNames = {
     .codes = ".weight",
     .scales = ".weight_scale",
     .input = ".input_scale",
+    .left_out = ".input_scale_ub",  // FBGEMM: a bound of the scales of tokens
     .marker = ".comfy_quant",
     .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
       return claims_any(table, codes, module + ".weight_scale");
@@ -80,7 +83,18 @@ const WeightNames kShortNames = {
       return claims_any(table, codes, module + ".scale");
     }};
 
-constexpr const WeightNames* kReads[] = {&kInverseNames, &kNames, &kShortNames};
+/// Mistral. Source: github.com/vllm-project/vllm, models/llama.py, mistral_mapping.
+const WeightNames kMistralNames = {
+    .format = &kFp8,
+    .encoding = Encoding::fp8,
+    .codes = ".weight",
+    .scales = ".qscale_weight",
+    .input = ".qscale_act",
+    .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
+      return claims_any(table, codes, module + ".qscale_weight");
+    }};
+
+constexpr const WeightNames* kReads[] = {&kInverseNames, &kNames, &kShortNames, &kMistralNames};
 
 }  // namespace
 

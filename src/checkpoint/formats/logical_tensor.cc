@@ -282,6 +282,12 @@ std::string LogicalTensor::module() const {
   return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
 }
 
+bool LogicalTensor::is_bare_fp8() const {
+  const StoredType dtype = data.info->dtype;
+  return is_plain() && (dtype == StoredType::f8_e4m3 || dtype == StoredType::f8_e5m2) &&
+         data.info->bytes > 0;
+}
+
 bool LogicalTensor::is_mxfp8() const {
   return encoding() == Encoding::fp8 && scales.info->dtype == StoredType::u8;
 }
@@ -300,8 +306,23 @@ std::optional<float> LogicalTensor::input_scale() const {
   return largest;
 }
 
+std::optional<float> LogicalTensor::fp8_input_amax() const {
+  if (encoding() != Encoding::fp8 || !input) return std::nullopt;
+  const StoredType dtype = input.info->dtype;
+  const auto size = static_cast<std::uint64_t>(safetensors::dtype_bits(dtype)) / 8;
+  const bool number =
+      dtype == StoredType::f32 || dtype == StoredType::bf16 || dtype == StoredType::f16;
+  if (!number || input.info->bytes != size) return std::nullopt;
+  std::array<std::byte, 4> bytes{};
+  float scale = 0;
+  input.read(0, std::span(bytes).first(size));
+  to_floats(dtype, std::span(bytes).first(size), {&scale, 1});
+  const float amax = scale * E4M3::kMax;
+  return scale > 0 && std::isfinite(amax) ? std::optional(amax) : std::nullopt;
+}
+
 safetensors::TensorInfo LogicalTensor::plain_info() const {
-  if (is_plain()) return *data.info;
+  if (is_plain() && !is_bare_fp8()) return *data.info;
   return {name, StoredType::bf16, shape, 0, static_cast<std::uint64_t>(elements()) * 2};
 }
 

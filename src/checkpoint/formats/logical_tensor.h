@@ -37,7 +37,8 @@ struct LogicalTensor {
   const WeightNames* names = nullptr;  ///< null for a plain tensor
   StoredTensor data;                   ///< values or codes
   StoredTensor scales;                 ///< of quantized ones
-  StoredTensor global, input;          ///< of NVFP4
+  StoredTensor global, input;          ///< of NVFP4; FP8 may have an input scale, too
+  StoredTensor left_out;               ///< a tensor about its inputs that is never copied
   std::vector<GlobalScale> globals;    ///< one, one for each matrix of a stack, or for each row
   std::vector<GlobalScale> inputs;     ///< empty if there is none
   /// NVFP4: a stack [experts, K, N], as x · W needs it, whose blocks go along K.
@@ -49,8 +50,10 @@ struct LogicalTensor {
 
   Encoding encoding() const { return names == nullptr ? Encoding::plain : names->encoding; }
   bool is_plain() const { return names == nullptr; }
+  /// Reports whether these are FP8 values without scales, which stand for themselves.
+  bool is_bare_fp8() const;
   /// Its values are the bytes that are stored.
-  bool is_stored() const { return is_plain() && added.empty(); }
+  bool is_stored() const { return is_plain() && added.empty() && !is_bare_fp8(); }
   bool is_nvfp4() const { return encoding() == Encoding::nvfp4; }
   bool is_four_bits() const { return is_nvfp4() || encoding() == Encoding::mxfp4; }
   std::string form_name() const;  ///< "NVFP4", "MXFP4", "FP8" or the dtype
@@ -68,7 +71,10 @@ struct LogicalTensor {
   std::int64_t depth() const { return transposed ? rows() : cols(); }
   /// The largest input scale, as a multiplier.
   std::optional<float> input_scale() const;
-  /// What it would be if it were plain: quantized ones as BF16.
+  /// Returns the largest input that an FP8 weight's input scale was made for, if it has a usable
+  /// one.
+  std::optional<float> fp8_input_amax() const;
+  /// What it would be if it were plain: quantized ones and FP8 values as BF16.
   safetensors::TensorInfo plain_info() const;
   /// False for dtypes whose elements are not read as numbers: F4, F6_*, F8_*FNUZ, C64.
   bool readable() const;
@@ -94,16 +100,18 @@ void to_floats(safetensors::DType dtype, std::span<const std::byte> in, std::spa
 struct Defect {
   std::string code;
   std::string tensor;
-  std::string text;  ///< names file and tensor
+  std::string text;       ///< names file and tensor
+  std::string form = {};  ///< of a weight that is not read, the form that it seems to have
 };
 
 struct FoundTensors {
   std::vector<LogicalTensor> tensors;  ///< file by file, in the order of their bytes
   /// A weight with a defect is among the tensors, and must not be read.
   std::vector<Defect> defects;
-  /// Plain tensors that are codes of an unknown quantization, or that change what a weight stands
-  /// for: copied, they would mean something else.
+  /// Weights in a form that is not read, one tensor of each module: copied, they would mean
+  /// something else.
   std::vector<Defect> unknown;
+  std::vector<std::string> integers;  ///< names of integer tensors of no weight and no known use
 };
 
 /// For slice_experts(): whether a stack is [E, K, N]; nothing if it is plain and may be either.

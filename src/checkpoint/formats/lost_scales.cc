@@ -17,8 +17,7 @@ namespace nvfp4::checkpoint {
 namespace {
 
 bool is_bare(const LogicalTensor& t) {
-  return t.is_plain() && t.name.ends_with(".weight") && t.shape.size() >= 2 &&
-         t.data.info->dtype == safetensors::DType::f8_e4m3;
+  return t.is_bare_fp8() && t.name.ends_with(".weight") && t.shape.size() >= 2;
 }
 
 bool says_fp8(const Declared& d) {

@@ -29,9 +29,13 @@ bool claims_scale(const TensorTable& table, const StoredTensor& codes, const std
   return is_packed(codes) && is_exponent(table.find(module + ".scale"));
 }
 
+/// A scale for each 16 codes is E5M3, of AutoRound.
 bool claims_packed(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
-  return is_packed(codes) && is_exponent(table.find(module + ".weight_scale")) &&
-         !table.find(module + ".weight_global_scale");
+  const StoredTensor scales = table.find(module + ".weight_scale");
+  return is_packed(codes) && is_exponent(scales) && !table.find(module + ".weight_global_scale") &&
+         (codes.info->shape.empty() || scales.info->shape.empty() ||
+          codes.info->shape.back() % 8 != 0 ||
+          codes.info->shape.back() / 8 != scales.info->shape.back());
 }
 
 }  // namespace

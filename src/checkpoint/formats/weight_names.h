@@ -35,7 +35,9 @@ struct WeightNames {
   const CheckpointFormat* format = nullptr;
   Encoding encoding = Encoding::nvfp4;
   std::string_view codes = {}, scales = {}, global = {}, input = {};
-  bool divisors = false;  ///< global and input scale are stored as what one divides by
+  std::string_view other_input = {};  ///< another name of the input scale
+  std::string_view left_out = {};     ///< a tensor about the inputs that no other form has
+  bool divisors = false;              ///< global and input scale are stored as what one divides by
   Arrangement arrangement = {};
   std::string_view marker = {};         ///< a tensor that only says how the weight is stored
   std::string_view weight = ".weight";  ///< ends the weight's name in the model

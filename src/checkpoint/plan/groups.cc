@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <map>
+#include <set>
 
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/fuse.h"
@@ -73,11 +74,16 @@ class Grouper {
         unit.stack_rows > 0 && module.ends_with(kGate))
       given =
           std::max(given, amaxes_.find(module.substr(0, module.size() - kGate.size()) + "up_proj"));
-    if (given != 0 || unit.statistics == nullptr) return given;
-    const float seen = unit.statistics->amax;
-    if (!(seen / kDefaultInputAmax >= FLT_MIN)) return 0;
-    if (amax_file_.empty()) amax_file_ = options_.statistics->string();
-    return seen;
+    if (given != 0) return given;
+    const auto usable = [](float amax) { return amax / kDefaultInputAmax >= FLT_MIN ? amax : 0; };
+    if (unit.statistics != nullptr) {
+      const float seen = usable(unit.statistics->amax);
+      if (seen != 0 && amax_file_.empty()) amax_file_ = options_.statistics->string();
+      return seen;
+    }
+    return unit.input_global == kNone
+               ? 0
+               : usable(plan_.tensors[unit.tensor].source->fp8_input_amax().value_or(0));
   }
 
   void read_amaxes() {
@@ -203,21 +209,23 @@ class Grouper {
           count, first->slice.module, count > 1 ? ", ..." : ""));
   }
 
-  /// Those of FP8 weights.
+  /// FP8 weights may have input scales that the output has no place for, or that are no numbers.
   void warn_of_lost_inputs() {
-    if (options_.input_amax) return;
-    std::size_t lost = 0;
-    const Unit* first = nullptr;
-    for (const Unit& unit : plan_.units) {
-      const bool encoded = unit.work == Work::quantize && unit.input_global != kNone;
-      if (!encoded || unit.input || !plan_.tensors[unit.tensor].source->input) continue;
-      if (lost++ == 0) first = &unit;
+    std::set<const LogicalTensor*> lost;
+    const LogicalTensor* first = nullptr;
+    for (const PlannedTensor& tensor : plan_.tensors) {
+      const LogicalTensor& t = *tensor.source;
+      if (t.encoding() != Encoding::fp8) continue;
+      const bool has_place =
+          tensor.units > 0 && plan_.units[tensor.first_unit].input_global != kNone;
+      const bool taken = tensor.copy != kNone || (has_place && t.fp8_input_amax());
+      if (!t.left_out && (!t.input || taken)) continue;
+      if (lost.insert(&t).second && first == nullptr) first = &t;
     }
-    if (lost > 0)
-      plan_.warnings.push_back(
-          fmt::format("the input scales of {} FP8 weights are not taken over, they get 1; "
-                      "--input-amax gives others: {}{}",
-                      lost, first->slice.module, lost > 1 ? ", ..." : ""));
+    if (first != nullptr)
+      plan_.warnings.push_back(fmt::format("the input scales of {} FP8 weights are left out: {}{}",
+                                           lost.size(), first->module(),
+                                           lost.size() > 1 ? ", ..." : ""));
   }
 
   /// Calibration data need not reach every expert: one without an amax takes the largest of the

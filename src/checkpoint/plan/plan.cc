@@ -134,7 +134,8 @@ class Planner {
                            kMaxNameBytes);
       Candidate& c = candidates_[model_.file_of[i]].emplace_back();
       c.tensor = &t;
-      c.info = t.is_plain() ? t.data.info : &plain_infos_.emplace_back(t.plain_info());
+      c.info = t.is_plain() && !t.is_bare_fp8() ? t.data.info
+                                                : &plain_infos_.emplace_back(t.plain_info());
       c.selection = selector.select(*c.info);
       recipe.apply(*c.info, selector, c.selection);
       if (t.correction.requantize) {
@@ -307,7 +308,9 @@ class Planner {
       return;
     }
     if (t.is_plain() && (is_narrowed(t) || !t.is_stored())) {
-      new_tensor(c).action = t.is_stored() ? "cast" : "merged";
+      new_tensor(c).action = t.is_stored()     ? "cast"
+                             : t.added.empty() ? action_of(Work::decode)
+                                               : "merged";
       add_decoded(plan_, shard, options_.plain);
     } else if (t.is_plain()) {
       copy(c, t.data, t.data.info->name, shard);
@@ -352,7 +355,7 @@ class Planner {
           {t.module() + std::string(format_->names->marker), safetensors::DType::u8, {size}});
     }
     copy(c, t.scales, plan_.texts.keep(t.module() + ".weight_scale"), shard);
-    if (t.input) copy(c, t.input, t.input.info->name, shard);
+    if (t.input) copy(c, t.input, plan_.texts.keep(t.module() + ".input_scale"), shard);
     fp8_.push_back(fp8_module(t));
   }
 

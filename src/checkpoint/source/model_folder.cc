@@ -8,6 +8,7 @@
 #include "checkpoint/io/input_hints.h"
 #include "checkpoint/io/json_text.h"
 #include "checkpoint/io/posix_file.h"
+#include "checkpoint/io/printable.h"
 #include "checkpoint/io/text_file.h"
 #include "checkpoint/match/pattern.h"
 #include "checkpoint/safetensors/model_links.h"
@@ -124,6 +125,9 @@ void put_together(ModelFolder& model, bool to_repair) {
   if (!found.unknown.empty())
     throw UnsupportedError(found.unknown.front().text, ErrorCode::already_quantized);
   model.tensors = std::move(found.tensors);
+  if (const std::size_t n = found.integers.size(); n > 0)
+    model.warnings.push_back(fmt::format("{} integer tensors of no known use are copied: {}{}", n,
+                                         printable(found.integers[0]), n > 1 ? ", ..." : ""));
   model.defects = std::move(found.defects);
   bool any = false, inputs = false;
   for (const LogicalTensor& t : model.tensors) {

@@ -34,7 +34,8 @@ CheckpointReader::CheckpointReader(const fs::path& given, Naming naming) try {
   FoundTensors found = find_tensors(TensorTable(files_));
   if (!found.defects.empty()) throw FormatError(found.defects.front().text);
   tensors_ = std::move(found.tensors);
-  if (naming == Naming::model) require_scales(path, found.unknown);
+  unread_ = std::move(found.unknown);
+  if (naming == Naming::model) require_scales(path, unread_);
   for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.try_emplace(tensors_[i].name, i);
 } catch (const fs::filesystem_error& e) {
   throw_io_error(e);

@@ -26,6 +26,8 @@ class CheckpointReader {
   const std::vector<LogicalTensor>& tensors() const { return tensors_; }
   /// Null if there is none of that name.
   const LogicalTensor* find(std::string_view name) const;
+  /// Weights in forms that are not read.
+  const std::vector<Defect>& unread() const { return unread_; }
   /// False if an interrupted run left this folder.
   bool complete() const { return complete_; }
   /// "safetensors" or "gguf"
@@ -44,6 +46,7 @@ class CheckpointReader {
   void require_scales(const std::filesystem::path& path, std::span<const Defect> unknown) const;
   std::vector<TensorFile> files_;
   std::vector<LogicalTensor> tensors_;
+  std::vector<Defect> unread_;
   std::unordered_map<std::string_view, std::size_t> by_name_;
   bool complete_ = true;
   std::string model_type_, config_text_, config_file_;

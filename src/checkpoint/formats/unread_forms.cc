@@ -1,0 +1,151 @@
+#include "checkpoint/formats/unread_forms.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "checkpoint/io/printable.h"
+#include "checkpoint/match/pattern.h"
+#include "core/require.h"
+
+namespace nvfp4::checkpoint {
+namespace {
+
+using safetensors::DType;
+using enum safetensors::DType;
+
+/// A weight in a form that is not read. Suffixes follow the module's name.
+struct UnreadForm {
+  std::string_view name;                   ///< of the form, for messages
+  std::string_view codes;                  ///< suffix of the tensor that is named
+  std::string_view beside = {};            ///< suffix of a tensor that must be there, if any
+  std::optional<DType> beside_dtype = {};  ///< dtype that it must have, if any
+};
+
+// The first that fits is named. Sources: the programs that write them (modelopt, AutoGPTQ, AutoAWQ,
+// nunchaku, compressed-tensors, auto-round, bitsandbytes, mlx, ComfyUI, hqq, AQLM, exllamav2 and
+// v3, quip-sharp, DFloat11).
+constexpr UnreadForm kUnreadForms[] = {
+    {"AWQ of ModelOpt", ".pre_quant_scale"},
+    {"SVDQuant of ModelOpt", ".svdquant_lora_a"},
+    {"SVDQuant of ModelOpt", ".svdquant_lora_b"},
+    {"SVDQuant of nunchaku", ".qweight", ".wscales"},
+    {"GPTQ", ".qweight", ".g_idx"},
+    {"AWQ", ".qweight", ".qzeros"},
+    {"GPTQ or AWQ", ".qweight"},
+    {"packed integers of compressed-tensors", ".weight_packed", ".weight_shape"},
+    {"NVFP4 with E5M3 block scales, of AutoRound", ".weight_packed", ".weight_scale", u8},
+    {"packed codes of compressed-tensors", ".weight_packed", ".weight_scale"},
+    {"a stack of compressed-tensors", "_packed", "_scale"},
+    {"bitsandbytes", ".weight", ".weight.absmax"},
+    {"bitsandbytes, INT8", ".weight", ".SCB"},
+    {"MLX, affine", ".weight", ".biases"},
+    {"MLX, nvfp4 or mxfp4", ".weight", ".scales", u8},
+    {"MLX", ".weight", ".scales"},
+    {"scaled FP8 of ComfyUI", ".weight", ".scale_weight"},
+    {"HQQ", ".W_q"},
+    {"AQLM", ".codes", ".codebooks"},
+    {"EXL2", ".q_weight"},
+    {"EXL3", ".trellis"},
+    {"QuIP#", ".Qidxs"},
+    {"DFloat11", ".encoded_exponent"},
+};
+
+/// The last parts of names of tensors that are copied, whatever their dtype: they are no codes.
+constexpr std::string_view kKnownOthers =
+    "comfy_quant "                               // ComfyUI, comfy/ops.py: JSON as bytes
+    "spiece_model tekken_model tokenizer_json "  // ComfyUI, comfy/sd.py: tokenizers as bytes
+    "tid2eid "                                   // DeepSeek-V4, inference/model.py: Gate
+    "attn.bias attention.bias masked_bias causal_mask "  // GPT-2, GPT-NeoX, CodeGen: masks
+    "position_ids token_type_ids "                       // transformers: buffers of BERT, CLIP
+    "relative_position_index "                           // transformers: buffers of Swin, BEiT
+    "num_batches_tracked";                               // torch.nn.BatchNorm
+
+bool is_any(DType dtype, std::initializer_list<DType> list) {
+  return std::ranges::find(list, dtype) != list.end();
+}
+
+bool is_plain_float(DType dtype) { return is_any(dtype, {f64, f32, bf16, f16}); }
+
+/// Reports whether the name ends in whole parts.
+bool ends_in(std::string_view name, std::string_view parts) {
+  return name == parts || (name.size() > parts.size() && name.ends_with(parts) &&
+                           name[name.size() - parts.size() - 1] == '.');
+}
+
+bool is_known_other(const StoredTensor& t) {
+  return std::ranges::any_of(split_name(kKnownOthers, ' '),
+                             [&](std::string_view known) { return ends_in(t.info->name, known); });
+}
+
+std::optional<Defect> named_form(const TensorTable& table, const StoredTensor& t) {
+  const std::string& name = t.info->name;
+  for (const UnreadForm& form : kUnreadForms) {
+    if (!name.ends_with(form.codes)) continue;
+    if (form.beside.empty()) return unread_weight(t, {}, form.name);
+    const std::string module = name.substr(0, name.size() - form.codes.size());
+    const StoredTensor beside = table.find(module + std::string(form.beside));
+    if (beside && (!form.beside_dtype || beside.info->dtype == form.beside_dtype))
+      return unread_weight(t, beside, form.name);
+  }
+  return std::nullopt;
+}
+
+/// A tensor that holds the scales of the weight which the name belongs to.
+StoredTensor scales_beside(const TensorTable& table, const std::string& name) {
+  for (const char* suffix : {"_scale", "_scale_inv", "_scales", "_weight_scale"})
+    if (const StoredTensor found = table.find(name + suffix)) return found;
+  const std::string module = name.substr(0, name.rfind('.') + 1);
+  if (module.empty()) return {};
+  for (const char* part : {"scale", "scales", "weight_scale", "wscales"})
+    if (const StoredTensor found = table.find(module + part); found && found.info->name != name)
+      return found;
+  return {};
+}
+
+}  // namespace
+
+std::string form_of(const StoredTensor& t) {
+  return fmt::format("{} [{}]", safetensors::dtype_name(t.info->dtype),
+                     fmt::join(t.info->shape, ", "));
+}
+
+Defect unread_weight(const StoredTensor& t, const StoredTensor& beside, std::string_view form) {
+  return {
+      "unknown-form", t.info->name,
+      fmt::format("{}: {}{}, the input seems to be quantized: {}", t.describe(), form_of(t),
+                  beside ? fmt::format(" beside '{}'", printable(beside.info->name)) : "", form),
+      std::string(form)};
+}
+
+std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredTensor& t) {
+  const std::string& name = t.info->name;
+  const DType dtype = t.info->dtype;
+  const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);
+  // Corrections of a weight are floats. Other formats' files hold types of their own.
+  const bool correction = last == "pre_quant_scale" || last.starts_with("svdquant_lora_");
+  if ((is_plain_float(dtype) && !correction) || is_known_other(t)) return {};
+  if (t.file->container() != "safetensors" || t.info->bytes == 0) return {};
+  if (auto found = named_form(table, t)) return found;
+  if (last.find("scale") != last.npos) return {};  // one without its codes has an error of its own
+  const bool is_matrix = t.info->shape.size() >= 2;
+  if (is_matrix)
+    if (const StoredTensor scales = scales_beside(table, name))
+      return unread_weight(t, scales,
+                           fmt::format("{} with scales", safetensors::dtype_name(dtype)));
+  if (is_any(dtype, {f8_e4m3, f8_e5m2})) return {};  // without scales they are values
+  if (last == "weight" || (is_matrix && last.find("weight") != last.npos))
+    return unread_weight(t, {}, "codes without scales that are known");
+  if (is_any(dtype, {f4, f6_e2m3, f6_e3m2, f8_e8m0, f8_e4m3fnuz, f8_e5m2fnuz}))
+    return unread_weight(t, {}, "values of a dtype that is not read");
+  return {};
+}
+
+bool is_unknown_integer(const StoredTensor& t) {
+  return is_any(t.info->dtype, {u8, i8, u16, i16, u32, i32}) && !is_known_other(t) &&
+         t.file->container() == "safetensors";
+}
+
+}  // namespace nvfp4::checkpoint
