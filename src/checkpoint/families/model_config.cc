@@ -51,6 +51,11 @@ bool ModelConfig::is(std::string_view model_type) const {
   return std::find(model_types.begin(), model_types.end(), model_type) != model_types.end();
 }
 
+bool is_params_text(std::string_view text) {
+  const Json json = parse_json_or_null<Json>(text);
+  return json.is_object() && json.contains("dim") && json.contains("n_layers");
+}
+
 ModelConfig parse_model_config(std::string text, const std::string& file) {
   ModelConfig config;
   config.file = file;
@@ -137,6 +142,13 @@ std::string with_member(const std::string& given, std::string_view key, const Js
 std::string with_quantization_config(const ModelConfig& config, const Json& quantization) {
   if (config.text.empty()) return dump_pretty(Json{{kKey, quantization}}) + "\n";
   return with_member(without_quantization_config(config), kKey, quantization);
+}
+
+std::string params_with_quantization(ModelConfig params, const Json& quantization) {
+  if (params.text.empty()) return {};
+  params.text = without_member(params.text, "quantization");
+  return quantization.is_null() ? without_quantization_config(params)
+                                : with_quantization_config(params, quantization);
 }
 
 }  // namespace nvfp4::checkpoint

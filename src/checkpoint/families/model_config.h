@@ -21,6 +21,11 @@ struct ModelConfig {
   bool is(std::string_view model_type) const;
 };
 
+/// The name of Mistral's own configuration, which loaders read in place of config.json.
+inline constexpr const char* kParamsName = "params.json";
+/// Reports whether a file of that name is Mistral's.
+bool is_params_text(std::string_view text);
+
 /// Throws FormatError if it is not a JSON object. Python's NaN and Infinity are accepted.
 ModelConfig parse_model_config(std::string text, const std::string& file);
 
@@ -35,6 +40,9 @@ std::string without_member(const std::string& text, std::string_view key);
 /// The text with "quantization_config" added, or replaced, however often it is there and however it
 /// is escaped; every other byte stays as it was.
 std::string with_quantization_config(const ModelConfig& config, const Json& quantization);
+/// Returns the text of Mistral's params.json with that in place of what it said, or without if it
+/// is null. Empty if there is no text.
+std::string params_with_quantization(ModelConfig params, const Json& quantization);
 /// The text without it, in the language model's part of it too.
 std::string without_quantization_config(const ModelConfig& config);
 /// `text`, which was parsed before, with "bfloat16" for "float32" there, and at its end if it says

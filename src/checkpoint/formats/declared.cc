@@ -126,6 +126,19 @@ std::optional<Declared> declared_in_config(const std::string& text, const std::s
   return std::nullopt;
 }
 
+std::optional<Declared> declared_in_params(const std::string& text, const std::string& file,
+                                           const SharedBudget& budget) {
+  const Json json = parse_config_json(text, file);
+  for (const char* key : {"quantization_config", "quantization"})
+    if (const auto it = json.find(key); it != json.end() && it->is_object()) {
+      Declared d = parse(*it, file, budget);
+      // Source: github.com/vllm-project/vllm, transformers_utils/configs/mistral.py.
+      if (d.method.empty() && text_of(*it, "qformat_weight").starts_with("fp8")) d.method = "fp8";
+      return d;
+    }
+  return std::nullopt;
+}
+
 Declared declared_in_hf_quant_config(const std::string& text, const std::string& file,
                                      const SharedBudget& budget) {
   const Json json = parse_config_json(text, file);

@@ -70,6 +70,10 @@ class ActivationsOfModules {
 std::optional<Declared> declared_in_config(
     const std::string& text, const std::string& file,
     const SharedBudget& budget = std::make_shared<MatchBudget>());
+/// The same of params.json, Mistral's own configuration.
+std::optional<Declared> declared_in_params(
+    const std::string& text, const std::string& file,
+    const SharedBudget& budget = std::make_shared<MatchBudget>());
 /// Throws FormatError for what is not JSON or has no "quantization".
 Declared declared_in_hf_quant_config(const std::string& text, const std::string& file,
                                      const SharedBudget& budget = std::make_shared<MatchBudget>());

@@ -29,9 +29,9 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 
 /// Files that make a folder a model, and that a stale copy of would make a wrong one.
 bool is_model_file(const std::string& name) {
-  return name == "config.json" || name == "hf_quant_config.json" || name == kJournalName ||
-         name == kFinishedName || is_index_name(name) || name.ends_with(".safetensors") ||
-         name.ends_with(".partial") || RankFiles::is_one(name);
+  return name == "config.json" || name == "hf_quant_config.json" || name == kParamsName ||
+         name == kJournalName || name == kFinishedName || is_index_name(name) ||
+         name.ends_with(".safetensors") || name.ends_with(".partial") || RankFiles::is_one(name);
 }
 
 /// When the files that a shard's tensors come from were changed last.
@@ -306,6 +306,7 @@ bool OutputFolder::rest_is_complete() const {
   if (!plan_.config_json.empty() && !holds("config.json", plan_.config_json)) return false;
   if (!plan_.hf_quant_json.empty() && !holds("hf_quant_config.json", plan_.hf_quant_json))
     return false;
+  if (!plan_.params_json.empty() && !holds(kParamsName, plan_.params_json)) return false;
   if (!plan_.index_name.empty() && !holds(plan_.index_name, index_text(plan_))) return false;
   return std::all_of(model_.others.begin(), model_.others.end(), [&](const fs::path& other) {
     return fs::is_regular_file(path_ / other) &&
@@ -400,8 +401,8 @@ void OutputFolder::find_finished_shards() {
 }
 
 void OutputFolder::remove_leftovers() const {
-  std::set<std::string> names = {kJournalName,           kFinishedName, "config.json",
-                                 "hf_quant_config.json", kCardNames[0], kCardNames[1]};
+  std::set<std::string> names = {kJournalName, kFinishedName, "config.json", "hf_quant_config.json",
+                                 kParamsName,  kCardNames[0], kCardNames[1]};
   for (const PlannedShard& shard : plan_.shards) names.insert(shard.file);
   if (!plan_.index_name.empty()) names.insert(plan_.index_name);
   remove_partials(path_, names);
@@ -473,6 +474,8 @@ void OutputFolder::finish(QuantizeReport& report, bool whole) {
   report.carried_files = static_cast<std::int64_t>(model_.others.size());
   if (!plan_.hf_quant_json.empty())
     safetensors::write_file_atomically(path_ / "hf_quant_config.json", plan_.hf_quant_json);
+  if (!plan_.params_json.empty())
+    safetensors::write_file_atomically(path_ / kParamsName, plan_.params_json);
   if (!plan_.index_name.empty())
     safetensors::write_file_atomically(path_ / plan_.index_name, index_text(plan_));
   if (!plan_.config_json.empty())

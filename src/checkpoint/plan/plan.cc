@@ -431,6 +431,7 @@ class Planner {
       plan_.config_json = without_quantization_config(config_);
     else
       declare();
+    plan_.params_json = params_with_quantization(model_.params, quantization_);
     if (!lost_.empty())
       plan_.warnings.push_back(
           fmt::format("{} quantized weights become BF16, {} cannot hold them: {}{}", lost_.size(),
@@ -451,10 +452,9 @@ class Planner {
                                cache_type_,
                                config_.model_types,
                                native_ ? &declared_->json : nullptr};
-    if (format_->quantization_config)
-      plan_.config_json = with_quantization_config(config_, format_->quantization_config(facts));
-    else
-      plan_.config_json = without_quantization_config(config_);
+    if (format_->quantization_config) quantization_ = format_->quantization_config(facts);
+    plan_.config_json = quantization_.is_null() ? without_quantization_config(config_)
+                                                : with_quantization_config(config_, quantization_);
     const Json side = format_->hf_quant_config ? format_->hf_quant_config(facts) : Json();
     if (!side.is_null()) plan_.hf_quant_json = dump_pretty(side, 4) + "\n";
     std::vector<std::string> linear;
@@ -468,6 +468,7 @@ class Planner {
   const TransformOptions& options_;
   const CheckpointFormat* format_;  ///< null if nothing stays quantized
   ModelConfig config_;
+  Json quantization_;  ///< what the output's configuration says; null if nothing
   KeptReason keeps_;
   std::optional<Declared> declared_;
   bool native_ = false;     ///< DeepSeek-V4: only experts change, the configuration stays

@@ -142,7 +142,7 @@ struct Plan {
   std::vector<Group> groups;
   TextPool texts;  ///< of the tensors
   std::vector<std::string> warnings;
-  std::string config_json, hf_quant_json;               ///< contents; hf_quant_json may be empty
+  std::string config_json, hf_quant_json, params_json;  ///< contents; the last two may be empty
   std::string index_name;                               ///< "" if the output has none
   std::uint64_t total_size = 0;                         ///< of the tensors, for the index
   std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once

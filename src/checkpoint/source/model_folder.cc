@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kWeights = ".safetensors";
+constexpr const char* kConfigNames[] = {"config.json", "hf_quant_config.json", kParamsName};
 
 /// The same weights in another container: carrying them over would undo the saving.
 bool is_other_weight_format(const fs::path& path) {
@@ -125,9 +126,9 @@ void put_together(ModelFolder& model, bool to_repair) {
   if (!found.unknown.empty())
     throw UnsupportedError(found.unknown.front().text, ErrorCode::already_quantized);
   model.tensors = std::move(found.tensors);
-  if (const std::size_t n = found.integers.size(); n > 0)
     model.warnings.push_back(fmt::format("{} integer tensors of no known use are copied: {}{}", n,
                                          printable(found.integers[0]), n > 1 ? ", ..." : ""));
+  model.tensors = std::move(found.tensors);
   model.defects = std::move(found.defects);
   bool any = false, inputs = false;
   for (const LogicalTensor& t : model.tensors) {
@@ -171,6 +172,14 @@ void read_configs(ModelFolder& model, bool to_repair) {
     if (text.empty()) parse_config_json({}, config.string());  // throws: it is there
     parse_config(model, std::move(text));
   }
+  if (const fs::path params = model.root / kParamsName; fs::exists(params)) {
+    std::string text = read_model_text(params);
+    if (is_params_text(text)) {
+      if (!model.declared) model.declared = declared_in_params(text, params.string());
+      model.params.file = params.string();
+      model.params.text = std::move(text);
+    }
+  }
   if (const fs::path config = model.root / "hf_quant_config.json"; fs::exists(config)) {
     const std::string text = read_model_text(config);
     if (text.empty() && to_repair) return;
@@ -209,9 +218,8 @@ bool is_one_of_several(const fs::path& root, const std::string& name) {
 /// Of one file by itself: those of its folder, unless they are of a model that it is a part of.
 void read_configs_beside(ModelFolder& model) {
   const ModelLinks links(model.root);
-  for (const char* name : {"config.json", "hf_quant_config.json"})
-    links.require_inside(model.root / name);
-  if (!fs::exists(model.root / "config.json")) return;
+  for (const char* name : kConfigNames) links.require_inside(model.root / name);
+  if (!fs::exists(model.root / "config.json") && !fs::exists(model.root / kParamsName)) return;
   if (is_one_of_several(model.root, model.file_names[0])) {
     model.warnings.push_back(
         fmt::format("{}: one shard of several, the configuration beside it is not copied; give the "
@@ -293,8 +301,7 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
                        "{}: {} index files, must be one", input.string(), indexes.size());
 
   for (const std::string& name : indexes) links.require_inside(input / name);
-  for (const char* name : {"config.json", "hf_quant_config.json"})
-    links.require_inside(input / name);
+  for (const char* name : kConfigNames) links.require_inside(input / name);
 
   safetensors::Index index;
   if (!indexes.empty() && to_repair && !can_be_parsed(input / indexes[0])) indexes.clear();
@@ -326,6 +333,7 @@ ModelFolder open_model_folder(const fs::path& given, bool to_repair) try {
   read_configs(model, to_repair);
   if (!to_repair) check_scales_are_there(model);
   OtherFiles(links, model).collect();
+  if (!model.params.text.empty()) std::erase(model.others, fs::path(kParamsName));
   check_others(model);
   return model;
 } catch (const fs::filesystem_error& e) {

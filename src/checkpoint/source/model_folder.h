@@ -25,7 +25,8 @@ struct ModelFolder {
   Scheme scheme = Scheme::nvfp4;        ///< nvfp4a16 if its NVFP4 weights have no input scales
   std::vector<Defect> defects;          ///< of a folder that was opened to be repaired
   ModelConfig config;                   ///< config.json; its text is "" if there is none
-  std::optional<Declared> declared;     ///< by config.json
+  ModelConfig params;                   ///< params.json of Mistral's folders, its text alone
+  std::optional<Declared> declared;     ///< by config.json, else by params.json
   std::optional<Declared> hf_declared;  ///< by hf_quant_config.json
   /// Files to carry over, relative to `root`; empty for a single file.
   std::vector<std::filesystem::path> others;

@@ -99,6 +99,11 @@ void CheckpointReader::require_scales(const fs::path& path, std::span<const Defe
         declared.push_back(std::move(*d));
   } catch (const FormatError&) {  // whoever needs it says so
   }
+  if (const fs::path params = path / kParamsName; fs::exists(params)) {
+    const std::string text = read_model_text(params);
+    if (is_params_text(text))
+      if (auto d = declared_in_params(text, params.string())) declared.push_back(std::move(*d));
+  }
   if (const fs::path config = path / "hf_quant_config.json"; fs::exists(config)) {
     const std::string text = read_model_text(config);
     try {

@@ -34,6 +34,7 @@ struct Subject {
   std::string config_file, model_type;
   Json config;  ///< null if there is none that can be read
   std::optional<Declared> in_config, in_hf_quant;
+  std::optional<std::string> method_in_params;  ///< "" if params.json of Mistral says none
 
   /// What loaders go by: ModelOpt's own file comes first.
   const Declared* declared() const {

@@ -83,6 +83,7 @@ class ConfigCheck {
     if (!subject_.folder) return;
     check_mtp();
     check_keys();
+    check_params();
     const Declared* declared = subject_.declared();
     if (nvfp4_.empty()) return check_declared_only();
     if (!nvfp4_.front()->names->marker.empty()) return;  // each weight declares itself
@@ -149,6 +150,14 @@ class ConfigCheck {
         findings_.add("group-size", name,
                       fmt::format("{}: group_size = {} of 4-bit weights, must be 16", d.file,
                                   group.group_size));
+  }
+
+  void check_params() {
+    const std::string in_config = subject_.in_config ? subject_.in_config->method : "";
+    if (!subject_.method_in_params || *subject_.method_in_params == in_config) return;
+    findings_.add("configs-disagree", kParamsName,
+                  fmt::format("quant_method '{}' in config.json, '{}' in {}", in_config,
+                              *subject_.method_in_params, kParamsName));
   }
 
   void check_agreement() {

@@ -144,7 +144,14 @@ class Opener {
     try_config("hf_quant_config.json", [&](const std::string& text, const std::string& file) {
       subject_.in_hf_quant = declared_in_hf_quant_config(text, file, budget_);
     });
-    if (!fs::exists(subject_.path / "config.json"))
+    const bool none = !subject_.in_config && subject_.config.is_null();
+    try_config(kParamsName, [&](const std::string& text, const std::string& file) {
+      if (!is_params_text(text)) return;
+      std::optional<Declared> declared = declared_in_params(text, file, budget_);
+      subject_.method_in_params = declared ? declared->method : "";
+      if (none) subject_.in_config = std::move(declared);
+    });
+    if (!fs::exists(subject_.path / "config.json") && !subject_.method_in_params)
       findings_.add("no-config", "config.json",
                     fmt::format("{}: no config.json", subject_.path.string()));
   }
