@@ -16,7 +16,6 @@
 namespace nvfp4::gguf {
 namespace {
 
-
 /// The modules of a layer that have a bias together, and the key of config.json that says so. Its
 /// name is empty where transformers always builds the biases.
 struct BiasRule {

@@ -125,7 +125,7 @@ void put_together(ModelFolder& model, bool to_repair) {
   if (!found.defects.empty() && !to_repair) throw FormatError(found.defects.front().text);
   if (!found.unknown.empty())
     throw UnsupportedError(found.unknown.front().text, ErrorCode::already_quantized);
-  model.tensors = std::move(found.tensors);
+  if (const std::size_t n = found.integers.size(); n > 0)
     model.warnings.push_back(fmt::format("{} integer tensors of no known use are copied: {}{}", n,
                                          printable(found.integers[0]), n > 1 ? ", ..." : ""));
   model.tensors = std::move(found.tensors);
