@@ -39,7 +39,8 @@ CLI::Option* CommandLine::word(std::string_view name, std::function<void(const s
   return dress(o, command_->add_option(o.names, checked, o.text)->type_name("TEXT"));
 }
 
-void CommandLine::check(CLI::Option* option, std::function<void(const std::string&)> check) {
+void CommandLine::check(CLI::Option* option, std::function<void(const std::string&)> check,
+                        std::string description) {
   const auto throwing = [option, check = std::move(check)](const std::string& word) {
     try {
       check(word);
@@ -48,7 +49,7 @@ void CommandLine::check(CLI::Option* option, std::function<void(const std::strin
     }
     return std::string();
   };
-  option->check(CLI::Validator(throwing, ""));
+  option->check(CLI::Validator(throwing, std::move(description)));
 }
 
 void CommandLine::threads() {
@@ -99,11 +100,14 @@ const CommandOption& CommandLine::take(std::string_view name) {
 
 CLI::Option* CommandLine::dress(const CommandOption& about, CLI::Option* option) {
   if (!about.value.empty()) option->option_text(about.value);
-  if (!about.choices.empty())
-    check(option, [known = CLI::IsMember(about.choices)](std::string word) {
+  if (!about.choices.empty()) {
+    const CLI::IsMember known(about.choices);
+    const auto require_known = [known](std::string word) {
       if (const std::string fault = known(word); !fault.empty())
         throw ValueError(fault, ErrorCode::not_a_choice);
-    });
+    };
+    check(option, require_known, known.get_description());
+  }
   if (about.repeatable) option->allow_extra_args(false);
   if (about.required) option->required();
   return option;

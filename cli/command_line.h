@@ -79,7 +79,8 @@ class CommandLine {
   /// Sets what a word stands for. A ValueError that `set` throws is a fault of the option.
   CLI::Option* word(std::string_view name, std::function<void(const std::string&)> set);
   /// Refuses words for which `check` throws a ValueError.
-  static void check(CLI::Option* option, std::function<void(const std::string&)> check);
+  static void check(CLI::Option* option, std::function<void(const std::string&)> check,
+                    std::string description = "");
   /// --threads, for the subcommands that compute.
   void threads();
   bool has(std::string_view name) const { return about_.find(name) != nullptr; }

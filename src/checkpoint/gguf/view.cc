@@ -139,7 +139,9 @@ class View final : public checkpoint::TensorSource {
     return name == nullptr ? std::string() : *name;
   }
   std::string config_text() const override { return config_.text; }
-  std::string config_obstacle() const override { return config_.obstacle; }
+  void require_config() const override {
+    if (!config_.obstacle.empty()) throw UnsupportedError(config_.obstacle);
+  }
   std::vector<std::string> warnings() const override { return warnings_; }
 
   void read(const ModelInfo& tensor, std::uint64_t offset,

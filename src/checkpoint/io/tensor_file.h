@@ -45,8 +45,8 @@ class TensorSource {
   virtual std::string architecture() const { return {}; }
   /// config.json, where the container holds it; else empty.
   virtual std::string config_text() const { return {}; }
-  /// Why config_text() does not say all that the container computes with; empty if it does.
-  virtual std::string config_obstacle() const { return {}; }
+  /// Throws UnsupportedError if config_text() leaves out something that the model computes with.
+  virtual void require_config() const {}
   /// What reading it this way leaves out.
   virtual std::vector<std::string> warnings() const { return {}; }
 };
@@ -85,7 +85,7 @@ class TensorFile {
   }
   std::string architecture() const { return source_->architecture(); }
   std::string config_text() const { return source_->config_text(); }
-  std::string config_obstacle() const { return source_->config_obstacle(); }
+  void require_config() const { source_->require_config(); }
   std::vector<std::string> warnings() const { return source_->warnings(); }
 
  private:

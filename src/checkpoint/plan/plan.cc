@@ -72,8 +72,7 @@ class Planner {
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
     // One of its own kind keeps what any other kind would lose.
     if (format_ == nullptr || format_->name != model_.files.front().container()) {
-      const std::string obstacle = model_.files.front().config_obstacle();
-      if (!obstacle.empty()) throw UnsupportedError(obstacle);
+      model_.files.front().require_config();
       warn(model_.warnings);
     }
     for (const auto& part : {selector.warnings(), recipe.warnings(), caches_->lost()}) warn(part);
@@ -308,9 +307,8 @@ class Planner {
       return;
     }
     if (t.is_plain() && (is_narrowed(t) || !t.is_stored())) {
-      new_tensor(c).action = t.is_stored()     ? "cast"
-                             : t.added.empty() ? action_of(Work::decode)
-                                               : "merged";
+      const char* const changed = t.added.empty() ? action_of(Work::decode) : "merged";
+      new_tensor(c).action = t.is_stored() ? "cast" : changed;
       add_decoded(plan_, shard, options_.plain);
     } else if (t.is_plain()) {
       copy(c, t.data, t.data.info->name, shard);
