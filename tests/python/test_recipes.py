@@ -1,6 +1,8 @@
 """FP8 of recipes: the codes and scales that PyTorch's own conversion gives for every finite BF16 value."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +92,13 @@ def test_mxfp8_has_the_bits_of_modelopt(tmp_path, format):
         nvfp4.convert(out, tmp_path / "plain", to="bf16", force=True)  # no model has weights of 3e38
         ours = safetensors.load_file(tmp_path / "plain" / "model.safetensors")[f"{LAYER}self_attn.q_proj.weight"]
         assert torch.equal(theirs.bfloat16(), ours)
+
+
+@pytest.mark.parametrize("arch", ["llama", "deepseek-v3"])
+def test_the_example_of_the_page(tmp_path, arch):
+    page = (Path(__file__).parents[2] / "docs/recipes.md").read_text(encoding="utf-8")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    nvfp4.sample(tmp_path / "model", arch=arch, layers=2, scale=1 / 32)
+    report = nvfp4.quantize_checkpoint(tmp_path / "model", tmp_path / "out", recipe=recipe, dry_run=True)
+    assert all(rule["caught"] and rule["decided"] for rule in report["rules"]), report["rules"]
