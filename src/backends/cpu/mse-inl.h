@@ -328,9 +328,9 @@ struct AllKeys {
   HWY_INLINE void add(int index, VU k) { key[index] = k; }
 };
 
-/// Encodes blocks that the filter could not decide although the window is valid. It computes exact
-/// costs of the candidates with integer costs close to the lowest, and of codes below the window
-/// that may win.
+/// Encodes blocks that the filter could not decide although the window is valid. It computes the
+/// exact costs of candidates whose integer costs are close to the lowest. It also tries codes below
+/// the window that may win.
 inline HWY_NOINLINE void encode_undecided(Batch<16>& batch) {
   const VF divisor = hn::Load(F32(), batch.divisor);
   const FilterInput f = filter_input(batch.x, divisor);

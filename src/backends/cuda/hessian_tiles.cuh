@@ -154,7 +154,7 @@ struct Search {
 __device__ inline int code_at(int high, int bit) { return high - bit + (bit < 24 ? 0 : 32); }
 
 /// Computes the exact costs of the candidates in `left`, distributed over the lanes. If there are
-/// too many, each lane submits one at a time, and candidates below kCandidates are dropped when
+/// too many, each lane submits one at a time. Candidates below kCandidates are then dropped if
 /// their bounds exceed the best cost. Returns the candidates from bit 24 on whose multiples remain
 /// possible.
 __device__ inline std::uint32_t weigh(const SharedHessian<16>& s, Tiles& tiles, Search& search,

@@ -16,9 +16,9 @@ namespace nvfp4::cuda {
 enum class RowForm : std::uint8_t { fast, general };
 
 /// Returns the index of block j of a thread. In the fast form adjacent threads hold adjacent
-/// blocks, so that loads are coalesced. The number of threads is a power of two then (unless
-/// kBlocks is 1), and a chunk of blocks is a subtree of the row's sums. In the general form a
-/// thread's blocks are adjacent, because a block of 32 may be two of them.
+/// blocks, so that loads are coalesced. The number of threads is then a power of two, unless
+/// kBlocks is 1. A chunk of blocks is a subtree of the row's sums. In the general form a thread's
+/// blocks are adjacent, because a block of 32 may be two of them.
 template <RowForm kForm, int kBlocks>
 __device__ inline int block_of(int j) {
   const int thread = static_cast<int>(threadIdx.x);

@@ -10,8 +10,8 @@ namespace nvfp4::cuda {
 inline constexpr int kWindow = 9;  ///< an octave of scales plus one
 
 /// Returns the scale with the smallest cost among `highest` … 1, the lowest of equal ones. The
-/// search stops when the clipping of the largest element alone exceeds the best cost, because
-/// clipping grows for lower scales.
+/// search stops when clipping of the largest element alone costs more than the best scale. Lower
+/// scales clip more.
 template <int kBlockSize>
 __device__ __noinline__ std::uint32_t search_exactly(const float* u, const float* weights,
                                                      float amax, std::uint32_t highest) {

@@ -42,7 +42,7 @@ struct GemmArguments {
   const std::int32_t* starts = nullptr;  ///< null: a group starts at the end of the previous one
   const std::int32_t* ends = nullptr;    ///< null: every group has all rows
   bool ends_settled = false;             ///< the previous kernel does not write ends and ids
-  int m_begin = 0, m_end = 0;            ///< range of rows if `ends` is null
+  int m_begin = 0, m_end = 0;            ///< range of rows of this launch
   int m_total = 0;                       ///< rows of out
   bool x_whole_chunks = true;            ///< K % 64 == 0: one TMA copy fetches several chunks
   bool x_of_group = false;  ///< group g reads slice g of x; otherwise all groups read the same x

@@ -57,7 +57,7 @@ class TileScheduler {
     if constexpr (kPersistent) {
       tiles_ = n_tiles_ * (p_.ends == nullptr ? tiles_of(p_.m_end - p_.m_begin) * p_.groups
                                               : state_.tile_ends[p_.groups - 1]);
-      // Groups must not overlap; if they do, there are more than blocks of one tile can take.
+      // Groups must not overlap. If they do, there are more tiles than blocks of one tile each.
       if ((Config::kSingleTile || p_.split_k > 1) && !Config::kStreamK) tiles_ = min(tiles_, step_);
     }
   }

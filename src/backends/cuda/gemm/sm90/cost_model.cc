@@ -193,8 +193,9 @@ std::string why_impossible(const KernelProblem& p, const KernelConfig& t) {
 }
 
 namespace {
-/// Estimates the stream-K steps. A stream-K block takes several slices, each one step longer in
-/// cost, while other blocks compute their remaining steps. It is not worth it if few steps remain.
+/// Estimates the stream-K steps. A stream-K block takes several slices and one further step for
+/// each. They take as long as the remaining steps of other blocks. Slices of few steps are not
+/// worth it.
 int estimated_stream_k_steps(const KernelProblem& p, KernelConfig t) {
   constexpr std::int64_t kWorthwhileStreamKSteps = 4;
   t.stream_k_steps = 1;
@@ -311,8 +312,7 @@ KernelConfig swiglu_kernel(const KernelProblem& p, KernelConfig tile) {
 }
 }  // namespace
 
-/// An estimate is used if its time is below this share of the measured tile's time, or of one
-/// GEMM's time.
+/// An estimate replaces a measured tile, or two GEMMs replace one, if the time is below this share.
 constexpr double kBetterThanMeasured = 0.9, kWorthwhile = 0.95;
 constexpr std::int64_t kAlwaysMeasured = 128;  ///< up to this M the table decides
 

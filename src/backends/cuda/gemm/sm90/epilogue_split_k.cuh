@@ -4,8 +4,8 @@
 #include "backends/cuda/gemm/sm90/epilogue_swiglu.cuh"
 #include "backends/cuda/ptx/ptx.cuh"
 
-/// Adds up parts of K of a block's warpgroups and of the blocks of a cluster in shared memory, then
-/// stores them or their SwiGLU.
+/// Adds up parts of K in shared memory: those of a block's warpgroups and of a cluster's blocks.
+/// Then it stores the sums or their SwiGLU.
 namespace nvfp4::cuda {
 
 inline constexpr int kPartsBarrier = 7;  ///< barrier of the consumer warpgroups

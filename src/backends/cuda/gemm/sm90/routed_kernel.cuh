@@ -10,7 +10,7 @@
 
 /// Computes outᵀ = W · xᵀ for one row of x by mma.sync, with the weights that a routing names. A
 /// warp has a strip of 16 rows of W and a part of K, and loads its own weights. The whole row of x
-/// is in shared memory from the start, so no warp waits for another until the parts are added.
+/// is in shared memory from the start. So no warp waits for another until the parts are added.
 ///
 /// A block takes half of a multiprocessor, like small_m_gemm_kernel, up to K = 38 000.
 namespace nvfp4::cuda {

@@ -14,8 +14,8 @@
 /// part of K, and loads its own weights. Warps wait for each other only to add the parts, and for
 /// x, which a block shares. Up to two rows of x, each warp loads its own x.
 ///
-/// A block takes half the memory of a multiprocessor. It lets the next kernel start as soon as the
-/// previous one has ended, so that the next kernel's blocks load weights beside it.
+/// A block takes half the memory of a multiprocessor. The next kernel may start as soon as the
+/// previous one has ended. Its blocks then load their weights beside this kernel.
 namespace nvfp4::cuda {
 
 template <DType kTypeOf, int kTileMOf, int kTileNOf, bool kSwigluOf, int kChunksOf = 2>
