@@ -11,8 +11,9 @@
 namespace nvfp4::cuda {
 
 /// Every kernel once, ordered by m, then n. The launcher instantiates them, the cost model chooses
-/// among them, and names are derived from them. Tiles of n = 192, and of m = 48, 96, 144, 160 and
-/// 192, serve sizes that fill power-of-two tiles poorly.
+/// among them, and names are derived from them. A new kernel also needs a row in kernel_costs.cc
+/// for each split, and registers for its warpgroups in wgmma_config.cuh. Tiles of n = 192, and of m
+/// = 48, 96, 144, 160 and 192, serve sizes that fill power-of-two tiles poorly.
 inline constexpr KernelEntry kSm90Kernels[] = {
     {MainloopKind::routed, 1, 32, 1},
     {MainloopKind::routed, 1, 64, 1},
