@@ -64,7 +64,8 @@ void OutputFile::check() {
 
 void OutputFile::open() {
   check();
-  require<IoError>(lacks_room_.empty(), "{}: {}", path_.string(), lacks_room_);
+  require<IoError>(lacks_room_.empty(), ErrorCode::disk_full, "{}: {}", path_.string(),
+                   lacks_room_);
   folder_.emplace(path_);
 }
 

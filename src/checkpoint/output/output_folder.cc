@@ -339,8 +339,8 @@ bool OutputFolder::is_cleared(const fs::path& name) const {
          !fs::is_directory(fs::symlink_status(path_ / name));
 }
 
-/// For the shards and carried files that this run has yet to write, before it reads its input. What
-/// the run removes first, and shards that wait to be read and then go, are room.
+/// Returns why the shards and carried files that this run has yet to write do not fit on the disk.
+/// What the run removes first is room.
 std::string OutputFolder::lack_of_room(Start start) const {
   std::uint64_t bytes = 0, freed = 0;
   for (const PlannedTensor& t : plan_.tensors)
@@ -373,7 +373,7 @@ void OutputFolder::warn_of_room(Start start) {
 
 void OutputFolder::require_room(Start start) const {
   const std::string lack = lack_of_room(start);
-  require<IoError>(lack.empty(), "{}: {}", path_.string(), lack);
+  require<IoError>(lack.empty(), ErrorCode::disk_full, "{}: {}", path_.string(), lack);
 }
 
 void OutputFolder::clear_old_output() {
