@@ -78,7 +78,7 @@ struct GemmArguments {
   // Blocks [0, stream_k_blocks) compute slices of K of all other blocks, see stream_k.cuh.
   int stream_k_blocks = 0;
   int stream_k_steps = 0;  ///< stages of a slice
-  /// Zeros, one for each slice. sm80/split_k.cuh uses them for tiles.
+  /// Zeros: one for each slice, or for each tile in sm80/split_k.cuh.
   std::uint32_t* stream_k_flags = nullptr;
   float* stream_k_sums = nullptr;
 };

@@ -51,8 +51,8 @@ std::vector<KernelConfig> kernel_configs(std::span<const KernelEntry> kernels);
 /// Returns the names of all kernels of architectures that support the GPU and may be chosen.
 std::vector<std::string> kernel_names(const Capability& capability,
                                       std::span<const Architecture* const> among);
-/// Returns "sm90_wgmma_m64n128k128" and the fields that differ from their defaults:
-/// "_splitk2_dependents9_prefetch2_streamk5".
+/// Returns the kernel's name, such as "sm90_wgmma_m64n128k128". Fields that differ from their
+/// defaults follow: "_splitk2_dependents9_prefetch2_streamk5".
 std::string kernel_name(const KernelConfig& kernel, const Architecture& architecture);
 std::string kernel_name(const KernelConfig& kernel);  ///< uses the first with it
 /// Returns the kernel with this name. Throws ValueError if there is none.

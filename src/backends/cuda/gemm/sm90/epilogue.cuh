@@ -183,8 +183,8 @@ __device__ __forceinline__ void epilogue_store_16bit(const GemmArguments& p, con
                                                      int group, int warp, int lane) {
   LinearCombination finish[2];
   combinations_of_lane<Config>(p, work, group, warp, lane, finish);
-  // Known properties make the code shorter. It runs once for each tile, so its instructions are not
-  // cached.
+  // Properties that are known at compile time make the code shorter. The code runs once for each
+  // tile, so its instructions are not cached.
   if (p.out_type == Config::kType && !p.x_global_per_row) {
     const float x = x_global_of(p, 0);
     return epilogue_store_16bit<Config>(p, work, d, slab, group, warp, lane,
