@@ -27,8 +27,8 @@ __device__ inline bool is_definite(const SharedHessian<32>& s, float shift) {
   return definite;
 }
 
-/// Sets `floor`: the smallest eigenvalue minus the largest rounding error of a cost, or 0 if that
-/// is not positive. Each warp tries one shift in a round.
+/// Sets `floor`: a lower bound of the smallest eigenvalue, reduced by more than a cost's rounding
+/// error, or 0 if there is none. Each warp tries one shift in a round.
 __device__ inline void find_bounds(SharedHessian<32>& s) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   float smallest = INFINITY, trace = 0;

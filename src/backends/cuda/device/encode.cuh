@@ -24,13 +24,13 @@ __device__ inline float ordinary_reciprocal(float d) {
   return __fmaf_rn(r, __fmaf_rn(-d, r, 1.0f), r);
 }
 
+inline constexpr std::uint32_t kCodeBias = 0x4AFFFFFC;  ///< bits of 2^23 - 2
+inline constexpr float kAbove = 0x1.999998p-1f;
 /// Returns the E2M1 code of 8a plus kCodeBias, as the bits of a float; a = min(|x| · eighth, 1).
 /// min(8a, 4) is added to 2^23 - 2. The sum has E2M1's steps: 1/2 below 2^23, where 8a < 2, and 1
 /// above. The adder rounds to nearest even. The addition of almost 0.8 a changes the code by one,
 /// and only if 8a > 5: kAbove · 0.625 < 1/2 < kAbove · (0.625 + 2^-24). Both minima use products
 /// with x. If one depended on the other, the chain of dependent instructions would be longer.
-inline constexpr std::uint32_t kCodeBias = 0x4AFFFFFC;  ///< bits of 2^23 - 2
-inline constexpr float kAbove = 0x1.999998p-1f;
 __device__ inline std::uint32_t e2m1_biased(float x, float eighth, float quarter) {
   const float a = saturated_product(fabsf(x), eighth);
   const float to_4 = saturated_product(fabsf(x), quarter);
