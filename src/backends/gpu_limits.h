@@ -13,7 +13,7 @@ struct GpuLimits {
   double clock_mhz = 0;    ///< highest clock of the multiprocessors
   double memory_gb_s = 0;  ///< two transfers in a memory clock, times the bus width
 };
-/// Throws UnsupportedError if the device cannot be used.
+/// Returns the limits of a GPU. Throws UnsupportedError if the device cannot be used.
 GpuLimits gpu_limits(Device device);
 
 }  // namespace nvfp4

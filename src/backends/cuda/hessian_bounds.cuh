@@ -51,7 +51,8 @@ struct SharedHessian<16> {
   float lowered[16][16];  ///< H - kLowered · diag(σᵢ Hᵢᵢ), as TF32
   float clip[16];         ///< a cost is at least clip[i] · rᵢ², for any i
   float sigma[16];
-  /// Read as whole vectors, so no other thread may write a part of one at the same time.
+  /// The shifts that the half warps found. They are read as whole vectors, so no other thread may
+  /// write a part of one at the same time.
   alignas(16) float found[2 * kHessianWarps];
   float floor;    ///< a cost is at least floor · rᵀ Δ r
   float slack;    ///< upper bound of all underflows of a cost or a bound

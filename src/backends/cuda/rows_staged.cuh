@@ -8,8 +8,8 @@
 
 /// The fused operations for many rows, staged through shared memory. (The staged routing of RowArgs
 /// is another thing: a copy of ids and weights.) Thread blocks have few warps and a row each, so
-/// that one computes while another waits. The next row is loaded to shared memory meanwhile. For
-/// the max quantizer and aligned rows. Device code only.
+/// that one computes while another waits. The next row is loaded to shared memory meanwhile. The
+/// kernels require the max quantizer and aligned rows. Device code only.
 namespace nvfp4::cuda {
 
 inline constexpr int kStaticShared = 1024;  ///< bytes; more than WarpResults has

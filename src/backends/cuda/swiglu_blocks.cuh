@@ -7,8 +7,8 @@
 
 /// SwiGLU without measured scales, so that blocks of 16 are independent. A thread has the same
 /// block of many rows and loads the next row while it encodes. Codes are computed from estimates.
-/// About one block in thousands is ambiguous and is computed exactly. For the max quantizer and
-/// aligned rows. Device code only.
+/// About one block in thousands is ambiguous and is computed exactly. The kernel requires the max
+/// quantizer and aligned rows. Device code only.
 namespace nvfp4::cuda {
 
 inline constexpr int kSwigluThreads = 128;
