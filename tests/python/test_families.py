@@ -23,6 +23,8 @@ pytestmark = pytest.mark.usefixtures("without_our_backend")
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
+#: Llama 4 of transformers 5.24 reads it, and nothing sets it.
+transformers.modeling_outputs.MoeCausalLMOutputWithPast.image_outputs = None
 
 TOKENS = torch.arange(3, 27).reshape(2, 12)
 TEXT = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
