@@ -17,7 +17,8 @@ namespace {
 
 using namespace checkpoint;
 
-constexpr NameRule kKept[] = {{"loom", "a loom is no matrix product", Where::last, "loom"}};
+constexpr NameRule kKept[] = {{"loom", "a loom is no matrix product", Where::last, "loom"},
+                              {"router", "it chooses looms", Where::last, "gating"}};
 constexpr std::string_view kFused[] = {"warp,weft"};
 constexpr gguf::NamePair kPairs[] = {{"model.layers.{l}.warp", "blk.{l}.warp", true}};
 constexpr std::span<const gguf::NamePair> kGroups[] = {kPairs};
@@ -66,6 +67,8 @@ TEST(AFamilyMore, AnswersWhatIsAskedOfAFamily) {
   EXPECT_EQ(rules.key("a.warp"), rules.key("a.weft"));
   EXPECT_TRUE(stays_f32("model.selvage.weight", kTypes));
   EXPECT_FALSE(stays_f32("model.selvage.bias", kTypes));
+  EXPECT_TRUE(stays_f32("model.layers.0.gating.bias", kTypes));
+  EXPECT_FALSE(stays_f32("model.layers.0.warp.bias", kTypes));
   EXPECT_EQ(tied_head(kTypes), "lm.decoder");
   ASSERT_NE(gguf::find_architecture("tartan"), nullptr);
   EXPECT_EQ(gguf::place_of(kNames, "model.layers.3.warp.weight")->file_name, "blk.3.warp.weight");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "checkpoint/families/family.h"
+#include "checkpoint/families/select.h"
 #include "checkpoint/match/pattern.h"
 #include "core/require.h"
 
@@ -21,19 +22,17 @@ bool has_parts(std::string_view name, std::string_view parts) {
   return fmt::format(".{}.", name).find(fmt::format(".{}.", parts)) != std::string::npos;
 }
 
-bool is_router_bias(std::string_view tensor) {
-  const auto parts = split_name(tensor);
-  return parts.size() >= 2 && parts.back() == "bias" &&
-         (parts[parts.size() - 2] == "gate" ||
-          parts[parts.size() - 2].find("router") != std::string_view::npos);
-}
-
 }  // namespace
 
 bool stays_f32(std::string_view tensor, std::span<const std::string> model_types) {
   const auto named = [&](std::string_view name) { return has_parts(tensor, name); };
-  if (is_router_bias(tensor) || std::ranges::any_of(kAlways, named)) return true;
-  for (const Family* family : families_of(model_types)) {
+  if (std::ranges::any_of(kAlways, named)) return true;
+  const std::vector<const Family*> families = families_of(model_types);
+  constexpr std::string_view kBias = ".bias";
+  if (tensor.ends_with(kBias) &&
+      is_router(tensor.substr(0, tensor.size() - kBias.size()), families))
+    return true;
+  for (const Family* family : families) {
     if (family->f32.empty()) continue;
     if (std::ranges::any_of(split_name(family->f32, ' '), named)) return true;
   }

@@ -122,6 +122,11 @@ bool is_decay_projection(std::string_view name) {
   return matches_one(kDecays, Where::last, split_name(module_of(name)));
 }
 
+bool is_router(std::string_view module, const std::vector<const Family*>& families) {
+  const NameRule* rule = find_rule(families, &Family::modules, kModules, split_name(module));
+  return rule != nullptr && rule->kind == "router";
+}
+
 bool is_float(safetensors::DType dtype) {
   using enum safetensors::DType;
   return dtype == bf16 || dtype == f16 || dtype == f32;

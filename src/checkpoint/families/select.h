@@ -39,6 +39,9 @@ bool is_decay_projection(std::string_view name);
 /// Whether it makes keys and values of multi-head latent attention, which loaders take apart.
 bool is_latent_projection(std::string_view name);
 
+/// Reports whether the module chooses among experts, by its name in these families.
+bool is_router(std::string_view module, const std::vector<const Family*>& families);
+
 /// A float dtype that the quantizers read; nothing else can be quantized.
 bool is_float(safetensors::DType dtype);
 /// Requires is_float.
