@@ -35,6 +35,7 @@ std::span<const KernelCost> kernel_costs() {
 TAIL = """\
   };
   // clang-format on
+  static_assert(has_costs_of_all(kCosts), "a kernel of kSm90Kernels has no cost");
   return kCosts;
 }
 

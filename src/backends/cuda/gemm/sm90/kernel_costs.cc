@@ -76,6 +76,7 @@ std::span<const KernelCost> kernel_costs() {
       {256, 128, 8, 0.0000, 7.6101, 0.6185, 0.0935, 0.7909},
   };
   // clang-format on
+  static_assert(has_costs_of_all(kCosts), "a kernel of kSm90Kernels has no cost");
   return kCosts;
 }
 

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <span>
 
 #include "backends/cuda/gemm/kernel_config.h"
 #include "backends/cuda/gemm/m_shapes.h"
@@ -49,6 +50,17 @@ inline constexpr KernelEntry kSm90Kernels[] = {
     {MainloopKind::wgmma, 256, 64, 1},
     {MainloopKind::wgmma, 256, 128, 1 | 2 | 4 | 8},
 };
+
+/// Reports whether tile and split identify an entry, as sm90_entry() needs.
+constexpr bool are_distinct(std::span<const KernelEntry> entries) {
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (entries[i].m == entries[j].m && entries[i].n == entries[j].n &&
+          (entries[i].split_k & entries[j].split_k) != 0)
+        return false;
+  return true;
+}
+static_assert(are_distinct(kSm90Kernels), "two kernels have the same tile and split");
 
 /// Returns the entry of a kernel, or null.
 constexpr const KernelEntry* sm90_entry(const KernelConfig& t) {

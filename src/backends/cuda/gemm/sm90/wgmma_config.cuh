@@ -47,6 +47,9 @@ struct WgmmaConfig {
   static constexpr bool kManySums = kTileM * kTileN >= 128 * 128;
   static constexpr int kConsumerRegisters = kWarpgroups == 3 ? 152 : kManySums ? 224 : 208;
   static constexpr int kProducerRegisters = kWarpgroups == 3 || kManySums ? 56 : 88;
+  static_assert(!kOwnsMultiprocessor ||
+                    kConsumers * kConsumerRegisters + 128 * kProducerRegisters <= 65536,
+                "the warpgroups of this tile ask for more registers than a multiprocessor has");
   static constexpr int kStageChunks = stage_chunks(kTile);
   static constexpr int kWarpgroupChunks = kStageChunks / kKGroups;  ///< chunks of one warpgroup
   static constexpr MShapes kMShapes = m_shapes(kTile);
