@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "command_line.h"
 #include "commands.h"
@@ -39,11 +42,28 @@ void check(QuantizeArguments& arguments) {
   arguments.options.ranks = rank.ranks;
 }
 
+/// Throws UnsupportedError if no weight is quantized, and no pattern or recipe asked for that.
+void require_any_quantized(const QuantizeReport& report, const QuantizeCheckpointOptions& options) {
+  constexpr std::string_view kPlain[] = {"kept", "merged", "cast", "dequantized"};
+  if (!options.ignore.empty() || options.recipe || !report.complete) return;
+  std::map<std::string_view, std::uint64_t> reasons;  // and the bytes of what each keeps
+  for (const TensorReport& t : report.tensors) {
+    if (std::ranges::find(kPlain, t.action) == std::end(kPlain)) return;
+    reasons[t.reason] += t.bytes_before;
+  }
+  const auto most = std::ranges::max_element(reasons, {}, [](const auto& r) { return r.second; });
+  throw UnsupportedError(
+      fmt::format("{}: no tensor can be quantized: {}{}", options.input.string(),
+                  most == reasons.end() ? "it has none" : most->first,
+                  report.dry_run ? "" : fmt::format("; {} is a copy", options.output.string())));
+}
+
 void run(QuantizeArguments& arguments) {
   QuantizeCheckpointOptions& options = arguments.options;
   if (options.format.empty()) options.format = default_format(options.output);
   const QuantizeReport report = run_reported("quantize", is_one_file(options.format), options,
                                              arguments.run, quantize_checkpoint);
+  require_any_quantized(report, options);
   if (arguments.json) return print(to_json(report) + "\n");
   if (arguments.run.quiet) return;
   print_summary(report, {options.input, options.output,

@@ -1,5 +1,7 @@
 #ifdef NVFP4_CLI_PATH
 
+#include <fmt/format.h>
+
 #include "checkpoint/tiny_model.h"
 #include "nvfp4/device.h"
 #include "run_cli.h"
@@ -176,6 +178,41 @@ TEST_F(Cli, ProgressFitsANarrowTerminal) {
       progress.erase(at, 3);
     EXPECT_LT(longest_line(progress), columns) << progress;
   }
+}
+
+TEST_F(Cli, QuantizeFailsIfNoTensorCanBeQuantized) {
+  write_model(dir_ / "gpt", {{random_tensor("h.0.attn.c_attn.weight", {64, 192})}},
+              R"({"model_type": "gpt2"})");
+  const Result r = run({"quantize", "gpt", "out", "--dry-run"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_TRUE(has(r.err, "gpt: no tensor can be quantized: Conv1D stores [in, out] [NV0599]"))
+      << r.err;
+  EXPECT_EQ(run({"quantize", "gpt", "out", "--ignore", "*"}).status, 0) << "asked for";
+}
+
+TEST_F(Cli, APatternOfManyLayersIsOneWarning) {
+  std::vector<TestTensor> tensors;
+  for (int layer = 0; layer < 3; ++layer)
+    for (const char* name : {"q_proj", "k_proj", "v_proj"})
+      tensors.push_back(
+          random_tensor(fmt::format("model.layers.{}.self_attn.{}.weight", layer, name), {64, 64}));
+  write_model(dir_ / "in", {tensors}, R"({"model_type": "llama"})");
+  const Result r = run({"quantize", "in", "out", "--ignore", "*.q_proj"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_EQ(r.err.find("warning:"), r.err.rfind("warning:")) << r.err;
+  EXPECT_TRUE(has(r.err, "refuse that; 2 more modules named q_proj\n")) << r.err;
+}
+
+TEST_F(Cli, VerifyOfACutFileAsksForTheFileAlone) {
+  write_model(dir_ / "in", {{random_tensor("model.layers.0.mlp.up_proj.weight", {64, 64})}},
+              R"({"model_type": "llama"})");
+  ASSERT_EQ(run({"quantize", "in", "out"}).status, 0);
+  const auto file = dir_ / "out" / "model.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  const Result r = run({"verify", "out"});
+  EXPECT_EQ(r.status, 3);
+  EXPECT_TRUE(has(r.out, "unreadable-file")) << r.out;
+  EXPECT_FALSE(has(r.out, "quantization_config")) << r.out;
 }
 
 }  // namespace

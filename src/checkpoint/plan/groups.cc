@@ -8,6 +8,7 @@
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/fuse.h"
 #include "checkpoint/io/text_file.h"
+#include "checkpoint/match/pattern.h"
 #include "checkpoint/plan/input_amax.h"
 #include "checkpoint/plan/metadata.h"
 #include "core/require.h"
@@ -96,14 +97,21 @@ class Grouper {
   }
 
   void warn_of_partly_kept(const std::map<std::string, std::size_t>& group_of) {
+    std::map<std::string_view, std::pair<std::string, std::size_t>> texts;  // by the last component
     for (const KeptModule& kept : kept_) {
       const std::string key = rules_.key(kept.name);
       if (!expert_layer_of(kept.name).empty()) continue;  // has its own warning
       if (is_decay_projection(kept.name)) continue;
       if (const auto it = group_of.find(key); it != group_of.end() && kept.linear)
-        plan_.warnings.push_back(
-            fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
-                        kept.name, plan_.units[plan_.groups[it->second].units[0]].slice.module));
+        if (auto& [text, count] = texts[split_name(kept.name).back()]; ++count == 1)
+          text =
+              fmt::format("{} is kept but {} is quantized: loaders that fuse them refuse that",
+                          kept.name, plan_.units[plan_.groups[it->second].units[0]].slice.module);
+    }
+    for (const auto& [name, found] : texts) {
+      const auto& [text, count] = found;
+      plan_.warnings.push_back(
+          count == 1 ? text : fmt::format("{}; {} more modules named {}", text, count - 1, name));
     }
   }
 

@@ -113,7 +113,8 @@ class ConfigCheck {
 
   void check_declared_only() {
     for (const auto& each : {subject_.in_config, subject_.in_hf_quant}) {
-      if (!each || !says_nvfp4(*each) || !subject_.defective.empty()) continue;
+      if (!each || !says_nvfp4(*each) || !subject_.defective.empty() || !subject_.complete)
+        continue;
       findings_.add("declared-only", std::filesystem::path(each->file).filename().string(),
                     fmt::format("{}: says NVFP4, and no weight is", each->file));
     }
