@@ -12,45 +12,47 @@
 #include "nvfp4/quantize.h"
 #include "nvfp4/scheme.h"
 
-/// Linear layers with NVFP4 weights: y = x · Wᵀ + bias. They hold their weights packed, as the
-/// device wants them, are cheap to copy and never change; calls from many threads are fine.
+/// Linear layers with NVFP4 weights: y = x · Wᵀ + bias. A layer holds its weights packed for its
+/// device. Layers are immutable, cheap to copy and usable from many threads.
 ///
-/// On a GPU (from sm_80 on) calls enqueue work on their stream and return; x, out and all that a
-/// call reads lie there, x in BF16 or FP16 (W4A16), aligned as gemm() wants it. Calls of one layer
-/// share memory: on several streams, the caller must keep them from overlapping. With max_tokens
-/// they allocate nothing and can be captured in a graph; without, a larger input than any before
-/// takes memory, which waits for the device and must not happen in a capture, and graphs that were
-/// captured before it are void.
+/// On a GPU (from sm_80 on) calls enqueue work on their stream and return. x, out and all other
+/// operands are on that GPU. In W4A16 x is BF16 or FP16, aligned as gemm() requires. Calls of one
+/// layer share memory: the caller must not let them overlap on several streams. With max_tokens,
+/// calls allocate nothing and can be captured in a graph. Without it, an input larger than all
+/// before allocates memory. That waits for the device, must not happen in a capture, and
+/// invalidates graphs that were captured before.
 ///
-/// In scheme nvfp4 (W4A4) the input is quantized along its rows, or comes as a QuantizedActivation
-/// that several layers share; in nvfp4a16 it is used as it is. Results have the bits of gemm(). The
-/// mixture of experts is in moe.h, loading from a checkpoint in load_layers.h.
+/// In scheme nvfp4 (W4A4) the input is quantized along its rows, or is a QuantizedActivation that
+/// several layers share. In nvfp4a16 the input is used as it is. Results have the bits of gemm().
+/// moe.h has the mixture of experts, load_layers.h loads layers from a checkpoint.
 namespace nvfp4 {
 
 /// The global scale with which a W4A4 layer quantizes its input.
 class ActivationScale {
  public:
+  /// The origin of the scale.
   enum class Kind : std::uint8_t { stored, fixed, measured };
 
-  /// Stored: what the layer's weights say of its input (a checkpoint's input_scale), the largest if
-  /// they say several things; measured for each row where they say nothing.
+  /// A scale that is stored with the layer's weights (a checkpoint's input_scale). Of several
+  /// stored scales it is the largest. Without a stored scale, each row is measured.
   ActivationScale() = default;
+  /// Returns a fixed scale.
   static ActivationScale fixed(const GlobalScale& scale) {
     return {Kind::fixed, scale, GlobalScope::tensor};
   }
-  /// Fixed, such that the largest magnitude of `sample`, which lies on the CPU, just fits. Larger
-  /// activations saturate. `q` must be the activation_quantizer of the layer.
+  /// Returns a fixed scale for which the largest magnitude of `sample` just fits. The sample is on
+  /// the CPU. Larger activations saturate. `q` must be the activation_quantizer of the layer.
   static ActivationScale calibrated(MatrixView sample, Quantizer q = Quantizer::max) {
     return fixed(GlobalScale::from_amax(amax(sample), q));
   }
-  /// Measured in every call, for each row or for the whole input. Of the two only the first leaves
-  /// the result of a row independent of the other rows (on a GPU with batch_invariant).
+  /// Returns a scale that each call measures, for each row or for the whole input. Only with vector
+  /// scope is the result of a row independent of the other rows (on a GPU with batch_invariant).
   static ActivationScale measured(GlobalScope scope = GlobalScope::vector) {
     return {Kind::measured, {}, scope};
   }
 
   Kind kind() const { return kind_; }
-  const GlobalScale& scale() const { return scale_; }  ///< if fixed
+  const GlobalScale& scale() const { return scale_; }  ///< only if fixed
   GlobalScope scope() const { return scope_; }
 
  private:
@@ -61,14 +63,14 @@ class ActivationScale {
   GlobalScope scope_ = GlobalScope::vector;
 };
 
-/// A weight W [N, K], or its transpose [K, N]: NVFP4 as it is, or a dense matrix, which the layer
-/// quantizes. It lies on the CPU and is read during the call only.
+/// A weight W [N, K], or its transpose [K, N]. It is NVFP4, or a dense matrix that the layer
+/// quantizes. It is on the CPU and is read during the call only.
 struct WeightView {
-  QuantizedView quantized;  ///< its shape.axis says where K is; any layout, blocks of 16
+  QuantizedView quantized;  ///< shape.axis gives the direction of K; any layout, blocks of 16
   MatrixView dense;         ///< used if it has a shape
   BlockAxis axis = BlockAxis::rows;
-  std::optional<GlobalScale> input_scale;  ///< ActivationScale() takes it
-  std::string name;                        ///< for messages
+  std::optional<GlobalScale> input_scale;  ///< for ActivationScale()
+  std::string name;                        ///< for error messages
 
   WeightView() = default;
   WeightView(const QuantizedView& w)  // NOLINT: implicit on purpose
@@ -83,56 +85,60 @@ struct WeightView {
   std::int64_t inputs() const { return axis == BlockAxis::rows ? cols() : rows(); }   ///< K
 };
 
-/// The matrices of `groups` groups that lie one below the other: [G·N, K], or [G·K, N] with axis
-/// columns. A global scale for each row is divided among the groups; one for each column, or for
-/// the tensor, is that of all of them. Throws ShapeError; UnsupportedError for scales that are not
+/// Returns views of `groups` matrices that are one below the other: [G·N, K], or [G·K, N] with axis
+/// columns. Global scales of rows are divided among the groups. A global scale of a column, or of
+/// the tensor, applies to all groups. Throws ShapeError; UnsupportedError for scales that are not
 /// linear.
 std::vector<WeightView> split_groups(const WeightView& w, std::int64_t groups);
 
+/// The options of Linear and GroupedLinear.
 struct LinearOptions {
   Scheme scheme = Scheme::nvfp4;
-  ActivationScale activation = {};                  ///< W4A4
-  Quantizer activation_quantizer = Quantizer::max;  ///< W4A4
-  Quantizer weight_quantizer = Quantizer::mse;      ///< of dense weights; one global scale for each
-  std::span<const float> bias = {};                 ///< none, or one for each output; copied
-  bool batch_invariant = false;                     ///< as in GemmDescription
-  /// As in GemmDescription, on a GPU: calls of a new number of rows may measure kernels, and wait.
+  ActivationScale activation = {};                  ///< global scale of the input, W4A4
+  Quantizer activation_quantizer = Quantizer::max;  ///< quantizer of the input, W4A4
+  Quantizer weight_quantizer = Quantizer::mse;  ///< of dense weights, each with one global scale
+  std::span<const float> bias = {};             ///< empty, or a value for each output; copied
+  bool batch_invariant = false;                 ///< see GemmDescription
+  /// See GemmDescription; for a GPU. A call with a new number of rows may measure kernels and wait.
   bool autotune = false;
-  /// Above 0: all memory that calls need is taken at once, and larger inputs are a ShapeError.
+  /// The largest number of rows of an input, or 0. If positive, the constructor allocates all
+  /// memory of the calls, and a larger input is a ShapeError.
   std::int64_t max_tokens = 0;
   Device device = {};
-  std::string backend = {};  ///< of the CPU; "" takes NVFP4_BACKEND, else the best
-  /// Of a GPU: none, or memory there for sums of parts of K (GemmDescription::max_workspace_bytes),
-  /// zero at first: less time for 9 to 64 rows. 6 MB, in W4A4 and 2·M·K bytes. It outlives the
-  /// layer; layers that share it run one after the other.
+  std::string backend = {};  ///< backend of the CPU; "": NVFP4_BACKEND, else the best
+  /// Memory on the GPU for split K (GemmDescription::max_workspace_bytes), or empty. It saves time
+  /// for 9 to 64 rows. Its size is 6 MB, plus 2·M·K bytes in W4A4. It is zero at first and outlives
+  /// the layer. Layers that share it must run one after the other.
   std::span<std::byte> workspace = {};
 };
 
-/// y [M, N] = x [M, K] · Wᵀ + bias.
+/// A linear layer: y [M, N] = x [M, K] · Wᵀ + bias.
 class Linear {
  public:
-  Linear() = default;  ///< empty: only assignment makes it usable
-  /// Throws ShapeError, ValueError (scales that are NaN or negative), UnsupportedError (a device
-  /// without layers).
+  Linear() = default;  ///< an empty layer, usable only after an assignment
+  /// Packs the weight. Throws ShapeError, ValueError (scales that are NaN or negative),
+  /// UnsupportedError (a device without layers).
   explicit Linear(const WeightView& w, const LinearOptions& options = {})
       : Linear(std::span(&w, 1), options) {}
-  /// Several weights of one input: their outputs follow one another. Each keeps its global scales.
+  /// Packs several weights of one input. Their outputs follow one another. Each keeps its global
+  /// scales.
   explicit Linear(std::span<const WeightView> parts, const LinearOptions& options = {});
 
   std::int64_t inputs() const;   ///< K
   std::int64_t outputs() const;  ///< N
   Scheme scheme() const;
   Device device() const;
-  std::int64_t weight_bytes() const;  ///< of packed codes and scales
+  std::int64_t weight_bytes() const;  ///< size of packed codes and scales in bytes
 
-  /// What forward_into(x, ...) multiplies. Throws ValueError unless the scheme is W4A4.
+  /// Returns the input as forward_into() quantizes it. Throws ValueError unless the scheme is W4A4.
   QuantizedActivation quantize(MatrixView x, Stream stream = {}) const;
 
-  /// x [M, K] and out [M, N] of any dtypes, on the device of the layer; M may be 0. Throws
-  /// ShapeError, ValueError, UnsupportedError, DeviceError.
+  /// Writes x · Wᵀ + bias. x [M, K] and out [M, N] have any dtypes and are on the device of the
+  /// layer. M may be 0. Throws ShapeError, ValueError, UnsupportedError, DeviceError.
   void forward_into(MatrixView x, MatrixSpan out, Stream stream = {}) const;
-  /// W4A4 only.
+  /// Writes the output for an input that is already quantized, W4A4 only.
   void forward_into(const QuantizedActivation& x, MatrixSpan out, Stream stream = {}) const;
+  /// Returns the output as a matrix of its own. Throws as forward_into().
   Matrix forward(MatrixView x, DType out = DType::bf16, Stream stream = {}) const;
   Matrix forward(const QuantizedActivation& x, DType out = DType::bf16, Stream stream = {}) const;
 
@@ -142,29 +148,33 @@ class Linear {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Many weights [N, K] of one shape, "bhr,hdr->bhd": every token goes to every group, or every row
-/// to one of them. Costs nothing extra for few tokens.
+/// A layer of many weights [N, K] of one shape, "bhr,hdr->bhd". Every token uses all groups, or
+/// every row uses one of them. For few tokens it costs no more than a Linear.
 class GroupedLinear {
  public:
   GroupedLinear() = default;
-  /// One weight for each group; see split_groups(). options.bias: none or G · N. Throws as Linear.
+  /// Packs one weight for each group; see split_groups(). options.bias is empty or has G · N
+  /// values. Throws as Linear.
   explicit GroupedLinear(std::span<const WeightView> groups, const LinearOptions& options = {});
 
   std::int64_t groups() const;   ///< G
-  std::int64_t inputs() const;   ///< K, of each group
-  std::int64_t outputs() const;  ///< N, of each group
+  std::int64_t inputs() const;   ///< K of each group
+  std::int64_t outputs() const;  ///< N of each group
   Scheme scheme() const;
   Device device() const;
+  /// Returns the size of packed codes and scales in bytes.
   std::int64_t weight_bytes() const;
 
-  /// Of [T, G·K], [T, K] or [M, K]: blocks and global scales go along whole rows.
+  /// Returns the quantized input [T, G·K], [T, K] or [M, K]. Blocks and global scales run along
+  /// whole rows.
   QuantizedActivation quantize(MatrixView x, Stream stream = {}) const;
 
-  /// out[t, g, :] = x[t, g, :] · W_gᵀ: x [T, G·K], or [T, K] shared by all groups; out [T, G·N].
+  /// Writes out[t, g, :] = x[t, g, :] · W_gᵀ. x is [T, G·K], or [T, K] for all groups; out is [T,
+  /// G·N].
   void forward_into(MatrixView x, MatrixSpan out, Stream stream = {}) const;
   void forward_into(const QuantizedActivation& x, MatrixSpan out, Stream stream = {}) const;
-  /// Rows [row_ends[g-1], row_ends[g]) of x [M, K] times W_gᵀ, M < 2^31. The ends lie on the device
-  /// of the layer; on a GPU they are neither checked nor waited for.
+  /// Multiplies rows [row_ends[g-1], row_ends[g]) of x [M, K] by W_gᵀ, with M < 2^31. The ends are
+  /// on the device of the layer. A GPU does not check them and does not wait for them.
   void forward_rows_into(MatrixView x, std::span<const std::int32_t> row_ends, MatrixSpan out,
                          Stream stream = {}) const;
   void forward_rows_into(const QuantizedActivation& x, std::span<const std::int32_t> row_ends,

@@ -11,24 +11,28 @@
 #include "nvfp4/format.h"
 #include "nvfp4/layout.h"
 
-/// Matrices and quantized matrices: shape, type, layout and device are part of the value.
-/// Views do not own and are cheap to copy; owners move and do not copy.
+/// Matrices and quantized matrices. Shape, type, layout and device are part of the value. Views own
+/// no memory and are cheap to copy. Owners can be moved, not copied.
 namespace nvfp4 {
 
+/// The types of dense elements.
 enum class DType : std::uint8_t { f32, bf16, f16 };
 
+/// Returns the size of an element in bytes.
 constexpr std::int64_t dtype_size(DType t) { return t == DType::f32 ? 4 : 2; }
+/// Returns "f32", "bf16" or "f16".
 constexpr std::string_view dtype_name(DType t) {
   return t == DType::f32 ? "f32" : t == DType::bf16 ? "bf16" : "f16";
 }
 
-/// No matrix, padding included, may have more elements: sizes in bytes then fit 64 bits.
+/// The limit for the elements of a matrix, padding included. Sizes in bytes then fit 64 bits.
 inline constexpr std::int64_t kMaxMatrixElements = std::int64_t{1} << 48;
 
-/// For a stride: rows follow each other without gaps.
+/// A stride that stands for `cols`: rows follow one another without gaps.
 inline constexpr std::int64_t kDense = std::numeric_limits<std::int64_t>::min();
 
-/// Row-major [rows, cols]; `stride` is the distance between rows in elements, >= cols.
+/// A view of a row-major matrix [rows, cols]. `stride` is the distance between rows in elements, at
+/// least `cols`.
 template <class Void>
 struct BasicMatrixView {
   Void* data = nullptr;
@@ -45,7 +49,7 @@ struct BasicMatrixView {
         cols(cols_),
         stride(stride_ == kDense ? cols_ : stride_),
         device(device_) {}
-  /// A mutable view reads as a const one.
+  /// Converts a mutable view to a const one.
   template <class Other>
     requires(std::is_const_v<Void> && !std::is_const_v<Other>)
   BasicMatrixView(const BasicMatrixView<Other>& o)  // NOLINT: implicit on purpose
@@ -57,8 +61,8 @@ struct BasicMatrixView {
         device(o.device) {}
 
   std::int64_t size() const { return rows * cols; }
-  /// Element (row, col) as FP32, of a matrix on the CPU. For tests and error messages, not for
-  /// loops that must be fast.
+  /// Returns element (row, col) of a matrix on the CPU as FP32. It is for tests and error messages,
+  /// not for fast loops.
   float at(std::int64_t row, std::int64_t col) const {
     const std::int64_t i = row * stride + col;
     if (dtype == DType::f32) return static_cast<const float*>(data)[i];
@@ -66,16 +70,17 @@ struct BasicMatrixView {
     return dtype == DType::bf16 ? BF16{bits}.to_float() : FP16{bits}.to_float();
   }
 };
-using MatrixView = BasicMatrixView<const void>;  ///< read only
-using MatrixSpan = BasicMatrixView<void>;        ///< written through
+using MatrixView = BasicMatrixView<const void>;  ///< a view that only reads
+using MatrixSpan = BasicMatrixView<void>;        ///< a view that can write
 
-/// Device memory, owned or borrowed; moves, does not copy.
+/// Memory on a device, owned or borrowed. A buffer can be moved, not copied.
 class Buffer {
  public:
   Buffer() = default;
-  /// 64-byte aligned (256 on CUDA), zero. Throws std::bad_alloc, or DeviceError on CUDA.
+  /// Allocates memory, aligned to 64 bytes (256 on CUDA), and fills it with zeros. Throws
+  /// std::bad_alloc, or DeviceError on CUDA.
   Buffer(std::int64_t bytes, Device device);
-  /// Memory of the caller, which outlives the buffer.
+  /// Returns a buffer that refers to memory of the caller. That memory must outlive the buffer.
   static Buffer borrow(void* data, Device device) {
     Buffer borrowed;
     borrowed.data_ = data;
@@ -103,10 +108,12 @@ class Buffer {
   bool owns_ = true;
 };
 
-/// Owns a dense matrix, 64-byte aligned, zero at first.
+/// A dense matrix that owns its memory, aligned to 64 bytes. Its elements are zero at first.
 class Matrix {
  public:
   Matrix() = default;
+  /// Allocates the matrix. Throws ShapeError for an invalid shape, std::bad_alloc, or DeviceError
+  /// on CUDA.
   Matrix(DType dtype, std::int64_t rows, std::int64_t cols, Device device = {});
   Matrix(Matrix&& other) noexcept { swap(other); }
   Matrix& operator=(Matrix&& other) noexcept {
@@ -136,44 +143,49 @@ class Matrix {
   std::int64_t rows_ = 0, cols_ = 0;
 };
 
-/// Which way the blocks run. `rows`: along a row, K = cols (activations, weights stored [N, K]).
+/// The direction of the blocks. `rows`: along a row, K = cols (activations, weights stored [N, K]).
 /// `columns`: down a column, K = rows (weights stored [K, N]).
 enum class BlockAxis : std::uint8_t { rows, columns };
 
-/// One global scale for the tensor, or one for each vector of blocks (row, or column if the blocks
-/// run down the columns).
+/// The part of a tensor that has a global scale: the whole tensor, or each vector of blocks. A
+/// vector is a row, or a column if the blocks run down the columns.
 enum class GlobalScope : std::uint8_t { tensor, vector };
 
-/// Everything about a quantized matrix but its bytes.
+/// Shape and layout of a quantized matrix: everything but its bytes.
 struct QuantizedShape {
-  std::int64_t rows = 0, cols = 0;  ///< of the matrix that it stands for
+  std::int64_t rows = 0, cols = 0;  ///< shape of the dequantized matrix
   BlockAxis axis = BlockAxis::rows;
-  int block = kBlock;  ///< 16, or 32 for the search quantizers
+  int block = kBlock;  ///< 16, or 32 for four_over_six and mse
   ScaleLayout layout = ScaleLayout::linear;
   GlobalScope scope = GlobalScope::tensor;
 
-  NVFP4_HD std::int64_t vectors() const {
-    return axis == BlockAxis::rows ? rows : cols;
-  }                                                                                      ///< M or N
-  NVFP4_HD std::int64_t depth() const { return axis == BlockAxis::rows ? cols : rows; }  ///< K
-  NVFP4_HD std::int64_t blocks() const { return depth() / block; }  ///< in a vector
+  /// Returns M or N, the number of vectors.
+  NVFP4_HD std::int64_t vectors() const { return axis == BlockAxis::rows ? rows : cols; }
+  /// Returns K.
+  NVFP4_HD std::int64_t depth() const { return axis == BlockAxis::rows ? cols : rows; }
+  /// Returns the number of blocks in a vector.
+  NVFP4_HD std::int64_t blocks() const { return depth() / block; }
+  /// Returns the size of the codes in bytes.
   NVFP4_HD std::int64_t code_bytes() const { return rows * cols / 2; }
-  /// With axis = columns the linear layout is [blocks, cols], as the codes are; the others are as
-  /// for the transposed matrix, since a GEMM operand is addressed by (vector, block).
+  /// Returns the size of the block scales in bytes, padding included. With axis = columns the
+  /// linear layout is [blocks, cols], like the codes. The other layouts are those of the transposed
+  /// matrix, since a GEMM addresses an operand by (vector, block).
   std::int64_t scale_bytes() const { return nvfp4::scale_bytes(layout, vectors(), blocks()); }
+  /// Returns the byte offset of the scale of block `b` of a vector.
   std::int64_t scale_offset(std::int64_t vector, std::int64_t b) const {
     if (layout == ScaleLayout::linear && axis == BlockAxis::columns) return b * cols + vector;
     return nvfp4::scale_offset(layout, vector, b, vectors(), blocks());
   }
+  /// Returns the number of global scales.
   std::int64_t global_count() const { return scope == GlobalScope::tensor ? 1 : vectors(); }
   bool operator==(const QuantizedShape&) const = default;
 };
 
-/// x ≈ e2m1 · scale · global_scale: all scales multiply.
+/// A view of a quantized matrix: x ≈ e2m1 · scale · global_scale, where all scales multiply.
 ///
 /// codes         axis rows: [rows, cols/2]; axis columns: [rows/2, cols]. The element with the even
 ///               K index is in the low nibble.
-/// scales        E4M3, sign never set, shape.scale_bytes() bytes; padding is zero.
+/// scales        E4M3 without sign, shape.scale_bytes() bytes; padding is zero.
 /// global_scale  shape.global_count() FP32 multipliers.
 template <class Byte, class Float>
 struct BasicQuantizedView {
@@ -195,6 +207,7 @@ struct BasicQuantizedView {
         global_scale(o.global_scale),
         device(o.device) {}
 
+  /// Returns the global scale of a vector. The view must be on the CPU.
   float global_of(std::int64_t vector) const {
     return global_scale[shape.scope == GlobalScope::tensor ? 0 : vector];
   }
@@ -202,11 +215,12 @@ struct BasicQuantizedView {
 using QuantizedView = BasicQuantizedView<const std::uint8_t, const float>;
 using QuantizedSpan = BasicQuantizedView<std::uint8_t, float>;
 
-/// Owns codes, scales and global scales; zero at first. Throws ShapeError for a shape that no
-/// matrix has.
+/// A quantized matrix that owns its codes, scales and global scales. They are zero at first.
 class QuantizedMatrix {
  public:
   QuantizedMatrix() = default;
+  /// Allocates the matrix. Throws ShapeError for an invalid shape, std::bad_alloc, or DeviceError
+  /// on CUDA.
   explicit QuantizedMatrix(const QuantizedShape& shape, Device device = {});
   QuantizedMatrix(QuantizedMatrix&& other) noexcept { swap(other); }
   QuantizedMatrix& operator=(QuantizedMatrix&& other) noexcept {
@@ -222,7 +236,7 @@ class QuantizedMatrix {
   std::uint8_t* codes() const { return static_cast<std::uint8_t*>(codes_.data()); }
   std::uint8_t* scales() const { return static_cast<std::uint8_t*>(scales_.data()); }
   float* global_scale() const { return static_cast<float*>(global_.data()); }
-  /// Same shape and same bytes; both on the CPU.
+  /// Reports whether both have the same shape and the same bytes. Both must be on the CPU.
   bool operator==(const QuantizedMatrix& other) const;
 
  private:
@@ -230,12 +244,12 @@ class QuantizedMatrix {
   Buffer codes_, scales_, global_;
 };
 
-/// Copies between devices, or within one, on the stream of whichever side is on CUDA. Shapes and
-/// dtypes must agree. Returns at once if a side is on CUDA: see synchronize(). Throws ShapeError,
-/// DeviceError.
+/// Copies between devices, or within one. Shapes and dtypes must agree. If a side is on CUDA, the
+/// copy is enqueued on the stream and the call returns at once: see synchronize(). Throws
+/// ShapeError, DeviceError.
 void copy(MatrixView from, MatrixSpan to, Stream stream = {});
 void copy(QuantizedView from, QuantizedSpan to, Stream stream = {});
-/// A copy on another device, complete when the call returns.
+/// Returns a copy on another device. The copy is complete when the call returns.
 Matrix to_device(MatrixView m, Device device);
 QuantizedMatrix to_device(QuantizedView q, Device device);
 

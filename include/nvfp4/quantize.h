@@ -13,37 +13,42 @@
 
 namespace nvfp4 {
 
-/// How the E4M3 scale of a block is chosen.
+/// The rule that chooses the E4M3 scale of a block.
 enum class Quantizer : std::uint8_t {
-  max,            ///< amax / 6, bit for bit as TransformerEngine does
-  four_over_six,  ///< amax / 6 or amax / 4, whichever has the smaller squared error; a tie takes /6
-  mse,            ///< of all 126 positive scales the one with the least (weighted) squared error;
+  max,            ///< amax / 6, with the bits of TransformerEngine
+  four_over_six,  ///< amax / 6 or amax / 4, the one with less squared error; a tie takes / 6
+  mse,            ///< the scale with the least (weighted) squared error of all 126 positive ones;
                   ///< a tie takes the lowest
 };
+/// Returns "max", "four_over_six" or "mse".
 std::string_view quantizer_name(Quantizer q);
-/// Throws ValueError that lists the known names.
+/// Returns the quantizer of this name. Throws ValueError, which lists the known names.
 Quantizer quantizer_from_name(std::string_view name);
+/// Returns the names of all quantizers.
 std::vector<std::string> quantizer_names();
 
-/// A global scale in both senses. Both are kept because a reciprocal taken twice is off by an ulp.
+/// A global scale as multiplier and divisor. Both are stored because a reciprocal taken twice is
+/// off by an ulp.
 struct GlobalScale {
   float multiplier = 1.0f;  ///< x ≈ e2m1 · scale · multiplier; ModelOpt's weight_scale_2
   float divisor = 1.0f;     ///< 1 / multiplier; compressed-tensors' weight_global_scale
 
-  /// amax / (6 · scale_max(q)) for a tensor (or vector) whose largest magnitude is `amax`.
-  /// An amax of zero or infinity gives 1. NaN is not allowed.
+  /// Returns amax / (6 · scale_max(q)) for a tensor (or vector) whose largest magnitude is `amax`.
+  /// If `amax` is zero or infinity, the scale is 1. Throws ValueError if `amax` is NaN or negative.
   static GlobalScale from_amax(float amax, Quantizer q);
-  /// Throws ValueError unless finite and > 0.
+  /// Returns the scale with this multiplier. Throws ValueError unless multiplier and divisor are
+  /// positive and 448 times the multiplier is finite.
   static GlobalScale from_multiplier(float multiplier);
+  /// Returns the scale with this divisor. Throws ValueError as from_multiplier() does.
   static GlobalScale from_divisor(float divisor);
 };
 
-/// The largest block scale that from_amax leaves room for: 448 for max, 256 for the others, which
-/// may then also round upwards without saturating.
+/// Returns the largest block scale for which from_amax() leaves room: 448 for max, 256 for the
+/// other quantizers. With 256 a block scale can also be rounded upwards without saturation.
 float scale_max(Quantizer q);
 
-/// Global scales that the caller gives: one for the tensor, or one for each vector. They lie on the
-/// device of the input; a single one may also lie on the host, and is then read during the call.
+/// Global scales that the caller gives: one for the tensor, or one for each vector. They must be on
+/// the device of the input. A single one may also be on the host; it is then read during the call.
 struct GlobalScales {
   const GlobalScale* data = nullptr;
   std::size_t count = 0;
@@ -58,27 +63,31 @@ struct GlobalScales {
       : data(std::data(range)), count(std::size(range)) {}
   bool empty() const { return count == 0; }
   std::size_t size() const { return count; }
-  const GlobalScale& operator[](std::size_t i) const { return data[i]; }  ///< on the CPU only
+  /// Returns a global scale. The array must be on the CPU.
+  const GlobalScale& operator[](std::size_t i) const { return data[i]; }
 };
 
+/// The options of quantize() and of the operations that quantize their result.
 struct QuantizeOptions {
   Quantizer quantizer = Quantizer::max;
   BlockAxis axis = BlockAxis::rows;
-  int block = kBlock;  ///< 32 is for four_over_six and mse only
+  int block = kBlock;  ///< 16, or 32 with four_over_six and mse
   ScaleLayout layout = ScaleLayout::linear;
   GlobalScope scope = GlobalScope::tensor;
-  /// Measured from x when empty; otherwise one for the tensor, or one for each vector.
+  /// The global scales: one for the tensor, or one for each vector. If empty, they are measured
+  /// from x.
   GlobalScales global = {};
-  /// mse only: one weight >= 0 for each of the K positions; the cost is Σ w_k (x_k - x̂_k)². On the
-  /// device of x; on CUDA they are not checked.
+  /// Weights of the K positions, each >= 0, for mse only. The cost of a block is Σ w_k (x_k -
+  /// x̂_k)². The array is on the device of x; on CUDA the values are not checked.
   std::span<const float> weights = {};
-  /// mse only: FP32 [K, block], rows j·block … of it the symmetric block H_j of the Hessian for
-  /// block j of K (see gram_into); the cost is rᵀ H_j r, r = x - x̂. Excludes weights.
+  /// The Hessian, for mse only and without `weights`: FP32 [K, block]. Its rows from j·block on are
+  /// the symmetric matrix H_j for block j of K (see gram_into()). The cost is rᵀ H_j r with r = x -
+  /// x̂.
   MatrixView hessian = {};
-  /// Refuse NaN and infinities with a ValueError that names the first one's index. Not on CUDA,
-  /// where it would have to wait for the device: UnsupportedError.
+  /// If true, NaN and infinities throw a ValueError with the index of the first one. On CUDA this
+  /// would have to wait for the device: it throws UnsupportedError.
   bool check_finite = false;
-  std::string_view backend = {};  ///< of the CPU; "" takes NVFP4_BACKEND, else the best
+  std::string_view backend = {};  ///< backend of the CPU; "": NVFP4_BACKEND, else the best
   Stream stream = {};
 };
 
@@ -96,51 +105,57 @@ struct QuantizeOptions {
 /// Source  arXiv:2509.25149; docs/numerics.md.
 QuantizedMatrix quantize(MatrixView x, const QuantizeOptions& options = {});
 
-/// The same into caller-owned memory. `out.shape` must be what `options` and `x` imply, else
-/// ShapeError. Every byte of codes, scales (padding too) and global_scale is written.
+/// Quantizes into memory of the caller. Throws ShapeError unless `out.shape` is what `x` and
+/// `options` imply. Writes every byte of codes, scales (also padding) and global scales.
 void quantize_into(MatrixView x, QuantizedSpan out, const QuantizeOptions& options = {});
 
-/// Largest magnitude of the matrix, on the CPU; NaN is ignored, 0 for an empty one.
+/// Returns the largest magnitude of a matrix on the CPU. NaN is ignored; an empty matrix has 0.
+/// Throws ShapeError, UnsupportedError.
 float amax(MatrixView x, std::string_view backend = {});
 
-/// The same for the tensor (1 value) or for each vector of blocks, into memory on the device of x.
-/// Throws ShapeError, UnsupportedError, DeviceError.
+/// Writes the largest magnitude of the tensor (1 value) or of each vector of blocks. `out` is on
+/// the device of x. Throws ShapeError, UnsupportedError, DeviceError.
 void amax_into(MatrixView x, float* out, GlobalScope scope = GlobalScope::tensor,
                BlockAxis axis = BlockAxis::rows, std::string_view backend = {}, Stream stream = {});
 
-/// GlobalScale::from_amax for `count` values, amaxes and result on `device`; a NaN counts as 0.
+/// Writes GlobalScale::from_amax() of `count` values. Values and result are on `device`. A NaN
+/// counts as 0. Throws ShapeError, DeviceError.
 void global_scales_into(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
                         Device device = {}, Stream stream = {});
 
-/// H_j = X_jᵀ X_j for every block j of `block` columns of X [T, K], one below the other in `out`,
-/// FP32 [K, block]. Added to what `out` holds if `accumulate`. The order of additions is part of
-/// docs/numerics.md. Throws ShapeError, UnsupportedError, DeviceError.
+/// Writes H_j = X_jᵀ X_j for every block j of columns of X [T, K], one below the other. `out` is
+/// FP32 [K, block] with block = 16 or 32. With `accumulate`, H_j is added to the values in `out`.
+/// The order of additions is in docs/numerics.md. Throws ShapeError, ValueError, UnsupportedError,
+/// DeviceError.
 void gram_into(MatrixView x, MatrixSpan out, bool accumulate = false, Stream stream = {});
 
-/// (e2m1 · scale) is exact; times global_scale rounds once to FP32; the cast rounds to nearest
-/// even. `out` has the shape of the matrix that `q` stands for. Throws ShapeError,
-/// UnsupportedError.
+/// Writes e2m1 · scale · global_scale. The product e2m1 · scale is exact. The product with
+/// global_scale rounds once to FP32, and the cast to the type of `out` rounds to nearest, ties to
+/// even. `out` has the shape of the dequantized matrix. Throws ShapeError, UnsupportedError.
 void dequantize_into(QuantizedView q, MatrixSpan out, std::string_view backend = {},
                      Stream stream = {});
+/// Returns the dequantized matrix, on the device of `q`. Throws ShapeError, UnsupportedError.
 Matrix dequantize(QuantizedView q, DType dtype = DType::f32, std::string_view backend = {});
 
+/// The two sums behind the relative error of a quantized matrix.
 struct QuantizationError {
   double squared_error = 0;  ///< Σ (x − x̂)²
   double squared_norm = 0;   ///< Σ x²
 };
-/// What `q` loses of `x`, both on the CPU. The order of additions is part of docs/numerics.md: the
-/// same bits on every backend and for any number of threads. Throws ShapeError, UnsupportedError.
+/// Returns the error of `q` against `x`; both must be on the CPU. The order of additions is in
+/// docs/numerics.md: the bits depend neither on the backend nor on the number of threads. Throws
+/// ShapeError, UnsupportedError.
 QuantizationError quantization_error(MatrixView x, QuantizedView q, std::string_view backend = {});
 
-/// Moves block scales from one layout to another; every padding byte of `out` is written as zero.
-/// `rows` and `blocks` are those of the scale matrix; `in` and `out` must not overlap.
-/// Throws ShapeError if a buffer's size is not scale_bytes() of its layout.
+/// Copies block scales from one layout to another and writes zeros to the padding of `out`. `rows`
+/// and `blocks` are the shape of the scale matrix. `in` and `out` must not overlap. Throws
+/// ShapeError unless each buffer has scale_bytes() of its layout.
 void relayout_scales(std::span<const std::uint8_t> in, ScaleLayout in_layout,
                      std::span<std::uint8_t> out, ScaleLayout out_layout, std::int64_t rows,
                      std::int64_t blocks, Device device = {}, Stream stream = {});
 
-/// The same for operands in groups, one group's scales after the other's (numerics of the grouped
-/// GEMM). `row_ends` are the cumulative ends of the groups' rows. Throws ShapeError if they
+/// Does the same for the operands of a grouped GEMM, where the scales of the groups follow one
+/// another. `row_ends` holds the cumulative ends of the groups' rows. Throws ShapeError if the ends
 /// decrease or a buffer has the wrong size.
 void relayout_grouped_scales(std::span<const std::uint8_t> in, ScaleLayout in_layout,
                              std::span<std::uint8_t> out, ScaleLayout out_layout,
