@@ -4,22 +4,22 @@
 #include <string_view>
 #include <vector>
 
-/// The commands, their arguments and options as data. `nvfp4 help`, the docstrings of Python's
-/// functions, manual pages and completions are made from these texts.
+/// The commands, their arguments and options as data. `nvfp4 help`, the docstrings of the Python
+/// functions, manual pages and completions are generated from these texts.
 namespace nvfp4 {
 
+/// An option or argument of a command.
 struct CommandOption {
-  /// "INPUT", an argument; "--input-amax"; all names of an option, the first one first:
-  /// "--quantizer,--scale-search", "-q,--quiet".
+  /// The name of an argument ("INPUT"), or all names of an option, the first one first:
+  /// "--input-amax", "--quantizer,--scale-search", "-q,--quiet".
   std::string names = {};
-  std::string value = {};  ///< what help writes for the value: "FILE"; "": an argument, or a flag
-  /// Of the Python function: "input_amax"; "" if only the command has it. Derived from the name,
-  /// but where Python forbids that or says the opposite.
+  std::string value = {};  ///< value in help, such as "FILE"; "": an argument or a flag
+  /// The keyword of the Python function, such as "input_amax"; "" if only the command has the
+  /// option. It follows from the name, unless Python forbids that name or has the opposite sense.
   std::string keyword = {};
-  std::string fallback = {};  ///< the value if it is not given; "" for none, and for flags
-  std::string text = {};      ///< one sentence or more, without a full stop
-  std::vector<std::string> choices =
-      {};  ///< all values that it takes; empty: any, or too many to list
+  std::string fallback = {};              ///< default value; "": none, or a flag
+  std::string text = {};                  ///< one or more sentences, the last without full stop
+  std::vector<std::string> choices = {};  ///< all valid values; empty: any, or too many to list
   bool required = false, repeatable = false;
 
   bool is_argument() const { return !names.starts_with('-'); }
@@ -27,19 +27,19 @@ struct CommandOption {
 };
 
 struct Command {
-  std::string name;      ///< "quantize"
-  std::string function;  ///< of Python: "quantize_checkpoint"; "" if it has none
+  std::string name;      ///< such as "quantize"
+  std::string function;  ///< Python function such as "quantize_checkpoint"; "": none
   std::string summary;
   std::vector<CommandOption> options;  ///< arguments first
-  std::string notes;                   ///< what help says below them, examples last
+  std::string notes;                   ///< text of help below the options, examples last
 
-  /// The one that has this name among its names; null if there is none.
+  /// Returns the option with this name among its names, or null.
   const CommandOption* find(std::string_view option) const;
 };
 
-/// In the order of help. The choices are those of this build and machine.
+/// Returns the commands in the order of help. The choices depend on this build and machine.
 const std::vector<Command>& commands();
-/// Throws ValueError.
+/// Returns the command with this name. Throws ValueError.
 const Command& command(std::string_view name);
 
 }  // namespace nvfp4

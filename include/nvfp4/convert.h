@@ -11,36 +11,37 @@
 /// Converts between formats of quantized checkpoints.
 namespace nvfp4 {
 
-/// `input_amax` is for FP8 and MXFP4 weights, which get new scales; `quantizer` for FP8 weights.
+/// The options of convert_checkpoint(). `input_amax` is for FP8 and MXFP4 weights, which get new
+/// scales; `quantizer` is for FP8 weights.
 struct ConvertOptions : RunOptions {
-  std::string to;  ///< one of conversion_targets(); empty: that of a file of that name: "gguf"
-  /// Of the output. Not given: that of the input's NVFP4 weights, else `nvfp4`.
+  std::string to;  ///< one of conversion_targets(); "": the format of an output ".gguf"
+  /// The scheme of the output. By default it is that of the input's NVFP4 weights, else `nvfp4`.
   std::optional<Scheme> scheme;
-  bool drop = false, force = false;  ///< as of QuantizeCheckpointOptions
-  /// FP8 and MXFP4 weights that `to` cannot hold beside 4-bit ones become BF16, with a warning.
-  /// Else they are an UnsupportedError.
+  bool drop = false, force = false;  ///< see QuantizeCheckpointOptions
+  /// If true, FP8 and MXFP4 weights that `to` cannot hold together with 4-bit weights become BF16,
+  /// with a warning. Otherwise they are an UnsupportedError.
   bool decode = false;
 };
 
-/// "modelopt", "compressed-tensors", ..., "bf16", "fp16".
+/// Returns "modelopt", "compressed-tensors", ..., "bf16", "fp16".
 std::vector<std::string> conversion_targets();
 
 /// Writes the input in another format, in bounded memory, with the guarantees of
 /// quantize_checkpoint().
 ///
-/// NVFP4   codes and scales keep their values, and both senses of the global scale are kept, so
-///         that a conversion there and back gives the same files, byte for byte, where both formats
-///         can express what they hold: docs/conversions.md.
-/// MXFP4   values stay: E2M1 codes as they are, powers of two as E4M3 scales. Blocks more than 2^17
-///         below the largest of their tensor are rounded, and counted in the report.
-/// FP8     quantized to NVFP4 as quantize_checkpoint() does; where the input holds 4-bit weights
-///         too, it stays FP8.
-/// bf16, fp16: every quantized weight is dequantized.
-/// gguf    `output` is one .gguf file, written whole or not at all: docs/gguf.md.
+/// NVFP4   Codes and scales keep their values, and both senses of the global scale are kept. A
+///         conversion there and back gives the same files, byte for byte, if both formats can
+///         express their content: docs/conversions.md.
+/// MXFP4   Values stay: E2M1 codes are copied, powers of two become E4M3 scales. Blocks more than
+///         2^17 below the largest of their tensor are rounded, and counted in the report.
+/// FP8     Weights are quantized to NVFP4 as quantize_checkpoint() does. If the
+///         input also has 4-bit weights, they stay FP8.
+/// bf16, fp16: Every quantized weight is dequantized.
+/// gguf    `output` is one .gguf file, written as a whole or not at all: docs/gguf.md.
 /// Other tensors are copied.
 ///
-/// Throws IoError, FormatError, ValueError, UnsupportedError; what the target cannot hold is an
-/// error that names the tensor.
+/// Throws IoError, FormatError, ValueError, UnsupportedError. The error for a tensor that the
+/// target cannot hold names the tensor.
 QuantizeReport convert_checkpoint(const ConvertOptions& options);
 
 }  // namespace nvfp4

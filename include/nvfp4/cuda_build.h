@@ -4,12 +4,13 @@
 
 namespace nvfp4 {
 
-/// What a build with CUDA has; empty texts without.
+/// The properties of a build with CUDA. Without CUDA the texts are empty.
 struct CudaBuild {
-  std::string version;        ///< of the runtime: "13.0"
-  std::string driver;         ///< the oldest that it takes: "580"
-  std::string architectures;  ///< with machine code for them: "80,90a,100f,120f"
+  std::string version;        ///< version of the runtime, such as "13.0"
+  std::string driver;         ///< oldest driver, such as "580"
+  std::string architectures;  ///< architectures with machine code, such as "80,90a,100f,120f"
 };
-CudaBuild cuda_build();  ///< of this library
+/// Returns the properties of this library.
+CudaBuild cuda_build();
 
 }  // namespace nvfp4

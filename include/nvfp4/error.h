@@ -5,8 +5,8 @@
 
 namespace nvfp4 {
 
-/// The fault behind an error. Its number stays when the message changes: 102 is shown as NV0102.
-/// nvfp4/error_codes.h has the meaning and the fix of each.
+/// The fault behind an error. Its number is stable when the message changes: 102 is shown as
+/// NV0102. nvfp4/error_codes.h has the meaning and the fix of each fault.
 enum class ErrorCode {
   disk_full = 101,
   not_found = 102,
@@ -72,7 +72,7 @@ enum class ErrorCode {
   internal = 999,
 };
 
-/// Base of all we throw. what() names the argument, its value and the rule:
+/// The base of all exceptions of nvfp4.cpp. what() names the argument, its value and the rule:
 /// "quantize: x.cols = 100, must be a multiple of 16".
 struct Error : std::runtime_error {
   explicit Error(const std::string& what, ErrorCode fault = ErrorCode::internal)
@@ -80,26 +80,32 @@ struct Error : std::runtime_error {
   ErrorCode code;
 };
 
-struct ShapeError : Error {  ///< sizes, strides or layouts that do not fit
+/// Sizes, strides or layouts that do not fit.
+struct ShapeError : Error {
   explicit ShapeError(const std::string& what, ErrorCode fault = ErrorCode::shape)
       : Error(what, fault) {}
 };
-struct ValueError : Error {  ///< an argument or a tensor element outside its domain
+/// An argument or a tensor element outside its domain.
+struct ValueError : Error {
   explicit ValueError(const std::string& what, ErrorCode fault = ErrorCode::value)
       : Error(what, fault) {}
 };
-struct UnsupportedError : Error {  ///< a valid request that nothing here can carry out
+/// A valid request that this build or device cannot do.
+struct UnsupportedError : Error {
   explicit UnsupportedError(const std::string& what, ErrorCode fault = ErrorCode::unsupported)
       : Error(what, fault) {}
 };
-struct DeviceError : Error {  ///< the CUDA runtime or driver refused; names the call
+/// A refusal of the CUDA runtime or driver; it names the call.
+struct DeviceError : Error {
   explicit DeviceError(const std::string& what, ErrorCode fault = ErrorCode::device)
       : Error(what, fault) {}
 };
-struct IoError : Error {  ///< the operating system refused: open, read, write, rename, disk full
+/// A refusal of the operating system: open, read, write, rename, disk full.
+struct IoError : Error {
   explicit IoError(const std::string& what, ErrorCode fault = ErrorCode::io) : Error(what, fault) {}
 };
-struct FormatError : Error {  ///< a file whose content breaks its format; names file and tensor
+/// A file with invalid content; it names the file and tensor.
+struct FormatError : Error {
   explicit FormatError(const std::string& what, ErrorCode fault = ErrorCode::format)
       : Error(what, fault) {}
 };

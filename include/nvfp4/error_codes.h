@@ -8,21 +8,24 @@
 
 #include "nvfp4/error.h"
 
-/// Codes of errors, which stay when the texts change.
+/// The codes of errors. A code is stable when the text changes.
 namespace nvfp4 {
 
+/// A code and its description.
 struct ErrorInfo {
   ErrorCode code;
-  std::string_view type;  ///< of the exception: "IoError"; "usage": the command line is wrong
+  std::string_view type;  ///< exception, such as "IoError"; "usage": a wrong command line
   std::string_view meaning, fix;
 
-  std::string name() const;  ///< "NV0102"
+  std::string name() const;  ///< such as "NV0102"
 };
 
-/// Returns all codes in their order. The last one of a type stands for its errors without a code.
+/// Returns all codes in their order. The last code of a type is for its errors without a specific
+/// code.
 std::span<const ErrorInfo> error_codes();
+/// Returns the description of a code.
 const ErrorInfo& error_info(ErrorCode code);
-/// Returns the code of any exception: also of full memory, and of a bug of nvfp4.cpp.
+/// Returns the code of any exception, also of std::bad_alloc and of a bug in nvfp4.cpp.
 ErrorCode error_code(const std::exception& error);
 /// Returns the code of a refusal by the operating system.
 ErrorCode error_code(const std::error_code& reason);

@@ -11,25 +11,30 @@
 #include "nvfp4/layers.h"
 #include "nvfp4/moe.h"
 
-/// Layers from a checkpoint, by name. A module is what its tensors are called without ".weight":
-/// "model.layers.0.mlp.down_proj".
+/// Functions that load layers from a checkpoint, by name. The name of a module is that of its
+/// tensors without ".weight": "model.layers.0.mlp.down_proj".
 namespace nvfp4 {
 
-/// A model folder, or one .safetensors file, mapped into memory: NVFP4 of every scheme that
-/// `nvfp4 inspect` knows, and plain tensors. Or one .gguf file, whose weights are put in order on
-/// the way, under the names that the model has elsewhere. Layers keep nothing of it.
+/// An open checkpoint, mapped into memory: a model folder, one .safetensors file or one .gguf file.
+/// It holds plain tensors and NVFP4 of every scheme that `nvfp4 inspect` recognizes. Weights of a
+/// .gguf file are reordered while they are read, and have the names of other formats. Layers copy
+/// what they need, so the checkpoint may be closed.
 class Checkpoint {
  public:
-  /// Throws IoError; FormatError, also for a folder that an interrupted quantization left.
+  /// Opens a checkpoint. Throws IoError; FormatError, also for the folder of an interrupted
+  /// quantization.
   explicit Checkpoint(const std::filesystem::path& path);
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
 
+  /// Reports whether there is a tensor with this name.
   bool has(std::string_view tensor) const;
-  /// Of the values, not of codes. Throws FormatError if there is no such tensor.
+  /// Returns the shape of the values, not of the codes. Throws FormatError if there is no such
+  /// tensor.
   std::vector<std::int64_t> shape(std::string_view tensor) const;
-  /// A tensor of one dimension (as one row) or two, dequantized if it is NVFP4. Throws FormatError.
+  /// Returns a tensor of one dimension (as one row) or two, dequantized if it is NVFP4. Throws
+  /// FormatError.
   Matrix read(std::string_view tensor, DType dtype = DType::f32) const;
 
   struct Impl;
@@ -39,41 +44,42 @@ class Checkpoint {
   std::unique_ptr<const Impl> impl_;
 };
 
-/// What becomes of weights that the checkpoint holds in BF16, F16, F32, FP8 or MXFP4: a
-/// FormatError, or they are quantized with the layer's weight_quantizer.
+/// The treatment of weights that are BF16, F16, F32, FP8 or MXFP4 in the checkpoint. They are a
+/// FormatError, or are quantized with the layer's weight_quantizer.
 enum class Unquantized : std::uint8_t { refuse, quantize };
 
-/// Common to all: tensors are read where they are mapped. Global scales are those of the file, for
-/// a tensor or for each row, also where modules that loaders fuse have different ones. Throws
-/// FormatError that names the tensor if one is missing, or has a wrong shape, dtype or global
-/// scale; ValueError that names it for a block scale that is NaN or negative; and what the
-/// constructors throw.
+/// Common to all functions below: tensors are read where they are mapped. Global scales are those
+/// of the file, for a tensor or for each row. This is so even if modules that loaders fuse have
+/// different ones. Throws FormatError, with the name of the tensor, if one is missing or has a
+/// wrong shape, dtype or global scale. Throws ValueError, with the name, for a block scale that is
+/// NaN or negative. Throws the errors of the constructors.
 
-/// "<module>.weight", and "<module>.bias" if there is one and options.bias is empty.
+/// Loads "<module>.weight", and "<module>.bias" if it exists and options.bias is empty.
 Linear load_linear(const Checkpoint& checkpoint, std::string_view module,
                    const LinearOptions& options = {},
                    Unquantized unquantized = Unquantized::refuse);
-/// The outputs of the modules follow one another: {"…q_proj", "…k_proj", "…v_proj"}.
+/// Loads several modules as one layer. Their outputs follow one another: {"…q_proj", "…k_proj",
+/// "…v_proj"}.
 Linear load_linear(const Checkpoint& checkpoint, std::span<const std::string> modules,
                    const LinearOptions& options = {},
                    Unquantized unquantized = Unquantized::refuse);
 
-/// A weight [G·N, K] (DeepSeek-V4's wo_a), or a stack [G, N, K]. A bias beside it is an
-/// UnsupportedError unless options.bias takes its place.
+/// Loads a weight [G·N, K] (DeepSeek-V4's wo_a), or a stack [G, N, K]. A bias in the checkpoint is
+/// an UnsupportedError unless options.bias replaces it.
 GroupedLinear load_grouped_linear(const Checkpoint& checkpoint, std::string_view module,
                                   std::int64_t groups, const LinearOptions& options = {},
                                   Unquantized unquantized = Unquantized::refuse);
-/// A module for each group.
+/// Loads one module for each group.
 GroupedLinear load_grouped_linear(const Checkpoint& checkpoint,
                                   std::span<const std::string> modules,
                                   const LinearOptions& options = {},
                                   Unquantized unquantized = Unquantized::refuse);
 
-/// The experts below `module` ("model.layers.3.mlp"): "<module>.experts.<e>.gate_proj" (up_proj,
-/// down_proj; or w1, w3, w2), or stacks "<module>.experts.gate_up_proj" (or gate_proj and up_proj)
-/// and "down_proj". Shared ones are in "<module>.shared_experts" or "shared_expert". The router is
-/// the caller's. Experts with biases, or a shared one with a gate of its own, are an
-/// UnsupportedError.
+/// Loads the experts below `module` ("model.layers.3.mlp"): "<module>.experts.<e>.gate_proj"
+/// (up_proj, down_proj; or w1, w3, w2), or stacks "<module>.experts.gate_up_proj" (or gate_proj and
+/// up_proj) and "down_proj". Shared experts are in "<module>.shared_experts" or "shared_expert".
+/// The caller computes the router. Experts with biases, and a shared expert with a gate of its own,
+/// are an UnsupportedError.
 Moe load_moe(const Checkpoint& checkpoint, std::string_view module, const MoeOptions& options = {},
              Unquantized unquantized = Unquantized::refuse);
 

@@ -4,11 +4,11 @@
 
 namespace nvfp4 {
 
-/// Options that no run can have, whatever the input holds: output and input inside one another,
-/// resume and overwrite together, a number out of its range.
+/// An error in the options that does not depend on the input: output and input inside one another,
+/// resume together with overwrite, a number out of range.
 struct OptionsError : ValueError {
   using ValueError::ValueError;
-  bool of_output = false;  ///< the path of the output is at fault
+  bool of_output = false;  ///< true if the output path is at fault
 };
 
 }  // namespace nvfp4

@@ -6,9 +6,9 @@
 
 namespace nvfp4 {
 
-/// Text of a file for a one-line message: what could break the line or the terminal (control and
-/// bidirectional characters, line separators, invalid UTF-8) becomes a hexadecimal escape, and
-/// text longer than `max_bytes` is cut.
+/// Returns text of a file for a one-line message. Characters that could break the line or the
+/// terminal become hexadecimal escapes: control and bidirectional characters, line separators,
+/// invalid UTF-8. Text longer than `max_bytes` is cut.
 std::string printable(std::string_view text, std::size_t max_bytes = 256);
 
 }  // namespace nvfp4

@@ -12,23 +12,28 @@
 /// Corrects a faulty NVFP4 checkpoint.
 namespace nvfp4 {
 
-/// `input_amax` is for weights without an input scale, `quantizer` for what is quantized again.
+/// The options of repair_checkpoint(). `input_amax` is for weights without an input scale,
+/// `quantizer` for weights that are quantized again.
 struct RepairOptions : RunOptions {
-  /// The original checkpoint: weights that cannot be corrected otherwise are quantized again.
+  /// The original checkpoint. Weights that cannot be corrected otherwise are quantized again from
+  /// it.
   std::optional<std::filesystem::path> source;
-  /// Take all block scales out of 128x4 tiles, all even columns from the high nibble. If false,
-  /// only where the sizes or the source show that this is needed.
+  /// `scales_swizzled`: all block scales are in 128x4 tiles and become linear. `high_nibble_first`:
+  /// all even columns are in the high nibble and are swapped. If false, this is done only where the
+  /// sizes or the source show that it is needed.
   bool scales_swizzled = false, high_nibble_first = false;
 };
 
+/// A correction.
 struct RepairChange {
-  std::string code;    ///< of the finding that it answers
+  std::string code;    ///< code of the finding
   std::string tensor;  ///< tensor, module or file
-  std::string text;    ///< what was done
-  /// Relative error against the weights as they were, where the change rounds them.
+  std::string text;    ///< description of the correction
+  /// The relative error against the weights before, if the change rounds them.
   std::optional<double> loss;
 };
 
+/// The result of repair_checkpoint().
 struct RepairReport {
   QuantizeReport written;
   std::vector<RepairChange> changes;
@@ -36,19 +41,20 @@ struct RepairReport {
 };
 
 /// Writes the input again, in the same format and in bounded memory, with the guarantees of
-/// quantize_checkpoint():
+/// quantize_checkpoint(). Corrections:
 ///
-/// fused partners get the largest of their global scales and of their input scales; their block
-///   scales are multiplied by the ratio and rounded to E4M3, codes stay. With a source they are
-///   quantized again instead;
-/// input scales that are missing or not positive become the largest of their partners and of the
-///   other experts, else that of --input-amax, else 1;
-/// global scales in the wrong sense, tiled scales, swapped nibbles and signs of scales are
-///   corrected; index and configurations are written anew. config.json keeps everything else.
+/// - Fused partners get the largest of their global scales and of their input scales. Their block
+///   scales are multiplied by the ratio and rounded to E4M3; codes stay. With a source, the weights
+///   are quantized again instead.
+/// - Input scales that are missing or not positive get the largest of their partners and of the
+///   other experts, else the value of --input-amax, else 1.
+/// - Global scales in the wrong sense, tiled scales, swapped nibbles and signs of scales are
+///   corrected. Index and configurations are written again. config.json keeps everything else.
 ///
-/// Throws IoError, FormatError, ValueError; UnsupportedError, which names the tensor and the
-/// finding that needs the source or cannot be corrected.
+/// Throws IoError, FormatError, ValueError. Throws UnsupportedError for a finding that needs the
+/// source or cannot be corrected; the error names the tensor and the finding.
 RepairReport repair_checkpoint(const RepairOptions& options);
-std::string to_json(const RepairReport& report);  ///< one object, as of --json
+/// Returns the report as one JSON object, for --json.
+std::string to_json(const RepairReport& report);
 
 }  // namespace nvfp4

@@ -11,61 +11,68 @@
 
 #include "nvfp4/checkpoint.h"
 
-/// Reports for people. As JSON each report has a to_json() beside its struct.
+/// Reports for people. Each report struct has a to_json() next to it for programs.
 namespace nvfp4::report {
 
-/// A weight that a run quantized by gptq, as its --report says.
+/// A weight that a run quantized by gptq, read from the run's --report.
 struct DecidedWeight {
   std::string name;
-  std::array<std::int64_t, 4> rows{};  ///< as TensorReport::chosen
+  std::array<std::int64_t, 4> rows{};  ///< see TensorReport::chosen
   OutputError output;
 };
 
-/// What the page says beside the difference.
+/// Additional sources of the page.
 struct PageExtras {
-  std::filesystem::path run = {};         ///< the --report of the run that made b; "" if not known
-  std::filesystem::path statistics = {};  ///< what calibration saw; "" if not known
-  std::filesystem::path against = {};     ///< another checkpoint made of a, beside b; "" for none
+  std::filesystem::path run = {};         ///< --report of the run that made b; "" if unknown
+  std::filesystem::path statistics = {};  ///< statistics of the calibration; "" if unknown
+  std::filesystem::path against = {};     ///< another checkpoint made from a; "" for none
 };
 
-/// What b stands beside.
+/// Another checkpoint that the page compares with b.
 struct Rival {
-  CompareReport difference;  ///< of a and it
+  CompareReport difference;  ///< of a and the rival
   InspectReport inspected;   ///< with histograms
 };
+/// The input of page().
 
 struct PageInput {
   CompareReport difference;  ///< of a and b
-  InspectReport a, b;        ///< that of b with histograms
-  std::size_t worst = 50;    ///< tensors to list
+  InspectReport a, b;        ///< `b` with histograms
+  std::size_t worst = 50;    ///< number of tensors to list
   std::vector<DecidedWeight> decided = {};
-  std::vector<BudgetPoint> curve = {};        ///< of --bits and --size
-  std::map<std::string, double> tokens = {};  ///< of weights, that calibration saw
+  std::vector<BudgetPoint> curve = {};        ///< error by bits, from --bits or --size
+  std::map<std::string, double> tokens = {};  ///< number of calibration tokens of each weight
   std::optional<Rival> rival = {};
 };
 
-/// Of the --report of quantize. Throws IoError, FormatError.
+/// Returns the gptq weights in the --report of quantize. Throws IoError, FormatError.
 std::vector<DecidedWeight> decided_weights(const std::filesystem::path& run);
-/// Its "curve", by bits; empty unless the run chose layers by bits or size. Throws the same.
+/// Returns the "curve" of that report, by bits. It is empty unless the run had --bits or --size.
+/// Throws IoError, FormatError.
 std::vector<BudgetPoint> budget_curve(const std::filesystem::path& run);
 
-/// What compare_checkpoints() found, as one HTML page that loads nothing: no script, no font, no
-/// image. The same input gives the same bytes.
+/// Returns the result of compare_checkpoints() as one HTML page. The page loads nothing: no script,
+/// no font, no image. The same input gives the same bytes.
 std::string page(const PageInput& input);
 
-/// The page about checkpoints a and b, whose difference has been measured, with `worst` tensors or
-/// more. Reads b once more, for its codes and scales. Throws IoError, FormatError,
+/// Returns the page about checkpoints a and b, whose difference is already measured. It lists at
+/// least `worst` tensors. Reads the codes and scales of b again. Throws IoError, FormatError,
 /// UnsupportedError.
 std::string page_of(CompareReport difference, const std::filesystem::path& a,
                     const std::filesystem::path& b, std::size_t worst = 0,
                     const std::function<void(const Progress&)>& progress = {},
                     const PageExtras& extras = {});
 
-std::string human_bytes(std::uint64_t bytes);  ///< "1.23 GB", powers of ten
-std::string human_count(double count);         ///< "8.03 B"
-std::string human_duration(double seconds);    ///< "0.42 s", "3:07 min"
-std::string human_clock(double seconds);       ///< "3:07"
+/// Returns a text such as "1.23 GB", with powers of ten.
+std::string human_bytes(std::uint64_t bytes);
+/// Returns a text such as "8.03 B".
+std::string human_count(double count);
+/// Returns a text such as "0.42 s" or "3:07 min".
+std::string human_duration(double seconds);
+/// Returns a text such as "3:07".
+std::string human_clock(double seconds);
 std::string shape_text(const std::vector<std::int64_t>& shape);
-std::string number(double x, const char* format);  ///< as fmt has it; "nan" and "inf"
+/// Formats a number with fmt; "nan" and "inf" stay words.
+std::string number(double x, const char* format);
 
 }  // namespace nvfp4::report

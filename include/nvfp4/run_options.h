@@ -9,47 +9,49 @@
 
 #include "nvfp4/quantize.h"
 
-/// What all functions share that read one checkpoint and write another.
+/// Options and progress of the functions that read one checkpoint and write another.
 namespace nvfp4 {
 
+/// The progress of a run.
 struct Progress {
-  std::string tensor;  ///< a part of it was done last; "" before the first
+  std::string tensor;  ///< tensor of the last completed part; "" before the first
   std::int64_t tensors_done = 0, tensors_total = 0;
-  std::uint64_t bytes_done = 0, bytes_total = 0;  ///< of the input
+  std::uint64_t bytes_done = 0, bytes_total = 0;  ///< bytes of the input
 };
 
-/// The options of quantize_checkpoint(), convert_checkpoint() and repair_checkpoint() alike;
-/// nvfp4/commands.h has a text for each.
+/// The common options of quantize_checkpoint(), convert_checkpoint() and repair_checkpoint().
+/// nvfp4/commands.h describes each.
 struct RunOptions {
   std::filesystem::path input, output;
-  Quantizer quantizer = Quantizer::mse;  ///< for what gets new block scales
-  /// JSON object: module name, glob or re: -> activation amax, for weights without an input scale.
-  /// Modules that share a scale take the largest of theirs; an expert without one takes the largest
-  /// of the same projections of its layer's other experts; others get 2688 (input_scale 1).
+  Quantizer quantizer = Quantizer::mse;  ///< for tensors with new block scales
+  /// A JSON object that maps a module name, glob or "re:" pattern to an activation amax. It applies
+  /// to weights without an input scale. Modules that share a scale get the largest amax of them. An
+  /// expert without amax gets the largest of the same projections of the layer's other experts.
+  /// Other weights get 2688 (input_scale 1).
   std::optional<std::filesystem::path> input_amax{};
-  /// Resume: go on with an interrupted run of the same options and input; if `output` is complete
-  /// and theirs, do nothing; if it is missing or empty, start.
-  /// Overwrite: remove the weights, index and configs of the model in `output`; files that are no
-  /// part of a model stay. Neither: `output` must be missing or empty.
+  /// `resume` continues an interrupted run with the same options and input. If `output` is complete
+  /// and has these options and input, nothing is done; if it is missing or empty, the run starts.
+  /// `overwrite` removes weights, index and configs of the model in `output`; files that are not
+  /// part of a model stay. Without both, `output` must be missing or empty.
   bool resume = false, overwrite = false, dry_run = false;
-  std::string backend{};         ///< of the CPU
-  Device device{};               ///< that encodes; the output is the same on each
-  bool wait_for_device = false;  ///< else the CPU encodes until it has started
-  /// Whatever this process has on the device is gone afterwards, and the device is not to be used
-  /// again; the CPU encodes the end while that happens. For a process that does nothing else, and
-  /// would have to wait for it at its end.
+  std::string backend{};         ///< backend of the CPU
+  Device device{};               ///< device of the encoder; the output is the same on each
+  bool wait_for_device = false;  ///< if false, the CPU encodes until the device has started
+  /// If true, the device is released while the CPU encodes the last rows. All that this process has
+  /// on the device is lost, and the process cannot use the device again. It is for a process that
+  /// does nothing else and would otherwise wait for the release at its end.
   bool release_device = false;
   std::function<void(const Progress&)> progress{};  ///< called from any thread, one at a time
 };
 
-/// What those functions do first. Throws ValueError if the options are none that a run can have:
-/// no input or output, one inside the other, resume and overwrite together; UnsupportedError for an
-/// output in a store, such as s3://bucket/model; IoError if that cannot be found out.
+/// Checks the options before a run. Throws ValueError for a missing input or output, for one inside
+/// the other, and for resume together with overwrite. Throws UnsupportedError for an output in a
+/// store, such as s3://bucket/model; IoError if the paths cannot be examined.
 void check_options(const RunOptions& options);
 
-/// Throws UnsupportedError for an address such as "s3://bucket/model", or what Python's pathlib
-/// makes of it, "s3:/bucket/model": it would be taken for a folder "s3:" of this machine.
-/// "C:/model" is none, and a folder of such a name is "./s3:/bucket".
+/// Throws UnsupportedError for an address such as "s3://bucket/model", also as Python's pathlib
+/// changes it: "s3:/bucket/model". It would otherwise name a folder "s3:" of this machine.
+/// "C:/model" is no address, and a folder with such a name is "./s3:/bucket".
 void require_no_address(const std::filesystem::path& path);
 
 }  // namespace nvfp4

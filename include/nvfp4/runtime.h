@@ -6,37 +6,39 @@
 
 namespace nvfp4 {
 
-/// One implementation of the operations. "reference" defines the right answer; "cpu" is the best
-/// SIMD target of this machine; other names, such as "cpu-avx2", force one.
+/// An implementation of the operations. "reference" defines the correct result. "cpu" is the best
+/// SIMD target of this machine. Other names, such as "cpu-avx2", select one target.
 struct BackendInfo {
   std::string name;
   bool available = false;
-  std::string reason;       ///< why not, when it is not available
-  std::string description;  ///< for people
+  std::string reason;       ///< reason if not available
+  std::string description;  ///< text for people
 };
 
-/// Every backend of this build, those that cannot run here too, best first.
+/// Returns every backend of this build, best first, also those that this machine cannot run.
 std::vector<BackendInfo> backends();
 
-/// The backend that `name` selects: "" means NVFP4_BACKEND from the environment, and without it
-/// the best available one. Throws UnsupportedError, with the reason, if it cannot run here.
+/// Returns the backend with this name. "" is NVFP4_BACKEND from the environment, or without it the
+/// best available one. Throws UnsupportedError, with the reason, if this machine cannot run it.
 BackendInfo select_backend(std::string_view name = {});
 
-/// Threads of the one pool that every operation shares, the caller's included. 0 means
-/// NVFP4_THREADS from the environment, else the CPUs this process may use. Results never depend
-/// on it. Not to be called while an operation runs.
+/// Sets the number of threads of the common pool, the caller's thread included. 0 means
+/// NVFP4_THREADS from the environment, else the CPUs that this process may use. Results never
+/// depend on it. No operation may run during the call.
 void set_threads(int threads);
+/// Returns the number of threads of the common pool, the caller's thread included.
 int threads();
 
-/// Runs body(data) on `count` threads, the caller's included, and returns when each has ended;
-/// `flags` is 0. The form of GOMP_parallel of libgomp.
+/// A function that runs body(data) on `count` threads, the caller's included, and returns when all
+/// have ended. `flags` is 0. It has the signature of GOMP_parallel in libgomp.
 using ParallelRegion = void (*)(void (*body)(void*), void* data, unsigned count, unsigned flags);
 
-/// From now on every operation runs on threads() threads of another runtime, such as the OpenMP of
-/// an application: threads of two pools would keep each other from the CPUs. nullptr, as at first:
-/// on threads of our own, as in a child after fork(). Not to be called while an operation runs.
+/// Runs all later operations on threads() threads of another runtime, such as the OpenMP of an
+/// application. Two pools would compete for the CPUs. nullptr selects the own pool, which is the
+/// default and applies in a child after fork(). No operation may run during the call.
 void set_parallel_region(ParallelRegion region);
 
+/// Returns the version of the library.
 const char* version();
 
 }  // namespace nvfp4

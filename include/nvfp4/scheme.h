@@ -7,14 +7,16 @@
 
 namespace nvfp4 {
 
-/// What is in NVFP4 when a layer runs.
+/// The operands of a layer that are NVFP4 at run time.
 enum class Scheme : std::uint8_t {
-  nvfp4,     ///< W4A4: weights and, at run time, activations; checkpoints hold input scales
+  nvfp4,     ///< W4A4: weights and activations; checkpoints hold input scales
   nvfp4a16,  ///< W4A16: weights only
 };
+/// Returns "nvfp4" or "nvfp4a16".
 std::string_view scheme_name(Scheme scheme);
-/// Throws ValueError that lists the known names.
+/// Returns the scheme with this name. Throws ValueError, which lists the known names.
 Scheme scheme_from_name(std::string_view name);
+/// Returns the names of all schemes.
 std::vector<std::string> scheme_names();
 
 }  // namespace nvfp4

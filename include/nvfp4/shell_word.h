@@ -5,8 +5,8 @@
 
 namespace nvfp4 {
 
-/// The word of a command line that a shell reads as `text`: bare, in quotes, or, if it has what
-/// could disturb a terminal, in bash's $'...' with escapes.
+/// Returns `text` as one word for a shell: bare, in quotes, or in bash's $'...' with escapes. The
+/// last form is for characters that could disturb a terminal.
 std::string shell_word(std::string_view text);
 
 }  // namespace nvfp4
