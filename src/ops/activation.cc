@@ -12,7 +12,7 @@
 namespace nvfp4 {
 namespace {
 
-/// What fused operations do not have.
+/// Throws ValueError for options that fused operations do not have.
 void require_row_options(const char* op, const QuantizeOptions& options) {
   require<ValueError>(options.axis == BlockAxis::rows, "{}: axis = columns, must be rows", op);
   require<ValueError>(options.weights.empty() && !is_given(options.hessian),

@@ -10,7 +10,7 @@
 namespace nvfp4 {
 namespace {
 
-/// Rows, and bytes between rows, that TMA can count: a tile less than 2^31.
+/// The limits of TMA: rows, and bytes between rows. A tile is subtracted from 2^31.
 constexpr std::int64_t kMostRows = (std::int64_t{1} << 31) - 256;
 constexpr std::int64_t kMostRowBytes = std::int64_t{1} << 40;
 constexpr std::int64_t kRowElements = 8;  ///< rows on a GPU start at multiples of 16 bytes
@@ -119,7 +119,7 @@ class Checker {
     return s.rows;
   }
 
-  /// x has a row for each of out, or for each token.
+  /// Checks that x has a row for each row of out, or for each token.
   void check_rows(std::int64_t x_rows) const {
     const std::int64_t rows = rows_of_result(a_);
     const bool of_tokens = d_.form == GemmForm::routed && d_.shared_x;
@@ -154,7 +154,7 @@ class Checker {
                         "{}: out_global is empty, must be given on a GPU: see swiglu_quantize_into "
                         "for one that is measured",
                         op_);
-    // Some rows at a time have neither an amax of all nor tiles of scales.
+    // A few rows at a time have neither the amax of all rows nor whole tiles of scales.
     const bool by_groups = on_cpu(device_) && d_.form == GemmForm::grouped;
     require<UnsupportedError>(
         !by_groups || (out->shape.layout == ScaleLayout::linear &&

@@ -10,7 +10,7 @@
 namespace nvfp4 {
 namespace {
 
-/// The largest magnitude of x; NaN ignored.
+/// Returns the largest magnitude of x. NaN is ignored.
 float measured_amax(const MatrixView& x, const QuantizeOptions& options) {
   if (x.device.type == DeviceType::cpu) return amax(x, options.backend);
   const Buffer there(sizeof(float), x.device);

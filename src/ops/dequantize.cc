@@ -33,7 +33,7 @@ Matrix dequantize(QuantizedView q, DType dtype, std::string_view backend) {
 
 namespace {
 
-/// About half an L2 cache of FP32.
+/// Number of groups of a task: about half an L2 cache of FP32.
 constexpr std::int64_t kGroupsPerTask = 64;
 
 void require_error_arguments(const MatrixView& x, const QuantizedView& q) {

@@ -32,7 +32,7 @@ DeviceGram::DeviceGram(const GramFactor& factor, Device device, Stream stream) {
   });
   view_.depth = factor.depth;
   view_.damping = factor.damping;
-  work.wait();  // pageable memory may still be read
+  work.wait();  // pageable memory is read until here
 }
 
 }  // namespace nvfp4

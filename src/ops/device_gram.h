@@ -10,7 +10,8 @@ namespace nvfp4 {
 class DeviceGram {
  public:
   DeviceGram() = default;
-  /// Copies on the stream; `factor` may go at once. Throws DeviceError, UnsupportedError.
+  /// Copies the factor on the stream. `factor` may be destroyed after the call. Throws DeviceError,
+  /// UnsupportedError.
   DeviceGram(const GramFactor& factor, Device device, Stream stream);
   const DeviceGramFactor& view() const { return view_; }
 

@@ -25,7 +25,7 @@ using Strided = Eigen::OuterStride<>;
 using Part = Eigen::Map<Doubles, 0, Strided>;
 using Products = void (*)(const ProductF64&);
 
-/// Numbers that become floats without a moment in which both take their memory.
+/// An array of FP64 numbers that can become FP32 without both copies in memory at once.
 class Numbers {
  public:
   explicit Numbers(std::size_t size)
@@ -58,14 +58,14 @@ class Numbers {
   std::unique_ptr<double, void (*)(void*)> data_;
 };
 
-/// The inverse of the lower triangular L with H = L Lᵀ, in the place of H, zeros above: in blocks
-/// of kSide, in which all but those of the diagonal are products.
+/// Replaces H by L⁻¹ with zeros above the diagonal, where H = L Lᵀ and L is lower triangular. It
+/// works in blocks of kSide. All blocks except those of the diagonal are matrix products.
 class InverseLower {
  public:
   InverseLower(Products products, std::int64_t size, Numbers& h)
       : products_(products), size_(size), h_(h) {}
 
-  /// False if H is not positive definite.
+  /// Returns false if H is not positive definite.
   bool operator()() {
     for (std::int64_t p = 0; p < size_; p += kSide)
       if (!factor_panel(p)) return false;
@@ -78,8 +78,8 @@ class InverseLower {
   double* row(std::int64_t i) { return h_.data() + i * size_; }
   std::int64_t side(std::int64_t p) const { return std::min(kSide, size_ - p); }
 
-  /// Columns [p, p + kSide) of L, with the inverse of its block of the diagonal there; what they
-  /// take off the rest.
+  /// Computes columns [p, p + kSide) of L, with the inverse of its diagonal block in place.
+  /// Subtracts their product from the remaining columns.
   bool factor_panel(std::int64_t p) {
     const std::int64_t n = side(p), rest = size_ - p - n;
     Part diagonal(row(p) + p, n, n, Strided(size_));
@@ -107,7 +107,7 @@ class InverseLower {
     return true;
   }
 
-  /// Rows [p, p + kSide) of L⁻¹ from those above.
+  /// Computes rows [p, p + kSide) of L⁻¹ from the rows above.
   void invert_rows(std::int64_t p) {
     const std::int64_t n = side(p);
     std::vector<double> sum(static_cast<std::size_t>(n * p));  // -Σ L X
@@ -125,7 +125,7 @@ class InverseLower {
   std::vector<double> panel_;
 };
 
-/// A symmetric matrix, of which the upper triangle is stored, row by row: half the memory of all.
+/// A symmetric matrix, stored as its upper triangle, row by row. This halves the memory.
 class Symmetric {
  public:
   Symmetric(std::int64_t size, std::vector<double> triangle)
@@ -140,14 +140,14 @@ class Symmetric {
   }
 
  private:
-  /// Where the part of row i from the diagonal on begins.
+  /// Returns the index of the diagonal element of row i.
   std::size_t begin_of(std::size_t i) const { return i * (2 * size_ - i + 1) / 2; }
 
   std::size_t size_;
   std::vector<double> triangle_;
 };
 
-/// InverseLower by a library.
+/// Does InverseLower with a library.
 bool invert_by(const InvertLower& library, std::int64_t size, Numbers& h) {
   if (!library(h.data(), size)) return false;
   for (std::int64_t i = 0; i < size; ++i)
@@ -155,9 +155,9 @@ bool invert_by(const InvertLower& library, std::int64_t size, Numbers& h) {
   return std::ranges::all_of(h, [](double v) { return std::isfinite(v); });
 }
 
-/// Upper triangular U with UᵀU = H⁻¹, row by row, of the rows and columns of H in an order; empty
-/// if H is not positive definite. H = R Rᵀ with R upper triangular is the Cholesky factorization of
-/// the rows and columns in reverse order, and U = R⁻¹.
+/// Returns the upper triangular U with UᵀU = H⁻¹, row by row, for rows and columns of H in a given
+/// order. The result is empty if H is not positive definite. H = R Rᵀ with upper triangular R is
+/// the Cholesky factorization of rows and columns in reverse order, and U = R⁻¹.
 Numbers inverse_upper(Products products, const Symmetric& h, std::span<const std::int32_t> order,
                       const InvertLower& library = {}) {
   const auto size = static_cast<std::int64_t>(order.size());
@@ -165,7 +165,7 @@ Numbers inverse_upper(Products products, const Symmetric& h, std::span<const std
     return order[static_cast<std::size_t>(size - 1 - i)];
   };
   Numbers work(order.size() * order.size());
-  for (std::int64_t i = 0; i < size; ++i)  // the lower triangle is all that is read
+  for (std::int64_t i = 0; i < size; ++i)  // only the lower triangle is read
     for (std::int64_t j = 0; j <= i; ++j) work.data()[i * size + j] = h(reversed(i), reversed(j));
   if (!(library ? invert_by(library, size, work) : InverseLower(products, size, work)()))
     return Numbers(0);
@@ -173,7 +173,7 @@ Numbers inverse_upper(Products products, const Symmetric& h, std::span<const std
   return work;
 }
 
-/// The lower triangle from the upper one, in tiles whose lines stay in the first cache.
+/// Copies the upper triangle to the lower one, in tiles whose lines fit the L1 cache.
 void mirror(std::vector<float>& h, std::size_t size) {
   constexpr std::size_t kTile = 32;
   for (std::size_t i = 0; i < size; i += kTile)
@@ -183,7 +183,7 @@ void mirror(std::vector<float>& h, std::size_t size) {
           h[c * size + r] = h[r * size + c];
 }
 
-/// All of a matrix from its upper triangle.
+/// Returns a whole symmetric matrix from its upper triangle.
 std::vector<float> whole(const std::vector<double>& triangle, std::size_t size) {
   std::vector<float> h(size * size);
   const double* at = triangle.data();

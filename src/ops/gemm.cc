@@ -14,14 +14,14 @@ namespace {
 
 bool ends_in_swiglu(const GemmDescription& d) { return d.epilogue != Epilogue::none; }
 
-/// Whether SwiGLU is an operation of its own: the sums go to the workspace, FP32.
+/// Reports whether SwiGLU is a separate step. The FP32 sums then go to the workspace.
 bool has_steps(const GemmPlan::Impl& plan) {
   return ends_in_swiglu(plan.description) && !plan.backend->fuses_swiglu;
 }
 
 constexpr std::int64_t kWorkspaceAlignment = 256;
 
-/// Where the sums of SwiGLU start in a workspace, behind what the backend needs.
+/// Returns the offset of the sums of SwiGLU in a workspace, behind the backend's part.
 std::int64_t sums_offset(const GemmPlan::Impl& plan) {
   return round_up(plan.workspace_bytes, kWorkspaceAlignment);
 }
@@ -39,7 +39,7 @@ MatrixSpan rows_of(MatrixSpan m, std::int64_t row, std::int64_t rows) {
   m.rows = rows;
   return m;
 }
-/// Linear scales.
+/// Returns some rows of a matrix with linear scales.
 QuantizedSpan rows_of(QuantizedSpan q, std::int64_t row, std::int64_t rows) {
   q.codes += row * (q.shape.cols / 2);
   q.scales += row * q.shape.blocks();
@@ -48,7 +48,7 @@ QuantizedSpan rows_of(QuantizedSpan q, std::int64_t row, std::int64_t rows) {
   return q;
 }
 
-/// SwiGLU of some rows, each with a result of its own.
+/// Computes SwiGLU for some rows; each row has its own result.
 void swiglu_rows(const GemmCall& call, const MatrixView& sums, std::int64_t row,
                  std::int64_t rows) {
   const GemmDescription& d = call.plan.description;
@@ -71,7 +71,7 @@ void swiglu_rows(const GemmCall& call, const MatrixView& sums, std::int64_t row,
                        rows == out.shape.rows ? out : rows_of(out, row, rows), swiglu, options);
 }
 
-/// The product with FP32 sums in the workspace, then SwiGLU of the rows of each group.
+/// Runs the GEMM with FP32 sums in the workspace, then SwiGLU for the rows of each group.
 void run_steps(const GemmCall& call) {
   const GemmPlan::Impl& plan = call.plan;
   const std::int64_t rows = rows_of_result(call.arguments);
@@ -90,8 +90,8 @@ void run_steps(const GemmCall& call) {
   }
 }
 
-/// Plans of a GPU are kept: a model has the same problems over and over, and to choose takes some
-/// 30 µs.
+/// A cached plan of a GPU. A model has the same problems again and again, and a plan takes about 30
+/// µs.
 struct Kept {
   GemmDescription description;
   Device device;
@@ -136,7 +136,7 @@ std::string describe(const GemmDescription& d) {
 }  // namespace
 
 namespace {
-/// Throws UnsupportedError if nothing can be tuned there.
+/// Returns the backend of a device. Throws UnsupportedError if it cannot be tuned.
 const GemmBackend& tunable_backend(const char* op, Device device) {
   const GemmBackend& backend = gemm_backend(device);
   require<UnsupportedError>(backend.tune != nullptr,

@@ -7,15 +7,15 @@
 
 namespace nvfp4 {
 
-/// Who factors the Gram matrices of a run on `device`: the device's library if there is one, else
-/// Eigen on the CPU. NVFP4_FACTORS = eigen or cusolver in the environment asks for one of them.
+/// The library that factors the Gram matrices of a run: that of the device if there is one, else
+/// Eigen on the CPU. NVFP4_FACTORS = eigen or cusolver in the environment selects one.
 struct GramLibrary {
-  std::string name;          ///< with its version; empty: Eigen
+  std::string name;          ///< name and version; "": Eigen
   InvertLower invert_lower;  ///< empty: Eigen
 };
 
-/// Throws ValueError for another NVFP4_FACTORS, UnsupportedError if it is cusolver and that cannot
-/// be used, or if nothing can run on the device.
+/// Returns the library for `device`. Throws ValueError for an unknown NVFP4_FACTORS. Throws
+/// UnsupportedError if it is cusolver and unusable, or if the device is unusable.
 GramLibrary gram_library(Device device);
 
 }  // namespace nvfp4

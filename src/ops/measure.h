@@ -6,10 +6,10 @@
 
 namespace nvfp4 {
 
-/// Over the whole matrix, on the CPU.
+/// Returns the largest magnitude of a matrix on the CPU.
 AmaxResult matrix_amax(const Backend& backend, const MatrixView& x);
 
-/// The largest magnitude of each row or column, into `out`.
+/// Writes the largest magnitude of each row or column.
 void vector_amax(const Backend& backend, const MatrixView& x, BlockAxis axis, float* out);
 
 }  // namespace nvfp4

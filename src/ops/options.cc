@@ -146,7 +146,7 @@ std::vector<Tile> make_tiles(const QuantizedShape& s, std::int64_t element_bytes
   const std::int64_t vectors = s.vectors(), blocks = s.blocks();
   if (vectors == 0 || blocks == 0) return tiles;
   const std::int64_t block_bytes = s.block * element_bytes;
-  // Rows: whole rows if they fit. Columns: whole block rows, else ranges of columns.
+  // Rows: whole rows if they fit. Columns: whole rows of blocks, else ranges of columns.
   std::int64_t v_step, b_step;
   if (s.axis == BlockAxis::rows) {
     b_step = std::clamp<std::int64_t>(kTileBytes / block_bytes, 1, blocks);

@@ -16,9 +16,9 @@ namespace {
 
 constexpr const char* kOp = "pack_weights";
 
-/// Dense weights on the CPU -> panels, and their global scales, in one go: without codes in memory.
-/// False if they must be quantized first: errors that name an element, blocks that run down the
-/// columns and Hessians need the whole matrix.
+/// Quantizes dense weights on the CPU directly to panels and writes their global scales. Returns
+/// false if the whole matrix is needed: for errors that name an element, for blocks down the
+/// columns, and for Hessians.
 bool encode_panels(const MatrixView& w, const QuantizeOptions& options, const QuantizedShape& shape,
                    std::uint8_t* panels, float* globals) {
   const Backend& backend = find_backend(options.backend);
@@ -53,7 +53,7 @@ bool encode_panels(const MatrixView& w, const QuantizeOptions& options, const Qu
   return true;
 }
 
-/// One global scale for each vector, or one for all, of weights on the CPU.
+/// Reports whether all vectors have one global scale. The weights are on the CPU.
 bool have_one_global(std::span<const PackPart> parts) {
   return std::ranges::all_of(parts, [&](const PackPart& p) {
     return p.w.shape.scope == GlobalScope::tensor &&
@@ -61,7 +61,7 @@ bool have_one_global(std::span<const PackPart> parts) {
   });
 }
 
-/// Which vectors of the parts each group has.
+/// Returns the vectors of the parts that belong to each group.
 std::vector<std::vector<PackPart>> split(std::span<const QuantizedView> parts, std::int64_t groups,
                                          std::int64_t n) {
   std::vector<std::vector<PackPart>> list(static_cast<std::size_t>(groups));

@@ -25,7 +25,7 @@ namespace {
   throw ValueError("quantize: x changed while it was read");
 }
 
-/// Given or measured, in the sense that the encoder wants; stores the multipliers.
+/// Returns the divisors of the given or measured global scales, and stores the multipliers.
 std::vector<float> global_divisors(const Backend& backend, const MatrixView& x,
                                    const QuantizeOptions& options, const QuantizedSpan& out) {
   const auto n = static_cast<std::size_t>(out.shape.global_count());

@@ -10,10 +10,11 @@
 namespace nvfp4 {
 namespace {
 
-/// Of FP32 rows in flight: they stay in the caches until they are quantized.
+/// Size of a slab of FP32 rows. A slab stays in the L1 cache until its rows are quantized.
 constexpr std::int64_t kSlabBytes = 32 * 1024;
 
-/// Memory of a thread for `bytes` bytes; kept, since to get it anew costs page faults.
+/// Returns memory of this thread with at least `bytes` bytes. It is reused, because new memory
+/// causes page faults.
 float* slab_memory(std::int64_t bytes) {
   thread_local Buffer memory;
   thread_local std::int64_t size = 0;
@@ -24,14 +25,14 @@ float* slab_memory(std::int64_t bytes) {
   return static_cast<float*>(memory.data());
 }
 
-/// A few FP32 rows, and the largest magnitude of each.
+/// A few FP32 rows and the largest magnitude of each.
 struct Slab {
   float* rows;
   float* amax;
 };
 
-/// Calls f(r0, r1, slab) on ranges that make up all rows, from many threads. `make`: the slab holds
-/// these rows; without, it has only place for the amaxes.
+/// Calls f(r0, r1, slab) for ranges that together contain all rows, from many threads. With `make`
+/// the slab holds the rows; otherwise it only has memory for the amaxes.
 template <class F>
 void for_each_slab(const Backend& backend, const RowJob& job, bool make, F&& f) {
   const std::vector<std::int64_t> cuts = row_cuts(job.x.rows, job.x.cols * dtype_size(job.x.dtype));
@@ -52,7 +53,7 @@ void for_each_slab(const Backend& backend, const RowJob& job, bool make, F&& f) 
   });
 }
 
-/// Which rows count: those of any group, or all.
+/// The rows to process: the rows of all groups, or every row if there are no groups.
 class Members {
  public:
   Members(const RowGroups& groups, std::int64_t rows) {
@@ -66,7 +67,7 @@ class Members {
   bool operator[](std::int64_t r) const {
     return member_.empty() || member_[static_cast<std::size_t>(r)];
   }
-  /// The end of the run of rows, up to `end`, that are as r is.
+  /// Returns the end of the run of rows, up to `end`, with the same membership as r.
   std::int64_t run_end(std::int64_t r, std::int64_t end) const {
     const bool first = (*this)[r];
     do ++r;
@@ -108,7 +109,7 @@ class RowQuantizer {
     job_.out.global_scale[i] = g.multiplier;
   }
 
-  /// Of rows [r0, r1), into slab.amax; 0 for those that do not count.
+  /// Writes the amaxes of rows [r0, r1) to slab.amax. Rows of no group have 0.
   void measure(std::int64_t r0, std::int64_t r1, const Slab& slab) {
     for (std::int64_t r = r0; r < r1; ++r) {
       if (!members_[r])
@@ -118,7 +119,7 @@ class RowQuantizer {
     }
   }
 
-  /// Makes all rows once, only to measure them.
+  /// Computes all rows once, only to measure them.
   float tensor_amax() {
     std::vector<float> amax(static_cast<std::size_t>(shape_.rows));
     for_each_slab(backend_, rows_, !plain(),
@@ -126,7 +127,7 @@ class RowQuantizer {
                     measure(r0, r1, slab);
                     std::copy_n(slab.amax, r1 - r0, amax.data() + r0);
                   });
-    if (rows_.norm.residual.data != nullptr) {  // which may be overwritten by now
+    if (rows_.norm.residual.data != nullptr) {  // by now the residual may be overwritten
       rows_.x = rows_.norm.residual_out;
       rows_.norm.residual = {};
     }
@@ -157,7 +158,8 @@ class RowQuantizer {
     }
   }
 
-  /// Lets rows [r0, r1) of the input be fetched during `encode`: else reading them would wait.
+  /// Sets up a prefetch of rows [r0, r1) of the input during `encode`. Without it, reading them
+  /// would wait.
   void fetch_while(EncodeJob& encode, std::int64_t r0, std::int64_t r1) const {
     const MatrixView& x = rows_.x;
     encode.next = nullptr;
@@ -200,7 +202,7 @@ void widen(const Routing& routing, const StagedRouting& staged) {
   for (std::int64_t r = 0; r < routing.rows; ++r)
     for (std::int64_t k = 0; k < routing.top_k; ++k)
       staged.ids[r * staged.id_stride + k] =
-          // NOLINTNEXTLINE(bugprone-signed-char-misuse): numbers, -1 among them
+          // NOLINTNEXTLINE(bugprone-signed-char-misuse): ids are numbers, also -1
           static_cast<std::int64_t>(static_cast<const T*>(routing.ids)[r * routing.id_stride + k]);
 }
 

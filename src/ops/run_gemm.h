@@ -4,9 +4,8 @@
 
 namespace nvfp4 {
 
-/// gemm(), with what only the layers know. `row_ends_settled`: what was enqueued last before does
-/// not write row ends, row starts and ids, so that a GPU may fetch the first weights while it still
-/// runs.
+/// Does gemm() for layers. `row_ends_settled` is true if the work enqueued last does not write row
+/// ends, row starts and ids. A GPU may then fetch the first weights while that work still runs.
 void run_gemm(const char* op, const GemmPlan& plan, const GemmArguments& arguments,
               std::span<std::byte> workspace, Stream stream, bool row_ends_settled);
 

@@ -15,7 +15,7 @@ bool has_linear_rows(const PackPart& p) {
   return p.w.shape.axis == BlockAxis::rows && p.w.shape.layout == ScaleLayout::linear;
 }
 
-/// The same, axis rows and linear scales, of weights on the CPU.
+/// Returns weights on the CPU with axis rows and linear scales.
 QuantizedMatrix with_linear_rows(const QuantizedView& w) { return unpack_weights(pack_weights(w)); }
 
 }  // namespace
@@ -45,7 +45,7 @@ void WeightPacker::add(std::int64_t group, std::span<const PackPart> parts,
 }
 
 void WeightPacker::add_on_cpu(std::int64_t group, std::span<const PackPart> parts) {
-  std::vector<QuantizedMatrix> copies;  // of parts that lie on a GPU
+  std::vector<QuantizedMatrix> copies;  // parts copied from a GPU
   std::vector<PackPart> here(parts.begin(), parts.end());
   copies.reserve(parts.size());
   for (PackPart& p : here)
@@ -109,7 +109,7 @@ PackPart WeightPacker::on_gpu(std::span<const PackPart> parts) {
   return {QuantizedView(to), 0, shape.rows};
 }
 
-/// As it is, whatever its layout: once for all groups.
+/// Uploads a whole part in its own layout, once for all groups.
 PackPart WeightPacker::uploaded_whole(const PackPart& part) {
   if (whole_ != part.w.codes || stage_.shape() != part.w.shape || is_whole(part)) {
     const QuantizedSpan to = stage(part.w.shape);
@@ -130,7 +130,7 @@ void WeightPacker::stage_globals(std::span<const PackPart> parts) {
       copy_bytes(to, {}, values.data(), count * kFloat);
     } else if (p.w.shape.scope == GlobalScope::vector) {
       copy_bytes(to, p.w.device, p.w.global_scale + p.first, count * kFloat);
-    } else {  // repeated: each copy doubles what is there
+    } else {  // each copy doubles the repeated values
       copy_bytes(to, p.w.device, p.w.global_scale, kFloat);
       for (std::int64_t done = 1; done < count; done *= 2)
         copy_bytes(to + done, packed_->device(), to, std::min(done, count - done) * kFloat);
@@ -162,7 +162,7 @@ PackedWeights WeightPacker::finish() {
   if (to_gpu()) {
     if (options_.check_scales)
       check_scales();
-    else if (from_cpu_)  // the staging memory goes
+    else if (from_cpu_)  // the staging memory is about to be freed
       synchronize(packed_->device(), options_.stream);
   }
   return PackedWeights(std::move(packed_));

@@ -10,30 +10,31 @@
 
 namespace nvfp4 {
 
-/// Throws ShapeError unless `w` can be a part of packed weights.
+/// Throws ShapeError unless `w` is valid as a part of packed weights.
 void require_part(const char* op, const QuantizedView& w);
 
-/// Packs one group after the other on the device of the weights, wherever their parts lie: from the
-/// CPU codes and scales go to a GPU as they are, and nothing waits for it before finish().
+/// A packer of weights, group by group, on the device of the packed weights. The parts may be on
+/// any device. Codes and scales from the CPU are uploaded unchanged, and nothing waits for a GPU
+/// before finish().
 class WeightPacker {
  public:
-  /// The scope of the shape is that of all groups: tensor if each has one global scale.
+  /// Allocates the weights. The scope of the shape is `tensor` if each group has one global scale.
   WeightPacker(const char* op, const PackedShape& shape, const PackOptions& options);
 
-  /// The parts, one after the other. `name`: for messages.
+  /// Packs the parts of a group, one after the other. `name` is for error messages.
   void add(std::int64_t group, std::span<const PackPart> parts, const std::string& name = {});
-  /// Dense weights, quantized on the way.
+  /// Quantizes and packs dense weights.
   void add(std::int64_t group, const MatrixView& w, const QuantizeOptions& quantize,
            const std::string& name = {});
 
-  /// Waits once, where scales are checked on a GPU or `parts` came from the CPU. Throws ValueError
-  /// for a scale that is NaN or has its sign set.
+  /// Returns the weights. Waits once, if scales are checked on a GPU or `parts` came from the CPU.
+  /// Throws ValueError for a scale that is NaN or has its sign set.
   PackedWeights finish();
 
  private:
   bool to_gpu() const { return packed_->device().type == DeviceType::cuda; }
   void add_on_cpu(std::int64_t group, std::span<const PackPart> parts);
-  /// One matrix on the GPU of all the parts.
+  /// Returns all parts as one matrix on the GPU.
   PackPart on_gpu(std::span<const PackPart> parts);
   PackPart uploaded_whole(const PackPart& part);
   void stage_globals(std::span<const PackPart> parts);
@@ -44,11 +45,11 @@ class WeightPacker {
   const char* op_;
   PackOptions options_;
   std::shared_ptr<PackedWeights::Impl> packed_;
-  Buffer bad_scales_;  ///< on a GPU: a word for each group
+  Buffer bad_scales_;  ///< one word for each group, on the GPU
   std::vector<std::string> names_;
   bool from_cpu_ = false;
-  QuantizedMatrix stage_;                ///< on the GPU: of one group after the other
-  const std::uint8_t* whole_ = nullptr;  ///< the codes that stage_ has, if it has all groups'
+  QuantizedMatrix stage_;                ///< memory on the GPU for one group at a time
+  const std::uint8_t* whole_ = nullptr;  ///< codes in stage_, if it holds those of all groups
 };
 
 }  // namespace nvfp4

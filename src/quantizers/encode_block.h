@@ -6,23 +6,40 @@
 #include "nvfp4/format.h"
 #include "nvfp4/quantize.h"
 
-/// THE formulas of quantization: every backend either calls these or is tested to give their bits.
-/// IEEE single operations only, none of them fused, so that SSE4, AVX, NEON and GPUs agree.
-/// docs/numerics.md says them in words.
+/// The definition of quantization: the scalar formulas of a block. Every backend calls them or is
+/// tested to give their bits. The operations are IEEE single precision without fused multiply-add,
+/// so that SSE4, AVX, NEON and GPUs agree.
+///
+/// Some backends have a faster form of a formula. A change here also changes (below src/backends):
+/// - scale_for(): lanes_scale_for() in cpu/encode-inl.h; Encoder::scale_code() in
+///   cuda/device/encode.cuh; choose_code() and choose_four_over_six() in cuda/device/search.cuh.
+/// - element_factor(): set_scale() in cpu/encode-inl.h; Encoder::eighth() and multiply() in
+///   cuda/device/encode.cuh; BlockGlobal::factor() in cuda/device/difference.cuh.
+/// - encode_elements(): pack_codes() in cpu/encode-inl.h; encode8() in cuda/device/encode.cuh.
+/// - cost_magnitude(): cost_magnitudes() in cpu/encode-inl.h; choose_code() in
+///   cuda/device/search.cuh; BlockGlobal::cost_value() in cuda/device/difference.cuh.
+/// - block_cost(): batch_cost() and clip_cost() in cpu/encode-inl.h; cpu/mse-inl.h and
+///   cpu/mse_tables.h (fixed point, with the proof); search_mse() in cuda/device/search.cuh.
+/// - hessian_cost(): cpu/encode_hessian.cc; cuda/hessian_bounds.cuh, hessian_lanes.cuh and
+///   hessian_tiles.cuh.
+/// - cheapest_scale(): mse_scale_exact() in cpu/encode-inl.h; search_exactly() in
+///   cuda/device/search.cuh; the files of block_cost() and hessian_cost().
+/// - global_scale_for(): MeasuredScale in cuda/device/fast_math.cuh.
+/// docs/numerics.md has all formulas in words.
 namespace nvfp4 {
 
 inline constexpr float kSixth = 1.0f / 6.0f;
 inline constexpr int kLargestBlock = 32;
-/// Costs are measured on min(|x| · divisor, this): beyond it the largest scale is the best one
-/// whatever the value is, and infinities stay comparable.
+/// The limit of min(|x| · divisor, limit), on which costs are measured. Above it the largest scale
+/// is the best one for every value, and infinities stay comparable.
 inline constexpr float kCostClamp = 16384.0f;
 
-/// The largest block scale that a measured global scale leaves room for.
+/// Returns the largest block scale for which a measured global scale leaves room.
 NVFP4_HD constexpr float largest_scale(Quantizer q) {
   return q == Quantizer::max ? E4M3::kMax : 256.0f;
 }
 
-/// The measured global scale of what has the largest magnitude `amax`; NaN counts as 0.
+/// Returns the global scale for the largest magnitude `amax`. NaN counts as 0.
 NVFP4_HD constexpr GlobalScale global_scale_for(float amax, Quantizer q) {
   const float largest = E2M1::kMax * largest_scale(q);
   const float divisor = largest / amax;
@@ -31,23 +48,23 @@ NVFP4_HD constexpr GlobalScale global_scale_for(float amax, Quantizer q) {
   return {amax / largest, divisor};
 }
 
-/// The block scale that maps `amax` to 1 / `reciprocal` (6 or 4). Source: TransformerEngine,
-/// core_nvfp4.cuh.
+/// Returns the block scale that maps `amax` to 1 / `reciprocal` (6 or 4). Source:
+/// TransformerEngine, core_nvfp4.cuh.
 NVFP4_HD constexpr E4M3 scale_for(float amax, float divisor, float reciprocal) {
   const float scale = amax * (divisor * reciprocal);
   return E4M3::from_float(scale < FLT_MAX ? scale : FLT_MAX);
 }
 
-/// What an element is multiplied by before it is rounded to E2M1.
+/// Returns the factor of an element before it is rounded to E2M1.
 NVFP4_HD constexpr float element_factor(float scale, float divisor) {
   const float factor = 1.0f / (scale * (1.0f / divisor));
-  return factor < FLT_MAX ? factor : FLT_MAX;  // scale 0
+  return factor < FLT_MAX ? factor : FLT_MAX;  // if the scale is 0
 }
 NVFP4_HD constexpr float element_factor(E4M3 scale, float divisor) {
   return element_factor(scale.to_float(), divisor);
 }
 
-/// Largest magnitude; NaN is ignored.
+/// Returns the largest magnitude. NaN is ignored.
 NVFP4_HD constexpr float block_amax(const float* x, int block) {
   float amax = 0;
   for (int i = 0; i < block; ++i) {
@@ -57,15 +74,15 @@ NVFP4_HD constexpr float block_amax(const float* x, int block) {
   return amax;
 }
 
-/// |x| in units of the global scale, as the costs see it. NaN counts as 0.
+/// Returns |x| in units of the global scale, as the costs use it. NaN counts as 0.
 NVFP4_HD constexpr float cost_magnitude(float x, float divisor) {
   const float u = (x < 0 ? -x : x) * divisor;
   if (!(u >= 0)) return 0;
   return u < kCostClamp ? u : kCostClamp;
 }
 
-/// The E2M1 magnitude nearest to u / scale, decided without division: the thresholds times an
-/// E4M3 scale are exact.
+/// Returns the E2M1 magnitude nearest to u / scale. It is found without division: the thresholds
+/// times an E4M3 scale are exact.
 NVFP4_HD constexpr float nearest_magnitude(float u, float scale) {
   const float half_steps = 1.0f * (u > 0.25f * scale) + (u > 0.75f * scale) + (u > 1.25f * scale) +
                            (u > 1.75f * scale) + 2 * (u > 2.5f * scale) + 2 * (u > 3.5f * scale) +
@@ -73,7 +90,8 @@ NVFP4_HD constexpr float nearest_magnitude(float u, float scale) {
   return 0.5f * half_steps;
 }
 
-/// Σ w (u − q·scale)² with the nearest codes q, in four interleaved sums. `weights` may be null.
+/// Returns Σ w (u − q·scale)² with the nearest codes q, in four interleaved sums. `weights` may be
+/// null.
 NVFP4_HD constexpr float block_cost(const float* u, const float* weights, int block, float scale) {
   float sum[4] = {0, 0, 0, 0};
   for (int i = 0; i < block; ++i) {
@@ -84,8 +102,9 @@ NVFP4_HD constexpr float block_cost(const float* u, const float* weights, int bl
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/// rᵀ H r. Row i of H is at h + i · stride; its diagonal and what is below it are read. Four
-/// interleaved sums over i; the inner sums start at zero and run upwards. May round to below zero.
+/// Returns rᵀ H r. Row i of H is at h + i · stride; only the lower triangle with the diagonal is
+/// read. There are four interleaved sums over i. Inner sums start at zero and run upwards. Rounding
+/// may give a result below zero.
 NVFP4_HD constexpr float hessian_form(const float* r, const float* h, std::int64_t stride,
                                       int block) {
   float sum[4] = {0, 0, 0, 0};
@@ -97,14 +116,15 @@ NVFP4_HD constexpr float hessian_form(const float* r, const float* h, std::int64
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/// |q| of the code that the encoder gives x. NaN counts as 0.
+/// Returns |q| for the code that the encoder gives x. NaN counts as 0.
 NVFP4_HD constexpr float encoded_magnitude(float x, float factor) {
   const float magnitude = x < 0 ? -x : x;
   return magnitude >= 0 ? E2M1::from_float(magnitude * factor).to_float() : 0.0f;
 }
 
-/// The same with r = u − q·scale, q the codes of encode_elements(). The nearest ones would not do:
-/// at a tie, and within a rounding of one, the sign of r depends on which of two codes is written.
+/// Returns the same cost with the Hessian: r = u − q·scale with the codes q of encode_elements().
+/// The nearest codes would be wrong: at a tie, or within a rounding of one, the sign of r depends
+/// on the code that is written.
 NVFP4_HD constexpr float hessian_cost(const float* x, const float* h, std::int64_t stride,
                                       int block, float scale, float divisor) {
   const float factor = element_factor(scale, divisor);
@@ -116,7 +136,8 @@ NVFP4_HD constexpr float hessian_cost(const float* x, const float* h, std::int64
   return hessian_form(r, h, stride, block);
 }
 
-/// The cheapest of all 126 scales, the lowest on a tie. A NaN never wins, nor loses if it is first.
+/// Returns the cheapest of all 126 scales, the lowest on a tie. A NaN never wins, but is kept if it
+/// is the cost of the first scale.
 template <class Cost>
 NVFP4_HD constexpr E4M3 cheapest_scale(Cost&& cost) {
   E4M3 best{1};
@@ -131,7 +152,8 @@ NVFP4_HD constexpr E4M3 cheapest_scale(Cost&& cost) {
   return best;
 }
 
-/// The scale that `quantizer` chooses. Definition, not speed: mse tries all 126.
+/// Returns the scale that `quantizer` chooses. This is a definition, not fast code: mse tries all
+/// 126 scales.
 NVFP4_HD constexpr E4M3 choose_scale(Quantizer quantizer, const float* x, const float* weights,
                                      int block, float divisor) {
   const float amax = block_amax(x, block);
@@ -150,14 +172,14 @@ NVFP4_HD constexpr E4M3 choose_scale(Quantizer quantizer, const float* x, const 
   return cheapest_scale([&](float scale) { return block_cost(u, weights, block, scale); });
 }
 
-/// The same for mse with the Hessian of the block.
+/// Returns the scale that mse chooses with the Hessian of the block.
 NVFP4_HD constexpr E4M3 choose_scale_hessian(const float* x, const float* h, std::int64_t stride,
                                              int block, float divisor) {
   return cheapest_scale(
       [&](float scale) { return hessian_cost(x, h, stride, block, scale, divisor); });
 }
 
-/// Codes of one block, the element with the even index in the low nibble.
+/// Writes the codes of one block, with the element of the even index in the low nibble.
 NVFP4_HD constexpr void encode_elements(const float* x, int block, E4M3 scale, float divisor,
                                         std::uint8_t* codes) {
   const float factor = element_factor(scale, divisor);
@@ -166,7 +188,8 @@ NVFP4_HD constexpr void encode_elements(const float* x, int block, E4M3 scale, f
                                              E2M1::from_float(x[i + 1] * factor).bits << 4);
 }
 
-/// q · scale is exact; the global scale rounds once.
+/// Returns a dequantized element. q · scale is exact; the product with the global scale rounds
+/// once.
 NVFP4_HD constexpr float decode_element(E2M1 code, E4M3 scale, float global_scale) {
   return code.to_float() * scale.to_float() * global_scale;
 }

@@ -4,21 +4,22 @@
 
 #include "nvfp4/layout.h"
 
-/// How quantization_error() adds up: the same order for every backend, number of threads and launch
-/// shape. docs/numerics.md says it in words.
+/// The order of the sums in quantization_error(). It is the same for every backend, number of
+/// threads and launch shape. docs/numerics.md describes it in words.
 namespace nvfp4 {
 
-/// Blocks whose errors are added to one part, in the order in which they lie in memory: along the
+/// Number of blocks whose errors form one part. Blocks are taken in the order of memory: along the
 /// rows, or down the columns one row of blocks after the other.
 inline constexpr int kErrorGroup = 128;
-/// Sums of a group that its blocks are dealt to.
+/// Number of interleaved sums of a group.
 inline constexpr int kErrorSums = 32;
 
+/// Returns the number of parts.
 NVFP4_HD constexpr std::int64_t error_groups(std::int64_t blocks) {
   return ceil_div(blocks, kErrorGroup);
 }
 
-/// Of one block, in FP32.
+/// Squared error of one block and squared norm of its input, as FP32 partial sums.
 struct BlockError {
   float squares[4] = {0, 0, 0, 0}, norms[4] = {0, 0, 0, 0};
 
@@ -33,7 +34,7 @@ struct BlockError {
   NVFP4_HD float squared_norm() const { return (norms[0] + norms[1]) + (norms[2] + norms[3]); }
 };
 
-/// Of a group, zeros behind its last block.
+/// Returns the sum over a group. Elements behind its last block are zero.
 inline double sum_group(const float (&blocks)[kErrorGroup]) {
   double sums[kErrorSums];
   for (int j = 0; j < kErrorSums; ++j) sums[j] = static_cast<double>(blocks[j]);

@@ -8,47 +8,49 @@
 #include "quantizers/gram_factor.h"
 #include "quantizers/row_math.h"
 
-/// THE definition of quantization by a Gram matrix, one row of a weight at a time: GPTQ with given
-/// block scales, then joint descent over scales and codes. Single precision, fused multiply-add
-/// where `fused` says so, sums in the order of the loops: every backend gives the same bits.
-/// Source: arXiv:2210.17323 (GPTQ), arXiv:2507.18553 (as Babai's algorithm); docs/numerics.md.
+/// The definition of quantization with a Gram matrix, one row of a weight at a time. GPTQ with
+/// given block scales is followed by joint descent over scales and codes. The arithmetic is single
+/// precision, with fused multiply-add where `fused` is called, and sums in the order of the loops.
+/// Every backend gives the same bits. Source: arXiv:2210.17323 (GPTQ), arXiv:2507.18553 (as Babai's
+/// algorithm); docs/numerics.md.
 namespace nvfp4 {
 
-/// Rows of a weight, which have one global scale.
+/// Rows of a weight with one global scale.
 struct GptqJob {
   const GramFactor* gram = nullptr;
   const float* x = nullptr;  ///< [rows, K]
   std::int64_t rows = 0;
   float divisor = 1;
-  int sweeps = 0;  ///< of descent, at most
-  /// As plain mse has them: codes [rows, K / 2] and scales [rows, K / 16].
+  int sweeps = 0;  ///< largest number of sweeps of the descent
+  /// The result of plain mse: codes [rows, K / 2] and scales [rows, K / 16].
   const std::uint8_t *mse_codes = nullptr, *mse_scales = nullptr;
-  /// As mse weighted by the diagonal has them; replaced by the best.
+  /// The result of mse weighted by the diagonal. It is replaced by the best candidate.
   std::uint8_t *codes = nullptr, *scales = nullptr;
-  std::uint8_t* chosen = nullptr;  ///< rows: which candidate is the best
-  /// [rows, kGptqCandidates]: the output error of each, as output_error() has it.
+  std::uint8_t* chosen = nullptr;  ///< [rows]: index of the best candidate
+  /// The output error of each candidate, see output_error(): [rows, kGptqCandidates].
   double* errors = nullptr;
 };
 
-/// In the order in which a tie is decided.
+/// The candidates. On a tie the first one wins.
 enum class GptqCandidate : std::uint8_t { mse, weighted, gptq, descent };
 inline constexpr int kGptqCandidates = 4;
-/// Rows that a backend takes at a time, best.
+/// Number of rows that a backend should process together.
 inline constexpr std::int64_t kGptqPanel = 64;
-inline constexpr int kScaleNeighbours = 16;  ///< that descent tries: codes c - 8 to c + 7
+inline constexpr int kScaleNeighbours = 16;  ///< scales that descent tries: codes c - 8 to c + 7
 
-/// A row in units of the global scale: x̂ = values, of which each block of 16 is codes · scale.
+/// A row in units of the global scale: x̂ = values. Each block of 16 values is codes · scale.
 struct GptqRow {
   std::vector<float> values;
   std::vector<std::uint8_t> scales;
 };
 
-/// What a step of the recurrences leaves of `wanted`: nearest code times scale.
+/// Returns the value of the nearest code times scale.
 inline float nearest_value(float wanted, float scale, float reciprocal) {
   return E2M1::from_float(wanted * reciprocal).to_float() * scale;
 }
 
-/// Column after column by falling diagonal; the error of each is made up for by those that follow.
+/// Quantizes the columns in the order of falling diagonal. The error of each column is compensated
+/// in the columns that follow.
 inline void gptq_row(const GramFactor& gram, const std::vector<float>& u, GptqRow& row) {
   const std::int64_t depth = gram.depth;
   std::vector<float> wanted;
@@ -65,7 +67,7 @@ inline void gptq_row(const GramFactor& gram, const std::vector<float>& u, GptqRo
   }
 }
 
-/// H (x̂ - u).
+/// Returns H (x̂ - u).
 inline std::vector<float> gradient_of(const GramFactor& gram, const std::vector<float>& u,
                                       const GptqRow& row) {
   std::vector<float> gradient(u.size(), 0.0f);
@@ -77,7 +79,7 @@ inline std::vector<float> gradient_of(const GramFactor& gram, const std::vector<
   return gradient;
 }
 
-/// (x̂ - u)ᵀ H (x̂ - u) without the damping.
+/// Returns (x̂ - u)ᵀ H (x̂ - u) without the damping.
 inline double output_error(const GramFactor& gram, const std::vector<float>& u, const GptqRow& row,
                            const std::vector<float>& gradient) {
   double sum = 0;
@@ -88,8 +90,8 @@ inline double output_error(const GramFactor& gram, const std::vector<float>& u, 
   return sum;
 }
 
-/// The best scale of 16 and its codes for one block, all others as they are; false if there is no
-/// better one. `gradient`, `values`, `changes`: of the block's 16 columns.
+/// Finds the best of 16 scales and its codes for one block while all other blocks stay. Returns
+/// false if none is better. `gradient`, `values` and `changes` have the block's 16 columns.
 inline bool descend_block(const GramFactor& gram, std::int64_t block, const float* gradient,
                           float* values, std::uint8_t& scale, float* changes) {
   const float* inverse = gram.block_inverse.data() + block * kBlock * kBlock;
@@ -102,7 +104,7 @@ inline bool descend_block(const GramFactor& gram, std::int64_t block, const floa
     cost = fused(gradient[i], step, cost);
     target[i] = values[i] - step;
   }
-  cost = cost * (1 - 0x1p-16f);  // less than that is rounding
+  cost = cost * (1 - 0x1p-16f);  // a smaller reduction is rounding
   int best_code = -1;
   for (int n = 0; n < kScaleNeighbours; ++n) {
     int code = scale + n - kScaleNeighbours / 2;
@@ -131,7 +133,7 @@ inline bool descend_block(const GramFactor& gram, std::int64_t block, const floa
   return true;
 }
 
-/// Block after block until nothing gets better; keeps `gradient` up to date.
+/// Descends block by block until nothing improves. Updates `gradient`.
 inline void descend_row(const GramFactor& gram, int sweeps, GptqRow& row,
                         std::vector<float>& gradient) {
   for (int sweep = 0; sweep < sweeps; ++sweep) {
@@ -152,7 +154,7 @@ inline void descend_row(const GramFactor& gram, int sweeps, GptqRow& row,
   }
 }
 
-/// Row `r` of the job: the candidate with the least output error.
+/// Quantizes row `r` of the job with the candidate of the least output error.
 inline void quantize_gptq_row(const GptqJob& job, std::int64_t r) {
   const GramFactor& gram = *job.gram;
   const auto depth = static_cast<std::size_t>(gram.depth), blocks = depth / kBlock;

@@ -18,7 +18,7 @@ std::deque<Method>& known() {
       {"weighted", Quantizer::mse, Needs::diagonal},
       {"gptq", Quantizer::mse, Needs::gram},
   };
-  return methods;  // their addresses stay when one is added
+  return methods;  // a deque: addresses are stable when one is added
 }
 
 }  // namespace

@@ -7,30 +7,32 @@
 
 #include "nvfp4/quantize.h"
 
-/// The ways to quantize a weight of a checkpoint, each with what it has to know of the layer.
+/// The methods that quantize a weight of a checkpoint, and the statistics that each needs.
 namespace nvfp4 {
 
-/// Of the inputs X [tokens, K] of a layer.
+/// Statistics of the inputs X [tokens, K] of a layer.
 enum class Needs : std::uint8_t {
   nothing,
-  diagonal,  ///< of the Gram matrix XᵀX: Σ x_k² of each column
+  diagonal,  ///< diagonal of the Gram matrix XᵀX: Σ x_k² of each column
   gram,      ///< XᵀX itself
 };
 
+/// A quantization method.
 struct Method {
   std::string_view name;
-  Quantizer scales;  ///< decides the global scale, and the block scales where nothing else does
+  Quantizer scales;  ///< quantizer of the global scale and, by default, of the block scales
   Needs needs = Needs::nothing;
 };
 
-/// In the order of the manual.
+/// Returns all methods, in the order of the manual.
 const std::deque<Method>& methods();
-/// Throws ValueError that lists the known names.
+/// Returns the method with this name. Throws ValueError, which lists the known names.
 const Method& method_from_name(std::string_view name);
-/// "the diagonal of the Gram matrix", for errors.
+/// Returns the statistics as text for errors, such as "the Gram matrix of each layer's inputs".
 std::string_view needs_text(Needs needs);
 
-/// A method for as long as the object lives. For tests: nothing else runs when it comes and goes.
+/// A method that exists while this object lives. It is for tests: nothing else may run while it is
+/// added or removed.
 class AddedMethod {
  public:
   explicit AddedMethod(const Method& method);
