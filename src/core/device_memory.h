@@ -4,33 +4,33 @@
 
 #include "nvfp4/device.h"
 
-/// Memory and streams of a device other than the CPU. Defined by the backend of that device
-/// (src/backends/cuda), or by its stand-in in a build without it. Each throws DeviceError or
+/// Memory and streams of a device other than the CPU. The backend of the device (src/backends/cuda)
+/// defines these functions; a build without it has stand-ins. Each throws DeviceError or
 /// UnsupportedError.
 namespace nvfp4 {
 
-/// Of the memory that the functions below give, and of every part that its users divide it into.
+/// The alignment of the memory below, and of every part into which its users divide it.
 inline constexpr std::int64_t kDeviceAlignment = 256;
 
-/// Zeroed, aligned to kDeviceAlignment.
+/// Returns zeroed memory, aligned to kDeviceAlignment.
 void* device_allocate(Device device, std::int64_t bytes);
 void device_free(Device device, void* memory) noexcept;
-/// `rows` rows of `row_bytes` bytes each, on the stream of the device that is not the CPU.
+/// Copies `rows` rows of `row_bytes` bytes each, on the stream of the device that is not the CPU.
 void device_copy(Device to_device, void* to, std::int64_t to_stride, Device from_device,
                  const void* from, std::int64_t from_stride, std::int64_t row_bytes,
                  std::int64_t rows, Stream stream);
 
-/// Memory of the host that the device copies from and to without the CPU's help, so that a copy on
-/// a stream returns at once. Aligned to kDeviceAlignment.
+/// Returns pinned memory of the host, aligned to kDeviceAlignment. The device copies from and to it
+/// without the CPU, so that a copy on a stream returns at once.
 void* pinned_allocate(Device device, std::int64_t bytes);
 void pinned_free(Device device, void* memory) noexcept;
 
-/// A stream that neither waits for the default stream nor makes it wait.
+/// Returns a stream that is independent of the default stream: neither waits for the other.
 Stream stream_create(Device device);
 void stream_destroy(Device device, Stream stream) noexcept;
 
-/// All that the process has on the device. It is not to be used again: kernels
-/// that have run before may fail.
+/// Destroys all that the process has on the device. The process must not use the device again:
+/// kernels that have run before may fail.
 void device_reset(Device device) noexcept;
 
 class PinnedMemory {

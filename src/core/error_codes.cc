@@ -11,7 +11,7 @@
 namespace nvfp4 {
 namespace {
 
-// A code stays with its meaning, and is never used again. docs/errors.md is made from this table:
+// A code keeps its meaning and is never reused. docs/errors.md is generated from this table:
 // nvfp4 help errors > docs/errors.md
 constexpr ErrorInfo kCodes[] = {
     {ErrorCode::disk_full, "IoError", "the disk is full",

@@ -12,8 +12,8 @@
 
 namespace nvfp4 {
 
-/// The members of a JSON object, in the order in which their keys were added. Above kListed members
-/// a tree finds the keys, so that the time for an object does not grow with the square of its size.
+/// The members of a JSON object, in the order in which they were added. Above kListed members a
+/// tree finds the keys. The time for an object is then not quadratic in its size.
 template <class Key, class T, class Less = std::less<Key>,
           class Allocator = std::allocator<std::pair<const Key, T>>>
 class OrderedMembers : public nlohmann::ordered_map<Key, T, Less, Allocator> {

@@ -7,7 +7,7 @@
 
 namespace nvfp4 {
 
-/// Lends values to tasks, as many as run at a time, and keeps them from task to task.
+/// A pool of reusable values for tasks that run at the same time.
 template <class T>
 class LendingPool {
  public:
@@ -25,7 +25,7 @@ class LendingPool {
     T value_;
   };
 
-  /// `make` is called from any thread, where no value is free.
+  /// Creates an empty pool. `make` is called from any thread if no value is free.
   explicit LendingPool(std::function<T()> make = [] { return T(); }) : make_(std::move(make)) {}
 
  private:

@@ -14,8 +14,8 @@ Buffer::Buffer(std::int64_t bytes, Device device) : device_(device) {
     if (bytes > 0) data_ = device_allocate(device, bytes);
     return;
   }
-  // Large matrices lie in huge pages where the system has them: fewer faults and fewer TLB misses,
-  // and the hardware fetches ahead across 4 KB.
+  // Large matrices are in huge pages if the system has them. There are fewer page faults and TLB
+  // misses, and the hardware prefetches across 4 KB.
   constexpr std::int64_t kHugePage = 2 << 20;
   const bool huge = bytes >= 2 * kHugePage;
   const auto align = static_cast<std::size_t>(huge ? kHugePage : 64);

@@ -62,13 +62,14 @@ inline void relax() {
 #endif
 }
 
-/// Waits in a loop for a while: waking a thread that sleeps takes 20 to 60 microseconds in a
-/// virtual machine, as long as a part of a product with one row of x. False: it did not come true.
+/// Waits in a loop for a limited time and returns whether the condition became true. In a virtual
+/// machine a sleeping thread takes 20 to 60 microseconds to wake up. This is as long as a part of a
+/// GEMM with one row of x.
 template <class Condition>
 bool spin_until(Condition&& condition) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::microseconds kPatience{100};
-  constexpr int kLooks = 64;  // between two looks at the clock
+  constexpr int kLooks = 64;  // iterations between two reads of the clock
   for (const Clock::time_point end = Clock::now() + kPatience; Clock::now() < end;)
     for (int i = 0; i < kLooks; ++i) {
       if (condition()) return true;
@@ -77,17 +78,17 @@ bool spin_until(Condition&& condition) {
   return condition();
 }
 
-/// What the threads of a pool have to agree on, in one word: the number of the loop, whether it has
-/// indices left, and how many workers are in it.
+/// The state that the threads of a pool share, in one word. It holds the number of the loop,
+/// whether the loop has indices left, and the number of workers in it.
 class LoopState {
  public:
-  /// The next loop. There must be no worker in the one before.
+  /// Starts the next loop. No worker may be in the loop before.
   void open() { word_.store((number() + 1) * 2 * kOpen + kOpen); }
-  /// No worker may join any more; those that have are still in it.
+  /// Closes the loop: no worker can join any more. Workers that have joined stay in it.
   void close() { word_.fetch_and(~kOpen); }
   std::uint64_t number() const { return word_.load() / (2 * kOpen); }
   bool empty() const { return word_.load() % kOpen == 0; }
-  /// False: the loop of that number is closed.
+  /// Returns false if the loop of that number is closed.
   bool join(std::uint64_t loop) {
     std::uint64_t seen = word_.load();
     do {
@@ -95,17 +96,17 @@ class LoopState {
     } while (!word_.compare_exchange_weak(seen, seen + 1));
     return true;
   }
-  /// True: the loop is closed, and this was the last worker in it.
+  /// Returns true if the loop is closed and this was the last worker in it.
   bool leave() { return word_.fetch_sub(1) % (2 * kOpen) == 1; }
 
  private:
-  static constexpr std::uint64_t kOpen = 1u << 16;  ///< above the number of workers
+  static constexpr std::uint64_t kOpen = 1u << 16;  ///< exceeds the number of workers
   std::atomic<std::uint64_t> word_ = 0;
 };
 
-/// Whoever calls run() waits for the workers that have joined its loop, not for those that still
-/// wake up: on a busy CPU, or on one that a virtual machine has put to sleep, that can take longer
-/// than the loop.
+/// The threads of parallel_for(). A caller of run() waits only for workers that have joined its
+/// loop, not for those that still wake up. On a busy CPU, or on one that a virtual machine has
+/// suspended, a wake-up can take longer than the loop.
 class Pool {
  public:
   explicit Pool(int threads) : spins_(threads <= platform::usable_cpus()) {
@@ -165,7 +166,8 @@ class Pool {
       if (!state_.join(seen)) continue;
       loop_->run();
       if (!state_.leave()) continue;
-      // Not before whoever waits for it has gone to sleep, or else it would never wake.
+      // The lock makes sure that a waiting thread already sleeps. Otherwise it would miss the
+      // notification.
       const std::lock_guard lock(mutex_);
       done_.notify_one();
     }
@@ -174,26 +176,28 @@ class Pool {
   std::vector<std::thread> workers_;
   std::mutex loop_mutex_, mutex_;
   std::condition_variable wake_, done_;
-  Loop* loop_ = nullptr;  ///< of those that have joined; written while there are none
+  Loop* loop_ = nullptr;  ///< loop of the workers that have joined; written while there are none
   LoopState state_;
   std::atomic<bool> stop_ = false;
-  const bool spins_;  ///< not where the threads have to share CPUs
+  const bool spins_;  ///< false if the threads share CPUs
   int process_ = platform::process_number();
 };
 
 std::mutex pool_mutex;
-/// Never destroyed: at exit there may be no threads left to join, as in a forked child.
+/// Returns the pool. It is never destroyed: at exit there may be no threads to join, as in a forked
+/// child.
 std::unique_ptr<Pool>& pool_slot() {
   static auto* const pool = new std::unique_ptr<Pool>;
   return *pool;
 }
-/// The threads of a parent process do not exist in its child: forget them there. What cannot be
-/// destroyed stays reachable, so that it is no leak.
+/// Drops the pool of a parent process, whose threads do not exist in its child. The object stays
+/// reachable because it cannot be destroyed and would otherwise be a leak.
 void drop_foreign_pool() {
   static auto* const foreign = new std::vector<Pool*>;
   if (pool_slot() && !pool_slot()->works_here()) foreign->push_back(pool_slot().release());
 }
-/// How many threads loops have; 0: nobody has asked yet. A pool has as many, once a loop needs one.
+/// Number of threads of loops, or 0 before the first request. A pool has as many once a loop needs
+/// it.
 std::atomic<int> thread_count = 0;
 
 Pool& pool() {
@@ -204,9 +208,9 @@ Pool& pool() {
 }
 
 std::atomic<ParallelRegion> parallel_region = nullptr;
-std::atomic<int> region_process = 0;  ///< whose threads they are
+std::atomic<int> region_process = 0;  ///< process that owns these threads
 
-/// The threads that are lent to us, if they are of this process.
+/// Returns the parallel region of another runtime, if it belongs to this process.
 ParallelRegion region_here() {
   return region_process == platform::process_number() ? parallel_region.load() : nullptr;
 }
@@ -243,7 +247,7 @@ void set_threads(int threads) {
   drop_foreign_pool();
   if (!pool_slot() || pool_slot()->threads() != n) {
     pool_slot().reset();
-    // Started now, where nobody lends any: what cannot be started is said here.
+    // The pool starts here, so that a failure to start is reported here.
     if (region_here() == nullptr) pool_slot() = std::make_unique<Pool>(n);
   }
   thread_count = n;

@@ -6,8 +6,8 @@
 
 namespace nvfp4 {
 
-/// What is enqueued on a stream while this lives, and uses memory that lives longer. Whatever ends
-/// the block, an exception too, the work is waited for: memory must not go under it.
+/// A guard for work that is enqueued on a stream. It waits for the work when it is destroyed, also
+/// after an exception. Memory that the work uses must outlive the guard.
 class StreamWork {
  public:
   StreamWork(Device device, Stream stream) : device_(device), stream_(stream) {}
@@ -16,13 +16,13 @@ class StreamWork {
     try {
       synchronize(device_, stream_);
     } catch (const Error&) {
-      // The error that left the block was another one, or is the same.
+      // The exception that left the block is another one, or the same.
     }
   }
   StreamWork(const StreamWork&) = delete;
   StreamWork& operator=(const StreamWork&) = delete;
 
-  /// At the end of the block. Throws DeviceError.
+  /// Waits for the work without an exception pending. Throws DeviceError.
   void wait() {
     waited_ = true;
     synchronize(device_, stream_);

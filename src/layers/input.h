@@ -7,31 +7,32 @@
 
 #include "nvfp4/layers.h"
 
-/// What happens to the input of a W4A4 layer.
+/// Quantization of the input of a W4A4 layer, and memory that its calls reuse.
 namespace nvfp4 {
 
-/// How it is quantized.
+/// The quantizer of a layer's input.
 struct InputQuantizer {
   Quantizer quantizer = Quantizer::max;
   GlobalScope scope = GlobalScope::vector;
-  std::optional<GlobalScale> global;  ///< else measured
+  std::optional<GlobalScale> global;  ///< measured if empty
   std::string backend;
 
   InputQuantizer() = default;
-  /// `stored`: what the weights say of their input.
+  /// Combines the scale of the options with the scale that is stored with the weights.
   InputQuantizer(const ActivationScale& scale, const std::optional<GlobalScale>& stored,
                  Quantizer quantizer_, std::string backend_);
 
-  /// They point into this object.
+  /// Returns options that point into this object.
   QuantizeOptions options(Stream stream) const;
   QuantizedActivation operator()(const char* op, Scheme scheme, const MatrixView& x,
                                  Stream stream) const;
 };
 
-/// Memory for a matrix that stays from call to call.
+/// Memory for a matrix that is reused from call to call.
 class Rows {
  public:
-  /// Uninitialized, or what an earlier call left; always on the same device.
+  /// Returns a matrix that is uninitialized or holds values of an earlier call. The device must
+  /// always be the same.
   MatrixSpan get(DType dtype, std::int64_t rows, std::int64_t cols, Device device = {});
   std::span<std::byte> bytes(std::int64_t count, Device device);
 
@@ -40,7 +41,7 @@ class Rows {
   std::int64_t bytes_ = 0;
 };
 
-/// The same for quantized rows.
+/// Memory for quantized rows that is reused from call to call.
 class QuantizedRows {
  public:
   QuantizedSpan get(std::int64_t rows, std::int64_t cols, GlobalScope scope, Device device = {});
@@ -50,7 +51,7 @@ class QuantizedRows {
   std::int64_t elements_ = 0, rows_ = 0;
 };
 
-/// Throws ShapeError if there is a limit and `rows` is above it.
+/// Throws ShapeError if there is a limit and `rows` exceeds it.
 void require_tokens(const char* op, std::int64_t rows, std::int64_t max_tokens);
 /// Throws ValueError unless the scheme is W4A4.
 void require_w4a4(const char* op, Scheme scheme);

@@ -11,11 +11,12 @@
 
 namespace nvfp4 {
 
-/// Linear and GroupedLinear, on any device: the input is quantized if the scheme says so, then one
-/// product.
+/// The implementation of Linear and GroupedLinear on any device. The scheme decides whether the
+/// input is quantized; one GEMM follows.
 class LinearLayer {
  public:
-  /// One matrix for each group, of that group's parts, whose outputs follow one another.
+  /// Packs one matrix for each group. It consists of the group's parts, whose outputs follow one
+  /// another.
   LinearLayer(const char* op, std::span<const std::vector<WeightView>> groups,
               const LinearOptions& options);
 

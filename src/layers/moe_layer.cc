@@ -18,7 +18,7 @@ static_assert(sizeof(GlobalScale) == 2 * sizeof(float) && sizeof(std::int32_t) =
 
 constexpr const char* kOp = "Moe";
 
-/// `count` values of 4 bytes.
+/// Returns memory for `count` values of 4 bytes.
 template <class T>
 T* words(Rows& memory, std::int64_t count, Device device) {
   return static_cast<T*>(memory.get(DType::f32, 1, count, device).data);
@@ -31,7 +31,7 @@ std::optional<GlobalScale> stored_scale(std::span<const ExpertWeights> list,
   return stored;
 }
 
-/// Tokens [first, first + count) of a routing on the CPU.
+/// Returns tokens [first, first + count) of a routing on the CPU.
 Routing part_of(Routing routing, std::int64_t first, std::int64_t count) {
   const std::int64_t id_bytes = std::int64_t{1} << static_cast<int>(routing.id_type) / 2;
   if (routing.ids != nullptr)
@@ -83,7 +83,7 @@ MoeLayer::Experts MoeLayer::make_experts(const char* op, std::span<const ExpertW
   if (!experts.down_scales.empty())
     experts.down_scales_there = to_device(
         MatrixView(experts.down_scales.data(), DType::f32, std::ssize(list), 2), device());
-  // A global scale that is measured needs all of SwiGLU's outputs before the first is quantized.
+  // A measured global scale needs all outputs of SwiGLU before the first one is quantized.
   const InputQuantizer quantizer = down_quantizer(experts);
   const bool given = quantizer.global || !experts.down_scales.empty();
   experts.fused = backend().fuses_swiglu && list[0].gate.outputs() % kBlock == 0 &&
@@ -103,19 +103,19 @@ std::int64_t MoeLayer::weight_bytes() const {
   return bytes;
 }
 
-/// On the CPU, to bound the memory of the rows.
+/// Returns the number of tokens that the CPU processes together. It bounds the memory of the rows.
 std::int64_t MoeLayer::tokens_at_a_time(std::int64_t top_k) const {
   constexpr std::int64_t kBytes = std::int64_t{256} << 20;
   const ActivationScale& a = options_.down_activation;
   if (!on_cpu() ||
       (a.kind() == ActivationScale::Kind::measured && a.scope() == GlobalScope::tensor))
-    return std::numeric_limits<std::int64_t>::max();  // measured over all of them
+    return std::numeric_limits<std::int64_t>::max();  // measured over all tokens
   const std::int64_t row = 2 * routed_.intermediate() + routed_.hidden();
   return std::max<std::int64_t>(
       1, kBytes / (std::max<std::int64_t>(top_k, 1) * row * std::int64_t{4}));
 }
 
-/// Takes the memory for the largest input now.
+/// Allocates the memory for the largest input.
 void MoeLayer::reserve() const {
   Scratch<Work>::Lease lease(work_);
   Work& work = *lease;
@@ -244,7 +244,7 @@ MoeLayer::X MoeLayer::gather(const X& given, const DispatchJob& routed, const Ca
   return gathered;
 }
 
-/// How the input of down is quantized, before anything is known of its rows.
+/// Returns the quantizer of the input of down, independent of the rows.
 InputQuantizer MoeLayer::down_quantizer(const Experts& experts) const {
   std::optional<GlobalScale> stored;
   if (experts.down_scales.size() == 1) stored = experts.down_scales[0];
@@ -313,14 +313,14 @@ QuantizedView MoeLayer::quantized_hidden(const Experts& experts, const X& x, std
     return h;
   }
   const MatrixSpan gate_up = gate_up_sums(experts, x, rows, rule, call);
-  // What an earlier call left in the rows of no expert must not count.
+  // Rows of no expert may hold values of an earlier call. They must not affect the measured scale.
   if (rule.order != nullptr && o.global.empty() && quantizer.scope == GlobalScope::tensor)
     backend().clear_rows_from(rule.order->row_ends + rule.order->experts - 1, gate_up, call.stream);
   swiglu_quantize_into(gate_up, h, {.limit = options_.swiglu_limit}, o);
   return h;
 }
 
-/// down(SwiGLU(gate_up(x))) of rows that belong to experts, in the order of the rule.
+/// Computes down(SwiGLU(gate_up(x))) of rows that belong to experts, in the order of the rule.
 void MoeLayer::run_experts(const Experts& experts, const X& x, std::int64_t rows, const Rule& rule,
                            const MatrixSpan& out, const Call& call) const {
   const X h = w4a4() ? X(quantized_hidden(experts, x, rows, rule, call))
@@ -332,7 +332,7 @@ void MoeLayer::run_experts(const Experts& experts, const X& x, std::int64_t rows
   product(experts.down, d, {.x = h, .out = out}, of_down, call);
 }
 
-/// The shared experts' FP32 sum for all tokens, or nothing.
+/// Returns the FP32 sum of the shared experts for all tokens, or an empty view.
 MatrixView MoeLayer::run_shared(const X& x, std::int64_t tokens, const Call& call) const {
   if (shared_.empty()) return {};
   const std::int64_t k = routed_.hidden();
@@ -345,7 +345,7 @@ MatrixView MoeLayer::run_shared(const X& x, std::int64_t tokens, const Call& cal
   return sum;
 }
 
-/// Whether the rows of so few tokens need no order: of one token no two read the same weights.
+/// Reports whether so few tokens need no order. Of one token no two rows read the same weights.
 bool MoeLayer::takes_choices(const Routing& routing) const {
   return !on_cpu() && routing.rows == 1 && !options_.batch_invariant && routed_.fused &&
          std::max(routed_.hidden(), routed_.intermediate()) <= kMostRoutedDepth;
@@ -365,11 +365,11 @@ void MoeLayer::run(const X& x, const Routing& routing, const MatrixSpan& out,
     const MatrixSpan y = call.work.down.get(type, rows, routed_.hidden(), device());
     combine.rows = y;
     if (takes_choices(routing)) {
-      // A kernel of this layer that ran before, if there is one, does not write the routing.
+      // An earlier kernel of this layer, if any, does not write the routing.
       const bool settled = !shared_.empty() || w4a4();
       run_experts(routed_, x, rows, {.choices = &routing, .settled = settled}, y, call);
     } else {
-      // Between the order of the rows and a product at least x is gathered.
+      // Between the order of the rows and a GEMM at least the gathering of x is enqueued.
       const DispatchJob routed = order(routing, call);
       run_experts(routed_, gather(x, routed, call), rows, {.order = &routed}, y, call);
       combine.row_of = routed.row_of;
@@ -428,7 +428,7 @@ void MoeLayer::forward(const MatrixView& x, const Routing& routing, const Matrix
   const Call call{*work, stream};
   if (!w4a4()) {
     MatrixView rows = x;
-    if (x.rows == 1) rows.stride = x.cols;  // of one row it says nothing
+    if (x.rows == 1) rows.stride = x.cols;  // one row has no meaningful stride
     return run_in_parts(rows, routing, out, call);
   }
   const QuantizedSpan quantized = work->x.get(x.rows, x.cols, input_.scope, device());

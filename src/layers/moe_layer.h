@@ -11,19 +11,19 @@
 
 namespace nvfp4 {
 
-/// The mixture-of-experts layer on any device: a few steps of gemm_backend.h between products. On a
-/// GPU nothing is known of the routing on the host: every step works on T · top_k rows.
+/// The mixture-of-experts layer on any device: steps of gemm_backend.h between GEMMs. On a GPU the
+/// host does not read the routing, so every step processes T · top_k rows.
 class MoeLayer {
  public:
   MoeLayer(const char* op, std::span<const ExpertWeights> routed,
            std::span<const ExpertWeights> shared, const MoeOptions& options);
 
-  /// Experts of one shape, or a shared one.
+  /// The weights of experts with one shape, or of one shared expert.
   struct Experts {
     PackedWeights gate_up;                 ///< [E, 2·I, K], gate above up
     PackedWeights down;                    ///< [E, K, I]
-    bool fused = false;                    ///< gate_up is packed for products that end in SwiGLU
-    std::vector<GlobalScale> down_scales;  ///< of the input of down: none, or one for each expert
+    bool fused = false;                    ///< true if gate_up is packed for GEMMs with SwiGLU
+    std::vector<GlobalScale> down_scales;  ///< for the input of down: empty, or one for each expert
     Matrix down_scales_there;              ///< the same on the device, as pairs of floats
 
     std::int64_t count() const { return down.groups(); }
@@ -46,20 +46,20 @@ class MoeLayer {
  private:
   using X = std::variant<MatrixView, QuantizedView>;
 
-  /// What a call needs beside its arguments; on the device.
+  /// The memory of a call on the device, in addition to its arguments.
   struct Work {
     QuantizedRows x, gathered_x, activated;
     Rows gathered, gate_up, hidden, down, shared, sum, workspace, row_scales;
     Rows row_ends, row_of, token_of, expert_of, counts;
   };
-  /// Which expert a row goes to: the routed ones by their order, or every choice of a token is a
-  /// row of its own; or there is but one.
+  /// The assignment of rows to experts. Routed rows have an order, or each choice of a token is a
+  /// row. Without both there is one expert.
   struct Rule {
     const DispatchJob* order = nullptr;
     const Routing* choices = nullptr;
-    bool settled = true;  ///< what was enqueued last does not write what choices say
+    bool settled = true;  ///< true if the work enqueued last does not write the choices
   };
-  /// One call, or as many of its tokens as go through the experts at a time.
+  /// A call, or the part of its tokens that is processed together.
   struct Call {
     Work& work;
     Stream stream;
@@ -87,14 +87,14 @@ class MoeLayer {
   void product(const PackedWeights& w, GemmDescription description, GemmArguments arguments,
                const Rule& rule, const Call& call) const;
   GemmDescription description(const PackedWeights& w, std::int64_t rows, const Rule& rule) const;
-  /// SwiGLU of gate and up of x, for down: W4A16, and W4A4.
+  /// Returns SwiGLU of gate and up of x, the input of down, for W4A16.
   MatrixView hidden(const Experts& experts, const X& x, std::int64_t rows, const Rule& rule,
                     const Call& call) const;
   QuantizedView quantized_hidden(const Experts& experts, const X& x, std::int64_t rows,
                                  const Rule& rule, const Call& call) const;
   MatrixSpan gate_up_sums(const Experts& experts, const X& x, std::int64_t rows, const Rule& rule,
                           const Call& call) const;
-  /// The global scale of each row, that of its expert.
+  /// Returns the global scale of each row, which is that of its expert.
   GlobalScales row_scales(const Experts& experts, std::int64_t rows, const Rule& rule,
                           const Call& call) const;
   DispatchJob order(const Routing& routing, const Call& call) const;
@@ -103,7 +103,7 @@ class MoeLayer {
   MoeOptions options_;
   InputQuantizer input_;
   Experts routed_;
-  std::vector<Experts> shared_;  ///< one each
+  std::vector<Experts> shared_;  ///< one entry for each shared expert
   mutable Scratch<Work> work_;
 };
 

@@ -5,7 +5,7 @@
 
 #include "nvfp4/matrix.h"
 
-/// Rows [row, row + rows) of a matrix.
+/// Functions that return rows [row, row + rows) of a matrix.
 namespace nvfp4 {
 
 template <class Void>
@@ -16,7 +16,8 @@ BasicMatrixView<Void> rows_of(BasicMatrixView<Void> m, std::int64_t row, std::in
   return m;
 }
 
-/// Linear scales; where the blocks run down the columns, `row` and `rows` are multiples of a block.
+/// Returns rows of a matrix with linear scales. If blocks run down the columns, `row` and `rows`
+/// are multiples of a block.
 inline QuantizedView rows_of(QuantizedView q, std::int64_t row, std::int64_t rows) {
   const bool columns = q.shape.axis == BlockAxis::columns;
   q.codes += columns ? row / 2 * q.shape.cols : row * (q.shape.cols / 2);

@@ -8,8 +8,8 @@
 
 namespace nvfp4 {
 
-/// What the calls of a layer need beside their arguments, kept from call to call: on the CPU one
-/// for each that runs at a time, on a GPU one for all, whose work the caller keeps in order.
+/// Memory that the calls of a layer reuse. On the CPU there is one object for each concurrent call.
+/// On a GPU one object serves all calls, and the caller keeps their work in order.
 template <class T>
 class Scratch {
  public:

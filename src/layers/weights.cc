@@ -23,7 +23,7 @@ void require_layer_device(const char* op, Device device, bool autotune) {
   const std::string reason = why_unavailable(device);
   require<UnsupportedError>(reason.empty(), ErrorCode::device_unavailable, "{}: device = {}: {}",
                             op, device_name(device), reason);
-  plan_gemm({.m = 1, .n = 64, .k = 64}, device);  // throws where there are no products
+  plan_gemm({.m = 1, .n = 64, .k = 64}, device);  // throws if the device has no GEMMs
 }
 
 void require_weight(const char* op, const WeightView& w) {
@@ -54,7 +54,7 @@ void require_expert(const char* op, const ExpertWeights& e, std::int64_t k, std:
 
 namespace {
 
-/// Throws unless the parts of a group have one K; their names, for messages.
+/// Returns the names of the parts of a group for messages. Throws unless all parts have one K.
 std::string checked_names(const char* op, const std::vector<WeightView>& parts) {
   require<ShapeError>(!parts.empty(), "{}: no weights, must be at least one", op);
   std::string names;
@@ -73,7 +73,7 @@ std::int64_t outputs_of(const std::vector<WeightView>& parts) {
   return outputs;
 }
 
-/// Whether one global scale is that of the whole group.
+/// Reports whether the whole group has one global scale.
 bool has_one_global(const std::vector<WeightView>& parts) {
   if (parts.size() == 1 && !parts[0].is_quantized()) return true;
   return std::ranges::all_of(parts, [&](const WeightView& w) {

@@ -6,11 +6,11 @@
 #include <optional>
 #include <utility>
 
-/// What the C++ library lacks of files. A call that fails says so by its result and leaves the
-/// reason in errno; signals that interrupt it do not fail it.
+/// File operations that the C++ library lacks. A call that fails returns a failure and sets errno.
+/// A signal that interrupts a call does not make it fail.
 namespace nvfp4::platform {
 
-/// An open file's number, or -1.
+/// The number of an open file, or -1. It is closed by the destructor.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -28,46 +28,47 @@ class Descriptor {
   int fd_ = -1;
 };
 
-/// Whether a value of errno says so: of the disk, or of what is allowed to somebody.
+/// Reports whether a value of errno means a full disk or an exceeded quota.
 bool is_disk_full(int error);
 
 enum class Open {
-  read,           ///< a file, or whatever else can be read
-  read_promptly,  ///< the same, but nobody has to write to a pipe for it to be opened
+  read,           ///< a file, or anything else that can be read
+  read_promptly,  ///< the same; opening a pipe does not wait for a writer
   folder,
-  create,  ///< to write; it must not be there, nor a link
-  append,  ///< to write to what is there: a pipe, a terminal
-  sync,    ///< to be synced, no more
-  lock,    ///< created where it is not there, never through a link
+  create,  ///< a new file to write; neither a file nor a link may exist
+  append,  ///< an existing file to append to: a pipe, a terminal
+  sync,    ///< a file that is only synced
+  lock,    ///< a lock file, created if missing, never through a link
 };
 Descriptor open(const std::filesystem::path& path, Open how);
-/// Also where a signal interrupts it the file is closed.
+/// Closes a file. The file is closed even if a signal interrupts the call.
 bool close(int fd);
 
 struct FileStatus {
   enum class Kind { file, folder, other } kind = Kind::other;
-  std::uint64_t bytes = 0, allocated = 0;  ///< size, and what it takes of the disk
-  std::int64_t modified_ns = 0;            ///< since the epoch
-  std::uint64_t volume = 0, number = 0;    ///< together of this file alone
-  unsigned mode = 0;                       ///< permissions, as chmod takes them
+  std::uint64_t bytes = 0, allocated = 0;  ///< size, and size on the disk
+  std::int64_t modified_ns = 0;            ///< nanoseconds since the epoch
+  std::uint64_t volume = 0, number = 0;    ///< identify the file together
+  unsigned mode = 0;                       ///< permissions as in chmod
 };
 std::optional<FileStatus> status_of(int fd);
 std::optional<FileStatus> status_of(const std::filesystem::path& path);
 bool set_mode(const std::filesystem::path& path, unsigned mode);
 
-/// How many bytes were moved, 0 at the end of the file, -1. Those with an offset from any thread.
+/// Reads or writes at most `bytes` bytes. Returns their number, 0 at the end of the file, or -1.
+/// Calls with an offset can run in any thread.
 std::ptrdiff_t read(int fd, void* out, std::size_t bytes);
 std::ptrdiff_t write(int fd, const void* data, std::size_t bytes);
 std::ptrdiff_t read_at(int fd, void* out, std::size_t bytes, std::uint64_t offset);
 std::ptrdiff_t write_at(int fd, const void* data, std::size_t bytes, std::uint64_t offset);
 
-/// A hint: the disk is asked for what is not in memory.
+/// Hints that this range will be read, so that the disk starts to read it.
 void will_read(int fd, std::uint64_t offset, std::uint64_t bytes);
-/// A hint: the transfer to the disk starts.
+/// Hints that the transfer of this range to the disk should start.
 void start_writing(int fd, std::uint64_t offset, std::uint64_t bytes);
-/// Takes that much of the disk; where the file system cannot, only sets the size.
+/// Reserves space on the disk. If the file system cannot, only sets the size.
 bool reserve(int fd, std::uint64_t bytes);
-/// A range of a file that is no hole.
+/// A range of a file that is not a hole.
 struct Range {
   std::uint64_t begin = 0, end = 0;
 };
@@ -75,27 +76,29 @@ struct Range {
 /// end of the file, or on an error, `begin` is the largest number.
 Range next_data(int fd, std::uint64_t from);
 
-/// Until it is on the disk. Of a folder: true where the file system cannot.
+/// Waits until the file is on the disk. For a folder it returns true if the file system cannot sync
+/// it.
 bool sync(int fd);
 bool sync_folder(int fd);
-/// All of the file system that the file is on, where kSyncsFileSystems.
+/// Syncs the whole file system of the file, if kSyncsFileSystems.
 bool sync_file_system(int fd);
 extern const bool kSyncsFileSystems;
 
 bool remove_file(const std::filesystem::path& path);
-/// In one step, over what is there.
+/// Renames a file atomically and replaces an existing one.
 bool replace_file(const std::filesystem::path& from, const std::filesystem::path& to);
-/// A second name of a file; false with EEXIST where it is taken.
+/// Creates a second name of a file. Returns false with EEXIST if the name exists.
 bool link_file(const std::filesystem::path& from, const std::filesystem::path& to);
 bool may_write_in(const std::filesystem::path& folder);
 
-/// Until the descriptor is closed, also by the end of the process. Never waits: false with
-/// EWOULDBLOCK if another process has it.
+/// Locks a file until the descriptor is closed, also by the end of the process. Never waits:
+/// returns false with EWOULDBLOCK if another process has the lock.
 bool lock(int fd);
-/// The same of a folder, as Open::folder opened it, where many may share it.
+/// Locks a folder in the same way. The folder is opened with Open::folder, and many processes can
+/// share it.
 bool lock_folder(int fd, bool shared);
 
-/// Pages of a file to read; nullptr.
+/// Maps a file for reading. Returns nullptr on failure.
 const std::byte* map(int fd, std::uint64_t bytes);
 void unmap(const std::byte* start, std::uint64_t bytes);
 

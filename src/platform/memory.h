@@ -5,12 +5,13 @@
 
 namespace nvfp4::platform {
 
-/// `bytes` is a multiple of `align`; nullptr where there is no memory.
+/// Allocates memory. `bytes` is a multiple of `align`. Returns nullptr if there is not enough
+/// memory.
 void* allocate_aligned(std::size_t align, std::size_t bytes);
 void free_aligned(void* memory);
-/// A hint: large pages, where the system has them.
+/// Hints that the memory should be in large pages.
 void prefer_large_pages(void* memory, std::size_t bytes);
-/// The most that this process has had in memory.
+/// Returns the largest memory of this process so far, in bytes.
 std::uint64_t peak_memory();
 
 }  // namespace nvfp4::platform

@@ -4,19 +4,19 @@
 
 namespace nvfp4::platform {
 
-/// Of this process; a forked child has another.
+/// Returns the process ID.
 int process_number();
 std::string host_name();
-/// The variable of the environment that names the user's folder.
+/// The environment variable with the user's home folder.
 extern const char* const kHomeVariable;
-/// Another one in each process.
+/// Returns a number that differs in each process.
 unsigned random_number();
-/// That this process may run on.
+/// Returns the number of CPUs that this process may run on.
 int usable_cpus();
 
-/// Whether the CPU has dot products of bytes (ARM), whether the system lets this process use the
-/// tiles of AMX.
+/// Reports whether the CPU has dot products of bytes (ARM).
 bool has_dot_products();
+/// Reports whether the system lets this process use the tiles of AMX.
 bool allow_amx_tiles();
 
 }  // namespace nvfp4::platform

@@ -7,23 +7,26 @@
 
 namespace nvfp4::platform {
 
-/// Whether escape codes mean something there is for the caller to find out.
+/// Reports whether a stream is a terminal. The caller must find out whether it accepts escape
+/// codes.
 bool is_terminal(std::FILE* stream);
-/// Of the terminal behind `stream`; 0 if there is none.
+/// Returns the width of the terminal in characters, or 0 if `stream` is not a terminal.
 int columns(std::FILE* stream);
 
-/// Once, before anything is opened or printed: stdin, stdout and stderr lead nowhere if they are
-/// closed, a closed pipe and a limit of the size of files are errors and end no process.
+/// Prepares the standard streams; called once, before anything is opened or printed. Closed streams
+/// lead nowhere. A closed pipe and a limit of the file size become errors and do not end the
+/// process.
 void prepare_streams();
-/// The words of the command line in UTF-8.
+/// Returns the words of the command line in UTF-8.
 std::vector<std::string> command_line(int argc, char** argv);
-/// Whether the terminal takes UTF-8, whatever the locale says.
+/// Reports whether the terminal accepts UTF-8, independent of the locale.
 bool terminal_is_utf8();
-/// Whether shells read quotes and backslashes as POSIX says, or words in double quotes alone.
+/// True if shells have the quotes and backslashes of POSIX, false if they only have words in double
+/// quotes.
 extern const bool kPosixShell;
 
-/// Makes signals that ask for an end (Ctrl-C, a closed terminal) first write `text` to stderr. It
-/// stays the caller's and may be replaced by another call. Signals that are ignored stay so.
+/// Makes signals that end the process (Ctrl-C, a closed terminal) first write `text` to stderr. The
+/// text stays the caller's, and another call can replace it. Ignored signals stay ignored.
 void write_before_the_end(const char* text, std::size_t bytes);
 
 }  // namespace nvfp4::platform

@@ -14,9 +14,9 @@
 namespace nvfp4::platform {
 namespace {
 
-// Linux moves at most 2 GiB - 4 KiB in a call; others refuse more than 2 GiB.
+// Linux transfers at most 2 GiB - 4 KiB in a call; other systems refuse more than 2 GiB.
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
-// Linux brings no more in a call than its read_ahead_kb, unless that is set, and drops the rest.
+// Linux reads at most read_ahead_kb in a call, 128 by default, and ignores the rest.
 [[maybe_unused]] constexpr std::uint64_t kReadAheadStep = 128 << 10;
 
 /// Repeats a system call that a signal interrupted.
@@ -44,7 +44,7 @@ std::int64_t modified_ns_of(const struct stat& s) {
 }
 
 FileStatus converted(const struct stat& s) {
-  constexpr std::uint64_t kBlock = 512;  // of st_blocks, on all systems
+  constexpr std::uint64_t kBlock = 512;  // unit of st_blocks on all systems
   return {kind_of(s.st_mode),
           static_cast<std::uint64_t>(s.st_size),
           kBlock * static_cast<std::uint64_t>(s.st_blocks),
@@ -67,7 +67,7 @@ int flags_of(Open how) {
       return O_WRONLY | O_CREAT | O_EXCL;
     case Open::append:
       return O_WRONLY | O_NOCTTY;
-    case Open::lock:  // to be written: NFS has exclusive locks for nothing else
+    case Open::lock:  // opened for writing: NFS has exclusive locks only for such files
       return O_RDWR | O_CREAT | O_NOFOLLOW;
   }
   return O_RDONLY;
@@ -86,7 +86,7 @@ Descriptor open(const std::filesystem::path& path, Open how) {
 }
 
 bool close(int fd) {
-  // EINTR leaves the descriptor closed on Linux.
+  // After EINTR the descriptor is closed on Linux.
   return ::close(fd) == 0 || errno == EINTR;
 }
 
@@ -130,7 +130,7 @@ void will_read([[maybe_unused]] int fd, [[maybe_unused]] std::uint64_t offset,
 #ifdef __linux__
   std::byte first{};
   iovec where{&first, 1};
-  // In memory already: the others are taken to be, too.
+  // The first byte is in memory. The others are assumed to be, too.
   if (bytes == 0 || ::preadv2(fd, &where, 1, static_cast<off_t>(offset), RWF_NOWAIT) == 1) return;
   for (std::uint64_t at = 0; at < bytes; at += kReadAheadStep)
     ::posix_fadvise(fd, static_cast<off_t>(offset + at),
@@ -149,11 +149,11 @@ void start_writing([[maybe_unused]] int fd, [[maybe_unused]] std::uint64_t offse
 bool reserve(int fd, std::uint64_t bytes) {
   const auto size = static_cast<off_t>(bytes);
 #ifdef __linux__
-  // Not posix_fallocate: where the file system cannot, that one writes to every block.
+  // Not posix_fallocate(): if the file system cannot reserve, that function writes to every block.
   if (retry([&] { return ::fallocate(fd, 0, 0, size); }) == 0) return true;
   if (errno != EOPNOTSUPP && errno != ENOSYS) return false;
 #elif defined(__APPLE__)
-  // It counts from the last block that the file has, and leaves the size as it is.
+  // F_PEOFPOSMODE counts from the last block of the file and does not change the size.
   struct stat status {};
   if (::fstat(fd, &status) != 0) return false;
   const std::int64_t missing = std::int64_t{size} - std::int64_t{status.st_blocks} * 512;
@@ -184,7 +184,7 @@ Range next_data(int fd, std::uint64_t from) {
 
 bool sync(int fd) {
 #ifdef __APPLE__
-  // fsync() leaves the bytes in the drive's own memory there; some file systems have nothing else.
+  // fsync() there leaves data in the drive's memory. Some file systems have nothing else.
   if (retry([&] { return ::fcntl(fd, F_FULLFSYNC); }) != -1) return true;
   if (errno != ENOTSUP && errno != EINVAL && errno != ENOTTY) return false;
 #endif
@@ -192,7 +192,7 @@ bool sync(int fd) {
 }
 
 bool sync_folder(int fd) {
-  // Some network file systems cannot; their renames are durable or nothing is.
+  // Some network file systems cannot sync a folder. Their renames are durable anyway, or never.
   return sync(fd) || errno == EINVAL || errno == ENOTSUP;
 }
 

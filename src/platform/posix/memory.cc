@@ -17,13 +17,13 @@ void free_aligned(void* memory) { std::free(memory); }
 
 void prefer_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
 #ifdef MADV_HUGEPAGE
-  (void)::madvise(memory, bytes, MADV_HUGEPAGE);  // only a wish: an error changes nothing
+  (void)::madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: an error changes nothing
 #endif
 }
 
 std::uint64_t peak_memory() {
 #ifdef __linux__
-  // ru_maxrss would count the process that started this one too: it survives exec.
+  // ru_maxrss survives exec and would include the process that started this one.
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
     if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;

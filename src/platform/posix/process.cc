@@ -25,7 +25,7 @@ std::string host_name() {
 }
 
 unsigned random_number() {
-  // Not std::random_device: libstdc++'s wants arc4random(), which glibc has from 2.36 on.
+  // Not std::random_device: in libstdc++ it needs arc4random(), which glibc has from 2.36 on.
   unsigned random = 0;
   if (::getentropy(&random, sizeof random) == 0) return random;
   return static_cast<unsigned>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -44,7 +44,7 @@ bool has_dot_products() {
   constexpr unsigned long kHasDotProd = 1ul << 20;  // HWCAP_ASIMDDP
   return (getauxval(AT_HWCAP) & kHasDotProd) != 0;
 #elif defined(__aarch64__) && defined(__APPLE__)
-  return true;  // every one of them has
+  return true;  // all of these CPUs have it
 #else
   return false;
 #endif

@@ -9,13 +9,13 @@
 #include "platform/windows/system.h"
 #include "platform/windows/text.h"
 
-// What libstdc++ asks of the C library and gets from here instead. In one file with fail(), which
-// all of the folder need, lest the linker leaves it in an archive.
+// Replacements of C library functions that libstdc++ calls. They are in one file with fail(), which
+// the whole folder uses; otherwise the linker would leave them in an archive.
 
 namespace nvfp4::platform {
 namespace {
 
-constexpr DWORD kDiskQuotaExceeded = 1295;  // mingw's headers do not name it
+constexpr DWORD kDiskQuotaExceeded = 1295;  // missing in mingw's headers
 
 int errno_of(DWORD error) {
   switch (error) {
@@ -85,9 +85,10 @@ int fail() {
 
 }  // namespace nvfp4::platform
 
-/// Instead of the C library's, which takes text to be in a code page of the system, and of which
-/// none is UTF-8: libstdc++ makes paths of narrow text through it, one unit of UTF-16 a call. A
-/// character that has two gives the first one for three of its bytes, the second for the fourth.
+/// Replaces the C library's mbrtowc(), which decodes a code page of the system, and none of those
+/// is UTF-8. libstdc++ makes paths of narrow text through it, one unit of UTF-16 per call. For a
+/// character with two units, three of its bytes give the first unit and the fourth byte gives the
+/// second.
 extern "C" std::size_t mbrtowc(wchar_t* out, const char* in, std::size_t size,
                                std::mbstate_t* state) {
   constexpr std::size_t kWrong = static_cast<std::size_t>(-1), kCut = static_cast<std::size_t>(-2);
@@ -132,9 +133,9 @@ extern "C" std::size_t mbrtowc(wchar_t* out, const char* in, std::size_t size,
   return 3;
 }
 
-// What std::filesystem::directory_iterator goes through, instead of mingw's, which keeps a folder's
-// path in MAX_PATH characters whatever its length. That header's _WDIR ends in an array of any
-// size: ours is another object behind the same pointer.
+// Replacements for mingw's folder functions, which std::filesystem::directory_iterator calls.
+// mingw's version keeps a folder's path in MAX_PATH characters regardless of its length. _WDIR of
+// that header ends in an array of any size, so the pointer can lead to an object of ours.
 
 namespace {
 
@@ -142,7 +143,7 @@ struct Entries {
   HANDLE find = INVALID_HANDLE_VALUE;
   WIN32_FIND_DATAW next{};
   bool has_next = false;
-  int error = 0;  ///< why there is no next one
+  int error = 0;  ///< reason why there is no next entry
   _wdirent entry{};
 };
 
@@ -169,7 +170,7 @@ extern "C" _WDIR* _wopendir(const wchar_t* path) {
   const bool closed = folder.ends_with(L'\\') || folder.ends_with(L'/');
   entries->find = ::FindFirstFileW((folder + (closed ? L"*" : L"\\*")).c_str(), &entries->next);
   entries->has_next = entries->find != INVALID_HANDLE_VALUE;
-  // The root of a drive may be empty, without even "." and "..".
+  // The root of a drive may be empty: it does not even have "." and "..".
   if (!entries->has_next && ::GetLastError() != ERROR_FILE_NOT_FOUND) {
     nvfp4::platform::fail();
     delete entries;

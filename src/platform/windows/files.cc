@@ -15,10 +15,10 @@ namespace nvfp4::platform {
 namespace {
 
 constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
-// Others may read, write, rename and remove what is open here, as on POSIX systems.
+// Other processes may read, write, rename and remove an open file, as on POSIX systems.
 constexpr DWORD kShareAll = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
-// Locks keep others from reading, so what is locked is a byte that no file has.
-constexpr DWORD kLockedFrom = 0x40000000;  // the upper half of the offset
+// A lock keeps other processes from reading. The locked byte is therefore one that no file has.
+constexpr DWORD kLockedFrom = 0x40000000;  // upper half of the offset
 
 HANDLE handle_of(int fd) { return reinterpret_cast<HANDLE>(::_get_osfhandle(fd)); }
 
@@ -61,7 +61,7 @@ std::optional<FileStatus> status_of_handle(HANDLE file) {
 }
 
 HANDLE open_to_look(const std::filesystem::path& path) {
-  // Without that flag, no folder is opened.
+  // Without FILE_FLAG_BACKUP_SEMANTICS a folder cannot be opened.
   return ::CreateFileW(native(path).c_str(), FILE_READ_ATTRIBUTES, kShareAll, nullptr,
                        OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, nullptr);
 }
@@ -74,7 +74,7 @@ HowToOpen how_to(Open how) {
   switch (how) {
     case Open::read:
     case Open::read_promptly:
-      // A folder is opened, too, and refused later by what it is, as on POSIX systems.
+      // A folder can be opened, too. It is refused later by its type, as on POSIX systems.
       return {GENERIC_READ, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS};
     case Open::folder:
       return {FILE_LIST_DIRECTORY, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS};
@@ -82,7 +82,7 @@ HowToOpen how_to(Open how) {
       return {GENERIC_WRITE, CREATE_NEW, FILE_ATTRIBUTE_NORMAL};
     case Open::append:
       return {GENERIC_WRITE, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL};
-    case Open::sync:  // what is only read cannot be flushed
+    case Open::sync:  // a file opened for reading cannot be flushed
       return {GENERIC_READ | GENERIC_WRITE, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL};
     case Open::lock:
       return {GENERIC_READ | GENERIC_WRITE, OPEN_ALWAYS, FILE_FLAG_OPEN_REPARSE_POINT};
@@ -90,13 +90,13 @@ HowToOpen how_to(Open how) {
   return {};
 }
 
-/// How many bytes, or -1.
+/// Returns the number of bytes, or -1.
 template <class Call>
 std::ptrdiff_t moved(Call call) {
   DWORD bytes = 0;
   if (call(&bytes) != 0) return static_cast<std::ptrdiff_t>(bytes);
   const DWORD error = ::GetLastError();
-  // The end of a file, of a pipe.
+  // The end of a file or of a pipe.
   if (error == ERROR_HANDLE_EOF) return 0;
   return fail();
 }
@@ -161,7 +161,7 @@ bool set_mode(const std::filesystem::path& path, unsigned mode) {
 std::ptrdiff_t read(int fd, void* out, std::size_t bytes) {
   const std::ptrdiff_t n =
       moved([&](DWORD* n) { return ::ReadFile(handle_of(fd), out, limited(bytes), n, nullptr); });
-  return n < 0 && errno == EPIPE ? 0 : n;  // nobody writes to it any more
+  return n < 0 && errno == EPIPE ? 0 : n;  // the pipe has no writer any more
 }
 
 std::ptrdiff_t write(int fd, const void* data, std::size_t bytes) {
@@ -180,7 +180,7 @@ std::ptrdiff_t write_at(int fd, const void* data, std::size_t bytes, std::uint64
       [&](DWORD* n) { return ::WriteFile(handle_of(fd), data, limited(bytes), n, &where); });
 }
 
-// The cache of Windows reads ahead, and writes behind, by itself.
+// The cache of Windows reads ahead and writes behind by itself.
 void will_read(int, std::uint64_t, std::uint64_t) {}
 void start_writing(int, std::uint64_t, std::uint64_t) {}
 
@@ -195,7 +195,7 @@ bool reserve(int fd, std::uint64_t bytes) {
   allocation.AllocationSize.QuadPart = static_cast<LONGLONG>(bytes);
   if (::SetFileInformationByHandle(handle_of(fd), FileAllocationInfo, &allocation,
                                    sizeof allocation) == 0) {
-    // Only what the disk has no room for is an error: where the file system cannot, the size does.
+    // Only a full disk is an error. If the file system cannot reserve, the size is enough.
     fail();
     if (is_disk_full(errno)) return false;
   }
@@ -207,10 +207,10 @@ bool reserve(int fd, std::uint64_t bytes) {
 
 bool sync(int fd) { return ::FlushFileBuffers(handle_of(fd)) != 0 || fail() == 0; }
 
-// Names are durable by the journal of NTFS; a folder that is only read cannot be flushed.
+// NTFS makes names durable by its journal. A folder opened for reading cannot be flushed.
 bool sync_folder(int) { return true; }
 
-// It takes an administrator to flush a volume.
+// Only an administrator can flush a volume.
 const bool kSyncsFileSystems = false;
 bool sync_file_system(int fd) { return sync(fd); }
 
@@ -229,7 +229,7 @@ bool link_file(const std::filesystem::path& from, const std::filesystem::path& t
 }
 
 bool may_write_in(const std::filesystem::path& folder) {
-  // Opened to make files in it: who may is in access lists, not in the folder's attributes.
+  // The folder is opened for creating files in it. The rights are in access lists, not attributes.
   const HANDLE opened = ::CreateFileW(native(folder).c_str(), FILE_ADD_FILE, kShareAll, nullptr,
                                       OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, nullptr);
   if (opened == INVALID_HANDLE_VALUE) return fail() == 0;
@@ -253,7 +253,7 @@ const std::byte* map(int fd, std::uint64_t bytes) {
   }
   void* const start = ::MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, bytes);
   if (start == nullptr) fail();
-  ::CloseHandle(mapping);  // the view keeps it
+  ::CloseHandle(mapping);  // the view keeps the mapping
   return static_cast<const std::byte*>(start);
 }
 

@@ -10,9 +10,9 @@
 #include "platform/windows/system.h"
 #include "platform/windows/text.h"
 
-// Windows locks bytes of files, and a folder has none. Here the lock is an object of the system
-// with the folder's number for a name: it is there as long as somebody has it open, and goes with
-// the process. One object says that somebody has the folder alone, the other that some share it.
+// Windows can lock bytes of files, but not folders. A lock here is a system object whose name has
+// the folder's number. It exists while a process has it open. One object means that a process has
+// the folder alone, the other that some processes share it.
 
 namespace nvfp4::platform {
 namespace {
@@ -34,7 +34,8 @@ std::wstring object_of(const FileStatus& folder, bool shared) {
 
 bool is_there(const std::wstring& object) {
   const HANDLE opened = ::OpenEventW(SYNCHRONIZE, FALSE, object.c_str());
-  if (opened == nullptr) return ::GetLastError() == ERROR_ACCESS_DENIED;  // another user's
+  if (opened == nullptr)
+    return ::GetLastError() == ERROR_ACCESS_DENIED;  // the object of another user
   ::CloseHandle(opened);
   return true;
 }
@@ -48,7 +49,7 @@ bool lock_folder(int fd, bool shared) {
   const DWORD error = ::GetLastError();
   if (mine == nullptr && error != ERROR_ACCESS_DENIED) return fail() == 0;
   const bool taken = mine == nullptr || (!shared && error == ERROR_ALREADY_EXISTS);
-  // Mine is there by now, so of two that come together at least one sees the other.
+  // The own object exists already, so of two concurrent processes at least one sees the other.
   if (taken || is_there(object_of(*folder, !shared))) {
     if (mine != nullptr) ::CloseHandle(mine);
     errno = EWOULDBLOCK;

@@ -2,7 +2,7 @@
 
 namespace nvfp4::platform {
 
-/// Before the descriptor of a folder is closed; nothing where it has no lock.
+/// Removes the lock of a folder, if there is one, before its descriptor is closed.
 void unlock_folder(int fd);
 
 }  // namespace nvfp4::platform

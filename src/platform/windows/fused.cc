@@ -2,20 +2,20 @@
 #include <cmath>
 #include <cstdint>
 
-// mingw's fma() and fmaf() round more than once, and backends have the same bits only by ones that
-// are exact.
+// Replacements for mingw's fma() and fmaf(), which round more than once. Backends have the same
+// bits only if these are exact.
 
 namespace {
 
-/// The sum of what is exact in Wide, rounded to odd: a sum that has lost something ends in a 1,
-/// which tells what rounds it again, to two digits less at least, on which side of a tie it is.
+/// Returns a + b in Wide, rounded to odd: an inexact sum has a last bit of 1. A second rounding, to
+/// at least two digits less, then knows the correct side of a tie.
 template <class Bits, class Wide>
 Wide sum_to_odd(Wide a, Wide b) {
   const Wide sum = a + b;
   const Wide of_b = sum - a;
   const Wide lost = (a - (sum - of_b)) + (b - of_b);
   const auto bits = std::bit_cast<Bits>(sum);
-  // A NaN, where the sum is no number, is neither.
+  // A NaN, from a sum that is not a number, is neither.
   if (!(lost > 0 || lost < 0) || (bits & 1) != 0) return sum;
   return std::bit_cast<Wide>((lost > 0) == (sum > 0) ? bits + 1 : bits - 1);
 }

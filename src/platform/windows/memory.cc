@@ -12,7 +12,7 @@ void* allocate_aligned(std::size_t align, std::size_t bytes) {
 
 void free_aligned(void* memory) { ::_aligned_free(memory); }
 
-// Large pages take a right that users do not have.
+// Large pages need a right that users do not have.
 void prefer_large_pages(void*, std::size_t) {}
 
 std::uint64_t peak_memory() {

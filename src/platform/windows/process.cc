@@ -30,16 +30,16 @@ unsigned random_number() {
 }
 
 int usable_cpus() {
-  // Of the group of at most 64 that this process is in.
+  // The CPUs of this process in its group of at most 64.
   DWORD_PTR ours = 0, all = 0;
   if (::GetProcessAffinityMask(::GetCurrentProcess(), &ours, &all) != 0 && ours != 0)
     return std::popcount(std::uint64_t{ours});
   return static_cast<int>(std::thread::hardware_concurrency());
 }
 
-bool has_dot_products() { return false; }  // of ARM
+bool has_dot_products() { return false; }  // a feature of ARM
 
-// Windows 11 has them on request, which has been tried nowhere.
+// Windows 11 permits AMX on request. This has never been tested.
 bool allow_amx_tiles() { return false; }
 
 }  // namespace nvfp4::platform

@@ -1,6 +1,6 @@
 #pragma once
 
-// The functions of Windows. The first header has the types of the others.
+// The functions of Windows. The first header has the types for the others.
 // clang-format off
 #include <windows.h>
 #include <bcrypt.h>

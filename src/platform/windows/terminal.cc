@@ -21,18 +21,18 @@ HANDLE handle_of(std::FILE* stream) {
   return fd < 0 ? INVALID_HANDLE_VALUE : reinterpret_cast<HANDLE>(::_get_osfhandle(fd));
 }
 
-/// It outlives this process, in the window of whoever started it.
+/// Restores the code page, which would otherwise stay in the window after this process.
 void restore_code_page() {
   if (code_page_before != 0) ::SetConsoleOutputCP(code_page_before);
 }
 
-// In a thread of its own. Nothing of stdio: another thread may hold a stream's lock.
+// This runs in a thread of its own. It does not use stdio: another thread may hold a stream's lock.
 BOOL WINAPI write_and_end(DWORD) {
   DWORD written = 0;
   ::WriteFile(::GetStdHandle(STD_ERROR_HANDLE), text_begin, static_cast<DWORD>(text_size), &written,
               nullptr);
   restore_code_page();
-  ::ExitProcess(kEndedByCtrlC);  // as Windows does it next; Wine would say that all went well
+  ::ExitProcess(kEndedByCtrlC);  // the default action of Windows; Wine would report success
 }
 
 void make_leading(int fd, std::FILE* stream, const char* mode) {
@@ -56,12 +56,12 @@ int columns(std::FILE* stream) {
 }
 
 void prepare_streams() {
-  // A line ends in one byte, whoever reads it.
+  // A line ends in one byte for every reader.
   _fmode = _O_BINARY;
   make_leading(0, stdin, "rb");
   make_leading(1, stdout, "wb");
   make_leading(2, stderr, "wb");
-  // No windows that wait for a click.
+  // There are no windows that wait for a click.
   ::SetErrorMode(SEM_FAILCRITICALERRORS | SEM_NOGPFAULTERRORBOX | SEM_NOOPENFILEERRORBOX);
   for (std::FILE* stream : {stdout, stderr}) {
     DWORD mode = 0;
@@ -75,7 +75,7 @@ void prepare_streams() {
 }
 
 std::vector<std::string> command_line(int argc, char** argv) {
-  // Those of main() are in the system's code page.
+  // The arguments of main() are in the system's code page, so they are not used.
   int count = 0;
   wchar_t** const words = ::CommandLineToArgvW(::GetCommandLineW(), &count);
   if (words == nullptr) return {argv, argv + argc};

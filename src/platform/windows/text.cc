@@ -5,7 +5,8 @@
 namespace nvfp4::platform {
 namespace {
 
-/// Above it come a file's name in 8.3 form and what the system adds.
+/// The largest length of a path without the prefix. An 8.3 name and additions of the system must
+/// fit on top.
 constexpr std::size_t kShort = 240;
 
 }  // namespace
@@ -31,7 +32,7 @@ std::string narrow(std::wstring_view utf16) {
 
 std::wstring native(const std::filesystem::path& path) {
   std::wstring text = path.native();
-  // A relative one grows by the folder that we are in.
+  // A relative path grows by the current folder.
   if (text.empty() || text.starts_with(L"\\\\?\\")) return text;
   std::wstring whole(text.size() + MAX_PATH, L'\0');
   for (;;) {

@@ -6,15 +6,15 @@
 
 namespace nvfp4::platform {
 
-/// What is no UTF-8, or half of a pair of UTF-16, becomes U+FFFD.
+/// Converts text. Invalid UTF-8, or half of a pair of UTF-16, becomes U+FFFD.
 std::wstring wide(std::string_view utf8);
 std::string narrow(std::wstring_view utf16);
 
-/// As the system takes it: a path of more than some 250 characters has to be absolute, and to say
-/// by its beginning, \\?\, that it is long.
+/// Returns a path as the system requires it. A path of more than about 250 characters is made
+/// absolute and gets the prefix \\?\ of long paths.
 std::wstring native(const std::filesystem::path& path);
 
-/// errno for what GetLastError() says. Returns -1.
+/// Sets errno for GetLastError(). Returns -1.
 int fail();
 
 }  // namespace nvfp4::platform
