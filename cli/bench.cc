@@ -24,10 +24,10 @@ struct BenchArguments {
 };
 
 constexpr std::int64_t kRows = 8192, kReferenceRows = 128, kCols = 8192;
-constexpr double kPackedBytes = 0.5 + 1.0 / kBlock;  // of an element: code and block scale
+constexpr double kPackedBytes = 0.5 + 1.0 / kBlock;  // bytes of an element: code and block scale
 constexpr double kSecondsPerLine = 0.35;
 
-/// Best time of one call, within kSecondsPerLine but at least twice.
+/// Returns the best time of one call. It runs for kSecondsPerLine, and at least twice.
 double seconds(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   double best = 1e30, total = 0;
@@ -41,7 +41,7 @@ double seconds(const std::function<void()>& call) {
   return best;
 }
 
-/// Bytes read and written each second by memcpy on `threads` threads.
+/// Returns the bytes that memcpy reads and writes per second on `threads` threads.
 double copy_bandwidth(const Matrix& from, Matrix& to, int threads) {
   const std::int64_t bytes = from.rows() * from.cols() * dtype_size(from.dtype());
   const double s = seconds([&] {
@@ -60,14 +60,15 @@ double copy_bandwidth(const Matrix& from, Matrix& to, int threads) {
 void fill(Matrix& x) {
   auto* data = x.data<std::uint16_t>();
   std::uint32_t state = 1;
-  for (std::int64_t i = 0; i < x.rows() * x.cols(); ++i) {  // the sum of two uniforms is enough
+  for (std::int64_t i = 0; i < x.rows() * x.cols();
+       ++i) {  // the sum of two uniform numbers is sufficient
     state = state * 1664525u + 1013904223u;
     const float v = static_cast<float>(state >> 16) + static_cast<float>(state & 0xFFFF);
     data[i] = BF16::from_float((v - 65535.0f) * 0x1p-21f).bits;
   }
 }
 
-/// A figure for a wrong result is worth nothing.
+/// Checks a result, since the rate of a wrong result is worthless.
 void check(MatrixView x, const QuantizeOptions& options, std::string_view name) {
   const MatrixView slice(x.data, x.dtype, 37, x.cols, x.stride);
   QuantizeOptions reference = options;
@@ -83,7 +84,7 @@ void check(MatrixView x, const QuantizeOptions& options, std::string_view name) 
 
 struct Line {
   std::string name;
-  double bytes;  ///< read and written for each element
+  double bytes;  ///< bytes read and written for each element
   std::function<void()> call;
   std::vector<double> seconds;
 };
@@ -92,7 +93,7 @@ void run(const BenchArguments& arguments) {
   const BackendInfo backend = select_backend(arguments.backend);
   const int all = threads();
   const Style style(stdout);
-  // The reference is a hundred times slower, and no cache helps it.
+  // The reference is a hundred times slower, and no cache affects it.
   const std::int64_t rows = backend.name == "reference" ? kReferenceRows : kRows;
   Matrix x(DType::bf16, rows, kCols), back(DType::bf16, rows, kCols);
   fill(x);
@@ -104,7 +105,7 @@ void run(const BenchArguments& arguments) {
     options.quantizer = q;
     options.backend = backend.name;
     check(x.view(), options, name);
-    const double input = measured ? 4 : 2;  // measuring the global scale reads it once more
+    const double input = measured ? 4 : 2;  // measuring the global scale reads it again
     const GlobalScale global = GlobalScale::from_amax(largest, q);
     lines.push_back({std::move(name),
                      input + kPackedBytes,

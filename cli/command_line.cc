@@ -63,7 +63,7 @@ void CommandLine::callback(std::function<void()> run, std::function<void()> chec
   for (const CommandOption& o : about_.options)
     if (!taken_.contains(&o))
       throw std::logic_error(fmt::format("{} {} sets nothing", about_.name, o.names));
-  // Last, as what an option itself checks says more.
+  // This check is last, because the checks of an option itself give better messages.
   for (CLI::Option* option : named_)
     if (!option->get_positional())
       option->check(CLI::Validator(
@@ -73,7 +73,7 @@ void CommandLine::callback(std::function<void()> run, std::function<void()> chec
     for (const GivenPath& path : paths)
       if (path() != nullptr) require_no_address(*path());
     if (check) check();
-    // python/nvfp4/_cli.py asks so for the models to download, then runs the command.
+    // python/nvfp4/_cli.py sets the variable to list the models to download, then runs the command.
     const bool lists = std::getenv("NVFP4_LIST_MISSING") != nullptr;
     const bool downloads = dry_run == nullptr || dry_run->count() == 0;
     std::vector<std::string> missing;

@@ -2,8 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
-/// One function for each subcommand: declares its arguments; its callback calls one library
-/// function and prints the result. main() turns exceptions into exit codes.
+/// One function for each subcommand. It declares the arguments; its callback calls one library
+/// function and prints the result. main() converts exceptions to exit codes.
 namespace nvfp4::cli {
 
 void add_quantize(CLI::App& app);
@@ -16,12 +16,12 @@ void add_sample(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_tune(CLI::App& app);
 void add_selftest(CLI::App& app);
-void add_version(CLI::App& app);  ///< its flags
+void add_version(CLI::App& app);  ///< flags of --version
 void add_completions(CLI::App& app);
 void add_man(CLI::App& app);
 
-/// Exit status of `verify` for a broken checkpoint, of `compare` for an incomplete one and of
-/// `selftest` for a wrong result, thrown as CLI::RuntimeError.
+/// The exit status of `verify` for a broken checkpoint, of `compare` for an incomplete one and of
+/// `selftest` for a wrong result. It is thrown as CLI::RuntimeError.
 inline constexpr int kBroken = 3;
 
 }  // namespace nvfp4::cli

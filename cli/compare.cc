@@ -38,7 +38,7 @@ std::string list(const std::string& title, const std::vector<std::string>& names
   return out;
 }
 
-/// "model.layers.0.mlp.up_proj.weight" -> "model.layers.0.mlp.up_proj"
+/// Returns a tensor's name without ".weight", such as "model.layers.0.mlp.up_proj".
 std::string short_name(const std::string& name) {
   return clean(name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name);
 }

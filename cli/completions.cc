@@ -1,4 +1,4 @@
-// What shells complete, from the texts of --help.
+// Generates the completions of shells from the texts of --help.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +23,7 @@ std::string joined(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-/// Between single quotes of a shell; `escape` is put before each of `special`.
+/// Returns text in the single quotes of a shell, with `escape` before each character of `special`.
 std::string quoted(const std::string& text, std::string_view special = "") {
   std::string out = "'";
   for (const char c : text) {
@@ -42,7 +42,7 @@ std::vector<std::string> names_of_commands(const CLI::App& app) {
   return names;
 }
 
-/// "help" and "man" are followed by a command.
+/// Reports whether a command is expected next, as after "help" and "man".
 bool takes_command(const Described& d) { return d.argument && d.names[0] == "COMMAND"; }
 
 std::string bash(const CLI::App& app) {

@@ -5,7 +5,7 @@
 namespace nvfp4::cli {
 namespace {
 
-/// Of "TEXT:{bash,zsh,fish}", which CLI11 makes of a list.
+/// Returns the choices in a type such as "TEXT:{bash,zsh,fish}", which CLI11 makes of a list.
 std::vector<std::string> listed(const std::string& type) {
   const std::size_t open = type.find('{'), close = type.find('}');
   if (open == type.npos || close == type.npos || close < open) return {};

@@ -6,17 +6,17 @@
 
 namespace nvfp4::cli {
 
-/// What --help, the manual pages and the completions of shells say of an option or argument.
+/// An option or argument as described by --help, the manual pages and the completions.
 struct Described {
-  std::vector<std::string> names;   ///< "-q", "--quiet"; of an argument its name alone
-  std::string value;                ///< "FILE"; empty if it takes none
-  std::vector<std::string> values;  ///< all that it may be, if they are few
+  std::vector<std::string> names;   ///< such as "-q", "--quiet"; an argument has one name
+  std::string value;                ///< such as "FILE"; "" without value
+  std::vector<std::string> values;  ///< all valid values, if there are few
   std::string text;
   bool argument = false, required = false;
 };
 
 std::vector<Described> described(const CLI::App& command);
-/// Its commands, in the order of --help.
+/// Returns the subcommands in the order of --help.
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 
 }  // namespace nvfp4::cli

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::size_t kWidth = 80, kIndent = 26;
 
-/// "  --name VALUE            what it does", continued below the text.
+/// Returns an entry "  --name VALUE            text". Further lines of the text are below its
+/// first.
 std::string entry(const std::string& name, const std::string& text) {
   std::string out = "  " + name;
   bool first = true;
@@ -32,7 +33,8 @@ std::string paragraph(const std::string& text) {
   return out;
 }
 
-/// Arguments and options as nvfp4/commands.h lists them; first what it does not list: --help.
+/// Returns arguments and options in the order of nvfp4/commands.h. Those that are not in it, such
+/// as --help, come first.
 std::vector<const CLI::Option*> in_order_of_table(const CLI::App& app) {
   std::vector<const CLI::Option*> all = app.get_options();
   for (const Command& command : commands()) {

@@ -5,7 +5,7 @@
 
 namespace nvfp4::cli {
 
-/// Help in 80 columns: what it does, usage, arguments, options, an example.
+/// A formatter for help in 80 columns: summary, usage, arguments, options, an example.
 class HelpFormatter : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string name,

@@ -51,7 +51,7 @@ std::string form(const InspectedTensor& t) {
   return name;
 }
 
-/// "model.layers.3.mlp.gate_proj.weight" -> "model.layers.*.mlp.gate_proj"
+/// Returns a name without ".weight" and layer, such as "model.layers.*.mlp.gate_proj".
 std::string pattern(std::string_view name) {
   if (name.ends_with(".weight")) name.remove_suffix(7);
   std::string out;
@@ -129,7 +129,7 @@ std::string histogram(const std::array<std::uint64_t, 16>& codes, const Style& s
   return table.text();
 }
 
-/// Two lines of eight elements for each block, its columns and its scale before them.
+/// Returns two lines of eight elements for each block, after its columns and scale.
 std::string block_table(const std::vector<InspectedBlock>& blocks, const Style& style) {
   if (blocks.empty()) return {};
   Table table("lrl");
@@ -146,7 +146,7 @@ std::string block_table(const std::vector<InspectedBlock>& blocks, const Style& 
   return table.text();
 }
 
-/// The report with "blocks" of its one tensor.
+/// Returns the report with the "blocks" of its only tensor.
 std::string json_text(const InspectReport& report, const std::vector<InspectedBlock>& blocks) {
   if (blocks.empty()) return to_json(report);
   auto json = nlohmann::ordered_json::parse(to_json(report));

@@ -21,16 +21,16 @@ std::string& message() {
   return text;
 }
 
-/// As the shells of this system read it again.
+/// Returns a word in the quotes of this system's shells.
 std::string system_word(std::string_view word) {
   if (platform::kPosixShell) return shell_word(word);
-  // No name of a file there has a quote in it.
+  // File names cannot contain a quote on this system.
   const std::string shown = clean(word);
   const bool bare = !word.empty() && shown.find_first_of(" &|<>^()\"';") == shown.npos;
   return bare ? shown : fmt::format("\"{}\"", shown);
 }
 
-/// The command that goes on where this one stopped: --resume in the place of --overwrite.
+/// Returns the command that continues an interrupted one: --resume replaces --overwrite.
 std::vector<std::string> resumed(const std::vector<std::string>& all) {
   std::vector<std::string> out;
   bool resumes = false, options = true;

@@ -5,13 +5,13 @@
 
 namespace nvfp4::cli {
 
-/// The words of the command line, the program's name first: what on_interrupt() repeats.
+/// Stores the words of the command line, the program's name first. on_interrupt() prints them.
 void remember_command_line(std::vector<std::string> words);
 
-/// From here on, the first SIGINT, SIGTERM or SIGHUP writes the command to go on with to stderr and
-/// ends the process as the signal does by default; a second one ends it at once, even if that text
-/// finds nobody who reads it. `resumes` is false for one file, of which nothing is there to go on
-/// with.
+/// Handles SIGINT, SIGTERM and SIGHUP from now on. The first signal writes the command that
+/// continues the run to stderr, and ends the process by the default action. A second signal ends it
+/// at once, even if that text cannot be written. `resumes` is false for an output of one file,
+/// which cannot be continued.
 void on_interrupt(bool resumes);
 
 }  // namespace nvfp4::cli

@@ -43,7 +43,7 @@ a fault, the output of repair still has one, compare had an incomplete
 checkpoint or no common tensor, or selftest found a wrong result.
 )";
 
-/// Whether the error goes to stdout as JSON, too.
+/// True if errors are also printed to stdout as JSON.
 bool g_json = false;
 
 int fail(std::string message, int status, ErrorCode code) {
@@ -54,17 +54,17 @@ int fail(std::string message, int status, ErrorCode code) {
   if (!g_json) return status;
   try {
     print(error_json(code, message) + '\n');
-  } catch (const Error&) {  // standard output may be what failed: its reader has the status
+  } catch (const Error&) {  // stdout may be at fault: its reader gets the status
   }
   return status;
 }
 
-/// "NV0102": what it means and what helps.
+/// Returns the meaning and fix of a code such as "NV0102".
 std::string code_text(const ErrorInfo& c) {
   return fmt::format("{}  {}\n\n  type  {}\n  fix   {}\n", c.name(), c.meaning, c.type, c.fix);
 }
 
-/// All of them, as the table of docs/errors.md.
+/// Returns all codes as the table of docs/errors.md.
 std::string code_table() {
   std::string out =
       "# Errors\n\nEvery error has a code that stays the same when its text changes. It is at the "
@@ -97,15 +97,15 @@ void add_help(CLI::App& app) {
   help->footer("\nExamples:\n  nvfp4 help quantize\n  nvfp4 help NV0102\n");
 }
 
-/// The command whose help to point at: the one on the command line.
+/// Returns the command whose help the message names: the one on the command line.
 std::string help_of(const CLI::App& app) {
   const auto commands = app.get_subcommands();
   if (commands.empty() || commands[0]->get_name() == "help") return "nvfp4 --help";
   return fmt::format("nvfp4 {} --help", commands[0]->get_name());
 }
 
-/// "--name=" as its name and an empty word: CLI11 takes the word behind it for the value, which a
-/// script gets by a variable that is not set.
+/// Splits "--name=" into the name and an empty word. CLI11 would take the next word as the value.
+/// Scripts produce such a word from an unset variable.
 void part_empty_values(std::vector<std::string>& words) {
   for (std::size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
     if (words[i].size() < 4 || !words[i].starts_with("--") ||
@@ -141,7 +141,7 @@ int run(std::vector<std::string> words) {
   add_help(app);
   try {
     part_empty_values(words);
-    // In the order that CLI11 takes them, without our own name.
+    // CLI11 takes the words in reverse order, without the program's name.
     std::ranges::reverse(words);
     words.pop_back();
     app.parse(std::move(words));
@@ -159,7 +159,7 @@ int run(std::vector<std::string> words) {
   } catch (const CLI::RuntimeError& e) {
     return e.get_exit_code();
   } catch (const CLI::ParseError& e) {
-    // A misspelt option leaves its value in the place of an argument, or an argument missing.
+    // The value of a misspelled option takes the place of an argument, or an argument is missing.
     std::string text = unknown_word(app);
     const auto* of_value = text.empty() ? dynamic_cast<const UsageError*>(&e) : nullptr;
     if (text.empty()) text = e.what();

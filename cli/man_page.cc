@@ -1,4 +1,4 @@
-// Manual pages, from the texts of --help.
+// Generates manual pages from the texts of --help.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ Examples:
   nvfp4 man > nvfp4.1
 )";
 
-/// Text as roff reads it.
+/// Escapes text for roff.
 std::string roff(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -51,8 +51,8 @@ std::string entry(const Described& d) {
   return fmt::format(".TP\n{}\n{}\n", left, roff(d.text));
 }
 
-/// Paragraphs of a footer: a line that ends in a colon begins a section, whose lines stay as they
-/// are.
+/// Returns the paragraphs of a footer. A line that ends in a colon starts a section, whose lines
+/// are printed unchanged.
 std::string sections(std::string_view footer) {
   std::string out, open;
   for (std::size_t at = 0; at < footer.size();) {
@@ -97,7 +97,7 @@ std::string page(const CLI::App& app, const CLI::App& of) {
   section("COMMANDS", commands);
   section("ARGUMENTS", arguments);
   section("OPTIONS", options);
-  // What follows the options of a command explains them.
+  // The text after the options of a command explains them.
   const std::string rest = sections(of.get_footer());
   if (!rest.empty() && !rest.starts_with(".SH")) out += ".SH NOTES\n";
   return out + rest;

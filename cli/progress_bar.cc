@@ -19,13 +19,13 @@ double fraction_of(const Progress& p) {
              : static_cast<double>(p.bytes_done) / static_cast<double>(p.bytes_total);
 }
 
-/// What is worked on, without what most names have.
+/// Returns the current tensor without the parts that most names share.
 std::string current_tensor(const Progress& p) {
   const std::string_view name = p.tensor;
   return clean(name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name);
 }
 
-/// Two spaces between the facts that are left.
+/// Returns the non-empty facts with two spaces between them.
 std::string spaced(const std::vector<std::string>& facts) {
   std::string text;
   for (const std::string& fact : facts)
@@ -64,7 +64,7 @@ std::function<void(const Progress&)> ProgressBar::callback() {
 void ProgressBar::run() {
   std::unique_lock lock(mutex_);
   auto wait = terminal_ ? 200ms : between_lines_;
-  // Not by a stop token: with mingw's library a wait with one is never woken.
+  // There is no stop token: with mingw's library a wait with one never wakes up.
   while (!ends_.wait_for(lock, wait, [this] { return over_; })) {
     note(Clock::now());
     if (terminal_)
@@ -87,7 +87,7 @@ void ProgressBar::note(Clock::time_point now) {
   while (window_.size() > 2 && now - window_.front().first > 10s) window_.pop_front();
 }
 
-/// The share that is done, tensors, speed and the time that is left.
+/// Returns the finished share, the tensors, the speed and the remaining time.
 std::vector<std::string> ProgressBar::facts() const {
   if (!last_) return {"reading the input", "", "", ""};
   const double rate =
@@ -111,14 +111,14 @@ void ProgressBar::draw_line() {
 void ProgressBar::draw_bar() {
   drawn_ = true;
   std::vector<std::string> shown = facts();
-  shown[0] = fmt::format("{:>5}", shown[0]);  // lest the line dances
-  // The last column stays free: some terminals go to the next line there.
+  shown[0] = fmt::format("{:>5}", shown[0]);  // constant width, so that the line does not move
+  // The last column stays free: some terminals continue on the next line there.
   const auto width = static_cast<std::size_t>(columns(stderr)) - 1;
   const auto taken = [&] { return verb_.size() + 2 + display_width(spaced(shown)); };
   for (const std::size_t dispensable : {2, 1, 3})
     if (taken() > width) shown[dispensable].clear();
   std::string bar, tensor;
-  // As wide for every name, lest the bar moves.
+  // The width is the same for every name, so that the bar does not move.
   constexpr std::size_t kName = 36, kShortest = 12, kBar = 6;
   if (const std::size_t used = taken() + kBar + 4; last_ && used + kShortest <= width) {
     const std::size_t field = std::min(kName, width - used);

@@ -20,10 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxLinks = 40;  // as in the kernel
+constexpr int kMaxLinks = 40;  // the kernel's limit
 
-/// "/dev/stdout" -> 1, "/dev/fd/63" -> 63; -1 for other paths. Opened by its name, a redirected
-/// stdout would have a second position, and one text would overwrite the other.
+/// Returns the descriptor of "/dev/stdout" (1) or "/dev/fd/63" (63), or -1 for other paths. A
+/// redirected stdout that is opened by its name would have a second position, and texts would
+/// overwrite each other.
 int descriptor_of(const fs::path& path) {
   const std::string name = path.string();
   if (name == "/dev/stdout") return 1;

@@ -22,19 +22,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "cpu", or "cuda:0, NVIDIA H200".
+/// Returns "cpu", or a text such as "cuda:0, NVIDIA H200".
 std::string describe(Device device) {
   std::string text = device_name(device);
-  if (device.type == DeviceType::cpu) return text;  // looking for GPUs takes a tenth of a second
+  if (device.type == DeviceType::cpu) return text;  // a search for GPUs takes 0.1 s
   for (const DeviceInfo& gpu : cuda_devices())
     if (gpu.device == device) text += ", " + gpu.name;
   return text;
 }
 
-/// In the order of the table.
+/// The actions in the order of the table.
 constexpr const char* kActions[] = {"quantized", "converted",   "moved", "fp8",
                                     "merged",    "dequantized", "cast",  "kept"};
-constexpr std::size_t kWritten = 3;  ///< the first of them that are not NVFP4
+constexpr std::size_t kWritten = 3;  ///< index of the first action without NVFP4
 
 std::size_t order_of(const std::string& action) {
   return static_cast<std::size_t>(std::ranges::find(kActions, action) - std::begin(kActions));
@@ -51,7 +51,7 @@ std::int64_t elements(const TensorReport& t) {
   return n;
 }
 
-/// "8.2 GB → 3.8 GB, 2.15x smaller"
+/// Returns a text such as "8.2 GB → 3.8 GB, 2.15x smaller".
 std::string size_text(const QuantizeReport& report, const Style& style) {
   const auto before = static_cast<double>(report.bytes_before),
              after = static_cast<double>(report.bytes_after);
@@ -75,7 +75,7 @@ std::string tensor_table(const QuantizeReport& report, const Style& style) {
       g->after += t.bytes_after;
     }
   }
-  // The reasons take what is left of the line, and more lines if need be.
+  // The reasons take the rest of the line, and more lines if necessary.
   Table narrow("llrrrl"), table("llrrrl");
   const auto add = [&](Table& to, std::size_t reason_width) {
     to.add({style.dim("tensors"), "", style.dim("count"), style.dim("before"), style.dim("after"),
@@ -102,7 +102,7 @@ std::string tensor_table(const QuantizeReport& report, const Style& style) {
   return table.text();
 }
 
-/// The tensors with the most blocks that were rounded, and the first of those.
+/// Adds the tensors with the most rounded blocks, and the first of these blocks.
 void add_rounded(const QuantizeReport& report, const Style& style, Table& facts) {
   constexpr std::size_t kTensors = 4, kBlocks = 4;
   std::vector<const TensorReport*> tensors;
@@ -124,7 +124,7 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
                                           : fmt::format(": {}{}", fmt::join(first, ", "),
                                                         shown < t.clamped_blocks ? " …" : "");
     const std::string start = fmt::format("{} in ", t.clamped_blocks);
-    constexpr std::size_t kWidth = 80 - 11, kNarrow = 20;  // beside the first column
+    constexpr std::size_t kWidth = 80 - 11, kNarrow = 20;  // width right of the first column
     const std::size_t rest = start.size() + places.size();
     const std::string name =
         shorten(clean(t.name), std::max(kNarrow, kWidth - std::min(kWidth, rest)));
@@ -136,7 +136,7 @@ void add_rounded(const QuantizeReport& report, const Style& style, Table& facts)
                                : "--report FILE lists all of them")});
 }
 
-/// Error of the best choice at some budgets, of that with 4 bits.
+/// Returns the error of the best choice at some budgets, relative to that with 4 bits.
 std::string curve_table(const QuantizeReport& report, const Style& style) {
   Table table("rr");
   table.add({style.dim("bits"), style.dim("error of " + report.error_of)});
@@ -146,7 +146,7 @@ std::string curve_table(const QuantizeReport& report, const Style& style) {
   return table.text() + '\n';
 }
 
-/// What each rule caught, and which caught nothing.
+/// Returns the number of weights that each rule matched, and the rules without any.
 std::string rule_table(const QuantizeReport& report, const Style& style) {
   Table table("rlrrl");
   const auto dim = [&](const char* text) { return style.dim(text); };
@@ -229,7 +229,7 @@ void print_summary(const QuantizeReport& report, const SummaryFacts& about) {
                              report.complete ? "the output is complete"
                                              : "the last one to end finishes the output")});
     facts.add({style.dim("output"), fmt::format("{} ({})", clean(about.output.string()), shards)});
-    if (!report.card.empty() && report.complete)  // a folder by quantize
+    if (!report.card.empty() && report.complete)  // quantize to a folder
       facts.add({style.dim("upload"), fmt::format("hf upload ORG/NAME {} --private",
                                                   shell_word(about.output.string()))});
   }

@@ -7,14 +7,14 @@
 
 namespace nvfp4::cli {
 
-/// What the report does not say.
+/// Facts for the summary that are not in the report.
 struct SummaryFacts {
   std::filesystem::path input, output;
-  std::string scales;  ///< in a few words, how they came about
+  std::string scales;  ///< origin of the scales, in a few words
 };
-/// What became of a model, for people.
+/// Prints a summary of the run for people.
 void print_summary(const QuantizeReport& report, const SummaryFacts& about);
-/// The report's warnings, on stderr.
+/// Prints the report's warnings to stderr.
 void print_warnings(const QuantizeReport& report);
 
 }  // namespace nvfp4::cli

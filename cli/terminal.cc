@@ -81,7 +81,7 @@ std::string shorten(std::string_view text, std::size_t width) {
   const std::string dots = utf8() ? "…" : "..";
   if (width <= display_width(dots)) return std::string(width, '.');
   const std::size_t keep = width - display_width(dots), head = keep / 3;
-  // The end of a name says more than its beginning.
+  // The end of a name is more informative than its start.
   std::size_t from = text.size(), to = 0;
   for (std::size_t n = 0; n < keep - head; ++n) do
       --from;

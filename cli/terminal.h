@@ -16,24 +16,25 @@
 
 #include "nvfp4/report.h"
 
-/// What people see: colours, tables, a progress bar. Plain text when it goes elsewhere.
+/// Output for people: colors, tables, a progress bar. It is plain text if stdout is not a terminal.
 namespace nvfp4::cli {
 
 using report::human_bytes, report::human_clock, report::human_count, report::human_duration;
 using report::number, report::shape_text;
 
-/// A terminal that understands escape codes.
+/// Reports whether the stream is a terminal with escape codes.
 bool is_terminal(std::FILE* stream);
-/// Of the terminal behind `stream`, at least 20; 80 if there is none.
+/// Returns the width of the terminal in characters, at least 20, or 80 if `stream` is not a
+/// terminal.
 int columns(std::FILE* stream);
-/// Whether the locale's encoding is UTF-8.
+/// Reports whether the locale's encoding is UTF-8.
 bool utf8();
 
 /// Writes to stdout. A closed pipe is not an error; anything else throws IoError.
 void print(std::string_view text);
-/// Writes to stderr, at once. What cannot be written is left out: no work ends for that.
+/// Writes to stderr at once. An error is ignored, so that it does not end the work.
 void say(std::string_view text);
-/// Colours for one stream: none unless it is a terminal and NO_COLOR is unset or empty.
+/// The colors of a stream. There are none unless it is a terminal and NO_COLOR is unset or empty.
 class Style {
  public:
   explicit Style(std::FILE* stream);
@@ -49,25 +50,27 @@ class Style {
   bool on_;
 };
 
-/// Text from a file, safe to show: printable(), but never cut.
+/// Returns text of a file that is safe to print: as printable(), but never cut.
 std::string clean(std::string_view text);
-/// Columns that `text` takes: code points, escape codes not counted.
+/// Returns the number of columns of `text`: code points without escape codes.
 std::size_t display_width(std::string_view text);
-/// At most `width` columns of it, the middle left out. `text` has no escape codes.
+/// Shortens `text` to at most `width` columns by omitting its middle. `text` has no escape codes.
 std::string shorten(std::string_view text, std::size_t width);
-/// Lines of at most `width` columns, broken at spaces.
+/// Returns lines of at most `width` columns, broken at spaces.
 std::vector<std::string> wrap_words(std::string_view text, std::size_t width);
 
-std::string arrow();  ///< "→" or "->"
+/// Returns "→" or "->".
+std::string arrow();
 
-/// Columns as wide as their widest cell, two spaces between them.
+/// A table with columns as wide as their widest cell and two spaces between them.
 class Table {
  public:
-  /// One letter for each column: 'l' or 'r'. `indent` spaces before each line.
+  /// Creates a table with one letter for each column: 'l' or 'r'. Each line starts with `indent`
+  /// spaces.
   explicit Table(std::string_view alignment, std::size_t indent = 2)
       : alignment_(alignment), indent_(indent) {}
   void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  /// Columns of the longest line, and where the last column starts.
+  /// Returns the width of the longest line.
   std::size_t width() const { return width_before_last() + widths().back(); }
   std::size_t width_before_last() const;
   std::string text() const;
@@ -79,8 +82,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// Shows progress on stderr: on a terminal a line that is there after a fifth of a second and fits
-/// the width, whatever the work says of itself; else a line of text each minute.
+/// Progress on stderr. On a terminal it is a line that fits the width and appears after 0.2 s.
+/// Elsewhere it is a line of text each minute.
 class ProgressBar {
  public:
   ProgressBar(std::string_view verb, bool quiet,
@@ -90,7 +93,7 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void update(const Progress& p);
-  /// Empty if quiet.
+  /// Returns the function that receives the progress, or none if quiet.
   std::function<void(const Progress&)> callback();
 
  private:
@@ -108,10 +111,10 @@ class ProgressBar {
   double last_fraction_ = 0;
   std::mutex mutex_;
   std::condition_variable ends_;
-  bool over_ = false;             ///< the work, under mutex_
-  std::optional<Progress> last_;  ///< none before the work has begun
-  std::deque<std::pair<Clock::time_point, std::uint64_t>> window_;  ///< of the last seconds
-  std::jthread painter_;  ///< the last member: it uses the others
+  bool over_ = false;             ///< true at the end of the work; protected by mutex_
+  std::optional<Progress> last_;  ///< none before the work starts
+  std::deque<std::pair<Clock::time_point, std::uint64_t>> window_;  ///< values of the last seconds
+  std::jthread painter_;  ///< last member, because it uses the others
 };
 
 }  // namespace nvfp4::cli

@@ -38,7 +38,7 @@ const std::map<std::string, Epilogue> kEpilogues = {{"none", Epilogue::none},
 const std::map<std::string, DType> kDTypes = {
     {"bfloat16", DType::bf16}, {"float16", DType::f16}, {"float32", DType::f32}};
 
-/// The whole of `text` is a number of at least 1.
+/// Returns true if all of `text` is a number of at least 1.
 bool take_number(std::string_view text, std::int64_t& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc{} && end == text.data() + text.size() && number >= 1;

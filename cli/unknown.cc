@@ -8,7 +8,8 @@
 namespace nvfp4::cli {
 namespace {
 
-/// Insertions, deletions, replacements and swaps of neighbours that lead from one to the other.
+/// Returns the number of insertions, deletions, replacements and swaps of neighbors between two
+/// words.
 std::size_t edits(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before, last(b.size() + 1), now(b.size() + 1);
   std::iota(last.begin(), last.end(), std::size_t{0});
@@ -29,12 +30,14 @@ std::string_view without_dashes(std::string_view word) {
   return word.substr(std::min(word.find_first_not_of('-'), word.size()));
 }
 
-/// The beginning of a name counts as near, however much is missing.
+/// Returns the distance of a word from a name. The start of a name has distance 1, however long the
+/// rest is.
 std::size_t distance(std::string_view word, std::string_view name) {
   return word.size() >= 3 && name.starts_with(word) ? 1 : edits(word, name);
 }
 
-/// "--format" and the like; one letter is near to every other.
+/// Returns options such as "--format". One letter is near every other, so short options are left
+/// out.
 std::vector<std::string> long_options(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options())

@@ -7,15 +7,14 @@
 
 namespace nvfp4::cli {
 
-/// "; did you mean 'quantize'?" for the one of `names` that is nearest to `word`; "" if none is
-/// near.
+/// Returns a text such as "; did you mean 'quantize'?" with the name nearest to `word`, or "" if
+/// none is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names);
 
-/// The names of all commands.
+/// Returns the names of all commands.
 std::vector<std::string> command_names(const CLI::App& app);
 
-/// What is wrong with the first word of the command line that nothing expects, after it was parsed;
-/// "" if all of them have a place.
+/// Returns the error for the first unexpected word of the command line, after it was parsed, or "".
 std::string unknown_word(const CLI::App& app);
 
 }  // namespace nvfp4::cli

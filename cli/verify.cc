@@ -27,7 +27,7 @@ std::string paint(Severity severity, std::string_view text, const Style& style) 
                                          : style.cyan(text);
 }
 
-/// Findings of one kind.
+/// The findings of one kind.
 struct FindingGroup {
   const Finding* first;
   std::vector<const Finding*> all;
@@ -56,7 +56,8 @@ std::string group_text(const FindingGroup& group, std::size_t top, const Style& 
   return out + wrapped("loader", f.effect, style) + wrapped("fix", f.fix, style);
 }
 
-/// One row for each loader, unless all that can be said of one stands above.
+/// Returns one row for each loader. It is "" if a single loader was requested, which the lines
+/// above cover.
 std::string loader_table(const VerifyReport& report, const Style& style) {
   if (!report.loader.empty() || report.loaders.empty()) return {};
   constexpr std::size_t kName = 14, kIndent = 25;

@@ -1,4 +1,4 @@
-// nvfp4 --version, and with --verbose what this build and this machine have.
+// Prints nvfp4 --version; with --verbose also the properties of the build and machine.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

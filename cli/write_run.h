@@ -13,11 +13,11 @@
 #include "summary.h"
 #include "terminal.h"
 
-/// What quantize, convert and repair do around the function of the library.
+/// The common work of quantize, convert and repair around the function of the library.
 namespace nvfp4::cli {
 
-/// Calls `work` with a progress bar. An interruption says how to go on: with --resume, unless the
-/// output is one file.
+/// Calls `work` with a progress bar. After an interruption a message tells how to continue with
+/// --resume, unless the output is one file.
 template <class Options, class Report>
 Report run_writing(std::string_view verb, bool one_file, Options& options,
                    const RunArguments& arguments, Report (*work)(const Options&)) try {
@@ -29,7 +29,7 @@ Report run_writing(std::string_view verb, bool one_file, Options& options,
   throw UsageError(fmt::format("{}{}", e.of_output ? "OUTPUT: " : "", e.what()), e.code);
 }
 
-/// The same with --report, and the warnings on stderr.
+/// Calls `work` in the same way, writes --report and prints warnings to stderr.
 template <class Options>
 QuantizeReport run_reported(std::string_view verb, bool one_file, Options& options,
                             const RunArguments& arguments, QuantizeReport (*work)(const Options&)) {

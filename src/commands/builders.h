@@ -9,12 +9,12 @@
 
 #include "nvfp4/commands.h"
 
-/// The rows of the table of commands.
+/// Functions that build the rows of the table of commands.
 namespace nvfp4::command_table {
 
 using Options = std::vector<CommandOption>;
 
-/// "--input-amax" -> "input_amax"; of two names, the first.
+/// Returns the Python keyword: "--input-amax" -> "input_amax". Of two names the first counts.
 inline std::string keyword_of(std::string_view names) {
   const std::string_view first = names.substr(0, names.find(','));
   std::string keyword(first.substr(std::min(first.find_first_not_of('-'), first.size())));
@@ -49,7 +49,7 @@ inline CommandOption repeatable(CommandOption option) {
   return option;
 }
 
-/// What Python has no keyword for: where the command runs, and what it prints.
+/// Returns an option without Python keyword, for the place of execution and for output.
 inline CommandOption of_the_command(CommandOption option) {
   option.keyword.clear();
   return option;

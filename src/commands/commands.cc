@@ -27,7 +27,8 @@ CommandOption scheme(std::string fallback, std::string text) {
   return option("--scheme", "NAME", std::move(fallback), std::move(text), scheme_names());
 }
 
-/// "modelopt (the default), compressed-tensors; comfyui: one file in OUTPUT; ..."
+/// Returns --format, such as "modelopt (the default), compressed-tensors; comfyui: one file in
+/// OUTPUT; ...".
 CommandOption format() {
   std::string text;
   std::vector<std::string> names;
@@ -42,7 +43,7 @@ CommandOption format() {
   return option("--format", "NAME", "", std::move(text), std::move(names));
 }
 
-/// Of the outputs that are one file: "; gguf if not given and OUTPUT ends in .gguf".
+/// Returns a text on the outputs of one file: "; gguf if not given and OUTPUT ends in .gguf".
 std::string targets_by_name() {
   std::string text;
   for (const FormatInfo& f : output_formats())
@@ -66,7 +67,7 @@ CommandOption report() {
       option("--report", "FILE", "", "also write everything about each tensor to FILE, as JSON"));
 }
 
-/// What --report writes.
+/// Returns the --report option.
 CommandOption json_report() {
   return json("print everything about each tensor as JSON, in place of the summary");
 }
@@ -75,7 +76,7 @@ CommandOption top(std::string fallback, std::string what) {
   return of_the_command(option("--top", "N", std::move(fallback), std::move(text)));
 }
 
-/// Of the commands that may write a form with less in it than they read.
+/// Returns the options of commands that may write a format with less content than they read.
 Options losses() {
   return {flag("--drop",
                "leave out tensors that the output format cannot hold (GGUF: multi-token "
@@ -85,7 +86,7 @@ Options losses() {
                "too large), with a warning; an error otherwise")};
 }
 
-/// Of the commands that write a checkpoint.
+/// Returns the options of commands that write a checkpoint.
 Options run_flags() {
   return {flag("--resume", "continue an interrupted run, with the same options"),
           flag("--overwrite", "replace the model in OUTPUT"),
@@ -235,7 +236,7 @@ Command inspect_command() {
        of_the_command(option("--blocks", "N", "4", "blocks of that row to show; 4 if not given")),
        json("print everything about each tensor as JSON"),
        in_python(
-           "histograms",  // Python says the opposite
+           "histograms",  // Python has the opposite sense
            flag("--no-histogram",
                 "read headers only: fast, but without ranges of scales and histograms of codes")),
        threads_option(), quiet("no progress")},
@@ -293,7 +294,7 @@ Command verify_command() {
       joined({{argument("PATH", "model folder, or one .safetensors or .gguf file"),
                option("--source", "DIR", "",
                       "the original checkpoint; every weight is compared with it"),
-               in_python("loader",  // "for" is a word of the language
+               in_python("loader",  // "for" is a word of Python
                          option("--for", "LOADER", "", std::move(text), std::move(loaders))),
                top("3", "how many findings of a kind to show"), json("print everything as JSON")},
               shared_work_options(),

@@ -2,10 +2,11 @@
 
 #include "nvfp4/commands.h"
 
-/// The commands that are about the machine, and about no checkpoint.
+/// The commands for the machine, without a checkpoint.
 namespace nvfp4::command_table {
 
-CommandOption backend();  ///< --backend, with those of this build
+/// Returns --backend with the backends of this build.
+CommandOption backend();
 
 Command bench_command();
 Command tune_command();

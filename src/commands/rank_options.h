@@ -7,10 +7,10 @@
 
 #include "nvfp4/commands.h"
 
-/// What processes that share the work of a command are told.
+/// The options of processes that share the work of a command.
 namespace nvfp4 {
 
-/// `what` says what several do.
+/// Returns --rank. `what` describes the common work.
 inline CommandOption rank_option(const std::string& what) {
   return {.names = "--rank",
           .value = "R",
@@ -28,7 +28,7 @@ inline CommandOption ranks_option() {
               "not given"};
 }
 
-/// Of the commands that read, and have a report.
+/// Returns the options of commands that read, and have a report.
 inline std::vector<CommandOption> shared_work_options() {
   return {
       rank_option("each reads its share of the tensors"), ranks_option(),

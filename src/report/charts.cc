@@ -14,7 +14,7 @@
 namespace nvfp4::report {
 namespace {
 
-/// Markers, so that colours are not needed to tell series apart.
+/// Markers that make series distinguishable without colors.
 constexpr const char* kMarkers =
     "<svg width='0' height='0' aria-hidden='true' class='defs'><defs>"
     "<path id='m0' d='M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z'/>"
@@ -27,7 +27,7 @@ constexpr const char* kMarkers =
     "<path id='m7' d='M-1.5 -4.5h3v9h-3z'/>"
     "</defs></svg>\n";
 
-/// In percent of the plot, 0 at the left or the top.
+/// Returns a position in percent of the plot. 0 is the left or the top.
 std::string css_percent(double share) { return fmt::format("{:.6g}%", 100 * share); }
 
 std::string legend(std::span<const Kind> kinds) {
@@ -40,7 +40,7 @@ std::string legend(std::span<const Kind> kinds) {
   return out + "</ul>\n";
 }
 
-/// "9.25 %", with the digits that tell `step` apart.
+/// Returns a label such as "9.25 %", with enough digits for `step`.
 std::string percent_label(double value, double step) {
   const int digits = std::clamp(static_cast<int>(std::ceil(-std::log10(100 * step) - 1e-9)), 0, 6);
   return fmt::format("{:.{}f} %", 100 * value, digits);
@@ -80,7 +80,7 @@ std::string series(const Kind& kind, std::size_t index, const Plot& plot) {
   return fmt::format("<g class='s{}'>{}{}</g>\n", index, lines, markers);
 }
 
-/// The labels and the gridlines of the layers: about eight of them.
+/// Adds the labels and gridlines of about eight layers.
 void label_layers(const Plot& plot, std::string& labels) {
   const std::int64_t range = plot.last - plot.first;
   std::int64_t step = 1;
@@ -96,14 +96,14 @@ struct Bar {
   std::string title;
 };
 
-/// "up to 8.61 %": the scale of the bars.
+/// Returns the scale of the bars, such as "up to 8.61 %".
 std::string highest(const std::vector<Bar>& all, double total) {
   double largest = 0;
   for (const Bar& bar : all) largest = std::max(largest, bar.value);
   return fmt::format("up to {:.2f} %", total > 0 ? 100 * largest / total : 0);
 }
 
-/// Bars on a common base, side by side.
+/// Returns bars on a common base, side by side.
 std::string bars(const std::vector<Bar>& all, std::string_view description) {
   double largest = 0;
   for (const Bar& bar : all) largest = std::max(largest, bar.value);
@@ -220,7 +220,7 @@ std::string code_chart(const std::vector<std::uint64_t>& counts) {
   std::vector<Bar> all;
   std::string labels;
   for (int i = 0; i < 16; ++i) {
-    const int code = i < 8 ? 15 - i : i - 8;  // -6 ... -0, 0 ... 6
+    const int code = i < 8 ? 15 - i : i - 8;  // order of the codes: -6 ... -0, 0 ... 6
     const float value = E2M1{static_cast<std::uint8_t>(code)}.to_float();
     const std::string text = fmt::format("{}{}", code >= 8 ? "−" : "", std::fabs(value));
     const auto n = static_cast<double>(counts[static_cast<std::size_t>(code)]);

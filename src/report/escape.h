@@ -5,12 +5,12 @@
 
 namespace nvfp4::report {
 
-/// Text from a file as text of a page, in elements and in quoted attributes: no tag, no entity, no
-/// control character and no broken UTF-8 of its own comes through.
+/// Escapes text of a file for a page, in elements and quoted attributes. The result contains no
+/// tags, entities, control characters or invalid UTF-8 of the file.
 std::string escape(std::string_view text);
 
-/// A name from a file, isolated so that right-to-left characters in it move nothing around it, with
-/// places to break a line after dots and slashes.
+/// Escapes a name of a file. It is isolated, so that right-to-left characters do not move the text
+/// around it. Lines can break after dots and slashes.
 std::string name(std::string_view text);
 
 }  // namespace nvfp4::report

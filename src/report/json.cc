@@ -1,4 +1,4 @@
-// The reports as JSON: docs/schema says what is in them.
+// Converts the reports to JSON. docs/schema describes the content.
 #include <array>
 
 #include "checkpoint/io/json_text.h"
@@ -11,7 +11,7 @@ namespace {
 
 using checkpoint::dump_pretty;
 
-/// Of TensorReport::chosen.
+/// The names of the entries of TensorReport::chosen.
 constexpr std::array kGptqNames = {"mse", "weighted", "gptq", "descent"};
 
 Json counts(const VerifyReport& report) {

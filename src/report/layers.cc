@@ -22,7 +22,7 @@ void append(std::string& name, std::string_view part) {
   name += part;
 }
 
-/// NaN is worse than everything.
+/// Returns the error for comparisons. NaN is worse than every number.
 double badness(double x) { return std::isnan(x) ? std::numeric_limits<double>::infinity() : x; }
 
 }  // namespace

@@ -20,9 +20,10 @@
 namespace nvfp4::report {
 namespace {
 
-/// A browser that is handed a page with something foreign in it still loads and runs nothing.
+/// The content security policy. A browser loads and runs nothing, even if the page has foreign
+/// content.
 constexpr const char* kPolicy = "default-src 'none'; style-src 'unsafe-inline'";
-constexpr std::size_t kMostNames = 200;  // of each list
+constexpr std::size_t kMostNames = 200;  // limit for each list
 
 std::string section(const char* id, const char* title, const std::string& body) {
   if (body.empty()) return {};
@@ -185,7 +186,7 @@ std::string histogram_section(const InspectReport& b) {
          details("Block scales in numbers", scale_table(b.scales, blocks));
 }
 
-/// Of weights of one kind, in one layer or in all.
+/// The counts of weights of one kind, in one layer or in all.
 struct Decided {
   std::array<std::int64_t, 4> rows{};
   OutputError output;
@@ -235,7 +236,8 @@ std::string decided_tables(const std::vector<DecidedWeight>& weights) {
                  decided_table("Output error by layer", "layer", of_layers));
 }
 
-/// Of the experts of a layer: those that saw few are quantized by what others saw.
+/// Returns the table of tokens of the experts of each layer. Experts with few tokens are quantized
+/// by the statistics of others.
 std::string token_table(const std::map<std::string, double>& tokens) {
   std::map<std::pair<std::int64_t, std::string>, std::vector<double>> layers;
   for (const auto& [weight, count] : tokens)

@@ -1,4 +1,4 @@
-// The report, for programs and for people.
+// Converts the report of the self-test to JSON and text.
 #include "nvfp4/selftest.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ Json array_of(const Range& range, const Function& object) {
   return all;
 }
 
-/// Columns as wide as their widest cell.
+/// Returns columns that are as wide as their widest cells.
 std::string aligned(const Lines& lines) {
   std::vector<std::size_t> widths;
   for (const auto& cells : lines)
@@ -61,7 +61,7 @@ std::string machine_text(const SelftestReport& r) {
   return out + (lines.empty() ? "  no GPU\n" : aligned(lines));
 }
 
-/// The checks of one name on one subject.
+/// Returns the line of the checks of one name and subject.
 std::vector<std::string> check_line(std::span<const SelftestCheck> parts) {
   SelftestCheck all = parts[0];
   for (const SelftestCheck& c : parts.subspan(1)) {

@@ -35,7 +35,7 @@ std::string details(const std::string& summary, const std::string& body) {
 
 namespace {
 
-/// The error of b as a share of that of c.
+/// Returns the error of b as a share of the error of c.
 std::string ratio(double b, double c) {
   if (b == c) return "1.000";
   if (c == 0) return "<span class='bad'>c has none</span>";
@@ -57,9 +57,9 @@ std::string table(const char* label, const std::string& caption, const char* fir
                                caption, first, more, rows));
 }
 
-/// A tensor that both hold: its relative errors, and what they were measured on.
+/// The differences of a tensor that both checkpoints have.
 struct Pair {
-  const TensorDifference *b = nullptr, *c = nullptr;  // null: the same as a's
+  const TensorDifference *b = nullptr, *c = nullptr;  // null: equal to a's
   double error_b() const { return b == nullptr ? 0 : b->relative_error; }
   double error_c() const { return c == nullptr ? 0 : c->relative_error; }
 };
@@ -68,7 +68,7 @@ std::map<std::string, Pair> pairs_of(const PageInput& in) {
   std::map<std::string, Pair> pairs;
   for (const TensorDifference& t : in.difference.tensors) pairs[t.name].b = &t;
   for (const TensorDifference& t : in.rival->difference.tensors) pairs[t.name].c = &t;
-  // A tensor that one of them lacks has nothing to stand beside.
+  // A tensor that is missing in one of them cannot be compared.
   for (const CompareReport* d : {&in.difference, &in.rival->difference})
     for (const auto* names : {&d->only_in_a, &d->only_in_b, &d->shape_mismatch})
       for (const std::string& name : *names) pairs.erase(name);
@@ -100,7 +100,7 @@ std::string kind_rows(const std::map<std::string, Pair>& pairs) {
   return rows + line("all of these", all);
 }
 
-/// The tensors in which b is best or worst beside c.
+/// Returns the tensors in which b is best or worst compared with c.
 std::string extremes(const std::map<std::string, Pair>& pairs, bool best) {
   constexpr std::size_t kShown = 8;
   std::vector<std::pair<double, const std::string*>> order;
@@ -129,7 +129,7 @@ std::string extremes(const std::map<std::string, Pair>& pairs, bool best) {
                rows);
 }
 
-/// Blocks by the binade of their scale.
+/// Returns the number of blocks for each binade of their scales.
 std::string scale_rows(const InspectReport& b, const InspectReport& c) {
   if (b.scales.size() != 256 || c.scales.size() != 256) return {};
   double all_b = 0, all_c = 0;

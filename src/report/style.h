@@ -2,8 +2,8 @@
 
 namespace nvfp4::report {
 
-/// The page's style sheet: colours of both schemes first. Text has a contrast of at least 4.5,
-/// marks of at least 3, on either ground.
+/// The page's style sheet, first the colors of both schemes. In both, text has a contrast of at
+/// least 4.5 and marks of at least 3.
 inline constexpr const char* kStyle = R"(
 :root {
   color-scheme: light dark;

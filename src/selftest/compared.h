@@ -10,13 +10,13 @@
 #include "nvfp4/matrix.h"
 #include "nvfp4/quantize.h"
 
-/// Bytes, compared.
+/// Comparisons of results, byte by byte.
 namespace nvfp4::selftest {
 
 inline constexpr Quantizer kQuantizers[] = {Quantizer::max, Quantizer::four_over_six,
                                             Quantizer::mse};
 
-/// Where two arrays differ first, or nothing.
+/// Returns the position of the first difference of two arrays as text, or "".
 inline std::string difference(std::string_view of, const void* got, const void* want,
                               std::int64_t bytes) {
   const auto *a = static_cast<const std::uint8_t*>(got),
@@ -26,7 +26,7 @@ inline std::string difference(std::string_view of, const void* got, const void* 
   return fmt::format("{}[{}] = 0x{:02x}, must be 0x{:02x}", of, at, a[at], b[at]);
 }
 
-/// Of matrices of one shape.
+/// Returns the first difference of two matrices of one shape as text, or "".
 inline std::string differences(const QuantizedMatrix& got, const QuantizedMatrix& want) {
   const QuantizedShape& s = want.shape();
   std::string text = difference("codes", got.codes(), want.codes(), s.code_bytes());
@@ -37,7 +37,7 @@ inline std::string differences(const QuantizedMatrix& got, const QuantizedMatrix
   return text;
 }
 
-/// FNV-1a of bytes that are the same on every machine.
+/// A checksum (FNV-1a) of bytes that are the same on every machine.
 class Checksum {
  public:
   void add(const void* data, std::int64_t bytes) {

@@ -1,4 +1,4 @@
-// E2M1, E4M3 and the layouts of scales against tables that are computed here, by other means.
+// Compares E2M1, E4M3 and the layouts of scales with tables that are computed here by other means.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace nvfp4::selftest {
 
 namespace {
 
-/// The finite values of a format without its sign: `mantissa` bits, subnormals in steps of 2^least.
+/// Returns the finite magnitudes of a format with `mantissa` bits and subnormals in steps of
+/// 2^least.
 std::vector<double> magnitudes(int codes, int mantissa, int least) {
   std::vector<double> all;
   for (int code = 0; code < codes; ++code) {
@@ -33,7 +34,7 @@ const std::vector<double>& e4m3_values() {
   return all;
 }
 
-/// The nearest one's code; halfway between two the even code.
+/// Returns the code of the nearest value; in the middle of two values, the even code.
 int nearest(const std::vector<double>& values, double magnitude) {
   int best = 0;
   for (int code = 1; code < static_cast<int>(values.size()); ++code) {
@@ -83,7 +84,7 @@ std::string check_scales(Run& run, const Subject& s, DType type) {
   return {};
 }
 
-/// Every code under every scale.
+/// Checks every code with every scale.
 std::string check_values(Run& run, const Subject& s) {
   constexpr std::int64_t kScales = 0x7F;
   const QuantizedMatrix q({.rows = kScales, .cols = kBlock});
@@ -106,8 +107,9 @@ std::string check_values(Run& run, const Subject& s) {
   return {};
 }
 
-/// What cuBLAS and CUTLASS read, and block_scale_interleave writes: the matrix of scales, padded
-/// with zeros to [128 · R, 4 · C], seen as [R, 4, 32, C, 4] and stored as [R, C, 32, 4, 4].
+/// Returns scales in the order that cuBLAS and CUTLASS read and block_scale_interleave writes. The
+/// matrix of scales is padded with zeros to [128 · R, 4 · C], viewed as [R, 4, 32, C, 4] and stored
+/// as [R, C, 32, 4, 4].
 std::vector<std::uint8_t> interleaved(const std::vector<std::uint8_t>& scales, std::int64_t rows,
                                       std::int64_t blocks) {
   const std::int64_t tall = (rows + 127) / 128, wide = (blocks + 3) / 4;

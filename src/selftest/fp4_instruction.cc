@@ -17,7 +17,7 @@ namespace {
 namespace omma = cuda::omma;
 
 constexpr std::uint32_t kOnes = 0x22222222;         // eight codes of 1
-constexpr std::uint32_t kScalesOfOne = 0x38383838;  // four of 1
+constexpr std::uint32_t kScalesOfOne = 0x38383838;  // four scales of 1
 
 Fp4Case constant(std::uint32_t a, std::uint32_t b, std::uint32_t a_scales, std::uint32_t b_scales) {
   Fp4Case c{};
@@ -30,14 +30,14 @@ Fp4Case constant(std::uint32_t a, std::uint32_t b, std::uint32_t a_scales, std::
   return c;
 }
 
-/// D of row `row` and column `column`.
+/// Returns the element of D in this row and column.
 float sum_at(const Fp4Case& c, int row, int column) {
   return c.d[row % 8 * 4 + column / 2][row / 8 * 2 + column % 2];
 }
 
-/// 32 scales that differ: eight significands of four exponents.
+/// Returns one of 32 different scales: eight significands of four exponents.
 constexpr std::uint32_t scale_of_lane(int lane) { return 0x28u + static_cast<std::uint32_t>(lane); }
-/// The lane whose scale multiplied 64 ones, or -1.
+/// Returns the lane whose scale multiplied 64 ones, or -1.
 int lane_of(float sum) {
   for (int lane = 0; lane < 32; ++lane) {
     const omma::Scaled s = omma::scale_parts(static_cast<std::uint8_t>(scale_of_lane(lane)));
@@ -46,7 +46,7 @@ int lane_of(float sum) {
   return -1;
 }
 
-/// Of A, or of B: which lane's scales the instruction takes with a thread id.
+/// Returns a sentence on the lanes whose scales the instruction uses for a thread id, for A or B.
 std::string observed_thread(const MultiplyFp4& multiply, bool of_a, int thread) {
   Fp4Case c = constant(kOnes, kOnes, kScalesOfOne, kScalesOfOne);
   for (int lane = 0; lane < 32; ++lane)
@@ -66,7 +66,7 @@ std::string observed_thread(const MultiplyFp4& multiply, bool of_a, int thread) 
   return name + "as PTX says";
 }
 
-/// The first sum, whose block `j` has one product: a · b under its scales.
+/// The only product of a block in the first sum: a · b with its scales.
 struct Term {
   unsigned a = 0, b = 0;  ///< codes
   std::uint8_t a_scale = 0x38, b_scale = 0x38;
@@ -97,13 +97,13 @@ float sum_of(const MultiplyFp4& multiply, const Term (&terms)[4], float before =
 }
 
 constexpr unsigned kHalf = 1, kOne = 2, kMinus = 8;
-/// 2^exponent as E4M3, from 2^-9 to 2^8.
+/// Returns 2^exponent as E4M3, from 2^-9 to 2^8.
 std::uint8_t power(int exponent) {
   return static_cast<std::uint8_t>(exponent < -6 ? 1 << (exponent + 9) : (exponent + 7) << 3);
 }
-/// ±2^exponent, from 2^-20 to 2^16.
+/// Returns ±2^exponent, from 2^-20 to 2^16.
 Term term(int exponent, unsigned sign = 0) {
-  // Halves where scales alone do not reach it.
+  // Halves extend the range beyond that of the scales.
   const bool halves = exponent < -6;
   const int of_scales = halves ? exponent + 2 : exponent;
   const int a = of_scales / 2, b = of_scales - a;
@@ -111,7 +111,7 @@ Term term(int exponent, unsigned sign = 0) {
 }
 
 std::string observed_bits(const MultiplyFp4& multiply) {
-  // 2^16 - 2^16 + 2^e: what is left of the last one.
+  // The sum 2^16 - 2^16 + 2^e shows what remains of the last term.
   constexpr int kLarge = 16;
   int least = kLarge;
   for (int e = kLarge - 1; e >= -20; --e) {
@@ -126,7 +126,7 @@ std::string observed_bits(const MultiplyFp4& multiply) {
 }
 
 std::string observed_cut(const MultiplyFp4& multiply) {
-  // ±(2^8 + three quarters of a unit of FP32) is no FP32.
+  // ±(2^8 + three quarters of a unit of FP32) is not an FP32 number.
   const auto result = [&](unsigned sign) {
     const Term terms[4] = {term(8, sign), term(-16, sign), term(-17, sign), {}};
     return sum_of(multiply, terms);
@@ -142,7 +142,7 @@ std::string observed_cut(const MultiplyFp4& multiply) {
 }
 
 std::string observed_terms(const MultiplyFp4& multiply) {
-  // -2^-20 below 35 bits: nothing, or a whole unit.
+  // -2^-20 is below 35 bits: it is lost or becomes a whole unit.
   const Term terms[4] = {term(16), term(-20, kMinus), term(16, kMinus), {}};
   const float sum = sum_of(multiply, terms);
   return fmt::format("a negative term below the last bit is cut {}",
@@ -201,7 +201,7 @@ void multiply_fp4_on_host(std::span<Fp4Case> cases, int a_thread, int b_thread) 
 std::vector<Fp4Case> exact_fp4_cases(int count) {
   std::vector<Fp4Case> cases(static_cast<std::size_t>(count));
   Random random(11);
-  constexpr std::uint32_t kScales[] = {0x30, 0x38, 0x40};  // a half, 1, 2
+  constexpr std::uint32_t kScales[] = {0x30, 0x38, 0x40};  // a half, one and two
   const auto scales = [&] {
     std::uint32_t word = 0;
     for (int j = 0; j < 4; ++j) word |= kScales[random.below(3)] << 8 * j;
@@ -223,7 +223,7 @@ std::vector<Fp4Case> random_fp4_cases(int count) {
   Random random(12);
   int i = 0;
   for (Fp4Case& c : cases) {
-    // Of every size in one half, of neighbouring sizes in the other.
+    // One half of the cases has scales of every size, the other of neighboring sizes.
     const bool any = i++ % 2 == 0;
     const auto scales = [&] {
       std::uint32_t word = 0;
@@ -296,7 +296,7 @@ void check_fp4_instruction(Run& run, const Subject& subject) {
     });
   };
   compare("exact", exact_fp4_cases(64));
-  // How the hardware adds up is what is asked; what stands for it must do so.
+  // The order of summation of real hardware is unknown here; a software instruction must match it.
   if (instruction->in_software) compare("sums", random_fp4_cases(64));
   std::vector<std::string>& found = run.report().fp4_instruction;
   try {

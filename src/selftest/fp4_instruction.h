@@ -7,22 +7,24 @@
 
 #include "backends/fp4_instruction.h"
 
-/// How an instruction adds up, and where it takes its scales from: found out by what it answers.
+/// Observations of an FP4 instruction: its order of summation and the lanes of its scales. They are
+/// derived from its results.
 namespace nvfp4::selftest {
 
 using MultiplyFp4 = std::function<void(std::span<Fp4Case> cases, int a_thread, int b_thread)>;
 
-/// As PTX and MMA-Sim (arXiv 2511.10909) have it, on the CPU.
+/// Computes the instruction on the CPU, as described by PTX and MMA-Sim (arXiv 2511.10909).
 void multiply_fp4_on_host(std::span<Fp4Case> cases, int a_thread, int b_thread);
 
-/// Cases whose sums are exact in any order, with scales of thread ids 0, as the kernels have them.
+/// Returns cases with sums that are exact in any order, with scales of thread ids 0, as in the
+/// kernels.
 std::vector<Fp4Case> exact_fp4_cases(int count);
-/// Codes, scales and sums at random.
+/// Returns cases with random codes, scales and sums.
 std::vector<Fp4Case> random_fp4_cases(int count);
-/// The first difference, or nothing.
+/// Returns the first difference as text, or "".
 std::string fp4_difference(const Fp4Case& got, const Fp4Case& expected);
 
-/// What is found of thread ids, bits and truncation: a sentence each, "as PTX says" or how else.
+/// Returns one sentence each on thread ids, bits and truncation.
 std::vector<std::string> observed_fp4(const MultiplyFp4& multiply);
 
 }  // namespace nvfp4::selftest

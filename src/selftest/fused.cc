@@ -1,5 +1,5 @@
-// Quantization fused with what makes activations, against the reference, bit for bit; the reference
-// against checksums.
+// Compares quantization that is fused with the producer of activations with the reference, bit for
+// bit, and the reference with checksums.
 #include "nvfp4/activation.h"
 #include "selftest/compared.h"
 #include "selftest/inputs.h"
@@ -15,7 +15,7 @@ enum class Operation { rms_norm, swiglu };
 struct Fused {
   Operation operation;
   std::string_view part;
-  std::uint64_t checksum;  ///< of the reference's bytes
+  std::uint64_t checksum;  ///< checksum of the reference's bytes
 };
 constexpr Fused kFused[] = {{Operation::rms_norm, "RMSNorm", 0xcb4da38bb09830a8},
                             {Operation::swiglu, "SwiGLU", 0x81baec920da3fbac}};

@@ -5,7 +5,7 @@
 
 #include "nvfp4/matrix.h"
 
-/// The same numbers on every machine.
+/// Inputs that are the same on every machine.
 namespace nvfp4::selftest {
 
 class Random {
@@ -15,9 +15,9 @@ class Random {
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;
     return static_cast<std::uint32_t>(state_ >> 32);
   }
-  /// In [0, n), n small.
+  /// Returns a number in [0, n) for a small n.
   int below(int n) { return static_cast<int>((bits() >> 8) * static_cast<std::uint64_t>(n) >> 24); }
-  /// In (-1, 1), small ones more often.
+  /// Returns a number in (-1, 1); small ones are more frequent.
   float value() {
     const auto a = static_cast<float>(bits() >> 8), b = static_cast<float>(bits() >> 8);
     return (a - b) * 0x1p-24f;
@@ -36,7 +36,7 @@ inline void store(const MatrixSpan& to, std::int64_t row, std::int64_t col, floa
         to.dtype == DType::bf16 ? BF16::from_float(v).bits : FP16::from_float(v).bits;
 }
 
-/// Rows of different size; some are zero.
+/// Returns rows of different magnitude; some are zero.
 inline Matrix random_matrix(DType type, std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
   Matrix m(type, rows, cols);
   Random random(seed);
@@ -47,7 +47,7 @@ inline Matrix random_matrix(DType type, std::int64_t rows, std::int64_t cols, st
   return m;
 }
 
-/// Integers in [-most, most].
+/// Returns integers in [-most, most].
 inline Matrix integers(DType type, std::int64_t rows, std::int64_t cols, int most,
                        std::uint64_t seed) {
   Matrix m(type, rows, cols);
@@ -58,7 +58,7 @@ inline Matrix integers(DType type, std::int64_t rows, std::int64_t cols, int mos
   return m;
 }
 
-/// Every value of a 16-bit type, NaN and infinity too.
+/// Returns every value of a 16-bit type, also NaN and infinity.
 inline Matrix every_value(DType type) {
   Matrix m(type, 256, 256);
   for (std::int64_t i = 0; i < 65536; ++i)
@@ -66,7 +66,7 @@ inline Matrix every_value(DType type) {
   return m;
 }
 
-/// Every value of a 16-bit type in a block of its own, whose largest it is.
+/// Returns every value of a 16-bit type as the largest value of a block of its own.
 inline Matrix every_largest(DType type) {
   Matrix m(type, 4096, 256);
   for (std::int64_t block = 0; block < 65536; ++block)
@@ -75,9 +75,9 @@ inline Matrix every_largest(DType type) {
   return m;
 }
 
-/// Every value of a 16-bit type that is no larger than 6, beside a 6.
+/// Returns every value of a 16-bit type that is at most 6, in blocks that contain a 6.
 inline Matrix every_element(DType type) {
-  Matrix m(type, 274, 256);  // 65536 / 15 blocks, and a rest
+  Matrix m(type, 274, 256);  // 65536 / 15 blocks and padding
   std::int64_t next = 0;
   for (std::int64_t i = 0; i < m.rows() * 256; ++i) {
     float v = 6.0f;

@@ -1,4 +1,4 @@
-// What a run says nothing about.
+// Lists the claims that a run does not prove.
 #include "selftest/run.h"
 
 namespace nvfp4::selftest {

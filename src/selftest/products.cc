@@ -1,5 +1,5 @@
-// Products against sums in FP64. Of integers every order of additions gives the same sum, which is
-// compared bit for bit; of other numbers it must stay within a bound.
+// Compares GEMMs with sums in FP64. With integers every order of additions gives the same sum, so
+// the results must be equal bit for bit. With other numbers they must be within a bound.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,13 +21,13 @@ struct Product {
   Scheme scheme = Scheme::nvfp4a16;
   DType x = DType::bf16, out = DType::f32;
   GemmForm form = GemmForm::dense;
-  bool exact = true;  ///< of integers
+  bool exact = true;  ///< true for integers
 
   bool w4a4() const { return scheme == Scheme::nvfp4; }
   std::int64_t groups() const { return form == GemmForm::dense ? 1 : kGroups; }
   std::int64_t x_cols() const { return form == GemmForm::every_group ? k * kGroups : k; }
   std::int64_t out_cols() const { return form == GemmForm::every_group ? n * kGroups : n; }
-  /// The matrix that out[row, col] is of; group 1 of a grouped product is empty.
+  /// Returns the matrix of out[row, col]. Group 1 of a grouped GEMM is empty.
   std::int64_t group_of(std::int64_t row, std::int64_t col) const {
     switch (form) {
       case GemmForm::grouped:
@@ -52,7 +52,8 @@ std::string to_string(const Product& p, const std::string& kernel) {
                      kernel.empty() ? "" : ", ", kernel);
 }
 
-/// Codes at random, scales and global scales that are powers of two: sums of few bits.
+/// Returns random codes with scales and global scales that are powers of two: their sums have few
+/// bits.
 QuantizedMatrix whole_numbers(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
   constexpr float kFactors[] = {0.5f, 1.0f, 2.0f};
   QuantizedMatrix q({.rows = rows, .cols = cols, .scope = GlobalScope::vector});
@@ -65,7 +66,7 @@ QuantizedMatrix whole_numbers(std::int64_t rows, std::int64_t cols, std::uint64_
   return q;
 }
 
-/// e2m1 · scale.
+/// Returns e2m1 · scale.
 Matrix unscaled(QuantizedView q) {
   const float one = 1.0f;
   q.global_scale = &one;
@@ -73,7 +74,7 @@ Matrix unscaled(QuantizedView q) {
   return dequantize(q, DType::f32, kReference);
 }
 
-/// int32 that lie where products want them.
+/// Returns int32 values on the device of a GEMM.
 Matrix int32s(const std::vector<std::int32_t>& values, Device device) {
   Matrix m(DType::f32, 1, static_cast<std::int64_t>(values.size()));
   std::memcpy(m.data<std::byte>(), values.data(), values.size() * 4);
@@ -87,7 +88,7 @@ float rounded(double y, DType type) {
                                : FP16::from_float(f).to_float();
 }
 
-/// A product's operands on the CPU, and its result in FP64.
+/// The operands of a GEMM on the CPU, and its result in FP64.
 class Problem {
  public:
   explicit Problem(const Product& product) : p(product) {
@@ -167,8 +168,9 @@ class Problem {
       norms[at] = std::abs(factor) * norm;
     }
   }
-  /// Each of K products and of K additions is off by a unit of the norm at most; four more
-  /// roundings are those of the factors and of the scaled sum, then the bias, then the result's.
+  /// Returns the bound of the error. Each of K products and K additions has an error of at most one
+  /// unit of the norm. Four more roundings are those of the factors and the scaled sum, then the
+  /// bias, then the result.
   double bound(std::size_t at, double unit) const {
     constexpr double kUnit = 0x1p-24;
     const double to = p.out == DType::f32 ? 0 : p.out == DType::bf16 ? 0x1p-8 : 0x1p-11;
@@ -258,7 +260,7 @@ void check_product(Run& run, const Problem& problem, const Subject& subject) {
         c.kernels.push_back(plan.kernel());
       Matrix got = placed->run(plan);
       run.spoil(name.name, got.data<std::uint8_t>());
-      // Tensor cores cut where others round.
+      // Tensor cores truncate, other units round.
       return problem.fault(got, on_gpu ? 0x1p-23 : 0x1p-24, c.worst);
     });
   };
@@ -267,7 +269,7 @@ void check_product(Run& run, const Problem& problem, const Subject& subject) {
     placed.emplace(problem, subject);
     chosen = placed->plan("", 0);
     with_workspace = placed->plan("", kMostWorkspace);
-    --c.cases;  // the product is one
+    --c.cases;  // the checks below count the GEMM itself
     return std::string();
   });
   if (with_workspace.empty()) return;
@@ -278,7 +280,7 @@ void check_product(Run& run, const Problem& problem, const Subject& subject) {
     try {
       plan = placed->plan(kernel, kMostWorkspace);
     } catch (const ValueError&) {
-      continue;  // the kernel is for other products
+      continue;  // the kernel does not support this GEMM
     } catch (const UnsupportedError&) {
       continue;
     }

@@ -1,5 +1,5 @@
-// Quantizers and dequantization against the reference, bit for bit; the reference against
-// checksums, which are the same on every machine.
+// Compares quantizers and dequantization with the reference, bit for bit, and the reference with
+// checksums. These are the same on every machine.
 #include <array>
 #include <cstring>
 
@@ -11,7 +11,8 @@
 namespace nvfp4::selftest {
 namespace {
 
-/// Of all cases below, in their order; they are what docs/numerics.md defines, and never change.
+/// The checksums of all cases below, in their order. docs/numerics.md defines the results, so they
+/// never change.
 constexpr std::uint64_t kQuantizedSums[] = {0x5ab8311de9cc741c, 0x62cdf96c95a9e620,
                                             0xc439703fe05f592f},
                         kDequantizedSum = 0x287eb7ed8cc2f111;

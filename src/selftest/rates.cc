@@ -1,4 +1,4 @@
-// What conversions and products reach on this machine. The only part that looks at a clock.
+// Measures the rates of conversions and GEMMs on this machine. No other part reads a clock.
 #include "selftest/rates.h"
 
 #include <chrono>
@@ -11,12 +11,12 @@
 namespace nvfp4::selftest {
 namespace {
 
-constexpr double kPackedBytes = 0.5 + 1.0 / kBlock;  ///< of an element: code and block scale
-constexpr double kEnough = 0.2;                      ///< seconds for a figure
+constexpr double kPackedBytes = 0.5 + 1.0 / kBlock;  ///< bytes of an element: code and block scale
+constexpr double kEnough = 0.2;                      ///< duration of a measurement in seconds
 
-/// BF16 products and additions of a multiprocessor in a clock, without sparsity, FP32 sums.
-/// Source: NVIDIA's architecture white papers, their peak rates over multiprocessors and boost
-/// clock: A100 312 TFLOP/s, RTX 3090 71, RTX 4090 165, H100 SXM 989, B200 2250, RTX 5090 209.
+/// Operations of a multiprocessor per clock: BF16 products and additions without sparsity, with
+/// FP32 sums. Source: NVIDIA's architecture white papers, peak rates divided by multiprocessors and
+/// boost clock: A100 312 TFLOP/s, RTX 3090 71, RTX 4090 165, H100 SXM 989, B200 2250, RTX 5090 209.
 struct TensorRate {
   std::string_view architecture;
   double per_clock;
@@ -41,7 +41,7 @@ class Meter {
  public:
   Meter(const Subject& subject, SelftestReport& report) : subject_(subject), report_(report) {}
 
-  /// Seconds of a call: the best of some rounds of `calls`.
+  /// Returns the seconds of a call: the best of several rounds of `calls` calls.
   template <class Call>
   double seconds(std::int64_t calls, const Call& call) const {
     using Clock = std::chrono::steady_clock;
@@ -68,7 +68,7 @@ class Meter {
   SelftestReport& report_;
 };
 
-/// The same rows again and again: only their number matters.
+/// Returns a matrix of repeated rows. Only their number matters.
 Matrix many_rows(std::int64_t rows, std::int64_t cols, std::uint64_t seed, Device device) {
   constexpr std::int64_t kFresh = 64;
   Matrix m(DType::bf16, rows, cols);
@@ -80,7 +80,7 @@ Matrix many_rows(std::int64_t rows, std::int64_t cols, std::uint64_t seed, Devic
   return to_device(m.view(), device);
 }
 
-/// On the CPU with all threads, as the operations do.
+/// Copies a matrix. On the CPU it uses all threads, like the operations.
 void copy_all(const Matrix& from, Matrix& to) {
   if (from.device().type == DeviceType::cuda) return copy(from.view(), to.span());
   constexpr std::int64_t kParts = 64;
@@ -92,7 +92,7 @@ void copy_all(const Matrix& from, Matrix& to) {
   });
 }
 
-/// Returns the limit of what goes through the memory.
+/// Measures conversions. Returns the limit of the memory.
 Limit measure_conversions(const Subject& s, const Sizes& sizes, const Limit& memory, Meter& meter) {
   const Matrix x = many_rows(sizes.rows, sizes.cols, 1, s.device);
   Matrix back(DType::bf16, sizes.rows, sizes.cols, s.device);

@@ -4,16 +4,16 @@
 
 namespace nvfp4::selftest {
 
-/// What is measured.
+/// The problem sizes of a measurement.
 struct Sizes {
-  std::int64_t rows, cols;    ///< of what is converted
-  std::int64_t n, k, copies;  ///< of weights, read in turn
+  std::int64_t rows, cols;    ///< shape of the converted matrix
+  std::int64_t n, k, copies;  ///< shape and number of weights, which are read in turn
   std::vector<std::int64_t> w4a16_rows, w4a4_rows;
 };
-/// Far beyond the caches.
+/// Returns problem sizes whose operands exceed the last-level cache several times.
 const Sizes& sizes_of(Device device);
 
-/// Bandwidth and arithmetic of one subject, beside what the machine has.
+/// Measures bandwidth and arithmetic of one subject, and adds the limits of the machine.
 void measure(const Subject& subject, const Sizes& sizes, SelftestReport& report);
 
 }  // namespace nvfp4::selftest

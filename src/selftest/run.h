@@ -10,15 +10,15 @@
 
 #include "nvfp4/selftest.h"
 
-/// Collects what checks find.
+/// The run of the self-test, which collects the results of checks.
 namespace nvfp4::selftest {
 
-/// An instruction set, or a GPU.
+/// The instruction set or GPU that is checked.
 struct Subject {
   std::string name;
   Device device = {};
-  std::string backend = {};               ///< of the CPU
-  std::vector<std::string> kernels = {};  ///< of products, beside what the library chooses
+  std::string backend = {};               ///< backend of the CPU
+  std::vector<std::string> kernels = {};  ///< GEMM kernels in addition to the library's choice
 };
 
 inline constexpr std::string_view kReference = "reference";
@@ -32,7 +32,7 @@ class Run {
   Run(const SelftestOptions& options, SelftestReport& report)
       : options_(options), report_(report) {}
 
-  /// `compare` gets the SelftestCheck, and returns what is wrong, or nothing.
+  /// Runs one case. `compare` gets the SelftestCheck and returns the fault as text, or "".
   template <class Compare>
   void check(const Subject& subject, const CheckName& name, const std::string& what,
              const Compare& compare) {
@@ -50,7 +50,7 @@ class Run {
 
   SelftestReport& report() { return report_; }
 
-  /// Turns over the lowest bit of a result, if the check is to find that.
+  /// Flips the lowest bit of a result if `check` is the one with an injected fault.
   void spoil(std::string_view check, void* result) const {
     if (options_.inject_fault == check) *static_cast<unsigned char*>(result) ^= 1;
   }
@@ -74,21 +74,23 @@ class Run {
   SelftestReport& report_;
 };
 
-// The checks. Of products only what GPUs and all instruction sets have; the reference is a subject.
+// The checks. GEMMs are checked only in forms that GPUs and all instruction sets have. The
+// reference is a subject.
 void check_formats(Run& run, const Subject& subject);
 void check_layouts(Run& run, const Subject& subject);
-/// With the reference among the subjects, against checksums; the others against the reference.
+/// Checks quantizers. The reference is compared with checksums, the other subjects with the
+/// reference.
 void check_quantizers(Run& run, const std::vector<Subject>& subjects);
 void check_dequantize(Run& run, const std::vector<Subject>& subjects);
 void check_fused(Run& run, const std::vector<Subject>& subjects);
 void check_products(Run& run, const std::vector<Subject>& subjects);
-/// Of the reference and of GPUs; what was found goes into the report.
+/// Checks the FP4 instruction of the reference and of GPUs. The observations go to the report.
 void check_fp4_instruction(Run& run, const Subject& subject);
 
-/// All of them, in the order of selftest_checks().
+/// Runs all checks in the order of selftest_checks().
 void check_all(Run& run, const std::vector<Subject>& subjects);
 
-/// Sentences: what a run says nothing about.
+/// Returns the claims that a run does not prove, as sentences.
 std::vector<std::string> not_proven(const SelftestOptions& options, const SelftestReport& report);
 
 }  // namespace nvfp4::selftest

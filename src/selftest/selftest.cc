@@ -1,4 +1,4 @@
-// What is checked, and where.
+// Decides which checks run on which subjects.
 #include "nvfp4/selftest.h"
 
 #include <fmt/ranges.h>
@@ -20,7 +20,7 @@ namespace nvfp4 {
 namespace selftest {
 namespace {
 
-/// Linux says it for x86; elsewhere the instruction sets must do.
+/// Returns the name of the CPU. Linux reports it for x86; elsewhere it is empty.
 std::string cpu_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
@@ -35,13 +35,13 @@ std::vector<std::string> kernels_of(Device device) {
                                          : backend.kernel_names(device);
 }
 
-/// Where checks run: instruction sets, then GPUs.
+/// Returns the subjects of the checks: instruction sets, then GPUs.
 std::vector<Subject> subjects_of(const SelftestOptions& options, const SelftestReport& report) {
   std::vector<Subject> all;
   const bool only_gpu = options.device && options.device->type == DeviceType::cuda;
   if (!only_gpu)
     for (const BackendInfo& b : report.backends)
-      if (b.available && find_backend(b.name).name == b.name)  // "cpu" is another name of the best
+      if (b.available && find_backend(b.name).name == b.name)  // "cpu" is an alias of the best one
         all.push_back({.name = b.name, .backend = b.name});
   for (const SelftestGpu& gpu : report.gpus)
     if (const Device d = gpu.info.device;
@@ -55,7 +55,7 @@ struct Asked {
   GemmDescription product;
 };
 
-/// Of the sizes that models have.
+/// Returns GEMM problems with the sizes of published models.
 std::vector<Asked> products() {
   std::vector<Asked> all;
   for (const std::int64_t m : {1, 16, 64, 256, 4096})
