@@ -6,13 +6,13 @@
 
 namespace nvfp4::checkpoint {
 
-/// Of which attention a tensor is the scale of cached keys or values.
+/// The attention and the kind of a scale of cached keys or values.
 struct CacheScale {
   std::string attention;  ///< "model.layers.0.self_attn"
-  bool key = true;        ///< or of values
+  bool key = true;        ///< false: the scale of values
 };
 
-/// Null if it is none by its name, whatever the format.
+/// Returns the attention of a cache scale of any format, or null if the name is not that of one.
 inline std::optional<CacheScale> cache_scale(std::string_view tensor) {
   constexpr std::string_view kKey = ".k_scale", kValue = ".v_scale";
   const bool key = tensor.ends_with(kKey);

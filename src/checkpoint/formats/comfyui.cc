@@ -1,5 +1,5 @@
-// ComfyUI and Black Forest Labs (FLUX.2): the even column in the high nibble, scales in the tiles
-// that cuBLAS reads.
+// ComfyUI and Black Forest Labs (FLUX.2). The even column is in the high nibble, and scales are in
+// cuBLAS's tiles.
 // Source: github.com/Comfy-Org/comfy-kitchen, backends/eager, hi_first; ComfyUI, comfy/ops.py and
 // comfy/quant_ops.py.
 #include "checkpoint/formats/format.h"
@@ -7,10 +7,10 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// What ComfyUI looks for beside a weight: JSON, as bytes.
+/// Content of the marker tensor that ComfyUI reads beside a weight: JSON as bytes.
 constexpr std::string_view kMarker = R"({"format": "nvfp4"})";
-/// In the metadata of a file: JSON, how each of its weights is stored. It would give those forms to
-/// weights that are written anew.
+/// Metadata key of JSON that says how each weight of the file is stored. Copied, it would give
+/// those forms to weights that are written anew.
 constexpr const char* kMetadata = "_quantization_metadata";
 constexpr std::string_view kFp8Marker = R"({"format": "float8_e4m3fn"})";
 
@@ -63,7 +63,7 @@ bool own_metadata(std::string_view key, std::string_view /*value*/) { return key
 
 }  // namespace
 
-/// Each weight says for itself that it is quantized: there is no configuration.
+/// The format has no configuration: each weight has a marker tensor.
 const CheckpointFormat kComfyUi = {.name = "comfyui",
                                    .reads = kReads,
                                    .own_metadata = own_metadata,

@@ -1,4 +1,4 @@
-// compressed-tensors' "nvfp4-pack-quantized".
+// The format "nvfp4-pack-quantized" of compressed-tensors.
 // Source: github.com/vllm-project/compressed-tensors, compressors/nvfp4, quant_scheme.py.
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// All kept experts of a layer, as an expression.
+/// Returns an expression that matches all excluded experts of a layer.
 std::string experts_expression(const std::string& experts) {
   std::string escaped;
   for (const char c : experts) {
@@ -72,7 +72,7 @@ Json group(Json targets, Json weights, Json inputs, Json format) {
           {"format", std::move(format)}};
 }
 
-/// FP8 modules whose scales are of one kind.
+/// Returns the group of the FP8 modules with one kind of scales.
 Json fp8_group(const ConfigFacts& facts, Fp8Module::Scales scales) {
   using Scales = Fp8Module::Scales;
   Json targets = Json::array();
@@ -102,7 +102,7 @@ Json fp8_group(const ConfigFacts& facts, Fp8Module::Scales scales) {
 Json quantization_config(const ConfigFacts& facts) {
   const bool mixed = !facts.fp8.empty();
   Json groups;
-  // Names win over "Linear", so that the second group takes its own.
+  // Names take precedence over "Linear", so the other groups get their own modules.
   groups["group_0"] =
       group({"Linear"}, nvfp4(false), facts.scheme == Scheme::nvfp4 ? nvfp4("local") : Json(),
             mixed ? Json("nvfp4-pack-quantized") : Json());
@@ -122,7 +122,7 @@ Json quantization_config(const ConfigFacts& facts) {
           {"ignore", ignored(facts)}};
 }
 
-/// One block_structure is declared for all.
+/// Reports whether the one block_structure that the format declares fits the weight.
 bool keeps_fp8(const LogicalTensor& t) {
   return t.block_rows == 1 || has_one_scale(t) || (t.block_rows == 128 && t.block_cols == 128);
 }
@@ -131,7 +131,7 @@ bool declares_kv_cache(std::string_view type) { return type == "FP8"; }
 
 float stored_global(const GlobalScale& scale) { return scale.divisor; }
 
-/// Other formats pack integers or MXFP4 under the same name.
+/// Reports whether the weight is NVFP4. Other formats pack integers or MXFP4 under the same name.
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   const StoredTensor scales = table.find(module + ".weight_scale");
   return table.find(module + ".weight_global_scale") ||

@@ -14,8 +14,8 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// The experts of one layer are named alike: one of them stands for all. Loaders also see the
-/// names of fused layers.
+/// Returns the names that loaders compare, with expert 0 for all experts of a layer. The names of
+/// fused layers are added, as loaders use them, too.
 std::set<std::string> representative_names(std::span<const std::string> quantized,
                                            std::span<const Fp8Module> fp8 = {}) {
   std::set<std::string> names;
@@ -39,8 +39,7 @@ std::set<std::string> representative_names(std::span<const std::string> quantize
 
 using Names = std::set<std::string>;
 
-/// For each entry, the first of the names in which a loader that looks for globs or substrings
-/// finds it.
+/// Finds, for each entry, the first name that matches it as a glob or contains it as a substring.
 class FirstFound {
  public:
   explicit FirstFound(const Names& names) : names_(names) {}
@@ -68,7 +67,7 @@ class FirstFound {
     }
     for (auto& [entry, first] : first_) find_glob(entry, by_last, first);
   }
-  /// Null if there is none.
+  /// Returns the first name for the entry, or null if there is none.
   const std::string* of(const std::string& entry) const {
     const auto first = first_.at(entry);
     return first == names_.end() ? nullptr : &*first;
@@ -97,8 +96,8 @@ class FirstFound {
   MatchBudget budget_;
 };
 
-/// What loaders call the experts of a layer whose stack, kept as it is, has a name of its own:
-/// "moe.up_proj", "block_sparse_moe.input_linear". Empty if it is not one.
+/// Returns the loaders' name for the experts of an excluded stack with another name, such as
+/// "moe.up_proj" or "block_sparse_moe.input_linear". Returns "" for other modules.
 std::string experts_beside(const std::string& module) {
   const std::size_t dot = module.rfind('.');
   if (dot == std::string::npos) return {};
@@ -129,7 +128,7 @@ std::optional<KeptModule> kept_module(const LogicalTensor& t, bool linear) {
 
 std::vector<std::string> linear_excludes(const ConfigFacts& facts,
                                          std::string (*experts_entry)(const std::string&)) {
-  std::set<std::string> partly;  // layers where some experts are quantized
+  std::set<std::string> partly;  // layers with some quantized experts
   for (const std::string& module : facts.quantized)
     if (const std::string experts = expert_layer_of(module); !experts.empty())
       partly.insert(experts);
@@ -138,7 +137,7 @@ std::vector<std::string> linear_excludes(const ConfigFacts& facts,
   const auto add = [&](std::string entry) {
     if (seen.insert(entry).second) entries.push_back(std::move(entry));
   };
-  // Loaders look for it as a substring, so that it would also exclude "language_model.lm_head".
+  // Loaders compare it as a substring, so it would also exclude "language_model.lm_head".
   if (std::none_of(facts.quantized.begin(), facts.quantized.end(), is_lm_head) &&
       std::ranges::none_of(facts.fp8, is_lm_head, &Fp8Module::name))
     add("lm_head");

@@ -8,27 +8,29 @@
 
 namespace nvfp4::checkpoint {
 
-/// Whether a matrix that is stored as "x_proj" may be the weight of a linear layer of that name.
+/// Reports whether a matrix stored as "x_proj" may be the weight of a linear layer with that name.
 bool is_bare_projection(const LogicalTensor& t);
-/// What lists of exclusions have to know of a tensor that stays as it is; `linear`: by its
-/// Selection. Nothing if it is no weight of a module.
+/// Returns the module of an excluded tensor for the lists of exclusions, or null if the tensor is
+/// not a module's weight. `linear`: its Selection counts the tensor as a linear layer.
 std::optional<KeptModule> kept_module(const LogicalTensor& t, bool linear);
 
-/// Exact names of the modules that a loader must build unquantized, and `lm_head` unless one
-/// is quantized. Experts are many: all kept experts of a layer become one entry, which
-/// `experts_entry` makes from the name that ends in ".experts".
+/// Returns the exact names of the modules that a loader must build unquantized. `lm_head` is added
+/// unless an lm_head is quantized. The excluded experts of a layer become one entry to keep the
+/// list short. `experts_entry` makes that entry from the name that ends in ".experts".
 std::vector<std::string> linear_excludes(const ConfigFacts& facts,
                                          std::string (*experts_entry)(const std::string&));
 
-/// Norms and embeddings as globs, "*.input_layernorm", that match no quantized module.
+/// Returns norms and embeddings as globs such as "*.input_layernorm". No glob matches a quantized
+/// module.
 std::vector<std::string> other_excludes(const ConfigFacts& facts);
 
-/// "model.layers.61.head" for a kept "model.layers.61.shared_head.head", unless it would match a
-/// quantized module: vLLM's multi-token prediction heads have a prefix that differs from the name.
+/// Returns "model.layers.61.head" for an excluded "model.layers.61.shared_head.head". vLLM's
+/// multi-token prediction heads have a prefix that differs from the stored name. An entry that
+/// matches a quantized module is left out.
 std::vector<std::string> mtp_head_excludes(const ConfigFacts& facts);
 
-/// Exclusions that some loaders, which look for substrings, would also apply to a quantized
-/// module. One line each.
+/// Returns one line for each exclusion that also hits a quantized module in loaders that compare
+/// substrings.
 std::vector<std::string> exclude_conflicts(const std::vector<std::string>& excludes,
                                            std::span<const std::string> quantized);
 

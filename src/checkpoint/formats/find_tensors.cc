@@ -29,7 +29,7 @@ std::int64_t product(std::span<const std::int64_t> shape) {
   return n;
 }
 
-/// Puts together the tensors of one weight.
+/// Combines the tensors of one weight.
 class Weight {
  public:
   Weight(const TensorTable& table, const WeightNames& names, const StoredTensor& codes,
@@ -107,11 +107,11 @@ class Weight {
     if (t_.global)
       t_.globals = read_globals(t_.global, "weight", rows);
     else
-      t_.globals = {GlobalScale{}};  // the form has none
+      t_.globals = {GlobalScale{}};  // the form has no global scale
     if (t_.input) t_.inputs = read_globals(t_.input, "input", 0);
   }
 
-  /// Codes [E, K / 2, N] and scales [E, K / 16, N].
+  /// Reports whether the stack has codes [E, K / 2, N] and scales [E, K / 16, N].
   bool is_transposed() const {
     const Shape &codes = t_.shape, &scales = t_.scales.info->shape;
     return scales.size() == 3 && codes[1] > 0 && codes[1] <= kMaxColumns &&
@@ -141,7 +141,7 @@ class Weight {
                        swizzled ? "; the size is that of 128x4 tiles" : ""));
   }
 
-  /// One FP32 scalar, one for each matrix of a stack, or one for each of `rows` rows.
+  /// Returns one FP32 scalar, one for each matrix of a stack, or one for each of `rows` rows.
   std::vector<GlobalScale> read_globals(const StoredTensor& t, const char* which,
                                         std::int64_t rows) {
     const std::int64_t matrices = t_.matrices();
@@ -168,7 +168,7 @@ class Weight {
   void check_mxfp4() {
     const Shape scales = t_.scales.info->shape;
     const DType dtype = t_.data.info->dtype, exponents = t_.scales.info->dtype;
-    const bool blocks = names_.codes == "_blocks";  // of 16 bytes each
+    const bool blocks = names_.codes == "_blocks";  // blocks of 16 bytes
     if (dtype != DType::u8 && (blocks || (dtype != DType::i8 && dtype != DType::f4)))
       return defect("wrong-dtype", fmt::format("{}: {}, must be U8{}", t_.data.describe(),
                                                form_of(t_.data), blocks ? "" : ", I8 or F4"));
@@ -250,7 +250,8 @@ class Weight {
   LogicalTensor t_;
 };
 
-/// Adds a weight in a form that is not read, once for each module, by its largest tensor.
+/// A list of weights in forms that are not supported. Each module has one entry, its largest
+/// tensor.
 class UnreadWeights {
  public:
   explicit UnreadWeights(std::vector<Defect>& defects) : defects_(defects) {}
@@ -271,7 +272,7 @@ class UnreadWeights {
   std::unordered_map<std::string_view, std::pair<std::size_t, std::uint64_t>> places_;
 };
 
-/// The form that ComfyUI's marker of a weight names, if it is another one than was read.
+/// Returns the form in ComfyUI's marker of a weight, or "" if the weight was read in that form.
 std::string other_form(const WeightNames& names, const StoredTensor& marker) {
   constexpr std::uint64_t kMost = 4096;
   if (!marker || marker.info->bytes > kMost) return {};
@@ -289,13 +290,14 @@ bool is_four_bits(DType dtype) {
   return dtype == DType::u8 || dtype == DType::i8 || dtype == DType::f4;
 }
 
-/// Reports whether these are codes of DeepSeek-V4 without scales, which lost_fp8_scales() reports.
+/// Reports whether the tensor has codes of DeepSeek-V4 without scales. lost_fp8_scales() reports
+/// them.
 bool is_lost_native(const StoredTensor& t) {
   return is_four_bits(t.info->dtype) && t.info->name.ends_with(".weight") &&
          t.info->shape.size() >= 2;
 }
 
-/// Returns the name of the scales that packed codes need and do not have; else "".
+/// Returns the name of the scales that packed codes need, or "" if they exist.
 std::string lost_scales_of(const TensorTable& table, const StoredTensor& t) {
   const std::string& name = t.info->name;
   if (!is_four_bits(t.info->dtype) || !name.ends_with(".weight_packed")) return {};
@@ -308,10 +310,10 @@ std::string lost_scales_of(const TensorTable& table, const StoredTensor& t) {
 FoundTensors find_tensors(const TensorTable& table) {
   FoundTensors found;
   KeptSenses senses;
-  // Codes first: only then is known which tensors are parts of another one.
+  // Codes come first, because only they tell which tensors are parts of a weight.
   std::vector<std::pair<const safetensors::TensorInfo*, LogicalTensor>> quantized;
   std::unordered_set<const safetensors::TensorInfo*> parts;
-  bool native = false;  // DeepSeek-V4's MXFP4 is there
+  bool native = false;  // the model has DeepSeek-V4's MXFP4
   UnreadWeights unread(found.unknown);
   std::vector<const WeightNames*> known;
   for (const CheckpointFormat* format : all_formats())

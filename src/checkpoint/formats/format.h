@@ -15,8 +15,8 @@
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/safetensors.h"
 
-/// How a quantized model is stored: names, dtypes and shapes of its tensors, its configuration, who
-/// reads it. To add a format: a file in this folder, and a line in registry.cc.
+/// A checkpoint format: names, dtypes and shapes of its tensors, its configuration and its loaders.
+/// To add a format, add a file to this folder and a line to registry.cc.
 namespace nvfp4::checkpoint {
 
 enum class Role : std::uint8_t { codes, scales, weight_global, input_global, marker };
@@ -26,15 +26,15 @@ struct OutputTensor {
   safetensors::TensorSpec spec;
 };
 
-/// A module that stays as it is, for the lists of exclusions.
+/// An excluded module, for the lists of exclusions.
 struct KeptModule {
   std::string name;
   bool linear = true;  ///< a loader may take it for a linear layer
 };
 
-/// Rows and columns of an FP8 block that has a scale of its own.
+/// Number of rows and of columns of an FP8 block that has its own scale.
 inline constexpr std::int64_t kFp8Block = 128;
-/// Columns of MXFP8 that do.
+/// Number of columns of an MXFP8 block, which has its own scale.
 inline constexpr std::int64_t kMxfp8Block = 32;
 
 /// A module in FP8.
@@ -42,11 +42,11 @@ struct Fp8Module {
   enum class Scales : std::uint8_t { tensor, channel, block, mx };
   std::string name;
   Scales scales = Scales::tensor;
-  bool input = false;  ///< it has an input scale
+  bool input = false;  ///< the module has an input scale
 };
 
 Fp8Module fp8_module(const LogicalTensor& t);
-/// Whether all of an FP8 weight has one scale.
+/// Reports whether an FP8 weight has one scale for the whole matrix.
 bool has_one_scale(const LogicalTensor& t);
 
 struct ConfigFacts {
@@ -54,116 +54,124 @@ struct ConfigFacts {
   std::span<const KeptModule> kept;
   std::span<const std::string> quantized;  ///< modules in NVFP4
   std::span<const Fp8Module> fp8 = {};
-  std::string kv_cache = {};  ///< "FP8" if the checkpoint has scales for it
-  /// config.json's, outermost first.
+  std::string kv_cache = {};  ///< "FP8" if the checkpoint has scales of the cache
+  /// The model_type entries of config.json, outermost first.
   std::span<const std::string> model_types = {};
-  /// The input's own "quantization_config", which stays but for the experts: DeepSeek-V4.
+  /// The "quantization_config" of a DeepSeek-V4 input. It stays, except for the experts.
   const Json* native = nullptr;
 };
 
 struct ModelConfig;
-/// Why a module stays as it is; empty if nothing is against its quantization.
+/// Returns why loaders cannot read a module quantized, or "" if they can.
 using KeptReason = std::function<std::string(const std::string& module)>;
 
-/// What a format calls the scales of an attention's cache, after the name of the attention.
+/// The suffixes of the scales of an attention's cache, which follow the name of the attention.
 struct CacheScaleNames {
   std::string_view key, value;
-  bool vector = false;  ///< of shape [1], not []
+  bool vector = false;  ///< shape [1] instead of []
 };
 
-/// A checkpoint format is a table of facts and functions. Whoever must know something about one
-/// asks it here, and asks for none by name.
+/// A checkpoint format as a table of facts and functions. Code that needs a fact about a format
+/// reads it here and does not compare names.
 struct CheckpointFormat {
   std::string_view name;
 
-  // To read it.
-  /// Its weights, in the order in which they are tried; special cases before general ones.
+  // Members for reading.
+  /// The weights of the format in the order in which they are tried, special cases before general
+  /// ones.
   std::span<const WeightNames* const> reads = {};
-  /// Whether "quant_method" of config.json says so; null: if it is the name.
+  /// Reports whether "quant_method" of config.json means this format. Null: the method is the name.
   bool (*is_method)(std::string_view method) = nullptr;
-  /// Whether an entry of a file's metadata is about how weights are stored in it, and must not come
-  /// into a file of another format; null: none is.
+  /// Reports whether an entry of a file's metadata describes how weights are stored. Such an entry
+  /// is not copied into another format. Null: there are none.
   bool (*own_metadata)(std::string_view key, std::string_view value) = nullptr;
-  /// Of known_loaders(): which of them read it.
+  /// The names from known_loaders() that read the format.
   std::span<const std::string_view> loaders = {};
-  /// Block scales are bytes up to 0x7E; a weight without a global scale has 1.
+  /// `unsigned_scales`: block scales are bytes up to 0x7E. `global_is_optional`: a weight without a
+  /// global scale has the global scale 1.
   bool unsigned_scales = false, global_is_optional = false;
-  /// repair_checkpoint() writes what it mended in this format.
+  /// repair_checkpoint() can write repaired weights in this format.
   bool is_repaired = false;
 
-  // To write it. Null, all of it, of a format that is only read.
+  // Members for writing. All are null for a format that is only read.
   const WeightNames* names = nullptr;
-  std::string_view note = {};  ///< for who chooses one; may be empty
-  /// The tensors of a quantized [rows, cols] weight.
+  std::string_view note = {};  ///< text for users who choose a format; may be empty
+  /// Returns the tensors of a quantized [rows, cols] weight.
   std::vector<OutputTensor> (*tensors)(Scheme scheme, const std::string& module, std::int64_t rows,
                                        std::int64_t cols) = nullptr;
-  /// Those of a stack of experts, which stays one: codes [experts, K / 2, N], scales
-  /// [experts, K / 16, N]. Null: its experts become weights of their own.
+  /// Returns the tensors of a stack of experts: codes [experts, K / 2, N] and scales [experts, K /
+  /// 16, N]. Null: each expert becomes a weight of its own.
   std::vector<OutputTensor> (*stack_tensors)(Scheme scheme, const std::string& stack,
                                              std::int64_t experts, std::int64_t rows,
                                              std::int64_t cols) = nullptr;
-  /// Those of one in FP8; none if the format has no such scales. `module.input`: its activations
-  /// were measured. Null: it is not written with FP8.
+  /// Returns the tensors of an FP8 weight, or none if the format cannot hold its scales.
+  /// `module.input`: the input scale is known. Null: the format is not written with FP8.
   std::vector<OutputTensor> (*fp8_tensors)(const Fp8Module& module, std::int64_t rows,
                                            std::int64_t cols) = nullptr;
-  /// The number that is stored for a global scale.
+  /// Returns the number that is stored for a global scale.
   float (*stored_global)(const GlobalScale& scale) = nullptr;
-  /// config.json's "quantization_config".
+  /// Returns "quantization_config" of config.json.
   Json (*quantization_config)(const ConfigFacts& facts) = nullptr;
-  /// hf_quant_config.json; null if the format has none.
+  /// Returns hf_quant_config.json. Null: the format has none.
   Json (*hf_quant_config)(const ConfigFacts& facts) = nullptr;
-  /// The experts of DeepSeek-V4 change, and what is FP8 beside them stays with its configuration.
+  /// The format can hold DeepSeek-V4: quantized experts beside its FP8 modules and their
+  /// configuration.
   bool keeps_native = false;
-  /// Whether the format has such FP8 weights; null: it has none.
+  /// Reports whether the format can hold an FP8 weight unchanged. Null: it can hold none.
   bool (*keeps_fp8)(const LogicalTensor& tensor) = nullptr;
-  /// Whether its configuration can say that the key and value cache is "FP8", "NVFP4"; null: no.
+  /// Reports whether the configuration can declare a key and value cache of type "FP8" or "NVFP4".
+  /// Null: it cannot.
   bool (*declares_kv_cache)(std::string_view type) = nullptr;
-  /// Null: it has no scales of the cache.
+  /// The names of the cache's scales. Null: the format has none.
   const CacheScaleNames* cache_scales = nullptr;
-  /// What a tensor is of that has no place in the format, and is left out if that was asked for;
-  /// empty: it has one. Null: all have one.
+  /// Returns what the tensor belongs to, for the message, if the format cannot hold it. With
+  /// `--allow drop` such a tensor is skipped, otherwise it is an error. "": the format can hold it.
+  /// Null: the format can hold every tensor.
   std::string_view (*left_out)(std::string_view tensor, const ModelConfig& config) = nullptr;
-  /// What loaders of the format cannot read quantized in such a model; null: nothing.
+  /// Returns the function that tells which modules of such a model loaders cannot read quantized.
+  /// Null: they read all.
   KeptReason (*keeper)(const ModelConfig& config) = nullptr;
-  /// Content of the tensor that says how a weight is stored: NVFP4, or FP8 that stays.
+  /// Content of the marker tensor of a weight: NVFP4, or FP8 that is copied.
   std::string_view marker_text = {}, fp8_marker_text = {};
-  /// All tensors go into one file of this name.
+  /// Name of the one file that holds all tensors.
   std::string_view single_file = {};
-  /// The output is not a folder but one file, whose name ends so.
+  /// File extension of the output if it is one file and not a folder.
   std::string_view extension = {};
-  /// A weight must have a multiple of so many columns.
+  /// Number of columns that a weight must have a multiple of.
   std::int64_t columns = kBlock;
-  /// The output is a file of another kind, and no folder; null: safetensors.
+  /// Makes the writer of an output that is one file of another kind. Null: safetensors.
   MakeContainer container = nullptr;
 };
 
-/// The tensors of a [rows, cols] weight by the names and the arrangement of a scheme.
+/// Returns the tensors of a [rows, cols] weight with the names and the arrangement of a scheme.
 std::vector<OutputTensor> nvfp4_tensors(const WeightNames& names, Scheme scheme,
                                         const std::string& module, std::int64_t rows,
                                         std::int64_t cols);
 
-/// Codes and FP32 scales of that shape under the names that ModelOpt and compressed-tensors share,
-/// and with `input` the scale of the activations, of the same shape.
+/// Returns the codes, and FP32 scales of shape `scales`, with the names of ModelOpt and
+/// compressed-tensors. With `input` it adds the input scale, of the same shape.
 std::vector<OutputTensor> fp8_tensors(const std::string& module, std::int64_t rows,
                                       std::int64_t cols, std::vector<std::int64_t> scales,
                                       bool input);
-/// The same of MXFP8, whose scales are the exponents of powers of two, E8M0, in U8.
+/// Returns the tensors of an MXFP8 weight. Its scales are powers of two, stored as E8M0 exponents
+/// in U8.
 std::vector<OutputTensor> mxfp8_tensors(const std::string& module, std::int64_t rows,
                                         std::int64_t cols);
 
-/// Other formats store weights as ModelOpt does, with something beside them.
+/// The tensor names of ModelOpt. Other formats use them, with more tensors beside them.
 extern const WeightNames kModelOptNames;
 
-/// All, in the order in which their weights are tried.
+/// Returns all formats, in the order in which their weights are tried.
 const std::vector<const CheckpointFormat*>& all_formats();
-/// Those that are written, in the order of help.
+/// Returns the formats that can be written, in the order of --help.
 std::vector<const CheckpointFormat*> checkpoint_formats();
-/// One of those. Throws ValueError that lists the known names.
+/// Returns a format that can be written. Throws ValueError that lists the known names.
 const CheckpointFormat& checkpoint_format(std::string_view name);
-/// The one whose output is a file of that name; else ModelOpt's.
+/// Returns the format whose output file has this extension, or ModelOpt.
 const CheckpointFormat& default_checkpoint_format(const std::filesystem::path& output);
 
-/// Adds a format, before all others, for as long as it lives; not while another thread works.
+/// Adds a format before all others during its lifetime. No other thread may use the formats
+/// meanwhile.
 class AddedFormat {
  public:
   explicit AddedFormat(const CheckpointFormat& format);

@@ -1,7 +1,8 @@
-// FP8 weights. DeepSeek-V3 stores one scale for each 128 x 128 block, ModelOpt and Mistral one for
-// the matrix, compressed-tensors one for the matrix or for each row. All of them multiply, "inv" or
-// not. Of MXFP8 both store a power of two for each 32 columns. Source:
-// github.com/deepseek-ai/DeepSeek-V3, inference/fp8_cast_bf16.py.
+// FP8 weights. DeepSeek-V3 stores one scale for each 128 x 128 block. ModelOpt and Mistral store
+// one for the matrix. compressed-tensors stores one for the matrix or for each row. All scales
+// multiply, "inv" or not. For MXFP8, ModelOpt and compressed-tensors store a power of two for each
+// 32 columns.
+// Source: github.com/deepseek-ai/DeepSeek-V3, inference/fp8_cast_bf16.py.
 #include "checkpoint/formats/format.h"
 
 namespace nvfp4::checkpoint {
@@ -67,12 +68,12 @@ const WeightNames kNames = {
     .codes = ".weight",
     .scales = ".weight_scale",
     .input = ".input_scale",
-    .left_out = ".input_scale_ub",  // FBGEMM: a bound of the scales of tokens
+    .left_out = ".input_scale_ub",  // FBGEMM: an upper bound of the scales of tokens
     .marker = ".comfy_quant",
     .claims = [](const TensorTable& table, const StoredTensor& codes, const std::string& module) {
       return claims_any(table, codes, module + ".weight_scale");
     }};
-/// DeepSeek-V4.
+/// The names of DeepSeek-V4.
 const WeightNames kShortNames = {
     .format = &kFp8,
     .encoding = Encoding::fp8,
@@ -83,7 +84,7 @@ const WeightNames kShortNames = {
       return claims_any(table, codes, module + ".scale");
     }};
 
-/// Mistral. Source: github.com/vllm-project/vllm, models/llama.py, mistral_mapping.
+/// The names of Mistral. Source: github.com/vllm-project/vllm, models/llama.py, mistral_mapping.
 const WeightNames kMistralNames = {
     .format = &kFp8,
     .encoding = Encoding::fp8,

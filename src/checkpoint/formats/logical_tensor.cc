@@ -59,7 +59,7 @@ float element_to_float(StoredType dtype, const std::byte* p) {
                                      safetensors::dtype_name(dtype)));
 }
 
-/// The values of all codes of an element type.
+/// Returns a table with the value of each code of an element type.
 template <class Element, std::size_t n>
 const std::array<float, n>& values_of() {
   static const std::array<float, n> values = [] {
@@ -88,7 +88,8 @@ void read_nvfp4(const LogicalTensor& t, std::int64_t first, std::span<float> out
   }
 }
 
-/// A run of a transposed stack goes along a row of K: its codes are nibbles of one kind.
+/// Reads elements of a transposed stack. A run stays in one row of K, so all its codes are low or
+/// all are high nibbles.
 void read_transposed(const LogicalTensor& t, std::int64_t first, std::span<float> out) {
   thread_local std::vector<std::byte> codes, scales;
   const auto& code_values = values_of<E2M1, 16>();
@@ -112,8 +113,8 @@ void read_transposed(const LogicalTensor& t, std::int64_t first, std::span<float
   }
 }
 
-/// out[n, k] = byte [k, col + n] of a matrix of `height` rows of `width` bytes that starts at byte
-/// `begin`; n < cols, k < height.
+/// Transposes columns [col, col + cols) of a matrix of bytes: out[n, k] = byte [k, col + n]. The
+/// matrix has `height` rows of `width` bytes and starts at byte `begin`; n < cols, k < height.
 void read_columns(const StoredTensor& from, std::int64_t begin, std::int64_t height,
                   std::int64_t width, std::int64_t col, std::int64_t cols,
                   std::span<std::byte> out) {
@@ -147,7 +148,7 @@ void read_transposed_blocks(const LogicalTensor& t, std::int64_t first, std::spa
       return all.subspan(static_cast<std::size_t>(done * bytes),
                          static_cast<std::size_t>(rows * row_blocks * bytes));
     };
-    const std::int64_t begin = row / width * row_blocks * width;  // of this expert's scales
+    const std::int64_t begin = row / width * row_blocks * width;  // first scale of this expert
     read_columns(t.scales, begin, row_blocks, width, inside, rows, part(scales, 1));
     if (!codes.empty())
       read_columns(t.data, begin * 8, row_blocks * 8, width, inside, rows, part(codes, 8));
@@ -155,7 +156,8 @@ void read_transposed_blocks(const LogicalTensor& t, std::int64_t first, std::spa
   }
 }
 
-/// E2M1 times a power of two: exact, but for the smallest exponents, which round once.
+/// Reads MXFP4: E2M1 times a power of two. The result is exact; only the smallest exponents round
+/// once.
 void read_mxfp4(const LogicalTensor& t, std::int64_t first, std::span<float> out) {
   constexpr std::int64_t kMxBlock = 32;
   thread_local std::vector<std::byte> codes, scales;
@@ -177,7 +179,7 @@ void read_mxfp4(const LogicalTensor& t, std::int64_t first, std::span<float> out
   }
 }
 
-/// E4M3 times its scale in FP32: one rounding.
+/// Reads FP8: E4M3 times its scale in FP32, with one rounding.
 void read_fp8(const LogicalTensor& t, std::int64_t first, std::span<float> out) {
   const auto& values = values_of<E4M3, 256>();
   thread_local std::vector<std::byte> codes, scale_bytes;
@@ -206,7 +208,7 @@ void read_fp8(const LogicalTensor& t, std::int64_t first, std::span<float> out) 
   }
 }
 
-/// Scales of blocks [first, first + out.size()) out of tiles, which hold 128 rows each.
+/// Reads the scales of blocks [first, first + out.size()) from tiles, which hold 128 rows each.
 void read_tiled_scales(const LogicalTensor& t, std::int64_t first, std::span<std::byte> out) {
   thread_local std::vector<std::byte> tiles;
   const std::int64_t rows = t.rows(), row_blocks = t.cols() / kBlock;
@@ -238,7 +240,7 @@ void read_plain(const LogicalTensor& t, std::int64_t first, std::span<float> out
 }  // namespace
 
 void to_floats(StoredType dtype, std::span<const std::byte> in, std::span<float> out) {
-  if (dtype == StoredType::bf16) {  // by far the most common
+  if (dtype == StoredType::bf16) {  // by far the most common dtype
     for (std::size_t i = 0; i < out.size(); ++i) {
       std::uint16_t bits;
       std::memcpy(&bits, in.data() + 2 * i, 2);

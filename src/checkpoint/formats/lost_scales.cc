@@ -28,7 +28,7 @@ bool says_fp8(const Declared& d) {
                              [](const DeclaredGroup& g) { return g.is_float && g.bits == 8; });
 }
 
-/// Of DeepSeek-V4's MXFP4, beside others that have their exponents.
+/// Adds weights of DeepSeek-V4 without MXFP4 exponents if other weights have theirs.
 void add_lost_exponents(std::span<const LogicalTensor> tensors, std::vector<Defect>& lost) {
   using enum safetensors::DType;
   const auto whole = std::ranges::find_if(tensors, [](const LogicalTensor& t) {
@@ -50,7 +50,7 @@ void add_lost_exponents(std::span<const LogicalTensor> tensors, std::vector<Defe
 
 std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
                                     std::span<const Declared> declared) {
-  std::set<std::string> suffixes;  // as the model's other weights have them
+  std::set<std::string> suffixes;  // suffixes of the scales of the model's other weights
   std::string reason;
   for (const LogicalTensor& t : tensors) {
     if (t.encoding() != Encoding::fp8) continue;
@@ -93,7 +93,7 @@ void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const 
 
 std::vector<Defect> orphan_scales(std::span<const LogicalTensor> tensors,
                                   const std::set<std::string>& unknown) {
-  std::unordered_set<std::string_view> fp8;  // they may have scales of several names
+  std::unordered_set<std::string_view> fp8;  // FP8 weights may have scales of several names
   for (const LogicalTensor& t : tensors)
     if (t.name.ends_with(".weight") && t.data.info->dtype == safetensors::DType::f8_e4m3)
       fp8.insert(module_of(t.name));

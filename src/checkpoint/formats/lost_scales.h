@@ -10,19 +10,19 @@
 
 namespace nvfp4::checkpoint {
 
-/// FP8 weights without a scale, and DeepSeek-V4's MXFP4 without exponents, in a model whose other
-/// weights have one or which one of `declared` says to be FP8. Where nobody says so, FP8 values
-/// stand for themselves.
+/// Returns FP8 weights without a scale, and weights of DeepSeek-V4 without MXFP4 exponents. They
+/// are faults if other weights have scales, or if one of `declared` says that weights are FP8.
+/// Otherwise FP8 codes are the values themselves.
 std::vector<Defect> lost_fp8_scales(std::span<const LogicalTensor> tensors,
                                     std::span<const Declared> declared);
 
-/// FP8 codes that are taken for values would be wrong without a word: throws FormatError for the
-/// first of them, but for modules of `unknown` forms, which may have scales of their own.
+/// Throws FormatError for the first weight of lost_fp8_scales(). Its codes would be read as values,
+/// silently wrong. Modules in `unknown` forms may have scales of their own and are skipped.
 void require_fp8_scales(std::span<const LogicalTensor> tensors, std::span<const Defect> unknown,
                         std::span<const Declared> declared);
 
-/// Scales that only quantized weights have, and no codes beside them: the weight may be lost.
-/// Modules of `unknown` forms may have scales of their own.
+/// Returns scales that only quantized weights have, without codes beside them: the weight may be
+/// lost. Modules in `unknown` forms may have scales of their own and are skipped.
 std::vector<Defect> orphan_scales(std::span<const LogicalTensor> tensors,
                                   const std::set<std::string>& unknown);
 

@@ -1,4 +1,4 @@
-// NVIDIA ModelOpt's unified Hugging Face export.
+// The unified Hugging Face export of NVIDIA ModelOpt.
 // Source: github.com/NVIDIA/Model-Optimizer, modelopt/torch/export, convert_hf_config.py.
 #include <fmt/format.h>
 
@@ -14,8 +14,9 @@ std::vector<OutputTensor> tensors(Scheme scheme, const std::string& module, std:
   return nvfp4_tensors(kModelOptNames, scheme, module, rows, cols);
 }
 
-/// Loaders insist on the input scale of FP8 with one scale, and of rows quantize each token. How
-/// the tensors of block scales are named was not verified: those are not written.
+/// Returns the tensors of an FP8 weight. Loaders require the input scale of FP8 with one scale;
+/// with a scale for each row they quantize each token. Block scales are not written because their
+/// tensor names were not verified.
 std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::int64_t cols) {
   if (module.scales == Fp8Module::Scales::block) return {};
   if (module.scales == Fp8Module::Scales::mx) return mxfp8_tensors(module.name, rows, cols);
@@ -26,7 +27,8 @@ std::vector<OutputTensor> fp8(const Fp8Module& module, std::int64_t rows, std::i
 
 const char* algorithm(Scheme scheme) { return scheme == Scheme::nvfp4 ? "NVFP4" : "W4A16_NVFP4"; }
 
-/// Loaders recognize the format by this name; the version is that of the layout written here.
+/// Returns the producer entry. Loaders recognize the format by this name. The version is that of
+/// the layout written here.
 Json producer() { return {{"name", "modelopt"}, {"version", "0.41.0"}}; }
 
 std::vector<std::string> excludes(const ConfigFacts& facts) {
@@ -37,7 +39,7 @@ std::vector<std::string> excludes(const ConfigFacts& facts) {
   return entries;
 }
 
-/// Of `group_size` elements with a scale; 0: of all.
+/// Returns the numbers of a group with one scale for `group_size` elements. 0: one scale for all.
 Json numbers(int bits, int group_size) {
   Json json = {{"dynamic", false}, {"num_bits", bits}, {"type", "float"}};
   if (group_size > 0) json["group_size"] = group_size;
@@ -62,13 +64,13 @@ const char* fp8_algorithm(const Fp8Module& module) {
                                                      : "FP8";
 }
 
-/// What lists say in the place of a stack: the module that holds it.
+/// Returns the name of a module in lists: for a stack, the module that contains it.
 std::string listed(const std::string& module) {
   const std::string layer = expert_layer_of(module);
   return layer.empty() || without_expert_number(module) != module ? module : layer;
 }
 
-/// Each layer by itself, which a checkpoint of two kinds needs.
+/// Returns an entry for each layer, which a checkpoint of two forms needs.
 Json quantized_layers(const ConfigFacts& facts) {
   Json layers = Json::object();
   for (const std::string& module : facts.quantized)
@@ -84,7 +86,8 @@ const char* all_algorithm(const ConfigFacts& facts) {
   return facts.fp8.empty() ? algorithm(facts.scheme) : "MIXED_PRECISION";
 }
 
-/// DeepSeek-V4: the experts change, FP8 attention, head and multi-token prediction stay.
+/// Returns the configuration of DeepSeek-V4: new experts beside copied FP8 attention, head and
+/// multi-token prediction.
 /// Source: github.com/NVIDIA/Model-Optimizer, examples/deepseek/deepseek_v4.
 Json native_config(const ConfigFacts& facts) {
   Json json = *facts.native;
@@ -148,7 +151,8 @@ Json hf_quant_config(const ConfigFacts& facts) {
   return {{"producer", producer()}, {"quantization", std::move(json)}};
 }
 
-/// How it names the tensors of block scales was not verified: those are not written.
+/// Reports whether FP8 is copied. Block scales are not, because their tensor names were not
+/// verified.
 bool keeps_fp8(const LogicalTensor& t) { return t.block_rows == 1 || has_one_scale(t); }
 
 bool declares_kv_cache(std::string_view /*type*/) { return true; }
@@ -162,8 +166,8 @@ bool claims(const TensorTable& table, const StoredTensor& codes, const std::stri
          table.find(module + ".weight_scale_2");
 }
 
-/// Experts that the model itself stacks (Llama 4, GPT-OSS) stay stacks, of [in, out] as in the
-/// model.
+/// Reports whether the tensor has the codes of a stack. Experts that the model itself stacks (Llama
+/// 4, GPT-OSS) stay stacks [in, out].
 bool claims_stack(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   return codes.info->dtype == safetensors::DType::u8 && codes.info->shape.size() == 3 &&
          (table.find(module + "_weight_scale") || table.find(module + "_weight_scale_2"));
@@ -191,7 +195,7 @@ const WeightNames kStackNames = {.format = &kModelOpt,
                                  .stacks = true,
                                  .claims = claims_stack};
 
-/// One global scale for all experts.
+/// Returns the tensors of a stack, with one global scale for all experts.
 std::vector<OutputTensor> stack_tensors(Scheme scheme, const std::string& stack,
                                         std::int64_t experts, std::int64_t rows,
                                         std::int64_t cols) {

@@ -1,5 +1,5 @@
 // MXFP4: E2M1 with a power of two (E8M0) for each 32 elements.
-// Source: OCP Microscaling Formats (MX) Specification v1.0; the names are those of GPT-OSS,
+// Source: OCP Microscaling Formats (MX) Specification v1.0. The names are those of GPT-OSS,
 // DeepSeek-V4 and compressed-tensors' "mxfp4-pack-quantized".
 #include "checkpoint/formats/format.h"
 
@@ -12,8 +12,9 @@ bool is_exponent(const StoredTensor& scales) {
   return scales && (scales.info->dtype == DType::f8_e8m0 || scales.info->dtype == DType::u8);
 }
 
-/// [experts, rows, blocks, 16] bytes. What bears GPT-OSS's names is taken for that whatever its
-/// form, so that a lost or broken part is a defect and never a table of bytes to copy.
+/// Reports whether the tensor has codes [experts, rows, blocks, 16] in bytes. Every tensor with a
+/// name of GPT-OSS counts, whatever its form. Then a lost or broken part is a defect and never
+/// copied as bytes.
 bool claims_blocks(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   if (module.ends_with("_proj")) return true;
   return codes.info->dtype == DType::u8 && codes.info->shape.size() == 4 &&
@@ -29,7 +30,8 @@ bool claims_scale(const TensorTable& table, const StoredTensor& codes, const std
   return is_packed(codes) && is_exponent(table.find(module + ".scale"));
 }
 
-/// A scale for each 16 codes is E5M3, of AutoRound.
+/// Reports whether the tensor has packed MXFP4 codes. A scale for each 16 codes is E5M3 of
+/// AutoRound.
 bool claims_packed(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   const StoredTensor scales = table.find(module + ".weight_scale");
   return is_packed(codes) && is_exponent(scales) && !table.find(module + ".weight_global_scale") &&
@@ -51,7 +53,7 @@ const WeightNames kGptOssNames = {.format = &kMxfp4,
                                   .weight = {},
                                   .transposed_stacks = true,
                                   .claims = claims_blocks};
-/// DeepSeek-V4.
+/// The names of DeepSeek-V4.
 const WeightNames kShortNames = {.format = &kMxfp4,
                                  .encoding = Encoding::mxfp4,
                                  .codes = ".weight",

@@ -1,12 +1,12 @@
-// AMD Quark's NVFP4: ModelOpt's tensors under one other name.
+// NVFP4 of AMD Quark: the tensors of ModelOpt, one of them with another name.
 // Source: github.com/vllm-project/vllm, quantization/quark, quark_nvfp4.py.
 #include "checkpoint/formats/format.h"
 
 namespace nvfp4::checkpoint {
 namespace {
 
-/// With neither an input scale nor global scales in BF16 it cannot be told from ModelOpt's, nor
-/// need it be.
+/// Reports whether the weight is Quark's. Without an input scale and with FP32 global scales it
+/// equals ModelOpt's.
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   if (!kModelOptNames.claims(table, codes, module)) return false;
   const StoredTensor global = table.find(module + ".weight_scale_2");

@@ -6,7 +6,7 @@
 
 namespace nvfp4::checkpoint {
 
-// A line for each. Their weights are looked for in this order: special cases before general ones.
+// One line for each format. Weights are tried in this order: special cases before general ones.
 #define NVFP4_FORMATS(X) \
   X(kGguf)               \
   X(kComfyUi)            \
@@ -38,7 +38,7 @@ AddedFormat::AddedFormat(const CheckpointFormat& format) {
 
 AddedFormat::~AddedFormat() { formats().erase(formats().begin()); }
 
-/// Folders first, the one that is taken without a word before the others.
+/// The order is the default format, other folders, folders with one file, then single files.
 std::vector<const CheckpointFormat*> checkpoint_formats() {
   std::vector<const CheckpointFormat*> written = formats();
   std::erase_if(written, [](const CheckpointFormat* f) { return f->tensors == nullptr; });

@@ -15,12 +15,12 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-/// Names that loaders put before others, so that they tell nothing about what is kept.
+/// Common prefixes in loaders. They do not identify an excluded part.
 constexpr std::string_view kCommon[] = {"model",  "language_model", "text_model", "transformer",
                                         "module", "backbone",       "layers",     "layer",
                                         "blocks", "block",          "h"};
 
-/// At the end of a family's `tied_head`: it has several.
+/// Suffix of a family's `tied_head` that stands for several heads.
 constexpr std::string_view kAll = ".*";
 
 bool is_number(std::string_view p) {
@@ -39,11 +39,11 @@ std::string escaped(std::string_view name) {
 
 constexpr std::string_view kExpression = "re:";
 
-/// The module, whatever stands before it.
+/// Returns an expression for a module with any prefix.
 std::string at_end(std::string_view name) {
   return fmt::format("{}(.*\\.)?{}$", kExpression, escaped(name));
 }
-/// All that is in it.
+/// Returns an expression for everything in a part of the model.
 std::string all_in(std::string_view part) {
   return fmt::format("{}(.*\\.)?{}\\..*", kExpression, escaped(part));
 }
@@ -60,7 +60,7 @@ class Renamed {
     std::vector<const std::string*> rest;
     for (const KeptModule& module : facts_.kept) {
       if (!module.linear || !expert_layer_of(module.name).empty()) continue;
-      // A tower is a part of the model, and no part of its layers.
+      // A tower is a part of the model outside its layers.
       const Words parts = split_name(module.name);
       const auto end = std::ranges::find_if(parts, is_number);
       const auto own = std::find_if(parts.begin(), end, [&](auto part) { return is_own(part); });
@@ -89,7 +89,7 @@ class Renamed {
     for (const std::string_view part : split_name(module)) parts_.emplace(part);
   }
 
-  /// What transformers calls those that none of the expressions holds.
+  /// Adds the names in transformers of modules that no expression matches.
   void add_names(std::vector<std::string>& entries) const {
     if (facts_.model_types.empty()) return;
     const TransformersNames names(facts_.model_types.front());
@@ -107,7 +107,7 @@ class Renamed {
     }
   }
 
-  /// No quantized module has this part.
+  /// Reports whether no quantized module has this part.
   bool is_own(std::string_view part) const {
     return !is_number(part) && std::ranges::find(kCommon, part) == std::end(kCommon) &&
            !parts_.contains(part);
@@ -120,7 +120,8 @@ class Renamed {
     return it != reversed_.end() && it->starts_with(reversed + ".");
   }
 
-  /// By its last part, or by all from the one before its first number on.
+  /// Returns an expression for the last part, or for the name from the part before its first number
+  /// on.
   std::string by_end(const std::string& name) const {
     const Words parts = split_name(name);
     if (is_own(parts.back())) return at_end(parts.back());
@@ -132,7 +133,7 @@ class Renamed {
   }
 
   const ConfigFacts& facts_;
-  std::set<std::string> reversed_;  ///< names of quantized modules, from their ends
+  std::set<std::string> reversed_;  ///< reversed names of quantized modules
   std::set<std::string, std::less<>> parts_;
 };
 

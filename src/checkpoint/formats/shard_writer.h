@@ -14,13 +14,13 @@ struct Plan;
 struct PlannedShard;
 struct ModelFolder;
 
-/// Takes the bytes of a shard's tensors, by their numbers in PlannedShard::specs. Its methods are
-/// thread-safe, but for commit(). Without commit() nothing stays.
+/// A writer for the tensors of a shard. Indices are those of PlannedShard::specs. All methods
+/// except commit() are thread-safe. Without commit() no file remains.
 class ShardWriter {
  public:
   virtual ~ShardWriter() = default;
   virtual void write(std::size_t tensor, std::uint64_t offset, std::span<const std::byte> data) = 0;
-  /// Whole rows of an NVFP4 weight: codes and scales at these places of their tensors.
+  /// Writes whole rows of an NVFP4 weight: codes and scales at byte offsets of their tensors.
   virtual void write_blocks(std::size_t codes, std::uint64_t code_offset,
                             std::span<const std::byte> code_bytes, std::size_t scales,
                             std::uint64_t scale_offset, std::span<const std::byte> scale_bytes) {
@@ -30,24 +30,24 @@ class ShardWriter {
   virtual void commit() = 0;
 };
 
-/// The shard must outlive it.
+/// Returns the writer of a safetensors file. `shard` must outlive it.
 std::unique_ptr<ShardWriter> safetensors_shard(const PlannedShard& shard,
                                                const std::filesystem::path& path);
 
-/// A format whose output is one file of another kind than safetensors.
+/// A format whose output is one file and not safetensors.
 class Container {
  public:
   virtual ~Container() = default;
   virtual std::unique_ptr<ShardWriter> open(const std::filesystem::path& path) const = 0;
-  /// Of all tensors of the file.
+  /// Returns the size of all tensors of the file.
   virtual std::uint64_t tensor_bytes() const = 0;
-  /// What does not become part of the file, and why.
+  /// Returns what is left out of the file, and why.
   virtual const std::vector<std::string>& warnings() const = 0;
 };
 
-/// Finds a place for everything in the plan's only shard, before a byte is written. Throws
-/// UnsupportedError that names the tensor that has none, FormatError for a config.json that does
-/// not say what is needed. The plan must outlive it.
+/// Lays out everything in the plan's only shard before a byte is written. Throws UnsupportedError
+/// with the name of a tensor that has no place in the file. Throws FormatError if config.json lacks
+/// a required entry. The plan must outlive the container.
 using MakeContainer = std::unique_ptr<const Container> (*)(const ModelFolder& model,
                                                            const Plan& plan);
 

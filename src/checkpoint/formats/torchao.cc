@@ -1,6 +1,7 @@
-// TorchAO's NVFP4Tensor, as its safetensors files have it: the parts of "module.weight" are
-// "module._weight_qdata" and so on, and an entry of the file's metadata, JSON under the weight's
-// name, says how they lie. It is only read: what else that entry holds is TorchAO's own.
+// TorchAO's NVFP4Tensor in safetensors files. The parts of "module.weight" are
+// "module._weight_qdata" and so on. A metadata entry with the weight's name holds JSON about the
+// layout of the parts. The format is only read, because the other contents of that entry are
+// TorchAO's own.
 // Source: github.com/pytorch/ao, prototype/safetensors, prototype/mx_formats/nvfp4_tensor.py.
 #include <fmt/format.h>
 
@@ -15,13 +16,13 @@ namespace {
 
 constexpr std::string_view kScale = "._weight_scale", kGlobal = "._weight_per_tensor_scale";
 
-/// The entry of one tensor; null if `text` is none.
+/// Returns the entry of one tensor, or null if `text` is not one.
 Json entry(const std::string& text) {
   Json json = parse_json_or_null<Json>(text);
   return json.is_object() && json.contains("_type") ? json : Json();
 }
 
-/// Whether the scales lie in tiles. Without an entry their shape tells.
+/// Reports whether the scales are in tiles. Without an entry, their shape decides.
 bool is_tiled(const StoredTensor& codes, const StoredTensor& scales, const std::string& module) {
   const auto& metadata = codes.file->metadata();
   if (const auto found = metadata.find(module + ".weight"); found != metadata.end()) {
@@ -33,7 +34,8 @@ bool is_tiled(const StoredTensor& codes, const StoredTensor& scales, const std::
   return scales.info->shape != std::vector<std::int64_t>{shape[0], shape[1] * 2 / kBlock};
 }
 
-/// Stacks of experts are in tiles across the experts, which nothing else does.
+/// Reports whether the tensor has codes with these parts. Stacks are excluded: their tiles extend
+/// across experts, as in no other format.
 template <bool tiled, bool global>
 bool claims(const TensorTable& table, const StoredTensor& codes, const std::string& module) {
   const StoredTensor scales = table.find(fmt::format("{}{}", module, kScale));

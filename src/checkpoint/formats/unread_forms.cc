@@ -16,17 +16,17 @@ namespace {
 using safetensors::DType;
 using enum safetensors::DType;
 
-/// A weight in a form that is not read. Suffixes follow the module's name.
+/// A form of quantized weights that is not supported. Suffixes follow the module's name.
 struct UnreadForm {
-  std::string_view name;                   ///< of the form, for messages
-  std::string_view codes;                  ///< suffix of the tensor that is named
-  std::string_view beside = {};            ///< suffix of a tensor that must be there, if any
-  std::optional<DType> beside_dtype = {};  ///< dtype that it must have, if any
+  std::string_view name;                   ///< name of the form, for messages
+  std::string_view codes;                  ///< suffix of the tensor named in messages
+  std::string_view beside = {};            ///< suffix of a tensor that must exist, if any
+  std::optional<DType> beside_dtype = {};  ///< required dtype of that tensor, if any
 };
 
-// The first that fits is named. Sources: the programs that write them (modelopt, AutoGPTQ, AutoAWQ,
-// nunchaku, compressed-tensors, auto-round, bitsandbytes, mlx, ComfyUI, hqq, AQLM, exllamav2 and
-// v3, quip-sharp, DFloat11).
+// The first row that fits is named. Sources: the programs that write them (modelopt, AutoGPTQ,
+// AutoAWQ, nunchaku, compressed-tensors, auto-round, bitsandbytes, mlx, ComfyUI, hqq, AQLM,
+// exllamav2 and v3, quip-sharp, DFloat11).
 constexpr UnreadForm kUnreadForms[] = {
     {"AWQ of ModelOpt", ".pre_quant_scale"},
     {"SVDQuant of ModelOpt", ".svdquant_lora_a"},
@@ -53,7 +53,7 @@ constexpr UnreadForm kUnreadForms[] = {
     {"DFloat11", ".encoded_exponent"},
 };
 
-/// The last parts of names of tensors that are copied, whatever their dtype: they are no codes.
+/// The last parts of names of tensors that are copied with any dtype: they are not codes.
 constexpr std::string_view kKnownOthers =
     "comfy_quant "                               // ComfyUI, comfy/ops.py: JSON as bytes
     "spiece_model tekken_model tokenizer_json "  // ComfyUI, comfy/sd.py: tokenizers as bytes
@@ -69,7 +69,7 @@ bool is_any(DType dtype, std::initializer_list<DType> list) {
 
 bool is_plain_float(DType dtype) { return is_any(dtype, {f64, f32, bf16, f16}); }
 
-/// Reports whether the name ends in whole parts.
+/// Reports whether the name ends in these parts, as whole parts.
 bool ends_in(std::string_view name, std::string_view parts) {
   return name == parts || (name.size() > parts.size() && name.ends_with(parts) &&
                            name[name.size() - parts.size() - 1] == '.');
@@ -93,7 +93,7 @@ std::optional<Defect> named_form(const TensorTable& table, const StoredTensor& t
   return std::nullopt;
 }
 
-/// A tensor that holds the scales of the weight which the name belongs to.
+/// Returns the tensor with the scales of a weight by name, or null.
 StoredTensor scales_beside(const TensorTable& table, const std::string& name) {
   for (const char* suffix : {"_scale", "_scale_inv", "_scales", "_weight_scale"})
     if (const StoredTensor found = table.find(name + suffix)) return found;
@@ -124,18 +124,19 @@ std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredT
   const std::string& name = t.info->name;
   const DType dtype = t.info->dtype;
   const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);
-  // Corrections of a weight are floats. Other formats' files hold types of their own.
+  // Corrections of a weight are floats. Files of other formats have types of their own.
   const bool correction = last == "pre_quant_scale" || last.starts_with("svdquant_lora_");
   if ((is_plain_float(dtype) && !correction) || is_known_other(t)) return {};
   if (t.file->container() != "safetensors" || t.info->bytes == 0) return {};
   if (auto found = named_form(table, t)) return found;
-  if (last.find("scale") != last.npos) return {};  // one without its codes has an error of its own
+  if (last.find("scale") != last.npos)
+    return {};  // scales without codes have an error of their own
   const bool is_matrix = t.info->shape.size() >= 2;
   if (is_matrix)
     if (const StoredTensor scales = scales_beside(table, name))
       return unread_weight(t, scales,
                            fmt::format("{} with scales", safetensors::dtype_name(dtype)));
-  if (is_any(dtype, {f8_e4m3, f8_e5m2})) return {};  // without scales they are values
+  if (is_any(dtype, {f8_e4m3, f8_e5m2})) return {};  // without scales these are values
   if (last == "weight" || (is_matrix && last.find("weight") != last.npos))
     return unread_weight(t, {}, "codes without scales that are known");
   if (is_any(dtype, {f4, f6_e2m3, f6_e3m2, f8_e8m0, f8_e4m3fnuz, f8_e5m2fnuz}))

@@ -6,21 +6,21 @@
 
 #include "checkpoint/formats/logical_tensor.h"
 
-/// Tensors that are no part of a weight in a form that is read.
+/// Tensors that belong to weights in forms that are not supported.
 namespace nvfp4::checkpoint {
 
 /// Returns dtype and shape for messages: "U8 [64, 32]".
 std::string form_of(const StoredTensor& tensor);
 
-/// Returns the defect of a weight in a form that is not read, named by one of its tensors.
-/// `beside` may be null.
+/// Returns the defect of a weight in a form that is not supported, named by one of its tensors.
+/// `beside` is another tensor of the weight, for the message, or null.
 Defect unread_weight(const StoredTensor& tensor, const StoredTensor& beside, std::string_view form);
 
-/// Returns that defect if the tensor belongs to such a weight. Else it may be copied, or its values
-/// be taken as they are.
+/// Returns that defect if the tensor belongs to such a weight. Otherwise the tensor may be copied
+/// or read as values.
 std::optional<Defect> find_unread_weight(const TensorTable& table, const StoredTensor& tensor);
 
-/// Reports whether a tensor has integers of at most 32 bits that stand in no table of known ones.
+/// Reports whether a tensor has integers of at most 32 bits and is not in the table of known ones.
 bool is_unknown_integer(const StoredTensor& tensor);
 
 }  // namespace nvfp4::checkpoint
