@@ -1,6 +1,7 @@
-// Operations fused with quantization, beside the copy bandwidth of the same run: "of copy" is bytes
-// read and written in a second over those of memcpy, measured just before with as many threads.
-// Arguments: threads. Input [4096, 7168] in BF16, global scales measured for each row.
+// Measures operations fused with quantization against the copy bandwidth of the same run. "of copy"
+// is the rate of bytes read and written, divided by that of memcpy. memcpy is measured just before
+// with as many threads. Argument: threads. The input is [4096, 7168] in BF16, and global scales are
+// measured for each row.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kRows = 4096, kCols = 7168;
 
-/// Bytes read and written in a second, the best of several.
+/// Returns the bytes read and written per second, the best of several copies.
 double copy_bandwidth(std::size_t threads) {
   constexpr std::size_t kBytes = std::size_t{1} << 27;
   static std::vector<char> from(kBytes, 1), to(kBytes, 2);
@@ -41,8 +42,8 @@ double copy_bandwidth(std::size_t threads) {
 
 struct Operation {
   std::string name;
-  std::int64_t cols;         ///< of the result
-  std::int64_t input_bytes;  ///< of a row, output not counted
+  std::int64_t cols;         ///< columns of the result
+  std::int64_t input_bytes;  ///< bytes of an input row, without output
   std::function<void(const QuantizeOptions&, const QuantizedSpan&, std::int64_t rows)> run;
 };
 
@@ -110,7 +111,7 @@ void run_operation(benchmark::State& state, const Operation& op, QuantizeOptions
         .rows = rows, .cols = op.cols, .layout = options.layout, .scope = options.scope};
   };
   QuantizedMatrix got(shape(16)), want(shape(16)), out(shape(kRows));
-  op.run(options, got.span(), 16);  // check before timing
+  op.run(options, got.span(), 16);  // a check before timing
   const std::string backend(options.backend);
   options.backend = "reference";
   op.run(options, want.span(), 16);
@@ -132,7 +133,7 @@ void run_operation(benchmark::State& state, const Operation& op, QuantizeOptions
   state.counters["of copy"] = static_cast<double>(bytes) / best / copy;
 }
 
-/// X^T X in blocks, and the scales that it decides.
+/// Measures X^T X in blocks, and the scales that it determines.
 void run_gram(benchmark::State& state) {
   set_threads(static_cast<int>(state.range(0)));
   const Matrix x = bench::gaussian(DType::bf16, kRows, kCols, 1);

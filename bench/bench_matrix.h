@@ -6,10 +6,10 @@
 
 #include "nvfp4/quantize.h"
 
-/// Inputs that benchmarks share.
+/// Inputs for several benchmarks.
 namespace nvfp4::bench {
 
-/// N(0, 0.02²), as weights are; a repeated pattern, so that setting up costs no minutes.
+/// Returns values of N(0, 0.02²), like weights. A pattern is repeated, so that the setup is fast.
 inline Matrix gaussian(DType dtype, std::int64_t rows, std::int64_t cols, std::uint64_t seed = 1) {
   constexpr std::int64_t kPattern = 1 << 20;
   std::mt19937_64 rng(seed);

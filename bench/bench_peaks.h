@@ -7,19 +7,19 @@
 
 #include "nvfp4/runtime.h"
 
-/// What the arithmetic units can do: loops that stay in registers.
+/// Peak rates of the arithmetic units: loops that stay in registers.
 namespace nvfp4::bench {
 
 struct Peak {
   std::string name;
-  double operations;  ///< of a run
+  double operations;  ///< operations of a run
   std::function<void()> run;
 };
 
 #if defined(__x86_64__)
 inline constexpr int kPeakSteps = 100'000, kPeakSums = 12;
 
-// Twelve sums, enough for two units of latency five, in registers.
+// Twelve sums in registers are enough for two units with a latency of five.
 #define NVFP4_REPEAT(op)                                                                     \
   op "0\n\t" op "1\n\t" op "2\n\t" op "3\n\t" op "4\n\t" op "5\n\t" op "6\n\t" op "7\n\t" op \
      "8\n\t" op "9\n\t" op "10\n\t" op "11\n\t"
@@ -40,8 +40,8 @@ NVFP4_PEAK(maddubs_loop, "vpmaddubsw %%ymm14, %%ymm15, %%ymm")
 #undef NVFP4_PEAK
 #undef NVFP4_REPEAT
 
-/// Four sums of 16 x 16, 32 products each; the palette of ldtilecfg: 8 tiles of 16 rows of 64
-/// bytes.
+/// Computes four sums of 16 x 16 with 32 products each. The palette of ldtilecfg has 8 tiles of 16
+/// rows of 64 bytes.
 inline void amx_loop() {
   struct alignas(64) {
     std::uint8_t palette = 1, zeros[15] = {};
@@ -59,7 +59,7 @@ inline void amx_loop() {
       : "cc");
 }
 
-/// A multiplication and an addition count as two.
+/// Returns the loops for this CPU. A multiplication and an addition count as two operations.
 inline std::vector<Peak> peaks() {
   constexpr double kSteps = double{kPeakSteps} * kPeakSums;
   std::vector<Peak> list;

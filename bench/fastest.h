@@ -10,7 +10,7 @@
 
 namespace nvfp4::bench {
 
-/// A quantity of work that a call does, in units of 10^9 a second.
+/// A quantity of work of a call, in units of 10^9 per second.
 struct Work {
   const char* name;
   double amount;
@@ -29,8 +29,8 @@ inline double median(std::vector<double>& values) {
   return *middle;
 }
 
-/// Times every call by itself: the counters are those of the fastest one, since other work on the
-/// machine only ever makes a call slower. The columns of times are means.
+/// Measures each call separately. The counters are those of the fastest call, since other work on
+/// the machine only makes calls slower. The columns of times are means.
 inline void measure(benchmark::State& state, const std::vector<Work>& work,
                     const std::function<void()>& call) {
   double best = std::numeric_limits<double>::infinity();

@@ -1,7 +1,7 @@
-// GEMM beside what the machine can do in the same run: reading from memory, and the peaks of the
-// instructions. N = 4096, K = 7168; so many copies of the weights that no cache holds them.
-// Names: gemm/<backend>/<w4a4 or w4a16>/M:<M>/threads:<threads>; gemm_share is M = 1 as a share of
-// reading, and packing as one of copying, measured in turn.
+// Measures GEMMs against the limits of the machine in the same run: reading from memory, and the
+// peaks of the instructions. N = 4096, K = 7168; the copies of the weights exceed all caches.
+// Names: gemm/<backend>/<w4a4 or w4a16>/M:<M>/threads:<threads>. gemm_share is M = 1 as a share of
+// reading, and packing as a share of copying, measured in turn.
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -38,7 +38,7 @@ const std::vector<PackedWeights>& weight_copies() {
   return copies;
 }
 
-/// The copy that was not read for longest, whoever read it: none is in a cache.
+/// Returns the copy whose last read is the longest ago. No cache holds it.
 const PackedWeights& next_copy() {
   static std::size_t next = 0;
   return weight_copies()[next++ % kCopies];
@@ -54,7 +54,7 @@ benchmark::internal::Benchmark* add(const std::string& name,
       ->Unit(benchmark::kMicrosecond);
 }
 
-/// One copy of the weights after the other, as a GEMM with M = 1 must.
+/// Reads one copy of the weights after the other, as a GEMM with M = 1 does.
 Memory read_copies(bench::ReadLines* read) {
   weight_copies();
   return {
@@ -95,7 +95,7 @@ void multiply(const X& x, const PackedWeights& w, MatrixSpan out, const std::str
   gemm(plan_gemm(w, description_of(x, out.dtype, backend)), {.x = x, .weights = w, .out = out});
 }
 
-/// A small product first: a wrong kernel must not be timed.
+/// Checks a small GEMM first, since the rate of a wrong kernel is worthless.
 template <class X>
 bool is_right(const X& x, const PackedWeights& w, const std::string& backend) {
   Matrix got(DType::f32, rows_of(x), w.rows()), want(DType::f32, rows_of(x), w.rows());
@@ -141,16 +141,16 @@ void w4a4(benchmark::State& state, const std::string& backend, std::int64_t m) {
 
 constexpr double kPackedBytes = 8.0 * kCopyBytes;
 
-/// `call`, which moves `bytes`, beside the fastest of some ways to move bytes, in turn: the machine
-/// has the same speed for both, whoever else is on it.
+/// Measures `call`, which transfers `bytes`, in turn with the fastest of several ways to transfer
+/// bytes. Other work on the machine then affects both in the same way.
 void share(benchmark::State& state, double bytes, const std::function<void()>& call,
            const std::vector<Memory>& limits) {
   std::vector<double> calls;
   std::vector<std::vector<double>> rates(limits.size());
   for (auto _ : state) {
-    call();  // wakes the threads
+    call();  // this wakes up the threads
     for (int i = 0; i < 3; ++i) calls.push_back(bytes / bench::seconds_of(call));
-    // Until the pool's threads no longer wait for more.
+    // Wait until the pool's threads have stopped spinning.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     bench::Team team(static_cast<std::size_t>(state.range(0)));
     for (std::size_t i = 0; i < limits.size(); ++i) {
@@ -183,7 +183,7 @@ void share_of_reading(benchmark::State& state, const std::string& backend, bool 
   set_threads(0);
 }
 
-/// BF16 weights to packed ones, bytes read and written.
+/// Bytes read and written when BF16 weights are packed.
 constexpr double kPackingBytes = 8.0 * kN * kK * 2 + kPackedBytes;
 
 void share_of_copying(benchmark::State& state, const std::string& backend) {
@@ -200,8 +200,8 @@ void share_of_copying(benchmark::State& state, const std::string& backend) {
 void pack(benchmark::State& state, const std::string& backend) {
   set_threads(static_cast<int>(state.range(0)));
   const Matrix w = bench::gaussian(DType::bf16, 8 * kN, kK);
-  // The first call may get memory that the host of a virtual machine has yet to provide, and takes
-  // so long then that no other one would be made.
+  // The host of a virtual machine may have to provide new memory in the first call. That would take
+  // so long that no other call would be made.
   benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).memory().data());
   measure(state, {{"GB/s", kPackingBytes}}, [&] {
     benchmark::DoNotOptimize(pack_weights(w.view(), {.backend = backend}).memory().data());
@@ -209,7 +209,7 @@ void pack(benchmark::State& state, const std::string& backend) {
   set_threads(0);
 }
 
-/// Codes and scales of a checkpoint to packed ones, bytes read and written.
+/// Measures packing of a checkpoint's codes and scales, in bytes read and written.
 void pack_codes(benchmark::State& state) {
   set_threads(static_cast<int>(state.range(0)));
   const QuantizedMatrix w = quantize(bench::gaussian(DType::bf16, 8 * kN, kK).view());

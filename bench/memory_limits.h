@@ -11,10 +11,10 @@
 
 #include "team.h"
 
-/// How fast memory is: loops that only read or copy.
+/// Limits of the memory: loops that only read or copy.
 namespace nvfp4::bench {
 
-/// Moves `bytes`.
+/// A loop that transfers `bytes` bytes.
 struct Memory {
   double bytes;
   std::function<void(Team&)> run;
@@ -22,8 +22,8 @@ struct Memory {
 
 using ReadLines = std::uint64_t(const std::uint64_t* p, std::size_t words);
 
-/// Reads kStreams streams of kBytes each in turn, whole lines, and fetches the line kFar and the
-/// line kNear bytes ahead of each.
+/// Reads kStreams streams of kBytes each in turn, whole lines. Prefetches the lines that are kFar
+/// and kNear bytes ahead of each.
 template <std::size_t kStreams, std::size_t kBytes, std::size_t kFar, std::size_t kNear>
 std::uint64_t read_lines(const std::uint64_t* p, std::size_t words) {
   constexpr std::size_t kLine = 8, kStream = kBytes / sizeof(std::uint64_t);
@@ -39,7 +39,7 @@ std::uint64_t read_lines(const std::uint64_t* p, std::size_t words) {
   return std::accumulate(bits, bits + kLine, std::uint64_t{0});
 }
 
-/// By name. Which one is the fastest depends on the CPU: the limit is the best of all.
+/// Returns the loops by name. The CPU decides which is fastest; the limit is the best of all.
 template <std::size_t kBytes>
 std::map<std::string, ReadLines*> ways_to_read() {
   constexpr std::size_t kShort = 1 << 16, kLong = 9 << 15;
@@ -47,11 +47,11 @@ std::map<std::string, ReadLines*> ways_to_read() {
                 "two threads would not read all of it");
   return {{"plain", read_lines<1, kShort, 0, 0>},
           {"near", read_lines<2, kShort, 0, 2048>},
-          {"two_steps", read_lines<2, kShort, 4096, 1024>},  // as the kernels do
+          {"two_steps", read_lines<2, kShort, 4096, 1024>},  // the pattern of the kernels
           {"far_apart", read_lines<4, kLong, 0, 4096>}};
 }
 
-/// Bytes count twice, read and written.
+/// Returns a loop that copies. Bytes count twice, read and written.
 inline Memory copy_gigabyte() {
   constexpr std::size_t kBytes = std::size_t{1} << 30;
   static std::vector<char> from(kBytes, 1), to(kBytes, 2);

@@ -1,6 +1,6 @@
-// Quantize and dequantize beside the copy bandwidth of the same run.
-// Arguments: threads. Input 8192 x 8192, so that it comes from memory;
-// the figures are those of the fastest call.
+// Measures quantize and dequantize against the copy bandwidth of the same run.
+// Argument: threads. The input is 8192 x 8192, so it comes from memory. The rates are those of the
+// fastest call.
 #include <benchmark/benchmark.h>
 
 #include <functional>
@@ -21,7 +21,7 @@ std::vector<bench::Work> work(std::int64_t elements, std::int64_t bytes) {
   return {{"Gelem/s", static_cast<double>(elements)}, {"GB/s", static_cast<double>(bytes)}};
 }
 
-/// Between two matrices, since these are the memory that a user of the library has too.
+/// Copies between two matrices, which have the same memory as those of a user of the library.
 void copy(benchmark::State& state) {
   const auto threads = static_cast<std::size_t>(state.range(0));
   const Matrix from = bench::gaussian(DType::f32, kRows, kCols);
@@ -39,7 +39,7 @@ void copy(benchmark::State& state) {
 }
 BENCHMARK(copy)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
 
-/// What this machine can read: the largest magnitude of 256 MiB, two instructions a vector.
+/// Measures the read bandwidth: the largest magnitude of 256 MiB, with two instructions per vector.
 void read(benchmark::State& state) {
   set_threads(static_cast<int>(state.range(0)));
   const Matrix x = bench::gaussian(DType::f32, kRows, kCols);
@@ -86,7 +86,7 @@ void dequantize_case(benchmark::State& state, const std::string& backend, DType 
                  [&] { dequantize_into(q.view(), out.span(), backend); });
 }
 
-/// Of 2^18 elements, as a checkpoint's chunks are measured: in a core's cache.
+/// Measures the error of 2^18 elements in a core's cache. A checkpoint is measured in such chunks.
 void error_case(benchmark::State& state, const std::string& backend, DType dtype) {
   set_threads(static_cast<int>(state.range(0)));
   const Matrix x = bench::gaussian(dtype, 64, 4096);

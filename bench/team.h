@@ -7,7 +7,7 @@
 
 namespace nvfp4::bench {
 
-/// Threads that wait in a loop, so that a start costs less than a microsecond.
+/// Threads that wait in a loop, so that a start takes less than a microsecond.
 class Team {
  public:
   explicit Team(std::size_t size) {
@@ -17,7 +17,7 @@ class Team {
 
   std::size_t size() const { return others_.size() + 1; }
 
-  /// part(0), ..., part(size() - 1) at once, the first one here.
+  /// Runs part(0), ..., part(size() - 1) at the same time, the first one in this thread.
   void run(const std::function<void(std::size_t)>& part) {
     part_ = &part;
     busy_ = others_.size();
@@ -41,7 +41,7 @@ class Team {
 
   const std::function<void(std::size_t)>* part_ = nullptr;
   std::atomic<std::size_t> round_ = 0, busy_ = 0;
-  std::vector<std::jthread> others_;  // last: they stop before what they look at is gone
+  std::vector<std::jthread> others_;  // last member: the threads end before the data that they read
 };
 
 }  // namespace nvfp4::bench

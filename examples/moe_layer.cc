@@ -1,16 +1,17 @@
-// One mixture-of-experts layer of a DeepSeek-V3-shaped model, from checkpoint to output: makes a
-// BF16 checkpoint, quantizes it, loads the layer by its name, runs tokens through it in W4A16 and
-// W4A4, and compares with the BF16 layer, computed in FP32 from the original weights.
+// Runs one mixture-of-experts layer of a DeepSeek-V3-shaped model, from checkpoint to output. It
+// makes a BF16 checkpoint, quantizes it and loads the layer by its name. Tokens go through the
+// layer in W4A16 and W4A4. The results are compared with the BF16 layer, computed in FP32 from the
+// original weights.
 //
 //     example_moe_layer [--scale S] [--tokens M] [--folder DIR] [--device cpu|cuda|cuda:N|auto]
 //
-// With a GPU (sm_90; auto takes one if there is one) the same layer runs there too, and the two
+// With a GPU (sm_90; auto selects one if there is one) the same layer also runs there, and the two
 // results are compared.
 //
-// With --folder the checkpoints are kept in DIR/bf16 and DIR/nvfp4, and used again; they are what
+// With --folder the checkpoints are kept in DIR/bf16 and DIR/nvfp4, and reused. These commands
+// write the same:
 //     nvfp4 sample DIR/bf16 --arch deepseek-v3 --layers 1 --scale S
 //     nvfp4 quantize DIR/bf16 DIR/nvfp4
-// write.
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ const std::string kLayer = "model.layers.0.mlp";
 struct Arguments {
   double scale = 0.125;
   std::int64_t tokens = 16;
-  fs::path folder;  // empty: a temporary one
+  fs::path folder;  // empty: a temporary folder
   nvfp4::Device device;
 };
 
@@ -88,8 +89,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The experts of a token and their weights, as DeepSeek-V3 chooses them: sigmoid scores, the bias
-/// counts for the choice only, 4 of 8 groups of experts, the weights sum up to 2.5.
+/// The router of DeepSeek-V3: the experts of a token and their weights. Scores are sigmoids, and
+/// the bias affects only the choice. 4 of 8 groups of experts are chosen. The weights sum up
+/// to 2.5.
 struct Router {
   static constexpr std::int64_t kTopK = 8, kGroups = 8, kTopGroups = 4;
   static constexpr float kRoutedScale = 2.5f;
@@ -114,7 +116,7 @@ struct Router {
       order.resize(static_cast<std::size_t>(n));
       return order;
     };
-    std::vector<float> of_group;  // the sum of its two best
+    std::vector<float> of_group;  // sum of the two best scores of each group
     for (std::int64_t g = 0; g < kGroups; ++g) {
       const std::vector<float> part(biased.begin() + g * size, biased.begin() + (g + 1) * size);
       float sum = 0;
@@ -135,7 +137,7 @@ struct Router {
   }
 };
 
-/// y [N] = W [N, K] · x [K], FP32 in eight sums.
+/// Returns y [N] = W [N, K] · x [K], in eight FP32 sums.
 std::vector<float> multiply(const nvfp4::Matrix& w, const float* x) {
   std::vector<float> y;
   for (std::int64_t n = 0; n < w.rows(); ++n) {
@@ -148,7 +150,7 @@ std::vector<float> multiply(const nvfp4::Matrix& w, const float* x) {
   return y;
 }
 
-/// The BF16 layer in FP32, one expert after the other: only one is in memory at a time.
+/// Computes the BF16 layer in FP32, one expert after the other. Only one expert is in memory.
 nvfp4::Matrix original_layer(const nvfp4::Checkpoint& bf16, const nvfp4::MatrixView& x,
                              const std::vector<std::int64_t>& ids,
                              const std::vector<float>& weights) {
@@ -190,11 +192,11 @@ double relative_error(const nvfp4::MatrixView& got, const nvfp4::MatrixView& wan
   return std::sqrt(error / norm);
 }
 
-/// What the layer makes of x, wherever it runs; the best of five times.
+/// Returns the layer's output for x, on the layer's device. `seconds` is the best of five runs.
 nvfp4::Matrix run_layer(const nvfp4::Moe& moe, const nvfp4::MatrixView& x, nvfp4::Routing routing,
                         double& seconds) {
   const nvfp4::Device device = moe.device();
-  const auto placed = [&](const void* data, std::int64_t words) {  // of 4 bytes
+  const auto placed = [&](const void* data, std::int64_t words) {  // values of 4 bytes
     return to_device(nvfp4::MatrixView(data, nvfp4::DType::f32, routing.rows, words), device);
   };
   const nvfp4::Matrix there = to_device(x, device), ids = placed(routing.ids, 2 * routing.top_k),
@@ -232,7 +234,7 @@ int run(const Arguments& a, const fs::path& folder) {
   }
   const nvfp4::Checkpoint bf16(folder / "bf16"), nvfp4_folder(folder / "nvfp4");
 
-  // Tokens as they come out of an RMSNorm.
+  // Tokens have the values of an RMSNorm's output.
   const Router router{bf16.read(kLayer + ".gate.weight"),
                       bf16.read(kLayer + ".gate.e_score_correction_bias")};
   nvfp4::Matrix x(nvfp4::DType::bf16, a.tokens, router.weight.cols());
@@ -256,7 +258,7 @@ int run(const Arguments& a, const fs::path& folder) {
   bool good = true;
   for (const nvfp4::Scheme scheme : {nvfp4::Scheme::nvfp4a16, nvfp4::Scheme::nvfp4}) {
     const bool w4a4 = scheme == nvfp4::Scheme::nvfp4;
-    // The sample was quantized without measured activations: its input scales say nothing.
+    // The sample was quantized without measured activations, so its input scales are meaningless.
     nvfp4::MoeOptions options{.scheme = scheme,
                               .activation = nvfp4::ActivationScale::measured(),
                               .down_activation = nvfp4::ActivationScale::measured(),

@@ -1,5 +1,5 @@
-// Packs weights once, plans a product and runs it: on a GPU (sm_90) if there is one, else on the
-// CPU. One code for both; a GPU's x and out lie there.
+// Packs weights once, plans a GEMM and runs it: on a GPU (sm_90) if there is one, else on the CPU.
+// The code is the same for both. On a GPU x and out are in its memory.
 #include <cstdio>
 
 #include "nvfp4/error.h"
@@ -15,7 +15,7 @@ int main() {
   try {
     nvfp4::plan_gemm({.m = 16, .n = 256, .k = 512}, device);
   } catch (const nvfp4::UnsupportedError&) {
-    device = {};  // a GPU without products
+    device = {};  // the GPU has no GEMMs
   }
   const nvfp4::QuantizedMatrix q = nvfp4::quantize(dense.view());
   const nvfp4::PackedWeights w = nvfp4::pack_weights(q.view(), {.device = device});

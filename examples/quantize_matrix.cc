@@ -1,4 +1,4 @@
-// Quantizes a matrix to NVFP4 in three ways, and prints what each one loses.
+// Quantizes a matrix to NVFP4 in three ways, and prints the error of each.
 #include <cmath>
 #include <cstdio>
 #include <random>

@@ -1,5 +1,5 @@
-// Quantizes activations on a CUDA stream, captures that in a graph, and replays the graph on new
-// activations: what an inference server does for each token. Nothing in it allocates or waits.
+// Quantizes activations on a CUDA stream, captures this in a graph, and replays the graph with new
+// activations. An inference server does this for each token. Nothing in it allocates or waits.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -27,8 +27,8 @@ nvfp4::Matrix random_tokens(unsigned seed) {
   return x;
 }
 
-/// RMSNorm and quantization in one kernel: one global scale for each token, block scales as tensor
-/// cores read them. On the device of x.
+/// Computes RMSNorm and quantization in one kernel, on the device of x. Each token has a global
+/// scale; block scales have the layout of the tensor cores.
 void normalize_and_quantize(nvfp4::MatrixView x, const float* norm_weight, nvfp4::QuantizedSpan out,
                             nvfp4::Stream stream) {
   nvfp4::QuantizeOptions options;
@@ -47,7 +47,7 @@ int run() {
   for (const nvfp4::DeviceInfo& device : nvfp4::cuda_devices())
     std::printf("%s: %s\n", nvfp4::device_name(device.device).c_str(), device.name.c_str());
 
-  // All memory is taken before the capture, and stays where it is: the graph holds its addresses.
+  // All memory is allocated before the capture and not moved: the graph holds its addresses.
   const nvfp4::QuantizedShape shape{.rows = kTokens,
                                     .cols = kWidth,
                                     .layout = nvfp4::ScaleLayout::tiled_128x4,

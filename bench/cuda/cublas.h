@@ -10,7 +10,7 @@
 
 namespace nvfp4::bench {
 
-/// x · wᵀ in BF16 by cuBLAS, which is looked for when the program runs: nothing links against it.
+/// BF16 GEMMs x · wᵀ by cuBLAS. The library is loaded at run time: nothing links against it.
 class Cublas {
  public:
   Cublas() {
@@ -30,7 +30,7 @@ class Cublas {
     const float one = 1, zero = 0;
     const auto n = static_cast<int>(w.rows), m = static_cast<int>(x.rows),
                k = static_cast<int>(x.cols);
-    // Graphs need a workspace of the caller's, set after the stream.
+    // Graphs need a workspace of the caller, which is set after the stream.
     int status = set_stream_(handle_, stream.handle);
     if (status == 0) status = set_workspace_(handle_, workspace_->data(), kWorkspace);
     if (status == 0)
@@ -43,7 +43,7 @@ class Cublas {
  private:
   using Gemm = int (*)(void*, int, int, int, int, int, const void*, const void*, int, int,
                        const void*, int, int, const void*, void*, int, int, int, int);
-  // Of cublas_api.h and library_types.h.
+  // The values are those of cublas_api.h and library_types.h.
   static constexpr int kAsItIs = 0, kTransposed = 1, kBf16 = 14, kFp32Sums = 68, kDefault = -1;
   static constexpr std::size_t kWorkspace = std::size_t{64} << 20;
 

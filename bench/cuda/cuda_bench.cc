@@ -1,8 +1,8 @@
-// Quantization on the GPU beside the copy bandwidth of the same run.
+// Measures quantization on the GPU against the copy bandwidth of the same run.
 // usage: nvfp4_cuda_bench [--json FILE] [NAME...]    only rows whose name contains a NAME
 //
-// A CUDA graph holds one call for each copy of the inputs; the copies together are larger than the
-// L2 cache. The time is that of a replay over the number of calls, the median of several replays.
+// A CUDA graph holds one call for each copy of the inputs. The copies together exceed the L2 cache.
+// The time is that of a replay divided by the number of calls, the median of several replays.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ class Bench {
   explicit Bench(bench::NameFilter names) : names_(std::move(names)) {}
 
   bool wanted(std::string_view name) { return names_.wanted(name); }
-  /// Every row was asked for.
+  /// Ends the run. Throws ValueError for a word of the command line that matched no row.
   void finish() const { names_.require_found(); }
   void add(const std::string& name, std::int64_t copies, std::int64_t bytes, double aim,
            double peer, const std::function<void(std::int64_t, Stream)>& call) {
@@ -58,7 +58,7 @@ class Bench {
   void measure_copy() {
     constexpr std::int64_t kBytes = std::int64_t{1} << 32;
     const Buffer from(kBytes, kGpu), to(kBytes, kGpu);
-    // Not in a graph, whose copy nodes are slower than a copy on a stream.
+    // This is not in a graph, whose copy nodes are slower than a copy on a stream.
     cudaEvent_t start = nullptr, stop = nullptr;
     check(cudaEventCreate(&start));
     check(cudaEventCreate(&stop));
@@ -100,7 +100,7 @@ class Bench {
   double copy_rate_ = 1;
 };
 
-/// `copies` matrices one below the other in one allocation.
+/// Copies of a matrix, one below the other in one allocation.
 struct Copies {
   Matrix memory;
   std::int64_t count, rows;
@@ -123,7 +123,7 @@ std::int64_t copies_of(std::int64_t bytes) {
   return std::clamp<std::int64_t>(ceil_div(kRotated, bytes), 3, kMostCopies);
 }
 
-/// A result for each copy.
+/// Returns a result matrix for each copy.
 std::vector<QuantizedMatrix> outputs(const QuantizedShape& shape, std::int64_t count) {
   std::vector<QuantizedMatrix> list;
   list.reserve(static_cast<std::size_t>(count));

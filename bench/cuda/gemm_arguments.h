@@ -15,7 +15,7 @@
 /// The command line of nvfp4_cuda_gemm_bench.
 namespace nvfp4::bench {
 
-/// The whole of `text` as a number of at least 1.
+/// Returns the number that all of `text` is. It must be at least 1.
 inline std::int64_t parse_number(std::string_view name, std::string_view text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -24,7 +24,7 @@ inline std::int64_t parse_number(std::string_view name, std::string_view text) {
   return number;
 }
 
-/// "1,2,3".
+/// Returns the numbers of a text such as "1,2,3".
 inline std::vector<std::int64_t> parse_numbers(std::string_view name, std::string_view text) {
   std::vector<std::int64_t> numbers;
   for (std::size_t at = 0; at <= text.size();) {
@@ -36,20 +36,20 @@ inline std::vector<std::int64_t> parse_numbers(std::string_view name, std::strin
 }
 
 enum class Kernels {
-  chosen,  ///< what the library chooses
-  each,    ///< each kernel, as the cost model would launch it
-  tuned,   ///< each kernel, with every step and stage worth trying
+  chosen,  ///< choice of the library
+  each,    ///< each kernel, launched as by the cost model
+  tuned,   ///< each kernel, with all useful steps and stages
 };
 
 struct GemmBenchArguments {
-  std::string json;  ///< a file, or nothing is written
+  std::string json;  ///< JSON file; "": none
   Kernels kernels = Kernels::chosen;
-  std::string architecture;  ///< whose kernels run: "" is the GPU's own
+  std::string architecture;  ///< architecture of the kernels; "": that of the GPU
   std::vector<std::int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   std::vector<GemmShape> shapes{std::begin(kKnownShapes), std::end(kKnownShapes)};
 };
 
-/// "4096x7168" (any shape), or the name of a list.
+/// Returns the shapes of "4096x7168" (any shape), or of the name of a list.
 inline std::vector<GemmShape> parse_shapes(std::string_view text) {
   std::vector<GemmShape> shapes;
   if (text == "known") return {std::begin(kKnownShapes), std::end(kKnownShapes)};
@@ -67,7 +67,7 @@ inline std::vector<GemmShape> parse_shapes(std::string_view text) {
   return {s};
 }
 
-/// What follows the program's name. --shape may be given several times.
+/// Returns the arguments after the program's name. --shape can occur several times.
 inline GemmBenchArguments parse_gemm_arguments(std::span<const char* const> given) {
   GemmBenchArguments a;
   bool own_shapes = false;

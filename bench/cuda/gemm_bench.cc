@@ -1,13 +1,13 @@
-// NVFP4 products on Hopper beside cuBLAS BF16 and a read-only stream of the weights' bytes, all of
-// the same run.
-// usage: nvfp4_cuda_gemm_bench [--shape NxK|known|models|fitted|reported]... [--rows M,M,...]
+// Measures NVFP4 GEMMs on Hopper against cuBLAS BF16 and a read-only stream of the weights' bytes,
+// in the same run. usage: nvfp4_cuda_gemm_bench [--shape NxK|known|models|fitted|reported]...
+// [--rows M,M,...]
 //                              [--kernels each|tuned] [--arch sm80] [--json FILE]
 //
-// --shape: any shape, or a list of gemm_shapes.h; without it the known ones. --kernels also times
-// every kernel there is, each as the cost model would launch it, or with all steps and stages (one
-// line for each M, as tools/tile_table.py reads them). Nothing is written but to --json.
-// --arch sm80: by the kernels of every GPU from sm_80 on, as NVFP4_GEMM_ARCHITECTURE has it.
-// The weights are gone through in copies of at least 340 MB together, two copies from 1024 rows on.
+// --shape: any shape, or a list of gemm_shapes.h; the default is the known shapes. --kernels also
+// measures every kernel, launched as by the cost model, or with all steps and stages. The output
+// has one line for each M, as tools/tile_table.py reads it. Only --json writes a file.
+// --arch sm80: the kernels of every GPU from sm_80 on, as NVFP4_GEMM_ARCHITECTURE selects them.
+// The copies of the weights have at least 340 MB together; from 1024 rows on there are two copies.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -30,11 +30,11 @@ namespace {
 const Device kGpu = Device::cuda();
 constexpr std::int64_t kManyRows = 1024;
 
-/// One shape: copies of its weights as NVFP4 and as BF16.
+/// The weights of one shape: copies as NVFP4 and as BF16.
 struct Weights {
   std::vector<PackedWeights> packed;
-  PackedWeights reference;  ///< on the CPU
-  Matrix dense;             ///< copies one below the other
+  PackedWeights reference;  ///< packed on the CPU
+  Matrix dense;             ///< copies, one below the other
   std::int64_t n, k, dense_copies;
 
   Weights(std::int64_t n_, std::int64_t k_) : n(n_), k(k_) {
@@ -66,7 +66,7 @@ MatrixView first_rows(const Matrix& x, std::int64_t rows) {
   return v;
 }
 
-/// ‖out - FP32 product‖ / ‖FP32 product‖ over at most 16 rows.
+/// Returns ‖out - FP32 GEMM‖ / ‖FP32 GEMM‖ over at most 16 rows.
 double relative_error(const Matrix& x, const Weights& w, const Matrix& out) {
   const std::int64_t rows = std::min<std::int64_t>(x.rows(), 16);
   const Matrix host_x = to_device(first_rows(x, rows), Device{});
@@ -93,7 +93,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
                 const bench::GemmBenchArguments& arguments) {
   const Matrix x = to_device(bench::gaussian(DType::bf16, m, w.k, 7).view(), kGpu);
   Matrix out(DType::bf16, m, w.n, kGpu);
-  // Flags, zero at first, and sums of stream-K; kernels that are named may need more.
+  // It holds flags, zero at first, and sums of stream-K. Kernels selected by name may need more.
   const std::int64_t megabytes = arguments.kernels == bench::Kernels::chosen ? 6 : 40;
   static Matrix workspace(DType::f32, 1, megabytes << 18, kGpu);
   const std::span<std::byte> space(workspace.data<std::byte>(),
@@ -154,7 +154,7 @@ Times time_rows(Weights& w, std::int64_t m, bench::Cublas& cublas,
   return t;
 }
 
-/// Of dense layers: a multiple of the stream for few rows, of cuBLAS for many.
+/// Returns the target for dense layers: a multiple of the stream for few rows, of cuBLAS for many.
 double aim_of(std::int64_t m, double floor, double cublas) {
   return m <= 16 ? floor * 1.35 : m <= 64 ? floor * 1.8 : cublas * 1.05;
 }
@@ -210,7 +210,7 @@ void run(const bench::GemmBenchArguments& arguments) {
   nlohmann::json j = bench::describe_gpu();
   for (const bench::GemmShape& shape : arguments.shapes) {
     j["shapes"].push_back(run_shape(arguments, shape, cublas));
-    bench::write_json(arguments.json, j);  // what there is, should the run be ended
+    bench::write_json(arguments.json, j);  // the results so far, in case the run is interrupted
   }
 }
 

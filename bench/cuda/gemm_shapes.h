@@ -2,23 +2,24 @@
 
 #include <cstdint>
 
-/// The shapes that nvfp4_cuda_gemm_bench measures.
+/// The shapes of nvfp4_cuda_gemm_bench.
 namespace nvfp4::bench {
 
 struct GemmShape {
   std::int64_t n, k;
-  bool fitted = false;  ///< the cost model is fitted to these; what is reported are the others
+  bool fitted = false;  ///< true if the cost model is fitted to it; the other shapes are reported
   const char* layers = "";
   bool operator==(const GemmShape& o) const { return n == o.n && k == o.k; }
 };
 
-/// Those that kernels were tuned for, of DeepSeek-V3 and a square.
+/// The shapes for which kernels were tuned: those of DeepSeek-V3 and a square.
 inline constexpr GemmShape kKnownShapes[] = {{4096, 7168},  {7168, 2048}, {2112, 7168},
                                              {24576, 1536}, {8192, 8192}, {7168, 18432}};
 
-/// The linear layers of eight models, q, k and v as one and gate and up as one, on one GPU and as
-/// an eighth ("/8": tensor parallel over eight GPUs), without the known shapes. Listed before
-/// anything was fitted: in order of n and k, every second one is fitted, beginning with the first.
+/// The linear layers of eight models without the known shapes. q, k and v are one layer, and so are
+/// gate and up. Layers are for one GPU, or for one of eight tensor-parallel GPUs ("/8"). The list
+/// was made before the fit: in order of n and k every second shape is fitted, beginning with the
+/// first.
 // clang-format off
 inline constexpr GemmShape kModelShapes[] = {
     {640, 2880, true, "GPT-OSS qkv/8"},
@@ -75,7 +76,7 @@ inline constexpr GemmShape kModelShapes[] = {
 };
 // clang-format on
 
-/// Mixtures of experts: hidden size, intermediate size, experts, choices of a token.
+/// A mixture-of-experts layer: hidden size, intermediate size, experts, choices of a token.
 struct MoeShape {
   const char* model;
   std::int64_t hidden, intermediate, experts, top_k;

@@ -1,13 +1,14 @@
-// Quantization by a Gram matrix on the GPU, H given, beside the time of its FLOP at the peak of
-// FP32.
+// Measures quantization with a given Gram matrix H on the GPU against the time of its FLOP at the
+// FP32 peak.
 // usage: nvfp4_cuda_gptq_bench [--json FILE] [--sweeps N] [--factors] [NAME...]    only layers
 // whose name contains a NAME; --factors: only the time of factors
 //
-// Then the time that factoring each H takes: by Eigen on one thread of the CPU, which gives the
-// bytes of a CPU, and by cuSOLVER on the GPU, where it is installed, its copies included.
+// The second measurement is the time to factor each H: by Eigen on one CPU thread, which gives the
+// bytes of a CPU, and by cuSOLVER on the GPU, if it is installed, copies included.
 //
-// The time is that of both searches for block scales, GPTQ, descent and the choice; of the inputs
-// of an AR(1) process, whose inverse factor is known. The first rows are compared with the CPU's.
+// The time includes both searches for block scales, GPTQ, descent and the choice. The inputs are
+// those of an AR(1) process, whose inverse factor is known. The first rows are compared with the
+// CPU's.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -38,14 +39,14 @@ namespace {
 const Device kGpu = Device::cuda();
 constexpr int kReplays = 3;
 constexpr std::int64_t kChecked = 64;  ///< rows
-constexpr double kCorrelation = 0.7;   ///< of a channel with the next
-constexpr double kAimMs = 60;          ///< of the expert
+constexpr double kCorrelation = 0.7;   ///< correlation of neighboring channels
+constexpr double kAimMs = 60;          ///< target for the expert
 constexpr double kAimModelSeconds = 120;
 
 struct Layer {
   const char* name;
   std::int64_t rows, depth;
-  int per_model;  ///< weights of this shape in a Llama of 7 B
+  int per_model;  ///< number of weights of this shape in a Llama of 7 B
 };
 constexpr Layer kLayers[] = {{"expert", 7168, 2048, 0},
                              {"llama-7b q k v o", 4096, 4096, 4 * 32},
@@ -59,7 +60,8 @@ struct Arguments {
   bench::NameFilter names;
 };
 
-/// H_ij = r^|i - j|, of which H⁻¹ = UᵀU with U_ii = 1 / √(1 - r²), U_i,i+1 = -r U_ii and a 1 last.
+/// Returns the factors of H_ij = r^|i - j|. H⁻¹ = UᵀU with U_ii = 1 / √(1 - r²), U_i,i+1 = -r U_ii,
+/// and the last diagonal element is 1.
 GramFactor ar1_factor(std::int64_t depth) {
   const double diagonal = 1 / std::sqrt(1 - kCorrelation * kCorrelation);
   GramFactor f;
@@ -100,7 +102,7 @@ GramFactor ar1_factor(std::int64_t depth) {
   return f;
 }
 
-/// A weight on the GPU with all that its quantization takes.
+/// A weight on the GPU with the memory for its quantization.
 class Problem {
  public:
   Problem(const Layer& layer, int sweeps)
@@ -137,7 +139,7 @@ class Problem {
                                .stream = stream});
   }
 
-  /// Whether the first rows are those of the CPU; after run().
+  /// Reports whether the first rows equal those of the CPU, after run().
   bool is_as_on_the_cpu() const {
     const std::int64_t rows = std::min(rows_, kChecked), depth = factor_.depth;
     const MatrixView x(x_here_.view().data, DType::f32, rows, depth);
@@ -175,7 +177,7 @@ class Problem {
   const GlobalScale global_;
 };
 
-/// H_ij = r^|i - j|, as calibration stores it.
+/// Returns the triangle of H_ij = r^|i - j| in the order of a calibration file.
 std::vector<double> ar1_triangle(std::int64_t depth) {
   std::vector<double> h;
   h.reserve(static_cast<std::size_t>(depth * (depth + 1) / 2));
@@ -185,7 +187,8 @@ std::vector<double> ar1_triangle(std::int64_t depth) {
   return h;
 }
 
-/// Seconds of factor_gram(); the second of two, as the first loads the library.
+/// Returns the seconds of the second of two calls of factor_gram(). The first one loads the
+/// library.
 double factor_seconds(const std::vector<double>& triangle, std::int64_t depth,
                       const InvertLower& library) {
   double seconds = 0;
@@ -198,7 +201,7 @@ double factor_seconds(const std::vector<double>& triangle, std::int64_t depth,
   return seconds;
 }
 
-/// Of the layers' depths, each once.
+/// Measures the factors for each depth of the layers once.
 void run_factors(Arguments& a, nlohmann::json& j) {
   const DeviceSolver* const solver = device_backend(kGpu).solver();
   const std::string reason = solver->why_unusable();
@@ -221,7 +224,7 @@ void run_factors(Arguments& a, nlohmann::json& j) {
   fmt::print("{}\n", reason.empty() ? "by " + solver->name() : reason);
 }
 
-/// FLOP a second.
+/// Returns the peak in FLOP per second.
 double peak() {
   int clock_khz = 0, units = 0;
   bench::check(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, 0));
@@ -247,7 +250,7 @@ void run(Arguments a) {
     Problem problem(layer, a.sweeps);
     const double ms = 1e-3 * bench::measure(
                                  1, [&](std::int64_t, Stream s) { problem.run(s); }, kReplays);
-    // The gradients of three candidates, the half of one for GPTQ, one for each sweep.
+    // Gradients: three of candidates, half of one for GPTQ, one for each sweep.
     const double flop = 2.0 * static_cast<double>(layer.rows) *
                         std::pow(static_cast<double>(layer.depth), 2) * (3.5 + a.sweeps);
     const double floor_ms = 1e3 * flop / peak();

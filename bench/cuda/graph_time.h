@@ -9,7 +9,7 @@
 #include "nvfp4/device.h"
 #include "nvfp4/error.h"
 
-/// Times on a GPU, as tuning measures them.
+/// Times on a GPU, measured as in tuning.
 namespace nvfp4::bench {
 
 using cuda::kRotated;
@@ -18,7 +18,7 @@ inline void check(cudaError_t status) {
   if (status != cudaSuccess) throw DeviceError(cudaGetErrorString(status));
 }
 
-/// Microseconds of one call; `call(i, stream)` works on copy i of `copies`.
+/// Returns the microseconds of one call. `call(i, stream)` works on copy i of `copies`.
 inline double measure(std::int64_t copies, const std::function<void(std::int64_t, Stream)>& call,
                       int replays = 15) {
   return cuda::graph_time(copies, call, replays);

@@ -10,17 +10,17 @@
 #include "backends/cuda/gemm/sm90/cost_model.h"
 #include "gemm_arguments.h"
 
-/// Which kernels a benchmark times for a product.
+/// The kernels that a benchmark measures for a GEMM.
 namespace nvfp4::bench {
 
 using cuda::KernelConfig;
 using TimedKernel = std::pair<KernelConfig, double>;
-using TimeKernel = std::function<double(const KernelConfig&)>;  ///< microseconds
+using TimeKernel = std::function<double(const KernelConfig&)>;  ///< returns microseconds
 using KernelExists = std::function<bool(const KernelConfig&)>;
 
 inline bool is_faster(const TimedKernel& a, const TimedKernel& b) { return a.second < b.second; }
 
-/// The tiles that may be fast with m rows of x.
+/// Returns the tiles that may be fast with m rows of x.
 inline std::vector<KernelConfig> sensible_kernels(std::int64_t k, std::int64_t m) {
   std::vector<KernelConfig> kernels = cuda::kernel_configs(cuda::kSm90Kernels);
   std::erase_if(kernels, [&](const KernelConfig& c) {
@@ -30,7 +30,7 @@ inline std::vector<KernelConfig> sensible_kernels(std::int64_t k, std::int64_t m
   return kernels;
 }
 
-/// Those of an architecture that may be fast with m rows of x.
+/// Returns the names of an architecture's kernels that may be fast with m rows of x.
 inline std::vector<std::string> kernel_names(std::string_view architecture, std::int64_t m) {
   std::vector<std::string> names;
   for (const cuda::Architecture* a : cuda::architectures())
@@ -41,7 +41,7 @@ inline std::vector<std::string> kernel_names(std::string_view architecture, std:
   return names;
 }
 
-/// Each of them, as the cost model would launch it.
+/// Measures each kernel, launched as by the cost model.
 inline std::vector<TimedKernel> time_each(const cuda::KernelProblem& problem,
                                           const KernelExists& exists, const TimeKernel& time) {
   std::vector<TimedKernel> times;
@@ -53,18 +53,18 @@ inline std::vector<TimedKernel> time_each(const cuda::KernelProblem& problem,
   return times;
 }
 
-/// The ten fastest: first each tile for itself, then with other steps at which dependents launch,
-/// then with other prefetched stages and stream-K steps, and at last in turn, for the least of so
-/// many is luck, too.
+/// Returns the ten fastest kernels. It measures each tile alone, then other steps at which
+/// dependents launch, then other numbers of prefetched stages and stream-K steps. A last round
+/// measures the best in turn, since the minimum of so many measurements is partly luck.
 inline std::vector<TimedKernel> tune(const cuda::KernelProblem& problem, const KernelExists& exists,
                                      const TimeKernel& time) {
-  constexpr std::int64_t kFewRows = 64;  // where a kernel leaves room for the next
+  constexpr std::int64_t kFewRows = 64;  // up to here a kernel leaves room for the next one
   constexpr int kMostDependents = 32, kMostPrefetch = 5, kMostStreamK = 12, kRepeats = 5;
   constexpr std::size_t kNearlyFastest = 4, kFastest = 10;
   std::vector<TimedKernel> tiles;
   for (const KernelConfig& c : sensible_kernels(problem.k, problem.m))
     if (exists(c)) tiles.emplace_back(c, time(c));
-  // Steps and stages move a tile's time by less than this.
+  // Steps and stages change a tile's time by less than this factor.
   const double limit = 1.2 * std::min_element(tiles.begin(), tiles.end(), is_faster)->second;
   std::vector<TimedKernel> kernels;
   for (const TimedKernel& tile : tiles) {
@@ -76,7 +76,7 @@ inline std::vector<TimedKernel> tune(const cuda::KernelProblem& problem, const K
       of_tile.emplace_back(c, time(c));
     }
     std::sort(of_tile.begin() + 1, of_tile.end(), is_faster);
-    // Warps that bring W themselves bring all of their stages.
+    // Warps that load W themselves load all of their stages.
     const std::size_t count = cuda::is_small_m(c) ? 0 : std::min(kNearlyFastest, of_tile.size());
     for (std::size_t i = 0; i < count; ++i)
       for (int stages = 1; stages <= kMostPrefetch; ++stages) {

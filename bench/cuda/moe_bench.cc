@@ -1,11 +1,11 @@
-// A mixture-of-experts layer on one GPU beside what bounds it: the bytes of the
-// experts that are touched at the rate of a read-only stream, and the operations at the rate of
-// cuBLAS BF16, both measured in the same run.
-// usage: nvfp4_cuda_moe_bench [--model NAME|all] [--tokens T,T,...] [--experts E]
+// Measures a mixture-of-experts layer on one GPU against its bounds. They are the bytes of the used
+// experts at the rate of a read-only stream, and the operations at the rate of cuBLAS BF16. Both
+// are measured in the same run. usage: nvfp4_cuda_moe_bench [--model NAME|all] [--tokens T,T,...]
+// [--experts E]
 //                             [--kernels each|NAME] [--json FILE]
 //
-// --model: of gemm_shapes.h; without it DeepSeek-V3. A graph holds several calls, each with a
-// random routing of its own. --kernels times the two products alone with every kernel, or with one.
+// --model: a model of gemm_shapes.h, by default DeepSeek-V3. A graph holds several calls, each with
+// its own random routing. --kernels measures only the two GEMMs, with every kernel or with one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,18 +31,18 @@ namespace nvfp4 {
 namespace {
 
 const Device kGpu = Device::cuda();
-constexpr double kAim = 1.4;  ///< times the bound
+constexpr double kAim = 1.4;  ///< factor of the bound
 
 struct Arguments {
   std::string json;
   bool kernels = false;
-  std::optional<bench::KernelConfig> kernel;  ///< one of them
+  std::optional<bench::KernelConfig> kernel;  ///< the only kernel
   std::vector<std::int64_t> tokens = {1, 16, 128, 1024, 8192};
-  std::int64_t experts = 0;  ///< as many as the model has
+  std::int64_t experts = 0;  ///< 0: number of the model
   std::vector<bench::MoeShape> models = {bench::kMoeShapes[0]};
 };
 
-/// Bytes and operations in a microsecond.
+/// Bytes and operations per microsecond.
 struct Limits {
   double read = 0, multiply = 0;
 };
@@ -64,7 +64,7 @@ Limits measure_limits() {
   constexpr std::int64_t kSize = 8192;
   const Matrix a = to_device(bench::gaussian(DType::bf16, kSize, kSize).view(), kGpu);
   Matrix out(DType::bf16, kSize, kSize, kGpu);
-  // The clock falls in the first tenths of a second: as many products as the layer's calls take.
+  // The clock falls in the first 0.1 s, so as many GEMMs are timed as the layer's calls take.
   constexpr int kReplays = 60;
   const double us = bench::measure(
       4, [&](std::int64_t, Stream s) { cublas.multiply(a.view(), a.view(), out.span(), s); },
@@ -73,7 +73,7 @@ Limits measure_limits() {
   return limits;
 }
 
-/// Random experts for each token, all different.
+/// A random routing with different experts for each token.
 class RandomRouting {
  public:
   RandomRouting(std::int64_t tokens, std::int64_t experts, std::int64_t top_k, std::uint64_t seed)
@@ -111,11 +111,11 @@ class RandomRouting {
   }
 
  private:
-  Matrix ids_, weights_, ends_;  // of int32, float and int32
+  Matrix ids_, weights_, ends_;  // int32, float and int32
   std::int64_t touched_ = 0;
 };
 
-/// All experts have the values of one, in memory of their own.
+/// Returns a layer whose experts have equal values in separate memory.
 Moe make_moe(const Arguments& a, const bench::MoeShape& s, Scheme scheme) {
   const auto weight = [](std::int64_t n, std::int64_t k, std::uint64_t seed) {
     return quantize(bench::gaussian(DType::bf16, n, k, seed).view(), {.quantizer = Quantizer::max});
@@ -177,7 +177,7 @@ nlohmann::json run_scheme(const Arguments& a, const bench::MoeShape& s, Scheme s
   return rows;
 }
 
-/// One of the two products of a layer, N x K, with each kernel.
+/// Measures one of the two GEMMs of a layer, N x K, with each kernel.
 void run_kernels(const Arguments& a, const bench::MoeShape& s, std::int64_t n, std::int64_t k) {
   const QuantizedMatrix one = to_device(
       quantize(bench::gaussian(DType::bf16, n, k).view(), {.quantizer = Quantizer::max}).view(),
@@ -205,7 +205,7 @@ void run_kernels(const Arguments& a, const bench::MoeShape& s, std::int64_t n, s
         GemmDescription d{.m = x.rows(), .form = GemmForm::grouped};
         GemmArguments a{.x = x.view(), .weights = w, .out = out.span()};
         d.kernel = cuda::kernel_name(kernel);
-        if (routed) {  // as the layer multiplies: the rows are those of the choices
+        if (routed) {  // as in the layer: rows are those of the choices
           d.form = GemmForm::routed;
           d.top_k = s.top_k;
           a.routing = routing.view();
@@ -217,7 +217,7 @@ void run_kernels(const Arguments& a, const bench::MoeShape& s, std::int64_t n, s
       try {
         product(0, {});
       } catch (const ValueError&) {
-        continue;  // not for this K
+        continue;  // the kernel does not support this K
       }
       times.emplace_back(kernel, bench::measure(copies, product, routed ? 15 : 5));
     }

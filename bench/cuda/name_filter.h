@@ -10,8 +10,8 @@
 
 namespace nvfp4::bench {
 
-/// The rows of a benchmark that its command line asks for: those whose names contain one of the
-/// words, or all of them where no word is given.
+/// The rows of a benchmark that the command line selects. These are the rows whose names contain
+/// one of the words, or all rows if there are no words.
 class NameFilter {
  public:
   void add(std::string_view word) {
@@ -30,7 +30,7 @@ class NameFilter {
     return found;
   }
 
-  /// Once every name was asked for: ValueError for a word that none of them contains.
+  /// Throws ValueError for a word that no name contains, after all names were tested.
   void require_found() const {
     for (const Word& word : words_)
       if (!word.found)

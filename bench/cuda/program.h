@@ -14,10 +14,10 @@
 #include "nvfp4/error.h"
 #include "nvfp4/runtime.h"
 
-/// What the benchmarks on a GPU have in common as programs.
+/// The common parts of the benchmark programs for a GPU.
 namespace nvfp4::bench {
 
-/// Runs `body` if there is a GPU; the exit status.
+/// Runs `body` if there is a GPU. Returns the exit status.
 inline int run_program(const char* name, const std::function<void()>& body) {
   try {
     if (const std::string reason = why_unavailable(Device::cuda()); !reason.empty()) {
@@ -32,7 +32,7 @@ inline int run_program(const char* name, const std::function<void()>& body) {
   }
 }
 
-/// The GPU's name and the newest CUDA that its driver knows.
+/// Returns the GPU's name and the newest CUDA version of its driver.
 inline nlohmann::json describe_gpu() {
   cudaDeviceProp p{};
   check(cudaGetDeviceProperties(&p, 0));
@@ -41,7 +41,7 @@ inline nlohmann::json describe_gpu() {
   return {{"gpu", p.name}, {"cuda_driver", driver}};
 }
 
-/// Nothing without a file.
+/// Writes JSON to a file. Without a file it does nothing.
 inline void write_json(const std::string& file, const nlohmann::json& j) {
   if (file.empty()) return;
   std::ofstream out(file);

@@ -6,8 +6,8 @@
 
 namespace nvfp4::bench {
 
-/// Reads `bytes` (a multiple of 16) once, in one wave of 16-byte loads, and drops them: what a
-/// kernel that needs these bytes cannot be faster than.
+/// Reads `bytes` bytes (a multiple of 16) once and discards them, in one wave of 16-byte loads. A
+/// kernel that needs these bytes cannot be faster.
 void stream_read(const void* from, std::int64_t bytes, unsigned* never_written,
                  cudaStream_t stream);
 

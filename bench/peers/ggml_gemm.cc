@@ -1,10 +1,10 @@
-// Products of ggml's CPU backend, also of the one in ik_llama.cpp: both have the same C API.
+// Measures GEMMs of ggml's CPU backend, also of that in ik_llama.cpp: both have the same C API.
 
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml.h>
 #if __has_include(<ggml-cpu.h>)
-#include <ggml-cpu.h>  // only in ggml, as are buffers that hold weights rearranged
+#include <ggml-cpu.h>  // only in ggml, like buffers with rearranged weights
 #define PEER_REARRANGES 1
 #else
 #define PEER_REARRANGES 0
@@ -21,7 +21,7 @@
 namespace nvfp4::peers {
 namespace {
 
-// Each library measures those that it has; _r4 and _r8 are ik_llama.cpp's rows interleaved.
+// Each library measures its own types. _r4 and _r8 are interleaved rows of ik_llama.cpp.
 constexpr const char* kTypes[] = {"nvfp4", "iq4_ks",  "iq4_ks_r4", "iq4_nl",   "iq4_nl_r4",
                                   "q4_0",  "q4_0_r8", "mxfp4",     "mxfp4_r8", "bf16"};
 
@@ -40,13 +40,13 @@ T* found(T* pointer, const char* what) {
   return pointer;
 }
 
-/// A context for the shapes of a few tensors; their data come from a buffer.
+/// Returns a context for the shapes of a few tensors. Their data are in a buffer.
 Context shapes(int tensors) {
   const std::size_t size = static_cast<std::size_t>(tensors) * ggml_tensor_overhead();
   return Context(ggml_init({size + ggml_graph_overhead(), nullptr, /*no_alloc=*/true}));
 }
 
-/// Memory for all tensors of the context, in large pages where the system gives them.
+/// Allocates memory for all tensors of the context, in large pages if the system has them.
 Buffer allocate(ggml_context* context, ggml_backend_buffer_type_t place) {
   Buffer buffer(found(ggml_backend_alloc_ctx_tensors_from_buft(context, place), "memory"));
   constexpr std::uintptr_t kPage = 2 << 20;
@@ -57,7 +57,8 @@ Buffer allocate(ggml_context* context, ggml_backend_buffer_type_t place) {
   return buffer;
 }
 
-/// ggml_quantize_chunk, which has one more argument in ik_llama.cpp; nullptr stands for defaults.
+/// Calls ggml_quantize_chunk, which has an additional argument in ik_llama.cpp; nullptr is the
+/// default.
 template <class... More>
 void quantize(std::size_t (*chunk)(ggml_type, const float*, void*, std::int64_t, std::int64_t,
                                    std::int64_t, const float*, More...),
@@ -65,7 +66,7 @@ void quantize(std::size_t (*chunk)(ggml_type, const float*, void*, std::int64_t,
   chunk(type, w, out, 0, kPattern, kK, nullptr, More{}...);
 }
 
-/// The matrix [kN, kK] of one copy.
+/// Returns the matrix [kN, kK] of one copy.
 std::vector<char> quantized(ggml_type type, const Problem& problem) {
   const std::size_t part = ggml_row_size(type, kK) * kPattern;
   std::vector<char> all(part * (kN / kPattern));
@@ -79,7 +80,7 @@ class Library {
  public:
   explicit Library(double seconds) : seconds_(seconds) {}
 
-  /// Every product with weights of the type, as they are and rearranged in every way there is.
+  /// Measures GEMMs with weights of this type, unchanged and in every rearrangement.
   void measure_type(ggml_type type) {
     const std::string name = ggml_type_name(type);
     measure_weights(name, type, plain());
@@ -92,7 +93,7 @@ class Library {
     return ggml_backend_get_default_buffer_type(backend_.get());
   }
 
-  /// Buffers that rearrange weights of the type, such as for AMX, and can be multiplied with.
+  /// Returns the buffers that rearrange weights of this type, such as for AMX, and support GEMMs.
   std::vector<ggml_backend_buffer_type_t> rearranging([[maybe_unused]] ggml_type type) const {
     std::vector<ggml_backend_buffer_type_t> places;
 #if PEER_REARRANGES

@@ -1,5 +1,5 @@
-// Products of oneDNN 2 with weights in the layout that it chooses: BF16, and integers of 8 bits.
-// Version 2 has no weights of 4 bits, version 3 another C++ API.
+// Measures GEMMs of oneDNN 2 with weights in the layout that it chooses: BF16 and 8-bit integers.
+// Version 2 has no 4-bit weights, version 3 has another C++ API.
 
 #include <omp.h>
 #include <sys/mman.h>
@@ -22,10 +22,10 @@ struct Kind {
   const char* name;
   memory::data_type inputs;
   memory::data_type output;
-  float x_scale, w_scale;  // what one step of the inputs stands for
+  float x_scale, w_scale;  // size of a step of the inputs
   double most_error;
 };
-/// 127 steps are 4.5 standard deviations.
+/// Size of a step: 127 steps are 4.5 standard deviations.
 constexpr float kStep = 4.5f / 127;
 constexpr Kind kKinds[] = {
     {"bf16", memory::data_type::bf16, memory::data_type::f32, 1, 1, 0.01},
@@ -37,7 +37,7 @@ struct Free {
 };
 using Pages = std::unique_ptr<char, Free>;
 
-/// Memory in large pages where the system gives them.
+/// Allocates memory in large pages if the system has them.
 Pages pages(std::size_t bytes) {
   constexpr std::size_t kPage = 2 << 20;
   const std::size_t size = (bytes + kPage - 1) / kPage * kPage;
@@ -59,7 +59,7 @@ class Library {
     std::vector<float> w;
     for (std::int64_t n = 0; n < kN; n += kPattern)
       w.insert(w.end(), problem_.w.begin(), problem_.w.end());
-    // Rows of K weights: for the library, columns of a matrix of K by N.
+    // Rows of K weights are columns of a K by N matrix for the library.
     const memory given = converted(w, {kK, kN}, memory::format_tag::ba, kind.inputs, kind.w_scale);
     for (const std::int64_t m : kRows)
       for (const int threads : kThreads) measure_product(kind, weights, given, x, m, threads);
@@ -81,7 +81,7 @@ class Library {
     return to;
   }
 
-  /// Fills the copies with the weights in a layout, unless that is what they are.
+  /// Writes the weights to the copies in a layout, unless they already have it.
   void pack(const Weights& weights, const memory& given, const memory::desc& layout) {
     if (!packed_.empty() && packed_[0].get_desc() == layout) return;
     packed_.clear();

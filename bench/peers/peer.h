@@ -13,7 +13,8 @@
 #include <utility>
 #include <vector>
 
-/// What the programs of all peers share: the product y = x·wᵀ, its inputs, the clock and the check.
+/// The common parts of the programs of all peers: the GEMM y = x·wᵀ, its inputs, the clock and the
+/// check.
 namespace nvfp4::peers {
 
 inline constexpr std::int64_t kN = 4096;
@@ -21,10 +22,10 @@ inline constexpr std::int64_t kK = 7168;
 inline constexpr std::int64_t kRows[] = {1, 4, 16, 64, 256, 512};
 inline constexpr std::int64_t kMaxRows = 512;
 inline constexpr int kThreads[] = {1, 2};
-/// Rows of w repeat after so many, so that quantizing them costs no minutes.
+/// Period of the rows of w. A repeated pattern is fast to quantize.
 inline constexpr std::int64_t kPattern = 256;
 
-/// Copies of weights of so many bytes: together 1.2 GB, more than the caches hold.
+/// Returns the number of copies of weights of this size: together 1.2 GB, more than the caches.
 inline int copies(std::int64_t bytes) { return static_cast<int>(1'200'000'000 / bytes) + 1; }
 
 inline std::vector<float> gaussian(std::int64_t size, float deviation, std::uint64_t seed) {
@@ -35,7 +36,7 @@ inline std::vector<float> gaussian(std::int64_t size, float deviation, std::uint
   return values;
 }
 
-/// The inputs in FP32, and some columns of their product.
+/// The inputs in FP32, and some columns of their GEMM.
 class Problem {
  public:
   Problem() {
@@ -49,7 +50,8 @@ class Problem {
       }
   }
 
-  /// |y · scale − x·wᵀ| / |x·wᵀ| over the checked columns of the first m rows, y of any type.
+  /// Returns |y · scale − x·wᵀ| / |x·wᵀ| over the checked columns of the first m rows. y has any
+  /// type.
   template <class T>
   double error(const T* y, std::int64_t m, double scale = 1) const {
     double difference = 0, norm = 0;
@@ -72,19 +74,19 @@ class Problem {
   std::vector<float> expected_;  // [kMaxRows, kChecked]
 };
 
-/// Products with one kind of weights, of which there are several copies.
+/// Weights of one kind, in several copies, for GEMMs.
 struct Weights {
   std::string type;
-  std::int64_t bytes;  // of one copy
-  int count;           // of copies
-  double most_error;   // that its precision explains
-  int next = 0;        // the copy that was not used for longest
+  std::int64_t bytes;  // bytes of one copy
+  int count;           // number of copies
+  double most_error;   // error limit of its precision
+  int next = 0;        // copy whose last use is the longest ago
 
   int take() { return std::exchange(next, (next + 1) % count); }
 };
 
-/// Calls `product` with the copies in turn for so many seconds, and prints the figures of the
-/// fastest call. Throws if `error` says that the last product was wrong.
+/// Calls `product` with the copies in turn for `seconds` seconds, and prints the rates of the
+/// fastest call. Throws if `error` shows that the last result was wrong.
 inline void measure(Weights& weights, std::int64_t m, int threads, double seconds,
                     const std::function<void(int copy)>& product,
                     const std::function<double()>& error) {
@@ -114,7 +116,7 @@ inline void measure(Weights& weights, std::int64_t m, int threads, double second
   std::fflush(stdout);
 }
 
-/// The seconds of `PROGRAM SECONDS`; runs `all` with them and turns exceptions into exit code 1.
+/// Runs `all` with the seconds of `PROGRAM SECONDS`. Returns exit code 1 for an exception.
 inline int run(int count, char** arguments, const std::function<void(double seconds)>& all) try {
   if (count != 2) throw std::invalid_argument("usage: PROGRAM SECONDS");
   all(std::stod(arguments[1]));

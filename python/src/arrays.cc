@@ -42,7 +42,7 @@ DType dtype_of(const char* name, nb::dlpack::dtype t) {
 
 template <class Array>
 Device device_in(const char* name, const Array& a) {
-  constexpr int kCudaHost = 3, kCudaManaged = 13;  // DLPack's numbers
+  constexpr int kCudaHost = 3, kCudaManaged = 13;  // values of DLPack
   switch (a.device_type()) {
     case nb::device::cpu::value:
     case kCudaHost:
@@ -56,7 +56,7 @@ Device device_in(const char* name, const Array& a) {
   }
 }
 
-/// Rows, columns and the distance between rows of [..., K].
+/// Returns an array [..., K] as rows, columns and a distance between rows.
 template <class Array, class View, class Void>
 View matrix_in(const char* name, const Array& a) {
   if (a.ndim() == 0)

@@ -17,35 +17,36 @@ namespace nvfp4::python {
 namespace nb = nanobind;
 
 using Input = nb::ndarray<nb::ro>;  ///< any framework, dtype, shape and device; read only
-using Output = nb::ndarray<>;       ///< the same, written through
+using Output = nb::ndarray<>;       ///< the same, but writable
 
 inline constexpr std::uint8_t kFloat8E4M3 = 10;  ///< DLPack's kDLFloat8_e4m3fn
 
 Device device_of(const char* name, const Input& a);
 Device device_of(const char* name, const Output& a);
 
-/// [..., K] as [product of the others, K]; one dimension is one row. Rows may be apart, elements
-/// not. Throws ShapeError, nb::type_error.
+/// Returns a view of [..., K] as [product of the other dimensions, K]. One dimension is one row.
+/// Rows may have a stride, elements may not. Throws ShapeError, nb::type_error.
 MatrixView matrix_of(const char* name, const Input& a);
 MatrixSpan matrix_of(const char* name, const Output& a);
 
-/// Contiguous uint8 or float8_e4m3fn of any shape.
+/// Returns the bytes of a contiguous uint8 or float8_e4m3fn array of any shape.
 std::span<const std::uint8_t> bytes_of(const char* name, const Input& a);
 std::span<std::uint8_t> bytes_of(const char* name, const Output& a);
 
-/// Contiguous float32 of any shape; none is an empty span.
+/// Returns the values of a contiguous float32 array of any shape. No array is an empty span.
 std::span<const float> floats_of(const char* name, const std::optional<Input>& a);
 std::span<float> floats_of(const char* name, const Output& a);
 
-/// Contiguous int32 of any shape.
+/// Returns the values of a contiguous int32 array of any shape.
 std::span<const std::int32_t> ints_of(const char* name, const Input& a);
 
-/// The same name that layout_name() gives. Throws ValueError that lists the known ones.
+/// Returns the layout with this name, as in layout_name(). Throws ValueError, which lists the known
+/// names.
 ScaleLayout layout_from_name(std::string_view name);
 BlockAxis axis_from_name(std::string_view name);
 GlobalScope scope_from_name(std::string_view name);
 
-/// A cudaStream_t from the integer that frameworks give.
+/// Returns a cudaStream_t from the integer of a framework.
 inline Stream stream_of(std::uintptr_t handle) { return {reinterpret_cast<void*>(handle)}; }
 
 }  // namespace nvfp4::python

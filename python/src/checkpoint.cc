@@ -27,7 +27,7 @@ namespace {
 using namespace nb::literals;
 namespace fs = std::filesystem;
 
-/// `input`: what the function calls it.
+/// Sets the run options from keywords. `input` is the function's name for the input.
 void take_run_options(const Keywords& given, const char* input, RunOptions& options) {
   given.take(input, options.input);
   given.take("output", options.output);
@@ -45,7 +45,7 @@ std::string to_json(const Shared<Report>& shared) {
 }
 using nvfp4::to_json;
 
-/// work(options) as JSON, with the progress of `given`.
+/// Returns work(options) as JSON, with the progress function of `given`.
 template <class Options, class Work>
 std::string report_of(const nb::dict& given, Options& options, const Work& work) {
   const nb::object progress =
@@ -140,7 +140,8 @@ std::string inspect_json(const nb::dict& given) {
   return report_of(given, options, inspect_checkpoint);
 }
 
-/// Inputs are never changed; better refused now than after an hour.
+/// Throws if the file is inside an input, since inputs are never changed. It is called before the
+/// run rather than after an hour.
 void require_outside(const fs::path& html, std::initializer_list<fs::path> inputs) {
   const fs::path real = fs::weakly_canonical(fs::absolute(html));
   if (fs::is_directory(real)) throw ValueError("html = '" + html.string() + "' is a folder");
@@ -201,7 +202,7 @@ void sample_folder(const nb::dict& given) {
   });
 }
 
-/// nvfp4/commands.h for Python: of each command a dict.
+/// Returns the commands of nvfp4/commands.h as dicts.
 nb::list command_list() {
   nb::list all;
   for (const Command& c : commands()) {
@@ -228,7 +229,7 @@ nb::list command_list() {
   return all;
 }
 
-/// An EntryList with its entries and a budget of its own.
+/// An EntryList that owns its entries and budget.
 class OwnedEntryList {
  public:
   OwnedEntryList(std::vector<std::string> entries, std::string file)

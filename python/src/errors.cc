@@ -14,11 +14,11 @@ namespace {
 
 namespace nb = nanobind;
 
-/// Raises the class of that name in nvfp4/_errors.py.
+/// Raises the class with this name in nvfp4/_errors.py.
 void raise(const char* name, const Error& error) {
   const std::string_view what = error.what();
   try {
-    // A traceback goes to a terminal, and a message may quote a file.
+    // A traceback is printed to a terminal, and a message may quote a file.
     const nb::object raised = nb::module_::import_("nvfp4._errors")
                                   .attr(name)(printable(what, what.size()),
                                               nb::arg("code") = error_info(error.code).name());

@@ -20,8 +20,8 @@ namespace {
 
 using namespace nb::literals;
 
-/// Packed weights of our own, or in an array of the caller, which they keep alive. Only packing
-/// writes to it, which JAX's arrays, read only, are not for.
+/// Packed weights in memory of the library or in an array of the caller, which is kept alive. Only
+/// packing writes to that memory. JAX arrays are read only and cannot be used.
 struct Packed {
   std::optional<Input> memory;
   PackedWeights weights;
@@ -126,7 +126,7 @@ constexpr std::array<std::string_view, 4> kForms = {"dense", "grouped", "routed"
 constexpr std::array<std::string_view, 3> kEpilogues = {"none", "swiglu", "swiglu_quantize"};
 constexpr std::string_view kQuantized = "nvfp4";
 
-/// The name of what from_name() finds.
+/// Returns the name of a value, the inverse of from_name().
 template <class T, std::size_t kCount>
 std::string name_of(T value, const std::array<std::string_view, kCount>& names) {
   return std::string(names[static_cast<std::size_t>(value)]);
@@ -159,7 +159,8 @@ GemmPlan make_plan(const Packed& w, std::int64_t rows, const std::string& x, con
   return plan_gemm(w.weights, d);
 }
 
-/// An array that a kernel reads or writes through a bare pointer: on the device of the weights.
+/// Returns an array that a kernel accesses through a pointer. It must be on the device of the
+/// weights.
 template <class Array, class Span>
 Span on_device(const char* name, const Array& array, const Packed& w, Span span) {
   const Device given = device_of(name, array), expected = w.weights.device();
@@ -170,7 +171,7 @@ Span on_device(const char* name, const Array& array, const Packed& w, Span span)
   return span;
 }
 
-/// What of a call is there whatever its input and its result are.
+/// The arguments of a call that do not depend on the types of input and result.
 struct Extras {
   const std::optional<Input>&group_alpha, &bias, &row_ends, &row_starts, &expert_ids;
 
@@ -191,8 +192,8 @@ struct Extras {
   }
 };
 
-/// For an input, and a result, in full precision or quantized. `options` say the global scales of
-/// a quantized result.
+/// Binds a call for an input and a result that are dense or quantized. `options` have the global
+/// scales of a quantized result.
 template <class X, class Out, class View, class Span>
 void bind_product(nb::module_& m, View view_of, Span span_of) {
   m.def(

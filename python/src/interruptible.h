@@ -13,21 +13,21 @@
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/error.h"
 
-/// What the functions about whole checkpoints share.
+/// Interruptible calls, for functions on whole checkpoints.
 namespace nvfp4::python {
 
 namespace nb = nanobind;
 
 using OnProgress = std::function<void(const Progress&)>;
 
-/// Ends the work of a function that was interrupted. Nobody sees it: what the signal raised goes
-/// on.
+/// An exception that ends the work of an interrupted function. Nobody sees it: the exception of the
+/// signal handler is raised instead.
 struct Interrupted {};
 
-/// work(on_progress) without the GIL, in a thread of its own, while this one lets Python handle
-/// signals, which it does in the main thread only. What a handler raises, KeyboardInterrupt for
-/// Ctrl-C, ends the work at its next report. `progress`: None, or a Python function that is called
-/// from whichever thread reports.
+/// Runs work(on_progress) without the GIL in its own thread. This thread meanwhile lets Python
+/// handle signals, which it does in the main thread only. An exception of a handler, such as
+/// KeyboardInterrupt for Ctrl-C, ends the work at its next report. `progress` is None or a Python
+/// function, which is called from any thread that reports.
 template <class Work>
 auto interruptible(const nb::object& progress, Work&& work) {
   using Result = std::invoke_result_t<Work&, const OnProgress&>;
@@ -53,7 +53,7 @@ auto interruptible(const nb::object& progress, Work&& work) {
   try {
     done.get();
   } catch (...) {
-    // Interrupted, or an error on the way out: the user asked for the former.
+    // Interrupted, or an error afterwards. The user requested the former.
   }
   throw nb::python_error(std::move(*raised));
 }

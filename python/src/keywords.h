@@ -16,7 +16,7 @@
 #include "nvfp4/error.h"
 #include "nvfp4/printable.h"
 
-/// The arguments of a function about checkpoints, by the names that nvfp4/commands.h gives them.
+/// The arguments of a function on checkpoints, by their names in nvfp4/commands.h.
 namespace nvfp4::python {
 
 namespace nb = nanobind;
@@ -26,8 +26,8 @@ class Keywords {
   Keywords(std::string_view command, const nb::dict& given)
       : command_(nvfp4::command(command)), given_(given) {}
 
-  /// None is as not given. Throws nb::type_error, ValueError for a word that is none of the
-  /// option's choices.
+  /// Sets `to` if the keyword is given and not None. Throws nb::type_error, and ValueError for a
+  /// word that is not a choice of the option.
   template <class T>
   void take(const char* keyword, T& to) const {
     if (!given_.contains(keyword)) return;
@@ -43,7 +43,7 @@ class Keywords {
     }
     if constexpr (std::is_same_v<T, std::string>) check(keyword, to);
   }
-  /// The word, or what it is if it is not given.
+  /// Returns the word, or `otherwise` if it is not given.
   std::string word(const char* keyword, std::string otherwise = {}) const {
     take(keyword, otherwise);
     return otherwise;

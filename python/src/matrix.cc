@@ -27,7 +27,8 @@ nb::dlpack::dtype dtype_from_name(const std::string& name) {
   throw ValueError("dtype = '" + name + "', cannot be allocated");
 }
 
-/// Memory of the library that others take over by DLPack: JAX has no arrays that can be written.
+/// Returns memory of the library as an array for DLPack. JAX needs it, because its own arrays are
+/// read only.
 nb::ndarray<nb::array_api> allocate(const std::vector<std::size_t>& shape, const std::string& dtype,
                                     const std::string& device_text) {
   const nb::dlpack::dtype type = dtype_from_name(dtype);
@@ -38,7 +39,7 @@ nb::ndarray<nb::array_api> allocate(const std::vector<std::size_t>& shape, const
   void* const data = owned->data();
   const nb::capsule owner(owned.get(),
                           [](void* buffer) noexcept { delete static_cast<Buffer*>(buffer); });
-  owned.release();  // NOLINT: the capsule has it
+  owned.release();  // NOLINT: the capsule owns it
   const int kind =
       device.type == DeviceType::cuda ? nb::device::cuda::value : nb::device::cpu::value;
   return {data, shape.size(), shape.data(), owner, nullptr, type, kind, device.index};

@@ -7,7 +7,7 @@
 #include "arrays.h"
 #include "nvfp4/quantize.h"
 
-/// A quantized matrix in three arrays of the caller, and the options of quantizing one.
+/// A quantized matrix in three arrays of the caller, and the options to quantize one.
 namespace nvfp4::python {
 
 template <class Array, class View>
@@ -18,11 +18,11 @@ struct QuantizedArrays {
 using QuantizedInput = QuantizedArrays<Input, QuantizedView>;
 using QuantizedOutput = QuantizedArrays<Output, QuantizedSpan>;
 
-/// QuantizeOptions with what their spans and views point to.
+/// QuantizeOptions with the memory that its spans and views refer to.
 class Options {
  public:
-  /// `globals`: float32, one for each tensor or vector: [n, 2], multiplier and divisor; on the CPU
-  /// also [n], in the sense that `divisor` says.
+  /// Converts the options. `globals` is float32 with one entry for the tensor or each vector: [n,
+  /// 2] with multiplier and divisor. On the CPU it may be [n]; `divisor` then gives the sense.
   Options(const std::string& quantizer, const std::string& axis, int block,
           const std::string& layout, const std::string& scope, std::optional<Input> globals,
           bool divisor, std::optional<Input> weights, std::optional<Input> hessian,

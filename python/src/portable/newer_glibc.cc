@@ -1,15 +1,15 @@
-// What libstdc++ wants of a glibc that is newer than 2.28.
+// Defines functions that libstdc++ needs and that glibc 2.28 does not have.
 #include <pthread.h>
 
 #include <ctime>
 
 extern "C" {
-// Since 2.32: false is true of any process.
+// glibc has it since 2.32. The value false is correct for any process.
 extern const char __libc_single_threaded;
 const char __libc_single_threaded = 0;
 
-// Since 2.30, for waits with a limit. This one waits by CLOCK_REALTIME: a change of the system's
-// time moves the limit.
+// glibc has it since 2.30, for waits with a limit. This version waits by CLOCK_REALTIME: a change
+// of the system's time shifts the limit.
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const timespec* until) {
   constexpr long kSecond = 1000000000;
