@@ -6,7 +6,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// FP32, as a format that has such scales stores it.
+/// Returns the spec of a cache scale: FP32, with the name and the shape of the format.
 safetensors::TensorSpec cache_scale_spec(const CheckpointFormat& format, const CacheScale& scale) {
   const CacheScaleNames& names = *format.cache_scales;
   return {scale.attention + std::string(scale.key ? names.key : names.value),

@@ -9,24 +9,27 @@
 
 namespace nvfp4::checkpoint {
 
-/// Adds to a plan what keys and values in the cache are divided by.
+/// Adds the scales of keys and values in the KV cache to a plan.
 class PlannedCacheScales {
  public:
-  /// `type`: empty for a cache that is not quantized, which has none. Nothing is added beside
-  /// scales that the model has, nor without statistics of keys and values. `statistics` may be
-  /// null, and `format` if nothing stays quantized: the `type` is then what the input declares, and
-  /// the output does not. `found` must last as long.
+  /// Decides which scales the output gets. `type` is the cache type of the output; it is empty if
+  /// the cache is not quantized. No scale is added if the model has some or if there are no
+  /// statistics of keys and values. `statistics` may be null. `format` is null if nothing stays
+  /// quantized; `type` is then the input's type, which the output does not declare. `found` must
+  /// outlive this object.
   PlannedCacheScales(const ModelFolder& model, const CacheScales& found,
                      const Statistics* statistics, const CheckpointFormat* format,
                      std::string_view type);
 
-  /// Whether it is a scale of a cache that the output does not declare: loaders do not expect it.
+  /// Reports whether this is a scale of a cache that the output does not declare. Loaders do not
+  /// expect such a scale, so it is not written.
   bool leaves_out(const LogicalTensor& tensor) const;
-  std::vector<std::string> lost() const;  ///< a line that says so, if any is
-  /// Those of attentions whose first tensor is in files [first, end).
+  /// Returns a line that names the omitted scales, or an empty list.
+  std::vector<std::string> lost() const;
+  /// Adds the scales of attentions whose first tensor is in files [first_file, end_file).
   void add(std::size_t first_file, std::size_t end_file, PlannedShard& shard) const;
-  /// One line for each thing that is wrong with them. `asked`: the user wants such a cache, it is
-  /// not only what the input says.
+  /// Returns one line for each problem with the scales. `asked`: the user wants such a cache; it is
+  /// not only declared by the input.
   std::vector<std::string> warnings(bool asked) const;
 
  private:
@@ -36,24 +39,25 @@ class PlannedCacheScales {
   };
 
   std::string type_;
-  bool declared_ = false;  ///< by the format
+  bool declared_ = false;  ///< the format declares `type_`
   const CheckpointFormat* format_;
-  bool given_ = false;                       ///< by the model
-  const CacheScales* found_ = nullptr;       ///< that are left out
-  bool unused_ = false;                      ///< what the statistics have
-  std::size_t asked_ = 0;                    ///< attentions that the statistics have
-  std::vector<std::vector<Attention>> all_;  ///< of each file
-  std::string absent_;                       ///< an attention that is not in the model
+  bool given_ = false;                  ///< the model has scales of keys and values
+  const CacheScales* found_ = nullptr;  ///< the scales that are not written; null if all are
+  bool unused_ = false;    ///< the statistics have scales, but those of the model are written
+  std::size_t asked_ = 0;  ///< number of attentions in the statistics
+  std::vector<std::vector<Attention>> all_;  ///< the scales to add, for each input file
+  std::string absent_;  ///< an attention of the statistics that the model does not have
 };
 
-/// What keys and values of the output are cached in: what the recipe says, else what the input has
-/// declared. Throws UnsupportedError for any other type than those of a recipe, if the format
-/// declares one at all, and for scales of another type beside a recipe. `format` may be null.
+/// Returns the type of the output's KV cache: that of the recipe, otherwise the one that the input
+/// declares. `format` may be null. If recipes do not know the input's type and the format declares
+/// types, a recipe must replace it and the model must not have scales of it. Throws
+/// UnsupportedError otherwise.
 std::string cache_type_of_output(const ModelFolder& model, const CacheScales& found,
                                  const TransformOptions& options, const CheckpointFormat* format,
                                  const std::optional<Declared>& declared);
 
-/// The spec of such a scale that stays, as the format names it.
+/// Renames the spec of a cache scale of the input as the format requires. It keeps its dtype.
 void rename_cache_scale(const CheckpointFormat* format, const CacheScale& scale,
                         safetensors::TensorSpec& spec);
 

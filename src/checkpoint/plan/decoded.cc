@@ -16,7 +16,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// The projections of single experts, and the stack that each is a part of.
+/// A projection of a single expert, and the stack that contains it.
 struct Projection {
   std::string_view name, stack;
   std::size_t part, parts;
@@ -33,7 +33,8 @@ struct Member {
   const Projection* projection = nullptr;
 };
 
-/// "a.experts.7.up_proj.weight" -> "a.experts.gate_up_proj", 7, up_proj.
+/// Returns the place of a weight in a stack: "a.experts.7.up_proj.weight" is up_proj of expert 7 of
+/// "a.experts.gate_up_proj".
 std::optional<Member> member_of(const LogicalTensor& t) {
   const std::string module = t.module(), layer = expert_layer_of(module);
   if (layer.empty() || t.shape.size() != 2 || !t.name.ends_with(".weight")) return {};
@@ -83,7 +84,7 @@ std::uint64_t plain_bytes(std::int64_t elements, safetensors::DType plain) {
   return static_cast<std::uint64_t>(elements * safetensors::dtype_bits(plain) / 8);
 }
 
-/// As x · W needs the matrix.
+/// Returns the matrix transposed, as x · W needs it.
 WeightSlice transposed_weight(const LogicalTensor& t) {
   WeightSlice slice = whole_weight(t);
   std::swap(slice.rows, slice.cols);

@@ -6,27 +6,27 @@
 
 #include "checkpoint/plan/plan.h"
 
-/// What becomes plain again, and where it is written.
+/// The tensors that become plain, and their places in the output.
 namespace nvfp4::checkpoint {
 
-/// Experts stored one by one, of a model whose family reads stacks of them.
+/// Experts that the input stores one by one, for a model whose family reads stacks of experts.
 struct ExpertStack {
   std::string name;                 ///< "model.layers.0.mlp.experts.gate_up_proj"
   std::vector<std::int64_t> shape;  ///< [experts, K, N] or [experts, N, K]
   StackForm form;
-  std::size_t parts = 1;                      ///< matrices of an expert: gate before up
-  std::vector<const LogicalTensor*> members;  ///< expert by expert
+  std::size_t parts = 1;  ///< number of matrices of an expert; gate comes before up
+  std::vector<const LogicalTensor*> members;  ///< the weights, expert by expert
 };
 
-/// Those of a checkpoint in which some of their members are quantized. Throws FormatError where an
-/// expert is missing or has another shape.
+/// Returns the stacks that have a quantized member. Throws FormatError if an expert is missing or
+/// has another shape.
 std::vector<ExpertStack> find_stacks(std::span<const LogicalTensor> tensors,
                                      const ModelConfig& config);
 
-/// Puts the plan's last tensor into the shard, as a plain one.
+/// Adds the plan's last tensor to the shard, dequantized to `plain`.
 void add_decoded(Plan& plan, PlannedShard& shard, safetensors::DType plain);
 
-/// Puts the stack into the shard, and its members at the end of the plan's tensors.
+/// Adds the stack to the shard, and its members to the plan's tensors.
 void add_stack(Plan& plan, PlannedShard& shard, const ExpertStack& stack, safetensors::DType plain);
 
 }  // namespace nvfp4::checkpoint

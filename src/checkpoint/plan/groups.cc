@@ -16,9 +16,9 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// The activation amax that nobody measured: input_scale becomes 1.
+/// The activation amax if none is known. It makes input_scale 1.
 constexpr float kDefaultInputAmax = 2688.0f;
-/// The same of FP8.
+/// The activation amax of an FP8 weight if none is known. It makes input_scale 1.
 constexpr float kDefaultFp8Amax = E4M3::kMax;
 
 class Grouper {
@@ -41,7 +41,7 @@ class Grouper {
       rules_.see(unit.slice.module);
       Group& group = plan_.groups[unit.group];
       group.units.push_back(u);
-      // Partners of two kinds share a scale only if both are encoded anew.
+      // Partners with two kinds of work share a global scale only if all of them are quantized.
       if (group.work != unit.work) group.work = Work::quantize;
       if (!unit.input) group.input_amax = std::max(group.input_amax, input_amax(unit));
     }
@@ -67,7 +67,8 @@ class Grouper {
     plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
   }
 
-  /// The user's own numbers go before the statistics.
+  /// Returns the activation amax of a unit, or 0 if none is known. The user's file has priority
+  /// over statistics.
   float input_amax(const Unit& unit) {
     const std::string& module = unit.slice.module;
     float given = amaxes_.find(module);
@@ -97,10 +98,12 @@ class Grouper {
   }
 
   void warn_of_partly_kept(const std::map<std::string, std::size_t>& group_of) {
-    std::map<std::string_view, std::pair<std::string, std::size_t>> texts;  // by the last component
+    // The texts, by the last component of the name.
+    std::map<std::string_view, std::pair<std::string, std::size_t>> texts;
     for (const KeptModule& kept : kept_) {
       const std::string key = rules_.key(kept.name);
-      if (!expert_layer_of(kept.name).empty()) continue;  // has its own warning
+      // An expert layer has a warning of its own.
+      if (!expert_layer_of(kept.name).empty()) continue;
       if (is_decay_projection(kept.name)) continue;
       if (const auto it = group_of.find(key); it != group_of.end() && kept.linear)
         if (auto& [text, count] = texts[split_name(kept.name).back()]; ++count == 1)
@@ -115,7 +118,8 @@ class Grouper {
     }
   }
 
-  /// MXFP4 keeps its values only beside MXFP4: the global scale of others is not its own.
+  /// Changes transcoded units to the work of their group. MXFP4 keeps its values only if the whole
+  /// group is MXFP4; another global scale does not fit its exponents.
   void round_transcoded() {
     std::size_t rounded = 0;
     const Unit* first = nullptr;
@@ -137,8 +141,8 @@ class Grouper {
     if (!largest || scale.multiplier > largest->multiplier) largest = scale;
   }
 
-  /// What is encoded beside weights that move takes their global scale, if it is large enough. All
-  /// of them take one input scale.
+  /// Gives units that are encoded with copied weights the global scale of those weights, if it is
+  /// large enough. All units of the group get one input scale.
   void share_moved(Group& group) {
     std::optional<GlobalScale> global, input;
     bool encodes = false, differ = false;
@@ -160,7 +164,7 @@ class Grouper {
     if (unequal_++ == 0) first_unequal_ = group.units[0];
   }
 
-  /// New experts beside those that have an input scale take the largest of the same projections.
+  /// Gives new experts the largest input scale of the same projections in other experts.
   void inherit_input_scales() {
     std::map<std::string, std::optional<GlobalScale>> of_kind;
     const auto kind_of = [&](const Unit& unit) {
@@ -201,7 +205,8 @@ class Grouper {
           unequal_, plan_.units[first_unequal_].slice.module, unequal_ > 1 ? ", ..." : ""));
   }
 
-  /// FP8 has not the range of NVFP4's two scales.
+  /// Warns of FP8 weights without an activation amax. E4M3 alone lacks the range of NVFP4's two
+  /// scales.
   void warn_of_unmeasured() {
     std::size_t count = 0;
     const Unit* first = nullptr;
@@ -217,7 +222,7 @@ class Grouper {
           count, first->slice.module, count > 1 ? ", ..." : ""));
   }
 
-  /// FP8 weights may have input scales that the output has no place for, or that are no numbers.
+  /// Warns of FP8 input scales that the output cannot hold, or that are not finite.
   void warn_of_lost_inputs() {
     std::set<const LogicalTensor*> lost;
     const LogicalTensor* first = nullptr;
@@ -236,8 +241,9 @@ class Grouper {
                                            lost.size() > 1 ? ", ..." : ""));
   }
 
-  /// Calibration data need not reach every expert: one without an amax takes the largest of the
-  /// same projections of its layer's other experts. What still has none is warned about.
+  /// Gives an expert without an amax the largest of the same projections in its layer's other
+  /// experts, since calibration data may not reach every expert. Warns of modules that still have
+  /// none.
   void fill_experts() {
     std::map<std::string, float> largest;
     const auto kind_of = [&](const Group& group) {
@@ -266,8 +272,8 @@ class Grouper {
   std::span<const KeptModule> kept_;
   FuseRules rules_;
   InputAmax amaxes_;
-  std::string amax_file_;                        ///< "": nothing gives one
-  std::size_t unequal_ = 0, first_unequal_ = 0;  ///< groups that move with several global scales
+  std::string amax_file_;  ///< the source of the amaxes, for messages; empty if there is none
+  std::size_t unequal_ = 0, first_unequal_ = 0;  ///< copied groups whose global scales differ
 };
 
 }  // namespace

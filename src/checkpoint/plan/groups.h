@@ -7,9 +7,9 @@
 
 namespace nvfp4::checkpoint {
 
-/// Puts the plan's units that loaders fuse into groups with one scale, and warns of what breaks
-/// them: Plan::groups, warnings and input_amax_fingerprint. Throws IoError, FormatError, ValueError
-/// for a file of activation amaxes that cannot be used.
+/// Puts units that loaders fuse into groups with one scale. It fills Plan::groups,
+/// input_amax_fingerprint and warnings of groups that are broken. Throws IoError, FormatError or
+/// ValueError for a file of activation amaxes that cannot be used.
 void make_groups(Plan& plan, const TransformOptions& options, std::span<const KeptModule> kept,
                  std::span<const std::string> model_types);
 

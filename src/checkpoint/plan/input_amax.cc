@@ -18,7 +18,7 @@ Pattern pattern_of(const std::string& name, const SharedBudget& budget, const st
   }
 }
 
-/// -1 for what is not a number.
+/// Returns the number, or -1 if the value is not a number.
 double number_of(const JsonScalar& scalar) {
   if (const auto* d = std::get_if<double>(&scalar)) return *d;
   if (const auto* u = std::get_if<std::uint64_t>(&scalar)) return static_cast<double>(*u);
@@ -27,7 +27,7 @@ double number_of(const JsonScalar& scalar) {
 
 }  // namespace
 
-/// One object of numbers.
+/// Reads one JSON object whose values are numbers.
 class InputAmax::Reader final : public JsonVisitor {
  public:
   explicit Reader(InputAmax& to) : to_(to) {}
@@ -41,7 +41,7 @@ class InputAmax::Reader final : public JsonVisitor {
   void end_array(int) override {}
   void value(JsonScalar scalar, int depth) override {
     require<FormatError>(depth > 0, kNoObject, to_.file_);
-    // Formats store amax / 2688 or its inverse, and loaders divide by them.
+    // Formats store amax / 2688 or its inverse, and loaders divide by both.
     const double amax = number_of(scalar);
     if (!(amax / 2688 >= FLT_MIN && amax <= FLT_MAX)) refuse(describe(scalar));
     to_.entries_.push_back({pattern_of(name_, to_.budget_, to_.file_), static_cast<float>(amax)});

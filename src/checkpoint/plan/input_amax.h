@@ -10,18 +10,18 @@
 
 namespace nvfp4::checkpoint {
 
-/// Calibrated activation amaxes: a JSON object from a module name, glob or re: to a number > 0.
+/// Calibrated activation amaxes: a JSON object from a module name, a glob or "re:…" to a number >
+/// 0.
 class InputAmax {
  public:
   InputAmax() = default;
-  /// Throws FormatError if `json` is not such an object or has a key twice, ValueError for a
-  /// pattern that is not valid and for a number whose input scale, amax / 2688, is not a normal
-  /// float.
+  /// Throws FormatError if `json` is not such an object or has a key twice. Throws ValueError for
+  /// an invalid pattern, or if a number's input scale, amax / 2688, is not a normal float.
   InputAmax(const std::string& json, const std::string& file,
             SharedBudget budget = std::make_shared<MatchBudget>());
 
-  /// An exact name first, then the first pattern that matches; 0 if there is none. Throws
-  /// ValueError for an expression that takes too long.
+  /// Returns the amax of a module: an exact name first, then the first pattern that matches,
+  /// otherwise 0. Throws ValueError for an expression that takes too long.
   float find(const std::string& module);
   std::vector<std::string> warnings() const;
 
@@ -30,7 +30,7 @@ class InputAmax {
   struct Entry {
     Pattern pattern;
     float amax = 0;
-    bool used = false, matched = false;  ///< matched: also where another one came first
+    bool used = false, matched = false;  ///< `matched`: even if another entry came first
   };
   std::string file_;
   SharedBudget budget_;

@@ -54,7 +54,7 @@ safetensors::Metadata metadata_of_output(safetensors::Metadata of_input) {
       return f->own_metadata != nullptr && f->own_metadata(entry.first, entry.second);
     });
   });
-  of_input.try_emplace("format", "pt");  // transformers refuses files that do not say it
+  of_input.try_emplace("format", "pt");  // transformers refuses files without this entry.
   return of_input;
 }
 

@@ -3,25 +3,27 @@
 #include "checkpoint/families/model_config.h"
 #include "checkpoint/plan/plan.h"
 
-/// What the output says of itself beyond its tensors.
+/// The metadata of the output.
 namespace nvfp4::checkpoint {
 
-/// What a report calls it: "quantized", "moved", ...
+/// Returns the word for this work in reports: "quantized", "moved", ...
 const char* action_of(Work work);
 
-/// In config.json and in the metadata of each shard: what made the scales, in which version, by
-/// which options and of what. ModelOpt's own "producer" is a name that loaders go by.
+/// The key, in config.json and in the metadata of each shard, of the producer: version, options and
+/// input that made the scales. It is not ModelOpt's "producer", a name by which loaders decide.
 inline constexpr const char* kProducerKey = "nvfp4_cpp";
 
-/// Of a shard: the input's, without what formats say of their own tensors.
+/// Returns the metadata of an output shard: the input's, without what formats write about their own
+/// tensors.
 safetensors::Metadata metadata_of_output(safetensors::Metadata of_input);
 
-/// Puts it there if anything is encoded anew, and takes it out if nothing stays quantized. A run
-/// that only moves scales leaves what the input says.
+/// Adds the producer if anything is quantized, and removes it if nothing stays quantized. A run
+/// that only copies codes and scales leaves the input's entry.
 void name_producer(Plan& plan, ModelConfig& config, const ModelFolder& model,
                    const TransformOptions& options);
 
-/// Of the global scales that come from the input: the sense that the format does not store.
+/// Stores the inverses of global scales that come from the input. The format stores either the
+/// multiplier or the divisor, and rounding loses the other.
 void keep_reciprocals(Plan& plan);
 
 }  // namespace nvfp4::checkpoint

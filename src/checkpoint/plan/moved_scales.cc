@@ -36,7 +36,7 @@ void take_globals(const LogicalTensor& t, const TransformOptions& options, const
   unit.moved = moved_scales(t, unit.slice);
   if (options.scheme == Scheme::nvfp4a16 || t.correction.input) return;
   if (options.task == TransformOptions::Task::quantize && t.inputs.empty())
-    return;  // gets one like all others
+    return;  // The unit gets an input scale like every quantized unit.
   const std::string* own = declared == nullptr ? nullptr : declared->layer_algorithm(t.module());
   const std::string algorithm = own != nullptr        ? *own
                                 : declared != nullptr ? declared->algorithm

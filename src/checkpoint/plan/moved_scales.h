@@ -5,17 +5,19 @@
 
 namespace nvfp4::checkpoint {
 
-/// The one of `scales` that a slice of `t` has: a stack has one for all matrices, or one for each.
+/// Returns the element of `scales` for a slice of `t`. A stack has one scale, or one for each
+/// matrix.
 const GlobalScale& scale_of(const std::vector<GlobalScale>& scales, const LogicalTensor& t,
                             const WeightSlice& slice);
 
-/// The scales with which a slice of an NVFP4 weight moves. Throws ValueError for a global scale
-/// that is not finite and positive, UnsupportedError for one of each row.
+/// Returns the scales of a slice of an NVFP4 weight whose codes are copied. Throws ValueError for a
+/// global scale that is not finite and positive. Throws UnsupportedError if each row has a global
+/// scale.
 MovedScales moved_scales(const LogicalTensor& t, const WeightSlice& slice);
 
-/// Gives a unit that moves its scales, and its input scale where the output has one. `declared`:
-/// what the input says of itself, or null. Throws as moved_scales() does, and for a weight without
-/// an input scale beside others that have one.
+/// Gives a unit its copied scales, and its input scale if the output has one. `declared` is the
+/// input's declaration, or null. Throws as moved_scales() does, and ValueError for a weight without
+/// an input scale if others have one.
 void take_globals(const LogicalTensor& t, const TransformOptions& options, const Declared* declared,
                   Unit& unit);
 

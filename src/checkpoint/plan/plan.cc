@@ -30,7 +30,7 @@ namespace {
 using Task = TransformOptions::Task;
 using safetensors::TensorInfo;
 
-/// Longer names exist in no model, and patterns may take a time that grows with their square.
+/// The longest name that is accepted. The time of a pattern can grow with its square.
 constexpr std::size_t kMaxNameBytes = 1024;
 
 class Planner {
@@ -70,7 +70,7 @@ class Planner {
       cache_type_ = cache_type_of_output(model_, cache_scales_, options_, format_, declared_);
     caches_.emplace(model_, cache_scales_, plan_.statistics.get(), format_, cache_type_);
     narrows_ = options_.task == Task::quantize && !options_.keep_dtype && is_f32();
-    // One of its own kind keeps what any other kind would lose.
+    // A copy to the same container loses nothing. Others need the configuration.
     if (format_ == nullptr || format_->name != model_.files.front().container()) {
       model_.files.front().require_config();
       warn(model_.warnings);
@@ -98,10 +98,10 @@ class Planner {
  private:
   struct Candidate {
     const LogicalTensor* tensor = nullptr;
-    const TensorInfo* info = nullptr;  ///< as if it were plain
+    const TensorInfo* info = nullptr;  ///< the tensor as if it were plain
     Selection selection;
-    Action action = Action::nvfp4;    ///< if quantized
-    std::vector<WeightSlice> slices;  ///< if quantized
+    Action action = Action::nvfp4;    ///< only if it is quantized
+    std::vector<WeightSlice> slices;  ///< only if it is quantized
     bool stays_stacked = false;
   };
 
@@ -109,7 +109,7 @@ class Planner {
     plan_.warnings.insert(plan_.warnings.end(), lines.begin(), lines.end());
   }
 
-  /// By config.json first; it says of a cache no more than FP8.
+  /// config.json has priority, but it declares no cache other than FP8.
   void take_declared() {
     declared_ = model_.declared ? model_.declared : model_.hf_declared;
     if (!declared_) return;
@@ -118,7 +118,7 @@ class Planner {
     declared_->budget = options_.match_budget;
   }
 
-  /// A conversion quantizes FP8 weights where nothing has four bits yet, else leaves them.
+  /// Reports whether FP8 may become NVFP4: a conversion does so if no weight has four bits.
   bool may_quantize() const {
     return options_.task == Task::quantize || (options_.task == Task::convert && !four_bits_);
   }
@@ -153,8 +153,7 @@ class Planner {
       } else if (options_.task != Task::quantize && t.is_plain()) {
         c.selection.quantize = false;
         if (c.selection.reason.empty()) c.selection.reason = "not quantized in the input";
-      } else if (options_.task == Task::decode ||
-                 !may_quantize()) {  // FP8 beside four bits is kept
+      } else if (options_.task == Task::decode || !may_quantize()) {  // FP8 beside four bits stays
         c.selection.quantize = options_.task == Task::convert && t.is_four_bits();
         c.selection.reason.clear();
       }
@@ -164,7 +163,7 @@ class Planner {
     }
   }
 
-  /// All that is quantized is FP32, and the output is a folder that says in which dtype to load it.
+  /// Reports whether all quantized weights are FP32 and the output is a folder, with a dtype.
   bool is_f32() const {
     bool any = false, others = four_bits_ || !format_->single_file.empty() || format_->container;
     for (const std::deque<Candidate>& file : candidates_)
@@ -185,7 +184,7 @@ class Planner {
            !stays_f32(t.name, config_.model_types) && !cache_scales_.find(t);
   }
 
-  /// Of a decoder layer; the experts of multi-token prediction stay MXFP4.
+  /// Excludes experts of multi-token prediction, which stay MXFP4.
   static bool is_native_expert(const LogicalTensor& t) {
     return t.is_four_bits() && !t.name.starts_with("mtp.");
   }
@@ -204,11 +203,11 @@ class Planner {
                               "be converted",
                               t.data.describe(), t.matrices());
     const std::int64_t cols = c.slices[0].cols;
-    // What is NVFP4 already is not kept for that: it has no other form without rounding.
+    // NVFP4 weights are exempt: every other form would round them.
     const std::int64_t multiple = format_ == nullptr || t.is_nvfp4() ? kBlock : format_->columns;
     std::string reason =
         cols % multiple == 0 ? "" : fmt::format("{} columns, not a multiple of {}", cols, multiple);
-    // To decode four bits would lose what is there.
+    // Four-bit weights are exempt: dequantizing them would lose their codes.
     if (reason.empty() && !c.selection.included && !t.is_four_bits() && !t.correction.requantize)
       reason = row_obstacle(c.slices[0].rows);
     if (reason.empty() && keeps_ && !t.is_nvfp4()) reason = keeps_(c.slices[0].module);
@@ -218,7 +217,7 @@ class Planner {
   }
 
   std::vector<std::string> keep_whole_layers(const RecipeChoice& recipe) {
-    std::vector<Choice> choices, of_float;  // what has four bits stays, as in slice()
+    std::vector<Choice> choices, of_float;  // Four-bit weights stay quantized, as in slice().
     for (std::deque<Candidate>& file : candidates_)
       for (Candidate& c : file) {
         choices.push_back({c.info, &c.selection});
@@ -245,7 +244,7 @@ class Planner {
     plan_.shards.push_back(std::move(shard));
   }
 
-  /// Its precision: the format has no place for it as it is.
+  /// Records a weight that the format cannot hold: it loses precision.
   void lose(const LogicalTensor& t) {
     if (options_.drop && format_->left_out != nullptr &&
         !format_->left_out(t.name, config_).empty())
@@ -320,7 +319,7 @@ class Planner {
       add_fp8(c, shard);
       return;
     } else {
-      // FP8 alone is quantized as `quantize` does it, which decodes what it leaves.
+      // A conversion of FP8 alone acts like `quantize`, which dequantizes excluded weights.
       if (options_.task == Task::convert && !may_quantize()) lose(t);
       new_tensor(c).action = action_of(Work::decode);
       add_decoded(plan_, shard, options_.plain);
@@ -328,7 +327,7 @@ class Planner {
     if (auto kept = kept_module(t, c.selection.linear)) kept_.push_back(std::move(*kept));
   }
 
-  /// `name` must last as long as the plan.
+  /// Plans a copy. `name` must live as long as the plan.
   void copy(const Candidate& c, const StoredTensor& stored, std::string_view name,
             PlannedShard& shard) {
     PlannedTensor& tensor = new_tensor(c);
@@ -439,7 +438,7 @@ class Planner {
   }
 
   void declare() {
-    // As with the tensors: in no order of the input.
+    // The order of the input must have no influence.
     std::ranges::sort(kept_, {}, &KeptModule::name);
     std::ranges::sort(quantized_);
     std::ranges::sort(fp8_, {}, &Fp8Module::name);
@@ -466,24 +465,25 @@ class Planner {
   const TransformOptions& options_;
   const CheckpointFormat* format_;  ///< null if nothing stays quantized
   ModelConfig config_;
-  Json quantization_;  ///< what the output's configuration says; null if nothing
+  Json quantization_;  ///< the quantization_config of the output; null if there is none
   KeptReason keeps_;
   std::optional<Declared> declared_;
   bool native_ = false;     ///< DeepSeek-V4: only experts change, the configuration stays
   bool four_bits_ = false;  ///< something in the input is NVFP4 or MXFP4
-  std::vector<std::deque<Candidate>> candidates_;  ///< of each file; they go as they are planned
-  std::deque<TensorInfo> plain_infos_;             ///< of theirs that are quantized
-  bool narrows_ = false;                           ///< what stays plain becomes BF16
+  /// The candidates of each file, removed as they are planned.
+  std::vector<std::deque<Candidate>> candidates_;
+  std::deque<TensorInfo> plain_infos_;  ///< infos of tensors that are quantized in the input
+  bool narrows_ = false;                ///< FP32 tensors that stay plain become BF16
   std::vector<ExpertStack> stacks_;
-  std::map<const LogicalTensor*, const ExpertStack*> stack_of_;  ///< of their members
+  std::map<const LogicalTensor*, const ExpertStack*> stack_of_;  ///< the stack of each member
   CacheScales cache_scales_;
-  std::string cache_type_;  ///< of the output: "FP8", "NVFP4" or ""
+  std::string cache_type_;  ///< the cache type of the output: "FP8", "NVFP4" or ""
   std::optional<PlannedCacheScales> caches_;
   Plan plan_;
   std::vector<KeptModule> kept_;
   std::vector<Fp8Module> fp8_;
   std::vector<std::string> quantized_;
-  std::vector<std::string> lost_;  ///< become BF16, though the task is to convert
+  std::vector<std::string> lost_;  ///< modules that become BF16 although the task is to convert
 };
 
 }  // namespace

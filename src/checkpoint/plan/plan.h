@@ -21,73 +21,77 @@
 #include "quantizers/gram_factor.h"
 #include "quantizers/method.h"
 
-/// Everything about the output but its bytes, known before the first one is written.
+/// The complete plan of the output, except the bytes of its tensors. It is made before the first
+/// byte is written.
 namespace nvfp4::checkpoint {
 
 inline constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-/// What becomes of a matrix.
+/// The operation that produces an output matrix.
 enum class Work : std::uint8_t {
-  quantize,   ///< to NVFP4
-  transcode,  ///< MXFP4 to NVFP4: the same values, but for blocks out of range
-  move,       ///< NVFP4 to NVFP4: codes and scales change places
-  fp8,        ///< to E4M3
-  decode,     ///< to a plain dtype
+  quantize,   ///< NVFP4, from a plain weight or FP8
+  transcode,  ///< NVFP4, from MXFP4: the same values, except in blocks out of range
+  move,       ///< NVFP4, from NVFP4: codes and scales are copied
+  fp8,        ///< FP8 (E4M3)
+  decode,     ///< a plain dtype
 };
 
-/// What a weight that moves gets.
+/// The scales of an NVFP4 weight whose codes are copied.
 struct MovedScales {
   GlobalScale global;
-  float own = 1;         ///< the global scale of the input, as a multiplier
-  float ratio = 1;       ///< block scales are multiplied by it
-  bool changes = false;  ///< block scales are not those of the input
+  float own = 1;         ///< global scale of the input, as a multiplier
+  float ratio = 1;       ///< factor for the block scales
+  bool changes = false;  ///< block scales differ from those of the input
 };
 
-/// One matrix to write anew.
+/// One matrix that is not copied byte for byte.
 struct Unit {
-  std::size_t tensor = 0;  ///< in Plan::tensors
+  std::size_t tensor = 0;  ///< index in Plan::tensors
   Work work = Work::quantize;
-  bool interleaved = false;                           ///< columns of the two in turn
-  Fp8Module::Scales fp8 = Fp8Module::Scales::tensor;  ///< of `fp8`
-  MovedScales moved;                                  ///< of `move`
-  std::optional<GlobalScale> input;                   ///< if it is known, whatever the work
+  bool interleaved = false;                           ///< columns of both matrices alternate
+  Fp8Module::Scales fp8 = Fp8Module::Scales::tensor;  ///< only for Work::fp8
+  MovedScales moved;                                  ///< only for Work::move
+  std::optional<GlobalScale> input;                   ///< input scale if it is known, for any work
   WeightSlice slice;
-  /// A tensor whose rows are decoded beside those of the first: up beside gate, in a stack.
+  /// The tensor whose columns stand beside those of `tensor` in a dequantized stack: up beside
+  /// gate.
   std::size_t second = kNone;
-  std::int64_t row_multiple = 1;  ///< rows that must be written together
-  /// Element of the output at which a matrix starts that is decoded, or a part of a stack.
+  std::int64_t row_multiple = 1;  ///< number of rows that must be written together
+  /// First output element of a dequantized matrix or of a part of a stack.
   std::int64_t out_begin = 0;
-  /// It becomes a part of a stack of NVFP4, [K, stack_rows] there; 0: a weight of its own.
+  /// Rows of the NVFP4 stack [K, stack_rows] that contains this matrix. 0: the matrix is a weight
+  /// of its own.
   std::int64_t stack_rows = 0;
-  /// Null where calibration saw nothing.
+  /// The statistics of the unit's inputs. Null: calibration saw no token.
   const InputStatistics* statistics = nullptr;
-  std::size_t group = 0;  ///< in Plan::groups
-  /// Tensors of the output shard; kNone where the scheme has no such tensor.
+  std::size_t group = 0;  ///< index in Plan::groups
+  /// Indices of tensors in the output shard; kNone if the scheme has no such tensor.
   std::size_t codes = kNone, scales = kNone, weight_global = kNone, input_global = kNone,
               marker = kNone;
 
-  /// Of a decoded matrix.
+  /// Returns the number of columns of a dequantized matrix.
   std::int64_t out_cols() const { return second == kNone ? slice.cols : 2 * slice.cols; }
 };
 
-/// Its texts are those of the input, or kept by the plan: there may be hundreds of thousands.
+/// A tensor of the plan. Its texts belong to the input or to Plan::texts, since a plan may have
+/// hundreds of thousands.
 struct PlannedTensor {
   const LogicalTensor* source = nullptr;
-  StoredTensor stored;    ///< what is copied: the tensor, or a part of it
-  std::string_view name;  ///< for reports
+  StoredTensor stored;    ///< the source of a copy: the tensor, or a part of it
+  std::string_view name;  ///< the name in reports
   std::size_t shard = 0;
-  std::string_view kind, reason;          ///< of its Selection
+  std::string_view kind, reason;          ///< kind and reason of its Selection
   std::string_view action;                ///< "quantized", "kept", ...
-  std::size_t first_unit = 0, units = 0;  ///< if it is written anew
-  std::size_t copy = kNone;               ///< tensor of the output shard, if it is copied
-  std::size_t marker = kNone;             ///< that of FP8 which is copied, if the scheme has one
+  std::size_t first_unit = 0, units = 0;  ///< its units in Plan::units; none for a copy
+  std::size_t copy = kNone;               ///< index in the output shard of a copy, otherwise kNone
+  std::size_t marker = kNone;  ///< index of the marker of copied FP8, if the scheme has one
   std::uint64_t bytes_before = 0, bytes_after = 0;
 };
 
-/// A tensor that is the scale of keys or values in the cache.
+/// An output tensor that is the scale of keys or values in the cache.
 struct PlannedCacheScale {
-  std::size_t tensor = kNone;  ///< of the output shard
-  float amax = 0;              ///< of what is cached
+  std::size_t tensor = kNone;  ///< index in the output shard
+  float amax = 0;              ///< amax of the cached values
 };
 
 struct PlannedShard {
@@ -100,16 +104,17 @@ struct PlannedShard {
 
 inline constexpr std::size_t kGptqCandidates = 4;
 
-/// What became of a tensor.
+/// The result of writing a tensor: its error and the choices made.
 struct Outcome {
   QuantizationError error;
-  double weighted_error = 0;         ///< if it was asked for: see weighted_error()
-  std::uint64_t clamped_blocks = 0;  ///< of MXFP4, that NVFP4 cannot hold exactly
-  /// gptq: which candidate was the best, row by row, by its place in GptqCandidate.
+  double weighted_error = 0;         ///< if requested; see weighted_error()
+  std::uint64_t clamped_blocks = 0;  ///< number of MXFP4 blocks that NVFP4 cannot hold exactly
+  /// gptq: the best candidate of each row, by its place in GptqCandidate.
   std::vector<ChosenRows> chosen_rows = {};
-  OutputError output = {};  ///< gptq: over the calibration text
+  OutputError output = {};  ///< gptq: the error over the calibration text
   GramFactor::By factored = GramFactor::By::nobody;
-  std::vector<std::int64_t> clamped = {};  ///< where their scales are in the source's, flattened
+  /// Indices of the clamped blocks in the source's scales, flattened.
+  std::vector<std::int64_t> clamped = {};
 
   void add_chosen(const ChosenRows& more) {
     if (!chosen_rows.empty() && chosen_rows.back().candidate == more.candidate)
@@ -124,58 +129,62 @@ struct Group {
   std::vector<std::size_t> units;
   Work work = Work::quantize;
   float input_amax = 0;
-  /// Of members that move beside others that are encoded: the largest. The group's is no smaller.
+  /// The largest global scale of copied members, if others of the group are encoded. The group's
+  /// global scale is at least as large.
   std::optional<GlobalScale> moved_global;
 };
 
-/// Whether they have a scale that is made of what is measured.
+/// Reports whether the unit has a scale that is computed from a measured amax.
 inline bool is_measured(const Group& group, const Unit& unit) {
   return group.work == Work::quantize || group.work == Work::transcode ||
          (group.work == Work::fp8 && unit.fp8 == Fp8Module::Scales::tensor);
 }
 
 struct Plan {
-  const CheckpointFormat* format = nullptr;  ///< null: nothing stays quantized
+  const CheckpointFormat* format = nullptr;  ///< null if nothing stays quantized
   std::vector<PlannedShard> shards;
-  std::vector<PlannedTensor> tensors;  ///< shard by shard, in the order of their bytes
+  std::vector<PlannedTensor> tensors;  ///< shard by shard, in the order of their data
   std::vector<Unit> units;             ///< in the order of their tensors
   std::vector<Group> groups;
-  TextPool texts;  ///< of the tensors
+  TextPool texts;  ///< the texts of the tensors
   std::vector<std::string> warnings;
-  std::string config_json, hf_quant_json, params_json;  ///< contents; the last two may be empty
-  std::string index_name;                               ///< "" if the output has none
-  std::uint64_t total_size = 0;                         ///< of the tensors, for the index
-  std::optional<std::uint64_t> input_amax_fingerprint;  ///< of the file, which is read only once
-  std::shared_ptr<const Statistics> statistics;         ///< null: none are given
+  /// Contents of the files; the last two may be empty.
+  std::string config_json, hf_quant_json, params_json;
+  std::string index_name;        ///< file name of the index; empty if the output has none
+  std::uint64_t total_size = 0;  ///< bytes of all tensors, for the index
+  /// Fingerprint of the file, which is read only once.
+  std::optional<std::uint64_t> input_amax_fingerprint;
+  std::shared_ptr<const Statistics> statistics;  ///< null if none are given
   std::optional<std::uint64_t> statistics_fingerprint;
-  std::vector<RecipeRuleReport> rules;  ///< of the recipe
-  bool drop = false;                    ///< what the format has no place for may be left out
-  const Method* method = nullptr;       ///< of what is quantized
+  std::vector<RecipeRuleReport> rules;  ///< a report for each rule of the recipe
+  bool drop = false;                    ///< tensors that the format cannot hold may be left out
+  const Method* method = nullptr;       ///< the method of quantized tensors
   std::chrono::steady_clock::time_point started;
 };
 
-/// What a run is, after the command that started it: quantization, and conversions, which are a
-/// kind of it.
+/// The options of a run. Each command is a task; conversions share the code of quantization.
 struct TransformOptions : QuantizeCheckpointOptions {
   enum class Task : std::uint8_t {
     quantize,  ///< plain, FP8 and MXFP4 weights become NVFP4
-    convert,   ///< plain weights stay
+    convert,   ///< plain weights are copied
     decode,    ///< nothing stays quantized
   };
   Task task = Task::quantize;
-  const Method* method = nullptr;                       ///< null: what `quantizer` alone does
-  std::shared_ptr<const Recipe> layers{};               ///< the recipe, read; null: there is none
-  safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
-  bool takes_scheme = false;                            ///< that of the input's NVFP4 weights
-  bool decode = false;                                  ///< as of ConvertOptions
-  bool weigh_errors = false;                            ///< fill Outcome::weighted_error
-  std::string variant{};  ///< what else tells this run from others of the same options
-  SharedBudget match_budget = std::make_shared<MatchBudget>();  ///< of all patterns of the run
+  const Method* method = nullptr;          ///< null: the method of `quantizer`
+  std::shared_ptr<const Recipe> layers{};  ///< the parsed recipe; null if there is none
+  safetensors::DType plain = safetensors::DType::bf16;  ///< dtype of dequantized weights
+  bool takes_scheme = false;  ///< the scheme is that of the input's NVFP4 weights
+  bool decode = false;        ///< ConvertOptions::decode
+  bool weigh_errors = false;  ///< fill Outcome::weighted_error
+  /// Text that distinguishes this run from others with the same options.
+  std::string variant{};
+  /// The budget of all patterns of the run.
+  SharedBudget match_budget = std::make_shared<MatchBudget>();
 };
 
 const Method& method_of(const TransformOptions& options);
 
-/// Throws ValueError, FormatError, UnsupportedError.
+/// Makes the plan of a run. Throws ValueError, FormatError or UnsupportedError.
 Plan make_plan(const ModelFolder& model, const TransformOptions& options);
 
 }  // namespace nvfp4::checkpoint

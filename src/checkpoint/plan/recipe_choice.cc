@@ -78,7 +78,7 @@ void RecipeChoice::apply(const safetensors::TensorInfo& tensor, const Selector& 
 
 void RecipeChoice::require_whole(std::span<const Choice> choices, const FuseRules& fused) const {
   if (recipe_ == nullptr) return;
-  std::map<std::string, const Choice*> layers;  // one of each
+  std::map<std::string, const Choice*> layers;  // one weight of each layer
   const auto action_of = [&](const Choice& c) {
     return c.selection->quantize ? action(*c.selection) : Action::keep;
   };

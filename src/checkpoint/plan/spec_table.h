@@ -12,8 +12,8 @@
 
 namespace nvfp4::checkpoint {
 
-/// What TensorSpec says of many tensors, in a tenth of the memory: those of a weight have one
-/// beginning of their names, and nearly all of a model one of a few shapes.
+/// A table of TensorSpecs in a tenth of the memory. The tensors of a weight share the beginning of
+/// their names, and a model has few shapes.
 class SpecTable {
  public:
   std::size_t size() const { return entries_.size(); }
@@ -25,17 +25,17 @@ class SpecTable {
   }
   const std::vector<std::int64_t>& shape(std::size_t i) const { return shapes_[entries_[i].shape]; }
   std::uint64_t bytes(std::size_t i) const;
-  /// Less than 0, 0 or more than 0, as the names compare; of another table, too.
+  /// Compares two names, also of two tables. The result is negative, 0 or positive.
   int compare_names(std::size_t i, const SpecTable& other, std::size_t j) const;
-  /// What was at order[i] becomes number i.
+  /// Moves entry order[i] to place i.
   void reorder(std::span<const std::uint32_t> order);
 
  private:
   struct Entry {
-    std::uint32_t begin = 0;  ///< in text_
+    std::uint32_t begin = 0;  ///< offset in text_
     std::uint32_t size : 24 = 0;
     std::uint32_t dtype : 8 = 0;
-    std::uint32_t suffix = 0, shape = 0;  ///< in suffixes_, in shapes_
+    std::uint32_t suffix = 0, shape = 0;  ///< indices in suffixes_ and shapes_
   };
   template <class T>
   static std::uint32_t number_of(const T& value, std::map<T, std::uint32_t>& numbers,
@@ -45,8 +45,8 @@ class SpecTable {
   }
 
   std::vector<Entry> entries_;
-  std::string text_;                   ///< what is before the last dots
-  std::vector<std::string> suffixes_;  ///< the rest, with the dot
+  std::string text_;                   ///< the names up to their last dots
+  std::vector<std::string> suffixes_;  ///< the last components, with the dot
   std::vector<std::vector<std::int64_t>> shapes_;
   std::map<std::string, std::uint32_t> suffix_numbers_;
   std::map<std::vector<std::int64_t>, std::uint32_t> shape_numbers_;

@@ -7,7 +7,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Units of which something is said, and the first of them.
+/// The number of units that a warning lists, and the first of them.
 struct Listed {
   std::size_t count = 0;
   std::string first;

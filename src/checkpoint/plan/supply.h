@@ -5,9 +5,9 @@
 
 namespace nvfp4::checkpoint {
 
-/// Gives each unit what its method needs of Plan::statistics, the file opened: Unit::statistics,
-/// their fingerprint and warnings of what is missing. Throws ValueError if the method needs what
-/// nothing gives, and for statistics of another model; IoError, FormatError, UnsupportedError.
+/// Sets Unit::statistics, the fingerprint and warnings of missing statistics. Plan::statistics must
+/// be open. Throws ValueError if the method needs statistics that are not given, or for those of
+/// another model. Also throws IoError, FormatError and UnsupportedError.
 void supply_statistics(Plan& plan, const TransformOptions& options);
 
 }  // namespace nvfp4::checkpoint
