@@ -26,20 +26,20 @@ HEADER = """\
 
 #include <string_view>
 
-/// Written by tools/renamed_modules.py with transformers {}.
+/// The renamed modules of transformers, written by tools/renamed_modules.py with transformers {}.
 namespace nvfp4::checkpoint {{
 
-/// What transformers calls modules of a checkpoint.
+/// The names in transformers of the modules of a checkpoint.
 struct RenamedModules {{
-  std::string_view model_types;  ///< a space before and after each
-  std::string_view rules;        ///< "old>new", beginnings of names; the longest that fits; # is a number
+  std::string_view model_types;  ///< each with a space before and after it
+  std::string_view rules;        ///< starts of names, "old>new"; the longest match counts; # is a number
 }};
 
 // clang-format off
 inline constexpr RenamedModules kRenamedModules[] = {{
 {}}};
 
-/// Ends of the names of matrices that no torch.nn.Linear has.
+/// Ends of the names of matrices that are not in a torch.nn.Linear.
 inline constexpr RenamedModules kUnlikeLinear[] = {{
 {}}};
 // clang-format on

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kExperts = "experts.";
 
-/// Where what follows "experts." begins; npos if there is no such part.
+/// Returns the offset behind "experts.", or npos if the name has no such part.
 std::size_t after_experts(std::string_view module) {
   if (module.starts_with(kExperts)) return kExperts.size();
   const std::size_t at = module.find(".experts.");
@@ -20,7 +20,7 @@ std::size_t after_experts(std::string_view module) {
 struct Layer {
   std::vector<Choice> weights;
   ExpertCount count;
-  const Choice* obstacle = nullptr;  ///< the first weight that is kept, and not by the user
+  const Choice* obstacle = nullptr;  ///< first excluded weight that the user did not exclude
 };
 
 }  // namespace

@@ -12,20 +12,20 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// What the table of families says; unknown if nothing.
+/// Returns the arrangement in the table of families, or `unknown`.
 Stacks stacks_of(const ModelConfig& config) {
   for (const Family* family : families_of(config.model_types))
     if (family->stacks != Stacks::unknown) return family->stacks;
   return Stacks::unknown;
 }
 
-/// True for [E, K, N], as x · W needs it; false for [E, N, K], as a linear layer stores it.
+/// Returns true for [E, K, N] as in x · W, and false for [E, N, K] as in a linear layer.
 bool is_transposed(const safetensors::TensorInfo& t, bool down, const ModelConfig& config) {
   const std::int64_t hidden = config.hidden_size, d1 = t.shape[1], d2 = t.shape[2];
   const std::int64_t n = down ? d1 : d2,
-                     k = down ? d2 : d1;  // where hidden is, if [E, N, K] or not
+                     k = down ? d2 : d1;  // size that is hidden_size in [E, N, K] or [E, K, N]
   if (hidden > 0 && d1 != d2) {
-    // gate and up read the hidden state (K = hidden), down writes it (N = hidden).
+    // gate and up read the hidden state (K = hidden_size), down writes it (N = hidden_size).
     const bool plain = down ? n == hidden : d2 == hidden;
     const bool transposed = down ? k == hidden : d1 == hidden;
     if (plain != transposed) return transposed;

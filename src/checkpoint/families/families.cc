@@ -19,11 +19,10 @@ constexpr NameRule kDbrx[] = {{"experts", "experts in one matrix, which no loade
 constexpr NameRule kMamba[] = {{"mamba", kPlainReason, Where::last,
                                 "mixer.in_proj mixer.out_proj mamba.in_proj mamba.out_proj"}};
 
-// Sources: `f32` is `_keep_in_fp32_modules` and `_keep_in_fp32_modules_strict` of
-// transformers 5.24, and the names that checkpoints have instead; `tied_head` is
-// `_tied_weights_keys` of 5.23.
+// Sources: `f32` has `_keep_in_fp32_modules` and `_keep_in_fp32_modules_strict` of transformers
+// 5.24, and the corresponding names in checkpoints. `tied_head` is `_tied_weights_keys` of 5.23.
 constexpr Family kFamilies[] = {
-    // Language models that llama.cpp knows.
+    // Language models that llama.cpp supports.
     {.model_types = "llama", .gguf = &gguf::kLlamaNames},
     {.model_types = "mistral", .gguf = &gguf::kMistralNames},
     {.model_types = "mixtral", .stacks = Stacks::rows, .gguf = &gguf::kMixtralNames},
@@ -36,7 +35,8 @@ constexpr Family kFamilies[] = {
 
     // Stacks of experts.
     {.model_types = "glm4_moe qwen3_next qwen3_5_moe qwen3_5_moe_text", .stacks = Stacks::rows},
-    // Before their language models, which alone read stacks of rows and no single experts.
+    // These rows precede their language models, which alone read stacks of rows and no single
+    // experts.
     {.model_types = "glm4v_moe minimax_m3_vl inkling_mm_model", .stacks = Stacks::rows},
     {.model_types = "openai_privacy_filter qwen3_vl_moe", .stacks = Stacks::columns},
     {.model_types = "diffusion_gemma diffusion_gemma_text gemma4 gemma4_text glm4v_moe_text "
@@ -53,21 +53,21 @@ constexpr Family kFamilies[] = {
      .exported_as_stacks = true,
      .f32 = "input_layernorm norm post_attention_layernorm"},
 
-    // The name of the whole model is that of a tower in others.
+    // Models whose whole name is the name of a tower in other models.
     {.model_types = "vit vit_*", .towers = kNoVit},
     {.model_types = "visual_bert", .towers = kNoVisualBert, .tied_head = "cls.predictions.decoder"},
     {.model_types = "speecht5", .towers = kNoSpeechT5},
     {.model_types = "audio-spectrogram-transformer", .towers = kNoSpectrogram},
     {.model_types = "granite_speech*", .towers = kGraniteSpeech},
 
-    // Layers of their own kinds.
+    // Models with special kinds of layers.
     {.model_types = "ibert", .modules = kIBert, .tied_head = "lm_head.decoder"},
     {.model_types = "mamba falcon_mamba jamba", .modules = kMamba},
     {.model_types = "dbrx", .modules = kDbrx},
     {.model_types = "gpt2 gpt-sw3 openai-gpt imagegpt decision_transformer clvp* *encoder-decoder",
      .conv1d = true},
 
-    // Heads that are the embedding.
+    // Models whose head shares the embedding.
     {.model_types =
          "bert big_bird blip deberta deberta-v2 ernie fnet layoutlm lxmert megatron-bert "
          "mobilebert mra nomic_bert nystromformer roc_bert roformer squeezebert tapas yoso",
@@ -91,7 +91,7 @@ constexpr Family kFamilies[] = {
     {.model_types = "kosmos-2*", .tied_head = "text_model.lm_head"},
     {.model_types = "bark", .tied_head = "lm_heads.*"},
 
-    // What stays FP32.
+    // Tensors that stay FP32.
     {.model_types = "afmoe",
      .f32 = "input_layernorm k_norm norm post_attention_layernorm post_mlp_layernorm "
             "pre_mlp_layernorm q_norm"},

@@ -8,49 +8,50 @@
 #include "checkpoint/families/gguf_names.h"
 #include "checkpoint/families/name_rule.h"
 
-/// What is particular to a family of models. A model that no row names is taken for what the names
-/// and shapes of its tensors say: kept_names.h, fuse.cc, experts.cc.
-/// To add a family: a row in families.cc.
+/// The properties of a family of models. For a model without a row, the names and shapes of its
+/// tensors decide: kept_names.h, fuse.cc, experts.cc. To add a family, add a row to families.cc.
 namespace nvfp4::checkpoint {
 
-/// How the experts of a layer lie in one tensor.
+/// The arrangement of a layer's experts in one tensor.
 enum class Stacks : std::uint8_t {
-  unknown,      ///< the shapes tell
-  rows,         ///< [E, N, K], as a linear layer stores them; single experts are read, too
-  rows_only,    ///< the same, but single experts have no place
-  columns,      ///< [E, K, N], as x · W needs it, and single experts have no place
-  interleaved,  ///< the same, the outputs of gate and up in turn
+  unknown,      ///< decided by the shapes
+  rows,         ///< [E, N, K] as in a linear layer; loaders also read single experts
+  rows_only,    ///< [E, N, K]; loaders read no single experts
+  columns,      ///< [E, K, N] as in x · W; loaders read no single experts
+  interleaved,  ///< [E, K, N]; outputs of gate and up alternate
 };
 
 struct Family {
-  /// Patterns of config.json's model_type, as of NameRule. A type may be in several rows.
+  /// Patterns for model_type of config.json, as in NameRule. A type may be in several rows.
   std::string_view model_types;
-  /// Modules that are kept, or are not what their names say; they come before those of any family.
+  /// The rules of this family: excluded modules, and modules that the common rules would exclude
+  /// wrongly. They are tried before the common rules.
   std::span<const NameRule> towers = {}, modules = {};
-  /// Last name components that share a global scale, besides those of any family: "w1,w3".
+  /// Sets of last name components that share a global scale, beside the common ones: "w1,w3".
   std::span<const std::string_view> fused = {};
   Stacks stacks = Stacks::unknown;
-  /// Loaders read stacks of experts, and pass over single ones.
+  /// Loaders read stacks of experts and ignore single ones.
   bool only_stacks = false;
-  /// ModelOpt exports the experts of a layer as stacks in NVFP4, and loaders read them so.
+  /// ModelOpt exports the experts of a layer as NVFP4 stacks, and loaders read them.
   bool exported_as_stacks = false;
-  /// transformers makes layers of the experts of a stack, one by one.
+  /// transformers makes one layer for each expert of a stack.
   bool unstacked_by_transformers = false;
-  /// c_attn and so on are GPT-2's Conv1D, which stores [in, out].
+  /// Layers such as c_attn are GPT-2's Conv1D, which stores [in, out].
   bool conv1d = false;
-  /// The module whose weight is the embedding, which no checkpoint has.
+  /// The module whose weight is the embedding. Checkpoints have no such tensor.
   std::string_view tied_head = {};
-  /// Parts of names, separated by spaces, of what transformers keeps in FP32.
+  /// Parts of the names of tensors that transformers loads as FP32, separated by spaces.
   std::string_view f32 = {};
-  const gguf::Architecture* gguf = nullptr;  ///< null: llama.cpp's names are not known here
+  const gguf::Architecture* gguf = nullptr;  ///< null: the names in llama.cpp are unknown
 };
 
 const std::vector<const Family*>& families();
-/// Those that name one of the types, in the order of the table.
+/// Returns the families of any of the types, in the order of the table.
 std::vector<const Family*> families_of(std::span<const std::string> model_types);
 std::vector<const Family*> families_of(std::string_view model_type);
 
-/// Adds a family, before all others, for as long as it lives; not while another thread works.
+/// Adds a family before all others during its lifetime. No other thread may use the families
+/// meanwhile.
 class AddedFamily {
  public:
   explicit AddedFamily(const Family& family);

@@ -7,7 +7,8 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// All of in_proj_qkv, in_proj_z, in_proj_b, ... of a linear attention layer are one set.
+/// Returns the name that stands for a component: in_proj_qkv, in_proj_z, in_proj_b … of a linear
+/// attention layer are one set.
 std::string_view canonical(std::string_view component) {
   return component.starts_with("in_proj_") ? "in_proj_*" : component;
 }

@@ -9,23 +9,24 @@
 
 namespace nvfp4::checkpoint {
 
-/// Which siblings must share one global scale because loaders fuse them into one matrix.
-/// Source: vLLM, SGLang and TensorRT-LLM read one scale for all of a fused matrix.
+/// The rules for siblings that must share one global scale, because loaders fuse them into one
+/// matrix.
+/// Source: vLLM, SGLang and TensorRT-LLM read one scale for a whole fused matrix.
 class FuseRules {
  public:
-  /// `extra`: comma-separated last name components, "w1,w3", besides those of any family and those
-  /// of the families of `model_types`. Sets that overlap become one. Throws
-  /// ValueError for fewer than two components, or one that is empty or dotted.
+  /// Adds `extra` to the common sets and to those of the families of `model_types`. An entry of
+  /// `extra` has last name components separated by commas: "w1,w3". Sets that overlap become one.
+  /// Throws ValueError for fewer than two components and for an empty component or one with a dot.
   explicit FuseRules(const std::vector<std::string>& extra,
                      std::span<const std::string> model_types = {});
 
-  /// Modules of one parent with equal keys share their scales. A module that shares with nothing
-  /// has its own name as key.
+  /// Returns the key of a module. Modules of one parent with equal keys share their scales. A
+  /// module without partners has its own name as key.
   std::string key(std::string_view module) const;
 
-  /// Takes note of a quantized module, for warnings().
+  /// Records a quantized module for warnings().
   void see(std::string_view module);
-  /// One line for each of `extra` that names no module seen so far.
+  /// Returns one line for each entry of `extra` that matches no recorded module.
   std::vector<std::string> warnings() const;
 
  private:

@@ -17,7 +17,7 @@ bool is_kept_for_its_rows(const Choice& c) {
 }  // namespace
 
 void keep_fused_layers_whole(std::span<const Choice> choices, const FuseRules& rules) {
-  std::map<std::string, const Choice*> kept;  // by what names a fused layer
+  std::map<std::string, const Choice*> kept;  // by the key of the fused layer
   const auto layer_of = [&](const Choice& c) { return rules.key(module_of(c.info->name)); };
   for (const Choice& c : choices)
     if (is_kept_for_its_rows(c)) kept.emplace(layer_of(c), &c);

@@ -5,12 +5,12 @@
 #include "checkpoint/families/expert_layers.h"
 #include "checkpoint/families/fuse.h"
 
-/// Loaders build siblings such as q_proj, k_proj and v_proj as one module, with one kind of
-/// weights.
+/// Fused layers. Loaders build siblings such as q_proj, k_proj and v_proj as one module, with one
+/// kind of weights.
 namespace nvfp4::checkpoint {
 
-/// Where the rows of one keep it, keeps those that are fused with it too, unless the user's
-/// patterns name them.
+/// Excludes all layers that are fused with a layer whose number of rows excludes it. Layers in the
+/// user's patterns stay quantized.
 void keep_fused_layers_whole(std::span<const Choice> choices, const FuseRules& rules);
 
 }  // namespace nvfp4::checkpoint

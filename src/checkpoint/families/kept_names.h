@@ -2,9 +2,9 @@
 
 #include "checkpoint/families/name_rule.h"
 
-/// Which modules stay in their dtype, by name, in any family; what a family has besides stands in
-/// families.cc. tests/checkpoint/architectures_test.cc holds these
-/// tables against the module classes of transformers.
+/// Modules that keep their dtype in any family, by name. The rules of single families are in
+/// families.cc. tests/checkpoint/architectures_test.cc compares these tables with the module
+/// classes of transformers.
 namespace nvfp4::checkpoint {
 
 inline constexpr std::string_view kVisionReason = "vision towers and projectors are sensitive";
@@ -17,7 +17,7 @@ inline constexpr std::string_view kRouterReason = "routers and gates decide by s
 inline constexpr std::string_view kHeadReason = "it makes the model's outputs";
 inline constexpr std::string_view kInputReason = "it takes the model's inputs in";
 
-/// Of tensors of any shape.
+/// Parts of names that exclude tensors of any shape.
 inline constexpr NameRule kTowers[] = {
     {"vision", kVisionReason, Where::any,
      "visual* vision* vit vpm *projector resampler* image_encoder img_processor img_projection "
@@ -28,37 +28,38 @@ inline constexpr NameRule kTowers[] = {
      "audio* speech* sound_encoder whisper_encoder embed_audio apm talker token2wav code2wav"},
 };
 
-/// The last line: the projections of an adaptive norm.
+/// Names of norms. The last line has the projections of an adaptive norm.
 inline constexpr NameRule kNorms[] = {
-    {"", "", Where::any, "normals_head"},  // of a surface
+    {"", "", Where::any, "normals_head"},  // a head for surface normals
     {"norm", kNormReason, Where::last, "*norm* *Norm* ln ln_* *_ln"},
     {"norm", kNormReason, Where::last, "*norm*.*lin* *norm*.W_down *norm*.W_up"},
 };
 
-/// Experts in one tensor, under names of which a loader reads 4-bit experts.
+/// Names of stacked experts that some loader reads with 4-bit experts.
 inline constexpr std::string_view kStackedExperts =
     "experts.gate_up_proj experts.gate_proj experts.up_proj experts.down_proj experts.w1 "
     "experts.w2 experts.w3";
-/// And under others.
+/// Other names of stacked experts. No loader reads 4-bit experts with these names.
 inline constexpr std::string_view kOtherStackedExperts =
     "input_linear output_linear experts.* experts.mlp.* *_experts.* moe.gate_proj moe.up_proj "
     "moe.down_proj";
 
-/// Weights of convolutions that were stored as matrices. Others have three dimensions.
+/// Weights of convolutions that are stored as matrices. Other convolutions have three dimensions.
 inline constexpr std::string_view kConvolutions = "conv *_conv *conv1d *conv2d";
 
-/// GPT-2's Conv1D, a linear layer that stores [in, out].
+/// Names of GPT-2's Conv1D, a linear layer that stores [in, out].
 inline constexpr std::string_view kConv1dNames = "c_attn c_proj c_fc q_attn";
 
-/// Gates of linear attention, a few rows for each head. Loaders fuse these with one another alone.
+/// Gates of linear attention, with a few rows for each head. Loaders fuse them only with each
+/// other.
 inline constexpr std::string_view kDecays =
     "linear_attn.in_proj_a linear_attn.in_proj_b linear_attn.in_proj_ba linear_attn.a_proj "
     "linear_attn.b_proj *lstm*.igate_preact *lstm*.fgate_preact";
 
-/// Keys and values of multi-head latent attention.
+/// Projections to the keys and values of multi-head latent attention.
 inline constexpr std::string_view kLatentProjections = "kv_b_proj wkv_b";
 
-/// Of matrices and vectors, the first that fits.
+/// Rules for matrices and vectors. The first rule that fits decides.
 inline constexpr NameRule kModules[] = {
     {"lm_head", "loaders expect an unquantized output head", Where::last,
      "lm_head embed_out unembed head score classifier qa_outputs *_head.decoder head.decoder "

@@ -5,7 +5,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Of one part: "x", "x*", "*x" or "*x*".
+/// Reports whether a pattern "x", "x*", "*x" or "*x*" matches one part.
 bool part_matches(std::string_view pattern, std::string_view part) {
   const bool from = pattern.starts_with('*');
   if (from) pattern.remove_prefix(1);
@@ -15,7 +15,7 @@ bool part_matches(std::string_view pattern, std::string_view part) {
   return from ? part.ends_with(pattern) : to ? part.starts_with(pattern) : part == pattern;
 }
 
-/// The parts of a pattern against as many parts of a name.
+/// Reports whether the parts of a pattern match as many parts of a name.
 bool parts_match(std::string_view pattern, Parts parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::size_t dot = pattern.find('.');

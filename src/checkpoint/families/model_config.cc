@@ -10,7 +10,8 @@ namespace nvfp4::checkpoint {
 namespace {
 
 constexpr const char* kKey = "quantization_config";
-constexpr const char* kThinker = "thinker_config";  ///< a multimodal model within another
+constexpr const char* kThinker =
+    "thinker_config";  ///< configuration of a multimodal model inside another one
 
 /// Calls visit(members) for the outermost object, then for the parts of a multimodal model.
 template <class Visit>
@@ -27,7 +28,7 @@ void visit_parts(std::string_view text, Visit visit) {
   }
 }
 
-/// Of the first of these keys that has one.
+/// Returns the integer of the first key that has one.
 std::optional<std::int64_t> first_integer(const Json& json,
                                           std::initializer_list<const char*> keys) {
   for (const char* key : keys)
@@ -95,7 +96,7 @@ std::string with_dtype(const std::string& text, std::string_view dtype) {
     for (const JsonMember& m : members) {
       if (m.key != "torch_dtype" && m.key != "dtype") continue;
       const std::string name = json_string(text, m);
-      const bool known = name == "bfloat16" || name == "float16";  // FP32 loses nothing
+      const bool known = name == "bfloat16" || name == "float16";  // FP32 loses nothing and stays
       if (known && name != dtype) edits.replace(m.begin, m.end, fmt::format("\"{}\"", dtype));
     }
   });

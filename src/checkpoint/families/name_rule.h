@@ -5,17 +5,18 @@
 namespace nvfp4::checkpoint {
 
 enum class Where {
-  any,    ///< one of the parts of the module's name
-  first,  ///< its first part
-  last,   ///< its last parts, as many as the pattern has
-  last3,  ///< one of its last three parts
-  whole,  ///< all of its parts
+  any,    ///< one part of the module's name
+  first,  ///< the first part
+  last,   ///< the last parts, as many as the pattern has
+  last3,  ///< one of the last three parts
+  whole,  ///< all parts
 };
 
-/// Patterns are separated by spaces: "x" is a part of a name, "x*" begins one, "*x" ends one, "*x*"
-/// is in one; dots separate parts.
+/// A rule for modules by name. Patterns are separated by spaces, their parts by dots. "x" is a
+/// whole part, "x*" starts a part, "*x" ends it, "*x*" is inside it.
 struct NameRule {
-  std::string_view kind;  ///< empty: the module is none of those that the table's later rules name
+  std::string_view
+      kind;  ///< "": stop here. The module is ordinary, although a later rule would match
   std::string_view reason;
   Where where;
   std::string_view names;

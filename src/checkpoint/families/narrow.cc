@@ -10,14 +10,14 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Of any model: they decide by small differences, or are exponents.
+/// Tensors that stay FP32 in any model: they decide by small differences, or are exponents.
 constexpr std::string_view kAlways[] = {
     "A_log",       "A",           "D",           "dt_bias",
     "time_decay",  "time_first",  "sinks",       "e_score_correction_bias",
     "expert_bias", "moe_statics", "latent_mean", "latent_std",
 };
 
-/// Whole parts of the name in a row.
+/// Reports whether the name contains these parts, as consecutive whole parts.
 bool has_parts(std::string_view name, std::string_view parts) {
   return fmt::format(".{}.", name).find(fmt::format(".{}.", parts)) != std::string::npos;
 }

@@ -6,9 +6,9 @@
 
 namespace nvfp4::checkpoint {
 
-/// Whether a tensor stays FP32 in a model that is loaded in BF16: router biases, parameters of
-/// state spaces, and what transformers keeps in FP32 in this family. `model_types` are
-/// config.json's.
+/// Reports whether a tensor stays FP32 in a model that is loaded in BF16. Such tensors are router
+/// biases, state space parameters and those that transformers loads as FP32 in this family.
+/// `model_types`: from config.json.
 bool stays_f32(std::string_view tensor, std::span<const std::string> model_types);
 
 }  // namespace nvfp4::checkpoint

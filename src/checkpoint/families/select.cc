@@ -16,15 +16,15 @@ bool one_of(std::string_view x, std::initializer_list<std::string_view> list) {
   return std::find(list.begin(), list.end(), x) != list.end();
 }
 
-/// The first rule that fits; null if there is none.
+/// Returns the first rule that fits, or null.
 const NameRule* find_rule(std::span<const NameRule> rules, Parts module) {
   const auto rule = std::ranges::find_if(
       rules, [&](const NameRule& r) { return matches_one(r.names, r.where, module); });
   return rule == rules.end() ? nullptr : &*rule;
 }
 
-/// The same, the rules of the families first. Null, too, if it says that the module is none of
-/// these.
+/// Returns the first rule that fits, with the rules of the families first. Returns null also for a
+/// rule with an empty kind: the module is ordinary.
 const NameRule* find_rule(const std::vector<const Family*>& families,
                           std::span<const NameRule> Family::*own, std::span<const NameRule> any,
                           Parts module) {
@@ -37,7 +37,8 @@ const NameRule* find_rule(const std::vector<const Family*>& families,
 
 constexpr std::string_view kMtp = "mtp* *nextn*";
 
-/// The projection that joins hidden state and embedding in front of a multi-token prediction block.
+/// Reports whether the module joins hidden state and embedding in front of a multi-token prediction
+/// block.
 bool is_mtp_joint(Parts module) {
   return one_of(module.back(), {"fc", "input_proj", "e_proj", "h_proj"}) &&
          matches_one(kMtp, Where::any, module);
@@ -55,7 +56,8 @@ bool is_expert(Parts module) {
 
 constexpr const char* kConv1dReason = "Conv1D stores [in, out]";
 
-/// The shapes tell GPT-2's in other models; of a square matrix nothing does.
+/// Reports whether the matrix is a Conv1D. Outside GPT-2's families its shape decides, and a square
+/// matrix is none.
 bool is_conv1d(const safetensors::TensorInfo& t, Parts module,
                const std::vector<const Family*>& families) {
   if (t.shape.size() != 2 || !matches_one(kConv1dNames, Where::last, module)) return false;
@@ -65,14 +67,15 @@ bool is_conv1d(const safetensors::TensorInfo& t, Parts module,
          (last == "c_fc" && t.shape[1] == 4 * t.shape[0]);
 }
 
-/// Outside of the layers that repeat there are no members of fused layers, and few weights.
+/// Reports whether the matrix has few rows and is outside the repeated layers. Such a matrix is not
+/// fused and small.
 bool is_thin_head(const safetensors::TensorInfo& t, Parts module) {
   return t.shape.size() == 2 && t.shape[0] < kBlock && std::ranges::none_of(module, is_number);
 }
 
 constexpr const char* kMtpReason = "multi-token prediction, which loaders build unquantized";
 
-/// Whether it is of "layers.61" where the model's own layers end before that number.
+/// Reports whether the module is in "layers.N" with N >= first, behind the model's own layers.
 bool is_layer_from(Parts module, std::int64_t first) {
   for (std::size_t i = 0; i + 1 < module.size(); ++i)
     if (module[i] == "layers" && is_number(module[i + 1])) {
@@ -80,7 +83,7 @@ bool is_layer_from(Parts module, std::int64_t first) {
       std::int64_t number = 0;
       const auto [end, error] =
           std::from_chars(digits.data(), digits.data() + digits.size(), number);
-      return error != std::errc{} || number >= first;  // the error: a larger number than fits
+      return error != std::errc{} || number >= first;  // an error means that the number overflows
     }
   return false;
 }
@@ -94,11 +97,12 @@ Selection keep(const NameRule& rule) {
   return keep(rule.kind, std::string(rule.reason), rule.linear);
 }
 
-/// Rows are quantized whole. No layer comes near; a header may say so of a file that is one hole.
+/// Limit of columns, because whole rows are quantized. No layer is that wide, but the header of a
+/// sparse file can claim it.
 constexpr std::int64_t kMostColumns = 1 << 24;
 
-/// Why the tensor can never become an NVFP4 matrix; empty if it can. The depth of stacked experts
-/// depends on their orientation, which is not decided here.
+/// Returns why the tensor can never become an NVFP4 matrix, or "". The depth of stacked experts is
+/// not checked, because it depends on their orientation.
 std::string obstacle(const safetensors::TensorInfo& t, bool stacked) {
   if (!stacked && !t.name.ends_with(".weight")) return "not the .weight of a module";
   if (t.shape.size() != 2 && !stacked) return fmt::format("{}-D", t.shape.size());

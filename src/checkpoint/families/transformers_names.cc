@@ -23,7 +23,7 @@ bool is_like(std::string_view pattern, std::string_view part) {
   return pattern == part || (pattern == "#" && is_digits(part));
 }
 
-/// Whether a name has these parts, from its beginning on.
+/// Reports whether the name starts with these parts.
 bool starts_with(const NameParts& name, const NameParts& start) {
   return start.size() <= name.size() &&
          std::equal(start.begin(), start.end(), name.begin(), is_like);
@@ -55,7 +55,8 @@ TransformersNames::TransformersNames(std::string_view model_type) {
 std::string TransformersNames::name_of(std::string_view module) const {
   const Parts parts = split_name(module);
   const Rule* best = nullptr;
-  std::size_t renamed = 0;  // parts of the longest new beginning: the checkpoint has new names
+  std::size_t renamed = 0;  // parts of the longest new start of this name; if longer, the
+                            // checkpoint has the new names
   for (const Rule& rule : rules_) {
     if (starts_with(parts, rule.new_start)) renamed = std::max(renamed, rule.new_start.size());
     if (!starts_with(parts, rule.old_start)) continue;

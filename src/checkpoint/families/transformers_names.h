@@ -6,15 +6,15 @@
 
 namespace nvfp4::checkpoint {
 
-/// The names of a model's modules in transformers 5, which differ from those in a checkpoint:
+/// The names of a model's modules in transformers 5. They can differ from those in a checkpoint:
 /// "visual.blocks.0.attn.qkv" becomes "model.visual.blocks.0.attn.qkv".
 class TransformersNames {
  public:
-  /// config.json's model_type; one that is not known renames nothing.
+  /// `model_type`: from config.json. Modules of an unknown type keep their names.
   explicit TransformersNames(std::string_view model_type);
 
   std::string name_of(std::string_view module) const;
-  /// Whether the module has a matrix and is no linear layer: the routers of experts.
+  /// Reports whether the module has a matrix but is not a linear layer, as the routers of experts.
   bool unlike_linear(std::string_view module) const;
 
  private:
@@ -23,7 +23,7 @@ class TransformersNames {
     Parts old_start, new_start;
   };
   std::vector<Rule> rules_;
-  std::vector<Parts> unlike_;  ///< ends of names
+  std::vector<Parts> unlike_;  ///< ends of the names of such modules
 };
 
 }  // namespace nvfp4::checkpoint

@@ -2,13 +2,14 @@
 
 #include <string_view>
 
-/// Written by tools/renamed_modules.py with transformers 5.23.0.
+/// The renamed modules of transformers, written by tools/renamed_modules.py with transformers
+/// 5.23.0.
 namespace nvfp4::checkpoint {
 
-/// What transformers calls modules of a checkpoint.
+/// The names in transformers of the modules of a checkpoint.
 struct RenamedModules {
-  std::string_view model_types;  ///< a space before and after each
-  std::string_view rules;  ///< "old>new", beginnings of names; the longest that fits; # is a number
+  std::string_view model_types;  ///< each with a space before and after it
+  std::string_view rules;  ///< starts of names, "old>new"; the longest match counts; # is a number
 };
 
 // clang-format off
@@ -245,7 +246,7 @@ inline constexpr RenamedModules kRenamedModules[] = {
      "backbone.encoder.layer.#.attention.attention.key>backbone.beit.layers.#.attention.k_proj backbone.encoder.layer.#.attention.attention.query>backbone.beit.layers.#.attention.q_proj backbone.encoder.layer.#.attention.attention.value>backbone.beit.layers.#.attention.v_proj backbone.encoder.layer.#.attention.output.dense>backbone.beit.layers.#.attention.o_proj backbone.encoder.layer.#.intermediate.dense>backbone.beit.layers.#.mlp.fc1 backbone.encoder.layer.#.output.dense>backbone.beit.layers.#.mlp.fc2"},
 };
 
-/// Ends of the names of matrices that no torch.nn.Linear has.
+/// Ends of the names of matrices that are not in a torch.nn.Linear.
 inline constexpr RenamedModules kUnlikeLinear[] = {
     {" aria aria_text gpt_oss openai_privacy_filter ",
      "mlp.router"},
