@@ -14,20 +14,21 @@ namespace nvfp4::checkpoint {
 namespace {
 
 constexpr std::int64_t kChunkElements = 1 << 18;
-/// A transposed chunk reads or writes a piece of each column: wider pieces, fewer calls. Codes are
-/// narrow.
+/// The size of a transposed chunk. It reads or writes a piece of each column, so wider pieces need
+/// fewer calls. Codes are narrow.
 constexpr std::int64_t kTransposedChunkElements = 1 << 20;
 
 std::int64_t element_bytes(const LogicalTensor& t) { return dtype_size(read_dtype(t)); }
 
-/// Elements that start at `begin`, of `size` bytes: in the read dtype, or FP32.
+/// Reads elements from `begin` on. With `size` = 4 they are FP32, otherwise they have the read
+/// dtype.
 void read_elements(const LogicalTensor& t, std::int64_t begin, std::span<std::byte> out,
                    std::int64_t size) {
   if (t.is_stored() && size == element_bytes(t)) return t.read_bytes(begin, out);
   t.read(begin, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
 }
 
-/// out[n, k] = in[k, n * step], a tile at a time so that both sides stay in the cache.
+/// Writes out[n, k] = in[k, n * step] in tiles, so that both sides stay in the cache.
 template <class T>
 void transpose(const T* in, std::int64_t in_width, std::int64_t step, std::int64_t rows,
                std::int64_t cols, T* out) {
@@ -39,7 +40,7 @@ void transpose(const T* in, std::int64_t in_width, std::int64_t step, std::int64
           out[n * cols + k] = in[k * in_width + n * step];
 }
 
-/// read_rows() with elements of `size` bytes.
+/// Reads rows as read_rows() does, with elements of `size` bytes.
 void read_rows_as(std::int64_t size, const LogicalTensor& t, const WeightSlice& slice,
                   std::int64_t row, std::int64_t rows, std::vector<std::byte>& strip,
                   std::span<std::byte> out) {
@@ -72,8 +73,8 @@ bool is_nan_code(const LogicalTensor& t, std::int64_t element) {
   return count_nan({&code, 1}) != 0;
 }
 
-/// NaN codes among those that give these rows of FP32. A scale that is NaN or infinite makes NaN,
-/// too, so the codes are asked, where there is any.
+/// Returns the number of NaN codes among those of these FP32 rows. A scale that is NaN or infinite
+/// also makes NaN, so the codes are read for rows with NaN.
 std::int64_t count_nan_codes(const LogicalTensor& t, const WeightSlice& slice, std::int64_t row,
                              std::int64_t rows, const float* values) {
   std::vector<std::byte> codes(static_cast<std::size_t>(slice.cols));

@@ -45,7 +45,7 @@ DeviceSlot::~DeviceSlot() {
   try {
     synchronize(device_, stream_.get());
   } catch (const Error&) {
-    // The error that stopped the run was another one, or is the same.
+    // The error that stopped the run has priority; this one may be the same.
   }
 }
 
@@ -69,7 +69,7 @@ AmaxResult DeviceSlot::measure(const LogicalTensor& tensor, std::int64_t begin, 
 
 void DeviceSlot::begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
                        std::int64_t rows, RowsMethod method, std::byte* there) {
-  settle();  // or a chunk that was given up
+  settle();  // A chunk that was abandoned may still run.
   running_ = true;
   method_ = std::move(method);
   const DType dtype = read_dtype(tensor);

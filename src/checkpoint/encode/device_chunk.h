@@ -10,18 +10,18 @@
 /// Chunks that a device other than the CPU encodes.
 namespace nvfp4::checkpoint {
 
-/// Bytes that hold any chunk of a plan.
+/// The sizes, in bytes, that hold every chunk of a plan.
 struct ChunkBytes {
   std::int64_t input = 0, result = 0, weights = 0;
 };
 ChunkBytes largest_chunk(const Plan& plan);
 
-/// Of all that a unit is encoded from, if that is what is measured: rows without gaps, of a plain
-/// type. Else 0.
+/// Returns the size of a unit's input on the device if it equals the measured elements: rows
+/// without gaps, of a plain dtype. Returns 0 otherwise.
 std::int64_t bytes_on_device(const Plan& plan, const Unit& unit);
 
-/// One chunk on its way through a device. Memory and stream are made once, for chunk after chunk;
-/// with two slots in turn, one is read and written while the device works on the other.
+/// A chunk on a device. Memory and stream are made once for many chunks. Of two slots, one is read
+/// and written by the host while the device works on the other.
 class DeviceSlot {
  public:
   DeviceSlot(Device device, const ChunkBytes& most);
@@ -29,18 +29,18 @@ class DeviceSlot {
   DeviceSlot(const DeviceSlot&) = delete;
   DeviceSlot& operator=(const DeviceSlot&) = delete;
 
-  /// Reads elements [begin, begin + count), measures them, and starts their upload to `there`.
+  /// Reads elements [begin, begin + count), measures them and starts their upload to `there`.
   AmaxResult measure(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
                      const Backend& backend, std::byte* there);
-  /// Waits for that upload, if one is under way.
+  /// Waits for the upload of measure(), if one is running.
   void settle();
 
-  /// Rows [row, row + rows) of the unit: starts upload, kernels and download. `there`: where the
-  /// rows lie on the device; null: they are read.
+  /// Starts upload, kernels and download of rows [row, row + rows) of the unit. `there` is the
+  /// address of the rows on the device. If it is null, the rows are read and uploaded.
   void begin(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
              std::int64_t rows, RowsMethod method, std::byte* there);
-  /// Waits for them. The same bytes as from encode_chunk(), and the same bits of the error. The
-  /// result lies in the slot until begin().
+  /// Waits for begin() and returns the same bytes and the same bits of the error as encode_chunk().
+  /// The result is in the slot until the next begin().
   EncodedChunk finish();
 
  private:
@@ -50,12 +50,12 @@ class DeviceSlot {
   Device device_;
   std::int64_t input_bytes_, result_bytes_, weights_bytes_;  // capacities
   PinnedMemory host_;                                        // input, result, weights
-  Buffer memory_;                                            // of DeviceLayout
+  Buffer memory_;                                            // arranged by DeviceLayout
   OwnedStream stream_;
   std::vector<std::byte> strip_;
   bool running_ = false;
-  RowsMethod method_;               // of the chunk that is under way
-  std::optional<DeviceRows> rows_;  // it
+  RowsMethod method_;               // the method of the running chunk
+  std::optional<DeviceRows> rows_;  // the running chunk
 };
 
 }  // namespace nvfp4::checkpoint

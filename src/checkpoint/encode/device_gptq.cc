@@ -9,7 +9,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Of a weight at a time; the workspace has 16 bytes for each.
+/// The largest number of elements of a weight at a time. The workspace has 16 bytes for each.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 27;
 
 }  // namespace
@@ -21,7 +21,7 @@ std::int64_t DeviceGptq::most_rows(std::int64_t cols) {
 void DeviceGptq::put(const GramSlot& gram) {
   if (triangle_ == gram.statistics->triangle) return;
   triangle_.reset();
-  gram_ = {};  // before the next one needs room
+  gram_ = {};  // Frees the memory before the next matrix needs it.
   gram_ = DeviceGram(gram.factor, device_, stream_->get());
   const auto bytes = static_cast<std::int64_t>(gram.factor.weights.size() * sizeof(float));
   weights_ = Buffer(bytes, device_);

@@ -10,17 +10,17 @@
 
 namespace nvfp4::checkpoint {
 
-/// Rows quantized by the Gram matrix of their layer's inputs on a device: as many at a time as fill
-/// it, for one thread after the other.
+/// Quantizes rows with the Gram matrix of their layer's inputs on a device. It takes enough rows to
+/// fill the device, from one thread at a time.
 class DeviceGptq {
  public:
   explicit DeviceGptq(Device device) : device_(device) {}
 
-  /// Of a unit of so many columns: rows that the memory for them allows.
+  /// Returns how many rows of 'cols' columns fit into the memory budget.
   static std::int64_t most_rows(std::int64_t cols);
 
-  /// Rows [row, row + rows) of the unit. `finish` gets them in chunks of `step` rows: what
-  /// encode_chunk() gives, in `buffers`.
+  /// Quantizes rows [row, row + rows) of the unit. `finish` receives them in chunks of `step` rows,
+  /// with the result of encode_chunk(), in `buffers`.
   void encode(const LogicalTensor& tensor, const WeightSlice& slice, std::int64_t row,
               std::int64_t rows, std::int64_t step, const RowsMethod& method, Buffers& buffers,
               const std::function<void(std::int64_t chunk, EncodedChunk)>& finish);
@@ -29,13 +29,13 @@ class DeviceGptq {
   void put(const GramSlot& gram);
 
   const Device device_;
-  std::mutex mutex_;                   // of what follows
-  std::optional<OwnedStream> stream_;  // made when it is needed
+  std::mutex mutex_;                   // guards the members below
+  std::optional<OwnedStream> stream_;  // made at the first use
   Buffer memory_;
   std::int64_t bytes_ = 0;
   DeviceGram gram_;
   Buffer weights_;
-  std::optional<std::size_t> triangle_;  // that gram_ is of
+  std::optional<std::size_t> triangle_;  // the triangle of `gram_`
 };
 
 }  // namespace nvfp4::checkpoint

@@ -9,35 +9,36 @@
 
 #include "checkpoint/encode/device_chunk.h"
 
-/// Who may use a device, and from when on.
+/// The threads that may use a device, and when.
 namespace nvfp4::checkpoint {
 
-/// What one thread feeds a device with: one chunk is under way while the next is read.
+/// The slots with which one thread feeds a device: one chunk runs while the next is read.
 struct DeviceLane {
   DeviceLane(Device device, const ChunkBytes& most) : slots{{device, most}, {device, most}} {}
   DeviceSlot slots[2];
   int turn = 0;  ///< the slot that measures next
 };
 
-/// Makes lanes in the background, one after the other: a device takes 0.2 to 0.3 s to start,
-/// in which the CPU encodes some hundred megabytes.
+/// Makes lanes in the background, one after the other. A device takes 0.2 to 0.3 s to start;
+/// meanwhile the CPU encodes some hundred megabytes.
 class DeviceLanes {
  public:
-  /// More do not make a device faster: they wait for each other in its driver.
+  /// The largest useful number of lanes. More would wait for each other in the driver.
   static constexpr int kMostUseful = 8;
 
-  /// `wait`: threads wait for a lane rather than get none. `store`: bytes of each store.
+  /// `wait`: threads wait for a lane instead of getting none. `store` is the size of each store in
+  /// bytes.
   DeviceLanes(Device device, const ChunkBytes& most, std::int64_t store, int count, bool wait);
   ~DeviceLanes();
 
-  /// Two pieces of memory on the device, for who has a lane: what is measured waits in one, what is
-  /// encoded lies in the other.
+  /// Returns one of two pieces of device memory, for the holders of lanes. One holds the window
+  /// that is measured, the other the window that is encoded.
   std::byte* store(int i) const { return static_cast<std::byte*>(stores_[i].data()); }
-  /// Waits for every upload. No lane is lent.
+  /// Waits for every upload. No lane may be leased.
   void settle();
 
-  /// A lane for as long as it lives, or none. Throws DeviceError, UnsupportedError if making one
-  /// has failed.
+  /// A lane for the lifetime of the lease, or none. Throws DeviceError or UnsupportedError if
+  /// making a lane failed.
   class Lease {
    public:
     explicit Lease(DeviceLanes& lanes) : lanes_(lanes), lane_(lanes.take()) {}
@@ -57,13 +58,13 @@ class DeviceLanes {
   std::unique_ptr<DeviceLane> take();
 
   const bool wait_;
-  Buffer stores_[2];  // before there is a lane; outlive them
+  Buffer stores_[2];  // allocated before the first lane; outlives the lanes
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<DeviceLane>> free_;
   std::exception_ptr failure_;
   bool stop_ = false;
-  std::thread maker_;  // last: it uses what is above
+  std::thread maker_;  // last, since it uses the members above
 };
 
 }  // namespace nvfp4::checkpoint

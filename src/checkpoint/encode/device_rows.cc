@@ -13,7 +13,7 @@ std::int64_t workspace_bytes(Device device, const QuantizedShape& shape, const R
   return method.gram ? device_backend(device).gptq_workspace(shape.rows, shape.cols) : -1;
 }
 
-/// Of a chunk before the last.
+/// Returns the number of error parts of each chunk but the last.
 std::int64_t errors_per_chunk(const QuantizedShape& shape, std::int64_t step) {
   return error_part_count({.rows = std::min(step, shape.rows), .cols = shape.cols});
 }

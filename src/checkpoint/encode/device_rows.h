@@ -7,33 +7,34 @@
 /// Rows that a device other than the CPU encodes.
 namespace nvfp4::checkpoint {
 
-/// Where on a device all lies that rows are quantized from and to. What comes back is first.
+/// The offsets of all data of some rows in device memory. The part that is copied back comes first.
 struct DeviceLayout {
   std::int64_t codes = 0, scales = 0, chosen = 0, candidates = 0, errors = 0;
   std::int64_t result_bytes = 0;
   std::int64_t x = 0, channels = 0, multiplier = 0, mse_codes = 0, mse_scales = 0, workspace = 0;
   std::int64_t bytes = 0;
 
-  /// In chunks of `step` rows. `workspace_bytes`: of a method by the Gram matrix; else negative.
+  /// Makes the layout for chunks of `step` rows. `workspace_bytes` is that of a Gram-matrix method,
+  /// otherwise negative.
   DeviceLayout(DType dtype, const QuantizedShape& shape, std::int64_t step, std::int64_t channels,
                std::int64_t workspace_bytes = -1);
 };
 
-/// All that a device does with rows of a unit, whatever their method: from the rows as they are
-/// read to chunks as encode_chunk() gives them. Memory, stream and the time to wait are its user's.
+/// The work of a device on rows of a unit, for every method: from the rows as they are read to the
+/// chunks of encode_chunk(). The caller provides memory and stream, and waits.
 class DeviceRows {
  public:
   DeviceRows(Device device, DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t step,
              const RowsMethod& method);
 
   const DeviceLayout& layout() const { return layout_; }
-  /// Enqueues it. `there`: where the rows lie on the device; null: they are copied from `here`.
-  /// `channels`: RowsMethod::channels(), on the device. `gram`: null without one.
-  /// `result`: layout().result_bytes on the host.
+  /// Enqueues the work. `there` is the address of the rows on the device; if it is null, they are
+  /// copied from `here`. `channels` is RowsMethod::channels() on the device. `gram` is null without
+  /// a Gram matrix. `result` has layout().result_bytes on the host.
   void start(std::byte* memory, const std::byte* here, std::byte* there,
              std::span<const float> channels, const DeviceGramFactor* gram, std::byte* result,
              Stream stream) const;
-  /// After that was waited for: the chunks, which lie in `result`.
+  /// Passes the chunks to `finish`; they are in `result`. The caller must have waited for start().
   void finish(std::byte* result,
               const std::function<void(std::int64_t chunk, EncodedChunk)>& finish) const;
 

@@ -11,11 +11,11 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Of what is measured, and kept on a device until it is encoded: a window of the largest matrices
-/// of most models. What has no room is read again.
+/// The size of a device store. Measured input stays there until it is encoded: a window of the
+/// largest matrices of most models. Input that does not fit is read again.
 constexpr std::int64_t kStoreBytes = std::int64_t{256} << 20;
-/// Chunks that one thread brings through a device: while that works on one, another is written, or
-/// read if it is not there yet.
+/// The number of chunks that one thread encodes on a device in a row. While the device works on
+/// one, another is written or read.
 constexpr std::size_t kChunksInARow = 8;
 
 }  // namespace
@@ -103,7 +103,7 @@ void Encoder::measure(Window& window, std::size_t i) {
                          : measure_chunk(source, m.begin, m.count, backend_, *buffers);
 }
 
-/// What is on the device now.
+/// Counts the uploaded elements of each place.
 void Encoder::settle(Window& window) {
   if (!lanes_) return;
   lanes_->settle();
@@ -112,7 +112,7 @@ void Encoder::settle(Window& window) {
       window.places[window.measure[i].unit].missing -= window.measure[i].count;
 }
 
-/// Where the task's rows lie on the device; null if they do not.
+/// Returns the address of the task's rows on the device, or null if they are not there.
 std::byte* Encoder::place_of(const Window& window, const EncodeTask& task) const {
   const auto place = window.places.find(task.unit);
   if (place == window.places.end() || place->second.missing > 0) return nullptr;
@@ -121,7 +121,8 @@ std::byte* Encoder::place_of(const Window& window, const EncodeTask& task) const
          task.row * unit.slice.cols * dtype_size(read_dtype(source_of(unit)));
 }
 
-/// Null where the unit is not quantized by one, and where its inputs were all zero.
+/// Returns the unit's factored Gram matrix. Returns null if the method needs none, or if all inputs
+/// were zero.
 const GramSlot* Encoder::factored_gram(const Window& window, const Unit& unit) const {
   const GramSlot* gram = grams_.of(window, unit);
   return gram != nullptr && gram->factor.depth > 0 ? gram : nullptr;
@@ -225,8 +226,8 @@ bool Encoder::weighs(const Unit& unit) const {
   return options_.weigh_errors && (unit.work == Work::quantize || unit.work == Work::fp8);
 }
 
-/// By the Gram matrix where it is quantized by one, else by the diagonal of the same matrix, which
-/// is what errors that have nothing to do with each other add up to.
+/// Returns the weighted error: with the Gram matrix if the unit is quantized by one, otherwise with
+/// its diagonal. The diagonal is exact for uncorrelated errors.
 double Encoder::weighed(const Window& window, const EncodeTask& task, const GlobalScale& global,
                         const EncodedChunk& chunk) {
   const Unit& unit = plan_.units[task.unit];
@@ -237,7 +238,7 @@ double Encoder::weighed(const Window& window, const EncodeTask& task, const Glob
                         input_weights_->of(*unit.statistics));
 }
 
-/// With what the method declares that it needs of the unit's inputs.
+/// Returns the method with the data that it needs about the unit's inputs.
 RowsMethod Encoder::method_of(const Window& window, const Unit& unit,
                               const GlobalScale& global) const {
   RowsMethod method{.quantizer = plan_.method->scales,

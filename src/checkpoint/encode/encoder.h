@@ -16,60 +16,62 @@
 
 namespace nvfp4::checkpoint {
 
-/// Chunks of a window that one thread encodes one after the other: Window::encode [first, last).
+/// The chunks Window::encode [first, last), which one thread encodes one after the other.
 struct Batch {
   std::size_t first, last;
-  bool by_gram;  ///< of one unit, all at once; see DeviceGptq
+  bool by_gram;  ///< chunks of one unit, encoded at once; see DeviceGptq
 };
 
 struct EncoderOptions {
-  safetensors::DType plain = safetensors::DType::bf16;  ///< of decoded weights
-  std::string backend;                                  ///< of the CPU
+  safetensors::DType plain = safetensors::DType::bf16;  ///< dtype of dequantized weights
+  std::string backend;                                  ///< backend of the CPU
   int sweeps = 0;
   Device device = {};
   bool wait_for_device = false;
-  bool weigh_errors = false;  ///< fill Outcome::weighted_error; with statistics alone
+  bool weigh_errors = false;  ///< fill Outcome::weighted_error; requires statistics
 };
 
-/// What becomes of the rows of units, of every kind of work: measured, then decoded and encoded, on
-/// the CPU or on another device, with the same bytes. What a device has no room or no time for, and
-/// what is not quantized, is done by the CPU.
+/// Measures and encodes the rows of units for every kind of work, on the CPU or on another device,
+/// with the same bytes. The CPU does everything that is not quantized, and whatever a device has no
+/// memory or no time for.
 ///
 /// For each window: add() its units, fill() its Gram matrices and measure() its tasks in any order
 /// and from any thread, settle() it, then encode() its batches().
 class Encoder {
  public:
-  /// Gets what became of Window::encode[task].
+  /// Receives the result of Window::encode[task].
   using Finish = std::function<void(std::size_t task, EncodedChunk chunk)>;
 
   Encoder(const Plan& plan, EncoderOptions options);
 
-  /// Whether a device other than the CPU is wanted until the end.
+  /// Reports whether a device other than the CPU is needed until the end.
   bool needs_device() const { return gptq_ != nullptr; }
-  /// What is added from here on, the CPU encodes.
+  /// Makes the CPU encode all units that are added later.
   void leave_device() { leaving_ = true; }
-  /// If it was left: gives back all that the process has there, in the background. No other call
-  /// runs.
+  /// Frees everything that the process has on the device, in the background, if leave_device() was
+  /// called. No other call may run.
   void release_device();
 
-  /// The unit's rows become tasks of the window. The bytes that it takes beside its input.
+  /// Adds the unit's rows to the window as tasks. Returns the bytes that the unit takes in addition
+  /// to its input.
   std::uint64_t add(Window& window, std::size_t unit);
-  /// Only the tasks that encode its rows.
+  /// Adds only the tasks that encode the unit's rows.
   static void add_rows(Window& window, std::size_t number, const Unit& unit);
-  /// Window::unfilled[i].
+  /// Fills Window::unfilled[i].
   void fill(const Window& window, std::size_t i) const;
-  /// Window::measure[i].
+  /// Measures Window::measure[i].
   void measure(Window& window, std::size_t i);
-  /// All of it is measured. No other call runs.
+  /// Ends the measurement of the window. All its tasks are measured and no other call runs.
   void settle(Window& window);
 
   std::vector<Batch> batches(const Window& window) const;
-  /// `globals`: of the plan's groups.
+  /// Encodes a batch. `globals` has the global scale of each group of the plan.
   void encode(const Window& window, const Batch& batch, std::span<const GlobalScale> globals,
               const Finish& finish);
-  /// For whoever brings rows somewhere without encoding them, so that no memory is taken twice.
+  /// The buffers, also for copies, so that no memory is allocated twice.
   BufferPool& buffers() { return pool_; }
-  /// With those of the group, where others of it are encoded anew.
+  /// Returns the scales of a copied unit. They use the group's global scale if others of the group
+  /// are encoded.
   MovedScales moved_scales(const Unit& unit, const GlobalScale& global) const;
 
  private:
@@ -90,12 +92,12 @@ class Encoder {
   const EncoderOptions options_;
   const Backend& backend_;
   GramSlots grams_;
-  std::optional<InputWeights> input_weights_;  // if errors are weighed
-  double mean_square_ = 0;                     // of the inputs that the statistics have
+  std::optional<InputWeights> input_weights_;  // only if errors are weighed
+  double mean_square_ = 0;                     // mean over the inputs in the statistics
   BufferPool pool_;
-  std::unique_ptr<DeviceLanes> lanes_;  // none if the CPU alone encodes
-  std::unique_ptr<DeviceGptq> gptq_;    // none if the device is not for that
-  InvertLower gram_library_;            // for it
+  std::unique_ptr<DeviceLanes> lanes_;  // null if only the CPU encodes
+  std::unique_ptr<DeviceGptq> gptq_;    // null if the device runs no GPTQ
+  InvertLower gram_library_;            // for Gram matrices
   bool leaving_ = false;
   std::future<void> releasing_;
 };

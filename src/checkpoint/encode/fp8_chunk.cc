@@ -10,7 +10,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// `count` elements of a row with one scale; what they lose is added to `error`.
+/// Encodes `count` elements of a row with one scale and adds their error to `error`.
 void encode_run(const float* x, std::int64_t count, float scale, std::byte* codes,
                 QuantizationError& error) {
   for (std::int64_t i = 0; i < count; ++i) {
@@ -37,7 +37,7 @@ std::uint8_t mxfp8_exponent(float amax) {
   if (amax == 0) return 0;
   int exponent = 0;
   const float mantissa = std::frexp(amax, &exponent);
-  exponent -= mantissa <= 0.875f ? 9 : 8;  // 448 is 0.875 · 2⁹
+  exponent -= mantissa <= 0.875f ? 9 : 8;  // The maximum, 448, is 0.875 · 2⁹.
   return static_cast<std::uint8_t>(std::clamp(exponent, -kBias, kBias) + kBias);
 }
 

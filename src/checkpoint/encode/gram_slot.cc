@@ -11,9 +11,10 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-constexpr double kDamping = 0.05;  ///< of the diagonal's mean: never worse with descent than less
+/// Relative to the diagonal's mean; with descent, smaller values are never better.
+constexpr double kDamping = 0.05;
 
-/// Adds what the layer's other tokens say, one expert's matrix in memory at a time.
+/// Adds the layer's mean over all tokens. Only one expert's matrix is in memory at a time.
 void add_layer(const Statistics& statistics, const GramSlot& slot, std::vector<double>& triangle) {
   std::call_once(slot.layer->once, [&] {
     double tokens = 0;

@@ -9,27 +9,28 @@
 #include "ops/factor_gram.h"
 #include "quantizers/gram_factor.h"
 
-/// The Gram matrices of the inputs of layers, factored.
+/// The factored Gram matrices of layer inputs.
 namespace nvfp4::checkpoint {
 
-/// H of all experts of a layer over their tokens, for those that saw few; filled by the first.
+/// The Gram matrix over the tokens of all experts of a layer, for experts that saw few. Its first
+/// user fills it.
 struct LayerGram {
   std::once_flag once;
-  std::vector<double> mean;  ///< of a token: the upper triangle
+  std::vector<double> mean;  ///< mean of a token: the upper triangle
 };
 
-/// One Gram matrix, which the weights that share an input share.
+/// One Gram matrix. Weights with the same input share it.
 struct GramSlot {
   const InputStatistics* statistics = nullptr;
-  std::string module;                     ///< the first that needs it, for errors
-  GramFactor factor;                      ///< depth 0: the inputs were all zero
-  std::shared_ptr<LayerGram> layer = {};  ///< null: not wanted
+  std::string module;                     ///< the first module that needs it, for errors
+  GramFactor factor;                      ///< depth 0: all inputs were zero
+  std::shared_ptr<LayerGram> layer = {};  ///< null if the expert saw enough tokens
 };
 
-/// Reads and factors the slot's matrix. Throws IoError, FormatError, and what `library` does.
+/// Reads and factors the slot's matrix. Throws IoError, FormatError and the errors of `library`.
 void fill_gram_slot(const Statistics& statistics, const std::string& backend,
                     const InvertLower& library, GramSlot& slot);
-/// Bytes that a slot of K = `depth` takes.
+/// Returns the size in bytes of a slot with K = `depth`.
 std::uint64_t gram_slot_bytes(std::int64_t depth);
 
 }  // namespace nvfp4::checkpoint

@@ -8,13 +8,14 @@
 
 namespace nvfp4::checkpoint {
 
-/// Gives windows the Gram matrices that their units need. Units of one window, or of two that
-/// follow each other, share them.
+/// Gives windows the Gram matrices that their units need. Units of one window, or of two
+/// consecutive windows, share them.
 class GramSlots {
  public:
   explicit GramSlots(const Plan& plan) : plan_(plan), needed_(plan.method->needs == Needs::gram) {}
 
-  /// The bytes that the unit adds to the window: counted as input, they limit its size.
+  /// Adds the unit's slot to the window and returns its size in bytes. The size counts as input, so
+  /// it limits the window.
   std::uint64_t add(Window& window, const Unit& unit) {
     if (!is_needed(unit)) return 0;
     std::shared_ptr<GramSlot>& slot = window.grams[unit.statistics->triangle];
@@ -30,7 +31,7 @@ class GramSlots {
     return gram_slot_bytes(unit.statistics->depth) / 2;
   }
 
-  /// Null if it needs none.
+  /// Returns the unit's slot, or null if it needs none.
   const GramSlot* of(const Window& window, const Unit& unit) const {
     return is_needed(unit) ? window.grams.at(unit.statistics->triangle).get() : nullptr;
   }
@@ -41,7 +42,7 @@ class GramSlots {
            unit.statistics->gram;
   }
 
-  /// Shared by the experts of a layer that are wanted at the same time.
+  /// Returns the Gram matrix of a layer. Experts that are needed at the same time share it.
   std::shared_ptr<LayerGram> layer_of(const InputStatistics& expert) {
     if (plan_.statistics->layer_tokens(expert) == 0) return nullptr;
     std::weak_ptr<LayerGram>& known = layers_[expert.experts];
@@ -53,7 +54,7 @@ class GramSlots {
   const Plan& plan_;
   bool needed_;
   std::map<std::size_t, std::weak_ptr<GramSlot>> known_;
-  std::map<std::size_t, std::weak_ptr<LayerGram>> layers_;  // by InputStatistics::experts
+  std::map<std::size_t, std::weak_ptr<LayerGram>> layers_;  // keyed by InputStatistics::experts
 };
 
 }  // namespace nvfp4::checkpoint

@@ -14,7 +14,7 @@ void quantize_rows(const MatrixView& x, const QuantizedSpan& out, const RowsMeth
   options.global = {&method.global, 1};
   options.backend = method.backend;
   options.stream = stream;
-  if (method.gram != nullptr)  // what the result must not be worse than
+  if (method.gram != nullptr)  // The result must not be worse than mse.
     quantize_into(x, {out.shape, room.mse_codes, room.mse_scales, out.global_scale, out.device},
                   options);
   options.weights = room.channels;
@@ -55,7 +55,7 @@ void add_candidates(std::span<const std::uint8_t> chosen, const double* errors,
   const double unit = factor.mean / (divisor * divisor);
   for (const std::uint8_t c : chosen) {
     to.add_chosen({.candidate = c, .rows = 1});
-    // Rounding can make nothing a little less.
+    // Rounding can make an error of zero slightly negative.
     to.output.mse += unit * std::max(errors[static_cast<int>(GptqCandidate::mse)], 0.0);
     to.output.kept += unit * std::max(errors[c], 0.0);
     errors += kGptqCandidates;

@@ -8,39 +8,41 @@
 #include "checkpoint/encode/gram_slot.h"
 #include "checkpoint/plan/plan.h"
 
-/// What a method does with rows of a weight, on whatever device they lie.
+/// A method applied to rows of a weight, on any device.
 namespace nvfp4::checkpoint {
 
-/// How rows of a unit are quantized, with what their method declares that it needs.
+/// The quantization of a unit's rows, with the data that the method needs.
 struct RowsMethod {
   Quantizer quantizer = Quantizer::max;
   GlobalScale global;
-  std::vector<float> weights = {};  ///< Needs::diagonal; empty: all input channels count the same
-  const GramSlot* gram = nullptr;   ///< Needs::gram; null: none was seen, or only zeros
-  int sweeps = 0;                   ///< of descent, at most
-  std::string_view backend = {};    ///< of the CPU
+  /// For Needs::diagonal; if empty, all input channels have the same weight.
+  std::vector<float> weights = {};
+  const GramSlot* gram = nullptr;  ///< for Needs::gram; null if no token was seen, or only zeros
+  int sweeps = 0;                  ///< largest number of descent sweeps
+  std::string_view backend = {};   ///< backend of the CPU
 
-  /// Of each input channel.
+  /// Returns the weight of each input channel.
   std::span<const float> channels() const { return gram ? gram->factor.weights : weights; }
 };
 
-/// What quantize_rows() reads and writes beside the rows, on their device.
+/// Memory that quantize_rows() reads and writes in addition to the rows, on their device.
 struct RowsRoom {
   std::span<const float> channels = {};  ///< RowsMethod::channels()
-  // With a Gram matrix:
-  std::uint8_t *mse_codes = nullptr, *mse_scales = nullptr;  ///< of the size of out's
-  std::uint8_t* chosen = nullptr;                            ///< rows: GptqJob::chosen
+  // The next three are used with a Gram matrix.
+  std::uint8_t *mse_codes = nullptr, *mse_scales = nullptr;  ///< as large as the output's
+  std::uint8_t* chosen = nullptr;                            ///< GptqJob::chosen, one per row
   double* errors = nullptr;                                  ///< GptqJob::errors
-  // On a device other than the CPU:
+  // The next two are used on a device other than the CPU.
   const DeviceGramFactor* gram = nullptr;
   void* workspace = nullptr;  ///< DeviceBackend::gptq_workspace
 };
 
-/// x: on the CPU and with a Gram matrix FP32, without gaps. On another device the work is enqueued.
+/// Quantizes rows. On the CPU with a Gram matrix, x is FP32 without gaps. On another device the
+/// work is enqueued.
 void quantize_rows(const MatrixView& x, const QuantizedSpan& out, const RowsMethod& method,
                    const RowsRoom& room, Stream stream = {});
 
-/// What was chosen for rows of the weight by a Gram matrix, and what it leaves.
+/// Adds the candidates chosen for rows by a Gram matrix, and their output errors.
 void add_candidates(std::span<const std::uint8_t> chosen, const double* errors,
                     const GramFactor& factor, const GlobalScale& global, Outcome& to);
 

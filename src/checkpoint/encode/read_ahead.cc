@@ -47,7 +47,7 @@ void ReadAhead::run() try {
       ask_for(plan_.tensors[shard.first_tensor + t]);
   }
 } catch (const std::exception&) {
-  // It was a hint. Who reads is told what is wrong.
+  // The read was a hint. A later read reports the error.
 }
 
 void ReadAhead::ask_for(const PlannedTensor& tensor) {

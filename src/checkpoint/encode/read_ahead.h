@@ -8,18 +8,19 @@
 
 #include "checkpoint/plan/plan.h"
 
-/// Input that is on its way from the disk while what came before it is encoded.
+/// Reads input from the disk ahead of the encoding.
 namespace nvfp4::checkpoint {
 
-/// Two windows of the pipeline and more: enough for any disk, little enough to stay in memory.
+/// The distance of reading ahead. It exceeds two windows of the pipeline: enough for any disk, and
+/// it fits into memory.
 inline constexpr std::uint64_t kAheadBytes = 256 << 20;
 
-/// What a unit takes of its tensor's bytes_before.
+/// Returns the part of the tensor's bytes_before that belongs to the unit.
 std::uint64_t input_bytes(const Plan& plan, const Unit& unit);
 
-/// A thread that asks the system for the tensors of the shards whose `done` is false, in the order
-/// of the plan, up to kAheadBytes before they are read. What is in memory already costs next to
-/// nothing. The arguments must outlive it.
+/// A thread that asks the system for tensors in the order of the plan, up to kAheadBytes before
+/// they are read. It skips shards that are `done`. Data that is in memory costs almost nothing. The
+/// arguments must outlive this object.
 class ReadAhead {
  public:
   ReadAhead(const Plan& plan, const std::vector<bool>& done);
@@ -27,21 +28,22 @@ class ReadAhead {
   ReadAhead& operator=(const ReadAhead&) = delete;
   ~ReadAhead();
 
-  /// The first `bytes` of input, as copies and input_bytes() count it, are being read.
+  /// Reports that the first `bytes` of input are being read, in the units of copies and
+  /// input_bytes().
   void advance(std::uint64_t bytes);
 
  private:
   void run();
   void ask_for(const PlannedTensor& tensor);
-  /// Part of a stored tensor, which counts as `counted` bytes of input.
+  /// Requests a part of a stored tensor that counts as `counted` bytes of input.
   void ask_for(const StoredTensor& tensor, std::uint64_t begin, std::uint64_t bytes,
                std::uint64_t counted);
-  /// False if nothing more is wanted.
+  /// Returns false if reading ahead has ended.
   bool wait_until_near();
 
   const Plan& plan_;
   const std::vector<bool>& done_;
-  std::uint64_t position_ = 0;  // of the thread
+  std::uint64_t position_ = 0;  // used by the thread only
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -11,11 +11,13 @@ namespace nvfp4::checkpoint {
 namespace {
 
 constexpr std::int64_t kMxBlock = 32;
-constexpr int kBias = 127;  ///< of E8M0
+constexpr int kBias = 127;  ///< exponent bias of E8M0
 constexpr std::uint8_t kExponentNaN = 255;
-/// The largest block gets 2^8, so that all of 2^-9 ... 2^8 can be used.
+/// The exponents of block scales. The largest block gets 2^8, so that the range 2^-9 ... 2^8 is
+/// usable.
 constexpr int kLargest = 8, kSmallest = -9;
-/// Below, the global scale or its reciprocal would leave the normal floats.
+/// The smallest exponent of a global scale. With a smaller one, the scale or its reciprocal is not
+/// a normal float.
 constexpr int kLowestGlobal = -100;
 
 bool all_zero(std::span<const std::byte> codes) {
@@ -23,7 +25,7 @@ bool all_zero(std::span<const std::byte> codes) {
                              [](std::byte c) { return (c & std::byte{0x77}) == std::byte{0}; });
 }
 
-/// Both nibbles divided by 2^shift, ties to even.
+/// Returns both nibbles divided by 2^shift, ties to even.
 std::byte shifted(std::byte pair, int shift) {
   const auto nibble = [&](unsigned bits) {
     const E2M1 code{static_cast<std::uint8_t>(bits)};
@@ -33,7 +35,7 @@ std::byte shifted(std::byte pair, int shift) {
   return static_cast<std::byte>(nibble(both & 15) | nibble(both >> 4) << 4);
 }
 
-/// One row, already read, whose first block is number `first`: codes stay where they are.
+/// Transcodes one row in memory. Its first block is number `first`; codes keep their places.
 void transcode_row(std::span<const std::byte> exponents, int global, std::int64_t first,
                    std::span<std::byte> codes, std::span<std::byte> scales,
                    std::vector<std::int64_t>& clamped) {
@@ -50,12 +52,12 @@ void transcode_row(std::span<const std::byte> exponents, int global, std::int64_
   }
 }
 
-/// NVFP4: rows [row, row + rows) of a slice.
+/// Reads NVFP4 rows [row, row + rows) of a slice.
 void read_blocks(const LogicalTensor& t, const WeightSlice& slice, std::int64_t row,
                  std::int64_t rows, std::span<std::byte> codes, std::span<std::byte> scales,
                  Buffers& buffers) {
   const std::int64_t cols = slice.cols, blocks = cols / kBlock;
-  // As rows of all matrices, one below the other.
+  // The rows are numbered over all matrices, one below the other.
   const std::int64_t matrix = slice.offset / (t.rows() * t.cols()),
                      inside = slice.offset % (t.rows() * t.cols());
   const std::int64_t step = t.transposed ? slice.row_stride : slice.row_stride / cols,
@@ -111,7 +113,7 @@ EncodedChunk transcode_chunk(const LogicalTensor& tensor, const WeightSlice& sli
                   part(scales, cols / kBlock), chunk.outcome.clamped);
   }
   chunk.outcome.clamped_blocks = chunk.outcome.clamped.size();
-  // What clamped blocks lose, and what there was to lose.
+  // The error of clamped blocks, and the squared norm of the values.
   const auto values = grow(buffers.input, rows * cols * dtype_size(DType::f32));
   read_rows(tensor, slice, row, rows, buffers.strip, values);
   const QuantizedView q({.rows = rows, .cols = cols},

@@ -2,31 +2,32 @@
 
 #include "checkpoint/encode/chunk.h"
 
-/// From one kind of 4-bit blocks to another without rounding the values again.
+/// Conversions between kinds of 4-bit blocks that do not round the values again.
 namespace nvfp4::checkpoint {
 
-/// The largest scale of MXFP4 elements [begin, begin + count), and whether all of them are numbers.
+/// Returns the largest scale of MXFP4 elements [begin, begin + count), and whether all scales are
+/// numbers.
 AmaxResult measure_exponents(const LogicalTensor& tensor, std::int64_t begin, std::int64_t count,
                              Buffers& buffers);
-/// The global scale for MXFP4 blocks whose largest scale is `largest`: that one becomes 256, and
-/// every power of two down to 2^-17 times that is an E4M3.
+/// Returns the global scale for MXFP4 blocks whose largest scale is `largest`. That scale becomes
+/// 256, and each power of two down to 2^-17 of it is an E4M3.
 /// Source: NVIDIA Model-Optimizer, examples/deepseek/deepseek_v4, cast_mxfp4_to_nvfp4.
 GlobalScale global_for_exponents(float largest);
 
-/// Rows [row, row + rows) of MXFP4 as NVFP4. Blocks too small for their scale are rounded with the
-/// smallest one, and counted.
+/// Transcodes rows [row, row + rows) from MXFP4 to NVFP4. Blocks whose scale is below the smallest
+/// one are rounded with that, and counted.
 EncodedChunk transcode_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
                              std::int64_t row, std::int64_t rows, const GlobalScale& global,
                              Buffers& buffers);
 
-/// The same rows of NVFP4, the even column in the low nibble and the scales row-major. If `moved`
+/// Copies rows of NVFP4: the even column in the low nibble, the scales row-major. If `moved`
 /// changes the scales, they lose their sign, are multiplied by its ratio and rounded.
 EncodedChunk move_chunk(const LogicalTensor& tensor, const WeightSlice& slice,
                         const MovedScales& moved, std::int64_t row, std::int64_t rows,
                         Buffers& buffers);
 
-/// Puts codes and scales of `rows` rows of `blocks` blocks in another order, the codes in place;
-/// `tiles` is room for the scales.
+/// Rearranges the codes and scales of `rows` rows of `blocks` blocks. Codes are changed in place;
+/// `tiles` is memory for the scales.
 void arrange(const Arrangement& arrangement, std::int64_t rows, std::int64_t blocks,
              EncodedChunk& chunk, std::vector<std::byte>& tiles);
 

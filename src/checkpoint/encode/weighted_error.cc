@@ -6,7 +6,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Values of encoded rows.
+/// The dequantized values of encoded rows.
 class Decoded {
  public:
   Decoded(const EncodedChunk& chunk, const Unit& unit, float global)

@@ -9,7 +9,7 @@
 #include "checkpoint/encode/gram_slot.h"
 #include "checkpoint/plan/plan.h"
 
-/// What the pipeline measures, encodes and copies together.
+/// The tasks that the pipeline measures, encodes and copies together.
 namespace nvfp4::checkpoint {
 
 struct MeasureTask {
@@ -20,7 +20,7 @@ struct EncodeTask {
   std::size_t unit;
   std::int64_t row, rows;
 };
-/// Where a unit has room on the device, and what of it is not there.
+/// The place of a unit in device memory, and the number of elements that are not uploaded.
 struct Place {
   std::int64_t offset, missing;  // bytes, elements
 };
@@ -34,17 +34,17 @@ struct Window {
   explicit Window(std::size_t shard_) : shard(shard_) {}
   std::size_t shard;
   std::vector<std::size_t> units;
-  std::vector<MeasureTask> measure;  // also of partners in other windows and shards
+  std::vector<MeasureTask> measure;  // includes partners in other windows and shards
   std::vector<EncodeTask> encode;
   std::vector<CopyTask> copy;
-  std::vector<AmaxResult> amaxes;  // of `measure`
-  std::vector<Outcome> outcomes;   // of `encode`
-  int store = 0;                   // of the device's two
+  std::vector<AmaxResult> amaxes;  // results of `measure`
+  std::vector<Outcome> outcomes;   // results of `encode`
+  int store = 0;                   // index of the device store
   std::int64_t stored_bytes = 0;
-  std::map<std::size_t, Place> places;                     // of units
-  std::vector<char> uploaded;                              // of `measure`
-  std::map<std::size_t, std::shared_ptr<GramSlot>> grams;  // by InputStatistics::triangle
-  std::vector<GramSlot*> unfilled;                         // of them
+  std::map<std::size_t, Place> places;  // places of units, by unit
+  std::vector<char> uploaded;  // results of `measure`: true if the elements are on the device
+  std::map<std::size_t, std::shared_ptr<GramSlot>> grams;  // keyed by InputStatistics::triangle
+  std::vector<GramSlot*> unfilled;                         // the grams that must be filled
 };
 
 }  // namespace nvfp4::checkpoint
