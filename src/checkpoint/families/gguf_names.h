@@ -29,8 +29,8 @@ struct Architecture {
   bool latent = false;
   /// The router's scores are sigmoids instead of a softmax.
   bool sigmoid = false;
-  /// Whether the graph normalizes the weights of the chosen experts to 1 if no key says so. Null: a
-  /// key must say so.
+  /// The graph's fixed choice to normalize the weights of the chosen experts to the sum 1, or not
+  /// to. Null: the choice is not fixed.
   std::optional<bool> normalizes = {};
 };
 

@@ -14,7 +14,7 @@ struct ModelConfig {
   std::string text;  ///< empty if the model has no config.json
   std::string file;
   std::vector<std::string> model_types;  ///< outermost first, then the language model's
-  std::int64_t hidden_size = 0;          ///< of the language model; 0 if unknown
+  std::int64_t hidden_size = 0;          ///< for the language model; 0 if unknown
   /// Number of the first layer for multi-token prediction. These layers follow the model's own.
   std::optional<std::int64_t> first_mtp_layer;
 

@@ -5,20 +5,20 @@
 #include <cstdint>
 #include <span>
 
-/// ggml's block_nvfp4: 64 elements of a row in 36 bytes.
+/// Packing of ggml's block_nvfp4: 64 elements of a row in 36 bytes.
 /// Source: github.com/ggml-org/ggml, src/ggml-common.h; gguf-py, quants.py.
 namespace nvfp4::gguf {
 
 inline constexpr std::int64_t kBlockElements = 64;
 inline constexpr std::size_t kBlockBytes = 36, kBlockScales = 4, kBlockCodes = 32;
-/// The largest number that a scale can be. 0x7F is read as 0, and there is no sign.
+/// The largest scale. llama.cpp reads 0x7F as 0, and scales have no sign.
 inline constexpr std::byte kLargestScale{0x7E};
 
-/// Whether a scale byte means the same there as E4M3.
+/// Reports whether llama.cpp reads a scale byte as E4M3 does.
 inline bool is_scale(std::byte bits) { return bits <= kLargestScale; }
 
-/// Blocks out of row-major codes, the even element in the low nibble, and their E4M3 scales. In the
-/// file, the low nibbles of a sub-block's eight bytes are its first eight elements.
+/// Packs row-major codes, with the even element in the low nibble, and their E4M3 scales into
+/// blocks. In the file, the low nibbles of a sub-block's eight bytes are its first eight elements.
 inline void pack_blocks(std::span<const std::byte> codes, std::span<const std::byte> scales,
                         std::span<std::byte> blocks) {
   for (std::size_t b = 0; b < blocks.size() / kBlockBytes; ++b) {

@@ -15,14 +15,14 @@ namespace {
 /// Values of expert_gating_func.
 constexpr std::int64_t kSoftmax = 1, kSigmoid = 2;
 
-/// The first of several names that the configuration has, and is not null; else null.
+/// Returns the first value of several names that is present and not null, or null.
 const Json* value_of(const Json& config, std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (const auto it = config.find(name); it != config.end() && !it->is_null()) return &*it;
   return nullptr;
 }
 
-/// "rope_parameters" of newer transformers, "rope_scaling" of older ones.
+/// Returns "rope_parameters" of newer transformers, or "rope_scaling" of older ones.
 Json rope_of(const Json& config) {
   const Json* rope = value_of(config, {"rope_parameters", "rope_scaling"});
   return rope != nullptr && rope->is_object() ? *rope : Json::object();
@@ -34,7 +34,7 @@ std::string rope_type(const Json& rope) {
 }
 
 double rope_theta(const Json& config) {
-  const Json rope = rope_of(config);  // held here: theta points into it
+  const Json rope = rope_of(config);  // a named object, because theta points into it
   const Json* theta = value_of(rope, {"rope_theta"});
   const Json* outer = value_of(config, {"rope_theta"});
   if (theta == nullptr) theta = outer;
@@ -142,7 +142,7 @@ void add_experts(Entries& out, const Json& config, const Architecture& architect
   out.add("expert_weights_norm", new_bool(normalizes));
 }
 
-/// Throws for what llama.cpp's graphs of these models have no other value of.
+/// Throws UnsupportedError for settings that llama.cpp's graphs of these models do not support.
 void require_computed(const Json& config, const std::string& file) {
   const Json* activation = value_of(config, {"hidden_act"});
   require<UnsupportedError>(activation == nullptr || *activation == "silu",
@@ -165,7 +165,7 @@ void add_heads(Entries& out, const Json& config, const Architecture& architectur
     out.u32("rope.dimension_count", head_dim(config));
     return;
   }
-  // attn_kv_b stays whole, so each head has a key and a value of its own.
+  // attn_kv_b stays whole, so each head has its own key and value.
   out.needed("attention.head_count_kv", {"num_attention_heads"});
   out.optional("attention.q_lora_rank", {"q_lora_rank"});
   out.needed("attention.kv_lora_rank", {"kv_lora_rank"});

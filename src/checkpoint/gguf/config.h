@@ -7,38 +7,41 @@
 #include "checkpoint/gguf/names.h"
 #include "core/json.h"
 
-/// config.json and the keys of a GGUF file, from one to the other.
+/// Conversion between config.json and the keys of a GGUF file.
 /// Source: github.com/ggml-org/llama.cpp, conversion/base.py, set_gguf_parameters(); gguf-py,
 /// constants.py.
 namespace nvfp4::gguf {
 
-/// Null if config.json's "model_type" has no names here. Throws FormatError.
+/// Returns the architecture for "model_type" of config.json, or null if it is unknown. Throws
+/// FormatError.
 const Architecture* architecture_of(const Json& config);
-/// Null if the file's architecture is not known.
+/// Returns the architecture of a file, or null if it is unknown.
 const Architecture* architecture_of(const File& file);
 
-/// What llama.cpp must know of a model. Throws FormatError that names `config_file` and what is
-/// missing, UnsupportedError for what cannot be said.
+/// Returns the keys that llama.cpp needs. Throws FormatError with `config_file` and the missing
+/// entry, and UnsupportedError for a model that no key can describe.
 std::vector<NewEntry> entries_of(const Json& config, const Architecture& architecture,
                                  const std::string& config_file);
-/// Factors of Llama 3's rotary frequencies, which llama.cpp reads as a tensor; else empty.
+/// Returns the factors of Llama 3's rotary frequencies, which llama.cpp reads as a tensor. Empty
+/// for other models.
 std::vector<float> rope_factors(const Json& config);
 
-/// An integer of the configuration, or of one of its other names; `otherwise` if there is none.
+/// Returns an integer of the configuration under the first of its names, or `otherwise`.
 std::int64_t integer_of(const Json& config, std::initializer_list<const char*> names,
                         std::int64_t otherwise);
 
-/// config.json of a file.
+/// The config.json of a GGUF file.
 struct FileConfig {
   std::string text;
-  /// The first thing that the file computes with and the text does not say; else empty.
+  /// Why the text is incomplete: the first property of the file that config.json cannot express.
+  /// Empty: complete.
   std::string obstacle;
 };
 
-/// Returns the configuration that the file keeps, or one made of its keys and tensors.
+/// Returns the stored config.json of the file, or one made from its keys and tensors.
 FileConfig config_of(const File& file, const Architecture& architecture);
 
-/// Keys that llama.cpp insists on, without "<architecture>.".
+/// Returns the keys that llama.cpp requires, without "<architecture>.".
 std::vector<std::string> required_keys(const Architecture& architecture);
 
 }  // namespace nvfp4::gguf

@@ -1,4 +1,4 @@
-// config.json made of the keys and tensors of a file that another program wrote.
+// Creates config.json from the keys and tensors of a file that another program wrote.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace nvfp4::gguf {
 namespace {
 
-/// The modules of a layer that have a bias together, and the key of config.json that says so. Its
-/// name is empty where transformers always builds the biases.
+/// Modules of a layer that have biases together, and the key of config.json that declares them. The
+/// key is empty if transformers always builds the biases.
 struct BiasRule {
   std::string_view model_type, flag;
   std::vector<std::string_view> modules;
@@ -38,7 +38,7 @@ const std::vector<BiasRule>& bias_rules() {
   return rules;
 }
 
-/// The number that prints as the FP32 value does: 1e-05, not 9.999999747378752e-06.
+/// Returns the number that prints like the FP32 value: 1e-05 instead of 9.999999747378752e-06.
 double short_number(double value) {
   return std::strtod(fmt::format("{}", static_cast<float>(value)).c_str(), nullptr);
 }
@@ -85,7 +85,7 @@ class ConfigMaker {
   }
 
  private:
-  /// Keeps the first reason.
+  /// Records the first obstacle.
   template <class... Values>
   void fail(fmt::format_string<Values...> text, Values&&... values) {
     if (!obstacle_.empty()) return;
@@ -94,19 +94,20 @@ class ConfigMaker {
                             fmt::format(text, std::forward<Values>(values)...));
   }
 
-  /// Null if the file has no such key. The key counts as used.
+  /// Returns the value of a key and marks the key as used. Null if the file has no such key.
   const Value* find(std::string_view key) {
     const Value* value = file_.header().find(prefix_ + std::string(key));
     if (value != nullptr) used_.insert(prefix_ + std::string(key));
     return value;
   }
 
-  /// A number, or null if the file has no such key.
+  /// Returns a number, or null if the file has no such key.
   Json number(std::string_view key) {
     const Value* value = find(key);
     if (value == nullptr) return nullptr;
     Json json = json_of(*value);
-    constexpr double kMost = 0xFFFFFFFF;  // of integers: sums of a few of them do not overflow
+    constexpr double kMost =
+        0xFFFFFFFF;  // limit of integers, so that sums of a few do not overflow
     if (json.is_number() && std::isfinite(json.get<double>()) &&
         (json.is_number_float() || std::abs(json.get<double>()) <= kMost))
       return json;
@@ -114,7 +115,7 @@ class ConfigMaker {
     return nullptr;
   }
 
-  /// Copies a number. Without the key, `otherwise` is written unless it is null.
+  /// Copies a number. Without the key it writes `otherwise` unless that is null.
   Json copy(const char* name, std::string_view key, Json otherwise = nullptr) {
     Json value = number(key);
     if (value.is_null()) value = std::move(otherwise);
@@ -122,7 +123,8 @@ class ConfigMaker {
     return value;
   }
 
-  /// For what config.json cannot say: a key must be absent or have one of these values.
+  /// Requires that a key is absent or has one of these values, because config.json cannot express
+  /// others.
   void require_one_of(std::string_view key, const std::vector<Json>& values) {
     const Value* value = find(key);
     if (value == nullptr) return;
@@ -158,7 +160,7 @@ class ConfigMaker {
       require_one_of(key, {head_dim});
   }
 
-  /// The form with attn_kv_b, where each head has a key and a value of its own.
+  /// Adds the attention with attn_kv_b, where each head has its own key and value.
   void add_latent_heads() {
     for (const char* key : {"attention.kv_lora_rank", "attention.key_length",
                             "attention.value_length", "rope.dimension_count"})
@@ -168,7 +170,7 @@ class ConfigMaker {
     copy("qk_rope_head_dim", "rope.dimension_count");
     copy("qk_nope_head_dim", "attention.key_length");
     config_["qk_nope_head_dim"] = integer_at("qk_nope_head_dim") - integer_at("qk_rope_head_dim");
-    config_["q_lora_rank"] = number("attention.q_lora_rank");  // null says that there is none
+    config_["q_lora_rank"] = number("attention.q_lora_rank");  // null: the model has no low-rank q
     require_one_of("attention.head_count_kv", {config_.value("num_attention_heads", Json())});
   }
 
@@ -190,7 +192,7 @@ class ConfigMaker {
     if (architecture_.latent) return add_latent_experts();
     if (architecture_.model_type == "qwen2_moe")
       copy("shared_expert_intermediate_size", "expert_shared_feed_forward_length", all);
-    // llama.cpp has no key for it: its graph decides.
+    // llama.cpp has no key for this. Its graph decides.
     if (architecture_.normalizes) config_["norm_topk_prob"] = *architecture_.normalizes;
     require_one_of("expert_weights_norm", {architecture_.normalizes.value_or(true)});
     require_one_of("expert_weights_scale", {1.0, 0.0});
@@ -199,7 +201,7 @@ class ConfigMaker {
       require_one_of(key, {0, 1});
   }
 
-  /// What DeepSeek-V2 and V3 have of their own. Configurations have other defaults than llama.cpp.
+  /// Adds the entries of DeepSeek-V2 and V3. Their defaults differ from those of llama.cpp.
   void add_latent_experts() {
     copy("first_k_dense_replace", "leading_dense_block_count", 0);
     copy("n_shared_experts", "expert_shared_count", 0);
@@ -252,8 +254,8 @@ class ConfigMaker {
     if (const TensorInfo* factors = file_.find("rope_freqs.weight")) add_llama3(*factors);
   }
 
-  /// Llama 3's scaling of rotary frequencies, from its factors. Only the ratios of its two bounds
-  /// and the original length decide: published models have the bounds 1 and 4.
+  /// Adds Llama 3's scaling of rotary frequencies, computed from its factors. Only the ratios of
+  /// the two bounds and the original length matter; published models have the bounds 1 and 4.
   void add_llama3(const TensorInfo& tensor) {
     constexpr std::int64_t kMostFactors = 32768;
     std::vector<float> factors;
@@ -291,7 +293,8 @@ class ConfigMaker {
   }
 
   void add_biases() {
-    std::map<std::string, std::int64_t, std::less<>> layers;  ///< that have a bias, by module
+    std::map<std::string, std::int64_t, std::less<>>
+        layers;  ///< number of layers with a bias, by module
     for (const TensorInfo& t : file_.header().tensors) {
       if (!t.name.ends_with(".bias") || t.name.ends_with(".exp_probs_b.bias")) continue;
       const std::string module = t.name.substr(0, t.name.size() - 5);

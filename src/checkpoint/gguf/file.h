@@ -9,25 +9,25 @@
 
 namespace nvfp4::gguf {
 
-/// An open file. Move-only.
+/// An open GGUF file. Move-only.
 class File {
  public:
-  /// Follows symlinks. Throws IoError, FormatError, UnsupportedError.
+  /// Opens a file and follows symlinks. Throws IoError, FormatError, UnsupportedError.
   static File open(const std::filesystem::path& path);
 
   const InputFile& input() const { return input_; }
   const std::filesystem::path& path() const { return input_.path(); }
   const Header& header() const { return header_; }
-  /// Null if there is none of that name.
+  /// Returns the tensor with this name, or null.
   const TensorInfo* find(std::string_view name) const;
   /// Copies [offset, offset + out.size()) of the tensor's bytes. Thread-safe. Throws IoError.
   void read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const {
     input_.read(tensor.begin + offset, out);
   }
-  /// Type and value of an entry, as they lie in the file. Throws IoError.
+  /// Returns type and value of an entry as bytes of the file. Throws IoError.
   std::string raw(const Entry& entry) const;
-  /// Elements of an array of strings; empty if the key is none. Throws FormatError for more than
-  /// `most` of them, IoError.
+  /// Returns the elements of an array of strings, or nothing if the key is not an array. Throws
+  /// IoError, and FormatError for more than `most` elements.
   std::vector<std::string> strings(std::string_view key, std::uint64_t most) const;
 
  private:

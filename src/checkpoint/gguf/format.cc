@@ -64,7 +64,7 @@ std::optional<std::int64_t> Header::integer(std::string_view key) const {
 
 std::optional<std::uint64_t> tensor_bytes(const Type& type, std::span<const std::int64_t> shape) {
   if (!shape.empty() && shape.back() % type.block != 0) return std::nullopt;
-  // All partial products must fit, also where another extent is zero.
+  // All partial products must fit, even if another extent is zero.
   std::uint64_t size = type.bytes;
   bool empty = false;
   for (std::size_t i = shape.size(); i-- > 0;) {

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-/// GGUF, the container of llama.cpp: what a file says of itself.
+/// The structure of GGUF, the container of llama.cpp.
 /// Source: github.com/ggml-org/ggml, docs/gguf.md; gguf-py, constants.py.
 namespace nvfp4::gguf {
 
@@ -21,24 +21,24 @@ inline constexpr std::string_view kArchitectureKey = "general.architecture";
 inline constexpr std::string_view kFileTypeKey = "general.file_type";
 inline constexpr std::string_view kQuantizationKey = "general.quantization_version";
 inline constexpr std::uint32_t kMostlyNvfp4 = 39, kQuantizationVersion = 2;
-/// llama.cpp keeps a tensor's name in 64 bytes, the last of them zero.
+/// The maximum length of a name. llama.cpp stores it in 64 bytes, the last of them zero.
 inline constexpr std::size_t kMaxName = 63;
 
-/// How the elements of a tensor are stored, by ggml's numbers.
+/// A storage type of tensor elements with ggml's number.
 struct Type {
   std::uint32_t id = 0;
   std::string_view name;
   std::int64_t block = 1;   ///< elements of a row that are stored together
-  std::uint64_t bytes = 0;  ///< of them
+  std::uint64_t bytes = 0;  ///< size of one such block
   bool operator==(const Type& other) const { return id == other.id; }
 };
-/// Null if no such type is known.
+/// Returns the type with this number, or null.
 const Type* find_type(std::uint32_t id);
 
 inline constexpr std::uint32_t kF32 = 0, kF16 = 1, kI8 = 24, kI16 = 25, kI32 = 26, kI64 = 27,
                                kF64 = 28, kBF16 = 30, kNvfp4 = 40;
 
-/// Of a value in the metadata, by its number in the file.
+/// The type of a metadata value, with its number in the file.
 enum class ValueType : std::uint32_t {
   u8,
   i8,
@@ -56,11 +56,12 @@ enum class ValueType : std::uint32_t {
 };
 std::string_view value_type_name(ValueType type);
 
-/// An array is only checked while a header is read; File::strings() and the like read it.
+/// The place of an array. Reading a header checks an array without storing it; File::strings()
+/// reads it.
 struct ArrayPlace {
-  ValueType type = ValueType::u8;  ///< of an element
+  ValueType type = ValueType::u8;  ///< type of an element
   std::uint64_t count = 0;
-  std::uint64_t begin = 0;  ///< of the first element, in bytes from the start of the file
+  std::uint64_t begin = 0;  ///< offset of the first element in the file, in bytes
 };
 
 using Scalar = std::variant<std::uint64_t, std::int64_t, double, bool, std::string, ArrayPlace>;
@@ -73,37 +74,37 @@ struct Value {
 struct Entry {
   std::string key;
   Value value;
-  std::uint64_t begin = 0, end = 0;  ///< its type and value, in bytes from the start of the file
+  std::uint64_t begin = 0, end = 0;  ///< offsets of type and value in the file, in bytes
 };
 
 struct TensorInfo {
   std::string name;
   const Type* type = nullptr;
   std::vector<std::int64_t> shape;  ///< row-major, the reverse of ggml's `ne`
-  std::uint64_t begin = 0;          ///< in bytes from the start of the file
+  std::uint64_t begin = 0;          ///< offset in the file, in bytes
   std::uint64_t bytes = 0;
 
   std::int64_t elements() const;
 };
 
-/// What a header says, fully checked.
+/// The fully checked header of a file.
 struct Header {
   std::uint32_t version = kVersion;
   std::uint64_t alignment = kDefaultAlignment;
   std::vector<Entry> entries;
-  std::vector<TensorInfo> tensors;  ///< as listed in the file
+  std::vector<TensorInfo> tensors;  ///< in the order of the file
   std::uint64_t data_begin = 0;
 
-  /// Null if there is none of that key.
+  /// Returns the value of a key, or null.
   const Value* find(std::string_view key) const;
-  /// Null too if it is no string.
+  /// Returns the string of a key, or null if there is none.
   const std::string* text(std::string_view key) const;
-  /// Of any integer type, if it fits.
+  /// Returns an integer of any type, or null if there is none or it exceeds 63 bits.
   std::optional<std::int64_t> integer(std::string_view key) const;
 };
 
-/// Bytes of `shape` in `type`; empty if the row is no multiple of the type's block, or if the size
-/// does not fit 63 bits.
+/// Returns the size of `shape` in `type`. Null if rows are not a multiple of the type's block, or
+/// if the size exceeds 63 bits.
 std::optional<std::uint64_t> tensor_bytes(const Type& type, std::span<const std::int64_t> shape);
 
 }  // namespace nvfp4::gguf

@@ -15,10 +15,10 @@
 namespace nvfp4::gguf {
 namespace {
 
-/// Numbers are copied as they lie.
+/// Numbers are copied without a change of byte order.
 static_assert(std::endian::native == std::endian::little);
 
-/// A fixed-size value's bytes; 0 for strings and arrays.
+/// Returns the size of a value in bytes, or 0 for strings and arrays.
 std::uint64_t size_of(ValueType type) {
   switch (type) {
     case ValueType::u8:
@@ -41,7 +41,7 @@ std::uint64_t size_of(ValueType type) {
   }
 }
 
-/// Reads forward, through a buffer, and never beyond `end`.
+/// A buffered forward reader that never reads beyond `end`.
 class Cursor {
  public:
   Cursor(const ReadAt& read, std::uint64_t at, std::uint64_t end, const std::string& file)
@@ -49,7 +49,7 @@ class Cursor {
 
   std::uint64_t at() const { return at_; }
   std::uint64_t left() const { return end_ - at_; }
-  /// What is being read, for messages.
+  /// Sets the name of the current item for messages.
   void name(std::string context) { context_ = std::move(context); }
 
   template <class... Args>
@@ -178,7 +178,7 @@ class Parser {
     header_.entries.push_back({std::move(key), {type, std::move(value)}, begin, in_.at()});
   }
 
-  /// Keys and texts are kept, so that there is a limit to all of them.
+  /// Keys and texts are stored, so their total size is limited.
   void take_room(std::uint64_t bytes) {
     if (bytes > room_) in_.fail("keys and texts of more than {} bytes", kMaxTextBytes);
     room_ -= bytes;
@@ -240,13 +240,13 @@ class Parser {
     return value == 1;
   }
 
-  /// Skips the elements: the vocabulary is long, and most readers have no use for it.
+  /// Skips the elements, because the vocabulary is long and most readers do not need it.
   ArrayPlace read_array(int depth) {
     if (depth > kMaxNesting) in_.fail("arrays nested {} deep, at most {}", depth, kMaxNesting);
     ArrayPlace place;
     place.type = read_type();
     place.count = in_.number<std::uint64_t>("length of the array");
-    // Every element has a byte at least, so that a huge count ends here and not in a long loop.
+    // Every element has at least one byte, so a huge count fails here and not after a long loop.
     if (place.count > in_.left())
       in_.fail("an array of {} elements, but the file ends in {} bytes", place.count, in_.left());
     place.begin = in_.at();
@@ -307,7 +307,7 @@ class Parser {
     header_.tensors.push_back(std::move(t));
   }
 
-  /// Offsets become those in the file.
+  /// Checks the ranges of the tensors, and makes their offsets relative to the file.
   void place_tensors() {
     const std::uint64_t mask = header_.alignment - 1;
     header_.data_begin = (in_.at() + mask) & ~mask;

@@ -12,28 +12,31 @@
 
 namespace nvfp4::gguf {
 
-/// Copies the bytes that start at `offset` of a file. Never asked for what lies outside.
+/// Copies the bytes at `offset` of a file. The range is always inside the file.
 using ReadAt = std::function<void(std::uint64_t offset, std::span<std::byte> out)>;
 
-/// Limits that no real file reaches; what lies beyond is refused before memory is taken for it.
+/// Limits above those of real files. Larger values are rejected before memory is allocated for
+/// them.
 inline constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{1} << 30;
-inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{64} << 20;  ///< also of all together
+inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{64}
+                                               << 20;  ///< also the limit for all texts together
 inline constexpr std::uint64_t kMaxKeyBytes = 65535;
 inline constexpr std::uint64_t kMaxNameBytes = 1024;
 inline constexpr std::uint64_t kMaxEntries = 1 << 16, kMaxTensors = 1 << 22;
 inline constexpr int kMaxDimensions = 4, kMaxNesting = 4;
 
-/// Reads the header of a file of `file_bytes` bytes. Throws FormatError that names `file`, the key
-/// or tensor, the value and the rule: magic, version, counts, lengths, types, nesting, duplicate
-/// keys and names, UTF-8 of both, alignment, shapes that do not fit their type or 63 bits, offsets
-/// that are not aligned, overlap, or lead outside. UnsupportedError for big-endian files.
+/// Reads and checks the header of a file of `file_bytes` bytes. It checks magic, version, counts,
+/// lengths, types, nesting, duplicate keys and names, UTF-8 of both, and alignment. Shapes must fit
+/// their type and 63 bits; offsets must be aligned, inside the file and without overlap. Throws
+/// FormatError with `file`, the key or tensor, the value and the rule. Throws UnsupportedError for
+/// big-endian files.
 Header parse_header(const ReadAt& read, std::uint64_t file_bytes, const std::string& file);
 
-/// The strings of an array that a header has checked.
+/// Returns the strings of an array that parse_header() has checked.
 std::vector<std::string> read_strings(const ReadAt& read, std::uint64_t file_bytes,
                                       const ArrayPlace& place, const std::string& file);
 
-/// A value to write: scalars by their type, or an array of one type.
+/// A value to write: a scalar of a type, or an array with elements of one type.
 struct NewValue {
   ValueType type = ValueType::u32;
   Scalar value = {};
@@ -41,7 +44,7 @@ struct NewValue {
   std::vector<std::string> strings = {};   ///< elements of an array of strings
   std::vector<std::int64_t> numbers = {};  ///< elements of an array of integers or booleans
   std::vector<double> reals = {};          ///< elements of an array of floats
-  std::string raw = {};  ///< type and value as another file has them, in the place of all that
+  std::string raw = {};  ///< type and value as bytes of another file; replaces all other members
 };
 
 NewValue new_text(std::string text);
@@ -62,7 +65,7 @@ struct TensorSpec {
   std::vector<std::int64_t> shape;  ///< row-major
 };
 
-/// The start of a file to write, and where its tensors lie.
+/// The start of a file to write, and the places of its tensors.
 struct FilePlan {
   std::string start;                ///< everything before the data
   std::vector<TensorInfo> tensors;  ///< in the order given
@@ -76,21 +79,21 @@ struct FilePlan {
   template <class Put>
   void write_start(const Put& put) {
     put(start);
-    start = std::string();  // there may be a hundred bytes for each tensor, and a tokenizer
+    start = std::string();  // it may hold a tokenizer and a hundred bytes for each tensor
   }
 };
 
-/// Throws ValueError that starts with `file`.
+/// Lays out a file. Throws ValueError with a text that starts with `file`.
 FilePlan plan_file(const std::vector<NewEntry>& entries, const std::vector<TensorSpec>& tensors,
                    const std::string& file);
 
-/// Writes a file whose tensors are known beforehand and whose bytes come in any order, from any
-/// thread; the memory for it does not grow with the tensors. Until commit() the file has a
-/// temporary name; without commit() the destructor removes it.
+/// Writes a file with known tensors. Their bytes come in any order, from any thread, and use
+/// constant memory. Until commit() the file has a temporary name. Without commit() the destructor
+/// removes it.
 class Writer : public PlannedFile<FilePlan> {
  public:
-  /// Throws IoError, and ValueError for names or keys that are duplicate, not UTF-8 or too long,
-  /// and shapes that do not fit their type.
+  /// Creates the file. Throws IoError. Throws ValueError for names or keys that are duplicate, not
+  /// UTF-8 or too long. Throws ValueError for shapes that do not fit their type.
   Writer(const std::filesystem::path& path, const std::vector<NewEntry>& entries,
          const std::vector<TensorSpec>& tensors);
 };

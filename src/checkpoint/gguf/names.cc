@@ -7,14 +7,14 @@
 namespace nvfp4::gguf {
 namespace {
 
-/// Some names are whole as they are.
+/// Endings of tensor names. Some modules' names are complete without one.
 constexpr std::string_view kEndings[] = {".weight", ".bias", ""};
 
 struct Numbers {
   std::int64_t layer = -1, expert = -1;
 };
 
-/// Whether a name is the pattern with numbers in it.
+/// Reports whether a name matches the pattern, and reads its numbers.
 bool matches(std::string_view pattern, std::string_view name, Numbers& numbers) {
   while (!pattern.empty()) {
     if (pattern.front() != '{') {

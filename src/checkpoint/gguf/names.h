@@ -8,16 +8,16 @@
 
 #include "checkpoint/families/gguf_names.h"
 
-/// What llama.cpp calls the tensors of a model, and how it wants them.
+/// Names of a model's tensors in llama.cpp, and their order of rows.
 /// Source: github.com/ggml-org/llama.cpp, gguf-py/gguf/tensor_mapping.py, conversion/.
 namespace nvfp4::gguf {
 
-/// Of the families that llama.cpp knows, in the order of their table.
+/// Returns the architectures that llama.cpp supports, in the order of the table of families.
 std::vector<const Architecture*> architectures();
-/// Null if there is none.
+/// Returns the architecture of a model_type, or null.
 const Architecture* find_architecture(std::string_view model_type);
 
-/// Where a tensor of the model lies in the file.
+/// The place of a model's tensor in the file.
 struct Place {
   std::string file_name;
   std::int64_t layer = -1, expert = -1;
@@ -25,17 +25,20 @@ struct Place {
   bool scaled = false;
 };
 
-/// "model.layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight". Empty if there is no name.
+/// Returns "blk.3.attn_q.weight" for "model.layers.3.self_attn.q_proj.weight". Null if the tensor
+/// has no name.
 std::optional<Place> place_of(const Architecture& architecture, std::string_view model_name);
-/// The other way; `expert` is put in where the model names one.
+/// Returns the model's name of a tensor of the file, with number `expert` if it contains one. Null
+/// if it has none.
 std::optional<std::string> model_name_of(const Architecture& architecture,
                                          std::string_view file_name, std::int64_t expert = 0);
-/// The file stacks the experts of a layer in this tensor.
+/// Reports whether the tensor of the file is a stack of a layer's experts.
 bool stacks_experts(std::string_view file_name);
 
-/// Row of the file at which row `row` of a q or k of `heads` heads lies; and back.
+/// The order of rows of a q or k. to_file() returns a row's index in the file, to_model() its index
+/// in the model.
 struct Interleave {
-  std::int64_t rows_per_head = 0;  ///< 0: all rows stay
+  std::int64_t rows_per_head = 0;  ///< 0: no row is moved
   std::int64_t to_file(std::int64_t row) const {
     if (rows_per_head == 0) return row;
     const std::int64_t half = rows_per_head / 2, inside = row % rows_per_head;

@@ -14,22 +14,22 @@ namespace nvfp4::gguf {
 namespace {
 
 namespace fs = std::filesystem;
-/// Of a vocabulary: looks its many keys up by search.
+/// The JSON type for a vocabulary: it finds one of many keys by search.
 using Tree = nlohmann::json;
 
-/// Why a tokenizer cannot be converted.
+/// The reason why a tokenizer cannot be converted.
 struct Unknown {
   std::string reason;
 };
 
-/// A pre-tokenizer is known by its expression, and whether merges are passed over for whole words.
+/// A pre-tokenizer, identified by its expression and by whether whole words skip the merges.
 struct PreTokenizer {
   std::string_view expression;
   bool ignores_merges;
   std::string_view name;
 };
 
-/// What "ByteLevel" alone splits by.
+/// The expression of "ByteLevel" alone.
 constexpr std::string_view kGpt2 =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -41,10 +41,10 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {kGpt2, false, "gpt-2"},
 };
 
-/// Kinds of tokens, as llama.cpp numbers them.
+/// The kinds of tokens, with llama.cpp's numbers.
 enum TokenType : std::int64_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
 
-/// Rows that models add to their vocabulary, to make it a round number: some hundreds.
+/// Limit of rows that pad a vocabulary to a round number. Models have some hundreds.
 constexpr std::int64_t kMaxPadding = 1 << 16;
 
 template <class J>
@@ -68,8 +68,8 @@ bool flag_of(const J& json, const char* name) {
   return it != json.end() && it->is_boolean() && it->template get<bool>();
 }
 
-/// The expression of "Split, then bytes", which Llama 3 and Qwen have in common, or of GPT-2's
-/// "bytes".
+/// Returns the expression of a split before the bytes, as in Llama 3 and Qwen, or of GPT-2's bytes.
+/// Empty for others.
 std::string expression_of(const Tree& tokenizer) {
   const Tree& pre = tokenizer.value("pre_tokenizer", Tree());
   if (!pre.is_object()) return {};
@@ -191,7 +191,7 @@ class Converter {
     if (!chat.empty()) entries_.push_back({"tokenizer.chat_template", new_text(std::move(chat))});
   }
 
-  /// By the token's text, else by its number in config.json.
+  /// Returns the ID of a special token from its text, or from config.json.
   std::optional<std::int64_t> special(const Json& names, const std::string& name) const {
     if (const auto it = names.find(name + "_token"); it != names.end()) {
       const std::string token = it->is_object()   ? text_of(*it, "content")

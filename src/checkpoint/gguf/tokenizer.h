@@ -11,12 +11,11 @@ namespace nvfp4::gguf {
 
 struct Tokenizer {
   std::vector<NewEntry> entries;  ///< tokenizer.*
-  std::string missing;            ///< if there are none: a sentence that says why
+  std::string missing;            ///< why there are no entries, as a sentence
 };
 
-/// The tokenizer.json of a model as llama.cpp wants it: byte-level BPE whose pre-tokenizer is one
-/// that llama.cpp has a name for. Anything else is left out, since a guess would give other tokens
-/// without a word.
+/// Reads tokenizer.json for llama.cpp. Only byte-level BPE with a pre-tokenizer that llama.cpp has
+/// a name for is converted. A guess for others would silently give other tokens.
 /// Source: github.com/ggml-org/llama.cpp, conversion/base.py, get_vocab_base();
 /// src/llama-vocab.cpp.
 Tokenizer read_tokenizer(const std::filesystem::path& folder, const Json& config);

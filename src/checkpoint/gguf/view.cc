@@ -23,14 +23,14 @@
 namespace nvfp4::gguf {
 namespace {
 
-/// No model comes near. Holes of a sparse file cost nothing, so that its size bounds nothing.
+/// Limits above those of real models. A sparse file can claim any size without using disk space.
 constexpr std::int64_t kMostExperts = 4096, kMostTensors = 1 << 19;
 
 using safetensors::DType;
 using Shape = std::vector<std::int64_t>;
 using ModelInfo = safetensors::TensorInfo;
 
-/// Blocks or elements that are read at a time.
+/// Number of blocks or elements that are read at a time.
 constexpr std::uint64_t kUnitsAtATime = 1 << 15;
 
 std::optional<DType> dtype_of(const Type& type) {
@@ -56,13 +56,14 @@ std::optional<DType> dtype_of(const Type& type) {
   }
 }
 
-/// How the bytes of a tensor come out of the file: `in` bytes there are `out` bytes here.
+/// The conversion of a tensor from the file. Each unit has in() bytes in the file and out() bytes
+/// here.
 struct Origin {
   enum class Kind : std::uint8_t { copy, codes, scales, bf16, f16, one };
   Kind kind = Kind::copy;
   const TensorInfo* stored = nullptr;
-  std::uint64_t begin = 0;      ///< in the bytes of `stored`
-  std::uint64_t row_units = 0;  ///< of a tensor whose rows are interleaved
+  std::uint64_t begin = 0;      ///< offset in the bytes of `stored`
+  std::uint64_t row_units = 0;  ///< units of a row, if rows are interleaved
   Interleave interleave;
 
   std::uint64_t in() const {
@@ -118,7 +119,7 @@ class View final : public checkpoint::TensorSource {
                  std::uint64_t bytes) const override {
     const Origin& origin = origins_[index_of(tensor)];
     if (origin.kind == Origin::Kind::one) return;
-    // Rows that are elsewhere in the file are so within a few megabytes.
+    // Interleaved rows are at most a few megabytes away in the file.
     file_.input().will_read(
         origin.stored->begin + origin.begin + offset / origin.out() * origin.in(),
         bytes / origin.out() * origin.in());
@@ -130,7 +131,7 @@ class View final : public checkpoint::TensorSource {
   std::string_view container() const override { return "gguf"; }
   checkpoint::StoredForm stored_form(const ModelInfo& tensor) const override {
     const TensorInfo& t = *origins_[index_of(tensor)].stored;
-    // One expert of a stack keeps its own shape.
+    // One expert of a stack has its own shape.
     const bool whole = naming_ == Naming::stored && t.name == tensor.name;
     return {std::string(t.type->name), whole ? t.shape : tensor.shape};
   }
@@ -155,7 +156,7 @@ class View final : public checkpoint::TensorSource {
     const std::uint64_t step = origin.out();
     thread_local std::vector<std::byte> converted;
     while (!out.empty()) {
-      // Whole blocks that hold the next bytes, in one row if rows are not where they were.
+      // Reads whole blocks that contain the next bytes, within one row if rows are interleaved.
       const std::uint64_t first = offset / step;
       std::uint64_t count = std::min(kUnitsAtATime * (origin.in() == 1 ? 32 : 1),
                                      (offset + out.size() + step - 1) / step - first);
@@ -240,7 +241,7 @@ class View final : public checkpoint::TensorSource {
     if (!weight.name.ends_with(".weight")) return nullptr;
     const std::string module = weight.name.substr(0, weight.name.size() - 7);
     if (const TensorInfo* part = file_.find(module + std::string(suffix))) return part;
-    return file_.find(weight.name + std::string(suffix));  // some converters
+    return file_.find(weight.name + std::string(suffix));  // the name from some converters
   }
 
   void note_scale(const TensorInfo& t) {
@@ -263,7 +264,7 @@ class View final : public checkpoint::TensorSource {
 
   void add(const TensorInfo& t) {
     if (naming_ == Naming::stored) return add_as(t, t.name, t.shape, 0, t.bytes, {});
-    if (t.name == "rope_freqs.weight") return;  // config.json says it
+    if (t.name == "rope_freqs.weight") return;  // config.json has the same values
     const auto place = model_name_of(*architecture_, t.name);
     require<UnsupportedError>(place.has_value(), ErrorCode::no_gguf_name,
                               "{}: tensor '{}': has no name in {} models", name_, printable(t.name),
@@ -280,7 +281,7 @@ class View final : public checkpoint::TensorSource {
     }
     require<FormatError>(t.shape.size() >= 2, "{}: tensor '{}': {} dimensions, must have 2 or 3",
                          name_, printable(t.name), t.shape.size());
-    // No more than the file has bytes for: a stack of nothing could be of any length.
+    // A stack without bytes could claim any number of experts, so it must not be empty.
     const std::int64_t experts = t.shape[0];
     require<FormatError>(t.bytes > 0 && experts <= kMostExperts,
                          "{}: tensor '{}': [{}], must be 1 to {} experts that are not empty", name_,
@@ -347,7 +348,7 @@ class View final : public checkpoint::TensorSource {
   void add_scale(const TensorInfo& weight, const TensorInfo* part, std::string name,
                  std::int64_t matrices, std::int64_t expert, bool needed) {
     using Kind = Origin::Kind;
-    if (part == nullptr) {  // llama.cpp's converter leaves out what is 1
+    if (part == nullptr) {  // llama.cpp's converter leaves out a scale of 1
       if (needed) push(std::move(name), DType::f32, {}, {Kind::one, &weight, 0, 0, {}});
       return;
     }
@@ -361,7 +362,7 @@ class View final : public checkpoint::TensorSource {
          {Kind::copy, part, begin, 0, {}});
   }
 
-  /// Units [first, first + count) of the file's order, counted from the origin's begin.
+  /// Converts units [first, first + count) in the file's order, counted from the origin's begin.
   void convert(const ModelInfo& tensor, const Origin& origin, std::uint64_t first,
                std::uint64_t count, std::span<std::byte> out) const {
     using Kind = Origin::Kind;
@@ -417,7 +418,7 @@ class View final : public checkpoint::TensorSource {
   std::set<std::string_view> parts_;
   std::unordered_map<std::string, Origin::Kind> narrowed_;
   std::vector<ModelInfo> tensors_;
-  std::vector<Origin> origins_;  // of tensors_
+  std::vector<Origin> origins_;  // parallel to tensors_
   std::unordered_map<std::string_view, std::size_t> by_name_;
   std::uint64_t next_ = 0;
 };

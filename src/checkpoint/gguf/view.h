@@ -8,14 +8,14 @@
 namespace nvfp4::gguf {
 
 enum class Naming : std::uint8_t {
-  model,   ///< by the model's names, experts one by one, rows in the model's order
-  stored,  ///< as in the file
+  model,   ///< names of the model, single experts, rows in the model's order
+  stored,  ///< names and order of the file
 };
 
-/// A GGUF file as a source of tensors: NVFP4 weights are codes and scales by the names of
-/// those of output/gguf_format.cc. By the model's names, tensors of a type that cannot be read, of
-/// an unknown architecture or without a name are an UnsupportedError that names them; as stored,
-/// they are bytes. Throws IoError, FormatError, UnsupportedError.
+/// Opens a GGUF file as a source of tensors. NVFP4 weights appear as codes and scales with the
+/// names of output/gguf_format.cc. `stored` gives unreadable types as bytes. `model` throws
+/// UnsupportedError with the name for an unreadable type, an unknown architecture or a tensor
+/// without a name. Throws also IoError and FormatError.
 std::unique_ptr<const checkpoint::TensorSource> open_view(const std::filesystem::path& path,
                                                           Naming naming);
 

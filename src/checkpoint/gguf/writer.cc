@@ -129,7 +129,7 @@ FilePlan plan_file(const std::vector<NewEntry>& entries, const std::vector<Tenso
   out.pad(kDefaultAlignment);
   plan.start = std::move(out.str());
   for (TensorInfo& t : plan.tensors) t.begin += plan.start.size();
-  // Loaders map whole tensors with their padding: the last one has it too.
+  // Loaders map whole tensors with their padding, so the last tensor has padding, too.
   plan.bytes = plan.start.size() + offset;
   return plan;
 }
