@@ -30,8 +30,8 @@ std::string_view without_dashes(std::string_view word) {
   return word.substr(std::min(word.find_first_not_of('-'), word.size()));
 }
 
-/// Returns the distance of a word from a name. The start of a name has distance 1, however long the
-/// rest is.
+/// Returns the distance of a word from a name. The start of a name, of at least three letters, has
+/// distance 1, however long the rest is.
 std::size_t distance(std::string_view word, std::string_view name) {
   return word.size() >= 3 && name.starts_with(word) ? 1 : edits(word, name);
 }

@@ -3,8 +3,8 @@
 // usage: nvfp4_cuda_gptq_bench [--json FILE] [--sweeps N] [--factors] [NAME...]    only layers
 // whose name contains a NAME; --factors: only the time of factors
 //
-// The second measurement is the time to factor each H: by Eigen on one CPU thread, which gives the
-// bytes of a CPU, and by cuSOLVER on the GPU, if it is installed, copies included.
+// The second measurement is the time to factor each H. Eigen runs on one CPU thread and gives the
+// bytes of a CPU. cuSOLVER runs on the GPU, if it is installed; its time includes copies.
 //
 // The time includes both searches for block scales, GPTQ, descent and the choice. The inputs are
 // those of an AR(1) process, whose inverse factor is known. The first rows are compared with the

@@ -13,7 +13,7 @@
 ///
 /// Common to all operations: rows are tokens, blocks run along the rows, K % 16 == 0. Of
 /// QuantizeOptions, `quantizer`, `layout`, `scope`, `global`, `backend` and `stream` apply. Global
-/// scales that are not given are measured on the values that are quantized, for each row
+/// scales that are not given are measured on the values that are quantized. They are for each row
 /// (GlobalScope::vector) or for the tensor. All arguments are on the device of the input. On CUDA
 /// the calls allocate nothing, wait for nothing and can be captured in a graph. They throw
 /// ShapeError, ValueError, UnsupportedError, DeviceError. The arithmetic and its order are in
@@ -99,8 +99,8 @@ struct StagedRouting {
   std::int64_t weight_stride = 0;
 };
 
-/// Writes the inputs of a mixture-of-experts GEMM in one launch: the quantized `hidden` (layout
-/// packed_row_major is int32 [M, K/64]), the expert ids as int64 and the weights. Global scales are
+/// Writes the inputs of a mixture-of-experts GEMM in one launch: the quantized `hidden`, the expert
+/// ids as int64 and the weights. Layout packed_row_major is int32 [M, K/64]. Global scales are
 /// given, or measured for each row. {1, 1} reproduces a kernel without global scale.
 void stage_moe_into(MatrixView hidden, const Routing& routing, QuantizedSpan out,
                     const StagedRouting& staged, const QuantizeOptions& options = {});

@@ -40,9 +40,9 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// keep their codes, scales and input scale regardless of the defaults; `ignore` dequantizes them
   /// to BF16.
   ///
-  /// There is one exception: a loader fuses an NVFP4 weight with one that is quantized now and
-  /// needs a larger global scale. Then both get the larger one, and the block scales of the NVFP4
-  /// weight are rounded, with a warning. Such weights also get the largest of their input scales.
+  /// There is one exception: loaders fuse an NVFP4 weight with one that is quantized now. If that
+  /// one needs a larger global scale, both get it, and the block scales of the NVFP4 weight are
+  /// rounded, with a warning. Such weights also get the largest of their input scales.
   /// An expert layer is quantized as a whole or not at all.
   std::vector<std::string> ignore, include;
   /// The recipe that decides the format of each layer: one of recipe_names(), or a YAML file as in
@@ -67,8 +67,8 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// and value caches.
   bool drop = false;
   /// If true, weights that verify_checkpoint() reports as broken are accepted, with a warning.
-  /// Otherwise they are a FormatError. Broken are scales that are NaN, infinite, negative, far too
-  /// large or in the wrong sense, and FP8 codes that are NaN.
+  /// Otherwise they are a FormatError. Broken scales are NaN, infinite, negative, far too large or
+  /// in the wrong sense; broken FP8 codes are NaN.
   bool force = false;
   /// If true, the unquantized tensors of an FP32 model stay FP32. Otherwise they become BF16, and
   /// config.json says so. Router biases, parameters of state spaces and the tensors that
@@ -93,7 +93,7 @@ struct Rank {
   int rank = 0, ranks = 1;
 };
 /// Returns the rank from text. `ranks` is a number, or "auto" with `rank` absent. "auto" reads the
-/// environment, with the first that is present: torchrun (RANK, WORLD_SIZE), Open MPI
+/// environment of the first launcher that is present: torchrun (RANK, WORLD_SIZE), Open MPI
 /// (OMPI_COMM_WORLD_RANK, _SIZE), MPICH (PMI_RANK, PMI_SIZE) or Slurm (SLURM_PROCID, SLURM_NTASKS).
 /// Throws ValueError.
 Rank rank_from_text(std::optional<int> rank, const std::string& ranks);
@@ -121,7 +121,7 @@ struct TensorReport {
   /// (NVFP4), "fp8" (to E4M3), "merged" (with an adapter, to BF16), "cast" (FP32 to BF16).
   std::string action;
   std::string kind;    ///< "linear", "norm", "embedding", ...
-  std::string reason;  ///< reason why it was kept
+  std::string reason;  ///< why it was kept
   std::vector<std::int64_t> shape;
   std::uint64_t bytes_before = 0, bytes_after = 0;
   double squared_error = 0, squared_norm = 0;  ///< for quantized tensors
@@ -263,6 +263,7 @@ struct InspectOptions {
 /// Returns the tensors of a checkpoint. Throws IoError, FormatError, and ValueError if there is no
 /// such tensor.
 InspectReport inspect_checkpoint(const InspectOptions& options);
+/// Returns the report as one JSON object, for --json.
 std::string to_json(const InspectReport& report);
 
 /// The difference of a tensor in two checkpoints.
@@ -291,6 +292,7 @@ struct CompareReport {
 /// Throws IoError, FormatError.
 CompareReport compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b,
                                   const std::function<void(const Progress&)>& progress = {});
+/// Returns the report as one JSON object, for --json.
 std::string to_json(const CompareReport& report);
 
 /// The options of sample_checkpoint().

@@ -26,6 +26,7 @@ struct CommandOption {
   bool is_flag() const { return value.empty() && !is_argument(); }
 };
 
+/// A command with its arguments and options.
 struct Command {
   std::string name;      ///< such as "quantize"
   std::string function;  ///< Python function such as "quantize_checkpoint"; "": none

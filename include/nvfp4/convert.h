@@ -8,7 +8,7 @@
 
 #include "nvfp4/checkpoint.h"
 
-/// Converts between formats of quantized checkpoints.
+/// Conversion between formats of quantized checkpoints.
 namespace nvfp4 {
 
 /// The options of convert_checkpoint(). `input_amax` is for FP8 and MXFP4 weights, which get new
@@ -29,9 +29,9 @@ std::vector<std::string> conversion_targets();
 /// Writes the input in another format, in bounded memory, with the guarantees of
 /// quantize_checkpoint().
 ///
-/// NVFP4   Codes and scales keep their values, and both senses of the global scale are kept. A
-///         conversion there and back gives the same files, byte for byte, if both formats can
-///         express their content: docs/conversions.md.
+/// NVFP4   Codes, scales and both senses of the global scale keep their values. If both formats can
+///         express the content, a conversion there and back gives the same bytes. See
+///         docs/conversions.md.
 /// MXFP4   Values stay: E2M1 codes are copied, powers of two become E4M3 scales. Blocks more than
 ///         2^17 below the largest of their tensor are rounded, and counted in the report.
 /// FP8     Weights are quantized to NVFP4 as quantize_checkpoint() does. If the

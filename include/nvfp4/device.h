@@ -8,8 +8,10 @@
 /// Devices, which hold data, and streams, which order work.
 namespace nvfp4 {
 
+/// The kinds of devices.
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
+/// The CPU, or the GPU with this index.
 struct Device {
   DeviceType type = DeviceType::cpu;
   int index = 0;
@@ -44,8 +46,8 @@ struct DeviceInfo {
 /// CUDA.
 std::vector<DeviceInfo> cuda_devices();
 
-/// Returns the reason why `device` cannot be used, or "" if it can: no CUDA in this build, no
-/// driver, no such GPU, or no kernels for its architecture.
+/// Returns the reason why `device` cannot be used, or "" if it can. Reasons are no CUDA in this
+/// build, no driver, no such GPU, and no kernels for its architecture.
 std::string why_unavailable(Device device);
 
 /// Waits for all work on the stream. Throws DeviceError.

@@ -79,6 +79,7 @@ struct E4M3 {
 struct BF16 {
   std::uint16_t bits;
 
+  /// Rounds `x` to nearest, ties to even.
   NVFP4_HD static constexpr BF16 from_float(float x) {
     const std::uint32_t u = float_bits(x);
     if ((u & 0x7FFFFFFFu) > 0x7F800000u) return {0x7FFF};
@@ -93,6 +94,7 @@ struct BF16 {
 struct FP16 {
   std::uint16_t bits;
 
+  /// Rounds `x` to nearest, ties to even.
   NVFP4_HD static constexpr FP16 from_float(float x) {
     const std::uint32_t sign = float_bits(x) >> 16 & 0x8000u;
     const std::uint32_t u = float_bits(x) & 0x7FFFFFFFu;

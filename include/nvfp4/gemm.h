@@ -97,8 +97,8 @@ struct PackOptions {
 
 /// Packs NVFP4 weights.
 ///
-/// Shapes  `w` is W [G·N, K] (axis rows) or its transpose [K, G·N] (axis columns), in blocks of 16
-///         and any scale layout. It has one global scale, or one for each output.
+/// Shapes  `w` is W [G·N, K] (axis rows) or its transpose [K, G·N] (axis columns). It has blocks of
+///         16, any scale layout, and one global scale or one for each output.
 /// Values  unpack_weights() returns the same bits, with one exception: on a GPU, a code whose scale
 ///         is 0 keeps its sign only.
 /// Throws  ShapeError; ValueError if a scale is NaN or has its sign set; UnsupportedError,
@@ -173,7 +173,7 @@ class GemmPlan {
  public:
   GemmPlan() = default;  ///< empty
   bool empty() const { return impl_ == nullptr; }
-  const GemmDescription& description() const;
+  const GemmDescription& description() const;  ///< as passed to plan_gemm()
   Device device() const;
   const std::string& kernel() const;  ///< name as in GemmDescription::kernel
   GemmTileShape tile() const;
@@ -256,8 +256,8 @@ struct GemmArguments {
 /// Computes out[m, n] = (alpha · x.global_m · global_n) · Σ_k x[m, k] · (e2m1 · scale)[n, k] +
 /// bias[n].
 ///
-/// Units   e2m1 · scale is exact, and sums are FP32. In W4A4 on the CPU the blocks are summed from
-///         first to last, each block exactly, with the same bits on every backend. Other sums are
+/// Units   e2m1 · scale is exact, and sums are FP32. W4A4 on the CPU adds exact sums of blocks from
+///         first to last, and every backend gives the same bits. Other sums are
 ///         within the bounds of docs/numerics.md. Factors and bias are applied in FP32, and the
 ///         result is rounded once.
 /// Async   On a GPU the call enqueues work on the stream. It allocates nothing, waits for nothing

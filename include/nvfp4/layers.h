@@ -15,8 +15,8 @@
 /// Linear layers with NVFP4 weights: y = x · Wᵀ + bias. A layer holds its weights packed for its
 /// device. Layers are immutable, cheap to copy and usable from many threads.
 ///
-/// On a GPU (from sm_80 on) calls enqueue work on their stream and return. x, out and all other
-/// operands are on that GPU. In W4A16 x is BF16 or FP16, aligned as gemm() requires. Calls of one
+/// On a GPU (from sm_80 on) calls enqueue work on their stream and return. All operands are on that
+/// GPU. In W4A16 x is BF16 or FP16, aligned as gemm() requires. Calls of one
 /// layer share memory: the caller must not let them overlap on several streams. With max_tokens,
 /// calls allocate nothing and can be captured in a graph. Without it, an input larger than all
 /// before allocates memory. That waits for the device, must not happen in a capture, and
@@ -140,6 +140,7 @@ class Linear {
   void forward_into(const QuantizedActivation& x, MatrixSpan out, Stream stream = {}) const;
   /// Returns the output as a matrix of its own. Throws as forward_into().
   Matrix forward(MatrixView x, DType out = DType::bf16, Stream stream = {}) const;
+  /// Returns the same for an input that is already quantized, W4A4 only.
   Matrix forward(const QuantizedActivation& x, DType out = DType::bf16, Stream stream = {}) const;
 
  private:
@@ -172,11 +173,13 @@ class GroupedLinear {
   /// Writes out[t, g, :] = x[t, g, :] · W_gᵀ. x is [T, G·K], or [T, K] for all groups; out is [T,
   /// G·N].
   void forward_into(MatrixView x, MatrixSpan out, Stream stream = {}) const;
+  /// Does the same for an input that is already quantized, W4A4 only.
   void forward_into(const QuantizedActivation& x, MatrixSpan out, Stream stream = {}) const;
   /// Multiplies rows [row_ends[g-1], row_ends[g]) of x [M, K] by W_gᵀ, with M < 2^31. The ends are
   /// on the device of the layer. A GPU does not check them and does not wait for them.
   void forward_rows_into(MatrixView x, std::span<const std::int32_t> row_ends, MatrixSpan out,
                          Stream stream = {}) const;
+  /// Does the same for an input that is already quantized, W4A4 only.
   void forward_rows_into(const QuantizedActivation& x, std::span<const std::int32_t> row_ends,
                          MatrixSpan out, Stream stream = {}) const;
 

@@ -25,6 +25,7 @@ enum class ScaleLayout : std::uint8_t {
   packed_mn_major,   ///< int32 [ceil(blocks/4), round_up(rows, 4)]: DeepGEMM, TMA-aligned
 };
 
+/// The layout ScaleLayout::linear.
 struct LinearScales {
   static constexpr ScaleLayout kLayout = ScaleLayout::linear;
   NVFP4_HD static constexpr std::int64_t bytes(std::int64_t rows, std::int64_t blocks) {

@@ -119,7 +119,8 @@ void amax_into(MatrixView x, float* out, GlobalScope scope = GlobalScope::tensor
                BlockAxis axis = BlockAxis::rows, std::string_view backend = {}, Stream stream = {});
 
 /// Writes GlobalScale::from_amax() of `count` values. Values and result are on `device`. A NaN
-/// counts as 0. Throws ShapeError, DeviceError.
+/// counts as 0. A negative value is a ValueError on the CPU and counts as 0 on a GPU. Throws
+/// ShapeError, DeviceError.
 void global_scales_into(const float* amaxes, GlobalScale* out, std::int64_t count, Quantizer q,
                         Device device = {}, Stream stream = {});
 
@@ -130,8 +131,9 @@ void global_scales_into(const float* amaxes, GlobalScale* out, std::int64_t coun
 void gram_into(MatrixView x, MatrixSpan out, bool accumulate = false, Stream stream = {});
 
 /// Writes e2m1 · scale · global_scale. The product e2m1 · scale is exact. The product with
-/// global_scale rounds once to FP32, and the cast to the type of `out` rounds to nearest, ties to
-/// even. `out` has the shape of the dequantized matrix. Throws ShapeError, UnsupportedError.
+/// global_scale rounds once to FP32. The cast to the type of `out` rounds to nearest, ties to even.
+/// `out` has the shape of the dequantized matrix and is on the device of `q`. Throws ShapeError,
+/// UnsupportedError, DeviceError.
 void dequantize_into(QuantizedView q, MatrixSpan out, std::string_view backend = {},
                      Stream stream = {});
 /// Returns the dequantized matrix, on the device of `q`. Throws ShapeError, UnsupportedError.

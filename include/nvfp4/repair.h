@@ -9,7 +9,7 @@
 #include "nvfp4/checkpoint.h"
 #include "nvfp4/verify.h"
 
-/// Corrects a faulty NVFP4 checkpoint.
+/// Repair of faulty NVFP4 checkpoints.
 namespace nvfp4 {
 
 /// The options of repair_checkpoint(). `input_amax` is for weights without an input scale,
@@ -47,7 +47,7 @@ struct RepairReport {
 ///   scales are multiplied by the ratio and rounded to E4M3; codes stay. With a source, the weights
 ///   are quantized again instead.
 /// - Input scales that are missing or not positive get the largest of their partners and of the
-///   other experts, else the value of --input-amax, else 1.
+///   other experts. Without those they get the value of --input-amax, else 1.
 /// - Global scales in the wrong sense, tiled scales, swapped nibbles and signs of scales are
 ///   corrected. Index and configurations are written again. config.json keeps everything else.
 ///

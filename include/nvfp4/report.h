@@ -33,8 +33,8 @@ struct Rival {
   CompareReport difference;  ///< of a and the rival
   InspectReport inspected;   ///< with histograms
 };
-/// The input of page().
 
+/// The input of page().
 struct PageInput {
   CompareReport difference;  ///< of a and b
   InspectReport a, b;        ///< `b` with histograms
@@ -71,6 +71,7 @@ std::string human_count(double count);
 std::string human_duration(double seconds);
 /// Returns a text such as "3:07".
 std::string human_clock(double seconds);
+/// Returns a shape as text.
 std::string shape_text(const std::vector<std::int64_t>& shape);
 /// Formats a number with fmt; "nan" and "inf" stay words.
 std::string number(double x, const char* format);

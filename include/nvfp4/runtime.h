@@ -34,8 +34,8 @@ int threads();
 using ParallelRegion = void (*)(void (*body)(void*), void* data, unsigned count, unsigned flags);
 
 /// Runs all later operations on threads() threads of another runtime, such as the OpenMP of an
-/// application. Two pools would compete for the CPUs. nullptr selects the own pool, which is the
-/// default and applies in a child after fork(). No operation may run during the call.
+/// application. Two pools would compete for the CPUs. nullptr selects the library's pool. This is
+/// the default, also in a child after fork(). No operation may run during the call.
 void set_parallel_region(ParallelRegion region);
 
 /// Returns the version of the library.

@@ -18,6 +18,7 @@ namespace nvfp4::safetensors {
 /// The largest size of a header in bytes.
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
+/// The types of elements.
 enum class DType : std::uint8_t {
   boolean,
   u8,
@@ -130,8 +131,8 @@ class Writer {
  public:
   /// Creates "<path>.partial" in its final size and writes the header. An old file with that name
   /// is replaced. Throws IoError (also for a full disk). Throws ValueError for names that are
-  /// duplicate, not UTF-8 or "__metadata__", for negative or overflowing shapes, and for a header
-  /// above kMaxHeaderBytes.
+  /// duplicate, not UTF-8 or "__metadata__". Throws it also for negative or overflowing shapes, and
+  /// for a header above kMaxHeaderBytes.
   Writer(std::filesystem::path path, const std::vector<TensorSpec>& tensors,
          const Metadata& metadata = {});
   Writer(Writer&&) noexcept;

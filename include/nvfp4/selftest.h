@@ -10,7 +10,7 @@
 #include "nvfp4/device.h"
 #include "nvfp4/runtime.h"
 
-/// Checks that the kernels compute the right results on this machine.
+/// The self-test, which checks that the kernels compute the right results on this machine.
 namespace nvfp4 {
 
 /// The options of run_selftest().
@@ -87,8 +87,8 @@ struct SelftestReport {
 };
 
 /// Compares conversions, quantizers and GEMMs with the scalar reference, on every instruction set
-/// of this CPU and on every GPU. Results must be equal bit for bit. The exception are sums with an
-/// order that the kernel chooses: they must be within a bound that follows from the norms of their
+/// of this CPU and on every GPU. Results must be equal bit for bit. Only sums in an order
+/// that the kernel chooses may differ. They must be within a bound derived from the norms of their
 /// operands. Sums whose order makes no difference must be equal, too. An exception that is thrown
 /// is a fault. The reference is compared with tables that this function computes itself, and with
 /// checksums. A run takes less than a minute, 500 MB of memory and 1 GB on a GPU. Throws ValueError

@@ -11,9 +11,10 @@
 
 #include "nvfp4/checkpoint.h"
 
-/// Finds faults of a quantized checkpoint before it is loaded.
+/// Verification, which finds faults of a quantized checkpoint before it is loaded.
 namespace nvfp4 {
 
+/// The severity of a finding.
 enum class Severity : std::uint8_t {
   error,    ///< a loader refuses it or computes wrong results
   warning,  ///< probably a mistake, or wrong for some loaders
@@ -79,6 +80,7 @@ struct VerifyReport {
   std::vector<Finding> findings;  ///< errors first; limits of a loader only if it was requested
   std::vector<LoaderVerdict> loaders;  ///< all known loaders, or the requested one
 
+  /// Returns the number of findings with this severity.
   std::int64_t count(Severity severity) const;
   /// Reports whether the checkpoint is unusable. With a requested loader: the loader refuses or
   /// misreads it. Without one: the files have faults, or no known loader of this format reads them.

@@ -345,7 +345,8 @@ MatrixView MoeLayer::run_shared(const X& x, std::int64_t tokens, const Call& cal
   return sum;
 }
 
-/// Reports whether so few tokens need no order. Of one token no two rows read the same weights.
+/// Reports whether so few tokens need no order. The rows of one token normally read different
+/// weights.
 bool MoeLayer::takes_choices(const Routing& routing) const {
   return !on_cpu() && routing.rows == 1 && !options_.batch_invariant && routed_.fused &&
          std::max(routed_.hidden(), routed_.intermediate()) <= kMostRoutedDepth;

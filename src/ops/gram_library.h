@@ -7,7 +7,7 @@
 
 namespace nvfp4 {
 
-/// The library that factors the Gram matrices of a run: that of the device if there is one, else
+/// The library that factors the Gram matrices of a run. By default it is that of the device, else
 /// Eigen on the CPU. NVFP4_FACTORS = eigen or cusolver in the environment selects one.
 struct GramLibrary {
   std::string name;          ///< name and version; "": Eigen

@@ -123,7 +123,7 @@ NVFP4_HD constexpr float encoded_magnitude(float x, float factor) {
 }
 
 /// Returns the same cost with the Hessian: r = u − q·scale with the codes q of encode_elements().
-/// The nearest codes would be wrong: at a tie, or within a rounding of one, the sign of r depends
+/// The nearest codes would be wrong. At a tie, or within a rounding of one, the sign of r depends
 /// on the code that is written.
 NVFP4_HD constexpr float hessian_cost(const float* x, const float* h, std::int64_t stride,
                                       int block, float scale, float divisor) {

@@ -62,7 +62,7 @@ NVFP4_HD inline float reciprocal_rms(float sum_of_squares, std::int64_t n, float
   return 1.0f / root(sum_of_squares / static_cast<float>(n) + eps);
 }
 
-/// Returns x · weight · rstd. The weight comes first: the largest magnitude of a row times `rstd`
+/// Returns x · weight · rstd. The weight comes first. The largest magnitude of a row times `rstd`
 /// is then that of the normalized row, so one pass finds both.
 NVFP4_HD inline float normalized(float x, float weight, float rstd) { return x * weight * rstd; }
 

@@ -49,7 +49,8 @@ bool lock_folder(int fd, bool shared) {
   const DWORD error = ::GetLastError();
   if (mine == nullptr && error != ERROR_ACCESS_DENIED) return fail() == 0;
   const bool taken = mine == nullptr || (!shared && error == ERROR_ALREADY_EXISTS);
-  // The own object exists already, so of two concurrent processes at least one sees the other.
+  // This process has its object already, so at least one of two concurrent processes finds the
+  // other.
   if (taken || is_there(object_of(*folder, !shared))) {
     if (mine != nullptr) ::CloseHandle(mine);
     errno = EWOULDBLOCK;
