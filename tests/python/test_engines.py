@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import nvfp4
 from nvfp4 import engines
-from nvfp4._versions import require_oldest, warn_if_untested
+from nvfp4._versions import interface, require_oldest, warn_if_untested
 from nvfp4.engines.declared import Declared, why_not
 from nvfp4.engines.methods import LinearMethod
 from reference import normal
@@ -125,6 +125,11 @@ def test_an_engine_without_what_is_needed_runs_on(caplog, version, change, messa
         engines._register("vLLM", version, engines.VLLM, load)
     assert bool(registered) == (message is None)
     assert bool(caplog.records) == bool(message) and re.search(message or "", caplog.text)
+
+
+def test_a_missing_part_of_this_package_is_not_blamed_on_another():
+    with pytest.raises(ImportError), interface("vLLM", "0.32"):
+        raise ImportError("no EntryList", name="nvfp4._core")
 
 
 def test_extras_have_no_upper_bound():
