@@ -7,7 +7,7 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Of each group of the window, summed in the order of its tasks.
+/// Returns the squared error of each group of the window, summed in the order of its tasks.
 std::map<std::size_t, double> squared_errors(const Plan& plan, Encoder& encoder,
                                              const Window& window,
                                              std::span<const GlobalScale> globals) {

@@ -10,20 +10,20 @@
 
 namespace nvfp4::checkpoint {
 
-/// Finds out whether a device can be used while other work goes on: a GPU takes a tenth of a second
-/// to answer, the lack of one is known at once.
+/// Tests whether a device can be used, in the background. A GPU takes a tenth of a second to
+/// answer; the lack of one is known at once.
 class DeviceProbe {
  public:
   explicit DeviceProbe(Device device) : device_(device) {
     if (device.type == DeviceType::cuda)
       reason_ = std::async(std::launch::async, [device] { return why_unavailable(device); });
   }
-  /// Throws UnsupportedError if the device is known not to be usable.
+  /// Throws UnsupportedError if the device is already known not to be usable.
   void check_what_is_known() {
     constexpr std::chrono::milliseconds kAtOnce{5};
     if (reason_.valid() && reason_.wait_for(kAtOnce) == std::future_status::ready) check();
   }
-  /// Waits. Throws UnsupportedError.
+  /// Waits for the answer. Throws UnsupportedError if the device cannot be used.
   void check() {
     if (!reason_.valid()) return;
     const std::string reason = reason_.get();

@@ -23,12 +23,14 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Input that is measured and, unless a device keeps it, read again: it stays in the page cache.
+/// The input of a window. It is measured and, unless a device stores it, read again from the page
+/// cache.
 constexpr std::uint64_t kWindowBytes = 100 << 20;
-/// Tensors of a window, which may be small: what is to be done takes some hundred bytes for each.
+/// The largest number of tensors in a window. Tensors may be small, and each takes some hundred
+/// bytes.
 constexpr std::size_t kWindowTensors = 4096;
 constexpr std::uint64_t kCopyBytes = 1 << 20;
-/// Input, at the most, that the CPU encodes while the device is released, which takes as long.
+/// The largest input that the CPU encodes while the device is released, which takes as long.
 constexpr std::uint64_t kReleaseBytes = 400 << 20;
 
 class Pipeline {
@@ -50,7 +52,8 @@ class Pipeline {
     ahead_.emplace(plan_, done_);
     std::future<void> committing;
     std::unique_ptr<ShardWriter> writer;
-    // In the background too: to reserve a gigabyte takes a tenth of a second in some file systems.
+    // The next shard is opened in the background: some file systems take a tenth of a second to
+    // reserve a gigabyte.
     std::future<std::unique_ptr<ShardWriter>> opening;
     const auto open_next = [&](std::size_t shard) {
       while (shard < done_.size() && done_[shard]) ++shard;
@@ -60,10 +63,11 @@ class Pipeline {
     const auto commit = [&](std::size_t shard) {
       if (committing.valid()) committing.get();
       for (const PlannedCacheScale& scale : plan_.shards[shard].cache_scales) {
-        const float value = fp8_scale(scale.amax);  // of NVFP4 too, as ModelOpt has it
+        const float value = fp8_scale(scale.amax);  // used for NVFP4, too, as in ModelOpt
         writer->write(scale.tensor, 0, std::as_bytes(std::span(&value, 1)));
       }
-      // In the background: fsync waits for the disk while the next shard is computed.
+      // A shard is committed in the background: fsync waits for the disk while the next shard is
+      // computed.
       committing = std::async(std::launch::async, [&, shard, w = std::move(writer)]() mutable {
         check_inputs(shard);
         before_commit();
@@ -94,9 +98,10 @@ class Pipeline {
   }
 
  private:
-  /// Whether what no window has yet is for the CPU.
+  /// Reports whether the CPU encodes the units that no window has yet.
   bool is_end() const {
-    const std::uint64_t times = options_.best_global_scale ? 3 : 1;  // that a weight is encoded
+    // The number of times that a weight is encoded.
+    const std::uint64_t times = options_.best_global_scale ? 3 : 1;
     const std::uint64_t most = kReleaseBytes / times;
     const std::uint64_t end = std::min(most, progress_.bytes_total() / 4);
     return options_.release_device && !encoder_.needs_device() &&
@@ -105,12 +110,12 @@ class Pipeline {
 
   const LogicalTensor& source_of(const Unit& u) const { return *plan_.tensors[u.tensor].source; }
 
-  /// The next unwritten part of the model, of one shard.
+  /// Returns the next unwritten part of one shard.
   std::optional<Window> next_window() {
     while (shard_ < plan_.shards.size() && (done_[shard_] || plan_.shards[shard_].tensors == 0 ||
                                             position_ == plan_.shards[shard_].tensors)) {
       if (!done_[shard_] && plan_.shards[shard_].tensors == 0 && !empty_given_) {
-        empty_given_ = true;  // a shard without tensors is a file too
+        empty_given_ = true;  // A shard without tensors is a file, too.
         return Window(shard_);
       }
       ++shard_;
@@ -149,7 +154,8 @@ class Pipeline {
   }
 
   static void add_copy(Window& window, std::size_t tensor, std::uint64_t begin, std::uint64_t n) {
-    if (n == 0) window.copy.push_back({tensor, begin, 0});  // it still counts as a tensor
+    // An empty copy still counts as a tensor.
+    if (n == 0) window.copy.push_back({tensor, begin, 0});
     for (std::uint64_t at = 0; at < n; at += kCopyBytes)
       window.copy.push_back({tensor, begin + at, std::min(kCopyBytes, n - at)});
   }
@@ -174,7 +180,8 @@ class Pipeline {
           {u, unit.slice.amax_begin + at, std::min(step, unit.slice.amax_count - at)});
   }
 
-  /// Encodes and copies `now` and measures `next`, in one loop so that no thread waits between.
+  /// Encodes and copies `now` and measures `next`. One loop does both, so that no thread waits in
+  /// between.
   void run_tasks(Window* now, ShardWriter* writer, Window* next) {
     const std::vector<Batch> batches = now ? encoder_.batches(*now) : std::vector<Batch>{};
     const std::size_t encodes = batches.size();
@@ -184,7 +191,7 @@ class Pipeline {
     const std::size_t tasks = grams + encodes + copies + measures;
     parallel_for(static_cast<std::int64_t>(tasks), [&](std::int64_t task) {
       auto i = static_cast<std::size_t>(task);
-      if (i < grams) return encoder_.fill(*next, i);  // the longest
+      if (i < grams) return encoder_.fill(*next, i);  // the longest tasks
       i -= grams;
       if (i < encodes)
         return encoder_.encode(*now, batches[i], globals_,
@@ -242,7 +249,7 @@ class Pipeline {
     nan_[tensor] += n;
   }
 
-  /// Empty if there was none.
+  /// Returns the warning about NaN values, or an empty text if there were none.
   std::string warning_of_nan() const {
     if (nan_.empty()) return {};
     const auto& [tensor, n] = *nan_.begin();
@@ -266,7 +273,8 @@ class Pipeline {
     progress_.finish(task.tensor, task.bytes);
   }
 
-  /// From the amaxes of every member of the groups that the window is the first to need.
+  /// Sets the global scales of the groups that this window is the first to need, from the amaxes of
+  /// all their members.
   void set_globals(const Window& window) {
     std::vector<GroupAmax> amax_of;  // in the order of the tasks
     for (std::size_t i = 0; i < window.measure.size(); ++i) {
@@ -314,7 +322,7 @@ class Pipeline {
       const bool moved = unit.work == Work::move;
       write(unit.weight_global, moved ? encoder_.moved_scales(unit, globals_[unit.group]).global
                                       : globals_[unit.group]);
-      // The activations' scale has the full range of E4M3, however the weights were encoded.
+      // The scale of activations has the full range of E4M3 for every method.
       write(unit.input_global,
             unit.input
                 ? *unit.input
@@ -324,7 +332,7 @@ class Pipeline {
     }
   }
 
-  /// In the order of the tasks, so that the sum is the same for any number of threads.
+  /// Adds in the order of the tasks, so that the sum is the same for any number of threads.
   void add_outcomes(const Window& window) {
     for (std::size_t i = 0; i < window.encode.size(); ++i) {
       Outcome& sum = outcomes_[plan_.units[window.encode[i].unit].tensor];
@@ -340,14 +348,14 @@ class Pipeline {
     }
   }
 
-  /// As many as memory should hold.
+  /// Lists at most kMostClampedListed blocks, to bound the memory.
   void list_clamped(const std::vector<std::int64_t>& found, std::vector<std::int64_t>& to) {
     const std::size_t n = std::min(found.size(), kMostClampedListed - clamped_listed_);
     to.insert(to.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(n));
     clamped_listed_ += n;
   }
 
-  /// The files that the shard's tensors come from, and those that hold partners of them.
+  /// Checks the files of the shard's tensors and those of their partners.
   void check_inputs(std::size_t shard) const {
     std::set<const TensorFile*> inputs;
     const auto add = [&](const PlannedTensor& t) {
@@ -370,20 +378,20 @@ class Pipeline {
   Output& output_;
   const std::vector<bool>& done_;
   Encoder encoder_;
-  std::vector<GlobalScale> globals_;  // of groups
-  std::vector<bool> scheduled_;       // groups whose amax is measured or being measured
+  std::vector<GlobalScale> globals_;  // global scale of each group
+  std::vector<bool> scheduled_;       // groups whose amax is measured or is being measured
   std::vector<Outcome> outcomes_;
   std::mutex nan_mutex_;
-  std::map<std::size_t, std::int64_t> nan_;  // among FP8 codes of a tensor
+  std::map<std::size_t, std::int64_t> nan_;  // number of NaN codes of each FP8 tensor
   LendingPool<std::vector<std::byte>> tiles_;
-  std::optional<ReadAhead> ahead_;  // of bytes_given_
+  std::optional<ReadAhead> ahead_;  // reads ahead of bytes_given_
 
-  // Where next_window() goes on.
+  // The position of next_window().
   std::size_t shard_ = 0, position_ = 0;
-  std::uint64_t part_ = 0;         // of the tensor: bytes copied, or units
-  std::uint64_t bytes_given_ = 0;  // of input, in windows so far
+  std::uint64_t part_ = 0;         // bytes or units of the tensor that are in windows
+  std::uint64_t bytes_given_ = 0;  // bytes of input in windows so far
   bool empty_given_ = false;
-  int store_ = 0;  // of the last window
+  int store_ = 0;  // store of the last window
   std::size_t clamped_listed_ = 0;
 
   ProgressCount progress_;

@@ -11,13 +11,13 @@
 
 namespace nvfp4::checkpoint {
 
-/// How far a run is, told to the caller part by part, from any thread.
+/// The progress of a run. It is reported to the caller after each part, from any thread.
 class ProgressCount {
  public:
   ProgressCount(const Plan& plan, const std::function<void(const Progress&)>& tell);
-  /// Shards that are `done` do not count.
+  /// Starts counting. Shards that are `done` do not count.
   void start(const std::vector<bool>& done);
-  /// `work` of a tensor: bytes of copies, elements of units.
+  /// Counts `work` of a tensor: bytes of copies, elements of units.
   void finish(std::size_t tensor, std::uint64_t work);
   std::uint64_t bytes_total() const { return progress_.bytes_total; }
 
@@ -26,7 +26,7 @@ class ProgressCount {
 
   const Plan& plan_;
   const std::function<void(const Progress&)>& tell_;
-  std::unique_ptr<std::atomic<std::uint64_t>[]> remaining_;  ///< work of each tensor
+  std::unique_ptr<std::atomic<std::uint64_t>[]> remaining_;  ///< remaining work of each tensor
   std::mutex mutex_;
   Progress progress_;
 };

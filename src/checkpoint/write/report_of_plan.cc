@@ -31,7 +31,8 @@ QuantizeReport facts_of(const Plan& plan, const TransformOptions& options) {
   return report;
 }
 
-/// What is known before a byte is written. Added late, as it takes 400 bytes for each tensor.
+/// Adds the facts about tensors that are known before writing. It is called late, since they take
+/// 400 bytes for each tensor.
 void add_tensors(const Plan& plan, QuantizeReport& report) {
   report.tensors.reserve(plan.tensors.size());
   for (const PlannedTensor& t : plan.tensors) {
@@ -66,7 +67,8 @@ void add_outcomes(std::vector<Outcome> outcomes, QuantizeReport& report) {
   }
 }
 
-/// Which of the shards' errors are known: of those that others wrote, what they took note of.
+/// Marks the shards whose errors are known. Errors of shards that other runs wrote come from their
+/// records. Returns whether all errors are known.
 bool add_known(const Plan& plan, Output& output, std::vector<Outcome>& outcomes,
                QuantizeReport& report) {
   bool whole = true;
@@ -82,7 +84,7 @@ bool add_known(const Plan& plan, Output& output, std::vector<Outcome>& outcomes,
   return whole;
 }
 
-/// Weights that were NVFP4 before, and are not what they were.
+/// Warns of weights that were NVFP4 before and were rounded.
 void warn_of_rounded(QuantizeReport& report) {
   constexpr std::size_t kNamed = 8;
   std::size_t rounded = 0;

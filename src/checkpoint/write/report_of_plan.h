@@ -4,8 +4,8 @@
 
 namespace nvfp4::checkpoint {
 
-/// What a run did, whose shards were written with these outcomes; with none of them if none was to
-/// be written. Asks the output which shards are done by others and whether this process ends it.
+/// The report of a run, given the outcomes of its shards. `written` is empty if nothing was to be
+/// written. The output tells which shards other runs wrote, and whether this process ends it.
 struct WrittenReport {
   QuantizeReport report;
   bool whole = true;  ///< every weight error is known

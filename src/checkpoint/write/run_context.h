@@ -5,7 +5,7 @@
 
 namespace nvfp4::checkpoint {
 
-/// What a run works with: start_run() finds it.
+/// The device and the backend of a run. start_run() makes it.
 struct RunContext {
   DeviceProbe device;
   const Backend& backend;

@@ -8,13 +8,14 @@
 
 namespace nvfp4::checkpoint {
 
-/// Where a matrix lies in a tensor of bytes, [width, stride] from `begin` on.
+/// The place of a matrix in a tensor of bytes: [width, stride] from `begin` on.
 struct StackPlace {
   std::size_t tensor = 0;
   std::int64_t begin = 0, stride = 0;
 };
 
-/// Rows [row, row + rows) of a matrix [.., width] become columns there. `columns` is worked in.
+/// Writes rows [row, row + rows) of a matrix [.., width] as columns of the stack. `columns` is
+/// working memory.
 void write_columns(ShardWriter& writer, const StackPlace& place, std::int64_t row,
                    std::int64_t rows, std::span<const std::byte> data,
                    std::vector<std::byte>& columns);

@@ -13,7 +13,8 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// What planning took and gave back would count beside what writing takes.
+/// Returns memory that planning freed to the system. Otherwise it would count in addition to that
+/// of writing.
 void release_free_memory() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
@@ -25,7 +26,7 @@ void release_free_memory() {
 QuantizeReport write_plan(Plan& plan, const TransformOptions& options, RunContext& run,
                           Output& output) {
   release_free_memory();
-  // Nothing old is removed for a device that cannot be used.
+  // No old output is removed if the device cannot be used.
   if (options.dry_run || output.replaces())
     run.device.check();
   else
@@ -37,10 +38,10 @@ QuantizeReport write_plan(Plan& plan, const TransformOptions& options, RunContex
   const bool writes = !options.dry_run && !output.complete();
   Written written;
   if (writes) {
-    // The device is checked before a shard gets its name: a run without one leaves nothing.
+    // The device is checked before a shard gets its name: without a device nothing remains.
     written = write_shards(plan, options, output, [&] { run.device.check(); });
     run.device.check();
-    // What says how to make the bytes takes as much memory as the report.
+    // Units and groups take as much memory as the report, and are not needed for it.
     plan.units = std::vector<Unit>();
     plan.groups = std::vector<Group>();
     release_free_memory();

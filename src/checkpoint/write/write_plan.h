@@ -5,8 +5,8 @@
 
 namespace nvfp4::checkpoint {
 
-/// Carries the plan out, or with `dry_run` only checks that it could be. What becomes of the model
-/// is the report. The plan's units are gone afterwards.
+/// Writes the output of a plan and returns the report. With `dry_run` it only checks whether that
+/// is possible. Writing frees the plan's units and groups.
 QuantizeReport write_plan(Plan& plan, const TransformOptions& options, RunContext& run,
                           Output& output);
 
