@@ -1,6 +1,7 @@
-// Measures NVFP4 GEMMs on Hopper against cuBLAS BF16 and a read-only stream of the weights' bytes,
-// in the same run. usage: nvfp4_cuda_gemm_bench [--shape NxK|known|models|fitted|reported]...
-// [--rows M,M,...]
+// Measures NVFP4 GEMMs on Hopper against cuBLAS BF16 and a read-only stream of the weights' bytes.
+// All are measured in the same run.
+//
+// usage: nvfp4_cuda_gemm_bench [--shape NxK|known|models|fitted|reported]... [--rows M,M,...]
 //                              [--kernels each|tuned] [--arch sm80] [--json FILE]
 //
 // --shape: any shape, or a list of gemm_shapes.h; the default is the known shapes. --kernels also

@@ -1,7 +1,8 @@
-// Measures a mixture-of-experts layer on one GPU against its bounds. They are the bytes of the used
-// experts at the rate of a read-only stream, and the operations at the rate of cuBLAS BF16. Both
-// are measured in the same run. usage: nvfp4_cuda_moe_bench [--model NAME|all] [--tokens T,T,...]
-// [--experts E]
+// Measures a mixture-of-experts layer on one GPU against its bounds, in the same run. The bounds
+// are the bytes of the used experts at the rate of a read-only stream, and the operations at the
+// rate of cuBLAS BF16.
+//
+// usage: nvfp4_cuda_moe_bench [--model NAME|all] [--tokens T,T,...] [--experts E]
 //                             [--kernels each|NAME] [--json FILE]
 //
 // --model: a model of gemm_shapes.h, by default DeepSeek-V3. A graph holds several calls, each with

@@ -90,7 +90,7 @@ struct ValueError : Error {
   explicit ValueError(const std::string& what, ErrorCode fault = ErrorCode::value)
       : Error(what, fault) {}
 };
-/// A valid request that this build or device cannot do.
+/// A valid request that the library, this build or this device cannot carry out.
 struct UnsupportedError : Error {
   explicit UnsupportedError(const std::string& what, ErrorCode fault = ErrorCode::unsupported)
       : Error(what, fault) {}

@@ -257,9 +257,9 @@ struct GemmArguments {
 /// bias[n].
 ///
 /// Units   e2m1 · scale is exact, and sums are FP32. W4A4 on the CPU adds exact sums of blocks from
-///         first to last, and every backend gives the same bits. Other sums are
-///         within the bounds of docs/numerics.md. Factors and bias are applied in FP32, and the
-///         result is rounded once.
+///         first to last, and every backend gives the same bits. Other sums are within the bounds
+///         of docs/numerics.md. Factors and bias are applied in FP32, and the result is rounded
+///         once.
 /// Async   On a GPU the call enqueues work on the stream. It allocates nothing, waits for nothing
 ///         and can be captured in a graph. Calls that share a workspace must not overlap.
 /// Throws  ShapeError, ValueError, UnsupportedError, DeviceError, before anything is written.

@@ -42,11 +42,11 @@ struct MoeOptions {
 /// rounded to `intermediate` (W4A16). Results do not depend on the number of threads; in W4A4 on
 /// CPUs they do not depend on the backend. An id that occurs twice in a row counts twice.
 ///
-/// For GPUs see layers.h; the routing is there on the GPU, and at most 1024 experts are routed. The
-/// order of these sums is the same; within a GEMM it is that of the tensor cores. If `out` is BF16,
-/// results of routed experts are rounded to BF16 before they are multiplied by their weights. This
-/// halves the memory traffic. Ids are not checked: an id outside 0 … E - 1 has no expert and adds
-/// nothing.
+/// For GPUs see layers.h. The routing is then on the GPU, too, and at most 1024 experts are routed
+/// ones. The order of these sums is the same; within a GEMM it is that of the tensor cores. If
+/// `out` is BF16, results of routed experts are rounded to BF16 before they are multiplied by their
+/// weights. This halves the memory traffic. Ids are not checked: an id outside 0 … E - 1 has no
+/// expert and adds nothing.
 class Moe {
  public:
   Moe() = default;

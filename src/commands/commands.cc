@@ -27,8 +27,8 @@ CommandOption scheme(std::string fallback, std::string text) {
   return option("--scheme", "NAME", std::move(fallback), std::move(text), scheme_names());
 }
 
-/// Returns --format, such as "modelopt (the default), compressed-tensors; comfyui: one file in
-/// OUTPUT; ...".
+/// Returns --format with a text such as "modelopt (the default), compressed-tensors; comfyui: one
+/// file in OUTPUT; ...".
 CommandOption format() {
   std::string text;
   std::vector<std::string> names;

@@ -4,7 +4,7 @@
 #include "backends/row_job.h"
 
 /// The fused operations on the CPU. A few rows at a time are computed and quantized, so the FP32
-/// rows never go to main memory.
+/// rows are never stored as a whole.
 namespace nvfp4 {
 
 void quantize_rows(const Backend& backend, const RowQuantizeJob& job);

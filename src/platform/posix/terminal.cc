@@ -32,7 +32,7 @@ int columns(std::FILE* stream) {
 }
 
 void prepare_streams() {
-  // A closed pipe must not kill a quantization. A write then fails with EPIPE.
+  // A closed pipe must not kill a quantization. A write to it fails with EPIPE.
   std::signal(SIGPIPE, SIG_IGN);
   // A file size limit is an error like a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
