@@ -1,4 +1,4 @@
-// Scales of cached keys and values, against what the configuration says of the cache.
+// Compares the scales of cached keys and values with the configuration of the cache.
 #include <map>
 
 #include "checkpoint/families/select.h"
@@ -9,10 +9,10 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// What an attention has.
+/// The projections and cache scales of one attention.
 struct Cache {
-  bool keys = false, values = false;            ///< k_proj and v_proj
-  bool key_scale = false, value_scale = false;  ///< and the scales of what they make
+  bool keys = false, values = false;            ///< has k_proj, v_proj
+  bool key_scale = false, value_scale = false;  ///< has the scales of their outputs
 };
 
 std::map<std::string, Cache> caches_of(const Subject& subject) {
@@ -28,7 +28,7 @@ std::map<std::string, Cache> caches_of(const Subject& subject) {
     const std::string module = t.module();
     const bool keys = module.ends_with(kKeys);
     if (!keys && !module.ends_with(kValues)) continue;
-    // Those of towers are not cached.
+    // Keys and values of towers are not cached.
     if (classify(t.plain_info(), subject.model_type).kind != "linear") continue;
     Cache& cache = caches[module.substr(0, module.size() - kKeys.size())];
     (keys ? cache.keys : cache.values) = true;
@@ -36,7 +36,7 @@ std::map<std::string, Cache> caches_of(const Subject& subject) {
   return caches;
 }
 
-/// Whether keys and values are to be cached in a type that has scales.
+/// Reports whether the configuration caches keys and values in a type with stored scales.
 bool has_scales(const Declared* declared) {
   if (declared == nullptr || declared->kv_cache.is_null()) return false;
   const auto& cache = declared->kv_cache;

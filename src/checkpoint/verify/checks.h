@@ -16,65 +16,64 @@
 #include "checkpoint/source/cache.h"
 #include "nvfp4/verify.h"
 
-/// The checks of `nvfp4 verify`, each on its own file.
+/// The checks of `nvfp4 verify`, with one file for each.
 namespace nvfp4::checkpoint {
 
-/// What is checked, as far as it could be read.
+/// The checkpoint that is checked, as far as it could be read.
 struct Subject {
   std::filesystem::path path;
   bool folder = true;
-  bool complete = true;  ///< no file is missing, none is unreadable
+  bool complete = true;  ///< no file is missing or unreadable
   std::vector<TensorFile> files;
   std::vector<std::string> file_names;  ///< sorted
   std::optional<safetensors::Index> index;
   TensorTable table;
   std::vector<LogicalTensor> tensors;
   std::set<std::string> defective;  ///< names of tensors that must not be read
-  std::set<std::string> unknown;    ///< modules quantized in a way that is not known
+  std::set<std::string> unknown;    ///< modules in an unknown form of quantization
   std::string config_file, model_type;
-  Json config;  ///< null if there is none that can be read
+  Json config;  ///< null if there is none or it is unreadable
   std::optional<Declared> in_config, in_hf_quant;
-  std::optional<std::string> method_in_params;  ///< "" if params.json of Mistral says none
+  std::optional<std::string> method_in_params;  ///< "" if params.json of Mistral declares none
 
-  /// What loaders go by: ModelOpt's own file comes first.
+  /// Returns the configuration that loaders use: hf_quant_config.json takes precedence.
   const Declared* declared() const {
     return in_hf_quant ? &*in_hf_quant : in_config ? &*in_config : nullptr;
   }
-  /// Leaves what is known of the folder: its tensors take memory, and check_source() reads them
-  /// anew.
+  /// Closes the files and releases the memory of their tensors. check_source() opens them again.
   void close_files() {
     tensors = {};
     table = {};
     index.reset();
     files.clear();
   }
-  /// NVFP4 weights that can be read.
+  /// Returns the NVFP4 weights that can be read.
   std::vector<const LogicalTensor*> nvfp4() const;
 };
 
-/// Names of the loaders that are judged for.
+/// The names of the loaders with verdicts.
 inline constexpr std::string_view kVllm = "vllm", kSglang = "sglang", kTensorRt = "tensorrt-llm",
                                   kTransformers = "transformers", kLlamaCpp = "llama.cpp";
 
-/// What a fault makes of the checkpoint in a loader: verdicts.cc.
+/// Returns the effect of a fault in a loader, from the table of verdicts.cc.
 Verdict verdict_of(std::string_view code, Severity severity, std::string_view loader);
-/// Whether it is any matter there.
+/// Reports whether a fault matters to a loader.
 bool concerns(std::string_view code, std::string_view loader);
 
-/// Collects findings, and knows which loader they are for.
+/// A collector of findings and verdicts, for one loader or for all.
 class Findings {
  public:
   explicit Findings(std::string loader) : loader_(std::move(loader)) {}
-  /// `code` is one of finding_kinds(). The extra effect replaces that of the kind.
+  /// Adds a finding. `code` is a code of finding_kinds(). `effect` replaces the effect of the kind.
   void add(std::string_view code, std::string tensor, std::string text, std::string effect = {});
-  /// What a loader cannot take though the files are right: a finding if it was asked for, else only
-  /// its verdict.
+  /// Adds a limit of one loader in a correct checkpoint. It is a finding if that loader was
+  /// requested, otherwise only a verdict.
   void add_for(std::string_view loader, Verdict verdict, std::string_view code, std::string tensor,
                std::string text);
-  /// What was a guess, and is wrong.
+  /// Removes findings that were guesses and are wrong.
   void withdraw_if(const std::function<bool(const Finding&)>& wrong);
   bool has_errors() const;
-  /// Of every loader, or of the one asked for.
+  /// Returns the verdicts of all loaders, or of the requested one.
   std::vector<LoaderVerdict> verdicts() const;
   std::vector<Finding> take();
 
@@ -82,7 +81,7 @@ class Findings {
   struct Limit {
     std::string_view loader;
     Verdict verdict;
-    Finding finding;  ///< the first
+    Finding finding;  ///< the first finding
     std::int64_t count = 1;
   };
 
@@ -91,52 +90,54 @@ class Findings {
   std::vector<Limit> limits_;
 };
 
-/// What the names of layers for multi-token prediction have in them; last what follows from
-/// config.json's count of the others, if there is one.
+/// Returns substrings of the names of multi-token prediction layers. The last is the number behind
+/// the other layers, if config.json has their count.
 std::vector<std::string> prediction_layer_marks(const Subject& subject);
 
-/// Whether one of two codes in a byte is neither 0 nor -0.
+/// Reports whether one of the two codes in a byte is neither 0 nor -0.
 inline bool is_not_zero(std::byte pair) { return (pair & std::byte{0x77}) != std::byte{0}; }
 
-/// Which global scales of a weight look like reciprocals of what they should be.
+/// Returns the indices of a weight's global scales that look like reciprocals.
 std::vector<std::size_t> wrong_senses(const LogicalTensor& t);
 
 using OnProgress = std::function<void(const Progress&)>;
 
-/// Opens everything that can be opened.
+/// Opens all files that can be opened.
 Subject open_subject(const std::filesystem::path& path, Findings& findings);
-/// The same for a GGUF file, under the file's own names; checks its header too.
+/// Opens a GGUF file with the names in the file, and checks its header.
 Subject open_gguf_subject(const std::filesystem::path& path, Findings& findings);
-/// Whether layers, or weights of a layer, are missing. Only of a complete subject.
+/// Checks that no layer and no weight of a layer is missing. The subject must be complete.
 void check_layers(const Subject& subject, Findings& findings);
 void check_config(const Subject& subject, Findings& findings);
-/// Global and input scales, and whether fused partners agree on them.
+/// Checks global and input scales, and that fused layers have equal ones.
 void check_globals(const Subject& subject, Findings& findings);
-/// Whether every attention has the scales of its cache that the configuration asks for.
+/// Checks that every attention has the cache scales that the configuration declares.
 void check_caches(const Subject& subject, Findings& findings);
 void check_loaders(const Subject& subject, Findings& findings);
-/// What transformers makes of a compressed-tensors checkpoint.
+/// Checks how transformers reads a compressed-tensors checkpoint.
 void check_transformers(const Subject& subject, Findings& findings);
-/// Whether the configuration's lists fit the names that it gives to modules.
+/// Checks that the lists of the configuration have the module names of transformers.
 void check_transformers_lists(const Subject& subject, Findings& findings);
-/// The global and input scales of one weight; counts input scales of exactly 1.
+/// Checks the global and input scales of one weight. Adds the number of input scales of exactly 1
+/// to `defaults`.
 void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defaults);
-/// Reads every block scale but those of `defective` tensors, and the scales of caches.
-/// `look_for_tiles`: whether they look stored in another order, too.
+/// Reads all block scales except those of `defective` tensors, and all cache scales.
+/// `look_for_tiles`: it also looks for scales stored in tiles.
 void check_scales(std::span<const LogicalTensor> tensors, const std::set<std::string>& defective,
                   const CacheScales& caches, Findings& findings, Measured& measured,
                   const OnProgress& progress, bool look_for_tiles = true);
-/// Whether the NVFP4 weights that loaders fuse agree on their scales.
+/// Checks that NVFP4 weights which loaders fuse have equal scales.
 void check_fused(std::span<const LogicalTensor> tensors, const FuseRules& rules,
                  Findings& findings);
-/// What of these findings no one should quantize or convert as if it were right, or unawares.
+/// Findings about values in a source. `refused`: findings that stop quantize and convert. `told`:
+/// findings that they print as warnings.
 struct ValueFaults {
   std::vector<Finding> refused, told;
 };
 ValueFaults value_faults(std::span<const LogicalTensor> tensors, const FuseRules& rules,
                          const CacheScales& caches);
-/// Reads every weight of both, unless errors of the subject stand in the way. Throws if the source
-/// cannot be read.
+/// Compares every weight with the source, unless errors of the subject prevent it. Throws if the
+/// source cannot be read.
 void check_source(const Subject& subject, const std::filesystem::path& source, Findings& findings,
                   Measured& measured, const OnProgress& progress);
 

@@ -1,4 +1,4 @@
-// Whether the configuration says what the files hold.
+// Checks that the configuration describes the files.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,10 +13,11 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// The targets of a configuration's groups, to be asked about many modules.
+/// The targets of a configuration's groups, for many queries.
 class Targets {
  public:
-  /// `declared` must outlive it. Throws FormatError for an expression that is invalid.
+  /// Indexes the targets. `declared` must outlive the object. Throws FormatError for an invalid
+  /// expression.
   explicit Targets(const Declared& declared) : declared_(declared) {
     for (const DeclaredGroup& group : declared.groups)
       for (const std::string& target : group.targets) {
@@ -24,7 +25,7 @@ class Targets {
         const bool is_class =
             !target.empty() && std::isupper(static_cast<unsigned char>(target[0]));
         of_linear_ |= target == "Linear";
-        if (is_class) {  // "RoutedExperts"
+        if (is_class) {  // a class such as "RoutedExperts"
           general_.push_back(&group);
           continue;
         }
@@ -40,9 +41,9 @@ class Targets {
 
   struct Group {
     const DeclaredGroup* first = nullptr;  ///< null: none
-    bool fits = false;                     ///< first, or another one
+    bool fits = false;                     ///< whether the first group fits, or another one
   };
-  /// Those whose targets name the module; if none does, those of a class of modules.
+  /// Returns the groups whose targets name the module, or else the groups of a class of modules.
   Group group_of(const std::string& module, std::int64_t bits) const {
     if (const auto named = named_.list->first(module))
       return {named_groups_[*named], (bits == 8 ? eight_ : four_).list->holds(module)};
@@ -52,7 +53,7 @@ class Targets {
             })};
   }
 
-  /// Whether one is meant for the module, if there are groups at all.
+  /// Reports whether a target matches the module. True if there are no groups.
   bool hold(const std::string& module) const {
     return declared_.groups.empty() || of_linear_ || list_->holds(module);
   }
@@ -69,7 +70,8 @@ class Targets {
   const Declared& declared_;
   bool of_linear_ = false;
   std::vector<const DeclaredGroup*> general_, named_groups_;
-  List named_, four_, eight_;  ///< those that are no class, also by what fits their groups
+  List named_, four_,
+      eight_;  ///< targets that are not classes, and those whose group fits 4 or 8 bits
   std::vector<std::string> all_;
   std::optional<EntryList> list_;
 };
@@ -102,7 +104,7 @@ class ConfigCheck {
       targets_.emplace(*declared);
       check_modules(*declared);
       check_inputs(*declared);
-    } catch (const FormatError& e) {  // an expression that is none, or without end
+    } catch (const FormatError& e) {  // an expression that is invalid or takes too long
       findings_.add("bad-config", std::filesystem::path(declared->file).filename().string(),
                     e.what());
     }
@@ -286,8 +288,8 @@ class ConfigCheck {
   const Subject& subject_;
   Findings& findings_;
   std::vector<const LogicalTensor*> nvfp4_;
-  std::optional<Exclusions> exclusions_;  ///< of what loaders go by
-  std::optional<Targets> targets_;        ///< of the same
+  std::optional<Exclusions> exclusions_;  ///< of the configuration that loaders use
+  std::optional<Targets> targets_;        ///< of the configuration that loaders use
 };
 
 }  // namespace

@@ -9,10 +9,11 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Buffers that older versions of transformers saved, and that follow from the configuration.
+/// A buffer that older versions of transformers saved and that the configuration determines.
 struct Buffer {
-  std::string_view name;       ///< the last components
-  std::size_t dimensions = 0;  ///< if it takes these to tell it from a weight
+  std::string_view name;  ///< last components of the name
+  std::size_t dimensions =
+      0;  ///< number of dimensions, if it distinguishes a buffer from a weight; 0: any
 };
 constexpr Buffer kBuffers[] = {
     {"inv_freq"},
@@ -28,13 +29,13 @@ constexpr Buffer kBuffers[] = {
     {"relative_position_index"},
 };
 
-/// Tables of the vocabulary, any of which may be the same tensor as another one.
+/// Vocabulary tables. Any of them may be the same tensor as another.
 constexpr std::string_view kTables[] = {
     "lm_head.weight",   "embed_tokens.weight",    "shared.weight",
     "wte.weight",       "word_embeddings.weight", "embed_in.weight",
     "embed_out.weight", "decoder.weight",         "output_projection.weight"};
 
-/// Whether `name` is `part`, or ends with it behind a dot.
+/// Reports whether `name` is `part` or ends with a dot and `part`.
 bool ends_with(std::string_view name, std::string_view part) {
   return name.ends_with(part) &&
          (name.size() == part.size() || name[name.size() - part.size() - 1] == '.');

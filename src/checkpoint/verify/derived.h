@@ -9,9 +9,8 @@
 
 namespace nvfp4::checkpoint {
 
-/// What a checkpoint need not hold though its source does: buffers that are computed, weights that
-/// are tied to others, which have the same bytes, and scales of a cache of keys and values that the
-/// checkpoint does not declare.
+/// Tensors of the source that a checkpoint may lack: computed buffers, weights that are tied to
+/// others with the same bytes, and cache scales that the checkpoint does not declare.
 class DerivedTensors {
  public:
   DerivedTensors(const CheckpointReader& source, const CheckpointReader& made,
@@ -25,7 +24,7 @@ class DerivedTensors {
   const CheckpointReader& source_;
   bool may_be_tied_ = true;
   CacheScales undeclared_;
-  std::vector<const LogicalTensor*> tables_;  ///< of the source, that are in both
+  std::vector<const LogicalTensor*> tables_;  ///< vocabulary tables of the source that are in both
 };
 
 }  // namespace nvfp4::checkpoint

@@ -16,8 +16,8 @@ Exclusions::Exclusions(const Declared& declared)
 
 Exclusions::Found Exclusions::find(std::string_view module) const {
   if (const auto first = list_.first(module)) return {Match::whole, entries_[*first]};
-  // Of entries none of which begins with another, only the last that is not after a text can be
-  // its beginning.
+  // No entry starts with another, so only the last entry that sorts at or before the text can be
+  // its start.
   for (std::size_t at = 0; at < module.size() && !pieces_.empty(); ++at) {
     const std::string_view rest = module.substr(at);
     const auto after = std::ranges::upper_bound(pieces_, rest);

@@ -10,19 +10,21 @@
 
 namespace nvfp4::checkpoint {
 
-/// What a configuration excludes, to be asked about many modules: there may be as many entries.
+/// The exclusions of a configuration, for many queries. Their number may be as large as that of the
+/// modules.
 class Exclusions {
  public:
-  /// `declared` must outlive it. Throws FormatError for an expression that is invalid.
+  /// Indexes the exclusions. `declared` must outlive the object. Throws FormatError for an invalid
+  /// expression.
   explicit Exclusions(const Declared& declared);
 
   enum class Match : std::uint8_t { none, substring, whole };
   struct Found {
     Match match = Match::none;
-    std::string_view entry;  ///< that matches, for messages
+    std::string_view entry;  ///< the entry that matches, for messages
   };
-  /// How the entries match a module: some loaders look for substrings. Throws FormatError for an
-  /// expression that takes too long.
+  /// Returns how the entries match a module; some loaders search for substrings. Throws FormatError
+  /// for an expression that takes too long.
   Found find(std::string_view module) const;
 
   const EntryList& list() const { return list_; }
@@ -30,7 +32,8 @@ class Exclusions {
  private:
   const std::vector<std::string>& entries_;
   EntryList list_;
-  std::vector<std::string_view> pieces_;  ///< sorted, none begins with another; to look for
+  std::vector<std::string_view>
+      pieces_;  ///< sorted; none starts with another; searched as substrings
 };
 
 }  // namespace nvfp4::checkpoint

@@ -16,7 +16,7 @@ std::string and_more(std::size_t count) {
   return count == 1 ? "" : fmt::format(" (and {} more)", count - 1);
 }
 
-/// One line for each code.
+/// Returns one line for each code.
 std::vector<std::string> lines_of(const std::vector<Finding>& findings) {
   std::map<std::string, std::vector<const Finding*>> of_code;
   for (const Finding& f : findings) of_code[f.code].push_back(&f);

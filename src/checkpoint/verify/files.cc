@@ -1,4 +1,4 @@
-// Which files there are, and whether they and the index can be read and agree.
+// Finds the files, and checks that they and the index can be read and agree.
 #include <algorithm>
 
 #include "checkpoint/families/model_config.h"
@@ -191,7 +191,8 @@ class Opener {
     }
     for (const auto& [tensor, file] : index.weight_map) {
       const StoredTensor found = subject_.table.find(tensor);
-      if (!std::ranges::binary_search(subject_.file_names, file)) continue;  // has its own finding
+      if (!std::ranges::binary_search(subject_.file_names, file))
+        continue;  // the file has its own finding
       if (!found || found.file->path().filename() != file)
         findings_.add("index-missing-tensor", tensor,
                       fmt::format("{}: tensor '{}' is not there, where the index says it is", file,

@@ -19,7 +19,7 @@ struct Part {
   std::int64_t begin, count;
 };
 
-/// What ranks counted, in place of what this one did.
+/// Exchanges counts with the other ranks, so that `counts` covers the weights of all ranks.
 void exchange_counts(const std::vector<const LogicalTensor*>& weights,
                      const std::vector<bool>& mine, Measured& measured,
                      std::vector<std::int64_t>& counts) {

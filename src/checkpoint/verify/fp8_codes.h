@@ -7,8 +7,8 @@
 #include "checkpoint/formats/logical_tensor.h"
 #include "checkpoint/verify/checks.h"
 
-/// NaN among the codes of FP8 weights. No program writes it: the file is damaged. `nvfp4 verify`
-/// reports it; what writes a model refuses it, or takes it if it is told to.
+/// NaN codes in FP8 weights. No program writes NaN, so the file is damaged. `nvfp4 verify` reports
+/// them. Commands that write a model reject them unless forced.
 namespace nvfp4::checkpoint {
 
 inline constexpr std::string_view kCodeNan = "code-nan";
@@ -16,12 +16,12 @@ inline constexpr std::string_view kCodeNan = "code-nan";
 std::int64_t count_nan(std::span<const std::byte> codes);
 std::int64_t count_nan(std::span<const float> values);
 
-/// Reads every code of the FP8 weights.
+/// Reads every code of the FP8 weights and reports NaN codes.
 void check_codes(const Subject& subject, Findings& findings, Measured& measured,
                  const OnProgress& on_progress);
 
-/// For a run that comes upon `n` of them, or of the values that they stand for: it reads each
-/// weight only once, so it knows no sooner. Throws FormatError unless forced.
+/// Rejects `n` NaN codes or values that a run found. The run reads each weight once, so it finds
+/// them late. Throws FormatError unless forced.
 void refuse_nan(const LogicalTensor& weight, std::int64_t n, bool force);
 
 }  // namespace nvfp4::checkpoint

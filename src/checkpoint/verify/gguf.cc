@@ -1,4 +1,5 @@
-// A GGUF file, for llama.cpp: header, keys and names. Values are checked as everywhere.
+// Checks header, keys and names of a GGUF file for llama.cpp. Values are checked as in other
+// formats.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ class GgufCheck {
   GgufCheck(const gguf::File& file, Findings& findings)
       : file_(file), header_(file.header()), findings_(findings) {}
 
-  /// False if codes and scales cannot be put together.
+  /// Runs the checks. Returns false if codes and scales cannot be combined.
   bool run() {
     check_layout();
     check_names();
@@ -50,7 +51,8 @@ class GgufCheck {
     return fmt::format("{}: tensor '{}'", where(), printable(t.name));
   }
 
-  /// Source: ggml/src/gguf.cpp: "tensor '%s' has offset %, expected %".
+  /// Checks that tensors follow each other without gaps. Source: ggml/src/gguf.cpp: "tensor '%s'
+  /// has offset %, expected %".
   void check_layout() {
     std::uint64_t expected = 0;
     for (const TensorInfo& t : header_.tensors) {
@@ -142,7 +144,7 @@ class GgufCheck {
   }
 
   void check_layers(std::optional<std::int64_t> layers, const std::string& key) {
-    std::map<std::int64_t, std::int64_t> tensors;  // of each layer
+    std::map<std::int64_t, std::int64_t> tensors;  // tensors in each layer
     for (const TensorInfo& t : header_.tensors)
       if (t.name.starts_with("blk.")) ++tensors[std::atoll(t.name.c_str() + 4)];
     if (layers && !tensors.empty() && tensors.rbegin()->first >= *layers)

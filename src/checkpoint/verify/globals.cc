@@ -1,4 +1,4 @@
-// Global and input scales, one at a time and among the layers that loaders fuse.
+// Checks global and input scales, of single weights and of layers that loaders fuse.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -15,17 +15,17 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// An input scale of activations that large is a reciprocal, or close to useless.
+/// An input scale of this size is a reciprocal, or almost useless.
 constexpr float kSuspiciousInput = 16.0f;
 
-/// Of codes and block scales, before the global scale.
+/// The largest product of a code and a block scale, before the global scale: 6 · 448.
 constexpr float kLargestWeight = 2688;
 
-/// Weights or activations that small are zero in FP16, and in any sum with others.
+/// Weights or activations below this size are zero in FP16, and in sums with others.
 constexpr float kTiny = 0x1p-64f;
 
-/// Block scales are from 2^-9 to 448. Where global scales are further apart than that, no block
-/// scale of the one is left as a multiple of the other.
+/// The ratio of two global scales above which no block scale of one is representable with the
+/// other. Block scales are 2^-9 to 448, and half of the smallest one rounds to zero.
 constexpr double kFarApart = 448 / 0x1p-10;
 
 std::string number_text(const LogicalTensor& t, const GlobalScale& scale) {
@@ -33,14 +33,15 @@ std::string number_text(const LogicalTensor& t, const GlobalScale& scale) {
                      t.names->divisors ? scale.divisor : scale.multiplier);
 }
 
-/// Writers store 1 beside weights that are all zero, and beside block scales that were chosen
-/// without it. A reciprocal, or a scale that lost its own, has block scales up to 448.
+/// The smallest block scale, as E4M3, that contradicts a global scale of 1. Writers store 1 beside
+/// weights of zeros, and beside block scales that were chosen without a global scale. If 1 is a
+/// reciprocal or replaces a lost scale, block scales reach 448.
 constexpr std::uint8_t kLarge = 0x68;  // 64: weights up to 384
 
-/// Whether a block with a code that is not zero has a scale of at least `least`, as E4M3.
+/// Reports whether a block with a nonzero code has a scale of at least `least`, as E4M3.
 bool has_blocks(const LogicalTensor& t, std::size_t global, std::uint8_t least) {
   const std::int64_t row = std::max<std::int64_t>(1, t.depth() / kBlock);
-  const std::int64_t step = ceil_div(1 << 16, row) * row;  // whole rows
+  const std::int64_t step = ceil_div(1 << 16, row) * row;  // rounded to whole rows
   std::vector<std::byte> scales, codes;
   const std::int64_t own = t.elements() / kBlock / static_cast<std::int64_t>(t.globals.size());
   const std::int64_t begin = static_cast<std::int64_t>(global) * own, end = begin + own;
@@ -112,7 +113,7 @@ void check_global(const LogicalTensor& t, Findings& findings, std::int64_t& defa
 
 namespace {
 
-/// At least 1.
+/// Returns the ratio of two scales, at least 1.
 double apart(const GlobalScale& x, const GlobalScale& y) {
   const double ratio = static_cast<double>(x.multiplier) / static_cast<double>(y.multiplier);
   return ratio < 1 ? 1 / ratio : ratio;
@@ -124,8 +125,8 @@ std::string both(const LogicalTensor& a, const GlobalScale& x, const LogicalTens
                      a.module(), x.multiplier, b.module(), y.multiplier, apart(x, y));
 }
 
-/// Of the scales of two weights, of which each has one, or one for each matrix: the first two that
-/// `are` what is looked for, which gets their indices.
+/// Returns the first pair of scales of two weights for which `are` is true of their indices. A
+/// weight has one scale, or one for each matrix.
 template <class Are>
 std::optional<std::pair<GlobalScale, GlobalScale>> first_pair(const std::vector<GlobalScale>& a,
                                                               const std::vector<GlobalScale>& b,
@@ -143,8 +144,9 @@ auto first_difference(const std::vector<GlobalScale>& a, const std::vector<Globa
       a, b, [&](std::size_t i, std::size_t j) { return a[i].multiplier != b[j].multiplier; });
 }
 
-/// Those that have no common scale. One that is invalid, or the reciprocal of another, is a fault
-/// by itself; that of a matrix which is all zero, 1 or very small as writers like, says nothing.
+/// Returns the first pair of scales without a common scale. Invalid scales and reciprocals have
+/// findings of their own. The scale of a matrix of zeros is skipped, because writers choose 1 or a
+/// very small value for it.
 auto first_far_apart(const LogicalTensor& a, const LogicalTensor& b) {
   return first_pair(a.globals, b.globals, [&](std::size_t i, std::size_t j) {
     const GlobalScale &x = a.globals[i], &y = b.globals[j];
@@ -153,10 +155,10 @@ auto first_far_apart(const LogicalTensor& a, const LogicalTensor& b) {
   });
 }
 
-/// A set of modules that loaders fuse.
+/// Modules that loaders fuse.
 struct Partners {
   std::vector<const LogicalTensor*> quantized;
-  std::string kept;  ///< the first that is not
+  std::string kept;  ///< the first module that is not quantized
 };
 
 void check_partners(const Partners& partners, Findings& findings) {
@@ -188,7 +190,7 @@ std::vector<std::size_t> wrong_senses(const LogicalTensor& t) {
   std::vector<std::size_t> wrong;
   for (std::size_t i = 0; i < t.globals.size(); ++i) {
     const GlobalScale& scale = t.globals[i];
-    // A weight without one has 1.
+    // A weight without a stored global scale has the scale 1.
     const bool one = scale.multiplier == 1 && !t.names->format->global_is_optional;
     if (is_valid(scale) && (scale.multiplier > 1 || (one && has_blocks(t, i, kLarge))))
       wrong.push_back(i);

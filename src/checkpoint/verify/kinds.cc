@@ -9,7 +9,8 @@ namespace {
 
 using enum Severity;
 
-// code, severity, meaning, what a loader does, fix. docs/verify.md is this table.
+// The columns are code, severity, meaning, effect in a loader, and fix. docs/verify.md has the same
+// table.
 constexpr FindingKind kKinds[] = {
     // Files
     {"interrupted", error, "an interrupted run left the folder",
@@ -291,7 +292,8 @@ void Findings::add(std::string_view code, std::string tensor, std::string text,
 void Findings::add_for(std::string_view loader, Verdict verdict, std::string_view code,
                        std::string tensor, std::string text) {
   if (!loader_.empty() && loader != loader_) return;
-  if (loader_.empty()) {  // only the verdict is told: there may be one for each of many tensors
+  if (loader_
+          .empty()) {  // only the verdict is reported, since many tensors may have the same limit
     const auto known = std::ranges::find_if(
         limits_, [&](const Limit& l) { return l.loader == loader && l.verdict == verdict; });
     if (known != limits_.end()) {
@@ -323,7 +325,7 @@ std::vector<LoaderVerdict> Findings::verdicts() const {
     const auto count = [&](Verdict verdict, const Finding& f, std::int64_t times = 1) {
       if (verdict == Verdict::reads) return;
       v.findings += times;
-      // What refuses never comes to misread.
+      // A loader that refuses the model never misreads it.
       if (v.verdict != Verdict::reads && !(verdict == Verdict::refuses && v.verdict != verdict))
         return;
       v.verdict = verdict;

@@ -1,5 +1,5 @@
-// Whether layers, or weights of a layer, are missing, as far as the configuration and the other
-// layers tell.
+// Checks that no layer and no weight of a layer is missing, compared with the configuration and the
+// other layers.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -14,11 +14,11 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Where the text model's layers are. Other towers have counts of their own.
+/// The parents of the text model's layers. Other towers have their own numbers of layers.
 constexpr std::string_view kAbove[] = {"model", "language_model", "language",    "text_model",
                                        "llm",   "thinker",        "transformer", "backbone"};
 
-/// Linear layers of one parent that make no sense without each other.
+/// Linear layers of one parent that need each other.
 using PartnerNames = std::array<std::string_view, 3>;
 constexpr PartnerNames kPartners[] = {
     {"gate_proj", "up_proj", "down_proj"}, {"w1", "w2", "w3"}, {"q_proj", "o_proj", ""}};
@@ -39,7 +39,8 @@ std::optional<std::int64_t> number_of(std::string_view digits) {
   return number;
 }
 
-/// The layer of "model.layers.7.mlp.up_proj.weight"; nothing for other towers.
+/// Returns the number of the layer of "model.layers.7.mlp.up_proj.weight", or null for other
+/// towers.
 std::optional<std::int64_t> layer_of(std::span<const std::string_view> parts) {
   const auto list = std::ranges::find_if(parts, [](std::string_view part) {
     return std::ranges::find(kAbove, part) == std::end(kAbove);
@@ -48,7 +49,7 @@ std::optional<std::int64_t> layer_of(std::span<const std::string_view> parts) {
   return number_of(*std::next(list));
 }
 
-/// Of kPartners, which of them a module has, one bit each.
+/// The members of kPartners that a module has, as one bit each.
 struct Children {
   std::array<unsigned, std::size(kPartners)> has{};
   bool fused = false;
@@ -72,7 +73,7 @@ class LayerCheck {
     if (!layer) return;
     layers_.insert(*layer);
     see_expert(name, parts);
-    // "<parent>.up_proj.weight": a module is there if any tensor of it is.
+    // In "<parent>.up_proj.weight", a module exists if any tensor of it exists.
     const std::string_view child = parts[parts.size() - 2];
     const std::size_t length = name.size() - parts.back().size() - child.size() - 2;
     Children& children = parents_[name.substr(0, length)];
@@ -82,7 +83,7 @@ class LayerCheck {
         if (kPartners[s][i] == child) children.has[s] |= 1u << i;
   }
 
-  /// "<list>.experts.7.<...>"
+  /// Records the expert of "<list>.experts.7.<...>".
   void see_expert(const std::string& name, std::span<const std::string_view> parts) {
     const auto list = std::ranges::find(parts, "experts");
     if (parts.end() - list < 3) return;
@@ -92,7 +93,7 @@ class LayerCheck {
     experts_[name.substr(0, length)].insert(*expert);
   }
 
-  /// The configured number of experts, if any layer has the last of them; 0 if not.
+  /// Returns the configured number of experts if any layer has the last of them, otherwise 0.
   std::int64_t expert_count() const {
     for (const char* key : kExpertCounts) {
       const auto count = config_.find(key);
@@ -105,8 +106,8 @@ class LayerCheck {
     return 0;
   }
 
-  /// Numbers without a gap, and up to the count: a layer of its own kind may have fewer experts,
-  /// but then the configuration does not count them.
+  /// Checks that experts are numbered without a gap up to the count. A special layer may have fewer
+  /// experts; then the configuration does not count them.
   void check_experts() {
     const std::int64_t count = expert_count();
     for (const auto& [list, experts] : experts_) {
@@ -120,8 +121,8 @@ class LayerCheck {
     }
   }
 
-  /// Layers beyond the count are those of multi-token prediction. Where none is counted, the files
-  /// are another part of the model.
+  /// Checks the number of layers. Layers beyond the count are those of multi-token prediction. If
+  /// no layer below the count exists, the files are another part of the model.
   void check_count() {
     const auto count = config_.find("num_hidden_layers");
     if (count == config_.end() || !count->is_number_integer()) return;
@@ -137,7 +138,7 @@ class LayerCheck {
                               subject_.config_file, wanted, there, first));
   }
 
-  /// "model.layers.7.mlp" -> "model.layers.*.mlp"
+  /// Returns "model.layers.*.mlp." for "model.layers.7.mlp".
   static std::string kind_of(const std::string& parent) {
     std::string kind;
     for (const std::string_view part : split_name(parent))
@@ -149,7 +150,7 @@ class LayerCheck {
     const PartnerNames& partners = kPartners[set];
     unsigned all = 0;
     for (std::size_t i = 0; i < partners.size(); ++i) all |= partners[i].empty() ? 0 : 1u << i;
-    std::map<std::string, const std::string*> whole;  // kind -> one that has all
+    std::map<std::string, const std::string*> whole;  // kind -> a parent that has all
     for (const auto& [parent, children] : parents_)
       if (children.has[set] == all) whole.try_emplace(kind_of(parent), &parent);
     for (const auto& [parent, children] : parents_) {
@@ -169,14 +170,14 @@ class LayerCheck {
   Findings& findings_;
   std::set<std::int64_t> layers_;
   std::map<std::string, Children> parents_;
-  std::map<std::string, std::set<std::int64_t>> experts_;  ///< numbers in each list
+  std::map<std::string, std::set<std::int64_t>> experts_;  ///< numbers of the experts in each list
 };
 
 }  // namespace
 
 void check_layers(const Subject& subject, Findings& findings) {
   if (!subject.config.is_object()) return;
-  // Layers of their own kind each, of which some are nothing; an encoder's count.
+  // Such models have special or missing layers, or the count is that of an encoder.
   const auto& config = language_model_config(subject.config);
   if (config.contains("block_configs") || config.contains("decoder_layers")) return;
   LayerCheck(subject, findings).run();

@@ -1,4 +1,4 @@
-// What single loaders cannot take though the checkpoint is right.
+// Checks limits of single loaders in a correct checkpoint.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -12,23 +12,24 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Source: what each loader asserts or reads, docs/verify.md.
+/// The limits of a loader. Source: assertions and reads in each loader, docs/verify.md.
 struct Loader {
   std::string_view name;
-  std::int64_t columns = kBlock;           ///< depth must be a multiple
-  std::int64_t expert_columns = kBlock;    ///< of experts' weights
-  std::string_view no_prediction_of = {};  ///< format whose layers for MTP must not be quantized
+  std::int64_t columns = kBlock;         ///< K must be a multiple of this
+  std::int64_t expert_columns = kBlock;  ///< K of experts must be a multiple of this
+  std::string_view no_prediction_of =
+      {};  ///< format whose layers for multi-token prediction must not be quantized
 };
 
 constexpr Loader kLoaders[] = {
-    // nvfp4_utils.py: pad_nvfp4_weight_for_cutlass fills up rows and columns to 32.
+    // nvfp4_utils.py: pad_nvfp4_weight_for_cutlass pads rows and columns to 32.
     {.name = kVllm},
     // modelopt_quant.py: "The intermediate size required padding, but padding is also implemented
-    // for gated activations"; scales come in fours.
+    // for gated activations"; scales are read in fours.
     {.name = kSglang, .expert_columns = 64, .no_prediction_of = "modelopt"},
     {.name = kTensorRt},
     {.name = kTransformers},
-    // A block of its NVFP4 type holds 64 weights.
+    // A block of llama.cpp's NVFP4 type holds 64 weights.
     {.name = kLlamaCpp, .columns = 64},
 };
 
@@ -66,8 +67,8 @@ class LoaderCheck {
     findings_.add_for(loader_.name, Verdict::refuses, code, std::move(tensor), std::move(text));
   }
 
-  /// vLLM's gpt_oss.py has one parameter for all experts of a layer, and passes over names that it
-  /// does not have. Once.
+  /// Checks for single experts of a model with stacks. vLLM's gpt_oss.py has one parameter for all
+  /// experts of a layer, and ignores other names. It reports the first expert only.
   void check_single_experts() {
     if (std::ranges::none_of(families_of(subject_.model_type), &Family::only_stacks)) return;
     for (const LogicalTensor* t : subject_.nvfp4())
@@ -78,8 +79,8 @@ class LoaderCheck {
                         loader_.name, subject_.model_type));
   }
 
-  /// deepseek_weight_loader.py and modeling_deepseekv3.py cut the rows of the stored weight into
-  /// two matrices, of kv_lora_rank columns.
+  /// Checks latent attention. deepseek_weight_loader.py and modeling_deepseekv3.py split the rows
+  /// of the stored weight into two matrices of kv_lora_rank columns.
   void check_latent() {
     for (const LogicalTensor* t : subject_.nvfp4())
       if (is_latent_projection(t->module()))
@@ -88,7 +89,8 @@ class LoaderCheck {
             fmt::format("{} is NVFP4, {} takes its bytes for a matrix", t->module(), loader_.name));
   }
 
-  /// deepseek_nextn.py and others take no quantization from ModelOpt's NVFP4. Once.
+  /// Checks layers for multi-token prediction. deepseek_nextn.py and others build them unquantized
+  /// for ModelOpt's NVFP4. It reports the first weight only.
   void check_prediction() {
     const auto marks = prediction_layer_marks(subject_);
     for (const LogicalTensor* t : subject_.nvfp4())
@@ -100,7 +102,7 @@ class LoaderCheck {
   }
 
   void check_groups() {
-    std::map<std::string, std::string> forms;  // and a weight of each
+    std::map<std::string, std::string> forms;  // form -> a weight of it
     for (const LogicalTensor& t : subject_.tensors)
       if (!t.is_plain()) forms.try_emplace(t.form_name(), t.module());
     if (forms.size() < 2) return;

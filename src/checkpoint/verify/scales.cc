@@ -1,4 +1,4 @@
-// Every block scale of every NVFP4 weight, and the scales of FP8 and MXFP4 weights beside them.
+// Checks all block scales of NVFP4 weights, and the scales of FP8 and MXFP4 weights.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,12 +19,12 @@ constexpr std::int64_t kSampledRows = 1024;
 
 struct Chunk {
   std::size_t tensor;
-  std::int64_t begin, count;  // blocks
+  std::int64_t begin, count;  // counted in blocks
 };
 
 struct Counts {
   std::int64_t nan = 0, negative = 0, zero = 0, normal = 0;
-  std::int64_t positive = 0;  ///< where none is normal: those over codes that are not zero
+  std::int64_t positive = 0;  ///< if none is normal: positive scales over nonzero codes
 
   void add(const Counts& other) {
     nan += other.nan;
@@ -35,7 +35,7 @@ struct Counts {
   }
 };
 
-/// Blocks with a code that is not zero under a scale that is zero, or that is not.
+/// Returns the number of blocks with a nonzero code and a scale that is zero, or not zero.
 std::int64_t blocks_with_codes(const std::vector<std::byte>& codes,
                                const std::vector<std::byte>& scales, bool zero_scale) {
   std::int64_t found = 0;
@@ -68,12 +68,13 @@ Counts count(const LogicalTensor& t, const Chunk& chunk) {
     t.read_blocks(chunk.begin, codes, scales);
     counts.zero = blocks_with_codes(codes, scales, true);
     if (tiny)
-      counts.positive = blocks_with_codes(codes, scales, false);  // over zeros they do no harm
+      counts.positive =
+          blocks_with_codes(codes, scales, false);  // over zeros these scales do no harm
   }
   return counts;
 }
 
-/// Share of the variance of log2(scale) that the means of rows and columns explain.
+/// Returns the share of the variance of log2(scale) that the means of rows and columns explain.
 double explained(const std::vector<float>& x, std::int64_t rows, std::int64_t cols) {
   std::vector<double> row(static_cast<std::size_t>(rows)), col(static_cast<std::size_t>(cols));
   double sum = 0, squares = 0;
@@ -96,7 +97,7 @@ double explained(const std::vector<float>& x, std::int64_t rows, std::int64_t co
   return total <= 0 ? 0 : (between(row, cols) + between(col, rows)) / total;
 }
 
-/// log2 of the magnitude of each E4M3; of zero that of half the least.
+/// Returns log2 of the magnitude of each E4M3. For zero it is that of half the smallest.
 std::array<float, 128> log_magnitudes() {
   std::array<float, 128> logs{};
   for (std::uint8_t bits = 0; bits < 128; ++bits)
@@ -104,8 +105,8 @@ std::array<float, 128> log_magnitudes() {
   return logs;
 }
 
-/// Rows and columns of real weights have norms of their own. If their scales explain much more of
-/// the variance once they are taken out of tiles, the file holds tiles.
+/// Reports whether scales look stored in tiles. Rows and columns of real weights have different
+/// norms. If scales read from tiles explain much more of the variance, the file has tiles.
 bool looks_swizzled(const LogicalTensor& t) {
   const std::int64_t blocks = t.depth() / kBlock;
   const std::int64_t rows = std::min(kSampledRows, t.outputs() / 128 * 128);
@@ -127,7 +128,7 @@ bool looks_swizzled(const LogicalTensor& t) {
       tiled[at] = value(scale_offset(ScaleLayout::tiled_128x4, r, b, rows, blocks));
     }
   if (std::ranges::any_of(linear, [](float v) { return std::isnan(v); })) return false;
-  // What chance alone explains: one degree of freedom for each row and column.
+  // The share that chance explains: one degree of freedom for each row and column.
   const double chance = static_cast<double>(rows + blocks) / static_cast<double>(rows * blocks);
   const double as_linear = explained(linear, rows, blocks) - chance,
                as_tiled = explained(tiled, rows, blocks) - chance;
@@ -161,7 +162,7 @@ void report(const LogicalTensor& t, const Counts& c, Findings& findings) {
                  fmt::format("{}: all {} block scales are below 2^-6", where, total));
 }
 
-/// The largest magnitude under scale number `at` of an FP8 weight, as if the scale were 1.
+/// Returns the largest magnitude of a code with scale number `at` of an FP8 weight.
 float largest_under(const LogicalTensor& t, std::int64_t at) {
   const std::int64_t across = ceil_div(t.cols(), t.block_cols);
   const std::int64_t col = at % across * t.block_cols, row = at / across * t.block_rows;
@@ -177,7 +178,7 @@ float largest_under(const LogicalTensor& t, std::int64_t at) {
   return E4M3{largest}.to_float();
 }
 
-/// The same of the 32 codes under exponent number `at` of an MXFP4 weight.
+/// Returns the largest magnitude of the 32 codes with exponent number `at` of an MXFP4 weight.
 float largest_of_mxfp4(const LogicalTensor& t, std::int64_t at) {
   std::array<std::byte, 16> codes{};
   t.data.read(at * 16, codes);
@@ -190,12 +191,13 @@ float largest_of_mxfp4(const LogicalTensor& t, std::int64_t at) {
   return E2M1{largest}.to_float();
 }
 
-/// No model has weights that large; a global scale of NVFP4 in the wrong sense gives them, too.
+/// Limit of weights: no model reaches it. A reciprocal as global scale of NVFP4 leads to weights
+/// beyond it.
 constexpr float kTooLarge = 2688;
 
 struct OtherCounts {
   std::int64_t nan = 0, negative = 0, zero = 0, large = 0;
-  float reach = 0;  ///< of the largest weight under those too large
+  float reach = 0;  ///< the largest weight with a scale that is too large
 
   void add_if_large(float scale, float code) {
     const float weight = std::fabs(scale) * code;
@@ -205,7 +207,7 @@ struct OtherCounts {
   }
 };
 
-/// Codes are read only under scales that could be too large, or are zero.
+/// Counts faulty scales of FP8. Codes are read only for scales that could be too large or are zero.
 void count_fp8(const LogicalTensor& t, std::int64_t at, std::span<const float> scales,
                OtherCounts& counts) {
   constexpr float kMaxCode = 448;
@@ -222,7 +224,7 @@ void count_fp8(const LogicalTensor& t, std::int64_t at, std::span<const float> s
   }
 }
 
-/// E8M0, though GPT-OSS calls it U8; it has no zero.
+/// Counts faulty exponents. They are E8M0, which has no zero, although GPT-OSS stores them as U8.
 void count_exponents(const LogicalTensor& t, std::int64_t at, std::span<const std::byte> exponents,
                      OtherCounts& counts) {
   constexpr int kBias = 127, kNaN = 255;
@@ -238,8 +240,8 @@ void count_exponents(const LogicalTensor& t, std::int64_t at, std::span<const st
   }
 }
 
-/// Those of FP8, MXFP8 and MXFP4. Whatever writes FP8 makes its scales of magnitudes, and loaders
-/// that round them to powers of two drop the sign.
+/// Checks the scales of FP8, MXFP8 and MXFP4. Writers of FP8 compute scales from magnitudes, and
+/// loaders that round them to powers of two drop the sign.
 void check_other_scales(const LogicalTensor& t, Findings& findings) {
   constexpr std::int64_t kPart = 1 << 20;
   const safetensors::DType dtype = t.scales.info->dtype;
@@ -273,7 +275,7 @@ void check_other_scales(const LogicalTensor& t, Findings& findings) {
       fmt::format("so large that weights reach {:.3g}", counts.reach));
 }
 
-/// Of keys and values in an FP8 cache.
+/// Checks a scale of keys or values in an FP8 cache.
 void check_cache_scale(const LogicalTensor& t, Findings& findings) {
   float value = 1;
   t.read(0, {&value, 1});
@@ -286,7 +288,7 @@ void check_cache_scale(const LogicalTensor& t, Findings& findings) {
                  usable ? "what the cache holds is zero" : "");
 }
 
-/// What ranks counted in the weights, in place of what this one did.
+/// Exchanges counts with the other ranks, so that `counts` covers the weights of all ranks.
 void exchange(const std::vector<const LogicalTensor*>& weights, const std::vector<bool>& mine,
               Measured& measured, std::vector<Counts>& counts, std::vector<char>& swizzled) {
   if (!measured.is_shared()) return;

@@ -1,4 +1,4 @@
-// Every weight against what it was quantized from.
+// Compares every weight with its source.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -16,12 +16,13 @@
 namespace nvfp4::checkpoint {
 namespace {
 
-/// Four bits with the plainest scales lose about 0.1 of normal weights, and 0.17 of the worst real
-/// ones; a misread tensor loses 0.5 and more.
+/// The relative error above which a weight does not fit its source. Rounding to 4 bits with the
+/// simplest scales gives about 0.1 for normal weights and 0.17 for the worst real ones. A misread
+/// tensor has 0.5 and more.
 constexpr double kFar = 0.3;
-constexpr std::int64_t kProbe = 1 << 18;  ///< elements to find out what went wrong
+constexpr std::int64_t kProbe = 1 << 18;  ///< elements to read to find the cause
 
-/// One way in which a writer may have stored a weight otherwise than its format says.
+/// A deviation of a stored weight from its format.
 struct Misreading {
   const char* code;
   const char* text;
@@ -93,7 +94,8 @@ void report_missing(const std::vector<std::string>& names, const DerivedTensors&
                              unneeded.size() == 1 ? "is" : "are", unneeded.front()));
 }
 
-/// What was kept is the same in the right source, whatever is wrong with the quantized weights.
+/// Returns the message for a wrong source, or "". Unquantized tensors equal those of the right
+/// source, whatever the errors of quantized weights.
 std::string other_source(const CompareReport& report,
                          const std::unordered_map<std::string_view, const TensorPair*>& by_name) {
   constexpr std::int64_t kFewest = 3;
@@ -128,7 +130,7 @@ void compare(const Subject& subject, const CheckpointReader& a, const std::files
   if (const std::string text = other_source(report, by_name); !text.empty())
     return findings.add("other-source", source.filename().string(),
                         fmt::format("{}: {}", source.string(), text));
-  std::map<std::string, bool> near;  // of NVFP4 modules: all that was compared
+  std::map<std::string, bool> near;  // NVFP4 modules -> all compared tensors are near
   for (const TensorDifference& t : report.tensors) {
     const auto found = by_name.find(t.name);
     if (found == by_name.end()) continue;

@@ -1,4 +1,4 @@
-// What transformers 5 makes of a compressed-tensors checkpoint.
+// Checks how transformers 5 reads a compressed-tensors checkpoint.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -40,7 +40,7 @@ class TransformersCheck {
   }
 
  private:
-  /// Types of the models that this one is made of: "vlm_config" may hold a "text_config" again.
+  /// Collects the types of nested models. For example, "vlm_config" may contain a "text_config".
   void collect_parts(const Json& config, std::set<std::string>& types, int depth) {
     constexpr int kDeepest = 4;
     if (depth == kDeepest) return;
@@ -53,8 +53,9 @@ class TransformersCheck {
     }
   }
 
-  /// huggingface/transformers#48371. Once for each layer; a global scale of 1 may be lost. Llama
-  /// 4's experts become layers one by one: MODULES_TO_PATCH_FOR_QUANTIZATION in quantizers/base.py.
+  /// Checks global scales of experts, with one finding for each layer. Source:
+  /// huggingface/transformers#48371. A global scale of 1 may be lost. Llama 4's experts become
+  /// single layers: MODULES_TO_PATCH_FOR_QUANTIZATION in quantizers/base.py.
   void check_experts() {
     const std::vector<std::string> types(types_.begin(), types_.end());
     if (std::ranges::any_of(families_of(types), &Family::unstacked_by_transformers)) return;
@@ -73,7 +74,8 @@ class TransformersCheck {
     }
   }
 
-  /// Loading initializes the model before it reads, and compressed layers have no weight. Once.
+  /// Checks the initialization, with one finding. Loading initializes the model first, and
+  /// compressed layers have no weight.
   void check_initialization() {
     const TransformersNames names(subject_.model_type);
     for (const LayersOfType& reads : kInitReads) {
@@ -97,7 +99,7 @@ class TransformersCheck {
     find_split(kSplitFails, Verdict::refuses, "stops at its weight_global_scale");
   }
 
-  /// Once.
+  /// Reports the first weight in the table.
   void find_split(std::span<const LayersOfType> table, Verdict verdict, std::string_view effect) {
     for (const LayersOfType& split : table) {
       if (!part_types_.contains(std::string(split.model_type))) continue;
@@ -112,7 +114,7 @@ class TransformersCheck {
     }
   }
 
-  /// What stays plain beside compressed weights, and is lost where weights are merged. Once.
+  /// Reports the first plain weight that is lost where transformers merges or splits weights.
   void check_kept() {
     if (weights_.empty()) return;
     const std::vector<std::string> types(types_.begin(), types_.end());
@@ -126,7 +128,7 @@ class TransformersCheck {
       const std::string module = t.module();
       if (std::ranges::any_of(
               marks, [&](const std::string& mark) { return module.find(mark) != module.npos; }))
-        continue;  // it is not built
+        continue;  // not built
       const bool expert = !expert_layer_of(t.name).empty(), weight = t.name.ends_with(".weight");
       if (expert && unstacks && t.shape.size() == 3)
         return add(Verdict::misreads, "kept-weight-lost", t.name,
@@ -158,9 +160,9 @@ class TransformersCheck {
     });
   }
 
-  /// What keys of towers beside the language model have in them, "vision_config", "vit_config",
-  /// "audio_config", "encoder", and so have the names of their modules, "visual", "audio_tower".
-  /// Empty if it is no such key.
+  /// Returns substrings that keys of a tower's configuration and names of its modules contain.
+  /// Examples are "vision_config", "vit_config", "audio_config", "encoder" and "visual",
+  /// "audio_tower". Empty for other keys.
   static std::string_view tower_of(std::string_view key) {
     for (const std::string_view stems : {"vis vit image", "audio speech", "encoder"})
       if (has_one(key, stems)) return stems;
@@ -179,7 +181,7 @@ class TransformersCheck {
              return tower.second.contains(type);
            });
   }
-  /// Whether the module is of a part of that type, as far as names say.
+  /// Reports whether the module is in a part of that type, judged by names.
   bool is_part_of(const std::string& type, std::string_view module) const {
     return part_types_.contains(type) || std::ranges::any_of(tower_types_, [&](const auto& tower) {
              return tower.second.contains(type) && has_one(module, tower.first);
@@ -194,7 +196,8 @@ class TransformersCheck {
     return false;
   }
 
-  /// Embeddings are no linear layers, and tying takes the place of a weight that is not there.
+  /// Checks the vocabulary. Embeddings are not linear layers, and tying replaces a weight that does
+  /// not exist.
   void check_vocabulary() {
     if (!subject_.config.is_object()) return;
     const auto& config = language_model_config(subject_.config);
@@ -218,7 +221,8 @@ class TransformersCheck {
     }
   }
 
-  /// "layers.3.mlp": one of many.
+  /// Reports whether a part of the name is a number, as in "layers.3.mlp". Such a module is one of
+  /// many.
   static bool has_number(const std::string& module) {
     for (std::size_t at = 0; at < module.size(); ++at)
       if ((at == 0 || module[at - 1] == '.') &&
@@ -234,9 +238,10 @@ class TransformersCheck {
   const Subject& subject_;
   Findings& findings_;
   std::vector<const LogicalTensor*> weights_;
-  std::set<std::string> types_;  ///< of the model and its language model
+  std::set<std::string> types_;  ///< types of the model and its language model
   std::set<std::string> part_types_;
-  std::map<std::string_view, std::set<std::string>> tower_types_;  ///< by tower_of() their keys
+  std::map<std::string_view, std::set<std::string>>
+      tower_types_;  ///< keys are results of tower_of()
 };
 
 }  // namespace

@@ -2,9 +2,9 @@
 
 #include <string_view>
 
-/// For each type that transformers 5.23 knows, which linear layers `_init_weights` asks for their
-/// weight: found by loading, and by tools/transformers_init.py. compressed-tensors 0.20 takes it
-/// away before, so that loading stops.
+/// For each type in transformers 5.23: the linear layers whose weight `_init_weights` reads.
+/// compressed-tensors 0.20 removes that weight before, so loading stops. Source: loading, and
+/// tools/transformers_init.py.
 namespace nvfp4::checkpoint {
 
 struct LayersOfType {
@@ -183,8 +183,8 @@ inline constexpr LayersOfType kInitReads[] = {
      "lm_head"},
 };
 
-/// Which stored matrices transformers 5.23 takes apart, rows from rows, one module each: its
-/// conversion_mapping.py, Chunk. Their one weight_global_scale goes to one of the modules.
+/// Stored matrices that transformers 5.23 splits by rows into several modules. Only one of the
+/// modules gets the weight_global_scale. Source: conversion_mapping.py, Chunk.
 inline constexpr LayersOfType kTakenApart[] = {
     {"gte", "qkv_proj up_gate_proj"},
     {"hrm_text", "gqkv_proj gate_up_proj"},
@@ -192,16 +192,16 @@ inline constexpr LayersOfType kTakenApart[] = {
     {"nomic_bert", "Wqkv"},
 };
 
-/// The same by Split and Deinterleave, which cannot take apart a scale of one element: loading
-/// stops.
+/// Stored matrices that transformers 5.23 splits with Split and Deinterleave. These cannot split a
+/// scale of one element, so loading stops.
 inline constexpr LayersOfType kSplitFails[] = {
     {"inkling_mm_model", "w13_dn"},
     {"molmo2", "att_proj ff_proj"},
     {"molmo2_text", "att_proj ff_proj"},
 };
 
-/// Types whose experts, stored one by one, are merged: WeightConverter of `experts.*.….weight` in
-/// conversion_mapping.py. CompressedTensorsDequantize runs before, and drops what was plain.
+/// Types whose single experts are merged: WeightConverter of `experts.*.….weight` in
+/// conversion_mapping.py. CompressedTensorsDequantize runs first and drops plain weights.
 inline constexpr std::string_view kMergesExperts =
     "afmoe axk1 axk2 bailing_hybrid beam cohere2_moe deepseek_ocr2 deepseek_v2 deepseek_v3 "
     "deepseek_v32 deepseek_v4 dots1 dots3_note_text dots3_note_vision_encoder ernie4_5_moe "
@@ -212,15 +212,15 @@ inline constexpr std::string_view kMergesExperts =
     "qwen3_next qwen3_omni_moe qwen3_omni_moe_text qwen3_omni_moe_thinker qwen4_exp_text "
     "solar_open unlimited_ocr_text";
 
-/// Plain weights that are merged into one that is plain, too, or cut.
+/// Plain weights that are merged into one plain weight, or cut.
 inline constexpr LayersOfType kMergesKept[] = {
     {"bailing_hybrid", "q_conv1d k_conv1d v_conv1d"}, {"glm5_next", "q_conv1d k_conv1d v_conv1d"},
     {"glm5_next_text", "q_conv1d k_conv1d v_conv1d"}, {"inkling2_text", "unembed lm_head"},
     {"kimi_linear", "q_conv1d k_conv1d v_conv1d"},    {"olmo_hybrid", "q_conv1d k_conv1d v_conv1d"},
 };
 
-/// Weights of several modules, whose names no list of the configuration has: they are built
-/// quantized.
+/// Weights that become several modules. No list of the configuration has the names of these
+/// modules, so they are built quantized.
 inline constexpr LayersOfType kSplitsKept[] = {
     {"gradium_phonon_tts", "in_proj"},
     {"hrm_text", "gqkv_proj gate_up_proj"},

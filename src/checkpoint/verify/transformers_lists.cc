@@ -1,4 +1,4 @@
-// Whether the lists of a compressed-tensors configuration fit the names that transformers 5 gives.
+// Checks that the lists of a compressed-tensors configuration have the names of transformers 5.
 #include <algorithm>
 #include <set>
 #include <unordered_set>
@@ -18,11 +18,11 @@ namespace {
 
 bool is_expression(std::string_view entry) { return entry.starts_with("re:"); }
 
-/// A list as compressed-tensors reads it: whole names, expressions that match a name's beginning,
-/// and the class of a module. Source: its utils/match.py.
+/// A list as compressed-tensors reads it: whole names, expressions that match the start of a name,
+/// and the class of a module. Source: utils/match.py.
 class ExactList {
  public:
-  /// All of it must outlive this one.
+  /// Refers to a list and its entries, which must outlive the object.
   ExactList(const EntryList& list, const std::vector<std::string>& entries)
       : list_(list), names_(entries.begin(), entries.end()) {}
 
@@ -52,7 +52,7 @@ class ListsCheck {
   void run() {
     for (const LogicalTensor& t : subject_.tensors) {
       const std::string module = t.module();
-      if (!expert_layer_of(module).empty()) continue;  // stacks, and no linear layers
+      if (!expert_layer_of(module).empty()) continue;  // part of a stack, not a linear layer
       if (t.is_plain())
         look_at_kept(t, module);
       else
@@ -65,7 +65,7 @@ class ListsCheck {
 
  private:
   struct Pair {
-    std::string module, name;  ///< in the checkpoint, in transformers
+    std::string module, name;  ///< name in the checkpoint, name in transformers
   };
 
   std::vector<std::string> all_targets() const {
@@ -75,7 +75,7 @@ class ListsCheck {
     return targets;
   }
 
-  /// What is excluded under no name is found without a loader: "kept-not-excluded".
+  /// Checks an excluded tensor. "kept-not-excluded" covers modules that are excluded under no name.
   void look_at_kept(const LogicalTensor& t, const std::string& module) {
     if (is_bare_projection(t)) return look_at_bare(module);
     if (!t.name.ends_with(".weight") || t.shape.size() != 2 || !is_float(t.data.info->dtype))
@@ -90,7 +90,8 @@ class ListsCheck {
     lost_.push_back({module, std::move(name)});
   }
 
-  /// Most are no layers: only where transformers is known to make one of it.
+  /// Checks a bare projection. Most are not layers, so only those that transformers makes layers of
+  /// count.
   void look_at_bare(const std::string& module) {
     std::string name = names_.name_of(module);
     if (name == module || ignore_.matches(name) || !target_.matches(name)) return;
@@ -101,7 +102,8 @@ class ListsCheck {
   void look_at_quantized(const std::string& module) {
     quantized_.push_back(module);
     std::string name = names_.name_of(module);
-    if (name == module) return;  // "excluded-quantized" and "not-in-quantized-layers" are for all
+    if (name == module)
+      return;  // "excluded-quantized" and "not-in-quantized-layers" cover all loaders
     if (ignore_.matches(name) || !target_.matches(name)) left_.push_back({module, std::move(name)});
   }
 
@@ -121,7 +123,7 @@ class ListsCheck {
                     first.module, called(first), cure()));
   }
 
-  /// Entries that hold all of them.
+  /// Returns the entries that would exclude all lost modules.
   std::string cure() const {
     ConfigFacts facts;
     facts.kept = kept_;
@@ -160,7 +162,8 @@ class ListsCheck {
                     first.name));
   }
 
-  /// transformers builds the head as a linear layer, though the checkpoint has the embedding only.
+  /// Checks a tied head. transformers builds it as a linear layer although the checkpoint has only
+  /// the embedding.
   void check_tied_head() {
     if (quantized_.empty()) return;
     const std::vector<std::string> types = {subject_.model_type};
@@ -174,7 +177,8 @@ class ListsCheck {
                     head, file_, head));
   }
 
-  /// By the model's class; `own` if its head has a name of its own, and is tied by default.
+  /// Reports whether the model's class has a tied head. `own`: the head has a special name and is
+  /// tied by default.
   bool has_tied_head(bool own) const {
     const auto tie = subject_.config.find("tie_word_embeddings");
     const bool said = tie != subject_.config.end() && tie->is_boolean();
@@ -205,7 +209,7 @@ class ListsCheck {
   TransformersNames names_;
   std::vector<KeptModule> kept_;
   std::vector<std::string> quantized_;
-  std::vector<Pair> lost_, left_;  ///< kept and not ignored; quantized and not a target
+  std::vector<Pair> lost_, left_;  ///< excluded and not in `ignore`; quantized and not a target
 };
 
 }  // namespace
@@ -215,7 +219,7 @@ void check_transformers_lists(const Subject& subject, Findings& findings) {
   if (declared == nullptr || !declared->is_compressed_tensors()) return;
   try {
     ListsCheck(subject, *declared, findings).run();
-  } catch (const FormatError&) {  // an expression: check_config says so
+  } catch (const FormatError&) {  // an invalid expression is a finding of check_config()
   }
 }
 

@@ -1,4 +1,4 @@
-// What each fault makes of a checkpoint in each loader.
+// The effect of each fault in each loader.
 #include <algorithm>
 #include <array>
 
@@ -22,12 +22,12 @@ namespace {
 
 using enum Verdict;
 
-/// The loaders that a fault matters to, and how. One without a row is refused by all if it is an
-/// error, and by none if it is not.
+/// The loaders that a fault matters to, and its effect there. For a fault without a row, all
+/// loaders refuse an error, and none refuses a warning.
 struct Reach {
   std::string_view code;
   Verdict verdict;
-  std::array<std::string_view, 4> loaders = {};  ///< none named: all
+  std::array<std::string_view, 4> loaders = {};  ///< empty: all loaders
 };
 
 constexpr Reach kReach[] = {
@@ -43,10 +43,10 @@ constexpr Reach kReach[] = {
     {"code-nan", misreads},
     {"global-scale-invalid", misreads},
     {"global-scale-sense", misreads},
-    // llama.cpp computes with activations in 8 bits and fuses nothing.
+    // llama.cpp computes with 8-bit activations and fuses nothing.
     {"missing-input-scale", misreads, {kVllm, kSglang, kTensorRt, kTransformers}},
     {"input-scale-invalid", misreads, {kVllm, kSglang, kTensorRt, kTransformers}},
-    // transformers has the layers one by one, each with its own scales.
+    // transformers has single layers with their own scales.
     {"fused-globals", misreads, {kVllm, kSglang}},
     {"fused-globals", refuses, {kTensorRt}},
     {"fused-globals-far", misreads, {kVllm, kSglang, kTransformers, kLlamaCpp}},
