@@ -34,17 +34,18 @@ struct RmsNormOptions {
   DType intermediate = DType::f32;
 };
 
-/// Writes y = (x · rstd) · weight with rstd = 1 / sqrt(mean(x²) + eps). x [M, N], weight FP32 [N],
-/// y [M, N] of any dtype. Source: arXiv:1910.07467.
+/// Writes y = (x · rstd) · weight with rstd = 1 / sqrt(mean(x²) + eps).
+/// Shapes: x [M, N], weight FP32 [N], y [M, N] of any dtype.
+/// Source: arXiv:1910.07467.
 void rms_norm_into(MatrixView x, std::span<const float> weight, MatrixSpan y,
                    const RmsNormOptions& norm = {}, const QuantizeOptions& options = {});
 /// Normalizes as rms_norm_into() and quantizes the result. Each row is read once.
 void rms_norm_quantize_into(MatrixView x, std::span<const float> weight, QuantizedSpan out,
                             const RmsNormOptions& norm = {}, const QuantizeOptions& options = {});
 
-/// Writes y = Σ_h mix[m, h] · streams[m, h, :], summed in FP32 in the order of h. streams [M, h·N],
-/// that is [M, h, N], mix FP32 [M, h], h <= 4. Source: manifold-constrained hyper-connections,
-/// arXiv:2512.24880.
+/// Writes y = Σ_h mix[m, h] · streams[m, h, :], summed in FP32 in the order of h.
+/// Shapes: streams [M, h·N], that is [M, h, N], mix FP32 [M, h], h <= 4, y [M, N] of any dtype.
+/// Source: manifold-constrained hyper-connections, arXiv:2512.24880.
 void mix_streams_into(MatrixView streams, MatrixView mix, MatrixSpan y,
                       const QuantizeOptions& options = {});
 /// Mixes the streams, RMS-normalizes the sum and quantizes it. norm.residual must be empty.
@@ -61,7 +62,8 @@ struct SwigluOptions {
   float limit = std::numeric_limits<float>::infinity();
 };
 
-/// Writes y = gate · (1 / (1 + e^-gate)) · up. gate_up [M, 2·I], y [M, I] of any dtype.
+/// Writes y = gate · (1 / (1 + e^-gate)) · up.
+/// Shapes: gate_up [M, 2·I], y [M, I] of any dtype.
 /// Source: arXiv:2002.05202.
 void swiglu_into(MatrixView gate_up, MatrixSpan y, const SwigluOptions& swiglu = {},
                  const QuantizeOptions& options = {});

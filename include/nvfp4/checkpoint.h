@@ -35,10 +35,10 @@ struct QuantizeCheckpointOptions : RunOptions {
   /// steps on a name.
   ///
   /// `ignore` has priority over `include`, and `include` over the defaults. A tensor can be
-  /// quantized only if it is 2-D (or stacked experts), has K % 16 == 0, and is BF16, F16, F32, FP8
-  /// or MXFP4. FP8 and MXFP4 weights that are not quantized are dequantized to BF16. NVFP4 weights
-  /// keep their codes, scales and input scale regardless of the defaults; `ignore` dequantizes them
-  /// to BF16.
+  /// quantized only if it is 2-D (or stacked experts) and has K % 16 == 0. Its type must be BF16,
+  /// F16, F32, FP8 or MXFP4. FP8 and MXFP4 weights that are not quantized are dequantized to BF16.
+  /// NVFP4 weights keep their codes, scales and input scale regardless of the defaults; `ignore`
+  /// dequantizes them to BF16.
   ///
   /// There is one exception: loaders fuse an NVFP4 weight with one that is quantized now. If that
   /// one needs a larger global scale, both get it, and the block scales of the NVFP4 weight are
@@ -135,8 +135,9 @@ struct TensorReport {
   /// ascending. The list is shorter than clamped_blocks if the checkpoint has more than
   /// kMostClampedListed.
   std::vector<std::int64_t> clamped;
-  bool measured = false;  ///< true if errors and clamped blocks were measured; false in a dry run
-                          ///< and for reused shards
+  /// True if errors and clamped blocks are known. They are unknown in a dry run, and for a shard of
+  /// an earlier run that left no record of them.
+  bool measured = false;
 };
 
 /// A rule of a recipe and the weights that it matched. The last rule that matches a weight applies.

@@ -134,7 +134,7 @@ enum class Epilogue : std::uint8_t {
 
 /// The problem that a plan solves, with its options.
 struct GemmDescription {
-  std::int64_t m = 0;         ///< rows of out, less than 2^31 - 256; a call may have fewer
+  std::int64_t m = 0;         ///< rows of out, at most 2^31 - 256; a call may have fewer
   std::int64_t n = 0, k = 0;  ///< shape of each matrix; n >= 1, k % 16 == 0
   std::int64_t groups = 1;    ///< G; at most 1024 if grouped on a GPU
   GemmForm form = GemmForm::dense;

@@ -175,8 +175,8 @@ class GroupedLinear {
   void forward_into(MatrixView x, MatrixSpan out, Stream stream = {}) const;
   /// Does the same for an input that is already quantized, W4A4 only.
   void forward_into(const QuantizedActivation& x, MatrixSpan out, Stream stream = {}) const;
-  /// Multiplies rows [row_ends[g-1], row_ends[g]) of x [M, K] by W_gᵀ, with M < 2^31. The ends are
-  /// on the device of the layer. A GPU does not check them and does not wait for them.
+  /// Multiplies rows [row_ends[g-1], row_ends[g]) of x [M, K] by W_gᵀ, with M at most 2^31 - 256.
+  /// The ends are on the device of the layer. A GPU does not check them and does not wait for them.
   void forward_rows_into(MatrixView x, std::span<const std::int32_t> row_ends, MatrixSpan out,
                          Stream stream = {}) const;
   /// Does the same for an input that is already quantized, W4A4 only.
